@@ -1,0 +1,136 @@
+# Fleetloop. `make help` lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BINARIES := fleetloop fleet-api sentinel
+TOOLS    := $(CURDIR)/.cache/tools
+
+# Pinned; each is built through the Go module proxy at its first use.
+GOLANGCI_LINT_VERSION := v2.13.2
+SQLC_VERSION          := v1.31.1
+GREMLINS_VERSION      := v0.6.0
+
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+SQLC          := $(TOOLS)/sqlc-$(SQLC_VERSION)
+GREMLINS      := $(TOOLS)/gremlins-$(GREMLINS_VERSION)
+
+export GOLANGCI_LINT
+GO_TEST := go test -race -shuffle=on -timeout 15m
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+## ---- run
+
+.PHONY: up
+up: setup-up build ## run the whole loop on this machine with a demo fleet; Ctrl-C ends it (UP_ARGS="--exit-when-ready")
+	@bin/fleetloop up --demo $(UP_ARGS)
+
+.PHONY: build
+build: ## build the binaries into bin/
+	@mkdir -p bin
+	@for b in $(BINARIES); do echo "build bin/$$b" >&2; CGO_ENABLED=0 go build -trimpath -o bin/$$b ./cmd/$$b; done
+
+## ---- verify
+
+.PHONY: test
+test: setup-test $(GOLANGCI_LINT) ## everything that must pass: unit, property, fault and end-to-end tests on real servers
+	@$(GO_TEST) ./...
+
+.PHONY: check
+check: fmt lint vet unit generated tidy words ## the fast gate: format, lint, vet, race tests without servers, generated code up to date
+
+.PHONY: bench
+bench: setup-test ## ratios against the physical limit or the usual way, one a line (ONLY=sentinel. for some)
+	@go run ./test/bench -only '$(ONLY)'
+
+.PHONY: mutate
+mutate: $(GREMLINS) ## mutation run on the decision package; survivors fail
+	@tools/mutate $(GREMLINS)
+
+.PHONY: fmt
+fmt: $(GOLANGCI_LINT)
+	@echo "check: format" >&2
+	@out=$$($(GOLANGCI_LINT) fmt --diff 2>&1) || { echo "$$out"; echo "not formatted: run 'make format'" >&2; exit 1; }
+
+.PHONY: format
+format: $(GOLANGCI_LINT) ## format the code
+	@$(GOLANGCI_LINT) fmt
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT)
+	@echo "check: lint" >&2
+	@$(GOLANGCI_LINT) run ./...
+
+.PHONY: vet
+vet:
+	@echo "check: vet" >&2
+	@go vet ./...
+
+# The packages whose tests start no server: those that do import one of the
+# two helpers that start them.
+.PHONY: unit
+unit: $(GOLANGCI_LINT)
+	@echo "check: race tests without servers" >&2
+	@$(GO_TEST) $$(go run ./tools/serverless ./...)
+
+.PHONY: generate
+generate: $(SQLC) ## write generated code, reference docs and the dependency ledger anew
+	@cd internal/fleetapi/pgstore && $(SQLC) generate
+	@go run ./tools/reference
+	@go run ./tools/ledger $(BINARIES)
+
+.PHONY: generated
+generated: generate
+	@echo "check: generated code up to date" >&2
+	@out=$$(git status --porcelain -- internal/fleetapi/pgstore docs/reference docs/schema tools/deps); \
+	  [ -z "$$out" ] || { echo "$$out"; echo "generated files differ: run 'make generate' and commit the result" >&2; exit 1; }
+
+.PHONY: tidy
+tidy:
+	@echo "check: go.mod is tidy" >&2
+	@go mod tidy -diff
+	@go mod verify >/dev/null
+
+# A test that sleeps outside a synctest bubble waits for real time.
+.PHONY: words
+words:
+	@echo "check: no test sleeps for real" >&2
+	@out=$$(git grep -l 'time\.Sleep(' -- '*_test.go' | xargs -r grep -L 'testing/synctest' || true); \
+	  [ -z "$$out" ] || { echo "$$out"; echo "these tests sleep outside testing/synctest" >&2; exit 1; }
+
+## ---- set up
+
+.PHONY: setup
+setup: ## install what tests and 'make up' need from the distribution's packages (root)
+	@tools/setup postgresql rabbitmq
+
+.PHONY: setup-up
+setup-up:
+	@[ -n "$${DATABASE_URL:-}" ] || tools/setup postgresql
+
+.PHONY: setup-test
+setup-test:
+	@tools/setup postgresql rabbitmq
+
+define go-tool
+	@mkdir -p $(TOOLS)
+	@echo "build $(1)@$(2)" >&2
+	@GOBIN=$(TOOLS) go install $(1)@$(2) && mv $(TOOLS)/$(3) $@
+endef
+
+$(GOLANGCI_LINT):
+	$(call go-tool,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,$(GOLANGCI_LINT_VERSION),golangci-lint)
+
+$(SQLC):
+	$(call go-tool,github.com/sqlc-dev/sqlc/cmd/sqlc,$(SQLC_VERSION),sqlc)
+
+$(GREMLINS):
+	$(call go-tool,github.com/go-gremlins/gremlins/cmd/gremlins,$(GREMLINS_VERSION),gremlins)
+
+.PHONY: clean
+clean: ## remove what was built (data of 'make up' stays: rm -r .fleetloop)
+	@rm -rf bin .cache

@@ -1,0 +1,46 @@
+// Command ledger writes, for each binary, the modules and packages of other
+// people that it links, to tools/deps/<binary>.txt. The files are committed,
+// so that a dependency that creeps in shows in review.
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+func main() {
+	for _, binary := range os.Args[1:] {
+		text, err := list(binary)
+		if err == nil {
+			err = os.WriteFile(filepath.Join("tools", "deps", binary+".txt"), text, 0o644) //nolint:gosec // a file of the repository, for everyone to read
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "ledger:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+// list gives the packages outside the standard library that binary links,
+// one a line, sorted as go list sorts them by import path.
+func list(binary string) ([]byte, error) {
+	cmd := exec.Command("go", "list", "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./cmd/"+binary) //nolint:gosec // the binary's name is ours
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the packages of %q: %w", binary, err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	slices.Sort(lines)
+	var buf bytes.Buffer
+	for _, l := range lines {
+		fmt.Fprintln(&buf, l)
+	}
+	return buf.Bytes(), nil
+}

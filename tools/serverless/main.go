@@ -1,0 +1,77 @@
+// Command serverless lists the packages whose tests start no server.
+//
+// A package whose tests reach one of the helpers that start PostgreSQL or
+// RabbitMQ is left out, so that the fast gate needs nothing but Go. `make
+// test` runs every package.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// starters are the packages whose import means that a server is started.
+func starters() []string {
+	return []string{
+		"github.com/fleetloop/fleetloop/internal/postgres/pgtest",
+		"github.com/fleetloop/fleetloop/internal/postgres/pgserver",
+		"github.com/fleetloop/fleetloop/internal/broker/brokertest/rabbitmq",
+	}
+}
+
+type listed struct {
+	ImportPath   string
+	ForTest      string
+	Deps         []string
+	TestGoFiles  []string
+	XTestGoFiles []string
+	Module       *struct{ Main bool }
+}
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "serverless:", err)
+		os.Exit(1)
+	}
+}
+
+func run(patterns []string, out io.Writer) error {
+	// With -test the list holds, per package, a synthetic "pkg.test" whose
+	// Deps are all that its tests reach.
+	args := append([]string{"list", "-test", "-json=ImportPath,ForTest,Deps,TestGoFiles,XTestGoFiles,Module"}, patterns...)
+	raw, err := exec.Command("go", args...).Output()
+	if err != nil {
+		return fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
+	}
+
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	for {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("decode go list: %w", err)
+		}
+		path, isTest := strings.CutSuffix(p.ImportPath, ".test")
+		if !isTest || startsServer(p.Deps) {
+			continue
+		}
+		fmt.Fprintln(out, path)
+	}
+}
+
+// startsServer reports whether deps, which may name test variants as
+// "pkg [pkg.test]", hold a starter.
+func startsServer(deps []string) bool {
+	return slices.ContainsFunc(deps, func(d string) bool {
+		name, _, _ := strings.Cut(d, " ")
+		return slices.Contains(starters(), name)
+	})
+}
