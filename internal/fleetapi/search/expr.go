@@ -1,0 +1,124 @@
+// Package search reads the query language of the list parameter `search`.
+//
+// The language is a subset of TSL, the one that the public HyperFleet API
+// speaks: comparisons of a column with literals, joined by and, or and not.
+// Parse turns text into an Expr whose columns and literals are known to fit
+// each other; a store turns an Expr into its own query and never sees text.
+//
+// The logic has two values. A comparison with something that is not there, a
+// label the resource does not have, say, is false, and so its negation is
+// true: `labels.a != 'x'` holds for a resource without the label a, as it does
+// in a label selector.
+package search
+
+import "time"
+
+// A Field is what a column reads from a resource.
+type Field uint8
+
+// The fields. Label and the Condition fields need a key, which is the name of
+// the label or the type of the condition.
+const (
+	ID Field = iota
+	Name
+	Generation
+	CreatedTime
+	UpdatedTime
+	DeletedTime // absent unless deletion was asked for
+	CreatedBy
+	Phase
+	ObservedGeneration
+	LastUpdatedTime
+	LastTransitionTime
+	Label
+	ConditionStatus
+	ConditionReason
+	ConditionObservedGeneration
+	ConditionLastUpdatedTime
+	ConditionLastTransitionTime
+)
+
+// A Column is a field and, where the field needs one, its key.
+type Column struct {
+	Field Field
+	Key   string
+}
+
+// A Type is the type of a value.
+type Type uint8
+
+// The types.
+const (
+	Text Type = iota
+	Integer
+	Time
+)
+
+// A Value is one literal. Only the member that Type names is set.
+type Value struct {
+	Type Type
+	Text string
+	Int  int64
+	Time time.Time
+}
+
+// An Op compares a column with a value. Text is ordered bytewise.
+type Op uint8
+
+// The comparisons. Inequality is the negation of Equal.
+const (
+	Equal Op = iota
+	Less
+	LessOrEqual
+	Greater
+	GreaterOrEqual
+)
+
+// An Expr is one of And, Or, Not, Compare, In, Like and Present.
+type Expr interface{ expr() }
+
+type (
+	// And holds if both sides do.
+	And struct{ Left, Right Expr }
+
+	// Or holds if one side does.
+	Or struct{ Left, Right Expr }
+
+	// Not holds if X does not.
+	Not struct{ X Expr }
+
+	// Compare holds if the column is there and compares so. The value has
+	// the column's type.
+	Compare struct {
+		Column Column
+		Op     Op
+		Value  Value
+	}
+
+	// In holds if the column is there and equals one of the values, of which
+	// there is at least one. They have the column's type.
+	In struct {
+		Column Column
+		Values []Value
+	}
+
+	// Like holds if the column, of type Text, is there and matches the
+	// pattern as SQL has it: % is any run, _ any one character, and a
+	// backslash takes the meaning off the character behind it. A pattern
+	// never ends in a lone backslash.
+	Like struct {
+		Column  Column
+		Pattern string
+	}
+
+	// Present holds if the column is there.
+	Present struct{ Column Column }
+)
+
+func (And) expr()     {}
+func (Or) expr()      {}
+func (Not) expr()     {}
+func (Compare) expr() {}
+func (In) expr()      {}
+func (Like) expr()    {}
+func (Present) expr() {}
