@@ -1,0 +1,131 @@
+package cloudevent
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// wire is the structured form as others may send it. A null is the same as a
+// member that is not there.
+type wire struct {
+	SpecVersion     string         `json:"specversion"`
+	Type            string         `json:"type"`
+	Source          string         `json:"source"`
+	ID              string         `json:"id"`
+	Time            string         `json:"time"`
+	DataContentType string         `json:"datacontenttype"`
+	Subject         string         `json:"subject"`
+	TraceParent     string         `json:"traceparent"`
+	TraceState      string         `json:"tracestate"`
+	Data            jsontext.Value `json:"data"`
+	DataBase64      *string        `json:"data_base64"`
+}
+
+// Parse reads an event in structured mode. It refuses what is not CloudEvents
+// 1.0, what lacks a required attribute and what carries data other than JSON;
+// extension attributes that it does not know are ignored. The event shares no
+// memory with b.
+func Parse(b []byte) (Event, error) {
+	var w wire
+	if err := json.Unmarshal(b, &w); err != nil {
+		return Event{}, fmt.Errorf("parse cloud event: %w", err)
+	}
+	data, err := w.data()
+	if err != nil {
+		return Event{}, fmt.Errorf("parse cloud event %q: %w", w.ID, err)
+	}
+	e := Event{
+		ID: w.ID, Source: w.Source, Type: w.Type, Subject: w.Subject,
+		Data: data, TraceParent: w.TraceParent, TraceState: w.TraceState,
+	}
+	return complete(e, w.SpecVersion, w.Time, w.DataContentType)
+}
+
+// FromAttributes reads an event in binary mode: the attributes from get, by
+// their names without a prefix, and the data as it is. The event keeps data.
+func FromAttributes(get func(name string) (string, bool), data []byte) (Event, error) {
+	attr := func(name string) string { v, _ := get(name); return v }
+	e := Event{
+		ID: attr("id"), Source: attr("source"), Type: attr("type"), Subject: attr("subject"),
+		Data: withoutNull(data), TraceParent: attr("traceparent"), TraceState: attr("tracestate"),
+	}
+	return complete(e, attr("specversion"), attr("time"), attr("datacontenttype"))
+}
+
+// Decode reads an event from a message in either mode, which the content type
+// tells apart. Of attributes only those of the binary mode are read: the body
+// of a message in structured mode is the whole truth.
+func Decode(contentType string, get func(name string) (string, bool), body []byte) (Event, error) {
+	const family = "application/cloudevents"
+	media, _, _ := strings.Cut(strings.ToLower(contentType), ";")
+	switch media = strings.TrimSpace(media); {
+	case media == ContentType:
+		return Parse(body)
+	case strings.HasPrefix(media, family):
+		return Event{}, fmt.Errorf("parse cloud event: the format %q is not supported, only %q is", contentType, ContentType)
+	case !isJSON(contentType):
+		return Event{}, fmt.Errorf("parse cloud event: the content type %q is not JSON", contentType)
+	}
+	return FromAttributes(get, body)
+}
+
+// complete fills in the attributes that need parsing and checks the whole.
+func complete(e Event, version, at, contentType string) (Event, error) {
+	fail := func(format string, args ...any) (Event, error) {
+		return Event{}, fmt.Errorf("parse cloud event %q: "+format, append([]any{e.ID}, args...)...)
+	}
+	if version != specVersion {
+		return fail("specversion is %q, want %q", version, specVersion)
+	}
+	if !isJSON(contentType) {
+		return fail("datacontenttype is %q, want %q", contentType, DataContentType)
+	}
+	if at != "" {
+		t, err := time.Parse(time.RFC3339Nano, at)
+		if err != nil {
+			return fail("time is %q, want a time as RFC 3339 writes it", at)
+		}
+		e.Time = t.UTC()
+	}
+	if err := e.Validate(); err != nil {
+		return fail("%w", err)
+	}
+	return e, nil
+}
+
+func (w *wire) data() ([]byte, error) {
+	data := withoutNull(w.Data)
+	if w.DataBase64 == nil {
+		return data, nil
+	}
+	if data != nil {
+		return nil, errors.New("data and data_base64 are both given")
+	}
+	data, err := base64.StdEncoding.DecodeString(*w.DataBase64)
+	if err != nil {
+		return nil, fmt.Errorf("decode data_base64: %w", err)
+	}
+	return withoutNull(data), nil
+}
+
+// withoutNull keeps one form of "no data", whichever mode carried it.
+func withoutNull(data []byte) []byte {
+	if len(data) == 0 || string(data) == "null" {
+		return nil
+	}
+	return data
+}
+
+// isJSON reports whether data of this content type is JSON. No content type
+// means JSON, as the specification says of structured mode.
+func isJSON(contentType string) bool {
+	media, _, _ := strings.Cut(strings.ToLower(contentType), ";")
+	media = strings.TrimSpace(media)
+	return media == "" || media == DataContentType || media == "text/json" || strings.HasSuffix(media, "+json")
+}
