@@ -1,0 +1,279 @@
+// Package selector selects resources by their labels, in the grammar of
+// Kubernetes label selectors: "a=b", "a!=b", "a in (b,c)", "a notin (b,c)",
+// "a" and "!a", joined by commas that mean and.
+//
+// As in Kubernetes, "!=" and "notin" also select what does not have the label
+// at all. The numeric comparisons that node affinity knows are refused.
+//
+// The parser is that of k8s.io/apimachinery, which is imported nowhere else.
+// Matching is our own, because it runs for every resource of every round and
+// must not allocate.
+package selector
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// An Op relates a label to values.
+type Op string
+
+// The operators there are.
+const (
+	Equals    Op = "="      // the label has the one value
+	NotEquals Op = "!="     // the label is absent or has another value
+	In        Op = "in"     // the label has one of the values
+	NotIn     Op = "notin"  // the label is absent or has none of the values
+	Exists    Op = "exists" // the label is there, with any value
+	NotExists Op = "!"      // the label is absent
+)
+
+// A Requirement is one condition on one label.
+type Requirement struct {
+	// Key is the label's name.
+	Key string
+
+	// Op is the operator.
+	Op Op
+
+	// Values are one for Equals and NotEquals, one or more for In and NotIn,
+	// and none for the others.
+	Values []string
+}
+
+// A Pair asks for one label with one value; its tags are for configuration.
+type Pair struct {
+	// Label is the label's name.
+	Label string `key:"label" doc:"Name of the label." validate:"required"`
+
+	// Value is the label's value; the empty text is one.
+	Value string `key:"value" doc:"Value that the label must have."`
+}
+
+// Labels is what a selector is matched against.
+type Labels interface {
+	// Get returns the value of a label, and whether it is there.
+	Get(key string) (string, bool)
+}
+
+// Map is Labels in a map.
+type Map map[string]string
+
+// Get returns the value of a label, and whether it is there.
+func (m Map) Get(key string) (string, bool) {
+	v, ok := m[key]
+	return v, ok
+}
+
+// A Selector is a list of requirements that must all be met. The zero value
+// selects everything. It does not change once it is made.
+type Selector struct {
+	reqs []Requirement // canonical: see New
+}
+
+// New makes a selector of requirements, in any order. It fails on what the
+// grammar has no words for: invalid keys or values, or a wrong number of
+// values for the operator.
+func New(reqs ...Requirement) (Selector, error) {
+	list := make([]Requirement, 0, len(reqs))
+	for _, r := range reqs {
+		if _, err := labels.NewRequirement(r.Key, r.Op.upstream(), r.Values); err != nil {
+			return Selector{}, fmt.Errorf("select by label %q: %w", r.Key, err)
+		}
+		list = append(list, r.canonical())
+	}
+	slices.SortFunc(list, compare)
+	return Selector{reqs: slices.CompactFunc(list, equal)}, nil
+}
+
+// FromPairs makes a selector that wants every pair. Two values for one label
+// are an error, because nothing could ever be selected.
+func FromPairs(pairs []Pair) (Selector, error) {
+	reqs := make([]Requirement, 0, len(pairs))
+	values := make(map[string]string, len(pairs))
+	for _, p := range pairs {
+		if v, ok := values[p.Label]; ok && v != p.Value {
+			return Selector{}, fmt.Errorf("select by label %q: it can not be both %q and %q", p.Label, v, p.Value)
+		}
+		values[p.Label] = p.Value
+		reqs = append(reqs, Requirement{Key: p.Label, Op: Equals, Values: []string{p.Value}})
+	}
+	return New(reqs...)
+}
+
+// Parse reads a selector. The empty text selects everything. An error names
+// the column, counted in bytes from 1, of the requirement that is wrong.
+func Parse(s string) (Selector, error) {
+	// To the upstream lexer a NUL is the end of the text, and what stands
+	// behind it would be dropped without a word.
+	if i := strings.IndexByte(s, 0); i >= 0 {
+		return Selector{}, fmt.Errorf("parse selector %q: column %d: a NUL byte is not allowed", s, i+1)
+	}
+	parsed, err := labels.ParseToRequirements(s)
+	if err != nil {
+		column, cause := locate(s, err)
+		return Selector{}, fmt.Errorf("parse selector %q: column %d: %w", s, column, cause)
+	}
+	reqs := make([]Requirement, 0, len(parsed))
+	for _, p := range parsed {
+		op, ok := downstream(p.Operator())
+		if !ok {
+			return Selector{}, fmt.Errorf("parse selector %q: operator %q of label %q is not supported; use =, !=, in, notin, or the label alone", s, p.Operator(), p.Key())
+		}
+		reqs = append(reqs, Requirement{Key: p.Key(), Op: op, Values: p.ValuesUnsorted()})
+	}
+	return New(reqs...)
+}
+
+// Matches reports whether labels l meet every requirement. It allocates
+// nothing.
+func (s Selector) Matches(l Labels) bool {
+	for i := range s.reqs {
+		if !matches(&s.reqs[i], l) {
+			return false
+		}
+	}
+	return true
+}
+
+// Empty reports whether s selects everything because it requires nothing.
+func (s Selector) Empty() bool { return len(s.reqs) == 0 }
+
+// Requirements are what s requires, in the order of String. They must not be
+// changed.
+func (s Selector) Requirements() []Requirement { return s.reqs }
+
+// String is the selector in canonical form: sorted by key, each requirement
+// once, a set of one value as an equality. Parse reads it back to the same
+// selector.
+func (s Selector) String() string {
+	var b strings.Builder
+	for i, r := range s.reqs {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(r.String())
+	}
+	return b.String()
+}
+
+// String is the requirement in the grammar that Parse reads.
+func (r Requirement) String() string {
+	switch r.Op {
+	case Equals, NotEquals:
+		return r.Key + string(r.Op) + strings.Join(r.Values, "")
+	case In, NotIn:
+		return r.Key + " " + string(r.Op) + " (" + strings.Join(r.Values, ",") + ")"
+	case Exists:
+		return r.Key
+	case NotExists:
+		return "!" + r.Key
+	}
+	return fmt.Sprintf("%s %q %q", r.Key, string(r.Op), r.Values)
+}
+
+func matches(r *Requirement, l Labels) bool {
+	v, ok := l.Get(r.Key)
+	switch r.Op {
+	case Equals, In:
+		return ok && slices.Contains(r.Values, v)
+	case NotEquals, NotIn:
+		return !ok || !slices.Contains(r.Values, v)
+	case Exists:
+		return ok
+	case NotExists:
+		return !ok
+	}
+	return false
+}
+
+// canonical sorts the values, and writes a set of one as the equality it is.
+func (r Requirement) canonical() Requirement {
+	r.Values = slices.Compact(slices.Sorted(slices.Values(r.Values)))
+	if len(r.Values) == 1 {
+		switch r.Op {
+		case In:
+			r.Op = Equals
+		case NotIn:
+			r.Op = NotEquals
+		case Equals, NotEquals, Exists, NotExists:
+		}
+	}
+	return r
+}
+
+func compare(a, b Requirement) int {
+	if c := strings.Compare(a.Key, b.Key); c != 0 {
+		return c
+	}
+	if c := strings.Compare(string(a.Op), string(b.Op)); c != 0 {
+		return c
+	}
+	return slices.Compare(a.Values, b.Values)
+}
+
+func equal(a, b Requirement) bool { return compare(a, b) == 0 }
+
+// upstream is the operator's name in the wrapped library.
+func (o Op) upstream() selection.Operator {
+	if o == NotExists {
+		return selection.DoesNotExist
+	}
+	return selection.Operator(o)
+}
+
+// downstream is our name of an operator, if we support it.
+func downstream(o selection.Operator) (Op, bool) {
+	switch o {
+	case selection.Equals, selection.DoubleEquals:
+		return Equals, true
+	case selection.NotEquals:
+		return NotEquals, true
+	case selection.In:
+		return In, true
+	case selection.NotIn:
+		return NotIn, true
+	case selection.Exists:
+		return Exists, true
+	case selection.DoesNotExist:
+		return NotExists, true
+	case selection.GreaterThan, selection.LessThan:
+	}
+	return "", false
+}
+
+// locate finds the requirement in s that the parser refused, which the parser
+// does not say: it tries them one by one.
+func locate(s string, err error) (column int, cause error) {
+	start, depth := 0, 0
+	for i := 0; i <= len(s); i++ {
+		switch {
+		case i < len(s) && s[i] == '(':
+			depth++
+		case i < len(s) && s[i] == ')':
+			depth--
+		case i == len(s) || s[i] == ',' && depth == 0:
+			piece := s[start:i]
+			text := strings.TrimLeft(piece, " \t\r\n")
+			column = start + len(piece) - len(text) + 1
+			if text == "" {
+				return column, errors.New("a requirement is missing")
+			}
+			if _, err := labels.ParseToRequirements(text); err != nil {
+				return column, trim(err)
+			}
+			start = i + 1
+		}
+	}
+	return 1, trim(err)
+}
+
+// trim drops the parser's own introduction.
+func trim(err error) error {
+	return errors.New(strings.TrimPrefix(err.Error(), "unable to parse requirement: "))
+}
