@@ -1,0 +1,209 @@
+// Package fleetclient calls the fleet API over HTTP.
+//
+// Every request has its own timeout, the reading of its body included, and
+// bodies are bounded. A request that the server answers with 401 is sent once
+// more if the token file holds another token by then. Nothing else is retried
+// here: an answer that is not a success is an *Error, which tells whether and
+// when another try makes sense; no answer at all is ErrUnreachable.
+package fleetclient
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// What a zero field of Config means.
+const (
+	DefaultTimeout   = 10 * time.Second
+	DefaultMaxBody   = 64 << 20
+	DefaultUserAgent = "fleetloop"
+)
+
+// maxRedirects bounds the redirects that one request follows.
+const maxRedirects = 5
+
+// Config says which server to call and how.
+type Config struct {
+	// Endpoint is the server's URL. Whatever path it has comes before
+	// v1.BasePath, which may be given or left out.
+	Endpoint string
+
+	// Token is the bearer token. At most one of Token and TokenFile is set;
+	// neither means that requests are anonymous.
+	Token settings.Secret
+
+	// TokenFile names a file with the bearer token. It is read again when it
+	// changes, so a token that is rotated in place needs no restart.
+	TokenFile string
+
+	// CAFile names a file with the certificates (PEM) that the server's must
+	// lead to. Empty means those of the system.
+	CAFile string
+
+	// Header is sent with every request, for gateways that ask for more than
+	// a token.
+	Header http.Header
+
+	// Timeout bounds one request, the reading of its body included. Zero
+	// means DefaultTimeout.
+	Timeout time.Duration
+
+	// MaxBody bounds a body in bytes. Zero means DefaultMaxBody.
+	MaxBody int64
+
+	// UserAgent is how the client calls itself. Empty means DefaultUserAgent.
+	UserAgent string
+}
+
+// Deps are what a client may be given. The zero value works.
+type Deps struct {
+	// Wrap puts something around the client's transport, or in its place.
+	Wrap func(http.RoundTripper) http.RoundTripper
+}
+
+// A Client calls one fleet API. It is safe for concurrent use.
+type Client struct {
+	base      string // scheme, host and path up to and including v1.BasePath
+	http      *http.Client
+	transport *http.Transport
+	token     *tokenSource
+	header    http.Header
+	timeout   time.Duration
+	maxBody   int64
+}
+
+// New checks cfg and gives a client. It sends nothing, but a token file must
+// be readable.
+func New(cfg Config, deps Deps) (*Client, error) {
+	base, err := baseURL(cfg.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Timeout < 0 || cfg.MaxBody < 0 {
+		return nil, fmt.Errorf("use timeout %s and body bound %d: want neither below zero", cfg.Timeout, cfg.MaxBody)
+	}
+	token, err := newTokenSource(cfg.Token, cfg.TokenFile)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := newTransport(cfg.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	var rt http.RoundTripper = transport
+	if deps.Wrap != nil {
+		rt = deps.Wrap(rt)
+	}
+
+	header := cfg.Header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	header.Set("Accept", "application/json, application/problem+json")
+	header.Set("User-Agent", orDefault(cfg.UserAgent, DefaultUserAgent))
+	return &Client{
+		base:      base,
+		http:      &http.Client{Transport: rt, CheckRedirect: checkRedirect},
+		transport: transport,
+		token:     token,
+		header:    header,
+		timeout:   orDefault(cfg.Timeout, DefaultTimeout),
+		maxBody:   orDefault(cfg.MaxBody, DefaultMaxBody),
+	}, nil
+}
+
+// Endpoint is the URL under which the client finds the collections.
+func (c *Client) Endpoint() string { return c.base }
+
+// CloseIdle closes the connections that no request uses just now.
+func (c *Client) CloseIdle() { c.transport.CloseIdleConnections() }
+
+// Nested names the children of one kind under one parent. It stands where a
+// collection is asked for.
+func Nested(parents, parentID, children string) string {
+	return parents + "/" + url.PathEscape(parentID) + "/" + children
+}
+
+func baseURL(endpoint string) (string, error) {
+	if endpoint == "" {
+		return "", errors.New("no URL of the fleet API given; want one like http://127.0.0.1:8080")
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		if parseErr, ok := errors.AsType[*url.Error](err); ok {
+			err = parseErr.Err // the text around it repeats a URL that may hold a password
+		}
+		return "", fmt.Errorf("parse the URL of the fleet API: %w", err)
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return "", fmt.Errorf("use %q as the URL of the fleet API: want http://host:port or https://host:port", u.Redacted())
+	case u.User != nil:
+		return "", fmt.Errorf("use %q as the URL of the fleet API: it holds a user name or password; give a token instead", u.Redacted())
+	case u.RawQuery != "" || u.Fragment != "":
+		return "", fmt.Errorf("use %q as the URL of the fleet API: want no query and no fragment", u.Redacted())
+	}
+	path := strings.TrimRight(u.EscapedPath(), "/")
+	path = strings.TrimSuffix(path, v1.BasePath)
+	return u.Scheme + "://" + u.Host + path + v1.BasePath, nil
+}
+
+func newTransport(caFile string) (*http.Transport, error) {
+	t := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		ForceAttemptHTTP2:   true,
+		// The default of two idle connections makes concurrent callers dial
+		// anew for every request but two.
+		MaxIdleConns:        128,
+		MaxIdleConnsPerHost: 128,
+		IdleConnTimeout:     90 * time.Second,
+		// A page is decoded as it comes; unpacking would cost more than the
+		// bytes it saves inside one network.
+		DisableCompression: true,
+	}
+	if caFile == "" {
+		return t, nil
+	}
+	pem, err := os.ReadFile(caFile) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, fmt.Errorf("read CA file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read CA file %q: no PEM certificate in it", caFile)
+	}
+	t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return t, nil
+}
+
+// checkRedirect follows a redirect only where the token may go and only for
+// a request without effects; otherwise the redirect itself is the answer.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	first := via[0]
+	if len(via) > maxRedirects || first.Method != http.MethodGet ||
+		req.URL.Scheme != first.URL.Scheme || req.URL.Host != first.URL.Host {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+func orDefault[T comparable](v, fallback T) T {
+	var zero T
+	if v == zero {
+		return fallback
+	}
+	return v
+}

@@ -1,0 +1,174 @@
+package fleetclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A request is one call. Path is below the base and escaped.
+type request struct {
+	method string
+	path   string
+	query  url.Values
+	body   []byte // nil means none
+}
+
+func (r request) op() string { return r.method + " /" + r.path }
+
+// do sends a request and reads the answer's body into dst, whose content is
+// overwritten and whose room is used. The answer is a success, or there is an
+// error; the buffer comes back empty then, so that its room is not lost.
+func (c *Client) do(ctx context.Context, r request, dst []byte) (body []byte, status int, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
+	defer cancel()
+
+	resp, err := c.exchange(ctx, r)
+	if err != nil {
+		return dst[:0], 0, c.unreachable(ctx, r, err)
+	}
+	defer closeBody(resp)
+
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		body, _ = readInto(dst, io.LimitReader(resp.Body, maxErrorBody), -1, maxErrorBody)
+		return body[:0], resp.StatusCode, newError(r.op(), resp, body, time.Now())
+	}
+	if resp.StatusCode == http.StatusNoContent {
+		return dst[:0], resp.StatusCode, nil
+	}
+	if kind := resp.Header.Get("Content-Type"); kind != "" && !isJSON(kind) {
+		return dst[:0], resp.StatusCode, fmt.Errorf("%s: %w: it is %s and not JSON; is %s a fleet API?", r.op(), ErrBadAnswer, kind, c.base)
+	}
+	body, err = readInto(dst, resp.Body, resp.ContentLength, c.maxBody)
+	switch {
+	case errors.Is(err, errTooLarge):
+		return body[:0], resp.StatusCode, fmt.Errorf("%s: %w: its body is larger than %d bytes", r.op(), ErrBadAnswer, c.maxBody)
+	case err != nil:
+		return body[:0], resp.StatusCode, c.unreachable(ctx, r, fmt.Errorf("read the answer: %w", err))
+	}
+	return body, resp.StatusCode, nil
+}
+
+// exchange sends a request, and once more if the server refuses a token that
+// has been replaced.
+func (c *Client) exchange(ctx context.Context, r request) (*http.Response, error) {
+	token := c.token.current()
+	resp, err := c.send(ctx, r, token)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized {
+		return resp, err
+	}
+	renewed, other := c.token.renew(token)
+	if !other {
+		return resp, nil
+	}
+	closeBody(resp)
+	return c.send(ctx, r, renewed)
+}
+
+func (c *Client) send(ctx context.Context, r request, token string) (*http.Response, error) {
+	target := c.base + "/" + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	var body io.Reader
+	if r.body != nil {
+		body = bytes.NewReader(r.body)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = c.header.Clone()
+	if r.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return c.http.Do(req)
+}
+
+// unreachable names what was asked for and of whom. A caller that gave up
+// finds its own cause in the error, and no claim about the server.
+func (c *Client) unreachable(ctx context.Context, r request, err error) error {
+	if urlErr, ok := errors.AsType[*url.Error](err); ok {
+		err = urlErr.Err
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errTimeout):
+		err = fmt.Errorf("%w (%s)", cause, c.timeout)
+	case cause != nil:
+		return fmt.Errorf("%s: %w", r.op(), cause)
+	}
+	return fmt.Errorf("%s: %w: %s: %w", r.op(), ErrUnreachable, c.base, err)
+}
+
+var errTooLarge = errors.New("too large")
+
+// readInto reads all of src into dst's room, which grows where it must. Size
+// is what the sender announced, or below zero.
+func readInto(dst []byte, src io.Reader, size, limit int64) ([]byte, error) {
+	const least = 4 << 10
+	dst = dst[:0]
+	if size > limit {
+		return dst, errTooLarge
+	}
+	// One byte more than announced, so that the end is seen without growing.
+	dst = slices.Grow(dst, int(max(size+1, least)))
+	for {
+		if len(dst) == cap(dst) {
+			dst = slices.Grow(dst, len(dst))
+		}
+		n, err := src.Read(dst[len(dst):cap(dst)])
+		dst = dst[:len(dst)+n]
+		switch {
+		case int64(len(dst)) > limit:
+			return dst, errTooLarge
+		case errors.Is(err, io.EOF):
+			return dst, nil
+		case err != nil:
+			return dst, err
+		}
+	}
+}
+
+// closeBody lets the connection be used again if little is left to read.
+func closeBody(resp *http.Response) {
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+	_ = resp.Body.Close()
+}
+
+func isJSON(contentType string) bool {
+	kind, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
+}
+
+// call sends a request with in as its body, unless in is nil, and decodes the
+// answer into out. Only 202 and 204 may come without a body.
+func (c *Client) call(ctx context.Context, r request, in, out any) (status int, err error) {
+	if in != nil {
+		if r.body, err = json.Marshal(in); err != nil {
+			return 0, fmt.Errorf("%s: encode the request: %w", r.op(), err)
+		}
+	}
+	body, status, err := c.do(ctx, r, nil)
+	if err != nil {
+		return status, err
+	}
+	if len(body) == 0 && (status == http.StatusNoContent || status == http.StatusAccepted) {
+		return status, nil
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return status, fmt.Errorf("%s: %w: decode %d bytes: %w", r.op(), ErrBadAnswer, len(body), err)
+	}
+	return status, nil
+}

@@ -1,0 +1,169 @@
+package fleetclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// DefaultPageSize is what List asks for at once when Query.PageSize is zero.
+const DefaultPageSize = 500
+
+// A Query says which resources of a collection are wanted. The zero value is
+// all of them.
+type Query struct {
+	// Labels is a Kubernetes label selector.
+	Labels string
+
+	// Search is an expression of the API's query language.
+	Search string
+
+	// PageSize is how many to ask for at once. Zero means DefaultPageSize.
+	PageSize int
+}
+
+// Values are the query parameters of the first page, paged by keyset.
+func (q Query) Values() url.Values {
+	v := url.Values{"limit": {strconv.Itoa(orDefault(q.PageSize, DefaultPageSize))}}
+	if q.Labels != "" {
+		v.Set("labels", q.Labels)
+	}
+	if q.Search != "" {
+		v.Set("search", q.Search)
+	}
+	return v
+}
+
+// ListPage reads one page of a collection as it is served. The body goes into
+// dst, whose content is overwritten and whose room is used; with an error the
+// buffer comes back empty.
+func (c *Client) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) ([]byte, error) {
+	body, _, err := c.do(ctx, request{method: http.MethodGet, path: collection, query: q}, dst)
+	return body, err
+}
+
+// GetRaw reads one resource as it is served.
+func (c *Client) GetRaw(ctx context.Context, collection, id string) ([]byte, error) {
+	path, err := itemPath(collection, id)
+	if err != nil {
+		return nil, err
+	}
+	body, _, err := c.do(ctx, request{method: http.MethodGet, path: path}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+// Get reads one resource.
+func (c *Client) Get(ctx context.Context, collection, id string) (v1.Resource, error) {
+	return c.item(ctx, http.MethodGet, collection, id, nil)
+}
+
+// List reads a whole collection, page by page in the order of ids. It ends
+// with the first error.
+func (c *Client) List(ctx context.Context, collection string, q Query) iter.Seq2[v1.Resource, error] {
+	return func(yield func(v1.Resource, error) bool) {
+		values := q.Values()
+		for {
+			var page v1.List
+			r := request{method: http.MethodGet, path: collection, query: values}
+			if _, err := c.call(ctx, r, nil, &page); err != nil {
+				yield(v1.Resource{}, err)
+				return
+			}
+			for _, item := range page.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if page.Continue == "" {
+				return
+			}
+			if page.Continue == values.Get("continue") {
+				yield(v1.Resource{}, fmt.Errorf("%s: %w: the page continues with itself", r.op(), ErrBadAnswer))
+				return
+			}
+			values.Set("continue", page.Continue)
+		}
+	}
+}
+
+// Create creates a resource. A kind that has a parent is created in the
+// collection that Nested names.
+func (c *Client) Create(ctx context.Context, collection string, in v1.CreateRequest) (v1.Resource, error) {
+	var out v1.Resource
+	_, err := c.call(ctx, request{method: http.MethodPost, path: collection}, in, &out)
+	return out, err
+}
+
+// Patch replaces the spec, the labels, or both.
+func (c *Client) Patch(ctx context.Context, collection, id string, in v1.PatchRequest) (v1.Resource, error) {
+	return c.item(ctx, http.MethodPatch, collection, id, in)
+}
+
+// Delete asks for the deletion of a resource. It stays, with a deleted time,
+// until its adapters have finalised; without any it is gone at once.
+func (c *Client) Delete(ctx context.Context, collection, id string) (v1.Resource, error) {
+	return c.item(ctx, http.MethodDelete, collection, id, nil)
+}
+
+// Report tells what an adapter observed. A report that is older than what the
+// server has is discarded, and not stored is what comes back.
+func (c *Client) Report(ctx context.Context, collection, id string, in v1.Report) (stored bool, err error) {
+	path, err := itemPath(collection, id)
+	if err != nil {
+		return false, err
+	}
+	var out v1.AdapterStatus
+	status, err := c.call(ctx, request{method: http.MethodPut, path: path + "/statuses"}, in, &out)
+	return err == nil && status != http.StatusNoContent, err
+}
+
+// Statuses reads the last report of every adapter on one resource.
+func (c *Client) Statuses(ctx context.Context, collection, id string) ([]v1.AdapterStatus, error) {
+	const size = 100
+	path, err := itemPath(collection, id)
+	if err != nil {
+		return nil, err
+	}
+	var all []v1.AdapterStatus
+	for number := 1; ; number++ {
+		var page v1.AdapterStatusList
+		q := url.Values{"page": {strconv.Itoa(number)}, "size": {strconv.Itoa(size)}}
+		if _, err := c.call(ctx, request{method: http.MethodGet, path: path + "/statuses", query: q}, nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if len(page.Items) == 0 || int64(len(all)) >= page.Total {
+			return all, nil
+		}
+	}
+}
+
+func (c *Client) item(ctx context.Context, method, collection, id string, in any) (v1.Resource, error) {
+	path, err := itemPath(collection, id)
+	if err != nil {
+		return v1.Resource{}, err
+	}
+	var out v1.Resource
+	_, err = c.call(ctx, request{method: method, path: path}, in, &out)
+	return out, err
+}
+
+// itemPath refuses the ids that would name another place.
+func itemPath(collection, id string) (string, error) {
+	switch id {
+	case "":
+		return "", errors.New("the id of a resource is empty")
+	case ".", "..":
+		return "", fmt.Errorf("%q is not the id of a resource", id)
+	}
+	return collection + "/" + url.PathEscape(id), nil
+}

@@ -1,0 +1,170 @@
+package fleetclient
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// keysetOf serves total resources, as many per page as asked for.
+func keysetOf(total int, failAt int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		if failAt > 0 && from >= failAt {
+			writeJSON(w, http.StatusServiceUnavailable, v1.Problem{})
+			return
+		}
+		page := v1.List{Items: []v1.Resource{}}
+		for i := from; i < min(from+limit, total); i++ {
+			page.Items = append(page.Items, v1.Resource{ID: strconv.Itoa(i)})
+		}
+		if from+limit < total {
+			page.Continue = strconv.Itoa(from + limit)
+		}
+		writeJSON(w, http.StatusOK, page)
+	}
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason      string
+		total, fail int
+		want        int
+		err         bool
+	}{
+		"None":     {"an empty collection", 0, 0, 0, false},
+		"OnePage":  {"exactly one page", 3, 0, 3, false},
+		"Pages":    {"the last page is short", 8, 0, 8, false},
+		"CutShort": {"what came before the error is given", 8, 6, 6, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClient(t, Config{}, keysetOf(tc.total, tc.fail))
+			var got []string
+			var last error
+			for r, err := range c.List(t.Context(), "clusters", Query{PageSize: 3}) {
+				if last = err; err == nil {
+					got = append(got, r.ID)
+				}
+			}
+			if len(got) != tc.want || (last != nil) != tc.err {
+				t.Errorf("%s: got %d, err %v, want %d", tc.reason, len(got), last, tc.want)
+			}
+			for i, id := range got {
+				if id != strconv.Itoa(i) {
+					t.Errorf("place %d holds %s", i, id)
+				}
+			}
+		})
+	}
+}
+
+func TestListStopsWhenTheReaderDoes(t *testing.T) {
+	t.Parallel()
+	var pages int
+	serve := keysetOf(10, 0)
+	c := newClient(t, Config{}, func(w http.ResponseWriter, r *http.Request) { pages++; serve(w, r) })
+	for range c.List(t.Context(), "clusters", Query{PageSize: 2}) {
+		break
+	}
+	if pages != 1 {
+		t.Errorf("%d pages were read for one resource", pages)
+	}
+}
+
+func TestListOfAServerThatTurnsInCircles(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, v1.List{Items: []v1.Resource{{ID: "1"}}, Continue: "again"})
+	})
+	var n int
+	var last error
+	for _, err := range c.List(t.Context(), "clusters", Query{}) {
+		n, last = n+1, err
+	}
+	if n != 3 || !errors.Is(last, ErrBadAnswer) {
+		t.Errorf("got %d results, the last with %v, want an end after two pages", n, last)
+	}
+}
+
+func TestQueryValues(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason string
+		query  Query
+		want   string
+	}{
+		"All":  {"nothing but the page size", Query{}, "limit=500"},
+		"Some": {"all that was asked for", Query{Labels: "a=b", Search: "name='x'", PageSize: 7}, "labels=a%3Db&limit=7&search=name%3D%27x%27"},
+	}
+	for name, tc := range cases {
+		if got := tc.query.Values().Encode(); got != tc.want {
+			t.Errorf("%s: %s: got %s, want %s", name, tc.reason, got, tc.want)
+		}
+	}
+}
+
+func TestStatusesReadsAllPages(t *testing.T) {
+	t.Parallel()
+	const total = 230
+	var asked []string
+	c := newClient(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RawQuery)
+		page, _ := strconv.Atoi(r.URL.Query().Get("page"))
+		size, _ := strconv.Atoi(r.URL.Query().Get("size"))
+		list := v1.AdapterStatusList{Total: total}
+		for i := (page - 1) * size; i < min(page*size, total); i++ {
+			list.Items = append(list.Items, v1.AdapterStatus{Adapter: fmt.Sprint(i)})
+		}
+		writeJSON(w, http.StatusOK, list)
+	})
+	got, err := c.Statuses(t.Context(), "clusters", "x")
+	if err != nil || len(got) != total || got[total-1].Adapter != fmt.Sprint(total-1) {
+		t.Fatalf("got %d, err %v, want %d", len(got), err, total)
+	}
+	if diff := cmp.Diff([]string{"page=1&size=100", "page=2&size=100", "page=3&size=100"}, asked); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+func TestStatusesEndsWhereTheTotalIsWrong(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, v1.AdapterStatusList{Total: 5})
+	})
+	if got, err := c.Statuses(t.Context(), "clusters", "x"); err != nil || len(got) != 0 {
+		t.Errorf("got %d, err %v", len(got), err)
+	}
+}
+
+func BenchmarkListPage(b *testing.B) {
+	page := make([]byte, 500<<10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(page)
+	}))
+	b.Cleanup(server.Close)
+	c, err := New(Config{Endpoint: server.URL}, Deps{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(c.CloseIdle)
+	b.SetBytes(int64(len(page)))
+	b.ReportAllocs()
+	var buf []byte
+	for b.Loop() {
+		if buf, err = c.ListPage(b.Context(), "clusters", nil, buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
