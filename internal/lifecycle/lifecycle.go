@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -87,8 +88,8 @@ func Run(ctx context.Context, opts Options, parts ...Part) error {
 	}
 
 	var errs []error
-	for i := len(list) - 1; i >= 0; i-- {
-		if err := list[i].halt(opts.StopTimeout); err != nil {
+	for _, r := range slices.Backward(list) {
+		if err := r.halt(opts.StopTimeout); err != nil {
 			errs = append(errs, err)
 		}
 	}

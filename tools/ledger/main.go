@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,7 +16,7 @@ import (
 
 func main() {
 	for _, binary := range os.Args[1:] {
-		text, err := list(binary)
+		text, err := list(context.Background(), binary)
 		if err == nil {
 			err = os.WriteFile(filepath.Join("tools", "deps", binary+".txt"), text, 0o644) //nolint:gosec // a file of the repository, for everyone to read
 		}
@@ -28,8 +29,8 @@ func main() {
 
 // list gives the packages outside the standard library that binary links,
 // one a line, sorted as go list sorts them by import path.
-func list(binary string) ([]byte, error) {
-	cmd := exec.Command("go", "list", "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./cmd/"+binary) //nolint:gosec // the binary's name is ours
+func list(ctx context.Context, binary string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./cmd/"+binary) //nolint:gosec // the binary's name is ours
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

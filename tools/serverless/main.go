@@ -7,6 +7,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,17 +37,17 @@ type listed struct {
 }
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
+	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "serverless:", err)
 		os.Exit(1)
 	}
 }
 
-func run(patterns []string, out io.Writer) error {
+func run(ctx context.Context, patterns []string, out io.Writer) error {
 	// With -test the list holds, per package, a synthetic "pkg.test" whose
 	// Deps are all that its tests reach.
 	args := append([]string{"list", "-test", "-json=ImportPath,ForTest,Deps,TestGoFiles,XTestGoFiles,Module"}, patterns...)
-	raw, err := exec.Command("go", args...).Output()
+	raw, err := exec.CommandContext(ctx, "go", args...).Output() //nolint:gosec // runs the go command on the packages it is given
 	if err != nil {
 		return fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
 	}
@@ -63,7 +64,9 @@ func run(patterns []string, out io.Writer) error {
 		if !isTest || startsServer(p.Deps) {
 			continue
 		}
-		fmt.Fprintln(out, path)
+		if _, err := fmt.Fprintln(out, path); err != nil {
+			return err
+		}
 	}
 }
 
