@@ -1,0 +1,170 @@
+package pgserver
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// rootDataDir holds the data of servers whose own folder is closed to the
+// user that they run as, /root/… above all.
+const rootDataDir = "/var/lib/fleetloop/postgres"
+
+// An account is the unprivileged user that a server runs as.
+type account struct {
+	name     string
+	uid, gid uint32
+}
+
+func serverAccount() (*account, error) {
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("read the ids of user %q: %w", name, err)
+		}
+		return &account{name: name, uid: uint32(uid), gid: uint32(gid)}, nil
+	}
+	return nil, errors.New("postgres refuses to run as root, and there is no user postgres or nobody to run it as: add one")
+}
+
+// mayEnter reports whether the account may pass through every folder of an
+// absolute path.
+func (a *account) mayEnter(path string) (bool, error) {
+	for {
+		fi, err := os.Stat(path)
+		if err != nil {
+			return false, err
+		}
+		st, ok := fi.Sys().(*syscall.Stat_t)
+		if !ok {
+			return false, fmt.Errorf("no owner known for %q", path)
+		}
+		bit := fs.FileMode(0o001)
+		switch {
+		case st.Uid == a.uid:
+			bit = 0o100
+		case st.Gid == a.gid:
+			bit = 0o010
+		}
+		if fi.Mode()&bit == 0 {
+			return false, nil
+		}
+		parent := filepath.Dir(path)
+		if parent == path {
+			return true, nil
+		}
+		path = parent
+	}
+}
+
+// credential is what a child process runs with; nil is as ourselves.
+func (h *home) credential() *syscall.Credential {
+	if h.user == nil {
+		return nil
+	}
+	return &syscall.Credential{Uid: h.user.uid, Gid: h.user.gid}
+}
+
+// give makes a file the server's own.
+func (h *home) give(path string) error {
+	if h.user == nil {
+		return nil
+	}
+	if err := os.Chown(path, int(h.user.uid), int(h.user.gid)); err != nil {
+		return fmt.Errorf("give %q to user %s: %w", path, h.user.name, err)
+	}
+	return nil
+}
+
+// dataFolder is where the data stands: in the home, or where its link
+// points. A home that the server's user cannot reach gets such a link.
+func (h *home) dataFolder() (string, error) {
+	in := filepath.Join(h.dir, "data")
+	if h.user == nil {
+		return in, nil
+	}
+	if target, err := os.Readlink(in); err == nil {
+		// The folder above the data goes when someone cleaned up; begin anew.
+		if _, err := os.Stat(filepath.Dir(target)); err == nil {
+			return target, nil
+		}
+		if err := os.Remove(in); err != nil {
+			return "", err
+		}
+	}
+	ok, err := h.user.mayEnter(h.dir)
+	if err != nil || ok {
+		return in, err
+	}
+	if _, err := os.Lstat(in); err == nil {
+		return "", fmt.Errorf("user %s, whom postgres runs as, cannot reach the data in it: open the folders above to that user, or take another folder", h.user.name)
+	}
+	return elsewhere(in)
+}
+
+// elsewhere makes a folder for data under rootDataDir, links to it, and sweeps
+// out the folders that nothing links to any more.
+func elsewhere(link string) (string, error) {
+	if err := os.MkdirAll(rootDataDir, 0o711); err != nil { //nolint:gosec // passed through by the server's user
+		return "", err
+	}
+	// Held while a folder exists that is not linked to yet.
+	lock, err := os.OpenFile(filepath.Join(rootDataDir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = lock.Close() }()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	if err := sweep(rootDataDir); err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(rootDataDir, "of-")
+	if err != nil {
+		return "", err
+	}
+	data := filepath.Join(dir, "data")
+	return data, errors.Join(
+		os.Chmod(dir, 0o711), //nolint:gosec // passed through by the server's user
+		os.WriteFile(filepath.Join(dir, "link"), []byte(link), 0o600),
+		os.Symlink(data, link),
+	)
+}
+
+// sweep removes the folders under base whose link is gone, unless a server
+// still runs there.
+func sweep(base string) error {
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		dir := filepath.Join(base, e.Name())
+		link, err := os.ReadFile(filepath.Join(dir, "link")) //nolint:gosec // written by elsewhere
+		if err != nil {
+			continue // not one of ours
+		}
+		data := filepath.Join(dir, "data")
+		if target, err := os.Readlink(string(link)); err == nil && target == data {
+			continue
+		}
+		if pid, _ := readPIDFile(data); pid != 0 && isPostmaster(pid, data) {
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}

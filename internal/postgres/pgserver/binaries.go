@@ -1,0 +1,141 @@
+package pgserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The binaries of one installed PostgreSQL.
+type binaries struct {
+	dir     string
+	version string // as it calls itself, "15.18"
+	major   int
+}
+
+func (b binaries) postgres() string { return filepath.Join(b.dir, "postgres") }
+func (b binaries) initdb() string   { return filepath.Join(b.dir, "initdb") }
+
+const howToInstall = "install it (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; macOS: brew install postgresql@17) or name the folder of its binaries"
+
+// findBinaries finds a PostgreSQL that can serve data made by the given major
+// version, or any new enough when major is 0.
+func findBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) (binaries, error) {
+	if cfg.BinDir != "" {
+		b, err := inspect(ctx, cfg.BinDir)
+		if err != nil {
+			return binaries{}, err
+		}
+		return fit([]binaries{b}, major, cfg.Dir)
+	}
+	cache, err := cacheDir(cfg.CacheDir)
+	if err != nil {
+		return binaries{}, err
+	}
+	found := installed(ctx, fetchedDir(cache))
+	if b, err := fit(found, major, cfg.Dir); err == nil || len(found) > 0 && major != 0 {
+		return b, err
+	}
+	fetched, err := fetch(ctx, cache, log)
+	if err != nil {
+		return binaries{}, fmt.Errorf("no PostgreSQL %d or newer on this machine, and none could be downloaded (%w): %s", MinMajor, err, howToInstall)
+	}
+	b, err := inspect(ctx, fetched)
+	if err != nil {
+		return binaries{}, err
+	}
+	return fit([]binaries{b}, major, cfg.Dir)
+}
+
+// fit picks the first of the list that can be used.
+func fit(list []binaries, major int, dir string) (binaries, error) {
+	var names []string
+	for _, b := range list {
+		if b.major >= MinMajor && (major == 0 || b.major == major) {
+			return b, nil
+		}
+		names = append(names, fmt.Sprintf("%s in %q", b.version, b.dir))
+	}
+	if major == 0 {
+		return binaries{}, fmt.Errorf("PostgreSQL %d or newer is needed, found %s: %s", MinMajor, strings.Join(names, ", "), howToInstall)
+	}
+	return binaries{}, fmt.Errorf("the data in %q was made by PostgreSQL %d, found %s: install PostgreSQL %d, or move the folder away to begin with empty data",
+		dir, major, strings.Join(names, ", "), major)
+}
+
+// installed lists what is on the machine: the one in PATH first, then the
+// others from the newest to the oldest, then those in the further folders.
+func installed(ctx context.Context, further ...string) []binaries {
+	var first, rest, last []binaries
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if resolved, err := filepath.EvalSymlinks(path); err == nil {
+			path = resolved // the package's own folder, where initdb stands too
+		}
+		if b, err := inspect(ctx, filepath.Dir(path)); err == nil {
+			first = append(first, b)
+		}
+	}
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin",
+		"/usr/pgsql-*/bin",
+		"/usr/local/pgsql/bin",
+		"/opt/homebrew/opt/postgresql@*/bin",
+		"/usr/local/opt/postgresql@*/bin",
+	} {
+		dirs, _ := filepath.Glob(pattern) // its only error is a bad pattern
+		for _, dir := range dirs {
+			if b, err := inspect(ctx, dir); err == nil {
+				rest = append(rest, b)
+			}
+		}
+	}
+	slices.SortFunc(rest, func(a, b binaries) int { return cmp.Compare(b.major, a.major) })
+	for _, dir := range further {
+		if b, err := inspect(ctx, dir); err == nil {
+			last = append(last, b)
+		}
+	}
+	return slices.Concat(first, rest, last)
+}
+
+// inspect reads the version of the binaries in dir.
+func inspect(ctx context.Context, dir string) (binaries, error) {
+	b := binaries{dir: dir}
+	if _, err := os.Stat(b.initdb()); err != nil {
+		return b, fmt.Errorf("find the PostgreSQL binaries: %w", err)
+	}
+	out, err := exec.CommandContext(ctx, b.postgres(), "--version").Output() //nolint:gosec // a folder that we or the user named
+	if err != nil {
+		return b, fmt.Errorf("ask %q for its version: %w", b.postgres(), err)
+	}
+	m := regexp.MustCompile(`PostgreSQL\) ((\d+)\S*)`).FindStringSubmatch(string(out))
+	if m == nil {
+		return b, fmt.Errorf("ask %q for its version: unexpected answer %q", b.postgres(), out)
+	}
+	b.version = m[1]
+	b.major, err = strconv.Atoi(m[2])
+	return b, err
+}
+
+func cacheDir(given string) (string, error) {
+	if given != "" {
+		return filepath.Abs(given)
+	}
+	if isRoot() {
+		return "/var/cache/fleetloop", nil // /root is closed to the server's user
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", errors.Join(errors.New("find a folder to keep the PostgreSQL binaries in"), err)
+	}
+	return filepath.Join(dir, "fleetloop"), nil
+}

@@ -1,0 +1,230 @@
+package pgserver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// A home is the folder of one server, held by a lock for as long as we use it.
+//
+//	lock         held by the process that runs the server, with its pid
+//	data         PGDATA, or a link to it
+//	password     of the superuser; absent where the loopback port asks for none
+//	server.log   since the last start; server.log.1 is the one before
+type home struct {
+	dir      string
+	data     string
+	password string
+	user     *account // whom the server runs as; nil is ourselves
+	lock     *os.File
+}
+
+var errPortTaken = errors.New("the port is taken")
+
+// openHome makes and locks the folder.
+func openHome(dir string) (*home, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	h := &home{dir: dir, data: filepath.Join(dir, "data")}
+	mode := fs.FileMode(0o700)
+	if isRoot() {
+		if h.user, err = serverAccount(); err != nil {
+			return nil, err
+		}
+		mode = 0o711 // the server's user passes through, and cannot look around
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(dir, mode); err != nil {
+		return nil, err
+	}
+	if h.lock, err = lockFile(filepath.Join(dir, "lock")); err != nil {
+		return nil, err
+	}
+	if err := h.settle(); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	return h, nil
+}
+
+// settle finds out where the data stands and what the password is.
+func (h *home) settle() error {
+	data, err := h.dataFolder()
+	if err != nil {
+		return err
+	}
+	h.data = data
+	pw, err := os.ReadFile(filepath.Join(h.dir, "password"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	h.password = strings.TrimSpace(string(pw))
+	return err
+}
+
+func (h *home) close() error {
+	if h.lock == nil {
+		return nil
+	}
+	err := h.lock.Close() // which gives the lock back
+	h.lock = nil
+	return err
+}
+
+// lockFile takes the lock without waiting. The kernel gives it back however we
+// end.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // in the folder we were given
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder := make([]byte, 20)
+		n, _ := f.Read(holder)
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("it is in use by process %s: stop that one or take another folder", strings.TrimSpace(string(holder[:n])))
+		}
+		return nil, fmt.Errorf("lock %q: %w", path, err)
+	}
+	err = errors.Join(f.Truncate(0), errOf(f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)))
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func errOf(_ int, err error) error { return err }
+
+// dataMajor is the major version that made the data, or 0 if there is none.
+func (h *home) dataMajor() (int, error) {
+	b, err := os.ReadFile(filepath.Join(h.data, "PG_VERSION"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the version of the data: %w", err)
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0, fmt.Errorf("read the version of the data in %q: %w", h.data, err)
+	}
+	return major, nil
+}
+
+// initData makes the data folder under another name and renames it when it is
+// whole, so that an interrupted attempt leaves nothing that looks usable.
+func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) error {
+	fresh := h.data + ".new"
+	if err := os.RemoveAll(fresh); err != nil {
+		return fmt.Errorf("clear an unfinished data folder: %w", err)
+	}
+	if err := os.Mkdir(fresh, 0o700); err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	if err := h.give(fresh); err != nil {
+		return err
+	}
+	args := []string{"-D", fresh, "-U", SuperUser, "-E", "UTF8", "--locale=C"}
+	if throwaway {
+		args = append(args, "--auth=trust", "--no-sync")
+	} else {
+		file, err := h.makePassword()
+		if err != nil {
+			return fmt.Errorf("keep the password of postgres: %w", err)
+		}
+		defer func() { _ = os.Remove(file) }()
+		args = append(args, "--auth=scram-sha-256", "--pwfile="+file)
+	}
+	cmd := exec.CommandContext(ctx, bins.initdb(), args...) //nolint:gosec // the path was found by us
+	cmd.Env = h.environment()
+	cmd.Dir = "/"
+	cmd.SysProcAttr = h.attributes(syscall.SIGKILL)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initialise postgres data in %q: %w:\n%s", fresh, err, lastLines(string(out)))
+	}
+	if err := os.Rename(fresh, h.data); err != nil {
+		return fmt.Errorf("put the data folder in place: %w", err)
+	}
+	return nil
+}
+
+// makePassword keeps a new password and returns a file that initdb may read.
+func (h *home) makePassword() (string, error) {
+	h.password = rand.Text()
+	kept := filepath.Join(h.dir, "password")
+	// A file left by an earlier attempt keeps its mode when it is written over.
+	if err := os.Remove(kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if err := os.WriteFile(kept, []byte(h.password+"\n"), 0o600); err != nil {
+		return "", err
+	}
+	readable := kept + ".init"
+	if err := os.Remove(readable); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if err := os.WriteFile(readable, []byte(h.password+"\n"), 0o600); err != nil {
+		return "", err
+	}
+	return readable, h.give(readable)
+}
+
+// environment keeps the variables of our own process, PGDATA and PGPORT among
+// them, away from the server. Without LC_ALL it refuses to start on macOS.
+func (h *home) environment() []string {
+	return []string{"LC_ALL=C", "PATH=/usr/bin:/bin"}
+}
+
+func (h *home) logPath() string { return filepath.Join(h.dir, "server.log") }
+
+func (h *home) openLog() (*os.File, error) {
+	if err := os.Rename(h.logPath(), h.logPath()+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("put the old server log aside: %w", err)
+	}
+	f, err := os.OpenFile(h.logPath(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the server log: %w", err)
+	}
+	return f, nil
+}
+
+// logTail is the end of the server's log, or why it cannot be had.
+func (h *home) logTail() string {
+	b, err := os.ReadFile(h.logPath())
+	if err != nil {
+		return err.Error()
+	}
+	return lastLines(string(b))
+}
+
+// startError explains a server that ended before it took connections.
+func (h *home) startError(exit error) error {
+	tail := h.logTail()
+	err := fmt.Errorf("postgres did not start (%w); its log %q ends:\n%s", exit, h.logPath(), tail)
+	if strings.Contains(tail, "could not bind") || strings.Contains(tail, "Address already in use") {
+		return fmt.Errorf("%w: %w", errPortTaken, err)
+	}
+	return err
+}
+
+func lastLines(s string) string {
+	const most = 15
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	if len(lines) > most {
+		lines = lines[len(lines)-most:]
+	}
+	return strings.Join(lines, "\n")
+}

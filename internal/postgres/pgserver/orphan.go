@@ -1,0 +1,76 @@
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// readPIDFile reads the pid and the state ("starting", "ready", "stopping", …)
+// that a postmaster keeps in its data folder; 0 if there is no such file.
+func readPIDFile(data string) (pid int, state string) {
+	b, err := os.ReadFile(filepath.Join(data, "postmaster.pid")) //nolint:gosec // a folder of ours
+	if err != nil {
+		return 0, ""
+	}
+	const pidLine, stateLine = 0, 7
+	lines := strings.Split(string(b), "\n")
+	pid, err = strconv.Atoi(strings.TrimSpace(lines[pidLine]))
+	if err != nil || pid <= 1 {
+		return 0, ""
+	}
+	if len(lines) > stateLine {
+		state = strings.TrimSpace(lines[stateLine])
+	}
+	return pid, state
+}
+
+// stopOrphan stops a server that an earlier process of ours left behind on
+// this folder, and removes a pid file that is nobody's. We hold the folder's
+// lock, so a server that runs here has lost its master.
+func (h *home) stopOrphan(ctx context.Context, log *slog.Logger) error {
+	pid, _ := readPIDFile(h.data)
+	if pid == 0 || !isPostmaster(pid, h.data) {
+		// A pid that another program got since would make postgres refuse to start.
+		err := os.Remove(filepath.Join(h.data, "postmaster.pid"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the stale pid file: %w", err)
+		}
+		return nil
+	}
+	log.WarnContext(ctx, "stopping a postgres that was left behind", "pid", pid, "dir", h.dir)
+	for _, step := range []struct {
+		sig   syscall.Signal
+		bound time.Duration
+	}{{fastShutdown, stopTimeout}, {immediateShutdown, killTimeout}, {syscall.SIGKILL, killTimeout}} {
+		if err := syscall.Kill(pid, step.sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("stop the postgres left behind (pid %d): %w", pid, err)
+		}
+		gone, err := awaitGone(ctx, pid, step.bound)
+		if gone || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("stop the postgres left behind (pid %d): it does not end", pid)
+}
+
+// awaitGone polls, because only a parent can wait for a process.
+func awaitGone(ctx context.Context, pid int, bound time.Duration) (bool, error) {
+	for until := time.Now().Add(bound); time.Now().Before(until); {
+		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			return true, nil
+		}
+		if err := pause(ctx, readyPoll); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}

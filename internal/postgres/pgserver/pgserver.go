@@ -1,0 +1,368 @@
+// Package pgserver runs a private PostgreSQL server in a folder of its own.
+//
+// Start finds the binaries on the machine (or fetches them once), makes the
+// data folder the first time, starts the server on a loopback port and returns
+// when it takes connections. Run keeps it up until its context ends and then
+// stops it; a server that died is started again on the same port, and one that
+// keeps dying ends Run with the end of its log.
+//
+// Run as root, the server runs as user postgres, or nobody where there is no
+// such user, because PostgreSQL refuses root. On Linux the server dies with
+// this process, however it ended; what is left behind elsewhere is stopped by
+// the next Start on the same folder. A folder serves one process at a time.
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The names that a server is set up with.
+const (
+	// SuperUser is the role that URL connects as.
+	SuperUser = "postgres"
+	// DefaultDatabase is made the first time when Config.Database is empty.
+	DefaultDatabase = "fleetloop"
+)
+
+const (
+	// MinMajor is the oldest PostgreSQL that Fleetloop runs on.
+	MinMajor = 15
+
+	host = "127.0.0.1"
+
+	readyTimeout = 60 * time.Second // crash recovery of a busy server included
+	readyPoll    = 20 * time.Millisecond
+	stopTimeout  = 10 * time.Second
+	killTimeout  = 3 * time.Second
+
+	// A server that dies this often within this time is given up.
+	maxDeaths    = 3
+	deathsWithin = time.Minute
+	restartPause = 200 * time.Millisecond
+)
+
+var errClosed = errors.New("run postgres: it was closed")
+
+// Config says where the server lives. Only Dir is required.
+type Config struct {
+	// Dir holds everything: the data, the log, the password, the lock. It is
+	// made if missing and used again if not.
+	//
+	// As root, the server's user must be able to enter it. Where a folder above
+	// it is closed to that user, the data stands under /var/lib/fleetloop
+	// and Dir/data is a link to it.
+	Dir string
+
+	// Port is the loopback port. Zero takes a free one at each Start.
+	Port int
+
+	// BinDir is the folder of initdb and postgres. Empty looks in PATH and
+	// the usual folders, and fetches binaries where there are none.
+	BinDir string
+
+	// CacheDir keeps fetched binaries. Empty is the user's cache folder, for
+	// root /var/cache/fleetloop.
+	CacheDir string
+
+	// Database is made if it is missing. Empty is DefaultDatabase.
+	Database string
+
+	// Throwaway trades durability for speed and asks no password on the loopback
+	// port: for tests, whose data nobody will miss.
+	Throwaway bool
+
+	// Settings are further server settings, as in postgresql.conf.
+	Settings map[string]string
+}
+
+// A Server is a running PostgreSQL server.
+type Server struct {
+	cfg  Config
+	bins binaries
+	home *home
+	port int
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	proc   *process
+	down   error // why there is no server just now
+	closed bool
+}
+
+// Start starts a server and returns when it takes connections. The caller then
+// calls Run, which stops it, or Close.
+func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("start postgres: no folder given")
+	}
+	if cfg.Database == "" {
+		cfg.Database = DefaultDatabase
+	}
+	h, err := openHome(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open postgres folder %q: %w", cfg.Dir, err)
+	}
+	s := &Server{cfg: cfg, home: h, log: log}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context) error {
+	major, err := s.home.dataMajor()
+	if err != nil {
+		return err
+	}
+	if s.bins, err = findBinaries(ctx, s.cfg, major, s.log); err != nil {
+		return err
+	}
+	if err := s.home.stopOrphan(ctx, s.log); err != nil {
+		return err
+	}
+	if major == 0 {
+		if err := s.home.initData(ctx, s.bins, s.cfg.Throwaway); err != nil {
+			return err
+		}
+	}
+	if err := s.launchOnAPort(ctx); err != nil {
+		return err
+	}
+	if err := s.ensureDatabase(ctx); err != nil {
+		return errors.Join(err, s.halt())
+	}
+	s.log.InfoContext(ctx, "postgres started", "port", s.port, "dir", s.cfg.Dir, "version", s.bins.version)
+	return nil
+}
+
+// launchOnAPort tries again on another port when someone took the free one
+// between asking for it and using it.
+func (s *Server) launchOnAPort(ctx context.Context) error {
+	const tries = 5
+	var err error
+	for range tries {
+		if s.port = s.cfg.Port; s.port == 0 {
+			if s.port, err = freePort(ctx); err != nil {
+				return fmt.Errorf("find a free port for postgres: %w", err)
+			}
+		}
+		if err = s.launch(ctx); err == nil || s.cfg.Port != 0 || !errors.Is(err, errPortTaken) {
+			return err
+		}
+	}
+	return err
+}
+
+// launch starts the process and waits until it takes connections.
+func (s *Server) launch(ctx context.Context) error {
+	p, err := startProcess(s.bins, s.home, s.arguments())
+	if err != nil {
+		return err
+	}
+	if err := s.awaitReady(ctx, p); err != nil {
+		return errors.Join(err, p.stop(s.stopSignal(), killTimeout))
+	}
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.proc, s.down = p, nil
+	}
+	s.mu.Unlock()
+	if closed {
+		return errors.Join(errClosed, p.stop(s.stopSignal(), stopTimeout))
+	}
+	return nil
+}
+
+// URL connects to the server's database as its superuser.
+func (s *Server) URL() string { return s.urlOf(s.cfg.Database) }
+
+func (s *Server) urlOf(database string) string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.User(SuperUser),
+		Host:     net.JoinHostPort(host, strconv.Itoa(s.port)),
+		Path:     "/" + database,
+		RawQuery: "sslmode=disable",
+	}
+	if s.home.password != "" {
+		u.User = url.UserPassword(SuperUser, s.home.password)
+	}
+	return u.String()
+}
+
+// Port is the loopback port that the server listens on.
+func (s *Server) Port() int { return s.port }
+
+// PID is the process id of the postmaster, or 0 while there is none.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return 0
+	}
+	return s.proc.pid()
+}
+
+// Ready reports why the server cannot be used just now, or nil.
+func (s *Server) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
+}
+
+// Run keeps the server up until ctx ends, then stops it.
+func (s *Server) Run(ctx context.Context) error {
+	var deaths []time.Time
+	for {
+		p := s.current()
+		if p == nil {
+			return errClosed
+		}
+		select {
+		case <-ctx.Done():
+			return s.Close()
+		case <-p.done:
+		}
+		if ctx.Err() != nil {
+			return s.Close()
+		}
+		now := time.Now()
+		deaths = append(deaths, now)
+		for now.Sub(deaths[0]) > deathsWithin {
+			deaths = deaths[1:]
+		}
+		died := fmt.Errorf("postgres ended on its own (%w):\n%s", p.exitError(), s.home.logTail())
+		if len(deaths) >= maxDeaths {
+			return errors.Join(fmt.Errorf("give up after %d deaths within %s: %w", len(deaths), deathsWithin, died), s.Close())
+		}
+		s.log.ErrorContext(ctx, "postgres died, starting it again", "err", died)
+		if err := s.relaunch(ctx, died); err != nil && ctx.Err() == nil {
+			return errors.Join(err, s.Close())
+		}
+	}
+}
+
+// relaunch starts a dead server again on its old port. Backends of the dead
+// one may hold its shared memory for a moment, hence the tries.
+func (s *Server) relaunch(ctx context.Context, died error) error {
+	const tries = 10
+	s.mu.Lock()
+	s.down = died
+	s.mu.Unlock()
+	var err error
+	for range tries {
+		if err := pause(ctx, restartPause); err != nil {
+			return err
+		}
+		if err = s.launch(ctx); err == nil || errors.Is(err, errClosed) {
+			return err
+		}
+	}
+	return fmt.Errorf("start postgres again: %w", err)
+}
+
+// Close stops the server and gives the folder back. A second Close does
+// nothing.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	again := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if again {
+		return nil
+	}
+	return errors.Join(s.halt(), s.home.close())
+}
+
+func (s *Server) halt() error {
+	s.mu.Lock()
+	p := s.proc
+	s.proc, s.down = nil, errors.New("postgres is stopped")
+	s.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return p.stop(s.stopSignal(), stopTimeout)
+}
+
+func (s *Server) current() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc
+}
+
+// awaitReady waits until the postmaster has written into its pid file that it
+// is ready, as pg_ctl does. A connection would prove less: another server may
+// have the port.
+func (s *Server) awaitReady(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready within %s", readyTimeout))
+	defer cancel()
+	for {
+		if pid, state := readPIDFile(s.home.data); pid == p.pid() && state == "ready" {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return s.home.startError(p.exitError())
+		default:
+		}
+		if err := pause(ctx, readyPoll); err != nil {
+			return fmt.Errorf("wait for postgres on port %d: %w", s.port, err)
+		}
+	}
+}
+
+func (s *Server) ensureDatabase(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.urlOf("postgres"))
+	if err != nil {
+		return fmt.Errorf("connect to the new postgres: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var exists bool
+	err = conn.QueryRow(ctx, "select exists (select from pg_database where datname = $1)", s.cfg.Database).Scan(&exists)
+	if err == nil && !exists {
+		_, err = conn.Exec(ctx, "create database "+pgx.Identifier{s.cfg.Database}.Sanitize())
+	}
+	if err != nil {
+		return fmt.Errorf("create database %q: %w", s.cfg.Database, err)
+	}
+	return nil
+}
+
+func freePort(ctx context.Context) (int, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return 0, err
+	}
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, errors.Join(fmt.Errorf("unexpected address %q", l.Addr()), l.Close())
+	}
+	return addr.Port, l.Close()
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}
+
+func isRoot() bool { return os.Geteuid() == 0 }

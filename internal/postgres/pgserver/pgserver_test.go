@@ -1,0 +1,242 @@
+package pgserver_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newDir is a folder that the server's user can reach, also as root.
+func newDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pgserver-") //nolint:usetesting // t.TempDir is closed to the user that a root's server runs as
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func start(t *testing.T, cfg pgserver.Config) *pgserver.Server {
+	t.Helper()
+	s, err := pgserver.Start(t.Context(), cfg, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// query asks for one text value on a connection of its own.
+func query(t *testing.T, url, sql string) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	var s string
+	if err := conn.QueryRow(t.Context(), sql).Scan(&s); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return s
+}
+
+func exec(t *testing.T, url, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := conn.Exec(t.Context(), sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func TestDataIsUsedAgain(t *testing.T) {
+	dir := newDir(t)
+	first := start(t, pgserver.Config{Dir: dir})
+	exec(t, first.URL(), "create table kept as select 'still here' as word")
+	if err := first.Ready(); err != nil {
+		t.Errorf("ready: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Ready(); err == nil {
+		t.Error("a closed server says that it is ready")
+	}
+
+	second := start(t, pgserver.Config{Dir: dir})
+	if got := query(t, second.URL(), "select word from kept"); got != "still here" {
+		t.Errorf("got %q", got)
+	}
+	if got := query(t, second.URL(), "show fsync"); got != "on" {
+		t.Errorf("fsync is %s on a server whose data must last", got)
+	}
+}
+
+func TestThePasswordIsAsked(t *testing.T) {
+	s := start(t, pgserver.Config{Dir: newDir(t)})
+	cfg, err := pgx.ParseConfig(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Password == "" {
+		t.Error("the URL has no password")
+	}
+	cfg.Password = "wrong"
+	if conn, err := pgx.ConnectConfig(t.Context(), cfg); err == nil {
+		_ = conn.Close(t.Context())
+		t.Error("a wrong password was let in")
+	}
+}
+
+func TestOneProcessPerFolder(t *testing.T) {
+	dir := newDir(t)
+	start(t, pgserver.Config{Dir: dir, Throwaway: true})
+	_, err := pgserver.Start(t.Context(), pgserver.Config{Dir: dir, Throwaway: true}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "in use by process") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRunStopsTheServer(t *testing.T) {
+	s := start(t, pgserver.Config{Dir: newDir(t), Throwaway: true})
+	pid := s.PID()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("postgres %d is still there: %v", pid, err)
+	}
+}
+
+func TestADeadServerIsStartedAgain(t *testing.T) {
+	s := start(t, pgserver.Config{Dir: newDir(t), Throwaway: true})
+	exec(t, s.URL(), "create table kept as select 'still here' as word")
+	exec(t, s.URL(), "checkpoint") // a throwaway server loses what is not yet written
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+
+	port, pid := s.Port(), s.PID()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "another postgres", func() bool { return s.PID() != pid && s.Ready() == nil })
+	if s.Port() != port {
+		t.Errorf("the port moved from %d to %d", port, s.Port())
+	}
+	if got := query(t, s.URL(), "select word from kept"); got != "still here" {
+		t.Errorf("got %q", got)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAServerThatKeepsDyingIsGivenUp(t *testing.T) {
+	s := start(t, pgserver.Config{Dir: newDir(t), Throwaway: true})
+	done := make(chan error, 1)
+	go func() { done <- s.Run(t.Context()) }()
+	for range 3 {
+		pid := s.PID()
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "another postgres, or the end", func() bool { return s.PID() != pid && (s.Ready() == nil || s.PID() == 0) })
+	}
+	err := <-done
+	if err == nil || !strings.Contains(err.Error(), "give up after 3 deaths") || !strings.Contains(err.Error(), "database system is ready") {
+		t.Errorf("want an error with the end of the log, got %v", err)
+	}
+}
+
+func TestDataOfAnotherVersion(t *testing.T) {
+	dir := newDir(t)
+	if err := start(t, pgserver.Config{Dir: dir, Throwaway: true}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "data", "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := pgserver.Start(t.Context(), pgserver.Config{Dir: dir, Throwaway: true}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "was made by PostgreSQL 9") || !strings.Contains(err.Error(), "install PostgreSQL 9") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnUnfinishedDataFolderIsMadeAgain(t *testing.T) {
+	dir := newDir(t)
+	if err := os.MkdirAll(filepath.Join(dir, "data.new", "base"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "data.new", "PG_VERSION"), []byte("15\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, pgserver.Config{Dir: dir, Throwaway: true})
+	if got := query(t, s.URL(), "select current_database()"); got != pgserver.DefaultDatabase {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestATakenPortIsNamed(t *testing.T) {
+	s := start(t, pgserver.Config{Dir: newDir(t), Throwaway: true})
+	_, err := pgserver.Start(t.Context(), pgserver.Config{Dir: newDir(t), Port: s.Port(), Throwaway: true}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "the port is taken") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestASettingThatPostgresRefusesShowsItsLog(t *testing.T) {
+	_, err := pgserver.Start(t.Context(), pgserver.Config{
+		Dir: newDir(t), Throwaway: true, Settings: map[string]string{"shared_buffers": "a lot"},
+	}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), `invalid value for parameter "shared_buffers"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// await polls a condition that only another process can bring about.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("no %s within 30 s", what)
+		}
+	}
+}

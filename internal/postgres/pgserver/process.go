@@ -1,0 +1,134 @@
+package pgserver
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// A process is one life of the postmaster.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // how it ended, set before done is closed
+}
+
+// startProcess starts the postmaster with its output in the home's log file.
+//
+// The thread that forks must live as long as the child, because the kernel
+// sends the parent-death signal when that thread ends, not the process. So one
+// goroutine, locked to its thread, starts the child and waits for it.
+func startProcess(bins binaries, h *home, args []string) (*process, error) {
+	logFile, err := h.openLog()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(bins.postgres(), args...) //nolint:gosec,noctx // the path was found by us; the process outlives any one context
+	cmd.Env = h.environment()
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.SysProcAttr = h.attributes(shutdownWithParent)
+
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		// The child has its own copy; ours would only leak.
+		err = errors.Join(err, logFile.Close())
+		started <- err
+		if cmd.Process == nil {
+			return
+		}
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %q: %w", bins.postgres(), err)
+	}
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// exitError says how the process ended; call it only after done.
+func (p *process) exitError() error {
+	if p.err == nil {
+		return errors.New("exit status 0")
+	}
+	return p.err
+}
+
+// stop asks the postmaster to end by sig, and insists when it does not.
+func (p *process) stop(sig syscall.Signal, bound time.Duration) error {
+	for _, step := range []struct {
+		sig   syscall.Signal
+		bound time.Duration
+	}{{sig, bound}, {syscall.SIGQUIT, killTimeout}, {syscall.SIGKILL, killTimeout}} {
+		if err := p.cmd.Process.Signal(step.sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("stop postgres (pid %d): %w", p.pid(), err)
+		}
+		t := time.NewTimer(step.bound)
+		select {
+		case <-p.done:
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+	}
+	return fmt.Errorf("stop postgres (pid %d): it outlived SIGKILL by %s", p.pid(), killTimeout)
+}
+
+// The postmaster's signals: SIGINT ends sessions, writes a checkpoint and
+// leaves; SIGQUIT leaves at once and recovers at the next start.
+const (
+	fastShutdown       = syscall.SIGINT
+	immediateShutdown  = syscall.SIGQUIT
+	shutdownWithParent = fastShutdown
+)
+
+func (s *Server) stopSignal() syscall.Signal {
+	if s.cfg.Throwaway {
+		return immediateShutdown
+	}
+	return fastShutdown
+}
+
+func (s *Server) arguments() []string {
+	settings := map[string]string{
+		"listen_addresses":        host,
+		"port":                    strconv.Itoa(s.port),
+		"unix_socket_directories": "",
+		"logging_collector":       "off",
+		"log_destination":         "stderr",
+		"timezone":                "UTC",
+		"log_timezone":            "UTC",
+		"max_connections":         "200",
+	}
+	if s.cfg.Throwaway {
+		maps.Copy(settings, map[string]string{
+			"fsync":              "off",
+			"full_page_writes":   "off",
+			"synchronous_commit": "off",
+			"max_wal_size":       "4GB",
+			"autovacuum_naptime": "10s",
+			"checkpoint_timeout": "30min",
+			"wal_level":          "minimal",
+			"max_wal_senders":    "0",
+		})
+	}
+	maps.Copy(settings, s.cfg.Settings)
+	args := []string{"-D", s.home.data}
+	for _, k := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", k+"="+settings[k])
+	}
+	return args
+}
