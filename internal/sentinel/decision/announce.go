@@ -1,0 +1,76 @@
+package decision
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"time"
+)
+
+// An Announcement is the last event about a resource that a broker confirmed.
+type Announcement struct {
+	Generation int64
+	At         time.Time
+}
+
+// Hold turns a verdict to publish into one to wait, if last was about the same
+// generation and its adapters may still be at work.
+//
+// A new generation is never held. Anything more for the same one waits the
+// interval of the resource's phase from the later of the last report and the
+// last announcement. Reports that keep coming without ending the matter can
+// put the next event off to twice the interval after the last, no further: or
+// an adapter that reports faster than that could never be reminded.
+func (v Verdict) Hold(r *Resource, last Announcement, now time.Time) Verdict {
+	if !v.ShouldPublish || last.At.IsZero() || last.Generation != r.Generation || last.At.After(now) {
+		return v
+	}
+	answered := r.LastUpdated
+	if answered.After(now) {
+		answered = now
+	}
+	until := latest(last.At, answered).Add(v.Interval)
+	if most := last.At.Add(2 * v.Interval); until.After(most) {
+		until = most
+	}
+	if now.Before(until) {
+		v.ShouldPublish, v.Reason, v.Next = false, ReasonAnnounced, until
+	}
+	return v
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// EventID names the event that v calls for. It depends on the resource, its
+// generation, the rule, the time that the rule counted from, and the number of
+// whole intervals since the resource fell due: whoever asks within the same
+// interval, before or after a crash, gets the same id, and the next nudge has
+// another.
+func EventID(resourceID string, generation int64, v Verdict, now time.Time) string {
+	key := make([]byte, 0, 128)
+	key = binary.AppendVarint(key, int64(len(resourceID)))
+	key = append(key, resourceID...)
+	key = binary.AppendVarint(key, generation)
+	key = append(key, v.Reason.String()...)
+	// Milliseconds: an API may serve a time in fewer digits once it is stored.
+	key = binary.AppendVarint(key, v.Since.UnixMilli())
+	key = binary.AppendVarint(key, int64(v.Interval)) // the unit of the count
+	key = binary.AppendVarint(key, v.nudge(now))
+	sum := sha256.Sum256(key)
+	return "evt-" + hex.EncodeToString(sum[:16])
+}
+
+// nudge counts the whole intervals since the resource fell due. What is due
+// since ever counts from 1970, for durations do not reach further.
+func (v Verdict) nudge(now time.Time) int64 {
+	due := latest(v.Next, time.Unix(0, 0))
+	if v.Interval <= 0 || now.Before(due) {
+		return 0
+	}
+	return int64(now.Sub(due) / v.Interval)
+}
