@@ -9,6 +9,22 @@
 // label the resource does not have, say, is false, and so its negation is
 // true: `labels.a != 'x'` holds for a resource without the label a, as it does
 // in a label selector.
+//
+// In EBNF, with keywords in either case:
+//
+//	expr       = and { "or" and }
+//	and        = not { "and" not }
+//	not        = { "not" } ( "(" expr ")" | comparison )
+//	comparison = column ( "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=" ) literal
+//	           | column [ "not" ] "in" "[" literal { "," literal } "]"
+//	           | column [ "not" ] "like" text
+//	           | column [ "not" ] "between" literal "and" literal
+//	           | column "is" [ "not" ] "null"
+//	column     = name { "." name } [ "." text ]
+//	literal    = text | integer
+//	text       = "'" characters "'" | '"' characters '"'
+//
+// A quote within a text is doubled. Times are texts in RFC 3339, or a date.
 package search
 
 import "time"
@@ -54,7 +70,8 @@ const (
 	Time
 )
 
-// A Value is one literal. Only the member that Type names is set.
+// A Value is one literal. Only the member that Type names is set. A value for
+// ID is a UUID in its canonical form.
 type Value struct {
 	Type Type
 	Text string
@@ -102,8 +119,8 @@ type (
 		Values []Value
 	}
 
-	// Like holds if the column, of type Text, is there and matches the
-	// pattern as SQL has it: % is any run, _ any one character, and a
+	// Like holds if the column, of type Text and not ID, is there and matches
+	// the pattern as SQL has it: % is any run, _ any one character, and a
 	// backslash takes the meaning off the character behind it. A pattern
 	// never ends in a lone backslash.
 	Like struct {

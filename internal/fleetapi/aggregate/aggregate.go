@@ -1,0 +1,338 @@
+// Package aggregate sums up what adapters report on a resource.
+//
+// Status is one pure function: the same facts give the same status, in
+// whatever order the reports came. It promises that the observed generation is
+// true (the lowest that a required adapter has looked at), that one silent
+// adapter shows in the time of the last update, and that the time of the last
+// transition moves with the phase and with nothing else. It keeps nothing and
+// cannot fail.
+package aggregate
+
+import (
+	"strings"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// The reasons of the conditions Reconciled and LastKnownReconciled.
+const (
+	ReasonAll                = "ReconciledAll"
+	ReasonMissingAdapters    = "ReconciledMissingAdapters"
+	ReasonWaitingForChildren = "ReconciledWaitingForChildren"
+)
+
+// Facts are all that a status depends on.
+type Facts struct {
+	Generation int64
+	// Deleting says that deletion was asked for.
+	Deleting bool
+	// Children counts the resources that belong to this one. They matter only
+	// while it is being deleted.
+	Children int
+
+	CreatedTime time.Time
+	// UpdatedTime is when the owner last changed the resource.
+	UpdatedTime time.Time
+
+	// Required are the adapters that count. Reports of others change nothing.
+	Required []string
+	// Reports are the last reports, at most one of each adapter, in any order.
+	Reports []v1.AdapterStatus
+
+	// Previous is the status before, the zero value for a new resource.
+	Previous v1.Status
+	Now      time.Time
+}
+
+// Status sums up the facts.
+//
+//   - ObservedGeneration is the lowest generation among the required adapters'
+//     last reports, 0 while one of them has never reported.
+//   - LastUpdatedTime is the oldest of those reports; an adapter that never
+//     reported counts as the resource's creation.
+//   - Phase is Deleting once deletion was asked for; else Pending while no
+//     required adapter has reported; Failed if one is unhealthy at the current
+//     generation; Ready if all are available at the current generation; and
+//     Provisioning in between, so that a new generation takes Ready back.
+//   - LastTransitionTime is Now if the phase changed.
+//   - Conditions are Reconciled, LastKnownReconciled and one
+//     "<Adapter>Successful" per required adapter that has reported.
+//
+// A kind without required adapters has nobody to wait for: it is Ready, its
+// generation counts as observed, its last update is the owner's, and it has
+// no conditions.
+func Status(f Facts) v1.Status {
+	reports := f.required()
+	s := v1.Status{
+		Phase:              f.phase(reports),
+		ObservedGeneration: f.observedGeneration(reports),
+		LastUpdatedTime:    f.lastUpdated(reports),
+		LastTransitionTime: f.Previous.LastTransitionTime,
+		Conditions:         []v1.Condition{},
+	}
+	if s.Phase != f.Previous.Phase {
+		s.LastTransitionTime = f.Now
+	}
+	if len(f.Required) == 0 {
+		return s
+	}
+	s.Conditions = append(s.Conditions,
+		f.reconciled(reports, s.ObservedGeneration),
+		f.lastKnownReconciled(reports))
+	for _, r := range reports {
+		if r != nil {
+			s.Conditions = append(s.Conditions, successful(r))
+		}
+	}
+	return s
+}
+
+// Finalized reports whether nothing keeps a resource that is being deleted:
+// every required adapter has reported the current generation as finalized and
+// no child is left.
+func Finalized(f Facts) bool {
+	return f.Deleting && f.Children == 0 && f.all(f.required(), v1.ConditionFinalized)
+}
+
+// SuccessfulType is the type of the condition that stands for an adapter:
+// ClusterValidationSuccessful for cluster-validation.
+func SuccessfulType(adapter string) string {
+	var b strings.Builder
+	for word := range strings.FieldsFuncSeq(adapter, func(r rune) bool { return r == '-' }) {
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String() + "Successful"
+}
+
+// required gives the report of each required adapter, nil where there is none.
+func (f *Facts) required() []*v1.AdapterStatus {
+	out := make([]*v1.AdapterStatus, len(f.Required))
+	for i, name := range f.Required {
+		for j := range f.Reports {
+			if f.Reports[j].Adapter == name {
+				out[i] = &f.Reports[j]
+			}
+		}
+	}
+	return out
+}
+
+func (f *Facts) phase(reports []*v1.AdapterStatus) v1.Phase {
+	if f.Deleting {
+		return v1.PhaseDeleting
+	}
+	reported, unhealthy := len(reports) == 0, false
+	for _, r := range reports {
+		if r == nil {
+			continue
+		}
+		reported = true
+		if f.current(r) && condition(r, v1.ConditionHealth).Status == v1.ConditionFalse {
+			unhealthy = true
+		}
+	}
+	switch {
+	case !reported:
+		return v1.PhasePending
+	case unhealthy:
+		return v1.PhaseFailed
+	case f.all(reports, v1.ConditionAvailable):
+		return v1.PhaseReady
+	}
+	return v1.PhaseProvisioning
+}
+
+func (f *Facts) observedGeneration(reports []*v1.AdapterStatus) int64 {
+	lowest := f.Generation
+	for _, r := range reports {
+		if r == nil {
+			return 0
+		}
+		lowest = min(lowest, r.ObservedGeneration)
+	}
+	return lowest
+}
+
+func (f *Facts) lastUpdated(reports []*v1.AdapterStatus) time.Time {
+	if len(reports) == 0 {
+		return f.UpdatedTime
+	}
+	var oldest time.Time
+	for _, r := range reports {
+		if r == nil {
+			return f.CreatedTime
+		}
+		oldest = earliest(oldest, r.LastReportTime)
+	}
+	return oldest
+}
+
+// reconciled is what the public API calls the state of the whole, except that
+// its observed generation is the adapters' and not the resource's: a reader
+// can see from it that a spec change has not been looked at.
+func (f *Facts) reconciled(reports []*v1.AdapterStatus, observed int64) v1.Condition {
+	c := v1.Condition{
+		Type:               v1.ConditionReconciled,
+		Status:             v1.ConditionFalse,
+		Reason:             ReasonMissingAdapters,
+		Message:            "waiting for " + strings.Join(f.missing(reports), ", "),
+		ObservedGeneration: observed,
+	}
+	switch done := f.all(reports, f.goal()); {
+	case done && f.Deleting && f.Children > 0:
+		c.Reason, c.Message = ReasonWaitingForChildren, "waiting for the resources that belong to this one to go"
+	case done:
+		c.Status, c.Reason, c.Message = v1.ConditionTrue, ReasonAll, "all required adapters have reconciled the current generation"
+	}
+
+	var oldest time.Time
+	for _, r := range reports {
+		if r != nil && f.current(r) {
+			oldest = earliest(oldest, r.LastReportTime)
+		}
+	}
+	if c.LastUpdatedTime = oldest; oldest.IsZero() {
+		c.LastUpdatedTime = f.UpdatedTime
+	}
+
+	changed := f.Now
+	if c.Status == v1.ConditionFalse && oldest.IsZero() {
+		changed = f.UpdatedTime // it is the new generation that undid it
+	}
+	return f.continued(c, changed)
+}
+
+// lastKnownReconciled is True from the moment all required adapters were
+// available at one generation, and stays so through newer generations until
+// one of them takes it back for that same generation.
+func (f *Facts) lastKnownReconciled(reports []*v1.AdapterStatus) v1.Condition {
+	c := v1.Condition{
+		Type:            v1.ConditionLastKnownReconciled,
+		Status:          v1.ConditionFalse,
+		Reason:          ReasonMissingAdapters,
+		LastUpdatedTime: f.Now,
+	}
+	if p, ok := f.previous(c.Type); ok {
+		c = p
+	}
+
+	together, takenBack := true, false
+	var generation int64
+	var oldest time.Time
+	for i, r := range reports {
+		if r == nil {
+			together = false
+			continue
+		}
+		if i == 0 {
+			generation = r.ObservedGeneration
+		}
+		status := condition(r, v1.ConditionAvailable).Status
+		if status == v1.ConditionFalse && r.ObservedGeneration == c.ObservedGeneration {
+			takenBack = true
+		}
+		if status != v1.ConditionTrue || r.ObservedGeneration != generation {
+			together = false
+		}
+		oldest = earliest(oldest, r.LastReportTime)
+	}
+	switch {
+	case together:
+		c.Status, c.Reason = v1.ConditionTrue, ReasonAll
+		c.ObservedGeneration, c.LastUpdatedTime = generation, oldest
+	case takenBack && c.Status == v1.ConditionTrue:
+		c.Status, c.Reason, c.LastUpdatedTime = v1.ConditionFalse, ReasonMissingAdapters, f.Now
+	}
+	return f.continued(c, f.Now)
+}
+
+func successful(r *v1.AdapterStatus) v1.Condition {
+	available := condition(r, v1.ConditionAvailable)
+	return v1.Condition{
+		Type:               SuccessfulType(r.Adapter),
+		Status:             available.Status,
+		Reason:             available.Reason,
+		Message:            available.Message,
+		ObservedGeneration: r.ObservedGeneration,
+		CreatedTime:        r.CreatedTime,
+		LastUpdatedTime:    r.LastReportTime,
+		LastTransitionTime: available.LastTransitionTime,
+	}
+}
+
+// continued gives c the times of its predecessor; changed is when it changed
+// if it differs from that.
+func (f *Facts) continued(c v1.Condition, changed time.Time) v1.Condition {
+	p, ok := f.previous(c.Type)
+	switch {
+	case !ok:
+		c.CreatedTime, c.LastTransitionTime = f.Now, f.Now
+	case p.Status == c.Status:
+		c.CreatedTime, c.LastTransitionTime = p.CreatedTime, p.LastTransitionTime
+	default:
+		c.CreatedTime, c.LastTransitionTime = p.CreatedTime, changed
+	}
+	return c
+}
+
+func (f *Facts) previous(kind string) (v1.Condition, bool) {
+	for _, c := range f.Previous.Conditions {
+		if c.Type == kind {
+			return c, true
+		}
+	}
+	return v1.Condition{}, false
+}
+
+// goal is the condition that all required adapters must report as True.
+func (f *Facts) goal() string {
+	if f.Deleting {
+		return v1.ConditionFinalized
+	}
+	return v1.ConditionAvailable
+}
+
+func (f *Facts) all(reports []*v1.AdapterStatus, want string) bool {
+	for _, r := range reports {
+		if !f.met(r, want) {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *Facts) missing(reports []*v1.AdapterStatus) []string {
+	var names []string
+	for i, r := range reports {
+		if !f.met(r, f.goal()) {
+			names = append(names, f.Required[i])
+		}
+	}
+	return names
+}
+
+func (f *Facts) met(r *v1.AdapterStatus, want string) bool {
+	return r != nil && f.current(r) && condition(r, want).Status == v1.ConditionTrue
+}
+
+func (f *Facts) current(r *v1.AdapterStatus) bool { return r.ObservedGeneration == f.Generation }
+
+// condition finds a condition of a report; absent is the zero value, whose
+// status is neither True nor False.
+func condition(r *v1.AdapterStatus, kind string) v1.AdapterCondition {
+	for _, c := range r.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return v1.AdapterCondition{}
+}
+
+// earliest is the earlier of the two; a zero a is no time at all.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}

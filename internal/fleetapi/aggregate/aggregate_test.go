@@ -1,0 +1,420 @@
+package aggregate_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
+)
+
+// at is s seconds after the creation of the resource that the tests look at.
+func at(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 0, time.UTC) }
+
+// report is one of adapter a at generation gen, sent at second s. The letters
+// say which conditions are True; those with a minus are False.
+func report(a string, gen int64, s int, conditions ...string) v1.AdapterStatus {
+	r := v1.AdapterStatus{Adapter: a, ObservedGeneration: gen, CreatedTime: at(s), LastReportTime: at(s)}
+	for _, c := range conditions {
+		status, name := v1.ConditionTrue, c
+		if c[0] == '-' {
+			status, name = v1.ConditionFalse, c[1:]
+		}
+		r.Conditions = append(r.Conditions, v1.AdapterCondition{
+			ReportCondition:    v1.ReportCondition{Type: name, Status: status, Reason: "Because"},
+			LastTransitionTime: at(s),
+		})
+	}
+	return r
+}
+
+const (
+	available   = v1.ConditionAvailable
+	unavailable = "-" + v1.ConditionAvailable
+	healthy     = v1.ConditionHealth
+	unhealthy   = "-" + v1.ConditionHealth
+	finalized   = v1.ConditionFinalized
+)
+
+// both are facts about a resource with two required adapters.
+func both(gen int64, reports ...v1.AdapterStatus) aggregate.Facts {
+	return aggregate.Facts{
+		Generation:  gen,
+		CreatedTime: at(0),
+		UpdatedTime: at(1),
+		Required:    []string{"validation", "dns"},
+		Reports:     reports,
+		Now:         at(50),
+	}
+}
+
+func TestPhaseGenerationAndAge(t *testing.T) {
+	type want struct {
+		Phase    v1.Phase
+		Observed int64
+		Updated  time.Time
+	}
+	deleting := both(2, report("validation", 1, 5, available), report("dns", 1, 6, available))
+	deleting.Deleting = true
+
+	cases := map[string]struct {
+		reason string
+		facts  aggregate.Facts
+		want   want
+	}{
+		"NobodyReported": {
+			reason: "nothing was looked at, and the age counts from creation",
+			facts:  both(1),
+			want:   want{v1.PhasePending, 0, at(0)},
+		},
+		"OnlyAStrangerReported": {
+			reason: "an adapter that is not required does not count",
+			facts:  both(1, report("billing", 1, 9, available)),
+			want:   want{v1.PhasePending, 0, at(0)},
+		},
+		"OneReported": {
+			reason: "the one that never reported holds generation and age back",
+			facts:  both(1, report("dns", 1, 9, available)),
+			want:   want{v1.PhaseProvisioning, 0, at(0)},
+		},
+		"AllAvailable": {
+			reason: "the age is that of the oldest report",
+			facts:  both(1, report("dns", 1, 9, available), report("validation", 1, 4, available)),
+			want:   want{v1.PhaseReady, 1, at(4)},
+		},
+		"OneNotAvailable": {
+			reason: "all of them have to be available",
+			facts:  both(1, report("dns", 1, 9, unavailable), report("validation", 1, 4, available)),
+			want:   want{v1.PhaseProvisioning, 1, at(4)},
+		},
+		"NewGeneration": {
+			reason: "what was ready for the last spec is not ready for this one",
+			facts:  both(2, report("dns", 1, 9, available), report("validation", 1, 4, available)),
+			want:   want{v1.PhaseProvisioning, 1, at(4)},
+		},
+		"OneBehind": {
+			reason: "the lowest generation counts",
+			facts:  both(3, report("dns", 3, 9, available), report("validation", 2, 10, available)),
+			want:   want{v1.PhaseProvisioning, 2, at(9)},
+		},
+		"Unhealthy": {
+			reason: "bad health at the current generation is a failure, available or not",
+			facts:  both(1, report("dns", 1, 9, available, unhealthy), report("validation", 1, 4, available, healthy)),
+			want:   want{v1.PhaseFailed, 1, at(4)},
+		},
+		"UnhealthyBefore": {
+			reason: "bad health at an older generation says nothing of this one",
+			facts:  both(2, report("dns", 1, 9, unavailable, unhealthy), report("validation", 2, 4, available)),
+			want:   want{v1.PhaseProvisioning, 1, at(4)},
+		},
+		"Deleting": {
+			reason: "deletion outweighs everything else",
+			facts:  deleting,
+			want:   want{v1.PhaseDeleting, 1, at(5)},
+		},
+		"NoneRequired": {
+			reason: "nobody to wait for",
+			facts:  aggregate.Facts{Generation: 7, CreatedTime: at(0), UpdatedTime: at(3), Now: at(50)},
+			want:   want{v1.PhaseReady, 7, at(3)},
+		},
+		"NoneRequiredDeleting": {
+			reason: "deleting shows even if it will not last",
+			facts:  aggregate.Facts{Generation: 7, Deleting: true, UpdatedTime: at(3), Now: at(50)},
+			want:   want{v1.PhaseDeleting, 7, at(3)},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := aggregate.Status(tc.facts)
+			if diff := cmp.Diff(tc.want, want{got.Phase, got.ObservedGeneration, got.LastUpdatedTime}); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestTransitionTimeFollowsThePhase(t *testing.T) {
+	f := both(1)
+	f.Now = at(0)
+	s := aggregate.Status(f)
+	if s.LastTransitionTime != at(0) {
+		t.Errorf("a new resource entered its phase at %v, want its creation", s.LastTransitionTime)
+	}
+
+	f.Previous, f.Now = s, at(10)
+	f.Reports = []v1.AdapterStatus{report("dns", 1, 10, unavailable)}
+	s = aggregate.Status(f)
+	if s.Phase != v1.PhaseProvisioning || s.LastTransitionTime != at(10) {
+		t.Errorf("got %s since %v, want Provisioning since the report", s.Phase, s.LastTransitionTime)
+	}
+
+	f.Previous, f.Now = s, at(20)
+	f.Reports = []v1.AdapterStatus{report("dns", 1, 20, unavailable)}
+	if s = aggregate.Status(f); s.LastTransitionTime != at(10) {
+		t.Errorf("a report that kept the phase moved the transition to %v", s.LastTransitionTime)
+	}
+}
+
+func TestNoConditionsWithoutRequiredAdapters(t *testing.T) {
+	got := aggregate.Status(aggregate.Facts{Generation: 1, Reports: []v1.AdapterStatus{report("dns", 1, 1, available)}})
+	if diff := cmp.Diff([]v1.Condition{}, got.Conditions); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+}
+
+func TestReconciled(t *testing.T) {
+	ready := aggregate.Status(both(1, report("validation", 1, 4, available), report("dns", 1, 9, available)))
+	was := func(f aggregate.Facts) aggregate.Facts {
+		f.Previous, f.Now = ready, at(59)
+		return f
+	}
+	del := func(children int, f aggregate.Facts) aggregate.Facts {
+		f.Deleting, f.Children = true, children
+		return f
+	}
+
+	cases := map[string]struct {
+		reason string
+		facts  aggregate.Facts
+		want   v1.Condition
+	}{
+		"New": {
+			reason: "it exists from creation on and names who is missing",
+			facts:  both(1),
+			want: v1.Condition{
+				Status: v1.ConditionFalse, Reason: aggregate.ReasonMissingAdapters, Message: "waiting for validation, dns",
+				CreatedTime: at(50), LastUpdatedTime: at(1), LastTransitionTime: at(50),
+			},
+		},
+		"All": {
+			reason: "true at the generation that all have seen",
+			facts:  both(1, report("validation", 1, 4, available), report("dns", 1, 9, available)),
+			want: v1.Condition{
+				Status: v1.ConditionTrue, Reason: aggregate.ReasonAll, ObservedGeneration: 1,
+				Message:     "all required adapters have reconciled the current generation",
+				CreatedTime: at(50), LastUpdatedTime: at(4), LastTransitionTime: at(50),
+			},
+		},
+		"StillAll": {
+			reason: "a fresh report moves the update and not the transition",
+			facts:  was(both(1, report("validation", 1, 14, available), report("dns", 1, 19, available))),
+			want: v1.Condition{
+				Status: v1.ConditionTrue, Reason: aggregate.ReasonAll, ObservedGeneration: 1,
+				Message:     "all required adapters have reconciled the current generation",
+				CreatedTime: at(50), LastUpdatedTime: at(14), LastTransitionTime: at(50),
+			},
+		},
+		"NewGeneration": {
+			reason: "the generation that was really observed stays to be seen; the change counts from the owner's update",
+			facts:  was(both(2, report("validation", 1, 4, available), report("dns", 1, 9, available))),
+			want: v1.Condition{
+				Status: v1.ConditionFalse, Reason: aggregate.ReasonMissingAdapters, Message: "waiting for validation, dns",
+				ObservedGeneration: 1,
+				CreatedTime:        at(50), LastUpdatedTime: at(1), LastTransitionTime: at(1),
+			},
+		},
+		"NewGenerationHalfWay": {
+			reason: "the update is the oldest report at the current generation",
+			facts:  was(both(2, report("validation", 2, 24, available), report("dns", 1, 9, available))),
+			want: v1.Condition{
+				Status: v1.ConditionFalse, Reason: aggregate.ReasonMissingAdapters, Message: "waiting for dns",
+				ObservedGeneration: 1,
+				CreatedTime:        at(50), LastUpdatedTime: at(24), LastTransitionTime: at(59),
+			},
+		},
+		"DeletingAvailable": {
+			reason: "while deleting, available is not enough",
+			facts:  del(0, both(1, report("validation", 1, 4, available), report("dns", 1, 9, available))),
+			want: v1.Condition{
+				Status: v1.ConditionFalse, Reason: aggregate.ReasonMissingAdapters, Message: "waiting for validation, dns",
+				ObservedGeneration: 1,
+				CreatedTime:        at(50), LastUpdatedTime: at(4), LastTransitionTime: at(50),
+			},
+		},
+		"DeletingWithChildren": {
+			reason: "all finalized, but something that belongs to it is left",
+			facts:  del(2, both(1, report("validation", 1, 4, finalized), report("dns", 1, 9, finalized))),
+			want: v1.Condition{
+				Status: v1.ConditionFalse, Reason: aggregate.ReasonWaitingForChildren, ObservedGeneration: 1,
+				Message:     "waiting for the resources that belong to this one to go",
+				CreatedTime: at(50), LastUpdatedTime: at(4), LastTransitionTime: at(50),
+			},
+		},
+		"LivingWithChildren": {
+			reason: "children hold nothing up but deletion",
+			facts: func() aggregate.Facts {
+				f := both(1, report("validation", 1, 4, available), report("dns", 1, 9, available))
+				f.Children = 3
+				return f
+			}(),
+			want: v1.Condition{
+				Status: v1.ConditionTrue, Reason: aggregate.ReasonAll, ObservedGeneration: 1,
+				Message:     "all required adapters have reconciled the current generation",
+				CreatedTime: at(50), LastUpdatedTime: at(4), LastTransitionTime: at(50),
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.want.Type = v1.ConditionReconciled
+			if diff := cmp.Diff(tc.want, find(t, aggregate.Status(tc.facts), v1.ConditionReconciled)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestLastKnownReconciledIsSticky(t *testing.T) {
+	type known struct {
+		Status     v1.ConditionStatus
+		Generation int64
+		Since      time.Time
+		Updated    time.Time
+	}
+	steps := []struct {
+		reason  string
+		gen     int64
+		now     int
+		reports []v1.AdapterStatus
+		want    known
+	}{
+		{
+			"never reconciled", 1, 0, nil,
+			known{v1.ConditionFalse, 0, at(0), at(0)},
+		},
+		{
+			"half is not all", 1, 10,
+			[]v1.AdapterStatus{report("validation", 1, 10, available)},
+			known{v1.ConditionFalse, 0, at(0), at(0)},
+		},
+		{
+			"half is not all, whichever half", 1, 11,
+			[]v1.AdapterStatus{report("dns", 1, 11, available)},
+			known{v1.ConditionFalse, 0, at(0), at(0)},
+		},
+		{
+			"all at one generation", 1, 20,
+			[]v1.AdapterStatus{report("validation", 1, 12, available), report("dns", 1, 20, available)},
+			known{v1.ConditionTrue, 1, at(20), at(12)},
+		},
+		{
+			"a new generation does not undo it", 2, 25,
+			[]v1.AdapterStatus{report("validation", 2, 25, available), report("dns", 1, 20, available)},
+			known{v1.ConditionTrue, 1, at(20), at(12)},
+		},
+		{
+			"nor does a failure at the newer generation", 2, 30,
+			[]v1.AdapterStatus{report("validation", 2, 30, unavailable), report("dns", 1, 20, available)},
+			known{v1.ConditionTrue, 1, at(20), at(12)},
+		},
+		{
+			"a failure at the tracked one does", 2, 35,
+			[]v1.AdapterStatus{report("validation", 2, 30, unavailable), report("dns", 1, 35, unavailable)},
+			known{v1.ConditionFalse, 1, at(35), at(35)},
+		},
+		{
+			"once taken back it stays so", 2, 36,
+			[]v1.AdapterStatus{report("validation", 2, 36, unavailable), report("dns", 1, 35, unavailable)},
+			known{v1.ConditionFalse, 1, at(35), at(35)},
+		},
+		{
+			"all at the newer one", 2, 40,
+			[]v1.AdapterStatus{report("validation", 2, 38, available), report("dns", 2, 40, available)},
+			known{v1.ConditionTrue, 2, at(40), at(38)},
+		},
+	}
+	var previous v1.Status
+	for _, s := range steps {
+		f := both(s.gen, s.reports...)
+		f.Previous, f.Now = previous, at(s.now)
+		previous = aggregate.Status(f)
+		c := find(t, previous, v1.ConditionLastKnownReconciled)
+		got := known{c.Status, c.ObservedGeneration, c.LastTransitionTime, c.LastUpdatedTime}
+		if diff := cmp.Diff(s.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", s.reason, diff)
+		}
+		if !c.CreatedTime.Equal(at(0)) {
+			t.Errorf("%s: created at %v", s.reason, c.CreatedTime)
+		}
+		wantReason := aggregate.ReasonMissingAdapters
+		if c.Status == v1.ConditionTrue {
+			wantReason = aggregate.ReasonAll
+		}
+		if c.Reason != wantReason {
+			t.Errorf("%s: reason %q, want %q", s.reason, c.Reason, wantReason)
+		}
+	}
+}
+
+func TestSuccessfulPerAdapter(t *testing.T) {
+	silent := report("validation", 1, 4) // reports no Available at all
+	got := aggregate.Status(both(2, report("dns", 1, 9, available), silent))
+	want := v1.Condition{
+		Type: "DnsSuccessful", Status: v1.ConditionTrue, Reason: "Because", ObservedGeneration: 1,
+		CreatedTime: at(9), LastUpdatedTime: at(9), LastTransitionTime: at(9),
+	}
+	if diff := cmp.Diff(want, find(t, got, "DnsSuccessful")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if c := find(t, got, "ValidationSuccessful"); c.Status != "" {
+		t.Errorf("an adapter without Available has status %q", c.Status)
+	}
+	got = aggregate.Status(both(2, report("dns", 1, 9, available)))
+	if len(got.Conditions) != 3 {
+		t.Errorf("an adapter that never reported has a condition: %v", got.Conditions)
+	}
+}
+
+func TestSuccessfulType(t *testing.T) {
+	for adapter, want := range map[string]string{
+		"dns":                "DnsSuccessful",
+		"cluster-validation": "ClusterValidationSuccessful",
+		"a--b":               "ABSuccessful",
+		"v2-x":               "V2XSuccessful",
+	} {
+		if got := aggregate.SuccessfulType(adapter); got != want {
+			t.Errorf("SuccessfulType(%q) = %q, want %q", adapter, got, want)
+		}
+	}
+}
+
+func TestFinalized(t *testing.T) {
+	done := both(2, report("validation", 2, 4, finalized), report("dns", 2, 9, finalized))
+	done.Deleting = true
+	cases := map[string]struct {
+		reason string
+		change func(*aggregate.Facts)
+		want   bool
+	}{
+		"Done":          {"all finalized, no child", func(*aggregate.Facts) {}, true},
+		"Living":        {"nobody asked for deletion", func(f *aggregate.Facts) { f.Deleting = false }, false},
+		"Child":         {"a child is left", func(f *aggregate.Facts) { f.Children = 1 }, false},
+		"Behind":        {"finalized before deletion was asked for", func(f *aggregate.Facts) { f.Generation = 3 }, false},
+		"OneMissing":    {"one has not reported", func(f *aggregate.Facts) { f.Reports = f.Reports[:1] }, false},
+		"NoneRequired":  {"nobody to wait for", func(f *aggregate.Facts) { f.Required, f.Reports = nil, nil }, true},
+		"NotYetDoneOne": {"one says no", func(f *aggregate.Facts) { f.Reports[1] = report("dns", 2, 9, available) }, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := done
+			f.Reports = append([]v1.AdapterStatus(nil), done.Reports...)
+			tc.change(&f)
+			if got := aggregate.Finalized(f); got != tc.want {
+				t.Errorf("%s: got %v", tc.reason, got)
+			}
+		})
+	}
+}
+
+func find(t *testing.T, s v1.Status, kind string) v1.Condition {
+	t.Helper()
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	t.Fatalf("no condition %s in %v", kind, s.Conditions)
+	return v1.Condition{}
+}

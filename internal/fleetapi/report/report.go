@@ -1,0 +1,201 @@
+// Package report decides what becomes of an adapter's report.
+//
+// Validate refuses what no adapter may send; Accept tells a report that is to
+// be kept from one that comes too late, or too early, to count. Both are pure.
+// What Accept keeps never goes back: not in generation, not in time.
+package report
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// Bounds of a report.
+const (
+	// MaxAhead is how far an adapter's clock may be ahead of ours.
+	MaxAhead = 5 * time.Minute
+	// MaxAge is how old an observation may be.
+	MaxAge = 30 * time.Minute
+
+	maxConditions = 32
+	maxType       = 63
+	maxReason     = 1024
+	maxMessage    = 32768
+)
+
+// A Verdict says what became of a report. The set is closed, so that it can
+// be a metric's label.
+type Verdict string
+
+// The verdicts. Only a Stored report changes anything.
+const (
+	Stored Verdict = "stored"
+	// Ahead is a report on a generation that the resource has not reached.
+	Ahead Verdict = "generation_ahead"
+	// Behind is a report on an older generation than the adapter's last.
+	Behind Verdict = "generation_behind"
+	// Stale is a report on the same generation, observed before the last.
+	Stale Verdict = "observed_before_last"
+	// Unknown is a report, not the adapter's first, that does not know
+	// whether the resource is available.
+	Unknown Verdict = "availability_unknown"
+)
+
+// Accept decides about a valid report on a resource at the given generation.
+// last is the same adapter's last report, nil if there is none. The status is
+// what to keep, and only worth reading for Stored.
+//
+// The time of the report is that of the observation, now if the report does
+// not say. An observation later than now is an adapter's clock running ahead
+// and counts as now; otherwise that adapter's next reports, sent with a
+// corrected clock, would be stale.
+func Accept(r v1.Report, last *v1.AdapterStatus, generation int64, now time.Time) (v1.AdapterStatus, Verdict) {
+	observed := now
+	if r.ObservedTime != nil && r.ObservedTime.Before(now) {
+		observed = r.ObservedTime.UTC().Truncate(time.Microsecond)
+	}
+	if v := judge(r, last, generation, observed); v != Stored {
+		return v1.AdapterStatus{}, v
+	}
+
+	s := v1.AdapterStatus{
+		Adapter:            r.Adapter,
+		ObservedGeneration: r.ObservedGeneration,
+		Conditions:         make([]v1.AdapterCondition, len(r.Conditions)),
+		Data:               r.Data,
+		Metadata:           r.Metadata,
+		CreatedTime:        now,
+		LastReportTime:     observed,
+	}
+	if last != nil {
+		s.CreatedTime = last.CreatedTime
+		if last.LastReportTime.After(observed) {
+			s.LastReportTime = last.LastReportTime // a newer generation, looked at earlier
+		}
+	}
+	for i, c := range r.Conditions {
+		s.Conditions[i] = v1.AdapterCondition{ReportCondition: c, LastTransitionTime: s.LastReportTime}
+		if p, ok := previous(last, c.Type); ok && p.Status == c.Status {
+			s.Conditions[i].LastTransitionTime = p.LastTransitionTime
+		}
+	}
+	return s, Stored
+}
+
+func judge(r v1.Report, last *v1.AdapterStatus, generation int64, observed time.Time) Verdict {
+	switch {
+	case r.ObservedGeneration > generation:
+		return Ahead
+	case last == nil:
+		return Stored
+	case r.ObservedGeneration < last.ObservedGeneration:
+		return Behind
+	case r.ObservedGeneration == last.ObservedGeneration && observed.Before(last.LastReportTime):
+		return Stale
+	}
+	for _, c := range r.Conditions {
+		if c.Type == v1.ConditionAvailable && c.Status == v1.ConditionUnknown {
+			return Unknown
+		}
+	}
+	return Stored
+}
+
+func previous(last *v1.AdapterStatus, kind string) (v1.AdapterCondition, bool) {
+	if last != nil {
+		for _, c := range last.Conditions {
+			if c.Type == kind {
+				return c, true
+			}
+		}
+	}
+	return v1.AdapterCondition{}, false
+}
+
+// ValidName reports whether an adapter may bear the name: a lower-case DNS
+// label, as the name becomes part of a condition's type.
+func ValidName(name string) bool { return len(validation.IsDNS1123Label(name)) == 0 }
+
+// Validate lists what is wrong with a report, nothing if it is sound. now is
+// the server's clock.
+func Validate(r v1.Report, now time.Time) []v1.FieldError {
+	var errs []v1.FieldError
+	refuse := func(field, constraint string, value any, format string, args ...any) {
+		errs = append(errs, v1.FieldError{
+			Field: field, Constraint: constraint, Message: fmt.Sprintf(format, args...), Value: value,
+		})
+	}
+	if !ValidName(r.Adapter) {
+		refuse("adapter", "format", r.Adapter, "must be a lower-case DNS label of 1 to %d characters", validation.DNS1123LabelMaxLength)
+	}
+	if r.ObservedGeneration < 1 {
+		refuse("observed_generation", "min", r.ObservedGeneration, "must be at least 1")
+	}
+	if t := r.ObservedTime; t != nil {
+		switch {
+		case t.After(now.Add(MaxAhead)):
+			refuse("observed_time", "max", t, "must not be more than %s ahead of the server's clock, which says %s", MaxAhead, now.Format(time.RFC3339))
+		case t.Before(now.Add(-MaxAge)):
+			refuse("observed_time", "min", t, "must not be more than %s old; the server's clock says %s", MaxAge, now.Format(time.RFC3339))
+		}
+	}
+	return append(errs, validateConditions(r.Conditions)...)
+}
+
+func validateConditions(list []v1.ReportCondition) []v1.FieldError {
+	var errs []v1.FieldError
+	refuse := func(field, constraint string, value any, message string) {
+		errs = append(errs, v1.FieldError{Field: field, Constraint: constraint, Message: message, Value: value})
+	}
+	if len(list) > maxConditions {
+		refuse("conditions", "max_items", len(list), fmt.Sprintf("must not be more than %d", maxConditions))
+		return errs
+	}
+	seen := make(map[string]bool, len(list))
+	for i, c := range list {
+		field := fmt.Sprintf("conditions[%d].", i)
+		switch {
+		case !validType(c.Type):
+			refuse(field+"type", "format", c.Type, fmt.Sprintf("must be 1 to %d letters and digits, a letter first", maxType))
+		case seen[c.Type]:
+			refuse(field+"type", "unique", c.Type, "is there more than once")
+		}
+		seen[c.Type] = true
+		switch c.Status {
+		case v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown:
+		default:
+			refuse(field+"status", "enum", c.Status, "must be True, False or Unknown")
+		}
+		if n := utf8.RuneCountInString(c.Reason); n > maxReason {
+			refuse(field+"reason", "max_length", n, fmt.Sprintf("must not be longer than %d characters", maxReason))
+		}
+		if n := utf8.RuneCountInString(c.Message); n > maxMessage {
+			refuse(field+"message", "max_length", n, fmt.Sprintf("must not be longer than %d characters", maxMessage))
+		}
+	}
+	for _, name := range []string{v1.ConditionAvailable, v1.ConditionApplied, v1.ConditionHealth} {
+		if !seen[name] {
+			refuse("conditions", "required", nil, fmt.Sprintf("must hold a condition of type %s", name))
+		}
+	}
+	return errs
+}
+
+func validType(s string) bool {
+	if s == "" || len(s) > maxType {
+		return false
+	}
+	for i, c := range []byte(s) {
+		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
+		digit := c >= '0' && c <= '9' && i > 0
+		if !letter && !digit {
+			return false
+		}
+	}
+	return true
+}

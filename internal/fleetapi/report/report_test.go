@@ -1,0 +1,185 @@
+package report_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
+)
+
+// at is s seconds after noon.
+func at(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 0, time.UTC) }
+
+// dns is a sound report on a generation.
+func dns(gen int64, available v1.ConditionStatus) v1.Report {
+	return v1.Report{
+		Adapter:            "dns",
+		ObservedGeneration: gen,
+		Conditions: []v1.ReportCondition{
+			{Type: v1.ConditionAvailable, Status: available, Reason: "Done", Message: "all records are there"},
+			{Type: v1.ConditionApplied, Status: v1.ConditionTrue},
+			{Type: v1.ConditionHealth, Status: v1.ConditionTrue},
+		},
+	}
+}
+
+func observed(r v1.Report, t time.Time) v1.Report {
+	r.ObservedTime = &t
+	return r
+}
+
+func TestAccept(t *testing.T) {
+	first, verdict := report.Accept(observed(dns(2, v1.ConditionTrue), at(10)), nil, 2, at(11))
+	if verdict != report.Stored {
+		t.Fatalf("the first report: %s", verdict)
+	}
+	cases := map[string]struct {
+		reason  string
+		report  v1.Report
+		last    *v1.AdapterStatus
+		verdict report.Verdict
+		time    time.Time
+	}{
+		"NoTime":         {"no time is now", dns(2, v1.ConditionTrue), &first, report.Stored, at(20)},
+		"SameTime":       {"sent twice is kept twice", observed(dns(2, v1.ConditionTrue), at(10)), &first, report.Stored, at(10)},
+		"Later":          {"a report moves its adapter's time", observed(dns(2, v1.ConditionTrue), at(15)), &first, report.Stored, at(15)},
+		"Earlier":        {"overtaken on its way", observed(dns(2, v1.ConditionFalse), at(9)), &first, report.Stale, time.Time{}},
+		"ClockAhead":     {"a clock that runs ahead counts as now", observed(dns(2, v1.ConditionTrue), at(59)), &first, report.Stored, at(20)},
+		"OlderSpec":      {"a report on an older generation never overwrites", dns(1, v1.ConditionTrue), &first, report.Behind, time.Time{}},
+		"NewerSpec":      {"the time never goes back", observed(dns(3, v1.ConditionTrue), at(5)), &first, report.Stored, at(10)},
+		"NotYetASpec":    {"nobody can have seen this", dns(4, v1.ConditionTrue), &first, report.Ahead, time.Time{}},
+		"NotYetFirst":    {"nor as the first report", dns(4, v1.ConditionTrue), nil, report.Ahead, time.Time{}},
+		"Unknown":        {"not knowing does not undo knowing", dns(2, v1.ConditionUnknown), &first, report.Unknown, time.Time{}},
+		"UnknownNewSpec": {"of a newer spec neither", dns(3, v1.ConditionUnknown), &first, report.Unknown, time.Time{}},
+		"UnknownFirst":   {"the first may not know", dns(1, v1.ConditionUnknown), nil, report.Stored, at(20)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, v := report.Accept(tc.report, tc.last, 3, at(20))
+			if v != tc.verdict || !got.LastReportTime.Equal(tc.time) {
+				t.Errorf("%s: got %s at %v, want %s at %v", tc.reason, v, got.LastReportTime, tc.verdict, tc.time)
+			}
+		})
+	}
+}
+
+func TestAcceptKeeps(t *testing.T) {
+	r := dns(1, v1.ConditionTrue)
+	r.Data, r.Metadata = json.RawMessage(`{"a":1}`), json.RawMessage(`{"attempt":2}`)
+	r.ObservedTime = new(time.Date(2026, 3, 1, 13, 0, 5, 123456789, time.FixedZone("", 3600)))
+	first, _ := report.Accept(r, nil, 1, at(20))
+	want := v1.AdapterStatus{
+		Adapter: "dns", ObservedGeneration: 1, Data: r.Data, Metadata: r.Metadata,
+		CreatedTime:    at(20),
+		LastReportTime: at(5).Add(123456 * time.Microsecond),
+	}
+	for _, c := range r.Conditions {
+		want.Conditions = append(want.Conditions, v1.AdapterCondition{ReportCondition: c, LastTransitionTime: want.LastReportTime})
+	}
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Errorf("the first report (-want +got):\n%s", diff)
+	}
+
+	r = dns(1, v1.ConditionFalse)
+	r.Conditions = append(r.Conditions, v1.ReportCondition{Type: v1.ConditionFinalized, Status: v1.ConditionFalse})
+	second, _ := report.Accept(r, &first, 1, at(30))
+	got := make(map[string]time.Time)
+	for _, c := range second.Conditions {
+		got[c.Type] = c.LastTransitionTime
+	}
+	transitions := map[string]time.Time{
+		v1.ConditionAvailable: at(30), v1.ConditionFinalized: at(30),
+		v1.ConditionApplied: want.LastReportTime, v1.ConditionHealth: want.LastReportTime,
+	}
+	if diff := cmp.Diff(transitions, got); diff != "" {
+		t.Errorf("only what changed has a new transition (-want +got):\n%s", diff)
+	}
+	if !second.CreatedTime.Equal(at(20)) {
+		t.Errorf("the second report moved the creation to %v", second.CreatedTime)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(*v1.Report)
+		want   []string // "field constraint"
+	}{
+		"Sound":        {"nothing to say", func(*v1.Report) {}, nil},
+		"NoAdapter":    {"a report has a sender", func(r *v1.Report) { r.Adapter = "" }, []string{"adapter format"}},
+		"LoudAdapter":  {"its name becomes part of a type", func(r *v1.Report) { r.Adapter = "DNS" }, []string{"adapter format"}},
+		"LongAdapter":  {"names are bounded", func(r *v1.Report) { r.Adapter = strings.Repeat("a", 64) }, []string{"adapter format"}},
+		"NoGeneration": {"generations begin at 1", func(r *v1.Report) { r.ObservedGeneration = 0 }, []string{"observed_generation min"}},
+		"FarAhead":     {"a clock that far ahead is wrong", func(r *v1.Report) { r.ObservedTime = new(at(0).Add(report.MaxAhead + 1)) }, []string{"observed_time max"}},
+		"JustAhead":    {"the bound itself is allowed", func(r *v1.Report) { r.ObservedTime = new(at(0).Add(report.MaxAhead)) }, nil},
+		"TooOld":       {"nobody acts on that", func(r *v1.Report) { r.ObservedTime = new(at(0).Add(-report.MaxAge - 1)) }, []string{"observed_time min"}},
+		"JustOld":      {"the bound itself is allowed", func(r *v1.Report) { r.ObservedTime = new(at(0).Add(-report.MaxAge)) }, nil},
+		"NoConditions": {"each of the three is asked for", func(r *v1.Report) { r.Conditions = nil }, []string{"conditions required", "conditions required", "conditions required"}},
+		"NoHealth":     {"one of them", func(r *v1.Report) { r.Conditions = r.Conditions[:2] }, []string{"conditions required"}},
+		"TypeTwice":    {"which one would count?", func(r *v1.Report) { r.Conditions = append(r.Conditions, r.Conditions[0]) }, []string{"conditions[3].type unique"}},
+		"NoType":       {"an empty type", func(r *v1.Report) { r.Conditions = append(r.Conditions, v1.ReportCondition{Status: "True"}) }, []string{"conditions[3].type format"}},
+		"TypeWithADigit": {"a letter first", func(r *v1.Report) {
+			r.Conditions = append(r.Conditions, v1.ReportCondition{Type: "2X", Status: "True"})
+		}, []string{"conditions[3].type format"}},
+		"TypeOk": {"letters and digits", func(r *v1.Report) {
+			r.Conditions = append(r.Conditions, v1.ReportCondition{Type: "Az09", Status: "True"})
+		}, nil},
+		"TypeLong":    {"types are bounded", func(r *v1.Report) { r.Conditions[0].Type = strings.Repeat("A", 64) }, []string{"conditions[0].type format", "conditions required"}},
+		"BadStatus":   {"the set is closed", func(r *v1.Report) { r.Conditions[1].Status = "true" }, []string{"conditions[1].status enum"}},
+		"LongReason":  {"reasons are bounded", func(r *v1.Report) { r.Conditions[0].Reason = strings.Repeat("ä", 1025) }, []string{"conditions[0].reason max_length"}},
+		"LongMessage": {"messages are bounded", func(r *v1.Report) { r.Conditions[0].Message = strings.Repeat("ä", 32769) }, []string{"conditions[0].message max_length"}},
+		"Many": {"the list is bounded", func(r *v1.Report) {
+			r.Conditions = make([]v1.ReportCondition, 33)
+		}, []string{"conditions max_items"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := dns(1, v1.ConditionTrue)
+			tc.change(&r)
+			var got []string
+			for _, e := range report.Validate(r, at(0)) {
+				got = append(got, e.Field+" "+e.Constraint)
+				if e.Message == "" {
+					t.Errorf("%s has no message", e.Field)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestNeverBack sends any reports in any order and looks at what is kept.
+func TestNeverBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const generation = 4
+		var last *v1.AdapterStatus
+		now := at(0)
+		for range rapid.IntRange(1, 20).Draw(t, "reports") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "passes")) * time.Second)
+			r := dns(rapid.Int64Range(1, generation+1).Draw(t, "generation"),
+				rapid.SampledFrom([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown}).Draw(t, "available"))
+			if rapid.Bool().Draw(t, "timed") {
+				r = observed(r, now.Add(time.Duration(rapid.IntRange(-10, 10).Draw(t, "skew"))*time.Second))
+			}
+			got, verdict := report.Accept(r, last, generation, now)
+			if verdict != report.Stored {
+				continue
+			}
+			if got.LastReportTime.After(now) || got.ObservedGeneration > generation {
+				t.Fatalf("kept a report from the future: %+v at %v", got, now)
+			}
+			if last != nil && (got.ObservedGeneration < last.ObservedGeneration || got.LastReportTime.Before(last.LastReportTime)) {
+				t.Fatalf("went back from %+v to %+v", last, got)
+			}
+			last = &got
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package search
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Prefixes of the columns that are followed by a key.
+const (
+	labelPrefix     = "labels."
+	conditionPrefix = "status.conditions."
+)
+
+// Type is the type of the field's values.
+func (f Field) Type() Type {
+	switch f {
+	case Generation, ObservedGeneration, ConditionObservedGeneration:
+		return Integer
+	case CreatedTime, UpdatedTime, DeletedTime, LastUpdatedTime, LastTransitionTime,
+		ConditionLastUpdatedTime, ConditionLastTransitionTime:
+		return Time
+	case ID, Name, CreatedBy, Phase, Label, ConditionStatus, ConditionReason:
+	}
+	return Text
+}
+
+// String is the column as a query spells it.
+func (c Column) String() string {
+	if c.Field == Label {
+		return labelPrefix + c.Key
+	}
+	if suffix, ok := conditionSuffix(c.Field); ok {
+		return conditionPrefix + c.Key + suffix
+	}
+	for _, p := range plain() {
+		if p.field == c.Field {
+			return p.name
+		}
+	}
+	return fmt.Sprintf("field(%d)", c.Field)
+}
+
+type named struct {
+	name  string
+	field Field
+}
+
+// plain lists the columns without a key.
+func plain() []named {
+	return []named{
+		{"id", ID},
+		{"name", Name},
+		{"generation", Generation},
+		{"created_time", CreatedTime},
+		{"updated_time", UpdatedTime},
+		{"deleted_time", DeletedTime},
+		{"created_by", CreatedBy},
+		{"status.phase", Phase},
+		{"status.observed_generation", ObservedGeneration},
+		{"status.last_updated_time", LastUpdatedTime},
+		{"status.last_transition_time", LastTransitionTime},
+	}
+}
+
+// ofCondition lists what a column can read of a condition.
+func ofCondition() []named {
+	return []named{
+		{"", ConditionStatus},
+		{".status", ConditionStatus},
+		{".reason", ConditionReason},
+		{".observed_generation", ConditionObservedGeneration},
+		{".last_updated_time", ConditionLastUpdatedTime},
+		{".last_transition_time", ConditionLastTransitionTime},
+	}
+}
+
+func conditionSuffix(f Field) (string, bool) {
+	for _, n := range ofCondition() {
+		if n.field == f {
+			return n.name, true
+		}
+	}
+	return "", false
+}
+
+// column reads a column. The key of a label may be quoted.
+func (p *parser) column() (Column, error) {
+	t := p.next()
+	if t.kind != word {
+		return Column{}, errorAt(t.column, "expected a column (%s), found %s", columns(), t)
+	}
+	name := t.value
+	if quotedKey := p.peek(); quotedKey.kind == text && strings.HasSuffix(name, ".") {
+		name += p.next().value
+	}
+	if key, ok := strings.CutPrefix(name, labelPrefix); ok {
+		if errs := validation.IsQualifiedName(key); len(errs) > 0 {
+			return Column{}, errorAt(t.column, "%q is not a label key: %s", key, errs[0])
+		}
+		return Column{Field: Label, Key: key}, nil
+	}
+	if rest, ok := strings.CutPrefix(name, conditionPrefix); ok {
+		return condition(t, rest)
+	}
+	for _, n := range plain() {
+		if n.name == name {
+			return Column{Field: n.field}, nil
+		}
+	}
+	return Column{}, errorAt(t.column, "no column %q; there are %s", name, columns())
+}
+
+func condition(t token, rest string) (Column, error) {
+	kind, part := rest, ""
+	if i := strings.IndexByte(rest, '.'); i >= 0 {
+		kind, part = rest[:i], rest[i:]
+	}
+	if kind == "" || span(kind, func(c byte) bool { return isLetter(c) || isDigit(c) }) != len(kind) {
+		return Column{}, errorAt(t.column, "%q is not the type of a condition", kind)
+	}
+	var parts []string
+	for _, n := range ofCondition() {
+		if n.name == part {
+			return Column{Field: n.field, Key: kind}, nil
+		}
+		parts = append(parts, strings.TrimPrefix(n.name, "."))
+	}
+	return Column{}, errorAt(t.column, "a condition has no %q; it has %s", part[1:], strings.Join(parts[1:], ", "))
+}
+
+// columns lists all columns for an error.
+func columns() string {
+	var names []string
+	for _, n := range plain() {
+		names = append(names, n.name)
+	}
+	return strings.Join(append(names, "labels.<key>", "status.conditions.<type>"), ", ")
+}
+
+// Sortable gives the field that an order may name.
+func Sortable(name string) (Field, bool) {
+	for _, n := range plain()[:5] {
+		if n.name == name {
+			return n.field, true
+		}
+	}
+	return 0, false
+}

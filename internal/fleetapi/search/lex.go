@@ -1,0 +1,127 @@
+package search
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+type tokenKind uint8
+
+const (
+	end tokenKind = iota
+	word
+	text
+	integer
+	symbol
+)
+
+// A token is a piece of the query. Its value is what it means: a text without
+// its quotes, a keyword in lower case where the parser asks for one.
+type token struct {
+	kind   tokenKind
+	value  string
+	column int // counted in characters from 1
+}
+
+// String is how errors call the token.
+func (t token) String() string {
+	switch t.kind {
+	case end:
+		return "the end"
+	case text:
+		return "'" + strings.ReplaceAll(t.value, "'", "''") + "'"
+	case word, integer, symbol:
+	}
+	return fmt.Sprintf("%q", t.value)
+}
+
+// is reports whether t is the keyword or symbol s.
+func (t token) is(s string) bool {
+	return t.kind == symbol && t.value == s || t.kind == word && strings.EqualFold(t.value, s)
+}
+
+// lex cuts the query into tokens, the last of which is the end.
+func lex(query string) ([]token, error) {
+	var tokens []token
+	column := 1
+	for query != "" {
+		c := query[0]
+		if c == ' ' || c == '\t' || c == '\n' || c == '\r' {
+			query, column = query[1:], column+1
+			continue
+		}
+		t := token{column: column}
+		var n int // bytes of it
+		var err error
+		switch {
+		case c == '\'' || c == '"':
+			t.kind = text
+			t.value, n, err = quoted(query, column)
+		case isDigit(c) || c == '-' && len(query) > 1 && isDigit(query[1]):
+			t.kind, n = integer, 1+span(query[1:], isDigit)
+			t.value = query[:n]
+		case isLetter(c):
+			t.kind, n = word, span(query, isWord)
+			t.value = query[:n]
+		default:
+			t.kind = symbol
+			t.value, err = symbolOf(query, column)
+			n = len(t.value)
+		}
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, t)
+		column += utf8.RuneCountInString(query[:n])
+		query = query[n:]
+	}
+	return append(tokens, token{kind: end, column: column}), nil
+}
+
+// quoted reads a text and gives its meaning and its length.
+func quoted(query string, column int) (string, int, error) {
+	quote := query[:1]
+	var b strings.Builder
+	for i := 1; ; {
+		j := strings.Index(query[i:], quote)
+		if j < 0 {
+			return "", 0, errorAt(column, "the text that begins here has no end: a %s is missing", quote)
+		}
+		b.WriteString(query[i : i+j])
+		i += j + 1
+		if !strings.HasPrefix(query[i:], quote) {
+			return b.String(), i, nil
+		}
+		b.WriteString(quote)
+		i++
+	}
+}
+
+func symbolOf(query string, column int) (string, error) {
+	for _, s := range []string{"!=", "<>", "<=", ">=", "=", "<", ">", "(", ")", "[", "]", ","} {
+		if strings.HasPrefix(query, s) {
+			return s, nil
+		}
+	}
+	r, _ := utf8.DecodeRuneInString(query)
+	return "", errorAt(column, "unexpected %q; texts are in single quotes", r)
+}
+
+func span(s string, in func(byte) bool) int {
+	for i := range len(s) {
+		if !in(s[i]) {
+			return i
+		}
+	}
+	return len(s)
+}
+
+func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
+func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+// isWord holds for what label keys are made of, so that they need no quotes:
+// there is no arithmetic that a hyphen or a slash could mean.
+func isWord(c byte) bool {
+	return isLetter(c) || isDigit(c) || c == '_' || c == '-' || c == '.' || c == '/'
+}
