@@ -1,0 +1,67 @@
+package sampleadapter
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A result is what became of one cloud event: an outcome that was reported,
+// or one of these.
+type result string
+
+const (
+	resultDiscarded result = "discarded"
+	resultGone      result = "gone"
+	resultIgnored   result = "ignored"
+	resultRefused   result = "refused"
+	resultFailed    result = "failed"
+)
+
+type metrics struct {
+	events *prometheus.CounterVec
+	paused prometheus.Gauge
+}
+
+// newMetrics registers one adapter's metrics. The adapters of a process share
+// a registry, so the adapter is a constant label.
+func newMetrics(reg prometheus.Registerer, adapter string) (metrics, error) {
+	labels := prometheus.Labels{"adapter": adapter}
+	m := metrics{
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name:        "fleetloop_sample_adapter_events_total",
+			Help:        "Cloud events handled, by what became of them.",
+			ConstLabels: labels,
+		}, []string{"result"}),
+		paused: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name:        "fleetloop_sample_adapter_paused",
+			Help:        "1 while the adapter is paused.",
+			ConstLabels: labels,
+		}),
+	}
+	for _, r := range []result{
+		result(outcomeAvailable), result(outcomeWaiting), result(outcomeTransient), result(outcomeFinalized),
+		resultDiscarded, resultGone, resultIgnored, resultRefused, resultFailed,
+	} {
+		m.events.WithLabelValues(string(r))
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.events, m.paused} {
+		if err := reg.Register(c); err != nil {
+			return metrics{}, fmt.Errorf("register metrics of sample adapter %q: %w", adapter, err)
+		}
+	}
+	return m, nil
+}
+
+func (m metrics) count(r result) { m.events.WithLabelValues(string(r)).Inc() }
+
+func (m metrics) setPaused(paused bool) {
+	if paused {
+		m.paused.Set(1)
+	} else {
+		m.paused.Set(0)
+	}
+}

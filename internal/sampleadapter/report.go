@@ -1,0 +1,108 @@
+package sampleadapter
+
+import (
+	"fmt"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// A step is what an adapter has to do about a resource.
+type step int
+
+const (
+	// stepWait means that the precondition is not met.
+	stepWait step = iota
+	// stepWork means that this generation is still to be worked on.
+	stepWork
+	// stepConfirm means that this generation is done.
+	stepConfirm
+	// stepFinalize means that the resource is being deleted.
+	stepFinalize
+	// stepConfirmFinal means that the resource is being deleted, and that
+	// nothing of this adapter's is left.
+	stepConfirmFinal
+)
+
+// An outcome is what a report says. Its text is a label of a metric.
+type outcome string
+
+const (
+	outcomeAvailable outcome = "available"
+	outcomeWaiting   outcome = "waiting"
+	outcomeTransient outcome = "transient_error"
+	outcomeFinalized outcome = "finalized"
+)
+
+// decide says what cfg's adapter has to do about a resource, given the last
+// report of every adapter.
+func decide(cfg Config, r v1.Resource, statuses []v1.AdapterStatus) step {
+	switch {
+	case r.DeletedTime != nil && reported(statuses, cfg.Name, v1.ConditionFinalized, r.Generation):
+		return stepConfirmFinal
+	case r.DeletedTime != nil:
+		return stepFinalize
+	case cfg.After != "" && !reported(statuses, cfg.After, v1.ConditionAvailable, r.Generation):
+		return stepWait
+	case reported(statuses, cfg.Name, v1.ConditionAvailable, r.Generation):
+		return stepConfirm
+	}
+	return stepWork
+}
+
+// reported says whether an adapter's last report is of this generation and
+// holds the condition to be true. A report of an older generation is of
+// another spec and says nothing about this one.
+func reported(statuses []v1.AdapterStatus, adapter, condition string, generation int64) bool {
+	for _, s := range statuses {
+		if s.Adapter != adapter || s.ObservedGeneration != generation {
+			continue
+		}
+		for _, c := range s.Conditions {
+			if c.Type == condition {
+				return c.Status == v1.ConditionTrue
+			}
+		}
+	}
+	return false
+}
+
+// newReport is what cfg's adapter says about a generation that it looked at.
+func newReport(cfg Config, generation int64, now time.Time, o outcome) v1.Report {
+	now = now.UTC()
+	available, applied := conditions(cfg, o)
+	report := v1.Report{
+		Adapter:            cfg.Name,
+		ObservedGeneration: generation,
+		ObservedTime:       &now,
+		Conditions: []v1.ReportCondition{available, applied, {
+			Type: v1.ConditionHealth, Status: v1.ConditionTrue, Reason: "NoErrors", Message: "Adapter is healthy",
+		}},
+	}
+	if o == outcomeFinalized {
+		report.Conditions = append(report.Conditions, v1.ReportCondition{
+			Type: v1.ConditionFinalized, Status: v1.ConditionTrue, Reason: "CleanupComplete", Message: "Nothing is left to clean up",
+		})
+	}
+	return report
+}
+
+func conditions(cfg Config, o outcome) (available, applied v1.ReportCondition) {
+	available = v1.ReportCondition{Type: v1.ConditionAvailable, Status: v1.ConditionFalse}
+	applied = v1.ReportCondition{Type: v1.ConditionApplied, Status: v1.ConditionFalse}
+	switch o {
+	case outcomeAvailable:
+		available.Status, available.Reason, available.Message = v1.ConditionTrue, "WorkSucceeded", cfg.Name+" is complete"
+		applied.Status, applied.Reason, applied.Message = v1.ConditionTrue, "WorkApplied", cfg.Name+" was applied"
+	case outcomeWaiting:
+		available.Reason, available.Message = "PreconditionsNotMet", fmt.Sprintf("Waiting for %s to complete", cfg.After)
+		applied.Reason, applied.Message = "PreconditionsNotMet", fmt.Sprintf("Waiting for %s adapter", cfg.After)
+	case outcomeTransient:
+		available.Reason, available.Message = "TransientError", cfg.Name+" failed and is tried again at the next event"
+		applied.Status, applied.Reason, applied.Message = v1.ConditionTrue, "WorkApplied", cfg.Name+" was applied"
+	case outcomeFinalized:
+		available.Reason, available.Message = "Deleted", "Resource is being deleted"
+		applied.Reason, applied.Message = "Deleted", cfg.Name+" was removed"
+	}
+	return available, applied
+}
