@@ -1,0 +1,339 @@
+package settings
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxNodes bounds how many values are read: with aliases a small file can
+// stand for a huge one.
+const maxNodes = 100_000
+
+// readFile takes what the file gives. It returns an error if the file can not
+// be read at all; what is wrong within it is noted.
+func (l *loader) readFile(root reflect.Value) error {
+	data := l.src.FileData
+	if data == nil && l.src.File != "" {
+		var err error
+		if data, err = readAll(l.src.File); err != nil {
+			return fmt.Errorf("read configuration file: %w", err)
+		}
+	}
+	if len(data) > maxFile {
+		return fmt.Errorf("read configuration file %s: more than %d bytes", l.src.File, maxFile)
+	}
+	doc, err := parse(data)
+	if err != nil {
+		return fmt.Errorf("%s:%w", l.src.File, err)
+	}
+	if doc == nil {
+		return nil
+	}
+	l.decode(doc, l.root, root, "")
+	if l.nodes > maxNodes {
+		return fmt.Errorf("read configuration file %s: more than %d values, aliases included", l.src.File, maxNodes)
+	}
+	return nil
+}
+
+// parse reads one YAML document; an empty one is nil. The error begins with
+// the line.
+func parse(data []byte) (*yaml.Node, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, nil //nolint:nilnil // an empty file gives nothing and is no error
+	case err != nil:
+		return nil, syntaxError(err)
+	}
+	switch err := dec.Decode(&second); {
+	case err == nil:
+		return nil, fmt.Errorf("%d: a second document begins here; a configuration is one document", second.Line)
+	case !errors.Is(err, io.EOF):
+		return nil, syntaxError(err)
+	}
+	return doc.Content[0], nil
+}
+
+// syntaxError turns "yaml: line 3: what" into "3: what".
+func syntaxError(err error) error {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	line := "1"
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
+		if n, what, ok := strings.Cut(rest, ": "); ok {
+			line, text = n, what
+		}
+	}
+	return fmt.Errorf("%s: not valid YAML: %s", line, text)
+}
+
+// decode reads a node into v. It notes the place of the value under path.
+func (l *loader) decode(n *yaml.Node, s *shape, v reflect.Value, path string) {
+	if l.nodes++; l.nodes > maxNodes {
+		return
+	}
+	at := place{n.Line, n.Column}
+	l.places[path] = at
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	switch {
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
+		if s.kind == scalar {
+			l.failAt(at, path, "has no value; give one or remove the key")
+		}
+	case s.kind == scalar && n.Kind == yaml.ScalarNode:
+		l.decodeScalar(n, s, v, path)
+	case s.kind == section && n.Kind == yaml.MappingNode:
+		l.decodeSection(n, s, v, path)
+	case s.kind == list && n.Kind == yaml.SequenceNode:
+		l.decodeList(n, s, v, path)
+	case s.kind == mapping && n.Kind == yaml.MappingNode:
+		l.decodeMapping(n, s, v, path)
+	case s.kind == ordered && n.Kind == yaml.MappingNode:
+		v.Set(reflect.ValueOf(l.decodeOrdered(n, path)))
+	default:
+		l.failAt(at, path, "must be %s, not %s", s.written(), written(n))
+	}
+}
+
+// decodeScalar reads a text. A string takes any scalar as it is written, so
+// that `value: 1.10` stays 1.10; everything else takes its own type alone.
+func (l *loader) decodeScalar(n *yaml.Node, s *shape, v reflect.Value, path string) {
+	at := l.places[path]
+	tag := n.ShortTag()
+	name := s.name()
+	switch {
+	case name == "boolean" && tag != "!!bool",
+		name == "integer" && tag != "!!int",
+		name == "number" && tag != "!!int" && tag != "!!float":
+		l.failAt(at, path, "must be %s, not %s", s.written(), written(n))
+		return
+	case n.Style&yaml.TaggedStyle != 0 && tag != "!!str":
+		l.failAt(at, path, "has the tag %s, which is not supported", tag)
+		return
+	}
+	if err := setScalar(s, v, n.Value); err != nil {
+		l.failAt(at, path, "%w", err)
+	}
+}
+
+func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path string) {
+	given := map[*field]*yaml.Node{}
+	l.eachKey(n, path, func(kn, vn *yaml.Node) {
+		f := s.named(kn.Value)
+		if f == nil {
+			l.unknown(kn, s, path)
+			return
+		}
+		at := place{kn.Line, kn.Column}
+		key := join(path, f.key)
+		if other := given[f]; other != nil {
+			l.failAt(at, key, "is given here as %q and at line %d as %q; remove one of them", kn.Value, other.Line, other.Value)
+			return
+		}
+		given[f] = kn
+		fv := v.FieldByIndex(f.index)
+		if kn.Value == f.fileKey {
+			l.decodeFile(vn, f, fv, key)
+		} else {
+			l.decode(vn, f.shape, fv, key)
+		}
+		if _, ok := l.origins[key]; ok && !isEmpty(vn) {
+			l.origins[key] = Origin{Key: key, Source: FromFile, Name: l.src.File, Line: kn.Line, Column: kn.Column}
+		}
+	})
+}
+
+// decodeFile reads a value from the file that the configuration names; a
+// relative path is relative to the configuration file.
+func (l *loader) decodeFile(n *yaml.Node, f *field, v reflect.Value, path string) {
+	l.nodes++
+	at := place{n.Line, n.Column}
+	l.places[path] = at
+	if n.Kind != yaml.ScalarNode || n.Value == "" {
+		l.failAt(at, path, "must have the path of a file as %q, not %s", f.fileKey, written(n))
+		return
+	}
+	name := n.Value
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(l.src.File), name)
+	}
+	if err := setFromFile(f.shape, v, name); err != nil {
+		l.failAt(at, path, "can not be read: %w", err)
+	}
+}
+
+func (l *loader) decodeList(n *yaml.Node, s *shape, v reflect.Value, path string) {
+	out := reflect.MakeSlice(s.typ, len(n.Content), len(n.Content))
+	for i, en := range n.Content {
+		setDefaults(s.elem, out.Index(i))
+		l.decode(en, s.elem, out.Index(i), path+"["+strconv.Itoa(i)+"]")
+	}
+	v.Set(out)
+}
+
+func (l *loader) decodeMapping(n *yaml.Node, s *shape, v reflect.Value, path string) {
+	out := reflect.MakeMapWithSize(s.typ, len(n.Content)/2)
+	l.eachKey(n, path, func(kn, vn *yaml.Node) {
+		ev := reflect.New(s.elem.typ).Elem()
+		setDefaults(s.elem, ev)
+		l.decode(vn, s.elem, ev, path+"["+kn.Value+"]")
+		out.SetMapIndex(reflect.ValueOf(kn.Value).Convert(s.typ.Key()), ev)
+	})
+	v.Set(out)
+}
+
+func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
+	out := make(OrderedMap, 0, len(n.Content)/2)
+	l.eachKey(n, path, func(kn, vn *yaml.Node) {
+		if l.nodes++; l.nodes > maxNodes {
+			return
+		}
+		key := join(path, kn.Value)
+		e := MapEntry{Key: kn.Value, Line: vn.Line, Column: vn.Column}
+		l.places[key] = place{vn.Line, vn.Column}
+		if vn.Kind == yaml.AliasNode {
+			vn = vn.Alias
+		}
+		switch {
+		case vn.Kind == yaml.MappingNode:
+			e.Map = l.decodeOrdered(vn, key)
+		case vn.Kind == yaml.ScalarNode && !isEmpty(vn):
+			e.Value = vn.Value
+		default:
+			l.failAt(place{e.Line, e.Column}, key, "must be a text or a mapping, not %s", written(vn))
+			return
+		}
+		out = append(out, e)
+	})
+	return out
+}
+
+// eachKey calls do for each pair of a mapping and notes keys that are no
+// text or given twice.
+func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) {
+	lines := make(map[string]int, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		kn, vn := n.Content[i], n.Content[i+1]
+		at := place{kn.Line, kn.Column}
+		switch {
+		case kn.Kind != yaml.ScalarNode || isEmpty(kn):
+			l.failAt(at, path, "must have texts as its keys, not %s", written(kn))
+			continue
+		case kn.ShortTag() == "!!merge":
+			l.failAt(at, path, "has a merge key (<<), which is not supported; write the keys out")
+			continue
+		case lines[kn.Value] != 0:
+			l.failAt(at, join(path, kn.Value), "is given twice, first at line %d", lines[kn.Value])
+			continue
+		}
+		lines[kn.Value] = kn.Line
+		do(kn, vn)
+	}
+}
+
+// unknown notes a key that there is not, with what was probably meant.
+func (l *loader) unknown(kn *yaml.Node, s *shape, path string) {
+	var names []string
+	for _, f := range s.fields {
+		names = append(names, f.names()...)
+	}
+	hint := ""
+	if best := nearest(kn.Value, names); best != "" {
+		hint = fmt.Sprintf("; did you mean %q?", join(path, best))
+	} else if where := l.root.elsewhere(kn.Value); where != "" {
+		hint = fmt.Sprintf("; did you mean %q?", where)
+	}
+	l.add(place{kn.Line, kn.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
+		l.src.File, kn.Line, kn.Column, join(path, kn.Value), hint))
+}
+
+func (l *loader) failAt(at place, path, format string, args ...any) {
+	l.fail(Origin{Key: path, Source: FromFile, Name: l.src.File, Line: at.line, Column: at.column}, format, args...)
+}
+
+// named finds the field with a key, an alias or a file key.
+func (s *shape) named(key string) *field {
+	for _, f := range s.fields {
+		for _, name := range f.names() {
+			if name == key {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// elsewhere finds the path of a key in any section.
+func (s *shape) elsewhere(key string) string {
+	if f := s.named(key); f != nil {
+		return f.path
+	}
+	for _, f := range s.fields {
+		if f.shape.kind == section {
+			if path := f.shape.elsewhere(key); path != "" {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+func isEmpty(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
+}
+
+// written is how a value of the shape is written in the file.
+func (s *shape) written() string {
+	switch s.kind {
+	case section, mapping, ordered:
+		return "a mapping"
+	case list:
+		return "a list"
+	case scalar:
+	}
+	switch s.name() {
+	case "boolean":
+		return "true or false"
+	case "integer":
+		return "a whole number"
+	case "number":
+		return "a number"
+	case "duration":
+		return `a duration such as "5s"`
+	}
+	return "a text"
+}
+
+// written is what a node is, for an error that does not show its content,
+// which may be secret.
+func written(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.ScalarNode:
+		switch n.ShortTag() {
+		case "!!null":
+			return "nothing"
+		case "!!int", "!!float":
+			return "a number"
+		case "!!bool":
+			return "true or false"
+		}
+	case yaml.DocumentNode, yaml.AliasNode:
+		return "an alias"
+	}
+	return "a text"
+}

@@ -1,0 +1,49 @@
+package settings
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// maxProblems is how many errors are reported at once; a file that is
+// something else altogether would have thousands.
+const maxProblems = 50
+
+// problems are what is wrong with a configuration.
+type problems []problem
+
+type problem struct {
+	place place
+	err   error
+}
+
+// fail notes what is wrong with the value that came from o.
+func (l *loader) fail(o Origin, format string, args ...any) {
+	l.bad[o.Key] = true
+	l.add(place{o.Line, o.Column}, o.wrap(fmt.Errorf(format, args...)))
+}
+
+func (l *loader) add(p place, err error) {
+	l.problems = append(l.problems, problem{p, err})
+}
+
+// err joins the problems: those of the file in its order, then the others.
+func (ps problems) err() error {
+	slices.SortStableFunc(ps, func(a, b problem) int {
+		if (a.place.line == 0) != (b.place.line == 0) {
+			return cmp.Compare(b.place.line, a.place.line)
+		}
+		return cmp.Or(cmp.Compare(a.place.line, b.place.line), cmp.Compare(a.place.column, b.place.column))
+	})
+	var errs []error
+	for i, p := range ps {
+		if i == maxProblems {
+			errs = append(errs, fmt.Errorf("and %d more", len(ps)-maxProblems))
+			break
+		}
+		errs = append(errs, p.err)
+	}
+	return errors.Join(errs...)
+}

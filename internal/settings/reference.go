@@ -1,0 +1,132 @@
+package settings
+
+import (
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+)
+
+// An Entry describes one setting for reference documentation.
+type Entry struct {
+	// Key is the path of the setting; "[]" stands for the elements of a list
+	// and "[*]" for those of a map.
+	Key string
+
+	// Aliases are other keys for it, and FileKey the key of the path of a
+	// file that holds it; they replace the last key of the path.
+	Aliases []string
+	FileKey string
+
+	// Type is a word for the type, such as "duration" or "list of string".
+	Type string
+
+	// Default is the value if nothing gives one, as text; empty if there is
+	// none.
+	Default string
+
+	// Env are the variables, and Flag the flag without its dashes.
+	Env  []string
+	Flag string
+
+	// Required says that a value must be given.
+	Required bool
+
+	// Doc is what the setting means.
+	Doc string
+}
+
+// Reference describes every setting of cfg, a pointer to a struct, in order,
+// those within lists and maps included.
+func Reference(cfg any) []Entry {
+	root := structOf(cfg)
+	setDefaults(describe(root.Type()), root)
+	return entriesOf(describe(root.Type()), root)
+}
+
+func entriesOf(s *shape, v reflect.Value) []Entry {
+	var out []Entry
+	for _, f := range s.fields {
+		fv := v.FieldByIndex(f.index)
+		if f.shape.kind == section {
+			out = append(out, entriesOf(f.shape, fv)...)
+			continue
+		}
+		e := Entry{
+			Key: f.path, Aliases: f.aliases, FileKey: f.fileKey,
+			Type: f.shape.name(), Env: f.env, Flag: f.flag, Doc: f.doc,
+			Required: strings.HasPrefix(f.rules+",", "required,") && !f.hasDefault,
+		}
+		if f.shape.hasText() && (f.hasDefault || !fv.IsZero()) {
+			e.Default = strings.Join(textsOf(f.shape, fv), ",")
+		}
+		out = append(out, e)
+		if elem := f.shape.elem; elem != nil && elem.kind == section {
+			ev := reflect.New(elem.typ).Elem()
+			setDefaults(elem, ev)
+			out = append(out, entriesOf(elem, ev)...)
+		}
+	}
+	return out
+}
+
+// WriteMarkdown writes entries as a Markdown table.
+func WriteMarkdown(w io.Writer, entries []Entry) error {
+	var b strings.Builder
+	b.WriteString("| Key | Type | Default | Environment | Flag | Meaning |\n|---|---|---|---|---|---|\n")
+	for _, e := range entries {
+		env := e.Env
+		if e.FileKey != "" {
+			for _, name := range e.Env {
+				env = append(env[:len(env):len(env)], name+"_FILE")
+			}
+		}
+		flag := ""
+		if e.Flag != "" {
+			flag = code("--" + e.Flag)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
+			code(e.Key), e.Type, e.standard(), codes(env), flag, cell(e.meaning()))
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("write reference: %w", err)
+	}
+	return nil
+}
+
+func (e Entry) standard() string {
+	switch {
+	case e.Default != "":
+		return code(e.Default)
+	case e.Required:
+		return "required"
+	default:
+		return ""
+	}
+}
+
+func (e Entry) meaning() string {
+	text := e.Doc
+	if len(e.Aliases) > 0 {
+		text += " Also " + codes(e.Aliases) + "."
+	}
+	if e.FileKey != "" {
+		text += " Or " + code(e.FileKey) + ", a file that holds it."
+	}
+	return text
+}
+
+func code(text string) string { return "`" + cell(text) + "`" }
+
+func codes(texts []string) string {
+	out := make([]string, len(texts))
+	for i, text := range texts {
+		out[i] = code(text)
+	}
+	return strings.Join(out, ", ")
+}
+
+// cell keeps a text from ending its cell or its row.
+func cell(text string) string {
+	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(text)
+}

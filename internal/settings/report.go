@@ -1,0 +1,208 @@
+package settings
+
+import (
+	"encoding"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A Report says what configuration is in force and where each value of it
+// came from. It reads the struct that Load filled, which must not be changed.
+type Report struct {
+	file    string
+	root    *shape
+	value   reflect.Value
+	origins map[string]Origin
+	places  map[string]place
+}
+
+// Origins lists every setting in the order of the struct.
+func (r *Report) Origins() []Origin {
+	var out []Origin
+	for f, v := range leaves(r.root, r.value) {
+		o := r.origins[f.path]
+		if f.shape.hasText() {
+			o.Value = strings.Join(textsOf(f.shape, v), ",")
+		} else if text, err := yaml.Marshal(flow(nodeOf(f.shape, v))); err == nil {
+			o.Value = strings.TrimSpace(string(text))
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// Wrap says of which setting, and of which place in the file, an error is
+// that was found after Load. Key is a path such as "message_data.region" or
+// "resource_selector[0].value"; one that is not in force is named all the
+// same. Wrap(key, nil) is nil.
+func (r *Report) Wrap(key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	o, known := r.origins[key]
+	if p, ok := r.places[key]; ok {
+		o = Origin{Source: FromFile, Name: r.file, Line: p.line, Column: p.column}
+	} else if !known {
+		o = Origin{Source: FromDefault}
+	}
+	o.Key = key
+	return o.wrap(err)
+}
+
+// Write writes the configuration in force as YAML, with secrets as "***".
+// With origins each value has a comment that says where it came from. What is
+// written, secrets apart, can be read by Load.
+func (r *Report) Write(w io.Writer, withOrigins bool) error {
+	root := r.sectionOf(r.root, r.value, withOrigins)
+	if len(root.Content) == 0 {
+		return nil
+	}
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(root); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	return enc.Close()
+}
+
+// sectionOf is a section as YAML with the origins as comments.
+func (r *Report) sectionOf(s *shape, v reflect.Value, withOrigins bool) *yaml.Node {
+	out := &yaml.Node{Kind: yaml.MappingNode}
+	for _, f := range s.fields {
+		fv := v.FieldByIndex(f.index)
+		key, value := textNode(f.key), (*yaml.Node)(nil)
+		if f.shape.kind == section {
+			value = r.sectionOf(f.shape, fv, withOrigins)
+		} else if value = nodeOf(f.shape, fv); value == nil {
+			continue // a nil pointer; there is no way to write it
+		}
+		if o, ok := r.origins[f.path]; ok && withOrigins {
+			// The encoder puts the comment of a block behind its key.
+			if len(value.Content) > 0 {
+				key.LineComment = o.String()
+			} else {
+				value.LineComment = o.String()
+			}
+		}
+		out.Content = append(out.Content, key, value)
+	}
+	return out
+}
+
+// nodeOf is a value as YAML; nil if it is absent.
+func nodeOf(s *shape, v reflect.Value) *yaml.Node {
+	switch s.kind {
+	case section:
+		out := &yaml.Node{Kind: yaml.MappingNode}
+		for _, f := range s.fields {
+			if value := nodeOf(f.shape, v.FieldByIndex(f.index)); value != nil {
+				out.Content = append(out.Content, textNode(f.key), value)
+			}
+		}
+		return out
+	case list:
+		out := &yaml.Node{Kind: yaml.SequenceNode}
+		for i := range v.Len() {
+			out.Content = append(out.Content, nodeOf(s.elem, v.Index(i)))
+		}
+		return flowIfEmpty(out)
+	case mapping:
+		out := &yaml.Node{Kind: yaml.MappingNode}
+		for _, key := range sortedKeys(v) {
+			out.Content = append(out.Content, textNode(key.String()), nodeOf(s.elem, v.MapIndex(key)))
+		}
+		return flowIfEmpty(out)
+	case ordered:
+		m, _ := v.Interface().(OrderedMap) //nolint:errcheck // the shape says so
+		return orderedNode(m)
+	case scalar:
+	}
+	return scalarNode(s, v)
+}
+
+func orderedNode(m OrderedMap) *yaml.Node {
+	out := &yaml.Node{Kind: yaml.MappingNode}
+	for _, e := range m {
+		value := textNode(e.Value)
+		if e.Map != nil {
+			value = orderedNode(e.Map)
+		}
+		out.Content = append(out.Content, textNode(e.Key), value)
+	}
+	return flowIfEmpty(out)
+}
+
+func scalarNode(s *shape, v reflect.Value) *yaml.Node {
+	if v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil
+	}
+	text := textOf(s, v)
+	switch s.name() {
+	case "boolean", "integer", "number":
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	}
+	return textNode(text)
+}
+
+// textNode is a string with the quotes that it needs.
+func textNode(text string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(text)
+	if strings.Contains(text, "\n") {
+		n.Style = yaml.DoubleQuotedStyle // a block would lose the comment
+	}
+	return n
+}
+
+// textOf is a scalar as text that setScalar reads, unless it is secret.
+func textOf(s *shape, v reflect.Value) string {
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return ""
+		}
+		v = v.Elem()
+	}
+	if s.secret {
+		if v.IsZero() {
+			return ""
+		}
+		return redacted
+	}
+	boxed := v.Interface()
+	if v.CanAddr() {
+		boxed = v.Addr().Interface()
+	}
+	if m, ok := boxed.(encoding.TextMarshaler); ok {
+		if text, err := m.MarshalText(); err == nil {
+			return string(text)
+		}
+	}
+	if v.Kind() == reflect.String {
+		return v.String()
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+func flowIfEmpty(n *yaml.Node) *yaml.Node {
+	if len(n.Content) == 0 {
+		n.Style = yaml.FlowStyle
+	}
+	return n
+}
+
+// flow writes a node and all below on one line.
+func flow(n *yaml.Node) *yaml.Node {
+	n.Style |= yaml.FlowStyle
+	return n
+}
+
+func sortedKeys(v reflect.Value) []reflect.Value {
+	return slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int {
+		return strings.Compare(a.String(), b.String())
+	})
+}

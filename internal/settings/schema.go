@@ -1,0 +1,180 @@
+package settings
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// durationPattern is what time.ParseDuration reads.
+const durationPattern = `^[+-]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+
+// Schema gives the JSON Schema (draft 2020-12) of the configuration file that
+// fills cfg, a pointer to a struct. What the schema accepts has the keys and
+// types that Load accepts; Load knows rules beyond it, and takes an unquoted
+// number where the schema wants a string.
+func Schema(cfg any, title string) ([]byte, error) {
+	root := structOf(cfg)
+	setDefaults(describe(root.Type()), root)
+	s := schemaOf(describe(root.Type()), root)
+	s.Schema = "https://json-schema.org/draft/2020-12/schema"
+	s.Title = title
+	out, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write schema of %T: %w", cfg, err)
+	}
+	return append(out, '\n'), nil
+}
+
+// schemaOf describes a shape; v is its default.
+func schemaOf(s *shape, v reflect.Value) *jsonschema.Schema {
+	switch s.kind {
+	case section:
+		return sectionSchema(s, v)
+	case list:
+		return &jsonschema.Schema{Type: "array", Items: schemaOf(s.elem, reflect.Zero(s.elem.typ))}
+	case mapping:
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: schemaOf(s.elem, reflect.Zero(s.elem.typ))}
+	case ordered:
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Types: []string{"string", "number", "boolean", "object"}}}
+	case scalar:
+	}
+	out := &jsonschema.Schema{Type: s.name(), WriteOnly: s.secret}
+	switch s.name() {
+	case "secret":
+		out.Type = "string"
+	case "duration":
+		out.Type, out.Pattern = "string", durationPattern
+	}
+	return out
+}
+
+func sectionSchema(s *shape, v reflect.Value) *jsonschema.Schema {
+	out := &jsonschema.Schema{
+		Type:                 "object",
+		Properties:           map[string]*jsonschema.Schema{},
+		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
+	}
+	put := func(key string, p *jsonschema.Schema) {
+		out.Properties[key] = p
+		out.PropertyOrder = append(out.PropertyOrder, key)
+	}
+	for _, f := range s.fields {
+		fv := v.FieldByIndex(f.index)
+		p := schemaOf(f.shape, fv)
+		p.Description = f.doc
+		p.Default = f.shape.jsonOf(fv)
+		rule(p, strings.Split(f.rules, ","))
+		put(f.key, p)
+		for _, alias := range f.aliases {
+			other := *p
+			other.Description, other.Default = fmt.Sprintf("Another name of %s.", f.key), nil
+			put(alias, &other)
+		}
+		if f.fileKey != "" {
+			put(f.fileKey, &jsonschema.Schema{Type: "string", Description: fmt.Sprintf("File that holds %s.", f.key)})
+		}
+		if onlyInFile(f) {
+			out.Required = append(out.Required, f.key)
+		}
+	}
+	return out
+}
+
+// onlyInFile reports whether the file must have the key, because nothing else
+// can give it.
+func onlyInFile(f *field) bool {
+	required := strings.HasPrefix(f.rules+",", "required,")
+	return required && len(f.env) == 0 && f.flag == "" && !f.hasDefault && len(f.names()) == 1
+}
+
+// jsonOf is a default as JSON; nil if there is nothing to say.
+func (s *shape) jsonOf(v reflect.Value) json.RawMessage {
+	if s.kind != scalar || s.secret || v.IsZero() {
+		return nil
+	}
+	text := textOf(s, v)
+	switch s.name() {
+	case "boolean", "integer", "number":
+		return json.RawMessage(text)
+	}
+	out, err := json.Marshal(text)
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// rule adds the rules that JSON Schema has words for.
+func rule(p *jsonschema.Schema, rules []string) {
+	for i, r := range rules {
+		name, param, _ := strings.Cut(r, "=")
+		switch name {
+		case "omitempty":
+			return // a zero value passes whatever follows
+		case "dive":
+			if p.Items != nil {
+				rule(p.Items, rules[i+1:])
+			}
+			if p.AdditionalProperties != nil {
+				rule(p.AdditionalProperties, rules[i+1:])
+			}
+			return
+		case "oneof":
+			for value := range strings.FieldsSeq(param) {
+				if p.Type == "string" {
+					p.Enum = append(p.Enum, value)
+				}
+			}
+		case "gt", "gte", "min", "lt", "lte", "max", "len":
+			if n, err := strconv.Atoi(param); err == nil {
+				limit(p, name, n)
+			}
+		}
+	}
+}
+
+// limit adds a bound of the value or of its length.
+func limit(p *jsonschema.Schema, name string, n int) {
+	switch name {
+	case "gt":
+		if p.Type == "integer" || p.Type == "number" {
+			p.ExclusiveMinimum = new(float64(n))
+			return
+		}
+		n++
+	case "lt":
+		if p.Type == "integer" || p.Type == "number" {
+			p.ExclusiveMaximum = new(float64(n))
+			return
+		}
+		n--
+	}
+	low := name == "gt" || name == "gte" || name == "min" || name == "len"
+	high := name == "lt" || name == "lte" || name == "max" || name == "len"
+	switch {
+	case p.Pattern != "": // a duration; its size has no words in a schema
+	case p.Type == "integer" || p.Type == "number":
+		set(&p.Minimum, float64(n), low)
+		set(&p.Maximum, float64(n), high)
+	case p.Type == "string":
+		set(&p.MinLength, n, low)
+		set(&p.MaxLength, n, high)
+	case p.Type == "array":
+		set(&p.MinItems, n, low)
+		set(&p.MaxItems, n, high)
+	case p.Type == "object":
+		set(&p.MinProperties, n, low)
+		set(&p.MaxProperties, n, high)
+	}
+}
+
+func set[T any](p **T, v T, on bool) {
+	if on {
+		*p = &v
+	}
+}

@@ -1,0 +1,244 @@
+package settings
+
+import (
+	"encoding"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A kind is how a type is written.
+type kind int
+
+const (
+	scalar  kind = iota // one text
+	section             // a struct: a mapping with known keys
+	list                // a slice
+	mapping             // a map from string: a mapping with the user's keys
+	ordered             // an OrderedMap
+)
+
+// A shape is a type as settings sees it.
+type shape struct {
+	kind   kind
+	typ    reflect.Type
+	secret bool     // a scalar that is never shown
+	elem   *shape   // of a list or mapping
+	fields []*field // of a section; those of embedded structs among them
+}
+
+// A field is a setting, or a section of settings, with its tags.
+type field struct {
+	path       string // dotted keys from the root
+	key        string
+	aliases    []string
+	env        []string
+	flag       string
+	def        string
+	hasDefault bool
+	doc        string
+	rules      string
+	fileKey    string
+	goName     string
+	index      []int // within the section's struct
+	shape      *shape
+}
+
+// maxNesting is deeper than any configuration; a type that contains itself
+// reaches it.
+const maxNesting = 16
+
+// describe reads the tags of a struct type.
+func describe(t reflect.Type) *shape { return describeType(t, "", 0) }
+
+func describeType(t reflect.Type, path string, depth int) *shape {
+	if depth > maxNesting {
+		panic(fmt.Sprintf("settings: %q nests too deep", path))
+	}
+	s := &shape{typ: t, kind: scalar, secret: t == reflect.TypeFor[Secret]()}
+	switch {
+	case isScalar(t) || t.Kind() == reflect.Pointer && isScalar(t.Elem()):
+	case t == reflect.TypeFor[OrderedMap]():
+		s.kind = ordered
+	case t.Kind() == reflect.Struct:
+		s.kind = section
+		s.fields = describeFields(t, path, nil, depth)
+	case t.Kind() == reflect.Slice:
+		s.kind = list
+		s.elem = describeType(t.Elem(), path+"[]", depth+1)
+	case t.Kind() == reflect.Map && t.Key().Kind() == reflect.String:
+		s.kind = mapping
+		s.elem = describeType(t.Elem(), path+"[*]", depth+1)
+	default:
+		panic(fmt.Sprintf("settings: %q has type %s, which can not be read", path, t))
+	}
+	return s
+}
+
+func isScalar(t reflect.Type) bool {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return true
+	}
+	switch t.Kind() {
+	case reflect.String, reflect.Bool, reflect.Float32, reflect.Float64,
+		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return true
+	default:
+		return false
+	}
+}
+
+func describeFields(t reflect.Type, path string, index []int, depth int) []*field {
+	var fields []*field
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		at := append(slices.Clone(index), i)
+		key, ok := sf.Tag.Lookup("key")
+		switch {
+		case !ok && sf.Anonymous && sf.Type.Kind() == reflect.Struct:
+			fields = append(fields, describeFields(sf.Type, path, at, depth+1)...)
+		case ok && !sf.IsExported():
+			panic(fmt.Sprintf("settings: %s.%s has a key but is not exported", t, sf.Name))
+		case ok:
+			fields = append(fields, describeField(sf, join(path, key), at, depth))
+		}
+	}
+	names := map[string]bool{}
+	for _, f := range fields {
+		for _, name := range f.names() {
+			if names[name] {
+				panic(fmt.Sprintf("settings: %s has two fields for key %q", t, join(path, name)))
+			}
+			names[name] = true
+		}
+	}
+	return fields
+}
+
+func describeField(sf reflect.StructField, path string, index []int, depth int) *field {
+	f := &field{
+		path:    path,
+		key:     sf.Tag.Get("key"),
+		aliases: split(sf.Tag.Get("alias")),
+		env:     split(sf.Tag.Get("env")),
+		flag:    sf.Tag.Get("flag"),
+		doc:     sf.Tag.Get("doc"),
+		rules:   sf.Tag.Get("validate"),
+		fileKey: sf.Tag.Get("file"),
+		goName:  sf.Name,
+		index:   index,
+		shape:   describeType(sf.Type, path, depth+1),
+	}
+	f.def, f.hasDefault = sf.Tag.Lookup("default")
+	f.shape.secret = f.shape.secret || sf.Tag.Get("secret") == "true"
+	f.check()
+	return f
+}
+
+// check refuses tags that could not work.
+func (f *field) check() {
+	element := strings.Contains(f.path, "[")
+	switch {
+	case element && (len(f.env) > 0 || f.flag != "" || f.fileKey != ""):
+		panic(fmt.Sprintf("settings: %q is part of a list or map; it can have no env, flag or file", f.path))
+	case !f.shape.hasText() && (len(f.env) > 0 || f.flag != "" || f.hasDefault):
+		panic(fmt.Sprintf("settings: %q is a %s; it can have no env, flag or default", f.path, f.shape.typ))
+	case f.shape.kind != scalar && (f.fileKey != "" || f.shape.secret):
+		panic(fmt.Sprintf("settings: %q is no scalar; it can be no secret and in no file of its own", f.path))
+	case f.shape.secret && f.flag != "":
+		panic(fmt.Sprintf("settings: %q is secret; a flag would show it to every user of the machine", f.path))
+	case f.shape.elem != nil && f.shape.elem.hasRules() && !strings.Contains(f.rules, "dive"):
+		panic(fmt.Sprintf(`settings: the elements of %q have rules that need validate:"dive"`, f.path))
+	}
+}
+
+// names are the keys that the file may use for f.
+func (f *field) names() []string {
+	names := append([]string{f.key}, f.aliases...)
+	if f.fileKey != "" {
+		names = append(names, f.fileKey)
+	}
+	return names
+}
+
+// hasText reports whether a value can be written as one text.
+func (s *shape) hasText() bool {
+	return s.kind == scalar || (s.kind == list || s.kind == mapping) && s.elem.kind == scalar
+}
+
+// hasRules reports whether something within a section is to be validated.
+func (s *shape) hasRules() bool {
+	return slices.ContainsFunc(s.fields, func(f *field) bool {
+		return f.rules != "" || f.shape.hasRules()
+	})
+}
+
+// leaves are the settings below a section, in order, with their values.
+func leaves(s *shape, v reflect.Value) iter.Seq2[*field, reflect.Value] {
+	return func(yield func(*field, reflect.Value) bool) {
+		walk(s, v, yield)
+	}
+}
+
+func walk(s *shape, v reflect.Value, yield func(*field, reflect.Value) bool) bool {
+	for _, f := range s.fields {
+		fv := v.FieldByIndex(f.index)
+		if f.shape.kind == section {
+			if !walk(f.shape, fv, yield) {
+				return false
+			}
+		} else if !yield(f, fv) {
+			return false
+		}
+	}
+	return true
+}
+
+// name is what documentation calls the type.
+func (s *shape) name() string {
+	t := s.typ
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case s.kind == section:
+		return "section"
+	case s.kind == ordered:
+		return "mapping"
+	case s.kind == list:
+		return "list of " + s.elem.name()
+	case s.kind == mapping:
+		return "map of " + s.elem.name()
+	case s.secret:
+		return "secret"
+	case t == reflect.TypeFor[time.Duration]():
+		return "duration"
+	case t.Kind() == reflect.String, reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		return "string"
+	case t.Kind() == reflect.Bool:
+		return "boolean"
+	case t.Kind() == reflect.Float32, t.Kind() == reflect.Float64:
+		return "number"
+	default:
+		return "integer"
+	}
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// split reads a list by comma from a tag.
+func split(tag string) []string {
+	if tag == "" {
+		return nil
+	}
+	return strings.Split(tag, ",")
+}

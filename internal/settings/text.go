@@ -1,0 +1,180 @@
+package settings
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// setText parses the text form of a value, as the environment, flags and
+// default tags have it.
+func setText(s *shape, v reflect.Value, text string) error {
+	if s.kind == scalar {
+		return setScalar(s, v, text)
+	}
+	if strings.TrimSpace(text) == "" {
+		return setTexts(s, v, nil)
+	}
+	return setTexts(s, v, strings.Split(text, ","))
+}
+
+// setTexts parses the elements of a list or map; for a scalar the last text
+// wins, as with flags that are given twice.
+func setTexts(s *shape, v reflect.Value, texts []string) error {
+	switch {
+	case s.kind == scalar && len(texts) > 0:
+		return setScalar(s, v, texts[len(texts)-1])
+	case s.kind == list:
+		out := reflect.MakeSlice(s.typ, len(texts), len(texts))
+		for i, text := range texts {
+			text = strings.TrimSpace(text)
+			if text == "" {
+				return fmt.Errorf("entry %d of the list is empty", i+1)
+			}
+			if err := setScalar(s.elem, out.Index(i), text); err != nil {
+				return fmt.Errorf("entry %d of the list %w", i+1, err)
+			}
+		}
+		v.Set(out)
+	case s.kind == mapping:
+		out := reflect.MakeMapWithSize(s.typ, len(texts))
+		for i, text := range texts {
+			key, value, ok := strings.Cut(strings.TrimSpace(text), "=")
+			if !ok || key == "" {
+				return fmt.Errorf("entry %d of the map is not of the form key=value", i+1)
+			}
+			ev := reflect.New(s.elem.typ).Elem()
+			if err := setScalar(s.elem, ev, value); err != nil {
+				return fmt.Errorf("entry %q of the map %w", key, err)
+			}
+			kv := reflect.ValueOf(key).Convert(s.typ.Key())
+			if out.MapIndex(kv).IsValid() {
+				return fmt.Errorf("entry %q of the map is given twice", key)
+			}
+			out.SetMapIndex(kv, ev)
+		}
+		v.Set(out)
+	}
+	return nil
+}
+
+// setScalar parses one text. The error reads on from the name of the setting,
+// and does not show a secret.
+func setScalar(s *shape, v reflect.Value, text string) error {
+	if v.Kind() == reflect.Pointer {
+		p := reflect.New(v.Type().Elem())
+		if err := setScalar(s, p.Elem(), text); err != nil {
+			return err
+		}
+		v.Set(p)
+		return nil
+	}
+	err := parseScalar(v, text)
+	switch {
+	case err == nil:
+		return nil
+	case s.secret:
+		return errors.New("is not valid; the value is secret and not shown")
+	default:
+		return fmt.Errorf("%w; got %q", err, text)
+	}
+}
+
+func parseScalar(v reflect.Value, text string) error {
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if err := u.UnmarshalText([]byte(text)); err != nil {
+			return fmt.Errorf("is not valid: %w", err)
+		}
+		return nil
+	}
+	if v.Type() == reflect.TypeFor[time.Duration]() {
+		return parseDuration(v, text)
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return errors.New("must be true or false")
+		}
+		v.SetBool(b)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
+		if err != nil {
+			return numberError(err, "must be a whole number")
+		}
+		v.SetInt(n)
+	case reflect.Float32, reflect.Float64:
+		n, err := strconv.ParseFloat(text, v.Type().Bits())
+		if err != nil || n-n != 0 { // neither infinite nor not a number
+			return errors.New("must be a number")
+		}
+		v.SetFloat(n)
+	default: // unsigned, by isScalar
+		n, err := strconv.ParseUint(text, 10, v.Type().Bits())
+		if err != nil {
+			return numberError(err, "must be a whole number, not negative")
+		}
+		v.SetUint(n)
+	}
+	return nil
+}
+
+func parseDuration(v reflect.Value, text string) error {
+	d, err := time.ParseDuration(text)
+	if err == nil {
+		v.SetInt(int64(d))
+		return nil
+	}
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		return fmt.Errorf("is a duration and needs a unit, such as %q", text+"s")
+	}
+	return errors.New(`must be a duration such as "5s" or "1m30s"`)
+}
+
+func numberError(err error, want string) error {
+	if errors.Is(err, strconv.ErrRange) {
+		return errors.New("is a number beyond the range of the setting")
+	}
+	return errors.New(want)
+}
+
+// setFromFile takes the value from the file at path, without the newline that
+// editors put at its end. An empty file is an error.
+func setFromFile(s *shape, v reflect.Value, path string) error {
+	data, err := readAll(path)
+	if err != nil {
+		return err
+	}
+	text := strings.TrimRight(string(data), "\r\n")
+	if text == "" {
+		return fmt.Errorf("file %q is empty", path)
+	}
+	return setScalar(s, v, text)
+}
+
+// maxFile bounds what is read of any file, in bytes.
+const maxFile = 1 << 20
+
+func readAll(path string) ([]byte, error) {
+	f, err := os.Open(path) //nolint:gosec // which file is the operator's choice
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // opened for reading alone
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("read %s: more than %d bytes", path, maxFile)
+	}
+	return data, nil
+}

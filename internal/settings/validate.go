@@ -1,0 +1,262 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-playground/validator/v10"
+)
+
+// inlined is what the validator calls an embedded struct, to be cut out of
+// the paths that it gives.
+const inlined = "~."
+
+// validate checks the rules of the tags. What has a problem already is not
+// named again.
+func (l *loader) validate(cfg any) {
+	v := validator.New(validator.WithRequiredStructEnabled())
+	v.RegisterTagNameFunc(func(sf reflect.StructField) string {
+		key := sf.Tag.Get("key")
+		if key == "" && sf.Anonymous {
+			return strings.TrimSuffix(inlined, ".")
+		}
+		return key
+	})
+	var broken validator.ValidationErrors
+	if !errors.As(v.Struct(cfg), &broken) {
+		return
+	}
+	for _, e := range broken {
+		// Without the name of the root's type.
+		_, path, _ := strings.Cut(e.Namespace(), ".")
+		path = strings.ReplaceAll(path, inlined, "")
+		if !l.broken(path) {
+			l.fail(l.originOf(path), "%s", l.explain(e, path))
+		}
+	}
+}
+
+// broken reports whether a path, or something around it, has a problem.
+func (l *loader) broken(path string) bool {
+	for {
+		if l.bad[path] {
+			return true
+		}
+		i := strings.LastIndexAny(path, ".[")
+		if i < 0 {
+			return false
+		}
+		path = path[:i]
+	}
+}
+
+// originOf is where a value came from: its own place in the file, or that of
+// the setting that it is part of.
+func (l *loader) originOf(path string) Origin {
+	for at := path; ; {
+		if p, ok := l.places[at]; ok {
+			return Origin{Key: path, Source: FromFile, Name: l.src.File, Line: p.line, Column: p.column}
+		}
+		if o, ok := l.origins[at]; ok {
+			o.Key = path
+			return o
+		}
+		i := strings.LastIndexAny(at, ".[")
+		if i < 0 {
+			return Origin{Key: path, Source: FromDefault}
+		}
+		at = at[:i]
+	}
+}
+
+// explain says in our own words which rule is broken.
+func (l *loader) explain(e validator.FieldError, path string) string {
+	f := l.root.at(path)
+	say := requirement(e, func(goName string) string { return l.root.sibling(path, goName) })
+	if strings.HasPrefix(e.Tag(), "required") {
+		return say + howToSet(f)
+	}
+	if isSecret(f) {
+		return say
+	}
+	switch got := e.Value().(type) {
+	case string:
+		say += fmt.Sprintf("; got %q", got)
+	case fmt.Stringer:
+		say += fmt.Sprintf("; got %s", got)
+	default:
+		if k := e.Kind(); k != reflect.Slice && k != reflect.Map && k != reflect.Struct {
+			say += fmt.Sprintf("; got %v", got)
+		}
+	}
+	if e.Tag() == "oneof" {
+		if best := nearest(fmt.Sprint(e.Value()), strings.Fields(e.Param())); best != "" {
+			say += fmt.Sprintf("; did you mean %q?", best)
+		}
+	}
+	return say
+}
+
+// requirement is a rule as a sentence that begins with the name of the
+// setting; keyOf gives the key of a neighbouring field.
+func requirement(e validator.FieldError, keyOf func(goName string) string) string {
+	param := e.Param()
+	switch e.Tag() {
+	case "required":
+		return "is required"
+	case "required_with", "required_with_all":
+		return "is required together with " + keys(param, keyOf)
+	case "required_without", "required_without_all":
+		return "is required without " + keys(param, keyOf)
+	case "required_if":
+		return "is required when " + conditions(param, keyOf)
+	case "required_unless":
+		return "is required unless " + conditions(param, keyOf)
+	case "excluded_with", "excluded_with_all":
+		return "can not be given together with " + keys(param, keyOf)
+	case "excluded_if":
+		return "can not be given when " + conditions(param, keyOf)
+	case "excluded_unless":
+		return "can not be given unless " + conditions(param, keyOf)
+	case "oneof":
+		return "must be one of " + strings.Join(strings.Fields(param), ", ")
+	case "gtfield", "gtefield", "ltfield", "ltefield", "eqfield", "nefield":
+		return fmt.Sprintf("must be %s %s", comparison(strings.TrimSuffix(e.Tag(), "field")), keys(param, keyOf))
+	case "gt", "gte", "min", "lt", "lte", "max", "eq", "ne", "len":
+		return bound(e)
+	case "url", "uri", "http_url":
+		return `must be a URL such as "http://host:8080"`
+	case "hostname_port":
+		return `must be a host and a port such as "localhost:8080"`
+	case "unique":
+		return "must not have the same entry twice"
+	}
+	if param == "" {
+		return "must be a valid " + e.Tag()
+	}
+	return fmt.Sprintf("must be valid by the rule %s=%s", e.Tag(), param)
+}
+
+// bound is a comparison with a constant: of the value, or of its length.
+func bound(e validator.FieldError) string {
+	what := comparison(e.Tag())
+	switch e.Kind() {
+	case reflect.String:
+		return fmt.Sprintf("must have %s %s characters", what, e.Param())
+	case reflect.Slice, reflect.Map, reflect.Array:
+		return fmt.Sprintf("must have %s %s entries", what, e.Param())
+	default:
+	}
+	param := e.Param()
+	if e.Type() == reflect.TypeFor[time.Duration]() && param == "0" {
+		param = "0s"
+	}
+	return strings.ReplaceAll("must be "+what+" "+param, "exactly ", "")
+}
+
+func comparison(tag string) string {
+	switch tag {
+	case "gt":
+		return "more than"
+	case "gte", "min":
+		return "at least"
+	case "lt":
+		return "less than"
+	case "lte", "max":
+		return "at most"
+	case "ne":
+		return "other than"
+	default:
+		return "exactly"
+	}
+}
+
+// keys names the fields of a rule's parameter.
+func keys(param string, keyOf func(string) string) string {
+	var out []string
+	for goName := range strings.FieldsSeq(param) {
+		out = append(out, fmt.Sprintf("%q", keyOf(goName)))
+	}
+	return strings.Join(out, " and ")
+}
+
+// conditions words the pairs of field and value in a rule's parameter.
+func conditions(param string, keyOf func(string) string) string {
+	var out []string
+	for pair := range slices.Chunk(strings.Fields(param), 2) {
+		if len(pair) == 2 {
+			out = append(out, fmt.Sprintf("%q is %s", keyOf(pair[0]), pair[1]))
+		}
+	}
+	return strings.Join(out, " and ")
+}
+
+// howToSet names the ways to give a setting.
+func howToSet(f *field) string {
+	if f == nil || strings.Contains(f.path, "[") {
+		return ""
+	}
+	ways := []string{"in the file"}
+	if len(f.env) > 0 {
+		ways = append(ways, "with "+f.env[0])
+	}
+	if f.flag != "" {
+		ways = append(ways, "with --"+f.flag)
+	}
+	return "; set it " + strings.Join(ways, " or ")
+}
+
+func isSecret(f *field) bool { return f != nil && f.shape.secret }
+
+// at finds the field that a path leads to, past the indexes of lists and
+// maps; nil if there is none.
+func (s *shape) at(path string) *field {
+	var f *field
+	for key := range strings.SplitSeq(withoutIndexes(path), ".") {
+		for s.kind == list || s.kind == mapping {
+			s = s.elem
+		}
+		if f = s.named(key); f == nil {
+			return nil
+		}
+		s = f.shape
+	}
+	return f
+}
+
+// sibling is the key of the field with a Go name beside the one at path.
+func (s *shape) sibling(path, goName string) string {
+	if i := strings.LastIndexByte(withoutIndexes(path), '.'); i >= 0 {
+		if f := s.at(withoutIndexes(path)[:i]); f != nil {
+			s = f.shape
+		}
+	}
+	for s.kind == list || s.kind == mapping {
+		s = s.elem
+	}
+	for _, f := range s.fields {
+		if f.goName == goName {
+			return f.key
+		}
+	}
+	return goName
+}
+
+// withoutIndexes cuts "[0]" and "[key]" out of a path.
+func withoutIndexes(path string) string {
+	for {
+		before, rest, ok := strings.Cut(path, "[")
+		if !ok {
+			return path
+		}
+		_, after, ok := strings.Cut(rest, "]")
+		if !ok {
+			return path
+		}
+		path = before + after
+	}
+}
