@@ -1,0 +1,72 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrUnavailable means that the database could not be reached, or is not the
+// one that takes writes. What was asked may be asked again later. A commit
+// that fails so may yet have happened.
+var ErrUnavailable = errors.New("database unavailable")
+
+var errReadOnly = errors.New("the server takes no writes")
+
+// The SQLSTATE codes that are branched on.
+const (
+	codeReadOnly        = "25006"
+	codeSerialization   = "40001"
+	codeDeadlock        = "40P01"
+	codeTooManyConns    = "53300"
+	codeAdminShutdown   = "57P01"
+	codeCrashShutdown   = "57P02"
+	codeCannotConnect   = "57P03"
+	codeDatabaseDropped = "57P04"
+	codeIdleInTx        = "25P03"
+	codeLockTimeout     = "55P03"
+	classConnection     = "08"
+)
+
+// Code is the SQLSTATE of the error, "" if the server did not send it.
+func Code(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code
+	}
+	return ""
+}
+
+// Constraint is the name of the constraint that the error is about, or "".
+func Constraint(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.ConstraintName
+	}
+	return ""
+}
+
+// unavailable marks an error of the connection, as opposed to the answer of a
+// server that understood us.
+func unavailable(ctx context.Context, err error) error {
+	if err == nil || errors.Is(err, ErrUnavailable) || !lost(ctx, err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// lost reports whether err means that the connection is of no use any more.
+func lost(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return false // the caller gave up; that says nothing of the server
+	}
+	switch code := Code(err); code {
+	case "":
+	case codeReadOnly, codeTooManyConns, codeAdminShutdown, codeCrashShutdown, codeCannotConnect, codeDatabaseDropped, codeIdleInTx:
+		return true
+	default:
+		return len(code) == 5 && code[:2] == classConnection
+	}
+	_, connect := errors.AsType[*pgconn.ConnectError](err)
+	return connect || errors.Is(err, pgconn.ErrConnClosed) || brokenPipe(err)
+}

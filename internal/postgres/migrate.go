@@ -1,0 +1,81 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+)
+
+const (
+	versionTable = "fleetloop_migrations"
+
+	// While a migration waits for a lock on a table, everybody behind it waits
+	// too. So it waits for a moment, lets them pass, and tries again.
+	migrationLockTimeout = 2 * time.Second
+	migrationGiveUp      = 5 * time.Minute
+
+	// Another process may be at it. This is how long we wait for it, in tries
+	// one second apart.
+	otherMigrationTries = 600
+)
+
+// Migrate brings the schema up to date. Any number of processes may call it
+// at once: one works, the others wait and find it done.
+func Migrate(ctx context.Context, cfg Config, log *slog.Logger) error {
+	return migrate(ctx, cfg, migrations.FS, log)
+}
+
+func migrate(ctx context.Context, cfg Config, files fs.FS, log *slog.Logger) error {
+	cfg = cfg.withDefaults()
+	url := cfg.MigrationURL
+	if url == "" {
+		url = cfg.URL
+	}
+	cc, err := pgx.ParseConfig(url.Reveal())
+	if err != nil {
+		return fmt.Errorf("read the migration URL: %w", plain(err))
+	}
+	cfg.adapt(cc)
+	cc.RuntimeParams["lock_timeout"] = milliseconds(migrationLockTimeout)
+	db := stdlib.OpenDB(*cc)
+	defer func() { _ = db.Close() }()
+
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, otherMigrationTries))
+	if err != nil {
+		return fmt.Errorf("make the migration lock: %w", err)
+	}
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
+		goose.WithTableName(versionTable),
+		goose.WithSessionLocker(locker),
+		goose.WithDisableGlobalRegistry(true),
+		goose.WithSlog(slog.New(slog.DiscardHandler)), // what ran is logged below
+	)
+	if err != nil {
+		return fmt.Errorf("read the migrations: %w", err)
+	}
+	return backoff.Retry(ctx, backoff.Policy{Initial: time.Second, Max: 10 * time.Second, MaxElapsed: migrationGiveUp}, func(ctx context.Context) error {
+		done, err := provider.Up(ctx)
+		for _, r := range done {
+			log.InfoContext(ctx, "schema migrated", "migration", r.Source.Path, "took", r.Duration)
+		}
+		switch {
+		case err == nil:
+			return nil
+		case Code(err) == codeLockTimeout:
+			log.WarnContext(ctx, "migration waits for others to leave a table", "err", err)
+			return fmt.Errorf("migrate the schema: %w", err)
+		default:
+			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", unavailable(ctx, err)))
+		}
+	})
+}

@@ -1,0 +1,31 @@
+// Package migrations holds the schema of the database as a sequence of SQL
+// files, which only ever grows. They run forward; there is no way down but a
+// backup.
+//
+// A migration must not stop a running fleet. It waits for a lock only for the
+// moment that the runner allows and is tried again. On a table that may be
+// full, build indexes in a file of their own, with "-- +goose NO TRANSACTION"
+// and CONCURRENTLY, on each partition; add constraints as NOT VALID and
+// validate them in the next file; add columns without a volatile default.
+package migrations
+
+import "embed"
+
+// FS holds the migrations.
+//
+//go:embed *.sql
+var FS embed.FS
+
+// The roles that the migrations make. A login that serves the API is a member
+// of both and inherits from neither.
+const (
+	// RoleFleetAPI sees the rows of the tenant that TenantSetting names.
+	RoleFleetAPI = "fleet_api"
+	// RoleAllTenants sees the rows of every tenant. It is a role and not one
+	// more value of the setting, because a policy that asks for either keeps
+	// the planner from the indexes that each alone could use.
+	RoleAllTenants = "fleet_api_all_tenants"
+)
+
+// TenantSetting is the server setting that row-level security compares with.
+const TenantSetting = "fleetloop.tenant"

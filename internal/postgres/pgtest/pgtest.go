@@ -1,0 +1,208 @@
+// Package pgtest gives each test a migrated PostgreSQL database of its own.
+//
+// The first test that asks starts a private server, for its process alone, and
+// migrates a template; each database is a clone of it and is dropped when the
+// test ends. Main stops the server at the end; if the process is killed, the
+// server dies with it. Where PostgreSQL is not installed, tests fail and say
+// what to install.
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+const (
+	template  = "template"
+	dirPrefix = "fleetloop-pgtest-"
+	// A folder this old whose lock nobody holds was left by a killed process.
+	staleAfter = 10 * time.Minute
+	dropBound  = 30 * time.Second
+)
+
+// A bed is the server of this test process.
+type bed struct {
+	start  func() error
+	server *pgserver.Server
+	dir    string
+	clones atomic.Int64
+}
+
+//nolint:gochecknoglobals // one server per test process; testing offers no other place to keep it
+var shared = newBed()
+
+func newBed() *bed {
+	b := new(bed)
+	b.start = sync.OnceValue(b.startServer)
+	return b
+}
+
+// Main runs the tests of a package, checks that they left no goroutine behind,
+// and stops the server. Call it from TestMain.
+func Main(m *testing.M, options ...goleak.Option) {
+	goleak.VerifyTestMain(runner{m}, options...)
+}
+
+type runner struct{ m *testing.M }
+
+// Run runs the tests; the server's own goroutine is gone when leaks are
+// looked for.
+func (r runner) Run() int {
+	code := r.m.Run()
+	if err := shared.stop(); err != nil {
+		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("stop the test database", "err", err)
+		return max(code, 1)
+	}
+	return code
+}
+
+// New opens a pool on a fresh database, as the role of the fleet API. It is
+// closed when the test ends.
+func New(tb testing.TB) *postgres.Pool {
+	tb.Helper()
+	return Open(tb, URL(tb))
+}
+
+// Open opens another pool on a database that URL gave.
+func Open(tb testing.TB, databaseURL string) *postgres.Pool {
+	tb.Helper()
+	pool, err := postgres.New(Config(databaseURL), slog.New(slog.NewTextHandler(tb.Output(), nil)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(pool.Close)
+	return pool
+}
+
+// Config is the configuration of a pool on a database that URL gave.
+func Config(databaseURL string) postgres.Config {
+	return postgres.Config{URL: settings.Secret(databaseURL), Role: migrations.RoleFleetAPI}
+}
+
+// URL makes a fresh database and connects to it as its owner, whom row-level
+// security does not bind.
+func URL(tb testing.TB) string {
+	tb.Helper()
+	name, err := shared.clone(tb.Context(), template)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dropLater(tb, name)
+	return shared.url(name)
+}
+
+// EmptyURL is URL for a database without any schema.
+func EmptyURL(tb testing.TB) string {
+	tb.Helper()
+	name, err := shared.clone(tb.Context(), "template0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dropLater(tb, name)
+	return shared.url(name)
+}
+
+func dropLater(tb testing.TB, name string) {
+	tb.Helper()
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), dropBound)
+		defer cancel()
+		if err := shared.exec(ctx, "drop database if exists "+name+" with (force)"); err != nil {
+			tb.Error(err)
+		}
+	})
+}
+
+func (b *bed) clone(ctx context.Context, from string) (string, error) {
+	if err := b.start(); err != nil {
+		return "", fmt.Errorf("start a PostgreSQL for the tests: %w", err)
+	}
+	name := fmt.Sprintf("clone_%d", b.clones.Add(1))
+	return name, b.exec(ctx, "create database "+name+" template "+from)
+}
+
+func (b *bed) url(database string) string {
+	u, err := url.Parse(b.server.URL())
+	if err != nil {
+		panic(err) // we made it ourselves
+	}
+	u.Path = "/" + database
+	return u.String()
+}
+
+func (b *bed) exec(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, b.server.URL())
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", sql, err)
+	}
+	return errors.Join(err, conn.Close(ctx))
+}
+
+func (b *bed) startServer() error {
+	sweep(os.TempDir())
+	dir, err := os.MkdirTemp("", dirPrefix)
+	if err != nil {
+		return err
+	}
+	b.dir = dir
+	ctx, log := context.Background(), slog.New(slog.DiscardHandler)
+	b.server, err = pgserver.Start(ctx, pgserver.Config{Dir: dir, Throwaway: true}, log)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := b.exec(ctx, "create database "+template); err != nil {
+		return err
+	}
+	return postgres.Migrate(ctx, postgres.Config{URL: settings.Secret(b.url(template))}, log)
+}
+
+func (b *bed) stop() error {
+	if b.server == nil {
+		return nil
+	}
+	return errors.Join(b.server.Close(), os.RemoveAll(b.dir))
+}
+
+// sweep removes the folders of test processes that were killed. What it
+// cannot remove is somebody else's.
+func sweep(tmp string) {
+	entries, _ := os.ReadDir(tmp)
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !strings.HasPrefix(e.Name(), dirPrefix) || time.Since(info.ModTime()) < staleAfter {
+			continue
+		}
+		dir := filepath.Join(tmp, e.Name())
+		lock, err := os.Open(filepath.Join(dir, "lock")) //nolint:gosec // of the folders that we make
+		if err != nil {
+			continue
+		}
+		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = os.RemoveAll(dir)
+		}
+		_ = lock.Close()
+	}
+}

@@ -1,0 +1,153 @@
+// Package postgres connects to PostgreSQL and brings its schema up to date.
+//
+// A Pool works as a role that row-level security binds. Every transaction says
+// in its Scope whose rows it is about; one that forgets sees nothing. A Pool
+// outlives restarts and failovers of the server: calls fail with ErrUnavailable
+// while it is away, Ready says why, and the first call after its return
+// succeeds.
+//
+// Migrate runs the migrations; any number of processes may do so at once.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// How often Run looks at the database, while it answers and while it does not.
+const (
+	probeEvery   = time.Second
+	probeAgain   = 250 * time.Millisecond
+	probeTimeout = 3 * time.Second
+)
+
+// A Pool is the connections of one process to one database.
+type Pool struct {
+	pool  *pgxpool.Pool
+	log   *slog.Logger
+	state atomic.Pointer[state]
+}
+
+// A state is what the last probe found.
+type state struct{ err error }
+
+// New makes a pool. It connects to nothing yet; a database that is away is no
+// error. The caller calls Run, which closes the pool, or Close.
+func New(cfg Config, log *slog.Logger) (*Pool, error) {
+	if cfg.URL == "" {
+		return nil, errors.New("read the database URL: none is given; set DATABASE_URL")
+	}
+	pc, err := cfg.withDefaults().poolConfig()
+	if err != nil {
+		return nil, err
+	}
+	// The context bounds only the making of idle connections, of which we want none.
+	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
+	if err != nil {
+		return nil, fmt.Errorf("make a connection pool: %w", err)
+	}
+	p := &Pool{pool: pool, log: log}
+	p.state.Store(&state{err: errors.New("not connected to the database yet")})
+	return p, nil
+}
+
+// Close waits until every connection has been given back and closes them.
+func (p *Pool) Close() { p.pool.Close() }
+
+// Ready reports why the database cannot be used just now, or nil. Run keeps
+// the answer up to date.
+func (p *Pool) Ready() error { return p.state.Load().err }
+
+// Run watches the database until ctx ends, then closes the pool.
+func (p *Pool) Run(ctx context.Context) error {
+	defer p.Close()
+	w := watcher{cfg: p.pool.Config().ConnConfig}
+	defer w.close(ctx)
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		err := w.probe(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		p.note(ctx, err)
+		timer.Reset(probeEvery)
+		if err != nil {
+			timer.Reset(probeAgain)
+		}
+	}
+}
+
+// note keeps what a probe found, and logs the changes.
+func (p *Pool) note(ctx context.Context, err error) {
+	before := p.state.Swap(&state{err: err}).err
+	switch {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		p.log.WarnContext(ctx, "database is not usable", "err", err)
+	case err == nil && before != nil:
+		p.log.InfoContext(ctx, "database is usable")
+	}
+}
+
+// A watcher looks at the database on a connection of its own, so that a pool
+// whose connections are all busy does not look like a dead server.
+type watcher struct {
+	cfg  *pgx.ConnConfig
+	conn *pgx.Conn
+}
+
+func (w *watcher) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no answer within %s", probeTimeout))
+	defer cancel()
+	err := w.ask(ctx)
+	if err != nil {
+		w.close(ctx)
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("database is not usable: %w", err)
+	}
+	return nil
+}
+
+func (w *watcher) ask(ctx context.Context) error {
+	if w.conn == nil {
+		conn, err := pgx.ConnectConfig(ctx, w.cfg.Copy())
+		if err != nil {
+			return err
+		}
+		w.conn = conn
+		return checkRole(ctx, conn)
+	}
+	var readOnly bool
+	if err := w.conn.QueryRow(ctx, "select current_setting('transaction_read_only')::bool").Scan(&readOnly); err != nil {
+		return err
+	}
+	if readOnly {
+		return errReadOnly
+	}
+	return nil
+}
+
+func (w *watcher) close(ctx context.Context) {
+	if w.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
+	defer cancel()
+	_ = w.conn.Close(ctx) // it is given up; there is nothing to do about an error
+	w.conn = nil
+}
