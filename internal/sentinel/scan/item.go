@@ -1,0 +1,226 @@
+package scan
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+)
+
+// readItem reads the next value of the array into s.item.
+func (s *Scanner) readItem() error {
+	it := &s.item
+	it.ID = nil
+	it.Resource = decision.Resource{}
+	it.Fault, it.Field = FaultNone, ""
+	it.Labels.list, s.meta = it.Labels.list[:0], s.meta[:0]
+	s.created, s.updated = nil, nil
+
+	if s.dec.PeekKind() != '{' {
+		it.Fault = FaultNotObject
+		return s.skip()
+	}
+	start := int(s.dec.InputOffset())
+	if err := s.object("", (*Scanner).itemField); err != nil {
+		return err
+	}
+	it.Resource.Raw = trimLeft(s.page[start:s.dec.InputOffset()])
+	it.Labels.list = append(it.Labels.list, s.meta...)
+	s.standIns()
+	if len(it.ID) == 0 && !it.Fault.Skips() {
+		it.Fault, it.Field = FaultNoID, "id"
+	}
+	return nil
+}
+
+// standIns reads the times that are counted from only where there is no better
+// one: most resources never need theirs.
+func (s *Scanner) standIns() {
+	r := &s.item.Resource
+	if r.Generation > r.ObservedGeneration || r.LastUpdated.IsZero() || r.LastTransition.IsZero() {
+		s.parseTime(&r.Created, s.created, "created_time")
+		s.parseTime(&r.Updated, s.updated, "updated_time")
+	}
+}
+
+// trimLeft drops what stands between two items.
+func trimLeft(raw []byte) []byte {
+	for raw[0] != '{' {
+		raw = raw[1:]
+	}
+	return raw
+}
+
+// object calls field for each name of the object that comes next. Null counts
+// as an object without fields; anything else is a fault of the item.
+func (s *Scanner) object(path string, field func(s *Scanner, name []byte) error) error {
+	switch s.dec.PeekKind() {
+	case '{':
+	case 'n':
+		return s.skip()
+	default:
+		s.fault(FaultWrongType, path)
+		return s.skip()
+	}
+	if _, err := s.dec.ReadToken(); err != nil {
+		return err
+	}
+	for s.dec.PeekKind() != '}' {
+		name, err := s.name()
+		if err != nil {
+			return err
+		}
+		if err := field(s, name); err != nil {
+			return err
+		}
+	}
+	_, err := s.dec.ReadToken()
+	return err
+}
+
+func (s *Scanner) itemField(name []byte) error {
+	r := &s.item.Resource
+	switch string(name) {
+	case "id":
+		return s.id()
+	case "generation":
+		return s.integer(&r.Generation, "generation")
+	case "status":
+		return s.object("status", (*Scanner).statusField)
+	case "created_time", "createdTime":
+		return s.laterTime(&s.created, "created_time")
+	case "updated_time", "updatedTime":
+		return s.laterTime(&s.updated, "updated_time")
+	case "labels":
+		if s.wantLabels {
+			return s.labels(&s.item.Labels.list, "labels")
+		}
+	case "metadata":
+		if s.wantLabels {
+			return s.object("metadata", (*Scanner).metadataField)
+		}
+	}
+	return s.skip()
+}
+
+func (s *Scanner) statusField(name []byte) error {
+	r := &s.item.Resource
+	switch string(name) {
+	case "phase":
+		return s.phase()
+	case "observed_generation", "observedGeneration":
+		return s.integer(&r.ObservedGeneration, "status.observed_generation")
+	case "last_updated_time", "lastUpdatedTime":
+		return s.time(&r.LastUpdated, "status.last_updated_time")
+	case "last_transition_time", "lastTransitionTime":
+		return s.time(&r.LastTransition, "status.last_transition_time")
+	}
+	return s.skip()
+}
+
+func (s *Scanner) metadataField(name []byte) error {
+	if string(name) == "labels" {
+		return s.labels(&s.meta, "metadata.labels")
+	}
+	return s.skip()
+}
+
+func (s *Scanner) id() (err error) {
+	s.item.ID, err = s.string("id")
+	return err
+}
+
+func (s *Scanner) phase() error {
+	v, err := s.string("status.phase")
+	s.item.Resource.Phase = s.words.of(v)
+	return err
+}
+
+// string reads a string; null counts as the empty one.
+func (s *Scanner) string(path string) ([]byte, error) {
+	v, err := s.dec.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	if k := v.Kind(); k != '"' {
+		s.wrongUnless(k == 'n', path)
+		return nil, nil
+	}
+	return s.unquote(v)
+}
+
+func (s *Scanner) integer(to *int64, path string) error {
+	v, err := s.dec.ReadValue()
+	if err != nil || v.Kind() == 'n' {
+		return err
+	}
+	n, ok := parseInt(v)
+	s.wrongUnless(ok, path)
+	*to = n
+	return nil
+}
+
+// parseInt reads a JSON number that is whole, however it is written.
+func parseInt(v []byte) (int64, bool) {
+	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+		return n, true
+	}
+	f, err := strconv.ParseFloat(string(v), 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<63 {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+func (s *Scanner) time(to *time.Time, path string) error {
+	v, err := s.string(path)
+	if err == nil {
+		s.parseTime(to, v, path)
+	}
+	return err
+}
+
+// parseTime leaves the time as it is if v is none.
+func (s *Scanner) parseTime(to *time.Time, v []byte, path string) {
+	if len(v) == 0 {
+		return
+	}
+	var t time.Time
+	if t.UnmarshalText(v) != nil {
+		s.fault(FaultTime, path)
+		return
+	}
+	*to = t
+}
+
+// laterTime keeps a time for standIns.
+func (s *Scanner) laterTime(to *[]byte, path string) (err error) {
+	*to, err = s.string(path)
+	return err
+}
+
+func (s *Scanner) labels(to *[]label, path string) error {
+	*to = (*to)[:0]
+	s.into = to
+	return s.object(path, (*Scanner).labelField)
+}
+
+func (s *Scanner) labelField(key []byte) error {
+	value, err := s.string("labels")
+	*s.into = append(*s.into, label{key: key, value: value})
+	return err
+}
+
+func (s *Scanner) wrongUnless(ok bool, path string) {
+	if !ok {
+		s.fault(FaultWrongType, path)
+	}
+}
+
+// fault notes what is wrong. The first fault that skips the item is kept.
+func (s *Scanner) fault(f Fault, path string) {
+	if !s.item.Fault.Skips() {
+		s.item.Fault, s.item.Field = f, path
+	}
+}

@@ -1,0 +1,350 @@
+package scan_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/internal/selector"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+// A seen is what a visitor keeps of an item.
+type seen struct {
+	ID       string
+	Resource decision.Resource
+	Fault    scan.Fault
+	Field    string
+}
+
+func scanAll(t *testing.T, page string) ([]seen, scan.Envelope, error) {
+	t.Helper()
+	var got []seen
+	env, err := scan.New(true).Scan([]byte(page), func(it *scan.Item) error {
+		r := it.Resource
+		r.Raw = bytes.Clone(r.Raw)
+		got = append(got, seen{ID: string(it.ID), Resource: r, Fault: it.Fault, Field: it.Field})
+		return nil
+	})
+	return got, env, err
+}
+
+func at(s string) time.Time {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func TestItem(t *testing.T) {
+	full := decision.Resource{
+		Generation: 2, ObservedGeneration: 1, Phase: "Provisioning",
+		Created: at("2025-10-20T10:00:00Z"), Updated: at("2025-10-21T11:00:00Z"),
+		LastUpdated: at("2025-10-21T12:00:00Z"), LastTransition: at("2025-10-21T10:00:00Z"),
+	}
+	cases := map[string]struct {
+		reason string
+		item   string
+		want   seen
+	}{
+		"SnakeCase": {
+			reason: "the sample of the specification, with the API's own times",
+			item: `{"id":"cls-123","generation":2,"created_time":"2025-10-20T10:00:00Z","updated_time":"2025-10-21T11:00:00Z",
+				"status":{"phase":"Provisioning","observed_generation":1,"last_transition_time":"2025-10-21T10:00:00Z","last_updated_time":"2025-10-21T12:00:00Z"}}`,
+			want: seen{ID: "cls-123", Resource: full},
+		},
+		"CamelCase": {
+			reason: "the other spelling means the same",
+			item: `{"status":{"lastUpdatedTime":"2025-10-21T12:00:00Z","lastTransitionTime":"2025-10-21T10:00:00Z","observedGeneration":1,"phase":"Provisioning"},
+				"updatedTime":"2025-10-21T11:00:00Z","createdTime":"2025-10-20T10:00:00Z","generation":2,"id":"cls-123"}`,
+			want: seen{ID: "cls-123", Resource: full},
+		},
+		"EscapedNames": {
+			reason: "JSON may spell any letter as an escape",
+			item:   `{"\u0069d":"a\"b","gener\u0061tion":7,"status":{"ph\u0061se":"R\u0065ady"}}`,
+			want:   seen{ID: `a"b`, Resource: decision.Resource{Generation: 7, Phase: "Ready"}},
+		},
+		"Nulls": {
+			reason: "null is absent",
+			item: `{"id":"a","generation":null,"labels":null,"metadata":null,"created_time":null,
+				"status":{"phase":null,"observed_generation":null,"last_updated_time":null}}`,
+			want: seen{ID: "a"},
+		},
+		"NullStatus": {reason: "null is absent", item: `{"id":"a","status":null}`, want: seen{ID: "a"}},
+		"NoStatus":   {reason: "an initial state", item: `{"id":"a","generation":1}`, want: seen{ID: "a", Resource: decision.Resource{Generation: 1}}},
+		"EmptyTime":  {reason: "an empty text is no time", item: `{"id":"a","status":{"last_updated_time":""}}`, want: seen{ID: "a"}},
+		"WholeFloat": {
+			reason: "a number that is whole, however it is written",
+			item:   `{"id":"a","generation":2.0,"status":{"observed_generation":1e3}}`,
+			want:   seen{ID: "a", Resource: decision.Resource{Generation: 2, ObservedGeneration: 1000}},
+		},
+		"UnknownFields": {
+			reason: "whatever else stands there is passed over, nested names like ours too",
+			item:   `{"spec":{"id":"no","status":{"phase":"no"}},"id":"a","x":[{"id":"no"}],"status":{"conditions":[{"phase":"no"}],"phase":"Ready"}}`,
+			want:   seen{ID: "a", Resource: decision.Resource{Phase: "Ready"}},
+		},
+		"UnreadableTime": {
+			reason: "it counts as absent, and the item is judged all the same",
+			item:   `{"id":"a","status":{"last_updated_time":"yesterday","phase":"Ready"}}`,
+			want:   seen{ID: "a", Resource: decision.Resource{Phase: "Ready"}, Fault: scan.FaultTime, Field: "status.last_updated_time"},
+		},
+		"UnreadableCreation": {
+			reason: "noticed where it would be counted from",
+			item:   `{"id":"a","created_time":"long ago"}`,
+			want:   seen{ID: "a", Fault: scan.FaultTime, Field: "created_time"},
+		},
+		"CreationNotNeeded": {
+			reason: "not even read where there are better times",
+			item: `{"id":"a","created_time":"long ago","updated_time":"2025-10-21T11:00:00Z",
+				"status":{"last_updated_time":"2025-10-21T12:00:00Z","last_transition_time":"2025-10-21T10:00:00Z"}}`,
+			want: seen{ID: "a", Resource: decision.Resource{LastUpdated: full.LastUpdated, LastTransition: full.LastTransition}},
+		},
+		"NotAnObject":  {reason: "skipped", item: `42`, want: seen{Fault: scan.FaultNotObject}},
+		"NullItem":     {reason: "skipped", item: `null`, want: seen{Fault: scan.FaultNotObject}},
+		"ArrayItem":    {reason: "skipped", item: `[{"id":"a"}]`, want: seen{Fault: scan.FaultNotObject}},
+		"NoID":         {reason: "skipped", item: `{"generation":1}`, want: seen{Resource: decision.Resource{Generation: 1}, Fault: scan.FaultNoID, Field: "id"}},
+		"EmptyID":      {reason: "skipped", item: `{"id":""}`, want: seen{Fault: scan.FaultNoID, Field: "id"}},
+		"NullID":       {reason: "skipped", item: `{"id":null}`, want: seen{Fault: scan.FaultNoID, Field: "id"}},
+		"NumericID":    {reason: "skipped", item: `{"id":7}`, want: seen{Fault: scan.FaultWrongType, Field: "id"}},
+		"TextForInt":   {reason: "skipped", item: `{"id":"a","generation":"2"}`, want: seen{ID: "a", Fault: scan.FaultWrongType, Field: "generation"}},
+		"Fraction":     {reason: "skipped", item: `{"id":"a","generation":1.5}`, want: seen{ID: "a", Fault: scan.FaultWrongType, Field: "generation"}},
+		"TooLarge":     {reason: "skipped", item: `{"id":"a","generation":1e19}`, want: seen{ID: "a", Fault: scan.FaultWrongType, Field: "generation"}},
+		"PhaseObject":  {reason: "skipped", item: `{"id":"a","status":{"phase":{}}}`, want: seen{ID: "a", Fault: scan.FaultWrongType, Field: "status.phase"}},
+		"StatusText":   {reason: "skipped", item: `{"id":"a","status":"fine"}`, want: seen{ID: "a", Fault: scan.FaultWrongType, Field: "status"}},
+		"LabelsList":   {reason: "skipped", item: `{"id":"a","labels":["x"]}`, want: seen{ID: "a", Fault: scan.FaultWrongType, Field: "labels"}},
+		"LabelNumber":  {reason: "skipped", item: `{"id":"a","labels":{"x":1}}`, want: seen{ID: "a", Fault: scan.FaultWrongType, Field: "labels"}},
+		"TimeNumber":   {reason: "skipped", item: `{"id":"a","status":{"last_updated_time":5}}`, want: seen{ID: "a", Fault: scan.FaultWrongType, Field: "status.last_updated_time"}},
+		"WorstOfTwo":   {reason: "the fault that skips wins", item: `{"id":"a","status":{"last_updated_time":"x"},"generation":[]}`, want: seen{ID: "a", Fault: scan.FaultWrongType, Field: "generation"}},
+		"FirstOfTwo":   {reason: "the first is named", item: `{"id":"a","generation":[],"labels":[]}`, want: seen{ID: "a", Fault: scan.FaultWrongType, Field: "generation"}},
+		"DuplicateKey": {reason: "the last wins", item: `{"id":"a","id":"b"}`, want: seen{ID: "b"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			// Broken or not, the neighbours are read.
+			got, env, err := scanAll(t, `{"items":[{"id":"before","generation":1}, `+tc.item+` ,{"id":"after"}]}`)
+			if err != nil || env.Items != 3 || len(got) != 3 {
+				t.Fatalf("%s: %d items, err %v", tc.reason, env.Items, err)
+			}
+			if got[0].ID != "before" || got[2].ID != "after" || got[2].Resource.Generation != 0 {
+				t.Errorf("neighbours: %+v, %+v", got[0], got[2])
+			}
+			if raw := string(got[1].Resource.Raw); strings.HasPrefix(tc.item, "{") && raw != tc.item {
+				t.Errorf("raw: got %s", raw)
+			}
+			got[1].Resource.Raw = nil
+			if diff := cmp.Diff(tc.want, got[1]); diff != "" {
+				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestEnvelope(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		page   string
+		want   scan.Envelope
+	}{
+		"Keyset":      {reason: "more to come", page: `{"items":[{"id":"a"}],"size":1,"continue":"x\/y"}`, want: scan.Envelope{Items: 1, Continue: "x/y", Total: -1}},
+		"KeysetFirst": {reason: "fields come in any order", page: ` {"continue":"xy","items":[]} `, want: scan.Envelope{Continue: "xy", Total: -1}},
+		"Offset":      {reason: "page and size", page: `{"items":[],"page":1,"size":0,"total":12}`, want: scan.Envelope{Total: 12}},
+		"Bare":        {reason: "an array is a list too", page: `[{"id":"a"},{"id":"b"}]`, want: scan.Envelope{Items: 2, Total: -1, Bare: true}},
+		"BareEmpty":   {reason: "nothing there", page: `[]`, want: scan.Envelope{Total: -1, Bare: true}},
+		"NullItems":   {reason: "nothing there", page: `{"items":null,"total":0}`, want: scan.Envelope{}},
+		"OddExtras":   {reason: "what is not understood is as good as absent", page: `{"items":[],"continue":null,"total":"many","page":{}}`, want: scan.Envelope{Total: -1}},
+		"NegTotal":    {reason: "no count", page: `{"items":[],"total":-3}`, want: scan.Envelope{Total: -1}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, got, err := scanAll(t, tc.page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestBrokenPage(t *testing.T) {
+	cases := map[string]string{
+		"empty":             ``,
+		"open":              `{`,
+		"cut in an item":    `{"items":[{"id":"a"},{"id":"b","generation":`,
+		"cut in a name":     `{"items":[{"id`,
+		"cut in the list":   `{"items":[{"id":"a"}`,
+		"cut after it":      `{"items":[]`,
+		"cut in labels":     `{"items":[{"id":"a","labels":{"x":`,
+		"text":              `"items"`,
+		"null":              `null`,
+		"an error, maybe":   `{"code":"E1","detail":"no"}`,
+		"items is a text":   `{"items":"none"}`,
+		"two pages":         `{"items":[]}{"items":[]}`,
+		"a bad escape":      `{"items":[{"id":"\x"}]}`,
+		"invalid UTF-8":     "{\"items\":[{\"id\":\"\xff\"}]}",
+		"no comma":          `{"items":[{"id":"a"}{"id":"b"}]}`,
+		"HTML":              `<html>`,
+		"cut in continue":   `{"items":[],"continue":"`,
+		"cut in total":      `{"items":[],"total":`,
+		"cut before status": `[{"status":`,
+		"endless nesting":   `{"items":[` + strings.Repeat(`[`, 20_000),
+	}
+	for name, page := range cases {
+		t.Run(name, func(t *testing.T) {
+			if _, _, err := scanAll(t, page); err == nil {
+				t.Errorf("no error for %.40q", page)
+			}
+		})
+	}
+}
+
+func TestItemsBeforeTheBreakAreSeen(t *testing.T) {
+	got, _, err := scanAll(t, `{"items":[{"id":"a"},{"id":"b"},{"id":`)
+	if err == nil || len(got) != 2 {
+		t.Errorf("got %d items, err %v", len(got), err)
+	}
+}
+
+func TestVisitorStops(t *testing.T) {
+	stop := errors.New("enough")
+	visited := 0
+	_, err := scan.New(false).Scan([]byte(`[{"id":"a"},{"id":"b"}]`), func(*scan.Item) error { visited++; return stop })
+	if !errors.Is(err, stop) || visited != 1 {
+		t.Errorf("visited %d, err %v", visited, err)
+	}
+}
+
+func TestLabels(t *testing.T) {
+	sel, err := selector.Parse("region=us-east,tier in (a,b),!gone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason string
+		item   string
+		want   bool
+	}{
+		"TopLevel":     {reason: "as the public API serves them", item: `{"id":"a","labels":{"region":"us-east","tier":"b"}}`, want: true},
+		"Metadata":     {reason: "as the templates name them", item: `{"id":"a","metadata":{"name":"x","labels":{"tier":"a","region":"us-east"}}}`, want: true},
+		"Both":         {reason: "what one lacks the other has", item: `{"id":"a","metadata":{"labels":{"tier":"a"}},"labels":{"region":"us-east"}}`, want: true},
+		"TopWins":      {reason: "the resource's own labels win", item: `{"id":"a","metadata":{"labels":{"region":"us-east","tier":"a"}},"labels":{"region":"eu"}}`},
+		"Escaped":      {reason: "escapes are only spelling", item: `{"id":"a","labels":{"reg\u0069on":"us\u002deast","tier":"b"}}`, want: true},
+		"Absent":       {reason: "no labels at all", item: `{"id":"a"}`},
+		"Forbidden":    {reason: "one that must not be there", item: `{"id":"a","labels":{"region":"us-east","tier":"b","gone":""}}`},
+		"NotInherited": {reason: "nothing is left over from the item before", item: `{"id":"a","labels":{"tier":"a"}}`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			page := `[{"id":"0","labels":{"region":"us-east"},"metadata":{"labels":{"region":"us-east"}}},` + tc.item + `]`
+			var got bool
+			if _, err := scan.New(true).Scan([]byte(page), func(it *scan.Item) error {
+				got = sel.Matches(&it.Labels)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if got != tc.want {
+				t.Errorf("%s: got %t", tc.reason, got)
+			}
+		})
+	}
+}
+
+func TestLabelsAreLeftAloneUnlessAsked(t *testing.T) {
+	_, err := scan.New(false).Scan([]byte(`[{"id":"a","labels":[1],"metadata":{"labels":7}}]`), func(it *scan.Item) error {
+		if it.Fault != scan.FaultNone {
+			t.Errorf("fault %s", it.Fault)
+		}
+		if _, ok := it.Labels.Get("a"); ok {
+			t.Error("there is a label")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestManyWords holds that a fleet where every resource has labels of its own
+// does not grow the scanner for ever, and is still read rightly.
+func TestManyWords(t *testing.T) {
+	s := scan.New(true)
+	for i := range 3 * 4096 {
+		value := strings.Repeat("x", i%50) + string(rune('a'+i%26)) + time.Duration(i).String()
+		page, err := json.Marshal([]any{map[string]any{"id": "a", "labels": map[string]string{"k": value}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Scan(page, func(it *scan.Item) error {
+			if got, _ := it.Labels.Get("k"); got != value {
+				t.Fatalf("got %q, want %q", got, value)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	words := []string{"none", "not_an_object", "no_id", "wrong_type", "unreadable_time", "unknown"}
+	for i, want := range words {
+		if got := scan.Fault(i).String(); got != want {
+			t.Errorf("fault %d: got %q, want %q", i, got, want)
+		}
+	}
+	if len(words) != int(scan.NumFaults)+1 {
+		t.Errorf("there are %d faults", scan.NumFaults)
+	}
+}
+
+// FuzzScan holds the scanner against encoding/json: it never panics, takes no
+// page that is not JSON, and sees the same items with the same raw bytes.
+func FuzzScan(f *testing.F) {
+	for _, seed := range []string{
+		`{"items":[{"id":"a","generation":2,"status":{"phase":"Ready","observed_generation":1,"last_updated_time":"2025-10-21T12:00:00Z"}}],"continue":"x"}`,
+		`[{"id":"a","labels":{"a":"b"},"metadata":{"labels":{"c":"d"}}}]`,
+		`{"items":null,"total":3}`, `{"items":[1,null,{"\u0069d":"x"}]}`, `[`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	s := scan.New(true)
+	f.Fuzz(func(t *testing.T, page []byte) {
+		type item struct{ raw, id string }
+		var got []item
+		env, err := s.Scan(page, func(it *scan.Item) error {
+			got = append(got, item{raw: string(it.Resource.Raw), id: string(it.ID)})
+			return nil
+		})
+		if err != nil {
+			return
+		}
+		if !json.Valid(page) {
+			t.Fatalf("took %q", page)
+		}
+		if env.Items != len(got) {
+			t.Fatalf("counted %d, saw %d", env.Items, len(got))
+		}
+		for _, it := range got {
+			if it.raw == "" {
+				continue
+			}
+			var want map[string]json.RawMessage
+			if err := json.Unmarshal([]byte(it.raw), &want); err != nil {
+				t.Fatalf("raw %q: %v", it.raw, err)
+			}
+			var id string
+			if json.Unmarshal(want["id"], &id) == nil && id != it.id {
+				t.Fatalf("id of %q: got %q, want %q", it.raw, it.id, id)
+			}
+		}
+	})
+}

@@ -1,0 +1,84 @@
+package sentinelbench
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// A Result is what Measure found, in CPU time per resource.
+type Result struct {
+	Round, TokenWalk, Plain time.Duration
+	BytesPerResource        int
+}
+
+// VsTokenWalk is what a round costs over walking the tokens of its bytes.
+func (r Result) VsTokenWalk() float64 { return float64(r.Round) / float64(r.TokenWalk) }
+
+// VsPlain is what encoding/json into full structs costs over a round.
+func (r Result) VsPlain() float64 { return float64(r.Plain) / float64(r.Round) }
+
+// Measure reads a page of the given number of resources all three ways, in
+// turns, and keeps the best of each: what disturbs a measurement only ever
+// makes it longer. It takes about four times budget.
+func Measure(resources int, budget time.Duration) (Result, error) {
+	now := time.Now()
+	page := Page(resources, now)
+	rounder := NewRounder()
+	ways := []struct {
+		name string
+		work func() (int, error)
+		want int // 0 means that any count will do
+		best time.Duration
+	}{
+		{name: "round", work: func() (int, error) { return rounder.Round(page, now) }, want: resources},
+		{name: "token walk", work: func() (int, error) { return TokenWalk(page) }},
+		{name: "encoding/json", work: func() (int, error) { return Plain(page, now) }, want: resources},
+	}
+	const turns = 20
+	for range turns {
+		for i := range ways {
+			w := &ways[i]
+			took, err := cpuPerCall(budget/turns, func() error {
+				n, err := w.work()
+				if err == nil && w.want != 0 && n != w.want {
+					err = fmt.Errorf("skipped %d of %d", n, w.want)
+				}
+				return err
+			})
+			if err != nil {
+				return Result{}, fmt.Errorf("measure %s: %w", w.name, err)
+			}
+			if w.best == 0 || took < w.best {
+				w.best = took
+			}
+		}
+	}
+	per := time.Duration(resources)
+	return Result{
+		Round: ways[0].best / per, TokenWalk: ways[1].best / per, Plain: ways[2].best / per,
+		BytesPerResource: len(page) / resources,
+	}, nil
+}
+
+// cpuPerCall calls work for about d and returns the CPU time of one call, that
+// of the garbage collector included.
+func cpuPerCall(d time.Duration, work func() error) (time.Duration, error) {
+	begin, before, calls := time.Now(), cpuTime(), 0
+	for calls == 0 || time.Since(begin) < d {
+		if err := work(); err != nil {
+			return 0, err
+		}
+		calls++
+	}
+	return (cpuTime() - before) / time.Duration(calls), nil
+}
+
+// cpuTime is the CPU time of this process so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err) // it fails for invalid arguments only
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
