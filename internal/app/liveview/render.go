@@ -1,0 +1,272 @@
+package liveview
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+const (
+	// narrow is the width below which there is one column instead of two.
+	narrow = 64
+	gutter = 2
+	// eventRows is how many cloud events are shown where there is room.
+	eventRows = 8
+	sideRows  = 4
+)
+
+// A span is a piece of a line in one style.
+type span struct {
+	text  string
+	style terminal.Style
+}
+
+// A line is what stands on one line of the terminal.
+type line []span
+
+// Render draws a snapshot on so many columns and lines. What does not fit is
+// left out, the least telling first; no line is longer than width.
+func Render(s Snapshot, width, height int, colour bool) string {
+	if width < 1 || height < 1 {
+		return ""
+	}
+	top := append([]line{header(s, width), rule(width)}, groups(s, width)...)
+	bottom := bottomBlock(s, width)
+	if s.Notice != "" {
+		bottom = append(bottom, line{{"! " + s.Notice, terminal.Bad}})
+	}
+	// The events take what the rest leaves them, within bounds.
+	room := height - len(top) - len(bottom)
+	lines := append(top, events(s, width, min(room, 2+eventRows))...)
+	lines = append(lines, bottom...)
+	if len(lines) > height {
+		lines = lines[:height]
+	}
+	var b strings.Builder
+	for i, l := range lines {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		l.write(&b, width, colour)
+	}
+	return b.String()
+}
+
+func (l line) write(b *strings.Builder, width int, colour bool) {
+	l = l.clip(width)
+	// Spaces at the end show nothing and move the text when it is copied.
+	for len(l) > 0 && strings.TrimRight(l[len(l)-1].text, " ") == "" {
+		l = l[:len(l)-1]
+	}
+	for i, s := range l {
+		if i == len(l)-1 {
+			s.text = strings.TrimRight(s.text, " ")
+		}
+		if colour {
+			s.text = s.style.Paint(s.text)
+		}
+		b.WriteString(s.text)
+	}
+}
+
+// clip makes a line harmless and no longer than width.
+func (l line) clip(width int) line {
+	out := make(line, 0, len(l))
+	for _, s := range l {
+		s.text = terminal.Clip(terminal.Clean(s.text), width)
+		width -= utf8.RuneCountInString(s.text)
+		if s.text != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// fit makes a line exactly so long.
+func (l line) fit(width int) line {
+	l = l.clip(width)
+	used := 0
+	for _, s := range l {
+		used += utf8.RuneCountInString(s.text)
+	}
+	return append(l, span{strings.Repeat(" ", width-used), terminal.Plain})
+}
+
+func header(s Snapshot, width int) line {
+	left := line{{"fleetloop", terminal.Bold}, {"  up " + terminal.Age(s.Now.Sub(s.Started)), terminal.Plain}}
+	right := utf8.RuneCountInString(s.APIURL)
+	if width < right+gutter+12 {
+		return left
+	}
+	return append(left.fit(width-right), span{s.APIURL, terminal.Faint})
+}
+
+func rule(width int) line { return line{{strings.Repeat("─", width), terminal.Faint}} }
+
+// groups draws the numbers by phase, two kinds beside each other.
+func groups(s Snapshot, width int) []line {
+	blocks := make([][]line, len(s.Groups))
+	column := columnWidth(width)
+	for i, g := range s.Groups {
+		blocks[i] = group(g, column)
+	}
+	var lines []line
+	for len(blocks) > 0 {
+		n := min(len(blocks), columns(width))
+		lines = append(lines, beside(blocks[:n], column)...)
+		blocks = blocks[n:]
+	}
+	return lines
+}
+
+func columns(width int) int {
+	if width < narrow {
+		return 1
+	}
+	return 2
+}
+
+func columnWidth(width int) int {
+	n := columns(width)
+	return (width - gutter*(n-1)) / n
+}
+
+// beside puts blocks next to each other, each so wide.
+func beside(blocks [][]line, width int) []line {
+	rows := 0
+	for _, b := range blocks {
+		rows = max(rows, len(b))
+	}
+	lines := make([]line, rows)
+	for i := range lines {
+		for j, b := range blocks {
+			var cell line
+			if i < len(b) {
+				cell = b[i]
+			}
+			if j > 0 {
+				lines[i] = append(lines[i], span{strings.Repeat(" ", gutter), terminal.Plain})
+			}
+			lines[i] = append(lines[i], cell.fit(width)...)
+		}
+	}
+	return lines
+}
+
+func group(g Group, width int) []line {
+	total := g.total()
+	lines := []line{{{g.Title, terminal.Bold}, {fmt.Sprintf("  %d", total), terminal.Plain}}}
+	for _, p := range phases(g.Phases) {
+		n := g.Phases[p]
+		label := fmt.Sprintf("%s %-12s %6d ", terminal.PhaseSymbol(p), p, n)
+		style := terminal.PhaseStyle(p)
+		if n == 0 {
+			style = terminal.Faint
+		}
+		room := width - utf8.RuneCountInString(label)
+		lines = append(lines, line{{label, style}, {bar(n, total, room), style}})
+	}
+	return lines
+}
+
+// phases gives all the phases that we know, in the order of a life, and after
+// them whatever else there is.
+func phases(counts map[v1.Phase]int) []v1.Phase {
+	list := []v1.Phase{v1.PhaseReady, v1.PhaseProvisioning, v1.PhasePending, v1.PhaseFailed, v1.PhaseDeleting}
+	for _, p := range slices.Sorted(maps.Keys(counts)) {
+		if !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// bar is as long as n's share of total; whatever is there at all is seen.
+func bar(n, total, width int) string {
+	if n <= 0 || total <= 0 || width <= 0 {
+		return ""
+	}
+	cells := int(int64(n) * int64(width) / int64(total))
+	if cells == 0 {
+		return "▏"
+	}
+	return strings.Repeat("█", cells)
+}
+
+// events draws a title and the newest events on at most so many lines, the
+// first of them empty.
+func events(s Snapshot, width, room int) []line {
+	if room < 2 {
+		return nil
+	}
+	lines := make([]line, 0, room)
+	lines = append(lines, nil, line{
+		{"Cloud events", terminal.Bold},
+		{fmt.Sprintf("  %.1f/s  %d published", s.PerSecond, s.Published), terminal.Plain},
+	})
+	if len(s.Recent) == 0 && room > 2 {
+		return append(lines, line{{"none yet", terminal.Faint}})
+	}
+	names := 0
+	for _, e := range s.Recent[:min(len(s.Recent), room-2)] {
+		names = max(names, utf8.RuneCountInString(e.Resource))
+	}
+	names = min(names, max(width/3, 12))
+	for _, e := range s.Recent[:min(len(s.Recent), room-2)] {
+		lines = append(lines, line{
+			{e.Time.Format(time.TimeOnly) + "  ", terminal.Faint},
+			{terminal.Pad(terminal.Clip(terminal.Clean(e.Resource), names), names) + "  ", terminal.Plain},
+			{e.Reason, terminal.Plain},
+		})
+	}
+	return lines
+}
+
+func bottomBlock(s Snapshot, width int) []line {
+	lines := []line{nil}
+	blocks := [][]line{unready(s), adapters(s)}
+	if columns(width) == 2 {
+		return append(lines, beside(blocks, columnWidth(width))...)
+	}
+	return append(append(lines, blocks[0]...), blocks[1]...)
+}
+
+func unready(s Snapshot) []line {
+	lines := []line{{{"Oldest unready", terminal.Bold}}}
+	if len(s.Unready) == 0 {
+		return append(lines, line{{"none", terminal.Faint}})
+	}
+	for _, u := range s.Unready[:min(len(s.Unready), sideRows)] {
+		lines = append(lines, line{
+			{terminal.PhaseSymbol(u.Phase) + " " + terminal.Pad(string(u.Phase), 12) + " ", terminal.PhaseStyle(u.Phase)},
+			{terminal.Pad(terminal.Since(s.Now, u.Since), 6) + " ", terminal.Plain},
+			{u.Resource, terminal.Plain},
+		})
+	}
+	return lines
+}
+
+func adapters(s Snapshot) []line {
+	lines := []line{{{"Adapters", terminal.Bold}}}
+	if len(s.Adapters) == 0 {
+		return append(lines, line{{"none", terminal.Faint}})
+	}
+	for _, a := range s.Adapters[:min(len(s.Adapters), sideRows)] {
+		state := span{"● ok     ", terminal.Good}
+		if a.Paused {
+			state = span{"‖ paused ", terminal.Bad}
+		}
+		last := "no report yet"
+		if !a.LastReport.IsZero() {
+			last = fmt.Sprintf("%d, last %s ago", a.Reports, terminal.Since(s.Now, a.LastReport))
+		}
+		lines = append(lines, line{state, {terminal.Pad(terminal.Clip(terminal.Clean(a.Name), 13), 13) + " ", terminal.Plain}, {last, terminal.Faint}})
+	}
+	return lines
+}

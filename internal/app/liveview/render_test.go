@@ -1,0 +1,145 @@
+package liveview
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// busy is a fleet on its way.
+func busy() Snapshot {
+	s := Snapshot{
+		Now: now, Started: now.Add(-83 * time.Second), APIURL: "http://127.0.0.1:8080",
+		Groups: []Group{
+			{"Clusters", map[v1.Phase]int{v1.PhaseReady: 7, v1.PhaseProvisioning: 4, v1.PhasePending: 1}},
+			{"Node pools", map[v1.Phase]int{v1.PhaseReady: 5, v1.PhaseProvisioning: 2, v1.PhasePending: 190, v1.PhaseFailed: 1, v1.PhaseDeleting: 2}},
+		},
+		Published: 412, PerSecond: 17.25,
+		Unready: []Unready{
+			{"cluster/demo-03", v1.PhaseProvisioning, now.Add(-71 * time.Second)},
+			{"nodepool/demo-03-workers", v1.PhasePending, now.Add(-70 * time.Second)},
+			{"nodepool/demo-11-workers", v1.PhaseFailed, now.Add(-12 * time.Second)},
+		},
+		Adapters: []Adapter{
+			{"validation", false, 140, now.Add(-time.Second)},
+			{"dns", true, 98, now.Add(-40 * time.Second)},
+			{"provisioning", false, 0, time.Time{}},
+		},
+	}
+	reasons := []string{"generation changed - new spec to reconcile", "max age expired (not ready)"}
+	for i := range 12 {
+		s.Recent = append(s.Recent, CloudEvent{
+			Time: now.Add(-time.Duration(i) * 700 * time.Millisecond), Resource: "cluster/demo-" + string(rune('a'+i)), Reason: reasons[i%2],
+		})
+	}
+	return s
+}
+
+func TestRender(t *testing.T) {
+	t.Parallel()
+	noticed := busy()
+	noticed.Notice = "fleet API unreachable: http://127.0.0.1:8080: connection refused"
+	hostile := busy()
+	hostile.Recent = []CloudEvent{{now, "cluster/\x1b[2Jx\ny", "a\x1b]0;t\x07" + strings.Repeat("long ", 40)}}
+	hostile.Adapters[0].Name, hostile.Notice = "\x1b[31mred", "a\nb"
+	three := busy()
+	three.Groups = append(three.Groups, Group{"Manifests", map[v1.Phase]int{"Paused": 3}})
+
+	cases := map[string]struct {
+		reason        string
+		s             Snapshot
+		width, height int
+		colour        bool
+	}{
+		"standard":   {"the usual terminal holds everything", busy(), 80, 24, false},
+		"colour":     {"the same with colours", busy(), 80, 24, true},
+		"empty":      {"nothing has happened yet", Snapshot{Now: now, Started: now, APIURL: "http://127.0.0.1:8080", Groups: []Group{{Title: "Clusters"}, {Title: "Node pools"}}}, 80, 24, false},
+		"large":      {"more room, no more rows than are useful", busy(), 140, 50, false},
+		"short":      {"events give way first", busy(), 80, 18, false},
+		"very short": {"what stands above stays", busy(), 80, 6, false},
+		"narrow":     {"one column", busy(), 40, 30, false},
+		"notice":     {"what the user should know is seen", noticed, 80, 24, false},
+		"hostile":    {"a name does nothing to the terminal", hostile, 80, 24, true},
+		"three":      {"more kinds, and a phase of a newer server", three, 80, 30, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wantGolden(t, strings.ReplaceAll(name, " ", "-"), Render(tc.s, tc.width, tc.height, tc.colour))
+		})
+	}
+}
+
+// TestRenderFits holds for any terminal and whatever a server sends.
+func TestRenderFits(t *testing.T) {
+	t.Parallel()
+	paint := regexp.MustCompile("\x1b\\[[0-9]m|\x1b\\[3[0-9]m")
+	rapid.Check(t, func(t *rapid.T) {
+		s := Snapshot{Now: now, Started: now.Add(-time.Hour), APIURL: rapid.String().Draw(t, "url"), Notice: rapid.String().Draw(t, "notice")}
+		for range rapid.IntRange(0, 3).Draw(t, "groups") {
+			s.Groups = append(s.Groups, Group{rapid.String().Draw(t, "title"), rapid.MapOf(
+				rapid.Map(rapid.String(), func(p string) v1.Phase { return v1.Phase(p) }), rapid.IntRange(-1, 1<<40),
+			).Draw(t, "phases")})
+		}
+		for range rapid.IntRange(0, 12).Draw(t, "rows") {
+			s.Recent = append(s.Recent, CloudEvent{now, rapid.String().Draw(t, "resource"), rapid.String().Draw(t, "reason")})
+			s.Unready = append(s.Unready, Unready{rapid.String().Draw(t, "resource"), v1.Phase(rapid.String().Draw(t, "phase")), now})
+			s.Adapters = append(s.Adapters, Adapter{Name: rapid.String().Draw(t, "adapter"), Paused: rapid.Bool().Draw(t, "paused")})
+		}
+		width, height := rapid.IntRange(0, 120).Draw(t, "width"), rapid.IntRange(0, 40).Draw(t, "height")
+		colour := rapid.Bool().Draw(t, "colour")
+		got := Render(s, width, height, colour)
+		if colour {
+			got = paint.ReplaceAllString(got, "")
+		}
+		if got == "" {
+			return
+		}
+		lines := strings.Split(got, "\n")
+		if len(lines) > height {
+			t.Fatalf("%d lines on a terminal of %d", len(lines), height)
+		}
+		for _, l := range lines {
+			if n := utf8.RuneCountInString(l); n > width || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' }) {
+				t.Fatalf("a line of %d on a terminal of %d: %q", n, width, l)
+			}
+		}
+	})
+}
+
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	ready := busy()
+	ready.Groups = []Group{{"Clusters", map[v1.Phase]int{v1.PhaseReady: 12}}, {"Node pools", map[v1.Phase]int{v1.PhaseReady: 24}}}
+	ready.Unready, ready.Adapters[1].Paused = nil, false
+	late := busy()
+	late.Notice = "timed out after 5m"
+	cases := map[string]struct {
+		reason string
+		s      Snapshot
+	}{
+		"summary-ready": {"phases that nothing is in are left out", ready},
+		"summary-late":  {"what is missing is named", late},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wantGolden(t, name, Summary(tc.s))
+		})
+	}
+}
+
+func BenchmarkRender(b *testing.B) {
+	s := busy()
+	for b.Loop() {
+		Render(s, 80, 24, true)
+	}
+}

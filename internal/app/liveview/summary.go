@@ -1,0 +1,64 @@
+package liveview
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// Summary is a snapshot as a few lines to end a run with: a table of kinds by
+// phase, what was published, and what each adapter did.
+func Summary(s Snapshot) string {
+	shown := []v1.Phase{v1.PhaseReady}
+	all := map[v1.Phase]int{}
+	for _, g := range s.Groups {
+		for p, n := range g.Phases {
+			all[p] += n
+		}
+	}
+	for _, p := range phases(all)[1:] {
+		if all[p] > 0 {
+			shown = append(shown, p)
+		}
+	}
+
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	var head strings.Builder
+	for _, p := range shown {
+		head.WriteString("\t" + strings.ToUpper(terminal.Clean(string(p))))
+	}
+	put(w, "KIND\tTOTAL%s\n", head.String())
+	for _, g := range s.Groups {
+		put(w, "%s\t%d", terminal.Clean(g.Title), g.total())
+		for _, p := range shown {
+			put(w, "\t%d", g.Phases[p])
+		}
+		put(w, "\n")
+	}
+	_ = w.Flush() // a strings.Builder takes everything
+
+	put(&b, "\n%d cloud events published in %s.\n", s.Published, terminal.Age(s.Now.Sub(s.Started)))
+	for _, a := range s.Adapters {
+		put(&b, "Adapter %s made %d reports", terminal.Clean(a.Name), a.Reports)
+		if a.Paused {
+			put(&b, " and is paused")
+		}
+		put(&b, ".\n")
+	}
+	for _, u := range s.Unready[:min(len(s.Unready), sideRows)] {
+		put(&b, "Not ready for %s: %s (%s).\n", terminal.Since(s.Now, u.Since), terminal.Clean(u.Resource), terminal.Clean(string(u.Phase)))
+	}
+	if s.Notice != "" {
+		put(&b, "%s\n", terminal.Clean(s.Notice))
+	}
+	return b.String()
+}
+
+// put writes to memory, which takes everything.
+func put(w interface{ Write([]byte) (int, error) }, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, format, args...)
+}

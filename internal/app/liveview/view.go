@@ -1,0 +1,128 @@
+package liveview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// DefaultInterval is how often a View repaints when its Interval is zero.
+const DefaultInterval = 250 * time.Millisecond
+
+// What is drawn on where the terminal's size is not to be had.
+const (
+	defaultWidth  = 80
+	defaultHeight = 24
+)
+
+// The sequences that a View sends besides text.
+const (
+	// A second screen is drawn on, so that the first comes back untouched.
+	enter = "\x1b[?1049h\x1b[?25l\x1b[2J"
+	leave = "\x1b[?25h\x1b[?1049l"
+	// A terminal that knows these shows a frame only when it is complete;
+	// others ignore them.
+	frameBegin = "\x1b[?2026h\x1b[H"
+	frameEnd   = "\x1b[J\x1b[?2026l"
+	lineEnd    = "\x1b[K\r\n"
+)
+
+// A View repaints a terminal.
+type View struct {
+	// Out is the terminal.
+	Out io.Writer
+
+	// Size gives the terminal's columns and lines; anything below one means
+	// that they are not known. It is asked before every repaint.
+	Size func() (width, height int)
+
+	// Snapshot gives what there is to show. PerSecond need not be set.
+	Snapshot func() Snapshot
+
+	// Colour tells whether colours are wanted.
+	Colour bool
+
+	// Interval is the time between repaints. Zero means DefaultInterval.
+	Interval time.Duration
+}
+
+// Run repaints until ctx ends, and then gives the terminal back. It returns
+// early only when the terminal can not be written to.
+func (v View) Run(ctx context.Context) (err error) {
+	if v.Interval <= 0 {
+		v.Interval = DefaultInterval
+	}
+	if _, err := io.WriteString(v.Out, enter); err != nil {
+		return fmt.Errorf("write to the terminal: %w", err)
+	}
+	// Deferred, so that a panic of Snapshot is read on the first screen.
+	defer func() {
+		if _, werr := io.WriteString(v.Out, leave); werr != nil {
+			err = errors.Join(err, fmt.Errorf("restore the terminal: %w", werr))
+		}
+	}()
+
+	ticker := time.NewTicker(v.Interval)
+	defer ticker.Stop()
+	var m meter
+	for {
+		if err := v.paint(&m); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (v View) paint(m *meter) error {
+	s := v.Snapshot()
+	if s.PerSecond == 0 {
+		s.PerSecond = m.rate(s.Now, s.Published)
+	}
+	width, height := v.Size()
+	if width < 1 || height < 1 {
+		width, height = defaultWidth, defaultHeight
+	}
+	// The last column stays free: after a character in it, erasing the rest
+	// of the line erases the character on many terminals.
+	picture := Render(s, width-1, height, v.Colour)
+	frame := frameBegin + strings.ReplaceAll(picture, "\n", lineEnd) + "\x1b[K" + frameEnd
+	if _, err := io.WriteString(v.Out, frame); err != nil {
+		return fmt.Errorf("write to the terminal: %w", err)
+	}
+	return nil
+}
+
+// A meter measures the rate of a growing count over the last ten seconds.
+type meter struct {
+	samples []sample // the oldest first
+}
+
+type sample struct {
+	at    time.Time
+	count uint64
+}
+
+func (m *meter) rate(now time.Time, count uint64) float64 {
+	const window = 10 * time.Second
+	if n := len(m.samples); n > 0 && count < m.samples[n-1].count {
+		m.samples = nil // counted anew
+	}
+	m.samples = append(m.samples, sample{now, count})
+	first := 0
+	for first < len(m.samples)-2 && now.Sub(m.samples[first].at) > window {
+		first++
+	}
+	m.samples = append(m.samples[:0], m.samples[first:]...)
+	elapsed := now.Sub(m.samples[0].at).Seconds()
+	if elapsed <= 0 {
+		return 0
+	}
+	return float64(count-m.samples[0].count) / elapsed
+}

@@ -1,0 +1,175 @@
+// Package terminal holds what the command line and the live view have in
+// common about writing for people: ages, phases, colours, and text that can
+// do a terminal no harm.
+package terminal
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// A Style is how a piece of text stands out. It never says anything that the
+// text does not.
+type Style int
+
+// The styles.
+const (
+	Plain Style = iota
+	Bold
+	Faint
+	Good
+	Busy
+	Bad
+)
+
+// Paint puts a text in a style.
+func (s Style) Paint(text string) string {
+	var code string
+	switch s {
+	case Plain:
+		return text
+	case Bold:
+		code = "1"
+	case Faint:
+		code = "2"
+	case Good:
+		code = "32"
+	case Busy:
+		code = "33"
+	case Bad:
+		code = "31"
+	}
+	if text == "" {
+		return ""
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// WantsColour reports whether colours are wanted on an output: never with
+// NO_COLOR, always with CLICOLOR_FORCE, else on a terminal that is not dumb.
+func WantsColour(env func(string) (string, bool), isTerminal bool) bool {
+	if v, _ := env("NO_COLOR"); v != "" {
+		return false
+	}
+	if v, _ := env("CLICOLOR_FORCE"); v != "" && v != "0" {
+		return true
+	}
+	kind, _ := env("TERM")
+	return isTerminal && kind != "dumb"
+}
+
+// PhaseStyle is the style of a phase.
+func PhaseStyle(p v1.Phase) Style {
+	switch p {
+	case v1.PhaseReady:
+		return Good
+	case v1.PhaseFailed:
+		return Bad
+	case v1.PhaseProvisioning, v1.PhaseDeleting:
+		return Busy
+	case v1.PhasePending:
+		return Faint
+	}
+	return Plain // a phase that a newer server may have
+}
+
+// PhaseSymbol is a sign for a phase, to stand before its name.
+func PhaseSymbol(p v1.Phase) string {
+	switch p {
+	case v1.PhaseReady:
+		return "●"
+	case v1.PhaseFailed:
+		return "✗"
+	case v1.PhaseProvisioning:
+		return "◐"
+	case v1.PhaseDeleting:
+		return "◌"
+	case v1.PhasePending:
+		return "○"
+	}
+	return "?"
+}
+
+// Age writes how long something has lasted in two units at most, as kubectl
+// does: exact while it is short, coarse when it is long.
+func Age(d time.Duration) string {
+	const (
+		day  = 24 * time.Hour
+		year = 365 * day
+	)
+	switch {
+	case d < 0:
+		return "0s" // the other clock is ahead of ours
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < 10*time.Minute:
+		return two(d, time.Minute, "m", time.Second, "s")
+	case d < 3*time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 8*time.Hour:
+		return two(d, time.Hour, "h", time.Minute, "m")
+	case d < 2*day:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d < 8*day:
+		return two(d, day, "d", time.Hour, "h")
+	case d < 2*year:
+		return fmt.Sprintf("%dd", d/day)
+	case d < 8*year:
+		return two(d, year, "y", day, "d")
+	}
+	return fmt.Sprintf("%dy", d/year)
+}
+
+func two(d, big time.Duration, bigUnit string, small time.Duration, smallUnit string) string {
+	if rest := d % big / small; rest > 0 {
+		return fmt.Sprintf("%d%s%d%s", d/big, bigUnit, rest, smallUnit)
+	}
+	return fmt.Sprintf("%d%s", d/big, bigUnit)
+}
+
+// Since is the age of a time, or "-" for none.
+func Since(now, t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return Age(now.Sub(t))
+}
+
+// Clean replaces what a terminal would act upon instead of showing it. What a
+// server sends may come from anybody.
+func Clean(text string) string {
+	harmless := func(r rune) bool {
+		return r != utf8.RuneError && (unicode.IsGraphic(r) || r == '\u200d') && !unicode.Is(unicode.Bidi_Control, r)
+	}
+	if strings.IndexFunc(text, func(r rune) bool { return !harmless(r) }) < 0 {
+		return text
+	}
+	return strings.Map(func(r rune) rune {
+		if harmless(r) {
+			return r
+		}
+		return '�'
+	}, text)
+}
+
+// Clip cuts a text to so many characters; a text that was cut ends in "…".
+func Clip(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	if width <= 0 {
+		return ""
+	}
+	runes := []rune(text)
+	return string(runes[:width-1]) + "…"
+}
+
+// Pad fills a text with spaces up to so many characters.
+func Pad(text string, width int) string {
+	return text + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
+}
