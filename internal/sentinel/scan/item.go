@@ -55,12 +55,8 @@ func trimLeft(raw []byte) []byte {
 // object calls field for each name of the object that comes next. Null counts
 // as an object without fields; anything else is a fault of the item.
 func (s *Scanner) object(path string, field func(s *Scanner, name []byte) error) error {
-	switch s.dec.PeekKind() {
-	case '{':
-	case 'n':
-		return s.skip()
-	default:
-		s.fault(FaultWrongType, path)
+	if kind := s.dec.PeekKind(); kind != '{' {
+		s.wrongUnless(kind == 'n', path)
 		return s.skip()
 	}
 	if _, err := s.dec.ReadToken(); err != nil {

@@ -126,25 +126,28 @@ func (s *Scanner) Scan(page []byte, visit func(*Item) error) (Envelope, error) {
 	defer func() { s.page, s.buf = nil, bytes.Buffer{} }()
 
 	env := Envelope{Total: -1}
-	var err error
-	switch s.dec.PeekKind() {
-	case '[':
-		env.Bare = true
-		err = s.items(&env, visit)
-	case '{':
-		err = s.envelope(&env, visit)
-	default:
-		if _, err = s.dec.ReadValue(); err == nil {
-			err = errors.New("not a list: neither an object with items nor an array")
-		}
-	}
-	if err != nil {
+	if err := s.list(&env, visit); err != nil {
 		return env, err
 	}
 	if _, err := s.dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return env, fmt.Errorf("something follows the list at byte %d", s.dec.InputOffset())
 	}
 	return env, nil
+}
+
+func (s *Scanner) list(env *Envelope, visit func(*Item) error) error {
+	kind := s.dec.PeekKind()
+	if kind == '[' {
+		env.Bare = true
+		return s.items(env, visit)
+	}
+	if kind == '{' {
+		return s.envelope(env, visit)
+	}
+	if err := s.skip(); err != nil {
+		return err
+	}
+	return errors.New("not a list: neither an object with items nor an array")
 }
 
 func (s *Scanner) envelope(env *Envelope, visit func(*Item) error) error {
@@ -183,12 +186,8 @@ func (s *Scanner) envelope(env *Envelope, visit func(*Item) error) error {
 
 // items reads the array of items; null is an empty one.
 func (s *Scanner) items(env *Envelope, visit func(*Item) error) error {
-	switch s.dec.PeekKind() {
-	case 'n':
-		return s.skip()
-	case '[':
-	default:
-		if err := s.skip(); err != nil {
+	if kind := s.dec.PeekKind(); kind != '[' {
+		if err := s.skip(); err != nil || kind == 'n' {
 			return err
 		}
 		return errors.New("not a list: items is not an array")

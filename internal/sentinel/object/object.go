@@ -1,0 +1,126 @@
+// Package object parses a resource in full, for the templates and expressions
+// that look at fields which the sentinel itself does not know.
+//
+// Numbers keep their digits: one that fits is an int64, any other is a Float
+// or, where that would lose digits, a Digits. Of a name that stands twice in
+// an object the last value counts, as in the rest of the sentinel.
+package object
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A Float is a number that is not an int64. It prints without an exponent.
+type Float float64
+
+// String is the number in plain digits.
+func (f Float) String() string { return strconv.FormatFloat(float64(f), 'f', -1, 64) }
+
+// Digits is a number that neither int64 nor float64 can hold, as it was
+// written.
+type Digits string
+
+// Parse parses one JSON object. Values are nil, bool, string, int64, Float,
+// Digits, []any and map[string]any.
+func Parse(raw []byte) (map[string]any, error) {
+	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true))}
+	v, err := p.value()
+	if err != nil {
+		return nil, fmt.Errorf("parse resource: %w", err)
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, errors.New("parse resource: not a JSON object")
+	}
+	if _, err := p.dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("parse resource: something follows the JSON object")
+	}
+	return m, nil
+}
+
+type parser struct{ dec *jsontext.Decoder }
+
+func (p parser) value() (any, error) {
+	tok, err := p.dec.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	kind := tok.Kind()
+	if kind == '{' {
+		return p.object()
+	}
+	if kind == '[' {
+		return p.array()
+	}
+	return scalar(tok), nil
+}
+
+func scalar(tok jsontext.Token) any {
+	kind := tok.Kind()
+	if kind == '"' {
+		return tok.String()
+	}
+	if kind == '0' {
+		return number(tok.String())
+	}
+	if kind == 'n' {
+		return nil
+	}
+	return tok.Bool()
+}
+
+func (p parser) object() (any, error) {
+	m := map[string]any{}
+	for {
+		name, err := p.dec.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		if name.Kind() == '}' {
+			return m, nil
+		}
+		key := name.String() // before the next read, which reuses the token
+		if m[key], err = p.value(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (p parser) array() (any, error) {
+	list := []any{}
+	for p.dec.PeekKind() != ']' {
+		v, err := p.value()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	_, err := p.dec.ReadToken()
+	return list, err
+}
+
+// number is the value of a JSON number.
+func number(text string) any {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return Digits(text)
+	}
+	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		return int64(f) // 2.0 and 1e3 are whole
+	}
+	if math.Abs(f) >= 1<<53 && !strings.ContainsAny(text, "eE") && Float(f).String() != text {
+		return Digits(text)
+	}
+	return Float(f)
+}

@@ -1,0 +1,100 @@
+package object_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/object"
+)
+
+func TestParse(t *testing.T) {
+	got, err := object.Parse([]byte(` {"a":{"b":["x",1,true,false,null,{}]},"n":-7,"a\u0062":"\u00e4\"","a":{"c":[]}} `))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"a": map[string]any{"c": []any{}}, "n": int64(-7), "ab": `ä"`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	got, err = object.Parse([]byte(`{"b":["x",1,true,false,null,{}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = map[string]any{"b": []any{"x", int64(1), true, false, nil, map[string]any{}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	cases := map[string]struct {
+		want  any
+		shown string
+	}{
+		"0":                       {want: int64(0), shown: "0"},
+		"1000000":                 {want: int64(1_000_000), shown: "1000000"},
+		"9223372036854775807":     {want: int64(9223372036854775807), shown: "9223372036854775807"},
+		"-9223372036854775808":    {want: int64(-9223372036854775808), shown: "-9223372036854775808"},
+		"18446744073709551615":    {want: object.Digits("18446744073709551615"), shown: "18446744073709551615"},
+		"123456789012345678901":   {want: object.Digits("123456789012345678901"), shown: "123456789012345678901"},
+		"2.0":                     {want: int64(2), shown: "2"},
+		"1e3":                     {want: int64(1000), shown: "1000"},
+		"-0.0":                    {want: int64(0), shown: "0"},
+		"1.5":                     {want: object.Float(1.5), shown: "1.5"},
+		"1e21":                    {want: object.Float(1e21), shown: "1000000000000000000000"},
+		"0.000001":                {want: object.Float(0.000001), shown: "0.000001"},
+		"1e400":                   {want: object.Digits("1e400"), shown: "1e400"},
+		"9007199254740993.0":      {want: object.Digits("9007199254740993.0"), shown: "9007199254740993.0"},
+		"100000000000000000000":   {want: object.Float(1e20), shown: "100000000000000000000"},
+		"-100000000000000000001":  {want: object.Digits("-100000000000000000001"), shown: "-100000000000000000001"},
+		"12345678901234567890.25": {want: object.Digits("12345678901234567890.25"), shown: "12345678901234567890.25"},
+	}
+	for text, tc := range cases {
+		got, err := object.Parse([]byte(`{"n":` + text + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tc.want, got["n"]); diff != "" {
+			t.Errorf("%s: -want +got\n%s", text, diff)
+		}
+		if shown := fmt.Sprint(got["n"]); shown != tc.shown {
+			t.Errorf("%s: shown as %s, want %s", text, shown, tc.shown)
+		}
+	}
+}
+
+func TestNoObject(t *testing.T) {
+	for _, raw := range []string{
+		``, `[]`, `7`, `null`, `{`, `{"a"`, `{"a":`, `{"a":[`, `{"a":[1`, `{"a":[1 2]}`, `{"a":{"b":]}}`, `{} {}`, `{"a":1,}`,
+		strings.Repeat(`{"a":`, 20_000),
+	} {
+		if _, err := object.Parse([]byte(raw)); err == nil {
+			t.Errorf("took %.40q", raw)
+		}
+	}
+}
+
+// FuzzParse holds the parser against encoding/json.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"a":{"b":["x",1,true,null]},"n":1e3}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		got, err := object.Parse(raw)
+		if err != nil {
+			return
+		}
+		var want map[string]any
+		if err := json.Unmarshal(raw, &want); err != nil {
+			if strings.Contains(err.Error(), "number") { // one that float64 can not hold
+				return
+			}
+			t.Fatalf("took %q: %v", raw, err)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%q: got %d names, want %d", raw, len(got), len(want))
+		}
+	})
+}
