@@ -1,0 +1,195 @@
+// Package auth tells who a request comes from.
+//
+// There are two modes. In none everybody is the same principal, which is for
+// one machine alone: New refuses it unless the listener is on loopback. In
+// bearer a request carries a token of one of two sorts, either or both of
+// which may be set up: fixed tokens from a file that is read again when it
+// changes, and JWTs of OpenID Connect issuers, checked for signature, issuer,
+// audience and time.
+//
+// An issuer that is down does not keep the process from starting. Tokens whose
+// keys are known go on working; others are answered with ErrUnavailable, which
+// is not the same as being refused.
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A Role lets a principal do what others may not. The set is closed.
+type Role string
+
+// System is the role of sentinels and adapters: they read the resources of all
+// tenants and write reports, and nothing else.
+const System Role = "system"
+
+// A Principal is who a request comes from.
+type Principal struct {
+	Subject string
+	// Tenant owns what the principal creates, and bounds what it sees unless
+	// it is unrestricted or of the role System.
+	Tenant string
+	Roles  []Role
+	// Unrestricted is set where there is no authentication: the principal may
+	// do all that any other may.
+	Unrestricted bool
+}
+
+// Has reports whether the principal has the role.
+func (p Principal) Has(r Role) bool { return slices.Contains(p.Roles, r) }
+
+// Errors that tell how a request is refused.
+var (
+	// ErrNoToken means that the request has no bearer token.
+	ErrNoToken = errors.New("no bearer token")
+	// ErrInvalidToken means that the token is not one that we know or trust.
+	ErrInvalidToken = errors.New("invalid bearer token")
+	// ErrExpired is an ErrInvalidToken that was valid once.
+	ErrExpired = fmt.Errorf("%w: expired", ErrInvalidToken)
+	// ErrUnavailable means that the token cannot be judged just now.
+	ErrUnavailable = errors.New("the token's issuer cannot be reached")
+)
+
+// The modes.
+const (
+	ModeNone   = "none"
+	ModeBearer = "bearer"
+)
+
+// DefaultTenant owns what is created without authentication.
+const DefaultTenant = "default"
+
+// Config says who is let in.
+type Config struct {
+	Mode string `key:"mode" env:"FLEET_API_AUTH_MODE" flag:"auth-mode" default:"none" validate:"oneof=none bearer" doc:"Who is let in: none (everybody, only on a loopback address) or bearer (who has a token)."`
+
+	TokenFile string `key:"token_file" env:"FLEET_API_TOKEN_FILE" flag:"auth-token-file" doc:"YAML file with the fixed bearer tokens: tokens, a list of {token or sha256, subject, tenant, roles}. It is read again when it changes."`
+
+	Issuers []Issuer `key:"issuers" validate:"dive" doc:"OpenID Connect issuers whose tokens are taken."`
+}
+
+// An Issuer is one OpenID Connect provider whose tokens are taken.
+type Issuer struct {
+	Issuer string `key:"issuer" validate:"required,url" doc:"URL of the issuer, exactly as its tokens have it."`
+
+	Audience string `key:"audience" validate:"required" doc:"Audience that a token must name."`
+
+	KeysURL string `key:"keys_url" validate:"omitempty,url" doc:"URL of the issuer's keys; empty finds it by discovery."`
+
+	Algorithms []string `key:"algorithms" default:"RS256,ES256,EdDSA" validate:"dive,oneof=RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA" doc:"Signature algorithms that are taken."`
+
+	TenantClaim string `key:"tenant_claim" default:"tenant" doc:"Claim that holds the tenant; dots lead into nested claims."`
+
+	RolesClaim string `key:"roles_claim" default:"roles" doc:"Claim that holds the roles, a list or words separated by spaces; dots lead into nested claims."`
+
+	SystemRole string `key:"system_role" default:"system" doc:"What the roles claim calls the system role."`
+}
+
+// Deps are what an Authenticator works with.
+type Deps struct {
+	// ListenAddr is where requests come in. ModeNone wants it on loopback.
+	ListenAddr string
+	// Client fetches issuers' keys. Nil is one with a timeout.
+	Client *http.Client
+	Log    *slog.Logger
+}
+
+// An Authenticator tells who requests come from. It is safe for concurrent
+// use.
+type Authenticator struct {
+	anonymous bool
+	tokens    *tokenFile         // nil without a file
+	issuers   map[string]*issuer // by issuer URL
+}
+
+// New checks the configuration and reads the token file. It does not talk to
+// the issuers.
+func New(cfg Config, deps Deps) (*Authenticator, error) {
+	configured := cfg.TokenFile != "" || len(cfg.Issuers) > 0
+	switch cfg.Mode {
+	case ModeNone:
+		if configured {
+			return nil, errors.New("auth mode \"none\" takes no token file and no issuers; set the mode to \"bearer\" to use them")
+		}
+		if !Loopback(deps.ListenAddr) {
+			return nil, fmt.Errorf("auth mode \"none\" would let everybody in who reaches %q; listen on a loopback address, or set the mode to \"bearer\" with a token file or issuers", deps.ListenAddr)
+		}
+		return &Authenticator{anonymous: true}, nil
+	case ModeBearer:
+		if !configured {
+			return nil, errors.New("auth mode \"bearer\" needs a token file or issuers")
+		}
+	default:
+		return nil, fmt.Errorf("no auth mode %q; there are none and bearer", cfg.Mode)
+	}
+
+	a := &Authenticator{issuers: make(map[string]*issuer, len(cfg.Issuers))}
+	for _, c := range cfg.Issuers {
+		if _, ok := a.issuers[c.Issuer]; ok {
+			return nil, fmt.Errorf("issuer %q is configured twice", c.Issuer)
+		}
+		i, err := newIssuer(c, deps.Client)
+		if err != nil {
+			return nil, fmt.Errorf("configure issuer %q: %w", c.Issuer, err)
+		}
+		a.issuers[c.Issuer] = i
+	}
+	if cfg.TokenFile != "" {
+		t, err := openTokenFile(cfg.TokenFile, deps.Log)
+		if err != nil {
+			return nil, err
+		}
+		a.tokens = t
+	}
+	return a, nil
+}
+
+// Authenticate tells who sent a request with the given Authorization header.
+// Its errors are, or wrap, those of this package.
+func (a *Authenticator) Authenticate(ctx context.Context, header string) (Principal, error) {
+	if a.anonymous {
+		return Principal{Subject: "anonymous", Tenant: DefaultTenant, Unrestricted: true}, nil
+	}
+	scheme, token, _ := strings.Cut(header, " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return Principal{}, ErrNoToken
+	}
+	if a.tokens != nil {
+		if p, ok := a.tokens.lookup(ctx, token); ok {
+			return p, nil
+		}
+	}
+	if i, ok := a.issuers[claimedIssuer(token)]; ok {
+		return i.verify(ctx, token)
+	}
+	return Principal{}, fmt.Errorf("%w: neither a known token nor one of a known issuer", ErrInvalidToken)
+}
+
+// Loopback reports whether an address of the form host:port can be reached
+// from its own machine only. An empty host is every interface.
+func Loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// validText reports whether s can name a subject or a tenant: something short
+// that a log and a database can hold.
+func validText(s string) bool {
+	const longest = 253
+	return s != "" && len(s) <= longest && utf8.ValidString(s) &&
+		strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}

@@ -1,0 +1,223 @@
+package auth
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/time/rate"
+)
+
+const (
+	fetchTimeout = 10 * time.Second
+	// A token with an unknown key makes us ask its issuer for new keys, and
+	// anybody can make up such tokens.
+	fetchesPerSecond = 1
+	fetchBurst       = 4
+)
+
+// An issuer checks the tokens of one OpenID Connect provider.
+type issuer struct {
+	cfg    Issuer
+	client *http.Client
+	fetch  *fetcher
+
+	discovering chan struct{} // holds one; whoever takes it may set keys
+	keys        atomic.Pointer[oidc.RemoteKeySet]
+}
+
+func newIssuer(cfg Issuer, client *http.Client) (*issuer, error) {
+	cfg.TenantClaim = cmp.Or(cfg.TenantClaim, "tenant")
+	cfg.RolesClaim = cmp.Or(cfg.RolesClaim, "roles")
+	cfg.SystemRole = cmp.Or(cfg.SystemRole, string(System))
+	if len(cfg.Algorithms) == 0 {
+		cfg.Algorithms = []string{oidc.RS256, oidc.ES256, oidc.EdDSA}
+	}
+	for _, alg := range cfg.Algorithms {
+		if !slices.Contains(asymmetric(), alg) {
+			return nil, fmt.Errorf("no algorithm %q; there are %s", alg, strings.Join(asymmetric(), ", "))
+		}
+	}
+	if cfg.Issuer == "" || cfg.Audience == "" {
+		return nil, errors.New("needs an issuer and an audience")
+	}
+	if client == nil {
+		client = &http.Client{Timeout: fetchTimeout}
+	}
+	f := &fetcher{next: client.Transport, limit: rate.NewLimiter(fetchesPerSecond, fetchBurst)}
+	if f.next == nil {
+		f.next = http.DefaultTransport
+	}
+	own := *client
+	own.Transport = f
+	return &issuer{cfg: cfg, client: &own, fetch: f, discovering: make(chan struct{}, 1)}, nil
+}
+
+// asymmetric lists the algorithms whose keys an issuer can publish. A
+// symmetric one would make a secret of a public key.
+func asymmetric() []string {
+	return []string{
+		oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512,
+		oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
+	}
+}
+
+func (i *issuer) verify(ctx context.Context, token string) (Principal, error) {
+	keys, err := i.keySet(ctx)
+	if err != nil {
+		return Principal{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	failures := i.fetch.failures.Load()
+	t, err := oidc.NewVerifier(i.cfg.Issuer, keys, &oidc.Config{
+		ClientID:             i.cfg.Audience,
+		SupportedSigningAlgs: i.cfg.Algorithms,
+	}).Verify(ctx, token)
+	var expired *oidc.TokenExpiredError
+	switch {
+	case errors.As(err, &expired):
+		return Principal{}, ErrExpired
+	case err != nil && i.fetch.failures.Load() != failures:
+		return Principal{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case err != nil:
+		return Principal{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)
+	}
+	return i.principal(t)
+}
+
+// keySet finds the issuer's keys when the first token of it comes in.
+func (i *issuer) keySet(ctx context.Context) (*oidc.RemoteKeySet, error) {
+	if k := i.keys.Load(); k != nil {
+		return k, nil
+	}
+	select {
+	case i.discovering <- struct{}{}:
+		defer func() { <-i.discovering }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if k := i.keys.Load(); k != nil {
+		return k, nil
+	}
+	// The keys outlive the request that asked for them first.
+	ctx = oidc.ClientContext(ctx, i.client)
+	url := i.cfg.KeysURL
+	if url == "" {
+		provider, err := oidc.NewProvider(ctx, i.cfg.Issuer)
+		if err != nil {
+			return nil, fmt.Errorf("discover issuer %q: %w", i.cfg.Issuer, err)
+		}
+		var document struct {
+			Keys string `json:"jwks_uri"`
+		}
+		if err := provider.Claims(&document); err != nil {
+			return nil, fmt.Errorf("discover issuer %q: %w", i.cfg.Issuer, err)
+		}
+		url = document.Keys
+	}
+	k := oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), i.client), url)
+	i.keys.Store(k)
+	return k, nil
+}
+
+func (i *issuer) principal(t *oidc.IDToken) (Principal, error) {
+	var claims map[string]any
+	if err := t.Claims(&claims); err != nil {
+		return Principal{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)
+	}
+	p := Principal{Subject: t.Subject}
+	if !validText(p.Subject) {
+		return Principal{}, fmt.Errorf("%w: it has no usable subject", ErrInvalidToken)
+	}
+	if tenant, ok := claim(claims, i.cfg.TenantClaim).(string); ok && tenant != "" {
+		if !validText(tenant) {
+			return Principal{}, fmt.Errorf("%w: its tenant is not usable", ErrInvalidToken)
+		}
+		p.Tenant = tenant
+	}
+	if slices.Contains(words(claim(claims, i.cfg.RolesClaim)), i.cfg.SystemRole) {
+		p.Roles = []Role{System}
+	}
+	return p, nil
+}
+
+// claim follows a dotted path into the claims. A claim whose own name has the
+// dots, as namespaced ones do, comes first.
+func claim(claims map[string]any, path string) any {
+	if v, ok := claims[path]; ok {
+		return v
+	}
+	head, rest, nested := strings.Cut(path, ".")
+	if inner, ok := claims[head].(map[string]any); ok && nested {
+		return claim(inner, rest)
+	}
+	return nil
+}
+
+// words reads a list of texts, or one text with spaces between the words.
+func words(v any) []string {
+	switch v := v.(type) {
+	case string:
+		return strings.Fields(v)
+	case []any:
+		var list []string
+		for _, e := range v {
+			if s, ok := e.(string); ok {
+				list = append(list, s)
+			}
+		}
+		return list
+	}
+	return nil
+}
+
+// claimedIssuer is the issuer that a JWT names, before anything of it is
+// checked; "" if the token is no JWT. It only chooses who has to check it.
+func claimedIssuer(token string) string {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return ""
+	}
+	var claims struct {
+		Issuer string `json:"iss"`
+	}
+	if json.Unmarshal(payload, &claims) != nil {
+		return ""
+	}
+	return claims.Issuer
+}
+
+var errTooManyFetches = errors.New("the issuer was asked for its keys too often just now")
+
+// A fetcher carries requests to an issuer, not too many of them, and
+// counts those that failed.
+type fetcher struct {
+	next     http.RoundTripper
+	limit    *rate.Limiter
+	failures atomic.Int64
+}
+
+// RoundTrip carries one request.
+func (f *fetcher) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !f.limit.Allow() {
+		f.failures.Add(1)
+		return nil, errTooManyFetches
+	}
+	resp, err := f.next.RoundTrip(r)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		f.failures.Add(1)
+	}
+	return resp, err
+}
