@@ -13,9 +13,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxNodes bounds how many values are read: with aliases a small file can
-// stand for a huge one.
-const maxNodes = 100_000
+// What bounds the values of a file: with aliases a small one can stand for a
+// huge one, or for one without an end.
+const (
+	maxNodes = 10_000 // values in all
+	maxDepth = 32     // of mappings and lists within each other
+	maxKey   = 512    // bytes of a key
+)
 
 // readFile takes what the file gives. It returns an error if the file can not
 // be read at all; what is wrong within it is noted.
@@ -67,22 +71,30 @@ func parse(data []byte) (*yaml.Node, error) {
 // syntaxError turns "yaml: line 3: what" into "3: what".
 func syntaxError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	line := "1"
+	line := 1
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
-		if n, what, ok := strings.Cut(rest, ": "); ok {
+		number, what, _ := strings.Cut(rest, ": ")
+		if n, err := strconv.Atoi(number); err == nil {
 			line, text = n, what
 		}
+		switch text {
+		// The library counts from one for what its scanner finds, but from
+		// zero for these, which its parser finds.
+		case "did not find expected key", "did not find expected node content", "did not find expected '-' indicator",
+			"did not find expected ',' or ']'", "did not find expected ',' or '}'", "did not find expected <document start>":
+			line++
+		}
 	}
-	return fmt.Errorf("%s: not valid YAML: %s", line, text)
+	return fmt.Errorf("%d: not valid YAML: %s", line, text)
 }
 
 // decode reads a node into v. It notes the place of the value under path.
 func (l *loader) decode(n *yaml.Node, s *shape, v reflect.Value, path string) {
-	if l.nodes++; l.nodes > maxNodes {
+	at := place{n.Line, n.Column}
+	if !l.enter(at, path) {
 		return
 	}
-	at := place{n.Line, n.Column}
-	l.places[path] = at
+	defer l.leave()
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -105,6 +117,23 @@ func (l *loader) decode(n *yaml.Node, s *shape, v reflect.Value, path string) {
 		l.failAt(at, path, "must be %s, not %s", s.written(), written(n))
 	}
 }
+
+// enter notes the place of a value, and says whether it is still within
+// bounds. If it is, leave must follow.
+func (l *loader) enter(at place, path string) bool {
+	if l.nodes++; l.nodes > maxNodes {
+		return false
+	}
+	if l.depth == maxDepth {
+		l.failAt(at, path, "nests more than %d deep", maxDepth)
+		return false
+	}
+	l.depth++
+	l.places[path] = at
+	return true
+}
+
+func (l *loader) leave() { l.depth-- }
 
 // decodeScalar reads a text. A string takes any scalar as it is written, so
 // that `value: 1.10` stays 1.10; everything else takes its own type alone.
@@ -157,9 +186,11 @@ func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path str
 // decodeFile reads a value from the file that the configuration names; a
 // relative path is relative to the configuration file.
 func (l *loader) decodeFile(n *yaml.Node, f *field, v reflect.Value, path string) {
-	l.nodes++
 	at := place{n.Line, n.Column}
-	l.places[path] = at
+	if !l.enter(at, path) {
+		return
+	}
+	defer l.leave()
 	if n.Kind != yaml.ScalarNode || n.Value == "" {
 		l.failAt(at, path, "must have the path of a file as %q, not %s", f.fileKey, written(n))
 		return
@@ -196,12 +227,12 @@ func (l *loader) decodeMapping(n *yaml.Node, s *shape, v reflect.Value, path str
 func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
 	out := make(OrderedMap, 0, len(n.Content)/2)
 	l.eachKey(n, path, func(kn, vn *yaml.Node) {
-		if l.nodes++; l.nodes > maxNodes {
-			return
-		}
 		key := join(path, kn.Value)
 		e := MapEntry{Key: kn.Value, Line: vn.Line, Column: vn.Column}
-		l.places[key] = place{vn.Line, vn.Column}
+		if !l.enter(place{vn.Line, vn.Column}, key) {
+			return
+		}
+		defer l.leave()
 		if vn.Kind == yaml.AliasNode {
 			vn = vn.Alias
 		}
@@ -232,6 +263,9 @@ func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) 
 			continue
 		case kn.ShortTag() == "!!merge":
 			l.failAt(at, path, "has a merge key (<<), which is not supported; write the keys out")
+			continue
+		case len(kn.Value) > maxKey:
+			l.failAt(at, path, "has a key of more than %d bytes", maxKey)
 			continue
 		case lines[kn.Value] != 0:
 			l.failAt(at, join(path, kn.Value), "is given twice, first at line %d", lines[kn.Value])

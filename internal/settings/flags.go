@@ -55,19 +55,21 @@ func (f *flagValue) String() string { return strings.Join(f.texts, ",") }
 
 // Type is the word for the value in the help.
 func (f *flagValue) Type() string {
-	switch name := f.shape.name(); name {
-	case "boolean":
+	switch name := f.shape.name(); {
+	case f.shape.kind == list:
+		return f.shape.elem.name() + "s"
+	case f.shape.kind == mapping:
+		return "key=value,..."
+	case name == "boolean":
 		return "bool" // pflag leaves it out of the usage
-	case "integer":
+	case name == "integer":
 		return "int"
 	default:
-		return strings.NewReplacer("list of string", "strings", "map of string", "key=value,...", " ", "-").Replace(name)
+		return name
 	}
 }
 
-// Append, Replace and GetSlice are pflag.SliceValue.
-
-// Append adds one text.
+// Append adds one text; with Replace and GetSlice it is pflag.SliceValue.
 func (f *flagValue) Append(text string) error { return f.Set(text) }
 
 // Replace sets all texts.
@@ -96,8 +98,8 @@ func textsOf(s *shape, v reflect.Value) []string {
 		return texts
 	case scalar, section, ordered:
 	}
-	if v.IsZero() && s.name() != "duration" {
-		return nil
+	if text := textOf(s, v); text != "" {
+		return []string{text}
 	}
-	return []string{textOf(s, v)}
+	return nil
 }

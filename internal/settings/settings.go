@@ -85,7 +85,7 @@ func Load(cfg any, src Source) (*Report, error) {
 		l.readEnv(f, v)
 		l.readFlag(f, v)
 	}
-	l.validate(cfg)
+	l.validate(root)
 	if err := l.problems.err(); err != nil {
 		return nil, err
 	}
@@ -111,7 +111,8 @@ type loader struct {
 	origins  map[string]Origin // of each setting, by its path
 	places   map[string]place  // of each value in the file, by its path
 	bad      map[string]bool   // paths that have a problem already
-	nodes    int               // how many nodes of the file were visited
+	nodes    int               // how many values of the file were visited
+	depth    int               // how deep the one being visited is
 	problems problems
 }
 

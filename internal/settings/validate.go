@@ -17,7 +17,7 @@ const inlined = "~."
 
 // validate checks the rules of the tags. What has a problem already is not
 // named again.
-func (l *loader) validate(cfg any) {
+func (l *loader) validate(root reflect.Value) {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterTagNameFunc(func(sf reflect.StructField) string {
 		key := sf.Tag.Get("key")
@@ -27,12 +27,14 @@ func (l *loader) validate(cfg any) {
 		return key
 	})
 	var broken validator.ValidationErrors
-	if !errors.As(v.Struct(cfg), &broken) {
+	if !errors.As(v.Struct(root.Addr().Interface()), &broken) {
 		return
 	}
 	for _, e := range broken {
-		// Without the name of the root's type.
-		_, path, _ := strings.Cut(e.Namespace(), ".")
+		path := e.Namespace()
+		if name := root.Type().Name(); name != "" {
+			path = path[len(name)+1:]
+		}
 		path = strings.ReplaceAll(path, inlined, "")
 		if !l.broken(path) {
 			l.fail(l.originOf(path), "%s", l.explain(e, path))
