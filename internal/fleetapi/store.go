@@ -19,6 +19,9 @@ var (
 	// ErrNameTaken means that a row of the same tenant, kind and parent
 	// already bears the name.
 	ErrNameTaken = errors.New("name taken")
+	// ErrUnavailable means that the store cannot be reached just now. What was
+	// asked may be asked again; a change that fails so may yet have happened.
+	ErrUnavailable = errors.New("store unavailable")
 )
 
 // A Scope says whose rows a call may see and touch. The zero value sees
