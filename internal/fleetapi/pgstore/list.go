@@ -1,0 +1,139 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
+)
+
+// selectPage reads the columns of a Record, in the order of pageRow.
+const selectPage = `select id, tenant, name, display_name, owner_id, labels, spec, generation,
+	created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
+	phase, observed_generation, last_updated_time, last_transition_time, conditions
+from tenant.resources where kind = `
+
+// List calls visit for the rows of a page, in order.
+func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query, visit func(*fleetapi.Record) error) (int64, error) {
+	if q.ParentID != "" && !isID(q.ParentID) || q.After.ID != "" && !isID(q.After.ID) {
+		return 0, nil // nothing has such a parent, and nothing stands behind such a row
+	}
+	var count int64
+	var visitErr error
+	page := pageOf(q)
+	fill := func(b *pgx.Batch) {
+		if q.Count {
+			total := countOf(q)
+			b.Queue(total.sql.String(), total.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&count) })
+		}
+		b.Queue(page.sql.String(), page.args...).Query(func(rows pgx.Rows) error {
+			visitErr = each(rows, q.Kind, visit)
+			return visitErr
+		})
+	}
+	read := s.pool.Read
+	if q.Count {
+		read = s.pool.ReadSnapshot
+	}
+	if err := read(ctx, scopeOf(scope), fill); err != nil {
+		if visitErr != nil {
+			return 0, visitErr
+		}
+		return 0, failed(err, "list %ss", q.Kind)
+	}
+	return count, nil
+}
+
+// pageOf is the statement that reads a page.
+func pageOf(q fleetapi.Query) *clause {
+	c := new(clause)
+	c.write(selectPage)
+	c.filter(q)
+	column := plainColumn(q.Order.Column)
+	behind, direction := " > ", ""
+	if q.Order.Desc {
+		behind, direction = " < ", " desc"
+	}
+	byID := q.Order.Column == search.ID
+	switch {
+	case q.After.ID == "":
+	case byID:
+		c.write(" and id", behind, c.arg(q.After.ID, "uuid"))
+	default:
+		c.write(" and (", column, ", id)", behind, "(", c.value(q.After.Value), ", ", c.arg(q.After.ID, "uuid"), ")")
+	}
+	c.write(" order by ", column, direction)
+	if !byID {
+		c.write(", id", direction)
+	}
+	c.write(" limit ", c.arg(q.Limit, "bigint"))
+	if q.Offset > 0 {
+		c.write(" offset ", c.arg(q.Offset, "bigint"))
+	}
+	return c
+}
+
+// countOf is the statement that counts all matches.
+func countOf(q fleetapi.Query) *clause {
+	c := new(clause)
+	c.write("select count(*) from tenant.resources where kind = ")
+	c.filter(q)
+	return c
+}
+
+func (c *clause) filter(q fleetapi.Query) {
+	c.write(c.arg(q.Kind, "text"))
+	if q.ParentID != "" {
+		c.write(" and owner_id = ", c.arg(q.ParentID, "uuid"))
+	}
+	c.labels(q.Labels)
+	if q.Search != nil {
+		c.write(" and ")
+		c.search(q.Search, false)
+	}
+}
+
+// A pageRow is where the columns of a row go. Text that is long stays in the
+// connection's buffer.
+type pageRow struct {
+	owner                    pgtype.UUID
+	deleted                  *time.Time
+	phase                    string
+	labels, spec, conditions pgtype.DriverBytes
+}
+
+// each calls visit for every row. The record is used again for the next.
+func each(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error) error {
+	var row pageRow
+	rec := fleetapi.Record{Key: fleetapi.Key{Kind: kind}}
+	into := []any{
+		&rec.ID, &rec.Tenant, &rec.Name, &rec.DisplayName, &row.owner, &row.labels, &row.spec, &rec.Generation,
+		&rec.CreatedTime, &rec.UpdatedTime, &row.deleted, &rec.CreatedBy, &rec.UpdatedBy, &rec.DeletedBy,
+		&row.phase, &rec.Status.ObservedGeneration, &rec.Status.LastUpdatedTime, &rec.Status.LastTransitionTime, &row.conditions,
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		rec.ParentID, rec.DeletedTime = "", time.Time{}
+		if row.owner.Valid {
+			rec.ParentID = row.owner.String()
+		}
+		if row.deleted != nil {
+			rec.DeletedTime = *row.deleted
+		}
+		rec.Status.Phase = v1.Phase(row.phase)
+		rec.Labels, rec.Spec = json.RawMessage(row.labels), json.RawMessage(row.spec)
+		rec.Status.Conditions = json.RawMessage(row.conditions)
+		if err := visit(&rec); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

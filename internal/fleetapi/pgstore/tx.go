@@ -1,0 +1,251 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+const (
+	codeUniqueViolation = "23505"
+	// nameKey ends the name of the constraint on names; each partition has one
+	// of its own.
+	nameKey = "_name_kind_key"
+)
+
+// Update runs change in one transaction and commits if it returns nil.
+func (s *Store) Update(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx, time.Time) error) error {
+	err := s.pool.InTx(ctx, scopeOf(scope), func(ctx context.Context, ptx postgres.Tx) error {
+		return change(ctx, &tx{tx: ptx, q: db.New(ptx), specs: map[fleetapi.Key]json.RawMessage{}}, ptx.Now)
+	})
+	if errors.Is(err, postgres.ErrUnavailable) {
+		return fmt.Errorf("%w: %w", fleetapi.ErrUnavailable, err)
+	}
+	return err
+}
+
+// A tx is one transaction. Its row locks also keep out new rows that would
+// refer to the locked one as their parent, so a count of children holds until
+// the transaction ends.
+type tx struct {
+	tx postgres.Tx
+	q  *db.Queries
+	// specs are those of the rows that were locked, as the database has them.
+	specs map[fleetapi.Key]json.RawMessage
+}
+
+// Insert adds a row.
+func (t *tx) Insert(ctx context.Context, r *fleetapi.Record) error {
+	err := t.q.InsertResource(ctx, db.InsertResourceParams{
+		ID:                 r.ID,
+		Kind:               r.Kind,
+		Tenant:             r.Tenant,
+		Name:               r.Name,
+		DisplayName:        r.DisplayName,
+		OwnerID:            orNull(r.ParentID),
+		Labels:             r.Labels,
+		Spec:               r.Spec,
+		Generation:         r.Generation,
+		CreatedTime:        r.CreatedTime,
+		UpdatedTime:        r.UpdatedTime,
+		DeletedTime:        orNull(r.DeletedTime),
+		CreatedBy:          r.CreatedBy,
+		UpdatedBy:          r.UpdatedBy,
+		DeletedBy:          r.DeletedBy,
+		Phase:              string(r.Status.Phase),
+		ObservedGeneration: r.Status.ObservedGeneration,
+		LastUpdatedTime:    r.Status.LastUpdatedTime,
+		LastTransitionTime: r.Status.LastTransitionTime,
+		Conditions:         r.Status.Conditions,
+	})
+	if postgres.Code(err) == codeUniqueViolation && strings.HasSuffix(postgres.Constraint(err), nameKey) {
+		return fleetapi.ErrNameTaken
+	}
+	if err != nil {
+		return fmt.Errorf("insert %s %q: %w", r.Kind, r.Name, err)
+	}
+	return nil
+}
+
+// Lock reads one row for changing it.
+func (t *tx) Lock(ctx context.Context, key fleetapi.Key) (*fleetapi.Locked, error) {
+	if !isID(key.ID) {
+		return nil, fleetapi.ErrNotFound
+	}
+	// Each statement has its own snapshot: those behind the lock see what was
+	// written while it was waited for.
+	var rows []db.Resource
+	var reports []db.ListReportConditionsRow
+	var rest db.CountChildrenRow
+	var b pgx.Batch
+	collect(b.Queue(db.LockResource, key.ID, key.Kind), &rows)
+	collect(b.Queue(db.ListReportConditions, key.ID), &reports)
+	b.Queue(db.CountChildren, key.ID).QueryRow(func(row pgx.Row) error { return row.Scan(&rest.Children, &rest.Now) })
+	if err := t.tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("lock %s %q: %w", key.Kind, key.ID, err)
+	}
+	if len(rows) == 0 {
+		return nil, fleetapi.ErrNotFound
+	}
+	locked := t.locked(&rows[0], rest.Now)
+	locked.Children = int(rest.Children)
+	for i := range reports {
+		if err := addReport(locked, (*db.ListChildReportConditionsRow)(&reports[i])); err != nil {
+			return nil, err
+		}
+	}
+	return locked, nil
+}
+
+// LockChildren locks all rows whose parent is key, ordered by id. The caller
+// holds the parent, so that there are none to come.
+func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Locked, error) {
+	if !isID(key.ID) {
+		return nil, nil
+	}
+	var rows []db.Resource
+	var reports []db.ListChildReportConditionsRow
+	var counts []db.CountGrandchildrenRow
+	var now time.Time
+	var b pgx.Batch
+	collect(b.Queue(db.LockChildren, key.ID), &rows)
+	collect(b.Queue(db.ListChildReportConditions, key.ID), &reports)
+	collect(b.Queue(db.CountGrandchildren, key.ID), &counts)
+	b.Queue(db.Clock).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
+	if err := t.tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("lock the children of %s %q: %w", key.Kind, key.ID, err)
+	}
+	list := make([]fleetapi.Locked, len(rows))
+	at := make(map[string]*fleetapi.Locked, len(rows))
+	for i := range rows {
+		list[i] = *t.locked(&rows[i], now)
+		at[rows[i].ID] = &list[i]
+	}
+	for _, c := range counts {
+		if l := at[c.OwnerID]; l != nil {
+			l.Children = int(c.Children)
+		}
+	}
+	for i := range reports {
+		if err := addReport(at[reports[i].ResourceID], &reports[i]); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func (t *tx) locked(r *db.Resource, now time.Time) *fleetapi.Locked {
+	l := &fleetapi.Locked{Record: record(r), Now: now}
+	t.specs[l.Record.Key] = bytes.Clone(l.Record.Spec)
+	return l
+}
+
+func addReport(l *fleetapi.Locked, r *db.ListChildReportConditionsRow) error {
+	if l == nil {
+		return fmt.Errorf("read the report of adapter %q: its resource %q is not locked", r.Adapter, r.ResourceID)
+	}
+	s, err := report(&db.AdapterReport{
+		ResourceID:         r.ResourceID,
+		Kind:               l.Record.Kind,
+		Adapter:            r.Adapter,
+		ObservedGeneration: r.ObservedGeneration,
+		Conditions:         r.Conditions,
+		CreatedTime:        r.CreatedTime,
+		LastReportTime:     r.LastReportTime,
+	})
+	l.Reports = append(l.Reports, s)
+	return err
+}
+
+// Save writes what may change of a locked row, and a report on it.
+func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.AdapterStatus) error {
+	was, ok := t.specs[r.Key]
+	if !ok {
+		return fmt.Errorf("save %s %q: it was not locked before", r.Kind, r.ID)
+	}
+	var spec []byte
+	if !bytes.Equal(was, r.Spec) {
+		spec = r.Spec
+	}
+	n, err := t.q.SaveResource(ctx, db.SaveResourceParams{
+		ID:                 r.ID,
+		Kind:               r.Kind,
+		DisplayName:        r.DisplayName,
+		Labels:             r.Labels,
+		Spec:               spec,
+		Generation:         r.Generation,
+		UpdatedTime:        r.UpdatedTime,
+		DeletedTime:        orNull(r.DeletedTime),
+		UpdatedBy:          r.UpdatedBy,
+		DeletedBy:          r.DeletedBy,
+		Phase:              string(r.Status.Phase),
+		ObservedGeneration: r.Status.ObservedGeneration,
+		LastUpdatedTime:    r.Status.LastUpdatedTime,
+		LastTransitionTime: r.Status.LastTransitionTime,
+		Conditions:         r.Status.Conditions,
+	})
+	if err := changedOne(n, err); err != nil {
+		return fmt.Errorf("save %s %q: %w", r.Kind, r.ID, err)
+	}
+	if adapterReport == nil {
+		return nil
+	}
+	return t.saveReport(ctx, r, adapterReport)
+}
+
+func (t *tx) saveReport(ctx context.Context, r *fleetapi.Record, s *v1.AdapterStatus) error {
+	conditions, err := json.Marshal(s.Conditions)
+	if err == nil {
+		err = t.q.SaveReport(ctx, db.SaveReportParams{
+			ResourceID:         r.ID,
+			Kind:               r.Kind,
+			Tenant:             r.Tenant,
+			Adapter:            s.Adapter,
+			ObservedGeneration: s.ObservedGeneration,
+			Conditions:         conditions,
+			Data:               s.Data,
+			Metadata:           s.Metadata,
+			CreatedTime:        s.CreatedTime,
+			LastReportTime:     s.LastReportTime,
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("save the report of adapter %q on %s %q: %w", s.Adapter, r.Kind, r.ID, err)
+	}
+	return nil
+}
+
+// Remove deletes a locked row and its reports for good.
+func (t *tx) Remove(ctx context.Context, key fleetapi.Key) error {
+	if err := changedOne(t.q.RemoveResource(ctx, key.ID, key.Kind)); err != nil {
+		return fmt.Errorf("remove %s %q: %w", key.Kind, key.ID, err)
+	}
+	return nil
+}
+
+func changedOne(n int64, err error) error {
+	if err == nil && n != 1 {
+		return fmt.Errorf("changed %d rows, want 1", n)
+	}
+	return err
+}
+
+// orNull is nil for a zero value, which is how the API says absent.
+func orNull[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

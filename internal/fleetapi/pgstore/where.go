@@ -1,0 +1,262 @@
+package pgstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+// A clause is a piece of SQL in the making, with its parameters. Values come
+// in as parameters alone, so nothing that a caller says is ever SQL.
+type clause struct {
+	sql  strings.Builder
+	args []any
+}
+
+// write adds SQL of our own.
+func (c *clause) write(parts ...string) {
+	for _, p := range parts {
+		c.sql.WriteString(p)
+	}
+}
+
+// arg adds a value and gives the text that stands for it.
+func (c *clause) arg(v any, sqlType string) string {
+	c.args = append(c.args, v)
+	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
+}
+
+// labels adds the conditions of a selector.
+func (c *clause) labels(s selector.Selector) {
+	for _, r := range s.Requirements() {
+		c.write(" and ")
+		switch r.Op {
+		case selector.Equals, selector.In:
+			c.labelIn(r.Key, r.Values)
+		case selector.NotEquals, selector.NotIn:
+			c.write("not ")
+			c.labelIn(r.Key, r.Values)
+		case selector.Exists:
+			c.write("labels ? ", c.arg(r.Key, "text"))
+		case selector.NotExists:
+			c.write("not labels ? ", c.arg(r.Key, "text"))
+		}
+	}
+}
+
+// labelIn holds if the label has one of the values. It is written as one
+// containment for each, which the index on labels can answer and of which the
+// planner knows how often they hold. It is never null, so its negation also holds for
+// rows without the label.
+func (c *clause) labelIn(key string, values []string) {
+	c.write("(")
+	for i, v := range values {
+		if i > 0 {
+			c.write(" or ")
+		}
+		c.write("labels @> ", c.arg(object(key, v), "jsonb"))
+	}
+	c.write(")")
+}
+
+// object is the JSON object with the one member.
+func object(key, value string) string {
+	b, err := json.Marshal(map[string]string{key: value})
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return string(b)
+}
+
+// search adds an expression. SQL has a third truth value for what is absent,
+// which counts as false at the top and has to be made false below a not.
+func (c *clause) search(e search.Expr, negated bool) {
+	switch e := e.(type) {
+	case search.And:
+		c.pair(e.Left, " and ", e.Right, negated)
+	case search.Or:
+		c.pair(e.Left, " or ", e.Right, negated)
+	case search.Not:
+		c.write("not ")
+		c.search(e.X, true)
+	case search.Compare:
+		c.leaf(e.Column, negated, func() { c.compare(e) })
+	case search.In:
+		c.leaf(e.Column, negated, func() { c.in(e) })
+	case search.Like:
+		c.leaf(e.Column, negated, func() { c.write(c.column(e.Column), " like ", c.arg(e.Pattern, "text")) })
+	case search.Present:
+		c.write("(", c.column(e.Column), " is not null)")
+	default:
+		panic(fmt.Sprintf("pgstore: no SQL for %T", e)) // the set is closed
+	}
+}
+
+func (c *clause) pair(left search.Expr, op string, right search.Expr, negated bool) {
+	c.write("(")
+	c.search(left, negated)
+	c.write(op)
+	c.search(right, negated)
+	c.write(")")
+}
+
+func (c *clause) leaf(col search.Column, negated bool, body func()) {
+	if negated && nullable(col.Field) {
+		c.write("coalesce(")
+		body()
+		c.write(", false)")
+		return
+	}
+	c.write("(")
+	body()
+	c.write(")")
+}
+
+func (c *clause) compare(e search.Compare) {
+	if e.Op == search.Equal && c.equal(e.Column, e.Value) {
+		return
+	}
+	column, value := c.operands(e.Column, e.Value)
+	c.write(column, operator(e.Op), value)
+}
+
+// equal writes the equalities that have a better form than a comparison, and
+// reports whether it did.
+func (c *clause) equal(col search.Column, v search.Value) bool {
+	switch col.Field {
+	case search.Label:
+		c.write("labels @> ", c.arg(object(col.Key, v.Text), "jsonb"))
+	case search.ConditionStatus:
+		b, err := json.Marshal([]map[string]string{{"type": col.Key, "status": v.Text}})
+		if err != nil {
+			panic(err) // strings always marshal
+		}
+		c.write("conditions @> ", c.arg(string(b), "jsonb"))
+	default:
+		return false
+	}
+	return true
+}
+
+func (c *clause) in(e search.In) {
+	for i, v := range e.Values {
+		if i > 0 {
+			c.write(" or ")
+		}
+		c.compare(search.Compare{Column: e.Column, Op: search.Equal, Value: v})
+	}
+}
+
+// operands gives a column and a value that can be compared. Ids are compared
+// as what they are where the value is one, because that can use the index;
+// other text has its place among them too.
+func (c *clause) operands(col search.Column, v search.Value) (column, value string) {
+	if col.Field == search.ID && isID(v.Text) && v.Text == strings.ToLower(v.Text) {
+		return "id", c.arg(v.Text, "uuid")
+	}
+	return c.column(col), c.value(v)
+}
+
+func (c *clause) value(v search.Value) string {
+	switch v.Type {
+	case search.Text:
+		return c.arg(v.Text, "text")
+	case search.Integer:
+		return c.arg(v.Int, "bigint")
+	case search.Time:
+		return c.arg(v.Time, "timestamptz")
+	}
+	panic(fmt.Sprintf("pgstore: no SQL for a value of type %d", v.Type)) // the set is closed
+}
+
+// column is the SQL of a column, which is null where the column is absent.
+// Text is ordered bytewise, whatever the database's collation.
+func (c *clause) column(col search.Column) string {
+	switch col.Field {
+	case search.ID:
+		return `(id::text collate "C")`
+	case search.Label:
+		return "(labels ->> " + c.arg(col.Key, "text") + `) collate "C"`
+	case search.ConditionStatus:
+		return c.condition(col.Key, "status") + ` collate "C"`
+	case search.ConditionReason:
+		return c.condition(col.Key, "reason") + ` collate "C"`
+	case search.ConditionObservedGeneration:
+		return c.condition(col.Key, "observed_generation") + "::bigint"
+	case search.ConditionLastUpdatedTime:
+		return c.condition(col.Key, "last_updated_time") + "::timestamptz"
+	case search.ConditionLastTransitionTime:
+		return c.condition(col.Key, "last_transition_time") + "::timestamptz"
+	case search.Name, search.Generation, search.CreatedTime, search.UpdatedTime, search.DeletedTime, search.CreatedBy,
+		search.Phase, search.ObservedGeneration, search.LastUpdatedTime, search.LastTransitionTime:
+		return plainColumn(col.Field)
+	}
+	panic(fmt.Sprintf("pgstore: no SQL for column %q", col)) // the set is closed
+}
+
+func (c *clause) condition(kind, member string) string {
+	return "(jsonb_path_query_first(conditions, '$[*] ? (@.type == $t)', jsonb_build_object('t', " + c.arg(kind, "text") + ")) ->> '" + member + "')"
+}
+
+// plainColumn is the table's name of a field that is a column of its own.
+func plainColumn(f search.Field) string {
+	switch f {
+	case search.ID:
+		return "id"
+	case search.Name:
+		return "name"
+	case search.Generation:
+		return "generation"
+	case search.CreatedTime:
+		return "created_time"
+	case search.UpdatedTime:
+		return "updated_time"
+	case search.DeletedTime:
+		return "deleted_time"
+	case search.CreatedBy:
+		return "created_by"
+	case search.Phase:
+		return "phase"
+	case search.ObservedGeneration:
+		return "observed_generation"
+	case search.LastUpdatedTime:
+		return "last_updated_time"
+	case search.LastTransitionTime:
+		return "last_transition_time"
+	case search.Label, search.ConditionStatus, search.ConditionReason, search.ConditionObservedGeneration,
+		search.ConditionLastUpdatedTime, search.ConditionLastTransitionTime:
+	}
+	panic(fmt.Sprintf("pgstore: field %d is not a column", f))
+}
+
+// nullable reports whether a row may lack the field.
+func nullable(f search.Field) bool {
+	switch f {
+	case search.ID, search.Name, search.Generation, search.CreatedTime, search.UpdatedTime, search.CreatedBy,
+		search.Phase, search.ObservedGeneration, search.LastUpdatedTime, search.LastTransitionTime:
+		return false
+	case search.DeletedTime, search.Label, search.ConditionStatus, search.ConditionReason, search.ConditionObservedGeneration,
+		search.ConditionLastUpdatedTime, search.ConditionLastTransitionTime:
+	}
+	return true
+}
+
+func operator(op search.Op) string {
+	switch op {
+	case search.Equal:
+		return " = "
+	case search.Less:
+		return " < "
+	case search.LessOrEqual:
+		return " <= "
+	case search.Greater:
+		return " > "
+	case search.GreaterOrEqual:
+		return " >= "
+	}
+	panic(fmt.Sprintf("pgstore: no operator %d", op)) // the set is closed
+}
