@@ -1,0 +1,292 @@
+// Package brokertest is the suite that every broker adapter passes, with the
+// faults that brokers have: servers that die, hang, answer late or are full,
+// and connections that break.
+//
+// One sentence is checked throughout: an event that was reported published is
+// in the broker, one that was definitely not published is not, and only of one
+// whose outcome is unknown may either be true.
+package brokertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/broker/brokertest/faultproxy"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// A Broker is an adapter, as its users see it.
+type Broker interface {
+	Run(ctx context.Context) error
+	Ready() error
+	Publish(ctx context.Context, e *cloudevent.Event) error
+	Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error
+	InFlight() int
+}
+
+// A Bed is a broker's server for one test, with a topic of its own.
+type Bed struct {
+	// Open gives an adapter that is not running yet and reaches the server
+	// through Proxy. Its StopTimeout is StopTimeout.
+	Open func(t *testing.T, mode cloudevent.Mode) Broker
+
+	// OpenBounded is Open for a queue that takes n events and refuses more
+	// until Free is called. Nil if the broker knows no such queue.
+	OpenBounded func(t *testing.T, n int) Broker
+
+	// Proxy stands between the adapters and the server.
+	Proxy *faultproxy.Proxy
+
+	// Kill ends the server without warning, Restart starts it again on the
+	// same data.
+	Kill, Restart func(t *testing.T)
+}
+
+// StopTimeout is what beds give their adapters, and half of what Run may take
+// to stop from any state.
+const StopTimeout = 2 * time.Second
+
+// What the suite waits for at most. The machine may be busy.
+const (
+	patience    = 60 * time.Second
+	stopBound   = 2*StopTimeout + 3*time.Second
+	publishTime = 10 * time.Second
+)
+
+// Run runs the suite. It calls open for each test.
+func Run(t *testing.T, open func(t *testing.T) *Bed) {
+	t.Helper()
+	tests := []struct {
+		name string
+		run  func(t *testing.T, bed *Bed)
+	}{
+		{"Structured", testStructured},
+		{"Binary", testBinary},
+		{"InvalidEvent", testInvalidEvent},
+		{"ManyPublishers", testManyPublishers},
+		{"Redelivery", testRedelivery},
+		{"DownAtStart", testDownAtStart},
+		{"ConnectionCut", testConnectionCut},
+		{"ServerKilled", testServerKilled},
+		{"SlowConfirms", testSlowConfirms},
+		{"HungServer", testHungServer},
+		{"QueueFull", testQueueFull},
+		{"StopWhileDown", testStopWhileDown},
+		{"StopAwaitsConfirms", testStopAwaitsConfirms},
+		{"NotStarted", testNotStarted},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
+	}
+}
+
+// Log writes an adapter's log to the test's.
+func Log(tb testing.TB) *slog.Logger {
+	tb.Helper()
+	return slog.New(slog.NewTextHandler(testWriter{tb}, &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+type testWriter struct{ tb testing.TB }
+
+// Write is what io.Writer wants.
+func (w testWriter) Write(b []byte) (int, error) {
+	w.tb.Logf("%s", b)
+	return len(b), nil
+}
+
+// Event gives the n-th event of a test.
+func Event(n int) *cloudevent.Event {
+	return &cloudevent.Event{
+		ID:      fmt.Sprintf("event-%05d", n),
+		Source:  "hyperfleet-sentinel",
+		Type:    "com.redhat.hyperfleet.cluster.reconcile",
+		Subject: fmt.Sprintf("cls-%d", n),
+		Time:    time.Date(2025, 10, 21, 12, 0, 0, 123456000, time.UTC),
+		Data:    fmt.Appendf(nil, `{"resource_id":"cls-%d","resource_type":"cluster","reason":"generation changed - new spec to reconcile"}`, n),
+	}
+}
+
+// Start runs b and gives the func that stops it, which fails the test if that
+// takes too long. It is called at the end of the test if not before.
+func Start(t *testing.T, b Broker) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		timer := time.NewTimer(stopBound)
+		defer timer.Stop()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run() = %v, want nil", err)
+			}
+		case <-timer.C:
+			t.Errorf("Run did not return within %s of being told to stop", stopBound)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Eventually waits until cond gives nil.
+func Eventually(t *testing.T, what string, cond func() error) {
+	t.Helper()
+	bound := time.NewTimer(patience)
+	defer bound.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-bound.C:
+			t.Fatalf("%s: not within %s: %v", what, patience, err)
+		}
+	}
+}
+
+// WantReady waits until b is ready.
+func WantReady(t *testing.T, b Broker) {
+	t.Helper()
+	Eventually(t, "ready", b.Ready)
+}
+
+// Publish publishes e with a bound.
+func Publish(t *testing.T, b Broker, e *cloudevent.Event) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), publishTime)
+	defer cancel()
+	return b.Publish(ctx, e)
+}
+
+// A Ledger holds what became of each event, by id.
+type Ledger struct {
+	mu        sync.Mutex
+	published map[string]bool
+	refused   map[string]error
+	unknown   map[string]bool
+}
+
+// NewLedger gives an empty one.
+func NewLedger() *Ledger {
+	return &Ledger{published: map[string]bool{}, refused: map[string]error{}, unknown: map[string]bool{}}
+}
+
+// Enter notes the outcome of one publish. A later one of the same event
+// counts only if it is better.
+func (l *Ledger) Enter(id string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.published[id] = true
+	case errors.Is(err, broker.ErrUnknownOutcome):
+		l.unknown[id] = true
+	default:
+		l.refused[id] = err
+	}
+}
+
+// Counts tells how many events had each outcome.
+func (l *Ledger) Counts() (published, refused, unknown int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.published), len(l.refused), len(l.unknown)
+}
+
+// A Collector is a subscription whose events are kept.
+type Collector struct {
+	mu  sync.Mutex
+	got map[string]cloudevent.Event
+}
+
+// Collect subscribes until the end of the test.
+func Collect(t *testing.T, b Broker) *Collector {
+	t.Helper()
+	c := &Collector{got: map[string]cloudevent.Event{}}
+	StartConsumer(t, b, "collector", func(_ context.Context, e cloudevent.Event) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.got[e.ID] = e
+		return nil
+	})
+	return c
+}
+
+// StartConsumer consumes until the end of the test.
+func StartConsumer(t *testing.T, b Broker, subscription string, handle func(context.Context, cloudevent.Event) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- b.Consume(ctx, subscription, handle) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		timer := time.NewTimer(stopBound)
+		defer timer.Stop()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Consume() = %v, want nil", err)
+			}
+		case <-timer.C:
+			t.Errorf("Consume did not return within %s", stopBound)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Get gives an event that came.
+func (c *Collector) Get(id string) (cloudevent.Event, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.got[id]
+	return e, ok
+}
+
+// Len is how many different events came.
+func (c *Collector) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.got)
+}
+
+// WantKept checks the sentence of the suite: it waits for what was published,
+// then for a last event of its own, and looks for what must not have come.
+func WantKept(t *testing.T, b Broker, l *Ledger, c *Collector) {
+	t.Helper()
+	last := Event(99999)
+	Eventually(t, "publish the last event", func() error { return Publish(t, b, last) })
+	l.Enter(last.ID, nil)
+	Eventually(t, "receive what was published", func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for id := range l.published {
+			if _, ok := c.Get(id); !ok {
+				return fmt.Errorf("%s was reported published and has not come (%d of %d came)", id, c.Len(), len(l.published))
+			}
+		}
+		return nil
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, err := range l.refused {
+		if _, ok := c.Get(id); ok && !l.published[id] && !l.unknown[id] {
+			t.Errorf("%s was reported as not published (%v) and came", id, err)
+		}
+	}
+	if n := b.InFlight(); n != 0 {
+		t.Errorf("InFlight() = %d after all publishes, want 0", n)
+	}
+}

@@ -1,0 +1,230 @@
+// Package faultproxy is a TCP proxy that fails on demand: it cuts, refuses,
+// halts and slows down the connections between a client and a server.
+package faultproxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Proxy listens on the loopback address and passes bytes on to its target.
+type Proxy struct {
+	listener net.Listener
+	work     sync.WaitGroup
+	ctx      context.Context //nolint:containedctx // the life of the proxy, which Close ends
+	cancel   context.CancelFunc
+
+	mu      sync.Mutex
+	target  string
+	refuse  bool
+	latency time.Duration
+	halted  chan struct{} // closed while bytes may pass
+	conns   map[net.Conn]struct{}
+}
+
+// Start listens and passes connections on to target.
+func Start(target string) (*Proxy, error) {
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start fault proxy: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Proxy{listener: listener, ctx: ctx, cancel: cancel, target: target, halted: make(chan struct{}), conns: make(map[net.Conn]struct{})}
+	close(p.halted)
+	p.work.Go(p.accept)
+	return p, nil
+}
+
+// Addr is where the proxy listens.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Close ends the proxy and all its connections.
+func (p *Proxy) Close() {
+	p.cancel()
+	_ = p.listener.Close() // it is only ever closed here
+	p.Cut()
+	p.work.Wait()
+}
+
+// Cut resets all connections there are.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		reset(c)
+		delete(p.conns, c)
+	}
+}
+
+// Refuse says whether new connections are closed at once.
+func (p *Proxy) Refuse(refuse bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = refuse
+}
+
+// Delay says how long every byte is on its way, in each direction.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latency = d
+}
+
+// Pause lets connections stand and no byte pass, as a hung server does.
+func (p *Proxy) Pause() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.halted:
+		p.halted = make(chan struct{})
+	default:
+	}
+}
+
+// Resume ends Pause. The bytes that waited pass.
+func (p *Proxy) Resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.halted:
+	default:
+		close(p.halted)
+	}
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.work.Go(func() { p.serve(client) })
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	defer p.drop(client)
+	if !p.keep(client) {
+		return
+	}
+	server, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(p.ctx, "tcp", p.target)
+	if err != nil {
+		return
+	}
+	defer p.drop(server)
+	if !p.keep(server) {
+		return
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	defer cancel()
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+		both.Go(func() {
+			defer p.drop(client)
+			defer p.drop(server)
+			defer cancel()
+			p.pass(ctx, way[0], way[1])
+		})
+	}
+	both.Wait()
+}
+
+// keep remembers a connection, so that Cut finds it.
+func (p *Proxy) keep(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refuse || p.ctx.Err() != nil {
+		return false
+	}
+	p.conns[c] = struct{}{}
+	return true
+}
+
+func (p *Proxy) drop(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	reset(c)
+	delete(p.conns, c)
+}
+
+func reset(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // it may be closed already
+	}
+	_ = c.Close() // likewise
+}
+
+type piece struct {
+	bytes []byte
+	due   time.Time
+}
+
+// pass copies from one side to the other. Pieces wait in a queue for their
+// time, so that latency does not limit throughput.
+func (p *Proxy) pass(ctx context.Context, from, to net.Conn) {
+	pieces := make(chan piece, 1024)
+	var reader sync.WaitGroup
+	defer reader.Wait()
+	reader.Go(func() {
+		defer close(pieces)
+		for {
+			buf := make([]byte, 16<<10)
+			n, err := from.Read(buf)
+			if n > 0 {
+				select {
+				case pieces <- piece{buf[:n], time.Now().Add(p.delay())}:
+				case <-ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	defer reset(from) // so that the reader ends
+	for piece := range pieces {
+		if !wait(ctx, time.Until(piece.due)) || !p.gate(ctx) {
+			return
+		}
+		if _, err := to.Write(piece.bytes); err != nil {
+			return
+		}
+	}
+}
+
+func (p *Proxy) delay() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.latency
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// gate waits while the proxy is paused.
+func (p *Proxy) gate(ctx context.Context) bool {
+	p.mu.Lock()
+	halted := p.halted
+	p.mu.Unlock()
+	select {
+	case <-halted:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

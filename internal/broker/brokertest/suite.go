@@ -1,0 +1,417 @@
+package brokertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// open gives an adapter that runs and is ready, and its subscription.
+func (bed *Bed) open(t *testing.T, mode cloudevent.Mode) (Broker, *Collector) {
+	t.Helper()
+	b := bed.Open(t, mode)
+	Start(t, b)
+	c := Collect(t, b)
+	WantSubscribed(t, b, c)
+	return b, c
+}
+
+// WantSubscribed waits until an event goes all the way, which also means that
+// a broker that returns what has no queue has one.
+func WantSubscribed(t *testing.T, b Broker, c *Collector) {
+	t.Helper()
+	WantReady(t, b)
+	first := Event(0)
+	Eventually(t, "the subscription", func() error {
+		if err := Publish(t, b, first); err != nil {
+			return err
+		}
+		if _, ok := c.Get(first.ID); !ok {
+			return errors.New("the first event did not come")
+		}
+		return nil
+	})
+}
+
+func testStructured(t *testing.T, bed *Bed) {
+	t.Helper()
+	testAttributes(t, bed, cloudevent.Structured)
+}
+
+func testBinary(t *testing.T, bed *Bed) {
+	t.Helper()
+	testAttributes(t, bed, cloudevent.Binary)
+}
+
+// testAttributes sends events with all that an event can have.
+func testAttributes(t *testing.T, bed *Bed, mode cloudevent.Mode) {
+	t.Helper()
+	b, c := bed.open(t, mode)
+	full := Event(1)
+	full.TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	full.TraceState = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
+	bare := &cloudevent.Event{ID: "bare", Source: "/s", Type: "t"}
+	odd := Event(2)
+	odd.ID, odd.Subject, odd.Type = `50% "é" 日本 %41`, "a b/c.d", "com.example.*.> odd"
+	large := Event(3)
+	large.Data = fmt.Appendf(nil, `{"text":"%0200000d"}`, 1)
+	for _, want := range []*cloudevent.Event{full, bare, odd, large} {
+		if err := Publish(t, b, want); err != nil {
+			t.Errorf("Publish(%s) = %v", want.ID, err)
+			continue
+		}
+		Eventually(t, "receive "+want.ID, func() error {
+			if _, ok := c.Get(want.ID); !ok {
+				return errors.New("it has not come")
+			}
+			return nil
+		})
+		got, _ := c.Get(want.ID)
+		if diff := cmp.Diff(*want, got); diff != "" {
+			t.Errorf("received event (-sent +received):\n%s", diff)
+		}
+	}
+}
+
+// testInvalidEvent wants an event that cannot be repaired by trying again to
+// say so.
+func testInvalidEvent(t *testing.T, bed *Bed) {
+	t.Helper()
+	b, _ := bed.open(t, "")
+	e := Event(1)
+	e.Type = ""
+	if err := Publish(t, b, e); !backoff.IsPermanent(err) {
+		t.Errorf("Publish(event without type) = %v, want a permanent error", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("never mind"))
+	if err := b.Publish(ctx, Event(2)); err == nil || errors.Is(err, broker.ErrUnknownOutcome) {
+		t.Errorf("Publish(ended context) = %v, want an error and nothing sent", err)
+	}
+}
+
+// A stretch is a number of events and how many goroutines publish them.
+type stretch struct{ from, to, publishers int }
+
+// publishAll publishes events, tries again what was not published, and enters
+// every outcome.
+func publishAll(t *testing.T, b Broker, l *Ledger, s stretch) {
+	t.Helper()
+	var work sync.WaitGroup
+	var next atomic.Int64
+	next.Store(int64(s.from))
+	for range s.publishers {
+		work.Go(func() {
+			for n := int(next.Add(1) - 1); n < s.to; n = int(next.Add(1) - 1) {
+				e := Event(n)
+				policy := backoff.Policy{Initial: 5 * time.Millisecond, Max: 100 * time.Millisecond, MaxElapsed: patience}
+				err := backoff.Retry(t.Context(), policy, func(ctx context.Context) error {
+					ctx, cancel := context.WithTimeout(ctx, publishTime)
+					defer cancel()
+					err := b.Publish(ctx, e)
+					l.Enter(e.ID, err)
+					return err
+				})
+				if err != nil {
+					t.Errorf("%s was never published: %v", e.ID, err)
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+}
+
+func testManyPublishers(t *testing.T, bed *Bed) {
+	t.Helper()
+	b, c := bed.open(t, "")
+	l := NewLedger()
+	publishAll(t, b, l, stretch{1, 3000, 200})
+	if published, refused, unknown := l.Counts(); refused+unknown != 0 {
+		t.Errorf("%d published, %d refused, %d unknown, want nothing but published on a calm day", published, refused, unknown)
+	}
+	WantKept(t, b, l, c)
+}
+
+// testRedelivery has a handler that fails at first.
+func testRedelivery(t *testing.T, bed *Bed) {
+	t.Helper()
+	b, _ := bed.open(t, "")
+	var calls atomic.Int32
+	var early atomic.Bool
+	var before atomic.Int64
+	handled := make(chan struct{})
+	e := Event(1)
+	StartConsumer(t, b, "fails-at-first", func(_ context.Context, got cloudevent.Event) error {
+		if got.ID != e.ID {
+			return nil
+		}
+		now := time.Now().UnixMilli()
+		if last := before.Swap(now); last != 0 && now-last < 20 {
+			early.Store(true)
+		}
+		if calls.Add(1) < 3 {
+			return errors.New("not yet")
+		}
+		close(handled)
+		return nil
+	})
+	Eventually(t, "the event and its redeliveries", func() error {
+		select {
+		case <-handled:
+			return nil
+		default:
+		}
+		if calls.Load() == 0 {
+			if err := Publish(t, b, e); err != nil {
+				return err
+			}
+		}
+		return fmt.Errorf("handled %d times, want 3", calls.Load())
+	})
+	if early.Load() {
+		t.Error("an event that failed came again at once, want a delay")
+	}
+}
+
+// testDownAtStart wants a broker that waits for its server and says so.
+func testDownAtStart(t *testing.T, bed *Bed) {
+	t.Helper()
+	bed.Proxy.Refuse(true)
+	bed.Proxy.Cut()
+	b := bed.Open(t, "")
+	Start(t, b)
+	c := Collect(t, b)
+	Eventually(t, "a reason", func() error {
+		if err := b.Ready(); err == nil || err.Error() == "not connected: not started" {
+			return fmt.Errorf("Ready() = %w", err)
+		}
+		return nil
+	})
+	begin := time.Now()
+	if err := Publish(t, b, Event(1)); !errors.Is(err, broker.ErrNotReady) {
+		t.Errorf("Publish() = %v, want ErrNotReady", err)
+	}
+	if took := time.Since(begin); took > publishTime/2 {
+		t.Errorf("Publish took %s without a server, want it to fail at once", took)
+	}
+	bed.Proxy.Refuse(false)
+	WantSubscribed(t, b, c)
+	if _, ok := c.Get(Event(1).ID); ok {
+		t.Error("an event came that was refused")
+	}
+}
+
+// disturb publishes while faults happen, and checks that nothing was lost.
+func disturb(t *testing.T, b Broker, c *Collector, faults func()) {
+	t.Helper()
+	l := NewLedger()
+	calm, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		const portion, most, publishers = 2000, 80_000, 100
+		for n := 1; n < most; n += portion {
+			publishAll(t, b, l, stretch{n, n + portion, publishers})
+			select {
+			case <-calm:
+				return
+			default:
+			}
+		}
+	}()
+	faults()
+	close(calm)
+	<-done
+	published, refused, unknown := l.Counts()
+	t.Logf("%d published, of these %d were refused before and %d unknown before", published, refused, unknown)
+	WantReady(t, b)
+	WantKept(t, b, l, c)
+}
+
+// pause waits for a fault to take effect.
+func pause(t *testing.T, d time.Duration) {
+	t.Helper()
+	if err := backoff.Sleep(t.Context(), d); err != nil {
+		t.Error(err)
+	}
+}
+
+func testConnectionCut(t *testing.T, bed *Bed) {
+	t.Helper()
+	b, c := bed.open(t, "")
+	disturb(t, b, c, func() {
+		for range 5 {
+			pause(t, 150*time.Millisecond)
+			bed.Proxy.Cut()
+		}
+	})
+}
+
+func testServerKilled(t *testing.T, bed *Bed) {
+	t.Helper()
+	b, c := bed.open(t, "")
+	disturb(t, b, c, func() {
+		pause(t, 200*time.Millisecond)
+		bed.Kill(t)
+		Eventually(t, "the loss to be noticed", func() error {
+			if b.Ready() == nil {
+				return errors.New("still ready")
+			}
+			return nil
+		})
+		bed.Restart(t)
+	})
+}
+
+// testSlowConfirms has many publishes share one slow round trip.
+func testSlowConfirms(t *testing.T, bed *Bed) {
+	t.Helper()
+	b, c := bed.open(t, "")
+	const latency, events = 100 * time.Millisecond, 200
+	bed.Proxy.Delay(latency)
+	l := NewLedger()
+	begin := time.Now()
+	publishAll(t, b, l, stretch{1, events, events})
+	if took := time.Since(begin); took > events*latency/4 {
+		t.Errorf("%d publishes with a latency of %s took %s: they wait for one another", events, latency, took)
+	}
+	bed.Proxy.Delay(0)
+	WantKept(t, b, l, c)
+}
+
+// testHungServer has a server that takes bytes and answers nothing.
+func testHungServer(t *testing.T, bed *Bed) {
+	t.Helper()
+	b, _ := bed.open(t, "")
+	bed.Proxy.Pause()
+	defer bed.Proxy.Resume()
+	var work sync.WaitGroup
+	for n := range 300 {
+		work.Go(func() {
+			const bound = time.Second
+			ctx, cancel := context.WithTimeout(t.Context(), bound)
+			defer cancel()
+			e := Event(n + 1)
+			e.Data = fmt.Appendf(nil, `"%050000d"`, 1) // more than the sockets hold
+			begin := time.Now()
+			err := b.Publish(ctx, e)
+			if err == nil {
+				t.Errorf("Publish() = nil, want an error: nobody answered")
+			}
+			if took := time.Since(begin); took > 5*bound {
+				t.Errorf("Publish took %s, its context ended after %s", took, bound)
+			}
+		})
+	}
+	work.Wait()
+	if n := b.InFlight(); n != 0 {
+		t.Errorf("InFlight() = %d after all publishes, want 0", n)
+	}
+	// The clean-up stops the adapter while the server still hangs.
+}
+
+// testQueueFull wants what a full queue refuses to be reported so.
+func testQueueFull(t *testing.T, bed *Bed) {
+	t.Helper()
+	if bed.OpenBounded == nil {
+		t.Log("this broker has no bounded queue")
+		return
+	}
+	const room = 20
+	b := bed.OpenBounded(t, room)
+	Start(t, b)
+	WantReady(t, b)
+	l := NewLedger()
+	for n := range 2 * room {
+		err := Publish(t, b, Event(n+1))
+		l.Enter(Event(n+1).ID, err)
+		if err != nil && !errors.Is(err, broker.ErrRefused) {
+			t.Errorf("Publish() = %v, want nil or ErrRefused", err)
+		}
+	}
+	published, refused, _ := l.Counts()
+	if published != room || refused != room {
+		t.Errorf("%d published and %d refused, want %d of each", published, refused, room)
+	}
+	c := Collect(t, b)
+	Eventually(t, "receive what was published", func() error {
+		if n := c.Len(); n < room {
+			return fmt.Errorf("%d came", n)
+		}
+		return nil
+	})
+	for id, err := range l.refused {
+		if _, ok := c.Get(id); ok {
+			t.Errorf("%s was refused (%v) and came", id, err)
+		}
+	}
+}
+
+func testStopWhileDown(t *testing.T, bed *Bed) {
+	t.Helper()
+	b, _ := bed.open(t, "")
+	bed.Proxy.Refuse(true)
+	bed.Proxy.Cut()
+	Eventually(t, "the loss to be noticed", func() error {
+		if b.Ready() == nil {
+			return errors.New("still ready")
+		}
+		return nil
+	})
+	// The clean-up stops the adapter.
+}
+
+// testStopAwaitsConfirms tells the adapter to stop while events are under way.
+func testStopAwaitsConfirms(t *testing.T, bed *Bed) {
+	t.Helper()
+	b := bed.Open(t, "")
+	stop := Start(t, b)
+	c := Collect(t, b)
+	WantSubscribed(t, b, c)
+	bed.Proxy.Delay(200 * time.Millisecond)
+	l := NewLedger()
+	const events = 100
+	var work sync.WaitGroup
+	for n := range events {
+		work.Go(func() { l.Enter(Event(n+1).ID, Publish(t, b, Event(n+1))) })
+	}
+	Eventually(t, "events under way", func() error {
+		if n := b.InFlight(); n < events {
+			return fmt.Errorf("%d in flight", n)
+		}
+		return nil
+	})
+	stop()
+	work.Wait()
+	if published, refused, unknown := l.Counts(); published != events {
+		t.Errorf("%d published, %d refused, %d unknown, want %d published: stopping waits for confirms", published, refused, unknown, events)
+	}
+	if err := Publish(t, b, Event(events+1)); !errors.Is(err, broker.ErrNotReady) {
+		t.Errorf("Publish() after the stop = %v, want ErrNotReady", err)
+	}
+	if b.Ready() == nil {
+		t.Error("Ready() after the stop = nil, want a reason")
+	}
+}
+
+// testNotStarted wants an adapter that was not started to say so, not to wait.
+func testNotStarted(t *testing.T, bed *Bed) {
+	t.Helper()
+	b := bed.Open(t, "")
+	if err := Publish(t, b, Event(1)); !errors.Is(err, broker.ErrNotReady) {
+		t.Errorf("Publish() = %v, want ErrNotReady", err)
+	}
+	if b.Ready() == nil {
+		t.Error("Ready() = nil, want a reason")
+	}
+}

@@ -1,0 +1,233 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// What the zero fields of a Config mean.
+const (
+	DefaultTopic           = "hyperfleet-events"
+	DefaultMaxAge          = 24 * time.Hour
+	DefaultDuplicateWindow = 2 * time.Minute
+	DefaultConnectTimeout  = 5 * time.Second
+	DefaultStopTimeout     = 5 * time.Second
+	DefaultConcurrency     = 8
+	DefaultAckWait         = time.Minute
+	DefaultRedeliveryDelay = time.Second
+)
+
+// A Config says where the JetStream is and how its stream is kept. Exactly
+// one of URL and Embedded.Dir is given; the zero value of every other field
+// is usable.
+type Config struct {
+	// URL is a server, or several with commas between: nats://host:4222.
+	URL settings.Secret `key:"url" env:"BROKER_URL" flag:"broker-url" secret:"true" doc:"address of the NATS server, nats://user:password@host:4222; several with commas between"`
+
+	// Embedded is a server within this process instead.
+	Embedded Embedded `key:"embedded"`
+
+	// CredentialsFile, Token, or Username with Password say who we are.
+	CredentialsFile string          `key:"credentials_file" env:"BROKER_CREDENTIALS_FILE" flag:"broker-credentials-file" doc:"NATS credentials file (JWT and seed)"`
+	Token           settings.Secret `key:"token" env:"BROKER_TOKEN" secret:"true" doc:"NATS token"`
+	Username        string          `key:"username" env:"BROKER_USERNAME" flag:"broker-username" doc:"user name at the broker"`
+	Password        settings.Secret `key:"password" env:"BROKER_PASSWORD" secret:"true" doc:"password at the broker"`
+
+	// TLS is used if the URL begins with tls:// or any of its files is given.
+	TLS broker.TLS `key:"tls"`
+
+	// Topic is the first part of every subject, and the stream's name unless
+	// Stream is given. Empty means DefaultTopic.
+	Topic string `key:"topic" env:"BROKER_TOPIC" flag:"broker-topic" default:"hyperfleet-events" doc:"name of the stream, and first part of the subjects"`
+
+	// Stream is the name of the stream. It is created if it does not exist,
+	// and never changed if it does.
+	Stream string `key:"stream" env:"BROKER_STREAM" flag:"broker-stream" doc:"name of the stream, where it is not the topic"`
+
+	// Subject is the subject of every event. Empty means the topic, a dot and
+	// the event's type.
+	Subject string `key:"subject" env:"BROKER_ROUTING_KEY" flag:"broker-routing-key" doc:"subject of every event (default: topic, dot, event type)"`
+
+	// Replicas is on how many servers a new stream lives. Zero means one.
+	Replicas int `key:"replicas" env:"BROKER_REPLICAS" default:"1" doc:"servers that keep a copy of the stream; used when the stream is created"`
+
+	// MaxAge, MaxBytes and MaxMessages bound a new stream. When it is full it
+	// refuses what is new, so that nothing is lost in silence. Zero means
+	// DefaultMaxAge and no other bound.
+	MaxAge      time.Duration `key:"max_age" env:"BROKER_MAX_AGE" default:"24h" doc:"how long the stream keeps an event; used when the stream is created"`
+	MaxBytes    int64         `key:"max_bytes" env:"BROKER_MAX_BYTES" default:"0" doc:"size at which the stream refuses new events, 0 for none; used when the stream is created"`
+	MaxMessages int64         `key:"max_messages" env:"BROKER_MAX_MESSAGES" default:"0" doc:"number of events at which the stream refuses new ones, 0 for none; used when the stream is created"`
+
+	// DuplicateWindow is how long a new stream remembers the ids of events. An
+	// event that comes again within it is confirmed and not stored twice.
+	DuplicateWindow time.Duration `key:"duplicate_window" env:"BROKER_DUPLICATE_WINDOW" default:"2m" doc:"how long the stream recognises an event that is published again; used when the stream is created"`
+
+	// Mode is how an event is laid out in a message.
+	Mode cloudevent.Mode `key:"event_mode" env:"BROKER_EVENT_MODE" flag:"broker-event-mode" default:"structured" doc:"CloudEvents mode of the messages: structured or binary"`
+
+	// ConnectTimeout bounds one attempt to connect.
+	ConnectTimeout time.Duration `key:"connect_timeout" env:"BROKER_CONNECT_TIMEOUT" default:"5s" doc:"how long one attempt to connect may take"`
+
+	// StopTimeout bounds the wait for unconfirmed events when Run is told to
+	// stop.
+	StopTimeout time.Duration `key:"stop_timeout" env:"BROKER_STOP_TIMEOUT" default:"5s" doc:"how long to wait for confirms when stopping"`
+
+	// Concurrency is how many events of one subscription are handled at once.
+	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"events of one subscription handled at once"`
+
+	// AckWait is how long handling one event may take before it is delivered
+	// again.
+	AckWait time.Duration `key:"ack_wait" env:"BROKER_ACK_WAIT" default:"1m" doc:"how long one event may be handled before it is delivered again"`
+
+	// RedeliveryDelay is the wait before an event whose handling failed comes
+	// again the first time; it doubles with each failure, up to AckWait.
+	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"wait before an event that failed is delivered again"`
+}
+
+// Embedded is a JetStream server within this process, with its data on disk
+// and every write synced.
+type Embedded struct {
+	// Dir is the folder of the data. It is created, and locked while the
+	// server runs. Empty means no embedded server.
+	Dir string `key:"dir" env:"BROKER_EMBEDDED_DIR" flag:"broker-dir" doc:"folder of the embedded NATS server's data; giving it starts the server"`
+
+	// Host is the address on which the server listens for other processes.
+	// Empty means 127.0.0.1.
+	Host string `key:"host" env:"BROKER_EMBEDDED_HOST" default:"127.0.0.1" doc:"address on which the embedded server listens"`
+
+	// Port is its port. Zero and below mean any that is free.
+	Port int `key:"port" env:"BROKER_EMBEDDED_PORT" default:"0" doc:"port on which the embedded server listens, 0 for any"`
+}
+
+// withDefaults fills in the zero fields and checks the rest.
+func (c Config) withDefaults() (Config, error) {
+	def := func(p *time.Duration, d time.Duration) {
+		if *p == 0 {
+			*p = d
+		}
+	}
+	def(&c.MaxAge, DefaultMaxAge)
+	def(&c.DuplicateWindow, min(DefaultDuplicateWindow, c.MaxAge))
+	def(&c.ConnectTimeout, DefaultConnectTimeout)
+	def(&c.StopTimeout, DefaultStopTimeout)
+	def(&c.AckWait, DefaultAckWait)
+	def(&c.RedeliveryDelay, DefaultRedeliveryDelay)
+	if c.Topic == "" {
+		c.Topic = DefaultTopic
+	}
+	if c.Stream == "" {
+		c.Stream = strings.ReplaceAll(c.Topic, ".", "_")
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	if c.Concurrency == 0 {
+		c.Concurrency = DefaultConcurrency
+	}
+	if c.Mode == "" {
+		c.Mode = cloudevent.Structured
+	}
+	if c.Embedded.Host == "" {
+		c.Embedded.Host = "127.0.0.1"
+	}
+	if c.Embedded.Port <= 0 {
+		c.Embedded.Port = -1
+	}
+	return c, c.validate()
+}
+
+func (c Config) validate() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	switch {
+	case c.URL == "" && c.Embedded.Dir == "":
+		fail("neither url nor embedded.dir is given: one of them says where the events go")
+	case c.URL != "" && c.Embedded.Dir != "":
+		fail("url and embedded.dir are both given: a server elsewhere or one of our own, not both")
+	}
+	if c.Embedded.Port > 65535 {
+		fail("embedded.port is %d, want 65535 at most", c.Embedded.Port)
+	}
+	if strings.ContainsAny(c.Stream, ". *>/\\\t\r\n") {
+		fail("stream %q: a name has no blank, dot, slash, * or >", c.Stream)
+	}
+	if !isSubject(c.Topic) {
+		fail("topic %q: a subject is words with single dots between, without blanks, * or >", c.Topic)
+	}
+	if c.Subject != "" && !isSubject(c.Subject) {
+		fail("subject %q: a subject is words with single dots between, without blanks, * or >", c.Subject)
+	}
+	for name, d := range map[string]time.Duration{
+		"max_age": c.MaxAge, "duplicate_window": c.DuplicateWindow, "connect_timeout": c.ConnectTimeout,
+		"stop_timeout": c.StopTimeout, "ack_wait": c.AckWait, "redelivery_delay": c.RedeliveryDelay,
+	} {
+		if d < 0 {
+			fail("%s is %s, want more than nothing", name, d)
+		}
+	}
+	if c.DuplicateWindow > c.MaxAge {
+		fail("duplicate_window is %s, want max_age (%s) at most", c.DuplicateWindow, c.MaxAge)
+	}
+	if c.Replicas < 0 || c.Replicas > 5 {
+		fail("replicas is %d, want 1 to 5", c.Replicas)
+	}
+	if c.Concurrency < 0 || c.MaxBytes < 0 || c.MaxMessages < 0 {
+		fail("concurrency, max_bytes and max_messages are not negative")
+	}
+	if _, err := c.TLS.Client(); err != nil {
+		errs = append(errs, err)
+	}
+	errs = append(errs, c.Mode.Validate())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("configure nats: %w", err)
+	}
+	return nil
+}
+
+// isSubject reports whether s can be published to.
+func isSubject(s string) bool {
+	if s == "" || strings.ContainsAny(s, " *>\t\r\n\x00") {
+		return false
+	}
+	return !strings.HasPrefix(s, ".") && !strings.HasSuffix(s, ".") && !strings.Contains(s, "..")
+}
+
+// subjectOf is the subject of events of a type: what the type has that a
+// subject cannot have becomes "_".
+func (c Config) subjectOf(eventType string) string {
+	if c.Subject != "" {
+		return c.Subject
+	}
+	s := c.Topic + "." + eventType
+	if isSubject(s) {
+		return s
+	}
+	words := strings.Split(s, ".")
+	for i, w := range words {
+		w = strings.Map(func(r rune) rune {
+			if r <= ' ' || r == '*' || r == '>' {
+				return '_'
+			}
+			return r
+		}, w)
+		if w == "" {
+			w = "_"
+		}
+		words[i] = w
+	}
+	return strings.Join(words, ".")
+}
+
+// streamSubjects are what a new stream takes.
+func (c Config) streamSubjects() []string {
+	if c.Subject != "" {
+		return []string{c.Subject}
+	}
+	return []string{c.Topic + ".>"}
+}

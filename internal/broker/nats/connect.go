@@ -1,0 +1,289 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/broker"
+)
+
+// How a dead connection is noticed and how often a new one is tried.
+const (
+	pingInterval   = 5 * time.Second
+	pingsLost      = 2
+	firstReconnect = 100 * time.Millisecond
+	lastReconnect  = 5 * time.Second
+	closeGrace     = 200 * time.Millisecond
+	clientName     = "fleetloop"
+)
+
+func reconnects() backoff.Policy {
+	return backoff.Policy{Initial: firstReconnect, Max: lastReconnect}
+}
+
+// connect makes the client, which then connects and reconnects on its own.
+func (b *Broker) connect(server *embedded) (*nats.Conn, error) {
+	policy := reconnects()
+	opts := []nats.Option{
+		nats.Name(clientName),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.CustomReconnectDelay(policy.Delay),
+		nats.IgnoreAuthErrorAbort(), // rights can be given while we wait
+		nats.ReconnectBufSize(-1),   // what cannot be sent now is the caller's to send again
+		nats.Timeout(b.cfg.ConnectTimeout),
+		nats.FlusherTimeout(b.cfg.ConnectTimeout),
+		nats.ReconnectOnFlusherError(),
+		nats.PingInterval(pingInterval),
+		nats.MaxPingsOutstanding(pingsLost),
+		nats.ConnectHandler(func(*nats.Conn) { b.poke() }),
+		nats.ReconnectHandler(func(*nats.Conn) { b.poke() }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			b.log.Warn("nats reports an error", "err", err)
+		}),
+	}
+	if server != nil {
+		opts = append(opts, nats.InProcessServer(server.server))
+	} else {
+		b.raw.dialer.Timeout = b.cfg.ConnectTimeout
+		opts = append(opts, nats.SetCustomDialer(&b.raw))
+	}
+	opts, err := b.credentials(opts)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := nats.Connect(b.cfg.URL.Reveal(), opts...)
+	if err != nil {
+		return nil, fmt.Errorf("configure nats: %w", err)
+	}
+	b.prefix = conn.NewInbox() + "."
+	if _, err := conn.Subscribe(b.prefix+"*", b.acknowledge); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("configure nats: subscribe to acknowledgements: %w", err)
+	}
+	b.mu.Lock()
+	b.conn = conn
+	b.mu.Unlock()
+	return conn, nil
+}
+
+func (b *Broker) credentials(opts []nats.Option) ([]nats.Option, error) {
+	if b.cfg.TLS.Enabled() {
+		cfg, err := b.cfg.TLS.Client()
+		if err != nil {
+			return nil, fmt.Errorf("configure nats: %w", err)
+		}
+		opts = append(opts, nats.Secure(cfg))
+	}
+	if b.cfg.CredentialsFile != "" {
+		opts = append(opts, nats.UserCredentials(b.cfg.CredentialsFile))
+	}
+	if b.cfg.Token != "" {
+		opts = append(opts, nats.Token(b.cfg.Token.Reveal()))
+	}
+	if b.cfg.Username != "" {
+		opts = append(opts, nats.UserInfo(b.cfg.Username, b.cfg.Password.Reveal()))
+	}
+	return opts, nil
+}
+
+// poke tells watch that the connection changed.
+func (b *Broker) poke() {
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+// disconnected is called when the connection breaks and after each attempt to
+// have a new one.
+func (b *Broker) disconnected(err error) {
+	if err != nil {
+		b.lost.Store(&err)
+	}
+	b.status.Set(b.notConnected())
+	b.failSent(fmt.Errorf("%w: the connection was lost", broker.ErrUnknownOutcome))
+	b.poke()
+}
+
+func (b *Broker) notConnected() error {
+	if err := b.lost.Load(); err != nil {
+		return fmt.Errorf("not connected: %w", *err)
+	}
+	return errors.New("not connected")
+}
+
+// watch keeps the status up to date until ctx ends: after each change of the
+// connection it makes sure of the stream, and tries again while that fails.
+func (b *Broker) watch(ctx context.Context, conn *nats.Conn, server *embedded) {
+	policy := reconnects()
+	var said string
+	for attempt := 0; ; attempt++ {
+		err := b.verify(ctx, conn, server)
+		if ctx.Err() != nil {
+			return
+		}
+		b.status.Set(err)
+		said = b.report(ctx, err, said)
+		again := time.NewTimer(policy.Delay(attempt))
+		if err == nil {
+			again.Stop()
+			attempt = -1
+		}
+		select {
+		case <-ctx.Done():
+			again.Stop()
+			return
+		case <-b.changed:
+			again.Stop()
+			attempt = -1
+		case <-again.C:
+		}
+	}
+}
+
+// report logs a change of the status, once.
+func (b *Broker) report(ctx context.Context, err error, said string) string {
+	text := "ready"
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == said:
+	case err == nil:
+		b.log.InfoContext(ctx, "broker is ready", "broker", "nats", "stream", b.cfg.Stream)
+	default:
+		b.log.WarnContext(ctx, "broker is not ready", "broker", "nats", "err", err)
+	}
+	return text
+}
+
+// verify makes sure that we are connected and that our stream is there and
+// keeps what it acknowledges.
+func (b *Broker) verify(ctx context.Context, conn *nats.Conn, server *embedded) error {
+	if conn.Status() != nats.CONNECTED {
+		return b.notConnected()
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.ConnectTimeout)
+	defer cancel()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return fmt.Errorf("stream %q: %w", b.cfg.Stream, err)
+	}
+	stream, err := js.Stream(ctx, b.cfg.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if server != nil && server.hasData(b.cfg.Stream) {
+			return fmt.Errorf("stream %q: its data in %q is damaged and could not be read; move the folder away, or restore it",
+				b.cfg.Stream, b.cfg.Embedded.Dir)
+		}
+		stream, err = js.CreateStream(ctx, b.streamConfig())
+	}
+	if err != nil {
+		return fmt.Errorf("stream %q: %w", b.cfg.Stream, err)
+	}
+	return b.checkStream(ctx, js, stream.CachedInfo().Config)
+}
+
+func (b *Broker) streamConfig() jetstream.StreamConfig {
+	unlimited := func(n int64) int64 {
+		if n == 0 {
+			return -1
+		}
+		return n
+	}
+	return jetstream.StreamConfig{
+		Name:        b.cfg.Stream,
+		Description: "cloud events of fleetloop",
+		Subjects:    b.cfg.streamSubjects(),
+		Storage:     jetstream.FileStorage,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardNew,
+		Replicas:    b.cfg.Replicas,
+		MaxAge:      b.cfg.MaxAge,
+		MaxBytes:    unlimited(b.cfg.MaxBytes),
+		MaxMsgs:     unlimited(b.cfg.MaxMessages),
+		Duplicates:  b.cfg.DuplicateWindow,
+	}
+}
+
+// checkStream refuses a stream whose acknowledgement would not mean that it
+// has the event, and warns of one that can lose it later.
+func (b *Broker) checkStream(ctx context.Context, js jetstream.JetStream, have jetstream.StreamConfig) error {
+	sample := b.cfg.subjectOf("com.redhat.hyperfleet.cluster.reconcile")
+	owner, err := js.StreamNameBySubject(ctx, sample)
+	switch {
+	case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("stream %q: find who takes the subject %q: %w", b.cfg.Stream, sample, err)
+	case owner != b.cfg.Stream:
+		return fmt.Errorf("stream %q: it does not take the subject %q (it takes %s); add the subject, or name another stream or topic",
+			b.cfg.Stream, sample, strings.Join(have.Subjects, ", "))
+	case have.NoAck:
+		return fmt.Errorf("stream %q: it acknowledges nothing (no_ack); turn that off", b.cfg.Stream)
+	case have.Retention == jetstream.InterestPolicy:
+		return fmt.Errorf("stream %q: it acknowledges events that it does not keep (retention %q); use limits", b.cfg.Stream, "interest")
+	}
+	if have.Discard == jetstream.DiscardOld && (have.MaxMsgs > 0 || have.MaxBytes > 0) {
+		b.log.WarnContext(ctx, "the stream drops its oldest events when it is full", "stream", b.cfg.Stream)
+	}
+	if have.Storage != jetstream.FileStorage {
+		b.log.WarnContext(ctx, "the stream is kept in memory and is lost with its server", "stream", b.cfg.Stream)
+	}
+	return nil
+}
+
+// closeConn closes the connection. The client holds a lock while it writes, so
+// a write that is stuck has to be broken off first.
+func (b *Broker) closeConn(conn *nats.Conn) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		conn.Close()
+	}()
+	stuck := time.NewTimer(closeGrace)
+	defer stuck.Stop()
+	select {
+	case <-closed:
+	case <-stuck.C:
+		b.raw.kill()
+		<-closed
+	}
+}
+
+// A rawConn knows the socket below the client.
+type rawConn struct {
+	dialer net.Dialer
+
+	mu   sync.Mutex
+	conn net.Conn
+}
+
+// Dial is what nats.CustomDialer wants.
+func (r *rawConn) Dial(network, address string) (net.Conn, error) {
+	conn, err := r.dialer.Dial(network, address)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conn = conn
+	return conn, nil
+}
+
+func (r *rawConn) kill() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn != nil {
+		_ = r.conn.Close() // closing is all that we want of it
+	}
+}

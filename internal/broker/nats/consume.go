@@ -1,0 +1,147 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// Consume hands the events of the stream to handle, Concurrency at once, until
+// ctx ends. The subscription is durable: it begins with the oldest event that
+// the stream has, goes on where it was left, and is shared by all who use its
+// name. An event is done when handle returned nil; after an error it comes
+// again, later each time. A message that is not an event is logged and dropped.
+func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+	if subscription == "" || b.cfg.durableName(subscription) != subscription {
+		return fmt.Errorf("consume %q: a subscription's name has letters, digits, - and _ alone", subscription)
+	}
+	policy := reconnects()
+	for attempt := 0; ; attempt++ {
+		began := time.Now()
+		err := b.consume(ctx, subscription, handle)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // told to stop
+		}
+		if time.Since(began) > lastReconnect {
+			attempt = 0
+		}
+		if !errors.Is(err, broker.ErrNotReady) { // of that Run tells already
+			b.log.WarnContext(ctx, "subscription was interrupted", "subscription", subscription, "err", err)
+		}
+		if err := backoff.Sleep(ctx, policy.Delay(attempt)); err != nil {
+			return nil //nolint:nilerr // told to stop
+		}
+	}
+}
+
+// durableName is s with the characters that a durable name cannot have taken
+// out.
+func (Config) durableName(s string) string {
+	out := []rune(s)
+	for i, r := range out {
+		if r <= ' ' || r == '.' || r == '*' || r == '>' || r == '/' || r == '\\' {
+			out[i] = '_'
+		}
+	}
+	return string(out)
+}
+
+// consume reads until something fails.
+func (b *Broker) consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+	if err := b.status.Err(); err != nil {
+		return fmt.Errorf("%w: %w", broker.ErrNotReady, err)
+	}
+	b.mu.Lock()
+	conn := b.conn
+	b.mu.Unlock()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return fmt.Errorf("consume %q: %w", subscription, err)
+	}
+	consumer, err := js.CreateOrUpdateConsumer(ctx, b.cfg.Stream, jetstream.ConsumerConfig{
+		Durable:       subscription,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		DeliverPolicy: jetstream.DeliverAllPolicy,
+		AckWait:       b.cfg.AckWait,
+		MaxAckPending: -1, // events that wait for their redelivery do not hold up the others
+	})
+	if err != nil {
+		return fmt.Errorf("consume %q: create consumer: %w", subscription, err)
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(2 * b.cfg.Concurrency))
+	if err != nil {
+		return fmt.Errorf("consume %q: %w", subscription, err)
+	}
+	defer messages.Stop()
+
+	var work sync.WaitGroup
+	defer work.Wait()
+	slots := make(chan struct{}, b.cfg.Concurrency)
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("consume %q: %w", subscription, err)
+		}
+		slots <- struct{}{}
+		work.Go(func() {
+			defer func() { <-slots }()
+			b.handle(ctx, m, handle)
+		})
+	}
+}
+
+// handle does one message and settles it. An acknowledgement that gets lost
+// brings the message again, which handlers have to stand anyway.
+func (b *Broker) handle(ctx context.Context, m jetstream.Msg, handle func(context.Context, cloudevent.Event) error) {
+	e, err := decode(m.Headers(), m.Data())
+	if err != nil {
+		b.log.ErrorContext(ctx, "dropped a message that is not a cloud event", "subject", m.Subject(), "err", err)
+		b.settle(ctx, m.Term())
+		return
+	}
+	err = handle(ctx, e)
+	if err == nil {
+		b.settle(ctx, m.Ack())
+		return
+	}
+	if ctx.Err() != nil {
+		b.settle(ctx, m.Nak()) // we are leaving: whoever else is there can have it now
+		return
+	}
+	tries := uint64(1)
+	if meta, err := m.Metadata(); err == nil {
+		tries = meta.NumDelivered
+	}
+	policy := backoff.Policy{Initial: b.cfg.RedeliveryDelay, Max: b.cfg.AckWait}
+	delay := policy.Delay(int(min(tries, 64)) - 1)
+	b.log.WarnContext(ctx, "event was not handled and comes again", "event", e.ID, "delay", delay, "err", err)
+	b.settle(ctx, m.NakWithDelay(delay))
+}
+
+func (b *Broker) settle(ctx context.Context, err error) {
+	if err != nil {
+		b.log.DebugContext(ctx, "message was not settled and comes again", "err", err)
+	}
+}
+
+// decode reads the event in a message. One with neither a content type nor an
+// attribute is structured, which is all that NATS had before it had headers.
+func decode(h nats.Header, body []byte) (cloudevent.Event, error) {
+	contentType, _ := lookup(h, contentTypeHeader)
+	if _, ok := lookup(h, attributePrefix+"specversion"); !ok && contentType == "" {
+		contentType = cloudevent.ContentType
+	}
+	return cloudevent.Decode(contentType, func(name string) (string, bool) {
+		v, ok := lookup(h, attributePrefix+name)
+		return unescape(v), ok
+	}, body)
+}

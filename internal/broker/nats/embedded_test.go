@@ -1,0 +1,216 @@
+package nats_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
+	"github.com/fleetloop/fleetloop/internal/broker/nats"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+func newEmbedded(t *testing.T, dir string) *nats.Broker {
+	t.Helper()
+	return newBroker(t, nats.Config{Embedded: nats.Embedded{Dir: dir}, StopTimeout: brokertest.StopTimeout})
+}
+
+// wantReason waits until b says why it is not ready.
+func wantReason(t *testing.T, b *nats.Broker, parts ...string) {
+	t.Helper()
+	brokertest.Eventually(t, "the reason "+strings.Join(parts, " … "), func() error {
+		err := b.Ready()
+		for _, part := range parts {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				return errors.Join(errors.New("Ready() lacks "+part), err)
+			}
+		}
+		return nil
+	})
+}
+
+func TestEmbeddedKeepsEvents(t *testing.T) {
+	dir := t.TempDir()
+	b := newEmbedded(t, dir)
+	stop := brokertest.Start(t, b)
+	brokertest.WantReady(t, b)
+	for n := range 50 {
+		if err := brokertest.Publish(t, b, brokertest.Event(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+
+	again := newEmbedded(t, dir)
+	brokertest.Start(t, again)
+	brokertest.WantReady(t, again)
+	l := brokertest.NewLedger()
+	for n := range 50 {
+		l.Enter(brokertest.Event(n).ID, nil)
+	}
+	brokertest.WantKept(t, again, l, brokertest.Collect(t, again))
+}
+
+func TestEmbeddedIsReachedByOthers(t *testing.T) {
+	owner := newEmbedded(t, t.TempDir())
+	brokertest.Start(t, owner)
+	brokertest.WantReady(t, owner)
+	guest := newBroker(t, nats.Config{URL: settings.Secret(owner.URL())})
+	brokertest.Start(t, guest)
+	brokertest.WantReady(t, guest)
+	l := brokertest.NewLedger()
+	l.Enter(brokertest.Event(1).ID, brokertest.Publish(t, guest, brokertest.Event(1)))
+	brokertest.WantKept(t, guest, l, brokertest.Collect(t, owner))
+}
+
+func TestEmbeddedFolderThatCannotBeUsed(t *testing.T) {
+	locked := t.TempDir()
+	owner := newEmbedded(t, locked)
+	brokertest.Start(t, owner)
+	brokertest.WantReady(t, owner)
+
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason string
+		dir    string
+		want   string
+	}{
+		"Locked": {"two servers on one folder would destroy it", locked, "another process uses the folder"},
+		"File":   {"the error names the folder", file, file},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newEmbedded(t, tc.dir)
+			err := b.Run(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: Run() = %v, want an error with %q", tc.reason, err, tc.want)
+			}
+			if b.Ready() == nil {
+				t.Errorf("%s: Ready() = nil, want the error", tc.reason)
+			}
+		})
+	}
+}
+
+func TestEmbeddedPortInUse(t *testing.T) {
+	proxy := newProxy(t, "127.0.0.1:1")
+	_, port, _ := strings.Cut(proxy.Addr(), ":")
+	n := 0
+	for _, c := range port {
+		n = n*10 + int(c-'0')
+	}
+	b := newBroker(t, nats.Config{Embedded: nats.Embedded{Dir: t.TempDir(), Port: n}})
+	if err := b.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("Run() = %v, want an error that says that the port is in use", err)
+	}
+}
+
+// TestEmbeddedDamagedStream wants damage to be said, not to be covered by a
+// new and empty stream.
+func TestEmbeddedDamagedStream(t *testing.T) {
+	dir := t.TempDir()
+	b := newEmbedded(t, dir)
+	stop := brokertest.Start(t, b)
+	brokertest.WantReady(t, b)
+	stop()
+	meta, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "meta.inf"))
+	if err != nil || len(meta) != 1 {
+		t.Fatalf("found %v, %v, want the description of one stream", meta, err)
+	}
+	if err := os.WriteFile(meta[0], []byte("damage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := newEmbedded(t, dir)
+	brokertest.Start(t, again)
+	wantReason(t, again, "is damaged", dir)
+}
+
+func TestPublishAgainIsStoredOnce(t *testing.T) {
+	b := newEmbedded(t, t.TempDir())
+	brokertest.Start(t, b)
+	brokertest.WantReady(t, b)
+	for range 3 {
+		if err := brokertest.Publish(t, b, brokertest.Event(1)); err != nil {
+			t.Fatalf("Publish() = %v, want nil: the broker has the event", err)
+		}
+	}
+	js := newJetStream(t, b.URL())
+	stream, err := js.Stream(t.Context(), nats.DefaultTopic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stream.CachedInfo().State.Msgs; n != 1 {
+		t.Errorf("the stream has %d messages, want 1", n)
+	}
+}
+
+// newJetStream is a client other than ours.
+func newJetStream(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
+	conn, err := natsgo.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func TestStreamThatDoesNotFit(t *testing.T) {
+	owner := newEmbedded(t, t.TempDir())
+	brokertest.Start(t, owner)
+	brokertest.WantReady(t, owner)
+	js := newJetStream(t, owner.URL())
+	cases := map[string]struct {
+		reason string
+		stream jetstream.StreamConfig
+		want   string
+	}{
+		"OtherSubject": {"our subject goes nowhere", jetstream.StreamConfig{Subjects: []string{"elsewhere"}}, "does not take the subject"},
+		"NoAck":        {"nothing is ever confirmed", jetstream.StreamConfig{Subjects: []string{"noack.>"}, NoAck: true}, "no_ack"},
+		"Interest":     {"it confirms what it drops", jetstream.StreamConfig{Subjects: []string{"interest.>"}, Retention: jetstream.InterestPolicy}, "does not keep"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.stream.Name = strings.ToLower(name)
+			if _, err := js.CreateStream(t.Context(), tc.stream); err != nil {
+				t.Fatal(err)
+			}
+			b := newBroker(t, nats.Config{URL: settings.Secret(owner.URL()), Topic: tc.stream.Name, ConnectTimeout: 2e9})
+			brokertest.Start(t, b)
+			wantReason(t, b, tc.want)
+			if err := brokertest.Publish(t, b, brokertest.Event(1)); !errors.Is(err, broker.ErrNotReady) {
+				t.Errorf("%s: Publish() = %v, want ErrNotReady", tc.reason, err)
+			}
+		})
+	}
+}
+
+// TestStreamDeletedWhileWePublish wants an event that no stream takes to be
+// reported as such, and the stream to come back.
+func TestStreamDeletedWhileWePublish(t *testing.T) {
+	b := newEmbedded(t, t.TempDir())
+	brokertest.Start(t, b)
+	brokertest.WantReady(t, b)
+	if err := newJetStream(t, b.URL()).DeleteStream(t.Context(), nats.DefaultTopic); err != nil {
+		t.Fatal(err)
+	}
+	if err := brokertest.Publish(t, b, brokertest.Event(1)); !errors.Is(err, broker.ErrUnroutable) {
+		t.Errorf("Publish() = %v, want ErrUnroutable", err)
+	}
+	brokertest.Eventually(t, "the stream to be created again", func() error {
+		return brokertest.Publish(t, b, brokertest.Event(1))
+	})
+}

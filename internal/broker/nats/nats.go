@@ -1,0 +1,160 @@
+// Package nats publishes and receives cloud events through NATS JetStream,
+// on a server elsewhere or on one embedded in this process.
+//
+// Publish returns nil only after the stream acknowledged the event; with the
+// embedded server that means that it is synced to disk. The event's id is the
+// message's id, so an event that is published again within the stream's
+// duplicate window is acknowledged and stored once. A stream that is full
+// refuses new events. A server that is down is not an error: the broker
+// reconnects for ever, says in Ready why it cannot publish, and fails
+// publishes at once.
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// A Broker is one connection to a JetStream.
+type Broker struct {
+	cfg Config
+	log *slog.Logger
+
+	status  broker.Status
+	window  broker.Window
+	queue   chan *publication
+	stopped chan struct{} // closed when nobody takes from queue any more
+	changed chan struct{} // has an element when the connection changed
+	bodies  sync.Pool     // of *[]byte
+
+	mu   sync.Mutex
+	conn *nats.Conn
+	addr string // of the embedded server
+	sent map[uint64]*publication
+	next uint64
+
+	prefix string // of the subjects on which acknowledgements come
+	raw    rawConn
+	lost   atomic.Pointer[error] // why there is no connection
+}
+
+// New checks the configuration. It starts nothing.
+func New(cfg Config, log *slog.Logger) (*Broker, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Broker{
+		cfg:     cfg,
+		log:     log,
+		queue:   make(chan *publication, queueLength),
+		stopped: make(chan struct{}),
+		changed: make(chan struct{}, 1),
+		bodies:  sync.Pool{New: func() any { return new([]byte) }},
+		sent:    make(map[uint64]*publication),
+	}, nil
+}
+
+// queueLength lets the callers run ahead of the goroutine that writes.
+const queueLength = 256
+
+// Run connects, keeps the connection and the stream, and stops when ctx ends:
+// publishes under way are awaited for StopTimeout, then the connection and the
+// embedded server are closed. It is called once. It returns an error only if
+// the embedded server cannot start.
+func (b *Broker) Run(ctx context.Context) error {
+	defer close(b.stopped)
+	var server *embedded
+	if b.cfg.Embedded.Dir != "" {
+		var err error
+		if server, err = startEmbedded(b.cfg.Embedded, b.log); err != nil {
+			b.status.Set(err)
+			return err
+		}
+		defer server.stop()
+		b.mu.Lock()
+		b.addr = server.addr()
+		b.mu.Unlock()
+	}
+	conn, err := b.connect(server)
+	if err != nil {
+		b.status.Set(err)
+		return err
+	}
+
+	// The writer outlives ctx, so that what is queued still goes out.
+	var work sync.WaitGroup
+	stop := make(chan struct{})
+	work.Go(func() { b.write(conn, stop) })
+	b.watch(ctx, conn, server)
+
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
+	defer cancel()
+	if err := b.window.Drain(drain); err != nil {
+		b.log.WarnContext(ctx, "stopped before every event was confirmed", "err", err)
+	}
+	b.status.Set(errors.New("not connected: stopped"))
+	close(stop)
+	b.closeConn(conn)
+	b.failSent(broker.ErrUnknownOutcome)
+	work.Wait()
+	return nil
+}
+
+// URL is where other processes reach the embedded server, once Run has
+// started it; empty without one.
+func (b *Broker) URL() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.addr
+}
+
+// Ready reports why events cannot be published just now, or nil.
+func (b *Broker) Ready() error { return b.status.Err() }
+
+// InFlight is how many publishes wait for their confirm.
+func (b *Broker) InFlight() int { return b.window.Len() }
+
+// Publish sends e and waits until the stream has it. It may be called by many
+// goroutines; their number is the window of unconfirmed events.
+func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
+	if err := e.Validate(); err != nil {
+		return backoff.Permanent(fmt.Errorf("publish cloud event %q: %w", e.ID, err))
+	}
+	if err := b.publish(ctx, e); err != nil {
+		return fmt.Errorf("publish cloud event %q: %w", e.ID, err)
+	}
+	return nil
+}
+
+func (b *Broker) publish(ctx context.Context, e *cloudevent.Event) error {
+	if !b.window.Enter() {
+		return fmt.Errorf("%w: stopped", broker.ErrNotReady)
+	}
+	defer b.window.Leave()
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	if err := b.status.Err(); err != nil {
+		return fmt.Errorf("%w: %w", broker.ErrNotReady, err)
+	}
+	p := b.newPublication(e)
+	select {
+	case b.queue <- p:
+	case <-b.stopped:
+		return broker.ErrNotReady
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return p.Wait(ctx, b.stopped)
+}

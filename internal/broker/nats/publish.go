@@ -1,0 +1,153 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// A publication is one event with its place in the stream's subjects.
+type publication struct {
+	*broker.Send
+	subject string
+	header  nats.Header
+	body    *[]byte
+}
+
+// newPublication lays e out as a message, in a body of the pool.
+func (b *Broker) newPublication(e *cloudevent.Event) *publication {
+	body, _ := b.bodies.Get().(*[]byte) // the pool holds nothing else
+	p := &publication{
+		Send:    broker.NewSend(),
+		subject: b.cfg.subjectOf(e.Type),
+		header:  make(nats.Header, headersOfBinary),
+		body:    body,
+	}
+	p.header[nats.MsgIdHdr] = []string{escape(e.ID)}
+	if b.cfg.Mode == cloudevent.Binary {
+		p.header[contentTypeHeader] = []string{cloudevent.DataContentType}
+		for name, value := range e.Attributes {
+			p.header[attributePrefix+name] = []string{escape(value)}
+		}
+		*body = append((*body)[:0], e.Body()...)
+		return p
+	}
+	p.header[contentTypeHeader] = []string{cloudevent.ContentType}
+	*body = e.AppendJSON((*body)[:0])
+	return p
+}
+
+// write is the only goroutine that publishes on the connection: a write that
+// is stuck holds up itself, and not the contexts of the callers.
+func (b *Broker) write(conn *nats.Conn, stop <-chan struct{}) {
+	for {
+		select {
+		case p := <-b.queue:
+			b.send(conn, p)
+		case <-stop:
+			return
+		}
+	}
+}
+
+func (b *Broker) send(conn *nats.Conn, p *publication) {
+	defer b.bodies.Put(p.body)
+	b.mu.Lock()
+	if !p.Begin() {
+		b.mu.Unlock()
+		return
+	}
+	b.next++
+	token := b.next
+	b.sent[token] = p
+	b.mu.Unlock()
+
+	err := conn.PublishMsg(&nats.Msg{
+		Subject: p.subject,
+		Reply:   b.prefix + strconv.FormatUint(token, 36),
+		Header:  p.header,
+		Data:    *p.body,
+	})
+	if err == nil {
+		return
+	}
+	b.take(token)
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		p.Finish(backoff.Permanent(fmt.Errorf("%w: %w", broker.ErrRefused, err)))
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed):
+		p.Finish(fmt.Errorf("%w: %w", broker.ErrNotReady, err))
+	default:
+		p.Finish(fmt.Errorf("%w: %w", broker.ErrUnknownOutcome, err))
+	}
+}
+
+// take removes a publication from those that wait for their acknowledgement.
+func (b *Broker) take(token uint64) *publication {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.sent[token]
+	delete(b.sent, token)
+	return p
+}
+
+// failSent ends the wait of everything that was sent on a connection that is
+// gone.
+func (b *Broker) failSent(outcome error) {
+	b.mu.Lock()
+	lost := b.sent
+	b.sent = make(map[uint64]*publication)
+	b.mu.Unlock()
+	for _, p := range lost {
+		p.Finish(outcome)
+	}
+}
+
+// acknowledge is called for each message on our reply subject.
+func (b *Broker) acknowledge(m *nats.Msg) {
+	token, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, b.prefix), 36, 64)
+	if err != nil {
+		return
+	}
+	if p := b.take(token); p != nil {
+		p.Finish(b.outcome(p.subject, m))
+	}
+}
+
+// outcome reads the stream's answer.
+func (b *Broker) outcome(subject string, m *nats.Msg) error {
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		b.poke() // so that it is looked at, and created if it is gone
+		return fmt.Errorf("%w: the stream %q is gone, or no longer takes the subject %q",
+			broker.ErrUnroutable, b.cfg.Stream, subject)
+	}
+	var answer struct {
+		Stream string `json:"stream"`
+		Error  *struct {
+			Code        int    `json:"err_code"`
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return fmt.Errorf("%w: read its acknowledgement: %w", broker.ErrUnknownOutcome, err)
+	}
+	switch {
+	case answer.Error != nil && strings.Contains(answer.Error.Description, "maximum"):
+		return fmt.Errorf("%w: the stream %q is full: %s (code %d); its limits are max_age, max_bytes and max_messages",
+			broker.ErrRefused, b.cfg.Stream, answer.Error.Description, answer.Error.Code)
+	case answer.Error != nil:
+		return fmt.Errorf("%w: %s (code %d)", broker.ErrRefused, answer.Error.Description, answer.Error.Code)
+	case answer.Stream != b.cfg.Stream:
+		return fmt.Errorf("%w: it went to the stream %q, not to %q; let one stream alone take the subject",
+			broker.ErrUnroutable, answer.Stream, b.cfg.Stream)
+	}
+	return nil
+}
