@@ -1,0 +1,94 @@
+package expression
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+)
+
+// appendJSON appends a CEL value as JSON: numbers with all their digits, times
+// as RFC 3339, the keys of maps in order.
+func appendJSON(dst []byte, v ref.Val) ([]byte, error) {
+	switch v := v.(type) {
+	case types.Null:
+		return append(dst, "null"...), nil
+	case types.Bool:
+		return strconv.AppendBool(dst, bool(v)), nil
+	case types.Int:
+		return strconv.AppendInt(dst, int64(v), 10), nil
+	case types.Uint:
+		return strconv.AppendUint(dst, uint64(v), 10), nil
+	case types.Double:
+		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+			return dst, fmt.Errorf("%v has no form in JSON", float64(v))
+		}
+		return strconv.AppendFloat(dst, float64(v), 'f', -1, 64), nil
+	case types.String:
+		return appendText(dst, string(v)), nil
+	case types.Bytes:
+		return appendText(dst, base64.StdEncoding.EncodeToString(v)), nil
+	case types.Timestamp:
+		return appendText(dst, v.UTC().Format(time.RFC3339Nano)), nil
+	case types.Duration:
+		return appendText(dst, v.String()), nil
+	case traits.Mapper:
+		return appendMap(dst, v)
+	case traits.Lister:
+		return appendList(dst, v)
+	}
+	return dst, fmt.Errorf("a %s has no form in JSON", v.Type().TypeName())
+}
+
+func appendList(dst []byte, list traits.Lister) ([]byte, error) {
+	dst = append(dst, '[')
+	var err error
+	for it, first := list.Iterator(), true; it.HasNext() == types.True; first = false {
+		if !first {
+			dst = append(dst, ',')
+		}
+		if dst, err = appendJSON(dst, it.Next()); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, ']'), nil
+}
+
+func appendMap(dst []byte, m traits.Mapper) ([]byte, error) {
+	values := map[string]ref.Val{}
+	var keys []string
+	for it := m.Iterator(); it.HasNext() == types.True; {
+		key := it.Next()
+		text, ok := key.(types.String)
+		if !ok {
+			return dst, fmt.Errorf("a map with a key of type %s has no form in JSON", key.Type().TypeName())
+		}
+		keys = append(keys, string(text))
+		values[string(text)] = m.Get(key)
+	}
+	slices.Sort(keys)
+	dst = append(dst, '{')
+	var err error
+	for i, key := range keys {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(appendText(dst, key), ':')
+		if dst, err = appendJSON(dst, values[key]); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+func appendText(dst []byte, s string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s) // bytes that are not UTF-8 become U+FFFD
+	return dst
+}

@@ -1,0 +1,131 @@
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/object"
+)
+
+// A Param names the value of an expression for those after it.
+type Param struct {
+	Name string `key:"name" doc:"Name by which later expressions call the value." validate:"required"`
+	Expr string `key:"expr" doc:"CEL expression over resource, now, condition(type) and earlier params." validate:"required"`
+}
+
+// A Profile decides by an expression. It has the method of the profiles of
+// package decision.
+type Profile struct {
+	ages   decision.Ages
+	params []param
+	result cel.Program
+}
+
+type param struct {
+	name string
+	prg  cel.Program
+}
+
+// New compiles a profile: params in the order given, then the result, which
+// must be a boolean. The error names every expression that is wrong, with line
+// and column.
+//
+// Ages play no part in the decision. They are how long one announcement holds,
+// as with every profile.
+func New(params []Param, result string, ages decision.Ages) (*Profile, error) {
+	env, err := environment()
+	if err != nil {
+		return nil, err
+	}
+	p := &Profile{ages: ages}
+	seen := map[string]bool{varResource: true, varNow: true}
+	for _, in := range params {
+		if seen[in.Name] {
+			return nil, fmt.Errorf("compile param %q: the name is taken already", in.Name)
+		}
+		seen[in.Name] = true
+		prg, typ, err := compile(env, in.Expr)
+		if err != nil {
+			return nil, fmt.Errorf("compile param %q: %w", in.Name, err)
+		}
+		if !isIdentifier(env, in.Name) {
+			return nil, fmt.Errorf("compile param %q: the name is not an identifier", in.Name)
+		}
+		if env, err = env.Extend(cel.Variable(in.Name, typ)); err != nil {
+			return nil, fmt.Errorf("compile param %q: %w", in.Name, err)
+		}
+		p.params = append(p.params, param{name: in.Name, prg: prg})
+	}
+	prg, typ, err := compile(env, result)
+	if err != nil {
+		return nil, fmt.Errorf("compile result: %w", err)
+	}
+	if !typ.IsExactType(cel.BoolType) && !typ.IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("compile result: line 1, column 1: the expression is a %s, want a bool", typ)
+	}
+	p.result = prg
+	return p, nil
+}
+
+// isIdentifier reports whether a name can be used in an expression.
+func isIdentifier(env *cel.Env, name string) bool {
+	parsed, issues := env.Parse(name)
+	return issues.Err() == nil && parsed.NativeRep().Expr().AsIdent() == name
+}
+
+// Decide reports whether the expression is true for r at now.
+//
+// If it can not be evaluated, the resource counts as due and the verdict says
+// why: an adapter that is called once too often looks and goes home, a
+// resource that a mistake in a rule hides is lost. Hold keeps that to one
+// event per interval. Next of a resource that is not due is not known.
+func (p *Profile) Decide(r *decision.Resource, now time.Time) decision.Verdict {
+	v := decision.Verdict{Interval: p.ages.Of(r), Since: r.LastUpdated}
+	if v.Since.IsZero() {
+		v.Since = r.Created
+	}
+	if v.Since.After(now) {
+		v.Since = time.Time{}
+	}
+	due, err := p.eval(r, now)
+	switch {
+	case err != nil:
+		v.ShouldPublish, v.Reason, v.Next, v.Err = true, decision.ReasonExpressionFailed, v.Since, err
+	case due:
+		v.ShouldPublish, v.Reason, v.Next = true, decision.ReasonExpressionTrue, v.Since
+	default:
+		v.Reason = decision.ReasonExpressionFalse
+	}
+	return v
+}
+
+func (p *Profile) eval(r *decision.Resource, now time.Time) (bool, error) {
+	resource, err := object.Parse(r.Raw)
+	if err != nil {
+		return false, err
+	}
+	vars := map[string]any{varResource: resource, varNow: now}
+	var errs []error
+	for _, in := range p.params {
+		v, err := evalTo(in.prg, vars)
+		vars[in.name] = v
+		if err != nil {
+			errs = append(errs, fmt.Errorf("evaluate param %q: %w", in.name, err))
+		}
+	}
+	v, err := evalTo(p.result, vars)
+	if err != nil {
+		// The param that failed says more than the result that needed it.
+		return false, errors.Join(append(errs, fmt.Errorf("evaluate result: %w", err))...)
+	}
+	due, ok := v.(types.Bool)
+	if !ok {
+		return false, fmt.Errorf("evaluate result: it is a %s, want a bool", v.Type().TypeName())
+	}
+	return bool(due), nil
+}

@@ -1,0 +1,115 @@
+// Package expression evaluates CEL expressions over a resource: rules of the
+// user's own that decide whether it is due, and values for the payload.
+//
+// An expression sees the whole resource as served (resource), the time of the
+// decision (now, a timestamp), and, in payloads, the reason for the event
+// (reason). condition("Name") gives the resource's condition of that type, or
+// one with empty fields if there is none, as the public sentinel does. What an
+// evaluation may cost is bounded, so that no expression can hold the loop up.
+//
+// Mistakes that can be seen beforehand fail the start, with line and column.
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/ext"
+)
+
+// The variables that expressions see.
+const (
+	varResource = "resource"
+	varNow      = "now"
+	varReason   = "reason"
+)
+
+// costLimit bounds one evaluation, in CEL's own units. An ordinary rule costs
+// some tens; the limit is reached after some milliseconds.
+const costLimit = 100_000
+
+// An Input is what an expression is evaluated on. Resource is as
+// object.Parse returns it.
+type Input struct {
+	Resource map[string]any
+	Now      time.Time
+	Reason   string
+}
+
+// A Program is a compiled expression. It is safe for concurrent use.
+type Program struct{ prg cel.Program }
+
+// Compile compiles an expression for a payload. A failure is of the form
+// "line 1, column 8: what is wrong".
+func Compile(expr string) (*Program, error) {
+	env, err := environment(cel.Variable(varReason, cel.StringType))
+	if err != nil {
+		return nil, err
+	}
+	prg, _, err := compile(env, expr)
+	if err != nil {
+		return nil, err
+	}
+	return &Program{prg: prg}, nil
+}
+
+// AppendJSON appends the value of the expression to dst, as JSON.
+func (p *Program) AppendJSON(dst []byte, in Input) ([]byte, error) {
+	v, _, err := p.prg.Eval(map[string]any{varResource: in.Resource, varNow: in.Now, varReason: in.Reason})
+	if err != nil {
+		return dst, err
+	}
+	return appendJSON(dst, v)
+}
+
+// environment is what every expression may use, and vars.
+func environment(vars ...cel.EnvOption) (*cel.Env, error) {
+	opts := append([]cel.EnvOption{
+		cel.Variable(varResource, cel.MapType(cel.StringType, cel.DynType)),
+		cel.Variable(varNow, cel.TimestampType),
+		ext.Strings(),
+		// condition(name) reads the variable resource, which a function can
+		// not see: the macro hands it over.
+		cel.Macros(append(cel.StandardMacros, cel.GlobalMacro("condition", 1, expandCondition))...),
+		cel.Function(conditionOf, cel.Overload("condition_of_map_string",
+			[]*cel.Type{cel.MapType(cel.StringType, cel.DynType), cel.StringType}, cel.MapType(cel.StringType, cel.DynType),
+			cel.BinaryBinding(findCondition))),
+	}, vars...)
+	env, err := cel.NewEnv(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("make CEL environment: %w", err)
+	}
+	return env, nil
+}
+
+// compile returns the program of an expression and the type of its value.
+func compile(env *cel.Env, expr string) (cel.Program, *cel.Type, error) {
+	ast, issues := env.Compile(expr)
+	if issues.Err() != nil {
+		var errs []error
+		for _, e := range issues.Errors() {
+			// Columns are counted from 0 in CEL.
+			errs = append(errs, fmt.Errorf("line %d, column %d: %s", e.Location.Line(), e.Location.Column()+1, e.Message))
+		}
+		return nil, nil, errors.Join(errs...)
+	}
+	prg, err := env.Program(ast, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
+	if err != nil {
+		return nil, nil, fmt.Errorf("line 1, column 1: %w", err)
+	}
+	return prg, ast.OutputType(), nil
+}
+
+// evalTo evaluates prg to a value; a failure becomes CEL's own error value,
+// which does no harm where an expression does not need it.
+func evalTo(prg cel.Program, vars map[string]any) (ref.Val, error) {
+	v, _, err := prg.Eval(vars)
+	if err != nil {
+		return types.WrapErr(err), err
+	}
+	return v, nil
+}
