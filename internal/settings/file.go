@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -299,10 +300,8 @@ func (l *loader) failAt(at place, path, format string, args ...any) {
 // named finds the field with a key, an alias or a file key.
 func (s *shape) named(key string) *field {
 	for _, f := range s.fields {
-		for _, name := range f.names() {
-			if name == key {
-				return f
-			}
+		if slices.Contains(f.names(), key) {
+			return f
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -78,7 +79,7 @@ func WriteMarkdown(w io.Writer, entries []Entry) error {
 		env := e.Env
 		if e.FileKey != "" {
 			for _, name := range e.Env {
-				env = append(env[:len(env):len(env)], name+"_FILE")
+				env = append(slices.Clip(env), name+"_FILE")
 			}
 		}
 		flag := ""

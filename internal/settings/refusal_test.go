@@ -368,9 +368,9 @@ func TestTagsThatMakeNoSense(t *testing.T) {
 		cfg    any
 		want   string
 	}{
-		"Value":     {"Load must be able to fill it", config{}, "want a pointer to a struct"},
-		"Nil":       {"a nil pointer can not be filled", (*config)(nil), "want a pointer to a struct"},
-		"Type":      {"a type that has no text", &struct {
+		"Value": {"Load must be able to fill it", config{}, "want a pointer to a struct"},
+		"Nil":   {"a nil pointer can not be filled", (*config)(nil), "want a pointer to a struct"},
+		"Type": {"a type that has no text", &struct {
 			C chan int `key:"c"`
 		}{}, `"c" has type chan int`},
 		"Hidden": {"a field that can not be set", &struct {

@@ -75,11 +75,12 @@ func (r *Report) sectionOf(s *shape, v reflect.Value, withOrigins bool) *yaml.No
 	out := &yaml.Node{Kind: yaml.MappingNode}
 	for _, f := range s.fields {
 		fv := v.FieldByIndex(f.index)
-		key, value := textNode(f.key), (*yaml.Node)(nil)
+		key, value := textNode(f.key), nodeOf(f.shape, fv)
+		if value == nil {
+			continue // a nil pointer; there is no way to write it
+		}
 		if f.shape.kind == section {
 			value = r.sectionOf(f.shape, fv, withOrigins)
-		} else if value = nodeOf(f.shape, fv); value == nil {
-			continue // a nil pointer; there is no way to write it
 		}
 		if o, ok := r.origins[f.path]; ok && withOrigins {
 			// The encoder puts the comment of a block behind its key.
@@ -118,7 +119,7 @@ func nodeOf(s *shape, v reflect.Value) *yaml.Node {
 		}
 		return flowIfEmpty(out)
 	case ordered:
-		m, _ := v.Interface().(OrderedMap) //nolint:errcheck // the shape says so
+		m, _ := reflect.TypeAssert[OrderedMap](v)
 		return orderedNode(m)
 	case scalar:
 	}

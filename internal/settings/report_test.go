@@ -3,6 +3,7 @@ package settings_test
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-func loadShown(t *testing.T) (*settings.Report, config) {
+func newReport(t *testing.T) *settings.Report {
 	t.Helper()
 	const file = `resource_selector:
   - label: region
@@ -35,11 +36,11 @@ extra: {b: 2, a: 1}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return report, cfg
+	return report
 }
 
 func TestReportWrite(t *testing.T) {
-	report, _ := loadShown(t)
+	report := newReport(t)
 	var b bytes.Buffer
 	if err := report.Write(&b, true); err != nil {
 		t.Fatal(err)
@@ -88,11 +89,12 @@ required_adapters: {} # default
 }
 
 func TestReportOrigins(t *testing.T) {
-	report, _ := loadShown(t)
+	report := newReport(t)
 	got := map[string]string{}
 	for _, o := range report.Origins() {
 		got[o.Key] = o.Value + " from " + o.String()
 	}
+	//nolint:gosec // no credential is among them
 	for key, want := range map[string]string{
 		"resource_selector": `[{label: region, value: us-east, times: 1}] from file s.yaml:1`,
 		"message_data":      `{resource_id: .id, nested: {note: "true"}} from file s.yaml:6`,
@@ -110,7 +112,7 @@ func TestReportOrigins(t *testing.T) {
 }
 
 func TestReportWrap(t *testing.T) {
-	report, _ := loadShown(t)
+	report := newReport(t)
 	errBad := errors.New("bad")
 	for key, want := range map[string]string{
 		"resource_selector[0].value": `s.yaml:3:12: key "resource_selector[0].value": bad`,
@@ -151,9 +153,7 @@ func TestWriteReadsBack(t *testing.T) {
 			MessageData:  settings.OrderedMap{},
 		}
 		key := rapid.StringMatching(`[^\x00]{1,20}`)
-		for k, v := range rapid.MapOfN(key, rapid.Int(), 0, 3).Draw(t, "extra") {
-			cfg.Extra[k] = v
-		}
+		maps.Copy(cfg.Extra, rapid.MapOfN(key, rapid.Int(), 0, 3).Draw(t, "extra"))
 		for k, v := range rapid.MapOfN(key, rapid.SliceOfN(text, 0, 3), 0, 3).Draw(t, "required") {
 			cfg.Required[k] = append([]string{}, v...)
 		}

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -117,18 +118,13 @@ func rule(p *jsonschema.Schema, rules []string) {
 		case "omitempty":
 			return // a zero value passes whatever follows
 		case "dive":
-			if p.Items != nil {
-				rule(p.Items, rules[i+1:])
-			}
-			if p.AdditionalProperties != nil {
-				rule(p.AdditionalProperties, rules[i+1:])
+			if elem := cmp.Or(p.Items, p.AdditionalProperties); elem != nil {
+				rule(elem, rules[i+1:])
 			}
 			return
 		case "oneof":
 			for value := range strings.FieldsSeq(param) {
-				if p.Type == "string" {
-					p.Enum = append(p.Enum, value)
-				}
+				p.Enum = append(p.Enum, enumValue(p, value))
 			}
 		case "gt", "gte", "min", "lt", "lte", "max", "len":
 			if n, err := strconv.Atoi(param); err == nil {
@@ -136,6 +132,14 @@ func rule(p *jsonschema.Schema, rules []string) {
 			}
 		}
 	}
+}
+
+// enumValue is a member of a closed set in the type of the setting.
+func enumValue(p *jsonschema.Schema, text string) any {
+	if p.Type == "string" {
+		return text
+	}
+	return json.RawMessage(text)
 }
 
 // limit adds a bound of the value or of its length.

@@ -52,7 +52,6 @@ type config struct {
 	Extra        map[string]int      `key:"extra" env:"EXTRA" flag:"extra" doc:"Numbers by name."`
 	Required     map[string][]string `key:"required_adapters" doc:"Adapters by kind."`
 
-	ignored string
 	Ignored string
 }
 

@@ -82,14 +82,8 @@ func isScalar(t reflect.Type) bool {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return true
 	}
-	switch t.Kind() {
-	case reflect.String, reflect.Bool, reflect.Float32, reflect.Float64,
-		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return true
-	default:
-		return false
-	}
+	z := reflect.Zero(t)
+	return t.Kind() == reflect.String || t.Kind() == reflect.Bool || z.CanInt() || z.CanUint() || z.CanFloat()
 }
 
 func describeFields(t reflect.Type, path string, index []int, depth int) []*field {

@@ -43,24 +43,30 @@ func setTexts(s *shape, v reflect.Value, texts []string) error {
 		}
 		v.Set(out)
 	case s.kind == mapping:
-		out := reflect.MakeMapWithSize(s.typ, len(texts))
-		for i, text := range texts {
-			key, value, ok := strings.Cut(strings.TrimSpace(text), "=")
-			if !ok || key == "" {
-				return fmt.Errorf("entry %d of the map is not of the form key=value", i+1)
-			}
-			ev := reflect.New(s.elem.typ).Elem()
-			if err := setScalar(s.elem, ev, value); err != nil {
-				return fmt.Errorf("entry %q of the map %w", key, err)
-			}
-			kv := reflect.ValueOf(key).Convert(s.typ.Key())
-			if out.MapIndex(kv).IsValid() {
-				return fmt.Errorf("entry %q of the map is given twice", key)
-			}
-			out.SetMapIndex(kv, ev)
-		}
-		v.Set(out)
+		return setPairs(s, v, texts)
 	}
+	return nil
+}
+
+// setPairs parses the entries of a map, each as key=value.
+func setPairs(s *shape, v reflect.Value, texts []string) error {
+	out := reflect.MakeMapWithSize(s.typ, len(texts))
+	for i, text := range texts {
+		key, value, ok := strings.Cut(strings.TrimSpace(text), "=")
+		if !ok || key == "" {
+			return fmt.Errorf("entry %d of the map is not of the form key=value", i+1)
+		}
+		ev := reflect.New(s.elem.typ).Elem()
+		if err := setScalar(s.elem, ev, value); err != nil {
+			return fmt.Errorf("entry %q of the map %w", key, err)
+		}
+		kv := reflect.ValueOf(key).Convert(s.typ.Key())
+		if out.MapIndex(kv).IsValid() {
+			return fmt.Errorf("entry %q of the map is given twice", key)
+		}
+		out.SetMapIndex(kv, ev)
+	}
+	v.Set(out)
 	return nil
 }
 
@@ -87,7 +93,7 @@ func setScalar(s *shape, v reflect.Value, text string) error {
 }
 
 func parseScalar(v reflect.Value, text string) error {
-	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		if err := u.UnmarshalText([]byte(text)); err != nil {
 			return fmt.Errorf("is not valid: %w", err)
 		}
@@ -96,22 +102,22 @@ func parseScalar(v reflect.Value, text string) error {
 	if v.Type() == reflect.TypeFor[time.Duration]() {
 		return parseDuration(v, text)
 	}
-	switch v.Kind() {
-	case reflect.String:
+	switch {
+	case v.Kind() == reflect.String:
 		v.SetString(text)
-	case reflect.Bool:
+	case v.Kind() == reflect.Bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {
 			return errors.New("must be true or false")
 		}
 		v.SetBool(b)
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+	case v.CanInt():
 		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
 		if err != nil {
 			return numberError(err, "must be a whole number")
 		}
 		v.SetInt(n)
-	case reflect.Float32, reflect.Float64:
+	case v.CanFloat():
 		n, err := strconv.ParseFloat(text, v.Type().Bits())
 		if err != nil || n-n != 0 { // neither infinite nor not a number
 			return errors.New("must be a number")

@@ -146,12 +146,10 @@ func requirement(e validator.FieldError, keyOf func(goName string) string) strin
 // bound is a comparison with a constant: of the value, or of its length.
 func bound(e validator.FieldError) string {
 	what := comparison(e.Tag())
-	switch e.Kind() {
-	case reflect.String:
+	if k := e.Kind(); k == reflect.String {
 		return fmt.Sprintf("must have %s %s characters", what, e.Param())
-	case reflect.Slice, reflect.Map, reflect.Array:
+	} else if k == reflect.Slice || k == reflect.Map {
 		return fmt.Sprintf("must have %s %s entries", what, e.Param())
-	default:
 	}
 	param := e.Param()
 	if e.Type() == reflect.TypeFor[time.Duration]() && param == "0" {
