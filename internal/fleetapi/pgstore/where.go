@@ -127,19 +127,19 @@ func (c *clause) compare(e search.Compare) {
 // equal writes the equalities that have a better form than a comparison, and
 // reports whether it did.
 func (c *clause) equal(col search.Column, v search.Value) bool {
-	switch col.Field {
-	case search.Label:
+	if col.Field == search.Label {
 		c.write("labels @> ", c.arg(object(col.Key, v.Text), "jsonb"))
-	case search.ConditionStatus:
+		return true
+	}
+	if col.Field == search.ConditionStatus {
 		b, err := json.Marshal([]map[string]string{{"type": col.Key, "status": v.Text}})
 		if err != nil {
 			panic(err) // strings always marshal
 		}
 		c.write("conditions @> ", c.arg(string(b), "jsonb"))
-	default:
-		return false
+		return true
 	}
-	return true
+	return false
 }
 
 func (c *clause) in(e search.In) {
