@@ -2,6 +2,7 @@ package expression
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,9 +15,18 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// appendJSON appends a CEL value as JSON: numbers with all their digits, times
+// errTooLong ends an encoding: a short expression can name a large object
+// again and again.
+var errTooLong = errors.New("the value is too long")
+
+// An encoder appends CEL values as JSON: numbers with all their digits, times
 // as RFC 3339, the keys of maps in order.
-func appendJSON(dst []byte, v ref.Val) ([]byte, error) {
+type encoder struct{ most int }
+
+func (e encoder) append(dst []byte, v ref.Val) ([]byte, error) {
+	if len(dst) > e.most {
+		return dst, errTooLong
+	}
 	switch v := v.(type) {
 	case types.Null:
 		return append(dst, "null"...), nil
@@ -40,28 +50,28 @@ func appendJSON(dst []byte, v ref.Val) ([]byte, error) {
 	case types.Duration:
 		return appendText(dst, v.String()), nil
 	case traits.Mapper:
-		return appendMap(dst, v)
+		return e.appendMap(dst, v)
 	case traits.Lister:
-		return appendList(dst, v)
+		return e.appendList(dst, v)
 	}
 	return dst, fmt.Errorf("a %s has no form in JSON", v.Type().TypeName())
 }
 
-func appendList(dst []byte, list traits.Lister) ([]byte, error) {
+func (e encoder) appendList(dst []byte, list traits.Lister) ([]byte, error) {
 	dst = append(dst, '[')
 	var err error
 	for it, first := list.Iterator(), true; it.HasNext() == types.True; first = false {
 		if !first {
 			dst = append(dst, ',')
 		}
-		if dst, err = appendJSON(dst, it.Next()); err != nil {
+		if dst, err = e.append(dst, it.Next()); err != nil {
 			return dst, err
 		}
 	}
 	return append(dst, ']'), nil
 }
 
-func appendMap(dst []byte, m traits.Mapper) ([]byte, error) {
+func (e encoder) appendMap(dst []byte, m traits.Mapper) ([]byte, error) {
 	values := map[string]ref.Val{}
 	var keys []string
 	for it := m.Iterator(); it.HasNext() == types.True; {
@@ -81,7 +91,7 @@ func appendMap(dst []byte, m traits.Mapper) ([]byte, error) {
 			dst = append(dst, ',')
 		}
 		dst = append(appendText(dst, key), ':')
-		if dst, err = appendJSON(dst, values[key]); err != nil {
+		if dst, err = e.append(dst, values[key]); err != nil {
 			return dst, err
 		}
 	}

@@ -221,6 +221,7 @@ func TestAppendJSON(t *testing.T) {
 		"Infinite":  {expr: `1.0 / 0.0`, wantErr: "no form in JSON"},
 		"OddKeys":   {expr: `{1: 2}`, wantErr: "no form in JSON"},
 		"InList":    {expr: `[{1: 2}]`, wantErr: "no form in JSON"},
+		"TooLong":   {expr: `[1,2,3].map(a, [1,2,3].map(b, resource))`, wantErr: "too long"},
 		"InMap":     {expr: `{"a": type(1)}`, wantErr: "no form in JSON"},
 	}
 	for name, tc := range cases {
@@ -229,7 +230,7 @@ func TestAppendJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := p.AppendJSON(nil, expression.Input{Resource: resource, Now: now, Reason: "why"})
+			got, err := p.AppendJSON(nil, expression.Input{Resource: resource, Now: now, Reason: "why"}, 1000)
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 					t.Fatalf("err %v, want %q", err, tc.wantErr)

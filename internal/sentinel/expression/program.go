@@ -57,13 +57,14 @@ func Compile(expr string) (*Program, error) {
 	return &Program{prg: prg}, nil
 }
 
-// AppendJSON appends the value of the expression to dst, as JSON.
-func (p *Program) AppendJSON(dst []byte, in Input) ([]byte, error) {
+// AppendJSON appends the value of the expression to dst, as JSON. It fails
+// soon after that is longer than limit.
+func (p *Program) AppendJSON(dst []byte, in Input, limit int) ([]byte, error) {
 	v, _, err := p.prg.Eval(map[string]any{varResource: in.Resource, varNow: in.Now, varReason: in.Reason})
 	if err != nil {
 		return dst, err
 	}
-	return appendJSON(dst, v)
+	return encoder{most: len(dst) + limit}.append(dst, v)
 }
 
 // environment is what every expression may use, and vars.

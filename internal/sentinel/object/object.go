@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -123,4 +125,40 @@ func number(text string) any {
 		return Digits(text)
 	}
 	return Float(f)
+}
+
+// AppendJSON appends a value of Parse to dst, as JSON with the keys of objects
+// in order.
+func AppendJSON(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case string:
+		dst, _ = jsontext.AppendQuote(dst, v) // bytes that are not UTF-8 become U+FFFD
+		return dst
+	case map[string]any:
+		return appendObject(dst, v)
+	case []any:
+		dst = append(dst, '[')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = AppendJSON(dst, e)
+		}
+		return append(dst, ']')
+	case nil:
+		return append(dst, "null"...)
+	}
+	return fmt.Append(dst, v) // numbers and bool print as they are in JSON
+}
+
+func appendObject(dst []byte, m map[string]any) []byte {
+	dst = append(dst, '{')
+	for i, name := range slices.Sorted(maps.Keys(m)) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(AppendJSON(dst, name), ':')
+		dst = AppendJSON(dst, m[name])
+	}
+	return append(dst, '}')
 }

@@ -67,6 +67,18 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+func TestAppendJSON(t *testing.T) {
+	const raw = `{"b":["x\"",1,true,false,null,{},[]],"a":{"z":1.5,"y":18446744073709551616},"n":-7}`
+	v, err := object.Parse([]byte(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `-{"a":{"y":18446744073709551616,"z":1.5},"b":["x\"",1,true,false,null,{},[]],"n":-7}`
+	if got := object.AppendJSON([]byte("-"), v); string(got) != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestNoObject(t *testing.T) {
 	for _, raw := range []string{
 		``, `[]`, `7`, `null`, `{`, `{"a"`, `{"a":`, `{"a":[`, `{"a":[1`, `{"a":[1 2]}`, `{"a":{"b":]}}`, `{} {}`, `{"a":1,}`,

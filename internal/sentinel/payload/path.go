@@ -1,0 +1,71 @@
+package payload
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/object"
+)
+
+// A path is a field of the resource, by the names that lead to it.
+type path struct {
+	text  string
+	names []string
+}
+
+// compilePath reads ".a.b". Unlike in a template, a name may have a hyphen, as
+// those of labels often do.
+func compilePath(text string) (value, error) {
+	names := strings.Split(text[1:], ".")
+	column := 2
+	for _, name := range names {
+		if name == "" {
+			return nil, fmt.Errorf("line 1, column %d: a name is missing after the dot", column)
+		}
+		for i, c := range name {
+			if !isNameRune(c) {
+				return nil, fmt.Errorf("line 1, column %d: %q can not stand in the name of a field; write a template in {{ }} for more than a path", column+i, c)
+			}
+		}
+		column += len(name) + 1
+	}
+	return path{text: text, names: names}, nil
+}
+
+func isNameRune(c rune) bool {
+	return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+func (p path) append(dst []byte, _ Input, resource map[string]any) ([]byte, error) {
+	v := lookup(resource, p.names)
+	if v == nil {
+		return append(dst, `""`...), fmt.Errorf("%w: %s", errMissing, p.text)
+	}
+	return appendText(dst, text(v)), nil
+}
+
+// lookup follows names from v. What is not there, and null, is nil.
+func lookup(v any, names []string) any {
+	for _, name := range names {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = m[name]
+	}
+	return v
+}
+
+// text is a value of a resource as a text; objects and lists are JSON.
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case map[string]any, []any:
+		return string(object.AppendJSON(nil, v))
+	}
+	return fmt.Sprint(v)
+}

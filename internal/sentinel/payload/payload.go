@@ -1,0 +1,217 @@
+// Package payload makes the data of a cloud event from a resource, as the
+// setting message_data says.
+//
+// A value of message_data is one of
+//
+//	.metadata.labels.region       a field of the resource, short for {{.metadata.labels.region}}
+//	{{if .a}}{{.a}}{{else}}-{{end}}  a Go template over the resource
+//	cel:resource.generation + 1   a CEL expression, whose value keeps its type
+//	cluster                       a text that stands for itself
+//
+// or a mapping of such values. Fields and templates always give a text. A
+// field that a resource does not have gives the empty text and a Problem,
+// never a failure: the event goes out. Mistakes that can be seen beforehand
+// fail New, with the key, the line and the column.
+//
+// Templates are bounded: they can not call each other, and what a rendering
+// may write and how often it may loop is limited.
+package payload
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
+	"github.com/fleetloop/fleetloop/internal/sentinel/object"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// maxValue is how long one value may become, in bytes of JSON.
+const maxValue = 64 << 10
+
+// An Input is what a payload is made of.
+type Input struct {
+	// Raw is the resource as served.
+	Raw []byte
+
+	ID     string
+	Type   string // the collection, such as "clusters"
+	Reason string
+	Now    time.Time
+}
+
+// A Problem is a value that could not be made; it is the empty text instead.
+type Problem struct {
+	// Key is the path of the value in message_data.
+	Key string
+	Err error
+}
+
+// A Builder makes payloads. It is safe for concurrent use.
+type Builder struct {
+	fields []field
+	camel  bool
+}
+
+// A field is one key with a value or, if value is nil, with fields.
+type field struct {
+	path   string // for problems
+	key    []byte // as JSON, with the colon
+	value  value
+	fields []field
+}
+
+// A value appends itself to dst as JSON.
+type value interface {
+	append(dst []byte, in Input, resource map[string]any) ([]byte, error)
+}
+
+// Keys say how the payload spells its keys if message_data does not say what
+// is in it.
+type Keys string
+
+// The spellings.
+const (
+	SnakeCase Keys = "snake" // resource_type, resource_id, reason
+	CamelCase Keys = "camel" // resourceType, resourceId, reason
+)
+
+// New compiles message_data. If that is empty, payloads are the resource's
+// type and id, and the reason.
+func New(data settings.OrderedMap, keys Keys) (*Builder, error) {
+	fields, err := compileMap("message_data", data)
+	if err != nil {
+		return nil, err
+	}
+	return &Builder{fields: fields, camel: keys == CamelCase}, nil
+}
+
+func compileMap(path string, data settings.OrderedMap) ([]field, error) {
+	var fields []field
+	var errs []error
+	for _, e := range data {
+		f := field{path: path + "." + e.Key, key: append(appendText(nil, e.Key), ':')}
+		var err error
+		if e.Map != nil {
+			f.fields, err = compileMap(f.path, e.Map)
+		} else if f.value, err = compileValue(e.Value); err != nil {
+			err = fmt.Errorf("%s%s: %w", f.path, place(e), err)
+		}
+		errs = append(errs, err)
+		fields = append(fields, f)
+	}
+	return fields, errors.Join(errs...)
+}
+
+// place is where a value begins in the configuration file, if it is known.
+func place(e settings.MapEntry) string {
+	if e.Line == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (value at %d:%d)", e.Line, e.Column)
+}
+
+func compileValue(text string) (value, error) {
+	if expr, ok := strings.CutPrefix(text, "cel:"); ok {
+		return compileCEL(expr)
+	}
+	if strings.Contains(text, "{{") {
+		return newTemplate(text)
+	}
+	if strings.HasPrefix(text, ".") {
+		return compilePath(text)
+	}
+	return literal(appendText(nil, text)), nil
+}
+
+// AppendData appends the payload to dst, as one JSON object with its keys in
+// the order of message_data, and returns what could not be made.
+func (b *Builder) AppendData(dst []byte, in Input) ([]byte, []Problem, error) {
+	if len(b.fields) == 0 {
+		return b.appendDefault(dst, in), nil, nil
+	}
+	resource, err := object.Parse(in.Raw)
+	if err != nil {
+		return dst, nil, err
+	}
+	dst, problems := appendFields(dst, b.fields, in, resource)
+	return dst, problems, nil
+}
+
+func (b *Builder) appendDefault(dst []byte, in Input) []byte {
+	names := [...]string{`{"resource_type":`, `,"resource_id":`, `,"reason":`}
+	if b.camel {
+		names = [...]string{`{"resourceType":`, `,"resourceId":`, `,"reason":`}
+	}
+	for i, text := range []string{in.Type, in.ID, in.Reason} {
+		dst = appendText(append(dst, names[i]...), text)
+	}
+	return append(dst, '}')
+}
+
+func appendFields(dst []byte, fields []field, in Input, resource map[string]any) ([]byte, []Problem) {
+	var problems []Problem
+	dst = append(dst, '{')
+	for i, f := range fields {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, f.key...)
+		if f.value == nil {
+			var below []Problem
+			dst, below = appendFields(dst, f.fields, in, resource)
+			problems = append(problems, below...)
+			continue
+		}
+		begin := len(dst)
+		var err error
+		if dst, err = f.value.append(dst, in, resource); len(dst)-begin > maxValue {
+			err = errTooLong
+		}
+		// A template may have written something and still have a problem.
+		if err != nil && !errors.Is(err, errMissing) {
+			dst = append(dst[:begin], `""`...)
+		}
+		if err != nil {
+			problems = append(problems, Problem{Key: f.path, Err: err})
+		}
+	}
+	return append(dst, '}'), problems
+}
+
+var (
+	errMissing = errors.New("the resource has no such field")
+	errTooLong = fmt.Errorf("longer than %d bytes", maxValue)
+)
+
+// literal is a text that stands for itself, as JSON.
+type literal []byte
+
+func (l literal) append(dst []byte, _ Input, _ map[string]any) ([]byte, error) {
+	return append(dst, l...), nil
+}
+
+// celValue is the value of an expression.
+type celValue struct{ prg *expression.Program }
+
+func compileCEL(expr string) (value, error) {
+	prg, err := expression.Compile(expr)
+	if err != nil {
+		return nil, fmt.Errorf("expression after %q: %w", "cel:", err)
+	}
+	return celValue{prg}, nil
+}
+
+func (c celValue) append(dst []byte, in Input, resource map[string]any) ([]byte, error) {
+	return c.prg.AppendJSON(dst, expression.Input{Resource: resource, Now: in.Now, Reason: in.Reason}, maxValue)
+}
+
+// appendText appends a text as JSON. Bytes that are not UTF-8 become U+FFFD.
+func appendText(dst []byte, s string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s)
+	return dst
+}

@@ -1,0 +1,156 @@
+package payload
+
+import (
+	"errors"
+	"fmt"
+	"text/template/parse"
+)
+
+// A rewriter changes a parsed template so that a field which is not there is
+// an event to note instead of "<no value>" or a failure, and so that every
+// loop counts its turns.
+//
+//	{{.a.b}}           becomes {{_field . "a" "b" | _show}}
+//	{{printf "%s" .a}} becomes {{printf "%s" (_field . "a") | _show}}
+//	{{if .a.b}}        becomes {{if _test . "a" "b"}}, for asking is no mistake
+//	{{if eq .a "x"}}   becomes {{if eq (_quiet . "a") "x"}}
+//	{{range .a}}       becomes {{range _test . "a"}}{{_step}}
+type rewriter struct {
+	tree *parse.Tree
+	at   parse.Pos // what is being looked at, for errors
+}
+
+// The functions that the rewriter puts in.
+const (
+	fnField = "_field" // noted if it is not there, and then ""
+	fnTest  = "_test"  // nil if it is not there
+	fnQuiet = "_quiet" // "" if it is not there
+	fnShow  = "_show"
+	fnStep  = "_step"
+)
+
+func (rw *rewriter) list(l *parse.ListNode) error {
+	if l == nil {
+		return nil
+	}
+	for _, n := range l.Nodes {
+		if err := rw.node(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (rw *rewriter) node(n parse.Node) error {
+	rw.at = n.Position()
+	switch n := n.(type) {
+	case *parse.ActionNode:
+		if err := rw.pipe(n.Pipe, fnField, fnField); err != nil {
+			return err
+		}
+		if len(n.Pipe.Decl) == 0 {
+			n.Pipe.Cmds = append(n.Pipe.Cmds, rw.call(n.Pos, fnShow))
+		}
+		return nil
+	case *parse.IfNode:
+		return rw.branch(&n.BranchNode)
+	case *parse.WithNode:
+		return rw.branch(&n.BranchNode)
+	case *parse.RangeNode:
+		if err := rw.branch(&n.BranchNode); err != nil {
+			return err
+		}
+		step := &parse.PipeNode{NodeType: parse.NodePipe, Pos: n.Pos, Line: n.Line, Cmds: []*parse.CommandNode{rw.call(n.Pos, fnStep)}}
+		turn := &parse.ActionNode{NodeType: parse.NodeAction, Pos: n.Pos, Line: n.Line, Pipe: step}
+		n.List.Nodes = append([]parse.Node{turn}, n.List.Nodes...)
+		return nil
+	case *parse.TemplateNode:
+		return errors.New("template is not allowed")
+	}
+	return nil // texts, comments, break and continue
+}
+
+func (rw *rewriter) branch(n *parse.BranchNode) error {
+	if err := rw.pipe(n.Pipe, fnTest, fnQuiet); err != nil {
+		return err
+	}
+	if err := rw.list(n.List); err != nil {
+		return err
+	}
+	return rw.list(n.ElseList)
+}
+
+// pipe rewrites the fields of a pipeline: with the function alone where the
+// pipeline is nothing but a field, else with the function argument.
+func (rw *rewriter) pipe(p *parse.PipeNode, alone, argument string) error {
+	if len(p.Cmds) == 1 && len(p.Cmds[0].Args) == 1 {
+		argument = alone
+	}
+	for _, cmd := range p.Cmds {
+		for i, arg := range cmd.Args {
+			rw.at = arg.Position()
+			if i == 0 && len(cmd.Args) > 1 && isField(arg) {
+				return fmt.Errorf("%s is a field and takes no arguments", arg)
+			}
+			var err error
+			if cmd.Args[i], err = rw.arg(arg, argument); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func isField(n parse.Node) bool {
+	switch n := n.(type) {
+	case *parse.FieldNode, *parse.ChainNode:
+		return true
+	case *parse.VariableNode:
+		return len(n.Ident) > 1
+	}
+	return false
+}
+
+// arg rewrites one argument; fn is the function for a field.
+func (rw *rewriter) arg(n parse.Node, fn string) (parse.Node, error) {
+	switch n := n.(type) {
+	case *parse.FieldNode:
+		dot := &parse.DotNode{NodeType: parse.NodeDot, Pos: n.Pos}
+		return rw.field(fn, dot, n.Ident), nil
+	case *parse.VariableNode:
+		if len(n.Ident) == 1 {
+			return n, nil
+		}
+		variable := &parse.VariableNode{NodeType: parse.NodeVariable, Pos: n.Pos, Ident: n.Ident[:1]}
+		return rw.field(fn, variable, n.Ident[1:]), nil
+	case *parse.ChainNode:
+		of, err := rw.arg(n.Node, fnTest)
+		if err != nil {
+			return nil, err
+		}
+		return rw.field(fn, of, n.Field), nil
+	case *parse.PipeNode: // in parentheses
+		if fn == fnTest {
+			return n, rw.pipe(n, fnTest, fnQuiet)
+		}
+		return n, rw.pipe(n, fn, fn)
+	}
+	return n, nil
+}
+
+// field is the call (fn of "a" "b").
+func (rw *rewriter) field(fn string, of parse.Node, names []string) parse.Node {
+	call := rw.call(of.Position(), fn)
+	call.Args = append(call.Args, of)
+	for _, name := range names {
+		call.Args = append(call.Args, &parse.StringNode{
+			NodeType: parse.NodeString, Pos: of.Position(), Quoted: fmt.Sprintf("%q", name), Text: name,
+		})
+	}
+	return &parse.PipeNode{NodeType: parse.NodePipe, Pos: of.Position(), Cmds: []*parse.CommandNode{call}}
+}
+
+func (rw *rewriter) call(pos parse.Pos, fn string) *parse.CommandNode {
+	id := parse.NewIdentifier(fn).SetPos(pos).SetTree(rw.tree)
+	return &parse.CommandNode{NodeType: parse.NodeCommand, Pos: pos, Args: []parse.Node{id}}
+}

@@ -1,0 +1,140 @@
+package payload
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"text/template"
+)
+
+// maxSteps is how often a rendering may go around its loops, all together.
+const maxSteps = 10_000
+
+// maxWork is how many bytes the functions of a rendering may make, all
+// together, so that a text that doubles in a loop comes to an end.
+const maxWork = 1 << 20
+
+var errTooManySteps = fmt.Errorf("more than %d turns of its loops", maxSteps)
+
+// goTemplate renders a Go template. A rendering keeps its state beside the
+// functions of the parsed template, so each runs on one of its own; those that
+// are not in use wait in the pool.
+type goTemplate struct {
+	source string
+	pool   sync.Pool
+}
+
+// newTemplate parses a template, and so shows that the pool can.
+func newTemplate(source string) (value, error) {
+	first, err := newRendering(source)
+	if err != nil {
+		return nil, err
+	}
+	t := &goTemplate{source: source}
+	t.pool.Put(first)
+	return t, nil
+}
+
+func (t *goTemplate) append(dst []byte, in Input, resource map[string]any) ([]byte, error) {
+	r, _ := t.pool.Get().(*rendering)
+	if r == nil {
+		var err error
+		if r, err = newRendering(t.source); err != nil {
+			return dst, err
+		}
+	}
+	defer t.pool.Put(r)
+	out, err := r.run(in, resource)
+	if err != nil {
+		return dst, err
+	}
+	dst = appendText(dst, out)
+	if len(r.missing) > 0 {
+		return dst, fmt.Errorf("%w: %s", errMissing, strings.Join(r.missing, ", "))
+	}
+	return dst, nil
+}
+
+// A rendering is a parsed template with the state of one execution.
+type rendering struct {
+	tmpl *template.Template
+
+	out     strings.Builder
+	in      Input
+	missing []string
+	steps   int
+	work    int
+}
+
+func newRendering(source string) (*rendering, error) {
+	r := &rendering{}
+	// The name must not hold a colon, see cause.
+	tmpl, err := template.New("template").Funcs(r.funcs()).Parse(source)
+	if err != nil {
+		line, column := parsePosition(source, err)
+		return nil, fmt.Errorf("template: line %d, column %d: %s", line, column, cause(err))
+	}
+	if at := regexp.MustCompile(`\{\{-?\s*(define|block)\b`).FindStringIndex(source); at != nil {
+		line, column := position(source, at[0])
+		return nil, fmt.Errorf("template: line %d, column %d: define and block are not allowed", line, column)
+	}
+	rw := rewriter{tree: tmpl.Tree}
+	if err := rw.list(tmpl.Root); err != nil {
+		line, column := position(source, int(rw.at))
+		return nil, fmt.Errorf("template: line %d, column %d: %w", line, column, err)
+	}
+	r.tmpl = tmpl
+	return r, nil
+}
+
+func (r *rendering) run(in Input, resource map[string]any) (string, error) {
+	r.out.Reset()
+	r.in, r.missing, r.steps, r.work = in, nil, 0, 0
+	defer func() { r.in = Input{} }() // it must not outlive the page in the pool
+	if err := r.tmpl.Execute(r, resource); err != nil {
+		for _, known := range []error{errTooLong, errTooManySteps} {
+			if errors.Is(err, known) {
+				return "", known
+			}
+		}
+		return "", err
+	}
+	return r.out.String(), nil
+}
+
+// Write takes what the template writes, up to its bound.
+func (r *rendering) Write(p []byte) (int, error) {
+	if r.out.Len()+len(p) > maxValue {
+		return 0, errTooLong
+	}
+	return r.out.Write(p)
+}
+
+// cause is what a parser's error says, without the name and the line.
+func cause(err error) string {
+	parts := strings.SplitN(err.Error(), ":", 4)
+	return strings.TrimSpace(parts[len(parts)-1])
+}
+
+// parsePosition finds where the parser stumbled, for its errors know only the
+// line: at the end of the shortest beginning of the source that fails in the
+// same way however much of the rest follows.
+func parsePosition(source string, err error) (line, column int) {
+	end := len(source)
+	for end > 1 {
+		_, shorter := template.New("template").Funcs((&rendering{}).funcs()).Parse(source[:end-1])
+		if shorter == nil || cause(shorter) != cause(err) {
+			break
+		}
+		end--
+	}
+	return position(source, end-1)
+}
+
+// position is the line and column of a byte, counted from 1.
+func position(source string, at int) (line, column int) {
+	before := source[:min(max(at, 0), len(source))]
+	return 1 + strings.Count(before, "\n"), len(before) - strings.LastIndexByte(before, '\n')
+}
