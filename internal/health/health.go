@@ -1,0 +1,90 @@
+// Package health serves /healthz and /readyz.
+//
+// Liveness and readiness are different questions. /healthz asks whether the
+// process should be restarted, and is about nothing but the process itself: a
+// database that is away is no reason. /readyz asks whether it can do its work
+// now, and names every part that can not. Both print as the Kubernetes API
+// server does, so that what people know to read there they can read here.
+package health
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// A Check is one thing that has to be in order for a process to do its work.
+type Check struct {
+	// Name is how the check is listed, and its path below /readyz.
+	Name string
+
+	// Ready says why the thing is not in order, or nil. It is called for
+	// every request and must not block; nil is a check that always passes.
+	Ready func() error
+}
+
+// Handler serves /healthz from live, where nil is always alive, and /readyz
+// from all of checks, in their order; /readyz/<name> is one check alone. The
+// answer is 200 and "ok", or 503; every check is listed if one fails, and
+// with ?verbose.
+func Handler(live func() error, checks ...Check) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /healthz", serve("healthz", []Check{{Name: "ping", Ready: live}}))
+	mux.Handle("GET /readyz", serve("readyz", checks))
+	mux.HandleFunc("GET /readyz/{name}", func(w http.ResponseWriter, r *http.Request) {
+		for _, c := range checks {
+			if c.Name == r.PathValue("name") {
+				serve("readyz", []Check{c}).ServeHTTP(w, r)
+				return
+			}
+		}
+		http.NotFound(w, r)
+	})
+	return mux
+}
+
+func serve(endpoint string, checks []Check) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var list strings.Builder
+		failed := false
+		for _, c := range checks {
+			if err := c.run(); err != nil {
+				failed = true
+				fmt.Fprintf(&list, "[-]%s failed: %s\n", c.Name, oneLine(err))
+			} else {
+				fmt.Fprintf(&list, "[+]%s ok\n", c.Name)
+			}
+		}
+
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		switch {
+		case failed:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = fmt.Fprintf(w, "%s%s check failed\n", list.String(), endpoint)
+		case r.URL.Query().Has("verbose"):
+			_, _ = fmt.Fprintf(w, "%s%s check passed\n", list.String(), endpoint)
+		default:
+			_, _ = fmt.Fprint(w, "ok")
+		}
+	}
+}
+
+// run is the check's verdict; a panic is one.
+func (c Check) run() (err error) {
+	if c.Ready == nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the check panicked: %v", p)
+		}
+	}()
+	return c.Ready()
+}
+
+// oneLine keeps a joined error within the line of its check.
+func oneLine(err error) string {
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
+}

@@ -1,0 +1,58 @@
+package health_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/internal/health"
+)
+
+func TestHandler(t *testing.T) {
+	ok := health.Check{Name: "postgres", Ready: func() error { return nil }}
+	always := health.Check{Name: "always"}
+	bad := health.Check{Name: "broker", Ready: func() error { return errors.Join(errors.New("not connected"), errors.New("refused")) }}
+	broken := health.Check{Name: "broken", Ready: func() error { panic("nil map") }}
+
+	cases := map[string]struct {
+		reason string
+		live   func() error
+		checks []health.Check
+		method string
+		path   string
+		code   int
+		body   string
+	}{
+		"Alive":          {reason: "nothing to check is alive", path: "/healthz", code: 200, body: "ok"},
+		"AliveVerbose":   {reason: "and says so", path: "/healthz?verbose", code: 200, body: "[+]ping ok\nhealthz check passed\n"},
+		"Stuck":          {reason: "a loop that does not move", live: func() error { return errors.New("no round for 5m") }, path: "/healthz", code: 503, body: "[-]ping failed: no round for 5m\nhealthz check failed\n"},
+		"NotItsFault":    {reason: "liveness is not about dependencies", checks: []health.Check{bad}, path: "/healthz", code: 200, body: "ok"},
+		"Ready":          {reason: "all is in order", checks: []health.Check{ok, always}, path: "/readyz", code: 200, body: "ok"},
+		"ReadyVerbose":   {reason: "each by name", checks: []health.Check{ok, always}, path: "/readyz?verbose", code: 200, body: "[+]postgres ok\n[+]always ok\nreadyz check passed\n"},
+		"NotReady":       {reason: "the broker is away", checks: []health.Check{ok, bad}, path: "/readyz", code: 503, body: "[+]postgres ok\n[-]broker failed: not connected; refused\nreadyz check failed\n"},
+		"Panic":          {reason: "a check that panics has failed", checks: []health.Check{broken}, path: "/readyz", code: 503, body: "[-]broken failed: the check panicked: nil map\nreadyz check failed\n"},
+		"OneAlone":       {reason: "one check by its name", checks: []health.Check{ok, bad}, path: "/readyz/postgres", code: 200, body: "ok"},
+		"OneAloneFailed": {reason: "and the other", checks: []health.Check{ok, bad}, path: "/readyz/broker", code: 503, body: "[-]broker failed: not connected; refused\nreadyz check failed\n"},
+		"NoSuchCheck":    {reason: "a check that there is not", checks: []health.Check{ok}, path: "/readyz/nats", code: 404, body: "404 page not found\n"},
+		"Post":           {reason: "only reading", method: http.MethodPost, path: "/readyz", code: 405, body: "Method Not Allowed\n"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			method := tc.method
+			if method == "" {
+				method = http.MethodGet
+			}
+			w := httptest.NewRecorder()
+			health.Handler(tc.live, tc.checks...).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, tc.path, http.NoBody))
+			if w.Code != tc.code {
+				t.Errorf("%s: status %d, want %d", tc.reason, w.Code, tc.code)
+			}
+			if diff := cmp.Diff(tc.body, w.Body.String()); diff != "" {
+				t.Errorf("%s: body (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
