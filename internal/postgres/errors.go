@@ -60,13 +60,15 @@ func lost(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false // the caller gave up; that says nothing of the server
 	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
 	switch code := Code(err); code {
 	case "":
+		return errors.Is(err, pgconn.ErrConnClosed) || brokenPipe(err)
 	case codeReadOnly, codeTooManyConns, codeAdminShutdown, codeCrashShutdown, codeCannotConnect, codeDatabaseDropped, codeIdleInTx:
 		return true
 	default:
 		return len(code) == 5 && code[:2] == classConnection
 	}
-	_, connect := errors.AsType[*pgconn.ConnectError](err)
-	return connect || errors.Is(err, pgconn.ErrConnClosed) || brokenPipe(err)
 }

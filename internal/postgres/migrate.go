@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -67,6 +68,9 @@ func migrate(ctx context.Context, cfg Config, files fs.FS, log *slog.Logger) err
 		done, err := provider.Up(ctx)
 		for _, r := range done {
 			log.InfoContext(ctx, "schema migrated", "migration", r.Source.Path, "took", r.Duration)
+		}
+		if partial, ok := errors.AsType[*goose.PartialError](err); ok {
+			err = fmt.Errorf("%s: %w", partial.Failed.Source.Path, partial.Err)
 		}
 		switch {
 		case err == nil:

@@ -2,7 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -74,5 +77,64 @@ func TestAScopeSeesItsTenantAlone(t *testing.T) {
 				t.Errorf("the next transaction sees %d rows, want none", got)
 			}
 		})
+	}
+}
+
+// A pool whose role sees everything would serve everything to everybody.
+func TestARoleThatNothingBindsIsRefused(t *testing.T) {
+	url := pgtest.URL(t)
+	for _, role := range []string{"", "postgres", migrations.RoleAllTenants} {
+		t.Run("as "+role, func(t *testing.T) {
+			cfg := pgtest.Config(url)
+			cfg.Role = role
+			p, err := postgres.New(cfg, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(p.Close)
+			err = p.Read(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
+			if err == nil || !strings.Contains(err.Error(), "not bound by row-level security") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestASecretStaysOutOfErrors(t *testing.T) {
+	for name, url := range map[string]string{
+		"BadPort":  "postgres://user:hunter2@host:port/db",
+		"BadValue": "host=h password=hunter2 port=none",
+		"BadURL":   "postgres://user:hunter2@[host/db",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := postgres.New(owner(url), slog.New(slog.DiscardHandler))
+			if err == nil || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("new: %v", err)
+			}
+			err = postgres.Migrate(t.Context(), owner(url), slog.New(slog.DiscardHandler))
+			if err == nil || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("migrate: %v", err)
+			}
+		})
+	}
+}
+
+func TestTimesAreUTCAndStatementsAreBounded(t *testing.T) {
+	cfg := pgtest.Config(pgtest.URL(t))
+	cfg.StatementTimeout = 50 * time.Millisecond
+	p, err := postgres.New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	err = p.InTx(t.Context(), postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+		if tx.Now.Location() != time.UTC {
+			t.Errorf("now is in %s", tx.Now.Location())
+		}
+		_, err := tx.Exec(ctx, "select pg_sleep(10)")
+		return err
+	})
+	if postgres.Code(err) != "57014" {
+		t.Errorf("got %v", err)
 	}
 }

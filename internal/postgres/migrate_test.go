@@ -1,0 +1,162 @@
+package postgres_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// messages is a log handler that passes on what was said.
+type messages struct {
+	slog.Handler
+	said chan string
+}
+
+func newMessages() messages { return messages{slog.DiscardHandler, make(chan string, 100)} }
+
+func (messages) Enabled(context.Context, slog.Level) bool { return true }
+
+func (m messages) Handle(_ context.Context, r slog.Record) error {
+	m.said <- r.Message
+	return nil
+}
+
+func files(t *testing.T) fstest.MapFS {
+	t.Helper()
+	entries, err := migrations.FS.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := fstest.MapFS{}
+	for _, e := range entries {
+		b, err := migrations.FS.ReadFile(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[e.Name()] = &fstest.MapFile{Data: b}
+	}
+	return out
+}
+
+func owner(url string) postgres.Config { return postgres.Config{URL: settings.Secret(url)} }
+
+func TestMigrationsRunOnce(t *testing.T) {
+	for name, rounds := range map[string]int{"OneAfterAnother": 1, "AtOnce": 5} {
+		t.Run(name, func(t *testing.T) {
+			url, log := pgtest.EmptyURL(t), newMessages()
+			for range 2 {
+				var g errgroup.Group
+				for range rounds {
+					g.Go(func() error { return postgres.Migrate(t.Context(), owner(url), slog.New(log)) })
+				}
+				if err := g.Wait(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want := len(files(t)); len(log.said) != want {
+				t.Errorf("%d migrations ran, want each of the %d once", len(log.said), want)
+			}
+		})
+	}
+}
+
+// Two databases of one server share the roles.
+func TestMigrationsOfTwoDatabasesAtOnce(t *testing.T) {
+	var g errgroup.Group
+	for range 4 {
+		url := pgtest.EmptyURL(t)
+		g.Go(func() error { return postgres.Migrate(t.Context(), owner(url), slog.New(slog.DiscardHandler)) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A login that owns its database, and no more, can migrate it where the roles
+// are there already.
+func TestAPlainOwnerCanMigrate(t *testing.T) {
+	url := pgtest.EmptyURL(t)
+	conn := connect(t, url)
+	for _, sql := range []string{
+		"create role plain_owner login",
+		"grant fleet_api, fleet_api_all_tenants to plain_owner",
+		"alter database " + conn.Config().Database + " owner to plain_owner",
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		for _, sql := range []string{"reassign owned by plain_owner to postgres", "drop owned by plain_owner", "drop role plain_owner"} {
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	plain := strings.Replace(url, "postgres@", "plain_owner@", 1)
+	if err := postgres.Migrate(t.Context(), owner(plain), slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	// It owns the tables and yet works under row-level security.
+	if got := countVisible(t, pgtest.Open(t, plain), postgres.Scope{Tenant: "a"}); got != 0 {
+		t.Errorf("sees %d rows", got)
+	}
+}
+
+// A migration that cannot have its lock lets the others pass and has it later.
+func TestAMigrationHoldsNobodyUp(t *testing.T) {
+	url := pgtest.URL(t)
+	reader, writer := connect(t, url), connect(t, url)
+	if _, err := writer.Exec(t.Context(), insertCluster, "t", "one"); err != nil {
+		t.Fatal(err)
+	}
+	reading, err := reader.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reading.Exec(t.Context(), "select count(*) from tenant.resources"); err != nil {
+		t.Fatal(err)
+	}
+
+	more := files(t)
+	more["00900_more.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nalter table tenant.resources add column more int;\n")}
+	log := newMessages()
+	done := make(chan error, 1)
+	go func() { done <- postgres.MigrateFiles(t.Context(), owner(url), more, slog.New(log)) }()
+	if got := <-log.said; !strings.Contains(got, "migration waits") {
+		t.Errorf("logged %q", got)
+	}
+	short, cancel := context.WithTimeout(t.Context(), postgres.MigrationLockTimeout+time.Second)
+	defer cancel()
+	if _, err := writer.Exec(short, "update tenant.resources set phase = 'Ready'"); err != nil {
+		t.Errorf("a writer waited behind the migration: %v", err)
+	}
+	if err := reading.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Exec(t.Context(), "select more from tenant.clusters"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestABadMigrationIsNamed(t *testing.T) {
+	bad := fstest.MapFS{"00001_bad.sql": {Data: []byte("-- +goose Up\ncreate table a (b nonsense);\n")}}
+	err := postgres.MigrateFiles(t.Context(), owner(pgtest.EmptyURL(t)), bad, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "00001_bad.sql") || !strings.Contains(err.Error(), "nonsense") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,98 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+// The worker that syncs clusters keeps its state in a table of its own, which
+// refers to tenant.clusters and is fed by triggers on it. All writes go to the
+// table above it; these are the properties that this rests on.
+func TestAPartitionCanBeReferredTo(t *testing.T) {
+	conn := connect(t, pgtest.URL(t))
+	run(t, conn, `create table tenant.cluster_sync (cluster_id uuid primary key references tenant.clusters (id) on delete cascade)`)
+	run(t, conn, insertCluster, "t", "one")
+	run(t, conn, `insert into tenant.cluster_sync select id from tenant.resources`)
+	if _, err := conn.Exec(t.Context(), `insert into tenant.cluster_sync values (gen_random_uuid())`); err == nil {
+		t.Error("a reference to no cluster was taken")
+	}
+	run(t, conn, `delete from tenant.resources`)
+	if got := texts(t, conn, `select cluster_id::text from tenant.cluster_sync`); len(got) != 0 {
+		t.Errorf("the reference outlived the cluster: %v", got)
+	}
+}
+
+func TestWhichTriggersFire(t *testing.T) {
+	conn := connect(t, pgtest.URL(t))
+	run(t, conn, `
+		create table fired (seq serial, what text);
+		create function note() returns trigger language plpgsql as $$
+		begin
+			insert into fired (what) values (tg_table_name || ' ' || lower(tg_level) || ' ' || lower(tg_op));
+			return null;
+		end $$;
+		create trigger each_row after insert or update or delete on tenant.clusters for each row execute function note();
+		create trigger each_statement after insert or update or delete on tenant.clusters for each statement execute function note();
+		create trigger each_statement after insert or update or delete on tenant.resources for each statement execute function note();`)
+	run(t, conn, insertCluster, "t", "one")
+	run(t, conn, `update tenant.resources set phase = 'Ready'`)
+	run(t, conn, `delete from tenant.resources`)
+	want := []string{
+		// On the partition each row counts; a statement is that of the table it names.
+		"clusters row insert", "resources statement insert",
+		"clusters row update", "resources statement update",
+		"clusters row delete", "resources statement delete",
+	}
+	if diff := cmp.Diff(want, texts(t, conn, `select what from fired order by seq`)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAReportIsAnUpdateInPlace(t *testing.T) {
+	conn := connect(t, pgtest.URL(t))
+	run(t, conn, insertCluster, "t", "one")
+	for range 5 {
+		run(t, conn, `update tenant.resources set phase = 'Ready', observed_generation = observed_generation + 1,
+			revision = nextval('tenant.resource_revision'), last_updated_time = now(), conditions = '[{"type": "Reconciled"}]'`)
+	}
+	run(t, conn, `select pg_stat_force_next_flush()`)
+	got := texts(t, conn, `select n_tup_upd || ' ' || n_tup_hot_upd from pg_stat_user_tables where relname = 'clusters'`)
+	if diff := cmp.Diff([]string{"5 5"}, got); diff != "" {
+		t.Errorf("updates, and those in place (-want +got):\n%s", diff)
+	}
+}
+
+// Whoever reads a partition by its own name sees nothing until a policy says so.
+func TestEveryTableIsUnderRowLevelSecurity(t *testing.T) {
+	conn := connect(t, pgtest.URL(t))
+	got := texts(t, conn, `
+		select relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+		where n.nspname = 'tenant' and c.relkind in ('r', 'p') and not c.relrowsecurity`)
+	if len(got) != 0 {
+		t.Errorf("without row-level security: %v", got)
+	}
+}
+
+func run(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func texts(t *testing.T, conn *pgx.Conn, sql string) []string {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
