@@ -84,7 +84,9 @@ type Status struct {
 	Conditions json.RawMessage
 }
 
-// A Locked is a row under its lock.
+// A Locked is a row under its lock. All of it is what was committed when the
+// lock was held: a snapshot from before the wait for the lock would miss what
+// the one before us did.
 type Locked struct {
 	Record Record
 

@@ -243,3 +243,9 @@ type FieldError struct {
 	Message    string `json:"message"`
 	Value      any    `json:"value,omitempty"`
 }
+
+// A ForceDeleteRequest is the body of POST on force-delete.
+type ForceDeleteRequest struct {
+	// Reason says why nobody waits for the adapters. It goes into the log.
+	Reason string `json:"reason"`
+}

@@ -1,0 +1,100 @@
+package v1_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+var update = flag.Bool("update", false, "write openapi.json anew")
+
+// TestDocumentForms keeps openapi.json the same as openapi.yaml.
+func TestDocumentForms(t *testing.T) {
+	var document any
+	if err := yaml.Unmarshal([]byte(v1.OpenAPIYAML()), &document); err != nil {
+		t.Fatal(err)
+	}
+	var want bytes.Buffer
+	e := json.NewEncoder(&want)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	if err := e.Encode(document); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile("openapi.json", want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if v1.OpenAPIJSON() != want.String() {
+		t.Error("openapi.json is not openapi.yaml; run go generate")
+	}
+}
+
+func load(t *testing.T) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(v1.OpenAPIYAML()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestDocumentIsValid(t *testing.T) {
+	if err := load(t).Validate(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSchemasMatchTypes compares the members of each schema with the fields
+// of the Go type of that name.
+func TestSchemasMatchTypes(t *testing.T) {
+	schemas := load(t).Components.Schemas
+	for _, v := range []any{
+		v1.Resource{}, v1.Metadata{}, v1.Reference{}, v1.Status{}, v1.Condition{}, v1.List{},
+		v1.CreateRequest{}, v1.PatchRequest{}, v1.ForceDeleteRequest{}, v1.Report{}, v1.ReportCondition{},
+		v1.AdapterStatus{}, v1.AdapterCondition{}, v1.AdapterStatusList{}, v1.Problem{}, v1.FieldError{},
+	} {
+		typ := reflect.TypeOf(v)
+		ref, ok := schemas[typ.Name()]
+		if !ok {
+			t.Errorf("no schema %s", typ.Name())
+			continue
+		}
+		var want []string
+		for name := range ref.Value.Properties {
+			want = append(want, name)
+		}
+		slices.Sort(want)
+		got := fields(typ)
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-schema +type):\n%s", typ.Name(), diff)
+		}
+	}
+}
+
+func fields(typ reflect.Type) []string {
+	var names []string
+	for f := range typ.Fields() {
+		if f.Anonymous {
+			names = append(names, fields(f.Type)...)
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}

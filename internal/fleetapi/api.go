@@ -1,0 +1,204 @@
+// Package fleetapi serves the fleet: clusters, node pools and what else
+// adapters work on, over HTTP and JSON.
+//
+// It keeps what owners want and sums up what adapters report. It promises that
+// a generation rises with the spec and with nothing else, that a late report
+// never overwrites a newer one, that deleted resources stay until their
+// adapters have finalised and their children are gone, and that a tenant sees
+// its own rows only. Every change is one transaction under the row's lock; the
+// rules are plain functions that run inside it.
+//
+// Lists are paged by keyset (limit and continue) or by number (page and size).
+// By keyset, a row that matches from the first page to the last is listed
+// exactly once, whatever else comes and goes. By number the same holds for a
+// client that asks for one page after the other within two minutes: the API
+// remembers where its last page ended. It remembers that in this process only,
+// and for orders by id, name or creation; behind a balancer, or to be certain,
+// page by keyset. A page asked for out of turn is counted from the beginning.
+//
+// The package has no goroutines and no state beside the store's, but for where
+// walks have got to and the token file.
+package fleetapi
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+)
+
+// Deps are what the API works with.
+type Deps struct {
+	Store Store
+	Log   *slog.Logger
+	// Metrics takes the API's metrics.
+	Metrics prometheus.Registerer
+	// Tracer makes the spans of requests; nil makes none.
+	Tracer trace.Tracer
+	// ListenAddr is where the handler will be served. Without authentication
+	// it has to be a loopback address.
+	ListenAddr string
+	// Client fetches the keys of token issuers. Nil is one with a timeout.
+	Client *http.Client
+}
+
+// An API answers the requests. It is safe for concurrent use.
+type API struct {
+	resources
+	auth    *auth.Authenticator
+	log     *slog.Logger
+	tracer  trace.Tracer
+	metrics *metrics
+	walks   paging.Walks[Position]
+	maxBody int64
+	handler http.Handler
+}
+
+// New makes an API. It checks the configuration and starts nothing.
+func New(cfg Config, deps Deps) (*API, error) {
+	if deps.Store == nil || deps.Log == nil || deps.Metrics == nil {
+		return nil, errors.New("make fleet API: needs a store, a log and a registry of metrics")
+	}
+	list, err := cfg.kinds()
+	if err != nil {
+		return nil, fmt.Errorf("make fleet API: %w", err)
+	}
+	who, err := auth.New(cfg.Auth, auth.Deps{ListenAddr: deps.ListenAddr, Client: deps.Client, Log: deps.Log})
+	if err != nil {
+		return nil, fmt.Errorf("make fleet API: %w", err)
+	}
+	m, err := newMetrics(deps.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("make fleet API: %w", err)
+	}
+	a := &API{
+		resources: resources{store: deps.Store, kinds: make(map[string]*kind, len(list))},
+		auth:      who,
+		log:       deps.Log,
+		tracer:    deps.Tracer,
+		metrics:   m,
+		maxBody:   cmp.Or(cfg.MaxBodyBytes, DefaultMaxBody),
+	}
+	if a.tracer == nil {
+		a.tracer = noop.NewTracerProvider().Tracer("")
+	}
+	for _, k := range list {
+		a.kinds[k.name] = k
+	}
+	a.handler = a.routes(list)
+	return a, nil
+}
+
+// Handler answers requests on the paths of the API and its OpenAPI document.
+func (a *API) Handler() http.Handler { return a.handler }
+
+// A handler answers one request or returns why not.
+type handler func(w http.ResponseWriter, r *http.Request, who auth.Principal) error
+
+// A route is what a path answers to, by method.
+type route map[string]handler
+
+func (a *API) routes(kinds []*kind) http.Handler {
+	mux := http.NewServeMux()
+	for _, k := range kinds {
+		base := v1.BasePath + "/" + k.collection
+		one := route{http.MethodGet: a.get(k), http.MethodPatch: a.patch(k), http.MethodDelete: a.remove(k)}
+		reports := route{http.MethodGet: a.listReports(k), http.MethodPost: a.postReport(k), http.MethodPut: a.postReport(k)}
+		all := route{http.MethodGet: a.list(k), http.MethodPost: a.post(k)}
+		force := route{http.MethodPost: a.forceDelete(k)}
+
+		prefixes := []string{base}
+		if k.parent != nil {
+			prefixes = append(prefixes, v1.BasePath+"/"+k.parent.collection+"/{parent}/"+k.collection)
+		}
+		for _, p := range prefixes {
+			a.handle(mux, p, all)
+			a.handle(mux, p+"/{id}", one)
+			a.handle(mux, p+"/{id}/statuses", reports)
+			a.handle(mux, p+"/{id}/force-delete", force)
+		}
+	}
+	mux.Handle("GET "+documentPath, document("application/yaml", v1.OpenAPIYAML()))
+	mux.Handle("GET "+documentPathJSON, document("application/json", v1.OpenAPIJSON()))
+	mux.Handle("/", a.observe("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {
+		return problem.New(problem.NotFound, "nothing is served at this path; %s lists what is", documentPath)
+	}))
+	return mux
+}
+
+// handle serves a route, and a refusal for the methods that it does not have.
+func (a *API) handle(mux *http.ServeMux, path string, methods route) {
+	var allow []string
+	for method, h := range methods {
+		mux.Handle(method+" "+path, a.observe(path, method, a.authenticated(h)))
+		allow = append(allow, method)
+		if method == http.MethodGet {
+			allow = append(allow, http.MethodHead)
+		}
+	}
+	slices.Sort(allow)
+	mux.Handle(path, a.observe(path, "other", func(_ http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+		e := problem.New(problem.MethodNotAllowed, "%s is not allowed here; there are %s", r.Method, strings.Join(allow, ", "))
+		e.Allow = allow
+		return e
+	}))
+}
+
+// authenticated lets a handler know who asks.
+func (a *API) authenticated(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+		const challenge = `Bearer realm="fleet-api"`
+		who, err := a.auth.Authenticate(r.Context(), r.Header.Get("Authorization"))
+		switch {
+		case err == nil:
+			return h(w, r, who)
+		case errors.Is(err, auth.ErrUnavailable):
+			return &problem.Error{Code: problem.Unavailable, Detail: "the issuer of the token cannot be reached just now", RetryAfter: retryAfter, Cause: err}
+		case errors.Is(err, auth.ErrNoToken):
+			return &problem.Error{Code: problem.Unauthenticated, Detail: "the request has no bearer token", Challenge: challenge}
+		case errors.Is(err, auth.ErrExpired):
+			return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token has expired", Challenge: challenge + `, error="invalid_token", error_description="expired"`}
+		}
+		return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token is not valid", Challenge: challenge + `, error="invalid_token"`, Cause: err}
+	}
+}
+
+// reads is what a principal may see.
+func reads(who auth.Principal) (Scope, error) {
+	switch {
+	case who.Unrestricted || who.Has(auth.System):
+		return Scope{All: true}, nil
+	case who.Tenant == "":
+		return Scope{}, problem.New(problem.Forbidden, "%q belongs to no tenant", who.Subject)
+	}
+	return Scope{Tenant: who.Tenant}, nil
+}
+
+// writes is where a principal may create, change and delete resources.
+func writes(who auth.Principal) (author, error) {
+	if who.Has(auth.System) {
+		return author{}, problem.New(problem.Forbidden, "%q has the role %s, which reads and reports and changes no resources", who.Subject, auth.System)
+	}
+	scope, err := reads(who)
+	return author{scope: scope, subject: who.Subject, tenant: who.Tenant}, err
+}
+
+// reportsAs is where a principal may report.
+func reportsAs(who auth.Principal) (Scope, error) {
+	if !who.Unrestricted && !who.Has(auth.System) {
+		return Scope{}, problem.New(problem.Forbidden, "reports need the role %s, which %q does not have", auth.System, who.Subject)
+	}
+	return reads(who)
+}

@@ -1,0 +1,116 @@
+package fleetapi
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
+)
+
+// DefaultMaxBody is how large a request's body may be.
+const DefaultMaxBody = 1 << 20
+
+// Config is what an operator settles about the API.
+type Config struct {
+	Auth auth.Config `key:"auth"`
+
+	RequiredAdapters RequiredAdapters `key:"required_adapters"`
+
+	NodePoolsOnClusterDelete ParentPolicy `key:"nodepools_on_cluster_delete" env:"FLEET_API_NODEPOOLS_ON_CLUSTER_DELETE" flag:"nodepools-on-cluster-delete" default:"cascade" validate:"oneof=cascade restrict" doc:"What deleting a cluster does to its node pools: cascade (they are deleted with it) or restrict (it is refused while there are any)."`
+
+	MaxBodyBytes int64 `key:"max_body_bytes" env:"FLEET_API_MAX_BODY_BYTES" flag:"max-body-bytes" default:"1048576" validate:"min=1024,max=67108864" doc:"How large the body of a request may be."`
+}
+
+// RequiredAdapters are, for each kind, the adapters whose reports make up the
+// status, and that must have finalised before a resource is gone. A resource
+// whose list changes has its status summed up anew with the next report.
+type RequiredAdapters struct {
+	Clusters  []string `key:"clusters" env:"FLEET_API_REQUIRED_ADAPTERS_CLUSTERS" flag:"required-adapters-clusters" default:"validation,dns,provisioning" doc:"Adapters that have to report on a cluster."`
+	NodePools []string `key:"nodepools" env:"FLEET_API_REQUIRED_ADAPTERS_NODEPOOLS" flag:"required-adapters-nodepools" default:"validation,provisioning" doc:"Adapters that have to report on a node pool."`
+	Manifests []string `key:"manifests" env:"FLEET_API_REQUIRED_ADAPTERS_MANIFESTS" flag:"required-adapters-manifests" doc:"Adapters that have to report on a manifest."`
+	Workloads []string `key:"workloads" env:"FLEET_API_REQUIRED_ADAPTERS_WORKLOADS" flag:"required-adapters-workloads" doc:"Adapters that have to report on a workload."`
+}
+
+// A ParentPolicy says what deleting a resource does to its children.
+type ParentPolicy string
+
+// The policies.
+const (
+	// Cascade deletes the children, too.
+	Cascade ParentPolicy = "cascade"
+	// Restrict refuses the deletion while there are children.
+	Restrict ParentPolicy = "restrict"
+)
+
+// A kind is one kind of resource, as the API serves it.
+type kind struct {
+	name       string // Cluster
+	collection string // clusters
+	required   []string
+	// parent is nil for a top-level kind.
+	parent         *kind
+	onParentDelete ParentPolicy
+	// children says whether other kinds have this one as their parent.
+	children bool
+
+	minName, maxName int
+}
+
+// kinds makes the kinds that the configuration asks for.
+func (c Config) kinds() ([]*kind, error) {
+	clusters := &kind{
+		name: v1.KindCluster, collection: v1.CollectionClusters, required: c.RequiredAdapters.Clusters,
+		children: true, minName: 3, maxName: 53,
+	}
+	list := []*kind{
+		clusters,
+		{
+			name: v1.KindNodePool, collection: v1.CollectionNodePools, required: c.RequiredAdapters.NodePools,
+			parent: clusters, onParentDelete: cmp.Or(c.NodePoolsOnClusterDelete, Cascade), minName: 3, maxName: 15,
+		},
+		{
+			name: v1.KindManifest, collection: v1.CollectionManifests, required: c.RequiredAdapters.Manifests,
+			minName: 3, maxName: 63,
+		},
+		{
+			name: v1.KindWorkload, collection: v1.CollectionWorkloads, required: c.RequiredAdapters.Workloads,
+			minName: 3, maxName: 63,
+		},
+	}
+	var errs []error
+	for _, k := range list {
+		if err := checkRequired(k.required); err != nil {
+			errs = append(errs, fmt.Errorf("required adapters of %s: %w", k.collection, err))
+		}
+	}
+	if p := list[1].onParentDelete; p != Cascade && p != Restrict {
+		errs = append(errs, fmt.Errorf("no policy %q for the node pools of a deleted cluster; there are %s and %s", p, Cascade, Restrict))
+	}
+	return list, errors.Join(errs...)
+}
+
+func checkRequired(names []string) error {
+	types := make(map[string]string, len(names))
+	for i, n := range names {
+		if !report.ValidName(n) {
+			return fmt.Errorf("%q is not the name of an adapter, a lower-case DNS label", n)
+		}
+		if slices.Contains(names[:i], n) {
+			return fmt.Errorf("%q is there twice", n)
+		}
+		t := aggregate.SuccessfulType(n)
+		if other, ok := types[t]; ok {
+			return fmt.Errorf("%q and %q would share the condition %s; rename one", other, n, t)
+		}
+		types[t] = n
+	}
+	if len(names) > maxAdapters {
+		return fmt.Errorf("%d of them; there can be %d", len(names), maxAdapters)
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package fleetapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/body"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
+)
+
+func (a *API) get(k *kind) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		scope, err := reads(who)
+		if err != nil {
+			return err
+		}
+		rec, err := a.find(r, scope, k)
+		if err != nil {
+			return err
+		}
+		writeJSON(w, http.StatusOK, appendRecord(nil, &rec, k))
+		return nil
+	}
+}
+
+func (a *API) post(k *kind) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		by, err := writes(who)
+		if err != nil {
+			return err
+		}
+		d := draft{parent: r.PathValue("parent")}
+		if k.parent != nil {
+			if d.parent == "" {
+				return problem.New(problem.NeedsParent, "a %s is created under its %s, at %s/%s/{id}/%s",
+					k.name, k.parent.name, v1.BasePath, k.parent.collection, k.collection)
+			}
+			if d.parent, err = parseID(k.parent, d.parent); err != nil {
+				return err
+			}
+		}
+		var req v1.CreateRequest
+		if e := body.Read(w, r, a.maxBody, &req); e != nil {
+			return e
+		}
+		if err := d.fill(k, &req); err != nil {
+			return err
+		}
+		rec, err := a.create(r.Context(), by, k, d)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Location", string(appendHref(nil, &rec, k)))
+		writeJSON(w, http.StatusCreated, appendRecord(nil, &rec, k))
+		return nil
+	}
+}
+
+func (a *API) patch(k *kind) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		by, err := writes(who)
+		if err != nil {
+			return err
+		}
+		id, err := a.idUnder(r, by.scope, k)
+		if err != nil {
+			return err
+		}
+		var req patchBody
+		if e := body.Read(w, r, a.maxBody, &req); e != nil {
+			return e
+		}
+		p, err := req.patch()
+		if err != nil {
+			return err
+		}
+		rec, err := a.update(r.Context(), by, k, id, p)
+		if err != nil {
+			return err
+		}
+		writeJSON(w, http.StatusOK, appendRecord(nil, &rec, k))
+		return nil
+	}
+}
+
+func (a *API) remove(k *kind) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		by, err := writes(who)
+		if err != nil {
+			return err
+		}
+		id, err := a.idUnder(r, by.scope, k)
+		if err != nil {
+			return err
+		}
+		rec, err := a.delete(r.Context(), by, k, id)
+		if err != nil {
+			return err
+		}
+		writeJSON(w, http.StatusAccepted, appendRecord(nil, &rec, k))
+		return nil
+	}
+}
+
+func (a *API) forceDelete(k *kind) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		by, err := writes(who)
+		if err != nil {
+			return err
+		}
+		id, err := a.idUnder(r, by.scope, k)
+		if err != nil {
+			return err
+		}
+		var req v1.ForceDeleteRequest
+		if e := body.Read(w, r, a.maxBody, &req); e != nil {
+			return e
+		}
+		const longest = 1024
+		if n := utf8.RuneCountInString(req.Reason); strings.TrimSpace(req.Reason) == "" || n > longest {
+			return problem.Invalid([]v1.FieldError{{Field: "reason", Constraint: "length", Message: "must say in 1 to 1024 characters why nobody waits for the adapters"}})
+		}
+		if err := a.purge(r.Context(), by, k, id); err != nil {
+			return err
+		}
+		a.log.InfoContext(r.Context(), "resource removed by force", "kind", k.name, "resource_id", id, "subject", who.Subject, "reason", req.Reason)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+}
+
+func (a *API) postReport(k *kind) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		scope, err := reportsAs(who)
+		if err != nil {
+			return err
+		}
+		id, err := a.idUnder(r, scope, k)
+		if err != nil {
+			return err
+		}
+		var req v1.Report
+		if e := body.Read(w, r, a.maxBody, &req); e != nil {
+			return e
+		}
+		fields := report.Validate(req, time.Now())
+		fields = append(fields, checkObject("data", &req.Data, false)...)
+		fields = append(fields, checkObject("metadata", &req.Metadata, false)...)
+		if len(fields) > 0 {
+			return problem.Invalid(fields)
+		}
+		status, verdict, err := a.report(r.Context(), scope, k, id, req)
+		if err != nil {
+			return err
+		}
+		a.metrics.report(k.collection, verdict)
+		if verdict != report.Stored {
+			a.log.DebugContext(r.Context(), "report discarded", "kind", k.name, "resource_id", id, "adapter", req.Adapter, "verdict", string(verdict))
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		return writeValue(w, http.StatusCreated, status)
+	}
+}
+
+func (a *API) listReports(k *kind) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		scope, err := reads(who)
+		if err != nil {
+			return err
+		}
+		id, err := a.idUnder(r, scope, k)
+		if err != nil {
+			return err
+		}
+		page, size, err := parsePage(r.URL.Query())
+		if err != nil {
+			return err
+		}
+		all, err := a.store.Reports(r.Context(), scope, Key{k.name, id})
+		if errors.Is(err, ErrNotFound) {
+			return notFound(k, id)
+		}
+		if err != nil {
+			return err
+		}
+		from := min((page-1)*size, len(all))
+		items := all[from:min(from+size, len(all))]
+		if items == nil {
+			items = []v1.AdapterStatus{}
+		}
+		return writeValue(w, http.StatusOK, v1.AdapterStatusList{Items: items, Page: page, Size: len(items), Total: int64(len(all))})
+	}
+}
+
+// find reads the row that the path names.
+func (a *API) find(r *http.Request, scope Scope, k *kind) (Record, error) {
+	id, err := parseID(k, r.PathValue("id"))
+	if err != nil {
+		return Record{}, err
+	}
+	rec, err := a.store.Get(r.Context(), scope, Key{k.name, id})
+	if errors.Is(err, ErrNotFound) {
+		return Record{}, notFound(k, id)
+	}
+	if err != nil {
+		return Record{}, err
+	}
+	if parent := r.PathValue("parent"); parent != "" && !strings.EqualFold(parent, rec.ParentID) {
+		return Record{}, problem.New(problem.NotFound, "no %s %q under %s %q", k.name, id, k.parent.name, parent)
+	}
+	return rec, nil
+}
+
+// idUnder gives the id that the path names. On a nested path it looks whether
+// the row belongs there, which never changes.
+func (a *API) idUnder(r *http.Request, scope Scope, k *kind) (string, error) {
+	if r.PathValue("parent") == "" {
+		return parseID(k, r.PathValue("id"))
+	}
+	rec, err := a.find(r, scope, k)
+	return rec.ID, err
+}
+
+// parseID reads an id. What is no id names nothing.
+func parseID(k *kind, s string) (string, error) {
+	id, err := uuid.Parse(s)
+	if err != nil || len(s) != len(id.String()) {
+		return "", notFound(k, s)
+	}
+	return id.String(), nil
+}
+
+func writeJSON(w http.ResponseWriter, status int, b []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(b) //nolint:gosec // JSON, which no browser takes for a page; a client that is gone misses nothing
+}
+
+func writeValue(w http.ResponseWriter, status int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, status, b)
+	return nil
+}

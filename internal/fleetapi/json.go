@@ -1,0 +1,203 @@
+package fleetapi
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// appendRecord appends a record as clients see it, a v1.Resource. It is
+// written by hand because a page is a hundred of them: what the store keeps as
+// JSON is copied and not parsed.
+func appendRecord(b []byte, r *Record, k *kind) []byte {
+	b = append(b, `{"id":"`...)
+	b = append(b, r.ID...)
+	b = append(b, `","kind":"`...)
+	b = append(b, r.Kind...)
+	b = append(b, `","name":`...)
+	b = appendText(b, r.Name)
+	b = append(b, `,"href":"`...)
+	b = appendHref(b, r, k)
+	b = append(b, '"')
+	labelled := len(r.Labels) > 2 // more than {}
+	if labelled {
+		b = append(b, `,"labels":`...)
+		b = append(b, r.Labels...)
+	}
+	b = append(b, `,"metadata":{"name":`...)
+	b = appendText(b, r.Name)
+	if r.DisplayName != "" {
+		b = append(b, `,"displayName":`...)
+		b = appendText(b, r.DisplayName)
+	}
+	if labelled {
+		b = append(b, `,"labels":`...)
+		b = append(b, r.Labels...)
+	}
+	b = append(b, '}')
+	if k.parent != nil {
+		b = appendOwner(append(b, `,"ownerResource":`...), r, k.parent)
+		b = appendOwner(append(b, `,"owner_references":`...), r, k.parent)
+	}
+	b = append(b, `,"spec":`...)
+	b = append(b, r.Spec...)
+	b = append(b, `,"generation":`...)
+	b = strconv.AppendInt(b, r.Generation, 10)
+	b = appendTime(append(b, `,"created_time":`...), r.CreatedTime)
+	b = appendTime(append(b, `,"updated_time":`...), r.UpdatedTime)
+	b = appendAuthor(b, `,"created_by":`, r.CreatedBy)
+	b = appendAuthor(b, `,"updated_by":`, r.UpdatedBy)
+	if r.Deleting() {
+		b = appendTime(append(b, `,"deleted_time":`...), r.DeletedTime)
+	}
+	b = appendAuthor(b, `,"deleted_by":`, r.DeletedBy)
+	return append(appendStatus(append(b, `,"status":`...), &r.Status), '}')
+}
+
+func appendStatus(b []byte, s *Status) []byte {
+	b = append(b, `{"phase":"`...)
+	b = append(b, s.Phase...)
+	b = append(b, `","observed_generation":`...)
+	b = strconv.AppendInt(b, s.ObservedGeneration, 10)
+	b = appendTime(append(b, `,"last_updated_time":`...), s.LastUpdatedTime)
+	b = appendTime(append(b, `,"last_transition_time":`...), s.LastTransitionTime)
+	b = append(b, `,"conditions":`...)
+	b = append(b, s.Conditions...)
+	return append(b, '}')
+}
+
+func appendOwner(b []byte, r *Record, parent *kind) []byte {
+	b = append(b, `{"id":"`...)
+	b = append(b, r.ParentID...)
+	b = append(b, `","kind":"`...)
+	b = append(b, parent.name...)
+	b = append(b, `","href":"`...)
+	b = appendPath(b, parent, r.ParentID)
+	return append(b, `"}`...)
+}
+
+// appendHref appends the path of a record, which for a child leads through
+// its parent.
+func appendHref(b []byte, r *Record, k *kind) []byte {
+	if k.parent == nil {
+		return appendPath(b, k, r.ID)
+	}
+	b = appendPath(b, k.parent, r.ParentID)
+	b = append(b, '/')
+	b = append(b, k.collection...)
+	b = append(b, '/')
+	return append(b, r.ID...)
+}
+
+func appendPath(b []byte, k *kind, id string) []byte {
+	b = append(b, v1.BasePath...)
+	b = append(b, '/')
+	b = append(b, k.collection...)
+	b = append(b, '/')
+	return append(b, id...)
+}
+
+func appendAuthor(b []byte, key, subject string) []byte {
+	if subject == "" {
+		return b
+	}
+	return appendText(append(b, key...), subject)
+}
+
+func appendText(b []byte, s string) []byte {
+	b, _ = jsontext.AppendQuote(b, s) // it fails for invalid UTF-8, which it replaces, and the store has none
+	return b
+}
+
+func appendTime(b []byte, t time.Time) []byte {
+	b = append(b, '"')
+	b = t.UTC().AppendFormat(b, time.RFC3339Nano)
+	return append(b, '"')
+}
+
+// sameJSON reports whether two JSON values, both valid, say the same: the
+// order of members, white space, escapes and how a number is written do not
+// count. Numbers are compared as decimals of any size and never rounded.
+func sameJSON(a, b []byte) bool {
+	return bytes.Equal(a, b) || bytes.Equal(canonical(a), canonical(b))
+}
+
+// canonical writes a value in its one form, or as it is if it is not valid.
+func canonical(v []byte) []byte {
+	c := jsontext.Value(bytes.Clone(v))
+	// The numbers are left alone here: as doubles, different ones could turn
+	// into the same.
+	if c.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) != nil {
+		return v
+	}
+	return canonicalNumbers(c)
+}
+
+// canonicalNumbers rewrites the numbers of a valid value.
+func canonicalNumbers(v []byte) []byte {
+	out := make([]byte, 0, len(v))
+	for i := 0; i < len(v); {
+		switch c := v[i]; {
+		case c == '"':
+			n := stringLen(v[i:])
+			out = append(out, v[i:i+n]...)
+			i += n
+		case c == '-' || c >= '0' && c <= '9':
+			n := 1
+			for i+n < len(v) && bytes.IndexByte([]byte("0123456789.eE+-"), v[i+n]) >= 0 {
+				n++
+			}
+			out = appendDecimal(out, v[i:i+n])
+			i += n
+		default:
+			out = append(out, c)
+			i++
+		}
+	}
+	return out
+}
+
+func stringLen(v []byte) int {
+	for i := 1; i < len(v); i++ {
+		switch v[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(v)
+}
+
+// appendDecimal appends a number as digits without zeros at either end and a
+// power of ten. An exponent that does not fit into 32 bits is left as it is.
+func appendDecimal(b, number []byte) []byte {
+	mantissa, exponent := number, 0
+	if i := bytes.IndexAny(number, "eE"); i >= 0 {
+		e, err := strconv.ParseInt(string(number[i+1:]), 10, 32)
+		if err != nil {
+			return append(b, number...)
+		}
+		mantissa, exponent = number[:i], int(e)
+	}
+	mantissa, negative := bytes.CutPrefix(mantissa, []byte("-"))
+	whole, fraction, _ := bytes.Cut(mantissa, []byte("."))
+	digits := append(bytes.Clone(whole), fraction...)
+	exponent -= len(fraction)
+	digits = bytes.TrimLeft(digits, "0")
+	trimmed := bytes.TrimRight(digits, "0")
+	exponent += len(digits) - len(trimmed)
+	if len(trimmed) == 0 {
+		return append(b, '0')
+	}
+	if negative {
+		b = append(b, '-')
+	}
+	b = append(b, trimmed...)
+	b = append(b, 'e')
+	return strconv.AppendInt(b, int64(exponent), 10)
+}

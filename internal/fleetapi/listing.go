@@ -1,0 +1,200 @@
+package fleetapi
+
+import (
+	"cmp"
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+// Bounds of a list request.
+const (
+	defaultSize = 20
+	maxSize     = 500
+	maxPage     = 100_000
+	maxSelector = 4096
+)
+
+// A listing is a list request that was understood.
+type listing struct {
+	kind  *kind
+	scope Scope
+	query Query
+
+	// keyset says whether the client pages by token or by number.
+	keyset bool
+	token  string
+	page   int
+	size   int
+
+	// selection is what the client asked for, in one form.
+	selection []string
+}
+
+// digest stands for what is listed and in which order, for one subject or, if
+// that is "", for everybody who sees the same rows.
+func (l *listing) digest(subject string) paging.Digest {
+	size := ""
+	if !l.keyset {
+		size = strconv.Itoa(l.size)
+	}
+	return paging.Digested(append([]string{
+		l.kind.name, l.query.ParentID, l.scope.Tenant, strconv.FormatBool(l.scope.All), subject, size,
+	}, l.selection...)...)
+}
+
+// parseListing reads the parameters of a list request.
+func parseListing(k *kind, v url.Values) (*listing, error) {
+	if err := checkParameters(v); err != nil {
+		return nil, err
+	}
+	l := &listing{kind: k, query: Query{Kind: k.name}}
+	var err error
+	if l.query.Labels, err = parseSelector(v.Get("labels")); err != nil {
+		return nil, err
+	}
+	if l.query.Search, err = search.Parse(v.Get("search")); err != nil {
+		return nil, problem.Query("search", "format", v.Get("search"), "is not understood: %s", err)
+	}
+	l.keyset = v.Has("limit") || v.Has("continue")
+	if l.keyset {
+		err = l.parseKeyset(v)
+	} else {
+		err = l.parseNumbered(v)
+	}
+	order := search.Column{Field: l.query.Order.Column}.String()
+	l.selection = []string{l.query.Labels.String(), v.Get("search"), order, strconv.FormatBool(l.query.Order.Desc)}
+	return l, err
+}
+
+// checkParameters refuses a parameter that is there twice and, if the client
+// asks for strictness, one that nobody knows. Otherwise those are ignored, as
+// the public API does.
+func checkParameters(v url.Values) error {
+	known := []string{"labels", "search", "page", "size", "pageSize", "order", "orderBy", "limit", "continue", "strict"}
+	strict := false
+	if v.Has("strict") {
+		var err error
+		if strict, err = strconv.ParseBool(v.Get("strict")); err != nil {
+			return problem.Query("strict", "type", v.Get("strict"), "must be true or false")
+		}
+	}
+	names := make([]string, 0, len(v))
+	for name := range v {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		switch {
+		case !slices.Contains(known, name):
+			if strict {
+				return problem.Query(name, "unknown", v.Get(name), "is not known; there are %s", strings.Join(known, ", "))
+			}
+		case len(v[name]) > 1:
+			return problem.Query(name, "unique", v.Get(name), "is given %d times", len(v[name]))
+		}
+	}
+	return nil
+}
+
+func parseSelector(s string) (selector.Selector, error) {
+	if n := utf8.RuneCountInString(s); n > maxSelector {
+		return selector.Selector{}, problem.Query("labels", "max_length", "", "has %d characters and may have %d", n, maxSelector)
+	}
+	sel, err := selector.Parse(s)
+	if err != nil {
+		return sel, problem.Query("labels", "format", s, "is not a label selector: %s", err)
+	}
+	return sel, nil
+}
+
+func (l *listing) parseKeyset(v url.Values) error {
+	for _, name := range []string{"page", "size", "pageSize", "orderBy"} {
+		if v.Has(name) {
+			return problem.Query(name, "excluded", v.Get(name), "pages by number and does not go with limit and continue")
+		}
+	}
+	if o := v.Get("order"); v.Has("order") && o != "id" && o != "id asc" {
+		return problem.Query("order", "excluded", o, "must be id, or be left out, with limit and continue")
+	}
+	var err error
+	l.size, err = parseNumber(v, "limit", maxSize, defaultSize)
+	if l.token = v.Get("continue"); err == nil && v.Has("continue") && l.token == "" {
+		err = problem.Query("continue", "format", "", "is empty; begin without it")
+	}
+	return err
+}
+
+func (l *listing) parseNumbered(v url.Values) error {
+	var err error
+	if l.page, l.size, err = parsePage(v); err != nil {
+		return err
+	}
+	l.query.Order, err = parseOrder(v)
+	return err
+}
+
+// parsePage reads page and size. Older clients call the size pageSize; one
+// that does not know what it talks to sends both.
+func parsePage(v url.Values) (page, size int, err error) {
+	name := "size"
+	if !v.Has(name) && v.Has("pageSize") {
+		name = "pageSize"
+	}
+	if v.Has("size") && v.Has("pageSize") && v.Get("size") != v.Get("pageSize") {
+		return 0, 0, problem.Query("pageSize", "equal", v.Get("pageSize"), "says something else than size")
+	}
+	page, err = parseNumber(v, "page", maxPage, 1)
+	if err != nil {
+		return 0, 0, err
+	}
+	size, err = parseNumber(v, name, maxSize, defaultSize)
+	return page, size, err
+}
+
+// parseNumber reads a number of at least 1.
+func parseNumber(v url.Values, name string, most, otherwise int) (int, error) {
+	if !v.Has(name) {
+		return otherwise, nil
+	}
+	text := v.Get(name)
+	n, err := strconv.Atoi(text)
+	switch {
+	case errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(text, "-"), n > most:
+		return 0, problem.Query(name, "max", text, "must be at most %d", most)
+	case errors.Is(err, strconv.ErrRange), err == nil && n < 1:
+		return 0, problem.Query(name, "min", text, "must be at least 1")
+	case err != nil:
+		return 0, problem.Query(name, "type", text, "must be a number from 1 to %d", most)
+	}
+	return n, nil
+}
+
+// parseOrder reads "created_time desc", or the older pair of orderBy with the
+// column and order with the direction.
+func parseOrder(v url.Values) (Order, error) {
+	text := cmp.Or(v.Get("order"), "created_time desc")
+	if v.Has("orderBy") {
+		text = v.Get("orderBy") + " " + v.Get("order")
+	}
+	words := strings.Fields(text)
+	if len(words) == 1 {
+		words = append(words, "asc")
+	}
+	if len(words) == 2 {
+		column, ok := search.Sortable(words[0])
+		direction := strings.ToLower(words[1])
+		if ok && (direction == "asc" || direction == "desc") {
+			return Order{Column: column, Desc: direction == "desc"}, nil
+		}
+	}
+	return Order{}, problem.Query("order", "format", v.Get("order"), "must be one of id, name, generation, created_time and updated_time, with asc or desc behind it")
+}

@@ -1,0 +1,53 @@
+package fleetapi
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
+)
+
+// metrics are what the API counts. Labels come from closed sets: the paths as
+// they were registered, their methods, the classes of status, the kinds and
+// the verdicts.
+type metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	reports  *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fleetloop_api_requests_total",
+			Help: "Requests answered, by path, method and class of status.",
+		}, []string{"path", "method", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "fleetloop_api_request_duration_seconds",
+			Help:    "Time from a request's arrival to the end of its answer.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"path", "method"}),
+		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fleetloop_api_reports_total",
+			Help: "Valid adapter reports, by kind of resource and what became of them.",
+		}, []string{"resource_type", "verdict"}),
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.reports} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) request(path, method string, status int, took time.Duration) {
+	m.requests.WithLabelValues(path, method, strconv.Itoa(status/100)+"xx").Inc()
+	m.duration.WithLabelValues(path, method).Observe(took.Seconds())
+}
+
+func (m *metrics) report(collection string, v report.Verdict) {
+	m.reports.WithLabelValues(collection, string(v)).Inc()
+}

@@ -1,0 +1,147 @@
+package fleetapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+)
+
+// requestIDHeader names a request, so that it is found in the logs.
+const requestIDHeader = "X-Request-Id"
+
+// retryAfter is what a client is told to wait if something of ours is down.
+const retryAfter = 2 * time.Second
+
+// observe runs a handler for a path and a method, both as metrics name them.
+// It answers with the problem that the handler returns, turns a panic into
+// one, and counts, logs and traces the request.
+func (a *API) observe(path, method string, h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := a.tracer.Start(ctx, method+" "+path, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+			attribute.String("http.route", path), attribute.String("http.request.method", r.Method)))
+		defer span.End()
+
+		id := requestID(r)
+		w.Header().Set(requestIDHeader, id)
+		answer := &response{ResponseWriter: w, status: http.StatusOK}
+		r = r.WithContext(ctx)
+		err := guard(h, answer, r)
+		if err != nil && !answer.begun {
+			problem.Write(answer, r, a.explain(ctx, err, id), traceID(span, id))
+		}
+
+		took := time.Since(began)
+		a.metrics.request(path, method, answer.status, took)
+		span.SetAttributes(attribute.Int("http.response.status_code", answer.status))
+		if answer.status >= http.StatusInternalServerError {
+			span.SetStatus(codes.Error, http.StatusText(answer.status))
+		}
+		a.log.DebugContext(ctx, "request answered", "method", r.Method, "path", r.URL.Path, "status", answer.status, "took", took, "request_id", id)
+	})
+}
+
+// A panicked is what a handler panicked with.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
+
+func guard(h handler, w http.ResponseWriter, r *http.Request) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			if v == http.ErrAbortHandler { //nolint:errorlint // it is panicked with as it is
+				panic(v)
+			}
+			err = &panicked{v, debug.Stack()}
+		}
+	}()
+	return h(w, r, auth.Principal{})
+}
+
+// explain turns an error into a problem. What is not the client's doing goes
+// into the log and not to the client.
+func (a *API) explain(ctx context.Context, err error, id string) *problem.Error {
+	p, ok := errors.AsType[*problem.Error](err)
+	switch {
+	case ok && p.Cause == nil:
+		return p
+	case ok && p.Code != problem.Unavailable:
+		a.log.DebugContext(ctx, "request refused", "err", err, "request_id", id)
+		return p
+	case ok:
+	case errors.Is(err, ErrUnavailable):
+		p = &problem.Error{Code: problem.Unavailable, Detail: "the database cannot be reached just now", RetryAfter: retryAfter}
+	case ctx.Err() != nil:
+		// Whoever asked has gone, or the time for an answer is over.
+		return &problem.Error{Code: problem.Unavailable, Detail: "the request was not answered in time", RetryAfter: retryAfter}
+	default:
+		p = &problem.Error{Code: problem.Internal, Detail: "something went wrong on our side; the log says more under the trace id"}
+	}
+	a.log.ErrorContext(ctx, "request failed", "err", err, "request_id", id)
+	return p
+}
+
+// requestID takes the caller's name for the request, if that can be logged as
+// it is, or makes one.
+func requestID(r *http.Request) string {
+	const longest = 128
+	id := r.Header.Get(requestIDHeader)
+	usable := id != "" && len(id) <= longest
+	for i := 0; usable && i < len(id); i++ {
+		usable = id[i] > ' ' && id[i] < 0x7f
+	}
+	if usable {
+		return id
+	}
+	return uuid.NewString()
+}
+
+// traceID is what the client and the logs have in common: the trace, or the
+// request's id where nothing is traced.
+func traceID(span trace.Span, id string) string {
+	if t := span.SpanContext().TraceID(); t.IsValid() {
+		return t.String()
+	}
+	return id
+}
+
+// A response remembers what was answered.
+type response struct {
+	http.ResponseWriter
+
+	status int
+	begun  bool
+}
+
+// WriteHeader passes the status on.
+func (w *response) WriteHeader(status int) {
+	if !w.begun {
+		w.status, w.begun = status, true
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write passes the body on.
+func (w *response) Write(b []byte) (int, error) {
+	w.begun = true
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,125 @@
+package paging_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
+)
+
+const someID = "019a3f5e-7c1d-7b3e-8f00-0123456789ab"
+
+func TestToken(t *testing.T) {
+	q := paging.Digested("Cluster", "", "a=b")
+	token, err := paging.Token(q, someID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := paging.ParseToken(q, token); err != nil || id != someID {
+		t.Errorf("got %q, %v", id, err)
+	}
+	if _, err := paging.ParseToken(paging.Digested("Cluster", "", "a=c"), token); !errors.Is(err, paging.ErrOtherQuery) {
+		t.Errorf("with another selector: %v", err)
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[0] = 9
+	for name, bad := range map[string]string{
+		"Empty": "", "Cut": token[:len(token)-2], "Longer": token + "AA", "NotBase64": "!" + token[1:], "OtherVersion": base64.RawURLEncoding.EncodeToString(raw),
+	} {
+		if _, err := paging.ParseToken(q, bad); !errors.Is(err, paging.ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := paging.Token(q, "cls-1"); err == nil {
+		t.Error("an id that is no UUID has a token")
+	}
+}
+
+func TestDigestedKeepsPartsApart(t *testing.T) {
+	if paging.Digested("ab", "c") == paging.Digested("a", "bc") {
+		t.Error("parts run into each other")
+	}
+}
+
+func FuzzParseToken(f *testing.F) {
+	q := paging.Digested("x")
+	token, err := paging.Token(q, someID)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(token)
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := paging.ParseToken(q, s)
+		if err != nil {
+			return
+		}
+		if again, err := paging.Token(q, id); err != nil || again != s {
+			t.Errorf("%q stands for %s, whose token is %q (%v)", s, id, again, err)
+		}
+	})
+}
+
+// at is s seconds after noon.
+func at(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 0, time.UTC) }
+
+func TestWalks(t *testing.T) {
+	var w paging.Walks[string]
+	q := paging.Digested("q")
+	want := func(reason, client string, page int, now time.Time, start string) {
+		t.Helper()
+		got, ok := w.Start(q, client, page, now)
+		if got != start || ok != (start != "") {
+			t.Errorf("%s: page %d of %s begins behind %q (%v), want %q", reason, page, client, got, ok, start)
+		}
+	}
+	want("nobody walked", "a", 2, at(0), "")
+	w.Saw(q, "a", 1, "", "a1", at(0))
+	want("the first page has no start", "a", 1, at(0), "")
+	want("the next page", "a", 2, at(1), "a1")
+	want("another query", "a", 3, at(1), "")
+	w.Saw(q, "a", 2, "a1", "a2", at(1))
+	want("the same page again", "a", 2, at(2), "a1")
+	want("the next page", "a", 3, at(2), "a2")
+	want("a page further on", "a", 4, at(2), "")
+
+	w.Saw(q, "b", 1, "", "b1", at(3))
+	w.Saw(q, "b", 2, "b1", "b2", at(4))
+	want("each its own", "a", 3, at(5), "a2")
+	want("each its own", "b", 3, at(5), "b2")
+	want("a new address is the last one that was here", "c", 3, at(5), "b2")
+	want("forgotten", "a", 3, at(1).Add(paging.WalkAge+1), "b2")
+	want("all forgotten", "a", 3, at(4).Add(paging.WalkAge+1), "")
+
+	w.Saw(q, "a", 1, "", "a1'", at(6))
+	want("from the beginning again", "a", 3, at(7), "b2")
+	want("from the beginning again", "a", 2, at(7), "a1'")
+}
+
+func TestWalksAreBounded(t *testing.T) {
+	var w paging.Walks[int]
+	q := paging.Digested("q")
+	for i := range 100 {
+		w.Saw(q, fmt.Sprint(i), 1, 0, i+1, at(i))
+	}
+	if got, _ := w.Start(q, "0", 2, at(99)); got != 100 {
+		t.Errorf("the oldest client is still known: %d", got)
+	}
+	if got, _ := w.Start(q, "99", 2, at(99)); got != 100 {
+		t.Errorf("the newest client is lost: %d", got)
+	}
+	for i := range 5000 {
+		w.Saw(paging.Digested(fmt.Sprint(i)), "a", 1, 0, 1, at(99))
+	}
+	if _, ok := w.Start(q, "99", 2, at(99)); ok {
+		t.Error("nothing is ever forgotten")
+	}
+	if _, ok := w.Start(paging.Digested("4999"), "a", 2, at(99)); !ok {
+		t.Error("the newest query is lost")
+	}
+}

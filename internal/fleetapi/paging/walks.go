@@ -1,0 +1,126 @@
+package paging
+
+import (
+	"container/list"
+	"sync"
+	"time"
+)
+
+// Bounds of what Walks remembers.
+const (
+	// WalkAge is how long a client may take from one page to the next.
+	WalkAge = 2 * time.Minute
+
+	maxQueries = 4096
+	maxClients = 16 // of one query at the same time
+)
+
+// Walks remembers where the clients that ask for page after page by number
+// have got to, so that the next page begins where the last one ended, whatever
+// rows have come or gone in between. A page that nobody came to by walking has
+// no such place and is counted from the beginning.
+//
+// P is a position in an order. The zero value is ready to use. It holds a
+// bounded number of positions and forgets the oldest.
+type Walks[P any] struct {
+	mu      sync.Mutex
+	queries map[Digest]*list.Element // of *walked[P]
+	recent  list.List                // the one used last in front
+}
+
+type walked[P any] struct {
+	query Digest
+	walks []walk[P]
+}
+
+// A walk is the last page that a client has seen.
+type walk[P any] struct {
+	client     string
+	page       int
+	start, end P
+	seen       time.Time
+}
+
+// Start tells behind which position a page begins. The client, an address say,
+// tells walks of the same query apart; a client that changed its address is
+// taken for the last one that saw the page before.
+func (w *Walks[P]) Start(query Digest, client string, page int, now time.Time) (P, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var best *walk[P]
+	if e, ok := w.queries[query]; ok && page > 1 {
+		walks := of[P](e.Value).walks
+		for i := range walks {
+			c := &walks[i]
+			if !c.leadsTo(page) || now.Sub(c.seen) > WalkAge {
+				continue
+			}
+			if best == nil || better(c, best, client) {
+				best = c
+			}
+		}
+	}
+	switch {
+	case best == nil:
+		var none P
+		return none, false
+	case best.page == page:
+		return best.start, true
+	}
+	return best.end, true
+}
+
+// Saw notes that a client was given a page, where it began and where it ended.
+func (w *Walks[P]) Saw(query Digest, client string, page int, start, end P, now time.Time) { //nolint:revive // the arguments are the fields of one walk
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := walk[P]{client: client, page: page, start: start, end: end, seen: now}
+	e, ok := w.queries[query]
+	if !ok {
+		e = w.recent.PushFront(&walked[P]{query: query})
+		if w.queries == nil {
+			w.queries = make(map[Digest]*list.Element)
+		}
+		w.queries[query] = e
+		w.forget()
+	}
+	w.recent.MoveToFront(e)
+	q := of[P](e.Value)
+	oldest := 0
+	for i := range q.walks {
+		if q.walks[i].client == client && (page == 1 || q.walks[i].leadsTo(page)) {
+			q.walks[i] = seen
+			return
+		}
+		if q.walks[i].seen.Before(q.walks[oldest].seen) {
+			oldest = i
+		}
+	}
+	if len(q.walks) < maxClients {
+		q.walks = append(q.walks, seen)
+		return
+	}
+	q.walks[oldest] = seen
+}
+
+func of[P any](v any) *walked[P] { return v.(*walked[P]) } //nolint:errcheck // nothing else is put in
+
+// forget drops the query that was walked longest ago if there are too many.
+func (w *Walks[P]) forget() {
+	if w.recent.Len() <= maxQueries {
+		return
+	}
+	last := w.recent.Back()
+	delete(w.queries, of[P](w.recent.Remove(last)).query)
+}
+
+// leadsTo reports whether the page is the next one, or the same again.
+func (c *walk[P]) leadsTo(page int) bool { return page == c.page+1 || page == c.page }
+
+// better prefers the client's own walk, then the one seen last.
+func better[P any](a, b *walk[P], client string) bool {
+	if (a.client == client) != (b.client == client) {
+		return a.client == client
+	}
+	return a.seen.After(b.seen)
+}

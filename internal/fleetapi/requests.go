@@ -1,0 +1,153 @@
+package fleetapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+)
+
+// Bounds of what an owner may give.
+const (
+	maxLabels      = 64
+	maxDisplayName = 255
+)
+
+// patchBody is a v1.PatchRequest whose null can be told from what is absent.
+type patchBody struct {
+	Spec   json.RawMessage `json:"spec"`
+	Labels json.RawMessage `json:"labels"`
+}
+
+func (b *patchBody) patch() (patch, error) {
+	var p patch
+	var errs []v1.FieldError
+	if b.Spec != nil {
+		errs = append(errs, checkObject("spec", &b.Spec, true)...)
+		p.spec = b.Spec
+	}
+	if b.Labels != nil {
+		labels, wrong := readLabels("labels", b.Labels)
+		errs = append(errs, wrong...)
+		p.labels = labels
+	}
+	if len(errs) > 0 {
+		return patch{}, problem.Invalid(errs)
+	}
+	return p, nil
+}
+
+// fill checks the request and takes over what it says.
+func (d *draft) fill(k *kind, req *v1.CreateRequest) error {
+	var errs []v1.FieldError
+	refuse := func(field, constraint, message string, value any) {
+		errs = append(errs, v1.FieldError{Field: field, Constraint: constraint, Message: message, Value: value})
+	}
+	if req.Kind != "" && req.Kind != k.name {
+		refuse("kind", "enum", fmt.Sprintf("must be %s on this path", k.name), req.Kind)
+	}
+	d.name = req.Name
+	labels, labelsField := req.Labels, "labels"
+	if m := req.Metadata; m != nil {
+		if d.name == "" {
+			d.name = m.Name
+		}
+		if m.Name != "" && m.Name != d.name {
+			refuse("metadata.name", "equal", "must be the same as name, or be left out", m.Name)
+		}
+		if m.Labels != nil && req.Labels != nil {
+			refuse("metadata.labels", "excluded", "must not be given beside labels", nil)
+		}
+		if req.Labels == nil {
+			labels, labelsField = m.Labels, "metadata.labels"
+		}
+		d.displayName = m.DisplayName
+		if n := utf8.RuneCountInString(d.displayName); n > maxDisplayName || strings.ContainsRune(d.displayName, 0) {
+			refuse("metadata.displayName", "format", fmt.Sprintf("must be at most %d characters, none of them NUL", maxDisplayName), nil)
+		}
+	}
+	errs = append(errs, checkName(k, d.name)...)
+	errs = append(errs, checkLabels(labelsField, labels)...)
+	errs = append(errs, checkObject("spec", &req.Spec, true)...)
+	if len(errs) > 0 {
+		return problem.Invalid(errs)
+	}
+	d.spec = req.Spec
+	var err error
+	d.labels, err = marshalLabels(labels)
+	return err
+}
+
+func checkName(k *kind, name string) []v1.FieldError {
+	if n := len(name); n >= k.minName && n <= k.maxName && len(validation.IsDNS1123Label(name)) == 0 {
+		return nil
+	}
+	return []v1.FieldError{{
+		Field: "name", Constraint: "format", Value: name,
+		Message: fmt.Sprintf("must be %d to %d lower-case letters, digits and hyphens, beginning and ending with a letter or digit", k.minName, k.maxName),
+	}}
+}
+
+// checkLabels wants labels in the form of Kubernetes, so that every label can
+// be selected.
+func checkLabels(field string, labels map[string]string) []v1.FieldError {
+	if len(labels) > maxLabels {
+		return []v1.FieldError{{Field: field, Constraint: "max_items", Message: fmt.Sprintf("must not be more than %d", maxLabels), Value: len(labels)}}
+	}
+	var errs []v1.FieldError
+	for key, value := range labels {
+		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
+			errs = append(errs, v1.FieldError{Field: field, Constraint: "key", Message: fmt.Sprintf("has the key %q: %s", key, wrong[0]), Value: key})
+		}
+		if wrong := validation.IsValidLabelValue(value); len(wrong) > 0 {
+			errs = append(errs, v1.FieldError{Field: field + "." + key, Constraint: "format", Message: wrong[0], Value: value})
+		}
+	}
+	slices.SortFunc(errs, func(a, b v1.FieldError) int { return strings.Compare(a.Field+a.Message, b.Field+b.Message) })
+	return errs
+}
+
+func readLabels(field string, raw json.RawMessage) (json.RawMessage, []v1.FieldError) {
+	var labels map[string]string
+	if raw[0] != '{' || json.Unmarshal(raw, &labels) != nil {
+		return nil, []v1.FieldError{{Field: field, Constraint: "type", Message: "must be an object of texts; {} takes all labels away"}}
+	}
+	if errs := checkLabels(field, labels); len(errs) > 0 {
+		return nil, errs
+	}
+	out, err := marshalLabels(labels)
+	if err != nil {
+		return nil, []v1.FieldError{{Field: field, Constraint: "type", Message: "must be an object of texts"}}
+	}
+	return out, nil
+}
+
+func marshalLabels(labels map[string]string) (json.RawMessage, error) {
+	if len(labels) == 0 {
+		return json.RawMessage("{}"), nil
+	}
+	return json.Marshal(labels)
+}
+
+// checkObject wants an object, and takes the white space out of it. Null is
+// as good as absent where nothing is required.
+func checkObject(field string, raw *json.RawMessage, required bool) []v1.FieldError {
+	if !required && (len(*raw) == 0 || string(*raw) == "null") {
+		*raw = nil
+		return nil
+	}
+	v := jsontext.Value(bytes.TrimSpace(*raw))
+	if v.Kind() != jsontext.KindBeginObject || v.Compact(jsontext.PreserveRawStrings(true)) != nil {
+		return []v1.FieldError{{Field: field, Constraint: "type", Message: "must be an object"}}
+	}
+	*raw = json.RawMessage(v)
+	return nil
+}

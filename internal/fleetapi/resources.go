@@ -1,0 +1,359 @@
+package fleetapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
+)
+
+// maxAdapters is how many adapters may report on one resource. Whoever may
+// report could else fill the table with names.
+const maxAdapters = 64
+
+// resources are the rules by which rows come, change and go. The store
+// carries them out.
+type resources struct {
+	store Store
+	kinds map[string]*kind // by name
+}
+
+// An author is who changes rows, and where what it creates belongs.
+type author struct {
+	scope   Scope
+	subject string
+	tenant  string
+}
+
+// A draft is what a resource is created from.
+type draft struct {
+	parent      string // the owner's id, "" for a top-level kind
+	name        string
+	displayName string
+	labels      json.RawMessage
+	spec        json.RawMessage
+}
+
+func (rs *resources) create(ctx context.Context, by author, k *kind, d draft) (Record, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Record{}, fmt.Errorf("make an id: %w", err)
+	}
+	var created Record
+	err = rs.store.Update(ctx, by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
+		tenant := by.tenant
+		if k.parent != nil {
+			parent, err := tx.Lock(ctx, Key{k.parent.name, d.parent})
+			if errors.Is(err, ErrNotFound) {
+				return problem.New(problem.NotFound, "no %s %q", k.parent.name, d.parent)
+			}
+			if err != nil {
+				return err
+			}
+			if parent.Record.Deleting() {
+				return problem.New(problem.BeingDeleted, "%s %q is being deleted and takes nothing new", k.parent.name, d.parent)
+			}
+			tenant, now = parent.Record.Tenant, parent.Now
+		}
+		l := Locked{Now: now, Record: Record{
+			Key:         Key{k.name, id.String()},
+			Tenant:      tenant,
+			Name:        d.name,
+			DisplayName: d.displayName,
+			ParentID:    d.parent,
+			Labels:      d.labels,
+			Spec:        d.spec,
+			Generation:  1,
+			CreatedTime: now,
+			UpdatedTime: now,
+			CreatedBy:   by.subject,
+			UpdatedBy:   by.subject,
+		}}
+		if err := k.restate(&l); err != nil {
+			return err
+		}
+		created = l.Record
+		err := tx.Insert(ctx, &l.Record)
+		if errors.Is(err, ErrNameTaken) {
+			return problem.New(problem.NameTaken, "there is a %s named %q already", k.name, d.name)
+		}
+		return err
+	})
+	return created, err
+}
+
+// A patch holds what is to be replaced; nil is left as it is.
+type patch struct {
+	labels json.RawMessage
+	spec   json.RawMessage
+}
+
+// update replaces labels and spec. The generation rises if the spec says
+// something else than before; what changes nothing leaves no trace.
+func (rs *resources) update(ctx context.Context, by author, k *kind, id string, p patch) (Record, error) {
+	var updated Record
+	err := rs.change(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
+		r := &t.Record
+		if r.Deleting() {
+			return problem.New(problem.BeingDeleted, "%s %q is being deleted and cannot be changed", k.name, id)
+		}
+		relabelled := p.labels != nil && !sameJSON(p.labels, r.Labels)
+		respecified := p.spec != nil && !sameJSON(p.spec, r.Spec)
+		updated = *r
+		if !relabelled && !respecified {
+			return nil
+		}
+		if relabelled {
+			r.Labels = p.labels
+		}
+		if respecified {
+			r.Spec = p.spec
+			r.Generation++
+		}
+		r.UpdatedTime, r.UpdatedBy = t.Now, by.subject
+		if err := k.restate(t.Locked); err != nil {
+			return err
+		}
+		updated = *r
+		return tx.Save(ctx, r, nil)
+	})
+	return updated, err
+}
+
+// delete asks for deletion. The row stays until its adapters have finalised
+// and its children are gone, which may be at once. Asking again changes
+// nothing.
+func (rs *resources) delete(ctx context.Context, by author, k *kind, id string) (Record, error) {
+	var deleted Record
+	err := rs.change(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
+		deleted = t.Record
+		if t.Record.Deleting() {
+			return nil
+		}
+		if k.children {
+			if err := rs.deleteChildren(ctx, by, tx, t.Locked); err != nil {
+				return err
+			}
+		}
+		mark(t.Locked, by)
+		if err := rs.settle(ctx, tx, k, t, nil); err != nil {
+			return err
+		}
+		deleted = t.Record
+		return nil
+	})
+	return deleted, err
+}
+
+func (rs *resources) deleteChildren(ctx context.Context, by author, tx Tx, parent *Locked) error {
+	children, err := tx.LockChildren(ctx, parent.Record.Key)
+	if err != nil {
+		return err
+	}
+	parent.Children = len(children)
+	for i := range children {
+		child := &target{Locked: &children[i], parent: parent}
+		k := rs.kinds[child.Record.Kind]
+		if k == nil {
+			return fmt.Errorf("delete child %q: no kind %q", child.Record.ID, child.Record.Kind)
+		}
+		if k.onParentDelete == Restrict {
+			return problem.New(problem.HasChildren, "%s %q has %d %s; delete them first", parent.Record.Kind, parent.Record.ID, len(children), k.collection)
+		}
+		if child.Record.Deleting() {
+			continue
+		}
+		mark(child.Locked, by)
+		if err := rs.settle(ctx, tx, k, child, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mark asks for the deletion of a row.
+func mark(l *Locked, by author) {
+	l.Record.Generation++
+	l.Record.DeletedTime, l.Record.DeletedBy = l.Now, by.subject
+	l.Record.UpdatedTime, l.Record.UpdatedBy = l.Now, by.subject
+}
+
+// purge removes a row that is being deleted, and its children, without
+// waiting for adapters any longer.
+func (rs *resources) purge(ctx context.Context, by author, k *kind, id string) error {
+	return rs.change(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
+		if !t.Record.Deleting() {
+			return problem.New(problem.NotBeingDeleted, "%s %q is not being deleted; ask for its deletion first", k.name, id)
+		}
+		children, err := tx.LockChildren(ctx, t.Record.Key)
+		if err != nil {
+			return err
+		}
+		for i := range children {
+			if err := tx.Remove(ctx, children[i].Record.Key); err != nil {
+				return err
+			}
+		}
+		return rs.gone(ctx, tx, t)
+	})
+}
+
+// report takes an adapter's report, which is valid. The status is only worth
+// reading if it was stored.
+func (rs *resources) report(ctx context.Context, scope Scope, k *kind, id string, r v1.Report) (v1.AdapterStatus, report.Verdict, error) {
+	var status v1.AdapterStatus
+	var verdict report.Verdict
+	err := rs.change(ctx, scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
+		var last *v1.AdapterStatus
+		for i := range t.Reports {
+			if t.Reports[i].Adapter == r.Adapter {
+				last = &t.Reports[i]
+			}
+		}
+		if last == nil && len(t.Reports) >= maxAdapters && !slices.Contains(k.required, r.Adapter) {
+			return problem.New(problem.TooManyAdapters, "%d adapters report on %s %q already; others have to be required to be heard", len(t.Reports), k.name, id)
+		}
+		status, verdict = report.Accept(r, last, t.Record.Generation, t.Now)
+		if verdict != report.Stored {
+			return nil
+		}
+		if last != nil {
+			*last = status
+		} else {
+			t.Reports = append(t.Reports, status)
+		}
+		return rs.settle(ctx, tx, k, t, &status)
+	})
+	return status, verdict, err
+}
+
+// A target is a locked row and, if the row is being deleted and has one, its
+// locked parent: when the row goes, the parent may have to go with it.
+type target struct {
+	*Locked
+
+	parent *Locked
+}
+
+// parentFirstError says that a parent has to be locked before its child.
+type parentFirstError struct{ parent string }
+
+func (parentFirstError) Error() string { return "the parent is locked first" }
+
+// change runs f with the row locked. It answers with a problem if there is no
+// such row.
+func (rs *resources) change(ctx context.Context, scope Scope, k *kind, id string, f func(context.Context, Tx, *target) error) error {
+	lock := func(parent string) error {
+		return rs.store.Update(ctx, scope, func(ctx context.Context, tx Tx, _ time.Time) error {
+			var t target
+			var err error
+			if parent != "" {
+				if t.parent, err = tx.Lock(ctx, Key{k.parent.name, parent}); err != nil {
+					return err
+				}
+			}
+			if t.Locked, err = tx.Lock(ctx, Key{k.name, id}); err != nil {
+				return err
+			}
+			if t.Record.Deleting() && t.Record.ParentID != "" && parent == "" {
+				return parentFirstError{t.Record.ParentID}
+			}
+			return f(ctx, tx, &t)
+		})
+	}
+	err := lock("")
+	if first, ok := errors.AsType[parentFirstError](err); ok {
+		err = lock(first.parent)
+	}
+	if errors.Is(err, ErrNotFound) {
+		return notFound(k, id)
+	}
+	return err
+}
+
+func notFound(k *kind, id string) error {
+	return problem.New(problem.NotFound, "no %s %q", k.name, id)
+}
+
+// settle sums up the status of a changed row and saves it, or removes the row
+// if it was being deleted and nothing keeps it any more.
+func (rs *resources) settle(ctx context.Context, tx Tx, k *kind, t *target, r *v1.AdapterStatus) error {
+	if err := k.restate(t.Locked); err != nil {
+		return err
+	}
+	if aggregate.Finalized(k.facts(t.Locked, v1.Status{})) {
+		return rs.gone(ctx, tx, t)
+	}
+	return tx.Save(ctx, &t.Record, r)
+}
+
+// gone removes the row and looks at its parent again, for which the row may
+// have been the last thing to wait for.
+func (rs *resources) gone(ctx context.Context, tx Tx, t *target) error {
+	if err := tx.Remove(ctx, t.Record.Key); err != nil {
+		return err
+	}
+	if t.parent == nil {
+		return nil
+	}
+	t.parent.Children--
+	if !t.parent.Record.Deleting() {
+		return nil
+	}
+	return rs.settle(ctx, tx, rs.kinds[t.parent.Record.Kind], &target{Locked: t.parent}, nil)
+}
+
+// restate sums up the status of a row.
+func (k *kind) restate(l *Locked) error {
+	r := &l.Record
+	previous := v1.Status{
+		Phase:              r.Status.Phase,
+		ObservedGeneration: r.Status.ObservedGeneration,
+		LastUpdatedTime:    r.Status.LastUpdatedTime,
+		LastTransitionTime: r.Status.LastTransitionTime,
+	}
+	if len(r.Status.Conditions) > 0 {
+		if err := json.Unmarshal(r.Status.Conditions, &previous.Conditions); err != nil {
+			return fmt.Errorf("read conditions of %s %q: %w", r.Kind, r.ID, err)
+		}
+	}
+	s := aggregate.Status(k.facts(l, previous))
+	var conditions bytes.Buffer
+	e := json.NewEncoder(&conditions)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(s.Conditions); err != nil {
+		return fmt.Errorf("write conditions of %s %q: %w", r.Kind, r.ID, err)
+	}
+	r.Status = Status{
+		Phase:              s.Phase,
+		ObservedGeneration: s.ObservedGeneration,
+		LastUpdatedTime:    s.LastUpdatedTime,
+		LastTransitionTime: s.LastTransitionTime,
+		Conditions:         bytes.TrimSpace(conditions.Bytes()),
+	}
+	return nil
+}
+
+func (k *kind) facts(l *Locked, previous v1.Status) aggregate.Facts {
+	return aggregate.Facts{
+		Generation:  l.Record.Generation,
+		Deleting:    l.Record.Deleting(),
+		Children:    l.Children,
+		CreatedTime: l.Record.CreatedTime,
+		UpdatedTime: l.Record.UpdatedTime,
+		Required:    k.required,
+		Reports:     l.Reports,
+		Previous:    previous,
+		Now:         l.Now,
+	}
+}
