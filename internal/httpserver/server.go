@@ -1,0 +1,204 @@
+// Package httpserver runs an HTTP server with the bounds that one needs in
+// public, and holds the middleware that every one of ours has.
+//
+// A request that is slow to arrive, an answer that is slow to be taken and a
+// connection that idles all end by themselves. When the server stops, it
+// takes no new requests, lets those that run finish within a bound, and cuts
+// off the rest.
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// What the zero fields of a Config mean.
+const (
+	DefaultReadHeaderTimeout = 10 * time.Second
+	DefaultWriteTimeout      = time.Minute
+	DefaultIdleTimeout       = 2 * time.Minute
+	DefaultShutdownTimeout   = 15 * time.Second
+	DefaultMaxHeaderBytes    = 64 << 10
+)
+
+// Config says where and within which bounds to serve.
+type Config struct {
+	// Addr is host:port, or :port for every interface; port 0 is any free
+	// one.
+	Addr string `key:"addr" env:"LISTEN_ADDRESS" flag:"listen-address" doc:"Address to listen on, as host:port." validate:"required"`
+
+	// TLSCertFile and TLSKeyFile are PEM files; both or none. They are read
+	// again when they change.
+	TLSCertFile string `key:"tls_cert_file" env:"TLS_CERT_FILE" flag:"tls-cert-file" doc:"PEM file of the certificate chain; with a key, the server speaks TLS." validate:"required_with=TLSKeyFile"`
+	TLSKeyFile  string `key:"tls_key_file" env:"TLS_KEY_FILE" flag:"tls-key-file" doc:"PEM file of the certificate's key." validate:"required_with=TLSCertFile"`
+
+	// ReadHeaderTimeout bounds the arrival of a request's header. The body is
+	// bounded by LimitBody. Zero means DefaultReadHeaderTimeout.
+	ReadHeaderTimeout time.Duration `key:"read_header_timeout" default:"10s" doc:"How long a request's header may take to arrive." validate:"gt=0"`
+
+	// WriteTimeout bounds a request from its header to the end of its answer.
+	// A handler that streams moves the bound by
+	// http.ResponseController.SetWriteDeadline. Zero means
+	// DefaultWriteTimeout; there is no way to say never.
+	WriteTimeout time.Duration `key:"write_timeout" default:"1m" doc:"How long a request may take until its answer is taken." validate:"gt=0"`
+
+	// IdleTimeout bounds how long a connection waits for its next request.
+	// Zero means DefaultIdleTimeout.
+	IdleTimeout time.Duration `key:"idle_timeout" default:"2m" doc:"How long a connection may idle." validate:"gt=0"`
+
+	// ShutdownTimeout bounds how long running requests may take to finish
+	// when the server stops. Zero means DefaultShutdownTimeout.
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"15s" doc:"How long running requests may take to finish at the end." validate:"gt=0"`
+
+	// MaxHeaderBytes bounds a request's header. Zero means
+	// DefaultMaxHeaderBytes.
+	MaxHeaderBytes int `key:"max_header_bytes" default:"65536" doc:"How long a request's header may be, in bytes." validate:"gt=0"`
+}
+
+// errShutdownTimeout is the cause that ends a shutdown.
+var errShutdownTimeout = errors.New("requests did not finish in time")
+
+// Server is one HTTP server. It listens from New on and serves in Run.
+type Server struct {
+	http     *http.Server
+	listener net.Listener
+	log      *slog.Logger
+	bound    time.Duration
+	tls      bool
+	stopping chan struct{}
+	state    atomic.Int32 // fresh, serving or stopped
+}
+
+const (
+	fresh = iota
+	serving
+	stopped
+)
+
+// New makes a server for h and begins to listen, so that a port in use is
+// known at once, and so is the port where any was asked for. If Run is not
+// called, Close must be.
+func New(cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
+	s := &Server{log: log, bound: orDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout), stopping: make(chan struct{})}
+	s.http = &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: orDefault(cfg.ReadHeaderTimeout, DefaultReadHeaderTimeout),
+		WriteTimeout:      orDefault(cfg.WriteTimeout, DefaultWriteTimeout),
+		IdleTimeout:       orDefault(cfg.IdleTimeout, DefaultIdleTimeout),
+		MaxHeaderBytes:    orDefault(cfg.MaxHeaderBytes, DefaultMaxHeaderBytes),
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		BaseContext: func(net.Listener) context.Context {
+			return context.WithValue(context.Background(), stoppingKey{}, s.stopping)
+		},
+	}
+	if cfg.TLSCertFile != "" || cfg.TLSKeyFile != "" {
+		tlsConfig, err := newTLSConfig(cfg.TLSCertFile, cfg.TLSKeyFile, log)
+		if err != nil {
+			return nil, err
+		}
+		s.tls, s.http.TLSConfig = true, tlsConfig
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(context.Background(), "tcp", cfg.Addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("serve HTTP on %q: another process listens there; stop it or choose another address: %w", cfg.Addr, err)
+	case err != nil:
+		return nil, fmt.Errorf("serve HTTP on %q: %w", cfg.Addr, err)
+	}
+	s.listener = listener
+	return s, nil
+}
+
+func orDefault[T int | time.Duration](v, def T) T {
+	if v <= 0 {
+		return def
+	}
+	return v
+}
+
+// Addr is the address that the server listens on, with the port that it got.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Ready says why the server takes no requests, or nil.
+func (s *Server) Ready() error {
+	switch s.state.Load() {
+	case serving:
+		return nil
+	case stopped:
+		return errors.New("the HTTP server is stopping")
+	}
+	return errors.New("the HTTP server has not started")
+}
+
+// Run serves until ctx ends, and then until the running requests have, or
+// were cut off because they took too long. It can be called once.
+func (s *Server) Run(ctx context.Context) error {
+	served := make(chan error, 1)
+	s.state.Store(serving)
+	go func() { served <- s.serve() }()
+	select {
+	case err := <-served:
+		s.state.Store(stopped)
+		return fmt.Errorf("serve HTTP on %q: %w", s.Addr(), err)
+	case <-ctx.Done():
+	}
+
+	s.state.Store(stopped)
+	close(s.stopping)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.bound, errShutdownTimeout)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if err != nil && ctx.Err() != nil {
+		s.log.WarnContext(ctx, "running requests cut off", "addr", s.Addr(), "after", s.bound)
+		err = s.http.Close()
+	}
+	<-served
+	if err != nil {
+		return fmt.Errorf("stop HTTP on %q: %w", s.Addr(), err)
+	}
+	return nil
+}
+
+func (s *Server) serve() error {
+	if s.tls {
+		return s.http.ServeTLS(s.listener, "", "")
+	}
+	return s.http.Serve(s.listener)
+}
+
+// Close stops listening and cuts off what is running. It is for servers that
+// were never Run.
+func (s *Server) Close() error { return errors.Join(s.listener.Close(), s.http.Close()) }
+
+type stoppingKey struct{}
+
+// Stopping is closed when the server of a request begins to stop. A handler
+// that streams ends then; its context goes on, so that other handlers can
+// finish. It is nil, which is never, for a context of another server.
+func Stopping(ctx context.Context) <-chan struct{} {
+	c, _ := ctx.Value(stoppingKey{}).(chan struct{})
+	return c
+}
+
+// IsLoopback reports whether addr, a host with or without a port, can be
+// reached from this machine alone. A name other than localhost is not looked
+// up and is not loopback; Server.Addr has no names.
+func IsLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = addr
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,80 @@
+package httpserver
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// newTLSConfig serves the certificate in two files, and each new one that is
+// put there.
+func newTLSConfig(certFile, keyFile string, log *slog.Logger) (*tls.Config, error) {
+	if certFile == "" || keyFile == "" {
+		return nil, errors.New("serve TLS: a certificate and its key are needed; only one of the two files is given")
+	}
+	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current(), nil },
+	}, nil
+}
+
+// A certificate follows its two files.
+type certificate struct {
+	certFile, keyFile string
+	log               *slog.Logger
+
+	mu     sync.Mutex
+	cert   *tls.Certificate
+	stamps [2]stamp // of the files when they were last read
+}
+
+// A stamp changes when a file does.
+type stamp struct {
+	modified time.Time
+	size     int64
+}
+
+// current is the certificate as the files have it now. While they do not fit
+// together, as in the middle of a renewal, the last good one stays.
+func (c *certificate) current() *tls.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stat() != c.stamps {
+		if err := c.load(); err != nil {
+			c.log.Warn("new certificate not usable, the last one stays", "err", err)
+		} else {
+			c.log.Info("certificate read again", "file", c.certFile)
+		}
+	}
+	return c.cert
+}
+
+func (c *certificate) stat() [2]stamp {
+	var out [2]stamp
+	for i, name := range []string{c.certFile, c.keyFile} {
+		if info, err := os.Stat(name); err == nil {
+			out[i] = stamp{info.ModTime(), info.Size()}
+		}
+	}
+	return out
+}
+
+// load reads the files. The stamps are of before, so that a change during the
+// reading is seen the next time.
+func (c *certificate) load() error {
+	c.stamps = c.stat()
+	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	if err != nil {
+		return fmt.Errorf("read certificate %q with key %q: %w", c.certFile, c.keyFile, err)
+	}
+	c.cert = &cert
+	return nil
+}
