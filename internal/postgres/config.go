@@ -21,7 +21,7 @@ import (
 type Config struct {
 	// URL connects to the database, as a postgres:// URL or as key=value pairs.
 	// Several hosts may be named; the one that takes writes is used.
-	URL settings.Secret `key:"url" env:"DATABASE_URL" flag:"database-url" file:"url_file" secret:"true" doc:"PostgreSQL to use, postgres://user:password@host:5432/database"`
+	URL settings.Secret `key:"url" env:"DATABASE_URL" file:"url_file" secret:"true" doc:"PostgreSQL to use, postgres://user:password@host:5432/database"`
 
 	// MigrationURL connects as the owner of the schema. Empty is URL.
 	MigrationURL settings.Secret `key:"migration_url" env:"DATABASE_MIGRATION_URL" file:"migration_url_file" secret:"true" doc:"PostgreSQL URL of the role that owns the schema, for migrations (default: the database URL)"`

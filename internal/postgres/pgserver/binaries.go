@@ -45,15 +45,19 @@ func findBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) 
 	if b, err := fit(found, major, cfg.Dir); err == nil || len(found) > 0 && major != 0 {
 		return b, err
 	}
-	fetched, err := fetch(ctx, cache, log)
+	fetched, err := fetch(ctx, cache, cfg.Repository, log)
 	if err != nil {
-		return binaries{}, fmt.Errorf("no PostgreSQL %d or newer on this machine, and none could be downloaded (%w): %s", MinMajor, err, howToInstall)
+		return binaries{}, errNoBinaries(err)
 	}
 	b, err := inspect(ctx, fetched)
 	if err != nil {
 		return binaries{}, err
 	}
 	return fit([]binaries{b}, major, cfg.Dir)
+}
+
+func errNoBinaries(fetching error) error {
+	return fmt.Errorf("no PostgreSQL %d or newer on this machine, and none could be downloaded (%w): %s", MinMajor, fetching, howToInstall)
 }
 
 // fit picks the first of the list that can be used.

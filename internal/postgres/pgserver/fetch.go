@@ -24,7 +24,7 @@ func fetchedDir(cache string) string {
 // The library has no call for that alone: it downloads and unpacks on the way
 // to a server of its own. So a throwaway one is started and stopped; as root
 // its initdb refuses, by when the binaries are there.
-func fetch(ctx context.Context, cache string, log *slog.Logger) (string, error) {
+func fetch(ctx context.Context, cache, repository string, log *slog.Logger) (string, error) {
 	bin := fetchedDir(cache)
 	log.InfoContext(ctx, "downloading postgres", "version", string(fetchVersion), "dir", filepath.Dir(bin))
 	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // programs that the server's user runs
@@ -38,14 +38,18 @@ func fetch(ctx context.Context, cache string, log *slog.Logger) (string, error) 
 	if err != nil {
 		return "", errors.Join(err, os.RemoveAll(scratch))
 	}
-	server := embedded.NewDatabase(embedded.DefaultConfig().
+	cfg := embedded.DefaultConfig().
 		Version(fetchVersion).
 		Port(uint32(port)). //nolint:gosec // a port
 		CachePath(cache).
 		BinariesPath(filepath.Dir(bin)).
 		RuntimePath(filepath.Join(scratch, "run")).
 		DataPath(filepath.Join(scratch, "data")).
-		Logger(io.Discard))
+		Logger(io.Discard)
+	if repository != "" {
+		cfg = cfg.BinaryRepositoryURL(repository)
+	}
+	server := embedded.NewDatabase(cfg)
 
 	// The library takes no context. When ours ends first, the download is left
 	// to finish or fail by itself: it is a file in the cache, renamed when whole.
@@ -62,8 +66,11 @@ func fetch(ctx context.Context, cache string, log *slog.Logger) (string, error) 
 		return "", context.Cause(ctx)
 	case err = <-done:
 	}
-	if _, statErr := os.Stat(filepath.Join(bin, "initdb")); statErr != nil {
-		return "", fmt.Errorf("fetch PostgreSQL %s: %w", fetchVersion, errors.Join(err, statErr))
+	if _, missing := os.Stat(filepath.Join(bin, "initdb")); missing != nil {
+		if err == nil {
+			err = missing
+		}
+		return "", fmt.Errorf("fetch PostgreSQL %s: %w", fetchVersion, err)
 	}
 	return bin, nil
 }

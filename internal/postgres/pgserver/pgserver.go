@@ -75,6 +75,10 @@ type Config struct {
 	// root /var/cache/fleetloop.
 	CacheDir string
 
+	// Repository is the Maven repository that binaries are fetched from. Empty is
+	// Maven Central.
+	Repository string
+
 	// Database is made if it is missing. Empty is DefaultDatabase.
 	Database string
 

@@ -3,9 +3,13 @@ package pgserver_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"log/slog"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -239,4 +243,94 @@ func await(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("no %s within 30 s", what)
 		}
 	}
+}
+
+var helperDir = flag.String("helper-dir", "", "for TestHelperProcess: where to run a server")
+
+// TestHelperProcess is not a test: it is what TestTheServerDiesWithItsMaster
+// starts and kills.
+func TestHelperProcess(t *testing.T) {
+	dir := *helperDir
+	if dir == "" {
+		return
+	}
+	s := start(t, pgserver.Config{Dir: dir, Throwaway: true})
+	if err := os.WriteFile(filepath.Join(dir, "started"), []byte(strconv.Itoa(s.PID())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	<-t.Context().Done()
+}
+
+func TestTheServerDiesWithItsMaster(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Log("elsewhere it is stopped by the next start")
+		return
+	}
+	dir := newDir(t)
+	master := osexec.Command(os.Args[0], "-test.run=^TestHelperProcess$", "-helper-dir="+dir) //nolint:noctx // it is killed below
+	if err := master.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := 0
+	await(t, "server", func() bool {
+		b, err := os.ReadFile(filepath.Join(dir, "started"))
+		if err != nil {
+			return false
+		}
+		pid, err = strconv.Atoi(string(b))
+		return err == nil
+	})
+	if err := master.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = master.Wait() // it was killed
+	await(t, "end of the server", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+	// What it left behind is used again.
+	start(t, pgserver.Config{Dir: dir, Throwaway: true})
+}
+
+// A folder under /root, say, is closed to the user that root's server runs as.
+func TestAFolderThatIsClosedToTheServer(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Log("only root's server runs as somebody else")
+		return
+	}
+	closed := newDir(t)
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(closed, "db")
+	first := start(t, pgserver.Config{Dir: dir, Throwaway: true})
+	exec(t, first.URL(), "create table kept as select 'still here' as word")
+	exec(t, first.URL(), "checkpoint")
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.Readlink(filepath.Join(dir, "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := start(t, pgserver.Config{Dir: dir, Throwaway: true})
+	if got := query(t, second.URL(), "select word from kept"); got != "still here" {
+		t.Errorf("got %q", got)
+	}
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// When the folder has gone, so does the data, at the next occasion.
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	third := start(t, pgserver.Config{Dir: dir, Throwaway: true})
+	if got := query(t, third.URL(), "select count(*)::text from pg_class where relname = 'kept'"); got != "0" {
+		t.Error("data of a folder that was removed came back")
+	}
+	if _, err := os.Stat(data); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the old data is still there: %v", err)
+	}
+	if data, err = os.Readlink(filepath.Join(dir, "data")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(data)) })
 }

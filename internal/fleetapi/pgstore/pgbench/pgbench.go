@@ -1,0 +1,147 @@
+// Package pgbench fills a database with a fleet to measure against, and reads
+// pages of it the shortest way there is, without a store.
+package pgbench
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+)
+
+// A Fleet says what to load. The zero value of a field is its default.
+type Fleet struct {
+	// Rows is how many clusters there are. Default a million.
+	Rows int
+	// Shards is how many values the label "shard" has, evenly spread. Default 8.
+	Shards int
+	// Tenants is how many tenants the rows belong to, by turns. Default 1.
+	Tenants int
+}
+
+const (
+	loaders = 2
+
+	defaultRows   = 1_000_000
+	defaultShards = 8
+)
+
+func (f Fleet) withDefaults() Fleet {
+	if f.Rows == 0 {
+		f.Rows = defaultRows
+	}
+	if f.Shards == 0 {
+		f.Shards = defaultShards
+	}
+	if f.Tenants == 0 {
+		f.Tenants = 1
+	}
+	return f
+}
+
+// Label is the value of the label "shard" of row i.
+func (f Fleet) Label(i int) string { return fmt.Sprintf("s%d", i%f.withDefaults().Shards) }
+
+// Tenant is the tenant of row i.
+func (f Fleet) Tenant(i int) string { return fmt.Sprintf("t%d", i%f.withDefaults().Tenants) }
+
+// ID is the id of row i. It sorts as i does.
+func (f Fleet) ID(i int) uuid.UUID {
+	var id uuid.UUID
+	// Version 7: 48 bits of milliseconds, then 74 bits of our choice.
+	binary.BigEndian.PutUint64(id[:8], uint64(epoch().UnixMilli()+int64(i))<<16) //nolint:gosec // of this century
+	binary.BigEndian.PutUint64(id[8:], uint64(i))                                //nolint:gosec // never negative
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+func epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// Load fills an empty, migrated database as its owner.
+func Load(ctx context.Context, url string, f Fleet) error {
+	f = f.withDefaults()
+	var g errgroup.Group
+	for part := range loaders {
+		g.Go(func() error { return f.copyPart(ctx, url, part) })
+	}
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("load %d clusters: %w", f.Rows, err)
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	// A table in use has been vacuumed: its rows are known to be visible, and
+	// the index on labels has taken in what waited to be sorted.
+	_, err = conn.Exec(ctx, "vacuum (analyze) tenant.resources")
+	return err
+}
+
+func (f Fleet) copyPart(ctx context.Context, url string, part int) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	next := part
+	_, err = conn.CopyFrom(ctx, pgx.Identifier{"tenant", "resources"}, []string{
+		"id", "kind", "tenant", "name", "labels", "spec", "generation", "created_time", "updated_time", "created_by",
+		"phase", "observed_generation", "last_updated_time", "last_transition_time", "conditions",
+	}, pgx.CopyFromFunc(func() ([]any, error) {
+		i := next
+		if i >= f.Rows {
+			return nil, nil
+		}
+		next += loaders
+		return f.row(i), nil
+	}))
+	return err
+}
+
+func (f Fleet) row(i int) []any {
+	created := epoch().Add(time.Duration(i) * time.Millisecond)
+	stamp := created.Format(time.RFC3339Nano)
+	condition := func(kind string) string {
+		return fmt.Sprintf(`{"type":%q,"status":"True","reason":"Reconciled","message":"Every adapter is done with generation 1","observed_generation":1,`+
+			`"created_time":%q,"last_updated_time":%q,"last_transition_time":%q}`, kind, stamp, stamp, stamp)
+	}
+	return []any{
+		f.ID(i), "Cluster", f.Tenant(i), fmt.Sprintf("cluster-%07d", i),
+		fmt.Sprintf(`{"shard":%q,"region":"eu-%d","team":"team-%d"}`, f.Label(i), i%5, i%97),
+		fmt.Sprintf(`{"provider":{"type":"aws","region":"eu-%d","zones":["a","b","c"]},"kubernetes":{"version":"1.34.%d"},`+
+			`"network":{"pods":"10.%d.0.0/16","services":"10.200.0.0/16"},"nodes":{"minimum":3,"maximum":%d}}`, i%5, i%9, i%256, 3+i%20),
+		int64(1), created, created, "loader",
+		"Ready", int64(1), created, created,
+		"[" + condition("Reconciled") + "," + condition("LastKnownReconciled") + "," +
+			condition("ValidationSuccessful") + "," + condition("DnsSuccessful") + "," + condition("ProvisioningSuccessful") + "]",
+	}
+}
+
+const barePage = `select id, tenant, name, display_name, owner_id, labels, spec, generation,
+	created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
+	phase, observed_generation, last_updated_time, last_transition_time, conditions
+from tenant.clusters where labels @> $1::jsonb and id > $2::uuid order by id limit $3`
+
+// Page reads the columns of one page of a shard's clusters behind an id with
+// one bare statement, as the owner of the table, and does nothing with them. It
+// returns how many rows and bytes there were.
+func Page(ctx context.Context, conn *pgx.Conn, shard string, after uuid.UUID, limit int) (count, size int, err error) {
+	rows, err := conn.Query(ctx, barePage, `{"shard":"`+shard+`"}`, after, limit)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		count++
+		for _, v := range rows.RawValues() {
+			size += len(v)
+		}
+	}
+	return count, size, rows.Err()
+}

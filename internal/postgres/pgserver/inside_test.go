@@ -1,0 +1,178 @@
+package pgserver
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func newTestDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pgserver-") //nolint:usetesting // t.TempDir is closed to the user that a root's server runs as
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func mustStart(t *testing.T, dir string) *Server {
+	t.Helper()
+	s, err := Start(t.Context(), Config{Dir: dir, Throwaway: true}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func TestAServerLeftBehindIsStopped(t *testing.T) {
+	dir := newTestDir(t)
+	orphan := mustStart(t, dir)
+	if err := orphan.home.close(); err != nil { // as if its master had died
+		t.Fatal(err)
+	}
+	next := mustStart(t, dir)
+	if err := syscall.Kill(orphan.proc.pid(), 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the old server is still there: %v", err)
+	}
+	if next.PID() == orphan.PID() {
+		t.Error("no new server")
+	}
+}
+
+func TestAPidFileThatIsNobodysIsRemoved(t *testing.T) {
+	dir := newTestDir(t)
+	if err := mustStart(t, dir).Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Our own pid: alive, and no postmaster.
+	file := filepath.Join(dir, "data", "postmaster.pid")
+	if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())+"\n/elsewhere\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustStart(t, dir)
+}
+
+func TestBinariesAreFetchedOnce(t *testing.T) {
+	txz, err := os.ReadFile("testdata/binaries.txz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var jar bytes.Buffer
+	z := zip.NewWriter(&jar)
+	f, err := z.Create("postgres-linux.txz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(txz); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	jars := 0
+	repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, ".jar") {
+			http.NotFound(w, r) // no checksum
+			return
+		}
+		jars++
+		_, _ = w.Write(jar.Bytes())
+	}))
+	defer repository.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+
+	cache := newTestDir(t)
+	for range 2 {
+		dir, err := fetch(t.Context(), cache, repository.URL, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := inspect(t.Context(), dir)
+		if err != nil || b.major != 17 {
+			t.Errorf("found %+v, %v", b, err)
+		}
+	}
+	if jars != 1 {
+		t.Errorf("downloaded %d times", jars)
+	}
+	left, err := filepath.Glob(filepath.Join(cache, "fetch-*"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestWithoutBinariesTheErrorSaysWhatToInstall(t *testing.T) {
+	repository := httptest.NewServer(http.NotFoundHandler())
+	defer repository.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	cfg := Config{Dir: "somewhere", CacheDir: newTestDir(t), Repository: repository.URL}
+	t.Setenv("PATH", "")
+	if list := installed(t.Context()); len(list) > 0 {
+		cfg.BinDir = "/nowhere" // there is one outside PATH; ask for one that is not
+		if _, err := findBinaries(t.Context(), cfg, 0, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "/nowhere") {
+			t.Errorf("got %v", err)
+		}
+	}
+	_, err := fetch(t.Context(), cfg.CacheDir, cfg.Repository, slog.New(slog.DiscardHandler))
+	if err == nil {
+		t.Fatal("fetched from a repository that has nothing")
+	}
+	got := errNoBinaries(err).Error()
+	for _, want := range []string{"no PostgreSQL 15 or newer on this machine", "no version found", "apt-get install postgresql"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+}
+
+func TestFetchEndsWithItsContext(t *testing.T) {
+	release := make(chan struct{})
+	repository := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer http.DefaultClient.CloseIdleConnections()
+	defer repository.Close()
+	defer close(release)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := fetch(ctx, newTestDir(t), repository.URL, slog.New(slog.DiscardHandler)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhichBinariesFit(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		list   []binaries
+		major  int
+		want   string
+		err    string
+	}{
+		"First":   {reason: "the first that is new enough", list: []binaries{{dir: "a", major: 14}, {dir: "b", major: 15}, {dir: "c", major: 17}}, want: "b"},
+		"Same":    {reason: "data has a version", list: []binaries{{dir: "a", major: 17}, {dir: "b", major: 16}}, major: 16, want: "b"},
+		"TooOld":  {reason: "none is new enough", list: []binaries{{dir: "a", version: "14.1", major: 14}}, err: "PostgreSQL 15 or newer is needed, found 14.1"},
+		"Another": {reason: "none made the data", list: []binaries{{dir: "a", version: "17.1", major: 17}}, major: 16, err: "was made by PostgreSQL 16, found 17.1"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := fit(tc.list, tc.major, "folder")
+			if got.dir != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("got %q, %v: %s", got.dir, err, tc.reason)
+			}
+		})
+	}
+}
