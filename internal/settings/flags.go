@@ -10,7 +10,9 @@ import (
 // AddFlags registers a flag for each setting of cfg, a pointer to a struct,
 // that has one. The usage shows the default and the variables. Values are
 // checked by Load, with everything else, so that one run names all that is
-// wrong. A flag of a list or map may be given several times and adds up.
+// wrong. A flag of a list or map may be given several times and adds up. A
+// flag that AddFlags has registered before with the same type is shared; any
+// other that is there already makes pflag panic.
 func AddFlags(fs *pflag.FlagSet, cfg any) {
 	root := structOf(cfg)
 	setDefaults(describe(root.Type()), root)
@@ -19,6 +21,11 @@ func AddFlags(fs *pflag.FlagSet, cfg any) {
 			continue
 		}
 		value := &flagValue{shape: f.shape, texts: textsOf(f.shape, v)}
+		if old := fs.Lookup(f.flag); old != nil {
+			if shared, ok := old.Value.(*flagValue); ok && shared.Type() == value.Type() {
+				continue
+			}
+		}
 		usage := strings.TrimSuffix(f.doc, ".")
 		if len(f.env) > 0 {
 			usage += " (env " + strings.Join(f.env, ", ") + ")"

@@ -3,6 +3,7 @@ package settings_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 
@@ -29,6 +30,37 @@ func TestAddFlags(t *testing.T) {
 	if diff := cmp.Diff(squeeze(want), squeeze(fs.FlagUsages())); diff != "" {
 		t.Errorf("usage (-want +got):\n%s", diff)
 	}
+}
+
+func TestAddFlagsShares(t *testing.T) {
+	type broker struct {
+		Topic string `key:"topic" flag:"topic" env:"TOPIC"`
+	}
+	type odd struct {
+		Topic int `key:"topic" flag:"topic"`
+	}
+	var cfg struct {
+		One broker `key:"one"`
+		Two broker `key:"two"`
+	}
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	settings.AddFlags(fs, &cfg)
+	if err := fs.Parse([]string{"--topic=x"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := settings.Load(&cfg, settings.Source{Flags: fs}); err != nil {
+		t.Fatal(err)
+	}
+	if cfg.One.Topic != "x" || cfg.Two.Topic != "x" {
+		t.Errorf("topics %q and %q, want the flag that they share", cfg.One.Topic, cfg.Two.Topic)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a flag of another type was taken for the same")
+		}
+	}()
+	fs.SetOutput(io.Discard)
+	settings.AddFlags(fs, &odd{})
 }
 
 func TestWriteMarkdown(t *testing.T) {

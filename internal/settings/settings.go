@@ -24,6 +24,9 @@
 //	file:"token_file"           key of the path of a file that holds the value;
 //	                            each variable then has a twin with _FILE appended
 //
+// Settings may share a variable or a flag of one type; each then has its
+// value.
+//
 // A field that is not zero when Load is called keeps its value as its
 // default. Types are strings, Secret, booleans, numbers, time.Duration with a
 // unit ("1m30s"), what implements encoding.TextUnmarshaler, pointers to
