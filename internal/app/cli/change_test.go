@@ -1,0 +1,247 @@
+package cli
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+const twoDocuments = `
+kind: Cluster
+name: c9
+labels: {region: eu, on: yes}
+spec:
+  version: 1.30
+  since: 2026-03-01
+  ports: {80: http}
+---
+# the second
+kind: nodepool
+metadata: {name: gpu, displayName: GPUs}
+cluster: c9
+spec: &s {replicas: 3, big: 12345678901234567890}
+`
+
+// TestChange holds what is sent for what a user writes, and what is said.
+func TestChange(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("fleet/1.yaml", "kind: Cluster\nname: a1\n")
+	write("fleet/2.json", `{"kind":"Cluster","name":"a2","spec":{"n":1.50}}`)
+	write("fleet/notes.txt", "not one of ours")
+	declared := write("c1.yaml", "kind: Cluster\nname: c1\nlabels: {a: b}\nspec: {n: 1}\n")
+	np := v1.CollectionClusters + "/" + id(5) + "/nodepools"
+
+	cases := map[string]struct {
+		reason string
+		run    run
+		sent   []string
+		stdout string
+		code   int
+		says   string
+	}{
+		"CreateTwo": {
+			"a parent may stand before its child in one file",
+			run{args: []string{"create", "-f", "-"}, stdin: twoDocuments},
+			[]string{
+				`POST clusters {"kind":"Cluster","name":"c9","labels":{"on":"yes","region":"eu"},"spec":{"ports":{"80":"http"},"since":"2026-03-01","version":1.3}}`,
+				`POST ` + np + ` {"kind":"NodePool","name":"gpu","metadata":{"name":"gpu","displayName":"GPUs"},"spec":{"big":12345678901234567890,"replicas":3}}`,
+			},
+			"cluster/c9 created\nnodepool/c9/gpu created\n", CodeOK, "",
+		},
+		"CreateFolder": {
+			"every file of ours in it",
+			run{args: []string{"create", "-f", filepath.Join(dir, "fleet"), "-o", "name"}},
+			[]string{`POST clusters {"kind":"Cluster","name":"a1","spec":{}}`, `POST clusters {"kind":"Cluster","name":"a2","spec":{"n":1.50}}`},
+			"cluster/a1\ncluster/a2\n", CodeOK, "",
+		},
+		"CreateSome": {
+			"the rest is created",
+			run{args: []string{"create", "-f", "-"}, stdin: "kind: Cluster\nname: c1\n---\nkind: Cluster\nname: c8\n"},
+			[]string{`POST clusters {"kind":"Cluster","name":"c1","spec":{}}`, `POST clusters {"kind":"Cluster","name":"c8","spec":{}}`},
+			"cluster/c8 created\n", CodePartial, `create cluster "c1" (-:1): POST /clusters: 409 Conflict: the name "c1" is taken`,
+		},
+		"CreateTaken": {
+			"nothing was done",
+			run{args: []string{"create", "-f", "-"}, stdin: "kind: Cluster\nname: c1\n"},
+			[]string{`POST clusters {"kind":"Cluster","name":"c1","spec":{}}`},
+			"", CodePrecondition, "is taken",
+		},
+		"CreateOrphan": {
+			"the parent is not there",
+			run{args: []string{"create", "-f", "-"}, stdin: "kind: NodePool\nname: a\ncluster: nope\n"},
+			nil, "", CodePrecondition, `find cluster "nope": not found`,
+		},
+		"CreateBad": {
+			"all are checked before the first is created",
+			run{args: []string{"create", "-f", "-"}, stdin: "kind: Cluster\nname: c8\n---\nkind: Cluster\nnaem: c9\n"},
+			nil, "", CodeUsage, `-:4: unknown field "naem"`,
+		},
+		"CreateNoFile":  {"which file", run{args: []string{"create"}}, nil, "", CodeUsage, "say with -f"},
+		"CreateMissing": {"no such file", run{args: []string{"create", "-f", filepath.Join(dir, "none")}}, nil, "", CodeUsage, "no such file"},
+		"CreateEmpty":   {"nothing in it", run{args: []string{"create", "-f", "-"}, stdin: "---\n# nothing\n"}, nil, "", CodeUsage, "describes no resource"},
+		"PatchSpec": {
+			"what is not named stays",
+			run{args: []string{"patch", "cluster", "c1", "--spec", `{"replicas":5,"version":null}`}},
+			[]string{`PATCH clusters/` + id(1) + ` {"spec":{"replicas":5}}`},
+			"cluster/c1 patched\n", CodeOK, "",
+		},
+		"PatchLabels": {
+			"labels one by one",
+			run{args: []string{"patch", "cluster", "c1", "--label", "env=dev", "--label", "tier-"}},
+			[]string{`PATCH clusters/` + id(1) + ` {"labels":{"env":"dev","region":"us-east"}}`},
+			"cluster/c1 patched\n", CodeOK, "",
+		},
+		"Label": {
+			"the same in short",
+			run{args: []string{"label", "cluster", "c1", "env=dev", "tier-", "-o", "name"}},
+			[]string{`PATCH clusters/` + id(1) + ` {"labels":{"env":"dev","region":"us-east"}}`},
+			"cluster/c1\n", CodeOK, "",
+		},
+		"LabelChild": {
+			"kind and name in one",
+			run{args: []string{"label", "nodepool/c2/workers", "a="}},
+			[]string{`PATCH nodepools/` + id(4) + ` {"labels":{"a":""}}`},
+			"nodepool/c2/workers patched\n", CodeOK, "",
+		},
+		"PatchFile": {
+			"exactly what the file says",
+			run{args: []string{"patch", "-f", declared}},
+			[]string{`PATCH clusters/` + id(1) + ` {"spec":{"n":1},"labels":{"a":"b"}}`},
+			"cluster/c1 patched\n", CodeOK, "",
+		},
+		"PatchTypo":      {"nothing was sent", run{args: []string{"patch", "clusters", "c1", "nope", "--label", "a=b"}}, nil, "", CodePrecondition, `find cluster "nope": not found`},
+		"PatchNothing":   {"say what", run{args: []string{"patch", "cluster", "c1"}}, nil, "", CodeUsage, "say what to change"},
+		"PatchNobody":    {"say which", run{args: []string{"patch", "clusters", "--label", "a=b"}}, nil, "", CodeUsage, "say which clusters"},
+		"PatchNoObject":  {"a spec is an object", run{args: []string{"patch", "cluster", "c1", "--spec", "[1]"}}, nil, "", CodeUsage, "is not a JSON object"},
+		"PatchNull":      {"a spec is not removed", run{args: []string{"patch", "cluster", "c1", "--spec", "null"}}, nil, "", CodeUsage, "is not a JSON object"},
+		"PatchBoth":      {"one or the other", run{args: []string{"patch", "-f", declared, "--label", "a=b"}}, nil, "", CodeUsage, "-f excludes"},
+		"LabelNothing":   {"say which", run{args: []string{"label", "cluster", "c1"}}, nil, "", CodeUsage, "which labels"},
+		"LabelNonsense":  {"neither set nor removed", run{args: []string{"label", "cluster", "c1", "a"}}, nil, "", CodeUsage, `"a" neither sets`},
+		"LabelTwice":     {"which of the two", run{args: []string{"label", "cluster", "c1", "a=b", "a-"}}, nil, "", CodeUsage, "named once"},
+		"LabelBadFormat": {"no such format", run{args: []string{"label", "cluster", "c1", "a=b", "-o", "wide"}}, nil, "", CodeUsage, "no output format"},
+		"Delete": {
+			"it is asked for",
+			run{args: []string{"delete", "cluster", "c1"}},
+			[]string{"DELETE clusters/" + id(1)},
+			"cluster/c1 deletion requested\n", CodeOK, "",
+		},
+		"DeleteSelected": {
+			"all that match",
+			run{args: []string{"delete", "clusters", "-l", "tier=gold"}},
+			[]string{"DELETE clusters/" + id(1)},
+			"cluster/c1 deletion requested\n", CodeOK, "",
+		},
+		"DeleteAll": {
+			"when it is said so",
+			run{args: []string{"delete", "nodepools", "--all"}},
+			[]string{"DELETE nodepools/" + id(3), "DELETE nodepools/" + id(4)},
+			"nodepool/c1/workers deletion requested\nnodepool/c2/workers deletion requested\n", CodeOK, "",
+		},
+		"DeleteFile": {
+			"what a file describes",
+			run{args: []string{"delete", "-f", declared}},
+			[]string{"DELETE clusters/" + id(1)},
+			"cluster/c1 deletion requested\n", CodeOK, "",
+		},
+		"DeleteTypo":     {"nothing was deleted", run{args: []string{"delete", "cluster/c1", "cluster/nope"}}, nil, "", CodePrecondition, "not found"},
+		"DeleteNone":     {"to delete nothing is a mistake", run{args: []string{"delete", "clusters", "-l", "a=b"}}, nil, "", CodePrecondition, "no clusters match"},
+		"DeleteKind":     {"not by accident", run{args: []string{"delete", "clusters"}}, nil, "", CodeUsage, "--all"},
+		"DeleteFileName": {"one or the other", run{args: []string{"delete", "-f", declared, "cluster", "c1"}}, nil, "", CodeUsage, "exclude each other"},
+		"DeleteTimeout":  {"a wait has an end", run{args: []string{"delete", "cluster", "c1", "--timeout", "0"}}, nil, "", CodeUsage, "above zero"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet()
+			got := tc.run.do(t, f)
+			if diff := cmp.Diff(tc.sent, f.sent()); diff != "" && len(tc.sent)+len(f.sent()) > 0 {
+				t.Errorf("%s: requests (-want +got):\n%s", tc.reason, diff)
+			}
+			if got.stdout != tc.stdout || got.code != tc.code || !strings.Contains(got.stderr, tc.says) || tc.says == "" && got.stderr != "" {
+				t.Errorf("%s: exit code %d, stdout %q, stderr %q\nwant %d, %q, %q", tc.reason, got.code, got.stdout, got.stderr, tc.code, tc.stdout, tc.says)
+			}
+		})
+	}
+}
+
+// TestOutputCanBeGivenBack copies a fleet from one server to another.
+func TestOutputCanBeGivenBack(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"json", "yaml"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			from := newFleet()
+			from.items[0].Spec = []byte(`{"odd":"yes","date":"2026-01-01","text":"a\nb\n","n":12345678901234567,"none":null,"f":1e3}`)
+			clusters := run{args: []string{"get", "clusters", "-o", format}}.do(t, from)
+			to := &fakeAPI{}
+			got := run{args: []string{"create", "-f", "-"}, stdin: clusters.stdout}.do(t, to)
+			if got.code != 0 || len(to.items) != 2 {
+				t.Fatalf("exit code %d, %d clusters, %s", got.code, len(to.items), got.stderr)
+			}
+			want, err := toYAML(from.items[0].Spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			copied, err := toYAML(to.items[0].Spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sorted(string(want)) != sorted(strings.Replace(string(copied), "f: 1000", "f: 1e3", 1)) {
+				t.Errorf("spec\n%s\nbecame\n%s", want, copied)
+			}
+			if diff := cmp.Diff(from.items[0].Labels, to.items[0].Labels); diff != "" {
+				t.Errorf("labels (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func sorted(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		for j := i; j < len(lines); j++ {
+			if lines[j] < lines[i] {
+				lines[i], lines[j] = lines[j], lines[i]
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestPartialFailures(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"delete", "clusters", "c1", "c2"},
+		{"patch", "clusters", "c1", "c2", "--label", "a=b"},
+	} {
+		f := newFleet()
+		f.before = func(r *http.Request) (int, any) {
+			if r.Method != http.MethodGet && strings.HasSuffix(r.URL.Path, id(2)) {
+				return http.StatusConflict, v1.Problem{Detail: "it is being deleted"}
+			}
+			return 0, nil
+		}
+		got := run{args: args}.do(t, f)
+		if got.code != CodePartial || strings.Count(got.stdout, "\n") != 1 || !strings.Contains(got.stderr, args[0]+" cluster/c2: ") {
+			t.Errorf("%v: exit code %d, stdout %q, stderr %q", args, got.code, got.stdout, got.stderr)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// Config says which server the commands talk to, and as whom.
+type Config struct {
+	Server         string          `key:"server" env:"FLEETLOOP_SERVER" flag:"server" default:"http://127.0.0.1:8080" doc:"URL of the fleet API."`
+	Token          settings.Secret `key:"token" env:"FLEETLOOP_TOKEN" doc:"Bearer token. At most one of token and token_file is given."`
+	TokenFile      string          `key:"token_file" env:"FLEETLOOP_TOKEN_FILE" flag:"token-file" doc:"File with the bearer token; it may be replaced at any time."`
+	CAFile         string          `key:"ca_file" env:"FLEETLOOP_CA_FILE" flag:"ca-file" doc:"File with the certificates (PEM) that the server's must lead to. Default is the system's."`
+	RequestTimeout time.Duration   `key:"request_timeout" env:"FLEETLOOP_REQUEST_TIMEOUT" flag:"request-timeout" default:"30s" validate:"gt=0" doc:"How long one request may take."`
+}
+
+const (
+	configFlag = "config"
+	configEnv  = "FLEETLOOP_CONFIG"
+)
+
+func addConnectionFlags(flags *pflag.FlagSet) {
+	flags.String(configFlag, "", "`file` with the settings of the command line (env "+configEnv+"; default ~/.config/fleetloop/config.yaml, if there is one)")
+	settings.AddFlags(flags, &Config{})
+}
+
+// load reads the configuration of the command line.
+func (s *session) load(cmd *cobra.Command) (Config, *settings.Report, error) {
+	var cfg Config
+	file, err := s.configFile(cmd)
+	if err != nil {
+		return cfg, nil, &failure{err: err, code: CodeUsage, next: "name a file that exists, or none"}
+	}
+	report, err := settings.Load(&cfg, settings.Source{File: file, Env: s.env.LookupEnv, Flags: cmd.Flags()})
+	if err != nil {
+		return cfg, nil, &failure{err: err, code: CodeUsage, next: "fleetloop config schema   gives the JSON Schema of the file"}
+	}
+	// The report goes on to read what it filled.
+	inForce, err := onlyStrongest(cfg, report)
+	return inForce, report, err
+}
+
+// onlyStrongest drops the token or the token file, whichever comes from the
+// weaker source: who gives one does not want the other.
+func onlyStrongest(cfg Config, report *settings.Report) (Config, error) {
+	if cfg.Token == "" || cfg.TokenFile == "" {
+		return cfg, nil
+	}
+	strength := map[string]int{}
+	for _, o := range report.Origins() {
+		strength[o.Key] = slices.Index([]settings.OriginSource{settings.FromDefault, settings.FromFile, settings.FromEnv, settings.FromFlag}, o.Source)
+	}
+	switch token, file := strength["token"], strength["token_file"]; {
+	case token > file:
+		cfg.TokenFile = ""
+	case token < file:
+		cfg.Token = ""
+	default:
+		return cfg, &failure{
+			err: errors.New("both a token and a token file are given"), code: CodeUsage,
+			next: "fleetloop config show --origins   tells where each comes from",
+		}
+	}
+	return cfg, nil
+}
+
+// configFile is the file that was asked for, or the usual one if it is there.
+func (s *session) configFile(cmd *cobra.Command) (string, error) {
+	name, _ := s.env.LookupEnv(configEnv)
+	if flag := cmd.Flags().Lookup(configFlag); flag != nil && flag.Changed {
+		name = flag.Value.String()
+	}
+	if name != "" {
+		_, err := os.Stat(name)
+		return name, err
+	}
+	dir, _ := s.env.LookupEnv("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(dir) {
+		home, _ := s.env.LookupEnv("HOME")
+		if home == "" {
+			return "", nil
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	name = filepath.Join(dir, "fleetloop", "config.yaml")
+	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return name, nil
+}
+
+func (s *session) configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show the settings of the command line",
+		Args:  noSuchCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var origins bool
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "Print the settings in force",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, report, err := s.load(cmd)
+			if err != nil {
+				return err
+			}
+			return report.Write(s.env.Stdout, origins)
+		},
+	}
+	show.Flags().BoolVar(&origins, "origins", false, "also tell where each value comes from")
+	schema := &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of the configuration file",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			text, err := settings.Schema(&Config{}, "fleetloop command line")
+			if err != nil {
+				return err
+			}
+			_, err = s.env.Stdout.Write(append(text, '\n'))
+			return err
+		},
+	}
+	cmd.AddCommand(show, schema)
+	return cmd
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+type deleteOptions struct {
+	waitOptions
+	wait bool
+	file string
+}
+
+func (s *session) deleteCommand() *cobra.Command {
+	var o deleteOptions
+	cmd := &cobra.Command{
+		Use:   "delete KIND NAME|ID ... | KIND -l SELECTOR | -f FILE",
+		Short: "Delete resources",
+		Long: "Ask for the deletion of resources. Each stays, in phase Deleting, until its adapters have cleaned up;\n" +
+			"--wait waits for that.",
+		Example: "  fleetloop delete cluster c1 --wait\n" +
+			"  fleetloop delete nodepool c1/workers\n" +
+			"  fleetloop delete clusters -l env=test",
+		ValidArgsFunction: s.completeNames,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.delete(cmd, args, o) },
+	}
+	o.addFlags(s, cmd, true)
+	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "delete what a `file`, the files of a folder or - (standard input) describe")
+	cmd.Flags().BoolVar(&o.all, "all", false, "delete all resources of the kind")
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "wait until they are gone")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "how `long` --wait waits")
+	o.addWatchFlags(cmd)
+	return cmd
+}
+
+func (s *session) delete(cmd *cobra.Command, args []string, o deleteOptions) error {
+	what, err := o.targets(s, cmd, args)
+	if err != nil {
+		return err
+	}
+	client, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	items, err := what.find(cmd.Context(), client)
+	if err != nil {
+		return err
+	}
+	var asked []item
+	var errs []error
+	for _, i := range items {
+		if _, err := client.Delete(cmd.Context(), i.kind.collection, i.resource.ID); err != nil && !fleetclient.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete %s: %w", i.label(), err))
+			continue
+		}
+		asked = append(asked, i)
+		if _, err := fmt.Fprintf(s.env.Stdout, "%s deletion requested\n", i.label()); err != nil {
+			return err
+		}
+	}
+	if err := all(errs, len(asked)); err != nil || !o.wait {
+		return err
+	}
+	return s.waitFor(cmd.Context(), client, asked, goal{deleted: true}, o.waitOptions)
+}
+
+// targets reads what is to be deleted, from the arguments or from files.
+func (o *deleteOptions) targets(s *session, cmd *cobra.Command, args []string) (target, error) {
+	switch {
+	case o.timeout <= 0 || o.interval <= 0:
+		return target{}, usagef(cmd, "--timeout and --interval must be above zero")
+	case o.file != "" && (len(args) > 0 || o.labels != "" || o.search != ""):
+		return target{}, usagef(cmd, "-f and names or selectors exclude each other")
+	case o.file != "":
+		docs, err := s.readDocuments(o.file)
+		if err != nil {
+			return target{}, usage(cmd, err)
+		}
+		var what target
+		for n := len(docs) - 1; n >= 0; n-- { // children stand after their parents, and go before them
+			what.refs = append(what.refs, docs[n].ref())
+		}
+		return what, nil
+	}
+	what, err := o.target(cmd, args)
+	if err == nil && what.everything() && !o.all {
+		err = usagef(cmd, "say which %s to delete: by name, with -l, or with --all", what.kind.collection)
+	}
+	return what, err
+}

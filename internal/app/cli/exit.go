@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+// The exit codes.
+const (
+	CodeOK           = 0
+	CodeFailed       = 1
+	CodeUsage        = 2
+	CodePrecondition = 3
+	CodePartial      = 4
+	CodeTimeout      = 124
+	CodeInterrupted  = 130
+)
+
+// An ExitCodeDoc says what one exit code means.
+type ExitCodeDoc struct {
+	Code    int
+	Meaning string
+}
+
+// ExitCodes are all exit codes in rising order, for documentation.
+func ExitCodes() []ExitCodeDoc {
+	return []ExitCodeDoc{
+		{CodeOK, "done"},
+		{CodeFailed, "failed: the server is unreachable, or refused or broke down"},
+		{CodeUsage, "the command line, the configuration or a file is wrong; nothing was sent"},
+		{CodePrecondition, "the resource is not there, or its state forbids the request"},
+		{CodePartial, "some of what was asked for was done, the rest failed"},
+		{CodeTimeout, "what was waited for did not come about in time"},
+		{CodeInterrupted, "interrupted"},
+	}
+}
+
+func exitCodeHelp() string {
+	var b strings.Builder
+	b.WriteString("Exit codes:\n")
+	for _, c := range ExitCodes() {
+		fmt.Fprintf(&b, "  %3d  %s\n", c.Code, c.Meaning)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// A coder is an error that knows its exit code. Commands of other packages
+// may return one too.
+type coder interface {
+	error
+	ExitCode() int
+}
+
+// A failure is an error with what the user can do about it.
+type failure struct {
+	err  error
+	next string // a command, or a sentence; empty if there is none
+	code int
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// ExitCode is the code that a command which fails so exits with.
+func (f *failure) ExitCode() int { return f.code }
+
+// usage is an error in how a command was written.
+func usage(cmd *cobra.Command, err error) error {
+	return &failure{err: err, code: CodeUsage, next: cmd.CommandPath() + " --help"}
+}
+
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	return usage(cmd, fmt.Errorf(format, args...))
+}
+
+// ExitCode gives the exit code for what a command returned.
+func ExitCode(err error) int {
+	if err == nil {
+		return CodeOK
+	}
+	if c, ok := errors.AsType[coder](err); ok {
+		return c.ExitCode()
+	}
+	if e, ok := errors.AsType[*fleetclient.Error](err); ok {
+		switch e.Status {
+		case http.StatusNotFound, http.StatusGone, http.StatusConflict, http.StatusPreconditionFailed:
+			return CodePrecondition
+		}
+		return CodeFailed
+	}
+	if errors.Is(err, context.Canceled) {
+		return CodeInterrupted
+	}
+	return CodeFailed
+}
+
+// all joins the errors about several things, done of which went well.
+func all(errs []error, done int) error {
+	switch {
+	case len(errs) == 0:
+		return nil
+	case done > 0:
+		return &failure{err: errors.Join(errs...), code: CodePartial, next: nextFor(errs[0])}
+	case len(errs) == 1:
+		return errs[0]
+	}
+	return &failure{err: errors.Join(errs...), code: ExitCode(errs[0]), next: nextFor(errs[0])}
+}
+
+// printError tells what failed and why, and what to do next.
+func printError(w io.Writer, err error) {
+	var b strings.Builder
+	for text := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(&b, "error: %s\n", terminal.Clean(text))
+	}
+	if next := nextFor(err); next != "" {
+		fmt.Fprintf(&b, "next:  %s\n", next)
+	}
+	_, _ = io.WriteString(w, b.String()) // there is nowhere else to say it
+}
+
+func nextFor(err error) string {
+	if f, ok := errors.AsType[*failure](err); ok && f.next != "" {
+		return f.next
+	}
+	const origins = "fleetloop config show --origins   tells "
+	switch {
+	case errors.Is(err, fleetclient.ErrUnreachable):
+		return origins + "which server is asked and why; fleetloop up starts one here"
+	case errors.Is(err, fleetclient.ErrBadAnswer):
+		return origins + "which server is asked and why"
+	}
+	e, ok := errors.AsType[*fleetclient.Error](err)
+	if !ok {
+		return ""
+	}
+	switch {
+	case e.Status == http.StatusUnauthorized:
+		return "give a token with --token-file, FLEETLOOP_TOKEN_FILE or FLEETLOOP_TOKEN"
+	case e.Status == http.StatusForbidden:
+		return "ask for the right to do so, or give another token with --token-file"
+	case e.RetryAfter() > 0:
+		return "try again in " + terminal.Age(e.RetryAfter())
+	}
+	return ""
+}

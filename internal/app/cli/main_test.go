@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// A run is one command as a user would give it, and what came of it.
+type run struct {
+	args     []string
+	stdin    string
+	env      map[string]string
+	terminal bool
+	ctx      context.Context //nolint:containedctx // a value of a test's table
+
+	stdout, stderr string
+	code           int
+}
+
+// do runs the command against the fake.
+func (r run) do(t *testing.T, f *fakeAPI) run {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	env := Env{
+		Stdin: strings.NewReader(r.stdin), Stdout: &stdout, Stderr: &stderr,
+		LookupEnv: func(name string) (string, bool) { v, ok := r.env[name]; return v, ok },
+		Terminal:  r.terminal,
+		Now:       func() time.Time { return now },
+		Wrap:      f.wrap,
+	}
+	ctx := r.ctx
+	if ctx == nil {
+		ctx = t.Context()
+	}
+	r.code = Run(ctx, env, Command(env), r.args)
+	r.stdout, r.stderr = stdout.String(), stderr.String()
+	return r
+}
+
+// text shows a run as a golden file keeps it.
+func (r run) text() string {
+	var b strings.Builder
+	io.WriteString(&b, "$ fleetloop "+strings.Join(r.args, " ")+"\n")
+	b.WriteString(r.stdout)
+	if r.stderr != "" {
+		b.WriteString("--- stderr\n" + r.stderr)
+	}
+	if r.code != 0 {
+		b.WriteString("--- exit code " + string(rune('0'+r.code%10)) + "\n")
+	}
+	return b.String()
+}
+
+func wantGolden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}

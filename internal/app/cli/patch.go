@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+type patchOptions struct {
+	scope
+	spec   string
+	labels []string
+	file   string
+	format string
+}
+
+func (s *session) patchCommand() *cobra.Command {
+	var o patchOptions
+	cmd := &cobra.Command{
+		Use:   "patch KIND NAME|ID ... [--spec JSON] [--label KEY=VALUE|KEY-] | -f FILE",
+		Short: "Change the spec or the labels of resources",
+		Long: "Change the spec or the labels of resources.\n\n" +
+			"--spec is a JSON merge patch (RFC 7386): what it names is changed, null removes, the rest stays.\n" +
+			"With -f the spec and the labels become exactly what the file says.",
+		Example: "  fleetloop patch cluster c1 --spec '{\"replicas\": 5}'\n" +
+			"  fleetloop patch cluster c1 --label tier=gold --label old-\n" +
+			"  fleetloop patch -f fleet.yaml",
+		ValidArgsFunction: s.completeNames,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.patch(cmd, args, o) },
+	}
+	o.addFlags(s, cmd, false)
+	cmd.Flags().StringVar(&o.spec, "spec", "", "merge this `JSON` object into the spec")
+	cmd.Flags().StringArrayVar(&o.labels, "label", nil, "set a label, `key=value`, or remove it, key-; may be given several times")
+	cmd.Flags().StringVarP(&o.file, "filename", "f", "", fileUsage)
+	addOutputFlag(cmd, &o.format, changeFormats()...)
+	return cmd
+}
+
+func (s *session) labelCommand() *cobra.Command {
+	var o patchOptions
+	cmd := &cobra.Command{
+		Use:   "label KIND NAME|ID KEY=VALUE|KEY- ...",
+		Short: "Set and remove labels of a resource",
+		Example: "  fleetloop label cluster c1 tier=gold old-\n" +
+			"  fleetloop label cluster/c1 tier=gold",
+		ValidArgsFunction: s.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n := 2
+			if len(args) > 0 && strings.Contains(args[0], "/") {
+				n = 1
+			}
+			if len(args) <= n {
+				return usagef(cmd, "say which resource, and which labels to set (key=value) or to remove (key-)")
+			}
+			o.labels = args[n:]
+			return s.patch(cmd, args[:n], o)
+		},
+	}
+	o.addFlags(s, cmd, false)
+	addOutputFlag(cmd, &o.format, changeFormats()...)
+	return cmd
+}
+
+// An edit makes a patch of what a resource is now.
+type edit func(now v1.Resource) (v1.PatchRequest, error)
+
+func (s *session) patch(cmd *cobra.Command, args []string, o patchOptions) error {
+	if err := checkFormat(cmd, o.format, changeFormats()...); err != nil {
+		return err
+	}
+	refs, edits, err := o.edits(s, cmd, args)
+	if err != nil {
+		return usage(cmd, err)
+	}
+	client, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	items, err := target{refs: refs}.find(cmd.Context(), client)
+	if err != nil {
+		return err
+	}
+	out := s.newChangePrinter(o.format, len(items) == 1, "patched")
+	var errs []error
+	done := 0
+	for n, i := range items {
+		after, err := apply(cmd.Context(), client, i, edits[n])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("patch %s: %w", i.label(), err))
+			continue
+		}
+		done++
+		if err := out.print([]item{after}); err != nil {
+			return err
+		}
+	}
+	if done > 0 {
+		if err := out.close(); err != nil {
+			return err
+		}
+	}
+	return all(errs, done)
+}
+
+func apply(ctx context.Context, client *fleetclient.Client, i item, e edit) (item, error) {
+	request, err := e(i.resource)
+	if err != nil {
+		return item{}, err
+	}
+	r, err := client.Patch(ctx, i.kind.collection, i.resource.ID, request)
+	if err != nil {
+		return item{}, err
+	}
+	return changed(i.kind, r, i.owner)
+}
+
+// edits reads what is to be changed and how, from the arguments or from files.
+func (o patchOptions) edits(s *session, cmd *cobra.Command, args []string) ([]ref, []edit, error) {
+	if o.file != "" {
+		if len(args) > 0 || o.spec != "" || len(o.labels) > 0 {
+			return nil, nil, errors.New("-f excludes names, --spec and --label")
+		}
+		docs, err := s.readDocuments(o.file)
+		if err != nil {
+			return nil, nil, err
+		}
+		var refs []ref
+		var edits []edit
+		for _, d := range docs {
+			refs = append(refs, d.ref())
+			edits = append(edits, d.edit())
+		}
+		return refs, edits, nil
+	}
+	what, err := o.target(cmd, args)
+	if err != nil {
+		return nil, nil, err
+	}
+	change, err := newEdit(o.spec, o.labels)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(what.refs) == 0 {
+		return nil, nil, fmt.Errorf("say which %s to change, by name or id", what.kind.collection)
+	}
+	edits := make([]edit, len(what.refs))
+	for n := range edits {
+		edits[n] = change
+	}
+	return what.refs, edits, nil
+}
+
+// edit makes a resource what the document says.
+func (d document) edit() edit {
+	return func(v1.Resource) (v1.PatchRequest, error) {
+		labels := maps.Clone(d.Labels)
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		return v1.PatchRequest{Spec: d.Spec, Labels: &labels}, nil
+	}
+}
+
+// newEdit merges into the spec and changes labels one by one.
+func newEdit(spec string, changes []string) (edit, error) {
+	if spec == "" && len(changes) == 0 {
+		return nil, errors.New("say what to change, with --spec, --label or -f")
+	}
+	if spec != "" {
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(spec), &object); err != nil || object == nil {
+			return nil, fmt.Errorf("--spec %q is not a JSON object", spec)
+		}
+	}
+	set, remove, err := parseLabels(changes)
+	if err != nil {
+		return nil, err
+	}
+	return func(now v1.Resource) (p v1.PatchRequest, err error) {
+		if spec != "" {
+			if p.Spec, err = mergePatch(now.Spec, json.RawMessage(spec)); err != nil {
+				return p, err
+			}
+		}
+		if len(changes) > 0 {
+			labels := map[string]string{}
+			maps.Copy(labels, now.Labels)
+			maps.Copy(labels, set)
+			for _, key := range remove {
+				delete(labels, key)
+			}
+			p.Labels = &labels
+		}
+		return p, nil
+	}, nil
+}
+
+func parseLabels(changes []string) (set map[string]string, remove []string, err error) {
+	set = map[string]string{}
+	seen := map[string]bool{}
+	for _, text := range changes {
+		key, value, sets := strings.Cut(text, "=")
+		if !sets {
+			var removes bool
+			if key, removes = strings.CutSuffix(text, "-"); !removes {
+				return nil, nil, fmt.Errorf("%q neither sets a label (key=value) nor removes one (key-)", text)
+			}
+			remove = append(remove, key)
+		} else {
+			set[key] = value
+		}
+		if key == "" || seen[key] {
+			return nil, nil, fmt.Errorf("%q: a label has a key, and is named once", text)
+		}
+		seen[key] = true
+	}
+	return set, remove, nil
+}
+
+// mergePatch applies a JSON merge patch (RFC 7386). What the patch does not
+// name keeps its text.
+func mergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
+	changes, ok, err := object(patch)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return patch, nil
+	}
+	// Anything that is not an object counts as an empty one.
+	fields, _, err := object(target)
+	if err != nil {
+		return nil, err
+	}
+	if fields == nil {
+		fields = map[string]json.RawMessage{}
+	}
+	for key, value := range changes {
+		if string(bytes.TrimSpace(value)) == "null" {
+			delete(fields, key)
+			continue
+		}
+		if fields[key], err = mergePatch(fields[key], value); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(fields)
+}
+
+func object(raw json.RawMessage) (fields map[string]json.RawMessage, ok bool, err error) {
+	if text := bytes.TrimSpace(raw); len(text) == 0 || text[0] != '{' {
+		return nil, false, nil
+	}
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, false, fmt.Errorf("merge the spec: %w", err)
+	}
+	return fields, true, nil
+}

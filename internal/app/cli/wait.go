@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+// errWaitTimeout is the cause of a wait that took too long.
+var errWaitTimeout = errors.New("timed out")
+
+type waitOptions struct {
+	scope
+	watchOptions
+	condition string
+	timeout   time.Duration
+	all       bool
+}
+
+func (s *session) waitCommand() *cobra.Command {
+	var o waitOptions
+	cmd := &cobra.Command{
+		Use:   "wait KIND [NAME|ID ...] --for=phase=PHASE|condition=TYPE[=STATUS]|delete",
+		Short: "Wait until resources are as wanted",
+		Example: "  fleetloop wait cluster c1 --for=phase=Ready --timeout=10m\n" +
+			"  fleetloop wait nodepools -l tier=gold --for=condition=Reconciled\n" +
+			"  fleetloop wait cluster/c1 --for=delete",
+		ValidArgsFunction: s.completeNames,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.wait(cmd, args, o) },
+	}
+	o.addFlags(s, cmd, true)
+	cmd.Flags().StringVar(&o.condition, "for", "", "what to wait for: phase=PHASE, condition=TYPE[=STATUS] or delete")
+	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(
+		[]string{"phase=" + string(v1.PhaseReady), "condition=" + v1.ConditionReconciled, "delete"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "how `long` to wait; 0 looks once")
+	cmd.Flags().BoolVar(&o.all, "all", false, "wait for all resources of the kind")
+	o.addWatchFlags(cmd)
+	return cmd
+}
+
+func (s *session) wait(cmd *cobra.Command, args []string, o waitOptions) error {
+	goal, err := parseGoal(o.condition)
+	if err != nil {
+		return usage(cmd, err)
+	}
+	switch {
+	case o.timeout < 0:
+		return usagef(cmd, "--timeout %s is below zero", o.timeout)
+	case o.interval <= 0:
+		return usagef(cmd, "--interval %s is not above zero", o.interval)
+	}
+	what, err := o.target(cmd, args)
+	if err != nil {
+		return err
+	}
+	if what.everything() && !o.all {
+		return usagef(cmd, "say which %s: by name, with -l, or with --all", what.kind.collection)
+	}
+	client, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	what.missingOK = goal.deleted // what is to be gone and is not there is as wanted
+	items, err := what.find(cmd.Context(), client)
+	if err != nil {
+		return err
+	}
+	return s.waitFor(cmd.Context(), client, items, goal, o)
+}
+
+// waitFor looks at items again and again until all are as wanted.
+func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pending []item, g goal, o waitOptions) error {
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errWaitTimeout)
+		defer cancel()
+	}
+	var trouble error
+	for {
+		left, now, err := s.lookOnce(ctx, client, pending, g)
+		if err != nil {
+			return err
+		}
+		if pending = left; len(pending) == 0 {
+			return nil
+		}
+		if ctx.Err() == nil {
+			trouble = now // a look that was cut short knows of none
+		}
+		if o.timeout > 0 {
+			err = backoff.Sleep(ctx, max(o.interval, retryAfter(trouble)))
+		} else {
+			err = errWaitTimeout
+		}
+		switch {
+		case errors.Is(err, errWaitTimeout):
+			return late(pending, g, o.timeout, trouble)
+		case err != nil:
+			return fmt.Errorf("wait for %s: %w", g, err)
+		}
+	}
+}
+
+// lookOnce gives the items that are not yet as wanted, as they are now.
+// Trouble is why some of them could not be looked at.
+func (s *session) lookOnce(ctx context.Context, client *fleetclient.Client, pending []item, g goal) (left []item, trouble, err error) {
+	for n, i := range pending {
+		now, gone, err := again(ctx, client, i)
+		switch {
+		case ctx.Err() != nil:
+			return append(left, pending[n:]...), trouble, nil
+		case err != nil && isTransient(err):
+			left, trouble = append(left, i), err
+			continue
+		case err != nil:
+			return nil, nil, err
+		case gone && !g.deleted:
+			return nil, nil, &failure{err: fmt.Errorf("wait for %s: %s is gone", g, i.label()), code: CodePrecondition}
+		case !gone && !g.holds(now.resource):
+			left = append(left, now)
+			continue
+		}
+		if _, err := fmt.Fprintf(s.env.Stdout, "%s %s\n", i.label(), g.reached()); err != nil {
+			return nil, nil, err
+		}
+	}
+	return left, trouble, nil
+}
+
+// again reads an item anew.
+func again(ctx context.Context, client *fleetclient.Client, i item) (now item, gone bool, err error) {
+	raw, err := client.GetRaw(ctx, i.kind.collection, i.resource.ID)
+	if fleetclient.IsNotFound(err) {
+		return i, true, nil
+	}
+	if err != nil {
+		return i, false, err
+	}
+	now, err = newItem(i.kind, raw)
+	now.owner = i.owner
+	return now, false, err
+}
+
+// late is the error for items that did not come round in time.
+func late(pending []item, g goal, timeout time.Duration, trouble error) error {
+	const most = 5
+	var b strings.Builder
+	fmt.Fprintf(&b, "wait for %s: not within %s: ", g, timeout)
+	for n, i := range pending[:min(len(pending), most)] {
+		if n > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s is %s", i.label(), g.found(i))
+	}
+	if more := len(pending) - most; more > 0 {
+		fmt.Fprintf(&b, "; and %d more", more)
+	}
+	err := errors.New(b.String())
+	if trouble != nil {
+		err = fmt.Errorf("%w: %w", err, trouble)
+	}
+	return &failure{err: err, code: CodeTimeout, next: "fleetloop describe " + pending[0].label() + "   tells what holds it up"}
+}
+
+// A goal is what a resource is waited for to become.
+type goal struct {
+	deleted   bool
+	phase     v1.Phase
+	condition string
+	status    v1.ConditionStatus
+}
+
+func parseGoal(text string) (goal, error) {
+	what, value, _ := strings.Cut(text, "=")
+	switch what {
+	case "delete":
+		if value == "" {
+			return goal{deleted: true}, nil
+		}
+	case "phase":
+		for _, p := range []v1.Phase{v1.PhasePending, v1.PhaseProvisioning, v1.PhaseReady, v1.PhaseFailed, v1.PhaseDeleting} {
+			if strings.EqualFold(value, string(p)) {
+				return goal{phase: p}, nil
+			}
+		}
+	case "condition":
+		condition, status, given := strings.Cut(value, "=")
+		if !given {
+			status = string(v1.ConditionTrue)
+		}
+		if condition != "" && status != "" {
+			return goal{condition: condition, status: v1.ConditionStatus(status)}, nil
+		}
+	}
+	return goal{}, fmt.Errorf("say what to wait for with --for=phase=Ready, --for=condition=Reconciled or --for=delete; got %q", text)
+}
+
+func (g goal) String() string {
+	switch {
+	case g.deleted:
+		return "deletion"
+	case g.phase != "":
+		return "phase " + string(g.phase)
+	}
+	return "condition " + g.condition + " " + string(g.status)
+}
+
+// holds reports whether a resource is as wanted. One that is ready for an
+// older spec than it has now is not.
+func (g goal) holds(r v1.Resource) bool {
+	if g.phase != "" {
+		current := g.phase != v1.PhaseReady || r.Status.ObservedGeneration >= r.Generation
+		return r.Status.Phase == g.phase && current
+	}
+	for _, c := range r.Status.Conditions {
+		if c.Type == g.condition {
+			return strings.EqualFold(string(c.Status), string(g.status))
+		}
+	}
+	return false
+}
+
+// reached says that the goal is reached, as the end of a line.
+func (g goal) reached() string {
+	if g.deleted {
+		return "deleted"
+	}
+	return "reached " + g.String()
+}
+
+// found says how an item is instead.
+func (g goal) found(i item) string {
+	if g.condition != "" {
+		for _, c := range i.resource.Status.Conditions {
+			if c.Type == g.condition {
+				return fmt.Sprintf("%s %s (%s)", c.Type, c.Status, c.Reason)
+			}
+		}
+		return "without condition " + g.condition
+	}
+	return string(i.resource.Status.Phase)
+}
