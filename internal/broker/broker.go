@@ -117,8 +117,12 @@ func (w *Window) Drain(ctx context.Context) error {
 	}
 }
 
-// TLS names the files with which a connection is encrypted.
+// TLS says whether a connection is encrypted, and with which files.
 type TLS struct {
+	// On encrypts. A broker URL whose scheme says so, or any of the fields
+	// below, does the same.
+	On bool `key:"enabled" env:"BROKER_TLS_ENABLED" flag:"broker-tls" default:"false" doc:"encrypt the connection to the broker; implied by the files below and by the URL's scheme"`
+
 	// CAFile holds the certificates that the broker's must descend from.
 	// Empty means those of the operating system.
 	CAFile string `key:"ca_file" env:"BROKER_TLS_CA_FILE" flag:"broker-tls-ca-file" doc:"PEM file with the certificate authorities that the broker's certificate is checked against (default: the system's)"`
@@ -132,7 +136,7 @@ type TLS struct {
 	ServerName string `key:"server_name" env:"BROKER_TLS_SERVER_NAME" flag:"broker-tls-server-name" doc:"name in the broker's certificate, where it differs from the host"`
 }
 
-// Enabled reports whether any file or name is given.
+// Enabled reports whether anything is set.
 func (t TLS) Enabled() bool { return t != TLS{} }
 
 // Client reads the files. Call it for each connection: certificates are

@@ -19,7 +19,7 @@ const (
 	DefaultConnectTimeout  = 5 * time.Second
 	DefaultStopTimeout     = 5 * time.Second
 	DefaultConcurrency     = 8
-	DefaultAckWait         = time.Minute
+	DefaultAckWait         = 30 * time.Second
 	DefaultRedeliveryDelay = time.Second
 )
 
@@ -28,7 +28,7 @@ const (
 // is usable.
 type Config struct {
 	// URL is a server, or several with commas between: nats://host:4222.
-	URL settings.Secret `key:"url" env:"BROKER_URL" flag:"broker-url" secret:"true" doc:"address of the NATS server, nats://user:password@host:4222; several with commas between"`
+	URL settings.Secret `key:"url" env:"BROKER_URL" secret:"true" doc:"address of the NATS server, nats://user:password@host:4222; several with commas between"`
 
 	// Embedded is a server within this process instead.
 	Embedded Embedded `key:"embedded"`
@@ -81,12 +81,13 @@ type Config struct {
 	// Concurrency is how many events of one subscription are handled at once.
 	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"events of one subscription handled at once"`
 
-	// AckWait is how long handling one event may take before it is delivered
-	// again.
-	AckWait time.Duration `key:"ack_wait" env:"BROKER_ACK_WAIT" default:"1m" doc:"how long one event may be handled before it is delivered again"`
+	// AckWait is after which silence an event is delivered again: its consumer
+	// died, or the connection broke with the event on its way. Handling may
+	// take longer; meanwhile the server is told that work goes on.
+	AckWait time.Duration `key:"ack_wait" env:"BROKER_ACK_WAIT" default:"30s" doc:"silence after which an event is delivered again, to another consumer if this one is gone"`
 
 	// RedeliveryDelay is the wait before an event whose handling failed comes
-	// again the first time; it doubles with each failure, up to AckWait.
+	// again the first time; it doubles with each failure, up to a minute.
 	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"wait before an event that failed is delivered again"`
 }
 

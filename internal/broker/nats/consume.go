@@ -15,6 +15,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
+// longestDelay is how late a failed event comes again at most.
+const longestDelay = time.Minute
+
 // Consume hands the events of the stream to handle, Concurrency at once, until
 // ctx ends. The subscription is durable: it begins with the oldest event that
 // the stream has, goes on where it was left, and is shared by all who use its
@@ -108,7 +111,9 @@ func (b *Broker) handle(ctx context.Context, m jetstream.Msg, handle func(contex
 		b.settle(ctx, m.Term())
 		return
 	}
+	stop := b.keep(m)
 	err = handle(ctx, e)
+	stop()
 	if err == nil {
 		b.settle(ctx, m.Ack())
 		return
@@ -121,10 +126,32 @@ func (b *Broker) handle(ctx context.Context, m jetstream.Msg, handle func(contex
 	if meta, err := m.Metadata(); err == nil {
 		tries = meta.NumDelivered
 	}
-	policy := backoff.Policy{Initial: b.cfg.RedeliveryDelay, Max: b.cfg.AckWait}
+	policy := backoff.Policy{Initial: b.cfg.RedeliveryDelay, Max: longestDelay}
 	delay := policy.Delay(int(min(tries, 64)) - 1)
 	b.log.WarnContext(ctx, "event was not handled and comes again", "event", e.ID, "delay", delay, "err", err)
 	b.settle(ctx, m.NakWithDelay(delay))
+}
+
+// keep tells the server that work on m goes on, until stop is called.
+func (b *Broker) keep(m jetstream.Msg) (stop func()) {
+	done := make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() {
+		tick := time.NewTicker(b.cfg.AckWait / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = m.InProgress() // if it gets lost, the next one counts
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		work.Wait()
+	}
 }
 
 func (b *Broker) settle(ctx context.Context, err error) {

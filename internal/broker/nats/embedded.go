@@ -102,7 +102,7 @@ func lockFolder(dir string) (*os.File, error) {
 type serverLog struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
+	mu    sync.Mutex
 	fatal error
 }
 

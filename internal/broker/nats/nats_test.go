@@ -156,6 +156,7 @@ func TestSuite(t *testing.T) {
 			URL:             settings.Secret("nats://" + proxy.Addr()),
 			Topic:           fmt.Sprintf("topic-%d", n),
 			StopTimeout:     brokertest.StopTimeout,
+			AckWait:         2 * time.Second,
 			RedeliveryDelay: 50 * time.Millisecond,
 		}
 		return &brokertest.Bed{

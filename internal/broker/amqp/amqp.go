@@ -1,0 +1,164 @@
+// Package amqp publishes and receives cloud events through RabbitMQ, by AMQP
+// 0-9-1.
+//
+// Publish returns nil only after the server confirmed the event, which it does
+// when the event is in every queue that it belongs to, on disk where the queue
+// is durable. An event that belongs to no queue is not published: it comes
+// back, and Publish says that a queue has to be bound. A server that is down
+// or that blocks publishers is not an error: the broker reconnects for ever
+// and says in Ready why it cannot publish. While there is no connection,
+// publishes fail at once; while the server blocks, they wait as long as their
+// context allows.
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// How often a new connection is tried.
+const (
+	firstReconnect = 100 * time.Millisecond
+	lastReconnect  = 10 * time.Second
+)
+
+func reconnects() backoff.Policy {
+	return backoff.Policy{Initial: firstReconnect, Max: lastReconnect}
+}
+
+// A Broker publishes to one exchange.
+type Broker struct {
+	cfg  Config
+	addr address
+	log  *slog.Logger
+
+	status  broker.Status
+	window  broker.Window
+	session atomic.Pointer[session] // nil while there is no connection
+	bodies  sync.Pool               // of *[]byte
+}
+
+// New checks the configuration. It starts nothing.
+func New(cfg Config, log *slog.Logger) (*Broker, error) {
+	cfg, addr, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Broker{cfg: cfg, addr: addr, log: log, bodies: sync.Pool{New: func() any { return new([]byte) }}}, nil
+}
+
+// Run connects, reconnects, and stops when ctx ends: publishes under way are
+// awaited for StopTimeout, then the connection is closed. It is called once.
+func (b *Broker) Run(ctx context.Context) error {
+	defer b.status.Set(errors.New("not connected: stopped"))
+	policy := reconnects()
+	var said string
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		began := time.Now()
+		err := b.connected(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if time.Since(began) > lastReconnect {
+			attempt, said = 0, ""
+		}
+		if text := err.Error(); text != said { // an outage is told once
+			b.log.WarnContext(ctx, "broker is not ready", "broker", "rabbitmq", "err", err)
+			said = text
+		}
+		_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop asks ctx itself
+	}
+	// Nothing is under way without a connection; this refuses what comes.
+	return b.window.Drain(context.WithoutCancel(ctx))
+}
+
+// connected has one connection, from its beginning to its end. The error says
+// why there is none any more.
+func (b *Broker) connected(ctx context.Context) error {
+	s, err := b.open(ctx)
+	if err != nil {
+		err = fmt.Errorf("not connected: %w", err)
+		b.status.Set(err)
+		return err
+	}
+	b.log.InfoContext(ctx, "broker is ready", "broker", "rabbitmq", "address", b.addr.String(), "exchange", b.cfg.Exchange)
+	b.status.Set(nil)
+	b.session.Store(s)
+	lost := s.serve(ctx)
+	if lost == nil { // we are to stop
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
+		defer cancel()
+		if err := b.window.Drain(drain); err != nil {
+			b.log.WarnContext(ctx, "stopped before every event was confirmed", "err", err)
+		}
+		lost = errors.New("stopped")
+	}
+	err = fmt.Errorf("not connected: %w", lost)
+	b.session.Store(nil)
+	b.status.Set(err)
+	s.end()
+	b.status.Set(err) // again: until its end, the session may have changed it
+	return err
+}
+
+// Ready reports why events cannot be published just now, or nil.
+func (b *Broker) Ready() error { return b.status.Err() }
+
+// InFlight is how many publishes wait for their confirm.
+func (b *Broker) InFlight() int { return b.window.Len() }
+
+// Publish sends e and waits until the server has confirmed it. It may be
+// called by many goroutines; their number is the window of unconfirmed events.
+func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
+	err := b.check(e)
+	if err == nil {
+		err = b.publish(ctx, e)
+	}
+	if err != nil {
+		return fmt.Errorf("publish cloud event %q: %w", e.ID, err)
+	}
+	return nil
+}
+
+// check refuses what no attempt can publish.
+func (b *Broker) check(e *cloudevent.Event) error {
+	if err := e.Validate(); err != nil {
+		return backoff.Permanent(err)
+	}
+	if len(e.ID) > longestName || len(e.Type) > longestName {
+		return backoff.Permanent(fmt.Errorf("id or type has more than the %d bytes that AMQP allows", longestName))
+	}
+	return nil
+}
+
+func (b *Broker) publish(ctx context.Context, e *cloudevent.Event) error {
+	if !b.window.Enter() {
+		return fmt.Errorf("%w: stopped", broker.ErrNotReady)
+	}
+	defer b.window.Leave()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	s := b.session.Load()
+	if s == nil {
+		return fmt.Errorf("%w: %w", broker.ErrNotReady, b.status.Err())
+	}
+	p := b.newPublication(e)
+	select {
+	case s.queue <- p:
+	case <-s.ended:
+		return broker.ErrNotReady
+	case <-ctx.Done():
+		return fmt.Errorf("not sent: %w", context.Cause(ctx))
+	}
+	return p.Wait(ctx, s.ended)
+}

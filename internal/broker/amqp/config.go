@@ -1,0 +1,256 @@
+package amqp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// What the zero fields of a Config mean.
+const (
+	DefaultTopic           = "hyperfleet-events"
+	DefaultPort            = 5672
+	DefaultTLSPort         = 5671
+	DefaultVHost           = "/"
+	DefaultExchangeType    = Fanout
+	DefaultUsername        = "guest"
+	DefaultHeartbeat       = 10 * time.Second
+	DefaultConnectTimeout  = 5 * time.Second
+	DefaultStopTimeout     = 5 * time.Second
+	DefaultConcurrency     = 8
+	DefaultRedeliveryDelay = time.Second
+)
+
+// An ExchangeType is how an exchange chooses the queues for an event.
+type ExchangeType string
+
+// The types that RabbitMQ has without plugins.
+const (
+	// Fanout gives every event to every queue, whatever its routing key.
+	Fanout ExchangeType = "fanout"
+	// Topic gives it to the queues whose pattern fits the routing key.
+	Topic ExchangeType = "topic"
+	// Direct gives it to the queues that are bound with the same routing key.
+	Direct ExchangeType = "direct"
+	// Headers gives it to the queues whose arguments fit the event's headers.
+	Headers ExchangeType = "headers"
+)
+
+// A Config says where RabbitMQ is and how events are routed. Exactly one of
+// URL and Host is given; the zero value of every other field is usable.
+type Config struct {
+	// URL gives address, credentials and virtual host at once:
+	// amqp://user:password@host:5672/vhost, or amqps:// with TLS.
+	URL settings.Secret `key:"url" env:"BROKER_URL" secret:"true" doc:"address of RabbitMQ, amqp://user:password@host:5672/vhost or amqps://…"`
+
+	// Host, Port and VHost give the address piece by piece.
+	Host  string `key:"host" env:"BROKER_HOST" flag:"broker-host" doc:"host of RabbitMQ, where no url is given"`
+	Port  int    `key:"port" env:"BROKER_PORT" flag:"broker-port" default:"0" doc:"port of RabbitMQ (default: 5672, with TLS 5671)"`
+	VHost string `key:"vhost" env:"BROKER_VHOST" flag:"broker-vhost" doc:"virtual host (default: the url's, or /)"`
+
+	// Username and Password are used if the URL holds none.
+	Username string          `key:"username" env:"BROKER_USERNAME" flag:"broker-username" doc:"user name at the broker (default: the url's, or guest)"`
+	Password settings.Secret `key:"password" file:"password_file" env:"BROKER_PASSWORD" secret:"true" doc:"password at the broker"`
+
+	// TLS is used if the URL begins with amqps:// or any of its fields is set.
+	TLS broker.TLS `key:"tls"`
+
+	// Topic is the exchange where no Exchange is given. Empty means
+	// DefaultTopic.
+	Topic string `key:"topic" env:"BROKER_TOPIC" flag:"broker-topic" default:"hyperfleet-events" doc:"name of the exchange, where no exchange is given"`
+
+	// Exchange is declared durable. If we lack the right to declare it, it is
+	// enough that it exists.
+	Exchange string `key:"exchange" env:"BROKER_EXCHANGE" flag:"broker-exchange" doc:"name of the exchange (default: the topic)"`
+
+	// ExchangeType is the type of the exchange.
+	ExchangeType ExchangeType `key:"exchange_type" env:"BROKER_EXCHANGE_TYPE" flag:"broker-exchange-type" default:"fanout" doc:"type of the exchange: fanout, topic, direct or headers"`
+
+	// RoutingKey is the routing key of every event. Empty means the event's
+	// type; a fanout exchange ignores it.
+	RoutingKey string `key:"routing_key" env:"BROKER_ROUTING_KEY" flag:"broker-routing-key" doc:"routing key of every event (default: its type)"`
+
+	// BindingKey is the key with which Consume binds its queue. Empty means
+	// RoutingKey, and on a topic exchange without one everything.
+	BindingKey string `key:"binding_key" env:"BROKER_BINDING_KEY" doc:"key with which a consumer's queue is bound (default: the routing key; on a topic exchange #)"`
+
+	// QueueType is the type of the queue that Consume declares. Empty leaves
+	// it to the server, which is also what other clients of the same queue do.
+	QueueType string `key:"queue_type" env:"BROKER_QUEUE_TYPE" doc:"type of a consumer's queue: classic or quorum (default: the server's)"`
+
+	// Mode is how an event is laid out in a message.
+	Mode cloudevent.Mode `key:"event_mode" env:"BROKER_EVENT_MODE" flag:"broker-event-mode" default:"structured" doc:"CloudEvents mode of the messages: structured or binary"`
+
+	// Heartbeat is how often a silent connection shows that it lives; half as
+	// long again without a sign and it counts as lost.
+	Heartbeat time.Duration `key:"heartbeat" env:"BROKER_HEARTBEAT" default:"10s" doc:"how often a silent connection shows that it lives"`
+
+	// ConnectTimeout bounds one attempt to connect.
+	ConnectTimeout time.Duration `key:"connect_timeout" env:"BROKER_CONNECT_TIMEOUT" default:"5s" doc:"how long one attempt to connect may take"`
+
+	// StopTimeout bounds the wait for unconfirmed events when Run is told to
+	// stop.
+	StopTimeout time.Duration `key:"stop_timeout" env:"BROKER_STOP_TIMEOUT" default:"5s" doc:"how long to wait for confirms when stopping"`
+
+	// ConnectionName is how the server lists the connection.
+	ConnectionName string `key:"connection_name" env:"BROKER_CONNECTION_NAME" default:"fleetloop" doc:"name of the connection in the server's lists"`
+
+	// Concurrency is how many events of one subscription are handled at once.
+	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"events of one subscription handled at once"`
+
+	// RedeliveryDelay is the wait before an event whose handling failed goes
+	// back to its queue.
+	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"wait before an event that failed is delivered again"`
+}
+
+// An address is where we connect to, without credentials.
+type address struct {
+	uri   amqp091.URI
+	vhost string
+}
+
+// String is the address as it may be shown.
+func (a address) String() string {
+	return fmt.Sprintf("%s://%s%s", a.uri.Scheme, net.JoinHostPort(a.uri.Host, strconv.Itoa(a.uri.Port)), "/"+strings.TrimPrefix(a.vhost, "/"))
+}
+
+// withDefaults fills in the zero fields and checks the rest.
+func (c Config) withDefaults() (Config, address, error) {
+	for p, d := range map[*time.Duration]time.Duration{
+		&c.Heartbeat:       DefaultHeartbeat,
+		&c.ConnectTimeout:  DefaultConnectTimeout,
+		&c.StopTimeout:     DefaultStopTimeout,
+		&c.RedeliveryDelay: DefaultRedeliveryDelay,
+	} {
+		if *p == 0 {
+			*p = d
+		}
+	}
+	for p, d := range map[*string]string{
+		&c.Topic:          DefaultTopic,
+		&c.ConnectionName: "fleetloop",
+	} {
+		if *p == "" {
+			*p = d
+		}
+	}
+	if c.Exchange == "" {
+		c.Exchange = c.Topic
+	}
+	if c.ExchangeType == "" {
+		c.ExchangeType = DefaultExchangeType
+	}
+	if c.Concurrency == 0 {
+		c.Concurrency = DefaultConcurrency
+	}
+	if c.Mode == "" {
+		c.Mode = cloudevent.Structured
+	}
+	if c.BindingKey == "" {
+		c.BindingKey = c.RoutingKey
+	}
+	if c.BindingKey == "" && c.ExchangeType == Topic {
+		c.BindingKey = "#"
+	}
+	addr, err := c.address()
+	if err := errors.Join(append(c.problems(), err)...); err != nil {
+		return c, addr, fmt.Errorf("configure rabbitmq: %w", err)
+	}
+	return c, addr, nil
+}
+
+func (c Config) problems() []error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	switch c.ExchangeType {
+	case Fanout, Topic, Direct, Headers:
+	default:
+		fail("exchange_type %q: want fanout, topic, direct or headers", string(c.ExchangeType))
+	}
+	if c.QueueType != "" && c.QueueType != "classic" && c.QueueType != "quorum" {
+		fail("queue_type %q: want classic or quorum", c.QueueType)
+	}
+	for name, s := range map[string]string{"exchange": c.Exchange, "routing_key": c.RoutingKey, "binding_key": c.BindingKey} {
+		if len(s) > longestName {
+			fail("%s has %d bytes, AMQP allows %d", name, len(s), longestName)
+		}
+	}
+	for name, d := range map[string]time.Duration{"connect_timeout": c.ConnectTimeout, "stop_timeout": c.StopTimeout, "redelivery_delay": c.RedeliveryDelay} {
+		if d < 0 {
+			fail("%s is %s, want more than nothing", name, d)
+		}
+	}
+	if c.Heartbeat < 2*time.Second {
+		fail("heartbeat is %s, want 2s or more", c.Heartbeat)
+	}
+	if c.Concurrency < 0 {
+		fail("concurrency is %d, want 1 or more", c.Concurrency)
+	}
+	if _, err := c.TLS.Client(); err != nil {
+		errs = append(errs, err)
+	}
+	return append(errs, c.Mode.Validate())
+}
+
+// address reads where to connect to. Its errors never show the URL, which may
+// hold a password.
+func (c Config) address() (address, error) {
+	uri := amqp091.URI{Scheme: "amqp", Host: c.Host, Username: DefaultUsername, Password: DefaultUsername, Vhost: DefaultVHost}
+	switch {
+	case c.URL == "" && c.Host == "":
+		return address{}, errors.New("neither url nor host is given: one of them says where RabbitMQ is")
+	case c.URL != "" && c.Host != "":
+		return address{}, errors.New("url and host are both given: one of them says where RabbitMQ is, not both")
+	case c.URL != "":
+		var err error
+		if uri, err = amqp091.ParseURI(c.URL.Reveal()); err != nil {
+			return address{}, errors.New("url: want amqp://user:password@host:5672/vhost or amqps://…")
+		}
+	case c.TLS.Enabled():
+		uri.Scheme = "amqps"
+	}
+	if c.TLS.Enabled() && uri.Scheme != "amqps" {
+		return address{}, errors.New("url: tls is configured, and the url does not begin with amqps://")
+	}
+	if c.Port < 0 || c.Port > 65535 {
+		return address{}, fmt.Errorf("port is %d, want 1 to 65535", c.Port)
+	}
+	switch {
+	case c.URL == "" && c.Port != 0:
+		uri.Port = c.Port
+	case c.URL == "" && uri.Scheme == "amqps":
+		uri.Port = DefaultTLSPort
+	case c.URL == "":
+		uri.Port = DefaultPort
+	}
+	if c.Username != "" {
+		uri.Username, uri.Password = c.Username, c.Password.Reveal()
+	}
+	if c.VHost != "" {
+		uri.Vhost = c.VHost
+	}
+	return address{uri: uri, vhost: uri.Vhost}, nil
+}
+
+// longestName is how many bytes AMQP allows in a name.
+const longestName = 255
+
+// queueOf is the queue of a subscription.
+func (c Config) queueOf(subscription string) string { return c.Exchange + "-" + subscription }
+
+// routingKeyOf is the routing key of events of a type.
+func (c Config) routingKeyOf(eventType string) string {
+	if c.RoutingKey != "" {
+		return c.RoutingKey
+	}
+	return eventType
+}

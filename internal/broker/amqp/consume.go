@@ -1,0 +1,149 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// prefetchFactor is how many events are with us for each that is handled:
+// those that wait for their redelivery must not hold up the others.
+const prefetchFactor = 8
+
+// Consume hands the events of a durable queue to handle, Concurrency at once,
+// until ctx ends. The queue is named <exchange>-<subscription>, is created and
+// bound if need be, and is shared by all who use its name. An event is done
+// when handle returned nil; after an error it goes back to the queue, after
+// RedeliveryDelay. A message that is not an event is logged and rejected,
+// which drops it unless the queue has a dead-letter exchange.
+//
+// Each call has a connection of its own: the server blocks connections that
+// publish, and acknowledgements must not wait for that.
+func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+	if subscription == "" || len(b.cfg.queueOf(subscription)) > longestName {
+		return fmt.Errorf("consume %q: want a name, and with the exchange's not more than %d bytes", subscription, longestName)
+	}
+	policy := reconnects()
+	for attempt := 0; ; attempt++ {
+		began := time.Now()
+		err := b.consume(ctx, subscription, handle)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // told to stop
+		}
+		if time.Since(began) > lastReconnect {
+			attempt = 0
+		}
+		b.log.WarnContext(ctx, "subscription was interrupted", "subscription", subscription, "err", err)
+		if err := backoff.Sleep(ctx, policy.Delay(attempt)); err != nil {
+			return nil //nolint:nilerr // told to stop
+		}
+	}
+}
+
+// consume reads until the connection is lost.
+func (b *Broker) consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+	var deliveries <-chan amqp091.Delivery
+	queue := b.cfg.queueOf(subscription)
+	l, err := b.dial(ctx, b.cfg.ConnectionName+" "+subscription, func(l *link) error {
+		err := errors.Join(b.declareExchange(l.conn), b.declareQueue(l.conn, queue))
+		if err == nil {
+			deliveries, err = b.subscribe(l.channel, queue)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	c := &consumer{broker: b, handle: handle, slots: make(chan struct{}, b.cfg.Concurrency)}
+	ctx, cancel := context.WithCancelCause(ctx)
+	c.work.Go(func() { cancel(l.lost(ctx)) })
+	c.read(ctx, deliveries)
+	cancel(fmt.Errorf("the server ended the subscription to queue %q, as when it is deleted", queue))
+	c.work.Wait() // while the connection lasts, what is done can still be acknowledged
+	l.close()
+	for range deliveries { // the client hands over what it holds before it lets go
+		continue
+	}
+	return context.Cause(ctx)
+}
+
+// subscribe binds the queue and asks for its messages.
+func (b *Broker) subscribe(ch *amqp091.Channel, queue string) (<-chan amqp091.Delivery, error) {
+	if err := ch.QueueBind(queue, b.cfg.BindingKey, b.cfg.Exchange, noWait, nil); err != nil {
+		return nil, fmt.Errorf("bind queue %q to exchange %q: %w", queue, b.cfg.Exchange, explain(err))
+	}
+	if err := ch.Qos(prefetchFactor*b.cfg.Concurrency, 0, false); err != nil {
+		return nil, fmt.Errorf("limit deliveries of queue %q: %w", queue, explain(err))
+	}
+	const autoAck, noLocal = false, false
+	deliveries, err := ch.Consume(queue, "", autoAck, exclusive, noLocal, noWait, nil)
+	if err != nil {
+		return nil, fmt.Errorf("consume queue %q: %w", queue, explain(err))
+	}
+	return deliveries, nil
+}
+
+// A consumer handles the deliveries of one connection.
+type consumer struct {
+	broker *Broker
+	handle func(context.Context, cloudevent.Event) error
+	slots  chan struct{}
+	work   sync.WaitGroup
+}
+
+func (c *consumer) read(ctx context.Context, deliveries <-chan amqp091.Delivery) {
+	for {
+		select {
+		case c.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case d, ok := <-deliveries:
+			if !ok {
+				return
+			}
+			c.work.Go(func() { c.do(ctx, d) })
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// do handles one delivery and settles it.
+func (c *consumer) do(ctx context.Context, d amqp091.Delivery) {
+	e, err := decode(&d)
+	if err != nil {
+		<-c.slots
+		c.broker.log.ErrorContext(ctx, "rejected a message that is not a cloud event", "message_id", d.MessageId, "err", err)
+		c.settled(ctx, d.Reject(false))
+		return
+	}
+	err = c.handle(ctx, e)
+	<-c.slots
+	if err == nil {
+		c.settled(ctx, d.Ack(false))
+		return
+	}
+	if ctx.Err() == nil {
+		delay := c.broker.cfg.RedeliveryDelay
+		c.broker.log.WarnContext(ctx, "event was not handled and comes again", "event", e.ID, "delay", delay, "err", err)
+		_ = backoff.Sleep(ctx, delay) // cut short, the event goes back at once
+	}
+	c.settled(ctx, d.Nack(false, true))
+}
+
+// settled notes that an answer could not be sent. The server then delivers the
+// message again, which handlers have to stand anyway.
+func (c *consumer) settled(ctx context.Context, err error) {
+	if err != nil && !errors.Is(err, amqp091.ErrClosed) {
+		c.broker.log.DebugContext(ctx, "message was not settled and comes again", "err", err)
+	}
+}

@@ -1,0 +1,76 @@
+package amqp
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// The prefixes of attributes in headers: the one of the binding, which we
+// write, and the one for those who cannot have a colon in a name.
+const (
+	attributePrefix    = "cloudEvents:"
+	altAttributePrefix = "cloudEvents_"
+)
+
+// A publication is one event as a message.
+type publication struct {
+	*broker.Send
+	id      string
+	key     string
+	message amqp091.Publishing
+	body    *[]byte
+}
+
+// newPublication lays e out as a message, in a body of the pool.
+func (b *Broker) newPublication(e *cloudevent.Event) *publication {
+	body, _ := b.bodies.Get().(*[]byte) // the pool holds nothing else
+	p := &publication{
+		Send: broker.NewSend(),
+		id:   e.ID,
+		key:  b.cfg.routingKeyOf(e.Type),
+		body: body,
+		message: amqp091.Publishing{
+			ContentType:  cloudevent.ContentType,
+			DeliveryMode: amqp091.Persistent,
+			MessageId:    e.ID,
+			Timestamp:    e.Time,
+			Type:         e.Type,
+		},
+	}
+	if b.cfg.Mode == cloudevent.Binary {
+		p.message.ContentType = cloudevent.DataContentType
+		p.message.Headers = make(amqp091.Table, 8)
+		for name, value := range e.Attributes {
+			p.message.Headers[attributePrefix+name] = value
+		}
+		*body = append((*body)[:0], e.Body()...)
+	} else {
+		*body = e.AppendJSON((*body)[:0])
+	}
+	p.message.Body = *body
+	return p
+}
+
+// decode reads the event in a delivery.
+func decode(d *amqp091.Delivery) (cloudevent.Event, error) {
+	return cloudevent.Decode(d.ContentType, func(name string) (string, bool) {
+		for _, prefix := range []string{attributePrefix, altAttributePrefix} {
+			switch v := d.Headers[prefix+name].(type) {
+			case nil:
+			case string:
+				return v, true
+			case time.Time: // the binding's native form, to the second
+				return v.UTC().Format(time.RFC3339), true
+			default:
+				return strings.TrimSpace(fmt.Sprint(v)), true
+			}
+		}
+		return "", false
+	}, d.Body)
+}

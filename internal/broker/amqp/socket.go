@@ -1,0 +1,155 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+// writeTimeout is how long a write may stand still. The server pushes back by
+// not reading, so it is long; but without it a dead peer holds the writer for
+// ever, and with it the client's lock.
+const writeTimeout = 15 * time.Second
+
+// closeTimeout is how long a connection may take to say goodbye.
+const closeTimeout = time.Second
+
+// A socket is the network connection below the client. The client holds a
+// lock while it writes and takes the same lock to shut down, so a writer that
+// is stuck has to be freed from below: by its deadline, by a failed read (the
+// heartbeat's deadline ends one), or by kill.
+type socket struct {
+	net.Conn
+}
+
+// Read ends the connection when it fails.
+func (s *socket) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if err != nil {
+		s.kill()
+	}
+	return n, err
+}
+
+// Write gives each write a deadline of its own.
+func (s *socket) Write(b []byte) (int, error) {
+	if err := s.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, err
+	}
+	return s.Conn.Write(b)
+}
+
+func (s *socket) kill() { _ = s.Close() } // closing is all that we want of it
+
+// A link is one connection to the server with one channel, and what the
+// server says of them.
+type link struct {
+	conn    *amqp091.Connection
+	channel *amqp091.Channel
+	socket  *socket
+
+	connClosed, channelClosed chan *amqp091.Error
+}
+
+// dial connects, opens a channel and prepares it. It ends early when ctx does,
+// and in any case within ConnectTimeout.
+func (b *Broker) dial(ctx context.Context, name string, prepare func(*link) error) (*link, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.cfg.ConnectTimeout, fmt.Errorf("no answer within %s", b.cfg.ConnectTimeout))
+	defer cancel()
+	var mu sync.Mutex
+	l := &link{}
+	kill := context.AfterFunc(ctx, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if l.socket != nil {
+			l.socket.kill()
+		}
+	})
+	cfg := amqp091.Config{
+		Vhost:      b.addr.vhost,
+		Heartbeat:  b.cfg.Heartbeat,
+		Properties: amqp091.Table{"product": "fleetloop", "connection_name": name},
+		Dial: func(network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			l.socket = &socket{conn}
+			return l.socket, nil
+		},
+	}
+	if b.cfg.TLS.Enabled() {
+		tls, err := b.cfg.TLS.Client()
+		if err != nil {
+			return nil, err
+		}
+		cfg.TLSClientConfig = tls
+	}
+	err := l.open(b.addr.uri.String(), cfg, prepare)
+	if !kill() && err == nil { // it was on its way when we succeeded
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		if l.conn != nil {
+			l.close()
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("connect to %s: %w", b.addr, explain(err))
+	}
+	return l, nil
+}
+
+func (l *link) open(url string, cfg amqp091.Config, prepare func(*link) error) error {
+	var err error
+	if l.conn, err = amqp091.DialConfig(url, cfg); err != nil {
+		l.conn = nil
+		return err
+	}
+	l.connClosed = l.conn.NotifyClose(make(chan *amqp091.Error, 1))
+	if l.channel, err = l.conn.Channel(); err != nil {
+		return err
+	}
+	l.channelClosed = l.channel.NotifyClose(make(chan *amqp091.Error, 1))
+	return prepare(l)
+}
+
+// close closes the connection within a bound, by force if need be.
+func (l *link) close() {
+	force := time.AfterFunc(closeTimeout, l.socket.kill)
+	defer force.Stop()
+	_ = l.conn.CloseDeadline(time.Now().Add(closeTimeout)) // it is closed afterwards in any case
+	l.socket.kill()
+}
+
+// lost waits until the connection or the channel ends and says why.
+func (l *link) lost(ctx context.Context) error {
+	var reason *amqp091.Error
+	select {
+	case reason = <-l.channelClosed:
+	case reason = <-l.connClosed:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if reason == nil {
+		return errors.New("the connection was closed")
+	}
+	return explain(reason)
+}
+
+// explain says what the client's error means in one line.
+func explain(err error) error {
+	var e *amqp091.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	return fmt.Errorf("%s (code %d)", e.Reason, e.Code)
+}
