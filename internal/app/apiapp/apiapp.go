@@ -1,0 +1,138 @@
+// Package apiapp wires the fleet API: PostgreSQL, the store, the handler, its
+// server.
+package apiapp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+// API and Process lend their settings, each under a name of its own.
+type (
+	API     = fleetapi.Config
+	Process = process.Config
+)
+
+// Config is the configuration of the fleet-api binary.
+type Config struct {
+	Part
+	Process
+}
+
+// Part is the configuration of the fleet API within a process.
+type Part struct {
+	API
+
+	Server   httpserver.Config `key:"server"`
+	Database postgres.Config   `key:"database"`
+
+	Migrate bool `key:"migrate" env:"FLEET_API_MIGRATE" flag:"migrate" default:"true" doc:"Bring the database schema up to date at start."`
+}
+
+// Defaults are the defaults that differ from those of the parts.
+func Defaults() Config {
+	var cfg Config
+	cfg.Server.Addr = "127.0.0.1:8080"
+	cfg.MetricsAddr = ":9090"
+	cfg.HealthAddr = ":8081"
+	return cfg
+}
+
+// errNoDatabase says what to do about a missing database.
+var errNoDatabase = errors.New("DATABASE_URL is not set; set it to postgres://user:password@host:5432/database, or run 'fleetloop up', which brings a database of its own")
+
+// Parts makes the parts of the fleet API, in the order in which they depend
+// on each other, and tells where it listens.
+func Parts(p *process.Process, cfg Part) (parts []lifecycle.Part, addr string, err error) {
+	if cfg.Database.URL == "" {
+		return nil, "", errNoDatabase
+	}
+	pool, err := postgres.New(cfg.Database, p.Log)
+	if err != nil {
+		return nil, "", err
+	}
+	schema := &migration{cfg: cfg.Database, log: p.Log}
+	schema.state.Store(&state{err: errMigrating})
+	if !cfg.Migrate {
+		schema.state.Store(&state{})
+	}
+
+	api, err := fleetapi.New(cfg.API, fleetapi.Deps{
+		Store:      pgstore.New(pool),
+		Log:        p.Log,
+		Metrics:    p.Metrics,
+		Tracer:     p.Tracing.Tracer("github.com/fleetloop/fleetloop/internal/fleetapi"),
+		ListenAddr: cfg.Server.Addr,
+	})
+	if err != nil {
+		pool.Close()
+		return nil, "", err
+	}
+	server, err := httpserver.New(cfg.Server, api.Handler(), p.Log)
+	if err != nil {
+		pool.Close()
+		return nil, "", fmt.Errorf("serve the fleet API: %w", err)
+	}
+
+	return []lifecycle.Part{
+		{Name: "database", Run: pool.Run, Ready: pool.Ready},
+		{Name: "schema", Run: schema.Run, Ready: schema.Ready},
+		{Name: "fleet API", Run: server.Run, Ready: server.Ready},
+	}, server.Addr(), nil
+}
+
+// errMigrating is why the API is not ready at first.
+var errMigrating = errors.New("the database schema is being brought up to date")
+
+// A migration brings the schema up to date, however long the database takes to
+// come.
+type migration struct {
+	cfg   postgres.Config
+	log   *slog.Logger
+	state atomic.Pointer[state]
+}
+
+type state struct{ err error }
+
+// Ready says why the schema is not up to date, or nil.
+func (m *migration) Ready() error { return m.state.Load().err }
+
+// Run migrates until it has succeeded once, and then waits for ctx.
+func (m *migration) Run(ctx context.Context) error {
+	if m.Ready() != nil {
+		err := backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}, m.once)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (m *migration) once(ctx context.Context) error {
+	err := postgres.Migrate(ctx, m.cfg, m.log)
+	switch {
+	case err == nil:
+		m.state.Store(&state{})
+		return nil
+	case ctx.Err() != nil:
+		return err
+	case !errors.Is(err, postgres.ErrUnavailable):
+		return backoff.Permanent(fmt.Errorf("bring the schema up to date: %w", err))
+	}
+	m.state.Store(&state{err: err})
+	m.log.WarnContext(ctx, "schema not up to date, trying again", "err", err)
+	return err
+}

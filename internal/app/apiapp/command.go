@@ -1,0 +1,82 @@
+package apiapp
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// Command is the command line of fleet-api.
+func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+	cfg := Defaults()
+	var file string
+	load := func(cmd *cobra.Command) (*settings.Report, error) {
+		return settings.Load(&cfg, settings.Source{File: file, Env: env, Flags: cmd.Flags()})
+	}
+
+	root := &cobra.Command{
+		Use:           "fleet-api",
+		Short:         "Serve the fleet API on PostgreSQL",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := load(cmd); err != nil {
+				return err
+			}
+			return serve(cmd.Context(), cfg, stderr)
+		},
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.PersistentFlags().StringVar(&file, "config", "", "configuration file (YAML)")
+	settings.AddFlags(root.PersistentFlags(), &cfg)
+
+	root.AddCommand(
+		&cobra.Command{
+			Use: "migrate", Short: "Bring the database schema up to date and exit", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				if _, err := load(cmd); err != nil {
+					return err
+				}
+				return migrate(cmd.Context(), cfg, stderr)
+			},
+		},
+		process.ConfigCommand("fleet-api", stdout, load, &cfg),
+		process.VersionCommand("fleet-api", stdout),
+	)
+	return root
+}
+
+func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
+	p, err := process.New(ctx, "fleet-api", cfg.Process, stderr)
+	if err != nil {
+		return err
+	}
+	parts, addr, err := Parts(p, cfg.Part)
+	if err != nil {
+		return err
+	}
+	p.Log.InfoContext(ctx, "listening", "for", "fleet API", "addr", addr)
+	return p.Run(ctx, nil, parts...)
+}
+
+func migrate(ctx context.Context, cfg Config, stderr io.Writer) error {
+	if cfg.Database.URL == "" {
+		return errNoDatabase
+	}
+	p, err := process.New(ctx, "fleet-api", cfg.Process, stderr)
+	if err != nil {
+		return err
+	}
+	if err := postgres.Migrate(ctx, cfg.Database, p.Log); err != nil {
+		return fmt.Errorf("bring the schema up to date: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+// Package demo fills an empty fleet and follows it until all of it is Ready.
+//
+// It talks to the fleet API as any client does. Creating is idempotent: what
+// is there already is left as it is.
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+// Config is the size of a demo fleet.
+type Config struct {
+	// Clusters is how many clusters to create, each with two node pools.
+	Clusters int
+
+	// Pace is the pause between two clusters, so that one can watch.
+	Pace time.Duration
+}
+
+// Size is how many resources the fleet has in the end.
+func (c Config) Size() int { return 3 * c.Clusters }
+
+// place is where a demo cluster stands.
+type place struct{ region, environment string }
+
+// placeOf spreads clusters over regions and environments.
+func placeOf(i int) place {
+	regions := []string{"us-east", "us-west", "eu-west"}
+	environments := []string{"production", "staging", "development", "production"}
+	return place{regions[i%len(regions)], environments[(i/len(regions))%len(environments)]}
+}
+
+// Create creates the fleet. It waits while the API is not there yet, and
+// ends with ctx.
+func Create(ctx context.Context, api *fleetclient.Client, cfg Config) error {
+	for i := range cfg.Clusters {
+		if err := createCluster(ctx, api, i); err != nil {
+			return err
+		}
+		if err := backoff.Sleep(ctx, cfg.Pace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func createCluster(ctx context.Context, api *fleetclient.Client, i int) error {
+	at := placeOf(i)
+	cluster, err := create(ctx, api, v1.CollectionClusters, v1.CreateRequest{
+		Kind:   v1.KindCluster,
+		Name:   fmt.Sprintf("%s-%02d", at.region, i+1),
+		Labels: map[string]string{"region": at.region, "environment": at.environment, "demo": "true"},
+		Spec:   json.RawMessage(`{"version":"1.34","network":{"podCIDR":"10.128.0.0/14"}}`),
+	})
+	if err != nil {
+		return err
+	}
+	if cluster.ID == "" {
+		return nil // it was there before, its pools too
+	}
+	for _, pool := range []struct {
+		name     string
+		replicas int
+	}{{"system", 3}, {"workers", 5 + i%4}} {
+		_, err := create(ctx, api, fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools), v1.CreateRequest{
+			Kind:   v1.KindNodePool,
+			Name:   pool.name,
+			Labels: map[string]string{"region": at.region, "environment": at.environment, "demo": "true"},
+			Spec:   json.RawMessage(fmt.Sprintf(`{"replicas":%d,"machineType":"m6i.xlarge"}`, pool.replicas)),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create creates one resource, or gives none if its name is taken. While the
+// API does not answer it tries again.
+func create(ctx context.Context, api *fleetclient.Client, collection string, in v1.CreateRequest) (v1.Resource, error) {
+	var out v1.Resource
+	err := backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second}, func(ctx context.Context) error {
+		var err error
+		out, err = api.Create(ctx, collection, in)
+		switch {
+		case fleetclient.IsConflict(err):
+			out = v1.Resource{}
+			return nil
+		case refused(err):
+			return backoff.Permanent(err)
+		}
+		return err
+	})
+	if err != nil {
+		return v1.Resource{}, fmt.Errorf("create demo %s %q: %w", collection, in.Name, err)
+	}
+	return out, nil
+}
+
+// refused reports whether the API answered and will say the same again.
+func refused(err error) bool {
+	var answer *fleetclient.Error
+	return errors.As(err, &answer) && answer.Status < http.StatusInternalServerError && answer.Status != http.StatusTooManyRequests
+}

@@ -1,0 +1,62 @@
+package process
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/settings"
+	"github.com/fleetloop/fleetloop/internal/telemetry"
+)
+
+// ConfigCommand is the command "config": show what is in force, and the
+// schema of the file. load reads the configuration into cfg.
+func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) (*settings.Report, error), cfg any) *cobra.Command {
+	config := &cobra.Command{Use: "config", Short: "Show the configuration", Args: cobra.NoArgs}
+
+	var origins bool
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "Print the configuration in force, secrets redacted",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, err := load(cmd)
+			if err != nil {
+				return err
+			}
+			return report.Write(out, origins)
+		},
+	}
+	show.Flags().BoolVar(&origins, "origins", false, "say where each value comes from")
+
+	schema := &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of the configuration file",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			text, err := settings.Schema(cfg, component)
+			if err != nil {
+				return err
+			}
+			_, err = out.Write(text)
+			return err
+		},
+	}
+	config.AddCommand(show, schema)
+	return config
+}
+
+// VersionCommand is the command "version".
+func VersionCommand(component string, out io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			version, revision := telemetry.Version()
+			_, err := fmt.Fprintf(out, "%s %s (%s)\n", component, version, revision)
+			return err
+		},
+	}
+}

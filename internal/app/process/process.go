@@ -1,0 +1,136 @@
+// Package process is what every binary has around its own parts: a logger, a
+// metrics registry, traces, and the endpoints for metrics and health.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/health"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/telemetry"
+)
+
+// Config are the settings that all binaries share.
+type Config struct {
+	Log   telemetry.LogConfig   `key:"log"`
+	Trace telemetry.TraceConfig `key:"tracing"`
+
+	// MetricsAddr and HealthAddr may be the same: one listener then serves both.
+	MetricsAddr string `key:"metrics_bind_address" env:"METRICS_BIND_ADDRESS" flag:"metrics-bind-address" doc:"address of /metrics, host:port"`
+	HealthAddr  string `key:"health_probe_bind_address" env:"HEALTH_PROBE_BIND_ADDRESS" flag:"health-probe-bind-address" doc:"address of /healthz and /readyz, host:port"`
+
+	// StopTimeout bounds how long each part may take to stop.
+	StopTimeout time.Duration `key:"shutdown_timeout" env:"SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"20s" validate:"gt=0" doc:"how long each part of the process may take to stop"`
+}
+
+// A Process is one running binary.
+type Process struct {
+	Log     *slog.Logger
+	Metrics *prometheus.Registry
+	Tracing *telemetry.Tracing
+
+	cfg   Config
+	extra map[string]http.Handler
+}
+
+// Handle serves a path of the process's own beside its health endpoints. It
+// is called before Run.
+func (p *Process) Handle(path string, h http.Handler) {
+	if p.extra == nil {
+		p.extra = map[string]http.Handler{}
+	}
+	p.extra[path] = h
+}
+
+// New makes what the parts of a process need. Logs go to w.
+func New(ctx context.Context, component string, cfg Config, w io.Writer) (*Process, error) {
+	log, err := telemetry.NewLogger(w, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Trace.Log = log
+	tracing, err := telemetry.NewTracing(ctx, cfg.Trace, component)
+	if err != nil {
+		return nil, err
+	}
+	version, revision := telemetry.Version()
+	log.InfoContext(ctx, "starting", "component", component, "version", version, "revision", revision)
+	return &Process{Log: log, Metrics: telemetry.NewRegistry(component), Tracing: tracing, cfg: cfg}, nil
+}
+
+// errStopping is why a process that was told to stop is not ready.
+var errStopping = errors.New("the process is stopping")
+
+// Run runs parts, in the order in which they depend on each other, until ctx
+// ends. Metrics and health answer from before the first part starts until after the
+// last one has stopped. live says whether the process makes progress; nil is
+// a process that always does.
+func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle.Part) error {
+	endpoints, err := p.endpoints(ctx, live, parts)
+	if err != nil {
+		return err
+	}
+	all := []lifecycle.Part{{Name: "tracing", Run: p.Tracing.Run}}
+	all = append(all, endpoints...)
+	all = append(all, parts...)
+	err = lifecycle.Run(ctx, lifecycle.Options{StopTimeout: p.cfg.StopTimeout}, all...)
+	if err != nil {
+		p.Log.ErrorContext(ctx, "stopped", "err", err)
+		return err
+	}
+	p.Log.InfoContext(ctx, "stopped")
+	return nil
+}
+
+// endpoints listens for metrics and health.
+func (p *Process) endpoints(ctx context.Context, live func() error, parts []lifecycle.Part) ([]lifecycle.Part, error) {
+	checks := []health.Check{{Name: "running", Ready: func() error {
+		if ctx.Err() != nil {
+			return errStopping
+		}
+		return nil
+	}}}
+	for _, part := range parts {
+		if part.Ready != nil {
+			checks = append(checks, health.Check{Name: part.Name, Ready: part.Ready})
+		}
+	}
+	probes := http.NewServeMux()
+	probes.Handle("/", health.Handler(live, checks...))
+	for path, h := range p.extra {
+		probes.Handle(path, h)
+	}
+	metrics := telemetry.MetricsHandler(p.Metrics)
+
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", metrics)
+	if p.cfg.HealthAddr == p.cfg.MetricsAddr {
+		mux.Handle("/", probes)
+		part, err := p.listen("metrics and health", p.cfg.MetricsAddr, mux)
+		return []lifecycle.Part{part}, err
+	}
+	first, err := p.listen("metrics", p.cfg.MetricsAddr, mux)
+	if err != nil {
+		return nil, err
+	}
+	second, err := p.listen("health", p.cfg.HealthAddr, probes)
+	return []lifecycle.Part{first, second}, err
+}
+
+func (p *Process) listen(name, addr string, h http.Handler) (lifecycle.Part, error) {
+	server, err := httpserver.New(httpserver.Config{Addr: addr}, h, p.Log)
+	if err != nil {
+		return lifecycle.Part{}, fmt.Errorf("serve %s: %w", name, err)
+	}
+	p.Log.Info("listening", "for", name, "addr", server.Addr())
+	return lifecycle.Part{Name: name, Run: server.Run}, nil
+}

@@ -1,0 +1,112 @@
+// Command bench measures ratios within one run: what Fleetloop does over the
+// physical limit, or over the usual way of doing it. It prints one line each:
+//
+//	ratio <component>.<name> <value> want <op> <number>
+//
+// The figures are for a quiet machine. A want that is missed is marked and
+// makes the command fail, so that a slow change is seen; no test is timed.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// A line is one measured figure and what is wanted of it.
+type line struct {
+	kind  string // ratio, or value where only an absolute figure makes sense
+	name  string
+	value float64
+	unit  string
+	op    string // <= or >=
+	want  float64
+}
+
+func (l line) good() bool {
+	if l.op == "<=" {
+		return l.value <= l.want
+	}
+	return l.value >= l.want
+}
+
+// write prints l in the documented form; a missed want is marked behind it.
+func (l line) write(w io.Writer) {
+	missed := ""
+	if !l.good() {
+		missed = " MISSED"
+	}
+	unit := ""
+	if l.unit != "" {
+		unit = " " + l.unit
+	}
+	fmt.Fprintf(w, "%s %s %.3g%s want %s %g%s\n", l.kind, l.name, l.value, unit, l.op, l.want, missed)
+}
+
+// A bench measures the lines whose names it lists.
+type bench struct {
+	names []string
+	run   func(ctx context.Context, progress io.Writer) ([]line, error)
+}
+
+func benches() []bench {
+	return []bench{decodeBench(), amqpBench(), natsBench(), pageBench()}
+}
+
+func main() {
+	only := flag.String("only", "", "run the benchmarks whose name begins so")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	missed, err := run(ctx, *only)
+	stop()
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	case missed > 0:
+		fmt.Fprintf(os.Stderr, "bench: %d wants missed\n", missed)
+		os.Exit(1)
+	}
+}
+
+// run runs the benchmarks that have a line whose name begins with only.
+func run(ctx context.Context, only string) (missed int, err error) {
+	found := false
+	for _, b := range benches() {
+		wanted := func(name string) bool { return strings.HasPrefix(name, only) }
+		if !slices.ContainsFunc(b.names, wanted) {
+			continue
+		}
+		found = true
+		fmt.Fprintln(os.Stderr, "measuring", strings.Join(b.names, ", "))
+		lines, err := b.run(ctx, os.Stderr)
+		if err != nil {
+			return missed, fmt.Errorf("measure %s: %w", strings.Join(b.names, ", "), err)
+		}
+		for _, l := range lines {
+			if !wanted(l.name) {
+				continue
+			}
+			l.write(os.Stdout)
+			if !l.good() {
+				missed++
+			}
+		}
+	}
+	if !found {
+		return 0, fmt.Errorf("no benchmark's name begins with %q", only)
+	}
+	return missed, nil
+}
+
+// median gives the middle of values, which it sorts.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
+}

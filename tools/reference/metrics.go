@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/app/allinone"
+)
+
+// A metric is one row of the table.
+type metric struct{ name, kind, labels, help string }
+
+// metrics lists what a process that runs everything registers.
+func metrics() ([]byte, error) {
+	reg := &recorder{}
+	if err := allinone.Describe(reg); err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	buf.WriteString(generated + "# Metrics\n\nServed at `/metrics`. Beside these there are those of the Go runtime (`go_*`), of the process (`process_*`) and `fleetloop_build_info`.\n\n")
+	buf.WriteString("| name | type | labels | meaning |\n|---|---|---|---|\n")
+	slices.SortFunc(reg.found, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	for _, m := range slices.Compact(reg.found) {
+		fmt.Fprintf(&buf, "| `%s` | %s | %s | %s |\n", m.name, m.kind, m.labels, m.help)
+	}
+	return buf.Bytes(), nil
+}
+
+// A recorder is a registerer that only takes notes.
+type recorder struct{ found []metric }
+
+// Register notes what c describes.
+func (r *recorder) Register(c prometheus.Collector) error {
+	descs := make(chan *prometheus.Desc, 64)
+	c.Describe(descs)
+	close(descs)
+	for d := range descs {
+		r.found = append(r.found, parse(d.String(), kindOf(c)))
+	}
+	return nil
+}
+
+// MustRegister notes what all of list describe.
+func (r *recorder) MustRegister(list ...prometheus.Collector) {
+	for _, c := range list {
+		_ = r.Register(c) // never fails
+	}
+}
+
+// Unregister does nothing.
+func (r *recorder) Unregister(prometheus.Collector) bool { return false }
+
+func kindOf(c prometheus.Collector) string {
+	switch c.(type) {
+	case *prometheus.CounterVec, prometheus.Counter:
+		// A gauge is a counter too, by its methods.
+		if _, gauge := c.(prometheus.Gauge); gauge {
+			return "gauge"
+		}
+		return "counter"
+	case *prometheus.GaugeVec, prometheus.Gauge:
+		return "gauge"
+	case *prometheus.HistogramVec, prometheus.Histogram:
+		return "histogram"
+	}
+	return "gauge"
+}
+
+// parse takes a Desc's text apart, which is all that it tells of itself.
+func parse(text, kind string) metric {
+	field := func(name string) string {
+		m := regexp.MustCompile(name + `: "((?:[^"\\]|\\.)*)"`).FindStringSubmatch(text)
+		if m == nil {
+			return ""
+		}
+		return m[1]
+	}
+	var labels []string
+	constant := regexp.MustCompile(`constLabels: \{([^}]*)\}`).FindStringSubmatch(text)
+	if constant != nil {
+		for _, m := range regexp.MustCompile(`(\w+)=`).FindAllStringSubmatch(constant[1], -1) {
+			labels = append(labels, "`"+m[1]+"`")
+		}
+	}
+	if m := regexp.MustCompile(`variableLabels: \{([^}]*)\}`).FindStringSubmatch(text); m != nil && m[1] != "" {
+		for l := range strings.SplitSeq(m[1], ",") {
+			labels = append(labels, "`"+l+"`")
+		}
+	}
+	return metric{name: field("fqName"), kind: kind, labels: strings.Join(labels, ", "), help: field("help")}
+}
