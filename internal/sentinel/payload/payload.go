@@ -11,7 +11,7 @@
 // or a mapping of such values. Fields and templates always give a text. A
 // field that a resource does not have gives the empty text and a Problem,
 // never a failure: the event goes out. Mistakes that can be seen beforehand
-// fail New, with the key, the line and the column.
+// fail New, with the key (KeyError), the line and the column.
 //
 // Templates are bounded: they can not call each other, and what a rendering
 // may write and how often it may loop is limited.
@@ -50,6 +50,19 @@ type Problem struct {
 	Key string
 	Err error
 }
+
+// A KeyError is a mistake in one value of message_data.
+type KeyError struct {
+	// Key is the path of the setting.
+	Key string
+	Err error
+}
+
+// Error is the key and the mistake.
+func (e *KeyError) Error() string { return e.Key + ": " + e.Err.Error() }
+
+// Unwrap gives the mistake itself.
+func (e *KeyError) Unwrap() error { return e.Err }
 
 // A Builder makes payloads. It is safe for concurrent use.
 type Builder struct {
@@ -99,20 +112,12 @@ func compileMap(path string, data settings.OrderedMap) ([]field, error) {
 		if e.Map != nil {
 			f.fields, err = compileMap(f.path, e.Map)
 		} else if f.value, err = compileValue(e.Value); err != nil {
-			err = fmt.Errorf("%s%s: %w", f.path, place(e), err)
+			err = &KeyError{Key: f.path, Err: err}
 		}
 		errs = append(errs, err)
 		fields = append(fields, f)
 	}
 	return fields, errors.Join(errs...)
-}
-
-// place is where a value begins in the configuration file, if it is known.
-func place(e settings.MapEntry) string {
-	if e.Line == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (value at %d:%d)", e.Line, e.Column)
 }
 
 func compileValue(text string) (value, error) {

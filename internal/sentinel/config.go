@@ -1,0 +1,214 @@
+package sentinel
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/selector"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
+	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// The decision profiles.
+const (
+	ProfileGenerationThenAge = "generation-then-age"
+	ProfileTransitionAge     = "transition-age"
+	ProfileExpression        = "expression"
+)
+
+// Config is what one sentinel watches, when a resource is due, and what it
+// says of it. Fields that are zero mean their default.
+type Config struct {
+	ResourceType string `key:"resource_type" alias:"resourceType" env:"SENTINEL_RESOURCE_TYPE" flag:"resource-type" validate:"required,oneof=clusters nodepools manifests workloads" doc:"Collection to watch."`
+
+	PollInterval   time.Duration `key:"poll_interval" alias:"pollInterval" env:"SENTINEL_POLL_INTERVAL" flag:"poll-interval" default:"5s" validate:"gt=0" doc:"From the start of one round to the start of the next."`
+	MaxAgeNotReady time.Duration `key:"max_age_not_ready" alias:"backoff_not_ready,backoffNotReady" env:"SENTINEL_MAX_AGE_NOT_READY" flag:"max-age-not-ready" default:"10s" validate:"gt=0" doc:"How old the last report on a resource that is not ready may grow."`
+	MaxAgeReady    time.Duration `key:"max_age_ready" alias:"backoff_ready,backoffReady" env:"SENTINEL_MAX_AGE_READY" flag:"max-age-ready" default:"30m" validate:"gt=0" doc:"How old the last report on a ready resource may grow."`
+
+	ResourceSelector []selector.Pair `key:"resource_selector" doc:"Labels that a resource must have, all of them. None means every resource."`
+	LabelSelector    string          `key:"label_selector" env:"SENTINEL_LABEL_SELECTOR" flag:"label-selector" doc:"The same as a Kubernetes label selector, which can say more; both must match."`
+
+	HyperfleetAPI API `key:"hyperfleet_api" alias:"hyperfleetAPI"`
+
+	MessageData settings.OrderedMap `key:"message_data" doc:"Data of the cloud events: paths, Go templates or CEL expressions by key. Without it the data are the resource's type and id, and the reason."`
+	PayloadKeys string              `key:"payload_keys" default:"snake" validate:"oneof=snake camel" doc:"Spelling of the keys where message_data is not given: snake or camel."`
+
+	Decision  Decision  `key:"decision"`
+	Publish   Publish   `key:"publish"`
+	LogEvents LogEvents `key:"log_events" env:"SENTINEL_LOG_EVENTS" default:"info" validate:"oneof=info debug" doc:"Level of the log line for each published event."`
+
+	MemoryLimit     int           `key:"memory_limit" env:"SENTINEL_MEMORY_LIMIT" default:"500000" validate:"gt=0" doc:"How many resources that were announced and not answered yet are remembered; each takes about 100 bytes. One that is forgotten may be announced once too often."`
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long confirms are awaited after the order to stop."`
+}
+
+// API is where the resources are and how they are asked for.
+type API struct {
+	Endpoint string          `key:"endpoint" alias:"url" env:"HYPERFLEET_API_ENDPOINT" flag:"api-endpoint" validate:"required,http_url" doc:"URL of the fleet API."`
+	Timeout  time.Duration   `key:"timeout" env:"HYPERFLEET_API_TIMEOUT" default:"10s" validate:"gt=0" doc:"Bound of one request."`
+	Token    settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" doc:"Bearer token."`
+	// TokenFile is read again when it changes, which a token given by
+	// settings' own file tag would not be.
+	TokenFile string `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token; it may be replaced while the sentinel runs."`
+	CAFile    string `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the certificates that the server's must lead to; the system's if it is not given."`
+	PageSize  int    `key:"page_size" env:"HYPERFLEET_API_PAGE_SIZE" default:"500" validate:"gte=1,lte=500" doc:"Resources per request."`
+}
+
+// Decision is who is due.
+type Decision struct {
+	Profile string             `key:"profile" env:"SENTINEL_DECISION_PROFILE" flag:"profile" default:"generation-then-age" validate:"oneof=generation-then-age transition-age expression" doc:"Rules that say who is due: generation-then-age, transition-age, or expression."`
+	Params  []expression.Param `key:"params" doc:"Named CEL expressions of the profile expression; each sees those before it."`
+	Result  string             `key:"result" doc:"CEL expression of the profile expression; a resource is due where it is true."`
+}
+
+// Publish is how events reach the broker.
+type Publish struct {
+	Window  int           `key:"window" env:"SENTINEL_PUBLISH_WINDOW" default:"256" validate:"gte=1,lte=10000" doc:"Events that may wait for their confirms at a time."`
+	Timeout time.Duration `key:"timeout" env:"SENTINEL_PUBLISH_TIMEOUT" default:"10s" validate:"gt=0" doc:"How long the confirm of one attempt is awaited."`
+
+	Attempts       int           `key:"attempts" env:"SENTINEL_PUBLISH_ATTEMPTS" default:"4" validate:"gte=1" doc:"How often an event is tried within a round. One that failed is left to the next."`
+	InitialBackoff time.Duration `key:"initial_backoff" default:"200ms" validate:"gt=0" doc:"Wait after the first attempt; it doubles with each."`
+	MaxBackoff     time.Duration `key:"max_backoff" default:"5s" validate:"gt=0" doc:"The longest wait between attempts."`
+}
+
+// LogEvents is the level of the log line for each published event.
+type LogEvents string
+
+// The levels.
+const (
+	LogEventsInfo  LogEvents = "info"
+	LogEventsDebug LogEvents = "debug"
+)
+
+// withDefaults fills in what is zero and refuses what makes no sense, as
+// settings does by the tags; a Config may also come from elsewhere.
+func (c Config) withDefaults() (Config, error) {
+	var errs []error
+	durations := []struct {
+		key   string
+		value *time.Duration
+		zero  time.Duration
+	}{
+		{"poll_interval", &c.PollInterval, 5 * time.Second},
+		{"max_age_not_ready", &c.MaxAgeNotReady, decision.DefaultAges().NotReady},
+		{"max_age_ready", &c.MaxAgeReady, decision.DefaultAges().Ready},
+		{"hyperfleet_api.timeout", &c.HyperfleetAPI.Timeout, 10 * time.Second},
+		{"publish.timeout", &c.Publish.Timeout, 10 * time.Second},
+		{"publish.initial_backoff", &c.Publish.InitialBackoff, 200 * time.Millisecond},
+		{"publish.max_backoff", &c.Publish.MaxBackoff, 5 * time.Second},
+		{"shutdown_timeout", &c.ShutdownTimeout, 10 * time.Second},
+	}
+	for _, d := range durations {
+		if *d.value < 0 {
+			errs = append(errs, keyErrorf(d.key, "%s is negative", *d.value))
+		}
+		if *d.value == 0 {
+			*d.value = d.zero
+		}
+	}
+	counts := []struct {
+		key   string
+		value *int
+		zero  int
+	}{
+		{"hyperfleet_api.page_size", &c.HyperfleetAPI.PageSize, 500},
+		{"publish.window", &c.Publish.Window, 256},
+		{"publish.attempts", &c.Publish.Attempts, 4},
+		{"memory_limit", &c.MemoryLimit, 500_000},
+	}
+	for _, n := range counts {
+		if *n.value < 0 {
+			errs = append(errs, keyErrorf(n.key, "%d is negative", *n.value))
+		}
+		if *n.value == 0 {
+			*n.value = n.zero
+		}
+	}
+	if _, ok := singular(c.ResourceType); !ok {
+		errs = append(errs, keyErrorf("resource_type", "%q is none of clusters, nodepools, manifests, workloads", c.ResourceType))
+	}
+	return c, errors.Join(errs...)
+}
+
+// singular is the name of one resource of a collection, as the types of cloud
+// events have it.
+func singular(collection string) (string, bool) {
+	switch collection {
+	case "clusters", "nodepools", "manifests", "workloads":
+		return collection[:len(collection)-1], true
+	}
+	return "", false
+}
+
+// Selector is what the resources must match: the pairs and the text together.
+func (c Config) Selector() (selector.Selector, error) {
+	pairs, err := selector.FromPairs(c.ResourceSelector)
+	if err != nil {
+		return selector.Selector{}, keyErrorf("resource_selector", "%w", err)
+	}
+	parsed, err := selector.Parse(c.LabelSelector)
+	if err != nil {
+		return selector.Selector{}, keyErrorf("label_selector", "%w", err)
+	}
+	both, err := selector.New(append(pairs.Requirements(), parsed.Requirements()...)...)
+	if err != nil {
+		return selector.Selector{}, keyErrorf("label_selector", "%w", err)
+	}
+	return both, nil
+}
+
+// decider makes the profile.
+func (c Config) decider() (decider, error) {
+	ages := decision.Ages{NotReady: c.MaxAgeNotReady, Ready: c.MaxAgeReady}
+	if c.Decision.Profile != ProfileExpression && (c.Decision.Result != "" || len(c.Decision.Params) > 0) {
+		return nil, keyErrorf("decision.profile", "params and result are for the profile %q only", ProfileExpression)
+	}
+	switch c.Decision.Profile {
+	case ProfileGenerationThenAge, "":
+		return decision.GenerationThenAge(ages), nil
+	case ProfileTransitionAge:
+		return decision.TransitionAge(ages), nil
+	case ProfileExpression:
+		if c.Decision.Result == "" {
+			return nil, keyErrorf("decision.result", "the profile %q needs one", ProfileExpression)
+		}
+		p, err := expression.New(c.Decision.Params, c.Decision.Result, ages)
+		if err != nil {
+			return nil, keyErrorf("decision", "%w", err)
+		}
+		return p, nil
+	}
+	return nil, keyErrorf("decision.profile", "%q is not a profile", c.Decision.Profile)
+}
+
+func (c Config) retries() backoff.Policy {
+	return backoff.Policy{Initial: c.Publish.InitialBackoff, Max: c.Publish.MaxBackoff, MaxAttempts: c.Publish.Attempts}
+}
+
+// keyErrorf is an error of one setting, which Locate can place.
+func keyErrorf(key, format string, args ...any) error {
+	return &payload.KeyError{Key: key, Err: fmt.Errorf(format, args...)}
+}
+
+// Locate places the errors of New: wrap is called for each that is of one
+// setting, with the setting's key, and its result takes the error's place.
+// The report of settings has such a function.
+func Locate(err error, wrap func(key string, err error) error) error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var errs []error
+		for _, e := range joined.Unwrap() {
+			errs = append(errs, Locate(e, wrap))
+		}
+		return errors.Join(errs...)
+	}
+	if key, ok := errors.AsType[*payload.KeyError](err); ok {
+		return wrap(key.Key, key.Err)
+	}
+	return err
+}

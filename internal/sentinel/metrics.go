@@ -1,0 +1,179 @@
+package sentinel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+// everything is the shard of a sentinel without a selector.
+const everything = "all"
+
+const (
+	namespace = "hyperfleet"
+	subsystem = "sentinel"
+)
+
+// Values of the label operation.
+const (
+	opFetchResources = "fetch_resources"
+	opConfigLoad     = "config_load"
+)
+
+// metrics are those of one sentinel. Every series has the labels shard and
+// resource_type, which do not change while it runs; all others come from
+// closed sets, and their series are there from the start.
+type metrics struct {
+	pending       prometheus.Gauge
+	published     prometheus.Counter
+	skippedReady  prometheus.Counter
+	skippedOthers prometheus.Counter
+	duration      prometheus.Histogram
+	apiErrors     prometheus.Counter
+	brokerErrors  prometheus.Counter
+
+	oldestUnreconciled prometheus.Gauge
+	lastGoodRound      prometheus.Gauge
+	overruns           prometheus.Counter
+	publishDuration    prometheus.Histogram
+	retries            prometheus.Counter
+	payloadProblems    prometheus.Counter
+	duplicates         prometheus.Counter
+	unselected         prometheus.Counter
+	memoryEntries      prometheus.Gauge
+	decisions          [decision.NumReasons]prometheus.Counter
+	warnings           [decision.NumWarnings]prometheus.Counter
+	faults             [scan.NumFaults]prometheus.Counter
+}
+
+// A factory makes metrics and registers them, and keeps the errors.
+type factory struct {
+	reg    prometheus.Registerer
+	shard  prometheus.Labels
+	broker string
+	errs   []error
+}
+
+func newMetrics(reg prometheus.Registerer, shard, resourceType, broker string, inFlight func() int) (*metrics, error) {
+	if shard == "" {
+		shard = everything
+	}
+	f := &factory{reg: reg, shard: prometheus.Labels{"shard": shard, "resource_type": resourceType}, broker: broker}
+	skipped := f.counters("resources_skipped_total", "Resources that were skipped because they were not due.", "ready_state")
+	api := f.counters("api_errors_total", "Errors of the fleet API, by operation.", "operation")
+	m := &metrics{
+		pending:       f.gauge("pending_resources", "Resources in this shard, as of the last complete round."),
+		published:     f.counter("events_published_total", "Events that the broker confirmed."),
+		skippedReady:  skipped.WithLabelValues("ready"),
+		skippedOthers: skipped.WithLabelValues("not_ready"),
+		duration:      f.histogram("reconcile_duration_seconds", "Time spent in one round.", prometheus.ExponentialBuckets(0.01, 2, 16)),
+		apiErrors:     api.WithLabelValues(opFetchResources),
+		brokerErrors:  f.counters("broker_errors_total", "Events that were given up for a round.", "broker_type").WithLabelValues(broker),
+
+		oldestUnreconciled: f.gauge("oldest_unreconciled_generation_seconds", "For how long the resource that has waited longest has had a generation that its adapters have not observed; 0 if there is none."),
+		lastGoodRound:      f.gauge("last_successful_round_timestamp_seconds", "When the last round ended that read the whole list and did not fail to publish."),
+		overruns:           f.counter("round_overruns_total", "Rounds that took longer than the poll interval."),
+		publishDuration:    f.histogram("publish_duration_seconds", "From the first attempt to the broker's confirm.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
+		retries:            f.counter("publish_retries_total", "Attempts to publish after the first."),
+		payloadProblems:    f.counter("payload_problems_total", "Values of message_data that could not be made, such as missing fields."),
+		duplicates:         f.counter("duplicate_resources_total", "Resources that a list held twice and that were due."),
+		unselected:         f.counter("unselected_resources_total", "Resources that the API served although the selector does not match them."),
+		memoryEntries:      f.gauge("memory_entries", "Resources that are due and remembered."),
+	}
+	api.WithLabelValues(opConfigLoad) // of the custom resource; there from the start
+	f.counter("config_reloads_total", "Times that the configuration was read anew.")
+	f.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.opts("in_flight_confirms", "Events that wait for the broker's confirm.")),
+		func() float64 { return float64(inFlight()) }))
+
+	decisions := f.counters("decisions_total", "Decisions, by reason.", "reason")
+	for r := range decision.NumReasons {
+		m.decisions[r] = decisions.WithLabelValues(r.String())
+	}
+	warnings := f.counters("warnings_total", "Oddities of resources that did not stop a decision.", "warning")
+	for w := decision.WarningNone + 1; w < decision.NumWarnings; w++ {
+		m.warnings[w] = warnings.WithLabelValues(w.String())
+	}
+	faults := f.counters("decode_errors_total", "Resources that could not be read, or not in all.", "fault")
+	for fault := scan.FaultNone + 1; fault < scan.NumFaults; fault++ {
+		m.faults[fault] = faults.WithLabelValues(fault.String())
+	}
+	if err := errors.Join(f.errs...); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return m, nil
+}
+
+func (f *factory) opts(name, help string) prometheus.Opts {
+	return prometheus.Opts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, ConstLabels: f.shard}
+}
+
+func (f *factory) add(c prometheus.Collector) {
+	if err := f.reg.Register(c); err != nil {
+		f.errs = append(f.errs, err)
+	}
+}
+
+func (f *factory) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts(f.opts(name, help)))
+	f.add(g)
+	return g
+}
+
+func (f *factory) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts(f.opts(name, help)))
+	f.add(c)
+	return c
+}
+
+func (f *factory) counters(name, help, label string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts(f.opts(name, help)), []string{label})
+	f.add(c)
+	return c
+}
+
+func (f *factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, ConstLabels: f.shard, Buckets: buckets,
+	})
+	f.add(h)
+	return h
+}
+
+// A tally counts within a page; it is added to the metrics at its end, which
+// spares most of their cost.
+type tally struct {
+	decisions    [decision.NumReasons]int
+	warnings     [decision.NumWarnings]int
+	faults       [scan.NumFaults]int
+	skippedReady int
+	skippedOther int
+	duplicates   int
+	unselected   int
+}
+
+func (m *metrics) add(t *tally) {
+	addEach(m.decisions[:], t.decisions[:])
+	addEach(m.warnings[:], t.warnings[:])
+	addEach(m.faults[:], t.faults[:])
+	addTo(m.skippedReady, t.skippedReady)
+	addTo(m.skippedOthers, t.skippedOther)
+	addTo(m.duplicates, t.duplicates)
+	addTo(m.unselected, t.unselected)
+	*t = tally{}
+}
+
+func addEach(counters []prometheus.Counter, counts []int) {
+	for i, n := range counts {
+		addTo(counters[i], n)
+	}
+}
+
+func addTo(c prometheus.Counter, n int) {
+	if n > 0 {
+		c.Add(float64(n))
+	}
+}

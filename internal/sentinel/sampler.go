@@ -1,0 +1,50 @@
+package sentinel
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	sampleBurst  = 10
+	sampleWindow = time.Minute
+)
+
+// A sampler keeps a fault of thousands of resources from filling the log: of
+// each kind it lets some lines a minute through, and the next one after that
+// says how many were left out.
+type sampler struct {
+	mu    sync.Mutex
+	kinds map[string]*sample
+}
+
+type sample struct {
+	begin   time.Time
+	lines   int
+	omitted int
+}
+
+func newSampler() *sampler { return &sampler{kinds: map[string]*sample{}} }
+
+// allow reports whether a line of a kind may be logged now, and how many were
+// left out before it. Kinds come from a closed set.
+func (s *sampler) allow(kind string) (omitted int, ok bool) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.kinds[kind]
+	if k == nil {
+		k = &sample{begin: now}
+		s.kinds[kind] = k
+	}
+	if now.Sub(k.begin) >= sampleWindow {
+		k.begin, k.lines = now, 0
+	}
+	if k.lines >= sampleBurst {
+		k.omitted++
+		return 0, false
+	}
+	k.lines++
+	omitted, k.omitted = k.omitted, 0
+	return omitted, true
+}
