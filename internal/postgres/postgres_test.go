@@ -80,6 +80,24 @@ func TestAScopeSeesItsTenantAlone(t *testing.T) {
 	}
 }
 
+func TestTheViewOfAllTenantsIsForTheirRole(t *testing.T) {
+	url := pgtest.URL(t)
+	run(t, connect(t, url), insertCluster, "a", "one")
+	p := pgtest.Open(t, url)
+	n := 0
+	read := func(s postgres.Scope) error {
+		return p.Read(t.Context(), s, func(b *pgx.Batch) {
+			b.Queue("select count(*) from tenant.all_resources").QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
+		})
+	}
+	if err := read(postgres.Scope{Tenant: "a"}); postgres.Code(err) != "42501" {
+		t.Errorf("a tenant's role may read it: %v", err)
+	}
+	if err := read(postgres.Scope{Role: migrations.RoleAllTenants}); err != nil || n != 1 {
+		t.Errorf("the role for all tenants sees %d rows, %v", n, err)
+	}
+}
+
 // A pool whose role sees everything would serve everything to everybody.
 func TestARoleThatNothingBindsIsRefused(t *testing.T) {
 	url := pgtest.URL(t)

@@ -13,11 +13,25 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 )
 
-// selectPage reads the columns of a Record, in the order of pageRow.
-const selectPage = `select id, tenant, name, display_name, owner_id, labels, spec, generation,
+// pageColumns are the columns of a Record, in the order that each reads them.
+const pageColumns = `id, tenant, name, display_name, owner_id, labels, spec, generation,
 	created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
-	phase, observed_generation, last_updated_time, last_transition_time, conditions
-from tenant.resources where kind = `
+	phase, observed_generation, last_updated_time, last_transition_time, conditions`
+
+// inOrder has a tenant's list read along the index that has its order, until
+// the page is full. The planner takes every filter on labels for a rare
+// match, see tableOf, and would rather collect and sort all rows of the tenant.
+const inOrder = "select set_config('enable_bitmapscan', 'off', true)"
+
+// tableOf is what a scope lists from. For all tenants it is a view that
+// row-level security does not bind, which only their role may read: so the planner
+// knows which labels are rare.
+func tableOf(s fleetapi.Scope) string {
+	if s.All {
+		return "tenant.all_resources"
+	}
+	return "tenant.resources"
+}
 
 // List calls visit for the rows of a page, in order.
 func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query, visit func(*fleetapi.Record) error) (int64, error) {
@@ -26,10 +40,13 @@ func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query
 	}
 	var count int64
 	var visitErr error
-	page := pageOf(q)
+	page := pageOf(scope, q)
 	fill := func(b *pgx.Batch) {
+		if !scope.All {
+			b.Queue(inOrder)
+		}
 		if q.Count {
-			total := countOf(q)
+			total := countOf(scope, q)
 			b.Queue(total.sql.String(), total.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&count) })
 		}
 		b.Queue(page.sql.String(), page.args...).Query(func(rows pgx.Rows) error {
@@ -51,9 +68,9 @@ func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query
 }
 
 // pageOf is the statement that reads a page.
-func pageOf(q fleetapi.Query) *clause {
+func pageOf(scope fleetapi.Scope, q fleetapi.Query) *clause {
 	c := new(clause)
-	c.write(selectPage)
+	c.write("select ", pageColumns, " from ", tableOf(scope))
 	c.filter(q)
 	column := plainColumn(q.Order.Column)
 	behind, direction := " > ", ""
@@ -80,15 +97,15 @@ func pageOf(q fleetapi.Query) *clause {
 }
 
 // countOf is the statement that counts all matches.
-func countOf(q fleetapi.Query) *clause {
+func countOf(scope fleetapi.Scope, q fleetapi.Query) *clause {
 	c := new(clause)
-	c.write("select count(*) from tenant.resources where kind = ")
+	c.write("select count(*) from ", tableOf(scope))
 	c.filter(q)
 	return c
 }
 
 func (c *clause) filter(q fleetapi.Query) {
-	c.write(c.arg(q.Kind, "text"))
+	c.write(" where kind = ", c.arg(q.Kind, "text"))
 	if q.ParentID != "" {
 		c.write(" and owner_id = ", c.arg(q.ParentID, "uuid"))
 	}

@@ -172,7 +172,8 @@ func (h *home) makePassword() (string, error) {
 	if err := os.WriteFile(kept, []byte(h.password+"\n"), 0o600); err != nil {
 		return "", err
 	}
-	readable := kept + ".init"
+	// Beside the data, because the server's user may be unable to enter h.dir.
+	readable := filepath.Join(filepath.Dir(h.data), "password.init")
 	if err := os.Remove(readable); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
