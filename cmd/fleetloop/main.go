@@ -8,6 +8,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"golang.org/x/term"
+
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -15,9 +17,24 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	root := cli.Command(cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: settings.OSEnv})
-	root.AddCommand(allinone.Command(os.Stdout, os.Stderr, settings.OSEnv))
-	err := root.ExecuteContext(ctx)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	stdout := int(os.Stdout.Fd())
+	env := cli.Env{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		LookupEnv: settings.OSEnv,
+		Terminal:  term.IsTerminal(stdout),
+	}
+	root := cli.Command(env)
+	root.AddCommand(allinone.Command(allinone.Env{
+		Stdout: env.Stdout, Stderr: env.Stderr,
+		LookupEnv: env.LookupEnv,
+		Terminal:  env.Terminal,
+		Size: func() (width, height int) {
+			width, height, _ = term.GetSize(stdout)
+			return width, height
+		},
+	}))
+	code := cli.Run(ctx, env, root, os.Args[1:])
 	stop()
-	os.Exit(cli.ExitCode(err))
+	os.Exit(code)
 }

@@ -29,7 +29,7 @@ type Config struct {
 	HealthAddr  string `key:"health_probe_bind_address" env:"HEALTH_PROBE_BIND_ADDRESS" flag:"health-probe-bind-address" doc:"address of /healthz and /readyz, host:port"`
 
 	// StopTimeout bounds how long each part may take to stop.
-	StopTimeout time.Duration `key:"shutdown_timeout" env:"SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"20s" validate:"gt=0" doc:"how long each part of the process may take to stop"`
+	StopTimeout time.Duration `key:"stop_timeout" env:"SHUTDOWN_TIMEOUT" flag:"stop-timeout" default:"20s" validate:"gt=0" doc:"how long each part of the process may take to stop"`
 }
 
 // A Process is one running binary.

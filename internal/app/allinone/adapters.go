@@ -1,0 +1,84 @@
+package allinone
+
+import (
+	"fmt"
+	"mime"
+	"net/http"
+
+	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/app/liveview"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/sampleadapter"
+)
+
+// adapters are the sample adapters of this process.
+type adapters []*sampleadapter.Adapter
+
+// newAdapters makes the sample adapters.
+func newAdapters(p *process.Process, cfg AdapterConfig, b *bus.Bus, api *fleetclient.Client) (adapters, error) {
+	if !cfg.Enabled {
+		return nil, nil
+	}
+	var list adapters
+	for _, c := range sampleadapter.Samples(sampleadapter.Config{Latency: cfg.Latency, FailureRate: cfg.FailureRate, Seed: cfg.Seed}) {
+		a, err := sampleadapter.New(c, sampleadapter.Deps{Consumer: b, Fleet: api, Log: p.Log, Registerer: p.Metrics})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+func (l adapters) parts() []lifecycle.Part {
+	var parts []lifecycle.Part
+	for _, a := range l {
+		parts = append(parts, lifecycle.Part{Name: "adapter " + a.Name(), Run: a.Run})
+	}
+	return parts
+}
+
+// state is what the live view shows of the adapters.
+func (l adapters) state() []liveview.Adapter {
+	var out []liveview.Adapter
+	for _, a := range l {
+		stats := a.Stats()
+		out = append(out, liveview.Adapter{Name: a.Name(), Paused: a.Paused(), Reports: stats.Reports, LastReport: stats.LastReport})
+	}
+	return out
+}
+
+// adaptersPath is where adapters are paused and resumed.
+const adaptersPath = "/adapters/"
+
+// handler pauses and resumes adapters: POST /adapters/{name}/pause. It asks
+// for a JSON content type, so that no page in a browser can do it unasked.
+func (l adapters) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+adaptersPath+"{name}/{verb}", func(w http.ResponseWriter, r *http.Request) {
+		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+			http.Error(w, "send Content-Type: application/json", http.StatusUnsupportedMediaType)
+			return
+		}
+		for _, a := range l {
+			if a.Name() != r.PathValue("name") {
+				continue
+			}
+			switch r.PathValue("verb") {
+			case "pause":
+				a.Pause()
+			case "resume":
+				a.Resume()
+			default:
+				http.Error(w, fmt.Sprintf("unknown verb %q; use pause or resume", r.PathValue("verb")), http.StatusNotFound)
+				return
+			}
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		http.Error(w, fmt.Sprintf("no sample adapter %q runs here", r.PathValue("name")), http.StatusNotFound)
+	})
+	return mux
+}

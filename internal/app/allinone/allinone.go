@@ -1,0 +1,137 @@
+package allinone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/fleetloop/fleetloop/internal/app/apiapp"
+	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/app/demo"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// loop is the whole of Fleetloop, built and not yet running.
+type loop struct {
+	parts    []lifecycle.Part
+	live     func() error
+	adapters adapters
+	watch    *demo.Watch
+	api      *fleetclient.Client
+}
+
+// build makes the loop, from the bottom to the top: what stands later in the
+// list uses what stands before it, and is stopped first.
+func build(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) (l *loop, err error) {
+	l = &loop{}
+	if cfg.API.Database.URL == "" {
+		server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgresql")}, p.Log)
+		if err != nil {
+			return nil, fmt.Errorf("start the embedded PostgreSQL: %w", err)
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, server.Close())
+			}
+		}()
+		cfg.API.Database.URL = settings.Secret(server.URL())
+		// The server is there and ours, so nobody need see it without a schema.
+		if err := postgres.Migrate(ctx, cfg.API.Database, p.Log); err != nil {
+			return nil, err
+		}
+		cfg.API.Migrate = false
+		l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready})
+	}
+
+	apiParts, addr, err := apiapp.Parts(p, cfg.API)
+	if err != nil {
+		return nil, err
+	}
+	l.parts = append(l.parts, apiParts...)
+	if l.api, err = fleetclient.New(fleetclient.Config{Endpoint: "http://" + addr, UserAgent: "fleetloop-up"}, fleetclient.Deps{}); err != nil {
+		return nil, err
+	}
+
+	broker, err := openBroker(p, dir, env)
+	if err != nil {
+		return nil, err
+	}
+	l.parts = append(l.parts, broker.Part())
+
+	if l.adapters, err = newAdapters(p, cfg.Adapters, broker, l.api); err != nil {
+		return nil, err
+	}
+	l.parts = append(l.parts, l.adapters.parts()...)
+
+	l.watch = demo.NewWatch(l.api, l.adapters.state)
+	sentinels, live, err := newSentinels(p, cfg.Sentinel, broker, l.api, l.watch.Note)
+	if err != nil {
+		return nil, err
+	}
+	l.live = live
+	l.parts = append(l.parts, sentinels...)
+	return l, nil
+}
+
+// openBroker opens the broker that BROKER_TYPE names, or the embedded one.
+func openBroker(p *process.Process, dir string, env func(string) (string, bool)) (*bus.Bus, error) {
+	cfg, err := bus.Load(env)
+	switch {
+	case errors.Is(err, bus.ErrNoType):
+		return bus.OpenEmbedded(filepath.Join(dir, "nats"), env, p.Log)
+	case err != nil:
+		return nil, err
+	}
+	return cfg.Open(p.Log)
+}
+
+// show are the parts that come with --demo: they create the fleet, follow it
+// and paint it.
+func (l *loop) show(cfg DemoConfig, screen screen, done context.CancelCauseFunc) []lifecycle.Part {
+	parts := []lifecycle.Part{
+		{Name: "watch", Run: l.watch.Run},
+		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.demo(ctx, cfg, done) }},
+	}
+	return slices.Concat(parts, screen.parts(l.watch))
+}
+
+// errFleetReady ends a run with --exit-when-ready.
+var errFleetReady = errors.New("the demo fleet is Ready")
+
+// demo creates the demo fleet, and says when all of it is Ready.
+func (l *loop) demo(ctx context.Context, cfg DemoConfig, done context.CancelCauseFunc) error {
+	size := demo.Config{Clusters: cfg.Clusters, Pace: cfg.Pace}
+	bounded, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if cfg.ExitWhenReady {
+		var stop context.CancelFunc
+		bounded, stop = context.WithTimeoutCause(bounded, cfg.Timeout, errNotReadyInTime)
+		defer stop()
+	}
+	err := demo.Create(bounded, l.api, size)
+	if err == nil {
+		err = l.watch.WaitReady(bounded, size.Size())
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case errors.Is(context.Cause(bounded), errNotReadyInTime):
+		done(fmt.Errorf("%w: %s passed", errNotReadyInTime, cfg.Timeout))
+	case err != nil:
+		return err
+	case cfg.ExitWhenReady:
+		done(errFleetReady)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// errNotReadyInTime is why --exit-when-ready failed.
+var errNotReadyInTime = errors.New("the demo fleet is not Ready in time")

@@ -1,0 +1,128 @@
+package allinone
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/liveview"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// Command is the command "up".
+func Command(env Env) *cobra.Command {
+	cfg := Defaults()
+	var file string
+	up := &cobra.Command{
+		Use:   "up",
+		Short: "Run the whole loop on this machine",
+		Long: `Run PostgreSQL, the fleet API, a durable broker, two sentinels (clusters, node
+pools) and three sample adapters in this process. DATABASE_URL and BROKER_TYPE
+put a server of your own in the place of an embedded one.`,
+		Example: `  fleetloop up --demo
+  fleetloop up --demo --exit-when-ready --timeout 2m
+  fleetloop up --data-dir ./fleet`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := settings.Load(&cfg, settings.Source{File: file, Env: env.LookupEnv, Flags: cmd.Flags()}); err != nil {
+				return err
+			}
+			return run(cmd.Context(), cfg, env)
+		},
+	}
+	up.Flags().StringVar(&file, "config", "", "configuration file (YAML)")
+	settings.AddFlags(up.Flags(), &cfg)
+	up.AddCommand(adapterCommand("pause", "Stop a sample adapter of a running 'fleetloop up' as if it had died", env.Stdout),
+		adapterCommand("resume", "Let a paused sample adapter go on", env.Stdout))
+	return up
+}
+
+// run builds the loop, runs it until ctx ends or the demo is done, and says
+// how it went.
+func run(ctx context.Context, cfg Config, env Env) (err error) {
+	dir, cleanup, err := cfg.dataDir(env.LookupEnv)
+	if err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, cleanup()) }()
+	screen, err := newScreen(env, cfg.Demo, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, screen.close()) }()
+
+	p, err := process.New(ctx, "fleetloop", cfg.Process, screen.logs)
+	if err != nil {
+		return err
+	}
+	screen.log = p.Log
+	ctx, done := context.WithCancelCause(ctx)
+	defer done(nil)
+	l, err := build(ctx, p, cfg, dir, env.LookupEnv)
+	if err != nil {
+		return err
+	}
+	parts := l.parts
+	if cfg.Demo.Enabled {
+		parts = append(parts, l.show(cfg.Demo, screen, done)...)
+	}
+	p.Handle(adaptersPath, l.adapters.handler())
+	p.Log.InfoContext(ctx, "fleet API at", "url", l.api.Endpoint(), "data_dir", dir)
+
+	if err := p.Run(ctx, l.live, parts...); err != nil {
+		return err
+	}
+	if cfg.Demo.Enabled {
+		if _, err := fmt.Fprint(env.Stdout, liveview.Summary(l.watch.Snapshot())); err != nil {
+			return err
+		}
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, errNotReadyInTime) {
+		return cause
+	}
+	return nil
+}
+
+// adapterCommand is "up pause" and "up resume".
+func adapterCommand(verb, short string, out io.Writer) *cobra.Command {
+	var addr string
+	cmd := &cobra.Command{
+		Use:       verb + " ADAPTER",
+		Short:     short,
+		Example:   "  fleetloop up " + verb + " dns",
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: []string{"validation", "dns", "provisioning"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+			defer cancel()
+			url := "http://" + addr + adaptersPath + args[0] + "/" + verb
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
+			if err != nil {
+				return err
+			}
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return fmt.Errorf("%s adapter %q: %w; is 'fleetloop up' running?", verb, args[0], err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if resp.StatusCode != http.StatusNoContent {
+				var body bytes.Buffer
+				_, _ = io.CopyN(&body, resp.Body, 1000)
+				return fmt.Errorf("%s adapter %q: %s", verb, args[0], strings.TrimSpace(body.String()))
+			}
+			_, err = fmt.Fprintf(out, "adapter %s %sd\n", args[0], verb) // paused, resumed
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&addr, "address", "127.0.0.1:8081", "health address of the running process")
+	return cmd
+}

@@ -1,0 +1,97 @@
+// Package allinone runs the whole loop in one process: PostgreSQL, the fleet
+// API, a durable broker, two sentinels and three sample adapters.
+//
+// It is the same code as the separate binaries with other values. Whatever
+// the environment names, DATABASE_URL or BROKER_TYPE, is used in place of the
+// embedded part.
+package allinone
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/app/apiapp"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+)
+
+// Process lends its settings to Config under a name of its own.
+type Process = process.Config
+
+// Config is the configuration of fleetloop up.
+type Config struct {
+	Process
+
+	// API is the fleet API, with its listener and its database.
+	API apiapp.Part `key:"api"`
+
+	// DataDir holds the embedded database and broker. Empty means a folder
+	// that is removed at the end for a demo, and the user's state folder
+	// otherwise.
+	DataDir string `key:"data_dir" env:"FLEETLOOP_DATA_DIR" flag:"data-dir" doc:"folder of the embedded database and broker (default: one that is removed at the end with --demo, else the state folder of the user)"`
+
+	Demo     DemoConfig     `key:"demo"`
+	Sentinel SentinelConfig `key:"sentinel"`
+	Adapters AdapterConfig  `key:"adapters"`
+}
+
+// DemoConfig says what --demo does.
+type DemoConfig struct {
+	Enabled       bool          `key:"enabled" flag:"demo" doc:"create a demo fleet and show how it becomes Ready"`
+	Clusters      int           `key:"clusters" flag:"demo-clusters" default:"12" validate:"min=1,max=10000" doc:"clusters of the demo fleet, each with two node pools"`
+	Pace          time.Duration `key:"pace" flag:"demo-pace" default:"150ms" validate:"min=0" doc:"pause between two clusters that the demo creates"`
+	ExitWhenReady bool          `key:"exit_when_ready" flag:"exit-when-ready" doc:"end with a summary when the whole demo fleet is Ready"`
+	Timeout       time.Duration `key:"timeout" flag:"timeout" default:"3m" validate:"gt=0" doc:"how long --exit-when-ready waits before it fails"`
+	View          string        `key:"view" flag:"view" default:"auto" validate:"oneof=auto live log" doc:"how the demo shows itself: live on the terminal, as log lines, or auto"`
+}
+
+// SentinelConfig are the intervals of the two sentinels, short enough to watch.
+type SentinelConfig struct {
+	PollInterval   time.Duration `key:"poll_interval" flag:"poll-interval" default:"1s" validate:"gt=0" doc:"how often the sentinels look"`
+	MaxAgeNotReady time.Duration `key:"max_age_not_ready" flag:"max-age-not-ready" default:"3s" validate:"gt=0" doc:"age of the last report at which a resource that is not Ready is due"`
+	MaxAgeReady    time.Duration `key:"max_age_ready" flag:"max-age-ready" default:"30m" validate:"gt=0" doc:"age of the last report at which a Ready resource is due"`
+}
+
+// AdapterConfig says how the sample adapters behave.
+type AdapterConfig struct {
+	Enabled     bool          `key:"enabled" flag:"adapters" default:"true" doc:"run the three sample adapters"`
+	Latency     time.Duration `key:"latency" flag:"adapter-latency" default:"400ms" validate:"min=0" doc:"how long the work of a sample adapter takes on average"`
+	FailureRate float64       `key:"failure_rate" flag:"adapter-failure-rate" default:"0.1" validate:"min=0,lt=1" doc:"share of the work of the sample adapters that fails at first"`
+	Seed        uint64        `key:"seed" flag:"adapter-seed" default:"1" doc:"makes the chance of the sample adapters repeatable"`
+}
+
+// Defaults are the defaults that differ from those of the parts.
+func Defaults() Config {
+	var cfg Config
+	cfg.MetricsAddr = "127.0.0.1:8081"
+	cfg.HealthAddr = "127.0.0.1:8081"
+	cfg.Log.Format = "text"
+	cfg.API = apiapp.Defaults().Part
+	return cfg
+}
+
+// dataDir makes the data folder, and tells how to clean it up.
+func (c Config) dataDir(env func(string) (string, bool)) (dir string, cleanup func() error, err error) {
+	keep := func() error { return nil }
+	switch {
+	case c.DataDir != "":
+		dir = c.DataDir
+	case c.Demo.Enabled:
+		if dir, err = os.MkdirTemp("", "fleetloop-demo-"); err != nil {
+			return "", nil, err
+		}
+		// The database runs as a user of its own where we are root.
+		return dir, func() error { return os.RemoveAll(dir) }, os.Chmod(dir, 0o711) //nolint:gosec // others may pass, and not look
+	case os.Geteuid() == 0:
+		dir = "/var/lib/fleetloop"
+	default:
+		home, _ := env("HOME")
+		state, _ := env("XDG_STATE_HOME")
+		dir = filepath.Join(cmp.Or(state, filepath.Join(home, ".local", "state")), "fleetloop")
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", nil, err
+	}
+	return dir, keep, os.MkdirAll(dir, 0o700)
+}

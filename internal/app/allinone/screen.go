@@ -1,0 +1,110 @@
+package allinone
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/demo"
+	"github.com/fleetloop/fleetloop/internal/app/liveview"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+)
+
+// Env is what the command takes from the process around it.
+type Env struct {
+	Stdout, Stderr io.Writer
+	LookupEnv      func(string) (string, bool)
+
+	// Terminal says whether Stdout is a terminal, and Size how large it is.
+	Terminal bool
+	Size     func() (width, height int)
+}
+
+// A screen is how a run shows itself: live on the terminal with its logs in a
+// file, or as log lines.
+type screen struct {
+	env  Env
+	live bool
+	logs io.Writer
+	file *os.File // of the logs, if they go to one
+	log  *slog.Logger
+}
+
+// newScreen decides how to show the run. dir is where a log file may go.
+func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
+	s := screen{env: env, logs: env.Stderr}
+	s.live = cfg.Enabled && (cfg.View == "live" || cfg.View == "auto" && env.Terminal)
+	if !s.live {
+		return s, nil
+	}
+	file, err := os.OpenFile(filepath.Join(dir, "fleetloop.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return s, fmt.Errorf("open log file: %w", err)
+	}
+	s.logs, s.file = file, file
+	return s, nil
+}
+
+func (s screen) close() error {
+	if s.file == nil {
+		return nil
+	}
+	return s.file.Close()
+}
+
+// parts paint the run, or log how it goes.
+func (s screen) parts(watch *demo.Watch) []lifecycle.Part {
+	if s.live {
+		view := liveview.View{
+			Out:      s.env.Stdout,
+			Size:     s.env.Size,
+			Snapshot: watch.Snapshot,
+			Colour:   terminal.WantsColour(s.env.LookupEnv, s.env.Terminal),
+		}
+		return []lifecycle.Part{{Name: "live view", Run: view.Run}}
+	}
+	return []lifecycle.Part{{Name: "progress", Run: func(ctx context.Context) error { return s.progress(ctx, watch) }}}
+}
+
+const progressEvery = time.Second
+
+// progress logs a line whenever the number of ready resources has changed.
+func (s screen) progress(ctx context.Context, watch *demo.Watch) error {
+	ticker := time.NewTicker(progressEvery)
+	defer ticker.Stop()
+	var last string
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		snap := watch.Snapshot()
+		attrs := []any{}
+		for _, g := range snap.Groups {
+			total := 0
+			for _, n := range g.Phases {
+				total += n
+			}
+			attrs = append(attrs, key(g.Title), fmt.Sprintf("%d/%d", g.Phases[v1.PhaseReady], total))
+		}
+		if line := fmt.Sprint(attrs...); len(attrs) > 0 && line != last {
+			last = line
+			s.log.InfoContext(ctx, "demo fleet ready", append(attrs, "events", snap.Published)...)
+		}
+	}
+}
+
+// key is the log key for a group of the demo.
+func key(title string) string {
+	if title == "Clusters" {
+		return v1.CollectionClusters
+	}
+	return v1.CollectionNodePools
+}

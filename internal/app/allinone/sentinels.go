@@ -1,0 +1,40 @@
+package allinone
+
+import (
+	"errors"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+)
+
+// newSentinels makes a sentinel for clusters and one for node pools. live says
+// whether both make progress.
+func newSentinels(p *process.Process, cfg SentinelConfig, b *bus.Bus, api *fleetclient.Client, note func(id, reason string, at time.Time)) (parts []lifecycle.Part, live func() error, err error) {
+	var lives []func() error
+	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
+		s, err := sentinelapp.New(p, sentinel.Config{
+			ResourceType:   collection,
+			PollInterval:   cfg.PollInterval,
+			MaxAgeNotReady: cfg.MaxAgeNotReady,
+			MaxAgeReady:    cfg.MaxAgeReady,
+		}, api, b, func(e sentinel.Published) { note(e.ResourceID, e.Reason, e.At) })
+		if err != nil {
+			return nil, nil, err
+		}
+		parts = append(parts, lifecycle.Part{Name: "sentinel " + collection, Run: s.Run, Ready: s.Ready})
+		lives = append(lives, s.Live)
+	}
+	return parts, func() error {
+		var errs []error
+		for _, alive := range lives {
+			errs = append(errs, alive())
+		}
+		return errors.Join(errs...)
+	}, nil
+}

@@ -1,0 +1,122 @@
+package sentinelapp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// Command is the command line of the sentinel.
+func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+	c := &command{cfg: Defaults(), stdout: stdout, stderr: stderr, env: env}
+	root := &cobra.Command{
+		Use:   "sentinel",
+		Short: "Watch the fleet API and publish a cloud event for every resource that is due",
+		Long: `Watch one collection of the fleet API, decide which resources are due, and
+publish a cloud event for each. What to watch comes from --config, the broker
+from BROKER_TYPE and the other BROKER_* variables.`,
+		Example: `  BROKER_TYPE=rabbitmq BROKER_HOST=localhost sentinel --config ./sentinel-config.yaml
+  sentinel validate --config ./sentinel-config.yaml
+  sentinel config show --origins --config ./sentinel-config.yaml`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.PersistentFlags().StringVar(&c.file, "config", "", "configuration file (YAML)")
+	settings.AddFlags(root.PersistentFlags(), &c.cfg)
+
+	root.AddCommand(
+		&cobra.Command{
+			Use:   "validate",
+			Short: "Check the configuration, and that of the broker if BROKER_TYPE is set, without connecting to anything",
+			Args:  cobra.NoArgs,
+			RunE:  func(cmd *cobra.Command, _ []string) error { return c.validate(cmd) },
+		},
+		process.ConfigCommand("sentinel", stdout, c.load, &c.cfg),
+		process.VersionCommand("sentinel", stdout),
+	)
+	return root
+}
+
+// command is one call of the sentinel binary.
+type command struct {
+	cfg            Config
+	file           string
+	stdout, stderr io.Writer
+	env            func(string) (string, bool)
+}
+
+func (c *command) load(cmd *cobra.Command) (*settings.Report, error) {
+	if err := checkFile(c.file); err != nil {
+		return nil, err
+	}
+	return settings.Load(&c.cfg, settings.Source{File: c.file, Env: c.env, Flags: cmd.Flags()})
+}
+
+// check reads the whole configuration and compiles what it holds. The broker
+// may be left out.
+func (c *command) check(cmd *cobra.Command) (*bus.Config, error) {
+	report, err := c.load(cmd)
+	if err != nil {
+		return nil, err
+	}
+	// The same New as in earnest, on ports that nobody will use.
+	_, err = sentinel.New(c.cfg.Sentinel, sentinel.Deps{Lister: nowhere{}, Publisher: nowhere{}})
+	if err := sentinel.Locate(err, report.Wrap); err != nil {
+		return nil, err
+	}
+	if _, err := NewClient(c.cfg.HyperfleetAPI); err != nil {
+		return nil, err
+	}
+	broker, err := bus.Load(c.env)
+	if err != nil {
+		return nil, err
+	}
+	_, err = broker.Open(slog.New(slog.DiscardHandler))
+	return broker, err
+}
+
+func (c *command) run(cmd *cobra.Command) error {
+	broker, err := c.check(cmd)
+	if err != nil {
+		return err
+	}
+	p, err := process.New(cmd.Context(), "sentinel", c.cfg.Process, c.stderr)
+	if err != nil {
+		return err
+	}
+	return run(cmd.Context(), p, c.cfg, broker)
+}
+
+func (c *command) validate(cmd *cobra.Command) error {
+	broker, err := c.check(cmd)
+	about := "and no broker, because BROKER_TYPE is not set"
+	switch {
+	case errors.Is(err, bus.ErrNoType):
+	case err != nil:
+		return err
+	default:
+		about = "and the broker is " + string(broker.Type())
+	}
+	sel, err := c.cfg.Selector()
+	if err != nil {
+		return err
+	}
+	watched := sel.String()
+	if sel.Empty() {
+		watched = "all of them"
+	}
+	_, err = fmt.Fprintf(c.stdout, "valid: watches %s (%s) %s\n", c.cfg.ResourceType, watched, about)
+	return err
+}

@@ -1,0 +1,29 @@
+package sentinelapp
+
+import (
+	"context"
+	"errors"
+	"net/url"
+
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// nowhere stands for the API and the broker while a configuration is checked.
+type nowhere struct{}
+
+// errNowhere is what comes of using them.
+var errNowhere = errors.New("only the configuration is checked")
+
+// ListPage gives no page.
+func (nowhere) ListPage(context.Context, string, url.Values, []byte) ([]byte, error) {
+	return nil, errNowhere
+}
+
+// Publish publishes nothing.
+func (nowhere) Publish(context.Context, *cloudevent.Event) error { return errNowhere }
+
+// InFlight is none.
+func (nowhere) InFlight() int { return 0 }
+
+// Ready is never.
+func (nowhere) Ready() error { return errNowhere }

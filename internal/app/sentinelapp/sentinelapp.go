@@ -1,0 +1,102 @@
+// Package sentinelapp wires one sentinel: the client of the fleet API, the
+// broker, the loop.
+package sentinelapp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+)
+
+// Sentinel and Process lend their settings to Config, each under a name of
+// its own.
+type (
+	Sentinel = sentinel.Config
+	Process  = process.Config
+)
+
+// Config is the configuration file of the sentinel binary. The broker's is
+// apart, see package bus.
+type Config struct {
+	Sentinel
+	Process
+}
+
+// Defaults are the defaults that differ from those of the parts.
+func Defaults() Config {
+	var cfg Config
+	cfg.MetricsAddr = ":8080"
+	cfg.HealthAddr = ":8081"
+	return cfg
+}
+
+// New makes a sentinel that asks api and publishes to broker.
+func New(p *process.Process, cfg sentinel.Config, api *fleetclient.Client, broker *bus.Bus, onPublished func(sentinel.Published)) (*sentinel.Sentinel, error) {
+	return sentinel.New(cfg, sentinel.Deps{
+		Lister:      api,
+		Publisher:   broker,
+		BrokerType:  string(broker.Type),
+		Log:         p.Log,
+		Registerer:  p.Metrics,
+		Tracer:      p.Tracing.Tracer("github.com/fleetloop/fleetloop/internal/sentinel"),
+		OnPublished: onPublished,
+	})
+}
+
+// NewClient makes the client that a sentinel's configuration describes.
+func NewClient(cfg sentinel.API) (*fleetclient.Client, error) {
+	return fleetclient.New(fleetclient.Config{
+		Endpoint:  cfg.Endpoint,
+		Token:     cfg.Token,
+		TokenFile: cfg.TokenFile,
+		CAFile:    cfg.CAFile,
+		Timeout:   cfg.Timeout,
+		UserAgent: "hyperfleet-sentinel",
+	}, fleetclient.Deps{})
+}
+
+// run runs the sentinel until ctx ends.
+func run(ctx context.Context, p *process.Process, cfg Config, brokerConfig *bus.Config) error {
+	api, err := NewClient(cfg.HyperfleetAPI)
+	if err != nil {
+		return err
+	}
+	broker, err := brokerConfig.Open(p.Log)
+	if err != nil {
+		return err
+	}
+	s, err := New(p, cfg.Sentinel, api, broker, nil)
+	if err != nil {
+		return err
+	}
+	p.Log.InfoContext(ctx, "watching",
+		"resource_type", cfg.ResourceType,
+		"api", cfg.HyperfleetAPI.Endpoint,
+		"broker", broker.Type,
+		"profile", cfg.Decision.Profile,
+		"poll_interval", cfg.PollInterval,
+		"max_age_not_ready", cfg.MaxAgeNotReady,
+		"max_age_ready", cfg.MaxAgeReady,
+	)
+	return p.Run(ctx, s.Live, broker.Part(), lifecycle.Part{Name: "sentinel", Run: s.Run, Ready: s.Ready})
+}
+
+// errNotAFile says what to give instead of an object's name.
+var errNotAFile = errors.New("is neither a path nor ends in .yaml or .yml; give the path of a configuration file, for example ./sentinel-config.yaml")
+
+// checkFile refuses a --config that is not a file by the look of it.
+func checkFile(name string) error {
+	ext := filepath.Ext(name)
+	if name == "" || strings.ContainsRune(name, filepath.Separator) || ext == ".yaml" || ext == ".yml" {
+		return nil
+	}
+	return fmt.Errorf("--config %q %w", name, errNotAFile)
+}
