@@ -48,7 +48,10 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 				return migrate(cmd.Context(), cfg, stderr)
 			},
 		},
-		process.ConfigCommand("fleet-api", stdout, load, &cfg),
+		process.ConfigCommand("fleet-api", stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
+			report, err := load(cmd)
+			return []*settings.Report{report}, err
+		}, &cfg),
 		process.VersionCommand("fleet-api", stdout),
 	)
 	return root

@@ -11,8 +11,9 @@ import (
 )
 
 // ConfigCommand is the command "config": show what is in force, and the
-// schema of the file. load reads the configuration into cfg.
-func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) (*settings.Report, error), cfg any) *cobra.Command {
+// schema of the file. load reads the configuration into cfg; further reports
+// are shown as documents of their own.
+func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), cfg any) *cobra.Command {
 	config := &cobra.Command{Use: "config", Short: "Show the configuration", Args: cobra.NoArgs}
 
 	var origins bool
@@ -21,11 +22,21 @@ func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) (*
 		Short: "Print the configuration in force, secrets redacted",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, err := load(cmd)
+			reports, err := load(cmd)
 			if err != nil {
 				return err
 			}
-			return report.Write(out, origins)
+			for i, report := range reports {
+				if i > 0 {
+					if _, err := io.WriteString(out, "---\n"); err != nil {
+						return err
+					}
+				}
+				if err := report.Write(out, origins); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 	show.Flags().BoolVar(&origins, "origins", false, "say where each value comes from")

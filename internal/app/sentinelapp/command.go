@@ -43,7 +43,7 @@ from BROKER_TYPE and the other BROKER_* variables.`,
 			Args:  cobra.NoArgs,
 			RunE:  func(cmd *cobra.Command, _ []string) error { return c.validate(cmd) },
 		},
-		process.ConfigCommand("sentinel", stdout, c.load, &c.cfg),
+		process.ConfigCommand("sentinel", stdout, c.reports, &c.cfg),
 		process.VersionCommand("sentinel", stdout),
 	)
 	return root
@@ -62,6 +62,23 @@ func (c *command) load(cmd *cobra.Command) (*settings.Report, error) {
 		return nil, err
 	}
 	return settings.Load(&c.cfg, settings.Source{File: c.file, Env: c.env, Flags: cmd.Flags()})
+}
+
+// reports say what is in force: the file's settings, and those of the broker if
+// BROKER_TYPE is set.
+func (c *command) reports(cmd *cobra.Command) ([]*settings.Report, error) {
+	report, err := c.load(cmd)
+	if err != nil {
+		return nil, err
+	}
+	broker, err := bus.Load(c.env)
+	switch {
+	case errors.Is(err, bus.ErrNoType):
+		return []*settings.Report{report}, nil
+	case err != nil:
+		return nil, err
+	}
+	return append([]*settings.Report{report}, broker.Reports()...), nil
 }
 
 // check reads the whole configuration and compiles what it holds. The broker

@@ -1,0 +1,34 @@
+package allinone
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/sampleadapter"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+)
+
+// Describe registers the metrics of every component, each once, and runs
+// nothing: for the reference of metrics.
+func Describe(reg prometheus.Registerer) error {
+	noEnv := func(string) (string, bool) { return "", false }
+	broker, err := bus.OpenEmbedded("unused", noEnv, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	api, err := fleetclient.New(fleetclient.Config{Endpoint: "http://localhost"}, fleetclient.Deps{})
+	if err != nil {
+		return err
+	}
+	_, apiErr := fleetapi.New(Defaults().API.API, fleetapi.Deps{Store: pgstore.New(nil), Metrics: reg, ListenAddr: "127.0.0.1:0"})
+	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{Lister: api, Publisher: broker, Registerer: reg})
+	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api, Registerer: reg})
+	return errors.Join(apiErr, sentinelErr, adapterErr)
+}
