@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/show"
 )
 
 const twoDocuments = `
@@ -130,8 +131,8 @@ func TestChange(t *testing.T) {
 		"PatchTypo":      {"nothing was sent", run{args: []string{"patch", "clusters", "c1", "nope", "--label", "a=b"}}, nil, "", CodePrecondition, `find cluster "nope": not found`},
 		"PatchNothing":   {"say what", run{args: []string{"patch", "cluster", "c1"}}, nil, "", CodeUsage, "say what to change"},
 		"PatchNobody":    {"say which", run{args: []string{"patch", "clusters", "--label", "a=b"}}, nil, "", CodeUsage, "say which clusters"},
-		"PatchNoObject":  {"a spec is an object", run{args: []string{"patch", "cluster", "c1", "--spec", "[1]"}}, nil, "", CodeUsage, "is not a JSON object"},
-		"PatchNull":      {"a spec is not removed", run{args: []string{"patch", "cluster", "c1", "--spec", "null"}}, nil, "", CodeUsage, "is not a JSON object"},
+		"PatchNoObject":  {"a spec is an object", run{args: []string{"patch", "cluster", "c1", "--spec", "[1]"}}, nil, "", CodeUsage, "not a JSON object"},
+		"PatchNull":      {"a spec is not removed", run{args: []string{"patch", "cluster", "c1", "--spec", "null"}}, nil, "", CodeUsage, "not a JSON object"},
 		"PatchBoth":      {"one or the other", run{args: []string{"patch", "-f", declared, "--label", "a=b"}}, nil, "", CodeUsage, "-f excludes"},
 		"LabelNothing":   {"say which", run{args: []string{"label", "cluster", "c1"}}, nil, "", CodeUsage, "which labels"},
 		"LabelNonsense":  {"neither set nor removed", run{args: []string{"label", "cluster", "c1", "a"}}, nil, "", CodeUsage, `"a" neither sets`},
@@ -196,11 +197,11 @@ func TestOutputCanBeGivenBack(t *testing.T) {
 			if got.code != 0 || len(to.items) != 2 {
 				t.Fatalf("exit code %d, %d clusters, %s", got.code, len(to.items), got.stderr)
 			}
-			want, err := toYAML(from.items[0].Spec)
+			want, err := show.ToYAML(from.items[0].Spec)
 			if err != nil {
 				t.Fatal(err)
 			}
-			copied, err := toYAML(to.items[0].Spec)
+			copied, err := show.ToYAML(to.items[0].Spec)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 )
 
 // A completion is worth no more than a moment, and a list no more than what
@@ -18,16 +20,16 @@ const (
 // completeNames completes kinds, and then the names that the server has.
 func (s *session) completeNames(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if prefix, rest, ok := strings.Cut(toComplete, "/"); ok && len(args) == 0 {
-		k, err := findKind(prefix)
+		k, err := lookup.ParseKind(prefix)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return s.liveNames(cmd, k, rest, prefix+"/")
 	}
 	if len(args) == 0 {
-		return cobra.AppendActiveHelp(collections(), "a kind of resource, or kind/name"), cobra.ShellCompDirectiveNoFileComp
+		return cobra.AppendActiveHelp(lookup.Collections(), "a kind of resource, or kind/name"), cobra.ShellCompDirectiveNoFileComp
 	}
-	k, err := findKind(args[0])
+	k, err := lookup.ParseKind(args[0])
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -35,12 +37,12 @@ func (s *session) completeNames(cmd *cobra.Command, args []string, toComplete st
 }
 
 func (s *session) completeClusters(cmd *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return s.liveNames(cmd, kinds()[0], toComplete, "")
+	return s.liveNames(cmd, lookup.Kinds()[0], toComplete, "")
 }
 
 // liveNames asks the server for the names that begin so. A server that can
 // not be asked has none; a completion is no place for errors.
-func (s *session) liveNames(cmd *cobra.Command, k kind, start, lead string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (s *session) liveNames(cmd *cobra.Command, k lookup.Kind, start, lead string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
 	client, err := s.connect(cmd)
 	if err != nil {
@@ -49,29 +51,27 @@ func (s *session) liveNames(cmd *cobra.Command, k kind, start, lead string) ([]c
 	defer client.CloseIdle()
 	parent := cmd.Context()
 	if parent == nil {
-		parent = context.Background() //nolint:forbidigo // cobra completes without a context when it was run without one
+		parent = context.Background() // cobra completes without one when it was run without one
 	}
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
-	sel := selection{kind: k, limit: completionLimit}
+	sel := lookup.Selection{Kind: k, Limit: completionLimit}
 	owner, name, hasOwner := strings.Cut(start, "/")
-	if k.isChild() && hasOwner {
-		i, err := resolve(ctx, client, ref{kind: kindOf(k.parent), name: owner})
+	if k.IsChild() && hasOwner {
+		i, err := lookup.Resolve(ctx, client, lookup.Ref{Kind: k.Parent(), Name: owner})
 		if err != nil {
 			return nil, files
 		}
-		sel.parent, start, lead = i.resource.ID, name, lead+owner+"/"
+		sel.Parent, start, lead = i.Resource.ID, name, lead+owner+"/"
 	}
-	if start != "" {
-		sel.search = "name like " + quote(start+"%")
-	}
+	sel.Search = lookup.NamePrefix(start)
 	var names []cobra.Completion
-	for items, err := range pages(ctx, client, sel) {
+	for items, err := range lookup.Pages(ctx, client, sel) {
 		if err != nil {
 			return nil, files
 		}
 		for _, i := range items {
-			names = append(names, cobra.CompletionWithDesc(lead+i.resource.Name, string(i.resource.Status.Phase)))
+			names = append(names, cobra.CompletionWithDesc(lead+i.Resource.Name, string(i.Resource.Status.Phase)))
 		}
 	}
 	return names, files

@@ -8,17 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/document"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-const (
-	// formatText says in a few words what was done.
-	formatText = "text"
-
-	fileUsage = "a `file`, a folder with .yaml, .yml and .json files, or - (standard input)"
-)
-
-func changeFormats() []string { return []string{formatText, formatJSON, formatYAML, formatName} }
+const fileUsage = "a `file`, a folder with .yaml, .yml and .json files, or - (standard input)"
 
 func (s *session) createCommand() *cobra.Command {
 	var file, format string
@@ -37,10 +32,10 @@ func (s *session) createCommand() *cobra.Command {
 			if file == "" {
 				return usagef(cmd, "say with -f which file describes the resources; - is standard input")
 			}
-			if err := checkFormat(cmd, format, changeFormats()...); err != nil {
+			if err := checkFormat(cmd, format, changeFormats()); err != nil {
 				return err
 			}
-			docs, err := s.readDocuments(file)
+			docs, err := document.Read(file, s.env.Stdin)
 			if err != nil {
 				return usage(cmd, err)
 			}
@@ -53,82 +48,58 @@ func (s *session) createCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", fileUsage)
-	addOutputFlag(cmd, &format, changeFormats()...)
+	addOutputFlag(cmd, &format, changeFormats())
 	return cmd
 }
 
 // create goes on after a failure: the documents may have nothing to do with
 // each other.
-func (s *session) create(ctx context.Context, client *fleetclient.Client, docs []document, format string) error {
+func (s *session) create(ctx context.Context, client *fleetclient.Client, docs []document.Document, format string) error {
 	out := s.newChangePrinter(format, len(docs) == 1, "created")
 	var errs []error
 	done := 0
 	for _, d := range docs {
 		i, err := createOne(ctx, client, d)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("create %s (%s): %w", d.ref(), d.where, err))
+			errs = append(errs, fmt.Errorf("create %s (%s): %w", d.Ref, d.Where, err))
 			continue
 		}
 		done++
-		if err := out.print([]item{i}); err != nil {
+		if err := out.Write([]lookup.Item{i}); err != nil {
 			return err
 		}
 	}
 	if done > 0 {
-		if err := out.close(); err != nil {
+		if err := out.Close(); err != nil {
 			return err
 		}
 	}
 	return all(errs, done)
 }
 
-func createOne(ctx context.Context, client *fleetclient.Client, d document) (item, error) {
-	collection := d.kind.collection
-	if d.kind.isChild() {
-		owner, err := resolve(ctx, client, ref{kind: kindOf(d.kind.parent), name: d.Cluster})
+func createOne(ctx context.Context, client *fleetclient.Client, d document.Document) (lookup.Item, error) {
+	k := d.Ref.Kind
+	collection, owner := k.Collection, ""
+	if k.IsChild() {
+		parent, err := lookup.Resolve(ctx, client, lookup.Ref{Kind: k.Parent(), Name: d.Ref.Parent})
 		if err != nil {
-			return item{}, err
+			return lookup.Item{}, err
 		}
-		collection = fleetclient.Nested(d.kind.parent, owner.resource.ID, collection)
-		d.Cluster = owner.resource.Name
+		collection = fleetclient.Nested(k.Parent().Collection, parent.Resource.ID, collection)
+		owner = parent.Resource.Name
 	}
-	r, err := client.Create(ctx, collection, d.request())
+	r, err := client.Create(ctx, collection, d.Request())
 	if err != nil {
-		return item{}, err
+		return lookup.Item{}, err
 	}
-	return changed(d.kind, r, d.Cluster)
+	return changed(k, r, owner)
 }
 
 // changed is an item of what the server answered to a change.
-func changed(k kind, r v1.Resource, owner string) (item, error) {
+func changed(k lookup.Kind, r v1.Resource, owner string) (lookup.Item, error) {
 	raw, err := json.Marshal(r)
 	if err != nil {
-		return item{}, fmt.Errorf("write JSON: %w", err)
+		return lookup.Item{}, fmt.Errorf("write JSON: %w", err)
 	}
-	return item{raw: raw, resource: r, kind: k, owner: owner}, nil
+	return lookup.Item{Raw: raw, Resource: r, Kind: k, Owner: owner}, nil
 }
-
-// newChangePrinter gives a printer that says what was done, or what came of
-// it.
-func (s *session) newChangePrinter(format string, single bool, verb string) printer {
-	if format == formatText {
-		return textPrinter{s, verb}
-	}
-	return s.newPrinter(format, kind{}, single, false)
-}
-
-type textPrinter struct {
-	*session
-	verb string
-}
-
-func (p textPrinter) print(items []item) error {
-	for _, i := range items {
-		if _, err := fmt.Fprintf(p.env.Stdout, "%s %s\n", i.label(), p.verb); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (textPrinter) close() error { return nil }

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetloop/fleetloop/internal/app/cli/document"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -51,15 +54,15 @@ func (s *session) delete(cmd *cobra.Command, args []string, o deleteOptions) err
 	if err != nil {
 		return err
 	}
-	var asked []item
+	var asked []lookup.Item
 	var errs []error
 	for _, i := range items {
-		if _, err := client.Delete(cmd.Context(), i.kind.collection, i.resource.ID); err != nil && !fleetclient.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("delete %s: %w", i.label(), err))
+		if _, err := client.Delete(cmd.Context(), i.Kind.Collection, i.Resource.ID); err != nil && !fleetclient.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete %s: %w", i.Label(), err))
 			continue
 		}
 		asked = append(asked, i)
-		if _, err := fmt.Fprintf(s.env.Stdout, "%s deletion requested\n", i.label()); err != nil {
+		if _, err := fmt.Fprintf(s.env.Stdout, "%s deletion requested\n", i.Label()); err != nil {
 			return err
 		}
 	}
@@ -77,19 +80,19 @@ func (o *deleteOptions) targets(s *session, cmd *cobra.Command, args []string) (
 	case o.file != "" && (len(args) > 0 || o.labels != "" || o.search != ""):
 		return target{}, usagef(cmd, "-f and names or selectors exclude each other")
 	case o.file != "":
-		docs, err := s.readDocuments(o.file)
+		docs, err := document.Read(o.file, s.env.Stdin)
 		if err != nil {
 			return target{}, usage(cmd, err)
 		}
 		var what target
-		for n := len(docs) - 1; n >= 0; n-- { // children stand after their parents, and go before them
-			what.refs = append(what.refs, docs[n].ref())
+		for _, d := range slices.Backward(docs) { // children stand after their parents, and go before them
+			what.refs = append(what.refs, d.Ref)
 		}
 		return what, nil
 	}
 	what, err := o.target(cmd, args)
 	if err == nil && what.everything() && !o.all {
-		err = usagef(cmd, "say which %s to delete: by name, with -l, or with --all", what.kind.collection)
+		err = usagef(cmd, "say which %s to delete: by name, with -l, or with --all", what.kind.Collection)
 	}
 	return what, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -90,6 +91,9 @@ func ExitCode(err error) int {
 	if c, ok := errors.AsType[coder](err); ok {
 		return c.ExitCode()
 	}
+	if _, ok := errors.AsType[*lookup.Error](err); ok {
+		return CodePrecondition
+	}
 	if e, ok := errors.AsType[*fleetclient.Error](err); ok {
 		switch e.Status {
 		case http.StatusNotFound, http.StatusGone, http.StatusConflict, http.StatusPreconditionFailed:
@@ -131,6 +135,13 @@ func printError(w io.Writer, err error) {
 func nextFor(err error) string {
 	if f, ok := errors.AsType[*failure](err); ok && f.next != "" {
 		return f.next
+	}
+	if e, ok := errors.AsType[*lookup.Error](err); ok {
+		all := "fleetloop get " + e.Ref.Kind.Collection
+		if errors.Is(e, lookup.ErrAmbiguous) {
+			return fmt.Sprintf("%s -o wide   lists their ids; give one, or PARENT/%s", all, e.Ref.Name)
+		}
+		return all + "   lists what there is"
 	}
 	const origins = "fleetloop config show --origins   tells "
 	switch {

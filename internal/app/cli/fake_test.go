@@ -14,6 +14,7 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
@@ -90,7 +91,7 @@ func (f *fakeAPI) answer(r *http.Request, path []string, body []byte) (int, any)
 	case r.Method == http.MethodPost:
 		return f.create(path, body)
 	}
-	n := slices.IndexFunc(f.items, func(i v1.Resource) bool { return i.ID == path[1] && kindOf(path[0]).name == i.Kind })
+	n := slices.IndexFunc(f.items, func(i v1.Resource) bool { return i.ID == path[1] && kindNamed(path[0]) == i.Kind })
 	if n < 0 {
 		return http.StatusNotFound, v1.Problem{Detail: "no such resource"}
 	}
@@ -124,7 +125,7 @@ func (f *fakeAPI) list(r *http.Request, collection, parent string) (int, any) {
 	page := v1.List{Items: []v1.Resource{}}
 	for _, i := range f.items {
 		switch {
-		case i.Kind != kindOf(collection).name, parent != "" && (i.OwnerResource == nil || i.OwnerResource.ID != parent),
+		case i.Kind != kindNamed(collection), parent != "" && (i.OwnerResource == nil || i.OwnerResource.ID != parent),
 			!sel.Matches(selector.Map(i.Labels)), !searches(q.Get("search"), i), i.ID <= q.Get("continue"):
 			continue
 		}
@@ -136,6 +137,14 @@ func (f *fakeAPI) list(r *http.Request, collection, parent string) (int, any) {
 	}
 	page.Size = len(page.Items)
 	return http.StatusOK, page
+}
+
+func kindNamed(collection string) string {
+	k, err := lookup.ParseKind(collection)
+	if err != nil {
+		panic(err)
+	}
+	return k.Name
 }
 
 // searches knows the three expressions that the command line itself writes.

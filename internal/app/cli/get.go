@@ -2,124 +2,15 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/show"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
-
-// A scope is which resources a command is about, apart from its arguments.
-type scope struct {
-	labels  string
-	search  string
-	cluster string
-}
-
-func (sc *scope) addFlags(s *session, cmd *cobra.Command, selects bool) {
-	if selects {
-		cmd.Flags().StringVarP(&sc.labels, "selector", "l", "", "label `selector`, as in region=us-east,tier!=test")
-		cmd.Flags().StringVar(&sc.search, "search", "", "search `expression`, as in \"name like 'demo-%'\"")
-	}
-	cmd.Flags().StringVar(&sc.cluster, "cluster", "", "only the children of this cluster, by `name` or id")
-	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
-}
-
-// A target is what a command is about: the resources that refs name or, if
-// there are none, those that the scope selects.
-type target struct {
-	kind kind
-	refs []ref
-	scope
-	missingOK bool // what is named and is not there is left out
-}
-
-// target reads the arguments. Names and selectors exclude each other.
-func (sc *scope) target(cmd *cobra.Command, args []string) (target, error) {
-	k, refs, err := parseRefs(args, sc.cluster)
-	switch {
-	case err != nil:
-	case len(refs) > 0 && (sc.labels != "" || sc.search != ""):
-		err = errors.New("names and a selector exclude each other")
-	case sc.cluster != "" && !k.isChild():
-		err = errors.New("only node pools are in a cluster; leave out --cluster")
-	}
-	if err != nil {
-		return target{}, usage(cmd, err)
-	}
-	return target{kind: k, refs: refs, scope: *sc}, nil
-}
-
-// everything reports whether nothing narrows the target down.
-func (t target) everything() bool {
-	return len(t.refs) == 0 && t.labels == "" && t.search == "" && t.cluster == ""
-}
-
-// find finds all resources of the target before anything is done to one of
-// them, so that a name that is written wrong is noticed in time. A selection
-// that is empty is an error: to wait for nothing, or to change it, is a
-// mistake.
-func (t target) find(ctx context.Context, client *fleetclient.Client) ([]item, error) {
-	if len(t.refs) > 0 {
-		return t.findNamed(ctx, client)
-	}
-	var items []item
-	sel, err := t.selection(ctx, client, t.kind)
-	if err != nil {
-		return nil, err
-	}
-	for page, err := range pages(ctx, client, sel) {
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, page...)
-	}
-	if len(items) == 0 && !t.missingOK {
-		return nil, &failure{
-			err: fmt.Errorf("no %s match", t.kind.collection), code: CodePrecondition,
-			next: fmt.Sprintf("fleetloop get %s   lists what there is", t.kind.collection),
-		}
-	}
-	if t.kind.isChild() {
-		nameOwners(ctx, client, items, map[string]string{})
-	}
-	return items, nil
-}
-
-func (t target) findNamed(ctx context.Context, client *fleetclient.Client) ([]item, error) {
-	var items []item
-	owners := map[string]string{}
-	for _, r := range t.refs {
-		i, err := resolve(ctx, client, r)
-		if t.missingOK && errors.Is(err, errNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-		if r.kind.isChild() {
-			nameOwners(ctx, client, items[len(items)-1:], owners)
-		}
-	}
-	return items, nil
-}
-
-// selection is the part of the collection that the flags select.
-func (sc *scope) selection(ctx context.Context, client *fleetclient.Client, k kind) (selection, error) {
-	sel := selection{kind: k, labels: sc.labels, search: sc.search}
-	if sc.cluster != "" {
-		owner, err := resolve(ctx, client, ref{kind: kindOf(k.parent), name: sc.cluster})
-		if err != nil {
-			return sel, err
-		}
-		sel.parent = owner.resource.ID
-	}
-	return sel, nil
-}
 
 type getOptions struct {
 	scope
@@ -143,7 +34,7 @@ func (s *session) getCommand() *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.get(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
-	addOutputFlag(cmd, &o.format, formats()...)
+	addOutputFlag(cmd, &o.format, getFormats())
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
 	cmd.Flags().IntVar(&o.limit, "limit", 0, "show at most so many `resources`; 0 means all")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on and show what changes")
@@ -155,7 +46,7 @@ func (s *session) get(cmd *cobra.Command, args []string, o getOptions) error {
 	if o.watch {
 		return s.watch(cmd, args, o)
 	}
-	if err := checkFormat(cmd, o.format, formats()...); err != nil {
+	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
 		return err
 	}
 	if o.limit < 0 {
@@ -177,38 +68,38 @@ func (s *session) get(cmd *cobra.Command, args []string, o getOptions) error {
 	if err != nil {
 		return err
 	}
-	sel.limit = o.limit
+	sel.Limit = o.limit
 	return s.getSelected(cmd.Context(), client, sel, o)
 }
 
-func (s *session) getSelected(ctx context.Context, client *fleetclient.Client, sel selection, o getOptions) error {
-	out := s.newPrinter(o.format, sel.kind, false, !o.noHeaders)
+func (s *session) getSelected(ctx context.Context, client *fleetclient.Client, sel lookup.Selection, o getOptions) error {
+	out := s.newPrinter(sel.Kind, false, o)
 	owners := map[string]string{}
 	count := 0
-	for items, err := range pages(ctx, client, sel) {
+	for items, err := range lookup.Pages(ctx, client, sel) {
 		if err != nil {
 			return err
 		}
-		if showsOwners(sel.kind, o.format) {
-			nameOwners(ctx, client, items, owners)
+		if showsOwners(sel.Kind, o.format) {
+			lookup.NameOwners(ctx, client, items, owners)
 		}
-		if err := out.print(items); err != nil {
+		if err := out.Write(items); err != nil {
 			return err
 		}
 		count += len(items)
 	}
-	if count == 0 && (o.format == formatTable || o.format == formatWide) {
-		s.note("No %s found.", sel.kind.collection)
+	if count == 0 && show.IsTable(o.format) {
+		s.note("No %s found.", sel.Kind.Collection)
 	}
-	return out.close()
+	return out.Close()
 }
 
 // getNamed shows what was found before it tells what was not.
-func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs []ref, o getOptions) error {
-	var found []item
+func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs []lookup.Ref, o getOptions) error {
+	var found []lookup.Item
 	var errs []error
 	for _, r := range refs {
-		i, err := resolve(ctx, client, r)
+		i, err := lookup.Resolve(ctx, client, r)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -223,11 +114,11 @@ func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs
 
 // printNamed writes items in their order. A table has the columns of one kind,
 // so another kind begins another table.
-func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, found []item, single bool, o getOptions) error {
-	tables := o.format == formatTable || o.format == formatWide
+func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, found []lookup.Item, single bool, o getOptions) error {
+	tables := show.IsTable(o.format)
 	for first := true; len(found) > 0; first = false {
 		n := len(found)
-		if other := slices.IndexFunc(found, func(i item) bool { return i.kind != found[0].kind }); tables && other > 0 {
+		if other := slices.IndexFunc(found, func(i lookup.Item) bool { return i.Kind != found[0].Kind }); tables && other > 0 {
 			n = other
 		}
 		if tables && !first {
@@ -235,14 +126,14 @@ func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, fo
 				return err
 			}
 		}
-		if showsOwners(found[0].kind, o.format) {
-			nameOwners(ctx, client, found[:n], map[string]string{})
+		if showsOwners(found[0].Kind, o.format) {
+			lookup.NameOwners(ctx, client, found[:n], map[string]string{})
 		}
-		out := s.newPrinter(o.format, found[0].kind, single, !o.noHeaders)
-		if err := out.print(found[:n]); err != nil {
+		out := s.newPrinter(found[0].Kind, single, o)
+		if err := out.Write(found[:n]); err != nil {
 			return err
 		}
-		if err := out.close(); err != nil {
+		if err := out.Close(); err != nil {
 			return err
 		}
 		found = found[n:]
@@ -250,6 +141,12 @@ func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, fo
 	return nil
 }
 
-func showsOwners(k kind, format string) bool {
-	return k.isChild() && (format == formatTable || format == formatWide)
+func (s *session) newPrinter(k lookup.Kind, single bool, o getOptions) show.Printer {
+	look := s.look()
+	look.Single, look.NoHeaders = single, o.noHeaders
+	return show.NewPrinter(s.env.Stdout, o.format, k, look)
+}
+
+func showsOwners(k lookup.Kind, format string) bool {
+	return k.IsChild() && show.IsTable(format)
 }

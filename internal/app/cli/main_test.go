@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,7 +55,7 @@ func (r run) do(t *testing.T, f *fakeAPI) run {
 // text shows a run as a golden file keeps it.
 func (r run) text() string {
 	var b strings.Builder
-	io.WriteString(&b, "$ fleetloop "+strings.Join(r.args, " ")+"\n")
+	b.WriteString("$ fleetloop " + strings.Join(r.args, " ") + "\n")
 	b.WriteString(r.stdout)
 	if r.stderr != "" {
 		b.WriteString("--- stderr\n" + r.stderr)

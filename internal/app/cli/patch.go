@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/document"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -41,7 +42,7 @@ func (s *session) patchCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.spec, "spec", "", "merge this `JSON` object into the spec")
 	cmd.Flags().StringArrayVar(&o.labels, "label", nil, "set a label, `key=value`, or remove it, key-; may be given several times")
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", fileUsage)
-	addOutputFlag(cmd, &o.format, changeFormats()...)
+	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
 
@@ -66,7 +67,7 @@ func (s *session) labelCommand() *cobra.Command {
 		},
 	}
 	o.addFlags(s, cmd, false)
-	addOutputFlag(cmd, &o.format, changeFormats()...)
+	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
 
@@ -74,7 +75,7 @@ func (s *session) labelCommand() *cobra.Command {
 type edit func(now v1.Resource) (v1.PatchRequest, error)
 
 func (s *session) patch(cmd *cobra.Command, args []string, o patchOptions) error {
-	if err := checkFormat(cmd, o.format, changeFormats()...); err != nil {
+	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
 	refs, edits, err := o.edits(s, cmd, args)
@@ -96,49 +97,49 @@ func (s *session) patch(cmd *cobra.Command, args []string, o patchOptions) error
 	for n, i := range items {
 		after, err := apply(cmd.Context(), client, i, edits[n])
 		if err != nil {
-			errs = append(errs, fmt.Errorf("patch %s: %w", i.label(), err))
+			errs = append(errs, fmt.Errorf("patch %s: %w", i.Label(), err))
 			continue
 		}
 		done++
-		if err := out.print([]item{after}); err != nil {
+		if err := out.Write([]lookup.Item{after}); err != nil {
 			return err
 		}
 	}
 	if done > 0 {
-		if err := out.close(); err != nil {
+		if err := out.Close(); err != nil {
 			return err
 		}
 	}
 	return all(errs, done)
 }
 
-func apply(ctx context.Context, client *fleetclient.Client, i item, e edit) (item, error) {
-	request, err := e(i.resource)
+func apply(ctx context.Context, client *fleetclient.Client, i lookup.Item, e edit) (lookup.Item, error) {
+	request, err := e(i.Resource)
 	if err != nil {
-		return item{}, err
+		return lookup.Item{}, err
 	}
-	r, err := client.Patch(ctx, i.kind.collection, i.resource.ID, request)
+	r, err := client.Patch(ctx, i.Kind.Collection, i.Resource.ID, request)
 	if err != nil {
-		return item{}, err
+		return lookup.Item{}, err
 	}
-	return changed(i.kind, r, i.owner)
+	return changed(i.Kind, r, i.Owner)
 }
 
 // edits reads what is to be changed and how, from the arguments or from files.
-func (o patchOptions) edits(s *session, cmd *cobra.Command, args []string) ([]ref, []edit, error) {
+func (o patchOptions) edits(s *session, cmd *cobra.Command, args []string) ([]lookup.Ref, []edit, error) {
 	if o.file != "" {
 		if len(args) > 0 || o.spec != "" || len(o.labels) > 0 {
 			return nil, nil, errors.New("-f excludes names, --spec and --label")
 		}
-		docs, err := s.readDocuments(o.file)
+		docs, err := document.Read(o.file, s.env.Stdin)
 		if err != nil {
 			return nil, nil, err
 		}
-		var refs []ref
+		var refs []lookup.Ref
 		var edits []edit
 		for _, d := range docs {
-			refs = append(refs, d.ref())
-			edits = append(edits, d.edit())
+			refs = append(refs, d.Ref)
+			edits = append(edits, declare(d))
 		}
 		return refs, edits, nil
 	}
@@ -151,7 +152,7 @@ func (o patchOptions) edits(s *session, cmd *cobra.Command, args []string) ([]re
 		return nil, nil, err
 	}
 	if len(what.refs) == 0 {
-		return nil, nil, fmt.Errorf("say which %s to change, by name or id", what.kind.collection)
+		return nil, nil, fmt.Errorf("say which %s to change, by name or id", what.kind.Collection)
 	}
 	edits := make([]edit, len(what.refs))
 	for n := range edits {
@@ -160,13 +161,11 @@ func (o patchOptions) edits(s *session, cmd *cobra.Command, args []string) ([]re
 	return what.refs, edits, nil
 }
 
-// edit makes a resource what the document says.
-func (d document) edit() edit {
+// declare makes a resource what a document says.
+func declare(d document.Document) edit {
 	return func(v1.Resource) (v1.PatchRequest, error) {
-		labels := maps.Clone(d.Labels)
-		if labels == nil {
-			labels = map[string]string{}
-		}
+		labels := map[string]string{}
+		maps.Copy(labels, d.Labels)
 		return v1.PatchRequest{Spec: d.Spec, Labels: &labels}, nil
 	}
 }
@@ -177,18 +176,17 @@ func newEdit(spec string, changes []string) (edit, error) {
 		return nil, errors.New("say what to change, with --spec, --label or -f")
 	}
 	if spec != "" {
-		var object map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(spec), &object); err != nil || object == nil {
-			return nil, fmt.Errorf("--spec %q is not a JSON object", spec)
+		if err := document.CheckPatch(spec); err != nil {
+			return nil, fmt.Errorf("--spec %q: %w", spec, err)
 		}
 	}
-	set, remove, err := parseLabels(changes)
+	set, remove, err := document.ParseLabels(changes)
 	if err != nil {
 		return nil, err
 	}
 	return func(now v1.Resource) (p v1.PatchRequest, err error) {
 		if spec != "" {
-			if p.Spec, err = mergePatch(now.Spec, json.RawMessage(spec)); err != nil {
+			if p.Spec, err = document.Merge(now.Spec, json.RawMessage(spec)); err != nil {
 				return p, err
 			}
 		}
@@ -203,66 +201,4 @@ func newEdit(spec string, changes []string) (edit, error) {
 		}
 		return p, nil
 	}, nil
-}
-
-func parseLabels(changes []string) (set map[string]string, remove []string, err error) {
-	set = map[string]string{}
-	seen := map[string]bool{}
-	for _, text := range changes {
-		key, value, sets := strings.Cut(text, "=")
-		if !sets {
-			var removes bool
-			if key, removes = strings.CutSuffix(text, "-"); !removes {
-				return nil, nil, fmt.Errorf("%q neither sets a label (key=value) nor removes one (key-)", text)
-			}
-			remove = append(remove, key)
-		} else {
-			set[key] = value
-		}
-		if key == "" || seen[key] {
-			return nil, nil, fmt.Errorf("%q: a label has a key, and is named once", text)
-		}
-		seen[key] = true
-	}
-	return set, remove, nil
-}
-
-// mergePatch applies a JSON merge patch (RFC 7386). What the patch does not
-// name keeps its text.
-func mergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
-	changes, ok, err := object(patch)
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return patch, nil
-	}
-	// Anything that is not an object counts as an empty one.
-	fields, _, err := object(target)
-	if err != nil {
-		return nil, err
-	}
-	if fields == nil {
-		fields = map[string]json.RawMessage{}
-	}
-	for key, value := range changes {
-		if string(bytes.TrimSpace(value)) == "null" {
-			delete(fields, key)
-			continue
-		}
-		if fields[key], err = mergePatch(fields[key], value); err != nil {
-			return nil, err
-		}
-	}
-	return json.Marshal(fields)
-}
-
-func object(raw json.RawMessage) (fields map[string]json.RawMessage, ok bool, err error) {
-	if text := bytes.TrimSpace(raw); len(text) == 0 || text[0] != '{' {
-		return nil, false, nil
-	}
-	if err := json.Unmarshal(raw, &fields); err != nil {
-		return nil, false, fmt.Errorf("merge the spec: %w", err)
-	}
-	return fields, true, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetloop/fleetloop/internal/app/cli/show"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
@@ -20,11 +21,11 @@ func (s *session) versionCommand() *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(cmd, format, formatText, formatJSON); err != nil {
+			if err := checkFormat(cmd, format, versionFormats()); err != nil {
 				return err
 			}
 			version, revision := buildVersion()
-			if format == formatJSON {
+			if format == show.JSON {
 				enc := json.NewEncoder(s.env.Stdout)
 				enc.SetIndent("", "  ")
 				return enc.Encode(map[string]string{
@@ -35,6 +36,6 @@ func (s *session) versionCommand() *cobra.Command {
 			return err
 		},
 	}
-	addOutputFlag(cmd, &format, formatText, formatJSON)
+	addOutputFlag(cmd, &format, versionFormats())
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -62,7 +63,7 @@ func (s *session) wait(cmd *cobra.Command, args []string, o waitOptions) error {
 		return err
 	}
 	if what.everything() && !o.all {
-		return usagef(cmd, "say which %s: by name, with -l, or with --all", what.kind.collection)
+		return usagef(cmd, "say which %s: by name, with -l, or with --all", what.kind.Collection)
 	}
 	client, err := s.connect(cmd)
 	if err != nil {
@@ -78,7 +79,7 @@ func (s *session) wait(cmd *cobra.Command, args []string, o waitOptions) error {
 }
 
 // waitFor looks at items again and again until all are as wanted.
-func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pending []item, g goal, o waitOptions) error {
+func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pending []lookup.Item, g goal, o waitOptions) error {
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errWaitTimeout)
@@ -112,9 +113,9 @@ func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pendi
 
 // lookOnce gives the items that are not yet as wanted, as they are now.
 // Trouble is why some of them could not be looked at.
-func (s *session) lookOnce(ctx context.Context, client *fleetclient.Client, pending []item, g goal) (left []item, trouble, err error) {
+func (s *session) lookOnce(ctx context.Context, client *fleetclient.Client, pending []lookup.Item, g goal) (left []lookup.Item, trouble, err error) {
 	for n, i := range pending {
-		now, gone, err := again(ctx, client, i)
+		now, gone, err := lookup.Again(ctx, client, i)
 		switch {
 		case ctx.Err() != nil:
 			return append(left, pending[n:]...), trouble, nil
@@ -124,34 +125,20 @@ func (s *session) lookOnce(ctx context.Context, client *fleetclient.Client, pend
 		case err != nil:
 			return nil, nil, err
 		case gone && !g.deleted:
-			return nil, nil, &failure{err: fmt.Errorf("wait for %s: %s is gone", g, i.label()), code: CodePrecondition}
-		case !gone && !g.holds(now.resource):
+			return nil, nil, &failure{err: fmt.Errorf("wait for %s: %s is gone", g, i.Label()), code: CodePrecondition}
+		case !gone && !g.holds(now.Resource):
 			left = append(left, now)
 			continue
 		}
-		if _, err := fmt.Fprintf(s.env.Stdout, "%s %s\n", i.label(), g.reached()); err != nil {
+		if _, err := fmt.Fprintf(s.env.Stdout, "%s %s\n", i.Label(), g.reached()); err != nil {
 			return nil, nil, err
 		}
 	}
 	return left, trouble, nil
 }
 
-// again reads an item anew.
-func again(ctx context.Context, client *fleetclient.Client, i item) (now item, gone bool, err error) {
-	raw, err := client.GetRaw(ctx, i.kind.collection, i.resource.ID)
-	if fleetclient.IsNotFound(err) {
-		return i, true, nil
-	}
-	if err != nil {
-		return i, false, err
-	}
-	now, err = newItem(i.kind, raw)
-	now.owner = i.owner
-	return now, false, err
-}
-
 // late is the error for items that did not come round in time.
-func late(pending []item, g goal, timeout time.Duration, trouble error) error {
+func late(pending []lookup.Item, g goal, timeout time.Duration, trouble error) error {
 	const most = 5
 	var b strings.Builder
 	fmt.Fprintf(&b, "wait for %s: not within %s: ", g, timeout)
@@ -159,7 +146,7 @@ func late(pending []item, g goal, timeout time.Duration, trouble error) error {
 		if n > 0 {
 			b.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "%s is %s", i.label(), g.found(i))
+		fmt.Fprintf(&b, "%s is %s", i.Label(), g.found(i))
 	}
 	if more := len(pending) - most; more > 0 {
 		fmt.Fprintf(&b, "; and %d more", more)
@@ -168,7 +155,7 @@ func late(pending []item, g goal, timeout time.Duration, trouble error) error {
 	if trouble != nil {
 		err = fmt.Errorf("%w: %w", err, trouble)
 	}
-	return &failure{err: err, code: CodeTimeout, next: "fleetloop describe " + pending[0].label() + "   tells what holds it up"}
+	return &failure{err: err, code: CodeTimeout, next: "fleetloop describe " + pending[0].Label() + "   tells what holds it up"}
 }
 
 // A goal is what a resource is waited for to become.
@@ -238,14 +225,14 @@ func (g goal) reached() string {
 }
 
 // found says how an item is instead.
-func (g goal) found(i item) string {
+func (g goal) found(i lookup.Item) string {
 	if g.condition != "" {
-		for _, c := range i.resource.Status.Conditions {
+		for _, c := range i.Resource.Status.Conditions {
 			if c.Type == g.condition {
 				return fmt.Sprintf("%s %s (%s)", c.Type, c.Status, c.Reason)
 			}
 		}
 		return "without condition " + g.condition
 	}
-	return string(i.resource.Status.Phase)
+	return string(i.Resource.Status.Phase)
 }

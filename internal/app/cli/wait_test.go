@@ -14,10 +14,9 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-func phase(n int, p v1.Phase) func(*fakeAPI) {
-	return func(f *fakeAPI) {
-		f.items[n].Status.Phase, f.items[n].Status.ObservedGeneration = p, f.items[n].Generation
-	}
+// ready lets the second cluster become ready for what it should be now.
+func ready(f *fakeAPI) {
+	f.items[1].Status.Phase, f.items[1].Status.ObservedGeneration = v1.PhaseReady, f.items[1].Generation
 }
 
 func remove(name string) func(*fakeAPI) {
@@ -43,8 +42,8 @@ func TestWait(t *testing.T) {
 		says   string
 	}{
 		"Already":   {"what is as wanted is found so at once", []string{"cluster", "c1", "--for=phase=Ready"}, nil, 0, CodeOK, "cluster/c1 reached phase Ready\n", ""},
-		"ComesLate": {"it is looked at every second", []string{"cluster", "c2", "--for=phase=ready"}, map[time.Duration]func(*fakeAPI){7500 * time.Millisecond: phase(1, v1.PhaseReady)}, 8 * time.Second, CodeOK, "cluster/c2 reached phase Ready\n", ""},
-		"Slower":    {"or as often as asked", []string{"cluster", "c2", "--for=phase=Ready", "--interval", "5s"}, map[time.Duration]func(*fakeAPI){7 * time.Second: phase(1, v1.PhaseReady)}, 10 * time.Second, CodeOK, "cluster/c2 reached phase Ready\n", ""},
+		"ComesLate": {"it is looked at every second", []string{"cluster", "c2", "--for=phase=ready"}, map[time.Duration]func(*fakeAPI){7500 * time.Millisecond: ready}, 8 * time.Second, CodeOK, "cluster/c2 reached phase Ready\n", ""},
+		"Slower":    {"or as often as asked", []string{"cluster", "c2", "--for=phase=Ready", "--interval", "5s"}, map[time.Duration]func(*fakeAPI){7 * time.Second: ready}, 10 * time.Second, CodeOK, "cluster/c2 reached phase Ready\n", ""},
 		"ReadyForOld": {
 			"ready for an older spec is not ready",
 			[]string{"cluster", "c2", "--for=phase=Ready", "--timeout=3s"},
@@ -57,7 +56,7 @@ func TestWait(t *testing.T) {
 		"ConditionLate": {"its status is said", []string{"cluster", "c2", "--for=condition=Reconciled", "--timeout=1s"}, nil, time.Second, CodeTimeout, "", "cluster/c2 is Reconciled False (ReconciledMissingAdapters)"},
 		"ConditionNone": {"it is not there at all", []string{"cluster", "c1", "--for=condition=Reconciled", "--timeout=1s"}, nil, time.Second, CodeTimeout, "", "cluster/c1 is without condition Reconciled"},
 		"Selected":      {"what labels select", []string{"clusters", "-l", "tier=gold", "--for=phase=Ready"}, nil, 0, CodeOK, "cluster/c1 reached phase Ready\n", ""},
-		"All":           {"all there are", []string{"clusters", "--all", "--for=phase=Ready"}, map[time.Duration]func(*fakeAPI){500 * time.Millisecond: phase(1, v1.PhaseReady)}, time.Second, CodeOK, "cluster/c1 reached phase Ready\ncluster/c2 reached phase Ready\n", ""},
+		"All":           {"all there are", []string{"clusters", "--all", "--for=phase=Ready"}, map[time.Duration]func(*fakeAPI){500 * time.Millisecond: ready}, time.Second, CodeOK, "cluster/c1 reached phase Ready\ncluster/c2 reached phase Ready\n", ""},
 		"Deleted":       {"until it is gone", []string{"cluster", "c1", "--for=delete"}, map[time.Duration]func(*fakeAPI){2500 * time.Millisecond: remove("c1")}, 3 * time.Second, CodeOK, "cluster/c1 deleted\n", ""},
 		"GoneBefore":    {"what is not there is gone", []string{"clusters", "nope", "c1", "--for=delete"}, map[time.Duration]func(*fakeAPI){500 * time.Millisecond: remove("c1")}, time.Second, CodeOK, "cluster/c1 deleted\n", ""},
 		"NoneLeft":      {"nothing is left to wait for", []string{"clusters", "-l", "a=b", "--for=delete"}, nil, 0, CodeOK, "", ""},
@@ -66,7 +65,7 @@ func TestWait(t *testing.T) {
 		"Outage": {
 			"an outage is waited out",
 			[]string{"cluster", "c2", "--for=phase=Ready"},
-			map[time.Duration]func(*fakeAPI){time.Second / 2: down, 5 * time.Second / 2: up, 9 * time.Second / 2: phase(1, v1.PhaseReady)},
+			map[time.Duration]func(*fakeAPI){time.Second / 2: down, 5 * time.Second / 2: up, 9 * time.Second / 2: ready},
 			5 * time.Second, CodeOK, "cluster/c2 reached phase Ready\n", "",
 		},
 		"OutageTooLong": {"and is named if it lasts", []string{"cluster", "c2", "--for=phase=Ready", "--timeout=3s"}, map[time.Duration]func(*fakeAPI){time.Second / 2: down}, 3 * time.Second, CodeTimeout, "", "connection refused"},
@@ -151,7 +150,7 @@ func TestWatch(t *testing.T) {
 				f.items[1].Status.Conditions = nil
 				steps := []func(*fakeAPI){
 					func(f *fakeAPI) { f.items[0].Status.LastUpdatedTime = now }, // a report alone
-					phase(1, v1.PhaseReady),
+					ready,
 					func(f *fakeAPI) { f.down = syscall.ECONNREFUSED },
 					func(*fakeAPI) {},
 					func(f *fakeAPI) { f.down = nil },

@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/show"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -20,10 +24,6 @@ type watchOptions struct {
 
 func (o *watchOptions) addWatchFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&o.interval, "interval", time.Second, "`time` between two looks")
-}
-
-func watchFormats() []string {
-	return []string{formatTable, formatWide, formatJSON, formatName}
 }
 
 func (s *session) watchCommand() *cobra.Command {
@@ -38,14 +38,14 @@ func (s *session) watchCommand() *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.watch(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
-	addOutputFlag(cmd, &o.format, watchFormats()...)
+	addOutputFlag(cmd, &o.format, watchFormats())
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
 	o.addWatchFlags(cmd)
 	return cmd
 }
 
 func (s *session) watch(cmd *cobra.Command, args []string, o getOptions) error {
-	if err := checkFormat(cmd, o.format, watchFormats()...); err != nil {
+	if err := checkFormat(cmd, o.format, watchFormats()); err != nil {
 		return err
 	}
 	switch {
@@ -59,8 +59,8 @@ func (s *session) watch(cmd *cobra.Command, args []string, o getOptions) error {
 		return err
 	}
 	for _, r := range what.refs {
-		if r.kind != what.kind {
-			return usagef(cmd, "a watch is of one kind; %s and %s are two", what.kind.collection, r.kind.collection)
+		if r.Kind != what.kind {
+			return usagef(cmd, "a watch is of one kind; %s and %s are two", what.kind.Collection, r.Kind.Collection)
 		}
 	}
 	client, err := s.connect(cmd)
@@ -80,108 +80,120 @@ func (s *session) watch(cmd *cobra.Command, args []string, o getOptions) error {
 type watcher struct {
 	*session
 	client   *fleetclient.Client
-	kind     kind
+	kind     lookup.Kind
 	format   string
 	interval time.Duration
-	columns  []column
-	printer  printer
+	printer  show.Printer
 	owners   map[string]string
 
-	seen  map[string]watched // by id
-	round int
+	seen     map[string]watched // by id
+	round    int
+	troubled bool // the last look failed
 }
 
 type watched struct {
 	state string
-	item  item
+	item  lookup.Item
 	round int // in which it was last there
 }
 
-func (s *session) newWatcher(client *fleetclient.Client, k kind, o getOptions) *watcher {
+func (s *session) newWatcher(client *fleetclient.Client, k lookup.Kind, o getOptions) *watcher {
 	return &watcher{
 		session: s, client: client, kind: k, format: o.format, interval: o.interval,
-		columns: columns(k, o.format == formatWide),
-		printer: s.newPrinter(o.format, k, false, !o.noHeaders),
+		printer: s.newPrinter(k, false, o),
 		owners:  map[string]string{},
 		seen:    map[string]watched{},
 	}
 }
 
 // A look gives all resources that are watched to each, page by page.
-type look func(ctx context.Context, each func([]item) error) error
+type look func(ctx context.Context, each func([]lookup.Item) error) error
 
 // looks gives how to look. Names are found once: from then on a resource is
 // its id, so that another one of the same name is not taken for it.
 func (w *watcher) looks(ctx context.Context, what target) (look, error) {
 	if len(what.refs) == 0 {
 		sel, err := what.selection(ctx, w.client, w.kind)
-		return func(ctx context.Context, each func([]item) error) error {
-			for items, err := range pages(ctx, w.client, sel) {
-				if err == nil {
-					err = each(items)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		}, err
+		return w.lookAtAll(sel), err
 	}
 	found, err := what.find(ctx, w.client)
-	return func(ctx context.Context, each func([]item) error) error {
-		for _, i := range found {
-			now, gone, err := again(ctx, w.client, i)
-			if err == nil && !gone {
-				err = each([]item{now})
+	return w.lookAtEach(found), err
+}
+
+func (w *watcher) lookAtAll(sel lookup.Selection) look {
+	return func(ctx context.Context, each func([]lookup.Item) error) error {
+		for items, err := range lookup.Pages(ctx, w.client, sel) {
+			if err == nil {
+				err = each(items)
 			}
 			if err != nil {
 				return err
 			}
 		}
 		return nil
-	}, err
+	}
 }
 
-// run looks again and again. A server that can not be reached, or says that it
-// is not up to it, is asked again; what would be refused again is an error.
-func (w *watcher) run(ctx context.Context, look look, named bool) error {
-	troubled := false
-	for {
-		w.round++
-		err := look(ctx, func(items []item) error { return w.show(ctx, items) })
-		switch {
-		case ctx.Err() != nil:
-			return nil // the usual end of a watch
-		case err == nil:
-			troubled = false
-			if err := w.showGone(); err != nil {
+func (w *watcher) lookAtEach(found []lookup.Item) look {
+	return func(ctx context.Context, each func([]lookup.Item) error) error {
+		for _, i := range found {
+			now, gone, err := lookup.Again(ctx, w.client, i)
+			if err == nil && !gone {
+				err = each([]lookup.Item{now})
+			}
+			if err != nil {
 				return err
 			}
-			if named && len(w.seen) == 0 {
-				return nil
-			}
-		case !isTransient(err):
-			return err
-		case !troubled:
-			troubled = true
-			w.note("warning: %v; trying again every %s", err, w.interval)
 		}
-		if backoff.Sleep(ctx, max(w.interval, retryAfter(err))) != nil {
-			return nil
-		}
+		return nil
 	}
 }
 
-func (w *watcher) show(ctx context.Context, items []item) error {
-	if showsOwners(w.kind, w.format) {
-		nameOwners(ctx, w.client, items, w.owners)
+// run looks again and again until ctx ends, which is the usual end of a watch,
+// or until all that were named are gone.
+func (w *watcher) run(ctx context.Context, look look, named bool) error {
+	for ctx.Err() == nil {
+		pause, err := w.once(ctx, look)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if named && len(w.seen) == 0 && !w.troubled {
+			return nil
+		}
+		_ = backoff.Sleep(ctx, pause) // the loop asks whether ctx ended
 	}
-	var changed []item
+	return nil
+}
+
+// once looks once and says how long to wait before the next look. A server
+// that can not be reached, or says that it is not up to it, is asked again;
+// what would be refused again is an error.
+func (w *watcher) once(ctx context.Context, look look) (pause time.Duration, err error) {
+	w.round++
+	err = look(ctx, func(items []lookup.Item) error { return w.tell(ctx, items) })
+	switch {
+	case err == nil:
+		w.troubled = false
+		return w.interval, w.tellGone()
+	case ctx.Err() != nil || !isTransient(err):
+		return 0, err
+	case !w.troubled:
+		w.troubled = true
+		w.note("warning: %v; trying again every %s", err, w.interval)
+	}
+	return max(w.interval, retryAfter(err)), nil
+}
+
+func (w *watcher) tell(ctx context.Context, items []lookup.Item) error {
+	if showsOwners(w.kind, w.format) {
+		lookup.NameOwners(ctx, w.client, items, w.owners)
+	}
+	var changed []lookup.Item
 	var types []string
 	for _, i := range items {
-		before, known := w.seen[i.resource.ID]
+		before, known := w.seen[i.Resource.ID]
 		now := watched{state: w.state(i), item: i, round: w.round}
-		w.seen[i.resource.ID] = now
+		w.seen[i.Resource.ID] = now
 		switch {
 		case !known:
 			types = append(types, "ADDED")
@@ -192,38 +204,39 @@ func (w *watcher) show(ctx context.Context, items []item) error {
 		}
 		changed = append(changed, i)
 	}
-	return w.print(changed, types)
+	return w.write(changed, types)
 }
 
-func (w *watcher) showGone() error {
-	for id, s := range w.seen {
+func (w *watcher) tellGone() error {
+	for _, id := range slices.Sorted(maps.Keys(w.seen)) {
+		s := w.seen[id]
 		if s.round == w.round {
 			continue
 		}
 		delete(w.seen, id)
-		if w.format == formatName {
+		if w.format == show.Name {
 			continue // the name of what is not there is of no use
 		}
-		if err := w.print([]item{gone(s.item)}, []string{"DELETED"}); err != nil {
+		if err := w.write([]lookup.Item{show.Gone(s.item)}, []string{"DELETED"}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *watcher) state(i item) string {
-	if w.format == formatJSON {
-		return string(i.raw)
+func (w *watcher) state(i lookup.Item) string {
+	if w.format == show.JSON {
+		return string(i.Raw)
 	}
-	return state(w.columns, i)
+	return show.State(i, w.format == show.Wide)
 }
 
-func (w *watcher) print(items []item, types []string) error {
-	if w.format != formatJSON {
-		return w.printer.print(items)
+func (w *watcher) write(items []lookup.Item, types []string) error {
+	if w.format != show.JSON {
+		return w.printer.Write(items)
 	}
 	for n, i := range items {
-		line, err := json.Marshal(change{Type: types[n], Object: i.raw})
+		line, err := json.Marshal(change{Type: types[n], Object: i.Raw})
 		if err != nil {
 			return fmt.Errorf("write JSON: %w", err)
 		}
@@ -232,6 +245,12 @@ func (w *watcher) print(items []item, types []string) error {
 		}
 	}
 	return nil
+}
+
+// A change is one line of a watch in JSON.
+type change struct {
+	Type   string          `json:"type"` // ADDED, MODIFIED or DELETED
+	Object json.RawMessage `json:"object"`
 }
 
 // isTransient reports whether the same request may well be answered later.

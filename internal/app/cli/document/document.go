@@ -1,4 +1,10 @@
-package cli
+// Package document reads files that describe resources, YAML or JSON, one or
+// more in a file.
+//
+// It is strict: what it does not know is an error with file and line, and one
+// error in one file keeps all of them from being used. What the API serves
+// beside is read over, so that its output can be given back to it.
+package document
 
 import (
 	"bytes"
@@ -16,60 +22,37 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 )
 
-const maxFile = 16 << 20
+// MaxSize is how large a file may be.
+const MaxSize = 16 << 20
 
-// A document describes one resource in a file. What the API serves beside is
-// read over, so that the output of get can be given back.
-type document struct {
-	Kind            string            `json:"kind"`
-	Name            string            `json:"name"`
-	Labels          map[string]string `json:"labels"`
-	Metadata        v1.Metadata       `json:"metadata"`
-	Cluster         string            `json:"cluster"`
-	OwnerResource   *owner            `json:"ownerResource"`
-	OwnerReferences *owner            `json:"owner_references"`
-	Spec            json.RawMessage   `json:"spec"`
+// A Document describes one resource.
+type Document struct {
+	// Ref names the resource, and its parent if the kind has one.
+	Ref lookup.Ref
 
-	ID          any `json:"id"`
-	Href        any `json:"href"`
-	Generation  any `json:"generation"`
-	CreatedTime any `json:"created_time"`
-	UpdatedTime any `json:"updated_time"`
-	DeletedTime any `json:"deleted_time"`
-	CreatedBy   any `json:"created_by"`
-	UpdatedBy   any `json:"updated_by"`
-	DeletedBy   any `json:"deleted_by"`
-	Status      any `json:"status"`
+	DisplayName string
+	Labels      map[string]string
+	Spec        json.RawMessage
 
-	where string // file and place, for errors
-	kind  kind
+	// Where is the file and the place in it, for errors.
+	Where string
 }
 
-// An owner names a parent, by name or id.
-type owner struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-	Kind string `json:"kind"`
-	Href string `json:"href"`
-}
-
-// ref names the resource that the document describes.
-func (d document) ref() ref { return ref{kind: d.kind, parent: d.Cluster, name: d.Name} }
-
-// request is the document as the API wants it.
-func (d document) request() v1.CreateRequest {
-	r := v1.CreateRequest{Kind: d.kind.name, Name: d.Name, Labels: d.Labels, Spec: d.Spec}
-	if d.Metadata.DisplayName != "" {
-		r.Metadata = &v1.Metadata{Name: d.Name, DisplayName: d.Metadata.DisplayName}
+// Request is the document as the API wants it.
+func (d Document) Request() v1.CreateRequest {
+	r := v1.CreateRequest{Kind: d.Ref.Kind.Name, Name: d.Ref.Name, Labels: d.Labels, Spec: d.Spec}
+	if d.DisplayName != "" {
+		r.Metadata = &v1.Metadata{Name: d.Ref.Name, DisplayName: d.DisplayName}
 	}
 	return r
 }
 
-// readDocuments reads all documents of a file, of the files of a folder, or
-// of standard input. All are checked before any is used.
-func (s *session) readDocuments(path string) ([]document, error) {
+// Read reads all documents of a file, of the files of a folder, or of stdin
+// where path is "-". There is at least one, or an error.
+func Read(path string, stdin io.Reader) ([]Document, error) {
 	names := []string{path}
 	if path != "-" {
 		var err error
@@ -77,14 +60,14 @@ func (s *session) readDocuments(path string) ([]document, error) {
 			return nil, err
 		}
 	}
-	var docs []document
+	var docs []Document
 	var errs []error
 	for _, name := range names {
-		data, err := s.readFile(name)
+		data, err := readFile(name, stdin)
 		if err != nil {
 			return nil, err
 		}
-		found, err := parseDocuments(name, data)
+		found, err := parse(name, data)
 		errs = append(errs, err)
 		docs = append(docs, found...)
 	}
@@ -121,8 +104,8 @@ func filesIn(path string) ([]string, error) {
 	return names, nil
 }
 
-func (s *session) readFile(name string) ([]byte, error) {
-	in := s.env.Stdin
+func readFile(name string, stdin io.Reader) ([]byte, error) {
+	in := stdin
 	if name != "-" {
 		f, err := os.Open(name) //nolint:gosec // the user names the file
 		if err != nil {
@@ -131,18 +114,18 @@ func (s *session) readFile(name string) ([]byte, error) {
 		defer func() { _ = f.Close() }() // nothing was written
 		in = f
 	}
-	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	data, err := io.ReadAll(io.LimitReader(in, MaxSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("read %s: it is larger than %d bytes", name, maxFile)
+	if len(data) > MaxSize {
+		return nil, fmt.Errorf("read %s: it is larger than %d bytes", name, MaxSize)
 	}
 	return data, nil
 }
 
-// parseDocuments reads the documents of one file, JSON or YAML.
-func parseDocuments(name string, data []byte) ([]document, error) {
+// parse reads the documents of one file, JSON or YAML.
+func parse(name string, data []byte) ([]Document, error) {
 	split := yamlDocuments
 	if first := bytes.TrimLeft(data, " \t\r\n"); len(first) > 0 && (first[0] == '{' || first[0] == '[') {
 		split = jsonDocuments
@@ -151,7 +134,7 @@ func parseDocuments(name string, data []byte) ([]document, error) {
 	if err != nil {
 		return nil, err
 	}
-	var docs []document
+	var docs []Document
 	var errs []error
 	for _, r := range raws {
 		d, err := parseDocument(r)
@@ -254,56 +237,89 @@ func unpackLists(list []rawDocument) ([]rawDocument, error) {
 	return out, nil
 }
 
-func parseDocument(raw rawDocument) (document, error) {
-	d := document{where: raw.where}
+// content is a document as it is written.
+type content struct {
+	Kind            string            `json:"kind"`
+	Name            string            `json:"name"`
+	Labels          map[string]string `json:"labels"`
+	Metadata        v1.Metadata       `json:"metadata"`
+	Cluster         string            `json:"cluster"`
+	OwnerResource   owner             `json:"ownerResource"`
+	OwnerReferences owner             `json:"owner_references"`
+	Spec            json.RawMessage   `json:"spec"`
+
+	// What the API serves beside.
+	ID          any `json:"id"`
+	Href        any `json:"href"`
+	Generation  any `json:"generation"`
+	CreatedTime any `json:"created_time"`
+	UpdatedTime any `json:"updated_time"`
+	DeletedTime any `json:"deleted_time"`
+	CreatedBy   any `json:"created_by"`
+	UpdatedBy   any `json:"updated_by"`
+	DeletedBy   any `json:"deleted_by"`
+	Status      any `json:"status"`
+}
+
+// An owner names a parent, by name or id.
+type owner struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	Kind string `json:"kind"`
+	Href string `json:"href"`
+}
+
+func parseDocument(raw rawDocument) (Document, error) {
+	var c content
 	dec := json.NewDecoder(bytes.NewReader(raw.json))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d); err != nil {
-		return d, errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	if err := dec.Decode(&c); err != nil {
+		return Document{}, errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
-	if d.Kind == "" {
-		return d, errors.New("kind is missing, as in kind: Cluster")
-	}
+	d := Document{Where: raw.where, DisplayName: c.Metadata.DisplayName, Labels: c.Labels, Spec: c.Spec}
 	var err error
-	if d.kind, err = findKind(d.Kind); err != nil {
+	if d.Ref, err = c.ref(); err != nil {
 		return d, err
 	}
-	if d.Name, err = same("name", d.Name, d.Metadata.Name); err != nil {
-		return d, err
-	}
-	if d.Name == "" {
-		return d, errors.New("name is missing")
-	}
-	if len(d.Labels) > 0 && len(d.Metadata.Labels) > 0 && !maps.Equal(d.Labels, d.Metadata.Labels) {
+	if len(c.Labels) > 0 && len(c.Metadata.Labels) > 0 && !maps.Equal(c.Labels, c.Metadata.Labels) {
 		return d, errors.New("labels and metadata.labels differ; give one of the two")
 	}
 	if len(d.Labels) == 0 {
-		d.Labels = d.Metadata.Labels
+		d.Labels = c.Metadata.Labels
 	}
 	if len(d.Spec) == 0 || string(d.Spec) == "null" {
 		d.Spec = json.RawMessage("{}")
 	}
-	return d, d.readOwner()
+	return d, nil
 }
 
-// readOwner settles who the parent is and keeps it as Cluster.
-func (d *document) readOwner() error {
-	for _, o := range []*owner{d.OwnerResource, d.OwnerReferences} {
-		if o == nil {
-			continue
-		}
-		var err error
-		if d.Cluster, err = same("the parent", d.Cluster, cmp.Or(o.ID, o.Name)); err != nil {
-			return err
+// ref settles which resource it is and whose.
+func (c content) ref() (r lookup.Ref, err error) {
+	if c.Kind == "" {
+		return r, errors.New("kind is missing, as in kind: Cluster")
+	}
+	if r.Kind, err = lookup.ParseKind(c.Kind); err != nil {
+		return r, err
+	}
+	if r.Name, err = same("name", c.Name, c.Metadata.Name); err != nil {
+		return r, err
+	}
+	if r.Name == "" {
+		return r, errors.New("name is missing")
+	}
+	r.Parent = c.Cluster
+	for _, o := range []owner{c.OwnerResource, c.OwnerReferences} {
+		if r.Parent, err = same("the parent", r.Parent, cmp.Or(o.ID, o.Name)); err != nil {
+			return r, err
 		}
 	}
 	switch {
-	case d.kind.isChild() && d.Cluster == "":
-		return fmt.Errorf("a %s is created in a cluster; say which, as in cluster: c1", d.kind.singular)
-	case !d.kind.isChild() && d.Cluster != "":
-		return fmt.Errorf("a %s is in no cluster; leave out cluster and ownerResource", d.kind.singular)
+	case r.Kind.IsChild() && r.Parent == "":
+		return r, fmt.Errorf("a %s is created in a cluster; say which, as in cluster: c1", r.Kind.Singular)
+	case !r.Kind.IsChild() && r.Parent != "":
+		return r, fmt.Errorf("a %s is in no cluster; leave out cluster and ownerResource", r.Kind.Singular)
 	}
-	return nil
+	return r, nil
 }
 
 func same(what, one, other string) (string, error) {

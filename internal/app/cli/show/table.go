@@ -1,4 +1,9 @@
-package cli
+// Package show writes resources for people and for programs: as tables, JSON,
+// YAML and names, and one of them as all there is to tell about it.
+//
+// What a server sends is shown and never acted upon: tables and descriptions
+// are cleaned of what would drive a terminal.
+package show
 
 import (
 	"fmt"
@@ -9,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
@@ -18,24 +23,24 @@ type column struct {
 	head string
 	wide bool // shown only in wide tables
 	age  bool // moves with the clock alone
-	cell func(i item, now time.Time) string
+	cell func(i lookup.Item, now time.Time) string
 }
 
-func columns(k kind, wide bool) []column {
+func columns(k lookup.Kind, wide bool) []column {
 	list := []column{
-		{head: "NAME", cell: func(i item, _ time.Time) string { return i.resource.Name }},
-		{head: "PHASE", cell: func(i item, _ time.Time) string { return string(i.resource.Status.Phase) }},
-		{head: "GENERATION", cell: func(i item, _ time.Time) string { return fmt.Sprint(i.resource.Generation) }},
-		{head: "OBSERVED", cell: func(i item, _ time.Time) string { return fmt.Sprint(i.resource.Status.ObservedGeneration) }},
-		{head: "REPORTED", age: true, cell: func(i item, now time.Time) string {
-			return terminal.Since(now, i.resource.Status.LastUpdatedTime)
+		{head: "NAME", cell: func(i lookup.Item, _ time.Time) string { return i.Resource.Name }},
+		{head: "PHASE", cell: func(i lookup.Item, _ time.Time) string { return string(i.Resource.Status.Phase) }},
+		{head: "GENERATION", cell: func(i lookup.Item, _ time.Time) string { return fmt.Sprint(i.Resource.Generation) }},
+		{head: "OBSERVED", cell: func(i lookup.Item, _ time.Time) string { return fmt.Sprint(i.Resource.Status.ObservedGeneration) }},
+		{head: "REPORTED", age: true, cell: func(i lookup.Item, now time.Time) string {
+			return terminal.Since(now, i.Resource.Status.LastUpdatedTime)
 		}},
-		{head: "AGE", age: true, cell: func(i item, now time.Time) string { return terminal.Since(now, i.resource.CreatedTime) }},
-		{head: "LABELS", wide: true, cell: func(i item, _ time.Time) string { return labelText(i.resource.Labels) }},
-		{head: "ID", wide: true, cell: func(i item, _ time.Time) string { return i.resource.ID }},
+		{head: "AGE", age: true, cell: func(i lookup.Item, now time.Time) string { return terminal.Since(now, i.Resource.CreatedTime) }},
+		{head: "LABELS", wide: true, cell: func(i lookup.Item, _ time.Time) string { return labelText(i.Resource.Labels) }},
+		{head: "ID", wide: true, cell: func(i lookup.Item, _ time.Time) string { return i.Resource.ID }},
 	}
-	if k.isChild() {
-		owner := column{head: strings.ToUpper(kindOf(k.parent).singular), cell: func(i item, _ time.Time) string { return i.owner }}
+	if k.IsChild() {
+		owner := column{head: strings.ToUpper(k.Parent().Singular), cell: func(i lookup.Item, _ time.Time) string { return i.Owner }}
 		list = slices.Insert(list, 1, owner)
 	}
 	if !wide {
@@ -72,13 +77,13 @@ const columnGap = 3
 // write adds rows whose columns are made to fit each other and what was
 // written before.
 func (t *table) write(rows []row) error {
-	for i := range rows {
-		for j, text := range rows[i].cells {
+	for _, r := range rows {
+		for j, text := range r.cells {
 			text = terminal.Clean(text)
-			if text == "" && j < len(rows[i].cells)-1 {
+			if text == "" && j < len(r.cells)-1 {
 				text = "-" // so that a column can be counted on by scripts
 			}
-			rows[i].cells[j] = text
+			r.cells[j] = text
 			if j == len(t.widths) {
 				t.widths = append(t.widths, 0)
 			}
@@ -115,26 +120,28 @@ func heads(columns []column) row {
 	return plain(cells...)
 }
 
-func rowOf(columns []column, i item, now time.Time) row {
+func rowOf(columns []column, i lookup.Item, now time.Time) row {
 	r := row{styled: -1}
 	for j, c := range columns {
 		if c.head == "PHASE" {
-			r.styled, r.style = j, terminal.PhaseStyle(i.resource.Status.Phase)
+			r.styled, r.style = j, terminal.PhaseStyle(i.Resource.Status.Phase)
 		}
 		r.cells = append(r.cells, c.cell(i, now))
 	}
 	return r
 }
 
-// phaseGone is what a watch shows in the place of the phase of a resource that
-// is no longer there.
-const phaseGone v1.Phase = "Gone"
+// Gone is an item as a table shows one that is no longer there.
+func Gone(i lookup.Item) lookup.Item {
+	i.Resource.Status.Phase = "Gone"
+	return i
+}
 
-// state is what a row shows apart from ages: while it stays, there is nothing
+// State is what a row shows apart from ages: while it stays, there is nothing
 // to tell.
-func state(columns []column, i item) string {
+func State(i lookup.Item, wide bool) string {
 	var b strings.Builder
-	for _, c := range columns {
+	for _, c := range columns(i.Kind, wide) {
 		if !c.age {
 			b.WriteString(c.cell(i, time.Time{}) + "\x00")
 		}

@@ -1,4 +1,4 @@
-package cli
+package show
 
 import (
 	"bytes"
@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// toYAML writes JSON as YAML. Keys keep their order and numbers their digits.
-func toYAML(raw []byte) ([]byte, error) {
+// ToYAML writes JSON as YAML. Keys keep their order and numbers their digits.
+func ToYAML(raw []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	node, err := nextNode(dec)

@@ -1,17 +1,15 @@
-package cli
+package document
 
 import (
-	"bytes"
 	"encoding/json"
-	"reflect"
+	"errors"
+	"maps"
 	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v3"
-	"pgregory.net/rapid"
+	"testing/iotest"
 )
 
-func TestParseDocuments(t *testing.T) {
+func TestParse(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		reason string
@@ -49,7 +47,7 @@ func TestParseDocuments(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			docs, err := parseDocuments("f", []byte(tc.text))
+			docs, err := parse("f", []byte(tc.text))
 			if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 				t.Fatalf("%s: got %v, want %q", tc.reason, err, tc.says)
 			}
@@ -70,38 +68,42 @@ func bomb() string {
 	return b.String()
 }
 
-func TestStandardInputIsBounded(t *testing.T) {
+func TestReadRefuses(t *testing.T) {
 	t.Parallel()
-	got := run{args: []string{"create", "-f", "-"}, stdin: strings.Repeat("#", maxFile+1)}.do(t, newFleet())
-	if got.code != CodeUsage || !strings.Contains(got.stderr, "larger than") {
-		t.Errorf("exit code %d, %q", got.code, got.stderr)
+	if _, err := Read("-", strings.NewReader(strings.Repeat("#", MaxSize+1))); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("a file without end: %v", err)
 	}
-	got = run{args: []string{"create", "-f", t.TempDir()}}.do(t, newFleet())
-	if got.code != CodeUsage || !strings.Contains(got.stderr, "no .yaml, .yml or .json file") {
-		t.Errorf("exit code %d, %q", got.code, got.stderr)
+	if _, err := Read(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "no .yaml, .yml or .json file") {
+		t.Errorf("an empty folder: %v", err)
+	}
+	if _, err := Read(t.TempDir()+"/none", nil); err == nil {
+		t.Error("no such file: no error")
+	}
+	if _, err := Read("-", iotest.ErrReader(errors.New("broken"))); err == nil {
+		t.Error("a file that breaks off: no error")
 	}
 }
 
-// FuzzParseDocuments looks for texts that do more than fail.
-func FuzzParseDocuments(f *testing.F) {
-	f.Add([]byte(twoDocuments))
+// FuzzParse looks for texts that do more than fail.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("kind: Cluster\nname: a\nspec: &s {since: 2026-03-01, ports: {80: http}}\n---\nkind: np\nmetadata: {name: b}\ncluster: a\n"))
 	f.Add([]byte(`{"kind":"Cluster","name":"a","spec":{"x":[1,null]}}`))
 	f.Add([]byte("items:\n- kind: Cluster\n  name: a\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		docs, err := parseDocuments("f", data)
+		docs, err := parse("f", data)
 		if err != nil {
 			return
 		}
 		for _, d := range docs {
-			if !json.Valid(d.Spec) || d.Name == "" || d.kind.collection == "" {
+			if !json.Valid(d.Spec) || d.Ref.Name == "" || d.Ref.Kind.Collection == "" || d.Ref.Kind.IsChild() == (d.Ref.Parent == "") {
 				t.Errorf("accepted as %+v", d)
 			}
 		}
 	})
 }
 
-// TestMergePatch has the examples of RFC 7386.
-func TestMergePatch(t *testing.T) {
+// TestMerge has the examples of RFC 7386.
+func TestMerge(t *testing.T) {
 	t.Parallel()
 	for _, tc := range [][3]string{
 		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
@@ -122,68 +124,36 @@ func TestMergePatch(t *testing.T) {
 		{``, `{"a":1}`, `{"a":1}`},
 		{`{"big":12345678901234567890,"f":1.50}`, `{"a":1}`, `{"a":1,"big":12345678901234567890,"f":1.50}`},
 	} {
-		got, err := mergePatch(json.RawMessage(tc[0]), json.RawMessage(tc[1]))
+		got, err := Merge(json.RawMessage(tc[0]), json.RawMessage(tc[1]))
 		if err != nil || string(got) != tc[2] {
 			t.Errorf("%s with %s: got %s, err %v, want %s", tc[0], tc[1], got, err, tc[2])
 		}
 	}
 	for _, broken := range [][2]string{{`{"a":`, `{"a":1}`}, {`{}`, `{"a":`}, {`{"a":{]}`, `{"a":{"b":1}}`}} {
-		if got, err := mergePatch(json.RawMessage(broken[0]), json.RawMessage(broken[1])); err == nil {
+		if got, err := Merge(json.RawMessage(broken[0]), json.RawMessage(broken[1])); err == nil {
 			t.Errorf("%q: got %s and no error", broken, got)
 		}
 	}
 }
 
-// TestYAMLKeepsTheValue reads back what was written.
-func TestYAMLKeepsTheValue(t *testing.T) {
+func TestParseLabels(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		value := rapid.Deferred(anyJSON).Draw(t, "value")
-		raw, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := toYAML(raw)
-		if err != nil {
-			t.Fatalf("%s: %v", raw, err)
-		}
-		var got, want any
-		if err := yaml.Unmarshal(text, &got); err != nil {
-			t.Fatalf("%s became\n%s\nwhich does not parse: %v", raw, text, err)
-		}
-		again, err := json.Marshal(got)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(raw, &want); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(again, &got); err != nil || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s became\n%s\nand %s", raw, text, again)
-		}
-	})
-	for _, broken := range []string{``, `{`, `{"a"`, `[1,`, `{"a":]`, `tru`} {
-		if text, err := toYAML([]byte(broken)); err == nil {
-			t.Errorf("%q became %q", broken, text)
-		}
+	set, remove, err := ParseLabels([]string{"a=b", "c=", "d=e=f", "g-", "h--"})
+	if err != nil || !maps.Equal(set, map[string]string{"a": "b", "c": "", "d": "e=f"}) || strings.Join(remove, " ") != "g h-" {
+		t.Errorf("got %v, %v, %v", set, remove, err)
 	}
-	text, err := toYAML([]byte(`{"z":1,"a":{},"l":[],"n":null,"t":"null","d":"2026-01-01","m":"a\nb","f":1.50,"e":1e3}`))
-	want := "z: 1\na: {}\nl: []\nn: null\nt: \"null\"\nd: \"2026-01-01\"\nm: |-\n  a\n  b\nf: 1.50\ne: 1e3\n"
-	if err != nil || !bytes.Equal(text, []byte(want)) {
-		t.Errorf("got %v\n%s\nwant\n%s", err, text, want)
+	for _, wrong := range [][]string{{"a"}, {"=b"}, {"-"}, {"a=b", "a=c"}, {"a-", "a=b"}, {""}} {
+		if set, remove, err := ParseLabels(wrong); err == nil {
+			t.Errorf("%q was read as %v, %v", wrong, set, remove)
+		}
 	}
 }
 
-func anyJSON() *rapid.Generator[any] {
-	toAny := func(v any) any { return v }
-	text := rapid.StringMatching(`[ -~äß€\n:#\-'"]{0,12}`)
-	return rapid.OneOf(
-		rapid.Map(text, func(s string) any { return s }),
-		rapid.Map(rapid.SampledFrom([]string{"null", "yes", "on", "1e3", "0x1f", "2026-01-01", "~", "- a", "<<", "=", ".nan", "1_000", "0o7", " a", "a "}), func(s string) any { return s }),
-		rapid.Map(rapid.Int64Range(-1<<53, 1<<53), func(n int64) any { return n }),
-		rapid.Map(rapid.Bool(), func(b bool) any { return b }),
-		rapid.Just(any(nil)),
-		rapid.Map(rapid.SliceOfN(rapid.Deferred(anyJSON), 0, 3), func(l []any) any { return toAny(l) }),
-		rapid.Map(rapid.MapOfN(text, rapid.Deferred(anyJSON), 0, 3), func(m map[string]any) any { return toAny(m) }),
-	)
+func TestCheckPatch(t *testing.T) {
+	t.Parallel()
+	for patch, ok := range map[string]bool{`{}`: true, `{"a":null}`: true, `null`: false, `[]`: false, `{`: false, ``: false, `"a"`: false} {
+		if err := CheckPatch(patch); (err == nil) != ok {
+			t.Errorf("%q: %v", patch, err)
+		}
+	}
 }

@@ -1,0 +1,82 @@
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ParseLabels reads changes of labels: key=value sets one, key- removes it.
+func ParseLabels(changes []string) (set map[string]string, remove []string, err error) {
+	set = map[string]string{}
+	seen := map[string]bool{}
+	for _, text := range changes {
+		key, value, sets := strings.Cut(text, "=")
+		if !sets {
+			var removes bool
+			if key, removes = strings.CutSuffix(text, "-"); !removes {
+				return nil, nil, fmt.Errorf("%q neither sets a label (key=value) nor removes one (key-)", text)
+			}
+			remove = append(remove, key)
+		} else {
+			set[key] = value
+		}
+		if key == "" || seen[key] {
+			return nil, nil, fmt.Errorf("%q: a label has a key, and is named once", text)
+		}
+		seen[key] = true
+	}
+	return set, remove, nil
+}
+
+// CheckPatch refuses what is no JSON object, and so would put something else
+// in the place of a spec.
+func CheckPatch(patch string) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(patch), &fields); err != nil || fields == nil {
+		return errors.New("not a JSON object")
+	}
+	return nil
+}
+
+// Merge applies a JSON merge patch (RFC 7386). What the patch does not
+// name keeps its text.
+func Merge(target, patch json.RawMessage) (json.RawMessage, error) {
+	changes, ok, err := object(patch)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return patch, nil
+	}
+	// Anything that is not an object counts as an empty one.
+	fields, _, err := object(target)
+	if err != nil {
+		return nil, err
+	}
+	if fields == nil {
+		fields = map[string]json.RawMessage{}
+	}
+	for key, value := range changes {
+		if string(bytes.TrimSpace(value)) == "null" {
+			delete(fields, key)
+			continue
+		}
+		if fields[key], err = Merge(fields[key], value); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(fields)
+}
+
+func object(raw json.RawMessage) (fields map[string]json.RawMessage, ok bool, err error) {
+	if text := bytes.TrimSpace(raw); len(text) == 0 || text[0] != '{' {
+		return nil, false, nil
+	}
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, false, fmt.Errorf("merge the spec: %w", err)
+	}
+	return fields, true, nil
+}

@@ -1,0 +1,148 @@
+// Package lookup finds resources by what users call them.
+//
+// A resource is named by its kind and its name or id, as in "cluster c1",
+// "cluster/c1" or "nodepool/c1/workers". Names are looked up with the API's
+// search; one that several resources bear is an error and never a guess.
+package lookup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// A Kind is one kind of resource and what users call it.
+type Kind struct {
+	// Name is the kind as in the API, Collection its plural there.
+	Name       string
+	Collection string
+
+	// Singular is what stands before a name, as in cluster/c1.
+	Singular string
+
+	short  string // may be empty
+	parent string // the parent's collection, empty for a kind without
+}
+
+// Kinds are all kinds in the order in which they are offered.
+func Kinds() []Kind {
+	return []Kind{
+		{v1.KindCluster, v1.CollectionClusters, "cluster", "c", ""},
+		{v1.KindNodePool, v1.CollectionNodePools, "nodepool", "np", v1.CollectionClusters},
+		{v1.KindManifest, v1.CollectionManifests, "manifest", "", ""},
+		{v1.KindWorkload, v1.CollectionWorkloads, "workload", "", ""},
+	}
+}
+
+// Collections are the plural names of all kinds.
+func Collections() []string {
+	var list []string
+	for _, k := range Kinds() {
+		list = append(list, k.Collection)
+	}
+	return list
+}
+
+// ParseKind finds a kind by any of its names, in any case.
+func ParseKind(text string) (Kind, error) {
+	name := strings.ToLower(text)
+	for _, k := range Kinds() {
+		if name != "" && (name == k.Collection || name == k.Singular || name == k.short) {
+			return k, nil
+		}
+	}
+	return Kind{}, fmt.Errorf("there is no kind of resource %q; there are %s", text, strings.Join(Collections(), ", "))
+}
+
+// IsChild reports whether resources of this kind have a parent.
+func (k Kind) IsChild() bool { return k.parent != "" }
+
+// Parent is the kind of the parents, the zero Kind for a kind without.
+func (k Kind) Parent() Kind {
+	list := Kinds()
+	if n := slices.IndexFunc(list, func(other Kind) bool { return other.Collection == k.parent }); n >= 0 {
+		return list[n]
+	}
+	return Kind{}
+}
+
+// Children are the kinds whose parents are of this kind.
+func (k Kind) Children() []Kind {
+	return slices.DeleteFunc(Kinds(), func(other Kind) bool { return other.parent != k.Collection })
+}
+
+// A Ref is one resource as the user named it: its name or id and, for a kind
+// with a parent, perhaps the parent's.
+type Ref struct {
+	Kind   Kind
+	Parent string
+	Name   string
+}
+
+// String is the reference as it stands in messages.
+func (r Ref) String() string {
+	if r.Parent != "" {
+		return fmt.Sprintf("%s %q", r.Kind.Singular, r.Parent+"/"+r.Name)
+	}
+	return fmt.Sprintf("%s %q", r.Kind.Singular, r.Name)
+}
+
+// ParseRefs reads either a kind and names of it, or any number of kind/name.
+// Parent is the parent of all of them, empty for any. Without names every
+// resource of the kind is meant, and refs is empty.
+func ParseRefs(args []string, parent string) (k Kind, refs []Ref, err error) {
+	if len(args) == 0 {
+		return Kind{}, nil, fmt.Errorf("say which kind of resource: %s", strings.Join(Collections(), ", "))
+	}
+	names := args
+	if !strings.Contains(args[0], "/") {
+		if k, err = ParseKind(args[0]); err != nil {
+			return Kind{}, nil, err
+		}
+		names = args[1:]
+	}
+	for _, name := range names {
+		of := k
+		if k == (Kind{}) {
+			prefix, rest, ok := strings.Cut(name, "/")
+			if !ok {
+				return Kind{}, nil, fmt.Errorf("%q is not of the form kind/name, as %q is", name, args[0])
+			}
+			if of, err = ParseKind(prefix); err != nil {
+				return Kind{}, nil, err
+			}
+			name = rest
+		}
+		r, err := newRef(of, name, parent)
+		if err != nil {
+			return Kind{}, nil, err
+		}
+		refs = append(refs, r)
+	}
+	if k == (Kind{}) {
+		k = refs[0].Kind
+	}
+	return k, refs, nil
+}
+
+func newRef(k Kind, text, parent string) (Ref, error) {
+	r := Ref{Kind: k, Parent: parent, Name: text}
+	if before, after, ok := strings.Cut(text, "/"); ok {
+		if parent != "" {
+			return Ref{}, fmt.Errorf("%q names a parent, and %q is given as one", text, parent)
+		}
+		r.Parent, r.Name = before, after
+		if r.Parent == "" {
+			return Ref{}, fmt.Errorf("%q lacks the name of the parent", text)
+		}
+	}
+	switch {
+	case r.Name == "" || strings.Contains(r.Name, "/"):
+		return Ref{}, fmt.Errorf("%q is not the name or id of a %s", text, k.Singular)
+	case r.Parent != "" && !k.IsChild():
+		return Ref{}, fmt.Errorf("a %s has no parent; %q gives %q as one", k.Singular, r.Name, r.Parent)
+	}
+	return r, nil
+}

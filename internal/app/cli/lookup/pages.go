@@ -1,0 +1,97 @@
+package lookup
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/url"
+	"strconv"
+
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+const pageSize = 500
+
+// A Selection is a part of one collection.
+type Selection struct {
+	Kind Kind
+
+	// Parent is the parent's id; empty means any.
+	Parent string
+
+	// Labels is a label selector, Search an expression of the API's query
+	// language; empty means all.
+	Labels string
+	Search string
+
+	// Limit is how many to read at most; 0 means all.
+	Limit int
+}
+
+// NamePrefix is the search for names that begin so.
+func NamePrefix(start string) string {
+	if start == "" {
+		return ""
+	}
+	return "name like " + quote(start+"%")
+}
+
+func (sel Selection) collection() string {
+	if sel.Parent == "" {
+		return sel.Kind.Collection
+	}
+	return fleetclient.Nested(sel.Kind.parent, sel.Parent, sel.Kind.Collection)
+}
+
+// Pages reads a selection page by page. It ends with the first error.
+func Pages(ctx context.Context, client *fleetclient.Client, sel Selection) iter.Seq2[[]Item, error] {
+	return func(yield func([]Item, error) bool) {
+		query := fleetclient.Query{Labels: sel.Labels, Search: sel.Search, PageSize: pageSize}.Values()
+		left := sel.Limit
+		var body []byte
+		for {
+			if sel.Limit > 0 {
+				query.Set("limit", strconv.Itoa(min(left, pageSize)))
+			}
+			var err error
+			if body, err = client.ListPage(ctx, sel.collection(), query, body); err != nil {
+				yield(nil, err)
+				return
+			}
+			items, next, err := sel.decode(body, query)
+			if err != nil {
+				yield(nil, fmt.Errorf("list %s: %w: %w", sel.Kind.Collection, fleetclient.ErrBadAnswer, err))
+				return
+			}
+			left -= len(items)
+			if !yield(items, nil) || next == "" || sel.Limit > 0 && left <= 0 {
+				return
+			}
+			query.Set("continue", next)
+		}
+	}
+}
+
+// decode reads one page. Next is where the following one begins, empty on the
+// last.
+func (sel Selection) decode(body []byte, query url.Values) (items []Item, next string, err error) {
+	var page struct {
+		Items    []json.RawMessage `json:"items"`
+		Continue string            `json:"continue"`
+	}
+	if err := json.Unmarshal(body, &page); err != nil {
+		return nil, "", err
+	}
+	if page.Continue != "" && page.Continue == query.Get("continue") {
+		return nil, "", fmt.Errorf("the page continues with itself")
+	}
+	for _, raw := range page.Items {
+		i, err := NewItem(sel.Kind, raw)
+		if err != nil {
+			return nil, "", err
+		}
+		items = append(items, i)
+	}
+	return items, page.Continue, nil
+}

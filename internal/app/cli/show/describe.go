@@ -1,0 +1,227 @@
+package show
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// MaxChildren is how many children of one kind a description lists.
+const MaxChildren = 20
+
+// Details are all that a description tells.
+type Details struct {
+	Item    lookup.Item
+	Reports []v1.AdapterStatus
+
+	// Children are those of each kind that has this one as its parents. More
+	// than MaxChildren are cut short.
+	Children []Children
+}
+
+// Children are the children of one kind.
+type Children struct {
+	Kind  lookup.Kind
+	Items []lookup.Item
+}
+
+// Describe writes all there is to tell about one resource.
+func Describe(w io.Writer, details Details, o Options) error {
+	d := description{w: w, now: o.Now(), colour: o.Colour}
+	d.head(details.Item)
+	d.times(details.Item.Resource)
+	d.spec(details.Item.Resource)
+	d.conditions(details.Item.Resource)
+	d.reports(details.Reports, details.Item.Resource.Generation)
+	for _, c := range details.Children {
+		d.children(c.Kind, c.Items)
+	}
+	return d.err
+}
+
+// A description is written section by section; the first error ends it.
+type description struct {
+	w      io.Writer
+	now    time.Time
+	colour bool
+	err    error
+}
+
+func (d *description) line(format string, args ...any) {
+	if d.err == nil {
+		_, d.err = fmt.Fprintf(d.w, format+"\n", args...)
+	}
+}
+
+// field writes a name and its value; further lines of the value stand below.
+func (d *description) field(name string, values ...string) {
+	name += ":"
+	for _, v := range values {
+		d.line("%-14s%s", name, terminal.Clean(v))
+		name = ""
+	}
+}
+
+func (d *description) table(indent string, rows []row) {
+	if d.err != nil {
+		return
+	}
+	for n := range rows {
+		rows[n].cells[0] = indent + rows[n].cells[0]
+	}
+	t := table{w: d.w, colour: d.colour}
+	d.err = t.write(rows)
+}
+
+func (d *description) head(i lookup.Item) {
+	r := i.Resource
+	d.field("Name", r.Name)
+	if r.Metadata.DisplayName != "" {
+		d.field("Display name", r.Metadata.DisplayName)
+	}
+	d.field("Kind", r.Kind)
+	d.field("ID", r.ID)
+	if i.Kind.IsChild() {
+		d.field(i.Kind.Parent().Name, i.Owner)
+	}
+	labels := []string{}
+	for _, key := range slices.Sorted(maps.Keys(r.Labels)) {
+		labels = append(labels, key+"="+r.Labels[key])
+	}
+	if len(labels) == 0 {
+		labels = []string{"none"}
+	}
+	d.field("Labels", labels...)
+	if d.err == nil {
+		phase := terminal.Clean(string(r.Status.Phase))
+		if d.colour {
+			phase = terminal.PhaseStyle(r.Status.Phase).Paint(phase)
+		}
+		d.line("%-14s%s", "Phase:", phase)
+	}
+	d.field("Generation", fmt.Sprintf("%d (%s)", r.Generation, observed(r)))
+}
+
+// observed says how far the adapters are with the resource's generation.
+func observed(r v1.Resource) string {
+	switch seen := r.Status.ObservedGeneration; {
+	case seen == 0:
+		return "not all adapters have reported yet"
+	case seen < r.Generation:
+		return fmt.Sprintf("adapters have observed %d", seen)
+	}
+	return "observed by all adapters"
+}
+
+func (d *description) times(r v1.Resource) {
+	d.field("Created", d.when(r.CreatedTime, r.CreatedBy))
+	d.field("Updated", d.when(r.UpdatedTime, r.UpdatedBy))
+	if r.DeletedTime != nil {
+		d.field("Deleted", d.when(*r.DeletedTime, r.DeletedBy))
+	}
+	d.field("Phase since", d.when(r.Status.LastTransitionTime, ""))
+	d.field("Last report", d.when(r.Status.LastUpdatedTime, ""))
+}
+
+func (d *description) when(t time.Time, by string) string {
+	if t.IsZero() {
+		return "never"
+	}
+	text := fmt.Sprintf("%s (%s ago", t.UTC().Format(time.RFC3339), terminal.Since(d.now, t))
+	if by != "" {
+		text += ", by " + by
+	}
+	return text + ")"
+}
+
+func (d *description) spec(r v1.Resource) {
+	d.line("Spec:")
+	if len(r.Spec) == 0 {
+		return
+	}
+	text, err := ToYAML(r.Spec)
+	if err != nil {
+		d.err = errors.Join(d.err, err)
+		return
+	}
+	for line := range strings.Lines(string(text)) {
+		d.line("  %s", terminal.Clean(strings.TrimSuffix(line, "\n")))
+	}
+}
+
+func (d *description) conditions(r v1.Resource) {
+	d.line("Conditions:")
+	if len(r.Status.Conditions) == 0 {
+		d.line("  none")
+		return
+	}
+	rows := []row{plain("TYPE", "STATUS", "GENERATION", "SINCE", "REASON", "MESSAGE")}
+	for _, c := range r.Status.Conditions {
+		rows = append(rows, row{styled: 1, style: statusStyle(c.Status), cells: []string{
+			c.Type, string(c.Status), fmt.Sprint(c.ObservedGeneration), terminal.Since(d.now, c.LastTransitionTime), c.Reason, c.Message,
+		}})
+	}
+	d.table("  ", rows)
+}
+
+func (d *description) reports(reports []v1.AdapterStatus, generation int64) {
+	d.line("Adapter reports:")
+	if len(reports) == 0 {
+		d.line("  none")
+		return
+	}
+	rows := []row{plain("ADAPTER", "AVAILABLE", "APPLIED", "HEALTH", "GENERATION", "REPORTED", "REASON", "MESSAGE")}
+	slices.SortFunc(reports, func(a, b v1.AdapterStatus) int { return strings.Compare(a.Adapter, b.Adapter) })
+	for _, r := range reports {
+		said := map[string]v1.AdapterCondition{}
+		for _, c := range r.Conditions {
+			said[c.Type] = c
+		}
+		// While cleaning up, the news is whether that is done.
+		news := said[v1.ConditionAvailable]
+		if c, ok := said[v1.ConditionFinalized]; ok && c.Status == v1.ConditionTrue {
+			news = c
+		}
+		seen := fmt.Sprint(r.ObservedGeneration)
+		if r.ObservedGeneration != generation {
+			seen += " (old)"
+		}
+		rows = append(rows, row{styled: 1, style: statusStyle(said[v1.ConditionAvailable].Status), cells: []string{
+			r.Adapter, string(said[v1.ConditionAvailable].Status), string(said[v1.ConditionApplied].Status), string(said[v1.ConditionHealth].Status),
+			seen, terminal.Since(d.now, r.LastReportTime), news.Reason, news.Message,
+		}})
+	}
+	d.table("  ", rows)
+}
+
+func (d *description) children(k lookup.Kind, list []lookup.Item) {
+	d.line("%s:", k.Name+"s")
+	rows := []row{plain("NAME", "PHASE", "AGE")}
+	for _, i := range list[:min(len(list), MaxChildren)] {
+		rows = append(rows, row{styled: 1, style: terminal.PhaseStyle(i.Resource.Status.Phase), cells: []string{
+			i.Resource.Name, string(i.Resource.Status.Phase), terminal.Since(d.now, i.Resource.CreatedTime),
+		}})
+	}
+	d.table("  ", rows)
+	if len(list) > MaxChildren {
+		d.line("  … and more")
+	}
+}
+
+func statusStyle(s v1.ConditionStatus) terminal.Style {
+	switch s {
+	case v1.ConditionTrue:
+		return terminal.Good
+	case v1.ConditionFalse, v1.ConditionUnknown:
+		return terminal.Busy
+	}
+	return terminal.Plain
+}

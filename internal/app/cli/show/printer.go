@@ -1,0 +1,189 @@
+package show
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+)
+
+// The output formats.
+const (
+	Table = "table"
+	Wide  = "wide"
+	JSON  = "json"
+	YAML  = "yaml"
+	Name  = "name"
+)
+
+// IsTable reports whether a format is one for people.
+func IsTable(format string) bool { return format == Table || format == Wide }
+
+// Options say how items are written.
+type Options struct {
+	// Colour tells whether colours are wanted.
+	Colour bool
+
+	// Now is the clock for ages.
+	Now func() time.Time
+
+	// NoHeaders leaves out the heads of a table's columns.
+	NoHeaders bool
+
+	// Single writes the one item as itself in JSON and YAML, and not as a
+	// list.
+	Single bool
+}
+
+// A Printer writes items as they come. Close writes what belongs after them.
+type Printer interface {
+	Write(items []lookup.Item) error
+	Close() error
+}
+
+// NewPrinter gives a printer for items of one kind in one of the formats;
+// whatever is none is a table.
+func NewPrinter(w io.Writer, format string, k lookup.Kind, o Options) Printer {
+	switch format {
+	case JSON:
+		return &jsonPrinter{w: w, single: o.Single}
+	case YAML:
+		return &yamlPrinter{w: w, single: o.Single}
+	case Name:
+		return namePrinter{w}
+	}
+	p := &tablePrinter{
+		table:   table{w: w, colour: o.Colour},
+		columns: columns(k, format == Wide),
+		now:     o.Now,
+	}
+	if !o.NoHeaders {
+		p.pending = []row{heads(p.columns)}
+	}
+	return p
+}
+
+type tablePrinter struct {
+	table   table
+	columns []column
+	now     func() time.Time
+	pending []row // the heads, until there is a row
+}
+
+func (p *tablePrinter) Write(items []lookup.Item) error {
+	rows := p.pending
+	for _, i := range items {
+		rows = append(rows, rowOf(p.columns, i, p.now()))
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	p.pending = nil
+	return p.table.write(rows)
+}
+
+func (p *tablePrinter) Close() error { return nil }
+
+type jsonPrinter struct {
+	w      io.Writer
+	single bool
+	begun  bool
+}
+
+func (p *jsonPrinter) Write(items []lookup.Item) error {
+	var b bytes.Buffer
+	for _, i := range items {
+		indent := "    "
+		switch {
+		case p.single:
+			indent = ""
+		case p.begun:
+			b.WriteString(",\n    ")
+		default:
+			b.WriteString("{\n  \"items\": [\n    ")
+		}
+		p.begun = true
+		if err := json.Indent(&b, i.Raw, indent, "  "); err != nil {
+			return fmt.Errorf("write JSON: %w", err)
+		}
+	}
+	_, err := p.w.Write(b.Bytes())
+	return err
+}
+
+func (p *jsonPrinter) Close() error {
+	end := "\n  ]\n}\n"
+	switch {
+	case p.single:
+		end = "\n"
+	case !p.begun:
+		end = "{\n  \"items\": []\n}\n"
+	}
+	_, err := io.WriteString(p.w, end)
+	return err
+}
+
+type yamlPrinter struct {
+	w      io.Writer
+	single bool
+	begun  bool
+}
+
+func (p *yamlPrinter) Write(items []lookup.Item) error {
+	var b bytes.Buffer
+	for _, i := range items {
+		text, err := ToYAML(i.Raw)
+		if err != nil {
+			return err
+		}
+		if p.single {
+			b.Write(text)
+			continue
+		}
+		if !p.begun {
+			b.WriteString("items:\n")
+			p.begun = true
+		}
+		lead := "- "
+		for line := range bytes.Lines(text) {
+			if len(line) > 1 {
+				b.WriteString(lead)
+			}
+			b.Write(line)
+			lead = "  "
+		}
+	}
+	_, err := p.w.Write(b.Bytes())
+	return err
+}
+
+func (p *yamlPrinter) Close() error {
+	if p.single || p.begun {
+		return nil
+	}
+	_, err := io.WriteString(p.w, "items: []\n")
+	return err
+}
+
+// A namePrinter writes what can be given back to another command. The name of
+// a child alone is not that: its parent's may be unknown, so it is its id.
+type namePrinter struct{ w io.Writer }
+
+func (p namePrinter) Write(items []lookup.Item) error {
+	var b strings.Builder
+	for _, i := range items {
+		name := i.Resource.Name
+		if i.Kind.IsChild() {
+			name = i.Resource.ID
+		}
+		b.WriteString(i.Kind.Singular + "/" + name + "\n")
+	}
+	_, err := io.WriteString(p.w, b.String())
+	return err
+}
+
+func (namePrinter) Close() error { return nil }

@@ -1,0 +1,61 @@
+package show
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// TestTableLinesUp holds for any cells: a column begins at the same place in
+// all rows that are written together.
+func TestTableLinesUp(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var out strings.Builder
+		tab := table{w: &out}
+		n := rapid.IntRange(1, 5).Draw(t, "columns")
+		var rows []row
+		for range rapid.IntRange(1, 6).Draw(t, "rows") {
+			rows = append(rows, plain(rapid.SliceOfN(rapid.String(), n, n).Draw(t, "cells")...))
+		}
+		if err := tab.write(rows); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		if len(lines) != len(rows) {
+			t.Fatalf("%d rows became %d lines", len(rows), len(lines))
+		}
+		for i, line := range lines {
+			runes, at := []rune(line), 0
+			for j, cell := range rows[i].cells {
+				if cell != "" && !strings.HasPrefix(string(runes[at:]), cell) {
+					t.Fatalf("cell %q does not begin at %d of %q", cell, at, line)
+				}
+				at += tab.widths[j] + columnGap
+			}
+			if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' }) {
+				t.Fatalf("a line that drives a terminal: %q", line)
+			}
+		}
+	})
+}
+
+func TestTableKeepsItsWidths(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	tab := table{w: &out, colour: true}
+	first := row{cells: []string{"long name", "Ready", ""}, styled: 1, style: terminal.Good}
+	if err := tab.write([]row{plain("NAME", "PHASE", "LABELS"), first}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.write([]row{plain("a", "", "x=y")}); err != nil {
+		t.Fatal(err)
+	}
+	want := "NAME        PHASE   LABELS\nlong name   \x1b[32mReady\x1b[0m\na           -       x=y\n"
+	if out.String() != want {
+		t.Errorf("got\n%q\nwant\n%q", out.String(), want)
+	}
+}

@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+// A scope is which resources a command is about, apart from its arguments.
+type scope struct {
+	labels  string
+	search  string
+	cluster string
+}
+
+func (sc *scope) addFlags(s *session, cmd *cobra.Command, selects bool) {
+	if selects {
+		cmd.Flags().StringVarP(&sc.labels, "selector", "l", "", "label `selector`, as in region=us-east,tier!=test")
+		cmd.Flags().StringVar(&sc.search, "search", "", "search `expression`, as in \"name like 'demo-%'\"")
+	}
+	cmd.Flags().StringVar(&sc.cluster, "cluster", "", "only the children of this cluster, by `name` or id")
+	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
+}
+
+// A target is what a command is about: the resources that refs name or, if
+// there are none, those that the scope selects.
+type target struct {
+	kind lookup.Kind
+	refs []lookup.Ref
+	scope
+	missingOK bool // what is named and is not there is left out
+}
+
+// target reads the arguments. Names and selectors exclude each other.
+func (sc *scope) target(cmd *cobra.Command, args []string) (target, error) {
+	k, refs, err := lookup.ParseRefs(args, sc.cluster)
+	switch {
+	case err != nil:
+	case len(refs) > 0 && (sc.labels != "" || sc.search != ""):
+		err = errors.New("names and a selector exclude each other")
+	case sc.cluster != "" && !k.IsChild():
+		err = errors.New("only node pools are in a cluster; leave out --cluster")
+	}
+	if err != nil {
+		return target{}, usage(cmd, err)
+	}
+	return target{kind: k, refs: refs, scope: *sc}, nil
+}
+
+// everything reports whether nothing narrows the target down.
+func (t target) everything() bool {
+	return len(t.refs) == 0 && t.labels == "" && t.search == "" && t.cluster == ""
+}
+
+// find finds all resources of the target before anything is done to one of
+// them, so that a name that is written wrong is noticed in time. A selection
+// that is empty is an error: to wait for nothing, or to change it, is a
+// mistake.
+func (t target) find(ctx context.Context, client *fleetclient.Client) ([]lookup.Item, error) {
+	if len(t.refs) > 0 {
+		return t.findNamed(ctx, client)
+	}
+	var items []lookup.Item
+	sel, err := t.selection(ctx, client, t.kind)
+	if err != nil {
+		return nil, err
+	}
+	for page, err := range lookup.Pages(ctx, client, sel) {
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, page...)
+	}
+	if len(items) == 0 && !t.missingOK {
+		return nil, &failure{
+			err: fmt.Errorf("no %s match", t.kind.Collection), code: CodePrecondition,
+			next: fmt.Sprintf("fleetloop get %s   lists what there is", t.kind.Collection),
+		}
+	}
+	if t.kind.IsChild() {
+		lookup.NameOwners(ctx, client, items, map[string]string{})
+	}
+	return items, nil
+}
+
+func (t target) findNamed(ctx context.Context, client *fleetclient.Client) ([]lookup.Item, error) {
+	var items []lookup.Item
+	owners := map[string]string{}
+	for _, r := range t.refs {
+		i, err := lookup.Resolve(ctx, client, r)
+		if t.missingOK && errors.Is(err, lookup.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+		if r.Kind.IsChild() {
+			lookup.NameOwners(ctx, client, items[len(items)-1:], owners)
+		}
+	}
+	return items, nil
+}
+
+// selection is the part of the collection that the flags select.
+func (sc *scope) selection(ctx context.Context, client *fleetclient.Client, k lookup.Kind) (lookup.Selection, error) {
+	sel := lookup.Selection{Kind: k, Labels: sc.labels, Search: sc.search}
+	if sc.cluster != "" {
+		owner, err := lookup.Resolve(ctx, client, lookup.Ref{Kind: k.Parent(), Name: sc.cluster})
+		if err != nil {
+			return sel, err
+		}
+		sel.Parent = owner.Resource.ID
+	}
+	return sel, nil
+}
