@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -80,10 +81,8 @@ func (d *draft) fill(k *kind, req *v1.CreateRequest) error {
 	if len(errs) > 0 {
 		return problem.Invalid(errs)
 	}
-	d.spec = req.Spec
-	var err error
-	d.labels, err = marshalLabels(labels)
-	return err
+	d.spec, d.labels = req.Spec, labelsJSON(labels)
+	return nil
 }
 
 func checkName(k *kind, name string) []v1.FieldError {
@@ -123,18 +122,19 @@ func readLabels(field string, raw json.RawMessage) (json.RawMessage, []v1.FieldE
 	if errs := checkLabels(field, labels); len(errs) > 0 {
 		return nil, errs
 	}
-	out, err := marshalLabels(labels)
-	if err != nil {
-		return nil, []v1.FieldError{{Field: field, Constraint: "type", Message: "must be an object of texts"}}
-	}
-	return out, nil
+	return labelsJSON(labels), nil
 }
 
-func marshalLabels(labels map[string]string) (json.RawMessage, error) {
-	if len(labels) == 0 {
-		return json.RawMessage("{}"), nil
+func labelsJSON(labels map[string]string) json.RawMessage {
+	b := []byte{'{'}
+	for i, key := range slices.Sorted(maps.Keys(labels)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendText(b, key), ':')
+		b = appendText(b, labels[key])
 	}
-	return json.Marshal(labels)
+	return append(b, '}')
 }
 
 // checkObject wants an object, and takes the white space out of it. Null is

@@ -62,11 +62,25 @@ func TestDocumentIsValid(t *testing.T) {
 // of the Go type of that name.
 func TestSchemasMatchTypes(t *testing.T) {
 	schemas := load(t).Components.Schemas
-	for _, v := range []any{
-		v1.Resource{}, v1.Metadata{}, v1.Reference{}, v1.Status{}, v1.Condition{}, v1.List{},
-		v1.CreateRequest{}, v1.PatchRequest{}, v1.ForceDeleteRequest{}, v1.Report{}, v1.ReportCondition{},
-		v1.AdapterStatus{}, v1.AdapterCondition{}, v1.AdapterStatusList{}, v1.Problem{}, v1.FieldError{},
-	} {
+	types := []any{
+		v1.Resource{},
+		v1.Metadata{},
+		v1.Reference{},
+		v1.Status{},
+		v1.Condition{},
+		v1.List{},
+		v1.CreateRequest{},
+		v1.PatchRequest{},
+		v1.ForceDeleteRequest{},
+		v1.Report{},
+		v1.ReportCondition{},
+		v1.AdapterStatus{},
+		v1.AdapterCondition{},
+		v1.AdapterStatusList{},
+		v1.Problem{},
+		v1.FieldError{},
+	}
+	for _, v := range types {
 		typ := reflect.TypeOf(v)
 		ref, ok := schemas[typ.Name()]
 		if !ok {

@@ -7,6 +7,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -171,11 +172,16 @@ func validateConditions(list []v1.ReportCondition) []v1.FieldError {
 		default:
 			refuse(field+"status", "enum", c.Status, "must be True, False or Unknown")
 		}
-		if n := utf8.RuneCountInString(c.Reason); n > maxReason {
-			refuse(field+"reason", "max_length", n, fmt.Sprintf("must not be longer than %d characters", maxReason))
-		}
-		if n := utf8.RuneCountInString(c.Message); n > maxMessage {
-			refuse(field+"message", "max_length", n, fmt.Sprintf("must not be longer than %d characters", maxMessage))
+		for _, t := range []struct {
+			name, text string
+			most       int
+		}{{"reason", c.Reason, maxReason}, {"message", c.Message, maxMessage}} {
+			if n := utf8.RuneCountInString(t.text); n > t.most {
+				refuse(field+t.name, "max_length", n, fmt.Sprintf("must not be longer than %d characters", t.most))
+			}
+			if strings.ContainsRune(t.text, 0) {
+				refuse(field+t.name, "format", nil, "must not hold a NUL, which the database cannot keep")
+			}
 		}
 	}
 	for _, name := range []string{v1.ConditionAvailable, v1.ConditionApplied, v1.ConditionHealth} {

@@ -134,6 +134,7 @@ func TestValidate(t *testing.T) {
 		"BadStatus":   {"the set is closed", func(r *v1.Report) { r.Conditions[1].Status = "true" }, []string{"conditions[1].status enum"}},
 		"LongReason":  {"reasons are bounded", func(r *v1.Report) { r.Conditions[0].Reason = strings.Repeat("ä", 1025) }, []string{"conditions[0].reason max_length"}},
 		"LongMessage": {"messages are bounded", func(r *v1.Report) { r.Conditions[0].Message = strings.Repeat("ä", 32769) }, []string{"conditions[0].message max_length"}},
+		"NULReason":   {"no database keeps it", func(r *v1.Report) { r.Conditions[0].Reason = "a\x00" }, []string{"conditions[0].reason format"}},
 		"Many": {"the list is bounded", func(r *v1.Report) {
 			r.Conditions = make([]v1.ReportCondition, 33)
 		}, []string{"conditions max_items"}},

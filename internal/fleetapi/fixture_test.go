@@ -1,0 +1,321 @@
+package fleetapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// A fixture is an API on a database of its own.
+type fixture struct {
+	*testing.T
+
+	url      string
+	contract *contract
+	metrics  *prometheus.Registry
+	logs     *bytes.Buffer
+	token    string // sent with each request unless ""
+}
+
+// options change how a fixture is made.
+type options struct {
+	cfg    fleetapi.Config
+	tokens string // content of the token file; "" is no authentication
+	store  func(fleetapi.Store) fleetapi.Store
+	tracer trace.Tracer
+}
+
+func defaults() fleetapi.Config {
+	return fleetapi.Config{
+		Auth: auth.Config{Mode: auth.ModeNone},
+		RequiredAdapters: fleetapi.RequiredAdapters{
+			Clusters:  []string{"validation", "dns"},
+			NodePools: []string{"validation"},
+		},
+	}
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	return newFixtureWith(t, options{cfg: defaults()})
+}
+
+func newFixtureWith(t *testing.T, o options) *fixture {
+	t.Helper()
+	f := &fixture{T: t, contract: newContract(t), metrics: prometheus.NewRegistry(), logs: new(bytes.Buffer)}
+	if o.tokens != "" {
+		path := filepath.Join(t.TempDir(), "tokens.yaml")
+		if err := os.WriteFile(path, []byte(o.tokens), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o.cfg.Auth = auth.Config{Mode: auth.ModeBearer, TokenFile: path}
+	}
+	var store fleetapi.Store = pgstore.New(pgtest.New(t))
+	if o.store != nil {
+		store = o.store(store)
+	}
+	server := httptest.NewUnstartedServer(nil)
+	var mu sync.Mutex
+	log := slog.New(slog.NewJSONHandler(writerFunc(func(b []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return f.logs.Write(b)
+	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	api, err := fleetapi.New(o.cfg, fleetapi.Deps{
+		Store: store, Log: log, Metrics: f.metrics, ListenAddr: server.Listener.Addr().String(), Tracer: o.tracer,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Config.Handler = api.Handler()
+	server.Start()
+	t.Cleanup(server.Close)
+	f.url = server.URL
+	return f
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (w writerFunc) Write(b []byte) (int, error) { return w(b) }
+
+// as is the same API with another token.
+func (f *fixture) as(token string) *fixture {
+	other := *f
+	other.token = token
+	return &other
+}
+
+// under is the same API for a part of the test.
+func (f *fixture) under(t *testing.T) *fixture {
+	t.Helper()
+	other := *f
+	other.T = t
+	return &other
+}
+
+// An answer is what the API answered, held against its contract.
+type answer struct {
+	*testing.T
+
+	status int
+	header http.Header
+	body   []byte
+}
+
+// do sends a request. A path without a slash in front is one under the base
+// path. A body that is no string is sent as JSON.
+func (f *fixture) do(method, path string, content any) *answer {
+	f.Helper()
+	if !strings.HasPrefix(path, "/") {
+		path = v1.BasePath + "/" + path
+	}
+	var body []byte
+	switch c := content.(type) {
+	case nil:
+	case string:
+		body = []byte(c)
+	default:
+		var err error
+		if body, err = json.Marshal(c); err != nil {
+			f.Fatal(err)
+		}
+	}
+	r, err := http.NewRequestWithContext(f.Context(), method, f.url+path, bytes.NewReader(body))
+	if err != nil {
+		f.Fatal(err)
+	}
+	if content != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if f.token != "" {
+		r.Header.Set("Authorization", "Bearer "+f.token)
+	}
+	return f.send(r, body)
+}
+
+func (f *fixture) send(r *http.Request, body []byte) *answer {
+	f.Helper()
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		f.Fatal(err)
+	}
+	a := &answer{T: f.T, status: resp.StatusCode, header: resp.Header}
+	if a.body, err = io.ReadAll(resp.Body); err != nil {
+		f.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil {
+		f.Error(err)
+	}
+	if err := f.contract.check(f.Context(), r, body, a); err != nil {
+		f.Errorf("%s %s answered %d against the contract: %v\n%s", r.Method, r.URL, a.status, err, a.body)
+	}
+	return a
+}
+
+// want checks the status.
+func (a *answer) want(status int) *answer {
+	a.Helper()
+	if a.status != status {
+		a.Fatalf("got status %d, want %d: %s", a.status, status, a.body)
+	}
+	return a
+}
+
+// problem checks the status and the code of a refusal, and what it says.
+func (a *answer) problem(status int, code, says string) v1.Problem {
+	a.Helper()
+	p := read[v1.Problem](a.want(status))
+	if p.Code != code || p.Status != status || !strings.Contains(p.Detail, says) {
+		a.Errorf("got %s: %s, want %s that says %q", p.Code, p.Detail, code, says)
+	}
+	if p.TraceID == "" || a.header.Get("X-Request-Id") == "" {
+		a.Errorf("nothing leads from the answer to the logs: %s", a.body)
+	}
+	return p
+}
+
+func read[T any](a *answer) T {
+	a.Helper()
+	var v T
+	if err := json.Unmarshal(a.body, &v); err != nil {
+		a.Fatalf("%v in %s", err, a.body)
+	}
+	return v
+}
+
+// create makes a resource in a collection.
+func (f *fixture) create(collection, name string, labels map[string]string) v1.Resource {
+	f.Helper()
+	return read[v1.Resource](f.do("POST", collection, v1.CreateRequest{Name: name, Labels: labels, Spec: []byte(`{}`)}).want(http.StatusCreated))
+}
+
+func (f *fixture) get(path string) v1.Resource {
+	f.Helper()
+	return read[v1.Resource](f.do("GET", path, nil).want(http.StatusOK))
+}
+
+// list reads one page.
+func (f *fixture) list(path string) v1.List {
+	f.Helper()
+	return read[v1.List](f.do("GET", path, nil).want(http.StatusOK))
+}
+
+// names lists the names of a page.
+func (f *fixture) names(path string) []string {
+	f.Helper()
+	names := []string{}
+	for _, r := range f.list(path).Items {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// reportOf is a sound report; conditions with a minus are False, others True.
+func reportOf(adapter string, generation int64, conditions ...string) v1.Report {
+	r := v1.Report{Adapter: adapter, ObservedGeneration: generation}
+	all := append([]string{v1.ConditionAvailable, v1.ConditionApplied, v1.ConditionHealth}, conditions...)
+	for _, c := range all {
+		status := v1.ConditionTrue
+		if slices.Contains(conditions, "-"+c) {
+			status = v1.ConditionFalse
+		}
+		if !strings.HasPrefix(c, "-") {
+			r.Conditions = append(r.Conditions, v1.ReportCondition{Type: c, Status: status, Reason: "Said", Message: "so"})
+		}
+	}
+	return r
+}
+
+// report sends a report that is to be kept.
+func (f *fixture) report(path, adapter string, generation int64, conditions ...string) v1.AdapterStatus {
+	f.Helper()
+	return read[v1.AdapterStatus](f.do("PUT", path+"/statuses", reportOf(adapter, generation, conditions...)).want(http.StatusCreated))
+}
+
+func wantEqual(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// A contract is the OpenAPI document.
+type contract struct {
+	doc    *openapi3.T
+	router routers.Router
+}
+
+func newContract(t *testing.T) *contract {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(v1.OpenAPIYAML()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	router, err := legacy.NewRouter(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &contract{doc, router}
+}
+
+// check holds an answer against the contract and, if the request was taken,
+// the request, too.
+func (c *contract) check(ctx context.Context, r *http.Request, body []byte, a *answer) error {
+	if !strings.HasPrefix(r.URL.Path, v1.BasePath) && a.status == http.StatusOK {
+		return nil // the document itself
+	}
+	local := r.Clone(ctx)
+	local.URL.Scheme, local.URL.Host, local.Host = "", "", ""
+	local.Body = io.NopCloser(bytes.NewReader(body))
+	route, params, err := c.router.FindRoute(local)
+	if err != nil || strings.HasSuffix(r.URL.Path, "/") { // which the router does not mind, and the API does
+		var v any
+		return errors.Join(json.Unmarshal(a.body, &v), c.doc.Components.Schemas["Problem"].Value.VisitJSON(v))
+	}
+	input := &openapi3filter.RequestValidationInput{
+		Request: local, PathParams: params, Route: route,
+		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true},
+	}
+	if a.status < http.StatusBadRequest {
+		if err := openapi3filter.ValidateRequest(ctx, input); err != nil {
+			return err
+		}
+	}
+	output := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: input, Status: a.status, Header: a.header, Options: input.Options,
+	}
+	output.SetBodyBytes(a.body)
+	return openapi3filter.ValidateResponse(ctx, output)
+}
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
