@@ -84,10 +84,9 @@ func Samples(base Config) []Config {
 	return list
 }
 
-// A consumer hands out the cloud events of a subscription. Consume returns
-// when ctx ended and the last handle returned. An event whose handle gave an
-// error is handed out again later. Calls for one subscription share its
-// events.
+// A consumer hands out the cloud events of a subscription, as many at a time
+// as it likes. Consume returns when ctx ended and the last handle returned. An
+// event whose handle gave an error is handed out again later.
 type consumer interface {
 	Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error
 }
@@ -238,39 +237,27 @@ func (a *Adapter) Run(ctx context.Context) error {
 	return nil
 }
 
-// consumeUntil handles events until ctx ends, stop is closed or a consumer
+// consumeUntil handles events until ctx ends, stop is closed or the consumer
 // gives up.
 func (a *Adapter) consumeUntil(ctx context.Context, stop <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// One call per worker: whether a consumer hands out the next event before
-	// it knows what became of the last one is its own affair.
-	done := make(chan error, a.cfg.Workers)
-	for range a.cfg.Workers {
-		go func() {
-			err := a.deps.Consumer.Consume(ctx, a.cfg.Subscription, a.bounded)
-			if err == nil && ctx.Err() == nil {
-				err = errors.New("stopped on its own")
-			}
-			if ctx.Err() != nil {
-				err = nil // it was told to stop
-			}
-			done <- err
-		}()
-	}
-	var errs []error
-	for left := a.cfg.Workers; left > 0; {
-		select {
-		case <-stop:
-			cancel()
-			stop = nil
-		case err := <-done:
-			errs = append(errs, err)
-			cancel()
-			left--
+	done := make(chan error, 1)
+	go func() { done <- a.deps.Consumer.Consume(ctx, a.cfg.Subscription, a.bounded) }()
+	select {
+	case <-stop:
+		cancel()
+		<-done // whatever it says, it was told to stop
+		return nil
+	case err := <-done:
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			return errors.New("stopped on its own")
 		}
+		return err
 	}
-	return errors.Join(errs...)
 }
 
 func (a *Adapter) bounded(ctx context.Context, e cloudevent.Event) error {

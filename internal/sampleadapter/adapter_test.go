@@ -2,7 +2,6 @@ package sampleadapter
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -64,7 +63,7 @@ func TestSamples(t *testing.T) {
 func TestEveryEventIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		fleet, broker := newFakeFleet(), newFakeBroker(1)
+		fleet, broker := newFakeFleet(), newFakeBroker(20)
 		var stops []func()
 		var adapters []*Adapter
 		for _, cfg := range Samples(Config{Latency: 200 * time.Millisecond}) {
@@ -118,7 +117,7 @@ func TestTransientFailures(t *testing.T) {
 	run := func(t *testing.T, seed uint64) (reasons string) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			fleet, broker := newFakeFleet(), newFakeBroker(1)
+			fleet, broker := newFakeFleet(), newFakeBroker(20)
 			a := newAdapter(t, Config{Name: Validation, Latency: time.Second, FailureRate: 0.5, Seed: seed, Workers: 1}, Deps{Consumer: broker, Fleet: fleet})
 			stop := start(t, a)
 			defer stop()
@@ -153,7 +152,7 @@ func TestTransientFailures(t *testing.T) {
 func TestDeletion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		fleet, broker := newFakeFleet(), newFakeBroker(1)
+		fleet, broker := newFakeFleet(), newFakeBroker(20)
 		now := time.Now()
 		fleet.resource.DeletedTime, fleet.resource.Generation = &now, 2
 		stop := start(t, newAdapter(t, Config{Name: DNS, After: Validation, Latency: time.Second}, Deps{Consumer: broker, Fleet: fleet}))
@@ -197,7 +196,7 @@ func TestWhatIsAcknowledged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				fleet, broker := newFakeFleet(), newFakeBroker(1)
+				fleet, broker := newFakeFleet(), newFakeBroker(20)
 				tc.fleet(fleet)
 				reg := prometheus.NewRegistry()
 				a := newAdapter(t, Config{Name: Validation}, Deps{Consumer: broker, Fleet: fleet, Registerer: reg})
@@ -248,34 +247,27 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// TestWorkersAreBounded holds for a consumer that hands out one event at a
-// time and for one that hands out many.
 func TestWorkersAreBounded(t *testing.T) {
 	t.Parallel()
-	for _, spread := range []int{1, 50} {
-		t.Run(fmt.Sprint(spread), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				fleet, broker := newFakeFleet(), newFakeBroker(spread)
-				a := newAdapter(t, Config{Name: Validation, Latency: time.Minute, Workers: 3}, Deps{Consumer: broker, Fleet: fleet})
-				stop := start(t, a)
-				for range 10 {
-					broker.queue("adapter-validation") <- event("cluster", `{"id":"r1"}`)
-				}
-				time.Sleep(10 * time.Second)
-				synctest.Wait()
-				fleet.set(func(f *fakeFleet) {
-					if len(f.asked) != 3 {
-						t.Errorf("%d events under way, want 3", len(f.asked))
-					}
-				})
-				stop()
-				if acked, _ := broker.counts(); acked != 0 {
-					t.Errorf("%d events acknowledged that were cut short", acked)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		fleet, broker := newFakeFleet(), newFakeBroker(20)
+		a := newAdapter(t, Config{Name: Validation, Latency: time.Minute, Workers: 3}, Deps{Consumer: broker, Fleet: fleet})
+		stop := start(t, a)
+		for range 10 {
+			broker.queue("adapter-validation") <- event("cluster", `{"id":"r1"}`)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		fleet.set(func(f *fakeFleet) {
+			if len(f.asked) != 3 {
+				t.Errorf("%d events under way, want 3", len(f.asked))
+			}
 		})
-	}
+		stop()
+		if acked, failed := broker.counts(); acked != 0 || failed != 10 {
+			t.Errorf("%d events acknowledged and %d handed back, want all that were cut short handed back", acked, failed)
+		}
+	})
 }
 
 // TestPause plays an adapter that dies in the middle of its work and comes
@@ -283,7 +275,7 @@ func TestWorkersAreBounded(t *testing.T) {
 func TestPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		fleet, broker := newFakeFleet(), newFakeBroker(1)
+		fleet, broker := newFakeFleet(), newFakeBroker(20)
 		a := newAdapter(t, Config{Name: Validation, Latency: 10 * time.Second}, Deps{Consumer: broker, Fleet: fleet})
 		stop := start(t, a)
 		broker.queue("adapter-validation") <- event("cluster", `{"id":"r1"}`)
@@ -326,7 +318,7 @@ func TestRunDrains(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				fleet, broker := newFakeFleet(), newFakeBroker(1)
+				fleet, broker := newFakeFleet(), newFakeBroker(20)
 				fleet.slow = 5 * time.Second
 				a := newAdapter(t, Config{Name: Validation}, Deps{Consumer: broker, Fleet: fleet})
 				stop := start(t, a)
@@ -349,7 +341,7 @@ func TestRunDrains(t *testing.T) {
 func TestRunEndsWithItsConsumer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		broker := newFakeBroker(1)
+		broker := newFakeBroker(20)
 		broker.err = errors.New("no such subscription")
 		a := newAdapter(t, Config{Name: Validation, Workers: 2}, Deps{Consumer: broker, Fleet: newFakeFleet()})
 		if err := a.Run(t.Context()); !errors.Is(err, broker.err) || !strings.Contains(err.Error(), `"adapter-validation"`) {
