@@ -57,7 +57,7 @@ func Command(env Env) *cobra.Command {
 		Use:   "fleetloop",
 		Short: "Keep fleets of Kubernetes clusters moving towards what their owners asked for",
 		Long: "Keep fleets of Kubernetes clusters moving towards what their owners asked for.\n\n" +
-			"Resources are named by kind and name or id: cluster c1, cluster/c1, nodepool c1/workers.\n\n" +
+			"Resources are named by kind and name or id: cluster eu-1, cluster/eu-1, nodepool eu-1/workers.\n\n" +
 			exitCodeHelp(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -21,8 +21,8 @@ func (s *session) createCommand() *cobra.Command {
 		Use:   "create -f FILE",
 		Short: "Create resources that files describe",
 		Long: "Create the resources that files describe, YAML or JSON, one or more in a file:\n\n" +
-			"  kind: Cluster\n  name: c1\n  labels: {region: us-east}\n  spec: {version: \"1.30\"}\n" +
-			"  ---\n  kind: NodePool\n  name: workers\n  cluster: c1\n  spec: {replicas: 3}\n\n" +
+			"  kind: Cluster\n  name: eu-1\n  labels: {region: us-east}\n  spec: {version: \"1.30\"}\n" +
+			"  ---\n  kind: NodePool\n  name: workers\n  cluster: eu-1\n  spec: {replicas: 3}\n\n" +
 			"All are checked before the first is created.",
 		Example: "  fleetloop create -f fleet.yaml\n" +
 			"  fleetloop get clusters -o yaml | fleetloop --server http://other:8080 create -f -",

@@ -25,8 +25,8 @@ func (s *session) deleteCommand() *cobra.Command {
 		Short: "Delete resources",
 		Long: "Ask for the deletion of resources. Each stays, in phase Deleting, until its adapters have cleaned up;\n" +
 			"--wait waits for that.",
-		Example: "  fleetloop delete cluster c1 --wait\n" +
-			"  fleetloop delete nodepool c1/workers\n" +
+		Example: "  fleetloop delete cluster eu-1 --wait\n" +
+			"  fleetloop delete nodepool eu-1/workers\n" +
 			"  fleetloop delete clusters -l env=test",
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.delete(cmd, args, o) },

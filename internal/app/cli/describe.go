@@ -18,7 +18,7 @@ func (s *session) describeCommand() *cobra.Command {
 		Short: "Tell all there is to tell about resources",
 		Long: "Tell all there is to tell about resources: spec, generation, conditions, what each adapter reported\n" +
 			"and when, and the node pools of a cluster.",
-		Example:           "  fleetloop describe cluster c1\n  fleetloop describe nodepool c1/workers",
+		Example:           "  fleetloop describe cluster eu-1\n  fleetloop describe nodepool eu-1/workers",
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			what, err := sc.target(cmd, args)

@@ -27,8 +27,8 @@ func (s *session) getCommand() *cobra.Command {
 		Use:   "get KIND [NAME|ID ...]",
 		Short: "Show resources",
 		Example: "  fleetloop get clusters -l region=us-east\n" +
-			"  fleetloop get cluster c1 -o yaml\n" +
-			"  fleetloop get nodepools --cluster c1 -w\n" +
+			"  fleetloop get cluster eu-1 -o yaml\n" +
+			"  fleetloop get nodepools --cluster eu-1 -w\n" +
 			"  fleetloop get clusters -o name | xargs fleetloop describe",
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.get(cmd, args, o) },

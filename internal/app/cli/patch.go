@@ -32,8 +32,8 @@ func (s *session) patchCommand() *cobra.Command {
 		Long: "Change the spec or the labels of resources.\n\n" +
 			"--spec is a JSON merge patch (RFC 7386): what it names is changed, null removes, the rest stays.\n" +
 			"With -f the spec and the labels become exactly what the file says.",
-		Example: "  fleetloop patch cluster c1 --spec '{\"replicas\": 5}'\n" +
-			"  fleetloop patch cluster c1 --label tier=gold --label old-\n" +
+		Example: "  fleetloop patch cluster eu-1 --spec '{\"replicas\": 5}'\n" +
+			"  fleetloop patch cluster eu-1 --label tier=gold --label old-\n" +
 			"  fleetloop patch -f fleet.yaml",
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.patch(cmd, args, o) },
@@ -51,8 +51,8 @@ func (s *session) labelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "label KIND NAME|ID KEY=VALUE|KEY- ...",
 		Short: "Set and remove labels of a resource",
-		Example: "  fleetloop label cluster c1 tier=gold old-\n" +
-			"  fleetloop label cluster/c1 tier=gold",
+		Example: "  fleetloop label cluster eu-1 tier=gold old-\n" +
+			"  fleetloop label cluster/eu-1 tier=gold",
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := 2

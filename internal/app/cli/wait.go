@@ -31,9 +31,9 @@ func (s *session) waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait KIND [NAME|ID ...] --for=phase=PHASE|condition=TYPE[=STATUS]|delete",
 		Short: "Wait until resources are as wanted",
-		Example: "  fleetloop wait cluster c1 --for=phase=Ready --timeout=10m\n" +
+		Example: "  fleetloop wait cluster eu-1 --for=phase=Ready --timeout=10m\n" +
 			"  fleetloop wait nodepools -l tier=gold --for=condition=Reconciled\n" +
-			"  fleetloop wait cluster/c1 --for=delete",
+			"  fleetloop wait cluster/eu-1 --for=delete",
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.wait(cmd, args, o) },
 	}

@@ -315,7 +315,7 @@ func (c content) ref() (r lookup.Ref, err error) {
 	}
 	switch {
 	case r.Kind.IsChild() && r.Parent == "":
-		return r, fmt.Errorf("a %s is created in a cluster; say which, as in cluster: c1", r.Kind.Singular)
+		return r, fmt.Errorf("a %s is created in a cluster; say which, as in cluster: eu-1", r.Kind.Singular)
 	case !r.Kind.IsChild() && r.Parent != "":
 		return r, fmt.Errorf("a %s is in no cluster; leave out cluster and ownerResource", r.Kind.Singular)
 	}

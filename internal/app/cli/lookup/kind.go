@@ -1,7 +1,7 @@
 // Package lookup finds resources by what users call them.
 //
-// A resource is named by its kind and its name or id, as in "cluster c1",
-// "cluster/c1" or "nodepool/c1/workers". Names are looked up with the API's
+// A resource is named by its kind and its name or id, as in "cluster eu-1",
+// "cluster/eu-1" or "nodepool/eu-1/workers". Names are looked up with the API's
 // search; one that several resources bear is an error and never a guess.
 package lookup
 
@@ -19,7 +19,7 @@ type Kind struct {
 	Name       string
 	Collection string
 
-	// Singular is what stands before a name, as in cluster/c1.
+	// Singular is what stands before a name, as in cluster/eu-1.
 	Singular string
 
 	short  string // may be empty
