@@ -29,7 +29,7 @@ type Config struct {
 	MaxAgeNotReady time.Duration `key:"max_age_not_ready" alias:"backoff_not_ready,backoffNotReady" env:"SENTINEL_MAX_AGE_NOT_READY" flag:"max-age-not-ready" default:"10s" validate:"gt=0" doc:"How old the last report on a resource that is not ready may grow."`
 	MaxAgeReady    time.Duration `key:"max_age_ready" alias:"backoff_ready,backoffReady" env:"SENTINEL_MAX_AGE_READY" flag:"max-age-ready" default:"30m" validate:"gt=0" doc:"How old the last report on a ready resource may grow."`
 
-	ResourceSelector []selector.Pair `key:"resource_selector" doc:"Labels that a resource must have, all of them. None means every resource."`
+	ResourceSelector []selector.Pair `key:"resource_selector" validate:"dive" doc:"Labels that a resource must have, all of them. None means every resource."`
 	LabelSelector    string          `key:"label_selector" env:"SENTINEL_LABEL_SELECTOR" flag:"label-selector" doc:"The same as a Kubernetes label selector, which can say more; both must match."`
 
 	HyperfleetAPI API `key:"hyperfleet_api" alias:"hyperfleetAPI"`
@@ -60,7 +60,7 @@ type API struct {
 // Decision is who is due.
 type Decision struct {
 	Profile string             `key:"profile" env:"SENTINEL_DECISION_PROFILE" flag:"profile" default:"generation-then-age" validate:"oneof=generation-then-age transition-age expression" doc:"Rules that say who is due: generation-then-age, transition-age, or expression."`
-	Params  []expression.Param `key:"params" doc:"Named CEL expressions of the profile expression; each sees those before it."`
+	Params  []expression.Param `key:"params" validate:"dive" doc:"Named CEL expressions of the profile expression; each sees those before it."`
 	Result  string             `key:"result" doc:"CEL expression of the profile expression; a resource is due where it is true."`
 }
 

@@ -33,6 +33,7 @@ type round struct {
 	resources int
 	oldest    time.Duration // of the generations that wait for adapters
 	tally     tally
+	again     int // dispatched resources that are still to be met again
 	debug     bool
 
 	jobs       chan *job
@@ -69,8 +70,8 @@ func (s *Sentinel) poll(ctx context.Context) error {
 // read decides about the resources of a page.
 func (r *round) read(ctx context.Context, pg page) (scan.Envelope, error) {
 	r.pulse.beat(0)
-	if pg.at.page == 1 { // the walk began, or began again by numbers
-		r.resources, r.oldest = 0, 0
+	if pg.at.page == 1 { // the walk began again by numbers
+		r.resources, r.oldest, r.again = 0, 0, r.dispatched
 	}
 	r.now = time.Now()
 	env, err := r.scanner.Scan(pg.body, func(it *scan.Item) error { return r.visit(ctx, it) })
@@ -104,8 +105,7 @@ func (r *round) visit(ctx context.Context, it *scan.Item) error {
 	if v.ShouldPublish {
 		last, duplicate := r.memory.recall(r.memory.key(it.ID), r.number)
 		if duplicate {
-			r.resources--
-			r.tally.duplicates++
+			r.noteDuplicate()
 			return nil
 		}
 		v = v.Hold(&it.Resource, last, r.now)
@@ -116,6 +116,17 @@ func (r *round) visit(ctx context.Context, it *scan.Item) error {
 		return nil
 	}
 	return r.dispatch(ctx, it, v)
+}
+
+// noteDuplicate takes back that a resource was counted, unless the walk began
+// again and the first count was taken back as a whole.
+func (r *round) noteDuplicate() {
+	if r.again > 0 {
+		r.again--
+		return
+	}
+	r.resources--
+	r.tally.duplicates++
 }
 
 // prepare asks the memory for what the API does not say of a resource.

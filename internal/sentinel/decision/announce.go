@@ -25,11 +25,11 @@ func (v Verdict) Hold(r *Resource, last Announcement, now time.Time) Verdict {
 	if !v.ShouldPublish || last.At.IsZero() || last.Generation != r.Generation || last.At.After(now) {
 		return v
 	}
-	answered := r.LastUpdated
-	if answered.After(now) {
-		answered = now
+	from := last.At
+	if !r.LastUpdated.After(now) { // one from the future tells nothing
+		from = latest(from, r.LastUpdated)
 	}
-	until := latest(last.At, answered).Add(v.Interval)
+	until := from.Add(v.Interval)
 	if most := last.At.Add(2 * v.Interval); until.After(most) {
 		until = most
 	}

@@ -77,8 +77,13 @@ func TestHold(t *testing.T) {
 			last: decision.Announcement{At: ago(2*interval - 1)}, want: held(now.Add(1)),
 		},
 		"ReportFromTheFuture": {
-			reason: "counts as one of this moment",
-			v:      due, r: decision.Resource{LastUpdated: now.Add(5 * time.Second)},
+			reason: "tells nothing",
+			v:      due, r: decision.Resource{LastUpdated: now.Add(1)},
+			last: decision.Announcement{At: ago(9 * time.Second)}, want: held(now.Add(time.Second)),
+		},
+		"ReportOfThisMoment": {
+			reason: "is not from the future",
+			v:      due, r: decision.Resource{LastUpdated: now},
 			last: decision.Announcement{At: ago(9 * time.Second)}, want: held(now.Add(10 * time.Second)),
 		},
 		"AnnouncementFromTheFuture": {

@@ -1,0 +1,324 @@
+package sentinel_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/goleak"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/selector"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A fakeAPI is a fleet API in memory that speaks the ways of paging that the
+// sentinel knows.
+type fakeAPI struct {
+	mu        sync.Mutex
+	resources map[string]v1.Resource
+	requests  []request
+
+	// tokens says whether it knows limit and continue; most is the largest
+	// page it gives.
+	tokens bool
+	most   int
+
+	// ignoreLabels serves everything, whatever the selector.
+	ignoreLabels bool
+
+	// before is called for each request; its error is the answer.
+	before func(ctx context.Context, q url.Values) error
+
+	// body, if it is set, is the answer to every request.
+	body func(q url.Values) string
+}
+
+type request struct {
+	at    time.Time
+	query string
+}
+
+func newAPI(resources ...v1.Resource) *fakeAPI {
+	a := &fakeAPI{resources: map[string]v1.Resource{}, tokens: true, most: 500}
+	for _, r := range resources {
+		a.resources[r.ID] = r
+	}
+	return a
+}
+
+func (a *fakeAPI) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) ([]byte, error) {
+	a.mu.Lock()
+	a.requests = append(a.requests, request{time.Now(), collection + "?" + q.Encode()})
+	before, body := a.before, a.body
+	a.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if body != nil {
+		return append(dst[:0], body(q)...), nil
+	}
+	page, err := json.Marshal(a.list(q))
+	return append(dst[:0], page...), err
+}
+
+func (a *fakeAPI) list(q url.Values) v1.List {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	sel, err := selector.Parse(q.Get("labels"))
+	if err != nil {
+		panic(err)
+	}
+	var all []v1.Resource
+	for _, r := range a.resources {
+		if a.ignoreLabels || sel.Matches(selector.Map(r.Labels)) {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(x, y v1.Resource) int { return strings.Compare(x.ID, y.ID) })
+	if limit, err := strconv.Atoi(q.Get("limit")); a.tokens && err == nil {
+		from, _ := slices.BinarySearchFunc(all, q.Get("continue")+"\x00", func(r v1.Resource, id string) int { return strings.Compare(r.ID, id) })
+		l := v1.List{Items: all[from:min(len(all), from+min(limit, a.most))]}
+		if l.Size = len(l.Items); from+l.Size < len(all) {
+			l.Continue = l.Items[l.Size-1].ID
+		}
+		return l
+	}
+	page, size := 1, 20
+	if n, err := strconv.Atoi(q.Get("page")); err == nil {
+		page = n
+	}
+	if n, err := strconv.Atoi(q.Get("size")); err == nil {
+		size = n
+	}
+	size = min(size, a.most)
+	from := min((page-1)*size, len(all))
+	total := int64(len(all))
+	l := v1.List{Items: all[from:min(len(all), from+size)], Page: page, Total: &total}
+	l.Size = len(l.Items)
+	return l
+}
+
+// change edits a resource.
+func (a *fakeAPI) change(id string, edit func(*v1.Resource)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.resources[id]
+	edit(&r)
+	a.resources[id] = r
+}
+
+// patch changes the spec, answer reports on it.
+func (a *fakeAPI) patch(id string) {
+	a.change(id, func(r *v1.Resource) { r.Generation++; r.UpdatedTime = time.Now() })
+}
+
+func (a *fakeAPI) answer(id string) {
+	a.change(id, func(r *v1.Resource) {
+		r.Status.ObservedGeneration, r.Status.LastUpdatedTime = r.Generation, time.Now()
+	})
+}
+
+func (a *fakeAPI) calls() []request {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.requests)
+}
+
+// A fakeBroker confirms what it is given, unless told otherwise.
+type fakeBroker struct {
+	mu     sync.Mutex
+	events []published
+
+	// publish, if it is set, is called before an event is taken.
+	publish func(ctx context.Context, e *cloudevent.Event) error
+	ready   error
+}
+
+type published struct {
+	at time.Time
+	cloudevent.Event
+}
+
+func (b *fakeBroker) Publish(ctx context.Context, e *cloudevent.Event) error {
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	if b.publish != nil {
+		if err := b.publish(ctx, e); err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, published{time.Now(), *e})
+	return nil
+}
+
+func (b *fakeBroker) InFlight() int { return 0 }
+func (b *fakeBroker) Ready() error  { return b.ready }
+
+func (b *fakeBroker) got() []published {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.events)
+}
+
+// of gives the events about one resource.
+func (b *fakeBroker) of(id string) []published {
+	return slices.DeleteFunc(b.got(), func(e published) bool { return e.Subject != id })
+}
+
+// cluster is a resource that was reported on just now.
+func cluster(id, phase string, generation, observed int64) v1.Resource {
+	now := time.Now()
+	return v1.Resource{
+		ID: id, Kind: "Cluster", Name: id, Generation: generation, Spec: json.RawMessage(`{}`),
+		CreatedTime: now.Add(-time.Hour), UpdatedTime: now.Add(-time.Minute),
+		Labels: map[string]string{"region": "us-east"},
+		Status: v1.Status{Phase: v1.Phase(phase), ObservedGeneration: observed, LastUpdatedTime: now, LastTransitionTime: now.Add(-time.Hour)},
+	}
+}
+
+// A bench is a sentinel with everything it works with.
+type bench struct {
+	*sentinel.Sentinel
+	api    *fakeAPI
+	broker *fakeBroker
+	reg    *prometheus.Registry
+	log    *logBuffer
+}
+
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// lines gives the lines that hold a text.
+func (l *logBuffer) lines(text string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var found []string
+	for line := range strings.Lines(l.buf.String()) {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+func newBench(t *testing.T, api *fakeAPI, change ...func(*sentinel.Config, *sentinel.Deps)) *bench {
+	t.Helper()
+	b := &bench{api: api, broker: &fakeBroker{}, reg: prometheus.NewRegistry(), log: &logBuffer{}}
+	cfg := sentinel.Config{ResourceType: "clusters"}
+	deps := sentinel.Deps{
+		Lister: api, Publisher: b.broker, BrokerType: "nats", Registerer: b.reg,
+		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	for _, c := range change {
+		c(&cfg, &deps)
+	}
+	s, err := sentinel.New(cfg, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Sentinel = s
+	return b
+}
+
+// run starts the sentinel; it is stopped when the test ends, or by stop.
+func (b *bench) run(t *testing.T) (stop func() time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	stop = sync.OnceValue(func() time.Duration {
+		begin := time.Now()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		return time.Since(begin)
+	})
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+// metric is the value of a series: a counter's, a gauge's, or how many
+// observations a histogram has. Labels are pairs of name and value.
+func (b *bench) metric(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := b.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "hyperfleet_sentinel_"+name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if hasLabels(m, labels) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	t.Fatalf("no series %s %v", name, labels)
+	return 0
+}
+
+func hasLabels(m *dto.Metric, want []string) bool {
+	for i := 0; i < len(want); i += 2 {
+		if !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == want[i] && l.GetValue() == want[i+1] }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *bench) wantMetric(t *testing.T, want float64, name string, labels ...string) {
+	t.Helper()
+	if got := b.metric(t, name, labels...); got != want {
+		t.Errorf("%s %v: got %v, want %v", name, labels, got, want)
+	}
+}
+
+func wantCount[E any](t *testing.T, what string, got []E, want int) {
+	t.Helper()
+	if len(got) != want {
+		t.Errorf("%s: got %d, want %d:\n%v", what, len(got), want, fmt.Sprint(got))
+	}
+}
+
+var errDown = errors.New("it is down")
+
+// A retryLaterError is an error with a time to wait.
+type retryLaterError time.Duration
+
+func (e retryLaterError) Error() string             { return "429 too many requests" }
+func (e retryLaterError) RetryAfter() time.Duration { return time.Duration(e) }
