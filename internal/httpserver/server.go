@@ -83,9 +83,10 @@ const (
 )
 
 // New makes a server for h and begins to listen, so that a port in use is
-// known at once, and so is the port where any was asked for. If Run is not
+// known at once, and so is the port where any was asked for. Of ctx only the
+// values go on to the requests, and its end stops nothing. If Run is not
 // called, Close must be.
-func New(cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
+func New(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
 	s := &Server{log: log, bound: orDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout), stopping: make(chan struct{})}
 	s.http = &http.Server{
 		Handler:           h,
@@ -95,7 +96,7 @@ func New(cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
 		MaxHeaderBytes:    orDefault(cfg.MaxHeaderBytes, DefaultMaxHeaderBytes),
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		BaseContext: func(net.Listener) context.Context {
-			return context.WithValue(context.Background(), stoppingKey{}, s.stopping)
+			return context.WithValue(context.WithoutCancel(ctx), stoppingKey{}, s.stopping)
 		},
 	}
 	if cfg.TLSCertFile != "" || cfg.TLSKeyFile != "" {
@@ -106,7 +107,7 @@ func New(cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
 		s.tls, s.http.TLSConfig = true, tlsConfig
 	}
 	var lc net.ListenConfig
-	listener, err := lc.Listen(context.Background(), "tcp", cfg.Addr)
+	listener, err := lc.Listen(ctx, "tcp", cfg.Addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("serve HTTP on %q: another process listens there; stop it or choose another address: %w", cfg.Addr, err)

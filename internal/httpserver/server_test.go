@@ -55,7 +55,7 @@ func start(t *testing.T, cfg httpserver.Config, h http.Handler, log io.Writer) (
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:0"
 	}
-	s, err := httpserver.New(cfg, h, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	s, err := httpserver.New(t.Context(), cfg, h, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := httpserver.New(tc.cfg, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+			_, err := httpserver.New(t.Context(), tc.cfg, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 			if err == nil {
 				t.Fatalf("%s: New() = nil", tc.reason)
 			}
@@ -205,7 +205,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestServerThatNeverRan(t *testing.T) {
-	s, err := httpserver.New(httpserver.Config{Addr: "127.0.0.1:0"}, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	s, err := httpserver.New(t.Context(), httpserver.Config{Addr: "127.0.0.1:0"}, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,15 +56,12 @@ func (r *recorder) MustRegister(list ...prometheus.Collector) {
 func (r *recorder) Unregister(prometheus.Collector) bool { return false }
 
 func kindOf(c prometheus.Collector) string {
+	// A gauge is a counter too, by its methods, so it is asked for first.
 	switch c.(type) {
-	case *prometheus.CounterVec, prometheus.Counter:
-		// A gauge is a counter too, by its methods.
-		if _, gauge := c.(prometheus.Gauge); gauge {
-			return "gauge"
-		}
-		return "counter"
 	case *prometheus.GaugeVec, prometheus.Gauge:
 		return "gauge"
+	case *prometheus.CounterVec, prometheus.Counter:
+		return "counter"
 	case *prometheus.HistogramVec, prometheus.Histogram:
 		return "histogram"
 	}

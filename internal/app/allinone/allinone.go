@@ -50,7 +50,7 @@ func build(ctx context.Context, p *process.Process, cfg Config, dir string, env 
 		l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready})
 	}
 
-	apiParts, addr, err := apiapp.Parts(p, cfg.API)
+	apiParts, addr, err := apiapp.Parts(ctx, p, cfg.API)
 	if err != nil {
 		return nil, err
 	}

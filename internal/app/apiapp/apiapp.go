@@ -19,11 +19,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// API and Process lend their settings, each under a name of its own.
-type (
-	API     = fleetapi.Config
-	Process = process.Config
-)
+// API lends its settings to Part under a name of its own.
+type API = fleetapi.Config
+
+// Process lends its settings to Config under a name of its own.
+type Process = process.Config
 
 // Config is the configuration of the fleet-api binary.
 type Config struct {
@@ -55,11 +55,11 @@ var errNoDatabase = errors.New("DATABASE_URL is not set; set it to postgres://us
 
 // Parts makes the parts of the fleet API, in the order in which they depend
 // on each other, and tells where it listens.
-func Parts(p *process.Process, cfg Part) (parts []lifecycle.Part, addr string, err error) {
+func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle.Part, addr string, err error) {
 	if cfg.Database.URL == "" {
 		return nil, "", errNoDatabase
 	}
-	pool, err := postgres.New(cfg.Database, p.Log)
+	pool, err := postgres.New(cfg.Database, p.Log) //nolint:contextcheck // the pool outlives the call
 	if err != nil {
 		return nil, "", err
 	}
@@ -80,7 +80,7 @@ func Parts(p *process.Process, cfg Part) (parts []lifecycle.Part, addr string, e
 		pool.Close()
 		return nil, "", err
 	}
-	server, err := httpserver.New(cfg.Server, api.Handler(), p.Log)
+	server, err := httpserver.New(ctx, cfg.Server, api.Handler(), p.Log)
 	if err != nil {
 		pool.Close()
 		return nil, "", fmt.Errorf("serve the fleet API: %w", err)

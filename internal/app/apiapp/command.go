@@ -62,7 +62,7 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	parts, addr, err := Parts(p, cfg.Part)
+	parts, addr, err := Parts(ctx, p, cfg.Part)
 	if err != nil {
 		return err
 	}

@@ -115,22 +115,22 @@ func (p *Process) endpoints(ctx context.Context, live func() error, parts []life
 	mux.Handle("/metrics", metrics)
 	if p.cfg.HealthAddr == p.cfg.MetricsAddr {
 		mux.Handle("/", probes)
-		part, err := p.listen("metrics and health", p.cfg.MetricsAddr, mux)
+		part, err := p.listen(ctx, "metrics and health", p.cfg.MetricsAddr, mux)
 		return []lifecycle.Part{part}, err
 	}
-	first, err := p.listen("metrics", p.cfg.MetricsAddr, mux)
+	first, err := p.listen(ctx, "metrics", p.cfg.MetricsAddr, mux)
 	if err != nil {
 		return nil, err
 	}
-	second, err := p.listen("health", p.cfg.HealthAddr, probes)
+	second, err := p.listen(ctx, "health", p.cfg.HealthAddr, probes)
 	return []lifecycle.Part{first, second}, err
 }
 
-func (p *Process) listen(name, addr string, h http.Handler) (lifecycle.Part, error) {
-	server, err := httpserver.New(httpserver.Config{Addr: addr}, h, p.Log)
+func (p *Process) listen(ctx context.Context, name, addr string, h http.Handler) (lifecycle.Part, error) {
+	server, err := httpserver.New(ctx, httpserver.Config{Addr: addr}, h, p.Log)
 	if err != nil {
 		return lifecycle.Part{}, fmt.Errorf("serve %s: %w", name, err)
 	}
-	p.Log.Info("listening", "for", name, "addr", server.Addr())
+	p.Log.InfoContext(ctx, "listening", "for", name, "addr", server.Addr())
 	return lifecycle.Part{Name: name, Run: server.Run}, nil
 }

@@ -16,12 +16,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
-// Sentinel and Process lend their settings to Config, each under a name of
-// its own.
-type (
-	Sentinel = sentinel.Config
-	Process  = process.Config
-)
+// Sentinel lends its settings to Config under a name of its own.
+type Sentinel = sentinel.Config
+
+// Process lends its settings to Config under a name of its own.
+type Process = process.Config
 
 // Config is the configuration file of the sentinel binary. The broker's is
 // apart, see package bus.
