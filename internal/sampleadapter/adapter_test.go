@@ -63,7 +63,7 @@ func TestSamples(t *testing.T) {
 func TestEveryEventIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		fleet, broker := newFakeFleet(), newFakeBroker(20)
+		fleet, broker := newFakeFleet(), newFakeBroker()
 		var stops []func()
 		var adapters []*Adapter
 		for _, cfg := range Samples(Config{Latency: 200 * time.Millisecond}) {
@@ -117,7 +117,7 @@ func TestTransientFailures(t *testing.T) {
 	run := func(t *testing.T, seed uint64) (reasons string) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			fleet, broker := newFakeFleet(), newFakeBroker(20)
+			fleet, broker := newFakeFleet(), newFakeBroker()
 			a := newAdapter(t, Config{Name: Validation, Latency: time.Second, FailureRate: 0.5, Seed: seed, Workers: 1}, Deps{Consumer: broker, Fleet: fleet})
 			stop := start(t, a)
 			defer stop()
@@ -152,7 +152,7 @@ func TestTransientFailures(t *testing.T) {
 func TestDeletion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		fleet, broker := newFakeFleet(), newFakeBroker(20)
+		fleet, broker := newFakeFleet(), newFakeBroker()
 		now := time.Now()
 		fleet.resource.DeletedTime, fleet.resource.Generation = &now, 2
 		stop := start(t, newAdapter(t, Config{Name: DNS, After: Validation, Latency: time.Second}, Deps{Consumer: broker, Fleet: fleet}))
@@ -196,7 +196,7 @@ func TestWhatIsAcknowledged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				fleet, broker := newFakeFleet(), newFakeBroker(20)
+				fleet, broker := newFakeFleet(), newFakeBroker()
 				tc.fleet(fleet)
 				reg := prometheus.NewRegistry()
 				a := newAdapter(t, Config{Name: Validation}, Deps{Consumer: broker, Fleet: fleet, Registerer: reg})
@@ -250,7 +250,7 @@ func TestSubjects(t *testing.T) {
 func TestWorkersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		fleet, broker := newFakeFleet(), newFakeBroker(20)
+		fleet, broker := newFakeFleet(), newFakeBroker()
 		a := newAdapter(t, Config{Name: Validation, Latency: time.Minute, Workers: 3}, Deps{Consumer: broker, Fleet: fleet})
 		stop := start(t, a)
 		for range 10 {
@@ -275,7 +275,7 @@ func TestWorkersAreBounded(t *testing.T) {
 func TestPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		fleet, broker := newFakeFleet(), newFakeBroker(20)
+		fleet, broker := newFakeFleet(), newFakeBroker()
 		a := newAdapter(t, Config{Name: Validation, Latency: 10 * time.Second}, Deps{Consumer: broker, Fleet: fleet})
 		stop := start(t, a)
 		broker.queue("adapter-validation") <- event("cluster", `{"id":"r1"}`)
@@ -318,7 +318,7 @@ func TestRunDrains(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				fleet, broker := newFakeFleet(), newFakeBroker(20)
+				fleet, broker := newFakeFleet(), newFakeBroker()
 				fleet.slow = 5 * time.Second
 				a := newAdapter(t, Config{Name: Validation}, Deps{Consumer: broker, Fleet: fleet})
 				stop := start(t, a)
@@ -341,7 +341,7 @@ func TestRunDrains(t *testing.T) {
 func TestRunEndsWithItsConsumer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		broker := newFakeBroker(20)
+		broker := newFakeBroker()
 		broker.err = errors.New("no such subscription")
 		a := newAdapter(t, Config{Name: Validation, Workers: 2}, Deps{Consumer: broker, Fleet: newFakeFleet()})
 		if err := a.Run(t.Context()); !errors.Is(err, broker.err) || !strings.Contains(err.Error(), `"adapter-validation"`) {

@@ -96,8 +96,8 @@ type fakeBroker struct {
 	err    error
 }
 
-func newFakeBroker(spread int) *fakeBroker {
-	return &fakeBroker{spread: spread, queues: map[string]chan cloudevent.Event{}}
+func newFakeBroker() *fakeBroker {
+	return &fakeBroker{spread: 20, queues: map[string]chan cloudevent.Event{}}
 }
 
 func (b *fakeBroker) queue(subscription string) chan cloudevent.Event {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -80,8 +81,10 @@ func (s *session) configFile(cmd *cobra.Command) (string, error) {
 		name = flag.Value.String()
 	}
 	if name != "" {
-		_, err := os.Stat(name)
-		return name, err
+		if _, err := os.Stat(name); err != nil {
+			return "", fmt.Errorf("find the configuration file: %w", err)
+		}
+		return name, nil
 	}
 	dir, _ := s.env.LookupEnv("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(dir) {

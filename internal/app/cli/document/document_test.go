@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 		"TwoNames":       {"which", "kind: Cluster\nname: a\nmetadata: {name: b}\n", 0, `name is given twice, as "a" and as "b"`},
 		"TwoLabels":      {"which", "kind: Cluster\nname: a\nlabels: {a: b}\nmetadata: {labels: {a: c}}\n", 0, "labels and metadata.labels differ"},
 		"TwoOwners":      {"whose", "kind: NodePool\nname: a\ncluster: x\nownerResource: {id: y}\n", 0, "the parent is given twice"},
-		"NoOwner":        {"whose", "kind: NodePool\nname: a\n", 0, "say which, as in cluster: c1"},
+		"NoOwner":        {"whose", "kind: NodePool\nname: a\n", 0, "say which, as in cluster: eu-1"},
 		"OwnerOfCluster": {"nobody's", "kind: Cluster\nname: a\ncluster: b\n", 0, "in no cluster"},
 		"Unknown":        {"strict", "kind: Cluster\nname: a\nlables: {}\n", 0, `f:1: unknown field "lables"`},
 		"WrongType":      {"strict", "kind: Cluster\nname: [a]\n", 0, "name"},

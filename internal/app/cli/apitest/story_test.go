@@ -1,0 +1,235 @@
+// Package apitest runs the command line and the sample adapters against the
+// fleet API on PostgreSQL, for all that a fake could have got wrong.
+package apitest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/sampleadapter"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// newAPI starts a fleet API on a database of its own and gives its URL.
+func newAPI(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewUnstartedServer(nil)
+	api, err := fleetapi.New(fleetapi.Config{
+		Auth: auth.Config{Mode: auth.ModeNone},
+		RequiredAdapters: fleetapi.RequiredAdapters{
+			Clusters:  []string{sampleadapter.Validation, sampleadapter.DNS, sampleadapter.Provisioning},
+			NodePools: []string{sampleadapter.Validation, sampleadapter.Provisioning},
+		},
+	}, fleetapi.Deps{Store: pgstore.New(pgtest.New(t)), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), ListenAddr: server.Listener.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Config.Handler = api.Handler()
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// A nudger stands for sentinel and broker: it tells the adapters about every
+// resource again and again.
+type nudger struct {
+	client *fleetclient.Client
+}
+
+func (n nudger) Consume(ctx context.Context, _ string, handle func(context.Context, cloudevent.Event) error) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		for collection, singular := range map[string]string{v1.CollectionClusters: "cluster", v1.CollectionNodePools: "nodepool"} {
+			for r, err := range n.client.List(ctx, collection, fleetclient.Query{}) {
+				if err != nil {
+					break
+				}
+				// An error means that the event comes back, and so it does.
+				_ = handle(ctx, cloudevent.Event{
+					ID: r.ID, Type: "com.redhat.hyperfleet." + singular + ".reconcile", Data: fmt.Appendf(nil, `{"id":%q}`, r.ID),
+				})
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// newAdapters starts the sample adapters.
+func newAdapters(t *testing.T, url string) {
+	t.Helper()
+	client, err := fleetclient.New(fleetclient.Config{Endpoint: url}, fleetclient.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		client.CloseIdle()
+	})
+	for _, cfg := range sampleadapter.Samples(sampleadapter.Config{FailureRate: 0.2, Seed: 1}) {
+		a, err := sampleadapter.New(cfg, sampleadapter.Deps{Consumer: nudger{client}, Fleet: client})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() {
+			if err := a.Run(ctx); err != nil {
+				t.Errorf("adapter %s: %v", a.Name(), err)
+			}
+		})
+	}
+}
+
+// A user runs commands.
+type user struct {
+	*testing.T
+
+	url string
+}
+
+// does runs a command, which must exit so, and gives its output and errors.
+func (u user) does(code int, stdin string, args ...string) (stdout, stderr string) {
+	u.Helper()
+	var out, errOut strings.Builder
+	env := cli.Env{
+		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errOut,
+		LookupEnv: func(name string) (string, bool) {
+			v, ok := map[string]string{"FLEETLOOP_SERVER": u.url}[name]
+			return v, ok
+		},
+	}
+	if got := cli.Run(u.Context(), env, cli.Command(env), args); got != code {
+		u.Fatalf("fleetloop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, out.String(), errOut.String())
+	}
+	return out.String(), errOut.String()
+}
+
+func (u user) sees(text string, want ...string) {
+	u.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			u.Errorf("no %q in\n%s", w, text)
+		}
+	}
+}
+
+const fleet = `
+kind: Cluster
+name: eu-1
+labels: {region: eu, tier: gold}
+metadata: {displayName: Europe}
+spec: {version: "1.30", nodes: 12345678901234567890}
+---
+kind: NodePool
+name: workers
+cluster: eu-1
+spec: {replicas: 3}
+---
+kind: Cluster
+name: us-1
+labels: {region: us}
+spec: {}
+---
+kind: NodePool
+name: workers
+cluster: us-1
+spec: {replicas: 1}
+`
+
+// TestStory is what the manual promises, in one sitting.
+func TestStory(t *testing.T) {
+	t.Parallel()
+	u := user{t, newAPI(t)}
+
+	out, _ := u.does(cli.CodeOK, fleet, "create", "-f", "-")
+	u.sees(out, "cluster/eu-1 created", "nodepool/eu-1/workers created", "nodepool/us-1/workers created")
+	_, errOut := u.does(cli.CodePrecondition, "kind: Cluster\nname: eu-1\n", "create", "-f", "-")
+	u.sees(errOut, "409", "eu-1")
+	_, errOut = u.does(cli.CodeFailed, "kind: Cluster\nname: NOT-GOOD\n", "create", "-f", "-")
+	u.sees(errOut, "400", "name")
+
+	out, _ = u.does(cli.CodeOK, "", "get", "clusters", "-l", "region in (eu,asia),tier", "-o", "wide")
+	u.sees(out, "eu-1", "Pending", "region=eu,tier=gold")
+	if strings.Contains(out, "us-1") {
+		t.Errorf("the selector selects too much:\n%s", out)
+	}
+	out, _ = u.does(cli.CodeOK, "", "get", "nodepools")
+	u.sees(out, "CLUSTER", "eu-1", "us-1")
+	out, _ = u.does(cli.CodeOK, "", "get", "nodepools", "--cluster", "us-1", "-o", "name")
+	if strings.Count(out, "\n") != 1 {
+		t.Errorf("of one cluster:\n%s", out)
+	}
+	_, errOut = u.does(cli.CodePrecondition, "", "get", "nodepool", "workers")
+	u.sees(errOut, "more than one")
+	u.does(cli.CodePrecondition, "", "get", "cluster", "nope")
+	out, _ = u.does(cli.CodeOK, "", "__complete", "get", "clusters", "e")
+	u.sees(out, "eu-1\tPending")
+	_, errOut = u.does(cli.CodeFailed, "", "get", "clusters", "-l", "a=(")
+	u.sees(errOut, "400", "labels")
+	_, errOut = u.does(cli.CodeTimeout, "", "wait", "cluster", "eu-1", "--for=phase=Ready", "--timeout=0")
+	u.sees(errOut, "cluster/eu-1 is Pending")
+
+	newAdapters(t, u.url)
+	u.does(cli.CodeOK, "", "wait", "clusters", "--all", "--for=phase=Ready", "--interval=20ms", "--timeout=60s")
+	u.does(cli.CodeOK, "", "wait", "nodepools", "--all", "--for=condition=Reconciled", "--interval=20ms", "--timeout=60s")
+	out, _ = u.does(cli.CodeOK, "", "describe", "cluster", "eu-1")
+	u.sees(out, "Display name: Europe", "Generation:   1 (observed by all adapters)", "validation", "dns", "provisioning", "workers", "12345678901234567890")
+
+	u.does(cli.CodeOK, "", "patch", "cluster", "eu-1", "--spec", `{"version":"1.31"}`)
+	u.does(cli.CodeOK, "", "label", "cluster", "eu-1", "tier-", "env=prod")
+	u.does(cli.CodeOK, "", "wait", "cluster", "eu-1", "--for=phase=Ready", "--interval=20ms", "--timeout=60s")
+	out, _ = u.does(cli.CodeOK, "", "get", "cluster", "eu-1", "-o", "json")
+	var got v1.Resource
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Generation != 2 || got.Status.ObservedGeneration != 2 || got.Labels["env"] != "prod" || got.Labels["tier"] != "" || !strings.Contains(string(got.Spec), "12345678901234567890") {
+		t.Errorf("after the change: %s", out)
+	}
+
+	out, _ = u.does(cli.CodeOK, "", "delete", "cluster", "eu-1", "--wait", "--interval=20ms", "--timeout=60s")
+	u.sees(out, "cluster/eu-1 deletion requested", "cluster/eu-1 deleted")
+	u.does(cli.CodePrecondition, "", "get", "cluster", "eu-1")
+	out, _ = u.does(cli.CodeOK, "", "get", "nodepools", "-o", "name")
+	if strings.Count(out, "\n") != 1 {
+		t.Errorf("node pools that are left:\n%s", out)
+	}
+}
+
+// TestCopy gives the output of one API to others.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	from := user{t, newAPI(t)}
+	from.does(cli.CodeOK, fleet, "create", "-f", "-")
+	for _, format := range []string{"yaml", "json"} {
+		to := user{t, newAPI(t)}
+		all, _ := from.does(cli.CodeOK, "", "get", "clusters", "-o", format)
+		to.does(cli.CodeOK, all, "create", "-f", "-")
+		to.does(cli.CodeOK, all, "patch", "-f", "-")
+		to.does(cli.CodeOK, all, "delete", "-f", "-")
+	}
+}
