@@ -13,13 +13,19 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // Describe registers the metrics of every component, each once, and runs
 // nothing: for the reference of metrics.
 func Describe(reg prometheus.Registerer) error {
 	noEnv := func(string) (string, bool) { return "", false }
-	broker, err := bus.OpenEmbedded("unused", noEnv, slog.New(slog.DiscardHandler))
+	cfg := Defaults()
+	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
+		return err
+	}
+	log := slog.New(slog.DiscardHandler)
+	broker, err := bus.OpenEmbedded("unused", noEnv, log)
 	if err != nil {
 		return err
 	}
@@ -27,7 +33,7 @@ func Describe(reg prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	_, apiErr := fleetapi.New(Defaults().API.API, fleetapi.Deps{Store: pgstore.New(nil), Metrics: reg, ListenAddr: "127.0.0.1:0"})
+	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
 	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{Lister: api, Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api, Registerer: reg})
 	return errors.Join(apiErr, sentinelErr, adapterErr)
