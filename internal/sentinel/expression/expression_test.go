@@ -197,7 +197,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestAppendJSON(t *testing.T) {
-	resource, err := object.Parse([]byte(cluster))
+	resource, err := object.Parse([]byte(cluster), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func (p *Profile) Decide(r *decision.Resource, now time.Time) decision.Verdict {
 }
 
 func (p *Profile) eval(r *decision.Resource, now time.Time) (bool, error) {
-	resource, err := object.Parse(r.Raw)
+	resource, err := object.Parse(r.Raw, nil)
 	if err != nil {
 		return false, err
 	}

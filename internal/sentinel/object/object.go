@@ -31,16 +31,20 @@ func (f Float) String() string { return strconv.FormatFloat(float64(f), 'f', -1,
 type Digits string
 
 // Parse parses one JSON object. Values are nil, bool, string, int64, Float,
-// Digits, []any and map[string]any.
-func Parse(raw []byte) (map[string]any, error) {
+// Digits, []any and map[string]any. If only is not nil, just the values under
+// these names are parsed and the others are left out.
+func Parse(raw []byte, only map[string]bool) (map[string]any, error) {
 	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true))}
-	v, err := p.value()
+	tok, err := p.dec.ReadToken()
 	if err != nil {
 		return nil, fmt.Errorf("parse resource: %w", err)
 	}
-	m, ok := v.(map[string]any)
-	if !ok {
+	if tok.Kind() != '{' {
 		return nil, errors.New("parse resource: not a JSON object")
+	}
+	m, err := p.object(only)
+	if err != nil {
+		return nil, fmt.Errorf("parse resource: %w", err)
 	}
 	if _, err := p.dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("parse resource: something follows the JSON object")
@@ -57,7 +61,7 @@ func (p parser) value() (any, error) {
 	}
 	kind := tok.Kind()
 	if kind == '{' {
-		return p.object()
+		return p.object(nil)
 	}
 	if kind == '[' {
 		return p.array()
@@ -79,7 +83,7 @@ func scalar(tok jsontext.Token) any {
 	return tok.Bool()
 }
 
-func (p parser) object() (any, error) {
+func (p parser) object(only map[string]bool) (map[string]any, error) {
 	m := map[string]any{}
 	for {
 		name, err := p.dec.ReadToken()
@@ -90,6 +94,12 @@ func (p parser) object() (any, error) {
 			return m, nil
 		}
 		key := name.String() // before the next read, which reuses the token
+		if only != nil && !only[key] {
+			if _, err := p.dec.ReadValue(); err != nil { // cheaper than SkipValue
+				return nil, err
+			}
+			continue
+		}
 		if m[key], err = p.value(); err != nil {
 			return nil, err
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	got, err := object.Parse([]byte(` {"a":{"b":["x",1,true,false,null,{}]},"n":-7,"a\u0062":"\u00e4\"","a":{"c":[]}} `))
+	got, err := object.Parse([]byte(` {"a":{"b":["x",1,true,false,null,{}]},"n":-7,"a\u0062":"\u00e4\"","a":{"c":[]}} `), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,13 +20,28 @@ func TestParse(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	got, err = object.Parse([]byte(`{"b":["x",1,true,false,null,{}]}`))
+	got, err = object.Parse([]byte(`{"b":["x",1,true,false,null,{}]}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want = map[string]any{"b": []any{"x", int64(1), true, false, nil, map[string]any{}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestParseOnly(t *testing.T) {
+	const raw = `{"a":{"b":1,"c":[2]},"c":{"a":[{}]},"d":null,"a\u0062":3}`
+	got, err := object.Parse([]byte(raw), map[string]bool{"a": true, "ab": true, "none": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"a": map[string]any{"b": int64(1), "c": []any{int64(2)}}, "ab": int64(3)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if _, err := object.Parse([]byte(`{"a":1,"b":[}`), map[string]bool{"a": true}); err == nil {
+		t.Error("what is passed over must be JSON too")
 	}
 }
 
@@ -54,7 +69,7 @@ func TestNumbers(t *testing.T) {
 		"12345678901234567890.25": {want: object.Digits("12345678901234567890.25"), shown: "12345678901234567890.25"},
 	}
 	for text, tc := range cases {
-		got, err := object.Parse([]byte(`{"n":` + text + `}`))
+		got, err := object.Parse([]byte(`{"n":`+text+`}`), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +84,7 @@ func TestNumbers(t *testing.T) {
 
 func TestAppendJSON(t *testing.T) {
 	const raw = `{"b":["x\"",1,true,false,null,{},[]],"a":{"z":1.5,"y":18446744073709551616},"n":-7}`
-	v, err := object.Parse([]byte(raw))
+	v, err := object.Parse([]byte(raw), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +99,7 @@ func TestNoObject(t *testing.T) {
 		``, `[]`, `7`, `null`, `{`, `{"a"`, `{"a":`, `{"a":[`, `{"a":[1`, `{"a":[1 2]}`, `{"a":{"b":]}}`, `{} {}`, `{"a":1,}`,
 		strings.Repeat(`{"a":`, 20_000),
 	} {
-		if _, err := object.Parse([]byte(raw)); err == nil {
+		if _, err := object.Parse([]byte(raw), nil); err == nil {
 			t.Errorf("took %.40q", raw)
 		}
 	}
@@ -94,7 +109,7 @@ func TestNoObject(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":["x",1,true,null]},"n":1e3}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		got, err := object.Parse(raw)
+		got, err := object.Parse(raw, nil)
 		if err != nil {
 			return
 		}

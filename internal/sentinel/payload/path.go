@@ -45,6 +45,8 @@ func (p path) append(dst []byte, _ Input, resource map[string]any) ([]byte, erro
 	return appendText(dst, text(v)), nil
 }
 
+func (p path) needs(n *needs) { n.names[p.names[0]] = true }
+
 // lookup follows names from v. What is not there, and null, is nil.
 func lookup(v any, names []string) any {
 	for _, name := range names {

@@ -68,6 +68,7 @@ func (e *KeyError) Unwrap() error { return e.Err }
 type Builder struct {
 	fields []field
 	camel  bool
+	needs  needs
 }
 
 // A field is one key with a value or, if value is nil, with fields.
@@ -80,6 +81,8 @@ type field struct {
 
 // A value appends itself to dst as JSON.
 type value interface {
+	// needs adds the names at the top of the resource that it looks at.
+	needs(*needs)
 	append(dst []byte, in Input, resource map[string]any) ([]byte, error)
 }
 
@@ -100,7 +103,32 @@ func New(data settings.OrderedMap, keys Keys) (*Builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Builder{fields: fields, camel: keys == CamelCase}, nil
+	b := &Builder{fields: fields, camel: keys == CamelCase, needs: needs{names: map[string]bool{}}}
+	b.needs.of(fields)
+	return b, nil
+}
+
+// needs are the parts of the resource that must be parsed.
+type needs struct {
+	names map[string]bool
+	all   bool
+}
+
+func (n *needs) of(fields []field) {
+	for _, f := range fields {
+		if f.value != nil {
+			f.value.needs(n)
+		}
+		n.of(f.fields)
+	}
+}
+
+// only is what object.Parse takes.
+func (n *needs) only() map[string]bool {
+	if n.all {
+		return nil
+	}
+	return n.names
 }
 
 func compileMap(path string, data settings.OrderedMap) ([]field, error) {
@@ -139,7 +167,7 @@ func (b *Builder) AppendData(dst []byte, in Input) ([]byte, []Problem, error) {
 	if len(b.fields) == 0 {
 		return b.appendDefault(dst, in), nil, nil
 	}
-	resource, err := object.Parse(in.Raw)
+	resource, err := object.Parse(in.Raw, b.needs.only())
 	if err != nil {
 		return dst, nil, err
 	}
@@ -200,6 +228,8 @@ func (l literal) append(dst []byte, _ Input, _ map[string]any) ([]byte, error) {
 	return append(dst, l...), nil
 }
 
+func (l literal) needs(*needs) {}
+
 // celValue is the value of an expression.
 type celValue struct{ prg *expression.Program }
 
@@ -214,6 +244,8 @@ func compileCEL(expr string) (value, error) {
 func (c celValue) append(dst []byte, in Input, resource map[string]any) ([]byte, error) {
 	return c.prg.AppendJSON(dst, expression.Input{Resource: resource, Now: in.Now, Reason: in.Reason}, maxValue)
 }
+
+func (c celValue) needs(n *needs) { n.all = true }
 
 // appendText appends a text as JSON. Bytes that are not UTF-8 become U+FFFD.
 func appendText(dst []byte, s string) []byte {

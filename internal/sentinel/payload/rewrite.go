@@ -18,6 +18,10 @@ import (
 type rewriter struct {
 	tree *parse.Tree
 	at   parse.Pos // what is being looked at, for errors
+
+	// looks are the fields that are looked at. Those of another dot than the
+	// resource are among them, which does no harm.
+	looks needs
 }
 
 // The functions that the rewriter puts in.
@@ -114,13 +118,18 @@ func isField(n parse.Node) bool {
 // arg rewrites one argument; fn is the function for a field.
 func (rw *rewriter) arg(n parse.Node, fn string) (parse.Node, error) {
 	switch n := n.(type) {
+	case *parse.DotNode:
+		rw.looks.all = true
 	case *parse.FieldNode:
+		rw.looks.names[n.Ident[0]] = true
 		dot := &parse.DotNode{NodeType: parse.NodeDot, Pos: n.Pos}
 		return rw.field(fn, dot, n.Ident), nil
 	case *parse.VariableNode:
 		if len(n.Ident) == 1 {
+			rw.looks.all = rw.looks.all || n.Ident[0] == "$"
 			return n, nil
 		}
+		rw.looks.names[n.Ident[1]] = true
 		variable := &parse.VariableNode{NodeType: parse.NodeVariable, Pos: n.Pos, Ident: n.Ident[:1]}
 		return rw.field(fn, variable, n.Ident[1:]), nil
 	case *parse.ChainNode:

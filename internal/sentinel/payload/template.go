@@ -3,6 +3,7 @@ package payload
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ var errTooManySteps = fmt.Errorf("more than %d turns of its loops", maxSteps)
 type goTemplate struct {
 	source string
 	pool   sync.Pool
+	looks  needs
 }
 
 // newTemplate parses a template, and so shows that the pool can.
@@ -32,7 +34,7 @@ func newTemplate(source string) (value, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &goTemplate{source: source}
+	t := &goTemplate{source: source, looks: first.looks}
 	t.pool.Put(first)
 	return t, nil
 }
@@ -57,9 +59,15 @@ func (t *goTemplate) append(dst []byte, in Input, resource map[string]any) ([]by
 	return dst, nil
 }
 
+func (t *goTemplate) needs(n *needs) {
+	n.all = n.all || t.looks.all
+	maps.Copy(n.names, t.looks.names)
+}
+
 // A rendering is a parsed template with the state of one execution.
 type rendering struct {
-	tmpl *template.Template
+	tmpl  *template.Template
+	looks needs
 
 	out     strings.Builder
 	in      Input
@@ -80,12 +88,12 @@ func newRendering(source string) (*rendering, error) {
 		line, column := position(source, at[0])
 		return nil, fmt.Errorf("template: line %d, column %d: define and block are not allowed", line, column)
 	}
-	rw := rewriter{tree: tmpl.Tree}
+	rw := rewriter{tree: tmpl.Tree, looks: needs{names: map[string]bool{}}}
 	if err := rw.list(tmpl.Root); err != nil {
 		line, column := position(source, int(rw.at))
 		return nil, fmt.Errorf("template: line %d, column %d: %w", line, column, err)
 	}
-	r.tmpl = tmpl
+	r.tmpl, r.looks = tmpl, rw.looks
 	return r, nil
 }
 
