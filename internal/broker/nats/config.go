@@ -3,6 +3,7 @@ package nats
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -152,6 +153,9 @@ func (c Config) validate() error {
 	case c.URL != "" && c.Embedded.Dir != "":
 		fail("url and embedded.dir are both given: a server elsewhere or one of our own, not both")
 	}
+	if !areServers(c.URL.Reveal()) {
+		fail("url: want nats://user:password@host:4222, or several with commas between")
+	}
 	if c.Embedded.Port > 65535 {
 		fail("embedded.port is %d, want 65535 at most", c.Embedded.Port)
 	}
@@ -189,6 +193,21 @@ func (c Config) validate() error {
 		return fmt.Errorf("configure nats: %w", err)
 	}
 	return nil
+}
+
+// areServers reports whether the client can read s. Its own error would show
+// the password that may be in it.
+func areServers(s string) bool {
+	for one := range strings.SplitSeq(s, ",") {
+		one = strings.TrimSpace(one)
+		if one != "" && !strings.Contains(one, "://") {
+			one = "nats://" + one
+		}
+		if u, err := url.Parse(one); err != nil || one != "" && u.Hostname() == "" {
+			return false
+		}
+	}
+	return true
 }
 
 // isSubject reports whether s can be published to.
