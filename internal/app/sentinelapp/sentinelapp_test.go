@@ -1,0 +1,247 @@
+package sentinelapp_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
+)
+
+func TestMain(m *testing.M) {
+	// The Pub/Sub library brings a goroutine that begins with the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
+// An outcome is what one call of the command line left behind.
+type outcome struct {
+	stdout, stderr string
+	err            error
+}
+
+// all is every text that a user could see.
+func (o outcome) all() string {
+	text := o.stdout + o.stderr
+	if o.err != nil {
+		text += o.err.Error()
+	}
+	return text
+}
+
+func sentinel(ctx context.Context, t *testing.T, env map[string]string, args ...string) outcome {
+	t.Helper()
+	var stdout, stderr buffer
+	lookup := func(name string) (string, bool) {
+		value, ok := env[name]
+		return value, ok
+	}
+	cmd := sentinelapp.Command(&stdout, &stderr, lookup) //nolint:contextcheck // the command is given it below
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
+	return outcome{stdout.String(), stderr.String(), err}
+}
+
+// A buffer takes the log lines of several goroutines.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// writeConfig makes a configuration file.
+func writeConfig(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "sentinel-config.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// newTrap is a server that nobody may talk to. It counts the connections.
+func newTrap(t *testing.T) (addr string, visits *atomic.Int64) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	visits = new(atomic.Int64)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			visits.Add(1)
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+	})
+	return l.Addr().String(), visits
+}
+
+// TestSamples holds that the configuration files of the sentinel's
+// specification, which stand in testdata letter for letter, are understood
+// as they are, each with the broker settings that come with them.
+func TestSamples(t *testing.T) {
+	t.Parallel()
+	const endpoint = "http://hyperfleet-api.hyperfleet-system.svc.cluster.local:8080"
+	common := []string{"poll_interval: 5s", "endpoint: " + endpoint, "timeout: 10s", "resource_id: .id", "resource_type: .kind"}
+	cases := map[string]struct {
+		reason  string
+		file    string
+		watches string
+		want    []string
+	}{
+		"Template": {
+			"the first sample", "testdata/sentinel-config.yaml", "clusters (region=us-east)",
+			[]string{"max_age_not_ready: 10s", "max_age_ready: 30m0s", "region: .metadata.labels.region"},
+		},
+		"USEast": {
+			"one of two shards", "testdata/sentinel-us-east-config.yaml", "clusters (region=us-east)",
+			[]string{"max_age_not_ready: 10s", "max_age_ready: 30m0s", "region: .metadata.labels.region"},
+		},
+		"USWest": {
+			"each shard has its own ages", "testdata/sentinel-us-west-config.yaml", "clusters (region=us-west)",
+			[]string{"max_age_not_ready: 15s", "max_age_ready: 1h0m0s", "region: .metadata.labels.region"},
+		},
+		"NodePools": {
+			"another resource type, and no selector", "testdata/sentinel-nodepools-config.yaml", "nodepools (all of them)",
+			[]string{"max_age_not_ready: 5s", "max_age_ready: 10m0s", "cluster_id: .ownerResource.id"},
+		},
+		"Shipped": {
+			"the complete one that users start from", "../../../deploy/sentinel/sentinel-config.yaml", "clusters (all of them)",
+			[]string{"max_age_not_ready: 10s", "max_age_ready: 30m0s", "display_name: "},
+		},
+	}
+	brokers := map[string]map[string]string{
+		"rabbitmq": {
+			"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "rabbitmq.hyperfleet-system.svc.cluster.local", "BROKER_PORT": "5672",
+			"BROKER_VHOST": "/", "BROKER_EXCHANGE": "hyperfleet-events", "BROKER_EXCHANGE_TYPE": "fanout",
+			"BROKER_SUBSCRIPTION_ID": "for adapters only", // shared with them, and none of our business
+		},
+		"gcp-pubsub": {"BROKER_TYPE": "pubsub", "BROKER_PROJECT_ID": "hyperfleet-prod"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for broker, env := range brokers {
+				got := sentinel(t.Context(), t, env, "validate", "--config", tc.file)
+				if want := "valid: watches " + tc.watches + " and the broker is " + broker + "\n"; got.err != nil || got.stdout != want {
+					t.Errorf("%s: got %q and %v, want %q", tc.reason, got.stdout, got.err, want)
+				}
+			}
+			shown := sentinel(t.Context(), t, nil, "config", "show", "--config", tc.file)
+			for _, want := range append(common, tc.want...) {
+				if !strings.Contains(shown.stdout, want) {
+					t.Errorf("%s: config show lacks %q: %v\n%s", tc.reason, want, shown.err, shown.stdout)
+				}
+			}
+		})
+	}
+}
+
+// TestConfigFlag holds what --config may be. What is no path is the name of an
+// object, of which there are none without a cluster around.
+func TestConfigFlag(t *testing.T) {
+	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "missing.yaml")
+	cases := map[string]struct {
+		reason string
+		args   []string
+		want   []string
+	}{
+		"Missing": {"the file is not there", []string{"--config", missing}, []string{missing}},
+		"AName":   {"says what to give instead", []string{"--config", "cluster-sentinel-default"}, []string{`"cluster-sentinel-default"`, "./sentinel-config.yaml"}},
+		"AFolder": {"can not be read", []string{"--config", t.TempDir() + "/"}, []string{"directory"}},
+		"None":    {"then everything must come from elsewhere", nil, []string{`"resource_type"`, `"hyperfleet_api.endpoint"`}},
+		"Stray":   {"an argument that means nothing", []string{"sentinel-config.yaml"}, []string{"sentinel-config.yaml"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := sentinel(t.Context(), t, map[string]string{"BROKER_TYPE": "nats", "BROKER_URL": "nats://127.0.0.1:1"}, tc.args...)
+			if got.err == nil {
+				t.Fatalf("%s: got no error", tc.reason)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(got.err.Error(), want) {
+					t.Errorf("%s: the error lacks %q: %v", tc.reason, want, got.err)
+				}
+			}
+		})
+	}
+
+	env := map[string]string{"SENTINEL_RESOURCE_TYPE": "workloads", "HYPERFLEET_API_ENDPOINT": "http://127.0.0.1:1"}
+	if got := sentinel(t.Context(), t, env, "validate"); got.err != nil || !strings.HasPrefix(got.stdout, "valid: watches workloads") {
+		t.Errorf("no file, all from the environment: got %q and %v", got.stdout, got.err)
+	}
+	if got := sentinel(t.Context(), t, env, "validate", "--resource-type", "manifests"); !strings.HasPrefix(got.stdout, "valid: watches manifests") {
+		t.Errorf("a flag outranks the environment: got %q and %v", got.stdout, got.err)
+	}
+}
+
+func TestBrokerType(t *testing.T) {
+	t.Parallel()
+	file := writeConfig(t, plain)
+	cases := map[string]struct {
+		reason string
+		env    map[string]string
+		want   []string
+	}{
+		"Missing":   {"it is required to start", nil, []string{"BROKER_TYPE", "rabbitmq", "pubsub", "nats"}},
+		"Empty":     {"as good as missing", map[string]string{"BROKER_TYPE": ""}, []string{"BROKER_TYPE"}},
+		"Unknown":   {"with what there is", map[string]string{"BROKER_TYPE": "kafka"}, []string{"BROKER_TYPE", `"kafka"`, "rabbitmq", "pubsub", "nats"}},
+		"NoHost":    {"RabbitMQ is somewhere", map[string]string{"BROKER_TYPE": "rabbitmq"}, []string{"rabbitmq", "host"}},
+		"NoProject": {"a topic is in a project", map[string]string{"BROKER_TYPE": "pubsub"}, []string{"project_id"}},
+		"NoURL":     {"NATS is somewhere", map[string]string{"BROKER_TYPE": "nats"}, []string{"nats", "url"}},
+		"BadPort": {
+			"not a number",
+			map[string]string{"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "h", "BROKER_PORT": "many"},
+			[]string{"BROKER_PORT", "many"},
+		},
+		"BadExchangeType": {
+			"with what there is",
+			map[string]string{"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "h", "BROKER_EXCHANGE_TYPE": "fan"},
+			[]string{"exchange_type", `"fan"`, "fanout"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := sentinel(t.Context(), t, tc.env, "--config", file)
+			if got.err == nil {
+				t.Fatalf("%s: got no error", tc.reason)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(got.err.Error(), want) {
+					t.Errorf("%s: the error lacks %q: %v", tc.reason, want, got.err)
+				}
+			}
+		})
+	}
+}
