@@ -26,8 +26,7 @@ func onChannel(conn *amqp091.Connection, declare func(*amqp091.Channel) error) (
 	if err = declare(ch); err == nil {
 		return 0, ch.Close()
 	}
-	var reason *amqp091.Error
-	if errors.As(err, &reason) {
+	if reason, ok := errors.AsType[*amqp091.Error](err); ok {
 		code = reason.Code
 	}
 	return code, explain(err)

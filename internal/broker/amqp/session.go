@@ -72,7 +72,7 @@ func (s *session) serve(ctx context.Context) error {
 	s.work.Go(s.watchBlocks)
 	err := s.lost(ctx)
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // told to stop
 	}
 	return err
 }

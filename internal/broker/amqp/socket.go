@@ -147,8 +147,8 @@ func (l *link) lost(ctx context.Context) error {
 
 // explain says what the client's error means in one line.
 func explain(err error) error {
-	var e *amqp091.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*amqp091.Error](err)
+	if !ok {
 		return err
 	}
 	return fmt.Errorf("%s (code %d)", e.Reason, e.Code)

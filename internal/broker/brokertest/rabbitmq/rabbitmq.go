@@ -47,11 +47,11 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3)
+	ports, err := freePorts(ctx, 3)
 	if err != nil {
 		return nil, fmt.Errorf("start rabbitmq: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "rabbitmq-") //nolint:usetesting // not a test; the guard removes it
+	dir, err := os.MkdirTemp("", "rabbitmq-") // the guard removes it
 	if err != nil {
 		return nil, fmt.Errorf("start rabbitmq: %w", err)
 	}
@@ -59,7 +59,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if err := s.prepare(ports); err != nil {
 		return nil, fmt.Errorf("start rabbitmq: %w", errors.Join(err, os.RemoveAll(dir)))
 	}
-	if err := s.watch(); err != nil {
+	if err := s.watch(context.WithoutCancel(ctx)); err != nil {
 		return nil, fmt.Errorf("start rabbitmq: %w", errors.Join(err, os.RemoveAll(dir)))
 	}
 	if err := s.Restart(ctx); err != nil {
@@ -91,10 +91,10 @@ func find(bin string) (string, error) {
 }
 
 // freePorts gives ports that nobody listens on just now.
-func freePorts(n int) ([]int, error) {
+func freePorts(ctx context.Context, n int) ([]int, error) {
 	var ports []int
 	for range n {
-		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
@@ -141,14 +141,14 @@ func (s *Server) pidFile() string { return filepath.Join(s.dir, "pid") }
 // watch starts a shell that waits for the end of its input, which the end of
 // this process brings about, and then ends the server, its port mapper and its
 // folder.
-func (s *Server) watch() error {
+func (s *Server) watch(ctx context.Context) error {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = read.Close() }() // the shell has it
 	const script = `cat >/dev/null; kill -9 $(cat "$RABBITMQ_PID_FILE") 2>/dev/null; epmd -kill >/dev/null 2>&1; rm -rf "$HOME"`
-	s.guard = exec.CommandContext(context.Background(), "/bin/sh", "-c", script)
+	s.guard = exec.CommandContext(ctx, "/bin/sh", "-c", script)
 	s.guard.Env, s.guard.Dir = s.env, "/"
 	s.guard.Stdin = read
 	s.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is not for it
@@ -168,8 +168,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start rabbitmq: %w", err)
 	}
-	defer func() { _ = out.Close() }() // the server has it
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(s.bin, "rabbitmq-server"))
+	defer func() { _ = out.Close() }()                                                              // the server has it
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(s.bin, "rabbitmq-server")) //nolint:gosec // find chose it
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = s.env, s.dir, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {

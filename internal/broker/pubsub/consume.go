@@ -1,0 +1,142 @@
+package pubsub
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+const (
+	// prefetchFactor is how many events are with us for each that is handled:
+	// those that wait for their redelivery must not hold up the others.
+	prefetchFactor = 8
+	// ackDeadline is how soon an event of a consumer that died comes again.
+	ackDeadline = 30 * time.Second
+)
+
+// Consume hands the events of a subscription to handle, Concurrency at once,
+// until ctx ends. The subscription is created if it does not exist and we may,
+// and is shared by all who use its name. An event is done when handle returned
+// nil; after an error it is given back, after RedeliveryDelay. A message that
+// is not an event is logged and dropped, because given back it would come for
+// ever.
+func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+	if !isID(subscription) {
+		return fmt.Errorf("consume %q: a subscription's name has 3 to 255 letters, digits and -._~+%%, and begins with a letter", subscription)
+	}
+	policy := reconnects()
+	for attempt := 0; ; attempt++ {
+		began := time.Now()
+		err := b.consume(ctx, subscription, handle)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // told to stop
+		}
+		if time.Since(began) > lastReconnect {
+			attempt = 0
+		}
+		b.log.WarnContext(ctx, "subscription was interrupted", "subscription", subscription, "err", err)
+		if err := backoff.Sleep(ctx, policy.Delay(attempt)); err != nil {
+			return nil //nolint:nilerr // told to stop
+		}
+	}
+}
+
+// consume reads until something fails that the client does not mend by itself.
+func (b *Broker) consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+	client, err := b.newClient(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }() // nothing of it is needed any more
+	if err := b.subscribe(ctx, client, subscription); err != nil {
+		return err
+	}
+	c := &consumer{broker: b, handle: handle, slots: make(chan struct{}, b.cfg.Concurrency)}
+	subscriber := client.Subscriber(subscription)
+	subscriber.ReceiveSettings.MaxOutstandingMessages = prefetchFactor * b.cfg.Concurrency
+	subscriber.ReceiveSettings.NumGoroutines = 1
+	subscriber.ReceiveSettings.ShutdownOptions = &pubsub.ShutdownOptions{
+		Timeout:  b.cfg.StopTimeout,
+		Behavior: pubsub.ShutdownBehaviorNackImmediately,
+	}
+	if err := subscriber.Receive(ctx, c.do); err != nil {
+		return fmt.Errorf("receive from %q: %w", subscription, err)
+	}
+	return nil
+}
+
+// subscribe makes sure of the subscription. Who may receive from it but not
+// look at it finds out by receiving.
+func (b *Broker) subscribe(ctx context.Context, client *pubsub.Client, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.ConnectTimeout)
+	defer cancel()
+	name, topic := b.cfg.subscriptionName(id), b.cfg.topicName()
+	if b.cfg.EmulatorHost != "" { // which may be empty; a topic that is there already is no matter
+		_, _ = client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topic})
+	}
+	have, err := client.SubscriptionAdminClient.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: name})
+	if status.Code(err) == codes.NotFound {
+		have, err = client.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
+			Name:                  name,
+			Topic:                 topic,
+			AckDeadlineSeconds:    int32(ackDeadline / time.Second),
+			EnableMessageOrdering: b.cfg.Ordering,
+		})
+		if s := b.session.Load(); s != nil {
+			s.worry() // it may have waited for a subscription
+		}
+	}
+	switch code := status.Code(err); {
+	case code == codes.PermissionDenied:
+		return nil
+	case err != nil:
+		return fmt.Errorf("find or create subscription %q of topic %q: %w", name, topic, err)
+	case have.GetTopic() != topic:
+		return fmt.Errorf("subscription %q belongs to topic %q, not to %q; choose another name", name, have.GetTopic(), topic)
+	}
+	return nil
+}
+
+// A consumer handles the messages of one subscription.
+type consumer struct {
+	broker *Broker
+	handle func(context.Context, cloudevent.Event) error
+	slots  chan struct{}
+}
+
+// do handles one message and settles it.
+func (c *consumer) do(ctx context.Context, m *pubsub.Message) {
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		m.Nack()
+		return
+	}
+	e, err := decode(m.Attributes, m.Data)
+	if err != nil {
+		<-c.slots
+		c.broker.log.ErrorContext(ctx, "dropped a message that is not a cloud event", "message_id", m.ID, "err", err)
+		m.Ack()
+		return
+	}
+	err = c.handle(ctx, e)
+	<-c.slots
+	if err == nil {
+		m.Ack()
+		return
+	}
+	if ctx.Err() == nil {
+		delay := c.broker.cfg.RedeliveryDelay
+		c.broker.log.WarnContext(ctx, "event was not handled and comes again", "event", e.ID, "delay", delay, "err", err)
+		_ = backoff.Sleep(ctx, delay) // cut short, the event goes back at once
+	}
+	m.Nack()
+}

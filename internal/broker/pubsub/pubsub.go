@@ -1,0 +1,180 @@
+// Package pubsub publishes and receives cloud events through Google Cloud
+// Pub/Sub.
+//
+// Publish returns nil only after the service has answered with the message's
+// id. Events that are published at the same time share a request. Requests
+// are not retried here, because only the caller knows how long an event is
+// worth its while; every error says whether the event may have been stored.
+//
+// A service that cannot be reached is not an error: the broker tries for ever
+// and says in Ready why it cannot publish, and meanwhile publishes fail at
+// once. A topic that nobody subscribes to counts as not ready, because it
+// confirms events and drops them; where we may not list subscriptions, nobody
+// can tell.
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// How often a new connection is tried.
+const (
+	firstReconnect = 100 * time.Millisecond
+	lastReconnect  = 5 * time.Second
+)
+
+func reconnects() backoff.Policy {
+	return backoff.Policy{Initial: firstReconnect, Max: lastReconnect}
+}
+
+// A Broker publishes to one topic.
+type Broker struct {
+	cfg Config
+	log *slog.Logger
+
+	status  broker.Status
+	window  broker.Window
+	session atomic.Pointer[session] // nil while there is no client
+	bodies  sync.Pool               // of *[]byte
+}
+
+// New checks the configuration. It starts nothing.
+func New(cfg Config, log *slog.Logger) (*Broker, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Broker{cfg: cfg, log: log, bodies: sync.Pool{New: func() any { return new([]byte) }}}, nil
+}
+
+// Run connects, keeps looking after the topic, and stops when ctx ends:
+// publishes under way are awaited for StopTimeout, then broken off. It is
+// called once.
+func (b *Broker) Run(ctx context.Context) error {
+	defer b.status.Set(errors.New("not connected: stopped"))
+	policy := reconnects()
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		s := newSession(b)
+		client, err := b.newClient(ctx, option.WithGRPCDialOption(grpc.WithStatsHandler(s)))
+		if err != nil {
+			err = fmt.Errorf("not connected: %w", err)
+			b.status.Set(err)
+			b.log.WarnContext(ctx, "broker is not ready", "broker", "pubsub", "err", err)
+			_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop asks ctx itself
+			continue
+		}
+		attempt = 0
+		s.run(ctx, client)
+		if err := client.Close(); err != nil {
+			b.log.DebugContext(ctx, "client was not closed cleanly", "err", err)
+		}
+	}
+	// Nothing is under way without a session; this refuses what comes.
+	return b.window.Drain(context.WithoutCancel(ctx))
+}
+
+// newClient makes a client. It connects when it is used.
+func (b *Broker) newClient(ctx context.Context, opts ...option.ClientOption) (*pubsub.Client, error) {
+	opts = append(opts,
+		option.WithGRPCDialOption(grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: grpcbackoff.Config{
+				BaseDelay:  firstReconnect,
+				Multiplier: backoff.DefaultFactor,
+				Jitter:     backoff.DefaultJitter,
+				MaxDelay:   lastReconnect, // gRPC's own two minutes are a long outage
+			},
+			MinConnectTimeout: b.cfg.ConnectTimeout,
+		})),
+		option.WithTelemetryDisabled(),
+	)
+	if b.cfg.EmulatorHost != "" {
+		opts = append(opts,
+			option.WithEndpoint(b.cfg.EmulatorHost),
+			option.WithoutAuthentication(),
+			option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
+		)
+	}
+	client, err := pubsub.NewClientWithConfig(ctx, b.cfg.ProjectID, nil, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	// The client's own retries last a minute and hide what happens.
+	client.TopicAdminClient.CallOptions.Publish = nil
+	client.TopicAdminClient.CallOptions.GetTopic = nil
+	client.TopicAdminClient.CallOptions.ListTopicSubscriptions = nil
+	return client, nil
+}
+
+// Ready reports why events cannot be published just now, or nil.
+func (b *Broker) Ready() error { return b.status.Err() }
+
+// InFlight is how many publishes wait for their confirm.
+func (b *Broker) InFlight() int { return b.window.Len() }
+
+// Publish sends e and waits until the service has it. It may be called by many
+// goroutines; their number is the window of unconfirmed events.
+func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
+	err := b.check(e)
+	if err == nil {
+		err = b.publish(ctx, e)
+	}
+	if err != nil {
+		return fmt.Errorf("publish cloud event %q: %w", e.ID, err)
+	}
+	return nil
+}
+
+// check refuses what no attempt can publish.
+func (b *Broker) check(e *cloudevent.Event) error {
+	if err := e.Validate(); err != nil {
+		return backoff.Permanent(err)
+	}
+	for name, value := range e.Attributes {
+		if len(value) > longestAttribute {
+			return backoff.Permanent(fmt.Errorf("%s has %d bytes, Pub/Sub allows %d in an attribute", name, len(value), longestAttribute))
+		}
+	}
+	return nil
+}
+
+func (b *Broker) publish(ctx context.Context, e *cloudevent.Event) error {
+	if !b.window.Enter() {
+		return fmt.Errorf("%w: stopped", broker.ErrNotReady)
+	}
+	defer b.window.Leave()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	s := b.session.Load()
+	if err := b.status.Err(); err != nil || s == nil {
+		return fmt.Errorf("%w: %w", broker.ErrNotReady, err)
+	}
+	p := b.newPublication(e)
+	if p.size > mostBytes {
+		return backoff.Permanent(fmt.Errorf("the event has %d bytes, more than a request to Pub/Sub can have", p.size))
+	}
+	select {
+	case s.queue <- p:
+	case <-s.ended:
+		return broker.ErrNotReady
+	case <-ctx.Done():
+		return fmt.Errorf("not sent: %w", context.Cause(ctx))
+	}
+	return p.Wait(ctx, s.ended)
+}
