@@ -83,6 +83,23 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestAnnouncedSizeIsNotBelieved plays a server whose announcement alone would
+// take all memory.
+func TestAnnouncedSizeIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	c, err := New(Config{Endpoint: "http://nowhere.invalid"}, Deps{Wrap: func(http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, ContentLength: 1 << 50, Body: http.NoBody}, nil
+		})
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.ListPage(t.Context(), "clusters", nil, nil); !errors.Is(err, ErrBadAnswer) {
+		t.Errorf("got %v, want ErrBadAnswer", err)
+	}
+}
+
 func TestNoUsableAnswer(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
