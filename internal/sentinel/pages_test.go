@@ -150,6 +150,7 @@ func TestOddPages(t *testing.T) {
 				b.run(t)
 				synctest.Wait()
 				wantCount(t, tc.reason+": events", b.broker.got(), tc.wantEvents)
+				wantCount(t, tc.reason+": events of a page that is not in the list", b.broker.of("trap"), 0)
 				b.wantMetric(t, tc.wantErrors, "api_errors_total", "operation", "fetch_resources")
 				if n := len(api.calls()); n > tc.most {
 					t.Errorf("%s: %d requests, want at most %d", tc.reason, n, tc.most)
