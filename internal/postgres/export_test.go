@@ -5,3 +5,6 @@ var MigrateFiles = migrate
 
 // MigrationLockTimeout is how long a migration waits for a lock.
 const MigrationLockTimeout = migrationLockTimeout
+
+// WithDefaults fills in what a Config leaves out.
+var WithDefaults = Config.withDefaults

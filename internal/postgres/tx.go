@@ -40,6 +40,8 @@ const (
 	// How often a transaction is run that the server gives up for the sake of
 	// another one.
 	maxTries = 5
+
+	rollbackTimeout = 5 * time.Second
 )
 
 // queue adds the statement that brings the scope into force to a batch.
@@ -121,8 +123,7 @@ func (p *Pool) tryTx(ctx context.Context, s Scope, fn func(context.Context, Tx) 
 	}
 	if err != nil {
 		// Also after a failed commit: it does nothing if there is nothing to undo.
-		// A connection that cannot roll back is closed, so its error says no more.
-		_ = tx.Rollback(context.WithoutCancel(ctx))
+		rollback(ctx, tx)
 		p.forget(ctx, err)
 	}
 	return err
@@ -137,10 +138,18 @@ func (p *Pool) begin(ctx context.Context, s Scope) (Tx, error) {
 	var b pgx.Batch
 	s.queue(&b, &t.Now)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		_ = tx.Rollback(context.WithoutCancel(ctx))
+		rollback(ctx, tx)
 		return Tx{}, fmt.Errorf("set the scope of a transaction: %w", err)
 	}
 	return t, nil
+}
+
+// rollback ends a transaction that failed. A connection that cannot is closed,
+// so its error says no more.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx)
 }
 
 // forget closes the idle connections when err says that the server they led
