@@ -81,8 +81,10 @@ func (a Ages) Of(r *Resource) time.Duration {
 	if r.Ready() {
 		return orDefault(a.Ready, DefaultAges().Ready)
 	}
-	return orDefault(a.NotReady, DefaultAges().NotReady)
+	return a.notReady()
 }
+
+func (a Ages) notReady() time.Duration { return orDefault(a.NotReady, DefaultAges().NotReady) }
 
 func orDefault(d, otherwise time.Duration) time.Duration {
 	if d > 0 {

@@ -170,10 +170,10 @@ func TestGenerationThenAge(t *testing.T) {
 			},
 		},
 		"GenerationFromTheFuture": {
-			reason: "a new spec is due now, whatever the clock of the API says",
+			reason: "a new spec is due now whatever the API's clock says, and again at the age of what is not ready",
 			r:      decision.Resource{Phase: "Ready", Generation: 2, ObservedGeneration: 1, Updated: now.Add(time.Hour)},
 			want: decision.Verdict{
-				ShouldPublish: true, Reason: decision.ReasonGenerationChanged, Since: now, Next: now, Interval: ready,
+				ShouldPublish: true, Reason: decision.ReasonGenerationChanged, Since: now, Next: now, Interval: notReady,
 			},
 		},
 		"CreationStandsInForAReport": {

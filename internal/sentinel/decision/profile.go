@@ -62,7 +62,9 @@ func (p *Profile) Decide(r *Resource, now time.Time) Verdict {
 }
 
 // specChanged speaks for a generation that no adapter has observed. It fell
-// due when the spec changed, which is never later than now.
+// due when the spec changed, which is never later than now. It is announced
+// again at the age of what is not ready, whatever the phase still says: that
+// word is about another spec, and the event may have been lost on its way.
 func specChanged(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	if r.Generation <= r.ObservedGeneration {
 		return Verdict{}, false
@@ -76,7 +78,7 @@ func specChanged(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 		Reason:        ReasonGenerationChanged,
 		Since:         since,
 		Next:          since,
-		Interval:      p.ages.Of(r),
+		Interval:      p.ages.notReady(),
 	}, true
 }
 
