@@ -41,7 +41,7 @@ test: setup-test $(GOLANGCI_LINT) ## everything that must pass: unit, property, 
 	@$(GO_TEST) ./...
 
 .PHONY: check
-check: fmt lint vet unit generated tidy words ## the fast gate: format, lint, vet, race tests without servers, generated code up to date
+check: setup-check fmt lint vet unit generated tidy words ## the fast gate: format, lint, vet, race tests without servers, generated code up to date
 
 .PHONY: bench
 bench: setup-test ## ratios against the physical limit or the usual way, one a line (ONLY=sentinel. for some)
@@ -106,20 +106,25 @@ words:
 
 .PHONY: setup
 setup: ## install what tests and 'make up' need from the distribution's packages (root)
-	@tools/setup postgresql rabbitmq
+	@tools/setup compiler postgresql rabbitmq
 
 .PHONY: setup-up
 setup-up:
 	@[ -n "$${DATABASE_URL:-}" ] || tools/setup postgresql
 
+.PHONY: setup-check
+setup-check:
+	@tools/setup compiler
+
 .PHONY: setup-test
 setup-test:
-	@tools/setup postgresql rabbitmq
+	@tools/setup compiler postgresql rabbitmq
 
+# Without cgo, so that a C parser in sqlc is not compiled for minutes.
 define go-tool
 	@mkdir -p $(TOOLS)
 	@echo "build $(1)@$(2)" >&2
-	@GOBIN=$(TOOLS) go install $(1)@$(2) && mv $(TOOLS)/$(3) $@
+	@CGO_ENABLED=0 GOBIN=$(TOOLS) go install $(1)@$(2) && mv $(TOOLS)/$(3) $@
 endef
 
 $(GOLANGCI_LINT):
