@@ -149,6 +149,29 @@ func TestForceDelete(t *testing.T) {
 	f.wantGone(path)
 }
 
+// TestAdapterIsRequiredNoMore: what waited for it only has to be asked again.
+func TestAdapterIsRequiredNoMore(t *testing.T) {
+	var store fleetapi.Store
+	o := options{cfg: defaults(), store: func(s fleetapi.Store) fleetapi.Store {
+		if store == nil {
+			store = s
+		}
+		return store
+	}}
+	f := newFixtureWith(t, o)
+	path := "clusters/" + f.create("clusters", "c-one", nil).ID
+	f.delete(path)
+	f.finalize(path, "dns")
+	f.delete(path)
+	f.get(path)
+
+	o.cfg.RequiredAdapters.Clusters = []string{"dns"}
+	f = newFixtureWith(t, o)
+	f.get(path)
+	f.delete(path)
+	f.wantGone(path)
+}
+
 // TestNothingIsLeftBehind lets everything that ends a fleet happen at the
 // same time, in whatever order. Whoever comes last has to take the cluster
 // with it.

@@ -132,12 +132,16 @@ func (rs *resources) update(ctx context.Context, by author, k *kind, id string, 
 
 // delete asks for deletion. The row stays until its adapters have finalised
 // and its children are gone, which may be at once. Asking again changes
-// nothing.
+// nothing, but looks whether the row may go by now: the adapters that it
+// waited for may not be required any more.
 func (rs *resources) delete(ctx context.Context, by author, k *kind, id string) (Record, error) {
 	var deleted Record
 	err := rs.change(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		deleted = t.Record
 		if t.Record.Deleting() {
+			if k.finalized(t.Locked) {
+				return rs.gone(ctx, tx, t)
+			}
 			return nil
 		}
 		if k.children {
@@ -291,7 +295,7 @@ func (rs *resources) settle(ctx context.Context, tx Tx, k *kind, t *target, r *v
 	if err := k.restate(t.Locked); err != nil {
 		return err
 	}
-	if aggregate.Finalized(k.facts(t.Locked, v1.Status{})) {
+	if k.finalized(t.Locked) {
 		return rs.gone(ctx, tx, t)
 	}
 	return tx.Save(ctx, &t.Record, r)
@@ -343,6 +347,9 @@ func (k *kind) restate(l *Locked) error {
 	}
 	return nil
 }
+
+// finalized reports whether nothing keeps a row that is being deleted.
+func (k *kind) finalized(l *Locked) bool { return aggregate.Finalized(k.facts(l, v1.Status{})) }
 
 func (k *kind) facts(l *Locked, previous v1.Status) aggregate.Facts {
 	return aggregate.Facts{

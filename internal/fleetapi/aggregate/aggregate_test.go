@@ -242,6 +242,15 @@ func TestReconciled(t *testing.T) {
 				CreatedTime: at(50), LastUpdatedTime: at(4), LastTransitionTime: at(50),
 			},
 		},
+		"DeletingDone": {
+			reason: "nothing is left to wait for",
+			facts:  del(0, both(1, report("validation", 1, 4, finalized), report("dns", 1, 9, finalized))),
+			want: v1.Condition{
+				Status: v1.ConditionTrue, Reason: aggregate.ReasonAll, ObservedGeneration: 1,
+				Message:     "all required adapters have reconciled the current generation",
+				CreatedTime: at(50), LastUpdatedTime: at(4), LastTransitionTime: at(50),
+			},
+		},
 		"LivingWithChildren": {
 			reason: "children hold nothing up but deletion",
 			facts: func() aggregate.Facts {
@@ -263,120 +272,6 @@ func TestReconciled(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
-	}
-}
-
-func TestLastKnownReconciledIsSticky(t *testing.T) {
-	type known struct {
-		Status     v1.ConditionStatus
-		Generation int64
-		Since      time.Time
-		Updated    time.Time
-	}
-	steps := []struct {
-		reason  string
-		gen     int64
-		now     int
-		reports []v1.AdapterStatus
-		want    known
-	}{
-		{
-			"never reconciled", 1, 0, nil,
-			known{v1.ConditionFalse, 0, at(0), at(0)},
-		},
-		{
-			"half is not all", 1, 10,
-			[]v1.AdapterStatus{report("validation", 1, 10, available)},
-			known{v1.ConditionFalse, 0, at(0), at(0)},
-		},
-		{
-			"half is not all, whichever half", 1, 11,
-			[]v1.AdapterStatus{report("dns", 1, 11, available)},
-			known{v1.ConditionFalse, 0, at(0), at(0)},
-		},
-		{
-			"all at one generation", 1, 20,
-			[]v1.AdapterStatus{report("validation", 1, 12, available), report("dns", 1, 20, available)},
-			known{v1.ConditionTrue, 1, at(20), at(12)},
-		},
-		{
-			"a new generation does not undo it", 2, 25,
-			[]v1.AdapterStatus{report("validation", 2, 25, available), report("dns", 1, 20, available)},
-			known{v1.ConditionTrue, 1, at(20), at(12)},
-		},
-		{
-			"nor does a failure at the newer generation", 2, 30,
-			[]v1.AdapterStatus{report("validation", 2, 30, unavailable), report("dns", 1, 20, available)},
-			known{v1.ConditionTrue, 1, at(20), at(12)},
-		},
-		{
-			"a failure at the tracked one does", 2, 35,
-			[]v1.AdapterStatus{report("validation", 2, 30, unavailable), report("dns", 1, 35, unavailable)},
-			known{v1.ConditionFalse, 1, at(35), at(35)},
-		},
-		{
-			"once taken back it stays so", 2, 36,
-			[]v1.AdapterStatus{report("validation", 2, 36, unavailable), report("dns", 1, 35, unavailable)},
-			known{v1.ConditionFalse, 1, at(35), at(35)},
-		},
-		{
-			"all at the newer one", 2, 40,
-			[]v1.AdapterStatus{report("validation", 2, 38, available), report("dns", 2, 40, available)},
-			known{v1.ConditionTrue, 2, at(40), at(38)},
-		},
-	}
-	var previous v1.Status
-	for _, s := range steps {
-		f := both(s.gen, s.reports...)
-		f.Previous, f.Now = previous, at(s.now)
-		previous = aggregate.Status(f)
-		c := find(t, previous, v1.ConditionLastKnownReconciled)
-		got := known{c.Status, c.ObservedGeneration, c.LastTransitionTime, c.LastUpdatedTime}
-		if diff := cmp.Diff(s.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", s.reason, diff)
-		}
-		if !c.CreatedTime.Equal(at(0)) {
-			t.Errorf("%s: created at %v", s.reason, c.CreatedTime)
-		}
-		wantReason := aggregate.ReasonMissingAdapters
-		if c.Status == v1.ConditionTrue {
-			wantReason = aggregate.ReasonAll
-		}
-		if c.Reason != wantReason {
-			t.Errorf("%s: reason %q, want %q", s.reason, c.Reason, wantReason)
-		}
-	}
-}
-
-func TestSuccessfulPerAdapter(t *testing.T) {
-	silent := report("validation", 1, 4) // reports no Available at all
-	got := aggregate.Status(both(2, report("dns", 1, 9, available), silent))
-	want := v1.Condition{
-		Type: "DnsSuccessful", Status: v1.ConditionTrue, Reason: "Because", ObservedGeneration: 1,
-		CreatedTime: at(9), LastUpdatedTime: at(9), LastTransitionTime: at(9),
-	}
-	if diff := cmp.Diff(want, find(t, got, "DnsSuccessful")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if c := find(t, got, "ValidationSuccessful"); c.Status != "" {
-		t.Errorf("an adapter without Available has status %q", c.Status)
-	}
-	got = aggregate.Status(both(2, report("dns", 1, 9, available)))
-	if len(got.Conditions) != 3 {
-		t.Errorf("an adapter that never reported has a condition: %v", got.Conditions)
-	}
-}
-
-func TestSuccessfulType(t *testing.T) {
-	for adapter, want := range map[string]string{
-		"dns":                "DnsSuccessful",
-		"cluster-validation": "ClusterValidationSuccessful",
-		"a--b":               "ABSuccessful",
-		"v2-x":               "V2XSuccessful",
-	} {
-		if got := aggregate.SuccessfulType(adapter); got != want {
-			t.Errorf("SuccessfulType(%q) = %q, want %q", adapter, got, want)
-		}
 	}
 }
 

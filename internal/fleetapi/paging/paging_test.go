@@ -94,6 +94,7 @@ func TestWalks(t *testing.T) {
 	want("each its own", "b", 3, at(5), "b2")
 	want("a new address is the last one that was here", "c", 3, at(5), "b2")
 	want("forgotten", "a", 3, at(1).Add(paging.WalkAge+1), "b2")
+	want("not yet forgotten", "b", 3, at(4).Add(paging.WalkAge), "b2")
 	want("all forgotten", "a", 3, at(4).Add(paging.WalkAge+1), "")
 
 	w.Saw(q, "a", 1, "", "a1'", at(6))
@@ -112,6 +113,11 @@ func TestWalksAreBounded(t *testing.T) {
 	}
 	if got, _ := w.Start(q, "99", 2, at(99)); got != 100 {
 		t.Errorf("the newest client is lost: %d", got)
+	}
+	for i := 84; i < 100; i++ {
+		if got, _ := w.Start(q, fmt.Sprint(i), 2, at(99)); got != i+1 {
+			t.Errorf("client %d of the last sixteen begins at %d", i, got)
+		}
 	}
 	for i := range 5000 {
 		w.Saw(paging.Digested(fmt.Sprint(i)), "a", 1, 0, 1, at(99))

@@ -100,6 +100,15 @@ func TestAcceptKeeps(t *testing.T) {
 	if diff := cmp.Diff(transitions, got); diff != "" {
 		t.Errorf("only what changed has a new transition (-want +got):\n%s", diff)
 	}
+	third, _ := report.Accept(dns(1, v1.ConditionFalse), &second, 1, at(40))
+	got = make(map[string]time.Time)
+	for _, c := range third.Conditions {
+		got[c.Type] = c.LastTransitionTime
+	}
+	delete(transitions, v1.ConditionFinalized)
+	if diff := cmp.Diff(transitions, got); diff != "" {
+		t.Errorf("each condition goes on from its own (-want +got):\n%s", diff)
+	}
 	if !second.CreatedTime.Equal(at(20)) {
 		t.Errorf("the second report moved the creation to %v", second.CreatedTime)
 	}
@@ -135,6 +144,13 @@ func TestValidate(t *testing.T) {
 		"LongReason":  {"reasons are bounded", func(r *v1.Report) { r.Conditions[0].Reason = strings.Repeat("ä", 1025) }, []string{"conditions[0].reason max_length"}},
 		"LongMessage": {"messages are bounded", func(r *v1.Report) { r.Conditions[0].Message = strings.Repeat("ä", 32769) }, []string{"conditions[0].message max_length"}},
 		"NULReason":   {"no database keeps it", func(r *v1.Report) { r.Conditions[0].Reason = "a\x00" }, []string{"conditions[0].reason format"}},
+		"LongestWords": {"the bounds themselves are allowed", func(r *v1.Report) {
+			r.Conditions[0].Reason, r.Conditions[0].Message = strings.Repeat("ä", 1024), strings.Repeat("ä", 32768)
+			r.Conditions = append(r.Conditions, v1.ReportCondition{Type: strings.Repeat("A", 63), Status: v1.ConditionTrue})
+			for len(r.Conditions) < 32 {
+				r.Conditions = append(r.Conditions, v1.ReportCondition{Type: "X" + strings.Repeat("x", len(r.Conditions)), Status: v1.ConditionTrue})
+			}
+		}, nil},
 		"Many": {"the list is bounded", func(r *v1.Report) {
 			r.Conditions = make([]v1.ReportCondition, 33)
 		}, []string{"conditions max_items"}},
