@@ -1,0 +1,81 @@
+// Package deploy_test checks what is shipped beside the binaries.
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+type rules struct {
+	Groups []struct {
+		Rules []struct {
+			Alert       string            `yaml:"alert"`
+			Expr        string            `yaml:"expr"`
+			Labels      map[string]string `yaml:"labels"`
+			Annotations map[string]string `yaml:"annotations"`
+		} `yaml:"rules"`
+	} `yaml:"groups"`
+}
+
+func newFile(t *testing.T, name string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// TestAlerts: an alert that wakes somebody asks for a metric that exists, and
+// says what to do.
+func TestAlerts(t *testing.T) {
+	var file rules
+	if err := yaml.Unmarshal(newFile(t, "prometheus/fleetloop.rules.yaml"), &file); err != nil {
+		t.Fatal(err)
+	}
+	reference := string(newFile(t, "../docs/reference/metrics.md"))
+	metric := regexp.MustCompile(`\b(hyperfleet|fleetloop|nvsentinel)_[a-z_]+\b`)
+
+	pages := map[string]bool{}
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			t.Run(rule.Alert, func(t *testing.T) {
+				found := metric.FindAllString(rule.Expr, -1)
+				if len(found) == 0 {
+					t.Errorf("asks for no metric of ours: %s", rule.Expr)
+				}
+				for _, name := range found {
+					if !strings.Contains(reference, "| `"+strings.TrimSuffix(name, "_bucket")+"` |") {
+						t.Errorf("asks for %s, which is not in docs/reference/metrics.md", name)
+					}
+				}
+				if s := rule.Labels["severity"]; s != "critical" && s != "warning" {
+					t.Errorf("severity is %q, want critical or warning", s)
+				}
+				if rule.Annotations["summary"] == "" {
+					t.Error("has no summary")
+				}
+				want := "docs/runbooks/" + rule.Alert + ".md"
+				if got := rule.Annotations["runbook_url"]; got != want {
+					t.Errorf("runbook_url is %q, want %q", got, want)
+				}
+				newFile(t, filepath.Join("..", want))
+				pages[rule.Alert+".md"] = true
+			})
+		}
+	}
+	entries, err := os.ReadDir("../docs/runbooks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !pages[e.Name()] {
+			t.Errorf("docs/runbooks/%s belongs to no alert", e.Name())
+		}
+	}
+}
