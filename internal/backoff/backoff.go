@@ -100,7 +100,8 @@ func (p Policy) grown(attempt int) time.Duration {
 // Retry calls op until it returns nil, and then returns nil. It gives up when
 // ctx ends, when op returns an error marked by Permanent, or at a bound of
 // the policy; the error is the last one of op, with the cause of ctx if that
-// was what ended it. An error with a RetryAfter method makes the next wait
+// was what ended it. A mark around the whole error is taken off: it spoke to
+// this Retry, and one further out has its own idea of what can be mended. An error with a RetryAfter method makes the next wait
 // that much longer, up to MaxRetryAfter.
 func Retry(ctx context.Context, p Policy, op func(context.Context) error) error {
 	if ctx.Err() != nil {
@@ -109,8 +110,11 @@ func Retry(ctx context.Context, p Policy, op func(context.Context) error) error 
 	begin := time.Now()
 	for attempt := 0; ; attempt++ {
 		err := op(ctx)
-		if err == nil || IsPermanent(err) {
-			return err
+		if err == nil {
+			return nil
+		}
+		if IsPermanent(err) {
+			return spent(err)
 		}
 		if ctx.Err() != nil {
 			return interrupted(ctx, err)
@@ -171,6 +175,14 @@ func Permanent(err error) error {
 		return nil
 	}
 	return &permanentError{err: err}
+}
+
+// spent takes off a mark around err.
+func spent(err error) error {
+	if marked, ok := err.(*permanentError); ok { //nolint:errorlint // the outermost alone
+		return marked.err
+	}
+	return err
 }
 
 // IsPermanent reports whether err, or one that it wraps, is marked by

@@ -261,6 +261,21 @@ func TestSleep(t *testing.T) {
 	})
 }
 
+func TestPermanentWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		err := backoff.Retry(t.Context(), backoff.Policy{}, func(ctx context.Context) error {
+			if calls++; calls == 3 {
+				return nil
+			}
+			return backoff.Retry(ctx, backoff.Policy{}, func(context.Context) error { return backoff.Permanent(errBoom) })
+		})
+		if err != nil || calls != 3 {
+			t.Errorf("%d calls, %v; what is permanent within must not end the Retry around it", calls, err)
+		}
+	})
+}
+
 func TestPermanent(t *testing.T) {
 	if backoff.Permanent(nil) != nil {
 		t.Error("Permanent(nil) is not nil")
