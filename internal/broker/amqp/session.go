@@ -102,10 +102,22 @@ func (s *session) write() {
 			if !s.awaitUnblocked() {
 				return
 			}
-			s.send(p)
+			s.sendWith(p)
 		case <-s.stop:
 			return
 		}
+	}
+}
+
+// sendWith sends p, and with it what else is in the queue.
+func (s *session) sendWith(p *publication) {
+	s.socket.hold()
+	s.send(p)
+	for range len(s.queue) { // this goroutine alone takes from it
+		s.send(<-s.queue)
+	}
+	if err := s.socket.release(); err != nil {
+		s.socket.kill() // the outcome of what was kept is unknown, like that of all that was sent
 	}
 }
 

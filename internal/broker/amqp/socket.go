@@ -23,9 +23,19 @@ const closeTimeout = time.Second
 // lock while it writes and takes the same lock to shut down, so a writer that
 // is stuck has to be freed from below: by its deadline, by a failed read (the
 // heartbeat's deadline ends one), or by kill.
+//
+// The client writes each message by itself. Between hold and release a socket
+// keeps what is written, so that many messages share one write.
 type socket struct {
 	net.Conn
+
+	mu   sync.Mutex // guards the rest, and is held while writing
+	held bool
+	kept []byte
 }
+
+// mostKept is how much a socket keeps.
+const mostKept = 64 << 10
 
 // Read ends the connection when it fails.
 func (s *socket) Read(b []byte) (int, error) {
@@ -36,8 +46,46 @@ func (s *socket) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write gives each write a deadline of its own.
+// Write writes, or keeps what is to be written.
 func (s *socket) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held && len(s.kept)+len(b) <= mostKept {
+		s.kept = append(s.kept, b...)
+		return len(b), nil
+	}
+	if err := s.flush(); err != nil {
+		return 0, err
+	}
+	return s.write(b)
+}
+
+// hold begins to keep what is written.
+func (s *socket) hold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = true
+}
+
+// release writes what was kept.
+func (s *socket) release() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = false
+	return s.flush()
+}
+
+func (s *socket) flush() error {
+	if len(s.kept) == 0 {
+		return nil
+	}
+	_, err := s.write(s.kept)
+	s.kept = s.kept[:0]
+	return err
+}
+
+// write gives each write a deadline of its own.
+func (s *socket) write(b []byte) (int, error) {
 	if err := s.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
 	}
@@ -81,7 +129,7 @@ func (b *Broker) dial(ctx context.Context, name string, prepare func(*link) erro
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			l.socket = &socket{conn}
+			l.socket = &socket{Conn: conn}
 			return l.socket, nil
 		},
 	}

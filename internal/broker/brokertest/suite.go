@@ -117,7 +117,7 @@ func publishOnce(t *testing.T, b Broker, l *Ledger, s stretch) {
 				err := Publish(t, b, e)
 				l.Enter(e.ID, err)
 				if err != nil {
-					pause(t, 20*time.Millisecond) // an outage does not use up all events
+					pause(t, 50*time.Millisecond) // an outage does not use up all events
 				}
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // startBound is how long the server may take to answer. It takes 4 s on an
@@ -27,8 +28,9 @@ const startBound = 90 * time.Second
 
 // Options say which server is started. The zero value is usable.
 type Options struct {
-	// Bin is the folder with rabbitmq-server and rabbitmqctl. Empty means
-	// where the distribution's package puts them, or the PATH.
+	// Bin is the folder with rabbitmq-server and rabbitmqctl. Empty means the
+	// environment's RABBITMQ_BIN, else where the distribution's package puts
+	// them, else the PATH.
 	Bin string
 }
 
@@ -43,6 +45,9 @@ type Server struct {
 
 // Start starts a server and waits until it answers.
 func Start(ctx context.Context, opts Options) (*Server, error) {
+	if opts.Bin == "" {
+		opts.Bin, _ = settings.OSEnv("RABBITMQ_BIN")
+	}
 	bin, err := find(opts.Bin)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,155 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/broker"
+)
+
+func TestSendTellsWhetherTheEventMayHaveLeft(t *testing.T) {
+	refused := errors.New("refused")
+	cases := map[string]struct {
+		reason string
+		do     func(s *broker.Send, closed chan struct{})
+		want   error
+		not    error
+	}{
+		"Confirmed":       {"an outcome is passed on", func(s *broker.Send, _ chan struct{}) { s.Begin(); s.Finish(nil) }, nil, nil},
+		"Refused":         {"also a bad one", func(s *broker.Send, _ chan struct{}) { s.Begin(); s.Finish(refused) }, refused, nil},
+		"Queued":          {"nobody took it before the context ended", func(*broker.Send, chan struct{}) {}, context.DeadlineExceeded, broker.ErrUnknownOutcome},
+		"Sent":            {"somebody took it and said no more", func(s *broker.Send, _ chan struct{}) { s.Begin() }, broker.ErrUnknownOutcome, nil},
+		"ClosedQueued":    {"nobody takes it any more", func(_ *broker.Send, c chan struct{}) { close(c) }, broker.ErrNotReady, broker.ErrUnknownOutcome},
+		"ClosedConfirmed": {"who took it finishes it", func(s *broker.Send, c chan struct{}) { s.Begin(); close(c); s.Finish(nil) }, nil, nil},
+		"ClosedSent":      {"or never does", func(s *broker.Send, c chan struct{}) { s.Begin(); close(c) }, broker.ErrUnknownOutcome, nil},
+		"FirstCounts":     {"the first outcome is the outcome", func(s *broker.Send, _ chan struct{}) { s.Begin(); s.Finish(nil); s.Finish(refused) }, nil, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				s, closed := broker.NewSend(), make(chan struct{})
+				tc.do(s, closed)
+				err := s.Wait(ctx, closed)
+				if !errors.Is(err, tc.want) || tc.not != nil && errors.Is(err, tc.not) {
+					t.Errorf("%s: Wait() = %v, want %v and not %v", tc.reason, err, tc.want, tc.not)
+				}
+			})
+		})
+	}
+}
+
+// TestSendGivenUpIsNotBegun wants the one promise that makes "not sent" true.
+func TestSendGivenUpIsNotBegun(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	never := errors.New("never mind")
+	cancel(never)
+	s := broker.NewSend()
+	if err := s.Wait(ctx, nil); !errors.Is(err, never) {
+		t.Errorf("Wait() = %v, want the context's cause", err)
+	}
+	if s.Begin() {
+		t.Error("Begin() = true after the caller gave up, want false")
+	}
+}
+
+func TestUnroutableIsRefused(t *testing.T) {
+	if !errors.Is(broker.ErrUnroutable, broker.ErrRefused) {
+		t.Error("ErrUnroutable is not a kind of ErrRefused")
+	}
+}
+
+func TestStatus(t *testing.T) {
+	var s broker.Status
+	if err := s.Err(); err == nil {
+		t.Error("Err() of a broker that was not started = nil, want a reason")
+	}
+	s.Set(nil)
+	if err := s.Err(); err != nil {
+		t.Errorf("Err() = %v, want nil", err)
+	}
+	reason := errors.New("blocked")
+	s.Set(reason)
+	if err := s.Err(); !errors.Is(err, reason) {
+		t.Errorf("Err() = %v, want %v", err, reason)
+	}
+}
+
+func TestWindowDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w broker.Window
+		for range 3 {
+			if !w.Enter() {
+				t.Fatal("Enter() = false, want true")
+			}
+		}
+		go func() {
+			for range 3 {
+				time.Sleep(time.Second)
+				w.Leave()
+			}
+		}()
+		begin := time.Now()
+		if err := w.Drain(t.Context()); err != nil {
+			t.Errorf("Drain() = %v, want nil", err)
+		}
+		if took := time.Since(begin); took != 3*time.Second {
+			t.Errorf("Drain took %s, want 3s", took)
+		}
+		if w.Enter() {
+			t.Error("Enter() = true after Drain, want false")
+		}
+		if err := w.Drain(t.Context()); err != nil || w.Len() != 0 {
+			t.Errorf("Drain() = %v, Len() = %d, want nil, 0", err, w.Len())
+		}
+	})
+}
+
+func TestWindowDrainIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w broker.Window
+		w.Enter()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := w.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 publishes") {
+			t.Errorf("Drain() = %v, want the deadline and how many were left", err)
+		}
+	})
+}
+
+func TestTLSFiles(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason string
+		tls    broker.TLS
+		want   string // empty: works
+	}{
+		"Nothing": {"no files are no fault", broker.TLS{}, ""},
+		"NoCA":    {"a file that is not there is named", broker.TLS{CAFile: filepath.Join(dir, "ca.pem")}, "ca.pem"},
+		"EmptyCA": {"a file without a certificate is named", broker.TLS{CAFile: empty}, "holds no PEM certificate"},
+		"HalfOur": {"certificate and key belong together", broker.TLS{CertFile: empty}, "belong together"},
+		"BadOur":  {"a certificate is checked", broker.TLS{CertFile: empty, KeyFile: empty}, "read our certificate"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got, want := tc.tls.Enabled(), name != "Nothing"; got != want {
+				t.Errorf("Enabled() = %v, want %v", got, want)
+			}
+			_, err := tc.tls.Client()
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("%s: Client() = %v, want an error with %q", tc.reason, err, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,146 @@
+// Package natsbench measures package nats against a loop over its client
+// library, on an embedded server that syncs every write.
+package natsbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync/atomic"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fleetloop/fleetloop/internal/broker/brokertest/bench"
+	"github.com/fleetloop/fleetloop/internal/broker/nats"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// rawBase keeps the ids of the raw side apart from ours: an id that comes
+// again costs the server less.
+const rawBase = 1 << 40
+
+// events is how many a turn has: each is a sync of the disk.
+const events = 2000
+
+// A Bed is an embedded server, an adapter that reaches it over the loopback
+// address, and a client of its own that does the same.
+type Bed struct {
+	owner, broker *nats.Broker
+	stops         []func()
+	conn          *natsgo.Conn
+	js            jetstream.JetStream
+	from          atomic.Int64
+}
+
+// Open starts the server in a folder, which is not removed, and connects.
+func Open(ctx context.Context, dir string) (*Bed, error) {
+	b := &Bed{}
+	if err := b.connect(ctx, dir); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *Bed) connect(ctx context.Context, dir string) error {
+	var err error
+	if b.owner, err = b.start(ctx, nats.Config{Embedded: nats.Embedded{Dir: dir}}); err != nil {
+		return err
+	}
+	if b.broker, err = b.start(ctx, nats.Config{URL: settings.Secret(b.owner.URL())}); err != nil {
+		return err
+	}
+	if b.conn, err = natsgo.Connect(b.owner.URL()); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	b.js, err = jetstream.New(b.conn, jetstream.WithPublishAsyncMaxPending(bench.Window))
+	return err
+}
+
+func (b *Bed) start(ctx context.Context, cfg nats.Config) (*nats.Broker, error) {
+	broker, err := nats.New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	stop, err := bench.Start(ctx, broker)
+	if err != nil {
+		return nil, err
+	}
+	b.stops = append(b.stops, stop)
+	return broker, nil
+}
+
+// Close ends all that Open began.
+func (b *Bed) Close() {
+	if b.conn != nil {
+		b.conn.Close()
+	}
+	for i := len(b.stops); i > 0; i-- {
+		b.stops[i-1]()
+	}
+}
+
+// Ours publishes through the adapter.
+func (b *Bed) Ours() bench.Side { return bench.Ours(b.broker) }
+
+// Raw is the tight loop: one goroutine publishes encoded events with the
+// library's asynchronous call, and goes on as acknowledgements come.
+func (b *Bed) Raw(_ context.Context, n, window int) error {
+	base := rawBase + int(b.from.Add(int64(n))) - n
+	bodies := bench.Bodies(base, n)
+	futures := make([]jetstream.PubAckFuture, 0, n)
+	take := func(f jetstream.PubAckFuture) error {
+		select {
+		case <-f.Ok():
+			return nil
+		case err := <-f.Err():
+			return errors.Join(errors.New("an event was not acknowledged"), err)
+		}
+	}
+	for i, body := range bodies {
+		if i >= window {
+			if err := take(futures[i-window]); err != nil {
+				return err
+			}
+		}
+		f, err := b.js.PublishAsync(nats.DefaultTopic+".raw", body, jetstream.WithMsgID(bench.Event(base+i).ID))
+		if err != nil {
+			return err
+		}
+		futures = append(futures, f)
+	}
+	for _, f := range futures[max(0, n-window):] {
+		if err := take(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Empty purges the stream.
+func (b *Bed) Empty(ctx context.Context) error {
+	stream, err := b.js.Stream(ctx, nats.DefaultTopic)
+	if err != nil {
+		return err
+	}
+	return stream.Purge(ctx)
+}
+
+// Run measures in a folder and writes one line for each result.
+func Run(ctx context.Context, dir string, w io.Writer) ([]bench.Result, error) {
+	b, err := Open(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	m := bench.Match{Name: "broker.nats_vs_raw", Want: 0.85, Events: events, Ours: b.Ours(), Theirs: b.Raw, Between: b.Empty}
+	r, err := m.Run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", r)
+	return []bench.Result{r}, err
+}
