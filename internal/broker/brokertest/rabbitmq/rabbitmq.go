@@ -152,7 +152,10 @@ func (s *Server) watch(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = read.Close() }() // the shell has it
-	const script = `cat >/dev/null; kill -9 $(cat "$RABBITMQ_PID_FILE") 2>/dev/null; epmd -kill >/dev/null 2>&1; rm -rf "$HOME"`
+	// The port mapper refuses to go while it still knows the server.
+	const script = `cat >/dev/null; kill -9 $(cat "$RABBITMQ_PID_FILE") 2>/dev/null
+for i in 1 2 3 4 5 6 7 8 9 10; do epmd -kill 2>/dev/null | grep -q "^Killed$" && break; sleep 0.2; done
+rm -rf "$HOME"`
 	s.guard = exec.CommandContext(ctx, "/bin/sh", "-c", script)
 	s.guard.Env, s.guard.Dir = s.env, "/"
 	s.guard.Stdin = read

@@ -1,7 +1,6 @@
 package rabbitmq_test
 
 import (
-	"context"
 	"net"
 	"strings"
 	"testing"
