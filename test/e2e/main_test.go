@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fleetloop/fleetloop/internal/broker/brokertest/rabbitmq"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+// patience is how long anything may take that happens soon. Tests say less
+// where time is what they are about.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	pgtest.Main(m,
+		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"), // of the Pub/Sub library, begins with the process
+		goleak.Cleanup(func(code int) {
+			bed.close()
+			os.Exit(code)
+		}),
+	)
+}
+
+// bed is what the tests of this run share.
+var bed = newSharedBed()
+
+type sharedBed struct {
+	binaries func() (dir string, err error)
+	rabbit   func() (*rabbitmq.Server, error)
+
+	mu      sync.Mutex
+	closers []func()
+}
+
+func newSharedBed() *sharedBed {
+	b := &sharedBed{}
+	b.binaries = sync.OnceValues(b.build)
+	b.rabbit = sync.OnceValues(func() (*rabbitmq.Server, error) {
+		server, err := rabbitmq.Start(context.Background(), rabbitmq.Options{})
+		if err != nil {
+			return nil, err
+		}
+		b.later(server.Stop)
+		return server, nil
+	})
+	return b
+}
+
+// build builds the binaries as they are shipped.
+func (b *sharedBed) build() (string, error) {
+	dir, err := os.MkdirTemp("", "fleetloop-e2e-")
+	if err != nil {
+		return "", err
+	}
+	b.later(func() { _ = os.RemoveAll(dir) })
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", dir,
+		"github.com/fleetloop/fleetloop/cmd/fleet-api", "github.com/fleetloop/fleetloop/cmd/sentinel")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the binaries: %w\n%s", err, out)
+	}
+	return dir, nil
+}
+
+func (b *sharedBed) later(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closers = append(b.closers, f)
+}
+
+func (b *sharedBed) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.closers {
+		f()
+	}
+}
+
+// binary is the path of one of the binaries.
+func binary(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := bed.binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, name)
+}
+
+// rabbit is the RabbitMQ that all tests share; each has exchanges of its own.
+func rabbit(t *testing.T) *rabbitmq.Server {
+	t.Helper()
+	server, err := bed.rabbit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+// eventually calls check until it gives no error.
+func eventually(t *testing.T, within time.Duration, check func() error) {
+	t.Helper()
+	if err := poll(t.Context(), within, check); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errNotInTime is why poll gave up.
+var errNotInTime = errors.New("not in time")
+
+// poll is eventually for goroutines other than the test's own.
+func poll(ctx context.Context, within time.Duration, check func() error) error {
+	const every = 20 * time.Millisecond
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("%w (%s)", errNotInTime, within))
+	defer cancel()
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-ticker.C:
+		}
+	}
+}
