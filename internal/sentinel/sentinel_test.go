@@ -166,6 +166,9 @@ func TestRestart(t *testing.T) {
 		for i := range 5 {
 			r := cluster(fmt.Sprint("a", i), "Provisioning", 2, int64(1+i%2))
 			r.Status.LastUpdatedTime = time.Now().Add(-11 * time.Second)
+			if i > 2 {
+				r.UpdatedTime = time.Now().Add(300 * time.Millisecond) // the API's clock is ahead of ours
+			}
 			api.resources[r.ID] = r
 		}
 		first := newBench(t, api)

@@ -65,6 +65,22 @@ func EventID(resourceID string, generation int64, v Verdict, now time.Time) stri
 	return "evt-" + hex.EncodeToString(sum[:16])
 }
 
+// CountFrom is what the nudges of a resource are counted from that is due at
+// now, whatever the API's clock says: since, and when it fell due.
+//
+// That is a little before since. A clock that is ahead of ours would otherwise
+// put since behind the first event and before its resend, and the id must not
+// change in between. A since that is further ahead is nothing to count from,
+// and neither is one that the API did not give: such a resource is due since
+// ever.
+func CountFrom(since time.Time, interval time.Duration, now time.Time) (from, due time.Time) {
+	due = since.Add(-min(interval/10, MaxClockSkew))
+	if since.IsZero() || due.After(now) {
+		return time.Time{}, time.Time{}
+	}
+	return since, due
+}
+
 // nudge counts the whole intervals since the resource fell due. What is due
 // since ever counts from 1970, for durations do not reach further.
 func (v Verdict) nudge(now time.Time) int64 {

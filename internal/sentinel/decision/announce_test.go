@@ -180,3 +180,26 @@ func TestEventIDWithoutTime(t *testing.T) {
 		t.Error("the shortest interval is one too")
 	}
 }
+
+// TestEventIDAcrossClocks: the API's clock is never quite ours. However far it
+// is ahead, whoever asks again soon gets the same id, and every nudge another.
+func TestEventIDAcrossClocks(t *testing.T) {
+	const interval = 10 * time.Second
+	profile := decision.GenerationThenAge(decision.Ages{NotReady: interval})
+	for _, ahead := range []time.Duration{-time.Millisecond, 0, time.Millisecond, 300 * time.Millisecond, time.Second, 5 * time.Second, time.Minute, time.Hour} {
+		r := decision.Resource{Generation: 2, ObservedGeneration: 1, Updated: now.Add(ahead)}
+		id := func(at time.Time) string {
+			return decision.EventID("cls", 2, profile.Decide(&r, at), at)
+		}
+		if id(now) != id(now.Add(interval/4)) {
+			t.Errorf("%s ahead: another id after a restart", ahead)
+		}
+		seen := map[string]time.Duration{}
+		for after := time.Duration(0); after <= 12*interval; after += interval {
+			if before, ok := seen[id(now.Add(after))]; ok {
+				t.Errorf("%s ahead: the nudge after %s has the id of that after %s", ahead, after, before)
+			}
+			seen[id(now.Add(after))] = after
+		}
+	}
+}

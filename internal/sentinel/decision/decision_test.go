@@ -150,7 +150,7 @@ func TestGenerationThenAge(t *testing.T) {
 			},
 			want: decision.Verdict{
 				ShouldPublish: true, Reason: decision.ReasonGenerationChanged,
-				Since: ago(3 * time.Second), Next: ago(3 * time.Second), Interval: notReady,
+				Since: ago(3 * time.Second), Next: ago(3*time.Second + notReady/10), Interval: notReady,
 			},
 		},
 		"GenerationWithoutUpdatedTime": {
@@ -158,7 +158,7 @@ func TestGenerationThenAge(t *testing.T) {
 			r:      decision.Resource{Generation: 2, LastUpdated: ago(time.Minute), Created: ago(time.Hour)},
 			want: decision.Verdict{
 				ShouldPublish: true, Reason: decision.ReasonGenerationChanged,
-				Since: ago(time.Minute), Next: ago(time.Minute), Interval: notReady,
+				Since: ago(time.Minute), Next: ago(time.Minute + notReady/10), Interval: notReady,
 			},
 		},
 		"GenerationWithCreationOnly": {
@@ -166,15 +166,25 @@ func TestGenerationThenAge(t *testing.T) {
 			r:      decision.Resource{Generation: 1, Created: ago(time.Hour)},
 			want: decision.Verdict{
 				ShouldPublish: true, Reason: decision.ReasonGenerationChanged,
-				Since: ago(time.Hour), Next: ago(time.Hour), Interval: notReady,
+				Since: ago(time.Hour), Next: ago(time.Hour + notReady/10), Interval: notReady,
+			},
+		},
+		"GenerationAheadOfTheClock": {
+			reason: "a new spec is due now although the API's clock is a little ahead",
+			r:      decision.Resource{Phase: "Ready", Generation: 2, ObservedGeneration: 1, Updated: now.Add(notReady / 10)},
+			want: decision.Verdict{
+				ShouldPublish: true, Reason: decision.ReasonGenerationChanged, Since: now.Add(notReady / 10), Next: now, Interval: notReady,
 			},
 		},
 		"GenerationFromTheFuture": {
-			reason: "a new spec is due now whatever the API's clock says, and again at the age of what is not ready",
-			r:      decision.Resource{Phase: "Ready", Generation: 2, ObservedGeneration: 1, Updated: now.Add(time.Hour)},
-			want: decision.Verdict{
-				ShouldPublish: true, Reason: decision.ReasonGenerationChanged, Since: now, Next: now, Interval: notReady,
-			},
+			reason: "or far ahead, in which case it is nothing to count nudges from",
+			r:      decision.Resource{Phase: "Ready", Generation: 2, ObservedGeneration: 1, Updated: now.Add(notReady/10 + 1)},
+			want:   decision.Verdict{ShouldPublish: true, Reason: decision.ReasonGenerationChanged, Interval: notReady},
+		},
+		"GenerationWithoutAnyTime": {
+			reason: "due since ever",
+			r:      decision.Resource{Generation: 1},
+			want:   decision.Verdict{ShouldPublish: true, Reason: decision.ReasonGenerationChanged, Interval: notReady},
 		},
 		"CreationStandsInForAReport": {
 			reason: "a resource that nobody reported on ages from its creation",

@@ -62,23 +62,21 @@ func (p *Profile) Decide(r *Resource, now time.Time) Verdict {
 }
 
 // specChanged speaks for a generation that no adapter has observed. It fell
-// due when the spec changed, which is never later than now. It is announced
-// again at the age of what is not ready, whatever the phase still says: that
-// word is about another spec, and the event may have been lost on its way.
+// due when the spec changed. It is announced again at the age of what is not
+// ready, whatever the phase still says: that word is about another spec, and
+// the event may have been lost on its way.
 func specChanged(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	if r.Generation <= r.ObservedGeneration {
 		return Verdict{}, false
 	}
-	since := first(r.Updated, r.LastUpdated, r.Created)
-	if since.After(now) {
-		since = now
-	}
+	interval := p.ages.notReady()
+	since, due := CountFrom(first(r.Updated, r.LastUpdated, r.Created), interval, now)
 	return Verdict{
 		ShouldPublish: true,
 		Reason:        ReasonGenerationChanged,
 		Since:         since,
-		Next:          since,
-		Interval:      p.ages.notReady(),
+		Next:          due,
+		Interval:      interval,
 	}, true
 }
 

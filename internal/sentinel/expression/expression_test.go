@@ -38,6 +38,7 @@ func publicRules() []expression.Param {
 const publicResult = `is_new_resource || generation_mismatch || ready_and_stale || not_ready_and_debounced`
 
 func TestDecide(t *testing.T) {
+	const slack = time.Minute // of half an hour, see decision.CountFrom
 	updated := now.Add(-10 * time.Second)
 	cases := map[string]struct {
 		reason  string
@@ -54,14 +55,14 @@ func TestDecide(t *testing.T) {
 			params: publicRules(), result: publicResult, raw: cluster, updated: updated,
 			want: decision.Verdict{
 				ShouldPublish: true, Reason: decision.ReasonExpressionTrue,
-				Since: updated, Next: updated, Interval: 30 * time.Minute,
+				Since: updated, Next: updated.Add(-slack), Interval: 30 * time.Minute,
 			},
 		},
 		"PublicRulesWithoutStatus": {
 			reason: "a new resource has no conditions, and needs no guards",
 			params: publicRules(), result: publicResult, raw: `{"id":"a","generation":1}`, created: updated,
 			want: decision.Verdict{
-				ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Since: updated, Next: updated, Interval: 30 * time.Minute,
+				ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Since: updated, Next: updated.Add(-slack), Interval: 30 * time.Minute,
 			},
 		},
 		"False": {
@@ -69,21 +70,21 @@ func TestDecide(t *testing.T) {
 			result: `resource.generation > 2`, raw: cluster, updated: updated,
 			want: decision.Verdict{Reason: decision.ReasonExpressionFalse, Since: updated, Interval: 30 * time.Minute},
 		},
+		"TimeAheadOfTheClock": {
+			reason: "clocks differ a little",
+			result: `true`, raw: cluster, updated: now.Add(slack),
+			want: decision.Verdict{ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Since: now.Add(slack), Next: now, Interval: 30 * time.Minute},
+		},
 		"TimeFromTheFuture": {
 			reason: "is nothing to count from",
-			result: `true`, raw: cluster, updated: now.Add(1),
+			result: `true`, raw: cluster, updated: now.Add(slack + 1),
 			want: decision.Verdict{ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Interval: 30 * time.Minute},
-		},
-		"ThisVeryMoment": {
-			reason: "is no future",
-			result: `true`, raw: cluster, updated: now,
-			want: decision.Verdict{ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Since: now, Next: now, Interval: 30 * time.Minute},
 		},
 		"MissingField": {
 			reason: "a rule that fails must not hide the resource",
 			result: `resource.spec.missing == 1`, raw: cluster, updated: updated,
 			want: decision.Verdict{
-				ShouldPublish: true, Reason: decision.ReasonExpressionFailed, Since: updated, Next: updated, Interval: 30 * time.Minute,
+				ShouldPublish: true, Reason: decision.ReasonExpressionFailed, Since: updated, Next: updated.Add(-slack), Interval: 30 * time.Minute,
 			},
 			wantErr: `evaluate result: no such key: missing`,
 		},
@@ -92,7 +93,7 @@ func TestDecide(t *testing.T) {
 			params: []expression.Param{{Name: "t", Expr: `timestamp(resource.kind)`}},
 			result: `t < now`, raw: cluster, updated: updated,
 			want: decision.Verdict{
-				ShouldPublish: true, Reason: decision.ReasonExpressionFailed, Since: updated, Next: updated, Interval: 30 * time.Minute,
+				ShouldPublish: true, Reason: decision.ReasonExpressionFailed, Since: updated, Next: updated.Add(-slack), Interval: 30 * time.Minute,
 			},
 			wantErr: `evaluate param "t"`,
 		},
@@ -106,7 +107,7 @@ func TestDecide(t *testing.T) {
 			reason: "seen only when the field is there",
 			result: `resource.kind`, raw: cluster, updated: updated,
 			want: decision.Verdict{
-				ShouldPublish: true, Reason: decision.ReasonExpressionFailed, Since: updated, Next: updated, Interval: 30 * time.Minute,
+				ShouldPublish: true, Reason: decision.ReasonExpressionFailed, Since: updated, Next: updated.Add(-slack), Interval: 30 * time.Minute,
 			},
 			wantErr: "it is a string, want a bool",
 		},
@@ -115,7 +116,7 @@ func TestDecide(t *testing.T) {
 			params: []expression.Param{{Name: "l", Expr: `[1,2,3,4,5,6,7,8,9,10]`}},
 			result: `l.all(a, l.all(b, l.all(c, l.all(d, l.all(e, l.all(f, a+b+c+d+e+f > 0))))))`, raw: cluster, updated: updated,
 			want: decision.Verdict{
-				ShouldPublish: true, Reason: decision.ReasonExpressionFailed, Since: updated, Next: updated, Interval: 30 * time.Minute,
+				ShouldPublish: true, Reason: decision.ReasonExpressionFailed, Since: updated, Next: updated.Add(-slack), Interval: 30 * time.Minute,
 			},
 			wantErr: "cost limit exceeded",
 		},
@@ -123,7 +124,7 @@ func TestDecide(t *testing.T) {
 			reason: "can not happen after the scan, and is not hidden if it does",
 			result: `true`, raw: `{`, updated: updated,
 			want: decision.Verdict{
-				ShouldPublish: true, Reason: decision.ReasonExpressionFailed, Since: updated, Next: updated, Interval: 30 * time.Minute,
+				ShouldPublish: true, Reason: decision.ReasonExpressionFailed, Since: updated, Next: updated.Add(-slack), Interval: 30 * time.Minute,
 			},
 			wantErr: "parse resource",
 		},
@@ -132,7 +133,7 @@ func TestDecide(t *testing.T) {
 			result: `condition("Odd").status == "" && condition("Odd").observed_generation == 0 && condition("None").last_updated_time == ""`,
 			raw:    cluster, updated: updated,
 			want: decision.Verdict{
-				ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Since: updated, Next: updated, Interval: 30 * time.Minute,
+				ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Since: updated, Next: updated.Add(-slack), Interval: 30 * time.Minute,
 			},
 		},
 		"Numbers": {
@@ -140,7 +141,7 @@ func TestDecide(t *testing.T) {
 			result: `resource.spec.load + 0.25 == 0.75 && resource.spec.nodes * 2 == 6 && resource.kind.lowerAscii() == "cluster"`,
 			raw:    cluster, updated: updated,
 			want: decision.Verdict{
-				ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Since: updated, Next: updated, Interval: 30 * time.Minute,
+				ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Since: updated, Next: updated.Add(-slack), Interval: 30 * time.Minute,
 			},
 		},
 	}

@@ -85,19 +85,19 @@ func isIdentifier(env *cel.Env, name string) bool {
 // resource that a mistake in a rule hides is lost. Hold keeps that to one
 // event per interval. Next of a resource that is not due is not known.
 func (p *Profile) Decide(r *decision.Resource, now time.Time) decision.Verdict {
-	v := decision.Verdict{Interval: p.ages.Of(r), Since: r.LastUpdated}
-	if v.Since.IsZero() {
-		v.Since = r.Created
+	v := decision.Verdict{Interval: p.ages.Of(r)}
+	since := r.LastUpdated
+	if since.IsZero() {
+		since = r.Created
 	}
-	if v.Since.After(now) {
-		v.Since = time.Time{}
-	}
+	since, began := decision.CountFrom(since, v.Interval, now)
+	v.Since = since
 	due, err := p.eval(r, now)
 	switch {
 	case err != nil:
-		v.ShouldPublish, v.Reason, v.Next, v.Err = true, decision.ReasonExpressionFailed, v.Since, err
+		v.ShouldPublish, v.Reason, v.Next, v.Err = true, decision.ReasonExpressionFailed, began, err
 	case due:
-		v.ShouldPublish, v.Reason, v.Next = true, decision.ReasonExpressionTrue, v.Since
+		v.ShouldPublish, v.Reason, v.Next = true, decision.ReasonExpressionTrue, began
 	default:
 		v.Reason = decision.ReasonExpressionFalse
 	}
