@@ -33,6 +33,11 @@ type Part struct {
 	// Ready reports why the part cannot do its work just now, or nil.
 	// A nil func is a part that is always ready.
 	Ready func() error
+
+	// Close lets go of what the part has held since it was made. Discard calls
+	// it for a part that is never run; Run does so by itself. A nil func is a
+	// part that holds nothing before it runs.
+	Close func() error
 }
 
 // Options bound how a process stops. The zero value is usable.
@@ -91,6 +96,21 @@ func Run(ctx context.Context, opts Options, parts ...Part) error {
 	for _, r := range slices.Backward(list) {
 		if err := r.halt(opts.StopTimeout); err != nil {
 			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Discard closes parts that will not be run, because something else could
+// not be made, from the last to the first.
+func Discard(parts ...Part) error {
+	var errs []error
+	for _, p := range slices.Backward(parts) {
+		if p.Close == nil {
+			continue
+		}
+		if err := p.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close %s: %w", p.Name, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -104,3 +104,21 @@ func TestRunWithoutParts(t *testing.T) {
 		t.Errorf("Run() = %v, want nil: nothing to run is nothing to fail", err)
 	}
 }
+
+func TestDiscardClosesFromTheLastToTheFirst(t *testing.T) {
+	var log []string
+	newHolder := func(name string, err error) lifecycle.Part {
+		return lifecycle.Part{Name: name, Close: func() error {
+			log = append(log, name)
+			return err
+		}}
+	}
+	jammed := errors.New("jammed")
+	err := lifecycle.Discard(newHolder("pool", jammed), lifecycle.Part{Name: "holds nothing"}, newHolder("listener", nil))
+	if diff := cmp.Diff([]string{"listener", "pool"}, log); diff != "" {
+		t.Errorf("order of closing (-want +got):\n%s", diff)
+	}
+	if !errors.Is(err, jammed) || err.Error() != "close pool: jammed" {
+		t.Errorf("Discard() = %v, want %q", err, "close pool: jammed")
+	}
+}

@@ -27,57 +27,60 @@ type loop struct {
 	api      *fleetclient.Client
 }
 
-// build makes the loop, from the bottom to the top: what stands later in the
+// newLoop makes the loop. What it made until something failed is let go.
+func newLoop(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) (*loop, error) {
+	l := &loop{}
+	if err := l.build(ctx, p, cfg, dir, env); err != nil {
+		return nil, errors.Join(err, lifecycle.Discard(l.parts...))
+	}
+	return l, nil
+}
+
+// build makes the parts, from the bottom to the top: what stands later in the
 // list uses what stands before it, and is stopped first.
-func build(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) (l *loop, err error) {
-	l = &loop{}
+func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) error {
 	if cfg.API.Database.URL == "" {
 		server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgresql")}, p.Log)
 		if err != nil {
-			return nil, fmt.Errorf("start the embedded PostgreSQL: %w", err)
+			return fmt.Errorf("start the embedded PostgreSQL: %w", err)
 		}
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, server.Close())
-			}
-		}()
+		l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready, Close: server.Close})
 		cfg.API.Database.URL = settings.Secret(server.URL())
 		// The server is there and ours, so nobody need see it without a schema.
 		if err := postgres.Migrate(ctx, cfg.API.Database, p.Log); err != nil {
-			return nil, err
+			return err
 		}
 		cfg.API.Migrate = false
-		l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready})
 	}
 
 	apiParts, addr, err := apiapp.Parts(ctx, p, cfg.API)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.parts = append(l.parts, apiParts...)
 	if l.api, err = fleetclient.New(fleetclient.Config{Endpoint: "http://" + addr, UserAgent: "fleetloop-up"}, fleetclient.Deps{}); err != nil {
-		return nil, err
+		return err
 	}
 
 	broker, err := openBroker(p, dir, env)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.parts = append(l.parts, broker.Part())
 
 	if l.adapters, err = newAdapters(p, cfg.Adapters, broker, l.api); err != nil {
-		return nil, err
+		return err
 	}
 	l.parts = append(l.parts, l.adapters.parts()...)
 
 	l.watch = demo.NewWatch(l.api, l.adapters.state)
 	sentinels, live, err := newSentinels(p, cfg.Sentinel, broker, l.api, l.watch.Note)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.live = live
 	l.parts = append(l.parts, sentinels...)
-	return l, nil
+	return nil
 }
 
 // openBroker opens the broker that BROKER_TYPE names, or the embedded one.

@@ -66,7 +66,7 @@ func run(ctx context.Context, cfg Config, env Env) (err error) {
 	screen.log = p.Log
 	ctx, done := context.WithCancelCause(ctx)
 	defer done(nil)
-	l, err := build(ctx, p, cfg, dir, env.LookupEnv)
+	l, err := newLoop(ctx, p, cfg, dir, env.LookupEnv)
 	if err != nil {
 		return err
 	}

@@ -87,9 +87,9 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 	}
 
 	return []lifecycle.Part{
-		{Name: "database", Run: pool.Run, Ready: pool.Ready},
+		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "schema", Run: schema.Run, Ready: schema.Ready},
-		{Name: "fleet API", Run: server.Run, Ready: server.Ready},
+		{Name: "fleet API", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	}, server.Addr(), nil
 }
 

@@ -73,11 +73,11 @@ var errStopping = errors.New("the process is stopping")
 // Run runs parts, in the order in which they depend on each other, until ctx
 // ends. Metrics and health answer from before the first part starts until after the
 // last one has stopped. live says whether the process makes progress; nil is
-// a process that always does.
+// a process that always does. Parts that cannot be run are discarded.
 func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle.Part) error {
 	endpoints, err := p.endpoints(ctx, live, parts)
 	if err != nil {
-		return err
+		return errors.Join(err, lifecycle.Discard(parts...))
 	}
 	all := []lifecycle.Part{{Name: "tracing", Run: p.Tracing.Run}}
 	all = append(all, endpoints...)
@@ -123,7 +123,10 @@ func (p *Process) endpoints(ctx context.Context, live func() error, parts []life
 		return nil, err
 	}
 	second, err := p.listen(ctx, "health", p.cfg.HealthAddr, probes)
-	return []lifecycle.Part{first, second}, err
+	if err != nil {
+		return nil, errors.Join(err, lifecycle.Discard(first))
+	}
+	return []lifecycle.Part{first, second}, nil
 }
 
 func (p *Process) listen(ctx context.Context, name, addr string, h http.Handler) (lifecycle.Part, error) {
@@ -132,5 +135,5 @@ func (p *Process) listen(ctx context.Context, name, addr string, h http.Handler)
 		return lifecycle.Part{}, fmt.Errorf("serve %s: %w", name, err)
 	}
 	p.Log.InfoContext(ctx, "listening", "for", name, "addr", server.Addr())
-	return lifecycle.Part{Name: name, Run: server.Run}, nil
+	return lifecycle.Part{Name: name, Run: server.Run, Close: server.Close}, nil
 }

@@ -1,0 +1,84 @@
+package allinone_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/app/allinone"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
+)
+
+// newDir is a folder that the database's user can reach, also as root.
+func newDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fleetloop-up-") //nolint:usetesting // t.TempDir is closed to the user that a root's server runs as
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// taken is an address that somebody listens on.
+func taken(t *testing.T) string {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
+// up runs "up" until ctx ends, with nothing in its environment but env.
+func up(ctx context.Context, env map[string]string, args ...string) error {
+	cmd := allinone.Command(allinone.Env{ //nolint:contextcheck // cobra hands the context on
+		Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer),
+		LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+	})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	return cmd.ExecuteContext(ctx)
+}
+
+func TestUpThatCannotListenLeavesNothingRunning(t *testing.T) {
+	const free = "127.0.0.1:0"
+	cases := map[string]struct {
+		reason string
+		api    string
+		probes string
+	}{
+		"API":    {reason: "the API's port is known to be taken while the loop is built", api: taken(t), probes: free},
+		"Probes": {reason: "the port for health is known to be taken when all parts are made", api: free, probes: taken(t)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			dir := newDir(t)
+			err := up(ctx, nil, "--data-dir", dir, "--listen-address", tc.api,
+				"--metrics-bind-address", tc.probes, "--health-probe-bind-address", tc.probes)
+			if err == nil || !strings.Contains(err.Error(), "another process listens there") {
+				t.Fatalf("%s: up = %v, want an error about the port", tc.reason, err)
+			}
+			server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgresql")}, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatalf("%s: the database is still in use: %v", tc.reason, err)
+			}
+			if err := server.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
