@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/fleetloop/fleetloop/internal/broker/amqp/amqpbench"
+	brokers "github.com/fleetloop/fleetloop/internal/broker/brokertest/bench"
+	"github.com/fleetloop/fleetloop/internal/broker/nats/natsbench"
+)
+
+// amqpBench measures publishing to RabbitMQ.
+func amqpBench() bench {
+	return bench{names: []string{"broker.amqp_vs_raw", "broker.amqp_vs_one_at_a_time"}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		results, err := amqpbench.Run(ctx, io.Discard)
+		return lines(progress, results), err
+	}}
+}
+
+// natsBench measures publishing to an embedded NATS JetStream.
+func natsBench() bench {
+	return bench{names: []string{"broker.nats_vs_raw"}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		dir, err := os.MkdirTemp("", "fleetloop-bench-")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		results, err := natsbench.Run(ctx, dir, io.Discard)
+		return lines(progress, results), err
+	}}
+}
+
+// lines are the results as lines; how fast both sides were is told on the way.
+func lines(progress io.Writer, results []brokers.Result) []line {
+	var out []line
+	for _, r := range results {
+		_, _ = fmt.Fprintf(progress, "%s: %s\n", r.Name, r.Detail)
+		out = append(out, line{kind: "ratio", name: r.Name, value: r.Value, op: ">=", want: r.Want})
+	}
+	return out
+}
