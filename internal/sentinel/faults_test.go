@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -94,17 +96,26 @@ func TestAPITimeout(t *testing.T) {
 func TestPublishFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, newAPI(cluster("bad", "", 1, 0), cluster("good", "", 1, 0)))
-		var tries []time.Time
+		var mu sync.Mutex
+		var all []time.Time
 		b.broker.publish = func(_ context.Context, e *cloudevent.Event) error {
 			if e.Subject == "bad" {
-				tries = append(tries, time.Now())
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, time.Now())
 				return errDown
 			}
 			return nil
 		}
+		soFar := func() []time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(all)
+		}
 		b.run(t)
 		time.Sleep(5*time.Second - time.Nanosecond)
 		synctest.Wait()
+		tries := soFar()
 		wantCount(t, "tries", tries, 4)
 		for i, most := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {
 			gap := tries[i+1].Sub(tries[i])
@@ -122,7 +133,7 @@ func TestPublishFails(t *testing.T) {
 		wantCount(t, "warnings", b.log.lines(`level=WARN msg="event not published, left to the next round" resource_type=clusters selector="" resource_id=bad reason="generation changed`), 1)
 		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
-		wantCount(t, "tries with the next round", tries, 5)
+		wantCount(t, "tries with the next round", soFar(), 5)
 	})
 }
 
