@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -160,7 +161,7 @@ func (l *load) wantAnswers(t *testing.T, n int) {
 // that it confirmed is lost; the sentinel goes on.
 func TestPostgresRestart(t *testing.T) {
 	t.Parallel()
-	cfg := pgserver.Config{Dir: t.TempDir(), Throwaway: true}
+	cfg := pgserver.Config{Dir: serverDir(t), Throwaway: true}
 	server := newPostgres(t, cfg)
 	cfg.Port = server.Port()
 	f := newFleet(t, mergeEnv(oneAdapter(), map[string]string{"DATABASE_URL": server.URL()}))
@@ -208,6 +209,17 @@ func TestPostgresRestart(t *testing.T) {
 	}
 	f.wantRunning(t)
 	s.wantRunning(t)
+}
+
+// serverDir is a folder that the server's own user can enter.
+func serverDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fleetloop-e2e-pg-") //nolint:usetesting // TempDir's is closed to other users
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func newPostgres(t *testing.T, cfg pgserver.Config) *pgserver.Server {
