@@ -142,3 +142,50 @@ func TestTransitionAge(t *testing.T) {
 		wantCount(t, "and then the next", b.broker.got(), 2)
 	})
 }
+
+// TestNoGenerationsToObserve: where neither the rules nor the API know of
+// observed generations, no generation is waited for, and nothing is remembered
+// of resources that are not due.
+func TestNoGenerationsToObserve(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		decision sentinel.Decision
+		observed string
+		want     float64 // resources that wait
+	}{
+		"TransitionAge": {
+			reason:   "the phase is all there is",
+			decision: sentinel.Decision{Profile: sentinel.ProfileTransitionAge},
+		},
+		"Expression": {
+			reason:   "conditions have generations of their own",
+			decision: sentinel.Decision{Profile: sentinel.ProfileExpression, Result: "false"},
+		},
+		"Observed": {
+			reason:   "the API knows of them",
+			decision: sentinel.Decision{Profile: sentinel.ProfileTransitionAge},
+			observed: `"observed_generation":1,`, want: 1,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := newAPI()
+				created := time.Now().Add(-time.Hour).Format(time.RFC3339)
+				moved := time.Now().Add(-time.Minute).Format(time.RFC3339)
+				api.body = func(url.Values) string {
+					return `{"items":[{"id":"a","generation":2,"created_time":"` + created + `",
+						"status":{` + tc.observed + `"phase":"Ready","last_transition_time":"` + moved + `"}}]}`
+				}
+				b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.Decision = tc.decision })
+				b.run(t)
+				synctest.Wait()
+				wantCount(t, tc.reason+": events", b.broker.got(), 0)
+				b.wantMetric(t, tc.want, "memory_entries")
+				if oldest := b.metric(t, "oldest_unreconciled_generation_seconds"); (oldest > 0) != (tc.want > 0) {
+					t.Errorf("%s: the oldest waits for %v s", tc.reason, oldest)
+				}
+			})
+		})
+	}
+}

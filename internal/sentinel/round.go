@@ -135,8 +135,8 @@ func (r *round) prepare(it *scan.Item) {
 	if res.Ready() && res.Created.IsZero() && (res.LastUpdated.IsZero() || res.LastTransition.IsZero()) {
 		res.FirstSeen = r.memory.firstSeen(r.memory.key(it.ID), r.number, r.now)
 	}
-	if res.Generation <= res.ObservedGeneration {
-		return
+	if res.Generation <= res.ObservedGeneration || res.ObservedGeneration == 0 && !r.generations {
+		return // observed, or nothing that this API speaks of
 	}
 	since := r.now
 	for _, t := range []time.Time{res.Created, res.LastUpdated, res.Updated} {

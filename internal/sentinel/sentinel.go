@@ -99,6 +99,7 @@ type Sentinel struct {
 	eventType string
 
 	profile     decider
+	generations bool // the profile looks at them: one not given counts as 0
 	payload     *payload.Builder
 	pager       *pager
 	scanner     *scan.Scanner
@@ -142,12 +143,13 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 	}
 	kind, _ := singular(cfg.ResourceType)
 	s := &Sentinel{
-		cfg:       cfg,
-		selector:  sel,
-		shard:     sel.String(),
-		eventType: "com.redhat.hyperfleet." + kind + ".reconcile",
-		profile:   profile,
-		payload:   data,
+		cfg:         cfg,
+		selector:    sel,
+		shard:       sel.String(),
+		eventType:   "com.redhat.hyperfleet." + kind + ".reconcile",
+		profile:     profile,
+		generations: cfg.Decision.Profile == ProfileGenerationThenAge || cfg.Decision.Profile == "",
+		payload:     data,
 		pager: &pager{
 			lister: deps.Lister, collection: cfg.ResourceType, labels: sel.String(),
 			size: cfg.HyperfleetAPI.PageSize, timeout: cfg.HyperfleetAPI.Timeout,
