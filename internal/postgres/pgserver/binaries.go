@@ -42,6 +42,9 @@ func findBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) 
 		return binaries{}, err
 	}
 	found := installed(ctx, fetchedDir(cache))
+	if ctx.Err() != nil {
+		return binaries{}, fmt.Errorf("look for PostgreSQL: %w", context.Cause(ctx))
+	}
 	if b, err := fit(found, major, cfg.Dir); err == nil || len(found) > 0 && major != 0 {
 		return b, err
 	}

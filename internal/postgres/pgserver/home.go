@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -152,7 +153,14 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 	cmd.Env = h.environment()
 	cmd.Dir = "/"
 	cmd.SysProcAttr = h.attributes(syscall.SIGKILL)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	// As for the server itself: the thread that forks must live as long as the child.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	out, err := cmd.CombinedOutput()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("initialise postgres data in %q: %w", fresh, context.Cause(ctx))
+	case err != nil:
 		return fmt.Errorf("initialise postgres data in %q: %w:\n%s", fresh, err, lastLines(string(out)))
 	}
 	if err := os.Rename(fresh, h.data); err != nil {

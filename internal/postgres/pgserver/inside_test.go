@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func newTestDir(t *testing.T) string {
@@ -175,4 +176,38 @@ func TestWhichBinariesFit(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAnInterruptedStartSaysNoMoreThanThat(t *testing.T) {
+	interrupted := errors.New("interrupted")
+
+	t.Run("WhileLooking", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(interrupted)
+		_, err := Start(ctx, Config{Dir: newTestDir(t), CacheDir: newTestDir(t)}, slog.New(slog.DiscardHandler))
+		if !errors.Is(err, interrupted) || strings.Contains(err.Error(), "no PostgreSQL") {
+			t.Errorf("binaries that nobody had time to look at are not missing: %v", err)
+		}
+	})
+
+	t.Run("WhileInitialising", func(t *testing.T) {
+		bin := newTestDir(t)
+		if err := os.Chmod(bin, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, script := range map[string]string{
+			"postgres": "#!/bin/sh\necho 'postgres (PostgreSQL) 17.1'\n",
+			"initdb":   "#!/bin/sh\necho creating subdirectories\nexec sleep 60\n",
+		} {
+			if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, interrupted)
+		defer cancel()
+		_, err := Start(ctx, Config{Dir: newTestDir(t), BinDir: bin}, slog.New(slog.DiscardHandler))
+		if !errors.Is(err, interrupted) || strings.Contains(err.Error(), "subdirectories") {
+			t.Errorf("an initdb that we killed has nothing to tell: %v", err)
+		}
+	})
 }
