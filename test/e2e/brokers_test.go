@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
+	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/broker/pubsub"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
@@ -115,7 +116,7 @@ func consume(t *testing.T, b broker, take func(cloudevent.Event)) {
 func TestNATS(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
-	server, err := nats.New(nats.Config{Embedded: nats.Embedded{Dir: t.TempDir()}}, log)
+	server, err := natsserver.NewBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

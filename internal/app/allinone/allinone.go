@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
-	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/demo"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -62,7 +61,7 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 		return err
 	}
 
-	broker, err := openBroker(p, dir, env)
+	broker, err := openBroker(p, cfg.NATS, dir, env)
 	if err != nil {
 		return err
 	}
@@ -81,18 +80,6 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	l.live = live
 	l.parts = append(l.parts, sentinels...)
 	return nil
-}
-
-// openBroker opens the broker that BROKER_TYPE names, or the embedded one.
-func openBroker(p *process.Process, dir string, env func(string) (string, bool)) (*bus.Bus, error) {
-	cfg, err := bus.Load(env)
-	switch {
-	case errors.Is(err, bus.ErrNoType):
-		return bus.OpenEmbedded(filepath.Join(dir, "nats"), env, p.Log)
-	case err != nil:
-		return nil, err
-	}
-	return cfg.Open(p.Log)
 }
 
 // show are the parts that come with --demo: they create the fleet, follow it

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 )
 
 // Process lends its settings to Config under a name of its own.
@@ -25,6 +26,9 @@ type Config struct {
 
 	// API is the fleet API, with its listener and its database.
 	API apiapp.Part `key:"api"`
+
+	// NATS is the embedded broker.
+	NATS natsserver.Config `key:"nats"`
 
 	// DataDir holds the embedded database and broker. Empty means a folder
 	// that is removed at the end for a demo, and the user's state folder

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -25,7 +25,7 @@ func Describe(reg prometheus.Registerer) error {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
-	broker, err := bus.OpenEmbedded("unused", noEnv, log)
+	broker, err := embedded(natsserver.Config{}, noEnv, log)
 	if err != nil {
 		return err
 	}

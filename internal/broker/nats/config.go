@@ -24,15 +24,12 @@ const (
 	DefaultRedeliveryDelay = time.Second
 )
 
-// A Config says where the JetStream is and how its stream is kept. Exactly
-// one of URL and Embedded.Dir is given; the zero value of every other field
-// is usable.
+// A Config says where the JetStream is and how its stream is kept. URL is
+// given unless the server is within this process; the zero value of every
+// other field is usable.
 type Config struct {
 	// URL is a server, or several with commas between: nats://host:4222.
 	URL settings.Secret `key:"url" env:"BROKER_URL" secret:"true" doc:"address of the NATS server, nats://user:password@host:4222; several with commas between"`
-
-	// Embedded is a server within this process instead.
-	Embedded Embedded `key:"embedded"`
 
 	// CredentialsFile, Token, or Username with Password say who we are.
 	CredentialsFile string          `key:"credentials_file" env:"BROKER_CREDENTIALS_FILE" flag:"broker-credentials-file" doc:"NATS credentials file (JWT and seed)"`
@@ -92,21 +89,6 @@ type Config struct {
 	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"wait before an event that failed is delivered again"`
 }
 
-// Embedded is a JetStream server within this process, with its data on disk
-// and every write synced.
-type Embedded struct {
-	// Dir is the folder of the data. It is created, and locked while the
-	// server runs. Empty means no embedded server.
-	Dir string `key:"dir" env:"BROKER_EMBEDDED_DIR" flag:"broker-dir" doc:"folder of the embedded NATS server's data; giving it starts the server"`
-
-	// Host is the address on which the server listens for other processes.
-	// Empty means 127.0.0.1.
-	Host string `key:"host" env:"BROKER_EMBEDDED_HOST" default:"127.0.0.1" doc:"address on which the embedded server listens"`
-
-	// Port is its port. Zero and below mean any that is free.
-	Port int `key:"port" env:"BROKER_EMBEDDED_PORT" default:"0" doc:"port on which the embedded server listens, 0 for any"`
-}
-
 // withDefaults fills in the zero fields and checks the rest.
 func (c Config) withDefaults() (Config, error) {
 	def := func(p *time.Duration, d time.Duration) {
@@ -135,29 +117,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Mode == "" {
 		c.Mode = cloudevent.Structured
 	}
-	if c.Embedded.Host == "" {
-		c.Embedded.Host = "127.0.0.1"
-	}
-	if c.Embedded.Port <= 0 {
-		c.Embedded.Port = -1
-	}
 	return c, c.validate()
 }
 
 func (c Config) validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	switch {
-	case c.URL == "" && c.Embedded.Dir == "":
-		fail("neither url nor embedded.dir is given: one of them says where the events go")
-	case c.URL != "" && c.Embedded.Dir != "":
-		fail("url and embedded.dir are both given: a server elsewhere or one of our own, not both")
-	}
 	if !areServers(c.URL.Reveal()) {
 		fail("url: want nats://user:password@host:4222, or several with commas between")
-	}
-	if c.Embedded.Port > 65535 {
-		fail("embedded.port is %d, want 65535 at most", c.Embedded.Port)
 	}
 	if strings.ContainsAny(c.Stream, ". *>/\\\t\r\n") {
 		fail("stream %q: a name has no blank, dot, slash, * or >", c.Stream)

@@ -17,10 +17,8 @@ func TestConfig(t *testing.T) {
 		cfg    Config
 		want   string // empty: taken
 	}{
-		"Nothing":     {"something has to say where to", Config{}, "neither url nor embedded.dir"},
-		"Both":        {"two places are one too many", Config{URL: "nats://x", Embedded: Embedded{Dir: "d"}}, "both given"},
+		"Nothing":     {"something has to say where to", Config{}, "url is not set"},
 		"URL":         {"an address is enough", Config{URL: "nats://x"}, ""},
-		"Dir":         {"a folder is enough", Config{Embedded: Embedded{Dir: "d"}}, ""},
 		"DottedTopic": {"a topic is a subject", Config{URL: "nats://x", Topic: "fleet.events"}, ""},
 		"Topic":       {"a subject has no wildcards", Config{URL: "nats://x", Topic: "a.*"}, `topic "a.*"`},
 		"Subject":     {"nor empty words", Config{URL: "nats://x", Subject: "a..b"}, `subject "a..b"`},
@@ -29,7 +27,6 @@ func TestConfig(t *testing.T) {
 		"Window":      {"the server refuses that", Config{URL: "nats://x", MaxAge: time.Minute, DuplicateWindow: time.Hour}, "duplicate_window"},
 		"Replicas":    {"the server refuses that too", Config{URL: "nats://x", Replicas: 6}, "replicas is 6"},
 		"Bounds":      {"less than nothing is no bound", Config{URL: "nats://x", MaxBytes: -1}, "not negative"},
-		"Port":        {"a port has 16 bits", Config{Embedded: Embedded{Dir: "d", Port: 70000}}, "embedded.port"},
 		"Mode":        {"there are two modes", Config{URL: "nats://x", Mode: "xml"}, `event mode "xml"`},
 		"TLS":         {"files are looked at early", Config{URL: "nats://x", TLS: broker.TLS{CAFile: "/nowhere"}}, "/nowhere"},
 	}

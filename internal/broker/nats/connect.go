@@ -31,7 +31,7 @@ func reconnects() backoff.Policy {
 }
 
 // connect makes the client, which then connects and reconnects on its own.
-func (b *Broker) connect(server *embedded) (*nats.Conn, error) {
+func (b *Broker) connect(server Server) (*nats.Conn, error) {
 	policy := reconnects()
 	opts := []nats.Option{
 		nats.Name(clientName),
@@ -54,7 +54,7 @@ func (b *Broker) connect(server *embedded) (*nats.Conn, error) {
 		}),
 	}
 	if server != nil {
-		opts = append(opts, nats.InProcessServer(server.server))
+		opts = append(opts, nats.InProcessServer(server))
 	} else {
 		b.raw.dialer.Timeout = b.cfg.ConnectTimeout
 		opts = append(opts, nats.SetCustomDialer(&b.raw))
@@ -126,7 +126,7 @@ func (b *Broker) notConnected() error {
 
 // watch keeps the status up to date until ctx ends: after each change of the
 // connection it makes sure of the stream, and tries again while that fails.
-func (b *Broker) watch(ctx context.Context, conn *nats.Conn, server *embedded) {
+func (b *Broker) watch(ctx context.Context, conn *nats.Conn, server Server) {
 	policy := reconnects()
 	var said string
 	for attempt := 0; ; attempt++ {
@@ -171,7 +171,7 @@ func (b *Broker) report(ctx context.Context, err error, said string) string {
 
 // verify makes sure that we are connected and that our stream is there and
 // keeps what it acknowledges.
-func (b *Broker) verify(ctx context.Context, conn *nats.Conn, server *embedded) error {
+func (b *Broker) verify(ctx context.Context, conn *nats.Conn, server Server) error {
 	if conn.Status() != nats.CONNECTED {
 		return b.notConnected()
 	}
@@ -183,9 +183,9 @@ func (b *Broker) verify(ctx context.Context, conn *nats.Conn, server *embedded) 
 	}
 	stream, err := js.Stream(ctx, b.cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if server != nil && server.hasData(b.cfg.Stream) {
+		if server != nil && server.HasData(b.cfg.Stream) {
 			return fmt.Errorf("stream %q: its data in %q is damaged and could not be read; move the folder away, or restore it",
-				b.cfg.Stream, b.cfg.Embedded.Dir)
+				b.cfg.Stream, server.Dir())
 		}
 		stream, err = js.CreateStream(ctx, b.streamConfig())
 	}

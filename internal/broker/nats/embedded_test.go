@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,12 +14,22 @@ import (
 	"github.com/fleetloop/fleetloop/internal/broker"
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
+	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 func newEmbedded(t *testing.T, dir string) *nats.Broker {
 	t.Helper()
-	return newBroker(t, nats.Config{Embedded: nats.Embedded{Dir: dir}, StopTimeout: brokertest.StopTimeout})
+	return newEmbeddedOn(t, natsserver.Config{Dir: dir})
+}
+
+func newEmbeddedOn(t *testing.T, cfg natsserver.Config) *nats.Broker {
+	t.Helper()
+	b, err := natsserver.NewBroker(cfg, nats.Config{StopTimeout: brokertest.StopTimeout}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // wantReason waits until b says why it is not ready.
@@ -101,6 +112,13 @@ func TestEmbeddedFolderThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+func TestEmbeddedTakesNoAddress(t *testing.T) {
+	_, err := natsserver.NewBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{URL: "nats://x"}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "not both") {
+		t.Errorf("NewBroker() = %v, want an error: two places are one too many", err)
+	}
+}
+
 func TestEmbeddedPortInUse(t *testing.T) {
 	proxy := newProxy(t, "127.0.0.1:1")
 	_, port, _ := strings.Cut(proxy.Addr(), ":")
@@ -108,7 +126,7 @@ func TestEmbeddedPortInUse(t *testing.T) {
 	for _, c := range port {
 		n = n*10 + int(c-'0')
 	}
-	b := newBroker(t, nats.Config{Embedded: nats.Embedded{Dir: t.TempDir(), Port: n}})
+	b := newEmbeddedOn(t, natsserver.Config{Dir: t.TempDir(), Port: n})
 	if err := b.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("Run() = %v, want an error that says that the port is in use", err)
 	}

@@ -1,5 +1,5 @@
 // Package nats publishes and receives cloud events through NATS JetStream,
-// on a server elsewhere or on one embedded in this process.
+// on a server elsewhere or on one within this process.
 //
 // Publish returns nil only after the stream acknowledged the event; with the
 // embedded server that means that it is synced to disk. The event's id is the
@@ -27,8 +27,9 @@ import (
 
 // A Broker is one connection to a JetStream.
 type Broker struct {
-	cfg Config
-	log *slog.Logger
+	cfg   Config
+	start func() (Server, error) // nil for a server elsewhere
+	log   *slog.Logger
 
 	status  broker.Status
 	window  broker.Window
@@ -48,14 +49,41 @@ type Broker struct {
 	lost   atomic.Pointer[error] // why there is no connection
 }
 
+// A Server is a NATS server within this process, as package natsserver starts
+// one.
+type Server interface {
+	nats.InProcessConnProvider
+	URL() string
+	Dir() string
+	HasData(stream string) bool
+	Stop()
+}
+
 // New checks the configuration. It starts nothing.
 func New(cfg Config, log *slog.Logger) (*Broker, error) {
+	if cfg.URL == "" {
+		return nil, errors.New("url is not set: it says where the events go")
+	}
+	return newBroker(cfg, nil, log)
+}
+
+// NewEmbedded is New for a server within this process. Run starts it, and
+// stops it in the end.
+func NewEmbedded(cfg Config, start func() (Server, error), log *slog.Logger) (*Broker, error) {
+	if cfg.URL != "" {
+		return nil, errors.New("url is set: a server elsewhere or one of our own, not both")
+	}
+	return newBroker(cfg, start, log)
+}
+
+func newBroker(cfg Config, start func() (Server, error), log *slog.Logger) (*Broker, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	return &Broker{
 		cfg:     cfg,
+		start:   start,
 		log:     log,
 		queue:   make(chan *publication, queueLength),
 		stopped: make(chan struct{}),
@@ -74,16 +102,16 @@ const queueLength = 256
 // the embedded server cannot start.
 func (b *Broker) Run(ctx context.Context) error {
 	defer close(b.stopped)
-	var server *embedded
-	if b.cfg.Embedded.Dir != "" {
+	var server Server
+	if b.start != nil {
 		var err error
-		if server, err = startEmbedded(b.cfg.Embedded, b.log); err != nil {
+		if server, err = b.start(); err != nil {
 			b.status.Set(err)
 			return err
 		}
-		defer server.stop()
+		defer server.Stop()
 		b.mu.Lock()
-		b.addr = server.addr()
+		b.addr = server.URL()
 		b.mu.Unlock()
 	}
 	conn, err := b.connect(server)

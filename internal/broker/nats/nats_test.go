@@ -20,6 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest/faultproxy"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
+	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -42,7 +43,7 @@ func serve(dir, port string) {
 	if err != nil {
 		panic(err)
 	}
-	b, err := nats.New(nats.Config{Embedded: nats.Embedded{Dir: dir, Port: n}}, slog.New(slog.DiscardHandler))
+	b, err := natsserver.NewBroker(natsserver.Config{Dir: dir, Port: n}, nats.Config{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		panic(err)
 	}

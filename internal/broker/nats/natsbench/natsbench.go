@@ -15,6 +15,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest/bench"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
+	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -46,11 +47,18 @@ func Open(ctx context.Context, dir string) (*Bed, error) {
 }
 
 func (b *Bed) connect(ctx context.Context, dir string) error {
+	log := slog.New(slog.DiscardHandler)
 	var err error
-	if b.owner, err = b.start(ctx, nats.Config{Embedded: nats.Embedded{Dir: dir}}); err != nil {
+	if b.owner, err = natsserver.NewBroker(natsserver.Config{Dir: dir}, nats.Config{}, log); err != nil {
 		return err
 	}
-	if b.broker, err = b.start(ctx, nats.Config{URL: settings.Secret(b.owner.URL())}); err != nil {
+	if err := b.start(ctx, b.owner); err != nil {
+		return err
+	}
+	if b.broker, err = nats.New(nats.Config{URL: settings.Secret(b.owner.URL())}, log); err != nil {
+		return err
+	}
+	if err := b.start(ctx, b.broker); err != nil {
 		return err
 	}
 	if b.conn, err = natsgo.Connect(b.owner.URL()); err != nil {
@@ -60,17 +68,13 @@ func (b *Bed) connect(ctx context.Context, dir string) error {
 	return err
 }
 
-func (b *Bed) start(ctx context.Context, cfg nats.Config) (*nats.Broker, error) {
-	broker, err := nats.New(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
+func (b *Bed) start(ctx context.Context, broker *nats.Broker) error {
 	stop, err := bench.Start(ctx, broker)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b.stops = append(b.stops, stop)
-	return broker, nil
+	return nil
 }
 
 // Close ends all that Open began.

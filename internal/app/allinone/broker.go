@@ -1,0 +1,41 @@
+package allinone
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/broker/nats"
+	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// openBroker opens the broker that BROKER_TYPE names, or the embedded one.
+func openBroker(p *process.Process, cfg natsserver.Config, dir string, env func(string) (string, bool)) (*bus.Bus, error) {
+	external, err := bus.Load(env)
+	switch {
+	case errors.Is(err, bus.ErrNoType):
+		cfg.Dir = cmp.Or(cfg.Dir, filepath.Join(dir, "nats"))
+		return embedded(cfg, env, p.Log)
+	case err != nil:
+		return nil, err
+	}
+	return external.Open(p.Log)
+}
+
+// embedded makes a bus on a NATS JetStream server in this process. The topic and
+// what else concerns events come from the environment, as for a server elsewhere.
+func embedded(cfg natsserver.Config, env func(string) (string, bool), log *slog.Logger) (*bus.Bus, error) {
+	var events nats.Config
+	if _, err := settings.Load(&events, settings.Source{Env: env}); err != nil {
+		return nil, err
+	}
+	broker, err := natsserver.NewBroker(cfg, events, log)
+	if err != nil {
+		return nil, err
+	}
+	return bus.New(bus.NATS, broker), nil
+}

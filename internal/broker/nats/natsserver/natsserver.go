@@ -1,0 +1,188 @@
+// Package natsserver runs a NATS JetStream server within this process, with its
+// data on disk and every write synced, so that an event that it acknowledged
+// survives the machine.
+//
+// It is apart from package nats, so that what only talks to a server elsewhere
+// does not carry one.
+package natsserver
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/fleetloop/fleetloop/internal/broker/nats"
+)
+
+// startTimeout bounds how long the server may take to read its data, and
+// startPoll is how often we look whether it gave up.
+const (
+	startTimeout = time.Minute
+	startPoll    = 50 * time.Millisecond
+)
+
+// Config says where the server keeps its data and listens.
+type Config struct {
+	// Dir is the folder of the data. It is created, and locked while the
+	// server runs.
+	Dir string `key:"dir" env:"NATS_DIR" flag:"nats-dir" doc:"folder of the embedded NATS server (default: nats in the data folder)"`
+
+	// Host is the address on which the server listens for other processes.
+	// Empty means 127.0.0.1.
+	Host string `key:"host" env:"NATS_HOST" default:"127.0.0.1" doc:"address on which the embedded NATS server listens"`
+
+	// Port is its port. Zero means any that is free.
+	Port int `key:"port" env:"NATS_PORT" flag:"nats-port" default:"0" validate:"min=0,max=65535" doc:"port on which the embedded NATS server listens, 0 for any"`
+}
+
+// A Server is a server within this process, and the lock on its folder.
+type Server struct {
+	server *server.Server
+	lock   *os.File
+	dir    string
+}
+
+// NewBroker makes a broker on a server of our own, which runs as long as the
+// broker does. The configuration of the broker has no URL.
+func NewBroker(cfg Config, brokerCfg nats.Config, log *slog.Logger) (*nats.Broker, error) {
+	return nats.NewEmbedded(brokerCfg, func() (nats.Server, error) {
+		s, err := Start(cfg, log)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}, log)
+}
+
+// Start starts the server and waits until it answers. The caller calls Stop.
+func Start(cfg Config, log *slog.Logger) (*Server, error) {
+	fail := func(err error) (*Server, error) {
+		return nil, fmt.Errorf("start embedded nats in %q: %w", cfg.Dir, err)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return fail(err)
+	}
+	lock, err := lockFolder(cfg.Dir)
+	if err != nil {
+		return fail(err)
+	}
+	s := &Server{lock: lock, dir: cfg.Dir}
+	port := cfg.Port
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	logs := &serverLog{log: log}
+	s.server, err = server.NewServer(&server.Options{
+		ServerName:             "fleetloop",
+		Host:                   cmp.Or(cfg.Host, "127.0.0.1"),
+		Port:                   port,
+		JetStream:              true,
+		StoreDir:               cfg.Dir,
+		SyncAlways:             true, // an acknowledged event survives the machine
+		NoSigs:                 true,
+		DisableJetStreamBanner: true,
+	})
+	if err != nil {
+		return fail(errors.Join(err, lock.Close()))
+	}
+	s.server.SetLoggerV2(logs, false, false, false)
+	s.server.Start()
+	for end := time.Now().Add(startTimeout); ; {
+		if s.server.ReadyForConnections(startPoll) && s.server.JetStreamEnabled() {
+			return s, nil
+		}
+		if err := logs.reason(); err != nil || time.Now().After(end) {
+			s.Stop()
+			return fail(cmp.Or(err, fmt.Errorf("it was not ready after %s", startTimeout)))
+		}
+	}
+}
+
+// InProcessConn connects without the network.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.server.InProcessConn() }
+
+// URL is where other processes reach the server.
+func (s *Server) URL() string { return s.server.ClientURL() }
+
+// Dir is the folder of the data.
+func (s *Server) Dir() string { return s.dir }
+
+// HasData reports whether the folder holds a stream of that name. If the
+// server does not know it, its data is damaged: the server removes what it
+// deletes.
+func (s *Server) HasData(stream string) bool {
+	found, err := filepath.Glob(filepath.Join(s.dir, "jetstream", "*", "streams", stream))
+	return err == nil && len(found) > 0 // only a broken pattern is an error
+}
+
+// Stop stops the server and gives up the folder.
+func (s *Server) Stop() {
+	s.server.Shutdown()
+	s.server.WaitForShutdown()
+	_ = s.lock.Close() // which gives up the lock
+}
+
+// lockFolder takes the folder for this process; two servers on one folder
+// would destroy its data. The lock goes with the process, however it ends.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the folder is the operator's choice
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close() // the lock is what failed
+		return nil, errors.New("another process uses the folder; stop it, or choose another folder")
+	}
+	return f, nil
+}
+
+// A serverLog passes the server's log on and remembers why it gave up.
+type serverLog struct {
+	log *slog.Logger
+
+	mu    sync.Mutex
+	fatal error
+}
+
+func (l *serverLog) reason() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fatal
+}
+
+// Noticef is what server.Logger wants.
+func (l *serverLog) Noticef(format string, v ...any) {
+	l.log.Debug("nats server", "text", fmt.Sprintf(format, v...))
+}
+
+// Warnf is what server.Logger wants.
+func (l *serverLog) Warnf(format string, v ...any) {
+	l.log.Warn("nats server", "text", fmt.Sprintf(format, v...))
+}
+
+// Errorf is what server.Logger wants.
+func (l *serverLog) Errorf(format string, v ...any) {
+	l.log.Error("nats server", "text", fmt.Sprintf(format, v...))
+}
+
+// Fatalf keeps the text for whoever started the server, who handles it.
+func (l *serverLog) Fatalf(format string, v ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fatal = fmt.Errorf(format, v...)
+}
+
+// Debugf is what server.Logger wants.
+func (l *serverLog) Debugf(string, ...any) {}
+
+// Tracef is what server.Logger wants.
+func (l *serverLog) Tracef(string, ...any) {}
