@@ -1,0 +1,309 @@
+package allinone_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/allinone"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+// TestDemo is what a user sees first: a fleet goes from nothing to Ready, and
+// the run ends with a summary.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "3", "--demo-pace", "5ms",
+		"--poll-interval", "100ms", "--max-age-not-ready", "300ms", "--adapter-latency", "10ms")
+	if err := r.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"KIND", "TOTAL", "READY", "Clusters     3       3", "Node pools   6       6", "cloud events published in",
+		"Adapter validation made", "Adapter dns made", "Adapter provisioning made",
+	} {
+		if !strings.Contains(r.stdout.String(), want) {
+			t.Errorf("the summary lacks %q:\n%s", want, r.stdout.String())
+		}
+	}
+	if strings.Contains(r.stdout.String(), "Not ready") {
+		t.Errorf("the summary names resources that are not ready:\n%s", r.stdout.String())
+	}
+	if len(r.lines("demo fleet ready", nil)) == 0 {
+		t.Error("there was no line about the progress")
+	}
+}
+
+// TestDemoNotReadyInTime holds that a fleet that nobody looks after is an
+// error, with a summary all the same.
+func TestDemoNotReadyInTime(t *testing.T) {
+	t.Parallel()
+	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "1", "--timeout", "1500ms", "--adapters=false")
+	if err := r.wait(t); err == nil || !strings.Contains(err.Error(), "not Ready in time: 1.5s") {
+		t.Errorf("got %v, want an error that says so", err)
+	}
+	for _, want := range []string{"Clusters     1       0", "Not ready for ", "cluster/us-east-01 (Pending)"} {
+		if !strings.Contains(r.stdout.String(), want) {
+			t.Errorf("the summary lacks %q:\n%s", want, r.stdout.String())
+		}
+	}
+}
+
+// TestEmbeddedPostgres runs on embedded parts alone, and leaves nothing
+// behind.
+func TestEmbeddedPostgres(t *testing.T) {
+	t.Parallel()
+	r := launch(t, map[string]string{"DATABASE_URL": ""}, "--demo", "--exit-when-ready", "--demo-clusters", "1",
+		"--poll-interval", "100ms", "--max-age-not-ready", "300ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0")
+	_, ready := request(t, http.MethodGet, "http://"+r.health(t)+"/readyz?verbose", "")
+	for _, part := range []string{"PostgreSQL", "database", "fleet API", "broker", "sentinel clusters", "sentinel nodepools"} {
+		if !strings.Contains(ready, "]"+part+" ") {
+			t.Errorf("/readyz does not name %s:\n%s", part, ready)
+		}
+	}
+	dir := text(r.line(t, "fleet API at", nil), "data_dir")
+	if err := r.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(r.stdout.String(), "Clusters     1       1") {
+		t.Errorf("the fleet is not ready:\n%s", r.stdout.String())
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the data folder %q of the demo is still there: %v", dir, err)
+	}
+}
+
+const (
+	interval         = time.Second
+	reasonGeneration = "generation changed - new spec to reconcile"
+)
+
+// TestLoop takes a cluster through its life: it becomes Ready, follows its
+// spec, is reminded of at its interval while an adapter is dead, recovers, and
+// goes.
+func TestLoop(t *testing.T) {
+	t.Parallel()
+	r := launch(t, nil, "--data-dir", t.TempDir(), "--poll-interval", "50ms", "--max-age-not-ready", interval.String(),
+		"--adapter-latency", "5ms", "--adapter-failure-rate", "0")
+	api := r.client(t)
+	c, err := api.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{"n":1}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &life{run: r, api: api, id: c.ID}
+	l.wantReady(t, 1)
+
+	l.patch(t, 2)
+	l.wantReady(t, 2)
+	if first := r.line(t, "event published", map[string]any{"resource_id": c.ID, "generation": 2.0}); text(first, "reason") != reasonGeneration {
+		t.Errorf("the new spec was announced because %q, want %q", text(first, "reason"), reasonGeneration)
+	}
+
+	l.adapter(t, "pause")
+	l.patch(t, 3)
+	l.wantReminders(t, 3, 4)
+	if got, err := api.Get(t.Context(), v1.CollectionClusters, c.ID); err != nil || got.Status.Phase == v1.PhaseReady || got.Status.ObservedGeneration != 2 {
+		t.Errorf("with a dead adapter the status is %+v, %v; want generation 2 observed and not Ready", got.Status, err)
+	}
+	l.adapter(t, "resume")
+	l.wantReady(t, 3)
+
+	if _, err := api.Delete(t.Context(), v1.CollectionClusters, c.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if got, err := api.Get(t.Context(), v1.CollectionClusters, c.ID); !fleetclient.IsNotFound(err) {
+			return fmt.Errorf("it is %s: %w", got.Status.Phase, err)
+		}
+		return nil
+	})
+	r.stop(t)
+	if r.stdout.String() != "" {
+		t.Errorf("without --demo there is nothing to say on stdout, got:\n%s", r.stdout.String())
+	}
+}
+
+// A life is that of one cluster in a run.
+type life struct {
+	*run
+	api *fleetclient.Client
+	id  string
+}
+
+// patch makes the spec that of a generation.
+func (l *life) patch(t *testing.T, generation int64) {
+	t.Helper()
+	r, err := l.api.Patch(t.Context(), v1.CollectionClusters, l.id, v1.PatchRequest{Spec: json.RawMessage(fmt.Sprintf(`{"n":%d}`, generation))})
+	if err != nil || r.Generation != generation {
+		t.Fatalf("patched to generation %d, want %d: %v", r.Generation, generation, err)
+	}
+}
+
+// wantReady waits until a generation is observed and Ready.
+func (l *life) wantReady(t *testing.T, generation int64) {
+	t.Helper()
+	eventually(t, func() error {
+		r, err := l.api.Get(t.Context(), v1.CollectionClusters, l.id)
+		if err != nil || r.Status.Phase != v1.PhaseReady || r.Status.ObservedGeneration != generation {
+			return fmt.Errorf("the cluster is %s at generation %d, want %s at %d: %w", r.Status.Phase, r.Status.ObservedGeneration, v1.PhaseReady, generation, err)
+		}
+		return nil
+	})
+}
+
+// wantReminders waits for n events about a generation and checks that they
+// come at the interval, not at every poll.
+func (l *life) wantReminders(t *testing.T, generation float64, n int) {
+	t.Helper()
+	var events []map[string]any
+	eventually(t, func() error {
+		if events = l.lines("event published", map[string]any{"resource_id": l.id, "generation": generation}); len(events) < n {
+			return fmt.Errorf("%d events about generation %g, want %d", len(events), generation, n)
+		}
+		return nil
+	})
+	// A line is written a moment after the confirm that the interval counts from.
+	const moment = interval / 5
+	var last time.Time
+	for i, e := range events {
+		at, err := time.Parse(time.RFC3339Nano, text(e, "time"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 && at.Sub(last) < interval-moment {
+			t.Errorf("event %d came %s after the one before, want %s", i, at.Sub(last), interval)
+		}
+		if i > 0 && text(e, "event_id") == text(events[i-1], "event_id") {
+			t.Errorf("two reminders have the id %s", text(e, "event_id"))
+		}
+		last = at
+	}
+}
+
+// adapter calls "fleetloop up pause dns" or resume.
+func (l *life) adapter(t *testing.T, verb string) {
+	t.Helper()
+	out, err := adapterCommand(t, verb, "dns", "--address", l.health(t))
+	if want := "adapter dns " + verb + "d\n"; err != nil || out != want {
+		t.Fatalf("got %q and %v, want %q", out, err, want)
+	}
+}
+
+func adapterCommand(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := allinone.Command(allinone.Env{Stdout: &out, Stderr: io.Discard, LookupEnv: func(string) (string, bool) { return "", false }})
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	cmd.SetArgs(args)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// TestPauseRefuses holds what the address for pausing adapters does not take:
+// above all what a page in a browser could send unasked.
+func TestPauseRefuses(t *testing.T) {
+	t.Parallel()
+	r := launch(t, nil, "--data-dir", t.TempDir())
+	base := "http://" + r.health(t) + "/adapters/"
+	const jsonType = "application/json"
+	cases := map[string]struct {
+		reason, method, path, contentType string
+		status                            int
+		body                              string
+	}{
+		"NoType":         {"a form is sent without asking the user", http.MethodPost, "dns/pause", "", 415, "application/json"},
+		"FormType":       {"likewise", http.MethodPost, "dns/pause", "text/plain", 415, "application/json"},
+		"BrokenType":     {"no type at all", http.MethodPost, "dns/pause", "application/json; =", 415, "application/json"},
+		"UnknownAdapter": {"names it", http.MethodPost, "nosuch/pause", jsonType, 404, `"nosuch"`},
+		"UnknownVerb":    {"says which there are", http.MethodPost, "dns/kill", jsonType, 404, "pause or resume"},
+		"Get":            {"looking must not change anything", http.MethodGet, "dns/pause", jsonType, 405, ""},
+		"NoVerb":         {"nothing to do", http.MethodPost, "dns", jsonType, 404, ""},
+		"Pause":          {"with parameters, too", http.MethodPost, "dns/pause", jsonType + "; charset=utf-8", 204, ""},
+		"Resume":         {"also one that is not paused", http.MethodPost, "validation/resume", jsonType, 204, ""},
+	}
+	for name, tc := range cases {
+		status, body := request(t, tc.method, base+tc.path, tc.contentType)
+		if status != tc.status || !strings.Contains(body, tc.body) {
+			t.Errorf("%s: %s: got %d %q, want %d and %q", name, tc.reason, status, body, tc.status, tc.body)
+		}
+	}
+	_, metrics := request(t, http.MethodGet, "http://"+r.health(t)+"/metrics", "")
+	for _, want := range []string{`fleetloop_sample_adapter_paused{adapter="dns"} 1`, `fleetloop_sample_adapter_paused{adapter="validation"} 0`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+
+	if _, err := adapterCommand(t, "pause", "nosuch", "--address", r.health(t)); err == nil || !strings.Contains(err.Error(), `no sample adapter "nosuch" runs here`) {
+		t.Errorf("the command on an unknown adapter gives %v", err)
+	}
+	if _, err := adapterCommand(t, "pause"); err == nil {
+		t.Error("the command without an adapter gives no error")
+	}
+	r.stop(t)
+	if _, err := adapterCommand(t, "pause", "dns", "--address", r.health(t)); err == nil || !strings.Contains(err.Error(), "is 'fleetloop up' running?") {
+		t.Errorf("the command without a running fleetloop gives %v", err)
+	}
+}
+
+// TestUpRefuses holds that a run that can not begin ends at once and says why.
+func TestUpRefuses(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason string
+		env    map[string]string
+		args   []string
+		want   string
+	}{
+		"BrokerType":   {"with what there is", map[string]string{"BROKER_TYPE": "kafka"}, nil, `"kafka"`},
+		"NoClusters":   {"a demo of nothing", nil, []string{"--demo-clusters", "0"}, "demo"},
+		"ZeroInterval": {"it would poll without end", nil, []string{"--poll-interval", "0s"}, "poll"},
+		"AlwaysFail":   {"it would never be ready", nil, []string{"--adapter-failure-rate", "1"}, "failure"},
+		"View":         {"with what there is", nil, []string{"--view", "3d"}, "live"},
+		"Argument":     {"nothing takes it", nil, []string{"now"}, "now"},
+		"BadURL":       {"does not show the password", map[string]string{"DATABASE_URL": "postgres://u:canary@h:port/d"}, nil, "database URL"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := launch(t, tc.env, append(tc.args, "--data-dir", t.TempDir())...)
+			if err := r.wait(t); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
+				t.Errorf("%s: got %v, want %q in it", tc.reason, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestDataStays holds that a fleet without --demo is there again after a
+// restart, cloud events included, and that two runs do not share a folder.
+func TestDataStays(t *testing.T) {
+	t.Parallel()
+	dir, database := t.TempDir(), map[string]string{"DATABASE_URL": pgtest.URL(t)}
+	args := []string{"--data-dir", dir, "--poll-interval", "50ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0"}
+	first := launch(t, database, append(args, "--adapters=false")...)
+	c, err := first.client(t).Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.line(t, "event published", map[string]any{"resource_id": c.ID})
+	if err := launch(t, database, args...).wait(t); err == nil || !strings.Contains(err.Error(), "another process uses the folder") {
+		t.Errorf("a second run on the same folder gives %v", err)
+	}
+	first.stop(t)
+
+	second := launch(t, database, args...)
+	l := &life{run: second, api: second.client(t), id: c.ID}
+	l.wantReady(t, 1)
+	second.stop(t)
+}

@@ -1,0 +1,212 @@
+package allinone_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fleetloop/fleetloop/internal/app/allinone"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	pgtest.Main(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) // of the Pub/Sub library, begins with the process
+}
+
+const (
+	patience = 60 * time.Second
+	every    = 20 * time.Millisecond
+)
+
+// A run is one call of "fleetloop up" in this process.
+type run struct {
+	stdout, stderr buffer
+	cancel         context.CancelFunc
+	done           chan struct{}
+	err            error // once done is closed
+}
+
+// launch calls "fleetloop up" on ports of its own, with a database of its own
+// unless env says DATABASE_URL: "".
+func launch(t *testing.T, env map[string]string, args ...string) *run {
+	t.Helper()
+	all := map[string]string{}
+	if _, given := env["DATABASE_URL"]; !given {
+		all["DATABASE_URL"] = pgtest.URL(t)
+	}
+	maps.Copy(all, env)
+	r := &run{done: make(chan struct{})}
+	cmd := allinone.Command(allinone.Env{
+		Stdout: &r.stdout, Stderr: &r.stderr,
+		LookupEnv: func(name string) (string, bool) { value, ok := all[name]; return value, ok },
+	})
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetArgs(append([]string{
+		"--listen-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-address", "127.0.0.1:0",
+		"--log-format", "json",
+	}, args...))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	r.cancel = cancel
+	go func() {
+		defer close(r.done)
+		r.err = cmd.ExecuteContext(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-r.done
+		if t.Failed() {
+			t.Logf("it said:\n%s%s%v", r.stdout.String(), r.stderr.String(), r.err)
+		}
+	})
+	return r
+}
+
+// wait waits for the end of the run.
+func (r *run) wait(t *testing.T) error {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+	case <-timer.C:
+		t.Fatalf("still running after %s", patience)
+	}
+	return r.err
+}
+
+// stop ends the run as a signal does.
+func (r *run) stop(t *testing.T) {
+	t.Helper()
+	r.cancel()
+	if err := r.wait(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+}
+
+// line waits for a log line with a message and fields.
+func (r *run) line(t *testing.T, msg string, fields map[string]any) map[string]any {
+	t.Helper()
+	var found map[string]any
+	eventually(t, func() error {
+		if lines := r.lines(msg, fields); len(lines) > 0 {
+			found = lines[0]
+			return nil
+		}
+		select {
+		case <-r.done:
+			t.Fatalf("it ended before it said %q: %v", msg, r.err)
+		default:
+		}
+		return fmt.Errorf("it has not said %q", msg)
+	})
+	return found
+}
+
+// lines are the log lines so far with a message and fields.
+func (r *run) lines(msg string, fields map[string]any) []map[string]any {
+	var out []map[string]any
+	for text := range strings.Lines(r.stderr.String()) {
+		var line map[string]any
+		if json.Unmarshal([]byte(text), &line) != nil || line["msg"] != msg {
+			continue
+		}
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(fields)), func(key string) bool { return line[key] != fields[key] }) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+func text(line map[string]any, key string) string {
+	s, _ := line[key].(string)
+	return s
+}
+
+// client is a client of the run's fleet API.
+func (r *run) client(t *testing.T) *fleetclient.Client {
+	t.Helper()
+	c, err := fleetclient.New(fleetclient.Config{Endpoint: text(r.line(t, "fleet API at", nil), "url")}, fleetclient.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdle)
+	return c
+}
+
+// health is where the run serves health and metrics.
+func (r *run) health(t *testing.T) string {
+	t.Helper()
+	return text(r.line(t, "listening", map[string]any{"for": "metrics and health"}), "addr")
+}
+
+// A buffer takes what several goroutines write.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %s: %v", patience, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// request sends a request and gives the status and the body of the answer.
+func request(t *testing.T, method, url, contentType string) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(raw)
+}
