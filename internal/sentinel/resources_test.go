@@ -11,6 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 func TestSelector(t *testing.T) {
@@ -77,6 +78,28 @@ func TestOddResources(t *testing.T) {
 		time.Sleep(31 * time.Minute)
 		wantCount(t, "future", b.broker.of("future"), 2)
 		wantCount(t, "ahead", b.broker.of("ahead"), 1)
+	})
+}
+
+// TestNotUnicode: half a surrogate pair in one resource is no reason to lose
+// the others, nor that resource.
+func TestNotUnicode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newAPI()
+		api.body = func(url.Values) string {
+			return `{"items":[{"id":"a","generation":1},{"id":"b","generation":1,"name":"x\ud800y"},{"id":"c","generation":1,"name":"` + "\xff" + `"}]}`
+		}
+		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
+			c.MessageData = settings.OrderedMap{{Key: "name", Value: ".name"}}
+		})
+		b.run(t)
+		synctest.Wait()
+		for id, want := range map[string]string{"a": `{"name":""}`, "b": `{"name":"x\ufffdy"}`, "c": `{"name":"\ufffd"}`} {
+			got := b.broker.of(id)
+			if want = strings.ReplaceAll(want, `\ufffd`, "\ufffd"); len(got) != 1 || string(got[0].Data) != want {
+				t.Errorf("%s: got %v, want %s", id, got, want)
+			}
+		}
 	})
 }
 

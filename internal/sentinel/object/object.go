@@ -3,7 +3,8 @@
 //
 // Numbers keep their digits: one that fits is an int64, any other is a Float
 // or, where that would lose digits, a Digits. Of a name that stands twice in
-// an object the last value counts, as in the rest of the sentinel.
+// an object the last value counts, as in the rest of the sentinel. What is not
+// Unicode in a text becomes U+FFFD.
 package object
 
 import (
@@ -34,7 +35,7 @@ type Digits string
 // Digits, []any and map[string]any. If only is not nil, just the values under
 // these names are parsed and the others are left out.
 func Parse(raw []byte, only map[string]bool) (map[string]any, error) {
-	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true))}
+	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
 	tok, err := p.dec.ReadToken()
 	if err != nil {
 		return nil, fmt.Errorf("parse resource: %w", err)

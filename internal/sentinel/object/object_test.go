@@ -30,6 +30,23 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestNotUnicode: what JSON allows and Unicode does not is replaced, as
+// encoding/json does.
+func TestNotUnicode(t *testing.T) {
+	raw := []byte("{\"a\\ud800\":\"\xff\",\"b\":[\"\\udc00x\"],\"c\":\"\\ud83d\\ude00\"}")
+	got, err := object.Parse(raw, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want map[string]any
+	if err := json.Unmarshal(raw, &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
 func TestParseOnly(t *testing.T) {
 	const raw = `{"a":{"b":1,"c":[2]},"c":{"a":[{}]},"d":null,"a\u0062":3}`
 	got, err := object.Parse([]byte(raw), map[string]bool{"a": true, "ab": true, "none": true})

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 )
@@ -143,7 +144,11 @@ func (s *Scanner) string(path string) ([]byte, error) {
 		s.wrongUnless(k == 'n', path)
 		return nil, nil
 	}
-	return s.unquote(v)
+	text := s.unquote(v)
+	if !utf8.Valid(text) {
+		text = unescape(v)
+	}
+	return text, nil
 }
 
 func (s *Scanner) integer(to *int64, path string) error {

@@ -121,8 +121,9 @@ func (s *Scanner) Scan(page []byte, visit func(*Item) error) (Envelope, error) {
 	s.page = page
 	s.buf = *bytes.NewBuffer(page)
 	// Duplicate names are not our business, and looking for them is the
-	// larger part of what walking JSON costs.
-	s.dec.Reset(&s.buf, jsontext.AllowDuplicateNames(true))
+	// larger part of what walking JSON costs. Text that is not Unicode, such
+	// as half a surrogate pair, is the matter of the one resource that has it.
+	s.dec.Reset(&s.buf, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	defer func() { s.page, s.buf = nil, bytes.Buffer{} }()
 
 	env := Envelope{Total: -1}
@@ -213,9 +214,8 @@ func (s *Scanner) continueToken(env *Envelope) error {
 	if err != nil || v.Kind() != '"' {
 		return err
 	}
-	text, err := s.unquote(v)
-	env.Continue = string(text)
-	return err
+	env.Continue = string(s.unquote(v))
+	return nil
 }
 
 func (s *Scanner) total(env *Envelope) error {
@@ -242,15 +242,22 @@ func (s *Scanner) name() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.unquote(v)
+	return s.unquote(v), nil
 }
 
 // unquote gives the text of the string that was just read. It is part of the
 // page, unless it had to be unescaped.
-func (s *Scanner) unquote(v jsontext.Value) ([]byte, error) {
+func (s *Scanner) unquote(v jsontext.Value) []byte {
 	if bytes.IndexByte(v, '\\') >= 0 {
-		return jsontext.AppendUnquote(nil, v)
+		return unescape(v)
 	}
 	end := int(s.dec.InputOffset())
-	return s.page[end-len(v)+1 : end-1], nil
+	return s.page[end-len(v)+1 : end-1]
+}
+
+// unescape gives the text of a string, with U+FFFD for what is not Unicode in
+// it. That is the only error there can be, for the decoder has read it.
+func unescape(v jsontext.Value) []byte {
+	text, _ := jsontext.AppendUnquote(nil, v)
+	return text
 }

@@ -106,6 +106,16 @@ func TestItem(t *testing.T) {
 				"status":{"last_updated_time":"2025-10-21T12:00:00Z","last_transition_time":"2025-10-21T10:00:00Z"}}`,
 			want: seen{ID: "a", Resource: decision.Resource{LastUpdated: full.LastUpdated, LastTransition: full.LastTransition}},
 		},
+		"HalfASurrogate": {
+			reason: "is the resource's own matter, and seen as every other reader of JSON sees it",
+			item:   `{"id":"a\ud800b","spec":{"x":"\udfff"},"status":{"phase":"\ud83d\ude00\ud800"}}`,
+			want:   seen{ID: "a\ufffdb", Resource: decision.Resource{Phase: "\U0001f600\ufffd"}},
+		},
+		"InvalidUTF8": {
+			reason: "the same",
+			item:   "{\"id\":\"a\xffb\",\"spec\":{\"\xc0\":\"\xed\xa0\x80\"}}",
+			want:   seen{ID: "a\ufffdb"},
+		},
 		"NotAnObject":  {reason: "skipped", item: `42`, want: seen{Fault: scan.FaultNotObject}},
 		"NullItem":     {reason: "skipped", item: `null`, want: seen{Fault: scan.FaultNotObject}},
 		"ArrayItem":    {reason: "skipped", item: `[{"id":"a"}]`, want: seen{Fault: scan.FaultNotObject}},
@@ -189,7 +199,6 @@ func TestBrokenPage(t *testing.T) {
 		"items is a text":   `{"items":"none"}`,
 		"two pages":         `{"items":[]}{"items":[]}`,
 		"a bad escape":      `{"items":[{"id":"\x"}]}`,
-		"invalid UTF-8":     "{\"items\":[{\"id\":\"\xff\"}]}",
 		"no comma":          `{"items":[{"id":"a"}{"id":"b"}]}`,
 		"HTML":              `<html>`,
 		"cut in continue":   `{"items":[],"continue":"`,
@@ -313,6 +322,7 @@ func FuzzScan(f *testing.F) {
 		`{"items":[{"id":"a","generation":2,"status":{"phase":"Ready","observed_generation":1,"last_updated_time":"2025-10-21T12:00:00Z"}}],"continue":"x"}`,
 		`[{"id":"a","labels":{"a":"b"},"metadata":{"labels":{"c":"d"}}}]`,
 		`{"items":null,"total":3}`, `{"items":[1,null,{"\u0069d":"x"}]}`, `[`, ``,
+		`[{"id":"\ud800"},{"id":"\ud83d\ude00"}]`, "[{\"id\":\"\xff\",\"\xc0\":1}]",
 	} {
 		f.Add([]byte(seed))
 	}
