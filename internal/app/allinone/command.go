@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/liveview"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -26,20 +27,30 @@ func Command(env Env) *cobra.Command {
 		Short: "Run the whole loop on this machine",
 		Long: `Run PostgreSQL, the fleet API, a durable broker, two sentinels (clusters, node
 pools) and three sample adapters in this process. DATABASE_URL and BROKER_TYPE
-put a server of your own in the place of an embedded one.`,
+put a server of your own in the place of an embedded one. It serves this
+machine alone, without authentication.
+
+With --exit-when-ready it ends with 0 once the demo fleet is Ready, and with 1
+if that takes longer than --timeout.`,
 		Example: `  fleetloop up --demo
   fleetloop up --demo --exit-when-ready --timeout 2m
   fleetloop up --data-dir ./fleet`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := settings.Load(&cfg, settings.Source{File: file, Env: env.LookupEnv, Flags: cmd.Flags()}); err != nil {
-				return err
+				return cli.Usage(err, "")
+			}
+			if err := cfg.check(); err != nil {
+				return cli.Usage(err, cmd.CommandPath()+" --help")
 			}
 			return run(cmd.Context(), cfg, env)
 		},
 	}
 	up.Flags().StringVar(&file, "config", "", "configuration file (YAML)")
 	settings.AddFlags(up.Flags(), &cfg)
+	for _, name := range refusedFlags() {
+		_ = up.Flags().MarkHidden(name) // its only error is a flag that is not there
+	}
 	up.AddCommand(adapterCommand("pause", "Stop a sample adapter of a running 'fleetloop up' as if it had died", env.Stdout),
 		adapterCommand("resume", "Let a paused sample adapter go on", env.Stdout))
 	return up

@@ -7,7 +7,7 @@
 package allinone
 
 import (
-	"cmp"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,6 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 )
 
 // Process lends its settings to Config under a name of its own.
@@ -75,6 +76,37 @@ func Defaults() Config {
 	return cfg
 }
 
+// check refuses settings that do not go together.
+func (c Config) check() error {
+	switch {
+	case c.Demo.ExitWhenReady && !c.Demo.Enabled:
+		return errors.New("--exit-when-ready waits for the demo fleet: give --demo as well")
+	case c.API.Auth.Mode != auth.ModeNone || c.API.Server.TLSCertFile != "":
+		return errors.New("the sentinels and adapters in this process have no tokens and speak no TLS: leave authentication and TLS off, or run fleet-api and sentinel")
+	}
+	return nil
+}
+
+// refusedFlags are those of the fleet API that check refuses, so that they are not offered.
+func refusedFlags() []string {
+	return []string{"auth-mode", "auth-token-file", "tls-cert-file", "tls-key-file"}
+}
+
+// errNoStateDir says what to give where there is no usual folder.
+var errNoStateDir = errors.New("there is no folder for the data, because neither XDG_STATE_HOME nor HOME is set: name one with --data-dir")
+
+// stateDir is where a user's data is kept unless another place is named.
+func stateDir(env func(string) (string, bool)) (string, error) {
+	if state, _ := env("XDG_STATE_HOME"); filepath.IsAbs(state) {
+		return filepath.Join(state, "fleetloop"), nil
+	}
+	home, _ := env("HOME")
+	if home == "" {
+		return "", errNoStateDir
+	}
+	return filepath.Join(home, ".local", "state", "fleetloop"), nil
+}
+
 // dataDir makes the data folder, and tells how to clean it up.
 func (c Config) dataDir(env func(string) (string, bool)) (dir string, cleanup func() error, err error) {
 	keep := func() error { return nil }
@@ -90,9 +122,9 @@ func (c Config) dataDir(env func(string) (string, bool)) (dir string, cleanup fu
 	case os.Geteuid() == 0:
 		dir = "/var/lib/fleetloop"
 	default:
-		home, _ := env("HOME")
-		state, _ := env("XDG_STATE_HOME")
-		dir = filepath.Join(cmp.Or(state, filepath.Join(home, ".local", "state")), "fleetloop")
+		if dir, err = stateDir(env); err != nil {
+			return "", nil, err
+		}
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", nil, err

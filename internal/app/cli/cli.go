@@ -92,7 +92,7 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 		return CodeOK
 	}
 	// What fails before anything ran is how the command was written.
-	if _, coded := errors.AsType[coder](err); !begun && !coded {
+	if _, told := errors.AsType[*failure](err); !begun && !told {
 		err = usage(cmd, err)
 	}
 	code := ExitCode(err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -140,7 +141,8 @@ func TestExitCode(t *testing.T) {
 		"Conflict":    {"its state forbids it", &fleetclient.Error{Status: 409}, CodePrecondition},
 		"Refused":     {"the server does not want it", &fleetclient.Error{Status: 422}, CodeFailed},
 		"Interrupted": {"the user ended it", fmt.Errorf("wait: %w", context.Canceled), CodeInterrupted},
-		"Coded":       {"another package's own", fmt.Errorf("up: %w", coded(7)), 7},
+		"Program":     {"a program that ended badly has a code of its own", fmt.Errorf("initdb: %w", &exec.ExitError{}), CodeFailed},
+		"Configured":  {"another package's configuration", fmt.Errorf("up: %w", Usage(errors.New("z"), "up --help")), CodeUsage},
 		"Usage":       {"how it was written", usage(&cobra.Command{Use: "x"}, errors.New("y")), CodeUsage},
 	}
 	for name, tc := range cases {
@@ -161,10 +163,15 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
-type coded int
-
-func (c coded) Error() string { return fmt.Sprint("code ", int(c)) }
-func (c coded) ExitCode() int { return int(c) }
+func TestErrorsAreReadable(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	printError(&out, errors.New("connect:\n\t10.0.0.1: refused\n\t10.0.0.2: \x1b[2Jrefused"))
+	want := "error: connect:\nerror:   10.0.0.1: refused\nerror:   10.0.0.2: \ufffd[2Jrefused\n"
+	if got := out.String(); got != want {
+		t.Errorf("an error of several lines: got %q, want %q", got, want)
+	}
+}
 
 // TestAddedCommands is how other packages add commands to the root.
 func TestAddedCommands(t *testing.T) {
@@ -172,8 +179,8 @@ func TestAddedCommands(t *testing.T) {
 	var out, errOut strings.Builder
 	env := Env{Stdout: &out, Stderr: &errOut}
 	root := Command(env)
-	root.AddCommand(&cobra.Command{Use: "up", RunE: func(*cobra.Command, []string) error { return coded(1) }})
-	if code := Run(t.Context(), env, root, []string{"up"}); code != 1 || errOut.String() != "error: code 1\n" {
+	root.AddCommand(&cobra.Command{Use: "up", RunE: func(*cobra.Command, []string) error { return errors.New("it broke") }})
+	if code := Run(t.Context(), env, root, []string{"up"}); code != 1 || errOut.String() != "error: it broke\n" {
 		t.Errorf("exit code %d, %q", code, errOut.String())
 	}
 }

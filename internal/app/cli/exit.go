@@ -54,13 +54,6 @@ func exitCodeHelp() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// A coder is an error that knows its exit code. Commands of other packages
-// may return one too.
-type coder interface {
-	error
-	ExitCode() int
-}
-
 // A failure is an error with what the user can do about it.
 type failure struct {
 	err  error
@@ -71,12 +64,13 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// ExitCode is the code that a command which fails so exits with.
-func (f *failure) ExitCode() int { return f.code }
+// Usage is an error in how a command was written or configured, for commands
+// of other packages. Next says what to do; it may be empty.
+func Usage(err error, next string) error { return &failure{err: err, code: CodeUsage, next: next} }
 
 // usage is an error in how a command was written.
 func usage(cmd *cobra.Command, err error) error {
-	return &failure{err: err, code: CodeUsage, next: cmd.CommandPath() + " --help"}
+	return Usage(err, cmd.CommandPath()+" --help")
 }
 
 func usagef(cmd *cobra.Command, format string, args ...any) error {
@@ -88,8 +82,8 @@ func ExitCode(err error) int {
 	if err == nil {
 		return CodeOK
 	}
-	if c, ok := errors.AsType[coder](err); ok {
-		return c.ExitCode()
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f.code
 	}
 	if _, ok := errors.AsType[*lookup.Error](err); ok {
 		return CodePrecondition
@@ -124,7 +118,7 @@ func all(errs []error, done int) error {
 func printError(w io.Writer, err error) {
 	var b strings.Builder
 	for text := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(&b, "error: %s\n", terminal.Clean(text))
+		fmt.Fprintf(&b, "error: %s\n", terminal.Clean(strings.ReplaceAll(text, "\t", "  ")))
 	}
 	if next := nextFor(err); next != "" {
 		fmt.Fprintf(&b, "next:  %s\n", next)
