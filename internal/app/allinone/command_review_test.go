@@ -17,7 +17,7 @@ func fleetloop(ctx context.Context, env map[string]string, args ...string) (code
 	var out bytes.Buffer
 	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
 	e := cli.Env{Stdout: new(bytes.Buffer), Stderr: &out, LookupEnv: lookup}
-	root := cli.Command(e) //nolint:contextcheck // cobra hands the context on
+	root := cli.Command(e)                                                                             //nolint:contextcheck // cobra hands the context on
 	root.AddCommand(allinone.Command(allinone.Env{Stdout: e.Stdout, Stderr: &out, LookupEnv: lookup})) //nolint:contextcheck // cobra hands the context on
 	return cli.Run(ctx, e, root, args), out.String()
 }
