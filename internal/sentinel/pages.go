@@ -20,6 +20,7 @@ type lister interface {
 var (
 	errPageTimeout = errors.New("no page in time")
 	errEndless     = errors.New("the list has no end: its continue tokens repeat")
+	errSamePage    = errors.New("it begins as the page before: the server ignores the number and hides the rest of the list")
 )
 
 // A cursor is a place in the list. The zero value is its beginning.
@@ -54,6 +55,9 @@ type pager struct {
 	// milestone is a token seen before, to notice tokens that go in circles.
 	milestone string
 	pages     int
+
+	// first is the id that the last page by number began with.
+	first []byte
 }
 
 // A page is what was read at a place, or why it could not be.
@@ -106,6 +110,10 @@ func (p *pager) next(at cursor, env scan.Envelope) (cursor, bool, error) {
 	case env.Bare:
 		return cursor{}, false, nil
 	case at.page > 0:
+		if len(env.First) > 0 && bytes.Equal(env.First, p.first) {
+			return cursor{}, false, fmt.Errorf("list %s: read %s: %w", p.collection, at, errSamePage)
+		}
+		p.first = append(p.first[:0], env.First...)
 		next, more := p.nextByNumber(at, env)
 		return next, more, nil
 	case env.Continue != "":
@@ -159,7 +167,7 @@ func guess(pg page) (cursor, bool) {
 func (p *pager) walk(ctx context.Context, start cursor, read func(page) (scan.Envelope, error)) (cursor, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p.milestone, p.pages = "", 0
+	p.milestone, p.pages, p.first = "", 0, p.first[:0]
 	var spare []byte
 	pg := p.fetch(ctx, start, nil)
 	for {

@@ -130,6 +130,13 @@ func TestOddPages(t *testing.T) {
 			},
 			wantEvents: 2, most: 4,
 		},
+		"NumberIgnored": {
+			reason: "a server that gives the same page for every number hides the rest of its list",
+			body: func(url.Values) string {
+				return `{"items":[{"id":"a","generation":1},{"id":"b","generation":1}],"total":1000000}`
+			},
+			wantEvents: 2, wantErrors: 1, most: 3,
+		},
 		"EscapedToken": {
 			reason: "a token may need its escapes read",
 			body: func(q url.Values) string {
@@ -210,6 +217,61 @@ func TestTakenUpAgain(t *testing.T) {
 		synctest.Wait()
 		wantCount(t, "requests", api.calls(), 6+4+1+5)
 		b.wantMetric(t, 3, "api_errors_total", "operation", "fetch_resources")
+		b.wantMetric(t, 50, "pending_resources")
+	})
+}
+
+// TestBrokenMidPage: a page that breaks off in its middle is read again whole;
+// what stood before the break is counted once.
+func TestBrokenMidPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newAPI()
+		broken := true
+		api.body = func(q url.Values) string {
+			if q.Get("continue") == "" {
+				return `{"items":[{"id":"a","generation":1},{"id":"b","generation":1}],"continue":"b"}`
+			}
+			if broken {
+				broken = false
+				return `{"items":[{"id":"c","generation":1},{"id":"d","gener`
+			}
+			return `{"items":[{"id":"c","generation":1},{"id":"d","generation":1}]}`
+		}
+		b := newBench(t, api)
+		b.run(t)
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		wantCount(t, "requests", api.calls(), 3)
+		wantCount(t, "events", b.broker.got(), 4)
+		b.wantMetric(t, 4, "pending_resources")
+	})
+}
+
+// TestTakenUpAgainByNumber: the same as with tokens.
+func TestTakenUpAgainByNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fleet(50)
+		api.tokens = false
+		fails := 1
+		api.before = func(_ context.Context, q url.Values) error {
+			if q.Get("page") == "4" && fails > 0 {
+				fails--
+				return errDown
+			}
+			return nil
+		}
+		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize = 10 })
+		b.run(t)
+		synctest.Wait()
+		wantCount(t, "requests", api.calls(), 1+4)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		wantCount(t, "requests with the rest", api.calls(), 5+2)
+		wantCount(t, "events", b.broker.got(), 50)
+		b.wantMetric(t, 50, "pending_resources")
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		wantCount(t, "requests with the next round", api.calls(), 7+5)
 		b.wantMetric(t, 50, "pending_resources")
 	})
 }

@@ -42,6 +42,7 @@ func TestSelector(t *testing.T) {
 		}
 		b.wantMetric(t, 1, "pending_resources", "shard", shard)
 		b.wantMetric(t, 2, "unselected_resources_total")
+		wantCount(t, "warnings of a server that does not select", b.log.lines(`level=WARN msg="resource does not match the selector, although the API served it"`), 2)
 	})
 }
 

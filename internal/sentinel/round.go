@@ -74,12 +74,15 @@ func (r *round) read(ctx context.Context, pg page) (scan.Envelope, error) {
 		r.resources, r.oldest, r.again = 0, 0, r.dispatched
 	}
 	r.now = time.Now()
+	before := r.resources
 	env, err := r.scanner.Scan(pg.body, func(it *scan.Item) error { return r.visit(ctx, it) })
 	r.metrics.add(&r.tally)
-	if err == nil {
-		r.setAPI(nil)
+	if err != nil {
+		r.resources = before // the page will be read again
+		return env, err
 	}
-	return env, err
+	r.setAPI(nil)
+	return env, nil
 }
 
 func (r *round) setAPI(err error) { r.apiErr.Store(&err) }
@@ -94,6 +97,9 @@ func (r *round) visit(ctx context.Context, it *scan.Item) error {
 	}
 	if !r.selector.Empty() && !r.selector.Matches(&it.Labels) {
 		r.tally.unselected++
+		r.warn("selector", func(log *slog.Logger) {
+			log.WarnContext(ctx, "resource does not match the selector, although the API served it", "resource_id", string(it.ID))
+		})
 		return nil
 	}
 	r.resources++
@@ -216,7 +222,7 @@ func (r *round) finish(ctx context.Context, stopped cursor, err error, took time
 	default:
 		again := stopped == s.start.at
 		s.start = beginning{}
-		if stopped.token != "" && !again {
+		if (stopped.token != "" || stopped.page > 1) && !again {
 			s.start = beginning{at: stopped, resources: r.resources, oldest: r.oldest}
 		}
 		m.apiErrors.Inc()

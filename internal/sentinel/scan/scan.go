@@ -36,6 +36,9 @@ type Envelope struct {
 
 	// Bare is true for a page that is an array without an envelope.
 	Bare bool
+
+	// First is the id of the first item, part of the page.
+	First []byte
 }
 
 // An Item is one resource on a page. It and all that it refers to are valid
@@ -200,7 +203,9 @@ func (s *Scanner) items(env *Envelope, visit func(*Item) error) error {
 		if err := s.readItem(); err != nil {
 			return err
 		}
-		env.Items++
+		if env.Items++; env.Items == 1 {
+			env.First = s.item.ID
+		}
 		if err := visit(&s.item); err != nil {
 			return err
 		}

@@ -162,10 +162,10 @@ func TestEnvelope(t *testing.T) {
 		page   string
 		want   scan.Envelope
 	}{
-		"Keyset":      {reason: "more to come", page: `{"items":[{"id":"a"}],"size":1,"continue":"x\/y"}`, want: scan.Envelope{Items: 1, Continue: "x/y", Total: -1}},
+		"Keyset":      {reason: "more to come", page: `{"items":[{"id":"a"}],"size":1,"continue":"x\/y"}`, want: scan.Envelope{Items: 1, Continue: "x/y", Total: -1, First: []byte("a")}},
 		"KeysetFirst": {reason: "fields come in any order", page: ` {"continue":"xy","items":[]} `, want: scan.Envelope{Continue: "xy", Total: -1}},
 		"Offset":      {reason: "page and size", page: `{"items":[],"page":1,"size":0,"total":12}`, want: scan.Envelope{Total: 12}},
-		"Bare":        {reason: "an array is a list too", page: `[{"id":"a"},{"id":"b"}]`, want: scan.Envelope{Items: 2, Total: -1, Bare: true}},
+		"Bare":        {reason: "an array is a list too", page: `[{"id":"a"},{"id":"b"}]`, want: scan.Envelope{Items: 2, Total: -1, Bare: true, First: []byte("a")}},
 		"BareEmpty":   {reason: "nothing there", page: `[]`, want: scan.Envelope{Total: -1, Bare: true}},
 		"NullItems":   {reason: "nothing there", page: `{"items":null,"total":0}`, want: scan.Envelope{}},
 		"OddExtras":   {reason: "what is not understood is as good as absent", page: `{"items":[],"continue":null,"total":"many","page":{}}`, want: scan.Envelope{Total: -1}},
