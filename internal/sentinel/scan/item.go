@@ -15,7 +15,7 @@ func (s *Scanner) readItem() error {
 	it.ID = nil
 	it.Resource = decision.Resource{}
 	it.Fault, it.Field = FaultNone, ""
-	it.Labels.list, s.meta = it.Labels.list[:0], s.meta[:0]
+	it.Labels.own, it.Labels.meta = it.Labels.own[:0], it.Labels.meta[:0]
 	s.created, s.updated = nil, nil
 
 	if s.dec.PeekKind() != '{' {
@@ -27,7 +27,6 @@ func (s *Scanner) readItem() error {
 		return err
 	}
 	it.Resource.Raw = trimLeft(s.page[start:s.dec.InputOffset()])
-	it.Labels.list = append(it.Labels.list, s.meta...)
 	s.standIns()
 	if len(it.ID) == 0 && !it.Fault.Skips() {
 		it.Fault, it.Field = FaultNoID, "id"
@@ -91,7 +90,7 @@ func (s *Scanner) itemField(name []byte) error {
 		return s.laterTime(&s.updated, "updated_time")
 	case "labels":
 		if s.wantLabels {
-			return s.labels(&s.item.Labels.list, "labels")
+			return s.labels(&s.item.Labels.own, "labels")
 		}
 	case "metadata":
 		if s.wantLabels {
@@ -118,7 +117,7 @@ func (s *Scanner) statusField(name []byte) error {
 
 func (s *Scanner) metadataField(name []byte) error {
 	if string(name) == "labels" {
-		return s.labels(&s.meta, "metadata.labels")
+		return s.labels(&s.item.Labels.meta, "metadata.labels")
 	}
 	return s.skip()
 }

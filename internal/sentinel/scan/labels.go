@@ -3,17 +3,19 @@ package scan
 // Labels are the labels of one item. Those at the top of the resource win over
 // those under metadata. They can be asked as a selector asks.
 type Labels struct {
-	list  []label
-	words words
+	own, meta []label // those under metadata are apart
+	words     words
 }
 
 type label struct{ key, value []byte }
 
 // Get returns the value of a label, and whether it is there.
 func (l *Labels) Get(key string) (string, bool) {
-	for i := range l.list {
-		if string(l.list[i].key) == key {
-			return l.words.of(l.list[i].value), true
+	for _, list := range [...][]label{l.own, l.meta} {
+		for i := len(list) - 1; i >= 0; i-- { // of two values the last counts
+			if string(list[i].key) == key {
+				return l.words.of(list[i].value), true
+			}
 		}
 	}
 	return "", false
@@ -23,16 +25,20 @@ func (l *Labels) Get(key string) (string, bool) {
 // labels that are selected by: each is allocated once.
 type words map[string]string
 
-// maxWords bounds what is kept; a fleet where every resource has a word of its
-// own pays for a string each time instead.
-const maxWords = 1 << 12
+// maxWords and maxWord, in bytes, bound what is kept; a fleet where every
+// resource has a word of its own pays for a string each time instead. A value
+// of a label has 63 bytes at most.
+const (
+	maxWords = 1 << 12
+	maxWord  = 64
+)
 
 func (w words) of(b []byte) string {
 	if s, ok := w[string(b)]; ok {
 		return s
 	}
 	s := string(b)
-	if len(w) < maxWords {
+	if len(w) < maxWords && len(b) <= maxWord {
 		w[s] = s
 	}
 	return s

@@ -102,7 +102,6 @@ type Scanner struct {
 	wantLabels bool
 
 	item  Item
-	meta  []label  // those under metadata, which yield to the others
 	into  *[]label // where the labels being read go
 	words words
 

@@ -248,6 +248,7 @@ func TestLabels(t *testing.T) {
 		"Escaped":      {reason: "escapes are only spelling", item: `{"id":"a","labels":{"reg\u0069on":"us\u002deast","tier":"b"}}`, want: true},
 		"Absent":       {reason: "no labels at all", item: `{"id":"a"}`},
 		"Forbidden":    {reason: "one that must not be there", item: `{"id":"a","labels":{"region":"us-east","tier":"b","gone":""}}`},
+		"Twice":        {reason: "of two values the last counts", item: `{"id":"a","labels":{"region":"eu","tier":"b","region":"us-east"},"metadata":{"labels":{"tier":"z"}}}`, want: true},
 		"NotInherited": {reason: "nothing is left over from the item before", item: `{"id":"a","labels":{"tier":"a"}}`},
 	}
 	for name, tc := range cases {

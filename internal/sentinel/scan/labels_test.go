@@ -1,0 +1,20 @@
+package scan
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestLongTextsAreNotKept: what is kept of a fleet is bounded in bytes, too.
+func TestLongTextsAreNotKept(t *testing.T) {
+	w := words{}
+	for n := range 2 * maxWord {
+		text := strings.Repeat("x", n)
+		if got := w.of([]byte(text)); got != text {
+			t.Fatalf("got %q, want %q", got, text)
+		}
+		if _, kept := w[text]; kept != (n <= maxWord) {
+			t.Errorf("%d bytes: kept is %t", n, kept)
+		}
+	}
+}
