@@ -1,5 +1,7 @@
 package scan
 
+import "slices"
+
 // Labels are the labels of one item. Those at the top of the resource win over
 // those under metadata. They can be asked as a selector asks.
 type Labels struct {
@@ -12,9 +14,9 @@ type label struct{ key, value []byte }
 // Get returns the value of a label, and whether it is there.
 func (l *Labels) Get(key string) (string, bool) {
 	for _, list := range [...][]label{l.own, l.meta} {
-		for i := len(list) - 1; i >= 0; i-- { // of two values the last counts
-			if string(list[i].key) == key {
-				return l.words.of(list[i].value), true
+		for _, found := range slices.Backward(list) { // of two values the last counts
+			if string(found.key) == key {
+				return l.words.of(found.value), true
 			}
 		}
 	}
