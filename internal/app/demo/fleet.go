@@ -39,6 +39,16 @@ func placeOf(i int) place {
 	return place{regions[i%len(regions)], environments[(i/len(regions))%len(environments)]}
 }
 
+// What tells the demo's resources from others.
+const (
+	demoLabel = "demo"
+	demoValue = "true"
+)
+
+func (p place) labels() map[string]string {
+	return map[string]string{"region": p.region, "environment": p.environment, demoLabel: demoValue}
+}
+
 // Create creates the fleet. It waits while the API is not there yet, and
 // ends with ctx.
 func Create(ctx context.Context, api *fleetclient.Client, cfg Config) error {
@@ -55,17 +65,18 @@ func Create(ctx context.Context, api *fleetclient.Client, cfg Config) error {
 
 func createCluster(ctx context.Context, api *fleetclient.Client, i int) error {
 	at := placeOf(i)
+	name := fmt.Sprintf("%s-%02d", at.region, i+1)
 	cluster, err := create(ctx, api, v1.CollectionClusters, v1.CreateRequest{
 		Kind:   v1.KindCluster,
-		Name:   fmt.Sprintf("%s-%02d", at.region, i+1),
-		Labels: map[string]string{"region": at.region, "environment": at.environment, "demo": "true"},
+		Name:   name,
+		Labels: at.labels(),
 		Spec:   json.RawMessage(`{"version":"1.34","network":{"podCIDR":"10.128.0.0/14"}}`),
 	})
+	if err == nil && cluster.ID == "" {
+		cluster, err = find(ctx, api, name) // an earlier run may have ended before its pools were made
+	}
 	if err != nil {
 		return err
-	}
-	if cluster.ID == "" {
-		return nil // it was there before, its pools too
 	}
 	for _, pool := range []struct {
 		name     string
@@ -74,7 +85,7 @@ func createCluster(ctx context.Context, api *fleetclient.Client, i int) error {
 		_, err := create(ctx, api, fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools), v1.CreateRequest{
 			Kind:   v1.KindNodePool,
 			Name:   pool.name,
-			Labels: map[string]string{"region": at.region, "environment": at.environment, "demo": "true"},
+			Labels: at.labels(),
 			Spec:   json.RawMessage(fmt.Sprintf(`{"replicas":%d,"machineType":"m6i.xlarge"}`, pool.replicas)),
 		})
 		if err != nil {
@@ -82,6 +93,17 @@ func createCluster(ctx context.Context, api *fleetclient.Client, i int) error {
 		}
 	}
 	return nil
+}
+
+// find gives the cluster of that name.
+func find(ctx context.Context, api *fleetclient.Client, name string) (v1.Resource, error) {
+	for r, err := range api.List(ctx, v1.CollectionClusters, fleetclient.Query{Search: "name = '" + name + "'"}) {
+		if err != nil {
+			return v1.Resource{}, fmt.Errorf("find demo cluster %q: %w", name, err)
+		}
+		return r, nil
+	}
+	return v1.Resource{}, fmt.Errorf("find demo cluster %q: its name is taken, and it is not there", name)
 }
 
 // create creates one resource, or gives none if its name is taken. While the

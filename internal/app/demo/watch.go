@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,9 +26,7 @@ type Watch struct {
 	started time.Time
 
 	mu        sync.Mutex
-	groups    []liveview.Group
-	unready   []liveview.Unready
-	names     map[string]string // by id
+	seen      sight
 	recent    []liveview.CloudEvent
 	published uint64
 	adapters  func() []liveview.Adapter
@@ -37,7 +36,7 @@ type Watch struct {
 
 // NewWatch makes a watch. adapters gives the state of the adapters to show.
 func NewWatch(api *fleetclient.Client, adapters func() []liveview.Adapter) *Watch {
-	return &Watch{api: api, started: time.Now(), names: map[string]string{}, adapters: adapters, changed: make(chan struct{})}
+	return &Watch{api: api, started: time.Now(), adapters: adapters, changed: make(chan struct{})}
 }
 
 // Note takes down a cloud event that the broker confirmed.
@@ -45,7 +44,7 @@ func (w *Watch) Note(id, reason string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published++
-	name, ok := w.names[id]
+	name, ok := w.seen.names[id]
 	if !ok {
 		name = id
 	}
@@ -72,45 +71,69 @@ func (w *Watch) Run(ctx context.Context) error {
 // look reads the whole fleet once. What could not be read keeps its last
 // state, and the reason shows as the notice.
 func (w *Watch) look(ctx context.Context) {
-	var groups []liveview.Group
-	var unready []liveview.Unready
-	names := map[string]string{}
-	err := func() error {
-		for _, kind := range []struct{ collection, title, prefix string }{
-			{v1.CollectionClusters, "Clusters", "cluster/"},
-			{v1.CollectionNodePools, "Node pools", "nodepool/"},
-		} {
-			group := liveview.Group{Title: kind.title, Phases: map[v1.Phase]int{}}
-			for r, err := range w.api.List(ctx, kind.collection, fleetclient.Query{}) {
-				if err != nil {
-					return err
-				}
-				name := kind.prefix + r.Name
-				if owner := r.OwnerResource; owner != nil && names[owner.ID] != "" {
-					name = kind.prefix + names[owner.ID][len("cluster/"):] + "/" + r.Name
-				}
-				names[r.ID] = name
-				group.Phases[r.Status.Phase]++
-				if r.Status.Phase != v1.PhaseReady {
-					unready = append(unready, liveview.Unready{Resource: name, Phase: r.Status.Phase, Since: r.Status.LastTransitionTime})
-				}
-			}
-			groups = append(groups, group)
-		}
-		return nil
-	}()
-
+	seen, err := w.see(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		w.notice = err.Error()
+		if ctx.Err() == nil { // a look that was cut short is no news
+			w.notice = err.Error()
+		}
 		return
 	}
-	slices.SortStableFunc(unready, func(a, b liveview.Unready) int { return cmp.Compare(a.Since.UnixNano(), b.Since.UnixNano()) })
-	w.groups, w.names, w.notice = groups, names, ""
-	w.unready = unready[:min(len(unready), maxUnready)]
+	w.seen, w.notice = seen, ""
 	close(w.changed)
 	w.changed = make(chan struct{})
+}
+
+// A sight is the fleet as one look found it.
+type sight struct {
+	groups  []liveview.Group
+	unready []liveview.Unready // the oldest first
+	names   map[string]string  // by id
+	// How far the demo fleet is, whatever else there is.
+	demoReady, demoTotal int
+}
+
+func (w *Watch) see(ctx context.Context) (sight, error) {
+	s := sight{names: map[string]string{}}
+	for _, kind := range []struct{ collection, title, prefix string }{
+		{v1.CollectionClusters, "Clusters", clusterPrefix},
+		{v1.CollectionNodePools, "Node pools", "nodepool/"},
+	} {
+		group := liveview.Group{Title: kind.title, Phases: map[v1.Phase]int{}}
+		for r, err := range w.api.List(ctx, kind.collection, fleetclient.Query{}) {
+			if err != nil {
+				return sight{}, err
+			}
+			group.Phases[r.Status.Phase]++
+			s.add(kind.prefix, r)
+		}
+		s.groups = append(s.groups, group)
+	}
+	slices.SortStableFunc(s.unready, func(a, b liveview.Unready) int { return cmp.Compare(a.Since.UnixNano(), b.Since.UnixNano()) })
+	s.unready = s.unready[:min(len(s.unready), maxUnready)]
+	return s, nil
+}
+
+const clusterPrefix = "cluster/"
+
+func (s *sight) add(prefix string, r v1.Resource) {
+	name := prefix + r.Name
+	if owner := r.OwnerResource; owner != nil && s.names[owner.ID] != "" {
+		name = prefix + strings.TrimPrefix(s.names[owner.ID], clusterPrefix) + "/" + r.Name
+	}
+	s.names[r.ID] = name
+	ready := r.Status.Phase == v1.PhaseReady
+	if !ready {
+		s.unready = append(s.unready, liveview.Unready{Resource: name, Phase: r.Status.Phase, Since: r.Status.LastTransitionTime})
+	}
+	if r.Labels[demoLabel] != demoValue {
+		return
+	}
+	s.demoTotal++
+	if ready {
+		s.demoReady++
+	}
 }
 
 // Snapshot is what there is to show now.
@@ -127,32 +150,23 @@ func (w *Watch) Snapshot() liveview.Snapshot {
 		Now:       time.Now(),
 		Started:   w.started,
 		APIURL:    w.api.Endpoint(),
-		Groups:    w.groups,
+		Groups:    w.seen.groups,
 		Published: w.published,
 		Recent:    recent,
-		Unready:   slices.Clone(w.unready),
+		Unready:   slices.Clone(w.seen.unready),
 		Adapters:  adapters,
 		Notice:    w.notice,
 	}
 }
 
-// WaitReady waits until the fleet has at least size resources and all of them
-// are Ready. It returns the cause of ctx if that ends first.
+// WaitReady waits until the demo fleet has at least size resources and all of
+// them are Ready. It returns the cause of ctx if that ends first.
 func (w *Watch) WaitReady(ctx context.Context, size int) error {
 	for {
 		w.mu.Lock()
-		ready, total := 0, 0
-		for _, g := range w.groups {
-			for phase, n := range g.Phases {
-				total += n
-				if phase == v1.PhaseReady {
-					ready += n
-				}
-			}
-		}
-		changed := w.changed
+		seen, changed := w.seen, w.changed
 		w.mu.Unlock()
-		if total >= size && ready == total {
+		if seen.demoTotal >= size && seen.demoReady == seen.demoTotal {
 			return nil
 		}
 		select {
