@@ -81,7 +81,7 @@ func (r *round) event(ctx context.Context, j *job) (*cloudevent.Event, error) {
 	}
 	for _, p := range problems {
 		r.metrics.payloadProblems.Inc()
-		r.warn("payload", func(log *slog.Logger) {
+		r.warn("payload "+p.Key, func(log *slog.Logger) {
 			log.WarnContext(ctx, "payload value is empty", "resource_id", j.id, "key", p.Key, "err", p.Err)
 		})
 	}

@@ -66,6 +66,26 @@ func TestEvent(t *testing.T) {
 	})
 }
 
+// TestEveryMissingFieldIsNamed: one that every resource lacks does not keep
+// the others out of the log.
+func TestEveryMissingFieldIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newAPI()
+		for i := range 50 {
+			api.resources[fmt.Sprint(i)] = cluster(fmt.Sprint(i), "", 1, 0)
+		}
+		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
+			c.MessageData = settings.OrderedMap{{Key: "zone", Value: ".zone"}, {Key: "rack", Value: `{{if eq .id "49"}}{{.rack}}{{end}}`}}
+		})
+		b.run(t)
+		synctest.Wait()
+		wantCount(t, "events", b.broker.got(), 50)
+		b.wantMetric(t, 51, "payload_problems_total")
+		wantCount(t, "lines of the field that all lack", b.log.lines("key=message_data.zone"), 10)
+		wantCount(t, "lines of the field that one lacks", b.log.lines("resource_id=49 key=message_data.rack"), 1)
+	})
+}
+
 func TestTypes(t *testing.T) {
 	for collection, want := range map[string]string{
 		"clusters":  "com.redhat.hyperfleet.cluster.reconcile",

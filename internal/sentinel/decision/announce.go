@@ -30,7 +30,8 @@ func (v Verdict) Hold(r *Resource, last Announcement, now time.Time) Verdict {
 		from = latest(from, r.LastUpdated)
 	}
 	until := from.Add(v.Interval)
-	if most := last.At.Add(2 * v.Interval); until.After(most) {
+	// Added twice: twice the interval may be more than a Duration holds.
+	if most := last.At.Add(v.Interval).Add(v.Interval); until.After(most) {
 		until = most
 	}
 	if now.Before(until) {

@@ -1,6 +1,7 @@
 package decision_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -89,6 +90,12 @@ func TestHold(t *testing.T) {
 		"AnnouncementFromTheFuture": {
 			reason: "a clock that was set back must not silence anything",
 			v:      due, last: decision.Announcement{At: now.Add(1)}, want: due,
+		},
+		"CenturiesOld": {
+			reason: "who says never is not told every round",
+			v:      decision.Verdict{ShouldPublish: true, Interval: math.MaxInt64 / 3 * 2},
+			last:   decision.Announcement{At: ago(time.Minute)},
+			want:   decision.Verdict{Reason: decision.ReasonAnnounced, Next: ago(time.Minute).Add(math.MaxInt64 / 3 * 2), Interval: math.MaxInt64 / 3 * 2},
 		},
 		"NotDueAnyway": {
 			reason: "its own reason and time stay",
