@@ -171,8 +171,8 @@ func (l *life) wantReminders(t *testing.T, generation float64, n int) {
 		}
 		return nil
 	})
-	// A line is written a moment after the confirm that the interval counts from.
-	const moment = interval / 5
+	// A line is written some time after the confirm that the interval counts from.
+	const moment = interval / 2
 	var last time.Time
 	for i, e := range events {
 		at, err := time.Parse(time.RFC3339Nano, text(e, "time"))
