@@ -114,11 +114,7 @@ func (c Config) dataDir(env func(string) (string, bool)) (dir string, cleanup fu
 	case c.DataDir != "":
 		dir = c.DataDir
 	case c.Demo.Enabled:
-		if dir, err = os.MkdirTemp("", "fleetloop-demo-"); err != nil {
-			return "", nil, err
-		}
-		// The database runs as a user of its own where we are root.
-		return dir, func() error { return os.RemoveAll(dir) }, os.Chmod(dir, 0o711) //nolint:gosec // others may pass, and not look
+		return demoDir(os.TempDir())
 	case os.Geteuid() == 0:
 		dir = "/var/lib/fleetloop"
 	default:

@@ -48,6 +48,9 @@ func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
 		return s, fmt.Errorf("open log file: %w", err)
 	}
 	s.logs, s.file = file, file
+	// The picture comes with the first part; to make them takes seconds, and
+	// minutes where PostgreSQL is downloaded.
+	_, _ = fmt.Fprintf(env.Stderr, "starting; the log is %s\n", file.Name()) // whoever closed it does not want to know
 	return s, nil
 }
 

@@ -23,6 +23,7 @@ func newSentinels(p *process.Process, cfg SentinelConfig, b *bus.Bus, api *fleet
 			PollInterval:   cfg.PollInterval,
 			MaxAgeNotReady: cfg.MaxAgeNotReady,
 			MaxAgeReady:    cfg.MaxAgeReady,
+			Decision:       sentinel.Decision{Profile: sentinel.ProfileGenerationThenAge},
 		}, api, b, func(e sentinel.Published) { note(e.ResourceID, e.Reason, e.At) })
 		if err != nil {
 			return nil, nil, err
