@@ -1,0 +1,167 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+func TestMain(m *testing.M) {
+	// The Pub/Sub library brings a goroutine that begins with the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
+func lookup(env map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := env[name]
+		return value, ok
+	}
+}
+
+// TestOpen opens each kind of broker from the environment, in both spellings.
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason string
+		env    map[string]string
+		want   bus.Type
+	}{
+		"RabbitMQ": {
+			"the specification's settings, an adapter's among them",
+			map[string]string{
+				"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "127.0.0.1", "BROKER_PORT": "1", "BROKER_VHOST": "/",
+				"BROKER_EXCHANGE": "e", "BROKER_EXCHANGE_TYPE": "fanout", "BROKER_SUBSCRIPTION_ID": "of an adapter",
+			},
+			bus.RabbitMQ,
+		},
+		"PubSub":     {"the short spelling", map[string]string{"BROKER_TYPE": "pubsub", "BROKER_PROJECT_ID": "p"}, bus.PubSub},
+		"GCPPubSub":  {"the long one is the same", map[string]string{"BROKER_TYPE": "gcp-pubsub", "BROKER_PROJECT_ID": "p"}, bus.PubSub},
+		"NATS":       {"elsewhere", map[string]string{"BROKER_TYPE": "nats", "BROKER_URL": "nats://127.0.0.1:1"}, bus.NATS},
+		"NATSOthers": {"settings of other brokers do not matter", map[string]string{"BROKER_TYPE": "nats", "BROKER_URL": "nats://127.0.0.1:1", "BROKER_PROJECT_ID": "p"}, bus.NATS},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, err := bus.Load(lookup(tc.env))
+			if err != nil {
+				t.Fatalf("%s: %v", tc.reason, err)
+			}
+			b, err := cfg.Open(slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatalf("%s: %v", tc.reason, err)
+			}
+			if cfg.Type() != tc.want || b.Type != tc.want {
+				t.Errorf("%s: type %q and %q, want %q", tc.reason, cfg.Type(), b.Type, tc.want)
+			}
+			if b.Ready() == nil || b.Part().Ready() == nil {
+				t.Error("it is ready although it never connected")
+			}
+			if len(cfg.Reports()) != 2 || cfg.Reports()[0].Origins()[0].Value != string(tc.want) {
+				t.Errorf("want a report of the choice and one of its settings, got %d", len(cfg.Reports()))
+			}
+		})
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	t.Parallel()
+	for _, env := range []map[string]string{nil, {"BROKER_TYPE": ""}, {"BROKER_HOST": "h"}} {
+		if _, err := bus.Load(lookup(env)); !errors.Is(err, bus.ErrNoType) {
+			t.Errorf("%v: got %v, want %v", env, err, bus.ErrNoType)
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		env    map[string]string
+		want   []string
+	}{
+		"Unknown":   {"names it and what there is", map[string]string{"BROKER_TYPE": "kafka"}, []string{"BROKER_TYPE", `"kafka"`, "rabbitmq", "pubsub", "gcp-pubsub", "nats"}},
+		"UpperCase": {"names are as they are written", map[string]string{"BROKER_TYPE": "RabbitMQ"}, []string{`"RabbitMQ"`}},
+		"Port":      {"names the variable", map[string]string{"BROKER_TYPE": "rabbitmq", "BROKER_PORT": "x"}, []string{"BROKER_PORT"}},
+		"NoHost":    {"says what is missing", map[string]string{"BROKER_TYPE": "rabbitmq"}, []string{"open broker rabbitmq", "host"}},
+		"NoProject": {"says what is missing", map[string]string{"BROKER_TYPE": "pubsub"}, []string{"open broker gcp-pubsub", "project_id"}},
+		"NoURL":     {"says what is missing", map[string]string{"BROKER_TYPE": "nats"}, []string{"open broker nats", "url"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, err := bus.Load(lookup(tc.env))
+			if err == nil {
+				_, err = cfg.Open(slog.New(slog.DiscardHandler))
+			}
+			if err == nil {
+				t.Fatalf("%s: got no error", tc.reason)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: the error lacks %q: %v", tc.reason, want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestSecretsStayInReports(t *testing.T) {
+	t.Parallel()
+	const secret = "canary"
+	cfg, err := bus.Load(lookup(map[string]string{
+		"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "h", "BROKER_USERNAME": "u", "BROKER_PASSWORD": secret,
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidden := false
+	for _, r := range cfg.Reports() {
+		var out strings.Builder
+		if err := r.Write(&out, true); err != nil {
+			t.Fatal(err)
+		}
+		hidden = hidden || strings.Contains(out.String(), "password: '***' # env BROKER_PASSWORD")
+		if strings.Contains(out.String(), secret) {
+			t.Errorf("the password is shown:\n%s", out.String())
+		}
+	}
+	if !hidden {
+		t.Error("no report has the password's line")
+	}
+}
+
+// A fake is a broker that was opened elsewhere.
+type fake struct{ err error }
+
+func (f fake) Run(context.Context) error                        { return f.err }
+func (f fake) Ready() error                                     { return f.err }
+func (f fake) Publish(context.Context, *cloudevent.Event) error { return f.err }
+func (f fake) InFlight() int                                    { return 0 }
+func (f fake) Consume(context.Context, string, func(context.Context, cloudevent.Event) error) error {
+	return f.err
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	b := bus.New(bus.NATS, fake{boom})
+	p := b.Part()
+	if b.Type != bus.NATS || p.Name != "broker" || !errors.Is(p.Ready(), boom) || !errors.Is(p.Run(t.Context()), boom) {
+		t.Errorf("a bus of type %q with the part %q does not pass on what its broker says", b.Type, p.Name)
+	}
+}
+
+// TestTypeReadsItself holds that what a type is called is what is read as it.
+func TestTypeReadsItself(t *testing.T) {
+	t.Parallel()
+	for _, want := range []bus.Type{bus.RabbitMQ, bus.PubSub, bus.NATS} {
+		var c bus.Choice
+		if _, err := settings.Load(&c, settings.Source{Env: lookup(map[string]string{"BROKER_TYPE": string(want)})}); err != nil || c.Type != want {
+			t.Errorf("%q is read as %q: %v", want, c.Type, err)
+		}
+	}
+}
