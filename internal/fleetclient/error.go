@@ -57,6 +57,9 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, ": %s", e.Problem.Detail)
 	}
 	for _, f := range e.Problem.Errors {
+		if strings.Contains(e.Problem.Detail, f.Message) {
+			continue // the detail is the sum of the fields where there is no more to say
+		}
 		fmt.Fprintf(&b, "; %s: %s", f.Field, f.Message)
 	}
 	if e.Problem.TraceID != "" {
@@ -107,7 +110,9 @@ func fallbackDetail(resp *http.Response, body []byte) string {
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < http.StatusBadRequest {
 		return fmt.Sprintf("redirect to %q is not followed", to)
 	}
-	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") || !utf8.Valid(body) {
+	// Without a type is how net/http refuses HTTP on a TLS port.
+	kind := resp.Header.Get("Content-Type")
+	if kind != "" && !strings.HasPrefix(kind, "text/plain") || !utf8.Valid(body) {
 		return ""
 	}
 	text := strings.Join(strings.Fields(string(body)), " ")

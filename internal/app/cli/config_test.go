@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -170,6 +171,14 @@ func TestErrorsAreReadable(t *testing.T) {
 	want := "error: connect:\nerror:   10.0.0.1: refused\nerror:   10.0.0.2: \ufffd[2Jrefused\n"
 	if got := out.String(); got != want {
 		t.Errorf("an error of several lines: got %q, want %q", got, want)
+	}
+}
+
+func TestACertificateThatIsNotTrustedIsNoServerThatIsDown(t *testing.T) {
+	t.Parallel()
+	err := fmt.Errorf("%w: %w", fleetclient.ErrUnreachable, &tls.CertificateVerificationError{Err: errors.New("unknown authority")})
+	if got := nextFor(err); !strings.Contains(got, "--ca-file") {
+		t.Errorf("next is %q, want the flag for the certificate", got)
 	}
 }
 

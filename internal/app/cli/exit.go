@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -138,6 +139,9 @@ func nextFor(err error) string {
 		return all + "   lists what there is"
 	}
 	const origins = "fleetloop config show --origins   tells "
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "name the file with the certificate of its authority: --ca-file or FLEETLOOP_CA_FILE"
+	}
 	switch {
 	case errors.Is(err, fleetclient.ErrUnreachable):
 		return origins + "which server is asked and why; fleetloop up starts one here"

@@ -16,6 +16,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -127,7 +128,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 // parse reads the documents of one file, JSON or YAML.
 func parse(name string, data []byte) ([]Document, error) {
 	split := yamlDocuments
-	if first := bytes.TrimLeft(data, " \t\r\n"); len(first) > 0 && (first[0] == '{' || first[0] == '[') {
+	if looksLikeJSON(data) {
 		split = jsonDocuments
 	}
 	raws, err := split(name, data)
@@ -145,6 +146,17 @@ func parse(name string, data []byte) ([]Document, error) {
 		docs = append(docs, d)
 	}
 	return docs, errors.Join(errs...)
+}
+
+// looksLikeJSON tells JSON from YAML in flow style, whose keys need no quotes.
+func looksLikeJSON(data []byte) bool {
+	const space = " \t\r\n"
+	object, ok := bytes.CutPrefix(bytes.TrimLeft(data, space+"["), []byte("{"))
+	if !ok {
+		return bytes.HasPrefix(bytes.TrimLeft(data, space), []byte("["))
+	}
+	key := bytes.TrimLeft(object, space)
+	return len(key) == 0 || key[0] == '"' || key[0] == '}'
 }
 
 // A rawDocument is one document as JSON.
@@ -274,6 +286,9 @@ func parseDocument(raw rawDocument) (Document, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw.json))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&c); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			err = errType(wrong)
+		}
 		return Document{}, errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
 	d := Document{Where: raw.where, DisplayName: c.Metadata.DisplayName, Labels: c.Labels, Spec: c.Spec}
@@ -291,6 +306,21 @@ func parseDocument(raw rawDocument) (Document, error) {
 		d.Spec = json.RawMessage("{}")
 	}
 	return d, nil
+}
+
+// errType says what stands where something else is wanted, without the names
+// that Go has for it.
+func errType(e *json.UnmarshalTypeError) error {
+	wanted, next := "an object", ""
+	found, _, _ := strings.Cut(e.Value, " ") // a number may come with its digits
+	if e.Type.Kind() == reflect.String {
+		wanted = "a text"
+		if found == "number" || found == "bool" {
+			next = "; put it in quotes"
+		}
+	}
+	words := map[string]string{"array": "a list", "bool": "true or false", "number": "a number", "object": "an object", "string": "a text"}
+	return fmt.Errorf("%s holds %s where %s is wanted%s", cmp.Or(e.Field, "the document"), cmp.Or(words[found], found), wanted, next)
 }
 
 // ref settles which resource it is and whose.

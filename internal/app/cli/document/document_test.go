@@ -18,6 +18,8 @@ func TestParse(t *testing.T) {
 		says   string
 	}{
 		"YAML":           {"one", "kind: Cluster\nname: a\n", 1, ""},
+		"Flow":           {"YAML on one line", "{kind: Cluster, name: a, spec: {x: 1}}\n", 1, ""},
+		"FlowList":       {"a list of them", "[{kind: Cluster, name: a}, {kind: Cluster, name: b}]", 2, ""},
 		"Several":        {"with nothing between some", "---\nkind: Cluster\nname: a\n---\n---\nkind: Cluster\nname: b\n", 2, ""},
 		"JSON":           {"one after the other", `{"kind":"Cluster","name":"a"}{"kind":"cluster","name":"b"}`, 2, ""},
 		"JSONTabs":       {"YAML would not take tabs", "{\n\t\"kind\":\t\"Cluster\",\n\t\"name\": \"a\"\n}", 1, ""},
@@ -36,7 +38,10 @@ func TestParse(t *testing.T) {
 		"NoOwner":        {"whose", "kind: NodePool\nname: a\n", 0, "say which, as in cluster: eu-1"},
 		"OwnerOfCluster": {"nobody's", "kind: Cluster\nname: a\ncluster: b\n", 0, "in no cluster"},
 		"Unknown":        {"strict", "kind: Cluster\nname: a\nlables: {}\n", 0, `f:1: unknown field "lables"`},
-		"WrongType":      {"strict", "kind: Cluster\nname: [a]\n", 0, "name"},
+		"WrongType":      {"strict", "kind: Cluster\nname: [a]\n", 0, "f:1: name holds a list where a text is wanted"},
+		"NoObject":       {"strict", "kind: Cluster\nname: a\nlabels: x\n", 0, "f:1: labels holds a text where an object is wanted"},
+		"NumberAsLabel":  {"strict, in terms of the file", "kind: Cluster\nname: a\nlabels: {size: 1}\n", 0, "f:1: labels holds a number where a text is wanted; put it in quotes"},
+		"BoolAsLabel":    {"strict, in terms of the file", "kind: Cluster\nname: a\nlabels: {on: true}\n", 0, "f:1: labels holds true or false where a text is wanted; put it in quotes"},
 		"Duplicate":      {"strict", "kind: Cluster\nname: a\nname: b\n", 0, `key "name" already defined`},
 		"BadYAML":        {"where", "kind: Cluster\nname: a: b\n", 0, "f: line 2"},
 		"BadJSON":        {"where", "{\"kind\":\n\n!}", 0, "f: JSON after line"},
