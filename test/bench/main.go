@@ -46,7 +46,7 @@ func (l line) write(w io.Writer) {
 	if l.unit != "" {
 		unit = " " + l.unit
 	}
-	fmt.Fprintf(w, "%s %s %.3g%s want %s %g%s\n", l.kind, l.name, l.value, unit, l.op, l.want, missed)
+	_, _ = fmt.Fprintf(w, "%s %s %.3g%s want %s %g%s\n", l.kind, l.name, l.value, unit, l.op, l.want, missed)
 }
 
 // A bench measures the lines whose names it lists.

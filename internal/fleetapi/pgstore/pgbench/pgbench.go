@@ -128,11 +128,25 @@ const barePage = `select id, tenant, name, display_name, owner_id, labels, spec,
 	phase, observed_generation, last_updated_time, last_transition_time, conditions
 from tenant.clusters where labels @> $1::jsonb and id > $2::uuid order by id limit $3`
 
+// A Reader reads pages on a connection of its own.
+type Reader struct{ conn *pgx.Conn }
+
+// Open connects a reader as the owner of the table.
+func Open(ctx context.Context, url string) (*Reader, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{conn}, nil
+}
+
+// Close disconnects.
+func (r *Reader) Close(ctx context.Context) error { return r.conn.Close(ctx) }
+
 // Page reads the columns of one page of a shard's clusters behind an id with
-// one bare statement, as the owner of the table, and does nothing with them. It
-// returns how many rows and bytes there were.
-func Page(ctx context.Context, conn *pgx.Conn, shard string, after uuid.UUID, limit int) (count, size int, err error) {
-	rows, err := conn.Query(ctx, barePage, `{"shard":"`+shard+`"}`, after, limit)
+// one bare statement, and does nothing with them. It returns how many rows and bytes there were.
+func (r *Reader) Page(ctx context.Context, shard string, after uuid.UUID, limit int) (count, size int, err error) {
+	rows, err := r.conn.Query(ctx, barePage, `{"shard":"`+shard+`"}`, after, limit)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
@@ -23,12 +22,12 @@ func TestTheFleetIsWhatItSays(t *testing.T) {
 	if err := pgbench.Load(t.Context(), url, fleet); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := pgx.Connect(t.Context(), url)
+	bare, err := pgbench.Open(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	count, size, err := pgbench.Page(t.Context(), conn, "s1", fleet.ID(200), 100)
+	defer func() { _ = bare.Close(t.Context()) }()
+	count, size, err := bare.Page(t.Context(), "s1", fleet.ID(200), 100)
 	if err != nil || count != 100 || size < 100*1000 {
 		t.Errorf("%d rows of %d bytes, %v", count, size, err)
 	}
