@@ -30,6 +30,7 @@ func TestUpRefusesWhatItCannotDo(t *testing.T) {
 		want   string
 	}{
 		"Value":   {reason: "a value that makes no sense", args: "--demo-clusters 0", want: "--demo-clusters"},
+		"NoAddr":  {reason: "without an address net/http takes any port of every interface", args: "--metrics-bind-address=", want: "--metrics-bind-address"},
 		"NoDemo":  {reason: "there is no fleet to wait for, so it would run for ever", args: "--exit-when-ready", want: "--demo"},
 		"Auth":    {reason: "its own sentinels and adapters have no tokens", args: "--auth-mode bearer", want: "fleet-api"},
 		"AuthEnv": {reason: "the environment may be that of a fleet-api", env: map[string]string{"FLEET_API_AUTH_MODE": "bearer"}, want: "fleet-api"},

@@ -58,9 +58,10 @@ func TestUpThatCannotListenLeavesNothingRunning(t *testing.T) {
 		reason string
 		api    string
 		probes string
+		flag   string
 	}{
-		"API":    {reason: "the API's port is known to be taken while the loop is built", api: taken(t), probes: free},
-		"Probes": {reason: "the port for health is known to be taken when all parts are made", api: free, probes: taken(t)},
+		"API":    {reason: "the API's port is known to be taken while the loop is built", api: taken(t), probes: free, flag: "--listen-address"},
+		"Probes": {reason: "the port for health is known to be taken when all parts are made", api: free, probes: taken(t), flag: "--metrics-bind-address"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -69,8 +70,8 @@ func TestUpThatCannotListenLeavesNothingRunning(t *testing.T) {
 			dir := newDir(t)
 			err := up(ctx, nil, "--data-dir", dir, "--listen-address", tc.api,
 				"--metrics-bind-address", tc.probes, "--health-probe-bind-address", tc.probes)
-			if err == nil || !strings.Contains(err.Error(), "another process listens there") {
-				t.Fatalf("%s: up = %v, want an error about the port", tc.reason, err)
+			if err == nil || !strings.Contains(err.Error(), "another process listens there") || !strings.Contains(err.Error(), tc.flag) {
+				t.Fatalf("%s: up = %v, want an error about the port, with the flag %s", tc.reason, err, tc.flag)
 			}
 			server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgresql")}, slog.New(slog.DiscardHandler))
 			if err != nil {

@@ -83,7 +83,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 	server, err := httpserver.New(ctx, cfg.Server, api.Handler(), p.Log)
 	if err != nil {
 		pool.Close()
-		return nil, "", fmt.Errorf("serve the fleet API: %w", err)
+		return nil, "", fmt.Errorf("serve the fleet API (--listen-address): %w", err)
 	}
 
 	return []lifecycle.Part{

@@ -25,8 +25,8 @@ type Config struct {
 	Trace telemetry.TraceConfig `key:"tracing"`
 
 	// MetricsAddr and HealthAddr may be the same: one listener then serves both.
-	MetricsAddr string `key:"metrics_bind_address" env:"METRICS_BIND_ADDRESS" flag:"metrics-bind-address" doc:"address of /metrics, host:port"`
-	HealthAddr  string `key:"health_probe_bind_address" env:"HEALTH_PROBE_BIND_ADDRESS" flag:"health-probe-bind-address" doc:"address of /healthz and /readyz, host:port"`
+	MetricsAddr string `key:"metrics_bind_address" env:"METRICS_BIND_ADDRESS" flag:"metrics-bind-address" validate:"required" doc:"address of /metrics, host:port"`
+	HealthAddr  string `key:"health_probe_bind_address" env:"HEALTH_PROBE_BIND_ADDRESS" flag:"health-probe-bind-address" validate:"required" doc:"address of /healthz and /readyz, host:port"`
 
 	// StopTimeout bounds how long each part may take to stop.
 	StopTimeout time.Duration `key:"stop_timeout" env:"SHUTDOWN_TIMEOUT" flag:"stop-timeout" default:"20s" validate:"gt=0" doc:"how long each part of the process may take to stop"`
@@ -82,6 +82,9 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	all := []lifecycle.Part{{Name: "tracing", Run: p.Tracing.Run}}
 	all = append(all, endpoints...)
 	all = append(all, parts...)
+	for i := range all {
+		all[i].Run = p.noticed(all[i])
+	}
 	err = lifecycle.Run(ctx, lifecycle.Options{StopTimeout: p.cfg.StopTimeout}, all...)
 	if err != nil {
 		p.Log.ErrorContext(ctx, "stopped", "err", err)
@@ -89,6 +92,18 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	}
 	p.Log.InfoContext(ctx, "stopped")
 	return nil
+}
+
+// noticed runs a part, and tells at once if it ends by itself: the error that
+// says so comes only when all the others have stopped.
+func (p *Process) noticed(part lifecycle.Part) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := part.Run(ctx)
+		if ctx.Err() == nil {
+			p.Log.ErrorContext(ctx, "part ended by itself, stopping the others", "part", part.Name, "err", err)
+		}
+		return err
+	}
 }
 
 // endpoints listens for metrics and health.
@@ -115,24 +130,30 @@ func (p *Process) endpoints(ctx context.Context, live func() error, parts []life
 	mux.Handle("/metrics", metrics)
 	if p.cfg.HealthAddr == p.cfg.MetricsAddr {
 		mux.Handle("/", probes)
-		part, err := p.listen(ctx, "metrics and health", p.cfg.MetricsAddr, mux)
+		part, err := p.listen(ctx, "metrics and health", flagMetrics+", "+flagHealth, p.cfg.MetricsAddr, mux)
 		return []lifecycle.Part{part}, err
 	}
-	first, err := p.listen(ctx, "metrics", p.cfg.MetricsAddr, mux)
+	first, err := p.listen(ctx, "metrics", flagMetrics, p.cfg.MetricsAddr, mux)
 	if err != nil {
 		return nil, err
 	}
-	second, err := p.listen(ctx, "health", p.cfg.HealthAddr, probes)
+	second, err := p.listen(ctx, "health", flagHealth, p.cfg.HealthAddr, probes)
 	if err != nil {
 		return nil, errors.Join(err, lifecycle.Discard(first))
 	}
 	return []lifecycle.Part{first, second}, nil
 }
 
-func (p *Process) listen(ctx context.Context, name, addr string, h http.Handler) (lifecycle.Part, error) {
+// What says where to listen, for those whose port is taken.
+const (
+	flagMetrics = "--metrics-bind-address"
+	flagHealth  = "--health-probe-bind-address"
+)
+
+func (p *Process) listen(ctx context.Context, name, flag, addr string, h http.Handler) (lifecycle.Part, error) {
 	server, err := httpserver.New(ctx, httpserver.Config{Addr: addr}, h, p.Log)
 	if err != nil {
-		return lifecycle.Part{}, fmt.Errorf("serve %s: %w", name, err)
+		return lifecycle.Part{}, fmt.Errorf("serve %s (%s): %w", name, flag, err)
 	}
 	p.Log.InfoContext(ctx, "listening", "for", name, "addr", server.Addr())
 	return lifecycle.Part{Name: name, Run: server.Run, Close: server.Close}, nil
