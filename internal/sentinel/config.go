@@ -41,7 +41,7 @@ type Config struct {
 	Publish   Publish   `key:"publish"`
 	LogEvents LogEvents `key:"log_events" env:"SENTINEL_LOG_EVENTS" default:"info" validate:"oneof=info debug" doc:"Level of the log line for each published event."`
 
-	MemoryLimit     int           `key:"memory_limit" env:"SENTINEL_MEMORY_LIMIT" default:"500000" validate:"gt=0" doc:"How many resources that were announced and not answered yet are remembered; each takes about 100 bytes. One that is forgotten may be announced once too often."`
+	MemoryLimit     int           `key:"memory_limit" env:"SENTINEL_MEMORY_LIMIT" default:"450000" validate:"gt=0" doc:"How many resources that were announced and not answered yet are remembered; each takes about 65 bytes. One that is forgotten may be announced once too often."`
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long confirms are awaited after the order to stop."`
 }
 
@@ -117,7 +117,7 @@ func (c Config) withDefaults() (Config, error) {
 		{"hyperfleet_api.page_size", &c.HyperfleetAPI.PageSize, 500},
 		{"publish.window", &c.Publish.Window, 256},
 		{"publish.attempts", &c.Publish.Attempts, 4},
-		{"memory_limit", &c.MemoryLimit, 500_000},
+		{"memory_limit", &c.MemoryLimit, 450_000},
 	}
 	for _, n := range counts {
 		if *n.value < 0 {

@@ -57,7 +57,7 @@ message_data:
 		},
 		PayloadKeys: "snake", Decision: sentinel.Decision{Profile: "generation-then-age"},
 		Publish:   sentinel.Publish{Window: 256, Timeout: 10 * time.Second, Attempts: 4, InitialBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second},
-		LogEvents: "info", MemoryLimit: 500_000, ShutdownTimeout: 10 * time.Second,
+		LogEvents: "info", MemoryLimit: 450_000, ShutdownTimeout: 10 * time.Second,
 	}
 	var keys []string
 	for _, e := range cfg.MessageData {

@@ -18,18 +18,18 @@ const forgetAfter = 3
 // once more, under the same id.
 type memory struct {
 	mu      sync.Mutex
-	entries map[memoryKey]memoryEntry
+	entries index
 	limit   int
 
-	seeds [2]maphash.Seed
+	seed maphash.Seed
 	// born is what the times of entries count from. It carries the monotonic
 	// clock, so that setting the wall clock changes nothing.
 	born time.Time
 }
 
-// A memoryKey stands for a resource's id. It is made with secret seeds, so
-// that nobody can make two ids that meet; by chance they do not.
-type memoryKey [2]uint64
+// A memoryKey stands for a resource's id and is never 0. It is made with a
+// secret seed, so that nobody can make two ids that meet; by chance they do not.
+type memoryKey uint64
 
 type memoryEntry struct {
 	generation int64         // that was announced last
@@ -43,16 +43,15 @@ type memoryEntry struct {
 
 func newMemory(limit int) *memory {
 	return &memory{
-		entries: map[memoryKey]memoryEntry{},
-		limit:   limit,
-		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		limit: limit,
+		seed:  maphash.MakeSeed(),
 		// A moment ago, so that no time of ours is 0.
 		born: time.Now().Add(-1),
 	}
 }
 
 func (m *memory) key(id []byte) memoryKey {
-	return memoryKey{maphash.Bytes(m.seeds[0], id), maphash.Bytes(m.seeds[1], id)}
+	return memoryKey(max(1, maphash.Bytes(m.seed, id)))
 }
 
 // recall returns what was last announced of a resource, and whether an event
@@ -61,12 +60,11 @@ func (m *memory) key(id []byte) memoryKey {
 func (m *memory) recall(k memoryKey, round uint32) (last decision.Announcement, duplicate bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e, ok := m.entries[k]
-	if !ok {
+	e := m.entries.get(k)
+	if e == nil {
 		return decision.Announcement{}, false
 	}
 	e.touched = round
-	m.entries[k] = e
 	if e.at != 0 {
 		last = decision.Announcement{Generation: e.generation, At: m.born.Add(e.at)}
 	}
@@ -111,31 +109,21 @@ func (m *memory) firstSeen(k memoryKey, round uint32, now time.Time) time.Time {
 func (m *memory) update(k memoryKey, round uint32, change func(*memoryEntry)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e, known := m.entries[k]
-	if !known && len(m.entries) >= m.limit {
-		m.evict()
+	e := m.entries.get(k)
+	if e == nil {
+		if m.entries.n >= m.limit {
+			m.entries.removeNear(k)
+		}
+		e = m.entries.add(k)
 	}
 	e.touched = round
-	change(&e)
-	m.entries[k] = e
-}
-
-// evict forgets any one entry.
-func (m *memory) evict() {
-	for k := range m.entries {
-		delete(m.entries, k)
-		return
-	}
+	change(e)
 }
 
 // sweep forgets what was of no use for some rounds, and returns what is left.
 func (m *memory) sweep(round uint32) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for k, e := range m.entries {
-		if round-e.touched >= forgetAfter {
-			delete(m.entries, k)
-		}
-	}
-	return len(m.entries)
+	m.entries.removeIf(func(e *memoryEntry) bool { return round-e.touched >= forgetAfter })
+	return m.entries.n
 }

@@ -1,7 +1,9 @@
 package sentinel
 
 import (
+	"encoding/binary"
 	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,6 +69,41 @@ func TestMemoryIsBounded(t *testing.T) {
 	if got := m.sweep(1); got != 10 {
 		t.Errorf("%d entries", got)
 	}
+}
+
+// TestMemoryIsSmall: a fleet of which nobody answers for anything must fit into
+// a small pod, and be let go when it is over.
+func TestMemoryIsSmall(t *testing.T) {
+	const most = 450_000
+	m := newMemory(most)
+	empty := heap()
+	var id [8]byte
+	for i := range 2 * most {
+		k := m.key(binary.BigEndian.AppendUint64(id[:0], uint64(i)))
+		m.claim(k, 1)
+		m.confirm(k, 1, 1)
+	}
+	if n := m.sweep(1); n != most {
+		t.Errorf("%d entries, want %d", n, most)
+	}
+	if each := (heap() - empty) / most; each > 70 {
+		t.Errorf("%d bytes for each entry", each)
+	}
+	if n := m.sweep(1 + forgetAfter); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+	if left := heap() - empty; left > 100<<10 {
+		t.Errorf("%d bytes are left", left)
+	}
+	runtime.KeepAlive(m)
+}
+
+// heap is how many bytes are in use.
+func heap() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
 }
 
 func TestStuckSince(t *testing.T) {
