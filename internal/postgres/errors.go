@@ -17,17 +17,19 @@ var errReadOnly = errors.New("the server takes no writes")
 
 // The SQLSTATE codes that are branched on.
 const (
-	codeReadOnly        = "25006"
-	codeSerialization   = "40001"
-	codeDeadlock        = "40P01"
-	codeTooManyConns    = "53300"
-	codeAdminShutdown   = "57P01"
-	codeCrashShutdown   = "57P02"
-	codeCannotConnect   = "57P03"
-	codeDatabaseDropped = "57P04"
-	codeIdleInTx        = "25P03"
-	codeLockTimeout     = "55P03"
-	classConnection     = "08"
+	codeReadOnly              = "25006"
+	codeSerialization         = "40001"
+	codeDeadlock              = "40P01"
+	codeTooManyConns          = "53300"
+	codeAdminShutdown         = "57P01"
+	codeCrashShutdown         = "57P02"
+	codeCannotConnect         = "57P03"
+	codeDatabaseDropped       = "57P04"
+	codeIdleInTx              = "25P03"
+	codeLockTimeout           = "55P03"
+	codeUndefinedTable        = "42P01"
+	codeInsufficientPrivilege = "42501"
+	classConnection           = "08"
 )
 
 // Code is the SQLSTATE of the error, "" if the server did not send it.

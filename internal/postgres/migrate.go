@@ -30,6 +30,27 @@ const (
 	otherMigrationTries = 600
 )
 
+// ErrSchemaBehind means that a migration of this program has not been run.
+var ErrSchemaBehind = errors.New("the database schema is not up to date")
+
+// CheckSchema says what the schema lacks, or nil. A schema that is ahead is
+// that of a newer release, which this one can serve.
+func (p *Pool) CheckSchema(ctx context.Context) error {
+	var have int64
+	err := p.pool.QueryRow(ctx, "select coalesce(max(version_id), 0) from "+versionTable+" where is_applied").Scan(&have)
+	switch {
+	case err == nil, Code(err) == codeUndefinedTable:
+	case Code(err) == codeInsufficientPrivilege: // the second migration gives it
+		return fmt.Errorf("%w: its version cannot be read: run 'fleet-api migrate', or let the role read %s: %w", ErrSchemaBehind, versionTable, err)
+	default:
+		return fmt.Errorf("read the version of the schema: %w", unavailable(ctx, err))
+	}
+	if want := migrations.Latest(); have < want {
+		return fmt.Errorf("%w: it is at version %d, and %d is needed: run 'fleet-api migrate'", ErrSchemaBehind, have, want)
+	}
+	return nil
+}
+
 // Migrate brings the schema up to date. Any number of processes may call it
 // at once: one works, the others wait and find it done.
 func Migrate(ctx context.Context, cfg Config, log *slog.Logger) error {

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -158,5 +159,39 @@ func TestABadMigrationIsNamed(t *testing.T) {
 	err := postgres.MigrateFiles(t.Context(), owner(pgtest.EmptyURL(t)), bad, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "00001_bad.sql") || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestASchemaThatIsBehindIsNoticed(t *testing.T) {
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Open(t, url)
+	older := files(t)
+	var last string
+	for name := range older {
+		last = max(last, name)
+	}
+	delete(older, last)
+	for _, step := range []struct {
+		reason  string
+		migrate func() error
+		want    error
+	}{
+		{"nothing is there", func() error { return nil }, postgres.ErrSchemaBehind},
+		{"the last migration has not run", func() error {
+			return postgres.MigrateFiles(t.Context(), owner(url), older, slog.New(slog.DiscardHandler))
+		}, postgres.ErrSchemaBehind},
+		{"all have run", func() error { return postgres.Migrate(t.Context(), owner(url), slog.New(slog.DiscardHandler)) }, nil},
+		{"one that we do not know has run, as while a newer release is rolled out", func() error {
+			newer := files(t)
+			newer["09999_newer.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nselect 1;\n")}
+			return postgres.MigrateFiles(t.Context(), owner(url), newer, slog.New(slog.DiscardHandler))
+		}, nil},
+	} {
+		if err := step.migrate(); err != nil {
+			t.Fatal(err)
+		}
+		if err := pool.CheckSchema(t.Context()); !errors.Is(err, step.want) {
+			t.Errorf("%s: CheckSchema() = %v, want %v", step.reason, err, step.want)
+		}
 	}
 }

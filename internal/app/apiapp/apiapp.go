@@ -63,11 +63,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 	if err != nil {
 		return nil, "", err
 	}
-	schema := &migration{cfg: cfg.Database, log: p.Log}
-	schema.state.Store(&state{err: errMigrating})
-	if !cfg.Migrate {
-		schema.state.Store(&state{})
-	}
+	schema := newSchema(cfg, pool, p.Log)
 
 	api, err := fleetapi.New(cfg.API, fleetapi.Deps{
 		Store:      pgstore.New(pool),
@@ -93,46 +89,59 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 	}, server.Addr(), nil
 }
 
-// errMigrating is why the API is not ready at first.
-var errMigrating = errors.New("the database schema is being brought up to date")
+// errNoSchemaYet is why the API is not ready at first.
+var errNoSchemaYet = errors.New("whether the database schema is up to date is not known yet")
 
-// A migration brings the schema up to date, however long the database takes to
-// come.
-type migration struct {
-	cfg   postgres.Config
-	log   *slog.Logger
-	state atomic.Pointer[state]
+// A schema is brought up to date, or awaited where that is left to others,
+// however long the database takes to come.
+type schema struct {
+	prepare func(ctx context.Context) error
+	log     *slog.Logger
+	state   atomic.Pointer[state]
 }
 
 type state struct{ err error }
 
-// Ready says why the schema is not up to date, or nil.
-func (m *migration) Ready() error { return m.state.Load().err }
+func newSchema(cfg Part, pool *postgres.Pool, log *slog.Logger) *schema {
+	s := &schema{prepare: pool.CheckSchema, log: log}
+	if cfg.Migrate {
+		s.prepare = func(ctx context.Context) error { return bringUp(ctx, cfg.Database, log) }
+	}
+	s.state.Store(&state{err: errNoSchemaYet})
+	return s
+}
 
-// Run migrates until it has succeeded once, and then waits for ctx.
-func (m *migration) Run(ctx context.Context) error {
-	if m.Ready() != nil {
-		err := backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}, m.once)
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
+// bringUp migrates, and marks as permanent what will be the same the next time.
+func bringUp(ctx context.Context, cfg postgres.Config, log *slog.Logger) error {
+	err := postgres.Migrate(ctx, cfg, log)
+	if err != nil && !errors.Is(err, postgres.ErrUnavailable) {
+		return backoff.Permanent(fmt.Errorf("bring the schema up to date: %w", err))
+	}
+	return err
+}
+
+// Ready says why the schema is not up to date, or nil.
+func (s *schema) Ready() error { return s.state.Load().err }
+
+// Run prepares the schema until that has succeeded once, and then waits for
+// ctx.
+func (s *schema) Run(ctx context.Context) error {
+	err := backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}, s.once)
+	if err != nil && ctx.Err() == nil {
+		return err
 	}
 	<-ctx.Done()
 	return nil
 }
 
-func (m *migration) once(ctx context.Context) error {
-	err := postgres.Migrate(ctx, m.cfg, m.log)
-	switch {
-	case err == nil:
-		m.state.Store(&state{})
-		return nil
-	case ctx.Err() != nil:
+func (s *schema) once(ctx context.Context) error {
+	err := s.prepare(ctx)
+	if ctx.Err() != nil || backoff.IsPermanent(err) {
 		return err
-	case !errors.Is(err, postgres.ErrUnavailable):
-		return backoff.Permanent(fmt.Errorf("bring the schema up to date: %w", err))
 	}
-	m.state.Store(&state{err: err})
-	m.log.WarnContext(ctx, "schema not up to date, trying again", "err", err)
+	before := s.state.Swap(&state{err: err}).err
+	if err != nil && (before == nil || before.Error() != err.Error()) { // an outage is told once
+		s.log.WarnContext(ctx, "schema not up to date, trying again", "err", err)
+	}
 	return err
 }

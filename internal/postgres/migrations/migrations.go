@@ -9,12 +9,35 @@
 // validate them in the next file; add columns without a volatile default.
 package migrations
 
-import "embed"
+import (
+	"embed"
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // FS holds the migrations.
 //
 //go:embed *.sql
 var FS embed.FS
+
+// Latest is the version that the newest migration brings the schema to.
+func Latest() int64 {
+	entries, err := FS.ReadDir(".")
+	if err != nil {
+		panic(err) // it is part of the program
+	}
+	var latest int64
+	for _, e := range entries {
+		number, _, _ := strings.Cut(e.Name(), "_")
+		version, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			panic(fmt.Errorf("migration %q has no number", e.Name()))
+		}
+		latest = max(latest, version)
+	}
+	return latest
+}
 
 // The roles that the migrations make. A login that serves the API is a member
 // of both and inherits from neither.
