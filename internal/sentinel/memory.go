@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/flat"
 )
 
 // forgetAfter is after how many complete rounds in which a resource was not
@@ -18,7 +19,7 @@ const forgetAfter = 3
 // once more, under the same id.
 type memory struct {
 	mu      sync.Mutex
-	entries index
+	entries flat.Map[memoryEntry]
 	limit   int
 
 	seed maphash.Seed
@@ -60,7 +61,7 @@ func (m *memory) key(id []byte) memoryKey {
 func (m *memory) recall(k memoryKey, round uint32) (last decision.Announcement, duplicate bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entries.get(k)
+	e := m.entries.Get(uint64(k))
 	if e == nil {
 		return decision.Announcement{}, false
 	}
@@ -109,12 +110,12 @@ func (m *memory) firstSeen(k memoryKey, round uint32, now time.Time) time.Time {
 func (m *memory) update(k memoryKey, round uint32, change func(*memoryEntry)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entries.get(k)
+	e := m.entries.Get(uint64(k))
 	if e == nil {
-		if m.entries.n >= m.limit {
-			m.entries.removeNear(k)
+		if m.entries.Len() >= m.limit {
+			m.entries.RemoveNear(uint64(k))
 		}
-		e = m.entries.add(k)
+		e = m.entries.Add(uint64(k))
 	}
 	e.touched = round
 	change(e)
@@ -124,6 +125,6 @@ func (m *memory) update(k memoryKey, round uint32, change func(*memoryEntry)) {
 func (m *memory) sweep(round uint32) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.entries.removeIf(func(e *memoryEntry) bool { return round-e.touched >= forgetAfter })
-	return m.entries.n
+	m.entries.RemoveIf(func(e *memoryEntry) bool { return round-e.touched >= forgetAfter })
+	return m.entries.Len()
 }
