@@ -137,5 +137,5 @@ $(GREMLINS):
 	$(call go-tool,github.com/go-gremlins/gremlins/cmd/gremlins,$(GREMLINS_VERSION),gremlins)
 
 .PHONY: clean
-clean: ## remove what was built (data of 'make up' stays: rm -r .fleetloop)
+clean: ## remove what was built
 	@rm -rf bin .cache
