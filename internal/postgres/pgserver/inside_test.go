@@ -99,6 +99,16 @@ func TestBinariesAreFetchedOnce(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 
 	cache := newTestDir(t)
+	// What an interrupted fetch leaves: some of the programs, and its scratch.
+	long := time.Now().Add(-2 * time.Hour)
+	if err := errors.Join(
+		os.MkdirAll(fetchedDir(cache), 0o755),
+		os.WriteFile(filepath.Join(fetchedDir(cache), "pg_ctl"), nil, 0o755),
+		os.Mkdir(filepath.Join(cache, "fetch-interrupted"), 0o700),
+		os.Chtimes(filepath.Join(cache, "fetch-interrupted"), long, long),
+	); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		dir, err := fetch(t.Context(), cache, repository.URL, slog.New(slog.DiscardHandler))
 		if err != nil {
