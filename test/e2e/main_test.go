@@ -23,7 +23,8 @@ const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	pgtest.Main(m,
-		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"), // of the Pub/Sub library, begins with the process
+		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),                             // of the Pub/Sub library, begins with the process
+		goleak.IgnoreTopFunction("cloud.google.com/go/pubsub/v2.(*messageIterator).streamKeepAliveHandler"), // likewise, ends with its next tick
 		goleak.Cleanup(func(code int) {
 			bed.close()
 			os.Exit(code)
@@ -64,7 +65,7 @@ func (b *sharedBed) build() (string, error) {
 	}
 	b.later(func() { _ = os.RemoveAll(dir) })
 	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", dir,
-		"github.com/fleetloop/fleetloop/cmd/fleet-api", "github.com/fleetloop/fleetloop/cmd/sentinel")
+		"github.com/fleetloop/fleetloop/cmd/fleet-api", "github.com/fleetloop/fleetloop/cmd/sentinel", "github.com/fleetloop/fleetloop/cmd/fleetloop")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the binaries: %w\n%s", err, out)

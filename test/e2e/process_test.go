@@ -184,6 +184,14 @@ func (l *logbook) String() string {
 	return l.text.String()
 }
 
+// mentions reports whether the log holds a text.
+func (l *logbook) mentions(text string) error {
+	if !strings.Contains(l.String(), text) {
+		return fmt.Errorf("the log lacks %q", text)
+	}
+	return nil
+}
+
 // tail is the end of the log.
 func (l *logbook) tail() string {
 	const most = 6000
