@@ -18,10 +18,10 @@
 // logged, counted and passed over.
 //
 // The functions that the sentinel's specification names are here under these:
-// Load is settings.Load into Config, BuildLabelSelector is Config.Selector,
-// ParseMessageData is payload.New, FetchResources is the pager's walk, Evaluate
-// is Decide in package decision, PublishEvent is the round's publish, and Run
-// and Start are Sentinel.Run.
+// Load is settings.Load into Config, LoadBrokerConfig is Load in package bus,
+// BuildLabelSelector is Config.Selector, ParseMessageData is payload.New,
+// FetchResources is the pager's walk, Evaluate is Decide in package decision,
+// PublishEvent is the round's publish, and Run and Start are Sentinel.Run.
 package sentinel
 
 import (
