@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
@@ -51,8 +52,9 @@ func (f *fakeFleet) Statuses(context.Context, string, string) ([]v1.AdapterStatu
 	return list, f.statusesErr
 }
 
-func (f *fakeFleet) Report(_ context.Context, _, _ string, r v1.Report) (bool, error) {
-	time.Sleep(f.slow)
+func (f *fakeFleet) Report(ctx context.Context, _, _ string, r v1.Report) (bool, error) {
+	// A server takes its time whether or not the caller is still there.
+	_ = backoff.Sleep(context.WithoutCancel(ctx), f.slow)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.reportErr != nil || f.discard {
