@@ -26,6 +26,12 @@ type Env struct {
 	Size     func() (width, height int)
 }
 
+// drawable says whether Stdout is a terminal that can be painted on.
+func (e Env) drawable() bool {
+	kind, _ := e.LookupEnv("TERM")
+	return e.Terminal && kind != "" && kind != "dumb"
+}
+
 // A screen is how a run shows itself: live on the terminal with its logs in a
 // file, or as log lines.
 type screen struct {
@@ -39,7 +45,7 @@ type screen struct {
 // newScreen decides how to show the run. dir is where a log file may go.
 func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
 	s := screen{env: env, logs: env.Stderr}
-	s.live = cfg.Enabled && (cfg.View == "live" || cfg.View == "auto" && env.Terminal)
+	s.live = cfg.Enabled && (cfg.View == "live" || cfg.View == "auto" && env.drawable())
 	if !s.live {
 		return s, nil
 	}
