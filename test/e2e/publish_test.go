@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -239,6 +240,46 @@ func TestRabbitMQSettings(t *testing.T) {
 	s.wantReady(t)
 	if len(others.all()) != 0 {
 		t.Errorf("%d events for another routing key", len(others.all()))
+	}
+}
+
+// TestNoQueue holds that an event that reached no queue is not published: it
+// is tried again until there is one. Publish is bounded so that a round does
+// not take long.
+func TestNoQueue(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, oneAdapter())
+	c := f.create(t, "cluster-1", "")
+	s := newSentinel(t, f.url, "resource_type: clusters\npoll_interval: 100ms\nmax_age_not_ready: 1h\nhyperfleet_api: {endpoint: API}\npublish: {attempts: 2, initial_backoff: 10ms}\n",
+		rabbitEnv(rabbit(t).Addr(), exchangeOf(t)))
+	wantMetric(t, s, "hyperfleet_sentinel_broker_errors_total", 3)
+	if n := s.metrics(t).sum("hyperfleet_sentinel_events_published_total"); n != 0 {
+		t.Errorf("%g events count as published, and there is no queue", n)
+	}
+	s.wantLine(t, "event not published, left to the next round", map[string]any{"resource_id": c.ID})
+	q := openQueue(t, binding{url: rabbit(t).URL(), exchange: exchangeOf(t), queue: exchangeOf(t)})
+	q.wantEvents(t, c.ID, 1, patience)
+	wantMetric(t, s, "hyperfleet_sentinel_events_published_total", 1)
+	s.wantReady(t)
+}
+
+// TestWrongPassword holds that credentials that the broker refuses are a
+// reason to wait, for they can be mended there.
+func TestWrongPassword(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, nil)
+	s := newSentinel(t, f.url, "resource_type: clusters\npoll_interval: 100ms\nhyperfleet_api: {endpoint: API}\n",
+		mergeEnv(rabbitEnv(rabbit(t).Addr(), exchangeOf(t)), map[string]string{"BROKER_USERNAME": "late", "BROKER_PASSWORD": "canary-word"}))
+	s.wantUnready(t, "[-]broker failed: not connected: ", "not allowed")
+	if _, err := rabbit(t).Ctl(t.Context(), "add_user", "late", "canary-word"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rabbit(t).Ctl(t.Context(), "set_permissions", "late", ".*", ".*", ".*"); err != nil {
+		t.Fatal(err)
+	}
+	s.wantReady(t)
+	if strings.Contains(s.log.String(), "canary-word") {
+		t.Error("the log has the password")
 	}
 }
 

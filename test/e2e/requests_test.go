@@ -130,6 +130,12 @@ hyperfleet_api: {endpoint: API, timeout: 1s, token: from the file}
 		wantMetric(t, s, "hyperfleet_sentinel_api_errors_total", before+2, "operation", "fetch_resources")
 	}
 	s.wantUnready(t, "[-]sentinel failed: ")
+	api.answerWith(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	api.wantMore(t, 1) // it may be of before
+	wantPace(t, "told to come again after 1s", api.wantMore(t, 3), 1900*time.Millisecond)
 
 	now := time.Now().UTC().Format(time.RFC3339)
 	api.answerWith(text(http.StatusOK, `{"items":[`+
