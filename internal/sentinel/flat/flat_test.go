@@ -17,7 +17,7 @@ func TestMap(t *testing.T) {
 			low := rapid.SampledFrom([]uint64{1, 2, 254, 255, 256, 511, 1023}).Draw(t, "low")
 			return low + rapid.Uint64Range(0, 200).Draw(t, "high")<<10
 		})
-		for range rapid.IntRange(1, 2000).Draw(t, "steps") {
+		for range rapid.IntRange(1, 600).Draw(t, "steps") {
 			key := keys.Draw(t, "key")
 			switch v := m.Get(key); rapid.IntRange(0, 20).Draw(t, "what") {
 			case 0:
