@@ -73,6 +73,7 @@ type Server struct {
 	bound    time.Duration
 	tls      bool
 	stopping chan struct{}
+	silent   silent
 	state    atomic.Int32 // fresh, serving or stopped
 }
 
@@ -94,6 +95,7 @@ func New(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Se
 		WriteTimeout:      orDefault(cfg.WriteTimeout, DefaultWriteTimeout),
 		IdleTimeout:       orDefault(cfg.IdleTimeout, DefaultIdleTimeout),
 		MaxHeaderBytes:    orDefault(cfg.MaxHeaderBytes, DefaultMaxHeaderBytes),
+		ConnState:         s.silent.note,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		BaseContext: func(net.Listener) context.Context {
 			return context.WithValue(context.WithoutCancel(ctx), stoppingKey{}, s.stopping)
@@ -156,6 +158,7 @@ func (s *Server) Run(ctx context.Context) error {
 	close(s.stopping)
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.bound, errShutdownTimeout)
 	defer cancel()
+	defer time.AfterFunc(silentGrace, s.silent.close).Stop()
 	err := s.http.Shutdown(ctx)
 	if err != nil && ctx.Err() != nil {
 		s.log.WarnContext(ctx, "running requests cut off", "addr", s.Addr(), "after", s.bound)
