@@ -1,5 +1,5 @@
 // Package httpserver runs an HTTP server with the bounds that one needs in
-// public, and holds the middleware that every one of ours has.
+// public.
 //
 // A request that is slow to arrive, an answer that is slow to be taken and a
 // connection that idles all end by themselves. When the server stops, it
@@ -22,6 +22,7 @@ import (
 // What the zero fields of a Config mean.
 const (
 	DefaultReadHeaderTimeout = 10 * time.Second
+	DefaultBodyTimeout       = 30 * time.Second
 	DefaultWriteTimeout      = time.Minute
 	DefaultIdleTimeout       = 2 * time.Minute
 	DefaultShutdownTimeout   = 15 * time.Second
@@ -39,9 +40,13 @@ type Config struct {
 	TLSCertFile string `key:"tls_cert_file" env:"TLS_CERT_FILE" flag:"tls-cert-file" doc:"PEM file of the certificate chain; with a key, the server speaks TLS." validate:"required_with=TLSKeyFile"`
 	TLSKeyFile  string `key:"tls_key_file" env:"TLS_KEY_FILE" flag:"tls-key-file" doc:"PEM file of the certificate's key." validate:"required_with=TLSCertFile"`
 
-	// ReadHeaderTimeout bounds the arrival of a request's header. The body is
-	// bounded by LimitBody. Zero means DefaultReadHeaderTimeout.
+	// ReadHeaderTimeout bounds the arrival of a request's header. Zero means
+	// DefaultReadHeaderTimeout.
 	ReadHeaderTimeout time.Duration `key:"read_header_timeout" default:"10s" doc:"How long a request's header may take to arrive." validate:"gt=0"`
+
+	// BodyTimeout bounds the arrival of a request's body. Its size is up to the
+	// handler. Zero means DefaultBodyTimeout.
+	BodyTimeout time.Duration `key:"body_timeout" default:"30s" doc:"How long a request's body may take to arrive." validate:"gt=0"`
 
 	// WriteTimeout bounds a request from its header to the end of its answer.
 	// A handler that streams moves the bound by
@@ -72,7 +77,6 @@ type Server struct {
 	log      *slog.Logger
 	bound    time.Duration
 	tls      bool
-	stopping chan struct{}
 	silent   silent
 	state    atomic.Int32 // fresh, serving or stopped
 }
@@ -88,18 +92,16 @@ const (
 // values go on to the requests, and its end stops nothing. If Run is not
 // called, Close must be.
 func New(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
-	s := &Server{log: log, bound: orDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout), stopping: make(chan struct{})}
+	s := &Server{log: log, bound: orDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout)}
 	s.http = &http.Server{
-		Handler:           h,
+		Handler:           boundBody(h, orDefault(cfg.BodyTimeout, DefaultBodyTimeout)),
 		ReadHeaderTimeout: orDefault(cfg.ReadHeaderTimeout, DefaultReadHeaderTimeout),
 		WriteTimeout:      orDefault(cfg.WriteTimeout, DefaultWriteTimeout),
 		IdleTimeout:       orDefault(cfg.IdleTimeout, DefaultIdleTimeout),
 		MaxHeaderBytes:    orDefault(cfg.MaxHeaderBytes, DefaultMaxHeaderBytes),
 		ConnState:         s.silent.note,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-		BaseContext: func(net.Listener) context.Context {
-			return context.WithValue(context.WithoutCancel(ctx), stoppingKey{}, s.stopping)
-		},
+		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	if cfg.TLSCertFile != "" || cfg.TLSKeyFile != "" {
 		tlsConfig, err := newTLSConfig(cfg.TLSCertFile, cfg.TLSKeyFile, log)
@@ -155,7 +157,6 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 
 	s.state.Store(stopped)
-	close(s.stopping)
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.bound, errShutdownTimeout)
 	defer cancel()
 	defer time.AfterFunc(silentGrace, s.silent.close).Stop()
@@ -181,28 +182,3 @@ func (s *Server) serve() error {
 // Close stops listening and cuts off what is running. It is for servers that
 // were never Run.
 func (s *Server) Close() error { return errors.Join(s.listener.Close(), s.http.Close()) }
-
-type stoppingKey struct{}
-
-// Stopping is closed when the server of a request begins to stop. A handler
-// that streams ends then; its context goes on, so that other handlers can
-// finish. It is nil, which is never, for a context of another server.
-func Stopping(ctx context.Context) <-chan struct{} {
-	c, _ := ctx.Value(stoppingKey{}).(chan struct{})
-	return c
-}
-
-// IsLoopback reports whether addr, a host with or without a port, can be
-// reached from this machine alone. A name other than localhost is not looked
-// up and is not loopback; Server.Addr has no names.
-func IsLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		host = addr
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
-}

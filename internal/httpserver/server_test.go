@@ -107,11 +107,10 @@ func TestRunFinishesWhatRuns(t *testing.T) {
 	started, finish := make(chan struct{}), make(chan struct{})
 	s, stop := start(t, httpserver.Config{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		close(started)
-		<-httpserver.Stopping(r.Context())
+		<-finish
 		if r.Context().Err() != nil {
 			t.Error("the request's context ended with the server's, want it to go on")
 		}
-		<-finish
 		hello(w, r)
 	}), io.Discard)
 
@@ -298,23 +297,6 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 	var unknown x509.UnknownAuthorityError
 	if _, err := serial(roots); !errors.As(err, &unknown) {
 		t.Errorf("error %v, want the old certificate gone", err)
-	}
-}
-
-func TestStoppingOfAnotherServer(t *testing.T) {
-	if httpserver.Stopping(t.Context()) != nil {
-		t.Error("Stopping of another server's context is not never")
-	}
-}
-
-func TestIsLoopback(t *testing.T) {
-	for addr, want := range map[string]bool{
-		"127.0.0.1:8080": true, "127.8.9.1:1": true, "[::1]:80": true, "::1": true, "127.0.0.1": true, "localhost:80": true,
-		":8080": false, "": false, "0.0.0.0:80": false, "[::]:80": false, "10.0.0.1:80": false, "example.com:80": false, "localhost.example.com:1": false,
-	} {
-		if got := httpserver.IsLoopback(addr); got != want {
-			t.Errorf("IsLoopback(%q) = %t, want %t", addr, got, want)
-		}
 	}
 }
 
