@@ -45,7 +45,7 @@ func (c *Client) do(ctx context.Context, r request, dst []byte) (body []byte, st
 	if resp.StatusCode == http.StatusNoContent {
 		return dst[:0], resp.StatusCode, nil
 	}
-	if kind := resp.Header.Get("Content-Type"); kind != "" && !isJSON(kind) {
+	if kind := resp.Header.Get("Content-Type"); isForeign(kind) {
 		return dst[:0], resp.StatusCode, fmt.Errorf("%s: %w: it is %s and not JSON; is %s a fleet API?", r.op(), ErrBadAnswer, kind, c.base)
 	}
 	body, err = readInto(dst, resp.Body, resp.ContentLength, c.maxBody)
@@ -145,6 +145,14 @@ func readInto(dst []byte, src io.Reader, size, limit int64) ([]byte, error) {
 func closeBody(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 	_ = resp.Body.Close()
+}
+
+// isForeign reports whether an answer is of a kind that no fleet API gives,
+// such as the page of a proxy that asks to log in. JSON that is called plain
+// text, or nothing at all, is what plain Go servers send.
+func isForeign(contentType string) bool {
+	kind, _, err := mime.ParseMediaType(contentType)
+	return contentType != "" && !isJSON(contentType) && (err != nil || kind != "text/plain" && kind != "application/octet-stream")
 }
 
 func isJSON(contentType string) bool {

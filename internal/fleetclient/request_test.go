@@ -160,6 +160,18 @@ func TestNoUsableAnswer(t *testing.T) {
 	}
 }
 
+// TestPlainText: a server that does not say what it sends lets the Go library
+// guess, which calls JSON plain text.
+func TestPlainText(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"id":"1"}`)
+	})
+	if r, err := c.Get(t.Context(), "clusters", "1"); err != nil || r.ID != "1" {
+		t.Errorf("got %+v, %v, want the resource", r, err)
+	}
+}
+
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())

@@ -93,6 +93,10 @@ func (c *command) check(cmd *cobra.Command) (*bus.Config, error) {
 	if err := sentinel.Locate(err, report.Wrap); err != nil {
 		return nil, err
 	}
+	if c.cfg.ShutdownTimeout >= c.cfg.StopTimeout {
+		return nil, report.Wrap("stop_timeout", fmt.Errorf("is %s and must be longer than shutdown_timeout, which is %s: the process would give up while confirms are awaited",
+			c.cfg.StopTimeout, c.cfg.ShutdownTimeout))
+	}
 	if _, err := NewClient(c.cfg.HyperfleetAPI); err != nil {
 		return nil, err
 	}

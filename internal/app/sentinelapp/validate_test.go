@@ -53,6 +53,11 @@ func TestValidateRefuses(t *testing.T) {
 			"resource_type: clusters\npoll_interval: 0s\nhyperfleet_api: {endpoint: TRAP}\n",
 			[]string{"FILE:2:16:", `"poll_interval"`},
 		},
+		"StopsTooSoon": {
+			"the process would fail its own orderly end",
+			"resource_type: clusters\nstop_timeout: 5s\nshutdown_timeout: 8s\nhyperfleet_api: {endpoint: TRAP}\n",
+			[]string{"FILE:2:15:", `"stop_timeout"`, "longer than shutdown_timeout", "8s"},
+		},
 		"NegativeAge": {
 			"no such time",
 			"resource_type: clusters\nmax_age_not_ready: -10s\nhyperfleet_api: {endpoint: TRAP}\n",
