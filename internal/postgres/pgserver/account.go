@@ -12,7 +12,7 @@ import (
 )
 
 // rootDataDir holds the data of servers whose own folder is closed to the
-// user that they run as, /root/… above all.
+// user that they run as, such as the home of the superuser.
 const rootDataDir = "/var/lib/fleetloop/postgres"
 
 // An account is the unprivileged user that a server runs as.

@@ -138,7 +138,7 @@ func cacheDir(given string) (string, error) {
 		return filepath.Abs(given)
 	}
 	if isRoot() {
-		return "/var/cache/fleetloop", nil // /root is closed to the server's user
+		return "/var/cache/fleetloop", nil // the home of the superuser is closed to the server's user
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {

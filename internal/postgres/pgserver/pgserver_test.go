@@ -289,7 +289,7 @@ func TestTheServerDiesWithItsMaster(t *testing.T) {
 	start(t, pgserver.Config{Dir: dir, Throwaway: true})
 }
 
-// A folder under /root, say, is closed to the user that root's server runs as.
+// A folder in the home of the superuser, say, is closed to the user that its server runs as.
 func TestAFolderThatIsClosedToTheServer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("only root's server runs as somebody else")
