@@ -207,7 +207,7 @@ func (c Config) address() (address, error) {
 	uri := amqp091.URI{Scheme: "amqp", Host: c.Host, Username: DefaultUsername, Password: DefaultUsername, Vhost: DefaultVHost}
 	switch {
 	case c.URL == "" && c.Host == "":
-		return address{}, errors.New("neither url nor host is given: one of them says where RabbitMQ is")
+		return address{}, errors.New("neither url nor host is given (BROKER_URL, BROKER_HOST): one of them says where RabbitMQ is")
 	case c.URL != "" && c.Host != "":
 		return address{}, errors.New("url and host are both given: one of them says where RabbitMQ is, not both")
 	case c.URL != "":

@@ -15,7 +15,7 @@ func TestConfigRefuses(t *testing.T) {
 		cfg    Config
 		want   string
 	}{
-		"Nothing":      {"something has to say where to", Config{}, "neither url nor host"},
+		"Nothing":      {"something has to say where to", Config{}, "BROKER_URL, BROKER_HOST"},
 		"Both":         {"two places are one too many", Config{URL: "amqp://x", Host: "y"}, "both given"},
 		"URL":          {"a URL has a scheme of ours", Config{URL: "http://user:hunter2@x"}, "want amqp://"}, //nolint:gosec // nobody has this password
 		"Port":         {"a port has 16 bits", Config{Host: "x", Port: 70000}, "port is 70000"},

@@ -17,7 +17,7 @@ func TestConfig(t *testing.T) {
 		cfg    Config
 		want   string // empty: taken
 	}{
-		"Nothing":     {"something has to say where to", Config{}, "url is not set"},
+		"Nothing":     {"something has to say where to", Config{}, "BROKER_URL"},
 		"URL":         {"an address is enough", Config{URL: "nats://x"}, ""},
 		"DottedTopic": {"a topic is a subject", Config{URL: "nats://x", Topic: "fleet.events"}, ""},
 		"Topic":       {"a subject has no wildcards", Config{URL: "nats://x", Topic: "a.*"}, `topic "a.*"`},

@@ -62,7 +62,7 @@ type Server interface {
 // New checks the configuration. It starts nothing.
 func New(cfg Config, log *slog.Logger) (*Broker, error) {
 	if cfg.URL == "" {
-		return nil, errors.New("url is not set: it says where the events go")
+		return nil, errors.New("url is not given (BROKER_URL): it says where the events go")
 	}
 	return newBroker(cfg, nil, log)
 }

@@ -108,7 +108,7 @@ func (c Config) validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.ProjectID == "" {
-		fail("project_id is not given: it says in which project the topic is")
+		fail("project_id is not given (BROKER_PROJECT_ID): it says in which project the topic is")
 	}
 	name := c.Topic[strings.LastIndexByte(c.Topic, '/')+1:]
 	if full := strings.Contains(c.Topic, "/"); full && !regexp.MustCompile(`^projects/[^/]+/topics/[^/]+$`).MatchString(c.Topic) || !isID(name) {

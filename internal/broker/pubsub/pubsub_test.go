@@ -347,7 +347,7 @@ func TestConfig(t *testing.T) {
 		cfg    pubsub.Config
 		want   string
 	}{
-		"NoProject":  {"a topic lives in a project", pubsub.Config{}, "project_id is not given"},
+		"NoProject":  {"a topic lives in a project", pubsub.Config{}, "BROKER_PROJECT_ID"},
 		"BadTopic":   {"the service has rules for names", pubsub.Config{ProjectID: "p", Topic: "1"}, `topic "1"`},
 		"HalfName":   {"a full name is whole", pubsub.Config{ProjectID: "p", Topic: "projects/x/events"}, `topic "projects/x/events"`},
 		"FullName":   {"a topic may be in another project", pubsub.Config{ProjectID: "p", Topic: "projects/x/topics/events"}, ""},
