@@ -187,7 +187,11 @@ func (b *Broker) verify(ctx context.Context, conn *nats.Conn, server Server) err
 			return fmt.Errorf("stream %q: its data in %q is damaged and could not be read; move the folder away, or restore it",
 				b.cfg.Stream, server.Dir())
 		}
-		stream, err = js.CreateStream(ctx, b.streamConfig())
+		// Not by ctx: a server of our own that is stopped while it makes the
+		// stream lets go of it, and it goes on writing to the folder.
+		making, done := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.ConnectTimeout)
+		defer done()
+		stream, err = js.CreateStream(making, b.streamConfig())
 	}
 	if err != nil {
 		return fmt.Errorf("stream %q: %w", b.cfg.Stream, err)
