@@ -32,7 +32,7 @@ up: setup-up build ## run the whole loop on this machine with a demo fleet; Ctrl
 .PHONY: build
 build: ## build the binaries into bin/
 	@mkdir -p bin
-	@for b in $(BINARIES); do echo "build bin/$$b" >&2; CGO_ENABLED=0 go build -trimpath -o bin/$$b ./cmd/$$b; done
+	@for b in $(BINARIES); do echo "build bin/$$b" >&2; CGO_ENABLED=0 go build -buildvcs=auto -trimpath -o bin/$$b ./cmd/$$b; done
 
 ## ---- verify
 
