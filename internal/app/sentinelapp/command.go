@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 
 	"github.com/spf13/cobra"
 
@@ -61,8 +62,19 @@ func (c *command) load(cmd *cobra.Command) (*settings.Report, error) {
 	if err := checkFile(c.file); err != nil {
 		return nil, err
 	}
-	return settings.Load(&c.cfg, settings.Source{File: c.file, Env: c.env, Flags: cmd.Flags()})
+	report, err := settings.Load(&c.cfg, settings.Source{File: c.file, Env: c.env, Flags: cmd.Flags()})
+	if err != nil {
+		return nil, err
+	}
+	// Refused before anything shows the endpoint, which is no secret otherwise.
+	if u, err := url.Parse(c.cfg.HyperfleetAPI.Endpoint); err == nil && u.User != nil {
+		return nil, report.Wrap("hyperfleet_api.endpoint", errEndpointUser)
+	}
+	return report, nil
 }
+
+// errEndpointUser says where a secret goes instead.
+var errEndpointUser = errors.New("holds a user name or a password; give a token by HYPERFLEET_API_TOKEN or hyperfleet_api.token_file")
 
 // reports say what is in force: the file's settings, and those of the broker if
 // BROKER_TYPE is set.

@@ -44,6 +44,20 @@ func TestConfigShowOrigins(t *testing.T) {
 	}
 }
 
+// TestConfigShowHidesAnEndpointsPassword: the endpoint is shown, so it may hold
+// no secret.
+func TestConfigShowHidesAnEndpointsPassword(t *testing.T) {
+	t.Parallel()
+	file := writeConfig(t, "resource_type: clusters\nhyperfleet_api:\n  endpoint: http://me:canary@127.0.0.1:1\n")
+	got := sentinel(t.Context(), t, nil, "config", "show", "--config", file)
+	if got.err == nil || !strings.Contains(got.err.Error(), ":3:13:") || !strings.Contains(got.err.Error(), "HYPERFLEET_API_TOKEN") {
+		t.Errorf("got %v, want an error with the place and the way out", got.err)
+	}
+	if strings.Contains(got.all(), "canary") {
+		t.Errorf("the password is shown: %s", got.all())
+	}
+}
+
 func hasLine(lines []string, key string, want []string) bool {
 	for _, line := range lines {
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), key+":")
