@@ -23,6 +23,7 @@ const clusterEvent = "com.redhat.hyperfleet.cluster.reconcile"
 // get right.
 const messageData = `
 poll_interval: 200ms
+max_age_not_ready: 1h # so that the id is of the first interval, however late the test gets its turn
 resource_selector:
   - label: region
     value: us-east
@@ -114,7 +115,7 @@ func wantEnvelope(t *testing.T, e received, r v1.Resource, begin time.Time) {
 	if !regexp.MustCompile(`^evt-[0-9a-f]{32}$`).MatchString(e.ID) {
 		t.Errorf("id %q, want evt- and 32 hexadecimal digits", e.ID)
 	}
-	verdict := decision.Verdict{Reason: decision.ReasonGenerationChanged, Since: r.UpdatedTime, Next: r.UpdatedTime, Interval: 10 * time.Second}
+	verdict := decision.Verdict{Reason: decision.ReasonGenerationChanged, Since: r.UpdatedTime, Next: r.UpdatedTime, Interval: time.Hour}
 	if want := decision.EventID(r.ID, r.Generation, verdict, e.Time); e.ID != want {
 		t.Errorf("id %q, want %q, as the resource says", e.ID, want)
 	}
