@@ -11,11 +11,11 @@ import (
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
 // requestIDHeader names a request, so that it is found in the logs.
@@ -30,7 +30,7 @@ const retryAfter = 2 * time.Second
 func (a *API) observe(path, method string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx := telemetry.Extract(r.Context(), r.Header.Get("Traceparent"), r.Header.Get("Tracestate"))
 		ctx, span := a.tracer.Start(ctx, method+" "+path, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 			attribute.String("http.route", path), attribute.String("http.request.method", r.Method)))
 		defer span.End()

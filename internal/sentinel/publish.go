@@ -9,12 +9,12 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
 // errPublishTimeout is why an attempt to publish was given up.
@@ -88,11 +88,7 @@ func (r *round) event(ctx context.Context, j *job) (*cloudevent.Event, error) {
 	e := &cloudevent.Event{
 		ID: j.eventID, Source: Source, Type: r.eventType, Subject: j.id, Time: time.Now().UTC(), Data: data,
 	}
-	if trace.SpanContextFromContext(ctx).IsValid() {
-		carrier := propagation.MapCarrier{}
-		propagation.TraceContext{}.Inject(ctx, carrier)
-		e.TraceParent, e.TraceState = carrier["traceparent"], carrier["tracestate"]
-	}
+	e.TraceParent, e.TraceState = telemetry.Inject(ctx)
 	return e, nil
 }
 

@@ -97,9 +97,6 @@ func (t *Tracing) Enabled() bool { return t.shutdown != nil }
 // Tracer gives a tracer for a package, named by its import path.
 func (t *Tracing) Tracer(name string) trace.Tracer { return t.provider.Tracer(name) }
 
-// Provider is for libraries that make their own tracers.
-func (t *Tracing) Provider() trace.TracerProvider { return t.provider }
-
 // Run waits until ctx ends and then delivers what is left, for five seconds
 // at most.
 func (t *Tracing) Run(ctx context.Context) error {
