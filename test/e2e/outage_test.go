@@ -288,13 +288,17 @@ func TestRabbitMQRestart(t *testing.T) { //nolint:paralleltest // see above
 	for _, id := range ids {
 		wantGeneration(t, q, id, f.get(t, id).Generation)
 	}
-	delivered := map[string]bool{}
-	for _, e := range q.all() {
-		delivered[e.ID] = true
-	}
-	for _, line := range s.log.find("event published") {
-		if id, _ := line["event_id"].(string); !delivered[id] {
-			t.Errorf("event %s counts as published and is not in the queue", id)
+	published := s.log.find("event published")
+	eventually(t, patience, func() error {
+		delivered := map[string]bool{}
+		for _, e := range q.all() {
+			delivered[e.ID] = true
 		}
-	}
+		for _, line := range published {
+			if id, _ := line["event_id"].(string); !delivered[id] {
+				return fmt.Errorf("event %s counts as published and is not in the queue", id)
+			}
+		}
+		return nil
+	})
 }
