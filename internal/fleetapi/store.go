@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
@@ -58,7 +59,9 @@ type Record struct {
 	// jsonb cannot.
 	Spec json.RawMessage
 
-	Generation  int64
+	Generation int64
+	// Revision is another one after every change of the row. The store gives it.
+	Revision    int64
 	CreatedTime time.Time
 	UpdatedTime time.Time
 	// DeletedTime is zero until deletion is asked for.
@@ -108,6 +111,8 @@ type Locked struct {
 type Query struct {
 	Kind     string
 	ParentID string // "" is any parent
+	// IDs are the rows that are wanted. Nil is any, and empty is none.
+	IDs []string
 
 	Labels selector.Selector
 	Search search.Expr // nil selects everything
@@ -142,17 +147,28 @@ type Position struct {
 	ID    string
 }
 
-// A Store keeps resources and the adapters' reports on them. Every method
-// answers within the scope as if other rows did not exist.
+// A Page says what a page was read from.
+type Page struct {
+	// Count is how many rows match, if the query asks for it.
+	Count int64
+	// State is what was visible of the kind's changes. It, the count and the
+	// rows are one snapshot.
+	State feed.State
+}
+
+// A Store keeps resources and the adapters' reports on them, and tells what
+// changed. Every method answers within the scope as if other rows did not
+// exist.
 type Store interface {
+	Feed
+
 	// Get reads one row. It returns ErrNotFound if there is none.
 	Get(ctx context.Context, scope Scope, key Key) (Record, error)
 
 	// List calls visit for the rows of a page, in order. The record and what
 	// it points to are valid only until visit returns; an error of visit ends
-	// the list and is returned. The count is 0 unless the query asks for it;
-	// it and the page are one snapshot.
-	List(ctx context.Context, scope Scope, q Query, visit func(*Record) error) (count int64, err error)
+	// the list and is returned.
+	List(ctx context.Context, scope Scope, q Query, visit func(*Record) error) (Page, error)
 
 	// Reports reads all reports on one row, ordered by adapter. It returns
 	// ErrNotFound if there is no such row.
@@ -168,7 +184,8 @@ type Store interface {
 // A Tx is a transaction in which rows change. Locks are taken from parent to
 // child, never the other way round.
 type Tx interface {
-	// Insert adds a row. It returns ErrNameTaken if its name is in use.
+	// Insert adds a row and notes its revision in r. It returns ErrNameTaken if
+	// its name is in use.
 	Insert(ctx context.Context, r *Record) error
 
 	// Lock reads one row for changing it; nobody else locks it until the
@@ -181,7 +198,7 @@ type Tx interface {
 
 	// Save writes what may change of a locked row: display name, labels,
 	// spec, generation, times, authors and status. A report that is not nil
-	// replaces that adapter's last one.
+	// replaces that adapter's last one. The new revision is noted in r.
 	Save(ctx context.Context, r *Record, report *v1.AdapterStatus) error
 
 	// Remove deletes a locked row and its reports for good. The row has no

@@ -393,12 +393,12 @@ func TestTheCountIsOfAllMatches(t *testing.T) {
 		Search: search.Compare{Column: search.Column{Field: search.Phase}, Value: search.Value{Text: "Ready"}},
 	}
 	visited := 0
-	n, err := s.List(t.Context(), all(), q, func(*fleetapi.Record) error {
+	page, err := s.List(t.Context(), all(), q, func(*fleetapi.Record) error {
 		visited++
 		return nil
 	})
-	if n != 9 || visited != 3 || err != nil {
-		t.Errorf("count %d, want 9; %d rows, want 3; %v", n, visited, err)
+	if page.Count != 9 || visited != 3 || err != nil {
+		t.Errorf("count %d, want 9; %d rows, want 3; %v", page.Count, visited, err)
 	}
 }
 

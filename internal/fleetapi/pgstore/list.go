@@ -14,7 +14,7 @@ import (
 )
 
 // pageColumns are the columns of a Record, in the order that each reads them.
-const pageColumns = `id, tenant, name, display_name, owner_id, labels, spec, generation,
+const pageColumns = `id, tenant, name, display_name, owner_id, labels, spec, generation, revision,
 	created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
 	phase, observed_generation, last_updated_time, last_transition_time, conditions`
 
@@ -34,37 +34,45 @@ func tableOf(s fleetapi.Scope) string {
 }
 
 // List calls visit for the rows of a page, in order.
-func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query, visit func(*fleetapi.Record) error) (int64, error) {
+func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query, visit func(*fleetapi.Record) error) (page fleetapi.Page, err error) {
 	if q.ParentID != "" && !isID(q.ParentID) || q.After.ID != "" && !isID(q.After.ID) {
-		return 0, nil // nothing has such a parent, and nothing stands behind such a row
+		return page, nil // nothing has such a parent, and nothing stands behind such a row
 	}
-	var count int64
-	var visitErr error
-	page := pageOf(scope, q)
-	fill := func(b *pgx.Batch) {
-		if !scope.All {
-			b.Queue(inOrder)
-		}
-		if q.Count {
-			total := countOf(scope, q)
-			b.Queue(total.sql.String(), total.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&count) })
-		}
-		b.Queue(page.sql.String(), page.args...).Query(func(rows pgx.Rows) error {
-			visitErr = each(rows, q.Kind, visit)
-			return visitErr
+	visiting := visitor[*fleetapi.Record]{visit: visit}
+	statement := pageOf(scope, q)
+	err = s.onFeed(ctx, func() error {
+		return s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
+			queueState(b, q.Kind, &page.State)
+			if !scope.All {
+				b.Queue(inOrder)
+			}
+			if q.Count {
+				total := countOf(scope, q)
+				b.Queue(total.sql.String(), total.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&page.Count) })
+			}
+			b.Queue(statement.sql.String(), statement.args...).Query(func(rows pgx.Rows) error {
+				return each(rows, q.Kind, visiting.call)
+			})
 		})
+	})
+	switch {
+	case visiting.err != nil:
+		return fleetapi.Page{}, visiting.err
+	case err != nil:
+		return fleetapi.Page{}, failed(err, "list %ss", q.Kind)
 	}
-	read := s.pool.Read
-	if q.Count {
-		read = s.pool.ReadSnapshot
-	}
-	if err := read(ctx, scopeOf(scope), fill); err != nil {
-		if visitErr != nil {
-			return 0, visitErr
-		}
-		return 0, failed(err, "list %ss", q.Kind)
-	}
-	return count, nil
+	return page, nil
+}
+
+// A visitor keeps the error of a visit apart from those of the database.
+type visitor[T any] struct {
+	visit func(T) error
+	err   error
+}
+
+func (v *visitor[T]) call(item T) error {
+	v.err = v.visit(item)
+	return v.err
 }
 
 // pageOf is the statement that reads a page.
@@ -109,6 +117,9 @@ func (c *clause) filter(q fleetapi.Query) {
 	if q.ParentID != "" {
 		c.write(" and owner_id = ", c.arg(q.ParentID, "uuid"))
 	}
+	if q.IDs != nil {
+		c.write(" and id = any(", c.arg(q.IDs, "uuid[]"), ")")
+	}
 	c.labels(q.Labels)
 	if q.Search != nil {
 		c.write(" and ")
@@ -125,29 +136,39 @@ type pageRow struct {
 	labels, spec, conditions pgtype.DriverBytes
 }
 
+// into is where pageColumns are read to.
+func (row *pageRow) into(rec *fleetapi.Record) []any {
+	return []any{
+		&rec.ID, &rec.Tenant, &rec.Name, &rec.DisplayName, &row.owner, &row.labels, &row.spec, &rec.Generation, &rec.Revision,
+		&rec.CreatedTime, &rec.UpdatedTime, &row.deleted, &rec.CreatedBy, &rec.UpdatedBy, &rec.DeletedBy,
+		&row.phase, &rec.Status.ObservedGeneration, &rec.Status.LastUpdatedTime, &rec.Status.LastTransitionTime, &row.conditions,
+	}
+}
+
+// fill completes a record whose columns were read.
+func (row *pageRow) fill(rec *fleetapi.Record) {
+	rec.ParentID, rec.DeletedTime = "", time.Time{}
+	if row.owner.Valid {
+		rec.ParentID = row.owner.String()
+	}
+	if row.deleted != nil {
+		rec.DeletedTime = *row.deleted
+	}
+	rec.Status.Phase = v1.Phase(row.phase)
+	rec.Labels, rec.Spec = json.RawMessage(row.labels), json.RawMessage(row.spec)
+	rec.Status.Conditions = json.RawMessage(row.conditions)
+}
+
 // each calls visit for every row. The record is used again for the next.
 func each(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error) error {
 	var row pageRow
 	rec := fleetapi.Record{Key: fleetapi.Key{Kind: kind}}
-	into := []any{
-		&rec.ID, &rec.Tenant, &rec.Name, &rec.DisplayName, &row.owner, &row.labels, &row.spec, &rec.Generation,
-		&rec.CreatedTime, &rec.UpdatedTime, &row.deleted, &rec.CreatedBy, &rec.UpdatedBy, &rec.DeletedBy,
-		&row.phase, &rec.Status.ObservedGeneration, &rec.Status.LastUpdatedTime, &rec.Status.LastTransitionTime, &row.conditions,
-	}
+	into := row.into(&rec)
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
-		rec.ParentID, rec.DeletedTime = "", time.Time{}
-		if row.owner.Valid {
-			rec.ParentID = row.owner.String()
-		}
-		if row.deleted != nil {
-			rec.DeletedTime = *row.deleted
-		}
-		rec.Status.Phase = v1.Phase(row.phase)
-		rec.Labels, rec.Spec = json.RawMessage(row.labels), json.RawMessage(row.spec)
-		rec.Status.Conditions = json.RawMessage(row.conditions)
+		row.fill(&rec)
 		if err := visit(&rec); err != nil {
 			return err
 		}

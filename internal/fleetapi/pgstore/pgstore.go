@@ -123,6 +123,7 @@ func record(r *db.Resource) fleetapi.Record {
 		Labels:      r.Labels,
 		Spec:        r.Spec,
 		Generation:  r.Generation,
+		Revision:    r.Revision,
 		CreatedTime: r.CreatedTime,
 		UpdatedTime: r.UpdatedTime,
 		CreatedBy:   r.CreatedBy,

@@ -33,7 +33,7 @@ from tenant.resources c
 where c.owner_id in (select o.id from tenant.resources o where o.owner_id = $1)
 group by c.owner_id;
 
--- name: InsertResource :exec
+-- name: InsertResource :one
 insert into tenant.resources (
     id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation,
     created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
@@ -44,17 +44,17 @@ insert into tenant.resources (
     @labels, @spec, @generation,
     @created_time, @updated_time, sqlc.narg(deleted_time), @created_by, @updated_by, @deleted_by,
     @phase, @observed_generation, @last_updated_time, @last_transition_time, @conditions
-);
+)
+returning revision;
 
--- name: SaveResource :execrows
+-- name: SaveResource :one
 -- A spec that is not given stays as it is, which spares its being written
--- again with every report.
+-- again with every report. A trigger gives the new revision.
 update tenant.resources set
     display_name = @display_name,
     labels = @labels,
     spec = coalesce(sqlc.narg(spec), spec),
     generation = @generation,
-    revision = nextval('tenant.resource_revision'),
     updated_time = @updated_time,
     deleted_time = sqlc.narg(deleted_time),
     updated_by = @updated_by,
@@ -64,7 +64,8 @@ update tenant.resources set
     last_updated_time = @last_updated_time,
     last_transition_time = @last_transition_time,
     conditions = @conditions
-where id = @id and kind = @kind;
+where id = @id and kind = @kind
+returning revision;
 
 -- name: SaveReport :exec
 insert into tenant.adapter_reports (
@@ -90,3 +91,17 @@ select exists (select from tenant.resources where id = $1 and kind = $2);
 
 -- name: Clock :one
 select clock_timestamp()::timestamptz as now;
+
+-- name: FeedState :one
+select epoch::uuid, current::boolean, xact::xid8, seq::bigint, pending::xid8[] from tenant.feed_state(@kind::text);
+
+-- name: FeedBounds :one
+select epoch::uuid, current::boolean, pruned_xact::xid8, pruned_seq::bigint,
+    settled::xid8, last_xact::xid8, last_seq::bigint, known::xid8, more::boolean
+from tenant.feed_bounds(@kind::text, @xact::xid8, @seq::bigint);
+
+-- name: RenewFeed :one
+select tenant.renew_change_feed(@most);
+
+-- name: PruneChanges :one
+select tenant.prune_changes(@retention, @most);

@@ -44,12 +44,12 @@ func TestEveryMethodKeepsToItsScope(t *testing.T) {
 			} {
 				var seen []string
 				q.Limit = 10
-				n, err := s.List(t.Context(), scope, q, func(r *fleetapi.Record) error {
+				page, err := s.List(t.Context(), scope, q, func(r *fleetapi.Record) error {
 					seen = append(seen, r.Tenant)
 					return nil
 				})
-				if err != nil || slices.Contains(seen, "b") || n > 1 {
-					t.Errorf("list %+v: %v, count %d, %v", q, seen, n, err)
+				if err != nil || slices.Contains(seen, "b") || page.Count > 1 {
+					t.Errorf("list %+v: %v, count %d, %v", q, seen, page.Count, err)
 				}
 			}
 			err := in(func(ctx context.Context, tx fleetapi.Tx) error {

@@ -47,7 +47,7 @@ type tx struct {
 
 // Insert adds a row.
 func (t *tx) Insert(ctx context.Context, r *fleetapi.Record) error {
-	err := t.q.InsertResource(ctx, db.InsertResourceParams{
+	revision, err := t.q.InsertResource(ctx, db.InsertResourceParams{
 		ID:                 r.ID,
 		Kind:               r.Kind,
 		Tenant:             r.Tenant,
@@ -75,6 +75,7 @@ func (t *tx) Insert(ctx context.Context, r *fleetapi.Record) error {
 	if err != nil {
 		return fmt.Errorf("insert %s %q: %w", r.Kind, r.Name, err)
 	}
+	r.Revision = revision
 	return nil
 }
 
@@ -178,7 +179,7 @@ func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.Ada
 	if !bytes.Equal(was, r.Spec) {
 		spec = r.Spec
 	}
-	n, err := t.q.SaveResource(ctx, db.SaveResourceParams{
+	revision, err := t.q.SaveResource(ctx, db.SaveResourceParams{
 		ID:                 r.ID,
 		Kind:               r.Kind,
 		DisplayName:        r.DisplayName,
@@ -195,9 +196,10 @@ func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.Ada
 		LastTransitionTime: r.Status.LastTransitionTime,
 		Conditions:         r.Status.Conditions,
 	})
-	if err := changedOne(n, err); err != nil {
+	if err != nil {
 		return fmt.Errorf("save %s %q: %w", r.Kind, r.ID, err)
 	}
+	r.Revision = revision
 	if adapterReport == nil {
 		return nil
 	}

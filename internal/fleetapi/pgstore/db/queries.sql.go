@@ -71,6 +71,72 @@ func (q *Queries) CountGrandchildren(ctx context.Context, ownerID *string) ([]Co
 	return items, nil
 }
 
+const FeedBounds = `-- name: FeedBounds :one
+select epoch::uuid, current::boolean, pruned_xact::xid8, pruned_seq::bigint,
+    settled::xid8, last_xact::xid8, last_seq::bigint, known::xid8, more::boolean
+from tenant.feed_bounds($1::text, $2::xid8, $3::bigint)
+`
+
+type FeedBoundsParams struct {
+	Kind string
+	Xact uint64
+	Seq  int64
+}
+
+type FeedBoundsRow struct {
+	Epoch      string
+	Current    bool
+	PrunedXact uint64
+	PrunedSeq  int64
+	Settled    uint64
+	LastXact   uint64
+	LastSeq    int64
+	Known      uint64
+	More       bool
+}
+
+func (q *Queries) FeedBounds(ctx context.Context, arg FeedBoundsParams) (FeedBoundsRow, error) {
+	row := q.db.QueryRow(ctx, FeedBounds, arg.Kind, arg.Xact, arg.Seq)
+	var i FeedBoundsRow
+	err := row.Scan(
+		&i.Epoch,
+		&i.Current,
+		&i.PrunedXact,
+		&i.PrunedSeq,
+		&i.Settled,
+		&i.LastXact,
+		&i.LastSeq,
+		&i.Known,
+		&i.More,
+	)
+	return i, err
+}
+
+const FeedState = `-- name: FeedState :one
+select epoch::uuid, current::boolean, xact::xid8, seq::bigint, pending::xid8[] from tenant.feed_state($1::text)
+`
+
+type FeedStateRow struct {
+	Epoch   string
+	Current bool
+	Xact    uint64
+	Seq     int64
+	Pending []uint64
+}
+
+func (q *Queries) FeedState(ctx context.Context, kind string) (FeedStateRow, error) {
+	row := q.db.QueryRow(ctx, FeedState, kind)
+	var i FeedStateRow
+	err := row.Scan(
+		&i.Epoch,
+		&i.Current,
+		&i.Xact,
+		&i.Seq,
+		&i.Pending,
+	)
+	return i, err
+}
+
 const GetResource = `-- name: GetResource :one
 select id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation, revision, created_time, updated_time, deleted_time, created_by, updated_by, deleted_by, phase, observed_generation, last_updated_time, last_transition_time, conditions from tenant.resources where id = $1 and kind = $2
 `
@@ -105,7 +171,7 @@ func (q *Queries) GetResource(ctx context.Context, iD string, kind string) (Reso
 	return i, err
 }
 
-const InsertResource = `-- name: InsertResource :exec
+const InsertResource = `-- name: InsertResource :one
 insert into tenant.resources (
     id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation,
     created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
@@ -117,6 +183,7 @@ insert into tenant.resources (
     $10, $11, $12, $13, $14, $15,
     $16, $17, $18, $19, $20
 )
+returning revision
 `
 
 type InsertResourceParams struct {
@@ -142,8 +209,8 @@ type InsertResourceParams struct {
 	Conditions         []byte
 }
 
-func (q *Queries) InsertResource(ctx context.Context, arg InsertResourceParams) error {
-	_, err := q.db.Exec(ctx, InsertResource,
+func (q *Queries) InsertResource(ctx context.Context, arg InsertResourceParams) (int64, error) {
+	row := q.db.QueryRow(ctx, InsertResource,
 		arg.ID,
 		arg.Kind,
 		arg.Tenant,
@@ -165,7 +232,9 @@ func (q *Queries) InsertResource(ctx context.Context, arg InsertResourceParams) 
 		arg.LastTransitionTime,
 		arg.Conditions,
 	)
-	return err
+	var revision int64
+	err := row.Scan(&revision)
+	return revision, err
 }
 
 const ListChildReportConditions = `-- name: ListChildReportConditions :many
@@ -370,6 +439,17 @@ func (q *Queries) LockResource(ctx context.Context, iD string, kind string) (Res
 	return i, err
 }
 
+const PruneChanges = `-- name: PruneChanges :one
+select tenant.prune_changes($1, $2)
+`
+
+func (q *Queries) PruneChanges(ctx context.Context, retention time.Duration, most int32) (int32, error) {
+	row := q.db.QueryRow(ctx, PruneChanges, retention, most)
+	var prune_changes int32
+	err := row.Scan(&prune_changes)
+	return prune_changes, err
+}
+
 const RemoveResource = `-- name: RemoveResource :execrows
 delete from tenant.resources where id = $1 and kind = $2
 `
@@ -380,6 +460,17 @@ func (q *Queries) RemoveResource(ctx context.Context, iD string, kind string) (i
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const RenewFeed = `-- name: RenewFeed :one
+select tenant.renew_change_feed($1)
+`
+
+func (q *Queries) RenewFeed(ctx context.Context, most int32) (bool, error) {
+	row := q.db.QueryRow(ctx, RenewFeed, most)
+	var renew_change_feed bool
+	err := row.Scan(&renew_change_feed)
+	return renew_change_feed, err
 }
 
 const ResourceExists = `-- name: ResourceExists :one
@@ -439,13 +530,12 @@ func (q *Queries) SaveReport(ctx context.Context, arg SaveReportParams) error {
 	return err
 }
 
-const SaveResource = `-- name: SaveResource :execrows
+const SaveResource = `-- name: SaveResource :one
 update tenant.resources set
     display_name = $1,
     labels = $2,
     spec = coalesce($3, spec),
     generation = $4,
-    revision = nextval('tenant.resource_revision'),
     updated_time = $5,
     deleted_time = $6,
     updated_by = $7,
@@ -456,6 +546,7 @@ update tenant.resources set
     last_transition_time = $12,
     conditions = $13
 where id = $14 and kind = $15
+returning revision
 `
 
 type SaveResourceParams struct {
@@ -477,9 +568,9 @@ type SaveResourceParams struct {
 }
 
 // A spec that is not given stays as it is, which spares its being written
-// again with every report.
+// again with every report. A trigger gives the new revision.
 func (q *Queries) SaveResource(ctx context.Context, arg SaveResourceParams) (int64, error) {
-	result, err := q.db.Exec(ctx, SaveResource,
+	row := q.db.QueryRow(ctx, SaveResource,
 		arg.DisplayName,
 		arg.Labels,
 		arg.Spec,
@@ -496,8 +587,7 @@ func (q *Queries) SaveResource(ctx context.Context, arg SaveResourceParams) (int
 		arg.ID,
 		arg.Kind,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	var revision int64
+	err := row.Scan(&revision)
+	return revision, err
 }

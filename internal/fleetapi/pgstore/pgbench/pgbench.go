@@ -21,6 +21,9 @@ type Fleet struct {
 	Shards int
 	// Tenants is how many tenants the rows belong to, by turns. Default 1.
 	Tenants int
+	// Reported is when the last adapters reported; those of other clusters did
+	// so within 25 minutes before. Default is when each was created.
+	Reported time.Time
 }
 
 const (
@@ -106,6 +109,10 @@ func (f Fleet) copyPart(ctx context.Context, url string, part int) error {
 
 func (f Fleet) row(i int) []any {
 	created := epoch().Add(time.Duration(i) * time.Millisecond)
+	reported := created
+	if !f.Reported.IsZero() {
+		reported = f.Reported.Add(-time.Duration(i%1500) * time.Second)
+	}
 	stamp := created.Format(time.RFC3339Nano)
 	condition := func(kind string) string {
 		return fmt.Sprintf(`{"type":%q,"status":"True","reason":"Reconciled","message":"Every adapter is done with generation 1","observed_generation":1,`+
@@ -117,7 +124,7 @@ func (f Fleet) row(i int) []any {
 		fmt.Sprintf(`{"provider":{"type":"aws","region":"eu-%d","zones":["a","b","c"]},"kubernetes":{"version":"1.34.%d"},`+
 			`"network":{"pods":"10.%d.0.0/16","services":"10.200.0.0/16"},"nodes":{"minimum":3,"maximum":%d}}`, i%5, i%9, i%256, 3+i%20),
 		int64(1), created, created, "loader",
-		"Ready", int64(1), created, created,
+		"Ready", int64(1), reported, created,
 		"[" + condition("Reconciled") + "," + condition("LastKnownReconciled") + "," +
 			condition("ValidationSuccessful") + "," + condition("DnsSuccessful") + "," + condition("ProvisioningSuccessful") + "]",
 	}

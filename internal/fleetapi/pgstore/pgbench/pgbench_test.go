@@ -1,6 +1,7 @@
 package pgbench_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/google/uuid"
@@ -49,5 +50,23 @@ func TestTheFleetIsWhatItSays(t *testing.T) {
 	})
 	if err != nil || i != 601 {
 		t.Errorf("ended at row %d, %v", i, err)
+	}
+}
+
+func TestWhatIsDumpedIsRestored(t *testing.T) {
+	from, to := pgtest.URL(t), pgtest.URL(t)
+	fleet := pgbench.Fleet{Rows: 100}
+	if err := pgbench.Load(t.Context(), from, fleet); err != nil {
+		t.Fatal(err)
+	}
+	var first, second bytes.Buffer
+	if n, err := pgbench.Dump(t.Context(), from, &first); n != 100 || err != nil {
+		t.Fatalf("dumped %d, %v", n, err)
+	}
+	if n, err := pgbench.Restore(t.Context(), to, bytes.NewReader(first.Bytes())); n != 100 || err != nil {
+		t.Fatalf("restored %d, %v", n, err)
+	}
+	if _, err := pgbench.Dump(t.Context(), to, &second); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
+		t.Errorf("%d bytes became %d, %v", first.Len(), second.Len(), err)
 	}
 }

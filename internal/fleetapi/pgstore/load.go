@@ -1,0 +1,72 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+)
+
+// insertBatch adds rows whose names are not in use, whoever takes them at the
+// same time. It takes them in the order of the names, so that batches with the
+// same ones wait for each other and never in a circle. COPY would be faster, but row-level security does not bind it, so
+// PostgreSQL refuses it to our role.
+const insertBatch = `insert into tenant.resources (
+	id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation,
+	created_time, updated_time, created_by, updated_by,
+	phase, observed_generation, last_updated_time, last_transition_time, conditions
+)
+select r.id, $6, $7, r.name, r.display_name, $8::uuid, (select o.kind from tenant.resources o where o.id = $8::uuid),
+	r.labels::jsonb, r.spec::json, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18::jsonb
+from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) with ordinality as r (id, name, display_name, labels, spec, place)
+order by r.name collate "C", r.place
+on conflict (tenant, owner_id, name, kind) do nothing`
+
+// firstMissing is which of some ids is no row's, counted from zero.
+const firstMissing = `select u.place - 1 from unnest($1::uuid[]) with ordinality as u (id, place)
+where not exists (select from tenant.resources r where r.id = u.id and r.kind = $2)
+order by u.place limit 1`
+
+var _ fleetapi.Loader = (*tx)(nil)
+
+// InsertBatch adds the rows of a batch and returns how many there were whose
+// names were free.
+func (t *tx) InsertBatch(ctx context.Context, b *fleetapi.Batch) (int, error) {
+	n := len(b.Rows)
+	ids, names, displayNames := make([]string, n), make([]string, n), make([]string, n)
+	labels, specs := make([]string, n), make([]string, n)
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		ids[i], names[i], displayNames[i] = r.ID, r.Name, r.DisplayName
+		labels[i], specs[i] = string(r.Labels), string(r.Spec)
+	}
+	c := &b.Common
+	tag, err := t.tx.Exec(ctx, insertBatch, ids, names, displayNames, labels, specs,
+		c.Kind, c.Tenant, orNull(c.ParentID), c.Generation,
+		c.CreatedTime, c.UpdatedTime, c.CreatedBy, c.UpdatedBy,
+		string(c.Status.Phase), c.Status.ObservedGeneration, c.Status.LastUpdatedTime, c.Status.LastTransitionTime, string(c.Status.Conditions))
+	if err != nil {
+		return 0, fmt.Errorf("insert %d of kind %s: %w", n, c.Kind, err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
+// FirstMissing returns which row of a batch was not inserted, because its name
+// is in use.
+func (t *tx) FirstMissing(ctx context.Context, b *fleetapi.Batch) (int, error) {
+	ids := make([]string, len(b.Rows))
+	for i := range b.Rows {
+		ids[i] = b.Rows[i].ID
+	}
+	rows, err := t.tx.Query(ctx, firstMissing, ids, b.Common.Kind)
+	if err != nil {
+		return 0, fmt.Errorf("look for the names that are in use: %w", err)
+	}
+	first, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+	if err != nil {
+		return 0, fmt.Errorf("look for the names that are in use: %w", err)
+	}
+	return first, nil
+}

@@ -1,0 +1,99 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+const (
+	// pruneBatch is how many changes are forgotten in one transaction.
+	pruneBatch = 5000
+	// pruneParts is in how many parts the changes of the retention go.
+	pruneParts = 60
+	pruneMost  = time.Minute
+	pruneLeast = time.Second
+	// heldUpAfter is how long a transaction may run before the log says that
+	// everybody who follows changes waits for it.
+	heldUpAfter = time.Minute
+)
+
+// A Pruner forgets old changes. Any number of them may work on one database:
+// while one does, the others have nothing to do.
+type Pruner struct {
+	pool      *postgres.Pool
+	retention time.Duration
+	log       *slog.Logger
+
+	failing bool
+	oldest  uint64    // the transaction that holds up the changes
+	since   time.Time // when it was first seen
+	told    bool
+}
+
+// NewPruner makes a pruner of changes that are older than the retention. Zero
+// means fleetapi.DefaultChangeRetention.
+func NewPruner(pool *postgres.Pool, retention time.Duration, log *slog.Logger) *Pruner {
+	if retention == 0 {
+		retention = fleetapi.DefaultChangeRetention
+	}
+	return &Pruner{pool: pool, retention: retention, log: log}
+}
+
+// Run prunes from time to time, until ctx ends. A database that is away is
+// tried again.
+func (p *Pruner) Run(ctx context.Context) error {
+	for backoff.Sleep(ctx, min(max(p.retention/pruneParts, pruneLeast), pruneMost)) == nil {
+		err := p.round(ctx, time.Now())
+		switch {
+		case ctx.Err() != nil:
+		case err != nil && !p.failing:
+			p.log.WarnContext(ctx, "old changes cannot be pruned, trying again", "err", err)
+		case err == nil && p.failing:
+			p.log.InfoContext(ctx, "old changes are pruned again")
+		}
+		p.failing = err != nil
+	}
+	return nil
+}
+
+// round forgets what is old by now.
+func (p *Pruner) round(ctx context.Context, now time.Time) error {
+	for pruned := int32(pruneBatch); pruned == pruneBatch; {
+		var bounds db.FeedBoundsRow
+		err := p.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
+			b.Queue(db.PruneChanges, p.retention, pruneBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&pruned) })
+			boundsOf(b, fleetapi.ChangeQuery{}, func(r *db.FeedBoundsRow) error {
+				bounds = *r
+				return nil
+			})
+		})
+		if err != nil {
+			return fmt.Errorf("prune changes: %w", err)
+		}
+		p.watch(ctx, &bounds, now)
+	}
+	return nil
+}
+
+// watch tells, once, of a transaction that holds up the changes for long.
+// It may be one of another database of the server.
+func (p *Pruner) watch(ctx context.Context, bounds *db.FeedBoundsRow, now time.Time) {
+	if bounds.Settled != p.oldest || bounds.Settled == bounds.Known {
+		p.oldest, p.since, p.told = bounds.Settled, now, false
+		return
+	}
+	if held := now.Sub(p.since); held >= heldUpAfter && !p.told {
+		p.told = true
+		p.log.WarnContext(ctx, "changes are held up by a transaction that does not end", "transaction", p.oldest, "held", held.Round(time.Second),
+			"hint", "select * from pg_stat_activity where backend_xid = '"+fmt.Sprint(uint32(p.oldest))+"'") //nolint:gosec // the server itself shows these 32 bits
+	}
+}
