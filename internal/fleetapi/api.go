@@ -16,8 +16,9 @@
 // and for orders by id, name or creation; behind a balancer, or to be certain,
 // page by keyset. A page asked for out of turn is counted from the beginning.
 //
-// The package has no goroutines and no state beside the store's, but for where
-// walks have got to and the token file.
+// Watches are told what changes by package watch, for which RunWatches reads the
+// changes while there are any. Beside that, the package has no goroutines and no
+// state beside the store's, but for where walks have got to and the token file.
 package fleetapi
 
 import (
@@ -37,6 +38,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
+	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
 // Deps are what the API works with.
@@ -62,7 +65,9 @@ type API struct {
 	tracer  trace.Tracer
 	metrics *metrics
 	walks   paging.Walks[Position]
+	hub     *watch.Hub
 	maxBody int64
+	version string // of the program
 	handler http.Handler
 }
 
@@ -83,19 +88,29 @@ func New(cfg Config, deps Deps) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make fleet API: %w", err)
 	}
+	kinds := make(map[string]*kind, len(list))
+	for _, k := range list {
+		kinds[k.name] = k
+	}
+	hub, err := watch.New(watch.Config{MaxWatches: cfg.MaxWatches}, watch.Deps{
+		Source: watched{deps.Store, kinds}, Log: deps.Log, Metrics: deps.Metrics,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make fleet API: %w", err)
+	}
 	a := &API{
-		resources: resources{store: deps.Store, kinds: make(map[string]*kind, len(list))},
+		resources: resources{store: nudging{deps.Store, hub.Nudge}, kinds: kinds},
+		hub:       hub,
 		auth:      who,
 		log:       deps.Log,
 		tracer:    deps.Tracer,
 		metrics:   m,
 		maxBody:   cmp.Or(cfg.MaxBodyBytes, DefaultMaxBody),
 	}
+	version, revision := telemetry.Version()
+	a.version = version + " " + revision
 	if a.tracer == nil {
 		a.tracer = noop.NewTracerProvider().Tracer("")
-	}
-	for _, k := range list {
-		a.kinds[k.name] = k
 	}
 	a.handler = a.routes(list)
 	return a, nil
@@ -125,6 +140,8 @@ func (a *API) routes(kinds []*kind) http.Handler {
 		}
 		for _, p := range prefixes {
 			a.handle(mux, p, all)
+			// No refusal for other methods: this is also the path of an id.
+			mux.Handle("POST "+p+"/bulk", a.observe(p+"/bulk", http.MethodPost, a.authenticated(a.load(k))))
 			a.handle(mux, p+"/{id}", one)
 			a.handle(mux, p+"/{id}/statuses", reports)
 			a.handle(mux, p+"/{id}/force-delete", force)
@@ -159,20 +176,26 @@ func (a *API) handle(mux *http.ServeMux, path string, methods route) {
 // authenticated lets a handler know who asks.
 func (a *API) authenticated(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
-		const challenge = `Bearer realm="fleet-api"`
 		who, err := a.auth.Authenticate(r.Context(), r.Header.Get("Authorization"))
-		switch {
-		case err == nil:
-			return h(w, r, who)
-		case errors.Is(err, auth.ErrUnavailable):
-			return &problem.Error{Code: problem.Unavailable, Detail: "the issuer of the token cannot be reached just now", RetryAfter: retryAfter, Cause: err}
-		case errors.Is(err, auth.ErrNoToken):
-			return &problem.Error{Code: problem.Unauthenticated, Detail: "the request has no bearer token", Challenge: challenge}
-		case errors.Is(err, auth.ErrExpired):
-			return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token has expired", Challenge: challenge + `, error="invalid_token", error_description="expired"`}
+		if err != nil {
+			return unauthenticated(err)
 		}
-		return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token is not valid", Challenge: challenge + `, error="invalid_token"`, Cause: err}
+		return h(w, r, who)
 	}
+}
+
+// unauthenticated says why nobody knows who asks.
+func unauthenticated(err error) error {
+	const challenge = `Bearer realm="fleet-api"`
+	switch {
+	case errors.Is(err, auth.ErrUnavailable):
+		return &problem.Error{Code: problem.Unavailable, Detail: "the issuer of the token cannot be reached just now", RetryAfter: retryAfter, Cause: err}
+	case errors.Is(err, auth.ErrNoToken):
+		return &problem.Error{Code: problem.Unauthenticated, Detail: "the request has no bearer token", Challenge: challenge}
+	case errors.Is(err, auth.ErrExpired):
+		return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token has expired", Challenge: challenge + `, error="invalid_token", error_description="expired"`}
+	}
+	return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token is not valid", Challenge: challenge + `, error="invalid_token"`, Cause: err}
 }
 
 // reads is what a principal may see.

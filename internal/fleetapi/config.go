@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
@@ -12,8 +13,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
 )
 
-// DefaultMaxBody is how large a request's body may be.
-const DefaultMaxBody = 1 << 20
+// Defaults of the configuration.
+const (
+	// DefaultMaxBody is how large a request's body may be.
+	DefaultMaxBody = 1 << 20
+	// DefaultChangeRetention is how long changes are kept.
+	DefaultChangeRetention = time.Hour
+)
 
 // Config is what an operator settles about the API.
 type Config struct {
@@ -23,7 +29,11 @@ type Config struct {
 
 	NodePoolsOnClusterDelete ParentPolicy `key:"nodepools_on_cluster_delete" env:"FLEET_API_NODEPOOLS_ON_CLUSTER_DELETE" flag:"nodepools-on-cluster-delete" default:"cascade" validate:"oneof=cascade restrict" doc:"What deleting a cluster does to its node pools: cascade (they are deleted with it) or restrict (it is refused while there are any)."`
 
+	MaxWatches int `key:"max_watches" env:"FLEET_API_MAX_WATCHES" flag:"max-watches" default:"1000" validate:"min=1" doc:"How many watches may be open at once."`
+
 	MaxBodyBytes int64 `key:"max_body_bytes" env:"FLEET_API_MAX_BODY_BYTES" flag:"max-body-bytes" default:"1048576" validate:"min=1024,max=67108864" doc:"How large the body of a request may be."`
+
+	ChangeRetention time.Duration `key:"change_retention" env:"FLEET_API_CHANGE_RETENTION" flag:"change-retention" default:"1h" validate:"gt=0" doc:"How long changes are kept for those who follow them. Who was away for longer lists everything anew."`
 }
 
 // RequiredAdapters are, for each kind, the adapters whose reports make up the

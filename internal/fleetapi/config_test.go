@@ -5,6 +5,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -17,7 +18,9 @@ func TestConfig(t *testing.T) {
 			NodePools: []string{"validation", "provisioning"},
 		},
 		NodePoolsOnClusterDelete: fleetapi.Cascade,
+		MaxWatches:               watch.DefaultMaxWatches,
 		MaxBodyBytes:             fleetapi.DefaultMaxBody,
+		ChangeRetention:          fleetapi.DefaultChangeRetention,
 	}
 	var got fleetapi.Config
 	if _, err := settings.Load(&got, settings.Source{}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,6 +14,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/body"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/etag"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
 )
@@ -27,7 +29,12 @@ func (a *API) get(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		writeJSON(w, http.StatusOK, appendRecord(nil, &rec, k))
+		have, tag := etag.Parse(r.Header.Values("If-None-Match")), revisionTag(&rec)
+		if _, ok := have.Find(func(value string) bool { return value == tag }); ok || have.Any {
+			notModified(w, etag.Quote(tag))
+			return nil
+		}
+		writeRecord(w, http.StatusOK, &rec, k)
 		return nil
 	}
 }
@@ -38,16 +45,11 @@ func (a *API) post(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		d := draft{parent: r.PathValue("parent")}
-		if k.parent != nil {
-			if d.parent == "" {
-				return problem.New(problem.NeedsParent, "a %s is created under its %s, at %s/%s/{id}/%s",
-					k.name, k.parent.name, v1.BasePath, k.parent.collection, k.collection)
-			}
-			if d.parent, err = parseID(k.parent, d.parent); err != nil {
-				return err
-			}
+		parent, err := parentOf(r, k)
+		if err != nil {
+			return err
 		}
+		d := draft{parent: parent}
 		var req v1.CreateRequest
 		if e := body.Read(w, r, a.maxBody, &req); e != nil {
 			return e
@@ -60,9 +62,23 @@ func (a *API) post(k *kind) handler {
 			return err
 		}
 		w.Header().Set("Location", string(appendHref(nil, &rec, k)))
-		writeJSON(w, http.StatusCreated, appendRecord(nil, &rec, k))
+		writeRecord(w, http.StatusCreated, &rec, k)
 		return nil
 	}
+}
+
+// parentOf gives the id under which a resource is created, "" for a top-level
+// kind.
+func parentOf(r *http.Request, k *kind) (string, error) {
+	id := r.PathValue("parent")
+	switch {
+	case k.parent == nil:
+		return "", nil
+	case id == "":
+		return "", problem.New(problem.NeedsParent, "a %s is created under its %s, at %s/%s/{id}/%s",
+			k.name, k.parent.name, v1.BasePath, k.parent.collection, k.collection)
+	}
+	return parseID(k.parent, id)
 }
 
 func (a *API) patch(k *kind) handler {
@@ -83,11 +99,12 @@ func (a *API) patch(k *kind) handler {
 		if err != nil {
 			return err
 		}
+		p.match = etag.Parse(r.Header.Values("If-Match"))
 		rec, err := a.update(r.Context(), by, k, id, p)
 		if err != nil {
 			return err
 		}
-		writeJSON(w, http.StatusOK, appendRecord(nil, &rec, k))
+		writeRecord(w, http.StatusOK, &rec, k)
 		return nil
 	}
 }
@@ -102,7 +119,7 @@ func (a *API) remove(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		rec, err := a.delete(r.Context(), by, k, id)
+		rec, err := a.delete(r.Context(), by, k, id, etag.Parse(r.Header.Values("If-Match")))
 		if err != nil {
 			return err
 		}
@@ -238,6 +255,15 @@ func parseID(k *kind, s string) (string, error) {
 		return "", notFound(k, s)
 	}
 	return id.String(), nil
+}
+
+// revisionTag is the tag of a resource.
+func revisionTag(r *Record) string { return strconv.FormatInt(r.Revision, 10) }
+
+// writeRecord answers with a resource as it is.
+func writeRecord(w http.ResponseWriter, status int, r *Record, k *kind) {
+	w.Header().Set("Etag", etag.Quote(revisionTag(r)))
+	writeJSON(w, status, appendRecord(nil, r, k))
 }
 
 func writeJSON(w http.ResponseWriter, status int, b []byte) {

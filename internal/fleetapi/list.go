@@ -2,15 +2,21 @@ package fleetapi
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/etag"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 )
 
@@ -20,26 +26,34 @@ const maxKeptBuffer = 1 << 20
 func (a *API) list(k *kind) handler {
 	buffers := sync.Pool{New: func() any { return new([]byte) }}
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		l, err := parseListing(k, r.URL.Query())
+		if follows(r.URL.Query()) {
+			return a.follow(w, r, k, who)
+		}
+		rd, err := a.reading(r, k, who)
 		if err != nil {
 			return err
 		}
-		if l.scope, err = reads(who); err != nil {
+		have := etag.Parse(r.Header.Values("If-None-Match"))
+		tag, err := a.unchanged(r.Context(), rd, have)
+		if err != nil {
 			return err
 		}
-		if parent := r.PathValue("parent"); parent != "" {
-			if err := a.narrow(r.Context(), l, parent); err != nil {
-				return err
-			}
+		if tag != "" {
+			notModified(w, tag)
+			return nil
 		}
 		buffer := buffers.Get().(*[]byte) //nolint:errcheck // nothing else is put in
 		p := page{b: append((*buffer)[:0], `{"items":[`...)}
-		if l.keyset {
-			err = a.keysetPage(r.Context(), l, &p)
-		} else {
-			err = a.numberedPage(r.Context(), l, walker{who.Subject, r.RemoteAddr}, &p)
-		}
+		err = a.read(r.Context(), rd, &p)
 		if err == nil {
+			err = p.finish(rd)
+		}
+		switch {
+		case err != nil:
+		case have.Any: // there is something, whatever it is
+			notModified(w, a.tag(rd, &p))
+		default:
+			w.Header().Set("Etag", a.tag(rd, &p))
 			writeJSON(w, http.StatusOK, p.b)
 		}
 		if cap(p.b) <= maxKeptBuffer {
@@ -48,6 +62,67 @@ func (a *API) list(k *kind) handler {
 		}
 		return err
 	}
+}
+
+// notModified says that the client has what it would be sent.
+func notModified(w http.ResponseWriter, tag string) {
+	w.Header().Set("Etag", tag)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNotModified)
+}
+
+// A walker is a client that counts pages.
+type walker struct{ subject, addr string }
+
+// A reading is a page that is to be read.
+type reading struct {
+	*listing
+
+	query Query
+	// show is how many rows go into the page.
+	show int
+
+	// Of a numbered page: who asks, and where it begins if that is where the
+	// walker's last page ended.
+	who     walker
+	walk    paging.Digest
+	walking bool
+	start   Position
+}
+
+// reading finds out which page a request asks for, and where that begins.
+func (a *API) reading(r *http.Request, k *kind, who auth.Principal) (*reading, error) {
+	l, err := parseListing(k, r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	if l.scope, err = reads(who); err != nil {
+		return nil, err
+	}
+	if parent := r.PathValue("parent"); parent != "" {
+		if err := a.narrow(r.Context(), l, parent); err != nil {
+			return nil, err
+		}
+	}
+	rd := &reading{listing: l, query: l.query, show: l.size}
+	switch {
+	case l.ids:
+		rd.show = len(l.query.IDs)
+		rd.query.Limit = rd.show
+	case l.keyset:
+		rd.query.Limit = l.size + 1 // the one more tells whether there is another page
+		rd.query.After.ID, err = l.parseToken()
+	default:
+		rd.query.Limit, rd.query.Count = l.size, true
+		rd.who, rd.walk = walker{who.Subject, r.RemoteAddr}, l.digest(who.Subject)
+		rd.start, rd.walking = a.walks.Start(rd.walk, rd.who.addr, l.page, time.Now())
+		if rd.walking {
+			rd.query.After = rd.start
+		} else {
+			rd.query.Offset = int64(l.page-1) * int64(l.size)
+		}
+	}
+	return rd, err
 }
 
 // narrow takes only the children of a resource, which has to be there.
@@ -66,88 +141,106 @@ func (a *API) narrow(ctx context.Context, l *listing, parent string) error {
 
 // A page is a page while it is written.
 type page struct {
-	b     []byte
-	rows  int
-	count int64
-	last  Position // of the last row in b
+	b    []byte
+	rows int
+	last Position // of the last row in b
+	from Page
 }
 
-// read appends the rows that the query finds, but no more than show of them.
-func (a *API) read(ctx context.Context, l *listing, q Query, show int, p *page) (err error) {
-	p.count, err = a.store.List(ctx, l.scope, q, func(r *Record) error {
-		if p.rows++; p.rows > show {
+// read appends the rows of a page.
+func (a *API) read(ctx context.Context, rd *reading, p *page) (err error) {
+	if rd.walking {
+		p.last = rd.start
+	}
+	p.from, err = a.store.List(ctx, rd.scope, rd.query, func(r *Record) error {
+		if p.rows++; p.rows > rd.show {
 			return nil
 		}
 		if p.rows > 1 {
 			p.b = append(p.b, ',')
 		}
-		p.b = appendRecord(p.b, r, l.kind)
-		p.last = position(r, q.Order.Column)
+		p.b = appendRecord(p.b, r, rd.kind)
+		p.last = position(r, rd.query.Order.Column)
 		return nil
 	})
+	if err == nil && rd.page > 0 && (rd.walking || rd.page == 1 || p.rows > 0) {
+		a.walks.Saw(rd.walk, rd.who.addr, rd.page, rd.start, p.last, time.Now())
+	}
 	return err
 }
 
-// keysetPage writes the page behind the row of the token.
-func (a *API) keysetPage(ctx context.Context, l *listing, p *page) error {
-	q, digest := l.query, l.digest("")
-	if l.token != "" {
-		id, err := paging.ParseToken(digest, l.token)
-		switch {
-		case errors.Is(err, paging.ErrOtherQuery):
-			return problem.Query("continue", "match", l.token, "belongs to another query; go on with the parameters that it was given for, or begin anew without it")
-		case err != nil:
-			return problem.Query("continue", "format", l.token, "is not a token of this API; begin anew without it")
-		}
-		q.After.ID = id
+// finish appends what stands behind the rows.
+func (p *page) finish(rd *reading) error {
+	p.b = append(p.b, ']')
+	if rd.page > 0 {
+		p.b = strconv.AppendInt(append(p.b, `,"page":`...), int64(rd.page), 10)
 	}
-	q.Limit = l.size + 1 // the one more tells whether there is another page
-	if err := a.read(ctx, l, q, l.size, p); err != nil {
-		return err
+	p.b = strconv.AppendInt(append(p.b, `,"size":`...), int64(min(p.rows, rd.show)), 10)
+	if rd.page > 0 {
+		p.b = strconv.AppendInt(append(p.b, `,"total":`...), p.from.Count, 10)
 	}
-	p.b = append(p.b, `],"size":`...)
-	p.b = strconv.AppendInt(p.b, int64(min(p.rows, l.size)), 10)
-	if p.rows > l.size {
-		token, err := paging.Token(digest, p.last.ID)
+	if rd.keyset {
+		p.b = append(append(p.b, `,"cursor":"`...), p.from.State.Cursor().String()...)
+		p.b = append(p.b, '"')
+	}
+	if rd.keyset && p.rows > rd.show {
+		token, err := paging.Token(rd.digest(""), p.last.ID)
 		if err != nil {
 			return err
 		}
-		p.b = append(p.b, `,"continue":"`...)
-		p.b = append(p.b, token...)
+		p.b = append(append(p.b, `,"continue":"`...), token...)
 		p.b = append(p.b, '"')
 	}
 	p.b = append(p.b, '}')
 	return nil
 }
 
-// A walker is a client that counts pages.
-type walker struct{ subject, addr string }
+// unchanged gives the tag of a page that the client has, or "". It looks at
+// the changes alone, not at the page: what that would be follows from them, from
+// where it begins, and from how this program writes it.
+func (a *API) unchanged(ctx context.Context, rd *reading, have etag.List) (string, error) {
+	if !have.Given {
+		return "", nil
+	}
+	state, err := a.store.State(ctx, rd.kind.name)
+	if err != nil {
+		return "", err
+	}
+	prefix := a.digest(rd, &state)
+	if have.Any && rd.page == 0 {
+		return etag.Quote(prefix), nil
+	}
+	tag, ok := have.Find(func(value string) bool { return value == prefix || rd.page > 0 && strings.HasPrefix(value, prefix+".") })
+	if !ok {
+		return "", nil
+	}
+	if rd.page > 0 {
+		end, ok := readPosition(tag[min(len(prefix)+1, len(tag)):], rd.query.Order.Column)
+		if !ok {
+			return "", nil
+		}
+		a.walks.Saw(rd.walk, rd.who.addr, rd.page, rd.start, end, time.Now())
+	}
+	return etag.Quote(tag), nil
+}
 
-// numberedPage writes the page with the number. It begins where the walker's
-// last page ended, if that was the page before.
-func (a *API) numberedPage(ctx context.Context, l *listing, who walker, p *page) error {
-	q, digest := l.query, l.digest(who.subject)
-	q.Limit, q.Count = l.size, true
-	start, walking := a.walks.Start(digest, who.addr, l.page, time.Now())
-	if walking {
-		q.After, p.last = start, start
-	} else {
-		q.Offset = int64(l.page-1) * int64(l.size)
+// tag is the ETag of a page that was read. That of a numbered page also says
+// where it ended, because a client who asks for the next one goes on from there, though
+// this one was not read for it.
+func (a *API) tag(rd *reading, p *page) string {
+	tag := a.digest(rd, &p.from.State)
+	if rd.page > 0 {
+		tag += "." + base64.RawURLEncoding.EncodeToString(appendPosition(nil, p.last))
 	}
-	if err := a.read(ctx, l, q, l.size, p); err != nil {
-		return err
-	}
-	if walking || l.page == 1 || p.rows > 0 {
-		a.walks.Saw(digest, who.addr, l.page, start, p.last, time.Now())
-	}
-	p.b = append(p.b, `],"page":`...)
-	p.b = strconv.AppendInt(p.b, int64(l.page), 10)
-	p.b = append(p.b, `,"size":`...)
-	p.b = strconv.AppendInt(p.b, int64(p.rows), 10)
-	p.b = append(p.b, `,"total":`...)
-	p.b = strconv.AppendInt(p.b, p.count, 10)
-	p.b = append(p.b, '}')
-	return nil
+	return etag.Quote(tag)
+}
+
+// digest stands for everything that the bytes of a page depend on.
+func (a *API) digest(rd *reading, state *feed.State) string {
+	of := rd.digest("")
+	d := paging.Digested(a.version, string(of[:]), rd.token, strconv.FormatBool(rd.keyset), strconv.Itoa(rd.page), strconv.Itoa(rd.size),
+		strconv.FormatBool(rd.walking), string(appendPosition(nil, rd.start)), string(state.Append(nil)))
+	return base64.RawURLEncoding.EncodeToString(d[:16])
 }
 
 // position is where a record stands in an order by the column.
@@ -164,4 +257,48 @@ func position(r *Record, column search.Field) Position {
 		p.Value = search.Value{Type: search.Time, Time: r.UpdatedTime}
 	}
 	return p
+}
+
+// appendPosition appends a position: the id, and the value in the way of its
+// column.
+func appendPosition(b []byte, p Position) []byte {
+	b = append(b, p.ID...)
+	switch p.Value.Type {
+	case search.Text:
+		return append(b, p.Value.Text...)
+	case search.Integer:
+		return strconv.AppendInt(b, p.Value.Int, 10)
+	case search.Time:
+		return strconv.AppendInt(b, p.Value.Time.UnixMicro(), 10)
+	}
+	return b
+}
+
+// readPosition reads what appendPosition wrote, in base64.
+func readPosition(s string, column search.Field) (p Position, ok bool) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) == 0 {
+		return p, err == nil
+	}
+	const idLen = 36
+	if len(b) < idLen || uuid.Validate(string(b[:idLen])) != nil {
+		return p, false
+	}
+	p.ID = string(b[:idLen])
+	value := string(b[idLen:])
+	p.Value.Type = column.Type()
+	if column == search.ID {
+		return p, value == ""
+	}
+	if p.Value.Type == search.Text {
+		p.Value.Text = value
+		return p, utf8.ValidString(value) && !strings.ContainsRune(value, 0)
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if p.Value.Type == search.Integer {
+		p.Value.Int = n
+		return p, err == nil
+	}
+	p.Value.Time = time.UnixMicro(n).UTC()
+	return p, err == nil && p.Value.Time.Year() > 0 && p.Value.Time.Year() < 10000
 }

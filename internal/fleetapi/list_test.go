@@ -318,6 +318,7 @@ func TestNumberedPagesOutOfTurn(t *testing.T) {
 	if len(page.Items) != 10 || page.Items[0].Name != "m-10" {
 		t.Errorf("back to the second: %+v", page)
 	}
+	wantEqual(t, "the second again", page, f.list("manifests?order=name&page=2&pageSize=10"))
 	wantEqual(t, "default size", 20, len(f.list("manifests").Items))
 }
 

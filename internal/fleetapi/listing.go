@@ -21,6 +21,7 @@ const (
 	maxSize     = 500
 	maxPage     = 100_000
 	maxSelector = 4096
+	maxIDs      = 100
 )
 
 // A listing is a list request that was understood.
@@ -29,7 +30,9 @@ type listing struct {
 	scope Scope
 	query Query
 
-	// keyset says whether the client pages by token or by number.
+	// ids says that the client names the resources; keyset, that it pages by
+	// token. Otherwise it pages by number, and page is not 0.
+	ids    bool
 	keyset bool
 	token  string
 	page   int
@@ -53,10 +56,13 @@ func (l *listing) digest(subject string) paging.Digest {
 
 // parseListing reads the parameters of a list request.
 func parseListing(k *kind, v url.Values) (*listing, error) {
-	if err := checkParameters(v); err != nil {
+	if err := checkParameters(v, "labels", "search", "page", "size", "pageSize", "order", "orderBy", "limit", "continue", "ids", "changed_since", "watch"); err != nil {
 		return nil, err
 	}
 	l := &listing{kind: k, query: Query{Kind: k.name}}
+	if v.Has("ids") {
+		return l, l.parseIDs(v)
+	}
 	var err error
 	if l.query.Labels, err = parseSelector(v.Get("labels")); err != nil {
 		return nil, err
@@ -75,11 +81,36 @@ func parseListing(k *kind, v url.Values) (*listing, error) {
 	return l, err
 }
 
+// parseIDs reads the ids of a request for certain resources. One that can be
+// nobody's is left out, as is one that is nobody's.
+func (l *listing) parseIDs(v url.Values) error {
+	for name := range v {
+		if name != "ids" && name != "strict" {
+			return problem.Query(name, "excluded", v.Get(name), "does not go with ids, which say already what is wanted")
+		}
+	}
+	names := strings.Split(v.Get("ids"), ",")
+	if len(names) > maxIDs {
+		return problem.Query("ids", "max_items", "", "are %d and may be %d", len(names), maxIDs)
+	}
+	if v.Get("ids") == "" {
+		return problem.Query("ids", "min_items", "", "are none; name one at least")
+	}
+	l.ids, l.query.IDs = true, []string{}
+	for _, name := range names {
+		if id, err := parseID(l.kind, name); err == nil {
+			l.query.IDs = append(l.query.IDs, id)
+		}
+	}
+	l.selection = append([]string{"ids"}, l.query.IDs...)
+	return nil
+}
+
 // checkParameters refuses a parameter that is there twice and, if the client
 // asks for strictness, one that nobody knows. Otherwise those are ignored, as
 // the public API does.
-func checkParameters(v url.Values) error {
-	known := []string{"labels", "search", "page", "size", "pageSize", "order", "orderBy", "limit", "continue", "strict"}
+func checkParameters(v url.Values, known ...string) error {
+	known = append(known, "strict")
 	strict := false
 	if v.Has("strict") {
 		var err error
@@ -131,6 +162,21 @@ func (l *listing) parseKeyset(v url.Values) error {
 		err = problem.Query("continue", "format", "", "is empty; begin without it")
 	}
 	return err
+}
+
+// parseToken gives the id that the token names, "" if there is no token.
+func (l *listing) parseToken() (string, error) {
+	if l.token == "" {
+		return "", nil
+	}
+	id, err := paging.ParseToken(l.digest(""), l.token)
+	switch {
+	case errors.Is(err, paging.ErrOtherQuery):
+		return "", problem.Query("continue", "match", l.token, "belongs to another query; go on with the parameters that it was given for, or begin anew without it")
+	case err != nil:
+		return "", problem.Query("continue", "format", l.token, "is not a token of this API; begin anew without it")
+	}
+	return id, nil
 }
 
 func (l *listing) parseNumbered(v url.Values) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,18 +40,24 @@ func (a *API) observe(path, method string, h handler) http.Handler {
 		w.Header().Set(requestIDHeader, id)
 		answer := &response{ResponseWriter: w, status: http.StatusOK}
 		r = r.WithContext(ctx)
+		answer.answered = sync.OnceFunc(func() {
+			took := time.Since(began)
+			a.metrics.request(path, method, answer.status, took)
+			span.SetAttributes(attribute.Int("http.response.status_code", answer.status))
+			if answer.status >= http.StatusInternalServerError {
+				span.SetStatus(codes.Error, http.StatusText(answer.status))
+			}
+			span.End()
+			a.log.DebugContext(ctx, "request answered", "method", r.Method, "path", r.URL.Path, "status", answer.status, "took", took, "request_id", id)
+		})
 		err := guard(h, answer, r)
-		if err != nil && !answer.begun {
-			problem.Write(answer, r, a.explain(ctx, err, id), traceID(span, id))
+		if err != nil {
+			p := a.explain(ctx, err, id)
+			if !answer.begun {
+				problem.Write(answer, r, p, traceID(span, id))
+			}
 		}
-
-		took := time.Since(began)
-		a.metrics.request(path, method, answer.status, took)
-		span.SetAttributes(attribute.Int("http.response.status_code", answer.status))
-		if answer.status >= http.StatusInternalServerError {
-			span.SetStatus(codes.Error, http.StatusText(answer.status))
-		}
-		a.log.DebugContext(ctx, "request answered", "method", r.Method, "path", r.URL.Path, "status", answer.status, "took", took, "request_id", id)
+		answer.answered()
 	})
 }
 
@@ -125,9 +132,14 @@ func traceID(span trace.Span, id string) string {
 type response struct {
 	http.ResponseWriter
 
-	status int
-	begun  bool
+	status   int
+	begun    bool
+	answered func()
 }
+
+// opened says that the answer is one that may not end for long. For metrics,
+// traces and the log the request is over: it was answered with a stream.
+func (w *response) opened() { w.answered() }
 
 // WriteHeader passes the status on.
 func (w *response) WriteHeader(status int) {

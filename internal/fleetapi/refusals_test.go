@@ -238,9 +238,9 @@ func (s *faulty) Get(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key
 	return s.Store.Get(ctx, scope, key)
 }
 
-func (s *faulty) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query, visit func(*fleetapi.Record) error) (int64, error) {
-	n, err := s.Store.List(ctx, scope, q, visit)
-	return n, errors.Join(err, s.fail())
+func (s *faulty) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query, visit func(*fleetapi.Record) error) (fleetapi.Page, error) {
+	page, err := s.Store.List(ctx, scope, q, visit)
+	return page, errors.Join(err, s.fail())
 }
 
 func TestStoreFails(t *testing.T) {

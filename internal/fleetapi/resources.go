@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/etag"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
 )
@@ -51,51 +52,57 @@ func (rs *resources) create(ctx context.Context, by author, k *kind, d draft) (R
 	}
 	var created Record
 	err = rs.store.Update(ctx, by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
-		tenant := by.tenant
-		if k.parent != nil {
-			parent, err := tx.Lock(ctx, Key{k.parent.name, d.parent})
-			if errors.Is(err, ErrNotFound) {
-				return problem.New(problem.NotFound, "no %s %q", k.parent.name, d.parent)
-			}
-			if err != nil {
-				return err
-			}
-			if parent.Record.Deleting() {
-				return problem.New(problem.BeingDeleted, "%s %q is being deleted and takes nothing new", k.parent.name, d.parent)
-			}
-			tenant, now = parent.Record.Tenant, parent.Now
-		}
 		l := Locked{Now: now, Record: Record{
 			Key:         Key{k.name, id.String()},
-			Tenant:      tenant,
 			Name:        d.name,
 			DisplayName: d.displayName,
 			ParentID:    d.parent,
 			Labels:      d.labels,
 			Spec:        d.spec,
-			Generation:  1,
-			CreatedTime: now,
-			UpdatedTime: now,
-			CreatedBy:   by.subject,
-			UpdatedBy:   by.subject,
 		}}
-		if err := k.restate(&l); err != nil {
+		if err := rs.begin(ctx, tx, by, k, &l); err != nil {
 			return err
 		}
-		created = l.Record
 		err := tx.Insert(ctx, &l.Record)
 		if errors.Is(err, ErrNameTaken) {
 			return problem.New(problem.NameTaken, "there is a %s named %q already", k.name, d.name)
 		}
+		created = l.Record
 		return err
 	})
 	return created, err
+}
+
+// begin fills in what a new row has of itself and of its parent. The parent is
+// locked, so that it stays until the row is there.
+func (rs *resources) begin(ctx context.Context, tx Tx, by author, k *kind, l *Locked) error {
+	r := &l.Record
+	r.Kind, r.Tenant = k.name, by.tenant
+	if k.parent != nil {
+		parent, err := tx.Lock(ctx, Key{k.parent.name, r.ParentID})
+		if errors.Is(err, ErrNotFound) {
+			return problem.New(problem.NotFound, "no %s %q", k.parent.name, r.ParentID)
+		}
+		if err != nil {
+			return err
+		}
+		if parent.Record.Deleting() {
+			return problem.New(problem.BeingDeleted, "%s %q is being deleted and takes nothing new", k.parent.name, r.ParentID)
+		}
+		r.Tenant, l.Now = parent.Record.Tenant, parent.Now
+	}
+	r.Generation = 1
+	r.CreatedTime, r.UpdatedTime = l.Now, l.Now
+	r.CreatedBy, r.UpdatedBy = by.subject, by.subject
+	return k.restate(l)
 }
 
 // A patch holds what is to be replaced; nil is left as it is.
 type patch struct {
 	labels json.RawMessage
 	spec   json.RawMessage
+	// match is what the row has to be now.
+	match etag.List
 }
 
 // update replaces labels and spec. The generation rises if the spec says
@@ -104,6 +111,9 @@ func (rs *resources) update(ctx context.Context, by author, k *kind, id string, 
 	var updated Record
 	err := rs.change(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		r := &t.Record
+		if err := unchangedSince(r, p.match); err != nil {
+			return err
+		}
 		if r.Deleting() {
 			return problem.New(problem.BeingDeleted, "%s %q is being deleted and cannot be changed", k.name, id)
 		}
@@ -124,19 +134,32 @@ func (rs *resources) update(ctx context.Context, by author, k *kind, id string, 
 		if err := k.restate(t.Locked); err != nil {
 			return err
 		}
+		err := tx.Save(ctx, r, nil)
 		updated = *r
-		return tx.Save(ctx, r, nil)
+		return err
 	})
 	return updated, err
+}
+
+// unchangedSince refuses to change a row that is another by now than the one
+// that the client has seen.
+func unchangedSince(r *Record, match etag.List) error {
+	if match.Allows(revisionTag(r)) {
+		return nil
+	}
+	return problem.New(problem.PreconditionFailed, "%s %q has changed since; read it again", r.Kind, r.ID)
 }
 
 // delete asks for deletion. The row stays until its adapters have finalised
 // and its children are gone, which may be at once. Asking again changes
 // nothing, but looks whether the row may go by now: the adapters that it
 // waited for may not be required any more.
-func (rs *resources) delete(ctx context.Context, by author, k *kind, id string) (Record, error) {
+func (rs *resources) delete(ctx context.Context, by author, k *kind, id string, match etag.List) (Record, error) {
 	var deleted Record
 	err := rs.change(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
+		if err := unchangedSince(&t.Record, match); err != nil {
+			return err
+		}
 		deleted = t.Record
 		if t.Record.Deleting() {
 			if k.finalized(t.Locked) {

@@ -1,7 +1,8 @@
 // Package fleetclient calls the fleet API over HTTP.
 //
 // Every request has its own timeout, the reading of its body included, and
-// bodies are bounded. A request that the server answers with 401 is sent once
+// bodies are bounded; what streams is bounded by how long the server may be
+// silent. A request that the server answers with 401 is sent once
 // more if the token file holds another token by then. Nothing else is retried
 // here: an answer that is not a success is an *Error, which tells whether and
 // when another try makes sense; no answer at all is ErrUnreachable.
@@ -106,9 +107,12 @@ func New(cfg Config, deps Deps) (*Client, error) {
 		rt = deps.Wrap(rt)
 	}
 
-	header := cfg.Header.Clone()
-	if header == nil {
-		header = http.Header{}
+	header, err := checkHeader(cfg.Header)
+	if err != nil {
+		return nil, err
+	}
+	if header.Get("Authorization") != "" && (cfg.Token != "" || cfg.TokenFile != "") {
+		return nil, errors.New("both a token and a header \"Authorization\" are given; want one of the two")
 	}
 	header.Set("Accept", "application/json, application/problem+json")
 	header.Set("User-Agent", orDefault(cfg.UserAgent, DefaultUserAgent))
@@ -122,6 +126,31 @@ func New(cfg Config, deps Deps) (*Client, error) {
 		maxBody:   orDefault(cfg.MaxBody, DefaultMaxBody),
 	}, nil
 }
+
+// checkHeader copies what can stand in a request, and refuses what net/http
+// would refuse at each of them, without telling a value.
+func checkHeader(h http.Header) (http.Header, error) {
+	for name, values := range h {
+		if name == "" || strings.ContainsFunc(name, notInName) {
+			return nil, fmt.Errorf("header %q is no name of a header; want letters, digits and hyphens", name)
+		}
+		for _, value := range values {
+			if strings.ContainsFunc(value, notInValue) {
+				return nil, fmt.Errorf("the value of header %q holds a control character; want one line", name)
+			}
+		}
+	}
+	if h == nil {
+		return http.Header{}, nil
+	}
+	return h.Clone(), nil
+}
+
+func notInName(c rune) bool {
+	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+}
+
+func notInValue(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
 
 // Endpoint is the URL under which the client finds the collections.
 func (c *Client) Endpoint() string { return c.base }
@@ -170,6 +199,8 @@ func newTransport(caFile string) (*http.Transport, error) {
 		MaxIdleConns:        128,
 		MaxIdleConnsPerHost: 128,
 		IdleConnTimeout:     90 * time.Second,
+		// How long a load waits to be asked for its lines.
+		ExpectContinueTimeout: time.Second,
 		// A page is decoded as it comes; unpacking would cost more than the
 		// bytes it saves inside one network.
 		DisableCompression: true,

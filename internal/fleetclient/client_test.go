@@ -58,12 +58,15 @@ func TestNewRefuses(t *testing.T) {
 		"Query":         {"it would be lost", Config{Endpoint: "http://h/?a=b"}, "want no query"},
 		"Timeout":       {"a sign is a mistake", Config{Endpoint: "http://h", Timeout: -1}, "below zero"},
 		"BothTokens":    {"which one counts is not clear", Config{Endpoint: "http://h", Token: "a", TokenFile: "b"}, "one of the two"},
+		"TokenAndName":  {"the token would win in silence", Config{Endpoint: "http://h", Token: "a", Header: http.Header{"Authorization": {"Basic x"}}}, "one of the two"},
 		"NoTokenFile":   {"better now than at the first request", Config{Endpoint: "http://h", TokenFile: filepath.Join(dir, "none")}, "no such file"},
 		"EmptyToken":    {"an empty token is no token", Config{Endpoint: "http://h", TokenFile: empty}, "it is empty"},
 		"BrokenToken":   {"net/http would print it", Config{Endpoint: "http://h", TokenFile: broken}, "want one line without spaces"},
 		"BrokenSecret":  {"net/http would print it", Config{Endpoint: "http://h", Token: "a\x00b"}, "want one line without spaces"},
 		"NoCAFile":      {"better now than at the first request", Config{Endpoint: "http://h", CAFile: filepath.Join(dir, "none")}, "no such file"},
 		"NotACAFile":    {"a pool without certificates trusts nobody", Config{Endpoint: "http://h", CAFile: broken}, "no PEM certificate"},
+		"HeaderName":    {"each request would fail", Config{Endpoint: "http://h", Header: http.Header{"X Tenant": {"blue"}}}, `header "X Tenant" is no name`},
+		"HeaderValue":   {"each request would fail", Config{Endpoint: "http://h", Header: http.Header{"X-Key": {secret + "\n"}}}, `value of header "X-Key" holds a control character`},
 		"NegativeLimit": {"a sign is a mistake", Config{Endpoint: "http://h", MaxBody: -1}, "below zero"},
 	}
 	for name, tc := range cases {

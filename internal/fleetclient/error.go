@@ -29,6 +29,10 @@ var (
 // opposed to one whose caller gave up.
 var errTimeout = errors.New("no complete answer in time")
 
+// errSilence is the cause of a stream on which the server said nothing for
+// too long.
+var errSilence = fmt.Errorf("the server said nothing for %s", silence)
+
 const (
 	maxErrorBody = 256 << 10
 	maxErrorText = 200
@@ -79,6 +83,9 @@ func IsNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
 
 // IsConflict reports whether the resource's state forbids the request.
 func IsConflict(err error) bool { return hasStatus(err, http.StatusConflict) }
+
+// IsChanged reports whether the resource is not as the request required.
+func IsChanged(err error) bool { return hasStatus(err, http.StatusPreconditionFailed) }
 
 // IsUnauthorized reports whether the server wants another token, or any.
 func IsUnauthorized(err error) bool { return hasStatus(err, http.StatusUnauthorized) }

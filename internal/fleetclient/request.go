@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
 // A request is one call. Path is below the base and escaped.
@@ -20,42 +22,61 @@ type request struct {
 	method string
 	path   string
 	query  url.Values
-	body   []byte // nil means none
+	body   []byte  // nil means none
+	stream *supply // in place of body
+	header map[string]string
 }
 
 func (r request) op() string { return r.method + " /" + r.path }
 
+// succeeded reports whether status is what r hoped for. That nothing changed
+// is a success for whoever asked under that condition.
+func (r request) succeeded(status int) bool {
+	return status >= 200 && status <= 299 || status == http.StatusNotModified && r.header["If-None-Match"] != ""
+}
+
+// An answer is what matters of a response beside its body.
+type answer struct {
+	status int
+	tag    string // its ETag
+}
+
 // do sends a request and reads the answer's body into dst, whose content is
 // overwritten and whose room is used. The answer is a success, or there is an
 // error; the buffer comes back empty then, so that its room is not lost.
-func (c *Client) do(ctx context.Context, r request, dst []byte) (body []byte, status int, err error) {
+func (c *Client) do(ctx context.Context, r request, dst []byte) (body []byte, a answer, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 	defer cancel()
 
 	resp, err := c.exchange(ctx, r)
 	if err != nil {
-		return dst[:0], 0, c.unreachable(ctx, r, err)
+		return dst[:0], a, c.unreachable(ctx, r, err)
 	}
 	defer closeBody(resp)
+	return c.read(ctx, r, resp, dst)
+}
 
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+// read reads an answer's body into dst, as do describes.
+func (c *Client) read(ctx context.Context, r request, resp *http.Response, dst []byte) (body []byte, a answer, err error) {
+	a = answer{status: resp.StatusCode, tag: resp.Header.Get("Etag")}
+	if !r.succeeded(a.status) {
 		body, _ = readInto(dst, io.LimitReader(resp.Body, maxErrorBody), -1, maxErrorBody)
-		return body[:0], resp.StatusCode, newError(r.op(), resp, body, time.Now())
+		return body[:0], a, newError(r.op(), resp, body, time.Now())
 	}
-	if resp.StatusCode == http.StatusNoContent {
-		return dst[:0], resp.StatusCode, nil
+	if a.status == http.StatusNoContent || a.status == http.StatusNotModified {
+		return dst[:0], a, nil
 	}
 	if kind := resp.Header.Get("Content-Type"); isForeign(kind) {
-		return dst[:0], resp.StatusCode, fmt.Errorf("%s: %w: it is %s and not JSON; is %s a fleet API?", r.op(), ErrBadAnswer, kind, c.base)
+		return dst[:0], a, fmt.Errorf("%s: %w: it is %s and not JSON; is %s a fleet API?", r.op(), ErrBadAnswer, kind, c.base)
 	}
 	body, err = readInto(dst, resp.Body, resp.ContentLength, c.maxBody)
 	switch {
 	case errors.Is(err, errTooLarge):
-		return body[:0], resp.StatusCode, fmt.Errorf("%s: %w: its body is larger than %d bytes", r.op(), ErrBadAnswer, c.maxBody)
+		return body[:0], a, fmt.Errorf("%s: %w: its body is larger than %d bytes", r.op(), ErrBadAnswer, c.maxBody)
 	case err != nil:
-		return body[:0], resp.StatusCode, c.unreachable(ctx, r, fmt.Errorf("read the answer: %w", err))
+		return body[:0], a, c.unreachable(ctx, r, fmt.Errorf("read the answer: %w", err))
 	}
-	return body, resp.StatusCode, nil
+	return body, a, nil
 }
 
 // exchange sends a request, and once more if the server refuses a token that
@@ -63,7 +84,7 @@ func (c *Client) do(ctx context.Context, r request, dst []byte) (body []byte, st
 func (c *Client) exchange(ctx context.Context, r request) (*http.Response, error) {
 	token := c.token.current()
 	resp, err := c.send(ctx, r, token)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized {
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || r.stream != nil && !r.stream.untouched() {
 		return resp, err
 	}
 	renewed, other := c.token.renew(token)
@@ -80,7 +101,10 @@ func (c *Client) send(ctx context.Context, r request, token string) (*http.Respo
 		target += "?" + r.query.Encode()
 	}
 	var body io.Reader
-	if r.body != nil {
+	switch {
+	case r.stream != nil:
+		body = io.NopCloser(r.stream)
+	case r.body != nil:
 		body = bytes.NewReader(r.body)
 	}
 	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
@@ -91,8 +115,17 @@ func (c *Client) send(ctx context.Context, r request, token string) (*http.Respo
 	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	for name, value := range r.header {
+		req.Header.Set(name, value)
+	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if parent, state := telemetry.Inject(ctx); parent != "" {
+		req.Header.Set("Traceparent", parent)
+		if state != "" {
+			req.Header.Set("Tracestate", state)
+		}
 	}
 	return c.http.Do(req)
 }
@@ -103,9 +136,14 @@ func (c *Client) unreachable(ctx context.Context, r request, err error) error {
 	if urlErr, ok := errors.AsType[*url.Error](err); ok {
 		err = urlErr.Err
 	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF // io.EOF itself is how a watch ends well
+	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimeout):
 		err = fmt.Errorf("%w (%s)", cause, c.timeout)
+	case errors.Is(cause, errSilence), errors.Is(cause, errStuck):
+		err = cause
 	case cause != nil:
 		return fmt.Errorf("%s: %w", r.op(), cause)
 	}
@@ -162,21 +200,25 @@ func isJSON(contentType string) bool {
 
 // call sends a request with in as its body, unless in is nil, and decodes the
 // answer into out. Only 202 and 204 may come without a body.
-func (c *Client) call(ctx context.Context, r request, in, out any) (status int, err error) {
+func (c *Client) call(ctx context.Context, r request, in, out any) (a answer, err error) {
 	if in != nil {
 		if r.body, err = json.Marshal(in); err != nil {
-			return 0, fmt.Errorf("%s: encode the request: %w", r.op(), err)
+			return a, fmt.Errorf("%s: encode the request: %w", r.op(), err)
 		}
 	}
-	body, status, err := c.do(ctx, r, nil)
+	body, a, err := c.do(ctx, r, nil)
 	if err != nil {
-		return status, err
+		return a, err
 	}
-	if len(body) == 0 && (status == http.StatusNoContent || status == http.StatusAccepted) {
-		return status, nil
+	if len(body) == 0 && (a.status == http.StatusNoContent || a.status == http.StatusAccepted) {
+		return a, nil
 	}
+	return a, decode(r, body, out)
+}
+
+func decode(r request, body []byte, out any) error {
 	if err := json.Unmarshal(body, out); err != nil {
-		return status, fmt.Errorf("%s: %w: decode %d bytes: %w", r.op(), ErrBadAnswer, len(body), err)
+		return fmt.Errorf("%s: %w: decode %d bytes: %w", r.op(), ErrBadAnswer, len(body), err)
 	}
-	return status, nil
+	return nil
 }

@@ -48,6 +48,37 @@ func (c *Client) ListPage(ctx context.Context, collection string, q url.Values, 
 	return body, err
 }
 
+// ListPageIf is ListPage for a page that was read before, when it had the tag
+// etag. If it still has, the body is empty and the tag the same. An empty etag
+// asks for the page whatever it is.
+func (c *Client) ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) (body []byte, tag string, err error) {
+	r := request{method: http.MethodGet, path: collection, query: q}
+	if etag != "" {
+		r.header = map[string]string{"If-None-Match": etag}
+	}
+	body, a, err := c.do(ctx, r, dst)
+	switch {
+	case err != nil:
+		return body, "", err
+	case a.status == http.StatusNotModified:
+		return body, etag, nil // whatever the server calls it now
+	}
+	return body, a.tag, nil
+}
+
+// Changes reads what changed since the cursor that q holds as changed_since.
+// A server that knows no changes, and answers with a list, is
+// errors.ErrUnsupported.
+func (c *Client) Changes(ctx context.Context, collection string, q url.Values) (v1.Changes, error) {
+	var out v1.Changes
+	r := request{method: http.MethodGet, path: collection, query: q}
+	_, err := c.call(ctx, r, nil, &out)
+	if err == nil && out.Cursor == "" {
+		err = fmt.Errorf("%s: %w: the server answers with a list; it knows no changes", r.op(), errors.ErrUnsupported)
+	}
+	return out, err
+}
+
 // GetRaw reads one resource as it is served.
 func (c *Client) GetRaw(ctx context.Context, collection, id string) ([]byte, error) {
 	path, err := itemPath(collection, id)
@@ -64,6 +95,17 @@ func (c *Client) GetRaw(ctx context.Context, collection, id string) ([]byte, err
 // Get reads one resource.
 func (c *Client) Get(ctx context.Context, collection, id string) (v1.Resource, error) {
 	return c.item(ctx, http.MethodGet, collection, id, nil)
+}
+
+// GetTagged is Get with the ETag that PatchIf takes. A server that has no such
+// tags gives "".
+func (c *Client) GetTagged(ctx context.Context, collection, id string) (r v1.Resource, tag string, err error) {
+	path, err := itemPath(collection, id)
+	if err != nil {
+		return r, "", err
+	}
+	a, err := c.call(ctx, request{method: http.MethodGet, path: path}, nil, &r)
+	return r, a.tag, err
 }
 
 // List reads a whole collection, page by page in the order of ids. It ends
@@ -108,6 +150,22 @@ func (c *Client) Patch(ctx context.Context, collection, id string, in v1.PatchRe
 	return c.item(ctx, http.MethodPatch, collection, id, in)
 }
 
+// PatchIf is Patch of a resource that still has the tag; of any other it is an
+// error that IsChanged knows. An empty tag asks for nothing.
+func (c *Client) PatchIf(ctx context.Context, collection, id, tag string, in v1.PatchRequest) (v1.Resource, error) {
+	var out v1.Resource
+	path, err := itemPath(collection, id)
+	if err != nil {
+		return out, err
+	}
+	r := request{method: http.MethodPatch, path: path}
+	if tag != "" {
+		r.header = map[string]string{"If-Match": tag}
+	}
+	_, err = c.call(ctx, r, in, &out)
+	return out, err
+}
+
 // Delete asks for the deletion of a resource. It stays, with a deleted time,
 // until its adapters have finalised; without any it is gone at once.
 func (c *Client) Delete(ctx context.Context, collection, id string) (v1.Resource, error) {
@@ -122,8 +180,8 @@ func (c *Client) Report(ctx context.Context, collection, id string, in v1.Report
 		return false, err
 	}
 	var out v1.AdapterStatus
-	status, err := c.call(ctx, request{method: http.MethodPut, path: path + "/statuses"}, in, &out)
-	return err == nil && status != http.StatusNoContent, err
+	a, err := c.call(ctx, request{method: http.MethodPut, path: path + "/statuses"}, in, &out)
+	return err == nil && a.status != http.StatusNoContent, err
 }
 
 // Statuses reads the last report of every adapter on one resource.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"testing"
 
@@ -166,5 +167,90 @@ func BenchmarkListPage(b *testing.B) {
 		if buf, err = c.ListPage(b.Context(), "clusters", nil, buf); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func TestListPageIf(t *testing.T) {
+	t.Parallel()
+	tag := `"1"`
+	c := newClient(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", tag)
+		if r.Header.Get("If-None-Match") == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		writeJSON(w, http.StatusOK, v1.List{Continue: tag})
+	})
+	buf := make([]byte, 0, 8<<10)
+	first, got, err := c.ListPageIf(t.Context(), "clusters", nil, "", buf)
+	if err != nil || got != `"1"` || len(first) == 0 || &first[0] != &buf[:1][0] {
+		t.Fatalf("first: tag %q, %d bytes, %v", got, len(first), err)
+	}
+	same, got, err := c.ListPageIf(t.Context(), "clusters", nil, got, first)
+	if err != nil || got != `"1"` || len(same) != 0 || cap(same) != cap(first) {
+		t.Fatalf("unchanged: tag %q, %d bytes of %d, %v", got, len(same), cap(same), err)
+	}
+	tag = `"2"`
+	if other, got, err := c.ListPageIf(t.Context(), "clusters", nil, got, same); err != nil || got != `"2"` || len(other) == 0 {
+		t.Errorf("changed: tag %q, %d bytes, %v", got, len(other), err)
+	}
+}
+
+// TestNotModifiedUnasked: a cache in between that answers so to everybody
+// must not pass for an empty page.
+func TestNotModifiedUnasked(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })
+	if _, _, err := c.ListPageIf(t.Context(), "clusters", nil, "", nil); !hasStatus(err, http.StatusNotModified) {
+		t.Errorf("got %v, want the answer as an error", err)
+	}
+}
+
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	answer := any(v1.Changes{Items: []v1.Resource{{ID: "1"}}, Removed: []string{"2"}, Size: 1, Cursor: "c2", More: true})
+	c := newClient(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("changed_since") != "c1" {
+			t.Errorf("asked for %s", r.URL)
+		}
+		writeJSON(w, http.StatusOK, answer)
+	})
+	q := url.Values{"changed_since": {"c1"}}
+	if got, err := c.Changes(t.Context(), "clusters", q); err != nil || got.Cursor != "c2" || !got.More || got.Items[0].ID != "1" || got.Removed[0] != "2" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	answer = v1.List{Items: []v1.Resource{{ID: "1"}}, Size: 1}
+	if _, err := c.Changes(t.Context(), "clusters", q); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("of a server that lists: %v, want errors.ErrUnsupported", err)
+	}
+}
+
+func TestPatchIf(t *testing.T) {
+	t.Parallel()
+	revision := 1
+	c := newClient(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		tag := `"` + strconv.Itoa(revision) + `"`
+		if match := r.Header.Get("If-Match"); match != "" && match != tag {
+			writeJSON(w, http.StatusPreconditionFailed, v1.Problem{Code: "precondition_failed"})
+			return
+		}
+		if r.Method == http.MethodPatch {
+			revision++
+		}
+		w.Header().Set("ETag", tag)
+		writeJSON(w, http.StatusOK, v1.Resource{ID: "x"})
+	})
+	_, tag, err := c.GetTagged(t.Context(), "clusters", "x")
+	if err != nil || tag != `"1"` {
+		t.Fatalf("tag %q, %v", tag, err)
+	}
+	if _, err := c.PatchIf(t.Context(), "clusters", "x", tag, v1.PatchRequest{}); err != nil {
+		t.Errorf("unchanged: %v", err)
+	}
+	if _, err := c.PatchIf(t.Context(), "clusters", "x", tag, v1.PatchRequest{}); !IsChanged(err) {
+		t.Errorf("changed meanwhile: %v", err)
+	}
+	if _, err := c.PatchIf(t.Context(), "clusters", "x", "", v1.PatchRequest{}); err != nil {
+		t.Errorf("whatever it is: %v", err)
 	}
 }

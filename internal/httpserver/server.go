@@ -132,6 +132,11 @@ func orDefault[T int | time.Duration](v, def T) T {
 // Addr is the address that the server listens on, with the port that it got.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
+// OnShutdown has f called, in a goroutine, when the server begins to stop and
+// waits for the running requests: for those that run until they are told to
+// end.
+func (s *Server) OnShutdown(f func()) { s.http.RegisterOnShutdown(f) }
+
 // Ready says why the server takes no requests, or nil.
 func (s *Server) Ready() error {
 	switch s.state.Load() {

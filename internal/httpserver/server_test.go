@@ -1,7 +1,6 @@
 package httpserver_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -26,27 +25,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/httpserver"
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// syncBuffer is a log that is read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
 
 // start runs a server until the test ends; stop ends it before, and gives
 // what Run returned.
@@ -151,8 +133,35 @@ func TestRunFinishesWhatRuns(t *testing.T) {
 	}
 }
 
+// TestOnShutdown tells an answer that has no end of its own to end.
+func TestOnShutdown(t *testing.T) {
+	told := make(chan struct{})
+	s, stop := start(t, httpserver.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "begin ")
+		_ = http.NewResponseController(w).Flush()
+		<-told
+		_, _ = io.WriteString(w, "end")
+	}), io.Discard)
+	s.OnShutdown(func() { close(told) })
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr(), http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := newClient(t, nil).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "begin end" {
+		t.Errorf("got %q, %v", body, err)
+	}
+}
+
 func TestRunCutsOffWhatDoesNotFinish(t *testing.T) {
-	var log syncBuffer
+	var log logtest.Buffer
 	started := make(chan struct{})
 	s, stop := start(t, httpserver.Config{ShutdownTimeout: 50 * time.Millisecond}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(started)
@@ -265,7 +274,7 @@ func writeFile(t *testing.T, name string, data []byte, age int64) {
 }
 
 func TestTLSFollowsItsFiles(t *testing.T) {
-	var log syncBuffer
+	var log logtest.Buffer
 	dir := t.TempDir()
 	roots := writeCert(t, dir, 1)
 	s, _ := start(t, httpserver.Config{TLSCertFile: filepath.Join(dir, "tls.crt"), TLSKeyFile: filepath.Join(dir, "tls.key")}, http.HandlerFunc(hello), &log)

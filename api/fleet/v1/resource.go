@@ -158,6 +158,52 @@ type List struct {
 	Size     int        `json:"size"`
 	Total    *int64     `json:"total,omitempty"`
 	Continue string     `json:"continue,omitempty"`
+
+	// Cursor is where the changes begin that a keyset page may not show: the
+	// pages of a list, and then all changes since the cursor of the first of them,
+	// are the collection without a gap.
+	Cursor string `json:"cursor,omitempty"`
+}
+
+// Changes are what changed in a collection since a cursor. A resource stands
+// there once, as it is now, however often it changed.
+type Changes struct {
+	Items []Resource `json:"items"`
+
+	// Removed are the ids of resources that are gone, or that no longer match
+	// the selector. It may name some that never did.
+	Removed []string `json:"removed"`
+
+	Size int `json:"size"`
+
+	// Cursor is where to go on; More says that there is more by now.
+	Cursor string `json:"cursor"`
+	More   bool   `json:"more"`
+}
+
+// A WatchEventType is what an event of a watch says.
+type WatchEventType string
+
+// The event types.
+const (
+	// WatchChanged has the resource as it is now as its data.
+	WatchChanged WatchEventType = "changed"
+	// WatchRemoved has an object with the id as its data, of a resource that
+	// is gone or no longer matches the selector.
+	WatchRemoved WatchEventType = "removed"
+	// WatchBookmark says that everything before its cursor was sent. Its data
+	// are an empty object.
+	WatchBookmark WatchEventType = "bookmark"
+	// WatchError ends a watch; its data are a Problem.
+	WatchError WatchEventType = "error"
+)
+
+// A WatchEvent is one event of a watch, a server-sent event whose id is the
+// cursor behind it.
+type WatchEvent struct {
+	Type   WatchEventType
+	Cursor string
+	Data   []byte
 }
 
 // A CreateRequest is the body of POST on a collection.
@@ -234,6 +280,8 @@ type Problem struct {
 	Code     string       `json:"code,omitempty"`
 	TraceID  string       `json:"trace_id,omitempty"`
 	Errors   []FieldError `json:"errors,omitempty"`
+	// Loaded is what a bulk load had done before the problem, and stays.
+	Loaded *LoadResult `json:"loaded,omitempty"`
 }
 
 // A FieldError says what is wrong with one field of a request.

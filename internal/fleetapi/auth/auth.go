@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -39,6 +40,8 @@ type Principal struct {
 	// it is unrestricted or of the role System.
 	Tenant string
 	Roles  []Role
+	// Expires is when the token ends, zero if it does not.
+	Expires time.Time
 	// Unrestricted is set where there is no authentication: the principal may
 	// do all that any other may.
 	Unrestricted bool

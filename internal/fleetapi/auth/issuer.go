@@ -133,7 +133,7 @@ func (i *issuer) principal(t *oidc.IDToken) (Principal, error) {
 	if err := t.Claims(&claims); err != nil {
 		return Principal{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
-	p := Principal{Subject: t.Subject}
+	p := Principal{Subject: t.Subject, Expires: t.Expiry}
 	if !validText(p.Subject) {
 		return Principal{}, fmt.Errorf("%w: it has no usable subject", ErrInvalidToken)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -23,7 +24,11 @@ const MaxDepth = 64
 // bytes. Object members that v does not have, members that are there twice
 // and names in the wrong case are errors.
 func Read(w http.ResponseWriter, r *http.Request, limit int64, v any) *problem.Error {
-	if err := checkType(r); err != nil {
+	types := []string{"application/json"}
+	if r.Method == http.MethodPatch {
+		types = append(types, "application/merge-patch+json")
+	}
+	if err := CheckType(r, types...); err != nil {
 		return err
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
@@ -33,66 +38,73 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64, v any) *problem.E
 		}
 		return problem.New(problem.InvalidBody, "the body could not be read to its end")
 	}
+	return Decode("the body", data, v)
+}
+
+// Decode reads one JSON value into v, as strictly as Read. A refusal calls it
+// what it is, "the body" or a part of that.
+func Decode(what string, data []byte, v any) *problem.Error {
 	if len(bytes.TrimSpace(data)) == 0 {
-		return problem.New(problem.InvalidBody, "the body is empty; it has to be a JSON object")
+		return problem.New(problem.InvalidBody, "%s is empty; it has to be a JSON object", what)
 	}
-	if err := checkDepth(data); err != nil {
+	if err := checkDepth(what, data); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(data, v, json.RejectUnknownMembers(true)); err != nil {
-		return explain(err)
+		return explain(what, err)
 	}
 	return nil
 }
 
-// checkType wants JSON to be announced. A request without a type is refused,
-// too: it is the one that a foreign web page can make a browser send.
-func checkType(r *http.Request) *problem.Error {
+// CheckType wants one of some media types to be announced. A request without
+// a type is refused, too: it is the one that a foreign web page can make a
+// browser send.
+func CheckType(r *http.Request, types ...string) *problem.Error {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return problem.New(problem.UnsupportedMediaType, "content encoding %q is not understood; send the body as it is", e)
 	}
 	given := r.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(given)
-	if err == nil && (media == "application/json" || r.Method == http.MethodPatch && media == "application/merge-patch+json") {
+	if err == nil && slices.Contains(types, media) {
 		return nil
 	}
-	return problem.New(problem.UnsupportedMediaType, "content type %q is not understood; send application/json", given)
+	return problem.New(problem.UnsupportedMediaType, "content type %q is not understood; send %s", given, types[0])
 }
 
-func checkDepth(data []byte) *problem.Error {
+func checkDepth(what string, data []byte) *problem.Error {
 	d := jsontext.NewDecoder(bytes.NewReader(data))
 	for {
 		if _, err := d.ReadToken(); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
-			return explain(err)
+			return explain(what, err)
 		}
 		if d.StackDepth() > MaxDepth {
-			return problem.New(problem.InvalidBody, "the body nests deeper than %d", MaxDepth)
+			return problem.New(problem.InvalidBody, "%s nests deeper than %d", what, MaxDepth)
 		}
 	}
 }
 
-// explain says in the client's terms what is wrong with the body.
-func explain(err error) *problem.Error {
+// explain says in the client's terms what is wrong.
+func explain(what string, err error) *problem.Error {
 	if s, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return problem.New(problem.InvalidBody, "%s is there twice", place(s.JSONPointer))
+			return problem.New(problem.InvalidBody, "%s is there twice", place(what, s.JSONPointer))
 		}
-		return problem.New(problem.InvalidBody, "the body is not valid JSON at byte %d, near %s: %s", s.ByteOffset, place(s.JSONPointer), reason(s.Err))
+		return problem.New(problem.InvalidBody, "%s is not valid JSON at byte %d, near %s: %s", what, s.ByteOffset, place(what, s.JSONPointer), reason(s.Err))
 	}
 	s, ok := errors.AsType[*json.SemanticError](err)
 	if !ok {
-		return problem.New(problem.InvalidBody, "the body is not valid JSON: it ends too early")
+		return problem.New(problem.InvalidBody, "%s is not valid JSON: it ends too early", what)
 	}
 	if errors.Is(err, json.ErrUnknownName) {
-		return problem.New(problem.InvalidBody, "%s is not a known field", place(s.JSONPointer))
+		return problem.New(problem.InvalidBody, "%s is not a known field", place(what, s.JSONPointer))
 	}
 	if s.Err != nil {
-		return problem.New(problem.InvalidBody, "%s is not usable: %s", place(s.JSONPointer), reason(s.Err))
+		return problem.New(problem.InvalidBody, "%s is not usable: %s", place(what, s.JSONPointer), reason(s.Err))
 	}
-	return problem.New(problem.InvalidBody, "%s must not be %s", place(s.JSONPointer), kind(s.JSONKind))
+	return problem.New(problem.InvalidBody, "%s must not be %s", place(what, s.JSONPointer), kind(s.JSONKind))
 }
 
 func kind(k jsontext.Kind) string {
@@ -116,10 +128,10 @@ func kind(k jsontext.Kind) string {
 
 func reason(err error) string { return strings.TrimPrefix(err.Error(), "jsontext: ") }
 
-// place names a spot in the body as the fields of an error do: a.b[2].
-func place(p jsontext.Pointer) string {
+// place names a spot.
+func place(what string, p jsontext.Pointer) string {
 	if p == "" {
-		return "the body"
+		return what
 	}
 	return "field " + string(p)
 }

@@ -97,6 +97,10 @@ func TestWalks(t *testing.T) {
 	want("not yet forgotten", "b", 3, at(4).Add(paging.WalkAge), "b2")
 	want("all forgotten", "a", 3, at(4).Add(paging.WalkAge+1), "")
 
+	w.Saw(q, "d", 7, "", "d7", at(5))
+	want("a page that was counted is counted again", "d", 7, at(6), "")
+	want("the next one", "d", 8, at(6), "d7")
+
 	w.Saw(q, "a", 1, "", "a1'", at(6))
 	want("from the beginning again", "a", 3, at(7), "b2")
 	want("from the beginning again", "a", 2, at(7), "a1'")

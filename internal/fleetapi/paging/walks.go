@@ -20,21 +20,21 @@ const (
 // rows have come or gone in between. A page that nobody came to by walking has
 // no such place and is counted from the beginning.
 //
-// P is a position in an order. The zero value is ready to use. It holds a
-// bounded number of positions and forgets the oldest.
-type Walks[P any] struct {
+// P is a position in an order; its zero value is the beginning. The zero value
+// is ready to use. It holds a bounded number of positions and forgets the oldest.
+type Walks[P comparable] struct {
 	mu      sync.Mutex
 	queries map[Digest]*list.Element // of *walked[P]
 	recent  list.List                // the one used last in front
 }
 
-type walked[P any] struct {
+type walked[P comparable] struct {
 	query Digest
 	walks []walk[P]
 }
 
 // A walk is the last page that a client has seen.
-type walk[P any] struct {
+type walk[P comparable] struct {
 	client     string
 	page       int
 	start, end P
@@ -53,6 +53,10 @@ func (w *Walks[P]) Start(query Digest, client string, page int, now time.Time) (
 		for i := range walks {
 			c := &walks[i]
 			if !c.leadsTo(page) || now.Sub(c.seen) > WalkAge {
+				continue
+			}
+			var counted P // where it began nobody knows
+			if c.page == page && c.start == counted {
 				continue
 			}
 			if best == nil || better(c, best, client) {
@@ -103,7 +107,7 @@ func (w *Walks[P]) Saw(query Digest, client string, page int, start, end P, now 
 	q.walks[oldest] = seen
 }
 
-func of[P any](v any) *walked[P] { return v.(*walked[P]) } //nolint:errcheck // nothing else is put in
+func of[P comparable](v any) *walked[P] { return v.(*walked[P]) } //nolint:errcheck // nothing else is put in
 
 // forget drops the query that was walked longest ago if there are too many.
 func (w *Walks[P]) forget() {
@@ -118,7 +122,7 @@ func (w *Walks[P]) forget() {
 func (c *walk[P]) leadsTo(page int) bool { return page == c.page+1 || page == c.page }
 
 // better prefers the client's own walk, then the one seen last.
-func better[P any](a, b *walk[P], client string) bool {
+func better[P comparable](a, b *walk[P], client string) bool {
 	if (a.client == client) != (b.client == client) {
 		return a.client == client
 	}

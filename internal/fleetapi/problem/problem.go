@@ -34,6 +34,8 @@ const (
 	NotBeingDeleted      Code = "not_being_deleted"
 	HasChildren          Code = "has_children"
 	TooManyAdapters      Code = "too_many_adapters"
+	CursorExpired        Code = "cursor_expired"
+	PreconditionFailed   Code = "precondition_failed"
 	BodyTooLarge         Code = "body_too_large"
 	UnsupportedMediaType Code = "unsupported_media_type"
 	NeedsParent          Code = "needs_parent"
@@ -56,6 +58,10 @@ func (c Code) Status() int {
 		return http.StatusMethodNotAllowed
 	case NameTaken, BeingDeleted, NotBeingDeleted, HasChildren, TooManyAdapters:
 		return http.StatusConflict
+	case CursorExpired:
+		return http.StatusGone
+	case PreconditionFailed:
+		return http.StatusPreconditionFailed
 	case BodyTooLarge:
 		return http.StatusRequestEntityTooLarge
 	case UnsupportedMediaType:
@@ -82,6 +88,8 @@ type Error struct {
 	Allow []string
 	// Challenge is what an Unauthenticated client is asked for.
 	Challenge string
+	// Loaded is what a bulk load had done before.
+	Loaded *v1.LoadResult
 	// Cause is for the log and not for the client.
 	Cause error
 }
@@ -134,6 +142,7 @@ func Write(w http.ResponseWriter, r *http.Request, e *Error, trace string) {
 		Code:     string(e.Code),
 		TraceID:  trace,
 		Errors:   e.Fields,
+		Loaded:   e.Loaded,
 	})
 	if err != nil { // a value in Fields that JSON has no form for
 		body = []byte(`{"type":"about:blank","title":"Internal Server Error","status":500,"code":"internal"}`)

@@ -1,0 +1,189 @@
+package fleetapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+// lastEventID is the header in which a client of server-sent events repeats
+// the id of the last event that it has seen.
+const lastEventID = "Last-Event-ID"
+
+// A following is a request for changes that was understood.
+type following struct {
+	kind   *kind
+	scope  Scope
+	labels selector.Selector
+	// after is where to begin, nil for now.
+	after *feed.Cursor
+	limit int
+	// watch says that the client also wants what changes from now on.
+	watch bool
+}
+
+// follows reports whether a request on a collection asks for changes and not
+// for a page.
+func follows(v url.Values) bool {
+	watch, err := strconv.ParseBool(v.Get("watch"))
+	return v.Has("changed_since") || v.Has("watch") && (watch || err != nil)
+}
+
+// parseFollowing reads the parameters of a request for changes. A parameter
+// that has no effect on changes is refused: the answer would not be what was
+// asked for.
+func parseFollowing(r *http.Request, k *kind) (*following, error) {
+	v := r.URL.Query()
+	if err := checkParameters(v, "labels", "changed_since", "watch", "limit"); err != nil {
+		return nil, err
+	}
+	f := &following{kind: k}
+	var err error
+	if v.Has("watch") {
+		if f.watch, err = strconv.ParseBool(v.Get("watch")); err != nil {
+			return nil, problem.Query("watch", "type", v.Get("watch"), "must be true or false")
+		}
+	}
+	with, excluded := "changed_since", []string{"search", "page", "size", "pageSize", "order", "orderBy", "continue", "ids"}
+	if f.watch {
+		with, excluded = "watch", append(excluded, "limit")
+	}
+	for _, name := range excluded {
+		if v.Has(name) {
+			return nil, problem.Query(name, "excluded", v.Get(name), "does not go with %s", with)
+		}
+	}
+	if r.PathValue("parent") != "" {
+		return nil, problem.Query(with, "excluded", v.Get(with), "is for all %s at once; use it on /%s", k.collection, k.collection)
+	}
+	if f.labels, err = parseSelector(v.Get("labels")); err != nil {
+		return nil, err
+	}
+	if f.limit, err = parseNumber(v, "limit", maxSize, maxSize); err != nil {
+		return nil, err
+	}
+	return f, f.parseCursor(r)
+}
+
+// parseCursor reads where to begin. What a client of server-sent events saw
+// last counts for more than what it once began with.
+func (f *following) parseCursor(r *http.Request) error {
+	text, given := r.URL.Query().Get("changed_since"), r.URL.Query().Has("changed_since")
+	header := f.watch && r.Header.Get(lastEventID) != ""
+	if header {
+		text, given = r.Header.Get(lastEventID), true
+	}
+	if !given {
+		return nil
+	}
+	after, err := feed.Parse(text)
+	if err != nil && header {
+		return problem.New(problem.InvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or begin anew without it", lastEventID)
+	}
+	if err != nil {
+		return problem.Query("changed_since", "format", text, "is not a cursor of this API; take that of a list or of the last answer")
+	}
+	f.after = &after
+	return nil
+}
+
+// follow answers with what changed.
+func (a *API) follow(w http.ResponseWriter, r *http.Request, k *kind, who auth.Principal) error {
+	f, err := parseFollowing(r, k)
+	if err != nil {
+		return err
+	}
+	if f.scope, err = reads(who); err != nil {
+		return err
+	}
+	if f.watch {
+		return a.watch(w, r, f, who)
+	}
+	c := changed{b: []byte(`{"items":[`), removed: []byte(`],"removed":[`)}
+	q := ChangeQuery{Kind: k.name, After: *f.after, Limit: f.limit}
+	next, more, err := a.store.Changes(r.Context(), f.scope, q, func(change *Change) error { return c.add(f, change) })
+	if err != nil {
+		return expiredOr(err)
+	}
+	writeJSON(w, http.StatusOK, c.finish(next, more))
+	return nil
+}
+
+// expiredOr turns an expired cursor into a problem.
+func expiredOr(err error) error {
+	if errors.Is(err, ErrCursorExpired) {
+		return problem.New(problem.CursorExpired, "the changes since this cursor are not kept any more; list everything anew and go on from the cursor of that")
+	}
+	return err
+}
+
+// changed is a v1.Changes while it is written.
+type changed struct {
+	b, removed  []byte
+	items, gone int
+}
+
+func (c *changed) add(f *following, change *Change) error {
+	is, err := f.sees(change)
+	switch {
+	case err != nil:
+		return err
+	case is == seesIt:
+		if c.items++; c.items > 1 {
+			c.b = append(c.b, ',')
+		}
+		c.b = appendRecord(c.b, change.Record, f.kind)
+	case is == seesItGo:
+		if c.gone++; c.gone > 1 {
+			c.removed = append(c.removed, ',')
+		}
+		c.removed = appendText(c.removed, change.Key.ID)
+	}
+	return nil
+}
+
+func (c *changed) finish(next feed.Cursor, more bool) []byte {
+	b := append(c.b, c.removed...)
+	b = strconv.AppendInt(append(b, `],"size":`...), int64(c.items), 10)
+	b = append(append(b, `,"cursor":"`...), next.String()...)
+	return append(strconv.AppendBool(append(b, `","more":`...), more), '}')
+}
+
+// A sight is what a change is to someone with a selector.
+type sight int
+
+const (
+	seesNothing sight = iota
+	seesIt
+	seesItGo
+)
+
+// sees says what a change is to the one who asks. What does not match now may
+// have done so before only if its labels were others.
+func (f *following) sees(c *Change) (sight, error) {
+	if c.Record == nil {
+		return seesItGo, nil
+	}
+	if f.labels.Empty() {
+		return seesIt, nil
+	}
+	var labels selector.Map
+	if err := json.Unmarshal(c.Record.Labels, &labels); err != nil {
+		return seesNothing, fmt.Errorf("read the labels of %s %q: %w", c.Key.Kind, c.Key.ID, err)
+	}
+	switch {
+	case f.labels.Matches(labels):
+		return seesIt, nil
+	case c.Relabelled:
+		return seesItGo, nil
+	}
+	return seesNothing, nil
+}

@@ -1,0 +1,311 @@
+package fleetapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/body"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+)
+
+// Bounds of a bulk load. The number of lines has none.
+const (
+	// A batch is as large as one of these lets it be. Beyond a thousand rows
+	// the cost of a transaction is lost among that of its rows.
+	batchRows  = 2000
+	batchBytes = 4 << 20
+
+	// stalled is how long a client may take for one line.
+	stalled = 30 * time.Second
+	// taken is how long a client may take for the answer.
+	taken = time.Minute
+)
+
+// A Batch is many new rows that have everything in common but what their
+// owner said.
+type Batch struct {
+	// Common is what they share. Its id, names, labels and spec are not used.
+	Common Record
+	Rows   []BatchRow
+}
+
+// A BatchRow is what a row of a batch has of its own.
+type BatchRow struct {
+	ID          string
+	Name        string
+	DisplayName string
+	Labels      json.RawMessage
+	Spec        json.RawMessage
+}
+
+// A Loader is a Tx that takes batches.
+type Loader interface {
+	// InsertBatch adds the rows whose names are not in use, and returns how
+	// many there were.
+	InsertBatch(ctx context.Context, b *Batch) (created int, err error)
+
+	// FirstMissing returns which row of a batch was not added.
+	FirstMissing(ctx context.Context, b *Batch) (int, error)
+}
+
+// load creates a resource of every line of the body, batch by batch. What a
+// batch made stays, whatever becomes of those behind it.
+func (a *API) load(k *kind) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		l := loader{rs: &a.resources, kind: k}
+		var err error
+		if l.by, err = writes(who); err != nil {
+			return err
+		}
+		if l.parent, err = parentOf(r, k); err != nil {
+			return err
+		}
+		if l.skip, err = parseExisting(r.URL.Query()); err != nil {
+			return err
+		}
+		if e := body.CheckType(r, v1.ContentTypeNDJSON); e != nil {
+			return e
+		}
+		began := time.Now()
+		lines := newLineReader(w, r.Body, a.maxBody)
+		defer lines.stop()
+		err = l.run(r.Context(), lines)
+		a.log.InfoContext(r.Context(), "bulk load ended", "kind", k.name, "subject", who.Subject,
+			"created", l.result.Created, "skipped", l.result.Skipped, "took", time.Since(began), "complete", err == nil)
+		if err != nil {
+			return l.explain(err)
+		}
+		return writeValue(w, http.StatusOK, l.result)
+	}
+}
+
+func parseExisting(v url.Values) (skip bool, err error) {
+	if err := checkParameters(v, "existing"); err != nil {
+		return false, err
+	}
+	switch e := v1.Existing(v.Get("existing")); {
+	case !v.Has("existing") || e == v1.ExistingRefuse:
+		return false, nil
+	case e == v1.ExistingSkip:
+		return true, nil
+	}
+	return false, problem.Query("existing", "enum", v.Get("existing"), "must be %s or %s", v1.ExistingRefuse, v1.ExistingSkip)
+}
+
+// A loader is one bulk load on its way.
+type loader struct {
+	rs     *resources
+	kind   *kind
+	by     author
+	parent string
+	skip   bool
+
+	rows  []BatchRow
+	lines []int // where each row stands in the body
+	size  int   // of the rows in bytes
+
+	result v1.LoadResult
+}
+
+func (l *loader) run(ctx context.Context, lines *lineReader) error {
+	for {
+		line, err := lines.next()
+		if errors.Is(err, io.EOF) {
+			lines.rest()
+			return l.flush(ctx)
+		}
+		if err == nil && len(bytes.TrimSpace(line)) > 0 {
+			err = l.add(line, lines.number)
+		}
+		if err != nil {
+			return atLine(lines.number, err)
+		}
+		if len(l.rows) < batchRows && l.size < batchBytes {
+			continue
+		}
+		lines.rest()
+		if err := l.flush(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// add checks a line as the body of a request that creates one resource.
+func (l *loader) add(line []byte, number int) error {
+	var req v1.CreateRequest
+	if e := body.Decode("the line", line, &req); e != nil {
+		return e
+	}
+	var d draft
+	if err := d.fill(l.kind, &req); err != nil {
+		return err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("make an id: %w", err)
+	}
+	l.rows = append(l.rows, BatchRow{ID: id.String(), Name: d.name, DisplayName: d.displayName, Labels: d.labels, Spec: d.spec})
+	l.lines = append(l.lines, number)
+	l.size += len(line)
+	return nil
+}
+
+// flush creates what has been gathered, in one transaction.
+func (l *loader) flush(ctx context.Context) error {
+	if len(l.rows) == 0 {
+		return nil
+	}
+	var created int
+	err := l.rs.store.Update(ctx, l.by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
+		into, ok := tx.(Loader)
+		if !ok {
+			return errors.New("the store takes no batches")
+		}
+		common := Locked{Now: now, Record: Record{ParentID: l.parent}}
+		err := l.rs.begin(ctx, tx, l.by, l.kind, &common)
+		if err != nil {
+			return err
+		}
+		batch := Batch{Common: common.Record, Rows: l.rows}
+		if created, err = into.InsertBatch(ctx, &batch); err != nil || l.skip || created == len(l.rows) {
+			return err
+		}
+		first, err := into.FirstMissing(ctx, &batch)
+		if err != nil {
+			return err
+		}
+		return atLine(l.lines[first], problem.New(problem.NameTaken, "there is a %s named %q already", l.kind.name, l.rows[first].Name))
+	})
+	if err != nil {
+		return err
+	}
+	l.result.Created += int64(created)
+	l.result.Skipped += int64(len(l.rows) - created)
+	l.rows, l.lines, l.size = l.rows[:0], l.lines[:0], 0
+	return nil
+}
+
+// atLine says where in the body a problem is.
+func atLine(number int, err error) error {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		return err
+	}
+	placed := *p
+	placed.Detail = fmt.Sprintf("line %d: %s", number, p.Detail)
+	return &placed
+}
+
+// explain adds to a problem what was created before it.
+func (l *loader) explain(err error) error {
+	p, ok := errors.AsType[*problem.Error](err)
+	switch {
+	case ok:
+	case errors.Is(err, ErrUnavailable):
+		p = &problem.Error{Code: problem.Unavailable, Detail: "the database cannot be reached just now", RetryAfter: retryAfter, Cause: err}
+	default:
+		return err
+	}
+	counted := *p
+	counted.Loaded = &l.result
+	counted.Detail += fmt.Sprintf("; created before and kept: %d", l.result.Created)
+	if l.result.Skipped > 0 {
+		counted.Detail += fmt.Sprintf(", there already: %d", l.result.Skipped)
+	}
+	return &counted
+}
+
+// A lineReader reads a body of any length line by line. Each line has its own
+// time to arrive, so that a client may take as long as it needs and yet be cut
+// off when it stalls.
+type lineReader struct {
+	src     *bufio.Reader
+	control *http.ResponseController
+	limit   int64
+	line    []byte
+	number  int // of the line that was read last, from 1
+	waiting int // the number of the line whose time is running
+	ended   bool
+}
+
+func newLineReader(w http.ResponseWriter, src io.Reader, limit int64) *lineReader {
+	l := &lineReader{control: http.NewResponseController(w), limit: limit}
+	l.src = bufio.NewReaderSize(timed{src, l}, 64<<10)
+	// The server's bound on a request is for those of a known size, and over
+	// HTTP/2 it ends them when it passes.
+	_ = l.control.SetWriteDeadline(time.Time{}) // every connection of a server has deadlines
+	return l
+}
+
+// timed reads under the deadline of the line.
+type timed struct {
+	src   io.Reader
+	lines *lineReader
+}
+
+// Read implements io.Reader.
+func (t timed) Read(p []byte) (int, error) {
+	if l := t.lines; l.waiting != l.number+1 {
+		l.waiting = l.number + 1
+		_ = l.control.SetReadDeadline(time.Now().Add(stalled))
+	}
+	return t.src.Read(p)
+}
+
+// next gives the next line, which is valid until the following call. The last
+// one need not have an end.
+func (l *lineReader) next() ([]byte, error) {
+	l.line = l.line[:0]
+	for {
+		part, err := l.src.ReadSlice('\n')
+		l.line = append(l.line, part...)
+		switch {
+		case int64(len(bytes.TrimRight(l.line, "\r\n"))) > l.limit:
+			l.number++
+			return nil, problem.New(problem.BodyTooLarge, "the line is larger than %d bytes", l.limit)
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF):
+			l.ended = true
+			if len(l.line) == 0 {
+				return nil, io.EOF
+			}
+		case err != nil:
+			l.number++
+			return nil, problem.New(problem.InvalidBody, "the line could not be read to its end")
+		}
+		l.number++
+		return l.line, nil
+	}
+}
+
+// rest lifts the deadline while nothing is read: the work in between is not
+// the client's.
+func (l *lineReader) rest() {
+	l.waiting = 0
+	_ = l.control.SetReadDeadline(time.Time{})
+}
+
+// stop leaves the connection with the time for an answer, and none for what
+// may be left of the body.
+func (l *lineReader) stop() {
+	now := time.Now()
+	_ = l.control.SetWriteDeadline(now.Add(taken))
+	if !l.ended {
+		_ = l.control.SetReadDeadline(now.Add(time.Second))
+		return
+	}
+	_ = l.control.SetReadDeadline(time.Time{})
+}

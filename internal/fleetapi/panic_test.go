@@ -1,0 +1,49 @@
+package fleetapi_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+)
+
+// A fragileFeed panics at every second read of the changes of a kind.
+type fragileFeed struct {
+	fleetapi.Store
+
+	reads *atomic.Int64
+}
+
+func (s fragileFeed) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (feed.Cursor, bool, error) {
+	if q.Kind != "" && s.reads.Add(1)%2 == 0 {
+		panic("the second page")
+	}
+	return s.Store.Changes(ctx, scope, q, visit)
+}
+
+// TestPanicInAWatch holds that the log tells of a panic behind the beginning
+// of an answer, which the client cannot be told of, and that it keeps nobody
+// else from reading.
+func TestPanicInAWatch(t *testing.T) {
+	o := options{cfg: defaults()}
+	o.store = func(s fleetapi.Store) fleetapi.Store { return fragileFeed{s, new(atomic.Int64)} }
+	f := newFixtureWith(t, o)
+	begin := f.list("clusters?limit=1").Cursor
+	for _, name := range []string{"c-one", "c-two"} { // each a page of its own
+		f.do("POST", "clusters", v1.CreateRequest{Name: name, Spec: []byte(`{"a":"` + strings.Repeat("x", 300_000) + `"}`)}).want(201)
+	}
+	for range 5 { // one more than may read at a time
+		w := f.watch(watchQuery("clusters", "", begin), nil)
+		w.want("changed c-one")
+		if e, open := <-w.events; open || w.end != nil {
+			t.Errorf("behind it came %v, %v", e, w.end)
+		}
+	}
+	if log := f.logs.String(); !strings.Contains(log, "the second page") {
+		t.Error("the log does not tell of the panic")
+	}
+}

@@ -1,0 +1,90 @@
+package watch
+
+import (
+	"bytes"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+// An entry is one change with the bytes that watchers are sent for it, which
+// are made once for all of them.
+type entry struct {
+	at     feed.Position
+	kind   string
+	tenant string
+	labels selector.Labels
+
+	changed []byte // nil if the resource is gone
+	// removed is for those whose selector does not match, or not any more. It
+	// is nil if the resource is there and its labels have not changed, so that
+	// a watcher whom it does not match was never told of it.
+	removed []byte
+}
+
+// entryOverhead is about what an entry takes beside its bytes, labels
+// included.
+const entryOverhead = 512
+
+func (e *entry) size() int { return len(e.changed) + len(e.removed) + entryOverhead }
+
+func newEntry(c *Change, cursor feed.Cursor) *entry {
+	e := &entry{at: c.At, kind: c.Kind, tenant: c.Tenant, labels: c.Labels}
+	cursor.Position = c.At
+	id := cursor.String()
+	if c.Record != nil {
+		e.changed = appendFrame(nil, v1.WatchChanged, id, c.Record)
+	}
+	if c.Record == nil || c.Relabelled {
+		e.removed = appendFrame(nil, v1.WatchRemoved, id, []byte(`{"id":"`+c.ID+`"}`))
+	}
+	return e
+}
+
+// frame gives what a watcher is to be sent of a change, if anything.
+func (w *Request) frame(e *entry) (frame []byte, removed bool) {
+	switch {
+	case e.kind != w.Kind, !w.All && e.tenant != w.Tenant:
+		return nil, false
+	case e.changed != nil && w.Labels.Matches(e.labels):
+		return e.changed, false
+	}
+	return e.removed, true
+}
+
+// appendFrame appends a server-sent event. The data are one line: outside of
+// strings a line break in JSON is as good as a blank, and within them there is
+// none.
+func appendFrame(b []byte, event v1.WatchEventType, cursor string, data []byte) []byte {
+	const between = "event: \nid: \ndata: \n\n"
+	if b == nil {
+		b = make([]byte, 0, len(between)+len(event)+len(cursor)+len(data))
+	}
+	b = append(b, "event: "...)
+	b = append(b, event...)
+	b = append(b, "\nid: "...)
+	b = append(b, cursor...)
+	b = append(b, "\ndata: "...)
+	from := len(b)
+	b = append(b, data...)
+	for _, c := range []byte{'\n', '\r'} {
+		for i := from; ; i++ {
+			n := bytes.IndexByte(b[i:], c)
+			if n < 0 {
+				break
+			}
+			i += n
+			b[i] = ' '
+		}
+	}
+	return append(b, "\n\n"...)
+}
+
+// ErrorEvent is the event that ends a watch with a problem. It has no cursor,
+// so that a client goes on from the one before, if it can.
+func ErrorEvent(problem []byte) []byte {
+	b := append([]byte("event: "), v1.WatchError...)
+	b = append(b, "\ndata: "...)
+	return append(append(b, problem...), "\n\n"...)
+}

@@ -1,0 +1,25 @@
+package watch_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestFeedDoesNotAnswer holds that nobody is called up to date while a read
+// hangs, and that it is given up in the end: its connection may be dead.
+func TestFeedDoesNotAnswer(t *testing.T) {
+	run(t, nil, func(f *fixture) {
+		w := f.watch(everything())
+		pass(time.Second)
+		f.feed.hung.Store(true)
+		f.put("a")
+		pass(25 * time.Second)
+		wantTold(t, w.client, "bookmark", ":", ":")
+		f.feed.hung.Store(false)
+		pass(time.Minute)
+		if told := w.told(); !slices.Contains(told, "changed a") || told[len(told)-1] != "bookmark" {
+			t.Errorf("told %q", told)
+		}
+	})
+}

@@ -1,0 +1,130 @@
+package fleetclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// silence is how long a stream may say nothing. A server sends a bookmark
+// every ten seconds, so that is three in a row that did not come.
+const silence = 30 * time.Second
+
+// Watch hands every event of a collection's watch to handle, from the cursor
+// that q holds as changed_since or from now on, for as long as the stream
+// lives. The event's data are only valid until handle returns, and the time
+// that handle takes is not held against the server.
+//
+// It always ends with an error: io.EOF if the server ended the stream
+// properly, the cause of ctx if that ended, handle's own; an *Error for a
+// refusal, be it at the start or as the last event of the stream;
+// errors.ErrUnsupported if what comes is no stream; ErrUnreachable if the
+// stream is cut or falls silent. An event that was cut off is not handed over.
+func (c *Client) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error {
+	r := request{method: http.MethodGet, path: collection, query: make(url.Values, len(q)+1), header: map[string]string{
+		"Accept":        eventStream + ", application/problem+json",
+		"Cache-Control": "no-store",
+	}}
+	maps.Copy(r.query, q)
+	r.query.Set("watch", "true")
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(c.timeout, func() { cancel(errTimeout) })
+	resp, err := c.exchange(ctx, r)
+	late.Stop()
+	if err != nil {
+		return c.unreachable(ctx, r, err)
+	}
+	defer closeStream(resp, cancel)
+
+	if !r.succeeded(resp.StatusCode) {
+		late.Reset(c.timeout)
+		defer late.Stop()
+		_, _, err := c.read(ctx, r, resp, nil)
+		return err
+	}
+	if kind := resp.Header.Get("Content-Type"); !isEventStream(kind) {
+		return fmt.Errorf("%s: %w: the answer is %q and no stream; the server knows no watch", r.op(), errors.ErrUnsupported, kind)
+	}
+	body := newWary(resp.Body, cancel)
+	defer body.stop()
+	return c.follow(ctx, r, newEventReader(body, c.maxBody), handle)
+}
+
+const eventStream = "text/event-stream"
+
+func isEventStream(contentType string) bool {
+	kind, _, err := mime.ParseMediaType(contentType)
+	return err == nil && kind == eventStream
+}
+
+// follow hands over events until something ends them.
+func (c *Client) follow(ctx context.Context, r request, events *eventReader, handle func(v1.WatchEvent) error) error {
+	for {
+		e, err := events.next()
+		switch {
+		case ctx.Err() != nil: // before anything that came after it
+			return c.unreachable(ctx, r, context.Cause(ctx))
+		case errors.Is(err, io.EOF):
+			return io.EOF
+		case errors.Is(err, errTooLarge):
+			return fmt.Errorf("%s: %w: an event is larger than %d bytes", r.op(), ErrBadAnswer, c.maxBody)
+		case err != nil:
+			return c.unreachable(ctx, r, fmt.Errorf("read the stream: %w", err))
+		case e.Type == v1.WatchError:
+			return streamError(r.op(), e.Data)
+		}
+		if err := handle(e); err != nil {
+			return err
+		}
+	}
+}
+
+// streamError makes an Error of the event that ends a watch.
+func streamError(op string, data []byte) *Error {
+	e := &Error{Op: op}
+	if json.Unmarshal(data, &e.Problem) != nil || e.Problem.Status < http.StatusBadRequest {
+		// What it was can not be told, so another try is worth it.
+		e.Problem.Status = http.StatusServiceUnavailable
+	}
+	e.Status = e.Problem.Status
+	e.Problem.Title = orDefault(e.Problem.Title, http.StatusText(e.Status))
+	return e
+}
+
+// closeStream gives up a stream: what is still to come has no end, so the
+// connection is not used again.
+func closeStream(resp *http.Response, cancel context.CancelCauseFunc) {
+	cancel(nil)
+	_ = resp.Body.Close()
+}
+
+// A wary reader gives up a stream that says nothing for too long. Only the
+// time spent in Read counts.
+type wary struct {
+	src   io.Reader
+	timer *time.Timer
+}
+
+func newWary(src io.Reader, cancel context.CancelCauseFunc) *wary {
+	return &wary{src: src, timer: time.AfterFunc(silence, func() { cancel(errSilence) })}
+}
+
+// Read implements io.Reader.
+func (w *wary) Read(p []byte) (int, error) {
+	w.timer.Reset(silence)
+	defer w.timer.Stop()
+	return w.src.Read(p)
+}
+
+func (w *wary) stop() { w.timer.Stop() }

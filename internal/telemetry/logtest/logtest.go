@@ -1,0 +1,28 @@
+// Package logtest keeps what is logged, for tests that read it while it is
+// written.
+package logtest
+
+import (
+	"bytes"
+	"sync"
+)
+
+// A Buffer takes what several goroutines write. The zero value is empty.
+type Buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write appends to the buffer. It never fails.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// String is all that was written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
