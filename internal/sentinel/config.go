@@ -1,14 +1,17 @@
 package sentinel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
+	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -32,7 +35,8 @@ type Config struct {
 	ResourceSelector []selector.Pair `key:"resource_selector" validate:"dive" doc:"Labels that a resource must have, all of them. None means every resource."`
 	LabelSelector    string          `key:"label_selector" env:"SENTINEL_LABEL_SELECTOR" flag:"label-selector" doc:"The same as a Kubernetes label selector, which can say more; both must match."`
 
-	HyperfleetAPI API `key:"hyperfleet_api" alias:"hyperfleetAPI"`
+	HyperfleetAPI API     `key:"hyperfleet_api" alias:"hyperfleetAPI"`
+	Source        Sources `key:"source"`
 
 	MessageData settings.OrderedMap `key:"message_data" doc:"Data of the cloud events: paths, Go templates or CEL expressions by key. Without it the data are the resource's type and id, and the reason."`
 	PayloadKeys string              `key:"payload_keys" default:"snake" validate:"oneof=snake camel" doc:"Spelling of the keys where message_data is not given: snake or camel."`
@@ -41,7 +45,10 @@ type Config struct {
 	Publish   Publish   `key:"publish"`
 	LogEvents LogEvents `key:"log_events" env:"SENTINEL_LOG_EVENTS" default:"info" validate:"oneof=info debug" doc:"Level of the log line for each published event."`
 
+	Jitter float64 `key:"jitter" env:"SENTINEL_JITTER" flag:"jitter" default:"0" validate:"gte=0,lt=1" doc:"Part of its age by which a resource may fall due early, decided by a hash of its id: 0.1 spreads 30m over 27m to 30m. It keeps a fleet that was reported on all at once from falling due all at once."`
+
 	MemoryLimit     int           `key:"memory_limit" env:"SENTINEL_MEMORY_LIMIT" default:"450000" validate:"gt=0" doc:"How many resources that were announced and not answered yet are remembered; each takes about 65 bytes. One that is forgotten may be announced once too often."`
+	DecisionsLimit  int           `key:"decisions_limit" env:"SENTINEL_DECISIONS_LIMIT" default:"5000" validate:"gt=0" doc:"Of how many resources the last decisions are kept for /debug/decisions; each takes about a kilobyte."`
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long confirms are awaited after the order to stop."`
 }
 
@@ -55,6 +62,35 @@ type API struct {
 	TokenFile string `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token; it may be replaced while the sentinel runs."`
 	CAFile    string `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the certificates that the server's must lead to; the system's if it is not given."`
 	PageSize  int    `key:"page_size" env:"HYPERFLEET_API_PAGE_SIZE" default:"500" validate:"gte=1,lte=500" doc:"Resources per request."`
+
+	Flavour           listing.Flavour            `key:"flavour" env:"HYPERFLEET_API_FLAVOUR" default:"auto" validate:"oneof=auto fleetloop hyperfleet" doc:"Which API it is: fleetloop, hyperfleet (the public one), or auto, which finds out."`
+	Headers           map[string]settings.Secret `key:"headers" doc:"Headers of every request, for gateways that ask for more than a token."`
+	RequestsPerSecond float64                    `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"How many requests to begin each second at most."`
+}
+
+// A Mode is how a sentinel learns what changed.
+type Mode string
+
+// The modes. Each one after ModeSweep is faster, and rests on those before it.
+const (
+	// ModeAuto is the best that the API offers.
+	ModeAuto Mode = "auto"
+	// ModeSweep lists everything, every round.
+	ModeSweep Mode = "sweep"
+	// ModeETag lists everything, and has only pages sent that changed.
+	ModeETag Mode = "etag"
+	// ModeCursor asks what changed since the last time, every round.
+	ModeCursor Mode = "cursor"
+	// ModeWatch is told what changes when it does, and asks as ModeCursor
+	// does while it is not.
+	ModeWatch Mode = "watch"
+)
+
+// Sources are how changes are learned of. Whatever the mode, everything is
+// listed now and then, so that nothing rests on the faster ways.
+type Sources struct {
+	Mode              Mode          `key:"mode" env:"SENTINEL_SOURCE_MODE" flag:"source-mode" default:"auto" validate:"oneof=auto sweep etag cursor watch" doc:"How changes are learned of: sweep (list all, every round), etag (the same, unchanged pages are not sent), cursor (ask what changed), watch (be told), or auto, the best that the API offers. A mode that the API does not offer becomes the best that it does."`
+	FullSweepInterval time.Duration `key:"full_sweep_interval" env:"SENTINEL_FULL_SWEEP_INTERVAL" flag:"full-sweep-interval" default:"10m" validate:"gt=0" doc:"How often everything is listed nevertheless in the modes etag, cursor and watch; up to a fifth sooner or later."`
 }
 
 // Decision is who is due.
@@ -72,6 +108,10 @@ type Publish struct {
 	Attempts       int           `key:"attempts" env:"SENTINEL_PUBLISH_ATTEMPTS" default:"4" validate:"gte=1" doc:"How often an event is tried within a round. One that failed is left to the next."`
 	InitialBackoff time.Duration `key:"initial_backoff" default:"200ms" validate:"gt=0" doc:"Wait after the first attempt; it doubles with each."`
 	MaxBackoff     time.Duration `key:"max_backoff" default:"5s" validate:"gt=0" doc:"The longest wait between attempts."`
+
+	CatchUpFactor float64 `key:"catch_up_factor" env:"SENTINEL_PUBLISH_CATCH_UP_FACTOR" default:"1.5" validate:"gte=1" doc:"How many events may go out after an outage, as a multiple of the steady rate, which is what the ages call for. Changed generations do not wait for it."`
+	CatchUpFloor  float64 `key:"catch_up_floor" env:"SENTINEL_PUBLISH_CATCH_UP_FLOOR" default:"100" validate:"gt=0" doc:"Events per second that may always go out, however small the fleet."`
+	MaxPerSecond  float64 `key:"max_per_second" env:"SENTINEL_PUBLISH_MAX_PER_SECOND" default:"0" validate:"gte=0" doc:"Events per second at most, changed generations included; 0 is no bound."`
 }
 
 // LogEvents is the level of the log line for each published event.
@@ -86,51 +126,79 @@ const (
 // withDefaults fills in what is zero and refuses what makes no sense, as
 // settings does by the tags; a Config may also come from elsewhere.
 func (c Config) withDefaults() (Config, error) {
-	var errs []error
-	durations := []struct {
-		key   string
-		value *time.Duration
-		zero  time.Duration
-	}{
-		{"poll_interval", &c.PollInterval, 5 * time.Second},
-		{"max_age_not_ready", &c.MaxAgeNotReady, decision.DefaultAges().NotReady},
-		{"max_age_ready", &c.MaxAgeReady, decision.DefaultAges().Ready},
-		{"hyperfleet_api.timeout", &c.HyperfleetAPI.Timeout, 10 * time.Second},
-		{"publish.timeout", &c.Publish.Timeout, 10 * time.Second},
-		{"publish.initial_backoff", &c.Publish.InitialBackoff, 200 * time.Millisecond},
-		{"publish.max_backoff", &c.Publish.MaxBackoff, 5 * time.Second},
-		{"shutdown_timeout", &c.ShutdownTimeout, 10 * time.Second},
+	errs := []error{
+		fill([]fallback[time.Duration]{
+			{"poll_interval", &c.PollInterval, 5 * time.Second},
+			{"max_age_not_ready", &c.MaxAgeNotReady, decision.DefaultAges().NotReady},
+			{"max_age_ready", &c.MaxAgeReady, decision.DefaultAges().Ready},
+			{"hyperfleet_api.timeout", &c.HyperfleetAPI.Timeout, 10 * time.Second},
+			{"publish.timeout", &c.Publish.Timeout, 10 * time.Second},
+			{"publish.initial_backoff", &c.Publish.InitialBackoff, 200 * time.Millisecond},
+			{"publish.max_backoff", &c.Publish.MaxBackoff, 5 * time.Second},
+			{"shutdown_timeout", &c.ShutdownTimeout, 10 * time.Second},
+			{"source.full_sweep_interval", &c.Source.FullSweepInterval, 10 * time.Minute},
+		}),
+		fill([]fallback[int]{
+			{"hyperfleet_api.page_size", &c.HyperfleetAPI.PageSize, 500},
+			{"publish.window", &c.Publish.Window, 256},
+			{"publish.attempts", &c.Publish.Attempts, 4},
+			{"memory_limit", &c.MemoryLimit, 450_000},
+			{"decisions_limit", &c.DecisionsLimit, 5000},
+		}),
+		fill([]fallback[float64]{
+			{"hyperfleet_api.requests_per_second", &c.HyperfleetAPI.RequestsPerSecond, 200},
+			{"publish.catch_up_factor", &c.Publish.CatchUpFactor, 1.5},
+			{"publish.catch_up_floor", &c.Publish.CatchUpFloor, 100},
+			{"publish.max_per_second", &c.Publish.MaxPerSecond, 0},
+			{"jitter", &c.Jitter, 0},
+		}),
 	}
-	for _, d := range durations {
-		if *d.value < 0 {
-			errs = append(errs, keyErrorf(d.key, "%s is negative", *d.value))
-		}
-		if *d.value == 0 {
-			*d.value = d.zero
-		}
+	c.Source.Mode = cmp.Or(c.Source.Mode, ModeAuto)
+	c.HyperfleetAPI.Flavour = cmp.Or(c.HyperfleetAPI.Flavour, listing.FlavourAuto)
+	if c.Jitter >= 1 {
+		errs = append(errs, keyErrorf("jitter", "%v is not less than 1", c.Jitter))
 	}
-	counts := []struct {
-		key   string
-		value *int
-		zero  int
-	}{
-		{"hyperfleet_api.page_size", &c.HyperfleetAPI.PageSize, 500},
-		{"publish.window", &c.Publish.Window, 256},
-		{"publish.attempts", &c.Publish.Attempts, 4},
-		{"memory_limit", &c.MemoryLimit, 450_000},
-	}
-	for _, n := range counts {
-		if *n.value < 0 {
-			errs = append(errs, keyErrorf(n.key, "%d is negative", *n.value))
-		}
-		if *n.value == 0 {
-			*n.value = n.zero
-		}
-	}
+	errs = append(errs, c.checkMode())
 	if _, ok := singular(c.ResourceType); !ok {
 		errs = append(errs, keyErrorf("resource_type", "%q is none of clusters, nodepools, manifests, workloads", c.ResourceType))
 	}
 	return c, errors.Join(errs...)
+}
+
+// A fallback is what a setting is if it is zero.
+type fallback[T time.Duration | int | float64] struct {
+	key   string
+	value *T
+	zero  T
+}
+
+func fill[T time.Duration | int | float64](list []fallback[T]) error {
+	var errs []error
+	for _, s := range list {
+		if *s.value < 0 {
+			errs = append(errs, keyErrorf(s.key, "%v is negative", *s.value))
+		}
+		if *s.value == 0 {
+			*s.value = s.zero
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkMode refuses modes that can not work. What an expression makes of a
+// resource may change with nothing but the time, so that all of them have to be looked at
+// in every round.
+func (c Config) checkMode() error {
+	switch c.Source.Mode {
+	case ModeAuto, ModeSweep:
+		return nil
+	case ModeETag, ModeCursor, ModeWatch:
+		if c.Decision.Profile == ProfileExpression {
+			return keyErrorf("source.mode", "%q does not go with the profile %q, which has to look at every resource in every round; leave it at %q", c.Source.Mode, ProfileExpression, ModeAuto)
+		}
+		return nil
+	}
+	return keyErrorf("source.mode", "%q is not a mode", c.Source.Mode)
 }
 
 // singular is the name of one resource of a collection, as the types of cloud
@@ -160,9 +228,40 @@ func (c Config) Selector() (selector.Selector, error) {
 	return both, nil
 }
 
-// decider makes the profile.
-func (c Config) decider() (decider, error) {
-	ages := decision.Ages{NotReady: c.MaxAgeNotReady, Ready: c.MaxAgeReady}
+// Early is by which part of its age the resource with an id falls due early.
+func (c Config) Early(id []byte) float64 {
+	if c.Jitter == 0 {
+		return 0
+	}
+	return c.Jitter * spread(id)
+}
+
+// spread is where an id falls between 0 and 1. It is the same in every
+// process, as the ids of events have to be.
+func spread(id []byte) float64 {
+	hash := fnv.New64a()
+	_, _ = hash.Write(id) // it has no errors
+	// Ids often differ in the end alone, which FNV hardly carries upwards.
+	h := hash.Sum64()
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h ^= h >> 33
+	const bits = 53
+	return float64(h>>(64-bits)) / (1 << bits)
+}
+
+// A Decider says whether a resource is due.
+type Decider interface {
+	Decide(r *decision.Resource, now time.Time) decision.Verdict
+}
+
+// Ages are the ages of the configuration.
+func (c Config) Ages() decision.Ages {
+	return decision.Ages{NotReady: c.MaxAgeNotReady, Ready: c.MaxAgeReady}
+}
+
+// Decider makes the profile.
+func (c Config) Decider() (Decider, error) {
+	ages := c.Ages()
 	if c.Decision.Profile != ProfileExpression && (c.Decision.Result != "" || len(c.Decision.Params) > 0) {
 		return nil, keyErrorf("decision.profile", "params and result are for the profile %q only", ProfileExpression)
 	}

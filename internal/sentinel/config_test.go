@@ -53,11 +53,12 @@ message_data:
 		ResourceSelector: []selector.Pair{{Label: "region", Value: "us-west"}},
 		HyperfleetAPI: sentinel.API{
 			Endpoint: "http://hyperfleet-api.hyperfleet-system.svc.cluster.local:8080", Timeout: 10 * time.Second,
-			Token: "secret-token", PageSize: 500,
+			Token: "secret-token", PageSize: 500, Flavour: "auto", RequestsPerSecond: 200,
 		},
 		PayloadKeys: "snake", Decision: sentinel.Decision{Profile: "generation-then-age"},
-		Publish:   sentinel.Publish{Window: 256, Timeout: 10 * time.Second, Attempts: 4, InitialBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second},
-		LogEvents: "info", MemoryLimit: 450_000, ShutdownTimeout: 10 * time.Second,
+		Publish:   sentinel.Publish{Window: 256, Timeout: 10 * time.Second, Attempts: 4, InitialBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second, CatchUpFactor: 1.5, CatchUpFloor: 100},
+		Source:    sentinel.Sources{Mode: "auto", FullSweepInterval: 10 * time.Minute},
+		LogEvents: "info", MemoryLimit: 450_000, DecisionsLimit: 5000, ShutdownTimeout: 10 * time.Second,
 	}
 	var keys []string
 	for _, e := range cfg.MessageData {
@@ -88,7 +89,7 @@ message_data:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sentinel.New(cfg, sentinel.Deps{Lister: newAPI(), Publisher: &fakeBroker{}}); err != nil {
+	if _, err := sentinel.New(cfg, sentinel.Deps{API: newAPI(), Publisher: &fakeBroker{}}); err != nil {
 		t.Error(err)
 	}
 	for _, alias := range []string{"backoff_not_ready: 7s", "backoffNotReady: 7s", "max_age_not_ready: 7s"} {
@@ -151,7 +152,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := sentinel.Config{ResourceType: "clusters"}
 			tc.change(&cfg)
-			_, err := sentinel.New(cfg, sentinel.Deps{Lister: newAPI(), Publisher: &fakeBroker{}})
+			_, err := sentinel.New(cfg, sentinel.Deps{API: newAPI(), Publisher: &fakeBroker{}})
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -179,7 +180,7 @@ message_data:
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = sentinel.New(cfg, sentinel.Deps{Lister: newAPI(), Publisher: &fakeBroker{}})
+	_, err = sentinel.New(cfg, sentinel.Deps{API: newAPI(), Publisher: &fakeBroker{}})
 	got := sentinel.Locate(err, report.Wrap).Error()
 	for _, want := range []string{"sentinel.yaml:3:", "label_selector", "sentinel.yaml:6:", "display_name", "column 6"} {
 		if !strings.Contains(got, want) {
@@ -197,7 +198,7 @@ message_data:
 // TestTwoInOneProcess: sentinels share a registry if their shards differ.
 func TestTwoInOneProcess(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	deps := sentinel.Deps{Lister: newAPI(), Publisher: &fakeBroker{}, Registerer: reg}
+	deps := sentinel.Deps{API: newAPI(), Publisher: &fakeBroker{}, Registerer: reg}
 	for _, cfg := range []sentinel.Config{{ResourceType: "clusters"}, {ResourceType: "nodepools"}, {ResourceType: "clusters", LabelSelector: "a=b"}} {
 		if _, err := sentinel.New(cfg, deps); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,6 @@
 package sentinel_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +22,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,6 +80,17 @@ func (a *fakeAPI) ListPage(ctx context.Context, collection string, q url.Values,
 	}
 	page, err := json.Marshal(a.list(q))
 	return append(dst[:0], page...), err
+}
+
+// ListPageIf knows no tags.
+func (a *fakeAPI) ListPageIf(ctx context.Context, collection string, q url.Values, _ string, dst []byte) ([]byte, string, error) {
+	body, err := a.ListPage(ctx, collection, q, dst)
+	return body, "", err
+}
+
+// Watch is not offered.
+func (a *fakeAPI) Watch(context.Context, string, url.Values, func(v1.WatchEvent) error) error {
+	return errors.ErrUnsupported
 }
 
 func (a *fakeAPI) list(q url.Values) v1.List {
@@ -209,23 +220,12 @@ type bench struct {
 	log    *logBuffer
 }
 
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
+type logBuffer struct{ logtest.Buffer }
 
 // lines gives the lines that hold a text.
 func (l *logBuffer) lines(text string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	var found []string
-	for line := range strings.Lines(l.buf.String()) {
+	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, text) {
 			found = append(found, line)
 		}
@@ -238,7 +238,7 @@ func newBench(t *testing.T, api *fakeAPI, change ...func(*sentinel.Config, *sent
 	b := &bench{api: api, broker: &fakeBroker{}, reg: prometheus.NewRegistry(), log: &logBuffer{}}
 	cfg := sentinel.Config{ResourceType: "clusters"}
 	deps := sentinel.Deps{
-		Lister: api, Publisher: b.broker, BrokerType: "nats", Registerer: b.reg,
+		API: api, Publisher: b.broker, BrokerType: "nats", Registerer: b.reg,
 		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {

@@ -10,8 +10,8 @@ import (
 // errNotListed is why a sentinel that has not read a page yet is not ready.
 var errNotListed = errors.New("the fleet API has not answered yet")
 
-// A pulse says whether a loop makes progress. The zero value is one that does
-// not run, and lives.
+// A pulse says whether a sentinel makes progress. The zero value is one that
+// does not run, and lives.
 type pulse struct {
 	// next is when progress is due at the latest, nil while nothing runs.
 	next atomic.Pointer[time.Time]
@@ -20,10 +20,16 @@ type pulse struct {
 	allowance time.Duration
 }
 
-// beat notes progress; the next is due after wait and the time of one step.
+// beat notes progress; the next is due after wait and the time of one step, or
+// when another loop, which waits for longer, has promised it.
 func (p *pulse) beat(wait time.Duration) {
 	next := time.Now().Add(wait + p.allowance)
-	p.next.Store(&next)
+	for {
+		before := p.next.Load()
+		if before != nil && before.After(next) || p.next.CompareAndSwap(before, &next) {
+			return
+		}
+	}
 }
 
 func (p *pulse) stop() { p.next.Store(nil) }
@@ -41,12 +47,31 @@ func (p *pulse) err() error {
 // no reason to restart it.
 func (s *Sentinel) Live() error { return s.pulse.err() }
 
+// A trouble is what the last request of a loop failed with. The zero value is
+// none. Loops ask for different things, and each has its own: that one kind of request
+// works does not mean that another does.
+type trouble struct{ last atomic.Pointer[error] }
+
+// set notes how a request went.
+func (t *trouble) set(err error) { t.last.Store(&err) }
+
+func (t *trouble) err() error {
+	if p := t.last.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
 // Ready reports why the sentinel can not do its work just now: what the last
-// request to the fleet API failed with, and why the broker takes nothing.
+// request to the fleet API failed with, of those that list, follow or look up, and
+// why the broker takes nothing.
 func (s *Sentinel) Ready() error {
 	var errs []error
-	if err := *s.apiErr.Load(); err != nil {
-		errs = append(errs, err)
+	for _, t := range []*trouble{&s.listing, &s.feeding, &s.looking} {
+		if err := t.err(); err != nil {
+			errs = append(errs, err)
+			break // an API that is down fails them all alike
+		}
 	}
 	if err := s.publisher.Ready(); err != nil {
 		errs = append(errs, fmt.Errorf("broker: %w", err))

@@ -45,6 +45,13 @@ type metrics struct {
 	duplicates         prometheus.Counter
 	unselected         prometheus.Counter
 	memoryEntries      prometheus.Gauge
+	indexBytes         prometheus.Gauge
+	lastFullSweep      prometheus.Gauge
+	budget             prometheus.Gauge
+	changes            prometheus.Counter
+	reconnects         prometheus.Counter
+	resyncs            prometheus.Counter
+	modes              map[Mode]prometheus.Gauge
 	decisions          [decision.NumReasons]prometheus.Counter
 	warnings           [decision.NumWarnings]prometheus.Counter
 	faults             [scan.NumFaults]prometheus.Counter
@@ -75,7 +82,7 @@ func newMetrics(reg prometheus.Registerer, shard, resourceType, broker string, i
 		brokerErrors:  f.counters("broker_errors_total", "Events that were given up for a round.", "broker_type").WithLabelValues(broker),
 
 		oldestUnreconciled: f.gauge("oldest_unreconciled_generation_seconds", "For how long the resource that has waited longest has had a generation that its adapters have not observed; 0 if there is none."),
-		lastGoodRound:      f.gauge("last_successful_round_timestamp_seconds", "When the last round ended that read the whole list and did not fail to publish."),
+		lastGoodRound:      f.gauge("last_successful_round_timestamp_seconds", "When the last round ended in which the API told all that was asked and publishing did not fail."),
 		overruns:           f.counter("round_overruns_total", "Rounds that took longer than the poll interval."),
 		publishDuration:    f.histogram("publish_duration_seconds", "From the first attempt to the broker's confirm.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
 		retries:            f.counter("publish_retries_total", "Attempts to publish after the first."),
@@ -83,12 +90,24 @@ func newMetrics(reg prometheus.Registerer, shard, resourceType, broker string, i
 		duplicates:         f.counter("duplicate_resources_total", "Resources that a list held twice and that were due."),
 		unselected:         f.counter("unselected_resources_total", "Resources that the API served although the selector does not match them."),
 		memoryEntries:      f.gauge("memory_entries", "Resources that are due and remembered."),
+		indexBytes:         f.gauge("index_bytes", "Memory that the index of due times takes; 0 while everything is listed in every round."),
+		lastFullSweep:      f.gauge("last_full_sweep_timestamp_seconds", "When everything was last listed from the beginning to the end."),
+		budget:             f.gauge("publish_budget_events_per_second", "How many events per second may be published for ages just now; changed generations do not wait for it."),
+		changes:            f.counter("changes_received_total", "Changes that the API told of, by a watch or when asked."),
+		reconnects:         f.counter("watch_ends_total", "Watches that ended and were begun again."),
+		resyncs:            f.counter("resyncs_total", "Times that the place among the changes was lost and everything listed for it."),
+		modes:              map[Mode]prometheus.Gauge{},
 	}
 	api.WithLabelValues(opConfigLoad) // of the custom resource; there from the start
 	f.counter("config_reloads_total", "Times that the configuration was read anew.")
 	f.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.opts("in_flight_confirms", "Events that wait for the broker's confirm.")),
 		func() float64 { return float64(inFlight()) }))
 
+	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.opts("source_mode", "1 for the mode in which changes are learned of, 0 for the others.")), []string{"mode"})
+	f.add(modes)
+	for _, mode := range []Mode{ModeSweep, ModeETag, ModeCursor, ModeWatch} {
+		m.modes[mode] = modes.WithLabelValues(string(mode))
+	}
 	decisions := f.counters("decisions_total", "Decisions, by reason.", "reason")
 	for r := range decision.NumReasons {
 		m.decisions[r] = decisions.WithLabelValues(r.String())
@@ -141,6 +160,16 @@ func (f *factory) histogram(name, help string, buckets []float64) prometheus.His
 	})
 	f.add(h)
 	return h
+}
+
+// mode notes how changes are learned of from now on.
+func (m *metrics) mode(now Mode) {
+	m.modes[now].Set(1)
+	for mode, gauge := range m.modes {
+		if mode != now {
+			gauge.Set(0)
+		}
+	}
 }
 
 // A tally counts within a page; it is added to the metrics at its end, which

@@ -24,6 +24,10 @@ func fleet(n int) *fakeAPI {
 	return api
 }
 
+// probes is how often a server that knows no tokens is asked what else it
+// knows.
+const probes = 2
+
 // TestPages: whatever way of paging the server knows, every resource is seen,
 // and none is published twice in a round.
 func TestPages(t *testing.T) {
@@ -39,10 +43,10 @@ func TestPages(t *testing.T) {
 		"TokensOnePage":  {reason: "all at once", size: 500, wantRequests: 1, wantAgain: 1},
 		"TokensExact":    {reason: "the last page is full", size: 19, wantRequests: 3, wantAgain: 3},
 		"TokensCapped":   {reason: "the server gives less than asked for", change: func(a *fakeAPI) { a.most = 10 }, size: 500, wantRequests: 6, wantAgain: 6},
-		"Numbers":        {reason: "20 at first, then by numbers, and from then on", change: func(a *fakeAPI) { a.tokens = false }, size: 30, wantRequests: 1 + 2, wantAgain: 2},
-		"NumbersCapped":  {reason: "the server gives less than asked for", change: func(a *fakeAPI) { a.tokens, a.most = false, 10 }, size: 30, wantRequests: 1 + 6, wantAgain: 6},
-		"NumbersExact":   {reason: "the last page is full", change: func(a *fakeAPI) { a.tokens = false }, size: 19, wantRequests: 1 + 3, wantAgain: 3},
-		"NumbersOnePage": {reason: "the default page holds not all, one of ours does", change: func(a *fakeAPI) { a.tokens = false }, size: 100, wantRequests: 2, wantAgain: 1},
+		"Numbers":        {reason: "20 at first, then by numbers, and from then on", change: func(a *fakeAPI) { a.tokens = false }, size: 30, wantRequests: 1 + probes + 2, wantAgain: 2},
+		"NumbersCapped":  {reason: "the server gives less than asked for", change: func(a *fakeAPI) { a.tokens, a.most = false, 10 }, size: 30, wantRequests: 1 + probes + 6, wantAgain: 6},
+		"NumbersExact":   {reason: "the last page is full", change: func(a *fakeAPI) { a.tokens = false }, size: 19, wantRequests: 1 + probes + 3, wantAgain: 3},
+		"NumbersOnePage": {reason: "the default page holds not all, one of ours does", change: func(a *fakeAPI) { a.tokens = false }, size: 100, wantRequests: 1 + probes + 1, wantAgain: 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +96,7 @@ func TestOddPages(t *testing.T) {
 				}
 				return `{"items":[{"id":"c","generation":1}]}`
 			},
-			wantEvents: 3, most: 3,
+			wantEvents: 3, most: 3 + probes,
 		},
 		"NumbersWithEmptyPage": {
 			reason: "an empty page is the last, whatever the total says",
@@ -102,7 +106,7 @@ func TestOddPages(t *testing.T) {
 				}
 				return `{"items":[],"total":400}`
 			},
-			wantEvents: 2, most: 3,
+			wantEvents: 2, most: 3 + probes,
 		},
 		"SameToken": {
 			reason:     "a token that leads to itself",
@@ -135,7 +139,7 @@ func TestOddPages(t *testing.T) {
 			body: func(url.Values) string {
 				return `{"items":[{"id":"a","generation":1},{"id":"b","generation":1}],"total":1000000}`
 			},
-			wantEvents: 2, wantErrors: 1, most: 3,
+			wantEvents: 2, wantErrors: 1, most: 3 + probes,
 		},
 		"EscapedToken": {
 			reason: "a token may need its escapes read",
@@ -263,15 +267,15 @@ func TestTakenUpAgainByNumber(t *testing.T) {
 		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize = 10 })
 		b.run(t)
 		synctest.Wait()
-		wantCount(t, "requests", api.calls(), 1+4)
+		wantCount(t, "requests", api.calls(), 1+probes+4)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		wantCount(t, "requests with the rest", api.calls(), 5+2)
+		wantCount(t, "requests with the rest", api.calls(), 5+probes+2)
 		wantCount(t, "events", b.broker.got(), 50)
 		b.wantMetric(t, 50, "pending_resources")
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		wantCount(t, "requests with the next round", api.calls(), 7+5)
+		wantCount(t, "requests with the next round", api.calls(), 7+probes+5)
 		b.wantMetric(t, 50, "pending_resources")
 	})
 }

@@ -13,6 +13,9 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/index"
+	"github.com/fleetloop/fleetloop/internal/sentinel/memory"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
@@ -22,71 +25,82 @@ var errPublishTimeout = errors.New("no confirm in time")
 
 // A job is one event to publish.
 type job struct {
-	key        memoryKey
+	key        memory.Key
 	id         string // of the resource
 	generation int64
-	reason     string
+	reason     decision.Reason
 	eventID    string
-	now        time.Time // of the decision
+	now        time.Time   // of the decision
+	asked      time.Time   // for the resource
+	class      index.Class // if there is an index
 	raw        []byte
 }
 
 // publish makes an event and sees it to the broker, or gives it up for this
 // round.
-func (r *round) publish(ctx context.Context, j *job) {
-	ctx, span := r.tracer.Start(ctx, "sentinel.publish", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
-		attribute.String("cloudevents.event_id", j.eventID), attribute.String("cloudevents.event_type", r.eventType),
+func (p *pass) publish(ctx context.Context, j *job) {
+	ctx, span := p.tracer.Start(ctx, "sentinel.publish", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+		attribute.String("cloudevents.event_id", j.eventID), attribute.String("cloudevents.event_type", p.eventType),
 		attribute.String("cloudevents.event_subject", j.id)))
 	defer span.End()
 
 	begin := time.Now()
-	e, err := r.event(ctx, j)
+	e, err := p.event(ctx, j)
 	if err == nil {
-		if err = r.send(ctx, e); err != nil {
-			r.metrics.brokerErrors.Inc()
+		if err = p.send(ctx, e); err != nil {
+			p.metrics.brokerErrors.Inc()
 		}
 	}
 	took := time.Since(begin)
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
-		r.failed.Add(1)
-		r.warn("publish", func(log *slog.Logger) {
-			log.WarnContext(ctx, "event not published, left to the next round", "resource_id", j.id, "reason", j.reason,
+		p.score.failed.Add(1)
+		p.record.Failed(j.id, j.eventID, time.Now(), err)
+		p.memory.Fail(j.key, j.generation)
+		if p.index != nil {
+			// It is overdue until it is published, but no longer than from now
+			// on: what always fails must not stand before all others, nor come
+			// by twice in a round.
+			p.index.Settle([]byte(j.id), time.Now().Add(1), j.class, time.Time{})
+		}
+		p.warn("publish", func(log *slog.Logger) {
+			log.WarnContext(ctx, "event not published, left to the next round", "resource_id", j.id, "reason", j.reason.String(),
 				"event_id", j.eventID, "err", err)
 		})
 		return
 	}
-	r.memory.confirm(j.key, j.generation, r.number)
-	r.published.Add(1)
-	r.metrics.published.Inc()
-	r.metrics.publishDuration.Observe(took.Seconds())
+	p.memory.Confirm(j.key, j.generation, j.asked)
+	p.record.Confirmed(j.id, j.eventID, time.Now())
+	p.score.published.Add(1)
+	p.metrics.published.Inc()
+	p.metrics.publishDuration.Observe(took.Seconds())
 	level := slog.LevelInfo
-	if r.cfg.LogEvents == LogEventsDebug {
+	if p.cfg.LogEvents == LogEventsDebug {
 		level = slog.LevelDebug
 	}
-	r.log.Log(ctx, level, "event published", "resource_id", j.id, "reason", j.reason, "generation", j.generation, "event_id", j.eventID)
-	r.onPublished(Published{
-		At: time.Now(), ResourceType: r.cfg.ResourceType, ResourceID: j.id, Generation: j.generation,
-		Reason: j.reason, EventID: j.eventID, Took: took,
+	p.log.Log(ctx, level, "event published", "resource_id", j.id, "reason", j.reason.String(), "generation", j.generation, "event_id", j.eventID)
+	p.onPublished(Published{
+		At: time.Now(), ResourceType: p.cfg.ResourceType, ResourceID: j.id, Generation: j.generation,
+		Reason: j.reason.String(), EventID: j.eventID, Took: took,
 	})
 }
 
 // event makes the cloud event of a job.
-func (r *round) event(ctx context.Context, j *job) (*cloudevent.Event, error) {
-	data, problems, err := r.payload.AppendData(nil, payload.Input{
-		Raw: j.raw, ID: j.id, Type: r.cfg.ResourceType, Reason: j.reason, Now: j.now,
+func (p *pass) event(ctx context.Context, j *job) (*cloudevent.Event, error) {
+	data, problems, err := p.payload.AppendData(nil, payload.Input{
+		Raw: j.raw, ID: j.id, Type: p.cfg.ResourceType, Reason: j.reason.String(), Now: j.now,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make payload: %w", err)
 	}
-	for _, p := range problems {
-		r.metrics.payloadProblems.Inc()
-		r.warn("payload "+p.Key, func(log *slog.Logger) {
-			log.WarnContext(ctx, "payload value is empty", "resource_id", j.id, "key", p.Key, "err", p.Err)
+	for _, problem := range problems {
+		p.metrics.payloadProblems.Inc()
+		p.warn("payload "+problem.Key, func(log *slog.Logger) {
+			log.WarnContext(ctx, "payload value is empty", "resource_id", j.id, "key", problem.Key, "err", problem.Err)
 		})
 	}
 	e := &cloudevent.Event{
-		ID: j.eventID, Source: Source, Type: r.eventType, Subject: j.id, Time: time.Now().UTC(), Data: data,
+		ID: j.eventID, Source: Source, Type: p.eventType, Subject: j.id, Time: time.Now().UTC(), Data: data,
 	}
 	e.TraceParent, e.TraceState = telemetry.Inject(ctx)
 	return e, nil
@@ -95,24 +109,24 @@ func (r *round) event(ctx context.Context, j *job) (*cloudevent.Event, error) {
 // send publishes an event, again after a failure, within the bounds of the
 // round. An attempt that is under way when the order to stop comes is waited
 // for; another does not begin.
-func (r *round) send(ctx context.Context, e *cloudevent.Event) error {
+func (p *pass) send(ctx context.Context, e *cloudevent.Event) error {
 	first := true
-	return backoff.Retry(ctx, r.cfg.retries(), func(ctx context.Context) error {
+	return backoff.Retry(ctx, p.cfg.retries(), func(ctx context.Context) error {
 		if !first {
-			r.metrics.retries.Inc()
+			p.metrics.retries.Inc()
 		}
 		first = false
-		r.pulse.beat(0)
-		return r.attempt(ctx, e)
+		p.pulse.beat(0)
+		return p.attempt(ctx, e)
 	})
 }
 
-func (r *round) attempt(ctx context.Context, e *cloudevent.Event) error {
-	ctx, release := outlive(ctx, r.cfg.ShutdownTimeout)
+func (p *pass) attempt(ctx context.Context, e *cloudevent.Event) error {
+	ctx, release := outlive(ctx, p.cfg.ShutdownTimeout)
 	defer release()
-	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Publish.Timeout, errPublishTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Publish.Timeout, errPublishTimeout)
 	defer cancel()
-	err := r.publisher.Publish(ctx, e)
+	err := p.publisher.Publish(ctx, e)
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}

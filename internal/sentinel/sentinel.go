@@ -1,10 +1,14 @@
-// Package sentinel polls one collection of the fleet API, decides which of its
+// Package sentinel watches one collection of the fleet API, decides which of its
 // resources are due, and publishes a cloud event for each.
 //
-// A round reads the list page by page, decides about each resource, and
-// publishes, all at the same time and within bounds: one page is read ahead,
-// and a window of events waits for confirms. An event counts as published when
-// the broker confirmed it. One that is not confirmed is tried again within the
+// A resource comes by because everything is listed (a sweep), because the API
+// told that it changed (the feed), or because the index says that its time has
+// come (a round's lookups). An API that does not tell its changes is swept in
+// every round; any other now and then, so that nothing rests on being told.
+//
+// Reading, deciding and publishing go on at the same time and within bounds:
+// one page is read ahead, and a window of events waits for confirms. An event
+// counts as published when the broker confirmed it. One that is not confirmed is tried again within the
 // round, then logged, counted, and left to the next; the others do not wait
 // for it.
 //
@@ -20,7 +24,7 @@
 // The functions that the sentinel's specification names are here under these:
 // Load is settings.Load into Config, LoadBrokerConfig is Load in package bus,
 // BuildLabelSelector is Config.Selector, ParseMessageData is payload.New,
-// FetchResources is the pager's walk, Evaluate is Decide in package decision,
+// FetchResources is Walk in package listing, Evaluate is Decide in package decision,
 // PublishEvent is the round's publish, and Run and Start are Sentinel.Run.
 package sentinel
 
@@ -28,6 +32,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -35,12 +40,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/selector"
-	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/budget"
+	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
+	"github.com/fleetloop/fleetloop/internal/sentinel/memory"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
-	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+	"github.com/fleetloop/fleetloop/internal/sentinel/record"
 )
 
 // Source is the source of every cloud event.
@@ -54,15 +62,19 @@ type publisher interface {
 	Ready() error
 }
 
-// A decider says whether a resource is due.
-type decider interface {
-	Decide(r *decision.Resource, now time.Time) decision.Verdict
+// An api is the fleet API, with what it may not offer: that shows by its
+// answers.
+type api interface {
+	listing.Source
+	// Watch calls handle for each event of a watch, until that ends. The
+	// error is one of errors.ErrUnsupported if the API knows no watches.
+	Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error
 }
 
-// Deps are what a sentinel works with. Lister and Publisher are needed; what
+// Deps are what a sentinel works with. API and Publisher are needed; what
 // else is nil is done without.
 type Deps struct {
-	Lister    lister
+	API       api
 	Publisher publisher
 
 	// BrokerType is the label of the metric of broker errors: gcp-pubsub,
@@ -98,24 +110,34 @@ type Sentinel struct {
 	shard     string // the selector as text
 	eventType string
 
-	profile     decider
+	profile     Decider
 	generations bool // the profile looks at them: one not given counts as 0
 	payload     *payload.Builder
-	pager       *pager
-	scanner     *scan.Scanner
+	api         api
+	walker      *listing.Walker // of sweeps
 	publisher   publisher
 	log         *slog.Logger
 	tracer      trace.Tracer
 	onPublished func(Published)
 
-	metrics *metrics
-	memory  *memory
-	sampler *sampler
-	pulse   pulse
-	apiErr  atomic.Pointer[error]
+	metrics    *metrics
+	memory     *memory.Memory
+	record     *record.Record
+	sampler    *sampler
+	publishers *publishers
+	pulse      pulse
 
-	rounds uint32
-	start  beginning
+	// What goes wrong with everything that is listed, with the feed of a
+	// follower, and with its rounds.
+	listing, feeding, looking trouble
+
+	budget     *budget.Budget
+	population population // as the last sweep counted it
+
+	rounds   atomic.Uint32 // or full sweeps
+	start    beginning
+	distrust time.Time // until when what the API offers is not taken
+	buffer   []byte    // for pages of changes
 }
 
 // New validates cfg, compiles what it holds, and starts nothing. Locate places
@@ -126,12 +148,12 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 	errs = append(errs, err)
 	sel, err := cfg.Selector()
 	errs = append(errs, err)
-	profile, err := cfg.decider()
+	profile, err := cfg.Decider()
 	errs = append(errs, err)
 	data, err := payload.New(cfg.MessageData, payload.Keys(cfg.PayloadKeys))
 	errs = append(errs, err)
-	if deps.Lister == nil || deps.Publisher == nil {
-		errs = append(errs, errors.New("make sentinel: it needs a lister and a publisher"))
+	if deps.API == nil || deps.Publisher == nil {
+		errs = append(errs, errors.New("make sentinel: it needs an API and a publisher"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -150,24 +172,27 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		profile:     profile,
 		generations: cfg.Decision.Profile == ProfileGenerationThenAge || cfg.Decision.Profile == "",
 		payload:     data,
-		pager: &pager{
-			lister: deps.Lister, collection: cfg.ResourceType, labels: sel.String(),
-			size: cfg.HyperfleetAPI.PageSize, timeout: cfg.HyperfleetAPI.Timeout,
+		api: paced{
+			api:   deps.API,
+			pacer: &pacer{every: time.Duration(float64(time.Second) / cfg.HyperfleetAPI.RequestsPerSecond)},
 		},
-		scanner:     scan.New(!sel.Empty()),
 		publisher:   deps.Publisher,
 		log:         deps.Log.With("resource_type", cfg.ResourceType, "selector", sel.String()),
 		tracer:      deps.Tracer,
 		onPublished: deps.OnPublished,
 		metrics:     m,
-		memory:      newMemory(cfg.MemoryLimit),
+		memory:      memory.New(cfg.MemoryLimit),
+		record:      record.New(cfg.DecisionsLimit),
 		sampler:     newSampler(),
+		publishers:  newPublishers(cfg.Publish.Window),
 	}
+	s.walker = s.newWalker()
+	s.budget = s.newBudget(cfg.PollInterval * 9 / 10)
+	m.mode(ModeSweep)
 	// A step is a page or an attempt to publish. A dependency that hangs ends
 	// by its timeout; what takes much longer than both is us.
 	s.pulse.allowance = max(time.Minute, 3*(cfg.HyperfleetAPI.Timeout+cfg.Publish.Timeout+cfg.Publish.MaxBackoff))
-	notListed := errNotListed
-	s.apiErr.Store(&notListed)
+	s.listing.set(errNotListed)
 	return s, nil
 }
 
@@ -187,17 +212,53 @@ func (d Deps) withDefaults() Deps {
 	return d
 }
 
-// Run polls until ctx ends, and then returns nil. It waits for the confirms of
-// events that are under way, no longer than the shutdown timeout.
+func (s *Sentinel) newWalker() *listing.Walker {
+	return listing.New(listing.Config{
+		Collection: s.cfg.ResourceType, Selector: s.selector, PageSize: s.cfg.HyperfleetAPI.PageSize,
+		Timeout: s.cfg.HyperfleetAPI.Timeout, Flavour: s.cfg.HyperfleetAPI.Flavour, Log: s.log,
+	}, s.api)
+}
+
+// newBudget makes a budget that holds in every stretch of time of burst. A
+// sweep's is a little shorter than the poll interval, so that a round which
+// begins early does not find the last one's events still counted.
+func (s *Sentinel) newBudget(burst time.Duration) *budget.Budget {
+	p := s.cfg.Publish
+	return budget.New(budget.Config{
+		Factor: p.CatchUpFactor, Floor: p.CatchUpFloor, Burst: burst, Max: p.MaxPerSecond,
+	}, time.Now())
+}
+
+// Decisions are the last decisions about single resources.
+func (s *Sentinel) Decisions() *record.Record { return s.record }
+
+// Watches says what the sentinel watches: the collection, and the selector if
+// there is one.
+func (s *Sentinel) Watches() string {
+	if s.shard == "" {
+		return s.cfg.ResourceType
+	}
+	return s.cfg.ResourceType + " " + s.shard
+}
+
+// Run watches until ctx ends, and then returns nil. It waits for the confirms
+// of events that are under way, no longer than the shutdown timeout.
 func (s *Sentinel) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "sentinel started", "poll_interval", s.cfg.PollInterval,
 		"max_age_not_ready", s.cfg.MaxAgeNotReady, "max_age_ready", s.cfg.MaxAgeReady, "profile", s.cfg.Decision.Profile)
 	s.pulse.beat(0)
 	defer s.pulse.stop()
+	defer s.publishers.stop()
 	for ctx.Err() == nil {
 		begin := time.Now()
-		err := s.poll(ctx)
-		wait := s.pause(ctx, time.Since(begin), err)
+		err := s.round(ctx)
+		if offer, ok := errors.AsType[offerError](err); ok {
+			s.follow(ctx, offer.mode)
+			continue
+		}
+		took := time.Since(begin)
+		s.noteOverrun(ctx, took, err)
+		wait := s.pause(took, err)
 		s.pulse.beat(wait)
 		_ = backoff.Sleep(ctx, wait) // it ends early with ctx, as the loop does
 	}
@@ -208,18 +269,27 @@ func (s *Sentinel) Run(ctx context.Context) error {
 // pause is how long to wait after a round. Rounds begin at the poll interval;
 // one that overran is followed at once. After an error the whole interval is
 // waited, or longer if the server asked for it.
-func (s *Sentinel) pause(ctx context.Context, took time.Duration, err error) time.Duration {
+func (s *Sentinel) pause(took time.Duration, err error) time.Duration {
 	if err != nil {
-		after, _ := backoff.RetryAfter(err)
-		return max(s.cfg.PollInterval, min(after, backoff.MaxRetryAfter))
-	}
-	if took > s.cfg.PollInterval && ctx.Err() == nil {
-		s.metrics.overruns.Inc()
-		s.warn("overrun", func(log *slog.Logger) {
-			log.WarnContext(ctx, "round took longer than the poll interval", "took", took, "poll_interval", s.cfg.PollInterval)
-		})
+		return s.pauseAfter(err)
 	}
 	return max(0, s.cfg.PollInterval-took)
+}
+
+// pauseAfter is how long to wait after an error of the API.
+func (s *Sentinel) pauseAfter(err error) time.Duration {
+	after, _ := backoff.RetryAfter(err)
+	return max(s.cfg.PollInterval, min(after, backoff.MaxRetryAfter))
+}
+
+func (s *Sentinel) noteOverrun(ctx context.Context, took time.Duration, err error) {
+	if err != nil || took <= s.cfg.PollInterval || ctx.Err() != nil {
+		return
+	}
+	s.metrics.overruns.Inc()
+	s.warn("overrun", func(log *slog.Logger) {
+		log.WarnContext(ctx, "round took longer than the poll interval", "took", took, "poll_interval", s.cfg.PollInterval)
+	})
 }
 
 // warn logs by way of the sampler.

@@ -33,6 +33,11 @@ type Resource struct {
 	// only where the API gives no time at all.
 	FirstSeen time.Time
 
+	// Early is the part of its age by which the resource falls due before
+	// it, from 0 to less than 1: what was reported on at one time need not fall due
+	// at one time.
+	Early float64
+
 	// Raw is the resource as served, for profiles that look further. It is
 	// valid only until Decide returns.
 	Raw []byte
@@ -78,10 +83,11 @@ func DefaultAges() Ages {
 
 // Of is the age that holds for r.
 func (a Ages) Of(r *Resource) time.Duration {
+	age := a.notReady()
 	if r.Ready() {
-		return orDefault(a.Ready, DefaultAges().Ready)
+		age = orDefault(a.Ready, DefaultAges().Ready)
 	}
-	return a.notReady()
+	return age - time.Duration(r.Early*float64(age))
 }
 
 func (a Ages) notReady() time.Duration { return orDefault(a.NotReady, DefaultAges().NotReady) }

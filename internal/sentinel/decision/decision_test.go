@@ -363,6 +363,7 @@ func TestWords(t *testing.T) {
 		"message decision result is false",
 		"message decision failed",
 		"announced already, waiting for the adapters",
+		"due, waits its turn in the budget of events",
 		"no reason",
 	}
 	if len(reasons) != int(decision.NumReasons)+1 {

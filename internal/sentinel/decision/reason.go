@@ -27,6 +27,10 @@ const (
 	// that its adapters are given time to answer.
 	ReasonAnnounced
 
+	// ReasonDeferred is a resource that is due by its age and waits its turn,
+	// because as many events have gone out as may at a time.
+	ReasonDeferred
+
 	// NumReasons is how many there are.
 	NumReasons
 )
@@ -54,6 +58,8 @@ func (r Reason) String() string {
 		return "message decision failed"
 	case ReasonAnnounced:
 		return "announced already, waiting for the adapters"
+	case ReasonDeferred:
+		return "due, waits its turn in the budget of events"
 	case NumReasons:
 	}
 	return "no reason"

@@ -51,6 +51,25 @@ func (m *Map[V]) Add(key uint64) *V {
 	return &s.value
 }
 
+// Remove removes the entry of a key, if there is one.
+func (m *Map[V]) Remove(key uint64) {
+	if m.n == 0 {
+		return
+	}
+	if i := m.find(key); m.slots[i].key == key {
+		m.remove(i)
+	}
+}
+
+// All yields the value of every entry. The map must not change meanwhile.
+func (m *Map[V]) All(yield func(*V) bool) {
+	for i := range m.slots {
+		if s := &m.slots[i]; s.key != 0 && !yield(&s.value) {
+			return
+		}
+	}
+}
+
 // RemoveNear removes some entry, one that stands near where that of a key
 // would. There must be one.
 func (m *Map[V]) RemoveNear(key uint64) {

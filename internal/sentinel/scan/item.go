@@ -16,7 +16,7 @@ func (s *Scanner) readItem() error {
 	it.Resource = decision.Resource{}
 	it.Fault, it.Field = FaultNone, ""
 	it.Labels.own, it.Labels.meta = it.Labels.own[:0], it.Labels.meta[:0]
-	s.created, s.updated = nil, nil
+	s.created, s.updated, s.conditions, s.updatedAt = nil, nil, nil, nil
 
 	if s.dec.PeekKind() != '{' {
 		it.Fault = FaultNotObject
@@ -27,6 +27,7 @@ func (s *Scanner) readItem() error {
 		return err
 	}
 	it.Resource.Raw = trimLeft(s.page[start:s.dec.InputOffset()])
+	s.otherEras()
 	s.standIns()
 	if len(it.ID) == 0 && !it.Fault.Skips() {
 		it.Fault, it.Field = FaultNoID, "id"
@@ -111,6 +112,10 @@ func (s *Scanner) statusField(name []byte) error {
 		return s.time(&r.LastUpdated, "status.last_updated_time")
 	case "last_transition_time", "lastTransitionTime":
 		return s.time(&r.LastTransition, "status.last_transition_time")
+	case "updated_at", "updatedAt":
+		return s.laterTime(&s.updatedAt, "status.updated_at")
+	case "conditions":
+		return s.keep(&s.conditions)
 	}
 	return s.skip()
 }

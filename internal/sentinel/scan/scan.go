@@ -37,8 +37,23 @@ type Envelope struct {
 	// Bare is true for a page that is an array without an envelope.
 	Bare bool
 
-	// First is the id of the first item, part of the page.
-	First []byte
+	// First and Last are the ids of the first item and of the last that has
+	// one, parts of the page.
+	First, Last []byte
+
+	// Sorted is true if the ids ascend, byte by byte and without a repeat.
+	Sorted bool
+
+	// Cursor is where the changes begin that the page does not show yet; empty
+	// if the server named none.
+	Cursor string
+
+	// More says that there are more changes than those on the page.
+	More bool
+
+	// Removed are the ids of what is gone, of a page of changes. They are parts
+	// of the page, and the slice is valid until the next scan.
+	Removed [][]byte
 }
 
 // An Item is one resource on a page. It and all that it refers to are valid
@@ -106,13 +121,21 @@ type Scanner struct {
 	words words
 
 	created, updated []byte // see standIns
+	removed          [][]byte
+
+	// See otherEras.
+	conditions, updatedAt []byte
+	inner                 *jsontext.Decoder
+	innerBuf              bytes.Buffer
+	condition             condition
+	gathered              gathered
 }
 
 // New returns a scanner. It reads labels only if it is told to.
 func New(labels bool) *Scanner {
 	s := &Scanner{wantLabels: labels, words: words{}}
 	s.item.Labels.words = s.words
-	s.dec = jsontext.NewDecoder(&s.buf)
+	s.dec, s.inner = jsontext.NewDecoder(&s.buf), jsontext.NewDecoder(&s.buf)
 	return s
 }
 
@@ -120,22 +143,50 @@ func New(labels bool) *Scanner {
 // page says. It stops at the first error of visit and returns it. If the page
 // turns out to be broken, the items before that place have been visited.
 func (s *Scanner) Scan(page []byte, visit func(*Item) error) (Envelope, error) {
-	s.page = page
-	s.buf = *bytes.NewBuffer(page)
-	// Duplicate names are not our business, and looking for them is the
-	// larger part of what walking JSON costs. Text that is not Unicode, such
-	// as half a surrogate pair, is the matter of the one resource that has it.
-	s.dec.Reset(&s.buf, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	defer func() { s.page, s.buf = nil, bytes.Buffer{} }()
-
-	env := Envelope{Total: -1}
+	s.open(page)
+	defer s.close()
+	env := Envelope{Total: -1, Sorted: true}
 	if err := s.list(&env, visit); err != nil {
 		return env, err
 	}
-	if _, err := s.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return env, fmt.Errorf("something follows the list at byte %d", s.dec.InputOffset())
+	return env, s.end("list")
+}
+
+// ScanOne calls visit for one resource that stands alone, and returns its
+// error. What is no resource is visited with its fault; what is no JSON is an
+// error.
+func (s *Scanner) ScanOne(object []byte, visit func(*Item) error) error {
+	s.open(object)
+	defer s.close()
+	if err := s.readItem(); err != nil {
+		return err
 	}
-	return env, nil
+	if err := s.end("resource"); err != nil {
+		return err
+	}
+	return visit(&s.item)
+}
+
+func (s *Scanner) open(text []byte) {
+	s.page = text
+	s.buf = *bytes.NewBuffer(text)
+	reset(s.dec, &s.buf)
+}
+
+func reset(dec *jsontext.Decoder, text *bytes.Buffer) {
+	// Duplicate names are not our business, and looking for them is the
+	// larger part of what walking JSON costs. Text that is not Unicode, such
+	// as half a surrogate pair, is the matter of the one resource that has it.
+	dec.Reset(text, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
+func (s *Scanner) close() { s.page, s.buf = nil, bytes.Buffer{} }
+
+func (s *Scanner) end(of string) error {
+	if _, err := s.dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("something follows the %s at byte %d", of, s.dec.InputOffset())
+	}
+	return nil
 }
 
 func (s *Scanner) list(env *Envelope, visit func(*Item) error) error {
@@ -168,9 +219,15 @@ func (s *Scanner) envelope(env *Envelope, visit func(*Item) error) error {
 			hasItems = true
 			err = s.items(env, visit)
 		case "continue":
-			err = s.continueToken(env)
+			err = s.text(&env.Continue)
+		case "cursor":
+			err = s.text(&env.Cursor)
 		case "total":
 			err = s.total(env)
+		case "more":
+			err = s.more(env)
+		case "removed":
+			err = s.removedIDs(env)
 		default:
 			err = s.skip()
 		}
@@ -202,9 +259,7 @@ func (s *Scanner) items(env *Envelope, visit func(*Item) error) error {
 		if err := s.readItem(); err != nil {
 			return err
 		}
-		if env.Items++; env.Items == 1 {
-			env.First = s.item.ID
-		}
+		env.note(s.item.ID)
 		if err := visit(&s.item); err != nil {
 			return err
 		}
@@ -213,13 +268,58 @@ func (s *Scanner) items(env *Envelope, visit func(*Item) error) error {
 	return err
 }
 
-func (s *Scanner) continueToken(env *Envelope) error {
+// note counts an item.
+func (e *Envelope) note(id []byte) {
+	if e.Items++; e.Items == 1 {
+		e.First = id
+	}
+	if len(id) == 0 {
+		return
+	}
+	if e.Sorted && bytes.Compare(e.Last, id) >= 0 {
+		e.Sorted = false
+	}
+	e.Last = id
+}
+
+// text reads a string, or passes over what is none.
+func (s *Scanner) text(to *string) error {
 	v, err := s.dec.ReadValue()
 	if err != nil || v.Kind() != '"' {
 		return err
 	}
-	env.Continue = string(s.unquote(v))
+	*to = string(s.unquote(v))
 	return nil
+}
+
+func (s *Scanner) more(env *Envelope) error {
+	v, err := s.dec.ReadValue()
+	env.More = err == nil && v.Kind() == 't'
+	return err
+}
+
+// removedIDs reads an array of ids. An element that is none names nothing that
+// anybody could have, and is passed over.
+func (s *Scanner) removedIDs(env *Envelope) error {
+	s.removed = s.removed[:0]
+	if s.dec.PeekKind() != '[' {
+		return s.skip()
+	}
+	if _, err := s.dec.ReadToken(); err != nil {
+		return err
+	}
+	for s.dec.PeekKind() != ']' {
+		v, err := s.dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		if v.Kind() == '"' {
+			s.removed = append(s.removed, s.unquote(v))
+		}
+	}
+	env.Removed = s.removed
+	_, err := s.dec.ReadToken()
+	return err
 }
 
 func (s *Scanner) total(env *Envelope) error {

@@ -162,14 +162,26 @@ func TestEnvelope(t *testing.T) {
 		page   string
 		want   scan.Envelope
 	}{
-		"Keyset":      {reason: "more to come", page: `{"items":[{"id":"a"}],"size":1,"continue":"x\/y"}`, want: scan.Envelope{Items: 1, Continue: "x/y", Total: -1, First: []byte("a")}},
-		"KeysetFirst": {reason: "fields come in any order", page: ` {"continue":"xy","items":[]} `, want: scan.Envelope{Continue: "xy", Total: -1}},
-		"Offset":      {reason: "page and size", page: `{"items":[],"page":1,"size":0,"total":12}`, want: scan.Envelope{Total: 12}},
-		"Bare":        {reason: "an array is a list too", page: `[{"id":"a"},{"id":"b"}]`, want: scan.Envelope{Items: 2, Total: -1, Bare: true, First: []byte("a")}},
-		"BareEmpty":   {reason: "nothing there", page: `[]`, want: scan.Envelope{Total: -1, Bare: true}},
-		"NullItems":   {reason: "nothing there", page: `{"items":null,"total":0}`, want: scan.Envelope{}},
-		"OddExtras":   {reason: "what is not understood is as good as absent", page: `{"items":[],"continue":null,"total":"many","page":{}}`, want: scan.Envelope{Total: -1}},
-		"NegTotal":    {reason: "no count", page: `{"items":[],"total":-3}`, want: scan.Envelope{Total: -1}},
+		"Keyset":      {reason: "more to come", page: `{"items":[{"id":"a"}],"size":1,"cursor":"c\u0031","continue":"x\/y"}`, want: scan.Envelope{Items: 1, Continue: "x/y", Cursor: "c1", Total: -1, First: []byte("a"), Last: []byte("a"), Sorted: true}},
+		"KeysetFirst": {reason: "fields come in any order", page: ` {"continue":"xy","items":[]} `, want: scan.Envelope{Continue: "xy", Total: -1, Sorted: true}},
+		"Offset":      {reason: "page and size", page: `{"items":[],"page":1,"size":0,"total":12}`, want: scan.Envelope{Total: 12, Sorted: true}},
+		"Bare":        {reason: "an array is a list too", page: `[{"id":"a"},{"id":"b"}]`, want: scan.Envelope{Items: 2, Total: -1, Bare: true, First: []byte("a"), Last: []byte("b"), Sorted: true}},
+		"BareEmpty":   {reason: "nothing there", page: `[]`, want: scan.Envelope{Total: -1, Bare: true, Sorted: true}},
+		"NullItems":   {reason: "nothing there", page: `{"items":null,"total":0}`, want: scan.Envelope{Sorted: true}},
+		"OddExtras":   {reason: "what is not understood is as good as absent", page: `{"items":[],"continue":null,"cursor":7,"more":1,"removed":{},"total":"many","page":{}}`, want: scan.Envelope{Total: -1, Sorted: true}},
+		"NegTotal":    {reason: "no count", page: `{"items":[],"total":-3}`, want: scan.Envelope{Total: -1, Sorted: true}},
+		"Unsorted":    {reason: "whoever goes on behind the last must know", page: `[{"id":"b"},{"id":"a"},{"id":"c"}]`, want: scan.Envelope{Items: 3, Total: -1, Bare: true, First: []byte("b"), Last: []byte("c")}},
+		"Repeated":    {reason: "a repeat does not ascend", page: `[{"id":"a"},{"id":"a"}]`, want: scan.Envelope{Items: 2, Total: -1, Bare: true, First: []byte("a"), Last: []byte("a")}},
+		"Nameless":    {reason: "what has no id stands nowhere", page: `[{"id":"a"},{"id":"b"},7]`, want: scan.Envelope{Items: 3, Total: -1, Bare: true, First: []byte("a"), Last: []byte("b"), Sorted: true}},
+		"Changes": {
+			reason: "what changed, what is gone, and where to go on",
+			page:   `{"items":[{"id":"a"}],"removed":["x","y\u0031",null,{}],"size":1,"cursor":"c2","more":true}`,
+			want: scan.Envelope{
+				Items: 1, Total: -1, First: []byte("a"), Last: []byte("a"), Sorted: true,
+				Cursor: "c2", More: true, Removed: [][]byte{[]byte("x"), []byte("y1")},
+			},
+		},
+		"NoChanges": {reason: "nothing changed", page: `{"items":[],"removed":[],"size":0,"cursor":"c2","more":false}`, want: scan.Envelope{Total: -1, Sorted: true, Cursor: "c2"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -203,6 +215,8 @@ func TestBrokenPage(t *testing.T) {
 		"HTML":              `<html>`,
 		"cut in continue":   `{"items":[],"continue":"`,
 		"cut in total":      `{"items":[],"total":`,
+		"cut in removed":    `{"items":[],"removed":["a"`,
+		"cut in more":       `{"items":[],"more":tr`,
 		"cut before status": `[{"status":`,
 		"endless nesting":   `{"items":[` + strings.Repeat(`[`, 20_000),
 	}
@@ -219,6 +233,37 @@ func TestItemsBeforeTheBreakAreSeen(t *testing.T) {
 	got, _, err := scanAll(t, `{"items":[{"id":"a"},{"id":"b"},{"id":`)
 	if err == nil || len(got) != 2 {
 		t.Errorf("got %d items, err %v", len(got), err)
+	}
+}
+
+func TestScanOne(t *testing.T) {
+	stop := errors.New("enough")
+	cases := map[string]struct {
+		reason  string
+		object  string
+		want    string // id, fault
+		visited error
+		wantErr bool
+	}{
+		"Resource":    {reason: "as a watch and a single GET have it", object: ` {"id":"a","generation":2} `, want: "a none"},
+		"NotAnObject": {reason: "a fault, as on a page", object: `[1]`, want: " not_an_object"},
+		"Cut":         {reason: "no JSON", object: `{"id":"a"`, wantErr: true},
+		"Two":         {reason: "one is one", object: `{"id":"a"}{"id":"b"}`, wantErr: true},
+		"Empty":       {reason: "no JSON", wantErr: true},
+		"Stops":       {reason: "the visitor's error is returned", object: `{"id":"a"}`, want: "a none", visited: stop, wantErr: true},
+	}
+	s := scan.New(false)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got string
+			err := s.ScanOne([]byte(tc.object), func(it *scan.Item) error {
+				got = string(it.ID) + " " + it.Fault.String()
+				return tc.visited
+			})
+			if got != tc.want || (err != nil) != tc.wantErr || tc.visited != nil && !errors.Is(err, tc.visited) {
+				t.Errorf("%s: got %q, err %v", tc.reason, got, err)
+			}
+		})
 	}
 }
 
@@ -323,6 +368,8 @@ func FuzzScan(f *testing.F) {
 		`{"items":[{"id":"a","generation":2,"status":{"phase":"Ready","observed_generation":1,"last_updated_time":"2025-10-21T12:00:00Z"}}],"continue":"x"}`,
 		`[{"id":"a","labels":{"a":"b"},"metadata":{"labels":{"c":"d"}}}]`,
 		`{"items":null,"total":3}`, `{"items":[1,null,{"\u0069d":"x"}]}`, `[`, ``,
+		`[{"id":"a","generation":2,"status":{"conditions":[{"type":"Reconciled","status":"True","observed_generation":2,"last_updated_time":"2025-10-21T12:00:00Z"},{"type":"DnsSuccessful","observedGeneration":1},null,7]}}]`,
+		`{"items":[],"removed":["a",1],"cursor":"c","more":true}`,
 		`[{"id":"\ud800"},{"id":"\ud83d\ude00"}]`, "[{\"id\":\"\xff\",\"\xc0\":1}]",
 	} {
 		f.Add([]byte(seed))

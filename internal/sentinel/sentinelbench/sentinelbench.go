@@ -38,7 +38,7 @@ func resource(i int, now time.Time) v1.Resource {
 	id := fmt.Sprintf("019a8e30-7c40-7b21-9d0e-%012x", i)
 	name := fmt.Sprintf("cluster-%06d", i)
 	labels := map[string]string{"region": []string{"us-east", "us-west", "eu-west"}[i%3], "environment": "production"}
-	reported := now.Add(-time.Duration(i%1500) * time.Second).Truncate(time.Microsecond)
+	reported := now.Add(-time.Duration(i%spread) * time.Second).Truncate(time.Microsecond)
 	r := v1.Resource{
 		ID: id, Kind: v1.KindCluster, Name: name, Href: v1.BasePath + "/clusters/" + id,
 		Labels:      labels,

@@ -1,0 +1,197 @@
+package budget_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/budget"
+)
+
+// An event is one that was allowed.
+type event struct {
+	at     time.Duration
+	urgent bool
+}
+
+// TestBounds: in no stretch of time more is allowed than its rate makes of it,
+// whoever asks when, and although the population and the clock move.
+func TestBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := budget.Config{
+			Factor: rapid.Float64Range(1, 3).Draw(t, "factor"),
+			Floor:  rapid.Float64Range(0.5, 40).Draw(t, "floor"),
+			Burst:  time.Duration(rapid.Int64Range(1, 5000).Draw(t, "burst in ms"))*time.Millisecond + 7,
+			Max:    rapid.SampledFrom([]float64{0, 0, 3, 60}).Draw(t, "max"),
+		}
+		begin := time.Now()
+		b := budget.New(cfg, begin)
+		var (
+			steady  float64
+			top     = b.Rate()
+			now     time.Duration // may go back
+			latest  time.Duration // that the budget was told
+			allowed []event
+		)
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			at := begin.Add(now)
+			switch rapid.SampledFrom([]string{"take", "take", "urgent", "wait", "nearly all of it", "steady"}).Draw(t, "what") {
+			case "take":
+				latest = max(latest, now)
+				for left := b.Available(at); left >= 0; left-- {
+					if b.Take(at) != (left > 0) {
+						t.Fatalf("asked at %s with %d left: got %t", now, left, left == 0)
+					}
+					if left > 0 {
+						allowed = append(allowed, event{at: latest})
+					}
+				}
+			case "urgent":
+				latest = max(latest, now)
+				for range rapid.IntRange(1, 50).Draw(t, "urgent") {
+					if b.Urgent(at) {
+						allowed = append(allowed, event{at: latest, urgent: true})
+					} else if cfg.Max == 0 {
+						t.Fatalf("a changed generation has to wait at %s", now)
+					}
+				}
+			case "nearly all of it":
+				now += cfg.Burst - time.Duration(rapid.Int64Range(0, int64(cfg.Burst)/400).Draw(t, "less"))
+			case "wait":
+				now += time.Duration(rapid.Int64Range(-2000, 4000).Draw(t, "wait in ms")) * time.Millisecond / 3
+			case "steady":
+				steady = rapid.Float64Range(0, 100).Draw(t, "steady")
+				b.Steady(steady)
+				top = max(top, b.Rate())
+			}
+		}
+		inBurst := func(rate float64) int { return int(max(1, rate*cfg.Burst.Seconds())) }
+		for i, first := range allowed {
+			others, all := 0, 0
+			for _, e := range allowed[i:] {
+				if e.at > first.at+cfg.Burst {
+					break
+				}
+				all++
+				if !e.urgent {
+					others++
+				}
+			}
+			if others > inBurst(top) || cfg.Max > 0 && all > inBurst(cfg.Max) {
+				t.Fatalf("within %s from %s on %d events were allowed, %d of them not urgent; the rate is %v", cfg.Burst, first.at, all, others, top)
+			}
+		}
+		if got, want := b.Available(begin.Add(latest+2*cfg.Burst)), inBurst(b.Rate()); got != want {
+			t.Fatalf("%d are left when nothing was spent lately, want %d", got, want)
+		}
+	})
+}
+
+// spend takes all that there is every so often, and returns what that was.
+func spend(b *budget.Budget, from time.Time, d, every time.Duration) (n int) {
+	for at := time.Duration(0); at < d; at += every {
+		for b.Take(from.Add(at)) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestAfterAnOutage: a million resources are overdue. Neither the first second
+// nor the hour sees more than one and a half times the steady rate, and not
+// much less.
+func TestAfterAnOutage(t *testing.T) {
+	const steady = 1_000_000 / 1800.0
+	begin := time.Now()
+	b := budget.New(budget.Config{}, begin)
+	b.Steady(steady)
+	after := begin.Add(time.Hour)
+	for _, tc := range []struct {
+		every time.Duration
+		least float64 // part of what is allowed that gets out
+	}{{time.Millisecond, 0.99}, {50 * time.Millisecond, 0.95}, {250 * time.Millisecond, 0.79}, {1010 * time.Millisecond, 0.98}} {
+		first := spend(b, after, time.Second, tc.every)
+		rest := spend(b, after.Add((time.Second + tc.every - 1).Truncate(tc.every)), 100*time.Second, tc.every)
+		const most = 1.5 * steady
+		if float64(first) > most || float64(rest) > 100*most {
+			t.Errorf("asked every %s: %d in the first second, %d in the hundred after, want at most %.0f in each", tc.every, first, rest, most)
+		}
+		if float64(first) < most-1 || float64(rest) < 100*most*tc.least {
+			t.Errorf("asked every %s: %d in the first second, %d in the hundred after, want about %.0f in each", tc.every, first, rest, most)
+		}
+		after = after.Add(time.Hour)
+	}
+}
+
+// TestGrowingPopulation: the rate follows the population while the first sweep
+// counts it, and a small fleet is never held up.
+func TestGrowingPopulation(t *testing.T) {
+	begin := time.Now()
+	b := budget.New(budget.Config{Floor: 50}, begin)
+	for second, tc := range []struct {
+		steady float64
+		want   int
+	}{{0, 50}, {20, 50}, {100, 150}, {400, 600}, {10, 50}} {
+		b.Steady(tc.steady)
+		from := begin.Add(time.Duration(second) * 10 * time.Second)
+		if got := spend(b, from, time.Second, 100*time.Millisecond); got != tc.want {
+			t.Errorf("steady rate %v: %d in a second, want %d", tc.steady, got, tc.want)
+		}
+	}
+}
+
+// TestUrgentFlood: however many specs change, they all go out, and what is due
+// by age gets a quarter of the budget.
+func TestUrgentFlood(t *testing.T) {
+	begin := time.Now()
+	b := budget.New(budget.Config{Floor: 100}, begin)
+	others := 0
+	for ms := range 10_000 {
+		at := begin.Add(time.Duration(ms) * time.Millisecond)
+		for range 3 {
+			if !b.Urgent(at) {
+				t.Fatalf("a changed generation has to wait at %d ms", ms)
+			}
+		}
+		if b.Take(at) {
+			others++
+		}
+	}
+	if others < 240 || others > 275 {
+		t.Errorf("%d others in ten seconds, want about 250", others)
+	}
+	if got := b.Available(begin.Add(12 * time.Second)); got != 100 {
+		t.Errorf("%d are left after the flood, want all 100", got)
+	}
+}
+
+// TestHardLimit: with a bound on all events, urgent ones wait too.
+func TestHardLimit(t *testing.T) {
+	begin := time.Now()
+	b := budget.New(budget.Config{Max: 10}, begin)
+	n := 0
+	for b.Urgent(begin) {
+		n++
+	}
+	if n != 10 || b.Take(begin) || b.Available(begin) != 0 {
+		t.Errorf("%d urgent events at once, want 10 and no others", n)
+	}
+	if !b.Urgent(begin.Add(1100 * time.Millisecond)) {
+		t.Error("none a second later")
+	}
+	if got := b.Rate(); math.Abs(got-10) > 1e-9 {
+		t.Errorf("the rate is %v, want that of the bound", got)
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	begin := time.Now()
+	x := budget.New(budget.Config{Floor: 1e6}, begin)
+	at := begin
+	for b.Loop() {
+		at = at.Add(time.Microsecond)
+		x.Take(at)
+	}
+}

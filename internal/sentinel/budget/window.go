@@ -1,0 +1,45 @@
+package budget
+
+import "time"
+
+// steps is how many steps there are in a window. The one that has begun is
+// counted besides, to be sure, which makes the window longer by a step.
+const steps = 500
+
+const (
+	urgent = iota
+	other
+	kinds
+)
+
+// A window counts what was spent lately: within its steps and the one that has
+// begun.
+type window struct {
+	step  time.Duration
+	at    int64 // the step that has begun
+	sum   [kinds]int
+	spent [steps + 1][kinds]int32
+}
+
+// advance moves on to the step of a time, and forgets what lies behind.
+func (w *window) advance(since time.Duration) {
+	to := int64(since / w.step)
+	if to-w.at > int64(len(w.spent)) {
+		w.at = to - int64(len(w.spent))
+	}
+	for w.at < to {
+		w.at++
+		old := w.slot()
+		for kind := range old {
+			w.sum[kind] -= int(old[kind])
+			old[kind] = 0
+		}
+	}
+}
+
+func (w *window) spend(kind int) {
+	w.slot()[kind]++
+	w.sum[kind]++
+}
+
+func (w *window) slot() *[kinds]int32 { return &w.spent[w.at%int64(len(w.spent))] }

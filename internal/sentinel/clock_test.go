@@ -1,0 +1,28 @@
+package sentinel
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestOurs: a time that the API told stands where our clock would have put it, and
+// does not move when that is set: it has a monotonic reading.
+func TestOurs(t *testing.T) {
+	p := &pass{now: time.Now()}
+	for name, told := range map[string]time.Time{
+		"later":   time.Now().Add(time.Hour).UTC().Round(0),
+		"earlier": time.Now().Add(-time.Hour).UTC().Round(0),
+	} {
+		if got := p.ours(told); !got.Equal(told) || !strings.Contains(got.String(), " m=") {
+			t.Errorf("%s: %s becomes %s", name, told, got)
+		}
+	}
+	if !p.ours(time.Time{}).IsZero() {
+		t.Error("no time becomes one")
+	}
+	far := time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	if got := p.ours(far); got.Before(p.now.AddDate(100, 0, 0)) {
+		t.Errorf("%s becomes %s", far, got)
+	}
+}

@@ -1,0 +1,239 @@
+package sentinel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+var (
+	errNoChanges = errors.New("no answer in time")
+	errNoEnd     = errors.New("the changes have no end: there are more, and the cursor stays the same")
+	errSilent    = errors.New("the watch says nothing; something in between may be holding it back")
+	errStale     = errors.New("the watch has not said for too long where it is")
+)
+
+// lastingWatch is how long a watch has to live for its end to be nothing to
+// back off from, and for its cursors to be of use.
+const lastingWatch = 10 * time.Second
+
+// staleWatch is after how long without an event a watch is not believed any
+// more: the API says every ten seconds where it is, unless it does not know. Its
+// connection may live all the same.
+const staleWatch = 35 * time.Second
+
+// feed follows what changes until ctx ends or the API withdraws its offer.
+func (f *follower) feed(ctx context.Context) error {
+	p := f.newPass(ctx)
+	p.keep, p.newest = f.index.Put, true
+	w := watcher{follower: f}
+	cursor, err := f.place(ctx)
+	losses := 0
+	for err == nil {
+		begin := time.Now()
+		if w.try(ctx, p, &cursor) && time.Since(begin) > lastingWatch {
+			losses = 0
+		}
+		err = f.pull(ctx, p, &cursor)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, errWithdrawn):
+			return err
+		case lost(err):
+			if losses++; losses > 1 {
+				return fmt.Errorf("%w: %w", errWithdrawn, err)
+			}
+			f.setFeed(ctx, err)
+			cursor, err = f.replaced(ctx)
+			continue
+		case err == nil:
+			losses = 0
+		}
+		f.setFeed(ctx, err)
+		err = backoff.Sleep(ctx, w.pause(begin, err))
+	}
+	return err
+}
+
+// place waits until a sweep has found a place to begin.
+func (f *follower) place(ctx context.Context) (string, error) {
+	select {
+	case cursor := <-f.cursors:
+		return cursor, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// replaced has everything listed anew, for a place to begin.
+func (f *follower) replaced(ctx context.Context) (string, error) {
+	f.metrics.resyncs.Inc()
+	f.log.InfoContext(ctx, "place among the changes lost, listing everything")
+	select {
+	case <-f.cursors: // of a sweep long ago
+	default:
+	}
+	select {
+	case f.resync <- struct{}{}:
+	default:
+	}
+	return f.place(ctx)
+}
+
+func (f *follower) query(cursor string) url.Values {
+	q := url.Values{"changed_since": {cursor}}
+	if labels := f.selector.String(); labels != "" {
+		q.Set("labels", labels)
+	}
+	return q
+}
+
+// pull asks for all that has changed.
+func (f *follower) pull(ctx context.Context, p *pass, cursor *string) error {
+	for more := true; more; {
+		env, err := f.pullPage(ctx, p, *cursor)
+		if err != nil {
+			return err
+		}
+		if env.More && env.Cursor == *cursor {
+			return fmt.Errorf("read changes of %s: %w", f.cfg.ResourceType, errNoEnd)
+		}
+		*cursor, more = env.Cursor, env.More
+	}
+	return nil
+}
+
+func (f *follower) pullPage(ctx context.Context, p *pass, cursor string) (scan.Envelope, error) {
+	q := f.query(cursor)
+	q.Set("limit", strconv.Itoa(f.cfg.HyperfleetAPI.PageSize))
+	asking, cancel := context.WithTimeoutCause(ctx, f.cfg.HyperfleetAPI.Timeout, errNoChanges)
+	defer cancel()
+	asked := time.Now()
+	body, err := f.api.ListPage(asking, f.cfg.ResourceType, q, f.buffer)
+	if err != nil {
+		return scan.Envelope{}, fmt.Errorf("read changes of %s: %w", f.cfg.ResourceType, err)
+	}
+	f.buffer = body
+	p.now, p.asked = time.Now(), asked
+	env, err := p.scanner.Scan(body, func(it *scan.Item) error { return p.visit(ctx, it) })
+	p.metrics.add(&p.tally)
+	if err != nil {
+		return env, fmt.Errorf("read changes of %s: %w", f.cfg.ResourceType, err)
+	}
+	if env.Cursor == "" {
+		return env, errWithdrawn
+	}
+	for _, id := range env.Removed {
+		p.forget(id)
+	}
+	f.metrics.changes.Add(float64(env.Items + len(env.Removed)))
+	return env, nil
+}
+
+// A watcher watches whenever that seems to work.
+type watcher struct {
+	*follower
+
+	// off is by how many full sweeps it was found that watching does not
+	// work. After another one it is tried again.
+	off      uint32
+	disabled bool
+	failures int // in a row
+}
+
+// try is told what changes, if it can be, until the API ends that. It reports
+// whether anything was told.
+func (w *watcher) try(ctx context.Context, p *pass, cursor *string) (told bool) {
+	if w.mode != ModeWatch || w.disabled && w.swept.Load() == w.off {
+		return false
+	}
+	w.disabled = false
+	begin := time.Now()
+	q := w.query(*cursor)
+	q.Set("watch", "true")
+	watching, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// When all that changed has been told there is a bookmark, so something
+	// comes soon.
+	silent := time.AfterFunc(w.cfg.HyperfleetAPI.Timeout, func() { cancel(errSilent) })
+	defer silent.Stop()
+	stale := time.AfterFunc(staleWatch, func() { cancel(errStale) })
+	defer stale.Stop()
+	err := w.api.Watch(watching, w.cfg.ResourceType, q, func(e v1.WatchEvent) error {
+		silent.Stop()
+		stale.Stop() // what takes long now is us
+		defer stale.Reset(staleWatch)
+		if !told {
+			w.metrics.mode(ModeWatch)
+		}
+		told = true
+		return w.hear(ctx, p, e, cursor)
+	})
+	if ctx.Err() != nil {
+		return told
+	}
+	if !told {
+		w.metrics.mode(ModeCursor)
+	}
+	w.metrics.reconnects.Inc()
+	if w.failures++; time.Since(begin) > lastingWatch {
+		w.failures = 0
+	}
+	switch {
+	case errors.Is(err, errors.ErrUnsupported), errors.Is(context.Cause(watching), errSilent):
+		w.disabled, w.off = true, w.swept.Load()
+		w.log.WarnContext(ctx, "changes can not be watched, asking for them every poll interval", "err", err)
+	case err != nil && !errors.Is(err, io.EOF):
+		w.warn("watch", func(log *slog.Logger) { log.WarnContext(ctx, "watch ended", "err", err) })
+	}
+	return told
+}
+
+// pause is how long to wait until changes are asked for again, or watched.
+func (w *watcher) pause(begin time.Time, err error) time.Duration {
+	if err != nil {
+		return w.pauseAfter(err)
+	}
+	if w.mode != ModeWatch || w.disabled {
+		return max(0, w.cfg.PollInterval-time.Since(begin))
+	}
+	return backoff.Policy{Initial: 50 * time.Millisecond, Max: w.cfg.PollInterval}.Delay(w.failures)
+}
+
+// hear takes one event of a watch.
+func (f *follower) hear(ctx context.Context, p *pass, e v1.WatchEvent, cursor *string) error {
+	// How long ago it was sent, while there was no time to hear it, nobody knows.
+	p.now, p.asked = time.Now(), time.Time{}
+	var err error
+	switch e.Type {
+	case v1.WatchChanged:
+		err = p.scanner.ScanOne(e.Data, func(it *scan.Item) error { return p.visit(ctx, it) })
+		p.metrics.add(&p.tally)
+		f.metrics.changes.Inc()
+	case v1.WatchRemoved:
+		err = p.scanner.ScanOne(e.Data, func(it *scan.Item) error {
+			p.forget(it.ID)
+			return nil
+		})
+		f.metrics.changes.Inc()
+	case v1.WatchBookmark, v1.WatchError:
+	}
+	if err != nil {
+		return err
+	}
+	if e.Cursor != "" {
+		*cursor = e.Cursor
+	}
+	f.setFeed(ctx, nil)
+	return nil
+}

@@ -1,0 +1,367 @@
+package sentinel
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/index"
+	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+// errNotFollowed is why a sentinel that has begun to follow the API, and has not heard
+// anything yet, is not up to date.
+var errNotFollowed = errors.New("the fleet API has not told of its changes yet")
+
+// errWithdrawn ends the following of an API that no longer offers what is
+// followed.
+var errWithdrawn = errors.New("the API does not offer its changes any more")
+
+// A follower learns of changes from the API and knows from its index what
+// falls due by itself. It is three loops: full sweeps, which fill the index and put
+// right what may have gone wrong; the feed, which is what changes; and the
+// rounds, in which that is looked up whose time has come. What the feed says
+// counts most: the others may have asked before it.
+type follower struct {
+	*Sentinel
+	mode   Mode
+	index  *index.Index
+	lookup *listing.Walker // of what is due
+	etags  *listing.Walker // of pages that changed
+
+	// score is shared by all passes, and told of once a round.
+	score *score
+
+	// cursors hands the feed a place to begin, which a sweep has found;
+	// resync asks for one.
+	cursors chan string
+	resync  chan struct{}
+
+	swept   atomic.Uint32 // how many full sweeps were done; with the first the index is complete
+	backlog bool          // more is due than could be published
+}
+
+// follow runs a follower until ctx ends, the API withdraws its offer, or it
+// makes a better one.
+func (s *Sentinel) follow(ctx context.Context, mode Mode) {
+	s.log.InfoContext(ctx, "following the API", "mode", string(mode), "full_sweep_interval", s.cfg.Source.FullSweepInterval)
+	f := &follower{
+		Sentinel: s, mode: mode, index: index.New(time.Now()), lookup: s.newWalker(), etags: s.newWalker(), score: new(score),
+		cursors: make(chan string, 1), resync: make(chan struct{}, 1),
+	}
+	s.budget = s.newBudget(budgetWindow)
+	s.start = beginning{}
+	if mode == ModeWatch {
+		s.metrics.mode(ModeCursor) // until a watch has said something
+	} else {
+		s.metrics.mode(mode)
+	}
+	defer s.metrics.mode(ModeSweep)
+
+	within, stop := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { stop(f.sweeps(within)) })
+	if mode != ModeETag {
+		s.feeding.set(errNotFollowed)
+		wg.Go(func() { stop(f.feed(within)) })
+	}
+	f.polls(within)
+	wg.Wait()
+	stop(nil)
+
+	s.feeding.set(nil)
+	s.looking.set(nil)
+	s.start = beginning{}
+	s.budget = s.newBudget(s.cfg.PollInterval * 9 / 10)
+	s.metrics.indexBytes.Set(0)
+	better, more := errors.AsType[offerError](context.Cause(within))
+	switch {
+	case ctx.Err() != nil:
+	case more:
+		s.log.InfoContext(ctx, "the API offers more than it did", "mode", string(better.mode))
+	default:
+		s.distrust = time.Now().Add(s.cfg.Source.FullSweepInterval)
+		s.log.WarnContext(ctx, "going back to listing everything in every round", "err", context.Cause(within), "until", s.distrust)
+	}
+}
+
+// newPass makes a pass that counts with the others of the follower.
+func (f *follower) newPass(ctx context.Context) *pass {
+	p := f.Sentinel.newPass(ctx)
+	p.index, p.score = f.index, f.score
+	return p
+}
+
+// sweeps lists everything at the start, now and then, and when the feed has
+// lost its place.
+func (f *follower) sweeps(ctx context.Context) error {
+	for {
+		if err := f.fullSweep(ctx); err != nil {
+			return err
+		}
+		interval := f.cfg.Source.FullSweepInterval
+		timer := time.NewTimer(interval*4/5 + rand.N(interval*2/5)) //nolint:gosec // only spreads sweeps
+		select {
+		case <-timer.C:
+		case <-f.resync:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// fullSweep lists everything, however often it has to begin again.
+func (f *follower) fullSweep(ctx context.Context) error {
+	begin := time.Now()
+	f.rounds.Add(1)
+	mark := f.index.BeginPass()
+	for {
+		p := f.newPass(ctx)
+		p.keep = func(id []byte, due time.Time, class index.Class) { f.index.Seen(id, due, class, mark) }
+		err := f.sweep(ctx, p, f.begun)
+		if err == nil {
+			removed := f.index.EndPass(mark)
+			f.memory.Sweep()
+			f.swept.Add(1)
+			f.metrics.lastFullSweep.SetToCurrentTime()
+			f.log.InfoContext(ctx, "full sweep done", "resources", p.resources, "removed", removed, "took", time.Since(begin))
+			return nil
+		}
+		if errors.Is(err, errWithdrawn) || errors.As(err, new(offerError)) || ctx.Err() != nil {
+			return err
+		}
+		f.refused(&f.listing, err)
+		f.log.ErrorContext(ctx, "full sweep broke off, going on with it", "err", err)
+		if err := backoff.Sleep(ctx, f.pauseAfter(err)); err != nil {
+			return err
+		}
+	}
+}
+
+// begun gives the feed the place where the changes begin that a sweep may not
+// have seen. One that has its place goes on from there. Where there is no feed
+// it looks for what there could be one of by now.
+func (f *follower) begun(pg listing.Page, env scan.Envelope) error {
+	if f.mode == ModeETag {
+		err := f.offered(pg, env)
+		if offer, ok := errors.AsType[offerError](err); ok && offer.mode == f.mode {
+			return nil
+		}
+		return err
+	}
+	if env.Cursor == "" {
+		return errWithdrawn
+	}
+	select {
+	case <-f.cursors: // an older one that nobody took
+	default:
+	}
+	f.cursors <- env.Cursor
+	return nil
+}
+
+// polls looks up what is due, every poll interval, or every second while
+// there is more than may be published at a time.
+func (f *follower) polls(ctx context.Context) {
+	for ctx.Err() == nil {
+		begin := time.Now()
+		err := f.round(ctx)
+		took := time.Since(begin)
+		f.noteOverrun(ctx, took, err)
+		wait := f.pause(took, err)
+		if err == nil && f.backlog {
+			wait = min(wait, budgetWindow+budgetWindow/100)
+		}
+		f.pulse.beat(wait)
+		_ = backoff.Sleep(ctx, wait) // it ends early with ctx, as the loop does
+	}
+}
+
+func (f *follower) round(ctx context.Context) error {
+	begin := time.Now()
+	ctx, span := f.tracer.Start(ctx, "sentinel.round")
+	defer span.End()
+	ready, all := f.index.Ready(), f.index.Len()
+	if f.swept.Load() > 0 {
+		f.expect(ready, all-ready)
+	}
+	var err error
+	if f.mode == ModeETag && f.swept.Load() > 0 {
+		all, err = f.changedPages(ctx)
+	}
+	p := f.newPass(ctx)
+	p.trouble = &f.looking
+	if err == nil {
+		err = f.due(ctx, p)
+	}
+	p.publishing.Wait()
+	switch {
+	case err == nil:
+		f.looking.set(nil)
+	case ctx.Err() == nil:
+		f.refused(&f.looking, err)
+	}
+	// A round is only as good as the feed, whose error has been counted and
+	// logged. But what falls due by itself is not put off for it.
+	whole := err
+	if err == nil && f.swept.Load() > 0 {
+		whole = f.feeding.err()
+	}
+	addTo(f.metrics.skippedReady, max(0, ready-int(f.score.ready.Swap(0))))
+	addTo(f.metrics.skippedOthers, max(0, all-ready-int(f.score.others.Swap(0))))
+	if f.mode != ModeETag {
+		all = f.index.Len()
+	}
+	p.resources, p.oldest = all, f.memory.Oldest(time.Now())
+	f.metrics.memoryEntries.Set(float64(f.memory.Len()))
+	f.metrics.indexBytes.Set(float64(f.index.Bytes()))
+	switch {
+	case errors.Is(whole, errNotFollowed): // it has just begun; there is nothing to tell yet
+	case f.swept.Load() > 0, whole != nil:
+		p.finish(ctx, whole, time.Since(begin))
+	}
+	return err
+}
+
+// changedPages reads the pages of the list that have changed, and counts the
+// resources on all of them: the index does not know yet what is gone.
+func (f *follower) changedPages(ctx context.Context) (resources int, err error) {
+	p := f.newPass(ctx)
+	p.keep, p.trouble = f.index.Put, &f.looking
+	_, err = f.etags.WalkChanged(ctx, func(pg listing.Page) (scan.Envelope, error) {
+		if pg.First {
+			p.restart()
+		}
+		return p.read(ctx, pg)
+	})
+	return p.resources, err
+}
+
+// budgetWindow is the stretch of time in which a follower keeps to the
+// budget. A little more than that after the last event, there may be others.
+const budgetWindow = time.Second
+
+// lookupChunk is how many resources one request asks for.
+const lookupChunk = 100
+
+// due looks up the resources whose time has come: until what may be published
+// now is spent, and all that wait for a changed generation.
+func (f *follower) due(ctx context.Context, p *pass) error {
+	p.strangers = true
+	// What falls due from now on is left to the next round, and with it what
+	// fails in this one: there would be no end of a round while the broker is down.
+	now := time.Now()
+	again := now.Add(f.cfg.PollInterval)
+	left, rush := f.budget.Available(now), false
+	for {
+		// No more than may be published, or those would not be the ones that
+		// are overdue for longest: answers come in an order of their own.
+		limit := left
+		if left == 0 || rush {
+			limit = max(left, lookupChunk) // there may be changed generations
+		}
+		var ids []string
+		taken, overdue := f.index.Take(now, limit, again, func(id string) { ids = append(ids, id) })
+		f.backlog = overdue > taken
+		if taken == 0 {
+			return nil
+		}
+		dispatched, urgent, deferred := p.dispatched, p.urgent, p.deferred
+		if err := f.look(ctx, p, ids, again); err != nil {
+			return err
+		}
+		urgent = p.urgent - urgent
+		rush = urgent == taken
+		left = max(0, min(left-(p.dispatched-dispatched-urgent), f.budget.Available(time.Now())))
+		if taken < limit || p.deferred > deferred || left == 0 && urgent == 0 {
+			p.wait(overdue - taken)
+			return nil
+		}
+	}
+}
+
+// wait counts resources that are due and were not looked up, because there is
+// no event left for them.
+func (p *pass) wait(n int) {
+	p.score.due.Add(int64(n))
+	p.score.deferred.Add(int64(n))
+	p.tally.decisions[decision.ReasonDeferred] += n
+	p.metrics.add(&p.tally)
+}
+
+// look decides about the resources of some ids, as they are now. Those that
+// the answer does not have, or the selector not match, are gone, unless the
+// feed has heard otherwise meanwhile.
+func (f *follower) look(ctx context.Context, p *pass, ids []string, again time.Time) error {
+	missing := make(map[string]struct{}, len(ids))
+	for _, id := range ids {
+		missing[id] = struct{}{}
+	}
+	p.keep = func(id []byte, due time.Time, class index.Class) {
+		delete(missing, string(id))
+		f.index.Settle(id, due, class, again)
+	}
+	err := f.lookup.Lookup(ctx, ids, func(pg listing.Page) (scan.Envelope, error) { return p.read(ctx, pg) })
+	if err != nil {
+		return err
+	}
+	for id := range missing {
+		if id := []byte(id); f.index.Gone(id, again) {
+			p.memory.Answered(p.memory.Key(id), true)
+		}
+	}
+	return nil
+}
+
+// forget a resource that is gone, or none of ours.
+func (p *pass) forget(id []byte) {
+	p.index.Remove(id)
+	p.memory.Answered(p.memory.Key(id), true)
+}
+
+// statusOf is the HTTP status that an error stands for, 0 if it is none.
+func statusOf(err error) int {
+	if e, ok := errors.AsType[interface {
+		error
+		StatusCode() int
+	}](err); ok {
+		return e.StatusCode()
+	}
+	return 0
+}
+
+// lost reports whether the API refuses a cursor.
+func lost(err error) bool {
+	switch statusOf(err) {
+	case http.StatusGone, http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
+
+// setFeed notes whether the feed is up to date.
+func (f *follower) setFeed(ctx context.Context, err error) {
+	if err == nil {
+		f.feeding.set(nil)
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	before := f.feeding.err()
+	f.refused(&f.feeding, err)
+	if before == nil || before.Error() != err.Error() {
+		f.warn("feed", func(log *slog.Logger) { log.WarnContext(ctx, "changes not followed just now", "err", err) })
+	}
+}

@@ -1,0 +1,70 @@
+package hyperfleettest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+)
+
+// Do answers a request to a path below the base, without a network.
+func (s *Server) Do(method, path, body string) (status int, answer []byte) {
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), method, base+path, strings.NewReader(body)))
+	return w.Code, w.Body.Bytes()
+}
+
+// Create makes a resource and returns its id. Labels are pairs of name and
+// value. It panics if the API refuses.
+func (s *Server) Create(collection, name string, labels ...string) (id string) {
+	in := struct {
+		Name   string            `json:"name"`
+		Labels map[string]string `json:"labels,omitempty"`
+		Spec   struct{}          `json:"spec"`
+	}{Name: name, Labels: map[string]string{}}
+	for i := 0; i < len(labels); i += 2 {
+		in.Labels[labels[i]] = labels[i+1]
+	}
+	var out struct{ ID string }
+	s.must(http.MethodPost, "/"+collection, in, &out)
+	return out.ID
+}
+
+// Patch gives a resource another spec, and so another generation.
+func (s *Server) Patch(collection, id, spec string) {
+	s.must(http.MethodPatch, "/"+collection+"/"+id, map[string]json.RawMessage{"spec": json.RawMessage(spec)}, nil)
+}
+
+// Delete asks for a resource to be deleted.
+func (s *Server) Delete(collection, id string) {
+	s.must(http.MethodDelete, "/"+collection+"/"+id, nil, nil)
+}
+
+// Report says as an adapter that a resource is available, and finalised, at a
+// generation.
+func (s *Server) Report(collection, id, adapter string, generation int64) {
+	in := report{Adapter: adapter, ObservedGeneration: generation}
+	for _, c := range []string{"Available", "Applied", "Health", "Finalized"} {
+		in.Conditions = append(in.Conditions, condition{Type: c, Status: yes})
+	}
+	s.must(http.MethodPut, "/"+collection+"/"+id+"/statuses", in, nil)
+}
+
+func (s *Server) must(method, path string, in, out any) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		panic(err)
+	}
+	status, answer := s.Do(method, path, string(body))
+	if status > 299 {
+		panic(fmt.Sprintf("%s %s: %d %s", method, path, status, answer))
+	}
+	if out == nil {
+		return
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		panic(err)
+	}
+}

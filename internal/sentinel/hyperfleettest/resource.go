@@ -1,0 +1,239 @@
+package hyperfleettest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"time"
+)
+
+// A resource as it is kept.
+type resource struct {
+	kind   Kind
+	id     string
+	name   string
+	parent string // its id
+
+	labels     map[string]string
+	spec       json.RawMessage
+	generation int64
+
+	created, updated time.Time
+	deleted          *time.Time
+
+	reports     map[string]*report // by adapter
+	reconciled  condition
+	lastKnown   condition
+	transitions map[string]condition // of <Adapter>Successful
+}
+
+type wire struct {
+	ID              string            `json:"id"`
+	Kind            string            `json:"kind"`
+	Name            string            `json:"name"`
+	Href            string            `json:"href"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	Spec            json.RawMessage   `json:"spec"`
+	Generation      int64             `json:"generation"`
+	CreatedTime     time.Time         `json:"created_time"`
+	UpdatedTime     time.Time         `json:"updated_time"`
+	CreatedBy       string            `json:"created_by"`
+	UpdatedBy       string            `json:"updated_by"`
+	DeletedTime     *time.Time        `json:"deleted_time,omitempty"`
+	DeletedBy       string            `json:"deleted_by,omitempty"`
+	OwnerReferences *reference        `json:"owner_references,omitempty"`
+	Tenancy         struct{}          `json:"tenancy"`
+	Status          any               `json:"status"`
+}
+
+type reference struct {
+	ID   string `json:"id"`
+	Kind string `json:"kind"`
+	Href string `json:"href"`
+}
+
+func (s *Server) href(r *resource) string {
+	if p := s.resources[r.parent]; p != nil {
+		return s.href(p) + "/" + r.kind.Plural + "/" + r.id
+	}
+	return base + "/" + r.kind.Plural + "/" + r.id
+}
+
+func (s *Server) wire(r *resource) wire {
+	const who = "owner@example.com"
+	w := wire{
+		ID: r.id, Kind: r.kind.Name, Name: r.name, Href: s.href(r), Labels: r.labels, Spec: r.spec, Generation: r.generation,
+		CreatedTime: r.created, UpdatedTime: r.updated, CreatedBy: who, UpdatedBy: who, DeletedTime: r.deleted,
+		Status: s.status(r),
+	}
+	if r.deleted != nil {
+		w.DeletedBy = who
+	}
+	if p := s.resources[r.parent]; p != nil {
+		w.OwnerReferences = &reference{ID: p.id, Kind: p.kind.Name, Href: s.href(p)}
+	}
+	return w
+}
+
+// newID is a UUID of version 7: ids ascend with the time of creation.
+func (s *Server) newID(now time.Time) string {
+	s.serial++
+	ms := now.UnixMilli()
+	return fmt.Sprintf("%08x-%04x-7%03x-8%03x-%012x", uint32(ms>>16), uint16(ms), s.serial>>24&0xfff, s.serial>>12&0xfff, s.serial) //nolint:gosec // cut on purpose
+}
+
+func dnsLabel() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`) }
+
+// find is the resource that a path names.
+func (s *Server) find(k Kind, r *http.Request) (*resource, *answer) {
+	found := s.resources[r.PathValue("id")]
+	if found == nil || found.kind.Plural != k.Plural || r.PathValue("parent") != "" && r.PathValue("parent") != found.parent {
+		a := notFound(k.Name, r.PathValue("id"))
+		return nil, &a
+	}
+	return found, nil
+}
+
+func (s *Server) create(k Kind) func(*http.Request) answer {
+	return func(r *http.Request) answer {
+		var in struct {
+			Kind   string            `json:"kind"`
+			Name   string            `json:"name"`
+			Labels map[string]string `json:"labels"`
+			Spec   json.RawMessage   `json:"spec"`
+		}
+		if a := decode(r, false, &in); a != nil {
+			return *a
+		}
+		parent := r.PathValue("parent")
+		if parent != "" && s.resources[parent] == nil {
+			return notFound(k.Parent, parent)
+		}
+		if !dnsLabel().MatchString(in.Name) || len(in.Name) < 3 || len(in.Name) > 53 {
+			return refuse(http.StatusBadRequest, "name must be a DNS label", fieldError{Field: "name", Constraint: "pattern", Message: "name must be a DNS label", Value: in.Name})
+		}
+		for _, other := range s.resources {
+			if other.kind.Plural == k.Plural && other.name == in.Name && other.parent == parent {
+				return refuse(http.StatusConflict, k.Name+" "+in.Name+" already exists")
+			}
+		}
+		if in.Spec == nil {
+			in.Spec = json.RawMessage(`{}`)
+		}
+		now := time.Now().UTC()
+		created := &resource{
+			kind: k, id: s.newID(now), name: in.Name, parent: parent, labels: in.Labels, spec: in.Spec, generation: 1,
+			created: now, updated: now, reports: map[string]*report{}, transitions: map[string]condition{},
+		}
+		s.resources[created.id] = created
+		s.aggregate(created, now)
+		a := answer{http.StatusCreated, s.wire(created)}
+		created.store()
+		return a
+	}
+}
+
+// store cuts times to what the database keeps.
+func (r *resource) store() {
+	r.created, r.updated = r.created.Truncate(time.Microsecond), r.updated.Truncate(time.Microsecond)
+}
+
+func (s *Server) get(k Kind) func(*http.Request) answer {
+	return func(r *http.Request) answer {
+		found, a := s.find(k, r)
+		if a != nil {
+			return *a
+		}
+		return answer{http.StatusOK, s.wire(found)}
+	}
+}
+
+func (s *Server) patch(k Kind) func(*http.Request) answer {
+	return func(r *http.Request) answer {
+		found, a := s.find(k, r)
+		if a != nil {
+			return *a
+		}
+		var in struct {
+			Labels *map[string]string `json:"labels"`
+			Spec   json.RawMessage    `json:"spec"`
+		}
+		if a := decode(r, true, &in); a != nil {
+			return *a
+		}
+		if found.deleted != nil {
+			return refuse(http.StatusConflict, k.Name+" is being deleted")
+		}
+		changed := false
+		if in.Spec != nil && !bytes.Equal(in.Spec, found.spec) {
+			found.spec, changed = in.Spec, true
+		}
+		if in.Labels != nil && fmt.Sprint(*in.Labels) != fmt.Sprint(found.labels) {
+			found.labels, changed = *in.Labels, true
+		}
+		if changed {
+			s.bump(found, time.Now().UTC())
+		}
+		return answer{http.StatusOK, s.wire(found)}
+	}
+}
+
+// bump makes a new generation.
+func (s *Server) bump(r *resource, now time.Time) {
+	r.generation++
+	r.updated = now
+	s.aggregate(r, now)
+	r.store()
+}
+
+func (s *Server) remove(k Kind) func(*http.Request) answer {
+	return func(r *http.Request) answer {
+		found, a := s.find(k, r)
+		if a != nil {
+			return *a
+		}
+		now := time.Now().UTC()
+		s.markDeleted(found, now)
+		for _, child := range s.resources {
+			if child.parent == found.id {
+				s.markDeleted(child, now)
+			}
+		}
+		gone := answer{http.StatusAccepted, s.wire(found)}
+		s.reap(found)
+		return gone
+	}
+}
+
+func (s *Server) markDeleted(r *resource, now time.Time) {
+	if r.deleted == nil {
+		r.deleted = &now
+		s.bump(r, now)
+	}
+}
+
+func (s *Server) forceDelete(k Kind) func(*http.Request) answer {
+	return func(r *http.Request) answer {
+		found, a := s.find(k, r)
+		if a != nil {
+			return *a
+		}
+		if found.deleted == nil {
+			return refuse(http.StatusConflict, k.Name+" is not being deleted")
+		}
+		delete(s.resources, found.id)
+		return answer{status: http.StatusNoContent}
+	}
+}
+
+// hasChildren reports whether anything stands below r.
+func (s *Server) hasChildren(r *resource) bool {
+	for _, other := range s.resources {
+		if other.parent == r.id {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,253 @@
+package hyperfleettest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A truth is what SQL makes of a condition: what is null is neither.
+type truth int
+
+const (
+	isFalse truth = iota
+	isNull
+	isTrue
+)
+
+func truthOf(b bool) truth {
+	if b {
+		return isTrue
+	}
+	return isFalse
+}
+
+type predicate func(s *Server, r *resource) truth
+
+const maxSearch = 4096
+
+// parseSearch reads the search language: comparisons, in, like and is null,
+// joined by and, or, not and brackets. The empty text is nil.
+func parseSearch(text string) (predicate, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if len(text) > maxSearch {
+		return nil, fmt.Errorf("it is longer than %d characters", maxSearch)
+	}
+	p := &parser{}
+	for text = strings.TrimSpace(text); text != ""; text = strings.TrimSpace(text) {
+		token := lexeme().FindString(text)
+		if token == "" {
+			return nil, fmt.Errorf("unexpected %q", text[:1])
+		}
+		p.tokens = append(p.tokens, token)
+		text = text[len(token):]
+	}
+	found, err := p.any()
+	if err == nil && len(p.tokens) > 0 {
+		err = fmt.Errorf("unexpected %q", p.tokens[0])
+	}
+	return found, err
+}
+
+// lexeme is one token. A name has no hyphen, and no slash.
+func lexeme() *regexp.Regexp {
+	return regexp.MustCompile(`^('([^']|'')*'|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*|[0-9]+(\.[0-9]+)?|!=|<=|>=|[=<>()\[\],])`)
+}
+
+type parser struct{ tokens []string }
+
+func (p *parser) peek() string {
+	if len(p.tokens) == 0 {
+		return ""
+	}
+	return p.tokens[0]
+}
+
+func (p *parser) take() string {
+	t := p.peek()
+	if t != "" {
+		p.tokens = p.tokens[1:]
+	}
+	return t
+}
+
+// word takes the next token if it is a word of the language.
+func (p *parser) word(w string) bool {
+	if !strings.EqualFold(p.peek(), w) {
+		return false
+	}
+	p.take()
+	return true
+}
+
+func (p *parser) want(t string) error {
+	if got := p.take(); got != t {
+		return fmt.Errorf("unexpected %q, want %q", got, t)
+	}
+	return nil
+}
+
+func (p *parser) any() (predicate, error) {
+	a, err := p.all()
+	for err == nil && p.word("or") {
+		var b predicate
+		left := a
+		b, err = p.all()
+		a = func(s *Server, r *resource) truth { return max(left(s, r), b(s, r)) }
+	}
+	return a, err
+}
+
+func (p *parser) all() (predicate, error) {
+	a, err := p.one()
+	for err == nil && p.word("and") {
+		var b predicate
+		left := a
+		b, err = p.one()
+		a = func(s *Server, r *resource) truth { return min(left(s, r), b(s, r)) }
+	}
+	return a, err
+}
+
+func (p *parser) one() (predicate, error) {
+	if p.word("not") {
+		for _, t := range p.tokens {
+			if strings.HasPrefix(t, "labels.") || strings.HasPrefix(t, "status.conditions.") {
+				return nil, errors.New("not is not supported on labels and conditions")
+			}
+		}
+		a, err := p.one()
+		return func(s *Server, r *resource) truth { return isTrue - a(s, r) }, err
+	}
+	if p.word("(") {
+		a, err := p.any()
+		if err == nil {
+			err = p.want(")")
+		}
+		return a, err
+	}
+	return p.comparison()
+}
+
+func (p *parser) comparison() (predicate, error) {
+	path := p.take()
+	if _, _, known := (&Server{}).column(&resource{}, path); !known {
+		return nil, fmt.Errorf("%q is not a field", path)
+	}
+	switch op := strings.ToLower(p.take()); op {
+	case "is":
+		wantNull := !p.word("not")
+		return func(s *Server, r *resource) truth {
+			_, null, _ := s.column(r, path)
+			return truthOf(null == wantNull)
+		}, p.want("null")
+	case "in":
+		return p.in(path)
+	case "like":
+		pattern, err := literal(p.take())
+		if err != nil {
+			return nil, err
+		}
+		text := strings.NewReplacer("%", ".*", "_", ".").Replace(regexp.QuoteMeta(fmt.Sprint(pattern)))
+		match := regexp.MustCompile("^" + text + "$")
+		return on(path, func(v any) bool { return match.MatchString(fmt.Sprint(v)) }), nil
+	case "=", "!=", "<", "<=", ">", ">=":
+		want, err := literal(p.take())
+		if err != nil {
+			return nil, err
+		}
+		return on(path, func(v any) bool { return holds(op, compare(v, want)) }), nil
+	default:
+		return nil, fmt.Errorf("unexpected %q behind %q", op, path)
+	}
+}
+
+func (p *parser) in(path string) (predicate, error) {
+	if err := p.want("["); err != nil {
+		return nil, err
+	}
+	var wants []any
+	for {
+		want, err := literal(p.take())
+		if err != nil {
+			return nil, err
+		}
+		wants = append(wants, want)
+		if p.word("]") {
+			break
+		}
+		if err := p.want(","); err != nil {
+			return nil, err
+		}
+	}
+	return on(path, func(v any) bool {
+		for _, want := range wants {
+			if compare(v, want) == 0 {
+				return true
+			}
+		}
+		return false
+	}), nil
+}
+
+// on asks about a column; what is null is neither true nor false.
+func on(path string, ask func(any) bool) predicate {
+	return func(s *Server, r *resource) truth {
+		v, null, _ := s.column(r, path)
+		if null {
+			return isNull
+		}
+		return truthOf(ask(v))
+	}
+}
+
+func literal(token string) (any, error) {
+	if strings.HasPrefix(token, "'") {
+		return strings.ReplaceAll(token[1:len(token)-1], "''", "'"), nil
+	}
+	n, err := strconv.ParseFloat(token, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a value", token)
+	}
+	return n, nil
+}
+
+func compare(v, want any) int {
+	switch v := v.(type) {
+	case time.Time:
+		at, err := time.Parse(time.RFC3339, fmt.Sprint(want))
+		if err != nil {
+			return -1
+		}
+		return v.Compare(at)
+	case float64:
+		n, err := strconv.ParseFloat(fmt.Sprint(want), 64)
+		if err != nil {
+			return -1
+		}
+		return cmp.Compare(v, n)
+	}
+	return strings.Compare(fmt.Sprint(v), fmt.Sprint(want))
+}
+
+func holds(op string, c int) bool {
+	switch op {
+	case "=":
+		return c == 0
+	case "!=":
+		return c != 0
+	case "<":
+		return c < 0
+	case "<=":
+		return c <= 0
+	case ">":
+		return c > 0
+	}
+	return c >= 0
+}

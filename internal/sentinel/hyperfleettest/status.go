@@ -1,0 +1,320 @@
+package hyperfleettest
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+type condition struct {
+	Type               string    `json:"type"`
+	Status             string    `json:"status"`
+	Reason             string    `json:"reason,omitempty"`
+	Message            string    `json:"message,omitempty"`
+	ObservedGeneration int64     `json:"observed_generation"`
+	CreatedTime        time.Time `json:"created_time,omitzero"`
+	LastUpdatedTime    time.Time `json:"last_updated_time,omitzero"`
+	LastTransitionTime time.Time `json:"last_transition_time,omitzero"`
+}
+
+// A report is what an adapter says.
+type report struct {
+	Adapter            string      `json:"adapter"`
+	ObservedGeneration int64       `json:"observed_generation"`
+	ObservedTime       time.Time   `json:"observed_time,omitzero"`
+	Conditions         []condition `json:"conditions"`
+	CreatedTime        time.Time   `json:"created_time,omitzero"`
+	LastReportTime     time.Time   `json:"last_report_time,omitzero"`
+}
+
+// says is the status of one of the report's conditions.
+func (r *report) says(what string) string {
+	for _, c := range r.Conditions {
+		if c.Type == what {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+const (
+	yes = "True"
+	no  = "False"
+)
+
+// report takes a report: 201, or 204 for one that is not stored.
+func (s *Server) report(k Kind) func(*http.Request) answer {
+	return func(r *http.Request) answer {
+		found, a := s.find(k, r)
+		if a != nil {
+			return *a
+		}
+		var in report
+		if a := decode(r, false, &in); a != nil {
+			return *a
+		}
+		now := time.Now().UTC()
+		if in.ObservedTime.IsZero() {
+			in.ObservedTime = now
+		}
+		if a := in.check(now); a != nil {
+			return *a
+		}
+		before := found.reports[in.Adapter]
+		if in.stale(before, found.generation) {
+			return answer{status: http.StatusNoContent}
+		}
+		in.CreatedTime, in.LastReportTime = now, now
+		if before != nil {
+			in.CreatedTime = before.CreatedTime
+		}
+		found.reports[in.Adapter] = &in
+		s.aggregate(found, now)
+		s.reap(found)
+		return answer{http.StatusCreated, in}
+	}
+}
+
+func (r *report) check(now time.Time) *answer {
+	bad := func(field, constraint, message string) *answer {
+		a := refuse(http.StatusBadRequest, message, fieldError{Field: field, Constraint: constraint, Message: message})
+		return &a
+	}
+	seen := map[string]bool{}
+	for _, c := range r.Conditions {
+		switch {
+		case c.Type == "" || seen[c.Type]:
+			return bad("conditions", "unique", "condition types must be unique and not empty")
+		case c.Status != yes && c.Status != no && c.Status != "Unknown":
+			return bad("conditions", "enum", "condition status must be True, False or Unknown")
+		}
+		seen[c.Type] = true
+	}
+	switch {
+	case !seen["Available"] || !seen["Applied"] || !seen["Health"]:
+		return bad("conditions", "required", "conditions must include Available, Applied and Health")
+	case r.ObservedGeneration < 1:
+		return bad("observed_generation", "min", "observed_generation must be at least 1")
+	case r.ObservedTime.After(now.Add(5*time.Minute)) || r.ObservedTime.Before(now.Add(-30*time.Minute)):
+		return bad("observed_time", "range", "observed_time is too far from now")
+	}
+	return nil
+}
+
+// stale reports whether a report says nothing new.
+func (r *report) stale(before *report, generation int64) bool {
+	if r.ObservedGeneration > generation {
+		return true
+	}
+	if before == nil {
+		return false
+	}
+	return r.ObservedGeneration < before.ObservedGeneration ||
+		r.ObservedGeneration == before.ObservedGeneration && r.ObservedTime.Before(before.ObservedTime) ||
+		r.says("Available") == "Unknown"
+}
+
+// reap drops a resource that is finalised. It is only looked at when one of
+// its own adapters reports, as in the real API.
+func (s *Server) reap(r *resource) {
+	if r.deleted == nil || s.hasChildren(r) {
+		return
+	}
+	for _, a := range r.kind.Adapters {
+		rep := r.reports[a]
+		if rep == nil || rep.ObservedGeneration != r.generation || rep.says("Finalized") != yes {
+			return
+		}
+	}
+	delete(s.resources, r.id)
+}
+
+func (s *Server) reports(k Kind) func(*http.Request) answer {
+	return func(r *http.Request) answer {
+		found, a := s.find(k, r)
+		if a != nil {
+			return *a
+		}
+		items := []*report{}
+		for _, name := range slices.Sorted(maps.Keys(found.reports)) {
+			items = append(items, found.reports[name])
+		}
+		return answer{http.StatusOK, page[*report]{Items: items, Page: 1, Size: len(items), Total: len(items)}}
+	}
+}
+
+// aggregate makes the conditions of a resource of its reports.
+func (s *Server) aggregate(r *resource, now time.Time) {
+	want := "Available"
+	if r.deleted != nil {
+		want = "Finalized"
+	}
+	all, known, oldest := true, true, time.Time{}
+	tracked := int64(0)
+	for _, name := range r.kind.Adapters {
+		rep := r.reports[name]
+		if rep == nil {
+			all, known = false, false
+			continue
+		}
+		own := condition{
+			Type: pascal(name) + "Successful", Status: rep.says("Available"), Reason: "Reported",
+			ObservedGeneration: rep.ObservedGeneration, CreatedTime: rep.CreatedTime, LastUpdatedTime: rep.ObservedTime,
+		}
+		r.transitions[name] = moved(r.transitions[name], own, now)
+		if tracked == 0 {
+			tracked = rep.ObservedGeneration
+		}
+		known = known && rep.says("Available") == yes && rep.ObservedGeneration == tracked
+		if rep.ObservedGeneration != r.generation {
+			all = false
+			continue
+		}
+		all = all && rep.says(want) == yes
+		if oldest.IsZero() || rep.ObservedTime.Before(oldest) {
+			oldest = rep.ObservedTime
+		}
+	}
+	next := condition{
+		// The generation is that of the resource, whatever was observed.
+		Type: "Reconciled", Status: no, Reason: "ReconciledMissingAdapters", Message: "not all required adapters have reported",
+		ObservedGeneration: r.generation, CreatedTime: r.created, LastUpdatedTime: cmpOr(oldest, r.updated),
+	}
+	switch {
+	case all && r.deleted != nil && s.hasChildren(r):
+		next.Reason = "ReconciledWaitingForChildren"
+	case all:
+		next.Status, next.Reason, next.Message = yes, "ReconciledAll", "all required adapters have reported"
+	}
+	since := now
+	if r.reconciled.Status == yes && r.generation > r.reconciled.ObservedGeneration {
+		since = r.updated
+	}
+	r.reconciled = moved(r.reconciled, next, since)
+	s.lastKnown(r, known && tracked > 0, tracked, now)
+}
+
+// lastKnown is True once all adapters agreed about a generation, and stays so
+// for newer ones until an adapter says False about that one.
+func (s *Server) lastKnown(r *resource, agreed bool, tracked int64, now time.Time) {
+	next := r.lastKnown
+	switch {
+	case agreed:
+		next = condition{Status: yes, Reason: "AllAtGeneration", ObservedGeneration: tracked, LastUpdatedTime: now}
+	case next.Status == "":
+		next = condition{Status: no, Reason: "Never", ObservedGeneration: r.generation, LastUpdatedTime: now}
+	case next.Status == yes:
+		for _, rep := range r.reports {
+			if rep.ObservedGeneration == next.ObservedGeneration && rep.says("Available") == no {
+				next.Status, next.Reason = no, "AdapterFailed"
+			}
+		}
+	}
+	next.Type, next.CreatedTime = "LastKnownReconciled", r.created
+	r.lastKnown = moved(r.lastKnown, next, now)
+}
+
+// moved is next, with the time at which the status became what it is.
+func moved(before, next condition, now time.Time) condition {
+	next.LastTransitionTime = now
+	if before.Status == next.Status {
+		next.LastTransitionTime = before.LastTransitionTime
+	}
+	return next
+}
+
+func cmpOr(t, otherwise time.Time) time.Time {
+	if t.IsZero() {
+		return otherwise
+	}
+	return t
+}
+
+// pascal is an adapter's name as conditions have it.
+func pascal(name string) string {
+	var b strings.Builder
+	for part := range strings.FieldsFuncSeq(name, func(r rune) bool { return r == '-' || r == '_' }) {
+		b.WriteString(strings.ToUpper(part[:1]) + part[1:])
+	}
+	return b.String()
+}
+
+// conditions are what the API shows today, in no fixed order.
+func (r *resource) conditions() []condition {
+	if len(r.kind.Adapters) == 0 {
+		return []condition{}
+	}
+	list := []condition{r.lastKnown, r.reconciled}
+	for _, name := range r.kind.Adapters {
+		if c, ok := r.transitions[name]; ok {
+			list = append(list, c)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b condition) int {
+		return cmp.Compare(a.LastUpdatedTime.UnixNano()%7, b.LastUpdatedTime.UnixNano()%7)
+	})
+	return list
+}
+
+// observed is the lowest generation that a required adapter last reported on,
+// and the oldest such report; 0 while one has never reported.
+func (r *resource) observed() (generation int64, oldest time.Time) {
+	for _, name := range r.kind.Adapters {
+		rep := r.reports[name]
+		if rep == nil {
+			return 0, r.created
+		}
+		if generation == 0 || rep.ObservedGeneration < generation {
+			generation = rep.ObservedGeneration
+		}
+		if oldest.IsZero() || rep.ObservedTime.Before(oldest) {
+			oldest = rep.ObservedTime
+		}
+	}
+	return generation, oldest
+}
+
+// status is the status as the era shows it.
+func (s *Server) status(r *resource) any {
+	phase := "NotReady"
+	if r.reconciled.Status == yes {
+		phase = "Ready"
+	}
+	observed, oldest := r.observed()
+	switch s.cfg.Era {
+	case Today:
+	case Third:
+		list := []condition{}
+		if len(r.kind.Adapters) > 0 {
+			ready := r.reconciled
+			ready.Type, ready.ObservedGeneration, ready.LastUpdatedTime = "Ready", observed, oldest
+			available := ready
+			available.Type = "Available"
+			list = append(list, available, ready)
+		}
+		return struct {
+			Conditions []condition `json:"conditions"`
+		}{list}
+	case Second:
+		return struct {
+			Phase              string      `json:"phase"`
+			ObservedGeneration int64       `json:"observed_generation"`
+			LastUpdatedTime    time.Time   `json:"last_updated_time"`
+			LastTransitionTime time.Time   `json:"last_transition_time"`
+			Conditions         []condition `json:"conditions"`
+		}{phase, observed, cmpOr(oldest, r.updated), cmpOr(r.reconciled.LastTransitionTime, r.created), r.conditions()}
+	case Earliest:
+		return struct {
+			Phase              string    `json:"phase"`
+			ObservedGeneration int64     `json:"observed_generation"`
+			UpdatedAt          time.Time `json:"updated_at"`
+			Adapters           []string  `json:"adapters"`
+		}{phase, observed, cmpOr(oldest, r.updated), slices.Sorted(maps.Keys(r.reports))}
+	}
+	return struct {
+		Conditions []condition `json:"conditions"`
+	}{r.conditions()}
+}

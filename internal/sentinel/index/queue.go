@@ -1,0 +1,69 @@
+package index
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A queue finds the entries that are longest overdue without keeping all.
+type queue struct {
+	shards *[shards]shard
+	limit  int
+	found  []candidate // up to twice the limit
+	before uint32      // what is due then or later is not among the first
+}
+
+type candidate struct {
+	due   uint32
+	slot  int32
+	shard uint8
+}
+
+// scan looks through a shard and counts what is overdue in it. Afterwards the
+// shard's earliest is that of the others: those in the queue are given out,
+// and those that are left behind bring it down again.
+func (q *queue) scan(shard int, now uint32) (overdue int) {
+	s := &q.shards[shard]
+	s.earliest = never
+	for i, due := range s.due {
+		if due > now {
+			s.earliest = min(s.earliest, due)
+			continue
+		}
+		overdue++
+		if s.state[i]&urgent != 0 {
+			due = 0 // longer than any other
+		}
+		q.add(candidate{due: due, slot: int32(i), shard: uint8(shard)}) //nolint:gosec // both are small
+	}
+	return overdue
+}
+
+func (q *queue) add(c candidate) {
+	if c.due >= q.before || q.limit == 0 {
+		q.leave(c)
+		return
+	}
+	q.found = append(q.found, c)
+	if len(q.found)/2 >= q.limit {
+		q.trim()
+	}
+}
+
+// trim puts the queue in order and leaves behind what is over the limit.
+func (q *queue) trim() {
+	slices.SortFunc(q.found, func(a, b candidate) int { return cmp.Compare(a.due, b.due) })
+	if len(q.found) <= q.limit {
+		return
+	}
+	for _, c := range q.found[q.limit:] {
+		q.leave(c)
+	}
+	q.found = q.found[:q.limit]
+	q.before = q.found[q.limit-1].due
+}
+
+func (q *queue) leave(c candidate) {
+	s := &q.shards[c.shard]
+	s.earliest = min(s.earliest, c.due)
+}

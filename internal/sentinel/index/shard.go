@@ -1,0 +1,203 @@
+package index
+
+import (
+	"maps"
+	"math/bits"
+	"slices"
+	"unsafe"
+)
+
+// A shard is a table in three columns, without pointers for the garbage
+// collector to follow. It probes linearly from where the hash of an id says;
+// nobody can choose ids that crowd, because the hash has a secret seed.
+type shard struct {
+	ids   [][16]byte
+	due   []uint32 // never in free slots, so that a scan reads nothing else
+	state []state
+	n     int
+
+	// earliest is a time before which nothing is due. Something may be due
+	// later only, which the next scan finds out.
+	earliest uint32
+}
+
+type state uint8
+
+const (
+	taken   state = 1 << iota // the slot holds a resource
+	ready                     // which is ready
+	touched                   // and was spoken of since the sweep began
+	handed                    // Take gave it out, and nothing was heard since
+	named                     // its id is not a UUID: the slot has a hash of it
+	urgent                    // it goes before others
+)
+
+const (
+	// smallest is how many slots a shard has at least, once it has any. Each
+	// begins with a few more than the one before, so that they do not all grow
+	// at the same number of resources.
+	smallest = 32
+	// At most 85 % of the slots are taken. A table that grows by a fifth has at
+	// least 70 % of them taken afterwards.
+	fullest = 85
+)
+
+// entry finds the resource of a key, or makes room for it.
+func (x *Index) entry(k key, id []byte) (s *shard, i int, found bool) {
+	s = &x.shards[k.shard]
+	if i, found = x.find(s, k); found {
+		return s, i, true
+	}
+	if (s.n+1)*100 > len(s.ids)*fullest {
+		x.resize(s, max(smallest+smallest/5*int(k.shard)/shards, len(s.ids)*6/5))
+		i, _ = x.find(s, k)
+	}
+	s.ids[i], s.state[i] = k.id, taken|k.kind
+	if k.kind == named {
+		x.texts.add(k.id, string(id))
+	}
+	s.n++
+	x.n++
+	return s, i, false
+}
+
+// find is where the resource of a key stands, or else the free slot for it.
+// A shard without slots has neither.
+func (x *Index) find(s *shard, k key) (i int, found bool) {
+	if len(s.ids) == 0 {
+		return 0, false
+	}
+	i = x.home(s, k.id)
+	for s.state[i]&taken != 0 {
+		if s.ids[i] == k.id && s.state[i]&named == k.kind {
+			return i, true
+		}
+		i = s.after(i)
+	}
+	return i, false
+}
+
+// write notes all of a resource anew.
+func (x *Index) write(s *shard, i int, due uint32, class Class) {
+	if s.state[i]&ready != 0 {
+		x.ready--
+	}
+	s.state[i] = s.state[i]&(taken|named) | touched
+	switch class {
+	case Ready:
+		s.state[i] |= ready
+		x.ready++
+	case Urgent:
+		s.state[i] |= urgent
+	case NotReady:
+	}
+	s.due[i] = due
+	s.earliest = min(s.earliest, due)
+}
+
+// hurry makes a resource due at a time, unless it is due before.
+func (s *shard) hurry(i int, due uint32) {
+	s.due[i] = min(s.due[i], due)
+	s.earliest = min(s.earliest, due)
+}
+
+// drop frees a slot, and moves up what would not be found behind a free one.
+func (x *Index) drop(s *shard, i int) {
+	if s.state[i]&ready != 0 {
+		x.ready--
+	}
+	if s.state[i]&named != 0 {
+		x.texts.remove(s.ids[i])
+	}
+	size := len(s.ids)
+	distance := func(from, to int) int { return (to - from + size) % size }
+	for j := s.after(i); s.state[j]&taken != 0; j = s.after(j) {
+		if distance(x.home(s, s.ids[j]), j) >= distance(i, j) {
+			s.ids[i], s.due[i], s.state[i] = s.ids[j], s.due[j], s.state[j]
+			i = j
+		}
+	}
+	s.ids[i], s.due[i], s.state[i] = [16]byte{}, never, 0
+	s.n--
+	x.n--
+}
+
+// shrink gives room back when less than half of it is used.
+func (x *Index) shrink(s *shard) {
+	switch {
+	case s.n == 0:
+		*s = shard{earliest: never}
+	case len(s.ids) > 2*smallest && s.n < len(s.ids)/2:
+		x.resize(s, s.n*100/fullest*6/5+1)
+	}
+}
+
+// resize moves a shard into that many slots, or the few more that come with
+// their memory anyway.
+func (x *Index) resize(s *shard, size int) {
+	old := *s
+	s.ids = slices.Grow([][16]byte(nil), size)
+	size = cap(s.ids)
+	s.ids = s.ids[:size]
+	s.due = slices.Grow([]uint32(nil), size)[:size]
+	s.state = slices.Grow([]state(nil), size)[:size]
+	for i := range s.due {
+		s.due[i] = never
+	}
+	for j, st := range old.state {
+		if st&taken == 0 {
+			continue
+		}
+		i := x.home(s, old.ids[j])
+		for s.state[i] != 0 {
+			i = s.after(i)
+		}
+		s.ids[i], s.due[i], s.state[i] = old.ids[j], old.due[j], st
+	}
+}
+
+// home is where an id would best stand: its hash, scaled to the slots, of which
+// there need not be a power of two.
+func (x *Index) home(s *shard, id [16]byte) int {
+	high, _ := bits.Mul64(x.hash(id), uint64(len(s.ids)))
+	return int(high) //nolint:gosec // less than the slots
+}
+
+func (s *shard) after(i int) int {
+	if i++; i < len(s.ids) {
+		return i
+	}
+	return 0
+}
+
+// texts are the ids that are no UUIDs, by the hash that stands for them.
+type texts struct {
+	byHash map[[16]byte]string
+	widest int // how many there have been: a map never gives room back
+	chars  int
+}
+
+func (t *texts) add(hash [16]byte, id string) {
+	if t.byHash == nil {
+		t.byHash = map[[16]byte]string{}
+	}
+	t.byHash[hash] = id
+	t.widest = max(t.widest, len(t.byHash))
+	t.chars += len(id)
+}
+
+func (t *texts) remove(hash [16]byte) {
+	t.chars -= len(t.byHash[hash])
+	delete(t.byHash, hash)
+	if t.widest < 2*smallest || len(t.byHash) > t.widest/4 {
+		return
+	}
+	smaller := make(map[[16]byte]string, 2*len(t.byHash))
+	maps.Copy(smaller, t.byHash)
+	t.byHash, t.widest = smaller, 2*len(smaller)
+}
+
+func (t *texts) bytes() int {
+	// Maps are between 7/16 and 7/8 full.
+	return t.chars + t.widest*3/2*int(unsafe.Sizeof([16]byte{})+unsafe.Sizeof(""))
+}

@@ -1,0 +1,96 @@
+package listing
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+// maxIDs is how many resources are looked up by one request.
+const maxIDs = 100
+
+// Lookup reads single resources, many at a time if the server can do that, and
+// hands them to read as pages. Ids that are on no page do not exist.
+//
+// Whether it can is found out anew now and then. One odd answer, in the midst of a
+// rollout perhaps, must not make a hundred requests of each from then on.
+func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (scan.Envelope, error)) error {
+	var buf []byte
+	for chunk := range slices.Chunk(ids, maxIDs) {
+		pages := w.together
+		if w.alone.Load() > 0 {
+			w.alone.Add(-1)
+			pages = w.oneByOne
+		} else if slices.ContainsFunc(chunk, func(id string) bool { return strings.Contains(id, ",") }) {
+			pages = w.oneByOne
+		}
+		var err error
+		if buf, err = pages(ctx, chunk, read, buf); err != nil {
+			return fmt.Errorf("look up %d of %s: %w", len(chunk), w.cfg.Collection, err)
+		}
+	}
+	return nil
+}
+
+// together looks resources up by one request.
+func (w *Walker) together(ctx context.Context, ids []string, read func(Page) (scan.Envelope, error), buf []byte) ([]byte, error) {
+	asked := time.Now()
+	body, _, err := w.get(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, getting{}, buf)
+	if err != nil && (ctx.Err() != nil || !refused(err)) {
+		return buf, err // the cause of an end may look like an answer
+	}
+	if err != nil || !answers(body, ids) {
+		w.alone.Store(recheckAfter)
+		return w.oneByOne(ctx, ids, read, body)
+	}
+	_, err = read(Page{Body: body, Asked: asked})
+	return body, err
+}
+
+// answers reports whether a page is the answer to a question for ids: it holds
+// no other, and says that there is no more of it. A server that ignores the
+// parameter sends its list.
+func answers(page []byte, ids []string) bool {
+	asked := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		asked[id] = true
+	}
+	others := 0
+	env, err := scan.New(false).Scan(page, func(it *scan.Item) error {
+		if len(it.ID) > 0 && !asked[string(it.ID)] {
+			others++
+		}
+		return nil
+	})
+	return err == nil && others == 0 && env.Continue == "" && env.Total <= int64(env.Items)
+}
+
+// oneByOne looks resources up by a request for each.
+func (w *Walker) oneByOne(ctx context.Context, ids []string, read func(Page) (scan.Envelope, error), buf []byte) ([]byte, error) {
+	for _, id := range ids {
+		if id == "" || id == "." || id == ".." {
+			continue // names another place
+		}
+		asked := time.Now()
+		body, _, err := w.get(ctx, nil, getting{path: "/" + url.PathEscape(id)}, buf)
+		if s := status(err); ctx.Err() == nil && (s == http.StatusNotFound || s == http.StatusGone) {
+			continue
+		}
+		if err != nil {
+			return buf, fmt.Errorf("read %q: %w", id, err)
+		}
+		// A page of one, so that it can be read like any other.
+		body = append(slices.Insert(body, 0, '['), ']')
+		if _, err := read(Page{Body: body, Asked: asked}); err != nil {
+			return body, fmt.Errorf("read %q: %w", id, err)
+		}
+		buf = body
+	}
+	return buf, nil
+}

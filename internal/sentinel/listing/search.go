@@ -1,0 +1,59 @@
+package listing
+
+import (
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+// maxSearch is how long an expression of the search language may be. Room is
+// left for the id that a page begins behind.
+const maxSearch = 4096 - 512
+
+// searchFor says what of a selector the search language of the public API can
+// say: a label has a value, or one of some. It has no word for keys with a
+// hyphen, dot or slash, and to it a label that is absent is not unequal to
+// anything. What it can not say is left out, so that it never selects less than
+// the selector. The empty text selects everything.
+func searchFor(sel selector.Selector) string {
+	search := ""
+	for _, r := range sel.Requirements() {
+		term, ok := term(r)
+		if !ok {
+			continue
+		}
+		if longer := and(search, term); len(longer) <= maxSearch {
+			search = longer
+		}
+	}
+	return search
+}
+
+func term(r selector.Requirement) (string, bool) {
+	if strings.ContainsAny(r.Key, "-./") {
+		return "", false
+	}
+	switch r.Op {
+	case selector.Equals:
+		return "labels." + r.Key + "=" + quote(r.Values[0]), true
+	case selector.In:
+		quoted := make([]string, len(r.Values))
+		for i, v := range r.Values {
+			quoted[i] = quote(v)
+		}
+		return "labels." + r.Key + " in [" + strings.Join(quoted, ",") + "]", true
+	case selector.NotEquals, selector.NotIn, selector.Exists, selector.NotExists:
+	}
+	return "", false
+}
+
+func behind(id string) string { return "id > " + quote(id) }
+
+func and(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + " and " + b
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

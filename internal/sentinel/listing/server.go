@@ -1,0 +1,379 @@
+package listing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/selector"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+// A server is what is known of how to ask one.
+type server struct {
+	way way
+
+	// settled says that this was found out, and not merely assumed. Another way
+	// than tokens is found out before it is used, if there is enough to tell by.
+	settled bool
+
+	// labels and search are the filters that are sent, the one that the server
+	// understands; they may both be empty.
+	labels, search string
+
+	// order says that the server takes order=id.
+	order bool
+
+	// highest is the greatest id that there was when the order was tried. The
+	// first page of more than one has to end below it; it is empty afterwards.
+	highest string
+}
+
+// recheckAfter is after how many walks, or chunks, a server that needed finding out is
+// looked at again: it may have been replaced by one that can do more.
+const recheckAfter = 100
+
+// begin is where a walk begins that is to begin at a place.
+func (w *Walker) begin(ctx context.Context, start Place) (Place, error) {
+	if start.Later() && start.way == w.server.way && start.size <= w.size() {
+		return start, nil
+	}
+	w.walks++
+	if w.walks%recheckAfter == 0 && w.server.settled {
+		w.forget()
+	}
+	if w.server.way != byToken && !w.server.settled {
+		if err := w.probe(ctx); err != nil {
+			return Place{}, fmt.Errorf("list %s: find out what the API understands: %w", w.cfg.Collection, err)
+		}
+	}
+	return w.start(), nil
+}
+
+// forget drops what was found out.
+func (w *Walker) forget() {
+	s := server{labels: w.cfg.Selector.String()}
+	if w.cfg.Flavour == FlavourHyperfleet {
+		s = server{way: byNumber}
+	}
+	w.setServer(s)
+	w.setFlavour(w.cfg.Flavour)
+}
+
+// setServer changes how the server is asked. What is remembered of pages was
+// the answer to other questions.
+func (w *Walker) setServer(s server) {
+	w.server = s
+	clear(w.tags)
+}
+
+// adopt finds another way to go on with a server that knows no tokens.
+func (w *Walker) adopt(ctx context.Context) error {
+	if w.cfg.Flavour == FlavourFleetloop {
+		w.setServer(server{way: byNumber, settled: true, labels: w.server.labels})
+		return nil
+	}
+	return w.probe(ctx)
+}
+
+// fallBack goes over to page numbers, which every server knows that does not
+// know tokens.
+func (w *Walker) fallBack(ctx context.Context, why string) {
+	s := w.server
+	s.way, s.highest, s.settled = byNumber, "", true
+	w.setServer(s)
+	w.told = ""
+	w.log.WarnContext(ctx, "api did not keep what it promised, listing by page numbers", "collection", w.cfg.Collection, "reason", why)
+}
+
+// nextByID is the place after a page by id, and false at the end of the list.
+// It is sound if the page is what was asked for.
+func (s *server) nextByID(at Place, env scan.Envelope) (next Place, more, sound bool) {
+	if env.Items == 0 {
+		return Place{}, false, env.Total <= 0
+	}
+	last := string(env.Last)
+	complete := env.Total >= 0 && env.Total <= int64(env.Items)
+	switch {
+	case complete && at.after == "":
+		return Place{}, false, true
+	case !env.Sorted || string(env.First) <= at.after:
+		return Place{}, false, false
+	case complete:
+		return Place{}, false, true
+	case s.highest != "" && last >= s.highest:
+		return Place{}, false, false // the rest would have to be greater
+	}
+	s.highest = ""
+	return Place{way: byID, after: last}, true, true
+}
+
+// mend looks for another way to ask for a page that was refused. It is false
+// if there is none, or the error is of another kind.
+func (w *walk) mend(ctx context.Context, pg fetched) (Place, bool, error) {
+	if !refused(pg.err) || ctx.Err() != nil {
+		return Place{}, false, pg.err
+	}
+	s := w.server
+	if s.way == byToken {
+		if w.cfg.Flavour != FlavourAuto || pg.At.Later() || w.Flavour() == FlavourFleetloop {
+			return Place{}, false, pg.err
+		}
+		if err := w.probe(ctx); err != nil {
+			return Place{}, false, errors.Join(pg.err, err)
+		}
+		return w.start(), true, nil
+	}
+	if !w.shrink(pg.cause) {
+		switch {
+		case s.way == byID:
+			w.fallBack(ctx, "it refuses to go on behind an id")
+		case s.search != "" || s.labels != "":
+			s.search, s.labels = "", ""
+			w.setServer(s)
+			w.tell(ctx)
+		case s.order:
+			s.order = false
+			w.setServer(s)
+		case !w.shrinkTo(0):
+			return Place{}, false, pg.err
+		}
+		return w.start(), true, nil
+	}
+	if s.way == byID {
+		return pg.At, true, nil
+	}
+	return w.start(), true, nil
+}
+
+// size is how many resources are asked for at once by number and by id.
+func (w *Walker) size() int { return min(w.cfg.PageSize, w.most) }
+
+// The page sizes that servers are known to give at most, and by default.
+const (
+	publicMost    = 100
+	publicDefault = 20
+)
+
+// shrink asks for smaller pages from now on, if a refusal is about their size.
+func (w *Walker) shrink(err error) bool {
+	text := err.Error()
+	at := sizeWord().FindStringIndex(text)
+	if at == nil {
+		return false
+	}
+	text, _, _ = strings.Cut(text[at[0]:], "(trace")
+	size, smaller := w.size(), 0
+	for _, digits := range numbers().FindAllString(text, -1) {
+		if n, err := strconv.Atoi(digits); err == nil && n < size {
+			smaller = max(smaller, n)
+		}
+	}
+	return w.shrinkTo(smaller)
+}
+
+// shrinkTo asks for pages of a size from now on, or of the next smaller size
+// that servers are known to give if that is no size for pages: a limit of one
+// is the least, and not the most. It is false if there is none.
+func (w *Walker) shrinkTo(size int) bool {
+	switch before := w.size(); {
+	case size > 1:
+	case before > publicMost:
+		size = publicMost
+	case before > publicDefault:
+		size = publicDefault
+	default:
+		return false
+	}
+	w.most = size
+	clear(w.tags)
+	return true
+}
+
+func sizeWord() *regexp.Regexp { return regexp.MustCompile(`(?i)\b(page)?_?size\b`) }
+func numbers() *regexp.Regexp  { return regexp.MustCompile(`\b[0-9]+\b`) }
+
+// refused reports whether a server understood a request enough to say no.
+// Other errors, such as that it is busy, say nothing about the request.
+func refused(err error) bool {
+	switch status(err) {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestURITooLong:
+		return true
+	}
+	return false
+}
+
+func status(err error) int {
+	if e, ok := errors.AsType[interface {
+		error
+		StatusCode() int
+	}](err); ok {
+		return e.StatusCode()
+	}
+	return 0
+}
+
+// tell logs how the server is asked, if that is news.
+func (w *Walker) tell(ctx context.Context) {
+	s := w.server
+	paging := map[way]string{byToken: "continue tokens", byNumber: "page numbers", byID: "ids"}[s.way]
+	filter := "none"
+	switch {
+	case s.labels != "":
+		filter = "labels=" + s.labels
+	case s.search != "":
+		filter = "search=" + s.search
+	}
+	if told := paging + " " + filter; told != w.told {
+		w.told = told
+		w.log.InfoContext(ctx, "api examined", "collection", w.cfg.Collection, "flavour", string(w.Flavour()), "paging", paging, "filter", filter)
+		if filter == "none" && !w.cfg.Selector.Empty() {
+			w.log.WarnContext(ctx, "api does not select by these labels: every poll reads the whole collection and drops what does not match",
+				"collection", w.cfg.Collection, "selector", w.cfg.Selector.String())
+		}
+	}
+}
+
+// An answer is what a trial brought.
+type answer struct {
+	body []byte
+	scan.Envelope
+}
+
+// total is how many there are, at least.
+func (a answer) total() int64 { return max(a.Total, int64(a.Items)) }
+
+// ask tries a question out. A refusal is an error for which refused is true.
+func (w *Walker) ask(ctx context.Context, size int, q url.Values) (answer, error) {
+	numbered(q, 1, size)
+	body, _, err := w.get(ctx, q, getting{}, nil)
+	if err != nil {
+		return answer{}, err
+	}
+	env, err := scan.New(false).Scan(body, func(*scan.Item) error { return nil })
+	return answer{body, env}, err
+}
+
+// probe finds out what a server understands that knows no tokens.
+func (w *Walker) probe(ctx context.Context) error {
+	s := server{way: byNumber, order: true}
+	top, err := w.ask(ctx, min(publicDefault, w.size()), url.Values{"order": {"id desc"}})
+	if refused(err) {
+		s.order = false
+		top, err = w.ask(ctx, min(publicDefault, w.size()), url.Values{})
+	}
+	if err != nil {
+		return err
+	}
+	if top.total() < 2 {
+		// Too few to tell by. One page by number holds them.
+		w.setServer(s)
+		return nil
+	}
+	if err := w.probeFilters(ctx, &s, top); err != nil {
+		return err
+	}
+	if s.order && len(top.First) > 0 {
+		understood, err := w.understandsBehind(ctx, string(top.First))
+		if err != nil {
+			return err
+		}
+		if understood {
+			s.way, s.highest = byID, string(top.First)
+		}
+	}
+	s.settled = true
+	w.setServer(s)
+	w.setFlavour(FlavourHyperfleet)
+	w.tell(ctx)
+	return nil
+}
+
+// understandsBehind reports whether the server takes a search for greater ids:
+// behind the highest there is none, unless it was created just now.
+func (w *Walker) understandsBehind(ctx context.Context, highest string) (bool, error) {
+	a, err := w.ask(ctx, 1, url.Values{"order": {"id"}, "search": {behind(highest)}})
+	switch {
+	case refused(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	case a.Items == 0:
+		return a.Total <= 0, nil
+	}
+	return string(a.First) > highest, nil
+}
+
+// probeFilters finds out by which filter the server selects, if by any. Top is
+// a page of the whole collection, which is not empty.
+func (w *Walker) probeFilters(ctx context.Context, s *server, top answer) error {
+	if w.cfg.Selector.Empty() {
+		return nil
+	}
+	// Labels that nothing has: a server that ignores the filter finds all.
+	const labels, search = "fleetloop-probe=nothing-has-this", "labels.fleetloop_probe='nothing_has_this'"
+	sample := w.sample(top)
+	all := w.cfg.Selector.String()
+	ok, err := w.filters(ctx, "labels", all+","+labels, sample.String())
+	if err != nil {
+		return err
+	}
+	if ok {
+		s.labels = all
+		return nil
+	}
+	some := searchFor(w.cfg.Selector)
+	if some == "" {
+		return nil
+	}
+	ok, err = w.filters(ctx, "search", and(some, search), searchFor(sample))
+	if ok {
+		s.search = some
+	}
+	return err
+}
+
+// filters reports whether the server filters by a parameter: it finds nothing
+// for the value none, and something for the value one, if there is one.
+func (w *Walker) filters(ctx context.Context, parameter, none, one string) (bool, error) {
+	for value, want := range map[string]bool{none: false, one: true} {
+		if value == "" {
+			continue
+		}
+		a, err := w.ask(ctx, 1, url.Values{parameter: {value}})
+		if refused(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if (a.total() > 0) != want {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// sample selects a resource on a page by labels that the selector asks for,
+// whatever their values are. It is empty if no resource there has any.
+func (w *Walker) sample(top answer) (found selector.Selector) {
+	_, _ = scan.New(true).Scan(top.body, func(it *scan.Item) error {
+		for _, r := range w.cfg.Selector.Requirements() {
+			value, ok := it.Labels.Get(r.Key)
+			if !ok || r.Op != selector.Equals && r.Op != selector.In {
+				continue
+			}
+			sel, err := selector.New(selector.Requirement{Key: r.Key, Op: selector.Equals, Values: []string{value}})
+			if err == nil && (searchFor(sel) != "" || found.Empty()) {
+				found = sel
+			}
+		}
+		return nil
+	})
+	return found
+}

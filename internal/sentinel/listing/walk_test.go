@@ -1,0 +1,287 @@
+package listing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+// TestWalk: whatever way of paging the server knows, every resource is seen
+// once, by as few requests as that takes.
+func TestWalk(t *testing.T) {
+	const n = 57
+	cases := map[string]struct {
+		reason       string
+		change       func(*fleet)
+		flavour      listing.Flavour
+		size         int
+		wantRequests int
+		wantAgain    int // in the next walk
+		want         listing.Flavour
+	}{
+		"Tokens":         {reason: "8 pages", size: 8, wantRequests: 8, wantAgain: 8, want: listing.FlavourFleetloop},
+		"TokensOnePage":  {reason: "all at once", size: 500, wantRequests: 1, wantAgain: 1, want: listing.FlavourFleetloop},
+		"TokensExact":    {reason: "the last page is full", size: 19, wantRequests: 3, wantAgain: 3, want: listing.FlavourFleetloop},
+		"TokensCapped":   {reason: "the server gives less than asked for", change: func(f *fleet) { f.most = 10 }, size: 500, wantRequests: 6, wantAgain: 6, want: listing.FlavourFleetloop},
+		"Numbers":        {reason: "20 at first, then by numbers, and from then on", change: func(f *fleet) { f.tokens = false }, flavour: listing.FlavourFleetloop, size: 30, wantRequests: 1 + 2, wantAgain: 2, want: listing.FlavourFleetloop},
+		"NumbersCapped":  {reason: "the server gives less than asked for", change: func(f *fleet) { f.tokens, f.most = false, 10 }, flavour: listing.FlavourFleetloop, size: 30, wantRequests: 1 + 6, wantAgain: 6, want: listing.FlavourFleetloop},
+		"NumbersExact":   {reason: "the last page is full", change: func(f *fleet) { f.tokens = false }, flavour: listing.FlavourFleetloop, size: 19, wantRequests: 1 + 3, wantAgain: 3, want: listing.FlavourFleetloop},
+		"NumbersOnePage": {reason: "the default page holds not all, one of ours does", change: func(f *fleet) { f.tokens = false }, flavour: listing.FlavourFleetloop, size: 100, wantRequests: 2, wantAgain: 1, want: listing.FlavourFleetloop},
+		"NumbersFound":   {reason: "the same by itself, after two questions", change: func(f *fleet) { f.tokens = false }, size: 30, wantRequests: 1 + 2 + 2, wantAgain: 2, want: listing.FlavourHyperfleet},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(n)
+			if tc.change != nil {
+				tc.change(f)
+			}
+			src := &source{answer: f.answer}
+			w := listing.New(listing.Config{Collection: "clusters", PageSize: tc.size, Flavour: tc.flavour}, src)
+			var at listing.Place
+			for i, want := range []int{tc.wantRequests, tc.wantAgain} {
+				var r reader
+				ended, err := w.Walk(t.Context(), at, r.read)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.wantOnce(t, fmt.Sprintf("%s: walk %d", tc.reason, i), f.ids)
+				if calls := src.requests(); len(calls) != want {
+					t.Errorf("%s: walk %d: %d requests, want %d: %q", tc.reason, i, len(calls), want, calls)
+				}
+				at = w.Beginning(ended)
+			}
+			if got := w.Flavour(); got != tc.want {
+				t.Errorf("%s: flavour %s", tc.reason, got)
+			}
+		})
+	}
+}
+
+func TestOddPages(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		body    func(url.Values) string
+		want    string
+		wantErr string
+		most    int // requests
+	}{
+		"Bare": {
+			reason: "an array is the whole list",
+			body:   func(url.Values) string { return `[{"id":"a"},{"id":"b"}]` },
+			want:   "a b", most: 1,
+		},
+		"NullItems": {reason: "an empty list", body: func(url.Values) string { return `{"items":null}` }, most: 1},
+		"NumbersWithoutTotal": {
+			reason: "a short page is the last",
+			body: func(q url.Values) string {
+				if q.Get("page") == "" {
+					return `{"items":[{"id":"a"}],"total":4}`
+				}
+				if q.Get("page") == "1" {
+					return `{"items":[{"id":"a"},{"id":"b"}]}`
+				}
+				return `{"items":[{"id":"c"}]}`
+			},
+			want: "a b c", most: 3,
+		},
+		"NumbersWithEmptyPage": {
+			reason: "an empty page is the last, whatever the total says",
+			body: func(q url.Values) string {
+				if q.Get("page") == "" || q.Get("page") == "1" {
+					return `{"items":[{"id":"a"},{"id":"b"}],"total":400}`
+				}
+				return `{"items":[],"total":400}`
+			},
+			want: "a b", most: 3,
+		},
+		"SameToken": {
+			reason: "a token that leads to itself",
+			body:   func(url.Values) string { return `{"items":[{"id":"a"}],"continue":"x"}` },
+			want:   "a a", wantErr: "no end", most: 3,
+		},
+		"Circle": {
+			reason: "tokens that lead in a circle",
+			body: func(q url.Values) string {
+				n := map[string]string{"": "0", "0": "1", "1": "2", "2": "3", "3": "4", "4": "1"}[q.Get("continue")]
+				return `{"items":[{"id":"a` + n + `"}],"continue":"` + n + `"}`
+			},
+			wantErr: "no end", most: 20,
+		},
+		"WrongGuess": {
+			reason: "what looks like a token at the end of a page need not be one",
+			body: func(q url.Values) string {
+				switch q.Get("continue") {
+				case "":
+					return `{"continue":"n\u0065xt","items":[{"id":"a","spec":{"continue":"trap"}}]}`
+				case "next":
+					return `{"items":[{"id":"b","spec":{"continue":"trap"}}]}`
+				}
+				return `{"items":[{"id":"trap"}]}`
+			},
+			want: "a b", most: 4,
+		},
+		"NumberIgnored": {
+			reason: "a server that gives the same page for every number hides the rest of its list",
+			body: func(url.Values) string {
+				return `{"items":[{"id":"a"},{"id":"b"}],"total":1000000}`
+			},
+			want: "a b a b", wantErr: "ignores the number", most: 3,
+		},
+		"EscapedToken": {
+			reason: "a token may need its escapes read",
+			body: func(q url.Values) string {
+				if q.Get("continue") == `q"/` {
+					return `{"items":[{"id":"b"}]}`
+				}
+				return `{"items":[{"id":"a"}],"continue":"q\"\/"}`
+			},
+			want: "a b", most: 2,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			src := &source{answer: func(_ string, q url.Values) (string, error) { return tc.body(q), nil }}
+			w := listing.New(listing.Config{Collection: "clusters", PageSize: 2, Flavour: listing.FlavourFleetloop}, src)
+			var r reader
+			_, err := w.Walk(t.Context(), listing.Place{}, r.read)
+			if tc.wantErr == "" && err != nil || tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)) {
+				t.Errorf("%s: err %v", tc.reason, err)
+			}
+			if got := strings.Join(r.seen, " "); tc.want != "" && got != tc.want {
+				t.Errorf("%s: saw %q, want %q", tc.reason, got, tc.want)
+			}
+			if n := len(src.requests()); n > tc.most {
+				t.Errorf("%s: %d requests, want at most %d", tc.reason, n, tc.most)
+			}
+		})
+	}
+}
+
+// TestReadsAhead: the next page is fetched while this one is read, and no more
+// than that.
+func TestReadsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(50)
+		src := &source{answer: f.answer}
+		w := listing.New(listing.Config{Collection: "clusters", PageSize: 10}, src)
+		r := reader{fail: func(listing.Page) error { time.Sleep(time.Second); return nil }}
+		done := make(chan error)
+		go func() { _, err := w.Walk(t.Context(), listing.Place{}, r.read); done <- err }()
+		total := 0
+		for page, want := range []int{2, 3, 4, 5, 5} {
+			time.Sleep(time.Second / 2)
+			synctest.Wait()
+			if total += len(src.requests()); total != want {
+				t.Errorf("while page %d is read: %d requests, want %d", page+1, total, want)
+			}
+			time.Sleep(time.Second / 2)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		r.wantOnce(t, "all", f.ids)
+	})
+}
+
+// TestTakenUpAgain: a walk that broke off goes on at the page that did not
+// come, whatever the way.
+func TestTakenUpAgain(t *testing.T) {
+	for name, tokens := range map[string]bool{"tokens": true, "numbers": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(50)
+			f.tokens = tokens
+			down := true
+			src := &source{answer: func(path string, q url.Values) (string, error) {
+				if down && (q.Get("continue") == "r00029" || q.Get("page") == "4") {
+					return "", errDown
+				}
+				return f.answer(path, q)
+			}}
+			w := listing.New(listing.Config{Collection: "clusters", PageSize: 10, Flavour: listing.FlavourFleetloop}, src)
+			var r reader
+			at, err := w.Walk(t.Context(), listing.Place{}, r.read)
+			if !errors.Is(err, errDown) || !at.Later() || len(r.seen) != 30 {
+				t.Fatalf("saw %d, stopped at %s: %v", len(r.seen), at, err)
+			}
+			if want := "list clusters: read " + at.String() + ": it is down"; err.Error() != want {
+				t.Errorf("got error %q, want %q", err, want)
+			}
+			if again, err := w.Walk(t.Context(), at, r.read); again != at || err == nil {
+				t.Errorf("stopped at %s again: %v", again, err)
+			}
+			down = false
+			if _, err := w.Walk(t.Context(), at, r.read); err != nil {
+				t.Fatal(err)
+			}
+			r.wantOnce(t, "both parts", f.ids)
+		})
+	}
+}
+
+func TestReadFails(t *testing.T) {
+	f := newFleet(50)
+	w := listing.New(listing.Config{Collection: "clusters", PageSize: 10}, &source{answer: f.answer})
+	stop := errors.New("enough")
+	pages := 0
+	r := reader{fail: func(listing.Page) error {
+		if pages++; pages == 2 {
+			return stop
+		}
+		return nil
+	}}
+	at, err := w.Walk(t.Context(), listing.Place{}, r.read)
+	if !errors.Is(err, stop) || at.String() != `the page at "r00009"` {
+		t.Errorf("stopped at %s: %v", at, err)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := listing.New(listing.Config{Collection: "clusters", PageSize: 10, Timeout: time.Second}, hanging{})
+		begin := time.Now()
+		_, err := w.Walk(t.Context(), listing.Place{}, new(reader).read)
+		if err == nil || !strings.Contains(err.Error(), "no page in time") || time.Since(begin) != time.Second {
+			t.Errorf("after %s: %v", time.Since(begin), err)
+		}
+	})
+}
+
+type hanging struct{}
+
+func (hanging) ListPage(ctx context.Context, _ string, _ url.Values, _ []byte) ([]byte, error) {
+	<-ctx.Done()
+	return nil, errors.New("gave up")
+}
+
+func (h hanging) ListPageIf(ctx context.Context, path string, q url.Values, _ string, dst []byte) ([]byte, string, error) {
+	_, err := h.ListPage(ctx, path, q, dst)
+	return nil, "", err
+}
+
+func TestPlaces(t *testing.T) {
+	if (listing.Place{}).Later() || (listing.Place{}).String() != "the first page" {
+		t.Error("the zero place is the beginning")
+	}
+	f := newFleet(30)
+	f.tokens = false
+	src := &source{answer: f.answer}
+	w := listing.New(listing.Config{Collection: "clusters", PageSize: 10, Flavour: listing.FlavourFleetloop}, src)
+	var places []string
+	_, err := w.Walk(t.Context(), listing.Place{}, func(pg listing.Page) (scan.Envelope, error) {
+		places = append(places, fmt.Sprintf("%s %t", pg.At, pg.First))
+		return scan.New(false).Scan(pg.Body, func(*scan.Item) error { return nil })
+	})
+	want := []string{"the first page true", "page 1 of size 10 true", "page 2 of size 10 false", "page 3 of size 10 false"}
+	if err != nil || !slices.Equal(places, want) {
+		t.Errorf("got %q, %v", places, err)
+	}
+}

@@ -1,0 +1,68 @@
+package sentinel
+
+import (
+	"context"
+	"net/url"
+	"sync"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+// A pacer lets so many requests a second begin. Whoever comes too early waits
+// for a slot of its own.
+type pacer struct {
+	every time.Duration
+
+	mu   sync.Mutex
+	next time.Time // the first slot that is free
+}
+
+// idle is how much of the time in which nobody came may be caught up on.
+const idle = 100 * time.Millisecond
+
+func (p *pacer) wait(ctx context.Context) error {
+	now := time.Now()
+	p.mu.Lock()
+	if slack := now.Add(-idle); p.next.Before(slack) {
+		p.next = slack
+	}
+	slot := p.next
+	p.next = slot.Add(p.every)
+	p.mu.Unlock()
+	if !slot.After(now) {
+		return ctx.Err()
+	}
+	return backoff.Sleep(ctx, slot.Sub(now))
+}
+
+// A paced API is asked no faster than the configuration allows.
+type paced struct {
+	api   api
+	pacer *pacer
+}
+
+// ListPage reads a page when its turn has come.
+func (p paced) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) ([]byte, error) {
+	if err := p.pacer.wait(ctx); err != nil {
+		return dst[:0], err
+	}
+	return p.api.ListPage(ctx, collection, q, dst)
+}
+
+// ListPageIf reads a page that has changed when its turn has come.
+func (p paced) ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) ([]byte, string, error) {
+	if err := p.pacer.wait(ctx); err != nil {
+		return dst[:0], "", err
+	}
+	return p.api.ListPageIf(ctx, collection, q, etag, dst)
+}
+
+// Watch begins a watch when its turn has come.
+func (p paced) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error {
+	if err := p.pacer.wait(ctx); err != nil {
+		return err
+	}
+	return p.api.Watch(ctx, collection, q, handle)
+}

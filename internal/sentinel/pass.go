@@ -1,0 +1,365 @@
+package sentinel
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/index"
+	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
+	"github.com/fleetloop/fleetloop/internal/sentinel/memory"
+	"github.com/fleetloop/fleetloop/internal/sentinel/record"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+// A pass decides about resources as they come by: those of a whole list, those
+// that changed, or those that were looked up because their time has come.
+// Several may run at a time; each belongs to one goroutine, except for what its
+// publishers count.
+type pass struct {
+	*Sentinel
+	number  uint32
+	scanner *scan.Scanner
+	debug   bool
+
+	// index is nil where every resource comes by in every round. Else keep
+	// notes in it when to look at a resource again.
+	index *index.Index
+	keep  func(id []byte, due time.Time, class index.Class)
+
+	// newest says that nobody reads newer news than this.
+	newest bool
+
+	// strangers says that resources which the selector does not match are
+	// nothing to wonder at.
+	strangers bool
+
+	now       time.Time
+	asked     time.Time // for what is being read
+	resources int
+	ready     int
+	oldest    time.Duration // of the generations that wait for adapters
+	tally     tally
+	again     int // dispatched resources that are still to be met again
+
+	trouble *trouble // of what is read
+
+	publishing sync.WaitGroup
+	dispatched int
+	urgent     int // dispatched because of their generation
+	deferred   int
+	score      *score
+}
+
+// A score is what came of the resources that were due.
+type score struct {
+	due, deferred, published, failed atomic.Int64
+
+	ready, others atomic.Int64 // dispatched, by phase
+}
+
+func (s *Sentinel) newPass(ctx context.Context) *pass {
+	return &pass{
+		Sentinel: s, number: s.rounds.Load(), scanner: scan.New(!s.selector.Empty()),
+		debug: s.log.Enabled(ctx, slog.LevelDebug), now: time.Now(), score: new(score), trouble: &s.listing,
+	}
+}
+
+// read decides about the resources of a page.
+func (p *pass) read(ctx context.Context, pg listing.Page) (scan.Envelope, error) {
+	p.pulse.beat(0)
+	if pg.Unchanged {
+		p.resources += pg.Items
+		return scan.Envelope{}, nil
+	}
+	p.now, p.asked = time.Now(), pg.Asked
+	before, ready := p.resources, p.ready
+	env, err := p.scanner.Scan(pg.Body, func(it *scan.Item) error { return p.visit(ctx, it) })
+	p.metrics.add(&p.tally)
+	if err != nil {
+		p.resources, p.ready = before, ready // the page will be read again
+		return env, err
+	}
+	p.trouble.set(nil)
+	return env, nil
+}
+
+// restart takes back what was counted, because the list begins again.
+func (p *pass) restart() { p.resources, p.ready, p.oldest, p.again = 0, 0, 0, p.dispatched }
+
+// visit decides about one resource.
+func (p *pass) visit(ctx context.Context, it *scan.Item) error {
+	if it.Fault != scan.FaultNone {
+		p.noteFault(ctx, it)
+		if it.Fault.Skips() {
+			return nil
+		}
+	}
+	if !p.selector.Empty() && !p.selector.Matches(&it.Labels) {
+		p.leave(ctx, it)
+		return nil
+	}
+	p.resources++
+	if it.Resource.Ready() {
+		p.ready++
+	}
+	p.prepare(it)
+	v := p.profile.Decide(&it.Resource, p.now)
+	if v.Warning != decision.WarningNone || v.Err != nil {
+		p.noteWarning(ctx, it, v)
+	}
+	due := v.ShouldPublish
+	if due {
+		was := p.memory.Recall(p.memory.Key(it.ID), it.Resource.Generation, p.asked, p.number)
+		if was.Claimed && p.index == nil {
+			p.noteDuplicate()
+			return nil
+		}
+		v = p.afford(p.hold(it, v, was))
+	}
+	p.tally.decisions[v.Reason]++
+	if v.ShouldPublish {
+		return p.dispatch(ctx, it, v)
+	}
+	p.skip(ctx, it, v, due)
+	return nil
+}
+
+// leave a resource alone that the selector does not match. Where older news are
+// read, a newer word may have been said for it, and the index finds out.
+func (p *pass) leave(ctx context.Context, it *scan.Item) {
+	if p.newest {
+		p.forget(it.ID)
+	}
+	if p.strangers {
+		return
+	}
+	p.tally.unselected++
+	p.warn("selector", func(log *slog.Logger) {
+		log.WarnContext(ctx, "resource does not match the selector, although the API served it", "resource_id", string(it.ID))
+	})
+}
+
+// noteDuplicate takes back that a resource was counted, unless the walk began
+// again and the first count was taken back as a whole.
+func (p *pass) noteDuplicate() {
+	if p.again > 0 {
+		p.again--
+		return
+	}
+	p.resources--
+	p.tally.duplicates++
+}
+
+// prepare asks the memory for what the API does not say of a resource.
+func (p *pass) prepare(it *scan.Item) {
+	res := &it.Resource
+	if p.cfg.Jitter > 0 {
+		res.Early = p.cfg.Early(it.ID)
+	}
+	if res.Ready() && res.Created.IsZero() && (res.LastUpdated.IsZero() || res.LastTransition.IsZero()) {
+		res.FirstSeen = p.memory.FirstSeen(p.memory.Key(it.ID), p.now)
+	}
+	if res.Generation <= res.ObservedGeneration || res.ObservedGeneration == 0 && !p.generations {
+		if p.index != nil {
+			p.memory.Observed(p.memory.Key(it.ID))
+		}
+		return // observed, or nothing that this API speaks of
+	}
+	since := p.now
+	for _, t := range []time.Time{res.Created, res.LastUpdated, res.Updated} {
+		if !t.IsZero() && t.Before(p.now) {
+			since = t // the last of these says it best
+		}
+	}
+	since = p.memory.StuckSince(p.memory.Key(it.ID), res.ObservedGeneration, p.ours(since))
+	p.oldest = max(p.oldest, p.now.Sub(since))
+}
+
+// ours is a time that the API told, by our clock. What was counted from another that
+// is kept would move when the wall clock is set, and fall due at the wrong time.
+func (p *pass) ours(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return p.now.Add(t.Sub(p.now))
+}
+
+// hold holds back what was announced and may yet be answered, and what is
+// being announced.
+func (p *pass) hold(it *scan.Item, v decision.Verdict, was memory.Recollection) decision.Verdict {
+	if was.InFlight {
+		// Not for the whole interval: it may fail just now, and this be noted
+		// after that was.
+		v.ShouldPublish, v.Reason, v.Next = false, decision.ReasonAnnounced, p.now.Add(min(v.Interval, p.cfg.PollInterval))
+		return v
+	}
+	return v.Hold(&it.Resource, was.Last, p.now)
+}
+
+// afford puts off what the budget of events does not reach for. A changed
+// generation does not wait.
+func (p *pass) afford(v decision.Verdict) decision.Verdict {
+	if !v.ShouldPublish {
+		return v
+	}
+	urgent := v.Reason == decision.ReasonGenerationChanged
+	if urgent && p.budget.Urgent(p.now) {
+		p.urgent++
+		return v
+	}
+	if !urgent && p.budget.Take(p.now) {
+		return v
+	}
+	v.ShouldPublish, v.Reason = false, decision.ReasonDeferred
+	p.deferred++
+	p.score.due.Add(1)
+	p.score.deferred.Add(1)
+	return v
+}
+
+// class is what a resource counts as in the index.
+func (p *pass) class(r *decision.Resource) index.Class {
+	switch {
+	case p.generations && r.Generation > r.ObservedGeneration:
+		return index.Urgent
+	case r.Ready():
+		return index.Ready
+	}
+	return index.NotReady
+}
+
+// skip leaves a resource alone that is not due, or is but has to wait.
+func (p *pass) skip(ctx context.Context, it *scan.Item, v decision.Verdict, due bool) {
+	switch {
+	case p.index != nil: // a round skips all that do not come by
+		if !due {
+			p.memory.Answered(p.memory.Key(it.ID), false)
+		}
+		p.keep(it.ID, p.ours(v.Next), p.class(&it.Resource))
+	case it.Resource.Ready():
+		p.tally.skippedReady++
+	default:
+		p.tally.skippedOther++
+	}
+	note := p.record.NoteIfKnown
+	if due || v.Warning != decision.WarningNone {
+		note = p.record.Note
+	}
+	note(it.ID, p.entry(it, v))
+	if p.debug {
+		p.log.DebugContext(ctx, "resource skipped", "resource_id", string(it.ID), "reason", v.Reason.String(), "next_event", v.Next)
+	}
+}
+
+// entry is a decision as the record has it.
+func (p *pass) entry(it *scan.Item, v decision.Verdict) record.Entry {
+	r := &it.Resource
+	e := record.Entry{
+		At: p.now, Reason: v.Reason.String(), Published: v.ShouldPublish,
+		Generation: r.Generation, ObservedGeneration: r.ObservedGeneration, Phase: r.Phase,
+		LastUpdated: r.LastUpdated, Since: v.Since, Next: v.Next,
+	}
+	if v.Err != nil {
+		e.Err = v.Err.Error()
+	}
+	return e
+}
+
+// dispatch hands a resource to a goroutine that publishes. It waits while the
+// window is full.
+func (p *pass) dispatch(ctx context.Context, it *scan.Item, v decision.Verdict) error {
+	j := &job{
+		key: p.memory.Key(it.ID), id: string(it.ID), generation: it.Resource.Generation,
+		reason: v.Reason, now: p.now, asked: p.asked, raw: bytes.Clone(it.Resource.Raw),
+	}
+	j.eventID = decision.EventID(j.id, j.generation, v, p.now)
+	e := p.entry(it, v)
+	e.EventID = j.eventID
+	p.record.Note(it.ID, e)
+	p.memory.Claim(j.key, j.generation, p.number)
+	if p.index != nil {
+		j.class = p.class(&it.Resource)
+		p.keep(it.ID, p.now.Add(v.Interval), j.class)
+	}
+	p.dispatched++
+	p.score.due.Add(1)
+	if it.Resource.Ready() {
+		p.score.ready.Add(1)
+	} else {
+		p.score.others.Add(1)
+	}
+	p.publishing.Add(1)
+	waited, err := p.publishers.submit(ctx, func() {
+		defer p.publishing.Done()
+		p.publish(ctx, j)
+	})
+	if err != nil {
+		p.publishing.Done()
+		p.memory.Fail(j.key, j.generation)
+		return err
+	}
+	if waited {
+		p.now = time.Now() // it may have been a while
+	}
+	return nil
+}
+
+func (p *pass) noteFault(ctx context.Context, it *scan.Item) {
+	p.tally.faults[it.Fault]++
+	p.warn("fault "+it.Fault.String(), func(log *slog.Logger) {
+		log.WarnContext(ctx, "resource is malformed", "resource_id", string(it.ID), "fault", it.Fault.String(),
+			"field", it.Field, "skipped", it.Fault.Skips())
+	})
+}
+
+func (p *pass) noteWarning(ctx context.Context, it *scan.Item, v decision.Verdict) {
+	if v.Err != nil {
+		p.warn("decision", func(log *slog.Logger) {
+			log.WarnContext(ctx, "message decision failed, the resource counts as due", "resource_id", string(it.ID), "err", v.Err)
+		})
+	}
+	if v.Warning == decision.WarningNone {
+		return
+	}
+	p.tally.warnings[v.Warning]++
+	p.warn(v.Warning.String(), func(log *slog.Logger) {
+		log.WarnContext(ctx, v.Warning.String(), //nolint:sloglint // the words of a closed set, as the specification has them
+			"resource_id", string(it.ID), "generation", it.Resource.Generation, "observed_generation", it.Resource.ObservedGeneration)
+	})
+}
+
+// finish notes how a round went, and gives the line that tells of it. The
+// error is the API's.
+func (p *pass) finish(ctx context.Context, err error, took time.Duration) {
+	due, deferred := p.score.due.Swap(0), p.score.deferred.Swap(0)
+	published, failed := p.score.published.Swap(0), p.score.failed.Swap(0)
+	p.metrics.duration.Observe(took.Seconds())
+	line := []any{"resources", p.resources, "due", due, "published", published, "failed", failed, "took", took}
+	if deferred > 0 {
+		line = append(line, "deferred", deferred)
+	}
+	switch {
+	case err == nil:
+		p.metrics.pending.Set(float64(p.resources))
+		p.metrics.oldestUnreconciled.Set(p.oldest.Seconds())
+		if failed == 0 || published > 0 {
+			p.metrics.lastGoodRound.SetToCurrentTime()
+		}
+		p.log.InfoContext(ctx, "round done", line...)
+	case ctx.Err() != nil:
+		p.log.InfoContext(ctx, "round interrupted", line...)
+	default:
+		p.log.ErrorContext(ctx, "round broke off: resources not fetched", append(line, "err", err)...)
+	}
+}
+
+// refused notes an error of the API.
+func (s *Sentinel) refused(t *trouble, err error) {
+	s.metrics.apiErrors.Inc()
+	t.set(err)
+}

@@ -1,0 +1,179 @@
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// CodeNothing is the code of the problem that no record knows a resource. It
+// tells that apart from a server that has no records at all.
+const CodeNothing = "nothing_recorded"
+
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+)
+
+// An Answer is what Handler says.
+type Answer struct {
+	// Time is when the sentinel said so, by its own clock.
+	Time time.Time `json:"time"`
+
+	// Known is how many resources have a record at all.
+	Known int `json:"known"`
+
+	// Resources are those that were asked for, the most recently noted first.
+	Resources []Decisions `json:"resources"`
+}
+
+// Decisions are what was last decided about one resource.
+type Decisions struct {
+	// Watch is which of the sentinel's watches decided: the collection, and
+	// the selector if there is one.
+	Watch string `json:"watch"`
+
+	ResourceID string `json:"resource_id"`
+
+	// Decisions stand with the newest first.
+	Decisions []Decision `json:"decisions"`
+}
+
+// A Decision is an Entry as it is served. Times that there were not are left
+// out.
+type Decision struct {
+	// At is when it was decided so, the last time of Times in a row, and
+	// FirstAt the first time of these.
+	At      time.Time `json:"at"`
+	FirstAt time.Time `json:"first_at"`
+	Times   int       `json:"times"`
+
+	// Publish is whether an event was called for.
+	Publish bool   `json:"publish"`
+	Reason  string `json:"reason"`
+
+	Generation         int64     `json:"generation"`
+	ObservedGeneration int64     `json:"observed_generation"`
+	Phase              string    `json:"phase"`
+	LastUpdatedTime    time.Time `json:"last_updated_time,omitzero"`
+
+	// Since is the time that the rule counted from, and Next when the resource
+	// falls due by it, or fell due.
+	Since time.Time `json:"since,omitzero"`
+	Next  time.Time `json:"next,omitzero"`
+
+	// EventID names the event, the last one of Times. ConfirmedAt is when a
+	// broker confirmed it; Error is what went wrong if none did.
+	EventID     string    `json:"event_id,omitempty"`
+	ConfirmedAt time.Time `json:"confirmed_at,omitzero"`
+	Error       string    `json:"error,omitempty"`
+}
+
+// Handler serves what records hold as JSON, an Answer: with ?id= of one
+// resource, else of those noted last, ?limit= of them (100 if not given, 1000
+// at most). A resource that no record knows is a problem with status 404. The
+// keys of records say which watch each is of.
+func Handler(records map[string]*Record) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			refuse(w, http.StatusMethodNotAllowed, "method_not_allowed", "only GET and HEAD are served here")
+			return
+		}
+		q := r.URL.Query()
+		limit, err := parseLimit(q.Get("limit"))
+		if err != nil {
+			refuse(w, http.StatusBadRequest, "invalid_query", err.Error())
+			return
+		}
+		answer := Answer{Time: time.Now().UTC().Truncate(time.Millisecond)}
+		for _, rec := range records {
+			answer.Known += rec.Len()
+		}
+		if id := q.Get("id"); id != "" {
+			answer.Resources = find(records, id)
+		} else {
+			answer.Resources = latest(records, limit)
+		}
+		if q.Get("id") != "" && len(answer.Resources) == 0 {
+			refuse(w, http.StatusNotFound, CodeNothing, "nothing is recorded about this resource: since the sentinel started"+
+				" it was not due, or it is not watched here, or so many others were due since that its record made room for theirs")
+			return
+		}
+		write(w, http.StatusOK, "application/json", answer)
+	})
+}
+
+func parseLimit(text string) (int, error) {
+	if text == "" {
+		return defaultLimit, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxLimit {
+		return 0, fmt.Errorf("limit %q is not a number from 1 to %d", text, maxLimit)
+	}
+	return n, nil
+}
+
+func find(records map[string]*Record, id string) []Decisions {
+	var found []Decisions
+	for watch, rec := range records {
+		if entries := rec.Of(id); len(entries) > 0 {
+			found = append(found, served(watch, id, entries))
+		}
+	}
+	slices.SortFunc(found, func(a, b Decisions) int { return b.Decisions[0].At.Compare(a.Decisions[0].At) })
+	return found
+}
+
+func latest(records map[string]*Record, limit int) []Decisions {
+	type noted struct {
+		watch string
+		Resource
+	}
+	var all []noted
+	for watch, rec := range records {
+		for _, res := range rec.Latest(limit) {
+			all = append(all, noted{watch, res})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b noted) int { return b.Noted.Compare(a.Noted) })
+	list := make([]Decisions, 0, min(limit, len(all)))
+	for _, n := range all[:cap(list)] {
+		list = append(list, served(n.watch, n.ID, n.Entries))
+	}
+	return list
+}
+
+func served(watch, id string, entries []Entry) Decisions {
+	d := Decisions{Watch: watch, ResourceID: id}
+	for _, e := range entries {
+		d.Decisions = append(d.Decisions, Decision{
+			At: e.At, FirstAt: e.First, Times: e.Times, Publish: e.Published, Reason: e.Reason,
+			Generation: e.Generation, ObservedGeneration: e.ObservedGeneration, Phase: e.Phase,
+			LastUpdatedTime: e.LastUpdated, Since: e.Since, Next: e.Next,
+			EventID: e.EventID, ConfirmedAt: e.Confirmed, Error: e.Err,
+		})
+	}
+	return d
+}
+
+func refuse(w http.ResponseWriter, status int, code, detail string) {
+	write(w, status, "application/problem+json", v1.Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail,
+	})
+}
+
+func write(w http.ResponseWriter, status int, contentType string, v any) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // whoever hung up does not want to know, and nothing else can fail
+}

@@ -1,0 +1,295 @@
+// Package record keeps what a sentinel last decided about single resources,
+// for whoever asks why one was announced, or why it was not.
+//
+// Most resources of a fleet are skipped round after round, and of those there
+// is nothing to tell. A record is opened by a decision to publish, or by one
+// that somebody may have to explain (Note); from then on plain skips continue
+// it (NoteIfKnown). Memory is bounded: so many resources, so many decisions
+// each, and no text longer than a bound. The resource that was longest not
+// noted goes first. All of it is lost with the process, and nothing depends
+// on it.
+package record
+
+import (
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	// Depth is how many decisions are kept of one resource.
+	Depth = 8
+
+	// maxID is the longest id, in bytes, that a record is opened for, and the
+	// next two are what texts are cut to that come from outside.
+	maxID    = 256
+	maxPhase = 64
+	maxErr   = 256
+)
+
+// An Entry is one decision about a resource. Times are kept to the
+// millisecond; a zero time is one that there was not.
+type Entry struct {
+	// At is when it was decided so, the last time of Times in a row, and First
+	// the first time of these. First and Times are counted by the Record.
+	At    time.Time
+	First time.Time
+	Times int
+
+	Reason string
+
+	// Published is whether an event was called for. Whether a broker has it
+	// is for Confirmed to say, or Err.
+	Published bool
+
+	// What the decision went by.
+	Generation         int64
+	ObservedGeneration int64
+	Phase              string
+	LastUpdated        time.Time
+	Since              time.Time // that the rule counted from
+
+	// Next is when the resource falls due, or fell due if Published.
+	Next time.Time
+
+	// EventID names the event, the last one of Times.
+	EventID string
+
+	// Confirmed is when a broker confirmed that event, and Err what the last
+	// failure was if none did.
+	Confirmed time.Time
+	Err       string
+}
+
+// A Record keeps the last decisions of a bounded number of resources. Make it
+// with New. It is safe for concurrent use.
+type Record struct {
+	mu    sync.Mutex
+	limit int
+	byID  map[string]*resource
+
+	// newest and oldest are the ends of the list in the order of Note.
+	newest, oldest *resource
+}
+
+// A resource is what is kept of one.
+type resource struct {
+	id           string
+	newer, older *resource
+	noted        int64
+	decisions    []decision // the newest last
+}
+
+// A decision is an Entry in less room. Times are Unix milliseconds, in which
+// the zero time is a number like others.
+type decision struct {
+	at, first, lastUpdated, since, next, confirmed int64
+
+	generation, observed        int64
+	reason, phase, eventID, err string
+	times                       int
+	published                   bool
+}
+
+// New returns a record of at most limit resources. A limit of 0 or less keeps
+// none.
+//
+// A resource takes about 200 bytes and its decisions as much each.
+func New(limit int) *Record {
+	return &Record{limit: limit, byID: map[string]*resource{}}
+}
+
+// Note adds a decision, and opens a record if the resource has none.
+func (r *Record) Note(id []byte, e Entry) {
+	if len(id) > maxID || r.limit <= 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	res := r.byID[string(id)]
+	if res == nil {
+		if len(r.byID) >= r.limit {
+			delete(r.byID, r.oldest.id)
+			r.unlink(r.oldest)
+		}
+		res = &resource{id: string(id)}
+		r.byID[res.id] = res
+	} else {
+		r.unlink(res)
+	}
+	r.link(res)
+	res.noted = e.At.UnixMilli()
+	res.add(&e)
+}
+
+// NoteIfKnown adds a decision if the resource has a record, and does not keep
+// that record any longer. It is called for every resource of every round, and
+// does next to nothing for one that is unknown.
+func (r *Record) NoteIfKnown(id []byte, e Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if res := r.byID[string(id)]; res != nil {
+		res.add(&e)
+	}
+}
+
+// Confirmed notes that a broker has an event.
+func (r *Record) Confirmed(id, eventID string, at time.Time) {
+	r.outcome(id, eventID, func(d *decision) { d.confirmed, d.err = at.UnixMilli(), "" })
+}
+
+// Failed notes why a broker does not have an event. An event that was
+// confirmed before stays so.
+func (r *Record) Failed(id, eventID string, at time.Time, err error) {
+	r.outcome(id, eventID, func(d *decision) {
+		if d.confirmed == none() {
+			d.err = clip(at.UTC().Format(time.RFC3339)+": "+err.Error(), maxErr)
+		}
+	})
+}
+
+func (r *Record) outcome(id, eventID string, set func(*decision)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	res := r.byID[id]
+	if res == nil || eventID == "" {
+		return
+	}
+	for i := len(res.decisions) - 1; i >= 0; i-- {
+		if d := &res.decisions[i]; d.eventID == eventID {
+			set(d)
+			return
+		}
+	}
+}
+
+// Len is how many resources have a record.
+func (r *Record) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byID)
+}
+
+// Of returns the decisions about a resource, the newest first, and none if it
+// has no record.
+func (r *Record) Of(id string) []Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if res := r.byID[id]; res != nil {
+		return res.entries()
+	}
+	return nil
+}
+
+// A Resource is one with its decisions, the newest first.
+type Resource struct {
+	ID      string
+	Noted   time.Time
+	Entries []Entry
+}
+
+// Latest returns the resources that were noted last, at most limit.
+func (r *Record) Latest(limit int) []Resource {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []Resource
+	for res := r.newest; res != nil && len(list) < limit; res = res.older {
+		list = append(list, Resource{ID: res.id, Noted: instant(res.noted), Entries: res.entries()})
+	}
+	return list
+}
+
+// add continues what was decided last, if this is the same, or else begins a
+// new decision and forgets the oldest.
+func (res *resource) add(e *Entry) {
+	next := decision{
+		at: e.At.UnixMilli(), first: e.At.UnixMilli(), lastUpdated: e.LastUpdated.UnixMilli(),
+		since: e.Since.UnixMilli(), next: e.Next.UnixMilli(), confirmed: e.Confirmed.UnixMilli(),
+		generation: e.Generation, observed: e.ObservedGeneration,
+		reason: e.Reason, phase: clip(e.Phase, maxPhase), eventID: e.EventID, err: clip(e.Err, maxErr),
+		times: 1, published: e.Published,
+	}
+	n := len(res.decisions)
+	if n > 0 {
+		last := &res.decisions[n-1]
+		if last.reason == next.reason && last.generation == next.generation && last.published == next.published {
+			next.first, next.times = last.first, last.times+1
+			if next.eventID == last.eventID && next.confirmed == none() {
+				next.confirmed = last.confirmed // the same event once more
+				if next.err == "" {
+					next.err = last.err
+				}
+			}
+			*last = next
+			return
+		}
+	}
+	if n == Depth {
+		copy(res.decisions, res.decisions[1:])
+		res.decisions = res.decisions[:n-1]
+	}
+	res.decisions = append(res.decisions, next)
+}
+
+func (res *resource) entries() []Entry {
+	list := make([]Entry, 0, len(res.decisions))
+	for i := len(res.decisions) - 1; i >= 0; i-- {
+		d := &res.decisions[i]
+		list = append(list, Entry{
+			At: instant(d.at), First: instant(d.first), Times: d.times,
+			Reason: d.reason, Published: d.published,
+			Generation: d.generation, ObservedGeneration: d.observed, Phase: d.phase,
+			LastUpdated: instant(d.lastUpdated), Since: instant(d.since), Next: instant(d.next),
+			EventID: d.eventID, Confirmed: instant(d.confirmed), Err: d.err,
+		})
+	}
+	return list
+}
+
+func (r *Record) link(res *resource) {
+	res.newer, res.older = nil, r.newest
+	if r.newest != nil {
+		r.newest.newer = res
+	} else {
+		r.oldest = res
+	}
+	r.newest = res
+}
+
+func (r *Record) unlink(res *resource) {
+	if res.newer != nil {
+		res.newer.older = res.older
+	} else {
+		r.newest = res.older
+	}
+	if res.older != nil {
+		res.older.newer = res.newer
+	} else {
+		r.oldest = res.newer
+	}
+}
+
+// none is the zero time in milliseconds.
+func none() int64 { return time.Time{}.UnixMilli() }
+
+// instant is a time of the years that RFC 3339 has digits for: a resource may
+// claim any, and one from year 9999 falls due in the year after.
+func instant(ms int64) time.Time {
+	first, last := time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	return time.UnixMilli(min(max(ms, first.UnixMilli()), last.UnixMilli())).UTC()
+}
+
+// clip cuts a text to so many bytes at most, and keeps nothing of a longer
+// one alive.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	const mark = "…"
+	end := most - len(mark)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return strings.Clone(text[:end]) + mark
+}

@@ -1,0 +1,201 @@
+package scan
+
+import (
+	"bytes"
+	"time"
+)
+
+// The public API has told the status of a resource in four ways. The first two
+// have a phase, beside it the observed generation and, in the first, updated_at
+// instead of last_updated_time. The others have conditions alone: one that sums
+// up, first called Ready and then Reconciled, and one for each adapter that
+// reported, such as DnsSuccessful. Which way it is shows by the item; one list
+// may hold several.
+const (
+	summaryToday  = "Reconciled"
+	summaryBefore = "Ready"
+	ofAdapter     = "Successful"
+
+	phaseReady    = "Ready"
+	phaseNotReady = "NotReady"
+)
+
+// A condition is one of the conditions of an item. Wrong is the field that is
+// of another type.
+type condition struct {
+	kind, status        []byte
+	observed            int64
+	updated, transition []byte
+	wrong               string
+}
+
+// Gathered is what the conditions of an item say together.
+type gathered struct {
+	today, before      condition
+	isToday, wasBefore bool
+	reported           bool
+	lowest             int64     // generation that an adapter that reported has observed
+	oldest             time.Time // of the adapters' reports
+}
+
+// otherEras fills in what an item says in the words of another era. Items of
+// our own API have a phase, and cost nothing here.
+func (s *Scanner) otherEras() {
+	r := &s.item.Resource
+	if r.LastUpdated.IsZero() && s.updatedAt != nil {
+		s.parseTime(&r.LastUpdated, s.updatedAt, "status.updated_at")
+	}
+	if r.Phase != "" || s.conditions == nil || s.item.Fault.Skips() {
+		return
+	}
+	s.gathered = gathered{}
+	s.readConditions()
+	if s.item.Fault.Skips() {
+		return
+	}
+	g := &s.gathered
+	switch {
+	case g.isToday:
+		// Its own generation is always that of the resource, and tells nothing.
+		s.summary(&g.today)
+		r.ObservedGeneration = g.lowest
+	case g.wasBefore:
+		s.summary(&g.before)
+		r.ObservedGeneration = g.before.observed
+		if g.reported {
+			r.ObservedGeneration = g.lowest
+		}
+	case g.reported:
+		r.Phase, r.ObservedGeneration = phaseNotReady, g.lowest
+		r.LastUpdated = g.oldest
+	default:
+		// A kind that no adapter has to report on. There is nothing to wait
+		// for, and only its age counts.
+		r.Phase, r.ObservedGeneration = phaseReady, r.Generation
+		s.parseTime(&r.LastUpdated, s.updated, "updated_time")
+	}
+}
+
+// summary takes the phase and its times from the condition that sums up.
+func (s *Scanner) summary(c *condition) {
+	r := &s.item.Resource
+	r.Phase = phaseNotReady
+	if string(c.status) == "True" {
+		r.Phase = phaseReady
+	}
+	s.parseTime(&r.LastUpdated, c.updated, "status.conditions.last_updated_time")
+	s.parseTime(&r.LastTransition, c.transition, "status.conditions.last_transition_time")
+}
+
+// keep keeps a value to look into later. It is part of the page.
+func (s *Scanner) keep(to *[]byte) error {
+	v, err := s.dec.ReadValue()
+	if err != nil || v.Kind() == 'n' {
+		return err
+	}
+	end := int(s.dec.InputOffset())
+	*to = s.page[end-len(v) : end]
+	return nil
+}
+
+// readConditions reads the conditions that were kept. They are JSON, for they
+// have been read once; what else is wrong with them is a fault of the item.
+func (s *Scanner) readConditions() {
+	page, outer := s.page, s.dec
+	s.page, s.dec, s.innerBuf = s.conditions, s.inner, *bytes.NewBuffer(s.conditions)
+	reset(s.inner, &s.innerBuf)
+	defer func() { s.page, s.dec, s.innerBuf = page, outer, bytes.Buffer{} }()
+
+	if s.dec.PeekKind() != '[' {
+		s.fault(FaultWrongType, "status.conditions")
+		return
+	}
+	if _, err := s.dec.ReadToken(); err != nil {
+		return
+	}
+	for s.dec.PeekKind() != ']' {
+		s.condition = condition{}
+		if err := s.object("status.conditions", (*Scanner).conditionField); err != nil {
+			return
+		}
+		s.gather()
+	}
+}
+
+func (s *Scanner) conditionField(name []byte) (err error) {
+	c := &s.condition
+	switch string(name) {
+	case "type":
+		c.kind, err = s.conditionText("type")
+	case "status":
+		c.status, err = s.conditionText("status")
+	case "observed_generation", "observedGeneration":
+		err = s.conditionGeneration()
+	case "last_updated_time", "lastUpdatedTime":
+		c.updated, err = s.conditionText("last_updated_time")
+	case "last_transition_time", "lastTransitionTime":
+		c.transition, err = s.conditionText("last_transition_time")
+	default:
+		err = s.skip()
+	}
+	return err
+}
+
+func (s *Scanner) conditionText(field string) ([]byte, error) {
+	v, err := s.dec.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	if kind := v.Kind(); kind != '"' {
+		if kind != 'n' {
+			s.condition.wrong = field
+		}
+		return nil, nil
+	}
+	return s.unquote(v), nil
+}
+
+func (s *Scanner) conditionGeneration() error {
+	v, err := s.dec.ReadValue()
+	if err != nil || v.Kind() == 'n' {
+		return err
+	}
+	n, ok := parseInt(v)
+	if !ok {
+		s.condition.wrong = "observed_generation"
+	}
+	s.condition.observed = n
+	return nil
+}
+
+// gather takes a condition in. Those that play no part may hold anything.
+func (s *Scanner) gather() {
+	c, g := &s.condition, &s.gathered
+	switch {
+	case string(c.kind) == summaryToday:
+		g.today, g.isToday = *c, true
+	case string(c.kind) == summaryBefore:
+		g.before, g.wasBefore = *c, true
+	case len(c.kind) > len(ofAdapter) && bytes.HasSuffix(c.kind, []byte(ofAdapter)):
+		s.report(c)
+	case c.wrong == "type":
+	default:
+		return
+	}
+	if c.wrong != "" {
+		s.fault(FaultWrongType, "status.conditions."+c.wrong)
+	}
+}
+
+// report takes in what an adapter says.
+func (s *Scanner) report(c *condition) {
+	g := &s.gathered
+	if !g.reported || c.observed < g.lowest {
+		g.lowest = c.observed
+	}
+	g.reported = true
+	var at time.Time
+	if at.UnmarshalText(c.updated) == nil && (g.oldest.IsZero() || at.Before(g.oldest)) {
+		g.oldest = at
+	}
+}

@@ -1,0 +1,197 @@
+package sentinelbench
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// A Fleet serves a collection of resources as the fleet API does: pages by
+// keyset, what changed (which is nothing), and resources by id. Resources are
+// those of Page; they are made as they are asked for and stand nowhere, so
+// that a million costs no more than one.
+//
+// It counts what it is asked for, from which the benchmarks know how far a
+// sentinel is.
+type Fleet struct {
+	n        int
+	template []byte
+	ids      []int // where the number of a resource stands in the template: in its ids,
+	names    []int // in its names,
+	reports  []int // and when it was reported on
+
+	reported [spread]string // by number, modulo spread
+
+	mu     sync.Mutex
+	counts Counts
+	moved  chan struct{} // closed and replaced when the counts change
+}
+
+// Counts say what a fleet was asked for so far.
+type Counts struct {
+	Sweeps int // first pages
+	Swept  int // last pages
+	Polls  int // what changed
+	IDs    int // resources by id
+}
+
+// spread is over how many seconds the last reports are spread. None of them is
+// so old that the resource would be due.
+const spread = 1500
+
+// NewFleet makes a fleet of n resources, none of which is due within five
+// minutes of now.
+func NewFleet(n int, now time.Time) *Fleet {
+	now = now.UTC().Truncate(time.Second).Add(123456 * time.Microsecond) // so that all times are equally long
+	template, err := json.Marshal(resource(0, now))
+	if err != nil {
+		panic(err) // a value made here that can not be marshalled
+	}
+	f := &Fleet{n: n, template: append(template, ','), moved: make(chan struct{})}
+	for i := range f.reported {
+		f.reported[i] = now.Add(-time.Duration(i) * time.Second).Format(time.RFC3339Nano)
+	}
+	f.ids = places(template, "-000000000000", 1)
+	f.names = places(template, "cluster-000000", len("cluster-"))
+	f.reports = places(template, f.reported[0], 0)
+	return f
+}
+
+// places are where a text stands, and so many bytes behind.
+func places(in []byte, text string, behind int) (at []int) {
+	for from := 0; ; {
+		i := bytes.Index(in[from:], []byte(text))
+		if i < 0 {
+			return at
+		}
+		at = append(at, from+i+behind)
+		from += i + len(text)
+	}
+}
+
+// Await waits until what was asked for so far satisfies done.
+func (f *Fleet) Await(ctx context.Context, done func(Counts) bool) error {
+	for {
+		f.mu.Lock()
+		counts, moved := f.counts, f.moved
+		f.mu.Unlock()
+		if done(counts) {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for a sentinel that has asked for %+v: %w", counts, context.Cause(ctx))
+		}
+	}
+}
+
+// Counts are what was asked for so far.
+func (f *Fleet) Counts() Counts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts
+}
+
+func (f *Fleet) count(change func(*Counts)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.counts)
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// ServeHTTP answers for the collection of clusters.
+func (f *Fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != v1.BasePath+"/"+v1.CollectionClusters {
+		http.NotFound(w, r)
+		return
+	}
+	q := r.URL.Query()
+	var body []byte
+	switch {
+	case q.Has("changed_since"):
+		body = []byte(`{"items":[],"removed":[],"size":0,"cursor":"Y3Vyc29y","more":false}`)
+		f.count(func(c *Counts) { c.Polls++ })
+	case q.Has("ids"):
+		body = f.some(strings.Split(q.Get("ids"), ","))
+	default:
+		from, _ := strconv.Atoi(q.Get("continue"))
+		limit, err := strconv.Atoi(q.Get("limit"))
+		if err != nil {
+			http.Error(w, "want a limit", http.StatusBadRequest)
+			return
+		}
+		body = f.page(from, limit)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) //nolint:gosec // JSON; whoever has gone asks again
+}
+
+func (f *Fleet) page(from, limit int) []byte {
+	to := min(from+limit, f.n)
+	body := make([]byte, 0, (to-from)*len(f.template)+100)
+	body = append(body, `{"items":[`...)
+	for i := from; i < to; i++ {
+		body = f.appendResource(body, i)
+	}
+	body = fmt.Appendf(bytes.TrimSuffix(body, []byte(",")), `],"size":%d,"cursor":"Y3Vyc29y"`, to-from)
+	if to < f.n {
+		body = fmt.Appendf(body, `,"continue":"%d"`, to)
+	}
+	f.count(func(c *Counts) {
+		if from == 0 {
+			c.Sweeps++
+		}
+		if to == f.n {
+			c.Swept++
+		}
+	})
+	return append(body, '}')
+}
+
+func (f *Fleet) some(ids []string) []byte {
+	body := []byte(`{"items":[`)
+	n := 0
+	for _, id := range ids {
+		number, err := strconv.ParseUint(id[max(0, len(id)-12):], 16, 48)
+		if err == nil && int(number) < f.n {
+			body = f.appendResource(body, int(number))
+			n++
+		}
+	}
+	f.count(func(c *Counts) { c.IDs += n })
+	return fmt.Appendf(bytes.TrimSuffix(body, []byte(",")), `],"size":%d}`, n)
+}
+
+// appendResource appends resource i and a comma.
+func (f *Fleet) appendResource(body []byte, i int) []byte {
+	start := len(body)
+	body = append(slices.Grow(body, len(f.template)), f.template...)
+	item := body[start:]
+	var digits [12]byte
+	hex.Encode(digits[:], []byte{byte(i >> 40), byte(i >> 32), byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}) //nolint:gosec // byte by byte
+	for _, at := range f.ids {
+		copy(item[at:], digits[:])
+	}
+	for _, at := range f.names {
+		for digit, rest := at+5, i; digit >= at; digit, rest = digit-1, rest/10 {
+			item[digit] = '0' + byte(rest%10) //nolint:gosec // a digit
+		}
+	}
+	for _, at := range f.reports {
+		copy(item[at:], f.reported[i%spread])
+	}
+	return body
+}

@@ -1,0 +1,264 @@
+package survey
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+const (
+	// maxGroups bounds the groups that are told apart.
+	maxGroups = 200
+
+	// maxOdd bounds the resources that are remembered one by one, at about
+	// 150 bytes each.
+	maxOdd = 100_000
+)
+
+// A census says of each resource of one collection how many watches select it.
+//
+// It remembers those alone that not exactly one does, which are few where all
+// is well; of them it knows what they were counted as, and so can count them
+// again when they change.
+type census struct {
+	reader     *Watch // through whose eyes the collection is seen
+	collection string
+	watches    []*Watch // that are of this collection
+	configs    map[*Watch]*CoveredConfig
+	keys       []string // the labels that the selectors mention
+
+	resources   int
+	unreadable  int
+	selected    []int // by watch
+	alone       []int
+	unwatched   int
+	overlapping int
+
+	groups   map[string]*group
+	odd      map[string]*group // by id
+	overflow bool              // odd is not complete
+
+	by  []int  // the watches that select the resource under view
+	key []byte // of its group
+}
+
+// A group is a Group with the places of its watches.
+type group struct {
+	Group
+	by []int
+}
+
+func newCensus(endpoint []*Watch, collection string, configs map[*Watch]*CoveredConfig) *census {
+	c := &census{reader: endpoint[0], collection: collection, configs: configs}
+	for _, w := range endpoint {
+		if w.Collection != collection {
+			continue
+		}
+		c.watches = append(c.watches, w)
+		for _, r := range w.Selector.Requirements() {
+			c.keys = append(c.keys, r.Key)
+		}
+	}
+	if len(c.watches) > 0 {
+		c.reader = c.watches[0] // its token is meant for this collection
+	}
+	slices.Sort(c.keys)
+	c.keys = slices.Compact(c.keys)
+	c.restart()
+	return c
+}
+
+func (c *census) restart() {
+	c.resources, c.unreadable, c.unwatched, c.overlapping = 0, 0, 0, 0
+	c.selected, c.alone = make([]int, len(c.watches)), make([]int, len(c.watches))
+	c.groups, c.odd, c.overflow = map[string]*group{}, map[string]*group{}, false
+}
+
+// visit counts a resource that the walk meets.
+func (c *census) visit(it *scan.Item, _ time.Time) {
+	c.resources++
+	if it.Fault.Skips() {
+		c.unreadable++
+		return
+	}
+	c.judge(it)
+	for _, i := range c.by {
+		c.selected[i]++
+	}
+	if len(c.by) == 1 {
+		c.alone[c.by[0]]++
+		return
+	}
+	if c.odd[string(it.ID)] == nil { // pages may have shifted
+		c.add(it)
+	}
+}
+
+// A recount is a census that goes over what changed. It corrects gaps and
+// overlaps alone.
+type recount census
+
+func (*recount) restart() {}
+
+func (r *recount) visit(it *scan.Item, _ time.Time) {
+	c := (*census)(r)
+	if it.Fault.Skips() {
+		c.unreadable++ // once too often, if it was before
+		return
+	}
+	c.forget(it.ID)
+	c.judge(it)
+	if len(c.by) != 1 {
+		c.add(it)
+	}
+}
+
+// judge finds the watches that select a resource.
+func (c *census) judge(it *scan.Item) {
+	c.by = c.by[:0]
+	for i, w := range c.watches {
+		if w.Selector.Matches(&it.Labels) {
+			c.by = append(c.by, i)
+		}
+	}
+}
+
+// add counts a resource that is odd, by what judge found.
+func (c *census) add(it *scan.Item) {
+	g := c.group(it)
+	g.Resources++
+	if g.Example == "" {
+		g.Example = string(it.ID)
+	}
+	if len(c.by) == 0 {
+		c.unwatched++
+	} else {
+		c.overlapping++
+	}
+	if len(c.odd) >= maxOdd {
+		c.overflow = true
+		return
+	}
+	c.odd[string(it.ID)] = g
+}
+
+// forget takes back what a resource was counted as, if it was odd.
+func (c *census) forget(id []byte) {
+	g := c.odd[string(id)]
+	if g == nil {
+		return
+	}
+	delete(c.odd, string(id))
+	g.Resources--
+	if g.Example == string(id) {
+		g.Example = ""
+	}
+	if len(g.by) == 0 {
+		c.unwatched--
+	} else {
+		c.overlapping--
+	}
+}
+
+// group finds the group of an odd resource, or makes it.
+func (c *census) group(it *scan.Item) *group {
+	c.key = c.key[:0]
+	for _, i := range c.by {
+		c.key = binary.AppendVarint(c.key, int64(i)+1)
+	}
+	c.key = append(c.key, 0)
+	watches := len(c.key)
+	for _, label := range c.keys {
+		value, ok := it.Labels.Get(label)
+		if !ok {
+			c.key = append(c.key, 0)
+			continue
+		}
+		c.key = binary.AppendUvarint(c.key, uint64(len(value))+1)
+		c.key = append(c.key, value...)
+	}
+	if g := c.groups[string(c.key)]; g != nil {
+		return g
+	}
+	g := &group{Group: Group{Labels: []LabelValue{}}, by: slices.Clone(c.by)}
+	if len(c.groups) >= maxGroups {
+		// One for gaps and one for overlaps, whatever their watches and labels.
+		c.key = append(c.key[:0], byte(min(watches, 2)), 0xff, 0xff)
+		if rest := c.groups[string(c.key)]; rest != nil {
+			return rest
+		}
+		g.Others = true
+	}
+	c.groups[string(c.key)] = g
+	if g.Others {
+		return g
+	}
+	for _, i := range c.by {
+		g.Configs = append(g.Configs, c.watches[i].Name)
+	}
+	for _, label := range c.keys {
+		v := LabelValue{Label: label}
+		if value, ok := it.Labels.Get(label); ok {
+			v.Value = &value
+		}
+		g.Labels = append(g.Labels, v)
+	}
+	return g
+}
+
+// note keeps what the walk counted of each watch.
+func (c *census) note() {
+	for i, w := range c.watches {
+		c.configs[w].Selected, c.configs[w].Alone = c.selected[i], c.alone[i]
+	}
+}
+
+func (c *census) report(r *CoveredCollection) {
+	r.Resources, r.Unreadable, r.Unwatched, r.Overlapping = c.resources, c.unreadable, c.unwatched, c.overlapping
+	c.examples()
+	for _, g := range slices.SortedFunc(maps.Values(c.groups), compareGroups) {
+		switch {
+		case g.Resources == 0:
+		case len(g.by) == 0:
+			r.Gaps = append(r.Gaps, g.Group)
+		default:
+			r.Overlaps = append(r.Overlaps, g.Group)
+		}
+	}
+}
+
+// examples gives one to groups whose own has changed.
+func (c *census) examples() {
+	for id, g := range c.odd {
+		if g.Example == "" || g.Example > id && !c.overflow {
+			g.Example = id
+		}
+	}
+}
+
+// compareGroups puts the larger first, and the rest last.
+func compareGroups(a, b *group) int {
+	if a.Others != b.Others {
+		if a.Others {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(
+		cmp.Compare(b.Resources, a.Resources),
+		slices.Compare(a.Configs, b.Configs),
+		slices.CompareFunc(a.Labels, b.Labels, func(x, y LabelValue) int { return cmp.Compare(text(x), text(y)) }),
+	)
+}
+
+// text is a label as people write it.
+func text(l LabelValue) string {
+	if l.Value == nil {
+		return l.Label + " missing"
+	}
+	return l.Label + "=" + *l.Value
+}

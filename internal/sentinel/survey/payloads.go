@@ -1,0 +1,101 @@
+package survey
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+// maxKeys bounds the values that are told of. An expression may make an object
+// with names that come from the resource.
+const maxKeys = 200
+
+// A payloadCheck makes payloads and counts the values that come out empty.
+type payloadCheck struct {
+	watch *Watch
+	empty map[string]*EmptyField
+	buf   []byte
+}
+
+// check makes the payload that an event about a resource would have.
+func (c *payloadCheck) check(it *scan.Item, v decision.Verdict, now time.Time) error {
+	data, problems, err := c.watch.Payload.AppendData(c.buf[:0], payload.Input{
+		Raw: it.Resource.Raw, ID: string(it.ID), Type: c.watch.Collection, Reason: v.Reason.String(), Now: now,
+	})
+	c.buf = data
+	if err != nil {
+		return fmt.Errorf("make the payload of %q: %w", it.ID, err)
+	}
+	named := map[string]bool{}
+	for _, p := range problems {
+		named[p.Key] = true
+		c.note(p.Key, p.Err.Error(), it.ID)
+	}
+	return emptyTexts(data, func(key string) {
+		if !named[key] {
+			c.note(key, "it comes out as an empty text", it.ID)
+		}
+	})
+}
+
+func (c *payloadCheck) note(key, reason string, id []byte) {
+	f := c.empty[key]
+	if f == nil {
+		if len(c.empty) >= maxKeys {
+			return
+		}
+		f = &EmptyField{Key: key, Reason: reason, Example: string(id)}
+		c.empty[key] = f
+	}
+	f.Resources++
+}
+
+func (c *payloadCheck) report() []EmptyField {
+	list := make([]EmptyField, 0, len(c.empty))
+	for _, f := range c.empty {
+		list = append(list, *f)
+	}
+	slices.SortFunc(list, func(a, b EmptyField) int {
+		return cmp.Or(cmp.Compare(b.Resources, a.Resources), cmp.Compare(a.Key, b.Key))
+	})
+	return list
+}
+
+// emptyTexts calls found with the path of each empty text in a payload.
+func emptyTexts(data []byte, found func(key string)) error {
+	return emptyBelow(jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)), "message_data", found)
+}
+
+func emptyBelow(dec *jsontext.Decoder, path string, found func(key string)) error {
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() != '}' {
+		key, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		at := path + "." + key.String()
+		if dec.PeekKind() == '{' {
+			err = emptyBelow(dec, at, found)
+		} else {
+			var v jsontext.Value
+			if v, err = dec.ReadValue(); string(v) == `""` {
+				found(at)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := dec.ReadToken()
+	return err
+}

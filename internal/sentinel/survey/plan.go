@@ -1,0 +1,368 @@
+package survey
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/object"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+const (
+	// maxNames bounds the names in one list of counts.
+	maxNames = 50
+
+	// maxOthers is how many resources that are not due have their payloads
+	// looked at; those that are due all have.
+	maxOthers = 1000
+)
+
+// A PlanReport is what a sentinel that starts now would do with one
+// collection.
+type PlanReport struct {
+	Config     string `json:"config"`
+	Endpoint   string `json:"endpoint"`
+	Collection string `json:"collection"`
+	Selector   string `json:"selector"`
+	Profile    string `json:"profile"`
+
+	MaxAgeReadySeconds    float64 `json:"max_age_ready_seconds"`
+	MaxAgeNotReadySeconds float64 `json:"max_age_not_ready_seconds"`
+
+	// Began and Ended are when the collection was read. The fleet may have
+	// changed in between; each resource counts as it was when it was read.
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended"`
+
+	// OnServer is how many resources the API showed, Matching how many of them
+	// the selector takes, and Due how many of those would be nudged now.
+	OnServer int `json:"on_server"`
+	Matching int `json:"matching"`
+	Due      int `json:"due"`
+
+	// Changed is how many of those due have a generation that no adapter has
+	// observed.
+	Changed int `json:"changed"`
+
+	// Reasons and Phases are of all that match, the most frequent first.
+	Reasons []Count `json:"reasons"`
+	Phases  []Count `json:"phases"`
+
+	// MostUrgent are those that would be nudged now: changed generations
+	// first, and then those that have waited longest. It may be cut short.
+	MostUrgent []DueResource `json:"most_urgent"`
+
+	Events EventRate `json:"events"`
+
+	// EmptyFields are the values of message_data that come out empty, among
+	// PayloadsChecked resources: all that are due, and some of the others.
+	EmptyFields     []EmptyField `json:"empty_fields"`
+	PayloadsChecked int          `json:"payloads_checked"`
+
+	// Warnings are what is odd about resources, or wrong.
+	Warnings []WarningCount `json:"warnings"`
+}
+
+// A DueResource is one that would be nudged now.
+type DueResource struct {
+	ID                 string `json:"id"`
+	Name               string `json:"name,omitempty"`
+	Phase              string `json:"phase"`
+	Generation         int64  `json:"generation"`
+	ObservedGeneration int64  `json:"observed_generation"`
+	Reason             string `json:"reason"`
+
+	// Since is the time that the rule counted from, left out if there was
+	// none; OverdueSeconds is for how long the resource has been due, 0 if
+	// nobody knows.
+	Since          time.Time `json:"since,omitzero"`
+	OverdueSeconds float64   `json:"overdue_seconds"`
+
+	// EventID is the id that the event would have now.
+	EventID string `json:"event_id"`
+}
+
+// An EventRate is how many cloud events are to be expected.
+type EventRate struct {
+	// PerMinute is in the steady state: each resource once whenever the age of
+	// its phase has passed, while phases stay as they are.
+	PerMinute float64 `json:"per_minute"`
+
+	// AtMost says that PerMinute is a bound and not an expectation, because
+	// the rules are an expression.
+	AtMost bool `json:"at_most"`
+
+	// Ready and NotReady are the parts of it.
+	Ready    RatePart `json:"ready"`
+	NotReady RatePart `json:"not_ready"`
+
+	// Once is how many go out now because of changed generations.
+	Once int `json:"once"`
+
+	// WorstPerMinute is what it would be if no resource were ready.
+	WorstPerMinute float64 `json:"worst_per_minute"`
+
+	// LimitPerMinute is what publish.max_per_second allows, left out where
+	// nothing is set.
+	LimitPerMinute float64 `json:"limit_per_minute,omitzero"`
+}
+
+// A RatePart is what the resources of one kind of phase come to.
+type RatePart struct {
+	Resources int     `json:"resources"`
+	PerMinute float64 `json:"per_minute"`
+}
+
+// An EmptyField is a value of message_data that came out empty.
+type EmptyField struct {
+	// Key is the path of the value in the configuration.
+	Key string `json:"key"`
+
+	// Reason is why, for the first resource that showed it, Example.
+	Reason    string `json:"reason"`
+	Resources int    `json:"resources"`
+	Example   string `json:"example"`
+}
+
+// A WarningCount is how many resources show one thing that is odd or wrong.
+type WarningCount struct {
+	Warning   string `json:"warning"`
+	Resources int    `json:"resources"`
+	Example   string `json:"example,omitempty"`
+}
+
+// Plan reads a collection and says what a sentinel with this configuration
+// would do with it. At most limit of those that are due are named. Progress is
+// called with how many resources have been read.
+func Plan(ctx context.Context, w *Watch, limit int, progress func(resources int)) (*PlanReport, error) {
+	p := &planner{watch: w, limit: limit}
+	began := time.Now()
+	if _, err := newWalk(w, w.Collection, progress).run(ctx, p); err != nil {
+		return nil, err
+	}
+	return p.report(began, time.Now()), nil
+}
+
+// A planner counts what a walk meets.
+type planner struct {
+	watch *Watch
+	limit int
+	now   time.Time
+
+	onServer, matching, due, changed, checked, others int
+
+	reasons    [decision.NumReasons]int
+	phases     map[string]int
+	mostUrgent []urgent // the most urgent first
+	events     EventRate
+	warnings   map[string]*WarningCount
+	payloads   payloadCheck
+}
+
+func (p *planner) restart() {
+	*p = planner{
+		watch: p.watch, limit: p.limit, phases: map[string]int{}, warnings: map[string]*WarningCount{},
+		payloads: payloadCheck{watch: p.watch, empty: map[string]*EmptyField{}},
+	}
+}
+
+func (p *planner) visit(it *scan.Item, now time.Time) {
+	p.now = now
+	p.onServer++
+	if it.Fault != scan.FaultNone {
+		text := "malformed: " + it.Fault.String() + " at " + cmp.Or(it.Field, "the resource")
+		if it.Fault.Skips() {
+			text += ", passed over"
+		}
+		p.warn(text, it)
+		if it.Fault.Skips() {
+			return
+		}
+	}
+	if !p.watch.Selector.Matches(&it.Labels) {
+		return
+	}
+	p.matching++
+	count(p.phases, it.Resource.Phase)
+	v := p.watch.decide(it, p.now)
+	p.reasons[v.Reason]++
+	p.rate(&it.Resource)
+	if v.Warning != decision.WarningNone {
+		p.warn(v.Warning.String(), it)
+	}
+	if v.Err != nil {
+		p.warn(v.Reason.String()+", counts as due", it)
+	}
+	if v.ShouldPublish {
+		p.due++
+		p.noteDue(it, v)
+	}
+	if !v.ShouldPublish {
+		if p.others == maxOthers {
+			return
+		}
+		p.others++
+	}
+	p.checked++
+	if err := p.payloads.check(it, v, p.now); err != nil {
+		p.warn("its payload can not be made, no event goes out", it)
+	}
+}
+
+// rate adds what a resource comes to in the steady state, in which its
+// generation is observed.
+func (p *planner) rate(r *decision.Resource) {
+	ages := p.watch.Ages
+	perMinute := time.Minute.Seconds() / ages.Of(r).Seconds()
+	part := &p.events.NotReady
+	if r.Ready() {
+		part = &p.events.Ready
+	}
+	part.Resources++
+	part.PerMinute += perMinute
+	p.events.PerMinute += perMinute
+	if r.Ready() {
+		notReady := *r
+		notReady.Phase = ""
+		perMinute = time.Minute.Seconds() / ages.Of(&notReady).Seconds()
+	}
+	p.events.WorstPerMinute += perMinute
+}
+
+func (p *planner) noteDue(it *scan.Item, v decision.Verdict) {
+	changed := v.Reason == decision.ReasonGenerationChanged
+	if changed {
+		p.changed++
+	}
+	u := urgent{changed: changed, overdue: overdue(v, p.now), ever: due(v).IsZero(), DueResource: DueResource{
+		ID: string(it.ID), Phase: it.Resource.Phase, Generation: it.Resource.Generation, ObservedGeneration: it.Resource.ObservedGeneration,
+		Reason: v.Reason.String(), Since: readable(v.Since),
+	}}
+	full := len(p.mostUrgent) == p.limit
+	if p.limit <= 0 || full && compareUrgency(u, p.mostUrgent[p.limit-1]) > 0 {
+		return
+	}
+	u.Name = name(it.Resource.Raw)
+	u.OverdueSeconds = seconds(u.overdue)
+	u.EventID = decision.EventID(u.ID, u.Generation, v, p.now)
+	if full {
+		p.mostUrgent = p.mostUrgent[:p.limit-1]
+	}
+	i, _ := slices.BinarySearchFunc(p.mostUrgent, u, compareUrgency)
+	p.mostUrgent = slices.Insert(p.mostUrgent, i, u)
+}
+
+func (p *planner) warn(text string, it *scan.Item) {
+	w := p.warnings[text]
+	if w == nil {
+		if len(p.warnings) >= maxNames {
+			text, it = others, &scan.Item{}
+			w = p.warnings[text]
+		}
+		if w == nil {
+			w = &WarningCount{Warning: text, Example: string(it.ID)}
+			p.warnings[text] = w
+		}
+	}
+	w.Resources++
+}
+
+func (p *planner) report(began, ended time.Time) *PlanReport {
+	w := p.watch
+	r := &PlanReport{
+		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.Selector.String(), Profile: w.Profile,
+		MaxAgeReadySeconds:    w.Ages.Of(&decision.Resource{Phase: "Ready"}).Seconds(),
+		MaxAgeNotReadySeconds: w.Ages.Of(&decision.Resource{}).Seconds(),
+		Began:                 stamp(began), Ended: stamp(ended),
+		OnServer: p.onServer, Matching: p.matching, Due: p.due, Changed: p.changed,
+		Reasons: []Count{}, Phases: counts(p.phases), MostUrgent: []DueResource{}, Events: p.events,
+		EmptyFields: p.payloads.report(), PayloadsChecked: p.checked, Warnings: []WarningCount{},
+	}
+	for reason, n := range p.reasons {
+		if n > 0 {
+			r.Reasons = append(r.Reasons, Count{Name: decision.Reason(reason).String(), Count: n})
+		}
+	}
+	slices.SortStableFunc(r.Reasons, func(a, b Count) int { return cmp.Compare(b.Count, a.Count) })
+	for _, u := range p.mostUrgent {
+		r.MostUrgent = append(r.MostUrgent, u.DueResource)
+	}
+	r.Events.Once, r.Events.AtMost, r.Events.LimitPerMinute = p.changed, !w.Certain, 60*w.MaxPerSecond
+	for _, warning := range p.warnings {
+		r.Warnings = append(r.Warnings, *warning)
+	}
+	slices.SortFunc(r.Warnings, func(a, b WarningCount) int {
+		return cmp.Or(cmp.Compare(b.Resources, a.Resources), cmp.Compare(a.Warning, b.Warning))
+	})
+	return r
+}
+
+// urgent is a resource that is due, with what says how urgent it is.
+type urgent struct {
+	DueResource
+	changed bool
+	ever    bool // due since ever
+	overdue time.Duration
+}
+
+// compareUrgency puts changed generations first, and then those that have been
+// due for longest.
+func compareUrgency(a, b urgent) int {
+	first := func(x, y bool) int {
+		switch {
+		case x == y:
+			return 0
+		case x:
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(first(a.changed, b.changed), first(a.ever, b.ever), cmp.Compare(b.overdue, a.overdue), cmp.Compare(a.ID, b.ID))
+}
+
+// count adds one to a name, or to the others where there is no more room.
+func count(names map[string]int, name string) {
+	if _, known := names[name]; !known && len(names) >= maxNames {
+		name = others
+	}
+	names[name]++
+}
+
+func counts(names map[string]int) []Count {
+	list := make([]Count, 0, len(names))
+	for n, c := range names {
+		list = append(list, Count{Name: n, Count: c})
+	}
+	slices.SortFunc(list, func(a, b Count) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name)) })
+	return list
+}
+
+// name is what a resource calls itself; empty if it does not.
+func name(raw []byte) string {
+	m, err := object.Parse(raw, map[string]bool{"name": true, "metadata": true})
+	if err != nil {
+		return ""
+	}
+	if n, ok := m["name"].(string); ok {
+		return n
+	}
+	meta, _ := m["metadata"].(map[string]any)
+	n, _ := meta["name"].(string)
+	return n
+}
+
+func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+
+// stamp is a time as reports have it.
+func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+
+// readable is a time that JSON has a form for, or none.
+func readable(t time.Time) time.Time {
+	if y := t.UTC().Year(); t.IsZero() || y < 0 || y > 9999 {
+		return time.Time{}
+	}
+	return stamp(t)
+}

@@ -1,0 +1,383 @@
+package survey
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/selector"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/record"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+// A State says in a word how it is with one resource. The set is closed.
+type State string
+
+// The states.
+const (
+	StateDue        State = "due"         // it would be announced now
+	StateHeld       State = "held"        // it is due and was announced, and its adapters are given time to answer
+	StateWaiting    State = "waiting"     // it falls due later
+	StateNotWatched State = "not_watched" // the selector does not take it
+	StateNotFound   State = "not_found"   // the API does not have it
+	StateUnreadable State = "unreadable"  // it is malformed, and passed over
+)
+
+// A WhyReport says what a configuration makes of one resource, and what the
+// running sentinel made of it.
+type WhyReport struct {
+	Config     string `json:"config"`
+	Endpoint   string `json:"endpoint"`
+	Collection string `json:"collection"`
+	Profile    string `json:"profile"`
+
+	// Time is when the resource was read and decided about.
+	Time time.Time `json:"time"`
+
+	ID    string `json:"id"`
+	Name  string `json:"name,omitempty"`
+	State State  `json:"state"`
+
+	// Rule is the answer in a sentence: the rule that spoke, and its inputs.
+	Rule string `json:"rule"`
+
+	// Next is when it is decided anew with another outcome, if nothing else
+	// changes before: the resource falls due, or was held long enough. It is
+	// left out if it is due now, or if nobody can tell.
+	Next time.Time `json:"next,omitzero"`
+
+	// Selector is what the configuration selects, and Requirements its parts.
+	Selector     string        `json:"selector"`
+	Requirements []Requirement `json:"requirements"`
+
+	// Inputs and Decision are left out if the resource is not there, or can not
+	// be read.
+	Inputs   *Inputs   `json:"inputs,omitempty"`
+	Decision *Decision `json:"decision,omitempty"`
+
+	// Sentinel is what the running sentinel has recorded.
+	Sentinel Recorded `json:"sentinel"`
+}
+
+// A Requirement is one part of a selector.
+type Requirement struct {
+	Requirement string `json:"requirement"`
+
+	// Label is the label that it is about, and Value what the resource has
+	// there, nil if it has none.
+	Label string  `json:"label"`
+	Value *string `json:"value"`
+	Met   bool    `json:"met"`
+}
+
+// Inputs are what the decision goes by. Times that the API did not give, or
+// that play no part, are left out.
+type Inputs struct {
+	Generation         int64     `json:"generation"`
+	ObservedGeneration int64     `json:"observed_generation"`
+	Phase              string    `json:"phase"`
+	Ready              bool      `json:"ready"`
+	CreatedTime        time.Time `json:"created_time,omitzero"`
+	UpdatedTime        time.Time `json:"updated_time,omitzero"`
+	LastUpdatedTime    time.Time `json:"last_updated_time,omitzero"`
+	LastTransitionTime time.Time `json:"last_transition_time,omitzero"`
+
+	// MaxAgeSeconds is the age that holds in the resource's phase, and
+	// EarlySeconds what is taken off it by jitter.
+	MaxAgeSeconds float64 `json:"max_age_seconds"`
+	EarlySeconds  float64 `json:"early_seconds"`
+
+	// Fault is what is wrong with the resource, if it could be read all the
+	// same.
+	Fault string `json:"fault,omitempty"`
+}
+
+// A Decision is what the rules alone say, whatever was announced before.
+type Decision struct {
+	Due    bool   `json:"due"`
+	Reason string `json:"reason"`
+
+	// Since is the time that the rule counted from, and Next when the resource
+	// falls due, or fell due.
+	Since time.Time `json:"since,omitzero"`
+	Next  time.Time `json:"next,omitzero"`
+
+	// IntervalSeconds is how long one announcement holds.
+	IntervalSeconds float64 `json:"interval_seconds"`
+
+	// EventID is the id that an event would have now; empty if none is due.
+	EventID string `json:"event_id,omitempty"`
+
+	Warning string `json:"warning,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// Recorded is what the running sentinel says of a resource.
+type Recorded struct {
+	// URL is where it was asked.
+	URL string `json:"url"`
+
+	// Error is why it could not be asked.
+	Error string `json:"error,omitempty"`
+
+	// Watches are its watches that have recorded something about the resource.
+	Watches []record.Decisions `json:"watches"`
+
+	// LastEvent is the last decision of them that called for an event.
+	LastEvent *record.Decision `json:"last_event,omitempty"`
+}
+
+// A Recorder is asked for what a sentinel has recorded about a resource, which
+// may be nothing.
+type Recorder interface {
+	Decisions(ctx context.Context, id string) (record.Answer, error)
+	URL() string
+}
+
+// Why says what w makes of the resource with an id, or with a name if there is
+// no such id and one resource of that name. A recorder that can not be asked is
+// no error.
+func Why(ctx context.Context, w *Watch, id string, recorder Recorder) (*WhyReport, error) {
+	r := &WhyReport{
+		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Profile: w.Profile,
+		ID: id, Selector: w.Selector.String(), Requirements: []Requirement{}, Sentinel: Recorded{Watches: []record.Decisions{}},
+	}
+	raw, err := find(ctx, w, id)
+	if err != nil {
+		return nil, fmt.Errorf("find %q in %s of %s: %w", id, w.Collection, w.Endpoint, err)
+	}
+	r.Time = stamp(time.Now())
+	if raw == nil {
+		r.State, r.Rule = StateNotFound, "the API has no such resource in "+w.Collection
+		r.ask(ctx, recorder)
+		return r, nil
+	}
+	err = scan.New(true).ScanOne(raw, func(it *scan.Item) error {
+		if len(it.ID) > 0 {
+			r.ID = string(it.ID)
+		}
+		r.Name = name(raw)
+		r.ask(ctx, recorder)
+		r.explain(w, it)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %s %q: %w", w.Collection, id, err)
+	}
+	return r, nil
+}
+
+// find gets a resource by its id, or else by its name; nil if there is none.
+func find(ctx context.Context, w *Watch, id string) ([]byte, error) {
+	raw, err := w.Source.ListPage(ctx, w.Collection+"/"+url.PathEscape(id), nil, nil)
+	switch {
+	case err == nil:
+		return raw, nil
+	case status(err) != http.StatusNotFound && status(err) != http.StatusBadRequest:
+		return nil, err
+	}
+	if strings.ContainsAny(id, `'\`) {
+		return nil, nil
+	}
+	page, err := w.Source.ListPage(ctx, w.Collection, url.Values{"search": {"name = '" + id + "'"}, "size": {"10"}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	var found []byte
+	var ids []string
+	_, err = scan.New(false).Scan(page, func(it *scan.Item) error {
+		if !it.Fault.Skips() && name(it.Resource.Raw) == id { // a server may not know the search
+			found, ids = slices.Clone(it.Resource.Raw), append(ids, string(it.ID))
+		}
+		return nil
+	})
+	if err == nil && len(ids) > 1 {
+		err = fmt.Errorf("there are several of that name; give the id of one: %s", strings.Join(ids, ", "))
+	}
+	return found, err
+}
+
+// ask asks the running sentinel.
+func (r *WhyReport) ask(ctx context.Context, recorder Recorder) {
+	r.Sentinel.URL = recorder.URL()
+	answer, err := recorder.Decisions(ctx, r.ID)
+	if err != nil {
+		r.Sentinel.Error = err.Error()
+		return
+	}
+	for _, watch := range answer.Resources {
+		r.Sentinel.Watches = append(r.Sentinel.Watches, watch)
+		for _, d := range watch.Decisions {
+			if d.Publish && (r.Sentinel.LastEvent == nil || d.At.After(r.Sentinel.LastEvent.At)) {
+				r.Sentinel.LastEvent = &d
+			}
+		}
+	}
+}
+
+// explain decides about a resource and says by what.
+func (r *WhyReport) explain(w *Watch, it *scan.Item) {
+	selected := true
+	for _, req := range w.Selector.Requirements() {
+		alone, _ := selector.New(req) // it comes from a selector
+		one := Requirement{Requirement: req.String(), Label: req.Key, Met: alone.Matches(&it.Labels)}
+		if value, ok := it.Labels.Get(req.Key); ok {
+			one.Value = &value
+		}
+		selected = selected && one.Met
+		r.Requirements = append(r.Requirements, one)
+	}
+	if it.Fault.Skips() {
+		r.State = StateUnreadable
+		r.Rule = fmt.Sprintf("the resource is malformed (%s at %s), and is passed over", it.Fault, it.Field)
+		return
+	}
+	now := r.Time
+	v := w.decide(it, now)
+	res := &it.Resource
+	r.Inputs = inputs(w, it)
+	r.Decision = decided(it, v, now)
+	r.Rule = rule(w, res, v, now)
+	held := v.Hold(res, r.announced(w, res.Generation), now)
+	switch {
+	case !selected:
+		r.State = StateNotWatched
+		r.Rule = "the selector does not take it: " + unmet(r.Requirements)
+	case held.ShouldPublish:
+		r.State = StateDue
+	case v.ShouldPublish:
+		r.State, r.Next = StateHeld, readable(held.Next)
+		r.Rule += fmt.Sprintf("; it was announced for generation %d, and the adapters are given time to answer", res.Generation)
+	default:
+		r.State, r.Next = StateWaiting, readable(v.Next)
+	}
+}
+
+// announced is the last event about a generation that the running sentinel has
+// had confirmed by the same watch; what others announced holds nothing.
+func (r *WhyReport) announced(w *Watch, generation int64) (last decision.Announcement) {
+	own := strings.TrimSuffix(w.Collection+" "+w.Selector.String(), " ")
+	for _, watch := range r.Sentinel.Watches {
+		if watch.Watch != own {
+			continue
+		}
+		for _, d := range watch.Decisions {
+			if d.Publish && d.Generation == generation && d.ConfirmedAt.After(last.At) {
+				last = decision.Announcement{Generation: generation, At: d.ConfirmedAt}
+			}
+		}
+	}
+	return last
+}
+
+func inputs(w *Watch, it *scan.Item) *Inputs {
+	res := &it.Resource
+	age := w.Ages.Of(res)
+	whole := *res
+	whole.Early = 0
+	in := &Inputs{
+		Generation: res.Generation, ObservedGeneration: res.ObservedGeneration, Phase: res.Phase, Ready: res.Ready(),
+		CreatedTime: readable(res.Created), UpdatedTime: readable(res.Updated),
+		LastUpdatedTime: readable(res.LastUpdated), LastTransitionTime: readable(res.LastTransition),
+		MaxAgeSeconds: seconds(w.Ages.Of(&whole)), EarlySeconds: seconds(w.Ages.Of(&whole) - age),
+	}
+	if it.Fault != scan.FaultNone {
+		in.Fault = it.Fault.String() + " at " + it.Field
+	}
+	return in
+}
+
+func decided(it *scan.Item, v decision.Verdict, now time.Time) *Decision {
+	d := &Decision{
+		Due: v.ShouldPublish, Reason: v.Reason.String(), Since: readable(v.Since), Next: readable(due(v)),
+		IntervalSeconds: seconds(v.Interval), Warning: v.Warning.String(),
+	}
+	if v.ShouldPublish {
+		d.EventID = decision.EventID(string(it.ID), it.Resource.Generation, v, now)
+	}
+	if v.Err != nil {
+		d.Error = v.Err.Error()
+	}
+	return d
+}
+
+// rule says in a sentence which rule spoke, and by what.
+func rule(w *Watch, r *decision.Resource, v decision.Verdict, now time.Time) string {
+	text := v.Reason.String()
+	age := w.Ages.Of(r)
+	limit := "max_age_not_ready"
+	if r.Ready() {
+		limit = "max_age_ready"
+	}
+	switch v.Reason {
+	case decision.ReasonGenerationChanged:
+		return fmt.Sprintf("%s: generation is %d, and the adapters have observed %d", text, r.Generation, r.ObservedGeneration)
+	case decision.ReasonExpressionTrue, decision.ReasonExpressionFalse:
+		return text + ": the result of the expression"
+	case decision.ReasonExpressionFailed:
+		return fmt.Sprintf("%s: %v; it counts as due", text, v.Err)
+	case decision.ReasonMaxAgeReady, decision.ReasonMaxAgeNotReady, decision.ReasonMaxAgeNotExpired,
+		decision.ReasonBackoffExpired, decision.ReasonBackoffNotExpired:
+	case decision.ReasonAnnounced, decision.ReasonDeferred, decision.NumReasons: // not of a profile
+		return text
+	}
+	switch {
+	case v.Warning == decision.WarningFutureTime:
+		return fmt.Sprintf("%s: the time to count from lies in the future, so it counts as due", text)
+	case v.Since.IsZero():
+		return fmt.Sprintf("%s: there is no time to count from", text)
+	}
+	whole := *r
+	whole.Early = 0
+	text = fmt.Sprintf("%s: %s since %s, %s is %s", text, short(now.Sub(v.Since).Round(time.Second)), clock(w, r, v.Since), limit, short(w.Ages.Of(&whole)))
+	if early := w.Ages.Of(&whole) - age; early > 0 {
+		text += fmt.Sprintf(" less %s of jitter", short(early.Round(time.Millisecond)))
+	}
+	return text
+}
+
+// short is a duration without the units that are zero at its end.
+func short(d time.Duration) string {
+	text := d.String()
+	for _, unit := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, unit) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+// clock names the time that a rule counted from.
+func clock(w *Watch, r *decision.Resource, since time.Time) string {
+	switch {
+	case w.Profile == profileTransition && since.Equal(r.LastTransition):
+		return "last_transition_time"
+	case since.Equal(r.LastUpdated):
+		return "last_updated_time"
+	}
+	return "created_time, the only time that there is"
+}
+
+// profileTransition is the profile that does not look at reports.
+const profileTransition = "transition-age"
+
+// unmet lists the requirements that a resource does not meet.
+func unmet(list []Requirement) string {
+	var parts []string
+	for _, r := range list {
+		if r.Met {
+			continue
+		}
+		has := "it has no label " + r.Label
+		if r.Value != nil {
+			has = fmt.Sprintf("its %s is %q", r.Label, *r.Value)
+		}
+		parts = append(parts, fmt.Sprintf("%s is wanted, and %s", r.Requirement, has))
+	}
+	return strings.Join(parts, "; ")
+}

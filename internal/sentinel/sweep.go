@@ -1,0 +1,118 @@
+package sentinel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+// A beginning is where the next sweep begins, and what it takes over from the
+// one before. The zero value is the beginning of the list.
+//
+// A sweep that breaks off at a page is taken up there by the next, so that a
+// long list comes to its end although requests fail now and then; if it breaks
+// at the same page again, the next begins anew.
+type beginning struct {
+	at        listing.Place
+	resources int
+	ready     int
+	oldest    time.Duration
+}
+
+// An offerError ends a sweep whose first page shows that the API offers a
+// better way.
+type offerError struct{ mode Mode }
+
+func (e offerError) Error() string { return fmt.Sprintf("the API offers the mode %q", e.mode) }
+
+// sweep takes a pass over the whole list, from where the last one broke off.
+// It calls first with what the first page says.
+func (s *Sentinel) sweep(ctx context.Context, p *pass, first func(listing.Page, scan.Envelope) error) error {
+	p.resources, p.ready, p.oldest = s.start.resources, s.start.ready, s.start.oldest
+	stopped, err := s.walker.Walk(ctx, s.start.at, func(pg listing.Page) (scan.Envelope, error) {
+		if pg.First {
+			p.restart()
+		}
+		env, err := p.read(ctx, pg)
+		if err != nil {
+			return env, err
+		}
+		s.expect(max(p.ready, s.population.ready), max(p.resources-p.ready, s.population.others))
+		if pg.First {
+			err = first(pg, env)
+		}
+		return env, err
+	})
+	if errors.As(err, new(offerError)) {
+		return err
+	}
+	again := stopped == s.start.at
+	s.start = beginning{}
+	switch {
+	case err == nil:
+		s.start.at = s.walker.Beginning(stopped)
+		s.population = population{ready: p.ready, others: p.resources - p.ready}
+		s.expect(s.population.ready, s.population.others)
+	case stopped.Later() && !again:
+		s.start = beginning{at: stopped, resources: p.resources, ready: p.ready, oldest: p.oldest}
+	}
+	return err
+}
+
+// A population is how many resources there are.
+type population struct{ ready, others int }
+
+// expect tells the budget how many events the ages call for.
+func (s *Sentinel) expect(ready, others int) {
+	s.budget.Steady(float64(ready)/s.cfg.MaxAgeReady.Seconds() + float64(others)/s.cfg.MaxAgeNotReady.Seconds())
+	s.metrics.budget.Set(s.budget.Rate())
+}
+
+// round does one round by listing everything. The error is the API's; what
+// goes wrong with single resources and events is dealt with here.
+func (s *Sentinel) round(ctx context.Context) error {
+	begin := time.Now()
+	ctx, span := s.tracer.Start(ctx, "sentinel.round")
+	defer span.End()
+	s.rounds.Add(1)
+	p := s.newPass(ctx)
+	err := s.sweep(ctx, p, s.offered)
+	p.publishing.Wait()
+	if errors.As(err, new(offerError)) {
+		return err
+	}
+	if err == nil {
+		s.metrics.memoryEntries.Set(float64(s.memory.Sweep()))
+		s.metrics.lastFullSweep.SetToCurrentTime()
+	} else if ctx.Err() == nil {
+		s.refused(&s.listing, err)
+	}
+	p.finish(ctx, err, time.Since(begin))
+	if ctx.Err() != nil {
+		return nil // told to stop: that is no error of the API
+	}
+	return err
+}
+
+// offered looks at a first page for a better way than to sweep, and returns
+// an offerError if there is one.
+func (s *Sentinel) offered(pg listing.Page, env scan.Envelope) error {
+	mode := s.cfg.Source.Mode
+	if mode == ModeSweep || s.cfg.Decision.Profile == ProfileExpression || time.Now().Before(s.distrust) {
+		return nil
+	}
+	if env.Cursor != "" && mode != ModeETag {
+		if mode == ModeAuto {
+			mode = ModeWatch
+		}
+		return offerError{mode}
+	}
+	if pg.Tag != "" {
+		return offerError{ModeETag}
+	}
+	return nil
+}
