@@ -27,6 +27,7 @@ func main() {
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		LookupEnv: settings.OSEnv,
 		Terminal:  term.IsTerminal(stdout),
+		Progress:  term.IsTerminal(int(os.Stderr.Fd())),
 	}
 	root := cli.Command(env)
 	root.AddCommand(allinone.Command(allinone.Env{

@@ -20,6 +20,6 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sentinel:", err)
-		os.Exit(1)
+		os.Exit(sentinelapp.ExitCode(err))
 	}
 }

@@ -252,7 +252,7 @@ func TestPauseRefuses(t *testing.T) {
 		t.Error("the command without an adapter gives no error")
 	}
 	r.stop(t)
-	if _, err := adapterCommand(t, "pause", "dns", "--address", r.health(t)); err == nil || !strings.Contains(err.Error(), "is 'fleetloop up' running?") {
+	if _, err := adapterCommand(t, "pause", "dns", "--address", r.health(t)); err == nil || !strings.Contains(err.Error(), "is 'fleetloop up' running there? --address") {
 		t.Errorf("the command without a running fleetloop gives %v", err)
 	}
 }

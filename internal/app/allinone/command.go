@@ -122,7 +122,7 @@ func adapterCommand(verb, short string, out io.Writer) *cobra.Command {
 			req.Header.Set("Content-Type", "application/json")
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
-				return fmt.Errorf("%s adapter %q: %w; is 'fleetloop up' running?", verb, args[0], err)
+				return fmt.Errorf("%s adapter %q: %w; is 'fleetloop up' running there? --address is its health address", verb, args[0], err)
 			}
 			defer func() { _ = resp.Body.Close() }()
 			if resp.StatusCode != http.StatusNoContent {

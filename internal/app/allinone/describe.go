@@ -34,7 +34,7 @@ func Describe(reg prometheus.Registerer) error {
 		return err
 	}
 	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
-	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{Lister: api, Publisher: broker, Registerer: reg})
+	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api, Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api, Registerer: reg})
 	return errors.Join(apiErr, sentinelErr, adapterErr)
 }

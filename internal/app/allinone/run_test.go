@@ -1,7 +1,6 @@
 package allinone_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) {
@@ -32,7 +31,7 @@ const (
 
 // A run is one call of "fleetloop up" in this process.
 type run struct {
-	stdout, stderr buffer
+	stdout, stderr logtest.Buffer
 	cancel         context.CancelFunc
 	done           chan struct{}
 	err            error // once done is closed
@@ -149,24 +148,6 @@ func (r *run) client(t *testing.T) *fleetclient.Client {
 func (r *run) health(t *testing.T) string {
 	t.Helper()
 	return text(r.line(t, "listening", map[string]any{"for": "metrics and health"}), "addr")
-}
-
-// A buffer takes what several goroutines write.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 func eventually(t *testing.T, check func() error) {

@@ -11,12 +11,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/record"
 )
 
 // newSentinels makes a sentinel for clusters and one for node pools. live says
 // whether both make progress.
 func newSentinels(p *process.Process, cfg SentinelConfig, b *bus.Bus, api *fleetclient.Client, note func(id, reason string, at time.Time)) (parts []lifecycle.Part, live func() error, err error) {
 	var lives []func() error
+	decisions := map[string]*record.Record{}
 	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
 		s, err := sentinelapp.New(p, sentinel.Config{
 			ResourceType:   collection,
@@ -30,7 +32,9 @@ func newSentinels(p *process.Process, cfg SentinelConfig, b *bus.Bus, api *fleet
 		}
 		parts = append(parts, lifecycle.Part{Name: "sentinel " + collection, Run: s.Run, Ready: s.Ready})
 		lives = append(lives, s.Live)
+		decisions[s.Watches()] = s.Decisions()
 	}
+	p.HandleDebug(sentinelapp.DecisionsPath, record.Handler(decisions))
 	return parts, func() error {
 		var errs []error
 		for _, alive := range lives {

@@ -82,9 +82,13 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 		return nil, "", fmt.Errorf("serve the fleet API (--listen-address): %w", err)
 	}
 
+	server.OnShutdown(api.EndWatches)
+
 	return []lifecycle.Part{
 		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "schema", Run: schema.Run, Ready: schema.Ready},
+		{Name: "change feed", Run: pgstore.NewPruner(pool, cfg.ChangeRetention, p.Log).Run},
+		{Name: "watches", Run: api.RunWatches},
 		{Name: "fleet API", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	}, server.Addr(), nil
 }

@@ -1,7 +1,7 @@
 package apiapp_test
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,13 +12,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -27,7 +27,7 @@ const patience = 30 * time.Second
 
 // A call is one call of the binary's command line.
 type call struct {
-	stdout, stderr buffer
+	stdout, stderr logtest.Buffer
 	cancel         context.CancelFunc
 	done           chan struct{}
 	err            error // once done is closed
@@ -91,23 +91,6 @@ func (c *call) url(t *testing.T, purpose string) string {
 	return "http://" + addr
 }
 
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -165,6 +148,46 @@ func TestServe(t *testing.T) {
 		t.Errorf("create: %d %s", status, body)
 	}
 	c.cancel()
+	if err := c.wait(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+}
+
+// TestServeEndsWatches holds that nobody who watches keeps the server from
+// ending, and that he is told where to go on.
+func TestServeEndsWatches(t *testing.T) {
+	t.Parallel()
+	c := start(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)})
+	where := c.url(t, "fleet API") + v1.BasePath + "/clusters"
+	eventually(t, func() error {
+		if status, body := send(t, http.MethodGet, where, ""); status != http.StatusOK {
+			return fmt.Errorf("%d %s", status, body)
+		}
+		return nil
+	})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, where+"?watch=true", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if status, body := send(t, http.MethodPost, where, `{"name":"cluster-1","spec":{}}`); status != http.StatusCreated {
+		t.Fatalf("create: %d %s", status, body)
+	}
+	events := bufio.NewReader(resp.Body)
+	for line := ""; line != "event: changed\n"; {
+		if line, err = events.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.cancel()
+	rest, err := io.ReadAll(events)
+	if err != nil || !strings.Contains(string(rest), "event: bookmark\n") || !strings.HasSuffix(string(rest), "\n\n") {
+		t.Errorf("it ended with %q, %v", rest, err)
+	}
 	if err := c.wait(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}

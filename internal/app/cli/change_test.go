@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -244,5 +245,42 @@ func TestPartialFailures(t *testing.T) {
 		if got.code != CodePartial || strings.Count(got.stdout, "\n") != 1 || !strings.Contains(got.stderr, args[0]+" cluster/c2: ") {
 			t.Errorf("%v: exit code %d, stdout %q, stderr %q", args, got.code, got.stdout, got.stderr)
 		}
+	}
+}
+
+// TestPatchLosesNoOtherEdit lets somebody else change the same resource between
+// the look at it and the patch.
+func TestPatchLosesNoOtherEdit(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		reason string
+		others int // edits by others
+		code   int
+	}{
+		"Quiet": {"nobody else", 0, CodeOK},
+		"Busy":  {"it is done anew on what others made of it", maxTries - 1, CodeOK},
+		"Storm": {"it is given up", maxTries, CodePrecondition},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet()
+			f.tags = map[string]int{}
+			left := tc.others
+			f.before = func(r *http.Request) (int, any) {
+				if r.Method == http.MethodPatch && left > 0 {
+					left--
+					f.tags[id(1)]++
+					f.items[0].Labels["other"] = strconv.Itoa(left)
+				}
+				return 0, nil
+			}
+			got := run{args: []string{"label", "cluster", "c1", "mine=yes"}}.do(t, f)
+			if got.code != tc.code {
+				t.Fatalf("%s: exit code %d: %s", tc.reason, got.code, got.stderr)
+			}
+			if labels := f.items[0].Labels; tc.code == CodeOK && (labels["mine"] != "yes" || labels["region"] != "us-east" || tc.others > 0 && labels["other"] != "0") {
+				t.Errorf("%s: labels %v", tc.reason, labels)
+			}
+		})
 	}
 }

@@ -36,6 +36,10 @@ type Env struct {
 	// Terminal tells whether Stdout is a terminal.
 	Terminal bool
 
+	// Progress tells whether Stderr is a terminal, on which the progress of
+	// long commands is shown.
+	Progress bool
+
 	// Now is the clock. Nil means time.Now.
 	Now func() time.Time
 
@@ -75,7 +79,7 @@ func Command(env Env) *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	root.AddCommand(
 		s.getCommand(), s.watchCommand(), s.describeCommand(), s.waitCommand(),
-		s.createCommand(), s.patchCommand(), s.labelCommand(), s.deleteCommand(),
+		s.createCommand(), s.loadCommand(), s.patchCommand(), s.labelCommand(), s.deleteCommand(),
 		s.configCommand(), s.versionCommand(),
 	)
 	return root

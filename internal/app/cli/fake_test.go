@@ -29,6 +29,8 @@ type fakeAPI struct {
 
 	// before may answer in the API's place, by returning a status.
 	before func(r *http.Request) (status int, body any)
+	// tags gives every resource an ETag, which a change must name if it names one.
+	tags map[string]int
 	// down makes the server unreachable.
 	down error
 }
@@ -65,10 +67,16 @@ func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.before != nil {
 		status, answer = f.before(r)
 	}
+	if match := r.Header.Get("If-Match"); match != "" && status == 0 && match != f.tag(path[strings.LastIndex(path, "/")+1:]) {
+		status, answer = http.StatusPreconditionFailed, v1.Problem{Code: "precondition_failed", Detail: "it has changed"}
+	}
 	if status == 0 {
 		status, answer = f.answer(r, strings.Split(path, "/"), body)
 	}
 	rec := httptest.NewRecorder()
+	if one, ok := answer.(v1.Resource); ok && f.tags != nil {
+		rec.Header().Set("ETag", f.tag(one.ID))
+	}
 	rec.Header().Set("Content-Type", "application/json")
 	if p, ok := answer.(v1.Problem); ok {
 		p.Status, p.Title = status, http.StatusText(status)
@@ -78,6 +86,8 @@ func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	_ = json.NewEncoder(rec).Encode(answer)
 	return rec.Result(), nil
 }
+
+func (f *fakeAPI) tag(id string) string { return fmt.Sprintf(`"%d"`, f.tags[id]) }
 
 func (f *fakeAPI) answer(r *http.Request, path []string, body []byte) (int, any) {
 	switch {

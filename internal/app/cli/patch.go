@@ -72,7 +72,11 @@ func (s *session) labelCommand() *cobra.Command {
 }
 
 // An edit makes a patch of what a resource is now.
-type edit func(now v1.Resource) (v1.PatchRequest, error)
+type edit struct {
+	patch func(now v1.Resource) (v1.PatchRequest, error)
+	// merges says that the patch keeps some of what the resource is now.
+	merges bool
+}
 
 func (s *session) patch(cmd *cobra.Command, args []string, o patchOptions) error {
 	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
@@ -113,16 +117,34 @@ func (s *session) patch(cmd *cobra.Command, args []string, o patchOptions) error
 	return all(errs, done)
 }
 
+// maxTries is how often an edit is made anew because somebody else was quicker.
+const maxTries = 5
+
+// apply changes a resource. What somebody else changes at the same time is not
+// undone by an edit that keeps the rest as it was.
 func apply(ctx context.Context, client *fleetclient.Client, i lookup.Item, e edit) (lookup.Item, error) {
-	request, err := e(i.Resource)
-	if err != nil {
-		return lookup.Item{}, err
+	for try := 1; ; try++ {
+		now, tag := i.Resource, ""
+		var err error
+		if e.merges {
+			// Another read, because what found the resource was a list, which has
+			// no tag for each.
+			if now, tag, err = client.GetTagged(ctx, i.Kind.Collection, now.ID); err != nil {
+				return lookup.Item{}, err
+			}
+		}
+		request, err := e.patch(now)
+		if err != nil {
+			return lookup.Item{}, err
+		}
+		r, err := client.PatchIf(ctx, i.Kind.Collection, now.ID, tag, request)
+		switch {
+		case err == nil:
+			return changed(i.Kind, r, i.Owner)
+		case !fleetclient.IsChanged(err) || try == maxTries:
+			return lookup.Item{}, err
+		}
 	}
-	r, err := client.Patch(ctx, i.Kind.Collection, i.Resource.ID, request)
-	if err != nil {
-		return lookup.Item{}, err
-	}
-	return changed(i.Kind, r, i.Owner)
 }
 
 // edits reads what is to be changed and how, from the arguments or from files.
@@ -163,28 +185,28 @@ func (o patchOptions) edits(s *session, cmd *cobra.Command, args []string) ([]lo
 
 // declare makes a resource what a document says.
 func declare(d document.Document) edit {
-	return func(v1.Resource) (v1.PatchRequest, error) {
+	return edit{patch: func(v1.Resource) (v1.PatchRequest, error) {
 		labels := map[string]string{}
 		maps.Copy(labels, d.Labels)
 		return v1.PatchRequest{Spec: d.Spec, Labels: &labels}, nil
-	}
+	}}
 }
 
 // newEdit merges into the spec and changes labels one by one.
 func newEdit(spec string, changes []string) (edit, error) {
 	if spec == "" && len(changes) == 0 {
-		return nil, errors.New("say what to change, with --spec, --label or -f")
+		return edit{}, errors.New("say what to change, with --spec, --label or -f")
 	}
 	if spec != "" {
 		if err := document.CheckPatch(spec); err != nil {
-			return nil, fmt.Errorf("--spec %q: %w", spec, err)
+			return edit{}, fmt.Errorf("--spec %q: %w", spec, err)
 		}
 	}
 	set, remove, err := document.ParseLabels(changes)
 	if err != nil {
-		return nil, err
+		return edit{}, err
 	}
-	return func(now v1.Resource) (p v1.PatchRequest, err error) {
+	return edit{merges: true, patch: func(now v1.Resource) (p v1.PatchRequest, err error) {
 		if spec != "" {
 			if p.Spec, err = document.Merge(now.Spec, json.RawMessage(spec)); err != nil {
 				return p, err
@@ -200,5 +222,5 @@ func newEdit(spec string, changes []string) (edit, error) {
 			p.Labels = &labels
 		}
 		return p, nil
-	}, nil
+	}}, nil
 }

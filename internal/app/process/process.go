@@ -4,6 +4,8 @@ package process
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/health"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
@@ -27,6 +30,9 @@ type Config struct {
 	// MetricsAddr and HealthAddr may be the same: one listener then serves both.
 	MetricsAddr string `key:"metrics_bind_address" env:"METRICS_BIND_ADDRESS" flag:"metrics-bind-address" validate:"required" doc:"address of /metrics, host:port"`
 	HealthAddr  string `key:"health_probe_bind_address" env:"HEALTH_PROBE_BIND_ADDRESS" flag:"health-probe-bind-address" validate:"required" doc:"address of /healthz and /readyz, host:port"`
+
+	// MetricsToken protects the metrics, and what is served beside them.
+	MetricsToken settings.Secret `key:"metrics_token" env:"METRICS_TOKEN" file:"metrics_token_file" secret:"true" doc:"Bearer token that /metrics and the endpoints beside it ask for; none means that they ask for none."`
 
 	// StopTimeout bounds how long each part may take to stop.
 	StopTimeout time.Duration `key:"stop_timeout" env:"SHUTDOWN_TIMEOUT" flag:"stop-timeout" default:"20s" validate:"gt=0" doc:"how long each part of the process may take to stop"`
@@ -40,6 +46,7 @@ type Process struct {
 
 	cfg   Config
 	extra map[string]http.Handler
+	debug map[string]http.Handler
 }
 
 // Handle serves a path of the process's own beside its health endpoints. It
@@ -49,6 +56,15 @@ func (p *Process) Handle(path string, h http.Handler) {
 		p.extra = map[string]http.Handler{}
 	}
 	p.extra[path] = h
+}
+
+// HandleDebug serves a path beside the metrics, protected as they are. It is
+// called before Run.
+func (p *Process) HandleDebug(path string, h http.Handler) {
+	if p.debug == nil {
+		p.debug = map[string]http.Handler{}
+	}
+	p.debug[path] = h
 }
 
 // New makes what the parts of a process need. Logs go to w.
@@ -124,10 +140,11 @@ func (p *Process) endpoints(ctx context.Context, live func() error, parts []life
 	for path, h := range p.extra {
 		probes.Handle(path, h)
 	}
-	metrics := telemetry.MetricsHandler(p.Metrics)
-
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", metrics)
+	mux.Handle("/metrics", p.protected(telemetry.MetricsHandler(p.Metrics)))
+	for path, h := range p.debug {
+		mux.Handle(path, p.protected(h))
+	}
 	if p.cfg.HealthAddr == p.cfg.MetricsAddr {
 		mux.Handle("/", probes)
 		part, err := p.listen(ctx, "metrics and health", flagMetrics+", "+flagHealth, p.cfg.MetricsAddr, mux)
@@ -142,6 +159,23 @@ func (p *Process) endpoints(ctx context.Context, live func() error, parts []life
 		return nil, errors.Join(err, lifecycle.Discard(first))
 	}
 	return []lifecycle.Part{first, second}, nil
+}
+
+// protected asks for the token of the metrics, if there is one.
+func (p *Process) protected(h http.Handler) http.Handler {
+	if p.cfg.MetricsToken == "" {
+		return h
+	}
+	want := sha256.Sum256([]byte("Bearer " + p.cfg.MetricsToken.Reveal()))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="metrics"`)
+			http.Error(w, "the bearer token of METRICS_TOKEN is needed here", http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // What says where to listen, for those whose port is taken.

@@ -19,6 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,22 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const patience = 20 * time.Second
 
 // A log keeps lines and finds addresses in them.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
+type log struct{ logtest.Buffer }
 
 // addr waits until the log says where something is served.
 func (l *log) addr(t *testing.T, purpose string) string {
@@ -171,6 +157,47 @@ func TestEndpoints(t *testing.T) {
 				t.Error("the log does not say that it stopped")
 			}
 		})
+	}
+}
+
+// TestMetricsToken holds that metrics, and what is served beside them, ask for
+// the token that is set, and health does not.
+func TestMetricsToken(t *testing.T) {
+	t.Parallel()
+	cfg := config("127.0.0.1:0", "localhost:0")
+	cfg.MetricsToken = "right"
+	p, l := newProcess(t, cfg)
+	p.HandleDebug("/debug/decisions", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx, nil, part("first", nil)) }()
+	metrics, probes := "http://"+l.addr(t, "metrics"), "http://"+l.addr(t, "health")
+	want := func(token, path string, status int) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, metrics+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != status {
+			t.Errorf("%s with %q: status %d, want %d", path, token, resp.StatusCode, status)
+		}
+	}
+	for _, token := range []string{"", "right", "Bearer wrong", "Bearer right "} {
+		want(token+"x", "/metrics", http.StatusUnauthorized)
+		want(token+"x", "/debug/decisions", http.StatusUnauthorized)
+	}
+	want("Bearer right", "/metrics", http.StatusOK)
+	want("Bearer right", "/debug/decisions", http.StatusTeapot)
+	wantAnswer(t, probes+"/healthz", http.StatusOK, "ok")
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -44,6 +44,7 @@ from BROKER_TYPE and the other BROKER_* variables.`,
 			Args:  cobra.NoArgs,
 			RunE:  func(cmd *cobra.Command, _ []string) error { return c.validate(cmd) },
 		},
+		c.planCommand(), c.whyCommand(), c.coverageCommand(), c.convertCommand(),
 		process.ConfigCommand("sentinel", stdout, c.reports, &c.cfg),
 		process.VersionCommand("sentinel", stdout),
 	)
@@ -101,7 +102,7 @@ func (c *command) check(cmd *cobra.Command) (*bus.Config, error) {
 		return nil, err
 	}
 	// The same New as in earnest, on ports that nobody will use.
-	_, err = sentinel.New(c.cfg.Sentinel, sentinel.Deps{Lister: nowhere{}, Publisher: nowhere{}})
+	_, err = sentinel.New(c.cfg.Sentinel, sentinel.Deps{API: nowhere{}, Publisher: nowhere{}})
 	if err := sentinel.Locate(err, report.Wrap); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
@@ -17,6 +18,16 @@ var errNowhere = errors.New("only the configuration is checked")
 // ListPage gives no page.
 func (nowhere) ListPage(context.Context, string, url.Values, []byte) ([]byte, error) {
 	return nil, errNowhere
+}
+
+// ListPageIf gives no page.
+func (nowhere) ListPageIf(context.Context, string, url.Values, string, []byte) ([]byte, string, error) {
+	return nil, "", errNowhere
+}
+
+// Watch tells nothing.
+func (nowhere) Watch(context.Context, string, url.Values, func(v1.WatchEvent) error) error {
+	return errNowhere
 }
 
 // Publish publishes nothing.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/record"
 )
 
 // Sentinel lends its settings to Config under a name of its own.
@@ -40,7 +42,7 @@ func Defaults() Config {
 // New makes a sentinel that asks api and publishes to broker.
 func New(p *process.Process, cfg sentinel.Config, api *fleetclient.Client, broker *bus.Bus, onPublished func(sentinel.Published)) (*sentinel.Sentinel, error) {
 	return sentinel.New(cfg, sentinel.Deps{
-		Lister:      api,
+		API:         api,
 		Publisher:   broker,
 		BrokerType:  string(broker.Type),
 		Log:         p.Log,
@@ -50,13 +52,21 @@ func New(p *process.Process, cfg sentinel.Config, api *fleetclient.Client, broke
 	})
 }
 
+// DecisionsPath is where the last decisions are served.
+const DecisionsPath = "/debug/decisions"
+
 // NewClient makes the client that a sentinel's configuration describes.
 func NewClient(cfg sentinel.API) (*fleetclient.Client, error) {
+	header := http.Header{}
+	for name, value := range cfg.Headers {
+		header.Set(name, value.Reveal())
+	}
 	return fleetclient.New(fleetclient.Config{
 		Endpoint:  cfg.Endpoint,
 		Token:     cfg.Token,
 		TokenFile: cfg.TokenFile,
 		CAFile:    cfg.CAFile,
+		Header:    header,
 		Timeout:   cfg.Timeout,
 		UserAgent: "hyperfleet-sentinel",
 	}, fleetclient.Deps{})
@@ -76,6 +86,7 @@ func run(ctx context.Context, p *process.Process, cfg Config, brokerConfig *bus.
 	if err != nil {
 		return err
 	}
+	p.HandleDebug(DecisionsPath, record.Handler(map[string]*record.Record{s.Watches(): s.Decisions()}))
 	p.Log.InfoContext(ctx, "watching",
 		"resource_type", cfg.ResourceType,
 		"api", cfg.HyperfleetAPI.Endpoint,

@@ -1,19 +1,18 @@
 package sentinelapp_test
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) {
@@ -38,7 +37,7 @@ func (o outcome) all() string {
 
 func sentinel(ctx context.Context, t *testing.T, env map[string]string, args ...string) outcome {
 	t.Helper()
-	var stdout, stderr buffer
+	var stdout, stderr logtest.Buffer
 	lookup := func(name string) (string, bool) {
 		value, ok := env[name]
 		return value, ok
@@ -47,24 +46,6 @@ func sentinel(ctx context.Context, t *testing.T, env map[string]string, args ...
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
 	return outcome{stdout.String(), stderr.String(), err}
-}
-
-// A buffer takes the log lines of several goroutines.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // writeConfig makes a configuration file.

@@ -220,6 +220,29 @@ func TestStory(t *testing.T) {
 	}
 }
 
+// TestLoad loads a file by the line, and once more what was cut short.
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	u := user{t, newAPI(t)}
+	var lines strings.Builder
+	for i := range 2500 {
+		_, _ = fmt.Fprintf(&lines, `{"name":"c-%d","labels":{"n":"%d"},"spec":{}}`+"\n", i, i%10)
+	}
+	_, errOut := u.does(cli.CodePartial, lines.String()+`{"name":"NOT-GOOD","spec":{}}`, "load", "clusters", "-f", "-")
+	u.sees(errOut, "line 2501: name must be", "created before and kept: 2000", "--existing skip")
+	_, errOut = u.does(cli.CodePrecondition, lines.String(), "load", "clusters", "-f", "-")
+	u.sees(errOut, "409", `line 1: there is a Cluster named "c-0" already`)
+	out, _ := u.does(cli.CodeOK, lines.String(), "load", "clusters", "-f", "-", "--existing", "skip")
+	u.sees(out, "clusters: 500 created, 2000 there already\n")
+	out, _ = u.does(cli.CodeOK, "", "get", "clusters", "-l", "n=3", "-o", "name")
+	if strings.Count(out, "\n") != 250 {
+		t.Errorf("%d of the label, want 250", strings.Count(out, "\n"))
+	}
+	out, _ = u.does(cli.CodeOK, `{"name":"workers","spec":{"replicas":3}}`, "load", "nodepools", "--cluster", "c-7", "-f", "-", "-o", "json")
+	u.sees(out, `{"created":1,"skipped":0}`)
+	u.does(cli.CodeOK, "", "get", "nodepool", "c-7/workers")
+}
+
 // TestCopy gives the output of one API to others.
 func TestCopy(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+type loadOptions struct {
+	scope
+	file     string
+	existing string
+	format   string
+}
+
+func (s *session) loadCommand() *cobra.Command {
+	var o loadOptions
+	cmd := &cobra.Command{
+		Use:   "load KIND -f FILE",
+		Short: "Create very many resources from a file with one a line",
+		Long: "Create a resource of every line of a file, any number of them. A line is what POST takes, in JSON:\n\n" +
+			"  {\"name\":\"eu-1\",\"labels\":{\"region\":\"us-east\"},\"spec\":{\"version\":\"1.30\"}}\n\n" +
+			"The server creates them by batches. A line that it refuses ends the load; what it created before stays,\n" +
+			"and so the same file can be loaded again with --existing skip. For some resources, or YAML, see create.",
+		Example: "  fleetloop load clusters -f fleet.ndjson\n" +
+			"  fleetloop load nodepools --cluster eu-1 -f pools.ndjson --existing skip\n" +
+			"  make-fleet | fleetloop load clusters -f -",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return lookup.Collections(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return s.loadLines(cmd, args, o) },
+	}
+	values := []string{string(v1.ExistingRefuse), string(v1.ExistingSkip)}
+	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "a `file` with one JSON object a line, or - (standard input)")
+	cmd.Flags().StringVar(&o.existing, "existing", values[0], "what to do about a name that is in use: `refuse` the rest, or skip it")
+	_ = cmd.RegisterFlagCompletionFunc("existing", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&o.cluster, "cluster", "", "the cluster of the node pools, by `name` or id")
+	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
+	addOutputFlag(cmd, &o.format, versionFormats())
+	return cmd
+}
+
+// check reads what is to be loaded from the arguments.
+func (o loadOptions) check(cmd *cobra.Command, args []string) (k lookup.Kind, options []fleetclient.LoadOption, err error) {
+	if err := checkFormat(cmd, o.format, versionFormats()); err != nil {
+		return k, nil, err
+	}
+	if len(args) != 1 {
+		return k, nil, usagef(cmd, "say which one kind of resource to load, as in fleetloop load clusters -f fleet.ndjson")
+	}
+	if k, err = lookup.ParseKind(args[0]); err != nil {
+		return k, nil, usage(cmd, err)
+	}
+	switch {
+	case o.file == "":
+		return k, nil, usagef(cmd, "say with -f which file to load; - is standard input")
+	case k.IsChild() && o.cluster == "":
+		return k, nil, usagef(cmd, "a %s is created in a cluster; say which with --cluster", k.Singular)
+	case !k.IsChild() && o.cluster != "":
+		return k, nil, usagef(cmd, "only node pools are in a cluster; leave out --cluster")
+	}
+	switch v1.Existing(o.existing) {
+	case v1.ExistingRefuse:
+	case v1.ExistingSkip:
+		options = append(options, fleetclient.SkipExisting())
+	default:
+		return k, nil, usagef(cmd, "--existing %q is neither %s nor %s", o.existing, v1.ExistingRefuse, v1.ExistingSkip)
+	}
+	return k, options, nil
+}
+
+func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) error {
+	k, options, err := o.check(cmd, args)
+	if err != nil {
+		return err
+	}
+	in, size, err := s.open(o.file)
+	if err != nil {
+		return usage(cmd, err)
+	}
+	defer func() { _ = in.Close() }() // nothing was written
+	client, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	ctx := cmd.Context()
+	collection := k.Collection
+	if k.IsChild() {
+		owner, err := lookup.Resolve(ctx, client, lookup.Ref{Kind: k.Parent(), Name: o.cluster})
+		if err != nil {
+			return err
+		}
+		collection = fleetclient.Nested(k.Parent().Collection, owner.Resource.ID, collection)
+	}
+	lines := &countingReader{src: in, size: size}
+	told := s.tell(lines)
+	created, skipped, err := client.Load(ctx, collection, lines, options...)
+	told()
+	if err != nil {
+		return loadFailure(ctx, fmt.Errorf("load %s: %w", k.Collection, err), created, lines)
+	}
+	return s.sayLoaded(k, o.format, v1.LoadResult{Created: created, Skipped: skipped})
+}
+
+// open opens the file to load. A size below zero is one that is not known.
+func (s *session) open(name string) (in io.ReadCloser, size int64, err error) {
+	if name == "-" {
+		return io.NopCloser(s.env.Stdin), -1, nil
+	}
+	f, err := os.Open(name) //nolint:gosec // the user names the file
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a folder; one file is loaded", name)
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return f, -1, nil
+	}
+	return f, info.Size(), nil
+}
+
+// loadFailure says how to go on with a load that was cut short.
+func loadFailure(ctx context.Context, err error, created int64, lines *countingReader) error {
+	code := ExitCode(err)
+	refusal, refused := errors.AsType[*fleetclient.Error](err)
+	switch {
+	case refused && refusal.Problem.Loaded == nil, lines.bytes.Load() == 0:
+		return err // nothing was begun
+	case refused && created > 0:
+		code = CodePartial
+	case ctx.Err() != nil:
+		code = CodeInterrupted
+	}
+	next := "what was created stays; load it again with --existing skip"
+	if refused && refusal.Status < 500 {
+		next = "correct the line; " + next
+	}
+	return &failure{err: err, code: code, next: next}
+}
+
+func (s *session) sayLoaded(k lookup.Kind, format string, r v1.LoadResult) error {
+	if format == show.JSON {
+		text, err := json.Marshal(r)
+		if err != nil {
+			return fmt.Errorf("write JSON: %w", err)
+		}
+		_, err = s.env.Stdout.Write(append(text, '\n'))
+		return err
+	}
+	text := fmt.Sprintf("%s: %d created", k.Collection, r.Created)
+	if r.Skipped > 0 {
+		text += fmt.Sprintf(", %d there already", r.Skipped)
+	}
+	_, err := fmt.Fprintln(s.env.Stdout, text)
+	return err
+}
+
+// tell shows every second how far a load is, until the function that it gives
+// is called.
+func (s *session) tell(lines *countingReader) (end func()) {
+	if !s.env.Progress {
+		return func() {}
+	}
+	const wipe = "\r\x1b[K"
+	var g sync.WaitGroup
+	done := make(chan struct{})
+	g.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for begun := time.Now(); ; {
+			select {
+			case <-done:
+				_, _ = io.WriteString(s.env.Stderr, wipe)
+				return
+			case <-tick.C:
+				_, _ = io.WriteString(s.env.Stderr, wipe+lines.progress(time.Since(begun)))
+			}
+		}
+	})
+	return func() {
+		close(done)
+		g.Wait()
+	}
+}
+
+// A countingReader knows how much of a file was read.
+type countingReader struct {
+	src   io.Reader
+	size  int64 // below zero if not known
+	lines atomic.Int64
+	bytes atomic.Int64
+}
+
+// Read implements io.Reader.
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.src.Read(p)
+	c.bytes.Add(int64(n))
+	c.lines.Add(int64(bytes.Count(p[:n], []byte{'\n'})))
+	return n, err //nolint:wrapcheck // io.EOF must stay io.EOF
+}
+
+func (c *countingReader) progress(since time.Duration) string {
+	n := c.lines.Load()
+	text := fmt.Sprintf("%d lines sent, %.0f a second", n, float64(n)/since.Seconds())
+	if c.size > 0 {
+		text += fmt.Sprintf(", %d%%", 100*c.bytes.Load()/c.size)
+	}
+	return text
+}

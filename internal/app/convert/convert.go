@@ -1,0 +1,194 @@
+// Package convert turns a configuration file of the public HyperFleet sentinel
+// into one of ours that behaves the same.
+//
+// It works on bytes and asks nobody. What ours does not need is left out, and
+// the result says so and why, in comments; a key that the public sentinel does
+// not have either, or a value that ours can not take, is an error with file,
+// line and column.
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/selector"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
+	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// public is the configuration file of the public sentinel.
+type public struct {
+	Sentinel struct {
+		Name string `key:"name"`
+	} `key:"sentinel"`
+	DebugConfig    bool `key:"debug_config"`
+	TracingEnabled bool `key:"tracing_enabled"`
+	Log            struct {
+		Level  string `key:"level" validate:"omitempty,oneof=debug info warn error"`
+		Format string `key:"format" validate:"omitempty,oneof=json text"`
+		Output string `key:"output"`
+	} `key:"log"`
+	Clients struct {
+		API struct {
+			BaseURL  string        `key:"base_url" validate:"required,http_url"`
+			Version  string        `key:"version"`
+			Timeout  time.Duration `key:"timeout" validate:"gte=0"`
+			PageSize int           `key:"page_size" validate:"gte=0,lte=500"`
+			Auth     struct {
+				TokenPath     string `key:"token_path"`
+				TokenCacheTTL string `key:"token_cache_ttl"`
+			} `key:"auth"`
+
+			// Older versions.
+			RetryAttempts  string            `key:"retry_attempts"`
+			RetryBackoff   string            `key:"retry_backoff"`
+			BaseDelay      string            `key:"base_delay"`
+			MaxDelay       string            `key:"max_delay"`
+			DefaultHeaders map[string]string `key:"default_headers"`
+		} `key:"hyperfleet_api"`
+		Broker struct {
+			Topic string `key:"topic"`
+		} `key:"broker"`
+	} `key:"clients"`
+	ResourceType     string          `key:"resource_type" validate:"required,oneof=clusters nodepools manifests workloads"`
+	PollInterval     time.Duration   `key:"poll_interval" validate:"gte=0"`
+	ResourceSelector []selector.Pair `key:"resource_selector" validate:"dive"`
+	Decision         struct {
+		Params []expression.Param `key:"params" validate:"dive"`
+		Result string             `key:"result"`
+	} `key:"message_decision"`
+	MessageData settings.OrderedMap `key:"message_data"`
+
+	// Before there were rules.
+	MaxAgeNotReady time.Duration `key:"max_age_not_ready" validate:"gte=0"`
+	MaxAgeReady    time.Duration `key:"max_age_ready" validate:"gte=0"`
+}
+
+// maxPage is the largest page that the public API gives.
+const maxPage = 100
+
+// Convert converts the text of a file. Name is the file's name in errors.
+func Convert(name string, text []byte) ([]byte, error) {
+	var in public
+	report, err := settings.Load(&in, settings.Source{File: name, FileData: text})
+	if err != nil {
+		return nil, err
+	}
+	c := &converter{in: &in, given: map[string]bool{}}
+	for _, o := range report.Origins() {
+		c.given[o.Key] = o.Source == settings.FromFile
+	}
+	c.ages = c.agesOf()
+	if err := c.check(report); err != nil {
+		return nil, err
+	}
+	c.write(name)
+	return []byte(c.out.String()), nil
+}
+
+type converter struct {
+	in    *public
+	given map[string]bool
+	ages  decision.Ages
+	out   strings.Builder
+	left  []string // what was left out, and why
+}
+
+// check compiles what ours will compile, so that a mistake is found where it
+// was made.
+func (c *converter) check(report *settings.Report) error {
+	var errs []error
+	if u, err := url.Parse(c.in.Clients.API.BaseURL); err == nil && u.User != nil {
+		errs = append(errs, report.Wrap("clients.hyperfleet_api.base_url",
+			errors.New("holds a user name or a password; take them out and give a token by clients.hyperfleet_api.auth.token_path")))
+	}
+	if c.given["clients.hyperfleet_api.version"] && c.in.Clients.API.Version != "v1" {
+		errs = append(errs, report.Wrap("clients.hyperfleet_api.version", fmt.Errorf("is %q; only v1 is spoken", c.in.Clients.API.Version)))
+	}
+	if _, err := selector.FromPairs(c.in.ResourceSelector); err != nil {
+		errs = append(errs, report.Wrap("resource_selector", err))
+	}
+	errs = append(errs, c.checkRules(report))
+	_, err := payload.New(celValues(c.in.MessageData), payload.SnakeCase)
+	errs = append(errs, located(err, report))
+	return errors.Join(errs...)
+}
+
+// checkRules compiles the rules. Each param sees those before it, so the first
+// that does not compile is the one that is wrong.
+func (c *converter) checkRules(report *settings.Report) error {
+	d := c.in.Decision
+	for i := range d.Params {
+		if _, err := expression.New(d.Params[:i+1], "true", c.ages); err != nil {
+			return report.Wrap(fmt.Sprintf("message_decision.params[%d].expr", i), err)
+		}
+	}
+	if d.Result == "" {
+		if len(d.Params) > 0 {
+			return report.Wrap("message_decision", errors.New("has params and no result, so that nothing would be due; give it one"))
+		}
+		return nil
+	}
+	_, err := expression.New(d.Params, d.Result, c.ages)
+	return report.Wrap("message_decision.result", err)
+}
+
+// located places the errors of payload.New.
+func located(err error, report *settings.Report) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var errs []error
+		for _, e := range joined.Unwrap() {
+			errs = append(errs, located(e, report))
+		}
+		return errors.Join(errs...)
+	}
+	if key, ok := errors.AsType[*payload.KeyError](err); ok {
+		return report.Wrap(key.Key, key.Err)
+	}
+	return err
+}
+
+// celValues marks the values of message_data as the expressions that they are.
+func celValues(data settings.OrderedMap) settings.OrderedMap {
+	data = slices.Clone(data)
+	for i := range data {
+		if data[i].Map != nil {
+			data[i].Map = celValues(data[i].Map)
+			continue
+		}
+		data[i].Value = "cel:" + data[i].Value
+	}
+	return data
+}
+
+func durationLiteral() *regexp.Regexp {
+	return regexp.MustCompile(`duration\(\s*["']([^"']+)["']\s*\)`)
+}
+
+// agesOf are how long one announcement holds. A file with rules says it by the
+// durations in them: the shortest is for what is not ready, the longest for
+// what is.
+func (c *converter) agesOf() decision.Ages {
+	ages := decision.Ages{NotReady: c.in.MaxAgeNotReady, Ready: c.in.MaxAgeReady}
+	var found []time.Duration
+	exprs := []string{c.in.Decision.Result}
+	for _, p := range c.in.Decision.Params {
+		exprs = append(exprs, p.Expr)
+	}
+	for _, m := range durationLiteral().FindAllStringSubmatch(strings.Join(exprs, "\n"), -1) {
+		if d, err := time.ParseDuration(m[1]); err == nil && d > 0 {
+			found = append(found, d)
+		}
+	}
+	if len(found) > 0 {
+		ages.NotReady, ages.Ready = slices.Min(found), slices.Max(found)
+	}
+	return ages
+}

@@ -1,0 +1,232 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// write writes the file, setting by setting.
+func (c *converter) write(name string) {
+	c.linef("# Converted from %s by `sentinel convert`.", printable(name))
+	c.linef("resource_type: %s", c.in.ResourceType)
+	c.duration("poll_interval", c.in.PollInterval)
+	c.api()
+	c.selector()
+	c.decision()
+	c.data()
+	c.log()
+	c.leftOut()
+}
+
+func (c *converter) linef(format string, args ...any) {
+	fmt.Fprintf(&c.out, format+"\n", args...)
+}
+
+// notef says why something of the file is not in the result.
+func (c *converter) notef(key, format string, args ...any) {
+	if c.given[key] {
+		c.left = append(c.left, key+": "+fmt.Sprintf(format, args...))
+	}
+}
+
+func (c *converter) duration(key string, d time.Duration) {
+	if d > 0 {
+		c.linef("%s: %s", key, short(d))
+	}
+}
+
+// short is 30m where Duration's own text is 30m0s.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func (c *converter) api() {
+	api := &c.in.Clients.API
+	c.linef("\nhyperfleet_api:")
+	c.linef("  endpoint: %s", quote(api.BaseURL))
+	c.linef("  flavour: hyperfleet")
+	if api.Timeout > 0 {
+		c.linef("  timeout: %s", short(api.Timeout))
+	}
+	if api.PageSize > maxPage {
+		c.linef("  # Was %d, which the public API refuses.", api.PageSize)
+	}
+	if api.PageSize > 0 {
+		c.linef("  page_size: %d", min(api.PageSize, maxPage))
+	}
+	if api.Auth.TokenPath != "" {
+		c.linef("  token_file: %s", quote(api.Auth.TokenPath))
+	}
+	if len(api.DefaultHeaders) > 0 {
+		c.linef("  headers:")
+	}
+	for _, name := range slices.Sorted(maps.Keys(api.DefaultHeaders)) {
+		c.linef("    %s: %s", quote(name), quote(api.DefaultHeaders[name]))
+	}
+	const retry = "a request that fails is tried again by the next poll"
+	c.notef("clients.hyperfleet_api.version", "always v1")
+	c.notef("clients.hyperfleet_api.auth.token_cache_ttl", "not needed: the file is read again when it changes")
+	for _, key := range []string{"retry_attempts", "retry_backoff", "base_delay", "max_delay"} {
+		c.notef("clients.hyperfleet_api."+key, "not needed: %s", retry)
+	}
+	c.notef("clients.broker.topic", "the broker is set by the environment: %s", "BROKER_TOPIC="+shell(c.in.Clients.Broker.Topic))
+}
+
+func (c *converter) selector() {
+	if len(c.in.ResourceSelector) == 0 {
+		return
+	}
+	c.linef("\nresource_selector:")
+	for _, p := range c.in.ResourceSelector {
+		c.linef("  - label: %s", quote(p.Label))
+		c.linef("    value: %s", quote(p.Value))
+	}
+}
+
+func (c *converter) decision() {
+	d := &c.in.Decision
+	if d.Result == "" {
+		c.linef("\n# No rules were given. These announce a changed spec at once, and anything else by its age.")
+		c.linef("decision:\n  profile: generation-then-age")
+		c.duration("max_age_not_ready", c.ages.NotReady)
+		c.duration("max_age_ready", c.ages.Ready)
+		return
+	}
+	c.linef(`
+# The rules as they were. Those that the public sentinel comes with announce a
+# new or changed resource only by its age, because the API counts a generation
+# as observed at once. To have it announced by the next poll, put in place of
+# this section:
+#   decision:
+#     profile: generation-then-age
+decision:
+  profile: expression`)
+	if len(d.Params) > 0 {
+		c.linef("  params:")
+	}
+	for _, p := range d.Params {
+		c.linef("    - name: %s", p.Name)
+		c.linef("      expr: %s", quote(p.Expr))
+	}
+	c.linef("  result: %s", quote(d.Result))
+	if c.ages.NotReady > 0 {
+		c.linef("\n# How long one event holds before a resource that stays due has the next; the\n# public sentinel sent one by every poll. By the durations in the rules.")
+		c.duration("max_age_not_ready", c.ages.NotReady)
+		c.duration("max_age_ready", c.ages.Ready)
+	}
+}
+
+// data writes message_data. The public sentinel lowers the case of its keys,
+// and whoever reads its events has got used to that.
+func (c *converter) data() {
+	if len(c.in.MessageData) == 0 {
+		return
+	}
+	c.linef("\n# A value that a resource does not have is an empty text here; the public\n# sentinel leaves the key out.")
+	c.linef("message_data:")
+	c.entries(celValues(c.in.MessageData), "  ")
+}
+
+func (c *converter) entries(data settings.OrderedMap, indent string) {
+	for _, e := range data {
+		key := strings.ToLower(e.Key)
+		if key != e.Key {
+			c.linef("%s# Was %s, but the public sentinel sends it in lower case.", indent, printable(e.Key))
+		}
+		switch {
+		case e.Map == nil:
+			c.linef("%s%s: %s", indent, quote(key), quote(e.Value))
+		case len(e.Map) == 0:
+			c.linef("%s%s: {}", indent, quote(key))
+		default:
+			c.linef("%s%s:", indent, quote(key))
+			c.entries(e.Map, indent+"  ")
+		}
+	}
+}
+
+func (c *converter) log() {
+	l := &c.in.Log
+	if l.Level != "" || l.Format != "" {
+		c.linef("\nlog:")
+	}
+	if l.Level != "" {
+		c.linef("  level: %s", l.Level)
+	}
+	if l.Format != "" {
+		c.linef("  format: %s", l.Format)
+	}
+	c.notef("log.output", "logs always go to standard error")
+	c.notef("sentinel.name", "the source of the cloud events is hyperfleet-sentinel, as it was; name the process for traces by OTEL_SERVICE_NAME")
+	c.notef("debug_config", "sentinel config show --origins shows what is in force")
+	if c.in.TracingEnabled {
+		c.notef("tracing_enabled", "set OTEL_EXPORTER_OTLP_ENDPOINT to trace")
+	} else {
+		c.notef("tracing_enabled", "nothing is traced unless OTEL_EXPORTER_OTLP_ENDPOINT is set")
+	}
+}
+
+func (c *converter) leftOut() {
+	if len(c.left) == 0 {
+		return
+	}
+	slices.Sort(c.left)
+	c.linef("\n# Left out:")
+	for _, why := range c.left {
+		c.linef("#   %s", printable(why))
+	}
+}
+
+// quote writes a text as a YAML scalar that is nothing but a text.
+func quote(s string) string {
+	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"} // that are no texts to some readers
+	switch {
+	case isName(s) && !slices.Contains(words, s):
+		return s
+	case printable(s) == s:
+		return "'" + strings.ReplaceAll(s, "'", "''") + "'"
+	}
+	// JSON is YAML, and has escapes for what must not stand as it is.
+	b, err := json.Marshal(s)
+	if err != nil {
+		return "''" // a text can always be written
+	}
+	return string(b)
+}
+
+// isName reports whether s is letters, digits and underscores that can not be
+// taken for a number.
+func isName(s string) bool {
+	for i, r := range s {
+		if (r < 'a' || r > 'z') && r != '_' && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return s != "" && s[0] != '_'
+}
+
+// printable puts a text on one line of a comment.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0xfffd {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// shell writes a text as one word of a shell.
+func shell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -1,0 +1,56 @@
+package sentinelapp
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/convert"
+)
+
+// maxPublicFile bounds the file that is converted.
+const maxPublicFile = 1 << 20
+
+func (c *command) convertCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "convert <file>",
+		Short: "Convert a configuration file of the public HyperFleet sentinel",
+		Long: `Read a configuration file of the public HyperFleet sentinel and write one for
+this sentinel that behaves the same. What is not needed any more is named in
+comments at its end. Nothing is connected to.`,
+		Example: "  sentinel convert ./config.yaml > sentinel-config.yaml\n  sentinel validate --config ./sentinel-config.yaml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			text, err := readBounded(args[0])
+			if err != nil {
+				return err
+			}
+			out, err := convert.Convert(args[0], text)
+			if err != nil {
+				return err
+			}
+			_, err = c.stdout.Write(out)
+			return err
+		},
+	}
+}
+
+func readBounded(name string) ([]byte, error) {
+	f, err := os.Open(name) //nolint:gosec // the user names the file
+	if err != nil {
+		return nil, fmt.Errorf("read the file to convert: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxPublicFile+1))
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the file to convert: %w", err)
+	}
+	if len(text) > maxPublicFile {
+		return nil, fmt.Errorf("read the file to convert: %q has more than %d bytes", name, maxPublicFile)
+	}
+	return text, nil
+}

@@ -1,0 +1,123 @@
+package sentinelapp
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
+)
+
+func (c *command) planCommand() *cobra.Command {
+	var out format
+	var limit uint16
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Say what the sentinel would do now with the live fleet, and change nothing",
+		Long: `Read the live collection once and say how many resources the configuration
+watches, which of them would be announced now and why, how many cloud events to
+expect, and which values of message_data come out empty. Nothing is published.`,
+		Example: "  sentinel plan --config ./sentinel-config.yaml\n  sentinel plan --config ./sentinel-config.yaml -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			w, done, err := c.watch(cmd)
+			if err != nil {
+				return err
+			}
+			defer done()
+			p := newProgress(c.stderr)
+			report, err := survey.Plan(cmd.Context(), w, int(limit), func(n int) { p.note(w.Collection, n) })
+			p.clear()
+			if err != nil {
+				return fmt.Errorf("make the plan: %w", advise(err))
+			}
+			return out.write(c.stdout, report, func(p *page) { writePlan(p, report) })
+		},
+	}
+	out.addFlag(cmd)
+	cmd.Flags().Uint16Var(&limit, "limit", 10, "how many of the resources to name that would be announced")
+	return cmd
+}
+
+func writePlan(p *page, r *survey.PlanReport) {
+	about := "about"
+	if r.Events.AtMost {
+		about = "at most"
+	}
+	p.linef("%d of %s would be announced now; after that %s %s events a minute.",
+		r.Due, plural(r.Matching, "watched resource", "watched resources"), about, perMinute(r.Events.PerMinute))
+	p.linef("")
+	p.table("", nil, [][]string{
+		{"watched", fmt.Sprintf("%d of %d %s at %s", r.Matching, r.OnServer, r.Collection, r.Endpoint)},
+		{"selector", selected(r.Selector)},
+		{"rules", fmt.Sprintf("%s, not ready %s, ready %s", r.Profile, seconds(r.MaxAgeNotReadySeconds), seconds(r.MaxAgeReadySeconds))},
+		{"read", span(r.Began, r.Ended) + "; a resource counts as it was when it was read"},
+	})
+	title := fmt.Sprintf("ANNOUNCED NOW (%d)", r.Due)
+	if len(r.MostUrgent) < r.Due {
+		title = fmt.Sprintf("ANNOUNCED NOW (%d of %d, the most urgent)", len(r.MostUrgent), r.Due)
+	}
+	var rows [][]string
+	for _, d := range r.MostUrgent {
+		overdue := seconds(d.OverdueSeconds)
+		if d.Since.IsZero() {
+			overdue = "unknown"
+		}
+		rows = append(rows, []string{d.ID, d.Name, d.Phase, fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), distance(r.Ended, d.Since), overdue, d.Reason})
+	}
+	p.table(title, []string{"ID", "NAME", "PHASE", "OBSERVED", "COUNTED FROM", "OVERDUE", "REASON"}, rows)
+	p.table("DECISIONS", nil, countRows(r.Reasons))
+	p.table("PHASES", nil, countRows(r.Phases))
+	writeRates(p, r)
+	rows = nil
+	for _, f := range r.EmptyFields {
+		rows = append(rows, []string{f.Key, fmt.Sprint(f.Resources), f.Example, f.Reason})
+	}
+	p.table(fmt.Sprintf("EMPTY FIELDS (%s looked at)", plural(r.PayloadsChecked, "payload", "payloads")), []string{"FIELD", "RESOURCES", "FOR EXAMPLE", "REASON"}, rows)
+	rows = nil
+	for _, w := range r.Warnings {
+		rows = append(rows, []string{w.Warning, fmt.Sprint(w.Resources), w.Example})
+	}
+	p.table("WARNINGS", []string{"WARNING", "RESOURCES", "FOR EXAMPLE"}, rows)
+	if r.Due > 0 {
+		p.linef("")
+		p.linef("A sentinel that is running holds back what it has announced a short while ago: see sentinel why ID.")
+	}
+}
+
+func writeRates(p *page, r *survey.PlanReport) {
+	rate := func(part survey.RatePart, every float64) string {
+		return fmt.Sprintf("%s, each every %s", plural(part.Resources, "resource", "resources"), seconds(every))
+	}
+	rows := [][]string{
+		{"not ready", perMinute(r.Events.NotReady.PerMinute), rate(r.Events.NotReady, r.MaxAgeNotReadySeconds)},
+		{"ready", perMinute(r.Events.Ready.PerMinute), rate(r.Events.Ready, r.MaxAgeReadySeconds)},
+		{"if none were ready", perMinute(r.Events.WorstPerMinute)},
+	}
+	if r.Events.LimitPerMinute > 0 {
+		rows = append(rows, []string{"at most", perMinute(r.Events.LimitPerMinute), "publish.max_per_second"})
+	}
+	if r.Events.Once > 0 {
+		rows = append(rows, []string{"once, now", fmt.Sprint(r.Events.Once), "changed generations"})
+	}
+	p.table("EVENTS A MINUTE", nil, rows)
+}
+
+func countRows(list []survey.Count) [][]string {
+	var rows [][]string
+	for _, c := range list {
+		rows = append(rows, []string{c.Name, fmt.Sprint(c.Count)})
+	}
+	return rows
+}
+
+// perMinute is a rate in as many digits as mean something.
+func perMinute(rate float64) string {
+	if rate >= 100 {
+		return fmt.Sprintf("%.0f", rate)
+	}
+	return fmt.Sprintf("%.1f", rate)
+}

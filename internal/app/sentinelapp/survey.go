@@ -1,0 +1,243 @@
+package sentinelapp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
+)
+
+// The exit codes that are not 0.
+const (
+	codeFailed  = 1
+	codeTrouble = 2 // what was asked for could not be told
+)
+
+// A coded error has an exit code of its own.
+type coded struct {
+	err  error
+	code int
+}
+
+func (c *coded) Error() string { return c.err.Error() }
+func (c *coded) Unwrap() error { return c.err }
+
+// ExitCode is the exit code for what a command returned.
+func ExitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if c, ok := errors.AsType[*coded](err); ok {
+		return c.code
+	}
+	return codeFailed
+}
+
+// The output formats.
+const (
+	formatText = "text"
+	formatJSON = "json"
+)
+
+// A format is the output format of a command.
+type format string
+
+func (f *format) addFlag(cmd *cobra.Command) {
+	list := []string{formatText, formatJSON}
+	cmd.Flags().StringVarP((*string)(f), "output", "o", formatText, "output `format`: "+strings.Join(list, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (f *format) check() error {
+	if !slices.Contains([]string{formatText, formatJSON}, string(*f)) {
+		return fmt.Errorf("there is no output format %q here; there are %s, %s", *f, formatText, formatJSON)
+	}
+	return nil
+}
+
+// write writes a report as JSON, or as text.
+func (f *format) write(w io.Writer, report any, text func(*page)) error {
+	if *f == formatJSON {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(report)
+	}
+	var p page
+	text(&p)
+	_, err := io.WriteString(w, p.text.String())
+	return err
+}
+
+// watch makes what the configuration in c.file watches, and a function that
+// gives up its connections.
+func (c *command) watch(cmd *cobra.Command) (w *survey.Watch, done func(), err error) {
+	report, err := c.load(cmd)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := c.cfg.Sentinel
+	// All of it is checked, as when it runs.
+	if _, err := sentinel.New(cfg, sentinel.Deps{API: nowhere{}, Publisher: nowhere{}}); err != nil {
+		return nil, nil, sentinel.Locate(err, report.Wrap)
+	}
+	sel, errSelector := cfg.Selector()
+	decider, errDecider := cfg.Decider()
+	data, errPayload := payload.New(cfg.MessageData, payload.Keys(cfg.PayloadKeys))
+	api, errClient := NewClient(cfg.HyperfleetAPI)
+	if err := errors.Join(errSelector, errDecider, errPayload, errClient); err != nil {
+		return nil, nil, err
+	}
+	w = &survey.Watch{
+		Name: c.file, Source: api, Endpoint: api.Endpoint(),
+		Collection: cfg.ResourceType, Selector: sel, Flavour: cfg.HyperfleetAPI.Flavour,
+		PageSize: cfg.HyperfleetAPI.PageSize, Timeout: cfg.HyperfleetAPI.Timeout,
+		Profile: cfg.Decision.Profile, Decider: decider, Ages: cfg.Ages(), Payload: data,
+		MaxPerSecond: cfg.Publish.MaxPerSecond, Certain: cfg.Decision.Profile != sentinel.ProfileExpression,
+	}
+	if cfg.Jitter > 0 {
+		w.Early = cfg.Early
+	}
+	return w, api.CloseIdle, nil
+}
+
+// advise adds to a failure of the API which setting to look at.
+func advise(err error) error {
+	refusal, refused := errors.AsType[*fleetclient.Error](err)
+	switch {
+	case refused && refusal.Status == http.StatusUnauthorized:
+		return fmt.Errorf("%w; give a token in HYPERFLEET_API_TOKEN, or its file in hyperfleet_api.token_file", err)
+	case refused && refusal.Status == http.StatusNotFound, errors.Is(err, fleetclient.ErrUnreachable):
+		return fmt.Errorf("%w; hyperfleet_api.endpoint or --api-endpoint says where the fleet API is", err)
+	}
+	return err
+}
+
+// A progress tells on a terminal how far a long walk has come.
+type progress struct {
+	w     io.Writer // nil if there is no terminal
+	told  time.Time
+	shown bool
+}
+
+const progressEvery = 500 * time.Millisecond
+
+// newProgress shows nothing on what is no terminal, nor of what is short.
+func newProgress(w io.Writer) *progress {
+	p := &progress{told: time.Now()}
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			p.w = f
+		}
+	}
+	return p
+}
+
+func (p *progress) note(collection string, resources int) {
+	if p.w == nil || time.Since(p.told) < progressEvery {
+		return
+	}
+	p.told, p.shown = time.Now(), true
+	_, _ = fmt.Fprintf(p.w, "\r\x1b[Kread %d %s", resources, collection) // a terminal that is gone needs no news
+}
+
+// clear makes room for the report.
+func (p *progress) clear() {
+	if p.shown {
+		_, _ = io.WriteString(p.w, "\r\x1b[K")
+	}
+}
+
+// A page is text for people, in the making. All cells are cleaned of what
+// would drive a terminal.
+type page struct{ text strings.Builder }
+
+// linef writes a line.
+func (p *page) linef(format string, args ...any) {
+	p.text.WriteString(cell(fmt.Sprintf(format, args...)) + "\n")
+}
+
+// cell is a text on one line that does a terminal no harm.
+func cell(text string) string { return terminal.Clean(strings.ReplaceAll(text, "\n", "; ")) }
+
+// table writes rows in columns, under a title and heads if there are any.
+func (p *page) table(title string, heads []string, rows [][]string) {
+	if len(rows) == 0 {
+		return
+	}
+	if title != "" {
+		p.linef("")
+		p.linef("%s", title)
+	}
+	if len(heads) > 0 {
+		rows = slices.Insert(slices.Clone(rows), 0, heads)
+	}
+	t := tabwriter.NewWriter(&p.text, 0, 0, 3, ' ', 0)
+	for _, cells := range rows {
+		clean := make([]string, len(cells))
+		for i, text := range cells {
+			if clean[i] = cell(text); clean[i] == "" {
+				clean[i] = "-" // so that a column can be counted on by scripts
+			}
+		}
+		_, _ = io.WriteString(t, "  "+strings.Join(clean, "\t")+"\n") // a Builder takes everything
+	}
+	_ = t.Flush()
+}
+
+// moment is a time as people read it, with its distance from now.
+func moment(now, t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z") + " (" + distance(now, t) + ")"
+}
+
+// distance is how far a time is from now; "-" for none.
+func distance(now, t time.Time) string {
+	switch {
+	case t.IsZero():
+		return "-"
+	case t.After(now):
+		return "in " + terminal.Age(t.Sub(now))
+	}
+	return terminal.Age(now.Sub(t)) + " ago"
+}
+
+// span says when something was read.
+func span(began, ended time.Time) string {
+	return fmt.Sprintf("%s to %s (%s)", began.UTC().Format("2006-01-02 15:04:05"), ended.UTC().Format("15:04:05Z"), ended.Sub(began).Round(time.Millisecond))
+}
+
+// seconds is a duration of a report.
+func seconds(s float64) string { return terminal.Age(time.Duration(s * float64(time.Second))) }
+
+// plural counts in words.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// selected says what a selector takes.
+func selected(sel string) string {
+	if sel == "" {
+		return "everything"
+	}
+	return sel
+}

@@ -1,0 +1,170 @@
+package sentinelapp
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/record"
+	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// wantGolden compares with testdata/<name>.golden.
+func wantGolden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s differs (-want +got):\n%s", file, diff)
+	}
+}
+
+var asked = time.Date(2026, 11, 20, 16, 7, 45, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return asked.Add(-d) }
+
+const id = "01a1f9b6-bee5-729b-8247-7017e854ce96"
+
+func planReport() *survey.PlanReport {
+	return &survey.PlanReport{
+		Config: "./eu.yaml", Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "clusters", Selector: "region=eu-west", Profile: "generation-then-age",
+		MaxAgeReadySeconds: 1800, MaxAgeNotReadySeconds: 10, Began: ago(1500 * time.Millisecond), Ended: asked,
+		OnServer: 60, Matching: 40, Due: 3, Changed: 1,
+		Reasons: []survey.Count{{Name: "max age not expired", Count: 37}, {Name: "max age expired (ready)", Count: 2}, {Name: "generation changed - new spec to reconcile", Count: 1}},
+		Phases:  []survey.Count{{Name: "Ready", Count: 36}, {Name: "Provisioning", Count: 4}},
+		MostUrgent: []survey.DueResource{
+			{ID: id, Name: "eu-01", Phase: "Ready", Generation: 3, ObservedGeneration: 2, Reason: "generation changed - new spec to reconcile", Since: ago(5 * time.Second), OverdueSeconds: 5, EventID: "evt-1"},
+			{ID: id[:35] + "7", Name: "\x1b[2Jhostile", Phase: "Ready", Generation: 1, ObservedGeneration: 1, Reason: "max age expired (ready)", EventID: "evt-2"},
+		},
+		Events: survey.EventRate{
+			PerMinute: 25.2, Once: 1, WorstPerMinute: 240, LimitPerMinute: 600,
+			Ready: survey.RatePart{Resources: 36, PerMinute: 1.2}, NotReady: survey.RatePart{Resources: 4, PerMinute: 24},
+		},
+		EmptyFields:     []survey.EmptyField{{Key: "message_data.tier", Reason: "the resource has no such field: .labels.tier", Resources: 12, Example: id}},
+		PayloadsChecked: 40,
+		Warnings:        []survey.WarningCount{{Warning: "status time in the future - potential clock issue", Resources: 1, Example: id}},
+	}
+}
+
+func whyReport() *survey.WhyReport {
+	last := record.Decision{
+		At: ago(4 * time.Second), FirstAt: ago(4 * time.Second), Times: 1, Publish: true, Reason: "max age expired (not ready)",
+		Generation: 3, ObservedGeneration: 3, Phase: "Provisioning", LastUpdatedTime: ago(42 * time.Second),
+		Since: ago(42 * time.Second), Next: ago(32 * time.Second), EventID: "evt-4c3dad24e994faddeba066ed8172504b", ConfirmedAt: ago(3900 * time.Millisecond),
+	}
+	held := last
+	held.At, held.FirstAt, held.Times, held.Publish, held.EventID, held.ConfirmedAt = ago(time.Second), ago(3*time.Second), 3, false, "", time.Time{}
+	held.Reason = "announced already, waiting for the adapters"
+	return &survey.WhyReport{
+		Config: "./eu.yaml", Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "clusters", Profile: "generation-then-age",
+		Time: asked, ID: id, Name: "eu-01", State: survey.StateHeld,
+		Rule:     "max age expired (not ready): 42s since last_updated_time, max_age_not_ready is 10s; it was announced for generation 3, and the adapters are given time to answer",
+		Next:     ago(-6 * time.Second),
+		Selector: "region=eu-west,!canary",
+		Requirements: []survey.Requirement{
+			{Requirement: "!canary", Label: "canary", Met: true}, {Requirement: "region=eu-west", Label: "region", Value: new("eu-west"), Met: true},
+		},
+		Inputs: &survey.Inputs{
+			Generation: 3, ObservedGeneration: 3, Phase: "Provisioning", LastUpdatedTime: ago(42 * time.Second), LastTransitionTime: ago(31 * time.Minute),
+			MaxAgeSeconds: 10, EarlySeconds: 1,
+		},
+		Decision: &survey.Decision{
+			Due: true, Reason: "max age expired (not ready)", Since: ago(42 * time.Second), Next: ago(33 * time.Second), IntervalSeconds: 9,
+			EventID: "evt-4c3dad24e994faddeba066ed8172504c",
+		},
+		Sentinel: survey.Recorded{
+			URL:     "http://127.0.0.1:8080",
+			Watches: []record.Decisions{{Watch: "clusters region=eu-west,!canary", ResourceID: id, Decisions: []record.Decision{held, last}}}, LastEvent: &last,
+		},
+	}
+}
+
+func coverageReport() *survey.CoverageReport {
+	return &survey.CoverageReport{
+		Began: ago(2 * time.Second), Ended: asked,
+		Configs: []survey.CoveredConfig{
+			{Name: "./eu.yaml", Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "clusters", Selector: "region=eu-west", Selected: 20, Alone: 18},
+			{Name: "./gold.yaml", Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "clusters", Selector: "tier=gold", Selected: 7, Alone: 5},
+		},
+		Collections: []survey.CoveredCollection{
+			{
+				Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "clusters", Served: true, Configs: []string{"./eu.yaml", "./gold.yaml"},
+				Began: ago(2 * time.Second), Ended: ago(time.Second), At: ago(time.Second), Resources: 40, Unreadable: 1, Unwatched: 14, Overlapping: 2,
+				Gaps: []survey.Group{
+					{Labels: []survey.LabelValue{{Label: "region", Value: new("ap-south")}, {Label: "tier"}}, Resources: 11, Example: id},
+					{Labels: []survey.LabelValue{{Label: "region"}, {Label: "tier"}}, Resources: 2, Example: id},
+					{Labels: []survey.LabelValue{}, Others: true, Resources: 1, Example: id},
+				},
+				Overlaps: []survey.Group{{
+					Configs: []string{"./eu.yaml", "./gold.yaml"},
+					Labels:  []survey.LabelValue{{Label: "region", Value: new("eu-west")}, {Label: "tier", Value: new("gold")}}, Resources: 2, Example: id,
+				}},
+			},
+			{
+				Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "nodepools", Served: true, Configs: []string{}, Began: ago(time.Second), Ended: asked,
+				WalkOnly: "the API does not tell what changed", Resources: 3, Unwatched: 3,
+				Gaps: []survey.Group{{Labels: []survey.LabelValue{}, Resources: 3, Example: id}}, Overlaps: []survey.Group{},
+			},
+			{Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "manifests", Configs: []string{}, Gaps: []survey.Group{}, Overlaps: []survey.Group{}},
+		},
+	}
+}
+
+// TestReports spells out what people read, and the names that programs rely on.
+func TestReports(t *testing.T) {
+	waiting := whyReport()
+	waiting.State, waiting.Rule, waiting.Next = survey.StateWaiting, "max age not expired: 10m since last_updated_time, max_age_ready is 30m", ago(-20*time.Minute)
+	waiting.Inputs.Phase, waiting.Inputs.Ready, waiting.Requirements = "Ready", true, nil
+	waiting.Decision = &survey.Decision{Reason: "max age not expired", Since: ago(10 * time.Minute), Next: waiting.Next, IntervalSeconds: 1800}
+	waiting.Sentinel = survey.Recorded{URL: "http://127.0.0.1:8080", Error: "ask the sentinel: connection refused; is it running there?"}
+	absent := &survey.WhyReport{
+		Config: "./eu.yaml", Endpoint: "http://fleet.example", Collection: "clusters", Profile: "generation-then-age", Time: asked, ID: "eu-09",
+		State: survey.StateNotFound, Rule: "the API has no such resource in clusters", Requirements: []survey.Requirement{},
+		Sentinel: survey.Recorded{URL: "http://127.0.0.1:8080", Watches: []record.Decisions{}},
+	}
+	unwatched := whyReport()
+	unwatched.State, unwatched.Rule = survey.StateNotWatched, `the selector does not take it: !canary is wanted, and its canary is "yes"`
+	unwatched.Requirements[0].Met, unwatched.Requirements[0].Value = false, new("yes")
+	proven := coverageReport()
+	proven.Proven, proven.Collections = true, proven.Collections[:1]
+	c := &proven.Collections[0]
+	c.Unwatched, c.Overlapping, c.Unreadable, c.Gaps, c.Overlaps = 0, 0, 0, []survey.Group{}, []survey.Group{}
+	cases := map[string]struct {
+		report any
+		text   func(*page)
+	}{
+		"plan":            {planReport(), func(p *page) { writePlan(p, planReport()) }},
+		"why-held":        {whyReport(), func(p *page) { writeWhy(p, whyReport()) }},
+		"why-waiting":     {waiting, func(p *page) { writeWhy(p, waiting) }},
+		"why-not-found":   {absent, func(p *page) { writeWhy(p, absent) }},
+		"why-not-watched": {unwatched, func(p *page) { writeWhy(p, unwatched) }},
+		"coverage":        {coverageReport(), func(p *page) { writeCoverage(p, coverageReport()) }},
+		"coverage-proven": {proven, func(p *page) { writeCoverage(p, proven) }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			for _, f := range []format{formatText, formatJSON} {
+				var out bytes.Buffer
+				if err := f.write(&out, tc.report, tc.text); err != nil {
+					t.Fatal(err)
+				}
+				wantGolden(t, name+"-"+string(f), out.Bytes())
+			}
+		})
+	}
+}

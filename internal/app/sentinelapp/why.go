@@ -1,0 +1,276 @@
+package sentinelapp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/sentinel/record"
+	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
+)
+
+func (c *command) whyCommand() *cobra.Command {
+	var out format
+	var at string
+	cmd := &cobra.Command{
+		Use:   "why ID|NAME",
+		Short: "Say why one resource is announced, or is not",
+		Long: `Read one resource from the live API and say which rule speaks, by what, and when
+the next decision is due; and ask the running sentinel what it decided last, and
+what became of its events. If the sentinel can not be asked the rest is told.
+
+METRICS_TOKEN, or metrics_token of the configuration, is the token for the
+sentinel.`,
+		Example: "  sentinel why eu-west-03 --config ./sentinel-config.yaml\n" +
+			"  sentinel why 01a1f9b6-bee5-729b-8247-7017e854ce96 --config ./sentinel-config.yaml --sentinel-url http://sentinel:8080",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			w, done, err := c.watch(cmd)
+			if err != nil {
+				return err
+			}
+			defer done()
+			r, err := newRunning(at, c.cfg.MetricsAddr, c.cfg.MetricsToken.Reveal())
+			if err != nil {
+				return err
+			}
+			defer r.client.CloseIdleConnections()
+			report, err := survey.Why(cmd.Context(), w, args[0], r)
+			if err != nil {
+				return advise(err)
+			}
+			return out.write(c.stdout, report, func(p *page) { writeWhy(p, report) })
+		},
+	}
+	out.addFlag(cmd)
+	cmd.Flags().StringVar(&at, "sentinel-url", "", "`URL` of the running sentinel's metrics; default is metrics_bind_address on this machine")
+	return cmd
+}
+
+// A running sentinel is asked for its record.
+type running struct {
+	url    *url.URL
+	token  string
+	client *http.Client
+}
+
+const (
+	askTimeout = 5 * time.Second
+	maxRecord  = 4 << 20
+)
+
+// newRunning finds a sentinel by its URL or, without one, by the address that
+// it serves its metrics at.
+func newRunning(at, addr, token string) (*running, error) {
+	if at == "" {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, fmt.Errorf("find the running sentinel by metrics_bind_address: %w; name it with --sentinel-url", err)
+		}
+		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+			host = "127.0.0.1"
+		}
+		at = "http://" + net.JoinHostPort(host, port)
+	}
+	u, err := url.Parse(at)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("--sentinel-url %q is not a URL such as http://127.0.0.1:8080", at)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // the standard library's own
+	client := &http.Client{Transport: transport, Timeout: askTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse // the token is for nobody else
+	}}
+	return &running{url: u, token: token, client: client}, nil
+}
+
+// URL is where the sentinel is asked.
+func (r *running) URL() string { return r.url.Redacted() }
+
+// Decisions asks for what was recorded about a resource.
+func (r *running) Decisions(ctx context.Context, id string) (answer record.Answer, err error) {
+	u := r.url.JoinPath(DecisionsPath)
+	u.RawQuery = url.Values{"id": {id}}.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return answer, fmt.Errorf("ask the sentinel: %w", err)
+	}
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err
+		}
+		return answer, fmt.Errorf("ask the sentinel: %w; is it running there?", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRecord))
+	if err != nil {
+		return answer, fmt.Errorf("read the sentinel's answer: %w", err)
+	}
+	var problem v1.Problem
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		if err := json.Unmarshal(body, &answer); err != nil || answer.Time.IsZero() {
+			return record.Answer{}, errors.New("ask the sentinel: what answers there is none")
+		}
+		return answer, nil
+	case resp.StatusCode == http.StatusUnauthorized && r.token != "":
+		return answer, errors.New("ask the sentinel: it does not take this token; METRICS_TOKEN must be what it was started with")
+	case resp.StatusCode == http.StatusUnauthorized:
+		return answer, errors.New("ask the sentinel: it wants a token; give it in METRICS_TOKEN")
+	case json.Unmarshal(body, &problem) == nil && problem.Code == record.CodeNothing:
+		return answer, nil
+	}
+	return answer, fmt.Errorf("ask the sentinel: status %d; what answers there is no sentinel, or an older one", resp.StatusCode)
+}
+
+func writeWhy(p *page, r *survey.WhyReport) {
+	p.linef("%s", answer(r))
+	p.linef("")
+	p.table("", nil, [][]string{
+		{"resource", strings.TrimSpace(r.ID + " " + r.Name)},
+		{"of", r.Collection + " at " + r.Endpoint},
+		{"asked", r.Time.Format("2006-01-02 15:04:05Z")},
+		{"selector", selected(r.Selector)},
+		{"rules", r.Profile},
+	})
+	var rows [][]string
+	for _, q := range r.Requirements {
+		has := "no label " + q.Label
+		if q.Value != nil {
+			has = q.Label + "=" + *q.Value
+		}
+		met := "yes"
+		if !q.Met {
+			met = "NO"
+		}
+		rows = append(rows, []string{q.Requirement, has, met})
+	}
+	p.table("SELECTOR", []string{"WANTED", "FOUND", "MET"}, rows)
+	if r.Inputs != nil {
+		writeInputs(p, r)
+	}
+	writeRecorded(p, r)
+}
+
+// answer is the answer in one line.
+func answer(r *survey.WhyReport) string {
+	who := r.Name
+	if who == "" {
+		who = r.ID
+	}
+	rule := r.Rule + "."
+	switch r.State {
+	case survey.StateDue:
+		return who + " is to be announced now: " + rule
+	case survey.StateHeld:
+		return fmt.Sprintf("%s is due, and held back until %s: %s", who, moment(r.Time, r.Next), rule)
+	case survey.StateWaiting:
+		if r.Next.IsZero() {
+			return who + " is not due: " + rule
+		}
+		return fmt.Sprintf("%s is not due until %s: %s", who, moment(r.Time, r.Next), rule)
+	case survey.StateNotWatched:
+		return fmt.Sprintf("%s is not watched by %s: %s", who, r.Config, rule)
+	case survey.StateNotFound:
+		return fmt.Sprintf("%q does not exist: %s", who, rule)
+	case survey.StateUnreadable:
+		return who + " is not announced: " + rule
+	}
+	return rule
+}
+
+func writeInputs(p *page, r *survey.WhyReport) {
+	in, d := r.Inputs, r.Decision
+	phase := in.Phase + ", which is not ready"
+	if in.Ready {
+		phase = in.Phase
+	}
+	age := seconds(in.MaxAgeSeconds)
+	if in.EarlySeconds > 0 {
+		age += " less " + seconds(in.EarlySeconds) + " of jitter"
+	}
+	rows := [][]string{
+		{"generation", fmt.Sprintf("%d, observed %d", in.Generation, in.ObservedGeneration)},
+		{"phase", phase},
+		{"last report", moment(r.Time, in.LastUpdatedTime)},
+		{"last change of phase", moment(r.Time, in.LastTransitionTime)},
+		{"age allowed", age},
+	}
+	for _, t := range []struct {
+		name string
+		time time.Time
+	}{{"last change of spec or labels", in.UpdatedTime}, {"created", in.CreatedTime}} {
+		if !t.time.IsZero() {
+			rows = append(rows, []string{t.name, moment(r.Time, t.time)})
+		}
+	}
+	if in.Fault != "" {
+		rows = append(rows, []string{"malformed", in.Fault})
+	}
+	p.table("INPUTS", nil, rows)
+	rows = [][]string{{"reason", d.Reason}, {"counted from", moment(r.Time, d.Since)}}
+	if d.Due {
+		rows = append(rows, []string{"due since", moment(r.Time, d.Next)}, []string{"event id", d.EventID + " (for this interval of " + seconds(d.IntervalSeconds) + ")"})
+	} else {
+		rows = append(rows, []string{"falls due", moment(r.Time, d.Next)})
+	}
+	if d.Warning != "" {
+		rows = append(rows, []string{"warning", d.Warning})
+	}
+	if d.Error != "" {
+		rows = append(rows, []string{"error", d.Error})
+	}
+	p.table("DECISION NOW, BY THE RULES ALONE", nil, rows)
+}
+
+func writeRecorded(p *page, r *survey.WhyReport) {
+	p.linef("")
+	p.linef("THE RUNNING SENTINEL, %s", r.Sentinel.URL)
+	switch {
+	case r.Sentinel.Error != "":
+		p.linef("  %s", r.Sentinel.Error)
+	case len(r.Sentinel.Watches) == 0:
+		p.linef("  it has recorded nothing: since it started this resource was not due, or it is not watched there, or its record made room for others")
+	}
+	if e := r.Sentinel.LastEvent; e != nil {
+		p.table("", nil, [][]string{{"last event", e.EventID}, {"decided", moment(r.Time, e.At)}, {"outcome", outcome(r.Time, e)}})
+	}
+	for _, w := range r.Sentinel.Watches {
+		var rows [][]string
+		for _, d := range w.Decisions {
+			what, event := "skip", ""
+			if d.Publish {
+				what, event = "announce", d.EventID+" "+outcome(r.Time, &d)
+			}
+			rows = append(rows, []string{distance(r.Time, d.At), what, fmt.Sprint(d.Times), fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), d.Phase, d.Reason, event})
+		}
+		p.table("ITS LAST DECISIONS ON "+w.Watch, []string{"AT", "DECISION", "TIMES", "OBSERVED", "PHASE", "REASON", "EVENT"}, rows)
+	}
+}
+
+// outcome says what became of an event.
+func outcome(now time.Time, d *record.Decision) string {
+	switch {
+	case !d.ConfirmedAt.IsZero():
+		return "confirmed " + distance(now, d.ConfirmedAt)
+	case d.Error != "":
+		return "not confirmed: " + d.Error
+	}
+	return "under way"
+}
