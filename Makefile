@@ -75,7 +75,7 @@ vet:
 .PHONY: unit
 unit: $(GOLANGCI_LINT)
 	@echo "check: race tests without servers" >&2
-	@$(GO_TEST) $$(go run ./tools/serverless ./...)
+	@$(GO_TEST) -short $$(go run ./tools/serverless ./...)
 
 .PHONY: generate
 generate: $(SQLC) ## write generated code, reference docs and the dependency ledger anew

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/fleetloop/fleetloop/test/bench/child"
 )
 
 // A line is one measured figure and what is wanted of it.
@@ -56,10 +58,18 @@ type bench struct {
 }
 
 func benches() []bench {
-	return []bench{decodeBench(), amqpBench(), natsBench(), pageBench()}
+	return []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), loadBench(), fanoutBench()}
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == child.Argument {
+		// Its parent says when it ends.
+		if err := child.Run(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	only := flag.String("only", "", "run the benchmarks whose name begins so")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

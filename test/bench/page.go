@@ -6,26 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetapi"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/pgbench"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
-	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
-	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 const (
@@ -47,63 +37,32 @@ func pageBench() bench {
 
 // measurePages fills a database of its own and reads it both ways.
 func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err error) {
-	dir, err := os.MkdirTemp("", "fleetloop-bench-")
+	dir, remove, err := tempDir()
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	log := slog.New(slog.DiscardHandler)
-	server, err := pgserver.Start(ctx, pgserver.Config{Dir: dir, Throwaway: true, Settings: map[string]string{"shared_buffers": "512MB"}}, log)
+	defer remove()
+	db, err := startDatabase(ctx, dir, false)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = server.Close() }()
-
-	cfg := postgres.Config{URL: settings.Secret(server.URL())}
-	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
-		return 0, err
-	}
-	if err := postgres.Migrate(ctx, cfg, log); err != nil {
-		return 0, err
-	}
+	defer func() { _ = db.stop() }()
 	_, _ = fmt.Fprintf(progress, "loading %d rows\n", pageRows)
 	fleet := pgbench.Fleet{Rows: pageRows}
-	if err := pgbench.Load(ctx, server.URL(), fleet); err != nil {
+	if err := pgbench.Load(ctx, db.server.URL(), fleet); err != nil {
 		return 0, err
 	}
-	bare, err := pgbench.Open(ctx, server.URL())
+	bare, err := pgbench.Open(ctx, db.server.URL())
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = bare.Close(ctx) }()
-	client, stop, err := servePages(cfg, log) //nolint:contextcheck // the pool outlives the call
+	client, stop, err := serveAPI(ctx, db.cfg)
 	if err != nil {
 		return 0, err
 	}
-	defer stop()
+	defer func() { err = errors.Join(err, stop()) }()
 	return comparePages(ctx, client, bare, fleet.Label(0))
-}
-
-// servePages serves the fleet API on a loopback port.
-func servePages(cfg postgres.Config, log *slog.Logger) (client *fleetclient.Client, stop func(), err error) {
-	pool, err := postgres.New(cfg, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	var api fleetapi.Config
-	_, loadErr := settings.Load(&api, settings.Source{})
-	handler, newErr := fleetapi.New(api, fleetapi.Deps{Store: pgstore.New(pool), Log: log, Metrics: prometheus.NewRegistry(), ListenAddr: "127.0.0.1:0"})
-	if err := errors.Join(loadErr, newErr); err != nil {
-		pool.Close()
-		return nil, nil, err
-	}
-	web := httptest.NewServer(handler.Handler())
-	stop = func() {
-		web.Close()
-		pool.Close()
-	}
-	client, err = fleetclient.New(fleetclient.Config{Endpoint: web.URL}, fleetclient.Deps{Wrap: func(http.RoundTripper) http.RoundTripper { return web.Client().Transport }})
-	return client, stop, err
 }
 
 // comparePages walks a shard's pages both ways and gives the ratio of the 99th

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,10 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 // A process is one of the binaries at work.
@@ -166,23 +166,7 @@ func get(t *testing.T, url string) (status int, body string) {
 }
 
 // A logbook keeps what a process writes.
-type logbook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write takes a piece of the log.
-func (l *logbook) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logbook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
+type logbook struct{ logtest.Buffer }
 
 // mentions reports whether the log holds a text.
 func (l *logbook) mentions(text string) error {

@@ -77,10 +77,17 @@ func TestStop(t *testing.T) {
 			}, 8 * time.Second,
 		},
 		"APIHangs": {
-			"a request that is under way is given up", awake, syscall.SIGTERM, func(t *testing.T, p *proxied) {
+			"a request that is under way is given up", awake + "source: {mode: sweep}\n", syscall.SIGTERM, func(t *testing.T, p *proxied) {
 				t.Helper()
 				p.apiWay.Pause()
 				p.wantStuck(t)
+			}, 5 * time.Second,
+		},
+		"WatchHangs": {
+			"and so is a watch that hears nothing", awake, syscall.SIGTERM, func(t *testing.T, p *proxied) {
+				t.Helper()
+				wantMetric(t, p.sentinel, "hyperfleet_sentinel_source_mode", 1, "mode", "watch")
+				p.apiWay.Pause()
 			}, 5 * time.Second,
 		},
 	}

@@ -76,11 +76,12 @@ type Config struct {
 	ExchangeType ExchangeType `key:"exchange_type" env:"BROKER_EXCHANGE_TYPE" flag:"broker-exchange-type" default:"fanout" doc:"type of the exchange: fanout, topic, direct or headers"`
 
 	// RoutingKey is the routing key of every event. Empty means the event's
-	// type; a fanout exchange ignores it.
-	RoutingKey string `key:"routing_key" env:"BROKER_ROUTING_KEY" flag:"broker-routing-key" doc:"routing key of every event (default: its type)"`
+	// type, NoKey the empty key; a fanout exchange ignores it.
+	RoutingKey string `key:"routing_key" env:"BROKER_ROUTING_KEY" flag:"broker-routing-key" doc:"routing key of every event; none is the empty key, with which the public HyperFleet sentinel sends (default: its type)"`
 
 	// BindingKey is the key with which Consume binds its queue. Empty means
-	// RoutingKey, and on a topic exchange without one everything.
+	// RoutingKey, and on a topic exchange without one everything; NoKey means
+	// the empty key.
 	BindingKey string `key:"binding_key" env:"BROKER_BINDING_KEY" doc:"key with which a consumer's queue is bound (default: the routing key; on a topic exchange #)"`
 
 	// QueueType is the type of the queue that Consume declares. Empty leaves
@@ -160,6 +161,9 @@ func (c Config) withDefaults() (Config, address, error) {
 	}
 	if c.BindingKey == "" && c.ExchangeType == Topic {
 		c.BindingKey = "#"
+	}
+	if c.BindingKey == NoKey {
+		c.BindingKey = ""
 	}
 	addr, err := c.address()
 	if err := errors.Join(append(c.problems(), err)...); err != nil {
@@ -247,10 +251,17 @@ const longestName = 255
 // queueOf is the queue of a subscription.
 func (c Config) queueOf(subscription string) string { return c.Exchange + "-" + subscription }
 
+// NoKey stands for the empty key, because an empty setting is one that is not
+// given.
+const NoKey = "none"
+
 // routingKeyOf is the routing key of events of a type.
 func (c Config) routingKeyOf(eventType string) string {
-	if c.RoutingKey != "" {
-		return c.RoutingKey
+	switch c.RoutingKey {
+	case "":
+		return eventType
+	case NoKey:
+		return ""
 	}
-	return eventType
+	return c.RoutingKey
 }

@@ -82,6 +82,8 @@ func TestRouting(t *testing.T) {
 		"TopicAll":     {"a consumer on a topic exchange takes all by default", amqp.Config{ExchangeType: amqp.Topic}, true},
 		"TopicPattern": {"the key is the event's type", amqp.Config{ExchangeType: amqp.Topic, BindingKey: "com.redhat.#"}, true},
 		"TopicOther":   {"another pattern is not met", amqp.Config{ExchangeType: amqp.Topic, BindingKey: "org.*"}, false},
+		"NoKey":        {"the empty key, as the public sentinel sends", amqp.Config{ExchangeType: amqp.Topic, RoutingKey: amqp.NoKey}, true},
+		"NoKeyToType":  {"a queue bound with the empty key gets nothing with another", amqp.Config{ExchangeType: amqp.Topic, BindingKey: amqp.NoKey}, false},
 		"Direct":       {"both use the key that is set", amqp.Config{ExchangeType: amqp.Direct, RoutingKey: "due"}, true},
 		"Headers":      {"no arguments fit all headers", amqp.Config{ExchangeType: amqp.Headers}, true},
 		"Quorum":       {"the queue's type can be chosen", amqp.Config{QueueType: "quorum"}, true},

@@ -93,6 +93,12 @@ func (b *Bed) Close() {
 	b.server.Stop()
 }
 
+// URL is where the server is.
+func (b *Bed) URL() string { return b.server.URL() }
+
+// Topic is the exchange that leads to the queue.
+func (b *Bed) Topic() string { return exchange }
+
 // Ours publishes through the adapter.
 func (b *Bed) Ours() bench.Side { return bench.Ours(b.broker) }
 

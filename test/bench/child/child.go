@@ -1,0 +1,153 @@
+// Package child runs one sentinel in a process of its own, so that a benchmark
+// can tell what it takes, and nothing else.
+//
+// The process is this program, started again. It runs the sentinel and the
+// client as the binary does, from a configuration file's text, and publishes to
+// RabbitMQ or to nowhere. It answers each line on its standard input with what
+// it has used so far, tells of each event that was confirmed, and ends with its
+// input, so that none is left over.
+package child
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
+	"github.com/fleetloop/fleetloop/internal/broker/amqp"
+	"github.com/fleetloop/fleetloop/internal/broker/brokertest/bench"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// Argument is the first argument of a process that is a child.
+const Argument = "sentinel-child"
+
+// A spec is what a child is told, by its arguments.
+type spec struct {
+	file   string // the text of the sentinel's configuration file
+	broker string // the URL of a RabbitMQ; empty publishes to nowhere
+	topic  string
+}
+
+func (s spec) args() []string { return []string{Argument, s.file, s.broker, s.topic} }
+
+// Run is a child, with the arguments behind Argument.
+func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	if len(args) != 3 {
+		return fmt.Errorf("run a child: want a configuration, a broker and a topic, got %d arguments", len(args))
+	}
+	return run(ctx, spec{file: args[0], broker: args[1], topic: args[2]}, in, out)
+}
+
+func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
+	cfg := sentinelapp.Defaults()
+	if _, err := settings.Load(&cfg, settings.Source{File: "sentinel.yaml", FileData: []byte(s.file)}); err != nil {
+		return err
+	}
+	api, err := sentinelapp.NewClient(cfg.HyperfleetAPI)
+	if err != nil {
+		return err
+	}
+	// The log is written as always, and thrown away.
+	log := slog.New(slog.NewJSONHandler(io.Discard, nil)) //nolint:sloglint // the work is done that the binary does
+	to, stop, err := s.publisher(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var lines sync.Mutex
+	say := func(format string, values ...any) {
+		lines.Lock()
+		defer lines.Unlock()
+		_, _ = fmt.Fprintf(out, format+"\n", values...) // nobody listens any more; the input ends too
+	}
+	loop, err := sentinel.New(cfg.Sentinel, sentinel.Deps{
+		API: api, Publisher: to, BrokerType: "rabbitmq", Log: log, Registerer: prometheus.NewRegistry(),
+		OnPublished: func(p sentinel.Published) {
+			say("%s %s %d %d", lineEvent, p.ResourceID, p.Generation, p.At.UnixNano())
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		for lines := bufio.NewScanner(in); lines.Scan(); {
+			used, err := used()
+			if err != nil {
+				say("%s %v", lineError, err)
+			}
+			say("%s %d %d", lineUsed, used.CPU, used.Peak)
+		}
+	}()
+	return loop.Run(ctx)
+}
+
+// The first words of the lines that a child writes.
+const (
+	lineUsed  = "used"
+	lineEvent = "event"
+	lineError = "error"
+)
+
+// publisher is what Deps of the sentinel want.
+type publisher interface {
+	Publish(ctx context.Context, e *cloudevent.Event) error
+	InFlight() int
+	Ready() error
+}
+
+func (s spec) publisher(ctx context.Context, log *slog.Logger) (to publisher, stop func(), err error) {
+	if s.broker == "" {
+		return nowhere{}, func() {}, nil
+	}
+	broker, err := amqp.New(amqp.Config{URL: settings.Secret(s.broker), Topic: s.topic}, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop, err = bench.Start(ctx, broker)
+	return broker, stop, err
+}
+
+// nowhere has every event at once.
+type nowhere struct{}
+
+// Publish does nothing.
+func (nowhere) Publish(context.Context, *cloudevent.Event) error { return nil }
+
+// InFlight is always 0.
+func (nowhere) InFlight() int { return 0 }
+
+// Ready is always nil.
+func (nowhere) Ready() error { return nil }
+
+// used asks the system what this process has used.
+func used() (Used, error) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return Used{}, err
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return Used{}, err
+	}
+	_, after, found := strings.Cut(string(status), "VmHWM:")
+	var kilobytes int
+	if _, err := fmt.Sscan(after, &kilobytes); !found || err != nil {
+		return Used{}, errors.New("read the peak of the memory: no line VmHWM")
+	}
+	return Used{CPU: cpu(u), Peak: kilobytes << 10}, nil
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// tempDir makes a folder that a database server may pass through, whoever it
+// runs as.
+func tempDir() (dir string, remove func(), err error) {
+	if dir, err = os.MkdirTemp("", "fleetloop-bench-"); err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // passed through, not looked into
+		remove()
+		return "", nil, err
+	}
+	return dir, remove, nil
+}
+
+// A database is a migrated one on a server of its own.
+type database struct {
+	server *pgserver.Server
+	cfg    postgres.Config
+}
+
+// startDatabase makes a database in a folder. One that is not durable loses
+// everything with the machine, and nothing waits for the disk.
+func startDatabase(ctx context.Context, dir string, durable bool) (*database, error) {
+	log := slog.New(slog.DiscardHandler)
+	server, err := pgserver.Start(ctx, pgserver.Config{
+		Dir: dir, Throwaway: !durable, Settings: map[string]string{"shared_buffers": "512MB"},
+	}, log)
+	if err != nil {
+		return nil, err
+	}
+	d := &database{server: server, cfg: postgres.Config{URL: settings.Secret(server.URL())}}
+	_, err = settings.Load(&d.cfg, settings.Source{})
+	if err == nil {
+		err = postgres.Migrate(ctx, d.cfg, log)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.stop())
+	}
+	return d, nil
+}
+
+func (d *database) stop() error { return d.server.Close() }

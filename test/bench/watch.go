@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+const (
+	fanoutWatchers = 50
+	fanoutChanges  = 20_000
+	fanoutRounds   = 5
+)
+
+// fanoutBench measures how many changes a second reach every one of many
+// watchers, against how many reach one alone.
+func fanoutBench() bench {
+	const name = "fleetapi.watch_fanout"
+	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		ratio, err := measureFanout(ctx, progress)
+		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.7}}, err
+	}}
+}
+
+func measureFanout(ctx context.Context, progress io.Writer) (ratio float64, err error) {
+	dir, remove, err := tempDir()
+	if err != nil {
+		return 0, err
+	}
+	defer remove()
+	db, err := startDatabase(ctx, dir, false)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.stop()) }()
+	client, stop, err := serveAPI(ctx, db.cfg)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+
+	f := &fanout{client: client}
+	var ratios []float64
+	for round := range fanoutRounds + 1 {
+		one, err := f.round(ctx, 1)
+		if err != nil {
+			return 0, err
+		}
+		many, err := f.round(ctx, fanoutWatchers)
+		if err != nil {
+			return 0, err
+		}
+		_, _ = fmt.Fprintf(progress, "%.0f changes a second to one watcher, %.0f to each of %d\n", one, many, fanoutWatchers)
+		if round > 0 { // the first warms caches and plans
+			ratios = append(ratios, many/one)
+		}
+	}
+	return median(ratios), nil
+}
+
+// A fanout makes changes and has them watched.
+type fanout struct {
+	client *fleetclient.Client
+	made   int
+}
+
+// round loads clusters and gives how many a second reached every watcher.
+func (f *fanout) round(ctx context.Context, watchers int) (perSecond float64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	ready, done := make(chan error, watchers), make(chan error, watchers)
+	for range watchers {
+		all.Go(func() { done <- f.watch(ctx, ready) })
+	}
+	for range watchers {
+		if err := <-ready; err != nil {
+			return 0, err
+		}
+	}
+	lines := newFleetLines(f.made + fanoutChanges)
+	lines.next, f.made = f.made, f.made+fanoutChanges
+	began := time.Now()
+	if _, _, err := f.client.Load(ctx, v1.CollectionClusters, lines); err != nil {
+		return 0, err
+	}
+	for range watchers {
+		if err := <-done; err != nil {
+			return 0, err
+		}
+	}
+	return fanoutChanges / time.Since(began).Seconds(), nil
+}
+
+// watch watches until every change has come. It looks at the bytes only as far
+// as to count the events: what clients make of them is their own business, and
+// they do not share two cores with the server.
+func (f *fanout) watch(ctx context.Context, ready chan<- error) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.client.Endpoint()+"/"+v1.CollectionClusters+"?watch=true", http.NoBody)
+	if err != nil {
+		ready <- err
+		return err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		ready <- err
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // it is over
+	if resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	ready <- err
+	const mark = "\nevent: changed\n"
+	body := bufio.NewReaderSize(resp.Body, 256<<10)
+	for seen := 0; err == nil && seen < fanoutChanges; {
+		if _, err = body.Peek(len(mark)); err != nil {
+			break
+		}
+		chunk, _ := body.Peek(body.Buffered())
+		seen += bytes.Count(chunk, []byte(mark))
+		_, err = body.Discard(len(chunk) - len(mark) + 1) // the rest may be the beginning of one
+	}
+	return err
+}

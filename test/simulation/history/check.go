@@ -1,0 +1,328 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A Promise is what the sentinel owes, in figures. World makes it of a
+// configuration.
+type Promise struct {
+	// Wait is how long a resource may be due without an event, counted from
+	// when it fell due or from the end of the last fault after that.
+	Wait time.Duration
+
+	// Patience is how long a resource that has reached its age may wait on
+	// top of that, because others are due as well.
+	Patience time.Duration
+
+	// Swift is Wait for a changed generation while a watch lives and nothing
+	// is wrong, from the time Settled on; zero is none.
+	Swift   time.Duration
+	Settled time.Time
+
+	// Early is by which part of its age a resource falls due early; nil is none.
+	Early func(resource string) float64
+
+	// Stale is how old the sentinel's knowledge of a resource may be when it
+	// decides about it.
+	Stale time.Duration
+
+	// Stop is how long a stop may take.
+	Stop time.Duration
+
+	// NotReady and Ready are the ages at which a resource is due.
+	NotReady, Ready time.Duration
+
+	// Calm says that nothing went wrong: no event may be said twice.
+	Calm bool
+
+	// Clocks says that the API's clock is not the sentinel's.
+	Clocks bool
+
+	// Drifts says that the list is read by the numbers of its pages: each
+	// resource that leaves it moves the others, and one of them may be missed.
+	Drifts bool
+
+	// Until is where the history ends. What falls due so late that its time
+	// is not over by then is not judged.
+	Until time.Time
+}
+
+// skew is how far ahead the API's clock may be and still be believed.
+const skew = time.Minute
+
+// early is an age less the part by which a resource falls due early.
+func (p *Promise) early(resource string, age time.Duration) time.Duration {
+	if p.Early == nil {
+		return age
+	}
+	return age - time.Duration(p.Early(resource)*float64(age))
+}
+
+// A Breach is a promise that was not kept.
+type Breach struct {
+	At       time.Time
+	Resource string
+	What     string
+}
+
+// Check gives the breaches of a promise, the first one first.
+func (h *History) Check(p Promise) []Breach {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := &checker{History: h, promise: p, strikes: h.allStrikes(p.Drifts), of: map[string][]*Event{}}
+	for _, e := range h.events {
+		c.of[e.Resource] = append(c.of[e.Resource], e)
+	}
+	for _, text := range h.faults {
+		c.breach(h.begin, "", "%s", text)
+	}
+	c.stops()
+	c.identity()
+	for resource, versions := range h.versions {
+		c.generations(resource, versions)
+		c.ages(resource, versions)
+		c.repeats(resource)
+	}
+	for _, e := range h.events {
+		c.justified(e)
+	}
+	slices.SortFunc(c.breaches, func(a, b Breach) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.What, b.What))
+	})
+	return c.breaches
+}
+
+// allStrikes are the faults that struck, the times without a sentinel, and what
+// makes pages drift.
+func (h *History) allStrikes(drifts bool) []Strike {
+	all := slices.Clone(h.strikes)
+	gone := h.begin
+	for _, l := range h.lives {
+		all = append(all, Strike{What: "no sentinel", From: gone, To: l.Started})
+		gone = l.Told
+	}
+	for _, versions := range h.versions {
+		for i := 1; drifts && i < len(versions); i++ {
+			if at := versions[i].At; versions[i-1].watched() && !versions[i].watched() {
+				all = append(all, Strike{What: "pages drift", From: at, To: at})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Strike) int { return a.From.Compare(b.From) })
+	return all
+}
+
+type checker struct {
+	*History
+	promise  Promise
+	strikes  []Strike
+	of       map[string][]*Event // by resource, as stored
+	breaches []Breach
+}
+
+func (c *checker) breach(at time.Time, resource, format string, args ...any) {
+	c.breaches = append(c.breaches, Breach{At: at, Resource: resource, What: fmt.Sprintf(format, args...)})
+}
+
+// deadline is when what fell due at a time must have been published if it may
+// wait for so long: faults that struck before that put it off.
+func (c *checker) deadline(due time.Time, wait time.Duration) time.Time {
+	d := due.Add(wait)
+	for _, s := range c.strikes {
+		if s.From.After(d) {
+			break
+		}
+		if most := s.To.Add(wait); most.After(d) {
+			d = most
+		}
+	}
+	return d
+}
+
+// stops holds the time that each stop took against its bound.
+func (c *checker) stops() {
+	for _, l := range c.lives {
+		if took := l.Ended.Sub(l.Told); !l.Told.IsZero() && took > c.promise.Stop {
+			c.breach(l.Ended, "", "life %d took %s to stop", l.Number, took)
+		}
+	}
+}
+
+// generations looks for generations that no adapter has observed and that were
+// not published in time. One that is published together with a later one has
+// been published.
+func (c *checker) generations(resource string, versions []Version) {
+	for i, v := range versions {
+		if !v.watched() || !v.ahead() || i > 0 && versions[i-1].watched() && versions[i-1].Generation == v.Generation {
+			continue
+		}
+		wait := c.promise.Wait
+		if c.promise.Swift > 0 && v.At.After(c.promise.Settled) {
+			wait = c.promise.Swift
+		}
+		deadline := c.deadline(v.At, wait)
+		if deadline.After(c.promise.Until) || c.over(versions[i+1:], deadline) {
+			continue
+		}
+		if !slices.ContainsFunc(c.of[resource], func(e *Event) bool { return e.Generation >= v.Generation && !e.At.After(deadline) }) {
+			c.breach(deadline, resource, "generation %d, there since %s, is not published by %s", v.Generation, c.since(v.At), c.since(deadline))
+		}
+	}
+}
+
+// over reports whether a resource has ceased to wait for an event by a time.
+func (c *checker) over(later []Version, by time.Time) bool {
+	for _, v := range later {
+		if v.At.After(by) {
+			return false
+		}
+		if !v.watched() || !v.ahead() {
+			return true
+		}
+	}
+	return false
+}
+
+// A span is a time in which a resource is due without a break, whatever was
+// said of it; hold is the longest that one event can hold the next one back.
+type span struct {
+	from, to time.Time
+	hold     time.Duration
+}
+
+// ages looks for resources that were due and of which nothing was said for
+// longer than one event holds.
+func (c *checker) ages(resource string, versions []Version) {
+	for _, s := range c.spans(versions) {
+		from := s.from
+		for _, e := range c.of[resource] {
+			if e.At.After(s.to) {
+				break
+			}
+			if holds := e.At.Add(s.hold); holds.After(from) {
+				if c.late(resource, s, from, e.At) {
+					return
+				}
+				from = holds
+			}
+		}
+		if c.late(resource, s, from, s.to) {
+			return
+		}
+	}
+}
+
+// late reports a breach if a resource that may be held back until a time was
+// not published by its deadline, but at another time.
+func (c *checker) late(resource string, s span, from, at time.Time) bool {
+	deadline := c.deadline(from, c.promise.Wait+c.promise.Patience)
+	if !at.After(deadline) || deadline.After(c.promise.Until) {
+		return false
+	}
+	c.breach(deadline, resource, "due since %s, nothing said of it from %s to %s", c.since(s.from), c.since(from), c.since(deadline))
+	return true
+}
+
+// spans are the times in which a resource is due.
+func (c *checker) spans(versions []Version) []span {
+	var all []span
+	for i, v := range versions {
+		to := c.promise.Until
+		if i+1 < len(versions) {
+			to = versions[i+1].At
+		}
+		for _, s := range c.due(&v, to) {
+			if last := len(all) - 1; last >= 0 && all[last].to.Equal(s.from) {
+				all[last].to, all[last].hold = s.to, max(all[last].hold, s.hold)
+				continue
+			}
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// due are the times at which a version of a resource is due, as long as there
+// is no other: one, or two if the API's clock is so far ahead that the time of
+// the last report is not believed at first.
+func (c *checker) due(v *Version, to time.Time) []span {
+	if !v.watched() {
+		return nil
+	}
+	spans := []span{{from: v.At, to: to}}
+	if !v.ahead() {
+		spans[0].to = earlier(to, v.LastUpdated.Add(-skew))
+		spans = append(spans, span{from: later(v.At, v.LastUpdated.Add(c.age(v))), to: to})
+	}
+	spans = slices.DeleteFunc(spans, func(s span) bool { return !s.from.Before(s.to) })
+	for i := range spans {
+		spans[i].hold = 2 * c.interval(v)
+	}
+	return spans
+}
+
+func (c *checker) age(v *Version) time.Duration {
+	if v.Phase == "Ready" {
+		return c.promise.Ready
+	}
+	return c.promise.NotReady
+}
+
+// interval is how long one event about a version holds.
+func (c *checker) interval(v *Version) time.Duration {
+	if v.ahead() {
+		return c.promise.NotReady
+	}
+	return c.age(v)
+}
+
+// justified holds an event against what the resource was like when the
+// sentinel decided: there was such a version a moment before, it was selected,
+// and it was due.
+func (c *checker) justified(e *Event) {
+	versions := c.versions[e.Resource]
+	seen := false
+	for i, v := range versions {
+		if v.At.After(e.Decided) {
+			break
+		}
+		gone := i+1 < len(versions) && versions[i+1].At.Before(e.Decided.Add(-c.promise.Stale))
+		if gone || !v.watched() || v.Generation != e.Generation || !v.LastUpdated.Equal(e.LastUpdated) {
+			continue
+		}
+		seen = true
+		if c.isDue(&v, e.Decided) {
+			return
+		}
+	}
+	if seen {
+		c.breach(e.At, e.Resource, "%s is about a resource that was not due at %s", e.ID, c.since(e.Decided))
+		return
+	}
+	c.breach(e.At, e.Resource, "%s is about what the resource was not at %s: gone, not selected, or never so", e.ID, c.since(e.Decided))
+}
+
+// isDue reports whether a version of a resource is due at a time, a little
+// before its age if that is so configured.
+func (c *checker) isDue(v *Version, at time.Time) bool {
+	early := v.LastUpdated.Add(c.promise.early(v.Resource, c.age(v)))
+	return v.ahead() || v.LastUpdated.After(at.Add(skew)) || !early.After(at)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,60 @@
+package model
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetloop/fleetloop/test/simulation/history"
+)
+
+// Adapters answer events with reports: some promptly, some late, some never,
+// each resource's as its lot has it.
+type Adapters struct {
+	Fleet *Fleet
+	Dice  Dice
+
+	// Late and Never are how many of ten resources have adapters that answer
+	// late, or never.
+	Late, Never int
+
+	// Patience is when a late answer comes, at most.
+	Patience time.Duration
+
+	closed atomic.Bool
+}
+
+// Deliver hands an event to the adapters of its resource.
+func (a *Adapters) Deliver(e *history.Event) {
+	lot := a.Dice.For("adapter", e.Resource).IntN(10)
+	dice := a.Dice.For("report", e.Resource, e.Generation, time.Since(e.LastUpdated))
+	delay := Between(dice, 10*time.Millisecond, 2*time.Second)
+	switch {
+	case lot < a.Never:
+		return
+	case lot < a.Never+a.Late:
+		delay = Between(dice, time.Second, a.Patience)
+	}
+	observed := e.Generation
+	if Chance(dice, 0.1) {
+		observed-- // at work still
+	}
+	well := Chance(dice, 0.8)
+	time.AfterFunc(delay, func() {
+		if !a.closed.Load() {
+			a.Fleet.Report(e.Resource, observed, well)
+		}
+	})
+}
+
+// Close ends the answers.
+func (a *Adapters) Close() { a.closed.Store(true) }
+
+// UUIDs makes ids, the same for the same dice.
+func UUIDs(dice *rand.Rand, n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = newUUID(dice)
+	}
+	return ids
+}

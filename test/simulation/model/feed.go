@@ -1,0 +1,112 @@
+package model
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+var (
+	errCursorExpired = errors.New("the cursor is too old, or of another time")
+	errNoCursor      = errors.New("this is no cursor of this API")
+)
+
+// cursor names a place in the sequence.
+func cursor(epoch int, seq int64) string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "1.%d.%d", epoch, seq))
+}
+
+// place reads a cursor.
+func (f *Fleet) place(text string) (int64, error) {
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	var epoch int
+	var seq int64
+	if err != nil {
+		return 0, errNoCursor
+	}
+	if n, err := fmt.Sscanf(string(raw), "1.%d.%d", &epoch, &seq); err != nil || n != 2 {
+		return 0, errNoCursor
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if epoch != f.epoch || seq > f.seq || seq < f.oldest {
+		return 0, errCursorExpired
+	}
+	return seq, nil
+}
+
+// A news is the last change of a resource: what it is like now, or that it is
+// gone or no longer selected.
+type news struct {
+	seq      int64
+	id       string
+	resource *v1.Resource // nil for removed
+}
+
+// A batch is what changed since a place.
+type batch struct {
+	news []news
+	seq  int64 // where to go on
+	more bool
+	wake <-chan struct{} // closed when there may be more
+}
+
+// since gives up to limit changes after a place. Each resource stands there
+// once, as it is now.
+func (f *Fleet) since(sel selector.Selector, from int64, limit int) (batch, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if from < f.oldest {
+		return batch{}, errCursorExpired
+	}
+	b := batch{seq: f.seq, wake: f.wake}
+	relabeled, last := f.touched(from)
+	for _, c := range f.log[f.position(from):] {
+		if last[c.id] != c.seq || f.Late > 0 && time.Since(c.at) < f.Late && c.seq%2 == 0 {
+			continue
+		}
+		n := news{seq: c.seq, id: c.id}
+		if r := f.rows[c.id]; r != nil && sel.Matches(selector.Map(r.Labels)) {
+			resource := r.Resource
+			n.resource = &resource
+		} else if r != nil && !relabeled[c.id] {
+			continue
+		}
+		if len(b.news) == limit {
+			b.seq, b.more = b.news[limit-1].seq, true
+			return b, nil
+		}
+		b.news = append(b.news, n)
+	}
+	return b, nil
+}
+
+// position is where in the log the changes after a place begin.
+func (f *Fleet) position(from int64) int {
+	low, high := 0, len(f.log)
+	for low < high {
+		if mid := (low + high) / 2; f.log[mid].seq <= from {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low
+}
+
+// touched says of the resources that changed after a place which were
+// relabelled or are gone, and which of their changes was the last.
+func (f *Fleet) touched(from int64) (relabeled map[string]bool, last map[string]int64) {
+	relabeled, last = map[string]bool{}, map[string]int64{}
+	for _, c := range f.log[f.position(from):] {
+		last[c.id] = c.seq
+		if c.relabeled {
+			relabeled[c.id] = true
+		}
+	}
+	return relabeled, last
+}

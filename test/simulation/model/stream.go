@@ -1,0 +1,136 @@
+package model
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+const (
+	bookmarkEvery = 10 * time.Second
+	// silence is how long a client may take to notice that a watch is dead:
+	// three bookmarks that did not come.
+	silence = 3 * bookmarkEvery
+)
+
+// A stream is one watch that is being served.
+type stream struct {
+	*request
+	server *Server
+	number int
+	at     int64 // everything up to here was sent
+	marked time.Time
+}
+
+// watch sends what changed since a cursor, and then what changes.
+func (s *Server) watch(ctx context.Context, q *request) {
+	from := q.r.Header.Get("Last-Event-ID")
+	if from == "" {
+		from = q.r.URL.Query().Get("changed_since")
+	}
+	_, at := s.fleet.tag()
+	if from != "" {
+		var err error
+		if at, err = s.fleet.place(from); err != nil {
+			s.refuse(q, err)
+			return
+		}
+	}
+	s.mu.Lock()
+	s.streams++
+	w := &stream{request: q, server: s, number: s.streams, at: at}
+	s.mu.Unlock()
+	q.w.Header().Set("Content-Type", "text/event-stream")
+	q.w.WriteHeader(http.StatusOK)
+	w.flush()
+	for w.step(ctx) {
+	}
+	s.history.Note("", "watch %d has ended", w.number)
+}
+
+// step sends what there is to send and waits for more. It is false when the
+// watch is over.
+func (w *stream) step(ctx context.Context) bool {
+	f, struck := w.server.cfg.Schedule.Struck(
+		w.server.cfg.Dice.For("stream", w.number, time.Since(w.server.cfg.Schedule.Begin)), StreamCut, StreamDead, StreamEnd)
+	if struck {
+		return w.fail(ctx, f)
+	}
+	b, err := w.server.fleet.since(w.selector, w.at, 500)
+	if err != nil {
+		problem, _ := json.Marshal(v1.Problem{Type: "about:blank", Title: "Gone", Status: http.StatusGone, Code: "cursor_expired"})
+		w.event(v1.WatchError, problem)
+		w.flush()
+		return false
+	}
+	for _, n := range b.news {
+		w.at = n.seq
+		if n.resource == nil {
+			w.event(v1.WatchRemoved, fmt.Appendf(nil, `{"id":%q}`, n.id))
+			continue
+		}
+		data, err := json.Marshal(n.resource)
+		if err != nil {
+			w.server.history.Fault("encode an event: %v", err)
+		}
+		w.event(v1.WatchChanged, data)
+	}
+	w.at = b.seq
+	if !b.more && time.Since(w.marked) >= bookmarkEvery {
+		w.marked = time.Now()
+		w.event(v1.WatchBookmark, []byte("{}"))
+	}
+	if !w.flush() {
+		return false
+	}
+	return b.more || w.wait(ctx, b.wake)
+}
+
+// wait is until something changed or the next bookmark is due.
+func (w *stream) wait(ctx context.Context, wake <-chan struct{}) bool {
+	timer := time.NewTimer(time.Until(w.marked.Add(bookmarkEvery)))
+	defer timer.Stop()
+	select {
+	case <-wake:
+	case <-timer.C:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+func (w *stream) event(kind v1.WatchEventType, data []byte) {
+	epoch, _ := w.server.fleet.tag()
+	_, _ = fmt.Fprintf(w.w, "event: %s\nid: %s\ndata: %s\n\n", kind, cursor(epoch, w.at), data)
+}
+
+func (w *stream) flush() bool { return http.NewResponseController(w.w).Flush() == nil }
+
+// fail does what goes wrong with a watch, which ends it.
+func (w *stream) fail(ctx context.Context, f Fault) bool {
+	begin := time.Now()
+	switch f.Kind {
+	case StreamDead:
+		// Longer than that no client may believe it.
+		_ = backoff.Sleep(ctx, silence)
+		w.server.history.Strike(f.Kind.String(), begin, time.Now())
+		<-ctx.Done()
+	case StreamCut:
+		w.server.history.Strike(f.Kind.String(), begin, begin)
+		_, _ = fmt.Fprintf(w.w, "event: changed\nid: ")
+		w.flush()
+		panic(http.ErrAbortHandler)
+	case StreamEnd:
+		w.server.history.Strike(f.Kind.String(), begin, begin)
+		w.event(v1.WatchBookmark, []byte("{}"))
+		w.flush()
+	case APIError, APIBusy, APIGone, APISlow, APIReset, APIGarbage, APIDown, CursorGone, Withdrawn,
+		BrokerLosesConfirm, BrokerRefuses, BrokerBlocks, BrokerAway, NumKinds:
+	}
+	return false
+}

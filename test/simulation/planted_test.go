@@ -1,0 +1,225 @@
+package simulation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/test/simulation"
+	"github.com/fleetloop/fleetloop/test/simulation/history"
+	"github.com/fleetloop/fleetloop/test/simulation/model"
+)
+
+type honest = func(context.Context, *cloudevent.Event) error
+
+// TestCheckerObjects plants a fault in a world that keeps every promise
+// without it, and sees the checker object.
+func TestCheckerObjects(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason  string
+		edit    func(*simulation.World)
+		planted func() simulation.Planted
+		promise func(*history.Promise)
+		want    string
+	}{
+		"ConfirmedAndNotStored": {
+			reason: "a publisher says nil, and the broker never saw the event",
+			planted: func() simulation.Planted {
+				return simulation.Planted{Publish: func(ctx context.Context, e *cloudevent.Event, publish honest) error {
+					if e.ID < "evt-4" {
+						return nil
+					}
+					return publish(ctx, e)
+				}}
+			},
+			want: "is not published by",
+		},
+		"LaterBeforeEarlier": {
+			reason: "a feed shows a later change before an earlier one, whose cursor is then behind",
+			edit: func(w *simulation.World) {
+				w.Config.Source = sentinel.Sources{Mode: sentinel.ModeWatch, FullSweepInterval: 10 * time.Minute}
+			},
+			planted: func() simulation.Planted { return simulation.Planted{Late: 200 * time.Millisecond} },
+			want:    "is not published by",
+		},
+		"PageSkipsForEver": {
+			reason:  "a resource is on no page",
+			edit:    func(w *simulation.World) { w.Features = model.Features{Keyset: true, Most: 10} },
+			planted: func() simulation.Planted { return simulation.Planted{Skip: 3} },
+			want:    "is not published by",
+		},
+		"OtherIDOnResend": {
+			reason: "what is sent again after a crash has another id",
+			edit: func(w *simulation.World) {
+				w.Ends = []simulation.End{{After: time.Minute, Crash: true}, {After: 61 * time.Second, Crash: true}}
+				w.Never = 10
+			},
+			planted: func() simulation.Planted {
+				var sent atomic.Int64
+				return simulation.Planted{Publish: func(ctx context.Context, e *cloudevent.Event, publish honest) error {
+					e.ID += fmt.Sprint("-", sent.Add(1))
+					return publish(ctx, e)
+				}}
+			},
+			want: "has said",
+		},
+		"OneIDForAll": {
+			reason: "every event of a resource has the same id",
+			planted: func() simulation.Planted {
+				return simulation.Planted{Publish: func(ctx context.Context, e *cloudevent.Event, publish honest) error {
+					e.ID = "evt-" + e.Subject
+					return publish(ctx, e)
+				}}
+			},
+			want: "names two nudges",
+		},
+		"SaidTwice": {
+			reason: "an event is stored twice, though the first was confirmed",
+			planted: func() simulation.Planted {
+				return simulation.Planted{Publish: func(ctx context.Context, e *cloudevent.Event, publish honest) error {
+					return errors.Join(publish(ctx, e), publish(ctx, e))
+				}}
+			},
+			want: "are about generation",
+		},
+		"OneStarves": {
+			reason: "the events of one resource are never accepted",
+			edit:   func(w *simulation.World) { w.Never = 10 },
+			planted: func() simulation.Planted {
+				return simulation.Planted{Publish: func(ctx context.Context, e *cloudevent.Event, publish honest) error {
+					if e.Subject < "3" {
+						return errors.New("not this one")
+					}
+					return publish(ctx, e)
+				}}
+			},
+			want: "is not published by",
+		},
+		"AgedAndForgotten": {
+			reason: "no event but those of a changed generation goes out",
+			planted: func() simulation.Planted {
+				return simulation.Planted{Publish: func(ctx context.Context, e *cloudevent.Event, publish honest) error {
+					if strings.Contains(string(e.Data), "max age") {
+						return nil
+					}
+					return publish(ctx, e)
+				}}
+			},
+			want: "nothing said of it",
+		},
+		"AboutAnother": {
+			reason: "events name a resource that they are not about",
+			planted: func() simulation.Planted {
+				return simulation.Planted{Publish: func(ctx context.Context, e *cloudevent.Event, publish honest) error {
+					e.Subject = strings.Repeat("0", len(e.Subject))
+					return publish(ctx, e)
+				}}
+			},
+			want: "gone, not selected, or never so",
+		},
+		"TooSoon": {
+			reason:  "a resource is announced before its age",
+			planted: func() simulation.Planted { return simulation.Planted{} },
+			promise: func(p *history.Promise) { p.Ready *= 2 },
+			want:    "was not due",
+		},
+		"SlowStop": {
+			reason:  "the sentinel does not end in time",
+			edit:    func(w *simulation.World) { w.Ends = []simulation.End{{After: 30 * time.Second}} },
+			planted: func() simulation.Planted { return simulation.Planted{Linger: 10 * time.Second} },
+			want:    "to stop",
+		},
+		"WindowExceeded": {
+			reason: "more events are in flight than the window holds",
+			edit:   func(w *simulation.World) { w.Config.Publish.Window = 4 },
+			planted: func() simulation.Planted {
+				return simulation.Planted{Publish: func(ctx context.Context, e *cloudevent.Event, publish honest) error {
+					done := make(chan error, 1)
+					go func() { done <- publish(ctx, e) }()
+					return errors.Join(publish(ctx, e), <-done)
+				}}
+			},
+			want: "with a window of",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := calm()
+			if tc.edit != nil {
+				tc.edit(&w)
+			}
+			if h, breaches := play(t, w, simulation.Planted{}, nil); len(breaches) > 0 {
+				t.Fatalf("%s, but without that:\n%s", tc.reason, simulation.Report(w, h, breaches))
+			}
+			_, breaches := play(t, w, tc.planted(), tc.promise)
+			for _, b := range breaches {
+				if strings.Contains(b.What, tc.want) {
+					return
+				}
+			}
+			t.Errorf("%s: no breach says %q:\n%v", tc.reason, tc.want, breaches)
+		})
+	}
+}
+
+// calm is a world in which nothing goes wrong, with every feature and room
+// enough in the window.
+func calm() simulation.World {
+	w := simulation.NewWorld(5)
+	w.Features = model.Features{Keyset: true, ETag: true, Cursor: true, Watch: true, Most: 500}
+	w.Config.Publish.Window = 64
+	w.Config.Jitter = 0
+	w.Never, w.Late = 2, 2
+	return w
+}
+
+// TestWorldsDiffer: the seeds reach every mode, kind of fault and end.
+func TestWorldsDiffer(t *testing.T) {
+	t.Parallel()
+	kinds, modes, levels := map[model.Kind]int{}, map[sentinel.Mode]int{}, map[model.Features]int{}
+	calms, crashes, stops, jumps := 0, 0, 0, 0
+	for seed := range uint64(seeds) {
+		w := simulation.NewWorld(seed)
+		for _, f := range w.Faults {
+			kinds[f.Kind]++
+		}
+		for _, e := range w.Ends {
+			if e.Crash {
+				crashes++
+			} else {
+				stops++
+			}
+		}
+		jumps += len(w.Clock)
+		modes[w.Config.Source.Mode]++
+		features := w.Features
+		features.Most = 0
+		levels[features]++
+		if w.Calm() {
+			calms++
+		}
+	}
+	t.Logf("%d worlds: %d calm, %d crashes, %d stops, %d jumps of the clock, faults %v, modes %v, features %v",
+		seeds, calms, crashes, stops, jumps, kinds, modes, levels)
+	if len(kinds) != int(model.NumKinds) || len(modes) != 5 || len(levels) != 5 || calms == 0 || crashes == 0 || stops == 0 || jumps == 0 {
+		t.Error("something never happens")
+	}
+}
+
+// TestSameSeedSameWorld: what a seed decides, it decides for ever.
+func TestSameSeedSameWorld(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		if a, b := fmt.Sprintf("%+v", simulation.NewWorld(seed)), fmt.Sprintf("%+v", simulation.NewWorld(seed)); a != b {
+			t.Errorf("seed %d: two worlds:\n%s\n%s", seed, a, b)
+		}
+	}
+}

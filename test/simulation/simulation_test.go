@@ -1,0 +1,85 @@
+package simulation_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+
+	"github.com/fleetloop/fleetloop/test/simulation"
+	"github.com/fleetloop/fleetloop/test/simulation/history"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// How many worlds are played where SEEDS does not say; a few with -short.
+const (
+	seeds = 500
+	few   = 50
+)
+
+// TestSimulation plays the worlds of many seeds, or the one that SEED names.
+func TestSimulation(t *testing.T) {
+	t.Parallel()
+	if one := number(t, "SEED"); one >= 0 {
+		world(t, uint64(one))
+		return
+	}
+	n := number(t, "SEEDS")
+	if n < 0 {
+		n = seeds
+		if testing.Short() {
+			n = few
+		}
+	}
+	for seed := range uint64(n) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			world(t, seed)
+		})
+	}
+}
+
+// number is what the environment says, -1 if nothing.
+func number(t *testing.T, name string) int64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return -1
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		t.Fatalf("%s=%q: want a number", name, text)
+	}
+	return n
+}
+
+func world(t *testing.T, seed uint64) {
+	t.Helper()
+	w := simulation.NewWorld(seed)
+	h, breaches := play(t, w, simulation.Planted{}, nil)
+	if len(breaches) > 0 {
+		t.Error(simulation.Report(w, h, breaches))
+	}
+}
+
+// play plays a world and looks for breaches of its promise, which may be
+// another.
+func play(t *testing.T, w simulation.World, planted simulation.Planted, other func(*history.Promise)) (h *history.History, breaches []history.Breach) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var promise history.Promise
+		var err error
+		if h, promise, err = simulation.Play(t.Context(), w, planted); err != nil {
+			t.Fatal(err)
+		}
+		if other != nil {
+			other(&promise)
+		}
+		breaches = h.Check(promise)
+	})
+	return h, breaches
+}

@@ -1,0 +1,33 @@
+package simulation_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/test/simulation"
+	"github.com/fleetloop/fleetloop/test/simulation/history"
+)
+
+// TestSweepFindsWhatTheFeedMissed: a feed that leaves changes out makes them
+// late by a full sweep, and loses none. Without sweeps they are lost.
+func TestSweepFindsWhatTheFeedMissed(t *testing.T) {
+	t.Parallel()
+	const sweeps = 20 * time.Second
+	play := func(every time.Duration) (simulation.World, *history.History, []history.Breach) {
+		w := calm()
+		w.Config.Source = sentinel.Sources{Mode: sentinel.ModeWatch, FullSweepInterval: every}
+		h, breaches := play(t, w, simulation.Planted{Late: 200 * time.Millisecond}, func(p *history.Promise) {
+			p.Swift = 0
+			p.Wait += sweeps * 6 / 5 // they are up to a fifth later
+			p.Stale += sweeps * 6 / 5
+		})
+		return w, h, breaches
+	}
+	if w, h, breaches := play(sweeps); len(breaches) > 0 {
+		t.Error(simulation.Report(w, h, breaches))
+	}
+	if _, _, breaches := play(time.Hour); len(breaches) == 0 {
+		t.Error("no sweep, and nothing was lost: the feed misses nothing")
+	}
+}

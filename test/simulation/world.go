@@ -1,0 +1,283 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/settings"
+	"github.com/fleetloop/fleetloop/test/simulation/history"
+	"github.com/fleetloop/fleetloop/test/simulation/model"
+)
+
+// A World is what will happen: everything that a seed decides.
+type World struct {
+	Seed   uint64
+	Config sentinel.Config
+
+	Features model.Features
+	API      time.Duration // its slowest answer while nothing is wrong
+	Broker   time.Duration // its slowest confirm
+	Late     int           // of ten adapters
+	Never    int
+	Demote   bool
+
+	IDs    []string
+	Steps  []model.Step
+	Faults []model.Fault
+	Clock  []Jump
+	Ends   []End
+
+	// Active is how long anything happens; then the world is left alone until
+	// everything that is owed is due.
+	Active time.Duration
+}
+
+// A Jump puts the API's clock ahead of ours by Offset.
+type Jump struct{ After, Offset time.Duration }
+
+// An End is a stop or a crash of the sentinel, which begins anew after a
+// while.
+type End struct {
+	After, Down time.Duration
+	Crash       bool
+}
+
+// region is the label that the selector looks at.
+const region = "region"
+
+// NewWorld makes the world of a seed. Every fifth is calm: owners and adapters
+// do what they do, and nothing goes wrong.
+func NewWorld(seed uint64) World {
+	dice := model.Dice(seed).For("world")
+	w := World{
+		Seed:     seed,
+		Features: features(dice),
+		API:      model.OneOf(dice, 4*time.Millisecond, 40*time.Millisecond),
+		Broker:   model.OneOf(dice, 2*time.Millisecond, 50*time.Millisecond),
+		Late:     dice.IntN(4),
+		Never:    dice.IntN(4),
+		Demote:   model.Chance(dice, 0.5),
+		IDs:      model.UUIDs(dice, 5+dice.IntN(30)),
+		Active:   model.Between(dice, time.Minute, 3*time.Minute),
+	}
+	w.Config = config(dice)
+	w.steps(dice)
+	if seed%5 != 0 {
+		w.faults(dice)
+		w.ends(dice)
+		w.clock(dice)
+	}
+	return w
+}
+
+// Calm reports whether nothing goes wrong.
+func (w *World) Calm() bool { return len(w.Faults)+len(w.Ends)+len(w.Clock) == 0 }
+
+func features(dice *rand.Rand) model.Features {
+	level := dice.IntN(5)
+	return model.Features{
+		Keyset: level >= 1, ETag: level >= 2, Cursor: level >= 3, Watch: level >= 4,
+		Most: model.OneOf(dice, 3, 10, 10, 500),
+	}
+}
+
+func config(dice *rand.Rand) sentinel.Config {
+	return sentinel.Config{
+		ResourceType:   "clusters",
+		PollInterval:   model.OneOf(dice, time.Second, 2*time.Second, 5*time.Second, 5*time.Second),
+		MaxAgeNotReady: model.OneOf(dice, 3*time.Second, 10*time.Second),
+		MaxAgeReady:    model.OneOf(dice, 20*time.Second, 40*time.Second),
+		LabelSelector:  model.OneOf(dice, "", region+"=east", region+" in (east,west)"),
+		HyperfleetAPI: sentinel.API{
+			Timeout:  model.OneOf(dice, time.Second, 3*time.Second),
+			PageSize: model.OneOf(dice, 3, 10, 10, 500),
+		},
+		Source: sentinel.Sources{
+			Mode: model.OneOf(dice, sentinel.ModeAuto, sentinel.ModeAuto, sentinel.ModeAuto,
+				sentinel.ModeSweep, sentinel.ModeETag, sentinel.ModeCursor, sentinel.ModeWatch),
+			FullSweepInterval: model.OneOf(dice, 20*time.Second, time.Minute, 10*time.Minute),
+		},
+		Jitter: model.OneOf(dice, 0, 0, 0.2),
+		MessageData: settings.OrderedMap{
+			{Key: "generation", Value: ".generation"},
+			{Key: "reason", Value: "{{reason}}"},
+			{Key: "phase", Value: ".status.phase"},
+			{Key: "updated", Value: ".updated_time"},
+			{Key: "reported", Value: ".status.last_updated_time"},
+			{Key: "decided", Value: "cel:now"},
+		},
+		Publish: sentinel.Publish{
+			Window:         model.OneOf(dice, 1, 4, 32),
+			Timeout:        model.OneOf(dice, time.Second, 2*time.Second),
+			Attempts:       model.OneOf(dice, 1, 3),
+			InitialBackoff: 100 * time.Millisecond,
+			MaxBackoff:     time.Second,
+			CatchUpFloor:   model.OneOf[float64](dice, 20, 100),
+		},
+		ShutdownTimeout: model.OneOf(dice, time.Second, 3*time.Second),
+	}
+}
+
+// steps are what the owners do.
+func (w *World) steps(dice *rand.Rand) {
+	at := func() time.Duration { return model.Between(dice, 0, w.Active) }
+	for _, id := range w.IDs {
+		born := model.Step{Deed: model.Create, Resource: id}
+		if model.Chance(dice, 0.3) {
+			born.After = at()
+		}
+		w.Steps = append(w.Steps, born)
+		for range dice.IntN(6) {
+			s := model.Step{After: born.After + at(), Resource: id, Times: 1}
+			switch dice.IntN(12) {
+			case 0:
+				s.Deed, s.Times, s.Gap = model.Patch, 2+dice.IntN(20), 50*time.Millisecond
+			case 1: // without an end
+				s.Deed, s.Times, s.Gap = model.Patch, 2+dice.IntN(60), model.Between(dice, 200*time.Millisecond, 2*time.Second)
+			case 2:
+				s.Deed = model.Delete
+			case 3:
+				s.Deed = model.Remove
+			case 4, 5:
+				s.Deed = model.MoveOut
+			case 6, 7:
+				s.Deed = model.MoveIn
+			case 8:
+				s.Deed = model.Report
+			default:
+				s.Deed = model.Patch
+			}
+			w.Steps = append(w.Steps, s)
+		}
+	}
+}
+
+// faults are what goes wrong: some episodes of one or two kinds each.
+func (w *World) faults(dice *rand.Rand) {
+	for range 1 + dice.IntN(6) {
+		from := model.Between(dice, 0, w.Active)
+		length := model.Between(dice, 100*time.Millisecond, 25*time.Second)
+		for range 1 + dice.IntN(2) {
+			f := model.Fault{
+				Kind: model.Kind(dice.UintN(uint(model.NumKinds))), //nolint:gosec // it is below NumKinds
+				From: from, To: min(from+length, w.Active),
+				P: model.OneOf(dice, 0.2, 0.7, 1),
+			}
+			if f.Kind == model.Withdrawn {
+				f.P, f.Features = 1, w.Features
+				f.Features.Watch = false
+				f.Features.Cursor = f.Features.Cursor && model.Chance(dice, 0.5)
+				f.Features.ETag = f.Features.Cursor
+				f.Features.Keyset = f.Features.Keyset && (f.Features.Cursor || model.Chance(dice, 0.7))
+			}
+			w.Faults = append(w.Faults, f)
+		}
+	}
+}
+
+// ends are the stops and crashes.
+func (w *World) ends(dice *rand.Rand) {
+	after := time.Duration(0)
+	for range dice.IntN(4) {
+		after += model.Between(dice, 0, w.Active/3)
+		w.Ends = append(w.Ends, End{After: after, Down: model.Between(dice, 0, 8*time.Second), Crash: model.Chance(dice, 0.6)})
+	}
+}
+
+// clock is how the API's clock goes wrong.
+func (w *World) clock(dice *rand.Rand) {
+	if model.Chance(dice, 0.5) {
+		return
+	}
+	for range 1 + dice.IntN(3) {
+		offset := model.OneOf(dice, time.Second, 30*time.Second, 2*time.Minute, time.Hour)
+		offset = model.Between(dice, -offset, offset)
+		w.Clock = append(w.Clock, Jump{After: model.Between(dice, 0, w.Active), Offset: offset})
+	}
+}
+
+// Promise is what the sentinel owes in this world, and is made of the
+// configuration alone. That the modes differ in what they ask makes no
+// difference: changes are pulled, or resources looked up, in no more requests
+// than a list has pages and resources.
+//
+// A round asks for what there is and waits for all confirms. One that begins
+// calm takes
+//
+//	round = requests × (latency of the API + 1/requests per second) + ⌈resources ÷ window⌉ × latency of the broker
+//
+// and a change may be just too late for the round that is going on, so it waits
+// for the rest of the poll interval, or of the round if that is longer, and
+// for the next one:
+//
+//	wait = max(poll, round) + round
+//
+// After a fault an attempt to publish may hang until its timeout and is then
+// put off by a backoff, which makes a round longer by both; and one that broke
+// off is followed, after a poll interval, by one that only reads the rest:
+//
+//	wait = poll + max(poll, round) + round
+//
+// What has reached its age waits for the budget too, of which the floor is
+// there in any case. The steady rate s may take some of it, but then the budget
+// is half of s more than that: the worst is s = ⅔ floor, which leaves a third.
+//
+//	patience = 3 × resources ÷ floor
+//
+// In a watch that lives a change waits for the events before it alone.
+func (w *World) Promise(begin time.Time) history.Promise {
+	cfg := &w.Config
+	n := len(w.IDs)
+	confirms := time.Duration((n+cfg.Publish.Window-1)/cfg.Publish.Window) * w.Broker
+	requests := n/min(cfg.HyperfleetAPI.PageSize, w.Features.Most) + 2
+	if !w.Features.Cursor || w.withdraws(func(f model.Features) bool { return !f.Cursor }) {
+		requests += n // each of them looked up alone
+	}
+	fetch := time.Duration(requests) * (w.API + 5*time.Millisecond)
+	round := fetch + confirms
+	p := history.Promise{
+		Wait:     max(cfg.PollInterval, round) + round,
+		Patience: time.Duration(3 * float64(n) / cfg.Publish.CatchUpFloor * float64(time.Second)),
+		Stale:    2*w.API + round,
+		Stop:     cfg.ShutdownTimeout,
+		NotReady: cfg.MaxAgeNotReady, Ready: cfg.MaxAgeReady,
+		Early: func(resource string) float64 { return cfg.Early([]byte(resource)) },
+		Calm:  w.Calm(), Clocks: len(w.Clock) > 0,
+		Drifts: !w.Features.Keyset || w.withdraws(func(f model.Features) bool { return !f.Keyset }),
+	}
+	if p.Calm && w.Features.Watch && (cfg.Source.Mode == sentinel.ModeAuto || cfg.Source.Mode == sentinel.ModeWatch) {
+		p.Swift, p.Settled = 2*confirms+100*time.Millisecond, begin.Add(2*round+time.Second)
+	}
+	if !p.Calm {
+		attempt := cfg.Publish.Timeout + cfg.Publish.MaxBackoff
+		round += attempt
+		p.Wait = cfg.PollInterval + max(cfg.PollInterval, round) + round
+		// While the window is full of events that nobody confirms, what was
+		// read waits.
+		p.Stale = cfg.HyperfleetAPI.Timeout + time.Duration(n*cfg.Publish.Attempts)*attempt
+	}
+	return p
+}
+
+// withdraws reports whether the API is rolled back at some time to a version
+// that lacks something.
+func (w *World) withdraws(lacks func(model.Features) bool) bool {
+	return slices.ContainsFunc(w.Faults, func(f model.Fault) bool { return f.Kind == model.Withdrawn && lacks(f.Features) })
+}
+
+// String shows what a seed decided.
+func (w *World) String() string {
+	var b strings.Builder
+	c := &w.Config
+	fmt.Fprintf(&b, "features %+v, source %+v, jitter %v, poll %s, ages %s and %s, selector %q, timeout %s, page size %d, publish %+v\n",
+		w.Features, c.Source, c.Jitter, c.PollInterval, c.MaxAgeNotReady, c.MaxAgeReady, c.LabelSelector, c.HyperfleetAPI.Timeout, c.HyperfleetAPI.PageSize, c.Publish)
+	fmt.Fprintf(&b, "%d resources, %d/10 adapters late and %d/10 silent, active for %s, clock %v, ends %+v\n", len(w.IDs), w.Late, w.Never, w.Active, w.Clock, w.Ends)
+	for _, f := range w.Faults {
+		fmt.Fprintf(&b, "%s\n", f)
+	}
+	return b.String()
+}
