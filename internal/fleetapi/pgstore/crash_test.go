@@ -1,6 +1,8 @@
 package pgstore_test
 
 import (
+	"log/slog"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -9,17 +11,17 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // TestACrashTakesNumbersBack: a server that crashes forgets the transactions
 // that were undone last, and gives their numbers to others. A follower who was
 // told that they are settled is told of those, too.
 func TestACrashTakesNumbersBack(t *testing.T) {
-	url := pgtest.URL(t)
-	if _, err := connectTo(t, url).Exec(t.Context(), "do $$ begin execute format('alter database %I set synchronous_commit = on', current_database()); end $$"); err != nil {
-		t.Fatal(err)
-	}
+	url := ownServer(t)
 	d := &database{pgstore.New(pgtest.Open(t, url)), url, connectTo(t, url)}
 	d.state(t, v1.KindCluster)
 	r := newRecord("a", v1.KindCluster, "one")
@@ -41,7 +43,7 @@ func TestACrashTakesNumbersBack(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	d.crashed(t)
+	d.crashed(t, undone)
 	touch(t, d.Store, r)
 	other := newRecord("a", v1.KindCluster, "other")
 	insert(t, d.Store, other)
@@ -51,10 +53,36 @@ func TestACrashTakesNumbersBack(t *testing.T) {
 	f.want(t, d.Store, "it took the number of one that was undone", "+"+r.ID, "+"+other.ID)
 }
 
-// crashed waits until the server works again.
-func (d *database) crashed(t *testing.T) {
+// ownServer starts a server for one test, which may crash it, and gives its
+// migrated database.
+func ownServer(t *testing.T) string {
 	t.Helper()
-	for d.conn.Ping(t.Context()) == nil {
+	dir, err := os.MkdirTemp("", "fleetloop-pgstore-") //nolint:usetesting // TempDir's is closed to other users
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	log := slog.New(slog.DiscardHandler)
+	server, err := pgserver.Start(t.Context(), pgserver.Config{Dir: dir}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := postgres.Migrate(t.Context(), postgres.Config{URL: settings.Secret(server.URL())}, log); err != nil {
+		t.Fatal(err)
+	}
+	return server.URL()
+}
+
+// crashed waits until the server works again. That it has begun to crash shows
+// by a connection of another of its processes than the killed one.
+func (d *database) crashed(t *testing.T, other *pgx.Conn) {
+	t.Helper()
+	for other.Ping(t.Context()) == nil {
 		pause(t)
 	}
 	for {
