@@ -48,7 +48,7 @@ type SentinelConfigSpec struct {
 
 	// Label selector for resource sharding
 	// +optional
-	ShardSelector *metav1.LabelSelector `json:"shardSelector,omitempty"`
+	ShardSelector *ShardSelector `json:"shardSelector,omitempty"`
 
 	HyperfleetAPI HyperfleetAPI `json:"hyperfleetAPI"`
 
@@ -78,6 +78,34 @@ type SentinelConfigSpec struct {
 	// Division among sentinels beyond labels.
 	// +optional
 	Sharding *Sharding `json:"sharding,omitempty"`
+}
+
+// ShardSelector is a Kubernetes label selector: what is asked for must all be
+// met. One that asks for nothing selects every resource.
+type ShardSelector struct {
+	// Labels that a resource must have, with these values.
+	// +optional
+	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+
+	// Conditions on single labels.
+	// +optional
+	MatchExpressions []LabelExpression `json:"matchExpressions,omitempty"`
+}
+
+// LabelExpression is a condition on one label.
+type LabelExpression struct {
+	// Name of the label.
+	// +optional
+	Key string `json:"key,omitempty"`
+
+	// In, NotIn, Exists or DoesNotExist. NotIn also selects what does not
+	// have the label at all.
+	// +optional
+	Operator string `json:"operator,omitempty"`
+
+	// Values of In and NotIn, one or more; the others take none.
+	// +optional
+	Values []string `json:"values,omitempty"`
 }
 
 // HyperfleetAPI is where the resources are.

@@ -1,0 +1,72 @@
+package sentinelconfig
+
+import (
+	"cmp"
+	"net/url"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// broker takes what the type of broker has a use for.
+func (t *translation) broker(b *v1alpha1.Broker) Broker {
+	out := Broker{Type: b.Type, Topic: b.Topic}
+	t.named("spec.broker.topic", b.Topic)
+	switch b.Type {
+	case v1alpha1.BrokerPubSub:
+		out.ProjectID = b.ProjectID
+		if b.ProjectID == "" {
+			t.failf("spec.broker.projectID", "is required where type is %s", b.Type)
+		}
+	case v1alpha1.BrokerRabbitMQ, v1alpha1.BrokerNATS:
+		out.URL = settings.Secret(b.URL)
+		if b.Type == v1alpha1.BrokerRabbitMQ {
+			out.Exchange = cmp.Or(b.Exchange, b.Topic)
+		}
+		if b.URL == "" && b.CredentialsSecretRef == nil {
+			t.failf("spec.broker.url", "is required where type is %s, unless credentialsSecretRef names a Secret that holds it", b.Type)
+		} else if b.URL != "" {
+			t.address("spec.broker.url", b.Type, b.URL)
+		}
+	default:
+		t.failf("spec.broker.type", "%q is not a type of broker; use %s, %s or %s", b.Type, v1alpha1.BrokerPubSub, v1alpha1.BrokerRabbitMQ, v1alpha1.BrokerNATS)
+	}
+	return out
+}
+
+// address checks the address of a broker. It never shows it, because it may
+// hold a password.
+func (t *translation) address(field string, typ v1alpha1.BrokerType, text string) {
+	servers, ok := serversOf(typ, text)
+	for _, u := range servers {
+		ok = ok && u.Hostname() != "" && (typ != v1alpha1.BrokerRabbitMQ || u.Scheme == "amqp" || u.Scheme == "amqps")
+	}
+	switch {
+	case ok:
+	case typ == v1alpha1.BrokerRabbitMQ:
+		t.failf(field, "want amqp://user:password@host:5672/vhost or amqps://…; what is there is not shown")
+	default:
+		t.failf(field, "want nats://user:password@host:4222, or several with commas between; what is there is not shown")
+	}
+}
+
+// serversOf reads the address of a broker; that of NATS may be several.
+func serversOf(typ v1alpha1.BrokerType, text string) (servers []*url.URL, ok bool) {
+	texts := []string{text}
+	if typ == v1alpha1.BrokerNATS {
+		texts = strings.Split(text, ",")
+	}
+	for _, one := range texts {
+		one = strings.TrimSpace(one)
+		if typ == v1alpha1.BrokerNATS && !strings.Contains(one, "://") {
+			one = "nats://" + one
+		}
+		u, err := url.Parse(one)
+		if err != nil {
+			return nil, false
+		}
+		servers = append(servers, u)
+	}
+	return servers, true
+}

@@ -1,0 +1,99 @@
+package sentinelconfig
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// What bounds message data, as it bounds a configuration file.
+const (
+	maxNodes = 10_000 // values in all
+	maxDepth = 32     // of mappings within each other
+	maxKey   = 512    // bytes of a key
+)
+
+// messageData reads the data of the cloud events. Its keys keep the order of
+// the JSON, which is alphabetical if the API server wrote it.
+func (t *translation) messageData(raw *apiextensionsv1.JSON) settings.OrderedMap {
+	const field = "spec.messageData"
+	if raw == nil || len(bytes.TrimSpace(raw.Raw)) == 0 || string(bytes.TrimSpace(raw.Raw)) == "null" {
+		return nil
+	}
+	d := &dataReader{t: t, json: jsontext.NewDecoder(bytes.NewReader(raw.Raw))}
+	if d.json.PeekKind() != '{' {
+		t.failf(field, "must be a mapping")
+		return nil
+	}
+	data, err := d.mapping(field, 1)
+	if err == nil {
+		if _, err = d.json.ReadToken(); errors.Is(err, io.EOF) {
+			return data
+		}
+	}
+	t.failf(field, "is not valid JSON: %w", err)
+	return nil
+}
+
+// A dataReader reads nested mappings of texts.
+type dataReader struct {
+	t     *translation
+	json  *jsontext.Decoder
+	nodes int
+}
+
+var (
+	errTooDeep = errors.New("mappings nest too deep")
+	errTooMany = errors.New("there are too many values")
+)
+
+// mapping reads one mapping. An error is of the JSON; what is wrong with a
+// value is noted.
+func (d *dataReader) mapping(path string, depth int) (settings.OrderedMap, error) {
+	if depth > maxDepth {
+		return nil, errTooDeep
+	}
+	if _, err := d.json.ReadToken(); err != nil {
+		return nil, err
+	}
+	out := settings.OrderedMap{}
+	for d.json.PeekKind() != '}' {
+		name, err := d.json.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		key := name.String()
+		if d.nodes++; d.nodes > maxNodes {
+			return nil, errTooMany
+		}
+		e := settings.MapEntry{Key: key}
+		at := path + "." + key
+		if len(key) > maxKey {
+			d.t.failf(path, "has a key of more than %d bytes", maxKey)
+		}
+		switch kind := d.json.PeekKind(); kind {
+		case '{':
+			e.Map, err = d.mapping(at, depth+1)
+		case '"', '0', 't', 'f':
+			var value jsontext.Token
+			value, err = d.json.ReadToken()
+			if err == nil {
+				e.Value = value.String()
+			}
+		default:
+			d.t.failf(at, "must be a text or a mapping")
+			err = d.json.SkipValue()
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	_, err := d.json.ReadToken()
+	return out, err
+}

@@ -1,0 +1,124 @@
+package sentinelconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// The keys of a Secret that are looked at.
+const (
+	keyURL      = "url"
+	keyUsername = "username"
+	keyPassword = "password"
+	keyToken    = "token"
+	keyJSON     = "key.json"
+
+	defaultTokenKey = "token"
+)
+
+// SecretNames are the Secrets that the settings need, each once, sorted.
+func (s Settings) SecretNames() []string {
+	names := []string{s.credentials, s.token.Name}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+}
+
+// WithSecrets gives the settings with what lies in Secrets: secrets is the
+// data of each Secret by the Secret's name, and lacks those that do not exist.
+// Errors name the field that refers to the Secret and never show what it
+// holds.
+func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, error) {
+	t := &translation{}
+	if s.token.Name != "" {
+		const field = "spec.hyperfleetAPI.tokenSecretRef"
+		if data, ok := t.secret(field, secrets, s.token.Name); ok {
+			token := valueOf(data, s.token.Key)
+			if token == "" {
+				t.failf(field, "Secret %q has no value under the key %q", s.token.Name, s.token.Key)
+			}
+			s.Sentinel.HyperfleetAPI.Token = settings.Secret(token)
+		}
+	}
+	if s.credentials != "" {
+		if data, ok := t.secret(credentialsField, secrets, s.credentials); ok {
+			s.Broker = t.credentials(s.Broker, s.credentials, data)
+		}
+	}
+	if err := errors.Join(t.errs...); err != nil {
+		return Settings{}, err
+	}
+	return s, nil
+}
+
+const credentialsField = "spec.broker.credentialsSecretRef"
+
+func (t *translation) secret(field string, secrets map[string]map[string][]byte, name string) (map[string][]byte, bool) {
+	data, ok := secrets[name]
+	if !ok {
+		t.failf(field, "there is no Secret %q in the namespace; create it, or take the reference away", name)
+	}
+	return data, ok
+}
+
+// valueOf is a value without the newline that editors put at its end.
+func valueOf(data map[string][]byte, key string) string {
+	return strings.TrimRight(string(data[key]), "\r\n")
+}
+
+// credentials puts the content of a Secret into b.
+func (t *translation) credentials(b Broker, name string, data map[string][]byte) Broker {
+	if b.Type == v1alpha1.BrokerPubSub {
+		key := valueOf(data, keyJSON)
+		if !json.Valid([]byte(key)) {
+			t.failf(credentialsField, "Secret %q has no JSON under the key %q", name, keyJSON)
+		}
+		b.KeyJSON = settings.Secret(key)
+		return b
+	}
+	given := valueOf(data, keyURL)
+	if given != "" {
+		t.address(fmt.Sprintf("%s: key %q of Secret %q", credentialsField, keyURL, name), b.Type, given)
+		b.URL = settings.Secret(given)
+	}
+	if b.URL == "" {
+		t.failf(credentialsField, "Secret %q has no value under the key %q, and spec.broker.url is not given", name, keyURL)
+		return b
+	}
+	user := userOf(b.Type, data)
+	if user == nil {
+		if given == "" {
+			t.failf(credentialsField, "Secret %q has neither %s nor %s and %s", name, keyURL, keyUsername, keyPassword)
+		}
+		return b
+	}
+	servers, ok := serversOf(b.Type, b.URL.Reveal())
+	if !ok {
+		return b // said already
+	}
+	texts := make([]string, len(servers))
+	for i, u := range servers {
+		u.User = user
+		texts[i] = u.String()
+	}
+	b.URL = settings.Secret(strings.Join(texts, ","))
+	return b
+}
+
+// userOf is who we are by the Secret; nil if it does not say.
+func userOf(typ v1alpha1.BrokerType, data map[string][]byte) *url.Userinfo {
+	user, password := valueOf(data, keyUsername), valueOf(data, keyPassword)
+	switch token := valueOf(data, keyToken); {
+	case user != "":
+		return url.UserPassword(user, password)
+	case token != "" && typ == v1alpha1.BrokerNATS:
+		return url.User(token)
+	}
+	return nil
+}
