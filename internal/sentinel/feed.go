@@ -174,7 +174,7 @@ func (w *watcher) try(ctx context.Context, p *pass, cursor *string) (told bool) 
 		stale.Stop() // what takes long now is us
 		defer stale.Reset(staleWatch)
 		if !told {
-			w.metrics.mode(ModeWatch)
+			w.setMode(ModeWatch)
 		}
 		told = true
 		return w.hear(ctx, p, e, cursor)
@@ -183,7 +183,7 @@ func (w *watcher) try(ctx context.Context, p *pass, cursor *string) (told bool) 
 		return told
 	}
 	if !told {
-		w.metrics.mode(ModeCursor)
+		w.setMode(ModeCursor)
 	}
 	w.metrics.reconnects.Inc()
 	if w.failures++; time.Since(begin) > lastingWatch {

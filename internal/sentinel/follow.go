@@ -60,11 +60,11 @@ func (s *Sentinel) follow(ctx context.Context, mode Mode) {
 	s.budget = s.newBudget(budgetWindow)
 	s.start = beginning{}
 	if mode == ModeWatch {
-		s.metrics.mode(ModeCursor) // until a watch has said something
+		s.setMode(ModeCursor) // until a watch has said something
 	} else {
-		s.metrics.mode(mode)
+		s.setMode(mode)
 	}
-	defer s.metrics.mode(ModeSweep)
+	defer s.setMode(ModeSweep)
 
 	within, stop := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup

@@ -66,15 +66,19 @@ func (t *trouble) err() error {
 // request to the fleet API failed with, of those that list, follow or look up, and
 // why the broker takes nothing.
 func (s *Sentinel) Ready() error {
-	var errs []error
+	err := s.apiErr()
+	if down := s.publisher.Ready(); down != nil {
+		err = errors.Join(err, fmt.Errorf("broker: %w", down))
+	}
+	return err
+}
+
+// apiErr is what the last request to the fleet API failed with.
+func (s *Sentinel) apiErr() error {
 	for _, t := range []*trouble{&s.listing, &s.feeding, &s.looking} {
 		if err := t.err(); err != nil {
-			errs = append(errs, err)
-			break // an API that is down fails them all alike
+			return err // an API that is down fails them all alike
 		}
 	}
-	if err := s.publisher.Ready(); err != nil {
-		errs = append(errs, fmt.Errorf("broker: %w", err))
-	}
-	return errors.Join(errs...)
+	return nil
 }

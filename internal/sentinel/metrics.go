@@ -1,8 +1,10 @@
 package sentinel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -28,12 +30,19 @@ const (
 // resource_type, which do not change while it runs; all others come from
 // closed sets, and their series are there from the start.
 type metrics struct {
+	key        metricsKey
+	reg        prometheus.Registerer
+	registered []prometheus.Collector
+	broker     *prometheus.CounterVec
+	inFlight   atomic.Pointer[func() int] // of the publisher that is in use
+
 	pending       prometheus.Gauge
 	published     prometheus.Counter
 	skippedReady  prometheus.Counter
 	skippedOthers prometheus.Counter
 	duration      prometheus.Histogram
 	apiErrors     prometheus.Counter
+	configErrors  prometheus.Counter
 	brokerErrors  prometheus.Counter
 
 	oldestUnreconciled prometheus.Gauge
@@ -51,35 +60,68 @@ type metrics struct {
 	changes            prometheus.Counter
 	reconnects         prometheus.Counter
 	resyncs            prometheus.Counter
+	reloads            prometheus.Counter
+	lastReload         prometheus.Gauge
 	modes              map[Mode]prometheus.Gauge
 	decisions          [decision.NumReasons]prometheus.Counter
 	warnings           [decision.NumWarnings]prometheus.Counter
 	faults             [scan.NumFaults]prometheus.Counter
 }
 
+// A metricsKey are the labels of all of a sentinel's metrics.
+type metricsKey struct{ shard, resourceType string }
+
 // A factory makes metrics and registers them, and keeps the errors.
 type factory struct {
-	reg    prometheus.Registerer
-	shard  prometheus.Labels
-	broker string
-	errs   []error
+	reg        prometheus.Registerer
+	labels     prometheus.Labels
+	registered []prometheus.Collector
+	errs       []error
 }
 
-func newMetrics(reg prometheus.Registerer, shard, resourceType, broker string, inFlight func() int) (*metrics, error) {
-	if shard == "" {
-		shard = everything
+// claimMetrics registers the metrics of the sentinel, or goes on with those of
+// its predecessor if they have the same labels. Those with others end.
+func (s *Sentinel) claimMetrics(deps Deps) (*metrics, error) {
+	key := metricsKey{shard: cmp.Or(s.selector.String(), everything), resourceType: s.cfg.ResourceType}
+	if s.part != "" {
+		key.shard += " " + s.part
 	}
-	f := &factory{reg: reg, shard: prometheus.Labels{"shard": shard, "resource_type": resourceType}, broker: broker}
+	var m *metrics
+	if p := deps.Predecessor; p != nil && p.metrics.key == key {
+		m = p.metrics
+	} else {
+		var err error
+		if m, err = newMetrics(deps.Registerer, key); err != nil {
+			return nil, err
+		}
+		if p != nil {
+			p.metrics.unregister()
+		}
+	}
+	if p := deps.Predecessor; p != nil {
+		p.closed.Store(true) // they are not its own any more
+	}
+	m.brokerErrors = m.broker.WithLabelValues(deps.BrokerType)
+	inFlight := deps.Publisher.InFlight
+	m.inFlight.Store(&inFlight)
+	return m, nil
+}
+
+func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
+	f := &factory{reg: reg, labels: prometheus.Labels{"shard": key.shard, "resource_type": key.resourceType}}
 	skipped := f.counters("resources_skipped_total", "Resources that were skipped because they were not due.", "ready_state")
 	api := f.counters("api_errors_total", "Errors of the fleet API, by operation.", "operation")
 	m := &metrics{
+		key: key, reg: reg,
+		broker: f.counters("broker_errors_total", "Events that were given up for a round.", "broker_type"),
+
 		pending:       f.gauge("pending_resources", "Resources in this shard, as of the last complete round."),
 		published:     f.counter("events_published_total", "Events that the broker confirmed."),
 		skippedReady:  skipped.WithLabelValues("ready"),
 		skippedOthers: skipped.WithLabelValues("not_ready"),
 		duration:      f.histogram("reconcile_duration_seconds", "Time spent in one round.", prometheus.ExponentialBuckets(0.01, 2, 16)),
 		apiErrors:     api.WithLabelValues(opFetchResources),
-		brokerErrors:  f.counters("broker_errors_total", "Events that were given up for a round.", "broker_type").WithLabelValues(broker),
+		configErrors:  api.WithLabelValues(opConfigLoad), // of the custom resource; there from the start
 
 		oldestUnreconciled: f.gauge("oldest_unreconciled_generation_seconds", "For how long the resource that has waited longest has had a generation that its adapters have not observed; 0 if there is none."),
 		lastGoodRound:      f.gauge("last_successful_round_timestamp_seconds", "When the last round ended in which the API told all that was asked and publishing did not fail."),
@@ -96,12 +138,13 @@ func newMetrics(reg prometheus.Registerer, shard, resourceType, broker string, i
 		changes:            f.counter("changes_received_total", "Changes that the API told of, by a watch or when asked."),
 		reconnects:         f.counter("watch_ends_total", "Watches that ended and were begun again."),
 		resyncs:            f.counter("resyncs_total", "Times that the place among the changes was lost and everything listed for it."),
+		reloads:            f.counter("config_reloads_total", "Times that the configuration was read anew."),
+		lastReload:         f.gauge("config_last_reload_successful", "1 if the last change of the configuration is in force, 0 if it was refused and what was configured before goes on."),
 		modes:              map[Mode]prometheus.Gauge{},
 	}
-	api.WithLabelValues(opConfigLoad) // of the custom resource; there from the start
-	f.counter("config_reloads_total", "Times that the configuration was read anew.")
+	m.lastReload.Set(1)
 	f.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.opts("in_flight_confirms", "Events that wait for the broker's confirm.")),
-		func() float64 { return float64(inFlight()) }))
+		func() float64 { return float64((*m.inFlight.Load())()) }))
 
 	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.opts("source_mode", "1 for the mode in which changes are learned of, 0 for the others.")), []string{"mode"})
 	f.add(modes)
@@ -120,20 +163,31 @@ func newMetrics(reg prometheus.Registerer, shard, resourceType, broker string, i
 	for fault := scan.FaultNone + 1; fault < scan.NumFaults; fault++ {
 		m.faults[fault] = faults.WithLabelValues(fault.String())
 	}
+	m.registered = f.registered
 	if err := errors.Join(f.errs...); err != nil {
+		m.unregister()
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return m, nil
 }
 
+// unregister takes the metrics away.
+func (m *metrics) unregister() {
+	for _, c := range m.registered {
+		m.reg.Unregister(c)
+	}
+}
+
 func (f *factory) opts(name, help string) prometheus.Opts {
-	return prometheus.Opts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, ConstLabels: f.shard}
+	return prometheus.Opts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, ConstLabels: f.labels}
 }
 
 func (f *factory) add(c prometheus.Collector) {
 	if err := f.reg.Register(c); err != nil {
 		f.errs = append(f.errs, err)
+		return
 	}
+	f.registered = append(f.registered, c)
 }
 
 func (f *factory) gauge(name, help string) prometheus.Gauge {
@@ -156,7 +210,7 @@ func (f *factory) counters(name, help, label string) *prometheus.CounterVec {
 
 func (f *factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, ConstLabels: f.shard, Buckets: buckets,
+		Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, ConstLabels: f.labels, Buckets: buckets,
 	})
 	f.add(h)
 	return h

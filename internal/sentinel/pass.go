@@ -93,6 +93,10 @@ func (p *pass) restart() { p.resources, p.ready, p.oldest, p.again = 0, 0, 0, p.
 
 // visit decides about one resource.
 func (p *pass) visit(ctx context.Context, it *scan.Item) error {
+	if len(it.ID) > 0 && !p.shard.Owns(it.ID) {
+		p.yield(it.ID)
+		return nil
+	}
 	if it.Fault != scan.FaultNone {
 		p.noteFault(ctx, it)
 		if it.Fault.Skips() {
@@ -127,6 +131,20 @@ func (p *pass) visit(ctx context.Context, it *scan.Item) error {
 	}
 	p.skip(ctx, it, v, due)
 	return nil
+}
+
+// yield leaves a resource to another sentinel that has it now.
+func (p *pass) yield(id []byte) {
+	p.memory.Yield(p.memory.Key(id))
+	if p.index == nil {
+		return
+	}
+	p.index.Remove(id)
+	if p.shard.Owns(id) {
+		// It has just come back, and may have been put into the index between
+		// the question and the answer.
+		p.index.Put(id, time.Now(), index.NotReady)
+	}
 }
 
 // leave a resource alone that the selector does not match. Where older news are
@@ -343,8 +361,12 @@ func (p *pass) finish(ctx context.Context, err error, took time.Duration) {
 	if deferred > 0 {
 		line = append(line, "deferred", deferred)
 	}
+	if ctx.Err() == nil {
+		defer func() { p.onRound(p.Stats()) }()
+	}
 	switch {
 	case err == nil:
+		p.tallies.round(p.resources)
 		p.metrics.pending.Set(float64(p.resources))
 		p.metrics.oldestUnreconciled.Set(p.oldest.Seconds())
 		if failed == 0 || published > 0 {

@@ -47,7 +47,12 @@ func (p *pass) publish(ctx context.Context, j *job) {
 	begin := time.Now()
 	e, err := p.event(ctx, j)
 	if err == nil {
-		if err = p.send(ctx, e); err != nil {
+		err = p.send(ctx, e, j.id)
+		if errors.Is(err, errNotOurs) {
+			p.drop(j)
+			return
+		}
+		if err != nil {
 			p.metrics.brokerErrors.Inc()
 		}
 	}
@@ -73,6 +78,7 @@ func (p *pass) publish(ctx context.Context, j *job) {
 	p.record.Confirmed(j.id, j.eventID, time.Now())
 	p.score.published.Add(1)
 	p.metrics.published.Inc()
+	p.tallies.publish()
 	p.metrics.publishDuration.Observe(took.Seconds())
 	level := slog.LevelInfo
 	if p.cfg.LogEvents == LogEventsDebug {
@@ -83,6 +89,13 @@ func (p *pass) publish(ctx context.Context, j *job) {
 		At: time.Now(), ResourceType: p.cfg.ResourceType, ResourceID: j.id, Generation: j.generation,
 		Reason: j.reason.String(), EventID: j.eventID, Took: took,
 	})
+}
+
+// drop forgets an event that is for another sentinel to publish.
+func (p *pass) drop(j *job) {
+	p.record.Failed(j.id, j.eventID, time.Now(), errNotOurs)
+	p.memory.Fail(j.key, j.generation)
+	p.yield([]byte(j.id))
 }
 
 // event makes the cloud event of a job.
@@ -109,9 +122,14 @@ func (p *pass) event(ctx context.Context, j *job) (*cloudevent.Event, error) {
 // send publishes an event, again after a failure, within the bounds of the
 // round. An attempt that is under way when the order to stop comes is waited
 // for; another does not begin.
-func (p *pass) send(ctx context.Context, e *cloudevent.Event) error {
+func (p *pass) send(ctx context.Context, e *cloudevent.Event, id string) error {
 	first := true
 	return backoff.Retry(ctx, p.cfg.retries(), func(ctx context.Context) error {
+		release, ok := p.shard.Acquire([]byte(id))
+		if !ok {
+			return backoff.Permanent(errNotOurs)
+		}
+		defer release()
 		if !first {
 			p.metrics.retries.Inc()
 		}

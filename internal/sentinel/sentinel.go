@@ -33,6 +33,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -88,6 +90,21 @@ type Deps struct {
 	// OnPublished is called for each event that was confirmed, by many
 	// goroutines at a time. It must not block.
 	OnPublished func(Published)
+
+	// OnRound is called after each round, complete or not. It must not block.
+	OnRound func(Stats)
+
+	// Shard says which of the resources that match the selector are ours; nil
+	// means all of them. Part names it for the label shard of the metrics,
+	// behind the selector, where that stays the same as long as the sentinel
+	// runs; empty adds nothing.
+	Shard Shard
+	Part  string
+
+	// Predecessor is a sentinel whose Run has returned, or was never called,
+	// and that this one goes on from: see New. Its Registerer must be this
+	// one's, or wrap it with the same labels.
+	Predecessor *Sentinel
 }
 
 // Published is a confirmed event.
@@ -103,11 +120,13 @@ type Published struct {
 	Took time.Duration
 }
 
-// A Sentinel watches one collection. Make it with New and call Run once.
+// A Sentinel watches one collection. Make it with New, call Run once, and
+// Close when nothing goes on from it.
 type Sentinel struct {
 	cfg       Config
 	selector  selector.Selector
-	shard     string // the selector as text
+	shard     Shard
+	part      string
 	eventType string
 
 	profile     Decider
@@ -119,8 +138,10 @@ type Sentinel struct {
 	log         *slog.Logger
 	tracer      trace.Tracer
 	onPublished func(Published)
+	onRound     func(Stats)
 
 	metrics    *metrics
+	tallies    tallies
 	memory     *memory.Memory
 	record     *record.Record
 	sampler    *sampler
@@ -138,10 +159,16 @@ type Sentinel struct {
 	start    beginning
 	distrust time.Time // until when what the API offers is not taken
 	buffer   []byte    // for pages of changes
+
+	running, closed atomic.Bool
 }
 
 // New validates cfg, compiles what it holds, and starts nothing. Locate places
 // the errors.
+//
+// With a predecessor it goes on where that one stopped, under another
+// configuration or not: see inherit for what is taken over. If there is an
+// error, the predecessor has kept everything.
 func New(cfg Config, deps Deps) (*Sentinel, error) {
 	var errs []error
 	cfg, err := cfg.withDefaults()
@@ -159,15 +186,15 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		return nil, err
 	}
 	deps = deps.withDefaults()
-	m, err := newMetrics(deps.Registerer, sel.String(), cfg.ResourceType, deps.BrokerType, deps.Publisher.InFlight)
-	if err != nil {
-		return nil, err
+	if p := deps.Predecessor; p != nil && (p.running.Load() || p.closed.Load()) {
+		return nil, errors.New("make sentinel: its predecessor still runs, or is closed")
 	}
 	kind, _ := singular(cfg.ResourceType)
 	s := &Sentinel{
 		cfg:         cfg,
 		selector:    sel,
-		shard:       sel.String(),
+		shard:       deps.Shard,
+		part:        deps.Part,
 		eventType:   "com.redhat.hyperfleet." + kind + ".reconcile",
 		profile:     profile,
 		generations: cfg.Decision.Profile == ProfileGenerationThenAge || cfg.Decision.Profile == "",
@@ -180,7 +207,7 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		log:         deps.Log.With("resource_type", cfg.ResourceType, "selector", sel.String()),
 		tracer:      deps.Tracer,
 		onPublished: deps.OnPublished,
-		metrics:     m,
+		onRound:     deps.OnRound,
 		memory:      memory.New(cfg.MemoryLimit),
 		record:      record.New(cfg.DecisionsLimit),
 		sampler:     newSampler(),
@@ -188,11 +215,15 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 	}
 	s.walker = s.newWalker()
 	s.budget = s.newBudget(cfg.PollInterval * 9 / 10)
-	m.mode(ModeSweep)
 	// A step is a page or an attempt to publish. A dependency that hangs ends
 	// by its timeout; what takes much longer than both is us.
 	s.pulse.allowance = max(time.Minute, 3*(cfg.HyperfleetAPI.Timeout+cfg.Publish.Timeout+cfg.Publish.MaxBackoff))
 	s.listing.set(errNotListed)
+	if s.metrics, err = s.claimMetrics(deps); err != nil {
+		return nil, err
+	}
+	s.inherit(deps.Predecessor)
+	s.setMode(ModeSweep)
 	return s, nil
 }
 
@@ -208,6 +239,12 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.OnPublished == nil {
 		d.OnPublished = func(Published) {}
+	}
+	if d.OnRound == nil {
+		d.OnRound = func(Stats) {}
+	}
+	if d.Shard == nil {
+		d.Shard = whole{}
 	}
 	return d
 }
@@ -232,18 +269,25 @@ func (s *Sentinel) newBudget(burst time.Duration) *budget.Budget {
 // Decisions are the last decisions about single resources.
 func (s *Sentinel) Decisions() *record.Record { return s.record }
 
-// Watches says what the sentinel watches: the collection, and the selector if
-// there is one.
+// Watches says what the sentinel watches: the collection, and the selector and
+// the part of it if there are any.
 func (s *Sentinel) Watches() string {
-	if s.shard == "" {
-		return s.cfg.ResourceType
+	return strings.Join(slices.DeleteFunc([]string{s.cfg.ResourceType, s.selector.String(), s.part}, func(text string) bool { return text == "" }), " ")
+}
+
+// Close takes the sentinel's metrics away, unless another has taken them over.
+// It is called after Run has returned, for a sentinel that nothing goes on from.
+func (s *Sentinel) Close() {
+	if s.closed.CompareAndSwap(false, true) {
+		s.metrics.unregister()
 	}
-	return s.cfg.ResourceType + " " + s.shard
 }
 
 // Run watches until ctx ends, and then returns nil. It waits for the confirms
 // of events that are under way, no longer than the shutdown timeout.
 func (s *Sentinel) Run(ctx context.Context) error {
+	s.running.Store(true)
+	defer s.running.Store(false)
 	s.log.InfoContext(ctx, "sentinel started", "poll_interval", s.cfg.PollInterval,
 		"max_age_not_ready", s.cfg.MaxAgeNotReady, "max_age_ready", s.cfg.MaxAgeReady, "profile", s.cfg.Decision.Profile)
 	s.pulse.beat(0)

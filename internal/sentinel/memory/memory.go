@@ -201,6 +201,16 @@ func (m *Memory) Answered(k Key, gone bool) {
 	}
 }
 
+// Yield notes that a resource is for another to look after. When it was
+// announced stays known, for a while: it may come back.
+func (m *Memory) Yield(k Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.entries.Get(uint64(k)); e != nil && e.waiting != 0 {
+		e.waiting = answered
+	}
+}
+
 // Oldest is for how long the resource has waited that has waited longest for
 // adapters to observe its generation.
 func (m *Memory) Oldest(now time.Time) time.Duration {

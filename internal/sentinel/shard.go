@@ -1,0 +1,70 @@
+package sentinel
+
+import (
+	"context"
+	"errors"
+)
+
+// A Shard says which resources are ours, where several sentinels divide a
+// fleet among themselves. Its methods are called by many goroutines at a time.
+//
+// What is not ours is neither decided nor kept nor counted. When what is ours
+// changes, everything is listed anew at once: what was gained is found by
+// that, and what was lost is dropped by it, or when it is next met.
+type Shard interface {
+	// Owns reports whether the resource with an id is ours just now. It is
+	// asked for each resource that is read, and must not keep the id.
+	Owns(id []byte) bool
+
+	// Acquire is called before each attempt to publish, and release when that
+	// is over: until then nobody else may publish about the resource. It is
+	// not ok if the resource is not ours any more.
+	Acquire(id []byte) (release func(), ok bool)
+
+	// Changed is closed when what is ours is another than it was when Changed
+	// was called. Ask again for the next time.
+	Changed() <-chan struct{}
+}
+
+// whole is the shard of a sentinel that has all resources to itself.
+type whole struct{}
+
+// Owns is always true.
+func (whole) Owns([]byte) bool { return true }
+
+// Acquire is always ok.
+func (whole) Acquire([]byte) (release func(), ok bool) { return func() {}, true }
+
+// Changed never is.
+func (whole) Changed() <-chan struct{} { return nil }
+
+var (
+	// errDivided cuts a list short: others of its resources are ours now than
+	// when it was begun.
+	errDivided = errors.New("the resources have been divided anew")
+
+	// errNotOurs is why an event is dropped.
+	errNotOurs = errors.New("left to another sentinel, which has the resource now")
+)
+
+// cutBy is a context that also ends, with errDivided, when a channel is
+// closed. A nil channel never is. The function frees what that takes.
+func cutBy(ctx context.Context, changed <-chan struct{}) (context.Context, func()) {
+	if changed == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-changed:
+			cancel(errDivided)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}
