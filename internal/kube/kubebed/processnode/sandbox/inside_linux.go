@@ -1,0 +1,98 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+// The program that imports this package is also the one that takes a
+// process's first steps: there is no other of which we could be sure that it is
+// there. Only the name that Start gives leads here.
+func init() { //nolint:gochecknoinits // before main, which knows nothing of it
+	if os.Args[0] != insideName || len(os.Args) != 2 {
+		return
+	}
+	runtime.LockOSThread() // rights belong to threads
+	if err := inside(os.Args[1]); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		syscall.Exit(ExitUnstartable) // this is another process's beginning
+	}
+	syscall.Exit(0) // it was only tried
+}
+
+// inside carries out a plan and becomes its command.
+func inside(planFile string) error {
+	text, err := os.ReadFile(planFile) //nolint:gosec // written by Start
+	if err != nil {
+		return fmt.Errorf("read the plan of a process: %w", err)
+	}
+	if err := os.Remove(planFile); err != nil {
+		return fmt.Errorf("remove the plan of a process: %w", err)
+	}
+	var p plan
+	if err := json.Unmarshal(text, &p); err != nil {
+		return fmt.Errorf("read the plan of a process: %w", err)
+	}
+	program := -1
+	if len(p.Argv) > 0 {
+		// Before the mounts, which may hide it.
+		if path, err := lookPath(p.Argv[0], p.Env); err == nil {
+			if program, err = syscall.Open(path, syscall.O_RDONLY, 0); err != nil {
+				program = -1 // not for reading; it may still be for running
+			}
+		}
+	}
+	if p.Hostname != "" {
+		if err := syscall.Sethostname([]byte(p.Hostname)); err != nil {
+			return fmt.Errorf("set the host name: %w", err)
+		}
+	}
+	if err := buildView(p.Root, p.Mounts); err != nil {
+		return err
+	}
+	if err := syscall.Chroot(p.Root); err != nil {
+		return fmt.Errorf("enter the view of the machine: %w", err)
+	}
+	if p.Dir == "" {
+		p.Dir = "/"
+	}
+	if err := os.Chdir(p.Dir); err != nil {
+		return fmt.Errorf("enter the working folder: %w", err)
+	}
+	if len(p.Argv) == 0 {
+		return nil
+	}
+	return become(p.Argv, p.Env, program)
+}
+
+// become runs a program in our place, without the rights that we had in the
+// namespace. The descriptor is for a program that the mounts have hidden.
+func become(argv, env []string, program int) error {
+	const prCapAmbient, prCapAmbientClearAll = 47, 4
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prCapAmbient, prCapAmbientClearAll, 0, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("give up rights: %w", errno)
+	}
+	path, err := lookPath(argv[0], env)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+		if program < 0 {
+			return fmt.Errorf("start %q: %w", argv[0], err)
+		}
+		path = fmt.Sprintf("/proc/self/fd/%d", program)
+	} else {
+		if err != nil {
+			return fmt.Errorf("start %q: %w", argv[0], err)
+		}
+		if program >= 0 {
+			syscall.CloseOnExec(program)
+		}
+	}
+	if err := syscall.Exec(path, argv, env); err != nil { //nolint:gosec // the caller's command
+		return fmt.Errorf("start %q: %w", argv[0], err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package sandbox
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// insideName is what this program is called when it takes the first steps of
+// another process, with the file that holds its plan as the one argument.
+const insideName = "fleetloop-sandbox"
+
+// A plan is what is done inside before the command is run.
+type plan struct {
+	Root     string // an empty folder, where the process's view of the machine is built
+	Hostname string
+	Mounts   []Mount
+	Dir      string
+	Argv     []string // empty: try only
+	Env      []string
+}
+
+const (
+	capSysChroot = 18
+	capSysAdmin  = 21
+)
+
+func plainAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// namespaced is the command that starts c in namespaces.
+func namespaced(c Command) (*exec.Cmd, error) {
+	root := filepath.Join(c.Scratch, "root")
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, err
+	}
+	// A file, because a pipe holds 64 KiB, and an argument can be read by anyone.
+	f, err := os.CreateTemp(c.Scratch, "plan-")
+	if err != nil {
+		return nil, err
+	}
+	p := plan{Root: root, Hostname: c.Hostname, Mounts: c.Mounts, Dir: c.Dir, Argv: c.Argv, Env: c.Env}
+	if err := errors.Join(json.NewEncoder(f).Encode(p), f.Close()); err != nil {
+		return nil, errors.Join(err, os.Remove(f.Name()))
+	}
+	attributes, err := namespaceAttributes()
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(f.Name()))
+	}
+	return &exec.Cmd{
+		Path:        "/proc/self/exe", // there even when the file that we were started from is gone
+		Args:        []string{insideName, f.Name()},
+		Env:         []string{},
+		Dir:         "/",
+		SysProcAttr: attributes,
+	}, nil
+}
+
+// namespaceAttributes keeps every user and group number that we may keep, so
+// that files look to the process as they do to us.
+func namespaceAttributes() (*syscall.SysProcAttr, error) {
+	a := plainAttributes()
+	a.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS
+	if os.Geteuid() != 0 {
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
+		// A user other than root would lose its rights in the namespace as the
+		// program is executed.
+		a.AmbientCaps = []uintptr{capSysAdmin, capSysChroot}
+		return a, nil
+	}
+	var err error
+	if a.UidMappings, err = identityMap("/proc/self/uid_map"); err != nil {
+		return nil, err
+	}
+	if a.GidMappings, err = identityMap("/proc/self/gid_map"); err != nil {
+		return nil, err
+	}
+	a.GidMappingsEnableSetgroups = true
+	return a, nil
+}
+
+// identityMap maps every number of our own namespace to itself.
+func identityMap(file string) ([]syscall.SysProcIDMap, error) {
+	text, err := os.ReadFile(file) //nolint:gosec // one of two names
+	if err != nil {
+		return nil, err
+	}
+	var out []syscall.SysProcIDMap
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		var inside, outside, size int
+		if _, err := fmt.Sscan(lines.Text(), &inside, &outside, &size); err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		out = append(out, syscall.SysProcIDMap{ContainerID: inside, HostID: inside, Size: size})
+	}
+	return out, nil
+}
+
+// tryNamespaces does what a process will need and reports what was refused.
+func tryNamespaces(scratch string) error {
+	source := filepath.Join(scratch, "file")
+	if err := os.WriteFile(source, nil, 0o600); err != nil {
+		return err
+	}
+	cmd, err := namespaced(Command{Scratch: scratch, Hostname: "sandbox", Mounts: []Mount{
+		{Source: source, Target: "/var/run/secrets/fleetloop/sandbox", ReadOnly: true},
+		{Source: source, Target: "/dev/fleetloop-sandbox"},
+	}})
+	if err != nil {
+		return err
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("no namespaces for processes here (%w) %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+package sandbox
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// lookPath finds a program in the PATH of env instead of our own.
+func lookPath(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return exec.LookPath(name)
+	}
+	for i := len(env) - 1; i >= 0; i-- {
+		list, ok := strings.CutPrefix(env[i], "PATH=")
+		if !ok {
+			continue
+		}
+		for _, dir := range filepath.SplitList(list) {
+			if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(path) {
+				return path, nil
+			}
+		}
+		break
+	}
+	return "", fmt.Errorf("no program %q in the PATH that it is given: %w", name, exec.ErrNotFound)
+}

@@ -1,0 +1,18 @@
+//go:build !linux
+
+package sandbox
+
+import (
+	"errors"
+	"os/exec"
+	"syscall"
+)
+
+var errNoNamespaces = errors.New("processes get namespaces on Linux alone")
+
+func tryNamespaces(string) error { return errNoNamespaces }
+
+func namespaced(Command) (*exec.Cmd, error) { return nil, errNoNamespaces }
+
+// There is no parent-death signal here: a process outlives one that was killed.
+func plainAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

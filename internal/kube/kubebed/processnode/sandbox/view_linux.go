@@ -1,0 +1,214 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// A view is the tree of files that a process will see. It begins as the
+// machine's, entry by entry, so that names can be added to it that the machine
+// does not have and shall not get.
+type view struct {
+	root string
+	own  []string // folders, as the process sees them, in which names can be made
+}
+
+// buildView builds the view under root, in this process's mount namespace.
+func buildView(root string, mounts []Mount) error {
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep mounts to ourselves: %w", err)
+	}
+	v := &view{root: root}
+	if err := v.mirror("/", "/"); err != nil {
+		return err
+	}
+	// One that shows this PID namespace; where that is refused, the machine's
+	// does for all that a process asks about itself.
+	err := syscall.Mount("proc", filepath.Join(root, "proc"), "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, "")
+	if err != nil && !errors.Is(err, syscall.EPERM) {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	for _, m := range mounts {
+		if err := v.add(m); err != nil {
+			return fmt.Errorf("mount %q at %q: %w", m.Source, m.Target, err)
+		}
+	}
+	return nil
+}
+
+// mirror puts a folder of ours over the folder at seen, with every entry of
+// source in it.
+func (v *view) mirror(source, seen string) error {
+	// The descriptor leads below the new mount even when both are one folder.
+	dir, err := os.Open(source) //nolint:gosec // a folder of the machine
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	target := filepath.Join(v.root, seen)
+	if err := syscall.Mount("tmpfs", target, "tmpfs", 0, "mode=0755"); err != nil {
+		return fmt.Errorf("mount a folder over %q: %w", seen, err)
+	}
+	below := fmt.Sprintf("/proc/self/fd/%d", dir.Fd())
+	for _, e := range entries {
+		err := mirrorEntry(filepath.Join(below, e.Name()), filepath.Join(target, e.Name()), e.Type())
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // it may just have gone
+			return fmt.Errorf("show %q: %w", filepath.Join(seen, e.Name()), err)
+		}
+	}
+	v.own = append(v.own, seen)
+	return nil
+}
+
+func mirrorEntry(source, target string, kind os.FileMode) error {
+	if kind&os.ModeSymlink != 0 {
+		to, err := os.Readlink(source)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(to, target)
+	}
+	return bind(source, target, kind.IsDir())
+}
+
+// bind makes target and mounts source there, with what is mounted in it.
+func bind(source, target string, folder bool) error {
+	if folder {
+		if err := os.Mkdir(target, 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // covered by the mount
+			return err
+		}
+	} else {
+		f, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o644) //nolint:gosec // covered by the mount
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return syscall.Mount(source, target, "", syscall.MS_BIND|syscall.MS_REC, "")
+}
+
+func (v *view) add(m Mount) error {
+	info, err := os.Stat(m.Source)
+	if err != nil {
+		return err
+	}
+	seen, err := v.ensure(filepath.Clean(m.Target), info.IsDir())
+	if err != nil {
+		return err
+	}
+	target := filepath.Join(v.root, seen)
+	if err := syscall.Mount(m.Source, target, "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
+		return err
+	}
+	if info.IsDir() && !m.ReadOnly {
+		v.own = append(v.own, seen) // a mount inside of a mount makes its folder there
+	}
+	if m.ReadOnly {
+		return remountReadOnly(target)
+	}
+	return nil
+}
+
+// remountReadOnly keeps the flags that a namespace without rights over the
+// file system may not take away.
+func remountReadOnly(target string) error {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(target, &st); err != nil {
+		return err
+	}
+	const kept = syscall.MS_NOSUID | syscall.MS_NODEV | syscall.MS_NOEXEC | syscall.MS_NOATIME | syscall.MS_NODIRATIME
+	flags := uintptr(st.Flags)&kept | syscall.MS_BIND | syscall.MS_REMOUNT | syscall.MS_RDONLY //nolint:gosec // flags are no number
+	return syscall.Mount("", target, "", flags, "")
+}
+
+// ensure makes path in the view, as a folder or a file, and returns it with its
+// links resolved.
+func (v *view) ensure(path string, folder bool) (string, error) {
+	const mostLinks = 40
+	links := 0
+	seen := "/"
+	rest := strings.Split(strings.Trim(path, "/"), "/")
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		next := filepath.Join(seen, name) // .. at the root stays there
+		info, err := os.Lstat(filepath.Join(v.root, next))
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			if err := v.make(next, folder || len(rest) > 0); err != nil {
+				return "", err
+			}
+			seen = next
+		case err != nil:
+			return "", err
+		case info.Mode()&os.ModeSymlink == 0:
+			seen = next
+		default:
+			if links++; links > mostLinks {
+				return "", fmt.Errorf("resolve %q: too many links", path)
+			}
+			to, err := os.Readlink(filepath.Join(v.root, next))
+			if err != nil {
+				return "", err
+			}
+			if filepath.IsAbs(to) {
+				seen = "/"
+			}
+			rest = append(strings.Split(strings.Trim(to, "/"), "/"), rest...)
+		}
+	}
+	return seen, nil
+}
+
+// make makes a name in the view, in a folder of our own.
+func (v *view) make(path string, folder bool) error {
+	parent := filepath.Dir(path)
+	if !v.owns(parent) {
+		if err := v.mirror(filepath.Join(v.root, parent), parent); err != nil {
+			return err
+		}
+	}
+	target := filepath.Join(v.root, path)
+	if folder {
+		return os.Mkdir(target, 0o755) //nolint:gosec // in the view of one process
+	}
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // in the view of one process
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// owns reports whether names can be made in a folder: the nearest thing mounted
+// above it is ours. A name that we made in one of ours is ours too.
+func (v *view) owns(folder string) bool {
+	for _, o := range v.own {
+		if folder == o {
+			return true
+		}
+		if rest, ok := strings.CutPrefix(folder, strings.TrimSuffix(o, "/")+"/"); ok && v.madeBelow(o, rest) {
+			return true
+		}
+	}
+	return false
+}
+
+// madeBelow reports whether nothing is mounted between a folder of ours and
+// one below it.
+func (v *view) madeBelow(own, rest string) bool {
+	var a, b syscall.Stat_t
+	if syscall.Stat(filepath.Join(v.root, own), &a) != nil || syscall.Stat(filepath.Join(v.root, own, rest), &b) != nil {
+		return false
+	}
+	return a.Dev == b.Dev
+}
