@@ -8,13 +8,15 @@ BINARIES := fleetloop fleet-api sentinel
 TOOLS    := $(CURDIR)/.cache/tools
 
 # Pinned; each is built through the Go module proxy at its first use.
-GOLANGCI_LINT_VERSION := v2.13.2
-SQLC_VERSION          := v1.31.1
-GREMLINS_VERSION      := v0.6.0
+GOLANGCI_LINT_VERSION  := v2.13.2
+SQLC_VERSION           := v1.31.1
+GREMLINS_VERSION       := v0.6.0
+CONTROLLER_GEN_VERSION := v0.22.0
 
-GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
-SQLC          := $(TOOLS)/sqlc-$(SQLC_VERSION)
-GREMLINS      := $(TOOLS)/gremlins-$(GREMLINS_VERSION)
+GOLANGCI_LINT  := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+SQLC           := $(TOOLS)/sqlc-$(SQLC_VERSION)
+GREMLINS       := $(TOOLS)/gremlins-$(GREMLINS_VERSION)
+CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
 
 export GOLANGCI_LINT
 GO_TEST := go test -race -shuffle=on -timeout 15m
@@ -33,6 +35,10 @@ up: setup-up build ## run the whole loop on this machine with a demo fleet; Ctrl
 build: ## build the binaries into bin/
 	@mkdir -p bin
 	@for b in $(BINARIES); do echo "build bin/$$b" >&2; CGO_ENABLED=0 go build -buildvcs=auto -trimpath -o bin/$$b ./cmd/$$b; done
+
+.PHONY: images
+images: ## write container images of the binaries as OCI layouts into bin/images/, without a daemon
+	@go run ./tools/images -out bin/images $(BINARIES)
 
 ## ---- verify
 
@@ -78,15 +84,16 @@ unit: $(GOLANGCI_LINT)
 	@$(GO_TEST) -short $$(go run ./tools/serverless ./...)
 
 .PHONY: generate
-generate: $(SQLC) ## write generated code, reference docs and the dependency ledger anew
+generate: $(SQLC) $(CONTROLLER_GEN) ## write generated code, CRDs, roles, reference docs and the dependency ledger anew
 	@cd internal/fleetapi/pgstore && $(SQLC) generate
+	@$(CONTROLLER_GEN) object crd paths=./api/... output:crd:dir=deploy/crds
 	@go run ./tools/reference
 	@go run ./tools/ledger $(BINARIES)
 
 .PHONY: generated
 generated: generate
 	@echo "check: generated code up to date" >&2
-	@out=$$(git status --porcelain -- internal/fleetapi/pgstore docs/reference docs/schema tools/deps); \
+	@out=$$(git status --porcelain -- internal/fleetapi/pgstore api deploy/crds docs/reference docs/schema tools/deps); \
 	  [ -z "$$out" ] || { echo "$$out"; echo "generated files differ: run 'make generate' and commit the result" >&2; exit 1; }
 
 .PHONY: tidy
@@ -132,6 +139,9 @@ $(GOLANGCI_LINT):
 
 $(SQLC):
 	$(call go-tool,github.com/sqlc-dev/sqlc/cmd/sqlc,$(SQLC_VERSION),sqlc)
+
+$(CONTROLLER_GEN):
+	$(call go-tool,sigs.k8s.io/controller-tools/cmd/controller-gen,$(CONTROLLER_GEN_VERSION),controller-gen)
 
 $(GREMLINS):
 	$(call go-tool,github.com/go-gremlins/gremlins/cmd/gremlins,$(GREMLINS_VERSION),gremlins)

@@ -1,0 +1,109 @@
+package image
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"debug/elf"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// Roots are the certificate authorities that an image trusts.
+type Roots struct {
+	PEM    []byte
+	Module debug.Module // where they come from
+}
+
+// ParseRoots reads what tools/images/roots writes: a line that names the
+// module, and certificates.
+func ParseRoots(text []byte) (Roots, error) {
+	first, _, _ := bytes.Cut(text, []byte("\n"))
+	fields := strings.Fields(string(first))
+	if len(fields) != 3 || fields[0] != "#" {
+		return Roots{}, fmt.Errorf("read the certificate authorities: they begin with %q, want '# module version'", first)
+	}
+	if block, _ := pem.Decode(text); block == nil {
+		return Roots{}, errors.New("read the certificate authorities: there are none")
+	}
+	return Roots{PEM: text, Module: debug.Module{Path: fields[1], Version: fields[2]}}, nil
+}
+
+// A Program is a static Linux program of Go. Make one with Open.
+type Program struct {
+	Name         string    // of its file, and of the entrypoint
+	Architecture string    // as Go names it: amd64, arm64
+	Version      string    // of its module, "(devel)" where that is not known
+	Revision     string    // of the source; empty where it was built outside of its repository
+	Created      time.Time // of the revision; 1970 where that is not known
+
+	data  []byte
+	build *debug.BuildInfo
+	roots Roots
+}
+
+// Open reads the program at path. It fails for one that needs a library or
+// an interpreter, which an image does not have, and for one that is not Go.
+// The time is what SOURCE_DATE_EPOCH says where epoch is not zero.
+func Open(path string, roots Roots, epoch time.Time) (*Program, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // a program that we built
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{Name: filepath.Base(path), data: data, roots: roots}
+	if p.Architecture, err = standalone(data); err != nil {
+		return nil, fmt.Errorf("read the program %q: %w", path, err)
+	}
+	if p.build, err = buildinfo.Read(bytes.NewReader(data)); err != nil {
+		return nil, fmt.Errorf("read the build information of %q: %w", path, err)
+	}
+	p.Version, p.Created = p.build.Main.Version, time.Unix(0, 0).UTC()
+	for _, s := range p.build.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			p.Revision = s.Value
+		case "vcs.time":
+			if p.Created, err = time.Parse(time.RFC3339, s.Value); err != nil {
+				return nil, fmt.Errorf("read the build information of %q: time of the revision: %w", path, err)
+			}
+		}
+	}
+	if !epoch.IsZero() {
+		p.Created = epoch.UTC()
+	}
+	return p, nil
+}
+
+// Tag is the version as a reference may spell it, "dev" where it is not known.
+func (p *Program) Tag() string {
+	if p.Version == "" || strings.HasPrefix(p.Version, "(") {
+		return "dev"
+	}
+	return regexp.MustCompile(`[^A-Za-z0-9_.-]`).ReplaceAllString(p.Version, "-")
+}
+
+// standalone gives the architecture of a program that runs by itself.
+func standalone(data []byte) (string, error) {
+	f, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		return "", fmt.Errorf("is it built for linux? %w", err)
+	}
+	for _, header := range f.Progs {
+		if header.Type == elf.PT_INTERP || header.Type == elf.PT_DYNAMIC {
+			return "", errors.New("it needs a dynamic linker; build it with CGO_ENABLED=0")
+		}
+	}
+	switch f.Machine { //nolint:exhaustive // the two that images are made for
+	case elf.EM_X86_64:
+		return "amd64", nil
+	case elf.EM_AARCH64:
+		return "arm64", nil
+	}
+	return "", fmt.Errorf("it is for %s, want amd64 or arm64", f.Machine)
+}

@@ -1,0 +1,220 @@
+// Command images writes container images of the binaries, one OCI layout
+// each, without a daemon and without a registry:
+//
+//	go run ./tools/images -out bin/images sentinel fleet-api
+//
+// A layout's index has the images for each architecture and their SBOMs, see
+// package image. Beside the layout of sentinel stand sentinel.amd64.spdx.json
+// and so on, the same SBOMs as files.
+//
+// With -files it writes what an image holds into a folder instead, for the
+// Dockerfile, so that both ways give the same image.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fleetloop/fleetloop/tools/images/image"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what the command line and the environment say.
+type options struct {
+	out, files    string
+	architectures []string
+	binaries      []string
+	epoch         time.Time
+	log           io.Writer
+}
+
+func run(ctx context.Context, args []string, log io.Writer) error {
+	o, err := parse(args, log)
+	if err != nil {
+		return err
+	}
+	b := builder{log: log, epoch: o.epoch}
+	if b.root, err = root(ctx); err != nil {
+		return err
+	}
+	if b.roots, err = roots(ctx, b.root); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "fleetloop-images-")
+	if err != nil {
+		return fmt.Errorf("make a folder for the programs: %w", err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+	b.dir = dir
+	if o.files != "" {
+		return b.writeFiles(ctx, o.files, o.binaries[0])
+	}
+	for _, binary := range o.binaries {
+		if err := b.writeLayout(ctx, filepath.Join(o.out, binary), binary, o.architectures); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func parse(args []string, log io.Writer) (options, error) {
+	o := options{log: log}
+	flags := flag.NewFlagSet("images", flag.ContinueOnError)
+	flags.SetOutput(log)
+	flags.StringVar(&o.out, "out", filepath.Join("bin", "images"), "`folder` for the layouts")
+	flags.StringVar(&o.files, "files", "", "write the files of one binary's image into this `folder`, for this machine's architecture, and no layout")
+	architectures := flags.String("arch", "amd64,arm64", "architectures, separated by commas")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	o.architectures, o.binaries = strings.Split(*architectures, ","), flags.Args()
+	switch {
+	case len(o.binaries) == 0:
+		return o, errors.New("name the binaries to make images of, such as 'sentinel'")
+	case o.files != "" && len(o.binaries) > 1:
+		return o, errors.New("-files takes one binary")
+	}
+	if s := os.Getenv("SOURCE_DATE_EPOCH"); s != "" {
+		seconds, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return o, fmt.Errorf("read SOURCE_DATE_EPOCH: %w", err)
+		}
+		o.epoch = time.Unix(seconds, 0)
+	}
+	return o, nil
+}
+
+// A builder builds programs, each once for each architecture.
+type builder struct {
+	root  string // of the source
+	dir   string // for the programs
+	roots image.Roots
+	epoch time.Time
+	log   io.Writer
+}
+
+// writeLayout writes the layout of one binary's images, and their SBOMs
+// beside it.
+func (b builder) writeLayout(ctx context.Context, dir, binary string, architectures []string) error {
+	programs := make([]*image.Program, 0, len(architectures))
+	for _, architecture := range architectures {
+		p, err := b.program(ctx, binary, architecture)
+		if err != nil {
+			return err
+		}
+		programs = append(programs, p)
+	}
+	index, err := image.Index(programs...)
+	if err != nil {
+		return err
+	}
+	if err := image.WriteLayout(dir, programs[0].Tag(), index); err != nil {
+		return err
+	}
+	for _, p := range programs {
+		text, err := p.SBOM()
+		if err != nil {
+			return err
+		}
+		name := dir + "." + p.Architecture + ".spdx.json"
+		if err := os.WriteFile(name, text, 0o644); err != nil { //nolint:gosec // for everyone to read
+			return fmt.Errorf("write the SBOM: %w", err)
+		}
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		return fmt.Errorf("take the digest of the index of %q: %w", binary, err)
+	}
+	fmt.Fprintf(b.log, "%s: %s@%s\n", dir, programs[0].Tag(), digest)
+	return nil
+}
+
+// writeFiles writes what the image of a binary holds to dir.
+func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
+	p, err := b.program(ctx, binary, runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	for _, f := range p.Files() {
+		name := filepath.Join(dir, f.Name)
+		mode := os.FileMode(f.Mode & 0o777) //nolint:gosec // nine bits
+		if f.Mode&0o1000 != 0 {
+			mode |= os.ModeSticky
+		}
+		if f.Data == nil {
+			err = os.MkdirAll(name, 0o755) //nolint:gosec // as in the image
+		} else {
+			err = os.WriteFile(name, f.Data, mode)
+		}
+		if err == nil {
+			err = os.Chmod(name, mode) // whatever the umask took away
+		}
+		if err != nil {
+			return fmt.Errorf("write the files of the image of %q: %w", binary, err)
+		}
+	}
+	return nil
+}
+
+// program builds a binary as it is shipped. Without its table of symbols and
+// what a debugger reads it is a third smaller; stack traces keep their lines.
+func (b builder) program(ctx context.Context, binary, architecture string) (*image.Program, error) {
+	out := filepath.Join(b.dir, architecture, binary)
+	fmt.Fprintf(b.log, "build %s for linux/%s\n", binary, architecture)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=auto", "-ldflags=-s -w", "-o", out, "./cmd/"+binary) //nolint:gosec // a binary of ours
+	cmd.Dir = b.root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+architecture)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build %q for %s: %w\n%s", binary, architecture, err, text)
+	}
+	return image.Open(out, b.roots, b.epoch)
+}
+
+// root is the folder of the module that the working directory is in.
+func root(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fleetloop/fleetloop").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the source: %w", describe(err))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// roots runs the module that knows which certificate authorities to trust.
+func roots(ctx context.Context, source string) (image.Roots, error) {
+	cmd := exec.CommandContext(ctx, "go", "run", ".") //nolint:gosec // a program of ours
+	cmd.Dir = filepath.Join(source, "tools", "images", "roots")
+	out, err := cmd.Output()
+	if err != nil {
+		return image.Roots{}, fmt.Errorf("list the certificate authorities: %w", describe(err))
+	}
+	return image.ParseRoots(out)
+}
+
+// describe adds what a command said.
+func describe(err error) error {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+// Command roots writes the certificate authorities that the images trust, as
+// PEM: the list of Mozilla's programme, as the Go project keeps it in a
+// module.
+//
+// It is a module of its own, so that go.mod here says which list an image
+// has, whatever the machine that builds it trusts, and no binary links it.
+package main
+
+import (
+	"bufio"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+// module is where the list comes from.
+const module = "golang.org/x/crypto/x509roots/fallback"
+
+func main() {
+	if err := write(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "roots:", err)
+		os.Exit(1)
+	}
+}
+
+// write begins with a line "# module version", which the SBOM repeats.
+func write(w io.Writer) error {
+	version, err := version()
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(w)
+	fmt.Fprintf(out, "# %s %s\n", module, version)
+	for root := range bundle.Roots() {
+		if root.Constraint != nil {
+			continue // trusted in part, which a file of certificates cannot say
+		}
+		if err := pem.Encode(out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
+			return fmt.Errorf("write a certificate: %w", err)
+		}
+	}
+	return out.Flush()
+}
+
+func version() (string, error) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "", errors.New("read the build information: there is none")
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == module {
+			return dep.Version, nil
+		}
+	}
+	return "", fmt.Errorf("read the build information: it does not name %s", module)
+}

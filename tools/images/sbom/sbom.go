@@ -1,0 +1,200 @@
+// Package sbom lists what a Go program is made of, as an SPDX document.
+//
+// The list is the program's own: the modules that the linker recorded in it,
+// so that it says what was linked and not what go.mod allows. The same
+// program gives the same bytes.
+package sbom
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// MediaType is that of a document.
+const MediaType = "application/spdx+json"
+
+// noAssertion is SPDX for "we do not say".
+const noAssertion = "NOASSERTION"
+
+// A Subject is what a document describes: one program.
+type Subject struct {
+	Name    string           // of the program
+	Data    []byte           // the program itself
+	Build   *debug.BuildInfo // what the linker recorded in it
+	Created time.Time        // when the document was made; the same time gives the same bytes
+	Beside  []debug.Module   // modules whose data stands beside the program in its image
+}
+
+// The document as SPDX 2.3 spells it.
+type (
+	document struct {
+		Version       string         `json:"spdxVersion"`
+		License       string         `json:"dataLicense"`
+		ID            string         `json:"SPDXID"`
+		Name          string         `json:"name"`
+		Namespace     string         `json:"documentNamespace"`
+		Creation      creation       `json:"creationInfo"`
+		Packages      []pkg          `json:"packages"`
+		Relationships []relationship `json:"relationships"`
+	}
+	creation struct {
+		Created  string   `json:"created"`
+		Creators []string `json:"creators"`
+	}
+	pkg struct {
+		ID               string     `json:"SPDXID"`
+		Name             string     `json:"name"`
+		Version          string     `json:"versionInfo,omitempty"`
+		FileName         string     `json:"packageFileName,omitempty"`
+		Purpose          string     `json:"primaryPackagePurpose"`
+		DownloadLocation string     `json:"downloadLocation"`
+		FilesAnalyzed    bool       `json:"filesAnalyzed"`
+		LicenseConcluded string     `json:"licenseConcluded"`
+		LicenseDeclared  string     `json:"licenseDeclared"`
+		Copyright        string     `json:"copyrightText"`
+		SourceInfo       string     `json:"sourceInfo,omitempty"`
+		Checksums        []checksum `json:"checksums,omitempty"`
+		References       []external `json:"externalRefs"`
+	}
+	checksum struct {
+		Algorithm string `json:"algorithm"`
+		Value     string `json:"checksumValue"`
+	}
+	external struct {
+		Category string `json:"referenceCategory"`
+		Type     string `json:"referenceType"`
+		Locator  string `json:"referenceLocator"`
+	}
+	relationship struct {
+		Element string `json:"spdxElementId"`
+		Type    string `json:"relationshipType"`
+		Related string `json:"relatedSpdxElement"`
+	}
+)
+
+const documentID = "SPDXRef-DOCUMENT"
+
+// Write gives the document about s.
+func Write(s Subject) ([]byte, error) {
+	if s.Build == nil || s.Build.Main.Path == "" {
+		return nil, fmt.Errorf("list the modules of %q: it does not say of which module it is; build it with 'go build' and modules", s.Name)
+	}
+	if s.Build.GoVersion == "" {
+		return nil, errors.New("list the modules: the program does not name the version of Go that built it")
+	}
+	digest := sha256.Sum256(s.Data)
+	sum := hex.EncodeToString(digest[:])
+
+	program := modulePackage(s.Build.Main, "APPLICATION")
+	program.ID = "SPDXRef-Program"
+	program.Name = s.Name
+	program.FileName = "/" + s.Name
+	program.Checksums = []checksum{{Algorithm: "SHA256", Value: sum}}
+
+	doc := document{
+		Version: "SPDX-2.3", License: "CC0-1.0", ID: documentID, Name: s.Name,
+		Namespace: "https://" + s.Build.Main.Path + "/spdx/" + s.Name + "-" + sum,
+		Creation: creation{
+			Created:  s.Created.UTC().Format(time.RFC3339),
+			Creators: []string{"Organization: Fleetloop", "Tool: fleetloop-images"},
+		},
+		Packages:      []pkg{program},
+		Relationships: []relationship{{Element: documentID, Type: "DESCRIBES", Related: program.ID}},
+	}
+	doc.add("DEPENDS_ON", goPackage(s.Build.GoVersion))
+	for _, m := range sorted(s.Build.Deps) {
+		doc.add("DEPENDS_ON", modulePackage(m, "LIBRARY"))
+	}
+	for _, m := range s.Beside {
+		doc.add("RUNTIME_DEPENDENCY_OF", modulePackage(m, "LIBRARY"))
+	}
+	text, err := json.MarshalIndent(doc, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode the list of modules of %q: %w", s.Name, err)
+	}
+	return append(text, '\n'), nil
+}
+
+// add lists p and how it stands to the program: what the program depends on
+// is named by the program, what serves it names it.
+func (d *document) add(kind string, p pkg) {
+	program := d.Packages[0].ID
+	r := relationship{Element: program, Type: kind, Related: p.ID}
+	if strings.HasSuffix(kind, "_OF") {
+		r.Element, r.Related = p.ID, program
+	}
+	d.Packages = append(d.Packages, p)
+	d.Relationships = append(d.Relationships, r)
+}
+
+// sorted gives the modules that were linked, each as the one that replaced
+// it, by path.
+func sorted(deps []*debug.Module) []debug.Module {
+	list := make([]debug.Module, 0, len(deps))
+	for _, m := range deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		list = append(list, *m)
+	}
+	slices.SortFunc(list, func(a, b debug.Module) int {
+		return strings.Compare(a.Path+"@"+a.Version, b.Path+"@"+b.Version)
+	})
+	return list
+}
+
+func modulePackage(m debug.Module, purpose string) pkg {
+	p := pkg{
+		ID: id(m.Path, m.Version), Name: m.Path, Version: m.Version, Purpose: purpose,
+		DownloadLocation: noAssertion, LicenseConcluded: noAssertion, LicenseDeclared: noAssertion, Copyright: noAssertion,
+		References: reference(m.Path, m.Version),
+	}
+	if m.Sum != "" {
+		p.SourceInfo = "sum in go.sum: " + m.Sum // of a listing of hashes, so it is no checksum of a file
+	}
+	return p
+}
+
+// goPackage is the standard library, by the name under which databases of
+// vulnerabilities know it.
+func goPackage(version string) pkg {
+	version, _, _ = strings.Cut(strings.TrimPrefix(version, "go"), " ") // experiments follow a space
+	return modulePackage(debug.Module{Path: "stdlib", Version: version}, "LIBRARY")
+}
+
+func reference(path, version string) []external {
+	return []external{{Category: "PACKAGE-MANAGER", Type: "purl", Locator: purl(path, version)}}
+}
+
+// purl is a module's package URL; its type asks for lower case.
+func purl(path, version string) string {
+	parts := strings.Split(strings.ToLower(path), "/")
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	s := "pkg:golang/" + strings.Join(parts, "/")
+	if version != "" {
+		s += "@" + strings.ReplaceAll(url.PathEscape(version), "+", "%2B")
+	}
+	return s
+}
+
+// id is a name that SPDX takes: letters, digits, dots and dashes. What it
+// does not take is spelled out, so that two modules never share one.
+func id(path, version string) string {
+	return "SPDXRef-Module-" + regexp.MustCompile(`[^A-Za-z0-9.-]`).ReplaceAllStringFunc(path+"-"+version, func(s string) string {
+		if s == "/" {
+			return "-"
+		}
+		return fmt.Sprintf(".%x.", s)
+	})
+}
