@@ -11,11 +11,27 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=sentinelconfigs,singular=sentinelconfig,shortName=sc,scope=Namespaced
+// +kubebuilder:printcolumn:name="Resource",type=string,JSONPath=`.spec.resourceType`
+// +kubebuilder:printcolumn:name="Selector",type=string,JSONPath=`.status.selector`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Watched",type=integer,JSONPath=`.status.resourcesWatched`
+// +kubebuilder:printcolumn:name="Published",type=integer,JSONPath=`.status.eventsPublished`
+// +kubebuilder:printcolumn:name="Last Round",type=date,JSONPath=`.status.lastRoundTime`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Broker",type=string,priority=1,JSONPath=`.spec.broker.type`
+// +kubebuilder:printcolumn:name="Topic",type=string,priority=1,JSONPath=`.spec.broker.topic`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type SentinelConfig struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   SentinelConfigSpec   `json:"spec,omitempty"`
+	// What is asked of the sentinel. Durations are written as Go writes them:
+	// 10s, 30m, 1h30m.
+	// +required
+	Spec SentinelConfigSpec `json:"spec"`
+
+	// How the sentinel fares.
+	// +optional
 	Status SentinelConfigStatus `json:"status,omitempty"`
 }
 
@@ -29,8 +45,16 @@ type SentinelConfigList struct {
 	Items []SentinelConfig `json:"items"`
 }
 
+// A Duration is written as Go writes them: 10s, 30m, 1h30m.
+//
+// +kubebuilder:validation:MaxLength=64
+// +kubebuilder:validation:XValidation:rule="self.matches('^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|ms|s|m|h)(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|ms|s|m|h))*$') && duration(self) > duration('0s')",message="must be a duration of more than nothing, such as 10s, 30m or 1h30m"
+type Duration string
+
 // SentinelConfigSpec is what is asked of a sentinel. Durations are written as
 // Go writes them: 10s, 30m, 1h30m.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.decision) || !has(self.decision.profile) || self.decision.profile != 'expression' || !has(self.source) || !has(self.source.mode) || self.source.mode in ['auto', 'sweep']",message="the profile expression has to look at every resource in every round; leave source.mode at auto or sweep",fieldPath=".source.mode"
 type SentinelConfigSpec struct {
 	// HyperFleet resource type to watch (clusters, nodepools, etc.)
 	// +kubebuilder:validation:Enum=clusters;nodepools
@@ -39,25 +63,27 @@ type SentinelConfigSpec struct {
 	// Backoff interval for resources NOT in Ready state
 	// +kubebuilder:default="10s"
 	// +optional
-	BackoffNotReady string `json:"backoffNotReady,omitempty"`
+	BackoffNotReady Duration `json:"backoffNotReady,omitempty"`
 
 	// Backoff interval for resources in Ready state
 	// +kubebuilder:default="30m"
 	// +optional
-	BackoffReady string `json:"backoffReady,omitempty"`
+	BackoffReady Duration `json:"backoffReady,omitempty"`
 
 	// Label selector for resource sharding
 	// +optional
 	ShardSelector *ShardSelector `json:"shardSelector,omitempty"`
 
+	// Where the resources are.
 	HyperfleetAPI HyperfleetAPI `json:"hyperfleetAPI"`
 
+	// Where cloud events go.
 	Broker Broker `json:"broker"`
 
 	// How often to poll HyperFleet API
 	// +kubebuilder:default="5s"
 	// +optional
-	PollInterval string `json:"pollInterval,omitempty"`
+	PollInterval Duration `json:"pollInterval,omitempty"`
 
 	// Data of the cloud events: paths, Go templates or CEL expressions by key,
 	// nested at will. Without it the data are resourceType, resourceId and reason.
@@ -88,11 +114,17 @@ type ShardSelector struct {
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 
 	// Conditions on single labels.
+	// +kubebuilder:validation:MaxItems=1000
 	// +optional
 	MatchExpressions []LabelExpression `json:"matchExpressions,omitempty"`
 }
 
 // LabelExpression is a condition on one label.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.key) && self.key != ''",message="key is required: the name of a label"
+// +kubebuilder:validation:XValidation:rule="has(self.operator) && self.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist']",message="operator must be In, NotIn, Exists or DoesNotExist"
+// +kubebuilder:validation:XValidation:rule="!has(self.operator) || !(self.operator in ['In', 'NotIn']) || has(self.values) && size(self.values) > 0",message="the operators In and NotIn need values"
+// +kubebuilder:validation:XValidation:rule="!has(self.operator) || !(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0",message="the operators Exists and DoesNotExist take no values"
 type LabelExpression struct {
 	// Name of the label.
 	// +optional
@@ -109,19 +141,32 @@ type LabelExpression struct {
 }
 
 // HyperfleetAPI is where the resources are.
+//
+// The rules stand here and not at url, because the API server shows the value
+// that a rule refuses, and a url may hold a password.
+//
+// +kubebuilder:validation:XValidation:rule="isURL(self.url) && url(self.url).getScheme() in ['http', 'https'] && url(self.url).getHostname() != ''",message="must be a URL such as http://hyperfleet-api:8080",fieldPath=".url"
+// +kubebuilder:validation:XValidation:rule="!self.url.matches('^[a-z]+://[^/?#]*@')",message="must hold no user name or password: put a token into a Secret and name it in tokenSecretRef",fieldPath=".url"
 type HyperfleetAPI struct {
 	// HyperFleet API base URL
+	// +kubebuilder:validation:MaxLength=2048
 	URL string `json:"url"`
 
 	// Bound of one request.
 	// +kubebuilder:default="10s"
 	// +optional
-	Timeout string `json:"timeout,omitempty"`
+	Timeout Duration `json:"timeout,omitempty"`
 
 	// Secret of the same namespace with the bearer token; by default its key
 	// is "token". It is read again when it changes.
 	// +optional
 	TokenSecretRef *SecretKeyRef `json:"tokenSecretRef,omitempty"`
+
+	// Secret of the same namespace with headers for every request, for
+	// gateways that ask for more than a token: its keys are their names. It is
+	// read again when it changes.
+	// +optional
+	HeadersSecretRef *SecretRef `json:"headersSecretRef,omitempty"`
 
 	// Which API it is: fleetloop, hyperfleet (the public one), or auto, which
 	// finds out.
@@ -131,12 +176,17 @@ type HyperfleetAPI struct {
 }
 
 // Broker is where cloud events go.
+//
+// +kubebuilder:validation:XValidation:rule="self.type != 'gcp-pubsub' || has(self.projectID) && self.projectID != ''",message="gcp-pubsub needs the ID of a project",fieldPath=".projectID",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="!(self.type in ['rabbitmq', 'nats']) || has(self.credentialsSecretRef) || has(self.url) && self.url != ''",message="rabbitmq and nats need an address, here or in the Secret that credentialsSecretRef names",fieldPath=".url",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="self.type != 'rabbitmq' || !has(self.url) || self.url == '' || self.url.startsWith('amqp://') || self.url.startsWith('amqps://')",message="must be the address of RabbitMQ, such as amqp://user:password@rabbitmq:5672/",fieldPath=".url"
 type Broker struct {
 	// Message broker type
 	// +kubebuilder:validation:Enum=gcp-pubsub;rabbitmq;nats
 	Type BrokerType `json:"type"`
 
 	// Topic/Exchange name for publishing events
+	// +kubebuilder:validation:MinLength=1
 	Topic string `json:"topic"`
 
 	// GCP Project ID (required for gcp-pubsub)
@@ -152,8 +202,9 @@ type Broker struct {
 	Exchange string `json:"exchange,omitempty"`
 
 	// Secret of the same namespace with the broker's credentials: url, or
-	// username and password (rabbitmq and nats), or key.json (gcp-pubsub). They
-	// win over what the url above holds, and are read again when they change.
+	// username and password beside the url here (rabbitmq and nats), or token
+	// (nats), or key.json (gcp-pubsub). They win over what the url here holds,
+	// and are read again when they change.
 	// +optional
 	CredentialsSecretRef *SecretRef `json:"credentialsSecretRef,omitempty"`
 }
@@ -170,21 +221,27 @@ const (
 
 // SecretRef names a Secret of the same namespace.
 type SecretRef struct {
+	// Name of the Secret.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 }
 
 // SecretKeyRef names a value in a Secret of the same namespace.
 type SecretKeyRef struct {
+	// Name of the Secret.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
+	// Key of the value in the Secret.
 	// +kubebuilder:default=token
 	// +optional
 	Key string `json:"key,omitempty"`
 }
 
 // Decision is who is due.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.profile != 'expression' || has(self.result) && self.result != ''",message="the profile expression needs one",fieldPath=".result",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="has(self.profile) && self.profile == 'expression' || (!has(self.result) || self.result == '') && (!has(self.params) || size(self.params) == 0)",message="params and result are for the profile expression only"
 type Decision struct {
 	// transition-age (phase and lastTransitionTime only), generation-then-age
 	// (a changed spec first), or expression.
@@ -194,8 +251,7 @@ type Decision struct {
 	Profile string `json:"profile,omitempty"`
 
 	// Named CEL expressions of the profile expression; each sees those before it.
-	// +listType=map
-	// +listMapKey=name
+	// +listType=atomic
 	// +optional
 	Params []Param `json:"params,omitempty"`
 
@@ -206,8 +262,11 @@ type Decision struct {
 
 // Param is a named CEL expression.
 type Param struct {
+	// Name by which later expressions call the value.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
+
+	// CEL expression over resource, now, condition(type) and earlier params.
 	// +kubebuilder:validation:MinLength=1
 	Expr string `json:"expr"`
 }
@@ -221,11 +280,15 @@ type Source struct {
 
 	// How often everything is listed nevertheless in the modes etag, cursor and watch.
 	// +optional
-	FullSweepInterval string `json:"fullSweepInterval,omitempty"`
+	FullSweepInterval Duration `json:"fullSweepInterval,omitempty"`
 }
 
 // Sharding divides what the selector matches among sentinels, by a hash of
 // each resource's id.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.mode) && self.mode == 'auto' || has(self.count) && has(self.index)",message="the mode static needs count and index"
+// +kubebuilder:validation:XValidation:rule="!has(self.count) || !has(self.index) || self.index < self.count",message="must be less than count: the parts are counted from 0",fieldPath=".index"
+// +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'auto' || !has(self.count) && !has(self.index)",message="the mode auto takes neither count nor index: the replicas find each other"
 type Sharding struct {
 	// static: count and index say which part is this sentinel's. auto: the
 	// replicas that run this configuration find each other and divide it
@@ -287,6 +350,11 @@ type SentinelConfigStatus struct {
 	// +optional
 	LastRoundTime *metav1.Time `json:"lastRoundTime,omitempty"`
 
+	// What selects the resources, as the text of a label selector; empty
+	// where all of them are watched.
+	// +optional
+	Selector string `json:"selector,omitempty"`
+
 	// Resources that match, as of the last complete round.
 	// +optional
 	ResourcesWatched int64 `json:"resourcesWatched,omitempty"`
@@ -304,11 +372,18 @@ type SentinelConfigStatus struct {
 
 // ReplicaStatus is how one of several sentinels fares.
 type ReplicaStatus struct {
+	// Name of the replica's pod.
 	Name string `json:"name"`
+
+	// Resources that match and are its own.
 	// +optional
 	ResourcesOwned int64 `json:"resourcesOwned,omitempty"`
+
+	// Events of its own that the broker has confirmed.
 	// +optional
 	EventsPublished int64 `json:"eventsPublished,omitempty"`
+
+	// When its last complete round ended.
 	// +optional
 	LastRoundTime *metav1.Time `json:"lastRoundTime,omitempty"`
 }

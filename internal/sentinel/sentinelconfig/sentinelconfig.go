@@ -77,12 +77,12 @@ func Translate(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
 	t := &translation{}
 	s := Settings{Sentinel: sentinel.Config{
 		ResourceType:   spec.ResourceType,
-		PollInterval:   t.duration("spec.pollInterval", spec.PollInterval),
-		MaxAgeNotReady: t.duration("spec.backoffNotReady", spec.BackoffNotReady),
-		MaxAgeReady:    t.duration("spec.backoffReady", spec.BackoffReady),
+		PollInterval:   t.duration("spec.pollInterval", string(spec.PollInterval)),
+		MaxAgeNotReady: t.duration("spec.backoffNotReady", string(spec.BackoffNotReady)),
+		MaxAgeReady:    t.duration("spec.backoffReady", string(spec.BackoffReady)),
 		HyperfleetAPI: sentinel.API{
 			Endpoint: t.endpoint(spec.HyperfleetAPI.URL),
-			Timeout:  t.duration("spec.hyperfleetAPI.timeout", spec.HyperfleetAPI.Timeout),
+			Timeout:  t.duration("spec.hyperfleetAPI.timeout", string(spec.HyperfleetAPI.Timeout)),
 			Flavour:  listing.Flavour(spec.HyperfleetAPI.Flavour),
 		},
 		MessageData: t.messageData(spec.MessageData),
@@ -96,7 +96,7 @@ func Translate(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
 	}
 	if spec.Source != nil {
 		cfg.Source.Mode = sentinel.Mode(spec.Source.Mode)
-		cfg.Source.FullSweepInterval = t.duration("spec.source.fullSweepInterval", spec.Source.FullSweepInterval)
+		cfg.Source.FullSweepInterval = t.duration("spec.source.fullSweepInterval", string(spec.Source.FullSweepInterval))
 	}
 	s.Broker = t.broker(&spec.Broker)
 	s.Sharding = t.sharding(spec.Sharding)
