@@ -1,0 +1,76 @@
+package shard
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// hash gives 64 bits for an id. It must never change, nor differ between
+// machines: all replicas of all versions have to agree on who owns what.
+func hash(id []byte) uint64 {
+	h := uint64(len(id)) ^ 0x9e3779b97f4a7c15
+	for len(id) >= 8 {
+		h = mix(h ^ binary.LittleEndian.Uint64(id))
+		id = id[8:]
+	}
+	if len(id) > 0 {
+		var rest [8]byte
+		copy(rest[:], id)
+		h = mix(h ^ binary.LittleEndian.Uint64(rest[:]))
+	}
+	return h
+}
+
+// weight is how much the owner with a seed wants a hash; the one that wants it
+// most has it.
+func weight(seed, h uint64) uint64 { return mix(seed ^ bits.RotateLeft64(h, 32)) }
+
+// mix spreads every bit of x over all: the finalizer of SplitMix64, a
+// bijection.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// A share is what one of several owners has, by rendezvous: each owner has a
+// weight for a hash, and the highest wins. So an owner that comes takes only
+// for itself, and one that goes leaves the others' as it was. And of two
+// owners that count each other in, never both have the same hash, whomever
+// else they count in.
+//
+// The zero value is all there is.
+type share struct {
+	own    uint64
+	before []uint64 // seeds of others that win a tie
+	after  []uint64 // and of those that lose it
+}
+
+// newShare gives what self has beside others, which do not contain it.
+func newShare(self string, others []string) share {
+	s := share{own: hash([]byte(self))}
+	for _, other := range others {
+		if other < self {
+			s.before = append(s.before, hash([]byte(other)))
+		} else {
+			s.after = append(s.after, hash([]byte(other)))
+		}
+	}
+	return s
+}
+
+func (s *share) has(h uint64) bool {
+	own := weight(s.own, h)
+	for _, seed := range s.before {
+		if weight(seed, h) >= own {
+			return false
+		}
+	}
+	for _, seed := range s.after {
+		if weight(seed, h) > own {
+			return false
+		}
+	}
+	return true
+}
