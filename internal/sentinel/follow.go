@@ -45,8 +45,17 @@ type follower struct {
 	cursors chan string
 	resync  chan struct{}
 
-	swept   atomic.Uint32 // how many full sweeps were done; with the first the index is complete
+	swept   atomic.Uint32 // how many full sweeps were done
 	backlog bool          // more is due than could be published
+
+	// complete says that the index has all that is ours; completed tells of it.
+	complete  atomic.Bool
+	completed chan struct{}
+
+	// pages are how many resources the pages with tags have, of ours, since
+	// what is ours is what it was when paging began.
+	pages  map[listing.Place]int
+	paging division
 }
 
 // follow runs a follower until ctx ends, the API withdraws its offer, or it
@@ -54,9 +63,11 @@ type follower struct {
 func (s *Sentinel) follow(ctx context.Context, mode Mode) {
 	s.log.InfoContext(ctx, "following the API", "mode", string(mode), "full_sweep_interval", s.cfg.Source.FullSweepInterval)
 	f := &follower{
-		Sentinel: s, mode: mode, index: index.New(time.Now()), lookup: s.newWalker(), etags: s.newWalker(), score: new(score),
-		cursors: make(chan string, 1), resync: make(chan struct{}, 1),
+		Sentinel: s, mode: mode, index: index.New(time.Now()), lookup: s.newWalker(), score: new(score),
+		cursors: make(chan string, 1), resync: make(chan struct{}, 1), completed: make(chan struct{}, 1),
+		paging: division{shard: s.shard},
 	}
+	f.paging.begin()
 	s.budget = s.newBudget(budgetWindow)
 	s.start = beginning{}
 	if mode == ModeWatch {
@@ -100,18 +111,35 @@ func (f *follower) newPass(ctx context.Context) *pass {
 	return p
 }
 
-// sweeps lists everything at the start, now and then, and when the feed has
-// lost its place.
+// sweeps lists everything at the start, now and then, when the feed has lost
+// its place, and when the resources have been divided anew.
 func (f *follower) sweeps(ctx context.Context) error {
+	d := division{shard: f.shard}
 	for {
-		if err := f.fullSweep(ctx); err != nil {
+		err := f.fullSweep(ctx, d.begin())
+		if err != nil && !errors.Is(err, errDivided) {
 			return err
+		}
+		if err != nil || d.over() {
+			f.log.InfoContext(ctx, "resources divided anew, listing everything")
+			f.complete.Store(false)
+			if err != nil {
+				d.cut()
+			}
+			continue
+		}
+		f.complete.Store(true)
+		select {
+		case f.completed <- struct{}{}:
+		default: // not yet heard of the one before
 		}
 		interval := f.cfg.Source.FullSweepInterval
 		timer := time.NewTimer(interval*4/5 + rand.N(interval*2/5)) //nolint:gosec // only spreads sweeps
 		select {
 		case <-timer.C:
 		case <-f.resync:
+		case <-d.changed:
+			f.complete.Store(false)
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -121,15 +149,16 @@ func (f *follower) sweeps(ctx context.Context) error {
 	}
 }
 
-// fullSweep lists everything, however often it has to begin again.
-func (f *follower) fullSweep(ctx context.Context) error {
+// fullSweep lists everything, however often it has to begin again. It ends with
+// errDivided when cut is closed.
+func (f *follower) fullSweep(ctx context.Context, cut <-chan struct{}) error {
 	begin := time.Now()
 	f.rounds.Add(1)
 	mark := f.index.BeginPass()
 	for {
 		p := f.newPass(ctx)
 		p.keep = func(id []byte, due time.Time, class index.Class) { f.index.Seen(id, due, class, mark) }
-		err := f.sweep(ctx, p, f.begun)
+		err := f.sweep(ctx, p, cut, f.begun)
 		if err == nil {
 			removed := f.index.EndPass(mark)
 			f.memory.Sweep()
@@ -138,12 +167,16 @@ func (f *follower) fullSweep(ctx context.Context) error {
 			f.log.InfoContext(ctx, "full sweep done", "resources", p.resources, "removed", removed, "took", time.Since(begin))
 			return nil
 		}
-		if errors.Is(err, errWithdrawn) || errors.As(err, new(offerError)) || ctx.Err() != nil {
+		if errors.Is(err, errWithdrawn) || errors.Is(err, errDivided) || errors.As(err, new(offerError)) || ctx.Err() != nil {
 			return err
 		}
 		f.refused(&f.listing, err)
 		f.log.ErrorContext(ctx, "full sweep broke off, going on with it", "err", err)
-		if err := backoff.Sleep(ctx, f.pauseAfter(err)); err != nil {
+		waiting, stop := cutBy(ctx, cut)
+		err = backoff.Sleep(waiting, f.pauseAfter(err))
+		stop()
+		if err != nil {
+			f.start = beginning{} // what was read already may be another's now
 			return err
 		}
 	}
@@ -172,10 +205,15 @@ func (f *follower) begun(pg listing.Page, env scan.Envelope) error {
 }
 
 // polls looks up what is due, every poll interval, or every second while
-// there is more than may be published at a time.
+// there is more than may be published at a time. It also does so when the index
+// has become complete, since what there was to tell was not told before.
 func (f *follower) polls(ctx context.Context) {
 	for ctx.Err() == nil {
 		begin := time.Now()
+		var completed <-chan struct{}
+		if !f.complete.Load() {
+			completed = f.completed
+		}
 		err := f.round(ctx)
 		took := time.Since(begin)
 		f.noteOverrun(ctx, took, err)
@@ -184,7 +222,13 @@ func (f *follower) polls(ctx context.Context) {
 			wait = min(wait, budgetWindow+budgetWindow/100)
 		}
 		f.pulse.beat(wait)
-		_ = backoff.Sleep(ctx, wait) // it ends early with ctx, as the loop does
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-completed:
+		case <-ctx.Done():
+		}
+		timer.Stop()
 	}
 }
 
@@ -193,7 +237,8 @@ func (f *follower) round(ctx context.Context) error {
 	ctx, span := f.tracer.Start(ctx, "sentinel.round")
 	defer span.End()
 	ready, all := f.index.Ready(), f.index.Len()
-	if f.swept.Load() > 0 {
+	complete := f.complete.Load()
+	if complete {
 		f.expect(ready, all-ready)
 	}
 	var err error
@@ -215,7 +260,7 @@ func (f *follower) round(ctx context.Context) error {
 	// A round is only as good as the feed, whose error has been counted and
 	// logged. But what falls due by itself is not put off for it.
 	whole := err
-	if err == nil && f.swept.Load() > 0 {
+	if err == nil && complete {
 		whole = f.feeding.err()
 	}
 	addTo(f.metrics.skippedReady, max(0, ready-int(f.score.ready.Swap(0))))
@@ -228,7 +273,7 @@ func (f *follower) round(ctx context.Context) error {
 	f.metrics.indexBytes.Set(float64(f.index.Bytes()))
 	switch {
 	case errors.Is(whole, errNotFollowed): // it has just begun; there is nothing to tell yet
-	case f.swept.Load() > 0, whole != nil:
+	case complete, whole != nil:
 		p.finish(ctx, whole, time.Since(begin))
 	}
 	return err
@@ -237,14 +282,30 @@ func (f *follower) round(ctx context.Context) error {
 // changedPages reads the pages of the list that have changed, and counts the
 // resources on all of them: the index does not know yet what is gone.
 func (f *follower) changedPages(ctx context.Context) (resources int, err error) {
+	if f.pages == nil || f.paging.over() {
+		f.paging.begin()
+		f.etags, f.pages = f.newWalker(), map[listing.Place]int{}
+	}
 	p := f.newPass(ctx)
 	p.keep, p.trouble = f.index.Put, &f.looking
+	met := make(map[listing.Place]int, len(f.pages))
 	_, err = f.etags.WalkChanged(ctx, func(pg listing.Page) (scan.Envelope, error) {
 		if pg.First {
 			p.restart()
 		}
-		return p.read(ctx, pg)
+		if pg.Unchanged {
+			pg.Items = f.pages[pg.At]
+		}
+		before := p.resources
+		env, err := p.read(ctx, pg)
+		if err == nil {
+			met[pg.At], f.pages[pg.At] = p.resources-before, p.resources-before
+		}
+		return env, err
 	})
+	if err == nil {
+		f.pages = met
+	}
 	return p.resources, err
 }
 
@@ -272,7 +333,13 @@ func (f *follower) due(ctx context.Context, p *pass) error {
 			limit = max(left, lookupChunk) // there may be changed generations
 		}
 		var ids []string
-		taken, overdue := f.index.Take(now, limit, again, func(id string) { ids = append(ids, id) })
+		taken, overdue := f.index.Take(now, limit, again, func(id string) {
+			if f.shard.Owns([]byte(id)) {
+				ids = append(ids, id)
+			} else {
+				p.yield([]byte(id))
+			}
+		})
 		f.backlog = overdue > taken
 		if taken == 0 {
 			return nil
@@ -281,6 +348,7 @@ func (f *follower) due(ctx context.Context, p *pass) error {
 		if err := f.look(ctx, p, ids, again); err != nil {
 			return err
 		}
+		f.backlog = f.backlog || p.deferred > deferred
 		urgent = p.urgent - urgent
 		rush = urgent == taken
 		left = max(0, min(left-(p.dispatched-dispatched-urgent), f.budget.Available(time.Now())))

@@ -1,7 +1,9 @@
 package sentinel
 
+import "reflect"
+
 // inherit takes over from a predecessor what is still true, so that nothing is
-// said twice and nothing is forgotten because a configuration changed.
+// said twice, and nothing is forgotten because a configuration changed.
 //
 // Of the same collection of the same API that is what was announced, whatever
 // the rules are now: which event a broker has does not depend on why it was
@@ -11,20 +13,36 @@ package sentinel
 // API was the same one by another name, what waits is announced once more,
 // under the same event id.
 //
-// Since when resources wait for their adapters is only taken over if all that
-// were watched are watched still: nobody would find out what became of others.
+// Since when resources wait for their adapters is taken over only if the same
+// ones are watched: nobody would find out what became of the others.
+//
+// The budget of events protects those who receive them. They may be the same
+// ones in any case, so what was spent is spent. What counts goes on counting.
 func (s *Sentinel) inherit(p *Sentinel) {
 	if p == nil {
 		return
 	}
 	before := p.tallies.stats()
 	s.tallies.rounds, s.tallies.lastRound, s.tallies.published = before.Rounds, before.LastRound, before.Published
-	s.rounds.Store(p.rounds.Load()) // the memory's claims are of these
-	s.sampler = p.sampler
+	s.budget, s.sampler = p.budget, p.sampler
 	if p.cfg.ResourceType != s.cfg.ResourceType || p.cfg.HyperfleetAPI.Endpoint != s.cfg.HyperfleetAPI.Endpoint {
 		return
 	}
-	s.tallies.resources = before.Resources
 	s.memory, s.record = p.memory, p.record
+	s.memory.Resize(s.cfg.MemoryLimit)
+	s.record.Resize(s.cfg.DecisionsLimit)
+	s.rounds.Store(p.rounds.Load()) // which the memory goes by
+	s.distrust = p.distrust
 	s.listing.set(p.listing.err())
+	if !s.selects(p) {
+		s.memory.Restart()
+		return
+	}
+	s.tallies.resources, s.population = before.Resources, p.population
+}
+
+// selects reports whether a sentinel selects the resources that another did, of
+// one collection, and counts the same of them as waiting.
+func (s *Sentinel) selects(p *Sentinel) bool {
+	return s.selector.String() == p.selector.String() && s.part == p.part && reflect.DeepEqual(s.cfg.Decision, p.cfg.Decision)
 }

@@ -31,6 +31,9 @@ type pass struct {
 	index *index.Index
 	keep  func(id []byte, due time.Time, class index.Class)
 
+	// cut is closed when the pass is to end, nil if it is not to.
+	cut <-chan struct{}
+
 	// newest says that nobody reads newer news than this.
 	newest bool
 
@@ -312,7 +315,7 @@ func (p *pass) dispatch(ctx context.Context, it *scan.Item, v decision.Verdict) 
 		p.score.others.Add(1)
 	}
 	p.publishing.Add(1)
-	waited, err := p.publishers.submit(ctx, func() {
+	waited, err := p.publishers.submit(ctx, p.cut, func() {
 		defer p.publishing.Done()
 		p.publish(ctx, j)
 	})

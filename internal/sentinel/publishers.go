@@ -21,8 +21,8 @@ func newPublishers(limit int) *publishers {
 }
 
 // submit has one of them do something, and waits for one to be free. It
-// reports whether it had to, and gives up when ctx ends.
-func (p *publishers) submit(ctx context.Context, do func()) (waited bool, err error) {
+// reports whether it had to, and gives up when ctx ends or cut is closed.
+func (p *publishers) submit(ctx context.Context, cut <-chan struct{}, do func()) (waited bool, err error) {
 	select {
 	case p.work <- do:
 		return false, nil
@@ -34,6 +34,8 @@ func (p *publishers) submit(ctx context.Context, do func()) (waited bool, err er
 	select {
 	case p.work <- do:
 		return true, nil
+	case <-cut:
+		return true, errDivided
 	case <-ctx.Done():
 		return true, context.Cause(ctx)
 	}

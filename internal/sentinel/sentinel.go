@@ -214,7 +214,6 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		publishers:  newPublishers(cfg.Publish.Window),
 	}
 	s.walker = s.newWalker()
-	s.budget = s.newBudget(cfg.PollInterval * 9 / 10)
 	// A step is a page or an attempt to publish. A dependency that hangs ends
 	// by its timeout; what takes much longer than both is us.
 	s.pulse.allowance = max(time.Minute, 3*(cfg.HyperfleetAPI.Timeout+cfg.Publish.Timeout+cfg.Publish.MaxBackoff))
@@ -223,6 +222,8 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		return nil, err
 	}
 	s.inherit(deps.Predecessor)
+	s.budget = s.newBudget(cfg.PollInterval * 9 / 10)
+	s.expect(s.population.ready, s.population.others)
 	s.setMode(ModeSweep)
 	return s, nil
 }
@@ -259,11 +260,15 @@ func (s *Sentinel) newWalker() *listing.Walker {
 // newBudget makes a budget that holds in every stretch of time of burst. A
 // sweep's is a little shorter than the poll interval, so that a round which
 // begins early does not find the last one's events still counted.
+//
+// What was spent of the budget before counts in this one.
 func (s *Sentinel) newBudget(burst time.Duration) *budget.Budget {
 	p := s.cfg.Publish
-	return budget.New(budget.Config{
-		Factor: p.CatchUpFactor, Floor: p.CatchUpFloor, Burst: burst, Max: p.MaxPerSecond,
-	}, time.Now())
+	cfg := budget.Config{Factor: p.CatchUpFactor, Floor: p.CatchUpFloor, Burst: burst, Max: p.MaxPerSecond}
+	if s.budget != nil {
+		return s.budget.Next(cfg, time.Now())
+	}
+	return budget.New(cfg, time.Now())
 }
 
 // Decisions are the last decisions about single resources.
@@ -293,18 +298,23 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	s.pulse.beat(0)
 	defer s.pulse.stop()
 	defer s.publishers.stop()
+	d := division{shard: s.shard}
 	for ctx.Err() == nil {
 		begin := time.Now()
-		err := s.round(ctx)
+		err := s.round(ctx, d.begin())
 		if offer, ok := errors.AsType[offerError](err); ok {
 			s.follow(ctx, offer.mode)
+			continue
+		}
+		if errors.Is(err, errDivided) {
+			d.cut()
 			continue
 		}
 		took := time.Since(begin)
 		s.noteOverrun(ctx, took, err)
 		wait := s.pause(took, err)
 		s.pulse.beat(wait)
-		_ = backoff.Sleep(ctx, wait) // it ends early with ctx, as the loop does
+		d.sleep(ctx, wait)
 	}
 	s.log.InfoContext(ctx, "sentinel stopped")
 	return nil

@@ -3,6 +3,9 @@ package sentinel
 import (
 	"context"
 	"errors"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
 // A Shard says which resources are ours, where several sentinels divide a
@@ -67,4 +70,45 @@ func cutBy(ctx context.Context, changed <-chan struct{}) (context.Context, func(
 		cancel(nil)
 		<-done
 	}
+}
+
+// A division tells a loop that lists everything when the resources are divided
+// anew. One list is cut short for that; the next one is not, and is followed by
+// another at once if need be: or a division that changes all the time would
+// never let a long list come to its end.
+type division struct {
+	shard   Shard
+	changed <-chan struct{} // since the list began
+	spared  bool            // it is not to be cut short
+}
+
+// begin is called before a list is begun. The channel is closed when that is to be
+// cut short, nil if it is not to be.
+func (d *division) begin() (cut <-chan struct{}) {
+	d.changed = d.shard.Changed() // a change from here on is too late for the list
+	if d.spared {
+		d.spared = false
+		return nil
+	}
+	return d.changed
+}
+
+// cut notes that the list was cut short.
+func (d *division) cut() { d.spared = true }
+
+// over reports whether the list that was begun holds no longer.
+func (d *division) over() bool {
+	select {
+	case <-d.changed:
+		return true
+	default:
+		return false
+	}
+}
+
+// sleep waits, but not when the resources have been divided anew.
+func (d *division) sleep(ctx context.Context, wait time.Duration) {
+	ctx, stop := cutBy(ctx, d.changed)
+	defer stop()
+	_ = backoff.Sleep(ctx, wait) // it ends early, as whoever waits does
 }

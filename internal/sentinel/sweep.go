@@ -30,10 +30,14 @@ type offerError struct{ mode Mode }
 func (e offerError) Error() string { return fmt.Sprintf("the API offers the mode %q", e.mode) }
 
 // sweep takes a pass over the whole list, from where the last one broke off.
-// It calls first with what the first page says.
-func (s *Sentinel) sweep(ctx context.Context, p *pass, first func(listing.Page, scan.Envelope) error) error {
+// It calls first with what the first page says. It gives up with errDivided when
+// cut is closed.
+func (s *Sentinel) sweep(ctx context.Context, p *pass, cut <-chan struct{}, first func(listing.Page, scan.Envelope) error) error {
 	p.resources, p.ready, p.oldest = s.start.resources, s.start.ready, s.start.oldest
-	stopped, err := s.walker.Walk(ctx, s.start.at, func(pg listing.Page) (scan.Envelope, error) {
+	p.cut = cut
+	reading, stop := cutBy(ctx, cut) // what is being published goes on
+	defer stop()
+	stopped, err := s.walker.Walk(reading, s.start.at, func(pg listing.Page) (scan.Envelope, error) {
 		if pg.First {
 			p.restart()
 		}
@@ -53,6 +57,8 @@ func (s *Sentinel) sweep(ctx context.Context, p *pass, first func(listing.Page, 
 	again := stopped == s.start.at
 	s.start = beginning{}
 	switch {
+	case err != nil && ctx.Err() == nil && errors.Is(context.Cause(reading), errDivided):
+		return errDivided // and what was read already may be another's now
 	case err == nil:
 		s.start.at = s.walker.Beginning(stopped)
 		s.population = population{ready: p.ready, others: p.resources - p.ready}
@@ -73,16 +79,23 @@ func (s *Sentinel) expect(ready, others int) {
 }
 
 // round does one round by listing everything. The error is the API's; what
-// goes wrong with single resources and events is dealt with here.
-func (s *Sentinel) round(ctx context.Context) error {
+// goes wrong with single resources and events is dealt with here. It ends with
+// errDivided when cut is closed.
+func (s *Sentinel) round(ctx context.Context, cut <-chan struct{}) error {
 	begin := time.Now()
 	ctx, span := s.tracer.Start(ctx, "sentinel.round")
 	defer span.End()
 	s.rounds.Add(1)
 	p := s.newPass(ctx)
-	err := s.sweep(ctx, p, s.offered)
-	p.publishing.Wait()
+	err := s.sweep(ctx, p, cut, s.offered)
+	if !errors.Is(err, errDivided) && !s.settled(p, cut) {
+		err = errDivided
+	}
 	if errors.As(err, new(offerError)) {
+		return err
+	}
+	if errors.Is(err, errDivided) {
+		s.log.InfoContext(ctx, "resources divided anew, listing everything", "took", time.Since(begin))
 		return err
 	}
 	if err == nil {
@@ -96,6 +109,26 @@ func (s *Sentinel) round(ctx context.Context) error {
 		return nil // told to stop: that is no error of the API
 	}
 	return err
+}
+
+// settled waits until nothing of a pass is being published any more, or cut is
+// closed: then it is false.
+func (s *Sentinel) settled(p *pass, cut <-chan struct{}) bool {
+	if cut == nil {
+		p.publishing.Wait()
+		return true
+	}
+	done := make(chan struct{})
+	s.publishers.wg.Go(func() {
+		p.publishing.Wait()
+		close(done)
+	})
+	select {
+	case <-done:
+		return true
+	case <-cut:
+		return false
+	}
 }
 
 // offered looks at a first page for a better way than to sweep, and returns

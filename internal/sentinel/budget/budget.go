@@ -44,6 +44,7 @@ type Budget struct {
 	begin  time.Time // carries the monotonic clock, where there is one
 	steady float64
 	window window
+	paid   time.Duration // when what was spent before is made up for
 }
 
 // New makes a budget that nothing was spent of.
@@ -58,6 +59,32 @@ func New(cfg Config, now time.Time) *Budget {
 		cfg.Burst = time.Second
 	}
 	return &Budget{cfg: cfg, begin: now, window: window{step: (cfg.Burst + steps - 1) / steps}}
+}
+
+// Next makes a budget that goes on from this one with another configuration:
+// what was spent lately is spent. If that is more than there would have been by
+// the new one, nothing is left until it is made up for, for a burst of the old
+// one at most.
+func (b *Budget) Next(cfg Config, now time.Time) *Budget {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := New(cfg, b.begin)
+	n.steady = b.steady
+	at := now.Sub(b.begin)
+	b.window.advance(at)
+	b.window.replay(&n.window, at)
+	excess := n.excess(b.window.sum[other], n.rate())
+	if n.cfg.Max > 0 {
+		excess = max(excess, n.excess(b.window.sum[other]+b.window.sum[urgent], n.cfg.Max))
+	}
+	n.paid = max(b.paid, at+min(excess, b.cfg.Burst))
+	return n
+}
+
+// excess is how long a rate takes to make up for events that are more than one
+// burst of it.
+func (b *Budget) excess(spent int, rate float64) time.Duration {
+	return time.Duration(max(0, float64(spent-b.in(rate))/rate) * float64(time.Second))
 }
 
 // Steady sets the steady rate: how many events per second the ages of the
@@ -88,8 +115,9 @@ func (b *Budget) rate() float64 {
 func (b *Budget) Urgent(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.window.advance(now.Sub(b.begin))
-	if b.left() <= 0 {
+	at := now.Sub(b.begin)
+	b.window.advance(at)
+	if b.left() <= 0 || b.cfg.Max > 0 && at < b.paid {
 		return false
 	}
 	b.window.spend(urgent)
@@ -115,7 +143,11 @@ func (b *Budget) Available(now time.Time) int {
 }
 
 func (b *Budget) available(now time.Time) int {
-	b.window.advance(now.Sub(b.begin))
+	at := now.Sub(b.begin)
+	b.window.advance(at)
+	if at < b.paid {
+		return 0
+	}
 	all := b.in(b.rate())
 	spent := b.window.sum
 	own := max(1, all/share) - spent[other] // what no urgent event can take away

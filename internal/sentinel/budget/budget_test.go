@@ -186,6 +186,52 @@ func TestHardLimit(t *testing.T) {
 	}
 }
 
+// TestNext: a budget that takes the place of another does not let what was
+// spent be spent once more.
+func TestNext(t *testing.T) {
+	cases := map[string]struct {
+		reason      string
+		old, next   budget.Config
+		spent       int
+		left, later int // at once, and a second after that
+	}{
+		"Same":    {"nothing changes", budget.Config{Burst: 5 * time.Second}, budget.Config{Burst: 5 * time.Second}, 400, 100, 100},
+		"Longer":  {"a longer stretch has more", budget.Config{Burst: time.Second}, budget.Config{Burst: 5 * time.Second}, 100, 400, 400},
+		"Shorter": {"what was spent at once is made up for", budget.Config{Burst: 5 * time.Second}, budget.Config{Burst: time.Second}, 250, 0, 0},
+		"Little":  {"and no more than that", budget.Config{Burst: 5 * time.Second}, budget.Config{Burst: time.Second}, 60, 40, 40},
+		"Slower":  {"it does not fall silent", budget.Config{Burst: time.Second}, budget.Config{Burst: time.Second, Floor: 0.5}, 100, 0, 0},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Now()
+			b := budget.New(tc.old, begin)
+			for range tc.spent {
+				if !b.Take(begin) {
+					t.Fatal("there is not so much to spend")
+				}
+			}
+			n := b.Next(tc.next, begin)
+			if got := n.Available(begin); got != tc.left {
+				t.Errorf("%s: %d are left, want %d", tc.reason, got, tc.left)
+			}
+			if got := n.Available(begin.Add(time.Second)); got != tc.later {
+				t.Errorf("%s: %d are left a second later, want %d", tc.reason, got, tc.later)
+			}
+			if got := n.Available(begin.Add(20 * time.Second)); got == 0 {
+				t.Errorf("%s: nothing is left 20 s later", tc.reason)
+			}
+		})
+	}
+	at := time.Now()
+	b := budget.New(budget.Config{Burst: 5 * time.Second, Max: 10}, at)
+	for b.Urgent(at) {
+	}
+	n := b.Next(budget.Config{Burst: time.Second, Max: 10}, at)
+	if n.Urgent(at.Add(3900*time.Millisecond)) || !n.Urgent(at.Add(4*time.Second+time.Millisecond)) {
+		t.Error("a bound on all events does not hold for what is urgent")
+	}
+}
+
 func BenchmarkTake(b *testing.B) {
 	begin := time.Now()
 	x := budget.New(budget.Config{Floor: 1e6}, begin)

@@ -37,6 +37,18 @@ func (w *window) advance(since time.Duration) {
 	}
 }
 
+// replay spends in another window all that was spent in this one, each at the
+// end of its step or now, whichever is first.
+func (w *window) replay(into *window, now time.Duration) {
+	for at := max(0, w.at-int64(len(w.spent))+1); at <= w.at; at++ {
+		into.advance(min(now, time.Duration(at+1)*w.step-1))
+		for kind, n := range w.spent[at%int64(len(w.spent))] {
+			into.slot()[kind] += n
+			into.sum[kind] += int(n)
+		}
+	}
+}
+
 func (w *window) spend(kind int) {
 	w.slot()[kind]++
 	w.sum[kind]++

@@ -72,6 +72,26 @@ func New(limit int) *Memory {
 	}
 }
 
+// Resize changes how many resources are remembered at most.
+func (m *Memory) Resize(limit int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = limit
+	for near := uint64(0); m.entries.Len() > limit; near++ {
+		m.entries.RemoveNear(near)
+	}
+}
+
+// Restart forgets since when resources wait for their adapters, for a caller
+// who does not look after the same ones any more.
+func (m *Memory) Restart() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for e := range m.entries.All {
+		e.waiting = 0
+	}
+}
+
 // Key is what stands for an id.
 func (m *Memory) Key(id []byte) Key {
 	return Key(max(1, maphash.Bytes(m.seed, id)))

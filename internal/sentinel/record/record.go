@@ -100,18 +100,32 @@ func New(limit int) *Record {
 	return &Record{limit: limit, byID: map[string]*resource{}}
 }
 
+// Resize changes how many resources are kept at most.
+func (r *Record) Resize(limit int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limit = limit
+	for len(r.byID) > max(0, limit) {
+		r.forgetOldest()
+	}
+}
+
+func (r *Record) forgetOldest() {
+	delete(r.byID, r.oldest.id)
+	r.unlink(r.oldest)
+}
+
 // Note adds a decision, and opens a record if the resource has none.
 func (r *Record) Note(id []byte, e Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if len(id) > maxID || r.limit <= 0 {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	res := r.byID[string(id)]
 	if res == nil {
 		if len(r.byID) >= r.limit {
-			delete(r.byID, r.oldest.id)
-			r.unlink(r.oldest)
+			r.forgetOldest()
 		}
 		res = &resource{id: string(id)}
 		r.byID[res.id] = res
