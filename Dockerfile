@@ -1,0 +1,35 @@
+# One image of one binary, equal to what `make images` makes:
+#
+#   docker build --build-arg BINARY=sentinel -t fleetloop/sentinel .
+#
+# tools/images builds the program and writes every file of the image, so this
+# says only where the files go and what runs. Nothing of the Go image is left
+# in the result: no shell, no library.
+ARG BINARY=sentinel
+
+FROM golang:1.26 AS build
+ARG BINARY
+WORKDIR /source
+COPY . .
+# The revision that the program tells is that of .git, which belongs to
+# whoever has the source.
+RUN git config --global --add safe.directory /source
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    go run ./tools/images -files /files ${BINARY}
+
+FROM scratch AS files
+COPY --from=build /files /
+USER 65532:65532
+WORKDIR /
+
+# An entrypoint takes no variable, so each binary has its own stage.
+FROM files AS fleet-api
+ENTRYPOINT ["/fleet-api"]
+
+FROM files AS fleetloop
+ENTRYPOINT ["/fleetloop"]
+
+FROM files AS sentinel
+ENTRYPOINT ["/sentinel"]
+
+FROM ${BINARY}

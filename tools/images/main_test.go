@@ -1,0 +1,542 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/fleetloop/fleetloop/tools/images/image"
+	"github.com/fleetloop/fleetloop/tools/images/sbom"
+)
+
+// budget is how large an image may be as it is pulled, in MiB. What makes one
+// larger should be seen and wanted.
+var budget = map[string]int64{
+	"fleet-api": 14,
+	"fleetloop": 32,
+	"sentinel":  26,
+}
+
+// made holds the images of every binary, made once for all tests.
+var made struct {
+	dir  string
+	once func() error
+}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "fleetloop-images-test-")
+	if err != nil {
+		panic(err)
+	}
+	made.dir = dir
+	made.once = sync.OnceValue(func() error {
+		var output bytes.Buffer
+		args := append([]string{"-arch", runtime.GOARCH, "-out", dir}, binaries()...)
+		if err := run(context.Background(), args, &output); err != nil {
+			return errors.Join(err, errors.New(output.String()))
+		}
+		return nil
+	})
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// binaries are those that the repository has.
+func binaries() []string {
+	entries, err := os.ReadDir("../../cmd")
+	if err != nil {
+		panic(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// newIndex makes the images, and gives the index of one binary's.
+func newIndex(t *testing.T, binary string) v1.ImageIndex {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("builds every binary")
+	}
+	if err := made.once(); err != nil {
+		t.Fatal(err)
+	}
+	entry, err := layout.ImageIndexFromPath(filepath.Join(made.dir, binary))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := entry.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(manifest.Manifests) != 1 {
+		t.Fatalf("the layout has %d entries; 'crane push' wants one", len(manifest.Manifests))
+	}
+	index, err := entry.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+// newImage gives the image of a binary for this machine.
+func newImage(t *testing.T, binary string) v1.Image {
+	t.Helper()
+	index := newIndex(t, binary)
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := index.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// extract writes what an image holds to a folder.
+func extract(t *testing.T, img v1.Image) string {
+	t.Helper()
+	dir := t.TempDir()
+	files := mutate.Extract(img)
+	defer files.Close()
+	for r := tar.NewReader(files); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return dir
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, h.Name)
+		if h.Typeflag == tar.TypeDir {
+			err = os.Mkdir(path, 0o755)
+		} else {
+			var data []byte
+			if data, err = io.ReadAll(r); err == nil {
+				err = os.WriteFile(path, data, 0o600)
+			}
+		}
+		if err == nil {
+			err = os.Chmod(path, h.FileInfo().Mode())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRuns starts each program as its image says. Root can do it as a node
+// does, with the image's files and nothing else, as the image's user; others
+// start the same file where it lies.
+func TestRuns(t *testing.T) {
+	for _, binary := range binaries() {
+		t.Run(binary, func(t *testing.T) {
+			img := newImage(t, binary)
+			config, err := img.ConfigFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := extract(t, img)
+			entrypoint := config.Config.Entrypoint[0]
+			cmd := exec.CommandContext(t.Context(), filepath.Join(dir, entrypoint), "--help")
+			cmd.Env = []string{}
+			if os.Geteuid() == 0 {
+				for d := dir; d != os.TempDir(); d = filepath.Dir(d) { // so that the user may go there
+					if err := os.Chmod(d, 0o755); err != nil {
+						t.Fatal(err)
+					}
+				}
+				cmd.Path, cmd.Dir = entrypoint, config.Config.WorkingDir
+				cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: dir, Credential: &syscall.Credential{Uid: image.UID, Gid: image.UID}}
+			}
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "Usage:") {
+				t.Errorf("%s --help: %v\n%s", binary, err, out)
+			}
+		})
+	}
+}
+
+// TestLabels: the image says of the program what the program says of itself.
+func TestLabels(t *testing.T) {
+	img := newImage(t, "fleetloop")
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Config.User != image.User || !slices.Equal(config.Config.Entrypoint, []string{"/fleetloop"}) {
+		t.Errorf("runs %q as %q", config.Config.Entrypoint, config.Config.User)
+	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(extract(t, img), "fleetloop"), "version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, label := range []string{"version", "revision"} {
+		value := config.Config.Labels["org.opencontainers.image."+label]
+		if value == "" && label == "revision" {
+			continue // not built from a repository
+		}
+		if value == "" || !strings.Contains(string(out), value) {
+			t.Errorf("%s is %q, but the program says:\n%s", label, value, out)
+		}
+	}
+	if got := config.Config.Labels["org.opencontainers.image.source"]; got != "https://github.com/fleetloop/fleetloop" {
+		t.Errorf("source is %q", got)
+	}
+}
+
+func TestSize(t *testing.T) {
+	for _, binary := range binaries() {
+		limit, ok := budget[binary]
+		if !ok {
+			t.Errorf("the image of %s has no budget", binary)
+		}
+		layers, err := newImage(t, binary).Layers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var size int64
+		for _, layer := range layers {
+			n, err := layer.Size()
+			if err != nil {
+				t.Fatal(err)
+			}
+			size += n
+		}
+		t.Logf("%s: %.1f MiB", binary, float64(size)/(1<<20))
+		if size > limit<<20 {
+			t.Errorf("the image of %s has %.1f MiB, more than %d", binary, float64(size)/(1<<20), limit)
+		}
+	}
+}
+
+// TestSBOM: the file beside the layout names each module that Go's own
+// command finds in the program.
+func TestSBOM(t *testing.T) {
+	dir := extract(t, newImage(t, "sentinel"))
+	text, err := os.ReadFile(filepath.Join(made.dir, "sentinel."+runtime.GOARCH+".spdx.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "version", "-m", filepath.Join(dir, "sentinel")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := regexp.MustCompile(`(?m)^\s+dep\s+(\S+)\s+(\S+)`).FindAllStringSubmatch(string(out), -1)
+	if len(modules) < 20 {
+		t.Fatalf("only %d modules in\n%s", len(modules), out)
+	}
+	for _, m := range append(modules, []string{"", "golang.org/x/crypto/x509roots/fallback", ""}) {
+		want := "pkg:golang/" + strings.ToLower(m[1]) + "@" + strings.ReplaceAll(m[2], "+", "%2B")
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the SBOM does not name %s %s", m[1], m[2])
+		}
+	}
+}
+
+// TestRoots: the authorities are certificates, and enough of them to reach
+// the services of the large clouds.
+func TestRoots(t *testing.T) {
+	source, err := root(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := roots(t.Context(), source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(list.PEM) {
+		t.Fatal("no certificate could be read")
+	}
+	if n := bytes.Count(list.PEM, []byte("BEGIN CERTIFICATE")); n < 80 {
+		t.Errorf("%d authorities", n)
+	}
+	if list.Module.Path != "golang.org/x/crypto/x509roots/fallback" || !strings.HasPrefix(list.Module.Version, "v") {
+		t.Errorf("they come from %v", list.Module)
+	}
+}
+
+// A client speaks to a registry as the tools that push and pull do.
+type client struct {
+	t    *testing.T
+	base string
+}
+
+func (c client) do(method, path string, kind types.MediaType, body []byte, want int) []byte {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", string(kind))
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if answer.StatusCode != want {
+		c.t.Fatalf("%s %s: %s, want %d\n%s", method, path, answer.Status, want, text)
+	}
+	return text
+}
+
+// push puts each image of the index, artifacts too, and then the index.
+func (c client) push(index v1.ImageIndex, tag string) {
+	c.t.Helper()
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, m := range manifest.Manifests {
+		img, err := index.Image(m.Digest)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		inner, err := img.Manifest()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, d := range append(inner.Layers, inner.Config) {
+			c.do(http.MethodPost, "/blobs/uploads/?digest="+d.Digest.String(), d.MediaType, c.blob(img, d), http.StatusCreated)
+		}
+		raw, err := img.RawManifest()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.do(http.MethodPut, "/manifests/"+m.Digest.String(), m.MediaType, raw, http.StatusCreated)
+	}
+	raw, err := index.RawManifest()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.do(http.MethodPut, "/manifests/"+tag, manifest.MediaType, raw, http.StatusCreated)
+}
+
+func (c client) blob(img v1.Image, d v1.Descriptor) []byte {
+	c.t.Helper()
+	layer, err := img.LayerByDigest(d.Digest)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	content, err := layer.Compressed()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer content.Close()
+	data, err := io.ReadAll(content)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return data
+}
+
+// TestPush: a registry that is given the layout takes every part of it, and
+// lists the SBOM among the image's referrers.
+func TestPush(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	c := client{t: t, base: server.URL + "/v2/fleetloop/sentinel"}
+	c.push(newIndex(t, "sentinel"), "v1")
+
+	index, err := v1.ParseIndexManifest(bytes.NewReader(c.do(http.MethodGet, "/manifests/v1", "", nil, http.StatusOK)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mine *v1.Descriptor
+	for i, m := range index.Manifests {
+		if m.Platform.Satisfies(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}) {
+			mine = &index.Manifests[i]
+		}
+	}
+	if mine == nil {
+		t.Fatalf("no image for %s among %+v", runtime.GOARCH, index.Manifests)
+	}
+	if want, err := newImage(t, "sentinel").Digest(); err != nil || mine.Digest != want {
+		t.Errorf("a node gets %s, want %s (%v)", mine.Digest, want, err)
+	}
+	referrers, err := v1.ParseIndexManifest(bytes.NewReader(c.do(http.MethodGet, "/referrers/"+mine.Digest.String(), "", nil, http.StatusOK)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(referrers.Manifests) != 1 {
+		t.Fatalf("referrers: %+v", referrers.Manifests)
+	}
+	artifact, err := v1.ParseManifest(bytes.NewReader(c.do(http.MethodGet, "/manifests/"+referrers.Manifests[0].Digest.String(), "", nil, http.StatusOK)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if artifact.ArtifactType != sbom.MediaType {
+		t.Errorf("the referrer is a %q, want %q", artifact.ArtifactType, sbom.MediaType)
+	}
+	got := c.do(http.MethodGet, "/blobs/"+artifact.Layers[0].Digest.String(), "", nil, http.StatusOK)
+	want, err := os.ReadFile(filepath.Join(made.dir, "sentinel."+runtime.GOARCH+".spdx.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("the artifact is not the SBOM that stands beside the layout")
+	}
+}
+
+// TestSameProgram: building again gives the same program, or no image could
+// be the same.
+func TestSameProgram(t *testing.T) {
+	first := extract(t, newImage(t, "fleet-api"))
+	again := t.TempDir()
+	if err := run(t.Context(), []string{"-files", again, "fleet-api"}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	a, b := listing(t, first), listing(t, again)
+	if diff := cmp.Diff(a, b); diff != "" {
+		t.Errorf("what -files writes is not what the layer holds, or two builds differ (-layer +files):\n%s", diff)
+	}
+}
+
+// listing gives each file under dir with its mode and a hash of its content.
+func listing(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	list := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		line := info.Mode().String()
+		if !entry.IsDir() {
+			line += " " + hashOf(t, path)
+		}
+		list[strings.TrimPrefix(path, dir)] = line
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func hashOf(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	hash, _, err := v1.SHA256(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash.String()
+}
+
+func TestParse(t *testing.T) {
+	t.Setenv("SOURCE_DATE_EPOCH", "1772366400")
+	o, err := parse([]string{"-arch", "arm64", "sentinel"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC); !o.epoch.Equal(want) {
+		t.Errorf("epoch %s, want %s", o.epoch, want)
+	}
+	for name, args := range map[string][]string{
+		"NoBinary":    {"-out", "x"},
+		"FilesOfTwo":  {"-files", "x", "sentinel", "fleet-api"},
+		"UnknownFlag": {"-push", "sentinel"},
+	} {
+		if _, err := parse(args, io.Discard); err == nil {
+			t.Errorf("%s: was taken", name)
+		}
+	}
+	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
+	if _, err := parse([]string{"sentinel"}, io.Discard); err == nil || !strings.Contains(err.Error(), "SOURCE_DATE_EPOCH") {
+		t.Errorf("a time that is none: %v", err)
+	}
+}
+
+// TestDockerfile reads the Dockerfile as text, for no daemon is needed to run
+// the tests: it can show that the two ways agree on what runs and as whom,
+// not that the build works.
+func TestDockerfile(t *testing.T) {
+	raw, err := os.ReadFile("../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(raw)
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(mod))
+	want := []string{
+		"FROM golang:" + goVersion[1] + " AS build\n",
+		"go run ./tools/images -files /files ${BINARY}\n",
+		"FROM scratch AS files\nCOPY --from=build /files /\nUSER " + image.User + "\nWORKDIR /\n",
+		"FROM ${BINARY}\n",
+	}
+	for _, binary := range binaries() {
+		want = append(want, "FROM files AS "+binary+"\nENTRYPOINT [\"/"+binary+"\"]\n")
+	}
+	for _, w := range want {
+		if strings.Count(text, w) != 1 {
+			t.Errorf("want once in the Dockerfile:\n%s", w)
+		}
+	}
+	if n := strings.Count(text, "ENTRYPOINT"); n != len(binaries()) {
+		t.Errorf("%d entrypoints for %d binaries", n, len(binaries()))
+	}
+	if !strings.HasSuffix(text, "FROM ${BINARY}\n") {
+		t.Error("the last stage is not the chosen binary's")
+	}
+}
+
+// TestMakefile: `make images` makes an image of every binary.
+func TestMakefile(t *testing.T) {
+	raw, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^BINARIES := (.*)$`).FindStringSubmatch(string(raw))
+	if m == nil {
+		t.Fatal("the Makefile names no BINARIES")
+	}
+	got := strings.Fields(m[1])
+	slices.Sort(got)
+	if diff := cmp.Diff(binaries(), got); diff != "" {
+		t.Errorf("BINARIES of the Makefile (-cmd +BINARIES):\n%s", diff)
+	}
+}
