@@ -1,0 +1,148 @@
+// Package leasestest has a store of records in memory, and the suite that it
+// and the real one pass.
+package leasestest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+)
+
+// Memory keeps the records of one group in memory. Make it with NewMemory.
+type Memory struct {
+	// Before is called before each request, with the request's context, if it
+	// is not nil; an error of it is the request's, which then does nothing.
+	// Set it before the first request.
+	Before func(ctx context.Context, request string) error
+
+	mu      sync.Mutex
+	version uint64
+	records map[string]member.Record
+	log     []member.Change
+	grown   chan struct{} // closed when the log has grown
+}
+
+// NewMemory makes a store without records.
+func NewMemory() *Memory {
+	return &Memory{records: map[string]member.Record{}, grown: make(chan struct{})}
+}
+
+// Put writes r.
+func (s *Memory) Put(ctx context.Context, r member.Record) (member.Record, error) {
+	if err := s.before(ctx, "put"); err != nil {
+		return member.Record{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.check(r, r.Version > 0); err != nil {
+		return member.Record{}, err
+	}
+	s.version++
+	r.Version = s.version
+	r.Includes = maps.Clone(r.Includes)
+	s.records[r.Name] = r
+	s.tell(member.Change{Version: s.version, Records: []member.Record{r}})
+	return copied(r), nil
+}
+
+// Delete deletes the record of r's name.
+func (s *Memory) Delete(ctx context.Context, r member.Record) error {
+	if err := s.before(ctx, "delete"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.check(r, true); err != nil {
+		return err
+	}
+	s.version++
+	delete(s.records, r.Name)
+	s.tell(member.Change{Version: s.version, Gone: []string{r.Name}})
+	return nil
+}
+
+// Remove deletes a record whatever its version, as people do.
+func (s *Memory) Remove(ctx context.Context, name string) error {
+	s.mu.Lock()
+	r := s.records[name]
+	s.mu.Unlock()
+	return s.Delete(ctx, r)
+}
+
+// Records are all that there are, by name.
+func (s *Memory) Records() []member.Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []member.Record
+	for _, name := range slices.Sorted(maps.Keys(s.records)) {
+		all = append(all, copied(s.records[name]))
+	}
+	return all
+}
+
+// Watch tells of all records, and then of changes, until ctx ends.
+func (s *Memory) Watch(ctx context.Context, handle func(member.Change)) error {
+	if err := s.before(ctx, "watch"); err != nil {
+		return err
+	}
+	all := s.Records()
+	s.mu.Lock()
+	told, version := len(s.log), s.version
+	s.mu.Unlock()
+	handle(member.Change{Version: version, All: true, Records: all})
+	for {
+		s.mu.Lock()
+		news, grown := s.log[told:], s.grown
+		s.mu.Unlock()
+		for _, c := range news {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			handle(c)
+		}
+		told += len(news)
+		if len(news) > 0 {
+			continue
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *Memory) before(ctx context.Context, request string) error {
+	if s.Before != nil {
+		if err := s.Before(ctx, request); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+func (s *Memory) check(r member.Record, there bool) error {
+	now, ok := s.records[r.Name]
+	switch {
+	case there && !ok:
+		return fmt.Errorf("write lease %q: %w", r.Name, member.ErrGone)
+	case now.Version != r.Version:
+		return fmt.Errorf("write lease %q: %w", r.Name, member.ErrConflict)
+	}
+	return nil
+}
+
+func (s *Memory) tell(c member.Change) {
+	s.log = append(s.log, c)
+	close(s.grown)
+	s.grown = make(chan struct{})
+}
+
+func copied(r member.Record) member.Record {
+	r.Includes = maps.Clone(r.Includes)
+	return r
+}

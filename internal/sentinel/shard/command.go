@@ -1,0 +1,114 @@
+package shard
+
+import (
+	"maps"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+)
+
+// An op is what a command does. One command of each op is under way at most.
+type op int
+
+const (
+	opWrite   op = iota // write the own record
+	opBury              // declare another member lost
+	opRemove            // delete a record that is over
+	opRewatch           // begin the watch anew; nothing comes of it
+	numOps
+)
+
+func (o op) String() string {
+	return [numOps]string{"write", "declare lost", "remove", "watch anew"}[o]
+}
+
+// A command is something that the member is to do.
+type command struct {
+	op      op
+	record  member.Record
+	started time.Duration
+}
+
+// commands are what is to be done at now, and when to ask again if nothing is
+// told before.
+func (m *machine) commands(now time.Duration) (todo []command, wake time.Duration) {
+	wake = never
+	// at notes when c is due.
+	at := func(due time.Duration, c command) {
+		due = max(due, m.retryAt[c.op])
+		switch {
+		case m.busy[c.op]:
+		case now < due:
+			wake = min(wake, due)
+		default:
+			c.started = now
+			m.busy[c.op] = c.op != opRewatch
+			todo = append(todo, c)
+			m.begun(now, c)
+		}
+	}
+	if m.confirmed {
+		wake = min(wake, m.until())
+	}
+	m.own(now, at)
+	for _, p := range m.peers {
+		switch {
+		case p.gone:
+			wake = min(wake, p.changed+m.lease)
+		case p.record.State.Over():
+			at(p.changed+m.collect, command{op: opRemove, record: p.record})
+		default:
+			lost := p.record
+			lost.State, lost.Includes = member.Lost, nil
+			at(p.changed+m.lease, command{op: opBury, record: lost})
+		}
+	}
+	at(m.heard+m.silence(), command{op: opRewatch})
+	if m.unsure {
+		at(m.retryAt[opWrite], command{op: opRewatch})
+	}
+	return todo, wake
+}
+
+// own says what is to be done with the own record.
+func (m *machine) own(now time.Duration, at func(time.Duration, command)) {
+	switch {
+	case m.left:
+		due := m.leftAt + m.renew
+		if !m.counted(now) {
+			due = now
+		}
+		at(due, command{op: opRemove, record: member.Record{Name: m.name, Version: m.version}})
+		return
+	case m.leaving && m.version == 0 && !m.attempted:
+		m.finished = true
+		return
+	}
+	due, record := now, m.content()
+	if m.confirmed && record.State == m.written.State && maps.Equal(record.Includes, m.written.Includes) {
+		due = m.renewed + m.renew
+	}
+	at(due, command{op: opWrite, record: record})
+}
+
+// counted reports whether a living member still counts us in: one that has
+// not seen that we left. It would take us for one that may come back if our
+// record were deleted now.
+func (m *machine) counted(now time.Duration) bool {
+	for _, p := range m.peers {
+		if _, ok := p.record.Includes[m.name]; ok && !m.over(p, now) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *machine) begun(now time.Duration, c command) {
+	switch c.op {
+	case opWrite:
+		m.attempted = true
+	case opRewatch:
+		m.retryAt[opRewatch] = now + m.silence()
+	case opBury, opRemove, numOps:
+	}
+}

@@ -1,0 +1,41 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are those of one member. Their labels come from the registerer.
+type metrics struct {
+	members prometheus.Gauge
+	fenced  prometheus.Collector
+}
+
+func newMetrics(fenced func() bool) *metrics {
+	opts := func(name, help string) prometheus.GaugeOpts {
+		return prometheus.GaugeOpts{Namespace: "hyperfleet", Subsystem: "sentinel", Name: name, Help: help}
+	}
+	return &metrics{
+		members: prometheus.NewGauge(opts("shard_members", "Sentinels that divide the fleet among themselves, this one included; 0 while that is not known.")),
+		fenced: prometheus.NewGaugeFunc(opts("shard_fenced", "1 while this sentinel owns nothing because it is not sure of its share, else 0."), func() float64 {
+			if fenced() {
+				return 1
+			}
+			return 0
+		}),
+	}
+}
+
+func (m *metrics) register(reg prometheus.Registerer) error {
+	if err := errors.Join(reg.Register(m.members), reg.Register(m.fenced)); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return nil
+}
+
+func (m *metrics) unregister(reg prometheus.Registerer) {
+	reg.Unregister(m.members)
+	reg.Unregister(m.fenced)
+}

@@ -1,0 +1,160 @@
+package shard
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+)
+
+// observe takes in what the watch told at now. Changes may come twice, after
+// the watch has begun anew, but never out of order.
+func (m *machine) observe(now time.Duration, c member.Change) {
+	m.heard = now
+	switch {
+	case c.All && c.Version < m.horizon:
+		// The store has forgotten what it once told: it was restored from a
+		// backup. Nothing that was promised before is in it.
+		m.begin()
+		m.peers, m.version = map[string]*peer{}, 0
+	case !c.All && c.Version <= m.horizon:
+		return
+	}
+	m.horizon = c.Version
+	for _, r := range c.Records {
+		if r.Name == m.name {
+			m.observeOwn(now, r)
+		} else {
+			m.observePeer(now, r)
+		}
+	}
+	for _, name := range c.Gone {
+		m.observeGone(now, name, c.Version)
+	}
+	if c.All {
+		m.observeMissing(now, c)
+	}
+}
+
+// observeMissing finds what was deleted while nothing was told.
+func (m *machine) observeMissing(now time.Duration, c member.Change) {
+	there := func(name string) bool {
+		return slices.ContainsFunc(c.Records, func(r member.Record) bool { return r.Name == name })
+	}
+	for name := range m.peers {
+		if !there(name) {
+			m.observeGone(now, name, c.Version)
+		}
+	}
+	if !there(m.name) {
+		m.observeGone(now, m.name, c.Version)
+	}
+}
+
+// observeOwn learns the own record's version, also that of a write whose
+// answer was lost, and whether somebody declared us lost.
+func (m *machine) observeOwn(now time.Duration, r member.Record) {
+	if r.Version <= m.version {
+		return
+	}
+	m.version = r.Version
+	if m.unsure {
+		m.unsure, m.retryAt[opWrite] = false, now
+	}
+	switch {
+	case r.State == member.Left:
+		m.setLeft(now)
+	case r.State == member.Lost && r.Epoch >= m.epoch:
+		m.epoch = r.Epoch
+		m.begin()
+	}
+}
+
+func (m *machine) observePeer(now time.Duration, r member.Record) {
+	p := m.peers[r.Name]
+	if p != nil && r.Version <= p.record.Version {
+		return
+	}
+	m.peers[r.Name] = &peer{record: r, changed: now}
+}
+
+func (m *machine) observeGone(now time.Duration, name string, version uint64) {
+	if name == m.name {
+		if m.version > 0 && m.version <= version {
+			m.lose()
+		}
+		return
+	}
+	p := m.peers[name]
+	if p == nil || p.gone || version < p.record.Version {
+		return
+	}
+	p.record.Version, p.gone, p.changed = version, true, now
+}
+
+// lose notes that the own record was deleted.
+func (m *machine) lose() {
+	m.version, m.unsure = 0, false
+	m.begin()
+}
+
+func (m *machine) setLeft(now time.Duration) {
+	if m.leaving && !m.left {
+		m.left, m.leftAt = true, now
+	}
+}
+
+// done takes in what came of c at now: the record as it was written, or an
+// error.
+func (m *machine) done(now time.Duration, c command, written member.Record, err error) {
+	m.busy[c.op] = false
+	if err != nil {
+		m.retryAt[c.op] = now + m.retry
+	}
+	switch c.op {
+	case opWrite:
+		m.wrote(now, c, written, err)
+	case opBury:
+		if err == nil {
+			m.observePeer(now, written)
+		}
+	case opRemove:
+		switch {
+		case c.record.Name == m.name:
+			m.finished = err == nil || errors.Is(err, member.ErrGone) || errors.Is(err, member.ErrConflict)
+		case err == nil || errors.Is(err, member.ErrGone):
+			m.observeGone(now, c.record.Name, c.record.Version)
+		}
+	}
+}
+
+func (m *machine) wrote(now time.Duration, c command, written member.Record, err error) {
+	m.cause = err
+	switch {
+	case errors.Is(err, member.ErrGone):
+		m.lose()
+		return
+	case errors.Is(err, member.ErrConflict):
+		m.unsure = m.version == c.record.Version
+		if !m.unsure {
+			m.retryAt[opWrite] = now
+		}
+		return
+	case err != nil:
+		return
+	}
+	m.version = max(m.version, written.Version)
+	if c.record.State == member.Left {
+		m.setLeft(now)
+		return
+	}
+	m.advance(now) // our time may have run out before the answer came
+	if c.record.Epoch != m.epoch {
+		return
+	}
+	if !m.confirmed {
+		m.confirmed, m.born = true, written.Version
+	}
+	m.renewed, m.written = c.started, c.record
+}

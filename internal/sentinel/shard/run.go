@@ -1,0 +1,131 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+)
+
+// An outcome is what came of a command.
+type outcome struct {
+	command command
+	written member.Record
+	err     error
+}
+
+// A loop is what belongs to one run of a group.
+type loop struct {
+	*Group
+	tasks    sync.WaitGroup
+	changes  chan member.Change
+	outcomes chan outcome
+	rewatch  chan struct{}
+}
+
+// Run takes part in the group until ctx ends; then it lets go of everything,
+// waits for the attempts under way, and leaves. If that is not done within the
+// time of a lease, others take over when the lease has run out. It never gives
+// up: Ready says what does not work.
+func (g *Group) Run(ctx context.Context) error {
+	if err := g.metrics.register(g.deps.Registerer); err != nil {
+		return fmt.Errorf("join group %q: %w", g.cfg.Name, err)
+	}
+	defer g.metrics.unregister(g.deps.Registerer)
+	l := &loop{
+		Group: g, changes: make(chan member.Change), outcomes: make(chan outcome), rewatch: make(chan struct{}, 1),
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	l.tasks.Go(func() { l.watch(work) })
+	left := l.run(ctx, work)
+	stop()
+	l.tasks.Wait()
+
+	g.holds.set(holding{})
+	if !left {
+		g.log.WarnContext(work, "left without a word, others wait for the lease to run out", "reason", g.Ready())
+		return nil
+	}
+	g.log.InfoContext(work, "left the group")
+	return nil
+}
+
+// run is the loop. It reports whether the member has left.
+func (l *loop) run(ctx, work context.Context) bool {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	leave := ctx.Done()
+	var bound <-chan time.Time
+	for {
+		l.machine.advance(l.now())
+		l.publish(work)
+		todo, wake := l.machine.commands(l.now())
+		if l.machine.finished {
+			return true
+		}
+		for _, c := range todo {
+			l.start(work, c)
+		}
+		timer.Reset(max(0, wake-l.now()))
+		select {
+		case c := <-l.changes:
+			l.machine.observe(l.now(), c)
+		case o := <-l.outcomes:
+			l.finish(work, o)
+		case <-l.holds.released:
+		case <-timer.C:
+		case <-leave:
+			leave = nil
+			l.machine.leave()
+			t := time.NewTimer(l.cfg.LeaseDuration)
+			defer t.Stop()
+			bound = t.C
+		case <-bound:
+			return false
+		}
+	}
+}
+
+// start carries out a command, and brings what came of it back to the loop.
+func (l *loop) start(ctx context.Context, c command) {
+	if c.op == opRewatch {
+		select {
+		case l.rewatch <- struct{}{}:
+		default:
+		}
+		return
+	}
+	if c.op == opWrite {
+		if l.epoch != c.record.Epoch {
+			l.epoch, l.since = c.record.Epoch, time.Now()
+		}
+		c.record.Since, c.record.Renewed = l.since, time.Now()
+	}
+	l.tasks.Go(func() {
+		// So that there is time for a second try before our time runs out.
+		tctx, cancel := context.WithTimeoutCause(ctx, l.machine.fence/2, errSlow)
+		defer cancel()
+		o := outcome{command: c}
+		if c.op == opRemove {
+			o.err = l.deps.Leases.Delete(tctx, c.record)
+		} else {
+			o.written, o.err = l.deps.Leases.Put(tctx, c.record)
+		}
+		select {
+		case l.outcomes <- o:
+		case <-ctx.Done():
+		}
+	})
+}
+
+func (l *loop) finish(ctx context.Context, o outcome) {
+	l.machine.done(l.now(), o.command, o.written, o.err)
+	switch {
+	case o.err != nil:
+		l.log.DebugContext(ctx, "write failed", "op", o.command.op.String(), "record", o.command.record.Name, "err", o.err)
+	case o.command.op == opBury:
+		l.log.WarnContext(ctx, "declared a member lost", "record", o.command.record.Name, "member", o.command.record.Identity)
+	}
+}

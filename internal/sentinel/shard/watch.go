@@ -1,0 +1,62 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+)
+
+// Causes of contexts of our own that end.
+var (
+	errSlow    = errors.New("no answer in time")
+	errRewatch = errors.New("the watch told nothing for too long")
+)
+
+// watch brings changes to the loop until ctx ends, with one watch at a time,
+// so that they come in order.
+func (l *loop) watch(ctx context.Context) {
+	policy := backoff.Policy{Initial: 100 * time.Millisecond, Max: l.cfg.RenewEvery}
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		heard := false
+		err := l.watchOnce(ctx, func(c member.Change) {
+			heard = true
+			l.watching.Store(nil)
+			select {
+			case l.changes <- c:
+			case <-ctx.Done():
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if heard {
+			attempt = 0
+		}
+		err = fmt.Errorf("watch leases: %w", err)
+		l.watching.Store(&err)
+		l.log.DebugContext(ctx, "the watch ended and is begun again", "err", err)
+		if backoff.Sleep(ctx, policy.Delay(attempt)) != nil {
+			return
+		}
+	}
+}
+
+// watchOnce watches until the watch ends or is to begin anew.
+func (l *loop) watchOnce(ctx context.Context, handle func(member.Change)) error {
+	wctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan error, 1)
+	l.tasks.Go(func() { ended <- l.deps.Leases.Watch(wctx, handle) })
+	select {
+	case err := <-ended:
+		return err
+	case <-l.rewatch:
+		cancel(errRewatch)
+		<-ended
+		return errRewatch
+	}
+}
