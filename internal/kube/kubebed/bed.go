@@ -1,0 +1,286 @@
+package kubebed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// startBound is how long a program may take to answer. The API server takes
+	// 3 s on an idle machine.
+	startBound = 3 * time.Minute
+	startPoll  = 25 * time.Millisecond
+)
+
+var errStartBound = fmt.Errorf("not ready within %s", startBound)
+
+// A Bed is a control plane that runs.
+type Bed struct {
+	options   Options
+	assets    string
+	folder    *folder
+	authority *authority
+	port      int
+	admin     *rest.Config
+
+	died chan struct{} // closed when a program ended that was not told to
+
+	mu        sync.Mutex
+	running   []*process // in the order of their start
+	death     error      // of the program that ended, set before died is closed
+	following sync.WaitGroup
+	stopped   bool
+}
+
+// Start starts a control plane and returns when it answers. The caller then
+// calls Stop.
+func Start(ctx context.Context, o Options) (*Bed, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("start a control plane: %w", err)
+	}
+	b := &Bed{options: o, assets: o.Assets, died: make(chan struct{})}
+	if b.assets == "" {
+		if b.assets, err = Assets(ctx, o.Log); err != nil {
+			return nil, err
+		}
+	}
+	if b.folder, err = openFolder(o.Dir); err != nil {
+		return nil, fmt.Errorf("start a control plane: %w", err)
+	}
+	began := time.Now()
+	if err := b.start(ctx); err != nil {
+		return nil, fmt.Errorf("start a control plane: %w", errors.Join(err, b.Stop()))
+	}
+	o.Log.InfoContext(ctx, "control plane started", "url", b.URL(), "dir", b.folder.dir, "took", time.Since(began).Round(time.Millisecond))
+	return b, nil
+}
+
+func (b *Bed) start(ctx context.Context) (err error) {
+	if b.authority, err = openAuthority(b.folder.path("pki")); err != nil {
+		return err
+	}
+	if err := writeServerFiles(b.folder, b.authority, b.options); err != nil {
+		return err
+	}
+	if err := b.launchAndFollow(Etcd, append(etcdArgs(b.folder.temporary), b.options.Args[Etcd]...)); err != nil {
+		return err
+	}
+	if err := b.startOnAPort(ctx); err != nil {
+		return err
+	}
+	if err := b.settle(ctx); err != nil {
+		return err
+	}
+	if err := b.startControllers(); err != nil {
+		return err
+	}
+	if err := b.InstallCRDs(ctx, b.options.CRDs...); err != nil {
+		return err
+	}
+	return b.awaitControllers(ctx)
+}
+
+// startOnAPort starts the API server, again on another port when someone took
+// the free one between asking for it and using it.
+func (b *Bed) startOnAPort(ctx context.Context) error {
+	const tries = 5
+	var err error
+	for range tries {
+		if b.port = b.options.Port; b.port == 0 {
+			if b.port, err = freePort(ctx, b.options.ListenAddress, b.folder.portBefore()); err != nil {
+				return err
+			}
+		}
+		if b.admin, err = b.User(adminName, administrators); err != nil {
+			return err
+		}
+		if err = b.StartAPIServer(ctx); b.options.Port != 0 || !errors.Is(err, errPortTaken) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = b.writeKubeconfig(adminName+".kubeconfig", b.admin)
+	return errors.Join(err, b.folder.rememberPort(b.port))
+}
+
+var errPortTaken = errors.New("the port is taken")
+
+// StartAPIServer starts the API server again after StopAPIServer, on the same
+// port and the same data, and returns when it answers. It does nothing when
+// the server runs.
+func (b *Bed) StartAPIServer(ctx context.Context) error {
+	if b.process(APIServer) != nil {
+		return nil
+	}
+	p, err := b.launch(APIServer, apiServerArgs(b.options, b.port))
+	if err != nil {
+		return err
+	}
+	if err = b.awaitReady(ctx); err == nil {
+		b.follow(p)
+		return nil
+	}
+	if p.hasEnded() != nil && strings.Contains(textFrom(p.log, p.from), "address already in use") {
+		err = fmt.Errorf("start kube-apiserver: %w: %d", errPortTaken, b.port)
+	}
+	return errors.Join(err, b.halt(APIServer))
+}
+
+// StopAPIServer ends the API server at once, as a power failure would: its
+// connections break, and new ones are refused until StartAPIServer.
+func (b *Bed) StopAPIServer() error { return b.halt(APIServer) }
+
+// awaitReady waits until the API server says that it is ready.
+func (b *Bed) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startBound, errStartBound)
+	defer cancel()
+	client, err := rest.HTTPClientFor(b.anonymous())
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	return poll(ctx, func(ctx context.Context) error {
+		for _, name := range []string{Etcd, APIServer} {
+			if p := b.process(name); p != nil {
+				if err := p.hasEnded(); err != nil {
+					return giveUp{err}
+				}
+			}
+		}
+		return ask(ctx, client, b.URL()+"/readyz")
+	})
+}
+
+// ask wants a good answer of a URL.
+func ask(ctx context.Context, client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 10_000))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", url, resp.Status, text)
+	}
+	return nil
+}
+
+// settle waits for what the API server makes some moments after it is ready.
+func (b *Bed) settle(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(b.admin)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startBound, errStartBound)
+	defer cancel()
+	return poll(ctx, func(ctx context.Context) error {
+		_, err := client.CoreV1().Namespaces().Get(ctx, corev1.NamespaceDefault, metav1.GetOptions{})
+		return err
+	})
+}
+
+func (b *Bed) startControllers() error {
+	if len(b.options.Controllers) > 0 {
+		kubeconfig, err := b.Kubeconfig(ControllerManager, administrators)
+		if err != nil {
+			return err
+		}
+		if err := b.launchAndFollow(ControllerManager, controllerManagerArgs(b.options, kubeconfig)); err != nil {
+			return err
+		}
+	}
+	if !b.options.Scheduler {
+		return nil
+	}
+	kubeconfig, err := b.Kubeconfig(Scheduler, administrators)
+	if err != nil {
+		return err
+	}
+	return b.launchAndFollow(Scheduler, schedulerArgs(b.options, kubeconfig))
+}
+
+// awaitControllers waits until the controllers do something, if that can be
+// seen: no Pod is admitted before its namespace has a service account.
+func (b *Bed) awaitControllers(ctx context.Context) error {
+	if !slices.Contains(b.options.Controllers, "serviceaccount-controller") && !slices.Contains(b.options.Controllers, "*") {
+		return b.Ready()
+	}
+	client, err := kubernetes.NewForConfig(b.admin)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startBound, errStartBound)
+	defer cancel()
+	return poll(ctx, func(ctx context.Context) error {
+		if err := b.Ready(); err != nil {
+			return giveUp{err}
+		}
+		_, err := client.CoreV1().ServiceAccounts(corev1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return errors.New("kube-controller-manager made no service account")
+		}
+		return err
+	})
+}
+
+// URL is where the API server is reached.
+func (b *Bed) URL() string {
+	return "https://" + net.JoinHostPort(b.options.ListenAddress, strconv.Itoa(b.port))
+}
+
+// Assets is the folder with the programs, kubectl among them.
+func (b *Bed) Assets() string { return b.assets }
+
+// Dir is the folder with the state.
+func (b *Bed) Dir() string { return b.folder.dir }
+
+// Stop ends all programs, and removes the state if it was in a temporary
+// folder. Only etcd is asked: the others keep nothing that could be lost.
+func (b *Bed) Stop() error {
+	b.mu.Lock()
+	if b.stopped {
+		b.mu.Unlock()
+		return nil
+	}
+	b.stopped = true
+	running := b.running
+	b.running = nil
+	b.mu.Unlock()
+
+	var errs []error
+	for _, p := range slices.Backward(running) {
+		sig := syscall.SIGKILL
+		if p.name == Etcd && !b.folder.temporary {
+			sig = syscall.SIGTERM
+		}
+		errs = append(errs, p.stop(sig))
+	}
+	b.following.Wait()
+	return errors.Join(append(errs, b.folder.close())...)
+}

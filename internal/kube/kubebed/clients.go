@@ -1,0 +1,128 @@
+package kubebed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+const (
+	// administrators is the group that may do everything.
+	administrators = "system:masters"
+	adminName      = "kubebed-admin"
+
+	// Clients of a bed are not to wait for themselves.
+	clientQPS   = 1000
+	clientBurst = 2000
+
+	tokenLife = time.Hour
+)
+
+// Config is how an administrator reaches the API server. Each call gives a
+// copy, to be changed at will.
+func (b *Bed) Config() *rest.Config { return rest.CopyConfig(b.admin) }
+
+// User is how a user of some groups reaches the API server. Users exist by
+// having a certificate; what they may do is said by roles.
+func (b *Bed) User(name string, groups ...string) (*rest.Config, error) {
+	p, err := b.authority.client(name, groups)
+	if err != nil {
+		return nil, fmt.Errorf("make user %q: %w", name, err)
+	}
+	cfg := b.anonymous()
+	cfg.CertData, cfg.KeyData = p.cert, p.key
+	return cfg, nil
+}
+
+// anonymous is a configuration without a user.
+func (b *Bed) anonymous() *rest.Config {
+	return &rest.Config{
+		Host:            b.URL(),
+		TLSClientConfig: rest.TLSClientConfig{CAData: b.authority.pem},
+		QPS:             clientQPS,
+		Burst:           clientBurst,
+	}
+}
+
+// Kubeconfig writes a kubeconfig file for a user, in the bed's folder, and
+// gives its path.
+func (b *Bed) Kubeconfig(name string, groups ...string) (path string, err error) {
+	cfg, err := b.User(name, groups...)
+	if err != nil {
+		return "", err
+	}
+	file := regexp.MustCompile(`[^A-Za-z0-9.-]+`).ReplaceAllString(name, "-") + ".kubeconfig"
+	return b.writeKubeconfig(file, cfg)
+}
+
+// AdminKubeconfig is the path of a kubeconfig file for an administrator.
+func (b *Bed) AdminKubeconfig() string { return b.folder.path(adminName + ".kubeconfig") }
+
+func (b *Bed) writeKubeconfig(file string, cfg *rest.Config) (path string, err error) {
+	const name = "kubebed"
+	k := clientcmdapi.NewConfig()
+	k.Clusters[name] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
+	k.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData, Token: cfg.BearerToken}
+	k.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	k.CurrentContext = name
+	path = b.folder.path(file)
+	if err := clientcmd.WriteToFile(*k, path); err != nil {
+		return "", fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return path, nil
+}
+
+// ServiceAccount is how a service account reaches the API server, which makes
+// it if it is missing: by a bound token that is good for an hour.
+func (b *Bed) ServiceAccount(ctx context.Context, namespace, name string) (*rest.Config, error) {
+	client, err := kubernetes.NewForConfig(b.admin)
+	if err != nil {
+		return nil, err
+	}
+	accounts := client.CoreV1().ServiceAccounts(namespace)
+	_, err = accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("make service account %s/%s: %w", namespace, name, err)
+	}
+	life := int64(tokenLife / time.Second)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &life}}
+	token, err := accounts.CreateToken(ctx, name, request, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("make a token for service account %s/%s: %w", namespace, name, err)
+	}
+	cfg := b.anonymous()
+	cfg.BearerToken = token.Status.Token
+	return cfg, nil
+}
+
+// Kubectl runs kubectl as an administrator and gives what it prints. An error
+// has what it complained of.
+func (b *Bed) Kubectl(ctx context.Context, args ...string) (string, error) {
+	args = append([]string{"--kubeconfig=" + b.AdminKubeconfig(), "--cache-dir=" + b.folder.path("kubectl-cache")}, args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(b.assets, "kubectl"), args...) //nolint:gosec // our own program
+	cmd.Env = append(os.Environ(), "HOME="+b.folder.dir)
+	out, err := cmd.Output()
+	if err == nil {
+		return string(out), nil
+	}
+	var complaint string
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		complaint = ": " + strings.TrimSpace(string(exit.Stderr))
+	}
+	return string(out), fmt.Errorf("kubectl %s: %w%s", strings.Join(args[2:], " "), err, complaint)
+}

@@ -1,0 +1,133 @@
+package kubebed
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// stopBound is how long a program may take to end that was asked to.
+const stopBound = 10 * time.Second
+
+// A process is one run of a program, with its output in a file.
+type process struct {
+	name   string
+	log    string
+	from   int64 // where in the log this run begins
+	cmd    *exec.Cmd
+	told   atomic.Bool   // to stop
+	done   chan struct{} // closed when it has ended
+	ending error         // how it ended, set before done is closed
+}
+
+// launch starts a program in the folder dir.
+//
+// The thread that forks must live as long as the child, because the kernel
+// sends the parent-death signal when that thread ends, not the process. So one
+// goroutine, locked to its thread, starts the child and waits for it.
+func launch(assets, name, dir string, args []string) (*process, error) {
+	logFile, err := os.OpenFile(filepath.Join(dir, logFolder, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	from, err := logFile.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, errors.Join(err, logFile.Close())
+	}
+	cmd := exec.Command(filepath.Join(assets, name), args...) //nolint:gosec,noctx // our own programs; they outlive any one context
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PWD="+dir, "HOME="+dir)
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.SysProcAttr = attributes()
+
+	p := &process{name: name, log: logFile.Name(), from: from, cmd: cmd, done: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		// The child has its own copy; ours would only leak.
+		err = errors.Join(err, logFile.Close())
+		started <- err
+		if cmd.Process == nil {
+			return
+		}
+		p.ending = cmd.Wait()
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// hasEnded is whether the program has ended, and why that is an error.
+func (p *process) hasEnded() error {
+	select {
+	case <-p.done:
+	default:
+		return nil
+	}
+	how := "with exit status 0"
+	if p.ending != nil {
+		how = p.ending.Error()
+	}
+	return fmt.Errorf("%s ended: %s; it said:\n%s", p.name, how, p.said())
+}
+
+// said is the end of what this run wrote.
+func (p *process) said() string {
+	const lines = 20
+	return lastLines(textFrom(p.log, p.from), lines)
+}
+
+// stop ends the program by sig, and insists when it does not.
+func (p *process) stop(sig syscall.Signal) error {
+	p.told.Store(true)
+	for _, s := range []syscall.Signal{sig, syscall.SIGKILL} {
+		if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("stop %s (pid %d): %w", p.name, p.cmd.Process.Pid, err)
+		}
+		t := time.NewTimer(stopBound)
+		select {
+		case <-p.done:
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+	}
+	return fmt.Errorf("stop %s (pid %d): it outlived SIGKILL by %s", p.name, p.cmd.Process.Pid, stopBound)
+}
+
+// textFrom is what stands in a file from an offset on, or nothing.
+func textFrom(path string, offset int64) string {
+	f, err := os.Open(path) //nolint:gosec // a log file of ours
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	const most = 4 << 20 // a log that long is not read by anyone
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	text, err := io.ReadAll(io.NewSectionReader(f, max(offset, info.Size()-most), most))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// lastLines are the last n lines of a text.
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,271 @@
+// Package programs finds the programs that a control plane is made of: etcd,
+// kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and, on
+// Linux, kubelet.
+//
+// Folder takes them from where KUBEBUILDER_ASSETS says, else from a cache
+// folder that it fills once: by downloading the release, and where that fails
+// by building it from Go modules, which takes minutes. The source of what is
+// built is in this package, so that it works outside of a checkout, too; its
+// hash is in the name of the folder. A folder appears whole or not at all,
+// and one process fills it while the others wait.
+package programs
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// module is the module that the programs are built from. Its files end in .txt
+// so that Go does not take them for a part, or a neighbour, of this module.
+//
+//go:embed module
+var module embed.FS
+
+// The environment that says where the programs come from.
+const (
+	// AssetsVariable names a folder that has the programs already. It wins.
+	AssetsVariable = "KUBEBUILDER_ASSETS"
+	// CacheVariable names the cache folder; the default is fleetloop/kubebed in
+	// the user's cache folder.
+	CacheVariable = "FLEETLOOP_KUBEBED_DIR"
+	// SourceVariable is auto (the default), download or build.
+	SourceVariable = "FLEETLOOP_KUBEBED_SOURCE"
+	// KeepVariable set to anything keeps the Go build cache of a build, 3.4 GB.
+	KeepVariable = "FLEETLOOP_KUBEBED_KEEP_BUILD_CACHE"
+)
+
+// complete is the file in a folder that has all programs.
+const complete = ".complete"
+
+// Names are the programs that a folder has on this platform.
+func Names() []string {
+	names := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
+	if runtime.GOOS == "linux" {
+		names = append(names, "kubelet")
+	}
+	return names
+}
+
+// Folder gives the folder with the programs, and fills it first where it is
+// empty. That may take minutes: log hears of the progress.
+func Folder(ctx context.Context, log *slog.Logger) (string, error) {
+	dir, _ := settings.OSEnv(AssetsVariable)
+	if dir != "" {
+		return given(dir)
+	}
+	base, err := cacheFolder()
+	if err != nil {
+		return "", fmt.Errorf("find the programs of Kubernetes: %w", err)
+	}
+	c := cache{base: base, log: log, sources: allSources()}
+	source, _ := settings.OSEnv(SourceVariable)
+	if c.order, err = order(source); err != nil {
+		return "", fmt.Errorf("find the programs of Kubernetes: %w", err)
+	}
+	dir, err = c.folder(ctx)
+	if err != nil {
+		return "", fmt.Errorf("find the programs of Kubernetes: %w; %s can name a folder that has them", err, AssetsVariable)
+	}
+	return dir, nil
+}
+
+// given is the folder that the environment names.
+func given(dir string) (string, error) {
+	dir, err := filepath.Abs(dir) // programs are started in folders of their own
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kube-apiserver")); err != nil {
+		return "", fmt.Errorf("%s: %w; name a folder with kube-apiserver and etcd, or unset it", AssetsVariable, err)
+	}
+	return dir, nil
+}
+
+func cacheFolder() (string, error) {
+	dir, _ := settings.OSEnv(CacheVariable)
+	if dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("%w; %s can name a cache folder", err, CacheVariable)
+	}
+	return filepath.Join(dir, "fleetloop", "kubebed"), nil
+}
+
+// Version is the release of Kubernetes, such as 1.37.1.
+func Version() string { return required("k8s.io/kubernetes") }
+
+// required is the version of a module that the programs' module requires.
+func required(name string) string {
+	text, err := module.ReadFile("module/go.mod.txt")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	m := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(name) + ` v(\S+)`).FindSubmatch(text)
+	if m == nil {
+		panic("the programs' module does not require " + name)
+	}
+	return string(m[1])
+}
+
+// key names everything that the programs are made of.
+func key() (string, error) {
+	sum := sha256.New()
+	err := eachFile(func(name string, content []byte) error {
+		_, err := fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return strings.Join([]string{Version(), runtime.GOOS, runtime.GOARCH, hex.EncodeToString(sum.Sum(nil))[:12]}, "-"), nil
+}
+
+// eachFile calls f with each file of the programs' module, in order, under the
+// name that it has there.
+func eachFile(f func(name string, content []byte) error) error {
+	entries, err := fs.ReadDir(module, "module")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		content, err := module.ReadFile("module/" + e.Name())
+		if err != nil {
+			return err
+		}
+		if err := f(strings.TrimSuffix(e.Name(), ".txt"), content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A source fills an empty folder with the programs.
+type source struct {
+	name string
+	fill func(ctx context.Context, c *cache, dir string) error
+}
+
+func allSources() []source {
+	return []source{
+		{"download", func(ctx context.Context, c *cache, dir string) error { return download(ctx, c, released(), dir) }},
+		{"build", build},
+	}
+}
+
+// order gives the names of the sources to try.
+func order(variable string) ([]string, error) {
+	switch variable {
+	case "", "auto":
+		return []string{"download", "build"}, nil
+	case "download", "build":
+		return []string{variable}, nil
+	}
+	return nil, fmt.Errorf("%s is %q; use auto, download or build", SourceVariable, variable)
+}
+
+// A cache keeps the programs in a folder for each version of them.
+type cache struct {
+	base    string
+	sources []source
+	order   []string
+	log     *slog.Logger
+}
+
+func (c *cache) folder(ctx context.Context) (string, error) {
+	k, err := key()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(c.base, k)
+	if isComplete(dir) {
+		return dir, nil
+	}
+	if err := os.MkdirAll(c.base, 0o755); err != nil { //nolint:gosec // programs, which a server's user may run
+		return "", err
+	}
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if isComplete(dir) { // another process filled it while we waited
+		return dir, nil
+	}
+	return dir, c.fill(ctx, dir)
+}
+
+func isComplete(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, complete))
+	return err == nil
+}
+
+// unfinished begins the names of folders that are being filled.
+const unfinished = "new-"
+
+// fill makes the folder from the first source that gives all programs.
+func (c *cache) fill(ctx context.Context, dir string) error {
+	left, _ := filepath.Glob(filepath.Join(c.base, unfinished+"*")) // its only error is a bad pattern
+	for _, l := range left {                                        // we hold the lock: they were left by killed processes
+		if err := os.RemoveAll(l); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, s := range c.sources {
+		if !slices.Contains(c.order, s.name) {
+			continue
+		}
+		err := c.fillFrom(ctx, s, dir)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		c.log.InfoContext(ctx, "kubernetes programs not had", "from", s.name, "err", err)
+		errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *cache) fillFrom(ctx context.Context, s source, dir string) (err error) {
+	tmp, err := os.MkdirTemp(c.base, unfinished)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	if err := os.Chmod(tmp, 0o755); err != nil { //nolint:gosec // as above
+		return err
+	}
+	if err := s.fill(ctx, c, tmp); err != nil {
+		return err
+	}
+	for _, name := range Names() {
+		if _, err := os.Stat(filepath.Join(tmp, name)); err != nil {
+			return fmt.Errorf("it lacks a program: %w", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(tmp, complete), nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.Rename(tmp, dir)
+}

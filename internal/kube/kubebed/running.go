@@ -1,0 +1,132 @@
+package kubebed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// launch starts a program.
+func (b *Bed) launch(name string, args []string) (*process, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopped {
+		return nil, fmt.Errorf("start %s: the control plane was stopped", name)
+	}
+	p, err := launch(b.assets, name, b.folder.dir, args)
+	if err != nil {
+		return nil, err
+	}
+	b.running = append(b.running, p)
+	return p, nil
+}
+
+// follow watches a program that has started well: when it ends without being
+// told to, the bed cannot be used any more.
+func (b *Bed) follow(p *process) {
+	b.following.Go(func() {
+		<-p.done
+		if !p.told.Load() {
+			b.fail(p.hasEnded())
+		}
+	})
+}
+
+// launchAndFollow starts a program that answers nobody who could ask whether
+// it started well.
+func (b *Bed) launchAndFollow(name string, args []string) error {
+	p, err := b.launch(name, args)
+	if err == nil {
+		b.follow(p)
+	}
+	return err
+}
+
+// fail notes the first death of a program.
+func (b *Bed) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.death == nil {
+		b.death = err
+		close(b.died)
+	}
+}
+
+// process is the program of that name, or nil when it does not run.
+func (b *Bed) process(name string) *process {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.running {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// halt ends a program at once.
+func (b *Bed) halt(name string) error {
+	p := b.process(name)
+	if p == nil {
+		return nil
+	}
+	err := p.stop(syscall.SIGKILL)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running = slices.DeleteFunc(b.running, func(other *process) bool { return other == p })
+	return err
+}
+
+// Ready says why the bed cannot be used: a program has ended, or the API
+// server was stopped.
+func (b *Bed) Ready() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.stopped:
+		return errors.New("the control plane was stopped")
+	case b.death != nil:
+		return b.death
+	case !slices.ContainsFunc(b.running, func(p *process) bool { return p.name == APIServer }):
+		return errors.New("the API server was stopped")
+	}
+	return nil
+}
+
+// Run keeps the bed until ctx ends, or a program of it, and stops it then.
+func (b *Bed) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return b.Stop()
+	case <-b.died:
+		return errors.Join(b.Ready(), b.Stop())
+	}
+}
+
+// giveUp is an error that no waiting mends.
+type giveUp struct{ error }
+
+func (g giveUp) Unwrap() error { return g.error }
+
+// poll calls check until it gives no error, or one to give up at.
+func poll(ctx context.Context, check func(context.Context) error) error {
+	ticker := time.NewTicker(startPoll)
+	defer ticker.Stop()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		if final := (giveUp{}); errors.As(err, &final) {
+			return final.error
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-ticker.C:
+		}
+	}
+}
