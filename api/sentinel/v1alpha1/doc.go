@@ -5,6 +5,6 @@
 // secrets by reference, the decision profile and sharding beyond labels, is
 // added beside it: an object that the specification allows means the same here.
 //
-// +kubebuilder:object:generate=true
 // +groupName=hyperfleet.redhat.com
+// +kubebuilder:object:generate=true
 package v1alpha1

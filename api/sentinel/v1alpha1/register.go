@@ -7,8 +7,6 @@ import (
 )
 
 // GroupVersion is the group and version of SentinelConfig.
-//
-//nolint:gochecknoglobals // a constant in all but form
 var GroupVersion = schema.GroupVersion{Group: "hyperfleet.redhat.com", Version: "v1alpha1"}
 
 // AddToScheme makes the types of this package known to a scheme.

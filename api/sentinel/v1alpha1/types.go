@@ -121,7 +121,7 @@ type ShardSelector struct {
 
 // LabelExpression is a condition on one label.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.key) && self.key != ''",message="key is required: the name of a label"
+// +kubebuilder:validation:XValidation:rule="has(self.key) && size(self.key) > 0",message="key is required: the name of a label"
 // +kubebuilder:validation:XValidation:rule="has(self.operator) && self.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist']",message="operator must be In, NotIn, Exists or DoesNotExist"
 // +kubebuilder:validation:XValidation:rule="!has(self.operator) || !(self.operator in ['In', 'NotIn']) || has(self.values) && size(self.values) > 0",message="the operators In and NotIn need values"
 // +kubebuilder:validation:XValidation:rule="!has(self.operator) || !(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0",message="the operators Exists and DoesNotExist take no values"
@@ -145,7 +145,7 @@ type LabelExpression struct {
 // The rules stand here and not at url, because the API server shows the value
 // that a rule refuses, and a url may hold a password.
 //
-// +kubebuilder:validation:XValidation:rule="isURL(self.url) && url(self.url).getScheme() in ['http', 'https'] && url(self.url).getHostname() != ''",message="must be a URL such as http://hyperfleet-api:8080",fieldPath=".url"
+// +kubebuilder:validation:XValidation:rule="isURL(self.url) && url(self.url).getScheme() in ['http', 'https'] && size(url(self.url).getHostname()) > 0",message="must be a URL such as http://hyperfleet-api:8080",fieldPath=".url"
 // +kubebuilder:validation:XValidation:rule="!self.url.matches('^[a-z]+://[^/?#]*@')",message="must hold no user name or password: put a token into a Secret and name it in tokenSecretRef",fieldPath=".url"
 type HyperfleetAPI struct {
 	// HyperFleet API base URL
@@ -177,9 +177,9 @@ type HyperfleetAPI struct {
 
 // Broker is where cloud events go.
 //
-// +kubebuilder:validation:XValidation:rule="self.type != 'gcp-pubsub' || has(self.projectID) && self.projectID != ''",message="gcp-pubsub needs the ID of a project",fieldPath=".projectID",reason=FieldValueRequired
-// +kubebuilder:validation:XValidation:rule="!(self.type in ['rabbitmq', 'nats']) || has(self.credentialsSecretRef) || has(self.url) && self.url != ''",message="rabbitmq and nats need an address, here or in the Secret that credentialsSecretRef names",fieldPath=".url",reason=FieldValueRequired
-// +kubebuilder:validation:XValidation:rule="self.type != 'rabbitmq' || !has(self.url) || self.url == '' || self.url.startsWith('amqp://') || self.url.startsWith('amqps://')",message="must be the address of RabbitMQ, such as amqp://user:password@rabbitmq:5672/",fieldPath=".url"
+// +kubebuilder:validation:XValidation:rule="self.type != 'gcp-pubsub' || has(self.projectID) && size(self.projectID) > 0",message="gcp-pubsub needs the ID of a project",fieldPath=".projectID",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="!(self.type in ['rabbitmq', 'nats']) || has(self.credentialsSecretRef) || has(self.url) && size(self.url) > 0",message="rabbitmq and nats need an address, here or in the Secret that credentialsSecretRef names",fieldPath=".url",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="self.type != 'rabbitmq' || !has(self.url) || size(self.url) == 0 || self.url.startsWith('amqp://') || self.url.startsWith('amqps://')",message="must be the address of RabbitMQ, such as amqp://user:password@rabbitmq:5672/",fieldPath=".url"
 type Broker struct {
 	// Message broker type
 	// +kubebuilder:validation:Enum=gcp-pubsub;rabbitmq;nats
@@ -240,8 +240,8 @@ type SecretKeyRef struct {
 
 // Decision is who is due.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.profile != 'expression' || has(self.result) && self.result != ''",message="the profile expression needs one",fieldPath=".result",reason=FieldValueRequired
-// +kubebuilder:validation:XValidation:rule="has(self.profile) && self.profile == 'expression' || (!has(self.result) || self.result == '') && (!has(self.params) || size(self.params) == 0)",message="params and result are for the profile expression only"
+// +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.profile != 'expression' || has(self.result) && size(self.result) > 0",message="the profile expression needs one",fieldPath=".result",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="has(self.profile) && self.profile == 'expression' || (!has(self.result) || size(self.result) == 0) && (!has(self.params) || size(self.params) == 0)",message="params and result are for the profile expression only"
 type Decision struct {
 	// transition-age (phase and lastTransitionTime only), generation-then-age
 	// (a changed spec first), or expression.

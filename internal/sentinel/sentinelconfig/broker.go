@@ -13,6 +13,7 @@ import (
 func (t *translation) broker(b *v1alpha1.Broker) Broker {
 	out := Broker{Type: b.Type, Topic: b.Topic}
 	t.named("spec.broker.topic", b.Topic)
+	oneOf(t, "spec.broker.type", b.Type, v1alpha1.BrokerPubSub, v1alpha1.BrokerRabbitMQ, v1alpha1.BrokerNATS)
 	switch b.Type {
 	case v1alpha1.BrokerPubSub:
 		out.ProjectID = b.ProjectID
@@ -29,8 +30,6 @@ func (t *translation) broker(b *v1alpha1.Broker) Broker {
 		} else if b.URL != "" {
 			t.address("spec.broker.url", b.Type, b.URL)
 		}
-	default:
-		t.failf("spec.broker.type", "%q is not a type of broker; use %s, %s or %s", b.Type, v1alpha1.BrokerPubSub, v1alpha1.BrokerRabbitMQ, v1alpha1.BrokerNATS)
 	}
 	return out
 }

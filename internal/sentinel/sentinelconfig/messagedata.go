@@ -3,6 +3,7 @@ package sentinelconfig
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -26,7 +27,7 @@ func (t *translation) messageData(raw *apiextensionsv1.JSON) settings.OrderedMap
 		return nil
 	}
 	d := &dataReader{t: t, json: jsontext.NewDecoder(bytes.NewReader(raw.Raw))}
-	if d.json.PeekKind() != '{' {
+	if d.json.PeekKind() != jsontext.KindBeginObject {
 		t.failf(field, "must be a mapping")
 		return nil
 	}
@@ -36,7 +37,14 @@ func (t *translation) messageData(raw *apiextensionsv1.JSON) settings.OrderedMap
 			return data
 		}
 	}
-	t.failf(field, "is not valid JSON: %w", err)
+	switch {
+	case errors.Is(err, errTooDeep), errors.Is(err, errTooMany):
+		t.failf(field, "%w", err)
+	case err == nil:
+		t.failf(field, "is not valid JSON: more follows the mapping")
+	default:
+		t.failf(field, "is not valid JSON: %w", err)
+	}
 	return nil
 }
 
@@ -48,8 +56,8 @@ type dataReader struct {
 }
 
 var (
-	errTooDeep = errors.New("mappings nest too deep")
-	errTooMany = errors.New("there are too many values")
+	errTooDeep = fmt.Errorf("nests more than %d deep", maxDepth)
+	errTooMany = fmt.Errorf("has more than %d values", maxNodes)
 )
 
 // mapping reads one mapping. An error is of the JSON; what is wrong with a
@@ -62,7 +70,7 @@ func (d *dataReader) mapping(path string, depth int) (settings.OrderedMap, error
 		return nil, err
 	}
 	out := settings.OrderedMap{}
-	for d.json.PeekKind() != '}' {
+	for d.json.PeekKind() != jsontext.KindEndObject {
 		name, err := d.json.ReadToken()
 		if err != nil {
 			return nil, err
@@ -76,18 +84,19 @@ func (d *dataReader) mapping(path string, depth int) (settings.OrderedMap, error
 		if len(key) > maxKey {
 			d.t.failf(path, "has a key of more than %d bytes", maxKey)
 		}
-		switch kind := d.json.PeekKind(); kind {
-		case '{':
+		switch d.json.PeekKind() {
+		case jsontext.KindBeginObject:
 			e.Map, err = d.mapping(at, depth+1)
-		case '"', '0', 't', 'f':
+		case jsontext.KindString, jsontext.KindNumber, jsontext.KindTrue, jsontext.KindFalse:
 			var value jsontext.Token
-			value, err = d.json.ReadToken()
-			if err == nil {
+			if value, err = d.json.ReadToken(); err == nil {
 				e.Value = value.String()
 			}
-		default:
+		case jsontext.KindNull, jsontext.KindBeginArray:
 			d.t.failf(at, "must be a text or a mapping")
 			err = d.json.SkipValue()
+		case jsontext.KindInvalid, jsontext.KindEndObject, jsontext.KindEndArray:
+			_, err = d.json.ReadToken() // which says what is wrong
 		}
 		if err != nil {
 			return nil, err

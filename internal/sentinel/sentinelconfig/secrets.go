@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ const (
 
 // SecretNames are the Secrets that the settings need, each once, sorted.
 func (s Settings) SecretNames() []string {
-	names := []string{s.credentials, s.token.Name}
+	names := []string{s.credentials, s.headers, s.token.Name}
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
 }
@@ -38,13 +39,15 @@ func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, e
 	t := &translation{}
 	if s.token.Name != "" {
 		const field = "spec.hyperfleetAPI.tokenSecretRef"
-		if data, ok := t.secret(field, secrets, s.token.Name); ok {
-			token := valueOf(data, s.token.Key)
-			if token == "" {
-				t.failf(field, "Secret %q has no value under the key %q", s.token.Name, s.token.Key)
-			}
-			s.Sentinel.HyperfleetAPI.Token = settings.Secret(token)
+		data, ok := t.secret(field, secrets, s.token.Name)
+		token := valueOf(data, s.token.Key)
+		if ok && !isHeader(token) {
+			t.failf(field, "Secret %q has no token under the key %q", s.token.Name, s.token.Key)
 		}
+		s.Sentinel.HyperfleetAPI.Token = settings.Secret(token)
+	}
+	if s.headers != "" {
+		s.Sentinel.HyperfleetAPI.Headers = t.headers(secrets, s.headers)
 	}
 	if s.credentials != "" {
 		if data, ok := t.secret(credentialsField, secrets, s.credentials); ok {
@@ -57,7 +60,28 @@ func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, e
 	return s, nil
 }
 
-const credentialsField = "spec.broker.credentialsSecretRef"
+// headers takes every value of a Secret as a header.
+func (t *translation) headers(secrets map[string]map[string][]byte, name string) map[string]settings.Secret {
+	const field = "spec.hyperfleetAPI.headersSecretRef"
+	data, _ := t.secret(field, secrets, name)
+	headers := make(map[string]settings.Secret, len(data))
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		value := valueOf(data, key)
+		if !isHeader(value) {
+			t.failf(field, "Secret %q has under the key %q what can not be the value of a header", name, key)
+		}
+		headers[key] = settings.Secret(value)
+	}
+	return headers
+}
+
+// isHeader reports whether a text can be sent in a header. Keys of Secrets
+// can all be names of headers.
+func isHeader(value string) bool {
+	return value != "" && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}
+
+const credentialsField = "spec.broker.credentialsSecretRef" //nolint:gosec // the path of a field
 
 func (t *translation) secret(field string, secrets map[string]map[string][]byte, name string) (map[string][]byte, bool) {
 	data, ok := secrets[name]
@@ -92,11 +116,15 @@ func (t *translation) credentials(b Broker, name string, data map[string][]byte)
 		return b
 	}
 	user := userOf(b.Type, data)
-	if user == nil {
-		if given == "" {
-			t.failf(credentialsField, "Secret %q has neither %s nor %s and %s", name, keyURL, keyUsername, keyPassword)
-		}
+	switch {
+	case user == nil && given == "":
+		t.failf(credentialsField, "Secret %q has neither %s nor %s and %s", name, keyURL, keyUsername, keyPassword)
 		return b
+	case user == nil:
+		return b
+	}
+	if _, ok := user.Password(); !ok && valueOf(data, keyUsername) != "" {
+		t.failf(credentialsField, "Secret %q has a %s and no %s", name, keyUsername, keyPassword)
 	}
 	servers, ok := serversOf(b.Type, b.URL.Reveal())
 	if !ok {
@@ -115,6 +143,8 @@ func (t *translation) credentials(b Broker, name string, data map[string][]byte)
 func userOf(typ v1alpha1.BrokerType, data map[string][]byte) *url.Userinfo {
 	user, password := valueOf(data, keyUsername), valueOf(data, keyPassword)
 	switch token := valueOf(data, keyToken); {
+	case user != "" && password == "":
+		return url.User(user)
 	case user != "":
 		return url.UserPassword(user, password)
 	case token != "" && typ == v1alpha1.BrokerNATS:

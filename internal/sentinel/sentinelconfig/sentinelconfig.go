@@ -11,13 +11,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
 	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
@@ -38,6 +37,7 @@ type Settings struct {
 	Sharding Sharding
 
 	token       v1alpha1.SecretKeyRef // of the API; no name: none
+	headers     string                // name of the Secret with headers for the API; empty: none
 	credentials string                // name of the broker's Secret; empty: none
 }
 
@@ -74,45 +74,88 @@ type Sharding struct {
 // Translate makes settings of a spec. The error joins one for each thing that
 // is wrong, each with the path of its field.
 func Translate(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
+	return TranslateIn(nil, spec)
+}
+
+// TranslateIn is Translate in an environment, whose variables give the
+// settings that a spec has no words for, as they do for a configuration file.
+// What a spec has words for is never taken from there, but for the API's
+// token where the spec names none: whoever may write the spec decides where
+// that is sent.
+func TranslateIn(env func(name string) (string, bool), spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
 	t := &translation{}
-	s := Settings{Sentinel: sentinel.Config{
-		ResourceType:   spec.ResourceType,
-		PollInterval:   t.duration("spec.pollInterval", string(spec.PollInterval)),
-		MaxAgeNotReady: t.duration("spec.backoffNotReady", string(spec.BackoffNotReady)),
-		MaxAgeReady:    t.duration("spec.backoffReady", string(spec.BackoffReady)),
+	s := Settings{
+		Sentinel: t.sentinel(spec),
+		Broker:   t.broker(&spec.Broker),
+		Sharding: t.sharding(spec.Sharding),
+	}
+	if ref := spec.Broker.CredentialsSecretRef; ref != nil {
+		s.credentials = t.named("spec.broker.credentialsSecretRef.name", ref.Name)
+	}
+	if ref := spec.HyperfleetAPI.HeadersSecretRef; ref != nil {
+		s.headers = t.named("spec.hyperfleetAPI.headersSecretRef.name", ref.Name)
+	}
+	if ref := spec.HyperfleetAPI.TokenSecretRef; ref != nil {
+		s.token = v1alpha1.SecretKeyRef{
+			Name: t.named("spec.hyperfleetAPI.tokenSecretRef.name", ref.Name),
+			Key:  cmp.Or(ref.Key, defaultTokenKey),
+		}
+	}
+	t.check(&s.Sentinel, beside(env, s.token.Name != ""))
+	if err := errors.Join(t.errs...); err != nil {
+		return Settings{}, err
+	}
+	return s, nil
+}
+
+// beside leaves of an environment what a spec has no words for.
+func beside(env func(string) (string, bool), hasToken bool) func(string) (string, bool) {
+	if env == nil {
+		return nil
+	}
+	return func(name string) (string, bool) {
+		switch name {
+		case "SENTINEL_RESOURCE_TYPE", "SENTINEL_POLL_INTERVAL", "SENTINEL_MAX_AGE_NOT_READY", "SENTINEL_MAX_AGE_READY",
+			"SENTINEL_LABEL_SELECTOR", "SENTINEL_SOURCE_MODE", "SENTINEL_FULL_SWEEP_INTERVAL", "SENTINEL_DECISION_PROFILE",
+			"HYPERFLEET_API_ENDPOINT", "HYPERFLEET_API_TIMEOUT", "HYPERFLEET_API_FLAVOUR":
+			return "", false
+		case "HYPERFLEET_API_TOKEN", "HYPERFLEET_API_TOKEN_FILE":
+			if hasToken {
+				return "", false
+			}
+		}
+		return env(name)
+	}
+}
+
+// sentinel is what the spec says of the engine. What is not given is zero.
+func (t *translation) sentinel(spec *v1alpha1.SentinelConfigSpec) sentinel.Config {
+	api := spec.HyperfleetAPI
+	cfg := sentinel.Config{
+		ResourceType:   oneOf(t, "spec.resourceType", spec.ResourceType, "clusters", "nodepools"),
+		PollInterval:   t.duration("spec.pollInterval", spec.PollInterval),
+		MaxAgeNotReady: t.duration("spec.backoffNotReady", spec.BackoffNotReady),
+		MaxAgeReady:    t.duration("spec.backoffReady", spec.BackoffReady),
 		HyperfleetAPI: sentinel.API{
-			Endpoint: t.endpoint(spec.HyperfleetAPI.URL),
-			Timeout:  t.duration("spec.hyperfleetAPI.timeout", string(spec.HyperfleetAPI.Timeout)),
-			Flavour:  listing.Flavour(spec.HyperfleetAPI.Flavour),
+			Endpoint: t.endpoint(api.URL),
+			Timeout:  t.duration("spec.hyperfleetAPI.timeout", api.Timeout),
+			Flavour: oneOf(t, "spec.hyperfleetAPI.flavour", cmp.Or(listing.Flavour(api.Flavour), listing.FlavourAuto),
+				listing.FlavourAuto, listing.FlavourFleetloop, listing.FlavourHyperfleet),
 		},
 		MessageData: t.messageData(spec.MessageData),
 		PayloadKeys: string(payload.CamelCase),
-		Decision:    decision(spec.Decision),
-	}}
-	cfg := &s.Sentinel
+		Decision:    t.decision(spec.Decision),
+	}
 	if spec.ShardSelector != nil {
 		cfg.ResourceSelector = t.matchLabels(spec.ShardSelector.MatchLabels)
 		cfg.LabelSelector = t.matchExpressions(spec.ShardSelector.MatchExpressions)
 	}
 	if spec.Source != nil {
-		cfg.Source.Mode = sentinel.Mode(spec.Source.Mode)
-		cfg.Source.FullSweepInterval = t.duration("spec.source.fullSweepInterval", string(spec.Source.FullSweepInterval))
+		cfg.Source.Mode = oneOf(t, "spec.source.mode", cmp.Or(sentinel.Mode(spec.Source.Mode), sentinel.ModeAuto),
+			sentinel.ModeAuto, sentinel.ModeSweep, sentinel.ModeETag, sentinel.ModeCursor, sentinel.ModeWatch)
+		cfg.Source.FullSweepInterval = t.duration("spec.source.fullSweepInterval", spec.Source.FullSweepInterval)
 	}
-	s.Broker = t.broker(&spec.Broker)
-	s.Sharding = t.sharding(spec.Sharding)
-	if ref := spec.Broker.CredentialsSecretRef; ref != nil {
-		s.credentials = ref.Name
-		t.named("spec.broker.credentialsSecretRef.name", ref.Name)
-	}
-	if ref := spec.HyperfleetAPI.TokenSecretRef; ref != nil {
-		s.token = v1alpha1.SecretKeyRef{Name: ref.Name, Key: cmp.Or(ref.Key, defaultTokenKey)}
-		t.named("spec.hyperfleetAPI.tokenSecretRef.name", ref.Name)
-	}
-	t.check(cfg)
-	if err := errors.Join(t.errs...); err != nil {
-		return Settings{}, err
-	}
-	return s, nil
+	return cfg
 }
 
 // A translation collects what is wrong with a spec.
@@ -123,11 +166,11 @@ func (t *translation) failf(field, format string, args ...any) {
 }
 
 // duration reads a duration; one that is not given is zero.
-func (t *translation) duration(field, text string) time.Duration {
+func (t *translation) duration(field string, text v1alpha1.Duration) time.Duration {
 	if text == "" {
 		return 0
 	}
-	d, err := time.ParseDuration(text)
+	d, err := time.ParseDuration(string(text))
 	switch {
 	case err != nil:
 		t.failf(field, "%q is not a duration such as 10s or 1h30m", text)
@@ -153,101 +196,60 @@ func (t *translation) endpoint(text string) string {
 	return text
 }
 
-func (t *translation) named(field, name string) {
+// named refuses a reference that names nothing.
+func (t *translation) named(field, name string) string {
 	if name == "" {
 		t.failf(field, "is required")
 	}
+	return name
 }
 
-func (t *translation) matchLabels(labels map[string]string) []selector.Pair {
-	var pairs []selector.Pair
-	for _, label := range slices.Sorted(maps.Keys(labels)) {
-		pair := selector.Pair{Label: label, Value: labels[label]}
-		if _, err := selector.FromPairs([]selector.Pair{pair}); err != nil {
-			t.failf("spec.shardSelector.matchLabels", "%w", err)
-			continue
-		}
-		pairs = append(pairs, pair)
+// oneOf refuses what is not one of a closed set.
+func oneOf[T ~string](t *translation, field string, value T, set ...T) T {
+	if !slices.Contains(set, value) {
+		t.failf(field, "%q is none of %s", string(value), list(set))
 	}
-	return pairs
+	return value
 }
 
-// matchExpressions gives the expressions as the text of a selector.
-func (t *translation) matchExpressions(list []v1alpha1.LabelExpression) string {
-	var reqs []selector.Requirement
-	for i, e := range list {
-		field := fmt.Sprintf("spec.shardSelector.matchExpressions[%d]", i)
-		op, ok := map[string]selector.Op{
-			"In": selector.In, "NotIn": selector.NotIn, "Exists": selector.Exists, "DoesNotExist": selector.NotExists,
-		}[e.Operator]
-		if !ok {
-			t.failf(field+".operator", "%q is not an operator; use In, NotIn, Exists or DoesNotExist", e.Operator)
-			continue
-		}
-		r := selector.Requirement{Key: e.Key, Op: op, Values: e.Values}
-		if _, err := selector.New(r); err != nil {
-			t.failf(field, "%w", err)
-			continue
-		}
-		reqs = append(reqs, r)
+// list names the members of a set.
+func list[T ~string](set []T) string {
+	texts := make([]string, len(set))
+	for i, s := range set {
+		texts[i] = string(s)
 	}
-	sel, err := selector.New(reqs...)
-	if err != nil {
-		t.failf("spec.shardSelector.matchExpressions", "%w", err)
-	}
-	return sel.String()
+	return strings.Join(texts, ", ")
 }
 
-func decision(d *v1alpha1.Decision) sentinel.Decision {
-	out := sentinel.Decision{Profile: sentinel.ProfileTransitionAge}
+func (t *translation) decision(d *v1alpha1.Decision) sentinel.Decision {
 	if d == nil {
-		return out
+		d = &v1alpha1.Decision{}
 	}
-	out.Profile = cmp.Or(d.Profile, out.Profile)
-	out.Result = d.Result
-	for _, p := range d.Params {
+	out := sentinel.Decision{
+		Profile: oneOf(t, "spec.decision.profile", cmp.Or(d.Profile, sentinel.ProfileTransitionAge),
+			sentinel.ProfileTransitionAge, sentinel.ProfileGenerationThenAge, sentinel.ProfileExpression),
+		Result: d.Result,
+	}
+	for i, p := range d.Params {
+		t.named(fmt.Sprintf("spec.decision.params[%d].name", i), p.Name)
+		t.named(fmt.Sprintf("spec.decision.params[%d].expr", i), p.Expr)
 		out.Params = append(out.Params, expression.Param{Name: p.Name, Expr: p.Expr})
 	}
 	return out
 }
 
-func (t *translation) sharding(s *v1alpha1.Sharding) Sharding {
-	if s == nil {
-		return Sharding{}
-	}
-	const field = "spec.sharding"
-	switch mode := cmp.Or(s.Mode, v1alpha1.ShardingStatic); mode {
-	case v1alpha1.ShardingAuto:
-		if s.Count != nil || s.Index != nil {
-			t.failf(field, "mode auto takes neither count nor index: the replicas find each other")
-		}
-		return Sharding{Mode: mode}
-	case v1alpha1.ShardingStatic:
-		switch {
-		case s.Count == nil || s.Index == nil:
-			t.failf(field, "mode static needs count and index")
-		case *s.Count < 1:
-			t.failf(field+".count", "%d is less than 1", *s.Count)
-		case *s.Index < 0 || *s.Index >= *s.Count:
-			t.failf(field+".index", "%d is not one of 0 to %d", *s.Index, *s.Count-1)
-		default:
-			return Sharding{Mode: mode, Count: int(*s.Count), Index: int(*s.Index)}
-		}
-	default:
-		t.failf(field+".mode", "%q is not a mode; use static or auto", s.Mode)
-	}
-	return Sharding{}
-}
-
 // check fills in the defaults that a configuration file would have, and finds
 // what only compiling shows.
-func (t *translation) check(cfg *sentinel.Config) {
+func (t *translation) check(cfg *sentinel.Config, env func(string) (string, bool)) {
 	if len(t.errs) > 0 {
 		return // it would be said again in the file's words
 	}
-	if _, err := settings.Load(cfg, settings.Source{}); err != nil {
+	if _, err := settings.Load(cfg, settings.Source{Env: env}); err != nil {
 		t.errs = append(t.errs, err)
 		return
+	}
+	if m := cfg.Source.Mode; cfg.Decision.Profile == sentinel.ProfileExpression && m != sentinel.ModeAuto && m != sentinel.ModeSweep {
+		t.failf("spec.source.mode", "%q does not go with the profile %q, which has to look at every resource in every round; leave it at %q", m, sentinel.ProfileExpression, sentinel.ModeAuto)
 	}
 	_, errSelector := cfg.Selector()
 	_, errDecider := cfg.Decider()

@@ -1,0 +1,49 @@
+package sentinelconfig
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+func (t *translation) matchLabels(labels map[string]string) []selector.Pair {
+	var pairs []selector.Pair
+	for _, label := range slices.Sorted(maps.Keys(labels)) {
+		pair := selector.Pair{Label: label, Value: labels[label]}
+		if _, err := selector.FromPairs([]selector.Pair{pair}); err != nil {
+			t.failf("spec.shardSelector.matchLabels", "%w", err)
+			continue
+		}
+		pairs = append(pairs, pair)
+	}
+	return pairs
+}
+
+// matchExpressions gives the expressions as the text of a selector.
+func (t *translation) matchExpressions(list []v1alpha1.LabelExpression) string {
+	var reqs []selector.Requirement
+	for i, e := range list {
+		field := fmt.Sprintf("spec.shardSelector.matchExpressions[%d]", i)
+		op, ok := map[string]selector.Op{
+			"In": selector.In, "NotIn": selector.NotIn, "Exists": selector.Exists, "DoesNotExist": selector.NotExists,
+		}[e.Operator]
+		if !ok {
+			t.failf(field+".operator", "%q is not an operator; use In, NotIn, Exists or DoesNotExist", e.Operator)
+			continue
+		}
+		r := selector.Requirement{Key: e.Key, Op: op, Values: e.Values}
+		if _, err := selector.New(r); err != nil {
+			t.failf(field, "%w", err)
+			continue
+		}
+		reqs = append(reqs, r)
+	}
+	sel, err := selector.New(reqs...)
+	if err != nil {
+		t.failf("spec.shardSelector.matchExpressions", "%w", err)
+	}
+	return sel.String()
+}

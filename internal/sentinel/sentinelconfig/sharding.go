@@ -1,0 +1,37 @@
+package sentinelconfig
+
+import (
+	"cmp"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+)
+
+// maxParts bounds how many parts there are, as the schema does.
+const maxParts = 1024
+
+func (t *translation) sharding(s *v1alpha1.Sharding) Sharding {
+	if s == nil {
+		return Sharding{}
+	}
+	const field = "spec.sharding"
+	mode := oneOf(t, field+".mode", cmp.Or(s.Mode, v1alpha1.ShardingStatic), v1alpha1.ShardingStatic, v1alpha1.ShardingAuto)
+	switch mode {
+	case v1alpha1.ShardingAuto:
+		if s.Count != nil || s.Index != nil {
+			t.failf(field, "mode auto takes neither count nor index: the replicas find each other")
+		}
+		return Sharding{Mode: mode}
+	case v1alpha1.ShardingStatic:
+		switch {
+		case s.Count == nil || s.Index == nil:
+			t.failf(field, "mode static needs count and index")
+		case *s.Count < 1 || *s.Count > maxParts:
+			t.failf(field+".count", "%d is not one of 1 to %d", *s.Count, maxParts)
+		case *s.Index < 0 || *s.Index >= *s.Count:
+			t.failf(field+".index", "%d is not one of 0 to %d", *s.Index, *s.Count-1)
+		default:
+			return Sharding{Mode: mode, Count: int(*s.Count), Index: int(*s.Index)}
+		}
+	}
+	return Sharding{}
+}
