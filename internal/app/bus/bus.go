@@ -1,6 +1,6 @@
-// Package bus opens the broker that BROKER_TYPE names.
+// Package bus opens the broker that BROKER_TYPE names, or one that is given.
 //
-// Broker settings are read from the environment alone, apart from those of
+// Where nobody gives them, broker settings are read from the environment alone, apart from those of
 // the component that uses the broker: the sentinel publishes and adapters
 // consume, and both are given the same variables.
 package bus
@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/fleetloop/fleetloop/internal/broker/amqp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
@@ -96,24 +97,89 @@ func Load(env func(string) (string, bool)) (*Config, error) {
 		return nil, err
 	}
 	c.reports = append(c.reports, report)
+	return c.load(env, Explicit{})
+}
+
+// Explicit are settings that are given, and not found in the environment.
+// What is empty is not given.
+type Explicit struct {
+	Type  Type
+	Topic string
+
+	// ProjectID and KeyJSON, the key of a service account, are for Pub/Sub.
+	ProjectID string
+	KeyJSON   settings.Secret
+
+	// URL is the address of RabbitMQ or NATS. It stands for all that the
+	// environment says of the address, and if it says who we are, of that as well.
+	URL settings.Secret
+
+	// Exchange is RabbitMQ's.
+	Exchange string
+}
+
+// LoadExplicit reads from env what e, which has a type, does not say.
+func LoadExplicit(e Explicit, env func(string) (string, bool)) (*Config, error) {
+	c := &Config{choice: Choice{Type: e.Type}}
+	return c.load(env, e)
+}
+
+// load reads the settings of the chosen kind of broker.
+func (c *Config) load(env func(string) (string, bool), e Explicit) (*Config, error) {
 	switch c.choice.Type {
 	case RabbitMQ:
-		return load(c, env, func(cfg amqp.Config, log *slog.Logger) (client, error) { return amqp.New(cfg, log) })
+		return load(c, env, e.rabbitMQ, func(cfg amqp.Config, log *slog.Logger) (client, error) { return amqp.New(cfg, log) })
 	case PubSub:
-		return load(c, env, func(cfg pubsub.Config, log *slog.Logger) (client, error) { return pubsub.New(cfg, log) })
+		return load(c, env, e.pubSub, func(cfg pubsub.Config, log *slog.Logger) (client, error) { return pubsub.New(cfg, log) })
 	case NATS:
-		return load(c, env, func(cfg nats.Config, log *slog.Logger) (client, error) { return nats.New(cfg, log) })
+		return load(c, env, e.nats, func(cfg nats.Config, log *slog.Logger) (client, error) { return nats.New(cfg, log) })
 	}
 	return nil, fmt.Errorf("open broker: unknown type %q", c.choice.Type)
 }
 
+func (e Explicit) rabbitMQ(cfg *amqp.Config) {
+	give(&cfg.Topic, e.Topic)
+	give(&cfg.Exchange, e.Exchange)
+	if e.URL != "" {
+		cfg.URL, cfg.Host, cfg.Port, cfg.VHost = e.URL, "", 0, ""
+	}
+	if e.named() {
+		cfg.Username, cfg.Password = "", ""
+	}
+}
+
+func (e Explicit) pubSub(cfg *pubsub.Config) {
+	give(&cfg.Topic, e.Topic)
+	give(&cfg.ProjectID, e.ProjectID)
+	give(&cfg.CredentialsJSON, e.KeyJSON)
+}
+
+func (e Explicit) nats(cfg *nats.Config) {
+	give(&cfg.Topic, e.Topic)
+	give(&cfg.URL, e.URL)
+	if e.named() {
+		cfg.CredentialsFile, cfg.Token, cfg.Username, cfg.Password = "", "", "", ""
+	}
+}
+
+// named reports whether the URL says who we are.
+func (e Explicit) named() bool { return strings.Contains(e.URL.Reveal(), "@") }
+
+// give sets a setting to what is given.
+func give[T ~string](setting *T, given T) {
+	if given != "" {
+		*setting = given
+	}
+}
+
 // load reads the settings of one kind of broker.
-func load[C any](c *Config, env func(string) (string, bool), open func(C, *slog.Logger) (client, error)) (*Config, error) {
+func load[C any](c *Config, env func(string) (string, bool), explicit func(*C), open func(C, *slog.Logger) (client, error)) (*Config, error) {
 	var cfg C
 	report, err := settings.Load(&cfg, settings.Source{Env: env})
 	if err != nil {
 		return nil, err
 	}
+	explicit(&cfg)
 	c.reports = append(c.reports, report)
 	c.open = func(log *slog.Logger) (client, error) { return open(cfg, log) }
 	return c, nil

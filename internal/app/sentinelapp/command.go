@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,14 +18,18 @@ import (
 
 // Command is the command line of the sentinel.
 func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
-	c := &command{cfg: Defaults(), stdout: stdout, stderr: stderr, env: env}
+	c := &command{cfg: Defaults(), onHost: OperatorDefaults(), stdout: stdout, stderr: stderr, env: env}
 	root := &cobra.Command{
 		Use:   "sentinel",
 		Short: "Watch the fleet API and publish a cloud event for every resource that is due",
 		Long: `Watch one collection of the fleet API, decide which resources are due, and
-publish a cloud event for each. What to watch comes from --config, the broker
-from BROKER_TYPE and the other BROKER_* variables.`,
+publish a cloud event for each. What to watch comes from --config: a file, and
+then the broker comes from BROKER_TYPE and the other BROKER_* variables, or the
+name of a SentinelConfig, which says both and may change while the sentinel
+runs. With --all it runs every SentinelConfig of the namespace.`,
 		Example: `  BROKER_TYPE=rabbitmq BROKER_HOST=localhost sentinel --config ./sentinel-config.yaml
+  sentinel --config=cluster-sentinel-default --namespace=hyperfleet-system
+  sentinel --all --namespace=hyperfleet-system
   sentinel validate --config ./sentinel-config.yaml
   sentinel config show --origins --config ./sentinel-config.yaml`,
 		Args:          cobra.NoArgs,
@@ -34,8 +39,9 @@ from BROKER_TYPE and the other BROKER_* variables.`,
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.PersistentFlags().StringVar(&c.file, "config", "", "configuration file (YAML)")
+	root.PersistentFlags().StringVar(&c.file, "config", "", "configuration file (a path, or a name that ends in .yaml or .yml), or the name of a SentinelConfig")
 	settings.AddFlags(root.PersistentFlags(), &c.cfg)
+	settings.AddFlags(root.PersistentFlags(), &c.onHost)
 
 	root.AddCommand(
 		&cobra.Command{
@@ -54,13 +60,14 @@ from BROKER_TYPE and the other BROKER_* variables.`,
 // command is one call of the sentinel binary.
 type command struct {
 	cfg            Config
+	onHost         OperatorConfig
 	file           string
 	stdout, stderr io.Writer
 	env            func(string) (string, bool)
 }
 
 func (c *command) load(cmd *cobra.Command) (*settings.Report, error) {
-	if err := checkFile(c.file); err != nil {
+	if err := c.fileOnly(cmd.Flags()); err != nil {
 		return nil, err
 	}
 	report, err := settings.Load(&c.cfg, settings.Source{File: c.file, Env: c.env, Flags: cmd.Flags()})
@@ -80,6 +87,10 @@ var errEndpointUser = errors.New("holds a user name or a password; give a token 
 // reports say what is in force: the file's settings, and those of the broker if
 // BROKER_TYPE is set.
 func (c *command) reports(cmd *cobra.Command) ([]*settings.Report, error) {
+	if c.operates(cmd.Flags()) {
+		report, err := c.loadOperator(cmd)
+		return []*settings.Report{report}, err
+	}
 	report, err := c.load(cmd)
 	if err != nil {
 		return nil, err
@@ -107,8 +118,7 @@ func (c *command) check(cmd *cobra.Command) (*bus.Config, error) {
 		return nil, err
 	}
 	if c.cfg.ShutdownTimeout >= c.cfg.StopTimeout {
-		return nil, report.Wrap("stop_timeout", fmt.Errorf("is %s and must be longer than shutdown_timeout, which is %s: the process would give up while confirms are awaited",
-			c.cfg.StopTimeout, c.cfg.ShutdownTimeout))
+		return nil, report.Wrap("stop_timeout", stopsTooSoon(c.cfg.StopTimeout, c.cfg.ShutdownTimeout))
 	}
 	if _, err := NewClient(c.cfg.HyperfleetAPI); err != nil {
 		return nil, err
@@ -121,7 +131,15 @@ func (c *command) check(cmd *cobra.Command) (*bus.Config, error) {
 	return broker, err
 }
 
+// stopsTooSoon is why the two bounds do not go together.
+func stopsTooSoon(stop, shutdown time.Duration) error {
+	return fmt.Errorf("is %s and must be longer than shutdown_timeout, which is %s: the process would give up while confirms are awaited", stop, shutdown)
+}
+
 func (c *command) run(cmd *cobra.Command) error {
+	if c.operates(cmd.Flags()) {
+		return c.runOperator(cmd)
+	}
 	broker, err := c.check(cmd)
 	if err != nil {
 		return err

@@ -1,14 +1,10 @@
 // Package sentinelapp wires one sentinel: the client of the fleet API, the
-// broker, the loop.
+// broker, the loop; or an operator, which makes these for SentinelConfigs.
 package sentinelapp
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
-	"path/filepath"
-	"strings"
 
 	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/process"
@@ -55,6 +51,9 @@ func New(p *process.Process, cfg sentinel.Config, api *fleetclient.Client, broke
 // DecisionsPath is where the last decisions are served.
 const DecisionsPath = "/debug/decisions"
 
+// userAgent is what servers call us.
+const userAgent = "hyperfleet-sentinel"
+
 // NewClient makes the client that a sentinel's configuration describes.
 func NewClient(cfg sentinel.API) (*fleetclient.Client, error) {
 	header := http.Header{}
@@ -68,7 +67,7 @@ func NewClient(cfg sentinel.API) (*fleetclient.Client, error) {
 		CAFile:    cfg.CAFile,
 		Header:    header,
 		Timeout:   cfg.Timeout,
-		UserAgent: "hyperfleet-sentinel",
+		UserAgent: userAgent,
 	}, fleetclient.Deps{})
 }
 
@@ -97,16 +96,4 @@ func run(ctx context.Context, p *process.Process, cfg Config, brokerConfig *bus.
 		"max_age_ready", cfg.MaxAgeReady,
 	)
 	return p.Run(ctx, s.Live, broker.Part(), lifecycle.Part{Name: "sentinel", Run: s.Run, Ready: s.Ready})
-}
-
-// errNotAFile says what to give instead of an object's name.
-var errNotAFile = errors.New("is neither a path nor ends in .yaml or .yml; give the path of a configuration file, for example ./sentinel-config.yaml")
-
-// checkFile refuses a --config that is not a file by the look of it.
-func checkFile(name string) error {
-	ext := filepath.Ext(name)
-	if name == "" || strings.ContainsRune(name, filepath.Separator) || ext == ".yaml" || ext == ".yml" {
-		return nil
-	}
-	return fmt.Errorf("--config %q %w", name, errNotAFile)
 }

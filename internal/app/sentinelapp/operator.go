@@ -1,0 +1,168 @@
+package sentinelapp
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+	"github.com/fleetloop/fleetloop/internal/sentinel/record"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// An Operator says which SentinelConfigs a process runs, and with what.
+type Operator struct {
+	// Host is the cluster with the objects, and Namespace where they are.
+	Host      *rest.Config
+	Namespace string
+
+	// Name is that of the only SentinelConfig to run; empty means all of the
+	// namespace, those that come later included.
+	Name string
+
+	// Identity names this replica among others that run the same. Empty means
+	// the host's name with something random behind it.
+	Identity string
+
+	// Unsaid is the same for all, because a SentinelConfig has no words for it.
+	// The zero value are the engine's defaults.
+	Unsaid Unsaid
+
+	// Env has what the specs leave out of their brokers. Where several
+	// SentinelConfigs are run, no credentials are taken from it, nor from
+	// Unsaid: whoever may create an object could have them sent anywhere. Nil
+	// is empty.
+	Env func(string) (string, bool)
+
+	// Broker, if not nil, is where all of them publish, whatever their specs
+	// say. It is run elsewhere.
+	Broker *bus.Bus
+
+	// OnPublished is called for each event that was confirmed, by many
+	// goroutines at a time. It must not block.
+	OnPublished func(sentinel.Published)
+}
+
+// Unsaid are the settings of a sentinel that a SentinelConfig has no words for.
+type Unsaid struct {
+	API             UnsaidAPI          `key:"hyperfleet_api"`
+	Publish         sentinel.Publish   `key:"publish"`
+	LogEvents       sentinel.LogEvents `key:"log_events" env:"SENTINEL_LOG_EVENTS" default:"info" validate:"oneof=info debug" doc:"Level of the log line for each published event."`
+	Jitter          float64            `key:"jitter" env:"SENTINEL_JITTER" flag:"jitter" default:"0" validate:"gte=0,lt=1" doc:"Part of its age by which a resource may fall due early."`
+	MemoryLimit     int                `key:"memory_limit" env:"SENTINEL_MEMORY_LIMIT" default:"450000" validate:"gt=0" doc:"How many resources that were announced and not answered yet are remembered by each sentinel."`
+	DecisionsLimit  int                `key:"decisions_limit" env:"SENTINEL_DECISIONS_LIMIT" default:"5000" validate:"gt=0" doc:"Of how many resources each sentinel keeps the last decisions."`
+	ShutdownTimeout time.Duration      `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long confirms are awaited after the order to stop."`
+}
+
+// UnsaidAPI is how the fleet API is asked. Token and TokenFile are used where
+// the spec names no Secret with a token.
+type UnsaidAPI struct {
+	Token             settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" doc:"Bearer token."`
+	TokenFile         string          `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token; it may be replaced while the sentinel runs."`
+	CAFile            string          `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the certificates that the server's must lead to."`
+	PageSize          int             `key:"page_size" env:"HYPERFLEET_API_PAGE_SIZE" default:"500" validate:"gte=1,lte=500" doc:"Resources per request."`
+	RequestsPerSecond float64         `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"How many requests of each sentinel to begin each second at most."`
+}
+
+// complete fills in what a SentinelConfig does not say. Where trusted, it may
+// be given our credentials.
+func (u Unsaid) complete(s *settingsOf, trusted bool) {
+	cfg := &s.Sentinel
+	cfg.Publish, cfg.LogEvents, cfg.Jitter = u.Publish, u.LogEvents, u.Jitter
+	cfg.MemoryLimit, cfg.DecisionsLimit, cfg.ShutdownTimeout = u.MemoryLimit, u.DecisionsLimit, u.ShutdownTimeout
+	api := &cfg.HyperfleetAPI
+	api.CAFile, api.PageSize, api.RequestsPerSecond = u.API.CAFile, u.API.PageSize, u.API.RequestsPerSecond
+	if api.Token == "" && trusted {
+		api.Token, api.TokenFile = u.API.Token, u.API.TokenFile
+	}
+}
+
+type settingsOf = sentinelconfig.Settings
+
+// trusted reports whether the environment's credentials may go where a spec
+// says.
+func (o Operator) trusted() bool { return o.Name != "" }
+
+// Parts make the parts of p that run what o says. They come after the broker
+// of o, if there is one. live says whether progress is made. The last decisions are served
+// at DecisionsPath.
+func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func() error, err error) {
+	if o.Identity == "" {
+		if o.Identity, err = identity(); err != nil {
+			return nil, nil, err
+		}
+	}
+	op, err := operator.New(operator.Config{Namespace: o.Namespace, Name: o.Name, Identity: o.Identity}, operator.Deps{
+		Host:        o.Host,
+		OpenAPI:     func(cfg sentinel.API) (instance.API, error) { return NewClient(cfg) },
+		OpenBroker:  func(b sentinelconfig.Broker) (instance.Broker, error) { return o.open(b, p.Log) },
+		Leases:      func(string) (shard.Leases, error) { return nil, errors.New("sharding.mode auto is not wired yet") },
+		Complete:    func(s *sentinelconfig.Settings) { o.Unsaid.complete(s, o.trusted()) },
+		Log:         p.Log,
+		Registerer:  p.Metrics,
+		Tracer:      p.Tracing.Tracer("github.com/fleetloop/fleetloop/internal/sentinel"),
+		OnPublished: o.OnPublished,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	p.Gather(kube.Metrics())
+	p.HandleDebug(DecisionsPath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		record.Handler(op.Decisions()).ServeHTTP(w, r)
+	}))
+	return []lifecycle.Part{op.Part()}, op.Live, nil
+}
+
+// open opens the broker of a SentinelConfig.
+func (o Operator) open(b sentinelconfig.Broker, log *slog.Logger) (instance.Broker, error) {
+	if o.Broker != nil {
+		return elsewhere{o.Broker}, nil
+	}
+	cfg, err := bus.LoadExplicit(bus.Explicit{
+		Type: bus.Type(b.Type), Topic: b.Topic, ProjectID: b.ProjectID, KeyJSON: b.KeyJSON, URL: b.URL, Exchange: b.Exchange,
+	}, o.lookup)
+	if err != nil {
+		return nil, err
+	}
+	return cfg.Open(log)
+}
+
+// lookup looks up what specs leave out.
+func (o Operator) lookup(name string) (string, bool) {
+	if o.Env == nil {
+		return "", false
+	}
+	credentials := []string{"BROKER_URL", "BROKER_USERNAME", "BROKER_PASSWORD", "BROKER_PASSWORD_FILE", "BROKER_TOKEN", "BROKER_TOKEN_FILE",
+		"BROKER_URL_FILE", "BROKER_CREDENTIALS_FILE", "BROKER_TLS_CERT_FILE", "BROKER_TLS_KEY_FILE"}
+	if !o.trusted() && slices.Contains(credentials, name) {
+		return "", false
+	}
+	return o.Env(name)
+}
+
+// identity is what no other replica has.
+func identity() (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name this replica: %w; POD_NAME would do", err)
+	}
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return host + "-" + hex.EncodeToString(random[:]), nil
+}

@@ -1,0 +1,146 @@
+package sentinelapp
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// OperatorConfig is the configuration of the sentinel binary where
+// SentinelConfigs say what to watch. It has no file.
+type OperatorConfig struct {
+	Process
+	Unsaid
+
+	Kubernetes kube.Config `key:"kubernetes"`
+
+	// All runs every SentinelConfig of the namespace.
+	All bool `key:"all" flag:"all" doc:"run every SentinelConfig of the namespace, each apart from the others"`
+
+	// Namespace is where the objects are. Empty means our own.
+	Namespace string `key:"namespace" flag:"namespace" doc:"namespace of the SentinelConfigs (default: POD_NAMESPACE, the pod's, or that of the kubeconfig's context)"`
+
+	// PodName tells this replica from others.
+	PodName string `key:"pod_name" env:"POD_NAME" doc:"name of this replica among those that share a SentinelConfig (default: the host's with something random behind it)"`
+}
+
+// OperatorDefaults are the defaults that differ from those of the parts.
+func OperatorDefaults() OperatorConfig {
+	return OperatorConfig{Process: Defaults().Process}
+}
+
+// isFile says whether --config is the path of a file, by the look of it. What
+// is none is the name of a SentinelConfig.
+func isFile(name string) bool {
+	ext := filepath.Ext(name)
+	return name == "" || strings.ContainsRune(name, filepath.Separator) || ext == ".yaml" || ext == ".yml"
+}
+
+const (
+	flagAll        = "all"
+	flagNamespace  = "namespace"
+	flagKubeconfig = "kubeconfig"
+)
+
+// operates says whether SentinelConfigs are to be run.
+func (c *command) operates(flags *pflag.FlagSet) bool {
+	return !isFile(c.file) || flags.Changed(flagAll) && flags.Lookup(flagAll).Value.String() == "true"
+}
+
+// fileOnly refuses what goes with SentinelConfigs alone.
+func (c *command) fileOnly(flags *pflag.FlagSet) error {
+	if !isFile(c.file) {
+		return fmt.Errorf("--config %q is the name of a SentinelConfig, which only a running sentinel reads, "+
+			"see kubectl describe sentinelconfig %s; give the path of a file here, for example ./sentinel-config.yaml", c.file, c.file)
+	}
+	for _, name := range []string{flagAll, flagNamespace, flagKubeconfig} {
+		if flags.Changed(name) {
+			return fmt.Errorf("--%s goes with SentinelConfigs: give the name of one as --config, or --all, and no file", name)
+		}
+	}
+	return nil
+}
+
+// loadOperator reads the operator's configuration.
+func (c *command) loadOperator(cmd *cobra.Command) (*settings.Report, error) {
+	if err := c.operatorOnly(cmd.Flags()); err != nil {
+		return nil, err
+	}
+	report, err := settings.Load(&c.onHost, settings.Source{Env: c.env, Flags: cmd.Flags()})
+	if err != nil {
+		return nil, err
+	}
+	if c.onHost.ShutdownTimeout >= c.onHost.StopTimeout {
+		return nil, report.Wrap("stop_timeout", stopsTooSoon(c.onHost.StopTimeout, c.onHost.ShutdownTimeout))
+	}
+	return report, nil
+}
+
+// operatorOnly refuses what does not go with SentinelConfigs.
+func (c *command) operatorOnly(flags *pflag.FlagSet) error {
+	if c.file != "" && flags.Changed(flagAll) {
+		return fmt.Errorf("--all runs every SentinelConfig of the namespace, --config %q one thing alone: leave one of them away", c.file)
+	}
+	known := pflag.NewFlagSet("", pflag.ContinueOnError)
+	defaults := OperatorDefaults()
+	settings.AddFlags(known, &defaults)
+	var errs []error
+	flags.Visit(func(f *pflag.Flag) {
+		if c.cfgFlag(f.Name) && known.Lookup(f.Name) == nil {
+			errs = append(errs, fmt.Errorf("--%s goes with a configuration file; where there are SentinelConfigs, their spec says it", f.Name))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// cfgFlag says whether a flag is of the configuration file's settings.
+func (*command) cfgFlag(name string) bool {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	defaults := Defaults()
+	settings.AddFlags(fs, &defaults)
+	return fs.Lookup(name) != nil
+}
+
+// runOperator runs SentinelConfigs until the command's context ends.
+func (c *command) runOperator(cmd *cobra.Command) error {
+	if _, err := c.loadOperator(cmd); err != nil {
+		return err
+	}
+	cfg := c.onHost
+	host, err := kube.Connect(cfg.Kubernetes, userAgent)
+	if err != nil && c.file != "" {
+		return fmt.Errorf("--config %q is the name of a SentinelConfig (a file would be a path, for example ./%s.yaml): %w", c.file, c.file, err)
+	}
+	if err != nil {
+		return err
+	}
+	if cfg.Namespace == "" {
+		if cfg.Namespace, err = cfg.Kubernetes.Namespace(c.env); err != nil {
+			return err
+		}
+	}
+	p, err := process.New(cmd.Context(), "sentinel", cfg.Process, c.stderr)
+	if err != nil {
+		return err
+	}
+	parts, live, err := Operator{
+		Host: host, Namespace: cfg.Namespace, Name: c.file, Identity: cfg.PodName, Unsaid: cfg.Unsaid, Env: c.env,
+	}.Parts(p)
+	if err != nil {
+		return err
+	}
+	which := c.file
+	if which == "" {
+		which = "all"
+	}
+	p.Log.InfoContext(cmd.Context(), "running SentinelConfigs", "sentinel_config", which, "namespace", cfg.Namespace, "host", host.Host)
+	return p.Run(cmd.Context(), live, parts...)
+}

@@ -1,0 +1,108 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Config says how the host cluster is reached.
+type Config struct {
+	// Kubeconfig is the path of a kubeconfig, or several as KUBECONFIG has
+	// them. Empty means the service account of the pod, and outside of a pod
+	// the kubeconfig in the user's home.
+	Kubeconfig string `key:"kubeconfig" env:"KUBECONFIG" flag:"kubeconfig" doc:"kubeconfig of the host cluster (default: the pod's service account; outside of a pod ~/.kube/config)"`
+
+	// QPS and Burst bound the requests of this process to the Kubernetes API:
+	// so many a second, and so many at once after a quiet time.
+	QPS   float64 `key:"qps" env:"KUBE_API_QPS" default:"50" validate:"gt=0" doc:"requests per second to the Kubernetes API at most"`
+	Burst int     `key:"burst" env:"KUBE_API_BURST" default:"100" validate:"gt=0" doc:"requests to the Kubernetes API at once after a quiet time"`
+}
+
+// What the zero fields of a Config mean.
+const (
+	DefaultQPS   = 50
+	DefaultBurst = 100
+)
+
+// serviceAccountNamespace is where a pod finds the name of its namespace.
+const serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// errNoCluster says how to name one.
+var errNoCluster = errors.New("there is no host cluster: this is no pod, and neither --kubeconfig nor KUBECONFIG nor ~/.kube/config says where one is")
+
+// Connect finds the host cluster. It asks nothing of it. userAgent is how its
+// audit log calls us.
+func Connect(cfg Config, userAgent string) (*rest.Config, error) {
+	rc, err := cfg.find()
+	if err != nil {
+		return nil, err
+	}
+	rc.UserAgent = userAgent
+	rc.QPS, rc.Burst = float32(cfg.QPS), cfg.Burst
+	if cfg.QPS == 0 {
+		rc.QPS = DefaultQPS
+	}
+	if cfg.Burst == 0 {
+		rc.Burst = DefaultBurst
+	}
+	return rc, nil
+}
+
+func (c Config) find() (*rest.Config, error) {
+	if c.Kubeconfig == "" {
+		rc, err := rest.InClusterConfig()
+		if err == nil {
+			return rc, nil
+		}
+		if !errors.Is(err, rest.ErrNotInCluster) {
+			return nil, fmt.Errorf("read the pod's service account: %w", err)
+		}
+	}
+	rc, err := c.loading().ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errNoCluster
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return rc, nil
+}
+
+// loading reads the kubeconfig.
+func (c Config) loading() clientcmd.ClientConfig {
+	rules := &clientcmd.ClientConfigLoadingRules{}
+	switch files := filepath.SplitList(c.Kubeconfig); len(files) {
+	case 0:
+		rules.Precedence = []string{clientcmd.RecommendedHomeFile}
+	case 1:
+		rules.ExplicitPath = files[0] // which must be there
+	default:
+		rules.Precedence = files
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
+}
+
+// Namespace is the namespace that this process belongs to, unless it is told
+// another: that of POD_NAMESPACE, of the pod's service account, of the
+// kubeconfig's context. env looks up variables.
+func (c Config) Namespace(env func(string) (string, bool)) (string, error) {
+	if ns, _ := env("POD_NAMESPACE"); ns != "" {
+		return ns, nil
+	}
+	if text, err := os.ReadFile(serviceAccountNamespace); err == nil {
+		if ns := strings.TrimSpace(string(text)); ns != "" {
+			return ns, nil
+		}
+	}
+	ns, _, err := c.loading().Namespace()
+	if err != nil && !clientcmd.IsEmptyConfig(err) {
+		return "", fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return ns, nil
+}

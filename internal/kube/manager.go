@@ -1,0 +1,86 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+)
+
+// Options are how a manager sees the host cluster.
+type Options struct {
+	Scheme *runtime.Scheme
+
+	// Namespaced are the kinds that are used, all of them in namespaces. The
+	// server is not asked what it has: that would cost requests and memory,
+	// and a process could not start before its CRDs are there.
+	Namespaced []schema.GroupVersionKind
+
+	Cache cache.Options
+	Log   *slog.Logger
+}
+
+// whileNothingAnswers is how long a controller waits for its first list: for
+// ever. Who waits is not ready, and says so; to end would not help.
+const whileNothingAnswers = 10 * 365 * 24 * time.Hour
+
+// NewManager makes a manager that listens nowhere and elects nobody: metrics
+// and health are served by the process, and each replica has work of its own.
+// It asks nothing of the host cluster before it runs.
+func NewManager(cfg *rest.Config, o Options) (manager.Manager, error) {
+	TakeLogs(o.Log)
+	yes, forever := true, time.Duration(-1)
+	m, err := manager.New(cfg, manager.Options{
+		Scheme: o.Scheme,
+		Cache:  o.Cache,
+		Logger: Logger(o.Log),
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+			return mapper(o.Namespaced), nil
+		},
+		Metrics:                 metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress:  "0",
+		PprofBindAddress:        "0",
+		GracefulShutdownTimeout: &forever, // the part has its bound
+		Controller: config.Controller{
+			SkipNameValidation: &yes, // of several managers in a process
+			CacheSyncTimeout:   whileNothingAnswers,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make manager: %w", err)
+	}
+	return m, nil
+}
+
+func mapper(kinds []schema.GroupVersionKind) meta.RESTMapper {
+	var versions []schema.GroupVersion
+	for _, kind := range kinds {
+		versions = append(versions, kind.GroupVersion())
+	}
+	m := meta.NewDefaultRESTMapper(versions)
+	for _, kind := range kinds {
+		m.Add(kind, meta.RESTScopeNamespace)
+	}
+	return m
+}
+
+// Part is a manager as a part of a process. It is ready when ready says so.
+func Part(name string, m manager.Manager, ready func() error) lifecycle.Part {
+	return lifecycle.Part{
+		Name:  name,
+		Run:   func(ctx context.Context) error { return m.Start(ctx) },
+		Ready: ready,
+	}
+}

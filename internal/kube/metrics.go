@@ -1,0 +1,25 @@
+package kube
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// Metrics are those of controller-runtime and of the client, which it keeps in
+// a registry of its own, without those of the Go runtime and the process, which
+// are in ours as well.
+func Metrics() prometheus.Gatherer {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		all, err := metrics.Registry.Gather()
+		var own []*dto.MetricFamily
+		for _, family := range all {
+			if name := family.GetName(); !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+				own = append(own, family)
+			}
+		}
+		return own, err
+	})
+}

@@ -1,0 +1,146 @@
+package instance
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A candidate is a configuration whose connections do not answer yet.
+type candidate struct {
+	parts  *parts
+	cancel context.CancelFunc
+	ready  chan struct{}
+	wg     sync.WaitGroup
+}
+
+// answers is closed when all new connections have answered. No candidate has
+// none that could.
+func (c *candidate) answers() <-chan struct{} {
+	if c == nil {
+		return nil
+	}
+	return c.ready
+}
+
+// abandon ends the waiting.
+func (c *candidate) abandon() {
+	c.cancel()
+	c.wg.Wait()
+}
+
+const (
+	// patience is how long a new connection may take to answer before that is
+	// worth telling.
+	patience = 3 * time.Second
+	// glance is how often the broker is looked at, which costs nothing.
+	glance = 20 * time.Millisecond
+	// Between two questions to the API it is at first as long, and doubles.
+	firstPause, lastPause = 100 * time.Millisecond, 5 * time.Second
+)
+
+// await waits until the connections of p answer that are not those of current.
+// It gives nil if there is nothing to wait for: a connection that does not work
+// is none to hold on to until another does. tell is called with what does not answer,
+// after a while and whenever that changes.
+func (p *parts) await(ctx context.Context, current *running, tell func(Pending)) *candidate {
+	if current == nil || current.broken {
+		return nil
+	}
+	stats := current.sentinel.Stats()
+	waitAPI := p.api != current.api && stats.APIErr == nil
+	waitBroker := p.broker != current.broker && stats.BrokerErr == nil
+	if !waitAPI && !waitBroker {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c := &candidate{parts: p, cancel: cancel, ready: make(chan struct{})}
+	w := waiting{tell: tell, told: Pending{Generation: p.wanted.Generation, Since: time.Now()}}
+	c.wg.Go(func() {
+		defer cancel()
+		var both sync.WaitGroup
+		if waitAPI {
+			both.Go(func() { w.api(ctx, p) })
+		}
+		if waitBroker {
+			both.Go(func() { w.broker(ctx, p) })
+		}
+		both.Wait()
+		if ctx.Err() == nil {
+			close(c.ready)
+		}
+	})
+	return c
+}
+
+// A waiting waits for connections, and tells for which.
+type waiting struct {
+	tell func(Pending)
+
+	mu   sync.Mutex
+	told Pending
+}
+
+// note keeps what is wrong, and tells it if that is worth it.
+func (w *waiting) note(change func(*Pending)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.told
+	change(&w.told)
+	if time.Since(w.told.Since) < patience || text(before.API) == text(w.told.API) && text(before.Broker) == text(w.told.Broker) {
+		return
+	}
+	w.tell(w.told)
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func (w *waiting) api(ctx context.Context, p *parts) {
+	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
+		err := p.api.probe(ctx, p.wanted.Settings.Sentinel)
+		if err == nil {
+			w.note(func(p *Pending) { p.API = nil })
+			return
+		}
+		if w.late() {
+			w.note(func(p *Pending) { p.API = err })
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func (w *waiting) broker(ctx context.Context, p *parts) {
+	ticker := time.NewTicker(glance)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		err := p.broker.Ready()
+		if err == nil {
+			w.note(func(p *Pending) { p.Broker = nil })
+			return
+		}
+		if w.late() {
+			w.note(func(p *Pending) { p.Broker = err })
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// late says whether it is time to tell.
+func (w *waiting) late() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Since(w.told.Since) >= patience
+}

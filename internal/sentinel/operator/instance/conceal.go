@@ -1,0 +1,63 @@
+package instance
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+)
+
+// A concealed error shows no secret, whatever the one shows that it stands for:
+// errors of connections end in logs and in the status of an object.
+type concealed struct {
+	text string
+	err  error
+}
+
+func (c *concealed) Error() string { return c.text }
+func (c *concealed) Unwrap() error { return c.err }
+
+// conceal takes what is secret in settings out of an error's text.
+func conceal(err error, settings ...*sentinelconfig.Settings) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	clean := text
+	for _, s := range settings {
+		for _, secret := range secretsOf(s) {
+			clean = strings.ReplaceAll(clean, secret, "***")
+		}
+	}
+	if clean == text {
+		return err
+	}
+	return &concealed{clean, err}
+}
+
+// shortest is how long a secret must be to be looked for: shorter ones would
+// be found in every other word.
+const shortest = 4
+
+func secretsOf(s *sentinelconfig.Settings) []string {
+	if s == nil {
+		return nil
+	}
+	all := []string{s.Broker.URL.Reveal(), s.Broker.KeyJSON.Reveal(), s.Sentinel.HyperfleetAPI.Token.Reveal()}
+	for one := range strings.SplitSeq(s.Broker.URL.Reveal(), ",") {
+		if u, err := url.Parse(strings.TrimSpace(one)); err == nil && u.User != nil {
+			password, given := u.User.Password()
+			if !given {
+				password = u.User.Username() // a token
+			}
+			all = append(all, password, url.QueryEscape(password), u.User.String())
+		}
+	}
+	var long []string
+	for _, secret := range all {
+		if len(secret) >= shortest {
+			long = append(long, secret)
+		}
+	}
+	return long
+}

@@ -1,0 +1,214 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"reflect"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+)
+
+// An API is a connection to the fleet API.
+type API interface {
+	listing.Source
+	Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error
+	// CloseIdle gives up its connections. It may be used again.
+	CloseIdle()
+}
+
+// A Broker is a connection to a broker. Run keeps it until ctx ends, and then
+// waits for what is under way.
+type Broker interface {
+	Run(ctx context.Context) error
+	Ready() error
+	Publish(ctx context.Context, e *cloudevent.Event) error
+	InFlight() int
+}
+
+// A Group divides resources among replicas that find each other.
+type Group interface {
+	sentinel.Shard
+	Run(ctx context.Context) error
+	Ready() error
+	Members() []string
+}
+
+// errPanic is what a dependency that panicked gives.
+var errPanic = errors.New("panic")
+
+// caught makes an error of what was recovered.
+func caught(what string, value any) error {
+	return fmt.Errorf("%w in %s: %v\n%s", errPanic, what, value, debug.Stack())
+}
+
+// A hook is called with a panic of a connection. Whoever uses the connection
+// sets it.
+type hook struct{ held atomic.Pointer[func(error)] }
+
+func (h *hook) set(report func(error)) { h.held.Store(&report) }
+
+// catch is deferred around each call. The call gives an error then.
+func (h *hook) catch(what string, err *error) {
+	value := recover()
+	if value == nil {
+		return
+	}
+	*err = caught(what, value)
+	if report := h.held.Load(); report != nil {
+		(*report)(*err)
+	}
+}
+
+// An apiConnection is an API whose panics are errors: they would end the
+// process, with everything else that runs in it.
+type apiConnection struct {
+	API
+	hook
+	settings sentinel.API
+}
+
+// ListPage is the API's.
+func (c *apiConnection) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) (page []byte, err error) {
+	defer c.catch("the client of the fleet API", &err)
+	return c.API.ListPage(ctx, collection, q, dst)
+}
+
+// ListPageIf is the API's.
+func (c *apiConnection) ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) (body []byte, tag string, err error) {
+	defer c.catch("the client of the fleet API", &err)
+	return c.API.ListPageIf(ctx, collection, q, etag, dst)
+}
+
+// Watch is the API's.
+func (c *apiConnection) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) (err error) {
+	defer c.catch("the client of the fleet API", &err)
+	return c.API.Watch(ctx, collection, q, handle)
+}
+
+// errAnswered ends a walk that has shown what it should.
+var errAnswered = errors.New("it answers")
+
+// probe asks for a page, and gives what is wrong with the API.
+func (c *apiConnection) probe(ctx context.Context, cfg sentinel.Config) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.HyperfleetAPI.Timeout, errNoAnswer)
+	defer cancel()
+	w := listing.New(listing.Config{
+		Collection: cfg.ResourceType, PageSize: 1, Timeout: cfg.HyperfleetAPI.Timeout, Flavour: cfg.HyperfleetAPI.Flavour,
+	}, c)
+	_, err := w.Walk(ctx, listing.Place{}, func(listing.Page) (scan.Envelope, error) { return scan.Envelope{}, errAnswered })
+	if errors.Is(err, errAnswered) {
+		return nil
+	}
+	return err
+}
+
+var errNoAnswer = errors.New("no answer in time")
+
+// A brokerConnection is a broker that runs, and whose panics are errors.
+type brokerConnection struct {
+	Broker
+	hook
+	settings sentinelconfig.Broker
+	stop     context.CancelFunc
+	done     chan struct{}
+
+	mu    sync.Mutex
+	ended error // why it ended by itself
+}
+
+// Publish is the broker's.
+func (c *brokerConnection) Publish(ctx context.Context, e *cloudevent.Event) (err error) {
+	defer c.catch("the broker's client", &err)
+	return c.Broker.Publish(ctx, e)
+}
+
+// errEnded is why a broker that ended by itself is not ready.
+var errEnded = errors.New("the broker's client ended by itself")
+
+// run runs the broker until close, and tells if it ends before.
+func (c *brokerConnection) run(ctx context.Context) {
+	defer close(c.done)
+	err := c.try(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	err = errors.Join(errEnded, err)
+	c.mu.Lock()
+	c.ended = err
+	c.mu.Unlock()
+	if report := c.held.Load(); report != nil {
+		(*report)(err)
+	}
+}
+
+func (c *brokerConnection) try(ctx context.Context) (err error) {
+	defer c.catch("the broker's client", &err)
+	return c.Broker.Run(ctx)
+}
+
+// end is why the broker ended by itself, or nil.
+func (c *brokerConnection) end() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+// Ready is the broker's.
+func (c *brokerConnection) Ready() (err error) {
+	if err := c.end(); err != nil {
+		return err
+	}
+	defer c.catch("the broker's client", &err)
+	return c.Broker.Ready()
+}
+
+// close ends the connection, and waits for that.
+func (c *brokerConnection) close() {
+	c.stop()
+	<-c.done
+}
+
+// open makes the connections for w, or takes those of current whose settings
+// are the same.
+func (i *Instance) open(w *Wanted, current *running) (*parts, error) {
+	p := &parts{wanted: w, trouble: make(chan error, 1)}
+	if current != nil && !current.broken {
+		if reflect.DeepEqual(current.api.settings, w.Settings.Sentinel.HyperfleetAPI) {
+			p.api = current.api
+		}
+		if current.broker.settings == w.Settings.Broker {
+			p.broker = current.broker
+		}
+	}
+	if err := i.try(w.Settings.Sentinel); err != nil {
+		return nil, err
+	}
+	if p.api == nil {
+		api, err := i.deps.OpenAPI(w.Settings.Sentinel.HyperfleetAPI)
+		if err != nil {
+			return nil, fmt.Errorf("spec.hyperfleetAPI: %w", err)
+		}
+		p.api = &apiConnection{API: api, settings: w.Settings.Sentinel.HyperfleetAPI}
+	}
+	if p.broker == nil {
+		broker, err := i.deps.OpenBroker(w.Settings.Broker)
+		if err != nil {
+			p.release(current)
+			return nil, fmt.Errorf("spec.broker: %w", err)
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		p.broker = &brokerConnection{Broker: broker, settings: w.Settings.Broker, stop: stop, done: make(chan struct{})}
+		go p.broker.run(ctx)
+	}
+	return p, nil
+}

@@ -1,0 +1,420 @@
+// Package instance runs the sentinel of one SentinelConfig.
+//
+// An Instance is told what is wanted by Apply and Refuse, and works by itself
+// from then on. A change takes effect without losing or repeating an event:
+// connections whose settings changed are opened anew and must answer before the
+// old ones are let go, then the old sentinel is stopped, what it has under way
+// is awaited, and the new one goes on from it. What can not be taken leaves in
+// force what is. A sentinel that panics, or whose connections end by
+// themselves, is started again after a while.
+//
+// An instance knows nothing of Kubernetes: that the host cluster is away means
+// no more to it than that nothing new is wanted.
+package instance
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/record"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+)
+
+// Deps are what an instance works with. OpenAPI, OpenBroker and Log are
+// needed, NewPart and NewGroup where resources are divided; what else is nil is done without.
+type Deps struct {
+	// OpenAPI and OpenBroker make a connection and start nothing; an error is
+	// of the settings.
+	OpenAPI    func(sentinel.API) (API, error)
+	OpenBroker func(sentinelconfig.Broker) (Broker, error)
+
+	// NewPart makes one of count parts of the resources, NewGroup what divides
+	// them among the replicas that run this configuration.
+	NewPart  func(count, index int) (sentinel.Shard, error)
+	NewGroup func() (Group, error)
+
+	Log         *slog.Logger
+	Registerer  prometheus.Registerer
+	Tracer      trace.Tracer
+	OnPublished func(sentinel.Published)
+
+	// OnChange is called when State has changed in more than its counts. It
+	// must not block.
+	OnChange func()
+
+	// Retry says how long to wait before a sentinel that failed is started
+	// again. The zero value is a second at first, a minute at most.
+	Retry backoff.Policy
+}
+
+// Wanted is what is to run.
+type Wanted struct {
+	// Generation is that of the spec.
+	Generation int64
+
+	// Settings are the spec's, with what lies in Secrets.
+	Settings sentinelconfig.Settings
+}
+
+// An Instance runs one sentinel at a time. Make it with New and call Run once.
+type Instance struct {
+	deps Deps
+	log  *slog.Logger
+
+	// mail has an element while wanted or refused is new.
+	mail chan struct{}
+
+	// Of the goroutine of Run alone.
+	next    *candidate // waits for its connections to answer
+	group   *groupRun
+	retry   *time.Timer // runs while a sentinel that failed waits
+	crashes int
+
+	mu      sync.Mutex
+	wanted  *Wanted
+	refused *Refusal
+	seen    int64
+	current *running // nil before the first
+	state   State
+}
+
+// New makes an instance of nothing yet.
+func New(deps Deps) *Instance {
+	if deps.OnChange == nil {
+		deps.OnChange = func() {}
+	}
+	if deps.Retry.Initial == 0 {
+		deps.Retry = backoff.Policy{Initial: time.Second, Max: time.Minute}
+	}
+	retry := time.NewTimer(time.Hour)
+	retry.Stop()
+	return &Instance{deps: deps, log: deps.Log, mail: make(chan struct{}, 1), retry: retry}
+}
+
+// Apply has the instance run w, as soon as it can. It does not wait for that.
+// The last call counts.
+func (i *Instance) Apply(w Wanted) { i.post(w.Generation, &w, nil) }
+
+// Refuse tells the instance that a generation can not be taken, and why. What
+// runs goes on.
+func (i *Instance) Refuse(r Refusal) { i.post(r.Generation, nil, &r) }
+
+func (i *Instance) post(generation int64, w *Wanted, r *Refusal) {
+	i.mu.Lock()
+	i.seen, i.wanted, i.refused = generation, w, r
+	i.mu.Unlock()
+	select {
+	case i.mail <- struct{}{}:
+	default:
+	}
+}
+
+// Run does what is wanted until ctx ends, and returns when nothing of the
+// instance runs any more: no event is under way then.
+func (i *Instance) Run(ctx context.Context) error {
+	defer i.shut()
+	for ctx.Err() == nil {
+		i.step(ctx)
+	}
+	return nil
+}
+
+// step waits for the next thing to do, and does it. A panic in it is a failure
+// of this instance, and nothing to any other.
+func (i *Instance) step(ctx context.Context) {
+	defer func() {
+		if value := recover(); value != nil {
+			i.recovered(ctx, caught("the instance", value))
+		}
+	}()
+	select {
+	case <-ctx.Done():
+	case <-i.mail:
+		i.take(ctx)
+	case <-i.next.answers():
+		next := i.next
+		i.next = nil
+		next.abandon()
+		i.promote(ctx, next.parts)
+	case err := <-i.current.failed():
+		i.fail(ctx, err)
+	case <-i.retry.C:
+		i.restart(ctx)
+	}
+}
+
+// recovered cleans up after a panic in a step, and has it tried again later.
+// What runs goes on.
+func (i *Instance) recovered(ctx context.Context, err error) {
+	i.drop()
+	if r := i.current; r != nil && r.stopped() {
+		r.broken = true
+	}
+	i.later(ctx, err)
+}
+
+// later has restart called after a while.
+func (i *Instance) later(ctx context.Context, err error) {
+	err = i.conceal(err)
+	wait := i.deps.Retry.Delay(i.crashes)
+	i.crashes++
+	i.retry.Reset(wait)
+	i.log.ErrorContext(ctx, "sentinel failed, it will be tried again", "in", wait, "err", err)
+	i.set(func(s *State) { s.Failure = err })
+}
+
+// take looks at what is wanted now.
+func (i *Instance) take(ctx context.Context) {
+	i.mu.Lock()
+	w, refused, current := i.wanted, i.refused, i.current
+	i.mu.Unlock()
+	if refused != nil {
+		i.drop()
+		i.refuse(*refused)
+		return
+	}
+	if w == nil {
+		return
+	}
+	if current != nil && reflect.DeepEqual(w.Settings, current.wanted.Settings) {
+		i.drop()
+		i.renumber(current, w)
+		return
+	}
+	parts, err := i.open(w, current)
+	i.drop() // after open, which may have taken over a connection
+	if err != nil {
+		i.refuse(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: err})
+		return
+	}
+	i.next = parts.await(ctx, current, func(p Pending) {
+		p.API, p.Broker = i.conceal(p.API), i.conceal(p.Broker)
+		i.set(func(s *State) { s.Pending = &p })
+	})
+	if i.next == nil {
+		i.promote(ctx, parts)
+	}
+}
+
+// drop forgets a candidate, with the connections that are its alone.
+func (i *Instance) drop() {
+	if i.next == nil {
+		return
+	}
+	i.next.abandon()
+	i.next.parts.release(i.current)
+	i.next = nil
+	i.set(func(s *State) { s.Pending = nil })
+}
+
+// renumber notes that a generation says what is in force already.
+func (i *Instance) renumber(r *running, w *Wanted) {
+	if r.wanted.Generation != w.Generation {
+		r.sentinel.ConfigReloaded()
+	}
+	i.set(func(s *State) {
+		r.wanted.Generation = w.Generation
+		s.InForce, s.Refusal, s.Pending = w.Generation, nil, nil
+	})
+}
+
+func (i *Instance) refuse(r Refusal) {
+	r.Err = i.conceal(r.Err)
+	if i.current != nil {
+		i.current.sentinel.ConfigRefused()
+		if r.Reason.loading() {
+			i.current.sentinel.ConfigNotLoaded()
+		}
+	}
+	i.log.Warn("configuration refused", "generation", r.Generation, "reason", string(r.Reason), "err", r.Err)
+	i.set(func(s *State) { s.Refusal, s.Pending = &r, nil })
+}
+
+// conceal takes the secrets of what is wanted and of what is in force out of
+// an error.
+func (i *Instance) conceal(err error) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var all []*sentinelconfig.Settings
+	if i.wanted != nil {
+		all = append(all, &i.wanted.Settings)
+	}
+	if i.current != nil {
+		all = append(all, &i.current.wanted.Settings)
+	}
+	return conceal(err, all...)
+}
+
+// promote puts parts in force. The old sentinel has stopped when the new one
+// begins.
+func (i *Instance) promote(ctx context.Context, p *parts) {
+	old := i.current
+	var predecessor *sentinel.Sentinel
+	if old != nil {
+		old.stop()
+		predecessor = old.sentinel
+		if old.broken {
+			old.sentinel.Close()
+			predecessor = nil
+		}
+	}
+	i.retry.Stop()
+	r, err := i.start(ctx, p, predecessor)
+	if err != nil && old != nil && !old.broken {
+		// It was tried before the old one stopped; whatever it is now, the old
+		// one goes on.
+		p.release(old)
+		i.refuse(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
+		p = old.parts
+		r, err = i.start(ctx, p, predecessor)
+	}
+	if err != nil {
+		p.release(nil)
+		i.refuse(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
+		if old != nil {
+			old.broken = true
+			i.later(ctx, err)
+		}
+		return
+	}
+	if old != nil && p != old.parts {
+		old.parts.release(r)
+	}
+	if old != nil && p.wanted.Settings.Sharding.Mode != shardingAuto {
+		i.scatter()
+	}
+	i.begun(r, old)
+}
+
+// begun notes which sentinel is in force.
+func (i *Instance) begun(r, old *running) {
+	changed := old == nil || old.wanted != r.wanted
+	if changed && old != nil {
+		r.sentinel.ConfigReloaded()
+		i.crashes = 0
+	}
+	i.mu.Lock()
+	i.current = r
+	latest := i.wanted == r.wanted
+	i.mu.Unlock()
+	i.set(func(s *State) {
+		s.InForce, s.Pending, s.Failure, s.Begun = r.wanted.Generation, nil, nil, r.begun
+		if latest {
+			s.Refusal = nil
+		}
+		if changed {
+			s.Changes++
+		}
+	})
+}
+
+// fail stops a sentinel that can not go on by itself, to start it again later.
+func (i *Instance) fail(ctx context.Context, err error) {
+	r := i.current
+	if r.broken {
+		return // it has been stopped, and had more to say
+	}
+	if time.Since(r.begun) > steady {
+		i.crashes = 0
+	}
+	r.broken = true
+	r.stop()
+	i.scatter() // others look after its share until it is back
+	i.later(ctx, err)
+}
+
+// steady is for how long a sentinel must have run for its next failure not to
+// count with those before.
+const steady = 10 * time.Minute
+
+// restart starts a sentinel anew after one that failed, with connections of
+// its own: nothing of the other is trusted.
+func (i *Instance) restart(ctx context.Context) {
+	r := i.current
+	if r == nil || !r.broken {
+		i.set(func(s *State) { s.Failure = nil })
+		i.take(ctx)
+		return
+	}
+	p, err := i.open(r.wanted, nil)
+	if err != nil {
+		i.later(ctx, err)
+		return
+	}
+	i.promote(ctx, p)
+}
+
+// shut stops everything, and takes the metrics away.
+func (i *Instance) shut() {
+	i.retry.Stop()
+	i.drop()
+	if r := i.current; r != nil {
+		r.stop()
+		r.parts.release(nil)
+		r.sentinel.Close()
+	}
+	i.scatter()
+	i.mu.Lock()
+	i.current = nil
+	i.mu.Unlock()
+	i.set(func(s *State) { s.InForce, s.Stopped = 0, true })
+}
+
+// NotLoaded counts that the host cluster was asked in vain.
+func (i *Instance) NotLoaded() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.current != nil {
+		i.current.sentinel.ConfigNotLoaded()
+	}
+}
+
+// Decisions are the last decisions of the sentinel in force, and what it
+// watches. It is not ok if there is none.
+func (i *Instance) Decisions() (watches string, decisions *record.Record, ok bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.current == nil {
+		return "", nil, false
+	}
+	return i.current.sentinel.Watches(), i.current.sentinel.Decisions(), true
+}
+
+// errNothing is why an instance without a sentinel is not ready.
+var errNothing = errors.New("no configuration is in force")
+
+// Ready reports why the instance does not do its work just now.
+func (i *Instance) Ready() error {
+	i.mu.Lock()
+	current, failure, refusal := i.current, i.state.Failure, i.state.Refusal
+	i.mu.Unlock()
+	switch {
+	case current == nil && refusal != nil:
+		return refusal.Err
+	case current == nil:
+		return errNothing
+	case failure != nil:
+		return failure
+	}
+	return current.sentinel.Ready()
+}
+
+// Live reports whether the sentinel in force makes progress.
+func (i *Instance) Live() error {
+	i.mu.Lock()
+	current := i.current
+	i.mu.Unlock()
+	if current == nil {
+		return nil
+	}
+	return current.sentinel.Live()
+}

@@ -1,0 +1,229 @@
+// Package operator runs the sentinels that SentinelConfigs ask for: one of
+// them, or all of a namespace in one process, each apart from the others.
+//
+// A change of an object, or of a Secret that it names, takes effect without a
+// restart; what can not be taken leaves in force what is (see package
+// instance). What became of it stands in the object's status and in Kubernetes
+// events. Once a configuration is in force, the Kubernetes API is only needed
+// for the next change and for the status: while it is away, the sentinels go
+// on. Replicas that divide the resources among themselves are the exception:
+// they have to hear of each other.
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
+)
+
+// Config says which SentinelConfigs are run.
+type Config struct {
+	// Namespace is where they are.
+	Namespace string
+
+	// Name is that of the only one; empty means all of the namespace.
+	Name string
+
+	// Identity names this replica among others that run the same. It is what
+	// no other has, and a DNS name.
+	Identity string
+}
+
+// Deps are what an operator works with. Host, OpenAPI, OpenBroker and
+// Leases are needed.
+type Deps struct {
+	// Host is the cluster with the objects.
+	Host *rest.Config
+
+	// OpenAPI and OpenBroker are those of instance.Deps.
+	OpenAPI    func(sentinel.API) (instance.API, error)
+	OpenBroker func(sentinelconfig.Broker) (instance.Broker, error)
+
+	// Leases give the leases of a group of replicas.
+	Leases func(group string) (shard.Leases, error)
+
+	// Complete changes settings before they are used: it fills in what a spec
+	// has no words for. Nil changes nothing.
+	Complete func(*sentinelconfig.Settings)
+
+	Log         *slog.Logger
+	Registerer  prometheus.Registerer
+	Tracer      trace.Tracer
+	OnPublished func(sentinel.Published)
+}
+
+// An Operator runs sentinels. Make it with New and run its part once.
+type Operator struct {
+	cfg     Config
+	log     *slog.Logger
+	manager manager.Manager
+	roster  *roster
+	secrets *secretWatch
+
+	synced  atomic.Bool
+	trouble atomic.Pointer[error] // what the last request for the objects failed with
+}
+
+// New makes an operator. It asks nothing of the host cluster yet.
+func New(cfg Config, deps Deps) (*Operator, error) {
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	if deps.Complete == nil {
+		deps.Complete = func(*sentinelconfig.Settings) {}
+	}
+	if cfg.Namespace == "" || cfg.Identity == "" {
+		return nil, errors.New("make operator: it needs a namespace and an identity")
+	}
+	o := &Operator{cfg: cfg, log: deps.Log}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("make operator: %w", err)
+	}
+	var err error
+	o.manager, err = kube.NewManager(deps.Host, kube.Options{
+		Scheme: scheme,
+		Namespaced: []schema.GroupVersionKind{
+			v1alpha1.GroupVersion.WithKind(kind), corev1.SchemeGroupVersion.WithKind("Secret"),
+		},
+		Cache: o.cache(),
+		Log:   deps.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	meta, err := metadata.NewForConfigAndClient(deps.Host, o.manager.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	o.secrets = newSecretWatch(meta, cfg.Namespace)
+	o.roster = newRoster(cfg, deps, hostCluster{cached: o.manager.GetClient(), live: o.manager.GetAPIReader()},
+		recorder{o.manager.GetEventRecorder(component)})
+	return o, o.control(deps)
+}
+
+const (
+	kind = "SentinelConfig"
+	// component is how events and field managers call us.
+	component = "hyperfleet-sentinel"
+)
+
+// cache sees no more than the objects that are run: rights on others are not
+// needed, nor memory for them.
+func (o *Operator) cache() cache.Options {
+	by := cache.ByObject{Transform: cache.TransformStripManagedFields()}
+	if o.cfg.Name != "" {
+		by.Field = fields.OneTermEqualSelector(metav1.ObjectNameField, o.cfg.Name)
+	}
+	return cache.Options{
+		DefaultNamespaces: map[string]cache.Config{o.cfg.Namespace: {}},
+		ByObject:          map[client.Object]cache.ByObject{&v1alpha1.SentinelConfig{}: by},
+		// Nothing else is read through the cache, so nothing else is watched.
+		ReaderFailOnMissingInformer: true,
+		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
+			o.trouble.Store(&err)
+			o.roster.notLoaded()
+			toolscache.DefaultWatchErrorHandler(ctx, r, err)
+		},
+	}
+}
+
+// workers is how many objects are looked at at a time. One that waits for its
+// sentinel to stop holds up no other.
+const workers = 16
+
+// control has the reconciler called for what changes.
+func (o *Operator) control(deps Deps) error {
+	err := ctrl.NewControllerManagedBy(o.manager).
+		Named("sentinelconfig").
+		For(&v1alpha1.SentinelConfig{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Channel(o.secrets.changed, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(&reconciler{objects: o.roster.host, roster: o.roster, secrets: o.secrets, complete: deps.Complete, log: o.log})
+	if err != nil {
+		return fmt.Errorf("make controller: %w", err)
+	}
+	err = o.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		// It waits until the objects have been listed.
+		if _, err := o.manager.GetCache().GetInformer(ctx, &v1alpha1.SentinelConfig{}); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("list SentinelConfigs: %w", err)
+		}
+		o.synced.Store(ctx.Err() == nil)
+		<-ctx.Done()
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("make operator: %w", err)
+	}
+	return nil
+}
+
+// Part is the operator as a part of a process.
+func (o *Operator) Part() lifecycle.Part {
+	return lifecycle.Part{Name: "operator", Run: o.run, Ready: o.Ready}
+}
+
+func (o *Operator) run(ctx context.Context) error {
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o.secrets.open(within)
+	o.roster.open(within)
+	err := o.manager.Start(within)
+	cancel()
+	o.secrets.close()
+	o.roster.close()
+	return err
+}
+
+var errNotAsked = errors.New("the Kubernetes API has not answered yet")
+
+// Ready reports why the operator does not do its work just now. Of one
+// SentinelConfig that is what its sentinel says; of several, none speaks for
+// the others, and the operator is ready when it knows them. That the Kubernetes
+// API goes away later changes nothing.
+func (o *Operator) Ready() error {
+	if !o.synced.Load() {
+		if err := o.trouble.Load(); err != nil {
+			return *err
+		}
+		return errNotAsked
+	}
+	if o.cfg.Name == "" {
+		return nil
+	}
+	return o.roster.ready(o.cfg.Name)
+}
+
+// Live reports whether progress is made: that of the sentinel, or of any of
+// several. Those of them that make none say so in their status.
+func (o *Operator) Live() error { return o.roster.live() }

@@ -1,0 +1,108 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+)
+
+// retryLoad is when a configuration that could not be loaded is loaded again.
+const retryLoad = 30 * time.Second
+
+// objects are read from the host cluster.
+type objects interface {
+	Get(ctx context.Context, key types.NamespacedName) (*v1alpha1.SentinelConfig, error)
+	Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
+}
+
+// A watch tells of changes of the Secrets that an object names.
+type watch interface {
+	Follow(key types.NamespacedName, secrets []string)
+}
+
+// A reconciler hands what the objects ask for to their instances. It waits for
+// none of them, but for one that has to go.
+type reconciler struct {
+	objects  objects
+	roster   *roster
+	secrets  watch
+	complete func(*sentinelconfig.Settings)
+	log      *slog.Logger
+}
+
+// Reconcile looks at one object.
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	sc, err := r.objects.Get(ctx, req.NamespacedName)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.remove(ctx, req.NamespacedName)
+		return reconcile.Result{}, nil
+	case err != nil:
+		r.log.WarnContext(ctx, "SentinelConfig not loaded", "sentinel_config", req.String(), "err", err)
+		return reconcile.Result{RequeueAfter: retryLoad}, nil
+	case sc.DeletionTimestamp != nil:
+		r.remove(ctx, req.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	m := r.roster.member(sc)
+	wanted, refusal := r.load(ctx, sc)
+	if refusal == nil {
+		m.apply(*wanted)
+		return reconcile.Result{}, nil
+	}
+	m.refuse(*refusal)
+	if refusal.Reason == instance.ReasonInvalid {
+		return reconcile.Result{}, nil // until it is changed
+	}
+	return reconcile.Result{RequeueAfter: retryLoad}, nil
+}
+
+// remove stops the sentinel of an object that is gone. Nothing is published
+// any more when it returns.
+func (r *reconciler) remove(ctx context.Context, key types.NamespacedName) {
+	r.secrets.Follow(key, nil)
+	if r.roster.remove(key) {
+		r.log.InfoContext(ctx, "SentinelConfig deleted, its sentinel has stopped", "sentinel_config", key.String())
+	}
+}
+
+// load makes settings of an object and its Secrets.
+func (r *reconciler) load(ctx context.Context, sc *v1alpha1.SentinelConfig) (*instance.Wanted, *instance.Refusal) {
+	refuse := func(reason instance.Reason, err error) (*instance.Wanted, *instance.Refusal) {
+		return nil, &instance.Refusal{Generation: sc.Generation, Reason: reason, Err: err}
+	}
+	settings, err := sentinelconfig.Translate(&sc.Spec)
+	if err != nil {
+		return refuse(instance.ReasonInvalid, err)
+	}
+	names := settings.SecretNames()
+	r.secrets.Follow(types.NamespacedName{Namespace: sc.Namespace, Name: sc.Name}, names)
+	secrets := map[string]map[string][]byte{}
+	for _, name := range names {
+		data, err := r.objects.Secret(ctx, types.NamespacedName{Namespace: sc.Namespace, Name: name})
+		switch {
+		case apierrors.IsNotFound(err): // WithSecrets says for what it is missed
+		case err != nil:
+			return refuse(instance.ReasonLoad, fmt.Errorf("read Secret %q: %w", name, err))
+		default:
+			secrets[name] = data
+		}
+	}
+	if settings, err = settings.WithSecrets(secrets); err != nil {
+		return refuse(instance.ReasonSecret, err)
+	}
+	r.complete(&settings)
+	return &instance.Wanted{Generation: sc.Generation, Settings: settings}, nil
+}
+
+var errGone = errors.New("there is no such SentinelConfig")

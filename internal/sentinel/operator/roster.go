@@ -1,0 +1,222 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+	"github.com/fleetloop/fleetloop/internal/sentinel/record"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
+)
+
+// A host is the part of the host cluster that the members of a roster use.
+type host interface {
+	objects
+	// ApplyStatus makes the fields of a status that owner has the given ones.
+	ApplyStatus(ctx context.Context, ref reference, status *v1alpha1.SentinelConfigStatus, owner string) error
+}
+
+// A reference names one life of an object.
+type reference struct {
+	types.NamespacedName
+	UID types.UID
+}
+
+// A teller tells what happened to an object as Kubernetes events.
+type teller interface {
+	Tell(ref reference, generation int64, warning bool, reason, note string)
+}
+
+// A roster is the list of what runs: a member for each object.
+type roster struct {
+	cfg  Config
+	deps Deps
+	host host
+	tell teller
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	ctx     context.Context //nolint:containedctx // of the run, in which members begin and end
+	members map[types.NamespacedName]*member
+}
+
+func newRoster(cfg Config, deps Deps, h host, t teller) *roster {
+	return &roster{cfg: cfg, deps: deps, host: h, tell: t, log: deps.Log, members: map[types.NamespacedName]*member{}}
+}
+
+// open lets members begin, until ctx ends.
+func (r *roster) open(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ctx = ctx
+}
+
+// close waits for the end of all members. The context of open has ended.
+func (r *roster) close() {
+	r.mu.Lock()
+	all := slices.Collect(maps.Values(r.members))
+	r.mu.Unlock()
+	for _, m := range all {
+		m.stop()
+	}
+}
+
+// member is the one for an object, made if there is none. If there is one of
+// an object that had the same name and is gone, it is stopped first.
+func (r *roster) member(sc *v1alpha1.SentinelConfig) *member {
+	ref := reference{NamespacedName: types.NamespacedName{Namespace: sc.Namespace, Name: sc.Name}, UID: sc.UID}
+	r.mu.Lock()
+	m := r.members[ref.NamespacedName]
+	r.mu.Unlock()
+	if m != nil && m.ref == ref {
+		return m
+	}
+	if m != nil {
+		m.stop()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m = r.enlist(ref, sc)
+	r.members[ref.NamespacedName] = m
+	return m
+}
+
+// enlist begins a member.
+func (r *roster) enlist(ref reference, sc *v1alpha1.SentinelConfig) *member {
+	ctx, cancel := context.WithCancel(r.ctx)
+	m := &member{ref: ref, cancel: cancel}
+	log, registerer := r.log, r.deps.Registerer
+	if r.cfg.Name == "" {
+		log = log.With("sentinel_config", ref.Name)
+		if registerer != nil {
+			// The labels of the specification do not tell two objects apart.
+			registerer = prometheus.WrapRegistererWith(prometheus.Labels{"sentinel_config": ref.Name}, registerer)
+		}
+	}
+	m.reporter = newReporter(ref, r.cfg.Identity, r.host, r.tell, log)
+	m.instance = instance.New(instance.Deps{
+		OpenAPI: r.deps.OpenAPI, OpenBroker: r.deps.OpenBroker,
+		NewPart:     func(count, index int) (sentinel.Shard, error) { return shard.Static(count, index) },
+		NewGroup:    func() (instance.Group, error) { return r.group(ref.Name, log, registerer) },
+		Log:         log,
+		Registerer:  registerer,
+		Tracer:      r.deps.Tracer,
+		OnPublished: r.deps.OnPublished,
+		OnChange:    m.reporter.wake,
+	})
+	before := sc.Status.DeepCopy()
+	m.wg.Go(func() { _ = m.instance.Run(ctx) }) // it ends with ctx, and then without an error
+	m.wg.Go(func() { m.reporter.run(ctx, before, m.instance.State) })
+	return m
+}
+
+// group makes what divides the resources among the replicas that run an object.
+func (r *roster) group(name string, log *slog.Logger, registerer prometheus.Registerer) (instance.Group, error) {
+	leases, err := r.deps.Leases(name)
+	if err != nil {
+		return nil, err
+	}
+	return shard.NewGroup(shard.GroupConfig{Name: name, Identity: r.cfg.Identity}, shard.Deps{Leases: leases, Log: log, Registerer: registerer})
+}
+
+// remove ends the member of an object that is gone, and reports whether there
+// was one.
+func (r *roster) remove(key types.NamespacedName) bool {
+	r.mu.Lock()
+	m := r.members[key]
+	r.mu.Unlock()
+	if m == nil {
+		return false
+	}
+	m.stop()
+	r.mu.Lock()
+	delete(r.members, key)
+	r.mu.Unlock()
+	return true
+}
+
+// each calls do for every member.
+func (r *roster) each(do func(*member)) {
+	r.mu.Lock()
+	all := slices.Collect(maps.Values(r.members))
+	r.mu.Unlock()
+	for _, m := range all {
+		do(m)
+	}
+}
+
+// notLoaded counts that the objects could not be read.
+func (r *roster) notLoaded() { r.each(func(m *member) { m.instance.NotLoaded() }) }
+
+// ready says why the member of an object does not do its work just now.
+func (r *roster) ready(name string) error {
+	key := types.NamespacedName{Namespace: r.cfg.Namespace, Name: name}
+	r.mu.Lock()
+	m := r.members[key]
+	r.mu.Unlock()
+	if m == nil {
+		return fmt.Errorf("%w: %s", errGone, key)
+	}
+	return m.instance.Ready()
+}
+
+// live fails if no member makes progress.
+func (r *roster) live() error {
+	var errs []error
+	n := 0
+	r.each(func(m *member) {
+		n++
+		if err := m.instance.Live(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", m.ref.Name, err))
+		}
+	})
+	if len(errs) < n {
+		return nil
+	}
+	return errors.Join(errs...)
+}
+
+// Decisions are the last decisions of all sentinels, by what each watches.
+func (o *Operator) Decisions() map[string]*record.Record {
+	all := map[string]*record.Record{}
+	o.roster.each(func(m *member) {
+		watches, decisions, ok := m.instance.Decisions()
+		if !ok {
+			return
+		}
+		if o.cfg.Name == "" {
+			watches = m.ref.Name + ": " + watches
+		}
+		all[watches] = decisions
+	})
+	return all
+}
+
+// A member runs one object.
+type member struct {
+	ref      reference
+	instance *instance.Instance
+	reporter *reporter
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+func (m *member) apply(w instance.Wanted) { m.instance.Apply(w) }
+
+func (m *member) refuse(r instance.Refusal) { m.instance.Refuse(r) }
+
+// stop ends the member and waits for that. It may be called again.
+func (m *member) stop() {
+	m.cancel()
+	m.wg.Wait()
+}

@@ -1,0 +1,121 @@
+package operator
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+)
+
+// A secretWatch tells when Secrets change. Each is watched by its name, so
+// that no right on others is needed, and only its metadata: what it holds is
+// read when it is used, and not kept.
+type secretWatch struct {
+	client    metadata.Interface
+	namespace string
+	changed   chan event.GenericEvent
+
+	mu      sync.Mutex
+	ctx     context.Context //nolint:containedctx // of the run, in which watches begin and end
+	wg      sync.WaitGroup
+	watches map[string]func()                 // that end them, by the Secret's name
+	users   map[types.NamespacedName][]string // Secrets by the object that names them
+}
+
+func newSecretWatch(c metadata.Interface, namespace string) *secretWatch {
+	return &secretWatch{
+		client: c, namespace: namespace, changed: make(chan event.GenericEvent),
+		watches: map[string]func(){}, users: map[types.NamespacedName][]string{},
+	}
+}
+
+// open lets watches begin, until ctx ends.
+func (w *secretWatch) open(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ctx = ctx
+}
+
+// close waits for the end of the watches. The context of open has ended.
+func (w *secretWatch) close() { w.wg.Wait() }
+
+// Follow says which Secrets an object names now.
+func (w *secretWatch) Follow(key types.NamespacedName, secrets []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(secrets) == 0 {
+		delete(w.users, key)
+	} else {
+		w.users[key] = secrets
+	}
+	used := map[string]bool{}
+	for _, names := range w.users {
+		for _, name := range names {
+			used[name] = true
+		}
+	}
+	for name, end := range w.watches {
+		if !used[name] {
+			end()
+			delete(w.watches, name)
+		}
+	}
+	for name := range used {
+		if w.watches[name] == nil && w.ctx != nil && w.ctx.Err() == nil {
+			w.watches[name] = w.watch(w.ctx, name)
+		}
+	}
+}
+
+// watch begins to watch a Secret, and gives what ends that.
+func (w *secretWatch) watch(ctx context.Context, name string) func() {
+	ctx, end := context.WithCancel(ctx)
+	byName := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	}
+	informer := metadatainformer.NewFilteredMetadataInformer(w.client, corev1.SchemeGroupVersion.WithResource("secrets"),
+		w.namespace, 0, toolscache.Indexers{}, byName).Informer()
+	tell := func() { w.tell(ctx, name) }
+	_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { tell() },
+		UpdateFunc: func(any, any) { tell() },
+		DeleteFunc: func(any) { tell() },
+	})
+	if err != nil {
+		end() // it was stopped before it began, and has nothing to tell
+		return end
+	}
+	w.wg.Go(func() { informer.RunWithContext(ctx) })
+	return end
+}
+
+// tell has the objects looked at that name a Secret.
+func (w *secretWatch) tell(ctx context.Context, secret string) {
+	w.mu.Lock()
+	var keys []types.NamespacedName
+	for key, names := range w.users {
+		if slices.Contains(names, secret) {
+			keys = append(keys, key)
+		}
+	}
+	w.mu.Unlock()
+	for _, key := range keys {
+		var object client.Object = &v1alpha1.SentinelConfig{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		select {
+		case w.changed <- event.GenericEvent{Object: object}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package operator
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+)
+
+// Reasons of conditions, beside those of refusals.
+const (
+	reasonInForce    = "InForce"
+	reasonUnanswered = "NewConnectionDoesNotAnswer"
+	reasonStarting   = "Starting"
+	reasonAnswers    = "Answers"
+	reasonFails      = "DoesNotAnswer"
+	reasonNothing    = "NoConfiguration"
+	reasonFailed     = "SentinelFailed"
+	reasonStuck      = "NoProgress"
+	reasonUngrouped  = "NotInGroup"
+	reasonRuns       = "Runs"
+)
+
+// settling is how long after its start a connection need not work for it to be
+// no news that it does not.
+const settling = 3 * time.Second
+
+// statusOf is the status of what an instance does. before has the conditions
+// as they were, whose transition times stay where nothing has changed.
+func statusOf(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.Time) v1alpha1.SentinelConfigStatus {
+	status := v1alpha1.SentinelConfigStatus{
+		ObservedGeneration: s.InForce,
+		ResourcesWatched:   int64(s.Stats.Resources),
+		EventsPublished:    int64(s.Stats.Published), //nolint:gosec // it never counts so far
+		LastRoundTime:      before.LastRoundTime,
+	}
+	if !s.Stats.LastRound.IsZero() {
+		status.LastRoundTime = &metav1.Time{Time: s.Stats.LastRound.Truncate(time.Second)}
+	}
+	for _, c := range before.Conditions {
+		status.Conditions = append(status.Conditions, c)
+	}
+	set := func(typ string, generation int64, v verdict) {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: typ, Status: v.status, Reason: v.reason, Message: shorten(v.message), ObservedGeneration: generation,
+			LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
+		})
+	}
+	api, broker := reachable(before, s, now)
+	set(v1alpha1.ConditionReady, s.InForce, ready(s, api, broker))
+	set(v1alpha1.ConditionConfigValid, s.Seen, valid(s))
+	set(v1alpha1.ConditionAPIReachable, s.InForce, api)
+	set(v1alpha1.ConditionBrokerReachable, s.InForce, broker)
+	return status
+}
+
+// A verdict is what a condition says.
+type verdict struct {
+	status          metav1.ConditionStatus
+	reason, message string
+}
+
+// valid says whether the last generation is in force, and if not, why.
+func valid(s instance.State) verdict {
+	goesOn := "nothing runs"
+	if s.InForce != 0 {
+		goesOn = fmt.Sprintf("generation %d stays in force", s.InForce)
+	}
+	switch {
+	case s.Refusal != nil:
+		return verdict{metav1.ConditionFalse, string(s.Refusal.Reason), fmt.Sprintf("%v; %s", s.Refusal.Err, goesOn)}
+	case s.Pending != nil && s.Pending.Broker != nil:
+		return verdict{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.broker: the new broker does not answer: %v; %s", s.Pending.Broker, goesOn)}
+	case s.Pending != nil && s.Pending.API != nil:
+		return verdict{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.hyperfleetAPI: the new API does not answer: %v; %s", s.Pending.API, goesOn)}
+	case s.InForce == s.Seen:
+		return verdict{metav1.ConditionTrue, reasonInForce, fmt.Sprintf("generation %d is in force", s.InForce)}
+	}
+	return verdict{metav1.ConditionUnknown, reasonStarting, fmt.Sprintf("generation %d is on its way", s.Seen)}
+}
+
+// reachable says whether API and broker answer.
+func reachable(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.Time) (api, broker verdict) {
+	if s.InForce == 0 {
+		nothing := verdict{metav1.ConditionUnknown, reasonNothing, "no configuration is in force"}
+		return nothing, nothing
+	}
+	judge := func(typ, what string, err error) verdict {
+		switch {
+		case err == nil:
+			return verdict{metav1.ConditionTrue, reasonAnswers, what + " answers"}
+		case now.Sub(s.Begun) < settling:
+			if old := meta.FindStatusCondition(before.Conditions, typ); old != nil && old.Reason != reasonNothing {
+				return verdict{old.Status, old.Reason, old.Message}
+			}
+			return verdict{metav1.ConditionUnknown, reasonStarting, "not asked yet"}
+		}
+		return verdict{metav1.ConditionFalse, reasonFails, err.Error()}
+	}
+	return judge(v1alpha1.ConditionAPIReachable, "the fleet API", s.Stats.APIErr), judge(v1alpha1.ConditionBrokerReachable, "the broker", s.Stats.BrokerErr)
+}
+
+// ready says whether the sentinel watches and publishes.
+func ready(s instance.State, api, broker verdict) verdict {
+	switch {
+	case s.Failure != nil:
+		return verdict{metav1.ConditionFalse, reasonFailed, fmt.Sprintf("it will be started again: %v", firstLine(s.Failure))}
+	case s.InForce == 0 && s.Refusal != nil:
+		return verdict{metav1.ConditionFalse, string(s.Refusal.Reason), s.Refusal.Err.Error()}
+	case s.InForce == 0:
+		return verdict{metav1.ConditionFalse, reasonNothing, "no configuration is in force"}
+	case s.Live != nil:
+		return verdict{metav1.ConditionFalse, reasonStuck, s.Live.Error()}
+	case api.status == metav1.ConditionFalse:
+		return verdict{metav1.ConditionFalse, "API" + reasonFails, api.message}
+	case broker.status == metav1.ConditionFalse:
+		return verdict{metav1.ConditionFalse, "Broker" + reasonFails, broker.message}
+	case s.Grouped && s.Group != nil:
+		return verdict{metav1.ConditionFalse, reasonUngrouped, s.Group.Error()}
+	case api.status == metav1.ConditionTrue && broker.status == metav1.ConditionTrue:
+		return verdict{metav1.ConditionTrue, reasonRuns, fmt.Sprintf("watches and publishes under generation %d", s.InForce)}
+	}
+	return verdict{metav1.ConditionFalse, reasonStarting, "connections are being made"}
+}
+
+// replicaOf is the entry of one of several replicas.
+func replicaOf(identity string, s instance.State) v1alpha1.ReplicaStatus {
+	r := v1alpha1.ReplicaStatus{
+		Name: identity, ResourcesOwned: int64(s.Stats.Resources),
+		EventsPublished: int64(s.Stats.Published), //nolint:gosec // it never counts so far
+	}
+	if !s.Stats.LastRound.IsZero() {
+		r.LastRoundTime = &metav1.Time{Time: s.Stats.LastRound.Truncate(time.Second)}
+	}
+	return r
+}

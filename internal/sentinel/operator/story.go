@@ -1,0 +1,108 @@
+package operator
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+)
+
+// Reasons of Kubernetes events.
+const (
+	eventLoaded            = "ConfigLoaded"
+	eventChanged           = "ConfigChanged"
+	eventInvalid           = "ConfigInvalid"
+	eventNotLoaded         = "ConfigNotLoaded"
+	eventUnanswered        = "NewConnectionDoesNotAnswer"
+	eventFailed            = "SentinelFailed"
+	eventAPIUnreachable    = "APIUnreachable"
+	eventAPIReachable      = "APIReachable"
+	eventBrokerUnreachable = "BrokerUnreachable"
+	eventBrokerReachable   = "BrokerReachable"
+)
+
+// A story is what has been told of an instance. Only what is new is told.
+type story struct {
+	changes             int
+	refusal             string
+	pending             bool
+	failure             string
+	apiDown, brokerDown bool
+}
+
+// goOn tells what is new in s, and gives the story with it.
+func (t story) goOn(s instance.State, now time.Time, tell func(warning bool, reason, note string)) story {
+	if s.Changes != t.changes {
+		reason := eventChanged
+		if t.changes == 0 {
+			reason = eventLoaded
+		}
+		tell(false, reason, fmt.Sprintf("generation %d is in force", s.InForce))
+		t.changes = s.Changes
+	}
+	t.refusal = t.refused(s.Refusal, tell)
+	if pending := s.Pending != nil && (s.Pending.API != nil || s.Pending.Broker != nil); pending != t.pending {
+		if t.pending = pending; pending {
+			tell(true, eventUnanswered, valid(s).message)
+		}
+	}
+	if failure := firstLine(s.Failure); failure != t.failure {
+		if t.failure = failure; failure != "" {
+			tell(true, eventFailed, failure)
+		}
+	}
+	if s.InForce == 0 || s.Failure != nil || now.Sub(s.Begun) < settling {
+		return t
+	}
+	t.apiDown = reach(t.apiDown, s.Stats.APIErr, eventAPIUnreachable, eventAPIReachable, tell)
+	t.brokerDown = reach(t.brokerDown, s.Stats.BrokerErr, eventBrokerUnreachable, eventBrokerReachable, tell)
+	return t
+}
+
+// refused tells why a generation is not taken, once for each cause.
+func (t story) refused(r *instance.Refusal, tell func(warning bool, reason, note string)) string {
+	if r == nil {
+		return ""
+	}
+	cause := fmt.Sprintf("%d %s %v", r.Generation, r.Reason, r.Err)
+	if cause == t.refusal {
+		return cause
+	}
+	reason := eventNotLoaded
+	if r.Reason == instance.ReasonInvalid || r.Reason == instance.ReasonUnopenable {
+		reason = eventInvalid
+	}
+	tell(true, reason, fmt.Sprintf("generation %d is not taken: %v", r.Generation, r.Err))
+	return cause
+}
+
+// reach tells that something has gone or come back, and gives whether it is
+// gone.
+func reach(down bool, err error, gone, back string, tell func(warning bool, reason, note string)) bool {
+	switch {
+	case err != nil && !down:
+		tell(true, gone, firstLine(err))
+	case err == nil && down:
+		tell(false, back, "it answers again")
+	}
+	return err != nil
+}
+
+// firstLine is an error without the stack that a panic comes with.
+func firstLine(err error) string {
+	if err == nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// shorten cuts a text that is too long for a condition or an event.
+func shorten(text string) string {
+	const most = 1000
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
