@@ -47,7 +47,12 @@ type Process struct {
 	cfg   Config
 	extra map[string]http.Handler
 	debug map[string]http.Handler
+	more  prometheus.Gatherers
 }
+
+// Gather serves what g gathers beside the process's own metrics. It is called
+// before Run.
+func (p *Process) Gather(g prometheus.Gatherer) { p.more = append(p.more, g) }
 
 // Handle serves a path of the process's own beside its health endpoints. It
 // is called before Run.
@@ -141,7 +146,7 @@ func (p *Process) endpoints(ctx context.Context, live func() error, parts []life
 		probes.Handle(path, h)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", p.protected(telemetry.MetricsHandler(p.Metrics)))
+	mux.Handle("/metrics", p.protected(telemetry.MetricsHandler(append(prometheus.Gatherers{p.Metrics}, p.more...))))
 	for path, h := range p.debug {
 		mux.Handle(path, p.protected(h))
 	}
