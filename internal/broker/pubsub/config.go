@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // What the zero fields of a Config mean, and the service's own limits.
@@ -41,6 +42,11 @@ type Config struct {
 	// EmulatorHost is host:port of an emulator, which is used without TLS and
 	// credentials, and in which the topic is created if it does not exist.
 	EmulatorHost string `key:"emulator_host" env:"PUBSUB_EMULATOR_HOST" doc:"host:port of a Pub/Sub emulator to use instead of the service"`
+
+	// CredentialsJSON is the key of a service account, as Google's console
+	// hands it out. Empty means that credentials are found as said above; an
+	// emulator needs none.
+	CredentialsJSON settings.Secret
 
 	// Ordering gives each event its subject as ordering key: subscriptions
 	// with ordering then receive the events of one resource in order.

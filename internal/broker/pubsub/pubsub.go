@@ -110,6 +110,9 @@ func (b *Broker) newClient(ctx context.Context, opts ...option.ClientOption) (*p
 			option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
 		)
 	}
+	if b.cfg.CredentialsJSON != "" && b.cfg.EmulatorHost == "" {
+		opts = append(opts, option.WithAuthCredentialsJSON(option.ServiceAccount, []byte(b.cfg.CredentialsJSON.Reveal())))
+	}
 	client, err := pubsub.NewClientWithConfig(ctx, b.cfg.ProjectID, nil, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
