@@ -74,15 +74,6 @@ type Sharding struct {
 // Translate makes settings of a spec. The error joins one for each thing that
 // is wrong, each with the path of its field.
 func Translate(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
-	return TranslateIn(nil, spec)
-}
-
-// TranslateIn is Translate in an environment, whose variables give the
-// settings that a spec has no words for, as they do for a configuration file.
-// What a spec has words for is never taken from there, but for the API's
-// token where the spec names none: whoever may write the spec decides where
-// that is sent.
-func TranslateIn(env func(name string) (string, bool), spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
 	t := &translation{}
 	s := Settings{
 		Sentinel: t.sentinel(spec),
@@ -101,31 +92,11 @@ func TranslateIn(env func(name string) (string, bool), spec *v1alpha1.SentinelCo
 			Key:  cmp.Or(ref.Key, defaultTokenKey),
 		}
 	}
-	t.check(&s.Sentinel, beside(env, s.token.Name != ""))
+	t.check(&s.Sentinel)
 	if err := errors.Join(t.errs...); err != nil {
 		return Settings{}, err
 	}
 	return s, nil
-}
-
-// beside leaves of an environment what a spec has no words for.
-func beside(env func(string) (string, bool), hasToken bool) func(string) (string, bool) {
-	if env == nil {
-		return nil
-	}
-	return func(name string) (string, bool) {
-		switch name {
-		case "SENTINEL_RESOURCE_TYPE", "SENTINEL_POLL_INTERVAL", "SENTINEL_MAX_AGE_NOT_READY", "SENTINEL_MAX_AGE_READY",
-			"SENTINEL_LABEL_SELECTOR", "SENTINEL_SOURCE_MODE", "SENTINEL_FULL_SWEEP_INTERVAL", "SENTINEL_DECISION_PROFILE",
-			"HYPERFLEET_API_ENDPOINT", "HYPERFLEET_API_TIMEOUT", "HYPERFLEET_API_FLAVOUR":
-			return "", false
-		case "HYPERFLEET_API_TOKEN", "HYPERFLEET_API_TOKEN_FILE":
-			if hasToken {
-				return "", false
-			}
-		}
-		return env(name)
-	}
 }
 
 // sentinel is what the spec says of the engine. What is not given is zero.
@@ -240,11 +211,11 @@ func (t *translation) decision(d *v1alpha1.Decision) sentinel.Decision {
 
 // check fills in the defaults that a configuration file would have, and finds
 // what only compiling shows.
-func (t *translation) check(cfg *sentinel.Config, env func(string) (string, bool)) {
+func (t *translation) check(cfg *sentinel.Config) {
 	if len(t.errs) > 0 {
 		return // it would be said again in the file's words
 	}
-	if _, err := settings.Load(cfg, settings.Source{Env: env}); err != nil {
+	if _, err := settings.Load(cfg, settings.Source{}); err != nil {
 		t.errs = append(t.errs, err)
 		return
 	}
