@@ -1,0 +1,190 @@
+package processnode
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	clientcmd "k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode/podinput"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode/sandbox"
+)
+
+var errNoProgram = errors.New("no program stands for the image, and the container has no command: name one in the node's images")
+
+// accountPath is where in-cluster clients look.
+const accountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// commandOf is what is run for a container. An error may pass.
+func (w *worker) commandOf(ctx context.Context, c *container) (sandbox.Command, error) {
+	env, err := w.node.source.Environment(ctx, w.pod, c.spec)
+	if err != nil {
+		return sandbox.Command{}, err
+	}
+	argv, err := w.node.argv(c.spec, env)
+	if err != nil {
+		return sandbox.Command{}, err
+	}
+	work, err := w.makeFolders(c)
+	if err != nil {
+		return sandbox.Command{}, err
+	}
+	mounts, err := w.mounts(c, env)
+	if err != nil {
+		return sandbox.Command{}, err
+	}
+	setDefault(env, "HOME", work)
+	if !hides(mounts, w.dir) {
+		setDefault(env, "TMPDIR", w.path("tmp"))
+	}
+	command := sandbox.Command{Argv: argv, Dir: c.spec.WorkingDir, Hostname: w.hostname(), Mounts: mounts, Scratch: w.path("tmp")}
+	if w.node.sandbox.Namespaces() != nil {
+		if err := w.withoutMounts(&command, env); err != nil {
+			return sandbox.Command{}, err
+		}
+	}
+	if command.Dir == "" {
+		if command.Dir = work; hides(command.Mounts, work) && w.node.sandbox.Namespaces() == nil {
+			command.Dir = "/"
+		}
+	}
+	command.Env = podinput.List(env)
+	return command, nil
+}
+
+func setDefault(env map[string]string, name, value string) {
+	if _, set := env[name]; !set {
+		env[name] = value
+	}
+}
+
+func (w *worker) hostname() string {
+	return cmp.Or(w.pod.Spec.Hostname, w.pod.Name)
+}
+
+// argv is the command line: the container's own command, or the program that
+// stands for its image, and the arguments.
+func (n *Node) argv(c *corev1.Container, env map[string]string) ([]string, error) {
+	program := n.program(c.Image)
+	argv := slices.Clone(program)
+	if len(c.Command) > 0 {
+		argv = nil
+		for _, a := range c.Command {
+			argv = append(argv, podinput.Expand(a, env))
+		}
+		if len(program) > 0 && filepath.Base(argv[0]) == filepath.Base(program[0]) {
+			argv[0] = program[0]
+		}
+	}
+	if len(argv) == 0 {
+		return nil, fmt.Errorf("image %q: %w", c.Image, errNoProgram)
+	}
+	for _, a := range c.Args {
+		argv = append(argv, podinput.Expand(a, env))
+	}
+	return argv, nil
+}
+
+// program finds what stands for an image, by its whole name or by the one without
+// tag and digest.
+func (n *Node) program(image string) []string {
+	if p, ok := n.o.Images[image]; ok {
+		return p
+	}
+	image, _, _ = strings.Cut(image, "@")
+	if p, ok := n.o.Images[image]; ok {
+		return p
+	}
+	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
+		image = image[:i]
+	}
+	return n.o.Images[image]
+}
+
+// mounts are a container's volumes and its termination log, outer folders
+// before what is mounted in them.
+func (w *worker) mounts(c *container, env map[string]string) ([]sandbox.Mount, error) {
+	var out []sandbox.Mount
+	for i := range c.spec.VolumeMounts {
+		m := &c.spec.VolumeMounts[i]
+		source, err := w.volumes.Path(w.pod, m, env)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sandbox.Mount{Source: source, Target: filepath.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
+	}
+	if path := c.spec.TerminationMessagePath; path != "" {
+		out = append(out, sandbox.Mount{Source: w.messageFile(c), Target: filepath.Join("/", path)})
+	}
+	slices.SortStableFunc(out, func(a, b sandbox.Mount) int { return cmp.Compare(depth(a.Target), depth(b.Target)) })
+	if dir := c.spec.WorkingDir; dir != "" && !covered(out, dir) {
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) { // runtimes make it
+			out = append(out, sandbox.Mount{Source: w.path("work", c.spec.Name), Target: filepath.Join("/", dir)})
+		}
+	}
+	return out, nil
+}
+
+func depth(path string) int { return strings.Count(path, "/") }
+
+// covered reports whether a path is in one of the mounts.
+func covered(mounts []sandbox.Mount, path string) bool {
+	return slices.ContainsFunc(mounts, func(m sandbox.Mount) bool { return within(path, m.Target) })
+}
+
+// hides reports whether a folder of the machine cannot be seen for the mounts.
+func hides(mounts []sandbox.Mount, folder string) bool { return covered(mounts, folder) }
+
+func within(path, folder string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// withoutMounts says where the volumes are, as far as that can be said.
+func (w *worker) withoutMounts(c *sandbox.Command, env map[string]string) error {
+	where := moves(c.Mounts)
+	for i := range c.Argv {
+		c.Argv[i] = podinput.Rewrite(c.Argv[i], where)
+	}
+	for name, value := range env {
+		env[name] = podinput.Rewrite(value, where)
+	}
+	c.Dir = podinput.Rewrite(c.Dir, where)
+	for _, m := range c.Mounts {
+		if m.Target != accountPath {
+			continue
+		}
+		path := w.path("kubeconfig")
+		if err := w.writeKubeconfig(path, m.Source); err != nil {
+			return err
+		}
+		setDefault(env, "KUBECONFIG", path)
+	}
+	return nil
+}
+
+// writeKubeconfig leads to the API server with the token that stands in a folder.
+func (w *worker) writeKubeconfig(path, account string) error {
+	const name = "pod"
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters[name] = &clientcmdapi.Cluster{
+		Server:               "https://" + net.JoinHostPort(w.node.source.Host, w.node.source.Port),
+		CertificateAuthority: filepath.Join(account, corev1.ServiceAccountRootCAKey),
+	}
+	cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: filepath.Join(account, corev1.ServiceAccountTokenKey)}
+	cfg.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: w.pod.Namespace}
+	cfg.CurrentContext = name
+	if err := clientcmd.WriteToFile(*cfg, path); err != nil {
+		return fmt.Errorf("write the pod's kubeconfig: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+package processnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode/podinput"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode/sandbox"
+)
+
+// A container is what the worker knows of one: it waits, runs (proc), or has
+// ended.
+type container struct {
+	spec     *corev1.Container
+	proc     *sandbox.Process
+	probes   *probes
+	killedAt time.Time // the liveness probe failed; zero otherwise
+	startAt  metav1.Time
+	ended    *corev1.ContainerStateTerminated
+	last     *corev1.ContainerStateTerminated // of the life before
+	restarts int32
+	waiting  corev1.ContainerStateWaiting
+
+	notBefore time.Time     // when it may be restarted
+	backoff   time.Duration // the next pause before that
+}
+
+// newContainer makes a container of what was reported of it.
+func (w *worker) newContainer(spec *corev1.Container, statuses []corev1.ContainerStatus) *container {
+	c := &container{spec: spec, probes: noProbes(), waiting: corev1.ContainerStateWaiting{Reason: reasonCreating}}
+	if len(w.pod.Spec.InitContainers) > 0 {
+		c.waiting.Reason = reasonInitializing
+	}
+	for i := range statuses {
+		s := &statuses[i]
+		if s.Name != spec.Name {
+			continue
+		}
+		c.restarts, c.last = s.RestartCount, s.LastTerminationState.Terminated
+		switch {
+		case s.State.Terminated != nil:
+			c.ended = s.State.Terminated
+		case s.State.Running != nil:
+			c.ended = &corev1.ContainerStateTerminated{
+				ExitCode: 128 + int32(syscall.SIGKILL), Reason: reasonUnknown, ContainerID: s.ContainerID,
+				Message:   "the node agent that ran the container has ended, and the container with it",
+				StartedAt: s.State.Running.StartedAt, FinishedAt: metav1.Now(),
+			}
+		}
+	}
+	return c
+}
+
+func (c *container) succeeded() bool { return c.ended != nil && c.ended.ExitCode == 0 }
+
+// wait says why a container that has not begun does not run yet.
+func (c *container) wait(reason, message string) {
+	c.waiting = corev1.ContainerStateWaiting{Reason: reason, Message: message}
+}
+
+// neverRan counts a container that was given up before it began as failed.
+func (c *container) neverRan(now time.Time) {
+	if c.ended == nil {
+		c.ended = &corev1.ContainerStateTerminated{
+			ExitCode: 128 + int32(syscall.SIGKILL), Reason: reasonUnknown,
+			Message: "the pod was ended before the container was started", FinishedAt: metav1.NewTime(now),
+		}
+	}
+}
+
+// logFile is the log of one of a container's lives.
+func logFile(podDir, container string, life int32) string {
+	return filepath.Join(podDir, "logs", container, fmt.Sprintf("%d.log", life))
+}
+
+// messageFile is what stands at a container's terminationMessagePath.
+func (w *worker) messageFile(c *container) string {
+	return filepath.Join(w.dir, "logs", c.spec.Name, "termination")
+}
+
+func (w *worker) path(parts ...string) string {
+	return filepath.Join(append([]string{w.dir}, parts...)...)
+}
+
+// ensureRunning starts a container that should run, and returns when to look
+// again.
+func (w *worker) ensureRunning(ctx context.Context, c *container, now time.Time) time.Duration {
+	if c.proc != nil {
+		return w.enforceLiveness(ctx, c, now)
+	}
+	if c.ended != nil && now.Before(c.notBefore) {
+		return c.notBefore.Sub(now)
+	}
+	s, err := w.commandOf(ctx, c)
+	if err != nil {
+		reason := reasonConfigError
+		if errors.Is(err, errNoProgram) {
+			reason = reasonImageMissing
+		}
+		c.wait(reason, err.Error())
+		return retryStart
+	}
+	if err := w.launch(ctx, c, s); err != nil {
+		c.wait(reasonConfigError, err.Error())
+		return retryStart
+	}
+	return never
+}
+
+// launch starts a life of the container.
+func (w *worker) launch(ctx context.Context, c *container, command sandbox.Command) error {
+	life := c.restarts
+	if c.ended != nil {
+		life++
+	}
+	out, err := os.OpenFile(logFile(w.dir, c.spec.Name, life), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	command.Output = out
+	proc, err := w.node.sandbox.Start(command)
+	if err != nil {
+		_, _ = fmt.Fprintln(out, err)
+	}
+	_ = out.Close() // the process has its own
+	if c.ended != nil {
+		c.last = c.ended
+	}
+	c.restarts, c.ended, c.startAt, c.killedAt = life, nil, metav1.Now(), time.Time{}
+	if err != nil {
+		w.finish(c, sandbox.ExitUnstartable, time.Now())
+		w.changed()
+		return nil //nolint:nilerr // it is how the container ended: its log says it
+	}
+	c.proc = proc
+	w.node.logs.begin(out.Name())
+	w.node.log.InfoContext(ctx, "container started", "pod", w.name(), "container", c.spec.Name, "pid", proc.PID(), "restarts", life)
+	c.probes = startProbes(c.spec, proc.Done(), w.changed)
+	go func() {
+		<-proc.Done()
+		w.changed()
+	}()
+	return nil
+}
+
+// collect notices that a container has ended.
+func (w *worker) collect(c *container, now time.Time) {
+	if c.proc == nil {
+		return
+	}
+	select {
+	case <-c.proc.Done():
+	default:
+		return
+	}
+	c.probes.wait()
+	w.node.logs.end(logFile(w.dir, c.spec.Name, c.restarts))
+	w.finish(c, c.proc.ExitCode(), now)
+	c.proc, c.probes = nil, noProbes()
+}
+
+// finish keeps how a life of the container ended, and when the next may begin.
+func (w *worker) finish(c *container, code int, now time.Time) {
+	reason := reasonCompleted
+	if code != 0 {
+		reason = reasonError
+	}
+	c.ended = &corev1.ContainerStateTerminated{
+		ExitCode: int32(code), //nolint:gosec // 0 to 255
+		Reason:   reason, Message: w.terminationMessage(c, code),
+		StartedAt: c.startAt, FinishedAt: metav1.NewTime(now), ContainerID: w.containerID(c),
+	}
+	if now.Sub(c.startAt.Time) > backoffForgotten {
+		c.backoff = 0
+	}
+	c.notBefore = now.Add(c.backoff)
+	c.backoff = max(w.node.o.RestartBackoff, min(2*c.backoff, maxBackoff))
+	c.wait(reasonCrashLoop, fmt.Sprintf("back-off %s restarting container %q", c.notBefore.Sub(now), c.spec.Name))
+}
+
+// containerScheme begins the containers' ids; the process's number follows.
+const containerScheme = "process://"
+
+func (w *worker) containerID(c *container) string {
+	if c.proc == nil {
+		return ""
+	}
+	return fmt.Sprint(containerScheme, c.proc.PID())
+}
+
+// PID is the process of a running container, for those who want to kill
+// it: false where it does not run on such a node.
+func PID(s corev1.ContainerStatus) (int, bool) {
+	text, ok := strings.CutPrefix(s.ContainerID, containerScheme)
+	if !ok || s.State.Running == nil {
+		return 0, false
+	}
+	var pid int
+	_, err := fmt.Sscan(text, &pid)
+	return pid, err == nil
+}
+
+// enforceLiveness ends a container whose liveness or startup probe failed; the
+// restart policy says what follows.
+func (w *worker) enforceLiveness(ctx context.Context, c *container, now time.Time) time.Duration {
+	if !c.probes.dead() {
+		return never
+	}
+	grace := time.Duration(w.grace()) * time.Second
+	var err error
+	switch {
+	case c.killedAt.IsZero():
+		c.killedAt = now
+		w.node.log.WarnContext(ctx, "container does not live, stopping it", "pod", w.name(), "container", c.spec.Name)
+		err = c.proc.Signal(syscall.SIGTERM)
+	case now.Sub(c.killedAt) >= grace:
+		err = c.proc.Kill()
+	}
+	if err != nil {
+		w.node.log.ErrorContext(ctx, "container not stopped", "pod", w.name(), "container", c.spec.Name, "err", err)
+	}
+	return max(c.killedAt.Add(grace).Sub(now), retryStart)
+}
+
+// The kubelet's bounds for termination messages.
+const (
+	maxMessage      = 4096
+	maxMessageLog   = 2048
+	maxMessageLines = 80
+)
+
+// terminationMessage is what the container left for its status.
+func (w *worker) terminationMessage(c *container, code int) string {
+	if text := tail(w.messageFile(c), maxMessage); text != "" {
+		return text
+	}
+	if code == 0 || c.spec.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+		return ""
+	}
+	text := tail(logFile(w.dir, c.spec.Name, c.restarts), maxMessageLog)
+	lines := strings.SplitAfter(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-1-maxMessageLines):], "")
+}
+
+// tail is the end of a file, as valid text; a file that is not there is empty.
+func tail(path string, most int) string {
+	text, err := os.ReadFile(path) //nolint:gosec // in the pod's folder
+	if err != nil {
+		return ""
+	}
+	return strings.ToValidUTF8(string(text[max(0, len(text)-most):]), "?")
+}
+
+// makeFolders makes what a life of the container needs, anew where it must be
+// empty.
+func (w *worker) makeFolders(c *container) (work string, err error) {
+	work = w.path("work", c.spec.Name)
+	err = errors.Join(
+		os.MkdirAll(filepath.Dir(w.messageFile(c)), 0o700),
+		os.WriteFile(w.messageFile(c), nil, 0o600),
+		os.MkdirAll(work, 0o700),
+	)
+	return work, err
+}
+
+// moves are the paths that a container was promised and where they are.
+func moves(mounts []sandbox.Mount) []podinput.Move {
+	out := make([]podinput.Move, 0, len(mounts))
+	for _, m := range mounts {
+		out = append(out, podinput.Move{From: m.Target, To: m.Source})
+	}
+	return out
+}

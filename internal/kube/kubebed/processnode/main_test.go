@@ -1,0 +1,100 @@
+package processnode_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		if name, ok := strings.CutPrefix(os.Args[1], programPrefix); ok {
+			os.Exit(runProgram(name, os.Args[2:])) //nolint:forbidigo // this process is a program of a pod
+		}
+	}
+	controllers := append(kubebed.JobControllers(), "deployment-controller", "replicaset-controller")
+	kubebedtest.Main(m, kubebed.Options{Controllers: controllers, Scheduler: true})
+}
+
+// programPrefix begins the first argument where this test program is to be one
+// of a pod's programs, or a node agent that can be killed.
+const programPrefix = "program:"
+
+func runProgram(name string, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	programs := map[string]func(context.Context, []string) error{"client": client, "agent": agent, "serve": serve}
+	if err := programs[name](ctx, args); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// client is a program as adapters are: it reads the pod that it runs in, and is
+// refused what its role does not name.
+func client(ctx context.Context, args []string) error {
+	load := rest.InClusterConfig
+	if len(args) > 0 && args[0] == "kubeconfig" {
+		load = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig
+	}
+	cfg, err := load()
+	if err != nil {
+		return err
+	}
+	set, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	namespace := os.Getenv("POD_NAMESPACE")
+	pod, err := set.CoreV1().Pods(namespace).Get(ctx, os.Getenv("POD_NAME"), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	fmt.Println("I am", pod.Name)
+	if _, err := set.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		return fmt.Errorf("list secrets: want that it is refused, got: %w", err)
+	}
+	fmt.Println("secrets refused")
+	return nil
+}
+
+// agent is a node in a process of its own.
+func agent(ctx context.Context, args []string) error {
+	cfg, err := clientcmd.BuildConfigFromFlags("", args[1])
+	if err != nil {
+		return err
+	}
+	return processnode.Run(ctx, cfg, processnode.Options{NodeName: args[0], Dir: args[2]})
+}
+
+// serve answers on an address, well once the file is there.
+func serve(ctx context.Context, args []string) error {
+	s := http.Server{Addr: args[0], Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		if _, err := os.Stat(args[1]); err != nil {
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(rw, "ok")
+	})}
+	context.AfterFunc(ctx, func() { _ = s.Close() })
+	if err := s.ListenAndServe(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}

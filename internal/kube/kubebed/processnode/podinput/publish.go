@@ -1,0 +1,111 @@
+package podinput
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// current is the link through which all files of a volume are reached, so that
+// they change as one.
+const current = "..data"
+
+// publish puts files in a folder, in place of those that it put there before.
+// A reader sees all of the old ones or all of the new ones.
+func publish(dir string, files fileSet) error {
+	old, err := os.Readlink(filepath.Join(dir, current))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if old != "" && holds(filepath.Join(dir, old), files) {
+		return nil
+	}
+	fresh, err := os.MkdirTemp(dir, "..data-")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.Chmod(fresh, 0o755), writeAll(fresh, files)); err != nil { //nolint:gosec // as the kubelet makes it
+		return errors.Join(err, os.RemoveAll(fresh))
+	}
+	next := filepath.Join(dir, current+"-next")
+	if err := os.Symlink(filepath.Base(fresh), next); err != nil {
+		return err
+	}
+	if err := os.Rename(next, filepath.Join(dir, current)); err != nil {
+		return err
+	}
+	if err := link(dir, files); err != nil {
+		return err
+	}
+	if old == "" {
+		return nil
+	}
+	return os.RemoveAll(filepath.Join(dir, old))
+}
+
+func holds(dir string, files fileSet) bool {
+	have := fileSet{}
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err != nil || info.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path) //nolint:gosec // below our own folder
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		have[rel] = file{data, info.Mode().Perm()}
+		return err
+	})
+	return err == nil && have.equal(files)
+}
+
+func writeAll(dir string, files fileSet) error {
+	for path, f := range files {
+		target := filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil { //nolint:gosec // as the kubelet makes it
+			return err
+		}
+		if err := os.WriteFile(target, f.data, 0o600); err != nil {
+			return fmt.Errorf("write %q: %w", path, err)
+		}
+		if err := os.Chmod(target, f.mode); err != nil {
+			return fmt.Errorf("write %q: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// link makes the names that are seen, and removes those that are no more.
+func link(dir string, files fileSet) error {
+	names := map[string]bool{}
+	for path := range files {
+		top, _, _ := strings.Cut(path, string(filepath.Separator))
+		names[top] = true
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if names[name] {
+			delete(names, name)
+			continue
+		}
+		if strings.HasPrefix(name, "..") {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	for name := range names {
+		if err := os.Symlink(filepath.Join(current, name), filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

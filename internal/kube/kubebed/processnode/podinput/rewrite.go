@@ -1,0 +1,49 @@
+package podinput
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// A Move is a path that a container was promised and the one that it is at.
+type Move struct{ From, To string }
+
+// Rewrite names the real paths in a command line or an environment, for where
+// nothing can be mounted. Only whole path elements count: /etc/app is found
+// in --config=/etc/app/x.yaml and not in /etc/apple or /my/etc/app. What a
+// program has built in is out of reach.
+func Rewrite(text string, moves []Move) string {
+	longest := slices.Clone(moves)
+	slices.SortFunc(longest, func(a, b Move) int { return cmp.Compare(len(b.From), len(a.From)) })
+	var out strings.Builder
+	for i := 0; i < len(text); {
+		if m, ok := moveAt(text, i, longest); ok {
+			out.WriteString(m.To)
+			i += len(m.From)
+			continue
+		}
+		out.WriteByte(text[i])
+		i++
+	}
+	return out.String()
+}
+
+func moveAt(text string, i int, moves []Move) (Move, bool) {
+	if i > 0 && inName(text[i-1]) {
+		return Move{}, false
+	}
+	for _, m := range moves {
+		rest, ok := strings.CutPrefix(text[i:], m.From)
+		if ok && (rest == "" || !inName(rest[0]) || rest[0] == '/') {
+			return m, true
+		}
+	}
+	return Move{}, false
+}
+
+// inName reports whether a byte goes on with the path before it.
+func inName(c byte) bool {
+	return c == '/' || c == '-' || c == '_' || c == '.' ||
+		'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}

@@ -1,0 +1,101 @@
+package processnode
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A stop is the ending of a pod that would not end by itself.
+type stop struct {
+	began  time.Time
+	termAt time.Time // SIGTERM, after the preStop sleep
+	killAt time.Time // SIGKILL
+	asked  bool      // SIGTERM was sent
+}
+
+// stopping ends the pod where that is due. It reports whether it is, and when
+// to look again.
+func (w *worker) stopping(ctx context.Context, now time.Time) (time.Duration, bool) {
+	switch {
+	case w.pod.DeletionTimestamp != nil:
+		grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
+		if g := w.pod.DeletionGracePeriodSeconds; g != nil {
+			grace = *g
+		}
+		w.beginStop(now, grace)
+	case w.stop == nil && w.untilDeadline(now) <= 0:
+		w.reason, w.message = reasonDeadline, "Pod was active on the node longer than the specified deadline"
+		w.beginStop(now, w.grace())
+	case w.stop == nil:
+		return 0, false
+	}
+	left := false
+	for _, c := range w.all() {
+		if c.proc != nil {
+			left = true
+			w.end(ctx, c, now)
+		}
+	}
+	if !left {
+		w.over = true
+		for _, c := range w.all() {
+			c.neverRan(now)
+		}
+		return 0, true
+	}
+	if now.Before(w.stop.termAt) {
+		return min(w.stop.termAt.Sub(now), w.stop.killAt.Sub(now)), true
+	}
+	w.stop.asked = true
+	if now.Before(w.stop.killAt) {
+		return w.stop.killAt.Sub(now), true
+	}
+	return retryStart, true // killed; the kernel may take a moment
+}
+
+func (w *worker) grace() int64 {
+	if g := w.pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		return *g
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds
+}
+
+// beginStop begins the ending, or shortens it where it has begun.
+func (w *worker) beginStop(now time.Time, graceSeconds int64) {
+	grace := time.Duration(graceSeconds) * time.Second
+	if w.stop == nil {
+		w.stop = &stop{began: now, termAt: now, killAt: now.Add(grace)}
+		for i := range w.pod.Spec.Containers {
+			if l := w.pod.Spec.Containers[i].Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Sleep != nil {
+				w.stop.termAt = later(w.stop.termAt, now.Add(time.Duration(l.PreStop.Sleep.Seconds)*time.Second))
+			}
+		}
+	}
+	if sooner := w.stop.began.Add(grace); sooner.Before(w.stop.killAt) {
+		w.stop.killAt = sooner
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// end sends a container the signal that is due.
+func (w *worker) end(ctx context.Context, c *container, now time.Time) {
+	var err error
+	switch {
+	case !now.Before(w.stop.killAt):
+		err = c.proc.Kill()
+	case !now.Before(w.stop.termAt) && !w.stop.asked:
+		err = c.proc.Signal(syscall.SIGTERM)
+	}
+	if err != nil {
+		w.node.log.ErrorContext(ctx, "container not stopped", "pod", w.name(), "container", c.spec.Name, "err", err)
+	}
+}

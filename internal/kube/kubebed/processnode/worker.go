@@ -1,0 +1,312 @@
+package processnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode/podinput"
+)
+
+// A worker runs one pod: it looks at what there is, does what can be done now,
+// reports it, and waits for a change. Its fields belong to its goroutine, but for
+// the channels.
+type worker struct {
+	node    *Node
+	dir     string
+	updates chan *corev1.Pod // the latest that nobody has looked at
+	deleted chan struct{}    // closed when the pod's object is gone
+	forget  func()           // closes it, once
+	poke    chan struct{}    // something changed here
+
+	pod        *corev1.Pod
+	volumes    *podinput.Volumes
+	refreshAt  time.Time // when the volumes are looked after again
+	started    metav1.Time
+	inits      []*container
+	containers []*container
+	stop       *stop  // the pod is being ended
+	over       bool   // the pod's phase is final
+	reason     string // why the pod failed as a whole, as its status says it
+	message    string
+	sent       corev1.PodStatus // what the API server has
+	removed    bool             // it was told that the pod may go
+}
+
+// These are the pauses between attempts at what was refused or is missing.
+const (
+	retryAPI   = 500 * time.Millisecond
+	retryStart = time.Second
+	never      = time.Hour
+)
+
+// Reasons that users know from kubelets, and one of our own.
+const (
+	reasonUnsupported   = "Unsupported"
+	reasonDeadline      = "DeadlineExceeded"
+	reasonCompleted     = "Completed"
+	reasonError         = "Error"
+	reasonUnknown       = "ContainerStatusUnknown"
+	reasonCreating      = "ContainerCreating"
+	reasonInitializing  = "PodInitializing"
+	reasonConfigError   = "CreateContainerConfigError"
+	reasonImageMissing  = "ErrImagePull"
+	reasonCrashLoop     = "CrashLoopBackOff"
+	reasonPodCompleted  = "PodCompleted"
+	reasonPodFailed     = "PodFailed"
+	reasonNotReady      = "ContainersNotReady"
+	reasonNotInitalized = "ContainersNotInitialized"
+)
+
+func newWorker(n *Node, pod *corev1.Pod) *worker {
+	w := &worker{
+		node: n, dir: n.podDir(pod), pod: pod, sent: pod.Status,
+		updates: make(chan *corev1.Pod, 1), deleted: make(chan struct{}), poke: make(chan struct{}, 1),
+	}
+	w.forget = sync.OnceFunc(func() { close(w.deleted) })
+	w.volumes = n.source.NewVolumes(w.path("volumes"))
+	w.restore()
+	n.logs.add(pod, w.dir)
+	return w
+}
+
+// restore takes over what an earlier agent reported. What it ran has died with it.
+func (w *worker) restore() {
+	w.started = metav1.Now().Rfc3339Copy()
+	if t := w.pod.Status.StartTime; t != nil {
+		w.started = *t
+	}
+	w.over = w.pod.Status.Phase == corev1.PodSucceeded || w.pod.Status.Phase == corev1.PodFailed
+	w.reason, w.message = w.pod.Status.Reason, w.pod.Status.Message
+	for i := range w.pod.Spec.InitContainers {
+		w.inits = append(w.inits, w.newContainer(&w.pod.Spec.InitContainers[i], w.pod.Status.InitContainerStatuses))
+	}
+	for i := range w.pod.Spec.Containers {
+		w.containers = append(w.containers, w.newContainer(&w.pod.Spec.Containers[i], w.pod.Status.ContainerStatuses))
+	}
+}
+
+// update hands over what the pod is now; only the latest counts.
+func (w *worker) update(pod *corev1.Pod) {
+	for {
+		select {
+		case w.updates <- pod:
+			return
+		default:
+		}
+		select {
+		case <-w.updates:
+		default:
+		}
+	}
+}
+
+func (w *worker) changed() {
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
+}
+
+// run runs the pod until it is gone or ctx ends. No process of it is left.
+func (w *worker) run(ctx context.Context) {
+	defer w.cleanUp(ctx)
+	for {
+		pause := w.step(ctx)
+		if err := w.report(ctx); err != nil {
+			if ctx.Err() == nil {
+				w.node.log.WarnContext(ctx, "status of a pod not reported, trying again", "pod", w.name(), "err", err)
+			}
+			pause = min(pause, retryAPI)
+		}
+		t := time.NewTimer(max(pause, 0))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-w.deleted:
+			t.Stop()
+			return
+		case w.pod = <-w.updates:
+		case <-w.poke:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+func (w *worker) name() string { return w.pod.Namespace + "/" + w.pod.Name }
+
+// cleanUp ends what still runs, at once, and removes the pod's folder.
+func (w *worker) cleanUp(ctx context.Context) {
+	for _, c := range w.all() {
+		if c.proc == nil {
+			continue
+		}
+		if err := c.proc.Kill(); err != nil {
+			w.node.log.ErrorContext(ctx, "container not killed", "pod", w.name(), "container", c.spec.Name, "err", err)
+			continue
+		}
+		<-c.proc.Done()
+		c.probes.wait()
+		w.node.logs.end(logFile(w.dir, c.spec.Name, c.restarts))
+	}
+	w.node.logs.remove(w.pod, w.dir)
+	if err := os.RemoveAll(w.dir); err != nil {
+		w.node.log.ErrorContext(ctx, "folder of a pod not removed", "pod", w.name(), "err", err)
+	}
+}
+
+func (w *worker) all() []*container {
+	return append(append([]*container(nil), w.inits...), w.containers...)
+}
+
+// step does what can be done now and returns when to look again, at the latest.
+func (w *worker) step(ctx context.Context) time.Duration {
+	now := time.Now()
+	for _, c := range w.all() {
+		w.collect(c, now)
+	}
+	if w.over {
+		return never
+	}
+	if err := unsupported(w.pod); err != nil {
+		w.over, w.reason, w.message = true, reasonUnsupported, "the process node cannot run this pod: "+err.Error()
+		return never
+	}
+	if pause, stopping := w.stopping(ctx, now); stopping {
+		return pause
+	}
+	if pause, ok := w.prepare(ctx, now); !ok {
+		return pause
+	}
+	pause := min(w.untilDeadline(now), w.refreshAt.Sub(now))
+	initialized, again := w.runInits(ctx, now)
+	pause = min(pause, again)
+	if initialized {
+		pause = min(pause, w.runContainers(ctx, now))
+	}
+	w.over = w.phase() == corev1.PodSucceeded || w.phase() == corev1.PodFailed
+	return pause
+}
+
+// prepare makes the pod's volumes, and brings them up to date from time to time.
+func (w *worker) prepare(ctx context.Context, now time.Time) (time.Duration, bool) {
+	if now.Before(w.refreshAt) {
+		return 0, true
+	}
+	err := errors.Join(os.MkdirAll(w.path("tmp"), 0o700), w.volumes.Sync(ctx, w.pod))
+	if err == nil {
+		w.refreshAt = now.Add(podinput.RefreshEvery)
+		return 0, true
+	}
+	if w.begun() { // what it has is good for a while yet
+		w.refreshAt = now.Add(retryStart)
+		w.node.log.WarnContext(ctx, "volumes of a pod not brought up to date, trying again", "pod", w.name(), "err", err)
+		return 0, true
+	}
+	for _, c := range w.all() {
+		c.wait(reasonCreating, "the volumes cannot be made yet: "+err.Error())
+	}
+	return min(retryStart, w.untilDeadline(now)), false
+}
+
+func (w *worker) begun() bool {
+	for _, c := range w.all() {
+		if c.proc != nil || c.ended != nil || c.restarts > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// runInits runs the init containers in their order and reports whether all
+// have succeeded.
+func (w *worker) runInits(ctx context.Context, now time.Time) (bool, time.Duration) {
+	for _, c := range w.inits {
+		if c.succeeded() {
+			continue
+		}
+		if c.ended != nil && w.pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
+			return false, never // the pod has failed
+		}
+		return false, w.ensureRunning(ctx, c, now)
+	}
+	return true, never
+}
+
+func (w *worker) runContainers(ctx context.Context, now time.Time) time.Duration {
+	pause := never
+	for _, c := range w.containers {
+		if c.ended != nil && !w.restarts(c) {
+			continue
+		}
+		pause = min(pause, w.ensureRunning(ctx, c, now))
+	}
+	return pause
+}
+
+// restarts reports whether a container that ended is started again.
+func (w *worker) restarts(c *container) bool {
+	switch w.pod.Spec.RestartPolicy {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyOnFailure:
+		return c.ended.ExitCode != 0
+	case corev1.RestartPolicyAlways:
+		return true
+	}
+	return true
+}
+
+// untilDeadline is how long the pod may still run.
+func (w *worker) untilDeadline(now time.Time) time.Duration {
+	seconds := w.pod.Spec.ActiveDeadlineSeconds
+	if seconds == nil {
+		return never
+	}
+	return w.started.Add(time.Duration(*seconds) * time.Second).Sub(now)
+}
+
+// unsupported reports what a pod needs that is not to be had here.
+func unsupported(pod *corev1.Pod) error {
+	if err := podinput.Check(pod); err != nil {
+		return err
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			return fmt.Errorf("init container %q is a sidecar", c.Name)
+		}
+		if err := unsupportedIn(c); err != nil {
+			return err
+		}
+	}
+	for i := range pod.Spec.Containers {
+		if err := unsupportedIn(&pod.Spec.Containers[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unsupportedIn(c *corev1.Container) error {
+	for kind, p := range map[string]*corev1.Probe{"readiness": c.ReadinessProbe, "liveness": c.LivenessProbe, "startup": c.StartupProbe} {
+		if p != nil && p.HTTPGet == nil && p.TCPSocket == nil {
+			return fmt.Errorf("the %s probe of container %q is neither httpGet nor tcpSocket", kind, c.Name)
+		}
+	}
+	if l := c.Lifecycle; l != nil && (l.PostStart != nil || l.PreStop != nil && l.PreStop.Sleep == nil) {
+		return fmt.Errorf("container %q has a lifecycle hook other than a preStop sleep", c.Name)
+	}
+	if len(c.VolumeDevices) > 0 || len(c.Resources.Claims) > 0 {
+		return fmt.Errorf("container %q asks for devices", c.Name)
+	}
+	return nil
+}
