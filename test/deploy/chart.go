@@ -13,6 +13,7 @@ import (
 	"log/slog"
 
 	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/loader"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -43,6 +44,7 @@ func (r Release) Render() (objects []*unstructured.Unstructured, notes string, e
 	install.ReleaseName = or(r.Name, "fleetloop")
 	install.Namespace = or(r.Namespace, "hyperfleet-system")
 	install.APIVersions = r.APIVersions
+	install.KubeVersion = &common.KubeVersion{Version: "v1.37.1", Major: "1", Minor: "37"}
 	values := r.Values
 	if values == nil {
 		values = map[string]any{}

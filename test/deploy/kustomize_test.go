@@ -1,0 +1,114 @@
+package deploy_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fleetloop/fleetloop/test/deploy"
+)
+
+const kustomizeDir = root + "/deploy/kustomize"
+
+// monitored is the rendering with all that is for Prometheus and Grafana.
+func monitored() deploy.Release {
+	return deploy.Release{
+		APIVersions: []string{"monitoring.coreos.com/v1/ServiceMonitor", "monitoring.coreos.com/v1/PrometheusRule"},
+		Values:      map[string]any{"monitoring": map[string]any{"dashboards": map[string]any{"enabled": true}}},
+	}
+}
+
+// TestKustomizeFiles holds the kustomization's files to the chart.
+func TestKustomizeFiles(t *testing.T) {
+	files := map[string][]*unstructured.Unstructured{}
+	for _, o := range withoutHelm(render(t, monitored())) {
+		unstructured.RemoveNestedField(o.Object, "metadata", "namespace")
+		name := o.GetLabels()["app.kubernetes.io/component"] + ".yaml"
+		switch {
+		case o.GetKind() == "ConfigMap":
+			continue // the dashboards, which have a kustomization of their own
+		case strings.HasPrefix(o.GetAPIVersion(), "monitoring.coreos.com/"):
+			name = "monitoring/monitoring.yaml"
+		case o.GetKind() == "SentinelConfig":
+			name = "sentinelconfigs.yaml"
+		}
+		files[name] = append(files[name], o)
+	}
+	for name, objects := range files {
+		var b bytes.Buffer
+		b.WriteString("# Made of the chart by 'make generate'.\n")
+		for i, o := range objects {
+			if i > 0 {
+				b.WriteString("---\n")
+			}
+			raw, err := yaml.Marshal(o.Object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Write(raw)
+		}
+		wantFile(t, filepath.Join(kustomizeDir, name), b.Bytes())
+	}
+}
+
+// TestKustomizeEquals builds the kustomizations and compares them with the
+// chart, object by object. Only the labels in helmOnly may differ.
+func TestKustomizeEquals(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		folder string
+		with   deploy.Release
+	}{
+		"Default":    {"a kustomization is the chart with its own values", kustomizeDir, deploy.Release{}},
+		"Monitoring": {"the components add what monitoring.* adds", "testdata/monitored", monitored()},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			built, err := deploy.Kustomize(test.folder)
+			if err != nil {
+				t.Fatal(err)
+			}
+			built = slices.DeleteFunc(built, func(o *unstructured.Unstructured) bool { return o.GetKind() == "CustomResourceDefinition" })
+			if diff := cmp.Diff(byName(t, withoutHelm(render(t, test.with))), byName(t, built)); diff != "" {
+				t.Errorf("%s: chart (-) and kustomization (+) differ:\n%s", test.reason, diff)
+			}
+		})
+	}
+}
+
+// TestKustomizeDefinitions holds that one apply brings what Helm takes from
+// crds/.
+func TestKustomizeDefinitions(t *testing.T) {
+	built, err := deploy.Kustomize(kustomizeDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, o := range built {
+		if o.GetKind() == "CustomResourceDefinition" {
+			names = append(names, o.GetName())
+		}
+	}
+	if want := []string{"sentinelconfigs.hyperfleet.redhat.com"}; !slices.Equal(names, want) {
+		t.Errorf("it defines %v, want %v", names, want)
+	}
+}
+
+func byName(t *testing.T, objects []*unstructured.Unstructured) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	for _, o := range objects {
+		key := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+		if out[key] != nil {
+			t.Errorf("%s is there twice", key)
+		}
+		out[key] = o.Object
+	}
+	return out
+}
