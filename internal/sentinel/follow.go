@@ -48,9 +48,11 @@ type follower struct {
 	swept   atomic.Uint32 // how many full sweeps were done
 	backlog bool          // more is due than could be published
 
-	// complete says that the index has all that is ours; completed tells of it.
-	complete  atomic.Bool
-	completed chan struct{}
+	// complete says that the index has all that is ours. The next round does
+	// not wait for its time when there is news: that this is so now, or that
+	// the feed has begun.
+	complete atomic.Bool
+	news     chan struct{}
 
 	// pages are how many resources the pages with tags have, of ours, since
 	// what is ours is what it was when paging began.
@@ -64,7 +66,7 @@ func (s *Sentinel) follow(ctx context.Context, mode Mode) {
 	s.log.InfoContext(ctx, "following the API", "mode", string(mode), "full_sweep_interval", s.cfg.Source.FullSweepInterval)
 	f := &follower{
 		Sentinel: s, mode: mode, index: index.New(time.Now()), lookup: s.newWalker(), score: new(score),
-		cursors: make(chan string, 1), resync: make(chan struct{}, 1), completed: make(chan struct{}, 1),
+		cursors: make(chan string, 1), resync: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		paging: division{shard: s.shard},
 	}
 	f.paging.begin()
@@ -128,10 +130,8 @@ func (f *follower) sweeps(ctx context.Context) error {
 			}
 			continue
 		}
-		f.complete.Store(true)
-		select {
-		case f.completed <- struct{}{}:
-		default: // not yet heard of the one before
+		if !f.complete.Swap(true) {
+			f.tell()
 		}
 		interval := f.cfg.Source.FullSweepInterval
 		timer := time.NewTimer(interval*4/5 + rand.N(interval*2/5)) //nolint:gosec // only spreads sweeps
@@ -146,6 +146,14 @@ func (f *follower) sweeps(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+	}
+}
+
+// tell has the next round begin at once.
+func (f *follower) tell() {
+	select {
+	case f.news <- struct{}{}:
+	default: // there are other news, not yet heard
 	}
 }
 
@@ -205,15 +213,11 @@ func (f *follower) begun(pg listing.Page, env scan.Envelope) error {
 }
 
 // polls looks up what is due, every poll interval, or every second while
-// there is more than may be published at a time. It also does so when the index
-// has become complete, since what there was to tell was not told before.
+// there is more than may be published at a time, or at once when there is news:
+// what was not known in the last round was not told.
 func (f *follower) polls(ctx context.Context) {
 	for ctx.Err() == nil {
 		begin := time.Now()
-		var completed <-chan struct{}
-		if !f.complete.Load() {
-			completed = f.completed
-		}
 		err := f.round(ctx)
 		took := time.Since(begin)
 		f.noteOverrun(ctx, took, err)
@@ -225,7 +229,7 @@ func (f *follower) polls(ctx context.Context) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-completed:
+		case <-f.news:
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -420,14 +424,17 @@ func lost(err error) bool {
 
 // setFeed notes whether the feed is up to date.
 func (f *follower) setFeed(ctx context.Context, err error) {
+	before := f.feeding.err()
 	if err == nil {
 		f.feeding.set(nil)
+		if errors.Is(before, errNotFollowed) {
+			f.tell()
+		}
 		return
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	before := f.feeding.err()
 	f.refused(&f.feeding, err)
 	if before == nil || before.Error() != err.Error() {
 		f.warn("feed", func(log *slog.Logger) { log.WarnContext(ctx, "changes not followed just now", "err", err) })
