@@ -35,6 +35,7 @@ func (b *bench) succeed(t *testing.T, change ...func(*sentinel.Config, *sentinel
 // not said again; what failed is, under the same id; and what is counted goes on.
 func TestSuccessor(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, mode sentinel.Mode, offer func(*feedAPI)) {
+		t.Helper()
 		fleet := clusterIDs(10)
 		for i := range fleet {
 			fleet[i].Generation = 2
@@ -112,7 +113,7 @@ func TestSuccessorsOfSuccessors(t *testing.T) {
 		for mode, offer := range offers {
 			t.Run(fmt.Sprintf("%s/%d", mode, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					dice := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
+					dice, theirs := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
 					api := newFeedAPI(clusterIDs(n)...)
 					offer(api)
 					confirmed := map[string]int{}
@@ -121,7 +122,7 @@ func TestSuccessorsOfSuccessors(t *testing.T) {
 					b := newFollower(t, api)
 					b.broker.publish = func(ctx context.Context, e *cloudevent.Event) error {
 						mu.Lock()
-						latency, fails := time.Duration(dice.IntN(2000))*time.Millisecond, dice.IntN(4) == 0
+						latency, fails := time.Duration(theirs.IntN(2000))*time.Millisecond, theirs.IntN(4) == 0
 						mu.Unlock()
 						timer := time.NewTimer(latency)
 						defer timer.Stop()
@@ -168,9 +169,7 @@ func TestSuccessorsOfSuccessors(t *testing.T) {
 						b = b.succeed(t, configure)
 						stop := b.run(t)
 						for range dice.IntN(4) {
-							mu.Lock()
 							id, wait := clusterID(dice.IntN(n)), time.Duration(dice.IntN(4000))*time.Millisecond
-							mu.Unlock()
 							// One that is under way may be overtaken by the next, and is owed no more.
 							maps.DeleteFunc(owed, func(key string, _ time.Time) bool { return key[:len(id)] == id })
 							api.patch(id)
@@ -267,6 +266,7 @@ func TestSuccessorOfAnother(t *testing.T) {
 // count as one that waits for its adapters.
 func TestSuccessorForgetsWhoWaits(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, _ sentinel.Mode, offer func(*feedAPI)) {
+		t.Helper()
 		fleet := clusterIDs(2)
 		fleet[0].Generation, fleet[0].Labels = 2, map[string]string{"region": "eu"}
 		fleet[1].Generation = 2
@@ -295,29 +295,29 @@ func TestSuccessorForgetsWhoWaits(t *testing.T) {
 func TestSuccessorRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, newAPI(cluster("a", "", 2, 1)))
-		make := func(cfg sentinel.Config, reg prometheus.Registerer) error {
+		succeed := func(cfg sentinel.Config, reg prometheus.Registerer) error {
 			_, err := sentinel.New(cfg, sentinel.Deps{API: b.api, Publisher: b.broker, Registerer: reg, Predecessor: b.Sentinel})
 			return err
 		}
 		stop := b.run(t)
 		synctest.Wait()
-		if make(sentinel.Config{ResourceType: "clusters"}, b.reg) == nil {
+		if succeed(sentinel.Config{ResourceType: "clusters"}, b.reg) == nil {
 			t.Error("one goes on from another that runs")
 		}
 		stop()
-		if make(sentinel.Config{ResourceType: "moons"}, b.reg) == nil {
+		if succeed(sentinel.Config{ResourceType: "moons"}, b.reg) == nil {
 			t.Error("a bad configuration is taken")
 		}
 		taken := prometheus.NewRegistry()
 		newBench(t, b.api, func(c *sentinel.Config, d *sentinel.Deps) { c.ResourceType, d.Registerer = "nodepools", taken })
-		if make(sentinel.Config{ResourceType: "nodepools"}, taken) == nil {
+		if succeed(sentinel.Config{ResourceType: "nodepools"}, taken) == nil {
 			t.Error("series that another has are taken")
 		}
 		b.wantMetric(t, 1, "events_published_total")
-		if err := make(sentinel.Config{ResourceType: "clusters"}, b.reg); err != nil {
+		if err := succeed(sentinel.Config{ResourceType: "clusters"}, b.reg); err != nil {
 			t.Errorf("the one before is spoilt: %v", err)
 		}
-		if make(sentinel.Config{ResourceType: "clusters"}, b.reg) == nil {
+		if succeed(sentinel.Config{ResourceType: "clusters"}, b.reg) == nil {
 			t.Error("two go on from one")
 		}
 	})
@@ -328,6 +328,7 @@ func TestSuccessorRefused(t *testing.T) {
 func TestSuccessorKeepsTheBudget(t *testing.T) {
 	const rate = 10
 	inEveryMode(t, func(t *testing.T, _ sentinel.Mode, offer func(*feedAPI)) {
+		t.Helper()
 		fleet := clusterIDs(400)
 		for i := range fleet {
 			fleet[i].Status.LastUpdatedTime = time.Now().Add(-time.Hour)
@@ -377,6 +378,7 @@ func TestConfigSeries(t *testing.T) {
 // TestStats: who is down can be told apart, and each round tells.
 func TestStats(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, mode sentinel.Mode, offer func(*feedAPI)) {
+		t.Helper()
 		api := newFeedAPI(clusterIDs(5)...)
 		offer(api)
 		var mu sync.Mutex

@@ -125,6 +125,7 @@ func inEveryMode(t *testing.T, test func(t *testing.T, mode sentinel.Mode, offer
 // published at once; what is lost is left alone from then on.
 func TestShard(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, mode sentinel.Mode, offer func(*feedAPI)) {
+		t.Helper()
 		fleet := clusterIDs(20)
 		for i := range fleet {
 			fleet[i].Generation = 2 // which nobody has observed
@@ -198,6 +199,7 @@ func TestShard(t *testing.T) {
 // is left of it that could hold up the next event.
 func TestShardLostWhilePublishing(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, _ sentinel.Mode, offer func(*feedAPI)) {
+		t.Helper()
 		fleet := clusterIDs(3)
 		fleet[1].Generation = 2
 		api := newFeedAPI(fleet...)
@@ -276,6 +278,7 @@ func TestShardLooksUpItsOwn(t *testing.T) {
 // to its end nevertheless.
 func TestDividedAllTheTime(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, _ sentinel.Mode, offer func(*feedAPI)) {
+		t.Helper()
 		api := newFeedAPI(clusterIDs(20)...)
 		offer(api)
 		api.before = func(context.Context, url.Values) error {
@@ -315,10 +318,10 @@ func TestTransfers(t *testing.T) {
 		for mode, offer := range offers {
 			t.Run(fmt.Sprintf("%s/%d", mode, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					dice := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
+					dice := rand.New(rand.NewPCG(seed, 0))
 					api := newFeedAPI(clusterIDs(n)...)
 					offer(api)
-					broker := &sharedBroker{dice: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // a test's
+					broker := &sharedBroker{dice: rand.New(rand.NewPCG(seed, 1)),
 						busy: [2]map[string]int{{}, {}}, confirmed: map[string]time.Time{}}
 					shards := []*fakeShard{newShard(ids(0, n)...), newShard()}
 					for i, shard := range shards {
@@ -381,6 +384,7 @@ type sharedBroker struct {
 }
 
 func (b *sharedBroker) publish(ctx context.Context, t *testing.T, who int, e *cloudevent.Event) error {
+	t.Helper()
 	b.mu.Lock()
 	// One sentinel may: a generation does not wait for the one before it.
 	if other := b.busy[1-who][e.Subject]; other != 0 {
