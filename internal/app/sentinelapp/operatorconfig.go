@@ -141,6 +141,6 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 	if which == "" {
 		which = "all"
 	}
-	p.Log.InfoContext(cmd.Context(), "running SentinelConfigs", "sentinel_config", which, "namespace", cfg.Namespace, "host", host.Host)
+	p.Log.InfoContext(cmd.Context(), "running SentinelConfigs", "config", which, "namespace", cfg.Namespace, "host", host.Host)
 	return p.Run(cmd.Context(), live, parts...)
 }

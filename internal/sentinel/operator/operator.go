@@ -20,10 +20,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -179,6 +181,7 @@ func (o *Operator) control(deps Deps) error {
 			return fmt.Errorf("list SentinelConfigs: %w", err)
 		}
 		o.synced.Store(ctx.Err() == nil)
+		o.waits(ctx)
 		<-ctx.Done()
 		return nil
 	}))
@@ -186,6 +189,17 @@ func (o *Operator) control(deps Deps) error {
 		return fmt.Errorf("make operator: %w", err)
 	}
 	return nil
+}
+
+// waits says so if the object is not there yet.
+func (o *Operator) waits(ctx context.Context) {
+	if o.cfg.Name == "" || ctx.Err() != nil {
+		return
+	}
+	key := types.NamespacedName{Namespace: o.cfg.Namespace, Name: o.cfg.Name}
+	if _, err := o.roster.host.Get(ctx, key); apierrors.IsNotFound(err) {
+		o.log.InfoContext(ctx, "no such SentinelConfig yet, waiting for it", "config", o.cfg.Name, "namespace", o.cfg.Namespace)
+	}
 }
 
 // Part is the operator as a part of a process.

@@ -97,10 +97,10 @@ func (r *roster) enlist(ref reference, sc *v1alpha1.SentinelConfig) *member {
 	m := &member{ref: ref, cancel: cancel}
 	log, registerer := r.log, r.deps.Registerer
 	if r.cfg.Name == "" {
-		log = log.With("sentinel_config", ref.Name)
+		log = log.With("config", ref.Name)
 		if registerer != nil {
 			// The labels of the specification do not tell two objects apart.
-			registerer = prometheus.WrapRegistererWith(prometheus.Labels{"sentinel_config": ref.Name}, registerer)
+			registerer = prometheus.WrapRegistererWith(prometheus.Labels{"config": ref.Name}, registerer)
 		}
 	}
 	m.reporter = newReporter(ref, r.cfg.Identity, r.host, r.tell, log)

@@ -2,6 +2,7 @@ package instance
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
@@ -17,17 +18,15 @@ type concealed struct {
 func (c *concealed) Error() string { return c.text }
 func (c *concealed) Unwrap() error { return c.err }
 
-// conceal takes what is secret in settings out of an error's text.
-func conceal(err error, settings ...*sentinelconfig.Settings) error {
+// conceal takes secrets out of an error's text.
+func conceal(err error, secrets []string) error {
 	if err == nil {
 		return nil
 	}
 	text := err.Error()
 	clean := text
-	for _, s := range settings {
-		for _, secret := range secretsOf(s) {
-			clean = strings.ReplaceAll(clean, secret, "***")
-		}
+	for _, secret := range secrets {
+		clean = strings.ReplaceAll(clean, secret, "***")
 	}
 	if clean == text {
 		return err
@@ -39,10 +38,8 @@ func conceal(err error, settings ...*sentinelconfig.Settings) error {
 // be found in every other word.
 const shortest = 4
 
+// secretsOf are the secrets in settings, the longest first.
 func secretsOf(s *sentinelconfig.Settings) []string {
-	if s == nil {
-		return nil
-	}
 	all := []string{s.Broker.URL.Reveal(), s.Broker.KeyJSON.Reveal(), s.Sentinel.HyperfleetAPI.Token.Reveal()}
 	for one := range strings.SplitSeq(s.Broker.URL.Reveal(), ",") {
 		if u, err := url.Parse(strings.TrimSpace(one)); err == nil && u.User != nil {
@@ -53,11 +50,7 @@ func secretsOf(s *sentinelconfig.Settings) []string {
 			all = append(all, password, url.QueryEscape(password), u.User.String())
 		}
 	}
-	var long []string
-	for _, secret := range all {
-		if len(secret) >= shortest {
-			long = append(long, secret)
-		}
-	}
-	return long
+	all = slices.DeleteFunc(all, func(secret string) bool { return len(secret) < shortest })
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
+	return all
 }

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
@@ -51,21 +53,31 @@ func caught(what string, value any) error {
 	return fmt.Errorf("%w in %s: %v\n%s", errPanic, what, value, debug.Stack())
 }
 
-// A hook is called with a panic of a connection. Whoever uses the connection
-// sets it.
-type hook struct{ held atomic.Pointer[func(error)] }
+// A hook is called with what ends the use of a connection. Whoever uses the
+// connection sets it.
+type hook struct {
+	held   atomic.Pointer[func(error)]
+	hidden []string // what no error of the connection may show
+}
 
 func (h *hook) set(report func(error)) { h.held.Store(&report) }
 
-// catch is deferred around each call. The call gives an error then.
+func (h *hook) report(err error) {
+	if report := h.held.Load(); report != nil {
+		(*report)(err)
+	}
+}
+
+// catch is deferred around each call: a panic becomes an error, and errors
+// show no secret.
 func (h *hook) catch(what string, err *error) {
 	value := recover()
-	if value == nil {
-		return
+	if value != nil {
+		*err = caught(what, value)
 	}
-	*err = caught(what, value)
-	if report := h.held.Load(); report != nil {
-		(*report)(*err)
+	*err = conceal(*err, h.hidden)
+	if value != nil {
+		h.report(*err)
 	}
 }
 
@@ -100,7 +112,7 @@ var errAnswered = errors.New("it answers")
 
 // probe asks for a page, and gives what is wrong with the API.
 func (c *apiConnection) probe(ctx context.Context, cfg sentinel.Config) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, cfg.HyperfleetAPI.Timeout, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(cfg.HyperfleetAPI.Timeout, probeTimeout), errNoAnswer)
 	defer cancel()
 	w := listing.New(listing.Config{
 		Collection: cfg.ResourceType, PageSize: 1, Timeout: cfg.HyperfleetAPI.Timeout, Flavour: cfg.HyperfleetAPI.Flavour,
@@ -113,6 +125,9 @@ func (c *apiConnection) probe(ctx context.Context, cfg sentinel.Config) error {
 }
 
 var errNoAnswer = errors.New("no answer in time")
+
+// probeTimeout bounds a question where the settings do not.
+const probeTimeout = 10 * time.Second
 
 // A brokerConnection is a broker that runs, and whose panics are errors.
 type brokerConnection struct {
@@ -146,9 +161,7 @@ func (c *brokerConnection) run(ctx context.Context) {
 	c.mu.Lock()
 	c.ended = err
 	c.mu.Unlock()
-	if report := c.held.Load(); report != nil {
-		(*report)(err)
-	}
+	c.report(err)
 }
 
 func (c *brokerConnection) try(ctx context.Context) (err error) {
@@ -191,14 +204,14 @@ func (i *Instance) open(w *Wanted, current *running) (*parts, error) {
 		}
 	}
 	if err := i.try(w.Settings.Sentinel); err != nil {
-		return nil, err
+		return nil, sentinelconfig.Locate(err)
 	}
 	if p.api == nil {
 		api, err := i.deps.OpenAPI(w.Settings.Sentinel.HyperfleetAPI)
 		if err != nil {
 			return nil, fmt.Errorf("spec.hyperfleetAPI: %w", err)
 		}
-		p.api = &apiConnection{API: api, settings: w.Settings.Sentinel.HyperfleetAPI}
+		p.api = &apiConnection{API: api, hook: hook{hidden: secretsOf(&w.Settings)}, settings: w.Settings.Sentinel.HyperfleetAPI}
 	}
 	if p.broker == nil {
 		broker, err := i.deps.OpenBroker(w.Settings.Broker)
@@ -207,7 +220,7 @@ func (i *Instance) open(w *Wanted, current *running) (*parts, error) {
 			return nil, fmt.Errorf("spec.broker: %w", err)
 		}
 		ctx, stop := context.WithCancel(context.Background())
-		p.broker = &brokerConnection{Broker: broker, settings: w.Settings.Broker, stop: stop, done: make(chan struct{})}
+		p.broker = &brokerConnection{Broker: broker, hook: hook{hidden: secretsOf(&w.Settings)}, settings: w.Settings.Broker, stop: stop, done: make(chan struct{})}
 		go p.broker.run(ctx)
 	}
 	return p, nil

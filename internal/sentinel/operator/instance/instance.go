@@ -196,10 +196,7 @@ func (i *Instance) take(ctx context.Context) {
 		i.refuse(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: err})
 		return
 	}
-	i.next = parts.await(ctx, current, func(p Pending) {
-		p.API, p.Broker = i.conceal(p.API), i.conceal(p.Broker)
-		i.set(func(s *State) { s.Pending = &p })
-	})
+	i.next = parts.await(ctx, current, func(p Pending) { i.set(func(s *State) { s.Pending = &p }) })
 	if i.next == nil {
 		i.promote(ctx, parts)
 	}
@@ -239,19 +236,14 @@ func (i *Instance) refuse(r Refusal) {
 	i.set(func(s *State) { s.Refusal, s.Pending = &r, nil })
 }
 
-// conceal takes the secrets of what is wanted and of what is in force out of
-// an error.
+// conceal takes the secrets of what is wanted out of an error.
 func (i *Instance) conceal(err error) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	var all []*sentinelconfig.Settings
-	if i.wanted != nil {
-		all = append(all, &i.wanted.Settings)
+	if i.wanted == nil {
+		return err
 	}
-	if i.current != nil {
-		all = append(all, &i.current.wanted.Settings)
-	}
-	return conceal(err, all...)
+	return conceal(err, secretsOf(&i.wanted.Settings))
 }
 
 // promote puts parts in force. The old sentinel has stopped when the new one

@@ -86,7 +86,6 @@ func (i *Instance) State() State {
 	i.mu.Unlock()
 	if current != nil {
 		s.Stats, s.Live = current.sentinel.Stats(), current.sentinel.Live()
-		s.Stats.APIErr, s.Stats.BrokerErr = i.conceal(s.Stats.APIErr), i.conceal(s.Stats.BrokerErr)
 	}
 	if group != nil {
 		s.Grouped, s.Members, s.Group = true, group.Members(), group.Ready()

@@ -1,0 +1,215 @@
+package operatortest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+)
+
+// Brokers are brokers by their addresses. All of them are there from the
+// beginning.
+type Brokers struct {
+	mu     sync.Mutex
+	events []Event
+	opened []string
+	runs   map[string]int
+	state  map[string]*brokerState
+}
+
+// An Event is an event that a broker confirmed.
+type Event struct {
+	URL string
+	cloudevent.Event
+}
+
+type brokerState struct {
+	away, panics, refuses bool
+	held                  chan struct{} // closed when confirms are let go
+	waiting               int
+	end                   chan error
+}
+
+// NewBrokers makes brokers.
+func NewBrokers() *Brokers {
+	return &Brokers{state: map[string]*brokerState{}, runs: map[string]int{}}
+}
+
+func (b *Brokers) of(url string) *brokerState {
+	s := b.state[url]
+	if s == nil {
+		s = &brokerState{end: make(chan error, 1)}
+		b.state[url] = s
+	}
+	return s
+}
+
+// set changes the state of a broker.
+func (b *Brokers) set(url string, change func(*brokerState)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(b.of(url))
+}
+
+// SetAway takes a broker away, or brings it back.
+func (b *Brokers) SetAway(url string, away bool) {
+	b.set(url, func(s *brokerState) { s.away = away })
+}
+
+// SetPanic has the client of a broker panic when it publishes.
+func (b *Brokers) SetPanic(url string, panics bool) {
+	b.set(url, func(s *brokerState) { s.panics = panics })
+}
+
+// SetRefuse has no client made for a broker. The error holds its address.
+func (b *Brokers) SetRefuse(url string, refuse bool) {
+	b.set(url, func(s *brokerState) { s.refuses = refuse })
+}
+
+// Hold has a broker keep its confirms back until release is called.
+func (b *Brokers) Hold(url string) (release func()) {
+	held := make(chan struct{})
+	b.set(url, func(s *brokerState) { s.held = held })
+	return func() {
+		b.set(url, func(s *brokerState) { s.held = nil })
+		close(held)
+	}
+}
+
+// Waiting is how many confirms a broker keeps back.
+func (b *Brokers) Waiting(url string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of(url).waiting
+}
+
+// End ends the client of a broker with an error.
+func (b *Brokers) End(url string, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.of(url).end <- err
+}
+
+// Events are all that were confirmed, in order.
+func (b *Brokers) Events() []Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.events)
+}
+
+// Opened are the addresses for which clients were made, in order.
+func (b *Brokers) Opened() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.opened)
+}
+
+// Running is how many clients of a broker run.
+func (b *Brokers) Running(url string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.runs[url]
+}
+
+// Open makes a client.
+func (b *Brokers) Open(cfg sentinelconfig.Broker) (instance.Broker, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	url := cfg.URL.Reveal()
+	if b.of(url).refuses {
+		return nil, fmt.Errorf("%q is no address", url)
+	}
+	b.opened = append(b.opened, url)
+	return &brokerClient{brokers: b, url: url}, nil
+}
+
+var errNotRunning = errors.New("not connected: not started")
+
+type brokerClient struct {
+	brokers *Brokers
+	url     string
+	running bool
+	under   int
+}
+
+// Run runs until ctx ends, or End is called.
+func (c *brokerClient) Run(ctx context.Context) error {
+	b := c.brokers
+	b.mu.Lock()
+	c.running = true
+	b.runs[c.url]++
+	end := b.of(c.url).end
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		c.running = false
+		b.runs[c.url]--
+	}()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-end:
+		return err
+	}
+}
+
+// Ready says whether the broker is there.
+func (c *brokerClient) Ready() error {
+	b := c.brokers
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case !c.running:
+		return errNotRunning
+	case b.of(c.url).away:
+		return fmt.Errorf("%s: %w", c.url, ErrAway)
+	}
+	return nil
+}
+
+// InFlight is how many confirms are awaited.
+func (c *brokerClient) InFlight() int {
+	c.brokers.mu.Lock()
+	defer c.brokers.mu.Unlock()
+	return c.under
+}
+
+// Publish confirms an event, at once unless it is held.
+func (c *brokerClient) Publish(ctx context.Context, e *cloudevent.Event) error {
+	if err := c.Ready(); err != nil {
+		return err
+	}
+	b := c.brokers
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.of(c.url)
+	if s.panics {
+		panic("a client of " + c.url + " that panics")
+	}
+	if held := s.held; held != nil {
+		s.waiting++
+		c.under++
+		b.mu.Unlock()
+		select {
+		case <-held:
+		case <-ctx.Done():
+		}
+		b.mu.Lock()
+		s.waiting--
+		c.under--
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	if !c.running {
+		return errNotRunning
+	}
+	b.events = append(b.events, Event{URL: c.url, Event: *e})
+	return nil
+}
