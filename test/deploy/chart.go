@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/common"
@@ -30,9 +31,9 @@ type Release struct {
 	APIVersions []string       // kinds that the cluster has beside the usual, as group/version/Kind
 }
 
-// Render gives the objects of the release in the order in which Helm installs
-// them, without the definitions in crds/, and the notes for the user. Errors
-// are Helm's own, as its users see them.
+// Render gives the objects of the release, its hooks first, in the order in
+// which Helm installs them, without the definitions in crds/, and the notes for
+// the user. Errors are Helm's own, as its users see them.
 func (r Release) Render() (objects []*unstructured.Unstructured, notes string, err error) {
 	chart, err := loader.LoadDir(r.Chart)
 	if err != nil {
@@ -57,7 +58,12 @@ func (r Release) Render() (objects []*unstructured.Unstructured, notes string, e
 	if !ok {
 		return nil, "", fmt.Errorf("render chart: a %T came back", out)
 	}
-	if objects, err = Objects([]byte(done.Manifest)); err != nil {
+	var manifest strings.Builder
+	for _, hook := range done.Hooks {
+		manifest.WriteString(hook.Manifest + "\n---\n")
+	}
+	manifest.WriteString(done.Manifest)
+	if objects, err = Objects([]byte(manifest.String())); err != nil {
 		return nil, "", err
 	}
 	return objects, done.Info.Notes, nil

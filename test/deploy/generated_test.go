@@ -50,9 +50,9 @@ func readFile(t *testing.T, path string) []byte {
 	return raw
 }
 
-// TestCopies holds that what the chart has a copy of is that copy, no file
+// TestGeneratedCopies holds that what the chart has a copy of is that copy, no file
 // more and none less: a chart cannot reach outside of its folder.
-func TestCopies(t *testing.T) {
+func TestGeneratedCopies(t *testing.T) {
 	for copied, of := range map[string]string{
 		chartDir + "/crds":              root + "/deploy/crds/*.yaml",
 		chartDir + "/files/rules":       root + "/deploy/prometheus/*.rules.yaml",
@@ -80,9 +80,9 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestSchemaOfParts holds that the values which are configuration are checked
+// TestGeneratedSchema holds that the values which are configuration are checked
 // by the schemas of that configuration.
-func TestSchemaOfParts(t *testing.T) {
+func TestGeneratedSchema(t *testing.T) {
 	path := chartDir + "/values.schema.json"
 	var schema map[string]any
 	if err := json.Unmarshal(readFile(t, path), &schema); err != nil {

@@ -24,8 +24,8 @@ func monitored() deploy.Release {
 	}
 }
 
-// TestKustomizeFiles holds the kustomization's files to the chart.
-func TestKustomizeFiles(t *testing.T) {
+// TestGeneratedKustomization holds the kustomization's files to the chart.
+func TestGeneratedKustomization(t *testing.T) {
 	files := map[string][]*unstructured.Unstructured{}
 	for _, o := range withoutHelm(render(t, monitored())) {
 		unstructured.RemoveNestedField(o.Object, "metadata", "namespace")

@@ -37,14 +37,24 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* The Secrets that the SentinelConfigs name, as a YAML list. */}}
-{{- define "fleetloop.sentinel.secretNames" -}}
-{{- $names := .Values.sentinel.rbac.secretNames -}}
-{{- range .Values.sentinel.configs -}}
-{{- $spec := include "fleetloop.sentinel.spec" (dict "root" $ "config" .) | fromYaml -}}
-{{- $names = concat $names (list (dig "hyperfleetAPI" "tokenSecretRef" "name" "" $spec) (dig "broker" "credentialsSecretRef" "name" "" $spec)) -}}
+{{/* The Secrets that the SentinelConfigs name, as a YAML list. It takes root and
+path, the fields that lead to a reference, as a list. */}}
+{{- define "fleetloop.sentinel.named" -}}
+{{- $names := list -}}
+{{- $path := .path -}}
+{{- $root := .root -}}
+{{- range .root.Values.sentinel.configs -}}
+{{- $spec := include "fleetloop.sentinel.spec" (dict "root" $root "config" .) | fromYaml -}}
+{{- $names = append $names (dig (index $path 0) (index $path 1) "name" "" $spec) -}}
 {{- end -}}
 {{- toYaml (compact $names | uniq | sortAlpha) -}}
+{{- end -}}
+
+{{/* All Secrets that the sentinel may read, as a YAML list. */}}
+{{- define "fleetloop.sentinel.secretNames" -}}
+{{- $tokens := include "fleetloop.sentinel.named" (dict "root" . "path" (list "hyperfleetAPI" "tokenSecretRef")) | fromYamlArray -}}
+{{- $brokers := include "fleetloop.sentinel.named" (dict "root" . "path" (list "broker" "credentialsSecretRef")) | fromYamlArray -}}
+{{- toYaml (concat .Values.sentinel.rbac.secretNames $tokens $brokers | uniq | sortAlpha) -}}
 {{- end -}}
 
 {{/* One sentinel. It takes root, values, component, name (of what it runs, ""
