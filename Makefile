@@ -21,6 +21,10 @@ CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
 export GOLANGCI_LINT
 GO_TEST := go test -race -shuffle=on -timeout 15m
 
+# The tests of what is shipped beside the binaries have a module of their own,
+# because Helm, Kustomize and Prometheus are needed nowhere else.
+DEPLOY_TESTS := test/deploy
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +49,7 @@ images: ## write container images of the binaries as OCI layouts into bin/images
 .PHONY: test
 test: setup-test $(GOLANGCI_LINT) ## everything that must pass: unit, property, fault and end-to-end tests on real servers
 	@$(GO_TEST) ./...
+	@cd $(DEPLOY_TESTS) && $(GO_TEST) ./...
 
 .PHONY: check
 check: setup-check fmt lint vet unit generated tidy words ## the fast gate: format, lint, vet, race tests without servers, generated code up to date
@@ -70,11 +75,13 @@ format: $(GOLANGCI_LINT) ## format the code
 lint: $(GOLANGCI_LINT)
 	@echo "check: lint" >&2
 	@$(GOLANGCI_LINT) run ./...
+	@cd $(DEPLOY_TESTS) && $(GOLANGCI_LINT) run ./... 2> >(sed '/runner.exclusion_rules/d' >&2)
 
 .PHONY: vet
 vet:
 	@echo "check: vet" >&2
 	@go vet ./...
+	@cd $(DEPLOY_TESTS) && go vet ./...
 
 # The packages whose tests start no server: those that do import one of the
 # two helpers that start them.
@@ -82,6 +89,7 @@ vet:
 unit: $(GOLANGCI_LINT)
 	@echo "check: race tests without servers" >&2
 	@$(GO_TEST) -short $$(go run ./tools/serverless ./...)
+	@cd $(DEPLOY_TESTS) && $(GO_TEST) -short $$(go run github.com/fleetloop/fleetloop/tools/serverless ./...)
 
 .PHONY: generate
 generate: $(SQLC) $(CONTROLLER_GEN) ## write generated code, CRDs, roles, reference docs and the dependency ledger anew
@@ -89,17 +97,19 @@ generate: $(SQLC) $(CONTROLLER_GEN) ## write generated code, CRDs, roles, refere
 	@$(CONTROLLER_GEN) object crd paths=./api/... output:crd:dir=deploy/crds
 	@go run ./tools/reference
 	@go run ./tools/ledger $(BINARIES)
+	@cd $(DEPLOY_TESTS) && go test -count=1 -run '^TestGenerated' . -update
 
 .PHONY: generated
 generated: generate
 	@echo "check: generated code up to date" >&2
-	@out=$$(git status --porcelain -- internal/fleetapi/pgstore api deploy/crds docs/reference docs/schema tools/deps); \
+	@out=$$(git status --porcelain -- internal/fleetapi/pgstore api deploy docs/reference docs/schema tools/deps); \
 	  [ -z "$$out" ] || { echo "$$out"; echo "generated files differ: run 'make generate' and commit the result" >&2; exit 1; }
 
 .PHONY: tidy
 tidy:
 	@echo "check: go.mod is tidy" >&2
 	@go mod tidy -diff
+	@cd $(DEPLOY_TESTS) && go mod tidy -diff
 	@go mod verify >/dev/null
 
 # A test that sleeps outside a synctest bubble waits for real time.
