@@ -2,6 +2,7 @@ package shard
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
@@ -35,8 +36,7 @@ func (m *machine) commands(now time.Duration) (todo []command, wake time.Duratio
 	wake = never
 	// at notes when c is due.
 	at := func(due time.Duration, c command) {
-		due = max(due, m.retryAt[c.op])
-		switch {
+				switch {
 		case m.busy[c.op]:
 		case now < due:
 			wake = min(wake, due)
@@ -51,22 +51,24 @@ func (m *machine) commands(now time.Duration) (todo []command, wake time.Duratio
 		wake = min(wake, m.until())
 	}
 	m.own(now, at)
-	for _, p := range m.peers {
+	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
+		p := m.peers[name]
 		switch {
 		case p.gone:
 			wake = min(wake, p.changed+m.lease)
 		case p.record.State.Over():
-			at(p.changed+m.collect, command{op: opRemove, record: p.record})
+			at(max(p.changed+m.collect, p.retryAt), command{op: opRemove, record: p.record})
 		default:
 			lost := p.record
 			lost.State, lost.Includes = member.Lost, nil
-			at(p.changed+m.lease, command{op: opBury, record: lost})
+			at(max(p.changed+m.lease, p.retryAt), command{op: opBury, record: lost})
 		}
 	}
-	at(m.heard+m.silence(), command{op: opRewatch})
+	again := m.heard + m.silence()
 	if m.unsure {
-		at(m.retryAt[opWrite], command{op: opRewatch})
+		again = min(again, m.retryAt)
 	}
+	at(max(again, m.rewatched+m.silence()), command{op: opRewatch})
 	return todo, wake
 }
 
@@ -78,7 +80,7 @@ func (m *machine) own(now time.Duration, at func(time.Duration, command)) {
 		if !m.counted(now) {
 			due = now
 		}
-		at(due, command{op: opRemove, record: member.Record{Name: m.name, Version: m.version}})
+		at(max(due, m.retryAt), command{op: opRemove, record: member.Record{Name: m.name, Version: m.version}})
 		return
 	case m.leaving && m.version == 0 && !m.attempted:
 		m.finished = true
@@ -88,7 +90,7 @@ func (m *machine) own(now time.Duration, at func(time.Duration, command)) {
 	if m.confirmed && record.State == m.written.State && maps.Equal(record.Includes, m.written.Includes) {
 		due = m.renewed + m.renew
 	}
-	at(due, command{op: opWrite, record: record})
+	at(max(due, m.retryAt), command{op: opWrite, record: record})
 }
 
 // counted reports whether a living member still counts us in: one that has
@@ -108,7 +110,7 @@ func (m *machine) begun(now time.Duration, c command) {
 	case opWrite:
 		m.attempted = true
 	case opRewatch:
-		m.retryAt[opRewatch] = now + m.silence()
+		m.rewatched = now
 	case opBury, opRemove, numOps:
 	}
 }

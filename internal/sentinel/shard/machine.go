@@ -76,9 +76,10 @@ type machine struct {
 	leaving, left, finished bool
 	leftAt                  time.Duration
 
-	busy    [numOps]bool
-	retryAt [numOps]time.Duration
-	unsure  bool // a write conflicted, and the watch has not told with what
+	busy      [numOps]bool
+	retryAt   time.Duration // when the own record may be written again
+	unsure    bool          // a write conflicted, and the watch has not told with what
+	rewatched time.Duration // when the watch was last begun anew
 }
 
 // A peer is what is known of another member.
@@ -86,6 +87,7 @@ type peer struct {
 	record  member.Record
 	changed time.Duration // when it was told of
 	gone    bool
+	retryAt time.Duration // when its record may be written again
 }
 
 // newMachine makes a member that nobody knows.

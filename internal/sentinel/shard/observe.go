@@ -60,7 +60,7 @@ func (m *machine) observeOwn(now time.Duration, r member.Record) {
 	}
 	m.version = r.Version
 	if m.unsure {
-		m.unsure, m.retryAt[opWrite] = false, now
+		m.unsure, m.retryAt = false, now
 	}
 	switch {
 	case r.State == member.Left:
@@ -109,23 +109,26 @@ func (m *machine) setLeft(now time.Duration) {
 // error.
 func (m *machine) done(now time.Duration, c command, written member.Record, err error) {
 	m.busy[c.op] = false
+	again := time.Duration(0)
 	if err != nil {
-		m.retryAt[c.op] = now + m.retry
+		again = now + m.retry
 	}
-	switch c.op {
-	case opWrite:
+	name := c.record.Name
+	if name == m.name {
+		m.retryAt = again
+	} else if p := m.peers[name]; p != nil {
+		p.retryAt = again
+	}
+	gone := errors.Is(err, member.ErrGone)
+	switch {
+	case c.op == opWrite:
 		m.wrote(now, c, written, err)
-	case opBury:
-		if err == nil {
-			m.observePeer(now, written)
-		}
-	case opRemove:
-		switch {
-		case c.record.Name == m.name:
-			m.finished = err == nil || errors.Is(err, member.ErrGone) || errors.Is(err, member.ErrConflict)
-		case err == nil || errors.Is(err, member.ErrGone):
-			m.observeGone(now, c.record.Name, c.record.Version)
-		}
+	case name == m.name:
+		m.finished = err == nil || gone || errors.Is(err, member.ErrConflict)
+	case gone, err == nil && c.op == opRemove:
+		m.observeGone(now, name, c.record.Version)
+	case err == nil:
+		m.observePeer(now, written)
 	}
 }
 
@@ -138,7 +141,7 @@ func (m *machine) wrote(now time.Duration, c command, written member.Record, err
 	case errors.Is(err, member.ErrConflict):
 		m.unsure = m.version == c.record.Version
 		if !m.unsure {
-			m.retryAt[opWrite] = now
+			m.retryAt = now
 		}
 		return
 	case err != nil:

@@ -77,6 +77,10 @@ func (s *Memory) Remove(ctx context.Context, name string) error {
 func (s *Memory) Records() []member.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.all()
+}
+
+func (s *Memory) all() []member.Record {
 	var all []member.Record
 	for _, name := range slices.Sorted(maps.Keys(s.records)) {
 		all = append(all, copied(s.records[name]))
@@ -89,9 +93,8 @@ func (s *Memory) Watch(ctx context.Context, handle func(member.Change)) error {
 	if err := s.before(ctx, "watch"); err != nil {
 		return err
 	}
-	all := s.Records()
 	s.mu.Lock()
-	told, version := len(s.log), s.version
+	all, told, version := s.all(), len(s.log), s.version
 	s.mu.Unlock()
 	handle(member.Change{Version: version, All: true, Records: all})
 	for {
