@@ -1,0 +1,114 @@
+package admission_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// TestSchemaOfTheSpecification: whatever the specification says of the
+// resource is said in the CRD word for word; it only adds to that.
+func TestSchemaOfTheSpecification(t *testing.T) {
+	read := func(file string) (tree map[string]any) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(text, &tree); err != nil {
+			t.Fatal(err)
+		}
+		return tree
+	}
+	var got []string
+	compare("", read("testdata/specification-crd.yaml"), read(crd), &got)
+	want := []string{
+		// NATS is one broker more, and an object without a spec asks for nothing.
+		`.spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.broker.properties.type.enum: [gcp-pubsub rabbitmq] became [gcp-pubsub rabbitmq nats]`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// compare notes what of the tree want is not so in got. Descriptions are
+// compared as they are read, with any line breaks as blanks.
+func compare(path string, want, got any, differences *[]string) {
+	switch want := want.(type) {
+	case map[string]any:
+		got, _ := got.(map[string]any)
+		for key, value := range want {
+			compare(path+"."+key, value, got[key], differences)
+		}
+		return
+	case []any:
+		got, _ := got.([]any)
+		if strings.HasSuffix(path, ".required") {
+			if !reflect.DeepEqual(setOf(want), setOf(got)) {
+				*differences = append(*differences, fmt.Sprintf("%s: %v became %v", path, want, got))
+			}
+			return
+		}
+		if len(want) == len(got) {
+			for i := range want {
+				compare(fmt.Sprintf("%s[%d]", path, i), want[i], got[i], differences)
+			}
+			return
+		}
+	case string:
+		if text, ok := got.(string); ok && want == strings.Join(strings.Fields(text), " ") {
+			return
+		}
+	}
+	if !reflect.DeepEqual(want, got) {
+		*differences = append(*differences, fmt.Sprintf("%s: %v became %v", path, want, got))
+	}
+}
+
+func setOf(list []any) map[any]bool {
+	set := map[any]bool{}
+	for _, v := range list {
+		set[v] = true
+	}
+	return set
+}
+
+// TestSampleOfTheSpecification: the complete sample applies as it stands, and
+// keeps every word.
+func TestSampleOfTheSpecification(t *testing.T) {
+	const namespace = "hyperfleet-system"
+	newNamed(t, namespace)
+	t.Cleanup(func() {
+		if err := configs(t, namespace).Delete(context.WithoutCancel(t.Context()), "cluster-sentinel-us-east", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	if out := kubectl(t, "apply", "-f", "testdata/specification-sample.yaml"); out != "sentinelconfig.hyperfleet.redhat.com/cluster-sentinel-us-east created\n" {
+		t.Errorf("got %q", out)
+	}
+	got, err := configs(t, namespace).Get(t.Context(), "cluster-sentinel-us-east", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"resourceType":    "clusters",
+		"backoffNotReady": "10s",
+		"backoffReady":    "30m",
+		"shardSelector":   map[string]any{"matchLabels": map[string]any{"region": "us-east"}},
+		"hyperfleetAPI":   map[string]any{"url": "http://hyperfleet-api.hyperfleet-system.svc.cluster.local:8080", "timeout": "10s"},
+		"broker":          map[string]any{"type": "gcp-pubsub", "topic": "hyperfleet-events", "projectID": "hyperfleet-prod"},
+		"pollInterval":    "5s",
+	}
+	if diff := cmp.Diff(want, got.Object["spec"]); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if out := kubectl(t, "apply", "-f", "testdata/specification-sample.yaml"); out != "sentinelconfig.hyperfleet.redhat.com/cluster-sentinel-us-east unchanged\n" {
+		t.Errorf("the second time: got %q", out)
+	}
+}
