@@ -144,7 +144,7 @@ func (w *worker) launch(ctx context.Context, c *container, command sandbox.Comma
 	c.proc = proc
 	w.node.logs.begin(out.Name())
 	w.node.log.InfoContext(ctx, "container started", "pod", w.name(), "container", c.spec.Name, "pid", proc.PID(), "restarts", life)
-	c.probes = startProbes(c.spec, proc.Done(), w.changed)
+	c.probes = startProbes(context.WithoutCancel(ctx), c.spec, proc.Done(), w.changed)
 	go func() {
 		<-proc.Done()
 		w.changed()

@@ -24,6 +24,8 @@
 //   - a container runs the program that Options.Images names for its image, or its
 //     own command from this machine's files; an image that is not named and has no
 //     command waits as ErrImagePull
+//   - SIGTERM ends a program that does not handle it; as process 1 of a real container
+//     it would go on until the grace period is over
 //   - everything shares the machine's network and address, so two pods with the same
 //     port collide, Services find no endpoints, and a program that listens
 //     on all interfaces listens on the machine's

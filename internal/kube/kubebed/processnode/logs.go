@@ -38,12 +38,12 @@ type logServer struct {
 
 const followEvery = 100 * time.Millisecond
 
-func serveLogs() (*logServer, error) {
+func serveLogs(ctx context.Context) (*logServer, error) {
 	certificate, err := selfSigned()
 	if err != nil {
 		return nil, err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(address, "0"))
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (l *logServer) answer(rw http.ResponseWriter, r *http.Request) {
 		http.Error(rw, fmt.Sprintf("container %q has no such log", name), http.StatusNotFound)
 		return
 	}
-	f, err := os.Open(logFile(dir, name, life)) //nolint:gosec // in the pod's folder
+	f, err := os.Open(logFile(dir, name, life))
 	if err != nil {
 		http.Error(rw, "the log is gone", http.StatusNotFound)
 		return

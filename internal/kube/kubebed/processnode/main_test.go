@@ -10,7 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -48,10 +50,11 @@ func runProgram(name string, args []string) int {
 }
 
 // client is a program as adapters are: it reads the pod that it runs in, and is
-// refused what its role does not name.
+// refused what its role does not name. Its arguments are namespace, pod, and
+// where it looks for the API server.
 func client(ctx context.Context, args []string) error {
 	load := rest.InClusterConfig
-	if len(args) > 0 && args[0] == "kubeconfig" {
+	if args[2] == "kubeconfig" {
 		load = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig
 	}
 	cfg, err := load()
@@ -62,16 +65,15 @@ func client(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	namespace := os.Getenv("POD_NAMESPACE")
-	pod, err := set.CoreV1().Pods(namespace).Get(ctx, os.Getenv("POD_NAME"), metav1.GetOptions{})
+	pod, err := set.CoreV1().Pods(args[0]).Get(ctx, args[1], metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	fmt.Println("I am", pod.Name)
-	if _, err := set.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+	_, _ = fmt.Fprintln(os.Stdout, "I am", pod.Name)
+	if _, err := set.CoreV1().Secrets(args[0]).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		return fmt.Errorf("list secrets: want that it is refused, got: %w", err)
 	}
-	fmt.Println("secrets refused")
+	_, _ = fmt.Fprintln(os.Stdout, "secrets refused")
 	return nil
 }
 
@@ -81,13 +83,18 @@ func agent(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return processnode.Run(ctx, cfg, processnode.Options{NodeName: args[0], Dir: args[2]})
+	return processnode.Run(ctx, cfg, processnode.Options{NodeName: args[0], Dir: args[2], Taints: closed()})
+}
+
+// closed keeps pods away that another test has the scheduler place.
+func closed() []corev1.Taint {
+	return []corev1.Taint{{Key: "test", Effect: corev1.TaintEffectNoSchedule}}
 }
 
 // serve answers on an address, well once the file is there.
 func serve(ctx context.Context, args []string) error {
-	s := http.Server{Addr: args[0], Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		if _, err := os.Stat(args[1]); err != nil {
+	s := http.Server{Addr: args[0], ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		if _, err := os.Stat(args[1]); err != nil { //nolint:gosec // the test's own
 			rw.WriteHeader(http.StatusServiceUnavailable)
 		}
 		_, _ = io.WriteString(rw, "ok")

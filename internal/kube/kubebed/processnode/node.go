@@ -30,6 +30,10 @@ type Options struct {
 	// Labels are given to the Node, over the usual ones.
 	Labels map[string]string
 
+	// Taints keep pods away that do not tolerate them. One that is bound by its
+	// spec.nodeName runs all the same unless the effect is NoExecute.
+	Taints []corev1.Taint
+
 	// Images are the programs that stand for images: the program and its first
 	// arguments, to which the container's args are added. A name without tag or
 	// digest stands for all of them. A container's command that names the
@@ -190,7 +194,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if reason := n.sandbox.Namespaces(); reason != nil {
 		n.log.InfoContext(ctx, "volumes are not mounted at their paths", "reason", reason.Error())
 	}
-	if n.logs, err = serveLogs(); err != nil {
+	if n.logs, err = serveLogs(ctx); err != nil {
 		return fmt.Errorf("run node %q: serve logs: %w", n.o.NodeName, err)
 	}
 	defer func() { err = errors.Join(err, n.logs.close()) }()

@@ -34,14 +34,14 @@ func (p *probes) dead() bool    { p.mu.Lock(); defer p.mu.Unlock(); return p.isD
 // wait waits until nobody asks any more; the container must have ended.
 func (p *probes) wait() { p.wg.Wait() }
 
-// startProbes asks until done is closed, and calls changed when an answer
+// startProbes asks until done is closed, which ends before ctx, and calls changed when an answer
 // changes something.
-func startProbes(c *corev1.Container, done <-chan struct{}, changed func()) *probes {
+func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{}, changed func()) *probes {
 	p := &probes{isStarted: c.StartupProbe == nil, isReady: c.ReadinessProbe == nil}
 	if c.StartupProbe == nil && c.ReadinessProbe == nil && c.LivenessProbe == nil {
 		return p
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(ctx)
 	p.wg.Go(func() {
 		<-done
 		cancel()

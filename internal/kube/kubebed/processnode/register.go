@@ -78,7 +78,10 @@ func (n *Node) newNode() *corev1.Node {
 		corev1.LabelArchStable: runtime.GOARCH,
 	}
 	maps.Copy(labels, n.o.Labels)
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.o.NodeName, Labels: labels}}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.o.NodeName, Labels: labels},
+		Spec:       corev1.NodeSpec{Taints: n.o.Taints},
+	}
 }
 
 func ready(node *corev1.Node) bool {

@@ -31,7 +31,7 @@ func inside(planFile string) error {
 	if err != nil {
 		return fmt.Errorf("read the plan of a process: %w", err)
 	}
-	if err := os.Remove(planFile); err != nil {
+	if err := os.Remove(planFile); err != nil { //nolint:gosec // written by Start
 		return fmt.Errorf("remove the plan of a process: %w", err)
 	}
 	var p plan

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -122,4 +123,24 @@ func tryNamespaces(scratch string) error {
 		return fmt.Errorf("no namespaces for processes here (%w) %s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
+}
+
+// undecided reports whether a process neither handles nor ignores a signal. One
+// that cannot be read has ended or is not ours to judge.
+func undecided(pid int, sig syscall.Signal) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		if name != "SigCgt" && name != "SigIgn" {
+			continue
+		}
+		mask, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+		if err != nil || mask&(1<<(uint(sig)-1)) != 0 {
+			return false
+		}
+	}
+	return true
 }

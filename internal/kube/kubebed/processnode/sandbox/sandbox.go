@@ -8,8 +8,8 @@
 // It is no protection: the process keeps our user's rights, sees the
 // machine's other files and shares its network.
 //
-// As process 1, it is signalled as in a container: SIGTERM does nothing to a
-// program that does not handle it.
+// The kernel drops signals that a process 1 does not handle, as containers know
+// to their cost. Here they do what they do to any other process: Signal sees to it.
 //
 // Elsewhere it runs as a plain child in a process group of its own, without
 // the mounts. Either way it dies with the thread that waits for it, and so with
@@ -25,6 +25,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -76,6 +77,8 @@ type Process struct {
 	alone bool // process 1 of its own namespace
 	done  chan struct{}
 	code  int
+
+	ended atomic.Int32 // the signal that Signal ended it for
 }
 
 // Start starts c. A mistake in it (no such program, no such working folder, a
@@ -135,18 +138,24 @@ func (p *Process) live(started chan<- error) {
 		return
 	}
 	p.code = exitCode(p.cmd.Wait(), p.cmd.ProcessState)
+	if sig := p.ended.Load(); sig != 0 && p.code == signalled+int(syscall.SIGKILL) {
+		p.code = signalled + int(sig)
+	}
 	if !p.alone {
 		_ = p.signalGroup(syscall.SIGKILL) // what it left behind; nobody is there as a rule
 	}
 	close(p.done)
 }
 
+// signalled is added to the signal that ended a process.
+const signalled = 128
+
 func exitCode(err error, state *os.ProcessState) int {
 	if state == nil {
 		return ExitUnstartable // it could not even be waited for
 	}
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return 128 + int(ws.Signal())
+		return signalled + int(ws.Signal())
 	}
 	if err != nil && state.ExitCode() <= 0 {
 		return ExitUnstartable
@@ -165,8 +174,14 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // it. Call it only after Done.
 func (p *Process) ExitCode() int { return p.code }
 
-// Signal sends a signal to the process alone; one that has ended gets none.
+// Signal sends a signal to the process alone; one that has ended gets none. A
+// process that has not said what SIGTERM, SIGINT or SIGHUP does to it is ended by it.
 func (p *Process) Signal(sig syscall.Signal) error {
+	deadly := sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP
+	if p.alone && deadly && undecided(p.PID(), sig) {
+		p.ended.Store(int32(sig)) //nolint:gosec // below 65
+		sig = syscall.SIGKILL
+	}
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %s to process %d: %w", sig, p.PID(), err)
 	}

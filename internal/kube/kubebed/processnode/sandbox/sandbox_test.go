@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"bufio"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -71,9 +72,11 @@ func run(t *testing.T, s *sandbox.Sandbox, c sandbox.Command) (string, int) {
 
 func wantEnd(t *testing.T, p *sandbox.Process) {
 	t.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	select {
 	case <-p.Done():
-	case <-time.After(limit):
+	case <-timer.C:
 		_ = p.Kill()
 		t.Fatal("the process did not end")
 	}
@@ -149,6 +152,49 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]*sandbox.Sandbox{"Detected": detect(t), "Plain": sandbox.Plain()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, s, "exec sleep 1000") // says nothing of SIGTERM
+			if err := p.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if wantEnd(t, p); p.ExitCode() != 128+int(syscall.SIGTERM) && p.ExitCode() != 2 { // the latter before it began
+				t.Errorf("ended with %d", p.ExitCode())
+			}
+			out := filepath.Join(t.TempDir(), "up")
+			p = start(t, s, "trap 'exit 9' TERM; echo > "+out+"; while true; do sleep 0.01; done")
+			wantFile(t, out)
+			if err := p.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if wantEnd(t, p); p.ExitCode() != 9 {
+				t.Errorf("a process that handles the signal ended with %d", p.ExitCode())
+			}
+		})
+	}
+}
+
+func wantFile(t *testing.T, name string) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	for {
+		if _, err := os.Stat(name); err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("no file %s", name)
+		}
+	}
+}
+
 func start(t *testing.T, s *sandbox.Sandbox, text string) *sandbox.Process {
 	t.Helper()
 	p, err := s.Start(sandbox.Command{Argv: script(text), Env: path, Scratch: t.TempDir()})
@@ -194,14 +240,15 @@ func wantProcesses(t *testing.T, argument string, want int) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(limit)
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
 	for {
 		if got := processes(argument); got == want {
 			return
 		}
 		select {
 		case <-tick.C:
-		case <-deadline:
+		case <-deadline.C:
 			t.Fatalf("%d processes with argument %s, want %d", processes(argument), argument, want)
 		}
 	}
@@ -220,19 +267,18 @@ func processes(argument string) int {
 
 // The parent is a child of the test, killed as a crash would.
 func TestNothingOutlivesTheParent(t *testing.T) {
-	if argument := os.Getenv("SANDBOX_TEST_PARENT"); argument != "" {
+	if argument := flag.Arg(0); argument != "" {
 		s := detect(t)
 		if _, err := s.Start(sandbox.Command{Argv: script("setsid sleep " + argument + " & sleep " + argument), Env: path, Scratch: t.TempDir()}); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Println("started")
+		_, _ = fmt.Fprintln(os.Stdout, "started")
 		select {}
 	}
 	t.Parallel()
 	namespaced(t)
 	marker := fmt.Sprintf("%d.%d", 5000+os.Getpid(), time.Now().UnixNano()%1e9)
-	parent := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestNothingOutlivesTheParent$")
-	parent.Env = append(os.Environ(), "SANDBOX_TEST_PARENT="+marker)
+	parent := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestNothingOutlivesTheParent$", "--", marker)
 	out, err := parent.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +310,7 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 	}
 	uid, _ := strconv.ParseUint(nobody.Uid, 10, 32)
 	gid, _ := strconv.ParseUint(nobody.Gid, 10, 32)
-	tmp, err := os.MkdirTemp("", "sandbox-")
+	tmp, err := os.MkdirTemp("", "sandbox-") //nolint:usetesting // that one is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}
