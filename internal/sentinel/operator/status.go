@@ -34,6 +34,7 @@ const settling = 3 * time.Second
 func statusOf(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.Time) v1alpha1.SentinelConfigStatus {
 	status := v1alpha1.SentinelConfigStatus{
 		ObservedGeneration: s.InForce,
+		Selector:           s.Selector,
 		ResourcesWatched:   int64(s.Stats.Resources),
 		EventsPublished:    int64(s.Stats.Published), //nolint:gosec // it never counts so far
 		LastRoundTime:      before.LastRoundTime,

@@ -33,6 +33,9 @@ const (
 	// patience is how long a new connection may take to answer before that is
 	// worth telling.
 	patience = 3 * time.Second
+	// moment is how long a new broker may take to connect where nothing is
+	// published meanwhile.
+	moment = time.Second
 	// glance is how often the broker is looked at, which costs nothing.
 	glance = 20 * time.Millisecond
 	// Between two questions to the API it is at first as long, and doubles.
@@ -40,17 +43,21 @@ const (
 )
 
 // await waits until the connections of p answer that are not those of current.
-// It gives nil if there is nothing to wait for: a connection that does not work
-// is none to hold on to until another does. tell is called with what does not answer,
-// after a while and whenever that changes.
+// It gives nil if there is nothing to wait for. A connection that does not work
+// is none to hold on to until another does; then a new broker has a moment to
+// connect, so that the first events need not fail. tell is called with what does not
+// answer, after a while and whenever that changes.
 func (p *parts) await(ctx context.Context, current *running, tell func(Pending)) *candidate {
+	var waitAPI, waitBroker, connect bool
 	if current == nil || current.broken {
-		return nil
+		connect = true
+	} else {
+		stats := current.sentinel.Stats()
+		waitAPI = p.api != current.api && stats.APIErr == nil
+		waitBroker = p.broker != current.broker && stats.BrokerErr == nil
+		connect = p.broker != current.broker && !waitBroker
 	}
-	stats := current.sentinel.Stats()
-	waitAPI := p.api != current.api && stats.APIErr == nil
-	waitBroker := p.broker != current.broker && stats.BrokerErr == nil
-	if !waitAPI && !waitBroker {
+	if !waitAPI && !waitBroker && !connect {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -58,14 +65,21 @@ func (p *parts) await(ctx context.Context, current *running, tell func(Pending))
 	w := waiting{tell: tell, told: Pending{Generation: p.wanted.Generation, Since: time.Now()}}
 	c.wg.Go(func() {
 		defer cancel()
-		var both sync.WaitGroup
+		var all sync.WaitGroup
 		if waitAPI {
-			both.Go(func() { w.api(ctx, p) })
+			all.Go(func() { w.api(ctx, p) })
 		}
 		if waitBroker {
-			both.Go(func() { w.broker(ctx, p) })
+			all.Go(func() { w.broker(ctx, p) })
 		}
-		both.Wait()
+		if connect {
+			all.Go(func() {
+				bounded, done := context.WithTimeout(ctx, moment)
+				defer done()
+				w.broker(bounded, p)
+			})
+		}
+		all.Wait()
 		if ctx.Err() == nil {
 			close(c.ready)
 		}

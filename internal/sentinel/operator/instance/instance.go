@@ -298,8 +298,10 @@ func (i *Instance) begun(r, old *running) {
 	i.current = r
 	latest := i.wanted == r.wanted
 	i.mu.Unlock()
+	sel, _ := r.wanted.Settings.Sentinel.Selector() // the sentinel has been made of it
 	i.set(func(s *State) {
 		s.InForce, s.Pending, s.Failure, s.Begun = r.wanted.Generation, nil, nil, r.begun
+		s.Selector = sel.String()
 		if latest {
 			s.Refusal = nil
 		}

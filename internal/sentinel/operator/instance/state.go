@@ -52,6 +52,10 @@ type State struct {
 	Refusal       *Refusal
 	Pending       *Pending
 
+	// Selector is what selects the resources of the sentinel in force; empty
+	// where all of them are watched.
+	Selector string
+
 	// Begun is when the sentinel in force was started, and Changes how many
 	// there have been.
 	Begun   time.Time
