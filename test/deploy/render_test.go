@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/roles"
 	"github.com/fleetloop/fleetloop/test/deploy"
 )
 
@@ -131,7 +133,7 @@ func TestValues(t *testing.T) {
 				"Deployment/fleetloop-sentinel-eu spec.replicas":                     "3",
 				"Deployment/fleetloop-sentinel-eu" + pod + "containers.0.env.1.name": "POD_NAME",
 				"PodDisruptionBudget/fleetloop-sentinel-eu spec.maxUnavailable":      "1",
-				"Role/fleetloop-sentinel rules.4.resources":                          "[leases]",
+				"Role/fleetloop-sentinel-sharding rules.0.resources":                 "[leases]",
 			},
 		},
 		"Overlay": {
@@ -150,7 +152,7 @@ sentinel:
 			want: map[string]string{
 				"SentinelConfig/us-east spec": "{resourceType: clusters, backoffReady: 1h, pollInterval: 10s, shardSelector: {matchLabels: {region: us-east}}, " +
 					"hyperfleetAPI: {url: 'https://fleet.example.com', tokenSecretRef: {name: fleetloop-sentinel-token}}, broker: {type: gcp-pubsub, topic: t, projectID: p, credentialsSecretRef: {name: gcp}}}",
-				"Role/fleetloop-sentinel rules.3.resourceNames":                             "[fleetloop-sentinel-token, gcp]",
+				"Role/fleetloop-sentinel-secrets rules.0.resourceNames":                     "[fleetloop-sentinel-token, gcp]",
 				"Deployment/fleetloop-sentinel-us-east" + pod + "nodeSelector":              "{region: us-east}",
 				"Deployment/fleetloop-sentinel-us-east" + pod + "containers.0.env.2":        "{name: GOOGLE_APPLICATION_CREDENTIALS, value: /var/secrets/google/key.json}",
 				"Deployment/fleetloop-sentinel-us-east" + pod + "containers.0.env.3":        "{name: GOMEMLIMIT, value: 921MiB}",
@@ -318,6 +320,57 @@ func TestConfigsAreTyped(t *testing.T) {
 	}
 }
 
+// TestRoles holds the chart to the rights that the product says it needs, with
+// each feature and without.
+func TestRoles(t *testing.T) {
+	tests := map[string]struct {
+		values string
+		want   roles.Sentinel
+	}{
+		"Default":     {"", roles.Sentinel{Secrets: []string{"fleetloop-broker", "fleetloop-sentinel-token"}}},
+		"NoSecrets":   {"sentinel: {defaults: {hyperfleetAPI: {tokenSecretRef: null}, broker: {credentialsSecretRef: null}}}", roles.Sentinel{}},
+		"MoreSecrets": {"sentinel: {rbac: {secretNames: [a, fleetloop-broker]}}", roles.Sentinel{Secrets: []string{"a", "fleetloop-broker", "fleetloop-sentinel-token"}}},
+		"AllSecrets":  {"sentinel: {rbac: {allSecrets: true}}", roles.Sentinel{AllSecrets: true}},
+		"Account":     {"sentinel: {serviceAccount: {name: me}}", roles.Sentinel{Account: "me", Secrets: []string{"fleetloop-broker", "fleetloop-sentinel-token"}}},
+		"Auto":        {"sentinel: {form: all, rbac: {allSecrets: true}, defaults: {sharding: {mode: auto}}}", roles.Sentinel{AllSecrets: true, Sharding: true}},
+		"AutoOfOthers": {
+			"sentinel: {rbac: {allSecrets: true, sharding: always}}",
+			roles.Sentinel{AllSecrets: true, Sharding: true},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := map[string]any{}
+			for _, o := range render(t, deploy.Release{Values: newValues(t, test.values)}) {
+				if o.GetKind() == "Role" || o.GetKind() == "RoleBinding" {
+					unstructured.RemoveNestedField(o.Object, "metadata", "labels")
+					got[o.GetKind()+"/"+o.GetName()] = o.Object
+				}
+			}
+			if test.want.Account == "" {
+				test.want.Account = "fleetloop-sentinel"
+			}
+			want := map[string]any{}
+			for _, object := range test.want.Objects() {
+				raw, err := yaml.Marshal(object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o := &unstructured.Unstructured{}
+				if err := yaml.Unmarshal(raw, &o.Object); err != nil {
+					t.Fatal(err)
+				}
+				if o.GetKind() != "ServiceAccount" {
+					want[o.GetKind()+"/"+o.GetName()] = o.Object
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestRefuses holds that a value which would do nothing, or harm, is refused
 // by its name.
 func TestRefuses(t *testing.T) {
@@ -432,5 +485,29 @@ func TestLint(t *testing.T) {
 	}
 	if _, err := os.Stat(chartDir + "/templates/NOTES.txt"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSpecificationFiles holds that the specification's configuration files
+// are values as they stand.
+func TestSpecificationFiles(t *testing.T) {
+	paths, err := filepath.Glob("testdata/specification/file-*.yaml")
+	if err != nil || len(paths) != 4 {
+		t.Fatalf("%v, %v", paths, err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			config := newValues(t, string(readFile(t, path)))
+			objects := render(t, deploy.Release{Values: map[string]any{"sentinel": map[string]any{
+				"form": "file", "files": []any{map[string]any{"name": "a", "config": config}},
+			}}})
+			i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
+				return o.GetKind() == "ConfigMap" && o.GetName() == "fleetloop-sentinel-a"
+			})
+			text, _ := at(objects[i], "data.[sentinel-config.yaml]").(string)
+			if diff := cmp.Diff(config, newValues(t, text)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
 	}
 }
