@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -515,4 +516,45 @@ func TestNothingLostUnderLoad(t *testing.T) {
 		return nil
 	})
 	h.wantOnce(t)
+}
+
+// TestWithoutItsAPIServer takes the API server away: what runs goes on and is
+// ready, and what was changed meanwhile takes effect. It stands alone, because the
+// others share the server.
+func TestWithoutItsAPIServer(t *testing.T) { //nolint:paralleltest // see above
+	h := newHost(t)
+	r := h.start(t, "one", "us")
+	h.apply(t, spec("one"))
+	h.wantAnnounced(t, brokerA, "a", "b", "c")
+	h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	h.bed.StopAPIServer()
+	back := sync.OnceFunc(func() {
+		if err := h.bed.StartAPIServer(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(back)
+	eventually(t, func() error {
+		if !strings.Contains(r.log.String(), "connection refused") {
+			return errors.New("the operator has not noticed")
+		}
+		return nil
+	})
+	h.fleet.Add("d")
+	h.wantAnnounced(t, brokerA, "d")
+	if err := errors.Join(r.Ready(), r.Live()); err != nil {
+		t.Errorf("unfit without an API server: %v", err)
+	}
+	back()
+	h.apply(t, spec("one", func(s *v1alpha1.SentinelConfigSpec) { s.Broker.URL = brokerB }))
+	h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "generation 2")
+	h.fleet.Add("e")
+	h.wantAnnounced(t, brokerB, "e")
+	h.wantOnce(t)
+	eventually(t, func() error {
+		if s := h.get(t, "one").Status; s.EventsPublished != 5 {
+			return fmt.Errorf("%d events by the status, want 5", s.EventsPublished)
+		}
+		return nil
+	})
 }
