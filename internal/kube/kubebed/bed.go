@@ -162,7 +162,7 @@ func (b *Bed) awaitReady(ctx context.Context) error {
 		for _, name := range []string{Etcd, APIServer} {
 			if p := b.process(name); p != nil {
 				if err := p.hasEnded(); err != nil {
-					return giveUp{err}
+					return finalError{err}
 				}
 			}
 		}
@@ -239,7 +239,7 @@ func (b *Bed) awaitControllers(ctx context.Context) error {
 	defer cancel()
 	return poll(ctx, func(ctx context.Context) error {
 		if err := b.Ready(); err != nil {
-			return giveUp{err}
+			return finalError{err}
 		}
 		_, err := client.CoreV1().ServiceAccounts(corev1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {

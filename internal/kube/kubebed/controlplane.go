@@ -21,7 +21,7 @@ const (
 	tokenKey       = "tokens.key"
 	tokenPublicKey = "tokens.pub"
 
-	tokenIssuer = "https://kubernetes.default.svc.cluster.local"
+	issuer = "https://kubernetes.default.svc.cluster.local" // of tokens
 )
 
 // pki is the path of a file of keys or certificates, for a program.
@@ -54,7 +54,7 @@ func apiServerArgs(o Options, port int) []string {
 		"--kubelet-client-certificate=" + pki("kubelet-client.crt"),
 		"--kubelet-client-key=" + pki("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP", // the names of Nodes resolve nowhere
-		"--service-account-issuer=" + tokenIssuer,
+		"--service-account-issuer=" + issuer,
 		"--service-account-key-file=" + pki(tokenPublicKey),
 		"--service-account-signing-key-file=" + pki(tokenKey),
 		"--service-cluster-ip-range=" + o.ServiceRange,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/programs"
 )
@@ -29,12 +28,13 @@ func AllControllers() []string { return []string{"*"} }
 
 // JobControllers are those that Jobs and their Pods live with: Jobs run, end
 // after their time to live, take what they own with them, and have a service
-// account to run as; an eviction asks the disruption budget.
+// account to run as; an eviction asks the disruption budget; the roles view,
+// edit and admin are not empty.
 func JobControllers() []string {
 	return []string{
 		"job-controller", "ttl-after-finished-controller", "garbage-collector-controller", "disruption-controller",
 		"serviceaccount-controller", "root-ca-certificate-publisher-controller", "namespace-controller",
-		"node-lifecycle-controller", "taint-eviction-controller", "pod-garbage-collector-controller",
+		"clusterrole-aggregation-controller", "node-lifecycle-controller", "taint-eviction-controller", "pod-garbage-collector-controller",
 	}
 }
 
@@ -90,13 +90,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if _, _, err := net.ParseCIDR(o.ServiceRange); err != nil {
 		return o, fmt.Errorf("service range: %w", err)
-	}
-	for i, path := range o.CRDs {
-		abs, err := filepath.Abs(path)
-		if err != nil {
-			return o, err
-		}
-		o.CRDs[i] = abs
 	}
 	return o, nil
 }

@@ -34,7 +34,7 @@ type process struct {
 // sends the parent-death signal when that thread ends, not the process. So one
 // goroutine, locked to its thread, starts the child and waits for it.
 func launch(assets, name, dir string, args []string) (*process, error) {
-	logFile, err := os.OpenFile(filepath.Join(dir, logFolder, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	logFile, err := os.OpenFile(filepath.Join(dir, logFolder, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // in the bed's folder
 	if err != nil {
 		return nil, err
 	}

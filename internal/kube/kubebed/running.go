@@ -106,12 +106,12 @@ func (b *Bed) Run(ctx context.Context) error {
 	}
 }
 
-// giveUp is an error that no waiting mends.
-type giveUp struct{ error }
+// A finalError is one that no waiting mends.
+type finalError struct{ error }
 
-func (g giveUp) Unwrap() error { return g.error }
+func (e finalError) Unwrap() error { return e.error }
 
-// poll calls check until it gives no error, or one to give up at.
+// poll calls check until it gives no error, or a final one.
 func poll(ctx context.Context, check func(context.Context) error) error {
 	ticker := time.NewTicker(startPoll)
 	defer ticker.Stop()
@@ -120,7 +120,7 @@ func poll(ctx context.Context, check func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
-		if final := (giveUp{}); errors.As(err, &final) {
+		if final := (finalError{}); errors.As(err, &final) {
 			return final.error
 		}
 		select {

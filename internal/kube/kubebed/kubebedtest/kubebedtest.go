@@ -38,6 +38,8 @@ type shared struct {
 	options kubebed.Options
 	start   func() (*kubebed.Bed, error)
 
+	showing sync.Map // the tests that show the logs when they fail
+
 	mu  sync.Mutex
 	bed *kubebed.Bed
 }
@@ -96,7 +98,10 @@ func Bed(tb testing.TB) *kubebed.Bed {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ShowLogs(tb, bed)
+	if _, shows := current.showing.LoadOrStore(tb, nil); !shows {
+		ShowLogs(tb, bed)
+		tb.Cleanup(func() { current.showing.Delete(tb) })
+	}
 	return bed
 }
 
@@ -116,7 +121,7 @@ func ShowLogs(tb testing.TB, bed *kubebed.Bed) {
 				continue
 			}
 			said := strings.Split(strings.TrimSpace(string(text[min(begin[path], len(text)):])), "\n")
-			tb.Logf("---- %s\n%s", filepath.Base(path), strings.Join(said[max(0, len(said)-logLines):], "\n"))
+			tb.Logf("---- %s, the end of what it said meanwhile\n%s", filepath.Base(path), strings.Join(said[max(0, len(said)-logLines):], "\n"))
 		}
 	})
 }
@@ -175,14 +180,18 @@ func Eventually(tb testing.TB, check func(ctx context.Context) error) {
 	defer cancel()
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
+	var last error // that is not about our own bound
 	for {
 		err := check(ctx)
 		if err == nil {
 			return
 		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			tb.Fatalf("not within %s: %v", callBound, err)
+			tb.Fatalf("not within %s: %v", callBound, last)
 		case <-ticker.C:
 		}
 	}

@@ -22,7 +22,7 @@ const binary = "kubebed"
 
 // build builds the programs from Go modules. The Go build cache is our own:
 // it outlives a build that was interrupted, so that the next goes on from
-// there, and is removed after one that was not.
+// there, and is removed when the programs are in their place.
 func build(ctx context.Context, c *cache, dir string) error {
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("building them needs Go: %w", err)
@@ -38,7 +38,7 @@ func build(ctx context.Context, c *cache, dir string) error {
 	if err != nil {
 		return err
 	}
-	b := &building{cache: c, source: source, buildCache: filepath.Join(c.base, "gocache")}
+	b := &building{cache: c, source: source}
 	began := time.Now()
 	c.log.InfoContext(ctx, "building kubernetes from go modules, once; 5 to 20 minutes on two cores", "version", Version(), "dir", c.base)
 	if err := b.run(ctx, filepath.Join(dir, binary)); err != nil {
@@ -50,17 +50,26 @@ func build(ctx context.Context, c *cache, dir string) error {
 		}
 	}
 	c.log.InfoContext(ctx, "built kubernetes", "took", time.Since(began).Round(time.Second))
+	return nil
+}
+
+// buildCache is where the Go build cache of a build is.
+func (c *cache) buildCache() string { return filepath.Join(c.base, "gocache") }
+
+// removeBuildCache removes what a build leaves, unless it is to stay.
+func (c *cache) removeBuildCache() error {
 	if keep, _ := settings.OSEnv(KeepVariable); keep != "" {
 		return nil
 	}
-	return os.RemoveAll(b.buildCache)
+	return os.RemoveAll(c.buildCache())
 }
 
 // A building is one build.
 type building struct {
 	*cache
-	source, buildCache string
-	built              atomic.Int64 // packages
+
+	source string       // the module's folder
+	built  atomic.Int64 // packages
 }
 
 // run builds the binary.
@@ -105,7 +114,7 @@ func (b *building) run(ctx context.Context, out string) error {
 func (b *building) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // our own arguments
 	cmd.Dir = b.source
-	cmd.Env = append(os.Environ(), "GOCACHE="+b.buildCache, "GOGC=400", "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS=", "GOARCH=", "PWD="+b.source)
+	cmd.Env = append(os.Environ(), "GOCACHE="+b.buildCache(), "GOGC=400", "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS=", "GOARCH=", "PWD="+b.source)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its compilers
 	cmd.WaitDelay = 10 * time.Second
 	return cmd

@@ -1,12 +1,199 @@
 package programs
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
 )
 
-type releases struct{}
+const (
+	// Without a way out, names do not resolve and that is found at once; the
+	// bounds are for networks that swallow packets.
+	dialBound     = 10 * time.Second
+	answerBound   = 20 * time.Second
+	downloadBound = 10 * time.Minute
 
-func released() releases { return releases{} }
+	mostOfAProgram  = 1 << 30 // bytes
+	mostOfAChecksum = 1 << 20
+)
 
-func download(context.Context, *cache, releases, string) error { return errors.New("not here") }
+var errDownloadBound = fmt.Errorf("not downloaded within %s", downloadBound)
+
+// releases are where the projects publish their programs.
+type releases struct {
+	kubernetes, etcd string // base URLs
+	goos             string
+	client           *http.Client
+}
+
+func released() releases {
+	return releases{
+		kubernetes: "https://dl.k8s.io/release",
+		etcd:       "https://github.com/etcd-io/etcd/releases/download",
+		goos:       runtime.GOOS,
+		client: &http.Client{Transport: &http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			DialContext:           (&net.Dialer{Timeout: dialBound}).DialContext,
+			TLSHandshakeTimeout:   dialBound,
+			ResponseHeaderTimeout: answerBound,
+		}},
+	}
+}
+
+// download fetches the released programs, each checked against the checksum
+// that is published with it.
+func download(ctx context.Context, c *cache, from releases, dir string) error {
+	if from.goos != "linux" {
+		return fmt.Errorf("there is no released kube-apiserver for %s", from.goos)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, downloadBound, errDownloadBound)
+	defer cancel()
+	defer from.client.CloseIdleConnections()
+	for _, name := range Names() {
+		c.log.InfoContext(ctx, "downloading", "program", name, "kubernetes", Version())
+		var err error
+		if name == "etcd" {
+			err = from.fetchEtcd(ctx, dir)
+		} else {
+			err = from.fetchProgram(ctx, name, dir)
+		}
+		if err != nil {
+			return errors.Join(err, ignoring(context.Cause(ctx), context.Canceled))
+		}
+	}
+	return nil
+}
+
+// ignoring is err, unless it is one that says nothing more.
+func ignoring(err, nothingMore error) error {
+	if errors.Is(err, nothingMore) {
+		return nil
+	}
+	return err
+}
+
+func (r releases) fetchProgram(ctx context.Context, name, dir string) error {
+	url := strings.Join([]string{r.kubernetes, "v" + Version(), "bin", "linux", runtime.GOARCH, name}, "/")
+	sum, err := r.text(ctx, url+".sha256")
+	if err != nil {
+		return err
+	}
+	return r.file(ctx, url, strings.TrimSpace(sum), filepath.Join(dir, name))
+}
+
+// fetchEtcd takes etcd out of its archive.
+func (r releases) fetchEtcd(ctx context.Context, dir string) (err error) {
+	version := required("go.etcd.io/etcd/server/v3")
+	archive := fmt.Sprintf("etcd-v%s-linux-%s.tar.gz", version, runtime.GOARCH)
+	sums, err := r.text(ctx, r.etcd+"/v"+version+"/SHA256SUMS")
+	if err != nil {
+		return err
+	}
+	local := filepath.Join(dir, archive)
+	if err := r.file(ctx, r.etcd+"/v"+version+"/"+archive, sumOf(sums, archive), local); err != nil {
+		return err
+	}
+	return errors.Join(unpack(local, "etcd", filepath.Join(dir, "etcd")), os.Remove(local))
+}
+
+// sumOf is the checksum of one file in a list of them.
+func sumOf(list, file string) string {
+	for line := range strings.Lines(list) {
+		if f := strings.Fields(line); len(f) == 2 && strings.TrimPrefix(f[1], "*") == file {
+			return f[0]
+		}
+	}
+	return ""
+}
+
+// get opens a URL that has something.
+func (r releases) get(ctx context.Context, url string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.Join(fmt.Errorf("get %s: %s", url, resp.Status), resp.Body.Close())
+	}
+	return resp.Body, nil
+}
+
+func (r releases) text(ctx context.Context, url string) (string, error) {
+	body, err := r.get(ctx, url)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = body.Close() }()
+	var text bytes.Buffer
+	_, err = io.Copy(&text, io.LimitReader(body, mostOfAChecksum))
+	return text.String(), err
+}
+
+// file fetches a URL into a program's file, and wants its checksum.
+func (r releases) file(ctx context.Context, url, want, to string) (err error) {
+	body, err := r.get(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	sum := sha256.New()
+	if err := writeProgram(to, io.TeeReader(body, sum)); err != nil {
+		return fmt.Errorf("get %s: %w", url, err)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != want {
+		return fmt.Errorf("get %s: its checksum is %s, and %q is published", url, got, want)
+	}
+	return nil
+}
+
+func writeProgram(to string, content io.Reader) error {
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755) //nolint:gosec // a program, in a folder of ours
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(f, io.LimitReader(content, mostOfAProgram))
+	if err == nil && n == mostOfAProgram {
+		err = errors.New("it is too long")
+	}
+	return errors.Join(err, f.Close())
+}
+
+// unpack takes a program out of a gzipped tar archive.
+func unpack(archive, name, to string) error {
+	f, err := os.Open(archive) //nolint:gosec // a file of ours
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	unzipped, err := gzip.NewReader(f)
+	if err != nil {
+		return fmt.Errorf("unpack %q: %w", archive, err)
+	}
+	for entries := tar.NewReader(unzipped); ; {
+		h, err := entries.Next()
+		if err != nil {
+			return fmt.Errorf("find %s in %q: %w", name, archive, err)
+		}
+		if h.Typeflag == tar.TypeReg && path.Base(h.Name) == name {
+			return writeProgram(to, entries)
+		}
+	}
+}

@@ -267,5 +267,8 @@ func (c *cache) fillFrom(ctx context.Context, s source, dir string) (err error) 
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	return os.Rename(tmp, dir)
+	if err := os.Rename(tmp, dir); err != nil {
+		return err
+	}
+	return c.removeBuildCache()
 }

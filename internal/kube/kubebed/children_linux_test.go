@@ -1,0 +1,190 @@
+package kubebed_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+// childVariable says which part this test binary plays when a test starts it
+// again.
+const childVariable = "KUBEBED_TEST_CHILD"
+
+// again starts this test binary again, for the tests of that pattern.
+func again(t *testing.T, part, pattern string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+pattern, "-test.v", "-test.timeout=5m")
+	cmd.Env = append(os.Environ(), childVariable+"="+part, "TMPDIR="+t.TempDir())
+	return cmd
+}
+
+// isChild is whether this process was started to play that part. The tests
+// that ask have nothing to show otherwise.
+func isChild(part string) bool {
+	return os.Getenv(childVariable) == part //nolint:forbidigo // only a test of this file sets it
+}
+
+// A program is a child of some process.
+type program struct {
+	pid  int
+	name string
+}
+
+// children lists the programs that a process has started.
+func children(t *testing.T, parent int) []program {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []program
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		_, after, _ := strings.Cut(string(stat), ") ")
+		if f := strings.Fields(after); len(f) < 2 || f[1] != strconv.Itoa(parent) {
+			continue
+		}
+		dir := filepath.Dir(path)
+		command, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := strings.Cut(string(command), "\x00")
+		list = append(list, program{pid: pid, name: filepath.Base(first)})
+	}
+	return list
+}
+
+const started = "the control plane runs"
+
+// TestChildHangs is the process that TestKilled kills.
+func TestChildHangs(t *testing.T) {
+	if !isChild("hangs") {
+		return
+	}
+	kubebedtest.Bed(t)
+	fmt.Println(started) //nolint:forbidigo // to the test that started it
+	<-t.Context().Done()
+}
+
+// TestKilled holds that the programs of a test process die with it, even when
+// nobody has time to stop them.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	cmd := again(t, "hangs", "^TestChildHangs$")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.Contains(lines.Text(), started) {
+		t.Log(lines.Text())
+	}
+	programs := children(t, cmd.Process.Pid)
+	names := make(map[string]bool)
+	for _, p := range programs {
+		names[p.name] = true
+	}
+	for _, want := range []string{kubebed.Etcd, kubebed.APIServer, kubebed.ControllerManager, kubebed.Scheduler} {
+		if !names[want] {
+			t.Errorf("%s does not run: %v", want, programs)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	kubebedtest.Eventually(t, func(context.Context) error {
+		for _, p := range programs {
+			if command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); err == nil && strings.Contains(string(command), p.name) {
+				return fmt.Errorf("%s (pid %d) outlives its process", p.name, p.pid)
+			}
+		}
+		return nil
+	})
+}
+
+// TestChildPasses and TestChildFails are what TestLogs looks at.
+func TestChildPasses(t *testing.T) {
+	if !isChild("logs") {
+		return
+	}
+	kubebedtest.Namespace(t)
+}
+
+func TestChildFails(t *testing.T) {
+	if !isChild("logs") {
+		return
+	}
+	if _, err := kubebedtest.Bed(t).Kubectl(t.Context(), "get", "--raw", "/healthz"); err != nil {
+		t.Log(err)
+	}
+	t.Error("as it should")
+}
+
+// TestLogs holds that what the programs say is shown when a test fails, and
+// only then.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	cmd := again(t, "logs", "^TestChild(Passes|Fails)$")
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Fatalf("a failed test is no error:\n%s", out)
+	}
+	passed, failed, _ := strings.Cut(string(out), "=== RUN   TestChildFails")
+	if !strings.Contains(passed, "--- PASS: TestChildPasses") || strings.Contains(passed, "---- ") {
+		t.Errorf("the test that passes says:\n%s", passed)
+	}
+	for _, want := range []string{"as it should", "---- etcd.log", "---- kube-apiserver.log", "---- kube-controller-manager.log", "---- kube-scheduler.log"} {
+		if !strings.Contains(failed, want) {
+			t.Errorf("the test that fails lacks %q:\n%s", want, failed)
+		}
+	}
+}
+
+// TestDeath holds that a program that dies is told of, and that Run ends then.
+func TestDeath(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "bed")
+	bed := start(t, kubebed.Options{Dir: dir, Controllers: kubebed.JobControllers()})
+	ran := make(chan error, 1)
+	go func() { ran <- bed.Run(t.Context()) }()
+	for _, p := range children(t, os.Getpid()) {
+		if in, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.pid)); err == nil && in == dir && p.name == kubebed.ControllerManager {
+			if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
+		select {
+		case err := <-ran:
+			if err == nil || !strings.Contains(err.Error(), "kube-controller-manager ended: signal: killed") {
+				t.Errorf("Run() = %v, want who ended and how", err)
+			}
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
