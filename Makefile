@@ -95,6 +95,7 @@ unit: $(GOLANGCI_LINT)
 generate: $(SQLC) $(CONTROLLER_GEN) ## write generated code, CRDs, roles, reference docs and the dependency ledger anew
 	@cd internal/fleetapi/pgstore && $(SQLC) generate
 	@$(CONTROLLER_GEN) object crd paths=./api/... output:crd:dir=deploy/crds
+	@go run ./tools/roles
 	@go run ./tools/reference
 	@go run ./tools/ledger $(BINARIES)
 	@cd $(DEPLOY_TESTS) && go test -count=1 -run '^TestGenerated' . -update

@@ -32,13 +32,15 @@ func main() {
 
 func run() error {
 	files := map[string]func() ([]byte, error){
-		"docs/reference/config.md":          config,
-		"docs/reference/metrics.md":         metrics,
-		"docs/reference/fleetloop.md":       func() ([]byte, error) { return commands(fleetloop()) },
-		"docs/reference/fleet-api.md":       func() ([]byte, error) { return commands(apiapp.Command(nil, nil, noEnv)) },
-		"docs/reference/sentinel.md":        func() ([]byte, error) { return commands(sentinelapp.Command(nil, nil, noEnv)) },
-		"docs/schema/fleet-api.schema.json": func() ([]byte, error) { return schema(new(apiapp.Defaults()), "fleet-api") },
-		"docs/schema/sentinel.schema.json":  func() ([]byte, error) { return schema(new(sentinelapp.Defaults()), "sentinel") },
+		"docs/reference/config.md":               config,
+		"docs/reference/metrics.md":              metrics,
+		"docs/reference/fleetloop.md":            func() ([]byte, error) { return commands(fleetloop()) },
+		"docs/reference/fleet-api.md":            func() ([]byte, error) { return commands(apiapp.Command(nil, nil, noEnv)) },
+		"docs/reference/sentinel.md":             func() ([]byte, error) { return commands(sentinelapp.Command(nil, nil, noEnv)) },
+		"docs/reference/sentinelconfig.md":       sentinelConfig,
+		"docs/schema/sentinelconfig.schema.json": sentinelConfigSchema,
+		"docs/schema/fleet-api.schema.json":      func() ([]byte, error) { return schema(new(apiapp.Defaults()), "fleet-api") },
+		"docs/schema/sentinel.schema.json":       func() ([]byte, error) { return schema(new(sentinelapp.Defaults()), "sentinel") },
 	}
 	for name, write := range files {
 		text, err := write()

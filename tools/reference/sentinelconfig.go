@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// sentinelConfigCRD is written before this command runs.
+const sentinelConfigCRD = "deploy/crds/hyperfleet.redhat.com_sentinelconfigs.yaml"
+
+const aboutSentinelConfig = `# SentinelConfig
+
+What one sentinel watches, when a resource is due, and where its cloud events go, as an object of the Kubernetes API:
+%s/%s, in a namespace. The [configuration file](config.md#sentinel) says the same in other words. Durations are written as Go writes them: 10s, 30m, 1h30m.
+
+By kubectl it is %s. The short name is %s; because StorageClass has the same one, kubectl wants %s.
+
+    kubectl get sentinelconfigs
+
+Objects are checked twice: by the API server, which refuses what the schema and the rules below do not allow, and by the sentinel, which reports what only it can
+see (an expression that does not compile, a Secret that is missing) in the condition ConfigValid and keeps what was in force.
+
+`
+
+// sentinelConfig describes the fields of SentinelConfig.
+func sentinelConfig() ([]byte, error) {
+	crd, version, err := readCRD(sentinelConfigCRD)
+	if err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	names := crd.Spec.Names
+	buf.WriteString(generated)
+	fmt.Fprintf(&buf, aboutSentinelConfig, crd.Spec.Group, version.Name, quoted(names.Plural), quoted(names.ShortNames[0]), quoted(names.ShortNames[0]+"."+crd.Spec.Group))
+	root := version.Schema.OpenAPIV3Schema
+	for _, section := range []struct{ key, title string }{{"spec", "Spec"}, {"status", "Status"}} {
+		fmt.Fprintf(&buf, "## %s\n\n| Field | Type | Default | Meaning |\n|---|---|---|---|\n", section.title)
+		part := root.Properties[section.key]
+		fieldRows(&buf, section.key, &part)
+		buf.WriteByte('\n')
+	}
+	buf.WriteString("## Rules\n\nWhat the schema alone can not say, in the words with which the API server refuses a change.\n\n| Fields | |\n|---|---|\n")
+	spec := root.Properties["spec"]
+	for _, r := range rulesOf("spec", &spec, nil) {
+		fmt.Fprintf(&buf, "| %s | %s |\n", strings.Join(r.fields, ", "), r.message)
+	}
+	buf.WriteString("\n## Columns\n\n| Column | Field | |\n|---|---|---|\n")
+	for _, c := range version.AdditionalPrinterColumns {
+		wide := ""
+		if c.Priority > 0 {
+			wide = "with `-o wide`"
+		}
+		fmt.Fprintf(&buf, "| %s | %s | %s |\n", c.Name, quoted(c.JSONPath), wide)
+	}
+	return buf.Bytes(), nil
+}
+
+// sentinelConfigSchema is the JSON Schema of SentinelConfig, for editors. It
+// knows no rules.
+func sentinelConfigSchema() ([]byte, error) {
+	crd, version, err := readCRD(sentinelConfigCRD)
+	if err != nil {
+		return nil, err
+	}
+	root := version.Schema.OpenAPIV3Schema.DeepCopy()
+	closeObjects(root)
+	text, err := json.Marshal(root)
+	if err != nil {
+		return nil, err
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(text, &tree); err != nil {
+		return nil, err
+	}
+	tree["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	tree["title"] = crd.Spec.Names.Kind
+	tree["required"] = []string{"apiVersion", "kind", "metadata", "spec"}
+	properties, _ := tree["properties"].(map[string]any)
+	properties["apiVersion"] = map[string]any{"const": crd.Spec.Group + "/" + version.Name}
+	properties["kind"] = map[string]any{"const": crd.Spec.Names.Kind}
+	out, err := json.MarshalIndent(tree, "", "  ")
+	return append(out, '\n'), err
+}
+
+func readCRD(file string) (*apiextensionsv1.CustomResourceDefinition, *apiextensionsv1.CustomResourceDefinitionVersion, error) {
+	text, err := os.ReadFile(file) //nolint:gosec // a file of the repository
+	if err != nil {
+		return nil, nil, err
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(text, &crd); err != nil {
+		return nil, nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return &crd, &crd.Spec.Versions[0], nil
+}
+
+// fieldRows writes a row for each field below s.
+func fieldRows(buf *bytes.Buffer, path string, s *apiextensionsv1.JSONSchemaProps) {
+	for _, key := range slices.Sorted(maps.Keys(s.Properties)) {
+		field := s.Properties[key]
+		def := ""
+		switch {
+		case field.Default != nil:
+			def = quoted(strings.Trim(string(field.Default.Raw), `"`))
+		case slices.Contains(s.Required, key):
+			def = "required"
+		}
+		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", quoted(path+"."+key), typeOf(&field), def, meaningOf(&field))
+		if key == "conditions" {
+			continue // they have what all conditions have
+		}
+		fieldRows(buf, path+"."+key, &field)
+		if field.Items != nil {
+			fieldRows(buf, path+"."+key+"[]", field.Items.Schema)
+		}
+	}
+}
+
+// typeOf is a word for a type.
+func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
+	switch {
+	case s.Items != nil:
+		return "list of " + typeOf(s.Items.Schema)
+	case s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil:
+		return "map of " + typeOf(s.AdditionalProperties.Schema)
+	case s.Format == "date-time":
+		return "time"
+	}
+	return s.Type
+}
+
+// meaningOf is the description, with what the schema bounds.
+func meaningOf(s *apiextensionsv1.JSONSchemaProps) string {
+	parts := []string{strings.TrimSuffix(strings.Join(strings.Fields(s.Description), " "), ".") + "."}
+	if len(s.Enum) > 0 {
+		var values []string
+		for _, v := range s.Enum {
+			values = append(values, quoted(strings.Trim(string(v.Raw), `"`)))
+		}
+		parts = append(parts, "One of "+strings.Join(values, ", ")+".")
+	}
+	bound := func(word string, n *int64) {
+		if n != nil {
+			parts = append(parts, fmt.Sprintf("%s %d.", word, *n))
+		}
+	}
+	number := func(f *float64) *int64 {
+		if f == nil {
+			return nil
+		}
+		return new(int64(*f))
+	}
+	bound("At least", number(s.Minimum))
+	bound("At most", number(s.Maximum))
+	if s.MaxItems != nil {
+		parts = append(parts, fmt.Sprintf("At most %d entries.", *s.MaxItems))
+	}
+	return strings.ReplaceAll(strings.TrimSpace(strings.Join(parts, " ")), "|", `\|`)
+}
+
+// A rule is what the API server says, and of which fields.
+type rule struct {
+	fields  []string
+	message string
+}
+
+// rulesOf adds to list what is said of s and of the fields below it.
+func rulesOf(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) []rule {
+	for _, v := range s.XValidations {
+		i := slices.IndexFunc(list, func(r rule) bool { return r.message == v.Message })
+		if i < 0 {
+			i, list = len(list), append(list, rule{message: v.Message})
+		}
+		list[i].fields = append(list[i].fields, quoted(path+v.FieldPath))
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.Properties)) {
+		field := s.Properties[key]
+		list = rulesOf(path+"."+key, &field, list)
+	}
+	if s.Items != nil {
+		list = rulesOf(path+"[]", s.Items.Schema, list)
+	}
+	return list
+}
+
+// closeObjects refuses keys that an object does not have, and drops what is
+// for the API server alone.
+func closeObjects(s *apiextensionsv1.JSONSchemaProps) {
+	s.XValidations, s.XListType, s.XListMapKeys, s.XPreserveUnknownFields = nil, nil, nil, nil
+	for key, field := range s.Properties {
+		closeObjects(&field)
+		s.Properties[key] = field
+	}
+	if s.Items != nil {
+		closeObjects(s.Items.Schema)
+	}
+	if len(s.Properties) > 0 && s.AdditionalProperties == nil {
+		s.AdditionalProperties = &apiextensionsv1.JSONSchemaPropsOrBool{Allows: false}
+	}
+}
+
+// quoted is a text as code, fit for a cell.
+func quoted(text string) string {
+	return "`" + strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`) + "`"
+}
