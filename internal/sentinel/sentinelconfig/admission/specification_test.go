@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"reflect"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/jsonschema-go/jsonschema"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -110,5 +112,51 @@ func TestSampleOfTheSpecification(t *testing.T) {
 	}
 	if out := kubectl(t, "apply", "-f", "testdata/specification-sample.yaml"); out != "sentinelconfig.hyperfleet.redhat.com/cluster-sentinel-us-east unchanged\n" {
 		t.Errorf("the second time: got %q", out)
+	}
+}
+
+// TestSchemaForEditors: what editors are told by, takes the sample and finds
+// the typing errors that the API server finds.
+func TestSchemaForEditors(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../../docs/schema/sentinelconfig.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema jsonschema.Schema
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := schema.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err = os.ReadFile("testdata/specification-sample.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		reason   string
+		old, new string
+		ok       bool
+	}{
+		"Sample":  {"as it stands", "", "", true},
+		"Data":    {"keys of the user's own", "pollInterval: 5s", "pollInterval: 5s\n  messageData: {a: {b: .id}}", true},
+		"Key":     {"a key that there is not", "pollInterval", "pollIntervall", false},
+		"Deep":    {"a key that there is not", "timeout", "timeOut", false},
+		"Enum":    {"a broker that there is not", "gcp-pubsub", "pubsub", false},
+		"Kind":    {"something else", "kind: SentinelConfig", "kind: Sentinel", false},
+		"Missing": {"a field that must be there", "topic: hyperfleet-events", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var object any
+			if err := yaml.Unmarshal([]byte(strings.Replace(string(text), tc.old, tc.new, 1)), &object); err != nil {
+				t.Fatal(err)
+			}
+			if err := resolved.Validate(object); (err == nil) != tc.ok {
+				t.Errorf("%s: got %v", tc.reason, err)
+			}
+		})
 	}
 }
