@@ -3,17 +3,24 @@ package sentinel
 import (
 	"context"
 	"sync"
+	"time"
 )
 
+// idlePublisher is after how long without work a publisher ends. A burst of
+// events needs many, and each keeps the stack that it has grown.
+const idlePublisher = 10 * time.Second
+
 // Publishers are the goroutines that publish, as many as may wait for confirms
-// at a time. They are made as they are needed and live until the sentinel stops.
+// at a time. They are made as they are needed, and end when they have not been
+// for a while, or the sentinel stops.
 type publishers struct {
 	work chan func()
 	wg   sync.WaitGroup
 
-	mu    sync.Mutex
-	n     int
-	limit int
+	mu      sync.Mutex
+	n       int
+	limit   int
+	waiting int // for one to be free
 }
 
 func newPublishers(limit int) *publishers {
@@ -31,6 +38,7 @@ func (p *publishers) submit(ctx context.Context, cut <-chan struct{}, do func())
 	if p.more(do) {
 		return false, nil
 	}
+	defer p.waited()
 	select {
 	case p.work <- do:
 		return true, nil
@@ -41,19 +49,54 @@ func (p *publishers) submit(ctx context.Context, cut <-chan struct{}, do func())
 	}
 }
 
-// more begins another goroutine, if there may be one.
+// more begins another goroutine, if there may be one. Else the caller is going
+// to wait, and says when it has.
 func (p *publishers) more(do func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.n == p.limit {
+		p.waiting++
 		return false
 	}
 	p.n++
-	p.wg.Go(func() {
-		for ok := true; ok; do, ok = <-p.work {
-			do()
+	p.wg.Go(func() { p.serve(do) })
+	return true
+}
+
+func (p *publishers) waited() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting--
+}
+
+// serve does one thing after another. It holds on to none of them while it
+// waits, nor to what that was about.
+func (p *publishers) serve(do func()) {
+	idle := time.NewTimer(idlePublisher)
+	defer idle.Stop()
+	for ok := true; ok; {
+		do()
+		do = nil
+		for ok && do == nil {
+			idle.Reset(idlePublisher)
+			select {
+			case do, ok = <-p.work:
+			case <-idle.C:
+				ok = !p.leave()
+			}
 		}
-	})
+	}
+}
+
+// leave takes a goroutine out of the count, if nobody waits for one that is
+// free.
+func (p *publishers) leave() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting > 0 {
+		return false
+	}
+	p.n--
 	return true
 }
 

@@ -321,8 +321,10 @@ func TestTransfers(t *testing.T) {
 					dice := rand.New(rand.NewPCG(seed, 0))
 					api := newFeedAPI(clusterIDs(n)...)
 					offer(api)
-					broker := &sharedBroker{dice: rand.New(rand.NewPCG(seed, 1)),
-						busy: [2]map[string]int{{}, {}}, confirmed: map[string]time.Time{}}
+					broker := &sharedBroker{
+						dice: rand.New(rand.NewPCG(seed, 1)),
+						busy: [2]map[string]int{{}, {}}, confirmed: map[string]time.Time{},
+					}
 					shards := []*fakeShard{newShard(ids(0, n)...), newShard()}
 					for i, shard := range shards {
 						b := newFollower(t, api, func(c *sentinel.Config, d *sentinel.Deps) {

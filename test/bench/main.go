@@ -58,7 +58,7 @@ type bench struct {
 }
 
 func benches() []bench {
-	return []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), loadBench(), fanoutBench()}
+	return []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manyBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), loadBench(), fanoutBench()}
 }
 
 func main() {

@@ -340,6 +340,9 @@ func TestRoom(t *testing.T) {
 			const many = 200_000
 			for i := range many {
 				x.Put([]byte(tc.id(i)), born.Add(time.Duration(i)*time.Millisecond), index.Ready)
+				if i == 1000 && x.Bytes() > 150*1000 {
+					t.Errorf("a thousand take %d bytes: many small indexes would take too much", x.Bytes())
+				}
 				if i >= many/4 && i%1000 == 0 && x.Bytes()-empty > i*tc.most {
 					t.Fatalf("%d resources take %d bytes each, want at most %d; %s", i, (x.Bytes()-empty)/i, tc.most, tc.reason)
 				}

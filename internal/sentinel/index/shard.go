@@ -33,10 +33,12 @@ const (
 )
 
 const (
-	// smallest is how many slots a shard has at least, once it has any. Each
-	// begins with a few more than the one before, so that they do not all grow
-	// at the same number of resources.
-	smallest = 32
+	// smallest is how many slots a shard has at least, once it has any. It
+	// doubles them until there are small, and each has a few more of them then
+	// than the one before, so that they do not all grow at the same number of
+	// resources.
+	smallest = 4
+	small    = 32
 	// At most 85 % of the slots are taken. A table that grows by a fifth has at
 	// least 70 % of them taken afterwards.
 	fullest = 85
@@ -49,7 +51,7 @@ func (x *Index) entry(k key, id []byte) (s *shard, i int, found bool) {
 		return s, i, true
 	}
 	if (s.n+1)*100 > len(s.ids)*fullest {
-		x.resize(s, max(smallest+smallest/5*int(k.shard)/shards, len(s.ids)*6/5))
+		x.resize(s, grown(len(s.ids), k.shard))
 		i, _ = x.find(s, k)
 	}
 	s.ids[i], s.state[i] = k.id, taken|k.kind
@@ -59,6 +61,14 @@ func (x *Index) entry(k key, id []byte) (s *shard, i int, found bool) {
 	s.n++
 	x.n++
 	return s, i, false
+}
+
+// grown is how many slots a shard has next.
+func grown(size int, shard uint8) int {
+	if size < small {
+		return max(smallest, min(2*size, small+small/5*int(shard)/shards))
+	}
+	return size * 6 / 5
 }
 
 // find is where the resource of a key stands, or else the free slot for it.
@@ -127,7 +137,7 @@ func (x *Index) shrink(s *shard) {
 	switch {
 	case s.n == 0:
 		*s = shard{earliest: never}
-	case len(s.ids) > 2*smallest && s.n < len(s.ids)/2:
+	case len(s.ids) > 2*small && s.n < len(s.ids)/2:
 		x.resize(s, s.n*100/fullest*6/5+1)
 	}
 }
@@ -189,7 +199,7 @@ func (t *texts) add(hash [16]byte, id string) {
 func (t *texts) remove(hash [16]byte) {
 	t.chars -= len(t.byHash[hash])
 	delete(t.byHash, hash)
-	if t.widest < 2*smallest || len(t.byHash) > t.widest/4 {
+	if t.widest < 2*small || len(t.byHash) > t.widest/4 {
 		return
 	}
 	smaller := make(map[[16]byte]string, 2*len(t.byHash))

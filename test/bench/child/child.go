@@ -1,5 +1,5 @@
-// Package child runs one sentinel in a process of its own, so that a benchmark
-// can tell what it takes, and nothing else.
+// Package child runs sentinels in a process of their own, so that a benchmark
+// can tell what they take, and nothing else.
 //
 // The process is this program, started again. It runs the sentinel and the
 // client as the binary does, from a configuration file's text, and publishes to
@@ -16,6 +16,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,27 +39,26 @@ type spec struct {
 	file   string // the text of the sentinel's configuration file
 	broker string // the URL of a RabbitMQ; empty publishes to nowhere
 	topic  string
+	count  int // of sentinels, all of that file
 }
 
-func (s spec) args() []string { return []string{Argument, s.file, s.broker, s.topic} }
+func (s spec) args() []string {
+	return []string{Argument, s.file, s.broker, s.topic, strconv.Itoa(s.count)}
+}
 
 // Run is a child, with the arguments behind Argument.
 func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
-	if len(args) != 3 {
-		return fmt.Errorf("run a child: want a configuration, a broker and a topic, got %d arguments", len(args))
+	if len(args) != 4 {
+		return fmt.Errorf("run a child: want a configuration, a broker, a topic and how many sentinels, got %d arguments", len(args))
 	}
-	return run(ctx, spec{file: args[0], broker: args[1], topic: args[2]}, in, out)
+	count, err := strconv.Atoi(args[3])
+	if err != nil || count < 1 {
+		return fmt.Errorf("run a child: %q is not how many sentinels", args[3])
+	}
+	return run(ctx, spec{file: args[0], broker: args[1], topic: args[2], count: count}, in, out)
 }
 
 func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
-	cfg := sentinelapp.Defaults()
-	if _, err := settings.Load(&cfg, settings.Source{File: "sentinel.yaml", FileData: []byte(s.file)}); err != nil {
-		return err
-	}
-	api, err := sentinelapp.NewClient(cfg.HyperfleetAPI)
-	if err != nil {
-		return err
-	}
 	// The log is written as always, and thrown away.
 	log := slog.New(slog.NewJSONHandler(io.Discard, nil)) //nolint:sloglint // the work is done that the binary does
 	to, stop, err := s.publisher(ctx, log)
@@ -72,14 +72,20 @@ func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 		defer lines.Unlock()
 		_, _ = fmt.Fprintf(out, format+"\n", values...) // nobody listens any more; the input ends too
 	}
-	loop, err := sentinel.New(cfg.Sentinel, sentinel.Deps{
-		API: api, Publisher: to, BrokerType: "rabbitmq", Log: log, Registerer: prometheus.NewRegistry(),
-		OnPublished: func(p sentinel.Published) {
-			say("%s %s %d %d", lineEvent, p.ResourceID, p.Generation, p.At.UnixNano())
-		},
-	})
-	if err != nil {
-		return err
+	registry := prometheus.NewRegistry()
+	var loops []*sentinel.Sentinel
+	for i := range s.count {
+		loop, err := s.sentinel(sentinel.Deps{
+			Publisher: to, BrokerType: "rabbitmq", Log: log,
+			Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"config": strconv.Itoa(i)}, registry),
+			OnPublished: func(p sentinel.Published) {
+				say("%s %s %d %d", lineEvent, p.ResourceID, p.Generation, p.At.UnixNano())
+			},
+		})
+		if err != nil {
+			return err
+		}
+		loops = append(loops, loop)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,7 +99,27 @@ func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 			say("%s %d %d", lineUsed, used.CPU, used.Peak)
 		}
 	}()
-	return loop.Run(ctx)
+	var running sync.WaitGroup
+	errs := make([]error, len(loops))
+	for i, loop := range loops {
+		running.Go(func() { errs[i] = loop.Run(ctx) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// sentinel makes one as the binary does, with a client of its own.
+func (s spec) sentinel(deps sentinel.Deps) (*sentinel.Sentinel, error) {
+	cfg := sentinelapp.Defaults()
+	if _, err := settings.Load(&cfg, settings.Source{File: "sentinel.yaml", FileData: []byte(s.file)}); err != nil {
+		return nil, err
+	}
+	api, err := sentinelapp.NewClient(cfg.HyperfleetAPI)
+	if err != nil {
+		return nil, err
+	}
+	deps.API = api
+	return sentinel.New(cfg.Sentinel, deps)
 }
 
 // The first words of the lines that a child writes.

@@ -79,7 +79,7 @@ func TestChildEndsWithItsInput(t *testing.T) {
 	out, child := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := run(t.Context(), spec{file: file(web.URL, "cursor")}, in, child)
+		err := run(t.Context(), spec{file: file(web.URL, "cursor"), count: 2}, in, child)
 		_, _ = in.Close(), child.Close() // whoever writes or reads here fails now
 		done <- err
 	}()
@@ -98,7 +98,7 @@ func TestChildEndsWithItsInput(t *testing.T) {
 }
 
 func TestBadConfiguration(t *testing.T) {
-	if err := Run(t.Context(), []string{"resource_type: moons", "", ""}, strings.NewReader(""), io.Discard); err == nil {
+	if err := Run(t.Context(), []string{"resource_type: moons", "", "", "1"}, strings.NewReader(""), io.Discard); err == nil {
 		t.Error("a bad configuration is taken")
 	}
 	if err := Run(t.Context(), nil, strings.NewReader(""), io.Discard); err == nil {

@@ -2,6 +2,7 @@ package child
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,12 @@ type Options struct {
 	// Broker is the URL of a RabbitMQ that has the exchange Topic.
 	Broker, Topic string
 
+	// Sentinels is how many there are, each with a client of its own; 0 is one.
+	Sentinels int
+
+	// Memory is the memory of its pod, in MiB; 0 is that of one sentinel's.
+	Memory int
+
 	// OnEvent is called for each event that was confirmed, one at a time.
 	OnEvent func(Event)
 }
@@ -47,11 +54,14 @@ type Process struct {
 }
 
 // The limits of the sentinel's pod, as the runtime is told of them: it has 128
-// MiB, and less than one processor, which Go takes for two.
+// MiB, of which a tenth is left for what is not Go's, and less than one
+// processor, which Go takes for two.
 const (
-	memoryLimit = "GOMEMLIMIT=115MiB"
-	processors  = "GOMAXPROCS=2"
+	podMemory  = 128
+	processors = "GOMAXPROCS=2"
 )
+
+func memoryLimit(pod int) string { return fmt.Sprintf("GOMEMLIMIT=%dMiB", pod*9/10) }
 
 // Start starts a child with the text of a configuration file.
 func Start(ctx context.Context, file string, o Options) (*Process, error) {
@@ -64,8 +74,8 @@ func Start(ctx context.Context, file string, o Options) (*Process, error) {
 	}
 	p := &Process{onEvent: o.OnEvent, used: make(chan Used), done: make(chan error, 1)}
 	// It is asked to end first, and so may be told to by ctx only when it does not.
-	p.cmd = exec.CommandContext(ctx, program, spec{file: file, broker: o.Broker, topic: o.Topic}.args()...) //nolint:gosec // this program
-	p.cmd.Env = append(os.Environ(), memoryLimit, processors)
+	p.cmd = exec.CommandContext(ctx, program, spec{file: file, broker: o.Broker, topic: o.Topic, count: max(1, o.Sentinels)}.args()...) //nolint:gosec // this program
+	p.cmd.Env = append(os.Environ(), memoryLimit(cmp.Or(o.Memory, podMemory)), processors)
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
