@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest/rabbitmq"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -22,14 +23,19 @@ import (
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
-	pgtest.Main(m,
+	pgtest.Main(closing{m},
 		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),                             // of the Pub/Sub library, begins with the process
 		goleak.IgnoreTopFunction("cloud.google.com/go/pubsub/v2.(*messageIterator).streamKeepAliveHandler"), // likewise, ends with its next tick
-		goleak.Cleanup(func(code int) {
-			bed.close()
-			os.Exit(code)
-		}),
 	)
+}
+
+// closing closes what the tests share when they are done, and before anybody
+// looks for what they left.
+type closing struct{ *testing.M }
+
+func (c closing) Run() int {
+	defer bed.close()
+	return c.M.Run()
 }
 
 // bed is what the tests of this run share.
@@ -38,6 +44,7 @@ var bed = newSharedBed()
 type sharedBed struct {
 	binaries func() (dir string, err error)
 	rabbit   func() (*rabbitmq.Server, error)
+	kube     func() (*kubebed.Bed, error)
 
 	mu      sync.Mutex
 	closers []func()
@@ -52,6 +59,14 @@ func newSharedBed() *sharedBed {
 			return nil, err
 		}
 		b.later(server.Stop)
+		return server, nil
+	})
+	b.kube = sync.OnceValues(func() (*kubebed.Bed, error) {
+		server, err := kubebed.Start(context.Background(), kubebed.Options{CRDs: []string{crds}})
+		if err != nil {
+			return nil, err
+		}
+		b.later(func() { _ = server.Stop() })
 		return server, nil
 	})
 	return b

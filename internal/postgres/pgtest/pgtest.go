@@ -58,11 +58,11 @@ func newBed() *bed {
 
 // Main runs the tests of a package, checks that they left no goroutine behind,
 // and stops the server. Call it from TestMain.
-func Main(m *testing.M, options ...goleak.Option) {
+func Main(m goleak.TestingM, options ...goleak.Option) {
 	goleak.VerifyTestMain(runner{m}, options...)
 }
 
-type runner struct{ m *testing.M }
+type runner struct{ m goleak.TestingM }
 
 // Run runs the tests; the server's own goroutine is gone when leaks are
 // looked for.
