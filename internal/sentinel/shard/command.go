@@ -36,7 +36,7 @@ func (m *machine) commands(now time.Duration) (todo []command, wake time.Duratio
 	wake = never
 	// at notes when c is due.
 	at := func(due time.Duration, c command) {
-				switch {
+		switch {
 		case m.busy[c.op]:
 		case now < due:
 			wake = min(wake, due)
@@ -47,7 +47,7 @@ func (m *machine) commands(now time.Duration) (todo []command, wake time.Duratio
 			m.begun(now, c)
 		}
 	}
-	if m.confirmed {
+	if m.active {
 		wake = min(wake, m.until())
 	}
 	m.own(now, at)
@@ -61,7 +61,7 @@ func (m *machine) commands(now time.Duration) (todo []command, wake time.Duratio
 		default:
 			lost := p.record
 			lost.State, lost.Includes = member.Lost, nil
-			at(max(p.changed+m.lease, p.retryAt), command{op: opBury, record: lost})
+			at(max(max(p.changed, m.grace)+m.lease, p.retryAt), command{op: opBury, record: lost})
 		}
 	}
 	again := m.heard + m.silence()

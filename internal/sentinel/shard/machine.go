@@ -39,18 +39,21 @@ const never = time.Duration(math.MaxInt64)
 //     that it counts this member's epoch in, or is over;
 //   - counts everybody in of whom it is told, at once, waits for its attempts
 //     for what is the other's then, and says so in its record;
-//   - leaves a member out only when that one's epoch is over: it has left, has
-//     begun another, or was declared lost.
+//   - leaves a member out only when that one's epoch is over: it has left, or
+//     was declared lost;
+//   - owns nothing when its last good write began too long ago, until the
+//     next one succeeds.
 //
-// To declare a member lost is to write into its record, which nobody saw
+// To declare a member lost is to write into its record, which one did not see
 // change for the time of a lease. The write is for the version that was seen:
 // if it succeeds, the member has not written since, so its own time, which is
-// shorter, has run out, and no write of its epoch will succeed any more.
+// shorter, has run out, and no write of its epoch will succeed any more. It
+// has to begin another, and what others said of the one before does not count.
 type machine struct {
 	timing
 	name, identity string
 
-	// The own record. A member whose time has run out begins another epoch.
+	// The own record. A member that was declared lost begins another epoch.
 	epoch     uint64
 	version   uint64        // as last known; 0 if there is none
 	confirmed bool          // a write of this epoch was
@@ -72,6 +75,7 @@ type machine struct {
 	changes uint64            // of guard and active
 	settled uint64            // the change for which no attempt is in the way
 	said    map[string]uint64 // guard at that change
+	grace   time.Duration     // nobody is lost before a lease after this
 
 	leaving, left, finished bool
 	leftAt                  time.Duration
@@ -110,9 +114,6 @@ func (m *machine) begin() {
 
 // advance draws the conclusions at now of what was told before.
 func (m *machine) advance(now time.Duration) {
-	if m.confirmed && now >= m.until() {
-		m.begin()
-	}
 	guard := map[string]uint64{}
 	for name, p := range m.peers {
 		switch {
@@ -125,16 +126,19 @@ func (m *machine) advance(now time.Duration) {
 	if m.confirmed && !m.joined && m.horizon >= m.born {
 		m.joined, m.waiting = true, maps.Clone(guard)
 	}
-	maps.DeleteFunc(m.waiting, func(name string, epoch uint64) bool {
-		p := m.peers[name]
-		return p == nil || m.over(p, now) || p.record.Epoch != epoch || p.record.Includes[m.name] == m.epoch
+	maps.DeleteFunc(m.waiting, func(name string, _ uint64) bool {
+		_, there := guard[name]
+		return !there || m.peers[name].record.Includes[m.name] == m.epoch
 	})
-	active := m.joined && len(m.waiting) == 0 && !m.leaving
+	active := m.agreed() && !m.leaving && now < m.until()
 	if active != m.active || !maps.Equal(guard, m.guard) {
 		m.changes++
 	}
 	m.active, m.guard = active, guard
 }
+
+// agreed reports whether everybody counts us in who has to.
+func (m *machine) agreed() bool { return m.joined && len(m.waiting) == 0 }
 
 // holding is what the member owns.
 func (m *machine) holding() holding {
@@ -161,7 +165,7 @@ func (m *machine) content() member.Record {
 		Includes: map[string]uint64{}, Duration: m.lease, Version: m.version,
 	}
 	for name, epoch := range m.said {
-		if m.guard[name] == epoch {
+		if _, ok := m.guard[name]; ok {
 			r.Includes[name] = epoch
 		}
 	}
@@ -170,7 +174,7 @@ func (m *machine) content() member.Record {
 		r.State = member.Left
 	case m.leaving && m.confirmed:
 		r.State = m.written.State
-	case m.active:
+	case m.agreed():
 		r.State = member.Active
 	}
 	return r
@@ -183,10 +187,10 @@ func (m *machine) status(now time.Duration) error {
 		return nil
 	case m.leaving:
 		return errors.New("the member is leaving")
-	case !m.confirmed && m.cause != nil:
+	case m.cause != nil:
 		return fmt.Errorf("write lease %q: %w", m.name, m.cause)
-	case !m.confirmed:
-		return fmt.Errorf("lease %q is not written yet", m.name)
+	case !m.confirmed || now >= m.until():
+		return fmt.Errorf("lease %q is not written in time", m.name)
 	case !m.joined:
 		return errors.New("the other members are not known yet")
 	}

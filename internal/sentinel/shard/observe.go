@@ -8,18 +8,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// observe takes in what the watch told at now. Changes may come twice, after
-// the watch has begun anew, but never out of order.
+// observe takes in what the watch told at now.
 func (m *machine) observe(now time.Duration, c member.Change) {
 	m.heard = now
-	switch {
-	case c.All && c.Version < m.horizon:
+	if c.All && c.Version < m.horizon {
 		// The store has forgotten what it once told: it was restored from a
-		// backup. Nothing that was promised before is in it.
+		// backup. Nothing that was promised since is in it.
 		m.begin()
 		m.peers, m.version = map[string]*peer{}, 0
-	case !c.All && c.Version <= m.horizon:
-		return
 	}
 	m.horizon = c.Version
 	for _, r := range c.Records {
@@ -152,12 +148,16 @@ func (m *machine) wrote(now time.Duration, c command, written member.Record, err
 		m.setLeft(now)
 		return
 	}
-	m.advance(now) // our time may have run out before the answer came
 	if c.record.Epoch != m.epoch {
 		return
 	}
-	if !m.confirmed {
+	switch {
+	case !m.confirmed:
 		m.confirmed, m.born = true, written.Version
+	case now >= m.until():
+		// We were away, or the API was for all. The others may need a moment
+		// longer to write than we did.
+		m.grace = now
 	}
 	m.renewed, m.written = c.started, c.record
 }
