@@ -62,6 +62,7 @@ type command struct {
 	cfg            Config
 	onHost         OperatorConfig
 	file           string
+	manifest       *manifest // if the file is one
 	stdout, stderr io.Writer
 	env            func(string) (string, bool)
 }
@@ -70,7 +71,15 @@ func (c *command) load(cmd *cobra.Command) (*settings.Report, error) {
 	if err := c.fileOnly(cmd.Flags()); err != nil {
 		return nil, err
 	}
-	report, err := settings.Load(&c.cfg, settings.Source{File: c.file, Env: c.env, Flags: cmd.Flags()})
+	src := settings.Source{File: c.file, Env: c.env, Flags: cmd.Flags()}
+	var err error
+	if c.manifest, err = readManifest(c.file); err != nil {
+		return nil, err
+	}
+	if c.manifest != nil {
+		c.cfg.Sentinel, src.File = c.manifest.settings.Sentinel, ""
+	}
+	report, err := settings.Load(&c.cfg, src)
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +103,9 @@ func (c *command) reports(cmd *cobra.Command) ([]*settings.Report, error) {
 	report, err := c.load(cmd)
 	if err != nil {
 		return nil, err
+	}
+	if c.manifest != nil {
+		return []*settings.Report{report}, nil
 	}
 	broker, err := bus.Load(c.env)
 	switch {
@@ -123,8 +135,12 @@ func (c *command) check(cmd *cobra.Command) (*bus.Config, error) {
 	if _, err := NewClient(c.cfg.HyperfleetAPI); err != nil {
 		return nil, err
 	}
-	broker, err := bus.Load(c.env)
-	if err != nil {
+	load := bus.Load
+	if c.manifest != nil {
+		load = c.manifest.broker
+	}
+	broker, err := load(c.env)
+	if broker == nil || err != nil {
 		return nil, err
 	}
 	_, err = broker.Open(slog.New(slog.DiscardHandler))
@@ -144,6 +160,9 @@ func (c *command) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if c.manifest != nil {
+		return fmt.Errorf("%s is a SentinelConfig: apply it to a cluster and run sentinel --config=%s there", c.file, c.manifest.name)
+	}
 	p, err := process.New(cmd.Context(), "sentinel", c.cfg.Process, c.stderr)
 	if err != nil {
 		return err
@@ -158,6 +177,8 @@ func (c *command) validate(cmd *cobra.Command) error {
 	case errors.Is(err, bus.ErrNoType):
 	case err != nil:
 		return err
+	case broker == nil:
+		about = "and the broker's address lies in a Secret"
 	default:
 		about = "and the broker is " + string(broker.Type())
 	}

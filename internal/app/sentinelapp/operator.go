@@ -134,9 +134,7 @@ func (o Operator) open(b sentinelconfig.Broker, log *slog.Logger) (instance.Brok
 	if o.Broker != nil {
 		return elsewhere{o.Broker}, nil
 	}
-	cfg, err := bus.LoadExplicit(bus.Explicit{
-		Type: bus.Type(b.Type), Topic: b.Topic, ProjectID: b.ProjectID, KeyJSON: b.KeyJSON, URL: b.URL, Exchange: b.Exchange,
-	}, o.lookup)
+	cfg, err := bus.LoadExplicit(explicit(b), o.lookup)
 	if err != nil {
 		return nil, err
 	}

@@ -147,7 +147,7 @@ func TestSamples(t *testing.T) {
 }
 
 // TestConfigFlag holds what --config may be. What is no path is the name of an
-// object, of which there are none without a cluster around.
+// object in a cluster, which has to be there.
 func TestConfigFlag(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
@@ -157,7 +157,7 @@ func TestConfigFlag(t *testing.T) {
 		want   []string
 	}{
 		"Missing": {"the file is not there", []string{"--config", missing}, []string{missing}},
-		"AName":   {"says what to give instead", []string{"--config", "cluster-sentinel-default"}, []string{`"cluster-sentinel-default"`, "./sentinel-config.yaml"}},
+		"AName":   {"says what to give instead", []string{"--config", "cluster-sentinel-default"}, []string{`"cluster-sentinel-default"`, "./cluster-sentinel-default.yaml"}},
 		"AFolder": {"can not be read", []string{"--config", t.TempDir() + "/"}, []string{"directory"}},
 		"None":    {"then everything must come from elsewhere", nil, []string{`"resource_type"`, `"hyperfleet_api.endpoint"`}},
 		"Stray":   {"an argument that means nothing", []string{"sentinel-config.yaml"}, []string{"sentinel-config.yaml"}},
@@ -165,7 +165,7 @@ func TestConfigFlag(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := sentinel(t.Context(), t, map[string]string{"BROKER_TYPE": "nats", "BROKER_URL": "nats://127.0.0.1:1"}, tc.args...)
+			got := sentinel(t.Context(), t, map[string]string{"BROKER_TYPE": "nats", "BROKER_URL": "nats://127.0.0.1:1", "KUBECONFIG": missing}, tc.args...)
 			if got.err == nil {
 				t.Fatalf("%s: got no error", tc.reason)
 			}

@@ -41,6 +41,9 @@ const shortest = 4
 // secretsOf are the secrets in settings, the longest first.
 func secretsOf(s *sentinelconfig.Settings) []string {
 	all := []string{s.Broker.URL.Reveal(), s.Broker.KeyJSON.Reveal(), s.Sentinel.HyperfleetAPI.Token.Reveal()}
+	for _, value := range s.Sentinel.HyperfleetAPI.Headers {
+		all = append(all, value.Reveal())
+	}
 	for one := range strings.SplitSeq(s.Broker.URL.Reveal(), ",") {
 		if u, err := url.Parse(strings.TrimSpace(one)); err == nil && u.User != nil {
 			password, given := u.User.Password()

@@ -1,0 +1,83 @@
+package sentinelapp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+)
+
+// A manifest is a SentinelConfig in a file.
+type manifest struct {
+	name     string
+	settings sentinelconfig.Settings
+}
+
+// maxManifest bounds what is read of a file to see whether it is one.
+const maxManifest = 1 << 20
+
+// readManifest reads a file that holds a SentinelConfig, and gives nil for any
+// other, one that is not there included: whoever reads configuration files
+// says what is wrong with it.
+func readManifest(file string) (*manifest, error) {
+	text, err := readStart(file)
+	if err != nil {
+		return nil, nil //nolint:nilerr,nilnil // see above
+	}
+	var is struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if yaml.Unmarshal(text, &is) != nil || is.Kind != "SentinelConfig" {
+		return nil, nil //nolint:nilnil // it is no manifest
+	}
+	if want := v1alpha1.GroupVersion.String(); is.APIVersion != want {
+		return nil, fmt.Errorf("read %s: apiVersion is %q, want %q", file, is.APIVersion, want)
+	}
+	if bytes.Contains(text, []byte("\n---")) {
+		return nil, fmt.Errorf("read %s: it holds several documents; give a file with the SentinelConfig alone", file)
+	}
+	var sc v1alpha1.SentinelConfig
+	if err := yaml.UnmarshalStrict(text, &sc); err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	m := &manifest{name: sc.Name}
+	if m.settings, err = sentinelconfig.Translate(&sc.Spec); err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	if s := m.settings.Sharding; s.Mode == v1alpha1.ShardingStatic {
+		return nil, fmt.Errorf("read %s: spec.sharding: one part of %d can not be told about; leave the field away to be told about all of them", file, s.Count)
+	}
+	return m, nil
+}
+
+func readStart(file string) ([]byte, error) {
+	f, err := os.Open(file) //nolint:gosec // the user names the file
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxManifest))
+	return text, errors.Join(err, f.Close())
+}
+
+// broker is the configuration of the manifest's broker, as far as a manifest
+// alone has it: nil if it lies in a Secret.
+func (m *manifest) broker(env func(string) (string, bool)) (*bus.Config, error) {
+	b := m.settings.Broker
+	if len(m.settings.SecretNames()) > 0 && b.URL == "" && b.Type != v1alpha1.BrokerPubSub {
+		return nil, nil //nolint:nilnil // it lies in a Secret
+	}
+	return bus.LoadExplicit(explicit(b), env)
+}
+
+// explicit are the settings of a SentinelConfig's broker.
+func explicit(b sentinelconfig.Broker) bus.Explicit {
+	return bus.Explicit{Type: bus.Type(b.Type), Topic: b.Topic, ProjectID: b.ProjectID, KeyJSON: b.KeyJSON, URL: b.URL, Exchange: b.Exchange}
+}

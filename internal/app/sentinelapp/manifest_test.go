@@ -1,0 +1,114 @@
+package sentinelapp_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// manifest is a SentinelConfig as kubectl applies it.
+const manifest = `apiVersion: hyperfleet.redhat.com/v1alpha1
+kind: SentinelConfig
+metadata: {name: shard, namespace: hyperfleet-system}
+spec:
+  resourceType: clusters
+  backoffNotReady: 15s
+  shardSelector: {matchLabels: {region: eu}}
+  hyperfleetAPI: {url: "http://127.0.0.1:1"}
+  broker: {type: rabbitmq, topic: hyperfleet-events, url: "amqp://guest:canary@127.0.0.1:1/"}
+`
+
+// TestManifest holds that a SentinelConfig in a file can be checked, asked and
+// shown as a configuration file can, and is run by its name alone.
+func TestManifest(t *testing.T) {
+	t.Parallel()
+	endpoint, _ := newFleet(t)
+	live := strings.Replace(manifest, "http://127.0.0.1:1", endpoint, 1)
+	inSecret := strings.Replace(manifest, `url: "amqp://guest:canary@127.0.0.1:1/"`, "credentialsSecretRef: {name: broker}", 1)
+	cases := map[string]struct {
+		reason string
+		text   string
+		args   []string
+		out    string // in what it prints
+		err    []string
+	}{
+		"Validate":  {"without BROKER_TYPE: it names its broker", manifest, []string{"validate"}, "valid: watches clusters (region=eu) and the broker is rabbitmq", nil},
+		"InASecret": {"only the cluster has it", inSecret, []string{"validate"}, "the broker's address lies in a Secret", nil},
+		"Show":      {"in the words of the file", manifest, []string{"config", "show"}, "max_age_not_ready: 15s", nil},
+		"Plan":      {"with the profile that objects have", live, []string{"plan"}, "transition-age", nil},
+		"Elsewhere": {"the API may be reached by another way", manifest, []string{"plan", "--api-endpoint", endpoint}, "of 5 clusters at " + endpoint, nil},
+		"Run":       {"that is for the cluster", manifest, nil, "", []string{"apply it", "--config=shard"}},
+		"Version":   {"of another", strings.Replace(manifest, "v1alpha1", "v9", 1), []string{"validate"}, "", []string{`"hyperfleet.redhat.com/v9"`, "v1alpha1"}},
+		"Unknown":   {"a field that there is not", manifest + "  pollIntervall: 5s\n", []string{"validate"}, "", []string{"pollIntervall"}},
+		"Bad":       {"names the field", manifest + "  pollInterval: soon\n", []string{"validate"}, "", []string{"spec.pollInterval", `"soon"`}},
+		"Broker":    {"names the field, and not what is in it", strings.Replace(manifest, "amqp:", "http:", 1), []string{"validate"}, "", []string{"spec.broker.url"}},
+		"Part":      {"a part is not told about", manifest + "  sharding: {count: 3, index: 1}\n", []string{"plan"}, "", []string{"spec.sharding"}},
+		"Several":   {"which of them?", manifest + "---\n" + manifest, []string{"validate"}, "", []string{"several documents"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := sentinel(t.Context(), t, nil, append(tc.args, "--config", writeConfig(t, tc.text))...)
+			if strings.Contains(got.all(), "canary") {
+				t.Errorf("%s: a password is shown: %s", tc.reason, got.all())
+			}
+			if (got.err == nil) != (tc.err == nil) || !strings.Contains(got.stdout, tc.out) {
+				t.Errorf("%s: got %v and\n%s", tc.reason, got.err, got.stdout)
+			}
+			for _, want := range tc.err {
+				if got.err != nil && !strings.Contains(got.err.Error(), want) {
+					t.Errorf("%s: the error lacks %q: %v", tc.reason, want, got.err)
+				}
+			}
+		})
+	}
+	eu, us := writeConfig(t, live), configure(t, endpoint, "region=us")
+	if got := sentinel(t.Context(), t, nil, "coverage", eu, us); got.err != nil || !strings.HasPrefix(got.stdout, "covered: each of 5 resources") {
+		t.Errorf("coverage by a manifest and a file: %v\n%s", got.err, got.stdout)
+	}
+}
+
+// TestWhatGoesTogether holds that flags of files and those of SentinelConfigs
+// are told apart, with what to do instead.
+func TestWhatGoesTogether(t *testing.T) {
+	t.Parallel()
+	file := writeConfig(t, plain)
+	nowhere := filepath.Join(t.TempDir(), "kubeconfig")
+	cases := map[string]struct {
+		reason string
+		args   []string
+		want   []string
+	}{
+		"NoCluster":     {"says where one would be looked for", []string{"--config", "shard"}, []string{`--config "shard"`, "./shard.yaml", "kubeconfig"}},
+		"AllNoCluster":  {"the same", []string{"--all"}, []string{"kubeconfig"}},
+		"AllAndConfig":  {"one or all", []string{"--all", "--config", "shard"}, []string{"--all", `"shard"`, "leave one of them away"}},
+		"AllAndFile":    {"one or all", []string{"--all", "--config", file}, []string{"--all", "leave one of them away"}},
+		"FileNamespace": {"a file is in none", []string{"--config", file, "--namespace", "n"}, []string{"--namespace goes with SentinelConfigs"}},
+		"FileCluster":   {"a file needs none", []string{"--config", file, "--kubeconfig", nowhere}, []string{"--kubeconfig goes with SentinelConfigs"}},
+		"PollInterval":  {"the object says it", []string{"--config", "shard", "--poll-interval", "1s"}, []string{"--poll-interval goes with a configuration file", "spec"}},
+		"Validate":      {"the cluster has it", []string{"validate", "--config", "shard"}, []string{`"shard"`, "kubectl describe", "./sentinel-config.yaml"}},
+		"Plan":          {"the same", []string{"plan", "--config", "shard"}, []string{"kubectl describe"}},
+		"Bounds":        {"as for a file", []string{"--config", "shard", "--stop-timeout", "5s"}, []string{`"stop_timeout"`, "longer than shutdown_timeout"}},
+		"Missing":       {"a kubeconfig that is not there", []string{"--config", "shard", "--kubeconfig", nowhere}, []string{"read kubeconfig", nowhere}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := sentinel(t.Context(), t, map[string]string{"KUBECONFIG": nowhere}, tc.args...)
+			if got.err == nil {
+				t.Fatalf("%s: got no error", tc.reason)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(got.err.Error(), want) {
+					t.Errorf("%s: the error lacks %q: %v", tc.reason, want, got.err)
+				}
+			}
+		})
+	}
+	shown := sentinel(t.Context(), t, map[string]string{"HYPERFLEET_API_TOKEN": "canary"}, "config", "show", "--origins", "--config", "shard", "--namespace", "n")
+	for _, want := range []string{"namespace: n # flag --namespace", "token: '***' # env HYPERFLEET_API_TOKEN", "metrics_bind_address: :8080"} {
+		if !strings.Contains(shown.stdout, want) {
+			t.Errorf("config show lacks %q: %v\n%s", want, shown.err, shown.stdout)
+		}
+	}
+}
