@@ -294,6 +294,56 @@ fleetApi:
 	}
 }
 
+// TestArguments holds that the binaries know the flags and the variables that
+// the chart gives them.
+func TestArguments(t *testing.T) {
+	reference := map[string]string{
+		"fleet-api": string(readFile(t, root+"/docs/reference/fleet-api.md")),
+		"migrate":   string(readFile(t, root+"/docs/reference/fleet-api.md")),
+		"sentinel":  string(readFile(t, root+"/docs/reference/sentinel.md")),
+	}
+	settings := string(readFile(t, root+"/docs/reference/config.md")) + string(readFile(t, root+"/docs/components/brokers.md"))
+	// Two are those of the Go runtime and of Google's library; the pod's own are told in the reference of flags.
+	settings += "`POD_NAMESPACE` `POD_NAME` `GOMEMLIMIT` `GOOGLE_APPLICATION_CREDENTIALS`"
+	for _, values := range []string{
+		"fleetApi: {database: {migrate: job, migrationKey: owner}, tls: {existingSecret: a}, config: {database: {role: b}}, metrics: {tokenSecret: c}}",
+		"sentinel: {form: all, metrics: {tokenSecret: a}, gcpCredentialsSecret: b}",
+		"sentinel: {form: file}",
+	} {
+		for _, o := range render(t, deploy.Release{Values: newValues(t, values)}) {
+			name, ok := at(o, "spec.template.spec.containers.0.name").(string)
+			if !ok {
+				if o.GetName() == "fleetloop-broker-env" {
+					variables, _ := at(o, "data").(map[string]any)
+					for variable := range variables {
+						if !strings.Contains(settings, "`"+variable+"`") {
+							t.Errorf("nothing reads %s", variable)
+						}
+					}
+				}
+				continue
+			}
+			args, _ := at(o, "spec.template.spec.containers.0.args").([]any)
+			if len(args) == 0 {
+				t.Errorf("%s has no arguments", o.GetName())
+			}
+			for _, arg := range args {
+				flag, _, _ := strings.Cut(arg.(string), "=") //nolint:errcheck // the API server lets in no other
+				if !strings.Contains(reference[name], flag+" ") && flag != "migrate" {
+					t.Errorf("%s: %s has no flag %s", o.GetName(), name, flag)
+				}
+			}
+			env, _ := at(o, "spec.template.spec.containers.0.env").([]any)
+			for i := range env {
+				variable, _ := at(o, "spec.template.spec.containers.0.env."+strconv.Itoa(i)+".name").(string)
+				if !strings.Contains(settings, "`"+variable+"`") {
+					t.Errorf("%s: nothing reads %s", o.GetName(), variable)
+				}
+			}
+		}
+	}
+}
+
 // TestConfigsAreTyped holds that what the chart makes of values is what the
 // operator reads, without a field that it does not know.
 func TestConfigsAreTyped(t *testing.T) {
