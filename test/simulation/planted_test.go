@@ -80,6 +80,16 @@ func TestCheckerObjects(t *testing.T) {
 			},
 			want: "names two nudges",
 		},
+		"ForgottenByTheSuccessor": {
+			reason: "the configuration changes, and what was announced is announced again",
+			edit: func(w *simulation.World) {
+				same := w.Config
+				w.Ends = []simulation.End{{After: 61 * time.Second, Change: &same}, {After: 83 * time.Second, Change: &same}}
+				w.Never = 10
+			},
+			planted: func() simulation.Planted { return simulation.Planted{Forgets: true} },
+			want:    "are about generation",
+		},
 		"SaidTwice": {
 			reason: "an event is stored twice, though the first was confirmed",
 			planted: func() simulation.Planted {

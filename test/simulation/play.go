@@ -27,6 +27,9 @@ type Planted struct {
 	// Publish stands in the publisher's place, which it may use.
 	Publish func(ctx context.Context, e *cloudevent.Event, honest func(context.Context, *cloudevent.Event) error) error
 
+	// Forgets has each sentinel begin anew that should go on from another.
+	Forgets bool
+
 	// Linger is how long the sentinel goes on when it should have ended.
 	Linger time.Duration
 }
@@ -123,21 +126,39 @@ func (s *stage) owners(ctx context.Context, parts *sync.WaitGroup) {
 
 // lives runs one sentinel after another until ctx ends.
 func (s *stage) lives(ctx context.Context) error {
+	var last *lived
 	for _, e := range s.Ends {
 		if time.Since(s.begin) >= e.After {
 			continue
 		}
-		if err := s.life(ctx, s.begin.Add(e.After), e.Crash); err != nil {
+		it, err := s.life(ctx, s.begin.Add(e.After), e.Crash, last)
+		if err != nil {
 			return err
+		}
+		if last = nil; e.Change != nil {
+			s.Config, last = *e.Change, it
+			continue
 		}
 		_ = backoff.Sleep(ctx, e.Down) // active is over before ctx is
 	}
-	return s.life(ctx, s.begin.Add(time.Hour), false)
+	_, err := s.life(ctx, s.begin.Add(time.Hour), false, last)
+	return err
 }
 
-// life runs a sentinel until it is to stop, or to die, or ctx ends.
-func (s *stage) life(ctx context.Context, until time.Time, crash bool) error {
-	life := s.history.Start()
+// A lived is a sentinel that has run.
+type lived struct {
+	sentinel *sentinel.Sentinel
+	life     *history.Life
+}
+
+// life runs a sentinel until it is to stop, or to die, or ctx ends. It goes on
+// from another if there is one.
+func (s *stage) life(ctx context.Context, until time.Time, crash bool, from *lived) (*lived, error) {
+	var before lived
+	if from != nil {
+		before = *from
+	}
+	life := s.history.Start(before.life)
 	defer s.history.End(life)
 	transport := &http.Transport{DialContext: s.network.Dial, DisableCompression: true, MaxIdleConnsPerHost: 16}
 	defer transport.CloseIdleConnections()
@@ -145,14 +166,16 @@ func (s *stage) life(ctx context.Context, until time.Time, crash bool) error {
 		fleetclient.Config{Endpoint: "http://fleet.test", Timeout: s.Config.HyperfleetAPI.Timeout},
 		fleetclient.Deps{Wrap: func(http.RoundTripper) http.RoundTripper { return transport }})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	line := s.broker.Connect(life.Number)
-	it, err := sentinel.New(s.Config, sentinel.Deps{
-		API: client, Publisher: publisher{line, &s.planted}, BrokerType: "nats",
-	})
+	deps := sentinel.Deps{API: client, Publisher: publisher{line, &s.planted}, BrokerType: "nats", Predecessor: before.sentinel}
+	if s.planted.Forgets {
+		deps.Predecessor = nil
+	}
+	it, err := sentinel.New(s.Config, deps)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -172,7 +195,7 @@ func (s *stage) life(ctx context.Context, until time.Time, crash bool) error {
 	if most := line.Most(); most > s.Config.Publish.Window {
 		s.history.Fault("%d events in flight, with a window of %d", most, s.Config.Publish.Window)
 	}
-	return nil
+	return &lived{it, life}, nil
 }
 
 // attend waits until a time or the end of ctx, and asks now and then whether

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -40,10 +41,12 @@ type World struct {
 type Jump struct{ After, Offset time.Duration }
 
 // An End is a stop or a crash of the sentinel, which begins anew after a
-// while.
+// while; or a change of its configuration, if there is one: then another goes
+// on from it at once.
 type End struct {
 	After, Down time.Duration
 	Crash       bool
+	Change      *sentinel.Config
 }
 
 // region is the label that the selector looks at.
@@ -71,11 +74,23 @@ func NewWorld(seed uint64) World {
 		w.ends(dice)
 		w.clock(dice)
 	}
+	w.changes(model.Dice(seed).For("changes"))
 	return w
 }
 
-// Calm reports whether nothing goes wrong.
-func (w *World) Calm() bool { return len(w.Faults)+len(w.Ends)+len(w.Clock) == 0 }
+// Calm reports whether nothing goes wrong. That the configuration changes is
+// nothing wrong.
+func (w *World) Calm() bool { return len(w.Faults)+len(w.Clock) == 0 && !w.ended() }
+
+// ended reports whether the sentinel has to begin anew.
+func (w *World) ended() bool {
+	return slices.ContainsFunc(w.Ends, func(e End) bool { return e.Change == nil })
+}
+
+// changed reports whether the configuration changes.
+func (w *World) changed() bool {
+	return slices.ContainsFunc(w.Ends, func(e End) bool { return e.Change != nil })
+}
 
 func features(dice *rand.Rand) model.Features {
 	level := dice.IntN(5)
@@ -188,6 +203,23 @@ func (w *World) ends(dice *rand.Rand) {
 	}
 }
 
+// changes are those of the configuration, in a third of the worlds. They make
+// nothing slower, so that what is promised for the first one holds for all.
+func (w *World) changes(dice *rand.Rand) {
+	if dice.IntN(3) > 0 {
+		return
+	}
+	for range 1 + dice.IntN(8) {
+		c := w.Config
+		c.PollInterval = min(c.PollInterval, model.OneOf(dice, time.Second, 2*time.Second, 5*time.Second))
+		c.HyperfleetAPI.PageSize = max(c.HyperfleetAPI.PageSize, model.OneOf(dice, 3, 10, 500))
+		c.Publish.Window = max(c.Publish.Window, model.OneOf(dice, 1, 4, 32))
+		c.Source.Mode = model.OneOf(dice, c.Source.Mode, sentinel.ModeAuto, sentinel.ModeSweep, sentinel.ModeETag, sentinel.ModeCursor, sentinel.ModeWatch)
+		w.Ends = append(w.Ends, End{After: model.Between(dice, 0, w.Active), Change: &c})
+	}
+	slices.SortStableFunc(w.Ends, func(a, b End) int { return cmp.Compare(a.After, b.After) })
+}
+
 // clock is how the API's clock goes wrong.
 func (w *World) clock(dice *rand.Rand) {
 	if model.Chance(dice, 0.5) {
@@ -249,7 +281,7 @@ func (w *World) Promise(begin time.Time) history.Promise {
 		Calm:  w.Calm(), Clocks: len(w.Clock) > 0,
 		Drifts: !w.Features.Keyset || w.withdraws(func(f model.Features) bool { return !f.Keyset }),
 	}
-	if p.Calm && w.Features.Watch && (cfg.Source.Mode == sentinel.ModeAuto || cfg.Source.Mode == sentinel.ModeWatch) {
+	if p.Calm && !w.changed() && w.Features.Watch && (cfg.Source.Mode == sentinel.ModeAuto || cfg.Source.Mode == sentinel.ModeWatch) {
 		p.Swift, p.Settled = 2*confirms+100*time.Millisecond, begin.Add(2*round+time.Second)
 	}
 	if !p.Calm {
@@ -275,7 +307,15 @@ func (w *World) String() string {
 	c := &w.Config
 	fmt.Fprintf(&b, "features %+v, source %+v, jitter %v, poll %s, ages %s and %s, selector %q, timeout %s, page size %d, publish %+v\n",
 		w.Features, c.Source, c.Jitter, c.PollInterval, c.MaxAgeNotReady, c.MaxAgeReady, c.LabelSelector, c.HyperfleetAPI.Timeout, c.HyperfleetAPI.PageSize, c.Publish)
-	fmt.Fprintf(&b, "%d resources, %d/10 adapters late and %d/10 silent, active for %s, clock %v, ends %+v\n", len(w.IDs), w.Late, w.Never, w.Active, w.Clock, w.Ends)
+	fmt.Fprintf(&b, "%d resources, %d/10 adapters late and %d/10 silent, active for %s, clock %v\n", len(w.IDs), w.Late, w.Never, w.Active, w.Clock)
+	for _, e := range w.Ends {
+		if e.Change == nil {
+			fmt.Fprintf(&b, "end after %s for %s, crash=%t\n", e.After, e.Down, e.Crash)
+			continue
+		}
+		fmt.Fprintf(&b, "change after %s: poll %s, page size %d, window %d, mode %s\n",
+			e.After, e.Change.PollInterval, e.Change.HyperfleetAPI.PageSize, e.Change.Publish.Window, e.Change.Source.Mode)
+	}
 	for _, f := range w.Faults {
 		fmt.Fprintf(&b, "%s\n", f)
 	}

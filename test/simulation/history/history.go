@@ -60,9 +60,11 @@ type Strike struct {
 	From, To time.Time
 }
 
-// A Life is a sentinel from its start to its end.
+// A Life is a sentinel from its start to its end. Those that go on from each
+// other are of one line, which has the number of the first of them.
 type Life struct {
 	Number  int
+	Line    int
 	Started time.Time
 	Told    time.Time // to stop; zero while it runs
 	Ended   time.Time
@@ -134,13 +136,16 @@ func (h *History) Strike(what string, from, to time.Time) {
 	h.note("", "strike: %s, over at %s", what, h.since(to))
 }
 
-// Start takes down that a sentinel begins.
-func (h *History) Start() *Life {
+// Start takes down that a sentinel begins, and whether it goes on from another.
+func (h *History) Start(from *Life) *Life {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l := &Life{Number: len(h.lives) + 1, Started: time.Now()}
+	l := &Life{Number: len(h.lives) + 1, Line: len(h.lives) + 1, Started: time.Now()}
+	if from != nil {
+		l.Line = from.Line
+	}
 	h.lives = append(h.lives, l)
-	h.note("", "life %d begins", l.Number)
+	h.note("", "life %d begins, of the line of %d", l.Number, l.Line)
 	return l
 }
 

@@ -28,8 +28,8 @@ func (c *checker) repeats(resource string) {
 
 // excused reports whether an event may follow one about the same generation so
 // soon: the resource was none of the sentinel's business in between; or the
-// sentinel never heard that the first one was stored, or it is another
-// sentinel; or the second is about a report that the first did not know of.
+// sentinel never heard that the first one was stored, or it is another one that
+// does not go on from it; or the second is about a report that the first did not know of.
 func (c *checker) excused(before, e *Event) bool {
 	switch {
 	case c.left(e.Resource, before.Decided, e.Decided):
@@ -37,8 +37,11 @@ func (c *checker) excused(before, e *Event) bool {
 	case c.promise.Calm:
 		return false
 	}
-	return before.Confirmed.IsZero() || before.Life != e.Life || c.reported(before, e)
+	return before.Confirmed.IsZero() || c.line(before) != c.line(e) || c.reported(before, e)
 }
+
+// line is the line of the sentinel that sent an event.
+func (c *checker) line(e *Event) int { return c.lives[e.Life-1].Line }
 
 // reported reports whether an event is about a report that counts from before
 // the event that it follows: because that one was late, or by the API's clock
