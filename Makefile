@@ -124,7 +124,7 @@ words:
 
 .PHONY: setup
 setup: ## install what tests and 'make up' need from the distribution's packages (root)
-	@tools/setup compiler postgresql rabbitmq
+	@tools/setup compiler postgresql rabbitmq containerd
 
 .PHONY: setup-up
 setup-up:
@@ -135,8 +135,13 @@ setup-check:
 	@tools/setup compiler
 
 .PHONY: setup-test
-setup-test:
-	@tools/setup compiler postgresql rabbitmq
+setup-test: kubebed
+	@tools/setup compiler postgresql rabbitmq containerd
+
+# The first time it takes minutes, and says how far it is.
+.PHONY: kubebed
+kubebed: ## fill the cache with the programs of Kubernetes that tests run on, and print its folder
+	@go run ./test/kubebed assets
 
 # Without cgo, so that a C parser in sqlc is not compiled for minutes.
 define go-tool

@@ -1,8 +1,8 @@
 // Command serverless lists the packages whose tests start no server.
 //
-// A package whose tests reach one of the helpers that start PostgreSQL or
-// RabbitMQ is left out, so that the fast gate needs nothing but Go. `make
-// test` runs every package.
+// A package whose tests reach one of the helpers that start PostgreSQL, RabbitMQ
+// or a Kubernetes control plane is left out, so that the fast gate needs nothing
+// but Go. `make test` runs every package.
 package main
 
 import (
@@ -24,6 +24,7 @@ func starters() []string {
 		"github.com/fleetloop/fleetloop/internal/postgres/pgtest",
 		"github.com/fleetloop/fleetloop/internal/postgres/pgserver",
 		"github.com/fleetloop/fleetloop/internal/broker/brokertest/rabbitmq",
+		"github.com/fleetloop/fleetloop/internal/kube/kubebed",
 	}
 }
 
