@@ -1,0 +1,68 @@
+// Package image writes container images that hold one static program.
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+)
+
+// Program is where the program of an image stands.
+const Program = "/app"
+
+// Write writes an image of this machine's platform as an archive, as "ctr images
+// import" and "docker load" read it. The program runs as its entry point, by
+// user 65532; name has a tag, as in localhost/fleetloop/sentinel:1.
+func Write(w io.Writer, name, program string) error {
+	text, err := os.ReadFile(program) //nolint:gosec // the caller's program
+	if err != nil {
+		return fmt.Errorf("write image %q: %w", name, err)
+	}
+	layer, err := archive(0o755, file{Program[1:], text})
+	if err != nil {
+		return fmt.Errorf("write image %q: %w", name, err)
+	}
+	config, err := json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": map[string]any{"Entrypoint": []string{Program}, "Env": []string{"PATH=/"}, "User": "65532:65532"},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
+	})
+	if err != nil {
+		return err
+	}
+	manifest, err := json.Marshal([]any{map[string]any{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})
+	if err != nil {
+		return err
+	}
+	out, err := archive(0o644, file{"manifest.json", manifest}, file{"config.json", config}, file{"layer.tar", layer})
+	if err != nil {
+		return fmt.Errorf("write image %q: %w", name, err)
+	}
+	_, err = w.Write(out)
+	return err
+}
+
+type file struct {
+	name string
+	text []byte
+}
+
+func archive(mode int64, files ...file) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		if err := w.WriteHeader(&tar.Header{Name: f.name, Mode: mode, Size: int64(len(f.text)), Format: tar.FormatUSTAR}); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.text); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return b.Bytes(), err
+}

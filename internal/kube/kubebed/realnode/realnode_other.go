@@ -1,0 +1,31 @@
+//go:build !linux
+
+package realnode
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+)
+
+var errLinux = errors.New("a real node needs Linux")
+
+type program struct{}
+
+// Isolate needs Linux.
+func Isolate(context.Context, *slog.Logger) (inside bool, code int, err error) {
+	return false, 0, errLinux
+}
+
+// Possible reports what this machine lacks for a real node: Linux.
+func Possible() error { return errLinux }
+
+func start(context.Context, *kubebed.Bed, Options) (*Node, error) { return nil, errLinux }
+
+// Said is empty.
+func (n *Node) Said() string { return "" }
+
+// Stop does nothing.
+func (n *Node) Stop() error { return nil }
