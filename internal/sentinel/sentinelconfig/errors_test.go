@@ -8,7 +8,9 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // newValid is a spec with nothing wrong.
@@ -280,5 +282,27 @@ func TestErrorsNameTheField(t *testing.T) {
 				t.Errorf("%s: settings come with the error", tc.reason)
 			}
 		})
+	}
+}
+
+func TestLocate(t *testing.T) {
+	t.Parallel()
+	spoiled := sentinel.Config{
+		ResourceType: "clusters", Jitter: 2, LabelSelector: "a in", Decision: sentinel.Decision{Result: "true"},
+		MessageData: settings.OrderedMap{{Key: "a", Map: settings.OrderedMap{{Key: "b", Value: "cel:1 +"}}}},
+		Source:      sentinel.Sources{Mode: "psychic"},
+	}
+	_, err := sentinel.New(spoiled, sentinel.Deps{API: nowhere{}, Publisher: nowhere{}})
+	err = sentinelconfig.Locate(err)
+	for _, want := range []string{
+		"\nspec.source.mode: ", "\nspec.shardSelector: ", "\nspec.decision.profile: ", "\nspec.messageData.a.b: ",
+		"\njitter: ", // which no field says
+	} {
+		if !strings.Contains("\n"+err.Error(), want) {
+			t.Errorf("no %q in %v", want[1:], err)
+		}
+	}
+	if err := sentinelconfig.Locate(nil); err != nil {
+		t.Errorf("of nothing: %v", err)
 	}
 }

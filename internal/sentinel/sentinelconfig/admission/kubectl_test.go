@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -8,8 +9,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
 // TestAbbreviatedExamples: those that leave the API out are refused, and told
@@ -191,4 +195,29 @@ spec:
 	}
 	wantField(t, object, map[string]any{"a": ".id", "nested": map[string]any{"deep": map[string]any{"b": "cel:1 + 1"}, "number": int64(5), "alive": true}}, "spec", "messageData")
 	wantField(t, object, []any{map[string]any{"name": "z", "expr": "true"}, map[string]any{"name": "a", "expr": "z"}}, "spec", "decision", "params")
+}
+
+// TestExamples: what is shipped applies, and the operator takes it.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	newNamed(t, "hyperfleet-system")
+	for file, want := range map[string]int{"cluster-sentinel-default.yaml": 1, "sharded-by-region.yaml": 3} {
+		file = "../../../../deploy/sentinel/" + file
+		if out := kubectl(t, "apply", "--dry-run=server", "-f", file); strings.Count(out, "created (server dry run)") != want {
+			t.Errorf("%s: got %s", file, out)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var sc v1alpha1.SentinelConfig
+			if err := yaml.UnmarshalStrict([]byte(document), &sc); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sentinelconfig.Translate(&sc.Spec); err != nil {
+				t.Errorf("%s: %v", sc.Name, err)
+			}
+		}
+	}
 }
