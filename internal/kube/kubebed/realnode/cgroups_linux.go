@@ -1,6 +1,7 @@
 package realnode
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -31,6 +32,30 @@ func cgroupFolders(name string) []string {
 	}
 	slices.Reverse(all)
 	return all
+}
+
+// makeCgroups makes the cgroup below which the kubelet makes those of its pods, in
+// every hierarchy that the machine has.
+func makeCgroups(name string) error {
+	hierarchies := []string{cgroupRoot} // version 2 alone
+	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); errors.Is(err, os.ErrNotExist) {
+		entries, err := os.ReadDir(cgroupRoot)
+		if err != nil {
+			return fmt.Errorf("find the cgroups of this machine: %w", err)
+		}
+		hierarchies = nil
+		for _, e := range entries {
+			if e.IsDir() { // the others are second names
+				hierarchies = append(hierarchies, filepath.Join(cgroupRoot, e.Name()))
+			}
+		}
+	}
+	for _, h := range hierarchies {
+		if err := os.Mkdir(filepath.Join(h, name), 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // as the others there
+			return fmt.Errorf("make a cgroup for the node: %w", err)
+		}
+	}
+	return nil
 }
 
 // removeCgroups removes the cgroups of nodes that have ended. One with

@@ -20,8 +20,7 @@
 //   - at most 126 pods with an address at a time; kubectl logs, exec and attach work,
 //     port-forward needs socat on the machine
 //   - AppArmor is off, and so is the OOM score, which some machines refuse even to root;
-//     kubepods are not sorted into cgroups by their quality of service; limits of CPU
-//     and memory hold
+//     limits of CPU and memory hold
 //   - the container runtime is the machine's: crun does not run where cgroup v1
 //     and v2 are mounted together
 package realnode

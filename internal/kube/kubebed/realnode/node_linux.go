@@ -60,7 +60,7 @@ func start(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) {
 }
 
 func (n *Node) start(ctx context.Context, bed *kubebed.Bed, o Options, cgroup string) error {
-	if err := n.writeFiles(cgroup); err != nil {
+	if err := errors.Join(n.writeFiles(cgroup), makeCgroups(cgroup)); err != nil {
 		return err
 	}
 	pause, err := n.buildPause(ctx)

@@ -14,6 +14,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -53,7 +54,7 @@ type fixture struct {
 	namespace string
 }
 
-func TestNode(t *testing.T) {
+func TestNode(t *testing.T) { //nolint:tparallel // it is the only one
 	if realnode.Off() {
 		t.Skip("NODE=off: nothing is tested on a real node")
 	}
@@ -208,6 +209,9 @@ func inClusterClient(f *fixture) {
 	}
 	spec := pod("client", f.namespace, "$(POD_NAME)")
 	spec.ServiceAccountName = "reader"
+	spec.Containers[0].Resources.Limits = corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
+	}
 	spec.Containers[0].Env = []corev1.EnvVar{
 		{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 	}
