@@ -13,6 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -36,5 +38,5 @@ func Describe(reg prometheus.Registerer) error {
 	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
 	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api, Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api, Registerer: reg})
-	return errors.Join(apiErr, sentinelErr, adapterErr)
+	return errors.Join(apiErr, sentinelErr, adapterErr, operator.Describe(reg), shard.Describe(reg))
 }

@@ -210,6 +210,13 @@ func (o *Operator) Part() lifecycle.Part {
 func (o *Operator) run(ctx context.Context) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if reg := o.roster.deps.Registerer; reg != nil {
+		m := newMetrics(o.roster.count)
+		if err := m.register(reg); err != nil {
+			return fmt.Errorf("run operator: %w", err)
+		}
+		defer m.unregister(reg)
+	}
 	o.secrets.open(within)
 	o.roster.open(within)
 	err := o.manager.Start(within)

@@ -39,3 +39,9 @@ func (m *metrics) unregister(reg prometheus.Registerer) {
 	reg.Unregister(m.members)
 	reg.Unregister(m.fenced)
 }
+
+// Describe registers the metrics of a member of no group: for the reference
+// of metrics.
+func Describe(reg prometheus.Registerer) error {
+	return newMetrics(func() bool { return true }).register(reg)
+}
