@@ -75,7 +75,7 @@ func (s Sentinel) Roles() []*rbacv1.Role {
 	if s.Sharding {
 		list = append(list, s.role(FeatureSharding,
 			// By names no more can be said: they are made at run time.
-			rule("coordination.k8s.io", "leases", "get", "list", "watch", "create", "update", "delete")))
+			rule("coordination.k8s.io", "leases", "list", "watch", "create", "update", "delete")))
 	}
 	return list
 }

@@ -159,7 +159,7 @@ func TestRights(t *testing.T) {
 		"Secrets":    {roles.Sentinel{Secrets: []string{"known"}}, []string{"secrets/known get", "secrets/known list", "secrets/known watch"}},
 		"AllSecrets": {roles.Sentinel{AllSecrets: true}, []string{"secrets/known get", "secrets/known list", "secrets/known watch", "secrets get", "secrets list", "secrets watch"}},
 		"Sharding": {roles.Sentinel{Sharding: true}, []string{
-			"leases get", "leases list", "leases watch", "leases create", "leases update", "leases delete",
+			"leases list", "leases watch", "leases create", "leases update", "leases delete",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
