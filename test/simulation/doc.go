@@ -3,7 +3,8 @@
 //
 // One seed is one world: an API with certain features, a broker, owners who
 // create, patch, delete and relabel, adapters who answer or do not, faults,
-// clocks that disagree, crashes and stops, changes of the configuration. The sentinel is the real one, with the real
+// clocks that disagree, crashes and stops, changes of the configuration, further
+// sentinels that divide the fleet with the first. The sentinel is the real one, with the real
 // client, over HTTP on a network in memory; time is that of a synctest bubble,
 // so that minutes take milliseconds.
 //

@@ -90,6 +90,16 @@ func TestCheckerObjects(t *testing.T) {
 			planted: func() simulation.Planted { return simulation.Planted{Forgets: true} },
 			want:    "are about generation",
 		},
+		"DeafToDivisions": {
+			reason: "a sentinel is lost, and nobody looks for what it had",
+			edit: func(w *simulation.World) {
+				w.Config.Source = sentinel.Sources{Mode: sentinel.ModeWatch, FullSweepInterval: time.Hour}
+				w.Others = [][]simulation.End{{{After: 61 * time.Second, Crash: true, Down: time.Hour}}}
+				w.Never = 10
+			},
+			planted: func() simulation.Planted { return simulation.Planted{Deaf: true} },
+			want:    "nothing said of it",
+		},
 		"SaidTwice": {
 			reason: "an event is stored twice, though the first was confirmed",
 			planted: func() simulation.Planted {
@@ -195,20 +205,26 @@ func calm() simulation.World {
 func TestWorldsDiffer(t *testing.T) {
 	t.Parallel()
 	kinds, modes, levels := map[model.Kind]int{}, map[sentinel.Mode]int{}, map[model.Features]int{}
-	calms, crashes, stops, jumps := 0, 0, 0, 0
+	calms, crashes, stops, changes, jumps, shuffles := 0, 0, 0, 0, 0, 0
+	members := map[int]int{}
 	for seed := range uint64(seeds) {
 		w := simulation.NewWorld(seed)
 		for _, f := range w.Faults {
 			kinds[f.Kind]++
 		}
 		for _, e := range w.Ends {
-			if e.Crash {
+			switch {
+			case e.Change != nil:
+				changes++
+			case e.Crash:
 				crashes++
-			} else {
+			default:
 				stops++
 			}
 		}
 		jumps += len(w.Clock)
+		shuffles += len(w.Shuffles)
+		members[1+len(w.Others)]++
 		modes[w.Config.Source.Mode]++
 		features := w.Features
 		features.Most = 0
@@ -217,9 +233,10 @@ func TestWorldsDiffer(t *testing.T) {
 			calms++
 		}
 	}
-	t.Logf("%d worlds: %d calm, %d crashes, %d stops, %d jumps of the clock, faults %v, modes %v, features %v",
-		seeds, calms, crashes, stops, jumps, kinds, modes, levels)
-	if len(kinds) != int(model.NumKinds) || len(modes) != 5 || len(levels) != 5 || calms == 0 || crashes == 0 || stops == 0 || jumps == 0 {
+	t.Logf("%d worlds: %d calm, %d crashes, %d stops, %d changes, %d jumps of the clock, %d shuffles, faults %v, modes %v, features %v, sentinels %v",
+		seeds, calms, crashes, stops, changes, jumps, shuffles, kinds, modes, levels, members)
+	if len(kinds) != int(model.NumKinds) || len(modes) != 5 || len(levels) != 5 || len(members) != 3 ||
+		min(calms, crashes, stops, changes, jumps, shuffles) == 0 {
 		t.Error("something never happens")
 	}
 }

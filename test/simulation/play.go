@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -27,6 +28,9 @@ type Planted struct {
 	// Publish stands in the publisher's place, which it may use.
 	Publish func(ctx context.Context, e *cloudevent.Event, honest func(context.Context, *cloudevent.Event) error) error
 
+	// Deaf has no sentinel hear that its share of the resources has changed.
+	Deaf bool
+
 	// Forgets has each sentinel begin anew that should go on from another.
 	Forgets bool
 
@@ -38,15 +42,26 @@ type Planted struct {
 type publisher struct {
 	*model.Publisher
 	planted *Planted
+	share   *model.Share // nil where nothing is divided
+	history *history.History
 }
 
 // Publish publishes an event, honestly or not.
 func (p publisher) Publish(ctx context.Context, e *cloudevent.Event) error {
+	if p.share != nil && !p.share.Holds(e.Subject) {
+		p.history.Fault("%s is published about %s, which the sentinel does not hold", e.ID, e.Subject)
+	}
 	if p.planted.Publish != nil {
 		return p.planted.Publish(ctx, e, p.Publisher.Publish)
 	}
 	return p.Publisher.Publish(ctx, e)
 }
+
+// A deaf share does not tell that it changed.
+type deaf struct{ *model.Share }
+
+// Changed never is.
+func (deaf) Changed() <-chan struct{} { return nil }
 
 // A stage is a world that is being played.
 type stage struct {
@@ -57,6 +72,9 @@ type stage struct {
 	fleet   *model.Fleet
 	network *model.Network
 	broker  *model.Broker
+
+	// division is nil if there is one sentinel only.
+	division *model.Division
 }
 
 // Play plays a world to its end and returns its history, with the promise that
@@ -93,7 +111,7 @@ func Play(ctx context.Context, w World, planted Planted) (*history.History, hist
 	active, rest := context.WithDeadline(ctx, s.begin.Add(w.Active))
 	defer rest()
 	s.owners(active, &parts)
-	err = s.lives(ctx)
+	err = s.members(ctx, active, &parts)
 	adapters.Close()
 	server.Close()
 	_ = s.network.Close()
@@ -124,41 +142,85 @@ func (s *stage) owners(ctx context.Context, parts *sync.WaitGroup) {
 	}
 }
 
+// members runs all sentinels until ctx ends.
+func (s *stage) members(ctx, active context.Context, parts *sync.WaitGroup) error {
+	if len(s.Others) > 0 {
+		s.division = model.NewDivision(s.IDs, s.history)
+		for _, after := range s.Shuffles {
+			parts.Go(func() {
+				if backoff.Sleep(active, after) == nil {
+					s.division.Shuffle()
+				}
+			})
+		}
+	}
+	all := s.World.members()
+	errs := make([]error, len(all))
+	var running sync.WaitGroup
+	for i, ends := range all {
+		one := *s
+		running.Go(func() { errs[i] = one.lives(ctx, fmt.Sprint("sentinel-", i), ends) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// missed is after how long a sentinel that crashed is missed by the others.
+const missed = 6 * time.Second
+
 // lives runs one sentinel after another until ctx ends.
-func (s *stage) lives(ctx context.Context) error {
+func (s *stage) lives(ctx context.Context, name string, ends []End) error {
 	var last *lived
-	for _, e := range s.Ends {
+	for _, e := range ends {
 		if time.Since(s.begin) >= e.After {
 			continue
 		}
-		it, err := s.life(ctx, s.begin.Add(e.After), e.Crash, last)
+		it, err := s.life(ctx, s.begin.Add(e.After), e, s.join(name, last))
 		if err != nil {
 			return err
 		}
-		if last = nil; e.Change != nil {
+		if e.Change != nil {
 			s.Config, last = *e.Change, it
 			continue
 		}
-		_ = backoff.Sleep(ctx, e.Down) // active is over before ctx is
+		last = nil
+		down := e.Down
+		if e.Crash && s.division != nil {
+			_ = backoff.Sleep(ctx, missed)
+			s.division.Miss(it.share, it.life.Told)
+			down = max(0, down-missed)
+		}
+		_ = backoff.Sleep(ctx, down) // active is over before ctx is
 	}
-	_, err := s.life(ctx, s.begin.Add(time.Hour), false, last)
+	_, err := s.life(ctx, s.begin.Add(time.Hour), End{}, s.join(name, last))
 	return err
 }
 
-// A lived is a sentinel that has run.
+// A lived is a sentinel that has run, and what it had of the resources. Without a sentinel it
+// is where a new one begins.
 type lived struct {
 	sentinel *sentinel.Sentinel
 	life     *history.Life
+	share    *model.Share
 }
 
-// life runs a sentinel until it is to stop, or to die, or ctx ends. It goes on
-// from another if there is one.
-func (s *stage) life(ctx context.Context, until time.Time, crash bool, from *lived) (*lived, error) {
-	var before lived
+// join gives a sentinel a share of the resources, if they are divided and it has
+// none of the one that it goes on from.
+func (s *stage) join(name string, from *lived) *lived {
 	if from != nil {
-		before = *from
+		return from
 	}
-	life := s.history.Start(before.life)
+	from = &lived{}
+	if s.division != nil {
+		from.share = s.division.Join(name)
+	}
+	return from
+}
+
+// life runs a sentinel until it is to end in some way, or ctx ends. It goes on
+// from another if there is one.
+func (s *stage) life(ctx context.Context, until time.Time, end End, from *lived) (*lived, error) {
+	life := s.history.Start(from.life)
 	defer s.history.End(life)
 	transport := &http.Transport{DialContext: s.network.Dial, DisableCompression: true, MaxIdleConnsPerHost: 16}
 	defer transport.CloseIdleConnections()
@@ -169,7 +231,15 @@ func (s *stage) life(ctx context.Context, until time.Time, crash bool, from *liv
 		return nil, err
 	}
 	line := s.broker.Connect(life.Number)
-	deps := sentinel.Deps{API: client, Publisher: publisher{line, &s.planted}, BrokerType: "nats", Predecessor: before.sentinel}
+	deps := sentinel.Deps{
+		API: client, Publisher: publisher{line, &s.planted, from.share, s.history}, BrokerType: "nats", Predecessor: from.sentinel,
+	}
+	if from.share != nil {
+		deps.Shard = from.share
+	}
+	if s.planted.Deaf {
+		deps.Shard = deaf{from.share}
+	}
 	if s.planted.Forgets {
 		deps.Predecessor = nil
 	}
@@ -183,10 +253,13 @@ func (s *stage) life(ctx context.Context, until time.Time, crash bool, from *liv
 	go func() { done <- it.Run(running) }()
 	s.attend(ctx, it, until)
 
-	if crash {
+	if from.share != nil && !end.Crash && end.Change == nil && ctx.Err() == nil {
+		s.division.Leave(from.share)
+	}
+	if end.Crash {
 		line.Kill()
 	}
-	s.history.Tell(life, crash)
+	s.history.Tell(life, end.Crash)
 	stop()
 	if err := <-done; err != nil {
 		s.history.Fault("life %d ended with %v", life.Number, err)
@@ -195,7 +268,7 @@ func (s *stage) life(ctx context.Context, until time.Time, crash bool, from *liv
 	if most := line.Most(); most > s.Config.Publish.Window {
 		s.history.Fault("%d events in flight, with a window of %d", most, s.Config.Publish.Window)
 	}
-	return &lived{it, life}, nil
+	return &lived{it, life, from.share}, nil
 }
 
 // attend waits until a time or the end of ctx, and asks now and then whether

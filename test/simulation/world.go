@@ -32,6 +32,11 @@ type World struct {
 	Clock  []Jump
 	Ends   []End
 
+	// Others are the ends of further sentinels that divide the resources with
+	// the first one; at Shuffles they are divided anew.
+	Others   [][]End
+	Shuffles []time.Duration
+
 	// Active is how long anything happens; then the world is left alone until
 	// everything that is owed is due.
 	Active time.Duration
@@ -48,6 +53,18 @@ type End struct {
 	Crash       bool
 	Change      *sentinel.Config
 }
+
+// String is the end as a world shows it.
+func (e End) String() string {
+	if e.Change == nil {
+		return fmt.Sprintf("ends after %s for %s, crash=%t", e.After, e.Down, e.Crash)
+	}
+	return fmt.Sprintf("changes after %s: poll %s, page size %d, window %d, mode %s",
+		e.After, e.Change.PollInterval, e.Change.HyperfleetAPI.PageSize, e.Change.Publish.Window, e.Change.Source.Mode)
+}
+
+// members are the ends of each sentinel.
+func (w *World) members() [][]End { return append([][]End{w.Ends}, w.Others...) }
 
 // region is the label that the selector looks at.
 const region = "region"
@@ -75,12 +92,13 @@ func NewWorld(seed uint64) World {
 		w.clock(dice)
 	}
 	w.changes(model.Dice(seed).For("changes"))
+	w.others(model.Dice(seed).For("others"))
 	return w
 }
 
 // Calm reports whether nothing goes wrong. That the configuration changes is
 // nothing wrong.
-func (w *World) Calm() bool { return len(w.Faults)+len(w.Clock) == 0 && !w.ended() }
+func (w *World) Calm() bool { return len(w.Faults)+len(w.Clock)+len(w.Others) == 0 && !w.ended() }
 
 // ended reports whether the sentinel has to begin anew.
 func (w *World) ended() bool {
@@ -220,6 +238,26 @@ func (w *World) changes(dice *rand.Rand) {
 	slices.SortStableFunc(w.Ends, func(a, b End) int { return cmp.Compare(a.After, b.After) })
 }
 
+// others divide the resources with the first sentinel, in a third of the worlds
+// in which something goes wrong.
+func (w *World) others(dice *rand.Rand) {
+	if w.Seed%5 == 0 || dice.IntN(3) > 0 {
+		return
+	}
+	for range 1 + dice.IntN(2) {
+		ends := []End{}
+		after := time.Duration(0)
+		for range dice.IntN(3) {
+			after += model.Between(dice, 0, w.Active/2)
+			ends = append(ends, End{After: after, Down: model.Between(dice, 0, 15*time.Second), Crash: model.Chance(dice, 0.6)})
+		}
+		w.Others = append(w.Others, ends)
+	}
+	for range dice.IntN(4) {
+		w.Shuffles = append(w.Shuffles, model.Between(dice, 0, w.Active))
+	}
+}
+
 // clock is how the API's clock goes wrong.
 func (w *World) clock(dice *rand.Rand) {
 	if model.Chance(dice, 0.5) {
@@ -308,13 +346,13 @@ func (w *World) String() string {
 	fmt.Fprintf(&b, "features %+v, source %+v, jitter %v, poll %s, ages %s and %s, selector %q, timeout %s, page size %d, publish %+v\n",
 		w.Features, c.Source, c.Jitter, c.PollInterval, c.MaxAgeNotReady, c.MaxAgeReady, c.LabelSelector, c.HyperfleetAPI.Timeout, c.HyperfleetAPI.PageSize, c.Publish)
 	fmt.Fprintf(&b, "%d resources, %d/10 adapters late and %d/10 silent, active for %s, clock %v\n", len(w.IDs), w.Late, w.Never, w.Active, w.Clock)
-	for _, e := range w.Ends {
-		if e.Change == nil {
-			fmt.Fprintf(&b, "end after %s for %s, crash=%t\n", e.After, e.Down, e.Crash)
-			continue
+	for i, ends := range w.members() {
+		for _, e := range ends {
+			fmt.Fprintf(&b, "sentinel %d: %s\n", i, e)
 		}
-		fmt.Fprintf(&b, "change after %s: poll %s, page size %d, window %d, mode %s\n",
-			e.After, e.Change.PollInterval, e.Change.HyperfleetAPI.PageSize, e.Change.Publish.Window, e.Change.Source.Mode)
+	}
+	if len(w.Others) > 0 {
+		fmt.Fprintf(&b, "%d sentinels divide the resources, and anew after %v\n", 1+len(w.Others), w.Shuffles)
 	}
 	for _, f := range w.Faults {
 		fmt.Fprintf(&b, "%s\n", f)

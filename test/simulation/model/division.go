@@ -1,0 +1,163 @@
+package model
+
+import (
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/fleetloop/fleetloop/test/simulation/history"
+)
+
+// A Division divides the resources among several sentinels, as a group of them
+// does: whoever loses a resource ends what is under way about it before another
+// has it. One that has crashed is missed after a while.
+type Division struct {
+	ids     []string
+	history *history.History
+
+	// dividing has an element while something is being divided. A mutex would
+	// keep the time of the bubble from passing.
+	dividing chan struct{}
+
+	mu     sync.Mutex
+	idle   *sync.Cond // something is not being published any more
+	epoch  int
+	shares []*Share
+}
+
+// A Share is what one sentinel has. It is what Deps.Shard of the sentinel wants.
+type Share struct {
+	*Division
+	name    string
+	owned   map[string]bool
+	held    map[string]int
+	changed chan struct{}
+}
+
+// NewDivision makes a division of resources that nobody has yet.
+func NewDivision(ids []string, h *history.History) *Division {
+	d := &Division{ids: ids, history: h, dividing: make(chan struct{}, 1)}
+	d.idle = sync.NewCond(&d.mu)
+	return d
+}
+
+// Join gives a sentinel its share.
+func (d *Division) Join(name string) *Share {
+	s := &Share{Division: d, name: name, owned: map[string]bool{}, held: map[string]int{}, changed: make(chan struct{})}
+	d.divide(func() { d.shares = append(d.shares, s) })
+	return s
+}
+
+// Leave gives a share to the others.
+func (d *Division) Leave(s *Share) { d.divide(func() { d.without(s) }) }
+
+// Miss gives the share of a sentinel to the others that crashed at a time.
+func (d *Division) Miss(s *Share, since time.Time) {
+	d.Leave(s)
+	d.history.Strike("a sentinel is missed", since, time.Now())
+}
+
+// Shuffle divides anew, although nobody came or went.
+func (d *Division) Shuffle() { d.divide(func() { d.epoch++ }) }
+
+func (d *Division) without(s *Share) {
+	d.shares = slices.DeleteFunc(d.shares, func(other *Share) bool { return other == s })
+}
+
+// divide takes from each what it is to lose, waits for what is under way, and
+// gives to each what it is to have.
+func (d *Division) divide(change func()) {
+	d.dividing <- struct{}{}
+	defer func() { <-d.dividing }()
+	begin := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := slices.Clone(d.shares)
+	change()
+	owners := map[string]*Share{}
+	for _, id := range d.ids {
+		owners[id] = d.ownerOf(id)
+	}
+	for _, s := range before {
+		for _, id := range d.ids {
+			if owners[id] != s {
+				delete(s.owned, id)
+			}
+		}
+		s.tell()
+	}
+	for _, s := range before {
+		for slices.ContainsFunc(d.ids, func(id string) bool { return owners[id] != s && s.held[id] > 0 }) {
+			d.idle.Wait()
+		}
+	}
+	for id, s := range owners {
+		if s != nil {
+			s.owned[id] = true
+		}
+	}
+	for _, s := range d.shares {
+		s.tell()
+	}
+	d.history.Strike("divided anew", begin, time.Now())
+}
+
+// ownerOf is the share with the highest hash of a resource's id, nil if there
+// are no shares.
+func (d *Division) ownerOf(id string) (owner *Share) {
+	var most uint64
+	for _, s := range d.shares {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(id + s.name + strconv.Itoa(d.epoch)))
+		if sum := h.Sum64(); owner == nil || sum > most {
+			owner, most = s, sum
+		}
+	}
+	return owner
+}
+
+func (s *Share) tell() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Owns reports whether the share has a resource.
+func (s *Share) Owns(id []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owned[string(id)]
+}
+
+// Acquire holds on to a resource that the share has.
+func (s *Share) Acquire(id []byte) (release func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := string(id)
+	if !s.owned[key] {
+		return nil, false
+	}
+	s.held[key]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.held[key]--
+		s.idle.Broadcast()
+	}, true
+}
+
+// Changed is closed when the share changes.
+func (s *Share) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// Holds reports whether something is being published about a resource by this
+// share, which is all that may be.
+func (s *Share) Holds(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[id] > 0
+}
