@@ -2,18 +2,15 @@ package operator_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -62,8 +59,8 @@ func eventually(t *testing.T, check func() error) {
 // The addresses that the tests use.
 const (
 	fleetA  = "http://fleet-a"
-	brokerA = "nats://user:canary-a@broker-a"
-	brokerB = "nats://user:canary-b@broker-b"
+	brokerA = "nats://user:canary-a@broker-a" //nolint:gosec // no secret
+	brokerB = "nats://user:canary-b@broker-b" //nolint:gosec // no secret
 )
 
 // A host is a namespace of the bed with an operator in it, whose sentinels
@@ -115,7 +112,7 @@ type run struct {
 }
 
 // start runs an operator; no name is all of the namespace.
-func (h *host) start(t *testing.T, name, identity string, change ...func(*operator.Deps)) *run {
+func (h *host) start(t *testing.T, name, identity string, change ...func(*operator.Config, *operator.Deps)) *run {
 	t.Helper()
 	r := &run{log: &logtest.Buffer{}, metrics: prometheus.NewRegistry(), done: make(chan error, 1)}
 	log, err := telemetry.NewLogger(r.log, telemetry.LogConfig{Level: "info"})
@@ -124,10 +121,11 @@ func (h *host) start(t *testing.T, name, identity string, change ...func(*operat
 	}
 	deps := operator.Deps{Host: h.account, OpenAPI: h.fleet.Open, OpenBroker: h.brokers.Open, Log: log, Registerer: r.metrics}
 	deps.Complete = func(s *sentinelconfig.Settings) { s.Sentinel.LogEvents = sentinel.LogEventsDebug }
+	cfg := operator.Config{Namespace: h.namespace, Name: name, Identity: identity}
 	for _, c := range change {
-		c(&deps)
+		c(&cfg, &deps)
 	}
-	r.Operator, err = operator.New(operator.Config{Namespace: h.namespace, Name: name, Identity: identity}, deps)
+	r.Operator, err = operator.New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,297 +261,6 @@ func (h *host) wantEvent(t *testing.T, name, reason, text string) {
 		out := h.kubectl(t, "get", "events", "--field-selector", "involvedObject.name="+name+",reason="+reason, "-o", "custom-columns=M:.message")
 		if !strings.Contains(out, text) {
 			return fmt.Errorf("no event %s with %q: %s", reason, text, out)
-		}
-		return nil
-	})
-}
-
-// TestLifeOfAnObject creates, changes, breaks, mends and deletes an object, with no
-// more rights than the role gives.
-func TestLifeOfAnObject(t *testing.T) {
-	t.Parallel()
-	h := newHost(t)
-	r := h.start(t, "one", "us")
-	eventually(t, func() error {
-		if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "there is no such SentinelConfig") {
-			return fmt.Errorf("ready says %v, want that there is no object", err)
-		}
-		return nil
-	})
-	h.apply(t, spec("other"))
-	h.apply(t, spec("one"))
-	h.wantAnnounced(t, brokerA, "a", "b", "c")
-	eventually(t, r.Ready)
-	first := h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "generation 1")
-	h.wantEvent(t, "one", "ConfigLoaded", "generation 1 is in force")
-	eventually(t, func() error {
-		s := h.get(t, "one").Status
-		if s.ObservedGeneration != 1 || s.ResourcesWatched != 3 || s.EventsPublished != 3 || s.LastRoundTime == nil || len(s.Conditions) != 4 {
-			return fmt.Errorf("status is %+v", s)
-		}
-		return nil
-	})
-	if n := len(h.brokers.Opened()); n != 1 {
-		t.Errorf("%d brokers opened, want 1: the other object is not ours", n)
-	}
-	for _, column := range []string{"READY", "True", "clusters"} {
-		if out := h.kubectl(t, "get", "sentinelconfigs", "one"); !strings.Contains(strings.ToUpper(out), strings.ToUpper(column)) {
-			t.Errorf("kubectl shows no %s:\n%s", column, out)
-		}
-	}
-
-	h.apply(t, spec("one", func(s *v1alpha1.SentinelConfigSpec) {
-		s.ShardSelector = &v1alpha1.ShardSelector{MatchLabels: map[string]string{"region": "eu"}}
-		s.Broker.URL = brokerB
-	}))
-	h.fleet.Add("d region=eu")
-	h.wantAnnounced(t, brokerB, "d")
-	second := h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "generation 2")
-	for i, c := range second.Status.Conditions {
-		if before := first.Status.Conditions[i]; c.Type == v1alpha1.ConditionReady && !c.LastTransitionTime.Equal(&before.LastTransitionTime) {
-			t.Errorf("%s changed at %s and at %s, though it has been true all the time", c.Type, before.LastTransitionTime, c.LastTransitionTime)
-		}
-	}
-	h.wantEvent(t, "one", "ConfigChanged", "generation 2 is in force")
-
-	h.apply(t, spec("one", func(s *v1alpha1.SentinelConfigSpec) {
-		s.Decision = &v1alpha1.Decision{Profile: "expression", Result: "resource.generation +"}
-	}))
-	broken := h.wantCondition(t, "one", v1alpha1.ConditionConfigValid, metav1.ConditionFalse, "spec.decision")
-	if broken.Status.ObservedGeneration != 2 {
-		t.Errorf("observed generation is %d, want that in force", broken.Status.ObservedGeneration)
-	}
-	h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "generation 2")
-	h.wantEvent(t, "one", "ConfigInvalid", "spec.decision")
-	h.fleet.Add("e region=eu")
-	h.wantAnnounced(t, brokerB, "e")
-
-	h.wantOnce(t)
-
-	h.apply(t, spec("one"))
-	h.wantCondition(t, "one", v1alpha1.ConditionConfigValid, metav1.ConditionTrue, "generation 4")
-	h.kubectl(t, "delete", "sentinelconfigs", "one")
-	eventually(t, func() error {
-		if h.brokers.Running(brokerA) != 0 {
-			return errors.New("its broker is still connected")
-		}
-		return nil
-	})
-	lists := h.fleet.Lists()
-	h.fleet.Patch()
-	if r.Ready() == nil {
-		t.Error("it is ready without an object")
-	}
-	h.apply(t, spec("one", func(s *v1alpha1.SentinelConfigSpec) { s.PollInterval = "1h" }))
-	h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "generation 1")
-	if n := h.fleet.Lists() - lists; n > 1 {
-		t.Errorf("%d lists since it was deleted, want that of the new one", n)
-	}
-	if out := h.kubectl(t, "get", "sentinelconfigs,events", "-o", "yaml", "--show-managed-fields=false"); strings.Count(out, "canary") != strings.Count(h.kubectl(t, "get", "sentinelconfigs", "-o", "jsonpath={.items[*].spec}"), "canary") {
-		t.Error("a password stands outside of the spec")
-	}
-}
-
-// TestSecrets reads what an object names in Secrets, and follows it.
-func TestSecrets(t *testing.T) {
-	t.Parallel()
-	h := newHost(t, "creds")
-	r := h.start(t, "one", "us")
-	h.apply(t, spec("one", func(s *v1alpha1.SentinelConfigSpec) {
-		s.Broker.URL = ""
-		s.Broker.CredentialsSecretRef = &v1alpha1.SecretRef{Name: "creds"}
-	}))
-	h.wantCondition(t, "one", v1alpha1.ConditionConfigValid, metav1.ConditionFalse, "spec.broker.credentialsSecretRef")
-	h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionFalse, "SecretMissing")
-	h.wantEvent(t, "one", "ConfigNotLoaded", "creds")
-	if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "creds") {
-		t.Errorf("ready says %v, want that the Secret is missing", err)
-	}
-	h.kubectl(t, "create", "secret", "generic", "creds", "--from-literal=url="+brokerA)
-	h.wantAnnounced(t, brokerA, "a", "b", "c")
-	h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
-
-	h.kubectl(t, "patch", "secret", "creds", "-p", `{"stringData":{"url":"`+brokerB+`"}}`)
-	h.wantEvent(t, "one", "ConfigChanged", "generation 1")
-	h.fleet.Add("d")
-	h.wantAnnounced(t, brokerB, "d")
-	if n := h.brokers.Running(brokerA); n != 0 {
-		t.Errorf("%d clients with the old credentials, want none", n)
-	}
-
-	h.kubectl(t, "delete", "secret", "creds")
-	h.wantCondition(t, "one", v1alpha1.ConditionConfigValid, metav1.ConditionFalse, "creds")
-	h.fleet.Add("e")
-	h.wantAnnounced(t, brokerB, "e")
-	h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
-	h.wantOnce(t)
-}
-
-// TestAllApart runs good and bad objects in one process.
-func TestAllApart(t *testing.T) {
-	t.Parallel()
-	h := newHost(t)
-	const panicking, away = "http://panics", "nats://away"
-	h.fleet.SetPanic(panicking, true)
-	h.brokers.SetAway(away, true)
-	h.apply(t, spec("good"))
-	r := h.start(t, "", "us")
-	h.wantAnnounced(t, brokerA, "a", "b", "c")
-	h.apply(t, spec("panics", func(s *v1alpha1.SentinelConfigSpec) { s.HyperfleetAPI.URL = panicking }))
-	h.apply(t, spec("away", func(s *v1alpha1.SentinelConfigSpec) { s.Broker.URL = away }))
-	h.apply(t, spec("invalid", func(s *v1alpha1.SentinelConfigSpec) {
-		s.Decision = &v1alpha1.Decision{Profile: "expression", Result: "resource.generation +"}
-	}))
-	h.apply(t, spec("late", func(s *v1alpha1.SentinelConfigSpec) { s.Broker.URL = brokerB }))
-	h.wantAnnounced(t, brokerB, "a", "b", "c")
-	h.wantCondition(t, "panics", v1alpha1.ConditionReady, metav1.ConditionFalse, "panic")
-	h.wantEvent(t, "panics", "SentinelFailed", "panic")
-	h.wantCondition(t, "away", v1alpha1.ConditionBrokerReachable, metav1.ConditionFalse, "it is away")
-	h.wantCondition(t, "away", v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, "")
-	h.wantEvent(t, "away", "BrokerUnreachable", "it is away")
-	h.wantCondition(t, "invalid", v1alpha1.ConditionReady, metav1.ConditionFalse, "spec.decision")
-	for _, name := range []string{"good", "late"} {
-		h.wantCondition(t, name, v1alpha1.ConditionReady, metav1.ConditionTrue, "")
-	}
-	if err := errors.Join(r.Ready(), r.Live()); err != nil {
-		t.Errorf("the others make the process unfit: %v", err)
-	}
-	h.fleet.Patch()
-	eventually(t, func() error {
-		counts := map[string]int{}
-		for _, e := range h.brokers.Events() {
-			counts[e.URL]++
-		}
-		if counts[brokerA] != 6 || counts[brokerB] != 6 {
-			return fmt.Errorf("events by broker are %v, want 6 at each", counts)
-		}
-		return nil
-	})
-	var watches []string
-	for name := range r.Decisions() {
-		watches = append(watches, name)
-	}
-	if text := strings.Join(watches, ","); !strings.Contains(text, "good: clusters") || !strings.Contains(text, "late: clusters") {
-		t.Errorf("decisions are of %q", text)
-	}
-	h.fleet.SetPanic(panicking, false)
-	h.wantCondition(t, "panics", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
-	h.kubectl(t, "delete", "sentinelconfigs", "late")
-	eventually(t, func() error {
-		if h.brokers.Running(brokerB) != 0 {
-			return errors.New("what was deleted still runs")
-		}
-		return nil
-	})
-	families, err := r.metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	configs := map[string]bool{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetName() == "config" {
-					configs[l.GetValue()] = true
-				}
-			}
-		}
-	}
-	if !configs["good"] || configs["late"] {
-		t.Errorf("metrics are of %v, want those that run and no other", configs)
-	}
-}
-
-// TestNothingLostUnderLoad changes the configuration again and again while the
-// fleet changes: each generation that was the last of its cluster is announced, and
-// no event comes twice.
-func TestNothingLostUnderLoad(t *testing.T) {
-	t.Parallel()
-	h := newHost(t)
-	for i := range 40 {
-		h.fleet.Add(fmt.Sprint("c-", i))
-	}
-	h.start(t, "one", "us")
-	data := func(s *v1alpha1.SentinelConfigSpec) {
-		s.MessageData = &apiextensionsv1.JSON{Raw: []byte(`{"generation":"cel:resource.generation"}`)}
-	}
-	h.apply(t, spec("one", data))
-	h.wantAnnounced(t, brokerA, "a", "c-39")
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		ticker := time.NewTicker(3 * time.Millisecond)
-		defer ticker.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			case <-ticker.C:
-				h.fleet.Patch(fmt.Sprint("c-", i%40))
-			}
-		}
-	}()
-	for i := range 8 {
-		url := []string{brokerB, brokerA}[i%2]
-		h.apply(t, spec("one", data, func(s *v1alpha1.SentinelConfigSpec) {
-			s.Broker.URL = url
-			s.PollInterval = v1alpha1.Duration(fmt.Sprintf("%dms", 20+i))
-		}))
-		h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, fmt.Sprintf("generation %d", 2+i))
-	}
-	close(stop)
-	<-stopped
-	eventually(t, func() error {
-		last := map[string]bool{}
-		for _, e := range h.brokers.Events() {
-			last[e.Subject+" "+string(e.Data)] = true
-		}
-		for id, g := range h.fleet.Generations() {
-			if !last[fmt.Sprintf(`%s {"generation":%d}`, id, g)] {
-				return fmt.Errorf("generation %d of %s was not announced", g, id)
-			}
-		}
-		return nil
-	})
-	h.wantOnce(t)
-}
-
-// TestWithoutItsAPIServer takes the API server away: what runs goes on and is
-// ready, and what was changed meanwhile takes effect. It stands alone, because the
-// others share the server.
-func TestWithoutItsAPIServer(t *testing.T) { //nolint:paralleltest // see above
-	h := newHost(t)
-	r := h.start(t, "one", "us")
-	h.apply(t, spec("one"))
-	h.wantAnnounced(t, brokerA, "a", "b", "c")
-	h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
-	h.bed.StopAPIServer()
-	back := sync.OnceFunc(func() {
-		if err := h.bed.StartAPIServer(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(back)
-	eventually(t, func() error {
-		if !strings.Contains(r.log.String(), "connection refused") {
-			return errors.New("the operator has not noticed")
-		}
-		return nil
-	})
-	h.fleet.Add("d")
-	h.wantAnnounced(t, brokerA, "d")
-	if err := errors.Join(r.Ready(), r.Live()); err != nil {
-		t.Errorf("unfit without an API server: %v", err)
-	}
-	back()
-	h.apply(t, spec("one", func(s *v1alpha1.SentinelConfigSpec) { s.Broker.URL = brokerB }))
-	h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "generation 2")
-	h.fleet.Add("e")
-	h.wantAnnounced(t, brokerB, "e")
-	h.wantOnce(t)
-	eventually(t, func() error {
-		if s := h.get(t, "one").Status; s.EventsPublished != 5 {
-			return fmt.Errorf("%d events by the status, want 5", s.EventsPublished)
 		}
 		return nil
 	})

@@ -48,13 +48,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.remove(ctx, req.NamespacedName)
 		return reconcile.Result{}, nil
 	case err != nil:
-		r.log.WarnContext(ctx, "SentinelConfig not loaded", "config", req.String(), "err", err)
+		r.log.WarnContext(ctx, "configuration not loaded", "config", req.String(), "err", err)
 		return reconcile.Result{RequeueAfter: retryLoad}, nil
 	case sc.DeletionTimestamp != nil:
 		r.remove(ctx, req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	m := r.roster.member(sc)
+	m := r.roster.member(sc) //nolint:contextcheck // a member outlives the look at its object
 	wanted, refusal := r.load(ctx, sc)
 	if refusal == nil {
 		m.apply(*wanted)
@@ -72,7 +72,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 func (r *reconciler) remove(ctx context.Context, key types.NamespacedName) {
 	r.secrets.Follow(key, nil)
 	if r.roster.remove(key) {
-		r.log.InfoContext(ctx, "SentinelConfig deleted, its sentinel has stopped", "config", key.String())
+		r.log.InfoContext(ctx, "configuration deleted, its sentinel has stopped", "config", key.String())
 	}
 }
 

@@ -86,13 +86,13 @@ func (r *roster) member(sc *v1alpha1.SentinelConfig) *member {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m = r.enlist(ref, sc)
+	m = r.enlist(ref)
 	r.members[ref.NamespacedName] = m
 	return m
 }
 
 // enlist begins a member.
-func (r *roster) enlist(ref reference, sc *v1alpha1.SentinelConfig) *member {
+func (r *roster) enlist(ref reference) *member {
 	ctx, cancel := context.WithCancel(r.ctx)
 	m := &member{ref: ref, cancel: cancel}
 	log, registerer := r.log, r.deps.Registerer
@@ -114,9 +114,8 @@ func (r *roster) enlist(ref reference, sc *v1alpha1.SentinelConfig) *member {
 		OnPublished: r.deps.OnPublished,
 		OnChange:    m.reporter.wake,
 	})
-	before := sc.Status.DeepCopy()
 	m.wg.Go(func() { _ = m.instance.Run(ctx) }) // it ends with ctx, and then without an error
-	m.wg.Go(func() { m.reporter.run(ctx, before, m.instance.State) })
+	m.wg.Go(func() { m.reporter.run(ctx, m.instance.State) })
 	return m
 }
 

@@ -42,9 +42,7 @@ func statusOf(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.
 	if !s.Stats.LastRound.IsZero() {
 		status.LastRoundTime = &metav1.Time{Time: s.Stats.LastRound.Truncate(time.Second)}
 	}
-	for _, c := range before.Conditions {
-		status.Conditions = append(status.Conditions, c)
-	}
+	status.Conditions = append(status.Conditions, before.Conditions...)
 	set := func(typ string, generation int64, v verdict) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: typ, Status: v.status, Reason: v.reason, Message: shorten(v.message), ObservedGeneration: generation,

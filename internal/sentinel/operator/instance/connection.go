@@ -166,7 +166,7 @@ func (c *brokerConnection) run(ctx context.Context) {
 
 func (c *brokerConnection) try(ctx context.Context) (err error) {
 	defer c.catch("the broker's client", &err)
-	return c.Broker.Run(ctx)
+	return c.Run(ctx)
 }
 
 // end is why the broker ended by itself, or nil.
@@ -193,7 +193,7 @@ func (c *brokerConnection) close() {
 
 // open makes the connections for w, or takes those of current whose settings
 // are the same.
-func (i *Instance) open(w *Wanted, current *running) (*parts, error) {
+func (i *Instance) open(ctx context.Context, w *Wanted, current *running) (*parts, error) {
 	p := &parts{wanted: w, trouble: make(chan error, 1)}
 	if current != nil && !current.broken {
 		if reflect.DeepEqual(current.api.settings, w.Settings.Sentinel.HyperfleetAPI) {
@@ -219,7 +219,7 @@ func (i *Instance) open(w *Wanted, current *running) (*parts, error) {
 			p.release(current)
 			return nil, fmt.Errorf("spec.broker: %w", err)
 		}
-		ctx, stop := context.WithCancel(context.Background())
+		ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 		p.broker = &brokerConnection{Broker: broker, hook: hook{hidden: secretsOf(&w.Settings)}, settings: w.Settings.Broker, stop: stop, done: make(chan struct{})}
 		go p.broker.run(ctx)
 	}

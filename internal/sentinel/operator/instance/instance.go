@@ -190,7 +190,7 @@ func (i *Instance) take(ctx context.Context) {
 		i.renumber(current, w)
 		return
 	}
-	parts, err := i.open(w, current)
+	parts, err := i.open(ctx, w, current)
 	i.drop() // after open, which may have taken over a connection
 	if err != nil {
 		i.refuse(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: err})
@@ -279,7 +279,7 @@ func (i *Instance) promote(ctx context.Context, p *parts) {
 		return
 	}
 	if old != nil && p != old.parts {
-		old.parts.release(r)
+		old.release(r)
 	}
 	if old != nil && p.wanted.Settings.Sharding.Mode != shardingAuto {
 		i.scatter()
@@ -339,7 +339,7 @@ func (i *Instance) restart(ctx context.Context) {
 		i.take(ctx)
 		return
 	}
-	p, err := i.open(r.wanted, nil)
+	p, err := i.open(ctx, r.wanted, nil)
 	if err != nil {
 		i.later(ctx, err)
 		return
@@ -353,7 +353,7 @@ func (i *Instance) shut() {
 	i.drop()
 	if r := i.current; r != nil {
 		r.stop()
-		r.parts.release(nil)
+		r.release(nil)
 		r.sentinel.Close()
 	}
 	i.scatter()

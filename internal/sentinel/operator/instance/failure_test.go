@@ -1,0 +1,167 @@
+package instance_test
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+)
+
+// TestRefusalsLeaveWhatRuns holds that what can not be taken changes nothing.
+func TestRefusalsLeaveWhatRuns(t *testing.T) {
+	boom := errors.New("spec.pollInterval: boom")
+	cases := map[string]struct {
+		reason string
+		do     func(*rig)
+		want   instance.Reason
+		loads  float64
+	}{
+		"Invalid":    {"a spec that makes no sense", func(r *rig) { r.Refuse(instance.Refusal{Generation: 2, Reason: instance.ReasonInvalid, Err: boom}) }, instance.ReasonInvalid, 0},
+		"Secret":     {"a Secret that is missing", func(r *rig) { r.Refuse(instance.Refusal{Generation: 2, Reason: instance.ReasonSecret, Err: boom}) }, instance.ReasonSecret, 1},
+		"Unopenable": {"a broker for which there is no client", func(r *rig) { r.Apply(wanted(2, onBroker(brokerB))) }, instance.ReasonUnopenable, 0},
+		"Engine": {
+			"what only the engine finds",
+			func(r *rig) { r.Apply(wanted(2, func(s *sentinelconfig.Settings) { s.Sentinel.LabelSelector = "=" })) },
+			instance.ReasonUnopenable, 0,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, nil)
+				r.brokers.SetRefuse(brokerB, true)
+				tc.do(r)
+				pass(time.Second)
+				s := r.wantState(t, 0, tc.want, "")
+				if err := r.Ready(); err == nil || err.Error() != s.Refusal.Err.Error() {
+					t.Errorf("%s: ready says %v, want why nothing runs", tc.reason, err)
+				}
+				r.Apply(wanted(1))
+				pass(2 * time.Second)
+				r.wantState(t, 1, "", "")
+				tc.do(r)
+				pass(time.Second)
+				s = r.wantState(t, 1, tc.want, "")
+				if s.Seen != 2 || s.Refusal.Generation != 2 || strings.Contains(s.Refusal.Err.Error(), "canary") {
+					t.Errorf("%s: state is %+v, want the refusal of generation 2, without a password", tc.reason, s)
+				}
+				r.fleet.Patch()
+				pass(2 * time.Second)
+				r.wantEvents(t, map[string]int{brokerA: 6})
+				if err := r.Ready(); err != nil {
+					t.Errorf("%s: not ready: %v", tc.reason, err)
+				}
+				if good, _ := r.metric(t, "config_last_reload_successful"); good != 0 {
+					t.Errorf("%s: the metric says that the last change is in force", tc.reason)
+				}
+				if loads, _ := r.metric(t, "api_errors_total"); loads != tc.loads {
+					t.Errorf("%s: %v errors counted, want %v", tc.reason, loads, tc.loads)
+				}
+				r.Apply(wanted(3))
+				pass(time.Second)
+				r.wantState(t, 3, "", "")
+			})
+		})
+	}
+}
+
+// TestFailures holds that whatever panics or ends is started again after a
+// while, and that what was announced before may come once more under the same id.
+func TestFailures(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		begin   func(*rig)
+		end     func(*rig)
+		failure string
+	}{
+		"API": {
+			"the client of the API panics",
+			func(r *rig) { r.fleet.SetPanic(fleetA, true) }, func(r *rig) { r.fleet.SetPanic(fleetA, false) },
+			"panic in the client of the fleet API",
+		},
+		"Publish": {
+			"the client of the broker panics",
+			func(r *rig) { r.brokers.SetPanic(brokerA, true); r.fleet.Patch() }, func(r *rig) { r.brokers.SetPanic(brokerA, false) },
+			"panic in the broker's client",
+		},
+		"Ends": {
+			"the client of the broker ends",
+			func(r *rig) { r.brokers.End(brokerA, errors.New("for no reason at "+brokerA)) }, func(*rig) {},
+			"the broker's client ended by itself\nfor no reason at ***",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, nil)
+				r.Apply(wanted(1))
+				pass(2500 * time.Millisecond)
+				tc.begin(r)
+				for n := 0; r.State().Failure == nil && n < 100; n++ {
+					pass(20 * time.Millisecond)
+				}
+				r.wantState(t, 1, "", tc.failure)
+				if r.Ready() == nil {
+					t.Errorf("%s: it says that it is ready", tc.reason)
+				}
+				tc.end(r)
+				pass(10 * time.Second)
+				if s := r.wantState(t, 1, "", ""); s.Changes != 1 {
+					t.Errorf("%s: %d changes, want 1: a start is none", tc.reason, s.Changes)
+				}
+				if err := r.Ready(); err != nil {
+					t.Errorf("%s: not ready afterwards: %v", tc.reason, err)
+				}
+				r.fleet.Patch()
+				pass(2 * time.Second)
+				last := map[string]bool{}
+				for _, e := range r.brokers.Events() {
+					last[e.Subject] = true
+				}
+				if len(last) != 3 {
+					t.Errorf("%s: events about %d clusters, want 3", tc.reason, len(last))
+				}
+				if _, series := r.metric(t, "events_published_total"); series != 1 {
+					t.Errorf("%s: %d series, want 1", tc.reason, series)
+				}
+				if n := r.brokers.Running(brokerA); n != 1 {
+					t.Errorf("%s: %d clients run, want 1", tc.reason, n)
+				}
+			})
+		})
+	}
+}
+
+// TestPanicWhileOpening holds that what runs goes on, and that it is tried
+// again.
+func TestPanicWhileOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var panics atomic.Bool
+		r := newRig(t, func(d *instance.Deps) {
+			open := d.OpenBroker
+			d.OpenBroker = func(b sentinelconfig.Broker) (instance.Broker, error) {
+				if panics.Load() && b.URL == brokerB {
+					panic("opening " + brokerB)
+				}
+				return open(b)
+			}
+		})
+		panics.Store(true)
+		r.Apply(wanted(1))
+		pass(2 * time.Second)
+		r.Apply(wanted(2, onBroker(brokerB)))
+		pass(time.Second)
+		r.wantState(t, 1, "", "panic in the instance: opening ***")
+		r.fleet.Patch()
+		pass(2 * time.Second)
+		r.wantEvents(t, map[string]int{brokerA: 6})
+		panics.Store(false)
+		pass(time.Minute)
+		r.wantState(t, 2, "", "")
+	})
+}

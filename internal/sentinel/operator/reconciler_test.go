@@ -1,0 +1,122 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+)
+
+// A fakeWatch keeps what is followed.
+type fakeWatch map[types.NamespacedName][]string
+
+func (w fakeWatch) Follow(key types.NamespacedName, secrets []string) { w[key] = secrets }
+
+// TestReconcile holds what is done for each object, and when it is looked at
+// again.
+func TestReconcile(t *testing.T) {
+	key := types.NamespacedName{Namespace: "n", Name: "one"}
+	valid := func() *v1alpha1.SentinelConfig {
+		sc := object()
+		sc.Spec = v1alpha1.SentinelConfigSpec{
+			ResourceType: "clusters", HyperfleetAPI: v1alpha1.HyperfleetAPI{URL: "http://fleet"},
+			Broker: v1alpha1.Broker{Type: v1alpha1.BrokerNATS, Topic: "events", CredentialsSecretRef: &v1alpha1.SecretRef{Name: "creds"}},
+		}
+		return sc
+	}
+	secret := map[string][]byte{"url": []byte("nats://broker")}
+	cases := map[string]struct {
+		reason string
+		object *v1alpha1.SentinelConfig
+		host   func(*fakeHost)
+		again  time.Duration
+		want   instance.Reason // of the refusal
+		member bool
+		follow []string
+	}{
+		"Good":    {"it is handed over", valid(), func(h *fakeHost) { h.secrets["creds"] = secret }, 0, "", true, []string{"creds"}},
+		"Missing": {"the Secret is not there: looked at again, and when it comes", valid(), func(*fakeHost) {}, 30 * time.Second, instance.ReasonSecret, true, []string{"creds"}},
+		"Empty":   {"the Secret lacks the key", valid(), func(h *fakeHost) { h.secrets["creds"] = nil }, 30 * time.Second, instance.ReasonSecret, true, []string{"creds"}},
+		"Away":    {"the API server does not hand it over", valid(), func(h *fakeHost) { h.err = errAway }, 30 * time.Second, instance.ReasonLoad, true, []string{"creds"}},
+		"Invalid": {"nothing will change it but a change", object(), func(*fakeHost) {}, 0, instance.ReasonInvalid, true, nil},
+		"Gone":    {"there is none", nil, func(*fakeHost) {}, 0, "", false, nil},
+		"Deleting": {"it is as good as gone", func() *v1alpha1.SentinelConfig {
+			sc := valid()
+			sc.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			return sc
+		}(), func(*fakeHost) {}, 0, "", false, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			h := newFakeHost()
+			if tc.object != nil {
+				h = newFakeHost(tc.object)
+			}
+			tc.host(h)
+			roster := newRoster(Config{Namespace: "n", Name: "one", Identity: "us"}, Deps{
+				Log:        slog.New(slog.DiscardHandler),
+				OpenAPI:    func(sentinel.API) (instance.API, error) { return nil, errAway },
+				OpenBroker: func(sentinelconfig.Broker) (instance.Broker, error) { return nil, errAway },
+			}, h, &fakeTeller{})
+			roster.open(ctx)
+			defer func() { cancel(); roster.close() }()
+			w := fakeWatch{}
+			r := &reconciler{objects: h, roster: roster, secrets: w, complete: func(*sentinelconfig.Settings) {}, log: slog.New(slog.DiscardHandler)}
+			result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+			if err != nil || result.RequeueAfter != tc.again {
+				t.Errorf("%s: got %+v and %v, want it again after %s", tc.reason, result, err, tc.again)
+			}
+			if diff := cmp.Diff(tc.follow, w[key]); diff != "" {
+				t.Errorf("%s: Secrets followed (-want +got):\n%s", tc.reason, diff)
+			}
+			if m := roster.members[key]; (m != nil) != tc.member {
+				t.Errorf("%s: member %t, want %t", tc.reason, m != nil, tc.member)
+			}
+			if err := roster.ready("one"); tc.member == errors.Is(err, errGone) {
+				t.Errorf("%s: ready says %v", tc.reason, err)
+			}
+			if tc.object == nil || !tc.member {
+				return
+			}
+			_, refusal := r.load(ctx, tc.object)
+			if refusal != nil && (refusal.Reason != tc.want || refusal.Generation != tc.object.Generation) || refusal == nil && tc.want != "" {
+				t.Errorf("%s: refused for %+v, want %q", tc.reason, refusal, tc.want)
+			}
+		})
+	}
+}
+
+// TestAnotherLifeOfTheName holds that an object that was made anew under the
+// same name is another, and that the old one's sentinel has stopped before.
+func TestAnotherLifeOfTheName(t *testing.T) {
+	h := newFakeHost(object())
+	ctx, cancel := context.WithCancel(t.Context())
+	roster := newRoster(Config{Namespace: "n", Identity: "us"}, Deps{Log: slog.New(slog.DiscardHandler)}, h, &fakeTeller{})
+	roster.open(ctx)
+	defer func() { cancel(); roster.close() }()
+	first := roster.member(object())
+	if roster.member(object()) != first {
+		t.Error("the same object has another member")
+	}
+	other := object()
+	other.UID = "2"
+	second := roster.member(other)
+	if second == first || !first.instance.State().Stopped {
+		t.Error("the member of an object that is gone still runs")
+	}
+	if !roster.remove(second.ref.NamespacedName) || roster.remove(second.ref.NamespacedName) || !second.instance.State().Stopped {
+		t.Error("what is removed still runs, or can be removed twice")
+	}
+}

@@ -1,0 +1,331 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+)
+
+// A watched instance is one whose state a test sets.
+type watched struct {
+	*reporter
+	mu    sync.Mutex
+	state instance.State
+}
+
+func (w *watched) get() instance.State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state
+}
+
+// set changes the state, as an instance does that tells of it, and waits for
+// what comes of that.
+func (w *watched) set(change func(*instance.State)) {
+	w.mu.Lock()
+	change(&w.state)
+	w.mu.Unlock()
+	w.wake()
+	synctest.Wait()
+}
+
+func object() *v1alpha1.SentinelConfig {
+	return &v1alpha1.SentinelConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "one", UID: "1", Generation: 1}}
+}
+
+// newWatched runs a reporter, in a bubble.
+func newWatched(t *testing.T, identity string, h host, tell teller) *watched {
+	t.Helper()
+	ref := reference{NamespacedName: types.NamespacedName{Namespace: "n", Name: "one"}, UID: "1"}
+	w := &watched{reporter: newReporter(ref, identity, h, tell, slog.New(slog.DiscardHandler))}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { w.run(ctx, w.get) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return w
+}
+
+// good is the state of an instance where all is well.
+func good(s *instance.State) {
+	s.Seen, s.InForce, s.Changes, s.Begun = 1, 1, 1, time.Now()
+	s.Stats = sentinel.Stats{Rounds: 1, LastRound: time.Now(), Resources: 3, Published: 3}
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// TestStatusIsWrittenWhenItMeansSomething holds that what means something is
+// written at once, counts now and then, and nothing again and again.
+func TestStatusIsWrittenWhenItMeansSomething(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, tell := newFakeHost(object()), &fakeTeller{}
+		w := newWatched(t, "us", h, tell)
+		pass(time.Minute)
+		if writes := h.written(); len(writes) != 0 {
+			t.Errorf("%d writes about what nothing is known of", len(writes))
+		}
+		w.set(good)
+		if writes := h.written(); len(writes) != 1 || h.status().ObservedGeneration != 1 {
+			t.Errorf("%d writes, want 1 at once", len(writes))
+		}
+		pass(time.Minute)
+		if writes := h.written(); len(writes) != 0 {
+			t.Errorf("%d writes though nothing happens", len(writes))
+		}
+		for range 600 { // a round every 100 ms
+			time.Sleep(100 * time.Millisecond)
+			w.set(func(s *instance.State) {
+				s.Stats.Rounds++
+				s.Stats.LastRound = time.Now()
+				s.Stats.Published++
+			})
+		}
+		if n := len(h.written()); n < 5 || n > 7 {
+			t.Errorf("%d writes of counts in a minute, want one every ten seconds", n)
+		}
+		changed := meta.FindStatusCondition(h.status().Conditions, v1alpha1.ConditionReady).LastTransitionTime
+		w.set(func(s *instance.State) { s.Stats.BrokerErr = errors.New("gone") })
+		if writes := h.written(); len(writes) != 1 {
+			t.Errorf("%d writes, want 1 at once when the broker goes", len(writes))
+		}
+		c := meta.FindStatusCondition(h.status().Conditions, v1alpha1.ConditionReady)
+		if c.Status != metav1.ConditionFalse || c.Message != "gone" || !c.LastTransitionTime.After(changed.Time) {
+			t.Errorf("ready is %+v, want false since just now", c)
+		}
+		for i := range 50 { // the same, in other words
+			w.set(func(s *instance.State) { s.Stats.BrokerErr = fmt.Errorf("gone, port %d", i) })
+		}
+		if writes := h.written(); len(writes) != 0 {
+			t.Errorf("%d writes of other words for the same, want none at once", len(writes))
+		}
+		if diff := cmp.Diff([]string{"ConfigLoaded", "!BrokerUnreachable"}, tell.take()); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestAPIServerAway holds that a status that could not be written is written
+// when it can be, and not asked for all the time.
+func TestAPIServerAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeHost(object())
+		w := newWatched(t, "us", h, &fakeTeller{})
+		h.setAway(true)
+		w.set(good)
+		pass(time.Minute)
+		h.setAway(false)
+		pass(20 * time.Second)
+		if writes := h.written(); len(writes) != 1 || h.status().EventsPublished != 3 {
+			t.Errorf("%d writes, want 1 when the API server is back: %+v", len(writes), h.status())
+		}
+	})
+}
+
+// TestReplicasShareAStatus holds that each replica has its entry, that the
+// first of the group writes all else, that another takes over without anything being lost,
+// and that entries of those that are gone go.
+func TestReplicasShareAStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeHost(object())
+		grouped := func(members ...string) func(*instance.State) {
+			return func(s *instance.State) { s.Grouped, s.Members = true, members }
+		}
+		a, b := newWatched(t, "a", h, &fakeTeller{}), newWatched(t, "b", h, &fakeTeller{})
+		for _, w := range []*watched{a, b} {
+			w.set(func(s *instance.State) { good(s); grouped("a", "b")(s) })
+		}
+		if diff := cmp.Diff([]string{component + "/a", component, component + "/b"}, h.written()); diff != "" {
+			t.Errorf("writes (-want +got):\n%s", diff)
+		}
+		pass(15 * time.Second)
+		a.set(func(s *instance.State) { s.Stats.Published++; s.Stats.LastRound = time.Now() })
+		pass(15 * time.Second)
+		s := h.status()
+		if s.ResourcesWatched != 6 || s.EventsPublished != 7 || len(s.Replicas) != 2 || s.Replicas[0].EventsPublished != 4 {
+			t.Errorf("status is %+v, want the sums of two replicas", s)
+		}
+		before := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady).LastTransitionTime
+
+		// the first is lost
+		pass(10 * time.Second)
+		a.set(func(s *instance.State) { s.Members = nil; s.Group = errors.New("fenced") })
+		h.written()
+		b.set(grouped("b"))
+		s = h.status()
+		if len(s.Replicas) != 1 || s.Replicas[0].Name != "b" || s.ResourcesWatched != 3 {
+			t.Errorf("status is %+v, want that of the replica that is left", s)
+		}
+		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c == nil || !c.LastTransitionTime.Equal(&before) {
+			t.Errorf("ready is %+v, want it true since %s", c, before)
+		}
+
+		// no division any more
+		b.set(func(s *instance.State) { s.Grouped, s.Members, s.InForce, s.Seen = false, nil, 2, 2 })
+		if s := h.status(); len(s.Replicas) != 0 || s.ObservedGeneration != 2 || len(s.Conditions) != 4 {
+			t.Errorf("status is %+v, want one without replicas", s)
+		}
+	})
+}
+
+// TestLeaving holds that a replica that ends takes its entry away.
+func TestLeaving(t *testing.T) {
+	h := newFakeHost(object())
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched(t, "a", h, &fakeTeller{})
+		w.set(func(s *instance.State) { good(s); s.Grouped, s.Members = true, []string{"a"} })
+		if s := h.status(); len(s.Replicas) != 1 {
+			t.Errorf("status is %+v, want an entry", s)
+		}
+	})
+	if s := h.status(); len(s.Replicas) != 0 || len(s.Conditions) != 4 {
+		t.Errorf("status is %+v, want no entry, and conditions for the next", s)
+	}
+}
+
+// TestConditions holds what is said of each state.
+func TestConditions(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	boom := errors.New("boom")
+	settled := func(s *instance.State) { good(s); s.Seen, s.InForce, s.Begun = 2, 2, now.Add(-time.Minute) }
+	cases := map[string]struct {
+		reason                    string
+		change                    func(*instance.State)
+		ready, valid, api, broker string
+	}{
+		"Good": {"all is well", settled, "True Runs generation 2", "True InForce generation 2 is in force", "True Answers", "True Answers"},
+		"Refused": {
+			"what was good goes on",
+			func(s *instance.State) {
+				settled(s)
+				s.Seen, s.Refusal = 3, &instance.Refusal{Generation: 3, Reason: instance.ReasonInvalid, Err: boom}
+			},
+			"True Runs generation 2", "False InvalidSpec boom; generation 2 stays in force", "True", "True",
+		},
+		"RefusedAtFirst": {
+			"there is none that could go on",
+			func(s *instance.State) {
+				s.Seen, s.Refusal = 1, &instance.Refusal{Generation: 1, Reason: instance.ReasonSecret, Err: boom}
+			},
+			"False SecretMissing boom", "False SecretMissing boom; nothing runs", "Unknown NoConfiguration", "Unknown NoConfiguration",
+		},
+		"Pending": {
+			"the new broker does not answer",
+			func(s *instance.State) {
+				settled(s)
+				s.Seen, s.Pending = 3, &instance.Pending{Generation: 3, Broker: boom}
+			},
+			"True Runs", "False NewConnectionDoesNotAnswer spec.broker: the new broker does not answer: boom; generation 2 stays", "True", "True",
+		},
+		"PendingAPI": {
+			"the new API does not answer",
+			func(s *instance.State) {
+				settled(s)
+				s.Seen, s.Pending = 3, &instance.Pending{Generation: 3, API: boom}
+			},
+			"True Runs", "False NewConnectionDoesNotAnswer spec.hyperfleetAPI: ", "True", "True",
+		},
+		"OnItsWay":   {"nothing is known yet", func(s *instance.State) { s.Seen = 1 }, "False NoConfiguration", "Unknown Starting generation 1 is on its way", "Unknown", "Unknown"},
+		"APIDown":    {"the API is away", func(s *instance.State) { settled(s); s.Stats.APIErr = boom }, "False APIDoesNotAnswer boom", "True", "False DoesNotAnswer boom", "True"},
+		"BrokerDown": {"the broker is away", func(s *instance.State) { settled(s); s.Stats.BrokerErr = boom }, "False BrokerDoesNotAnswer boom", "True", "True", "False DoesNotAnswer boom"},
+		"Starting": {
+			"connections take a moment",
+			func(s *instance.State) { settled(s); s.Begun = now.Add(-time.Second); s.Stats.BrokerErr = boom },
+			"False Starting", "True", "True", "Unknown Starting",
+		},
+		"Failed":  {"it panicked", func(s *instance.State) { settled(s); s.Failure = errors.New("panic: x\nstack") }, "False SentinelFailed it will be started again: panic: x", "True", "True", "True"},
+		"Stuck":   {"it makes no progress", func(s *instance.State) { settled(s); s.Live = boom }, "False NoProgress boom", "True", "True", "True"},
+		"NoGroup": {"it owns nothing", func(s *instance.State) { settled(s); s.Grouped, s.Group = true, boom }, "False NotInGroup boom", "True", "True", "True"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var s instance.State
+			tc.change(&s)
+			status := statusOf(&v1alpha1.SentinelConfigStatus{}, s, now)
+			for typ, want := range map[string]string{
+				v1alpha1.ConditionReady: tc.ready, v1alpha1.ConditionConfigValid: tc.valid,
+				v1alpha1.ConditionAPIReachable: tc.api, v1alpha1.ConditionBrokerReachable: tc.broker,
+			} {
+				c := meta.FindStatusCondition(status.Conditions, typ)
+				got := fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message)
+				parts := strings.SplitN(want, " ", 3)
+				for _, part := range parts {
+					if !strings.Contains(got, part) {
+						t.Errorf("%s: %s is %q, want %q", tc.reason, typ, got, want)
+						break
+					}
+				}
+				if strings.Contains(got, "stack") || c.Reason == "" {
+					t.Errorf("%s: %s is %q", tc.reason, typ, got)
+				}
+			}
+		})
+	}
+}
+
+// TestStory holds that each turn is told once.
+func TestStory(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	boom := errors.New("boom")
+	var told story
+	var got []string
+	step := func(change func(*instance.State), s *instance.State) []string {
+		change(s)
+		got = nil
+		for range 3 { // of which two are nothing new
+			told = told.goOn(*s, now, func(warning bool, reason, _ string) {
+				if warning {
+					reason = "!" + reason
+				}
+				got = append(got, reason)
+			})
+		}
+		return got
+	}
+	var s instance.State
+	for i, tc := range []struct {
+		change func(*instance.State)
+		want   []string
+	}{
+		{func(s *instance.State) { s.Seen = 1 }, nil},
+		{func(s *instance.State) {
+			s.Refusal = &instance.Refusal{Generation: 1, Reason: instance.ReasonSecret, Err: boom}
+		}, []string{"!ConfigNotLoaded"}},
+		{func(s *instance.State) { good(s); s.Refusal, s.Begun = nil, now.Add(-time.Minute) }, []string{"ConfigLoaded"}},
+		{func(s *instance.State) { s.Stats.APIErr = boom }, []string{"!APIUnreachable"}},
+		{func(s *instance.State) { s.Stats.APIErr = errors.New("other words") }, nil},
+		{func(s *instance.State) { s.Stats.APIErr, s.Stats.BrokerErr = nil, boom }, []string{"APIReachable", "!BrokerUnreachable"}},
+		{func(s *instance.State) { s.Stats.BrokerErr = nil }, []string{"BrokerReachable"}},
+		{func(s *instance.State) {
+			s.Seen, s.Refusal = 2, &instance.Refusal{Generation: 2, Reason: instance.ReasonInvalid, Err: boom}
+		}, []string{"!ConfigInvalid"}},
+		{func(s *instance.State) {
+			s.Seen, s.Refusal = 3, &instance.Refusal{Generation: 3, Reason: instance.ReasonInvalid, Err: boom}
+		}, []string{"!ConfigInvalid"}},
+		{func(s *instance.State) { s.Refusal, s.Pending = nil, &instance.Pending{Generation: 3, Broker: boom} }, []string{"!NewConnectionDoesNotAnswer"}},
+		{func(s *instance.State) { s.Pending, s.InForce = nil, 3; s.Changes++ }, []string{"ConfigChanged"}},
+		{func(s *instance.State) { s.Failure, s.Stats.BrokerErr = boom, boom }, []string{"!SentinelFailed"}},
+		{func(s *instance.State) { s.Failure, s.Begun = nil, now.Add(-time.Second) }, nil},
+		{func(s *instance.State) { s.Begun = now.Add(-time.Minute) }, []string{"!BrokerUnreachable"}},
+	} {
+		if diff := cmp.Diff(tc.want, step(tc.change, &s)); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package operator
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+)
+
+// countsEvery is how often a status is written that differs from the one
+// before in its counts and texts alone.
+const countsEvery = 10 * time.Second
+
+// A writer writes the status of one object, or this replica's part of it.
+//
+// What means something is written at once, counts every ten seconds. Where
+// replicas share an object, each has an entry of its own under status.replicas,
+// with a field owner of its own; all else is written by the member of the group
+// that sorts first, under one field owner for all, so that nothing goes when
+// another takes over. It also takes away the entries of replicas that are gone.
+type writer struct {
+	ref      reference
+	identity string
+	host     host
+
+	own   *v1alpha1.ReplicaStatus // our entry as it was written; nil: there is none
+	ownAt time.Time
+
+	last   *v1alpha1.SentinelConfigStatus // as we wrote it; nil: others did, or nobody
+	lastAt time.Time
+}
+
+// write writes what has changed, if it is time.
+func (w *writer) write(ctx context.Context, s instance.State, now time.Time) error {
+	if err := w.writeEntry(ctx, s, now); err != nil {
+		return err
+	}
+	if s.Grouped && (len(s.Members) == 0 || s.Members[0] != w.identity) {
+		w.last = nil
+		return nil
+	}
+	before := w.last
+	if before == nil {
+		sc, err := w.host.Get(ctx, w.ref.NamespacedName)
+		if err != nil {
+			return err
+		}
+		before = &sc.Status
+	}
+	next := statusOf(before, s, now)
+	if s.Grouped {
+		if err := w.total(ctx, &next, s); err != nil {
+			return err
+		}
+	}
+	if w.last != nil && !means(w.last, &next) && (now.Sub(w.lastAt) < countsEvery || same(w.last, &next)) {
+		return nil
+	}
+	if err := w.host.ApplyStatus(ctx, w.ref, &next, component); err != nil {
+		return err
+	}
+	w.last, w.lastAt = &next, now
+	return nil
+}
+
+// writeEntry writes our entry under status.replicas, or takes it away.
+func (w *writer) writeEntry(ctx context.Context, s instance.State, now time.Time) error {
+	if !s.Grouped {
+		return w.leave(ctx)
+	}
+	entry := replicaOf(w.identity, s)
+	if w.own != nil && (now.Sub(w.ownAt) < countsEvery || entry.ResourcesOwned == w.own.ResourcesOwned &&
+		entry.EventsPublished == w.own.EventsPublished && entry.LastRoundTime.Equal(w.own.LastRoundTime)) {
+		return nil
+	}
+	status := &v1alpha1.SentinelConfigStatus{Replicas: []v1alpha1.ReplicaStatus{entry}}
+	if err := w.host.ApplyStatus(ctx, w.ref, status, ownerOf(w.identity)); err != nil {
+		return err
+	}
+	w.own, w.ownAt = &entry, now
+	return nil
+}
+
+// leave takes away our entry, if there is one.
+func (w *writer) leave(ctx context.Context) error {
+	if w.own == nil {
+		return nil
+	}
+	if err := w.disown(ctx, w.identity); err != nil {
+		return err
+	}
+	w.own = nil
+	return nil
+}
+
+// ownerOf is the field owner of a replica's entry.
+func ownerOf(identity string) string { return component + "/" + identity }
+
+// disown takes away the entry of a replica: it applies nothing in its name.
+func (w *writer) disown(ctx context.Context, identity string) error {
+	return w.host.ApplyStatus(ctx, w.ref, &v1alpha1.SentinelConfigStatus{}, ownerOf(identity))
+}
+
+// total adds up what the replicas have written, and takes away the entries of
+// those that are gone.
+func (w *writer) total(ctx context.Context, status *v1alpha1.SentinelConfigStatus, s instance.State) error {
+	sc, err := w.host.Get(ctx, w.ref.NamespacedName)
+	if err != nil {
+		return err
+	}
+	for _, replica := range sc.Status.Replicas {
+		switch {
+		case replica.Name == w.identity: // counted
+		case slices.Contains(s.Members, replica.Name):
+			status.ResourcesWatched += replica.ResourcesOwned
+			status.EventsPublished += replica.EventsPublished
+			if status.LastRoundTime.Before(replica.LastRoundTime) {
+				status.LastRoundTime = replica.LastRoundTime
+			}
+		default:
+			if err := w.disown(ctx, replica.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// means says whether two statuses differ in more than counts and texts.
+func means(a, b *v1alpha1.SentinelConfigStatus) bool {
+	if a.ObservedGeneration != b.ObservedGeneration || a.Selector != b.Selector || len(a.Conditions) != len(b.Conditions) {
+		return true
+	}
+	if (a.LastRoundTime == nil) != (b.LastRoundTime == nil) {
+		return true // the first round is news
+	}
+	for _, c := range b.Conditions {
+		before := meta.FindStatusCondition(a.Conditions, c.Type)
+		if before == nil || before.Status != c.Status || before.Reason != c.Reason || before.ObservedGeneration != c.ObservedGeneration {
+			return true
+		}
+	}
+	return false
+}
+
+// same says whether two statuses that mean the same do not differ at all.
+func same(a, b *v1alpha1.SentinelConfigStatus) bool {
+	return a.ResourcesWatched == b.ResourcesWatched && a.EventsPublished == b.EventsPublished &&
+		a.LastRoundTime.Equal(b.LastRoundTime) && slices.Equal(a.Conditions, b.Conditions)
+}
