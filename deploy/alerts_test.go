@@ -16,6 +16,7 @@ type rules struct {
 		Rules []struct {
 			Alert       string            `yaml:"alert"`
 			Expr        string            `yaml:"expr"`
+			For         string            `yaml:"for"`
 			Labels      map[string]string `yaml:"labels"`
 			Annotations map[string]string `yaml:"annotations"`
 		} `yaml:"rules"`
@@ -40,6 +41,9 @@ func TestAlerts(t *testing.T) {
 	}
 	reference := string(newFile(t, "../docs/reference/metrics.md"))
 	metric := regexp.MustCompile(`\b(hyperfleet|fleetloop|nvsentinel)_[a-z_]+\b`)
+
+	table := string(newFile(t, "../docs/how-to/what-each-alert-means.md"))
+	rows := regexp.MustCompile(`(?m)^\| \[`).FindAllString(table, -1)
 
 	pages := map[string]bool{}
 	for _, group := range file.Groups {
@@ -66,8 +70,15 @@ func TestAlerts(t *testing.T) {
 				}
 				newFile(t, filepath.Join("..", want))
 				pages[rule.Alert+".md"] = true
+				row := "\n| [" + rule.Alert + "](../runbooks/" + rule.Alert + ".md) | " + rule.Labels["severity"] + " | " + rule.For + " | "
+				if !strings.Contains(table, row) {
+					t.Errorf("docs/how-to/what-each-alert-means.md has no row that begins with %q", strings.TrimSpace(row))
+				}
 			})
 		}
+	}
+	if len(rows) != len(pages) {
+		t.Errorf("docs/how-to/what-each-alert-means.md has %d rows for %d alerts", len(rows), len(pages))
 	}
 	entries, err := os.ReadDir("../docs/runbooks")
 	if err != nil {

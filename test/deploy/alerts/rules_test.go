@@ -4,6 +4,9 @@ package alerts_test
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,10 +18,25 @@ import (
 
 const rulesFile = "../../../deploy/prometheus/fleetloop.rules.yaml"
 
-// newGroups loads the rules on top of series in promqltest's notation.
-func newGroups(t *testing.T, series string) map[string]*rules.Group {
+// A scenario is what Prometheus has scraped, and which alerts of one name
+// fire when. Rules are evaluated every minute.
+type scenario struct {
+	reason string
+	series string          // promqltest's notation, a sample a minute from minute 0 on
+	want   map[int][]alert // by minute; an empty list: none fires then
+}
+
+// An alert is one that fires.
+type alert struct {
+	labels  map[string]string // beside alertname and severity
+	summary string
+}
+
+// newRules loads the rules on top of series, each by its alert's name, with
+// the group that evaluates it.
+func newRules(t *testing.T, series string) map[string]rule {
 	t.Helper()
-	storage := promqltest.LoadedStorage(t, series)
+	storage := promqltest.LoadedStorage(t, "load 1m\n"+strings.TrimLeft(series, "\n"))
 	t.Cleanup(func() { _ = storage.Close() })
 	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
 	manager := rules.NewManager(&rules.ManagerOptions{
@@ -29,35 +47,95 @@ func newGroups(t *testing.T, series string) map[string]*rules.Group {
 	})
 	groups, errs := manager.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, rulesFile)
 	for _, err := range errs {
-		t.Error(err)
+		t.Fatal(err)
 	}
-	return groups
+	list := map[string]rule{}
+	for _, group := range groups {
+		for _, r := range group.AlertingRules() {
+			if _, ok := list[r.Name()]; ok {
+				t.Errorf("there are two alerts %s", r.Name())
+			}
+			list[r.Name()] = rule{AlertingRule: r, group: group}
+		}
+	}
+	return list
 }
 
-// TestMissing holds that nothing scraped is told after five minutes, and not
-// before.
-func TestMissing(t *testing.T) {
-	groups := newGroups(t, "load 1m\n  up 1\n")
-	group, ok := groups[rules.GroupKey(rulesFile, "sentinel")]
-	if !ok {
-		t.Fatalf("no group sentinel among %v", groups)
+type rule struct {
+	*rules.AlertingRule
+	group *rules.Group
+}
+
+// firing gives the alerts of r that fire, in the order of their summaries.
+func (r rule) firing(t *testing.T) []alert {
+	t.Helper()
+	if err := r.LastError(); err != nil {
+		t.Fatal(err)
 	}
-	firing := func() (names []string) {
-		for _, alert := range group.AlertingRules() {
-			if alert.State() == rules.StateFiring {
-				names = append(names, alert.Name())
+	var list []alert
+	for _, a := range r.ActiveAlerts() {
+		if a.State != rules.StateFiring {
+			continue
+		}
+		got := a.Labels.Map()
+		delete(got, "alertname")
+		delete(got, "severity")
+		list = append(list, alert{labels: got, summary: a.Annotations.Get("summary")})
+	}
+	slices.SortFunc(list, func(a, b alert) int {
+		if a.summary < b.summary {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+// TestAlerts: each alert fires when it should, says what it should, and is
+// silent when it should be.
+func TestAlerts(t *testing.T) {
+	for name, list := range scenarios() {
+		t.Run(name, func(t *testing.T) {
+			var fires, silent bool
+			for _, s := range list {
+				t.Run(s.reason, func(t *testing.T) { s.try(t, name) })
+				for _, want := range s.want {
+					fires = fires || len(want) > 0
+					silent = silent || len(want) == 0
+				}
 			}
-		}
-		return names
+			if !fires || !silent {
+				t.Errorf("tried to fire: %t; tried to be silent: %t; want both", fires, silent)
+			}
+		})
 	}
-	for minute := range 5 {
-		group.Eval(t.Context(), time.Unix(0, 0).Add(time.Duration(minute)*time.Minute))
-		if names := firing(); len(names) > 0 {
-			t.Errorf("after %d minutes: %v", minute, names)
+}
+
+func (s scenario) try(t *testing.T, name string) {
+	t.Helper()
+	r, ok := newRules(t, s.series)[name]
+	if !ok {
+		t.Fatalf("there is no alert %s", name)
+	}
+	for minute := range slices.Max(slices.Collect(maps.Keys(s.want))) + 1 {
+		r.group.Eval(t.Context(), time.Unix(0, 0).Add(time.Duration(minute)*time.Minute))
+		want, ok := s.want[minute]
+		if !ok {
+			continue
+		}
+		got := r.firing(t)
+		if !slices.EqualFunc(got, want, func(a, b alert) bool { return a.summary == b.summary && maps.Equal(a.labels, b.labels) }) {
+			t.Errorf("minute %d: fires\n  %+v\nwant\n  %+v", minute, got, want)
 		}
 	}
-	group.Eval(t.Context(), time.Unix(0, 0).Add(5*time.Minute))
-	if names := firing(); len(names) != 1 || names[0] != "SentinelMissing" {
-		t.Errorf("after five minutes: %v, want SentinelMissing", names)
+}
+
+// TestEveryAlertIsTried holds the scenarios against the rules.
+func TestEveryAlertIsTried(t *testing.T) {
+	tried := scenarios()
+	for name := range newRules(t, "  up 1\n") {
+		if _, ok := tried[name]; !ok {
+			t.Errorf("no scenario tries %s", name)
+		}
 	}
 }
