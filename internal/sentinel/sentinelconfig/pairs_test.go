@@ -72,7 +72,7 @@ backoffNotReady: 1m30s
 backoffReady: 1h
 pollInterval: 500ms
 shardSelector:
-  matchLabels: {region: us-east, customer-id: acme}
+  matchLabels: {region: us-east, customer-id: acme, e: f, a: b, g: h, c: d, i: ''}
   matchExpressions:
     - {key: tier, operator: In, values: [b, a]}
     - {key: environment, operator: NotIn, values: [dev]}
@@ -93,7 +93,12 @@ max_age_not_ready: 1m30s
 max_age_ready: 1h
 poll_interval: 500ms
 resource_selector:
+  - {label: a, value: b}
+  - {label: c, value: d}
   - {label: customer-id, value: acme}
+  - {label: e, value: f}
+  - {label: g, value: h}
+  - {label: i}
   - {label: region, value: us-east}
 label_selector: "cloud-provider,environment!=dev,!old,tier in (a,b)"
 hyperfleet_api: {endpoint: "https://api", timeout: 3s, flavour: hyperfleet}
