@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/fleetloop/fleetloop/test/deploy"
 )
 
 // A documented value is a value of the chart with its default and its comment.
@@ -150,5 +152,28 @@ func TestSchemaIsClosed(t *testing.T) {
 	walk("", schema)
 	if want := []string{"/properties/global"}; !slices.Equal(open, want) {
 		t.Errorf("open are %v, want %v alone, which is shared with other charts", open, want)
+	}
+}
+
+// TestGuide renders the values that the guide shows.
+func TestGuide(t *testing.T) {
+	const mark = "    # values.yaml\n"
+	blocks := strings.Split(string(readFile(t, root+"/docs/how-to/install-on-a-cluster.md")), mark)[1:]
+	if len(blocks) < 5 {
+		t.Fatalf("the guide shows values %d times", len(blocks))
+	}
+	for i, block := range blocks {
+		var text strings.Builder
+		for line := range strings.Lines(block) {
+			inner, ok := strings.CutPrefix(line, "    ")
+			if !ok {
+				break
+			}
+			text.WriteString(inner)
+		}
+		objects := render(t, deploy.Release{Values: newValues(t, text.String())})
+		if len(text.String()) < 20 || len(objects) < 10 {
+			t.Errorf("block %d: %d objects of\n%s", i+1, len(objects), text.String())
+		}
 	}
 }
