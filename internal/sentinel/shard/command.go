@@ -80,7 +80,7 @@ func (m *machine) own(now time.Duration, at func(time.Duration, command)) {
 		if !m.counted(now) {
 			due = now
 		}
-		at(max(due, m.retryAt), command{op: opRemove, record: member.Record{Name: m.name, Version: m.version}})
+		at(max(due, m.retryAt), command{op: opRemove, record: member.Record{Name: m.name, Version: m.version, Object: m.object}})
 		return
 	case m.leaving && m.version == 0 && !m.attempted:
 		m.finished = true

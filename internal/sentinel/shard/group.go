@@ -57,10 +57,10 @@ type Leases interface {
 	Watch(ctx context.Context, handle func(member.Change)) error
 
 	// Put writes r if the record is at r.Version still, or not there and the
-	// version zero, and gives it with its new version. The error is one of
-	// member.ErrConflict if it is at another, and of member.ErrGone if it is
-	// not there. After any other error it may have been written, or may be
-	// yet.
+	// version zero, and gives it with its new version. The error is
+	// member.ErrConflict if it is at another, and member.ErrGone or
+	// ErrConflict if it is not there any more. After any other error it may
+	// have been written, or may be yet.
 	Put(ctx context.Context, r member.Record) (member.Record, error)
 
 	// Delete deletes the record of r's name if it is at r's version. Errors

@@ -56,6 +56,7 @@ type machine struct {
 	// The own record. A member that was declared lost begins another epoch.
 	epoch     uint64
 	version   uint64        // as last known; 0 if there is none
+	object    string        // likewise
 	confirmed bool          // a write of this epoch was
 	born      uint64        // the version of the first that was
 	renewed   time.Duration // when the last one began that was
@@ -162,7 +163,7 @@ func (m *machine) leave() { m.leaving = true }
 func (m *machine) content() member.Record {
 	r := member.Record{
 		Name: m.name, Identity: m.identity, Epoch: m.epoch, State: member.Joining,
-		Includes: map[string]uint64{}, Duration: m.lease, Version: m.version,
+		Includes: map[string]uint64{}, Duration: m.lease, Version: m.version, Object: m.object,
 	}
 	for name, epoch := range m.said {
 		if _, ok := m.guard[name]; ok {

@@ -15,7 +15,7 @@ func (m *machine) observe(now time.Duration, c member.Change) {
 		// The store has forgotten what it once told: it was restored from a
 		// backup. Nothing that was promised since is in it.
 		m.begin()
-		m.peers, m.version = map[string]*peer{}, 0
+		m.peers, m.version, m.object = map[string]*peer{}, 0, ""
 	}
 	m.horizon = c.Version
 	for _, r := range c.Records {
@@ -54,7 +54,7 @@ func (m *machine) observeOwn(now time.Duration, r member.Record) {
 	if r.Version <= m.version {
 		return
 	}
-	m.version = r.Version
+	m.version, m.object = r.Version, r.Object
 	if m.unsure {
 		m.unsure, m.retryAt = false, now
 	}
@@ -91,7 +91,7 @@ func (m *machine) observeGone(now time.Duration, name string, version uint64) {
 
 // lose notes that the own record was deleted.
 func (m *machine) lose() {
-	m.version, m.unsure = 0, false
+	m.version, m.object, m.unsure = 0, "", false
 	m.begin()
 }
 
@@ -143,7 +143,9 @@ func (m *machine) wrote(now time.Duration, c command, written member.Record, err
 	case err != nil:
 		return
 	}
-	m.version = max(m.version, written.Version)
+	if written.Version > m.version {
+		m.version, m.object = written.Version, written.Object
+	}
 	if c.record.State == member.Left {
 		m.setLeft(now)
 		return

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -41,7 +42,13 @@ func (s *Memory) Put(ctx context.Context, r member.Record) (member.Record, error
 	if err := s.check(r, r.Version > 0); err != nil {
 		return member.Record{}, err
 	}
+	if old, ok := s.records[r.Name]; ok && reflect.DeepEqual(old, r) {
+		return copied(r), nil // as the API server does
+	}
 	s.version++
+	if r.Version == 0 {
+		r.Object = fmt.Sprint("object-", s.version)
+	}
 	r.Version = s.version
 	r.Includes = maps.Clone(r.Includes)
 	s.records[r.Name] = r
@@ -133,7 +140,7 @@ func (s *Memory) check(r member.Record, there bool) error {
 	switch {
 	case there && !ok:
 		return fmt.Errorf("write lease %q: %w", r.Name, member.ErrGone)
-	case now.Version != r.Version:
+	case now.Version != r.Version, there && now.Object != r.Object:
 		return fmt.Errorf("write lease %q: %w", r.Name, member.ErrConflict)
 	}
 	return nil

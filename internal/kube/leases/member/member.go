@@ -12,7 +12,7 @@ import (
 // it took place.
 var (
 	// ErrConflict says that the record is not at the version that the write
-	// was for; nothing was changed.
+	// was for, or perhaps that there is none; nothing was changed.
 	ErrConflict = errors.New("the lease was changed by another write")
 
 	// ErrGone says that there is no such record any more.
@@ -67,8 +67,12 @@ type Record struct {
 	Since, Renewed time.Time
 
 	// Version orders all writes of a group. Zero is that of a record that is
-	// not there.
+	// not there. A write that changes nothing may leave it as it is.
 	Version uint64
+
+	// Object tells a record from others of its name that were deleted before.
+	// The store gives it; every later write has to name it.
+	Object string
 }
 
 // A Change is a step in what is known of a group: after it, everything up to

@@ -1,0 +1,125 @@
+package leases
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+)
+
+// Where a record's fields stand that a Lease has none for.
+const (
+	// Group is the label with the group's name.
+	Group = "fleetloop.io/shard-group"
+
+	// State is the annotation with the state.
+	State = "fleetloop.io/shard-state"
+
+	// Includes is the annotation with the other members that are counted in,
+	// each with its epoch, such as "a/1 b/3".
+	Includes = "fleetloop.io/shard-includes"
+)
+
+// label makes a label's value of a name; a long one, or one with characters
+// that no label may have, is cut and gets a part of its hash.
+func label(name string) string {
+	if len(validation.IsValidLabelValue(name)) == 0 {
+		return name
+	}
+	readable := []byte(name[:min(len(name), 40)])
+	for i, c := range readable {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
+			readable[i] = '-'
+		}
+	}
+	sum := sha256.Sum256([]byte(name))
+	return strings.TrimLeft(string(readable)+"-"+hex.EncodeToString(sum[:4]), "-")
+}
+
+// encode makes a Lease of r.
+func (l *Leases) encode(r member.Record) *coordinationv1.Lease {
+	var includes []string
+	for _, name := range slices.Sorted(maps.Keys(r.Includes)) {
+		includes = append(includes, fmt.Sprint(name, "/", r.Includes[name]))
+	}
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   r.Name,
+			Labels: map[string]string{Group: l.group},
+			Annotations: map[string]string{
+				State: string(r.State), Includes: strings.Join(includes, " "),
+			},
+		},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity:       new(r.Identity),
+			LeaseDurationSeconds: new(int32(min(math.Ceil(max(r.Duration.Seconds(), 1)), math.MaxInt32))),
+			LeaseTransitions:     new(int32(min(r.Epoch, math.MaxInt32))), //nolint:gosec // bounded in the same line
+			AcquireTime:          moment(r.Since),
+			RenewTime:            moment(r.Renewed),
+		},
+	}
+	if r.Version > 0 {
+		lease.ResourceVersion = strconv.FormatUint(r.Version, 10)
+		// Or the API server makes it anew if it is gone, version or not.
+		lease.UID = types.UID(r.Object)
+	}
+	if r.State.Over() {
+		lease.Spec.HolderIdentity = new("") // as others release theirs
+	}
+	return lease
+}
+
+func moment(t time.Time) *metav1.MicroTime {
+	if t.IsZero() {
+		return nil
+	}
+	return new(metav1.NewMicroTime(t))
+}
+
+// decode reads a record of a Lease. What is missing or of no meaning, in a
+// Lease that somebody else made, is left out: a record that counts nobody in
+// and that nobody renews is declared lost after a while.
+func decode(lease *coordinationv1.Lease) (member.Record, error) {
+	v, err := version(lease.ResourceVersion)
+	if err != nil {
+		return member.Record{}, fmt.Errorf("lease %q: %w", lease.Name, err)
+	}
+	r := member.Record{
+		Name: lease.Name, Version: v, Object: string(lease.UID), State: member.State(lease.Annotations[State]), Includes: map[string]uint64{},
+	}
+	for include := range strings.FieldsSeq(lease.Annotations[Includes]) {
+		name, epoch, _ := strings.Cut(include, "/")
+		if n, err := strconv.ParseUint(epoch, 10, 64); err == nil {
+			r.Includes[name] = n
+		}
+	}
+	s := lease.Spec
+	if s.HolderIdentity != nil {
+		r.Identity = *s.HolderIdentity
+	}
+	if s.LeaseDurationSeconds != nil {
+		r.Duration = time.Duration(*s.LeaseDurationSeconds) * time.Second
+	}
+	if s.LeaseTransitions != nil && *s.LeaseTransitions > 0 {
+		r.Epoch = uint64(*s.LeaseTransitions)
+	}
+	if s.AcquireTime != nil {
+		r.Since = s.AcquireTime.Time
+	}
+	if s.RenewTime != nil {
+		r.Renewed = s.RenewTime.Time
+	}
+	return r, nil
+}

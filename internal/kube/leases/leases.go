@@ -1,0 +1,214 @@
+// Package leases keeps what members of a group say of themselves in Leases of
+// the host cluster, one for each member.
+//
+// `kubectl get leases -l fleetloop.io/shard-group=NAME` shows them: who holds
+// one, and, with -o yaml, since when, when it was last renewed, for how long
+// that is good, and whom the holder counts in. One without a holder is over:
+// its member has left, or was declared lost.
+//
+// Nobody else should write to them. One that is deleted by hand is made anew
+// by its member, which owns nothing meanwhile; a replica that starts in this
+// very moment may take over early.
+//
+// What it may do needs to be granted:
+//
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=list;watch;create;update;delete
+package leases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+)
+
+// What a client asks of the API server at most. A member writes every two
+// seconds, and once for each that comes or goes.
+const (
+	qps   = 20
+	burst = 50
+)
+
+// listTimeout bounds the list that a watch begins with.
+const listTimeout = 10 * time.Second
+
+// Leases are those of one group in one namespace. Make them with New. They
+// are safe for concurrent use.
+type Leases struct {
+	client client.LeaseInterface
+	group  string // as the label's value
+	close  func()
+}
+
+// New makes a client for the Leases of a group. It asks nothing of the API
+// server. cfg is not changed.
+func New(cfg *rest.Config, namespace, group string) (*Leases, error) {
+	if namespace == "" || group == "" {
+		return nil, errors.New("keep leases: it needs a namespace and the name of a group")
+	}
+	own := rest.CopyConfig(cfg)
+	own.QPS, own.Burst, own.RateLimiter = qps, burst, nil
+	// One connection per request under way: with HTTP/2 all would share one,
+	// and if that were cut without a word, no try would get through until it
+	// is noticed, which takes longer than a lease is good for.
+	own.NextProtos = []string{"http/1.1"}
+	hc, err := rest.HTTPClientFor(own)
+	if err != nil {
+		return nil, fmt.Errorf("keep leases of group %q: %w", group, err)
+	}
+	c, err := client.NewForConfigAndClient(own, hc)
+	if err != nil {
+		return nil, fmt.Errorf("keep leases of group %q: %w", group, err)
+	}
+	return &Leases{client: c.Leases(namespace), group: label(group), close: hc.CloseIdleConnections}, nil
+}
+
+// Close lets go of connections that are not in use.
+func (l *Leases) Close() { l.close() }
+
+// Watch tells of all Leases of the group as they are, and then of each change,
+// until ctx ends or the watch does. The error says why.
+func (l *Leases) Watch(ctx context.Context, handle func(member.Change)) error {
+	selector := Group + "=" + l.group
+	lctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	// Without a resource version the list is of now, not of some time ago.
+	list, err := l.client.List(lctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	all := member.Change{All: true}
+	if all.Version, err = version(list.ResourceVersion); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		r, err := decode(&list.Items[i])
+		if err != nil {
+			return err
+		}
+		all.Records = append(all.Records, r)
+	}
+	handle(all)
+
+	w, err := l.client.Watch(ctx, metav1.ListOptions{
+		LabelSelector: selector, ResourceVersion: list.ResourceVersion, AllowWatchBookmarks: true,
+	})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				return errors.New("the API server ended it")
+			}
+			c, err := change(e)
+			if err != nil {
+				return err
+			}
+			handle(c)
+		}
+	}
+}
+
+// change is what an event of a watch tells.
+func change(e watch.Event) (c member.Change, err error) {
+	if e.Type == watch.Error {
+		return c, apierrors.FromObject(e.Object)
+	}
+	if c.Version, err = versionOf(e.Object); err != nil {
+		return c, err
+	}
+	lease, ok := e.Object.(*coordinationv1.Lease)
+	switch {
+	case !ok:
+		return c, fmt.Errorf("a %T among the leases", e.Object)
+	case e.Type == watch.Deleted:
+		c.Gone = []string{lease.Name}
+	case e.Type != watch.Bookmark:
+		r, err := decode(lease)
+		if err != nil {
+			return c, err
+		}
+		c.Records = []member.Record{r}
+	}
+	return c, nil
+}
+
+// Put writes r, for its version.
+func (l *Leases) Put(ctx context.Context, r member.Record) (member.Record, error) {
+	lease := l.encode(r)
+	var err error
+	if r.Version == 0 {
+		lease, err = l.client.Create(ctx, lease, metav1.CreateOptions{})
+	} else {
+		lease, err = l.client.Update(ctx, lease, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return member.Record{}, refused(ctx, r, err)
+	}
+	return decode(lease)
+}
+
+// Delete deletes the Lease of r, at its version.
+func (l *Leases) Delete(ctx context.Context, r member.Record) error {
+	at, uid := strconv.FormatUint(r.Version, 10), types.UID(r.Object)
+	err := l.client.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &at, UID: &uid}})
+	if err != nil {
+		return refused(ctx, r, err)
+	}
+	return nil
+}
+
+// refused makes of err what callers branch on.
+func refused(ctx context.Context, r member.Record, err error) error {
+	switch {
+	case apierrors.IsNotFound(err) && r.Version > 0:
+		err = member.ErrGone
+	case apierrors.IsAlreadyExists(err), isStatus(err, http.StatusConflict):
+		err = member.ErrConflict
+	case ctx.Err() != nil:
+		err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+	}
+	return fmt.Errorf("lease %q: %w", r.Name, err)
+}
+
+func isStatus(err error, code int32) bool {
+	var s apierrors.APIStatus
+	return errors.As(err, &s) && s.Status().Code == code
+}
+
+func versionOf(o runtime.Object) (uint64, error) {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return 0, fmt.Errorf("read a change of the leases: %w", err)
+	}
+	return version(m.GetResourceVersion())
+}
+
+// version reads a resource version, which is a number that rises with every
+// write.
+func version(text string) (uint64, error) {
+	v, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("resource version %q is not a number, and only numbers can be put in order", text)
+	}
+	return v, nil
+}

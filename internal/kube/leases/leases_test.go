@@ -1,0 +1,62 @@
+package leases_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/kube/leases"
+	"github.com/fleetloop/fleetloop/internal/kube/leases/leasestest"
+	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+)
+
+func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{}) }
+
+func newLeases(t *testing.T, namespace, group string) *leases.Leases {
+	t.Helper()
+	l, err := leases.New(kubebedtest.Bed(t).Config(), namespace, group)
+	if err != nil {
+		t.Fatalf("New() = %v", err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+func TestLeases(t *testing.T) {
+	leasestest.Run(t, func(t *testing.T) func() leasestest.Leases {
+		namespace := kubebedtest.Namespace(t)
+		return func() leasestest.Leases { return newLeases(t, namespace, "clusters of all regions") }
+	})
+}
+
+func TestGroupsApart(t *testing.T) {
+	namespace := kubebedtest.Namespace(t)
+	long := strings.Repeat("a-very-long-name-", 12)
+	for _, group := range []string{"a", "b", long + "a", long + "b", "a b", "ü"} {
+		l := newLeases(t, namespace, group)
+		name := "r-" + strings.Repeat("x", len(group)) + "-" + group[len(group)-1:]
+		if group == "ü" {
+			name = "umlaut"
+		}
+		if _, err := l.Put(t.Context(), member.Record{Name: strings.ReplaceAll(name, " ", ""), Epoch: 1, State: member.Joining}); err != nil {
+			t.Fatalf("Put() of group %q = %v", group, err)
+		}
+		var first member.Change
+		done := t.Context()
+		stop := make(chan struct{})
+		go func() {
+			defer close(stop)
+			_ = l.Watch(done, func(c member.Change) {
+				if c.All {
+					first = c
+					stop <- struct{}{}
+				}
+			})
+		}()
+		<-stop
+		if len(first.Records) != 1 {
+			t.Errorf("group %q has %d members, want its own alone", group, len(first.Records))
+		}
+	}
+}

@@ -1,0 +1,329 @@
+package leasestest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+)
+
+// patience is how long anything is waited for. The machine may be busy.
+const patience = 60 * time.Second
+
+// Leases are a store of records, as its users see it.
+type Leases interface {
+	Watch(ctx context.Context, handle func(member.Change)) error
+	Put(ctx context.Context, r member.Record) (member.Record, error)
+	Delete(ctx context.Context, r member.Record) error
+}
+
+// Run runs the suite that every store passes. It calls open for each test;
+// what that gives has the records of a group of its own, and none yet. Calling
+// the func again gives another client of the same group.
+func Run(t *testing.T, open func(t *testing.T) func() Leases) {
+	t.Helper()
+	tests := []struct {
+		name string
+		run  func(t *testing.T, client func() Leases)
+	}{
+		{"KeepsAll", testKeepsAll},
+		{"OneWriteForAVersion", testOneWrite},
+		{"ManyWriters", testManyWriters},
+		{"Gone", testGone},
+		{"WatchBeginsWithNow", testWatchBegins},
+		{"WatchTellsInOrder", testWatchOrder},
+		{"WatchEnds", testWatchEnds},
+		{"RequestEnds", testRequestEnds},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
+	}
+}
+
+func newRecord(name string) member.Record {
+	since := time.Date(2026, 11, 20, 18, 52, 13, 123456000, time.UTC)
+	return member.Record{
+		Name: name, Identity: "pod/" + name, Epoch: 3, State: member.Active, Includes: map[string]uint64{"b": 1, "c": 20},
+		Duration: 10 * time.Second, Since: since, Renewed: since.Add(time.Minute),
+	}
+}
+
+func put(t *testing.T, l Leases, r member.Record) member.Record {
+	t.Helper()
+	written, err := l.Put(t.Context(), r)
+	if err != nil {
+		t.Fatalf("Put(%q at %d) = %v", r.Name, r.Version, err)
+	}
+	return written
+}
+
+func wantRecord(t *testing.T, got, want member.Record) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateApproxTime(time.Microsecond)); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+}
+
+func testKeepsAll(t *testing.T, client func() Leases) {
+	l := client()
+	want := newRecord("a")
+	written := put(t, l, want)
+	if written.Version == 0 {
+		t.Error("a record that was written has no version")
+	}
+	want.Version, want.Object = written.Version, written.Object
+	wantRecord(t, written, want)
+	w := newWatch(t, client())
+	wantRecord(t, w.record("a"), want)
+
+	want.Epoch, want.State, want.Includes = 4, member.Joining, nil
+	want.Renewed = want.Renewed.Add(time.Second)
+	want = put(t, l, want)
+	wantRecord(t, w.until("a", want.Version), want)
+
+	lost := want
+	lost.State, lost.Identity = member.Lost, ""
+	lost = put(t, l, lost)
+	wantRecord(t, w.until("a", lost.Version), lost)
+}
+
+func wantErr(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+func testOneWrite(t *testing.T, client func() Leases) {
+	l, other := client(), client()
+	first := put(t, l, newRecord("a"))
+	_, err := other.Put(t.Context(), newRecord("a"))
+	wantErr(t, "create what is there", err, member.ErrConflict)
+	changed := first
+	changed.Identity = "another"
+	second := put(t, other, changed)
+	if second.Version <= first.Version {
+		t.Errorf("version %d comes after %d", second.Version, first.Version)
+	}
+	_, err = l.Put(t.Context(), first)
+	wantErr(t, "write at a version that has passed", err, member.ErrConflict)
+	wantErr(t, "delete at a version that has passed", l.Delete(t.Context(), first), member.ErrConflict)
+	if b := put(t, l, newRecord("b")); b.Version <= second.Version {
+		t.Errorf("version %d of another record comes after %d", b.Version, second.Version)
+	}
+}
+
+func testManyWriters(t *testing.T, client func() Leases) {
+	first := put(t, client(), newRecord("a"))
+	var wins []uint64
+	var mu sync.Mutex
+	var writers sync.WaitGroup
+	for i := range 8 {
+		l, mine := client(), first
+		mine.Identity = fmt.Sprint("writer-", i)
+		writers.Go(func() {
+			written, err := l.Put(t.Context(), mine)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				wins = append(wins, written.Version)
+			} else {
+				wantErr(t, "write at the same version", err, member.ErrConflict)
+			}
+		})
+	}
+	writers.Wait()
+	if len(wins) != 1 {
+		t.Errorf("%d of 8 writes for one version succeeded, want 1", len(wins))
+	}
+}
+
+func testGone(t *testing.T, client func() Leases) {
+	l := client()
+	w := newWatch(t, client())
+	r := put(t, l, newRecord("a"))
+	w.until("a", r.Version)
+	if err := l.Delete(t.Context(), r); err != nil {
+		t.Fatalf("Delete() = %v", err)
+	}
+	if version := w.gone("a"); version <= r.Version {
+		t.Errorf("it is gone at version %d, and was there at %d", version, r.Version)
+	}
+	wantErr(t, "delete what is gone", l.Delete(t.Context(), r), member.ErrGone)
+	changed := r
+	changed.Identity = "another"
+	if _, err := l.Put(t.Context(), changed); !errors.Is(err, member.ErrGone) && !errors.Is(err, member.ErrConflict) {
+		t.Errorf("write what is gone: %v, want %v, or %v", err, member.ErrGone, member.ErrConflict)
+	}
+	again := put(t, l, newRecord("a"))
+	if again.Version <= r.Version || again.Object == r.Object {
+		t.Errorf("made anew it is %s at %d, before that it was %s at %d", again.Object, again.Version, r.Object, r.Version)
+	}
+	changed.Version = again.Version
+	if _, err := l.Put(t.Context(), changed); !errors.Is(err, member.ErrGone) && !errors.Is(err, member.ErrConflict) {
+		t.Errorf("write to another record of that name: %v, want %v, or %v", err, member.ErrGone, member.ErrConflict)
+	}
+}
+
+func testWatchBegins(t *testing.T, client func() Leases) {
+	l := client()
+	var last member.Record
+	for i := range 5 {
+		last = put(t, l, newRecord(fmt.Sprint("r-", i)))
+	}
+	first := <-newWatch(t, client()).changes
+	if !first.All || first.Version < last.Version || len(first.Records) != 5 {
+		t.Errorf("a watch begins with %d records at %d, all: %t; want all 5 at %d or later", len(first.Records), first.Version, first.All, last.Version)
+	}
+}
+
+func testWatchOrder(t *testing.T, client func() Leases) {
+	w := newWatch(t, client())
+	var writers sync.WaitGroup
+	const each = 20
+	for i := range 4 {
+		l := client()
+		writers.Go(func() {
+			r := newRecord(fmt.Sprint("r-", i))
+			for range each {
+				r.Renewed = r.Renewed.Add(time.Second)
+				written, err := l.Put(t.Context(), r)
+				if err != nil {
+					t.Errorf("Put() = %v", err)
+					return
+				}
+				r = written
+			}
+		})
+	}
+	writers.Wait()
+	var horizon uint64
+	for told := 0; told < 4*each; {
+		c := w.next()
+		if c.Version < horizon || !c.All && c.Version == horizon && len(c.Records) > 0 {
+			t.Fatalf("version %d is told after %d", c.Version, horizon)
+		}
+		horizon = c.Version
+		if c.All && len(c.Records) > 0 {
+			t.Fatalf("told %d records at the beginning, want none", len(c.Records))
+		}
+		told += len(c.Records)
+	}
+}
+
+func testWatchEnds(t *testing.T, client func() Leases) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	told := make(chan member.Change, 10)
+	ended := make(chan error, 1)
+	l := client()
+	go func() { ended <- l.Watch(ctx, func(c member.Change) { told <- c }) }()
+	<-told
+	cancel(errors.New("that is enough"))
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("a watch ended without a reason")
+		}
+	case <-time.NewTimer(patience).C:
+		t.Fatal("the watch does not end")
+	}
+}
+
+func testRequestEnds(t *testing.T, client func() Leases) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l := client()
+	r := put(t, l, newRecord("a"))
+	if _, err := l.Put(ctx, r); err == nil || errors.Is(err, member.ErrConflict) || errors.Is(err, member.ErrGone) {
+		t.Errorf("Put after its time = %v, want another error", err)
+	}
+	if err := l.Delete(ctx, r); err == nil || errors.Is(err, member.ErrConflict) || errors.Is(err, member.ErrGone) {
+		t.Errorf("Delete after its time = %v, want another error", err)
+	}
+}
+
+// A watching collects what a watch tells.
+type watching struct {
+	t       *testing.T
+	changes chan member.Change
+}
+
+func newWatch(t *testing.T, l Leases) *watching {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	w := &watching{t: t, changes: make(chan member.Change, 1000)}
+	begun := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		once := sync.OnceFunc(func() { close(begun) })
+		err := l.Watch(ctx, func(c member.Change) {
+			w.changes <- c
+			once()
+		})
+		if ctx.Err() == nil {
+			t.Errorf("the watch ended: %v", err)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	select {
+	case <-begun:
+	case <-ended:
+		t.FailNow()
+	}
+	return w
+}
+
+func (w *watching) next() member.Change {
+	w.t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case c := <-w.changes:
+		return c
+	case <-timer.C:
+		w.t.Fatal("the watch tells nothing more")
+		return member.Change{}
+	}
+}
+
+// record is the first that is told under a name.
+func (w *watching) record(name string) member.Record {
+	w.t.Helper()
+	return w.until(name, 1)
+}
+
+// until waits for a record at a version or a later one.
+func (w *watching) until(name string, version uint64) member.Record {
+	w.t.Helper()
+	for {
+		for _, r := range w.next().Records {
+			if r.Name == name && r.Version >= version {
+				return r
+			}
+		}
+	}
+}
+
+// gone waits until a name is gone, and gives the version.
+func (w *watching) gone(name string) uint64 {
+	w.t.Helper()
+	for {
+		c := w.next()
+		for _, n := range c.Gone {
+			if n == name {
+				return c.Version
+			}
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package shard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+)
+
+// newJoined is a member that owns what is left by others, who count it in. Its
+// record is at version 10.
+func newJoined(t *testing.T, others ...string) *machine {
+	t.Helper()
+	m := newMachine(modelTiming, "self", "self")
+	turn(m, 0)
+	written := m.content()
+	written.Version = 10
+	m.done(0, command{op: opWrite, record: m.content()}, written, nil)
+	all := member.Change{All: true, Version: 10, Records: []member.Record{written}}
+	for i, name := range others {
+		all.Records = append(all.Records, member.Record{
+			Name: name, Epoch: 1, State: member.Active, Includes: map[string]uint64{"self": 1}, Version: uint64(i + 1),
+		})
+	}
+	m.observe(0, all)
+	turn(m, 0)
+	if !m.active {
+		t.Fatalf("it has not joined: %v", m.status(0))
+	}
+	return m
+}
+
+// turn is what the loop does, with no attempts under way.
+func turn(m *machine, now time.Duration) []command {
+	m.advance(now)
+	m.settle()
+	todo, _ := m.commands(now)
+	return todo
+}
+
+func find(todo []command, o op) (command, bool) {
+	for _, c := range todo {
+		if c.op == o {
+			return c, true
+		}
+	}
+	return command{}, false
+}
+
+// TestAnswerOfAnEpochThatEnded comes late, when the member was declared lost
+// since. The record of the next epoch is not written by that.
+func TestAnswerOfAnEpochThatEnded(t *testing.T) {
+	t.Parallel()
+	m := newJoined(t)
+	c, ok := find(turn(m, 3*time.Second), opWrite)
+	if !ok {
+		t.Fatal("the record is not renewed")
+	}
+	lost := c.record
+	lost.State, lost.Version = member.Lost, 12
+	m.observe(14*time.Second, member.Change{Version: 12, Records: []member.Record{lost}})
+	written := c.record
+	written.Version = 11
+	m.done(14*time.Second, c, written, nil)
+	todo := turn(m, 14*time.Second)
+	if m.active || m.confirmed {
+		t.Error("an answer of the last epoch confirms the next one")
+	}
+	if c, ok := find(todo, opWrite); !ok || c.record.Epoch != 2 || c.record.Version != 12 || c.record.State != member.Joining {
+		t.Errorf("it writes %+v, want epoch 2 at version 12, joining", c.record)
+	}
+}
+
+// TestStoreRestored from a backup: what was agreed on since is forgotten, so
+// it has to be agreed on again.
+func TestStoreRestored(t *testing.T) {
+	t.Parallel()
+	m := newJoined(t, "other")
+	other := member.Record{Name: "other", Epoch: 1, State: member.Active, Version: 5}
+	self := member.Record{Name: "self", Epoch: 1, State: member.Joining, Version: 6}
+	m.observe(time.Second, member.Change{All: true, Version: 7, Records: []member.Record{other, self}})
+	todo := turn(m, time.Second)
+	if m.active {
+		t.Error("it owns what the others do not know of")
+	}
+	if c, ok := find(todo, opWrite); !ok || c.record.Epoch != 2 || c.record.Version != 6 {
+		t.Errorf("it writes %+v, want epoch 2 at version 6", c.record)
+	}
+}
+
+// TestLeaverWaitsUntilOthersKnow, because a record that is gone without a word
+// could be anybody's who comes back.
+func TestLeaverWaitsUntilOthersKnow(t *testing.T) {
+	t.Parallel()
+	m := newJoined(t, "other")
+	m.leave()
+	c, ok := find(turn(m, time.Second), opWrite)
+	if !ok || c.record.State != member.Left {
+		t.Fatalf("it writes %+v, want that it has left", c.record)
+	}
+	written := c.record
+	written.Version = 11
+	m.done(time.Second, c, written, nil)
+	if _, ok := find(turn(m, time.Second), opRemove); ok {
+		t.Error("it deletes its record before the other one knows")
+	}
+	m.observe(time.Second, member.Change{Version: 12, Records: []member.Record{{
+		Name: "other", Epoch: 1, State: member.Active, Version: 12,
+	}}})
+	c, ok = find(turn(m, time.Second), opRemove)
+	if !ok || c.record.Version != 11 {
+		t.Fatalf("it does not delete its record, which the other one does not count in any more")
+	}
+	m.done(time.Second, c, member.Record{}, nil)
+	if !m.finished {
+		t.Error("it is not done")
+	}
+}
+
+// TestBuriesWhatItSaw, and not what has been written since.
+func TestBuriesWhatItSaw(t *testing.T) {
+	t.Parallel()
+	m := newJoined(t, "other")
+	if c, ok := find(turn(m, modelTiming.lease-1), opBury); ok {
+		t.Fatalf("it writes %+v before a lease has passed", c.record)
+	}
+	c, ok := find(turn(m, modelTiming.lease), opBury)
+	if !ok || c.record.Version != 1 || c.record.State != member.Lost || c.record.Epoch != 1 {
+		t.Fatalf("it writes %+v, want epoch 1 to be lost, at version 1", c.record)
+	}
+	m.done(modelTiming.lease, c, member.Record{}, member.ErrConflict)
+	turn(m, modelTiming.lease)
+	if _, counted := m.guard["other"]; !counted {
+		t.Error("one that has written since is not counted in any more")
+	}
+}
+
+// TestTies are two owners that want the same id as much.
+func TestTies(t *testing.T) {
+	t.Parallel()
+	first, second := share{own: 7, after: []uint64{7}}, share{own: 7, before: []uint64{7}}
+	for h := range uint64(100) {
+		if first.has(h) == second.has(h) {
+			t.Fatalf("%d is had by both, or by none", h)
+		}
+	}
+}
+
+func TestRecordName(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ group, identity, want string }{
+		{"clusters", "sentinel-7c9f-x2x1", "clusters-sentinel-7c9f-x2x1-"},
+		{"a b", "Me@Home.example", "a-b-me-home-example-"},
+		{"--", "ü", ""},
+	} {
+		got := recordName(c.group, c.identity)
+		if len(got) != len(c.want)+8 || got[:len(c.want)] != c.want {
+			t.Errorf("recordName(%q, %q) = %q, want %s and 8 digits", c.group, c.identity, got, c.want)
+		}
+		if got == recordName(c.group, c.identity) {
+			t.Errorf("two processes have the name %q", got)
+		}
+	}
+}
