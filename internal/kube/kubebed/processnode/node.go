@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -181,10 +180,12 @@ func (n *Node) setReady(err error) {
 // Run registers the node and runs its pods until ctx ends; then every process
 // is killed. It returns early only when it cannot begin. Call it once.
 func (n *Node) Run(ctx context.Context) (err error) {
-	if err := n.openDir(); err != nil {
+	f, err := openFolder(n.o.Dir)
+	if err != nil {
 		return fmt.Errorf("run node %q: %w", n.o.NodeName, err)
 	}
-	defer func() { err = errors.Join(err, n.closeDir()) }()
+	defer func() { err = errors.Join(err, f.close()) }()
+	n.dir = f.dir
 	n.sandbox = sandbox.Plain()
 	if !n.o.WithoutNamespaces {
 		if n.sandbox, err = sandbox.Detect(n.dir); err != nil {
@@ -205,35 +206,4 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	n.runPods(ctx)
 	n.setReady(errors.New("the node has ended"))
 	return nil
-}
-
-func (n *Node) openDir() error {
-	if n.o.Dir == "" {
-		dir, err := os.MkdirTemp("", "fleetloop-node-")
-		n.dir = dir
-		return err
-	}
-	dir, err := filepath.Abs(n.o.Dir)
-	if err != nil {
-		return err
-	}
-	n.dir = dir
-	// What an earlier node left: its processes are gone, and so are its pods' folders.
-	if err := os.RemoveAll(filepath.Join(dir, podsFolder)); err != nil {
-		return err
-	}
-	return os.MkdirAll(dir, 0o700)
-}
-
-func (n *Node) closeDir() error {
-	if n.o.Dir != "" {
-		return nil
-	}
-	return os.RemoveAll(n.dir)
-}
-
-const podsFolder = "pods"
-
-func (n *Node) podDir(pod *corev1.Pod) string {
-	return filepath.Join(n.dir, podsFolder, string(pod.UID))
 }

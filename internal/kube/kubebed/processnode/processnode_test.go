@@ -28,6 +28,8 @@ func TestNode(t *testing.T) { //nolint:tparallel // another test takes the API s
 	runNode(t, processnode.Options{})
 	for name, test := range map[string]func(*fixture){
 		"JobCompletes":               jobCompletes,
+		"Logs":                       logs,
+		"Registration":               registration,
 		"JobFails":                   jobFails,
 		"ManyJobs":                   manyJobs,
 		"Deadline":                   deadline,
@@ -65,6 +67,43 @@ func jobCompletes(f *fixture) {
 		f.Errorf("the pod's status: %+v", pod.Status)
 	}
 	wantText(f.T, f.logs(pod.Name), "hello")
+}
+
+func logs(f *fixture) {
+	spec := script("echo one; echo two; while [ ! -e /shared/go ]; do sleep 0.05; done; echo three")
+	dir := f.withFolder(&spec)
+	f.pod("talks", spec)
+	f.wantRunning("talks")
+	kubebedtest.Eventually(f, func(context.Context) error {
+		if said := f.logs("talks", "--tail=1"); said != "two\n" { //nolint:contextcheck // it has the test's
+			return fmt.Errorf("the last line is %q", said)
+		}
+		return nil
+	})
+	wantText(f.T, f.logs("talks", "--limit-bytes=3"), "one")
+	followed := make(chan string, 1)
+	go func() {
+		out, err := kubebedtest.Bed(f).Kubectl(f.Context(), "--namespace", f.namespace, "logs", "talks", "--follow")
+		followed <- fmt.Sprint(out, err)
+	}()
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		f.Fatal(err)
+	}
+	wantText(f.T, <-followed, "one\ntwo\nthree\n<nil>")
+}
+
+func registration(f *fixture) {
+	node, err := f.client.CoreV1().Nodes().Get(f.Context(), "process", metav1.GetOptions{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	if len(node.Spec.Taints) > 0 || node.Status.NodeInfo.KubeletVersion == "" || node.Labels[corev1.LabelHostname] != "process" {
+		f.Errorf("the node: %+v", node)
+	}
+	lease, err := f.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(f.Context(), "process", metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != "process" {
+		f.Errorf("the node's lease: %+v, %v", lease, err)
+	}
 }
 
 func jobFails(f *fixture) {
