@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"os/signal"
 	"syscall"
 
@@ -23,9 +22,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command(os.Stdout, os.Stderr).ExecuteContext(ctx)
 	stop()
-	var exit *exec.ExitError
+	var exit interface { // *exec.ExitError, of the command that was run on it, or exitError
+		error
+		ExitCode() int
+	}
 	switch {
-	case errors.As(err, &exit) && exit.ExitCode() > 0: // of the command that was run on it
+	case errors.As(err, &exit) && exit.ExitCode() > 0:
 		os.Exit(exit.ExitCode())
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "kubebed:", err)
@@ -47,7 +49,7 @@ The programs come from KUBEBUILDER_ASSETS, else from a cache folder
 a build from Go modules that takes minutes.`,
 		Example: `  go run ./test/kubebed
   go run ./test/kubebed --controllers job --node process --image demo=/bin/true
-  go run ./test/kubebed --node process -- kubectl get nodes`,
+  go run ./test/kubebed --node real -- kubectl get nodes`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), args) },
@@ -57,8 +59,8 @@ a build from Go modules that takes minutes.`,
 	flags.BoolVar(&r.scheduler, "scheduler", false, "bind Pods to Nodes")
 	flags.StringSliceVar(&r.crds, "crds", nil, "files of CustomResourceDefinitions, or folders with such files")
 	flags.StringVar(&r.dir, "dir", "", "folder of the state, used again if it has some (default: one that is removed at the end)")
-	flags.StringVar(&r.node, "node", "", `node to run Pods on: "process" (their commands as processes of this machine)`)
-	flags.StringToStringVar(&r.images, "image", nil, "for --node process, the program that stands for an image: NAME=PROGRAM")
+	flags.StringVar(&r.node, "node", "", `node to run Pods on: "process" (their commands as processes of this machine) or "real" (kubelet and containerd, for root, in a network of its own)`)
+	flags.StringToStringVar(&r.images, "image", nil, `for --node process, the program that stands for an image: NAME=PROGRAM; for --node real, an archive: NAME=FILE`)
 	root.AddCommand(&cobra.Command{
 		Use:   "assets",
 		Short: "Print the folder with the programs, and fill it first where it is empty",

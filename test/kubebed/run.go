@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
@@ -35,19 +38,43 @@ type run struct {
 const (
 	noNode      = ""
 	processNode = "process"
+	realNode    = "real"
 )
 
 func (r *run) run(ctx context.Context, args []string) error {
-	if r.node != noNode && r.node != processNode {
-		return fmt.Errorf("unknown node %q: give process", r.node)
+	switch r.node {
+	case noNode, processNode:
+		return r.serve(ctx, args)
+	case realNode:
+		inside, code, err := realnode.Isolate(ctx, r.log)
+		switch {
+		case err != nil:
+			return err
+		case inside:
+			return r.serve(ctx, args)
+		case code != 0:
+			return exitError(code)
+		}
+		return nil
 	}
-	return r.serve(ctx, args)
+	return fmt.Errorf("unknown node %q: give process or real", r.node)
 }
+
+// An exitError is the exit code of a program that has said why.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// ExitCode is the code.
+func (e exitError) ExitCode() int { return int(e) }
 
 // options say what is started.
 func (r *run) options() kubebed.Options {
 	var o kubebed.Options
-	if r.node == processNode { // Pods need both to get there
+	switch r.node {
+	case realNode:
+		o = realnode.BedOptions()
+	case processNode: // Pods need both to get there
 		o = kubebed.Options{Controllers: kubebed.JobControllers(), Scheduler: true}
 	}
 	switch {
@@ -72,11 +99,14 @@ func (r *run) serve(ctx context.Context, args []string) error {
 	}
 	parts := []lifecycle.Part{{Name: "control plane", Run: bed.Run, Close: bed.Stop}}
 	if r.node != noNode {
-		node, err := r.startNode(bed)
+		node, err := r.startNode(ctx, bed)
 		if err != nil {
 			return errors.Join(err, lifecycle.Discard(parts...))
 		}
 		parts = append(parts, node)
+	}
+	if r.node == realNode && len(args) == 0 { // nobody outside reaches it
+		args = []string{"sh"}
 	}
 	if len(args) == 0 {
 		r.tell(bed)
@@ -97,7 +127,17 @@ func (r *run) serve(ctx context.Context, args []string) error {
 var errEnded = errors.New("the command has ended")
 
 // startNode starts the node that was asked for.
-func (r *run) startNode(bed *kubebed.Bed) (lifecycle.Part, error) {
+func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, error) {
+	if r.node == realNode {
+		node, err := realnode.Start(ctx, bed, realnode.Options{Images: slices.Sorted(maps.Values(r.images))})
+		if err != nil {
+			return lifecycle.Part{}, err
+		}
+		return lifecycle.Part{Name: "real node", Close: node.Stop, Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			return node.Stop()
+		}}, nil
+	}
 	images := make(map[string][]string)
 	for name, program := range r.images {
 		images[name] = strings.Fields(program)
@@ -120,12 +160,12 @@ const commandBound = 10 * time.Second
 
 // runOn runs a command that reaches the control plane.
 func (r *run) runOn(ctx context.Context, bed *kubebed.Bed, args []string) error {
-	path := os.Getenv("PATH") + ":" + bed.Assets()
-	if err := os.Setenv("PATH", path); err != nil { // where the command is looked for
-		return err
+	program := args[0]
+	if _, err := exec.LookPath(program); err != nil && filepath.Base(program) == program {
+		program = filepath.Join(bed.Assets(), program)
 	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // what the user gave
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+bed.AdminKubeconfig(), "KUBEBUILDER_ASSETS="+bed.Assets())
+	cmd := exec.CommandContext(ctx, program, args[1:]...) //nolint:gosec // what the user gave
+	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+bed.Assets(), "KUBECONFIG="+bed.AdminKubeconfig(), "KUBEBUILDER_ASSETS="+bed.Assets())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, r.stdout, r.stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = commandBound

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+)
+
+const patience = 2 * time.Minute
+
+func TestCommandOnIt(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr logtest.Buffer
+	cmd := command(&stdout, &stderr)
+	cmd.SetArgs([]string{
+		"--node", "process", "--image", "demo=/bin/echo it is",
+		"--", "sh", "-c", `kubectl create job done --image=demo -- echo ran && kubectl wait --for=condition=complete job/done --timeout=60s && kubectl logs job/done && exit 7`,
+	})
+	err := cmd.ExecuteContext(t.Context())
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		t.Errorf("got %v, want the exit code of what ran on it: %s", err, stderr.String())
+	}
+	if !strings.HasSuffix(stdout.String(), "\nran\n") {
+		t.Errorf("it printed %q", stdout.String())
+	}
+}
+
+// TestUntilToldToEnd holds that kubectl reaches it by what is printed, until
+// it is told to end.
+func TestUntilToldToEnd(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr logtest.Buffer
+	cmd := command(&stdout, &stderr)
+	cmd.SetArgs([]string{"--dir", filepath.Join(t.TempDir(), "bed")})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for !strings.Contains(stdout.String(), "export PATH=") {
+		select {
+		case <-ticker.C:
+		case err := <-ended:
+			t.Fatalf("it ended: %v\n%s", err, stderr.String())
+		case <-deadline.C:
+			t.Fatalf("it said nothing:\n%s", stderr.String())
+		}
+	}
+	shell := exec.CommandContext(t.Context(), "sh", "-c", stdout.String()+"kubectl get namespace default -o name")
+	if out, err := shell.CombinedOutput(); err != nil || string(out) != "namespace/default\n" {
+		t.Errorf("a shell that takes over what it printed gives %q, %v", out, err)
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("told to end it gives %v", err)
+		}
+	case <-deadline.C:
+		t.Error("it does not end")
+	}
+}
+
+func TestCommandRefuses(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		`unknown node "virtual"`:       {"--node", "virtual"},
+		"nosuch.yaml":                  {"--crds", "nosuch.yaml"},
+		`version "2.0": give one such`: {"pin", "2.0"},
+	} {
+		cmd := command(&bytes.Buffer{}, &bytes.Buffer{})
+		cmd.SetArgs(args)
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v: got %v, want %q in it", args, err, name)
+		}
+	}
+}
