@@ -33,6 +33,19 @@ func (b *Bed) InstallCRDs(ctx context.Context, paths ...string) error {
 	if err != nil {
 		return fmt.Errorf("install CRDs: %w", err)
 	}
+	return b.install(ctx, crds)
+}
+
+// InstallCRDText is InstallCRDs for those of a YAML text.
+func (b *Bed) InstallCRDText(ctx context.Context, text []byte) error {
+	crds, err := parseCRDs(text)
+	if err != nil {
+		return fmt.Errorf("install CRDs: %w", err)
+	}
+	return b.install(ctx, crds)
+}
+
+func (b *Bed) install(ctx context.Context, crds []*unstructured.Unstructured) error {
 	client, err := dynamic.NewForConfig(b.admin)
 	if err != nil {
 		return err
@@ -119,7 +132,11 @@ func readCRDs(paths []string) ([]*unstructured.Unstructured, error) {
 		}
 		before := len(all)
 		for _, file := range files {
-			crds, err := readFile(file)
+			text, err := os.ReadFile(file) //nolint:gosec // the caller names it
+			if err != nil {
+				return nil, err
+			}
+			crds, err := parseCRDs(text)
 			if err != nil {
 				return nil, fmt.Errorf("read %q: %w", file, err)
 			}
@@ -150,11 +167,8 @@ func manifests(path string) ([]string, error) {
 	return files, nil
 }
 
-func readFile(path string) ([]*unstructured.Unstructured, error) {
-	text, err := os.ReadFile(path) //nolint:gosec // the caller names it
-	if err != nil {
-		return nil, err
-	}
+// parseCRDs picks the CRDs out of a YAML text.
+func parseCRDs(text []byte) ([]*unstructured.Unstructured, error) {
 	var crds []*unstructured.Unstructured
 	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for {
