@@ -27,16 +27,16 @@ const maxManifest = 1 << 20
 // other, one that is not there included: whoever reads configuration files
 // says what is wrong with it.
 func readManifest(file string) (*manifest, error) {
-	text, err := readStart(file)
-	if err != nil {
-		return nil, nil //nolint:nilerr,nilnil // see above
+	text, ok := readStart(file)
+	if !ok {
+		return nil, nil
 	}
 	var is struct {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 	}
 	if yaml.Unmarshal(text, &is) != nil || is.Kind != "SentinelConfig" {
-		return nil, nil //nolint:nilnil // it is no manifest
+		return nil, nil
 	}
 	if want := v1alpha1.GroupVersion.String(); is.APIVersion != want {
 		return nil, fmt.Errorf("read %s: apiVersion is %q, want %q", file, is.APIVersion, want)
@@ -49,6 +49,7 @@ func readManifest(file string) (*manifest, error) {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	m := &manifest{name: sc.Name}
+	var err error
 	if m.settings, err = sentinelconfig.Translate(&sc.Spec); err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
@@ -58,13 +59,13 @@ func readManifest(file string) (*manifest, error) {
 	return m, nil
 }
 
-func readStart(file string) ([]byte, error) {
+func readStart(file string) (text []byte, ok bool) {
 	f, err := os.Open(file) //nolint:gosec // the user names the file
 	if err != nil {
-		return nil, err
+		return nil, false
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxManifest))
-	return text, errors.Join(err, f.Close())
+	text, err = io.ReadAll(io.LimitReader(f, maxManifest))
+	return text, errors.Join(err, f.Close()) == nil
 }
 
 // broker is the configuration of the manifest's broker, as far as a manifest
@@ -72,7 +73,7 @@ func readStart(file string) ([]byte, error) {
 func (m *manifest) broker(env func(string) (string, bool)) (*bus.Config, error) {
 	b := m.settings.Broker
 	if len(m.settings.SecretNames()) > 0 && b.URL == "" && b.Type != v1alpha1.BrokerPubSub {
-		return nil, nil //nolint:nilnil // it lies in a Secret
+		return nil, nil
 	}
 	return bus.LoadExplicit(explicit(b), env)
 }

@@ -7,6 +7,8 @@ import (
 )
 
 // manifest is a SentinelConfig as kubectl applies it.
+//
+//nolint:gosec // no secret
 const manifest = `apiVersion: hyperfleet.redhat.com/v1alpha1
 kind: SentinelConfig
 metadata: {name: shard, namespace: hyperfleet-system}

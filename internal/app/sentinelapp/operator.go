@@ -3,7 +3,6 @@ package sentinelapp
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
@@ -109,10 +109,16 @@ func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func()
 		}
 	}
 	op, err := operator.New(operator.Config{Namespace: o.Namespace, Name: o.Name, Identity: o.Identity}, operator.Deps{
-		Host:        o.Host,
-		OpenAPI:     func(cfg sentinel.API) (instance.API, error) { return NewClient(cfg) },
-		OpenBroker:  func(b sentinelconfig.Broker) (instance.Broker, error) { return o.open(b, p.Log) },
-		Leases:      func(string) (shard.Leases, error) { return nil, errors.New("sharding.mode auto is not wired yet") },
+		Host:       o.Host,
+		OpenAPI:    func(cfg sentinel.API) (instance.API, error) { return NewClient(cfg) },
+		OpenBroker: func(b sentinelconfig.Broker) (instance.Broker, error) { return o.open(b, p.Log) },
+		Leases: func(group string) (shard.Leases, func(), error) {
+			l, err := leases.New(o.Host, o.Namespace, group)
+			if err != nil {
+				return nil, nil, err
+			}
+			return l, l.Close, nil
+		},
 		Complete:    func(s *sentinelconfig.Settings) { o.Unsaid.complete(s, o.trusted()) },
 		Log:         p.Log,
 		Registerer:  p.Metrics,

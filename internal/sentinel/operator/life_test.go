@@ -49,9 +49,9 @@ func TestLifeOfAnObject(t *testing.T) {
 		s.ShardSelector = &v1alpha1.ShardSelector{MatchLabels: map[string]string{"region": "eu"}}
 		s.Broker.URL = brokerB
 	}))
+	second := h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "generation 2")
 	h.fleet.Add("d region=eu")
 	h.wantAnnounced(t, brokerB, "d")
-	second := h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "generation 2")
 	for i, c := range second.Status.Conditions {
 		if before := first.Status.Conditions[i]; c.Type == v1alpha1.ConditionReady && !c.LastTransitionTime.Equal(&before.LastTransitionTime) {
 			t.Errorf("%s changed at %s and at %s, though it has been true all the time", c.Type, before.LastTransitionTime, c.LastTransitionTime)

@@ -71,8 +71,9 @@ type Deps struct {
 	OpenAPI    func(sentinel.API) (instance.API, error)
 	OpenBroker func(sentinelconfig.Broker) (instance.Broker, error)
 
-	// Leases give the leases of a group of replicas.
-	Leases func(group string) (shard.Leases, error)
+	// Leases give the leases of a group of replicas, and a function that gives
+	// up what that takes.
+	Leases func(group string) (leases shard.Leases, done func(), err error)
 
 	// Complete changes settings before they are used: it fills in what a spec
 	// has no words for. Nil changes nothing.

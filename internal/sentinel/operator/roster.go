@@ -107,7 +107,7 @@ func (r *roster) enlist(ref reference) *member {
 	m.instance = instance.New(instance.Deps{
 		OpenAPI: r.deps.OpenAPI, OpenBroker: r.deps.OpenBroker,
 		NewPart:     func(count, index int) (sentinel.Shard, error) { return shard.Static(count, index) },
-		NewGroup:    func() (instance.Group, error) { return r.group(ref.Name, log, registerer) },
+		NewGroup:    func() (instance.Group, error) { return r.join(ref.Name, log, registerer) },
 		Log:         log,
 		Registerer:  registerer,
 		Tracer:      r.deps.Tracer,
@@ -117,15 +117,6 @@ func (r *roster) enlist(ref reference) *member {
 	m.wg.Go(func() { _ = m.instance.Run(ctx) }) // it ends with ctx, and then without an error
 	m.wg.Go(func() { m.reporter.run(ctx, m.instance.State) })
 	return m
-}
-
-// group makes what divides the resources among the replicas that run an object.
-func (r *roster) group(name string, log *slog.Logger, registerer prometheus.Registerer) (instance.Group, error) {
-	leases, err := r.deps.Leases(name)
-	if err != nil {
-		return nil, err
-	}
-	return shard.NewGroup(shard.GroupConfig{Name: name, Identity: r.cfg.Identity}, shard.Deps{Leases: leases, Log: log, Registerer: registerer})
 }
 
 // remove ends the member of an object that is gone, and reports whether there

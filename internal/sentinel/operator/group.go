@@ -1,0 +1,38 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
+)
+
+// A group is what divides the resources among the replicas that run an object.
+type group struct {
+	*shard.Group
+	done func() // gives up its leases
+}
+
+// join makes a group of the replicas that run the object with a name.
+func (r *roster) join(name string, log *slog.Logger, registerer prometheus.Registerer) (instance.Group, error) {
+	leases, done, err := r.deps.Leases(name)
+	if err != nil {
+		return nil, err
+	}
+	g, err := shard.NewGroup(shard.GroupConfig{Name: name, Identity: r.cfg.Identity}, shard.Deps{Leases: leases, Log: log, Registerer: registerer})
+	if err != nil {
+		done()
+		return nil, fmt.Errorf("divide by spec.sharding: %w", err)
+	}
+	return &group{g, done}, nil
+}
+
+// Run takes part until ctx ends.
+func (g *group) Run(ctx context.Context) error {
+	defer g.done()
+	return g.Group.Run(ctx)
+}
