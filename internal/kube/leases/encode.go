@@ -65,7 +65,7 @@ func (l *Leases) encode(r member.Record) *coordinationv1.Lease {
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity:       new(r.Identity),
 			LeaseDurationSeconds: new(int32(min(math.Ceil(max(r.Duration.Seconds(), 1)), math.MaxInt32))),
-			LeaseTransitions:     new(int32(min(r.Epoch, math.MaxInt32))), //nolint:gosec // bounded in the same line
+			LeaseTransitions:     new(int32(min(r.Epoch, math.MaxInt32))),
 			AcquireTime:          moment(r.Since),
 			RenewTime:            moment(r.Renewed),
 		},

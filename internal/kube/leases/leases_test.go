@@ -25,6 +25,7 @@ func newLeases(t *testing.T, namespace, group string) *leases.Leases {
 
 func TestLeases(t *testing.T) {
 	leasestest.Run(t, func(t *testing.T) func() leasestest.Leases {
+		t.Helper()
 		namespace := kubebedtest.Namespace(t)
 		return func() leasestest.Leases { return newLeases(t, namespace, "clusters of all regions") }
 	})

@@ -58,7 +58,7 @@ func (m *machine) commands(now time.Duration) (todo []command, wake time.Duratio
 			wake = min(wake, p.changed+m.lease)
 		case p.record.State.Over():
 			at(max(p.changed+m.collect, p.retryAt), command{op: opRemove, record: p.record})
-		default:
+		case m.confirmed && now < m.until(): // or it may be us who are cut off
 			lost := p.record
 			lost.State, lost.Includes = member.Lost, nil
 			at(max(max(p.changed, m.grace)+m.lease, p.retryAt), command{op: opBury, record: lost})

@@ -2,16 +2,12 @@ package shard_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
@@ -24,173 +20,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ sentinel.Shard = (*shard.Group)(nil)
-
-// A replica is a member with a way of its own to the store.
-type replica struct {
-	*shard.Group
-	link    *link
-	metrics *prometheus.Registry
-	stop    func()
-}
-
-// A link is how one replica reaches the store.
-type link struct {
-	store *leasestest.Memory
-
-	mu    sync.Mutex
-	fault func(ctx context.Context, request string) error
-}
-
-func (l *link) interrupt(fault func(ctx context.Context, request string) error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.fault = fault
-}
-
-func (l *link) check(ctx context.Context, request string) error {
-	l.mu.Lock()
-	fault := l.fault
-	l.mu.Unlock()
-	if fault == nil {
-		return nil
-	}
-	return fault(ctx, request)
-}
-
-func (l *link) Put(ctx context.Context, r member.Record) (member.Record, error) {
-	if err := l.check(ctx, "put"); err != nil {
-		return member.Record{}, err
-	}
-	return l.store.Put(ctx, r)
-}
-
-func (l *link) Delete(ctx context.Context, r member.Record) error {
-	if err := l.check(ctx, "delete"); err != nil {
-		return err
-	}
-	return l.store.Delete(ctx, r)
-}
-
-func (l *link) Watch(ctx context.Context, handle func(member.Change)) error {
-	if err := l.check(ctx, "watch"); err != nil {
-		return err
-	}
-	return l.store.Watch(ctx, func(c member.Change) {
-		if l.check(ctx, "tell") == nil {
-			handle(c)
-		}
-	})
-}
-
-// Faults of a link.
-var errRefused = errors.New("connection refused")
-
-func refuses(context.Context, string) error { return errRefused }
-
-func hangs(ctx context.Context, _ string) error {
-	<-ctx.Done()
-	return context.Cause(ctx)
-}
-
-func newReplica(t *testing.T, store *leasestest.Memory, identity string) *replica {
-	t.Helper()
-	r := &replica{link: &link{store: store}, metrics: prometheus.NewRegistry()}
-	g, err := shard.NewGroup(shard.GroupConfig{Name: "fleet", Identity: identity}, shard.Deps{Leases: r.link, Registerer: r.metrics})
-	if err != nil {
-		t.Fatalf("NewGroup() = %v", err)
-	}
-	r.Group = g
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- g.Run(ctx) }()
-	r.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-	})
-	t.Cleanup(r.stop)
-	return r
-}
-
-func newReplicas(t *testing.T, store *leasestest.Memory, n int) (list []*replica) {
-	t.Helper()
-	for i := range n {
-		list = append(list, newReplica(t, store, fmt.Sprint("pod-", i)))
-	}
-	synctest.Wait()
-	return list
-}
-
-func ids() (list [][]byte) {
-	for i := range 200 {
-		list = append(list, fmt.Appendf(nil, "cluster-%d", i))
-	}
-	return list
-}
-
-// wantShared fails the test unless each id has one owner among replicas, and
-// each of these owns some.
-func wantShared(t *testing.T, replicas ...*replica) {
-	t.Helper()
-	synctest.Wait()
-	shares := make([]int, len(replicas))
-	for _, id := range ids() {
-		owners := 0
-		for i, r := range replicas {
-			if r.Owns(id) {
-				owners++
-				shares[i]++
-			}
-		}
-		if owners != 1 {
-			t.Fatalf("%q has %d owners, want one", id, owners)
-		}
-	}
-	for i, n := range shares {
-		if n == 0 {
-			t.Errorf("replica %d of %d owns nothing", i, len(replicas))
-		}
-		if err := replicas[i].Ready(); err != nil {
-			t.Errorf("Ready() = %v", err)
-		}
-	}
-}
-
-func wantNothing(t *testing.T, r *replica) {
-	t.Helper()
-	synctest.Wait()
-	for _, id := range ids() {
-		if _, ok := r.Acquire(id); ok || r.Owns(id) {
-			t.Fatalf("%q is owned, want nothing to be", id)
-		}
-	}
-	if r.Ready() == nil {
-		t.Error("it owns nothing and is ready")
-	}
-}
-
-// acquire gives an id that r owns and other would own without it.
-func acquire(t *testing.T, r *replica, id []byte) (release func()) {
-	t.Helper()
-	release, ok := r.Acquire(id)
-	if !ok {
-		t.Fatalf("Acquire(%q) is not ok", id)
-	}
-	return release
-}
-
-func changed(r *replica) func() bool {
-	c := r.Changed()
-	return func() bool {
-		select {
-		case <-c:
-			return true
-		default:
-			return false
-		}
-	}
-}
 
 func TestGroupSharesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -259,7 +88,7 @@ func TestGroupLosesOne(t *testing.T) {
 					t.Error("it owns nothing any more, and nothing changed")
 				}
 				wantShared(t, replicas[1:]...)
-				if got := testutil.ToFloat64(gauge(t, lost, "fenced")); got != 1 {
+				if got := gauge(t, lost, "fenced"); got != 1 {
 					t.Errorf("shard_fenced = %v, want 1", got)
 				}
 				if err := lost.Ready().Error(); !strings.Contains(err, "fleet") {
@@ -276,7 +105,7 @@ func TestGroupLosesOne(t *testing.T) {
 }
 
 // gauge is one of r's, as it is gathered.
-func gauge(t *testing.T, r *replica, name string) prometheus.Collector {
+func gauge(t *testing.T, r *replica, name string) float64 {
 	t.Helper()
 	families, err := r.metrics.Gather()
 	if err != nil {
@@ -284,13 +113,11 @@ func gauge(t *testing.T, r *replica, name string) prometheus.Collector {
 	}
 	for _, f := range families {
 		if f.GetName() == "hyperfleet_sentinel_shard_"+name {
-			g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "value"})
-			g.Set(f.GetMetric()[0].GetGauge().GetValue())
-			return g
+			return f.GetMetric()[0].GetGauge().GetValue()
 		}
 	}
 	t.Fatalf("there is no metric %s", name)
-	return nil
+	return 0
 }
 
 // TestGroupSurvivesAnOutage has the store away for all: everybody lets go, and
@@ -477,10 +304,10 @@ func TestGroupCollects(t *testing.T) {
 func TestGroupMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replicas := newReplicas(t, leasestest.NewMemory(), 2)
-		if got := testutil.ToFloat64(gauge(t, replicas[0], "members")); got != 2 {
+		if got := gauge(t, replicas[0], "members"); got != 2 {
 			t.Errorf("shard_members = %v, want 2", got)
 		}
-		if got := testutil.ToFloat64(gauge(t, replicas[0], "fenced")); got != 0 {
+		if got := gauge(t, replicas[0], "fenced"); got != 0 {
 			t.Errorf("shard_fenced = %v, want 0", got)
 		}
 		problems, err := testutil.GatherAndLint(replicas[0].metrics)

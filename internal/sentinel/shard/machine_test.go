@@ -8,7 +8,7 @@ import (
 )
 
 // newJoined is a member that owns what is left by others, who count it in. Its
-// record is at version 10.
+// record is at version 20.
 func newJoined(t *testing.T, others ...string) *machine {
 	t.Helper()
 	m := newMachine(modelTiming, "self", "self")
@@ -23,10 +23,13 @@ func newJoined(t *testing.T, others ...string) *machine {
 		})
 	}
 	m.observe(0, all)
-	turn(m, 0)
-	if !m.active {
+	c, ok := find(turn(m, 0), opWrite)
+	if !ok || !m.active {
 		t.Fatalf("it has not joined: %v", m.status(0))
 	}
+	written = c.record
+	written.Version = 20
+	m.done(0, c, written, nil)
 	return m
 }
 
@@ -57,17 +60,17 @@ func TestAnswerOfAnEpochThatEnded(t *testing.T) {
 		t.Fatal("the record is not renewed")
 	}
 	lost := c.record
-	lost.State, lost.Version = member.Lost, 12
-	m.observe(14*time.Second, member.Change{Version: 12, Records: []member.Record{lost}})
+	lost.State, lost.Version = member.Lost, 22
+	m.observe(14*time.Second, member.Change{Version: 22, Records: []member.Record{lost}})
 	written := c.record
-	written.Version = 11
+	written.Version = 21
 	m.done(14*time.Second, c, written, nil)
 	todo := turn(m, 14*time.Second)
 	if m.active || m.confirmed {
 		t.Error("an answer of the last epoch confirms the next one")
 	}
-	if c, ok := find(todo, opWrite); !ok || c.record.Epoch != 2 || c.record.Version != 12 || c.record.State != member.Joining {
-		t.Errorf("it writes %+v, want epoch 2 at version 12, joining", c.record)
+	if c, ok := find(todo, opWrite); !ok || c.record.Epoch != 2 || c.record.Version != 22 || c.record.State != member.Joining {
+		t.Errorf("it writes %+v, want epoch 2 at version 22, joining", c.record)
 	}
 }
 
@@ -99,16 +102,16 @@ func TestLeaverWaitsUntilOthersKnow(t *testing.T) {
 		t.Fatalf("it writes %+v, want that it has left", c.record)
 	}
 	written := c.record
-	written.Version = 11
+	written.Version = 21
 	m.done(time.Second, c, written, nil)
 	if _, ok := find(turn(m, time.Second), opRemove); ok {
 		t.Error("it deletes its record before the other one knows")
 	}
-	m.observe(time.Second, member.Change{Version: 12, Records: []member.Record{{
-		Name: "other", Epoch: 1, State: member.Active, Version: 12,
+	m.observe(time.Second, member.Change{Version: 22, Records: []member.Record{{
+		Name: "other", Epoch: 1, State: member.Active, Version: 22,
 	}}})
 	c, ok = find(turn(m, time.Second), opRemove)
-	if !ok || c.record.Version != 11 {
+	if !ok || c.record.Version != 21 {
 		t.Fatalf("it does not delete its record, which the other one does not count in any more")
 	}
 	m.done(time.Second, c, member.Record{}, nil)
@@ -121,6 +124,7 @@ func TestLeaverWaitsUntilOthersKnow(t *testing.T) {
 func TestBuriesWhatItSaw(t *testing.T) {
 	t.Parallel()
 	m := newJoined(t, "other")
+	m.renewed = 5 * time.Second
 	if c, ok := find(turn(m, modelTiming.lease-1), opBury); ok {
 		t.Fatalf("it writes %+v before a lease has passed", c.record)
 	}

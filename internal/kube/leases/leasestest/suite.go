@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -72,6 +73,7 @@ func wantRecord(t *testing.T, got, want member.Record) {
 }
 
 func testKeepsAll(t *testing.T, client func() Leases) {
+	t.Helper()
 	l := client()
 	want := newRecord("a")
 	written := put(t, l, want)
@@ -102,6 +104,7 @@ func wantErr(t *testing.T, what string, err, want error) {
 }
 
 func testOneWrite(t *testing.T, client func() Leases) {
+	t.Helper()
 	l, other := client(), client()
 	first := put(t, l, newRecord("a"))
 	_, err := other.Put(t.Context(), newRecord("a"))
@@ -121,6 +124,7 @@ func testOneWrite(t *testing.T, client func() Leases) {
 }
 
 func testManyWriters(t *testing.T, client func() Leases) {
+	t.Helper()
 	first := put(t, client(), newRecord("a"))
 	var wins []uint64
 	var mu sync.Mutex
@@ -146,6 +150,7 @@ func testManyWriters(t *testing.T, client func() Leases) {
 }
 
 func testGone(t *testing.T, client func() Leases) {
+	t.Helper()
 	l := client()
 	w := newWatch(t, client())
 	r := put(t, l, newRecord("a"))
@@ -173,6 +178,7 @@ func testGone(t *testing.T, client func() Leases) {
 }
 
 func testWatchBegins(t *testing.T, client func() Leases) {
+	t.Helper()
 	l := client()
 	var last member.Record
 	for i := range 5 {
@@ -185,6 +191,7 @@ func testWatchBegins(t *testing.T, client func() Leases) {
 }
 
 func testWatchOrder(t *testing.T, client func() Leases) {
+	t.Helper()
 	w := newWatch(t, client())
 	var writers sync.WaitGroup
 	const each = 20
@@ -219,6 +226,7 @@ func testWatchOrder(t *testing.T, client func() Leases) {
 }
 
 func testWatchEnds(t *testing.T, client func() Leases) {
+	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	told := make(chan member.Change, 10)
 	ended := make(chan error, 1)
@@ -237,6 +245,7 @@ func testWatchEnds(t *testing.T, client func() Leases) {
 }
 
 func testRequestEnds(t *testing.T, client func() Leases) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	l := client()
@@ -320,10 +329,8 @@ func (w *watching) gone(name string) uint64 {
 	w.t.Helper()
 	for {
 		c := w.next()
-		for _, n := range c.Gone {
-			if n == name {
-				return c.Version
-			}
+		if slices.Contains(c.Gone, name) {
+			return c.Version
 		}
 	}
 }
