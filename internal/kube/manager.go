@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -30,6 +31,10 @@ type Options struct {
 
 	Cache cache.Options
 	Log   *slog.Logger
+
+	// OnTrouble is called with each error of the lists and watches that fill
+	// the cache. It must not block. Nil is nobody.
+	OnTrouble func(error)
 }
 
 // whileNothingAnswers is how long a controller waits for its first list: for
@@ -42,6 +47,15 @@ const whileNothingAnswers = 10 * 365 * 24 * time.Hour
 func NewManager(cfg *rest.Config, o Options) (manager.Manager, error) {
 	TakeLogs(o.Log)
 	yes, forever := true, time.Duration(-1)
+	o.Cache.NewInformer = func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+		return toolscache.NewSharedIndexInformer(Patient(lw, o.Log, o.OnTrouble), example, resync, by)
+	}
+	if o.OnTrouble != nil {
+		o.Cache.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
+			o.OnTrouble(err)
+			toolscache.DefaultWatchErrorHandler(ctx, r, err)
+		}
+	}
 	m, err := manager.New(cfg, manager.Options{
 		Scheme: o.Scheme,
 		Cache:  o.Cache,

@@ -28,7 +28,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -121,6 +120,10 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 		},
 		Cache: o.cache(),
 		Log:   deps.Log,
+		OnTrouble: func(err error) {
+			o.trouble.Store(&err)
+			o.roster.notLoaded()
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -129,7 +132,7 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	o.secrets = newSecretWatch(meta, cfg.Namespace)
+	o.secrets = newSecretWatch(meta, cfg.Namespace, deps.Log)
 	o.roster = newRoster(cfg, deps, hostCluster{cached: o.manager.GetClient(), live: o.manager.GetAPIReader()},
 		recorder{o.manager.GetEventRecorder(component)})
 	return o, o.control(deps)
@@ -153,11 +156,6 @@ func (o *Operator) cache() cache.Options {
 		ByObject:          map[client.Object]cache.ByObject{&v1alpha1.SentinelConfig{}: by},
 		// Nothing else is read through the cache, so nothing else is watched.
 		ReaderFailOnMissingInformer: true,
-		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
-			o.trouble.Store(&err)
-			o.roster.notLoaded()
-			toolscache.DefaultWatchErrorHandler(ctx, r, err)
-		},
 	}
 }
 

@@ -2,20 +2,23 @@ package operator
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
 // A secretWatch tells when Secrets change. Each is watched by its name, so
@@ -24,6 +27,7 @@ import (
 type secretWatch struct {
 	client    metadata.Interface
 	namespace string
+	log       *slog.Logger
 	changed   chan event.GenericEvent
 
 	mu      sync.Mutex
@@ -33,9 +37,9 @@ type secretWatch struct {
 	users   map[types.NamespacedName][]string // Secrets by the object that names them
 }
 
-func newSecretWatch(c metadata.Interface, namespace string) *secretWatch {
+func newSecretWatch(c metadata.Interface, namespace string, log *slog.Logger) *secretWatch {
 	return &secretWatch{
-		client: c, namespace: namespace, changed: make(chan event.GenericEvent),
+		client: c, namespace: namespace, log: log, changed: make(chan event.GenericEvent),
 		watches: map[string]func(){}, users: map[types.NamespacedName][]string{},
 	}
 }
@@ -81,11 +85,18 @@ func (w *secretWatch) Follow(key types.NamespacedName, secrets []string) {
 // watch begins to watch a Secret, and gives what ends that.
 func (w *secretWatch) watch(ctx context.Context, name string) func() {
 	ctx, end := context.WithCancel(ctx)
-	byName := func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	}
-	informer := metadatainformer.NewFilteredMetadataInformer(w.client, corev1.SchemeGroupVersion.WithResource("secrets"),
-		w.namespace, 0, toolscache.Indexers{}, byName).Informer()
+	secrets := w.client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(w.namespace)
+	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	informer := toolscache.NewSharedIndexInformer(kube.Patient(&toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = byName
+			return secrets.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			o.FieldSelector = byName
+			return secrets.Watch(ctx, o)
+		},
+	}, w.log, nil), &metav1.PartialObjectMetadata{}, 0, toolscache.Indexers{})
 	tell := func() { w.tell(ctx, name) }
 	_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { tell() },

@@ -1,0 +1,88 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+// outage is how often a Kubernetes API is asked that does not answer. A reflector
+// left to itself would wait up to a minute after it is back.
+func outage() backoff.Policy {
+	return backoff.Policy{Initial: 500 * time.Millisecond, Max: 3 * time.Second}
+}
+
+// Patient gives a lister and watcher that, while nothing answers, asks again
+// until something does, where lw would give an error. What the API server refuses
+// is an error at once. note is called with each error that is waited out; nil is nobody.
+func Patient(lw toolscache.ListerWatcher, log *slog.Logger, note func(error)) toolscache.ListerWatcher {
+	if note == nil {
+		note = func(error) {}
+	}
+	return &patient{inner: toolscache.ToListerWatcherWithContext(lw), log: log, note: note,
+		unsupported: watchlist.DoesClientNotSupportWatchListSemantics(lw)}
+}
+
+type patient struct {
+	inner       toolscache.ListerWatcherWithContext
+	log         *slog.Logger
+	note        func(error)
+	unsupported bool
+	silent      atomic.Bool // an outage is known
+}
+
+// IsWatchListSemanticsUnSupported says what the client says of itself.
+func (p *patient) IsWatchListSemanticsUnSupported() bool { return p.unsupported }
+
+// List lists.
+func (p *patient) List(o metav1.ListOptions) (runtime.Object, error) {
+	return p.ListWithContext(context.Background(), o)
+}
+
+// Watch watches.
+func (p *patient) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return p.WatchWithContext(context.Background(), o)
+}
+
+// ListWithContext lists.
+func (p *patient) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	return insist(ctx, p, func() (runtime.Object, error) { return p.inner.ListWithContext(ctx, o) })
+}
+
+// WatchWithContext watches.
+func (p *patient) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	return insist(ctx, p, func() (watch.Interface, error) { return p.inner.WatchWithContext(ctx, o) })
+}
+
+// insist asks until something answers.
+func insist[T any](ctx context.Context, p *patient, ask func() (T, error)) (T, error) {
+	for attempt := 0; ; attempt++ {
+		answer, err := ask()
+		var refusal apierrors.APIStatus
+		refused := errors.As(err, &refusal)
+		if err == nil || refused || ctx.Err() != nil {
+			if p.silent.CompareAndSwap(true, false) && ctx.Err() == nil {
+				p.log.InfoContext(ctx, "the Kubernetes API answers again")
+			}
+			return answer, err
+		}
+		if p.silent.CompareAndSwap(false, true) {
+			p.log.WarnContext(ctx, "the Kubernetes API does not answer, what runs goes on", "err", err)
+		}
+		p.note(err)
+		if backoff.Sleep(ctx, outage().Delay(attempt)) != nil {
+			return answer, err
+		}
+	}
+}
