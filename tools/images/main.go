@@ -146,7 +146,7 @@ func (b builder) writeLayout(ctx context.Context, dir, binary string, architectu
 	if err != nil {
 		return fmt.Errorf("take the digest of the index of %q: %w", binary, err)
 	}
-	fmt.Fprintf(b.log, "%s: %s@%s\n", dir, programs[0].Tag(), digest)
+	_, _ = fmt.Fprintf(b.log, "%s: %s@%s\n", dir, programs[0].Tag(), digest)
 	return nil
 }
 
@@ -158,7 +158,7 @@ func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
 	}
 	for _, f := range p.Files() {
 		name := filepath.Join(dir, f.Name)
-		mode := os.FileMode(f.Mode & 0o777) //nolint:gosec // nine bits
+		mode := os.FileMode(f.Mode & 0o777)
 		if f.Mode&0o1000 != 0 {
 			mode |= os.ModeSticky
 		}
@@ -181,7 +181,7 @@ func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
 // what a debugger reads it is a third smaller; stack traces keep their lines.
 func (b builder) program(ctx context.Context, binary, architecture string) (*image.Program, error) {
 	out := filepath.Join(b.dir, architecture, binary)
-	fmt.Fprintf(b.log, "build %s for linux/%s\n", binary, architecture)
+	_, _ = fmt.Fprintf(b.log, "build %s for linux/%s\n", binary, architecture)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=auto", "-ldflags=-s -w", "-o", out, "./cmd/"+binary) //nolint:gosec // a binary of ours
 	cmd.Dir = b.root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+architecture)
@@ -202,7 +202,7 @@ func root(ctx context.Context) (string, error) {
 
 // roots runs the module that knows which certificate authorities to trust.
 func roots(ctx context.Context, source string) (image.Roots, error) {
-	cmd := exec.CommandContext(ctx, "go", "run", ".") //nolint:gosec // a program of ours
+	cmd := exec.CommandContext(ctx, "go", "run", ".")
 	cmd.Dir = filepath.Join(source, "tools", "images", "roots")
 	out, err := cmd.Output()
 	if err != nil {

@@ -7,9 +7,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
-	"log"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,14 +20,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/fleetloop/fleetloop/tools/images/image"
-	"github.com/fleetloop/fleetloop/tools/images/sbom"
 )
 
 // budget is how large an image may be as it is pulled, in MiB. What makes one
@@ -88,7 +82,13 @@ func newIndex(t *testing.T, binary string) v1.ImageIndex {
 	if err := made.once(); err != nil {
 		t.Fatal(err)
 	}
-	entry, err := layout.ImageIndexFromPath(filepath.Join(made.dir, binary))
+	return indexIn(t, made.dir, binary)
+}
+
+// indexIn gives the index in the only entry of a layout.
+func indexIn(t *testing.T, dir, binary string) v1.ImageIndex {
+	t.Helper()
+	entry, err := layout.ImageIndexFromPath(filepath.Join(dir, binary))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,13 @@ func newIndex(t *testing.T, binary string) v1.ImageIndex {
 // newImage gives the image of a binary for this machine.
 func newImage(t *testing.T, binary string) v1.Image {
 	t.Helper()
-	index := newIndex(t, binary)
+	newIndex(t, binary)
+	return imageIn(t, made.dir, binary)
+}
+
+func imageIn(t *testing.T, dir, binary string) v1.Image {
+	t.Helper()
+	index := indexIn(t, dir, binary)
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +132,7 @@ func extract(t *testing.T, img v1.Image) string {
 	t.Helper()
 	dir := t.TempDir()
 	files := mutate.Extract(img)
-	defer files.Close()
+	defer func() { _ = files.Close() }()
 	for r := tar.NewReader(files); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -135,7 +141,7 @@ func extract(t *testing.T, img v1.Image) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join(dir, h.Name)
+		path := filepath.Join(dir, h.Name) //nolint:gosec // an archive of our own
 		if h.Typeflag == tar.TypeDir {
 			err = os.Mkdir(path, 0o755)
 		} else {
@@ -169,7 +175,7 @@ func TestRuns(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), filepath.Join(dir, entrypoint), "--help")
 			cmd.Env = []string{}
 			if os.Geteuid() == 0 {
-				for d := dir; d != os.TempDir(); d = filepath.Dir(d) { // so that the user may go there
+				for d := dir; d != filepath.Dir(made.dir) && d != "/"; d = filepath.Dir(d) { // so that the user may go there
 					if err := os.Chmod(d, 0o755); err != nil {
 						t.Fatal(err)
 					}
@@ -285,143 +291,29 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-// A client speaks to a registry as the tools that push and pull do.
-type client struct {
-	t    *testing.T
-	base string
-}
-
-func (c client) do(method, path string, kind types.MediaType, body []byte, want int) []byte {
-	c.t.Helper()
-	req, err := http.NewRequestWithContext(c.t.Context(), method, c.base+path, bytes.NewReader(body))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", string(kind))
-	answer, err := http.DefaultClient.Do(req)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if answer.StatusCode != want {
-		c.t.Fatalf("%s %s: %s, want %d\n%s", method, path, answer.Status, want, text)
-	}
-	return text
-}
-
-// push puts each image of the index, artifacts too, and then the index.
-func (c client) push(index v1.ImageIndex, tag string) {
-	c.t.Helper()
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, m := range manifest.Manifests {
-		img, err := index.Image(m.Digest)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		inner, err := img.Manifest()
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		for _, d := range append(inner.Layers, inner.Config) {
-			c.do(http.MethodPost, "/blobs/uploads/?digest="+d.Digest.String(), d.MediaType, c.blob(img, d), http.StatusCreated)
-		}
-		raw, err := img.RawManifest()
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.do(http.MethodPut, "/manifests/"+m.Digest.String(), m.MediaType, raw, http.StatusCreated)
-	}
-	raw, err := index.RawManifest()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.do(http.MethodPut, "/manifests/"+tag, manifest.MediaType, raw, http.StatusCreated)
-}
-
-func (c client) blob(img v1.Image, d v1.Descriptor) []byte {
-	c.t.Helper()
-	layer, err := img.LayerByDigest(d.Digest)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	content, err := layer.Compressed()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer content.Close()
-	data, err := io.ReadAll(content)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return data
-}
-
-// TestPush: a registry that is given the layout takes every part of it, and
-// lists the SBOM among the image's referrers.
-func TestPush(t *testing.T) {
-	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(server.Close)
-	c := client{t: t, base: server.URL + "/v2/fleetloop/sentinel"}
-	c.push(newIndex(t, "sentinel"), "v1")
-
-	index, err := v1.ParseIndexManifest(bytes.NewReader(c.do(http.MethodGet, "/manifests/v1", "", nil, http.StatusOK)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mine *v1.Descriptor
-	for i, m := range index.Manifests {
-		if m.Platform.Satisfies(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}) {
-			mine = &index.Manifests[i]
-		}
-	}
-	if mine == nil {
-		t.Fatalf("no image for %s among %+v", runtime.GOARCH, index.Manifests)
-	}
-	if want, err := newImage(t, "sentinel").Digest(); err != nil || mine.Digest != want {
-		t.Errorf("a node gets %s, want %s (%v)", mine.Digest, want, err)
-	}
-	referrers, err := v1.ParseIndexManifest(bytes.NewReader(c.do(http.MethodGet, "/referrers/"+mine.Digest.String(), "", nil, http.StatusOK)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(referrers.Manifests) != 1 {
-		t.Fatalf("referrers: %+v", referrers.Manifests)
-	}
-	artifact, err := v1.ParseManifest(bytes.NewReader(c.do(http.MethodGet, "/manifests/"+referrers.Manifests[0].Digest.String(), "", nil, http.StatusOK)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if artifact.ArtifactType != sbom.MediaType {
-		t.Errorf("the referrer is a %q, want %q", artifact.ArtifactType, sbom.MediaType)
-	}
-	got := c.do(http.MethodGet, "/blobs/"+artifact.Layers[0].Digest.String(), "", nil, http.StatusOK)
-	want, err := os.ReadFile(filepath.Join(made.dir, "sentinel."+runtime.GOARCH+".spdx.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Error("the artifact is not the SBOM that stands beside the layout")
-	}
-}
-
 // TestSameProgram: building again gives the same program, or no image could
-// be the same.
+// be the same; and what -files writes is what the layer holds. Somebody may
+// change the source between two builds, so it may take more than one attempt.
 func TestSameProgram(t *testing.T) {
-	first := extract(t, newImage(t, "fleet-api"))
-	again := t.TempDir()
-	if err := run(t.Context(), []string{"-files", again, "fleet-api"}, io.Discard); err != nil {
-		t.Fatal(err)
+	if testing.Short() {
+		t.Skip("builds a binary twice")
 	}
-	a, b := listing(t, first), listing(t, again)
-	if diff := cmp.Diff(a, b); diff != "" {
-		t.Errorf("what -files writes is not what the layer holds, or two builds differ (-layer +files):\n%s", diff)
+	const attempts = 3
+	for attempt := 1; ; attempt++ {
+		out, files := t.TempDir(), t.TempDir()
+		if err := run(t.Context(), []string{"-arch", runtime.GOARCH, "-out", out, "fleet-api"}, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if err := run(t.Context(), []string{"-files", files, "fleet-api"}, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		diff := cmp.Diff(listing(t, extract(t, imageIn(t, out, "fleet-api"))), listing(t, files))
+		if diff == "" {
+			return
+		}
+		if attempt == attempts {
+			t.Fatalf("what -files writes is not what the layer holds, or two builds differ (-layer +files):\n%s", diff)
+		}
 	}
 }
 
@@ -456,7 +348,7 @@ func hashOf(t *testing.T, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	hash, _, err := v1.SHA256(f)
 	if err != nil {
 		t.Fatal(err)
@@ -485,58 +377,5 @@ func TestParse(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
 	if _, err := parse([]string{"sentinel"}, io.Discard); err == nil || !strings.Contains(err.Error(), "SOURCE_DATE_EPOCH") {
 		t.Errorf("a time that is none: %v", err)
-	}
-}
-
-// TestDockerfile reads the Dockerfile as text, for no daemon is needed to run
-// the tests: it can show that the two ways agree on what runs and as whom,
-// not that the build works.
-func TestDockerfile(t *testing.T) {
-	raw, err := os.ReadFile("../../Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(raw)
-	mod, err := os.ReadFile("../../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(mod))
-	want := []string{
-		"FROM golang:" + goVersion[1] + " AS build\n",
-		"go run ./tools/images -files /files ${BINARY}\n",
-		"FROM scratch AS files\nCOPY --from=build /files /\nUSER " + image.User + "\nWORKDIR /\n",
-		"FROM ${BINARY}\n",
-	}
-	for _, binary := range binaries() {
-		want = append(want, "FROM files AS "+binary+"\nENTRYPOINT [\"/"+binary+"\"]\n")
-	}
-	for _, w := range want {
-		if strings.Count(text, w) != 1 {
-			t.Errorf("want once in the Dockerfile:\n%s", w)
-		}
-	}
-	if n := strings.Count(text, "ENTRYPOINT"); n != len(binaries()) {
-		t.Errorf("%d entrypoints for %d binaries", n, len(binaries()))
-	}
-	if !strings.HasSuffix(text, "FROM ${BINARY}\n") {
-		t.Error("the last stage is not the chosen binary's")
-	}
-}
-
-// TestMakefile: `make images` makes an image of every binary.
-func TestMakefile(t *testing.T) {
-	raw, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`(?m)^BINARIES := (.*)$`).FindStringSubmatch(string(raw))
-	if m == nil {
-		t.Fatal("the Makefile names no BINARIES")
-	}
-	got := strings.Fields(m[1])
-	slices.Sort(got)
-	if diff := cmp.Diff(binaries(), got); diff != "" {
-		t.Errorf("BINARIES of the Makefile (-cmd +BINARIES):\n%s", diff)
 	}
 }

@@ -3,6 +3,7 @@ package image_test
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -60,7 +61,7 @@ func build() error {
 		}
 	}
 	for _, architecture := range []string{"amd64", "arm64"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(built.dir, architecture, "small"), ".")
+		cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(built.dir, architecture, "small"), ".")
 		cmd.Dir = built.dir
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+architecture, "GOFLAGS=-mod=mod", "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -146,7 +147,7 @@ func TestLayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := mutate.Extract(img)
-	defer files.Close()
+	defer func() { _ = files.Close() }()
 	got := map[string]int64{}
 	for r := tar.NewReader(files); ; {
 		h, err := r.Next()
@@ -276,7 +277,7 @@ func tree(t *testing.T, dir string) map[string]string {
 		if err != nil {
 			return err
 		}
-		data, err := os.ReadFile(path)
+		data, err := os.ReadFile(path) //nolint:gosec // nobody else writes there
 		files[strings.TrimPrefix(path, dir)+" "+info.Mode().String()] = string(data)
 		return err
 	})

@@ -169,6 +169,6 @@ func readable(dir string) error {
 		if entry.IsDir() {
 			mode = 0o755
 		}
-		return os.Chmod(path, mode)
+		return os.Chmod(path, mode) //nolint:gosec // nobody else writes there
 	})
 }
