@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/fleetloop/fleetloop/internal/telemetry"
@@ -112,7 +112,7 @@ func check(known map[string][]string, query string) error {
 		}
 		names = append(slices.Clone(names), scraped()...)
 		for _, m := range s.LabelMatchers {
-			if m.Name != labels.MetricName && !slices.Contains(names, m.Name) {
+			if m.Name != model.MetricNameLabel && !slices.Contains(names, m.Name) {
 				return fmt.Errorf("%s has no label %q", s.Name, m.Name)
 			}
 		}

@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/kube/roles"
 	"github.com/fleetloop/fleetloop/test/deploy"
 )
 
@@ -45,11 +43,11 @@ func at(o *unstructured.Unstructured, path string) any {
 		case map[string]any:
 			here = v[step]
 		case []any:
-			if i, err := strconv.Atoi(step); err == nil && i < len(v) {
-				here = v[i]
-			} else {
+			i, err := strconv.Atoi(step)
+			if err != nil || i >= len(v) {
 				return nil
 			}
+			here = v[i]
 		default:
 			return nil
 		}
@@ -292,229 +290,6 @@ fleetApi:
 			}
 		})
 	}
-}
-
-// TestArguments holds that the binaries know the flags and the variables that
-// the chart gives them.
-func TestArguments(t *testing.T) {
-	reference := map[string]string{
-		"fleet-api": string(readFile(t, root+"/docs/reference/fleet-api.md")),
-		"migrate":   string(readFile(t, root+"/docs/reference/fleet-api.md")),
-		"sentinel":  string(readFile(t, root+"/docs/reference/sentinel.md")),
-	}
-	settings := string(readFile(t, root+"/docs/reference/config.md")) + string(readFile(t, root+"/docs/components/brokers.md"))
-	// Two are those of the Go runtime and of Google's library; the pod's own are told in the reference of flags.
-	settings += "`POD_NAMESPACE` `POD_NAME` `GOMEMLIMIT` `GOOGLE_APPLICATION_CREDENTIALS`"
-	for _, values := range []string{
-		"fleetApi: {database: {migrate: job, migrationKey: owner}, tls: {existingSecret: a}, config: {database: {role: b}}, metrics: {tokenSecret: c}}",
-		"sentinel: {form: all, metrics: {tokenSecret: a}, gcpCredentialsSecret: b}",
-		"sentinel: {form: file}",
-	} {
-		for _, o := range render(t, deploy.Release{Values: newValues(t, values)}) {
-			name, ok := at(o, "spec.template.spec.containers.0.name").(string)
-			if !ok {
-				if o.GetName() == "fleetloop-broker-env" {
-					variables, _ := at(o, "data").(map[string]any)
-					for variable := range variables {
-						if !strings.Contains(settings, "`"+variable+"`") {
-							t.Errorf("nothing reads %s", variable)
-						}
-					}
-				}
-				continue
-			}
-			args, _ := at(o, "spec.template.spec.containers.0.args").([]any)
-			if len(args) == 0 {
-				t.Errorf("%s has no arguments", o.GetName())
-			}
-			for _, arg := range args {
-				flag, _, _ := strings.Cut(arg.(string), "=") //nolint:errcheck // the API server lets in no other
-				if !strings.Contains(reference[name], flag+" ") && flag != "migrate" {
-					t.Errorf("%s: %s has no flag %s", o.GetName(), name, flag)
-				}
-			}
-			env, _ := at(o, "spec.template.spec.containers.0.env").([]any)
-			for i := range env {
-				variable, _ := at(o, "spec.template.spec.containers.0.env."+strconv.Itoa(i)+".name").(string)
-				if !strings.Contains(settings, "`"+variable+"`") {
-					t.Errorf("%s: nothing reads %s", o.GetName(), variable)
-				}
-			}
-		}
-	}
-}
-
-// TestConfigsAreTyped holds that what the chart makes of values is what the
-// operator reads, without a field that it does not know.
-func TestConfigsAreTyped(t *testing.T) {
-	found := 0
-	for _, o := range render(t, deploy.Release{}) {
-		if o.GetKind() != "SentinelConfig" {
-			continue
-		}
-		found++
-		raw, err := yaml.Marshal(o.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var config v1alpha1.SentinelConfig
-		if err := yaml.UnmarshalStrict(raw, &config); err != nil {
-			t.Error(err)
-		}
-		if want := v1alpha1.GroupVersion.String(); o.GetAPIVersion() != want {
-			t.Errorf("%s is of %s, want %s", o.GetName(), o.GetAPIVersion(), want)
-		}
-	}
-	if found != 2 {
-		t.Errorf("%d SentinelConfigs, want 2", found)
-	}
-}
-
-// TestRoles holds the chart to the rights that the product says it needs, with
-// each feature and without.
-func TestRoles(t *testing.T) {
-	tests := map[string]struct {
-		values string
-		want   roles.Sentinel
-	}{
-		"Default":     {"", roles.Sentinel{Secrets: []string{"fleetloop-broker", "fleetloop-sentinel-token"}}},
-		"NoSecrets":   {"sentinel: {defaults: {hyperfleetAPI: {tokenSecretRef: null}, broker: {credentialsSecretRef: null}}}", roles.Sentinel{}},
-		"MoreSecrets": {"sentinel: {rbac: {secretNames: [a, fleetloop-broker]}}", roles.Sentinel{Secrets: []string{"a", "fleetloop-broker", "fleetloop-sentinel-token"}}},
-		"AllSecrets":  {"sentinel: {rbac: {allSecrets: true}}", roles.Sentinel{AllSecrets: true}},
-		"Account":     {"sentinel: {serviceAccount: {name: me}}", roles.Sentinel{Account: "me", Secrets: []string{"fleetloop-broker", "fleetloop-sentinel-token"}}},
-		"Auto":        {"sentinel: {form: all, rbac: {allSecrets: true}, defaults: {sharding: {mode: auto}}}", roles.Sentinel{AllSecrets: true, Sharding: true}},
-		"AutoOfOthers": {
-			"sentinel: {rbac: {allSecrets: true, sharding: always}}",
-			roles.Sentinel{AllSecrets: true, Sharding: true},
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			got := map[string]any{}
-			for _, o := range render(t, deploy.Release{Values: newValues(t, test.values)}) {
-				if o.GetKind() == "Role" || o.GetKind() == "RoleBinding" {
-					unstructured.RemoveNestedField(o.Object, "metadata", "labels")
-					got[o.GetKind()+"/"+o.GetName()] = o.Object
-				}
-			}
-			if test.want.Account == "" {
-				test.want.Account = "fleetloop-sentinel"
-			}
-			want := map[string]any{}
-			for _, object := range test.want.Objects() {
-				raw, err := yaml.Marshal(object)
-				if err != nil {
-					t.Fatal(err)
-				}
-				o := &unstructured.Unstructured{}
-				if err := yaml.Unmarshal(raw, &o.Object); err != nil {
-					t.Fatal(err)
-				}
-				if o.GetKind() != "ServiceAccount" {
-					want[o.GetKind()+"/"+o.GetName()] = o.Object
-				}
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
-		})
-	}
-}
-
-// TestRefuses holds that a value which would do nothing, or harm, is refused
-// by its name.
-func TestRefuses(t *testing.T) {
-	tests := map[string]struct {
-		reason string
-		values string
-		want   []string
-	}{
-		"UnknownComponent": {"a misspelt name", "fleetAPI: {enabled: false}", []string{"additional properties 'fleetAPI' not allowed"}},
-		"UnknownKey":       {"with its place", "fleetApi: {replcias: 3}", []string{"/fleetApi", "'replcias'"}},
-		"DryRunMisspelt":   {"nobody must act because of a capital letter", "global: {dryrun: true}", []string{"global.dryrun", "write global.dryRun"}},
-		"DryRunText":       {"\"false\" would be true", "global: {dryRun: 'false'}", []string{"/global/dryRun", "want boolean"}},
-		"APIConfig":        {"the file is checked before the pod is", "fleetApi: {config: {database: {max_con: 5}}}", []string{"/fleetApi/config/database", "'max_con'"}},
-		"SentinelFile":     {"likewise", "sentinel: {files: [{name: a, config: {resource_typ: clusters}}]}", []string{"/sentinel/files/0/config", "'resource_typ'"}},
-		"Spec":             {"likewise", "sentinel: {configs: [{name: a, spec: {resourceType: clusters, backoff: 1s}}]}", []string{"/sentinel/configs/0/spec", "'backoff'"}},
-		"SpecEnum":         {"likewise", "sentinel: {configs: [{name: a, spec: {resourceType: cluster}}]}", []string{"/sentinel/configs/0/spec/resourceType", "clusters"}},
-		"Form":             {"says which there are", "sentinel: {form: single}", []string{"/sentinel/form", "perConfig", "all", "file"}},
-		"Replicas":         {"each would publish everything", "sentinel: {configs: [{name: eu, replicas: 2, spec: {resourceType: clusters}}]}", []string{`"eu" has 2 replicas`, "sharding.mode to auto"}},
-		"ReplicasOfAll":    {"likewise", "sentinel: {form: all, replicas: 2}", []string{"sentinel.replicas is 2", "sharding.mode to auto"}},
-		"NoAPI":            {"says what to set", "fleetApi: {enabled: false}", []string{"sentinel.defaults.hyperfleetAPI.url"}},
-		"NoAPIFile":        {"says what to set", "{fleetApi: {enabled: false}, sentinel: {form: file}}", []string{"hyperfleet_api.endpoint"}},
-		"NoDatabase":       {"a fleet API without a database never serves", "fleetApi: {database: {existingSecret: ''}}", []string{"/fleetApi/database/existingSecret"}},
-		"BrokerVariable":   {"not a variable of the broker", "sentinel: {fileBroker: {env: {RABBIT: x}}}", []string{"/sentinel/fileBroker/env", "'RABBIT'"}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			_, _, err := deploy.Release{Chart: chartDir, Values: newValues(t, test.values)}.Render()
-			if err == nil {
-				t.Fatalf("%s: it renders", test.reason)
-			}
-			for _, want := range test.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%s: %q does not say %q", test.reason, err, want)
-				}
-			}
-		})
-	}
-}
-
-// TestNotes holds that the notes name every Secret that has to exist.
-func TestNotes(t *testing.T) {
-	tests := map[string]struct{ values, want string }{
-		"Default": {"", "default"},
-		"File":    {"sentinel: {form: file}", "file"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			objects, notes, err := deploy.Release{Chart: chartDir, Values: newValues(t, test.values)}.Render()
-			if err != nil {
-				t.Fatal(err)
-			}
-			wantFile(t, "testdata/notes-"+test.want+".txt", []byte(notes))
-			for _, secret := range secretsOf(t, objects) {
-				if !strings.Contains(notes, secret) {
-					t.Errorf("the Secret %s is not mentioned", secret)
-				}
-			}
-		})
-	}
-}
-
-// secretsOf finds the Secrets that objects name.
-func secretsOf(t *testing.T, objects []*unstructured.Unstructured) []string {
-	t.Helper()
-	var out []string
-	var walk func(key string, v any)
-	walk = func(key string, v any) {
-		switch v := v.(type) {
-		case map[string]any:
-			for k, child := range v {
-				name, _ := v["name"].(string)
-				if isRef := key == "secretKeyRef" || key == "secretRef" || strings.HasSuffix(key, "SecretRef"); isRef && k == "name" {
-					out = append(out, name)
-				}
-				if text, ok := child.(string); ok && k == "secretName" {
-					out = append(out, text)
-				}
-				walk(k, child)
-			}
-		case []any:
-			for _, child := range v {
-				walk(key, child)
-			}
-		}
-	}
-	for _, o := range objects {
-		walk("", o.Object)
-	}
-	slices.Sort(out)
-	out = slices.Compact(out)
-	if len(out) == 0 {
-		t.Fatal("no Secret is named at all")
-	}
-	return out
 }
 
 // TestLint holds that Helm finds nothing to say but that there is no icon.

@@ -1,0 +1,107 @@
+package deploy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetloop/fleetloop/test/deploy"
+)
+
+// TestRefuses holds that a value which would do nothing, or harm, is refused
+// by its name.
+func TestRefuses(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		values string
+		want   []string
+	}{
+		"UnknownComponent": {"a misspelt name", "fleetAPI: {enabled: false}", []string{"additional properties 'fleetAPI' not allowed"}},
+		"UnknownKey":       {"with its place", "fleetApi: {replcias: 3}", []string{"/fleetApi", "'replcias'"}},
+		"DryRunMisspelt":   {"nobody must act because of a capital letter", "global: {dryrun: true}", []string{"global.dryrun", "write global.dryRun"}},
+		"DryRunText":       {"\"false\" would be true", "global: {dryRun: 'false'}", []string{"/global/dryRun", "want boolean"}},
+		"APIConfig":        {"the file is checked before the pod is", "fleetApi: {config: {database: {max_con: 5}}}", []string{"/fleetApi/config/database", "'max_con'"}},
+		"SentinelFile":     {"likewise", "sentinel: {files: [{name: a, config: {resource_typ: clusters}}]}", []string{"/sentinel/files/0/config", "'resource_typ'"}},
+		"Spec":             {"likewise", "sentinel: {configs: [{name: a, spec: {resourceType: clusters, backoff: 1s}}]}", []string{"/sentinel/configs/0/spec", "'backoff'"}},
+		"SpecEnum":         {"likewise", "sentinel: {configs: [{name: a, spec: {resourceType: cluster}}]}", []string{"/sentinel/configs/0/spec/resourceType", "clusters"}},
+		"Form":             {"says which there are", "sentinel: {form: single}", []string{"/sentinel/form", "perConfig", "all", "file"}},
+		"Replicas":         {"each would publish everything", "sentinel: {configs: [{name: eu, replicas: 2, spec: {resourceType: clusters}}]}", []string{`"eu" has 2 replicas`, "sharding.mode to auto"}},
+		"ReplicasOfAll":    {"likewise", "sentinel: {form: all, replicas: 2}", []string{"sentinel.replicas is 2", "sharding.mode to auto"}},
+		"NoAPI":            {"says what to set", "fleetApi: {enabled: false}", []string{"sentinel.defaults.hyperfleetAPI.url"}},
+		"NoAPIFile":        {"says what to set", "{fleetApi: {enabled: false}, sentinel: {form: file}}", []string{"hyperfleet_api.endpoint"}},
+		"NoDatabase":       {"a fleet API without a database never serves", "fleetApi: {database: {existingSecret: ''}}", []string{"/fleetApi/database/existingSecret"}},
+		"BrokerVariable":   {"not a variable of the broker", "sentinel: {fileBroker: {env: {RABBIT: x}}}", []string{"/sentinel/fileBroker/env", "'RABBIT'"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := deploy.Release{Chart: chartDir, Values: newValues(t, test.values)}.Render()
+			if err == nil {
+				t.Fatalf("%s: it renders", test.reason)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %q does not say %q", test.reason, err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestNotes holds that the notes name every Secret that has to exist.
+func TestNotes(t *testing.T) {
+	tests := map[string]struct{ values, want string }{
+		"Default": {"", "default"},
+		"File":    {"sentinel: {form: file}", "file"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			objects, notes, err := deploy.Release{Chart: chartDir, Values: newValues(t, test.values)}.Render()
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantFile(t, "testdata/notes-"+test.want+".txt", []byte(notes))
+			for _, secret := range secretsOf(t, objects) {
+				if !strings.Contains(notes, secret) {
+					t.Errorf("the Secret %s is not mentioned", secret)
+				}
+			}
+		})
+	}
+}
+
+// secretsOf finds the Secrets that objects name.
+func secretsOf(t *testing.T, objects []*unstructured.Unstructured) []string {
+	t.Helper()
+	var out []string
+	var walk func(key string, v any)
+	walk = func(key string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, child := range v {
+				name, _ := v["name"].(string)
+				if isRef := key == "secretKeyRef" || key == "secretRef" || strings.HasSuffix(key, "SecretRef"); isRef && k == "name" {
+					out = append(out, name)
+				}
+				if text, ok := child.(string); ok && k == "secretName" {
+					out = append(out, text)
+				}
+				walk(k, child)
+			}
+		case []any:
+			for _, child := range v {
+				walk(key, child)
+			}
+		}
+	}
+	for _, o := range objects {
+		walk("", o.Object)
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	if len(out) == 0 {
+		t.Fatal("no Secret is named at all")
+	}
+	return out
+}
