@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
+	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/demo"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -24,6 +25,7 @@ type loop struct {
 	adapters adapters
 	watch    *demo.Watch
 	api      *fleetclient.Client
+	host     *hostCluster // nil where there is none
 }
 
 // newLoop makes the loop. What it made until something failed is let go.
@@ -73,13 +75,32 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	l.parts = append(l.parts, l.adapters.parts()...)
 
 	l.watch = demo.NewWatch(l.api, l.adapters.state)
-	sentinels, live, err := newSentinels(p, cfg.Sentinel, broker, l.api, l.watch.Note)
-	if err != nil {
+	return l.nudge(ctx, p, cfg, broker, dir)
+}
+
+// nudge adds what says that a resource is due: two sentinels, or a host
+// cluster whose SentinelConfigs say which there are.
+func (l *loop) nudge(ctx context.Context, p *process.Process, cfg Config, broker *bus.Bus, dir string) error {
+	var sentinels []lifecycle.Part
+	var err error
+	if cfg.Kube != kubeEmbedded {
+		sentinels, l.live, err = newSentinels(p, cfg.Sentinel, broker, l.api, l.watch.Note)
+		l.parts = append(l.parts, sentinels...)
 		return err
 	}
-	l.live = live
+	if broker.Type != bus.NATS {
+		return errBroker
+	}
+	if l.host, err = startHostCluster(ctx, p, dir); err != nil {
+		return err
+	}
+	l.parts = append(l.parts, l.host.part())
+	if err := l.host.configure(ctx, cfg.Sentinel, l.api.Endpoint()); err != nil {
+		return err
+	}
+	sentinels, l.live, err = l.host.sentinels(p, broker, l.watch.Note)
 	l.parts = append(l.parts, sentinels...)
-	return nil
+	return err
 }
 
 // show are the parts that come with --demo: they create the fleet, follow it

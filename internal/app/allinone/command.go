@@ -30,11 +30,16 @@ pools) and three sample adapters in this process. DATABASE_URL and BROKER_TYPE
 put a server of your own in the place of an embedded one. It serves this
 machine alone, without authentication.
 
+With --kube=embedded there is a Kubernetes API server as well, and SentinelConfigs
+in it say what the sentinels do; the log says where its kubeconfig is. Its
+programs are downloaded or built at the first time, which takes minutes.
+
 With --exit-when-ready it ends with 0 once the demo fleet is Ready, and with 1
 if that takes longer than --timeout.`,
 		Example: `  fleetloop up --demo
   fleetloop up --demo --exit-when-ready --timeout 2m
-  fleetloop up --data-dir ./fleet`,
+  fleetloop up --data-dir ./fleet
+  fleetloop up --demo --kube=embedded`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := settings.Load(&cfg, settings.Source{File: file, Env: env.LookupEnv, Flags: cmd.Flags()}); err != nil {
@@ -87,6 +92,9 @@ func run(ctx context.Context, cfg Config, env Env) (err error) {
 	}
 	p.Handle(adaptersPath, l.adapters.handler())
 	p.Log.InfoContext(ctx, "fleet API at", "url", l.api.Endpoint(), "data_dir", dir)
+	if l.host != nil {
+		l.host.tell(ctx, p.Log, screen)
+	}
 
 	if err := p.Run(ctx, l.live, parts...); err != nil {
 		return err

@@ -36,6 +36,9 @@ type Config struct {
 	// otherwise.
 	DataDir string `key:"data_dir" env:"FLEETLOOP_DATA_DIR" flag:"data-dir" doc:"folder of the embedded database and broker (default: one that is removed at the end with --demo, else the state folder of the user)"`
 
+	// Kube is the host cluster.
+	Kube string `key:"kube" flag:"kube" default:"none" validate:"oneof=none embedded" doc:"host cluster: none, or embedded, a Kubernetes control plane of its own in which SentinelConfigs say what the sentinels do"`
+
 	Demo     DemoConfig     `key:"demo"`
 	Sentinel SentinelConfig `key:"sentinel"`
 	Adapters AdapterConfig  `key:"adapters"`

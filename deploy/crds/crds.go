@@ -1,0 +1,10 @@
+// Package crds holds the CustomResourceDefinitions as they are shipped, for
+// those who install them from Go.
+package crds
+
+import _ "embed" // for the file below
+
+// SentinelConfigs is the CustomResourceDefinition of SentinelConfigs, in YAML.
+//
+//go:embed hyperfleet.redhat.com_sentinelconfigs.yaml
+var SentinelConfigs []byte
