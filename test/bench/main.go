@@ -58,7 +58,8 @@ type bench struct {
 }
 
 func benches() []bench {
-	return []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manyBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), loadBench(), fanoutBench()}
+	list := []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manyBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), loadBench(), fanoutBench()}
+	return append(append(list, failoverBench()), kubebedBenches()...)
 }
 
 func main() {

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/programs"
+)
+
+const kubebedRounds = 5
+
+// kubebedBenches are those of the control plane that tests run on. The build
+// of its programs takes minutes of all processors, and so only COLD=1 has it.
+func kubebedBenches() []bench {
+	list := []bench{kubebedStartBench()}
+	if os.Getenv("COLD") == "1" {
+		list = append(list, kubebedColdBench())
+	}
+	return list
+}
+
+// kubebedStartBench measures how long it takes until the API server of a test's
+// own control plane answers, its programs being there.
+func kubebedStartBench() bench {
+	const name = "kubebed.start_s"
+	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		seconds, err := measureKubebedStart(ctx, progress)
+		return []line{{kind: "value", name: name, value: seconds, unit: "s", op: "<=", want: 8}}, err
+	}}
+}
+
+func measureKubebedStart(ctx context.Context, progress io.Writer) (seconds float64, err error) {
+	log := slog.New(slog.NewTextHandler(progress, nil))
+	assets, err := kubebed.Assets(ctx, log) // which may be minutes, and is no part of it
+	if err != nil {
+		return 0, err
+	}
+	var took []float64
+	for range kubebedRounds {
+		began := time.Now()
+		bed, err := kubebed.Start(ctx, kubebed.Options{Assets: assets})
+		if err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(began).Seconds())
+		if err := bed.Stop(); err != nil {
+			return 0, err
+		}
+	}
+	_, _ = fmt.Fprintf(progress, "a control plane answers after %.2f s\n", took)
+	return median(took), nil
+}
+
+// kubebedColdBench measures how long it takes to build the programs of a
+// control plane, with nothing there but the Go toolchain.
+func kubebedColdBench() bench {
+	const name = "kubebed.cold_build_min"
+	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		minutes, err := measureKubebedBuild(ctx, progress)
+		return []line{{kind: "value", name: name, value: minutes, unit: "min", op: "<=", want: 12}}, err
+	}}
+}
+
+func measureKubebedBuild(ctx context.Context, progress io.Writer) (minutes float64, err error) {
+	dir, err := os.MkdirTemp("", "fleetloop-bench-")
+	if err != nil {
+		return 0, err
+	}
+	// The go command makes the files of modules unwritable.
+	remove := exec.CommandContext(context.WithoutCancel(ctx), "chmod", "-R", "u+w", dir) //nolint:gosec // our own folder
+	defer func() { err = errors.Join(err, remove.Run(), os.RemoveAll(dir)) }()
+	program := filepath.Join(dir, "kubebed")
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./test/kubebed") //nolint:gosec // our own program
+	build.Stderr = progress
+	if err := build.Run(); err != nil {
+		return 0, fmt.Errorf("build test/kubebed: %w", err)
+	}
+	fill := exec.CommandContext(ctx, program, "assets") //nolint:gosec // what was just built
+	fill.Stderr = progress
+	fill.Env = append(os.Environ(), programs.AssetsVariable+"=", programs.CacheVariable+"="+dir, programs.SourceVariable+"=build", programs.KeepVariable+"=",
+		"GOMODCACHE="+filepath.Join(dir, "modules")) // downloads count
+	began := time.Now()
+	if err := fill.Run(); err != nil {
+		return 0, fmt.Errorf("build the programs of Kubernetes: %w", err)
+	}
+	return time.Since(began).Minutes(), nil
+}
