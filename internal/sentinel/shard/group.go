@@ -100,6 +100,7 @@ type Group struct {
 
 	// Of the goroutine that runs: what was last told to others.
 	published uint64
+	active    bool
 	epoch     uint64
 	since     time.Time
 
@@ -212,10 +213,9 @@ func (g *Group) publish(ctx context.Context) {
 	m := g.machine
 	switch {
 	case g.published != m.changes:
-		was := !g.holds.fenced()
-		g.published = m.changes
 		g.holds.set(m.holding())
-		g.tell(ctx, was)
+		g.tell(ctx)
+		g.published, g.active = m.changes, m.active
 	case m.active:
 		g.holds.extend(m.until())
 	}
@@ -228,7 +228,7 @@ func (g *Group) publish(ctx context.Context) {
 }
 
 // tell says who the members are now.
-func (g *Group) tell(ctx context.Context, was bool) {
+func (g *Group) tell(ctx context.Context) {
 	m := g.machine
 	var members []string
 	if m.joined {
@@ -245,7 +245,9 @@ func (g *Group) tell(ctx context.Context, was bool) {
 	switch {
 	case m.active:
 		g.log.InfoContext(ctx, "owns its share", "members", members, "epoch", m.epoch)
-	case was:
-		g.log.WarnContext(ctx, "owns nothing until it has joined again", "reason", m.status(g.now()))
+	case m.leaving:
+		g.log.InfoContext(ctx, "lets go of its share")
+	case g.active:
+		g.log.WarnContext(ctx, "owns nothing for now", "reason", m.status(g.now()))
 	}
 }
