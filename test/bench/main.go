@@ -58,7 +58,7 @@ type bench struct {
 }
 
 func benches() []bench {
-	list := []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manyBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), loadBench(), fanoutBench()}
+	list := []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manyBench(), reconfigureBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), loadBench(), fanoutBench()}
 	return append(append(list, failoverBench()), kubebedBenches()...)
 }
 
