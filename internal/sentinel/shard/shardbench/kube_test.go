@@ -116,8 +116,18 @@ func (c *crowd) list() []*shardbench.Member {
 	return append([]*shardbench.Member(nil), c.members...)
 }
 
-// remove takes a member off the list that has left, or was killed. What it
-// owned is watched until the test ends, by the others.
+func (c *crowd) kill(m *shardbench.Member) {
+	c.t.Helper()
+	m.Kill()
+	c.remove(m)
+	c.t.Cleanup(func() {
+		if err := m.Await(); err != nil {
+			c.t.Errorf("Run() = %v", err)
+		}
+	})
+}
+
+// remove takes a member off the list that has left, or was killed.
 func (c *crowd) remove(m *shardbench.Member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,13 +222,8 @@ func eventually(t *testing.T, cond func() error) {
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, kubebedtest.Bed(t), kubebedtest.Namespace(t), 3)
-	victim := c.list()[1]
-	victim.Kill()
-	c.remove(victim)
+	c.kill(c.list()[1])
 	c.await()
-	if err := victim.Await(); err != nil {
-		t.Errorf("Run() = %v", err)
-	}
 }
 
 func TestLeavesAndJoins(t *testing.T) {
