@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -95,7 +96,9 @@ func TestCheckerObjects(t *testing.T) {
 			edit: func(w *simulation.World) {
 				w.Config.Source = sentinel.Sources{Mode: sentinel.ModeWatch, FullSweepInterval: time.Hour}
 				w.Others = [][]simulation.End{{{After: 61 * time.Second, Crash: true, Down: time.Hour}}}
-				w.Never = 10
+				w.Never, w.Active = 10, 3*time.Minute
+				// No change is heard of that would bring one of them back.
+				w.Steps = slices.DeleteFunc(w.Steps, func(s model.Step) bool { return s.Deed != model.Create })
 			},
 			planted: func() simulation.Planted { return simulation.Planted{Deaf: true} },
 			want:    "nothing said of it",

@@ -101,9 +101,11 @@ func (h *History) Check(p Promise) []Breach {
 func (h *History) allStrikes(drifts bool) []Strike {
 	all := slices.Clone(h.strikes)
 	gone := h.begin
-	for _, l := range h.lives {
-		all = append(all, Strike{What: "no sentinel", From: gone, To: l.Started})
-		gone = l.Told
+	for _, l := range h.lives { // in the order in which they began
+		if !l.Started.Before(gone) {
+			all = append(all, Strike{What: "no sentinel", From: gone, To: l.Started})
+		}
+		gone = later(gone, l.Told)
 	}
 	for _, versions := range h.versions {
 		for i := 1; drifts && i < len(versions); i++ {

@@ -1,9 +1,9 @@
 package model
 
 import (
-	"hash/fnv"
+	"crypto/sha256"
+	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -107,12 +107,11 @@ func (d *Division) divide(change func()) {
 // ownerOf is the share with the highest hash of a resource's id, nil if there
 // are no shares.
 func (d *Division) ownerOf(id string) (owner *Share) {
-	var most uint64
+	var most string
 	for _, s := range d.shares {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(id + s.name + strconv.Itoa(d.epoch)))
-		if sum := h.Sum64(); owner == nil || sum > most {
-			owner, most = s, sum
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", id, s.name, d.epoch))
+		if text := string(sum[:]); owner == nil || text > most {
+			owner, most = s, text
 		}
 	}
 	return owner
