@@ -81,10 +81,18 @@ func (s *Sentinel) follow(ctx context.Context, mode Mode) {
 
 	within, stop := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { stop(f.sweeps(within)) })
+	defer wg.Wait() // also when it panics
+	defer stop(nil)
+	wg.Go(func() {
+		defer s.panics.catch()
+		stop(f.sweeps(within))
+	})
 	if mode != ModeETag {
 		s.feeding.set(errNotFollowed)
-		wg.Go(func() { stop(f.feed(within)) })
+		wg.Go(func() {
+			defer s.panics.catch()
+			stop(f.feed(within))
+		})
 	}
 	f.polls(within)
 	wg.Wait()

@@ -317,6 +317,7 @@ func (p *pass) dispatch(ctx context.Context, it *scan.Item, v decision.Verdict) 
 	p.publishing.Add(1)
 	waited, err := p.publishers.submit(ctx, p.cut, func() {
 		defer p.publishing.Done()
+		defer p.panics.catch()
 		p.publish(ctx, j)
 	})
 	if err != nil {

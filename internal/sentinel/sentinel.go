@@ -146,6 +146,7 @@ type Sentinel struct {
 	record     *record.Record
 	sampler    *sampler
 	publishers *publishers
+	panics     panics
 	pulse      pulse
 
 	// What goes wrong with everything that is listed, with the feed of a
@@ -289,10 +290,13 @@ func (s *Sentinel) Close() {
 }
 
 // Run watches until ctx ends, and then returns nil. It waits for the confirms
-// of events that are under way, no longer than the shutdown timeout.
+// of events that are under way, no longer than the shutdown timeout. A panic in
+// any of its goroutines is one of Run.
 func (s *Sentinel) Run(ctx context.Context) error {
 	s.running.Store(true)
 	defer s.running.Store(false)
+	ctx = s.panics.until(ctx)
+	defer s.panics.raise()
 	s.log.InfoContext(ctx, "sentinel started", "poll_interval", s.cfg.PollInterval,
 		"max_age_not_ready", s.cfg.MaxAgeNotReady, "max_age_ready", s.cfg.MaxAgeReady, "profile", s.cfg.Decision.Profile)
 	s.pulse.beat(0)
