@@ -30,8 +30,10 @@ func Patient(lw toolscache.ListerWatcher, log *slog.Logger, note func(error)) to
 	if note == nil {
 		note = func(error) {}
 	}
-	return &patient{inner: toolscache.ToListerWatcherWithContext(lw), log: log, note: note,
-		unsupported: watchlist.DoesClientNotSupportWatchListSemantics(lw)}
+	return &patient{
+		inner: toolscache.ToListerWatcherWithContext(lw), log: log, note: note,
+		unsupported: watchlist.DoesClientNotSupportWatchListSemantics(lw),
+	}
 }
 
 type patient struct {

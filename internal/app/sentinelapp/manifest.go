@@ -2,11 +2,11 @@ package sentinelapp
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
@@ -27,15 +27,9 @@ const maxManifest = 1 << 20
 // other, one that is not there included: whoever reads configuration files
 // says what is wrong with it.
 func readManifest(file string) (*manifest, error) {
-	text, ok := readStart(file)
-	if !ok {
-		return nil, nil
-	}
-	var is struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-	}
-	if yaml.Unmarshal(text, &is) != nil || is.Kind != "SentinelConfig" {
+	text := readStart(file)
+	is := typeOf(text)
+	if is.Kind != "SentinelConfig" {
 		return nil, nil
 	}
 	if want := v1alpha1.GroupVersion.String(); is.APIVersion != want {
@@ -59,13 +53,23 @@ func readManifest(file string) (*manifest, error) {
 	return m, nil
 }
 
-func readStart(file string) (text []byte, ok bool) {
+// typeOf is the type of the object in a text; none if there is no object.
+func typeOf(text []byte) (is metav1.TypeMeta) {
+	if err := yaml.Unmarshal(text, &is); err != nil {
+		return metav1.TypeMeta{}
+	}
+	return is
+}
+
+// readStart reads a file, as far as it goes.
+func readStart(file string) []byte {
 	f, err := os.Open(file) //nolint:gosec // the user names the file
 	if err != nil {
-		return nil, false
+		return nil
 	}
-	text, err = io.ReadAll(io.LimitReader(f, maxManifest))
-	return text, errors.Join(err, f.Close()) == nil
+	defer func() { _ = f.Close() }()
+	text, _ := io.ReadAll(io.LimitReader(f, maxManifest)) // what is missing of it, its reader will miss
+	return text
 }
 
 // broker is the configuration of the manifest's broker, as far as a manifest

@@ -152,8 +152,10 @@ func (o Operator) lookup(name string) (string, bool) {
 	if o.Env == nil {
 		return "", false
 	}
-	credentials := []string{"BROKER_URL", "BROKER_USERNAME", "BROKER_PASSWORD", "BROKER_PASSWORD_FILE", "BROKER_TOKEN", "BROKER_TOKEN_FILE",
-		"BROKER_URL_FILE", "BROKER_CREDENTIALS_FILE", "BROKER_TLS_CERT_FILE", "BROKER_TLS_KEY_FILE"}
+	credentials := []string{
+		"BROKER_URL", "BROKER_USERNAME", "BROKER_PASSWORD", "BROKER_PASSWORD_FILE", "BROKER_TOKEN", "BROKER_TOKEN_FILE",
+		"BROKER_URL_FILE", "BROKER_CREDENTIALS_FILE", "BROKER_TLS_CERT_FILE", "BROKER_TLS_KEY_FILE",
+	}
 	if !o.trusted() && slices.Contains(credentials, name) {
 		return "", false
 	}

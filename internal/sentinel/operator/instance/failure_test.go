@@ -89,6 +89,11 @@ func TestFailures(t *testing.T) {
 			func(r *rig) { r.brokers.SetPanic(brokerA, true); r.fleet.Patch() }, func(r *rig) { r.brokers.SetPanic(brokerA, false) },
 			"panic in the broker's client",
 		},
+		"Callback": {
+			"a goroutine of the sentinel itself panics",
+			func(r *rig) { r.panics.Store(true); r.fleet.Patch() }, func(r *rig) { r.panics.Store(false) },
+			"panic in the sentinel: told of an event",
+		},
 		"Ends": {
 			"the client of the broker ends",
 			func(r *rig) { r.brokers.End(brokerA, errors.New("for no reason at "+brokerA)) }, func(*rig) {},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,7 @@ type rig struct {
 	brokers *operatortest.Brokers
 	metrics *prometheus.Registry
 	groups  []*fakeGroup
+	panics  atomic.Bool // whoever is told of an event
 	log     logtest.Buffer
 	cancel  context.CancelFunc
 	done    chan struct{}
@@ -58,6 +60,11 @@ func newRig(t *testing.T, change func(*instance.Deps)) *rig {
 			g := &fakeGroup{}
 			r.groups = append(r.groups, g)
 			return g, nil
+		},
+		OnPublished: func(sentinel.Published) {
+			if r.panics.Load() {
+				panic("told of an event")
+			}
 		},
 	}
 	if change != nil {
