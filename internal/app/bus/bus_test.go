@@ -165,3 +165,43 @@ func TestTypeReadsItself(t *testing.T) {
 		}
 	}
 }
+
+// TestLoadExplicit holds that what is given outranks the environment, that an
+// address that is given stands for all of it, and that the environment gives the rest.
+func TestLoadExplicit(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{
+		"BROKER_TYPE": "kafka", "BROKER_HOST": "elsewhere", "BROKER_PORT": "1", "BROKER_USERNAME": "u", "BROKER_PASSWORD": "canary",
+		"BROKER_TOPIC": "of-the-environment", "BROKER_PROJECT_ID": "p", "BROKER_EXCHANGE_TYPE": "topic",
+	}
+	cases := map[string]struct {
+		reason string
+		given  bus.Explicit
+		want   string // in the error; empty opens
+	}{
+		"RabbitMQ":      {"neither host nor port are taken with another address", bus.Explicit{Type: bus.RabbitMQ, Topic: "t", URL: "amqp://a:b@127.0.0.1:1/"}, ""},
+		"RabbitMQByEnv": {"all of the address comes from the environment", bus.Explicit{Type: bus.RabbitMQ, Topic: "t"}, ""},
+		"BadAddress":    {"and is not shown", bus.Explicit{Type: bus.RabbitMQ, URL: "canary"}, "open broker rabbitmq"},
+		"NATS":          {"of NATS", bus.Explicit{Type: bus.NATS, Topic: "t", URL: "nats://127.0.0.1:1"}, ""},
+		"NATSNoAddress": {"BROKER_HOST is not NATS's", bus.Explicit{Type: bus.NATS, Topic: "t"}, "url is not given"},
+		"PubSub":        {"the project is the environment's", bus.Explicit{Type: bus.PubSub, Topic: "hyperfleet-events", KeyJSON: "{}"}, ""},
+		"BadTopic":      {"what is given counts", bus.Explicit{Type: bus.PubSub, Topic: "x"}, `topic "x"`},
+		"Unknown":       {"a type that there is not", bus.Explicit{Type: "kafka"}, `unknown type "kafka"`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, err := bus.LoadExplicit(tc.given, lookup(env))
+			var b *bus.Bus
+			if err == nil {
+				b, err = cfg.Open(slog.New(slog.DiscardHandler))
+			}
+			switch {
+			case tc.want == "" && (err != nil || b.Type != tc.given.Type || cfg.Type() != tc.given.Type):
+				t.Errorf("%s: %v", tc.reason, err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary")):
+				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.want)
+			}
+		})
+	}
+}
