@@ -2,7 +2,9 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -23,6 +25,8 @@ type loop struct {
 	changes  chan member.Change
 	outcomes chan outcome
 	rewatch  chan struct{}
+
+	complaint string // why the own record was last not written, empty if it was
 }
 
 // Run takes part in the group until ctx ends; then it lets go of everything,
@@ -120,11 +124,23 @@ func (l *loop) start(ctx context.Context, c command) {
 	})
 }
 
+// complain tells of a write that failed: aloud of the own record, which is all
+// that keeps our share, and once until another reason comes or it succeeds.
+func (l *loop) complain(ctx context.Context, o outcome) {
+	level := slog.LevelDebug
+	if reason := o.err.Error(); o.command.op == opWrite && !errors.Is(o.err, member.ErrConflict) && reason != l.complaint {
+		l.complaint, level = reason, slog.LevelWarn
+	}
+	l.log.Log(ctx, level, "lease not written", "op", o.command.op.String(), "record", o.command.record.Name, "err", o.err)
+}
+
 func (l *loop) finish(ctx context.Context, o outcome) {
 	l.machine.done(l.now(), o.command, o.written, o.err)
 	switch {
 	case o.err != nil:
-		l.log.DebugContext(ctx, "write failed", "op", o.command.op.String(), "record", o.command.record.Name, "err", o.err)
+		l.complain(ctx, o)
+	case o.command.op == opWrite:
+		l.complaint = ""
 	case o.command.op == opBury:
 		l.log.WarnContext(ctx, "declared a member lost", "record", o.command.record.Name, "member", o.command.record.Identity)
 	}
