@@ -33,7 +33,7 @@ func newHostCluster(t *testing.T) *hostCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostCluster{bed: kube, namespace: strings.ToLower(t.Name())}
+	h := &hostCluster{bed: kube, namespace: strings.ToLower(strings.NewReplacer("/", "-", "_", "-", ".", "-").Replace(t.Name()))}
 	h.kubectl(t, "create", "namespace", h.namespace)
 	return h
 }

@@ -20,7 +20,7 @@ import (
 
 // patience is how long anything may take that happens soon. Tests say less
 // where time is what they are about.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	pgtest.Main(closing{m},
