@@ -83,6 +83,7 @@ type History struct {
 	mu       sync.Mutex
 	begin    time.Time
 	versions map[string][]Version
+	handed   map[string][]time.Time
 	events   []*Event
 	strikes  []Strike
 	lives    []*Life
@@ -92,7 +93,9 @@ type History struct {
 }
 
 // New returns an empty history that begins now.
-func New() *History { return &History{begin: time.Now(), versions: map[string][]Version{}} }
+func New() *History {
+	return &History{begin: time.Now(), versions: map[string][]Version{}, handed: map[string][]time.Time{}}
+}
 
 // Quiet keeps nothing to read, for histories that are too long for that.
 func (h *History) Quiet() {
@@ -126,6 +129,14 @@ func (h *History) Confirm(e *Event, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e.Confirmed = at
+}
+
+// Hand takes down that a resource is another sentinel's from now on.
+func (h *History) Hand(resource string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.handed[resource] = append(h.handed[resource], time.Now())
+	h.note(resource, "another sentinel's")
 }
 
 // Strike takes down a fault that did harm.

@@ -27,21 +27,28 @@ func (c *checker) repeats(resource string) {
 }
 
 // excused reports whether an event may follow one about the same generation so
-// soon: the resource was none of the sentinel's business in between; or the
-// sentinel never heard that the first one was stored, or it is another one that
-// does not go on from it; or the second is about a report that the first did not know of.
+// soon: the resource was none of the sentinel's business in between, or has
+// become another's, who does not know what was said of it; or the sentinel never
+// heard that the first one was stored, or began since and does not go on from it;
+// or the second is about a report that the first did not know of.
 func (c *checker) excused(before, e *Event) bool {
 	switch {
 	case c.left(e.Resource, before.Decided, e.Decided):
 		return true
+	case slices.ContainsFunc(c.handed[e.Resource], func(at time.Time) bool { return !at.Before(before.Decided) && !at.After(e.Decided) }):
+		return true
 	case c.promise.Calm:
 		return false
 	}
-	return before.Confirmed.IsZero() || c.line(before) != c.line(e) || c.reported(before, e)
+	return before.Confirmed.IsZero() || c.restarted(before, e) || c.reported(before, e)
 }
 
-// line is the line of the sentinel that sent an event.
-func (c *checker) line(e *Event) int { return c.lives[e.Life-1].Line }
+// restarted reports whether one of two sentinels began after an event of the other,
+// and does not go on from it. Two that run beside each other have no such excuse.
+func (c *checker) restarted(before, e *Event) bool {
+	first, second := c.lives[before.Life-1], c.lives[e.Life-1]
+	return first.Line != second.Line && c.lives[second.Line-1].Started.After(before.Attempted)
+}
 
 // reported reports whether an event is about a report that counts from before
 // the event that it follows: because that one was late, or by the API's clock

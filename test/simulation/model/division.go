@@ -82,7 +82,8 @@ func (d *Division) divide(change func()) {
 	}
 	for _, s := range before {
 		for _, id := range d.ids {
-			if owners[id] != s {
+			if owners[id] != s && s.owned[id] {
+				d.history.Hand(id)
 				delete(s.owned, id)
 			}
 		}
