@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -163,11 +164,20 @@ func (o *Operator) cache() cache.Options {
 // sentinel to stop holds up no other.
 const workers = 16
 
+// news lets through another spec, and another life of a name. That is told as
+// one change, of a generation that may be the same, where the end of the one
+// before was missed.
+func news() predicate.Predicate {
+	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Predicate(predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
+	}))
+}
+
 // control has the reconciler called for what changes.
 func (o *Operator) control(deps Deps) error {
 	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("sentinelconfig").
-		For(&v1alpha1.SentinelConfig{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.SentinelConfig{}, builder.WithPredicates(news())).
 		WatchesRawSource(source.Channel(o.secrets.changed, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(&reconciler{objects: o.roster.host, roster: o.roster, secrets: o.secrets, complete: deps.Complete, log: o.log})
@@ -230,7 +240,7 @@ var errNotAsked = errors.New("the Kubernetes API has not answered yet")
 // Ready reports why the operator does not do its work just now. Of one
 // SentinelConfig that is what its sentinel says; of several, none speaks for
 // the others, and the operator is ready when it knows them. That the Kubernetes
-// API goes away later changes nothing.
+// API goes away later changes nothing, but for replicas that divide resources.
 func (o *Operator) Ready() error {
 	if !o.synced.Load() {
 		if err := o.trouble.Load(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
@@ -118,5 +119,32 @@ func TestAnotherLifeOfTheName(t *testing.T) {
 	}
 	if !roster.remove(second.ref.NamespacedName) || roster.remove(second.ref.NamespacedName) || !second.instance.State().Stopped {
 		t.Error("what is removed still runs, or can be removed twice")
+	}
+}
+
+// TestNews holds what of an object is looked at again.
+func TestNews(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason string
+		change func(*v1alpha1.SentinelConfig)
+		want   bool
+	}{
+		"Status": {"it is we who write it", func(sc *v1alpha1.SentinelConfig) { sc.Status.EventsPublished = 1 }, false},
+		"Spec":   {"it is another generation", func(sc *v1alpha1.SentinelConfig) { sc.Generation++ }, true},
+		"Life":   {"it was deleted and made anew while nothing was told", func(sc *v1alpha1.SentinelConfig) { sc.UID = "2" }, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			changed := object()
+			tc.change(changed)
+			if got := news().Update(event.UpdateEvent{ObjectOld: object(), ObjectNew: changed}); got != tc.want {
+				t.Errorf("%s: looked at: %t, want %t", tc.reason, got, tc.want)
+			}
+		})
+	}
+	if !news().Create(event.CreateEvent{Object: object()}) || !news().Delete(event.DeleteEvent{Object: object()}) {
+		t.Error("the begin and the end of an object are not looked at")
 	}
 }
