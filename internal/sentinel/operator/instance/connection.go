@@ -203,9 +203,6 @@ func (i *Instance) open(ctx context.Context, w *Wanted, current *running) (*part
 			p.broker = current.broker
 		}
 	}
-	if err := i.try(w.Settings.Sentinel); err != nil {
-		return nil, sentinelconfig.Locate(err)
-	}
 	if p.api == nil {
 		api, err := i.deps.OpenAPI(w.Settings.Sentinel.HyperfleetAPI)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
@@ -168,5 +169,149 @@ func TestPanicWhileOpening(t *testing.T) {
 		panics.Store(false)
 		pass(time.Minute)
 		r.wantState(t, 2, "", "")
+	})
+}
+
+// TestGoodAgain holds that a refusal is over when what is in force is wanted
+// again, though nothing of it has changed.
+func TestGoodAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.Apply(wanted(1))
+		pass(2 * time.Second)
+		r.Refuse(instance.Refusal{Generation: 1, Reason: instance.ReasonSecret, Err: errors.New("gone for a moment")})
+		pass(time.Second)
+		r.wantState(t, 1, instance.ReasonSecret, "")
+		r.Apply(wanted(1))
+		pass(time.Second)
+		r.wantState(t, 1, "", "")
+		if good, _ := r.metric(t, "config_last_reload_successful"); good != 1 {
+			t.Error("the metric says that the last change is not in force")
+		}
+	})
+}
+
+// TestWaitingIsNoRefusal holds that what was wrong with a generation before is
+// not held against one that waits for its broker, and that being told of it again changes
+// nothing.
+func TestWaitingIsNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.brokers.SetAway(brokerB, true)
+		r.Apply(wanted(1))
+		pass(2 * time.Second)
+		r.Refuse(instance.Refusal{Generation: 2, Reason: instance.ReasonInvalid, Err: errors.New("boom")})
+		pass(time.Second)
+		r.Apply(wanted(3, onBroker(brokerB)))
+		pass(5 * time.Second)
+		before := r.wantState(t, 1, "", "").Pending
+		if before == nil || before.Generation != 3 {
+			t.Fatalf("pending is %+v, want generation 3", before)
+		}
+		r.Apply(wanted(3, onBroker(brokerB)))
+		pass(time.Second)
+		if now := r.wantState(t, 1, "", "").Pending; now == nil || !now.Since.Equal(before.Since) {
+			t.Errorf("pending is %+v, want %+v", now, before)
+		}
+		if n := len(r.brokers.Opened()); n != 2 {
+			t.Errorf("%d clients made, want 2", n)
+		}
+		r.brokers.SetAway(brokerB, false)
+		pass(2 * time.Second)
+		if s := r.wantState(t, 3, "", ""); s.Pending != nil {
+			t.Errorf("pending is %+v, want nothing", s.Pending)
+		}
+	})
+}
+
+// TestFailureWhileAnotherWaits holds that a configuration which waits to come
+// into force does not do so with connections of a sentinel that failed.
+func TestFailureWhileAnotherWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.fleet.SetAway(fleetB, true)
+		r.Apply(wanted(1))
+		pass(2 * time.Second)
+		r.Apply(wanted(2, onFleet(fleetB))) // with the broker of the first
+		pass(5 * time.Second)
+		r.fleet.SetPanic(fleetA, true)
+		pass(2 * time.Second)
+		r.fleet.SetPanic(fleetA, false)
+		pass(30 * time.Second)
+		if s := r.wantState(t, 1, "", ""); s.Pending == nil {
+			t.Error("the second configuration does not wait any more")
+		}
+		r.fleet.SetAway(fleetB, false)
+		pass(30 * time.Second)
+		r.wantState(t, 2, "", "")
+		if err := r.Ready(); err != nil {
+			t.Errorf("not ready: %v", err)
+		}
+		if n := r.brokers.Running(brokerA); n != 1 {
+			t.Errorf("%d clients of the broker run, want 1", n)
+		}
+	})
+}
+
+// TestOpensLater holds that a connection which can not be made is tried again.
+func TestOpensLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.brokers.SetRefuse(brokerA, true)
+		r.Apply(wanted(1))
+		pass(time.Minute)
+		r.wantState(t, 0, instance.ReasonUnopenable, "")
+		r.brokers.SetRefuse(brokerA, false)
+		pass(time.Minute)
+		r.wantState(t, 1, "", "")
+		r.wantEvents(t, map[string]int{brokerA: 3})
+	})
+}
+
+// TestGroupEnds holds that a group which ends by itself is joined again, after
+// a change of the configuration too, and that a replica is not ready without it.
+func TestGroupEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		auto := func(s *sentinelconfig.Settings) { s.Sharding.Mode = v1alpha1.ShardingAuto }
+		r := newRig(t, nil)
+		r.Apply(wanted(1, auto))
+		pass(2 * time.Second)
+		r.Apply(wanted(2, auto, onBroker(brokerB)))
+		pass(2 * time.Second)
+		r.wantState(t, 2, "", "")
+		r.groups[0].ends <- errors.New("for no reason")
+		synctest.Wait()
+		r.wantState(t, 2, "", "the group ended by itself\nfor no reason")
+		pass(10 * time.Second)
+		r.wantState(t, 2, "", "")
+		if len(r.groups) != 2 || r.Ready() != nil {
+			t.Fatalf("joined %d times, ready says %v; want twice, and ready", len(r.groups), r.Ready())
+		}
+		r.groups[1].running.Store(false)
+		if err := r.Ready(); err == nil || err.Error() != "not joined" {
+			t.Errorf("ready says %v, want why it owns nothing", err)
+		}
+	})
+}
+
+// TestConcealsWhatIsInForce holds that the secrets of what runs are not shown
+// when the generation that is wanted was refused.
+func TestConcealsWhatIsInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.Apply(wanted(1))
+		pass(2 * time.Second)
+		r.Refuse(instance.Refusal{Generation: 2, Reason: instance.ReasonInvalid, Err: errors.New("boom")})
+		pass(time.Second)
+		r.brokers.SetRefuse(brokerA, true) // with an error that holds the address
+		r.brokers.End(brokerA, errors.New("for no reason"))
+		pass(5 * time.Second)
+		r.wantState(t, 1, instance.ReasonInvalid, `"***" is no address`)
+		r.brokers.SetRefuse(brokerA, false)
+		pass(time.Minute)
+		r.wantState(t, 1, instance.ReasonInvalid, "")
+		if good, _ := r.metric(t, "config_last_reload_successful"); good != 0 {
+			t.Error("the metric says that the last change is in force")
+		}
 	})
 }

@@ -147,6 +147,8 @@ func (i *Instance) step(ctx context.Context) {
 		i.promote(ctx, next.parts)
 	case err := <-i.current.failed():
 		i.fail(ctx, err)
+	case err := <-i.group.failed():
+		i.fail(ctx, err)
 	case <-i.retry.C:
 		i.restart(ctx)
 	}
@@ -156,8 +158,11 @@ func (i *Instance) step(ctx context.Context) {
 // What runs goes on.
 func (i *Instance) recovered(ctx context.Context, err error) {
 	i.drop()
-	if r := i.current; r != nil && r.stopped() {
-		r.broken = true
+	if r := i.current; r == nil || r.stopped() {
+		if r != nil {
+			r.broken = true
+		}
+		i.scatter() // others look after its share until it is back
 	}
 	i.later(ctx, err)
 }
@@ -190,15 +195,56 @@ func (i *Instance) take(ctx context.Context) {
 		i.renumber(current, w)
 		return
 	}
+	if i.waits(w) {
+		return
+	}
+	if err := i.try(w.Settings.Sentinel); err != nil {
+		i.drop()
+		i.refuse(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: sentinelconfig.Locate(err)})
+		return
+	}
 	parts, err := i.open(ctx, w, current)
 	i.drop() // after open, which may have taken over a connection
 	if err != nil {
 		i.refuse(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: err})
+		i.reopen()
 		return
 	}
 	i.next = parts.await(ctx, current, func(p Pending) { i.set(func(s *State) { s.Pending = &p }) })
 	if i.next == nil {
 		i.promote(ctx, parts)
+		return
+	}
+	i.set(func(s *State) { s.Refusal = nil }) // of a generation before, which nobody wants any more
+}
+
+// waits says whether w is what waits for its connections already. It goes on
+// waiting then.
+func (i *Instance) waits(w *Wanted) bool {
+	if i.next == nil || i.current != nil && i.current.broken {
+		return false
+	}
+	already := i.next.parts.wanted
+	if already.Generation != w.Generation || !reflect.DeepEqual(already.Settings, w.Settings) {
+		return false
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.wanted == w {
+		i.wanted = already
+	}
+	return true
+}
+
+// untilReopened is when connections that could not be made are tried again:
+// files that they need may be there by then.
+const untilReopened = 30 * time.Second
+
+// reopen has what is wanted tried again, unless a sentinel that failed is going
+// to be started before.
+func (i *Instance) reopen() {
+	if r := i.current; r == nil || !r.broken {
+		i.retry.Reset(untilReopened)
 	}
 }
 
@@ -215,7 +261,10 @@ func (i *Instance) drop() {
 
 // renumber notes that a generation says what is in force already.
 func (i *Instance) renumber(r *running, w *Wanted) {
-	if r.wanted.Generation != w.Generation {
+	i.mu.Lock()
+	refused := i.state.Refusal != nil
+	i.mu.Unlock()
+	if refused || r.wanted.Generation != w.Generation {
 		r.sentinel.ConfigReloaded()
 	}
 	i.set(func(s *State) {
@@ -236,14 +285,18 @@ func (i *Instance) refuse(r Refusal) {
 	i.set(func(s *State) { s.Refusal, s.Pending = &r, nil })
 }
 
-// conceal takes the secrets of what is wanted out of an error.
+// conceal takes the secrets of what is wanted, and of what is in force, out of
+// an error.
 func (i *Instance) conceal(err error) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.wanted == nil {
-		return err
+	if i.wanted != nil {
+		err = conceal(err, secretsOf(&i.wanted.Settings))
 	}
-	return conceal(err, secretsOf(&i.wanted.Settings))
+	if i.current != nil {
+		err = conceal(err, secretsOf(&i.current.wanted.Settings))
+	}
+	return err
 }
 
 // promote puts parts in force. The old sentinel has stopped when the new one
@@ -271,11 +324,14 @@ func (i *Instance) promote(ctx context.Context, p *parts) {
 	}
 	if err != nil {
 		p.release(nil)
+		i.scatter() // others look after its share
 		i.refuse(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
-		if old != nil {
-			old.broken = true
-			i.later(ctx, err)
+		if old == nil {
+			i.reopen()
+			return
 		}
+		old.broken = true
+		i.later(ctx, err)
 		return
 	}
 	if old != nil && p != old.parts {
@@ -297,7 +353,11 @@ func (i *Instance) begun(r, old *running) {
 	i.mu.Lock()
 	i.current = r
 	latest := i.wanted == r.wanted
+	refused := i.state.Refusal != nil && !latest
 	i.mu.Unlock()
+	if refused && !changed {
+		r.sentinel.ConfigRefused() // its metrics may be new
+	}
 	sel, _ := r.wanted.Settings.Sentinel.Selector() // the sentinel has been made of it
 	i.set(func(s *State) {
 		s.InForce, s.Pending, s.Failure, s.Begun = r.wanted.Generation, nil, nil, r.begun
@@ -334,17 +394,28 @@ const steady = 10 * time.Minute
 // its own: nothing of the other is trusted.
 func (i *Instance) restart(ctx context.Context) {
 	r := i.current
+	i.mu.Lock()
+	wanted := i.wanted
+	i.mu.Unlock()
 	if r == nil || !r.broken {
 		i.set(func(s *State) { s.Failure = nil })
-		i.take(ctx)
+		if wanted != nil {
+			i.take(ctx)
+		}
 		return
 	}
+	// What waits may have connections of the one that failed, which end with
+	// it. It is taken again when the new one has had the time to connect.
+	i.drop()
 	p, err := i.open(ctx, r.wanted, nil)
 	if err != nil {
 		i.later(ctx, err)
 		return
 	}
 	i.promote(ctx, p)
+	if wanted != nil && wanted != r.wanted && !i.current.broken {
+		i.retry.Reset(patience)
+	}
 }
 
 // shut stops everything, and takes the metrics away.
@@ -389,7 +460,7 @@ var errNothing = errors.New("no configuration is in force")
 // Ready reports why the instance does not do its work just now.
 func (i *Instance) Ready() error {
 	i.mu.Lock()
-	current, failure, refusal := i.current, i.state.Failure, i.state.Refusal
+	current, group, failure, refusal := i.current, i.group, i.state.Failure, i.state.Refusal
 	i.mu.Unlock()
 	switch {
 	case current == nil && refusal != nil:
@@ -399,7 +470,11 @@ func (i *Instance) Ready() error {
 	case failure != nil:
 		return failure
 	}
-	return current.sentinel.Ready()
+	err := current.sentinel.Ready()
+	if group != nil {
+		err = errors.Join(err, group.Ready()) // it owns nothing until it is a member
+	}
+	return err
 }
 
 // Live reports whether the sentinel in force makes progress.

@@ -227,14 +227,21 @@ func TestLatestWins(t *testing.T) {
 }
 
 // A fakeGroup owns everything while it runs.
-type fakeGroup struct{ running, ended atomic.Bool }
+type fakeGroup struct {
+	running, ended atomic.Bool
+	ends           chan error
+}
 
 func (g *fakeGroup) Run(ctx context.Context) error {
 	g.running.Store(true)
-	<-ctx.Done()
-	g.running.Store(false)
-	g.ended.Store(true)
-	return nil
+	defer g.ended.Store(true)
+	defer g.running.Store(false)
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-g.ends:
+		return err
+	}
 }
 
 func (g *fakeGroup) Ready() error {

@@ -57,7 +57,7 @@ func newRig(t *testing.T, change func(*instance.Deps)) *rig {
 	deps := instance.Deps{
 		OpenAPI: r.fleet.Open, OpenBroker: r.brokers.Open, Log: log, Registerer: r.metrics,
 		NewGroup: func() (instance.Group, error) {
-			g := &fakeGroup{}
+			g := &fakeGroup{ends: make(chan error)}
 			r.groups = append(r.groups, g)
 			return g, nil
 		},

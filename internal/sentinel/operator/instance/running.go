@@ -2,6 +2,7 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -83,7 +84,7 @@ func (i *Instance) make(ctx context.Context, p *parts, deps sentinel.Deps) (*sen
 		}
 		deps.Shard, deps.Part = part, fmt.Sprintf("part %d/%d", sharding.Index, sharding.Count)
 	case v1alpha1.ShardingAuto:
-		if err := i.gather(ctx, p); err != nil {
+		if err := i.gather(ctx); err != nil {
 			return nil, err
 		}
 		deps.Shard = i.group.Group
@@ -135,12 +136,24 @@ func (i *Instance) start(ctx context.Context, p *parts, predecessor *sentinel.Se
 // A groupRun is a group that runs.
 type groupRun struct {
 	Group
-	stop context.CancelFunc
-	done chan struct{}
+	stop  context.CancelFunc
+	ended chan error // why it ended by itself
+	done  chan struct{}
 }
 
+// failed has an element when the group has ended by itself. None has none.
+func (g *groupRun) failed() <-chan error {
+	if g == nil {
+		return nil
+	}
+	return g.ended
+}
+
+// errGroupEnded is why a sentinel can not go on whose group has ended by itself.
+var errGroupEnded = errors.New("the group ended by itself")
+
 // gather has this replica join the others, if it has not.
-func (i *Instance) gather(ctx context.Context, p *parts) error {
+func (i *Instance) gather(ctx context.Context) error {
 	if i.group != nil {
 		return nil
 	}
@@ -149,11 +162,11 @@ func (i *Instance) gather(ctx context.Context, p *parts) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	g := &groupRun{Group: group, stop: stop, done: make(chan struct{})}
+	g := &groupRun{Group: group, stop: stop, ended: make(chan error, 1), done: make(chan struct{})}
 	go func() {
 		defer close(g.done)
-		if err := g.Run(ctx); err != nil && ctx.Err() == nil {
-			p.report(err)
+		if err := g.Run(ctx); ctx.Err() == nil {
+			g.ended <- errors.Join(errGroupEnded, err)
 		}
 	}()
 	i.mu.Lock()
