@@ -184,6 +184,40 @@ func TestReplicasShareAStatus(t *testing.T) {
 	})
 }
 
+// TestNobodyInTheGroup holds that the status does not go on saying that all is
+// well where no replica becomes a member, and is left alone where one is.
+func TestNobodyInTheGroup(t *testing.T) {
+	out := func(s *instance.State) {
+		s.Grouped, s.Group, s.Stats.Resources = true, errors.New("leases are forbidden"), 0
+	}
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeHost(object())
+		a, b := newWatched(t, "a", h, &fakeTeller{}), newWatched(t, "b", h, &fakeTeller{})
+		a.set(good)
+		for _, w := range []*watched{a, b} {
+			w.set(func(s *instance.State) { good(s); out(s) })
+		}
+		pass(time.Minute)
+		s := h.status()
+		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c.Reason != reasonUngrouped || c.Message != "leases are forbidden" {
+			t.Errorf("ready is %+v, want why nothing is watched", c)
+		}
+		if len(s.Replicas) != 2 {
+			t.Errorf("status is %+v, want the entries of both", s)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeHost(object())
+		a, b := newWatched(t, "a", h, &fakeTeller{}), newWatched(t, "b", h, &fakeTeller{})
+		a.set(func(s *instance.State) { good(s); s.Grouped, s.Members = true, []string{"a"} })
+		b.set(func(s *instance.State) { good(s); out(s) })
+		pass(45 * time.Second)
+		if c := meta.FindStatusCondition(h.status().Conditions, v1alpha1.ConditionReady); c.Status != metav1.ConditionTrue {
+			t.Errorf("ready is %+v, want what the member says", c)
+		}
+	})
+}
+
 // TestLeaving holds that a replica that ends takes its entry away.
 func TestLeaving(t *testing.T) {
 	h := newFakeHost(object())

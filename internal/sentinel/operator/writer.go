@@ -22,6 +22,7 @@ const countsEvery = 10 * time.Second
 // with a field owner of its own; all else is written by the member of the group
 // that sorts first, under one field owner for all, so that nothing goes when
 // another takes over. It also takes away the entries of replicas that are gone.
+// Where nobody is a member, and so nobody is served, any of them says so.
 type writer struct {
 	ref      reference
 	identity string
@@ -39,9 +40,9 @@ func (w *writer) write(ctx context.Context, s instance.State, now time.Time) err
 	if err := w.writeEntry(ctx, s, now); err != nil {
 		return err
 	}
-	if s.Grouped && (len(s.Members) == 0 || s.Members[0] != w.identity) {
+	if speaks, err := w.speaks(ctx, s, now); err != nil || !speaks {
 		w.last = nil
-		return nil
+		return err
 	}
 	before := w.last
 	if before == nil {
@@ -52,7 +53,7 @@ func (w *writer) write(ctx context.Context, s instance.State, now time.Time) err
 		before = &sc.Status
 	}
 	next := statusOf(before, s, now)
-	if s.Grouped {
+	if len(s.Members) > 0 {
 		if err := w.total(ctx, &next, s); err != nil {
 			return err
 		}
@@ -65,6 +66,33 @@ func (w *writer) write(ctx context.Context, s instance.State, now time.Time) err
 	}
 	w.last, w.lastAt = &next, now
 	return nil
+}
+
+const (
+	// outside is how long a replica may take to become a member of its group.
+	outside = 30 * time.Second
+	// recent is how old the last round of a replica may be that does its work,
+	// by another's clock.
+	recent = time.Minute
+)
+
+// speaks says whether it is this replica that writes all but the entries.
+func (w *writer) speaks(ctx context.Context, s instance.State, now time.Time) (bool, error) {
+	switch {
+	case !s.Grouped:
+		return true, nil
+	case len(s.Members) > 0:
+		return s.Members[0] == w.identity, nil
+	case s.Group == nil || now.Sub(s.Begun) < outside:
+		return false, nil
+	}
+	sc, err := w.host.Get(ctx, w.ref.NamespacedName)
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(sc.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool {
+		return r.Name != w.identity && r.ResourcesOwned > 0 && r.LastRoundTime != nil && now.Sub(r.LastRoundTime.Time) < recent
+	}), nil
 }
 
 // writeEntry writes our entry under status.replicas, or takes it away.
