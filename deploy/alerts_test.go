@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,7 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	reference := string(newFile(t, "../docs/reference/metrics.md"))
+	kept := regexp.MustCompile(`by \(([a-z_, ]+)\)`)
 	metric := regexp.MustCompile(`\b(hyperfleet|fleetloop|nvsentinel)_[a-z_]+\b`)
 
 	table := string(newFile(t, "../docs/how-to/what-each-alert-means.md"))
@@ -56,6 +58,14 @@ func TestAlerts(t *testing.T) {
 				for _, name := range found {
 					if !strings.Contains(reference, "| `"+strings.TrimSuffix(name, "_bucket")+"` |") {
 						t.Errorf("asks for %s, which is not in docs/reference/metrics.md", name)
+					}
+				}
+				for _, m := range kept.FindAllStringSubmatch(rule.Expr, -1) {
+					for label := range strings.SplitSeq(m[1], ", ") {
+						// Prometheus itself adds those of a target, and le.
+						if !slices.Contains([]string{"namespace", "job", "le"}, label) && !strings.Contains(reference, "`"+label+"`") {
+							t.Errorf("keeps the label %s, which docs/reference/metrics.md does not know", label)
+						}
 					}
 				}
 				if s := rule.Labels["severity"]; s != "critical" && s != "warning" {

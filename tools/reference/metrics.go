@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 )
 
 // A metric is one row of the table.
@@ -22,7 +23,8 @@ func metrics() ([]byte, error) {
 		return nil, err
 	}
 	var buf bytes.Buffer
-	buf.WriteString(generated + "# Metrics\n\nServed at `/metrics`. Beside these there are those of the Go runtime (`go_*`), of the process (`process_*`) and `fleetloop_build_info`.\n\n")
+	buf.WriteString(generated + "# Metrics\n\nServed at `/metrics`. Beside these there are those of the Go runtime (`go_*`), of the process (`process_*`) and `fleetloop_build_info`.\n" +
+		"Where one process runs several SentinelConfigs, the metrics of each sentinel have the label `" + operator.LabelConfig + "`, its name, too; those of a group (`hyperfleet_sentinel_shard_*`) always have it.\n\n")
 	buf.WriteString("| name | type | labels | meaning |\n|---|---|---|---|\n")
 	slices.SortFunc(reg.found, func(a, b metric) int { return strings.Compare(a.name, b.name) })
 	for _, m := range slices.Compact(reg.found) {

@@ -3,6 +3,7 @@ package operator_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube/roles"
@@ -29,6 +31,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Their logger is one for the process and must be set before clients are
+	// used; tests run side by side.
+	kube.TakeLogs(slog.New(slog.DiscardHandler))
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
 }
 

@@ -23,6 +23,10 @@ func (r *roster) join(name string, log *slog.Logger, registerer prometheus.Regis
 	if err != nil {
 		return nil, err
 	}
+	if r.cfg.Name != "" && registerer != nil {
+		// What a group says has no other label that tells it from other groups.
+		registerer = prometheus.WrapRegistererWith(prometheus.Labels{LabelConfig: name}, registerer)
+	}
 	g, err := shard.NewGroup(shard.GroupConfig{Name: name, Identity: r.cfg.Identity}, shard.Deps{Leases: leases, Log: log, Registerer: registerer})
 	if err != nil {
 		done()

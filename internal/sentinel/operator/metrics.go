@@ -7,6 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// LabelConfig is the label with the name of a SentinelConfig. All metrics of a
+// sentinel have it where a process runs several, and those of a group always.
+const LabelConfig = "config"
+
 // metrics count the SentinelConfigs that a process is to run. What a sentinel
 // does is told by its own metrics, which are not there without one.
 type metrics struct{ served, unserved prometheus.Collector }

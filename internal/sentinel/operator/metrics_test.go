@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 )
 
 // wantConfigs waits until the metrics count so many objects.
@@ -54,4 +55,37 @@ func TestConfigsAreCounted(t *testing.T) {
 	h.kubectl(t, "delete", "sentinelconfigs", "one", "two")
 	one.wantConfigs(t, 0, 1)
 	all.wantConfigs(t, 0, 0)
+}
+
+// TestGroupsAreNamed: what a group says has the name of its SentinelConfig, or
+// alerts would take all groups of a cluster for one.
+func TestGroupsAreNamed(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	one, all := h.start(t, "one", "us", h.withLeases), h.start(t, "", "them", h.withLeases)
+	h.apply(t, spec("one", func(s *v1alpha1.SentinelConfigSpec) {
+		s.Sharding = &v1alpha1.Sharding{Mode: v1alpha1.ShardingAuto}
+	}))
+	for _, r := range []*run{one, all} {
+		eventually(t, func() error {
+			families, err := r.metrics.Gather()
+			if err != nil {
+				return err
+			}
+			got := map[string]string{}
+			for _, f := range families {
+				for _, m := range f.GetMetric() {
+					for _, l := range m.GetLabel() {
+						if l.GetName() == operator.LabelConfig {
+							got[f.GetName()] = fmt.Sprint(l.GetValue(), " ", m.GetGauge().GetValue())
+						}
+					}
+				}
+			}
+			if got["hyperfleet_sentinel_shard_members"] != "one 2" || got["hyperfleet_sentinel_shard_fenced"] != "one 0" {
+				return fmt.Errorf("metrics of the group are %v, want two members of one, and none fenced", got)
+			}
+			return nil
+		})
+	}
 }

@@ -100,7 +100,7 @@ func (r *roster) enlist(ref reference) *member {
 		log = log.With("config", ref.Name)
 		if registerer != nil {
 			// The labels of the specification do not tell two objects apart.
-			registerer = prometheus.WrapRegistererWith(prometheus.Labels{"config": ref.Name}, registerer)
+			registerer = prometheus.WrapRegistererWith(prometheus.Labels{LabelConfig: ref.Name}, registerer)
 		}
 	}
 	m.reporter = newReporter(ref, r.cfg.Identity, r.host, r.tell, log)

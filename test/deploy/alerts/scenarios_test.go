@@ -5,7 +5,7 @@ import "maps"
 // clusters are the labels of the alerts about the shard us of the clusters,
 // which the SentinelConfig one asks for, scraped from one deployment in the
 // namespace fleet.
-var clusters = map[string]string{"namespace": "fleet", "job": "sentinel", "sentinel_config": "one", "shard": "us", "resource_type": "clusters"}
+var clusters = map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "shard": "us", "resource_type": "clusters"}
 
 // with gives the labels of clusters with another value of one.
 func with(key, value string) map[string]string {
@@ -42,8 +42,8 @@ func loop() map[string][]scenario {
 			{
 				reason: "one of two shards is watched no more",
 				series: `
-  hyperfleet_sentinel_pending_resources{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 5x120 stale
-  hyperfleet_sentinel_pending_resources{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="eu",resource_type="clusters"} 5x250
+  hyperfleet_sentinel_pending_resources{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 5x120 stale
+  hyperfleet_sentinel_pending_resources{namespace="fleet",job="sentinel",config="one",instance="b",shard="eu",resource_type="clusters"} 5x250
 `,
 				want: map[int][]alert{
 					120: nil, 125: nil,
@@ -55,8 +55,8 @@ func loop() map[string][]scenario {
 			{
 				reason: "another replica took over",
 				series: `
-  hyperfleet_sentinel_pending_resources{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 5x120 stale
-  hyperfleet_sentinel_pending_resources{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="us",resource_type="clusters"} _x119 5x100
+  hyperfleet_sentinel_pending_resources{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 5x120 stale
+  hyperfleet_sentinel_pending_resources{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} _x119 5x100
 `,
 				want: map[int][]alert{126: nil, 150: nil},
 			},
@@ -80,15 +80,15 @@ func loop() map[string][]scenario {
 			{
 				reason: "one of two replicas stands still",
 				series: `
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="us",resource_type="clusters"} 60x20
+  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
+  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 60x20
 `,
 				want: map[int][]alert{3: nil, 5: {{labels: clusters, summary: "clusters (us): no good round for 4m 0s."}}},
 			},
 			{
 				reason: "no round has ever ended well: since the process began",
 				series: `
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} _x9 0x20
+  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} _x9 0x20
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} _x9 600x20
 `,
 				want: map[int][]alert{13: nil, 14: {{labels: clusters, summary: "clusters (us): no good round for 4m 0s."}}},
@@ -96,7 +96,7 @@ func loop() map[string][]scenario {
 			{
 				reason: "its first round ends after a minute",
 				series: `
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} _x9 0 660+60x20
+  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} _x9 0 660+60x20
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} _x9 600x20
 `,
 				want: map[int][]alert{11: nil, 14: nil},
@@ -104,26 +104,26 @@ func loop() map[string][]scenario {
 			{
 				reason: "two SentinelConfigs of one process watch the same",
 				series: `
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",sentinel_config="two",instance="a",shard="us",resource_type="clusters"} 60x20
+  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
+  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="two",instance="a",shard="us",resource_type="clusters"} 60x20
 `,
-				want: map[int][]alert{5: {{labels: with("sentinel_config", "two"), summary: "clusters (us): no good round for 4m 0s."}}},
+				want: map[int][]alert{5: {{labels: with("config", "two"), summary: "clusters (us): no good round for 4m 0s."}}},
 			},
 		},
 		"SentinelRoundOverruns": {
 			{
 				reason: "of two replicas one overruns every minute",
 				series: `
-  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 0+1x60
-  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="us",resource_type="clusters"} 0x60
+  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+1x60
+  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0x60
 `,
 				want: map[int][]alert{20: nil, 21: {{labels: clusters, summary: "clusters (us): rounds take longer than the poll interval."}}},
 			},
 			{
 				reason: "each of two overruns once in four minutes",
 				series: `
-  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 0x3 1x3 2x3 3x3 4x3 5x3 6x3 7x3 8x3 9x3 10x3 11x3 12x3 13x3 14x3 15x3
-  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="us",resource_type="clusters"} 0x3 1x3 2x3 3x3 4x3 5x3 6x3 7x3 8x3 9x3 10x3 11x3 12x3 13x3 14x3 15x3
+  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0x3 1x3 2x3 3x3 4x3 5x3 6x3 7x3 8x3 9x3 10x3 11x3 12x3 13x3 14x3 15x3
+  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0x3 1x3 2x3 3x3 4x3 5x3 6x3 7x3 8x3 9x3 10x3 11x3 12x3 13x3 14x3 15x3
 `,
 				want: map[int][]alert{30: nil, 63: nil},
 			},
@@ -138,8 +138,8 @@ func sweeps() map[string][]scenario {
 			{
 				reason: "one of two replicas follows changes and lists no more",
 				series: `
-  hyperfleet_sentinel_last_full_sweep_timestamp_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 60x100
-  hyperfleet_sentinel_last_full_sweep_timestamp_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="us",resource_type="clusters"} 0+60x100
+  hyperfleet_sentinel_last_full_sweep_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 60x100
+  hyperfleet_sentinel_last_full_sweep_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0+60x100
 `,
 				want: map[int][]alert{
 					61: nil, 66: nil,
@@ -149,7 +149,7 @@ func sweeps() map[string][]scenario {
 			{
 				reason: "the first listing never came to its end",
 				series: `
-  hyperfleet_sentinel_last_full_sweep_timestamp_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 0x100
+  hyperfleet_sentinel_last_full_sweep_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0x100
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} 60x100
 `,
 				want: map[int][]alert{66: nil, 67: {{labels: clusters, summary: "clusters (us): not everything was listed for 1h 6m 0s; what the faster way missed stays missed."}}},
@@ -157,7 +157,7 @@ func sweeps() map[string][]scenario {
 			{
 				reason: "it lists every ten minutes",
 				series: `
-  hyperfleet_sentinel_last_full_sweep_timestamp_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 0x9 600x9 1200x9 1800x9 2400x9 3000x9 3600x9 4200x9
+  hyperfleet_sentinel_last_full_sweep_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0x9 600x9 1200x9 1800x9 2400x9 3000x9 3600x9 4200x9
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} 0x100
 `,
 				want: map[int][]alert{30: nil, 79: nil},
@@ -167,8 +167,8 @@ func sweeps() map[string][]scenario {
 			{
 				reason: "the worst of two replicas counts",
 				series: `
-  hyperfleet_sentinel_oldest_unreconciled_generation_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 30x40
-  hyperfleet_sentinel_oldest_unreconciled_generation_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="us",resource_type="clusters"} 0+60x40
+  hyperfleet_sentinel_oldest_unreconciled_generation_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 30x40
+  hyperfleet_sentinel_oldest_unreconciled_generation_seconds{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0+60x40
 `,
 				want: map[int][]alert{
 					15: nil, 20: nil,
@@ -178,7 +178,7 @@ func sweeps() map[string][]scenario {
 			{
 				reason: "adapters answer within ten minutes",
 				series: `
-  hyperfleet_sentinel_oldest_unreconciled_generation_seconds{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 0+60x10 0+60x10 0+60x10
+  hyperfleet_sentinel_oldest_unreconciled_generation_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+60x10 0+60x10 0+60x10
 `,
 				want: map[int][]alert{10: nil, 30: nil},
 			},
@@ -193,9 +193,9 @@ func dependencies() map[string][]scenario {
 			{
 				reason: "one of two replicas of a shard gives events up, and another shard none",
 				series: `
-  hyperfleet_sentinel_broker_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters",broker_type="rabbitmq"} 0+3x30
-  hyperfleet_sentinel_broker_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="us",resource_type="clusters",broker_type="rabbitmq"} 0x30
-  hyperfleet_sentinel_broker_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="c",shard="eu",resource_type="clusters",broker_type="rabbitmq"} 0x30
+  hyperfleet_sentinel_broker_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",broker_type="rabbitmq"} 0+3x30
+  hyperfleet_sentinel_broker_errors_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters",broker_type="rabbitmq"} 0x30
+  hyperfleet_sentinel_broker_errors_total{namespace="fleet",job="sentinel",config="one",instance="c",shard="eu",resource_type="clusters",broker_type="rabbitmq"} 0x30
 `,
 				want: map[int][]alert{
 					5:  nil,
@@ -206,7 +206,7 @@ func dependencies() map[string][]scenario {
 			{
 				reason: "the broker was restarted once",
 				series: `
-  hyperfleet_sentinel_broker_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters",broker_type="rabbitmq"} 0x5 40x30
+  hyperfleet_sentinel_broker_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",broker_type="rabbitmq"} 0x5 40x30
 `,
 				want: map[int][]alert{6: nil, 10: nil, 12: nil},
 			},
@@ -215,23 +215,23 @@ func dependencies() map[string][]scenario {
 			{
 				reason: "no list gets through for more than ten minutes",
 				series: `
-  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters",operation="fetch_resources"} 0+12x30
-  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="us",resource_type="clusters",operation="fetch_resources"} 0x30
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",operation="fetch_resources"} 0+12x30
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters",operation="fetch_resources"} 0x30
 `,
 				want: map[int][]alert{10: nil, 11: {{labels: clusters, summary: "clusters (us): the fleet API cannot be read."}}},
 			},
 			{
 				reason: "the API was restarted",
 				series: `
-  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters",operation="fetch_resources"} 0x3 12x40
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",operation="fetch_resources"} 0x3 12x40
 `,
 				want: map[int][]alert{6: nil, 15: nil},
 			},
 			{
 				reason: "it is the SentinelConfig that cannot be read",
 				series: `
-  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters",operation="fetch_resources"} 0x30
-  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters",operation="config_load"} 0+2x30
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",operation="fetch_resources"} 0x30
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",operation="config_load"} 0+2x30
 `,
 				want: map[int][]alert{30: nil},
 			},
@@ -246,8 +246,8 @@ func configurations() map[string][]scenario {
 			{
 				reason: "a change is refused until it is mended",
 				series: `
-  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 1x4 0x10 1x20
-  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="eu",resource_type="clusters"} 1x40
+  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 1x4 0x10 1x20
+  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="b",shard="eu",resource_type="clusters"} 1x40
 `,
 				want: map[int][]alert{
 					9:  nil,
@@ -258,8 +258,8 @@ func configurations() map[string][]scenario {
 			{
 				reason: "one of two replicas refuses it",
 				series: `
-  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters"} 1x20
-  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="us",resource_type="clusters"} 0x20
+  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 1x20
+  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0x20
 `,
 				want: map[int][]alert{5: {{labels: clusters, summary: "clusters (us): the last change of the configuration is not in force; what was configured before goes on."}}},
 			},
@@ -268,8 +268,8 @@ func configurations() map[string][]scenario {
 			{
 				reason: "the API server answers no more",
 				series: `
-  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters",operation="config_load"} 0+2x30
-  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="b",shard="us",resource_type="clusters",operation="config_load"} 0x30
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",operation="config_load"} 0+2x30
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters",operation="config_load"} 0x30
 `,
 				want: map[int][]alert{
 					10: nil,
@@ -282,8 +282,8 @@ func configurations() map[string][]scenario {
 			{
 				reason: "it was away for a minute",
 				series: `
-  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters",operation="config_load"} 0x3 2x40
-  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",sentinel_config="one",instance="a",shard="us",resource_type="clusters",operation="fetch_resources"} 0+2x40
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",operation="config_load"} 0x3 2x40
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",operation="fetch_resources"} 0+2x40
 `,
 				want: map[int][]alert{11: nil, 15: nil, 30: nil},
 			},
@@ -316,26 +316,26 @@ func configurations() map[string][]scenario {
 
 // groups is about replicas that divide a fleet.
 func groups() map[string][]scenario {
-	group := map[string]string{"namespace": "fleet", "job": "sentinel", "sentinel_config": "one"}
+	group := map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one"}
 	return map[string][]scenario{
 		"SentinelGroupUnserved": {
 			{
 				reason: "all replicas have lost their leases",
 				series: `
-  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",sentinel_config="one",instance="a"} 1x20
-  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",sentinel_config="one",instance="b"} 0x4 1x20
-  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",sentinel_config="two",instance="a"} 0x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",instance="a"} 1x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",instance="b"} 0x4 1x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="two",instance="a"} 0x20
 `,
 				want: map[int][]alert{
 					6: nil,
-					7: {{labels: group, summary: "None of the sentinels that share a fleet is sure of its share, so none publishes."}},
+					7: {{labels: group, summary: "None of the sentinels that share what one selects is sure of its share, so none publishes."}},
 				},
 			},
 			{
 				reason: "one serves while another has lost its lease",
 				series: `
-  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",sentinel_config="one",instance="a"} 1x20
-  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",sentinel_config="one",instance="b"} 0x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",instance="a"} 1x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",instance="b"} 0x20
 `,
 				want: map[int][]alert{20: nil},
 			},
@@ -344,21 +344,21 @@ func groups() map[string][]scenario {
 			{
 				reason: "the replica is named by its pod, or by its address",
 				series: `
-  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",pod="sentinel-0",instance="a"} 1x20
-  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",instance="b:8080"} 1x20
-  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",pod="sentinel-2",instance="c"} 0x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",pod="sentinel-0",instance="a"} 1x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",instance="b:8080"} 1x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",pod="sentinel-2",instance="c"} 0x20
 `,
 				want: map[int][]alert{
 					4: nil,
 					5: {
-						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "instance": "b:8080"}, summary: "b:8080 shares a fleet with others and owns nothing of it."},
-						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "pod": "sentinel-0", "instance": "a"}, summary: "sentinel-0 shares a fleet with others and owns nothing of it."},
+						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "instance": "b:8080"}, summary: "b:8080 shares what one selects with others and owns nothing of it."},
+						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "pod": "sentinel-0", "instance": "a"}, summary: "sentinel-0 shares what one selects with others and owns nothing of it."},
 					},
 				},
 			},
 			{
 				reason: "it is joining",
-				series: "  hyperfleet_sentinel_shard_fenced{namespace=\"fleet\",job=\"sentinel\",pod=\"sentinel-0\",instance=\"a\"} 1 0x20\n",
+				series: "  hyperfleet_sentinel_shard_fenced{namespace=\"fleet\",job=\"sentinel\",config=\"one\",pod=\"sentinel-0\",instance=\"a\"} 1 0x20\n",
 				want:   map[int][]alert{0: nil, 10: nil},
 			},
 		},
@@ -366,33 +366,33 @@ func groups() map[string][]scenario {
 			{
 				reason: "two know of each other, the third knows of itself only",
 				series: `
-  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",sentinel_config="one",instance="a"} 2x20
-  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",sentinel_config="one",instance="b"} 2x20
-  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",sentinel_config="one",instance="c"} 1x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="a"} 2x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="b"} 2x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="c"} 1x20
 `,
-				want: map[int][]alert{4: nil, 5: {{labels: group, summary: "The sentinels that share a fleet do not agree on how many they are; some resources may wait for an owner."}}},
+				want: map[int][]alert{4: nil, 5: {{labels: group, summary: "The sentinels that share what one selects do not agree on how many they are; some resources may wait for an owner."}}},
 			},
 			{
 				reason: "they agree",
 				series: `
-  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",sentinel_config="one",instance="a"} 2x20
-  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",sentinel_config="one",instance="b"} 2x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="a"} 2x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="b"} 2x20
 `,
 				want: map[int][]alert{20: nil},
 			},
 			{
 				reason: "one does not know yet",
 				series: `
-  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",sentinel_config="one",instance="a"} 2x20
-  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",sentinel_config="one",instance="b"} 0x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="a"} 2x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="b"} 0x20
 `,
 				want: map[int][]alert{20: nil},
 			},
 			{
 				reason: "two groups of different size",
 				series: `
-  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",sentinel_config="one",instance="a"} 2x20
-  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",sentinel_config="two",instance="a"} 3x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="a"} 2x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="two",instance="a"} 3x20
 `,
 				want: map[int][]alert{20: nil},
 			},
