@@ -74,6 +74,35 @@ func TestAnswerOfAnEpochThatEnded(t *testing.T) {
 	}
 }
 
+// TestWhatWasSaidOfAnotherEpoch does not count: whoever said it may have left
+// us out since, and others may own what we did.
+func TestWhatWasSaidOfAnotherEpoch(t *testing.T) {
+	t.Parallel()
+	m := newJoined(t, "other")
+	lost := m.content()
+	lost.State, lost.Version = member.Lost, 21
+	m.observe(9*time.Second, member.Change{Version: 21, Records: []member.Record{lost}})
+	c, ok := find(turn(m, 9*time.Second), opWrite)
+	if !ok || c.record.Epoch != 2 {
+		t.Fatalf("it writes %+v, want the next epoch", c.record)
+	}
+	written := c.record
+	written.Version = 22
+	m.done(9*time.Second, c, written, nil)
+	m.observe(9*time.Second, member.Change{Version: 22, Records: []member.Record{written}})
+	turn(m, 9*time.Second)
+	if m.active {
+		t.Error("it owns something again, and the other one has not counted it in again")
+	}
+	m.observe(9*time.Second, member.Change{Version: 23, Records: []member.Record{{
+		Name: "other", Epoch: 1, State: member.Active, Includes: map[string]uint64{"self": 2}, Version: 23,
+	}}})
+	turn(m, 9*time.Second)
+	if !m.active {
+		t.Errorf("it is counted in, and owns nothing: %v", m.status(9*time.Second))
+	}
+}
+
 // TestStoreRestored from a backup: what was agreed on since is forgotten, so
 // it has to be agreed on again.
 func TestStoreRestored(t *testing.T) {
@@ -164,5 +193,30 @@ func TestRecordName(t *testing.T) {
 		if got == recordName(c.group, c.identity) {
 			t.Errorf("two processes have the name %q", got)
 		}
+	}
+}
+
+func TestHoldingsAllocateNothing(t *testing.T) {
+	begin := time.Now()
+	h := newHoldings(func() time.Duration { return time.Since(begin) })
+	h.set(holding{share: newShare("a", []string{"b", "c"}), until: time.Hour})
+	id := []byte("01a1fa4c-b84e-72b4-8a15-00b90968348b")
+	if n := testing.AllocsPerRun(100, func() { h.owns(hash(id)) }); n != 0 {
+		t.Errorf("owns allocates %v times", n)
+	}
+}
+
+// TestReadyByTheClock: a loop that is held up does not make a member ready
+// whose time has run out.
+func TestReadyByTheClock(t *testing.T) {
+	t.Parallel()
+	g := &Group{cfg: GroupConfig{Name: "fleet"}, holds: newHoldings(func() time.Duration { return time.Minute })}
+	g.holds.set(holding{share: newShare("a", nil), until: time.Hour})
+	if err := g.Ready(); err != nil {
+		t.Errorf("Ready() = %v", err)
+	}
+	g.holds.extend(time.Minute)
+	if g.Ready() == nil {
+		t.Error("it owns nothing and is ready")
 	}
 }

@@ -21,9 +21,9 @@ func hash(id []byte) uint64 {
 	return h
 }
 
-// weight is how much the owner with a seed wants a hash; the one that wants it
-// most has it.
-func weight(seed, h uint64) uint64 { return mix(seed ^ bits.RotateLeft64(h, 32)) }
+// weight is how much an owner, by the hash of its name, wants the hash of an
+// id; the one that wants it most has it.
+func weight(owner, h uint64) uint64 { return mix(owner ^ bits.RotateLeft64(h, 32)) }
 
 // mix spreads every bit of x over all: the finalizer of SplitMix64, a
 // bijection.
@@ -43,7 +43,7 @@ func mix(x uint64) uint64 {
 // The zero value is all there is.
 type share struct {
 	own    uint64
-	before []uint64 // seeds of others that win a tie
+	before []uint64 // others that win a tie
 	after  []uint64 // and of those that lose it
 }
 
@@ -62,13 +62,13 @@ func newShare(self string, others []string) share {
 
 func (s *share) has(h uint64) bool {
 	own := weight(s.own, h)
-	for _, seed := range s.before {
-		if weight(seed, h) >= own {
+	for _, other := range s.before {
+		if weight(other, h) >= own {
 			return false
 		}
 	}
-	for _, seed := range s.after {
-		if weight(seed, h) > own {
+	for _, other := range s.after {
+		if weight(other, h) > own {
 			return false
 		}
 	}
