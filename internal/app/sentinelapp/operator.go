@@ -1,6 +1,7 @@
 package sentinelapp
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -66,7 +67,7 @@ type Unsaid struct {
 	LogEvents       sentinel.LogEvents `key:"log_events" env:"SENTINEL_LOG_EVENTS" default:"info" validate:"oneof=info debug" doc:"Level of the log line for each published event."`
 	Jitter          float64            `key:"jitter" env:"SENTINEL_JITTER" flag:"jitter" default:"0" validate:"gte=0,lt=1" doc:"Part of its age by which a resource may fall due early."`
 	MemoryLimit     int                `key:"memory_limit" env:"SENTINEL_MEMORY_LIMIT" default:"450000" validate:"gt=0" doc:"How many resources that were announced and not answered yet are remembered by each sentinel."`
-	DecisionsLimit  int                `key:"decisions_limit" env:"SENTINEL_DECISIONS_LIMIT" default:"5000" validate:"gt=0" doc:"Of how many resources each sentinel keeps the last decisions."`
+	DecisionsLimit  int                `key:"decisions_limit" env:"SENTINEL_DECISIONS_LIMIT" default:"0" validate:"gte=0" doc:"Of how many resources each sentinel keeps the last decisions; 0 is 5000, and 200 with --all."`
 	ShutdownTimeout time.Duration      `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long confirms are awaited after the order to stop."`
 }
 
@@ -76,19 +77,23 @@ type UnsaidAPI struct {
 	Token             settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" doc:"Bearer token."`
 	TokenFile         string          `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token; it may be replaced while the sentinel runs."`
 	CAFile            string          `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the certificates that the server's must lead to."`
-	PageSize          int             `key:"page_size" env:"HYPERFLEET_API_PAGE_SIZE" default:"500" validate:"gte=1,lte=500" doc:"Resources per request."`
+	PageSize          int             `key:"page_size" env:"HYPERFLEET_API_PAGE_SIZE" default:"0" validate:"gte=0,lte=500" doc:"Resources per request; 0 is 500, and 100 with --all, where each sentinel has pages of its own."`
 	RequestsPerSecond float64         `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"How many requests of each sentinel to begin each second at most."`
 }
 
-// complete fills in what a SentinelConfig does not say. Where trusted, it may
-// be given our credentials.
-func (u Unsaid) complete(s *settingsOf, trusted bool) {
+// complete fills in what a SentinelConfig does not say. Of the one that was
+// named, alone in its process, what is wanted of it is trusted with our credentials.
+func (u Unsaid) complete(s *settingsOf, alone bool) {
 	cfg := &s.Sentinel
 	cfg.Publish, cfg.LogEvents, cfg.Jitter = u.Publish, u.LogEvents, u.Jitter
 	cfg.MemoryLimit, cfg.DecisionsLimit, cfg.ShutdownTimeout = u.MemoryLimit, u.DecisionsLimit, u.ShutdownTimeout
 	api := &cfg.HyperfleetAPI
 	api.CAFile, api.PageSize, api.RequestsPerSecond = u.API.CAFile, u.API.PageSize, u.API.RequestsPerSecond
-	if api.Token == "" && trusted {
+	if !alone {
+		// A hundred of them fit into the memory of a small pod then.
+		cfg.DecisionsLimit, api.PageSize = cmp.Or(cfg.DecisionsLimit, 200), cmp.Or(api.PageSize, 100)
+	}
+	if api.Token == "" && alone {
 		api.Token, api.TokenFile = u.API.Token, u.API.TokenFile
 	}
 }

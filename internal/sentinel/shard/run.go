@@ -30,8 +30,8 @@ type loop struct {
 }
 
 // Run takes part in the group until ctx ends; then it lets go of everything,
-// waits for the attempts under way, and leaves. If that is not done within the
-// time of a lease, others take over when the lease has run out. It never gives
+// waits for the attempts under way, and leaves. If that is not done within half
+// the time of a lease, others take over when the lease has run out. It never gives
 // up: Ready says what does not work.
 func (g *Group) Run(ctx context.Context) error {
 	if err := g.metrics.register(g.deps.Registerer); err != nil {
@@ -42,6 +42,7 @@ func (g *Group) Run(ctx context.Context) error {
 		Group: g, changes: make(chan member.Change), outcomes: make(chan outcome), rewatch: make(chan struct{}, 1),
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	l.tasks.Go(func() { l.watch(work) })
 	left := l.run(ctx, work)
 	stop()
@@ -83,7 +84,7 @@ func (l *loop) run(ctx, work context.Context) bool {
 		case <-leave:
 			leave = nil
 			l.machine.leave()
-			t := time.NewTimer(l.cfg.LeaseDuration)
+			t := time.NewTimer(l.cfg.LeaseDuration / 2)
 			defer t.Stop()
 			bound = t.C
 		case <-bound:

@@ -165,7 +165,7 @@ func (i *Instance) gather(ctx context.Context) error {
 	g := &groupRun{Group: group, stop: stop, ended: make(chan error, 1), done: make(chan struct{})}
 	go func() {
 		defer close(g.done)
-		if err := g.Run(ctx); ctx.Err() == nil {
+		if err := g.run(ctx); ctx.Err() == nil {
 			g.ended <- errors.Join(errGroupEnded, err)
 		}
 	}()
@@ -173,6 +173,16 @@ func (i *Instance) gather(ctx context.Context) error {
 	i.group = g
 	i.mu.Unlock()
 	return nil
+}
+
+// run is Run, of which a panic is an error.
+func (g *groupRun) run(ctx context.Context) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = caught("the group", value)
+		}
+	}()
+	return g.Run(ctx)
 }
 
 // scatter has this replica leave the others. Its sentinel has stopped.
