@@ -61,3 +61,35 @@ func TestOperatorRights(t *testing.T) {
 		}
 	}
 }
+
+// TestOperatorOfTheSpecification runs a sentinel with the arguments and the
+// role of the specification, which lets it write no status and no events: it
+// publishes all the same.
+func TestOperatorOfTheSpecification(t *testing.T) {
+	t.Parallel()
+	f := newFleetOnKube(t, newHostCluster(t))
+	needs := roles.Sentinel{Namespace: f.namespace}
+	objects := needs.Objects()
+	for _, o := range objects {
+		if role, ok := o.(*rbacv1.Role); ok {
+			role.Rules = []rbacv1.PolicyRule{
+				{APIGroups: []string{"hyperfleet.redhat.com"}, Resources: []string{"sentinelconfigs"}, Verbs: []string{"get", "list", "watch"}},
+				{APIGroups: []string{"hyperfleet.redhat.com"}, Resources: []string{"sentinelconfigs/status"}, Verbs: []string{"get"}},
+			}
+		}
+	}
+	s := f.operator(t, f.accountOf(t, objects), "--config=cluster-sentinel-default")
+	f.apply(t, f.config(t, "cluster-sentinel-default", ""))
+	first := f.create(t, "first", "")
+	f.queue.wantEvents(t, first.ID, 1, patience)
+	s.wantReady(t)
+	f.apply(t, f.config(t, "cluster-sentinel-default", "  messageData: {zone: .labels.region}\n"))
+	wantMetric(t, s, "hyperfleet_sentinel_config_reloads_total", 1)
+	second := f.create(t, "second", "region=north")
+	if e := f.queue.wantEvents(t, second.ID, 1, patience)[0]; e.str("zone") != "north" {
+		t.Errorf("data %v, want what messageData asks for", e.data)
+	}
+	if n := len(s.log.find("status not written, it is tried again")); n > 2 {
+		t.Errorf("%d lines about a status that must not be written, want one or two", n)
+	}
+}
