@@ -179,7 +179,7 @@ func TestLoadExplicit(t *testing.T) {
 		given  bus.Explicit
 		want   string // in the error; empty opens
 	}{
-		"RabbitMQ":      {"neither host nor port are taken with another address", bus.Explicit{Type: bus.RabbitMQ, Topic: "t", URL: "amqp://a:b@127.0.0.1:1/"}, ""},
+		"RabbitMQ":      {"neither host nor port are taken with another address", bus.Explicit{Type: bus.RabbitMQ, Topic: "t", URL: "amqp://a:b@127.0.0.1:1/"}, ""}, //nolint:gosec // no secret
 		"RabbitMQByEnv": {"all of the address comes from the environment", bus.Explicit{Type: bus.RabbitMQ, Topic: "t"}, ""},
 		"BadAddress":    {"and is not shown", bus.Explicit{Type: bus.RabbitMQ, URL: "canary"}, "open broker rabbitmq"},
 		"NATS":          {"of NATS", bus.Explicit{Type: bus.NATS, Topic: "t", URL: "nats://127.0.0.1:1"}, ""},
