@@ -79,6 +79,7 @@ func config() ([]byte, error) {
 	}{
 		{"fleet-api", new(apiapp.Defaults())},
 		{"sentinel", new(sentinelapp.Defaults())},
+		{"sentinel, where SentinelConfigs say what to watch", new(sentinelapp.OperatorDefaults())},
 		{"fleetloop up", new(allinone.Defaults())},
 		{"RabbitMQ (BROKER_TYPE=rabbitmq)", &amqp.Config{}},
 		{"Google Cloud Pub/Sub (BROKER_TYPE=pubsub)", &pubsub.Config{}},
