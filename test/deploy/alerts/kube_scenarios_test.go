@@ -1,0 +1,229 @@
+package alerts_test
+
+// configurations is about SentinelConfigs.
+func configurations() map[string][]scenario {
+	return map[string][]scenario{
+		"SentinelConfigRefused": {
+			{
+				reason: "a change is refused until it is mended",
+				series: `
+  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 1x4 0x10 1x20
+  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="b",shard="eu",resource_type="clusters"} 1x40
+`,
+				want: map[int][]alert{
+					9:  nil,
+					10: {{labels: clusters, summary: "clusters (us): the last change of the configuration is not in force; what was configured before goes on."}},
+					17: nil,
+				},
+			},
+			{
+				reason: "one of two replicas refuses it",
+				series: `
+  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 1x20
+  hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0x20
+`,
+				want: map[int][]alert{5: {{labels: clusters, summary: "clusters (us): the last change of the configuration is not in force; what was configured before goes on."}}},
+			},
+		},
+		"SentinelConfigLoadErrors": {
+			{
+				reason: "the API server answers no more",
+				series: `
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",operation="config_load"} 0+2x30
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters",operation="config_load"} 0x30
+`,
+				want: map[int][]alert{
+					10: nil,
+					11: {{
+						labels:  clusters,
+						summary: "clusters (us): its SentinelConfig or a Secret of it cannot be read; a change would not be seen.",
+					}},
+				},
+			},
+			{
+				reason: "it was away for a minute",
+				series: `
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",operation="config_load"} 0x3 2x40
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",operation="fetch_resources"} 0+2x40
+`,
+				want: map[int][]alert{11: nil, 15: nil, 30: nil},
+			},
+		},
+		"SentinelConfigUnserved": {
+			{
+				reason: "two of a hundred are invalid from the start, as the worst of two replicas sees it",
+				series: `
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="served"} 98x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="unserved"} 2x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="b",state="served"} 99x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="b",state="unserved"} 1x20
+`,
+				want: map[int][]alert{4: nil, 5: {{
+					labels:  map[string]string{"namespace": "fleet", "job": "sentinel"},
+					summary: "SentinelConfigs for which no sentinel runs: 2. Nothing nudges the adapters of what they watch.",
+				}}},
+			},
+			{
+				reason: "they are on their way",
+				series: `
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="served"} 0 98x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="unserved"} 98 0x20
+`,
+				want: map[int][]alert{0: nil, 10: nil},
+			},
+		},
+	}
+}
+
+// groups is about replicas that divide a fleet.
+func groups() map[string][]scenario {
+	group := map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one"}
+	return map[string][]scenario{
+		"SentinelGroupUnserved": {
+			{
+				reason: "all replicas have lost their leases",
+				series: `
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",instance="a"} 1x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",instance="b"} 0x4 1x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="two",instance="a"} 0x20
+`,
+				want: map[int][]alert{
+					6: nil,
+					7: {{labels: group, summary: "None of the sentinels that share what one selects is sure of its share, so none publishes."}},
+				},
+			},
+			{
+				reason: "one serves while another has lost its lease",
+				series: `
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",instance="a"} 1x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",instance="b"} 0x20
+`,
+				want: map[int][]alert{20: nil},
+			},
+		},
+		"SentinelReplicaFenced": {
+			{
+				reason: "the replica is named by its pod, or by its address",
+				series: `
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",pod="sentinel-0",instance="a"} 1x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",instance="b:8080"} 1x20
+  hyperfleet_sentinel_shard_fenced{namespace="fleet",job="sentinel",config="one",pod="sentinel-2",instance="c"} 0x20
+`,
+				want: map[int][]alert{
+					4: nil,
+					5: {
+						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "instance": "b:8080"}, summary: "b:8080 shares what one selects with others and owns nothing of it."},
+						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "pod": "sentinel-0", "instance": "a"}, summary: "sentinel-0 shares what one selects with others and owns nothing of it."},
+					},
+				},
+			},
+			{
+				reason: "it is joining",
+				series: "  hyperfleet_sentinel_shard_fenced{namespace=\"fleet\",job=\"sentinel\",config=\"one\",pod=\"sentinel-0\",instance=\"a\"} 1 0x20\n",
+				want:   map[int][]alert{0: nil, 10: nil},
+			},
+		},
+		"SentinelGroupDisagrees": {
+			{
+				reason: "two know of each other, the third knows of itself only",
+				series: `
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="a"} 2x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="b"} 2x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="c"} 1x20
+`,
+				want: map[int][]alert{4: nil, 5: {{labels: group, summary: "The sentinels that share what one selects do not agree on how many they are; some resources may wait for an owner."}}},
+			},
+			{
+				reason: "they agree",
+				series: `
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="a"} 2x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="b"} 2x20
+`,
+				want: map[int][]alert{20: nil},
+			},
+			{
+				reason: "one does not know yet",
+				series: `
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="a"} 2x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="b"} 0x20
+`,
+				want: map[int][]alert{20: nil},
+			},
+			{
+				reason: "two groups of different size",
+				series: `
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="a"} 2x20
+  hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="two",instance="a"} 3x20
+`,
+				want: map[int][]alert{20: nil},
+			},
+		},
+	}
+}
+
+// api is about the fleet API itself.
+func api() map[string][]scenario {
+	service := map[string]string{"namespace": "fleet", "job": "fleet-api"}
+	return map[string][]scenario{
+		"FleetAPIErrors": {
+			{
+				reason: "one in ten fails, over all replicas and paths",
+				series: `
+  fleetloop_api_requests_total{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",code="2xx"} 0+45x20
+  fleetloop_api_requests_total{namespace="fleet",job="fleet-api",instance="b",path="/x",method="GET",code="2xx"} 0+45x20
+  fleetloop_api_requests_total{namespace="fleet",job="fleet-api",instance="b",path="/y",method="PUT",code="5xx"} 0+4x20
+  fleetloop_api_requests_total{namespace="fleet",job="fleet-api",instance="b",path="/x",method="GET",code="5xx"} 0+6x20
+`,
+				want: map[int][]alert{5: nil, 6: {{labels: service, summary: "10% of the requests to the fleet API fail."}}},
+			},
+			{
+				reason: "one in twenty fails, which is the bound",
+				series: `
+  fleetloop_api_requests_total{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",code="2xx"} 0+95x20
+  fleetloop_api_requests_total{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",code="5xx"} 0+5x20
+`,
+				want: map[int][]alert{20: nil},
+			},
+			{
+				reason: "nobody asks",
+				series: `
+  fleetloop_api_requests_total{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",code="2xx"} 7x20
+  fleetloop_api_requests_total{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",code="5xx"} 3x20
+`,
+				want: map[int][]alert{20: nil},
+			},
+		},
+		"FleetAPISlow": {
+			{
+				reason: "one of two replicas takes two seconds for its tenth of the requests",
+				series: `
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",le="1"} 0+90x30
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",le="2"} 0+90x30
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",le="+Inf"} 0+90x30
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="b",path="/x",method="GET",le="1"} 0x30
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="b",path="/x",method="GET",le="2"} 0+10x30
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="b",path="/x",method="GET",le="+Inf"} 0+10x30
+`,
+				want: map[int][]alert{10: nil, 11: {{labels: service, summary: "The slowest hundredth of requests to the fleet API takes 1.9s."}}},
+			},
+			{
+				reason: "a short while of slow requests",
+				series: `
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",le="1"} 0+10x40
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",le="2"} 0+10x4 100+10x40
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",le="+Inf"} 0+10x4 100+10x40
+`,
+				want: map[int][]alert{12: nil, 16: nil},
+			},
+			{
+				reason: "one in a thousand does",
+				series: `
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",le="1"} 0+999x30
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",le="2"} 0+1000x30
+  fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",le="+Inf"} 0+1000x30
+`,
+				want: map[int][]alert{30: nil},
+			},
+		},
+	}
+}
