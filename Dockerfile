@@ -9,12 +9,13 @@ ARG BINARY=sentinel
 
 FROM golang:1.26 AS build
 ARG BINARY
+ENV GOCACHE=/go/cache
 WORKDIR /source
 COPY . .
 # The revision that the program tells is that of .git, which belongs to
 # whoever has the source.
 RUN git config --global --add safe.directory /source
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/go/cache \
     go run ./tools/images -files /files ${BINARY}
 
 FROM scratch AS files

@@ -68,18 +68,18 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	if err := b.start(ctx); err != nil {
 		return nil, fmt.Errorf("start a control plane: %w", errors.Join(err, b.Stop()))
 	}
-	o.Log.InfoContext(ctx, "control plane started", "url", b.URL(), "dir", b.folder.dir, "took", time.Since(began).Round(time.Millisecond))
+	o.Log.InfoContext(ctx, "control plane started", "url", b.URL(), "dir", b.folder.Path, "took", time.Since(began).Round(time.Millisecond))
 	return b, nil
 }
 
 func (b *Bed) start(ctx context.Context) (err error) {
-	if b.authority, err = openAuthority(b.folder.path("pki")); err != nil {
+	if b.authority, err = openAuthority(b.folder.Join("pki")); err != nil {
 		return err
 	}
 	if err := writeServerFiles(b.folder, b.authority, b.options); err != nil {
 		return err
 	}
-	if err := b.launchAndFollow(Etcd, append(etcdArgs(b.folder.temporary), b.options.Args[Etcd]...)); err != nil {
+	if err := b.launchAndFollow(Etcd, append(etcdArgs(b.folder.Temporary), b.options.Args[Etcd]...)); err != nil {
 		return err
 	}
 	if err := b.startOnAPort(ctx); err != nil {
@@ -258,7 +258,7 @@ func (b *Bed) URL() string {
 func (b *Bed) Assets() string { return b.assets }
 
 // Dir is the folder with the state.
-func (b *Bed) Dir() string { return b.folder.dir }
+func (b *Bed) Dir() string { return b.folder.Path }
 
 // Stop ends all programs, and removes the state if it was in a temporary
 // folder. Only etcd is asked: the others keep nothing that could be lost.
@@ -276,11 +276,11 @@ func (b *Bed) Stop() error {
 	var errs []error
 	for _, p := range slices.Backward(running) {
 		sig := syscall.SIGKILL
-		if p.name == Etcd && !b.folder.temporary {
+		if p.name == Etcd && !b.folder.Temporary {
 			sig = syscall.SIGTERM
 		}
 		errs = append(errs, p.stop(sig))
 	}
 	b.following.Wait()
-	return errors.Join(append(errs, b.folder.close())...)
+	return errors.Join(append(errs, b.folder.Close())...)
 }

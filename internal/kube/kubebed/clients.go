@@ -71,7 +71,7 @@ func (b *Bed) Kubeconfig(name string, groups ...string) (path string, err error)
 }
 
 // AdminKubeconfig is the path of a kubeconfig file for an administrator.
-func (b *Bed) AdminKubeconfig() string { return b.folder.path(adminName + ".kubeconfig") }
+func (b *Bed) AdminKubeconfig() string { return b.folder.Join(adminName + ".kubeconfig") }
 
 func (b *Bed) writeKubeconfig(file string, cfg *rest.Config) (path string, err error) {
 	const name = "kubebed"
@@ -80,7 +80,7 @@ func (b *Bed) writeKubeconfig(file string, cfg *rest.Config) (path string, err e
 	k.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData, Token: cfg.BearerToken}
 	k.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	k.CurrentContext = name
-	path = b.folder.path(file)
+	path = b.folder.Join(file)
 	if err := clientcmd.WriteToFile(*k, path); err != nil {
 		return "", fmt.Errorf("write kubeconfig: %w", err)
 	}
@@ -113,9 +113,9 @@ func (b *Bed) ServiceAccount(ctx context.Context, namespace, name string) (*rest
 // Kubectl runs kubectl as an administrator and gives what it prints. An error
 // has what it complained of.
 func (b *Bed) Kubectl(ctx context.Context, args ...string) (string, error) {
-	args = append([]string{"--kubeconfig=" + b.AdminKubeconfig(), "--cache-dir=" + b.folder.path("kubectl-cache")}, args...)
+	args = append([]string{"--kubeconfig=" + b.AdminKubeconfig(), "--cache-dir=" + b.folder.Join("kubectl-cache")}, args...)
 	cmd := exec.CommandContext(ctx, filepath.Join(b.assets, "kubectl"), args...) //nolint:gosec // our own program
-	cmd.Env = append(os.Environ(), "HOME="+b.folder.dir)
+	cmd.Env = append(os.Environ(), "HOME="+b.folder.Path)
 	out, err := cmd.Output()
 	if err == nil {
 		return string(out), nil

@@ -101,10 +101,10 @@ func writeServerFiles(f *folder, a *authority, o Options) error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(f.path(pki("server.crt")), slices.Concat(server.cert, a.pem), 0o600),
-		os.WriteFile(f.path(pki("server.key")), server.key, 0o600),
-		os.WriteFile(f.path(pki("kubelet-client.crt")), kubelet.cert, 0o600),
-		os.WriteFile(f.path(pki("kubelet-client.key")), kubelet.key, 0o600),
-		ensureTokenKeys(f.path("pki")),
+		os.WriteFile(f.Join(pki("server.crt")), slices.Concat(server.cert, a.pem), 0o600),
+		os.WriteFile(f.Join(pki("server.key")), server.key, 0o600),
+		os.WriteFile(f.Join(pki("kubelet-client.crt")), kubelet.cert, 0o600),
+		os.WriteFile(f.Join(pki("kubelet-client.key")), kubelet.key, 0o600),
+		ensureTokenKeys(f.Join("pki")),
 	)
 }

@@ -50,7 +50,7 @@ func portIsFree(ctx context.Context, address string, port int) error {
 
 // portBefore is the port that the folder's API server listened on last, or 0.
 func (f *folder) portBefore() int {
-	text, err := os.ReadFile(f.path("port"))
+	text, err := os.ReadFile(f.Join("port"))
 	if err != nil {
 		return 0
 	}
@@ -62,5 +62,5 @@ func (f *folder) portBefore() int {
 }
 
 func (f *folder) rememberPort(port int) error {
-	return os.WriteFile(f.path("port"), []byte(strconv.Itoa(port)+"\n"), 0o600)
+	return os.WriteFile(f.Join("port"), []byte(strconv.Itoa(port)+"\n"), 0o600)
 }

@@ -16,7 +16,7 @@ func (b *Bed) launch(name string, args []string) (*process, error) {
 	if b.stopped {
 		return nil, fmt.Errorf("start %s: the control plane was stopped", name)
 	}
-	p, err := launch(b.assets, name, b.folder.dir, args)
+	p, err := launch(b.assets, name, b.folder.Path, args)
 	if err != nil {
 		return nil, err
 	}

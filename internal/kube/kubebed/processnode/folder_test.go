@@ -14,11 +14,14 @@ func TestFolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openFolder(living.dir); err == nil {
+	if _, err := openFolder(living.Path); err == nil {
 		t.Error("two nodes have one folder")
 	}
 	dead, err := os.MkdirTemp("", tempPrefix) //nolint:usetesting // of that name
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dead, "lock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	fresh, err := os.MkdirTemp("", tempPrefix) //nolint:usetesting // of that name
@@ -26,7 +29,7 @@ func TestFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := time.Now().Add(-time.Hour)
-	for _, dir := range []string{dead, living.dir} {
+	for _, dir := range []string{dead, living.Path} {
 		if err := os.Chtimes(dir, old, old); err != nil {
 			t.Fatal(err)
 		}
@@ -40,19 +43,19 @@ func TestFolders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.close(); err != nil {
+		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for dir, want := range map[string]bool{living.dir: true, fresh: true, dead: false, given: true, filepath.Join(given, podsFolder): false} {
+	for dir, want := range map[string]bool{living.Path: true, fresh: true, dead: false, given: true, filepath.Join(given, podsFolder): false} {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) == want {
 			t.Errorf("%s: %v; want that it is there: %t", dir, err, want)
 		}
 	}
-	if err := living.close(); err != nil {
+	if err := living.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(living.dir); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(living.Path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a temporary folder is left: %v", err)
 	}
 }

@@ -184,8 +184,8 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("run node %q: %w", n.o.NodeName, err)
 	}
-	defer func() { err = errors.Join(err, f.close()) }()
-	n.dir = f.dir
+	defer func() { err = errors.Join(err, f.Close()) }()
+	n.dir = f.Path
 	n.sandbox = sandbox.Plain()
 	if !n.o.WithoutNamespaces {
 		if n.sandbox, err = sandbox.Detect(n.dir); err != nil {
