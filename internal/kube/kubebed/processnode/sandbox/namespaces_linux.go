@@ -125,6 +125,16 @@ func tryNamespaces(scratch string) error {
 	return nil
 }
 
+// beginning reports whether a process still takes our first steps.
+func beginning(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return false
+	}
+	name, _, _ := strings.Cut(string(text), "\x00")
+	return name == insideName
+}
+
 // undecided reports whether a process neither handles nor ignores a signal. One
 // that cannot be read has ended or is not ours to judge.
 func undecided(pid int, sig syscall.Signal) bool {

@@ -27,6 +27,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // A Mount puts a file or folder of the machine at a path that the process sees.
@@ -174,13 +175,44 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // it. Call it only after Done.
 func (p *Process) ExitCode() int { return p.code }
 
+// firstSteps is how long a process may take until it runs its command.
+const firstSteps = 5 * time.Second
+
+// insist ends a process that was sent sig while it took its first steps, and
+// runs its command nevertheless: the kernel drops a signal that comes while the one
+// becomes the other.
+func (p *Process) insist(sig syscall.Signal) {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	limit := time.NewTimer(firstSteps)
+	defer limit.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-p.done:
+			return
+		case <-limit.C:
+			return
+		}
+		if !beginning(p.PID()) && undecided(p.PID(), sig) {
+			p.ended.Store(int32(sig))                 //nolint:gosec // below 65
+			_ = p.cmd.Process.Signal(syscall.SIGKILL) // it may have ended
+			return
+		}
+	}
+}
+
 // Signal sends a signal to the process alone; one that has ended gets none. A
 // process that has not said what SIGTERM, SIGINT or SIGHUP does to it is ended by it.
 func (p *Process) Signal(sig syscall.Signal) error {
 	deadly := sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP
-	if p.alone && deadly && undecided(p.PID(), sig) {
-		p.ended.Store(int32(sig)) //nolint:gosec // below 65
-		sig = syscall.SIGKILL
+	if p.alone && deadly {
+		if beginning(p.PID()) {
+			go p.insist(sig)
+		} else if undecided(p.PID(), sig) {
+			p.ended.Store(int32(sig)) //nolint:gosec // below 65
+			sig = syscall.SIGKILL
+		}
 	}
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %s to process %d: %w", sig, p.PID(), err)

@@ -17,4 +17,6 @@ func namespaced(Command) (*exec.Cmd, error) { return nil, errNoNamespaces }
 // There is no parent-death signal here: a process outlives one that was killed.
 func plainAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
+func beginning(int) bool { return false }
+
 func undecided(int, syscall.Signal) bool { return false }
