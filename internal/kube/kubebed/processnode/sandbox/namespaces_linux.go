@@ -125,14 +125,15 @@ func tryNamespaces(scratch string) error {
 	return nil
 }
 
-// beginning reports whether a process still takes our first steps.
+// beginning reports whether a process still takes our first steps, or is just
+// becoming its command: it has no arguments then.
 func beginning(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return false
 	}
 	name, _, _ := strings.Cut(string(text), "\x00")
-	return name == insideName
+	return name == insideName || name == ""
 }
 
 // undecided reports whether a process neither handles nor ignores a signal. One
