@@ -61,9 +61,6 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	m.refuse(*refusal)
-	if refusal.Reason == instance.ReasonInvalid {
-		return reconcile.Result{}, nil // until it is changed
-	}
 	return reconcile.Result{RequeueAfter: retryLoad}, nil
 }
 

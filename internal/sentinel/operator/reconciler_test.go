@@ -50,7 +50,7 @@ func TestReconcile(t *testing.T) {
 		"Missing": {"the Secret is not there: looked at again, and when it comes", valid(), func(*fakeHost) {}, 30 * time.Second, instance.ReasonSecret, true, []string{"creds"}},
 		"Empty":   {"the Secret lacks the key", valid(), func(h *fakeHost) { h.secrets["creds"] = nil }, 30 * time.Second, instance.ReasonSecret, true, []string{"creds"}},
 		"Away":    {"the API server does not hand it over", valid(), func(h *fakeHost) { h.err = errAway }, 30 * time.Second, instance.ReasonLoad, true, []string{"creds"}},
-		"Invalid": {"nothing will change it but a change", object(), func(*fakeHost) {}, 0, instance.ReasonInvalid, true, nil},
+		"Invalid": {"looked at again as anything that can not be loaded, as the specification has it", object(), func(*fakeHost) {}, 30 * time.Second, instance.ReasonInvalid, true, nil},
 		"Gone":    {"there is none", nil, func(*fakeHost) {}, 0, "", false, nil},
 		"Deleting": {"it is as good as gone", func() *v1alpha1.SentinelConfig {
 			sc := valid()

@@ -36,7 +36,7 @@ func configurations() map[string][]scenario {
 					10: nil,
 					11: {{
 						labels:  clusters,
-						summary: "clusters (us): its SentinelConfig or a Secret of it cannot be read; a change would not be seen.",
+						summary: "clusters (us): its SentinelConfig, or a Secret of it, cannot be loaded; what was loaded last is in force.",
 					}},
 				},
 			},

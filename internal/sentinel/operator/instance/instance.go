@@ -277,11 +277,13 @@ func (i *Instance) refuse(r Refusal) {
 	r.Err = i.conceal(r.Err)
 	if i.current != nil {
 		i.current.sentinel.ConfigRefused()
-		if r.Reason.loading() {
-			i.current.sentinel.ConfigNotLoaded()
-		}
+		i.current.sentinel.ConfigNotLoaded()
 	}
-	i.log.Warn("configuration refused", "generation", r.Generation, "reason", string(r.Reason), "err", r.Err)
+	tell := i.log.Warn
+	if before := i.State().Refusal; before != nil && before.Generation == r.Generation && text(before.Err) == text(r.Err) {
+		tell = i.log.Debug // it was only looked at again
+	}
+	tell("configuration refused", "generation", r.Generation, "reason", string(r.Reason), "err", r.Err)
 	i.set(func(s *State) { s.Refusal, s.Pending = &r, nil })
 }
 

@@ -21,10 +21,6 @@ const (
 	ReasonUnopenable Reason = "CannotOpen"
 )
 
-// loading says whether the configuration could not be read, rather than not
-// be understood.
-func (r Reason) loading() bool { return r == ReasonSecret || r == ReasonLoad }
-
 // A Refusal is why a generation is not in force.
 type Refusal struct {
 	Generation int64
