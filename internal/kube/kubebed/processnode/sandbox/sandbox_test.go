@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode/sandbox"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
 )
 
 const limit = 60 * time.Second
@@ -35,7 +36,7 @@ func namespaced(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
 	s := detect(t)
 	if err := s.Namespaces(); err != nil {
-		if os.Getenv("NODE") != "off" {
+		if !realnode.Off() {
 			t.Fatalf("%v; NODE=off leaves these tests out", err)
 		}
 		t.Skipf("NODE=off: %v", err)
