@@ -1,0 +1,88 @@
+package v1
+
+import "time"
+
+// A ShootStatus is how far Gardener is with a cluster. The empty status is
+// that of a cluster whose Shoot has not been asked for yet.
+type ShootStatus string
+
+// The states of a Shoot.
+const (
+	// ShootPending: asked for, not seen in Gardener yet.
+	ShootPending ShootStatus = "pending"
+	// ShootProgressing: Gardener is creating or changing it.
+	ShootProgressing ShootStatus = "progressing"
+	// ShootReady: it is fully operational.
+	ShootReady ShootStatus = "ready"
+	// ShootError: Gardener failed; the message says at what.
+	ShootError ShootStatus = "error"
+	// ShootDeleting: Gardener is deleting it.
+	ShootDeleting ShootStatus = "deleting"
+	// ShootDeleted: it is confirmed to be gone.
+	ShootDeleted ShootStatus = "deleted"
+)
+
+// A SyncState says where the sync of a cluster to Gardener stands. It follows
+// from the times and counts beside it.
+type SyncState string
+
+// The states of a sync.
+const (
+	// SyncPending: it waits for a worker, now.
+	SyncPending SyncState = "pending"
+	// SyncRunning: a worker is at it.
+	SyncRunning SyncState = "running"
+	// SyncBackingOff: it failed and waits for its next try.
+	SyncBackingOff SyncState = "backing_off"
+	// SyncStuck: it failed so often that somebody should look. It is tried
+	// on nevertheless.
+	SyncStuck SyncState = "stuck"
+	// SyncPaused: somebody asked to leave it alone.
+	SyncPaused SyncState = "paused"
+	// SyncSynced: Gardener has it as it should be.
+	SyncSynced SyncState = "synced"
+)
+
+// StuckAttempts is how many failures in a row make a sync stuck: by then an hour has
+// passed since the first.
+const StuckAttempts = 8
+
+// A ClusterSync is how the sync of one cluster to Gardener stands.
+type ClusterSync struct {
+	ClusterID string    `json:"cluster_id"`
+	Name      string    `json:"name"`
+	State     SyncState `json:"state"`
+
+	// Synced is when the cluster was last brought to Gardener as it is now;
+	// nil while that is still to be done.
+	Synced *time.Time `json:"synced"`
+	// Deleting is whether what is to be brought there is the deletion.
+	Deleting bool `json:"deleting"`
+	// UnsyncedSince is since when there is something to do, nil if there is not.
+	UnsyncedSince *time.Time `json:"unsynced_since,omitempty"`
+
+	Attempts    int        `json:"sync_attempts"`
+	LastAttempt *time.Time `json:"sync_last_attempt,omitempty"`
+	Error       string     `json:"sync_error,omitempty"`
+	ErrorClass  string     `json:"error_class,omitempty"`
+	// NextTry is when a worker may take it, nil if it is synced or paused.
+	NextTry *time.Time `json:"next_try,omitempty"`
+	// ClaimedBy is the worker that is at it.
+	ClaimedBy string     `json:"claimed_by,omitempty"`
+	PausedAt  *time.Time `json:"paused_at,omitempty"`
+
+	Generation       int64 `json:"generation"`
+	SyncedGeneration int64 `json:"synced_generation"`
+
+	ShootName          string      `json:"shoot_name,omitempty"`
+	ShootStatus        ShootStatus `json:"shoot_status,omitempty"`
+	ShootStatusMessage string      `json:"shoot_status_message,omitempty"`
+	ShootStatusUpdated *time.Time  `json:"shoot_status_updated,omitempty"`
+}
+
+// A ClusterSyncList is one page of them.
+type ClusterSyncList struct {
+	Items []ClusterSync `json:"items"`
+	// Next continues the list, empty at its end.
+	Next string `json:"next,omitempty"`
+}
