@@ -79,6 +79,8 @@ func TestSchemasMatchTypes(t *testing.T) {
 		v1.AdapterStatus{},
 		v1.AdapterCondition{},
 		v1.AdapterStatusList{},
+		v1.ClusterSync{},
+		v1.ClusterSyncList{},
 		v1.Problem{},
 		v1.FieldError{},
 	}

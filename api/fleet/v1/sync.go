@@ -80,9 +80,15 @@ type ClusterSync struct {
 	ShootStatusUpdated *time.Time  `json:"shoot_status_updated,omitempty"`
 }
 
-// A ClusterSyncList is one page of them.
+// A ClusterSyncList is one page of them: what waits longest comes first, and
+// what has nothing to do last.
 type ClusterSyncList struct {
 	Items []ClusterSync `json:"items"`
 	// Next continues the list, empty at its end.
 	Next string `json:"next,omitempty"`
+}
+
+// SyncStates are all states of a sync.
+func SyncStates() []SyncState {
+	return []SyncState{SyncPending, SyncRunning, SyncBackingOff, SyncStuck, SyncPaused, SyncSynced}
 }

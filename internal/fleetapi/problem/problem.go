@@ -34,6 +34,8 @@ const (
 	NotBeingDeleted      Code = "not_being_deleted"
 	HasChildren          Code = "has_children"
 	TooManyAdapters      Code = "too_many_adapters"
+	SyncRunning          Code = "sync_running"
+	SyncPaused           Code = "sync_paused"
 	CursorExpired        Code = "cursor_expired"
 	PreconditionFailed   Code = "precondition_failed"
 	BodyTooLarge         Code = "body_too_large"
@@ -56,7 +58,7 @@ func (c Code) Status() int {
 		return http.StatusNotFound
 	case MethodNotAllowed:
 		return http.StatusMethodNotAllowed
-	case NameTaken, BeingDeleted, NotBeingDeleted, HasChildren, TooManyAdapters:
+	case NameTaken, BeingDeleted, NotBeingDeleted, HasChildren, TooManyAdapters, SyncRunning, SyncPaused:
 		return http.StatusConflict
 	case CursorExpired:
 		return http.StatusGone

@@ -1,0 +1,95 @@
+package fleetclient
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// A SyncQuery says which syncs of clusters are wanted. The zero value is all
+// of them.
+type SyncQuery struct {
+	// States are the states that are wanted; none means all.
+	States []v1.SyncState
+
+	// PageSize is how many to ask for at once. Zero means DefaultPageSize.
+	PageSize int
+}
+
+func (q SyncQuery) values() url.Values {
+	v := url.Values{"limit": {strconv.Itoa(orDefault(q.PageSize, DefaultPageSize))}}
+	if len(q.States) > 0 {
+		names := make([]string, len(q.States))
+		for i, s := range q.States {
+			names[i] = string(s)
+		}
+		v.Set("state", strings.Join(names, ","))
+	}
+	return v
+}
+
+// ClusterSync reads how the sync of a cluster to Gardener stands.
+func (c *Client) ClusterSync(ctx context.Context, id string) (v1.ClusterSync, error) {
+	return c.sync(ctx, http.MethodGet, id, "")
+}
+
+// SyncRetry has a cluster brought to Gardener at once instead of when its
+// time has come. An error that IsConflict knows means that a worker is at it
+// just now, or that it is paused.
+func (c *Client) SyncRetry(ctx context.Context, id string) (v1.ClusterSync, error) {
+	return c.sync(ctx, http.MethodPost, id, "/retry")
+}
+
+// SyncPause leaves the Shoot of a cluster alone until SyncResume.
+func (c *Client) SyncPause(ctx context.Context, id string) (v1.ClusterSync, error) {
+	return c.sync(ctx, http.MethodPost, id, "/pause")
+}
+
+// SyncResume ends a pause.
+func (c *Client) SyncResume(ctx context.Context, id string) (v1.ClusterSync, error) {
+	return c.sync(ctx, http.MethodPost, id, "/resume")
+}
+
+func (c *Client) sync(ctx context.Context, method, id, action string) (v1.ClusterSync, error) {
+	var out v1.ClusterSync
+	path, err := itemPath(v1.CollectionClusters, id)
+	if err != nil {
+		return out, err
+	}
+	_, err = c.call(ctx, request{method: method, path: path + "/sync" + action}, nil, &out)
+	return out, err
+}
+
+// ClusterSyncs reads how the sync of clusters to Gardener stands, page by page,
+// what waits longest first. It ends with the first error.
+func (c *Client) ClusterSyncs(ctx context.Context, q SyncQuery) iter.Seq2[v1.ClusterSync, error] {
+	return func(yield func(v1.ClusterSync, error) bool) {
+		r := request{method: http.MethodGet, path: v1.CollectionClusters + "/sync", query: q.values()}
+		for {
+			var page v1.ClusterSyncList
+			if _, err := c.call(ctx, r, nil, &page); err != nil {
+				yield(v1.ClusterSync{}, err)
+				return
+			}
+			for _, item := range page.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+			if page.Next == r.query.Get("after") {
+				yield(v1.ClusterSync{}, fmt.Errorf("%s: %w: the page continues with itself", r.op(), ErrBadAnswer))
+				return
+			}
+			r.query.Set("after", page.Next)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package fleetclient
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+func TestSyncOfOneCluster(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason string
+		call   func(*Client, context.Context, string) (v1.ClusterSync, error)
+		want   string
+	}{
+		"Read":   {"nothing changes", (*Client).ClusterSync, "GET /clusters/a%2Fb/sync"},
+		"Retry":  {"without a body", (*Client).SyncRetry, "POST /clusters/a%2Fb/sync/retry"},
+		"Pause":  {"without a body", (*Client).SyncPause, "POST /clusters/a%2Fb/sync/pause"},
+		"Resume": {"without a body", (*Client).SyncResume, "POST /clusters/a%2Fb/sync/resume"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked string
+			status := http.StatusOK
+			c := newClient(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+				asked = r.Method + " " + r.URL.EscapedPath()[len(v1.BasePath):]
+				if r.ContentLength != 0 {
+					t.Errorf("%s: %d bytes came with it", tc.reason, r.ContentLength)
+				}
+				if status != http.StatusOK {
+					writeJSON(w, status, v1.Problem{Code: "sync_running"})
+					return
+				}
+				writeJSON(w, status, v1.ClusterSync{Name: "c-one", State: v1.SyncPending})
+			})
+			got, err := tc.call(c, t.Context(), "a/b")
+			if err != nil || got.Name != "c-one" || got.State != v1.SyncPending || asked != tc.want {
+				t.Errorf("%s: %s gave %+v, err %v, want %s", tc.reason, asked, got, err, tc.want)
+			}
+			status = http.StatusConflict
+			if _, err := tc.call(c, t.Context(), "a/b"); !IsConflict(err) {
+				t.Errorf("a conflict is %v", err)
+			}
+			if _, err := tc.call(c, t.Context(), ".."); err == nil {
+				t.Error("an id that names another place was sent")
+			}
+		})
+	}
+}
+
+func TestClusterSyncs(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason      string
+		query       SyncQuery
+		total, fail int
+		want        int
+		asked       []string
+		err         bool
+	}{
+		"None":     {"nothing is unsynced", SyncQuery{PageSize: 3}, 0, 0, 0, []string{"limit=3"}, false},
+		"Pages":    {"the last page is short", SyncQuery{PageSize: 3}, 8, 0, 8, []string{"limit=3", "after=3&limit=3", "after=6&limit=3"}, false},
+		"States":   {"only some", SyncQuery{States: []v1.SyncState{v1.SyncStuck, v1.SyncPaused}}, 1, 0, 1, []string{"limit=500&state=stuck%2Cpaused"}, false},
+		"CutShort": {"what came before the error is given", SyncQuery{PageSize: 3}, 8, 6, 6, []string{"limit=3", "after=3&limit=3", "after=6&limit=3"}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked []string
+			c := newClient(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+				asked = append(asked, r.URL.RawQuery)
+				from, _ := strconv.Atoi(r.URL.Query().Get("after"))
+				limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+				if tc.fail > 0 && from >= tc.fail {
+					writeJSON(w, http.StatusServiceUnavailable, v1.Problem{})
+					return
+				}
+				page := v1.ClusterSyncList{}
+				for i := from; i < min(from+limit, tc.total); i++ {
+					page.Items = append(page.Items, v1.ClusterSync{ClusterID: strconv.Itoa(i)})
+				}
+				if from+limit < tc.total {
+					page.Next = strconv.Itoa(from + limit)
+				}
+				writeJSON(w, http.StatusOK, page)
+			})
+			var got int
+			var last error
+			for s, err := range c.ClusterSyncs(t.Context(), tc.query) {
+				if last = err; err != nil {
+					break
+				}
+				if s.ClusterID != strconv.Itoa(got) {
+					t.Errorf("place %d holds %s", got, s.ClusterID)
+				}
+				got++
+			}
+			if got != tc.want || (last != nil) != tc.err {
+				t.Errorf("%s: got %d, err %v, want %d", tc.reason, got, last, tc.want)
+			}
+			if diff := cmp.Diff(tc.asked, asked); diff != "" {
+				t.Errorf("%s: asked (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestClusterSyncsOfAServerThatTurnsInCircles(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, v1.ClusterSyncList{Items: []v1.ClusterSync{{}}, Next: "again"})
+	})
+	var n int
+	var last error
+	for _, err := range c.ClusterSyncs(t.Context(), SyncQuery{}) {
+		n, last = n+1, err
+	}
+	if n != 3 || !errors.Is(last, ErrBadAnswer) {
+		t.Errorf("got %d results, the last with %v, want an end after two pages", n, last)
+	}
+}
+
+func TestClusterSyncsStopWhenTheReaderDoes(t *testing.T) {
+	t.Parallel()
+	var pages int
+	c := newClient(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		pages++
+		writeJSON(w, http.StatusOK, v1.ClusterSyncList{Items: []v1.ClusterSync{{}}, Next: strconv.Itoa(pages)})
+	})
+	for range c.ClusterSyncs(t.Context(), SyncQuery{}) {
+		break
+	}
+	if pages != 1 {
+		t.Errorf("%d pages were read for one sync", pages)
+	}
+}
