@@ -1,0 +1,153 @@
+package naming_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker/naming"
+)
+
+const id = "0b7e3c52-5d1b-4a35-9d39-0f6f2f0f6a01"
+
+func TestLimit(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		configured int
+		project    string
+		want       int
+		says       string
+	}{
+		"Default":        {reason: "Gardener's rule counts the project's name, too", configured: 21, project: "fundament", want: 12},
+		"LongestProject": {reason: "Gardener has no longer names of projects", configured: 63, project: "tenletters", want: 11},
+		"Configured":     {reason: "what is configured is never exceeded", configured: 8, project: "dev", want: 8},
+		"NoProject":      {reason: "without a project's name its part is free", configured: 63, project: "", want: 21},
+		"HashAlone":      {reason: "the hash tells clusters apart all by itself", configured: 6, project: "dev", want: 6},
+		"Zero":           {reason: "nobody can want that", configured: 0, project: "dev", says: "1 to 63 characters, not 0"},
+		"Negative":       {reason: "nor that", configured: -1, project: "dev", says: "1 to 63 characters, not -1"},
+		"TooMany":        {reason: "a name is a DNS label", configured: 64, project: "dev", says: "1 to 63 characters, not 64"},
+		"TooFew":         {reason: "without a hash clusters would share names", configured: 5, project: "dev", says: "set the limit to 6 or more"},
+		"NothingLeft":    {reason: "the project has to change", configured: 21, project: "sixteen-letters-", says: "leaves 5 characters"},
+		"LessThanNothing": {
+			reason: "a negative number would help nobody", configured: 21, project: strings.Repeat("p", 40), says: "leaves 0 characters",
+		},
+		"JustEnough": {reason: "the message's advice works", configured: 21, project: "fifteen-letters", want: 6},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := naming.Limit(c.configured, c.project)
+			if got != c.want || (err == nil) != (c.says == "") {
+				t.Fatalf("%s: Limit is %d, %v; want %d", c.reason, got, err, c.want)
+			}
+			if err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %q does not say %q", c.reason, err, c.says)
+			}
+		})
+	}
+}
+
+func TestName(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		cluster string
+		n       int
+		limit   int
+		want    string
+	}{
+		"Usual":        {reason: "the name is recognised, the hash tells it apart", cluster: "eu-west-03", limit: 12, want: "eu-we-oyldub"},
+		"Roomy":        {reason: "more room is used for both", cluster: "eu-west-03", limit: 21, want: "eu-west-03-oyldubve"},
+		"NextChoice":   {reason: "after a collision only the hash is another", cluster: "eu-west-03", n: 1, limit: 12, want: "eu-we-hviqm7"},
+		"CutAtHyphen":  {reason: "there are no two hyphens in a row", cluster: "abcd-efgh", limit: 12, want: "abcd-oyldub"},
+		"Digit":        {reason: "a name begins with a letter", cluster: "2024", limit: 21, want: "c2024-oyldubve"},
+		"Hyphens":      {reason: "Gardener takes no two hyphens in a row", cluster: "a--b---c", limit: 21, want: "a-b-c-oyldubve"},
+		"NothingValid": {reason: "without a readable part there is the hash", cluster: "---", limit: 21, want: "oyldubve"},
+		"Foreign":      {reason: "whatever is not ASCII separates", cluster: "Köln Süd", limit: 21, want: "k-ln-s-d-oyldubve"},
+		"HashAlone":    {reason: "there is no room for more", cluster: "eu-west-03", limit: 7, want: "oyldub"},
+		"OneLetter":    {reason: "a letter and a hyphen need two", cluster: "eu-west-03", limit: 8, want: "e-oyldub"},
+		"DigitAlone":   {reason: "the hash alone begins with a letter, too", cluster: "eu-west-03", n: 4, limit: 6, want: "dshcyk"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := naming.Name(c.cluster, id, c.n, c.limit)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+var label = regexp.MustCompile(`^[a-z]([a-z0-9-]*[a-z0-9])?$`)
+
+func wantValid(t interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}, name string, limit int,
+) {
+	t.Helper()
+	if !label.MatchString(name) || strings.Contains(name, "--") || len(name) > limit || len(name) > naming.MaxLabel {
+		t.Fatalf("%q is no name for a Shoot of at most %d characters", name, limit)
+	}
+}
+
+// TestNamesAreValidAndStable: whatever a cluster is called, Gardener takes the
+// name, and takes it for the same cluster again.
+func TestNamesAreValidAndStable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cluster := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?`)).Draw(t, "cluster")
+		clusterID, n := rapid.String().Draw(t, "id"), rapid.IntRange(0, 1000).Draw(t, "n")
+		limit := rapid.IntRange(naming.MinLimit, 80).Draw(t, "limit")
+		name := naming.Name(cluster, clusterID, n, limit)
+		wantValid(t, name, limit)
+		if again := naming.Name(cluster, clusterID, n, limit); again != name {
+			t.Fatalf("%q is called %q the second time", name, again)
+		}
+	})
+}
+
+// TestDistinct: clusters of the same name, and names of the same beginning, stay apart,
+// and so do the choices of one cluster.
+func TestDistinct(t *testing.T) {
+	for _, limit := range []int{naming.MinLimit, 11, 12, 15, 16, 21, 63} {
+		seen := map[string]string{}
+		for i := range 500 {
+			for _, cluster := range []string{"the-same-name", fmt.Sprintf("a-prefix-of-thirty-characters-%d", i)} {
+				for n := range 2 {
+					whose := fmt.Sprintf("choice %d of %s of cluster %d", n, cluster, i)
+					// The ids are fixed, and so is whether they collide: they do not.
+					name := naming.Name(cluster, fmt.Sprintf("%08x-0000-4000-8000-%s", i, cluster), n, limit)
+					wantValid(t, name, limit)
+					if other, ok := seen[name]; ok {
+						t.Fatalf("with %d characters %q is %s and %s", limit, name, whose, other)
+					}
+					seen[name] = whose
+				}
+			}
+		}
+	}
+}
+
+// TestTooShort: a limit that Limit refuses is a fault of the program.
+func TestTooShort(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a name of five characters was made")
+		}
+	}()
+	naming.Name("eu-west-03", id, 0, naming.MinLimit-1)
+}
+
+func FuzzName(f *testing.F) {
+	f.Add("eu-west-03", id, 0, 12)
+	f.Add("--", "", 7, 6)
+	f.Add("9\xff9", id, 1, 63)
+	f.Fuzz(func(t *testing.T, cluster, clusterID string, n, limit int) {
+		if limit < naming.MinLimit {
+			t.Skip("Limit refuses that")
+		}
+		wantValid(t, naming.Name(cluster, clusterID, n, limit), limit)
+	})
+}
