@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
-	"time"
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
-	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/app/schema"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
@@ -63,7 +61,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 	if err != nil {
 		return nil, "", err
 	}
-	schema := newSchema(cfg, pool, p.Log)
+	tables := newSchema(cfg, pool, p.Log)
 
 	api, err := fleetapi.New(cfg.API, fleetapi.Deps{
 		Store:      pgstore.New(pool),
@@ -86,66 +84,18 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 
 	return []lifecycle.Part{
 		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
-		{Name: "schema", Run: schema.Run, Ready: schema.Ready},
+		{Name: "schema", Run: tables.Run, Ready: tables.Ready},
 		{Name: "change feed", Run: pgstore.NewPruner(pool, cfg.ChangeRetention, p.Log).Run},
 		{Name: "watches", Run: api.RunWatches},
 		{Name: "fleet API", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	}, server.Addr(), nil
 }
 
-// errNoSchemaYet is why the API is not ready at first.
-var errNoSchemaYet = errors.New("whether the database schema is up to date is not known yet")
-
-// A schema is brought up to date, or awaited where that is left to others,
-// however long the database takes to come.
-type schema struct {
-	prepare func(ctx context.Context) error
-	log     *slog.Logger
-	state   atomic.Pointer[state]
-}
-
-type state struct{ err error }
-
-func newSchema(cfg Part, pool *postgres.Pool, log *slog.Logger) *schema {
-	s := &schema{prepare: pool.CheckSchema, log: log}
-	if cfg.Migrate {
-		s.prepare = func(ctx context.Context) error { return bringUp(ctx, cfg.Database, log) }
+// newSchema makes what brings the schema up to date, or awaits it where that
+// is left to others.
+func newSchema(cfg Part, pool *postgres.Pool, log *slog.Logger) *schema.Schema {
+	if !cfg.Migrate {
+		return schema.Awaited(pool, log)
 	}
-	s.state.Store(&state{err: errNoSchemaYet})
-	return s
-}
-
-// bringUp migrates, and marks as permanent what will be the same the next time.
-func bringUp(ctx context.Context, cfg postgres.Config, log *slog.Logger) error {
-	err := postgres.Migrate(ctx, cfg, log)
-	if err != nil && !errors.Is(err, postgres.ErrUnavailable) {
-		return backoff.Permanent(fmt.Errorf("bring the schema up to date: %w", err))
-	}
-	return err
-}
-
-// Ready says why the schema is not up to date, or nil.
-func (s *schema) Ready() error { return s.state.Load().err }
-
-// Run prepares the schema until that has succeeded once, and then waits for
-// ctx.
-func (s *schema) Run(ctx context.Context) error {
-	err := backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}, s.once)
-	if err != nil && ctx.Err() == nil {
-		return err
-	}
-	<-ctx.Done()
-	return nil
-}
-
-func (s *schema) once(ctx context.Context) error {
-	err := s.prepare(ctx)
-	if ctx.Err() != nil || backoff.IsPermanent(err) {
-		return err
-	}
-	before := s.state.Swap(&state{err: err}).err
-	if err != nil && (before == nil || before.Error() != err.Error()) { // an outage is told once
-		s.log.WarnContext(ctx, "schema not up to date, trying again", "err", err)
-	}
-	return err
+	return schema.Migrated(cfg.Database, log)
 }
