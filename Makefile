@@ -140,8 +140,8 @@ setup-test: kubebed
 
 # The first time it takes minutes, and says how far it is.
 .PHONY: kubebed
-kubebed: ## fill the cache with the programs of Kubernetes that tests run on, and print its folder
-	@go run ./test/kubebed assets
+kubebed: ## fill the cache with the programs of Kubernetes and Gardener that tests run on, and print its folders
+	@go run ./test/kubebed assets --garden
 
 # Without cgo, so that a C parser in sqlc is not compiled for minutes.
 define go-tool

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 )
 
@@ -61,17 +62,34 @@ a build from Go modules that takes minutes.`,
 	flags.StringVar(&r.dir, "dir", "", "folder of the state, used again if it has some (default: one that is removed at the end)")
 	flags.StringVar(&r.node, "node", "", `node to run Pods on: "process" (their commands as processes of this machine) or "real" (kubelet and containerd, for root, in a network of its own)`)
 	flags.StringToStringVar(&r.images, "image", nil, `for --node process, the program that stands for an image: NAME=PROGRAM; for --node real, an archive: NAME=FILE`)
-	root.AddCommand(&cobra.Command{
+	root.AddCommand(r.assetsCommand(), pinCommand(stderr))
+	return root
+}
+
+// assetsCommand fills the cache.
+func (r *run) assetsCommand() *cobra.Command {
+	var garden bool
+	cmd := &cobra.Command{
 		Use:   "assets",
 		Short: "Print the folder with the programs, and fill it first where it is empty",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := kubebed.Assets(cmd.Context(), r.log)
-			if err == nil {
-				_, err = fmt.Fprintln(stdout, dir)
+			folders := []func(context.Context, *slog.Logger) (string, error){kubebed.Assets}
+			if garden {
+				folders = append(folders, gardenbed.Assets)
 			}
-			return err
+			for _, folder := range folders {
+				dir, err := folder(cmd.Context(), r.log)
+				if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintln(r.stdout, dir); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
-	}, pinCommand(stderr))
-	return root
+	}
+	cmd.Flags().BoolVar(&garden, "garden", false, "that of the API server of Gardener, too")
+	return cmd
 }

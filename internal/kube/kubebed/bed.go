@@ -7,9 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -73,7 +73,7 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 }
 
 func (b *Bed) start(ctx context.Context) (err error) {
-	if b.authority, err = openAuthority(b.folder.Join("pki")); err != nil {
+	if b.authority, err = openAuthority(b.folder.Join("pki"), mainAuthority); err != nil {
 		return err
 	}
 	if err := writeServerFiles(b.folder, b.authority, b.options); err != nil {
@@ -104,14 +104,14 @@ func (b *Bed) startOnAPort(ctx context.Context) error {
 	var err error
 	for range tries {
 		if b.port = b.options.Port; b.port == 0 {
-			if b.port, err = freePort(ctx, b.options.ListenAddress, b.folder.portBefore()); err != nil {
+			if b.port, err = b.FreePort(ctx, b.folder.portBefore()); err != nil {
 				return err
 			}
 		}
 		if b.admin, err = b.User(adminName, administrators); err != nil {
 			return err
 		}
-		if err = b.StartAPIServer(ctx); b.options.Port != 0 || !errors.Is(err, errPortTaken) {
+		if err = b.StartAPIServer(ctx); b.options.Port != 0 || !errors.Is(err, ErrPortTaken) {
 			break
 		}
 	}
@@ -122,8 +122,6 @@ func (b *Bed) startOnAPort(ctx context.Context) error {
 	return errors.Join(err, b.folder.rememberPort(b.port))
 }
 
-var errPortTaken = errors.New("the port is taken")
-
 // StartAPIServer starts the API server again after StopAPIServer, on the same
 // port and the same data, and returns when it answers. It does nothing when
 // the server runs.
@@ -131,44 +129,23 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 	if b.process(APIServer) != nil {
 		return nil
 	}
-	p, err := b.launch(APIServer, apiServerArgs(b.options, b.port))
-	if err != nil {
-		return err
-	}
-	if err = b.awaitReady(ctx); err == nil {
-		b.follow(p)
-		return nil
-	}
-	if p.hasEnded() != nil && strings.Contains(textFrom(p.log, p.from), "address already in use") {
-		err = fmt.Errorf("start kube-apiserver: %w: %d", errPortTaken, b.port)
-	}
-	return errors.Join(err, b.halt(APIServer))
-}
-
-// StopAPIServer ends the API server at once, as a power failure would: its
-// connections break, and new ones are refused until StartAPIServer.
-func (b *Bed) StopAPIServer() error { return b.halt(APIServer) }
-
-// awaitReady waits until the API server says that it is ready.
-func (b *Bed) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startBound, errStartBound)
-	defer cancel()
 	client, err := rest.HTTPClientFor(b.anonymous())
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	return poll(ctx, func(ctx context.Context) error {
-		for _, name := range []string{Etcd, APIServer} {
-			if p := b.process(name); p != nil {
-				if err := p.hasEnded(); err != nil {
-					return finalError{err}
-				}
-			}
-		}
+	err = b.launchUntilReady(ctx, filepath.Join(b.assets, APIServer), apiServerArgs(b.options, b.port), func(ctx context.Context) error {
 		return ask(ctx, client, b.URL()+"/readyz")
 	})
+	if errors.Is(err, ErrPortTaken) {
+		err = fmt.Errorf("%w: %d", err, b.port)
+	}
+	return err
 }
+
+// StopAPIServer ends the API server at once, as a power failure would: its
+// connections break, and new ones are refused until StartAPIServer.
+func (b *Bed) StopAPIServer() error { return b.halt(APIServer) }
 
 // ask wants a good answer of a URL.
 func ask(ctx context.Context, client *http.Client, url string) error {

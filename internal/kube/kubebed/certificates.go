@@ -37,9 +37,15 @@ type authority struct {
 // A pair is a certificate and its key, in PEM.
 type pair struct{ cert, key []byte }
 
-// openAuthority reads the authority from the folder, or makes one.
-func openAuthority(dir string) (*authority, error) {
-	certPath, keyPath := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
+// The authorities of a bed.
+const (
+	mainAuthority  = "ca"
+	proxyAuthority = "front-proxy-ca" // whose certificate may speak for any user: of the API server alone
+)
+
+// openAuthority reads an authority from the folder, or makes it.
+func openAuthority(dir, name string) (*authority, error) {
+	certPath, keyPath := filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 	a, err := readAuthority(certPath, keyPath)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return a, err
@@ -49,7 +55,7 @@ func openAuthority(dir string) (*authority, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "kubebed"},
+		Subject:               pkix.Name{CommonName: "kubebed-" + name},
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		IsCA:                  true,
 		BasicConstraintsValid: true,
@@ -103,9 +109,9 @@ func (a *authority) client(name string, groups []string) (pair, error) {
 }
 
 // server makes a certificate for a server with some addresses.
-func (a *authority) server(names []string, addresses []net.IP) (pair, error) {
+func (a *authority) server(name string, names []string, addresses []net.IP) (pair, error) {
 	return a.issue(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: "kube-apiserver"},
+		Subject:     pkix.Name{CommonName: name},
 		DNSNames:    names,
 		IPAddresses: addresses,
 		KeyUsage:    x509.KeyUsageDigitalSignature,

@@ -79,7 +79,13 @@ func TestChildHangs(t *testing.T) {
 	if !isChild("hangs") {
 		return
 	}
-	kubebedtest.Bed(t)
+	path, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kubebedtest.Bed(t).StartProgram(t.Context(), kubebed.Program{Path: path, Args: []string{"1000"}}); err != nil {
+		t.Fatal(err)
+	}
 	fmt.Println(started) //nolint:forbidigo // to the test that started it
 	<-t.Context().Done()
 }
@@ -105,7 +111,7 @@ func TestKilled(t *testing.T) {
 	for _, p := range programs {
 		names[p.name] = true
 	}
-	for _, want := range []string{kubebed.Etcd, kubebed.APIServer, kubebed.ControllerManager, kubebed.Scheduler} {
+	for _, want := range []string{kubebed.Etcd, kubebed.APIServer, kubebed.ControllerManager, kubebed.Scheduler, "sleep"} {
 		if !names[want] {
 			t.Errorf("%s does not run: %v", want, programs)
 		}

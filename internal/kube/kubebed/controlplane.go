@@ -21,6 +21,8 @@ const (
 	tokenKey       = "tokens.key"
 	tokenPublicKey = "tokens.pub"
 
+	proxyName = "front-proxy-client" // as whom the API server calls those that stand behind it
+
 	issuer = "https://kubernetes.default.svc.cluster.local" // of tokens
 )
 
@@ -51,6 +53,14 @@ func apiServerArgs(o Options, port int) []string {
 		"--tls-cert-file=" + pki("server.crt"),
 		"--tls-private-key-file=" + pki("server.key"),
 		"--client-ca-file=" + pki("ca.crt"),
+		"--requestheader-client-ca-file=" + pki(proxyAuthority+".crt"),
+		"--requestheader-allowed-names=" + proxyName,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-uid-headers=X-Remote-Uid",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + pki(proxyName+".crt"),
+		"--proxy-client-key-file=" + pki(proxyName+".key"),
 		"--kubelet-client-certificate=" + pki("kubelet-client.crt"),
 		"--kubelet-client-key=" + pki("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP", // the names of Nodes resolve nowhere
@@ -90,7 +100,7 @@ func writeServerFiles(f *folder, a *authority, o Options) error {
 		return fmt.Errorf("service range: %w", err)
 	}
 	service := prefix.Masked().Addr().Next() // of the Service "kubernetes"
-	server, err := a.server(
+	server, err := a.server(APIServer,
 		[]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 		[]net.IP{net.ParseIP(o.ListenAddress), net.ParseIP(loopback), service.AsSlice()})
 	if err != nil {
@@ -100,11 +110,21 @@ func writeServerFiles(f *folder, a *authority, o Options) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(
-		os.WriteFile(f.Join(pki("server.crt")), slices.Concat(server.cert, a.pem), 0o600),
-		os.WriteFile(f.Join(pki("server.key")), server.key, 0o600),
-		os.WriteFile(f.Join(pki("kubelet-client.crt")), kubelet.cert, 0o600),
-		os.WriteFile(f.Join(pki("kubelet-client.key")), kubelet.key, 0o600),
-		ensureTokenKeys(f.Join("pki")),
-	)
+	proxies, err := openAuthority(f.Join("pki"), proxyAuthority)
+	if err != nil {
+		return err
+	}
+	proxy, err := proxies.client(proxyName, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.writePair("server", a, server), f.writePair("kubelet-client", a, kubelet), f.writePair(proxyName, proxies, proxy),
+		ensureTokenKeys(f.Join("pki")))
+}
+
+// writePair writes a certificate, with that of the authority that signed it,
+// and its key.
+func (f *folder) writePair(name string, by *authority, p pair) error {
+	return errors.Join(os.WriteFile(f.Join(pki(name+".crt")), slices.Concat(p.cert, by.pem), 0o600),
+		os.WriteFile(f.Join(pki(name+".key")), p.key, 0o600))
 }

@@ -21,6 +21,17 @@ const (
 	portTries = 50
 )
 
+// ErrPortTaken is why a program could not start that was to listen on a port
+// which somebody else has.
+var ErrPortTaken = errors.New("the port is taken")
+
+// FreePort gives a port of the bed's address that nobody listens on just now:
+// the one before if it can, 0 being none. Somebody else may take it until it is
+// used; StartProgram says so by ErrPortTaken.
+func (b *Bed) FreePort(ctx context.Context, before int) (int, error) {
+	return freePort(ctx, b.options.ListenAddress, before)
+}
+
 // freePort gives a port that nobody listens on just now; the one that the
 // folder had before if it can.
 func freePort(ctx context.Context, address string, before int) (int, error) {

@@ -28,12 +28,13 @@ type process struct {
 	ending error         // how it ended, set before done is closed
 }
 
-// launch starts a program in the folder dir.
+// launch starts the program at path in the folder dir.
 //
 // The thread that forks must live as long as the child, because the kernel
 // sends the parent-death signal when that thread ends, not the process. So one
 // goroutine, locked to its thread, starts the child and waits for it.
-func launch(assets, name, dir string, args []string) (*process, error) {
+func launch(path, dir string, args []string) (*process, error) {
+	name := filepath.Base(path)
 	logFile, err := os.OpenFile(filepath.Join(dir, logFolder, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // in the bed's folder
 	if err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func launch(assets, name, dir string, args []string) (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, logFile.Close())
 	}
-	cmd := exec.Command(filepath.Join(assets, name), args...) //nolint:gosec,noctx // our own programs; they outlive any one context
+	cmd := exec.Command(path, args...) //nolint:gosec,noctx // our own programs; they outlive any one context
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PWD="+dir, "HOME="+dir)
 	cmd.Stdout, cmd.Stderr = logFile, logFile

@@ -4,19 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
 
 // launch starts a program.
-func (b *Bed) launch(name string, args []string) (*process, error) {
+func (b *Bed) launch(path string, args []string) (*process, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopped {
-		return nil, fmt.Errorf("start %s: the control plane was stopped", name)
+		return nil, fmt.Errorf("start %s: the control plane was stopped", filepath.Base(path))
 	}
-	p, err := launch(b.assets, name, b.folder.Path, args)
+	p, err := launch(path, b.folder.Path, args)
 	if err != nil {
 		return nil, err
 	}
@@ -38,11 +40,46 @@ func (b *Bed) follow(p *process) {
 // launchAndFollow starts a program that answers nobody who could ask whether
 // it started well.
 func (b *Bed) launchAndFollow(name string, args []string) error {
-	p, err := b.launch(name, args)
+	p, err := b.launch(filepath.Join(b.assets, name), args)
 	if err == nil {
 		b.follow(p)
 	}
 	return err
+}
+
+// launchUntilReady starts a program and returns when it is ready. One that
+// never gets there is ended.
+func (b *Bed) launchUntilReady(ctx context.Context, path string, args []string, ready func(context.Context) error) error {
+	p, err := b.launch(path, args)
+	if err != nil {
+		return err
+	}
+	if err = b.await(ctx, p, ready); err == nil {
+		b.follow(p)
+		return nil
+	}
+	if p.hasEnded() != nil && strings.Contains(textFrom(p.log, p.from), "address already in use") {
+		err = fmt.Errorf("start %s: %w", p.name, ErrPortTaken)
+	}
+	return errors.Join(err, b.halt(p.name))
+}
+
+// await waits until a program is ready, as long as it and those that it needs
+// run.
+func (b *Bed) await(ctx context.Context, p *process, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startBound, errStartBound)
+	defer cancel()
+	return poll(ctx, func(ctx context.Context) error {
+		for _, needed := range []*process{b.process(Etcd), b.process(APIServer), p} {
+			if needed == nil {
+				continue
+			}
+			if err := needed.hasEnded(); err != nil {
+				return finalError{err}
+			}
+		}
+		return ready(ctx)
+	})
 }
 
 // fail notes the first death of a program.

@@ -17,9 +17,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// binary is what is built; the programs are links to it.
-const binary = "kubebed"
-
 // build builds the programs from Go modules. The Go build cache is our own:
 // it outlives a build that was interrupted, so that the next goes on from
 // there, and is removed when the programs are in their place.
@@ -32,7 +29,7 @@ func build(ctx context.Context, c *cache, dir string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(source) }() // the next one sweeps what stays
-	err = eachFile(func(name string, content []byte) error {
+	err = c.set.eachFile(func(name string, content []byte) error {
 		return os.WriteFile(filepath.Join(source, name), content, 0o600)
 	})
 	if err != nil {
@@ -40,16 +37,16 @@ func build(ctx context.Context, c *cache, dir string) error {
 	}
 	b := &building{cache: c, source: source}
 	began := time.Now()
-	c.log.InfoContext(ctx, "building kubernetes from go modules, once; 5 to 20 minutes on two cores", "version", Version(), "dir", c.base)
-	if err := b.run(ctx, filepath.Join(dir, binary)); err != nil {
+	c.log.InfoContext(ctx, "building programs from go modules, once", "of", c.set.title, "version", c.set.version(), "takes", c.set.time, "dir", c.base)
+	if err := b.run(ctx, filepath.Join(dir, c.set.binary)); err != nil {
 		return err
 	}
-	for _, name := range Names() {
-		if err := os.Symlink(binary, filepath.Join(dir, name)); err != nil {
+	for _, name := range c.set.links() {
+		if err := os.Symlink(c.set.binary, filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
-	c.log.InfoContext(ctx, "built kubernetes", "took", time.Since(began).Round(time.Second))
+	c.log.InfoContext(ctx, "built programs", "of", c.set.title, "took", time.Since(began).Round(time.Second))
 	return nil
 }
 
@@ -82,10 +79,11 @@ func (b *building) run(ctx context.Context, out string) error {
 	if err != nil {
 		return err
 	}
-	v := strings.SplitN(Version(), ".", 3)
+	version := b.set.version()
+	v := strings.SplitN(version, ".", 3)
 	const variable = " -X k8s.io/component-base/version."
 	cmd := b.command(ctx, "build", "-v", "-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false", "-o", out,
-		"-ldflags", "-s -w"+variable+"gitVersion=v"+Version()+variable+"gitMajor="+v[0]+variable+"gitMinor="+v[1], ".")
+		"-ldflags", "-s -w"+variable+"gitVersion=v"+version+variable+"gitMajor="+v[0]+variable+"gitMinor="+v[1], ".")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return err
@@ -122,7 +120,7 @@ func (b *building) command(ctx context.Context, args ...string) *exec.Cmd {
 
 // packages counts what is to be compiled, and downloads the modules for it.
 func (b *building) packages(ctx context.Context) (int, error) {
-	b.log.InfoContext(ctx, "downloading the modules of kubernetes")
+	b.log.InfoContext(ctx, "downloading modules", "of", b.set.title)
 	cmd := b.command(ctx, "list", "-deps", ".")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -158,7 +156,7 @@ func (b *building) tell(ctx context.Context, total int, stop <-chan struct{}) {
 		case <-stop:
 			return
 		case <-ticker.C:
-			b.log.InfoContext(ctx, "building kubernetes", "packages_built", b.built.Load(), "of", total)
+			b.log.InfoContext(ctx, "building programs", "of", b.set.title, "packages_built", b.built.Load(), "packages", total)
 		}
 	}
 }

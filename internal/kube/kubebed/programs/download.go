@@ -97,7 +97,7 @@ func (r releases) fetchProgram(ctx context.Context, name, dir string) error {
 
 // fetchEtcd takes etcd out of its archive.
 func (r releases) fetchEtcd(ctx context.Context, dir string) (err error) {
-	version := required("go.etcd.io/etcd/server/v3")
+	version := kubernetes().required("go.etcd.io/etcd/server/v3")
 	archive := fmt.Sprintf("etcd-v%s-linux-%s.tar.gz", version, runtime.GOARCH)
 	sums, err := r.text(ctx, r.etcd+"/v"+version+"/SHA256SUMS")
 	if err != nil {

@@ -8,13 +8,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -25,7 +23,7 @@ import (
 
 func newCache(t *testing.T, sources ...source) *cache {
 	t.Helper()
-	c := &cache{base: filepath.Join(t.TempDir(), "cache"), sources: sources, log: slog.New(slog.DiscardHandler)}
+	c := &cache{set: kubernetes(), base: filepath.Join(t.TempDir(), "cache"), sources: sources, log: slog.New(slog.DiscardHandler)}
 	for _, s := range sources {
 		c.order = append(c.order, s.name)
 	}
@@ -92,9 +90,9 @@ func TestFolderIsFilledOnce(t *testing.T) {
 	if calls.Load() != 1 {
 		t.Errorf("the folder was filled %d times", calls.Load())
 	}
-	k, err := key()
-	if err != nil || !regexp.MustCompile(`^1\.\d+\.\d+-[a-z]+-[a-z0-9]+-[0-9a-f]{12}$`).MatchString(k) {
-		t.Errorf("the folder is called %q, %v", k, err)
+	k, err := c.set.key()
+	if err != nil {
+		t.Fatal(err)
 	}
 	wantOnly(t, c, k)
 }
@@ -215,7 +213,7 @@ func TestDownload(t *testing.T) {
 	const notFound = "404"
 	archive := string(etcdArchive(t, "etcd"))
 	list := func(content string) string {
-		return "0000  other\n" + sumText([]byte(content)) + "  etcd-v" + required("go.etcd.io/etcd/server/v3") + "-linux-" + runtime.GOARCH + ".tar.gz\n"
+		return "0000  other\n" + sumText([]byte(content)) + "  etcd-v" + kubernetes().required("go.etcd.io/etcd/server/v3") + "-linux-" + runtime.GOARCH + ".tar.gz\n"
 	}
 	published := func(path string) string {
 		switch {
@@ -349,9 +347,19 @@ func TestEnvironment(t *testing.T) {
 	if _, err := Folder(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), AssetsVariable) {
 		t.Errorf("a folder of nothing gives %v", err)
 	}
+	t.Setenv(GardenAssetsVariable, t.TempDir())
+	if _, err := GardenFolder(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), GardenAssetsVariable) {
+		t.Errorf("a folder of nothing gives %v", err)
+	}
 	assets := t.TempDir()
-	if err := os.WriteFile(filepath.Join(assets, "kube-apiserver"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"kube-apiserver", GardenerAPIServer} {
+		if err := os.WriteFile(filepath.Join(assets, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv(GardenAssetsVariable, assets)
+	if dir, err := GardenFolder(t.Context(), slog.New(slog.DiscardHandler)); dir != assets || err != nil {
+		t.Errorf("got %q, %v, want the folder that is named", dir, err)
 	}
 	t.Setenv(AssetsVariable, assets)
 	if dir, err := Folder(t.Context(), slog.New(slog.DiscardHandler)); dir != assets || err != nil {
@@ -363,48 +371,34 @@ func TestEnvironment(t *testing.T) {
 	if _, err := Folder(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "use auto, download or build") {
 		t.Errorf("an unknown source gives %v", err)
 	}
-	base := t.TempDir()
-	t.Setenv(CacheVariable, base)
-	t.Setenv(SourceVariable, "build")
-	k, err := key()
+	t.Setenv(CacheVariable, t.TempDir())
+	t.Setenv(GardenAssetsVariable, "")
+	t.Setenv(SourceVariable, "download")
+	for _, tc := range []struct {
+		set    *set
+		folder func(context.Context, *slog.Logger) (string, error)
+	}{{kubernetes(), Folder}, {gardener(), GardenFolder}} {
+		want := inCache(t, tc.set)
+		if got, err := tc.folder(t.Context(), slog.New(slog.DiscardHandler)); got != want || err != nil {
+			t.Errorf("got %q, %v, want the cache %q", got, err, want)
+		}
+	}
+}
+
+// inCache makes the folder of a set in the cache, as if it were filled.
+func inCache(t *testing.T, s *set) string {
+	t.Helper()
+	base, err := cacheFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := s.key()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(base, k)
-	err = errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, complete), nil, 0o600))
-	if err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, complete), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Folder(t.Context(), slog.New(slog.DiscardHandler)); got != dir || err != nil {
-		t.Errorf("got %q, %v, want the cache %q", got, err, dir)
-	}
-}
-
-// TestModule holds that the module can be what it is: one release of
-// Kubernetes with the libraries of the same.
-func TestModule(t *testing.T) {
-	t.Parallel()
-	text, err := module.ReadFile("module/go.mod.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := "v0." + strings.TrimPrefix(Version(), "1.")
-	found := regexp.MustCompile(`(?m)^\s*(k8s\.io/\S+) => (k8s\.io/\S+) (v\S+)$`).FindAllStringSubmatch(string(text), -1)
-	if len(found) < 30 {
-		t.Errorf("%d libraries are replaced, want all", len(found))
-	}
-	for _, m := range found {
-		if m[1] != m[2] || m[3] != want {
-			t.Errorf("%s is replaced by %s %s, want %s", m[1], m[2], m[3], want)
-		}
-	}
-	err = eachFile(func(name string, content []byte) error {
-		if strings.HasSuffix(name, ".txt") || len(content) == 0 {
-			return fmt.Errorf("%s has %d bytes", name, len(content))
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	return dir
 }

@@ -1,27 +1,24 @@
 // Package programs finds the programs that a control plane is made of: etcd,
 // kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and, on
-// Linux, kubelet.
+// Linux, kubelet. And it finds the API server of Gardener, to run behind one.
 //
 // Folder takes them from where KUBEBUILDER_ASSETS says, else from a cache
 // folder that it fills once: by downloading the release, and where that fails
-// by building it from Go modules, which takes minutes. The source of what is
-// built is in this package, so that it works outside of a checkout, too; its
-// hash is in the name of the folder. A folder appears whole or not at all,
-// and one process fills it while the others wait.
+// by building it from Go modules, which takes minutes. GardenFolder does the
+// same for Gardener, which publishes no programs but images, so that a build is
+// the only way. The source of what is built is in this package, so that it
+// works outside of a checkout, too; its hash is in the name of the folder. A
+// folder appears whole or not at all, and one process fills it while the others
+// wait.
 package programs
 
 import (
 	"context"
-	"crypto/sha256"
-	"embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -29,24 +26,24 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// module is the module that the programs are built from. Its files end in .txt
-// so that Go does not take them for a part, or a neighbour, of this module.
-//
-//go:embed module
-var module embed.FS
-
 // The environment that says where the programs come from.
 const (
 	// AssetsVariable names a folder that has the programs already. It wins.
 	AssetsVariable = "KUBEBUILDER_ASSETS"
+	// GardenAssetsVariable names a folder that has gardener-apiserver already.
+	GardenAssetsVariable = "FLEETLOOP_GARDENBED_ASSETS"
 	// CacheVariable names the cache folder; the default is fleetloop/kubebed in
 	// the user's cache folder.
 	CacheVariable = "FLEETLOOP_KUBEBED_DIR"
-	// SourceVariable is auto (the default), download or build.
+	// SourceVariable is auto (the default), download or build. Gardener is built
+	// whatever it says.
 	SourceVariable = "FLEETLOOP_KUBEBED_SOURCE"
 	// KeepVariable set to anything keeps the Go build cache of a build, 3.4 GB.
 	KeepVariable = "FLEETLOOP_KUBEBED_KEEP_BUILD_CACHE"
 )
+
+// GardenerAPIServer is the program in the folder of Gardener.
+const GardenerAPIServer = "gardener-apiserver"
 
 // complete is the file in a folder that has all programs.
 const complete = ".complete"
@@ -65,32 +62,54 @@ func Names() []string {
 func Folder(ctx context.Context, log *slog.Logger) (string, error) {
 	dir, _ := settings.OSEnv(AssetsVariable)
 	if dir != "" {
-		return given(dir)
+		return given(AssetsVariable, dir, "kube-apiserver", "etcd")
 	}
-	base, err := cacheFolder()
-	if err != nil {
-		return "", fmt.Errorf("find the programs of Kubernetes: %w", err)
-	}
-	c := cache{base: base, log: log, sources: allSources()}
 	source, _ := settings.OSEnv(SourceVariable)
-	if c.order, err = order(source); err != nil {
+	dir, err := cached(ctx, log, kubernetes(), source)
+	if err != nil {
 		return "", fmt.Errorf("find the programs of Kubernetes: %w", err)
 	}
-	dir, err = c.folder(ctx)
+	return dir, nil
+}
+
+// GardenFolder is Folder for gardener-apiserver.
+func GardenFolder(ctx context.Context, log *slog.Logger) (string, error) {
+	dir, _ := settings.OSEnv(GardenAssetsVariable)
+	if dir != "" {
+		return given(GardenAssetsVariable, dir, GardenerAPIServer)
+	}
+	dir, err := cached(ctx, log, gardener(), "build")
 	if err != nil {
-		return "", fmt.Errorf("find the programs of Kubernetes: %w; %s can name a folder that has them", err, AssetsVariable)
+		return "", fmt.Errorf("find the programs of Gardener: %w", err)
 	}
 	return dir, nil
 }
 
 // given is the folder that the environment names.
-func given(dir string) (string, error) {
+func given(variable, dir string, wanted ...string) (string, error) {
 	dir, err := filepath.Abs(dir) // programs are started in folders of their own
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(filepath.Join(dir, "kube-apiserver")); err != nil {
-		return "", fmt.Errorf("%s: %w; name a folder with kube-apiserver and etcd, or unset it", AssetsVariable, err)
+	if _, err := os.Stat(filepath.Join(dir, wanted[0])); err != nil {
+		return "", fmt.Errorf("%s: %w; name a folder with %s, or unset it", variable, err, strings.Join(wanted, " and "))
+	}
+	return dir, nil
+}
+
+// cached is the folder of a set in the cache.
+func cached(ctx context.Context, log *slog.Logger, s *set, from string) (string, error) {
+	base, err := cacheFolder()
+	if err != nil {
+		return "", err
+	}
+	c := cache{set: s, base: base, log: log, sources: allSources()}
+	if c.order, err = order(from); err != nil {
+		return "", err
+	}
+	dir, err := c.folder(ctx)
+	if err != nil {
+		return "", fmt.Errorf("%w; %s can name a folder that has them", err, s.assets)
 	}
 	return dir, nil
 }
@@ -108,52 +127,10 @@ func cacheFolder() (string, error) {
 }
 
 // Version is the release of Kubernetes, such as 1.37.1.
-func Version() string { return required("k8s.io/kubernetes") }
+func Version() string { return kubernetes().version() }
 
-// required is the version of a module that the programs' module requires.
-func required(name string) string {
-	text, err := module.ReadFile("module/go.mod.txt")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	m := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(name) + ` v(\S+)`).FindSubmatch(text)
-	if m == nil {
-		panic("the programs' module does not require " + name)
-	}
-	return string(m[1])
-}
-
-// key names everything that the programs are made of.
-func key() (string, error) {
-	sum := sha256.New()
-	err := eachFile(func(name string, content []byte) error {
-		_, err := fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
-		return err
-	})
-	if err != nil {
-		return "", err
-	}
-	return strings.Join([]string{Version(), runtime.GOOS, runtime.GOARCH, hex.EncodeToString(sum.Sum(nil))[:12]}, "-"), nil
-}
-
-// eachFile calls f with each file of the programs' module, in order, under the
-// name that it has there.
-func eachFile(f func(name string, content []byte) error) error {
-	entries, err := fs.ReadDir(module, "module")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		content, err := module.ReadFile("module/" + e.Name())
-		if err != nil {
-			return err
-		}
-		if err := f(strings.TrimSuffix(e.Name(), ".txt"), content); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// GardenVersion is the release of Gardener, such as 1.138.0.
+func GardenVersion() string { return gardener().version() }
 
 // A source fills an empty folder with the programs.
 type source struct {
@@ -179,8 +156,10 @@ func order(variable string) ([]string, error) {
 	return nil, fmt.Errorf("%s is %q; use auto, download or build", SourceVariable, variable)
 }
 
-// A cache keeps the programs in a folder for each version of them.
+// A cache keeps the programs of a set in a folder for each version of them.
+// The sets share the lock: two builds at once are no faster than one by one.
 type cache struct {
+	set     *set
 	base    string
 	sources []source
 	order   []string
@@ -188,7 +167,7 @@ type cache struct {
 }
 
 func (c *cache) folder(ctx context.Context) (string, error) {
-	k, err := key()
+	k, err := c.set.key()
 	if err != nil {
 		return "", err
 	}
@@ -238,7 +217,7 @@ func (c *cache) fill(ctx context.Context, dir string) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		c.log.InfoContext(ctx, "kubernetes programs not had", "from", s.name, "err", err)
+		c.log.InfoContext(ctx, "programs not had", "of", c.set.title, "from", s.name, "err", err)
 		errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 	}
 	return errors.Join(errs...)
@@ -256,7 +235,7 @@ func (c *cache) fillFrom(ctx context.Context, s source, dir string) (err error) 
 	if err := s.fill(ctx, c, tmp); err != nil {
 		return err
 	}
-	for _, name := range Names() {
+	for _, name := range c.set.names {
 		if _, err := os.Stat(filepath.Join(tmp, name)); err != nil {
 			return fmt.Errorf("it lacks a program: %w", err)
 		}
