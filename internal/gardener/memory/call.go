@@ -1,0 +1,109 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// call does one call under the lock, with all that can go wrong around it.
+func call[T any](ctx context.Context, g *Garden, v Verb, name string, do func(now time.Time) (T, error)) (T, error) {
+	g.begin(v, name)
+	answer, err := attempt(ctx, g, v, name, do)
+	g.end(v, name, err)
+	return answer, err
+}
+
+func attempt[T any](ctx context.Context, g *Garden, v Verb, name string, do func(now time.Time) (T, error)) (answer T, err error) {
+	if err := g.before(ctx, v, name); err != nil {
+		return answer, err
+	}
+	g.mu.Lock()
+	now := time.Now()
+	g.advance(now)
+	if g.outage { // it may have begun while the call was under way
+		err = down()
+	} else {
+		answer, err = do(now)
+	}
+	g.mu.Unlock()
+	if err == nil && g.o.Lose != nil {
+		if err := g.o.Lose(ctx, v, name); err != nil {
+			return *new(T), err
+		}
+	}
+	return answer, err
+}
+
+// before is what happens to a call on its way.
+func (g *Garden) before(ctx context.Context, v Verb, name string) error {
+	if err := pause(ctx, g.o.Latency); err != nil {
+		return err
+	}
+	if g.o.Fail != nil {
+		if err := g.o.Fail(ctx, v, name); err != nil {
+			return err
+		}
+	}
+	if g.o.FailRate > 0 {
+		g.mu.Lock()
+		unlucky := g.random.Float64() < g.o.FailRate
+		g.mu.Unlock()
+		if unlucky {
+			return shoot.Errorf(shoot.ClassUnavailable, "internal server error: a fault that was asked for")
+		}
+	}
+	return nil
+}
+
+// pause lets the time of a call pass.
+func pause(ctx context.Context, d time.Duration) error {
+	if ctx.Err() == nil && d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			return nil
+		}
+	}
+	if ctx.Err() == nil {
+		return nil
+	}
+	return &shoot.Error{Class: shoot.ClassUnavailable, Err: context.Cause(ctx)}
+}
+
+// down is the error of every call during an outage.
+func down() error { return shoot.Errorf(shoot.ClassUnavailable, "connection refused") }
+
+// begin counts a call in.
+func (g *Garden) begin(v Verb, name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.counts.Calls[v]++
+	if v != Apply && v != Delete {
+		return
+	}
+	g.busy[name]++
+	if g.busy[name] > 1 {
+		g.counts.Overlaps++
+	}
+	g.counts.MaxInFlight = max(g.counts.MaxInFlight, len(g.busy))
+}
+
+// end counts it out.
+func (g *Garden) end(v Verb, name string, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err != nil && !errors.Is(err, shoot.ErrNotFound) {
+		g.counts.Failed[v]++
+	}
+	if v != Apply && v != Delete {
+		return
+	}
+	if g.busy[name]--; g.busy[name] == 0 {
+		delete(g.busy, name)
+	}
+}

@@ -1,0 +1,157 @@
+package memory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/gardener/plan"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// The lengths that Gardener allows: of a Shoot's name with its project's, and
+// of a worker's.
+const (
+	maxNames  = 21
+	maxWorker = 15
+)
+
+// newest is the newest version that there is.
+func (g *Garden) newest() string {
+	best := ""
+	for _, v := range g.o.Versions {
+		if plan.Newer(v, best) {
+			best = v
+		}
+	}
+	return best
+}
+
+// checkNew is what Gardener has against a new Shoot.
+func (g *Garden) checkNew(m shoot.Manifest) error {
+	return refusal(m.Metadata.Name, slices.Concat(g.nameFaults(m.Metadata.Name), g.specFaults(m.Spec)))
+}
+
+// checkChange gives what would be applied to a Shoot, or what is against it.
+func (g *Garden) checkChange(m shoot.Manifest, it *item) (shoot.Manifest, error) {
+	m, err := plan.Apply(m, it.live())
+	if err != nil {
+		return m, err
+	}
+	return m, refusal(it.name, slices.Concat(g.specFaults(m.Spec), changeFaults(m.Spec, it.spec)))
+}
+
+// checkDelete is what is against a deletion.
+func checkDelete(ref shoot.Ref, it *item) error { return plan.Owned(ref, it.labels) }
+
+func refusal(name string, faults []string) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return shoot.Errorf(shoot.ClassInvalid, "Shoot %q is invalid: %s", name, strings.Join(faults, ", "))
+}
+
+func (g *Garden) nameFaults(name string) []string {
+	var faults []string
+	if !isLabel(name) {
+		faults = append(faults, fmt.Sprintf("metadata.name: Invalid value: %q: must be lower case letters, digits and hyphens", name))
+	}
+	if strings.Contains(name, "--") {
+		faults = append(faults, fmt.Sprintf("metadata.name: Invalid value: %q: name may not contain two consecutive hyphens", name))
+	}
+	if len(name)+len(g.o.Project) > maxNames {
+		faults = append(faults, fmt.Sprintf("metadata.name: Invalid value: %q: the length of the shoot name and the project name must not exceed %d characters (project: %s; shoot: %s)", name, maxNames, g.o.Project, name))
+	}
+	return faults
+}
+
+func (g *Garden) specFaults(s shoot.Spec) []string {
+	var faults []string
+	for _, required := range []struct{ path, value string }{
+		{"spec.cloudProfile.name", s.CloudProfile.Name},
+		{"spec.region", s.Region},
+		{"spec.provider.type", s.Provider.Type},
+	} {
+		if required.value == "" {
+			faults = append(faults, required.path+": Required value: must be set")
+		}
+	}
+	if v := s.Kubernetes.Version; len(g.o.Versions) > 0 && v != "" && !slices.ContainsFunc(g.o.Versions, func(known string) bool { return known == v || strings.HasPrefix(known, v+".") }) {
+		faults = append(faults, fmt.Sprintf("spec.kubernetes.version: Unsupported value: %q: supported values: %q", v, g.o.Versions))
+	}
+	return append(faults, g.workerFaults(s.Provider.Workers)...)
+}
+
+func (g *Garden) workerFaults(workers []shoot.Worker) []string {
+	var faults []string
+	add := func(i int, format string, args ...any) {
+		faults = append(faults, fmt.Sprintf("spec.provider.workers[%d].", i)+fmt.Sprintf(format, args...))
+	}
+	most := int32(0)
+	names := make(map[string]bool, len(workers))
+	for i, w := range workers {
+		if names[w.Name] {
+			add(i, "name: Duplicate value: %q", w.Name)
+		}
+		names[w.Name] = true
+		if !isLabel(w.Name) {
+			add(i, "name: Invalid value: %q: must be lower case letters, digits and hyphens", w.Name)
+		}
+		if len(w.Name) > maxWorker {
+			add(i, "name: Too long: may not be more than %d bytes", maxWorker)
+		}
+		if w.Machine.Type == "" {
+			add(i, "machine.type: Required value: must specify a machine type")
+		} else if len(g.o.MachineTypes) > 0 && !slices.Contains(g.o.MachineTypes, w.Machine.Type) {
+			add(i, "machine.type: Unsupported value: %q: supported values: %q", w.Machine.Type, g.o.MachineTypes)
+		}
+		if w.Minimum < 0 || w.Maximum < 0 {
+			add(i, "minimum: Invalid value: %d: minimum and maximum must not be negative", w.Minimum)
+		}
+		if w.Maximum < w.Minimum {
+			add(i, "maximum: Forbidden: minimum value must be less or equal to maximum value")
+		}
+		most = max(most, w.Maximum)
+	}
+	if len(workers) > 0 && most == 0 {
+		faults = append(faults, "spec.provider.workers: Forbidden: at least one worker pool must have a maximum above 0")
+	}
+	return faults
+}
+
+// changeFaults is what can not be changed of a Shoot that is there.
+func changeFaults(s, old shoot.Spec) []string {
+	var faults []string
+	for _, fixed := range []struct{ path, is, was string }{
+		{"spec.region", s.Region, old.Region},
+		{"spec.provider.type", s.Provider.Type, old.Provider.Type},
+		{"spec.networking.type", network(s).Type, network(old).Type},
+		{"spec.networking.pods", network(s).Pods, network(old).Pods},
+		{"spec.networking.services", network(s).Services, network(old).Services},
+	} {
+		if fixed.is != fixed.was && fixed.was != "" {
+			faults = append(faults, fmt.Sprintf("%s: Invalid value: %q: field is immutable", fixed.path, fixed.is))
+		}
+	}
+	switch before, after := len(old.Provider.Workers) > 0, len(s.Provider.Workers) > 0; {
+	case before && !after:
+		faults = append(faults, "spec.provider.workers: Forbidden: cannot switch from a Shoot with workers to a workerless Shoot")
+	case after && !before:
+		faults = append(faults, "spec.provider.workers: Forbidden: cannot switch from a workerless Shoot to a Shoot with workers")
+	}
+	return faults
+}
+
+func network(s shoot.Spec) shoot.Networking {
+	if s.Networking == nil {
+		return shoot.Networking{}
+	}
+	return *s.Networking
+}
+
+// isLabel is whether a name is one that DNS takes.
+func isLabel(name string) bool {
+	letter := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }
+	strange := func(r rune) bool { return !letter(r) && r != '-' }
+	return name != "" && !strings.ContainsFunc(name, strange) && !strings.HasPrefix(name, "-") && !strings.HasSuffix(name, "-")
+}

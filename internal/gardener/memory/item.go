@@ -1,0 +1,205 @@
+package memory
+
+import (
+	"encoding/binary"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/gardener/plan"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// An item is one Shoot. Labels, annotations and spec are replaced and never
+// changed, so that they can be given away.
+type item struct {
+	name, uid   string
+	version     uint64 // of its last change
+	created     time.Time
+	labels      map[string]string
+	annotations map[string]string
+	spec        shoot.Spec
+	ours        shoot.Manifest // as it was applied last
+
+	generation, observedGeneration int64
+	deleting                       bool
+	lingers                        bool // a finalizer stays
+
+	breaks int
+	op     operation
+	at     int // its place in the schedule, -1 if it has none
+}
+
+// sent is the generation that was sent last.
+func (it *item) sent() int64 { return plan.Generation(it.annotations) }
+
+// live is the Shoot as plans want it.
+func (it *item) live() plan.Live {
+	return plan.Live{Labels: it.labels, Annotations: it.annotations, Deleting: it.deleting, Spec: it.spec}
+}
+
+// observed is what the Shoot says of itself.
+func (it *item) observed() shoot.Observed {
+	return shoot.Observed{
+		Name: it.name, UID: it.uid, ResourceVersion: strconv.FormatUint(it.version, 10), Created: it.created,
+		Cluster: it.labels[shoot.LabelCluster], Installation: it.labels[shoot.LabelInstallation], SentGeneration: it.sent(),
+		Generation: it.generation, ObservedGeneration: it.observedGeneration, Deleting: it.deleting, Version: it.spec.Kubernetes.Version,
+		LastOperation: it.op.last(), LastErrors: it.op.errors, Conditions: it.op.conditions(),
+	}
+}
+
+// create makes a new Shoot.
+func (g *Garden) create(m shoot.Manifest, now time.Time) *item {
+	g.born++
+	it := &item{
+		name: m.Metadata.Name, uid: g.uid(g.born), created: now,
+		labels: maps.Clone(m.Metadata.Labels), annotations: maps.Clone(m.Metadata.Annotations), spec: clone(m.Spec),
+		ours: owned(m), generation: 1, at: -1,
+	}
+	if it.spec.Kubernetes.Version == "" {
+		it.spec.Kubernetes.Version = g.newest()
+	}
+	if n, ok := g.breaks[it.name]; ok {
+		it.breaks = n
+		delete(g.breaks, it.name)
+	} else if g.o.Breaks != nil {
+		it.breaks = g.o.Breaks(it.name)
+	}
+	g.shoots[it.name] = it
+	g.start(it, opCreate, now)
+	return it
+}
+
+// uid numbers the Shoots of a garden.
+func (g *Garden) uid(n uint64) string {
+	id := g.uids
+	binary.BigEndian.PutUint64(id[8:], binary.BigEndian.Uint64(id[8:])+n)
+	id[8] = id[8]&0x3f | 0x80 // still a UUID
+	return id.String()
+}
+
+// change brings a Shoot to what a manifest says, and tells whether it was not so
+// before. That it was asked for again is noted in its annotations and is no
+// change.
+func (g *Garden) change(it *item, m shoot.Manifest, now time.Time) bool {
+	labels := replaced(it.labels, it.ours.Metadata.Labels, m.Metadata.Labels)
+	annotations := replaced(it.annotations, it.ours.Metadata.Annotations, m.Metadata.Annotations)
+	spec := kept(m.Spec, it.ours.Spec, it.spec)
+	rest := !maps.Equal(labels, it.labels) || !sameButGeneration(annotations, it.annotations)
+	noted := !maps.Equal(annotations, it.annotations)
+
+	it.labels, it.annotations, it.ours = labels, annotations, owned(m)
+	switch {
+	case !reflect.DeepEqual(spec, it.spec):
+		it.spec = spec
+		it.generation++
+		g.start(it, it.op.next(), now)
+	case rest:
+		g.changed(it)
+	default:
+		if noted {
+			g.changed(it)
+		}
+		g.counts.Unchanged++
+		return false
+	}
+	g.counts.Changed++
+	return true
+}
+
+// remove begins the deletion of a Shoot.
+func (g *Garden) remove(it *item, now time.Time) {
+	it.deleting = true
+	it.generation++
+	it.annotations = replaced(it.annotations, nil, map[string]string{shoot.AnnotationConfirmDeletion: "true"})
+	g.start(it, opDelete, now)
+}
+
+// owned is what a manifest says, which stays its owner's.
+func owned(m shoot.Manifest) shoot.Manifest {
+	m.Metadata.Labels, m.Metadata.Annotations = maps.Clone(m.Metadata.Labels), maps.Clone(m.Metadata.Annotations)
+	m.Spec = clone(m.Spec)
+	return m
+}
+
+// replaced is what is there without what was ours and with what is.
+func replaced(there, was, is map[string]string) map[string]string {
+	m := make(map[string]string, len(there)+len(is))
+	for k, v := range there {
+		if _, ours := was[k]; !ours {
+			m[k] = v
+		}
+	}
+	maps.Copy(m, is)
+	return m
+}
+
+// kept is the spec wanted, with what is live where neither it nor the last one
+// said anything: that was set by others.
+func kept(wanted, was, live shoot.Spec) shoot.Spec {
+	s := clone(wanted)
+	if s.Networking == nil && was.Networking == nil {
+		s.Networking = pointer(live.Networking)
+	}
+	for i := range s.Provider.Workers {
+		w := &s.Provider.Workers[i]
+		before, there := worker(was, w.Name), worker(live, w.Name)
+		if w.Machine.Image == nil && before.Machine.Image == nil {
+			w.Machine.Image = pointer(there.Machine.Image)
+		}
+		if w.Volume == nil && before.Volume == nil {
+			w.Volume = pointer(there.Volume)
+		}
+	}
+	return s
+}
+
+// worker is that of a name, empty if there is none.
+func worker(s shoot.Spec, name string) shoot.Worker {
+	for _, w := range s.Provider.Workers {
+		if w.Name == name {
+			return w
+		}
+	}
+	return shoot.Worker{}
+}
+
+// sameButGeneration compares annotations, but for the one of the generation.
+func sameButGeneration(a, b map[string]string) bool {
+	if len(b) != len(a) {
+		return false
+	}
+	for k, v := range b {
+		if k != shoot.AnnotationGeneration && a[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// clone copies a spec, which stays its owner's.
+func clone(s shoot.Spec) shoot.Spec {
+	s.Networking = pointer(s.Networking)
+	s.Provider.InfrastructureConfig = slices.Clone(s.Provider.InfrastructureConfig)
+	s.Provider.ControlPlaneConfig = slices.Clone(s.Provider.ControlPlaneConfig)
+	s.Provider.Workers = slices.Clone(s.Provider.Workers)
+	for i := range s.Provider.Workers {
+		w := &s.Provider.Workers[i]
+		w.Machine.Image = pointer(w.Machine.Image)
+		w.Volume = pointer(w.Volume)
+		w.Zones = slices.Clone(w.Zones)
+		w.Labels = maps.Clone(w.Labels)
+		w.Taints = slices.Clone(w.Taints)
+	}
+	return s
+}
+
+func pointer[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}

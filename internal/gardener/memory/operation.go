@@ -1,0 +1,165 @@
+package memory
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// What operations are called.
+const (
+	opCreate    = "Create"
+	opReconcile = "Reconcile"
+	opDelete    = "Delete"
+)
+
+// The states of an operation.
+const (
+	statePending    = "Pending"
+	stateProcessing = "Processing"
+	stateSucceeded  = "Succeeded"
+	stateError      = "Error"
+	stateFailed     = "Failed"
+)
+
+// steps is in how many steps an operation is done. Before the first it is
+// pending, and after the last of a creation the conditions follow.
+const steps = 10
+
+// An operation is what a Shoot is at.
+type operation struct {
+	kind    string
+	state   string
+	step    int
+	took    time.Duration // for each step
+	updated time.Time
+	due     time.Time // of the next step, zero if there is none
+	errors  []shoot.LastError
+	healthy bool // the conditions are true
+	ready   bool // a creation succeeded
+}
+
+// next is which operation a change asks for.
+func (o operation) next() string {
+	if !o.ready {
+		return opCreate
+	}
+	return opReconcile
+}
+
+// last is the operation as the Shoot tells of it.
+func (o operation) last() *shoot.Operation {
+	l := &shoot.Operation{Type: o.kind, State: o.state, Progress: o.step * 100 / steps, Updated: o.updated}
+	switch o.state {
+	case statePending:
+		l.Description = "Waiting to be picked up"
+	case stateSucceeded:
+		l.Description = fmt.Sprintf("Shoot cluster has been successfully %s.", map[string]string{opCreate: "created", opReconcile: "reconciled"}[o.kind])
+	case stateError, stateFailed:
+		l.Description = "Flow failed: " + o.errors[0].Description
+	default:
+		l.Description = fmt.Sprintf("Step %d of %d", o.step, steps)
+	}
+	return l
+}
+
+// conditions are all alike: what is created is not healthy before its end.
+func (o operation) conditions() []shoot.Condition {
+	if o.state == statePending && !o.ready {
+		return nil
+	}
+	status, reason, message := "True", "Healthy", "All is well."
+	if !o.healthy {
+		status, reason, message = "Progressing", "NotYetHealthy", "It has only just begun."
+	}
+	types := [...]string{"APIServerAvailable", "ControlPlaneHealthy", "ObservabilityComponentsHealthy", "EveryNodeReady", "SystemComponentsHealthy"}
+	cs := make([]shoot.Condition, len(types))
+	for i, t := range types {
+		cs[i] = shoot.Condition{Type: t, Status: status, Reason: reason, Message: message}
+	}
+	return cs
+}
+
+// start begins an operation, in place of one that is under way.
+func (g *Garden) start(it *item, kind string, now time.Time) {
+	total := map[string]time.Duration{opCreate: g.o.CreateTime, opReconcile: g.o.UpdateTime, opDelete: g.o.DeleteTime}[kind]
+	it.op = operation{
+		kind: kind, state: statePending, took: total / (steps + 1), updated: now, errors: it.op.errors,
+		healthy: it.op.healthy, ready: it.op.ready,
+	}
+	it.op.due = now.Add(it.op.took)
+	if it.op.took > 0 {
+		g.changed(it)
+		g.schedule.put(it)
+		return
+	}
+	g.run(it, now)
+}
+
+// run does all steps that are due at a time, and tells of the Shoot after each
+// that takes time.
+func (g *Garden) run(it *item, now time.Time) {
+	for !it.op.due.IsZero() && !it.op.due.After(now) {
+		at := it.op.due
+		if gone := g.step(it, at); gone {
+			return
+		}
+		if it.op.took > 0 || it.op.due.IsZero() || it.op.due.After(now) {
+			g.changed(it)
+		}
+	}
+	g.schedule.put(it)
+}
+
+// step does one step at a time, and tells whether the Shoot went with it.
+func (g *Garden) step(it *item, at time.Time) (gone bool) {
+	o := &it.op
+	o.updated, o.due = at, at.Add(o.took)
+	switch {
+	case o.state == stateSucceeded: // the conditions, which come later
+		o.healthy, o.due = true, time.Time{}
+	case o.state == statePending, o.state == stateError:
+		o.state, it.observedGeneration = stateProcessing, it.generation
+	case o.step == steps/2 && it.breaks != 0:
+		g.fail(it, at)
+	case o.step < steps:
+		o.step++
+	case o.kind == opDelete:
+		return g.vanish(it)
+	default:
+		o.state, o.errors = stateSucceeded, nil
+		if o.healthy || o.took == 0 {
+			o.healthy, o.due = true, time.Time{}
+		}
+		o.ready = true
+	}
+	return false
+}
+
+// fail is an operation that does not succeed this time.
+func (g *Garden) fail(it *item, at time.Time) {
+	o := &it.op
+	o.errors = []shoot.LastError{{
+		Description: fmt.Sprintf("could not bring up the machines of Shoot %q: a fault that was asked for", it.name),
+		Codes:       []string{"ERR_INFRA_RESOURCES_DEPLETED"},
+	}}
+	if it.breaks < 0 {
+		o.state, o.due = stateFailed, time.Time{}
+		return
+	}
+	it.breaks--
+	o.state, o.due = stateError, at.Add(g.o.RetryTime)
+}
+
+// vanish ends a deletion, unless a finalizer is left.
+func (g *Garden) vanish(it *item) bool {
+	if it.lingers {
+		it.op.due = time.Time{}
+		return false
+	}
+	g.schedule.drop(it)
+	delete(g.shoots, it.name)
+	g.tell(it, true)
+	return true
+}

@@ -1,0 +1,119 @@
+package memory
+
+import (
+	"container/heap"
+	"strconv"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// A schedule has the Shoots that change by themselves, the next one first.
+type schedule struct{ items items }
+
+// put notes when the Shoot changes next, if it does.
+func (s *schedule) put(it *item) {
+	switch due := !it.op.due.IsZero(); {
+	case due && it.at < 0:
+		heap.Push(&s.items, it)
+	case due:
+		heap.Fix(&s.items, it.at)
+	default:
+		s.drop(it)
+	}
+}
+
+func (s *schedule) drop(it *item) {
+	if it.at >= 0 {
+		heap.Remove(&s.items, it.at)
+	}
+}
+
+// next is the time of the next change, zero if there is none.
+func (s *schedule) next() time.Time {
+	if len(s.items) == 0 {
+		return time.Time{}
+	}
+	return s.items[0].op.due
+}
+
+type items []*item //nolint:recvcheck // as package heap has it
+
+func (h items) Len() int           { return len(h) }
+func (h items) Less(i, j int) bool { return h[i].op.due.Before(h[j].op.due) }
+func (h items) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].at, h[j].at = i, j
+}
+
+// Push is for package heap.
+func (h *items) Push(x any) {
+	it := x.(*item) //nolint:errcheck,forcetypeassert // nothing else is pushed
+	it.at = len(*h)
+	*h = append(*h, it)
+}
+
+// Pop is for package heap.
+func (h *items) Pop() any {
+	last := len(*h) - 1
+	it := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	it.at = -1
+	return it
+}
+
+// advance makes up for the time since the last call.
+func (g *Garden) advance(now time.Time) {
+	for {
+		next := g.schedule.next()
+		if next.IsZero() || next.After(now) {
+			return
+		}
+		// One step of one Shoot, so that what happens to all is told in order.
+		g.run(g.schedule.items[0], next)
+	}
+}
+
+// A change is a version of a Shoot. Of a Shoot that has changed since, only the
+// newest is told.
+type change struct {
+	version uint64
+	it      *item
+	gone    bool
+}
+
+// changed gives a Shoot its next version.
+func (g *Garden) changed(it *item) { g.tell(it, false) }
+
+func (g *Garden) tell(it *item, gone bool) {
+	g.version++
+	it.version = g.version
+	g.log = append(g.log, change{g.version, it, gone})
+	if len(g.log) >= 2*g.o.Backlog { // seldom, so that a change costs the same however many there are
+		old := len(g.log) - g.o.Backlog
+		g.dropped = g.log[old-1].version
+		n := copy(g.log, g.log[old:])
+		clear(g.log[n:])
+		g.log = g.log[:n]
+	}
+	g.wake()
+}
+
+// wake wakes those who watch.
+func (g *Garden) wake() {
+	if g.grown != nil {
+		close(g.grown)
+		g.grown = nil
+	}
+}
+
+// event is what a watch tells of a change.
+func (c change) event() shoot.Event {
+	e := shoot.Event{Type: shoot.Seen, Shoot: c.it.observed()}
+	if c.gone {
+		e.Type = shoot.Gone
+	}
+	e.Shoot.ResourceVersion = strconv.FormatUint(c.version, 10)
+	return e
+}
