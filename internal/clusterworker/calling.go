@@ -1,0 +1,174 @@
+package clusterworker
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// A fate is what became of a claim.
+type fate int
+
+const (
+	// fateResult: it was tried, and the result is to be written.
+	fateResult fate = iota
+	// fateBack: it was not, or it is not known how it went, and it is given back.
+	fateBack
+	// fateForgone: it is too late for it. The lease ends by itself.
+	fateForgone
+)
+
+// An outcome is what became of a claim. There is one of each.
+type outcome struct {
+	ticket
+	fate   fate
+	result Result // of fateResult
+}
+
+func written(t ticket, r Result) outcome { return outcome{ticket: t, result: r} }
+func givenBack(t ticket) outcome         { return outcome{ticket: t, fate: fateBack} }
+func forgone(t ticket) outcome           { return outcome{ticket: t, fate: fateForgone} }
+
+// submit hands an outcome to whoever writes it.
+func (w *Worker) submit(o outcome) {
+	w.outcomes <- o
+	w.floor.known()
+	w.nudge()
+}
+
+// call tries one row.
+func (w *Worker) call(ctx context.Context, t ticket) {
+	o := w.try(ctx, t)
+	w.floor.leave(t.ClusterID)
+	w.submit(o)
+}
+
+// try makes what is to be sent, sends it, and says what became of it.
+func (w *Worker) try(ctx context.Context, t ticket) outcome {
+	m, err := w.manifest(ctx, t.Claim)
+	if err != nil {
+		return written(t, judge(t.Claim, err, false))
+	}
+	// The last moment: a process that was stopped for a minute would begin its
+	// call while another worker is at the row.
+	if !t.hasTime(w.cfg.CallTimeout) {
+		return forgone(t)
+	}
+	if ctx.Err() != nil {
+		return givenBack(t)
+	}
+	r := newResult(t.Claim)
+	if err = w.send(ctx, t.Claim, m, &r); err == nil {
+		return written(t, r)
+	}
+	if ctx.Err() != nil {
+		return givenBack(t) // we cut it off
+	}
+	outage := false
+	switch classOf(err) {
+	case ErrorClass(shoot.ClassUnavailable):
+		if outage, err = w.outage(ctx, err); err == nil {
+			return givenBack(t)
+		}
+	case ErrorClass(shoot.ClassThrottled):
+		w.throttle.extend(time.Now().Add(throttleOf(err)))
+	}
+	return written(t, judge(t.Claim, err, outage))
+}
+
+// outage reports whether an error is that of an outage. The error is gone if
+// that could not be found out before ctx ended.
+func (w *Worker) outage(ctx context.Context, err error) (bool, error) {
+	down, stopped := w.breaker.down(ctx)
+	if stopped != nil {
+		return false, nil
+	}
+	return down, err
+}
+
+// manifest is what is to be sent, if not the deletion.
+func (w *Worker) manifest(ctx context.Context, c Claim) (m shoot.Manifest, err error) {
+	if c.Deleting {
+		return m, nil
+	}
+	err = w.guard(ctx, "make the Shoot", c.ClusterID, func() error {
+		made, err := w.maker.Make(c)
+		if err != nil {
+			return &rowError{class: ClassBadSpec, err: err}
+		}
+		m = made
+		return nil
+	})
+	return m, err
+}
+
+// send asks Gardener for what the claim is about, and notes in r what it did.
+func (w *Worker) send(ctx context.Context, c Claim, m shoot.Manifest, r *Result) error {
+	callCtx, cancel := context.WithTimeoutCause(ctx, w.cfg.CallTimeout, errCallTimeout)
+	defer cancel()
+	v, what, ask := verbApply, "apply the Shoot", func() (err error) {
+		r.Applied, err = w.garden.ApplyShoot(callCtx, m, c.ShootUID != "")
+		return err
+	}
+	if c.Deleting {
+		ref := shoot.Ref{Name: c.ShootName, UID: c.ShootUID, Cluster: c.ClusterID, Installation: w.installation}
+		v, what, ask = verbDelete, "delete the Shoot", func() error {
+			d, err := w.garden.DeleteShoot(callCtx, ref)
+			r.Absent = d.Absent
+			return err
+		}
+	}
+	begin := time.Now()
+	err := w.guard(ctx, what, c.ClusterID, ask)
+	result := resultOK
+	switch {
+	case err != nil && ctx.Err() != nil:
+		result = resultStopped
+	case err != nil:
+		result = string(classOf(err))
+	}
+	w.metrics.called(v, result, time.Since(begin))
+	return err
+}
+
+// guard makes a panic in do an error of the cluster's.
+func (w *Worker) guard(ctx context.Context, what, clusterID string, do func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			w.metrics.panics.Inc()
+			w.log.ErrorContext(ctx, "panic caught", "what", what, "cluster_id", clusterID, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
+			err = errFault(what, value)
+		}
+	}()
+	return do()
+}
+
+// probe gives an error if Gardener does not answer.
+func (w *Worker) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, min(w.cfg.CallTimeout, probeTimeout), errCallTimeout)
+	defer cancel()
+	err := w.guard(ctx, "probe Gardener", "", func() error { return w.garden.Probe(ctx) })
+	if answers(err) {
+		return nil
+	}
+	return err
+}
+
+// probeTimeout bounds one probe.
+const probeTimeout = 5 * time.Second
+
+// breakerChanged tells of an outage that began or ended.
+func (w *Worker) breakerChanged(ctx context.Context, reason error, after time.Duration) {
+	if reason != nil {
+		w.metrics.outages.Inc()
+		w.metrics.breaker.Set(1)
+		w.log.ErrorContext(ctx, "gardener is down, nothing is tried until it is back", "err", reason)
+		return
+	}
+	w.metrics.breaker.Set(0)
+	w.log.InfoContext(ctx, "gardener is back", "after", after.Round(time.Millisecond))
+	w.nudge()
+}

@@ -1,0 +1,271 @@
+package clusterworker
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+// maxBatch is how many results are written at a time.
+const maxBatch = 200
+
+// A writer writes what became of claims. It is one goroutine.
+//
+// What could not be written is written later, as long as the lease holds. What
+// fails goes behind the others, and the next batch is half as large: one
+// result that the database does not take ends up alone, and does not keep the
+// others from being written.
+type writer struct {
+	*Worker
+	pending []outcome // results
+	back    []outcome // to give back at the end
+	batch   int       // how many to write at a time
+	failed  int       // tries in a row
+	timer   *time.Timer
+}
+
+// complete writes outcomes until all are written and there will be no more, or
+// ctx ends.
+func (w *Worker) complete(ctx context.Context) {
+	c := &writer{Worker: w, batch: maxBatch, timer: time.NewTimer(0)}
+	defer c.timer.Stop()
+	defer c.writePulse.rest()
+	for c.await(ctx) {
+		c.writePulse.beat(0)
+		c.collect()
+		if c.write(ctx) != nil {
+			_ = backoff.Sleep(ctx, dbRetry().Delay(c.failed))
+			c.failed++
+		}
+	}
+	c.release(ctx)
+	if n := len(c.pending); n > 0 {
+		c.log.WarnContext(ctx, "results could not be written in the time to stop, and their clusters will be tried again", "results", n)
+	}
+}
+
+// await waits until there is something to write, and reports whether there is.
+func (c *writer) await(ctx context.Context) bool {
+	for len(c.pending) == 0 {
+		c.writePulse.rest()
+		select {
+		case o := <-c.outcomes:
+			c.take(o)
+		case <-c.ended:
+			// All that will ever come is there.
+			if c.takeAll(); len(c.pending) == 0 {
+				return false
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// take sorts an outcome.
+func (c *writer) take(o outcome) {
+	switch o.fate {
+	case fateResult:
+		c.pending = append(c.pending, o)
+	case fateBack:
+		c.back = append(c.back, o)
+	case fateForgone:
+		c.counts.forgone.Add(1)
+		c.metrics.forgone.Inc()
+		c.log.DebugContext(context.Background(), "claim given up before its call", "cluster_id", o.ClusterID)
+		c.lookAgain(o)
+		c.floor.settle(1)
+	}
+}
+
+// takeAll takes what is there, as far as it fits in one batch.
+func (c *writer) takeAll() {
+	for len(c.pending) < maxBatch {
+		select {
+		case o := <-c.outcomes:
+			c.take(o)
+		default:
+			return
+		}
+	}
+}
+
+// collect waits a little for more results, if more are to be expected.
+func (c *writer) collect() {
+	c.takeAll()
+	c.timer.Reset(c.cfg.CompleteDelay)
+	for len(c.pending) < maxBatch {
+		if running, _, _ := c.floor.busy(); running == 0 {
+			c.takeAll()
+			return
+		}
+		select {
+		case o := <-c.outcomes:
+			c.take(o)
+		case <-c.timer.C:
+			return
+		}
+	}
+}
+
+// write writes one batch.
+func (c *writer) write(ctx context.Context) error {
+	n := min(c.batch, len(c.pending))
+	now := c.pending[:n]
+	results := make([]Result, n)
+	for i, o := range now {
+		results[i] = o.result
+	}
+	lost, err := c.completeOnce(ctx, results)
+	c.db.note(ctx, toComplete, err)
+	if err != nil {
+		c.batch = max(1, n/2)
+		c.putOff(ctx, n)
+		return err
+	}
+	c.failed = 0
+	c.batch = min(maxBatch, 2*c.batch)
+	gone := make(map[string]bool, len(lost))
+	for _, id := range lost {
+		gone[id] = true
+	}
+	for _, o := range now {
+		if gone[o.ClusterID] {
+			c.lost(ctx, o)
+		} else {
+			c.done(ctx, o)
+		}
+	}
+	c.floor.settle(n)
+	c.pending = slices.Delete(c.pending, 0, n)
+	c.nudge()
+	return nil
+}
+
+func (c *writer) completeOnce(ctx context.Context, results []Result) ([]string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, storeTimeout, errStoreTimeout)
+	defer cancel()
+	return c.store.Complete(ctx, results)
+}
+
+// putOff puts the first n results behind the others, but for those whose lease
+// is over: those rows are due again, and will be tried by somebody.
+func (c *writer) putOff(ctx context.Context, n int) {
+	first := slices.Clone(c.pending[:n])
+	c.pending = slices.Delete(c.pending, 0, n)
+	for _, o := range first {
+		if o.hasTime(0) {
+			c.pending = append(c.pending, o)
+			continue
+		}
+		c.lost(ctx, o)
+		c.floor.settle(1)
+		c.nudge()
+	}
+}
+
+// lost counts a result about which nothing was written.
+func (c *writer) lost(ctx context.Context, o outcome) {
+	c.counts.lost.Add(1)
+	c.metrics.fenced.Inc()
+	c.log.WarnContext(ctx, "the claim was lost before its result could be written", "cluster_id", o.ClusterID, "token", o.Token)
+	c.lookAgain(o)
+}
+
+// lookAgain has the row claimed when its lease has ended, unless somebody did.
+func (c *writer) lookAgain(o outcome) { c.alarms.set(o.Until.Add(time.Second)) }
+
+// done tells of a result that was written.
+func (c *writer) done(ctx context.Context, o outcome) {
+	now := time.Now()
+	c.metrics.completed(o.ticket, o.result)
+	switch {
+	case o.result.Err != nil:
+		c.counts.failed.Add(1)
+		c.alarms.set(now.Add(o.result.Delay))
+		c.logFailure(ctx, o)
+	default:
+		c.counts.synced.Add(1)
+		c.log.DebugContext(ctx, "cluster synced", "cluster_id", o.ClusterID, "shoot", o.ShootName, "generation", o.Generation, "deleting", o.Deleting)
+	}
+	if c.woken.unheard(o.claimed, now) {
+		c.alarms.set(now)
+	}
+	if change, ok := changeOf(o.Claim, o.result); ok {
+		change.At = now
+		c.recorder.Record(ctx, change)
+	}
+}
+
+// logFailure logs the first failure of a row and the one that makes it stuck,
+// and the others only for who looks closely.
+func (c *writer) logFailure(ctx context.Context, o outcome) {
+	r, n := o.result, failures(o.Claim)
+	level, log := slog.LevelDebug, c.log
+	if r.Spend && (n == 1 || n == v1.StuckAttempts) {
+		if omitted, ok := c.sampler.allow(r.Class); ok {
+			level = slog.LevelWarn
+			if omitted > 0 {
+				log = log.With("omitted_before", omitted)
+			}
+		}
+	}
+	log.Log(ctx, level, "cluster not synced", "cluster_id", o.ClusterID, "shoot", o.ShootName, "class", string(r.Class),
+		"err", r.Err, "failures", n, "counts", r.Spend, "again_in", r.Delay.Round(time.Second))
+}
+
+// release gives back what was not finished, until it is taken or ctx ends.
+func (c *writer) release(ctx context.Context) {
+	if len(c.back) == 0 {
+		return
+	}
+	claims := make([]Claim, len(c.back))
+	for i, o := range c.back {
+		claims[i] = o.Claim
+	}
+	for failed := 0; ctx.Err() == nil; failed++ {
+		c.writePulse.beat(0)
+		err := c.releaseOnce(ctx, claims)
+		c.db.note(ctx, toRelease, err)
+		if err == nil {
+			c.floor.settle(len(claims))
+			c.counts.released.Add(uint64(len(claims)))
+			return
+		}
+		_ = backoff.Sleep(ctx, dbRetry().Delay(failed))
+	}
+	c.log.WarnContext(ctx, "claims could not be given back in the time to stop, and last until their leases end", "claims", len(claims))
+}
+
+func (c *writer) releaseOnce(ctx context.Context, claims []Claim) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, storeTimeout, errStoreTimeout)
+	defer cancel()
+	return c.store.Release(ctx, claims)
+}
+
+// changeOf is what a result that was written has to tell, if it has.
+func changeOf(c Claim, r Result) (Change, bool) {
+	change := Change{ClusterID: c.ClusterID, Cluster: c.Name, Tenant: c.Tenant, Shoot: c.ShootName, Generation: c.ClusterGeneration}
+	switch {
+	case r.Err != nil && r.Spend && c.Attempts == 0:
+		change.Action, change.Message = ShootFailed, string(r.Class)+": "+r.Err.Error()
+	case r.Err != nil:
+		return Change{}, false
+	case r.Deleting && r.Absent && c.ShootUID != "":
+		change.Action = ShootDeleted
+	case r.Deleting:
+		return Change{}, false
+	case r.Applied.Created:
+		change.Action = ShootCreated
+	case r.Applied.Changed:
+		change.Action = ShootUpdated
+	default:
+		return Change{}, false
+	}
+	return change, true
+}

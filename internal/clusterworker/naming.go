@@ -1,0 +1,92 @@
+package clusterworker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// nameChoices bounds how many names are tried for a Shoot.
+const nameChoices = 10
+
+var errNoName = &rowError{class: ErrorClass(shoot.ClassConflict), err: fmt.Errorf("none of %d names for the Shoot is free", nameChoices)} //nolint:gochecknoglobals // an error
+
+// nameAndBegin stores the nth choice for the names of rows that have none, and
+// has those called for that got it. It gives the others, for the next
+// choice. Without its name in the database no Shoot is made: a worker that came
+// after us would not find it.
+func (c *claimer) nameAndBegin(ctx, calls, hard context.Context, tickets []ticket, n int) (again []ticket) {
+	names := make([]Naming, 0, len(tickets))
+	asked := tickets[:0:0]
+	for _, t := range tickets {
+		name, err := c.choose(ctx, t.Claim, n)
+		if err != nil {
+			c.submit(written(t, judge(t.Claim, err, false)))
+			continue
+		}
+		t.ShootName = name
+		names = append(names, Naming{ClusterID: t.ClusterID, Token: t.Token, ShootName: name})
+		asked = append(asked, t)
+	}
+	taken, ok := c.storeNames(ctx, hard, asked, names)
+	for _, t := range asked {
+		switch {
+		case ctx.Err() != nil:
+			c.submit(givenBack(t))
+		case !ok:
+			c.submit(forgone(t))
+		case taken[t.ClusterID]:
+			again = append(again, t)
+		default:
+			c.begin(calls, t)
+		}
+	}
+	return again
+}
+
+// choose is the nth choice for the name of a claim's Shoot.
+func (c *claimer) choose(ctx context.Context, claim Claim, n int) (name string, err error) {
+	if n >= nameChoices {
+		return "", errNoName
+	}
+	err = c.guard(ctx, "name the Shoot", claim.ClusterID, func() error {
+		if name = c.maker.Name(claim, n); name == "" {
+			return &rowError{class: ClassBadSpec, err: errors.New("no name for a Shoot can be made of the cluster's")}
+		}
+		return nil
+	})
+	return name, err
+}
+
+// storeNames writes names, and gives the clusters whose name is taken. It tries
+// on as long as the claims are worth it.
+func (c *claimer) storeNames(ctx, hard context.Context, tickets []ticket, names []Naming) (taken map[string]bool, ok bool) {
+	if len(names) == 0 {
+		return nil, true
+	}
+	for failed := 0; ; failed++ {
+		c.claimPulse.beat(0)
+		list, err := c.storeNamesOnce(hard, names)
+		c.db.note(hard, toName, err)
+		if err == nil {
+			taken = make(map[string]bool, len(list))
+			for _, n := range list {
+				taken[n.ClusterID] = true
+			}
+			return taken, true
+		}
+		if backoff.Sleep(ctx, dbRetry().Delay(failed)) != nil || !tickets[0].hasTime(c.cfg.CallTimeout) {
+			c.db.note(hard, toName, nil) // there may be nothing to name next time
+			return nil, false
+		}
+	}
+}
+
+func (c *claimer) storeNamesOnce(hard context.Context, names []Naming) ([]Naming, error) {
+	ctx, cancel := context.WithTimeoutCause(hard, min(storeTimeout, c.cfg.Lease/2), errStoreTimeout)
+	defer cancel()
+	return c.store.Name(ctx, names)
+}

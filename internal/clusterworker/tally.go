@@ -1,0 +1,93 @@
+package clusterworker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// tallyAge is how old a tally may be that is told: counting takes the
+	// database some time, and there may be many who ask.
+	tallyAge = 15 * time.Second
+	// tallyTimeout bounds how long a scrape waits for it.
+	tallyTimeout = 5 * time.Second
+)
+
+// A Tallier counts the rows.
+type Tallier interface {
+	Tally(ctx context.Context) (Tally, error)
+}
+
+// A tallyCollector tells metrics of the rows. While they can not be counted, it tells
+// none: old numbers would look as if all were well.
+type tallyCollector struct {
+	tallier Tallier
+	failed  prometheus.Counter
+
+	rows, oldestDue, deadRows, oldestTransaction *prometheus.Desc
+
+	mu   sync.Mutex
+	last Tally
+	ok   bool
+	at   time.Time // zero before the first
+}
+
+func newTallyCollector(t Tallier, failed prometheus.Counter) *tallyCollector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(metricsPrefix+name, help, labels, nil)
+	}
+	return &tallyCollector{
+		tallier: t, failed: failed,
+		rows:              desc("rows", "Clusters, by where their sync stands.", "state"),
+		oldestDue:         desc("oldest_due_seconds", "For how long the cluster has been due that has been for longest; 0 if none is."),
+		deadRows:          desc("dead_rows", "Dead rows of the table of syncs: many slow down claims."),
+		oldestTransaction: desc("oldest_transaction_seconds", "For how long the oldest transaction of the database has been open: it keeps dead rows from going."),
+	}
+}
+
+// Describe tells of the metrics.
+func (c *tallyCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.rows, c.oldestDue, c.deadRows, c.oldestTransaction} {
+		ch <- d
+	}
+}
+
+// Collect tells the metrics.
+func (c *tallyCollector) Collect(ch chan<- prometheus.Metric) {
+	t, ok := c.tally()
+	if !ok {
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for state, n := range map[string]int64{
+		"due": t.Due, "leased": t.Leased, "backing_off": t.BackingOff, "stuck": t.Stuck, "paused": t.Paused, "synced": t.Synced,
+	} {
+		gauge(c.rows, float64(n), state)
+	}
+	gauge(c.oldestDue, t.OldestDue.Seconds())
+	gauge(c.deadRows, float64(t.DeadRows))
+	gauge(c.oldestTransaction, t.OldestTransaction.Seconds())
+}
+
+// tally is the last one, or a new one if that is too old. Whoever asks while
+// the rows are counted waits for it.
+func (c *tallyCollector) tally() (Tally, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && time.Since(c.at) < tallyAge {
+		return c.last, c.ok
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tallyTimeout)
+	defer cancel()
+	t, err := c.tallier.Tally(ctx)
+	c.last, c.ok, c.at = t, err == nil, time.Now()
+	if err != nil {
+		c.failed.Inc()
+	}
+	return c.last, c.ok
+}
