@@ -1,0 +1,136 @@
+package manifest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// Config is what an operator settles about all Shoots of a worker, and what
+// holds for clusters that do not say. A field that is empty has its default,
+// if there is one.
+type Config struct {
+	Namespace string `key:"namespace" env:"GARDENER_NAMESPACE" flag:"gardener-namespace" default:"garden-fundament" doc:"Namespace of the Gardener project that has the Shoots."`
+
+	ProviderType string `key:"provider_type" env:"GARDENER_PROVIDER_TYPE" flag:"gardener-provider-type" default:"local" doc:"Where the Shoots run: local, metal, aws, or any other provider that Gardener has an extension for."`
+
+	CloudProfile     string `key:"cloud_profile" env:"GARDENER_CLOUD_PROFILE" flag:"gardener-cloud-profile" default:"local" doc:"Cloud profile, which says what regions, versions and machine types there are."`
+	CloudProfileKind string `key:"cloud_profile_kind" env:"GARDENER_CLOUD_PROFILE_KIND" flag:"gardener-cloud-profile-kind" default:"CloudProfile" validate:"oneof=CloudProfile NamespacedCloudProfile" doc:"Kind of the cloud profile: CloudProfile, or NamespacedCloudProfile for one of the project's own."`
+
+	CredentialsBindingName string `key:"credentials_binding_name" env:"GARDENER_CREDENTIALS_BINDING_NAME" flag:"gardener-credentials-binding-name" doc:"CredentialsBinding with what the provider has to be told. Gardener itself takes no Shoot without one, of no provider; for local its Secret may be empty."`
+
+	Region            string `key:"region" env:"GARDENER_REGION" flag:"gardener-region" doc:"Region of clusters that name none (default: local for the provider local; otherwise such a cluster is refused)."`
+	KubernetesVersion string `key:"kubernetes_version" env:"GARDENER_KUBERNETES_VERSION" flag:"gardener-kubernetes-version" doc:"Version of clusters that name none, such as 1.34 (default: Gardener takes the newest of the cloud profile)."`
+	MachineType       string `key:"machine_type" env:"GARDENER_MACHINE_TYPE" flag:"gardener-machine-type" doc:"Machine type of node pools that name none (default: local for the provider local; otherwise such a cluster is refused)."`
+
+	VolumeType string   `key:"volume_type" env:"GARDENER_VOLUME_TYPE" doc:"Type of the volumes of machines whose node pool names none. The provider aws needs one."`
+	VolumeSize string   `key:"volume_size" env:"GARDENER_VOLUME_SIZE" doc:"Size of the volumes of machines whose node pool names none, such as 50Gi. The provider aws needs one."`
+	Zones      []string `key:"zones" env:"GARDENER_ZONES" doc:"Zones of node pools that name none, for clusters in the region that is set here. The provider aws needs some."`
+
+	NetworkingType string `key:"networking_type" env:"GARDENER_NETWORKING_TYPE" flag:"gardener-networking-type" default:"calico" doc:"Network plug-in of clusters that name none."`
+	NodeCIDR       string `key:"node_cidr" env:"GARDENER_NODE_CIDR" doc:"Addresses of the nodes of clusters that say none (default: 10.0.0.0/16 for the provider local). The provider aws needs them, within those of the VPC; metal allocates its own."`
+	PodCIDR        string `key:"pod_cidr" env:"GARDENER_POD_CIDR" doc:"Addresses of the Pods of clusters that say none (default: Gardener's)."`
+	ServiceCIDR    string `key:"service_cidr" env:"GARDENER_SERVICE_CIDR" doc:"Addresses of the Services of clusters that say none (default: Gardener's)."`
+
+	InfrastructureConfig string `key:"infrastructure_config" env:"GARDENER_INFRASTRUCTURE_CONFIG" file:"infrastructure_config_file" doc:"The provider's InfrastructureConfig for clusters that have none of their own, as a JSON object with its apiVersion and kind. It is passed on as it is. The providers aws and metal need one."`
+	ControlPlaneConfig   string `key:"control_plane_config" env:"GARDENER_CONTROL_PLANE_CONFIG" file:"control_plane_config_file" doc:"The provider's ControlPlaneConfig for clusters that have none of their own, as a JSON object with its apiVersion and kind. It is passed on as it is."`
+
+	Annotations map[string]string `key:"annotations" env:"GARDENER_ANNOTATIONS" doc:"Annotations for every Shoot, such as cluster.metal-stack.io/tenant=fleet (default of that one, for the provider metal: the cluster's tenant)."`
+}
+
+// settled is a Config with its defaults, read and checked.
+type settled struct {
+	Config
+	needs                        needs
+	infrastructure, controlPlane json.RawMessage
+}
+
+func (c Config) settle() (settled, error) {
+	s := settled{Config: c}
+	orDefault(&s.Namespace, "garden-fundament")
+	orDefault(&s.ProviderType, providerLocal)
+	orDefault(&s.CloudProfile, "local")
+	orDefault(&s.CloudProfileKind, "CloudProfile")
+	orDefault(&s.NetworkingType, "calico")
+	if s.ProviderType == providerLocal {
+		orDefault(&s.Region, "local")
+		orDefault(&s.MachineType, "local")
+		orDefault(&s.NodeCIDR, "10.0.0.0/16")
+	}
+	s.needs = needsOf(s.ProviderType)
+	s.KubernetesVersion = strings.TrimPrefix(s.KubernetesVersion, "v")
+
+	var errs []error
+	if s.CloudProfileKind != "CloudProfile" && s.CloudProfileKind != "NamespacedCloudProfile" {
+		errs = append(errs, fmt.Errorf("no kind of cloud profile is called %q; there are CloudProfile and NamespacedCloudProfile", s.CloudProfileKind))
+	}
+	if s.KubernetesVersion != "" && !validVersion(s.KubernetesVersion) {
+		errs = append(errs, fmt.Errorf("%q is no version of Kubernetes; write it like 1.34 or 1.34.1", s.KubernetesVersion))
+	}
+	for _, cidr := range []string{s.NodeCIDR, s.PodCIDR, s.ServiceCIDR} {
+		if what := wrongCIDR(cidr); what != "" {
+			errs = append(errs, fmt.Errorf("%q %s", cidr, what))
+		}
+	}
+	var err error
+	if s.infrastructure, err = configured("infrastructure config", c.InfrastructureConfig); err != nil {
+		errs = append(errs, err)
+	}
+	if s.controlPlane, err = configured("control plane config", c.ControlPlaneConfig); err != nil {
+		errs = append(errs, err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Annotations)) {
+		if reserved(key) {
+			errs = append(errs, fmt.Errorf("annotation %q can not be set for all Shoots: it is ours, or makes Gardener act", key))
+		}
+	}
+	return s, errors.Join(errs...)
+}
+
+func orDefault(field *string, value string) { *field = cmp.Or(*field, value) }
+
+// reserved reports whether an annotation would interfere with what is sent.
+func reserved(key string) bool {
+	own, _, _ := strings.Cut(shoot.AnnotationGeneration, "/")
+	confirmation, _, _ := strings.Cut(shoot.AnnotationConfirmDeletion, "/")
+	domain, name, _ := strings.Cut(key, "/")
+	return domain == own || domain == confirmation || domain == "gardener.cloud" && name == "operation"
+}
+
+// configured reads a provider's config, nil if there is none.
+func configured(what, text string) (json.RawMessage, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	raw, err := canonical(json.RawMessage(text))
+	if err != nil {
+		return nil, fmt.Errorf("the %s is not valid JSON: %w", what, err)
+	}
+	if k := kindOf(raw); k != anObject {
+		return nil, fmt.Errorf("the %s must be a JSON object, not %s", what, k)
+	}
+	return raw, nil
+}
+
+// canonical writes a value in the one way that all its spellings have: keys in
+// order and once, no space.
+func canonical(raw json.RawMessage) (json.RawMessage, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber() // a float64 would change large numbers
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows its end")
+	}
+	return json.Marshal(v)
+}

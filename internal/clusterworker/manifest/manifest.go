@@ -1,0 +1,197 @@
+// Package manifest makes the Shoot that a cluster should be.
+//
+// It is a pure function of a cluster, its node pools and the configuration of
+// the worker: the same ones always give the same bytes. Of the specs it reads
+// the keys that it knows, in camelCase or snake_case, and leaves the others to
+// whoever they are for:
+//
+//	cluster:    region, version (or kubernetes.version),
+//	            network {type, nodeCIDR, podCIDR, serviceCIDR},
+//	            provider {infrastructureConfig, controlPlaneConfig}
+//	node pool:  machineType, replicas or minimum and maximum (or autoscaling {min, max}),
+//	            image {name, version}, volume {type, size}, zones, labels,
+//	            taints [{key, value, effect}]
+//
+// A spec that no Shoot can be made of is an error which says at which field,
+// in words for the cluster's owner. What only Gardener can know, such as which
+// versions there are, is left to it.
+package manifest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/naming"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// A Maker makes manifests for one worker. It is safe for concurrent use.
+type Maker struct {
+	settled
+
+	installation string
+	limit        int // of a name
+}
+
+// New checks what holds for all Shoots. installation is the database's id,
+// project the name of the Gardener project and maxName how long the names of
+// Shoots can be as far as the operator is concerned.
+func New(cfg Config, installation, project string, maxName int) (*Maker, error) {
+	s, err := cfg.settle()
+	limit, errLimit := naming.Limit(maxName, project)
+	if installation == "" {
+		err = errors.Join(err, errors.New("the installation has no id"))
+	}
+	if err := errors.Join(err, errLimit); err != nil {
+		return nil, err
+	}
+	return &Maker{settled: s, installation: installation, limit: limit}, nil
+}
+
+// Name is the nth choice for the name of a cluster's Shoot, from 0.
+func (m *Maker) Name(c clusterworker.Claim, n int) string {
+	return naming.Name(c.Name, c.ClusterID, n, m.limit)
+}
+
+// Make makes the manifest of a cluster that has a name for its Shoot. Its error
+// is for the cluster's owner.
+func (m *Maker) Make(c clusterworker.Claim) (shoot.Manifest, error) {
+	if c.ShootName == "" {
+		return shoot.Manifest{}, errors.New("no name was chosen for the Shoot")
+	}
+	p := &problems{}
+	spec := open(p, "spec", c.Spec)
+	region := cmp.Or(spec.text("region"), m.Region)
+	if region == "" {
+		spec.missing("region", "there is no default region")
+	}
+	made := shoot.Manifest{
+		APIVersion: shoot.APIVersion,
+		Kind:       shoot.Kind,
+		Metadata: shoot.Metadata{
+			Name:        c.ShootName,
+			Namespace:   m.Namespace,
+			Labels:      map[string]string{shoot.LabelCluster: c.ClusterID, shoot.LabelInstallation: m.installation},
+			Annotations: m.annotations(c),
+		},
+		Spec: shoot.Spec{
+			CloudProfile:           shoot.CloudProfile{Name: m.CloudProfile, Kind: m.CloudProfileKind},
+			CredentialsBindingName: m.CredentialsBindingName,
+			Region:                 region,
+			Kubernetes:             shoot.Kubernetes{Version: m.version(spec)},
+			Networking:             m.networking(spec),
+			Provider:               m.provider(spec),
+		},
+	}
+	made.Spec.Provider.Workers = m.workers(p, c.Pools, region)
+	if err := p.err(); err != nil {
+		return shoot.Manifest{}, err
+	}
+	return made, nil
+}
+
+func (m *Maker) annotations(c clusterworker.Claim) map[string]string {
+	out := map[string]string{}
+	if m.ProviderType == providerMetal && c.Tenant != "" {
+		out[annotationMetalTenant] = c.Tenant
+	}
+	maps.Copy(out, m.Annotations)
+	out[shoot.AnnotationGeneration] = strconv.FormatInt(c.Generation, 10)
+	out[shoot.AnnotationName] = c.Name
+	return out
+}
+
+// version is empty if Gardener is to choose.
+func (m *Maker) version(spec object) string {
+	v, nested := spec.text("version"), spec.object("kubernetes").text("version")
+	if v != "" && nested != "" && v != nested {
+		spec.p.add("%s and %s differ; give one of them", spec.at("version"), spec.at("kubernetes.version"))
+	}
+	v = strings.TrimPrefix(cmp.Or(v, nested, m.KubernetesVersion), "v")
+	if v != "" && !validVersion(v) {
+		spec.p.add("%s is %q, which is no version of Kubernetes; write it like 1.34 or 1.34.1", spec.at("version"), v)
+	}
+	return v
+}
+
+// validVersion reports whether a version has two numbers or three, and perhaps
+// a suffix: what can be compared with another.
+func validVersion(v string) bool {
+	if i := strings.IndexAny(v, "-+"); i > 0 {
+		v = v[:i]
+	}
+	parts := strings.Split(v, ".")
+	for _, part := range parts {
+		if _, err := strconv.ParseUint(part, 10, 31); err != nil {
+			return false
+		}
+	}
+	return len(parts) == 2 || len(parts) == 3
+}
+
+func (m *Maker) networking(spec object) *shoot.Networking {
+	network := spec.object("network")
+	cidr := func(otherwise string, spellings ...string) string {
+		given := network.text(spellings...)
+		if what := wrongCIDR(given); what != "" {
+			network.p.add("%s is %q, which %s", network.at(spellings[0]), given, what)
+		}
+		return cmp.Or(given, otherwise)
+	}
+	n := &shoot.Networking{
+		Type:     cmp.Or(network.text("type"), m.NetworkingType),
+		Nodes:    cidr(m.NodeCIDR, "nodeCIDR", "node_cidr"),
+		Pods:     cidr(m.PodCIDR, "podCIDR", "pod_cidr"),
+		Services: cidr(m.ServiceCIDR, "serviceCIDR", "service_cidr"),
+	}
+	if n.Nodes == "" && m.needs.nodes {
+		network.missing("nodeCIDR", m.needed())
+	}
+	return n
+}
+
+// wrongCIDR says what is wrong with a range of addresses; an empty one is fine.
+func wrongCIDR(cidr string) string {
+	if cidr == "" {
+		return ""
+	}
+	switch prefix, err := netip.ParsePrefix(cidr); {
+	case err != nil:
+		return "is no range of addresses; write it like 10.0.0.0/16"
+	case prefix != prefix.Masked():
+		return fmt.Sprintf("names an address within its range; the range is %s", prefix.Masked())
+	default:
+		return ""
+	}
+}
+
+func (m *Maker) provider(spec object) shoot.Provider {
+	config := spec.object("provider")
+	out := shoot.Provider{
+		Type:                 m.ProviderType,
+		InfrastructureConfig: config.opaque("infrastructureConfig", "infrastructure_config"),
+		ControlPlaneConfig:   config.opaque("controlPlaneConfig", "control_plane_config"),
+	}
+	if out.InfrastructureConfig == nil {
+		out.InfrastructureConfig = slices.Clone(m.infrastructure)
+	}
+	if out.ControlPlaneConfig == nil {
+		out.ControlPlaneConfig = slices.Clone(m.controlPlane)
+	}
+	if out.InfrastructureConfig == nil && m.needs.infrastructure {
+		config.missing("infrastructureConfig", m.needed())
+	}
+	return out
+}
+
+// needed is why something must not be missing.
+func (m *Maker) needed() string {
+	return fmt.Sprintf("the provider %s needs it, and there is no default", m.ProviderType)
+}
