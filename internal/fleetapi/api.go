@@ -146,6 +146,9 @@ func (a *API) routes(kinds []*kind) http.Handler {
 			a.handle(mux, p+"/{id}/statuses", reports)
 			a.handle(mux, p+"/{id}/force-delete", force)
 		}
+		if k.synced {
+			a.syncRoutes(mux, base, k)
+		}
 	}
 	mux.Handle("GET "+documentPath, document("application/yaml", v1.OpenAPIYAML()))
 	mux.Handle("GET "+documentPathJSON, document("application/json", v1.OpenAPIJSON()))

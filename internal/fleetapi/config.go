@@ -67,6 +67,8 @@ type kind struct {
 	onParentDelete ParentPolicy
 	// children says whether other kinds have this one as their parent.
 	children bool
+	// synced says whether Gardener is told of resources of this kind.
+	synced bool
 
 	minName, maxName int
 }
@@ -75,7 +77,7 @@ type kind struct {
 func (c Config) kinds() ([]*kind, error) {
 	clusters := &kind{
 		name: v1.KindCluster, collection: v1.CollectionClusters, required: c.RequiredAdapters.Clusters,
-		children: true, minName: 3, maxName: 53,
+		children: true, synced: true, minName: 3, maxName: 53,
 	}
 	list := []*kind{
 		clusters,

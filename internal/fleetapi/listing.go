@@ -170,13 +170,18 @@ func (l *listing) parseToken() (string, error) {
 		return "", nil
 	}
 	id, err := paging.ParseToken(l.digest(""), l.token)
+	return id, refusedToken("continue", l.token, err)
+}
+
+// refusedToken says why a token does not continue a list, nil if it does.
+func refusedToken(parameter, token string, err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, paging.ErrOtherQuery):
-		return "", problem.Query("continue", "match", l.token, "belongs to another query; go on with the parameters that it was given for, or begin anew without it")
-	case err != nil:
-		return "", problem.Query("continue", "format", l.token, "is not a token of this API; begin anew without it")
+		return problem.Query(parameter, "match", token, "belongs to another query; go on with the parameters that it was given for, or begin anew without it")
 	}
-	return id, nil
+	return problem.Query(parameter, "format", token, "is not a token of this API; begin anew without it")
 }
 
 func (l *listing) parseNumbered(v url.Values) error {

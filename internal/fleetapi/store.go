@@ -157,10 +157,11 @@ type Page struct {
 }
 
 // A Store keeps resources and the adapters' reports on them, and tells what
-// changed. Every method answers within the scope as if other rows did not
+// changed and how the sync of clusters stands. Every method answers within the scope as if other rows did not
 // exist.
 type Store interface {
 	Feed
+	Syncs
 
 	// Get reads one row. It returns ErrNotFound if there is none.
 	Get(ctx context.Context, scope Scope, key Key) (Record, error)

@@ -41,6 +41,59 @@ func TestToken(t *testing.T) {
 	}
 }
 
+func TestTimedToken(t *testing.T) {
+	q := paging.Digested("syncs", "stuck")
+	for name, at := range map[string]time.Time{"Time": time.Date(2026, 3, 1, 12, 0, 0, 123_456_000, time.UTC), "None": {}} {
+		token, err := paging.TimedToken(q, at, someID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gotAt, id, err := paging.ParseTimedToken(q, token); err != nil || id != someID || !gotAt.Equal(at) || gotAt.IsZero() != at.IsZero() {
+			t.Errorf("%s: got %s, %q, %v", name, gotAt, id, err)
+		}
+		if _, _, err := paging.ParseTimedToken(paging.Digested("syncs", "paused"), token); !errors.Is(err, paging.ErrOtherQuery) {
+			t.Errorf("%s: with other states: %v", name, err)
+		}
+		if _, err := paging.ParseToken(q, token); !errors.Is(err, paging.ErrMalformed) {
+			t.Errorf("%s: as a token of an id: %v", name, err)
+		}
+	}
+	plain, err := paging.Token(q, someID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := paging.TimedToken(q, time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC), someID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string]string{"Empty": "", "OfAnID": plain, "TooFar": far} {
+		if _, _, err := paging.ParseTimedToken(q, bad); !errors.Is(err, paging.ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := paging.TimedToken(q, time.Time{}, "cls-1"); err == nil {
+		t.Error("an id that is no UUID has a token")
+	}
+}
+
+func FuzzParseTimedToken(f *testing.F) {
+	q := paging.Digested("x")
+	token, err := paging.TimedToken(q, at(1), someID)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(token)
+	f.Fuzz(func(t *testing.T, s string) {
+		at, id, err := paging.ParseTimedToken(q, s)
+		if err != nil {
+			return
+		}
+		if again, err := paging.TimedToken(q, at, id); err != nil || again != s {
+			t.Errorf("%q stands for %s and %s, whose token is %q (%v)", s, at, id, again, err)
+		}
+	})
+}
+
 func TestDigestedKeepsPartsApart(t *testing.T) {
 	if paging.Digested("ab", "c") == paging.Digested("a", "bc") {
 		t.Error("parts run into each other")

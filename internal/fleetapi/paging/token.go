@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -36,9 +37,11 @@ var (
 )
 
 const (
-	version   = 1
+	version   = 1  // an id
+	timed     = 2  // a time and an id
 	digestLen = 16 // of a Digest, enough to tell queries apart
 	tokenLen  = 1 + 16 + digestLen
+	timeLen   = 8
 )
 
 // Token makes the token that continues a query behind the row with the id,
@@ -57,12 +60,51 @@ func Token(query Digest, id string) (string, error) {
 
 // ParseToken gives the id behind which the query continues.
 func ParseToken(query Digest, token string) (string, error) {
+	b, err := decode(query, token, version, tokenLen)
+	if err != nil {
+		return "", err
+	}
+	return uuid.UUID(b).String(), nil
+}
+
+// TimedToken makes the token that continues a query in an order by a time,
+// which may be zero, and an id.
+func TimedToken(query Digest, at time.Time, id string) (string, error) {
+	u, err := uuid.Parse(id)
+	if err != nil {
+		return "", err
+	}
+	b := make([]byte, 0, tokenLen+timeLen)
+	b = append(b, timed)
+	b = append(b, u[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro())) //nolint:gosec // all 64 bits are kept
+	b = append(b, query[:digestLen]...)
+	return base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+// ParseTimedToken gives the time and the id behind which the query continues.
+// The time is one that the database can hold, or zero.
+func ParseTimedToken(query Digest, token string) (at time.Time, id string, err error) {
+	b, err := decode(query, token, timed, tokenLen+timeLen)
+	if err != nil {
+		return at, "", err
+	}
+	at = time.UnixMicro(int64(binary.BigEndian.Uint64(b[16:]))).UTC() //nolint:gosec // as it was put in
+	if !at.IsZero() && (at.Year() < 1 || at.Year() > 9999) {
+		return time.Time{}, "", ErrMalformed
+	}
+	return at, uuid.UUID(b[:16]).String(), nil
+}
+
+// decode gives what stands between the version and the digest of a token.
+func decode(query Digest, token string, v byte, length int) ([]byte, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) != tokenLen || b[0] != version || strings.ContainsAny(token, "\r\n") {
-		return "", ErrMalformed
+	if err != nil || len(b) != length || b[0] != v || strings.ContainsAny(token, "\r\n") {
+		return nil, ErrMalformed
 	}
-	if subtle.ConstantTimeCompare(b[17:], query[:digestLen]) != 1 {
-		return "", ErrOtherQuery
+	end := length - digestLen
+	if subtle.ConstantTimeCompare(b[end:], query[:digestLen]) != 1 {
+		return nil, ErrOtherQuery
 	}
-	return uuid.UUID(b[1:17]).String(), nil
+	return b[1:end], nil
 }

@@ -1,0 +1,230 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+// syncColumns are the columns of a sync, in the order that scanSync reads
+// them. Only there the state is read, and only here it is made.
+const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is not null, s.unsynced_since,
+	s.sync_attempts, s.sync_last_attempt, coalesce(s.sync_error, ''), coalesce(s.error_class, ''), s.due_at, coalesce(s.claimed_by, ''), s.paused_at,
+	s.generation, s.synced_generation,
+	coalesce(s.shoot_name, ''), coalesce(s.shoot_status, ''), coalesce(s.shoot_status_message, ''), s.shoot_status_updated`
+
+// syncs is the table of syncs and the state of each, as v1.SyncState describes
+// it. A claim that has run out is none. The clock is that of the statement: it
+// is never behind what an earlier one of the transaction made due.
+func (c *clause) syncs() string {
+	return `(select s.*, case
+	when s.paused_at is not null then '` + string(v1.SyncPaused) + `'
+	when s.synced is not null then '` + string(v1.SyncSynced) + `'
+	when s.claim_token is not null and s.due_at > statement_timestamp() then '` + string(v1.SyncRunning) + `'
+	when s.sync_attempts >= ` + c.arg(v1.StuckAttempts, "integer") + ` then '` + string(v1.SyncStuck) + `'
+	when s.sync_attempts > 0 and s.due_at > statement_timestamp() then '` + string(v1.SyncBackingOff) + `'
+	else '` + string(v1.SyncPending) + `' end as state from tenant.cluster_sync s) s`
+}
+
+// clusters joins the cluster of a sync.
+func (c *clause) clusters() string {
+	return " join tenant.resources r on r.id = s.cluster_id and r.kind = " + c.arg(v1.KindCluster, "text")
+}
+
+func scanSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
+	var s v1.ClusterSync
+	var due time.Time
+	err := row.Scan(&s.ClusterID, &s.Name, &s.State, &s.Synced, &s.Deleting, &s.UnsyncedSince,
+		&s.Attempts, &s.LastAttempt, &s.Error, &s.ErrorClass, &due, &s.ClaimedBy, &s.PausedAt,
+		&s.Generation, &s.SyncedGeneration,
+		&s.ShootName, &s.ShootStatus, &s.ShootStatusMessage, &s.ShootStatusUpdated)
+	if s.State != v1.SyncSynced && s.State != v1.SyncPaused {
+		s.NextTry = &due
+	}
+	if s.State != v1.SyncRunning {
+		s.ClaimedBy = "" // who was at it last is nobody's business any more
+	}
+	for _, t := range []*time.Time{s.Synced, s.UnsyncedSince, s.LastAttempt, s.NextTry, s.PausedAt, s.ShootStatusUpdated} {
+		if t != nil {
+			*t = t.UTC()
+		}
+	}
+	return s, err
+}
+
+// collectSyncs appends the syncs that a queued statement gives to a list.
+func collectSyncs(b *pgx.Batch, c *clause, list *[]v1.ClusterSync) {
+	b.Queue(c.sql.String(), c.args...).Query(func(rows pgx.Rows) error {
+		var err error
+		*list, err = pgx.AppendRows(*list, rows, scanSync)
+		return err
+	})
+}
+
+// Sync reads how the sync of one cluster stands.
+func (s *Store) Sync(ctx context.Context, scope fleetapi.Scope, cluster string) (v1.ClusterSync, error) {
+	if !isID(cluster) {
+		return v1.ClusterSync{}, fleetapi.ErrNotFound
+	}
+	var found []v1.ClusterSync
+	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) { collectSyncs(b, syncOf(cluster), &found) })
+	switch {
+	case err != nil:
+		return v1.ClusterSync{}, failed(err, "read the sync of cluster %q", cluster)
+	case len(found) == 0:
+		return v1.ClusterSync{}, fleetapi.ErrNotFound
+	}
+	return found[0], nil
+}
+
+// syncOf is the statement that reads one sync.
+func syncOf(cluster string) *clause {
+	c := new(clause)
+	c.write("select ", syncColumns, " from ", c.syncs(), c.clusters(), " where s.cluster_id = ", c.arg(cluster, "uuid"))
+	return c
+}
+
+// SteerSync does what is asked. What is not taken leaves no trace.
+func (s *Store) SteerSync(ctx context.Context, scope fleetapi.Scope, cluster string, action fleetapi.SyncAction) (sync v1.ClusterSync, taken bool, err error) {
+	statement, err := steering(action)
+	switch {
+	case err != nil:
+		return sync, false, err
+	case !isID(cluster):
+		return sync, false, fleetapi.ErrNotFound
+	}
+	err = s.pool.InTx(ctx, scopeOf(scope), func(ctx context.Context, tx postgres.Tx) error {
+		var found []v1.ClusterSync
+		// The first locks the row, so the second sees what the first left.
+		var b pgx.Batch
+		b.Queue(statement, cluster)
+		collectSyncs(&b, syncOf(cluster), &found)
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return fleetapi.ErrNotFound
+		}
+		sync = found[0]
+		if action == fleetapi.SyncRetry && sync.State != v1.SyncPending {
+			return errNotTaken
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errNotTaken):
+		return sync, false, nil
+	case errors.Is(err, fleetapi.ErrNotFound):
+		return v1.ClusterSync{}, false, err
+	case err != nil:
+		return v1.ClusterSync{}, false, failed(err, "%s the sync of cluster %q", action, cluster)
+	}
+	return sync, true, nil
+}
+
+// errNotTaken undoes what a retry has done to a sync that is not to be tried.
+var errNotTaken = errors.New("not taken")
+
+// steering is the statement that does what is asked.
+func steering(action fleetapi.SyncAction) (string, error) {
+	switch action {
+	case fleetapi.SyncRetry:
+		return "select tenant.retry_cluster_sync($1::uuid)", nil
+	case fleetapi.SyncPause:
+		return "select tenant.pause_cluster_sync($1::uuid)", nil
+	case fleetapi.SyncResume:
+		return "select tenant.resume_cluster_sync($1::uuid)", nil
+	}
+	return "", fmt.Errorf("there is nothing like %q to be done to a sync", action)
+}
+
+// ListSyncs reads a page. It is put together of what indexes have apart, so
+// that it takes no longer because a million others are synced: those that wait
+// for workers, those of them that are paused, and the rest.
+func (s *Store) ListSyncs(ctx context.Context, scope fleetapi.Scope, q fleetapi.SyncQuery) ([]v1.ClusterSync, error) {
+	if q.After.ID != "" && !isID(q.After.ID) {
+		return nil, nil // nothing stands behind such a row
+	}
+	var waiting, paused, rest []v1.ClusterSync
+	begun := q.After.ID != "" && q.After.Since.IsZero() // what has something to do was listed
+	wantsPaused, wantsSynced := wants(q, v1.SyncPaused), wants(q, v1.SyncSynced)
+	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
+		if !begun {
+			collectSyncs(b, unsynced(q, " and s.paused_at is null"), &waiting)
+		}
+		if !begun && wantsPaused {
+			collectSyncs(b, unsynced(q, " and s.paused_at is not null"), &paused)
+		}
+		switch {
+		case wantsPaused && wantsSynced:
+			collectSyncs(b, others(q, ""), &rest)
+		case wantsPaused:
+			collectSyncs(b, others(q, " and s.paused_at is not null"), &rest)
+		case wantsSynced:
+			collectSyncs(b, others(q, " and s.paused_at is null"), &rest)
+		}
+	})
+	if err != nil {
+		return nil, failed(err, "list the syncs of clusters")
+	}
+	list := append(waiting, paused...)
+	slices.SortFunc(list, func(a, b v1.ClusterSync) int {
+		p, q := fleetapi.PositionOf(&a), fleetapi.PositionOf(&b)
+		return cmp.Or(p.Since.Compare(q.Since), strings.Compare(p.ID, q.ID))
+	})
+	list = append(list, rest...)
+	return list[:min(q.Limit, len(list))], nil
+}
+
+func wants(q fleetapi.SyncQuery, state v1.SyncState) bool {
+	return len(q.States) == 0 || slices.Contains(q.States, state)
+}
+
+// waitsSince is since when a sync that has something to do waits. It is not
+// known of one that somebody marked by hand.
+const waitsSince = "coalesce(s.unsynced_since, 'epoch')"
+
+// unsynced is the statement that reads a page of what has something to do.
+func unsynced(q fleetapi.SyncQuery, and string) *clause {
+	c := new(clause)
+	c.write("select ", syncColumns, " from ", c.syncs(), c.clusters(), " where s.synced is null", and)
+	c.states(q)
+	if q.After.ID != "" {
+		c.write(" and (", waitsSince, ", s.cluster_id) > (", c.arg(q.After.Since, "timestamptz"), ", ", c.arg(q.After.ID, "uuid"), ")")
+	}
+	c.write(" order by ", waitsSince, ", s.cluster_id limit ", c.arg(q.Limit, "bigint"))
+	return c
+}
+
+// others is the statement that reads a page of what has nothing to do.
+func others(q fleetapi.SyncQuery, and string) *clause {
+	c := new(clause)
+	c.write("select ", syncColumns, " from ", c.syncs(), c.clusters(), " where s.synced is not null", and)
+	if q.After.ID != "" && q.After.Since.IsZero() {
+		c.write(" and s.cluster_id > ", c.arg(q.After.ID, "uuid"))
+	}
+	c.write(" order by s.cluster_id limit ", c.arg(q.Limit, "bigint"))
+	return c
+}
+
+// states adds the condition that a sync is in one of the wanted states.
+func (c *clause) states(q fleetapi.SyncQuery) {
+	if len(q.States) == 0 {
+		return
+	}
+	names := make([]string, len(q.States))
+	for i, state := range q.States {
+		names[i] = string(state)
+	}
+	c.write(" and s.state = any(", c.arg(names, "text[]"), ")")
+}

@@ -1,0 +1,206 @@
+package fleetapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+)
+
+// A SyncAction is what somebody asks of the sync of a cluster.
+type SyncAction string
+
+// The actions.
+const (
+	// SyncRetry makes it due at once.
+	SyncRetry SyncAction = "retry"
+	// SyncPause keeps workers away from it.
+	SyncPause SyncAction = "pause"
+	// SyncResume ends a pause.
+	SyncResume SyncAction = "resume"
+)
+
+// A SyncQuery selects one page of syncs: those with something to do, the one
+// that waits longest first, and behind them the others by id.
+type SyncQuery struct {
+	// States are those that are wanted; none means all.
+	States []v1.SyncState
+	// After starts the page behind a sync; the zero value starts at the
+	// beginning.
+	After SyncPosition
+	Limit int
+}
+
+// A SyncPosition is where a sync stands in the order. The zero value stands
+// before every one.
+type SyncPosition struct {
+	// Since is since when there is something to do, zero if there is not.
+	Since time.Time
+	ID    string
+}
+
+// PositionOf is where a sync stands in the order. One of which it is not known
+// since when it waits, because somebody marked it by hand, has waited longest.
+func PositionOf(s *v1.ClusterSync) SyncPosition {
+	switch {
+	case s.Synced != nil:
+		return SyncPosition{ID: s.ClusterID}
+	case s.UnsyncedSince == nil:
+		return SyncPosition{ID: s.ClusterID, Since: time.Unix(0, 0).UTC()}
+	}
+	return SyncPosition{ID: s.ClusterID, Since: *s.UnsyncedSince}
+}
+
+// Syncs tell how the sync of clusters to Gardener stands, and steer it. The
+// rows are the cluster-worker's.
+type Syncs interface {
+	// Sync reads that of one cluster. It returns ErrNotFound if there is none.
+	Sync(ctx context.Context, scope Scope, cluster string) (v1.ClusterSync, error)
+
+	// ListSyncs reads a page.
+	ListSyncs(ctx context.Context, scope Scope, q SyncQuery) ([]v1.ClusterSync, error)
+
+	// SteerSync does what is asked and tells how the sync stands afterwards. A
+	// retry is not taken if a worker is at it, or if it is paused or synced,
+	// which then is its state. It returns ErrNotFound if there is none.
+	SteerSync(ctx context.Context, scope Scope, cluster string, action SyncAction) (sync v1.ClusterSync, taken bool, err error)
+}
+
+// syncRoutes serves the syncs of a kind. There is no refusal for other methods
+// on the list: its path is also that of an id.
+func (a *API) syncRoutes(mux *http.ServeMux, base string, k *kind) {
+	mux.Handle("GET "+base+"/sync", a.observe(base+"/sync", http.MethodGet, a.authenticated(a.listSyncs(k))))
+	one := base + "/{id}/sync"
+	a.handle(mux, one, route{http.MethodGet: a.getSync(k)})
+	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
+		a.handle(mux, one+"/"+string(action), route{http.MethodPost: a.steerSync(k, action)})
+	}
+}
+
+func (a *API) getSync(k *kind) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		scope, err := reads(who)
+		if err != nil {
+			return err
+		}
+		id, err := parseID(k, r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		sync, err := a.store.Sync(r.Context(), scope, id)
+		if errors.Is(err, ErrNotFound) {
+			return notFound(k, id)
+		}
+		if err != nil {
+			return err
+		}
+		return writeValue(w, http.StatusOK, sync)
+	}
+}
+
+// steerSync is for everybody who may read the cluster: nothing of the cluster
+// changes by it, and whoever keeps the fleet moving reads all tenants' as the
+// role system.
+func (a *API) steerSync(k *kind, action SyncAction) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		scope, err := reads(who)
+		if err != nil {
+			return err
+		}
+		id, err := parseID(k, r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		sync, taken, err := a.store.SteerSync(r.Context(), scope, id, action)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return notFound(k, id)
+		case err != nil:
+			return err
+		case !taken && sync.State == v1.SyncRunning:
+			return problem.New(problem.SyncRunning, "worker %q is at %s %q just now; see what comes of that", sync.ClaimedBy, k.name, id)
+		case !taken && sync.State == v1.SyncPaused:
+			return problem.New(problem.SyncPaused, "the sync of %s %q is paused; resume it", k.name, id)
+		}
+		if taken {
+			a.log.InfoContext(r.Context(), "sync steered", "action", string(action), "resource_id", id, "subject", who.Subject)
+		}
+		return writeValue(w, http.StatusOK, sync)
+	}
+}
+
+func (a *API) listSyncs(k *kind) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		scope, err := reads(who)
+		if err != nil {
+			return err
+		}
+		q, query, err := parseSyncQuery(scope, r.URL.Query())
+		if err != nil {
+			return err
+		}
+		limit := q.Limit
+		q.Limit++ // one more tells whether there is another page
+		syncs, err := a.store.ListSyncs(r.Context(), scope, q)
+		if err != nil {
+			return err
+		}
+		page := v1.ClusterSyncList{Items: append([]v1.ClusterSync{}, syncs[:min(limit, len(syncs))]...)}
+		if len(syncs) > limit {
+			last := PositionOf(&page.Items[limit-1])
+			if page.Next, err = paging.TimedToken(query, last.Since, last.ID); err != nil {
+				return err
+			}
+		}
+		return writeValue(w, http.StatusOK, page)
+	}
+}
+
+// parseSyncQuery reads the parameters of a list of syncs. The digest stands
+// for what is listed.
+func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query paging.Digest, err error) {
+	if err = checkParameters(v, "state", "limit", "after"); err != nil {
+		return q, query, err
+	}
+	if q.Limit, err = parseNumber(v, "limit", maxSize, defaultSize); err != nil {
+		return q, query, err
+	}
+	all := v1.SyncStates()
+	names := []string{"syncs", scope.Tenant}
+	for name := range strings.SplitSeq(v.Get("state"), ",") {
+		state := v1.SyncState(name)
+		switch {
+		case !v.Has("state"):
+		case !slices.Contains(all, state):
+			return q, query, problem.Query("state", "enum", name, "has no %q; there are %s", name, joined(all))
+		case !slices.Contains(q.States, state):
+			q.States = append(q.States, state)
+		}
+	}
+	slices.Sort(q.States)
+	for _, s := range q.States {
+		names = append(names, string(s))
+	}
+	query = paging.Digested(names...)
+	if !v.Has("after") {
+		return q, query, nil
+	}
+	q.After.Since, q.After.ID, err = paging.ParseTimedToken(query, v.Get("after"))
+	return q, query, refusedToken("after", v.Get("after"), err)
+}
+
+func joined(states []v1.SyncState) string {
+	names := make([]string, len(states))
+	for i, s := range states {
+		names[i] = string(s)
+	}
+	return strings.Join(names, ", ")
+}
