@@ -156,13 +156,8 @@ type Page struct {
 	State feed.State
 }
 
-// A Store keeps resources and the adapters' reports on them, and tells what
-// changed and how the sync of clusters stands. Every method answers within the scope as if other rows did not
-// exist.
-type Store interface {
-	Feed
-	Syncs
-
+// A Reader reads resources and the reports on them.
+type Reader interface {
 	// Get reads one row. It returns ErrNotFound if there is none.
 	Get(ctx context.Context, scope Scope, key Key) (Record, error)
 
@@ -174,6 +169,15 @@ type Store interface {
 	// Reports reads all reports on one row, ordered by adapter. It returns
 	// ErrNotFound if there is no such row.
 	Reports(ctx context.Context, scope Scope, key Key) ([]v1.AdapterStatus, error)
+}
+
+// A Store keeps resources and the adapters' reports on them, and tells what
+// changed and how the sync of clusters stands. Every method answers within the
+// scope as if other rows did not exist.
+type Store interface {
+	Reader
+	Feed
+	Syncs
 
 	// Update runs change in one transaction and commits if it returns nil.
 	// now is the store's clock when the transaction began. A transaction that

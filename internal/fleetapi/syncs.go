@@ -77,7 +77,7 @@ type Syncs interface {
 // syncRoutes serves the syncs of a kind. There is no refusal for other methods
 // on the list: its path is also that of an id.
 func (a *API) syncRoutes(mux *http.ServeMux, base string, k *kind) {
-	mux.Handle("GET "+base+"/sync", a.observe(base+"/sync", http.MethodGet, a.authenticated(a.listSyncs(k))))
+	mux.Handle("GET "+base+"/sync", a.observe(base+"/sync", http.MethodGet, a.authenticated(a.listSyncs)))
 	one := base + "/{id}/sync"
 	a.handle(mux, one, route{http.MethodGet: a.getSync(k)})
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
@@ -137,31 +137,29 @@ func (a *API) steerSync(k *kind, action SyncAction) handler {
 	}
 }
 
-func (a *API) listSyncs(k *kind) handler {
-	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := reads(who)
-		if err != nil {
-			return err
-		}
-		q, query, err := parseSyncQuery(scope, r.URL.Query())
-		if err != nil {
-			return err
-		}
-		limit := q.Limit
-		q.Limit++ // one more tells whether there is another page
-		syncs, err := a.store.ListSyncs(r.Context(), scope, q)
-		if err != nil {
-			return err
-		}
-		page := v1.ClusterSyncList{Items: append([]v1.ClusterSync{}, syncs[:min(limit, len(syncs))]...)}
-		if len(syncs) > limit {
-			last := PositionOf(&page.Items[limit-1])
-			if page.Next, err = paging.TimedToken(query, last.Since, last.ID); err != nil {
-				return err
-			}
-		}
-		return writeValue(w, http.StatusOK, page)
+func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+	scope, err := reads(who)
+	if err != nil {
+		return err
 	}
+	q, query, err := parseSyncQuery(scope, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	limit := q.Limit
+	q.Limit++ // one more tells whether there is another page
+	syncs, err := a.store.ListSyncs(r.Context(), scope, q)
+	if err != nil {
+		return err
+	}
+	page := v1.ClusterSyncList{Items: append([]v1.ClusterSync{}, syncs[:min(limit, len(syncs))]...)}
+	if len(syncs) > limit {
+		last := PositionOf(&page.Items[limit-1])
+		if page.Next, err = paging.TimedToken(query, last.Since, last.ID); err != nil {
+			return err
+		}
+	}
+	return writeValue(w, http.StatusOK, page)
 }
 
 // parseSyncQuery reads the parameters of a list of syncs. The digest stands

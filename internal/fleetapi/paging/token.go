@@ -77,7 +77,7 @@ func TimedToken(query Digest, at time.Time, id string) (string, error) {
 	b := make([]byte, 0, tokenLen+timeLen)
 	b = append(b, timed)
 	b = append(b, u[:]...)
-	b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro())) //nolint:gosec // all 64 bits are kept
+	b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro()))
 	b = append(b, query[:digestLen]...)
 	return base64.RawURLEncoding.EncodeToString(b), nil
 }
