@@ -21,6 +21,14 @@ import (
 type Config struct {
 	// URL connects to the database, as a postgres:// URL or as key=value pairs.
 	// Several hosts may be named; the one that takes writes is used.
+	//
+	// With default_query_exec_mode=exec (or simple_protocol, or cache_describe) it
+	// may lead to a pooler that gives each transaction another connection, as
+	// PgBouncer does in transaction mode: no statement is prepared then, and
+	// nothing is set on a connection but its name and time zone, which such poolers
+	// know of. What else is needed the login has to bring along: the rights, by
+	// inheriting Role or by ALTER ROLE login SET role = ..., and likewise
+	// statement_timeout. Migrating and listening need the server itself.
 	URL settings.Secret `key:"url" env:"DATABASE_URL" file:"url_file" secret:"true" doc:"PostgreSQL to use, postgres://user:password@host:5432/database"`
 
 	// MigrationURL connects as the owner of the schema. Empty is URL.
@@ -42,7 +50,14 @@ type Config struct {
 
 	// ApplicationName is how the connections show in pg_stat_activity.
 	ApplicationName string `key:"application_name" env:"DATABASE_APPLICATION_NAME" default:"fleetloop" doc:"name of our connections in pg_stat_activity"`
+
+	// ProbeEvery is how often Pool.Run looks at a database that answers. It is
+	// chosen by the program, not by its users. Zero means DefaultProbeEvery.
+	ProbeEvery time.Duration
 }
+
+// DefaultProbeEvery is how often a pool looks at its database.
+const DefaultProbeEvery = time.Second
 
 const (
 	defaultMaxConns         = 16
@@ -81,16 +96,7 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 	pc.MaxConnLifetime = maxConnLifetime
 	pc.MaxConnLifetimeJitter = lifetimeJitter
 	c.adapt(pc.ConnConfig)
-	params := pc.ConnConfig.RuntimeParams
-	if c.Role != "" {
-		params["role"] = c.Role
-	}
-	params["statement_timeout"] = milliseconds(c.StatementTimeout)
-	params["idle_in_transaction_session_timeout"] = milliseconds(2 * c.StatementTimeout)
-	// The values of a filter decide which index is right; a plan made without
-	// them is wrong by orders of magnitude for some. Planning costs a tenth
-	// of a millisecond.
-	params["plan_cache_mode"] = "force_custom_plan"
+	c.work(pc.ConnConfig)
 	pc.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		conn.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
@@ -98,6 +104,35 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 		return checkRole(ctx, conn)
 	}
 	return pc, nil
+}
+
+// ConnConfig is for a connection of its own, beside those of a pool, for what a
+// pool can not do. It works as the role, and whoever makes it has to close it.
+func (c Config) ConnConfig() (*pgx.ConnConfig, error) {
+	c = c.withDefaults()
+	cc, err := pgx.ParseConfig(c.URL.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", plain(err))
+	}
+	c.adapt(cc)
+	c.work(cc)
+	return cc, nil
+}
+
+// work applies what the connections share that work as the role.
+func (c Config) work(cc *pgx.ConnConfig) {
+	if cc.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		return // there may be a pooler
+	}
+	if c.Role != "" {
+		cc.RuntimeParams["role"] = c.Role
+	}
+	cc.RuntimeParams["statement_timeout"] = milliseconds(c.StatementTimeout)
+	cc.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(2 * c.StatementTimeout)
+	// The values of a filter decide which index is right; a plan made without
+	// them is wrong by orders of magnitude for some. Planning costs a tenth
+	// of a millisecond.
+	cc.RuntimeParams["plan_cache_mode"] = "force_custom_plan"
 }
 
 // adapt applies what every connection of ours shares, those for migrations
@@ -122,12 +157,15 @@ func checkRole(ctx context.Context, conn *pgx.Conn) error {
 		select r.rolname,
 		       r.rolsuper or r.rolbypassrls or exists (
 		           select from pg_roles a where a.rolname = $1 and pg_has_role(r.oid, a.oid, 'usage'))
+		       or exists (
+		           select from pg_class t join pg_namespace n on n.oid = t.relnamespace
+		           where n.nspname = 'tenant' and t.relname = 'resources' and pg_has_role(r.oid, t.relowner, 'usage'))
 		from pg_roles r where r.rolname = current_user`, migrations.RoleAllTenants).Scan(&role, &unbound)
 	if err != nil {
 		return fmt.Errorf("ask for the rights of the database role: %w", err)
 	}
 	if unbound {
-		return fmt.Errorf("role %q is not bound by row-level security and would show every tenant's rows: work as %q, or as a role like it", role, migrations.RoleFleetAPI)
+		return fmt.Errorf("role %q is not bound by row-level security and would show every tenant's rows: work as %q or %q, or as a role like them", role, migrations.RoleFleetAPI, migrations.RoleClusterWorker)
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func migrate(ctx context.Context, cfg Config, files fs.FS, log *slog.Logger) err
 		switch {
 		case err == nil:
 			return nil
-		case Code(err) == codeLockTimeout:
+		case Code(err) == codeLockTimeout, Code(err) == codeDeadlock:
 			log.WarnContext(ctx, "migration waits for others to leave a table", "err", err)
 			return fmt.Errorf("migrate the schema: %w", err)
 		default:

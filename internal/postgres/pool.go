@@ -10,6 +10,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,18 +22,18 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// How often Run looks at the database, while it answers and while it does not.
 const (
-	probeEvery   = time.Second
+	// How often Run looks at a database that does not answer.
 	probeAgain   = 250 * time.Millisecond
 	probeTimeout = 3 * time.Second
 )
 
 // A Pool is the connections of one process to one database.
 type Pool struct {
-	pool  *pgxpool.Pool
-	log   *slog.Logger
-	state atomic.Pointer[state]
+	pool       *pgxpool.Pool
+	probeEvery time.Duration
+	log        *slog.Logger
+	state      atomic.Pointer[state]
 }
 
 // A state is what the last probe found.
@@ -53,7 +54,7 @@ func New(cfg Config, log *slog.Logger) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a connection pool: %w", err)
 	}
-	p := &Pool{pool: pool, log: log}
+	p := &Pool{pool: pool, probeEvery: cmp.Or(cfg.ProbeEvery, DefaultProbeEvery), log: log}
 	p.state.Store(&state{err: errors.New("not connected to the database yet")})
 	return p, nil
 }
@@ -84,7 +85,7 @@ func (p *Pool) Run(ctx context.Context) error {
 			return nil
 		}
 		p.note(ctx, err)
-		timer.Reset(probeEvery)
+		timer.Reset(p.probeEvery)
 		if err != nil {
 			timer.Reset(probeAgain)
 		}

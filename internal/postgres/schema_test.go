@@ -14,14 +14,14 @@ import (
 // table above it; these are the properties that this rests on.
 func TestAPartitionCanBeReferredTo(t *testing.T) {
 	conn := connect(t, pgtest.URL(t))
-	run(t, conn, `create table tenant.cluster_sync (cluster_id uuid primary key references tenant.clusters (id) on delete cascade)`)
+	run(t, conn, `create table tenant.noted_clusters (cluster_id uuid primary key references tenant.clusters (id) on delete cascade)`)
 	run(t, conn, insertCluster, "t", "one")
-	run(t, conn, `insert into tenant.cluster_sync select id from tenant.resources`)
-	if _, err := conn.Exec(t.Context(), `insert into tenant.cluster_sync values (gen_random_uuid())`); err == nil {
+	run(t, conn, `insert into tenant.noted_clusters select id from tenant.resources`)
+	if _, err := conn.Exec(t.Context(), `insert into tenant.noted_clusters values (gen_random_uuid())`); err == nil {
 		t.Error("a reference to no cluster was taken")
 	}
 	run(t, conn, `delete from tenant.resources`)
-	if got := texts(t, conn, `select cluster_id::text from tenant.cluster_sync`); len(got) != 0 {
+	if got := texts(t, conn, `select cluster_id::text from tenant.noted_clusters`); len(got) != 0 {
 		t.Errorf("the reference outlived the cluster: %v", got)
 	}
 }

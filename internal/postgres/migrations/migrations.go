@@ -40,7 +40,8 @@ func Latest() int64 {
 }
 
 // The roles that the migrations make. A login that serves the API is a member
-// of both and inherits from neither.
+// of the first two and inherits from neither; one of a cluster-worker is a member
+// of the third.
 const (
 	// RoleFleetAPI sees the rows of the tenant that TenantSetting names.
 	RoleFleetAPI = "fleet_api"
@@ -48,6 +49,9 @@ const (
 	// more value of the setting, because a policy that asks for either keeps
 	// the planner from the indexes that each alone could use.
 	RoleAllTenants = "fleet_api_all_tenants"
+	// RoleClusterWorker sees the clusters of every tenant, and writes nothing but
+	// how far their sync is.
+	RoleClusterWorker = "cluster_worker"
 )
 
 // TenantSetting is the server setting that row-level security compares with.

@@ -1,0 +1,108 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
+)
+
+const (
+	// maxText bounds what is kept of a message.
+	maxText = 4 << 10
+	// maxDelay bounds how long a row can be put off.
+	maxDelay = 24 * time.Hour
+)
+
+// Complete writes results. A row that somebody else keeps locked counts as
+// lost: it is claimed anew when its lease has ended.
+func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (lost []string, err error) {
+	left := slices.Clone(results)
+	if len(left) == 0 {
+		return nil, nil
+	}
+	err = s.persist(ctx, func(ctx context.Context) (int, error) {
+		a := completeArgs(left)
+		var written []int64
+		err := s.send(ctx, func(b *pgx.Batch) {
+			collectScalars(b.Queue(db.Complete, a.IDs, a.Tokens, a.Generations, a.ClusterGenerations, a.Failed, a.Errors, a.Classes, a.Spend,
+				a.Delays, a.Deleting, a.Absent, a.ShootUIDs, a.ShootGenerations), &written)
+		})
+		if err != nil || len(written) == len(left) {
+			left = left[:0]
+			return 0, err
+		}
+		done := make(map[int64]bool, len(written))
+		for _, token := range written {
+			done[token] = true
+		}
+		left = slices.DeleteFunc(left, func(r clusterworker.Result) bool { return done[r.Token] })
+		return s.stillClaimed(ctx, left)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("complete claims: %w", err)
+	}
+	for i := range left {
+		lost = append(lost, left[i].ClusterID)
+	}
+	return lost, nil
+}
+
+// stillClaimed counts the claims that stand although nothing was written about
+// them.
+func (s *Store) stillClaimed(ctx context.Context, results []clusterworker.Result) (int, error) {
+	ids, tokens := make([]string, len(results)), make([]int64, len(results))
+	for i := range results {
+		ids[i], tokens[i] = results[i].ClusterID, results[i].Token
+	}
+	var standing int
+	err := s.send(ctx, func(b *pgx.Batch) {
+		b.Queue(db.CountClaimed, ids, tokens).QueryRow(func(row pgx.Row) error { return row.Scan(&standing) })
+	})
+	return standing, err
+}
+
+// completeArgs lays results out in columns, in the order of the ids: batches
+// that meet then do so in one order.
+func completeArgs(results []clusterworker.Result) db.CompleteParams {
+	slices.SortFunc(results, func(a, b clusterworker.Result) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
+	n := len(results)
+	a := db.CompleteParams{
+		IDs: make([]string, n), Tokens: make([]int64, n), Generations: make([]int64, n), ClusterGenerations: make([]int64, n),
+		Failed: make([]bool, n), Errors: make([]string, n), Classes: make([]string, n), Spend: make([]bool, n), Delays: make([]int64, n),
+		Deleting: make([]bool, n), Absent: make([]bool, n), ShootUIDs: make([]string, n), ShootGenerations: make([]int64, n),
+	}
+	for i := range results {
+		r := &results[i]
+		a.IDs[i], a.Tokens[i], a.Generations[i], a.ClusterGenerations[i] = r.ClusterID, r.Token, r.Generation, r.ClusterGeneration
+		a.Spend[i], a.Deleting[i], a.Absent[i] = r.Spend, r.Deleting, r.Absent
+		a.ShootUIDs[i], a.ShootGenerations[i] = text(r.Applied.UID), r.Applied.Generation
+		if r.Err != nil {
+			a.Failed[i], a.Errors[i], a.Classes[i] = true, text(r.Err.Error()), text(string(r.Class))
+			a.Delays[i] = min(max(r.Delay, 0), maxDelay).Microseconds()
+		}
+	}
+	return a
+}
+
+// text is a string that PostgreSQL takes, however odd it was and long: one
+// that it refuses would hold up all that is written with it.
+func text(s string) string {
+	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "\uFFFD")
+	if len(s) <= maxText {
+		return s
+	}
+	end := maxText
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}

@@ -1,0 +1,196 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// lease is longer than any test.
+const lease = 10 * time.Minute
+
+// A bed is a database with a store on it.
+type bed struct {
+	*testing.T
+	url   string
+	owner *pgx.Conn // whom row-level security does not bind
+	store *pgstore.Store
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	url := pgtest.URL(t)
+	return &bed{T: t, url: url, owner: connect(t, url), store: pgstore.New(openAs(t, url, migrations.RoleClusterWorker))}
+}
+
+// openAs opens a pool that works as a role.
+func openAs(t *testing.T, url, role string) *postgres.Pool {
+	t.Helper()
+	cfg := pgtest.Config(url)
+	cfg.Role = role
+	pool, err := postgres.New(cfg, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+// insertResource is a row with only what must be there.
+const insertResource = `
+	insert into tenant.resources (id, kind, tenant, name, owner_id, owner_kind, spec, generation,
+		created_time, updated_time, phase, last_updated_time, last_transition_time)
+	values ($1, $2, $3, $4, $5, case when $5::uuid is not null then 'Cluster' end, $6, 1, now(), now(), 'Pending', now(), now())`
+
+func (b *bed) exec(sql string, args ...any) {
+	b.Helper()
+	if _, err := b.owner.Exec(b.Context(), sql, args...); err != nil {
+		b.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// cluster adds a cluster.
+func (b *bed) cluster(name string) string {
+	b.Helper()
+	id := uuid.Must(uuid.NewV7()).String()
+	b.exec(insertResource, id, "Cluster", "a", name, nil, `{"v": 1}`)
+	return id
+}
+
+// clusters adds many.
+func (b *bed) clusters(n int) []string {
+	b.Helper()
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = b.cluster(fmt.Sprintf("cluster-%d", i))
+	}
+	return ids
+}
+
+// pool adds a node pool.
+func (b *bed) pool(cluster, name string) string {
+	b.Helper()
+	id := uuid.Must(uuid.NewV7()).String()
+	b.exec(insertResource, id, "NodePool", "a", name, cluster, `{"replicas": 1}`)
+	return id
+}
+
+// edit changes what a cluster should be.
+func (b *bed) edit(id string) {
+	b.Helper()
+	b.exec(`update tenant.resources set generation = generation + 1, spec = json_build_object('v', generation + 1) where id = $1`, id)
+}
+
+func (b *bed) claim(slots int) []clusterworker.Claim {
+	b.Helper()
+	return b.claimFor(slots, lease)
+}
+
+func (b *bed) claimFor(slots int, d time.Duration) []clusterworker.Claim {
+	b.Helper()
+	claims, err := b.store.Claim(b.Context(), "test", slots, d)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return claims
+}
+
+// claimOne claims the only row that is due.
+func (b *bed) claimOne() clusterworker.Claim {
+	b.Helper()
+	claims := b.claim(10)
+	if len(claims) != 1 {
+		b.Fatalf("%d rows are due, want 1", len(claims))
+	}
+	return claims[0]
+}
+
+// wantNothingDue claims, and wants nothing.
+func (b *bed) wantNothingDue(why string) {
+	b.Helper()
+	if claims := b.claim(10); len(claims) != 0 {
+		b.Fatalf("%d rows are due: %s", len(claims), why)
+	}
+}
+
+// done is the result of a claim that went well.
+func done(c clusterworker.Claim) clusterworker.Result {
+	r := clusterworker.Result{
+		ClusterID: c.ClusterID, Token: c.Token, Generation: c.Generation, ClusterGeneration: c.ClusterGeneration, Deleting: c.Deleting,
+	}
+	if !c.Deleting {
+		r.Applied.UID, r.Applied.Generation = "uid-"+c.ClusterID, c.Generation
+	}
+	return r
+}
+
+// complete writes results, of which none is lost.
+func (b *bed) complete(results ...clusterworker.Result) {
+	b.Helper()
+	lost, err := b.store.Complete(b.Context(), results)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if len(lost) != 0 {
+		b.Fatalf("lost the claims of %v", lost)
+	}
+}
+
+// row is what the database knows of one cluster.
+func (b *bed) row(id string) clusterworker.Row {
+	b.Helper()
+	rows, err := b.store.RowsOf(b.Context(), []string{id})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if len(rows) != 1 {
+		b.Fatalf("%d rows, want 1", len(rows))
+	}
+	return rows[0]
+}
+
+// ask gives the only value of a query.
+func ask[T any](b *bed, sql string, args ...any) T {
+	b.Helper()
+	rows, err := b.owner.Query(b.Context(), sql, args...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	if err != nil {
+		b.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+// want compares the answer of a query.
+func want[T any](b *bed, w T, sql string, args ...any) {
+	b.Helper()
+	if diff := cmp.Diff(w, ask[T](b, sql, args...)); diff != "" {
+		b.Errorf("%s (-want +got):\n%s", sql, diff)
+	}
+}

@@ -1,0 +1,192 @@
+package pgstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+// Channel is where the database says that there is something to do.
+const Channel = "cluster_sync"
+
+const (
+	pingEvery   = 30 * time.Second
+	pingTimeout = 5 * time.Second
+	// endTimeout bounds saying goodbye.
+	endTimeout = time.Second
+)
+
+var (
+	errNotListening = errors.New("not listening to the database yet")
+	errNoPing       = fmt.Errorf("no notification came back within %s", pingTimeout)
+)
+
+// A Listener hears of changes on a connection of its own. It notifies itself
+// from time to time, so that a connection that only seems to live is noticed,
+// and is replaced.
+type Listener struct {
+	cfg   postgres.Config
+	log   *slog.Logger
+	pings string // the channel of our own
+
+	wakes         chan struct{}
+	err           atomic.Pointer[error] // why it does not listen; nil before the first try
+	notifications atomic.Uint64
+	lastPing      atomic.Pointer[time.Time]
+}
+
+// NewListener makes a listener. It connects to nothing yet.
+func NewListener(cfg postgres.Config, log *slog.Logger) *Listener {
+	l := &Listener{cfg: cfg, log: log, pings: "ping_" + rand.Text(), wakes: make(chan struct{}, 1)}
+	l.err.Store(&errNotListening)
+	return l
+}
+
+// Wakes gives a value after notifications, however many there were; and
+// whenever listening has begun, for those that were missed.
+func (l *Listener) Wakes() <-chan struct{} { return l.wakes }
+
+// Ready reports why the listener hears nothing just now, or nil.
+func (l *Listener) Ready() error { return *l.err.Load() }
+
+// Notifications is how many there have been of changes.
+func (l *Listener) Notifications() uint64 { return l.notifications.Load() }
+
+// LastPing is when the listener last heard itself, zero if never.
+func (l *Listener) LastPing() time.Time {
+	if at := l.lastPing.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// Run listens until ctx ends. A connection that breaks is replaced.
+func (l *Listener) Run(ctx context.Context) error {
+	cc, err := l.cfg.ConnConfig()
+	if err != nil {
+		return fmt.Errorf("listen to the database: %w", err)
+	}
+	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	cc.DialFunc = dialer.DialContext
+	again := backoff.Policy{Initial: 100 * time.Millisecond, Max: 3 * time.Second}
+	for failed := 0; ; failed++ {
+		was := l.Ready()
+		err := l.listen(ctx, cc.Copy())
+		if ctx.Err() != nil {
+			l.note(ctx.Err())
+			return nil
+		}
+		if l.Ready() == nil {
+			failed = 0
+		}
+		if was == nil || l.Ready() == nil || was.Error() != err.Error() {
+			l.log.WarnContext(ctx, "not listening to the database, trying again", "err", err)
+		}
+		l.note(err)
+		_ = backoff.Sleep(ctx, again.Delay(failed))
+	}
+}
+
+func (l *Listener) note(err error) { l.err.Store(&err) }
+
+func (l *Listener) wake() {
+	select {
+	case l.wakes <- struct{}{}:
+	default: // there is one already
+	}
+}
+
+// listen serves one connection until it breaks.
+func (l *Listener) listen(ctx context.Context, cc *pgx.ConnConfig) error {
+	conn, err := pgx.ConnectConfig(ctx, cc)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		_ = conn.Close(ctx) // it is given up
+	}()
+	begin, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNoPing)
+	defer cancel()
+	if _, err := conn.Exec(begin, "listen "+Channel+"; listen "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
+		return fmt.Errorf("listen: %w", cause(begin, err))
+	}
+	// What was committed before is not told of.
+	l.wake()
+	for {
+		if err := l.ping(ctx, conn); err != nil {
+			return err
+		}
+		if l.Ready() != nil {
+			l.log.InfoContext(ctx, "listening to the database")
+			l.note(nil)
+		}
+		next := time.Now().Add(pingEvery)
+		for time.Now().Before(next) {
+			if _, err := l.hear(ctx, conn, next); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// ping notifies ourselves, and waits until that is heard.
+func (l *Listener) ping(ctx context.Context, conn *pgx.Conn) error {
+	deadline := time.Now().Add(pingTimeout)
+	within, cancel := context.WithDeadlineCause(ctx, deadline, errNoPing)
+	defer cancel()
+	if _, err := conn.Exec(within, "notify "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
+		return fmt.Errorf("notify: %w", cause(within, err))
+	}
+	for time.Now().Before(deadline) {
+		channel, err := l.hear(ctx, conn, deadline)
+		if err != nil {
+			return err
+		}
+		if channel == l.pings {
+			now := time.Now()
+			l.lastPing.Store(&now)
+			return nil
+		}
+	}
+	return errNoPing
+}
+
+// hear waits for one notification, which may have come long before, and tells
+// its channel; "" if there is none until a time.
+func (l *Listener) hear(ctx context.Context, conn *pgx.Conn, until time.Time) (channel string, err error) {
+	within, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	n, err := conn.WaitForNotification(within)
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && within.Err() != nil && !conn.IsClosed():
+		return "", nil
+	default:
+		return "", fmt.Errorf("listen: %w", err)
+	}
+	if n.Channel == Channel {
+		l.notifications.Add(1)
+		l.wake()
+	}
+	return n.Channel, nil
+}
+
+// cause tells why a context ended rather than that it did.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

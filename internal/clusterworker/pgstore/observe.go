@@ -1,0 +1,176 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
+)
+
+// firstID stands before every cluster's.
+const firstID = "00000000-0000-0000-0000-000000000000"
+
+// Lead begins a term, or goes on with ours.
+func (s *Store) Lead(ctx context.Context, owner string, ttl time.Duration) (clusterworker.Term, error) {
+	until := time.Now().Add(ttl)
+	var fences []int64
+	err := s.send(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.Lead, text(owner), ttl), &fences) })
+	switch {
+	case err != nil:
+		return clusterworker.Term{}, fmt.Errorf("lead the observers: %w", err)
+	case len(fences) == 0:
+		return clusterworker.Term{}, nil
+	}
+	return clusterworker.Term{Held: true, Fence: fences[0], Until: until}, nil
+}
+
+// Resign ends a term early.
+func (s *Store) Resign(ctx context.Context, fence int64) error {
+	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(db.Resign, fence) }); err != nil {
+		return fmt.Errorf("end the term of an observer: %w", err)
+	}
+	return nil
+}
+
+// Installation is the id of this database. A copy of a database has the id of
+// the original.
+func (s *Store) Installation(ctx context.Context) (string, error) {
+	var id string
+	err := s.send(ctx, func(b *pgx.Batch) {
+		b.Queue(db.Installation).QueryRow(func(row pgx.Row) error { return row.Scan(&id) })
+	})
+	if err != nil {
+		return "", fmt.Errorf("read the id of the installation: %w", err)
+	}
+	return id, nil
+}
+
+// Rows gives rows behind an id.
+func (s *Store) Rows(ctx context.Context, after string, limit int) ([]clusterworker.Row, error) {
+	if after == "" {
+		after = firstID
+	}
+	return s.rows(ctx, db.Rows, after, int64(limit))
+}
+
+// RowsOf gives the rows of some clusters.
+func (s *Store) RowsOf(ctx context.Context, clusterIDs []string) ([]clusterworker.Row, error) {
+	return s.rows(ctx, db.RowsOf, clusterIDs)
+}
+
+// StalestRows gives the rows that were looked at longest ago.
+func (s *Store) StalestRows(ctx context.Context, limit int) ([]clusterworker.Row, error) {
+	return s.rows(ctx, db.StalestRows, int64(limit))
+}
+
+// A syncRow is what the statements that read rows give.
+type syncRow struct {
+	db.Sync
+	Tenant   string
+	Name     string
+	Deleting bool
+}
+
+// rows reads with one of the statements that give a syncRow.
+func (s *Store) rows(ctx context.Context, statement string, args ...any) ([]clusterworker.Row, error) {
+	var found []syncRow
+	if err := s.send(ctx, func(b *pgx.Batch) { collect(b.Queue(statement, args...), &found) }); err != nil {
+		return nil, fmt.Errorf("read the syncs of clusters: %w", err)
+	}
+	list := make([]clusterworker.Row, len(found))
+	for i := range found {
+		list[i] = found[i].row()
+	}
+	return list, nil
+}
+
+// row copies a row into the worker's own form.
+func (r *syncRow) row() clusterworker.Row {
+	return clusterworker.Row{
+		ClusterID:         r.ClusterID,
+		Tenant:            r.Tenant,
+		Name:              r.Name,
+		Generation:        r.Generation,
+		SyncedGeneration:  r.SyncedGeneration,
+		ClusterGeneration: r.ClusterGeneration,
+		Synced:            r.Synced.Valid,
+		Deleting:          r.Deleting,
+		DeletionSent:      r.DeletionSent,
+		SyncError:         orEmpty(r.SyncError),
+		ErrorClass:        clusterworker.ErrorClass(orEmpty(r.ErrorClass)),
+		Attempts:          int(r.SyncAttempts),
+		ShootName:         orEmpty(r.ShootName),
+		ShootUID:          orEmpty(r.ShootUID),
+		ShootGeneration:   r.ShootGeneration,
+		ReadyOnce:         r.ReadyOnce,
+		Status:            v1.ShootStatus(orEmpty(r.ShootStatus)),
+		StatusMessage:     orEmpty(r.ShootStatusMessage),
+		StatusUpdated:     orNil(r.ShootStatusUpdated),
+		ReportVersion:     r.ReportVersion,
+	}
+}
+
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// orNil is nil for a time that is null or no time.
+func orNil(t pgtype.Timestamptz) *time.Time {
+	if !t.Valid || t.InfinityModifier != pgtype.Finite {
+		return nil
+	}
+	at := t.Time.UTC()
+	return &at
+}
+
+// SaveStatus writes what was observed.
+func (s *Store) SaveStatus(ctx context.Context, fence int64, changes []clusterworker.StatusChange) (saved []string, err error) {
+	n := len(changes)
+	a := db.SaveStatusParams{
+		Fence: fence, IDs: make([]string, n), WasStatuses: make([]string, n), WasDeleting: make([]bool, n),
+		Statuses: make([]string, n), Messages: make([]string, n), ShootUIDs: make([]string, n),
+	}
+	for i := range changes {
+		c := &changes[i]
+		a.IDs[i], a.WasStatuses[i], a.WasDeleting[i] = c.ClusterID, text(string(c.WasStatus)), c.WasDeleting
+		a.Statuses[i], a.Messages[i], a.ShootUIDs[i] = text(string(c.Status)), text(c.Message), text(c.ShootUID)
+	}
+	return s.observed(ctx, "save the status of Shoots",
+		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs)
+}
+
+// Touch notes that rows were looked at.
+func (s *Store) Touch(ctx context.Context, fence int64, clusterIDs []string) error {
+	_, err := s.observed(ctx, "note that Shoots were looked at", db.Touch, fence, clusterIDs)
+	return err
+}
+
+// Requeue makes synced rows due again. Workers are notified.
+func (s *Store) Requeue(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error) {
+	return s.observed(ctx, "make clusters due again", db.Requeue, fence, clusterIDs)
+}
+
+// observed runs a statement that says whether the term was ours, and which
+// rows it wrote.
+func (s *Store) observed(ctx context.Context, what, statement string, args ...any) (written []string, err error) {
+	var held bool
+	err = s.send(ctx, func(b *pgx.Batch) {
+		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&held, &written) })
+	})
+	if err == nil && !held {
+		err = clusterworker.ErrFenced
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return written, nil
+}

@@ -1,0 +1,188 @@
+// Package pgstore keeps in PostgreSQL how far the sync of each cluster is, and
+// tells workers when there is something to do.
+//
+// Claiming is one round trip, and so is writing what became of the claims. No
+// call waits for a row that somebody else has locked: such a row is not
+// claimed, and is left as it is by whatever else would have changed it. All
+// times are the database's.
+//
+// A call fails with postgres.ErrUnavailable while the database is away, and
+// may be tried again. If the answer to one was lost, and not the request, then
+// what it claimed waits for the end of its lease, and what it wrote is written.
+package pgstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+// lockPatience is for how long a row is come back to that somebody else has
+// locked. Nobody of ours holds one for longer than a statement.
+const lockPatience = time.Second
+
+// A Store keeps the rows in PostgreSQL.
+type Store struct {
+	pool *postgres.Pool
+}
+
+var (
+	_ clusterworker.Store         = (*Store)(nil)
+	_ clusterworker.ObserverStore = (*Store)(nil)
+	_ clusterworker.ReportStore   = (*Store)(nil)
+)
+
+// New makes a store on a pool whose schema is migrated and whose role is
+// migrations.RoleClusterWorker.
+func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
+
+// Claim takes up to slots due rows for the time of a lease.
+func (s *Store) Claim(ctx context.Context, owner string, slots int, lease time.Duration) ([]clusterworker.Claim, error) {
+	lease = lease.Truncate(time.Microsecond)
+	owner = text(owner)
+	until := time.Now().Add(lease)
+	var rows []db.ReadClaimedRow
+	err := s.send(ctx, func(b *pgx.Batch) {
+		b.Queue(inOrder)
+		b.Queue(db.ClaimDue, lease, owner, int64(slots))
+		collect(b.Queue(db.ReadClaimed, lease, owner), &rows)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim clusters: %w", err)
+	}
+	claims := make([]clusterworker.Claim, len(rows))
+	for i := range rows {
+		claims[i] = claim(&rows[i])
+		claims[i].Until = until
+	}
+	return claims, nil
+}
+
+// inOrder has due rows found along the index that has their order, until there
+// are enough. Right after many have become due at once, the planner does not
+// know of them, and might rather collect and sort them all for each claim.
+const inOrder = "select set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
+
+// claim copies a row into the worker's own form. Nothing is parsed, so that
+// there is no row that could not be read.
+func claim(r *db.ReadClaimedRow) clusterworker.Claim {
+	c := clusterworker.Claim{
+		ClusterID:         r.ClusterID,
+		Token:             r.Token,
+		Generation:        r.Generation,
+		ClusterGeneration: r.ClusterGeneration,
+		Attempts:          int(r.SyncAttempts),
+		UnsyncedSince:     r.UnsyncedSince.Time.UTC(),
+		Tenant:            r.Tenant,
+		Name:              r.Name,
+		Spec:              r.Spec,
+		Deleting:          r.Deleting,
+		ShootName:         r.ShootName,
+		ShootUID:          r.ShootUID,
+	}
+	if n := len(r.PoolIDs); n > 0 {
+		c.Pools = make([]clusterworker.Pool, n)
+		for i, id := range r.PoolIDs {
+			c.Pools[i] = clusterworker.Pool{ID: id, Name: r.PoolNames[i], Spec: json.RawMessage(r.PoolSpecs[i])}
+		}
+	}
+	return c
+}
+
+// Name gives rows the names of their Shoots. A row that is not ours any more
+// is told of as if its name were taken: whoever has it may choose another.
+func (s *Store) Name(ctx context.Context, names []clusterworker.Naming) (taken []clusterworker.Naming, err error) {
+	left := slices.Clone(names)
+	err = s.persist(ctx, func(ctx context.Context) (int, error) {
+		ids, tokens, shoots := split(left)
+		var named []string
+		var busy int
+		err := s.send(ctx, func(b *pgx.Batch) {
+			collectScalars(b.Queue(db.Name, ids, tokens, shoots), &named)
+			b.Queue(db.CountUnnamed, ids, tokens, shoots).QueryRow(func(row pgx.Row) error { return row.Scan(&busy) })
+		})
+		switch {
+		case postgres.Code(err) == codeUniqueViolation:
+			return len(left), nil // somebody else took one of them meanwhile
+		case err != nil:
+			return 0, err
+		}
+		left = slices.DeleteFunc(left, func(n clusterworker.Naming) bool { return slices.Contains(named, n.ClusterID) })
+		return busy, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("name Shoots: %w", err)
+	}
+	return left, nil
+}
+
+const codeUniqueViolation = "23505"
+
+// Release gives rows back. One that somebody else has locked stays claimed
+// until its lease ends.
+func (s *Store) Release(ctx context.Context, claims []clusterworker.Claim) error {
+	ids, tokens := make([]string, len(claims)), make([]int64, len(claims))
+	for i := range claims {
+		ids[i], tokens[i] = claims[i].ClusterID, claims[i].Token
+	}
+	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(db.Release, ids, tokens) }); err != nil {
+		return fmt.Errorf("release claims: %w", err)
+	}
+	return nil
+}
+
+// persist calls work, which says how many rows somebody else has locked, until
+// there are none or patience ends.
+func (s *Store) persist(ctx context.Context, work func(context.Context) (busy int, err error)) error {
+	again := backoff.Policy{Initial: time.Millisecond, Max: 100 * time.Millisecond}
+	begin := time.Now()
+	for try := 0; ; try++ {
+		busy, err := work(ctx)
+		if err != nil || busy == 0 || time.Since(begin) > lockPatience {
+			return err
+		}
+		if err := backoff.Sleep(ctx, again.Delay(try)); err != nil {
+			return err
+		}
+	}
+}
+
+// send runs statements in one round trip and one transaction. The policies of
+// our role know of no tenant.
+func (s *Store) send(ctx context.Context, fill func(*pgx.Batch)) error {
+	return s.pool.Read(ctx, postgres.Scope{}, fill)
+}
+
+func split(names []clusterworker.Naming) (ids []string, tokens []int64, shoots []string) {
+	for _, n := range names {
+		ids, tokens, shoots = append(ids, n.ClusterID), append(tokens, n.Token), append(shoots, text(n.ShootName))
+	}
+	return ids, tokens, shoots
+}
+
+// collect appends the rows that a queued statement gives to a list.
+func collect[T any](q *pgx.QueuedQuery, list *[]T) {
+	q.Query(func(rows pgx.Rows) error {
+		var err error
+		*list, err = pgx.AppendRows((*list)[:0], rows, pgx.RowToStructByPos[T])
+		return err
+	})
+}
+
+// collectScalars is collect for rows of one column.
+func collectScalars[T any](q *pgx.QueuedQuery, list *[]T) {
+	q.Query(func(rows pgx.Rows) error {
+		var err error
+		*list, err = pgx.AppendRows((*list)[:0], rows, pgx.RowTo[T])
+		return err
+	})
+}

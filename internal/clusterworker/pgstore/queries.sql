@@ -1,0 +1,301 @@
+-- name: ClaimDue :exec
+-- Takes due rows for the time of a lease. What to do about them is read by
+-- ReadClaimed, in the same transaction.
+with due as materialized (
+    select s.cluster_id from tenant.cluster_sync s
+    where s.synced is null and s.paused_at is null and s.due_at <= now()
+    order by s.due_at
+    limit @slots::bigint
+    for update skip locked
+)
+update tenant.cluster_sync s set
+    due_at = now() + @lease::interval,
+    claim_token = nextval('tenant.cluster_sync_token'),
+    claimed_by = @owner::text,
+    sync_last_attempt = now()
+from due where s.cluster_id = due.cluster_id;
+
+-- name: ReadClaimed :many
+-- Reads what this transaction has claimed. It has to be a statement of its own: a
+-- row that was locked may be newer than what the statement sees that locked it, so
+-- that one could give the generation of a change together with the spec from
+-- before it, and the change would be lost.
+select s.cluster_id, s.claim_token::bigint as token, s.generation, s.sync_attempts, coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
+    coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
+    c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,
+    p.ids::text[] as pool_ids, p.names::text[] as pool_names, p.specs::text[] as pool_specs
+from tenant.cluster_sync s
+join tenant.clusters c on c.id = s.cluster_id
+cross join lateral (
+    select array_agg(n.id::text order by n.name, n.id) as ids,
+        array_agg(n.name::text order by n.name, n.id) as names,
+        array_agg(n.spec::text order by n.name, n.id) as specs
+    from tenant.nodepools n where n.owner_id = s.cluster_id and n.deleted_time is null
+) p
+where s.synced is null and s.paused_at is null and s.due_at = now() + @lease::interval
+    and s.claimed_by = @owner::text and s.xmin = pg_current_xact_id()::xid
+order by s.claim_token;
+
+-- name: Complete :many
+-- Writes results of claims that still stand, except for rows that somebody else
+-- has locked. The generation is compared with that of the locked row, so a change
+-- that came in between keeps the row due. News is what the API can show.
+with result as (
+    select unnest(@ids::uuid[]) as cluster_id,
+        unnest(@tokens::bigint[]) as token,
+        unnest(@generations::bigint[]) as generation,
+        unnest(@cluster_generations::bigint[]) as cluster_generation,
+        unnest(@failed::boolean[]) as failed,
+        unnest(@errors::text[]) as error,
+        unnest(@classes::text[]) as class,
+        unnest(@spend::boolean[]) as spend,
+        unnest(@delays::bigint[]) * interval '1 microsecond' as delay,
+        unnest(@deleting::boolean[]) as deleting,
+        unnest(@absent::boolean[]) as absent,
+        unnest(@shoot_uids::text[]) as shoot_uid,
+        unnest(@shoot_generations::bigint[]) as shoot_generation
+), mine as materialized (
+    select r.*, s.generation = r.generation as current,
+        s.cluster_generation <> r.cluster_generation
+            or s.sync_error is distinct from case when r.failed then r.error end
+            or s.error_class is distinct from case when r.failed then r.class end
+            or not r.failed and (s.synced_generation <> r.generation
+                or r.deleting and not s.deletion_sent
+                or r.absent and s.shoot_status is distinct from 'deleted') as news
+    from result r
+    join tenant.cluster_sync s on s.cluster_id = r.cluster_id and s.claim_token = r.token
+    for update of s skip locked
+)
+update tenant.cluster_sync s set
+    synced = case when not r.failed and r.current then now() end,
+    synced_generation = case when r.failed then s.synced_generation else r.generation end,
+    cluster_generation = r.cluster_generation,
+    sync_error = case when r.failed then r.error end,
+    error_class = case when r.failed then r.class end,
+    sync_attempts = case
+        when not r.failed then 0
+        when r.spend and r.current then least(s.sync_attempts, 1000000) + 1
+        else s.sync_attempts end,
+    -- What is still to be done came up after the claim.
+    unsynced_since = case
+        when r.failed then s.unsynced_since
+        when not r.current then s.sync_last_attempt end,
+    due_at = now() + case when r.failed and r.current then r.delay else interval '0' end,
+    claim_token = null,
+    claimed_by = null,
+    deletion_sent = s.deletion_sent or (r.deleting and not r.failed),
+    shoot_uid = case when r.failed or r.shoot_uid = '' then s.shoot_uid else r.shoot_uid end,
+    shoot_generation = case when r.failed or r.deleting then s.shoot_generation else r.shoot_generation end,
+    shoot_status = case
+        when r.failed then s.shoot_status
+        when r.absent then 'deleted'
+        when r.deleting then coalesce(s.shoot_status, 'deleting')
+        when s.shoot_status = 'deleted' then 'pending'
+        else coalesce(s.shoot_status, 'pending') end,
+    shoot_status_message = case when r.absent and not r.failed then null else s.shoot_status_message end,
+    shoot_status_updated = case when r.absent and not r.failed then now() else s.shoot_status_updated end,
+    report_due_at = case when r.news then now() else s.report_due_at end,
+    report_version = s.report_version + r.news::int
+from mine r
+where s.cluster_id = r.cluster_id
+returning r.token::bigint as token;
+
+-- name: CountClaimed :one
+-- How many of some claims still stand.
+with claimed as (
+    select unnest(@ids::uuid[]) as cluster_id, unnest(@tokens::bigint[]) as token
+)
+select count(*) from claimed c
+join tenant.cluster_sync s on s.cluster_id = c.cluster_id and s.claim_token = c.token;
+
+-- name: Name :many
+-- Gives claimed rows the names of their Shoots, unless they are taken, and
+-- returns the ids of the rows that have the names that were asked for.
+with naming as materialized (
+    select unnest(@ids::uuid[]) as cluster_id, unnest(@tokens::bigint[]) as token, unnest(@shoot_names::text[]) as shoot_name
+), free as materialized (
+    select s.cluster_id, n.shoot_name
+    from naming n
+    join tenant.cluster_sync s on s.cluster_id = n.cluster_id and s.claim_token = n.token
+    where s.shoot_name is null
+        and not exists (select from tenant.cluster_sync o where o.shoot_name = n.shoot_name)
+        and not exists (select from naming e where e.shoot_name = n.shoot_name and e.cluster_id < n.cluster_id)
+    for update of s skip locked
+), named as (
+    update tenant.cluster_sync s set shoot_name = f.shoot_name
+    from free f where s.cluster_id = f.cluster_id
+    returning s.cluster_id
+)
+select named.cluster_id::uuid as cluster_id from named
+union all
+select s.cluster_id from naming n
+join tenant.cluster_sync s on s.cluster_id = n.cluster_id and s.claim_token = n.token and s.shoot_name = n.shoot_name;
+
+-- name: CountUnnamed :one
+-- How many of some rows are still claimed and have no name although the one that
+-- was asked for is free: somebody else had them locked.
+with naming as (
+    select unnest(@ids::uuid[]) as cluster_id, unnest(@tokens::bigint[]) as token, unnest(@shoot_names::text[]) as shoot_name
+)
+select count(*) from naming n
+join tenant.cluster_sync s on s.cluster_id = n.cluster_id and s.claim_token = n.token
+where s.shoot_name is null and not exists (select from tenant.cluster_sync o where o.shoot_name = n.shoot_name);
+
+-- name: Release :exec
+-- Gives claimed rows back.
+with claimed as (
+    select unnest(@ids::uuid[]) as cluster_id, unnest(@tokens::bigint[]) as token
+), mine as materialized (
+    select s.cluster_id
+    from claimed c
+    join tenant.cluster_sync s on s.cluster_id = c.cluster_id and s.claim_token = c.token
+    for update of s skip locked
+)
+update tenant.cluster_sync s set due_at = now(), claim_token = null, claimed_by = null
+from mine where s.cluster_id = mine.cluster_id;
+
+-- name: Lead :many
+-- Begins a term of observing, or goes on with that of the same holder.
+insert into tenant.cluster_worker_term as t (fence, holder, until)
+values (1, @holder, now() + @ttl::interval)
+on conflict (only_row) do update set
+    fence = case when t.holder = excluded.holder and t.until > now() then t.fence else t.fence + 1 end,
+    holder = excluded.holder,
+    until = excluded.until
+where t.until <= now() or t.holder = excluded.holder
+returning fence;
+
+-- name: Resign :exec
+update tenant.cluster_worker_term t set until = now() where t.fence = @fence and t.until > now();
+
+-- name: Installation :one
+select i.id from tenant.installation i;
+
+-- name: Rows :many
+select sqlc.embed(s), c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+from tenant.cluster_sync s
+join tenant.clusters c on c.id = s.cluster_id
+where s.cluster_id > @after::uuid and s.shoot_status is distinct from 'deleted'
+order by s.cluster_id
+limit @most::bigint;
+
+-- name: RowsOf :many
+select sqlc.embed(s), c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+from tenant.cluster_sync s
+join tenant.clusters c on c.id = s.cluster_id
+where s.cluster_id = any(@ids::uuid[])
+order by s.cluster_id;
+
+-- name: StalestRows :many
+select sqlc.embed(s), c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+from tenant.cluster_sync s
+join tenant.clusters c on c.id = s.cluster_id
+where s.shoot_name is not null and s.shoot_status is distinct from 'deleted'
+order by s.shoot_status_updated nulls first, s.cluster_id
+limit @most::bigint;
+
+-- name: DueReports :many
+select sqlc.embed(s), c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+from tenant.cluster_sync s
+join tenant.clusters c on c.id = s.cluster_id
+where s.report_due_at <= now()
+order by s.report_due_at
+limit @most::bigint;
+
+-- name: SaveStatus :one
+-- Writes what was observed, while the term lasts; it can not end before this
+-- transaction does. Rows that somebody else has locked are left for the next time.
+with term as materialized (
+    select t.fence from tenant.cluster_worker_term t where t.fence = @fence and t.until > clock_timestamp() for share
+), observed as (
+    select unnest(@ids::uuid[]) as cluster_id,
+        unnest(@was_statuses::text[]) as was_status,
+        unnest(@was_deleting::boolean[]) as was_deleting,
+        unnest(@statuses::text[]) as status,
+        unnest(@messages::text[]) as message,
+        unnest(@shoot_uids::text[]) as shoot_uid
+), mine as materialized (
+    select o.* from observed o
+    join tenant.cluster_sync s on s.cluster_id = o.cluster_id
+    join tenant.clusters c on c.id = o.cluster_id
+    where exists (select from term)
+        and coalesce(s.shoot_status, '') = o.was_status and (c.deleted_time is not null) = o.was_deleting
+    for update of s skip locked
+), saved as (
+    update tenant.cluster_sync s set
+        shoot_status = nullif(o.status, ''),
+        shoot_status_message = nullif(o.message, ''),
+        shoot_status_updated = now(),
+        shoot_uid = coalesce(nullif(o.shoot_uid, ''), s.shoot_uid),
+        ready_once = s.ready_once or o.status = 'ready',
+        report_due_at = now(),
+        report_version = s.report_version + 1
+    from mine o where s.cluster_id = o.cluster_id
+    returning s.cluster_id
+)
+select exists (select from term) as held, array(select saved.cluster_id::text from saved)::text[] as saved;
+
+-- name: Touch :one
+with term as materialized (
+    select t.fence from tenant.cluster_worker_term t where t.fence = @fence and t.until > clock_timestamp() for share
+), mine as materialized (
+    select s.cluster_id from tenant.cluster_sync s
+    where s.cluster_id = any(@ids::uuid[]) and exists (select from term)
+    for update skip locked
+), touched as (
+    update tenant.cluster_sync s set shoot_status_updated = now()
+    from mine where s.cluster_id = mine.cluster_id
+    returning s.cluster_id
+)
+select exists (select from term) as held, array(select touched.cluster_id::text from touched)::text[] as touched;
+
+-- name: Requeue :one
+-- Makes synced rows due. It names the generation, so that workers are notified.
+with term as materialized (
+    select t.fence from tenant.cluster_worker_term t where t.fence = @fence and t.until > clock_timestamp() for share
+), mine as materialized (
+    select s.cluster_id from tenant.cluster_sync s
+    where s.cluster_id = any(@ids::uuid[]) and s.synced is not null and exists (select from term)
+    for update skip locked
+), requeued as (
+    update tenant.cluster_sync s set
+        generation = s.generation, synced = null, unsynced_since = now(), due_at = now(), sync_attempts = 0
+    from mine where s.cluster_id = mine.cluster_id
+    returning s.cluster_id
+)
+select exists (select from term) as held, array(select requeued.cluster_id::text from requeued)::text[] as requeued;
+
+-- name: Reported :exec
+with report as (
+    select unnest(@ids::uuid[]) as cluster_id,
+        unnest(@versions::bigint[]) as version,
+        unnest(@nexts::bigint[]) * interval '1 microsecond' as next
+), mine as materialized (
+    select r.* from report r
+    join tenant.cluster_sync s on s.cluster_id = r.cluster_id and s.report_version = r.version
+    for update of s skip locked
+)
+update tenant.cluster_sync s set report_due_at = now() + r.next
+from mine r where s.cluster_id = r.cluster_id;
+
+-- name: Tally :one
+select
+    count(*) filter (where t.state = 'due') as due,
+    count(*) filter (where t.state = 'leased') as leased,
+    count(*) filter (where t.state = 'backing off') as backing_off,
+    count(*) filter (where t.state = 'stuck') as stuck,
+    count(*) filter (where t.state = 'paused') as paused,
+    count(*) filter (where t.state = 'synced') as synced,
+    coalesce(now() - min(t.due_at) filter (where t.state = 'due'), '0')::interval as oldest_due,
+    coalesce(pg_stat_get_dead_tuples('tenant.cluster_sync'::regclass), 0)::bigint as dead_rows,
+    coalesce(tenant.oldest_transaction(), '0')::interval as oldest_transaction
+from (
+    select s.due_at, case
+        when s.paused_at is not null then 'paused'
+        when s.synced is not null then 'synced'
+        when s.claim_token is not null and s.due_at > now() then 'leased'
+        when s.sync_attempts >= @stuck::integer then 'stuck'
+        when s.due_at > now() then 'backing off'
+        else 'due' end as state
+    from tenant.cluster_sync s
+) t;

@@ -1,0 +1,45 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
+)
+
+// DueReports gives rows whose report is due.
+func (s *Store) DueReports(ctx context.Context, limit int) ([]clusterworker.Row, error) {
+	return s.rows(ctx, db.DueReports, int64(limit))
+}
+
+// Reported notes reports. One on a row that somebody else has locked is made
+// again.
+func (s *Store) Reported(ctx context.Context, reports []clusterworker.Reported) error {
+	n := len(reports)
+	ids, versions, nexts := make([]string, n), make([]int64, n), make([]int64, n)
+	for i, r := range reports {
+		ids[i], versions[i], nexts[i] = r.ClusterID, r.Version, min(max(r.Next, 0), maxDelay).Microseconds()
+	}
+	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(db.Reported, ids, versions, nexts) }); err != nil {
+		return fmt.Errorf("note reports: %w", err)
+	}
+	return nil
+}
+
+// Tally counts the rows by their state. It reads the whole table.
+func (s *Store) Tally(ctx context.Context) (clusterworker.Tally, error) {
+	var t clusterworker.Tally
+	err := s.send(ctx, func(b *pgx.Batch) {
+		b.Queue(db.Tally, int32(v1.StuckAttempts)).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&t.Due, &t.Leased, &t.BackingOff, &t.Stuck, &t.Paused, &t.Synced, &t.OldestDue, &t.DeadRows, &t.OldestTransaction)
+		})
+	})
+	if err != nil {
+		return clusterworker.Tally{}, fmt.Errorf("count the syncs of clusters: %w", err)
+	}
+	return t, nil
+}
