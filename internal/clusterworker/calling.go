@@ -68,25 +68,15 @@ func (w *Worker) try(ctx context.Context, t ticket) outcome {
 		return givenBack(t) // we cut it off
 	}
 	outage := false
-	switch classOf(err) {
-	case ErrorClass(shoot.ClassUnavailable):
-		if outage, err = w.outage(ctx, err); err == nil {
+	if class := classOf(err); class == ErrorClass(shoot.ClassUnavailable) {
+		var stopped error
+		if outage, stopped = w.breaker.down(ctx); stopped != nil {
 			return givenBack(t)
 		}
-	case ErrorClass(shoot.ClassThrottled):
+	} else if class == ErrorClass(shoot.ClassThrottled) {
 		w.throttle.extend(time.Now().Add(throttleOf(err)))
 	}
 	return written(t, judge(t.Claim, err, outage))
-}
-
-// outage reports whether an error is that of an outage. The error is gone if
-// that could not be found out before ctx ended.
-func (w *Worker) outage(ctx context.Context, err error) (bool, error) {
-	down, stopped := w.breaker.down(ctx)
-	if stopped != nil {
-		return false, nil
-	}
-	return down, err
 }
 
 // manifest is what is to be sent, if not the deletion.

@@ -52,7 +52,7 @@ func (c *claimer) run(ctx, calls, hard context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		c.claimPulse.beat(0)
+		c.claimPulse.beat()
 		select {
 		case _, open := <-c.wakes:
 			c.heard(open)
@@ -92,10 +92,13 @@ func (c *claimer) step(ctx, calls, hard context.Context) time.Duration {
 		c.schedule.pollBy(now.Add(c.blindInterval()))
 	}
 	room := c.floor.room()
-	throttled := c.throttle.get().Sub(now)
-	if room == 0 || c.breaker.isOpen() || throttled > 0 {
-		c.claims.expect(c.cfg.PollInterval)     // none is owed
-		return max(throttled, time.Millisecond) // what else ends it wakes us
+	if room == 0 || c.breaker.isOpen() {
+		c.claims.expect(c.cfg.PollInterval) // none is owed
+		return tick                         // what ends that wakes us
+	}
+	if throttled := c.throttle.get().Sub(now); throttled > 0 {
+		c.claims.expect(c.cfg.PollInterval)
+		return throttled
 	}
 	at, why := c.schedule.next(room)
 	if c.hold.After(at) {

@@ -35,8 +35,8 @@ func (w *Worker) complete(ctx context.Context) {
 	defer c.timer.Stop()
 	defer c.writePulse.rest()
 	for c.await(ctx) {
-		c.writePulse.beat(0)
-		c.collect()
+		c.writePulse.beat()
+		c.collect(ctx)
 		if c.write(ctx) != nil {
 			_ = backoff.Sleep(ctx, dbRetry().Delay(c.failed))
 			c.failed++
@@ -54,10 +54,10 @@ func (c *writer) await(ctx context.Context) bool {
 		c.writePulse.rest()
 		select {
 		case o := <-c.outcomes:
-			c.take(o)
+			c.take(ctx, o)
 		case <-c.ended:
 			// All that will ever come is there.
-			if c.takeAll(); len(c.pending) == 0 {
+			if c.takeAll(ctx); len(c.pending) == 0 {
 				return false
 			}
 		case <-ctx.Done():
@@ -68,7 +68,7 @@ func (c *writer) await(ctx context.Context) bool {
 }
 
 // take sorts an outcome.
-func (c *writer) take(o outcome) {
+func (c *writer) take(ctx context.Context, o outcome) {
 	switch o.fate {
 	case fateResult:
 		c.pending = append(c.pending, o)
@@ -77,18 +77,18 @@ func (c *writer) take(o outcome) {
 	case fateForgone:
 		c.counts.forgone.Add(1)
 		c.metrics.forgone.Inc()
-		c.log.DebugContext(context.Background(), "claim given up before its call", "cluster_id", o.ClusterID)
+		c.log.DebugContext(ctx, "claim given up before its call", "cluster_id", o.ClusterID)
 		c.lookAgain(o)
 		c.floor.settle(1)
 	}
 }
 
 // takeAll takes what is there, as far as it fits in one batch.
-func (c *writer) takeAll() {
+func (c *writer) takeAll(ctx context.Context) {
 	for len(c.pending) < maxBatch {
 		select {
 		case o := <-c.outcomes:
-			c.take(o)
+			c.take(ctx, o)
 		default:
 			return
 		}
@@ -96,17 +96,17 @@ func (c *writer) takeAll() {
 }
 
 // collect waits a little for more results, if more are to be expected.
-func (c *writer) collect() {
-	c.takeAll()
+func (c *writer) collect(ctx context.Context) {
+	c.takeAll(ctx)
 	c.timer.Reset(c.cfg.CompleteDelay)
 	for len(c.pending) < maxBatch {
 		if running, _, _ := c.floor.busy(); running == 0 {
-			c.takeAll()
+			c.takeAll(ctx)
 			return
 		}
 		select {
 		case o := <-c.outcomes:
-			c.take(o)
+			c.take(ctx, o)
 		case <-c.timer.C:
 			return
 		}
@@ -229,7 +229,7 @@ func (c *writer) release(ctx context.Context) {
 		claims[i] = o.Claim
 	}
 	for failed := 0; ctx.Err() == nil; failed++ {
-		c.writePulse.beat(0)
+		c.writePulse.beat()
 		err := c.releaseOnce(ctx, claims)
 		c.db.note(ctx, toRelease, err)
 		if err == nil {

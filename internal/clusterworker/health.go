@@ -26,9 +26,9 @@ type pulse struct {
 // timeout within it.
 const allowance = time.Minute
 
-// beat notes progress; the next is due after wait and the time of one step.
-func (p *pulse) beat(wait time.Duration) {
-	next := time.Now().Add(wait + allowance)
+// beat notes progress.
+func (p *pulse) beat() {
+	next := time.Now().Add(allowance)
 	p.next.Store(&next)
 }
 

@@ -12,7 +12,7 @@ import (
 // nameChoices bounds how many names are tried for a Shoot.
 const nameChoices = 10
 
-var errNoName = &rowError{class: ErrorClass(shoot.ClassConflict), err: fmt.Errorf("none of %d names for the Shoot is free", nameChoices)} //nolint:gochecknoglobals // an error
+var errNoName = &rowError{class: ErrorClass(shoot.ClassConflict), err: fmt.Errorf("none of %d names for the Shoot is free", nameChoices)}
 
 // nameAndBegin stores the nth choice for the names of rows that have none, and
 // has those called for that got it. It gives the others, for the next
@@ -68,7 +68,7 @@ func (c *claimer) storeNames(ctx, hard context.Context, tickets []ticket, names 
 		return nil, true
 	}
 	for failed := 0; ; failed++ {
-		c.claimPulse.beat(0)
+		c.claimPulse.beat()
 		list, err := c.storeNamesOnce(hard, names)
 		c.db.note(hard, toName, err)
 		if err == nil {

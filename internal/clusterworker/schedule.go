@@ -112,8 +112,9 @@ func newAlarms() *alarms { return &alarms{base: time.Now()} }
 
 // set adds an alarm, up to a grain later than asked for and never earlier.
 func (a *alarms) set(at time.Time) {
-	grains := (at.Sub(a.base) + grain - 1) / grain
-	at = a.base.Add(grains * grain)
+	if past := at.Sub(a.base) % grain; past > 0 {
+		at = at.Add(grain - past)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if i, found := slices.BinarySearchFunc(a.times, at, time.Time.Compare); !found {

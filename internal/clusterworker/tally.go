@@ -62,7 +62,7 @@ func (c *tallyCollector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...) //nolint:promlinter // it does not find the name here
 	}
 	for state, n := range map[string]int64{
 		"due": t.Due, "leased": t.Leased, "backing_off": t.BackingOff, "stuck": t.Stuck, "paused": t.Paused, "synced": t.Synced,

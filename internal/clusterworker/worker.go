@@ -54,8 +54,8 @@ const storeTimeout = 10 * time.Second
 
 // Causes of contexts that ended.
 var (
-	errStoreTimeout = errors.New("the database did not answer in time")
-	errCallTimeout  = errors.New("Gardener did not answer in time") //nolint:revive,staticcheck // a name
+	errStoreTimeout = errors.New("no answer of the database in time")
+	errCallTimeout  = errors.New("no answer of Gardener in time")
 	errStopTimeout  = errors.New("the time to stop is over")
 )
 
