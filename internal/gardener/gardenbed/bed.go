@@ -1,0 +1,216 @@
+package gardenbed
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+)
+
+const (
+	// servedBound is how long the API may take to be served, after the program
+	// says that it is ready. It takes a second on an idle machine.
+	servedBound = 2 * time.Minute
+	pollEvery   = 50 * time.Millisecond
+
+	service   = "gardener-apiserver" // and its namespace, as APIServices name them
+	namespace = "garden"
+)
+
+var errServedBound = fmt.Errorf("not within %s", servedBound)
+
+// A Bed is a garden that runs.
+type Bed struct {
+	kube   *kubebed.Bed
+	own    bool // we started kube
+	args   []string
+	assets string
+	log    *slog.Logger
+	client dynamic.Interface
+	port   int // of gardener-apiserver
+
+	mu   sync.Mutex
+	away bool // gardener-apiserver was told to stop
+}
+
+// Start starts a garden and returns when Shoots can be made in its project. The
+// caller then calls Stop.
+func Start(ctx context.Context, o Options) (*Bed, error) {
+	b := &Bed{kube: o.On, own: o.On == nil, args: o.Args, assets: o.Assets, log: o.Kube.Log}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if b.assets == "" {
+		if b.assets, err = Assets(ctx, b.log); err != nil {
+			return nil, err
+		}
+	}
+	began := time.Now()
+	if b.own {
+		if b.kube, err = kubebed.Start(ctx, o.Kube); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.start(ctx); err != nil {
+		return nil, fmt.Errorf("start a garden: %w", errors.Join(err, b.Stop()))
+	}
+	b.log.InfoContext(ctx, "garden started", "url", b.kube.URL(), "project", DefaultProject, "took", time.Since(began).Round(time.Millisecond))
+	return b, nil
+}
+
+func (b *Bed) start(ctx context.Context) (err error) {
+	if b.client, err = dynamic.NewForConfig(b.kube.Config()); err != nil {
+		return err
+	}
+	if err := b.startOnAPort(ctx); err != nil {
+		return err
+	}
+	err = b.apply(ctx, "garden", map[string]any{
+		"Host": b.kube.ListenAddress(), "Port": b.port, "CA": base64.StdEncoding.EncodeToString(b.kube.Config().CAData), "Groups": groups(),
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.awaitServed(ctx); err != nil {
+		return err
+	}
+	if err := b.apply(ctx, "offers", nil); err != nil {
+		return err
+	}
+	_, err = b.NewProject(ctx, DefaultProject)
+	return err
+}
+
+// startOnAPort starts the API server, again on another port when someone took
+// the free one between asking for it and using it.
+func (b *Bed) startOnAPort(ctx context.Context) error {
+	const tries = 5
+	var err error
+	for range tries {
+		if b.port, err = b.kube.FreePort(ctx, 0); err != nil {
+			return err
+		}
+		if err = b.startProgram(ctx); !errors.Is(err, kubebed.ErrPortTaken) {
+			break
+		}
+	}
+	return err
+}
+
+// startProgram starts the API server on the bed's port.
+func (b *Bed) startProgram(ctx context.Context) error {
+	kubeconfig, err := b.kube.Kubeconfig(APIServer, "system:masters")
+	if err != nil {
+		return err
+	}
+	cert, key, err := b.kube.ServerCertificate(APIServer, service+"."+namespace+".svc")
+	if err != nil {
+		return err
+	}
+	url := "https://" + net.JoinHostPort(b.kube.ListenAddress(), strconv.Itoa(b.port))
+	client, err := rest.HTTPClientFor(&rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: b.kube.Config().CAData}})
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	return b.kube.StartProgram(ctx, kubebed.Program{
+		Path: filepath.Join(b.assets, APIServer),
+		Args: append([]string{
+			"--etcd-servers=" + b.kube.EtcdURL(),
+			"--bind-address=" + b.kube.ListenAddress(),
+			"--secure-port=" + strconv.Itoa(b.port),
+			"--tls-cert-file=" + cert,
+			"--tls-private-key-file=" + key,
+			"--kubeconfig=" + kubeconfig,
+			"--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig,
+			"--cluster-identity=gardenbed",
+			"--workload-identity-token-issuer=https://issuer.invalid",
+			"--workload-identity-signing-key-file=" + key, // any will do: nobody is shown what it signs
+		}, b.args...),
+		Ready: func(ctx context.Context) error { return ask(ctx, client, url+"/readyz") },
+	})
+}
+
+// Kube is the control plane that the garden stands behind.
+func (b *Bed) Kube() *kubebed.Bed { return b.kube }
+
+// Config is how an administrator reaches the garden. Each call gives a copy.
+func (b *Bed) Config() *rest.Config { return b.kube.Config() }
+
+// Kubeconfig writes a kubeconfig file for a user of some groups, and gives its
+// path. What users may do is said by roles.
+func (b *Bed) Kubeconfig(name string, groups ...string) (path string, err error) {
+	return b.kube.Kubeconfig(name, groups...)
+}
+
+// AdminKubeconfig is the path of a kubeconfig file for an administrator.
+func (b *Bed) AdminKubeconfig() string { return b.kube.AdminKubeconfig() }
+
+// Namespace is that of the project that every garden has.
+func (b *Bed) Namespace() string { return NamespaceOf(DefaultProject) }
+
+// StopAPIServer ends the API server of Gardener at once, as a power failure
+// would. That of Kubernetes answers for it from then on: 503.
+func (b *Bed) StopAPIServer() error {
+	b.mu.Lock()
+	b.away = true
+	b.mu.Unlock()
+	return b.kube.StopProgram(APIServer)
+}
+
+// StartAPIServer starts the API server of Gardener again after StopAPIServer,
+// on the same data, and returns when it is served.
+func (b *Bed) StartAPIServer(ctx context.Context) error {
+	if err := b.startProgram(ctx); err != nil {
+		return err
+	}
+	if err := b.awaitServed(ctx); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.away = false
+	b.mu.Unlock()
+	return nil
+}
+
+// Ready says why the garden cannot be used: a program has ended, or an API
+// server was stopped.
+func (b *Bed) Ready() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.away {
+		return cmp.Or(b.kube.Ready(), errors.New("the API server of Gardener was stopped"))
+	}
+	return b.kube.Ready()
+}
+
+// Run keeps the garden until ctx ends, or a program of it, and stops it then.
+func (b *Bed) Run(ctx context.Context) error {
+	if b.own {
+		return b.kube.Run(ctx)
+	}
+	<-ctx.Done()
+	return b.Stop()
+}
+
+// Stop ends the garden, and the control plane if it is our own.
+func (b *Bed) Stop() error {
+	if b.own {
+		return b.kube.Stop()
+	}
+	return b.StopAPIServer()
+}
