@@ -91,7 +91,7 @@ func (c *claimer) step(ctx, calls, hard context.Context) time.Duration {
 	if !listening {
 		c.schedule.pollBy(now.Add(c.blindInterval()))
 	}
-	room := c.floor.room()
+	room, freed := c.floor.room()
 	if room == 0 || c.breaker.isOpen() {
 		c.claims.expect(c.cfg.PollInterval) // none is owed
 		return tick                         // what ends that wakes us
@@ -100,7 +100,7 @@ func (c *claimer) step(ctx, calls, hard context.Context) time.Duration {
 		c.claims.expect(c.cfg.PollInterval)
 		return throttled
 	}
-	at, why := c.schedule.next(room)
+	at, why := c.schedule.next(room, freed)
 	if c.hold.After(at) {
 		at = c.hold
 	}

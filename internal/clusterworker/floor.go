@@ -30,17 +30,18 @@ type floor struct {
 	running   map[string]struct{} // clusters
 	under     int                 // claims whose outcome is not known
 	unsettled int
+	freed     time.Time // when the first call ended after the last claim
 }
 
 func newFloor(slots int) *floor {
 	return &floor{slots: slots, limit: slots + 2*maxBatch, running: map[string]struct{}{}}
 }
 
-// room is how many rows may be claimed.
-func (f *floor) room() int {
+// room is how many rows may be claimed, and since when there is any.
+func (f *floor) room() (int, time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return max(0, min(f.slots-len(f.running), f.limit-f.unsettled))
+	return max(0, min(f.slots-len(f.running), f.limit-f.unsettled)), f.freed
 }
 
 // admit counts claims in.
@@ -49,6 +50,7 @@ func (f *floor) admit(n int) {
 	defer f.mu.Unlock()
 	f.unsettled += n
 	f.under += n
+	f.freed = time.Time{}
 }
 
 // enter begins a call. There is none for a cluster whose last one has not ended, which can
@@ -68,6 +70,9 @@ func (f *floor) leave(clusterID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.running, clusterID)
+	if f.freed.IsZero() {
+		f.freed = time.Now()
+	}
 }
 
 // known notes that the outcome of a claim is on its way to be written.

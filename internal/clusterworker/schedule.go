@@ -32,7 +32,7 @@ const (
 	// not claimed one by one.
 	linger = 10 * time.Millisecond
 	// goodPart of the slots, as a divisor, does not wait.
-	goodPart = 4
+	goodPart = 2
 )
 
 // A schedule says when to claim. It is the claimer's alone, but for its alarms.
@@ -70,8 +70,9 @@ func (s *schedule) claimed(began time.Time, full bool, interval time.Duration) {
 	s.alarms.passed(began)
 }
 
-// next is when to claim again and why, if there is room for some rows.
-func (s *schedule) next(room int) (time.Time, cause) {
+// next is when to claim again and why, if there is room for some rows and the
+// first of the slots became free at some time.
+func (s *schedule) next(room int, freed time.Time) (time.Time, cause) {
 	at, why := s.pollAt, causePoll
 	consider := func(t time.Time, c cause) {
 		if t.Before(at) {
@@ -81,15 +82,13 @@ func (s *schedule) next(room int) (time.Time, cause) {
 	if first, ok := s.alarms.first(); ok {
 		consider(first, causeRetry)
 	}
-	if t := s.last.Add(burstInterval); !t.After(s.until) {
+	switch t := s.last.Add(burstInterval); {
+	case s.more && room >= max(1, s.slots/goodPart):
+		consider(s.last, causeDrain)
+	case s.more:
+		consider(freed.Add(linger), causeDrain)
+	case !t.After(s.until):
 		consider(t, causeNotify)
-	}
-	if s.more {
-		if room < max(1, s.slots/goodPart) {
-			consider(s.last.Add(linger), causeDrain)
-		} else {
-			consider(s.last, causeDrain)
-		}
 	}
 	if !s.woken.IsZero() {
 		consider(s.woken, causeNotify)
