@@ -1,0 +1,176 @@
+package gardener
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/fleetloop/fleetloop/internal/gardener/plan"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// tries is how often a Shoot that changes while we look at it is looked at again.
+const tries = 4
+
+// applyContent is the type of a server-side apply. It says YAML, of which JSON is
+// a part.
+const applyContent = "application/apply-patch+yaml"
+
+// never is a resource version that no object has: with it, an apply can make an
+// object and can not change one.
+const never = "1"
+
+// ApplyShoot makes the Shoot what the manifest says. Whether it was ever seen
+// decides only which way is tried first.
+func (c *Client) ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	m.Metadata.Namespace = c.namespace
+	applied, err := c.apply(ctx, m, seen)
+	return applied, explain(err, "apply Shoot %q", m.Metadata.Name)
+}
+
+func (c *Client) apply(ctx context.Context, m shoot.Manifest, seen bool) (applied shoot.Applied, err error) {
+	if !seen {
+		if applied, err = c.create(ctx, m, never); !hasCode(err, http.StatusConflict) {
+			return applied, err
+		}
+	}
+	for try := range tries {
+		var live *found
+		switch live, err = c.find(ctx, m.Metadata.Name); {
+		case errors.Is(err, shoot.ErrNotFound):
+			version := never
+			if try > 0 { // should a server ever refuse to make an object that is to have a version
+				version = ""
+			}
+			applied, err = c.create(ctx, m, version)
+		case err != nil:
+			return shoot.Applied{}, err
+		default:
+			applied, err = c.update(ctx, m, live)
+		}
+		if !hasCode(err, http.StatusConflict) {
+			return applied, err
+		}
+	}
+	return shoot.Applied{}, err
+}
+
+// PreflightShoot asks whether ApplyShoot would be refused. Nothing is stored.
+func (c *Client) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	m.Metadata.Namespace = c.namespace
+	return explain(c.preflight(ctx, m), "check Shoot %q", m.Metadata.Name)
+}
+
+func (c *Client) preflight(ctx context.Context, m shoot.Manifest) error {
+	live, err := c.find(ctx, m.Metadata.Name)
+	if errors.Is(err, shoot.ErrNotFound) {
+		_, err = c.write(ctx, body{Manifest: m, version: never}, option{"dryRun", "All"})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if m, err = plan.Apply(m, live.live()); err != nil {
+		return err
+	}
+	// Pools that are to go and that others write to are left out of the question:
+	// they go by a request of their own.
+	m.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, c.leftovers(m, live))
+	_, err = c.write(ctx, body{Manifest: m, uid: live.Metadata.UID, version: live.Metadata.ResourceVersion}, option{"force", "true"}, option{"dryRun", "All"})
+	return err
+}
+
+// create makes a Shoot that is not there.
+func (c *Client) create(ctx context.Context, m shoot.Manifest, version string) (shoot.Applied, error) {
+	is, err := c.write(ctx, body{Manifest: m, version: version})
+	if err != nil {
+		return shoot.Applied{}, err
+	}
+	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Created: true, Changed: true}, nil
+}
+
+// update brings a Shoot that is there to what a manifest says.
+func (c *Client) update(ctx context.Context, m shoot.Manifest, was *found) (shoot.Applied, error) {
+	m, err := plan.Apply(m, was.live())
+	if err != nil {
+		return shoot.Applied{}, err
+	}
+	left := c.leftovers(m, was)
+	all := m
+	all.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, left)
+	is, err := c.write(ctx, body{Manifest: all, uid: was.Metadata.UID, version: was.Metadata.ResourceVersion}, option{"force", "true"})
+	if err == nil && len(left) > 0 {
+		is, err = c.cut(ctx, is, left)
+	}
+	if err != nil {
+		return shoot.Applied{}, err
+	}
+	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Changed: differ(was, is)}, nil
+}
+
+// differ is whether a Shoot was not as it should be. That it was asked for again
+// is noted in its annotations, and makes no difference.
+func differ(was, is *found) bool {
+	return !bytes.Equal(was.Raw, is.Raw) || !maps.Equal(was.Metadata.Labels, is.Metadata.Labels) ||
+		!maps.Equal(notes(was), notes(is))
+}
+
+func notes(f *found) map[string]string {
+	a := maps.Clone(f.Metadata.Annotations)
+	delete(a, shoot.AnnotationGeneration)
+	return a
+}
+
+// find is the Shoot of a name, shoot.ErrNotFound if there is none.
+func (c *Client) find(ctx context.Context, name string) (*found, error) {
+	a, err := c.get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return decodeFound(a)
+}
+
+// A body is a manifest with what the Shoot has to be that it is written to.
+type body struct {
+	shoot.Manifest
+	uid, version string
+}
+
+type option struct{ name, value string }
+
+// write sends a manifest.
+func (c *Client) write(ctx context.Context, b body, options ...option) (*found, error) {
+	type metadata struct {
+		shoot.Metadata
+		UID             string `json:"uid,omitempty"`
+		ResourceVersion string `json:"resourceVersion,omitempty"`
+	}
+	object := struct {
+		APIVersion string     `json:"apiVersion"`
+		Kind       string     `json:"kind"`
+		Metadata   metadata   `json:"metadata"`
+		Spec       shoot.Spec `json:"spec"`
+	}{b.APIVersion, b.Kind, metadata{b.Metadata, b.uid, b.version}, b.Spec}
+	query := c.writing()
+	for _, o := range options {
+		query.Set(o.name, o.value)
+	}
+	a, err := c.send(ctx, request{method: http.MethodPatch, path: c.shoot(b.Metadata.Name), query: query, content: applyContent, body: object})
+	if err != nil {
+		return nil, err
+	}
+	return decodeFound(a)
+}
+
+// writing are the options of everything that writes.
+func (c *Client) writing() url.Values {
+	return url.Values{"fieldManager": {c.manager}, "fieldValidation": {"Strict"}}
+}

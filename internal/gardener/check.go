@@ -1,0 +1,154 @@
+package gardener
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// A Level says how bad a finding is.
+type Level int
+
+// The levels.
+const (
+	// Fine is as it should be.
+	Fine Level = iota
+	// Worse is something that works less well than it could.
+	Worse
+	// Broken is something without which no Shoot can be made.
+	Broken
+)
+
+// String is the level in words.
+func (l Level) String() string {
+	switch l {
+	case Fine:
+		return "ok"
+	case Worse:
+		return "warning"
+	case Broken:
+		return "error"
+	}
+	return fmt.Sprintf("Level(%d)", int(l))
+}
+
+// A Finding is what a check found.
+type Finding struct {
+	Level   Level
+	Subject string // what was looked at, in a word or two
+	Message string
+}
+
+// Check looks whether Gardener is there and lets us do what we are to do. binding
+// is the name of the credentials binding that Shoots refer to, "" for none.
+func (c *Client) Check(ctx context.Context, binding string) []Finding {
+	api := c.checkAPI(ctx)
+	findings := []Finding{api}
+	if api.Level == Broken {
+		return findings // it would only be said again and again
+	}
+	findings = append(findings, c.checkOurNamespace(ctx), c.checkBinding(ctx, binding))
+	for _, need := range needs() {
+		findings = append(findings, c.checkRight(ctx, need))
+	}
+	return findings
+}
+
+func (c *Client) checkAPI(ctx context.Context) Finding {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	subject := "API " + shoot.APIVersion
+	if _, err := c.send(ctx, request{method: http.MethodGet, path: shootsAPI, unlimited: true}); err != nil {
+		return Finding{Broken, subject, explain(err, "ask Gardener").Error()}
+	}
+	return Finding{Fine, subject, "it answers"}
+}
+
+func (c *Client) checkOurNamespace(ctx context.Context) Finding {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	subject := "namespace " + c.namespace
+	_, err := c.namespaceLabels(ctx)
+	if hasCode(err, http.StatusForbidden) {
+		return Finding{Worse, subject, "we may not look at it; if it is not there, every Shoot counts as deleted"}
+	}
+	if err != nil {
+		return Finding{Broken, subject, explain(err, "look at it").Error()}
+	}
+	name, err := c.Project(ctx)
+	if err != nil {
+		return Finding{Worse, subject, err.Error()}
+	}
+	return Finding{Fine, subject, fmt.Sprintf("it is that of project %q", name)}
+}
+
+func (c *Client) checkBinding(ctx context.Context, binding string) Finding {
+	if binding == "" {
+		return Finding{Worse, "credentials binding", "none is configured; Gardener refuses Shoots with workers that have none"}
+	}
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	subject := "credentials binding " + binding
+	path := bindingsAPI + "/namespaces/" + c.namespace + "/credentialsbindings/" + url.PathEscape(binding)
+	_, err := c.send(ctx, request{method: http.MethodGet, path: path, unlimited: true})
+	switch {
+	case err == nil:
+		return Finding{Fine, subject, "it is there"}
+	case isAbsent(err, "credentialsbindings"):
+		return Finding{Broken, subject, fmt.Sprintf("there is none in namespace %q", c.namespace)}
+	case hasCode(err, http.StatusForbidden):
+		return Finding{Worse, subject, "we may not look at it"}
+	default:
+		return Finding{Broken, subject, explain(err, "look at it").Error()}
+	}
+}
+
+// A need is a right, and what is lost without it.
+type need struct {
+	verb    string
+	level   Level
+	without string
+}
+
+func needs() []need {
+	return []need{
+		{"get", Broken, "no Shoot can be changed or deleted"},
+		{"create", Broken, "no Shoot can be made"},
+		{"patch", Broken, "no Shoot can be made, changed or deleted"},
+		{"delete", Broken, "no Shoot can be deleted"},
+		{"list", Worse, "drift is not noticed, and Shoots are polled one by one"},
+		{"watch", Worse, "Shoots are polled, and states are seen late"},
+	}
+}
+
+func (c *Client) checkRight(ctx context.Context, n need) Finding {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	subject := "right to " + n.verb + " shoots"
+	a, err := c.send(ctx, request{method: http.MethodPost, path: reviewsPath, unlimited: true, body: map[string]any{
+		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+		"spec": map[string]any{"resourceAttributes": map[string]string{
+			"namespace": c.namespace, "verb": n.verb, "group": "core.gardener.cloud", "version": "v1beta1", "resource": "shoots",
+		}},
+	}})
+	var review struct {
+		Status struct {
+			Allowed bool   `json:"allowed"`
+			Reason  string `json:"reason"`
+		} `json:"status"`
+	}
+	if err == nil {
+		err = decode(a, &review)
+	}
+	switch {
+	case err != nil:
+		return Finding{Worse, subject, explain(err, "ask for it").Error()}
+	case !review.Status.Allowed:
+		return Finding{n.level, subject, "we have it not: " + n.without}
+	default:
+		return Finding{Fine, subject, "we have it"}
+	}
+}

@@ -1,0 +1,70 @@
+package gardener
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/fleetloop/fleetloop/internal/gardener/plan"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// DeleteShoot asks for the deletion of a Shoot, if its labels are those of the
+// cluster that is meant. One that was made again for the same cluster, and so
+// has another UID, goes as well.
+func (c *Client) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	d, err := c.remove(ctx, ref)
+	return d, explain(err, "delete Shoot %q", ref.Name)
+}
+
+func (c *Client) remove(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
+	var err error
+	for range tries {
+		var live *found
+		live, err = c.find(ctx, ref.Name)
+		if errors.Is(err, shoot.ErrNotFound) {
+			return shoot.Deletion{Absent: true}, nil
+		}
+		if err != nil {
+			return shoot.Deletion{}, err
+		}
+		if err := plan.Owned(ref, live.Metadata.Labels); err != nil {
+			return shoot.Deletion{}, err
+		}
+		if err = c.confirmAndDelete(ctx, live); err == nil {
+			return shoot.Deletion{}, nil
+		}
+		if !hasCode(err, http.StatusConflict) && !isAbsent(err, "shoots") {
+			return shoot.Deletion{}, err
+		}
+	}
+	return shoot.Deletion{}, err
+}
+
+// confirmAndDelete does what Gardener wants for a deletion. The confirmation has
+// to stay while it deletes.
+func (c *Client) confirmAndDelete(ctx context.Context, live *found) error {
+	m := live.Metadata
+	if m.Annotations[shoot.AnnotationConfirmDeletion] != "true" {
+		_, err := c.send(ctx, request{
+			method: http.MethodPatch, path: c.shoot(m.Name), query: c.writing(), content: "application/merge-patch+json",
+			body: map[string]any{"metadata": map[string]any{
+				"uid": m.UID, "resourceVersion": m.ResourceVersion,
+				"annotations": map[string]string{shoot.AnnotationConfirmDeletion: "true"},
+			}},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if m.Deleted != nil {
+		return nil
+	}
+	_, err := c.send(ctx, request{
+		method: http.MethodDelete, path: c.shoot(m.Name),
+		body: map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]string{"uid": m.UID}},
+	})
+	return err
+}

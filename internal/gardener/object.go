@@ -1,0 +1,119 @@
+package gardener
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/gardener/plan"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// meta is the part of an object's metadata that we read.
+type meta struct {
+	Name            string            `json:"name"`
+	UID             string            `json:"uid"`
+	ResourceVersion string            `json:"resourceVersion"`
+	Generation      int64             `json:"generation"`
+	Created         time.Time         `json:"creationTimestamp"`
+	Deleted         *time.Time        `json:"deletionTimestamp"`
+	Labels          map[string]string `json:"labels"`
+	Annotations     map[string]string `json:"annotations"`
+}
+
+// seen is the part of a Shoot that tells how it is.
+type seen struct {
+	Metadata meta `json:"metadata"`
+	Spec     struct {
+		Kubernetes struct {
+			Version string `json:"version"`
+		} `json:"kubernetes"`
+	} `json:"spec"`
+	Status status `json:"status"`
+}
+
+type status struct {
+	ObservedGeneration int64      `json:"observedGeneration"`
+	Hibernated         bool       `json:"hibernated"`
+	LastOperation      *operation `json:"lastOperation"`
+	LastErrors         []struct {
+		Description string   `json:"description"`
+		Codes       []string `json:"codes"`
+	} `json:"lastErrors"`
+	Conditions []struct {
+		Type    string `json:"type"`
+		Status  string `json:"status"`
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
+	} `json:"conditions"`
+}
+
+type operation struct {
+	Type        string    `json:"type"`
+	State       string    `json:"state"`
+	Progress    int       `json:"progress"`
+	Description string    `json:"description"`
+	Updated     time.Time `json:"lastUpdateTime"`
+}
+
+// observed is what the Shoot says of itself.
+func (s *seen) observed() shoot.Observed {
+	m := s.Metadata
+	o := shoot.Observed{
+		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Created: m.Created,
+		Cluster: m.Labels[shoot.LabelCluster], Installation: m.Labels[shoot.LabelInstallation], SentGeneration: plan.Generation(m.Annotations),
+		Generation: m.Generation, ObservedGeneration: s.Status.ObservedGeneration,
+		Deleting: m.Deleted != nil, Hibernated: s.Status.Hibernated, Version: s.Spec.Kubernetes.Version,
+	}
+	if l := s.Status.LastOperation; l != nil {
+		o.LastOperation = &shoot.Operation{Type: l.Type, State: l.State, Progress: l.Progress, Description: l.Description, Updated: l.Updated}
+	}
+	for _, e := range s.Status.LastErrors {
+		o.LastErrors = append(o.LastErrors, shoot.LastError{Description: e.Description, Codes: e.Codes})
+	}
+	for _, c := range s.Status.Conditions {
+		o.Conditions = append(o.Conditions, shoot.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
+	}
+	return o
+}
+
+// found is a Shoot that is about to be written.
+type found struct {
+	Metadata struct {
+		meta
+		Managers []struct {
+			Manager   string          `json:"manager"`
+			Operation string          `json:"operation"`
+			Fields    json.RawMessage `json:"fieldsV1"`
+		} `json:"managedFields"`
+	} `json:"metadata"`
+	// Raw is the spec as the server writes it.
+	Raw json.RawMessage `json:"spec"`
+
+	spec shoot.Spec
+}
+
+// live is the Shoot as plans want it.
+func (f *found) live() plan.Live {
+	m := f.Metadata
+	return plan.Live{Labels: m.Labels, Annotations: m.Annotations, Deleting: m.Deleted != nil, Spec: f.spec}
+}
+
+// decode reads an answer that must be an object.
+func decode(a answer, into any) error {
+	if err := json.Unmarshal(a.body, into); err != nil {
+		return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("its answer makes no sense: %w", err)}
+	}
+	return nil
+}
+
+func decodeFound(a answer) (*found, error) {
+	f := &found{}
+	if err := decode(a, f); err != nil {
+		return nil, err
+	}
+	if err := decode(answer{body: f.Raw}, &f.spec); err != nil {
+		return nil, err
+	}
+	return f, nil
+}

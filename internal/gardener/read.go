@@ -1,0 +1,146 @@
+package gardener
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// GetShoot is the Shoot of a name as it is now, shoot.ErrNotFound if there is
+// none.
+func (c *Client) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	a, err := c.get(ctx, name)
+	if errors.Is(err, shoot.ErrNotFound) {
+		return shoot.Observed{}, err
+	}
+	var s seen
+	if err == nil {
+		err = decode(a, &s)
+	}
+	if err != nil {
+		return shoot.Observed{}, explain(err, "look at Shoot %q", name)
+	}
+	return s.observed(), nil
+}
+
+// get asks for a Shoot. Without a resource version the answer is of now, not of
+// some time ago.
+func (c *Client) get(ctx context.Context, name string) (answer, error) {
+	a, err := c.send(ctx, request{method: http.MethodGet, path: c.shoot(name)})
+	if !isAbsent(err, "shoots") {
+		return a, err
+	}
+	// In a namespace that is not there no Shoot is either. To take that for a
+	// deletion that is done would be to forget clusters that run.
+	if err := c.checkNamespace(ctx); err != nil {
+		return answer{}, err
+	}
+	return answer{}, shoot.ErrNotFound
+}
+
+// checkNamespace is an error if our namespace is not there. It asks until it
+// knows, or knows that it may not know.
+func (c *Client) checkNamespace(ctx context.Context) error {
+	if c.exists.Load() {
+		return nil
+	}
+	_, err := c.namespaceLabels(ctx)
+	if err != nil && !hasCode(err, http.StatusForbidden) {
+		return err
+	}
+	c.exists.Store(true)
+	return nil
+}
+
+func (c *Client) namespaceLabels(ctx context.Context) (map[string]string, error) {
+	a, err := c.send(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + c.namespace, unlimited: true})
+	if isAbsent(err, "namespaces") {
+		return nil, shoot.Errorf(shoot.ClassUnavailable, "there is no namespace %q", c.namespace)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var ns struct {
+		Metadata meta `json:"metadata"`
+	}
+	err = decode(a, &ns)
+	return ns.Metadata.Labels, err
+}
+
+// mine selects the Shoots of the installation.
+func (c *Client) mine() url.Values {
+	return url.Values{"labelSelector": {shoot.LabelInstallation + "=" + c.installation}}
+}
+
+// ListShoots are the Shoots of the installation, as they are now. Each page is
+// bounded in time like a call.
+func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
+	var err error
+	for range tries {
+		var l shoot.List
+		l, err = c.list(ctx)
+		if err == nil {
+			return l, nil
+		}
+		// It took so long that the server has forgotten what it listed.
+		if !hasCode(err, http.StatusGone) {
+			break
+		}
+	}
+	return shoot.List{}, explain(err, "list Shoots")
+}
+
+func (c *Client) list(ctx context.Context) (shoot.List, error) {
+	l := shoot.List{Shoots: []shoot.Observed{}}
+	query := c.mine()
+	query.Set("limit", strconv.Itoa(pageSize))
+	for {
+		next, err := c.page(ctx, query, &l)
+		if err != nil || next == "" {
+			return l, err
+		}
+		query.Set("continue", next)
+	}
+}
+
+// page adds one page to a list.
+func (c *Client) page(ctx context.Context, query url.Values, l *shoot.List) (next string, err error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	a, err := c.send(ctx, request{method: http.MethodGet, path: c.shoots(), query: query})
+	if err != nil {
+		return "", err
+	}
+	var page struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+			Continue        string `json:"continue"`
+		} `json:"metadata"`
+		Items []seen `json:"items"`
+	}
+	if err := decode(a, &page); err != nil {
+		return "", err
+	}
+	if page.Metadata.ResourceVersion == "" {
+		return "", shoot.Errorf(shoot.ClassUnavailable, "its answer makes no sense: a list without a version")
+	}
+	for i := range page.Items {
+		l.Shoots = append(l.Shoots, page.Items[i].observed())
+	}
+	l.ResourceVersion = page.Metadata.ResourceVersion // of all pages the same
+	return page.Metadata.Continue, nil
+}
+
+// Project is the name of the project whose namespace ours is.
+func (c *Client) Project(ctx context.Context) (string, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	p, err := c.project(ctx)
+	return p, explain(err, "find the project of namespace %q", c.namespace)
+}

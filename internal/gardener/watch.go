@@ -1,0 +1,133 @@
+package gardener
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// A watch asks to be ended by the server after a time, at random up to twice as
+// long, and then goes on: so that watches do not all end at once, and move to
+// servers that are new.
+const watchTime = 5 * time.Minute
+
+// errSilent ends a watch whose connection seems to be dead.
+var errSilent = errors.New("nothing was heard for too long")
+
+// WatchShoots tells of what happens to Shoots of the installation after a resource
+// version, until ctx ends or handle gives an error, which is then the error, or
+// until the server does not answer any more. shoot.ErrExpired means that it has
+// forgotten what happened since: list anew.
+func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
+	at := resourceVersion
+	for {
+		begun := time.Now()
+		handled := error(nil)
+		err := c.watch(ctx, at, func(e shoot.Event) error {
+			if handled = handle(e); handled == nil {
+				at = e.Shoot.ResourceVersion
+			}
+			return handled
+		})
+		switch {
+		case handled != nil:
+			return handled
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, shoot.ErrExpired):
+			return err
+		case err != nil:
+			return explain(err, "watch Shoots")
+		}
+		// The server has ended it. One that does so at once is not to be asked
+		// all the time.
+		if wait := time.Second - time.Since(begun); wait > 0 && backoff.Sleep(ctx, wait) != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// watch watches once. It gives no error when the server ends it.
+func (c *Client) watch(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	dead := time.AfterFunc(c.timeout, func() { cancel(errSilent) })
+	defer dead.Stop()
+
+	query := c.mine()
+	query.Set("watch", "true")
+	query.Set("allowWatchBookmarks", "true")
+	query.Set("resourceVersion", resourceVersion)
+	query.Set("timeoutSeconds", strconv.Itoa(int((watchTime + rand.N(watchTime)).Seconds()))) //nolint:gosec // to spread load
+	resp, err := c.open(ctx, request{method: http.MethodGet, path: c.shoots(), query: query})
+	if hasCode(err, http.StatusGone) {
+		return shoot.ErrExpired
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	lines := json.NewDecoder(resp.Body)
+	for {
+		dead.Reset(c.silence)
+		var line struct {
+			Type   string          `json:"type"`
+			Object json.RawMessage `json:"object"`
+		}
+		if err := lines.Decode(&line); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return because(ctx, err)
+		}
+		dead.Stop() // what the handler does is not the server's silence
+		e, err := event(line.Type, line.Object)
+		if err != nil {
+			return err
+		}
+		if err := handle(e); err != nil {
+			return err
+		}
+	}
+}
+
+// event reads one message of a watch.
+func event(kind string, object json.RawMessage) (shoot.Event, error) {
+	if kind == "ERROR" {
+		return shoot.Event{}, watchError(object)
+	}
+	types := map[string]shoot.EventType{"ADDED": shoot.Seen, "MODIFIED": shoot.Seen, "DELETED": shoot.Gone, "BOOKMARK": shoot.Mark}
+	t, ok := types[kind]
+	if !ok {
+		return shoot.Event{}, fmt.Errorf("the watch says %q, which is unknown", kind)
+	}
+	var s seen
+	if err := decode(answer{body: object}, &s); err != nil {
+		return shoot.Event{}, err
+	}
+	if t == shoot.Mark {
+		return shoot.Event{Type: t, Shoot: shoot.Observed{ResourceVersion: s.Metadata.ResourceVersion}}, nil
+	}
+	return shoot.Event{Type: t, Shoot: s.observed()}, nil
+}
+
+func watchError(object json.RawMessage) error {
+	var s metav1.Status
+	if err := decode(answer{body: object}, &s); err != nil {
+		return err
+	}
+	if s.Code == http.StatusGone || s.Reason == metav1.StatusReasonExpired || s.Reason == metav1.StatusReasonGone {
+		return shoot.ErrExpired
+	}
+	return &refusal{code: int(s.Code), status: s, text: words(s)}
+}
