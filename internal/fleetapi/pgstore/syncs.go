@@ -151,27 +151,28 @@ func steering(action fleetapi.SyncAction) (string, error) {
 // ListSyncs reads a page. It is put together of what indexes have apart, so
 // that it takes no longer because a million others are synced: those that wait
 // for workers, those of them that are paused, and the rest.
-func (s *Store) ListSyncs(ctx context.Context, scope fleetapi.Scope, q fleetapi.SyncQuery) ([]v1.ClusterSync, error) {
+func (s *Store) ListSyncs(ctx context.Context, scope fleetapi.Scope, query fleetapi.SyncQuery) ([]v1.ClusterSync, error) {
+	q := syncQuery{query}
 	if q.After.ID != "" && !isID(q.After.ID) {
 		return nil, nil // nothing stands behind such a row
 	}
 	var waiting, paused, rest []v1.ClusterSync
-	begun := q.After.ID != "" && q.After.Since.IsZero() // what has something to do was listed
-	wantsPaused, wantsSynced := wants(q, v1.SyncPaused), wants(q, v1.SyncSynced)
+	wantsWaiting, wantsPaused, wantsSynced := q.wants(v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck), q.wants(v1.SyncPaused), q.wants(v1.SyncSynced)
 	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
-		if !begun {
-			collectSyncs(b, unsynced(q, " and s.paused_at is null"), &waiting)
+		b.Queue(uncompiled)
+		if wantsWaiting && !q.behind() {
+			collectSyncs(b, q.unsynced(" and s.paused_at is null"), &waiting)
 		}
-		if !begun && wantsPaused {
-			collectSyncs(b, unsynced(q, " and s.paused_at is not null"), &paused)
+		if wantsPaused && !q.behind() {
+			collectSyncs(b, q.unsynced(" and s.paused_at is not null"), &paused)
 		}
 		switch {
 		case wantsPaused && wantsSynced:
-			collectSyncs(b, others(q, ""), &rest)
+			collectSyncs(b, q.others(""), &rest)
 		case wantsPaused:
-			collectSyncs(b, others(q, " and s.paused_at is not null"), &rest)
+			collectSyncs(b, q.others(" and s.paused_at is not null"), &rest)
 		case wantsSynced:
-			collectSyncs(b, others(q, " and s.paused_at is null"), &rest)
+			collectSyncs(b, q.others(" and s.paused_at is null"), &rest)
 		}
 	})
 	if err != nil {
@@ -186,45 +187,50 @@ func (s *Store) ListSyncs(ctx context.Context, scope fleetapi.Scope, q fleetapi.
 	return list[:min(q.Limit, len(list))], nil
 }
 
-func wants(q fleetapi.SyncQuery, state v1.SyncState) bool {
-	return len(q.States) == 0 || slices.Contains(q.States, state)
-}
+// uncompiled has statements run as they are: what row-level security adds makes
+// them look so dear that the server would compile them, for longer than they run.
+const uncompiled = "select set_config('jit', 'off', true)"
 
 // waitsSince is since when a sync that has something to do waits. It is not
 // known of one that somebody marked by hand.
 const waitsSince = "coalesce(s.unsynced_since, 'epoch')"
 
-// unsynced is the statement that reads a page of what has something to do.
-func unsynced(q fleetapi.SyncQuery, and string) *clause {
+// A syncQuery makes the statements that read a page.
+type syncQuery struct{ fleetapi.SyncQuery }
+
+// wants reports whether syncs in one of the states are wanted.
+func (q syncQuery) wants(states ...v1.SyncState) bool {
+	return len(q.States) == 0 || slices.ContainsFunc(states, func(s v1.SyncState) bool { return slices.Contains(q.States, s) })
+}
+
+// behind reports whether the page stands behind all that has something to do.
+func (q syncQuery) behind() bool { return q.After.ID != "" && q.After.Since.IsZero() }
+
+// unsynced is the statement that reads what has something to do. Clusters are
+// looked up for the page alone.
+func (q syncQuery) unsynced(and string) *clause {
 	c := new(clause)
-	c.write("select ", syncColumns, " from ", c.syncs(), c.clusters(), " where s.synced is null", and)
-	c.states(q)
+	c.write("select ", syncColumns, " from (select s.* from ", c.syncs(), " where s.synced is null", and)
+	if len(q.States) > 0 {
+		c.write(" and s.state = any(", c.arg(q.States, "text[]"), ")")
+	}
 	if q.After.ID != "" {
 		c.write(" and (", waitsSince, ", s.cluster_id) > (", c.arg(q.After.Since, "timestamptz"), ", ", c.arg(q.After.ID, "uuid"), ")")
 	}
-	c.write(" order by ", waitsSince, ", s.cluster_id limit ", c.arg(q.Limit, "bigint"))
+	const order = " order by " + waitsSince + ", s.cluster_id"
+	c.write(order, " limit ", c.arg(q.Limit, "bigint"), ") s", c.clusters(), order)
 	return c
 }
 
-// others is the statement that reads a page of what has nothing to do.
-func others(q fleetapi.SyncQuery, and string) *clause {
+// others is the statement that reads what has nothing to do. A tenant's are
+// found by its clusters.
+func (q syncQuery) others(and string) *clause {
 	c := new(clause)
 	c.write("select ", syncColumns, " from ", c.syncs(), c.clusters(), " where s.synced is not null", and)
-	if q.After.ID != "" && q.After.Since.IsZero() {
-		c.write(" and s.cluster_id > ", c.arg(q.After.ID, "uuid"))
+	if q.behind() {
+		after := c.arg(q.After.ID, "uuid")
+		c.write(" and s.cluster_id > ", after, " and r.id > ", after)
 	}
 	c.write(" order by s.cluster_id limit ", c.arg(q.Limit, "bigint"))
 	return c
-}
-
-// states adds the condition that a sync is in one of the wanted states.
-func (c *clause) states(q fleetapi.SyncQuery) {
-	if len(q.States) == 0 {
-		return
-	}
-	names := make([]string, len(q.States))
-	for i, state := range q.States {
-		names[i] = string(state)
-	}
-	c.write(" and s.state = any(", c.arg(names, "text[]"), ")")
 }
