@@ -1,0 +1,169 @@
+package status
+
+import (
+	"slices"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// What Gardener calls operations, their states and those of conditions.
+const (
+	operationDelete  = "Delete"
+	operationMigrate = "Migrate"
+
+	statePending    = "Pending"
+	stateProcessing = "Processing"
+	stateSucceeded  = "Succeeded"
+	stateError      = "Error"
+	stateFailed     = "Failed"
+	stateAborted    = "Aborted"
+
+	conditionTrue  = "True"
+	conditionFalse = "False"
+)
+
+// absent are the rules for a Shoot that is not there.
+func absent() []rule { return []rule{gone, unconfirmed, notSeen, missing} }
+
+// present are the rules for one that is.
+func present() []rule {
+	return []rule{
+		deletionFailed, deleting, unscheduled, outdated, operating, retrying, failed,
+		migrated, hibernated, unhealthy, unsettled, healthy, strange,
+	}
+}
+
+func gone(_ *shoot.Observed, k Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootDeleted, Reason: ReasonGone, Message: "Gardener has deleted the cluster."},
+		k.DeletionWanted && k.DeletionSent && k.Confirmed
+}
+
+// unconfirmed is also for a deletion that was not sent because the Shoot had
+// been deleted already: whoever sends it will find out.
+func unconfirmed(_ *shoot.Observed, k Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootDeleting, Reason: ReasonUnconfirmed, Message: "Gardener does not show the cluster any more; that it is gone is being confirmed."},
+		k.DeletionWanted && (k.DeletionSent || k.EverSeen)
+}
+
+func notSeen(_ *shoot.Observed, k Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootPending, Reason: ReasonNotSeen, Message: "Gardener does not show the cluster yet."}, !k.EverSeen
+}
+
+func missing(*shoot.Observed, Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootError, Reason: ReasonMissing, Missing: true, Message: "The cluster has disappeared from Gardener although nobody deleted it here. It is being made anew."}, true
+}
+
+func deletionFailed(o *shoot.Observed, k Known) (Verdict, bool) {
+	if !o.Deleting || o.LastOperation == nil || o.LastOperation.Type != operationDelete || o.LastOperation.State != stateFailed {
+		return Verdict{}, false
+	}
+	return Verdict{
+		Status: v1.ShootError, Reason: ReasonDeletionFailed, ForceDeletable: forceDeletable(o.LastErrors),
+		Message: unasked(k) + gaveUp(o),
+	}, true
+}
+
+func deleting(o *shoot.Observed, k Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootDeleting, Reason: ReasonDeleting, Message: unasked(k) + deletion(o)}, o.Deleting
+}
+
+func unscheduled(o *shoot.Observed, _ Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootProgressing, Reason: ReasonUnscheduled, Message: "Gardener has yet to choose where the cluster's control plane runs (0 %)."},
+		o.LastOperation == nil
+}
+
+// outdated stands before all rules that look at the last operation: until the
+// change is picked up, that was about what the Shoot should be before.
+func outdated(o *shoot.Observed, _ Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootProgressing, Reason: ReasonOutdated, Message: "Gardener has not picked up the last change yet."},
+		o.Generation > o.ObservedGeneration
+}
+
+func operating(o *shoot.Observed, _ Known) (Verdict, bool) {
+	if s := o.LastOperation.State; s != statePending && s != stateProcessing {
+		return Verdict{}, false
+	}
+	return Verdict{Status: v1.ShootProgressing, Reason: ReasonOperating, Message: atWork(o.LastOperation)}, true
+}
+
+func retrying(o *shoot.Observed, _ Known) (Verdict, bool) {
+	if o.LastOperation.State != stateError {
+		return Verdict{}, false
+	}
+	return Verdict{Status: v1.ShootError, Reason: ReasonRetrying, Retrying: true, Message: triesAgain(o)}, true
+}
+
+func failed(o *shoot.Observed, _ Known) (Verdict, bool) {
+	if s := o.LastOperation.State; s != stateFailed && s != stateAborted {
+		return Verdict{}, false
+	}
+	return Verdict{Status: v1.ShootError, Reason: ReasonFailed, Message: gaveUp(o) + " A change of the cluster makes it try again."}, true
+}
+
+// migrated: the control plane has left one place and is not at the other yet.
+func migrated(o *shoot.Observed, _ Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootProgressing, Reason: ReasonMigrated, Message: "Gardener is moving the cluster's control plane; it has yet to be restored at its new place."},
+		succeeded(o) && o.LastOperation.Type == operationMigrate
+}
+
+// hibernated stands before the rules that look at the conditions: those of a
+// Shoot that sleeps are of the time before, until they are set to sleep as well.
+func hibernated(o *shoot.Observed, _ Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootReady, Reason: ReasonHibernated, Message: "The cluster is hibernated."}, succeeded(o) && o.Hibernated
+}
+
+func unhealthy(o *shoot.Observed, k Known) (Verdict, bool) {
+	bad := those(o, func(status string) bool { return status == conditionFalse })
+	if !succeeded(o) || len(bad) == 0 {
+		return Verdict{}, false
+	}
+	if !k.EverReady {
+		return Verdict{Status: v1.ShootProgressing, Reason: ReasonUnhealthy, Message: "The cluster is made, and not healthy yet: " + conditions(bad)}, true
+	}
+	return Verdict{Status: v1.ShootError, Reason: ReasonUnhealthy, Message: "The cluster is not healthy: " + conditions(bad)}, true
+}
+
+// unsettled: Gardener has conditions wait for a while before it calls them
+// False. What was ready stays so for as long.
+func unsettled(o *shoot.Observed, k Known) (Verdict, bool) {
+	open := those(o, func(status string) bool { return status != conditionTrue && status != conditionFalse })
+	if !succeeded(o) || len(open) == 0 {
+		return Verdict{}, false
+	}
+	if !k.EverReady {
+		return Verdict{Status: v1.ShootProgressing, Reason: ReasonUnsettled, Message: "The cluster is made, and not known to be healthy yet: " + conditions(open)}, true
+	}
+	return Verdict{Status: v1.ShootReady, Reason: ReasonUnsettled, Degraded: true, Message: "The cluster may have become unhealthy: " + conditions(open)}, true
+}
+
+func healthy(o *shoot.Observed, _ Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootReady, Reason: ReasonHealthy}, succeeded(o)
+}
+
+// strange is for states that no Gardener that we know has.
+func strange(o *shoot.Observed, _ Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootProgressing, Reason: ReasonStrange, Message: "Gardener is in a state that is not known here, " + quoted(o.LastOperation.State) + ": " + atWork(o.LastOperation)}, true
+}
+
+func succeeded(o *shoot.Observed) bool { return o.LastOperation.State == stateSucceeded }
+
+// those are the conditions of a Shoot with such a status. A Shoot without
+// workers has fewer; one that is absent says nothing.
+func those(o *shoot.Observed, status func(string) bool) []shoot.Condition {
+	return slices.DeleteFunc(slices.Clone(o.Conditions), func(c shoot.Condition) bool { return !status(c.Status) })
+}
+
+// forceDeletable reports whether an error has one of the codes with which
+// Gardener lets a deletion be forced: what is left over is not its fault.
+func forceDeletable(errs []shoot.LastError) bool {
+	return slices.ContainsFunc(errs, func(e shoot.LastError) bool {
+		return slices.ContainsFunc(e.Codes, func(code string) bool {
+			switch code {
+			case "ERR_INFRA_UNAUTHENTICATED", "ERR_INFRA_UNAUTHORIZED", "ERR_INFRA_DEPENDENCIES", "ERR_CLEANUP_CLUSTER_RESOURCES", "ERR_CONFIGURATION_PROBLEM":
+				return true
+			}
+			return false
+		})
+	})
+}

@@ -1,0 +1,365 @@
+package status_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/status"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// seen is a Shoot with an operation "Type State", and conditions as
+// "Type Status".
+func seen(operation string, conditions ...string) *shoot.Observed {
+	o := &shoot.Observed{Name: "eu-we-oyldub", UID: "u", Generation: 3, ObservedGeneration: 3}
+	if typ, state, ok := strings.Cut(operation, " "); ok {
+		o.LastOperation = &shoot.Operation{Type: typ, State: state, Progress: 43, Description: "Waiting for the\n  infrastructure."}
+	}
+	for _, c := range conditions {
+		typ, state, _ := strings.Cut(c, " ")
+		o.Conditions = append(o.Conditions, shoot.Condition{Type: typ, Status: state, Reason: "Because", Message: "it is " + state + "."})
+	}
+	return o
+}
+
+func with(o *shoot.Observed, change func(*shoot.Observed)) *shoot.Observed {
+	change(o)
+	return o
+}
+
+func isDeleting(o *shoot.Observed) { o.Deleting = true }
+
+func quotaExceeded(o *shoot.Observed) {
+	o.LastErrors = []shoot.LastError{
+		{Description: "quota of  vCPUs\nexceeded", Codes: []string{"ERR_INFRA_QUOTA_EXCEEDED"}},
+		{Description: "no subnet"},
+	}
+}
+
+func TestDerive(t *testing.T) {
+	ever := status.Known{EverSeen: true, EverReady: true}
+	young := status.Known{EverSeen: true}
+	going := status.Known{EverSeen: true, EverReady: true, DeletionWanted: true, DeletionSent: true}
+	confirmed := going
+	confirmed.Confirmed = true
+	cases := map[string]struct {
+		reason string
+		o      *shoot.Observed
+		k      status.Known
+		want   status.Verdict
+	}{
+		"Gone": {
+			reason: "the deletion was taken, and the absence is confirmed",
+			k:      confirmed,
+			want:   status.Verdict{Status: v1.ShootDeleted, Reason: status.ReasonGone, Message: "Gardener has deleted the cluster."},
+		},
+		"Unconfirmed": {
+			reason: "a cached list may be older than the Shoot",
+			k:      going,
+			want:   status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonUnconfirmed, Message: "Gardener does not show the cluster any more; that it is gone is being confirmed."},
+		},
+		"DeletedElsewhereFirst": {
+			reason: "nobody told Gardener of the deletion yet: whoever does will find out",
+			k:      status.Known{EverSeen: true, DeletionWanted: true, Confirmed: true},
+			want:   status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonUnconfirmed, Message: "Gardener does not show the cluster any more; that it is gone is being confirmed."},
+		},
+		"NotSeen": {
+			reason: "asked for, not there yet: that is not deleted",
+			k:      status.Known{Confirmed: true},
+			want:   status.Verdict{Status: v1.ShootPending, Reason: status.ReasonNotSeen, Message: "Gardener does not show the cluster yet."},
+		},
+		"NeverSeenAndUnwanted": {
+			reason: "the deletion has yet to be sent",
+			k:      status.Known{DeletionWanted: true},
+			want:   status.Verdict{Status: v1.ShootPending, Reason: status.ReasonNotSeen, Message: "Gardener does not show the cluster yet."},
+		},
+		"Missing": {
+			reason: "nobody deleted it here, so it has to come back",
+			k:      status.Known{EverSeen: true, Confirmed: true},
+			want:   status.Verdict{Status: v1.ShootError, Reason: status.ReasonMissing, Missing: true, Message: "The cluster has disappeared from Gardener although nobody deleted it here. It is being made anew."},
+		},
+		"DeletionFailed": {
+			reason: "Gardener goes on only if somebody acts",
+			o:      with(with(seen("Delete Failed"), isDeleting), quotaExceeded), k: going,
+			want: status.Verdict{
+				Status: v1.ShootError, Reason: status.ReasonDeletionFailed,
+				Message: "Gardener could not delete the cluster (43 %) and has given up: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet.",
+			},
+		},
+		"DeletionFailedForceable": {
+			reason: "with this code Gardener lets it be forced",
+			o: with(with(seen("Delete Failed"), isDeleting), func(o *shoot.Observed) {
+				o.LastErrors = []shoot.LastError{{Description: "a", Codes: []string{"ERR_RETRYABLE_INFRA_DEPENDENCIES"}}, {Description: "b.", Codes: []string{"ERR_X", "ERR_INFRA_DEPENDENCIES"}}}
+			}), k: going,
+			want: status.Verdict{
+				Status: v1.ShootError, Reason: status.ReasonDeletionFailed, ForceDeletable: true,
+				Message: "Gardener could not delete the cluster (43 %) and has given up: a [ERR_RETRYABLE_INFRA_DEPENDENCIES]; b. [ERR_X, ERR_INFRA_DEPENDENCIES].",
+			},
+		},
+		"Deleting": {
+			reason: "with its progress", o: with(seen("Delete Processing"), isDeleting), k: going,
+			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Gardener is deleting the cluster (43 %): Waiting for the infrastructure."},
+		},
+		"DeletingWithError": {
+			reason: "an error that is tried again is part of it", o: with(with(seen("Delete Error"), isDeleting), quotaExceeded), k: going,
+			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Gardener is deleting the cluster (43 %): Waiting for the infrastructure. The last error: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet."},
+		},
+		"DeletingNotBegun": {
+			reason: "the last operation was another, and says nothing of the deletion", o: with(seen("Create Failed"), isDeleting), k: going,
+			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Gardener has yet to begin to delete the cluster."},
+		},
+		"DeletingNothingBegun": {
+			reason: "deleted before Gardener did anything", o: with(seen(""), isDeleting), k: going,
+			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Gardener has yet to begin to delete the cluster."},
+		},
+		"DeletedInGardener": {
+			reason: "the cluster's owner did not ask for it", o: with(seen("Delete Processing"), isDeleting), k: ever,
+			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Somebody deleted the cluster in Gardener, not here. Gardener is deleting the cluster (43 %): Waiting for the infrastructure."},
+		},
+		"Unscheduled": {
+			reason: "Gardener has not begun", o: seen(""), k: young,
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonUnscheduled, Message: "Gardener has yet to choose where the cluster's control plane runs (0 %)."},
+		},
+		"StaleSuccess": {
+			reason: "it succeeded at what the Shoot was before", o: with(seen("Reconcile Succeeded"), func(o *shoot.Observed) { o.Generation = 4 }), k: ever,
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonOutdated, Message: "Gardener has not picked up the last change yet."},
+		},
+		"StaleFailure": {
+			reason: "it failed at what the Shoot was before", o: with(seen("Reconcile Failed"), func(o *shoot.Observed) { o.Generation = 4 }), k: ever,
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonOutdated, Message: "Gardener has not picked up the last change yet."},
+		},
+		"Creating": {
+			reason: "type, progress and description", o: seen("Create Processing"), k: young,
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonOperating, Message: "Gardener is creating the cluster (43 %): Waiting for the infrastructure."},
+		},
+		"Pending": {
+			reason: "it is about to begin", o: with(seen("Reconcile Pending"), func(o *shoot.Observed) { o.LastOperation.Description = "" }), k: ever,
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonOperating, Message: "Gardener is reconciling the cluster (43 %)."},
+		},
+		"Error": {
+			reason: "Gardener goes on trying for hours", o: with(seen("Create Error"), quotaExceeded), k: young,
+			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonRetrying, Retrying: true, Message: "Gardener could not create the cluster (43 %) and tries again: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet."},
+		},
+		"ErrorWithoutErrors": {
+			reason: "then the operation says what it knows", o: seen("Restore Error"), k: ever,
+			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonRetrying, Retrying: true, Message: "Gardener could not restore the cluster's control plane (43 %) and tries again: Waiting for the infrastructure."},
+		},
+		"Failed": {
+			reason: "what helps is part of the message", o: with(seen("Reconcile Failed"), quotaExceeded), k: ever,
+			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonFailed, Message: "Gardener could not reconcile the cluster (43 %) and has given up: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet. A change of the cluster makes it try again."},
+		},
+		"Aborted": {
+			reason: "that is as final as a failure", o: seen("Reconcile Aborted"), k: ever,
+			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonFailed, Message: "Gardener could not reconcile the cluster (43 %) and has given up: Waiting for the infrastructure. A change of the cluster makes it try again."},
+		},
+		"Migrated": {
+			reason: "a Restore follows", o: seen("Migrate Succeeded", "APIServerAvailable True"), k: ever,
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonMigrated, Message: "Gardener is moving the cluster's control plane; it has yet to be restored at its new place."},
+		},
+		"Hibernated": {
+			reason: "its conditions are of the time when it was awake", o: with(seen("Reconcile Succeeded", "EveryNodeReady False"), func(o *shoot.Observed) { o.Hibernated = true }), k: ever,
+			want: status.Verdict{Status: v1.ShootReady, Reason: status.ReasonHibernated, Message: "The cluster is hibernated."},
+		},
+		"UnhealthyYoung": {
+			reason: "what was never ready is on its way there", o: seen("Create Succeeded", "APIServerAvailable True", "EveryNodeReady False"), k: young,
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonUnhealthy, Message: "The cluster is made, and not healthy yet: EveryNodeReady (it is False)."},
+		},
+		"Unhealthy": {
+			reason: "what was ready is broken; the conditions that are False are named", o: seen("Reconcile Succeeded", "ControlPlaneHealthy Progressing", "APIServerAvailable False", "EveryNodeReady False"), k: ever,
+			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonUnhealthy, Message: "The cluster is not healthy: APIServerAvailable (it is False), EveryNodeReady (it is False)."},
+		},
+		"UnsettledYoung": {
+			reason: "it is not known to be ready", o: seen("Create Succeeded", "APIServerAvailable True", "EveryNodeReady Unknown"), k: young,
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonUnsettled, Message: "The cluster is made, and not known to be healthy yet: EveryNodeReady (it is Unknown)."},
+		},
+		"Degraded": {
+			reason: "Gardener itself waits before it calls a condition False", o: seen("Reconcile Succeeded", "EveryNodeReady Progressing"), k: ever,
+			want: status.Verdict{Status: v1.ShootReady, Reason: status.ReasonUnsettled, Degraded: true, Message: "The cluster may have become unhealthy: EveryNodeReady (it is Progressing)."},
+		},
+		"Ready": {
+			reason: "all conditions that there are", o: seen("Create Succeeded", "APIServerAvailable True", "EveryNodeReady True"), k: young,
+			want: status.Verdict{Status: v1.ShootReady, Reason: status.ReasonHealthy},
+		},
+		"ReadyWithoutConditions": {
+			reason: "conditions that are absent are not judged", o: seen("Create Succeeded"), k: young,
+			want: status.Verdict{Status: v1.ShootReady, Reason: status.ReasonHealthy},
+		},
+		"ReadyAndUnwanted": {
+			reason: "Gardener has yet to begin with the deletion, and until then it is what it is", o: seen("Create Succeeded"), k: going,
+			want: status.Verdict{Status: v1.ShootReady, Reason: status.ReasonHealthy},
+		},
+		"Strange": {
+			reason: "a state of a newer Gardener is not ready", o: seen("Reshape Resting"), k: ever,
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonStrange, Message: `Gardener is in a state that is not known here, "Resting": Gardener is at work ("Reshape") (43 %): Waiting for the infrastructure.`},
+		},
+	}
+	var reasons []status.Reason
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := status.Derive(c.o, c.k)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+			reasons = append(reasons, got.Reason)
+		})
+	}
+	for _, r := range status.Reasons() {
+		if !slices.Contains(reasons, r) {
+			t.Errorf("no case has the reason %s", r)
+		}
+	}
+}
+
+// TestLongMessage: a message can be stored, and what is said last of it is not
+// lost behind what Gardener quotes.
+func TestLongMessage(t *testing.T) {
+	o := seen("Create Failed")
+	for range 20 {
+		o.LastErrors = append(o.LastErrors, shoot.LastError{Description: strings.Repeat("ü\x00 \xff", 1000), Codes: []string{"ERR"}})
+	}
+	got := status.Derive(o, status.Known{EverSeen: true}).Message
+	if len(got) > 1500 || !utf8.ValidString(got) || strings.Contains(got, "\x00") {
+		t.Errorf("the database would not take %d bytes: %q", len(got), got)
+	}
+	o.LastErrors = o.LastErrors[:1]
+	if got := status.Derive(o, status.Known{EverSeen: true}).Message; !strings.HasSuffix(got, "A change of the cluster makes it try again.") {
+		t.Errorf("one long error pushes out what helps: %q", got)
+	}
+}
+
+func anyObserved() *rapid.Generator[*shoot.Observed] {
+	word := func(words ...string) *rapid.Generator[string] {
+		return rapid.OneOf(rapid.SampledFrom(words), rapid.String())
+	}
+	return rapid.Custom(func(t *rapid.T) *shoot.Observed {
+		o := &shoot.Observed{
+			Generation: rapid.Int64Range(0, 3).Draw(t, "generation"), ObservedGeneration: rapid.Int64Range(0, 3).Draw(t, "observed"),
+			Deleting: rapid.Bool().Draw(t, "deleting"), Hibernated: rapid.Bool().Draw(t, "hibernated"),
+		}
+		if rapid.Bool().Draw(t, "operation") {
+			o.LastOperation = &shoot.Operation{
+				Type:  word("Create", "Reconcile", "Delete", "Migrate", "Restore").Draw(t, "type"),
+				State: word("Pending", "Processing", "Succeeded", "Error", "Failed", "Aborted").Draw(t, "state"), Description: rapid.String().Draw(t, "description"),
+			}
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "conditions") {
+			o.Conditions = append(o.Conditions, shoot.Condition{Type: rapid.String().Draw(t, "condition"), Status: word("True", "False", "Unknown", "Progressing").Draw(t, "status")})
+		}
+		return o
+	})
+}
+
+func anyKnown() *rapid.Generator[status.Known] {
+	return rapid.Custom(func(t *rapid.T) status.Known {
+		b := func(name string) bool { return rapid.Bool().Draw(t, name) }
+		return status.Known{DeletionWanted: b("wanted"), DeletionSent: b("sent"), EverSeen: b("seen"), EverReady: b("ready"), Confirmed: b("confirmed")}
+	})
+}
+
+// TestPromises: there is always a verdict, nothing is ready that has not taken
+// notice of its last change, and nothing deleted that may be there.
+func TestPromises(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var o *shoot.Observed
+		if rapid.Bool().Draw(t, "there") {
+			o = anyObserved().Draw(t, "shoot")
+		}
+		k := anyKnown().Draw(t, "known")
+		v := status.Derive(o, k)
+		if !slices.Contains(status.Statuses()[1:], v.Status) || !slices.Contains(status.Reasons(), v.Reason) {
+			t.Fatalf("no status or reason: %+v", v)
+		}
+		if again := status.Derive(o, k); again != v {
+			t.Fatalf("%+v, and then %+v", v, again)
+		}
+		if v.Status == v1.ShootReady && (o == nil || o.Deleting || o.Generation > o.ObservedGeneration || o.LastOperation == nil || o.LastOperation.State != "Succeeded") {
+			t.Fatalf("ready: %+v", v)
+		}
+		if v.Status == v1.ShootDeleted && (o != nil || !k.Confirmed || !k.DeletionWanted || !k.DeletionSent) {
+			t.Fatalf("deleted: %+v", v)
+		}
+		if v.Status == v1.ShootPending && (o != nil || k.EverSeen) {
+			t.Fatalf("pending: %+v", v)
+		}
+		if v.Missing != (v.Reason == status.ReasonMissing) || v.Missing && k.DeletionWanted {
+			t.Fatalf("missing: %+v", v)
+		}
+		if !utf8.ValidString(v.Message) || strings.Contains(v.Message, "\x00") {
+			t.Fatalf("the database would not take %q", v.Message)
+		}
+		if (v.Status == v1.ShootError) && v.Message == "" {
+			t.Fatalf("an error that says nothing: %+v", v)
+		}
+	})
+}
+
+// TestNext looks twice at whatever a Shoot can be, and at whatever can have
+// become of it and of the row meanwhile: the table has all changes of the
+// status, and no others.
+func TestNext(t *testing.T) {
+	looks := []*shoot.Observed{
+		nil, seen(""), seen("Create Succeeded"), seen("Create Failed"), with(seen("Delete Processing"), isDeleting),
+		with(seen("Delete Failed"), isDeleting), seen("Create Succeeded", "EveryNodeReady Unknown"), seen("Create Succeeded", "EveryNodeReady False"),
+	}
+	var knows []status.Known
+	for i := range 32 {
+		k := status.Known{DeletionWanted: i&1 > 0, DeletionSent: i&2 > 0, EverSeen: i&4 > 0, EverReady: i&8 > 0, Confirmed: i&16 > 0}
+		if (!k.DeletionSent || k.DeletionWanted) && (!k.EverReady || k.EverSeen) {
+			knows = append(knows, k)
+		}
+	}
+	// later reports whether b can be known after a Shoot was seen as o and a was known.
+	later := func(o *shoot.Observed, a, b status.Known) bool {
+		grows := func(x, y bool) bool { return y || !x }
+		return grows(a.DeletionWanted, b.DeletionWanted) && grows(a.DeletionSent, b.DeletionSent) &&
+			grows(a.EverSeen || o != nil, b.EverSeen) && grows(a.EverReady, b.EverReady)
+	}
+	found := map[string]bool{}
+	note := func(from, to v1.ShootStatus) {
+		if from == "" {
+			from = "[*]"
+		}
+		if from != to {
+			found[string(from)+" --> "+string(to)] = true
+		}
+	}
+	for _, o := range looks {
+		for _, a := range knows {
+			was := status.Derive(o, a).Status
+			if o == nil || a.EverSeen { // whoever looks at a Shoot knows it as seen
+				note(status.None, was)
+			}
+			if was == v1.ShootDeleted {
+				continue // nobody looks any more
+			}
+			for _, o2 := range looks {
+				for _, b := range knows {
+					if later(o, a, b) {
+						note(was, status.Derive(o2, b).Status)
+					}
+				}
+			}
+		}
+	}
+	var got []string
+	for arrow := range found {
+		got = append(got, arrow)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(arrows(status.Statuses(), status.Next), got); diff != "" {
+		t.Errorf("(-table +looks):\n%s", diff)
+	}
+	for _, from := range status.Statuses() {
+		for _, to := range status.Statuses() {
+			if want := from == to || slices.Contains(status.Next(from), to); status.MayFollow(from, to) != want {
+				t.Errorf("%q after %q: %t", to, from, !want)
+			}
+		}
+	}
+}
