@@ -28,8 +28,8 @@ const (
 	SyncResume SyncAction = "resume"
 )
 
-// A SyncQuery selects one page of syncs: those with something to do, the one
-// that waits longest first, and behind them the others by id.
+// A SyncQuery selects one page of syncs: those that have something to do since
+// some time, the one that waits longest first, and behind them the others by id.
 type SyncQuery struct {
 	// States are those that are wanted; none means all.
 	States []v1.SyncState
@@ -42,21 +42,19 @@ type SyncQuery struct {
 // A SyncPosition is where a sync stands in the order. The zero value stands
 // before every one.
 type SyncPosition struct {
-	// Since is since when there is something to do, zero if there is not.
+	// Since is since when there is something to do, zero if there is not or if
+	// nobody knows.
 	Since time.Time
 	ID    string
 }
 
-// PositionOf is where a sync stands in the order. One of which it is not known
-// since when it waits, because somebody marked it by hand, has waited longest.
-func PositionOf(s *v1.ClusterSync) SyncPosition {
-	switch {
-	case s.Synced != nil:
-		return SyncPosition{ID: s.ClusterID}
-	case s.UnsyncedSince == nil:
-		return SyncPosition{ID: s.ClusterID, Since: time.Unix(0, 0).UTC()}
+// positionOf is where a sync stands in the order.
+func positionOf(s *v1.ClusterSync) SyncPosition {
+	p := SyncPosition{ID: s.ClusterID}
+	if s.Synced == nil && s.UnsyncedSince != nil {
+		p.Since = *s.UnsyncedSince
 	}
-	return SyncPosition{ID: s.ClusterID, Since: *s.UnsyncedSince}
+	return p
 }
 
 // Syncs tell how the sync of clusters to Gardener stands, and steer it. The
@@ -154,7 +152,7 @@ func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Princip
 	}
 	page := v1.ClusterSyncList{Items: append([]v1.ClusterSync{}, syncs[:min(limit, len(syncs))]...)}
 	if len(syncs) > limit {
-		last := PositionOf(&page.Items[limit-1])
+		last := positionOf(&page.Items[limit-1])
 		if page.Next, err = paging.TimedToken(query, last.Since, last.ID); err != nil {
 			return err
 		}

@@ -266,15 +266,15 @@ func TestListOfSyncs(t *testing.T) {
 	add(red, "synced-2", rowSynced)
 	add(red, "still", rowSynced+", paused_at = now()")
 	for query, want := range map[string]string{
-		"":                          "by-hand stuck-2 paused stuck-1 backing-off new synced-1 synced-2 still",
+		"":                          "stuck-2 paused stuck-1 backing-off new synced-1 by-hand synced-2 still",
 		"state=stuck":               "stuck-2 stuck-1",
 		"state=stuck,backing_off":   "stuck-2 stuck-1 backing-off",
 		"state=backing_off%2Cstuck": "stuck-2 stuck-1 backing-off",
-		"state=pending":             "by-hand new",
+		"state=pending":             "new by-hand",
 		"state=paused":              "paused still",
 		"state=synced":              "synced-1 synced-2",
 		"state=running":             "",
-		"state=synced,pending":      "by-hand new synced-1 synced-2",
+		"state=synced,pending":      "new synced-1 by-hand synced-2",
 		"state=synced,stuck,paused": "stuck-2 paused stuck-1 synced-1 synced-2 still",
 	} {
 		got, next := system.syncNames(query)

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,52 +147,38 @@ func steering(action fleetapi.SyncAction) (string, error) {
 	return "", fmt.Errorf("there is nothing like %q to be done to a sync", action)
 }
 
-// ListSyncs reads a page. It is put together of what indexes have apart, so
-// that it takes no longer because a million others are synced: those that wait
-// for workers, those of them that are paused, and the rest.
+// ListSyncs reads a page. It is put together of what has something to do, which
+// indexes have apart, and of the rest, so that it takes no longer because a
+// million others are synced.
 func (s *Store) ListSyncs(ctx context.Context, scope fleetapi.Scope, query fleetapi.SyncQuery) ([]v1.ClusterSync, error) {
 	q := syncQuery{query}
 	if q.After.ID != "" && !isID(q.After.ID) {
 		return nil, nil // nothing stands behind such a row
 	}
-	var waiting, paused, rest []v1.ClusterSync
-	wantsWaiting, wantsPaused, wantsSynced := q.wants(v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck), q.wants(v1.SyncPaused), q.wants(v1.SyncSynced)
+	var timed, rest []v1.ClusterSync
 	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		b.Queue(uncompiled)
-		if wantsWaiting && !q.behind() {
-			collectSyncs(b, q.unsynced(" and s.paused_at is null"), &waiting)
+		if q.unsynced() {
+			if !q.behind() {
+				collectSyncs(b, q.waiting(), &timed)
+			}
+			collectSyncs(b, q.marked(), &rest)
 		}
-		if wantsPaused && !q.behind() {
-			collectSyncs(b, q.unsynced(" and s.paused_at is not null"), &paused)
-		}
-		switch {
-		case wantsPaused && wantsSynced:
-			collectSyncs(b, q.others(""), &rest)
-		case wantsPaused:
-			collectSyncs(b, q.others(" and s.paused_at is not null"), &rest)
-		case wantsSynced:
-			collectSyncs(b, q.others(" and s.paused_at is null"), &rest)
+		if q.wants(v1.SyncSynced, v1.SyncPaused) {
+			collectSyncs(b, q.others(), &rest)
 		}
 	})
 	if err != nil {
 		return nil, failed(err, "list the syncs of clusters")
 	}
-	list := append(waiting, paused...)
-	slices.SortFunc(list, func(a, b v1.ClusterSync) int {
-		p, q := fleetapi.PositionOf(&a), fleetapi.PositionOf(&b)
-		return cmp.Or(p.Since.Compare(q.Since), strings.Compare(p.ID, q.ID))
-	})
-	list = append(list, rest...)
+	slices.SortFunc(rest, func(a, b v1.ClusterSync) int { return strings.Compare(a.ClusterID, b.ClusterID) })
+	list := append(timed, rest...)
 	return list[:min(q.Limit, len(list))], nil
 }
 
 // uncompiled has statements run as they are: what row-level security adds makes
 // them look so dear that the server would compile them, for longer than they run.
 const uncompiled = "select set_config('jit', 'off', true)"
-
-// waitsSince is since when a sync that has something to do waits. It is not
-// known of one that somebody marked by hand.
-const waitsSince = "coalesce(s.unsynced_since, 'epoch')"
 
 // A syncQuery makes the statements that read a page.
 type syncQuery struct{ fleetapi.SyncQuery }
@@ -203,30 +188,64 @@ func (q syncQuery) wants(states ...v1.SyncState) bool {
 	return len(q.States) == 0 || slices.ContainsFunc(states, func(s v1.SyncState) bool { return slices.Contains(q.States, s) })
 }
 
-// behind reports whether the page stands behind all that has something to do.
+// unsynced reports whether syncs with something to do are wanted.
+func (q syncQuery) unsynced() bool { return !slices.Equal(q.States, []v1.SyncState{v1.SyncSynced}) }
+
+// behind reports whether the page stands behind all that wait since some time.
 func (q syncQuery) behind() bool { return q.After.ID != "" && q.After.Since.IsZero() }
 
-// unsynced is the statement that reads what has something to do. Clusters are
-// looked up for the page alone.
-func (q syncQuery) unsynced(and string) *clause {
+// waiting is the statement that reads what has something to do since some time.
+func (q syncQuery) waiting() *clause {
 	c := new(clause)
-	c.write("select ", syncColumns, " from (select s.* from ", c.syncs(), " where s.synced is null", and)
-	if len(q.States) > 0 {
-		c.write(" and s.state = any(", c.arg(q.States, "text[]"), ")")
-	}
+	page := c.syncs() + " where s.synced is null and s.unsynced_since is not null" + q.inStates(c)
 	if q.After.ID != "" {
-		c.write(" and (", waitsSince, ", s.cluster_id) > (", c.arg(q.After.Since, "timestamptz"), ", ", c.arg(q.After.ID, "uuid"), ")")
+		page += " and (s.unsynced_since, s.cluster_id) > (" + c.arg(q.After.Since, "timestamptz") + ", " + c.arg(q.After.ID, "uuid") + ")"
 	}
-	const order = " order by " + waitsSince + ", s.cluster_id"
-	c.write(order, " limit ", c.arg(q.Limit, "bigint"), ") s", c.clusters(), order)
+	c.page(page, "s.unsynced_since, s.cluster_id", q.Limit)
 	return c
+}
+
+// marked is the statement that reads what has something to do, nobody knows
+// since when, because somebody marked it by hand.
+func (q syncQuery) marked() *clause {
+	c := new(clause)
+	page := c.syncs() + " where s.synced is null and s.unsynced_since is null" + q.inStates(c)
+	if q.behind() {
+		page += " and s.cluster_id > " + c.arg(q.After.ID, "uuid")
+	}
+	c.page(page, "s.cluster_id", q.Limit)
+	return c
+}
+
+// inStates is the condition that a sync is in one of the wanted states. That
+// it is paused is said apart, because there is an index of these.
+func (q syncQuery) inStates(c *clause) string {
+	switch {
+	case len(q.States) == 0:
+		return ""
+	case slices.Equal(q.States, []v1.SyncState{v1.SyncPaused}):
+		return " and s.paused_at is not null"
+	}
+	return " and s.state = any(" + c.arg(q.States, "text[]") + ")"
+}
+
+// page selects syncs and looks up the clusters of those alone.
+func (c *clause) page(from, order string, limit int) {
+	c.write("select ", syncColumns, " from (select s.* from ", from, " order by ", order, " limit ", c.arg(limit, "bigint"), ") s",
+		c.clusters(), " order by ", order)
 }
 
 // others is the statement that reads what has nothing to do. A tenant's are
 // found by its clusters.
-func (q syncQuery) others(and string) *clause {
+func (q syncQuery) others() *clause {
 	c := new(clause)
-	c.write("select ", syncColumns, " from ", c.syncs(), c.clusters(), " where s.synced is not null", and)
+	c.write("select ", syncColumns, " from ", c.syncs(), c.clusters(), " where s.synced is not null")
+	switch {
+	case !q.wants(v1.SyncSynced):
+		c.write(" and s.paused_at is not null")
+	case !q.wants(v1.SyncPaused):
+		c.write(" and s.paused_at is null")
+	}
 	if q.behind() {
 		after := c.arg(q.After.ID, "uuid")
 		c.write(" and s.cluster_id > ", after, " and r.id > ", after)
