@@ -1,0 +1,93 @@
+package poller
+
+import (
+	"sync"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// A book remembers each row as it was read or written last, and what of its
+// Shoot that was about. It holds the rows of the last list and those that came
+// since, without those whose Shoot is deleted. Others may read it.
+type book struct {
+	mu      sync.Mutex
+	entries map[string]entry
+}
+
+type entry struct {
+	row clusterworker.Row
+	// generation is the Shoot's own, as it was seen; 0 if it was not there.
+	generation int64
+	operated   time.Time // when Gardener last did something with it
+}
+
+func (b *book) get(cluster string) (entry, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, ok := b.entries[cluster]
+	return e, ok
+}
+
+// put remembers a row and its Shoot, nil if there is none.
+func (b *book) put(row *clusterworker.Row, o *shoot.Observed) {
+	e := entry{row: *row}
+	if o != nil {
+		e.generation = o.Generation
+		if o.LastOperation != nil {
+			e.operated = o.LastOperation.Updated
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if row.Status == v1.ShootDeleted {
+		delete(b.entries, row.ClusterID)
+		return
+	}
+	b.entries[row.ClusterID] = e
+}
+
+// isNews reports whether Gardener did something with a known Shoot that it had
+// not done when it was last seen.
+func (b *book) isNews(cluster string, operated time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, ok := b.entries[cluster]
+	return ok && operated.After(e.operated)
+}
+
+func (b *book) forget(cluster string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.entries, cluster)
+}
+
+// keep forgets all but some.
+func (b *book) keep(clusters map[string]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id := range b.entries {
+		if !clusters[id] {
+			delete(b.entries, id)
+		}
+	}
+}
+
+func (b *book) clear() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.entries)
+}
+
+// tally counts the rows by status.
+func (b *book) tally() map[v1.ShootStatus]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	counts := map[v1.ShootStatus]int{}
+	for id := range b.entries {
+		counts[b.entries[id].row.Status]++
+	}
+	return counts
+}

@@ -1,0 +1,182 @@
+package poller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// A batch is what is to be written together.
+type batch struct {
+	changes []clusterworker.StatusChange
+	causes  []cause // of each change
+	touch   []string
+	drifts  map[string]drifted // by cluster
+}
+
+// A cause is what a change follows from.
+type cause struct {
+	row  clusterworker.Row
+	seen *shoot.Observed // nil if it was not there
+	from sighting
+	// began is when Gardener began what a watch told of; zero if it told of
+	// nothing that Gardener did since the last time.
+	began time.Time
+}
+
+type drifted struct {
+	drift Drift
+	shoot string
+}
+
+func (b *batch) requeue(d Drift, row *clusterworker.Row) {
+	if b.drifts == nil {
+		b.drifts = map[string]drifted{}
+	}
+	b.drifts[row.ClusterID] = drifted{d, row.ShootName}
+}
+
+// commit writes a batch.
+func (s *session) commit(ctx context.Context, b *batch) error {
+	if len(b.changes) > 0 {
+		n, err := s.save(ctx, b)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			s.deps.Wrote()
+		}
+	}
+	if len(b.drifts) > 0 {
+		if err := s.requeue(ctx, b.drifts); err != nil {
+			return err
+		}
+	}
+	for part := range slices.Chunk(b.touch, maxBatch) {
+		err := s.tenure.write(ctx, func(ctx context.Context, fence int64) error {
+			return s.deps.Store.Touch(ctx, fence, part)
+		})
+		if err != nil {
+			return fmt.Errorf("note that %d rows were looked at: %w", len(part), err)
+		}
+	}
+	return nil
+}
+
+// save writes the changes of a batch, and gives how many rows were as expected.
+// The others have changed since they were read, and are looked at again.
+func (s *session) save(ctx context.Context, b *batch) (int, error) {
+	var saved []string
+	for _, c := range b.changes {
+		// Until it is known what was written, nothing is known.
+		s.book.forget(c.ClusterID)
+	}
+	err := s.tenure.write(ctx, func(ctx context.Context, fence int64) (err error) {
+		saved, err = s.deps.Store.SaveStatus(ctx, fence, b.changes)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("write the status of %d Shoots: %w", len(b.changes), err)
+	}
+	now := time.Now()
+	written := make(map[string]bool, len(saved))
+	for _, id := range saved {
+		written[id] = true
+	}
+	again := map[key]sighting{}
+	for i := range b.changes {
+		c := &b.causes[i]
+		switch {
+		case written[c.row.ClusterID]:
+			s.saved(ctx, &b.changes[i], c, now)
+		case c.from.tries < maxTries:
+			c.from.tries++
+			again[key{c.row.ClusterID, c.row.ShootName}] = c.from
+		}
+	}
+	s.inbox.back(again)
+	return len(saved), nil
+}
+
+// saved remembers and tells what was written.
+func (s *session) saved(ctx context.Context, c *clusterworker.StatusChange, by *cause, now time.Time) {
+	was := by.row.Status
+	row := by.row
+	row.Status, row.StatusMessage, row.ReadyOnce = c.Status, c.Message, row.ReadyOnce || c.Status == v1.ShootReady
+	if c.ShootUID != "" {
+		row.ShootUID = c.ShootUID
+	}
+	if !by.began.IsZero() {
+		s.metrics.lag.Observe(max(0, now.Sub(by.began)).Seconds())
+	}
+	if c.Status == v1.ShootDeleted {
+		s.book.forget(c.ClusterID)
+	} else {
+		s.book.put(&row, by.seen)
+	}
+	if c.Status == was {
+		return
+	}
+	s.metrics.changed(c.Status)
+	s.log.DebugContext(ctx, "status of a Shoot", "cluster_id", c.ClusterID, "shoot", row.ShootName, "was", was, "is", c.Status, "message", c.Message)
+	action, ok := actionOf(c.Status)
+	if !ok {
+		return
+	}
+	if c.Status == v1.ShootError {
+		s.log.WarnContext(ctx, "a Shoot failed", "cluster_id", c.ClusterID, "cluster", row.Name, "shoot", row.ShootName, "message", c.Message)
+	}
+	s.deps.Recorder.Record(ctx, clusterworker.Change{
+		At: now, Action: action, ClusterID: c.ClusterID, Cluster: row.Name, Tenant: row.Tenant,
+		Shoot: row.ShootName, Generation: row.ClusterGeneration, Message: c.Message,
+	})
+}
+
+// actionOf is what a change event calls the beginning of a status, if it tells
+// of it.
+func actionOf(st v1.ShootStatus) (clusterworker.Action, bool) {
+	switch st {
+	case v1.ShootReady:
+		return clusterworker.ShootReady, true
+	case v1.ShootError:
+		return clusterworker.ShootFailed, true
+	case v1.ShootDeleted:
+		return clusterworker.ShootDeleted, true
+	case v1.ShootPending, v1.ShootProgressing, v1.ShootDeleting:
+	}
+	return "", false
+}
+
+// requeue has Shoots sent again that are not as they were sent.
+func (s *session) requeue(ctx context.Context, all map[string]drifted) error {
+	ids := make([]string, 0, len(all))
+	for id := range all {
+		ids = append(ids, id)
+	}
+	var requeued []string
+	err := s.tenure.write(ctx, func(ctx context.Context, fence int64) (err error) {
+		requeued, err = s.deps.Store.Requeue(ctx, fence, ids)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("have %d Shoots sent again: %w", len(ids), err)
+	}
+	counts := map[Drift]int{}
+	for _, id := range requeued {
+		d := all[id]
+		counts[d.drift]++
+		s.log.DebugContext(ctx, "a Shoot is not as it was sent, and is sent again", "cluster_id", id, "shoot", d.shoot, "reason", d.drift)
+	}
+	for _, d := range drifts() {
+		if n := counts[d]; n > 0 {
+			s.metrics.drift.WithLabelValues(string(d)).Add(float64(n))
+			s.log.InfoContext(ctx, "some Shoots are not as they were sent, and are sent again", "reason", d, "shoots", n)
+		}
+	}
+	return nil
+}

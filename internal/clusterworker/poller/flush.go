@@ -1,0 +1,193 @@
+package poller
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// flush makes what follows from all that came.
+func (s *session) flush(ctx context.Context) {
+	s.flushing = false
+	part := make(map[key]sighting, maxBatch)
+	rest := s.inbox.take()
+	for k, n := range rest {
+		switch {
+		case n.err != nil:
+			s.lookFailed(ctx, k, n)
+			delete(rest, k)
+		case !isID(k.cluster), s.unchanged(k, &n):
+			delete(rest, k)
+		}
+	}
+	for len(rest) > 0 {
+		clear(part)
+		for k, n := range rest {
+			if len(part) == maxBatch {
+				break
+			}
+			part[k] = n
+		}
+		if err := s.settleAll(ctx, part); err != nil {
+			s.inbox.back(rest)
+			if ctx.Err() == nil {
+				s.databaseFailed(ctx, "write what became of Shoots", err)
+				s.flushSoon(databasePolicy().Delay(s.dbFailures))
+			}
+			return
+		}
+		s.dbFailures = 0
+		for k := range part {
+			delete(rest, k)
+		}
+	}
+}
+
+// isID reports whether a label can be a cluster's id. The database would refuse
+// to look for others.
+func isID(cluster string) bool {
+	const length = 36 // uuid.Validate takes longer and shorter forms, too
+	return len(cluster) == length && uuid.Validate(cluster) == nil
+}
+
+// unchanged reports whether an event changes nothing, by what is remembered of
+// the row. That a Shoot is gone always changes something, and so may whatever
+// was asked for.
+func (s *session) unchanged(k key, n *sighting) bool {
+	if !n.told || n.thorough || n.shoot == nil {
+		return false
+	}
+	e, ok := s.book.get(k.cluster)
+	if !ok || e.row.ShootName != k.name {
+		return false
+	}
+	j, ok := s.judged(&e.row, n)
+	if !ok || j != (judgement{}) {
+		return false
+	}
+	s.book.put(&e.row, n.shoot)
+	return true
+}
+
+// judged judges, and survives a Shoot that this fails with: the others are not
+// to suffer from it.
+func (s *session) judged(row *clusterworker.Row, n *sighting) (j judgement, ok bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.metrics.failed(classPanic)
+			s.log.Error("a fault of ours; the Shoot is passed over", "cluster_id", row.ClusterID, "shoot", row.ShootName, "err", fmt.Sprint(v), "stack", string(debug.Stack()))
+			j, ok = judgement{}, false
+		}
+	}()
+	return judge(row, s.installation, n), true
+}
+
+// settleAll makes what follows from some sightings, with the rows as they are
+// now.
+func (s *session) settleAll(ctx context.Context, part map[key]sighting) error {
+	ids := make([]string, 0, len(part))
+	for k := range part {
+		ids = append(ids, k.cluster)
+	}
+	rows, err := s.rowsOf(ctx, ids)
+	if err != nil {
+		return err
+	}
+	var b batch
+	for k, n := range part {
+		row, ok := rows[k.cluster]
+		switch {
+		case !ok:
+			s.book.forget(k.cluster)
+		case row.ShootName == k.name:
+			s.settle(&b, row, n, n.polled)
+		}
+	}
+	return s.commit(ctx, &b)
+}
+
+// rowsOf reads the rows of some clusters, of those that are there.
+func (s *session) rowsOf(ctx context.Context, ids []string) (map[string]*clusterworker.Row, error) {
+	list, err := s.deps.Store.RowsOf(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read the rows of %d clusters: %w", len(ids), err)
+	}
+	rows := make(map[string]*clusterworker.Row, len(list))
+	for i := range list {
+		rows[list[i].ClusterID] = &list[i]
+	}
+	return rows, nil
+}
+
+// settle adds to a batch what follows from a sighting for a row. touch is
+// whether to note the time even if nothing has changed.
+func (s *session) settle(b *batch, row *clusterworker.Row, n sighting, touch bool) {
+	j, ok := s.judged(row, &n)
+	if !ok {
+		return
+	}
+	o := ours(row, s.installation, n.shoot)
+	if j.look && n.tries < maxTries {
+		asked := *row
+		s.inbox.ask(look{
+			key: key{row.ClusterID, row.ShootName}, asked: &asked,
+			thorough: n.thorough, polled: n.polled, tries: n.tries + 1,
+		})
+	}
+	if j.drift != DriftNone {
+		b.requeue(j.drift, row)
+	}
+	if j.change != nil {
+		b.changes = append(b.changes, *j.change)
+		c := cause{row: *row, seen: o, from: n}
+		if n.told && o != nil && o.LastOperation != nil && s.book.isNews(row.ClusterID, o.LastOperation.Updated) {
+			c.began = o.LastOperation.Updated
+		}
+		b.causes = append(b.causes, c)
+		return
+	}
+	s.book.put(row, o)
+	if touch && !j.look && row.ShootName != "" {
+		b.touch = append(b.touch, row.ClusterID)
+	}
+}
+
+// lookFailed has another look be had later. A poll comes by again by itself,
+// and lets others go first.
+func (s *session) lookFailed(ctx context.Context, k key, n sighting) {
+	s.gardenerFailed(ctx, "look one up", n.err)
+	if n.polled {
+		s.passOver(k)
+		return
+	}
+	wait := max(gardenerPolicy().Delay(n.tries), shoot.RetryAfter(n.err))
+	n.err, n.asked, n.tries = nil, nil, n.tries+1
+	s.later[k] = delayed{at: time.Now().Add(wait), s: n}
+	s.bringBack()
+}
+
+// bringBack has sightings looked at again whose time has come.
+func (s *session) bringBack() {
+	due, next, now := map[key]sighting{}, time.Duration(-1), time.Now()
+	for k, d := range s.later {
+		wait := d.at.Sub(now)
+		if wait <= 0 {
+			due[k] = d.s
+			delete(s.later, k)
+			continue
+		}
+		if next < 0 || wait < next {
+			next = wait
+		}
+	}
+	s.inbox.back(due)
+	if next >= 0 {
+		s.laterAt.Reset(next)
+	}
+}

@@ -1,0 +1,139 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// A Census is what a list found besides the Shoots that are some row's.
+type Census struct {
+	Installation string
+	// Listed is how many Shoots there are in all, and Clusters how many of the
+	// database were met.
+	Listed, Clusters int
+	// Orphans are Shoots whose cluster the database does not know, and Strays
+	// those whose cluster has a Shoot of another name.
+	Orphans, Strays []shoot.Observed
+	// Before are the uids of the last list's orphans.
+	Before map[string]bool
+	Now    time.Time
+	// MinAge is how old an orphan is at least.
+	MinAge time.Duration
+	// Delete is whether orphans are to be deleted.
+	Delete bool
+}
+
+// A Plan is what to do about Shoots that no row knows.
+type Plan struct {
+	// Seen are the uids to compare the next list with.
+	Seen map[string]bool
+	// Report are orphans beyond doubt, and Delete those of them to be deleted.
+	Report, Delete []shoot.Observed
+	// Halt is why nothing is deleted although it is asked for, and that needs
+	// somebody's attention.
+	Halt error
+}
+
+// The reasons to delete nothing.
+var (
+	errNoClusters = errors.New("there are Shoots but no clusters in the database: is it the right one?")
+	errTooMany    = errors.New("there are more Shoots without a cluster than may be deleted at once: is it the right database?")
+)
+
+// PlanOrphans says what to do about Shoots that no row knows. It is pure, and
+// believes in an orphan late: a list is a look at one time, databases are
+// restored and exchanged, and a Shoot that was deleted does not come back.
+func PlanOrphans(c Census) Plan {
+	p := Plan{Seen: map[string]bool{}}
+	if c.Clusters == 0 && c.Listed > 0 {
+		p.Halt = errNoClusters
+		return p
+	}
+	var doomed []shoot.Observed
+	for _, o := range c.Orphans {
+		if o.Installation != c.Installation || o.UID == "" {
+			continue
+		}
+		p.Seen[o.UID] = true
+		if !c.Before[o.UID] || c.Now.Sub(o.Created) < c.MinAge {
+			continue
+		}
+		p.Report = append(p.Report, o)
+		if !o.Deleting && isID(o.Cluster) {
+			doomed = append(doomed, o)
+		}
+	}
+	switch {
+	case !c.Delete:
+	case len(doomed) > max(1, c.Listed/100):
+		p.Halt = errTooMany
+	default:
+		p.Delete = doomed
+	}
+	return p
+}
+
+// seeToOrphans reports orphans, and deletes those that are to be deleted.
+func (s *session) seeToOrphans(ctx context.Context, c Census) {
+	p := PlanOrphans(c)
+	s.orphans = p.Seen
+	s.metrics.orphans.Set(float64(len(p.Report)))
+	s.metrics.strays.Set(float64(len(c.Strays)))
+	s.state.setOrphans(len(p.Report))
+	if p.Halt != nil {
+		s.metrics.orphanHalts.Inc()
+		s.log.ErrorContext(ctx, "orphans are left alone", "err", p.Halt, "shoots", c.Listed, "clusters", c.Clusters, "orphans", len(c.Orphans))
+	}
+	for i := range p.Report {
+		o := &p.Report[i]
+		s.log.WarnContext(ctx, "orphan: a Shoot of this installation has no cluster", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID, "created", o.Created, "deleting", o.Deleting)
+	}
+	for i := range c.Strays {
+		o := &c.Strays[i]
+		s.log.WarnContext(ctx, "a cluster has a second Shoot", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID)
+	}
+	if s.deps.Remover == nil || len(p.Delete) == 0 || !s.reaping.TryLock() {
+		return
+	}
+	s.wg.Go(func() {
+		defer s.reaping.Unlock()
+		for i := range p.Delete {
+			s.reap(ctx, &p.Delete[i])
+		}
+	})
+}
+
+// reap deletes an orphan, if it still is one.
+func (s *session) reap(ctx context.Context, o *shoot.Observed) {
+	still, err := s.isOrphan(ctx, o)
+	if err == nil && still {
+		dctx, cancel := context.WithTimeoutCause(ctx, s.cfg.CallTimeout, errTimeout)
+		defer cancel()
+		err = s.tenure.write(dctx, func(ctx context.Context, _ int64) error {
+			_, err := s.deps.Remover.DeleteShoot(ctx, shoot.Ref{Name: o.Name, UID: o.UID, Cluster: o.Cluster, Installation: s.installation})
+			return err
+		})
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		s.metrics.failed(string(shoot.ClassOf(err)))
+		s.log.WarnContext(ctx, "cannot delete a Shoot without a cluster", "shoot", o.Name, "cluster_id", o.Cluster, "err", err)
+	case still:
+		s.metrics.orphansDeleted.Inc()
+		s.log.WarnContext(ctx, "deleted a Shoot without a cluster", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID)
+	}
+}
+
+// isOrphan has a last look at both sides.
+func (s *session) isOrphan(ctx context.Context, o *shoot.Observed) (bool, error) {
+	live, err := s.get(ctx, o.Name)
+	if err != nil || live == nil || live.UID != o.UID || live.Cluster != o.Cluster || live.Installation != s.installation || live.Deleting {
+		return false, err
+	}
+	rows, err := s.rowsOf(ctx, []string{o.Cluster})
+	return err == nil && len(rows) == 0, err
+}

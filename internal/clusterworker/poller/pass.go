@@ -1,0 +1,101 @@
+package poller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// pass holds all rows against a list of all Shoots. The list is older than the
+// rows: a cluster that is made meanwhile has no Shoot in it, but no Shoot in it
+// is without its row for that reason.
+func (s *session) pass(ctx context.Context, list *shoot.List) error {
+	began := time.Now()
+	byName := make(map[string]*shoot.Observed, len(list.Shoots))
+	for i := range list.Shoots {
+		byName[list.Shoots[i].Name] = &list.Shoots[i]
+	}
+	clusters := map[string]bool{} // all that were read
+	claimed := map[string]bool{}  // names of Shoots that are some row's
+	for after := ""; ; {
+		rows, err := s.deps.Store.Rows(ctx, after, maxBatch)
+		if err != nil {
+			return fmt.Errorf("read the rows: %w", err)
+		}
+		var b batch
+		for i := range rows {
+			row := &rows[i]
+			o := byName[row.ShootName]
+			clusters[row.ClusterID] = true
+			if ours(row, s.installation, o) != nil {
+				claimed[row.ShootName] = true
+			}
+			s.settle(&b, row, sighting{shoot: o, thorough: true}, true)
+		}
+		if err := s.commit(ctx, &b); err != nil {
+			return err
+		}
+		if len(rows) < maxBatch {
+			break
+		}
+		after = rows[len(rows)-1].ClusterID
+	}
+	s.book.keep(clusters)
+	var strangers []shoot.Observed
+	for i := range list.Shoots {
+		if !claimed[list.Shoots[i].Name] {
+			strangers = append(strangers, list.Shoots[i])
+		}
+	}
+	if err := s.sort(ctx, strangers, len(list.Shoots), len(clusters)); err != nil {
+		return err
+	}
+	counts := s.book.tally()
+	s.metrics.tally(counts)
+	s.state.listed(time.Now(), counts)
+	s.log.InfoContext(ctx, "held all Shoots against the database", "shoots", len(list.Shoots), "rows", len(clusters), "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// sort sees to Shoots that no row has that was read: that of a row which is new,
+// or which is said to be deleted, is looked at; the others are orphans.
+func (s *session) sort(ctx context.Context, strangers []shoot.Observed, listed, clusters int) error {
+	census := Census{Installation: s.installation, Listed: listed, Clusters: clusters, Before: s.orphans, Now: time.Now(), MinAge: s.cfg.OrphanAge, Delete: s.cfg.DeleteOrphans}
+	for len(strangers) > 0 {
+		part := strangers[:min(len(strangers), maxBatch)]
+		strangers = strangers[len(part):]
+		ids := make([]string, 0, len(part))
+		for i := range part {
+			if isID(part[i].Cluster) {
+				ids = append(ids, part[i].Cluster)
+			}
+		}
+		rows := map[string]*clusterworker.Row{}
+		if len(ids) > 0 {
+			var err error
+			if rows, err = s.rowsOf(ctx, ids); err != nil {
+				return err
+			}
+		}
+		known := map[key]sighting{}
+		for i := range part {
+			o := &part[i]
+			row, ok := rows[o.Cluster]
+			switch {
+			case !ok:
+				census.Orphans = append(census.Orphans, *o)
+			case row.ShootName == o.Name:
+				known[key{o.Cluster, o.Name}] = sighting{shoot: o, thorough: true}
+			default:
+				census.Strays = append(census.Strays, *o)
+			}
+		}
+		census.Clusters += len(rows)
+		s.inbox.back(known)
+	}
+	s.seeToOrphans(ctx, census)
+	return nil
+}

@@ -1,0 +1,242 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// errTimeout is why a call of Gardener was given up.
+var errTimeout = errors.New("no answer from Gardener in time")
+
+// maxTries is how often a sighting is held against a row that changes all the
+// time. After that the next event or list will do.
+const maxTries = 5
+
+// The waits of a session after something failed.
+func gardenerPolicy() backoff.Policy { return backoff.Policy{Initial: time.Second, Max: time.Minute} }
+
+func databasePolicy() backoff.Policy {
+	return backoff.Policy{Initial: 250 * time.Millisecond, Max: 10 * time.Second}
+}
+
+// A session is what one term is made of. What is not said to be shared belongs
+// to the goroutine of run.
+type session struct {
+	*Poller
+	tenure *tenure  // shared
+	inbox  *inbox   // shared
+	lists  chan any // of capacity 1: a shoot.List, or the error instead
+	ends   chan watchEnd
+
+	installation string
+	book         *book
+	polling      bool // whether a watch is not to be had
+	listing      bool // whether a list is under way
+	flushing     bool // whether flushAt has a time
+	failures     int  // of lists and watches, in a row
+	dbFailures   int  // in a row
+	orphans      map[string]bool
+	unreadable   map[key]time.Time // Shoots that could not be looked up, and until when they are passed over
+
+	relist, flushAt, pollAt, laterAt *time.Timer
+	later                            map[key]delayed
+
+	stopWatch context.CancelFunc
+	wg        sync.WaitGroup
+	reaping   sync.Mutex // held while orphans are deleted
+}
+
+// A watchEnd is why the watch of an epoch can not go on.
+type watchEnd struct {
+	epoch  int
+	err    error
+	lasted time.Duration
+}
+
+// delayed is a sighting that is to be looked at again later.
+type delayed struct {
+	at time.Time
+	s  sighting
+}
+
+func newSession(p *Poller, t *tenure, b *book) *session {
+	return &session{
+		Poller: p, tenure: t, inbox: newInbox(),
+		lists: make(chan any, 1), ends: make(chan watchEnd, 1),
+		book: b, orphans: map[string]bool{}, unreadable: map[key]time.Time{}, later: map[key]delayed{},
+		stopWatch: func() {},
+	}
+}
+
+// stopped is a timer that does not run.
+func stopped() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// run observes until ctx ends, and returns when all that it began has ended.
+func (s *session) run(ctx context.Context) {
+	defer s.wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !s.identify(ctx) {
+		return
+	}
+	s.relist, s.flushAt, s.pollAt, s.laterAt = time.NewTimer(0), stopped(), stopped(), stopped()
+	defer s.relist.Stop()
+	defer s.flushAt.Stop()
+	defer s.pollAt.Stop()
+	defer s.laterAt.Stop()
+	if s.cfg.PollOnly {
+		s.poll(ctx, nil)
+	}
+	for range lookers {
+		s.wg.Go(func() { s.lookUp(ctx) })
+	}
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-s.relist.C:
+			s.list(ctx)
+		case l := <-s.lists:
+			s.listed(ctx, l)
+		case e := <-s.ends:
+			s.ended(ctx, e)
+		case <-s.inbox.wake:
+			s.flushSoon(collect)
+		case <-s.flushAt.C:
+			s.flush(ctx)
+		case <-s.laterAt.C:
+			s.bringBack()
+		case <-s.pollAt.C:
+			s.pollRound(ctx)
+		}
+	}
+}
+
+// identify learns whose Shoots are to be observed.
+func (s *session) identify(ctx context.Context) bool {
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		id, err := s.deps.Store.Installation(ctx)
+		if err == nil {
+			s.installation = id
+			return true
+		}
+		if ctx.Err() == nil {
+			s.databaseFailed(ctx, "read the installation's id", err)
+		}
+		if backoff.Sleep(ctx, databasePolicy().Delay(attempt)) != nil {
+			break
+		}
+	}
+	return false
+}
+
+// flushSoon has what came be looked at after a while, unless it will be sooner.
+func (s *session) flushSoon(after time.Duration) {
+	if !s.flushing {
+		s.flushing = true
+		s.flushAt.Reset(after)
+	}
+}
+
+// list begins to list all Shoots. What came before goes on meanwhile.
+func (s *session) list(ctx context.Context) {
+	if s.listing {
+		return
+	}
+	s.listing = true
+	s.metrics.relists.Inc()
+	if s.state.isWatching() {
+		s.failures = 0
+	}
+	s.wg.Go(func() {
+		lctx, cancel := context.WithTimeoutCause(ctx, 4*s.cfg.CallTimeout, errTimeout)
+		defer cancel()
+		l, err := s.deps.Viewer.ListShoots(lctx)
+		if err != nil {
+			s.lists <- err
+			return
+		}
+		s.lists <- l
+	})
+}
+
+// listed makes of a list what follows from it: a new epoch, with a watch that
+// goes on from it, and every row as it should be.
+func (s *session) listed(ctx context.Context, result any) {
+	s.listing = false
+	if err, ok := result.(error); ok {
+		if ctx.Err() == nil {
+			s.listFailed(ctx, err)
+		}
+		return
+	}
+	list, _ := result.(shoot.List)
+	s.state.gardener(nil)
+	s.stopWatch()
+	epoch := s.inbox.reset()
+	clear(s.later)
+	if s.cfg.PollOnly {
+		s.poll(ctx, nil)
+	} else {
+		s.polling = false
+		s.follow(ctx, epoch, list.ResourceVersion)
+	}
+	if err := s.pass(ctx, &list); err != nil {
+		if ctx.Err() == nil {
+			s.databaseFailed(ctx, "hold the Shoots against the rows", err)
+			s.relist.Reset(databasePolicy().Delay(s.dbFailures))
+		}
+		return
+	}
+	s.dbFailures = 0
+	s.relist.Reset(s.cfg.ReconcileInterval)
+}
+
+func (s *session) listFailed(ctx context.Context, err error) {
+	s.gardenerFailed(ctx, "list", err)
+	if shoot.ClassOf(err) == shoot.ClassForbidden {
+		s.book.clear() // without lists nothing else says which rows are gone
+		s.poll(ctx, err)
+		s.relist.Reset(s.cfg.ReconcileInterval)
+		return
+	}
+	s.relistAfterFailure(err)
+}
+
+// relistAfterFailure lists again after a while that grows with every failure.
+func (s *session) relistAfterFailure(err error) {
+	wait := max(gardenerPolicy().Delay(s.failures), min(shoot.RetryAfter(err), backoff.MaxRetryAfter))
+	s.failures++
+	s.relist.Reset(wait)
+}
+
+// gardenerFailed tells of the first of a row of failures, and counts all.
+func (s *session) gardenerFailed(ctx context.Context, doing string, err error) {
+	class := shoot.ClassOf(err)
+	s.metrics.failed(string(class))
+	if first := s.state.gardener(err); first {
+		s.log.WarnContext(ctx, "cannot see how Shoots are, trying again", "doing", doing, "err", err, "class", class)
+	}
+}
+
+// databaseFailed tells of the first of a row of failures, and counts all. The
+// end of the term is told of by itself.
+func (s *session) databaseFailed(ctx context.Context, doing string, err error) {
+	if errors.Is(err, errTermOver) || errors.Is(err, clusterworker.ErrFenced) {
+		return
+	}
+	s.metrics.failed(classDatabase)
+	if s.dbFailures == 0 {
+		s.log.WarnContext(ctx, "cannot keep how Shoots are, trying again", "doing", doing, "err", err)
+	}
+	s.dbFailures++
+}

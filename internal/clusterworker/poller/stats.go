@@ -1,0 +1,118 @@
+package poller
+
+import (
+	"sync"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// Stats are how a poller is doing. All but Leads, Fence and GardenerErr are
+// those of a poller that has the term, and zero otherwise.
+type Stats struct {
+	// Leads is whether this process observes for all, and Fence which term it is.
+	Leads bool
+	Fence int64
+	// Watching is whether a watch tells of changes just now.
+	Watching bool
+	// LastList is when all Shoots were last held against the database.
+	LastList time.Time
+	// Shoots are the rows by status, and Orphans the Shoots without a cluster,
+	// as of then.
+	Shoots  map[v1.ShootStatus]int
+	Orphans int
+	// GardenerErr is what Gardener last failed with, nil while it answers.
+	GardenerErr error
+}
+
+// state is what others may ask of a poller.
+type state struct {
+	mu     sync.Mutex
+	tenure *tenure
+	book   *book
+	stats  Stats
+}
+
+// begin notes a term, and gives the book that is kept during it.
+func (s *state) begin(t *tenure) *book {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tenure, s.book = t, &book{entries: map[string]entry{}}
+	s.stats = Stats{Fence: t.fence}
+	return s.book
+}
+
+func (s *state) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tenure, s.book = nil, nil
+	s.stats = Stats{Fence: s.stats.Fence, GardenerErr: s.stats.GardenerErr}
+}
+
+// gardener notes what Gardener failed with, or that it answers, and reports
+// whether it is the first of a row of failures.
+func (s *state) gardener(err error) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first = err != nil && s.stats.GardenerErr == nil
+	s.stats.GardenerErr = err
+	return first
+}
+
+func (s *state) setWatching(is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Watching = is
+}
+
+func (s *state) isWatching() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats.Watching
+}
+
+func (s *state) listed(at time.Time, counts map[v1.ShootStatus]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.LastList, s.stats.Shoots = at, counts
+}
+
+func (s *state) setOrphans(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Orphans = n
+}
+
+// leads reports whether the term is ours and not over.
+func (s *state) leads() bool { return s.tenure != nil && time.Now().Before(s.tenure.end()) }
+
+// Stats are how the poller is doing. It may be called at any time.
+func (p *Poller) Stats() Stats {
+	s := &p.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.stats
+	now.Leads = s.leads()
+	return now
+}
+
+// Leads reports whether this process observes for all.
+func (p *Poller) Leads() bool {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	return p.state.leads()
+}
+
+// Seen gives the generation of its own that a cluster's Shoot had when its row's
+// status was derived from it, 0 if there was none. It is not ok if this process
+// has not seen it since its term began.
+func (p *Poller) Seen(clusterID string) (generation int64, ok bool) {
+	p.state.mu.Lock()
+	b := p.state.book
+	p.state.mu.Unlock()
+	if b == nil {
+		return 0, false
+	}
+	e, ok := b.get(clusterID)
+	return e.generation, ok
+}

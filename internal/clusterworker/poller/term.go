@@ -1,0 +1,152 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+)
+
+// errTermOver is why something was not written, or what ended a session.
+var errTermOver = errors.New("the term is over")
+
+// renewals is how often a term is renewed while it lasts.
+const renewals = 3
+
+// Run observes whenever this process has the term, until ctx ends. A database
+// or a Gardener that is away is tried again.
+func (p *Poller) Run(ctx context.Context) error {
+	for failing := false; ctx.Err() == nil; {
+		failing = p.try(ctx, failing)
+		_ = backoff.Sleep(ctx, p.cfg.Term/renewals)
+	}
+	return nil
+}
+
+// try asks for the term and observes if it is ours. It reports whether the
+// database failed, which it tells of once.
+func (p *Poller) try(ctx context.Context, failing bool) bool {
+	term, err := p.lead(ctx)
+	switch {
+	case err != nil:
+		if !failing && ctx.Err() == nil {
+			p.log.WarnContext(ctx, "cannot ask for the term, trying again", "err", err)
+		}
+		return true
+	case term.Held && ctx.Err() != nil:
+		p.resign(ctx, term.Fence)
+	case term.Held:
+		p.reign(ctx, term)
+	}
+	return false
+}
+
+// lead asks for a term, or for more of ours.
+func (p *Poller) lead(ctx context.Context) (clusterworker.Term, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Term/renewals, errors.New("the database did not answer in time"))
+	defer cancel()
+	return p.deps.Store.Lead(ctx, p.cfg.Owner, p.cfg.Term)
+}
+
+// reign observes until the term is over.
+func (p *Poller) reign(ctx context.Context, term clusterworker.Term) {
+	p.log.InfoContext(ctx, "observing the Shoots for all workers from now on", "fence", term.Fence)
+	sctx, cancel := context.WithCancelCause(ctx)
+	t := &tenure{fence: term.Fence, margin: p.cfg.Term / 10, over: cancel}
+	t.extend(term.Until)
+	p.metrics.leader.Set(1)
+
+	s := newSession(p, t, p.state.begin(t))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.run(sctx)
+	}()
+	p.keep(sctx, t)
+	cancel(errTermOver)
+	<-done
+	p.state.end()
+	p.metrics.deposed()
+
+	if ctx.Err() != nil {
+		p.resign(ctx, term.Fence)
+		return
+	}
+	p.metrics.termLosses.Inc()
+	p.log.WarnContext(ctx, "another worker may observe the Shoots now", "fence", term.Fence, "reason", context.Cause(sctx))
+}
+
+// keep renews the term until it is lost or ctx ends.
+func (p *Poller) keep(ctx context.Context, t *tenure) {
+	pause := p.cfg.Term / renewals
+	for backoff.Sleep(ctx, min(pause, time.Until(t.end()))) == nil {
+		if !time.Now().Before(t.end()) {
+			t.over(errTermOver)
+			return
+		}
+		term, err := p.lead(ctx)
+		switch {
+		case err != nil:
+			pause = p.cfg.Term / (4 * renewals) // as long as there is time
+		case !term.Held || term.Fence != t.fence:
+			// Another fence is a new term: somebody may have written between the
+			// two, so it begins with a look at everything.
+			t.over(clusterworker.ErrFenced)
+			return
+		default:
+			t.extend(term.Until)
+			pause = p.cfg.Term / renewals
+		}
+	}
+}
+
+// resign lets another worker go on at once.
+func (p *Poller) resign(ctx context.Context, fence int64) {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*time.Second, errors.New("the database did not answer in time"))
+	defer cancel()
+	if err := p.deps.Store.Resign(ctx, fence); err != nil && !errors.Is(err, clusterworker.ErrFenced) {
+		p.log.WarnContext(ctx, "cannot end the term early", "err", err)
+	}
+}
+
+// A tenure is our term: what may be written, and until when.
+type tenure struct {
+	fence  int64
+	margin time.Duration
+	over   context.CancelCauseFunc // ends the session
+
+	mu    sync.Mutex
+	until time.Time
+}
+
+func (t *tenure) extend(until time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.until = until.Add(-t.margin)
+}
+
+// end is when we stop writing.
+func (t *tenure) end() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.until
+}
+
+// write does what must not be done after the term.
+func (t *tenure) write(ctx context.Context, do func(ctx context.Context, fence int64) error) error {
+	until := t.end()
+	if !time.Now().Before(until) {
+		t.over(errTermOver)
+		return errTermOver
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, until, errTermOver)
+	defer cancel()
+	err := do(ctx, t.fence)
+	if errors.Is(err, clusterworker.ErrFenced) {
+		t.over(err)
+	}
+	return err
+}

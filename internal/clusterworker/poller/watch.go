@@ -1,0 +1,126 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+const (
+	// lively is how long a watch has to last to count as one that works.
+	lively = 10 * time.Second
+	// rewatch is how soon a watch that the server ended is begun again.
+	rewatch = time.Second
+)
+
+// follow watches from a resource version on, in its own goroutine, until
+// stopWatch or until it needs a new list.
+func (s *session) follow(ctx context.Context, epoch int, version string) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.stopWatch = cancel
+	s.state.setWatching(true)
+	s.wg.Go(func() {
+		defer cancel()
+		w := &watcher{inbox: s.inbox, epoch: epoch, installation: s.installation, version: version}
+		for ctx.Err() == nil {
+			began := time.Now()
+			err := s.deps.Viewer.WatchShoots(ctx, w.version, w.handle)
+			if ctx.Err() != nil {
+				return
+			}
+			s.metrics.watchRestarts.Inc()
+			if err != nil {
+				select {
+				case s.ends <- watchEnd{epoch: epoch, err: err, lasted: time.Since(began)}:
+				case <-ctx.Done():
+				}
+				return
+			}
+			// Servers end watches now and then. It goes on where it was.
+			if backoff.Sleep(ctx, time.Until(began.Add(rewatch))) != nil {
+				return
+			}
+		}
+	})
+}
+
+// ended sees to a watch that can not go on.
+func (s *session) ended(ctx context.Context, e watchEnd) {
+	if e.epoch != s.inbox.current() {
+		return // a newer one has begun
+	}
+	s.state.setWatching(false)
+	if e.lasted >= lively {
+		s.failures = 0
+	}
+	switch {
+	case errors.Is(e.err, shoot.ErrExpired):
+		s.log.InfoContext(ctx, "the watch of the Shoots can not go on, listing them anew", "reason", e.err)
+		s.relistAfterFailure(nil)
+	case shoot.ClassOf(e.err) == shoot.ClassForbidden:
+		s.metrics.failed(string(shoot.ClassForbidden))
+		s.poll(ctx, e.err)
+	default:
+		s.gardenerFailed(ctx, "watch", e.err)
+		s.relistAfterFailure(e.err)
+	}
+}
+
+// A watcher is one epoch's watch.
+type watcher struct {
+	inbox        *inbox
+	epoch        int
+	installation string
+	version      string
+}
+
+// handle takes one event. It never waits.
+func (w *watcher) handle(e shoot.Event) error {
+	if e.Shoot.ResourceVersion != "" {
+		w.version = e.Shoot.ResourceVersion
+	}
+	k := key{cluster: e.Shoot.Cluster, name: e.Shoot.Name}
+	switch e.Type {
+	case shoot.Seen:
+		o := e.Shoot
+		w.inbox.tell(w.epoch, k, sighting{shoot: &o, told: true})
+	case shoot.Gone:
+		w.inbox.tell(w.epoch, k, sighting{told: true})
+	case shoot.Mark:
+	}
+	return nil
+}
+
+// lookUp has one look after the other, until ctx ends.
+func (s *session) lookUp(ctx context.Context) {
+	for {
+		l, ok := s.inbox.next(ctx)
+		if !ok {
+			return
+		}
+		found := sighting{asked: l.asked, thorough: l.thorough, polled: l.polled, tries: l.tries}
+		found.shoot, found.err = s.get(ctx, l.name)
+		if ctx.Err() != nil {
+			return
+		}
+		s.inbox.answer(l, found)
+	}
+}
+
+// get looks a Shoot up; nil is that there is none.
+func (s *session) get(ctx context.Context, name string) (*shoot.Observed, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.CallTimeout, errTimeout)
+	defer cancel()
+	s.metrics.looks.Inc()
+	o, err := s.deps.Viewer.GetShoot(ctx, name)
+	switch {
+	case errors.Is(err, shoot.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &o, nil
+}
