@@ -1,0 +1,220 @@
+package gardentest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// Run runs the suite. It calls open for each test.
+func Run(t *testing.T, open func(t *testing.T) *Bed) {
+	t.Helper()
+	tests := []struct {
+		name string
+		run  func(t *testing.T, bed *Bed)
+	}{
+		{"Create", testCreate},
+		{"AppliedAgain", testAppliedAgain},
+		{"OnlyNotedAgain", testOnlyNotedAgain},
+		{"Update", testUpdate},
+		{"PoolRemoved", testPoolRemoved},
+		{"PoolRemovedThatOthersChanged", testPoolRemovedThatOthersChanged},
+		{"LabelRemoved", testLabelRemoved},
+		{"OthersEdit", testOthersEdit},
+		{"OthersFields", testOthersFields},
+		{"VersionNeverLowered", testVersionNeverLowered},
+		{"ImageNeverLowered", testImageNeverLowered},
+		{"StaleGeneration", testStaleGeneration},
+		{"ForeignShoot", testForeignShoot},
+		{"GoneAndMadeAgain", testGoneAndMadeAgain},
+		{"ManyAtOnce", testManyAtOnce},
+		{"DeleteAbsent", testDeleteAbsent},
+		{"DeleteLingering", testDeleteLingering},
+		{"ApplyWhileDeleting", testApplyWhileDeleting},
+		{"DeleteOtherUID", testDeleteOtherUID},
+		{"Preflight", testPreflight},
+		{"Invalid", testInvalid},
+		{"List", testList},
+		{"Watch", testWatch},
+		{"WatchExpired", testWatchExpired},
+		{"WatchEndsWithItsHandler", testWatchEndsWithItsHandler},
+		{"ProbeAndProject", testProbeAndProject},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
+	}
+}
+
+func (b *Bed) apply(t *testing.T, m shoot.Manifest, seen bool) shoot.Applied {
+	t.Helper()
+	a, err := b.Garden.ApplyShoot(bounded(t), m, seen)
+	if err != nil {
+		t.Fatalf("apply %q: %v", m.Metadata.Name, err)
+	}
+	return a
+}
+
+func (b *Bed) get(t *testing.T, name string) shoot.Observed {
+	t.Helper()
+	o, err := b.Garden.GetShoot(bounded(t), name)
+	if err != nil {
+		t.Fatalf("get %q: %v", name, err)
+	}
+	return o
+}
+
+func (b *Bed) remove(t *testing.T, name string) shoot.Deletion {
+	t.Helper()
+	d, err := b.Garden.DeleteShoot(bounded(t), ref(name))
+	if err != nil {
+		t.Fatalf("delete %q: %v", name, err)
+	}
+	return d
+}
+
+// awaitGone waits until there is no Shoot of a name.
+func (b *Bed) awaitGone(t *testing.T, name string) {
+	t.Helper()
+	ctx := bounded(t)
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		_, err := b.Garden.GetShoot(ctx, name)
+		if errors.Is(err, shoot.ErrNotFound) {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			t.Fatalf("Shoot %q is still there: %v", name, err)
+		}
+	}
+}
+
+// wantClass wants an error of a class, which names the Shoot.
+func wantClass(t *testing.T, err error, want shoot.Class) {
+	t.Helper()
+	e, ok := errors.AsType[*shoot.Error](err)
+	if !ok || e.Class != want {
+		t.Fatalf("got %v (%s), want one of class %s", err, shoot.ClassOf(err), want)
+	}
+}
+
+func wantPools(t *testing.T, s shoot.Spec, want ...string) {
+	t.Helper()
+	got := []string{}
+	for _, w := range s.Provider.Workers {
+		got = append(got, w.Name)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("pools: %s (-want +got)", diff)
+	}
+}
+
+// bounded is the test's context, for a time.
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func testPreflight(t *testing.T, bed *Bed) {
+	if err := bed.Garden.PreflightShoot(bounded(t), Manifest("a", 1)); err != nil {
+		t.Errorf("a good Shoot: %v", err)
+	}
+	if _, err := bed.Garden.GetShoot(bounded(t), "a"); !errors.Is(err, shoot.ErrNotFound) {
+		t.Errorf("it was stored: %v", err)
+	}
+	bad := Manifest("a", 1)
+	bad.Spec.Provider.Workers[0].Minimum = 5
+	wantClass(t, bed.Garden.PreflightShoot(bounded(t), bad), shoot.ClassInvalid)
+
+	bed.apply(t, Manifest("a", 1), false)
+	was := bed.get(t, "a")
+	wantClass(t, bed.Garden.PreflightShoot(bounded(t), bad), shoot.ClassInvalid)
+	good := Manifest("a", 2)
+	good.Spec.Provider.Workers[0].Maximum = 9
+	if err := bed.Garden.PreflightShoot(bounded(t), good); err != nil {
+		t.Errorf("a good change: %v", err)
+	}
+	if diff := cmp.Diff(was, bed.get(t, "a")); diff != "" {
+		t.Errorf("it was stored: %s (-before +after)", diff)
+	}
+}
+
+func testInvalid(t *testing.T, bed *Bed) {
+	long := strings.Repeat("x", 22-len(bed.Project))
+	tests := map[string]struct {
+		reason string
+		name   string
+		edit   func(*shoot.Spec)
+		says   string
+	}{
+		"NameTooLong":      {reason: "with the project's name it has more than 21 characters", name: long, edit: func(*shoot.Spec) {}, says: "21"},
+		"MaximumBelow":     {reason: "maximum below minimum", edit: func(s *shoot.Spec) { s.Provider.Workers[0].Minimum = 5 }, says: "minimum value"},
+		"WorkerNameLong":   {reason: "more than 15 characters", edit: func(s *shoot.Spec) { s.Provider.Workers[0].Name = "a-name-that-is-long" }, says: "15"},
+		"SameWorkerTwice":  {reason: "two pools of one name", edit: func(s *shoot.Spec) { s.Provider.Workers = append(s.Provider.Workers, Worker("default")) }, says: "uplicate"},
+		"NoSuchVersion":    {reason: "Gardener answers 403", edit: func(s *shoot.Spec) { s.Kubernetes.Version = "1.99.0" }, says: "1.99.0"},
+		"NoSuchMachine":    {reason: "Gardener answers 403", edit: func(s *shoot.Spec) { s.Provider.Workers[0].Machine.Type = "huge" }, says: "huge"},
+		"NoMachinesAtAll":  {reason: "a Shoot with pools needs machines", edit: func(s *shoot.Spec) { w := &s.Provider.Workers[0]; w.Minimum, w.Maximum = 0, 0 }, says: "worker"},
+		"NoRegion":         {reason: "a required field", edit: func(s *shoot.Spec) { s.Region = "" }, says: "region"},
+		"TwoHyphensInName": {reason: "namespaces are made of it", name: "a--b", edit: func(*shoot.Spec) {}, says: "hyphens"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := Manifest("bad", 1)
+			if test.name != "" {
+				m.Metadata.Name = test.name
+			}
+			test.edit(&m.Spec)
+			_, err := bed.Garden.ApplyShoot(bounded(t), m, false)
+			wantClass(t, err, shoot.ClassInvalid)
+			if !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%s: got %q, want it to say %q", test.reason, err, test.says)
+			}
+			_, err = bed.Garden.GetShoot(bounded(t), m.Metadata.Name)
+			if !errors.Is(err, shoot.ErrNotFound) {
+				t.Errorf("it was stored: %v", err)
+			}
+		})
+	}
+	t.Run("Changes", func(t *testing.T) { invalidChanges(t, bed) })
+}
+
+// invalidChanges are changes of a Shoot that is there.
+func invalidChanges(t *testing.T, bed *Bed) {
+	t.Helper()
+	bed.apply(t, Manifest("a", 1), false)
+	for reason, edit := range map[string]func(*shoot.Spec){
+		"no workers any more": func(s *shoot.Spec) { s.Provider.Workers = nil },
+		"another network":     func(s *shoot.Spec) { s.Networking.Type = "cilium" },
+		"another region":      func(s *shoot.Spec) { s.Region = "moon" },
+	} {
+		m := Manifest("a", 2)
+		edit(&m.Spec)
+		if _, err := bed.Garden.ApplyShoot(bounded(t), m, true); shoot.ClassOf(err) != shoot.ClassInvalid {
+			t.Errorf("%s: got %v (%s)", reason, err, shoot.ClassOf(err))
+		}
+	}
+	if got := bed.get(t, "a"); got.Generation != 1 || got.SentGeneration != 1 {
+		t.Errorf("after changes that were refused the Shoot is at generation %d, by ours %d", got.Generation, got.SentGeneration)
+	}
+}
+
+func testProbeAndProject(t *testing.T, bed *Bed) {
+	if err := bed.Garden.Probe(bounded(t)); err != nil {
+		t.Errorf("probe: %v", err)
+	}
+	if got, err := bed.Garden.Project(bounded(t)); err != nil || got != bed.Project {
+		t.Errorf("the project is %q, %v, want %q", got, err, bed.Project)
+	}
+}

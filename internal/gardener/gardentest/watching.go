@@ -1,0 +1,122 @@
+package gardentest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+var errEnough = errors.New("enough")
+
+// A view is what one who watches knows.
+type view struct {
+	shoots  map[string]shoot.Observed
+	version string
+	gone    []string
+}
+
+func (v *view) take(e shoot.Event) {
+	v.version = e.Shoot.ResourceVersion
+	switch e.Type {
+	case shoot.Seen:
+		v.shoots[e.Shoot.Name] = e.Shoot
+	case shoot.Gone:
+		delete(v.shoots, e.Shoot.Name)
+		v.gone = append(v.gone, e.Shoot.Name)
+	case shoot.Mark:
+	}
+}
+
+// until watches from where the view is until it is as wanted.
+func (v *view) until(t *testing.T, bed *Bed, enough func() bool) {
+	t.Helper()
+	err := bed.Garden.WatchShoots(bounded(t), v.version, func(e shoot.Event) error {
+		v.take(e)
+		if enough() {
+			return errEnough
+		}
+		return nil
+	})
+	if !errors.Is(err, errEnough) {
+		t.Fatalf("the watch ended with %v, and knows of %d Shoots", err, len(v.shoots))
+	}
+}
+
+func testWatch(t *testing.T, bed *Bed) {
+	bed.apply(t, Manifest("before", 1), false)
+	l, err := bed.Garden.ListShoots(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &view{shoots: map[string]shoot.Observed{}, version: l.ResourceVersion}
+
+	made := make(chan error, 1)
+	ctx := bounded(t)
+	go func() {
+		for i := range 10 {
+			if _, err := bed.Garden.ApplyShoot(ctx, Manifest(fmt.Sprintf("s%02d", i), 1), false); err != nil {
+				made <- err
+				return
+			}
+		}
+		m := Manifest("before", 2)
+		m.Spec.Provider.Workers[0].Maximum = 8
+		_, err := bed.Garden.ApplyShoot(ctx, m, true)
+		made <- err
+	}()
+	v.until(t, bed, func() bool { return len(v.shoots) == 11 && v.shoots["before"].SentGeneration == 2 })
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range v.shoots {
+		if diff := cmp.Diff(bed.get(t, name), o); diff != "" {
+			t.Errorf("%s was told of otherwise than it is: %s (-is +told)", name, diff)
+		}
+	}
+
+	// It goes on from where it was, and nothing that happened meanwhile is lost.
+	foreign := Manifest("foreign", 1)
+	foreign.Metadata.Labels = nil
+	bed.Put(t, foreign)
+	bed.remove(t, "s03")
+	bed.awaitGone(t, "s03")
+	bed.apply(t, Manifest("last", 1), false)
+	v.until(t, bed, func() bool { return len(v.gone) > 0 && v.shoots["last"].Name != "" })
+	if diff := cmp.Diff([]string{"s03"}, v.gone); diff != "" {
+		t.Errorf("gone: %s (-want +got)", diff)
+	}
+	if _, told := v.shoots["foreign"]; told || len(v.shoots) != 11 {
+		t.Errorf("it tells of %d Shoots, of the foreign one: %t", len(v.shoots), told)
+	}
+}
+
+func testWatchExpired(t *testing.T, bed *Bed) {
+	bed.apply(t, Manifest("a", 1), false)
+	err := bed.Garden.WatchShoots(bounded(t), bed.Forgotten(t), func(shoot.Event) error { return nil })
+	if !errors.Is(err, shoot.ErrExpired) {
+		t.Errorf("from a version of long ago: got %v", err)
+	}
+}
+
+func testWatchEndsWithItsHandler(t *testing.T, bed *Bed) {
+	l, err := bed.Garden.ListShoots(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bed.apply(t, Manifest("a", 1), false)
+	err = bed.Garden.WatchShoots(bounded(t), l.ResourceVersion, func(shoot.Event) error { return errEnough })
+	if !errors.Is(err, errEnough) {
+		t.Errorf("got %v, want the handler's error", err)
+	}
+	ctx, cancel := context.WithCancelCause(bounded(t))
+	cancel(errEnough)
+	err = bed.Garden.WatchShoots(ctx, l.ResourceVersion, func(shoot.Event) error { return nil })
+	if !errors.Is(err, errEnough) && !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the end of the context", err)
+	}
+}
