@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/fleetloop/fleetloop/internal/gardener/plan"
 	"github.com/fleetloop/fleetloop/internal/shoot"
@@ -113,20 +114,33 @@ func (c *Client) update(ctx context.Context, m shoot.Manifest, was *found) (shoo
 	if err != nil {
 		return shoot.Applied{}, err
 	}
-	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Changed: differ(was, is)}, nil
+	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Changed: differ(m.Metadata, was, is)}, nil
 }
 
 // differ is whether a Shoot was not as it should be. That it was asked for again
 // is noted in its annotations, and makes no difference.
-func differ(was, is *found) bool {
-	return !bytes.Equal(was.Raw, is.Raw) || !maps.Equal(was.Metadata.Labels, is.Metadata.Labels) ||
-		!maps.Equal(notes(was), notes(is))
+func differ(ours shoot.Metadata, was, is *found) bool {
+	notes := maps.Clone(ours.Annotations)
+	delete(notes, shoot.AnnotationGeneration)
+	return !bytes.Equal(was.Raw, is.Raw) ||
+		otherwise(ours.Labels, was.Metadata.Labels, is.Metadata.Labels) ||
+		otherwise(notes, was.Metadata.Annotations, is.Metadata.Annotations)
 }
 
-func notes(f *found) map[string]string {
-	a := maps.Clone(f.Metadata.Annotations)
-	delete(a, shoot.AnnotationGeneration)
-	return a
+// otherwise is whether labels or annotations were not as they should be, or had
+// some that are gone. Gardener's own come and go with every request.
+func otherwise(ours, was, is map[string]string) bool {
+	for k, v := range ours {
+		if had, ok := was[k]; !ok || had != v {
+			return true
+		}
+	}
+	for k := range was {
+		if _, stayed := is[k]; !stayed && !strings.Contains(k, "gardener.cloud/") {
+			return true
+		}
+	}
+	return false
 }
 
 // find is the Shoot of a name, shoot.ErrNotFound if there is none.

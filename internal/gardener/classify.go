@@ -90,7 +90,7 @@ func classify(r *refusal) shoot.Class {
 		return shoot.ClassInvalid // whichever code it chose
 	case r.code == http.StatusForbidden:
 		return classifyForbidden(r, said)
-	case r.code == http.StatusInternalServerError && said(`could not find referenced`) && !said(broken):
+	case r.code == http.StatusInternalServerError && said(`could not find referenced|failed to create typed patch object`) && !said(broken):
 		return shoot.ClassInvalid
 	case r.code >= http.StatusInternalServerError, r.code == http.StatusRequestTimeout, r.code == http.StatusNotFound, r.code == http.StatusGone:
 		// 404 is no missing Shoot here, which is told apart before: it is a

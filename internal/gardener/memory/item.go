@@ -145,12 +145,8 @@ func kept(wanted, was, live shoot.Spec) shoot.Spec {
 	}
 	for i := range s.Provider.Workers {
 		w := &s.Provider.Workers[i]
-		before, there := worker(was, w.Name), worker(live, w.Name)
-		if w.Machine.Image == nil && before.Machine.Image == nil {
-			w.Machine.Image = pointer(there.Machine.Image)
-		}
-		if w.Volume == nil && before.Volume == nil {
-			w.Volume = pointer(there.Volume)
+		if w.Volume == nil && worker(was, w.Name).Volume == nil {
+			w.Volume = pointer(worker(live, w.Name).Volume)
 		}
 	}
 	return s

@@ -59,22 +59,20 @@ func Generation(annotations map[string]string) int64 {
 	return n
 }
 
-// workers are those wanted, without images that are older than the live ones.
+// workers are those wanted, with the live image where no newer one is wanted. It
+// is sent even if none is wanted: Gardener raises its version, and would keep half
+// an image if we took back the half that we once wrote.
 func workers(wanted, live []shoot.Worker) []shoot.Worker {
-	copied := false
+	wanted = slices.Clone(wanted)
 	for i, w := range wanted {
 		at := slices.IndexFunc(live, func(l shoot.Worker) bool { return l.Name == w.Name })
-		if at < 0 || w.Machine.Image == nil || live[at].Machine.Image == nil {
+		if at < 0 || live[at].Machine.Image == nil {
 			continue
 		}
-		is := live[at].Machine.Image
-		if is.Name != w.Machine.Image.Name || !Newer(is.Version, w.Machine.Image.Version) {
-			continue
+		is, want := live[at].Machine.Image, w.Machine.Image
+		if want == nil || want.Name == is.Name && Newer(is.Version, want.Version) {
+			wanted[i].Machine.Image = &shoot.Image{Name: is.Name, Version: is.Version}
 		}
-		if !copied {
-			wanted, copied = slices.Clone(wanted), true
-		}
-		wanted[i].Machine.Image = &shoot.Image{Name: is.Name, Version: is.Version}
 	}
 	return wanted
 }
