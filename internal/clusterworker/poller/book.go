@@ -19,7 +19,9 @@ type book struct {
 
 type entry struct {
 	row clusterworker.Row
-	// generation is the Shoot's own, as it was seen; 0 if it was not there.
+	// uid and generation are the Shoot's own, as it was seen; empty and 0 if it
+	// was not there.
+	uid        string
 	generation int64
 	operated   time.Time // when Gardener last did something with it
 }
@@ -35,7 +37,7 @@ func (b *book) get(cluster string) (entry, bool) {
 func (b *book) put(row *clusterworker.Row, o *shoot.Observed) {
 	e := entry{row: *row}
 	if o != nil {
-		e.generation = o.Generation
+		e.uid, e.generation = o.UID, o.Generation
 		if o.LastOperation != nil {
 			e.operated = o.LastOperation.Updated
 		}

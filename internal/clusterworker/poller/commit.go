@@ -69,7 +69,8 @@ func (s *session) commit(ctx context.Context, b *batch) error {
 }
 
 // save writes the changes of a batch, and gives how many rows were as expected.
-// The others have changed since they were read, and are looked at again.
+// The others have changed since they were read, or somebody is changing them,
+// and are looked at again.
 func (s *session) save(ctx context.Context, b *batch) (int, error) {
 	var saved []string
 	for _, c := range b.changes {
@@ -88,18 +89,14 @@ func (s *session) save(ctx context.Context, b *batch) (int, error) {
 	for _, id := range saved {
 		written[id] = true
 	}
-	again := map[key]sighting{}
 	for i := range b.changes {
 		c := &b.causes[i]
-		switch {
-		case written[c.row.ClusterID]:
+		if written[c.row.ClusterID] {
 			s.saved(ctx, &b.changes[i], c, now)
-		case c.from.tries < maxTries:
-			c.from.tries++
-			again[key{c.row.ClusterID, c.row.ShootName}] = c.from
+			continue
 		}
+		s.comeBack(key{c.row.ClusterID, c.row.ShootName}, c.from, databasePolicy().Delay(c.from.tries))
 	}
-	s.inbox.back(again)
 	return len(saved), nil
 }
 

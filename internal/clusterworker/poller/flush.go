@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
@@ -18,6 +19,7 @@ func (s *session) flush(ctx context.Context) {
 	part := make(map[key]sighting, maxBatch)
 	rest := s.inbox.take()
 	for k, n := range rest {
+		delete(s.later, k) // which is older
 		switch {
 		case n.err != nil:
 			s.lookFailed(ctx, k, n)
@@ -133,12 +135,13 @@ func (s *session) settle(b *batch, row *clusterworker.Row, n sighting, touch boo
 		return
 	}
 	o := ours(row, s.installation, n.shoot)
-	if j.look && n.tries < maxTries {
+	k := key{row.ClusterID, row.ShootName}
+	switch {
+	case j.look && n.tries > maxTries:
+		s.comeBack(k, n, databasePolicy().Delay(n.tries))
+	case j.look:
 		asked := *row
-		s.inbox.ask(look{
-			key: key{row.ClusterID, row.ShootName}, asked: &asked,
-			thorough: n.thorough, polled: n.polled, tries: n.tries + 1,
-		})
+		s.inbox.ask(look{key: k, asked: &asked, thorough: n.thorough, polled: n.polled, tries: n.tries + 1})
 	}
 	if j.drift != DriftNone {
 		b.requeue(j.drift, row)
@@ -166,28 +169,38 @@ func (s *session) lookFailed(ctx context.Context, k key, n sighting) {
 		s.passOver(k)
 		return
 	}
-	wait := max(gardenerPolicy().Delay(n.tries), shoot.RetryAfter(n.err))
-	n.err, n.asked, n.tries = nil, nil, n.tries+1
-	s.later[k] = delayed{at: time.Now().Add(wait), s: n}
-	s.bringBack()
+	wait := max(gardenerPolicy().Delay(n.tries), min(shoot.RetryAfter(n.err), backoff.MaxRetryAfter))
+	n.err = nil
+	s.comeBack(k, n, wait)
+}
+
+// comeBack has a sighting looked at again after a while, unless something newer
+// comes before.
+func (s *session) comeBack(k key, n sighting, after time.Duration) {
+	n.tries++
+	at := time.Now().Add(after)
+	s.later[k] = delayed{at: at, s: n}
+	if s.nextBack.IsZero() || at.Before(s.nextBack) {
+		s.nextBack = at
+		s.laterAt.Reset(after)
+	}
 }
 
 // bringBack has sightings looked at again whose time has come.
 func (s *session) bringBack() {
-	due, next, now := map[key]sighting{}, time.Duration(-1), time.Now()
+	due, now := map[key]sighting{}, time.Now()
+	s.nextBack = time.Time{}
 	for k, d := range s.later {
-		wait := d.at.Sub(now)
-		if wait <= 0 {
+		switch {
+		case !d.at.After(now):
 			due[k] = d.s
 			delete(s.later, k)
-			continue
-		}
-		if next < 0 || wait < next {
-			next = wait
+		case s.nextBack.IsZero() || d.at.Before(s.nextBack):
+			s.nextBack = d.at
 		}
 	}
 	s.inbox.back(due)
-	if next >= 0 {
-		s.laterAt.Reset(next)
+	if !s.nextBack.IsZero() {
+		s.laterAt.Reset(time.Until(s.nextBack))
 	}
 }

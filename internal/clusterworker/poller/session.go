@@ -14,9 +14,9 @@ import (
 // errTimeout is why a call of Gardener was given up.
 var errTimeout = errors.New("no answer from Gardener in time")
 
-// maxTries is how often a sighting is held against a row that changes all the
-// time. After that the next event or list will do.
-const maxTries = 5
+// maxTries is how often a live look is had at once of a Shoot whose row changes
+// meanwhile. After that it waits for longer and longer.
+const maxTries = 3
 
 // The waits of a session after something failed.
 func gardenerPolicy() backoff.Policy { return backoff.Policy{Initial: time.Second, Max: time.Minute} }
@@ -46,6 +46,7 @@ type session struct {
 
 	relist, flushAt, pollAt, laterAt *time.Timer
 	later                            map[key]delayed
+	nextBack                         time.Time // when the first of them is due; zero is never
 
 	stopWatch context.CancelFunc
 	wg        sync.WaitGroup

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
 // Stats are how a poller is doing. All but Leads, Fence and GardenerErr are
@@ -103,16 +104,24 @@ func (p *Poller) Leads() bool {
 	return p.state.leads()
 }
 
-// Seen gives the generation of its own that a cluster's Shoot had when its row's
-// status was derived from it, 0 if there was none. It is not ok if this process
-// has not seen it since its term began.
-func (p *Poller) Seen(clusterID string) (generation int64, ok bool) {
+// Current reports whether a row's status is about the Shoot as it was sent last,
+// and not about what it was before. It is not known of a row whose Shoot was not
+// seen since our term began.
+func (p *Poller) Current(row *clusterworker.Row) (current, known bool) {
 	p.state.mu.Lock()
 	b := p.state.book
 	p.state.mu.Unlock()
 	if b == nil {
-		return 0, false
+		return false, false
 	}
-	e, ok := b.get(clusterID)
-	return e.generation, ok
+	e, ok := b.get(row.ClusterID)
+	switch {
+	case !ok:
+		return false, false
+	case e.row.Status != row.Status:
+		return false, true // it has changed since
+	case e.uid == "":
+		return e.row.SyncedGeneration >= row.SyncedGeneration, true
+	}
+	return e.generation >= row.ShootGeneration && (row.ShootUID == "" || e.uid == row.ShootUID), true
 }

@@ -1,0 +1,51 @@
+package bridge
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A result is what became of a report that was due.
+type result string
+
+const (
+	resultStored  result = "stored"
+	resultIgnored result = "ignored"
+	resultRefused result = "refused"
+	resultGone    result = "gone"
+	resultFailed  result = "failed"
+	resultUnseen  result = "unseen"
+	resultUntried result = "untried"
+)
+
+// answered is whether the fleet API gave an answer that makes sense.
+func (r result) answered() bool {
+	return r == resultStored || r == resultIgnored || r == resultRefused || r == resultGone
+}
+
+type metrics struct{ reports *prometheus.CounterVec }
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "fleetloop", Subsystem: "clusterworker", Name: "reports_total",
+		Help: "Reports to the fleet API that were due, by what became of them.",
+	}, []string{"result"})}
+	for _, r := range []result{resultStored, resultIgnored, resultRefused, resultGone, resultFailed, resultUnseen, resultUntried} {
+		m.reports.WithLabelValues(string(r))
+	}
+	if reg == nil {
+		return m, nil
+	}
+	if err := reg.Register(m.reports); err != nil {
+		return nil, fmt.Errorf("register metrics of the bridge: %w", err)
+	}
+	return m, nil
+}
+
+// count counts a result; none is a report that was not made because we stop.
+func (m *metrics) count(r result) {
+	if r != "" {
+		m.reports.WithLabelValues(string(r)).Inc()
+	}
+}

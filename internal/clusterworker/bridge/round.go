@@ -1,0 +1,157 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+)
+
+// An outcome is what became of one report.
+type outcome struct {
+	result result
+	// next is when to report on the row again; 0 leaves it due.
+	next time.Duration
+	// away is why the fleet API took nothing, if that may be so for all.
+	away error
+}
+
+// round makes the reports that are due. more is whether others may be. Its error
+// is one of the database, or of a fleet API that takes no report at all.
+func (b *Bridge) round(ctx context.Context) (more bool, err error) {
+	now := time.Now()
+	rows, err := b.due(ctx)
+	if err != nil || len(rows) == 0 {
+		return false, err
+	}
+	outcomes := make([]outcome, len(rows))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, b.cfg.InFlight)
+	for i := range rows {
+		slots <- struct{}{}
+		if ctx.Err() != nil || !b.deps.Observer.Leads() {
+			<-slots
+			break
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			outcomes[i] = b.tell(ctx, rows[i], now)
+			b.metrics.count(outcomes[i].result)
+		})
+	}
+	wg.Wait()
+
+	var away error
+	answered := false
+	var notes []clusterworker.Reported
+	for i, o := range outcomes {
+		if o.next > 0 {
+			notes = append(notes, clusterworker.Reported{ClusterID: rows[i].ClusterID, Version: rows[i].ReportVersion, Next: o.next})
+		}
+		answered = answered || o.result.answered()
+		if o.away != nil {
+			away = o.away
+		}
+	}
+	if err := b.note(ctx, notes); err != nil {
+		return false, err
+	}
+	if away != nil && !answered {
+		return false, away
+	}
+	return len(rows) == batch, nil
+}
+
+func (b *Bridge) due(ctx context.Context) ([]clusterworker.Row, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, queryTimeout, errors.New("the database did not answer in time"))
+	defer cancel()
+	rows, err := b.deps.Store.DueReports(ctx, batch)
+	if err != nil {
+		return nil, fmt.Errorf("read which reports are due: %w", err)
+	}
+	return rows, nil
+}
+
+// note notes reports that were made even if we are to stop: otherwise they were
+// made again.
+func (b *Bridge) note(ctx context.Context, notes []clusterworker.Reported) error {
+	if len(notes) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), queryTimeout, errors.New("the database did not answer in time"))
+	defer cancel()
+	if err := b.deps.Store.Reported(ctx, notes); err != nil {
+		return fmt.Errorf("note %d reports: %w", len(notes), err)
+	}
+	return nil
+}
+
+// tell reports on one row, as it was read at some time.
+func (b *Bridge) tell(ctx context.Context, row clusterworker.Row, now time.Time) outcome {
+	next := nextOthers
+	if row.Status == v1.ShootReady && !row.Deleting && applied(&row) {
+		next = nextReady
+	}
+	switch current, known := b.deps.Observer.Current(&row); {
+	case row.Deleting || row.Status != v1.ShootReady && row.Status != v1.ShootError:
+		// What it says does not become wrong by a change of the Shoot.
+	case !known && row.Status == v1.ShootReady && time.Since(b.leadsSince) < patience:
+		return outcome{result: resultUnseen, next: nextUnseen}
+	case known && !current:
+		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener has the last change; what it makes of it is still to be seen"
+		next = nextUnseen
+	}
+	report, ok := Report(row, now)
+	if !ok {
+		return outcome{result: resultUntried, next: next}
+	}
+	tctx, cancel := context.WithTimeoutCause(ctx, b.cfg.Timeout, errors.New("the fleet API did not answer in time"))
+	defer cancel()
+	stored, err := b.deps.Fleet.Report(tctx, collection, row.ClusterID, report)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return outcome{}
+	case err != nil:
+		return b.refused(ctx, &row, err)
+	case !stored:
+		return outcome{result: resultIgnored, next: nextOthers}
+	case next == nextReady:
+		// Clusters that were made together are not to be reported together for ever.
+		next -= time.Duration(rand.Int64N(int64(nextReady / 10))) //nolint:gosec // when a report is repeated is no secret
+	}
+	return outcome{result: resultStored, next: next}
+}
+
+// refused says what to do about a report that was not taken.
+func (b *Bridge) refused(ctx context.Context, row *clusterworker.Row, err error) outcome {
+	switch code := statusOf(err); {
+	case code == http.StatusNotFound:
+		b.log.DebugContext(ctx, "a cluster is gone, and needs no report", "cluster_id", row.ClusterID)
+		return outcome{result: resultGone, next: nextReady}
+	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests:
+	case code >= 400 && code < 500:
+		b.log.WarnContext(ctx, "the fleet API refused a report", "cluster_id", row.ClusterID, "err", err)
+		return outcome{result: resultRefused, next: nextReady}
+	}
+	// Others go first meanwhile, lest one that always fails is always tried first.
+	return outcome{result: resultFailed, next: nextFailed, away: err}
+}
+
+// statusOf is the status of the answer that an error stands for, 0 if there was
+// none.
+func statusOf(err error) int {
+	type coder interface {
+		error
+		StatusCode() int
+	}
+	if e, ok := errors.AsType[coder](err); ok {
+		return e.StatusCode()
+	}
+	return 0
+}
