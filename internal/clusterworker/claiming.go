@@ -111,6 +111,8 @@ func (c *claimer) step(ctx, calls, hard context.Context) time.Duration {
 	if err != nil {
 		c.hold = time.Now().Add(dbRetry().Delay(c.failed))
 		c.failed++
+		// It may have been carried out, and only its answer is lost.
+		c.alarms.set(time.Now().Add(c.cfg.Lease))
 		return time.Until(c.hold)
 	}
 	c.failed = 0

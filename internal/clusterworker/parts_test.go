@@ -1,0 +1,347 @@
+package clusterworker
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"pgregory.net/rapid"
+
+	"github.com/fleetloop/fleetloop/internal/settings"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+func TestDelay(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		attempts int
+		want     time.Duration
+	}{
+		"None":     {reason: "nothing has failed", attempts: 0, want: 30 * time.Second},
+		"First":    {reason: "the failure counts already", attempts: 1, want: time.Minute},
+		"Second":   {reason: "it doubles", attempts: 2, want: 2 * time.Minute},
+		"Third":    {reason: "it doubles", attempts: 3, want: 4 * time.Minute},
+		"Fourth":   {reason: "it doubles", attempts: 4, want: 8 * time.Minute},
+		"Fifth":    {reason: "16 minutes are too long", attempts: 5, want: 15 * time.Minute},
+		"Sixth":    {reason: "the cap", attempts: 6, want: 15 * time.Minute},
+		"Interval": {reason: "PostgreSQL's interval ends before", attempts: 39, want: 15 * time.Minute},
+		"Shift":    {reason: "a shift of a duration would be negative", attempts: 34, want: 15 * time.Minute},
+		"Shifted":  {reason: "a shift of a duration would be zero", attempts: 64, want: 15 * time.Minute},
+		"Huge":     {reason: "any number", attempts: 1 << 30, want: 15 * time.Minute},
+		"Hugest":   {reason: "any number", attempts: math.MaxInt, want: 15 * time.Minute},
+		"Negative": {reason: "nonsense is no failure", attempts: math.MinInt, want: 30 * time.Second},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := Delay(tc.attempts); got != tc.want {
+				t.Errorf("%s: %s, want %s", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestDelayGrows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 1<<30).Draw(t, "attempts")
+		if d := Delay(n); d < 30*time.Second || d > 15*time.Minute || Delay(n+1) < d {
+			t.Errorf("%d: %s", n, d)
+		}
+	})
+}
+
+func TestConfig(t *testing.T) {
+	var loaded Config
+	if _, err := settings.Load(&loaded, settings.Source{}); err != nil {
+		t.Fatal(err)
+	}
+	zero, err := Config{}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded.StopTimeout = DefaultStopTimeout // that of the process decides
+	if diff := cmp.Diff(loaded, zero); diff != "" {
+		t.Errorf("the defaults of the tags and those of zero differ: %s", diff)
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		cfg    Config
+	}{
+		"CallsTooLong": {reason: "a call must fit well into a lease", cfg: Config{Lease: 30 * time.Second, CallTimeout: 15 * time.Second}},
+		"Negative":     {reason: "no such time", cfg: Config{PollInterval: -1}},
+		"NoSlots":      {reason: "no such number", cfg: Config{Slots: -1}},
+		"Listen":       {reason: "on or off", cfg: Config{Listen: "maybe"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := New(tc.cfg, Deps{Store: newFakeStore(), Garden: newFakeGarden(), Maker: &fakeMaker{}, Owner: "o", Installation: func(context.Context) (string, error) { return "", nil }}); err == nil {
+				t.Error(tc.reason)
+			}
+		})
+	}
+	if _, err := New(Config{}, Deps{}); err == nil {
+		t.Error("made of nothing")
+	}
+}
+
+func TestPlainText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := string(rapid.SliceOfN(rapid.Byte(), 0, 2*maxMessage).Draw(t, "text"))
+		out := plain(in)
+		if !utf8.ValidString(out) || strings.ContainsRune(out, 0) || len(out) > maxMessage {
+			t.Errorf("%q", out)
+		}
+		if utf8.ValidString(in) && !strings.ContainsRune(in, 0) && len(in) <= maxMessage && in != out {
+			t.Errorf("%q became %q", in, out)
+		}
+	})
+	if got := plain(strings.Repeat("ä", maxMessage)); len(got) < maxMessage-4 {
+		t.Errorf("cut to %d bytes", len(got))
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		err    error
+		want   bool
+	}{
+		"Fine":        {reason: "it does", err: nil, want: true},
+		"Forbidden":   {reason: "that is an answer", err: shoot.Errorf(shoot.ClassForbidden, "no"), want: true},
+		"Unavailable": {reason: "it does not", err: shoot.Errorf(shoot.ClassUnavailable, "no")},
+		"Throttled":   {reason: "it wants to be left alone", err: shoot.Errorf(shoot.ClassThrottled, "no")},
+		"Unclassed":   {reason: "nobody knows", err: errDown},
+		"NewClass":    {reason: "nobody knows", err: shoot.Errorf("solar_flare", "no")},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := answers(tc.err); got != tc.want {
+				t.Errorf("%s: %t", tc.reason, got)
+			}
+		})
+	}
+}
+
+func TestSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &schedule{alarms: newAlarms(), slots: 32}
+		start := time.Now()
+		want := func(reason string, room int, freed, after time.Duration, why cause) {
+			t.Helper()
+			at, c := s.next(room, start.Add(freed))
+			if got := at.Sub(start); got != after || c != why {
+				t.Errorf("%s: after %s for %s, want %s for %s", reason, got, c, after, why)
+			}
+		}
+		if at, _ := s.next(32, start); at.After(start) {
+			t.Errorf("the first claim is at %s", at)
+		}
+		s.claimed(start, false, 30*time.Second)
+		want("nothing happens", 32, 0, 30*time.Second, causePoll)
+		s.alarms.set(start.Add(7 * time.Second))
+		want("a row will be due", 32, 0, 7*time.Second, causeRetry)
+		s.pollBy(start.Add(250 * time.Millisecond))
+		want("nobody listens any more", 32, 0, 250*time.Millisecond, causePoll)
+		s.wake(start.Add(30 * time.Millisecond))
+		want("a notification", 1, 0, 30*time.Millisecond, causeNotify)
+		s.claimed(start.Add(30*time.Millisecond), false, 30*time.Second)
+		want("others may have been left out", 32, 0, 80*time.Millisecond, causeNotify)
+		s.claimed(start.Add(990*time.Millisecond), false, 30*time.Second)
+		want("the burst is over", 32, 0, 7*time.Second, causeRetry)
+		s.claimed(start.Add(2*time.Second), true, 30*time.Second)
+		want("there may be more, and room for it", 16, 0, 2*time.Second, causeDrain)
+		want("there may be more, and little room", 15, 3*time.Second, 3010*time.Millisecond, causeDrain)
+		s.claimed(start.Add(7*time.Second), false, 30*time.Second)
+		want("the alarm is past", 32, 0, 37*time.Second, causePoll)
+	})
+}
+
+func TestAlarms(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := newAlarms()
+		asked := rapid.SliceOfN(rapid.Int64Range(0, int64(15*time.Minute)), 1, 200).Draw(t, "after")
+		for _, d := range asked {
+			a.set(a.base.Add(time.Duration(d)))
+		}
+		for len(asked) > 0 {
+			first, ok := a.first()
+			if !ok {
+				t.Fatal("an alarm is missing")
+			}
+			a.passed(first)
+			left := asked[:0]
+			for _, d := range asked {
+				switch at := a.base.Add(time.Duration(d)); {
+				case at.After(first):
+					left = append(left, d)
+				case first.Sub(at) >= grain:
+					t.Fatalf("%s is told %s late", time.Duration(d), first.Sub(at))
+				}
+			}
+			asked = left
+		}
+		if _, ok := a.first(); ok {
+			t.Error("an alarm that nobody asked for")
+		}
+	})
+}
+
+func TestTally(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTallier{tally: Tally{Due: 1, Leased: 2, BackingOff: 3, Stuck: 4, Paused: 5, Synced: 6, OldestDue: 7 * time.Second, DeadRows: 8, OldestTransaction: 9 * time.Second}}
+		failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "x"})
+		c := newTallyCollector(f, failed)
+		want := `
+# HELP fleetloop_clusterworker_rows Clusters, by where their sync stands.
+# TYPE fleetloop_clusterworker_rows gauge
+fleetloop_clusterworker_rows{state="backing_off"} 3
+fleetloop_clusterworker_rows{state="due"} 1
+fleetloop_clusterworker_rows{state="leased"} 2
+fleetloop_clusterworker_rows{state="paused"} 5
+fleetloop_clusterworker_rows{state="stuck"} 4
+fleetloop_clusterworker_rows{state="synced"} 6
+`
+		if err := testutil.CollectAndCompare(c, strings.NewReader(want), "fleetloop_clusterworker_rows"); err != nil {
+			t.Error(err)
+		}
+		if n := testutil.CollectAndCount(c); n != 9 {
+			t.Errorf("%d series", n)
+		}
+		time.Sleep(14 * time.Second)
+		testutil.CollectAndCount(c)
+		if f.asked != 1 {
+			t.Errorf("the rows were counted %d times within 15 seconds", f.asked)
+		}
+		time.Sleep(time.Second)
+		f.err = errDown
+		if n := testutil.CollectAndCount(c); n != 0 || f.asked != 2 || testutil.ToFloat64(failed) != 1 {
+			t.Errorf("%d series while they can not be counted", n)
+		}
+		testutil.CollectAndCount(c)
+		if f.asked != 2 {
+			t.Error("a database that fails is asked by every scrape")
+		}
+		time.Sleep(15 * time.Second)
+		f.err = nil
+		if n := testutil.CollectAndCount(c); n != 9 {
+			t.Errorf("%d series afterwards", n)
+		}
+	})
+}
+
+type fakeTallier struct {
+	tally Tally
+	err   error
+	asked int
+}
+
+func (f *fakeTallier) Tally(context.Context) (Tally, error) {
+	f.asked++
+	return f.tally, f.err
+}
+
+func TestReady(t *testing.T) {
+	bubble(t, func(c *Config) { c.Slots = 2 }, func(r *rig) {
+		want := func(reason, text string) {
+			t.Helper()
+			switch err := r.worker.Ready(); {
+			case text == "" && err != nil, text != "" && (err == nil || !strings.Contains(err.Error(), text)):
+				t.Errorf("%s: %v", reason, err)
+			}
+		}
+		want("it has not begun", "not answered yet")
+		r.store.setFault(func(context.Context, request) error { return errDown })
+		r.start()
+		want("the database is away at the start", "connection refused")
+		r.store.setFault(nil)
+		r.pass(3 * time.Second)
+		want("all is well", "")
+		r.waker.set(errDown)
+		want("nobody listens", "listen for changes: connection refused")
+		r.waker.set(nil)
+		want("somebody does again", "")
+		r.pass(10 * time.Minute)
+		want("nothing happens", "")
+		r.garden.set(takes(10*time.Second), nil)
+		r.add(300)
+		for range 20 {
+			r.pass(time.Minute)
+			want("there is much to do", "")
+		}
+		r.garden.set(refuses(shoot.ClassThrottled), nil)
+		r.pass(10 * time.Minute)
+		want("Gardener asks us to wait", "")
+	})
+}
+
+func TestHealthOfClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h claimHealth
+		h.begin()
+		h.end(nil)
+		h.expect(30 * time.Second)
+		time.Sleep(89 * time.Second)
+		if err := h.err(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := h.err(); err == nil || !strings.Contains(err.Error(), "last claim was at") {
+			t.Errorf("long after the next claim was due: %v", err)
+		}
+	})
+}
+
+func TestPulse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newFakeStore(), newFakeGarden(), nil)
+		for name, p := range map[string]*pulse{"claim rows": &r.worker.claimPulse, "write results": &r.worker.writePulse} {
+			p.beat()
+			time.Sleep(59 * time.Second)
+			if err := r.worker.Live(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(2 * time.Second)
+			if err := r.worker.Live(); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("a loop that hangs: %v", err)
+			}
+			p.rest()
+		}
+	})
+}
+
+func TestSampler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSampler()
+		lines := 0
+		for range 1000 {
+			if _, ok := s.allow(ClassBadSpec); ok {
+				lines++
+			}
+		}
+		if _, ok := s.allow(ClassPanic); lines != sampleBurst || !ok {
+			t.Errorf("%d lines of one class, and of another %t", lines, ok)
+		}
+		time.Sleep(sampleWindow)
+		if omitted, ok := s.allow(ClassBadSpec); !ok || omitted != 1000-sampleBurst {
+			t.Errorf("a minute later: %d, %t", omitted, ok)
+		}
+	})
+}
+
+// The monotonic clock does not count while a machine sleeps.
+func TestLeaseHasTimeByBothClocks(t *testing.T) {
+	now := time.Now()
+	fresh := ticket{Claim: Claim{Until: now.Add(time.Minute)}}
+	if !fresh.hasTime(15*time.Second) || fresh.hasTime(2*time.Minute) {
+		t.Error("a fresh lease")
+	}
+	slept := ticket{Claim: Claim{Until: now.Round(0).Add(-time.Second)}}
+	if slept.hasTime(0) {
+		t.Error("a lease that ended")
+	}
+}
