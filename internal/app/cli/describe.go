@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/app/cli/show"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -17,7 +18,7 @@ func (s *session) describeCommand() *cobra.Command {
 		Use:   "describe KIND NAME|ID ...",
 		Short: "Tell all there is to tell about resources",
 		Long: "Tell all there is to tell about resources: spec, generation, conditions, what each adapter reported\n" +
-			"and when, and the node pools of a cluster.",
+			"and when, how a cluster's sync to Gardener stands, and its node pools.",
 		Example:           "  fleetloop describe cluster eu-1\n  fleetloop describe nodepool eu-1/workers",
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,6 +61,15 @@ func (s *session) describe(ctx context.Context, client *fleetclient.Client, i lo
 		return err
 	}
 	details := show.Details{Item: i, Reports: reports}
+	if i.Kind.Name == v1.KindCluster {
+		sync, err := client.ClusterSync(ctx, i.Resource.ID)
+		switch {
+		case err == nil:
+			details.Sync = &sync
+		case !fleetclient.IsNotFound(err): // a server that knows of no Gardener has none
+			return err
+		}
+	}
 	for _, k := range i.Kind.Children() {
 		of := show.Children{Kind: k}
 		for page, err := range lookup.Pages(ctx, client, lookup.Selection{Kind: k, Parent: i.Resource.ID, Limit: show.MaxChildren + 1}) {

@@ -153,6 +153,10 @@ func nextFor(err error) string {
 		return ""
 	}
 	switch {
+	case e.Problem.Code == codeSyncPaused:
+		return "fleetloop clusters resume   ends the pause"
+	case e.Problem.Code == codeSyncRunning:
+		return "fleetloop clusters sync   tells what comes of it"
 	case e.Status == http.StatusUnauthorized:
 		return "give a token with --token-file, FLEETLOOP_TOKEN_FILE or FLEETLOOP_TOKEN"
 	case e.Status == http.StatusForbidden:

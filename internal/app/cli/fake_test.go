@@ -24,6 +24,7 @@ type fakeAPI struct {
 	mu       sync.Mutex
 	items    []v1.Resource // in the order of ids
 	reports  map[string][]v1.AdapterStatus
+	syncs    []v1.ClusterSync // in the order of the list
 	requests []string
 	auth     string
 
@@ -91,6 +92,10 @@ func (f *fakeAPI) tag(id string) string { return fmt.Sprintf(`"%d"`, f.tags[id])
 
 func (f *fakeAPI) answer(r *http.Request, path []string, body []byte) (int, any) {
 	switch {
+	case path[len(path)-1] == "sync" && len(path) == 2:
+		return f.listSyncs(r)
+	case len(path) > 2 && path[2] == "sync":
+		return f.sync(path[1], path[3:])
 	case r.Method == http.MethodGet && len(path) == 1:
 		return f.list(r, path[0], "")
 	case r.Method == http.MethodGet && len(path) == 3 && path[2] == "statuses":
@@ -133,6 +138,16 @@ func (f *fakeAPI) list(r *http.Request, collection, parent string) (int, any) {
 	}
 	limit, _ := strconv.Atoi(q.Get("limit"))
 	page := v1.List{Items: []v1.Resource{}}
+	if q.Has("page") { // the one page that is asked for is for the total
+		var total int64
+		for _, i := range f.items {
+			if i.Kind == kindNamed(collection) {
+				total++
+			}
+		}
+		page.Total = &total
+		return http.StatusOK, page
+	}
 	for _, i := range f.items {
 		switch {
 		case i.Kind != kindNamed(collection), parent != "" && (i.OwnerResource == nil || i.OwnerResource.ID != parent),
@@ -147,6 +162,51 @@ func (f *fakeAPI) list(r *http.Request, collection, parent string) (int, any) {
 	}
 	page.Size = len(page.Items)
 	return http.StatusOK, page
+}
+
+func (f *fakeAPI) listSyncs(r *http.Request) (int, any) {
+	q := r.URL.Query()
+	limit, _ := strconv.Atoi(q.Get("limit"))
+	from, _ := strconv.Atoi(q.Get("after"))
+	page := v1.ClusterSyncList{Items: []v1.ClusterSync{}}
+	for n, s := range f.syncs {
+		switch {
+		case n < from, q.Has("state") && !slices.Contains(strings.Split(q.Get("state"), ","), string(s.State)):
+			continue
+		}
+		if len(page.Items) == limit {
+			page.Next = strconv.Itoa(n)
+			return http.StatusOK, page
+		}
+		page.Items = append(page.Items, s)
+	}
+	return http.StatusOK, page
+}
+
+// sync answers for the sync of one cluster, and steers it as the API does.
+func (f *fakeAPI) sync(id string, action []string) (int, any) {
+	n := slices.IndexFunc(f.syncs, func(s v1.ClusterSync) bool { return s.ClusterID == id })
+	if n < 0 {
+		return http.StatusNotFound, v1.Problem{Detail: "no such cluster"}
+	}
+	s := &f.syncs[n]
+	switch strings.Join(action, "/") {
+	case "retry":
+		switch s.State {
+		case v1.SyncRunning:
+			return http.StatusConflict, v1.Problem{Code: "sync_running", Detail: "a worker is at it"}
+		case v1.SyncPaused:
+			return http.StatusConflict, v1.Problem{Code: "sync_paused", Detail: "it is paused"}
+		case v1.SyncPending, v1.SyncBackingOff, v1.SyncStuck:
+			s.State, s.Attempts = v1.SyncPending, 0
+		case v1.SyncSynced:
+		}
+	case "pause":
+		s.State = v1.SyncPaused
+	case "resume":
+		s.State = v1.SyncPending
+	}
+	return http.StatusOK, *s
 }
 
 func kindNamed(collection string) string {
@@ -253,4 +313,53 @@ func newFleet() *fakeAPI {
 			{Adapter: "dns", ObservedGeneration: 1, Conditions: said(v1.ConditionFalse, "PreconditionsNotMet", "Waiting for validation to complete"), LastReportTime: now.Add(-5 * time.Minute)},
 		}},
 	}
+}
+
+// syncOf is the sync of a cluster of newSyncs.
+func syncOf(n int, name string, state v1.SyncState, change func(*v1.ClusterSync)) v1.ClusterSync {
+	at := func(d time.Duration) *time.Time { t := now.Add(d); return &t }
+	s := v1.ClusterSync{ClusterID: id(n), Name: name, State: state, Generation: 3, SyncedGeneration: 2}
+	if state == v1.SyncSynced {
+		s.Synced, s.SyncedGeneration = at(-time.Hour), 3
+	} else {
+		s.UnsyncedSince = at(-time.Duration(20-n) * time.Minute)
+	}
+	if state != v1.SyncSynced && state != v1.SyncPaused {
+		s.NextTry = at(-time.Second)
+	}
+	if change != nil {
+		change(&s)
+	}
+	return s
+}
+
+// newSyncs gives clusters whose syncs are in all states.
+func newSyncs() *fakeAPI {
+	f := &fakeAPI{}
+	for n, name := range []string{"c-stuck", "c-backing-off", "c-running", "c-paused", "c-pending", "c-synced", "c-broken"} {
+		f.items = append(f.items, resource(v1.KindCluster, n+1, name))
+		f.items[n].Labels = map[string]string{"odd": strconv.Itoa((n + 1) % 2)}
+	}
+	at := func(d time.Duration) *time.Time { t := now.Add(d); return &t }
+	f.syncs = []v1.ClusterSync{
+		syncOf(1, "c-stuck", v1.SyncStuck, func(s *v1.ClusterSync) {
+			s.Attempts, s.LastAttempt, s.NextTry = 9, at(-10*time.Minute), at(5*time.Minute)
+			s.Error = "apply shoot \"c-stuck-1\": the version 1.99 of Kubernetes is not in the cloud profile \"local\";\nthere are 1.33.1 and 1.34.0"
+			s.ErrorClass, s.ShootName = "invalid", "c-stuck-1"
+		}),
+		syncOf(2, "c-backing-off", v1.SyncBackingOff, func(s *v1.ClusterSync) {
+			s.Deleting, s.Attempts, s.LastAttempt, s.NextTry = true, 1, at(-15*time.Second), at(45*time.Second)
+			s.Error, s.ErrorClass, s.ShootName, s.ShootStatus = "no right to delete", "forbidden", "c-backing-2", v1.ShootReady
+		}),
+		syncOf(3, "c-running", v1.SyncRunning, func(s *v1.ClusterSync) {
+			s.ClaimedBy, s.LastAttempt, s.NextTry = "worker-7", at(-2*time.Second), at(58*time.Second)
+		}),
+		syncOf(4, "c-paused", v1.SyncPaused, func(s *v1.ClusterSync) { s.PausedAt = at(-3 * time.Hour) }),
+		syncOf(5, "c-pending", v1.SyncPending, nil),
+		syncOf(6, "c-synced", v1.SyncSynced, func(s *v1.ClusterSync) { s.ShootName, s.ShootStatus = "c-synced-6", v1.ShootReady }),
+		syncOf(7, "c-broken", v1.SyncSynced, func(s *v1.ClusterSync) {
+			s.ShootName, s.ShootStatus, s.ShootStatusMessage = "c-broken-7", v1.ShootError, "Create failed: no quota"
+		}),
+	}
+	return f
 }

@@ -178,8 +178,14 @@ func TestBrokenPipe(t *testing.T) {
 		{"watch", "clusters"},
 		{"delete", "cluster", "c1"},
 		{"patch", "cluster", "c1", "--label", "a=b"},
+		{"clusters", "sync"},
+		{"clusters", "sync", "c1"},
+		{"clusters", "sync", "-o", "json"},
+		{"clusters", "pause", "c1"},
+		{"clusters", "resume", "c1", "-o", "yaml"},
 	} {
 		f := newFleet()
+		f.syncs = []v1.ClusterSync{syncOf(1, "c1", v1.SyncPending, nil)}
 		env := Env{Stdout: brokenPipe{}, Stderr: &strings.Builder{}, Wrap: f.wrap}
 		if code := Run(t.Context(), env, Command(env), args); code != CodeFailed {
 			t.Errorf("%v: exit code %d, want %d", args, code, CodeFailed)

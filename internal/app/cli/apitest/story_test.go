@@ -31,6 +31,12 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // newAPI starts a fleet API on a database of its own and gives its URL.
 func newAPI(t *testing.T) string {
 	t.Helper()
+	return newAPIOn(t, pgtest.URL(t))
+}
+
+// newAPIOn starts a fleet API on a database and gives its URL.
+func newAPIOn(t *testing.T, database string) string {
+	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
 	api, err := fleetapi.New(fleetapi.Config{
 		Auth: auth.Config{Mode: auth.ModeNone},
@@ -38,7 +44,7 @@ func newAPI(t *testing.T) string {
 			Clusters:  []string{sampleadapter.Validation, sampleadapter.DNS, sampleadapter.Provisioning},
 			NodePools: []string{sampleadapter.Validation, sampleadapter.Provisioning},
 		},
-	}, fleetapi.Deps{Store: pgstore.New(pgtest.New(t)), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), ListenAddr: server.Listener.Addr().String()})
+	}, fleetapi.Deps{Store: pgstore.New(pgtest.Open(t, database)), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), ListenAddr: server.Listener.Addr().String()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,9 @@ type Details struct {
 	Item    lookup.Item
 	Reports []v1.AdapterStatus
 
+	// Sync is how the sync of a cluster to Gardener stands, nil if there is none.
+	Sync *v1.ClusterSync
+
 	// Children are those of each kind that has this one as its parents. More
 	// than MaxChildren are cut short.
 	Children []Children
@@ -41,6 +44,7 @@ func Describe(w io.Writer, details Details, o Options) error {
 	d.spec(details.Item.Resource)
 	d.conditions(details.Item.Resource)
 	d.reports(details.Reports, details.Item.Resource.Generation)
+	d.sync(details.Sync)
 	for _, c := range details.Children {
 		d.children(c.Kind, c.Items)
 	}

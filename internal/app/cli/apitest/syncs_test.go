@@ -1,0 +1,66 @@
+package apitest
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+// TestSyncs looks after a fleet of which some does not come to Gardener.
+func TestSyncs(t *testing.T) {
+	t.Parallel()
+	database := pgtest.URL(t)
+	conn, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	u := user{t, newAPIOn(t, database)}
+	_, errOut := u.does(cli.CodeOK, "", "clusters", "sync")
+	u.sees(errOut, "No clusters found.")
+
+	// A worker brings one there, fails with another again and again, and is at the third.
+	u.does(cli.CodeOK, "kind: Cluster\nname: ap-1\nspec: {}\n---\n"+fleet[1:], "create", "-f", "-")
+	for name, columns := range map[string]string{
+		"eu-1": "synced = now(), unsynced_since = null, synced_generation = generation, shoot_name = 'eu-1-abc', shoot_status = 'ready'",
+		"us-1": "sync_attempts = 9, sync_error = 'no such version', error_class = 'invalid', sync_last_attempt = now(), due_at = now() + interval '10 minutes'",
+		"ap-1": "claim_token = 1, claimed_by = 'worker-1', due_at = now() + interval '10 minutes'",
+	} {
+		tag, err := conn.Exec(t.Context(), "update tenant.cluster_sync set "+columns+" where cluster_id = (select id from tenant.clusters where name = $1)", name)
+		if err != nil || tag.RowsAffected() != 1 {
+			t.Fatalf("%s: %d rows, %v", name, tag.RowsAffected(), err)
+		}
+	}
+	out, errOut := u.does(cli.CodeOK, "", "clusters", "sync")
+	u.sees(out, "us-1", "stuck", "no such version", "ap-1", "running")
+	u.sees(errOut, "2 of 3 clusters are not synced: 1 running, 1 stuck.")
+	if strings.Contains(out, "eu-1") {
+		t.Errorf("what is synced is among what is not:\n%s", out)
+	}
+	out, _ = u.does(cli.CodeOK, "", "clusters", "sync", "eu-1", "--no-headers")
+	u.sees(out, "eu-1   synced   -", "eu-1-abc   ready")
+	out, _ = u.does(cli.CodeOK, "", "describe", "cluster", "us-1")
+	u.sees(out, "Gardener:", "State:        stuck", "invalid: no such version")
+
+	_, errOut = u.does(cli.CodePrecondition, "", "clusters", "retry", "ap-1")
+	u.sees(errOut, `409 Conflict: worker "worker-1" is at Cluster`, "next:  fleetloop clusters sync")
+	out, _ = u.does(cli.CodeOK, "", "clusters", "retry", "--all-stuck")
+	u.sees(out, "cluster/us-1 retried\n")
+	out, _ = u.does(cli.CodeOK, "", "clusters", "sync", "--state", "pending", "-o", "name")
+	u.sees(out, "cluster/us-1\n")
+	_, errOut = u.does(cli.CodeOK, "", "clusters", "retry", "--all-stuck")
+	u.sees(errOut, "No clusters are stuck.")
+
+	out, _ = u.does(cli.CodeOK, "", "clusters", "pause", "-l", "region=us")
+	u.sees(out, "cluster/us-1 paused\n")
+	_, errOut = u.does(cli.CodePrecondition, "", "clusters", "retry", "us-1")
+	u.sees(errOut, "is paused; resume it", "next:  fleetloop clusters resume")
+	out, _ = u.does(cli.CodeOK, "", "clusters", "resume", "us-1", "-o", "yaml")
+	u.sees(out, "state: pending\n", "sync_error: no such version\n")
+	u.does(cli.CodePrecondition, "", "clusters", "resume", "nope")
+}

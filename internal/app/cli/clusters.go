@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+func (s *session) clustersCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "clusters",
+		Aliases: []string{"cluster"},
+		Short:   "See and steer how clusters are brought to Gardener",
+
+		SuggestionsMinimumDistance: 2,
+
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(s.syncCommand(), s.retryCommand(), s.pauseCommand(), s.resumeCommand())
+	return cmd
+}
+
+type syncOptions struct {
+	states    []string
+	format    string
+	noHeaders bool
+	limit     int
+}
+
+// everyState stands for all states.
+const everyState = "all"
+
+func stateNames() []string {
+	names := []string{everyState}
+	for _, state := range v1.SyncStates() {
+		names = append(names, string(state))
+	}
+	return names
+}
+
+func (s *session) syncCommand() *cobra.Command {
+	var o syncOptions
+	cmd := &cobra.Command{
+		Use:   "sync [NAME|ID ...]",
+		Short: "Show how the sync of clusters to Gardener stands",
+		Long: "Show how the sync of clusters to Gardener stands: of those that are named, or else of all that are not\n" +
+			"synced, the one that waits longest first.\n\n" +
+			"States: pending (waits for a worker), running (a worker is at it), backing_off (failed and waits for its\n" +
+			"next try), stuck (failed so often that somebody should look; it is tried on), paused, synced.",
+		Example: "  fleetloop clusters sync\n" +
+			"  fleetloop clusters sync eu-1 -o yaml\n" +
+			"  fleetloop clusters sync --state stuck,backing_off -o wide",
+		ValidArgsFunction: s.completeClusters,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.showSyncs(cmd, args, o) },
+	}
+	cmd.Flags().StringSliceVar(&o.states, "state", nil, "only these `states`, separated by commas, or all")
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
+	addOutputFlag(cmd, &o.format, getFormats())
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
+	cmd.Flags().IntVar(&o.limit, "limit", 0, "show at most so many `clusters`; 0 means all")
+	return cmd
+}
+
+func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) error {
+	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
+		return err
+	}
+	refs, err := clusterRefs(args)
+	switch {
+	case err != nil:
+		return usage(cmd, err)
+	case o.limit < 0:
+		return usagef(cmd, "--limit %d is below zero", o.limit)
+	case len(refs) > 0 && len(o.states) > 0:
+		return usagef(cmd, "names and --state exclude each other")
+	}
+	for _, state := range o.states {
+		if !slices.Contains(stateNames(), state) {
+			return usagef(cmd, "there is no state %q; there are %s", state, strings.Join(stateNames(), ", "))
+		}
+	}
+	client, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	look := s.look()
+	look.Single, look.NoHeaders = len(refs) == 1, o.noHeaders
+	out := show.NewSyncPrinter(s.env.Stdout, o.format, look)
+	if len(refs) > 0 {
+		return showNamedSyncs(cmd.Context(), client, refs, out)
+	}
+	return s.showSelectedSyncs(cmd.Context(), client, out, o)
+}
+
+// clusterRefs reads names and ids of clusters, also in the form cluster/name.
+func clusterRefs(args []string) ([]lookup.Ref, error) {
+	cluster := lookup.Kinds()[0]
+	names := []string{cluster.Collection}
+	for _, arg := range args {
+		if kind, name, ok := strings.Cut(arg, "/"); ok {
+			if k, err := lookup.ParseKind(kind); err == nil && k == cluster {
+				arg = name
+			}
+		}
+		names = append(names, arg)
+	}
+	_, refs, err := lookup.ParseRefs(names, "")
+	return refs, err
+}
+
+// showNamedSyncs shows what was found before it tells what was not.
+func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []lookup.Ref, out show.SyncPrinter) error {
+	var found []v1.ClusterSync
+	var errs []error
+	for _, r := range refs {
+		i, err := lookup.Resolve(ctx, client, r)
+		if err == nil {
+			var sync v1.ClusterSync
+			if sync, err = client.ClusterSync(ctx, i.Resource.ID); err == nil {
+				found = append(found, sync)
+				continue
+			}
+		}
+		errs = append(errs, err)
+	}
+	if len(found) > 0 {
+		if err := errors.Join(out.Write(found), out.Close()); err != nil {
+			return err
+		}
+	}
+	return all(errs, len(found))
+}
+
+// showSelectedSyncs shows a list as it comes, and says what it is a part of.
+func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Client, out show.SyncPrinter, o syncOptions) error {
+	seen := tally{states: map[v1.SyncState]int{}}
+	var chunk []v1.ClusterSync
+	for sync, err := range client.ClusterSyncs(ctx, fleetclient.SyncQuery{States: wantedStates(o.states)}) {
+		if err != nil {
+			return err
+		}
+		if o.limit > 0 && seen.all == o.limit {
+			seen.more = true
+			break
+		}
+		seen.add(sync)
+		if chunk = append(chunk, sync); len(chunk) == fleetclient.DefaultPageSize {
+			if err := out.Write(chunk); err != nil {
+				return err
+			}
+			chunk = chunk[:0]
+		}
+	}
+	if err := errors.Join(out.Write(chunk), out.Close()); err != nil || !show.IsTable(o.format) {
+		return err
+	}
+	switch {
+	case seen.more:
+		s.note("There are more; --limit %d ends the list here.", o.limit)
+	case len(o.states) == 0:
+		return s.sumUp(ctx, client, seen)
+	case seen.all == 0:
+		s.note("No clusters are in state %s.", strings.Join(o.states, " or "))
+	}
+	return nil
+}
+
+// wantedStates are the states to ask for: those that are not synced if the
+// user names none.
+func wantedStates(names []string) []v1.SyncState {
+	all := v1.SyncStates()
+	switch {
+	case slices.Contains(names, everyState):
+		return nil
+	case len(names) == 0:
+		return slices.DeleteFunc(all, func(state v1.SyncState) bool { return state == v1.SyncSynced })
+	}
+	return slices.DeleteFunc(all, func(state v1.SyncState) bool { return !slices.Contains(names, string(state)) })
+}
+
+// A tally counts syncs by their states.
+type tally struct {
+	states        map[v1.SyncState]int
+	all, unsynced int
+	more          bool // there are more than were counted
+}
+
+func (t *tally) add(sync v1.ClusterSync) {
+	t.all++
+	t.states[sync.State]++
+	if sync.Synced == nil {
+		t.unsynced++
+	}
+}
+
+// sumUp says in one line how many clusters are not synced.
+func (s *session) sumUp(ctx context.Context, client *fleetclient.Client, seen tally) error {
+	body, err := client.ListPage(ctx, v1.CollectionClusters, url.Values{"page": {"1"}, "size": {"1"}}, nil)
+	if err != nil {
+		return err
+	}
+	var page v1.List
+	if err := json.Unmarshal(body, &page); err != nil {
+		return fmt.Errorf("count clusters: %w: %w", fleetclient.ErrBadAnswer, err)
+	}
+	total := int64(seen.all) // the least that is known
+	if page.Total != nil {
+		total = max(total, *page.Total)
+	}
+	var parts []string
+	for _, state := range v1.SyncStates() {
+		if n := seen.states[state]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	switch {
+	case total == 0:
+		s.note("No clusters found.")
+	case len(parts) == 0:
+		s.note("All %d clusters are synced.", total)
+	default:
+		s.note("%d of %d clusters are not synced: %s.", seen.unsynced, total, strings.Join(parts, ", "))
+	}
+	return nil
+}

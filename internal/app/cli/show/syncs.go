@@ -1,0 +1,236 @@
+package show
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// A SyncPrinter writes how the sync of clusters to Gardener stands, as it
+// comes. Close writes what belongs after that.
+type SyncPrinter interface {
+	Write(syncs []v1.ClusterSync) error
+	Close() error
+}
+
+// NewSyncPrinter gives a printer in one of the formats; whatever is none is a
+// table.
+func NewSyncPrinter(w io.Writer, format string, o Options) SyncPrinter {
+	if format == JSON || format == YAML || format == Name {
+		return syncItems{NewPrinter(w, format, lookup.Kind{}, o)}
+	}
+	p := &syncTable{table: table{w: w, colour: o.Colour}, columns: syncColumns(format == Wide), now: o.Now}
+	if !o.NoHeaders {
+		cells := make([]string, len(p.columns))
+		for j, c := range p.columns {
+			cells[j] = c.head
+		}
+		p.pending = []row{plain(cells...)}
+	}
+	return p
+}
+
+// SyncItem is the cluster of a sync, as far as the sync tells of it. As JSON it is
+// the sync.
+func SyncItem(s v1.ClusterSync) (lookup.Item, error) {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return lookup.Item{}, fmt.Errorf("write JSON: %w", err)
+	}
+	k := lookup.Kinds()[0]
+	return lookup.Item{Raw: raw, Kind: k, Resource: v1.Resource{ID: s.ClusterID, Kind: k.Name, Name: s.Name}}, nil
+}
+
+type syncItems struct{ to Printer }
+
+func (p syncItems) Write(syncs []v1.ClusterSync) error {
+	var items []lookup.Item
+	for _, s := range syncs {
+		i, err := SyncItem(s)
+		if err != nil {
+			return err
+		}
+		items = append(items, i)
+	}
+	return p.to.Write(items)
+}
+
+func (p syncItems) Close() error { return p.to.Close() }
+
+// A syncColumn is one column of a table of syncs.
+type syncColumn struct {
+	head string
+	wide bool // shown only in wide tables
+	cell func(s v1.ClusterSync, now time.Time) string
+}
+
+func syncColumns(wide bool) []syncColumn {
+	list := []syncColumn{
+		{head: "NAME", cell: func(s v1.ClusterSync, _ time.Time) string { return s.Name }},
+		{head: "STATE", cell: func(s v1.ClusterSync, _ time.Time) string { return string(s.State) }},
+		{head: "SINCE", cell: func(s v1.ClusterSync, now time.Time) string { return since(now, s.UnsyncedSince) }},
+		{head: "ATTEMPTS", cell: func(s v1.ClusterSync, _ time.Time) string { return strconv.Itoa(s.Attempts) }},
+		{head: "NEXT TRY", cell: nextTry},
+		{head: "LAST TRY", wide: true, cell: func(s v1.ClusterSync, now time.Time) string { return since(now, s.LastAttempt) }},
+		{head: "TO DO", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return toDo(s) }},
+		{head: "WORKER", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ClaimedBy }},
+		{head: "SHOOT", cell: func(s v1.ClusterSync, _ time.Time) string { return s.ShootName }},
+		{head: "SHOOT STATUS", cell: func(s v1.ClusterSync, _ time.Time) string { return string(s.ShootStatus) }},
+		{head: "ID", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ClusterID }},
+		{head: "CLASS", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ErrorClass }},
+		{head: "ERROR", cell: func(s v1.ClusterSync, _ time.Time) string {
+			if wide {
+				return whatFailed(s)
+			}
+			return short(whatFailed(s))
+		}},
+	}
+	if !wide {
+		list = slices.DeleteFunc(list, func(c syncColumn) bool { return c.wide })
+	}
+	return list
+}
+
+func since(now time.Time, t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return terminal.Since(now, *t)
+}
+
+// nextTry is how long it takes until a worker may begin. One that is at it
+// already may take as long as it needs.
+func nextTry(s v1.ClusterSync, now time.Time) string {
+	switch {
+	case s.NextTry == nil || s.State == v1.SyncRunning:
+		return "-"
+	case !s.NextTry.After(now):
+		return "now"
+	}
+	return terminal.Age(s.NextTry.Sub(now))
+}
+
+func toDo(s v1.ClusterSync) string {
+	switch {
+	case s.Synced != nil:
+		return "-"
+	case s.Deleting:
+		return "delete"
+	}
+	return "apply"
+}
+
+// whatFailed is what went wrong on the way to Gardener or, if nothing did,
+// there.
+func whatFailed(s v1.ClusterSync) string {
+	text := s.Error
+	if text == "" && s.ShootStatus == v1.ShootError {
+		text = s.ShootStatusMessage
+	}
+	return strings.Join(strings.Fields(text), " ") // a row is one line
+}
+
+// short is the beginning of a text, as far as a table has room for it.
+func short(text string) string {
+	const most = 60
+	runes := []rune(terminal.Clean(text))
+	if len(runes) <= most {
+		return string(runes)
+	}
+	return string(runes[:most-1]) + "…"
+}
+
+func syncStyle(s v1.SyncState) terminal.Style {
+	switch s {
+	case v1.SyncSynced:
+		return terminal.Good
+	case v1.SyncStuck:
+		return terminal.Bad
+	case v1.SyncRunning, v1.SyncBackingOff:
+		return terminal.Busy
+	case v1.SyncPending, v1.SyncPaused:
+		return terminal.Faint
+	}
+	return terminal.Plain // a state that a newer server may have
+}
+
+type syncTable struct {
+	table   table
+	columns []syncColumn
+	now     func() time.Time
+	pending []row // the heads, until there is a row
+}
+
+func (p *syncTable) Write(syncs []v1.ClusterSync) error {
+	if len(syncs) == 0 {
+		return nil
+	}
+	rows := p.pending
+	for _, s := range syncs {
+		r := row{styled: 1, style: syncStyle(s.State)}
+		for _, c := range p.columns {
+			r.cells = append(r.cells, c.cell(s, p.now()))
+		}
+		rows = append(rows, r)
+	}
+	p.pending = nil
+	return p.table.write(rows)
+}
+
+func (p *syncTable) Close() error { return nil }
+
+// sync tells how the sync to Gardener stands.
+func (d *description) sync(s *v1.ClusterSync) {
+	if s == nil {
+		return
+	}
+	part := func(name, text string) {
+		name += ":"
+		for line := range strings.Lines(text) {
+			d.line("  %-14s%s", name, terminal.Clean(strings.TrimRight(line, "\r\n")))
+			name = ""
+		}
+	}
+	state := string(s.State)
+	if s.State != v1.SyncSynced && s.Deleting {
+		state += ", to be deleted"
+	}
+	d.line("Gardener:")
+	part("State", state)
+	if s.Synced != nil {
+		part("Synced", d.when(*s.Synced, ""))
+	}
+	if s.UnsyncedSince != nil {
+		part("Unsynced", "since "+d.when(*s.UnsyncedSince, ""))
+	}
+	if s.PausedAt != nil {
+		part("Paused", "since "+d.when(*s.PausedAt, ""))
+	}
+	part("Worker", s.ClaimedBy)
+	part("Shoot", s.ShootName)
+	part("Shoot status", string(s.ShootStatus))
+	part("Message", s.ShootStatusMessage)
+	if s.Attempts > 0 {
+		part("Failed tries", strconv.Itoa(s.Attempts))
+	}
+	if s.Error != "" && s.ErrorClass != "" {
+		part("Error", s.ErrorClass+": "+s.Error)
+	} else {
+		part("Error", s.Error)
+	}
+	switch next := nextTry(*s, d.now); next {
+	case "-":
+	case "now":
+		part("Next try", next)
+	default:
+		part("Next try", "in "+next)
+	}
+}

@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+// Codes of the API's problems, for what is not to be retried.
+const (
+	codeSyncRunning = "sync_running"
+	codeSyncPaused  = "sync_paused"
+)
+
+// A steering is what can be done to the sync of a cluster.
+type steering struct {
+	verb string // as in "retry cluster/eu-1"
+	do   func(*fleetclient.Client, context.Context, string) (v1.ClusterSync, error)
+	done string // as in "cluster/eu-1 retried"
+}
+
+// outcome says what came of it.
+func (st steering) outcome(sync v1.ClusterSync) string {
+	if sync.State == v1.SyncSynced && st.verb == "retry" {
+		return "is synced already"
+	}
+	return st.done
+}
+
+type steerOptions struct {
+	scope
+	format   string
+	allStuck bool
+}
+
+func (s *session) retryCommand() *cobra.Command {
+	var o steerOptions
+	cmd := s.steerCommand(steering{"retry", (*fleetclient.Client).SyncRetry, "retried"}, &o)
+	cmd.Short = "Try the sync of clusters to Gardener at once"
+	cmd.Long = "Try the sync of clusters to Gardener at once, instead of when their time has come, and count their failures\n" +
+		"anew. A cluster that a worker is at just now is left to it, and one that is paused stays so: when it was\n" +
+		"named, that is an error."
+	cmd.Use = "retry NAME|ID ... | -l SELECTOR | --all-stuck"
+	cmd.Example = "  fleetloop clusters retry eu-1\n  fleetloop clusters retry --all-stuck"
+	cmd.Flags().BoolVar(&o.allStuck, "all-stuck", false, "retry all clusters that are stuck")
+	return cmd
+}
+
+func (s *session) pauseCommand() *cobra.Command {
+	cmd := s.steerCommand(steering{"pause", (*fleetclient.Client).SyncPause, "paused"}, new(steerOptions))
+	cmd.Short = "Leave clusters in Gardener as they are until they are resumed"
+	cmd.Example = "  fleetloop clusters pause eu-1\n  fleetloop clusters pause -l region=eu"
+	return cmd
+}
+
+func (s *session) resumeCommand() *cobra.Command {
+	cmd := s.steerCommand(steering{"resume", (*fleetclient.Client).SyncResume, "resumed"}, new(steerOptions))
+	cmd.Short = "Go on with the sync of clusters that were paused"
+	cmd.Example = "  fleetloop clusters resume eu-1\n  fleetloop clusters resume -l region=eu"
+	return cmd
+}
+
+func (s *session) steerCommand(st steering, o *steerOptions) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               st.verb + " NAME|ID ... | -l SELECTOR",
+		ValidArgsFunction: s.completeClusters,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.steer(cmd, args, st, *o) },
+	}
+	cmd.Flags().StringVarP(&o.labels, "selector", "l", "", "label `selector`, as in region=us-east,tier!=test")
+	addOutputFlag(cmd, &o.format, changeFormats())
+	return cmd
+}
+
+func (s *session) steer(cmd *cobra.Command, args []string, st steering, o steerOptions) error {
+	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
+		return err
+	}
+	refs, err := clusterRefs(args)
+	ways := 0
+	for _, given := range []bool{len(refs) > 0, o.labels != "", o.allStuck} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case err != nil:
+		return usage(cmd, err)
+	case ways == 0:
+		return usagef(cmd, "say which clusters to %s: by name or with -l", st.verb)
+	case ways > 1:
+		return usagef(cmd, "names, -l and --all-stuck exclude each other")
+	}
+	client, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	items, err := o.find(cmd.Context(), client, refs)
+	if err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		s.note("No clusters are stuck.")
+	}
+	return s.steerAll(cmd.Context(), client, st, items, o)
+}
+
+// find finds all clusters before anything is done to one of them.
+func (o steerOptions) find(ctx context.Context, client *fleetclient.Client, refs []lookup.Ref) ([]lookup.Item, error) {
+	if !o.allStuck {
+		return target{kind: lookup.Kinds()[0], refs: refs, scope: o.scope}.find(ctx, client)
+	}
+	var items []lookup.Item
+	for sync, err := range client.ClusterSyncs(ctx, fleetclient.SyncQuery{States: []v1.SyncState{v1.SyncStuck}}) {
+		if err != nil {
+			return nil, err
+		}
+		i, err := show.SyncItem(sync)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	return items, nil
+}
+
+func (s *session) steerAll(ctx context.Context, client *fleetclient.Client, st steering, items []lookup.Item, o steerOptions) error {
+	look := s.look()
+	named := o.labels == "" && !o.allStuck
+	look.Single = named && len(items) == 1
+	out := show.NewSyncPrinter(s.env.Stdout, o.format, look)
+	if o.format == formatText {
+		out = steeredPrinter{s, st}
+	}
+	var errs []error
+	done := 0
+	for _, i := range items {
+		sync, err := st.do(client, ctx, i.Resource.ID)
+		switch why := left(err); {
+		case err == nil:
+			done++
+			if err := out.Write([]v1.ClusterSync{sync}); err != nil {
+				return err
+			}
+			continue
+		case why != "" && !named:
+			s.note("%s %s", i.Label(), why)
+			continue
+		}
+		errs = append(errs, fmt.Errorf("%s %s: %w", st.verb, i.Label(), err))
+		if errors.Is(err, fleetclient.ErrUnreachable) || ctx.Err() != nil {
+			break // it would be the same with all others
+		}
+	}
+	if done > 0 || len(errs) == 0 {
+		if err := out.Close(); err != nil {
+			return err
+		}
+	}
+	return all(errs, done)
+}
+
+// left says why one of many clusters was left as it is, "" if an error does
+// not mean that.
+func left(err error) string {
+	e, ok := errors.AsType[*fleetclient.Error](err)
+	switch {
+	case !ok:
+	case e.Problem.Code == codeSyncRunning:
+		return "is being tried just now"
+	case e.Problem.Code == codeSyncPaused:
+		return "is paused and left alone"
+	case fleetclient.IsNotFound(err):
+		return "is gone"
+	}
+	return ""
+}
+
+// A steeredPrinter says for each cluster what was done.
+type steeredPrinter struct {
+	s  *session
+	st steering
+}
+
+// Write says for each cluster what was done.
+func (p steeredPrinter) Write(syncs []v1.ClusterSync) error {
+	for _, sync := range syncs {
+		if _, err := fmt.Fprintf(p.s.env.Stdout, "%s/%s %s\n", lookup.Kinds()[0].Singular, sync.Name, p.st.outcome(sync)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close has nothing to add.
+func (steeredPrinter) Close() error { return nil }
