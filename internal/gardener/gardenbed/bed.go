@@ -1,16 +1,15 @@
 package gardenbed
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/dynamic"
@@ -40,9 +39,6 @@ type Bed struct {
 	log    *slog.Logger
 	client dynamic.Interface
 	port   int // of gardener-apiserver
-
-	mu   sync.Mutex
-	away bool // gardener-apiserver was told to stop
 }
 
 // Start starts a garden and returns when Shoots can be made in its project. The
@@ -58,7 +54,13 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 			return nil, err
 		}
 	}
+	if _, err := os.Stat(b.program()); err != nil {
+		return nil, fmt.Errorf("start a garden: %w", err)
+	}
 	began := time.Now()
+	if !b.own && b.kube.Runs(APIServer) {
+		return nil, errors.New("start a garden: the control plane has one already")
+	}
 	if b.own {
 		if b.kube, err = kubebed.Start(ctx, o.Kube); err != nil {
 			return nil, err
@@ -110,6 +112,9 @@ func (b *Bed) startOnAPort(ctx context.Context) error {
 	return err
 }
 
+// program is the path of the API server.
+func (b *Bed) program() string { return filepath.Join(b.assets, APIServer) }
+
 // startProgram starts the API server on the bed's port.
 func (b *Bed) startProgram(ctx context.Context) error {
 	kubeconfig, err := b.kube.Kubeconfig(APIServer, "system:masters")
@@ -127,7 +132,7 @@ func (b *Bed) startProgram(ctx context.Context) error {
 	}
 	defer client.CloseIdleConnections()
 	return b.kube.StartProgram(ctx, kubebed.Program{
-		Path: filepath.Join(b.assets, APIServer),
+		Path: b.program(),
 		Args: append([]string{
 			"--etcd-servers=" + b.kube.EtcdURL(),
 			"--bind-address=" + b.kube.ListenAddress(),
@@ -166,9 +171,6 @@ func (b *Bed) Namespace() string { return NamespaceOf(DefaultProject) }
 // StopAPIServer ends the API server of Gardener at once, as a power failure
 // would. That of Kubernetes answers for it from then on: 503.
 func (b *Bed) StopAPIServer() error {
-	b.mu.Lock()
-	b.away = true
-	b.mu.Unlock()
 	return b.kube.StopProgram(APIServer)
 }
 
@@ -178,24 +180,19 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 	if err := b.startProgram(ctx); err != nil {
 		return err
 	}
-	if err := b.awaitServed(ctx); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	b.away = false
-	b.mu.Unlock()
-	return nil
+	return b.awaitServed(ctx)
 }
 
 // Ready says why the garden cannot be used: a program has ended, or an API
 // server was stopped.
 func (b *Bed) Ready() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.away {
-		return cmp.Or(b.kube.Ready(), errors.New("the API server of Gardener was stopped"))
+	if err := b.kube.Ready(); err != nil {
+		return err
 	}
-	return b.kube.Ready()
+	if !b.kube.Runs(APIServer) {
+		return errors.New("the API server of Gardener was stopped")
+	}
+	return nil
 }
 
 // Run keeps the garden until ctx ends, or a program of it, and stops it then.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -75,7 +76,8 @@ func ask(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// poll calls check until it gives no error, as long as the programs run.
+// poll calls check until it gives no error, as long as the programs run. What
+// is wrong in itself is not tried again.
 func (b *Bed) poll(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, servedBound, errServedBound)
 	defer cancel()
@@ -83,8 +85,8 @@ func (b *Bed) poll(ctx context.Context, check func(context.Context) error) error
 	defer ticker.Stop()
 	for {
 		err := check(ctx)
-		if err == nil {
-			return nil
+		if err == nil || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+			return err
 		}
 		if ended := b.kube.Ready(); ended != nil {
 			return ended

@@ -40,6 +40,9 @@ func (b *Bed) StartProgram(ctx context.Context, p Program) error {
 // when the program does not run.
 func (b *Bed) StopProgram(name string) error { return b.halt(name) }
 
+// Runs is whether a program was started and has not been stopped.
+func (b *Bed) Runs(name string) bool { return b.process(name) != nil }
+
 // EtcdURL is where a program of the bed, which runs in Dir, reaches etcd. It has
 // no password: give each program a prefix of its own.
 func (b *Bed) EtcdURL() string { return "unix://" + etcdSocket }

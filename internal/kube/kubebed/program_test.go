@@ -61,8 +61,8 @@ func TestProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if asked != 3 {
-		t.Errorf("it was asked %d times, want until it was ready", asked)
+	if asked != 3 || !bed.Runs("server") {
+		t.Errorf("it was asked %d times, want until it was ready; it runs: %t", asked, bed.Runs("server"))
 	}
 	said(t, bed, "server", "a server in "+bed.Dir()+"\n", 1)
 	for range 2 { // likewise
@@ -70,8 +70,8 @@ func TestProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := bed.Ready(); err != nil {
-		t.Errorf("it was to stop, and the bed says %v", err)
+	if err := bed.Ready(); err != nil || bed.Runs("server") {
+		t.Errorf("it was to stop, and the bed says %v; it runs: %t", err, bed.Runs("server"))
 	}
 	if err := bed.StartProgram(t.Context(), p); err != nil {
 		t.Fatal(err)
