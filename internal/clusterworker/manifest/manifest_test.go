@@ -310,6 +310,25 @@ func TestZonesOfAnotherRegion(t *testing.T) {
 	}
 }
 
+// TestNull: a key that is null is as good as absent, whatever it should be.
+func TestNull(t *testing.T) {
+	got := made(t, metal(), claim(`{"region":null,"kubernetes":null,"network":{"type":null,"podCIDR":null,"pod_cidr":"10.3.0.0/16"},"provider":{"infrastructureConfig":null}}`,
+		"a", `{"machineType":null,"replicas":null,"autoscaling":{"min":null},"image":null,"volume":{"size":null},"zones":null,"labels":null,"taints":null}`))
+	want := strings.Replace(made(t, metal(), claim(``, "a", ``)), "10.240.0.0/13", "10.3.0.0/16", 1)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-absent +null):\n%s", diff)
+	}
+}
+
+// TestVersion: a cluster's own goes before the default, wherever it stands.
+func TestVersion(t *testing.T) {
+	for _, spec := range []string{`{"version":"1.33"}`, `{"kubernetes":{"version":"1.33"}}`, `{"version":"v1.33","kubernetes":{"version":"v1.33"}}`} {
+		if got := made(t, metal(), claim(spec)); !strings.Contains(got, `"version": "1.33"`) {
+			t.Errorf("%s becomes %s", spec, got)
+		}
+	}
+}
+
 // TestTenantOfMetal: an operator's choice goes before the cluster's tenant.
 func TestTenantOfMetal(t *testing.T) {
 	cfg := metal()

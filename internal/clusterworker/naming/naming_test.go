@@ -60,6 +60,9 @@ func TestName(t *testing.T) {
 	}{
 		"Usual":        {reason: "the name is recognised, the hash tells it apart", cluster: "eu-west-03", limit: 12, want: "eu-we-oyldub"},
 		"Roomy":        {reason: "more room is used for both", cluster: "eu-west-03", limit: 21, want: "eu-west-03-oyldubve"},
+		"JustRoomy":    {reason: "from here on the long hash leaves seven characters of the name", cluster: "eu-west-03", limit: 16, want: "eu-west-oyldubve"},
+		"NotRoomy":     {reason: "the name matters more than the hash", cluster: "eu-west-03", limit: 15, want: "eu-west-oyldub"},
+		"Label":        {reason: "a DNS label ends at 63, whatever the limit is", cluster: strings.Repeat("x", 70), limit: 80, want: strings.Repeat("x", 54) + "-oyldubve"},
 		"NextChoice":   {reason: "after a collision only the hash is another", cluster: "eu-west-03", n: 1, limit: 12, want: "eu-we-hviqm7"},
 		"CutAtHyphen":  {reason: "there are no two hyphens in a row", cluster: "abcd-efgh", limit: 12, want: "abcd-oyldub"},
 		"Digit":        {reason: "a name begins with a letter", cluster: "2024", limit: 21, want: "c2024-oyldubve"},

@@ -12,9 +12,11 @@ import (
 const (
 	// maxMessage is how long a message can be. Gardener's errors quote what the
 	// provider answered, which can be pages.
-	maxMessage = 1500
-	// maxQuote is how long a quotation within one can be.
-	maxQuote = 400
+	maxMessage = 2000
+	// maxQuote is how long one quotation can be, and maxErrors all errors
+	// together, which leaves room for what is said around them.
+	maxQuote  = 400
+	maxErrors = 1200
 )
 
 // work is what an operation does to a cluster: what Gardener is at, and what it
@@ -39,7 +41,7 @@ func work(op *shoot.Operation) (doing, to string) {
 // atWork is what Gardener is at, and how far.
 func atWork(op *shoot.Operation) string {
 	doing, _ := work(op)
-	return fmt.Sprintf("Gardener is %s (%d %%)%s", doing, op.Progress, ending(op.Description))
+	return fmt.Sprintf("Gardener is %s (%d %%)%s", doing, op.Progress, ending(quotation(op.Description)))
 }
 
 func triesAgain(o *shoot.Observed) string {
@@ -74,7 +76,9 @@ func unasked(k Known) string {
 }
 
 // why is what Gardener says of an operation that did not succeed.
-func why(o *shoot.Observed) string { return cmp.Or(errorsOf(o), o.LastOperation.Description) }
+func why(o *shoot.Observed) string {
+	return cmp.Or(errorsOf(o), quotation(o.LastOperation.Description))
+}
 
 // errorsOf are the last errors with their codes, which say whose they are.
 func errorsOf(o *shoot.Observed) string {
@@ -88,7 +92,7 @@ func errorsOf(o *shoot.Observed) string {
 			out = append(out, text)
 		}
 	}
-	return strings.Join(out, "; ")
+	return clip(strings.Join(out, "; "), maxErrors)
 }
 
 // conditions are conditions by name, with what they say.
@@ -106,7 +110,7 @@ func conditions(list []shoot.Condition) string {
 
 // ending ends a sentence, with a quotation if there is one.
 func ending(quote string) string {
-	if quote = quotation(quote); quote == "" {
+	if quote == "" {
 		return "."
 	}
 	return ": " + strings.TrimSuffix(quote, ".") + "."

@@ -220,16 +220,25 @@ func TestDerive(t *testing.T) {
 // lost behind what Gardener quotes.
 func TestLongMessage(t *testing.T) {
 	o := seen("Create Failed")
-	for range 20 {
-		o.LastErrors = append(o.LastErrors, shoot.LastError{Description: strings.Repeat("ü\x00 \xff", 1000), Codes: []string{"ERR"}})
-	}
-	got := status.Derive(o, status.Known{EverSeen: true}).Message
-	if len(got) > 1500 || !utf8.ValidString(got) || strings.Contains(got, "\x00") {
-		t.Errorf("the database would not take %d bytes: %q", len(got), got)
-	}
-	o.LastErrors = o.LastErrors[:1]
-	if got := status.Derive(o, status.Known{EverSeen: true}).Message; !strings.HasSuffix(got, "A change of the cluster makes it try again.") {
-		t.Errorf("one long error pushes out what helps: %q", got)
+	for _, said := range []string{"a\xffb\x00", strings.Repeat("ü", 999), "x" + strings.Repeat("ü", 999), strings.Repeat("ü\x00 \xff", 999)} {
+		o.LastErrors, o.LastOperation.Description = nil, said
+		if got := status.Derive(o, status.Known{EverSeen: true}).Message; !strings.HasSuffix(got, "A change of the cluster makes it try again.") {
+			t.Errorf("a long description pushes out what helps: %q", got)
+		}
+		sick := seen("Create Succeeded")
+		for range 20 {
+			o.LastErrors = append(o.LastErrors, shoot.LastError{Description: said, Codes: []string{"E"}})
+			sick.Conditions = append(sick.Conditions, shoot.Condition{Type: "C", Status: "False", Message: said})
+			for _, o := range []*shoot.Observed{o, sick} {
+				got := status.Derive(o, status.Known{EverSeen: true}).Message
+				if len(got) > 2000 || !utf8.ValidString(got) || strings.Contains(got, "\x00") {
+					t.Fatalf("the database would not take %d bytes: %q", len(got), got)
+				}
+			}
+		}
+		if got := status.Derive(o, status.Known{EverSeen: true}).Message; !strings.HasSuffix(got, "A change of the cluster makes it try again.") {
+			t.Errorf("long errors push out what helps: %q", got)
+		}
 	}
 }
 
