@@ -83,6 +83,12 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "slots", Help: "Calls of Gardener that may run."}, func() float64 {
 		return float64(w.cfg.Slots)
 	}))
+	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "deaf", Help: "1 while the database should tell of changes and does not, so that it is asked often; 0 if it does, or need not."}, func() float64 {
+		if w.waker != nil && w.waker.Ready() != nil {
+			return 1
+		}
+		return 0
+	}))
 	if err := errors.Join(r.errs...); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}

@@ -194,7 +194,7 @@ func TestAlarms(t *testing.T) {
 func TestTally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTallier{tally: Tally{Due: 1, Leased: 2, BackingOff: 3, Stuck: 4, Paused: 5, Synced: 6, OldestDue: 7 * time.Second, DeadRows: 8, OldestTransaction: 9 * time.Second}}
-		failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "x"})
+		failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "x_total"})
 		c := newTallyCollector(f, failed)
 		want := `
 # HELP fleetloop_clusterworker_rows Clusters, by where their sync stands.
@@ -263,8 +263,10 @@ func TestReady(t *testing.T) {
 		want("all is well", "")
 		r.waker.set(errDown)
 		want("nobody listens", "listen for changes: connection refused")
+		r.wantMetric("deaf", 1)
 		r.waker.set(nil)
 		want("somebody does again", "")
+		r.wantMetric("deaf", 0)
 		r.pass(10 * time.Minute)
 		want("nothing happens", "")
 		r.garden.set(takes(10*time.Second), nil)
