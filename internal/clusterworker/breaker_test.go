@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
 // A fakeProbe takes a while and fails or not.
@@ -24,12 +26,10 @@ func (p *fakeProbe) probe(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.count++
-	select {
-	case <-time.After(100 * time.Millisecond):
-		return p.err
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := backoff.Sleep(ctx, 100*time.Millisecond); err != nil {
+		return err
 	}
+	return p.err
 }
 
 func (p *fakeProbe) changed(_ context.Context, reason error, after time.Duration) {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -35,10 +36,7 @@ func (c *chance) upTo(n int) int {
 }
 
 func (c *chance) wait(ctx context.Context, most time.Duration) {
-	select {
-	case <-time.After(time.Duration(c.upTo(int(most)))):
-	case <-ctx.Done():
-	}
+	_ = backoff.Sleep(ctx, time.Duration(c.upTo(int(most))))
 }
 
 func (c *chance) end() {
@@ -135,16 +133,16 @@ func goWrong(t *testing.T, seed uint64) {
 	for i := range 300 {
 		time.Sleep(time.Duration(c.upTo(int(2 * time.Second))))
 		id := fmt.Sprintf("c%03d", c.upTo(40))
-		switch n := c.upTo(20); {
-		case n == 0:
+		switch c.upTo(20) {
+		case 0:
 			store.delete(id)
-		case n == 1:
+		case 1:
 			which := c.upTo(len(rigs))
 			rigs[which].stop()
 			rigs[which] = launch()
-		case n == 2:
+		case 2:
 			rigs[c.upTo(len(rigs))].waker.set(errDown)
-		case n == 3:
+		case 3:
 			rigs[c.upTo(len(rigs))].waker.set(nil)
 		default:
 			store.edit(id, func(r *fakeRow) {

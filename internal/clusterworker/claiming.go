@@ -154,6 +154,9 @@ func (c *claimer) claimRows(hard context.Context, room int) ([]Claim, error) {
 		if err != nil {
 			return nil, err
 		}
+		if id == "" {
+			return nil, errNoInstallation
+		}
 		c.installation = id
 	}
 	return c.store.Claim(ctx, c.owner, room, c.cfg.Lease)

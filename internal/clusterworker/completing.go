@@ -80,6 +80,7 @@ func (c *writer) take(ctx context.Context, o outcome) {
 		c.log.DebugContext(ctx, "claim given up before its call", "cluster_id", o.ClusterID)
 		c.lookAgain(o)
 		c.floor.settle(1)
+		c.nudge()
 	}
 }
 
@@ -115,12 +116,9 @@ func (c *writer) collect(ctx context.Context) {
 
 // write writes one batch.
 func (c *writer) write(ctx context.Context) error {
-	n := min(c.batch, len(c.pending))
+	results := c.next()
+	n := len(results)
 	now := c.pending[:n]
-	results := make([]Result, n)
-	for i, o := range now {
-		results[i] = o.result
-	}
 	lost, err := c.completeOnce(ctx, results)
 	c.db.note(ctx, toComplete, err)
 	if err != nil {
@@ -145,6 +143,22 @@ func (c *writer) write(ctx context.Context) error {
 	c.pending = slices.Delete(c.pending, 0, n)
 	c.nudge()
 	return nil
+}
+
+// next are the results of the next batch, of each cluster at most one: a claim
+// that was lost to a later one of ours is told from that by the cluster.
+func (c *writer) next() []Result {
+	most := min(c.batch, len(c.pending))
+	results := make([]Result, 0, most)
+	clusters := make(map[string]struct{}, most)
+	for _, o := range c.pending[:most] {
+		if _, ok := clusters[o.ClusterID]; ok {
+			break
+		}
+		clusters[o.ClusterID] = struct{}{}
+		results = append(results, o.result)
+	}
+	return results
 }
 
 func (c *writer) completeOnce(ctx context.Context, results []Result) ([]string, error) {

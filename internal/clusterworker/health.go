@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -133,33 +134,41 @@ func (h *claimHealth) lastGood() time.Time {
 
 // A dbWatch has one line logged when the database begins to fail and one when
 // it works again, however many requests fail between. It works again when each
-// kind of request does that failed.
+// kind of request does that failed, or was not needed any more.
 type dbWatch struct {
 	log   *slog.Logger
 	began func()
 
 	mu      sync.Mutex
-	failing map[request]bool
+	failing map[request]time.Time // since when it is known last
 	since   time.Time
 }
+
+// notNeeded is how long ago a kind of request failed last that seems not to be
+// needed any more.
+const notNeeded = 5 * time.Minute
 
 // note notes how a request went. Its kinds are a closed set.
 func (d *dbWatch) note(ctx context.Context, kind request, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch before := len(d.failing); {
-	case err != nil && before == 0:
-		d.failing = map[request]bool{kind: true}
-		d.since = time.Now()
-		d.began()
-		d.log.ErrorContext(ctx, "the database fails, trying on", "request", string(kind), "err", err)
-	case err != nil:
-		d.failing[kind] = true
-	case d.failing[kind]:
-		delete(d.failing, kind)
+	now := time.Now()
+	if err != nil {
 		if len(d.failing) == 0 {
-			d.log.InfoContext(ctx, "the database works again", "after", time.Since(d.since).Round(time.Millisecond))
+			d.failing, d.since = map[request]time.Time{}, now
+			d.began()
+			d.log.ErrorContext(ctx, "the database fails, trying on", "request", string(kind), "err", err)
 		}
+		d.failing[kind] = now
+		return
+	}
+	if len(d.failing) == 0 {
+		return
+	}
+	delete(d.failing, kind)
+	maps.DeleteFunc(d.failing, func(_ request, last time.Time) bool { return now.Sub(last) > notNeeded })
+	if len(d.failing) == 0 {
+		d.log.InfoContext(ctx, "the database works again", "after", now.Sub(d.since).Round(time.Millisecond))
 	}
 }
 

@@ -79,7 +79,6 @@ func (c *claimer) storeNames(ctx, hard context.Context, tickets []ticket, names 
 			return taken, true
 		}
 		if backoff.Sleep(ctx, dbRetry().Delay(failed)) != nil || !tickets[0].hasTime(c.cfg.CallTimeout) {
-			c.db.note(hard, toName, nil) // there may be nothing to name next time
 			return nil, false
 		}
 	}

@@ -194,7 +194,7 @@ func TestAlarms(t *testing.T) {
 func TestTally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTallier{tally: Tally{Due: 1, Leased: 2, BackingOff: 3, Stuck: 4, Paused: 5, Synced: 6, OldestDue: 7 * time.Second, DeadRows: 8, OldestTransaction: 9 * time.Second}}
-		failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "x_total"})
+		failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "x_total", Help: "Failures."})
 		c := newTallyCollector(f, failed)
 		want := `
 # HELP fleetloop_clusterworker_rows Clusters, by where their sync stands.
@@ -345,5 +345,21 @@ func TestLeaseHasTimeByBothClocks(t *testing.T) {
 	slept := ticket{Claim: Claim{Until: now.Round(0).Add(-time.Second)}}
 	if slept.hasTime(0) {
 		t.Error("a lease that ended")
+	}
+}
+
+// Two claims of one cluster, of which the earlier is lost, are not written
+// together: what is lost is told by the cluster.
+func TestBatchesHaveEachClusterOnce(t *testing.T) {
+	w := &writer{batch: maxBatch}
+	for _, id := range []string{"a", "b", "c", "a", "d"} {
+		w.pending = append(w.pending, outcome{ticket: ticket{Claim: Claim{ClusterID: id}}, result: Result{ClusterID: id}})
+	}
+	if got := w.next(); len(got) != 3 || got[2].ClusterID != "c" {
+		t.Errorf("%v", got)
+	}
+	w.batch = 2
+	if got := w.next(); len(got) != 2 {
+		t.Errorf("%v", got)
 	}
 }

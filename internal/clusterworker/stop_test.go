@@ -2,6 +2,7 @@ package clusterworker
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,10 +90,8 @@ func TestStopInEveryState(t *testing.T) {
 	}
 	fail := func(kinds ...request) func(context.Context, request) error {
 		return func(_ context.Context, asked request) error {
-			for _, kind := range kinds {
-				if asked == kind {
-					return errDown
-				}
+			if slices.Contains(kinds, asked) {
+				return errDown
 			}
 			return nil
 		}

@@ -52,11 +52,13 @@ type Deps struct {
 // storeTimeout bounds one request to the database.
 const storeTimeout = 10 * time.Second
 
-// Causes of contexts that ended.
+// What can go wrong besides what others say; the last three are causes of
+// contexts that ended.
 var (
-	errStoreTimeout = errors.New("no answer of the database in time")
-	errCallTimeout  = errors.New("no answer of Gardener in time")
-	errStopTimeout  = errors.New("the time to stop is over")
+	errStoreTimeout   = errors.New("no answer of the database in time")
+	errCallTimeout    = errors.New("no answer of Gardener in time")
+	errNoInstallation = errors.New("the database has no id yet")
+	errStopTimeout    = errors.New("the time to stop is over")
 )
 
 // A Worker brings clusters to Gardener. Make it with New and call Run once.

@@ -1,0 +1,91 @@
+package clusterworker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// An endlessStore always has rows to claim, until a number of them is done.
+type endlessStore struct {
+	mu        sync.Mutex
+	want, got int
+	next      int64
+	requests  int
+	done      chan struct{}
+}
+
+func (s *endlessStore) Claim(_ context.Context, _ string, slots int, lease time.Duration) ([]Claim, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+	list := make([]Claim, 0, slots)
+	for range slots {
+		s.next++
+		list = append(list, Claim{
+			ClusterID: fmt.Sprint("c", s.next%100_000), Token: s.next, Until: time.Now().Add(lease), Generation: 1,
+			ShootName: "shoot", ShootUID: "uid", UnsyncedSince: time.Now(),
+		})
+	}
+	return list, nil
+}
+
+func (*endlessStore) Name(context.Context, []Naming) ([]Naming, error) { return nil, nil }
+
+func (s *endlessStore) Complete(_ context.Context, results []Result) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+	before := s.got
+	if s.got += len(results); before < s.want && s.got >= s.want {
+		close(s.done)
+	}
+	return nil, nil
+}
+
+func (*endlessStore) Release(context.Context, []Claim) error { return nil }
+
+// An easyGarden takes everything at once.
+type easyGarden struct{}
+
+func (easyGarden) ApplyShoot(context.Context, shoot.Manifest, bool) (shoot.Applied, error) {
+	return shoot.Applied{UID: "uid", Changed: true}, nil
+}
+
+func (easyGarden) DeleteShoot(context.Context, shoot.Ref) (shoot.Deletion, error) {
+	return shoot.Deletion{}, nil
+}
+
+func (easyGarden) Probe(context.Context) error { return nil }
+
+// BenchmarkWorker is what the loop itself costs for each row, beside a database and
+// a Gardener that take no time.
+func BenchmarkWorker(b *testing.B) {
+	for _, slots := range []int{32, 256} {
+		b.Run(fmt.Sprint(slots, "Slots"), func(b *testing.B) {
+			b.ReportAllocs()
+			s := &endlessStore{want: b.N, done: make(chan struct{})}
+			w, err := New(Config{Slots: slots}, Deps{
+				Store: s, Garden: easyGarden{}, Maker: &fakeMaker{}, Owner: "o",
+				Installation: func(context.Context) (string, error) { return "inst", nil },
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			ended := make(chan error)
+			go func() { ended <- w.Run(ctx) }()
+			<-s.done
+			b.StopTimer()
+			cancel()
+			if err := <-ended; err != nil {
+				b.Error(err)
+			}
+			b.ReportMetric(float64(s.got)/float64(s.requests), "rows/request")
+		})
+	}
+}

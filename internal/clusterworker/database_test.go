@@ -1,0 +1,158 @@
+package clusterworker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDatabaseIsAwayAndBack(t *testing.T) {
+	for _, kind := range []request{toClaim, toName, toComplete} {
+		t.Run(string(kind), func(t *testing.T) {
+			bubble(t, nil, func(r *rig) {
+				r.start()
+				r.pass(time.Minute)
+				r.store.setFault(func(_ context.Context, asked request) error {
+					if asked == kind {
+						return errDown
+					}
+					return nil
+				})
+				r.add(300)
+				r.pass(30 * time.Second)
+				if n := r.garden.total(); n > r.worker.floor.limit {
+					t.Errorf("%d calls whose results can not be written", n)
+				}
+				if err := r.worker.Live(); err != nil {
+					t.Errorf("not live: %v", err)
+				}
+				if err := r.worker.Ready(); (err != nil) != (kind == toClaim) {
+					t.Errorf("ready: %v", err)
+				}
+				if n := r.store.count(kind); n > 60 {
+					t.Errorf("asked %d times", n)
+				}
+				calls := r.garden.total()
+				r.store.setFault(nil)
+				r.pass(5 * time.Second)
+				r.wantSynced()
+				if n := r.garden.total(); n-calls > 300 || kind == toComplete && n != 300 {
+					t.Errorf("%d calls, %d of them before: results were lost", n, calls)
+				}
+				for _, line := range []string{"the database fails", "the database works again"} {
+					if n := strings.Count(r.log.String(), line); n != 1 {
+						t.Errorf("%d lines say %q", n, line)
+					}
+				}
+				r.wantMetric("database_outages_total", 1)
+			})
+		})
+	}
+}
+
+func TestDatabaseIsAwayForLongerThanTheLease(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.start()
+		r.pass(time.Minute)
+		r.store.setFault(func(_ context.Context, asked request) error {
+			if asked == toComplete {
+				return errDown
+			}
+			return nil
+		})
+		r.add(1000)
+		r.pass(10 * time.Minute)
+		r.store.setFault(nil)
+		r.pass(3 * time.Minute)
+		r.wantSynced()
+		if s := r.worker.Stats(); s.Unwritten != 0 || s.InFlight != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestDatabaseHangs(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.start()
+		r.pass(time.Minute)
+		r.store.setFault(func(ctx context.Context, _ request) error { <-ctx.Done(); return context.Cause(ctx) })
+		r.store.edit("a", nil)
+		r.pass(6 * time.Second)
+		if err := r.worker.Ready(); err == nil || !strings.Contains(err.Error(), "not answered for") {
+			t.Errorf("ready: %v", err)
+		}
+		r.pass(10 * time.Minute)
+		if err := r.worker.Live(); err != nil {
+			t.Errorf("not live: %v", err)
+		}
+		r.store.setFault(nil)
+		r.pass(15 * time.Second)
+		r.wantSynced()
+	})
+}
+
+// The answer of a request that the database carried out is lost.
+func TestAnswersOfTheDatabaseAreLost(t *testing.T) {
+	for _, kind := range []request{toClaim, toName, toComplete} {
+		t.Run(string(kind), func(t *testing.T) {
+			bubble(t, nil, func(r *rig) {
+				n := 0
+				r.store.wrote = func(_ context.Context, asked request) error {
+					if asked != kind {
+						return nil
+					}
+					if n++; n%3 == 1 {
+						return errDown
+					}
+					return nil
+				}
+				r.add(100)
+				r.start()
+				r.pass(5 * time.Minute)
+				r.wantSynced()
+			})
+		})
+	}
+}
+
+// One result that the database does not take does not keep the others.
+func TestPoisonResult(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		poison := &poisonStore{fakeStore: r.store, id: "cluster-0042"}
+		r.worker.store = poison
+		r.add(300)
+		r.start()
+		r.pass(40 * time.Second)
+		if diff := cmp.Diff([]string{"cluster-0042"}, r.store.unsynced()); diff != "" {
+			t.Error(diff)
+		}
+		r.store.edit("new", nil)
+		r.pass(10 * time.Second)
+		if diff := cmp.Diff([]string{"cluster-0042"}, r.store.unsynced()); diff != "" {
+			t.Error(diff)
+		}
+		r.pass(5 * time.Minute)
+		if s := r.worker.Stats(); s.Unwritten > 1 || s.Lost == 0 {
+			t.Errorf("it piles up: %+v", s)
+		}
+	})
+}
+
+// A poisonStore refuses every batch with the result of one cluster.
+type poisonStore struct {
+	*fakeStore
+	id string
+}
+
+func (s *poisonStore) Complete(ctx context.Context, results []Result) ([]string, error) {
+	for _, r := range results {
+		if r.ClusterID == s.id {
+			return nil, fmt.Errorf("invalid byte sequence in result of %s", r.ClusterID)
+		}
+	}
+	return s.fakeStore.Complete(ctx, results)
+}

@@ -1,0 +1,266 @@
+package clusterworker
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A fakeRow is a row of cluster_sync with its cluster.
+type fakeRow struct {
+	id, spec            string
+	deleting            bool
+	generation          int64
+	synced              bool
+	syncedGeneration    int64
+	dueAt               time.Time
+	token               int64 // 0 is none
+	owner               string
+	attempts            int
+	err                 string
+	class               ErrorClass
+	shootName, shootUID string
+	deletionSent        bool
+	gone                bool
+	unsyncedSince       time.Time
+}
+
+// A fakeStore keeps rows in memory, under the rules of the database: leases,
+// fences, generations, names that are unique.
+type fakeStore struct {
+	mu    sync.Mutex
+	rows  map[string]*fakeRow
+	token int64
+
+	// fault is asked before each request, and wrote after it was carried out; an
+	// error of either is the request's.
+	fault, wrote func(context.Context, request) error
+	// notify is called for each change, nil is nobody.
+	notify func()
+
+	claimed    []int // rows of each claim
+	claimTimes []time.Time
+	asked      map[request]int
+	batches    []int
+	released   []string
+	lost       int
+}
+
+func newFakeStore() *fakeStore {
+	return &fakeStore{rows: map[string]*fakeRow{}, asked: map[request]int{}}
+}
+
+func (s *fakeStore) before(ctx context.Context, r request) error {
+	s.mu.Lock()
+	s.asked[r]++
+	fault := s.fault
+	s.mu.Unlock()
+	if fault != nil {
+		if err := fault(ctx, r); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+func (s *fakeStore) after(ctx context.Context, r request) error {
+	s.mu.Lock()
+	wrote := s.wrote
+	s.mu.Unlock()
+	if wrote == nil {
+		return nil
+	}
+	return wrote(ctx, r)
+}
+
+func (s *fakeStore) setFault(fault func(context.Context, request) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
+func (s *fakeStore) Claim(ctx context.Context, owner string, slots int, lease time.Duration) ([]Claim, error) {
+	began := time.Now()
+	if err := s.before(ctx, toClaim); err != nil {
+		return nil, err
+	}
+	list := s.claim(owner, slots, lease, began)
+	return list, s.after(ctx, toClaim)
+}
+
+func (s *fakeStore) claim(owner string, slots int, lease time.Duration, began time.Time) []Claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	var due []*fakeRow
+	for _, r := range s.rows {
+		if !r.synced && !r.dueAt.After(now) {
+			due = append(due, r)
+		}
+	}
+	slices.SortFunc(due, func(a, b *fakeRow) int {
+		if c := a.dueAt.Compare(b.dueAt); c != 0 {
+			return c
+		}
+		return strings.Compare(a.id, b.id)
+	})
+	due = due[:min(len(due), slots)]
+	list := make([]Claim, 0, len(due))
+	for _, r := range due {
+		s.token++
+		r.token, r.owner, r.dueAt = s.token, owner, now.Add(lease)
+		list = append(list, Claim{
+			ClusterID: r.id, Token: r.token, Until: began.Add(lease), Generation: r.generation, ClusterGeneration: r.generation,
+			Attempts: r.attempts, UnsyncedSince: r.unsyncedSince, Tenant: "acme", Name: r.id, Spec: json.RawMessage(r.spec),
+			Deleting: r.deleting, ShootName: r.shootName, ShootUID: r.shootUID,
+		})
+	}
+	s.claimed = append(s.claimed, len(list))
+	s.claimTimes = append(s.claimTimes, began)
+	return list
+}
+
+func (s *fakeStore) Name(ctx context.Context, names []Naming) ([]Naming, error) {
+	if err := s.before(ctx, toName); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	used := map[string]string{}
+	for _, r := range s.rows {
+		used[r.shootName] = r.id
+	}
+	var taken []Naming
+	for _, n := range names {
+		r := s.rows[n.ClusterID]
+		if r == nil || r.token != n.Token {
+			continue
+		}
+		if other, ok := used[n.ShootName]; ok && other != n.ClusterID {
+			taken = append(taken, n)
+			continue
+		}
+		r.shootName = n.ShootName
+		used[n.ShootName] = n.ClusterID
+	}
+	s.mu.Unlock()
+	return taken, s.after(ctx, toName)
+}
+
+func (s *fakeStore) Complete(ctx context.Context, results []Result) ([]string, error) {
+	if err := s.before(ctx, toComplete); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	var lost []string
+	for _, res := range results {
+		r := s.rows[res.ClusterID]
+		if r == nil || r.token != res.Token {
+			lost = append(lost, res.ClusterID)
+			s.lost++
+			continue
+		}
+		r.complete(res)
+	}
+	s.batches = append(s.batches, len(results))
+	s.mu.Unlock()
+	return lost, s.after(ctx, toComplete)
+}
+
+func (r *fakeRow) complete(res Result) {
+	now := time.Now()
+	same := r.generation == res.Generation
+	r.token, r.owner, r.dueAt = 0, "", now
+	if res.Err != nil {
+		r.err, r.class = res.Err.Error(), res.Class
+		if same {
+			r.dueAt = now.Add(res.Delay)
+			if res.Spend {
+				r.attempts++
+			}
+		}
+		return
+	}
+	r.err, r.class, r.attempts = "", "", 0
+	r.syncedGeneration = res.Generation
+	if same {
+		r.synced, r.unsyncedSince = true, time.Time{}
+	}
+	if res.Deleting {
+		r.deletionSent, r.gone = true, res.Absent
+	} else {
+		r.shootUID = res.Applied.UID
+	}
+}
+
+func (s *fakeStore) Release(ctx context.Context, claims []Claim) error {
+	if err := s.before(ctx, toRelease); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	for _, c := range claims {
+		if r := s.rows[c.ClusterID]; r != nil && r.token == c.Token {
+			r.token, r.owner, r.dueAt = 0, "", time.Now()
+		}
+		s.released = append(s.released, c.ClusterID)
+	}
+	s.mu.Unlock()
+	return s.after(ctx, toRelease)
+}
+
+// edit changes a cluster, or makes it.
+func (s *fakeStore) edit(id string, change func(*fakeRow)) {
+	s.mu.Lock()
+	now := time.Now()
+	r := s.rows[id]
+	if r == nil {
+		r = &fakeRow{id: id, spec: "{}"}
+		s.rows[id] = r
+	}
+	if change != nil {
+		change(r)
+	}
+	r.generation++
+	r.attempts, r.synced = 0, false
+	if r.unsyncedSince.IsZero() {
+		r.unsyncedSince = now
+	}
+	if r.token == 0 || !r.dueAt.After(now) {
+		r.dueAt = now
+	}
+	notify := s.notify
+	s.mu.Unlock()
+	if notify != nil {
+		notify()
+	}
+}
+
+func (s *fakeStore) delete(id string) { s.edit(id, func(r *fakeRow) { r.deleting = true }) }
+
+func (s *fakeStore) row(id string) fakeRow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *s.rows[id]
+}
+
+// unsynced are the ids of rows that are not synced.
+func (s *fakeStore) unsynced() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for id, r := range s.rows {
+		if !r.synced {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (s *fakeStore) count(r request) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[r]
+}
