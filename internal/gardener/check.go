@@ -147,7 +147,7 @@ func (c *Client) checkRight(ctx context.Context, n need) Finding {
 	case err != nil:
 		return Finding{Worse, subject, explain(err, "ask for it").Error()}
 	case !review.Status.Allowed:
-		return Finding{n.level, subject, "we have it not: " + n.without}
+		return Finding{n.level, subject, "we do not have it: " + n.without}
 	default:
 		return Finding{Fine, subject, "we have it"}
 	}

@@ -142,6 +142,8 @@ func words(s metav1.Status) string {
 			m = rest
 		}
 	}
+	m = strings.Join(strings.Fields(m), " ") // lists come with a line for each
+	m = strings.TrimPrefix(m, "1 error occurred: * ")
 	if m == "" {
 		m = string(s.Reason)
 	}
