@@ -54,6 +54,7 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 		cfg.API.Migrate = false
 	}
 
+	cfg.API.RequiredAdapters.Clusters = cfg.Garden.require(cfg.API.RequiredAdapters.Clusters)
 	apiParts, addr, err := apiapp.Parts(ctx, p, cfg.API)
 	if err != nil {
 		return err
@@ -74,8 +75,18 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	}
 	l.parts = append(l.parts, l.adapters.parts()...)
 
-	l.watch = demo.NewWatch(l.api, l.adapters.state)
-	return l.nudge(ctx, p, cfg, broker, dir)
+	l.watch = demo.NewWatch(l.api, cfg.Garden.Enabled, l.adapters.state)
+	if err := l.nudge(ctx, p, cfg, broker, dir); err != nil || !cfg.Garden.Enabled {
+		return err
+	}
+	worker, live, err := newWorker(p, cfg, cfg.API.Database, l.api, env)
+	if err != nil {
+		return err
+	}
+	l.parts = append(l.parts, worker...)
+	sentinels := l.live
+	l.live = func() error { return errors.Join(sentinels(), live()) }
+	return nil
 }
 
 // nudge adds what says that a resource is due: two sentinels, or a host

@@ -1,8 +1,9 @@
 // Package allinone runs the whole loop in one process: PostgreSQL, the fleet
-// API, a durable broker, two sentinels and three sample adapters.
+// API, a durable broker, two sentinels, three sample adapters, and a
+// cluster-worker with a garden in memory.
 //
 // It is the same code as the separate binaries with other values. Whatever
-// the environment names, DATABASE_URL or BROKER_TYPE, is used in place of the
+// the environment names, DATABASE_URL, BROKER_TYPE or GARDENER_MODE, is used in place of the
 // embedded part.
 package allinone
 
@@ -42,6 +43,7 @@ type Config struct {
 	Demo     DemoConfig     `key:"demo"`
 	Sentinel SentinelConfig `key:"sentinel"`
 	Adapters AdapterConfig  `key:"adapters"`
+	Garden   GardenConfig   `key:"garden"`
 }
 
 // DemoConfig says what --demo does.

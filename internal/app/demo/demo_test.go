@@ -216,7 +216,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	adapters := []liveview.Adapter{{Name: "dns", Paused: true}}
-	w := demo.NewWatch(client, func() []liveview.Adapter { return adapters })
+	w := demo.NewWatch(client, false, func() []liveview.Adapter { return adapters })
 	ctx, cancel := context.WithCancel(t.Context())
 	var work sync.WaitGroup
 	work.Go(func() {

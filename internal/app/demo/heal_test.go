@@ -74,7 +74,7 @@ func TestOnlyTheDemoFleetIsWaitedFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errTimeout)
 				defer cancel()
-				w := demo.NewWatch(newClient(t, serveList(v1.CollectionClusters, tc.fleet...)), nil)
+				w := demo.NewWatch(newClient(t, serveList(v1.CollectionClusters, tc.fleet...)), false, nil)
 				go func() { _ = w.Run(ctx) }()
 				if got := w.WaitReady(ctx, 2); !errors.Is(got, tc.want) {
 					t.Errorf("%s: WaitReady() = %v, want %v", tc.reason, got, tc.want)
@@ -87,7 +87,7 @@ func TestOnlyTheDemoFleetIsWaitedFor(t *testing.T) {
 func TestTheEndOfAWatchIsNoNews(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w := demo.NewWatch(newClient(t, func(http.ResponseWriter, *http.Request) { cancel() }), nil)
+	w := demo.NewWatch(newClient(t, func(http.ResponseWriter, *http.Request) { cancel() }), false, nil)
 	if err := w.Run(ctx); err != nil {
 		t.Fatal(err)
 	}

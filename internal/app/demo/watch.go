@@ -3,6 +3,7 @@ package demo
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ const (
 // confirmed. Its methods are safe for concurrent use.
 type Watch struct {
 	api     *fleetclient.Client
+	garden  bool // there is one, so clusters become Shoots
 	started time.Time
 
 	mu        sync.Mutex
@@ -34,9 +36,10 @@ type Watch struct {
 	changed   chan struct{} // closed and replaced after each look
 }
 
-// NewWatch makes a watch. adapters gives the state of the adapters to show.
-func NewWatch(api *fleetclient.Client, adapters func() []liveview.Adapter) *Watch {
-	return &Watch{api: api, started: time.Now(), adapters: adapters, changed: make(chan struct{})}
+// NewWatch makes a watch. garden is whether clusters become Shoots; adapters
+// gives the state of the adapters to show.
+func NewWatch(api *fleetclient.Client, garden bool, adapters func() []liveview.Adapter) *Watch {
+	return &Watch{api: api, garden: garden, started: time.Now(), adapters: adapters, changed: make(chan struct{})}
 }
 
 // Note takes down a cloud event that the broker confirmed.
@@ -90,6 +93,7 @@ type sight struct {
 	groups  []liveview.Group
 	unready []liveview.Unready // the oldest first
 	names   map[string]string  // by id
+	shoots  map[v1.ShootStatus]int
 	// How far the demo fleet is, whatever else there is.
 	demoReady, demoTotal int
 }
@@ -109,6 +113,15 @@ func (w *Watch) see(ctx context.Context) (sight, error) {
 			s.add(kind.prefix, r)
 		}
 		s.groups = append(s.groups, group)
+	}
+	if w.garden {
+		s.shoots = map[v1.ShootStatus]int{}
+		for c, err := range w.api.ClusterSyncs(ctx, fleetclient.SyncQuery{}) {
+			if err != nil {
+				return sight{}, err
+			}
+			s.shoots[c.ShootStatus]++
+		}
 	}
 	slices.SortStableFunc(s.unready, func(a, b liveview.Unready) int { return cmp.Compare(a.Since.UnixNano(), b.Since.UnixNano()) })
 	s.unready = s.unready[:min(len(s.unready), maxUnready)]
@@ -151,6 +164,7 @@ func (w *Watch) Snapshot() liveview.Snapshot {
 		Started:   w.started,
 		APIURL:    w.api.Endpoint(),
 		Groups:    w.seen.groups,
+		Shoots:    maps.Clone(w.seen.shoots),
 		Published: w.published,
 		Recent:    recent,
 		Unready:   slices.Clone(w.seen.unready),

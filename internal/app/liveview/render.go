@@ -37,6 +37,7 @@ func Render(s Snapshot, width, height int, colour bool) string {
 		return ""
 	}
 	top := append([]line{header(s, width), rule(width)}, groups(s, width)...)
+	top = append(top, shoots(s)...)
 	bottom := bottomBlock(s, width)
 	if s.Notice != "" {
 		bottom = append(bottom, line{{"! " + s.Notice, terminal.Bad}})
@@ -173,6 +174,47 @@ func group(g Group, width int) []line {
 		lines = append(lines, line{{label, style}, {bar(n, total, room), style}})
 	}
 	return lines
+}
+
+// shoots draws how far Gardener is, in one line.
+func shoots(s Snapshot) []line {
+	if s.Shoots == nil {
+		return nil
+	}
+	l := line{{"Shoots", terminal.Bold}}
+	for _, state := range shootStates() {
+		n := s.Shoots[state.status]
+		style := state.style
+		if n == 0 {
+			if !state.always {
+				continue
+			}
+			style = terminal.Faint
+		}
+		l = append(l, span{fmt.Sprintf("  %d %s", n, state.word), style})
+	}
+	return []line{l}
+}
+
+// A shootState is how a status of Shoots is shown: always, or if there are any.
+type shootState struct {
+	status v1.ShootStatus
+	word   string
+	style  terminal.Style
+	always bool
+}
+
+// shootStates are the states in the order of a life.
+func shootStates() []shootState {
+	return []shootState{
+		{"", "not asked for", terminal.Plain, false},
+		{v1.ShootPending, "pending", terminal.Plain, true},
+		{v1.ShootProgressing, "progressing", terminal.Plain, true},
+		{v1.ShootReady, "ready", terminal.Good, true},
+		{v1.ShootError, "failed", terminal.Bad, true},
+		{v1.ShootDeleting, "deleting", terminal.Plain, false},
+		{v1.ShootDeleted, "deleted", terminal.Faint, false},
+	}
 }
 
 // phases gives all the phases that we know, in the order of a life, and after

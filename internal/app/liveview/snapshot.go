@@ -25,6 +25,10 @@ type Snapshot struct {
 	// Groups are the kinds of resource, side by side in this order. Two fit.
 	Groups []Group
 
+	// Shoots are the numbers of clusters by how far Gardener is with them, those
+	// under "" of which it has not heard. Nil is where there is no Gardener.
+	Shoots map[v1.ShootStatus]int
+
 	// Published is how many cloud events the broker has confirmed so far.
 	Published uint64
 

@@ -42,6 +42,12 @@ func Summary(s Snapshot) string {
 	_ = w.Flush() // a strings.Builder takes everything
 
 	put(&b, "\n%d cloud events published in %s.\n", s.Published, terminal.Age(s.Now.Sub(s.Started)))
+	if all := shoots(s); all != nil {
+		for _, words := range all[0] {
+			put(&b, "%s", words.text)
+		}
+		put(&b, ".\n")
+	}
 	for _, a := range s.Adapters {
 		put(&b, "Adapter %s made %d reports", terminal.Clean(a.Name), a.Reports)
 		if a.Paused {

@@ -1,0 +1,71 @@
+package allinone
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/gardener/memory"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// GardenConfig says whether clusters become Shoots, and how long that takes in
+// the garden in memory. GARDENER_MODE=real puts a Gardener in its place.
+type GardenConfig struct {
+	Enabled bool          `key:"enabled" flag:"gardener" default:"true" doc:"sync clusters to Gardener: to one in memory, or with GARDENER_MODE=real and GARDENER_KUBECONFIG to one of your own"`
+	Time    time.Duration `key:"time" flag:"gardener-time" default:"3s" validate:"min=0" doc:"how long the Gardener in memory takes to create a cluster; changing and deleting take half of that"`
+}
+
+const (
+	// The third Shoot of a demo fails at first, so that one sees it recover.
+	breaks      = 3
+	breaksTimes = 2
+	retryTime   = 2 * time.Second
+)
+
+// require has the API wait for the reports of the worker: a cluster that is
+// deleted stays until its Shoot is gone.
+func (c GardenConfig) require(adapters []string) []string {
+	if !c.Enabled || slices.Contains(adapters, bridge.Adapter) {
+		return adapters
+	}
+	return append(slices.Clone(adapters), bridge.Adapter)
+}
+
+// newWorker makes the parts that sync clusters to Gardener. What the environment
+// says of Gardener holds as it does for the cluster-worker's own binary.
+func newWorker(p *process.Process, cfg Config, database postgres.Config, api *fleetclient.Client, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
+	all := clusterworkerapp.Defaults()
+	if _, err := settings.Load(&all.Part, settings.Source{Env: env}); err != nil {
+		return nil, nil, err
+	}
+	part := all.Part
+	role := part.Database.Role
+	part.Database = database
+	part.Database.Role = role
+	loan := clusterworkerapp.Loan{Fleet: api}
+	if part.Mode == clusterworkerapp.Mock {
+		loan.Garden = memory.New(cfg.Garden.options(cfg.Demo.Enabled))
+	}
+	return clusterworkerapp.Parts(p, part, cfg.Process.StopTimeout, loan)
+}
+
+func (c GardenConfig) options(demo bool) memory.Options {
+	o := memory.Options{CreateTime: c.Time, UpdateTime: c.Time / 2, DeleteTime: c.Time / 2, RetryTime: retryTime}
+	if demo {
+		var born atomic.Int64
+		o.Breaks = func(string) int {
+			if born.Add(1) == breaks {
+				return breaksTimes
+			}
+			return 0
+		}
+	}
+	return o
+}

@@ -1,0 +1,99 @@
+package clusterworkerapp
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/schema"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+// probeEvery is how often the pool looks at the database: seldom, since the
+// listener notices at once when it goes.
+const probeEvery = 10 * time.Second
+
+// userAgent is what servers call us.
+const userAgent = "fleetloop-cluster-worker"
+
+// A Loan is what others may lend the worker. The zero value is nothing.
+type Loan struct {
+	// Garden is used in the place of the one that is configured.
+	Garden Garden
+	// Fleet is told in the place of the API that is configured.
+	Fleet *fleetclient.Client
+	// Recorder hears of changes besides the log.
+	Recorder clusterworker.Recorder
+}
+
+// Parts makes the parts of the cluster-worker, in the order in which they
+// depend on each other. live says whether it makes progress.
+func Parts(p *process.Process, cfg Part, stop time.Duration, loan Loan) (parts []lifecycle.Part, live func() error, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, nil, err
+	}
+	e := &engine{cfg: cfg, stop: stop, recorder: loan.recorder(p), log: p.Log, metrics: p.Metrics}
+	if e.open, err = loan.opener(cfg); err != nil {
+		return nil, nil, err
+	}
+	if e.fleet, err = loan.fleet(cfg.API); err != nil {
+		return nil, nil, err
+	}
+	cfg.Database.ProbeEvery = probeEvery
+	pool, err := postgres.New(cfg.Database, p.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	e.store = pgstore.New(pool)
+	tables := schema.Awaited(pool, p.Log)
+	parts = []lifecycle.Part{
+		{Name: "worker's database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
+		{Name: "worker's schema", Run: tables.Run, Ready: tables.Ready},
+	}
+	if cfg.Listen != clusterworker.ListenOff {
+		e.listener = pgstore.NewListener(cfg.Database, p.Log)
+		parts = append(parts, lifecycle.Part{Name: "listener", Run: e.listener.Run, Ready: e.listener.Ready})
+	}
+	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready}), e.Live, nil
+}
+
+func (l Loan) recorder(p *process.Process) clusterworker.Recorder {
+	if l.Recorder == nil {
+		return logged{p.Log}
+	}
+	return both{logged{p.Log}, l.Recorder}
+}
+
+// both are two that hear of changes.
+type both [2]clusterworker.Recorder
+
+// Record tells both.
+func (b both) Record(ctx context.Context, c clusterworker.Change) {
+	for _, r := range b {
+		r.Record(ctx, c)
+	}
+}
+
+func (l Loan) opener(cfg Part) (opener, error) {
+	if l.Garden != nil {
+		return func(string) (Garden, error) { return l.Garden, nil }, nil
+	}
+	return cfg.garden()
+}
+
+// fleet is whom to report to; nil where that is nobody.
+func (l Loan) fleet(cfg APIConfig) (fleet, error) {
+	if l.Fleet != nil {
+		return l.Fleet, nil
+	}
+	if cfg.Endpoint == "" {
+		return nil, nil //nolint:nilnil // nobody to report to is no error
+	}
+	return fleetclient.New(fleetclient.Config{
+		Endpoint: cfg.Endpoint, Token: cfg.Token, TokenFile: cfg.TokenFile, CAFile: cfg.CAFile, Timeout: cfg.Timeout, UserAgent: userAgent,
+	}, fleetclient.Deps{})
+}

@@ -1,0 +1,95 @@
+package clusterworkerapp
+
+import (
+	"context"
+	"io"
+	"net"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+const binary = "cluster-worker"
+
+// Command is the command line of cluster-worker.
+func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+	cfg := Defaults()
+	var file string
+	load := func(cmd *cobra.Command) (*settings.Report, error) {
+		report, err := settings.Load(&cfg, settings.Source{File: file, Env: env, Flags: cmd.Flags()})
+		cfg.move()
+		return report, err
+	}
+
+	root := &cobra.Command{
+		Use:   binary,
+		Short: "Bring the clusters of the fleet API to Gardener",
+		Long: `Bring the clusters of the fleet API to Gardener as Shoots, and write back how far
+Gardener is with them. Any number of workers share one database.
+
+Without GARDENER_MODE=real it syncs to a garden in its own memory, to try things.`,
+		Example: `  DATABASE_URL=postgres://user:password@host:5432/fleet GARDENER_MODE=real GARDENER_KUBECONFIG=garden.kubeconfig cluster-worker
+  cluster-worker preflight`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := load(cmd); err != nil {
+				return err
+			}
+			return work(cmd.Context(), cfg, stderr)
+		},
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.PersistentFlags().StringVar(&file, "config", "", "configuration file (YAML)")
+	settings.AddFlags(root.PersistentFlags(), &cfg)
+	root.AddCommand(
+		preflightCommand(stdout, func(cmd *cobra.Command) (Config, error) {
+			_, err := load(cmd)
+			return cfg, err
+		}),
+		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
+			report, err := load(cmd)
+			return []*settings.Report{report}, err
+		}, &cfg),
+		process.VersionCommand(binary, stdout),
+	)
+	return root
+}
+
+// move has HEALTH_PORT take the place of the port that was not set otherwise.
+func (c *Config) move() {
+	if c.HealthPort == 0 {
+		return
+	}
+	addr := net.JoinHostPort("", strconv.Itoa(c.HealthPort))
+	if c.HealthAddr == defaultAddr {
+		c.HealthAddr = addr
+	}
+	if c.MetricsAddr == defaultAddr {
+		c.MetricsAddr = addr
+	}
+}
+
+// work runs a worker until ctx ends.
+func work(ctx context.Context, cfg Config, stderr io.Writer) error {
+	p, err := process.New(ctx, binary, cfg.Process, stderr)
+	if err != nil {
+		return err
+	}
+	parts, live, err := Parts(p, cfg.Part, cfg.Process.StopTimeout, Loan{})
+	if err != nil {
+		return err
+	}
+	if cfg.Mode == Mock {
+		p.Log.WarnContext(ctx, "the garden is in the memory of this process: no cluster becomes real", "set", "GARDENER_MODE=real")
+	}
+	if cfg.API.Endpoint == "" {
+		p.Log.WarnContext(ctx, "nothing is reported to the fleet API", "set", "HYPERFLEET_API_ENDPOINT")
+	}
+	return p.Run(ctx, live, parts...)
+}

@@ -1,0 +1,109 @@
+// Package clusterworkerapp wires the cluster-worker: PostgreSQL, Gardener, the
+// sync of clusters, the poller of their status, the reports to the fleet API.
+package clusterworkerapp
+
+import (
+	"errors"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
+	"github.com/fleetloop/fleetloop/internal/gardener"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// Worker, Status, Reports and Process lend their settings under names of their own.
+type (
+	Worker  = clusterworker.Config
+	Status  = poller.Config
+	Reports = bridge.Config
+	Process = process.Config
+)
+
+// Config is the configuration of the cluster-worker binary.
+type Config struct {
+	Part
+	Process
+
+	HealthPort int `key:"health_port" env:"HEALTH_PORT" flag:"health-port" validate:"min=0,max=65535" doc:"Port of /healthz, /readyz and /metrics, in the place of the one of their addresses."`
+}
+
+// Part is the configuration of the cluster-worker within a process.
+type Part struct {
+	Worker
+	Status
+	Reports
+
+	Mode            Mode `key:"gardener_mode" env:"GARDENER_MODE" flag:"gardener-mode" default:"mock" validate:"oneof=mock real" doc:"Which Gardener: real, or mock, one in the memory of this process to try things with."`
+	MaxShootNameLen int  `key:"gardener_max_shoot_name_len" env:"GARDENER_MAX_SHOOT_NAME_LEN" flag:"gardener-max-shoot-name-len" default:"21" validate:"min=1,max=63" doc:"How long the name of a Shoot may be. Gardener allows 21 for it and the project's name together, for every provider."`
+
+	Shoots   manifest.Config `key:"shoots"`
+	Gardener gardener.Config `key:"gardener"`
+	Mock     MockConfig      `key:"mock"`
+
+	API      APIConfig       `key:"hyperfleet_api"`
+	Database postgres.Config `key:"database"`
+}
+
+// A Mode says which Gardener is meant.
+type Mode string
+
+// The modes.
+const (
+	Mock Mode = "mock"
+	Real Mode = "real"
+)
+
+// MockConfig says how the garden in memory behaves.
+type MockConfig struct {
+	CreateTime time.Duration `key:"create_time" env:"GARDENER_MOCK_CREATE_TIME" default:"5s" validate:"min=0" doc:"How long it takes to create a Shoot."`
+	UpdateTime time.Duration `key:"update_time" env:"GARDENER_MOCK_UPDATE_TIME" default:"2s" validate:"min=0" doc:"How long it takes to change a Shoot."`
+	DeleteTime time.Duration `key:"delete_time" env:"GARDENER_MOCK_DELETE_TIME" default:"3s" validate:"min=0" doc:"How long it takes to delete a Shoot."`
+	Latency    time.Duration `key:"latency" env:"GARDENER_MOCK_LATENCY" default:"0s" validate:"min=0" doc:"How long each call takes."`
+	FailRate   float64       `key:"fail_rate" env:"GARDENER_MOCK_FAIL_RATE" default:"0" validate:"min=0,lt=1" doc:"Share of the calls that fail by chance."`
+}
+
+// APIConfig says where the fleet API is that is told how Gardener gets on.
+type APIConfig struct {
+	Endpoint  string          `key:"endpoint" env:"HYPERFLEET_API_ENDPOINT" flag:"api-endpoint" doc:"URL of the fleet API, to report to as the adapter gardener. None means that nothing is reported, and clusters that are deleted stay if the adapter is required."`
+	Timeout   time.Duration   `key:"timeout" env:"HYPERFLEET_API_TIMEOUT" default:"10s" validate:"gt=0" doc:"Bound of one request."`
+	Token     settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" secret:"true" doc:"Bearer token. It must be good for all tenants."`
+	TokenFile string          `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token; it may be replaced while the worker runs."`
+	CAFile    string          `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the certificates that the server's must lead to; the system's if it is not given."`
+}
+
+// defaultAddr is where health and metrics are served.
+const defaultAddr = ":8097"
+
+// Defaults are the defaults that differ from those of the parts.
+func Defaults() Config {
+	var cfg Config
+	cfg.MetricsAddr = defaultAddr
+	cfg.HealthAddr = defaultAddr
+	cfg.Process.StopTimeout = 30 * time.Second
+	cfg.Database.Role = migrations.RoleClusterWorker
+	cfg.Database.MaxConns = 8
+	cfg.Database.ApplicationName = "cluster-worker"
+	return cfg
+}
+
+var (
+	errNoDatabase   = errors.New("DATABASE_URL is not set; set it to postgres://user:password@host:5432/database, the database of the fleet API")
+	errNoKubeconfig = errors.New("GARDENER_KUBECONFIG is not set; GARDENER_MODE=real needs the path of a kubeconfig of the garden cluster (or leave out GARDENER_MODE, for a garden in memory)")
+)
+
+// check refuses settings that do not go together.
+func (c Part) check() error {
+	switch {
+	case c.Database.URL == "":
+		return errNoDatabase
+	case c.Mode == Real && c.Gardener.Kubeconfig == "":
+		return errNoKubeconfig
+	}
+	return nil
+}

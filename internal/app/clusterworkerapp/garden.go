@@ -1,0 +1,44 @@
+package clusterworkerapp
+
+import (
+	"context"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
+	"github.com/fleetloop/fleetloop/internal/gardener"
+	"github.com/fleetloop/fleetloop/internal/gardener/memory"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// A Garden is what the worker does with Gardener, and what it sees of it.
+type Garden interface {
+	clusterworker.Garden
+	poller.Viewer
+	// Project is the name of the project that the Shoots are in.
+	Project(ctx context.Context) (string, error)
+	// PreflightShoot has a manifest checked as if it were applied.
+	PreflightShoot(ctx context.Context, m shoot.Manifest) error
+}
+
+// An opener opens the garden for an installation, which is known once the
+// database has said it.
+type opener func(installation string) (Garden, error)
+
+// garden says how to open the garden that is configured. A kubeconfig that can
+// not be read is found at once.
+func (c Part) garden() (opener, error) {
+	if c.Mode == Mock {
+		m := memory.New(memory.Options{
+			CreateTime: c.Mock.CreateTime, UpdateTime: c.Mock.UpdateTime, DeleteTime: c.Mock.DeleteTime,
+			Latency: c.Mock.Latency, FailRate: c.Mock.FailRate,
+		})
+		return func(string) (Garden, error) { return m, nil }, nil
+	}
+	open := func(installation string) (Garden, error) { return gardener.New(c.Gardener, installation) }
+	trial, err := gardener.New(c.Gardener, "trial")
+	if err != nil {
+		return nil, err
+	}
+	trial.Close()
+	return open, nil
+}

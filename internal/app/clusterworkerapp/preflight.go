@@ -1,0 +1,190 @@
+package clusterworkerapp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
+	"github.com/fleetloop/fleetloop/internal/gardener"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+const (
+	preflightPage  = 200
+	preflightCalls = 8 // at the same time
+)
+
+func preflightCommand(out io.Writer, load func(*cobra.Command) (Config, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   "preflight [CLUSTER...]",
+		Short: "Ask Gardener whether it would take the clusters, and change nothing",
+		Long: `Look whether Gardener can be reached and lets us do what a worker does, then make
+the Shoot of each cluster of the database, or of those that are named, and have
+Gardener check it (dryRun=All). Nothing is stored, in the database neither.
+
+It ends with 1 if something would not work.`,
+		Example: `  cluster-worker preflight
+  cluster-worker preflight eu-west-07`,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			cfg, err := load(cmd)
+			if err != nil {
+				return err
+			}
+			return preflight(cmd.Context(), cfg.Part, out, names)
+		},
+	}
+}
+
+// errPreflight is why preflight ends with 1.
+var errPreflight = errors.New("not everything would work, see above")
+
+func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	pool, err := postgres.New(cfg.Database, slog.New(slog.DiscardHandler)) //nolint:contextcheck // it makes no idle connections
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := pool.CheckSchema(ctx); err != nil {
+		return err
+	}
+	store := pgstore.New(pool)
+	installation, err := store.Installation(ctx)
+	if err != nil {
+		return err
+	}
+	open, err := cfg.garden()
+	if err != nil {
+		return err
+	}
+	garden, err := open(installation)
+	if err != nil {
+		return err
+	}
+	fine := true
+	if client, ok := garden.(*gardener.Client); ok {
+		defer client.Close()
+		if fine = writeFindings(out, client.Check(ctx, cfg.Shoots.CredentialsBindingName)); !fine {
+			return errPreflight
+		}
+	}
+	project, err := garden.Project(ctx)
+	if err != nil {
+		return err
+	}
+	maker, err := cfg.maker(installation, project)
+	if err != nil {
+		return err
+	}
+	check := &checker{garden: garden, maker: maker, out: out, names: names}
+	if err := check.all(ctx, store); err != nil {
+		return err
+	}
+	return check.tell()
+}
+
+// writeFindings shows what was found, and says whether a worker could work.
+func writeFindings(out io.Writer, findings []gardener.Finding) bool {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fine := true
+	for _, f := range findings {
+		fine = fine && f.Level != gardener.Broken
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, terminal.Clean(f.Subject), terminal.Clean(f.Message))
+	}
+	_ = w.Flush()
+	return fine
+}
+
+// A checker has Gardener check clusters.
+type checker struct {
+	garden Garden
+	maker  *manifest.Maker
+	out    io.Writer
+	names  []string // none is all
+
+	checked, refused int
+	found            []string
+}
+
+// all checks the clusters of the database, page by page.
+func (c *checker) all(ctx context.Context, store *pgstore.Store) error {
+	for after := ""; ; {
+		page, err := store.Clusters(ctx, after, preflightPage)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		after = page[len(page)-1].ClusterID
+		page = slices.DeleteFunc(page, func(cl clusterworker.Claim) bool {
+			return cl.Deleting || len(c.names) > 0 && !slices.Contains(c.names, cl.Name) && !slices.Contains(c.names, cl.ClusterID)
+		})
+		if err := c.page(ctx, page); err != nil {
+			return err
+		}
+	}
+}
+
+// page checks some clusters at the same time, and tells of them in order.
+func (c *checker) page(ctx context.Context, page []clusterworker.Claim) error {
+	answers := make([]error, len(page))
+	slots := make(chan struct{}, preflightCalls)
+	var calls sync.WaitGroup
+	for i, cl := range page {
+		slots <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-slots }()
+			answers[i] = c.one(ctx, cl)
+		})
+	}
+	calls.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for i, cl := range page {
+		c.checked++
+		c.found = append(c.found, cl.Name, cl.ClusterID)
+		if err := answers[i]; err != nil {
+			c.refused++
+			_, _ = fmt.Fprintf(c.out, "error   cluster %s (%s): %s\n", terminal.Clean(cl.Name), cl.ClusterID, terminal.Clean(err.Error()))
+		}
+	}
+	return nil
+}
+
+func (c *checker) one(ctx context.Context, cl clusterworker.Claim) error {
+	if cl.ShootName == "" {
+		cl.ShootName = c.maker.Name(cl, 0)
+	}
+	m, err := c.maker.Make(cl)
+	if err != nil {
+		return err
+	}
+	return c.garden.PreflightShoot(ctx, m)
+}
+
+// tell sums up.
+func (c *checker) tell() error {
+	for _, name := range c.names {
+		if !slices.Contains(c.found, name) {
+			c.refused++
+			_, _ = fmt.Fprintf(c.out, "error   cluster %s: there is none of that name or id that is not being deleted\n", terminal.Clean(name))
+		}
+	}
+	_, _ = fmt.Fprintf(c.out, "%d clusters checked, %d would be refused\n", c.checked, c.refused)
+	if c.refused > 0 {
+		return errPreflight
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
+)
+
+// readClusters has the columns of ReadClaimed.
+const readClusters = `select s.cluster_id, coalesce(s.claim_token, 0), s.generation, s.sync_attempts, coalesce(s.unsynced_since, now()),
+    coalesce(s.shoot_name, '')::text, coalesce(s.shoot_uid, '')::text,
+    c.tenant::text, c.name::text, c.generation, c.spec, c.deleted_time is not null,
+    p.ids, p.names, p.specs
+from tenant.cluster_sync s
+join tenant.clusters c on c.id = s.cluster_id
+cross join lateral (
+    select array_agg(n.id::text order by n.name, n.id) as ids,
+        array_agg(n.name::text order by n.name, n.id) as names,
+        array_agg(n.spec::text order by n.name, n.id) as specs
+    from tenant.nodepools n where n.owner_id = s.cluster_id and n.deleted_time is null
+) p
+where s.cluster_id > $1 order by s.cluster_id limit $2`
+
+// Clusters reads up to limit clusters behind one id in the order of ids, as a
+// claim would give them, and claims none; "" is before the first.
+func (s *Store) Clusters(ctx context.Context, after string, limit int) ([]clusterworker.Claim, error) {
+	if after == "" {
+		after = firstID
+	}
+	var rows []db.ReadClaimedRow
+	if err := s.send(ctx, func(b *pgx.Batch) { collect(b.Queue(readClusters, after, int64(limit)), &rows) }); err != nil {
+		return nil, fmt.Errorf("read clusters: %w", err)
+	}
+	claims := make([]clusterworker.Claim, len(rows))
+	for i := range rows {
+		claims[i] = claim(&rows[i])
+	}
+	return claims, nil
+}
