@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -29,6 +30,38 @@ func TestCommandOnIt(t *testing.T) {
 		t.Errorf("got %v, want the exit code of what ran on it: %s", err, stderr.String())
 	}
 	if !strings.HasSuffix(stdout.String(), "\nran\n") {
+		t.Errorf("it printed %q", stdout.String())
+	}
+}
+
+// TestGarden holds that a Shoot goes through its operations in the garden that a
+// command finds by its environment.
+func TestGarden(t *testing.T) {
+	t.Parallel()
+	manifest := filepath.Join(t.TempDir(), "shoot.yaml")
+	text := `
+apiVersion: core.gardener.cloud/v1beta1
+kind: Shoot
+metadata: {name: one}
+spec:
+  cloudProfile: {kind: CloudProfile, name: local}
+  credentialsBindingName: local
+  region: local
+  kubernetes: {version: 1.34.1}
+  networking: {type: calico, nodes: 10.0.0.0/16}
+  provider: {type: local, workers: [{name: default, machine: {type: local}, minimum: 1, maximum: 1}]}
+`
+	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr logtest.Buffer
+	cmd := command(&stdout, &stderr)
+	cmd.SetArgs([]string{"--garden", "--garden-step", "10ms", "--", "sh", "-c", `export KUBECONFIG=$GARDENER_KUBECONFIG; kubectl() { command kubectl -n $GARDENER_NAMESPACE "$@"; }
+kubectl create -f ` + manifest + ` && kubectl wait --for=jsonpath='{.status.lastOperation.state}'=Succeeded shoot/one --timeout=60s`})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Errorf("got %v: %s", err, stderr.String())
+	}
+	if !strings.HasSuffix(stdout.String(), "one condition met\n") {
 		t.Errorf("it printed %q", stdout.String())
 	}
 }

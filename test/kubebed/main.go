@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,12 +46,18 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 for, and print how kubectl reaches them. Ctrl-C ends it. With a command it runs
 that, with KUBECONFIG set, and ends when it ends.
 
+With --garden it is a Gardener's garden, too: its real API server with a project,
+and somebody who takes Shoots through their operations, without making clusters.
+The annotation gardenbed.fleetloop.io/fault on a Shoot makes something go wrong:
+Error, Failed, Stuck or Unhealthy.
+
 The programs come from KUBEBUILDER_ASSETS, else from a cache folder
 (FLEETLOOP_KUBEBED_DIR), which is filled at the first start: by a download, or by
 a build from Go modules that takes minutes.`,
 		Example: `  go run ./test/kubebed
   go run ./test/kubebed --controllers job --node process --image demo=/bin/true
-  go run ./test/kubebed --node real -- kubectl get nodes`,
+  go run ./test/kubebed --node real -- kubectl get nodes
+  go run ./test/kubebed --garden -- kubectl get cloudprofiles`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), args) },
@@ -62,6 +69,8 @@ a build from Go modules that takes minutes.`,
 	flags.StringVar(&r.dir, "dir", "", "folder of the state, used again if it has some (default: one that is removed at the end)")
 	flags.StringVar(&r.node, "node", "", `node to run Pods on: "process" (their commands as processes of this machine) or "real" (kubelet and containerd, for root, in a network of its own)`)
 	flags.StringToStringVar(&r.images, "image", nil, `for --node process, the program that stands for an image: NAME=PROGRAM; for --node real, an archive: NAME=FILE`)
+	flags.BoolVar(&r.garden, "garden", false, "start the API server of Gardener behind it, and take Shoots through their operations")
+	flags.DurationVar(&r.step, "garden-step", time.Second, "how long each of the seven steps of an operation takes")
 	root.AddCommand(r.assetsCommand(), pinCommand(stderr))
 	return root
 }

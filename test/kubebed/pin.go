@@ -16,32 +16,52 @@ import (
 )
 
 const (
-	kubernetes = "k8s.io/kubernetes"
-	moduleDir  = "internal/kube/kubebed/programs/module"
-	moduleName = "github.com/fleetloop/fleetloop/" + moduleDir
+	kubernetes  = "k8s.io/kubernetes"
+	gardener    = "github.com/gardener/gardener"
+	moduleDir   = "internal/kube/kubebed/programs/module"
+	gardenerDir = "internal/kube/kubebed/programs/garden"
+	here        = "github.com/fleetloop/fleetloop/" // what the names of modules begin with
 )
 
-// pinCommand writes the module of the programs for a release of Kubernetes.
+// pinCommand writes the module of the programs for a release of Kubernetes, or
+// of Gardener.
 func pinCommand(stderr io.Writer) *cobra.Command {
-	return &cobra.Command{
+	var garden bool
+	cmd := &cobra.Command{
 		Use:   "pin VERSION",
 		Short: "Write the module that the programs are built from for a release of Kubernetes, such as 1.37.1",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return pin(cmd.Context(), stderr, strings.TrimPrefix(args[0], "v"), moduleDir)
+			version := strings.TrimPrefix(args[0], "v")
+			minor, ok := strings.CutPrefix(version, "1.")
+			if !ok {
+				return fmt.Errorf("version %q: give one such as 1.37.1", version)
+			}
+			if garden {
+				// The types are a module of their own, which Gardener points at a
+				// folder that its archive does not hold.
+				return pin(cmd.Context(), stderr, gardenerDir, source{gardener, version, "./", version})
+			}
+			return pin(cmd.Context(), stderr, moduleDir, source{kubernetes, version, "./staging/", "0." + minor})
 		},
 	}
+	cmd.Flags().BoolVar(&garden, "garden", false, "a release of Gardener, such as 1.138.0")
+	return cmd
+}
+
+// A source is a module whose own replacements point at folders, which its archive
+// does not hold.
+type source struct {
+	module, version string
+	folders         string // what these folders begin with
+	published       string // the version that they are published at
 }
 
 // pin writes go.mod and go.sum into dir, which has the other files.
 //
-// Kubernetes requires its libraries at v0.0.0 and points them at folders that
-// its archive does not hold; our replacements point them at their releases.
-func pin(ctx context.Context, stderr io.Writer, version, dir string) (err error) {
-	minor, ok := strings.CutPrefix(version, "1.")
-	if !ok {
-		return fmt.Errorf("version %q: give one such as 1.37.1", version)
-	}
+// Kubernetes and Gardener require their libraries at v0.0.0 and point them at
+// folders; our replacements point them at their releases.
+func pin(ctx context.Context, stderr io.Writer, dir string, from source) (err error) {
 	tmp, err := os.MkdirTemp("", "kubebed-pin-")
 	if err != nil {
 		return err
@@ -57,14 +77,18 @@ func pin(ctx context.Context, stderr io.Writer, version, dir string) (err error)
 		}
 		return out, err
 	}
-	text, err := goMod(goTool, version, "v0."+minor)
+	text, err := goMod(goTool, dir, from)
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(tmp, "go.mod"), text, 0o600); err != nil {
 		return err
 	}
-	if err := copyFiles(dir, ".txt", tmp, "", "main.go", "kubelet.go"); err != nil {
+	programs, err := sources(dir)
+	if err != nil {
+		return err
+	}
+	if err := copyFiles(dir, ".txt", tmp, "", programs...); err != nil {
 		return err
 	}
 	if _, err := goTool("mod", "tidy"); err != nil {
@@ -73,10 +97,18 @@ func pin(ctx context.Context, stderr io.Writer, version, dir string) (err error)
 	return copyFiles(tmp, "", dir, ".txt", "go.mod", "go.sum")
 }
 
-// goMod makes a go.mod that requires a release of Kubernetes and replaces its
-// libraries.
-func goMod(goTool func(...string) ([]byte, error), version, libraries string) ([]byte, error) {
-	out, err := goTool("mod", "download", "-json", kubernetes+"@v"+version)
+// sources are the Go files of a module's folder.
+func sources(dir string) ([]string, error) {
+	found, err := filepath.Glob(filepath.Join(dir, "*.go.txt"))
+	for i, path := range found {
+		found[i] = strings.TrimSuffix(filepath.Base(path), ".txt")
+	}
+	return found, err
+}
+
+// goMod makes a go.mod that requires a release and replaces its libraries.
+func goMod(goTool func(...string) ([]byte, error), dir string, from source) ([]byte, error) {
+	out, err := goTool("mod", "download", "-json", from.module+"@v"+from.version)
 	if err != nil {
 		return nil, err
 	}
@@ -95,10 +127,10 @@ func goMod(goTool func(...string) ([]byte, error), version, libraries string) ([
 		return nil, err
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "module %s\n\ngo %s\n\nrequire %s v%s\n\nreplace (\n", moduleName, file.Go, kubernetes, version)
+	fmt.Fprintf(&b, "module %s\n\ngo %s\n\nrequire %s v%s\n\nreplace (\n", here+dir, file.Go, from.module, from.version)
 	for _, r := range file.Replace {
-		if strings.HasPrefix(r.New.Path, "./staging/") {
-			fmt.Fprintf(&b, "\t%s => %[1]s %s\n", r.Old.Path, libraries)
+		if strings.HasPrefix(r.New.Path, from.folders) {
+			fmt.Fprintf(&b, "\t%s => %[1]s v%s\n", r.Old.Path, from.published)
 		}
 	}
 	b.WriteString(")\n")

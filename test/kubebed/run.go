@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
+	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenlet"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
@@ -29,6 +31,8 @@ type run struct {
 	dir         string
 	node        string
 	images      map[string]string
+	garden      bool
+	step        time.Duration
 
 	stdout, stderr io.Writer
 	log            *slog.Logger
@@ -42,6 +46,11 @@ const (
 )
 
 func (r *run) run(ctx context.Context, args []string) error {
+	if r.garden { // before the network is one of its own, where nothing can be built
+		if _, err := gardenbed.Assets(ctx, r.log); err != nil {
+			return err
+		}
+	}
 	switch r.node {
 	case noNode, processNode:
 		return r.serve(ctx, args)
@@ -105,6 +114,13 @@ func (r *run) serve(ctx context.Context, args []string) error {
 		}
 		parts = append(parts, node)
 	}
+	if r.garden {
+		garden, err := r.startGarden(ctx, bed)
+		if err != nil {
+			return errors.Join(err, lifecycle.Discard(parts...))
+		}
+		parts = append(parts, garden...)
+	}
 	if r.node == realNode && len(args) == 0 { // nobody outside reaches it
 		args = []string{"sh"}
 	}
@@ -149,9 +165,36 @@ func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, 
 	return lifecycle.Part{Name: "process node", Run: node.Run, Ready: node.Ready}, nil
 }
 
+// startGarden puts a garden behind the control plane.
+func (r *run) startGarden(ctx context.Context, bed *kubebed.Bed) ([]lifecycle.Part, error) {
+	garden, err := gardenbed.Start(ctx, gardenbed.Options{On: bed, Kube: kubebed.Options{Log: r.log}})
+	if err != nil {
+		return nil, err
+	}
+	g, err := gardenlet.New(garden.Config(), gardenlet.Options{Step: r.step})
+	if err != nil {
+		return nil, errors.Join(err, garden.Stop())
+	}
+	return []lifecycle.Part{
+		{Name: "garden", Run: garden.Run, Ready: garden.Ready, Close: garden.Stop},
+		{Name: "gardenlet", Run: g.Run},
+	}, nil
+}
+
+// gardenVariables are how the cluster-worker reaches the garden.
+func (r *run) gardenVariables(bed *kubebed.Bed) []string {
+	if !r.garden {
+		return nil
+	}
+	return []string{"GARDENER_KUBECONFIG=" + bed.AdminKubeconfig(), "GARDENER_NAMESPACE=" + gardenbed.NamespaceOf(gardenbed.DefaultProject)}
+}
+
 // tell prints how the control plane is reached, for a shell to take over.
 func (r *run) tell(bed *kubebed.Bed) {
 	_, _ = fmt.Fprintf(r.stdout, "export KUBECONFIG=%s\nexport PATH=$PATH:%s\n", bed.AdminKubeconfig(), bed.Assets())
+	for _, v := range r.gardenVariables(bed) {
+		_, _ = fmt.Fprintln(r.stdout, "export "+v)
+	}
 	_, _ = fmt.Fprintln(r.stderr, "kubebed: Ctrl-C ends it")
 }
 
@@ -166,6 +209,7 @@ func (r *run) runOn(ctx context.Context, bed *kubebed.Bed, args []string) error 
 	}
 	cmd := exec.CommandContext(ctx, program, args[1:]...) //nolint:gosec // what the user gave
 	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+bed.Assets(), "KUBECONFIG="+bed.AdminKubeconfig(), "KUBEBUILDER_ASSETS="+bed.Assets())
+	cmd.Env = append(cmd.Env, r.gardenVariables(bed)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, r.stdout, r.stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = commandBound
