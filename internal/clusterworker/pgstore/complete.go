@@ -33,6 +33,7 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 		a := completeArgs(left)
 		var written []int64
 		err := s.send(ctx, func(b *pgx.Batch) {
+			b.Queue(byIndex)
 			collectScalars(b.Queue(db.Complete, a.IDs, a.Tokens, a.Generations, a.ClusterGenerations, a.Failed, a.Errors, a.Classes, a.Spend,
 				a.Delays, a.Deleting, a.Absent, a.ShootUIDs, a.ShootGenerations), &written)
 		})
@@ -58,15 +59,12 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 
 // stillClaimed counts the claims that stand although nothing was written about
 // them.
-func (s *Store) stillClaimed(ctx context.Context, results []clusterworker.Result) (int, error) {
+func (s *Store) stillClaimed(ctx context.Context, results []clusterworker.Result) (standing int, err error) {
 	ids, tokens := make([]string, len(results)), make([]int64, len(results))
 	for i := range results {
 		ids[i], tokens[i] = results[i].ClusterID, results[i].Token
 	}
-	var standing int
-	err := s.send(ctx, func(b *pgx.Batch) {
-		b.Queue(db.CountClaimed, ids, tokens).QueryRow(func(row pgx.Row) error { return row.Scan(&standing) })
-	})
+	err = s.send(ctx, func(b *pgx.Batch) { count(b.Queue(db.CountClaimed, ids, tokens), &standing) })
 	return standing, err
 }
 

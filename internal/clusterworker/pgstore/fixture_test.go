@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -148,6 +149,14 @@ func done(c clusterworker.Claim) clusterworker.Result {
 	return r
 }
 
+// failed is the result of a claim that did not go well.
+func failed(c clusterworker.Claim, why string, spend bool, delay time.Duration) clusterworker.Result {
+	return clusterworker.Result{
+		ClusterID: c.ClusterID, Token: c.Token, Generation: c.Generation, ClusterGeneration: c.ClusterGeneration, Deleting: c.Deleting,
+		Err: errors.New(why), Class: clusterworker.ClassBadSpec, Spend: spend, Delay: delay,
+	}
+}
+
 // complete writes results, of which none is lost.
 func (b *bed) complete(results ...clusterworker.Result) {
 	b.Helper()
@@ -157,6 +166,22 @@ func (b *bed) complete(results ...clusterworker.Result) {
 	}
 	if len(lost) != 0 {
 		b.Fatalf("lost the claims of %v", lost)
+	}
+}
+
+// await waits until ok.
+func (b *bed) await(what string, ok func() bool) {
+	b.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			b.Fatalf("not within 30 s: %s", what)
+		}
 	}
 }
 

@@ -79,22 +79,19 @@ func (l *Listener) Run(ctx context.Context) error {
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
 	cc.DialFunc = dialer.DialContext
 	again := backoff.Policy{Initial: 100 * time.Millisecond, Max: 3 * time.Second}
-	for failed := 0; ; failed++ {
-		was := l.Ready()
+	for failed := 0; ctx.Err() == nil; failed++ {
+		before := l.Ready()
 		err := l.listen(ctx, cc.Copy())
-		if ctx.Err() != nil {
-			l.note(ctx.Err())
-			return nil
-		}
 		if l.Ready() == nil {
 			failed = 0
 		}
-		if was == nil || l.Ready() == nil || was.Error() != err.Error() {
+		if ctx.Err() == nil && (l.Ready() == nil || before.Error() != err.Error()) {
 			l.log.WarnContext(ctx, "not listening to the database, trying again", "err", err)
 		}
 		l.note(err)
 		_ = backoff.Sleep(ctx, again.Delay(failed))
 	}
+	return nil
 }
 
 func (l *Listener) note(err error) { l.err.Store(&err) }

@@ -52,7 +52,7 @@ func (s *Store) Claim(ctx context.Context, owner string, slots int, lease time.D
 	until := time.Now().Add(lease)
 	var rows []db.ReadClaimedRow
 	err := s.send(ctx, func(b *pgx.Batch) {
-		b.Queue(inOrder)
+		b.Queue(byIndex)
 		b.Queue(db.ClaimDue, lease, owner, int64(slots))
 		collect(b.Queue(db.ReadClaimed, lease, owner), &rows)
 	})
@@ -67,10 +67,12 @@ func (s *Store) Claim(ctx context.Context, owner string, slots int, lease time.D
 	return claims, nil
 }
 
-// inOrder has due rows found along the index that has their order, until there
-// are enough. Right after many have become due at once, the planner does not
-// know of them, and might rather collect and sort them all for each claim.
-const inOrder = "select set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
+// byIndex has rows found along indexes. Right after many have become due at
+// once, the planner does not know of them, and might rather collect and sort all for
+// each claim; and a few rows of a small table it likes to find by reading all of
+// it. (A compiled plan takes longer to make than any of these to run.)
+const byIndex = "select set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
+	"set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"
 
 // claim copies a row into the worker's own form. Nothing is parsed, so that
 // there is no row that could not be read.
@@ -107,8 +109,9 @@ func (s *Store) Name(ctx context.Context, names []clusterworker.Naming) (taken [
 		var named []string
 		var busy int
 		err := s.send(ctx, func(b *pgx.Batch) {
+			b.Queue(byIndex)
 			collectScalars(b.Queue(db.Name, ids, tokens, shoots), &named)
-			b.Queue(db.CountUnnamed, ids, tokens, shoots).QueryRow(func(row pgx.Row) error { return row.Scan(&busy) })
+			count(b.Queue(db.CountUnnamed, ids, tokens, shoots), &busy)
 		})
 		switch {
 		case postgres.Code(err) == codeUniqueViolation:
@@ -127,14 +130,22 @@ func (s *Store) Name(ctx context.Context, names []clusterworker.Naming) (taken [
 
 const codeUniqueViolation = "23505"
 
-// Release gives rows back. One that somebody else has locked stays claimed
+// Release gives rows back. One that somebody else keeps locked stays claimed
 // until its lease ends.
 func (s *Store) Release(ctx context.Context, claims []clusterworker.Claim) error {
 	ids, tokens := make([]string, len(claims)), make([]int64, len(claims))
 	for i := range claims {
 		ids[i], tokens[i] = claims[i].ClusterID, claims[i].Token
 	}
-	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(db.Release, ids, tokens) }); err != nil {
+	err := s.persist(ctx, func(ctx context.Context) (busy int, err error) {
+		err = s.send(ctx, func(b *pgx.Batch) {
+			b.Queue(byIndex)
+			b.Queue(db.Release, ids, tokens)
+			count(b.Queue(db.CountClaimed, ids, tokens), &busy)
+		})
+		return busy, err
+	})
+	if err != nil {
 		return fmt.Errorf("release claims: %w", err)
 	}
 	return nil
@@ -185,4 +196,9 @@ func collectScalars[T any](q *pgx.QueuedQuery, list *[]T) {
 		*list, err = pgx.AppendRows((*list)[:0], rows, pgx.RowTo[T])
 		return err
 	})
+}
+
+// count reads the only value that a queued statement gives.
+func count(q *pgx.QueuedQuery, n *int) {
+	q.QueryRow(func(row pgx.Row) error { return row.Scan(n) })
 }

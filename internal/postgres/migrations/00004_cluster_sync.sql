@@ -62,16 +62,16 @@ create table tenant.cluster_sync (
 
     constraint cluster_sync_pkey primary key (cluster_id),
     constraint cluster_sync_cluster_fkey foreign key (cluster_id) references tenant.clusters (id) on delete cascade,
-    constraint cluster_sync_shoot_name_key unique (shoot_name),
     constraint cluster_sync_shoot_status_check
         check (shoot_status in ('pending', 'progressing', 'ready', 'error', 'deleting', 'deleted'))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
 -- What workers look for, and what users look at. However many rows are synced,
--- these hold only the others.
+-- these hold only the others. They are few, because every claim writes all.
 create index cluster_sync_due_idx on tenant.cluster_sync (due_at) where synced is null and paused_at is null;
 create index cluster_sync_unsynced_idx on tenant.cluster_sync (unsynced_since, cluster_id) where synced is null;
 create index cluster_sync_paused_idx on tenant.cluster_sync (cluster_id) where paused_at is not null;
+create unique index cluster_sync_shoot_name_idx on tenant.cluster_sync (shoot_name) where shoot_name is not null;
 create index cluster_sync_report_idx on tenant.cluster_sync (report_due_at) where report_due_at is not null;
 
 -- Whoever claims a row gets a higher number than all before, so that one who
@@ -95,7 +95,8 @@ insert into tenant.installation default values;
 
 -- Notes that there is something to do for a cluster. A new thing to try begins
 -- without a history of failures; what went wrong last is shown until there is
--- something newer to show. While a worker is at it the row stays the worker's.
+-- something newer to show. While a worker is at it the row stays the worker's; and
+-- one that waits keeps its place, however often it is changed meanwhile.
 -- +goose StatementBegin
 create function tenant.mark_unsynced(cluster uuid) returns void language plpgsql as $$
 begin
@@ -105,7 +106,10 @@ begin
         synced = null,
         sync_attempts = 0,
         unsynced_since = coalesce(s.unsynced_since, now()),
-        due_at = case when s.claim_token is not null and s.due_at > now() then s.due_at else now() end;
+        due_at = case
+            when s.synced is not null then now()
+            when s.claim_token is not null and s.due_at > now() then s.due_at
+            else least(s.due_at, now()) end;
     -- One notification will do for the whole transaction; see below.
     if coalesce(current_setting('fleetloop.cluster_sync', true), '') = '' then
         perform set_config('fleetloop.cluster_sync', 'noted', true);

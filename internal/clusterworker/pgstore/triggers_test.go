@@ -1,0 +1,169 @@
+package pgstore_test
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestWhatMakesAClusterUnsynced holds which writes give a worker something to do.
+func TestWhatMakesAClusterUnsynced(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		sql    string // $1 is the cluster, $2 its pool, $3 a pool that is being deleted
+		want   int64  // by how much the generation rises
+	}{
+		"Spec":            {"another spec, as the API writes it", `update tenant.resources set generation = generation + 1, spec = '{"v": 2}' where id = $1`, 1},
+		"SpecByHand":      {"somebody writes past the API", `update tenant.clusters set spec = '{"v": 2}' where id = $1`, 1},
+		"SoftDelete":      {"it is to go", `update tenant.resources set deleted_time = now() where id = $1`, 1},
+		"Name":            {"its Shoot carries the name", `update tenant.resources set name = 'other' where id = $1`, 1},
+		"Touch":           {"a new generation of the same spec", `update tenant.resources set generation = generation + 1 where id = $1`, 1},
+		"Status":          {"a report changes nothing of what it should be", `update tenant.resources set phase = 'Ready', observed_generation = 1, conditions = '[{}]', last_updated_time = now(), updated_time = now() where id = $1`, 0},
+		"Labels":          {"nor do labels", `update tenant.resources set labels = '{"a": "b"}', display_name = 'x' where id = $1`, 0},
+		"NothingNew":      {"an update that changes nothing", `update tenant.resources set spec = spec, name = name, generation = generation where id = $1`, 0},
+		"PoolAdded":       {"another node pool", insertResourceOf("NodePool"), 1},
+		"PoolSpec":        {"a node pool's spec", `update tenant.resources set generation = generation + 1, spec = '{"replicas": 2}' where id = $2`, 1},
+		"PoolByHand":      {"a node pool's spec, past the API", `update tenant.nodepools set spec = '{"replicas": 2}' where id = $2`, 1},
+		"PoolStatus":      {"a report on a node pool", `update tenant.resources set phase = 'Ready', conditions = '[{}]' where id = $2`, 0},
+		"PoolSoftDelete":  {"a node pool is to go", `update tenant.resources set deleted_time = now() where id = $2`, 1},
+		"PoolDelete":      {"a node pool goes at once", `delete from tenant.resources where id = $2`, 1},
+		"PoolGone":        {"a pool that is to go was taken out already", `delete from tenant.resources where id = $3`, 0},
+		"PoolGoing":       {"nor does it matter what it would have been", `update tenant.resources set generation = generation + 1, spec = '{"replicas": 9}' where id = $3`, 0},
+		"PoolComesBack":   {"a pool that is not to go after all", `update tenant.resources set deleted_time = null where id = $3`, 1},
+		"Manifest":        {"what is no part of the Shoot", insertResourceOf("Manifest"), 0},
+		"Everything":      {"a cluster and its pool in one statement", `update tenant.resources set generation = generation + 1 where id in ($1, $2)`, 2},
+		"NothingAtAll":    {"a statement without rows", `update tenant.resources set generation = generation + 1 where false`, 0},
+		"ALockAloneWaits": {"a lock is no change", `select from tenant.resources where id in ($1, $2, $3) for update`, 0},
+	}
+	b := newBed(t)
+	i := 0
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := &bed{T: t, url: b.url, owner: b.owner, store: b.store}
+			i++
+			id := b.cluster(fmt.Sprintf("cluster-%d", i))
+			pool, going := b.pool(id, "pool"), b.pool(id, "going")
+			b.exec(`update tenant.resources set deleted_time = now() where id = $1`, going)
+			b.complete(done(b.claimOne()))
+			before := b.row(id)
+			if !before.Synced {
+				t.Fatal("not synced")
+			}
+			b.exec("with ids as (select $1::uuid, $2::uuid, $3::uuid) "+tc.sql, id, pool, going)
+			after := b.row(id)
+			if got := after.Generation - before.Generation; got != tc.want {
+				t.Errorf("the generation rose by %d, want %d: %s", got, tc.want, tc.reason)
+			}
+			if after.Synced != (tc.want == 0) {
+				t.Errorf("synced is %v: %s", after.Synced, tc.reason)
+			}
+			if tc.want > 0 {
+				b.complete(done(b.claimOne())) // it was due at once
+			}
+		})
+	}
+}
+
+// insertResourceOf adds a child of the cluster $1.
+func insertResourceOf(kind string) string {
+	return `insert into tenant.resources (id, kind, tenant, name, owner_id, owner_kind, spec, generation,
+		created_time, updated_time, phase, last_updated_time, last_transition_time)
+	values (gen_random_uuid(), '` + kind + `', 'a', 'added', $1, 'Cluster', '{}', 1, now(), now(), 'Pending', now(), now())`
+}
+
+func TestAClusterComesAndGoesWithItsRow(t *testing.T) {
+	b := newBed(t)
+	id := b.cluster("one")
+	want(b, "null 0 1 0 t t", `select concat_ws(' ', coalesce(synced::text, 'null'), sync_attempts, generation, synced_generation,
+		due_at <= now(), unsynced_since is not null) from tenant.cluster_sync where cluster_id = $1`, id)
+	b.exec(`delete from tenant.resources where id = $1`, id)
+	want(b, 0, `select count(*)::int from tenant.cluster_sync`)
+}
+
+// A cluster that is deleted with all its pools in one statement leaves nothing
+// behind.
+func TestAClusterGoesWithItsPools(t *testing.T) {
+	b := newBed(t)
+	id := b.cluster("one")
+	b.pool(id, "one")
+	b.pool(id, "two")
+	b.exec(`delete from tenant.resources`)
+	want(b, 0, `select count(*)::int from tenant.cluster_sync`)
+}
+
+func TestAPoolThatMovesChangesBothClusters(t *testing.T) {
+	b := newBed(t)
+	from, to := b.cluster("from"), b.cluster("to")
+	pool := b.pool(from, "pool")
+	for _, c := range b.claim(10) {
+		b.complete(done(c))
+	}
+	b.exec(`update tenant.resources set owner_id = $1 where id = $2`, to, pool)
+	if b.row(from).Synced || b.row(to).Synced {
+		t.Error("one of them is still synced")
+	}
+}
+
+func TestABulkEditMarksEveryCluster(t *testing.T) {
+	b := newBed(t)
+	const n = 500
+	b.exec(insertMany, n)
+	b.exec(`update tenant.cluster_sync set synced = now(), unsynced_since = null`)
+	b.exec(`update tenant.resources set generation = generation + 1`)
+	want(b, n, `select count(*)::int from tenant.cluster_sync where synced is null and generation = 2 and unsynced_since is not null and due_at <= now()`)
+}
+
+// insertMany adds $1 clusters.
+const insertMany = `
+	insert into tenant.resources (id, kind, tenant, name, spec, generation,
+		created_time, updated_time, phase, last_updated_time, last_transition_time)
+	select gen_random_uuid(), 'Cluster', 'a', 'many-' || i, '{"v": 1}', 1, now(), now(), 'Pending', now(), now() from generate_series(1, $1::int) i`
+
+// A report on a cluster is still an update in place, and its sync is not
+// written at all.
+func TestAReportOnAClusterCostsNothing(t *testing.T) {
+	b := newBed(t)
+	id := b.cluster("one")
+	before := ask[string](b, `select ctid::text || xmin from tenant.cluster_sync`)
+	for range 5 {
+		b.exec(`update tenant.resources set phase = 'Ready', observed_generation = observed_generation + 1, conditions = '[{}]' where id = $1`, id)
+	}
+	want(b, before, `select ctid::text || xmin from tenant.cluster_sync`)
+	b.exec(`select pg_stat_force_next_flush()`)
+	want(b, "5 5", `select n_tup_upd || ' ' || n_tup_hot_upd from pg_stat_user_tables where relname = 'clusters'`)
+}
+
+func TestAnEditKeepsWhatWentWrongAndForgetsHowOften(t *testing.T) {
+	b := newBed(t)
+	id := b.cluster("one")
+	c := b.claimOne()
+	b.complete(failed(c, "no such version", true, lease))
+	b.wantNothingDue("it waits after its failure")
+	b.edit(id)
+	r := b.row(id)
+	if r.Attempts != 0 || r.SyncError != "no such version" {
+		t.Errorf("%d attempts, error %q", r.Attempts, r.SyncError)
+	}
+	if again := b.claimOne(); again.Attempts != 0 || again.Token <= c.Token || !again.UnsyncedSince.Equal(c.UnsyncedSince) {
+		t.Errorf("claimed with %d attempts, token %d after %d, unsynced since %s, was %s", again.Attempts, again.Token, c.Token, again.UnsyncedSince, c.UnsyncedSince)
+	}
+}
+
+// A rollback takes everything back.
+func TestAnEditThatIsRolledBackNeverWas(t *testing.T) {
+	b := newBed(t)
+	id := b.cluster("one")
+	b.complete(done(b.claimOne()))
+	tx, err := b.owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `update tenant.resources set generation = generation + 1 where id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.row(id); !r.Synced || r.Generation != 1 {
+		t.Errorf("synced is %v, generation %d", r.Synced, r.Generation)
+	}
+}
