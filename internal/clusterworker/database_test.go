@@ -3,11 +3,15 @@ package clusterworker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestDatabaseIsAwayAndBack(t *testing.T) {
@@ -155,4 +159,34 @@ func (s *poisonStore) Complete(ctx context.Context, results []Result) ([]string,
 		}
 	}
 	return s.fakeStore.Complete(ctx, results)
+}
+
+// What is not needed any more does not keep the database from working again.
+func TestDatabaseWorksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logtest.Buffer
+		began := 0
+		d := &dbWatch{log: slog.New(slog.NewTextHandler(&log, nil)), began: func() { began++ }}
+		want := func(reason string, outages, ends int, failing ...string) {
+			t.Helper()
+			n := strings.Count(log.String(), "works again")
+			if diff := cmp.Diff(failing, d.kinds()); began != outages || n != ends || diff != "" {
+				t.Errorf("%s: %d outages, %d ends: %s", reason, began, n, diff)
+			}
+		}
+		d.note(t.Context(), toClaim, nil)
+		want("nothing is wrong", 0, 0)
+		d.note(t.Context(), toClaim, errDown)
+		d.note(t.Context(), toName, errDown)
+		d.note(t.Context(), toClaim, errDown)
+		want("one outage for all", 1, 0, "claim", "name")
+		d.note(t.Context(), toClaim, nil)
+		want("something still fails", 1, 0, "name")
+		time.Sleep(notNeeded + time.Second)
+		d.note(t.Context(), toClaim, nil)
+		want("nothing has been named for long", 1, 1)
+		d.note(t.Context(), toName, errDown)
+		d.note(t.Context(), toName, nil)
+		want("another outage", 2, 2)
+	})
 }

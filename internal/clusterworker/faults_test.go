@@ -160,11 +160,11 @@ func TestThrottling(t *testing.T) {
 		r.start()
 		r.pass(time.Minute)
 		begin := time.Now()
-		r.garden.set(func(_ context.Context, _ verb, name string) error {
+		r.garden.set(func(ctx context.Context, v verb, name string) error {
 			if name == "cluster-0000-0" && time.Since(begin) < 10*time.Second {
 				return &shoot.Error{Class: shoot.ClassThrottled, RetryAfter: 20 * time.Second, Err: errors.New("too many requests")}
 			}
-			return nil
+			return takes(100*time.Millisecond)(ctx, v, name)
 		}, nil)
 		r.add(12)
 		r.pass(19 * time.Second)

@@ -88,7 +88,8 @@ func TestBacklogIsDrainedWithFullSlots(t *testing.T) {
 		if last := r.garden.begun[999].Sub(r.garden.begun[0]); last > 1800*time.Millisecond {
 			t.Errorf("the last call began after %s", last)
 		}
-		if n := len(r.store.claimed); n > 70 {
+		// Half of the slots at a time, if slots that are left over find each other.
+		if n := len(r.store.claimed); n > 125 {
 			t.Errorf("%d claims for 1000 rows: %v", n, r.store.claimed)
 		}
 	})
