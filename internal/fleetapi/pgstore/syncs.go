@@ -158,15 +158,20 @@ func (s *Store) ListSyncs(ctx context.Context, scope fleetapi.Scope, query fleet
 	var timed, rest []v1.ClusterSync
 	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		b.Queue(uncompiled)
-		if q.unsynced() {
-			if !q.behind() {
-				collectSyncs(b, q.waiting(), &timed)
-			}
-			collectSyncs(b, q.marked(), &rest)
-		}
 		if q.wants(v1.SyncSynced, v1.SyncPaused) {
 			collectSyncs(b, q.others(), &rest)
 		}
+		if !q.waits() && !q.wants(v1.SyncPaused) {
+			return
+		}
+		collectSyncs(b, q.marked(), &rest)
+		if q.behind() {
+			return
+		}
+		if q.waits() {
+			b.Queue(inOrderOfTime)
+		}
+		collectSyncs(b, q.waiting(), &timed)
 	})
 	if err != nil {
 		return nil, failed(err, "list the syncs of clusters")
@@ -180,6 +185,12 @@ func (s *Store) ListSyncs(ctx context.Context, scope fleetapi.Scope, query fleet
 // them look so dear that the server would compile them, for longer than they run.
 const uncompiled = "select set_config('jit', 'off', true)"
 
+// inOrderOfTime has what waits read along the index that has the order of the
+// list, until the page is full. The planner takes every state for a rare one,
+// and would rather collect and sort all that waits. The few that are paused have
+// an index of their own, and are to be sorted.
+const inOrderOfTime = "select set_config('enable_sort', 'off', true)"
+
 // A syncQuery makes the statements that read a page.
 type syncQuery struct{ fleetapi.SyncQuery }
 
@@ -188,8 +199,10 @@ func (q syncQuery) wants(states ...v1.SyncState) bool {
 	return len(q.States) == 0 || slices.ContainsFunc(states, func(s v1.SyncState) bool { return slices.Contains(q.States, s) })
 }
 
-// unsynced reports whether syncs with something to do are wanted.
-func (q syncQuery) unsynced() bool { return !slices.Equal(q.States, []v1.SyncState{v1.SyncSynced}) }
+// waits reports whether syncs are wanted that wait for a worker or have one.
+func (q syncQuery) waits() bool {
+	return q.wants(v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck)
+}
 
 // behind reports whether the page stands behind all that wait since some time.
 func (q syncQuery) behind() bool { return q.After.ID != "" && q.After.Since.IsZero() }
@@ -201,7 +214,7 @@ func (q syncQuery) waiting() *clause {
 	if q.After.ID != "" {
 		page += " and (s.unsynced_since, s.cluster_id) > (" + c.arg(q.After.Since, "timestamptz") + ", " + c.arg(q.After.ID, "uuid") + ")"
 	}
-	c.page(page, "s.unsynced_since, s.cluster_id", q.Limit)
+	c.page(page, q.Limit)
 	return c
 }
 
@@ -213,26 +226,33 @@ func (q syncQuery) marked() *clause {
 	if q.behind() {
 		page += " and s.cluster_id > " + c.arg(q.After.ID, "uuid")
 	}
-	c.page(page, "s.cluster_id", q.Limit)
+	c.page(page, q.Limit)
 	return c
 }
 
-// inStates is the condition that a sync is in one of the wanted states. That
-// it is paused is said apart, because there is an index of these.
+// inStates is the condition that a sync with something to do is in one of the
+// wanted states. What it can say without the state the planner understands.
 func (q syncQuery) inStates(c *clause) string {
+	all := true
+	for _, state := range []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck} {
+		all = all && q.wants(state)
+	}
 	switch {
-	case len(q.States) == 0:
+	case all && q.wants(v1.SyncPaused):
 		return ""
-	case slices.Equal(q.States, []v1.SyncState{v1.SyncPaused}):
+	case all:
+		return " and s.paused_at is null"
+	case !q.waits():
 		return " and s.paused_at is not null"
 	}
 	return " and s.state = any(" + c.arg(q.States, "text[]") + ")"
 }
 
-// page selects syncs and looks up the clusters of those alone.
-func (c *clause) page(from, order string, limit int) {
-	c.write("select ", syncColumns, " from (select s.* from ", from, " order by ", order, " limit ", c.arg(limit, "bigint"), ") s",
-		c.clusters(), " order by ", order)
+// page selects syncs along the index of those with something to do, and looks up
+// the clusters of the page alone.
+func (c *clause) page(from string, limit int) {
+	const order = " order by s.unsynced_since, s.cluster_id"
+	c.write("select ", syncColumns, " from (select s.* from ", from, order, " limit ", c.arg(limit, "bigint"), ") s", c.clusters(), order)
 }
 
 // others is the statement that reads what has nothing to do. A tenant's are
