@@ -172,7 +172,7 @@ func TestWhoIsAskedToWaitIsToldHowLong(t *testing.T) {
 }
 
 func TestOurOwnLimitIsThrottlingToo(t *testing.T) {
-	p := play(t, map[string]http.HandlerFunc{http.MethodGet: always(404, absent("a")), "GET /api/v1/namespaces/" + namespace: always(200, there)})
+	p := play(t, map[string]http.HandlerFunc{http.MethodGet: always(404, absent), "GET /api/v1/namespaces/" + namespace: always(200, there)})
 	c := p.client(gardener.Config{QPS: 0.001, Burst: 1, Timeout: 10 * time.Second})
 	if _, err := c.GetShoot(t.Context(), "a"); !errors.Is(err, shoot.ErrNotFound) {
 		t.Fatal(err)
@@ -228,9 +228,9 @@ func TestOnlyAMissingShootIsMissing(t *testing.T) {
 		handlers map[string]http.HandlerFunc
 		absent   bool
 	}{
-		"Gone":        {reason: "the API server knows of none", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, absent("a")), "GET /api/v1/namespaces/" + namespace: always(200, there)}, absent: true},
-		"MayNotLook":  {reason: "we may not look at the namespace", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, absent("a")), "GET /api/v1/namespaces/" + namespace: always(403, status("Forbidden", "no"))}, absent: true},
-		"NoNamespace": {reason: "the namespace is wrong", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, absent("a")), "GET /api/v1/namespaces/" + namespace: always(404, `{"kind":"Status","reason":"NotFound","message":"none","details":{"name":"garden-played","kind":"namespaces"},"code":404}`)}},
+		"Gone":        {reason: "the API server knows of none", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, absent), "GET /api/v1/namespaces/" + namespace: always(200, there)}, absent: true},
+		"MayNotLook":  {reason: "we may not look at the namespace", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, absent), "GET /api/v1/namespaces/" + namespace: always(403, status("Forbidden", "no"))}, absent: true},
+		"NoNamespace": {reason: "the namespace is wrong", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, absent), "GET /api/v1/namespaces/" + namespace: always(404, `{"kind":"Status","reason":"NotFound","message":"none","details":{"name":"garden-played","kind":"namespaces"},"code":404}`)}},
 		"NotServed":   {reason: "Gardener is not installed", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, "404 page not found\n")}},
 		"Unknown":     {reason: "an API server that knows no Shoots", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, `{"kind":"Status","reason":"NotFound","message":"the server could not find the requested resource","details":{},"code":404}`)}},
 	}

@@ -80,10 +80,8 @@ func always(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { answer(w, code, body) }
 }
 
-// absent is how an API server says that there is no such Shoot.
-func absent(name string) string {
-	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"shoots.core.gardener.cloud \"%[1]s\" not found","reason":"NotFound","details":{"name":"%[1]s","group":"core.gardener.cloud","kind":"shoots"},"code":404}`, name)
-}
+// absent is how an API server says that there is no Shoot "a".
+const absent = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"shoots.core.gardener.cloud \"a\" not found","reason":"NotFound","details":{"name":"a","group":"core.gardener.cloud","kind":"shoots"},"code":404}`
 
 // there is the namespace.
 const there = `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"garden-played"}}`

@@ -128,6 +128,7 @@ func bounded(t *testing.T) context.Context {
 }
 
 func testPreflight(t *testing.T, bed *Bed) {
+	t.Helper()
 	if err := bed.Garden.PreflightShoot(bounded(t), Manifest("a", 1)); err != nil {
 		t.Errorf("a good Shoot: %v", err)
 	}
@@ -152,6 +153,7 @@ func testPreflight(t *testing.T, bed *Bed) {
 }
 
 func testInvalid(t *testing.T, bed *Bed) {
+	t.Helper()
 	long := strings.Repeat("x", 22-len(bed.Project))
 	tests := map[string]struct {
 		reason string
@@ -211,6 +213,7 @@ func invalidChanges(t *testing.T, bed *Bed) {
 }
 
 func testProbeAndProject(t *testing.T, bed *Bed) {
+	t.Helper()
 	if err := bed.Garden.Probe(bounded(t)); err != nil {
 		t.Errorf("probe: %v", err)
 	}

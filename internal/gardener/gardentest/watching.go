@@ -48,6 +48,7 @@ func (v *view) until(t *testing.T, bed *Bed, enough func() bool) {
 }
 
 func testWatch(t *testing.T, bed *Bed) {
+	t.Helper()
 	bed.apply(t, Manifest("before", 1), false)
 	l, err := bed.Garden.ListShoots(bounded(t))
 	if err != nil {
@@ -96,6 +97,7 @@ func testWatch(t *testing.T, bed *Bed) {
 }
 
 func testWatchExpired(t *testing.T, bed *Bed) {
+	t.Helper()
 	bed.apply(t, Manifest("a", 1), false)
 	err := bed.Garden.WatchShoots(bounded(t), bed.Forgotten(t), func(shoot.Event) error { return nil })
 	if !errors.Is(err, shoot.ErrExpired) {
@@ -104,6 +106,7 @@ func testWatchExpired(t *testing.T, bed *Bed) {
 }
 
 func testWatchEndsWithItsHandler(t *testing.T, bed *Bed) {
+	t.Helper()
 	l, err := bed.Garden.ListShoots(bounded(t))
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 )
 
 func testCreate(t *testing.T, bed *Bed) {
+	t.Helper()
 	got := bed.apply(t, Manifest("a", 7), false)
 	if !got.Created || !got.Changed || got.UID == "" || got.Generation != 1 {
 		t.Errorf("got %+v", got)
@@ -33,6 +34,7 @@ func testCreate(t *testing.T, bed *Bed) {
 }
 
 func testAppliedAgain(t *testing.T, bed *Bed) {
+	t.Helper()
 	first := bed.apply(t, Manifest("a", 1), false)
 	var was shoot.Observed
 	for i, seen := range []bool{true, true, false} { // false is after an answer that was lost
@@ -51,6 +53,7 @@ func testAppliedAgain(t *testing.T, bed *Bed) {
 }
 
 func testOnlyNotedAgain(t *testing.T, bed *Bed) {
+	t.Helper()
 	first := bed.apply(t, Manifest("a", 1), false)
 	got := bed.apply(t, Manifest("a", 2), true)
 	if diff := cmp.Diff(shoot.Applied{UID: first.UID, Generation: first.Generation}, got); diff != "" {
@@ -62,6 +65,7 @@ func testOnlyNotedAgain(t *testing.T, bed *Bed) {
 }
 
 func testUpdate(t *testing.T, bed *Bed) {
+	t.Helper()
 	first := bed.apply(t, Manifest("a", 1), false)
 	m := Manifest("a", 2)
 	m.Spec.Kubernetes.Version = "1.34.3"
@@ -73,14 +77,15 @@ func testUpdate(t *testing.T, bed *Bed) {
 	}
 	s := bed.Spec(t, "a")
 	wantPools(t, s, "default", "more")
-	if s.Kubernetes.Version != "1.34.3" || maximum(s, "default") != 9 {
+	if s.Kubernetes.Version != "1.34.3" || maximum(s) != 9 {
 		t.Errorf("the change is not there: %+v", s)
 	}
 }
 
-func maximum(s shoot.Spec, pool string) int32 {
+// maximum is that of the pool that every Shoot here has.
+func maximum(s shoot.Spec) int32 {
 	for _, w := range s.Provider.Workers {
-		if w.Name == pool {
+		if w.Name == "default" {
 			return w.Maximum
 		}
 	}
@@ -88,6 +93,7 @@ func maximum(s shoot.Spec, pool string) int32 {
 }
 
 func testPoolRemoved(t *testing.T, bed *Bed) {
+	t.Helper()
 	m := Manifest("a", 1)
 	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, Worker("more"))
 	bed.apply(t, m, false)
@@ -99,6 +105,7 @@ func testPoolRemoved(t *testing.T, bed *Bed) {
 
 // Gardener itself writes to pools, when it raises the version of an image.
 func testPoolRemovedThatOthersChanged(t *testing.T, bed *Bed) {
+	t.Helper()
 	m := Manifest("a", 1)
 	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, Worker("more"), Worker("most"))
 	for i := range m.Spec.Provider.Workers {
@@ -131,6 +138,7 @@ func testPoolRemovedThatOthersChanged(t *testing.T, bed *Bed) {
 }
 
 func testLabelRemoved(t *testing.T, bed *Bed) {
+	t.Helper()
 	m := Manifest("a", 1)
 	m.Metadata.Labels["team"] = "blue"
 	bed.apply(t, m, false)
@@ -146,18 +154,20 @@ func testLabelRemoved(t *testing.T, bed *Bed) {
 }
 
 func testOthersEdit(t *testing.T, bed *Bed) {
+	t.Helper()
 	bed.apply(t, Manifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) { s.Provider.Workers[0].Maximum = 50 })
 	got := bed.apply(t, Manifest("a", 1), true)
 	if !got.Changed || got.Generation != 3 {
 		t.Errorf("got %+v, want a change and generation 3", got)
 	}
-	if got := maximum(bed.Spec(t, "a"), "default"); got != 3 {
+	if got := maximum(bed.Spec(t, "a")); got != 3 {
 		t.Errorf("the maximum is %d, want ours, 3", got)
 	}
 }
 
 func testOthersFields(t *testing.T, bed *Bed) {
+	t.Helper()
 	bed.apply(t, Manifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) {
 		s.Provider.Workers[0].Machine.Image = &shoot.Image{Name: "local", Version: "1.1.0"}
@@ -169,12 +179,13 @@ func testOthersFields(t *testing.T, bed *Bed) {
 	if i := s.Provider.Workers[0].Machine.Image; i == nil || i.Version != "1.1.0" {
 		t.Errorf("the image that somebody else chose is now %+v", i)
 	}
-	if got := maximum(s, "default"); got != 4 {
+	if got := maximum(s); got != 4 {
 		t.Errorf("the maximum is %d, want 4", got)
 	}
 }
 
 func testVersionNeverLowered(t *testing.T, bed *Bed) {
+	t.Helper()
 	bed.apply(t, Manifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) { s.Kubernetes.Version = "1.34.3" })
 	for i, version := range []string{"1.34.2", "1.34", ""} {
@@ -188,6 +199,7 @@ func testVersionNeverLowered(t *testing.T, bed *Bed) {
 }
 
 func testImageNeverLowered(t *testing.T, bed *Bed) {
+	t.Helper()
 	m := Manifest("a", 1)
 	m.Spec.Provider.Workers[0].Machine.Image = &shoot.Image{Name: "local", Version: "1.0.0"}
 	bed.apply(t, m, false)
@@ -200,6 +212,7 @@ func testImageNeverLowered(t *testing.T, bed *Bed) {
 }
 
 func testStaleGeneration(t *testing.T, bed *Bed) {
+	t.Helper()
 	bed.apply(t, Manifest("a", 5), false)
 	for _, seen := range []bool{true, false} {
 		m := Manifest("a", 4)
@@ -213,6 +226,7 @@ func testStaleGeneration(t *testing.T, bed *Bed) {
 }
 
 func testForeignShoot(t *testing.T, bed *Bed) {
+	t.Helper()
 	nobodys := Manifest("nobodys", 1)
 	nobodys.Metadata.Labels, nobodys.Metadata.Annotations = nil, nil
 	another := Manifest("another", 1)
@@ -237,6 +251,7 @@ func testForeignShoot(t *testing.T, bed *Bed) {
 }
 
 func testGoneAndMadeAgain(t *testing.T, bed *Bed) {
+	t.Helper()
 	first := bed.apply(t, Manifest("a", 1), false)
 	bed.remove(t, "a")
 	bed.awaitGone(t, "a")
@@ -248,6 +263,7 @@ func testGoneAndMadeAgain(t *testing.T, bed *Bed) {
 
 // Only the newest may be there in the end, whoever came last.
 func testManyAtOnce(t *testing.T, bed *Bed) {
+	t.Helper()
 	const most = 12
 	var calls sync.WaitGroup
 	var mu sync.Mutex
@@ -278,18 +294,20 @@ func testManyAtOnce(t *testing.T, bed *Bed) {
 	if got := bed.get(t, "a").SentGeneration; got != newest {
 		t.Errorf("it is at generation %d, but %d was taken", got, newest)
 	}
-	if got, want := maximum(bed.Spec(t, "a"), "default"), int32(newest)+9; got != want { //nolint:gosec // small
+	if got, want := maximum(bed.Spec(t, "a")), int32(newest)+9; got != want {
 		t.Errorf("the maximum is %d, want %d, that of the newest", got, want)
 	}
 }
 
 func testDeleteAbsent(t *testing.T, bed *Bed) {
+	t.Helper()
 	if got := bed.remove(t, "a"); !got.Absent {
 		t.Errorf("got %+v, want it absent", got)
 	}
 }
 
 func testDeleteLingering(t *testing.T, bed *Bed) {
+	t.Helper()
 	bed.apply(t, Manifest("a", 1), false)
 	bed.Linger(t, "a", true)
 	for range 3 {
@@ -308,6 +326,7 @@ func testDeleteLingering(t *testing.T, bed *Bed) {
 }
 
 func testApplyWhileDeleting(t *testing.T, bed *Bed) {
+	t.Helper()
 	bed.apply(t, Manifest("a", 1), false)
 	bed.Linger(t, "a", true)
 	bed.remove(t, "a")
@@ -324,6 +343,7 @@ func testApplyWhileDeleting(t *testing.T, bed *Bed) {
 
 // A Shoot may have been made again without our having heard of it.
 func testDeleteOtherUID(t *testing.T, bed *Bed) {
+	t.Helper()
 	bed.apply(t, Manifest("a", 1), false)
 	r := ref("a")
 	r.UID = "8c0cb5b5-98ac-4fa3-a4a5-3fc3b3a52ea3"
@@ -334,6 +354,7 @@ func testDeleteOtherUID(t *testing.T, bed *Bed) {
 }
 
 func testList(t *testing.T, bed *Bed) {
+	t.Helper()
 	l, err := bed.Garden.ListShoots(bounded(t))
 	if err != nil || len(l.Shoots) != 0 || l.ResourceVersion == "" {
 		t.Fatalf("an empty garden lists %+v, %v", l, err)
