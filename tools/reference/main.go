@@ -14,6 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/amqp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
@@ -37,9 +38,11 @@ func run() error {
 		"docs/reference/fleetloop.md":            func() ([]byte, error) { return commands(fleetloop()) },
 		"docs/reference/fleet-api.md":            func() ([]byte, error) { return commands(apiapp.Command(nil, nil, noEnv)) },
 		"docs/reference/sentinel.md":             func() ([]byte, error) { return commands(sentinelapp.Command(nil, nil, noEnv)) },
+		"docs/reference/cluster-worker.md":       func() ([]byte, error) { return commands(clusterworkerapp.Command(nil, nil, noEnv)) },
 		"docs/reference/sentinelconfig.md":       sentinelConfig,
 		"docs/schema/sentinelconfig.schema.json": sentinelConfigSchema,
 		"docs/schema/fleet-api.schema.json":      func() ([]byte, error) { return schema(new(apiapp.Defaults()), "fleet-api") },
+		"docs/schema/cluster-worker.schema.json": func() ([]byte, error) { return schema(new(clusterworkerapp.Defaults()), "cluster-worker") },
 		"docs/schema/sentinel.schema.json":       func() ([]byte, error) { return schema(new(sentinelapp.Defaults()), "sentinel") },
 	}
 	for name, write := range files {
@@ -80,6 +83,7 @@ func config() ([]byte, error) {
 		{"fleet-api", new(apiapp.Defaults())},
 		{"sentinel", new(sentinelapp.Defaults())},
 		{"sentinel, where SentinelConfigs say what to watch", new(sentinelapp.OperatorDefaults())},
+		{"cluster-worker", new(clusterworkerapp.Defaults())},
 		{"fleetloop up", new(allinone.Defaults())},
 		{"RabbitMQ (BROKER_TYPE=rabbitmq)", &amqp.Config{}},
 		{"Google Cloud Pub/Sub (BROKER_TYPE=pubsub)", &pubsub.Config{}},
