@@ -38,6 +38,12 @@ func newBed(t *testing.T) *bed {
 	return &bed{T: t, url: url, owner: connect(t, url), store: pgstore.New(openAs(t, url, migrations.RoleClusterWorker))}
 }
 
+// of is the same bed for a part of the test.
+func (b *bed) of(t *testing.T) *bed {
+	t.Helper()
+	return &bed{T: t, url: b.url, owner: b.owner, store: b.store}
+}
+
 // openAs opens a pool that works as a role.
 func openAs(t *testing.T, url, role string) *postgres.Pool {
 	t.Helper()

@@ -35,9 +35,10 @@ var (
 // from time to time, so that a connection that only seems to live is noticed,
 // and is replaced.
 type Listener struct {
-	cfg   postgres.Config
-	log   *slog.Logger
-	pings string // the channel of our own
+	cfg       postgres.Config
+	log       *slog.Logger
+	pings     string // the channel of our own
+	pingEvery time.Duration
 
 	wakes         chan struct{}
 	err           atomic.Pointer[error] // why it does not listen; nil before the first try
@@ -47,7 +48,7 @@ type Listener struct {
 
 // NewListener makes a listener. It connects to nothing yet.
 func NewListener(cfg postgres.Config, log *slog.Logger) *Listener {
-	l := &Listener{cfg: cfg, log: log, pings: "ping_" + rand.Text(), wakes: make(chan struct{}, 1)}
+	l := &Listener{cfg: cfg, log: log, pings: "ping_" + rand.Text(), pingEvery: pingEvery, wakes: make(chan struct{}, 1)}
 	l.err.Store(&errNotListening)
 	return l
 }
@@ -129,7 +130,7 @@ func (l *Listener) listen(ctx context.Context, cc *pgx.ConnConfig) error {
 			l.log.InfoContext(ctx, "listening to the database")
 			l.note(nil)
 		}
-		next := time.Now().Add(pingEvery)
+		next := time.Now().Add(l.pingEvery)
 		for time.Now().Before(next) {
 			if _, err := l.hear(ctx, conn, next); err != nil {
 				return err

@@ -38,7 +38,7 @@ func TestWhatMakesAClusterUnsynced(t *testing.T) {
 	i := 0
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := &bed{T: t, url: b.url, owner: b.owner, store: b.store}
+			b := b.of(t)
 			i++
 			id := b.cluster(fmt.Sprintf("cluster-%d", i))
 			pool, going := b.pool(id, "pool"), b.pool(id, "going")
