@@ -70,12 +70,22 @@ var ErrFenced = errors.New("another worker observes the Shoots now")
 
 // An ObserverStore keeps what is observed.
 type ObserverStore interface {
+	TermStore
+	RowStore
+	StatusStore
+}
+
+// A TermStore says who observes.
+type TermStore interface {
 	// Lead begins a term, or goes on with ours. Without an error and without
 	// Held another worker has one.
 	Lead(ctx context.Context, owner string, ttl time.Duration) (Term, error)
 	// Resign ends a term early.
 	Resign(ctx context.Context, fence int64) error
+}
 
+// A RowStore gives what the database knows.
+type RowStore interface {
 	// Installation is the id of this database, as the Shoots' labels have it.
 	Installation(ctx context.Context) (string, error)
 
@@ -87,7 +97,10 @@ type ObserverStore interface {
 	// StalestRows gives up to limit rows with a ShootName whose Shoot is not
 	// deleted, those first that were looked at longest ago.
 	StalestRows(ctx context.Context, limit int) ([]Row, error)
+}
 
+// A StatusStore takes what was observed.
+type StatusStore interface {
 	// SaveStatus writes changes and gives the ids of those that it wrote. It
 	// writes nothing and gives ErrFenced when the term is over.
 	SaveStatus(ctx context.Context, fence int64, changes []StatusChange) (saved []string, err error)

@@ -1,6 +1,7 @@
 package allinone
 
 import (
+	"context"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -40,7 +41,7 @@ func (c GardenConfig) require(adapters []string) []string {
 
 // newWorker makes the parts that sync clusters to Gardener. What the environment
 // says of Gardener holds as it does for the cluster-worker's own binary.
-func newWorker(p *process.Process, cfg Config, database postgres.Config, api *fleetclient.Client, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
+func newWorker(ctx context.Context, p *process.Process, cfg Config, database postgres.Config, api *fleetclient.Client, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
 	all := clusterworkerapp.Defaults()
 	if _, err := settings.Load(&all.Part, settings.Source{Env: env}); err != nil {
 		return nil, nil, err
@@ -53,7 +54,7 @@ func newWorker(p *process.Process, cfg Config, database postgres.Config, api *fl
 	if part.Mode == clusterworkerapp.Mock {
 		loan.Garden = memory.New(cfg.Garden.options(cfg.Demo.Enabled))
 	}
-	return clusterworkerapp.Parts(p, part, cfg.Process.StopTimeout, loan)
+	return clusterworkerapp.Parts(ctx, p, part, cfg.StopTimeout, loan)
 }
 
 func (c GardenConfig) options(demo bool) memory.Options {

@@ -32,7 +32,7 @@ type Loan struct {
 
 // Parts makes the parts of the cluster-worker, in the order in which they
 // depend on each other. live says whether it makes progress.
-func Parts(p *process.Process, cfg Part, stop time.Duration, loan Loan) (parts []lifecycle.Part, live func() error, err error) {
+func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration, loan Loan) (parts []lifecycle.Part, live func() error, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, nil, err
 	}
@@ -44,7 +44,10 @@ func Parts(p *process.Process, cfg Part, stop time.Duration, loan Loan) (parts [
 		return nil, nil, err
 	}
 	cfg.Database.ProbeEvery = probeEvery
-	pool, err := postgres.New(cfg.Database, p.Log)
+	if cfg.Mode == Mock && loan.Garden == nil {
+		p.Log.WarnContext(ctx, "the garden is in the memory of this process: no cluster becomes real", "set", "GARDENER_MODE=real")
+	}
+	pool, err := postgres.New(cfg.Database, p.Log) //nolint:contextcheck // the pool outlives the call
 	if err != nil {
 		return nil, nil, err
 	}

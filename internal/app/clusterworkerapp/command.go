@@ -31,7 +31,7 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 Gardener is with them. Any number of workers share one database.
 
 Without GARDENER_MODE=real it syncs to a garden in its own memory, to try things.`,
-		Example: `  DATABASE_URL=postgres://user:password@host:5432/fleet GARDENER_MODE=real GARDENER_KUBECONFIG=garden.kubeconfig cluster-worker
+		Example: `  DATABASE_URL=postgres://host/fleet GARDENER_MODE=real GARDENER_KUBECONFIG=garden.kubeconfig cluster-worker
   cluster-worker preflight`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -81,12 +81,9 @@ func work(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	parts, live, err := Parts(p, cfg.Part, cfg.Process.StopTimeout, Loan{})
+	parts, live, err := Parts(ctx, p, cfg.Part, cfg.Process.StopTimeout, Loan{})
 	if err != nil {
 		return err
-	}
-	if cfg.Mode == Mock {
-		p.Log.WarnContext(ctx, "the garden is in the memory of this process: no cluster becomes real", "set", "GARDENER_MODE=real")
 	}
 	if cfg.API.Endpoint == "" {
 		p.Log.WarnContext(ctx, "nothing is reported to the fleet API", "set", "HYPERFLEET_API_ENDPOINT")

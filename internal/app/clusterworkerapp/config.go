@@ -17,11 +17,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Worker, Status, Reports and Process lend their settings under names of their own.
 type (
-	Worker  = clusterworker.Config
-	Status  = poller.Config
+	// Worker lends its settings to Part under a name of its own.
+	Worker = clusterworker.Config
+	// Status lends its settings to Part under a name of its own.
+	Status = poller.Config
+	// Reports lends its settings to Part under a name of its own.
 	Reports = bridge.Config
+	// Process lends its settings to Config under a name of its own.
 	Process = process.Config
 )
 
@@ -85,7 +88,7 @@ func Defaults() Config {
 	var cfg Config
 	cfg.MetricsAddr = defaultAddr
 	cfg.HealthAddr = defaultAddr
-	cfg.Process.StopTimeout = 30 * time.Second
+	cfg.StopTimeout = 30 * time.Second
 	cfg.Database.Role = migrations.RoleClusterWorker
 	cfg.Database.MaxConns = 8
 	cfg.Database.ApplicationName = "cluster-worker"

@@ -75,10 +75,10 @@ func (e *engine) Live() error {
 // Run makes the parts and runs them until ctx ends.
 func (e *engine) Run(ctx context.Context) error {
 	parts, err := e.parts(ctx)
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil //nolint:nilerr // it was told to stop before it could begin
+	case err != nil:
 		return err
 	}
 	return lifecycle.Run(ctx, lifecycle.Options{StopTimeout: e.stop}, parts...)

@@ -74,10 +74,9 @@ func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) err
 	if err != nil {
 		return err
 	}
-	fine := true
 	if client, ok := garden.(*gardener.Client); ok {
 		defer client.Close()
-		if fine = writeFindings(out, client.Check(ctx, cfg.Shoots.CredentialsBindingName)); !fine {
+		if !writeFindings(out, client.Check(ctx, cfg.Shoots.CredentialsBindingName)) {
 			return errPreflight
 		}
 	}
