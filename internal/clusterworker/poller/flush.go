@@ -116,6 +116,8 @@ func (s *session) settleAll(ctx context.Context, part map[key]sighting) error {
 
 // rowsOf reads the rows of some clusters, of those that are there.
 func (s *session) rowsOf(ctx context.Context, ids []string) (map[string]*clusterworker.Row, error) {
+	ctx, cancel := queryTime(ctx)
+	defer cancel()
 	list, err := s.deps.Store.RowsOf(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read the rows of %d clusters: %w", len(ids), err)
@@ -170,14 +172,14 @@ func (s *session) lookFailed(ctx context.Context, k key, n sighting) {
 		return
 	}
 	wait := max(gardenerPolicy().Delay(n.tries), min(shoot.RetryAfter(n.err), backoff.MaxRetryAfter))
-	n.err = nil
 	s.comeBack(k, n, wait)
 }
 
 // comeBack has a sighting looked at again after a while, unless something newer
-// comes before.
+// comes before. It confirms nothing by then.
 func (s *session) comeBack(k key, n sighting, after time.Duration) {
 	n.tries++
+	n.asked, n.err = nil, nil
 	at := time.Now().Add(after)
 	s.later[k] = delayed{at: at, s: n}
 	if s.nextBack.IsZero() || at.Before(s.nextBack) {

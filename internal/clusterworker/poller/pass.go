@@ -21,7 +21,7 @@ func (s *session) pass(ctx context.Context, list *shoot.List) error {
 	clusters := map[string]bool{} // all that were read
 	claimed := map[string]bool{}  // names of Shoots that are some row's
 	for after := ""; ; {
-		rows, err := s.deps.Store.Rows(ctx, after, maxBatch)
+		rows, err := s.page(ctx, after)
 		if err != nil {
 			return fmt.Errorf("read the rows: %w", err)
 		}
@@ -58,6 +58,12 @@ func (s *session) pass(ctx context.Context, list *shoot.List) error {
 	s.state.listed(time.Now(), counts)
 	s.log.InfoContext(ctx, "held all Shoots against the database", "shoots", len(list.Shoots), "rows", len(clusters), "took", time.Since(began).Round(time.Millisecond))
 	return nil
+}
+
+func (s *session) page(ctx context.Context, after string) ([]clusterworker.Row, error) {
+	ctx, cancel := queryTime(ctx)
+	defer cancel()
+	return s.deps.Store.Rows(ctx, after, maxBatch)
 }
 
 // sort sees to Shoots that no row has that was read: that of a row which is new,

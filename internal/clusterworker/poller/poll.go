@@ -45,7 +45,9 @@ func (s *session) pollRound(ctx context.Context) {
 		}
 	}
 	// Rows whose look is under way are as stale as ever, and found again.
-	rows, err := s.deps.Store.StalestRows(ctx, s.cfg.BatchSize+len(s.unreadable))
+	qctx, cancel := queryTime(ctx)
+	rows, err := s.deps.Store.StalestRows(qctx, s.cfg.BatchSize+len(s.unreadable))
+	cancel()
 	if err != nil {
 		if ctx.Err() == nil {
 			s.databaseFailed(ctx, "read which Shoots to look up", err)

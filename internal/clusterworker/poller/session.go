@@ -14,6 +14,14 @@ import (
 // errTimeout is why a call of Gardener was given up.
 var errTimeout = errors.New("no answer from Gardener in time")
 
+// queryTime bounds a query that reads. One that writes is bound by the term.
+func queryTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, 10*time.Second, errNoRows)
+}
+
+// errNoRows is why a query was given up.
+var errNoRows = errors.New("no answer from the database in time")
+
 // maxTries is how often a live look is had at once of a Shoot whose row changes
 // meanwhile. After that it waits for longer and longer.
 const maxTries = 3

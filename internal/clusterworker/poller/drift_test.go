@@ -1,0 +1,168 @@
+package poller_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+func TestDriftOf(t *testing.T) {
+	row := func(change func(*clusterworker.Row)) clusterworker.Row {
+		r := clusterworker.Row{
+			ClusterID: idOf(1), Generation: 3, SyncedGeneration: 3, Synced: true,
+			ShootName: nameOf(1), ShootUID: "uid", ShootGeneration: 7, Status: v1.ShootReady,
+		}
+		change(&r)
+		return r
+	}
+	there := func(change func(*shoot.Observed)) *shoot.Observed {
+		o := &shoot.Observed{Name: nameOf(1), UID: "uid", SentGeneration: 3, Generation: 7}
+		change(o)
+		return o
+	}
+	same := func(*clusterworker.Row) {}
+	asSent := func(*shoot.Observed) {}
+	cases := map[string]struct {
+		reason string
+		row    clusterworker.Row
+		shoot  *shoot.Observed
+		want   poller.Drift
+	}{
+		"AsSent":      {"it is as it was sent", row(same), there(asSent), poller.DriftNone},
+		"Missing":     {"it should be there", row(same), nil, poller.DriftMissing},
+		"Behind":      {"what was sent last did not arrive, or was undone", row(same), there(func(o *shoot.Observed) { o.SentGeneration = 2 }), poller.DriftBehind},
+		"Unlabelled":  {"somebody took the annotation off", row(same), there(func(o *shoot.Observed) { o.SentGeneration = 0 }), poller.DriftBehind},
+		"Ahead":       {"the row is older than the Shoot: a database that was restored sends nothing old", row(same), there(func(o *shoot.Observed) { o.SentGeneration = 4 }), poller.DriftNone},
+		"Changed":     {"somebody changed the spec", row(same), there(func(o *shoot.Observed) { o.Generation = 8 }), poller.DriftChanged},
+		"NotKnown":    {"what the Shoot's generation was is not known", row(func(r *clusterworker.Row) { r.ShootGeneration = 0 }), there(asSent), poller.DriftNone},
+		"NotSynced":   {"it is about to be sent anyhow", row(func(r *clusterworker.Row) { r.Synced = false }), nil, poller.DriftNone},
+		"NoName":      {"nothing was ever sent", row(func(r *clusterworker.Row) { r.ShootName = "" }), nil, poller.DriftNone},
+		"Deleting":    {"somebody deletes it: it can be made again when it is gone", row(same), there(func(o *shoot.Observed) { o.Deleting, o.Generation = true, 8 }), poller.DriftNone},
+		"Gone":        {"it was to go", row(func(r *clusterworker.Row) { r.Deleting = true }), nil, poller.DriftNone},
+		"Going":       {"it is to go and goes", row(func(r *clusterworker.Row) { r.Deleting = true }), there(func(o *shoot.Observed) { o.Deleting = true }), poller.DriftNone},
+		"Undeleted":   {"Gardener took the deletion, and it does not go", row(func(r *clusterworker.Row) { r.Deleting, r.DeletionSent = true, true }), there(asSent), poller.DriftUndeleted},
+		"GoesUnasked": {"the deletion is about to be sent", row(func(r *clusterworker.Row) { r.Deleting, r.Synced = true, false }), there(asSent), poller.DriftNone},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := poller.DriftOf(&tc.row, tc.shoot); got != tc.want {
+				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestDriftIsSentAgain: what drifts is sent again, at once if it presses and
+// with the next list otherwise.
+func TestDriftIsSentAgain(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		drift  poller.Drift
+		do     func(r *rig)
+		atOnce bool
+	}{
+		"Missing":   {"somebody deleted it", poller.DriftMissing, func(r *rig) { r.garden.remove(1) }, true},
+		"Unnoticed": {"and no watch told", poller.DriftMissing, func(r *rig) { r.garden.vanish(1) }, false},
+		"Changed":   {"somebody changed it", poller.DriftChanged, func(r *rig) { r.garden.put(1, edited, ready) }, false},
+		"Behind":    {"somebody set it back", poller.DriftBehind, func(r *rig) { r.garden.put(1, sent(0)) }, false},
+		"Undeleted": {
+			"it was made again while it was deleted", poller.DriftUndeleted, func(r *rig) {
+				r.db.wantGone(1)
+				r.garden.put(1, deleting)
+				r.db.sendDeletion(1)
+				after(soon)
+				r.garden.remove(1)
+				r.garden.put(1, working(1))
+			}, true,
+		},
+		"Undead": {
+			"it was made again after it was deleted", poller.DriftUndeleted, func(r *rig) {
+				r.db.wantGone(1)
+				r.db.sendDeletion(1)
+				r.garden.remove(1)
+				after(soon)
+				r.db.change(1, func(row *clusterworker.Row) {
+					if row.Status != v1.ShootDeleted {
+						panic("it was not deleted")
+					}
+				})
+				r.garden.put(1, working(1))
+			}, true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig()
+				for i := range 3 {
+					r.db.sync(i, r.garden.put(i, ready))
+				}
+				w := r.start(t, "a")
+				after(soon)
+				tc.do(r)
+				after(soon)
+				want(t, tc.reason+": sent again at once", len(r.db.requeued) > 0, tc.atOnce)
+				after(5 * time.Minute)
+				want(t, tc.reason+": sent again", r.db.requeued, []string{idOf(1)})
+				want(t, "counted", w.metric(t, "drift_total", "reason", string(tc.drift)), 1)
+			})
+		})
+	}
+}
+
+// TestNoDriftBySyncing: what a worker sends while everything is listed is no
+// drift, although the list is older than the row.
+func TestNoDriftBySyncing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		for i := range 4 {
+			r.db.sync(i, r.garden.put(i, ready))
+		}
+		w := r.start(t, "a")
+		after(soon)
+		r.db.set(func(d *database) {
+			d.before = func(call string) {
+				if call != "Rows" { // between the two lists
+					return
+				}
+				d.edit(1)
+				d.sync(1, r.garden.put(1, edited, sent(d.row(1).Generation), ready))
+				d.sync(77, r.garden.put(77, ready)) // new
+				d.edit(2)                           // sent, and not noted yet
+				r.garden.put(2, edited, sent(d.row(2).Generation), ready)
+			}
+		})
+		after(5 * time.Minute)
+		want(t, "lists", r.garden.lists, 2)
+		want(t, "sent again", r.db.requeued, nil)
+		want(t, "orphans", w.metric(t, "orphan_shoots"), 0)
+		r.db.wantStatus(t, "the new one", 77, v1.ShootReady)
+		want(t, "told of what is new", r.journal.of(77), []clusterworker.Action{clusterworker.ShootReady})
+		if r.garden.gets == 0 {
+			t.Error("there was nothing to look at again: this tests nothing")
+		}
+	})
+}
+
+// TestFightOverAShoot: what somebody else changes all the time is sent again
+// once per list.
+func TestFightOverAShoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.db.sync(1, r.garden.put(1, ready))
+		r.start(t, "a")
+		for range 16 * 60 {
+			after(time.Second)
+			r.garden.put(1, edited, ready)
+			if !r.db.row(1).Synced { // a worker sends it
+				r.db.sync(1, r.garden.put(1, edited, ready))
+			}
+		}
+		want(t, "sent again in sixteen minutes", len(r.db.requeued), 3)
+	})
+}

@@ -1,0 +1,199 @@
+package poller_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// TestPlanOrphans: each guard by itself keeps a Shoot.
+func TestPlanOrphans(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	orphans := func(n int, change func(*shoot.Observed)) (list []shoot.Observed) {
+		for i := range n {
+			o := shoot.Observed{Name: nameOf(i), UID: fmt.Sprint("uid-", i), Cluster: idOf(i), Installation: installation, Created: now.Add(-time.Hour)}
+			change(&o)
+			list = append(list, o)
+		}
+		return list
+	}
+	same := func(*shoot.Observed) {}
+	census := func(n int, change func(*poller.Census)) poller.Census {
+		c := poller.Census{
+			Installation: installation, Listed: 100, Clusters: 99, Orphans: orphans(n, same),
+			Before: map[string]bool{}, Now: now, MinAge: 15 * time.Minute, Delete: true,
+		}
+		for i := range n {
+			c.Before[fmt.Sprint("uid-", i)] = true
+		}
+		change(&c)
+		return c
+	}
+	cases := map[string]struct {
+		reason               string
+		census               poller.Census
+		report, delete, seen int
+		halt                 bool
+	}{
+		"Orphan":    {"no doubt is left", census(1, func(*poller.Census) {}), 1, 1, 1, false},
+		"None":      {"there is none", census(0, func(*poller.Census) {}), 0, 0, 0, false},
+		"NotAsked":  {"they are deleted only where that was asked for", census(1, func(c *poller.Census) { c.Delete = false }), 1, 0, 1, false},
+		"FirstSeen": {"one list may be a mistake", census(1, func(c *poller.Census) { c.Before = nil }), 0, 0, 1, false},
+		"AnotherSeen": {
+			"the one seen before had the name, and was another",
+			census(1, func(c *poller.Census) { c.Before = map[string]bool{"uid-9": true} }), 0, 0, 1, false,
+		},
+		"Young":  {"it may be one that is just being made", census(1, func(c *poller.Census) { c.Orphans[0].Created = now.Add(-15*time.Minute + time.Second) }), 0, 0, 1, false},
+		"Future": {"clocks differ", census(1, func(c *poller.Census) { c.Orphans[0].Created = now.Add(time.Hour) }), 0, 0, 1, false},
+		"Old":    {"it is old enough", census(1, func(c *poller.Census) { c.Orphans[0].Created = now.Add(-15 * time.Minute) }), 1, 1, 1, false},
+		"NotOurs": {
+			"another installation's are none of our business",
+			census(1, func(c *poller.Census) { c.Orphans[0].Installation = "another" }), 0, 0, 0, false,
+		},
+		"NoUID":       {"which one it is can not be said", census(1, func(c *poller.Census) { c.Orphans[0].UID = "" }), 0, 0, 0, false},
+		"NoCluster":   {"what cluster it is can not be said", census(1, func(c *poller.Census) { c.Orphans[0].Cluster = "" }), 1, 0, 1, false},
+		"Deleting":    {"it goes already", census(1, func(c *poller.Census) { c.Orphans[0].Deleting = true }), 1, 0, 1, false},
+		"Strays":      {"a cluster's second Shoot is not without a cluster", census(0, func(c *poller.Census) { c.Strays = orphans(1, same) }), 0, 0, 0, false},
+		"TooMany":     {"more than one in a hundred are no accident", census(2, func(*poller.Census) {}), 2, 0, 2, true},
+		"AsManyAsMay": {"one in a hundred is", census(3, func(c *poller.Census) { c.Listed = 300 }), 3, 3, 3, false},
+		"TooManyUnasked": {
+			"nothing is held up if nothing was to be done",
+			census(50, func(c *poller.Census) { c.Delete = false }), 50, 0, 50, false,
+		},
+		"NoClusters":        {"the database is new, or not the right one", census(1, func(c *poller.Census) { c.Clusters, c.Listed = 0, 1 }), 0, 0, 0, true},
+		"NoClustersUnasked": {"that is to be told in any case", census(1, func(c *poller.Census) { c.Clusters, c.Delete = 0, false }), 0, 0, 0, true},
+		"NothingAtAll":      {"a new installation", census(0, func(c *poller.Census) { c.Clusters, c.Listed = 0, 0 }), 0, 0, 0, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := poller.PlanOrphans(tc.census)
+			want(t, tc.reason+": reported", len(p.Report), tc.report)
+			want(t, tc.reason+": deleted", len(p.Delete), tc.delete)
+			want(t, tc.reason+": remembered", len(p.Seen), tc.seen)
+			if (p.Halt != nil) != tc.halt {
+				t.Errorf("%s: halted by %v", tc.reason, p.Halt)
+			}
+		})
+	}
+}
+
+// newOrphans is an installation of ten clusters and a Shoot too many, which is
+// the nth.
+func newOrphans(t *testing.T, n int, change ...func(*poller.Config)) (*rig, *worker) {
+	t.Helper()
+	r := newRig()
+	for i := range 10 {
+		r.db.sync(i, r.garden.put(i, ready))
+	}
+	r.garden.put(n, ready)
+	return r, r.start(t, "a", change...)
+}
+
+func deleteOrphans(c *poller.Config) { c.DeleteOrphans = true }
+
+// TestOrphans: a Shoot without a cluster is reported after a while, and deleted
+// where that was asked for.
+func TestOrphans(t *testing.T) {
+	for _, deletes := range []bool{false, true} {
+		t.Run(fmt.Sprint(deletes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, w := newOrphans(t, 77, func(c *poller.Config) { c.DeleteOrphans = deletes })
+				after(14 * time.Minute)
+				want(t, "orphans that are young", w.metric(t, "orphan_shoots"), 0)
+				after(2 * time.Minute)
+				if deletes {
+					want(t, "deleted", r.garden.deleted, []shoot.Ref{{Name: nameOf(77), UID: "uid-11", Cluster: idOf(77), Installation: installation}})
+					want(t, "counted", w.metric(t, "orphans_deleted_total"), 1)
+				} else {
+					want(t, "deleted", r.garden.deleted, nil)
+					want(t, "reported", w.metric(t, "orphan_shoots"), 1)
+					want(t, "stats", w.Stats().Orphans, 1)
+					if !strings.Contains(r.logs.String(), "has no cluster") {
+						t.Error("the log does not tell of it")
+					}
+				}
+				want(t, "other Shoots", len(r.garden.shoots) >= 10, true)
+			})
+		})
+	}
+}
+
+// TestOrphansThatAreNone: the last look, at both sides, saves what became
+// known meanwhile.
+func TestOrphansThatAreNone(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		in     func(r *rig) // right before the last look
+	}{
+		"ClusterAppears": {"its cluster was restored", func(r *rig) {
+			r.db.change(77, func(row *clusterworker.Row) { row.ShootName = nameOf(77) })
+		}},
+		"AnotherUID": {"it was made anew", func(r *rig) {
+			r.garden.shoots[nameOf(77)].UID = "new"
+		}},
+		"NotOurs": {"it was given to another installation", func(r *rig) {
+			r.garden.shoots[nameOf(77)].Installation = "another"
+		}},
+		"Gone": {"it is gone", func(r *rig) { delete(r.garden.shoots, nameOf(77)) }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, _ := newOrphans(t, 77, deleteOrphans)
+				looked := false
+				r.garden.set(func(g *garden) {
+					g.getErr = func(string) error { // g is locked
+						looked = true
+						tc.in(r)
+						return nil
+					}
+				})
+				after(16 * time.Minute)
+				want(t, "it came to the last look", looked, true)
+				want(t, tc.reason, r.garden.deleted, nil)
+			})
+		})
+	}
+}
+
+// TestEmptyDatabase: a worker that is pointed at the wrong database touches
+// nothing.
+func TestEmptyDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		for i := range 3 {
+			r.garden.put(i, ready)
+		}
+		w := r.start(t, "a", deleteOrphans)
+		after(time.Hour)
+		want(t, "deleted", r.garden.deleted, nil)
+		if w.metric(t, "orphan_halts_total") < 10 || !strings.Contains(r.logs.String(), "is it the right one?") {
+			t.Error("nobody can see that something is wrong")
+		}
+	})
+}
+
+// TestUndeadAreNoOrphans: a Shoot whose cluster is said to be deleted has one
+// nevertheless, and shows that the database is the right one.
+func TestUndeadAreNoOrphans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.db.sync(1, r.garden.put(1, ready))
+		r.db.wantGone(1)
+		r.db.sendDeletion(1)
+		r.garden.remove(1)
+		r.garden.put(77, ready)
+		r.start(t, "a", deleteOrphans)
+		after(time.Second)
+		r.garden.put(1, working(1)) // undead, and not an orphan
+		after(20 * time.Minute)
+		want(t, "deleted", len(r.garden.deleted), 1)
+		want(t, "sent again", r.db.requeued, []string{idOf(1)})
+	})
+}

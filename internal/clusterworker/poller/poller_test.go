@@ -1,0 +1,265 @@
+package poller_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// TestALife: from the first look to the confirmed end, each within a tenth of a
+// second, and each event told once.
+func TestALife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.db.change(1, func(*clusterworker.Row) {})
+		w := r.start(t, "a")
+		after(time.Second)
+		r.db.wantStatus(t, "nothing was asked for", 1, "")
+
+		r.db.sync(1, r.garden.put(1))
+		after(soon)
+		r.db.wantStatus(t, "it is there", 1, v1.ShootProgressing)
+		r.garden.put(1, working(20))
+		after(soon)
+		r.db.wantStatus(t, "it is being made", 1, v1.ShootProgressing)
+		r.garden.put(1, ready)
+		after(soon)
+		r.db.wantStatus(t, "it is made", 1, v1.ShootReady)
+		want(t, "its uid", r.db.row(1).ShootUID, "uid-1")
+
+		r.db.edit(1)
+		r.db.sync(1, r.garden.put(1, edited, sent(2)))
+		after(soon)
+		r.db.wantStatus(t, "it was changed", 1, v1.ShootProgressing)
+		r.garden.put(1, failed, func(o *shoot.Observed) { o.ObservedGeneration = o.Generation })
+		after(soon)
+		r.db.wantStatus(t, "that failed", 1, v1.ShootError)
+		r.garden.put(1, working(60))
+		after(soon)
+		r.db.wantStatus(t, "Gardener tries again", 1, v1.ShootProgressing)
+		r.garden.put(1, ready)
+		after(soon)
+		r.db.wantStatus(t, "and succeeds", 1, v1.ShootReady)
+
+		r.db.wantGone(1)
+		r.garden.put(1, deleting)
+		r.db.sendDeletion(1)
+		after(soon)
+		r.db.wantStatus(t, "it is being deleted", 1, v1.ShootDeleting)
+		r.garden.remove(1)
+		after(soon)
+		r.db.wantStatus(t, "it is gone", 1, v1.ShootDeleted)
+		want(t, "told", r.journal.of(1), []clusterworker.Action{
+			clusterworker.ShootReady, clusterworker.ShootFailed, clusterworker.ShootReady, clusterworker.ShootDeleted,
+		})
+		want(t, "nothing was sent again", r.db.requeued, nil)
+		if n := w.metric(t, "status_lag_seconds"); n == 0 {
+			t.Error("no lag was measured")
+		}
+		select {
+		case <-r.wrote:
+		default:
+			t.Error("nobody was told that something was written")
+		}
+	})
+}
+
+// TestFirstList: what happened while nobody observed is found in the first
+// list, in batches.
+func TestFirstList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		const n = 1234
+		for i := range n {
+			r.db.sync(i, r.garden.put(i, ready))
+		}
+		w := r.start(t, "a")
+		after(soon)
+		for i := range n {
+			r.db.wantStatus(t, "it is ready", i, v1.ShootReady)
+		}
+		want(t, "pages", r.db.called("Rows"), 3)
+		want(t, "writes", r.db.called("SaveStatus"), 3)
+		want(t, "looks", r.garden.gets, 0)
+		want(t, "ready ones", w.metric(t, "shoots", "status", "ready"), n)
+		want(t, "stats", w.Stats().Shoots, map[v1.ShootStatus]int{v1.ShootReady: n})
+	})
+}
+
+// TestIdle: while nothing happens there is less than a query per second, and
+// rows are noted to have been looked at with every list.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		for i := range 20 {
+			r.db.sync(i, r.garden.put(i, ready))
+		}
+		r.start(t, "a")
+		r.start(t, "b")
+		after(time.Minute)
+		before := r.db.called("")
+		after(10 * time.Minute)
+		if n := r.db.called("") - before; n > 2*10*6+10 {
+			t.Errorf("%d queries in ten minutes of two processes", n)
+		}
+		want(t, "a row is touched with every list", r.db.touched[idOf(3)], 2)
+		want(t, "lists", r.garden.lists, 3)
+	})
+}
+
+// TestUnchanged: an event that changes nothing costs no query.
+func TestUnchanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.db.sync(1, r.garden.put(1, ready))
+		r.start(t, "a")
+		after(soon)
+		before := r.db.called("")
+		for range 50 {
+			r.garden.put(1, func(o *shoot.Observed) { o.LastOperation.Updated = time.Now() })
+			after(soon)
+		}
+		want(t, "queries", r.db.called("")-before, 0)
+	})
+}
+
+// TestTogether: events of one moment are read and written together.
+func TestTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		const n = 700
+		for i := range n {
+			r.db.sync(i, r.garden.put(i, working(1)))
+		}
+		r.start(t, "a")
+		after(soon)
+		before := r.db.called("")
+		for p := range 5 {
+			for i := range n {
+				r.garden.put(i, working(10+p))
+			}
+		}
+		after(soon)
+		want(t, "queries: two parts are read and written", r.db.called("")-before, 4)
+		want(t, "the newest counts", r.db.row(5).StatusMessage, "Gardener is reconciling the cluster (14 %): work.")
+	})
+}
+
+// TestStrangers: what is not the row's Shoot does not count for it.
+func TestStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.db.sync(1, r.garden.put(1, ready))
+		w := r.start(t, "a")
+		r.garden.putNamed("second", 1, failed)
+		r.garden.putNamed("odd", 2, func(o *shoot.Observed) { o.Cluster = "not an id" })
+		after(soon)
+		r.db.wantStatus(t, "another Shoot has its label", 1, v1.ShootReady)
+		after(6 * time.Minute)
+		r.db.wantStatus(t, "also in a list", 1, v1.ShootReady)
+		want(t, "strays", w.metric(t, "stray_shoots"), 1)
+
+		// Somebody takes the label off: it is still the Shoot that was seen.
+		r.garden.put(1, func(o *shoot.Observed) { o.Cluster = idOf(77) })
+		after(6 * time.Minute)
+		r.db.wantStatus(t, "it has the uid that was seen", 1, v1.ShootReady)
+	})
+}
+
+// TestClusterGoesForGood: a row that is no more is forgotten, and its Shoot, if
+// there is one, is an orphan.
+func TestClusterGoesForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.db.sync(1, r.garden.put(1, ready))
+		r.db.sync(2, r.garden.put(2, ready))
+		w := r.start(t, "a")
+		after(soon)
+		row := r.db.row(1)
+		if current, known := w.Current(&row); !current || !known {
+			t.Error("it is not known while it is there")
+		}
+		r.db.drop(1)
+		before := len(r.db.log())
+		r.garden.put(1, failed)
+		after(soon)
+		want(t, "written", len(r.db.log())-before, 0)
+		if _, known := w.Current(&row); known {
+			t.Error("it is still remembered")
+		}
+		after(20 * time.Minute)
+		want(t, "orphans", w.Stats().Orphans, 1)
+	})
+}
+
+// TestCurrent: a status is about the Shoot as it was sent last, or it is not.
+func TestCurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.db.sync(1, r.garden.put(1, ready))
+		w := r.start(t, "a")
+		wantCurrent := func(reason string, current, known bool) {
+			t.Helper()
+			row := r.db.row(1)
+			c, k := w.Current(&row)
+			want(t, reason, [2]bool{c, k}, [2]bool{current, known})
+		}
+		after(soon)
+		wantCurrent("it was seen", true, true)
+
+		r.garden.set(func(g *garden) { g.mute = true })
+		r.db.edit(1)
+		wantCurrent("nothing was sent yet", true, true)
+		r.db.sync(1, r.garden.put(1, edited, sent(2)))
+		wantCurrent("what was sent was not seen yet", false, true)
+		r.garden.set(func(g *garden) { g.mute = false })
+		r.garden.put(1, working(1))
+		wantCurrent("nor is it before it was written", false, true)
+		after(soon)
+		wantCurrent("it was seen and written", true, true)
+
+		r.garden.remove(1)
+		after(soon)
+		wantCurrent("it is missing", true, true)
+		r.garden.set(func(g *garden) { g.mute = true })
+		r.db.edit(1)
+		r.db.sync(1, r.garden.put(1, ready, sent(3)))
+		wantCurrent("it was made anew", false, true)
+
+		row := r.db.row(1)
+		row.Status = v1.ShootProgressing
+		if c, _ := w.Current(&row); c {
+			t.Error("a row that is older than what was written is not current")
+		}
+		w.stop()
+		wantCurrent("nobody observes", false, false)
+	})
+}
+
+func TestNew(t *testing.T) {
+	deps := poller.Deps{Store: &process{database: newDatabase()}, Viewer: newGarden()}
+	cases := map[string]struct {
+		reason string
+		cfg    poller.Config
+		deps   poller.Deps
+		ok     bool
+	}{
+		"Least":    {"an owner is all it takes", poller.Config{Owner: "a"}, deps, true},
+		"NoOwner":  {"two without a name would share a term", poller.Config{}, deps, false},
+		"Negative": {"no time is negative", poller.Config{Owner: "a", Term: -1}, deps, false},
+		"TooMany":  {"a batch is one query", poller.Config{Owner: "a", BatchSize: 501}, deps, false},
+		"NoStore":  {"there is nothing to write to", poller.Config{Owner: "a"}, poller.Deps{Viewer: newGarden()}, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if _, err := poller.New(tc.cfg, tc.deps); (err == nil) != tc.ok {
+				t.Errorf("%s: got %v", tc.reason, err)
+			}
+		})
+	}
+}
