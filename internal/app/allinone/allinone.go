@@ -79,7 +79,7 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	if err := l.nudge(ctx, p, cfg, broker, dir); err != nil || !cfg.Garden.Enabled {
 		return err
 	}
-	worker, live, err := newWorker(ctx, p, cfg, cfg.API.Database, l.api, env)
+	worker, live, err := newWorker(ctx, p, cfg, l.api, env)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/gardener/memory"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
-	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -41,14 +40,14 @@ func (c GardenConfig) require(adapters []string) []string {
 
 // newWorker makes the parts that sync clusters to Gardener. What the environment
 // says of Gardener holds as it does for the cluster-worker's own binary.
-func newWorker(ctx context.Context, p *process.Process, cfg Config, database postgres.Config, api *fleetclient.Client, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
+func newWorker(ctx context.Context, p *process.Process, cfg Config, api *fleetclient.Client, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
 	all := clusterworkerapp.Defaults()
 	if _, err := settings.Load(&all.Part, settings.Source{Env: env}); err != nil {
 		return nil, nil, err
 	}
 	part := all.Part
 	role := part.Database.Role
-	part.Database = database
+	part.Database = cfg.API.Database
 	part.Database.Role = role
 	loan := clusterworkerapp.Loan{Fleet: api}
 	if part.Mode == clusterworkerapp.Mock {

@@ -81,7 +81,7 @@ func work(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	parts, live, err := Parts(ctx, p, cfg.Part, cfg.Process.StopTimeout, Loan{})
+	parts, live, err := Parts(ctx, p, cfg.Part, cfg.StopTimeout, Loan{})
 	if err != nil {
 		return err
 	}
