@@ -82,7 +82,7 @@ func (c *Client) preflight(ctx context.Context, m shoot.Manifest) error {
 	if m, err = plan.Apply(m, live.live()); err != nil {
 		return err
 	}
-	// Pools that are to go and that others write to are left out of the question:
+	// Pools that are to go and that others hold are left out of the question:
 	// they go by a request of their own.
 	m.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, c.leftovers(m, live))
 	_, err = c.write(ctx, body{Manifest: m, uid: live.Metadata.UID, version: live.Metadata.ResourceVersion}, option{"force", "true"}, option{"dryRun", "All"})
@@ -104,15 +104,17 @@ func (c *Client) update(ctx context.Context, m shoot.Manifest, was *found) (shoo
 	if err != nil {
 		return shoot.Applied{}, err
 	}
-	left := c.leftovers(m, was)
 	all := m
-	all.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, left)
+	all.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, c.leftovers(m, was))
 	is, err := c.write(ctx, body{Manifest: all, uid: was.Metadata.UID, version: was.Metadata.ResourceVersion}, option{"force", "true"})
-	if err == nil && len(left) > 0 {
-		is, err = c.cut(ctx, is, left)
-	}
 	if err != nil {
 		return shoot.Applied{}, err
+	}
+	// Not before, since the pools that are left have to be enough for a Shoot.
+	if left := unwanted(m, is); len(left) > 0 {
+		if is, err = c.cut(ctx, is, left); err != nil {
+			return shoot.Applied{}, err
+		}
 	}
 	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Changed: differ(m.Metadata, was, is)}, nil
 }

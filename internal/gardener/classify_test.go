@@ -3,6 +3,7 @@ package gardener_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -265,5 +266,25 @@ func TestAShootThatAlwaysChangesIsAConflict(t *testing.T) {
 	}
 	if got := len(p.requests()); got != 8 {
 		t.Errorf("%d requests, want 4 looks and 4 writes", got)
+	}
+}
+
+// Today's servers make an object that is to have a version, and this may change.
+func TestAServerThatMakesNoObjectsWithVersions(t *testing.T) {
+	conflict := status("Conflict", `Operation cannot be fulfilled on shoots.core.gardener.cloud "a": the object has been modified`)
+	p := play(t, map[string]http.HandlerFunc{
+		http.MethodGet: always(404, absent), "GET /api/v1/namespaces/" + namespace: always(200, there),
+		http.MethodPatch: func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil || strings.Contains(string(body), "resourceVersion") {
+				answer(w, 409, conflict)
+				return
+			}
+			answer(w, 201, `{"metadata":{"name":"a","uid":"u","generation":1,"resourceVersion":"7"},"spec":{}}`)
+		},
+	})
+	got, err := p.client(gardener.Config{}).ApplyShoot(t.Context(), gardentest.Manifest("a", 1), false)
+	if diff := cmp.Diff(shoot.Applied{UID: "u", Generation: 1, Created: true, Changed: true}, got); diff != "" || err != nil {
+		t.Errorf("%s (-want +got), %v", diff, err)
 	}
 }

@@ -131,6 +131,34 @@ func TestAnImageIsNoLongerWanted(t *testing.T) {
 	}
 }
 
+// What would stay of the pool would be half of one, which Gardener refuses.
+func TestAPoolGoesThatSomebodyElseAppliesAPartOf(t *testing.T) {
+	bed := gardenbedtest.Bed(t)
+	_, ns := gardenbedtest.Project(t)
+	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
+	o := newOthers(t, bed.Config(), ns)
+	m := gardentest.Manifest("a", 1)
+	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, gardentest.Worker("more"))
+	if _, err := c.ApplyShoot(patient(t), m, false); err != nil {
+		t.Fatal(err)
+	}
+	part := []byte(`{"apiVersion":"core.gardener.cloud/v1beta1","kind":"Shoot","spec":{"provider":{"workers":[{"name":"more","labels":{"their":"own"}}]}}}`)
+	if _, err := o.shoots.Patch(t.Context(), "a", types.ApplyPatchType, part, metav1.PatchOptions{FieldManager: "somebody"}); err != nil {
+		t.Fatal(err)
+	}
+	m = gardentest.Manifest("a", 2)
+	if err := c.PreflightShoot(patient(t), m); err != nil {
+		t.Errorf("preflight: %v", err)
+	}
+	got, err := c.ApplyShoot(patient(t), m, true)
+	if err != nil || !got.Changed {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if w := o.spec(t, "a").Provider.Workers; len(w) != 1 || w[0].Name != "default" {
+		t.Errorf("the pools are %+v", w)
+	}
+}
+
 func TestADeletionWaitsForSomebodyElse(t *testing.T) {
 	bed := gardenbedtest.Bed(t)
 	project, ns := gardenbedtest.Project(t)

@@ -10,39 +10,36 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// leftovers are the live pools that the manifest does not want and that would
-// stay nevertheless, or what is left of them: an apply takes away only what
-// nobody else has written to, and Gardener itself writes to pools, when it
-// raises the version of their image.
+// leftovers are the live pools that the manifest does not want and that an apply
+// would leave: those that somebody else has made, or applied as well.
 func (c *Client) leftovers(m shoot.Manifest, live *found) []shoot.Worker {
-	var left []shoot.Worker
-	for _, w := range live.spec.Provider.Workers {
-		wanted := slices.ContainsFunc(m.Spec.Provider.Workers, func(x shoot.Worker) bool { return x.Name == w.Name })
-		if !wanted && c.othersWrote(live, w.Name) {
-			left = append(left, w)
-		}
-	}
-	return left
+	return slices.DeleteFunc(unwanted(m, live), func(w shoot.Worker) bool { return !c.othersHold(live, w.Name) })
 }
 
-// othersWrote is whether any other than our applies wrote to a pool.
-func (c *Client) othersWrote(live *found, pool string) bool {
+// unwanted are the live pools that the manifest does not want.
+func unwanted(m shoot.Manifest, live *found) []shoot.Worker {
+	return slices.DeleteFunc(slices.Clone(live.spec.Provider.Workers), func(w shoot.Worker) bool {
+		return slices.ContainsFunc(m.Spec.Provider.Workers, func(x shoot.Worker) bool { return x.Name == w.Name })
+	})
+}
+
+// othersHold is whether any other than our applies counts as the writer of a
+// whole pool, and not only of fields of it.
+func (c *Client) othersHold(live *found, pool string) bool {
 	type level map[string]json.RawMessage
-	key := fmt.Sprintf(`k:{"name":%q}`, pool)
 	for _, m := range live.Metadata.Managers {
 		if m.Manager == c.manager && m.Operation == "Apply" {
 			continue
 		}
 		fields := m.Fields
-		for _, step := range []string{"f:spec", "f:provider", "f:workers", key} {
+		for _, step := range []string{"f:spec", "f:provider", "f:workers", fmt.Sprintf(`k:{"name":%q}`, pool), "."} {
 			var l level
 			if json.Unmarshal(fields, &l) != nil {
-				fields = nil
-				break
+				l = nil // no fields are none of the pool's
 			}
 			fields = l[step]
 		}
-		if fields != nil {
+		if len(fields) > 0 {
 			return true
 		}
 	}

@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) *Bed) {
 		{"Update", testUpdate},
 		{"PoolRemoved", testPoolRemoved},
 		{"PoolRemovedThatOthersChanged", testPoolRemovedThatOthersChanged},
+		{"OthersPool", testOthersPool},
 		{"LabelRemoved", testLabelRemoved},
 		{"OthersEdit", testOthersEdit},
 		{"OthersFields", testOthersFields},

@@ -103,6 +103,29 @@ func testPoolRemoved(t *testing.T, bed *Bed) {
 	wantPools(t, bed.Spec(t, "a"), "other")
 }
 
+// What somebody else adds goes, even if it is added again, and all at once.
+func testOthersPool(t *testing.T, bed *Bed) {
+	t.Helper()
+	bed.apply(t, Manifest("a", 1), false)
+	bed.Edit(t, "a", func(s *shoot.Spec) { s.Provider.Workers = append(s.Provider.Workers, Worker("more"), Worker("most")) })
+	m := Manifest("a", 2)
+	m.Spec.Provider.Workers = []shoot.Worker{Worker("other"), Worker("most")}
+	if err := bed.Garden.PreflightShoot(bounded(t), m); err != nil {
+		t.Errorf("preflight: %v", err)
+	}
+	if got := bed.apply(t, m, true); !got.Changed {
+		t.Errorf("got %+v, want a change", got)
+	}
+	wantPools(t, bed.Spec(t, "a"), "most", "other")
+
+	m = Manifest("a", 3) // without a pool that somebody else made and we took over
+	bed.apply(t, m, true)
+	wantPools(t, bed.Spec(t, "a"), "default")
+	if got := bed.apply(t, m, true); got.Changed {
+		t.Errorf("applied again: %+v", got)
+	}
+}
+
 // Gardener itself writes to pools, when it raises the version of an image.
 func testPoolRemovedThatOthersChanged(t *testing.T, bed *Bed) {
 	t.Helper()

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/shoot"
@@ -27,6 +28,7 @@ func attempt[T any](ctx context.Context, g *Garden, v Verb, name string, do func
 		err = down()
 	} else {
 		answer, err = do(now)
+		err = explain(err, v, name)
 	}
 	g.mu.Unlock()
 	if err == nil && g.o.Lose != nil {
@@ -35,6 +37,20 @@ func attempt[T any](ctx context.Context, g *Garden, v Verb, name string, do func
 		}
 	}
 	return answer, err
+}
+
+// explain says in an error what was to be done, as the client of a real Gardener
+// does.
+func explain(err error, v Verb, name string) error {
+	e, ok := errors.AsType[*shoot.Error](err)
+	if !ok {
+		return err
+	}
+	did := string(v)
+	if v == Preflight {
+		did = "check"
+	}
+	return &shoot.Error{Class: e.Class, RetryAfter: e.RetryAfter, Err: fmt.Errorf("%s Shoot %q: %w", did, name, e.Err)}
 }
 
 // before is what happens to a call on its way.

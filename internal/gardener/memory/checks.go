@@ -29,7 +29,7 @@ func (g *Garden) newest() string {
 
 // checkNew is what Gardener has against a new Shoot.
 func (g *Garden) checkNew(m shoot.Manifest) error {
-	return refusal(m.Metadata.Name, slices.Concat(g.nameFaults(m.Metadata.Name), g.specFaults(m.Spec)))
+	return refusal(slices.Concat(g.nameFaults(m.Metadata.Name), g.specFaults(m.Spec)))
 }
 
 // checkChange gives what would be applied to a Shoot, or what is against it.
@@ -38,17 +38,17 @@ func (g *Garden) checkChange(m shoot.Manifest, it *item) (shoot.Manifest, error)
 	if err != nil {
 		return m, err
 	}
-	return m, refusal(it.name, slices.Concat(g.specFaults(m.Spec), changeFaults(m.Spec, it.spec)))
+	return m, refusal(slices.Concat(g.specFaults(m.Spec), changeFaults(m.Spec, it.spec)))
 }
 
 // checkDelete is what is against a deletion.
 func checkDelete(ref shoot.Ref, it *item) error { return plan.Owned(ref, it.labels) }
 
-func refusal(name string, faults []string) error {
+func refusal(faults []string) error {
 	if len(faults) == 0 {
 		return nil
 	}
-	return shoot.Errorf(shoot.ClassInvalid, "Shoot %q is invalid: %s", name, strings.Join(faults, ", "))
+	return shoot.Errorf(shoot.ClassInvalid, "%s", strings.Join(faults, ", "))
 }
 
 func (g *Garden) nameFaults(name string) []string {
