@@ -1,0 +1,150 @@
+// Package pgbench fills a database with clusters to sync, and works through them
+// the shortest ways there are, without a worker: by the statements of pgstore one
+// after the other, and by one row in each transaction.
+package pgbench
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// ID is the id of cluster i. It sorts as i does.
+func ID(i int) uuid.UUID {
+	var id uuid.UUID
+	// Version 7: 48 bits of milliseconds, then 74 bits of our choice.
+	epoch := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	binary.BigEndian.PutUint64(id[:8], uint64(epoch+int64(i))<<16) //nolint:gosec // of this century
+	binary.BigEndian.PutUint64(id[8:], uint64(i))                  //nolint:gosec // never negative
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+// An Owner is a connection of the schema's owner.
+type Owner struct{ conn *pgx.Conn }
+
+// Open connects as the owner.
+func Open(ctx context.Context, url string) (*Owner, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	return &Owner{conn}, nil
+}
+
+// Close disconnects.
+func (o *Owner) Close(ctx context.Context) error { return o.conn.Close(context.WithoutCancel(ctx)) }
+
+// Load adds clusters with the numbers from first to end, end not included, and
+// to each a node pool. They have never been synced.
+func (o *Owner) Load(ctx context.Context, first, end int) error {
+	now := time.Now()
+	load := func(kind string, row func(i int) (id uuid.UUID, name, spec string, owner, ownerKind any)) error {
+		i := first
+		_, err := o.conn.CopyFrom(ctx, pgx.Identifier{"tenant", "resources"}, []string{
+			"id", "kind", "tenant", "name", "spec", "owner_id", "owner_kind", "generation",
+			"created_time", "updated_time", "phase", "last_updated_time", "last_transition_time",
+		}, pgx.CopyFromFunc(func() ([]any, error) {
+			if i >= end {
+				return nil, nil
+			}
+			id, name, spec, owner, ownerKind := row(i)
+			i++
+			return []any{id, kind, "acme", name, spec, owner, ownerKind, int64(1), now, now, "Pending", now, now}, nil
+		}))
+		return err
+	}
+	err := load("Cluster", func(i int) (uuid.UUID, string, string, any, any) {
+		return ID(i), fmt.Sprintf("cluster-%07d", i), spec(0), nil, nil
+	})
+	if err == nil {
+		err = load("NodePool", func(i int) (uuid.UUID, string, string, any, any) {
+			return uuid.New(), "default", `{"machineType":"local","minimum":1,"maximum":3}`, ID(i), "Cluster"
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("load %d clusters: %w", end-first, err)
+	}
+	return o.exec(ctx, "vacuum (analyze) tenant.clusters, tenant.nodepools, tenant.cluster_sync")
+}
+
+func spec(edit int) string {
+	return fmt.Sprintf(`{"region":"local","version":"1.34.2","network":{"type":"calico"},"team":"team-%d","edit":%d}`, edit%97, edit)
+}
+
+// Unsync has every cluster be due as if each had been changed, by one statement,
+// and leaves the table as a quiet day would.
+func (o *Owner) Unsync(ctx context.Context) error {
+	err := o.exec(ctx, "checkpoint") // so that none falls in what is measured
+	if err == nil {
+		err = o.exec(ctx, `update tenant.cluster_sync set generation = generation + 1, synced = null, sync_attempts = 0,
+			unsynced_since = now(), due_at = now(), claim_token = null, claimed_by = null`)
+	}
+	if err != nil {
+		return err
+	}
+	return o.exec(ctx, "vacuum (analyze) tenant.cluster_sync")
+}
+
+// Sync has every cluster be synced, without a Gardener.
+func (o *Owner) Sync(ctx context.Context) error {
+	err := o.exec(ctx, `update tenant.cluster_sync set synced = now(), synced_generation = generation, cluster_generation = generation,
+		unsynced_since = null, claim_token = null, claimed_by = null, shoot_name = coalesce(shoot_name, 'shoot-' || right(cluster_id::text, 12))`)
+	if err != nil {
+		return err
+	}
+	return o.exec(ctx, "vacuum (analyze) tenant.cluster_sync, tenant.clusters, tenant.nodepools")
+}
+
+// Edit changes what cluster i should be, in a transaction of its own.
+func (o *Owner) Edit(ctx context.Context, i, edit int) error {
+	tag, err := o.conn.Exec(ctx, "update tenant.resources set spec = $2::text::json, generation = generation + 1, updated_time = now() where id = $1 and kind = 'Cluster'", ID(i), spec(edit))
+	if err == nil && tag.RowsAffected() != 1 {
+		err = fmt.Errorf("there is no cluster %d", i)
+	}
+	return err
+}
+
+// Triggers switches on or off what is done for the sync whenever a cluster changes.
+func (o *Owner) Triggers(ctx context.Context, on bool) error {
+	if on {
+		return o.exec(ctx, "alter table tenant.clusters enable trigger cluster_changed")
+	}
+	return o.exec(ctx, "alter table tenant.clusters disable trigger cluster_changed")
+}
+
+// Notifications switches on or off that workers are told, and nothing else.
+func (o *Owner) Notifications(ctx context.Context, on bool) error {
+	if on {
+		return o.exec(ctx, "alter table tenant.cluster_sync enable trigger notify")
+	}
+	return o.exec(ctx, "alter table tenant.cluster_sync disable trigger notify")
+}
+
+// Unsynced is how many clusters there is something to do for.
+func (o *Owner) Unsynced(ctx context.Context) (n int, err error) {
+	err = o.conn.QueryRow(ctx, "select count(*) from tenant.cluster_sync where synced is null").Scan(&n)
+	return n, err
+}
+
+// Unready is how many clusters are not known to have a Shoot that is ready.
+func (o *Owner) Unready(ctx context.Context) (n int, err error) {
+	err = o.conn.QueryRow(ctx, "select count(*) from tenant.cluster_sync where synced is null or shoot_status is distinct from 'ready'").Scan(&n)
+	return n, err
+}
+
+// Connections is how many connections an application has.
+func (o *Owner) Connections(ctx context.Context, application string) (n int, err error) {
+	err = o.conn.QueryRow(ctx, "select count(*) from pg_stat_activity where application_name = $1", application).Scan(&n)
+	return n, err
+}
+
+func (o *Owner) exec(ctx context.Context, sql string) error {
+	_, err := o.conn.Exec(ctx, sql)
+	return err
+}
