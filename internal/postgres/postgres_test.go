@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fleetloop/fleetloop/internal/postgres"
@@ -101,7 +102,15 @@ func TestTheViewOfAllTenantsIsForTheirRole(t *testing.T) {
 // A pool whose role sees everything would serve everything to everybody.
 func TestARoleThatNothingBindsIsRefused(t *testing.T) {
 	url := pgtest.URL(t)
-	for _, role := range []string{"", "postgres", migrations.RoleAllTenants} {
+	conn := connect(t, url)
+	run(t, conn, `create role unbound_owner; grant usage on schema tenant to unbound_owner; alter table tenant.resources owner to unbound_owner`)
+	t.Cleanup(func() {
+		_, err := conn.Exec(context.WithoutCancel(t.Context()), `reassign owned by unbound_owner to postgres; drop owned by unbound_owner; drop role unbound_owner`)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	for _, role := range []string{"", "postgres", migrations.RoleAllTenants, "unbound_owner"} {
 		t.Run("as "+role, func(t *testing.T) {
 			cfg := pgtest.Config(url)
 			cfg.Role = role
@@ -154,5 +163,51 @@ func TestTimesAreUTCAndStatementsAreBounded(t *testing.T) {
 	})
 	if postgres.Code(err) != "57014" {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheRolesOfComponentsAreTaken(t *testing.T) {
+	url := pgtest.URL(t)
+	for _, role := range []string{migrations.RoleFleetAPI, migrations.RoleClusterWorker} {
+		cfg := pgtest.Config(url)
+		cfg.Role = role
+		p, err := postgres.New(cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		if err := p.CheckSchema(t.Context()); err != nil {
+			t.Errorf("as %s: %v", role, err)
+		}
+	}
+}
+
+// A program that is to be quiet asks seldom whether the database is there.
+func TestAPoolProbesAsOftenAsItIsTold(t *testing.T) {
+	url := pgtest.URL(t)
+	for name, every := range map[string]time.Duration{"often": time.Millisecond, "seldom": time.Hour} {
+		cfg := pgtest.Config(url)
+		cfg.ApplicationName, cfg.ProbeEvery = name, every
+		p, err := postgres.New(cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		runPool(t, p)
+		await(t, "ready", func() bool { return p.Ready() == nil })
+	}
+	conn := connect(t, url)
+	probes := func(name string) []string {
+		return texts(t, conn, `select pid::text from pg_stat_activity where application_name = '`+name+`'`)
+	}
+	for range 3 {
+		was := probes("often")
+		run(t, conn, `select pg_terminate_backend(pid) from pg_stat_activity where application_name in ('often', 'seldom')`)
+		await(t, "it has noticed", func() bool {
+			now := probes("often")
+			return len(now) == 1 && !cmp.Equal(was, now)
+		})
+	}
+	if got := probes("seldom"); len(got) != 0 {
+		t.Errorf("it has noticed, too: %v", got)
 	}
 }

@@ -51,7 +51,7 @@ func TestEachWayWorksThroughAll(t *testing.T) {
 	const rows = 100
 	url, o := newFleet(t, rows)
 	var calls atomic.Int64
-	call := func(context.Context) error { calls.Add(1); return nil }
+	call := func(ctx context.Context) error { calls.Add(1); return ctx.Err() }
 	ways := map[string]func() (int, error){
 		"Batches":        func() (int, error) { return connect(t, url, 1).Drain(t.Context(), 30) },
 		"BatchesOfTwo":   func() (int, error) { return connect(t, url, 2).Drain(t.Context(), 7) },

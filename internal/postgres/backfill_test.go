@@ -1,0 +1,130 @@
+package postgres_test
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+// before is the migrations up to one that comes later.
+func before(t *testing.T, later string) fstest.MapFS {
+	t.Helper()
+	all := files(t)
+	for name := range all {
+		if name >= later {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+// insertClusters adds $1 clusters, of which every hundredth is to go.
+const insertClusters = `
+	insert into tenant.resources (id, kind, tenant, name, spec, generation,
+		created_time, updated_time, phase, last_updated_time, last_transition_time, deleted_time)
+	select gen_random_uuid(), 'Cluster', 't', 'old-' || i, '{}', 1, now(), now(), 'Pending', now(), now(), case when i % 100 = 0 then now() end
+	from generate_series(1, $1::int) i`
+
+// Clusters that were there before their syncs get them while others write, and
+// nobody waits for long.
+func TestOldClustersGetTheirSyncs(t *testing.T) {
+	const n, writers = 20_000, 3
+	url := pgtest.EmptyURL(t)
+	log := slog.New(slog.DiscardHandler)
+	if err := postgres.MigrateFiles(t.Context(), owner(url), before(t, "00004"), log); err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, url)
+	run(t, conn, insertClusters, n)
+	// The triggers are there before the old clusters are filled in.
+	if err := postgres.MigrateFiles(t.Context(), owner(url), before(t, "00005"), log); err != nil {
+		t.Fatal(err)
+	}
+
+	var stop atomic.Bool
+	var writes atomic.Int64
+	var wg sync.WaitGroup
+	for range writers {
+		writer := connect(t, url)
+		run(t, writer, `set lock_timeout = '5s'`)
+		wg.Go(func() {
+			for !stop.Load() {
+				for _, sql := range []string{
+					`update tenant.resources set generation = generation + 1 where id = (select id from tenant.clusters tablesample system(1) order by random() limit 1)`,
+					`update tenant.resources set phase = 'Ready' where id = (select id from tenant.clusters tablesample system(1) order by random() limit 1)`,
+					`delete from tenant.resources where id = (select id from tenant.clusters tablesample system(1) order by random() limit 1)`,
+					insertOne,
+				} {
+					if _, err := writer.Exec(t.Context(), sql); err != nil {
+						t.Errorf("%s: %v", sql, err)
+						return
+					}
+					writes.Add(1)
+				}
+			}
+		})
+	}
+	err := postgres.Migrate(t.Context(), owner(url), log)
+	stop.Store(true)
+	wg.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d writes meanwhile", writes.Load())
+	want := []string{"0 without, 0 too many"}
+	got := texts(t, conn, `select count(*) filter (where s.cluster_id is null) || ' without, ' || count(*) filter (where c.id is null) || ' too many'
+		from tenant.clusters c full join tenant.cluster_sync s on s.cluster_id = c.id`)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := texts(t, conn, `select count(*)::text from tenant.cluster_sync where synced is not null or due_at > now()`); got[0] != "0" {
+		t.Errorf("%s are not due", got[0])
+	}
+}
+
+// insertOne adds a cluster.
+const insertOne = `
+	insert into tenant.resources (id, kind, tenant, name, spec, generation,
+		created_time, updated_time, phase, last_updated_time, last_transition_time)
+	values (gen_random_uuid(), 'Cluster', 't', gen_random_uuid(), '{}', 1, now(), now(), 'Pending', now(), now())`
+
+// A cluster that somebody has locked is filled in when he is done, and the
+// others before.
+func TestALockedClusterHoldsUpNoOther(t *testing.T) {
+	url := pgtest.EmptyURL(t)
+	log := slog.New(slog.DiscardHandler)
+	if err := postgres.MigrateFiles(t.Context(), owner(url), before(t, "00005"), log); err != nil {
+		t.Fatal(err)
+	}
+	conn, other := connect(t, url), connect(t, url)
+	run(t, conn, insertClusters, 1000)
+	run(t, conn, `delete from tenant.cluster_sync`) // as if they had been there before
+	tx, err := other.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `update tenant.resources set phase = 'Ready' where name = 'old-10'`); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- postgres.Migrate(t.Context(), owner(url), log) }()
+	await(t, "all others are filled in", func() bool {
+		return texts(t, conn, `select count(*)::text from tenant.cluster_sync`)[0] == "999"
+	})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := texts(t, conn, `select count(*)::text from tenant.cluster_sync`)[0]; got != "1000" {
+		t.Errorf("%s were filled in", got)
+	}
+}
