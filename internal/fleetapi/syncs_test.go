@@ -285,7 +285,7 @@ func TestListOfSyncs(t *testing.T) {
 		wantEqual(t, "one tenant's "+query, mine, got)
 		for size := 1; size <= 3; size++ {
 			var all []string
-			for after, pages := "", 0; pages == 0 || after != ""; pages++ {
+			for after, pages := "", 0; (pages == 0 || after != "") && pages < 20; pages++ { // one that goes round in circles ends, too
 				page, next := system.syncNames(fmt.Sprintf("%s&limit=%d%s", query, size, afterParam(after)))
 				all, after = append(all, page...), next
 			}
@@ -377,7 +377,7 @@ func TestPagesOfSyncs(t *testing.T) {
 			query[i] = string(s)
 		}
 		got := []string{}
-		for after, pages := "", 0; pages == 0 || after != ""; pages++ {
+		for after, pages := "", 0; (pages == 0 || after != "") && pages < 20; pages++ { // one that goes round in circles ends, too
 			size := rapid.IntRange(1, 5).Draw(rt, "size")
 			page, next := f.syncNames(fmt.Sprintf("state=%s&limit=%d%s", strings.Join(query, ","), size, afterParam(after)))
 			if next != "" && len(page) != size {
