@@ -47,7 +47,7 @@ func TestDemo(t *testing.T) {
 // error, with a summary all the same.
 func TestDemoNotReadyInTime(t *testing.T) {
 	t.Parallel()
-	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "1", "--timeout", "1500ms", "--adapters=false")
+	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "1", "--timeout", "1500ms", "--adapters=false", "--gardener=false")
 	if err := r.wait(t); err == nil || !strings.Contains(err.Error(), "not Ready in time: 1.5s") {
 		t.Errorf("got %v, want an error that says so", err)
 	}

@@ -1,0 +1,79 @@
+package allinone_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+// actions are what the worker says that it did to a cluster's Shoot, in order.
+func (r *run) actions(cluster string) []string {
+	var list []string
+	for _, line := range r.lines("change", map[string]any{"cluster": cluster}) {
+		list = append(list, text(line, "action"))
+	}
+	return list
+}
+
+// TestClustersBecomeShoots holds that the clusters of a demo go to the garden
+// in memory and back: created, one of them failing at first, ready, and gone
+// when the cluster is deleted, which the API waits for.
+func TestClustersBecomeShoots(t *testing.T) {
+	t.Parallel()
+	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--demo-clusters", "3", "--demo-pace", "5ms", "--gardener-time", "300ms",
+		"--poll-interval", "100ms", "--max-age-not-ready", "300ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0")
+	r.line(t, "demo fleet ready", map[string]any{"clusters": "3/3", "nodepools": "6/6"})
+
+	var failed int
+	for _, cluster := range []string{"us-east-01", "us-west-02", "eu-west-03"} {
+		got := r.actions(cluster)
+		if len(got) < 2 || got[0] != "shoot-created" || got[len(got)-1] != "shoot-ready" {
+			t.Errorf("cluster %s: %v, want it to begin with shoot-created and to end with shoot-ready", cluster, got)
+		}
+		if slices.Contains(got, "shoot-failed") {
+			failed++
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d clusters failed before they were ready, want one", failed)
+	}
+
+	api := r.client(t)
+	var id string
+	for c, err := range api.ClusterSyncs(t.Context(), fleetclient.SyncQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.State != v1.SyncSynced || c.ShootStatus != v1.ShootReady || c.ShootName == "" {
+			t.Errorf("cluster %s is %s and its Shoot %q %s, want it synced and ready", c.Name, c.State, c.ShootName, c.ShootStatus)
+		}
+		if c.Name == "us-east-01" {
+			id = c.ClusterID
+		}
+	}
+	if _, err := api.Delete(t.Context(), v1.CollectionClusters, id); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		_, err := api.Get(t.Context(), v1.CollectionClusters, id)
+		if err == nil {
+			return errors.New("the cluster is still there")
+		}
+		if !fleetclient.IsNotFound(err) {
+			return err
+		}
+		if got := r.actions("us-east-01"); len(got) == 0 || got[len(got)-1] != "shoot-deleted" {
+			return fmt.Errorf("the cluster went with %v, want shoot-deleted last", got)
+		}
+		return nil
+	})
+	r.stop(t)
+	if out := r.stdout.String(); !strings.Contains(out, "Shoots  0 pending  0 progressing  2 ready  0 failed") {
+		t.Errorf("the summary lacks the Shoots:\n%s", out)
+	}
+}
