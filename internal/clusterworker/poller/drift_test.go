@@ -1,6 +1,7 @@
 package poller_test
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,6 +81,16 @@ func TestDriftIsSentAgain(t *testing.T) {
 				r.garden.put(1, working(1))
 			}, true,
 		},
+		"UndeadUnnoticed": {
+			"and no watch told", poller.DriftUndeleted, func(r *rig) {
+				r.db.wantGone(1)
+				r.db.sendDeletion(1)
+				r.garden.remove(1)
+				after(soon)
+				r.garden.set(func(g *garden) { g.mute = true })
+				r.garden.put(1, working(1))
+			}, false,
+		},
 		"Undead": {
 			"it was made again after it was deleted", poller.DriftUndeleted, func(r *rig) {
 				r.db.wantGone(1)
@@ -109,6 +120,9 @@ func TestDriftIsSentAgain(t *testing.T) {
 				want(t, tc.reason+": sent again at once", len(r.db.requeued) > 0, tc.atOnce)
 				after(5 * time.Minute)
 				want(t, tc.reason+": sent again", r.db.requeued, []string{idOf(1)})
+				if slices.ContainsFunc(r.db.log(), func(w written) bool { return w.WasStatus == v1.ShootDeleted }) {
+					t.Error("something followed the end")
+				}
 				want(t, "counted", w.metric(t, "drift_total", "reason", string(tc.drift)), 1)
 			})
 		})

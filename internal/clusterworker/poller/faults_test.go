@@ -34,6 +34,9 @@ func TestWatchEnds(t *testing.T) {
 				r.db.sync(1, r.garden.put(1, working(1)))
 				w := r.start(t, "a")
 				after(time.Minute)
+				r.garden.put(1, working(2))
+				after(soon)
+				r.garden.set(func(g *garden) { g.forgot = g.version }) // what was told already
 				r.garden.cut <- tc.err
 				r.garden.put(1, ready)
 				after(tc.within)
@@ -375,6 +378,44 @@ func TestRowChangesMeanwhile(t *testing.T) {
 		r.db.set(func(d *database) { clear(d.locked) })
 		after(15 * time.Second)
 		want(t, "the newest was written", r.db.row(2).StatusMessage, "Gardener is reconciling the cluster (80 %): work.")
+	})
+}
+
+// TestLostAnswer: what was written although the database did not say so is not
+// taken for what was there before.
+func TestLostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.db.sync(1, r.garden.put(1, working(1)))
+		r.start(t, "a")
+		after(soon)
+		r.db.set(func(d *database) { d.deaf = true })
+		r.garden.put(1, ready)
+		after(soon)
+		r.garden.put(1, working(1)) // as it was before
+		after(2 * time.Second)
+		r.db.wantStatus(t, "the newest counts", 1, v1.ShootProgressing)
+	})
+}
+
+// TestSecondOutage: after a time without failures the first is soon followed by
+// another try.
+func TestSecondOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.garden.listErr = errAway
+		r.start(t, "a")
+		after(10 * time.Minute)
+		r.garden.set(func(g *garden) { g.listErr = nil })
+		after(time.Minute)
+		for lists := r.garden.lists; r.garden.lists == lists; {
+			r.garden.set(func(g *garden) { g.listErr = errAway })
+			after(time.Second)
+		}
+		r.garden.set(func(g *garden) { g.listErr = nil })
+		before := r.garden.lists
+		after(2 * time.Second)
+		want(t, "lists after one that failed", r.garden.lists-before, 1)
 	})
 }
 

@@ -156,8 +156,14 @@ func TestStrangers(t *testing.T) {
 		r := newRig()
 		r.db.sync(1, r.garden.put(1, ready))
 		w := r.start(t, "a")
+		after(soon)
 		r.garden.putNamed("second", 1, failed)
 		r.garden.putNamed("odd", 2, func(o *shoot.Observed) { o.Cluster = "not an id" })
+		after(soon)
+		r.garden.put(1, working(4))
+		after(soon)
+		r.db.wantStatus(t, "nobody is held up by them", 1, v1.ShootProgressing)
+		r.garden.put(1, ready)
 		after(soon)
 		r.db.wantStatus(t, "another Shoot has its label", 1, v1.ShootReady)
 		after(6 * time.Minute)
@@ -171,8 +177,7 @@ func TestStrangers(t *testing.T) {
 	})
 }
 
-// TestClusterGoesForGood: a row that is no more is forgotten, and its Shoot, if
-// there is one, is an orphan.
+// TestClusterGoesForGood: a row that is no more is forgotten.
 func TestClusterGoesForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -192,8 +197,17 @@ func TestClusterGoesForGood(t *testing.T) {
 		if _, known := w.Current(&row); known {
 			t.Error("it is still remembered")
 		}
+		row = r.db.row(2)
+		r.db.drop(2)
+		r.garden.vanish(2)
 		after(20 * time.Minute)
-		want(t, "orphans", w.Stats().Orphans, 1)
+		if _, known := w.Current(&row); known {
+			t.Error("one that no event told of is still remembered")
+		}
+		want(t, "orphans", w.metric(t, "orphan_shoots"), 0) // for there is no cluster any more
+		if w.metric(t, "orphan_halts_total") == 0 {
+			t.Error("nobody can see that there is no cluster any more")
+		}
 	})
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/shoot"
@@ -39,6 +41,7 @@ type database struct {
 	written  []written
 	before   func(call string) // is called before each query
 	saves    func(clusterworker.StatusChange)
+	deaf     bool // the answer to the next change of a status is lost
 }
 
 // written is a status that was written.
@@ -253,6 +256,11 @@ func (p *process) RowsOf(ctx context.Context, ids []string) ([]clusterworker.Row
 	if err := p.enter(ctx, "RowsOf"); err != nil {
 		return nil, err
 	}
+	for _, id := range ids {
+		if uuid.Validate(id) != nil {
+			return nil, fmt.Errorf("invalid input syntax for type uuid: %q", id)
+		}
+	}
 	return p.read(func(r *clusterworker.Row) bool { return slices.Contains(ids, r.ClusterID) }), nil
 }
 
@@ -307,6 +315,10 @@ func (p *process) SaveStatus(ctx context.Context, fence int64, changes []cluster
 			p.saves(c)
 		}
 		saved = append(saved, c.ClusterID)
+	}
+	if p.deaf {
+		p.deaf = false
+		return nil, errDatabase
 	}
 	return saved, nil
 }

@@ -1,0 +1,123 @@
+package poller
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// names are the Shoots that an inbox tells of, by version.
+func (b *inbox) versions() map[string]string {
+	all := map[string]string{}
+	for k, s := range b.take() {
+		all[k.name] = ""
+		if s.shoot != nil {
+			all[k.name] = s.shoot.ResourceVersion
+		}
+	}
+	return all
+}
+
+func at(version string) sighting {
+	return sighting{shoot: &shoot.Observed{ResourceVersion: version}, told: true}
+}
+
+// TestInbox: the newest of each Shoot counts, however it came.
+func TestInbox(t *testing.T) {
+	a := key{name: "a"}
+	cases := map[string]struct {
+		reason string
+		do     func(t *testing.T, b *inbox)
+		want   map[string]string
+	}{
+		"Newest": {"events come in order", func(_ *testing.T, b *inbox) {
+			b.tell(0, a, at("1"))
+			b.tell(0, a, at("2"))
+		}, map[string]string{"a": "2"}},
+		"LastEpoch": {"what an old watch tells late is older than the list", func(_ *testing.T, b *inbox) {
+			b.reset()
+			b.tell(0, a, at("1"))
+		}, map[string]string{}},
+		"Reset": {"what was not read before a list is older than it", func(_ *testing.T, b *inbox) {
+			b.tell(0, a, at("1"))
+			b.reset()
+		}, map[string]string{}},
+		"Back": {"what is put back is older than what came since", func(_ *testing.T, b *inbox) {
+			b.tell(0, a, at("2"))
+			b.back(map[key]sighting{a: at("1"), {name: "b"}: at("1")})
+		}, map[string]string{"a": "2", "b": "1"}},
+		"LookBeforeEvent": {"an event is newer than a look that began before it", func(t *testing.T, b *inbox) {
+			t.Helper()
+			l := asked(t, b, look{key: a})
+			b.tell(0, a, at("2"))
+			b.take()
+			b.answer(l, at("1"))
+		}, map[string]string{}},
+		"LookBeforeList": {"so is a list", func(t *testing.T, b *inbox) {
+			t.Helper()
+			l := asked(t, b, look{key: a})
+			b.reset()
+			b.answer(l, at("1"))
+		}, map[string]string{}},
+		"OldLook": {"a look for an older question answers no newer one", func(t *testing.T, b *inbox) {
+			t.Helper()
+			l := asked(t, b, look{key: a})
+			b.reset()
+			asked(t, b, look{key: a})
+			b.answer(l, at("1"))
+		}, map[string]string{}},
+		"Look": {"otherwise it counts", func(t *testing.T, b *inbox) {
+			t.Helper()
+			b.answer(asked(t, b, look{key: a}), at("1"))
+		}, map[string]string{"a": "1"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newInbox()
+			tc.do(t, b)
+			if diff := cmp.Diff(tc.want, b.versions()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// asked asks for a look, and takes it to have it.
+func asked(t *testing.T, b *inbox, l look) look {
+	t.Helper()
+	if !b.ask(l) {
+		t.Fatal("a look was not asked for")
+	}
+	got, ok := b.next(t.Context())
+	if !ok || got.key != l.key {
+		t.Fatalf("got the look %v", got)
+	}
+	return got
+}
+
+// TestLooks: a Shoot is looked up once however often that is asked for; a look
+// that is not needed any more is not had; and a question outlives the event
+// that takes the place of its look.
+func TestLooks(t *testing.T) {
+	b := newInbox()
+	l := look{key: key{name: "a"}, thorough: true}
+	if !b.ask(l) || b.ask(l) || b.outstanding() != 1 {
+		t.Error("it was asked for twice")
+	}
+	b.tell(0, l.key, at("1"))
+	if b.outstanding() != 0 {
+		t.Error("it is still asked for")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, ok := b.next(ctx); ok {
+		t.Errorf("%v was to be looked up", got)
+	}
+	b.tell(0, l.key, at("2"))
+	if s := b.take()[l.key]; !s.thorough {
+		t.Error("what was asked is forgotten")
+	}
+}
