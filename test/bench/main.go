@@ -59,7 +59,7 @@ type bench struct {
 
 func benches() []bench {
 	list := []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manyBench(), reconfigureBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), loadBench(), fanoutBench()}
-	return append(append(list, failoverBench()), kubebedBenches()...)
+	return append(append(append(list, failoverBench()), clusterworkerBenches()...), kubebedBenches()...)
 }
 
 func main() {

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
+	"github.com/fleetloop/fleetloop/internal/gardener"
+	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+const (
+	gardenShoots  = 500
+	gardenTurns   = 5
+	gardenSlots   = 32 // the default
+	gardenCallers = 16
+)
+
+// realGardenBench measures how many Shoots a worker makes in a second on a real
+// gardener-apiserver, against bare requests that create the same ones. Neither
+// side bounds its requests per second.
+func realGardenBench() bench {
+	const name = "clusterworker.real_garden_vs_raw"
+	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		_, _ = fmt.Fprintln(progress, "starting a garden")
+		garden, err := gardenbed.Start(ctx, gardenbed.Options{})
+		if err != nil {
+			return nil, err
+		}
+		bed, err := startSync(ctx, 0)
+		if err != nil {
+			return nil, errors.Join(err, garden.Stop())
+		}
+		ratio, err := (&gardenRace{bed: bed, garden: garden}).measure(ctx, progress)
+		err = errors.Join(err, bed.stop(), garden.Stop())
+		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.5}}, err
+	}}
+}
+
+// A gardenRace makes Shoots both ways, each time in a project of its own.
+type gardenRace struct {
+	bed      *syncBed
+	garden   *gardenbed.Bed
+	clusters int // so far
+	projects int
+	made     [][]byte // what a worker made last, and how
+}
+
+func (r *gardenRace) measure(ctx context.Context, progress io.Writer) (float64, error) {
+	worker := &way{name: fmt.Sprintf("worker with %d slots", gardenSlots), run: r.worker}
+	raw := &way{name: fmt.Sprintf("%d callers without a worker", gardenCallers), run: r.raw}
+	if err := alternate(ctx, gardenTurns, progress, func(context.Context) error { return nil }, worker, raw); err != nil {
+		return 0, err
+	}
+	return over(worker, raw), nil
+}
+
+// project makes a project.
+func (r *gardenRace) project(ctx context.Context) (namespace string, err error) {
+	r.projects++
+	return r.garden.NewProject(ctx, fmt.Sprintf("race%d", r.projects))
+}
+
+// worker has a worker sync clusters that are new.
+func (r *gardenRace) worker(ctx context.Context) (perSecond float64, err error) {
+	namespace, err := r.project(ctx)
+	if err != nil {
+		return 0, err
+	}
+	client, err := gardener.NewForConfig(r.garden.Config(), gardener.Config{Namespace: namespace, QPS: 1e6, Burst: 1e6}, r.bed.installation)
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	if err := r.bed.owner.Load(ctx, r.clusters, r.clusters+gardenShoots); err != nil {
+		return 0, err
+	}
+	r.clusters += gardenShoots
+	recorded := &recordedGarden{Garden: client}
+	perSecond, err = r.bed.drain(ctx, gardenShoots, gardenSlots, recorded, manifest.Config{Namespace: namespace, CredentialsBindingName: "local"})
+	r.made = recorded.made
+	return perSecond, err
+}
+
+// A recordedGarden keeps what is sent to a garden.
+type recordedGarden struct {
+	clusterworker.Garden
+	mu   sync.Mutex
+	made [][]byte
+}
+
+// ApplyShoot applies a manifest.
+func (g *recordedGarden) ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error) {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return shoot.Applied{}, err
+	}
+	g.mu.Lock()
+	g.made = append(g.made, text)
+	g.mu.Unlock()
+	return g.Garden.ApplyShoot(ctx, m, seen)
+}
+
+// raw creates what the worker made last, in another project.
+func (r *gardenRace) raw(ctx context.Context) (perSecond float64, err error) {
+	from, err := r.project(ctx)
+	if err != nil {
+		return 0, err
+	}
+	client, err := rest.HTTPClientFor(r.garden.Config())
+	if err != nil {
+		return 0, err
+	}
+	defer client.CloseIdleConnections()
+	url := r.garden.Config().Host + "/apis/" + shoot.APIVersion + "/namespaces/" + from + "/shoots"
+	next := make(chan []byte, len(r.made))
+	for _, text := range r.made {
+		var m shoot.Manifest
+		if err := json.Unmarshal(text, &m); err != nil {
+			return 0, err
+		}
+		m.Metadata.Namespace = from
+		if text, err = json.Marshal(m); err != nil {
+			return 0, err
+		}
+		next <- text
+	}
+	close(next)
+	begin := time.Now()
+	g, ctx := errgroup.WithContext(ctx)
+	for range gardenCallers {
+		g.Go(func() error {
+			for text := range next {
+				if err := post(ctx, client, url, text); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	return float64(len(r.made)) / time.Since(begin).Seconds(), err
+}
+
+// post creates one object, and reads the answer.
+func post(ctx context.Context, client *http.Client, url string, text []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusCreated {
+		err = fmt.Errorf("create a Shoot: %s: %s", resp.Status, answer)
+	}
+	return err
+}

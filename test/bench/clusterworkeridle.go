@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+const (
+	idleRows = 1000
+	idleTime = time.Minute
+)
+
+// idleBench measures how often a whole worker asks the database while there is
+// nothing to do: its listener, its poller and what looks after the connections
+// included. Every statement counts, also those that are sent together.
+func idleBench() bench {
+	const name = "clusterworker.idle_queries_per_second"
+	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		bed, err := startSync(ctx, idleRows)
+		if err != nil {
+			return nil, err
+		}
+		perSecond, err := bed.measureIdle(ctx, progress)
+		return []line{{kind: "value", name: name, value: perSecond, op: "<=", want: 1}}, errors.Join(err, bed.stop())
+	}}
+}
+
+func (b *syncBed) measureIdle(ctx context.Context, progress io.Writer) (perSecond float64, err error) {
+	target, err := url.Parse(b.db.server.URL())
+	if err != nil {
+		return 0, err
+	}
+	between, err := startTap(ctx, target.Host)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, between.stop()) }()
+	target.Host = between.l.Addr().String()
+	env := map[string]string{
+		"DATABASE_URL": target.String(), "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
+		"GARDENER_MOCK_CREATE_TIME": "0s", "GARDENER_MOCK_UPDATE_TIME": "0s",
+	}
+	command := clusterworkerapp.Command(io.Discard, io.Discard, func(name string) (string, bool) { //nolint:contextcheck // it is given one below
+		value, ok := env[name]
+		return value, ok
+	})
+	command.SetArgs([]string{})
+	running, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- command.ExecuteContext(running) }()
+	defer func() { cancel(); err = errors.Join(err, <-done) }()
+
+	if err := b.awaitNone(ctx, b.owner.Unready); err != nil {
+		return 0, err
+	}
+	if err := backoff.Sleep(ctx, 5*time.Second); err != nil { // a worker looks again for a while
+		return 0, err
+	}
+	before := between.statements.Load()
+	if err := backoff.Sleep(ctx, idleTime); err != nil {
+		return 0, err
+	}
+	n := between.statements.Load() - before
+	_, _ = fmt.Fprintf(progress, "%d statements in %s\n", n, idleTime)
+	return float64(n) / idleTime.Seconds(), nil
+}
+
+// A tap stands between a client and PostgreSQL and counts the statements.
+type tap struct {
+	l          net.Listener
+	target     string
+	statements atomic.Int64
+	conns      sync.WaitGroup
+	ended      chan struct{}
+}
+
+// startTap makes a tap on a free port. It talks to the server without TLS, and
+// so does whoever uses it.
+func startTap(ctx context.Context, target string) (*tap, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	t := &tap{l: l, target: target, ended: make(chan struct{})}
+	go func() {
+		defer close(t.ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.conns.Go(func() { t.serve(ctx, conn) })
+		}
+	}()
+	return t, nil
+}
+
+// stop waits until every connection has been closed by its client.
+func (t *tap) stop() error {
+	err := t.l.Close()
+	<-t.ended
+	t.conns.Wait()
+	return err
+}
+
+func (t *tap) serve(ctx context.Context, client net.Conn) {
+	defer func() { _ = client.Close() }()
+	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", t.target)
+	if err != nil {
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() {
+		_, _ = io.Copy(client, server)
+		_ = client.Close()
+	})
+	_ = t.forward(server, client)
+	_ = server.Close()
+	back.Wait()
+}
+
+// What a client sends to have a statement run: by itself, or one that was parsed.
+const (
+	messageQuery   = 'Q'
+	messageExecute = 'E'
+)
+
+// forward copies what a client says, message by message: a byte that says of what
+// kind, but for the first one, and the length.
+func (t *tap) forward(server io.Writer, client io.Reader) error {
+	for first := true; ; first = false {
+		head := make([]byte, 5)
+		if first {
+			head = head[1:]
+		}
+		if _, err := io.ReadFull(client, head); err != nil {
+			return err
+		}
+		if !first && (head[0] == messageQuery || head[0] == messageExecute) {
+			t.statements.Add(1)
+		}
+		if _, err := server.Write(head); err != nil {
+			return err
+		}
+		length := int64(binary.BigEndian.Uint32(head[len(head)-4:])) - 4
+		if _, err := io.CopyN(server, client, length); err != nil {
+			return err
+		}
+	}
+}
