@@ -24,6 +24,9 @@ USER 65532:65532
 WORKDIR /
 
 # An entrypoint takes no variable, so each binary has its own stage.
+FROM files AS cluster-worker
+ENTRYPOINT ["/cluster-worker"]
+
 FROM files AS fleet-api
 ENTRYPOINT ["/fleet-api"]
 

@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-BINARIES := fleetloop fleet-api sentinel
+BINARIES := fleetloop fleet-api sentinel cluster-worker
 TOOLS    := $(CURDIR)/.cache/tools
 
 # Pinned; each is built through the Go module proxy at its first use.
@@ -125,7 +125,7 @@ words:
 
 .PHONY: setup
 setup: ## install what tests and 'make up' need from the distribution's packages (root)
-	@tools/setup compiler postgresql rabbitmq containerd
+	@tools/setup compiler postgresql pgbouncer rabbitmq containerd
 
 .PHONY: setup-up
 setup-up:
@@ -137,7 +137,7 @@ setup-check:
 
 .PHONY: setup-test
 setup-test: kubebed
-	@tools/setup compiler postgresql rabbitmq containerd
+	@tools/setup compiler postgresql pgbouncer rabbitmq containerd
 
 # The first time it takes minutes, and says how far it is.
 .PHONY: kubebed
