@@ -249,6 +249,10 @@ func TestDashboardsShow(t *testing.T) {
 	for file, metrics := range map[string][]string{
 		"sentinel":  {"events_published_total", "api_errors_total", "broker_errors_total", "reconcile_duration_seconds_bucket", "oldest_unreconciled_generation_seconds", "pending_resources", "config_reloads_total"},
 		"fleet-api": {"requests_total", "request_duration_seconds_bucket", "reports_total", "watchers"},
+		"cluster-worker": {
+			"rows", "oldest_due_seconds", "call_duration_seconds_count", "sync_latency_seconds_bucket", "shoots", "breaker_open",
+			"lost_leases_total", "fence_rejections_total", "status_lag_seconds_bucket", "reports_total", "leader", "orphan_shoots", "deaf",
+		},
 	} {
 		text := string(readFile(t, root+"/deploy/dashboards/"+file+".json"))
 		for _, m := range metrics {

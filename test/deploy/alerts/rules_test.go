@@ -5,6 +5,7 @@ package alerts_test
 import (
 	"context"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 	"github.com/prometheus/prometheus/rules"
 )
 
-const rulesFile = "../../../deploy/prometheus/fleetloop.rules.yaml"
+const rulesFiles = "../../../deploy/prometheus/*.rules.yaml"
 
 // A scenario is what Prometheus has scraped, and which alerts of one name
 // fire when. Rules are evaluated every minute.
@@ -45,7 +46,11 @@ func newRules(t *testing.T, series string) map[string]rule {
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {},
 		Logger:     promslog.NewNopLogger(),
 	})
-	groups, errs := manager.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, rulesFile)
+	files, err := filepath.Glob(rulesFiles)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no rules: %v", err)
+	}
+	groups, errs := manager.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, files...)
 	for _, err := range errs {
 		t.Fatal(err)
 	}
