@@ -72,6 +72,8 @@ func TestArguments(t *testing.T) {
 		"fleet-api": string(readFile(t, root+"/docs/reference/fleet-api.md")),
 		"migrate":   string(readFile(t, root+"/docs/reference/fleet-api.md")),
 		"sentinel":  string(readFile(t, root+"/docs/reference/sentinel.md")),
+
+		"cluster-worker": string(readFile(t, root+"/docs/reference/cluster-worker.md")),
 	}
 	settings := string(readFile(t, root+"/docs/reference/config.md")) + string(readFile(t, root+"/docs/components/brokers.md"))
 	// Two are those of the Go runtime and of Google's library; the pod's own are told in the reference of flags.
@@ -80,6 +82,13 @@ func TestArguments(t *testing.T) {
 		"fleetApi: {database: {migrate: job, migrationKey: owner}, tls: {existingSecret: a}, config: {database: {role: b}}, metrics: {tokenSecret: c}}",
 		"sentinel: {form: all, metrics: {tokenSecret: a}, gcpCredentialsSecret: b}",
 		"sentinel: {form: file}",
+		`
+clusterWorker:
+  enabled: true
+  gardener: {namespace: a, providerType: b, cloudProfile: c, credentialsBinding: d, region: e, kubernetesVersion: "1.34", machineType: f, maxShootNameLength: 15}
+  metrics: {tokenSecret: g}
+  config: {slots: 8}
+`,
 	} {
 		for _, o := range render(t, deploy.Release{Values: newValues(t, values)}) {
 			name, ok := at(o, "spec.template.spec.containers.0.name").(string)

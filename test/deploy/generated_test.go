@@ -92,7 +92,7 @@ func TestGeneratedSchema(t *testing.T) {
 	if !ok {
 		t.Fatalf("%s has no $defs", path)
 	}
-	for name, file := range map[string]string{"fleetApiConfig": "fleet-api", "sentinelFile": "sentinel"} {
+	for name, file := range map[string]string{"fleetApiConfig": "fleet-api", "sentinelFile": "sentinel", "clusterWorkerFile": "cluster-worker"} {
 		var part map[string]any
 		if err := json.Unmarshal(readFile(t, root+"/docs/schema/"+file+".schema.json"), &part); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +15,10 @@ import (
 	"github.com/fleetloop/fleetloop/test/deploy"
 )
 
-const kustomizeDir = root + "/deploy/kustomize"
+const (
+	kustomizeDir    = root + "/deploy/kustomize"
+	workerComponent = "cluster-worker"
+)
 
 // monitored is the rendering with all that is for Prometheus and Grafana.
 func monitored() deploy.Release {
@@ -24,12 +28,21 @@ func monitored() deploy.Release {
 	}
 }
 
+// withWorker is a rendering with the cluster-worker, which is off by itself.
+func withWorker(r deploy.Release) deploy.Release {
+	values := map[string]any{"clusterWorker": map[string]any{"enabled": true}}
+	maps.Copy(values, r.Values)
+	r.Values = values
+	return r
+}
+
 // TestGeneratedKustomization holds the kustomization's files to the chart.
 func TestGeneratedKustomization(t *testing.T) {
 	files := map[string][]*unstructured.Unstructured{}
-	for _, o := range withoutHelm(render(t, monitored())) {
+	for _, o := range withoutHelm(render(t, withWorker(monitored()))) {
 		unstructured.RemoveNestedField(o.Object, "metadata", "namespace")
-		name := o.GetLabels()["app.kubernetes.io/component"] + ".yaml"
+		component := o.GetLabels()["app.kubernetes.io/component"]
+		name := component + ".yaml"
 		switch {
 		case o.GetKind() == "ConfigMap":
 			continue // the dashboards, which have a kustomization of their own
@@ -38,7 +51,18 @@ func TestGeneratedKustomization(t *testing.T) {
 		case o.GetKind() == "SentinelConfig":
 			name = "sentinelconfigs.yaml"
 		}
+		if component == workerComponent || o.GetName() == "fleetloop-"+workerComponent {
+			name = filepath.Join(workerComponent, name) // a component of its own
+		}
 		files[name] = append(files[name], o)
+	}
+	// The fleet API waits for the worker by a patch of that component.
+	files["fleet-api.yaml"] = nil
+	for _, o := range withoutHelm(render(t, deploy.Release{})) {
+		if o.GetLabels()["app.kubernetes.io/component"] == "fleet-api" {
+			unstructured.RemoveNestedField(o.Object, "metadata", "namespace")
+			files["fleet-api.yaml"] = append(files["fleet-api.yaml"], o)
+		}
 	}
 	for name, objects := range files {
 		var b bytes.Buffer
@@ -65,8 +89,10 @@ func TestKustomizeEquals(t *testing.T) {
 		folder string
 		with   deploy.Release
 	}{
-		"Default":    {"a kustomization is the chart with its own values", kustomizeDir, deploy.Release{}},
-		"Monitoring": {"the components add what monitoring.* adds", "testdata/monitored", monitored()},
+		"Default":         {"a kustomization is the chart with its own values", kustomizeDir, deploy.Release{}},
+		"Monitoring":      {"the components add what monitoring.* adds", "testdata/monitored", monitored()},
+		"Worker":          {"a component adds the cluster-worker", "testdata/cluster-worker", withWorker(deploy.Release{})},
+		"WorkerMonitored": {"and another what monitoring.* adds for it", "testdata/cluster-worker-monitored", withWorker(monitored())},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -18,21 +18,33 @@ func TestRefuses(t *testing.T) {
 		values string
 		want   []string
 	}{
-		"UnknownComponent": {"a misspelt name", "fleetAPI: {enabled: false}", []string{"additional properties 'fleetAPI' not allowed"}},
-		"UnknownKey":       {"with its place", "fleetApi: {replcias: 3}", []string{"/fleetApi", "'replcias'"}},
-		"DryRunMisspelt":   {"nobody must act because of a capital letter", "global: {dryrun: true}", []string{"global.dryrun", "write global.dryRun"}},
-		"DryRunText":       {"\"false\" would be true", "global: {dryRun: 'false'}", []string{"/global/dryRun", "want boolean"}},
-		"APIConfig":        {"the file is checked before the pod is", "fleetApi: {config: {database: {max_con: 5}}}", []string{"/fleetApi/config/database", "'max_con'"}},
-		"SentinelFile":     {"likewise", "sentinel: {files: [{name: a, config: {resource_typ: clusters}}]}", []string{"/sentinel/files/0/config", "'resource_typ'"}},
-		"Spec":             {"likewise", "sentinel: {configs: [{name: a, spec: {resourceType: clusters, backoff: 1s}}]}", []string{"/sentinel/configs/0/spec", "'backoff'"}},
-		"SpecEnum":         {"likewise", "sentinel: {configs: [{name: a, spec: {resourceType: cluster}}]}", []string{"/sentinel/configs/0/spec/resourceType", "clusters"}},
-		"Form":             {"says which there are", "sentinel: {form: single}", []string{"/sentinel/form", "perConfig", "all", "file"}},
-		"Replicas":         {"each would publish everything", "sentinel: {configs: [{name: eu, replicas: 2, spec: {resourceType: clusters}}]}", []string{`"eu" has 2 replicas`, "sharding.mode to auto"}},
-		"ReplicasOfAll":    {"likewise", "sentinel: {form: all, replicas: 2}", []string{"sentinel.replicas is 2", "sharding.mode to auto"}},
-		"NoAPI":            {"says what to set", "fleetApi: {enabled: false}", []string{"sentinel.defaults.hyperfleetAPI.url"}},
-		"NoAPIFile":        {"says what to set", "{fleetApi: {enabled: false}, sentinel: {form: file}}", []string{"hyperfleet_api.endpoint"}},
-		"NoDatabase":       {"a fleet API without a database never serves", "fleetApi: {database: {existingSecret: ''}}", []string{"/fleetApi/database/existingSecret"}},
-		"BrokerVariable":   {"not a variable of the broker", "sentinel: {fileBroker: {env: {RABBIT: x}}}", []string{"/sentinel/fileBroker/env", "'RABBIT'"}},
+		"UnknownComponent":   {"a misspelt name", "fleetAPI: {enabled: false}", []string{"additional properties 'fleetAPI' not allowed"}},
+		"UnknownKey":         {"with its place", "fleetApi: {replcias: 3}", []string{"/fleetApi", "'replcias'"}},
+		"DryRunMisspelt":     {"nobody must act because of a capital letter", "global: {dryrun: true}", []string{"global.dryrun", "write global.dryRun"}},
+		"DryRunText":         {"\"false\" would be true", "global: {dryRun: 'false'}", []string{"/global/dryRun", "want boolean"}},
+		"APIConfig":          {"the file is checked before the pod is", "fleetApi: {config: {database: {max_con: 5}}}", []string{"/fleetApi/config/database", "'max_con'"}},
+		"SentinelFile":       {"likewise", "sentinel: {files: [{name: a, config: {resource_typ: clusters}}]}", []string{"/sentinel/files/0/config", "'resource_typ'"}},
+		"Spec":               {"likewise", "sentinel: {configs: [{name: a, spec: {resourceType: clusters, backoff: 1s}}]}", []string{"/sentinel/configs/0/spec", "'backoff'"}},
+		"SpecEnum":           {"likewise", "sentinel: {configs: [{name: a, spec: {resourceType: cluster}}]}", []string{"/sentinel/configs/0/spec/resourceType", "clusters"}},
+		"Form":               {"says which there are", "sentinel: {form: single}", []string{"/sentinel/form", "perConfig", "all", "file"}},
+		"Replicas":           {"each would publish everything", "sentinel: {configs: [{name: eu, replicas: 2, spec: {resourceType: clusters}}]}", []string{`"eu" has 2 replicas`, "sharding.mode to auto"}},
+		"ReplicasOfAll":      {"likewise", "sentinel: {form: all, replicas: 2}", []string{"sentinel.replicas is 2", "sharding.mode to auto"}},
+		"NoAPI":              {"says what to set", "fleetApi: {enabled: false}", []string{"sentinel.defaults.hyperfleetAPI.url"}},
+		"NoAPIFile":          {"says what to set", "{fleetApi: {enabled: false}, sentinel: {form: file}}", []string{"hyperfleet_api.endpoint"}},
+		"NoDatabase":         {"a fleet API without a database never serves", "fleetApi: {database: {existingSecret: ''}}", []string{"/fleetApi/database/existingSecret"}},
+		"WorkerNoDatabase":   {"it would have nothing to sync", "clusterWorker: {enabled: true, database: {existingSecret: ''}}", []string{"clusterWorker.database.existingSecret is empty"}},
+		"WorkerNoKubeconfig": {"it would have nowhere to sync to", "clusterWorker: {enabled: true, kubeconfig: {existingSecret: ''}}", []string{"clusterWorker.kubeconfig.existingSecret is empty", "mode real"}},
+		"WorkerMocks":        {"each would make Shoots of its own", "clusterWorker: {enabled: true, mode: mock}", []string{"clusterWorker.replicas is 2", "set replicas to 1"}},
+		"WorkerMode":         {"says which there are", "clusterWorker: {mode: dry}", []string{"/clusterWorker/mode", "real", "mock"}},
+		"WorkerNoAPI":        {"says what to set", "{fleetApi: {enabled: false}, sentinel: {enabled: false}, clusterWorker: {enabled: true}}", []string{"clusterWorker.api.url"}},
+		"WorkerConfig":       {"the file is checked before the pod is", "clusterWorker: {config: {gardener: {qsp: 5}}}", []string{"/clusterWorker/config/gardener", "'qsp'"}},
+		"WorkerDryRun":       {"it would act", "{global: {dryRun: true}, clusterWorker: {enabled: true}}", []string{"global.dryRun is true", "clusterWorker.mode=mock"}},
+		"WorkerNotRequired": {
+			"clusters would go before their Shoots",
+			"{clusterWorker: {enabled: true}, fleetApi: {extraEnv: [{name: FLEET_API_REQUIRED_ADAPTERS_CLUSTERS, value: 'validation, dns'}]}}",
+			[]string{`"validation, dns"`, "add gardener to it", "clusterWorker.required=false"},
+		},
+		"BrokerVariable": {"not a variable of the broker", "sentinel: {fileBroker: {env: {RABBIT: x}}}", []string{"/sentinel/fileBroker/env", "'RABBIT'"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -54,6 +66,7 @@ func TestNotes(t *testing.T) {
 	tests := map[string]struct{ values, want string }{
 		"Default": {"", "default"},
 		"File":    {"sentinel: {form: file}", "file"},
+		"Worker":  {"clusterWorker: {enabled: true, config: {slots: 8}}", "cluster-worker"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -93,7 +93,7 @@ func TestValues(t *testing.T) {
 				"Deployment/fleetloop-fleet-api" + pod + "containers.0.image":                                   "fleetloop/fleet-api:0.1.0",
 				"Deployment/fleetloop-fleet-api" + pod + "automountServiceAccountToken":                         "false",
 			},
-			absent: []string{"ServiceMonitor/", "PrometheusRule/", "ConfigMap/", "Job/"},
+			absent: []string{"ServiceMonitor/", "PrometheusRule/", "ConfigMap/", "Job/", "Deployment/fleetloop-cluster-worker", "ServiceAccount/fleetloop-cluster-worker", "Service/fleetloop-cluster-worker"},
 		},
 		"All": {
 			reason: "one Deployment runs every SentinelConfig of the namespace",
@@ -243,6 +243,51 @@ fleetApi:
 				"Deployment/fl-sentinel-clusters spec.template.metadata.labels.team": "fleet",
 			},
 		},
+		"Worker": {
+			reason: "two workers that sync to a garden, by a login, a kubeconfig and a token of their own",
+			values: "clusterWorker: {enabled: true, gardener: {namespace: garden-fleet, providerType: metal, cloudProfile: metal, credentialsBinding: hetzner, region: fra, kubernetesVersion: '1.34', machineType: c1, maxShootNameLength: 15}}",
+			want: map[string]string{
+				"Deployment/fleetloop-cluster-worker spec.replicas":                           "2",
+				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.image":            "fleetloop/cluster-worker:0.1.0",
+				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.args":             "['--metrics-bind-address=:8097', '--health-probe-bind-address=:8097']",
+				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.ports":            "[{name: metrics, containerPort: 8097, protocol: TCP}]",
+				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.livenessProbe":    "{httpGet: {path: /healthz, port: metrics}, initialDelaySeconds: 15, periodSeconds: 20}",
+				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.readinessProbe":   "{httpGet: {path: /readyz, port: metrics}, initialDelaySeconds: 5, periodSeconds: 10}",
+				"Deployment/fleetloop-cluster-worker" + pod + "automountServiceAccountToken":  "false",
+				"Deployment/fleetloop-cluster-worker" + pod + "terminationGracePeriodSeconds": "45",
+				"Deployment/fleetloop-cluster-worker" + pod + "volumes":                       "[{name: garden, secret: {secretName: fleetloop-garden}}, {name: api-token, secret: {secretName: fleetloop-cluster-worker-token}}]",
+				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.volumeMounts":     "[{name: garden, mountPath: /etc/cluster-worker/garden, readOnly: true}, {name: api-token, mountPath: /etc/cluster-worker/api-token, readOnly: true}]",
+				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.env": "[{name: DATABASE_URL, valueFrom: {secretKeyRef: {name: fleetloop-cluster-worker-database, key: url}}}, {name: CLUSTER_WORKER_LISTEN, value: 'on'}, " +
+					"{name: GARDENER_MODE, value: real}, {name: GARDENER_KUBECONFIG, value: /etc/cluster-worker/garden/kubeconfig}, {name: GARDENER_CLOUD_PROFILE, value: metal}, " +
+					"{name: GARDENER_CREDENTIALS_BINDING_NAME, value: hetzner}, {name: GARDENER_KUBERNETES_VERSION, value: '1.34'}, {name: GARDENER_MACHINE_TYPE, value: c1}, " +
+					"{name: GARDENER_MAX_SHOOT_NAME_LEN, value: '15'}, {name: GARDENER_NAMESPACE, value: garden-fleet}, {name: GARDENER_PROVIDER_TYPE, value: metal}, {name: GARDENER_REGION, value: fra}, " +
+					"{name: HYPERFLEET_API_ENDPOINT, value: 'http://fleetloop-fleet-api:8080'}, {name: HYPERFLEET_API_TOKEN_FILE, value: /etc/cluster-worker/api-token/token}, {name: GOMEMLIMIT, value: 460MiB}]",
+				"PodDisruptionBudget/fleetloop-cluster-worker spec.maxUnavailable": "1",
+				"NetworkPolicy/fleetloop-cluster-worker spec.ingress":              "[{ports: [{port: metrics}]}]",
+				"Service/fleetloop-cluster-worker spec.ports":                      "[{name: metrics, port: 8097, targetPort: metrics, protocol: TCP}]",
+			},
+			absent: []string{"ConfigMap/", "Role/fleetloop-cluster-worker", "ClusterRole/"},
+		},
+		"WorkerMocks": {
+			reason: "a Gardener in memory needs no kubeconfig, and an API without authentication no token",
+			values: "clusterWorker: {enabled: true, mode: mock, replicas: 1, listen: false, kubeconfig: {existingSecret: ''}, api: {url: 'http://elsewhere', tokenSecret: ''}, config: {slots: 8}}",
+			want: map[string]string{
+				"Deployment/fleetloop-cluster-worker" + pod + "volumes":             "[{name: config, configMap: {name: fleetloop-cluster-worker}}]",
+				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.args.2": "--config=/etc/cluster-worker/config/cluster-worker.yaml",
+				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.env":    "[{name: DATABASE_URL, valueFrom: {secretKeyRef: {name: fleetloop-cluster-worker-database, key: url}}}, {name: CLUSTER_WORKER_LISTEN, value: 'off'}, {name: GARDENER_MODE, value: mock}, {name: HYPERFLEET_API_ENDPOINT, value: 'http://elsewhere'}, {name: GOMEMLIMIT, value: 460MiB}]",
+				"ConfigMap/fleetloop-cluster-worker data":                           `{cluster-worker.yaml: "slots: 8\n"}`,
+			},
+		},
+		"WorkerMonitored": {
+			reason: "its alerts are there where it is",
+			values: "{clusterWorker: {enabled: true}, monitoring: {serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}}}",
+			want: map[string]string{
+				"ServiceMonitor/fleetloop-cluster-worker spec.endpoints":                                "[{port: metrics, path: /metrics, interval: 30s}]",
+				"PrometheusRule/fleetloop-cluster-worker spec.groups.0.name":                            "cluster-worker",
+				"PrometheusRule/fleetloop-cluster-worker spec.groups.0.rules.0.annotations.runbook_url": "https://github.com/fleetloop/fleetloop/blob/main/docs/runbooks/ClusterWorkerMissing.md",
+				"PrometheusRule/fleetloop spec.groups.0.name":                                           "sentinel",
+			},
+		},
 		"Monitored": {
 			reason: "where Prometheus's operator is said to be there, it is used",
 			values: "monitoring: {serviceMonitor: {enabled: true, labels: {release: prom}}, prometheusRule: {enabled: true, runbookBase: https://example.com/}}",
@@ -251,6 +296,7 @@ fleetApi:
 				"ServiceMonitor/fleetloop-sentinel spec.endpoints":                       "[{port: metrics, path: /metrics, interval: 30s}]",
 				"PrometheusRule/fleetloop spec.groups.0.rules.0.annotations.runbook_url": "https://example.com/docs/runbooks/SentinelMissing.md",
 			},
+			absent: []string{"PrometheusRule/fleetloop-cluster-worker", "ServiceMonitor/fleetloop-cluster-worker"},
 		},
 	}
 	for name, test := range tests {

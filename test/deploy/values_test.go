@@ -72,7 +72,7 @@ func TestGeneratedReadme(t *testing.T) {
 
 # The chart fleetloop
 
-Installs the fleet API and the sentinels. How to use it: [Install on a cluster](../../../docs/how-to/install-on-a-cluster.md).
+Installs the fleet API, the sentinels and, if wanted, the cluster-worker. How to use it: [Install on a cluster](../../../docs/how-to/install-on-a-cluster.md).
 A value that is not here is refused (values.schema.json).
 
 | value | default | meaning |
@@ -155,25 +155,29 @@ func TestSchemaIsClosed(t *testing.T) {
 	}
 }
 
-// TestGuide renders the values that the guide shows.
+// TestGuide renders the values that the guides show.
 func TestGuide(t *testing.T) {
-	const mark = "    # values.yaml\n"
-	blocks := strings.Split(string(readFile(t, root+"/docs/how-to/install-on-a-cluster.md")), mark)[1:]
-	if len(blocks) < 5 {
-		t.Fatalf("the guide shows values %d times", len(blocks))
-	}
-	for i, block := range blocks {
-		var text strings.Builder
-		for line := range strings.Lines(block) {
-			inner, ok := strings.CutPrefix(line, "    ")
-			if !ok {
-				break
+	for guide, least := range map[string]int{"install-on-a-cluster": 6, "sync-clusters-to-gardener": 2} {
+		t.Run(guide, func(t *testing.T) {
+			const mark = "    # values.yaml\n"
+			blocks := strings.Split(string(readFile(t, root+"/docs/how-to/"+guide+".md")), mark)[1:]
+			if len(blocks) < least {
+				t.Fatalf("the guide shows values %d times", len(blocks))
 			}
-			text.WriteString(inner)
-		}
-		objects := render(t, deploy.Release{Values: newValues(t, text.String())})
-		if len(text.String()) < 20 || len(objects) < 10 {
-			t.Errorf("block %d: %d objects of\n%s", i+1, len(objects), text.String())
-		}
+			for i, block := range blocks {
+				var text strings.Builder
+				for line := range strings.Lines(block) {
+					inner, ok := strings.CutPrefix(line, "    ")
+					if !ok {
+						break
+					}
+					text.WriteString(inner)
+				}
+				objects := render(t, deploy.Release{Values: newValues(t, text.String())})
+				if len(text.String()) < 20 || len(objects) < 10 {
+					t.Errorf("block %d: %d objects of\n%s", i+1, len(objects), text.String())
+				}
+			}
+		})
 	}
 }

@@ -200,6 +200,13 @@ sentinel:
         broker: {type: gcp-pubsub, projectID: p}
         messageData: {id: .id, owner: {name: 'cel:resource.name'}}
         decision: {profile: expression, result: 'true'}
+clusterWorker:
+  enabled: true
+  gardener: {namespace: garden-fleet, kubernetesVersion: "1.34", maxShootNameLength: 15}
+  config: {slots: 8}
+  metrics: {tokenSecret: scrape}
+  extraEnv: [{name: LOG_LEVEL, value: debug}]
+  networkPolicy: {metricsFrom: [{namespaceSelector: {}}], egress: []}
 monitoring: {dashboards: {enabled: true}}
 `
 
@@ -211,6 +218,7 @@ func TestApply(t *testing.T) {
 		"Default":    "",
 		"All":        "sentinel: {form: all}",
 		"File":       "sentinel: {form: file}",
+		"Worker":     "clusterWorker: {enabled: true}",
 		"Everything": everything,
 	} {
 		t.Run(name, func(t *testing.T) {

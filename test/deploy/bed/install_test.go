@@ -111,7 +111,7 @@ func TestKubectl(t *testing.T) {
 	if base, err = filepath.Rel(overlay, base); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %s\nresources: [%s]\nimages:\n  - {name: fleetloop/sentinel, newName: registry.example.com/sentinel, newTag: v1}\n", ns, base)
+	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %[1]s\nresources: [%[2]s]\ncomponents: [%[2]s/cluster-worker]\nimages:\n  - {name: fleetloop/sentinel, newName: registry.example.com/sentinel, newTag: v1}\n", ns, base)
 	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,103 @@
+{{/* Where the worker reports to; it fails where that is nowhere. */}}
+{{- define "fleetloop.clusterWorker.apiURL" -}}
+{{- $url := default (include "fleetloop.fleetApi.url" .) .Values.clusterWorker.api.url -}}
+{{- if not $url -}}
+{{- fail "clusterWorker has no fleet API to report to: set clusterWorker.api.url, or fleetApi.enabled=true" -}}
+{{- end -}}
+{{- $url -}}
+{{- end -}}
+
+{{/* The adapters that every cluster of the fleet API waits for, as a YAML list;
+empty where that is left to what the user configured. Without gardener among
+them a deleted cluster could go, and with it all that is known of its Shoot,
+before the Shoot does. */}}
+{{- define "fleetloop.clusterWorker.requiredAdapters" -}}
+{{- $name := "FLEET_API_REQUIRED_ADAPTERS_CLUSTERS" -}}
+{{- if and .Values.clusterWorker.enabled .Values.clusterWorker.required -}}
+{{- $configured := dig "required_adapters" "clusters" (list "validation" "dns" "provisioning") .Values.fleetApi.config -}}
+{{- $own := false -}}
+{{- range .Values.fleetApi.extraEnv -}}
+{{- if eq .name $name -}}
+{{- $own = true -}}
+{{- if and (hasKey . "value") (not (has "gardener" (splitList "," (nospace .value)))) -}}
+{{- fail (printf "fleetApi.extraEnv sets %s to %q, so that clusters go before their Shoots do: add gardener to it, or set clusterWorker.required=false" $name .value) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (not $own) (not (has "gardener" $configured)) -}}
+{{- toYaml (append $configured "gardener") -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fleetloop.clusterWorker.env" -}}
+{{- $values := .Values.clusterWorker -}}
+{{- $gardener := $values.gardener -}}
+- name: DATABASE_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ $values.database.existingSecret }}
+      key: {{ $values.database.key }}
+- name: CLUSTER_WORKER_LISTEN
+  value: {{ ternary "on" "off" $values.listen | quote }}
+- name: GARDENER_MODE
+  value: {{ $values.mode }}
+{{- if eq $values.mode "real" }}
+- name: GARDENER_KUBECONFIG
+  value: /etc/cluster-worker/garden/{{ $values.kubeconfig.key }}
+{{- end }}
+{{- range $name, $value := dict
+      "GARDENER_NAMESPACE" $gardener.namespace
+      "GARDENER_PROVIDER_TYPE" $gardener.providerType
+      "GARDENER_CLOUD_PROFILE" $gardener.cloudProfile
+      "GARDENER_CREDENTIALS_BINDING_NAME" $gardener.credentialsBinding
+      "GARDENER_REGION" $gardener.region
+      "GARDENER_KUBERNETES_VERSION" $gardener.kubernetesVersion
+      "GARDENER_MACHINE_TYPE" $gardener.machineType
+      "GARDENER_MAX_SHOOT_NAME_LEN" (int $gardener.maxShootNameLength) }}
+{{- with $value }}
+- name: {{ $name }}
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+- name: HYPERFLEET_API_ENDPOINT
+  value: {{ include "fleetloop.clusterWorker.apiURL" . }}
+{{- if $values.api.tokenSecret }}
+- name: HYPERFLEET_API_TOKEN_FILE
+  value: /etc/cluster-worker/api-token/token
+{{- end }}
+{{- end -}}
+
+{{- define "fleetloop.clusterWorker.mounts" -}}
+{{- $values := .Values.clusterWorker -}}
+{{- $mounts := list -}}
+{{- if eq $values.mode "real" }}
+{{- $mounts = append $mounts (dict "name" "garden" "mountPath" "/etc/cluster-worker/garden" "readOnly" true) }}
+{{- end }}
+{{- if $values.api.tokenSecret }}
+{{- $mounts = append $mounts (dict "name" "api-token" "mountPath" "/etc/cluster-worker/api-token" "readOnly" true) }}
+{{- end }}
+{{- if $values.config }}
+{{- $mounts = append $mounts (dict "name" "config" "mountPath" "/etc/cluster-worker/config" "readOnly" true) }}
+{{- end }}
+{{- with concat $mounts $values.extraVolumeMounts }}
+{{- toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "fleetloop.clusterWorker.volumes" -}}
+{{- $values := .Values.clusterWorker -}}
+{{- $volumes := list -}}
+{{- if eq $values.mode "real" }}
+{{- $volumes = append $volumes (dict "name" "garden" "secret" (dict "secretName" $values.kubeconfig.existingSecret)) }}
+{{- end }}
+{{- with $values.api.tokenSecret }}
+{{- $volumes = append $volumes (dict "name" "api-token" "secret" (dict "secretName" .)) }}
+{{- end }}
+{{- if $values.config }}
+{{- $volumes = append $volumes (dict "name" "config" "configMap" (dict "name" (printf "%s-cluster-worker" (include "fleetloop.fullname" .)))) }}
+{{- end }}
+{{- with concat $volumes $values.extraVolumes }}
+{{- toYaml . }}
+{{- end }}
+{{- end -}}
