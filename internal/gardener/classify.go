@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -35,7 +36,7 @@ func newRefusal(resp *http.Response, body []byte) *refusal {
 	r := &refusal{code: resp.StatusCode}
 	if err := json.Unmarshal(body, &r.status); err != nil || !r.fromAPI() {
 		r.status = metav1.Status{}
-		r.text = "it answers " + resp.Status
+		r.text = strings.TrimSpace(fmt.Sprintf("it answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 	} else {
 		r.text = words(r.status)
 	}
@@ -142,7 +143,7 @@ func words(s metav1.Status) string {
 			m = rest
 		}
 	}
-	m = strings.Join(strings.Fields(m), " ") // lists come with a line for each
+	m = printable(m)
 	m = strings.TrimPrefix(m, "1 error occurred: * ")
 	if m == "" {
 		m = string(s.Reason)
@@ -151,6 +152,18 @@ func words(s metav1.Status) string {
 		m = strings.ToValidUTF8(m[:most], "") + "…"
 	}
 	return m
+}
+
+// printable is a text as one line of what can be shown, and stored: a database
+// takes no zero bytes.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	return strings.Join(strings.Fields(s), " ")
 }
 
 // undressed is an error of the network without the addresses in it, which are
