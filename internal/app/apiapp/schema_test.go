@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -14,19 +15,19 @@ import (
 func TestServeWithoutMigratingWaitsForTheSchema(t *testing.T) {
 	env := map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)}
 	server := start(t, env, "--migrate=false")
-	ready := server.url(t, "metrics and health") + "/readyz"
+	ready := server.URL(t, "metrics and health") + "/readyz"
 
-	eventually(t, func() error {
-		if status, answer := send(t, http.MethodGet, ready, ""); status != http.StatusServiceUnavailable || !strings.Contains(answer, "fleet-api migrate") {
+	apptest.Eventually(t, func() error {
+		if status, answer := apptest.Send(t, http.MethodGet, ready, ""); status != http.StatusServiceUnavailable || !strings.Contains(answer, "fleet-api migrate") {
 			return errors.New("it does not say that the schema is missing and what to do: " + answer)
 		}
 		return nil
 	})
-	if err := start(t, env, "migrate").wait(t); err != nil {
+	if err := start(t, env, "migrate").Wait(t); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
-		if status, answer := send(t, http.MethodGet, ready, ""); status != http.StatusOK {
+	apptest.Eventually(t, func() error {
+		if status, answer := apptest.Send(t, http.MethodGet, ready, ""); status != http.StatusOK {
 			return errors.New("it is not ready with the schema in place: " + answer)
 		}
 		return nil

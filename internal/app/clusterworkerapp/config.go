@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
@@ -108,5 +110,5 @@ func (c Part) check() error {
 	case c.Mode == Real && c.Gardener.Kubeconfig == "":
 		return errNoKubeconfig
 	}
-	return nil
+	return c.try(prometheus.NewRegistry())
 }

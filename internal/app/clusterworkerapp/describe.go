@@ -1,6 +1,7 @@
 package clusterworkerapp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -9,7 +10,6 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
 	"github.com/fleetloop/fleetloop/internal/gardener/memory"
@@ -17,21 +17,25 @@ import (
 
 // Describe registers the worker's metrics and runs nothing: for the reference of
 // metrics.
-func Describe(reg prometheus.Registerer) error {
-	const name, longest = "reference", 21
+func Describe(reg prometheus.Registerer) error { return Part{}.try(reg) }
+
+// try makes a worker of the settings that works with nothing, so that what is
+// wrong with them is found before there is a database or a Gardener.
+func (c Part) try(reg prometheus.Registerer) error {
+	const name, longest = "trial", 21
 	store, garden := pgstore.New(nil), memory.New(memory.Options{})
-	maker, err := manifest.New(manifest.Config{}, name, memory.DefaultProject, longest)
-	if err != nil {
-		return err
-	}
-	_, workerErr := clusterworker.New(clusterworker.Config{}, clusterworker.Deps{
+	c.MaxShootNameLen = cmp.Or(c.MaxShootNameLen, longest)
+	maker, makerErr := c.maker(name, name)
+	_, workerErr := clusterworker.New(c.Worker, clusterworker.Deps{
 		Store: store, Garden: garden, Maker: maker, Installation: store.Installation, Owner: name, Tallier: store, Registerer: reg,
 	})
-	observer, pollerErr := poller.New(poller.Config{Owner: name}, poller.Deps{Store: store, Viewer: garden, Registerer: reg})
-	if err := errors.Join(workerErr, pollerErr); err != nil {
+	status := c.Status
+	status.Owner = name
+	observer, pollerErr := poller.New(status, poller.Deps{Store: store, Viewer: garden, Registerer: reg})
+	if err := errors.Join(makerErr, workerErr, pollerErr); err != nil {
 		return err
 	}
-	_, err = bridge.New(bridge.Config{}, bridge.Deps{Store: store, Fleet: nobody{}, Observer: observer, Registerer: reg})
+	_, err := bridge.New(c.Reports, bridge.Deps{Store: store, Fleet: nobody{}, Observer: observer, Registerer: reg})
 	return err
 }
 

@@ -1,0 +1,148 @@
+// Package apptest calls the command line of a binary within a test, and looks
+// at what it prints and serves.
+package apptest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+)
+
+// Patience is how long anything may take that happens soon.
+const Patience = time.Minute
+
+// A Call is one call of a command line.
+type Call struct {
+	Stdout, Stderr logtest.Buffer
+	// Cancel does what a signal does.
+	Cancel context.CancelFunc
+	// Done is closed when the call has ended, and Err then says with what.
+	Done chan struct{}
+	Err  error
+}
+
+// A Binary makes the command line of a binary.
+type Binary func(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command
+
+// Start calls a command line, with addresses of its own and nothing in its
+// environment but what is given. It is ended with the test at the latest.
+func Start(t *testing.T, binary Binary, env map[string]string, args ...string) *Call {
+	t.Helper()
+	all := map[string]string{
+		"LISTEN_ADDRESS": "127.0.0.1:0", "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
+	}
+	maps.Copy(all, env)
+	c := &Call{Done: make(chan struct{})}
+	cmd := binary(&c.Stdout, &c.Stderr, func(name string) (string, bool) {
+		value, ok := all[name]
+		return value, ok
+	})
+	cmd.SetArgs(args)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	c.Cancel = cancel
+	go func() {
+		defer close(c.Done)
+		c.Err = cmd.ExecuteContext(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-c.Done
+		if t.Failed() {
+			t.Logf("%v: %v\n%s%s", args, c.Err, c.Stdout.String(), c.Stderr.String())
+		}
+	})
+	return c
+}
+
+// Wait waits for the end and gives the error.
+func (c *Call) Wait(t *testing.T) error {
+	t.Helper()
+	timer := time.NewTimer(Patience)
+	defer timer.Stop()
+	select {
+	case <-c.Done:
+	case <-timer.C:
+		t.Fatalf("still running after %s", Patience)
+	}
+	return c.Err
+}
+
+// URL is where something is served, by the log's account.
+func (c *Call) URL(t *testing.T, purpose string) string {
+	t.Helper()
+	mark := `"for":"` + purpose + `","addr":"`
+	var addr string
+	Eventually(t, func() error {
+		_, rest, ok := strings.Cut(c.Stderr.String(), mark)
+		if !ok {
+			return fmt.Errorf("it does not say where it listens for %s", purpose)
+		}
+		addr, _, _ = strings.Cut(rest, `"`)
+		return nil
+	})
+	return "http://" + addr
+}
+
+// WantStatus waits until a page has a status.
+func WantStatus(t *testing.T, where string, want int) (body string) {
+	t.Helper()
+	Eventually(t, func() error {
+		status, answer := Send(t, http.MethodGet, where, "")
+		if status != want {
+			return fmt.Errorf("%s gives %d, want %d: %s", where, status, want, answer)
+		}
+		body = answer
+		return nil
+	})
+	return body
+}
+
+// Eventually checks until there is no error.
+func Eventually(t *testing.T, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %s: %v", Patience, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// Send sends a request and gives the answer.
+func Send(t *testing.T, method, where, body string) (status int, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, where, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(raw)
+}

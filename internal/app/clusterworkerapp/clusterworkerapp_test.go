@@ -1,0 +1,295 @@
+package clusterworkerapp_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/app/apptest"
+	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func start(t *testing.T, env map[string]string, args ...string) *apptest.Call {
+	t.Helper()
+	return apptest.Start(t, clusterworkerapp.Command, env, args...)
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+// add adds a cluster and gives its id.
+func add(t *testing.T, conn *pgx.Conn, name, spec string) string {
+	t.Helper()
+	id := uuid.Must(uuid.NewV7()).String()
+	_, err := conn.Exec(t.Context(), `
+		insert into tenant.resources (id, kind, tenant, name, spec, generation,
+			created_time, updated_time, phase, last_updated_time, last_transition_time)
+		values ($1, 'Cluster', 't', $2, $3, 1, now(), now(), 'Pending', now(), now())`, id, name, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// wantRow waits until a condition holds for a cluster's sync.
+func wantRow(t *testing.T, conn *pgx.Conn, id, condition string) {
+	t.Helper()
+	apptest.Eventually(t, func() error {
+		var holds *bool
+		var row string
+		err := conn.QueryRow(t.Context(), "select "+condition+", s::text from tenant.cluster_sync s where cluster_id = $1", id).Scan(&holds, &row)
+		if err != nil {
+			return err
+		}
+		if holds == nil || !*holds {
+			return fmt.Errorf("%s does not hold for %s", condition, row)
+		}
+		return nil
+	})
+}
+
+// TestRuns holds what a worker does from its start to its end: it waits for the
+// database's schema, says where it listens, syncs what was there before and
+// what comes, and goes when it is told to.
+func TestRuns(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	conn := connect(t, url)
+	before := add(t, conn, "before", `{}`)
+	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "50ms", "POLL_INTERVAL": "10m"})
+	health := c.URL(t, "metrics and health")
+	wantRow(t, conn, before, "synced is not null and shoot_status = 'ready'")
+	apptest.WantStatus(t, health+"/readyz", http.StatusOK)
+	apptest.WantStatus(t, health+"/healthz", http.StatusOK)
+
+	// Long before the interval is over.
+	later := add(t, conn, "later", `{}`)
+	wantRow(t, conn, later, "synced is not null and shoot_status = 'ready' and sync_attempts = 0 and sync_error is null and sync_last_attempt is not null")
+	broken := add(t, conn, "broken", `{"region": 1}`)
+	wantRow(t, conn, broken, "synced is null and sync_attempts = 1 and error_class = 'bad_spec' and sync_error like '%spec.region%' and due_at - sync_last_attempt > '50s'")
+
+	if body := apptest.WantStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "fleetloop_clusterworker_") {
+		t.Error("/metrics lacks those of the worker")
+	}
+	if !strings.Contains(c.Stderr.String(), "no cluster becomes real") {
+		t.Error("it does not warn that the garden is in memory")
+	}
+	c.Cancel()
+	if err := c.Wait(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+}
+
+// TestStartsWithoutItsDatabase holds that a worker whose database is away starts, lives, says so, and
+// begins when it has come.
+func TestStartsWithoutItsDatabase(t *testing.T) {
+	t.Parallel()
+	c := start(t, map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"})
+	health := c.URL(t, "metrics and health")
+	body := apptest.WantStatus(t, health+"/readyz?verbose", http.StatusServiceUnavailable)
+	if !strings.Contains(body, "listener") {
+		t.Errorf("/readyz does not say that nobody listens: %s", body)
+	}
+	apptest.WantStatus(t, health+"/healthz", http.StatusOK)
+	c.Cancel()
+	if err := c.Wait(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+}
+
+// TestPollsWithoutListening holds that a worker that is told of nothing finds what is due.
+func TestPollsWithoutListening(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	conn := connect(t, url)
+	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms"}, "--listen=off")
+	health := c.URL(t, "metrics and health")
+	apptest.WantStatus(t, health+"/readyz", http.StatusOK)
+	id := add(t, conn, "polled", `{}`)
+	wantRow(t, conn, id, "synced is not null")
+	if body := apptest.WantStatus(t, health+"/readyz?verbose", http.StatusOK); strings.Contains(body, "listener") {
+		t.Errorf("/readyz speaks of a listener: %s", body)
+	}
+}
+
+// TestReadyFollowsTheListener holds that a worker whose notifications are cut off
+// says so, connects again, and misses nothing.
+func TestReadyFollowsTheListener(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	conn := connect(t, url)
+	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "POLL_INTERVAL": "10m"})
+	health := c.URL(t, "metrics and health")
+	apptest.WantStatus(t, health+"/readyz", http.StatusOK)
+	said := strings.Count(c.Stderr.String(), "listening to the database")
+	const kill = `select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`
+	if _, err := conn.Exec(t.Context(), kill); err != nil {
+		t.Fatal(err)
+	}
+	id := add(t, conn, "meanwhile", `{}`)
+	wantRow(t, conn, id, "synced is not null")
+	apptest.Eventually(t, func() error {
+		if n := strings.Count(c.Stderr.String(), "listening to the database"); n <= said {
+			return fmt.Errorf("it said %d times that it listens", n)
+		}
+		return nil
+	})
+	apptest.WantStatus(t, health+"/readyz", http.StatusOK)
+}
+
+// TestStopIsBounded holds that a call that hangs holds up the end no longer than
+// the time to stop, and that the cluster stays to be synced, at once.
+func TestStopIsBounded(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	conn := connect(t, url)
+	id := add(t, conn, "hangs", `{}`)
+	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_LATENCY": "10m", "SHUTDOWN_TIMEOUT": "2s"})
+	wantRow(t, conn, id, "claim_token is not null")
+	began := time.Now()
+	c.Cancel()
+	if err := c.Wait(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %s to stop, long past the time it had", took)
+	}
+	wantRow(t, conn, id, "synced is null and claim_token is null and sync_attempts = 0 and due_at <= now()")
+}
+
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	noFile := filepath.Join(t.TempDir(), "none")
+	cases := map[string]struct {
+		reason string
+		env    map[string]string
+		want   []string
+	}{
+		"NoDatabase":     {"it says what to set", map[string]string{"DATABASE_URL": ""}, []string{"DATABASE_URL is not set"}},
+		"Mode":           {"a mode that there is not", map[string]string{"GARDENER_MODE": "foo"}, []string{"GARDENER_MODE", "mock", "real"}},
+		"NoKubeconfig":   {"real needs one", map[string]string{"GARDENER_MODE": "real"}, []string{"GARDENER_KUBECONFIG is not set"}},
+		"BadKubeconfig":  {"one that is not there", map[string]string{"GARDENER_MODE": "real", "GARDENER_KUBECONFIG": noFile}, []string{noFile}},
+		"Duration":       {"the variable is named", map[string]string{"POLL_INTERVAL": "abc"}, []string{"POLL_INTERVAL", "abc"}},
+		"Number":         {"the variable is named", map[string]string{"STATUS_POLL_BATCH_SIZE": "many"}, []string{"STATUS_POLL_BATCH_SIZE", "many"}},
+		"NameTooLong":    {"a DNS label has 63", map[string]string{"GARDENER_MAX_SHOOT_NAME_LEN": "100"}, []string{"GARDENER_MAX_SHOOT_NAME_LEN"}},
+		"NameTooShort":   {"there must be some name", map[string]string{"GARDENER_MAX_SHOOT_NAME_LEN": "0"}, []string{"GARDENER_MAX_SHOOT_NAME_LEN"}},
+		"Port":           {"a port that there is not", map[string]string{"HEALTH_PORT": "70000"}, []string{"HEALTH_PORT"}},
+		"ProviderConfig": {"it is JSON", map[string]string{"GARDENER_INFRASTRUCTURE_CONFIG": "{"}, []string{"infrastructure config"}},
+		"Lease":          {"a call must fit in twice", map[string]string{"CLUSTER_WORKER_LEASE": "10s"}, []string{"less than half of the lease"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"} // what is wrong is found without it
+			maps.Copy(env, tc.env)
+			err := start(t, env).Wait(t)
+			if err == nil {
+				t.Fatalf("%s: it started", tc.reason)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v lacks %q", tc.reason, err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestDefaults holds the specified defaults.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	c := start(t, map[string]string{"METRICS_BIND_ADDRESS": "", "HEALTH_PROBE_BIND_ADDRESS": ""}, "config", "show")
+	if err := c.Wait(t); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"gardener_mode: mock", "namespace: garden-fundament", "provider_type: local", "cloud_profile: local", "gardener_max_shoot_name_len: 21",
+		"level: info", "poll_interval: 30s", "reconcile_interval: 5m0s", "status_poll_interval: 30s", "status_poll_batch_size: 50",
+		`health_probe_bind_address: :8097`, "stop_timeout: 30s", "role: cluster_worker",
+	} {
+		if !strings.Contains(c.Stdout.String(), want) {
+			t.Errorf("config show lacks %q:\n%s", want, c.Stdout.String())
+		}
+	}
+}
+
+// TestHealthPort holds that one variable moves what is served.
+func TestHealthPort(t *testing.T) {
+	t.Parallel()
+	c := start(t, map[string]string{"METRICS_BIND_ADDRESS": "", "HEALTH_PROBE_BIND_ADDRESS": "", "HEALTH_PORT": "0", "DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"},
+		"--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0")
+	apptest.WantStatus(t, c.URL(t, "metrics and health")+"/healthz", http.StatusOK)
+	cfg := clusterworkerapp.Defaults()
+	cfg.HealthPort = 9000
+	cfg.Move()
+	if cfg.HealthAddr != ":9000" || cfg.MetricsAddr != ":9000" {
+		t.Errorf("HEALTH_PORT=9000 serves at %s and %s", cfg.HealthAddr, cfg.MetricsAddr)
+	}
+}
+
+// TestPreflight holds that clusters are checked, and that nothing is changed by it.
+func TestPreflight(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	conn := connect(t, url)
+	good, bad := add(t, conn, "good", `{"version": "1.34"}`), add(t, conn, "bad", `{"version": 1.34}`)
+	env := map[string]string{"DATABASE_URL": url}
+
+	c := start(t, env, "preflight")
+	if err := c.Wait(t); err == nil {
+		t.Error("a cluster would be refused, and it ended well")
+	}
+	for _, want := range []string{"error   cluster bad (" + bad + "): ", "spec.version", "2 clusters checked, 1 would be refused"} {
+		if !strings.Contains(c.Stdout.String(), want) {
+			t.Errorf("it lacks %q:\n%s", want, c.Stdout.String())
+		}
+	}
+	c = start(t, env, "preflight", "good")
+	if err := c.Wait(t); err != nil || !strings.Contains(c.Stdout.String(), "1 clusters checked, 0 would be refused") {
+		t.Errorf("the good one alone: %v:\n%s", err, c.Stdout.String())
+	}
+	c = start(t, env, "preflight", "nobody")
+	if err := c.Wait(t); err == nil || !strings.Contains(c.Stdout.String(), "cluster nobody: there is none") {
+		t.Errorf("one that is not there: %v:\n%s", err, c.Stdout.String())
+	}
+	for _, id := range []string{good, bad} {
+		wantRow(t, conn, id, "synced is null and claim_token is null and shoot_name is null and sync_last_attempt is null")
+	}
+}
+
+// TestConfigFile holds that what the environment can say a file can say, too.
+func TestConfigFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "worker.yaml")
+	if err := os.WriteFile(file, []byte("slots: 7\ngardener: {namespace: garden-other}\nshoots: {region: eu}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := start(t, nil, "config", "show", "--config", file)
+	if err := c.Wait(t); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"slots: 7", "namespace: garden-other", "region: eu"} {
+		if !strings.Contains(c.Stdout.String(), want) {
+			t.Errorf("config show lacks %q:\n%s", want, c.Stdout.String())
+		}
+	}
+}
