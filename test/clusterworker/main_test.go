@@ -1,0 +1,120 @@
+package clusterworker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+// patience is how long anything may take that happens soon.
+const patience = 2 * time.Minute
+
+func TestMain(m *testing.M) { pgtest.Main(closing{m}) }
+
+// closing closes what the tests share when they are done, and before anybody
+// looks for what they left.
+type closing struct{ *testing.M }
+
+func (c closing) Run() int {
+	defer shared.close()
+	return c.M.Run()
+}
+
+// shared is what the tests of this run share.
+var shared = newSharedBed()
+
+type sharedBed struct {
+	binary   func() (path string, err error)
+	garden   func() (*gardenbed.Bed, error)
+	projects atomic.Int64
+
+	mu      sync.Mutex
+	closers []func()
+}
+
+func newSharedBed() *sharedBed {
+	b := &sharedBed{}
+	b.binary = sync.OnceValues(b.build)
+	b.garden = sync.OnceValues(func() (*gardenbed.Bed, error) {
+		// A first build takes minutes, which should not look like a hang.
+		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		bed, err := gardenbed.Start(context.Background(), gardenbed.Options{Kube: kubebed.Options{Log: log}})
+		if err != nil {
+			return nil, err
+		}
+		b.later(func() { _ = bed.Stop() })
+		return bed, nil
+	})
+	return b
+}
+
+// build builds the binary as it is shipped.
+func (b *sharedBed) build() (string, error) {
+	dir, err := os.MkdirTemp("", "fleetloop-clusterworker-")
+	if err != nil {
+		return "", err
+	}
+	b.later(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "cluster-worker")
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", path, "github.com/fleetloop/fleetloop/cmd/cluster-worker")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the binary: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+func (b *sharedBed) later(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closers = append(b.closers, f)
+}
+
+func (b *sharedBed) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.closers {
+		f()
+	}
+}
+
+// errNotInTime is why poll gave up.
+var errNotInTime = fmt.Errorf("not within %s", patience)
+
+// poll calls check until it gives no error.
+func poll(ctx context.Context, check func() error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errNotInTime)
+	defer cancel()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if pause(ctx, 20*time.Millisecond) != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// pause waits, and gives an error if ctx ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
