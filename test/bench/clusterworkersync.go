@@ -18,11 +18,13 @@ const (
 	syncRows  = 10_000
 	syncTurns = 5
 
-	// syncSlots bounds how many rows are claimed at a time, and so the batches of
-	// both sides. The default of 32 is for a Gardener that takes a while for each
-	// call; one that takes no time would be asked for so few rows at a time that
-	// the round trips were measured.
+	// syncSlots bounds how many rows are claimed at a time. The default of 32 is for
+	// a Gardener that takes a while for each call; with one that takes no time, round
+	// trips for few rows each would be measured.
 	syncSlots = 200
+	// syncBatch is how many rows the bare statements take at a time: as many as the
+	// worker, which claims anew as soon as half of its slots are free.
+	syncBatch = syncSlots / 2
 
 	// lockers is how many workers there are in the design that holds locks.
 	lockers = 8
@@ -126,7 +128,7 @@ func (b *syncBed) measureSync(ctx context.Context, progress io.Writer) (overBare
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, many.Close(ctx)) }()
-	bare := timed("the bare statements", syncRows, func(ctx context.Context) (int, error) { return one.Drain(ctx, syncSlots) })
+	bare := timed(fmt.Sprintf("the bare statements for %d rows at a time", syncBatch), syncRows, func(ctx context.Context) (int, error) { return one.Drain(ctx, syncBatch) })
 	rows := timed("a transaction for each row", syncRows, func(ctx context.Context) (int, error) {
 		return many.DrainRows(ctx, syncRows, func(context.Context) error { return nil })
 	})
