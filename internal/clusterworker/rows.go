@@ -118,6 +118,21 @@ type ReportStore interface {
 	Reported(ctx context.Context, reports []Reported) error
 }
 
+// A PoolStore says which node pools Gardener has.
+type PoolStore interface {
+	// PoolsSent gives the node pools of a row's cluster, those that are to go
+	// among them, if Gardener was sent them as they are and the row's
+	// ReportVersion is still that.
+	PoolsSent(ctx context.Context, row *Row) ([]PoolSent, error)
+}
+
+// A PoolSent is a node pool that Gardener knows as it is: also that it is to go.
+type PoolSent struct {
+	ID, Name   string
+	Generation int64
+	Deleting   bool
+}
+
 // Reported is a report that was made.
 type Reported struct {
 	ClusterID string

@@ -126,7 +126,8 @@ type Taint struct {
 // Ref names a Shoot that is there, or was.
 type Ref struct {
 	Name string
-	// UID is that of the Shoot that is meant; empty is whichever has the name.
+	// UID is that of the Shoot that was seen last, if one was. It does not decide:
+	// a Shoot that was made again for the same cluster has to go as well.
 	UID string
 	// Cluster and Installation have to be on its labels.
 	Cluster, Installation string

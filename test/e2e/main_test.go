@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest/rabbitmq"
+	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
@@ -45,6 +47,7 @@ type sharedBed struct {
 	binaries func() (dir string, err error)
 	rabbit   func() (*rabbitmq.Server, error)
 	kube     func() (*kubebed.Bed, error)
+	garden   func() (*gardenbed.Bed, error)
 
 	mu      sync.Mutex
 	closers []func()
@@ -69,6 +72,18 @@ func newSharedBed() *sharedBed {
 		b.later(func() { _ = server.Stop() })
 		return server, nil
 	})
+	b.garden = sync.OnceValues(func() (*gardenbed.Bed, error) {
+		host, err := b.kube()
+		if err != nil {
+			return nil, err
+		}
+		server, err := gardenbed.Start(context.Background(), gardenbed.Options{On: host})
+		if err != nil {
+			return nil, err
+		}
+		b.later(func() { _ = server.Stop() })
+		return server, nil
+	})
 	return b
 }
 
@@ -80,7 +95,7 @@ func (b *sharedBed) build() (string, error) {
 	}
 	b.later(func() { _ = os.RemoveAll(dir) })
 	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", dir,
-		"github.com/fleetloop/fleetloop/cmd/fleet-api", "github.com/fleetloop/fleetloop/cmd/sentinel", "github.com/fleetloop/fleetloop/cmd/fleetloop")
+		"github.com/fleetloop/fleetloop/cmd/cluster-worker", "github.com/fleetloop/fleetloop/cmd/fleet-api", "github.com/fleetloop/fleetloop/cmd/sentinel", "github.com/fleetloop/fleetloop/cmd/fleetloop")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the binaries: %w\n%s", err, out)
@@ -97,7 +112,7 @@ func (b *sharedBed) later(f func()) {
 func (b *sharedBed) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, f := range b.closers {
+	for _, f := range slices.Backward(b.closers) { // what is used by others was there before them
 		f()
 	}
 }

@@ -2,6 +2,7 @@ package clusterworkerapp
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
@@ -59,6 +60,9 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 	}
 	if cfg.Listen != clusterworker.ListenOff {
 		e.listener = pgstore.NewListener(cfg.Database, p.Log)
+		if err := measure(e.listener, p.Metrics); err != nil {
+			return nil, nil, errors.Join(err, lifecycle.Discard(parts...))
+		}
 		parts = append(parts, lifecycle.Part{Name: "listener", Run: e.listener.Run, Ready: e.listener.Ready})
 	}
 	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready}), e.Live, nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -13,11 +14,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
 	"github.com/fleetloop/fleetloop/internal/gardener/memory"
+	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
 // Describe registers the worker's metrics and runs nothing: for the reference of
 // metrics.
-func Describe(reg prometheus.Registerer) error { return Part{}.try(reg) }
+func Describe(reg prometheus.Registerer) error {
+	return errors.Join(Part{}.try(reg), measure(pgstore.NewListener(postgres.Config{}, slog.New(slog.DiscardHandler)), reg))
+}
 
 // try makes a worker of the settings that works with nothing, so that what is
 // wrong with them is found before there is a database or a Gardener.

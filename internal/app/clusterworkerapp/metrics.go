@@ -1,0 +1,30 @@
+package clusterworkerapp
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
+)
+
+// measure registers what there is to tell of a listener.
+func measure(l *pgstore.Listener, reg prometheus.Registerer) error {
+	return errors.Join(
+		reg.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "fleetloop_clusterworker_notifications_total",
+			Help: "Notifications of the database that clusters have changed.",
+		}, func() float64 { return float64(l.Notifications()) })),
+		reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "fleetloop_clusterworker_last_ping_age_seconds",
+			Help: "Time since the listener last heard a notification that it sent itself; infinite before the first.",
+		}, func() float64 {
+			if at := l.LastPing(); !at.IsZero() {
+				return time.Since(at).Seconds()
+			}
+			return math.Inf(1)
+		})),
+	)
+}

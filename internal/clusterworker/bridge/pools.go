@@ -1,0 +1,37 @@
+package bridge
+
+import (
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+)
+
+// PoolReport is what the fleet API is to hear of a node pool that Gardener was
+// sent as it is, by the row of its cluster. A pool is as ready as its cluster's
+// Shoot; one that is to go is gone when the Shoot is ready without it, or gone
+// itself. It is pure.
+func PoolReport(row *clusterworker.Row, pool clusterworker.PoolSent, now time.Time) v1.Report {
+	now = now.UTC()
+	r := v1.Report{
+		Adapter: Adapter, ObservedGeneration: pool.Generation, ObservedTime: &now,
+		Conditions: []v1.ReportCondition{available(row), appliedTo(row), health(row)},
+		Data:       data(row),
+	}
+	if !pool.Deleting {
+		return r
+	}
+	r.Conditions[0] = condition(v1.ConditionAvailable, false, "PoolDeleting", "The node pool is being deleted")
+	switch {
+	case gone(row):
+		return withFinalized(r, true, "ShootDeleted", "The cluster is gone, and its machines with it")
+	case isReady(row):
+		return withFinalized(r, true, "PoolDeleted", "The cluster is fully operational without the node pool")
+	}
+	return withFinalized(r, false, "PoolExists", "Gardener is not done with the change that takes the node pool away")
+}
+
+func withFinalized(r v1.Report, is bool, reason, message string) v1.Report {
+	r.Conditions = append(r.Conditions, condition(v1.ConditionFinalized, is, reason, message))
+	return r
+}
