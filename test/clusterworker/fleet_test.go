@@ -2,7 +2,6 @@ package clusterworker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -191,7 +190,6 @@ func (e *editor) random(ctx context.Context, most int) error {
 // A row is what the database knows of a cluster's sync, and of the cluster.
 type row struct {
 	ID, Name               string
-	Spec                   json.RawMessage
 	Deleting, Synced       bool
 	Generation, SyncedTill int64
 	Attempts               int
@@ -201,7 +199,7 @@ type row struct {
 }
 
 const readRows = `
-	select s.cluster_id::text as id, c.name, c.spec, c.deleted_time is not null as deleting, s.synced is not null as synced,
+	select s.cluster_id::text as id, c.name, c.deleted_time is not null as deleting, s.synced is not null as synced,
 		s.generation, s.synced_generation as synced_till, s.sync_attempts as attempts, coalesce(s.sync_error, '') as error,
 		coalesce(s.error_class, '') as class, s.claim_token is not null as claimed, coalesce(s.shoot_name, '') as shoot_name,
 		coalesce(s.shoot_status, '') as shoot_status
