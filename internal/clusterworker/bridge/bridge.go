@@ -86,8 +86,9 @@ const (
 	nextOthers = 30 * time.Second
 	// nextUnseen is when to look again at what has not been observed yet.
 	nextUnseen = 2 * time.Second
-	// nextFailed is when to try again what the fleet API failed with.
-	nextFailed = 5 * time.Second
+	// nextFailed is when to try again what the fleet API failed with. That is
+	// longer than the longest wait after a failure, so that others come between.
+	nextFailed = 15 * time.Second
 
 	// idle is how often to look for due reports without having been nudged.
 	idle = 5 * time.Second
@@ -149,7 +150,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 			b.wait(ctx, idle)
 			continue
 		}
-		more, err := b.round(ctx)
+		more, answered, err := b.round(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -159,14 +160,11 @@ func (b *Bridge) Run(ctx context.Context) error {
 			after, _ := backoff.RetryAfter(err)
 			_ = backoff.Sleep(ctx, max(policy.Delay(failures), min(after, backoff.MaxRetryAfter)))
 			failures++
-		default:
-			if failures > 0 {
-				b.log.InfoContext(ctx, "reports reach the fleet API again", "failures", failures)
-			}
+		case answered && failures > 0:
+			b.log.InfoContext(ctx, "reports reach the fleet API again", "failures", failures)
 			failures = 0
-			if !more {
-				b.wait(ctx, idle)
-			}
+		case !more:
+			b.wait(ctx, idle)
 		}
 	}
 	return nil

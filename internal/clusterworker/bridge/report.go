@@ -54,6 +54,10 @@ func applied(row *clusterworker.Row) bool {
 	return row.SyncedGeneration > 0 && (row.SyncError == "" || row.SyncedGeneration == row.Generation)
 }
 
+func isReady(row *clusterworker.Row) bool {
+	return row.Status == v1.ShootReady && applied(row) && !row.Deleting
+}
+
 func condition(kind string, is bool, reason, message string) v1.ReportCondition {
 	c := v1.ReportCondition{Type: kind, Status: v1.ConditionFalse, Reason: reason, Message: clip(message)}
 	if is {
@@ -63,15 +67,14 @@ func condition(kind string, is bool, reason, message string) v1.ReportCondition 
 }
 
 func available(row *clusterworker.Row) v1.ReportCondition {
-	ready := row.Status == v1.ShootReady && applied(row) && !row.Deleting
-	if !ready && !applied(row) && !row.Deleting {
+	if !applied(row) && !row.Deleting {
 		return condition(v1.ConditionAvailable, false, "SyncFailed", "Gardener does not have the cluster as it should be: "+row.SyncError)
 	}
 	reason, message := standing(row.Status)
 	if row.StatusMessage != "" {
 		message = row.StatusMessage
 	}
-	return condition(v1.ConditionAvailable, ready, reason, message)
+	return condition(v1.ConditionAvailable, isReady(row), reason, message)
 }
 
 // standing is a status in the words of a condition.

@@ -22,13 +22,14 @@ type outcome struct {
 	away error
 }
 
-// round makes the reports that are due. more is whether others may be. Its error
-// is one of the database, or of a fleet API that takes no report at all.
-func (b *Bridge) round(ctx context.Context) (more bool, err error) {
+// round makes the reports that are due. more is whether others may be, and
+// answered whether the fleet API answered. Its error is one of the database, or
+// of a fleet API that takes no report at all.
+func (b *Bridge) round(ctx context.Context) (more, answered bool, err error) {
 	now := time.Now()
 	rows, err := b.due(ctx)
 	if err != nil || len(rows) == 0 {
-		return false, err
+		return false, false, err
 	}
 	outcomes := make([]outcome, len(rows))
 	var wg sync.WaitGroup
@@ -48,7 +49,6 @@ func (b *Bridge) round(ctx context.Context) (more bool, err error) {
 	wg.Wait()
 
 	var away error
-	answered := false
 	var notes []clusterworker.Reported
 	for i, o := range outcomes {
 		if o.next > 0 {
@@ -60,12 +60,12 @@ func (b *Bridge) round(ctx context.Context) (more bool, err error) {
 		}
 	}
 	if err := b.note(ctx, notes); err != nil {
-		return false, err
+		return false, false, err
 	}
 	if away != nil && !answered {
-		return false, away
+		return false, false, away
 	}
-	return len(rows) == batch, nil
+	return len(rows) == batch, answered, nil
 }
 
 func (b *Bridge) due(ctx context.Context) ([]clusterworker.Row, error) {
@@ -94,14 +94,14 @@ func (b *Bridge) note(ctx context.Context, notes []clusterworker.Reported) error
 
 // tell reports on one row, as it was read at some time.
 func (b *Bridge) tell(ctx context.Context, row clusterworker.Row, now time.Time) outcome {
-	next := nextOthers
-	if row.Status == v1.ShootReady && !row.Deleting && applied(&row) {
+	next, ready := nextOthers, isReady(&row)
+	if ready {
 		next = nextReady
 	}
 	switch current, known := b.deps.Observer.Current(&row); {
-	case row.Deleting || row.Status != v1.ShootReady && row.Status != v1.ShootError:
+	case !ready && row.Status != v1.ShootError:
 		// What it says does not become wrong by a change of the Shoot.
-	case !known && row.Status == v1.ShootReady && time.Since(b.leadsSince) < patience:
+	case ready && !known && time.Since(b.leadsSince) < patience:
 		return outcome{result: resultUnseen, next: nextUnseen}
 	case known && !current:
 		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener has the last change; what it makes of it is still to be seen"

@@ -117,9 +117,9 @@ func TestDriftIsSentAgain(t *testing.T) {
 				after(soon)
 				tc.do(r)
 				after(soon)
-				want(t, tc.reason+": sent again at once", len(r.db.requeued) > 0, tc.atOnce)
+				want(t, tc.reason+": sent again at once", len(r.db.sentAgain()) > 0, tc.atOnce)
 				after(5 * time.Minute)
-				want(t, tc.reason+": sent again", r.db.requeued, []string{idOf(1)})
+				want(t, tc.reason+": sent again", r.db.sentAgain(), []string{idOf(1)})
 				if slices.ContainsFunc(r.db.log(), func(w written) bool { return w.WasStatus == v1.ShootDeleted }) {
 					t.Error("something followed the end")
 				}
@@ -152,12 +152,12 @@ func TestNoDriftBySyncing(t *testing.T) {
 			}
 		})
 		after(5 * time.Minute)
-		want(t, "lists", r.garden.lists, 2)
-		want(t, "sent again", r.db.requeued, nil)
+		want(t, "lists", r.garden.listed(), 2)
+		want(t, "sent again", r.db.sentAgain(), nil)
 		want(t, "orphans", w.metric(t, "orphan_shoots"), 0)
 		r.db.wantStatus(t, "the new one", 77, v1.ShootReady)
 		want(t, "told of what is new", r.journal.of(77), []clusterworker.Action{clusterworker.ShootReady})
-		if r.garden.gets == 0 {
+		if r.garden.looked() == 0 {
 			t.Error("there was nothing to look at again: this tests nothing")
 		}
 	})
@@ -177,6 +177,6 @@ func TestFightOverAShoot(t *testing.T) {
 				r.db.sync(1, r.garden.put(1, edited, ready))
 			}
 		}
-		want(t, "sent again in sixteen minutes", len(r.db.requeued), 3)
+		want(t, "sent again in sixteen minutes", len(r.db.sentAgain()), 3)
 	})
 }

@@ -41,7 +41,7 @@ func TestWatchEnds(t *testing.T) {
 				r.garden.put(1, ready)
 				after(tc.within)
 				r.db.wantStatus(t, tc.reason, 1, v1.ShootReady)
-				want(t, "lists", r.garden.lists, tc.lists)
+				want(t, "lists", r.garden.listed(), tc.lists)
 				want(t, "ends", w.metric(t, "watch_restarts_total"), 1)
 				want(t, "it watches again", w.Stats().Watching, true)
 				r.garden.put(1, working(3))
@@ -59,15 +59,15 @@ func TestWatchBreaksAllTheTime(t *testing.T) {
 		r.garden.watchErr = errAway
 		r.start(t, "a")
 		after(10 * time.Minute)
-		if n := r.garden.lists; n < 8 || n > 25 {
+		if n := r.garden.listed(); n < 8 || n > 25 {
 			t.Errorf("%d lists in ten minutes", n)
 		}
 		r.garden.set(func(g *garden) { g.watchErr = nil })
 		after(2 * time.Minute)
-		before := r.garden.lists
+		before := r.garden.listed()
 		r.garden.cut <- errAway
 		after(2 * time.Second)
-		want(t, "a watch that lasted is soon followed by another", r.garden.lists-before, 1)
+		want(t, "a watch that lasted is soon followed by another", r.garden.listed()-before, 1)
 	})
 }
 
@@ -141,9 +141,9 @@ func TestPolling(t *testing.T) {
 					r.garden.put(i, ready)
 				}
 				for round := range 3 {
-					before, changed := r.garden.gets, readies(r.db, n)
+					before, changed := r.garden.looked(), readies(r.db, n)
 					after(2 * time.Second)
-					want(t, "looks in a round", r.garden.gets-before, 2)
+					want(t, "looks in a round", r.garden.looked()-before, 2)
 					if got := readies(r.db, n); got != min(changed+2, n) {
 						t.Errorf("%s: round %d: %d rows are up to date, %d before", tc.reason, round, got, changed)
 					}
@@ -232,7 +232,7 @@ func TestPollingASlowGardener(t *testing.T) {
 		if r.garden.most > 8 {
 			t.Errorf("%d looks ran at the same time", r.garden.most)
 		}
-		if n := r.garden.gets; n < 150 || n > 250 {
+		if n := r.garden.looked(); n < 150 || n > 250 {
 			t.Errorf("%d looks in two minutes; 8 at a time take four seconds", n)
 		}
 	})
@@ -408,14 +408,14 @@ func TestSecondOutage(t *testing.T) {
 		after(10 * time.Minute)
 		r.garden.set(func(g *garden) { g.listErr = nil })
 		after(time.Minute)
-		for lists := r.garden.lists; r.garden.lists == lists; {
+		for lists := r.garden.listed(); r.garden.listed() == lists; {
 			r.garden.set(func(g *garden) { g.listErr = errAway })
 			after(time.Second)
 		}
 		r.garden.set(func(g *garden) { g.listErr = nil })
-		before := r.garden.lists
+		before := r.garden.listed()
 		after(2 * time.Second)
-		want(t, "lists after one that failed", r.garden.lists-before, 1)
+		want(t, "lists after one that failed", r.garden.listed()-before, 1)
 	})
 }
 

@@ -24,6 +24,7 @@ type garden struct {
 	listErr, watchErr error
 	getErr            func(name string) error
 	slow              time.Duration // of each call
+	lag               time.Duration // between a list and its arrival
 	mute              bool          // watches tell of nothing
 	cut               chan error    // ends a watch
 
@@ -41,6 +42,17 @@ func (g *garden) set(how func(*garden)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	how(g)
+}
+
+// listed, looked and watched are how often that was asked for.
+func (g *garden) listed() int  { return g.count(&g.lists) }
+func (g *garden) looked() int  { return g.count(&g.gets) }
+func (g *garden) watched() int { return g.count(&g.watches) }
+
+func (g *garden) count(n *int) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return *n
 }
 
 // put makes or changes the Shoot of the nth cluster, and gives what a worker
@@ -146,13 +158,14 @@ func (g *garden) ListShoots(ctx context.Context) (shoot.List, error) {
 		return shoot.List{}, err
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	l := shoot.List{ResourceVersion: strconv.Itoa(g.version)}
+	lag, l := g.lag, shoot.List{ResourceVersion: strconv.Itoa(g.version)}
 	for _, o := range g.shoots {
 		if o.Installation == installation {
 			l.Shoots = append(l.Shoots, *o)
 		}
 	}
+	g.mu.Unlock()
+	time.Sleep(lag)
 	return l, nil
 }
 

@@ -27,6 +27,8 @@ type sighting struct {
 	polled bool
 	// told is whether a watch told of it just now.
 	told bool
+	// doubtful is whether something newer may be known.
+	doubtful bool
 	// tries is how often it was tried to make something of this.
 	tries int
 }
@@ -54,6 +56,9 @@ type inbox struct {
 	waiting *sync.Cond   // for the queue
 	asked   map[key]look // and not answered
 	tickets uint64
+	// during are the Shoots that something came of since a list was begun: what
+	// the list says of them may be older.
+	during map[key]bool
 }
 
 func newInbox() *inbox {
@@ -62,15 +67,24 @@ func newInbox() *inbox {
 	return b
 }
 
-// reset forgets everything, and gives the epoch that begins.
-func (b *inbox) reset() int {
+// listing notes that a list begins.
+func (b *inbox) listing() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.during = map[key]bool{}
+}
+
+// reset forgets everything, as a list has come, and gives the epoch that begins
+// and the Shoots of which the list may be older than what came before it.
+func (b *inbox) reset() (epoch int, during map[key]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.epoch++
 	clear(b.news)
 	clear(b.asked)
 	b.queue = nil
-	return b.epoch
+	during, b.during = b.during, nil
+	return b.epoch, during
 }
 
 // current is the epoch that is.
@@ -92,6 +106,7 @@ func (b *inbox) tell(epoch int, k key, s sighting) {
 		s.thorough = l.thorough
 		delete(b.asked, k)
 	}
+	b.note(k)
 	b.put(k, s)
 }
 
@@ -104,6 +119,13 @@ func (b *inbox) back(all map[key]sighting) {
 		if _, ok := b.news[k]; !ok {
 			b.put(k, s)
 		}
+	}
+}
+
+// note notes that something came of a Shoot while a list is under way.
+func (b *inbox) note(k key) {
+	if b.during != nil {
+		b.during[k] = true
 	}
 }
 
@@ -179,5 +201,6 @@ func (b *inbox) answer(l look, s sighting) {
 		return
 	}
 	delete(b.asked, l.key)
+	b.note(l.key)
 	b.put(l.key, s)
 }

@@ -80,9 +80,10 @@ func judge(row *clusterworker.Row, installation string, s *sighting) judgement {
 	}
 	// A Shoot that is there is believed; that there is none, or not as it was
 	// sent, may be because the sighting is older than the row.
-	j.look = j.drift != DriftNone || o == nil && j.change != nil
+	doubtful := o == nil || s.doubtful
+	j.look = j.drift != DriftNone || doubtful && j.change != nil
 	j.drift = DriftNone
-	if o == nil {
+	if doubtful {
 		j.change = nil
 	}
 	return j

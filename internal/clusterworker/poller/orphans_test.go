@@ -194,6 +194,6 @@ func TestUndeadAreNoOrphans(t *testing.T) {
 		r.garden.put(1, working(1)) // undead, and not an orphan
 		after(20 * time.Minute)
 		want(t, "deleted", len(r.garden.deleted), 1)
-		want(t, "sent again", r.db.requeued, []string{idOf(1)})
+		want(t, "sent again", r.db.sentAgain(), []string{idOf(1)})
 	})
 }

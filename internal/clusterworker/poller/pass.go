@@ -11,8 +11,9 @@ import (
 
 // pass holds all rows against a list of all Shoots. The list is older than the
 // rows: a cluster that is made meanwhile has no Shoot in it, but no Shoot in it
-// is without its row for that reason.
-func (s *session) pass(ctx context.Context, list *shoot.List) error {
+// is without its row for that reason. Of the Shoots that something came of while
+// they were listed the list may be older than what was written.
+func (s *session) pass(ctx context.Context, list *shoot.List, during map[key]bool) error {
 	began := time.Now()
 	byName := make(map[string]*shoot.Observed, len(list.Shoots))
 	for i := range list.Shoots {
@@ -33,7 +34,7 @@ func (s *session) pass(ctx context.Context, list *shoot.List) error {
 			if ours(row, s.installation, o) != nil {
 				claimed[row.ShootName] = true
 			}
-			s.settle(&b, row, sighting{shoot: o, thorough: true}, true)
+			s.settle(&b, row, sighting{shoot: o, thorough: true, doubtful: during[key{row.ClusterID, row.ShootName}]}, true)
 		}
 		if err := s.commit(ctx, &b); err != nil {
 			return err
@@ -50,7 +51,7 @@ func (s *session) pass(ctx context.Context, list *shoot.List) error {
 			strangers = append(strangers, list.Shoots[i])
 		}
 	}
-	if err := s.sort(ctx, strangers, len(list.Shoots), len(clusters)); err != nil {
+	if err := s.sort(ctx, strangers, Census{Listed: len(list.Shoots), Clusters: len(clusters)}); err != nil {
 		return err
 	}
 	counts := s.book.tally()
@@ -68,8 +69,9 @@ func (s *session) page(ctx context.Context, after string) ([]clusterworker.Row, 
 
 // sort sees to Shoots that no row has that was read: that of a row which is new,
 // or which is said to be deleted, is looked at; the others are orphans.
-func (s *session) sort(ctx context.Context, strangers []shoot.Observed, listed, clusters int) error {
-	census := Census{Installation: s.installation, Listed: listed, Clusters: clusters, Before: s.orphans, Now: time.Now(), MinAge: s.cfg.OrphanAge, Delete: s.cfg.DeleteOrphans}
+func (s *session) sort(ctx context.Context, strangers []shoot.Observed, census Census) error {
+	census.Installation, census.Before = s.installation, s.orphans
+	census.Now, census.MinAge, census.Delete = time.Now(), s.cfg.OrphanAge, s.cfg.DeleteOrphans
 	for len(strangers) > 0 {
 		part := strangers[:min(len(strangers), maxBatch)]
 		strangers = strangers[len(part):]
@@ -94,7 +96,7 @@ func (s *session) sort(ctx context.Context, strangers []shoot.Observed, listed, 
 			case !ok:
 				census.Orphans = append(census.Orphans, *o)
 			case row.ShootName == o.Name:
-				known[key{o.Cluster, o.Name}] = sighting{shoot: o, thorough: true}
+				known[key{o.Cluster, o.Name}] = sighting{shoot: o, thorough: true, doubtful: true}
 			default:
 				census.Strays = append(census.Strays, *o)
 			}

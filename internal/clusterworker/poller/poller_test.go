@@ -57,7 +57,7 @@ func TestALife(t *testing.T) {
 		want(t, "told", r.journal.of(1), []clusterworker.Action{
 			clusterworker.ShootReady, clusterworker.ShootFailed, clusterworker.ShootReady, clusterworker.ShootDeleted,
 		})
-		want(t, "nothing was sent again", r.db.requeued, nil)
+		want(t, "nothing was sent again", r.db.sentAgain(), nil)
 		if n := w.metric(t, "status_lag_seconds"); n == 0 {
 			t.Error("no lag was measured")
 		}
@@ -85,7 +85,7 @@ func TestFirstList(t *testing.T) {
 		}
 		want(t, "pages", r.db.called("Rows"), 3)
 		want(t, "writes", r.db.called("SaveStatus"), 3)
-		want(t, "looks", r.garden.gets, 0)
+		want(t, "looks", r.garden.looked(), 0)
 		want(t, "ready ones", w.metric(t, "shoots", "status", "ready"), n)
 		want(t, "stats", w.Stats().Shoots, map[v1.ShootStatus]int{v1.ShootReady: n})
 	})
@@ -108,7 +108,7 @@ func TestIdle(t *testing.T) {
 			t.Errorf("%d queries in ten minutes of two processes", n)
 		}
 		want(t, "a row is touched with every list", r.db.touched[idOf(3)], 2)
-		want(t, "lists", r.garden.lists, 3)
+		want(t, "lists", r.garden.listed(), 3)
 	})
 }
 

@@ -162,6 +162,7 @@ func (s *session) list(ctx context.Context) {
 		return
 	}
 	s.listing = true
+	s.inbox.listing()
 	s.metrics.relists.Inc()
 	if s.state.isWatching() {
 		s.failures = 0
@@ -191,7 +192,7 @@ func (s *session) listed(ctx context.Context, result any) {
 	list, _ := result.(shoot.List)
 	s.state.gardener(nil)
 	s.stopWatch()
-	epoch := s.inbox.reset()
+	epoch, during := s.inbox.reset()
 	clear(s.later)
 	if s.cfg.PollOnly {
 		s.poll(ctx, nil)
@@ -199,7 +200,7 @@ func (s *session) listed(ctx context.Context, result any) {
 		s.polling = false
 		s.follow(ctx, epoch, list.ResourceVersion)
 	}
-	if err := s.pass(ctx, &list); err != nil {
+	if err := s.pass(ctx, &list, during); err != nil {
 		if ctx.Err() == nil {
 			s.databaseFailed(ctx, "hold the Shoots against the rows", err)
 			s.relist.Reset(databasePolicy().Delay(s.dbFailures))

@@ -127,6 +127,12 @@ func (d *database) called(call string) int {
 	return all
 }
 
+func (d *database) sentAgain() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.requeued)
+}
+
 func (d *database) log() []written {
 	d.mu.Lock()
 	defer d.mu.Unlock()

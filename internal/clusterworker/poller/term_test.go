@@ -43,7 +43,7 @@ func TestOneObserves(t *testing.T) {
 				if !a.Leads() || leaders(a, b, c) != 1 {
 					t.Fatal("the first one does not observe alone")
 				}
-				want(t, "watches", r.garden.watches, 1)
+				want(t, "watches", r.garden.watched(), 1)
 				want(t, "the gauge", a.metric(t, "leader"), 1)
 
 				tc.end(a)

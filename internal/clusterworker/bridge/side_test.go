@@ -1,0 +1,225 @@
+package bridge_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+)
+
+// answer is an answer of the fleet API that is no success.
+type answer struct {
+	code  int
+	after time.Duration
+}
+
+func (a answer) Error() string             { return fmt.Sprint("the fleet API answered ", a.code) }
+func (a answer) StatusCode() int           { return a.code }
+func (a answer) RetryAfter() time.Duration { return a.after }
+
+// A side is everything around a bridge: rows and when they are due, the fleet
+// API and what observes.
+type side struct {
+	mu      sync.Mutex
+	rows    map[string]clusterworker.Row
+	due     map[string]time.Time
+	queries int
+	err     error // of the database
+	noteErr error
+
+	reports   []v1.Report
+	told      []string // clusters, in the order of the reports
+	at        []time.Time
+	refuse    func(id string) error
+	ignore    bool
+	slow      time.Duration
+	inFlight  int
+	most      int
+	follower  bool // another process observes
+	unseen    bool
+	outOfDate bool
+}
+
+func newSide() *side {
+	return &side{rows: map[string]clusterworker.Row{}, due: map[string]time.Time{}}
+}
+
+func (s *side) set(how func(*side)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	how(s)
+}
+
+// change changes a row, which makes its report due.
+func (s *side) change(id string, row clusterworker.Row) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	row.ClusterID, row.ReportVersion = id, s.rows[id].ReportVersion+1
+	s.rows[id], s.due[id] = row, time.Now()
+}
+
+func (s *side) DueReports(ctx context.Context, limit int) ([]clusterworker.Row, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queries++
+	if s.err != nil || ctx.Err() != nil {
+		return nil, errors.Join(s.err, context.Cause(ctx))
+	}
+	var list []clusterworker.Row
+	for id, at := range s.due {
+		if !at.After(time.Now()) {
+			list = append(list, s.rows[id])
+		}
+	}
+	slices.SortFunc(list, func(a, b clusterworker.Row) int {
+		return cmp.Or(s.due[a.ClusterID].Compare(s.due[b.ClusterID]), cmp.Compare(a.ClusterID, b.ClusterID))
+	})
+	return list[:min(limit, len(list))], nil
+}
+
+func (s *side) Reported(ctx context.Context, reports []clusterworker.Reported) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queries++
+	if s.noteErr != nil || ctx.Err() != nil {
+		return errors.Join(s.noteErr, context.Cause(ctx))
+	}
+	for _, r := range reports {
+		if row, ok := s.rows[r.ClusterID]; ok && row.ReportVersion == r.Version {
+			s.due[r.ClusterID] = time.Now().Add(r.Next)
+		}
+	}
+	return nil
+}
+
+func (s *side) Report(ctx context.Context, collection, id string, r v1.Report) (bool, error) {
+	s.mu.Lock()
+	s.inFlight++
+	s.most = max(s.most, s.inFlight)
+	slow := s.slow
+	s.mu.Unlock()
+	defer s.set(func(s *side) { s.inFlight-- })
+	if slow > 0 {
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-time.After(slow): //nolint:forbidigo // a fake in a bubble of synctest
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if collection != "clusters" {
+		return false, errors.New("not a collection of clusters")
+	}
+	s.told, s.at = append(s.told, id), append(s.at, time.Now())
+	if s.refuse != nil {
+		if err := s.refuse(id); err != nil {
+			return false, err
+		}
+	}
+	if s.ignore {
+		return false, nil
+	}
+	s.reports = append(s.reports, r)
+	return true, nil
+}
+
+func (s *side) Leads() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.follower
+}
+
+func (s *side) Current(*clusterworker.Row) (current, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.outOfDate && !s.unseen, !s.unseen
+}
+
+// asked is how many queries there were, and stored how many reports.
+func (s *side) asked() (n int) {
+	s.set(func(s *side) { n = s.queries })
+	return n
+}
+
+func (s *side) stored() (n int) {
+	s.set(func(s *side) { n = len(s.reports) })
+	return n
+}
+
+// tries is how often a cluster was reported on, well or not.
+func (s *side) tries(id string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.told {
+		if t == id {
+			n++
+		}
+	}
+	return n
+}
+
+// last is what the last report said.
+func (s *side) last() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.reports) == 0 {
+		return ""
+	}
+	return said(s.reports[len(s.reports)-1])
+}
+
+// start starts a bridge. It is stopped at the end of the test.
+func (s *side) start(t *testing.T) (*bridge.Bridge, *logtest.Buffer) {
+	t.Helper()
+	b, logs, _ := s.startUntil(t)
+	return b, logs
+}
+
+func (s *side) startUntil(t *testing.T) (b *bridge.Bridge, logs *logtest.Buffer, stop func()) {
+	t.Helper()
+	logs = &logtest.Buffer{}
+	b, err := bridge.New(bridge.Config{}, bridge.Deps{
+		Store: s, Fleet: s, Observer: s, Registerer: prometheus.NewPedanticRegistry(), Log: slog.New(slog.NewTextHandler(logs, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run gave %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return b, logs, stop
+}
+
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func want[T any](t *testing.T, reason string, got, want T) {
+	t.Helper()
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", reason, diff)
+	}
+}

@@ -1,0 +1,125 @@
+package poller_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// TestListIsOlder: a list that takes its time takes nothing back of what came
+// meanwhile.
+func TestListIsOlder(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		during func(r *rig)
+		want   v1.ShootStatus
+		writes int
+		told   []clusterworker.Action
+		polls  bool
+	}{
+		"Changed": {
+			"the watch told of it", func(r *rig) { r.garden.put(1, ready) },
+			v1.ShootReady, 1,
+			[]clusterworker.Action{clusterworker.ShootReady},
+			false,
+		},
+		"LookedUp": {
+			"there is no watch", func(r *rig) {
+				r.garden.put(1, ready)
+				after(time.Second)
+			},
+			v1.ShootReady, 1,
+			[]clusterworker.Action{clusterworker.ShootReady},
+			true,
+		},
+		"Gone": {
+			"it was looked up", func(r *rig) {
+				r.db.wantGone(1)
+				r.db.sendDeletion(1)
+				r.garden.remove(1)
+			},
+			v1.ShootDeleted, 1,
+			[]clusterworker.Action{clusterworker.ShootDeleted},
+			false,
+		},
+		"Missing": {
+			"and should be there", func(r *rig) { r.garden.remove(1) },
+			v1.ShootError, 1,
+			[]clusterworker.Action{clusterworker.ShootFailed},
+			false,
+		},
+		"Made": {
+			"there was none before", func(r *rig) {
+				r.garden.remove(1)
+				after(soon)
+				r.db.sync(1, r.garden.put(1, ready))
+			},
+			v1.ShootReady, 2,
+			[]clusterworker.Action{clusterworker.ShootFailed, clusterworker.ShootReady},
+			false,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig()
+				r.db.sync(1, r.garden.put(1, working(20)))
+				r.start(t, "a", func(c *poller.Config) { c.PollOnly, c.PollInterval = tc.polls, time.Second })
+				after(time.Second)
+				before := len(r.db.log())
+				r.garden.set(func(g *garden) { g.lag = 5 * time.Second })
+				after(5 * time.Minute)
+				want(t, "the second list is under way", r.garden.listed(), 2)
+				tc.during(r)
+				after(soon)
+				r.db.wantStatus(t, tc.reason, 1, tc.want)
+				after(time.Minute)
+				r.db.wantStatus(t, tc.reason+": and then the list came", 1, tc.want)
+				want(t, tc.reason+": writes", len(r.db.log())-before, tc.writes)
+				want(t, tc.reason+": told", r.journal.of(1), tc.told)
+			})
+		})
+	}
+}
+
+// TestListIsNewer: what a watch told while a list was under way may be older
+// than the list after all, which then is the only one to tell.
+func TestListIsNewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.db.sync(1, r.garden.put(1, working(20)))
+		r.start(t, "a")
+		after(time.Second)
+		r.garden.set(func(g *garden) { g.slow = 5 * time.Second }) // before the list
+		after(5 * time.Minute)
+		want(t, "the second list is under way", r.garden.listed(), 2)
+		r.garden.put(1, working(30))
+		after(soon)
+		r.garden.set(func(g *garden) { g.mute = true })
+		r.garden.put(1, ready)
+		after(5 * time.Second)
+		r.garden.set(func(g *garden) { g.mute, g.slow = false, 0 })
+		after(10 * time.Second)
+		r.db.wantStatus(t, "the list has it", 1, v1.ShootReady)
+	})
+}
+
+// TestListOfNobody: an installation without Shoots and rows is listed as well.
+func TestListOfNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		w := r.start(t, "a")
+		after(time.Second)
+		if w.Stats().LastList.IsZero() || !w.Stats().Watching {
+			t.Error("it does not observe")
+		}
+		r.db.sync(1, r.garden.put(1, func(o *shoot.Observed) { o.Generation = 1 }))
+		after(soon)
+		r.db.wantStatus(t, "the first one", 1, v1.ShootProgressing)
+	})
+}

@@ -1,0 +1,18 @@
+package poller_test
+
+import (
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
+	"github.com/fleetloop/fleetloop/internal/gardener"
+	"github.com/fleetloop/fleetloop/internal/gardener/memory"
+)
+
+// What a poller works with in a real process.
+var (
+	_ clusterworker.ObserverStore = (*pgstore.Store)(nil)
+	_ poller.Viewer               = (*gardener.Client)(nil)
+	_ poller.Remover              = (*gardener.Client)(nil)
+	_ poller.Viewer               = (*memory.Garden)(nil)
+	_ poller.Remover              = (*memory.Garden)(nil)
+)
