@@ -53,6 +53,9 @@ func TestRender(t *testing.T) {
 	three := busy()
 	three.Groups = append(three.Groups, Group{"Manifests", map[v1.Phase]int{"Paused": 3}})
 
+	garden := busy()
+	garden.Shoots = map[v1.ShootStatus]int{"": 1, v1.ShootPending: 2, v1.ShootProgressing: 3, v1.ShootReady: 5, v1.ShootDeleting: 1}
+
 	cases := map[string]struct {
 		reason        string
 		s             Snapshot
@@ -68,6 +71,7 @@ func TestRender(t *testing.T) {
 		"narrow":     {"one column", busy(), 40, 30, false},
 		"notice":     {"what the user should know is seen", noticed, 80, 24, false},
 		"hostile":    {"a name does nothing to the terminal", hostile, 80, 24, true},
+		"garden":     {"how far Gardener is, in one line", garden, 80, 24, false},
 		"three":      {"more kinds, and a phase of a newer server", three, 80, 30, false},
 	}
 	for name, tc := range cases {
@@ -120,6 +124,7 @@ func TestSummary(t *testing.T) {
 	ready := busy()
 	ready.Groups = []Group{{"Clusters", map[v1.Phase]int{v1.PhaseReady: 12}}, {"Node pools", map[v1.Phase]int{v1.PhaseReady: 24}}}
 	ready.Unready, ready.Adapters[1].Paused = nil, false
+	ready.Shoots = map[v1.ShootStatus]int{v1.ShootReady: 12}
 	late := busy()
 	late.Notice = "timed out after 5m"
 	cases := map[string]struct {
