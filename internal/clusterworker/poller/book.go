@@ -77,12 +77,6 @@ func (b *book) keep(clusters map[string]bool) {
 	}
 }
 
-func (b *book) clear() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	clear(b.entries)
-}
-
 // tally counts the rows by status.
 func (b *book) tally() map[v1.ShootStatus]int {
 	b.mu.Lock()

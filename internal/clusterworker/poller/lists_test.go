@@ -123,3 +123,34 @@ func TestListOfNobody(t *testing.T) {
 		r.db.wantStatus(t, "the first one", 1, v1.ShootProgressing)
 	})
 }
+
+// TestNoListsAllowed: what was looked up is known until it has its turn again,
+// however often a list is refused meanwhile; and no longer than there is a row.
+func TestNoListsAllowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		const n = 300
+		for i := range n {
+			r.db.sync(i, r.garden.put(i, ready))
+		}
+		r.garden.listErr = shoot.Errorf(shoot.ClassForbidden, "shoots is forbidden: cannot list")
+		w := r.start(t, "a", func(c *poller.Config) { c.BatchSize = 20 })
+		known := func(i int) bool {
+			row := clusterworker.Row{ClusterID: idOf(i), Status: v1.ShootReady, SyncedGeneration: 1}
+			_, known := w.Current(&row)
+			return known
+		}
+		after(8 * time.Minute) // one turn takes 7.5 minutes, and lists are tried every 5
+		r.garden.set(func(g *garden) { g.getErr = func(string) error { return errAway } })
+		after(10 * time.Minute)
+		for i := range n {
+			if !known(i) {
+				t.Fatalf("the Shoot of cluster %d was looked up, and is not known any more", i)
+			}
+		}
+		r.db.drop(7)
+		after(5 * time.Minute)
+		want(t, "a cluster that is gone is known", known(7), false)
+		want(t, "one that is there is known", known(8), true)
+	})
+}

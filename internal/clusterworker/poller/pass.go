@@ -61,6 +61,30 @@ func (s *session) pass(ctx context.Context, list *shoot.List, during map[key]boo
 	return nil
 }
 
+// forgetGone forgets the rows that are not there any more: without lists nothing
+// else says which those are. What is known of the others is of use until they
+// have their turn again.
+func (s *session) forgetGone(ctx context.Context) {
+	there := map[string]bool{}
+	for after := ""; ; {
+		rows, err := s.page(ctx, after)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.databaseFailed(ctx, "read which clusters there are", err)
+			}
+			return // the next time will do
+		}
+		for i := range rows {
+			there[rows[i].ClusterID] = true
+		}
+		if len(rows) < maxBatch {
+			break
+		}
+		after = rows[len(rows)-1].ClusterID
+	}
+	s.book.keep(there)
+}
+
 func (s *session) page(ctx context.Context, after string) ([]clusterworker.Row, error) {
 	ctx, cancel := queryTime(ctx)
 	defer cancel()

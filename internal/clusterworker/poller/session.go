@@ -214,7 +214,7 @@ func (s *session) listed(ctx context.Context, result any) {
 func (s *session) listFailed(ctx context.Context, err error) {
 	s.gardenerFailed(ctx, "list", err)
 	if shoot.ClassOf(err) == shoot.ClassForbidden {
-		s.book.clear() // without lists nothing else says which rows are gone
+		s.forgetGone(ctx)
 		s.poll(ctx, err)
 		s.relist.Reset(s.cfg.ReconcileInterval)
 		return
