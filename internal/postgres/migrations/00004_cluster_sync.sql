@@ -97,8 +97,12 @@ insert into tenant.installation default values;
 -- without a history of failures; what went wrong last is shown until there is
 -- something newer to show. While a worker is at it the row stays the worker's; and
 -- one that waits keeps its place, however often it is changed meanwhile.
+--
+-- Whoever changes clusters may have every statement planned each time it is run.
+-- For these that takes longer than to run them, and there is one plan only.
 -- +goose StatementBegin
-create function tenant.mark_unsynced(cluster uuid) returns void language plpgsql as $$
+create function tenant.mark_unsynced(cluster uuid) returns void
+language plpgsql set plan_cache_mode = force_generic_plan as $$
 begin
     insert into tenant.cluster_sync as s (cluster_id) values (cluster)
     on conflict (cluster_id) do update set
@@ -120,7 +124,7 @@ $$;
 
 -- +goose StatementBegin
 create function tenant.cluster_changed() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     perform tenant.mark_unsynced(new.id);
     return null;
@@ -170,14 +174,14 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     at bigint := extract(epoch from clock_timestamp()) * 1000000;
 begin
-    if current_setting('fleetloop.cluster_sync', true) = 'sent' then
+    -- Mostly this is all there is to do, so it is no statement, which would be planned.
+    if at - pg_sequence_last_value('tenant.cluster_sync_notified') between 0 and 49999
+        or current_setting('fleetloop.cluster_sync', true) = 'sent' then
         return null;
     end if;
     perform set_config('fleetloop.cluster_sync', 'sent', true);
-    if at - (select n.last_value from tenant.cluster_sync_notified n) not between 0 and 49999 then
-        perform setval('tenant.cluster_sync_notified', at);
-        perform pg_notify('cluster_sync', '');
-    end if;
+    perform setval('tenant.cluster_sync_notified', at);
+    perform pg_notify('cluster_sync', '');
     return null;
 end
 $$;
