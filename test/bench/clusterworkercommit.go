@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -12,23 +13,29 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/pgbench"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	fleetpgstore "github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/gardener/memory"
+	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
 const (
 	taxWriters = 32
-	taxRows    = 320 * taxWriters
+	taxRows    = 250 * taxWriters
 	taxTurns   = 5
 )
 
-// commitTaxBench measures what the sync takes from those who change clusters:
-// transactions that change one cluster each, from many connections, against the
-// same without the triggers. A worker's listener is there on both sides.
+// commitTaxBench measures what the sync takes from those who change clusters: the
+// fleet API's transactions that change the spec of one cluster each, many at a
+// time, against the same without the triggers. A worker's listener is there on both
+// sides. The same is told of single statements, which are as little as a
+// transaction can be.
 func commitTaxBench() bench {
 	const name = "clusterworker.commit_tax"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -46,6 +53,7 @@ func commitTaxBench() bench {
 // taxed are writers.
 type taxed struct {
 	bed     *syncBed
+	api     *fleetpgstore.Store
 	writers []*pgbench.Owner
 	turn    int
 }
@@ -59,46 +67,73 @@ func (x *taxed) measure(ctx context.Context, progress io.Writer) (ratio float64,
 		defer func() { _ = w.Close(ctx) }()
 		x.writers = append(x.writers, w)
 	}
-	owner := x.bed.owner
-	synced := x.way("changes of synced clusters", owner.Triggers, owner.Notifications)
-	free := x.way("changes without the triggers", func(ctx context.Context, _ bool) error { return owner.Triggers(ctx, false) }, owner.Notifications)
-	silent := x.way("changes that nobody is notified of", owner.Triggers, func(ctx context.Context, _ bool) error { return owner.Notifications(ctx, false) })
-	prepare := func(ctx context.Context) error { // as if a worker had kept up
-		return owner.Sync(ctx)
-	}
-	before := x.bed.listener.Notifications()
-	if err := alternate(ctx, taxTurns, progress, prepare, synced, free, silent); err != nil {
+	cfg := x.bed.db.cfg
+	cfg.MaxConns = taxWriters
+	pool, err := postgres.New(cfg, slog.New(slog.DiscardHandler)) //nolint:contextcheck // the pool outlives the call
+	if err != nil {
 		return 0, err
 	}
-	_, _ = fmt.Fprintf(progress, "%d changes that could be told of were told by %d notifications\n", (taxTurns+1)*taxRows, x.bed.listener.Notifications()-before)
-	_, _ = fmt.Fprintf(progress, "of which the notifications alone leave %.2f\n", over(synced, silent))
-	return over(synced, free), nil
+	defer pool.Close()
+	x.api = fleetpgstore.New(pool)
+
+	all := x.way("changes by the fleet API", x.change, true, true)
+	free := x.way("changes by the fleet API without the triggers", x.change, false, true)
+	bareAll := x.way("changes by one statement", x.edit, true, true)
+	bareSilent := x.way("changes by one statement that nobody is notified of", x.edit, true, false)
+	bareFree := x.way("changes by one statement without the triggers", x.edit, false, true)
+	before := x.bed.listener.Notifications()
+	// The rows are synced before each turn, as if a worker had kept up.
+	if err := alternate(ctx, taxTurns, progress, x.bed.owner.Sync, all, free, bareAll, bareSilent, bareFree); err != nil {
+		return 0, err
+	}
+	_, _ = fmt.Fprintf(progress, "%d notifications told of %d changes\n", x.bed.listener.Notifications()-before, 2*(taxTurns+1)*taxRows)
+	_, _ = fmt.Fprintf(progress, "of single statements the triggers leave %.2f, and %.2f without notifications\n", over(bareAll, bareFree), over(bareSilent, bareFree))
+	return over(all, free), nil
 }
 
-// way changes every cluster once, after the triggers have been set.
-func (x *taxed) way(name string, set ...func(ctx context.Context, on bool) error) *way {
+// way changes every cluster once, with triggers and notifications or without.
+func (x *taxed) way(name string, change func(ctx context.Context, writer, i int) error, triggers, notifications bool) *way {
 	return &way{name: name, run: func(ctx context.Context) (float64, error) {
-		for _, s := range set {
-			if err := s(ctx, true); err != nil {
-				return 0, err
-			}
+		err := errors.Join(x.bed.owner.Triggers(ctx, triggers), x.bed.owner.Notifications(ctx, notifications))
+		if err != nil {
+			return 0, err
 		}
 		x.turn++
 		begin := time.Now()
 		g, ctx := errgroup.WithContext(ctx)
-		for n, w := range x.writers {
+		for n := range x.writers {
 			g.Go(func() error {
 				for i := n; i < taxRows; i += taxWriters {
-					if err := w.Edit(ctx, i, x.turn); err != nil {
+					if err := change(ctx, n, i); err != nil {
 						return err
 					}
 				}
 				return nil
 			})
 		}
-		err := g.Wait()
+		err = g.Wait()
 		return taxRows / time.Since(begin).Seconds(), err
 	}}
+}
+
+// edit changes a cluster by one statement.
+func (x *taxed) edit(ctx context.Context, writer, i int) error {
+	return x.writers[writer].Edit(ctx, i, x.turn)
+}
+
+// change changes a cluster as the fleet API does for a request.
+func (x *taxed) change(ctx context.Context, _, i int) error {
+	return x.api.Update(ctx, fleetapi.Scope{All: true}, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		l, err := tx.Lock(ctx, fleetapi.Key{Kind: v1.KindCluster, ID: pgbench.ID(i).String()})
+		if err != nil {
+			return err
+		}
+		r := l.Record
+		r.Spec = fmt.Appendf(nil, `{"region":"local","version":"1.34.2","network":{"type":"calico"},"edit":%d}`, x.turn)
+		r.Generation++
+		r.UpdatedTime = l.Now
+		return tx.Save(ctx, &r, nil)
+	})
 }
 
 const (
