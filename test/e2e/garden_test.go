@@ -75,7 +75,7 @@ func (g *garden) worker(t *testing.T, database, api string) *process {
 // shoot is a cluster's Shoot, as Gardener has it.
 func (g *garden) shoot(t *testing.T, f *fleet, cluster string) shoot.Observed {
 	t.Helper()
-	sync, err := f.api.ClusterSync(t.Context(), cluster)
+	row, err := f.api.ClusterSync(t.Context(), cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func (g *garden) shoot(t *testing.T, f *fleet, cluster string) shoot.Observed {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	s, err := c.GetShoot(t.Context(), sync.ShootName)
+	s, err := c.GetShoot(t.Context(), row.ShootName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestClustersBecomeShoots(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, "e2e")
 	database := pgtest.URL(t)
-	f := newFleet(t, map[string]string{"DATABASE_URL": database, "FLEET_API_REQUIRED_ADAPTERS_CLUSTERS": "gardener", "FLEET_API_REQUIRED_ADAPTERS_NODEPOOLS": ""})
+	f := newFleet(t, map[string]string{"DATABASE_URL": database, "FLEET_API_REQUIRED_ADAPTERS_CLUSTERS": "gardener", "FLEET_API_REQUIRED_ADAPTERS_NODEPOOLS": "gardener"})
 	first, second := g.worker(t, database, f.url), g.worker(t, database, f.url)
 	first.wantReady(t)
 	second.wantReady(t)
@@ -139,12 +139,12 @@ func TestClustersBecomeShoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, patience, func() error {
-		sync, err := f.api.ClusterSync(t.Context(), refused.ID)
+		row, err := f.api.ClusterSync(t.Context(), refused.ID)
 		if err != nil {
 			return err
 		}
-		if sync.State != v1.SyncBackingOff || sync.ErrorClass != string(shoot.ClassInvalid) || sync.Attempts != 1 || sync.NextTry == nil {
-			return fmt.Errorf("the cluster that Gardener refuses: %+v", sync)
+		if row.State != v1.SyncBackingOff || row.ErrorClass != string(shoot.ClassInvalid) || row.Attempts != 1 || row.NextTry == nil {
+			return fmt.Errorf("the cluster that Gardener refuses: %+v", row)
 		}
 		return nil
 	})

@@ -194,7 +194,7 @@ func (e *engine) observers(garden Garden, owner string) (*poller.Poller, *bridge
 	if err != nil || e.fleet == nil {
 		return observer, nil, err
 	}
-	reports, err = bridge.New(e.cfg.Reports, bridge.Deps{Store: e.store, Fleet: e.fleet, Observer: observer, Log: e.log, Registerer: e.metrics})
+	reports, err = bridge.New(e.cfg.Reports, bridge.Deps{Store: e.store, Fleet: e.fleet, Observer: observer, Pools: e.store, Log: e.log, Registerer: e.metrics})
 	return observer, reports, err
 }
 

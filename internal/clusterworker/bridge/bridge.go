@@ -68,6 +68,10 @@ type Deps struct {
 	Fleet    Fleet
 	Observer Observer
 
+	// Pools says which node pools Gardener has, to report on them as well. It may
+	// be nil: only clusters are reported on.
+	Pools clusterworker.PoolStore
+
 	// Log may be nil: nothing is logged.
 	Log *slog.Logger
 
@@ -76,7 +80,8 @@ type Deps struct {
 }
 
 const (
-	collection = "clusters"
+	collection      = "clusters"
+	poolsCollection = "nodepools"
 	// batch is how many reports are read, and noted, by one query.
 	batch = 100
 

@@ -1,6 +1,9 @@
 package bridge
 
 import (
+	"context"
+	"fmt"
+	"net/http"
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
@@ -34,4 +37,31 @@ func PoolReport(row *clusterworker.Row, pool clusterworker.PoolSent, now time.Ti
 func withFinalized(r v1.Report, is bool, reason, message string) v1.Report {
 	r.Conditions = append(r.Conditions, condition(v1.ConditionFinalized, is, reason, message))
 	return r
+}
+
+// tellPools reports on the node pools of a row that was reported on. current is
+// whether the row's status was seen to be about the Shoot as it was sent last:
+// otherwise it may be ready for having a pool that is to go, or without one that
+// is to come.
+func (b *Bridge) tellPools(ctx context.Context, row clusterworker.Row, current bool, now time.Time) error {
+	if b.deps.Pools == nil || !row.Synced {
+		return nil
+	}
+	pools, err := b.deps.Pools.PoolsSent(ctx, &row)
+	if err != nil {
+		return fmt.Errorf("report on the node pools of cluster %q: %w", row.ClusterID, err)
+	}
+	if isReady(&row) && !current {
+		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener has the last change; what it makes of it is still to be seen"
+	}
+	for _, pool := range pools {
+		_, err := b.deps.Fleet.Report(ctx, poolsCollection, pool.ID, PoolReport(&row, pool, now))
+		if statusOf(err) == http.StatusNotFound {
+			continue // it is gone, and needs no report
+		}
+		if err != nil {
+			return fmt.Errorf("report on node pool %q: %w", pool.ID, err)
+		}
+	}
+	return nil
 }

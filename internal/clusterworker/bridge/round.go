@@ -98,7 +98,8 @@ func (b *Bridge) tell(ctx context.Context, row clusterworker.Row, now time.Time)
 	if ready {
 		next = nextReady
 	}
-	switch current, known := b.deps.Observer.Current(&row); {
+	current, known := b.deps.Observer.Current(&row)
+	switch {
 	case !ready && row.Status != v1.ShootError:
 		// What it says does not become wrong by a change of the Shoot.
 	case ready && !known && time.Since(b.leadsSince) < patience:
@@ -114,6 +115,9 @@ func (b *Bridge) tell(ctx context.Context, row clusterworker.Row, now time.Time)
 	tctx, cancel := context.WithTimeoutCause(ctx, b.cfg.Timeout, errors.New("the fleet API did not answer in time"))
 	defer cancel()
 	stored, err := b.deps.Fleet.Report(tctx, collection, row.ClusterID, report)
+	if err == nil {
+		err = b.tellPools(tctx, row, known && current, now)
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return outcome{}

@@ -122,8 +122,8 @@ func (s *side) Report(ctx context.Context, collection, id string, r v1.Report) (
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if collection != "clusters" {
-		return false, errors.New("not a collection of clusters")
+	if _, cluster := s.rows[id]; cluster != (collection == "clusters") {
+		return false, fmt.Errorf("%q is not in the collection %s", id, collection)
 	}
 	s.told, s.at = append(s.told, id), append(s.at, time.Now())
 	if s.refuse != nil {
