@@ -66,8 +66,9 @@ func (s state) agrees(c *cluster) error {
 	if sent := sentTo(&o); sent != x.Generation {
 		return fmt.Errorf("its Shoot is of generation %d, the row of %d", sent, x.Generation)
 	}
-	if x.ShootStatus != string(v1.ShootReady) {
-		return fmt.Errorf("its status is %q", x.ShootStatus)
+	observed, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
+	if x.ShootStatus != string(v1.ShootReady) || observed != o.GetGeneration() {
+		return fmt.Errorf("its status is %q, and Gardener has seen generation %d of its Shoot, which is at %d", x.ShootStatus, observed, o.GetGeneration())
 	}
 	return nil
 }
@@ -148,7 +149,7 @@ func (e *editor) wantAgreement() {
 	}
 	shown := 0
 	for c, reason := range disagree {
-		e.Errorf("cluster %s: %v", c.name, reason)
+		e.Errorf("seed %d: cluster %s: %v", e.seed, c.name, reason)
 		if shown++; shown <= 2 {
 			e.Log(e.history(c.id))
 		}
@@ -168,7 +169,7 @@ func (r *rig) history(id string) string {
 	var out strings.Builder
 	s, err := r.state(ctx)
 	x := s.rows[id]
-	fmt.Fprintf(&out, "history of cluster %s, Shoot %s:\n%s", id, x.ShootName, r.book.history(id, x.ShootName))
+	fmt.Fprintf(&out, "seed %d, history of cluster %s, Shoot %s:\n%s", r.seed, id, x.ShootName, r.book.history(id, x.ShootName))
 	fmt.Fprintf(&out, "its row: %+v (%v)\nits Shoots: %d\n", x, err, len(s.shoots[id]))
 	for i := range s.shoots[id] {
 		o := &s.shoots[id][i]

@@ -27,6 +27,7 @@ import (
 // workers between them, each with a gate.
 type rig struct {
 	*testing.T
+	seed      uint64 // of all dice
 	book      *book
 	bed       *gardenbed.Bed
 	namespace string
@@ -61,7 +62,7 @@ func newRigOn(t *testing.T, database string, seed uint64) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{
-		T: t, book: newBook(), bed: bed, namespace: namespace, url: database,
+		T: t, seed: seed, book: newBook(), bed: bed, namespace: namespace, url: database,
 		shoots: client.Resource(schema.GroupVersionResource{Group: "core.gardener.cloud", Version: "v1beta1", Resource: "shoots"}).Namespace(namespace),
 		dice:   rand.New(rand.NewPCG(seed, 0)),
 	}

@@ -50,7 +50,6 @@ func TestStorm(t *testing.T) { //nolint:paralleltest // see above
 // A storm is a rig with a PostgreSQL server of its own.
 type storm struct {
 	*editor
-	seed   uint64
 	cfg    pgserver.Config
 	server *pgserver.Server
 	// The database is struck by one disaster at a time, and so is the garden.
@@ -60,7 +59,7 @@ type storm struct {
 
 func newStorm(t *testing.T, seed uint64) *storm {
 	t.Helper()
-	s := &storm{seed: seed, cfg: serverConfig(t)}
+	s := &storm{cfg: serverConfig(t)}
 	var err error
 	if s.server, err = pgserver.Start(t.Context(), s.cfg, quiet()); err != nil {
 		t.Fatal(err)
