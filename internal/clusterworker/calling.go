@@ -74,7 +74,7 @@ func (w *Worker) try(ctx context.Context, t ticket) outcome {
 			return givenBack(t)
 		}
 	} else if class == ErrorClass(shoot.ClassThrottled) {
-		w.throttle.extend(time.Now().Add(throttleOf(err)))
+		w.throttle.extend(time.Now().Add(min(throttleOf(err), maxPause)))
 	}
 	return written(t, judge(t.Claim, err, outage))
 }

@@ -19,6 +19,9 @@ const (
 	outageSpread = 10 * time.Second
 	// minThrottle is how long a throttled row waits at least.
 	minThrottle = time.Second
+	// maxPause is for how long all wait at most because one is asked to: it may
+	// be about that one alone.
+	maxPause = 30 * time.Second
 	// maxMessage bounds the text of an error, in bytes.
 	maxMessage = 4096
 )

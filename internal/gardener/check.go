@@ -71,7 +71,7 @@ func (c *Client) checkOurNamespace(ctx context.Context) Finding {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	subject := "namespace " + c.namespace
-	_, err := c.namespaceLabels(ctx)
+	_, err := c.ourNamespace(ctx)
 	if hasCode(err, http.StatusForbidden) {
 		return Finding{Worse, subject, "we may not look at it; if it is not there, every Shoot counts as deleted"}
 	}

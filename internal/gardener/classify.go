@@ -84,7 +84,7 @@ func classify(r *refusal) shoot.Class {
 	case r.code == http.StatusTooManyRequests:
 		return shoot.ClassThrottled
 	case r.code == http.StatusUnauthorized:
-		return shoot.ClassForbidden
+		return shoot.ClassUnavailable // to us; no Shoot is to be blamed for it
 	case r.code == http.StatusConflict:
 		return shoot.ClassConflict
 	case said(`admission webhook "[^"]*" denied the request`):

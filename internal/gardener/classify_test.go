@@ -123,7 +123,7 @@ func TestAnswersAreToldApartByWhatTheySay(t *testing.T) {
 			reason: "Shoots are not served", code: 404, body: "404 page not found\n", want: shoot.ClassUnavailable, says: "it answers 404 Not Found",
 		},
 		"WhoAreYou": {
-			reason: "the token has run out", code: 401, body: status("Unauthorized", "Unauthorized"), want: shoot.ClassForbidden, says: "Unauthorized",
+			reason: "the token has run out", code: 401, body: status("Unauthorized", "Unauthorized"), want: shoot.ClassUnavailable, says: "Unauthorized",
 		},
 		"Teapot":  {reason: "something else", code: 418, body: "", want: shoot.ClassUnknown, says: "it answers 418 I'm a teapot"},
 		"NoSense": {reason: "a portal answers", code: 200, body: "<html>Log in!</html>", want: shoot.ClassUnavailable, says: "its answer makes no sense: invalid character '<' looking for beginning of value"},

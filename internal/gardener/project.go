@@ -15,11 +15,11 @@ const labelProject = "project.gardener.cloud/name"
 // project asks the namespace, then the projects, and guesses where it may ask
 // neither.
 func (c *Client) project(ctx context.Context) (string, error) {
-	labels, err := c.namespaceLabels(ctx)
+	ns, err := c.ourNamespace(ctx)
 	if err != nil && !hasCode(err, http.StatusForbidden) {
 		return "", err
 	}
-	if name := labels[labelProject]; name != "" {
+	if name := ns.Labels[labelProject]; name != "" {
 		return name, nil
 	}
 	a, err := c.send(ctx, request{method: http.MethodGet, path: projects, unlimited: true})
@@ -45,4 +45,20 @@ func (c *Client) project(ctx context.Context) (string, error) {
 		}
 	}
 	return cmp.Or(strings.TrimPrefix(c.namespace, "garden-"), c.namespace), nil
+}
+
+// Garden names where the Shoots are, in the same words whatever the server is
+// called just now: by the namespace and its uid. Where we may not look at that it
+// is named by the server's address.
+func (c *Client) Garden(ctx context.Context) (string, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	ns, err := c.ourNamespace(ctx)
+	switch {
+	case hasCode(err, http.StatusForbidden):
+		return c.base.Host + "/" + c.namespace, nil
+	case err != nil:
+		return "", explain(err, "look at the namespace of the Shoots")
+	}
+	return c.namespace + " (" + ns.UID + ")", nil
 }

@@ -50,7 +50,7 @@ func (c *Client) checkNamespace(ctx context.Context) error {
 	if c.exists.Load() {
 		return nil
 	}
-	_, err := c.namespaceLabels(ctx)
+	_, err := c.ourNamespace(ctx)
 	if err != nil && !hasCode(err, http.StatusForbidden) {
 		return err
 	}
@@ -58,19 +58,20 @@ func (c *Client) checkNamespace(ctx context.Context) error {
 	return nil
 }
 
-func (c *Client) namespaceLabels(ctx context.Context) (map[string]string, error) {
+// ourNamespace is the namespace that the Shoots are in.
+func (c *Client) ourNamespace(ctx context.Context) (meta, error) {
 	a, err := c.send(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + c.namespace, unlimited: true})
 	if isAbsent(err, "namespaces") {
-		return nil, shoot.Errorf(shoot.ClassUnavailable, "there is no namespace %q", c.namespace)
+		return meta{}, shoot.Errorf(shoot.ClassUnavailable, "there is no namespace %q", c.namespace)
 	}
 	if err != nil {
-		return nil, err
+		return meta{}, err
 	}
 	var ns struct {
 		Metadata meta `json:"metadata"`
 	}
 	err = decode(a, &ns)
-	return ns.Metadata.Labels, err
+	return ns.Metadata, err
 }
 
 // mine selects the Shoots of the installation.

@@ -199,3 +199,24 @@ func TestTheProjectOfANamespace(t *testing.T) {
 		})
 	}
 }
+
+func TestTheNameOfAGarden(t *testing.T) {
+	tests := map[string]struct {
+		reason    string
+		namespace http.HandlerFunc
+		want      string
+	}{
+		"UID":       {reason: "whatever the server is called", namespace: always(200, `{"metadata":{"name":"garden-played","uid":"u-1"}}`), want: "garden-played (u-1)"},
+		"Forbidden": {reason: "the address is all that is known", namespace: always(403, status("Forbidden", "User \"x\" cannot")), want: "/garden-played"},
+		"NoAnswer":  {reason: "it may be any", namespace: always(503, "no")},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := play(t, map[string]http.HandlerFunc{"GET /api/v1/namespaces/" + namespace: test.namespace})
+			got, err := p.client(gardener.Config{}).Garden(t.Context())
+			if !strings.HasSuffix(got, test.want) || (err == nil) != (test.want != "") {
+				t.Errorf("%s: got %q, %v", test.reason, got, err)
+			}
+		})
+	}
+}

@@ -293,3 +293,35 @@ func TestConfigFile(t *testing.T) {
 		}
 	}
 }
+
+// TestAnotherGarden holds that a worker that is pointed at another garden than
+// the one with the Shoots does nothing, says why, and can be told that it is
+// meant so.
+func TestAnotherGarden(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	conn := connect(t, url)
+	if _, err := conn.Exec(t.Context(), "update tenant.installation set garden = 'garden.example/garden-prod'"); err != nil {
+		t.Fatal(err)
+	}
+	id := add(t, conn, "precious", `{}`)
+	c := start(t, map[string]string{"DATABASE_URL": url})
+	health := c.URL(t, "metrics and health")
+	apptest.Eventually(t, func() error {
+		status, body := apptest.Send(t, http.MethodGet, health+"/readyz?verbose", "")
+		if status != http.StatusServiceUnavailable || !strings.Contains(body, "garden.example/garden-prod") || !strings.Contains(body, "CLUSTER_WORKER_MOVE_TO_GARDEN") {
+			return fmt.Errorf("/readyz gives %d %s", status, body)
+		}
+		return nil
+	})
+	wantRow(t, conn, id, "synced is null and sync_last_attempt is null and claim_token is null")
+	if err := start(t, map[string]string{"DATABASE_URL": url}, "preflight").Wait(t); err == nil || !strings.Contains(err.Error(), "garden.example/garden-prod") {
+		t.Errorf("preflight: %v", err)
+	}
+	c.Cancel()
+	if err := c.Wait(t); err != nil {
+		t.Error(err)
+	}
+	start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CLUSTER_WORKER_MOVE_TO_GARDEN": "true"})
+	wantRow(t, conn, id, "synced is not null")
+}

@@ -47,6 +47,8 @@ type Part struct {
 	Mode            Mode `key:"gardener_mode" env:"GARDENER_MODE" flag:"gardener-mode" default:"mock" validate:"oneof=mock real" doc:"Which Gardener: real, or mock, one in the memory of this process to try things with."`
 	MaxShootNameLen int  `key:"gardener_max_shoot_name_len" env:"GARDENER_MAX_SHOOT_NAME_LEN" flag:"gardener-max-shoot-name-len" default:"21" validate:"min=1,max=63" doc:"How long the name of a Shoot may be. Gardener allows 21 for it and the project's name together, for every provider."`
 
+	MoveToGarden bool `key:"move_to_garden" env:"CLUSTER_WORKER_MOVE_TO_GARDEN" flag:"move-to-garden" doc:"Make all Shoots anew in the garden that is configured, although those of this database are in another one, where they stay. Without it such a worker does nothing."`
+
 	Shoots   manifest.Config `key:"shoots"`
 	Gardener gardener.Config `key:"gardener"`
 	Mock     MockConfig      `key:"mock"`

@@ -109,11 +109,14 @@ func (e *engine) parts(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.waits.Store(nil)
 	garden, err := e.open(installation)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := patiently(ctx, e, "its garden", func(ctx context.Context) (string, error) { return e.settle(ctx, garden) }); err != nil {
+		return nil, err
+	}
+	e.waits.Store(nil)
 	project, err := patiently(ctx, e, "the name of the Gardener project", garden.Project)
 	if err != nil {
 		return nil, err
@@ -139,6 +142,29 @@ func (e *engine) parts(ctx context.Context) ([]lifecycle.Part, error) {
 		parts = append(parts, lifecycle.Part{Name: "reports", Run: reports.Run})
 	}
 	return parts, nil
+}
+
+// settle makes sure that the Shoots of the database are in the garden that this
+// worker has: in any other they would all be missing, and be made once more; and
+// those that are to be deleted would count as gone.
+func (e *engine) settle(ctx context.Context, garden Garden) (string, error) {
+	ours, err := place(ctx, garden)
+	if err != nil {
+		e.waits.Store(nil) // it is Gardener that is away
+		return "", err
+	}
+	holds, err := e.store.TakeGarden(ctx, ours, e.cfg.MoveToGarden)
+	if err == nil && holds != ours {
+		err = elsewhere(holds, ours)
+	}
+	if err != nil {
+		e.waits.Store(&err)
+	}
+	return holds, err
+}
+
+func elsewhere(holds, ours string) error {
+	return fmt.Errorf("the Shoots of this database are in %q, and this worker is set up for %q: correct GARDENER_MODE, GARDENER_KUBECONFIG or GARDENER_NAMESPACE, or, to make all of them anew here, set CLUSTER_WORKER_MOVE_TO_GARDEN=true", holds, ours)
 }
 
 // maker makes what makes Shoots of clusters.

@@ -20,6 +20,14 @@ type Garden interface {
 	PreflightShoot(ctx context.Context, m shoot.Manifest) error
 }
 
+// place names where the Shoots are that a garden has.
+func place(ctx context.Context, g Garden) (string, error) {
+	if client, ok := g.(*gardener.Client); ok {
+		return client.Garden(ctx)
+	}
+	return "the memory of a worker (" + string(Mock) + ")", nil
+}
+
 // An opener opens the garden for an installation, which is known once the
 // database has said it.
 type opener func(installation string) (Garden, error)

@@ -80,6 +80,9 @@ func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) err
 			return errPreflight
 		}
 	}
+	if err := cfg.sameGarden(ctx, store, garden); err != nil {
+		return err
+	}
 	project, err := garden.Project(ctx)
 	if err != nil {
 		return err
@@ -93,6 +96,19 @@ func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) err
 		return err
 	}
 	return check.tell()
+}
+
+// sameGarden refuses another garden than the one with the Shoots.
+func (c Part) sameGarden(ctx context.Context, store *pgstore.Store, garden Garden) error {
+	holds, err := store.Garden(ctx)
+	if err != nil {
+		return err
+	}
+	ours, err := place(ctx, garden)
+	if err == nil && holds != "" && holds != ours && !c.MoveToGarden {
+		err = elsewhere(holds, ours)
+	}
+	return err
 }
 
 // writeFindings shows what was found, and says whether a worker could work.

@@ -67,7 +67,7 @@ func TestWhatIsNotifiedOf(t *testing.T) {
 		{"the worker names", func() {
 			_, _ = b.store.Name(t.Context(), []clusterworker.Naming{{ClusterID: id, Token: c.Token, ShootName: "s"}})
 		}, 0},
-		{"the worker gives back", func() { _ = b.store.Release(t.Context(), []clusterworker.Claim{c}) }, 0},
+		{"the worker gives back", func() { _ = b.store.Release(t.Context(), []clusterworker.Claim{c}) }, 1},
 		{"the worker fails", func() { b.complete(failed(b.claimOne(), "no", true, 0)) }, 0},
 		{"the worker succeeds", func() { b.complete(done(b.claimOne())) }, 0},
 		{"the observer writes", func() {

@@ -142,7 +142,7 @@ join tenant.cluster_sync s on s.cluster_id = n.cluster_id and s.claim_token = n.
 where s.shoot_name is null and not exists (select from tenant.cluster_sync o where o.shoot_name = n.shoot_name);
 
 -- name: Release :exec
--- Gives claimed rows back.
+-- Gives claimed rows back, and tells the other workers: it names the generation.
 with claimed as (
     select unnest(@ids::uuid[]) as cluster_id, unnest(@tokens::bigint[]) as token
 ), mine as materialized (
@@ -151,7 +151,7 @@ with claimed as (
     join tenant.cluster_sync s on s.cluster_id = c.cluster_id and s.claim_token = c.token
     for update of s skip locked
 )
-update tenant.cluster_sync s set due_at = now(), claim_token = null, claimed_by = null
+update tenant.cluster_sync s set generation = s.generation, due_at = now(), claim_token = null, claimed_by = null
 from mine where s.cluster_id = mine.cluster_id;
 
 -- name: Lead :many

@@ -89,7 +89,10 @@ create table tenant.cluster_worker_term (
 -- Which database this is, as the labels of its Shoots say it.
 create table tenant.installation (
     only_row boolean primary key default true check (only_row),
-    id       uuid    not null default gen_random_uuid()
+    id       uuid    not null default gen_random_uuid(),
+    -- Where its Shoots are, as the first worker found it. Whoever is pointed
+    -- elsewhere by mistake would take them all for gone.
+    garden   text    collate "C"
 );
 insert into tenant.installation default values;
 
@@ -258,11 +261,14 @@ create policy visible_clusters on tenant.cluster_sync to fleet_api
 create policy all_tenants on tenant.cluster_sync to fleet_api_all_tenants using (true);
 create policy every_cluster on tenant.cluster_sync to cluster_worker using (true);
 create policy observer on tenant.cluster_worker_term to cluster_worker using (true);
-create policy observer on tenant.installation for select to cluster_worker using (true);
+create policy observer on tenant.installation to cluster_worker using (true);
 
 grant select on tenant.cluster_sync to fleet_api, fleet_api_all_tenants;
 grant update (generation, due_at, sync_attempts, paused_at) on tenant.cluster_sync to fleet_api, fleet_api_all_tenants;
-grant select, update on tenant.cluster_sync to cluster_worker;
+grant select on tenant.cluster_sync to cluster_worker;
+grant update (synced, sync_error, sync_attempts, sync_last_attempt, shoot_status, shoot_status_message, shoot_status_updated, error_class,
+    generation, synced_generation, cluster_generation, due_at, claim_token, claimed_by, unsynced_since, shoot_name, shoot_uid, shoot_generation,
+    ready_once, deletion_sent, report_due_at, report_version) on tenant.cluster_sync to cluster_worker;
 grant select, insert, update on tenant.cluster_worker_term to cluster_worker;
-grant select on tenant.installation to cluster_worker;
+grant select, update (garden) on tenant.installation to cluster_worker;
 grant usage on sequence tenant.cluster_sync_token to cluster_worker;

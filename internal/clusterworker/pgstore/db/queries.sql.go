@@ -420,11 +420,11 @@ with claimed as (
     join tenant.cluster_sync s on s.cluster_id = c.cluster_id and s.claim_token = c.token
     for update of s skip locked
 )
-update tenant.cluster_sync s set due_at = now(), claim_token = null, claimed_by = null
+update tenant.cluster_sync s set generation = s.generation, due_at = now(), claim_token = null, claimed_by = null
 from mine where s.cluster_id = mine.cluster_id
 `
 
-// Gives claimed rows back.
+// Gives claimed rows back, and tells the other workers: it names the generation.
 func (q *Queries) Release(ctx context.Context, iDs []string, tokens []int64) error {
 	_, err := q.db.Exec(ctx, Release, iDs, tokens)
 	return err
