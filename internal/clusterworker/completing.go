@@ -222,7 +222,7 @@ func (c *writer) logFailure(ctx context.Context, o outcome) {
 	r, n := o.result, failures(o.Claim)
 	level, log := slog.LevelDebug, c.log
 	if r.Spend && (n == 1 || n == v1.StuckAttempts) {
-		if omitted, ok := c.sampler.allow(r.Class); ok {
+		if omitted, ok := c.sampler.Allow(string(r.Class)); ok {
 			level = slog.LevelWarn
 			if omitted > 0 {
 				log = log.With("omitted_before", omitted)

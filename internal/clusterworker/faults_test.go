@@ -205,7 +205,7 @@ func TestThrottlingWithinReason(t *testing.T) {
 func TestStoppedDuringCall(t *testing.T) {
 	bubble(t, func(c *Config) { c.PollInterval = time.Hour }, func(r *rig) { // it does nothing meanwhile
 		second := newRig(r.t, r.store, newFakeGarden(), nil)
-		r.garden.set(func(context.Context, verb, string) error { time.Sleep(90 * time.Second); return nil }, nil)
+		r.garden.set(func(context.Context, verb, string) error { hang(90 * time.Second); return nil }, nil)
 		r.store.edit("a", nil)
 		r.start()
 		r.pass(time.Second)
@@ -235,7 +235,7 @@ func TestStoppedDuringCall(t *testing.T) {
 // cluster when it claims it anew.
 func TestNoSecondCallBesideAHangingOne(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
-		r.garden.set(func(context.Context, verb, string) error { time.Sleep(200 * time.Second); return nil }, nil)
+		r.garden.set(func(context.Context, verb, string) error { hang(200 * time.Second); return nil }, nil)
 		r.store.edit("a", nil)
 		r.start()
 		r.pass(199 * time.Second)
@@ -269,7 +269,7 @@ func TestStoppedBeforeCall(t *testing.T) {
 				r.maker.on = func(Claim) {
 					if first {
 						first = false
-						time.Sleep(tc.pause)
+						hang(tc.pause)
 					}
 				}
 				r.store.edit("a", nil)

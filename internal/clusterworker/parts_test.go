@@ -316,25 +316,6 @@ func TestPulse(t *testing.T) {
 	})
 }
 
-func TestSampler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSampler()
-		lines := 0
-		for range 1000 {
-			if _, ok := s.allow(ClassBadSpec); ok {
-				lines++
-			}
-		}
-		if _, ok := s.allow(ClassPanic); lines != sampleBurst || !ok {
-			t.Errorf("%d lines of one class, and of another %t", lines, ok)
-		}
-		time.Sleep(sampleWindow)
-		if omitted, ok := s.allow(ClassBadSpec); !ok || omitted != 1000-sampleBurst {
-			t.Errorf("a minute later: %d, %t", omitted, ok)
-		}
-	})
-}
-
 // The monotonic clock does not count while a machine sleeps.
 func TestLeaseHasTimeByBothClocks(t *testing.T) {
 	now := time.Now()

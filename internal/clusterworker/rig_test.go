@@ -94,6 +94,9 @@ func (r *rig) add(n int) (ids []string) {
 	return ids
 }
 
+// hang takes some of a bubble's time, without which it would take real time.
+func hang(d time.Duration) { time.Sleep(d) }
+
 // pass lets time go by.
 func (r *rig) pass(d time.Duration) {
 	time.Sleep(d)

@@ -62,7 +62,7 @@ func TestStopCutsOffHangingCalls(t *testing.T) {
 
 func TestStopWhileCallsHeedNoDeadline(t *testing.T) {
 	bubble(t, stopsIn(2*time.Second), func(r *rig) {
-		r.garden.set(func(context.Context, verb, string) error { time.Sleep(time.Hour); return nil }, nil)
+		r.garden.set(func(context.Context, verb, string) error { hang(time.Hour); return nil }, nil)
 		r.store.edit("a", nil)
 		r.start()
 		begin := time.Now()
@@ -161,7 +161,7 @@ func TestStopDuringClaim(t *testing.T) {
 		ids := r.add(5)
 		r.store.setFault(func(_ context.Context, asked request) error {
 			if asked == toClaim {
-				time.Sleep(time.Second)
+				hang(time.Second)
 			}
 			return nil
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
 // A Waker tells when rows may have become due.
@@ -82,7 +83,7 @@ type Worker struct {
 	throttle throttle
 	woken    lastWake
 	db       *dbWatch
-	sampler  *sampler
+	sampler  *telemetry.Sampler
 
 	// outcomes takes one of each claim. It has room for all that there can be.
 	outcomes chan outcome
@@ -111,7 +112,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg, store: deps.Store, garden: deps.Garden, maker: deps.Maker, recorder: deps.Recorder,
 		waker: deps.Waker, owner: deps.Owner, log: deps.Log, askInstallation: deps.Installation,
-		floor: newFloor(cfg.Slots), alarms: newAlarms(), sampler: newSampler(),
+		floor: newFloor(cfg.Slots), alarms: newAlarms(), sampler: telemetry.NewSampler(),
 		nudges: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	w.outcomes = make(chan outcome, w.floor.limit)

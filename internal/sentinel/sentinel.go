@@ -51,6 +51,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/memory"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
 	"github.com/fleetloop/fleetloop/internal/sentinel/record"
+	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
 // Source is the source of every cloud event.
@@ -144,7 +145,7 @@ type Sentinel struct {
 	tallies    tallies
 	memory     *memory.Memory
 	record     *record.Record
-	sampler    *sampler
+	sampler    *telemetry.Sampler
 	publishers *publishers
 	panics     panics
 	pulse      pulse
@@ -211,7 +212,7 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		onRound:     deps.OnRound,
 		memory:      memory.New(cfg.MemoryLimit),
 		record:      record.New(cfg.DecisionsLimit),
-		sampler:     newSampler(),
+		sampler:     telemetry.NewSampler(),
 		publishers:  newPublishers(cfg.Publish.Window),
 	}
 	s.walker = s.newWalker()
@@ -352,7 +353,7 @@ func (s *Sentinel) noteOverrun(ctx context.Context, took time.Duration, err erro
 
 // warn logs by way of the sampler.
 func (s *Sentinel) warn(kind string, line func(*slog.Logger)) {
-	omitted, ok := s.sampler.allow(kind)
+	omitted, ok := s.sampler.Allow(kind)
 	if !ok {
 		return
 	}

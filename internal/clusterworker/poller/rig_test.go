@@ -137,6 +137,9 @@ func (w *worker) metric(t *testing.T, name string, labels ...string) float64 {
 	return 0
 }
 
+// hang takes some of a bubble's time, without which it would take real time.
+func hang(d time.Duration) { time.Sleep(d) }
+
 // after lets time pass, and all that it brings about come to an end.
 func after(d time.Duration) {
 	time.Sleep(d)

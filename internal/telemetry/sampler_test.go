@@ -1,4 +1,4 @@
-package sentinel
+package telemetry
 
 import (
 	"testing"
@@ -8,10 +8,10 @@ import (
 
 func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSampler()
+		s := NewSampler()
 		lines := 0
 		for range 1000 {
-			if omitted, ok := s.allow("a"); ok {
+			if omitted, ok := s.Allow("a"); ok {
 				lines++
 				if omitted != 0 {
 					t.Errorf("%d left out before line %d", omitted, lines)
@@ -21,14 +21,14 @@ func TestSampler(t *testing.T) {
 		if lines != sampleBurst {
 			t.Errorf("%d lines", lines)
 		}
-		if _, ok := s.allow("b"); !ok {
+		if _, ok := s.Allow("b"); !ok {
 			t.Error("another kind is held back")
 		}
 		time.Sleep(sampleWindow)
-		if omitted, ok := s.allow("a"); !ok || omitted != 1000-sampleBurst {
+		if omitted, ok := s.Allow("a"); !ok || omitted != 1000-sampleBurst {
 			t.Errorf("a minute later: %d, %t", omitted, ok)
 		}
-		if omitted, ok := s.allow("a"); !ok || omitted != 0 {
+		if omitted, ok := s.Allow("a"); !ok || omitted != 0 {
 			t.Errorf("and then: %d, %t", omitted, ok)
 		}
 	})

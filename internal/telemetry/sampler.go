@@ -1,4 +1,4 @@
-package sentinel
+package telemetry
 
 import (
 	"sync"
@@ -10,10 +10,10 @@ const (
 	sampleWindow = time.Minute
 )
 
-// A sampler keeps a fault of thousands of resources from filling the log: of
+// A Sampler keeps a fault of thousands of resources from filling the log: of
 // each kind it lets some lines a minute through, and the next one after that
 // says how many were left out.
-type sampler struct {
+type Sampler struct {
 	mu    sync.Mutex
 	kinds map[string]*sample
 }
@@ -24,11 +24,12 @@ type sample struct {
 	omitted int
 }
 
-func newSampler() *sampler { return &sampler{kinds: map[string]*sample{}} }
+// NewSampler makes a sampler that has let nothing through yet.
+func NewSampler() *Sampler { return &Sampler{kinds: map[string]*sample{}} }
 
-// allow reports whether a line of a kind may be logged now, and how many were
+// Allow reports whether a line of a kind may be logged now, and how many were
 // left out before it. Kinds come from a closed set.
-func (s *sampler) allow(kind string) (omitted int, ok bool) {
+func (s *Sampler) Allow(kind string) (omitted int, ok bool) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
