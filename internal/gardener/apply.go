@@ -15,7 +15,7 @@ import (
 )
 
 // tries is how often a Shoot that changes while we look at it is looked at again.
-const tries = 4
+const tries = 8
 
 // applyContent is the type of a server-side apply. It says YAML, of which JSON is
 // a part.

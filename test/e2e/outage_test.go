@@ -161,7 +161,7 @@ func (l *load) wantAnswers(t *testing.T, n int) {
 // that it confirmed is lost; the sentinel goes on.
 func TestPostgresRestart(t *testing.T) {
 	t.Parallel()
-	cfg := pgserver.Config{Dir: serverDir(t), Throwaway: true}
+	cfg := pgserver.Config{Dir: serverDir(t), Throwaway: true, Settings: map[string]string{"synchronous_commit": "on"}}
 	server := newPostgres(t, cfg)
 	cfg.Port = server.Port()
 	f := newFleet(t, mergeEnv(oneAdapter(), map[string]string{"DATABASE_URL": server.URL()}))
