@@ -264,8 +264,8 @@ func TestAShootThatAlwaysChangesIsAConflict(t *testing.T) {
 	if shoot.ClassOf(err) != shoot.ClassConflict {
 		t.Errorf("got %v (%s)", err, shoot.ClassOf(err))
 	}
-	if got := len(p.requests()); got != 8 {
-		t.Errorf("%d requests, want 4 looks and 4 writes", got)
+	if got := len(p.requests()); got != 16 {
+		t.Errorf("%d requests, want 8 looks and 8 writes", got)
 	}
 }
 
