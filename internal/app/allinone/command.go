@@ -26,9 +26,10 @@ func Command(env Env) *cobra.Command {
 		Use:   "up",
 		Short: "Run the whole loop on this machine",
 		Long: `Run PostgreSQL, the fleet API, a durable broker, two sentinels (clusters, node
-pools) and three sample adapters in this process. DATABASE_URL and BROKER_TYPE
-put a server of your own in the place of an embedded one. It serves this
-machine alone, without authentication.
+pools), three sample adapters and a cluster-worker with a Gardener in memory in
+this process. DATABASE_URL, BROKER_TYPE and GARDENER_MODE=real put a server of
+your own in the place of an embedded one. It serves this machine alone, without
+authentication.
 
 With --kube=embedded there is a Kubernetes API server as well, and SentinelConfigs
 in it say what the sentinels do; the log says where its kubeconfig is. Its
