@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -73,9 +73,11 @@ func New(cfg Config, installation string) (*Client, error) {
 	if cfg.Kubeconfig == "" {
 		return nil, errors.New("connect to Gardener: GARDENER_KUBECONFIG is not set")
 	}
-	rc, err := kube.Connect(kube.Config{Kubeconfig: cfg.Kubeconfig}, userAgent)
+	// Not by package kube, which brings what operators are made of.
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: cfg.Kubeconfig}
+	rc, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("connect to Gardener: %w", err)
+		return nil, fmt.Errorf("connect to Gardener: read kubeconfig: %w", err)
 	}
 	return NewForConfig(rc, cfg, installation)
 }
