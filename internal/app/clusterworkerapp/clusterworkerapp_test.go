@@ -292,6 +292,13 @@ func TestConfigFile(t *testing.T) {
 			t.Errorf("config show lacks %q:\n%s", want, c.Stdout.String())
 		}
 	}
+	// There is one namespace, and a second place to say it would be passed over.
+	if err := os.WriteFile(file, []byte("shoots: {namespace: garden-other}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := start(t, nil, "config", "show", "--config", file).Wait(t); err == nil || !strings.Contains(err.Error(), "shoots.namespace") {
+		t.Errorf("a namespace in the wrong place: %v", err)
+	}
 }
 
 // TestAnotherGarden holds that a worker that is pointed at another garden than

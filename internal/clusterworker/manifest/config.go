@@ -18,7 +18,9 @@ import (
 // holds for clusters that do not say. A field that is empty has its default,
 // if there is one.
 type Config struct {
-	Namespace string `key:"namespace" env:"GARDENER_NAMESPACE" flag:"gardener-namespace" default:"garden-fundament" doc:"Namespace of the Gardener project that has the Shoots."`
+	// Namespace is that of the Gardener project that has the Shoots. It is the
+	// one that the client works in, and so no setting of its own.
+	Namespace string
 
 	ProviderType string `key:"provider_type" env:"GARDENER_PROVIDER_TYPE" flag:"gardener-provider-type" default:"local" doc:"Where the Shoots run: local, metal, aws, or any other provider that Gardener has an extension for."`
 

@@ -205,7 +205,7 @@ func TestConfiguration(t *testing.T) {
 		t.Error("a credentials binding that is not configured is in the manifest")
 	}
 	env := map[string]string{
-		"GARDENER_NAMESPACE": "garden-x", "GARDENER_PROVIDER_TYPE": "openstack", "GARDENER_CLOUD_PROFILE": "os", "GARDENER_CLOUD_PROFILE_KIND": "NamespacedCloudProfile",
+		"GARDENER_PROVIDER_TYPE": "openstack", "GARDENER_CLOUD_PROFILE": "os", "GARDENER_CLOUD_PROFILE_KIND": "NamespacedCloudProfile",
 		"GARDENER_CREDENTIALS_BINDING_NAME": "creds", "GARDENER_REGION": "r1", "GARDENER_KUBERNETES_VERSION": "1.33", "GARDENER_MACHINE_TYPE": "m1",
 		"GARDENER_NETWORKING_TYPE": "cilium", "GARDENER_NODE_CIDR": "10.2.0.0/16", "GARDENER_ZONES": "r1a,r1b", "GARDENER_VOLUME_SIZE": "20Gi",
 		"GARDENER_INFRASTRUCTURE_CONFIG": `{"kind":"I"}`, "GARDENER_CONTROL_PLANE_CONFIG": `{"kind":"C"}`, "GARDENER_ANNOTATIONS": "a=b,c=d",
@@ -214,6 +214,7 @@ func TestConfiguration(t *testing.T) {
 	if _, err := settings.Load(&cfg, settings.Source{Env: func(name string) (string, bool) { v, ok := env[name]; return v, ok }}); err != nil {
 		t.Fatalf("Load: %v", err)
 	}
+	cfg.Namespace = "garden-x" // the client's
 	c := claim(`{}`)
 	const want = `{
 		"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Shoot",
