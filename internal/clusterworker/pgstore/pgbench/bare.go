@@ -3,7 +3,6 @@ package pgbench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -99,12 +98,17 @@ func round(ctx context.Context, conn *pgx.Conn, batch int) (rows int, err error)
 	if err := conn.SendBatch(ctx, &claim).Close(); err != nil || len(done.IDs) == 0 {
 		return 0, err
 	}
-	written, err := conn.Exec(ctx, db.Complete, done.IDs, done.Tokens, done.Generations, done.ClusterGenerations, done.Failed, done.Errors, done.Classes,
-		done.Spend, done.Delays, done.Deleting, done.Absent, done.ShootUIDs, done.ShootGenerations)
-	if err == nil && int(written.RowsAffected()) != len(done.IDs) {
-		err = fmt.Errorf("%d of %d rows were completed", written.RowsAffected(), len(done.IDs))
+	// Another connection that claims at the same moment may have a row locked
+	// just to find that it is taken.
+	for completed := 0; completed < len(done.IDs); {
+		written, err := conn.Exec(ctx, db.Complete, done.IDs, done.Tokens, done.Generations, done.ClusterGenerations, done.Failed, done.Errors, done.Classes,
+			done.Spend, done.Delays, done.Deleting, done.Absent, done.ShootUIDs, done.ShootGenerations)
+		if err != nil {
+			return completed, err
+		}
+		completed += int(written.RowsAffected())
 	}
-	return len(done.IDs), err
+	return len(done.IDs), nil
 }
 
 // add adds a success.
