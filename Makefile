@@ -95,6 +95,7 @@ unit: $(GOLANGCI_LINT)
 generate: $(SQLC) $(CONTROLLER_GEN) ## write generated code, CRDs, roles, reference docs and the dependency ledger anew
 	@cd internal/fleetapi/pgstore && $(SQLC) generate
 	@cd internal/clusterworker/pgstore && $(SQLC) generate
+	@cd internal/execution/pgstore && $(SQLC) generate
 	@$(CONTROLLER_GEN) object crd paths=./api/... output:crd:dir=deploy/crds
 	@go run ./tools/roles
 	@go run ./tools/reference
@@ -104,7 +105,7 @@ generate: $(SQLC) $(CONTROLLER_GEN) ## write generated code, CRDs, roles, refere
 .PHONY: generated
 generated: generate
 	@echo "check: generated code up to date" >&2
-	@out=$$(git status --porcelain -- internal/fleetapi/pgstore internal/clusterworker/pgstore api deploy docs/reference docs/schema tools/deps); \
+	@out=$$(git status --porcelain -- internal/fleetapi/pgstore internal/clusterworker/pgstore internal/execution/pgstore api deploy docs/reference docs/schema tools/deps); \
 	  [ -z "$$out" ] || { echo "$$out"; echo "generated files differ: run 'make generate' and commit the result" >&2; exit 1; }
 
 .PHONY: tidy

@@ -8,3 +8,9 @@ import _ "embed" // for the file below
 //
 //go:embed hyperfleet.redhat.com_sentinelconfigs.yaml
 var SentinelConfigs []byte
+
+// KubernetesExecutions is the CustomResourceDefinition of KubernetesExecutions,
+// in YAML.
+//
+//go:embed kubernetesexecution.kubernaut.io_kubernetesexecutions.yaml
+var KubernetesExecutions []byte

@@ -1,0 +1,28 @@
+package action
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// An InvalidError is why parameters are not good.
+type InvalidError struct {
+	Action   string
+	Problems []string // one for each parameter, which it names
+}
+
+// Error names all that is wrong at once.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("parameters of %s: %s", e.Action, strings.Join(e.Problems, "; "))
+}
+
+// A RefusedError is why no plan can be made for an object as it is.
+type RefusedError struct {
+	Detail  v1alpha1.Detail // target_not_found, target_state, target_changed, target_protected or rbac_denied
+	Message string
+}
+
+// Error is the message.
+func (e *RefusedError) Error() string { return e.Message }
