@@ -1,10 +1,12 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,10 +26,15 @@ import (
 type Options struct {
 	Scheme *runtime.Scheme
 
-	// Namespaced are the kinds that are used, all of them in namespaces. The
-	// server is not asked what it has: that would cost requests and memory,
-	// and a process could not start before its CRDs are there.
-	Namespaced []schema.GroupVersionKind
+	// Namespaced and ClusterScoped are the kinds that are used, in namespaces and
+	// outside of them. The server is not asked what it has: that would cost
+	// requests and memory, and a process could not start before its CRDs are
+	// there.
+	Namespaced, ClusterScoped []schema.GroupVersionKind
+
+	// Leader has controllers run in one replica at a time. The zero value is
+	// all at once, each with work of its own.
+	Leader Leader
 
 	Cache cache.Options
 	Log   *slog.Logger
@@ -37,13 +44,21 @@ type Options struct {
 	OnTrouble func(error)
 }
 
+// A Leader is the Lease that says which replica works. The one that loses it
+// ends, with an error: it cannot know what it still has under way.
+type Leader struct {
+	Namespace, Name string
+	// Lease is how long the others wait for one that went without a word. Zero
+	// is 15 s.
+	Lease time.Duration
+}
+
 // whileNothingAnswers is how long a controller waits for its first list: for
 // ever. Who waits is not ready, and says so; to end would not help.
 const whileNothingAnswers = 10 * 365 * 24 * time.Hour
 
-// NewManager makes a manager that listens nowhere and elects nobody: metrics
-// and health are served by the process, and each replica has work of its own.
-// It asks nothing of the host cluster before it runs.
+// NewManager makes a manager that listens nowhere: metrics and health are served
+// by the process. It asks nothing of the host cluster before it runs.
 func NewManager(cfg *rest.Config, o Options) (manager.Manager, error) {
 	TakeLogs(o.Log)
 	yes, forever := true, time.Duration(-1)
@@ -56,12 +71,12 @@ func NewManager(cfg *rest.Config, o Options) (manager.Manager, error) {
 			toolscache.DefaultWatchErrorHandler(ctx, r, err)
 		}
 	}
-	m, err := manager.New(cfg, manager.Options{
+	options := manager.Options{
 		Scheme: o.Scheme,
 		Cache:  o.Cache,
 		Logger: Logger(o.Log),
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-			return mapper(o.Namespaced), nil
+			return mapper(o.Namespaced, o.ClusterScoped), nil
 		},
 		Metrics:                 metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress:  "0",
@@ -71,21 +86,38 @@ func NewManager(cfg *rest.Config, o Options) (manager.Manager, error) {
 			SkipNameValidation: &yes, // of several managers in a process
 			CacheSyncTimeout:   whileNothingAnswers,
 		},
-	})
+	}
+	if o.Leader.Name != "" {
+		o.Leader.elect(&options)
+	}
+	m, err := manager.New(cfg, options)
 	if err != nil {
 		return nil, fmt.Errorf("make manager: %w", err)
 	}
 	return m, nil
 }
 
-func mapper(kinds []schema.GroupVersionKind) meta.RESTMapper {
+// elect has a manager wait for its turn, and give it up when it is told to stop.
+func (l Leader) elect(o *manager.Options) {
+	lease := cmp.Or(l.Lease, 15*time.Second)
+	renew, retry := lease*2/3, lease*2/15 // the proportions that Kubernetes' own controllers have
+	o.LeaderElection = true
+	o.LeaderElectionID, o.LeaderElectionNamespace = l.Name, l.Namespace
+	o.LeaderElectionReleaseOnCancel = true
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &lease, &renew, &retry
+}
+
+func mapper(namespaced, clusterScoped []schema.GroupVersionKind) meta.RESTMapper {
 	var versions []schema.GroupVersion
-	for _, kind := range kinds {
+	for _, kind := range slices.Concat(namespaced, clusterScoped) {
 		versions = append(versions, kind.GroupVersion())
 	}
 	m := meta.NewDefaultRESTMapper(versions)
-	for _, kind := range kinds {
+	for _, kind := range namespaced {
 		m.Add(kind, meta.RESTScopeNamespace)
+	}
+	for _, kind := range clusterScoped {
+		m.Add(kind, meta.RESTScopeRoot)
 	}
 	return m
 }
