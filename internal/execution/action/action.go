@@ -81,6 +81,9 @@ type Permission struct {
 	// ClusterScoped is for rights outside of namespaces, as on nodes, and on
 	// objects of all namespaces, as for the Pods of a node.
 	ClusterScoped bool
+	// Executor is for rights in the namespace of the executions, as on the
+	// Secrets that a value comes from, whatever namespace the target is in.
+	Executor bool
 	// Why is what the action needs it for.
 	Why string
 }
@@ -113,6 +116,9 @@ func (a *Action) Parameters() []Parameter { return a.schema }
 type Subject struct {
 	UID     types.UID
 	Created time.Time // what a plan has of the time is this
+	// Namespace and Name are where the execution is. Plans that keep something
+	// beside it need them; attempts do not.
+	Namespace, Name string
 }
 
 // A Client reaches a cluster as the account of an action.
