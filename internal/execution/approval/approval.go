@@ -1,0 +1,213 @@
+// Package approval counts approvals of executions.
+//
+// Who wrote an approval, and whether they may, is what the API server checks
+// with the policies of package guard; here is decided what the approvals that
+// passed there come to. An approval counts for the plan whose hash it names, and
+// for no other; one person counts once; whoever asked does not count where the
+// policy wants somebody else. While the guard is missing nothing counts: the
+// execution goes on waiting, and ends as expired when its time is over.
+package approval
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+)
+
+// Begin is what the approval of a plan starts with. No deadline is waiting
+// without end.
+func Begin(d execution.Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus {
+	if !d.RequireApproval {
+		return v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalNotRequired}
+	}
+	return v1alpha1.ApprovalStatus{
+		State:         v1alpha1.ApprovalPending,
+		Required:      true,
+		RequiredCount: max(d.Approvals.Count, 1),
+		FourEyes:      d.Approvals.FourEyes,
+		Groups:        slices.Clone(d.Approvals.Groups),
+		Deadline:      deadline.DeepCopy(),
+	}
+}
+
+// Decide says what the approvals of an execution come to at now, and until when
+// to wait if nothing is decided: the zero time is without end. What was decided
+// before stays decided. A failure is there exactly if the state is Rejected or
+// Expired.
+//
+// The rules stand in the order in which they decide: one rejection rejects; at
+// the deadline it is too late, however many approvals have come, because nobody
+// can tell when; without a guard nothing counts; then they are counted.
+func Decide(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time) (v1alpha1.ApprovalStatus, *execution.Failure, time.Time) {
+	a := pending(ke)
+	if a.State != v1alpha1.ApprovalPending {
+		return a, failure(ke, a, guardMissing), time.Time{}
+	}
+	rejection, rejected := rejectionOf(ke)
+	a.Received = counted(ke, a)
+	switch {
+	case rejected && guardMissing == nil:
+		a.State, a.Received = v1alpha1.ApprovalRejected, []v1alpha1.Approval{rejection}
+	case a.Deadline != nil && !now.Before(a.Deadline.Time):
+		a.State = v1alpha1.ApprovalExpired
+	case guardMissing == nil && enough(ke, a):
+		a.State = v1alpha1.ApprovalApproved
+	case a.Deadline != nil:
+		return withoutGuard(a, guardMissing), nil, a.Deadline.Time
+	default:
+		return withoutGuard(a, guardMissing), nil, time.Time{}
+	}
+	at := metav1.NewTime(now)
+	a.DecidedAt = &at
+	a = withoutGuard(a, guardMissing)
+	return a, failure(ke, a, guardMissing), time.Time{}
+}
+
+// Waiting says what an execution that is not decided waits for, in a sentence,
+// with the detail if something is wrong.
+func Waiting(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Detail, string) {
+	a := pending(ke)
+	if guardMissing != nil {
+		return v1alpha1.DetailGuardMissing, fmt.Sprintf("no approval counts, because nothing checks who approves: %v", guardMissing)
+	}
+	if unknownRequester(ke, a) {
+		return "", "no approval counts: the policy wants somebody else than the requester to approve, and spec.requestedBy does not say who that is; create the execution again with it"
+	}
+	text := fmt.Sprintf("%s of plan %s", tally(ke, a), short(hash(ke)))
+	if len(a.Groups) > 0 {
+		text += ", each of somebody in " + strings.Join(a.Groups, " or ")
+	}
+	if a.FourEyes {
+		text += fmt.Sprintf(", not of %s, who asked", ke.Spec.RequestedBy)
+	}
+	if a.Deadline != nil {
+		text += ", until " + a.Deadline.UTC().Format(time.RFC3339)
+	}
+	return "", text
+}
+
+// pending is the approval as it is known so far. An execution that has none was
+// not asked about, so nothing can have been approved.
+func pending(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
+	if ke.Status.Approval == nil {
+		return v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 1}
+	}
+	a := *ke.Status.Approval.DeepCopy()
+	if a.State == "" {
+		a.State = v1alpha1.ApprovalPending
+	}
+	return a
+}
+
+// rejectionOf is the first rejection, of whichever plan: who rejected an older
+// one has nowhere to say so again.
+func rejectionOf(ke *v1alpha1.KubernetesExecution) (v1alpha1.Approval, bool) {
+	i := slices.IndexFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Decision == v1alpha1.Reject })
+	if i < 0 {
+		return v1alpha1.Approval{}, false
+	}
+	return ke.Spec.Approvals[i], true
+}
+
+// counted are the approvals that count.
+func counted(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) []v1alpha1.Approval {
+	plan := hash(ke)
+	if plan == "" || unknownRequester(ke, a) {
+		return nil
+	}
+	var list []v1alpha1.Approval
+	for _, one := range ke.Spec.Approvals {
+		known := slices.ContainsFunc(list, func(other v1alpha1.Approval) bool { return other.Approver == one.Approver })
+		if one.Decision != v1alpha1.Approve || one.PlanHash != plan || known || one.Approver == "" {
+			continue
+		}
+		if a.FourEyes && one.Approver == ke.Spec.RequestedBy {
+			continue
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// enough says whether as many approve as have to.
+func enough(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
+	return len(a.Received)+bare(ke, a) >= int(max(a.RequiredCount, 1))
+}
+
+// bare is 1 if approvalReceived is an approval. It names neither person nor
+// plan, so it is one only where there is no entry: beside an entry it may be the
+// same person, or be about the plan of before.
+func bare(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
+	if ke.Spec.ApprovalReceived && len(ke.Spec.Approvals) == 0 && hash(ke) != "" && !unknownRequester(ke, a) {
+		return 1
+	}
+	return 0
+}
+
+// unknownRequester says that nobody can tell whether whoever approves is whoever
+// asked.
+func unknownRequester(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
+	return a.FourEyes && ke.Spec.RequestedBy == ""
+}
+
+// withoutGuard takes back what was counted although nobody checked it.
+func withoutGuard(a v1alpha1.ApprovalStatus, guardMissing error) v1alpha1.ApprovalStatus {
+	if guardMissing != nil {
+		a.Received = nil
+	}
+	return a
+}
+
+// failure is why an execution ends whose approval was decided against it.
+func failure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, guardMissing error) *execution.Failure {
+	switch a.State {
+	case v1alpha1.ApprovalRejected:
+		by, _ := rejectionOf(ke)
+		if len(a.Received) > 0 {
+			by = a.Received[0]
+		}
+		text := fmt.Sprintf("%s rejected plan %s", cmp.Or(by.Approver, "somebody"), short(by.PlanHash))
+		if by.Reason != "" {
+			text += ": " + by.Reason
+		}
+		return &execution.Failure{Reason: v1alpha1.ReasonApprovalRejected, Message: text}
+	case v1alpha1.ApprovalExpired:
+		text := tally(ke, a) + " when the time for it was over"
+		if a.Deadline != nil {
+			text += " at " + a.Deadline.UTC().Format(time.RFC3339)
+		}
+		f := &execution.Failure{Reason: v1alpha1.ReasonApprovalTimeout, Message: text + "; create the execution again if it is still wanted"}
+		if guardMissing != nil {
+			f.Detail = v1alpha1.DetailGuardMissing
+			f.Message += fmt.Sprintf(", once approvals count: %v", guardMissing)
+		}
+		return f
+	default:
+		return nil
+	}
+}
+
+// tally says how many approvals there are of how many.
+func tally(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) string {
+	return fmt.Sprintf("%d of %d approvals", len(counted(ke, a))+bare(ke, a), max(a.RequiredCount, 1))
+}
+
+func hash(ke *v1alpha1.KubernetesExecution) string {
+	if ke.Status.Plan == nil {
+		return ""
+	}
+	return ke.Status.Plan.Hash
+}
+
+// short is what people call a hash.
+func short(hash string) string {
+	const digits = 12
+	return hash[:min(len(hash), digits)]
+}
