@@ -188,12 +188,16 @@ type Run struct {
 	Output io.Writer
 	// NoMarker is for targets that bear no annotation of ours.
 	NoMarker bool
+
+	dry bool // send nothing for good
 }
 
 // A kind is how an action is planned and done.
 type kind interface {
-	// parse reads parameters. Its error is an *InvalidError.
-	parse(raw json.RawMessage) (parsed any, normal json.RawMessage, t v1alpha1.Target, err error)
+	// parse reads parameters, and says what is wrong with them.
+	parse(q question) (parsed any, normal json.RawMessage, t v1alpha1.Target, problems []string)
+	// optional says whether the target need not exist.
+	optional() bool
 	// plan makes a plan from the live object, nil where the action has none.
 	plan(ctx context.Context, c Client, s Subject, parsed any, live *unstructured.Unstructured) (*draft, error)
 	// run does what a plan says. Most send the steps.

@@ -7,6 +7,20 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
+// An UnknownError is for an action that the catalogue does not have.
+type UnknownError struct {
+	Name    string
+	Nearest string // the action whose name is nearest to it; empty where none is near
+}
+
+// Error names the action that was perhaps meant.
+func (e *UnknownError) Error() string {
+	if e.Nearest == "" {
+		return fmt.Sprintf("there is no action %q", e.Name)
+	}
+	return fmt.Sprintf("there is no action %q: did you mean %s?", e.Name, e.Nearest)
+}
+
 // An InvalidError is why parameters are not good.
 type InvalidError struct {
 	Action   string

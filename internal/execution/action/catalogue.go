@@ -1,0 +1,46 @@
+package action
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
+
+// catalogue makes all actions there are, in no order.
+func catalogue() []*Action {
+	return []*Action{
+		scaleDeployment(),
+	}
+}
+
+// known is the catalogue, made once: the same action is the same pointer.
+//
+//nolint:gochecknoglobals // a constant that Go has no way to write
+var known = sync.OnceValue(func() []*Action {
+	all := catalogue()
+	slices.SortFunc(all, func(a, b *Action) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+})
+
+// Catalogue is all actions, sorted by name. They are not to be changed.
+func Catalogue() []*Action { return slices.Clone(known()) }
+
+// Find finds an action by its name, or by an alias.
+func Find(name string) (*Action, bool) {
+	for _, a := range known() {
+		if a.Name == name || slices.Contains(a.Aliases, name) {
+			return a, true
+		}
+	}
+	return nil, false
+}
+
+// names are all names and aliases.
+func names() []string {
+	var all []string
+	for _, a := range known() {
+		all = append(all, a.Name)
+		all = append(all, a.Aliases...)
+	}
+	return all
+}

@@ -1,0 +1,248 @@
+package action
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// maxParameters bounds what is read at all.
+const maxParameters = 16 << 10
+
+// A question is what an action is asked.
+type question struct {
+	asked      string // the name or alias
+	parameters map[string]json.RawMessage
+	spec       *v1alpha1.KubernetesExecutionSpec // nil when a plan is read again
+}
+
+// Parse finds the action that is asked for and reads its parameters, flat or as
+// the one member of a union ({"scaleDeployment": {...}}). It asks no cluster.
+// The error is an *UnknownError or an *InvalidError.
+func Parse(spec *v1alpha1.KubernetesExecutionSpec) (Request, error) {
+	a, ok := Find(spec.Action)
+	if !ok {
+		return Request{}, &UnknownError{Name: clip(spec.Action, 64), Nearest: nearest(spec.Action, names())}
+	}
+	var raw json.RawMessage
+	if spec.Parameters != nil {
+		raw = spec.Parameters.Raw
+	}
+	parameters, problem := flatten(a, raw)
+	if problem != "" {
+		return Request{}, &InvalidError{Action: a.Name, Problems: []string{problem}}
+	}
+	r, problems := a.request(question{asked: spec.Action, parameters: parameters, spec: spec})
+	if spec.Timeout != nil && a.MaxTimeout > 0 && spec.Timeout.Duration > a.MaxTimeout {
+		problems = append(problems, fmt.Sprintf("timeout: must be at most %s, is %s", a.MaxTimeout, spec.Timeout.Duration))
+	}
+	if len(problems) > 0 {
+		return Request{}, &InvalidError{Action: a.Name, Problems: problems}
+	}
+	if spec.Target != nil {
+		r.Target.UID, r.Target.ResourceVersion = spec.Target.UID, spec.Target.ResourceVersion
+	}
+	return r, nil
+}
+
+func (a *Action) request(q question) (Request, []string) {
+	parsed, normal, target, problems := a.kind.parse(q)
+	return Request{Action: a, Parameters: normal, Target: target, parsed: parsed}, problems
+}
+
+// flatten reads the members of an object, and those of the one member of a
+// union.
+func flatten(a *Action, raw json.RawMessage) (map[string]json.RawMessage, string) {
+	if len(raw) > maxParameters {
+		return nil, fmt.Sprintf("parameters: must be at most %d bytes, are %d", maxParameters, len(raw))
+	}
+	if len(raw) == 0 || string(bytes.TrimSpace(raw)) == "null" {
+		return map[string]json.RawMessage{}, ""
+	}
+	members, err := object(raw)
+	if err != nil {
+		return nil, "parameters: must be an object"
+	}
+	if len(members) != 1 {
+		return members, ""
+	}
+	for name, value := range members {
+		of, ok := unionMember(name)
+		if !ok || slices.ContainsFunc(a.schema, func(p Parameter) bool { return p.Name == name }) {
+			continue
+		}
+		if of != a.Name {
+			return nil, fmt.Sprintf("parameters: are those of %s", of)
+		}
+		if members, err = object(value); err != nil {
+			return nil, name + ": must be an object"
+		}
+	}
+	return members, ""
+}
+
+// unionMember is the action whose name in camel case this is.
+func unionMember(name string) (action string, ok bool) {
+	for _, a := range Catalogue() {
+		for _, other := range append([]string{a.Name}, a.Aliases...) {
+			if camel(other) == name {
+				return a.Name, true
+			}
+		}
+	}
+	return "", false
+}
+
+// camel is scaleDeployment for scale_deployment.
+func camel(name string) string {
+	words := strings.Split(name, "_")
+	for i, w := range words[1:] {
+		if w != "" {
+			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	return strings.Join(words, "")
+}
+
+// object reads one object and nothing after it. White space around values goes.
+func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	var members map[string]json.RawMessage
+	if err := decoder.Decode(&members); err != nil {
+		return nil, err
+	}
+	if members == nil {
+		return nil, fmt.Errorf("is null")
+	}
+	if _, err := decoder.Token(); err != io.EOF { //nolint:errorlint // the decoder's own sentinel, never wrapped
+		return nil, fmt.Errorf("goes on after its end")
+	}
+	for name, value := range members {
+		members[name] = bytes.TrimSpace(value)
+	}
+	return members, nil
+}
+
+// fill takes what the parameters do not say of the target from where the
+// execution says it.
+func (q question) fill(fields []field) {
+	if q.spec == nil {
+		return
+	}
+	for _, f := range fields {
+		if v, given := q.parameters[f.Name]; given && string(v) != "null" && string(v) != `""` {
+			continue
+		}
+		for _, value := range q.says(f.target) {
+			if value != "" {
+				text, err := json.Marshal(value)
+				if err == nil {
+					q.parameters[f.Name] = text
+				}
+				break
+			}
+		}
+	}
+}
+
+// says is what an execution says of its target.
+func (q question) says(what string) []string {
+	var t v1alpha1.Target
+	if q.spec.Target != nil {
+		t = *q.spec.Target
+	}
+	switch what {
+	case targetName:
+		return []string{q.spec.ResourceName, t.Name}
+	case targetNamespace:
+		return []string{q.spec.TargetNamespace, t.Namespace}
+	case targetKind:
+		return []string{t.Kind}
+	}
+	return nil
+}
+
+// disagreements are where the execution says another target than the parameters.
+func (q question) disagreements(t v1alpha1.Target) []string {
+	if q.spec == nil || t.Kind == "" {
+		return nil
+	}
+	var problems []string
+	differ := func(where, says, is string) {
+		if says != "" && says != is {
+			problems = append(problems, fmt.Sprintf("%s: is %q, and the parameters mean %q", where, clip(says, 64), is))
+		}
+	}
+	differ("targetNamespace", q.spec.TargetNamespace, t.Namespace)
+	differ("resourceName", q.spec.ResourceName, t.Name)
+	if says := q.spec.Target; says != nil {
+		differ("target.apiVersion", says.APIVersion, t.APIVersion)
+		differ("target.kind", says.Kind, t.Kind)
+		differ("target.namespace", says.Namespace, t.Namespace)
+		differ("target.name", says.Name, t.Name)
+	}
+	return problems
+}
+
+// canonical is a JSON value in the one spelling that hashes know: sorted, and
+// with numbers as the API server keeps them.
+func canonical(raw []byte) ([]byte, error) {
+	var value any
+	if err := utiljson.Unmarshal(raw, &value); err != nil {
+		return nil, err
+	}
+	return json.Marshal(value)
+}
+
+// clip bounds a text that comes from outside, and marks where it was cut.
+func clip(s string, most int) string {
+	const mark = "…"
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:max(0, most-len(mark))], "") + mark
+}
+
+// nearest is the known name that a misspelt one is nearest to; empty where none
+// is near.
+func nearest(name string, known []string) string {
+	const longest = 64
+	if len(name) > longest {
+		return ""
+	}
+	best, least := "", max(2, len(name)/3)+1
+	for _, k := range known {
+		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters must be changed, added or left out.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

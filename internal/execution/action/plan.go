@@ -1,0 +1,291 @@
+package action
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+const (
+	requestTimeout = 10 * time.Second // of one request
+
+	// A controller that is alive has seen a change within this.
+	settleTimes = 4
+	settlePause = 250 * time.Millisecond
+
+	// What the resource's schema allows.
+	maxBody        = 16384
+	maxDiff        = 8192
+	maxSteps       = 64
+	maxDescription = 512
+	maxImpact      = 1024
+
+	defaultRollbackDuration = "10s"
+)
+
+// Plan plans a request for the live object. The same state gives the same plan.
+// The error is a *RefusedError, an *InvalidError if only the API server could
+// tell that a parameter is wrong, or one of the API.
+func (r Request) Plan(ctx context.Context, c Client, s Subject) (*v1alpha1.Plan, error) {
+	ctx, _ = collect(ctx) // warnings at this point are nobody's: the dry run gets them, too
+	live, err := r.live(ctx, c)
+	if err != nil {
+		return nil, r.refusal(err)
+	}
+	d, err := r.Action.kind.plan(ctx, c, s, r.parsed, live)
+	if err != nil {
+		return nil, r.refusal(err)
+	}
+	return r.finish(s, live, d)
+}
+
+// live is the target, if it is one that can be planned for. Nil is none.
+func (r Request) live(ctx context.Context, c Client) (*unstructured.Unstructured, error) {
+	if r.Target.Kind == "" {
+		return nil, nil
+	}
+	for try := 0; ; try++ {
+		live, err := c.read(ctx, r.Target)
+		if apierrors.IsNotFound(err) && r.Action.kind.optional() && r.Target.UID == "" {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err = r.guard(live); err != nil {
+			return nil, err
+		}
+		if settled(live) {
+			return live, nil
+		}
+		if try == settleTimes {
+			return nil, refused(v1alpha1.DetailTargetState, "%s: its controller has not seen its latest change yet", named(r.Target))
+		}
+		if err = backoff.Sleep(ctx, settlePause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// guard refuses another object or state than the request means.
+func (r Request) guard(live *unstructured.Unstructured) error {
+	switch {
+	case r.Target.UID != "" && r.Target.UID != live.GetUID():
+		return refused(v1alpha1.DetailTargetChanged, "%s has the UID %s, and %s is meant", named(r.Target), live.GetUID(), r.Target.UID)
+	case r.Target.ResourceVersion != "" && r.Target.ResourceVersion != live.GetResourceVersion():
+		return refused(v1alpha1.DetailTargetChanged, "%s has the resourceVersion %s, and %s is meant", named(r.Target), live.GetResourceVersion(), r.Target.ResourceVersion)
+	case live.GetDeletionTimestamp() != nil:
+		return refused(v1alpha1.DetailTargetState, "%s is being deleted", named(r.Target))
+	}
+	return nil
+}
+
+// settled says whether the object's controller has seen its latest change. Most
+// kinds do not say, and count as settled.
+func settled(live *unstructured.Unstructured) bool {
+	observed, found, err := unstructured.NestedInt64(live.Object, "status", "observedGeneration")
+	return err != nil || !found || observed >= live.GetGeneration()
+}
+
+func refused(d v1alpha1.Detail, format string, args ...any) error {
+	return &RefusedError{Detail: d, Message: fmt.Sprintf(format, args...)}
+}
+
+// refusal says of errors of the API what they mean for a plan.
+func (r Request) refusal(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return refused(v1alpha1.DetailTargetNotFound, "%s does not exist: %s", named(r.Target), err)
+	case apierrors.IsForbidden(err):
+		return refused(v1alpha1.DetailRBACDenied, "plan %s as %s: %s", r.Action.Name, r.Action.ServiceAccount(), err)
+	}
+	return err
+}
+
+// finish makes a plan of a draft.
+func (r Request) finish(s Subject, live *unstructured.Unstructured, d *draft) (*v1alpha1.Plan, error) {
+	p := &v1alpha1.Plan{
+		Action:     r.Action.Name,
+		Parameters: &runtime.RawExtension{Raw: r.Parameters},
+		Target: v1alpha1.PlanTarget{
+			APIVersion: r.Target.APIVersion, Kind: r.Target.Kind, Namespace: r.Target.Namespace, Name: r.Target.Name,
+		},
+		Steps:     append([]v1alpha1.PlanStep{}, d.steps...), // never null
+		Diff:      d.diff,
+		Impact:    d.impact,
+		Rollback:  d.rollback,
+		CreatedAt: metav1.NewTime(s.Created.UTC().Truncate(time.Second)),
+	}
+	if live != nil {
+		p.Target.UID, p.Target.ResourceVersion, p.Target.Generation = live.GetUID(), live.GetResourceVersion(), live.GetGeneration()
+	}
+	if p.Diff == "" {
+		p.Diff = lineDiff(d.before, d.after)
+	}
+	p.Diff = clipLines(p.Diff, maxDiff)
+	p.Impact.Description = clip(p.Impact.Description, maxImpact)
+	var err error
+	if p.Before, err = extension(d.before); err != nil {
+		return nil, fmt.Errorf("plan %s: before: %w", r.Action.Name, err)
+	}
+	if p.Rollback, err = r.wayBack(d); err != nil {
+		return nil, fmt.Errorf("plan %s: rollback: %w", r.Action.Name, err)
+	}
+	if len(p.Steps) > maxSteps {
+		return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("it needs %d requests, and %d are allowed", len(p.Steps), maxSteps)}}
+	}
+	for i := range p.Steps {
+		p.Steps[i].Description = clip(p.Steps[i].Description, maxDescription)
+		if n := len(p.Steps[i].Body); n > maxBody {
+			return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("a request would have %d bytes, and %d are allowed", n, maxBody)}}
+		}
+	}
+	p.Hash = Hash(p)
+	return p, nil
+}
+
+// wayBack is the way back of a draft, with what it starts from.
+func (r Request) wayBack(d *draft) (*v1alpha1.RollbackInformation, error) {
+	if len(d.steps) == 0 {
+		return &v1alpha1.RollbackInformation{Reason: "nothing is changed"}, nil
+	}
+	if d.rollback == nil {
+		return &v1alpha1.RollbackInformation{Reason: "there is no way back from " + r.Action.Name}, nil
+	}
+	back := *d.rollback
+	if !back.Available {
+		return &back, nil
+	}
+	if back.EstimatedRollbackDuration == "" {
+		back.EstimatedRollbackDuration = defaultRollbackDuration
+	}
+	if back.Expected == nil {
+		var err error
+		if back.Expected, err = extension(d.after); err != nil {
+			return nil, err
+		}
+	}
+	return &back, nil
+}
+
+// extension is values as JSON, in the spelling that hashes know.
+func extension(values map[string]any) (*runtime.RawExtension, error) {
+	if values == nil {
+		values = map[string]any{}
+	}
+	raw, err := json.Marshal(values)
+	if err != nil {
+		return nil, err
+	}
+	if raw, err = canonical(raw); err != nil {
+		return nil, err
+	}
+	return &runtime.RawExtension{Raw: raw}, nil
+}
+
+// Hash is the SHA-256 of what a plan does, in hexadecimal. It does not cover
+// what changes without the plan doing anything else: resourceVersion,
+// generation, diff and createdAt.
+func Hash(p *v1alpha1.Plan) string {
+	covered := *p.DeepCopy()
+	covered.Hash, covered.Diff, covered.CreatedAt = "", "", metav1.Time{}
+	covered.Target.ResourceVersion, covered.Target.Generation = "", 0
+	if len(covered.Steps) == 0 {
+		covered.Steps = nil
+	}
+	covered.Parameters, covered.Before = respelled(covered.Parameters), respelled(covered.Before)
+	if back := covered.Rollback; back != nil {
+		back.RollbackParameters, back.Expected = respelled(back.RollbackParameters), respelled(back.Expected)
+	}
+	text, err := json.Marshal(covered)
+	if err != nil {
+		return "" // no plan has an empty hash, so that it matches none
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// respelled has one spelling for all values that mean the same. What is no JSON
+// stays, as a string: it hashes, and is refused by whoever reads it.
+func respelled(e *runtime.RawExtension) *runtime.RawExtension {
+	if e == nil || len(e.Raw) == 0 {
+		return nil
+	}
+	raw, err := canonical(e.Raw)
+	if err != nil {
+		raw, _ = json.Marshal("no JSON: " + string(e.Raw)) // a string always has a JSON
+	}
+	return &runtime.RawExtension{Raw: raw}
+}
+
+// lineDiff is how fields change, line by line.
+func lineDiff(before, after map[string]any) string {
+	fields := slices.Collect(maps.Keys(before))
+	for f := range after {
+		if _, both := before[f]; !both {
+			fields = append(fields, f)
+		}
+	}
+	slices.Sort(fields)
+	var b strings.Builder
+	for _, f := range fields {
+		was, is := lines(f, before[f]), lines(f, after[f])
+		if slices.Equal(was, is) {
+			continue
+		}
+		for _, l := range was {
+			b.WriteString("- " + l + "\n")
+		}
+		for _, l := range is {
+			b.WriteString("+ " + l + "\n")
+		}
+	}
+	return b.String()
+}
+
+// lines are a field as text; one that is not there has none.
+func lines(name string, value any) []string {
+	if value == nil {
+		return nil
+	}
+	return strings.Split(strings.TrimRight(name+": "+shown(value), "\n"), "\n")
+}
+
+// shown is a value for readers: a string as it is, all else as JSON.
+func shown(value any) string {
+	if s, ok := value.(string); ok {
+		return s
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	return string(text)
+}
+
+// clipLines bounds a text by leaving out whole lines at its end.
+func clipLines(s string, most int) string {
+	const mark = "…\n"
+	if len(s) <= most {
+		return s
+	}
+	s = s[:most-len(mark)]
+	if end := strings.LastIndexByte(s, '\n'); end >= 0 {
+		return s[:end+1] + mark
+	}
+	return strings.ToValidUTF8(s, "") + mark
+}

@@ -1,0 +1,108 @@
+package action
+
+import (
+	"context"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// A kindOf is a kind of object that an action can reach. Kinds are known and not
+// discovered: a runner asks the API server for nothing that it was not allowed.
+type kindOf struct {
+	schema.GroupVersionResource
+
+	kind    string
+	cluster bool // whether it is outside of namespaces
+}
+
+func (k kindOf) apiVersion() string { return k.GroupVersion().String() }
+
+// kindsOf are all kinds that actions reach.
+func kindsOf() []kindOf {
+	namespaced := func(group, version, resource, kind string) kindOf {
+		return kindOf{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, kind: kind}
+	}
+	cluster := func(group, version, resource, kind string) kindOf {
+		k := namespaced(group, version, resource, kind)
+		k.cluster = true
+		return k
+	}
+	return []kindOf{
+		namespaced("apps", "v1", "deployments", "Deployment"),
+		namespaced("apps", "v1", "statefulsets", "StatefulSet"),
+		namespaced("apps", "v1", "daemonsets", "DaemonSet"),
+		namespaced("apps", "v1", "replicasets", "ReplicaSet"),
+		namespaced("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
+		namespaced("batch", "v1", "jobs", "Job"),
+		namespaced("batch", "v1", "cronjobs", "CronJob"),
+		namespaced("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
+		namespaced("networking.k8s.io", "v1", "ingresses", "Ingress"),
+		namespaced("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
+		namespaced("", "v1", "pods", "Pod"),
+		namespaced("", "v1", "services", "Service"),
+		namespaced("", "v1", "configmaps", "ConfigMap"),
+		namespaced("", "v1", "secrets", "Secret"),
+		namespaced("", "v1", "events", "Event"),
+		namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
+		namespaced("", "v1", "limitranges", "LimitRange"),
+		namespaced("", "v1", "resourcequotas", "ResourceQuota"),
+		namespaced("", "v1", "serviceaccounts", "ServiceAccount"),
+		cluster("", "v1", "nodes", "Node"),
+		cluster("", "v1", "namespaces", "Namespace"),
+		cluster("", "v1", "persistentvolumes", "PersistentVolume"),
+		cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass"),
+		cluster("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment"),
+	}
+}
+
+// resourceOf is a kind by its name; an empty apiVersion is whichever it has.
+func resourceOf(apiVersion, kind string) (kindOf, bool) {
+	for _, k := range kindsOf() {
+		if k.kind == kind && (apiVersion == "" || apiVersion == k.apiVersion()) {
+			return k, true
+		}
+	}
+	return kindOf{}, false
+}
+
+// on is a resource in a namespace; empty is none.
+func (c Client) on(resource schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
+	if namespace == "" {
+		return c.Dynamic.Resource(resource)
+	}
+	return c.Dynamic.Resource(resource).Namespace(namespace)
+}
+
+// read gets one object of a known kind, as it is now.
+func (c Client) read(ctx context.Context, t v1alpha1.Target) (*unstructured.Unstructured, error) {
+	k, ok := resourceOf(t.APIVersion, t.Kind)
+	if !ok {
+		return nil, &InvalidError{Action: "the target", Problems: []string{"kind: there is no action on a " + t.Kind}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.on(k.GroupVersionResource, t.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
+}
+
+// named is an object for readers, such as Deployment shop/web.
+func named(t v1alpha1.Target) string {
+	if t.Namespace == "" {
+		return t.Kind + " " + t.Name
+	}
+	return t.Kind + " " + t.Namespace + "/" + t.Name
+}
+
+// kubectlName is an object as kubectl prints it, such as deployment.apps/web.
+func kubectlName(apiVersion, kind, name string) string {
+	group, _, grouped := strings.Cut(apiVersion, "/")
+	if !grouped {
+		return strings.ToLower(kind) + "/" + name
+	}
+	return strings.ToLower(kind) + "." + group + "/" + name
+}

@@ -1,0 +1,133 @@
+package action
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// MaxResult is how long an encoded result is at most: what a container can
+// leave behind as its termination message.
+const MaxResult = 4096
+
+// Encode is a result as text of at most MaxResult bytes. What does not fit is
+// left out, in this order: the beginning of the log, resources from the end,
+// warnings, the errors of a dry run, and the end of the message. Count stays.
+func Encode(r Result) string {
+	text, fits := encoded(r)
+	if fits {
+		return text
+	}
+	r.Truncated = true
+	for _, shorten := range []func(*Result) bool{shortenLog, shortenResources, shortenWarnings, shortenDryRun, shortenMessage} {
+		for shorten(&r) {
+			if text, fits = encoded(r); fits {
+				return text
+			}
+		}
+	}
+	bare := Result{Version: r.Version, Code: r.Code, Attempt: r.Attempt, Changed: r.Changed, Count: r.Count, Truncated: true, Started: r.Started, Ended: r.Ended}
+	text, _ = encoded(bare)
+	return text
+}
+
+// encoded is a result as it is. Signs that HTML would mind stay as they are,
+// for each would take six bytes.
+func encoded(r Result) (text string, fits bool) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(r); err != nil { // a time beyond the year 9999
+		b.Reset()
+		fmt.Fprintf(&b, `{"v":%d,"code":%d,"changed":%t,"truncated":true,"started":"0001-01-01T00:00:00Z","ended":"0001-01-01T00:00:00Z"}`, r.Version, r.Code, r.Changed)
+	}
+	text = strings.TrimSuffix(b.String(), "\n")
+	return text, len(text) <= MaxResult
+}
+
+// shortenLog leaves out the first half of the lines that are left.
+func shortenLog(r *Result) bool {
+	if r.Log == "" {
+		return false
+	}
+	rest := r.Log[len(r.Log)/2:]
+	if _, after, ok := strings.Cut(rest, "\n"); ok && len(r.Log) > 1 {
+		r.Log = after
+	} else {
+		r.Log = ""
+	}
+	return true
+}
+
+func shortenResources(r *Result) bool {
+	if len(r.Resources) == 0 {
+		return false
+	}
+	r.Count = max(r.Count, int32(len(r.Resources))) //nolint:gosec // far below 2^31
+	r.Resources = r.Resources[:len(r.Resources)-1]
+	if len(r.Resources) == 0 {
+		r.Resources = nil
+	}
+	return true
+}
+
+func shortenWarnings(r *Result) bool {
+	if len(r.Warnings) == 0 {
+		return false
+	}
+	r.Warnings = r.Warnings[:len(r.Warnings)-1]
+	if len(r.Warnings) == 0 {
+		r.Warnings = nil
+	}
+	return true
+}
+
+// shortenDryRun has a copy: the caller keeps its own.
+func shortenDryRun(r *Result) bool {
+	if r.DryRun == nil || len(r.DryRun.Warnings)+len(r.DryRun.Errors) == 0 {
+		return false
+	}
+	d := r.DryRun.DeepCopy()
+	if n := len(d.Warnings); n > 0 {
+		d.Warnings = d.Warnings[:n-1]
+	} else {
+		d.Errors = d.Errors[:len(d.Errors)-1]
+	}
+	r.DryRun = d
+	return true
+}
+
+func shortenMessage(r *Result) bool {
+	const least = 16
+	if len(r.Message) <= least {
+		return false
+	}
+	r.Message = clip(r.Message, len(r.Message)/2)
+	return true
+}
+
+// DecodeResult reads what Encode wrote.
+func DecodeResult(text string) (Result, error) {
+	var r Result
+	if len(text) > MaxResult {
+		return r, fmt.Errorf("a result of %d bytes: %d are allowed", len(text), MaxResult)
+	}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	if err := decoder.Decode(&r); err != nil {
+		return Result{}, fmt.Errorf("read result: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return Result{}, errors.New("read result: it goes on after its end")
+	}
+	if r.Version != resultVersion {
+		return Result{}, fmt.Errorf("a result of version %d: %d is known", r.Version, resultVersion)
+	}
+	switch r.Code {
+	case CodeOK, CodeGuard, CodeForbidden, CodeInvalid, CodeTransient, CodePartial, CodeDeadline, CodeCancelled:
+		return r, nil
+	}
+	return Result{}, fmt.Errorf("a result with the unknown code %d", r.Code)
+}

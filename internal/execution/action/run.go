@@ -1,0 +1,100 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// resultVersion is the version of Result.
+const resultVersion = 1
+
+// Execute does what a plan says. A plan whose hash is not its own is not done.
+func Execute(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
+	r.dry = false
+	return attempt(ctx, c, p, r)
+}
+
+// DryRun sends what a plan says with dryRun=All: it is checked, admitted and
+// forgotten. What changes nothing has no dry run.
+func DryRun(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
+	r.dry = true
+	impact := p.Impact
+	if a, ok := Find(p.Action); ok && (a.ReadOnly || a.NoJob) {
+		now := time.Now().UTC()
+		return Result{
+			Version: resultVersion, Attempt: max(1, r.Attempt), PlanHash: p.Hash, Started: now, Ended: now,
+			DryRun: &v1alpha1.DryRunResults{Success: true, EstimatedImpact: &impact, Warnings: []string{}},
+		}
+	}
+	result := attempt(ctx, c, p, r)
+	result.Changed, result.Resources, result.Count = false, nil, 0
+	result.DryRun = &v1alpha1.DryRunResults{
+		Performed: true, Success: result.Code == CodeOK, EstimatedImpact: &impact, Warnings: append([]string{}, result.Warnings...),
+	}
+	if result.Code != CodeOK {
+		result.DryRun.Errors = []string{result.Message}
+	}
+	return result
+}
+
+// attempt is one attempt, with what all results have.
+func attempt(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
+	started := time.Now().UTC()
+	ctx, heard := collect(ctx)
+	if !r.Deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, r.Deadline, errDeadline)
+		defer cancel()
+	}
+	result := perform(ctx, c, p, r)
+	result.Version, result.Attempt, result.PlanHash = resultVersion, max(1, r.Attempt), p.Hash
+	result.Warnings = append(result.Warnings, heard.take()...)
+	if c.Warnings != nil {
+		result.Warnings = append(result.Warnings, c.Warnings()...)
+	}
+	result.Count = max(result.Count, int32(len(result.Resources))) //nolint:gosec // at most maxResources
+	result.Started, result.Ended = started, time.Now().UTC()
+	return result
+}
+
+// perform checks a plan and has its action run it.
+func perform(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
+	a, parsed, err := again(p)
+	if err != nil {
+		return Result{Code: CodeInvalid, Message: clip(err.Error(), maxMessage)}
+	}
+	return a.kind.run(ctx, c, p, parsed, r)
+}
+
+// again reads the action and the parameters of a plan.
+func again(p *v1alpha1.Plan) (*Action, any, error) {
+	if hash := Hash(p); hash == "" || hash != p.Hash {
+		return nil, nil, fmt.Errorf("the plan's hash is %s, and %s is that of what it says", p.Hash, hash)
+	}
+	a, ok := Find(p.Action)
+	if !ok || a.Name != p.Action {
+		return nil, nil, &UnknownError{Name: p.Action, Nearest: nearest(p.Action, names())}
+	}
+	if p.Parameters == nil {
+		return nil, nil, &InvalidError{Action: a.Name, Problems: []string{"the plan has no parameters"}}
+	}
+	parameters, err := object(p.Parameters.Raw)
+	if err != nil {
+		return nil, nil, &InvalidError{Action: a.Name, Problems: []string{"parameters: must be an object"}}
+	}
+	request, problems := a.request(question{asked: a.Name, parameters: parameters})
+	if len(problems) > 0 {
+		return nil, nil, &InvalidError{Action: a.Name, Problems: problems}
+	}
+	t, planned := request.Target, p.Target
+	if t.APIVersion != planned.APIVersion || t.Kind != planned.Kind || t.Namespace != planned.Namespace || t.Name != planned.Name {
+		return nil, nil, fmt.Errorf("the plan is for %s %s/%s, and its parameters mean %s", planned.Kind, planned.Namespace, planned.Name, named(t))
+	}
+	if planned.Kind != "" && planned.UID == "" && !a.kind.optional() {
+		return nil, nil, fmt.Errorf("the plan does not say which %s it is for: it has no UID", named(t))
+	}
+	return a, request.parsed, nil
+}

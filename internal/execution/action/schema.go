@@ -1,0 +1,413 @@
+package action
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// What a parameter names of the target.
+const (
+	targetName      = "name"
+	targetNamespace = "namespace"
+	targetKind      = "kind"
+)
+
+// The types of parameters, as Parameter.Type has them.
+const (
+	typeString   = "string"
+	typeInteger  = "integer"
+	typeBoolean  = "boolean"
+	typeObject   = "object"
+	typeArray    = "array"
+	typeQuantity = "quantity"
+	typeDuration = "duration"
+)
+
+// A field is a parameter, and where it is kept.
+type field struct {
+	Parameter
+
+	index  int
+	target string // targetName, targetNamespace, targetKind; empty is none
+	keys   string // format of a map's keys
+}
+
+// fieldsOf reads the tags of a struct.
+func fieldsOf(t reflect.Type) []field {
+	fields := make([]field, 0, t.NumField())
+	for i := range t.NumField() {
+		f := t.Field(i)
+		p := Parameter{
+			Name:     f.Tag.Get("json"),
+			Required: f.Tag.Get("required") == "true",
+			Doc:      f.Tag.Get("doc"),
+			Format:   f.Tag.Get("format"),
+			Minimum:  bound(f, "min"),
+			Maximum:  bound(f, "max"),
+		}
+		if p.Name == "" || strings.Contains(p.Name, ",") || p.Doc == "" {
+			panic(fmt.Sprintf("parameter %s.%s needs a json name and a doc", t, f.Name))
+		}
+		if enum := f.Tag.Get("enum"); enum != "" {
+			p.Enum = strings.Split(enum, ",")
+		}
+		p.Type = typeOf(f, p.Format)
+		if value, ok := f.Tag.Lookup("default"); ok {
+			p.Default = defaultOf(p.Type, value)
+		}
+		made := field{Parameter: p, index: i, target: f.Tag.Get("target"), keys: f.Tag.Get("keys")}
+		if p.Default != "" {
+			if _, problem := made.decode(json.RawMessage(p.Default), reflect.New(f.Type).Elem()); problem != "" {
+				panic(fmt.Sprintf("default of parameter %s.%s %s", t, f.Name, problem))
+			}
+		}
+		fields = append(fields, made)
+	}
+	return fields
+}
+
+func bound(f reflect.StructField, tag string) *int64 {
+	text, ok := f.Tag.Lookup(tag)
+	if !ok {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		panic(fmt.Sprintf("%s of parameter %s: %v", tag, f.Name, err))
+	}
+	return &n
+}
+
+// typeOf is the type of a parameter, as readers see it.
+func typeOf(f reflect.StructField, format string) string {
+	t := f.Type
+	if t == reflect.TypeFor[json.RawMessage]() {
+		if f.Tag.Get("type") == typeArray {
+			return typeArray
+		}
+		return typeObject
+	}
+	if t == reflect.TypeFor[metav1.Duration]() {
+		return typeDuration
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() { //nolint:exhaustive // the others are no parameters
+	case reflect.String:
+		switch format {
+		case formatQuantity, formatQuantityOrNone:
+			return typeQuantity
+		case formatDuration:
+			return typeDuration
+		}
+		return typeString
+	case reflect.Bool:
+		return typeBoolean
+	case reflect.Int32, reflect.Int64:
+		return typeInteger
+	case reflect.Slice:
+		return typeArray
+	case reflect.Map:
+		return typeObject
+	}
+	panic(fmt.Sprintf("parameter %s has the type %s", f.Name, f.Type))
+}
+
+// defaultOf is a default as JSON.
+func defaultOf(kind, value string) string {
+	switch kind {
+	case typeString, typeQuantity, typeDuration:
+		return strconv.Quote(value)
+	}
+	return value
+}
+
+// decode reads parameters into a struct, and gives them as they were
+// understood: with defaults, sorted, in the API server's writing.
+func decode(fields []field, raw map[string]json.RawMessage, into reflect.Value) (json.RawMessage, []string) {
+	var problems []string
+	normal := make(map[string]any, len(fields))
+	names := make([]string, 0, len(fields))
+	for _, f := range fields {
+		names = append(names, f.Name)
+		value, given := raw[f.Name]
+		if !given || string(value) == "null" {
+			value = json.RawMessage(f.Default)
+		}
+		if len(value) == 0 {
+			if f.Required {
+				problems = append(problems, fmt.Sprintf("%s: is required (%s)", f.Name, wanted(f.Type)))
+			}
+			continue
+		}
+		understood, problem := f.decode(value, into.Field(f.index))
+		if problem != "" {
+			problems = append(problems, f.Name+": "+problem)
+			continue
+		}
+		if understood != nil {
+			normal[f.Name] = understood
+		}
+	}
+	for name := range raw {
+		if !slices.Contains(names, name) {
+			problems = append(problems, unknownParameter(name, names))
+		}
+	}
+	if len(problems) > 0 {
+		slices.Sort(problems)
+		return nil, problems
+	}
+	text, err := json.Marshal(normal)
+	if err != nil {
+		return nil, []string{err.Error()}
+	}
+	return text, nil
+}
+
+func unknownParameter(name string, names []string) string {
+	name = clip(name, 64)
+	if near := nearest(name, names); near != "" {
+		return fmt.Sprintf("%s: there is no such parameter: did you mean %s?", name, near)
+	}
+	return fmt.Sprintf("%s: there is no such parameter: there are %s", name, strings.Join(names, ", "))
+}
+
+// decode reads one value. understood is nil for one that is as good as not given.
+func (f *field) decode(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	if into.Type() == reflect.TypeFor[json.RawMessage]() {
+		return f.decodeRaw(raw, into)
+	}
+	if into.Kind() == reflect.Pointer {
+		value := reflect.New(into.Type().Elem())
+		if understood, problem = f.decode(raw, value.Elem()); problem == "" && understood != nil {
+			into.Set(value)
+		}
+		return understood, problem
+	}
+	switch into.Kind() { //nolint:exhaustive // typeOf refuses the others
+	case reflect.Bool:
+		if s := string(raw); s != "true" && s != "false" {
+			return nil, f.mistyped(raw)
+		}
+		into.SetBool(string(raw) == "true")
+		return into.Bool(), ""
+	case reflect.Int32, reflect.Int64:
+		return f.decodeInteger(raw, into)
+	case reflect.String:
+		return f.decodeString(raw, into)
+	case reflect.Struct: // metav1.Duration
+		return f.decodeDuration(raw, into)
+	}
+	return f.decodeMany(raw, into)
+}
+
+func (f *field) decodeInteger(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil || into.OverflowInt(n) {
+		return nil, f.mistyped(raw)
+	}
+	if f.Minimum != nil && n < *f.Minimum {
+		return nil, fmt.Sprintf("must be at least %d, is %d", *f.Minimum, n)
+	}
+	if f.Maximum != nil && n > *f.Maximum {
+		return nil, fmt.Sprintf("must be at most %d, is %d", *f.Maximum, n)
+	}
+	into.SetInt(n)
+	return n, ""
+}
+
+func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	var s string
+	if raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		return nil, f.mistyped(raw)
+	}
+	if s == "" && f.Format != formatLabelValue {
+		if f.Required {
+			return nil, "must not be empty"
+		}
+		if f.Enum == nil {
+			return nil, "" // as good as not given
+		}
+	}
+	if f.Enum != nil && !slices.Contains(f.Enum, s) {
+		return nil, fmt.Sprintf("must be one of %s, is %q", strings.Join(f.Enum, ", "), clip(s, 64))
+	}
+	s, problem = f.formatted(f.Format, s)
+	if problem != "" {
+		return nil, problem
+	}
+	into.SetString(s)
+	return s, ""
+}
+
+func (f *field) decodeDuration(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	var d metav1.Duration
+	if raw[0] != '"' || json.Unmarshal(raw, &d) != nil || d.Duration < 0 {
+		return nil, f.mistyped(raw)
+	}
+	into.Set(reflect.ValueOf(d))
+	return d.Duration.String(), ""
+}
+
+// decodeRaw keeps an object or an array as it is.
+func (f *field) decodeRaw(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	if f.Type == typeArray && raw[0] != '[' || f.Type == typeObject && raw[0] != '{' {
+		return nil, f.mistyped(raw)
+	}
+	normal, err := canonical(raw)
+	if err != nil {
+		return nil, f.mistyped(raw)
+	}
+	into.SetBytes(normal)
+	return json.RawMessage(normal), ""
+}
+
+// decodeMany reads lists and maps.
+func (f *field) decodeMany(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	if open := map[reflect.Kind]byte{reflect.Slice: '[', reflect.Map: '{'}[into.Kind()]; raw[0] != open {
+		return nil, f.mistyped(raw)
+	}
+	value := reflect.New(into.Type())
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	if err := decoder.Decode(value.Interface()); err != nil {
+		return nil, "must be " + many(into.Type())
+	}
+	if problem = f.checkMany(raw, value.Elem()); problem != "" {
+		return nil, problem
+	}
+	into.Set(value.Elem())
+	return value.Elem().Interface(), ""
+}
+
+// checkMany looks at the members of a list or map. A null among them is
+// refused where the type has none, for Go would take it for "".
+func (f *field) checkMany(raw json.RawMessage, value reflect.Value) string {
+	text := value.Type().Elem().Kind() == reflect.String
+	if value.Kind() == reflect.Slice {
+		var members []json.RawMessage
+		_ = json.Unmarshal(raw, &members) // it was read once
+		for i := range value.Len() {
+			if string(members[i]) == "null" {
+				return "must be " + many(value.Type())
+			}
+			if text {
+				normal, problem := f.formatted(f.Format, value.Index(i).String())
+				if problem != "" {
+					return fmt.Sprintf("[%d] %s", i, problem)
+				}
+				value.Index(i).SetString(normal)
+			}
+		}
+		return ""
+	}
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &members) // it was read once
+	for _, key := range value.MapKeys() {
+		if text && string(members[key.String()]) == "null" {
+			return "must be " + many(value.Type())
+		}
+		if _, problem := f.formatted(f.keys, key.String()); problem != "" {
+			return "key " + problem
+		}
+		if text {
+			if _, problem := f.formatted(f.Format, value.MapIndex(key).String()); problem != "" {
+				return fmt.Sprintf("%q %s", clip(key.String(), 64), problem)
+			}
+		}
+	}
+	return ""
+}
+
+func (f *field) formatted(format, value string) (normal, problem string) {
+	normal, problem = checkFormat(format, value)
+	if problem != "" {
+		return "", fmt.Sprintf("%s, is %q", problem, clip(value, 64))
+	}
+	return normal, ""
+}
+
+// mistyped says what a parameter has to be, and what it is.
+func (f *field) mistyped(raw json.RawMessage) string {
+	return fmt.Sprintf("must be %s, is %s", wanted(f.Type), described(raw))
+}
+
+// wanted is a type with its article.
+func wanted(kind string) string {
+	switch kind {
+	case typeInteger:
+		return "an integer"
+	case typeObject:
+		return "an object"
+	case typeArray:
+		return "a list"
+	case typeBoolean:
+		return "true or false"
+	case typeQuantity:
+		return "a quantity, such as \"500m\" or \"2Gi\""
+	case typeDuration:
+		return "a duration, such as \"90s\" or \"5m\""
+	}
+	return "a " + kind
+}
+
+func many(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[[]string]():
+		return "a list of strings"
+	case reflect.TypeFor[map[string]string]():
+		return "an object whose values are strings"
+	case reflect.TypeFor[map[string]*string]():
+		return "an object whose values are strings or null"
+	}
+	if t.Kind() == reflect.Slice {
+		return "a list of objects"
+	}
+	return "an object"
+}
+
+// described is a JSON value in a few words.
+func described(raw json.RawMessage) string {
+	switch raw[0] {
+	case '"':
+		return "the string " + clip(string(raw), 64)
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	}
+	return clip(string(raw), 64)
+}
+
+// taggedTarget is the target that the target tags say.
+func taggedTarget(fields []field, p reflect.Value, kinds []string) v1alpha1.Target {
+	var t v1alpha1.Target
+	if len(kinds) > 0 {
+		t.Kind = kinds[0]
+	}
+	for _, f := range fields {
+		value := p.Field(f.index)
+		if f.target == "" || value.Kind() != reflect.String {
+			continue
+		}
+		switch f.target {
+		case targetName:
+			t.Name = value.String()
+		case targetNamespace:
+			t.Namespace = value.String()
+		case targetKind:
+			t.Kind = value.String()
+		}
+	}
+	return t
+}

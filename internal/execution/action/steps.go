@@ -1,0 +1,184 @@
+package action
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// The verbs of steps.
+const (
+	verbCreate = "create"
+	verbPatch  = "patch"
+	verbDelete = "delete"
+	verbEvict  = "evict"
+)
+
+// markerPath is the marker's annotation in a JSON patch.
+var markerPath = "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationLastExecution, "/", "~1") //nolint:gochecknoglobals // a constant that Go has no way to write
+
+// marked adds the marker to the body of a merge patch, a strategic merge patch
+// or a new object: the UID of the execution, written in the same request.
+func marked(body map[string]any, s Subject) map[string]any {
+	inner(inner(body, "metadata"), "annotations")[v1alpha1.AnnotationLastExecution] = string(s.UID)
+	return body
+}
+
+// inner is the object at a key, made if there is none.
+func inner(in map[string]any, key string) map[string]any {
+	if m, ok := in[key].(map[string]any); ok {
+		return m
+	}
+	m := map[string]any{}
+	in[key] = m
+	return m
+}
+
+// stepOn is a step on a live object, without what it does.
+func stepOn(live *unstructured.Unstructured, verb, description string) (v1alpha1.PlanStep, error) {
+	k, ok := resourceOf(live.GetAPIVersion(), live.GetKind())
+	if !ok {
+		return v1alpha1.PlanStep{}, fmt.Errorf("there is no action on a %s", live.GetKind())
+	}
+	return v1alpha1.PlanStep{
+		Description: description,
+		Verb:        verb,
+		APIVersion:  k.apiVersion(),
+		Resource:    k.Resource,
+		Namespace:   live.GetNamespace(),
+		Name:        live.GetName(),
+		UID:         live.GetUID(),
+	}, nil
+}
+
+// patchStep patches a live object. body is an object, or a list for a JSON
+// patch; with marked or markedJSON it bears the marker.
+func patchStep(live *unstructured.Unstructured, kind types.PatchType, body any, description string) (v1alpha1.PlanStep, error) {
+	step, err := stepOn(live, verbPatch, description)
+	if err != nil {
+		return step, err
+	}
+	step.PatchType = string(kind)
+	return withBody(step, body)
+}
+
+// scaleStep sets the replicas of a live object. It is absolute, so it bears no
+// marker: doing it twice is doing it once.
+func scaleStep(live *unstructured.Unstructured, replicas int64, description string) (v1alpha1.PlanStep, error) {
+	body := map[string]any{"spec": map[string]any{"replicas": replicas}}
+	step, err := patchStep(live, types.MergePatchType, body, description)
+	step.Subresource = "scale"
+	return step, err
+}
+
+// deleteStep deletes a live object, and no other of its name.
+func deleteStep(live *unstructured.Unstructured, options map[string]any, description string) (v1alpha1.PlanStep, error) {
+	step, err := stepOn(live, verbDelete, description)
+	if err != nil {
+		return step, err
+	}
+	return withBody(step, options)
+}
+
+// createStep creates an object; with marked it bears the marker, without which
+// a second attempt cannot tell it from somebody else's.
+func createStep(object map[string]any, description string) (v1alpha1.PlanStep, error) {
+	step, err := stepOn(&unstructured.Unstructured{Object: object}, verbCreate, description)
+	if err != nil {
+		return step, err
+	}
+	return withBody(step, object)
+}
+
+func withBody(step v1alpha1.PlanStep, body any) (v1alpha1.PlanStep, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return step, fmt.Errorf("%s: %w", step.Description, err)
+	}
+	if body != nil && string(text) != "null" {
+		step.Body = string(text)
+	}
+	return step, nil
+}
+
+// markedJSON adds the marker to a JSON patch of a live object.
+func markedJSON(operations []any, live *unstructured.Unstructured, s Subject) []any {
+	if live.GetAnnotations() == nil {
+		return append(operations, map[string]any{"op": "add", "path": "/metadata/annotations", "value": map[string]any{v1alpha1.AnnotationLastExecution: string(s.UID)}})
+	}
+	return append(operations, map[string]any{"op": "add", "path": markerPath, "value": string(s.UID)})
+}
+
+// A guarded body is one that is refused for another object, and for another
+// state of it.
+func guarded(step v1alpha1.PlanStep, resourceVersion string, noMarker bool) ([]byte, error) {
+	if types.PatchType(step.PatchType) == types.JSONPatchType {
+		return guardedJSON(step, resourceVersion, noMarker)
+	}
+	var body map[string]any
+	if err := utiljson.Unmarshal([]byte(step.Body), &body); err != nil || body == nil {
+		return nil, fmt.Errorf("body of %q is no object", step.Description)
+	}
+	metadata := inner(body, "metadata")
+	if noMarker {
+		unmark(metadata)
+	}
+	if step.UID != "" {
+		metadata["uid"] = string(step.UID)
+	}
+	if resourceVersion != "" {
+		metadata["resourceVersion"] = resourceVersion
+	}
+	if len(metadata) == 0 {
+		delete(body, "metadata")
+	}
+	return json.Marshal(body)
+}
+
+// unmark takes the marker out again.
+func unmark(metadata map[string]any) {
+	annotations, ok := metadata["annotations"].(map[string]any)
+	if !ok {
+		return
+	}
+	delete(annotations, v1alpha1.AnnotationLastExecution)
+	if len(annotations) == 0 {
+		delete(metadata, "annotations")
+	}
+}
+
+// guardedJSON writes UID and resourceVersion: the API server compares them with
+// the object's own, and answers with a conflict. A test that fails would not be
+// told from a patch that does not fit.
+func guardedJSON(step v1alpha1.PlanStep, resourceVersion string, noMarker bool) ([]byte, error) {
+	var operations []map[string]any
+	if err := json.Unmarshal([]byte(step.Body), &operations); err != nil {
+		return nil, fmt.Errorf("body of %q is no list of operations", step.Description)
+	}
+	kept := make([]map[string]any, 0, len(operations)+1)
+	if resourceVersion != "" {
+		kept = append(kept, map[string]any{"op": "add", "path": "/metadata/resourceVersion", "value": resourceVersion})
+	}
+	for _, o := range operations {
+		if noMarker && marks(o) {
+			continue
+		}
+		kept = append(kept, o)
+	}
+	return json.Marshal(kept)
+}
+
+// marks says whether an operation writes the marker and nothing else.
+func marks(operation map[string]any) bool {
+	if operation["path"] == markerPath {
+		return true
+	}
+	value, ok := operation["value"].(map[string]any)
+	return ok && operation["path"] == "/metadata/annotations" && len(value) == 1 && value[v1alpha1.AnnotationLastExecution] != nil
+}

@@ -1,0 +1,44 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// CheckUnchanged says whether the target of a plan is as the execution of that
+// plan left it: the same object, with the values of expected. Otherwise the
+// error is a *RefusedError that names each field, or one of the API. A way back
+// from anything else would take back somebody else's change.
+func CheckUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expected *runtime.RawExtension) error {
+	a, parsed, err := again(p)
+	if err != nil {
+		return fmt.Errorf("check the target of %s: %w", p.Action, err)
+	}
+	t := v1alpha1.Target{APIVersion: p.Target.APIVersion, Kind: p.Target.Kind, Namespace: p.Target.Namespace, Name: p.Target.Name}
+	if t.Kind == "" {
+		return nil
+	}
+	live, err := c.read(ctx, t)
+	switch {
+	case apierrors.IsNotFound(err):
+		return refused(v1alpha1.DetailTargetChanged, "%s is gone", named(t))
+	case apierrors.IsForbidden(err):
+		return refused(v1alpha1.DetailRBACDenied, "read %s as %s: %s", named(t), a.ServiceAccount(), err)
+	case err != nil:
+		return fmt.Errorf("read %s: %w", named(t), err)
+	case p.Target.UID != "" && live.GetUID() != p.Target.UID:
+		return refused(v1alpha1.DetailTargetChanged, "%s is another object now: it has the UID %s, and had %s", named(t), live.GetUID(), p.Target.UID)
+	case live.GetDeletionTimestamp() != nil:
+		return refused(v1alpha1.DetailTargetChanged, "%s is being deleted", named(t))
+	}
+	if different := differences(valuesOf(expected), a.kind.fields(parsed, live)); len(different) > 0 {
+		return refused(v1alpha1.DetailTargetChanged, "%s was changed since: %s", named(t), strings.Join(different, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,443 @@
+package action
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+const (
+	// fieldManager is how managedFields call us.
+	fieldManager = "fleetloop-executor"
+
+	// How often a request is sent again within one attempt, and how often an
+	// object is read again after a conflict.
+	maxTries     = 5
+	maxConflicts = 10
+
+	maxResources = 50   // that a result lists
+	maxLog       = 2048 // bytes of what was said that a result keeps
+	maxFields    = 512  // bytes of a resource's before and after
+	maxMessage   = 1024 // bytes
+)
+
+// errDeadline is why the context of an attempt ends at its deadline.
+var errDeadline = errors.New("the deadline of the attempt has passed")
+
+// A work is one attempt at a plan, or at its dry run.
+type work struct {
+	client Client
+	plan   *v1alpha1.Plan
+	run    Run
+
+	// manager is the field manager of writes.
+	manager string
+
+	result Result
+	log    []string
+	note   string // why there was nothing to do
+	sent   bool   // whether a write went out, whatever came back
+}
+
+// newWork begins an attempt.
+func newWork(c Client, pl *v1alpha1.Plan, r Run) *work {
+	return &work{client: c, plan: pl, run: r, manager: fieldManager}
+}
+
+// A halt is why an attempt ends before its end.
+type halt struct {
+	code    Code
+	message string
+}
+
+// Error is the message.
+func (h *halt) Error() string { return h.message }
+
+func halted(code Code, format string, args ...any) error {
+	return &halt{code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// A judge says what the target must be for a plan to be sent.
+type judge struct {
+	// values are what the plan has as "before".
+	values func(live *unstructured.Unstructured) map[string]any
+	// idle says whether planning anew would find nothing to do. Nil is never.
+	idle func(ctx context.Context, live *unstructured.Unstructured) bool
+}
+
+// open reads the target, and says whether all has been done already. It halts
+// for another object than was planned for, and for other values. live is nil
+// where the plan has no target, or none that exists.
+func (w *work) open(ctx context.Context, j judge) (live *unstructured.Unstructured, done bool, err error) {
+	t := w.target()
+	if t.Kind == "" {
+		return nil, false, nil
+	}
+	live, err = w.get(ctx, t)
+	switch {
+	case apierrors.IsNotFound(err) && t.UID == "":
+		live = nil
+	case apierrors.IsNotFound(err) && w.removes() && w.again():
+		w.note = named(t) + " is gone"
+		return nil, true, nil
+	case err != nil:
+		return nil, false, w.why("read "+named(t), err)
+	}
+	done, err = w.judge(ctx, j, live)
+	return live, done, err
+}
+
+// judge decides about the target as it is.
+func (w *work) judge(ctx context.Context, j judge, live *unstructured.Unstructured) (done bool, err error) {
+	t := w.target()
+	if live != nil {
+		switch {
+		case w.ours(live):
+			w.note = named(t) + " was changed by this execution before"
+			return true, nil
+		case t.UID == "":
+			return false, halted(CodeGuard, "%s did not exist when the action was planned, and does now", named(t))
+		case live.GetUID() != t.UID && w.removes() && w.again():
+			w.note = named(t) + " has been replaced"
+			return true, nil
+		case live.GetUID() != t.UID:
+			return false, halted(CodeGuard, "%s has the UID %s now, and the action was planned for %s", named(t), live.GetUID(), t.UID)
+		case live.GetDeletionTimestamp() != nil && w.removes():
+			w.note = named(t) + " is being deleted"
+			return true, nil
+		case live.GetDeletionTimestamp() != nil:
+			return false, halted(CodeGuard, "%s is being deleted", named(t))
+		}
+	}
+	values := j.values(live)
+	different := differences(w.before(), values)
+	if len(different) == 0 {
+		if len(w.plan.Steps) == 0 {
+			w.note = named(t) + " is as it should be"
+			return true, nil
+		}
+		return false, nil
+	}
+	if j.idle != nil && live != nil && j.idle(ctx, live) {
+		w.note = named(t) + " is as it should be"
+		return true, nil
+	}
+	return false, halted(CodeGuard, "%s is not as it was when the action was planned: %s", named(t), clip(strings.Join(different, "; "), maxFields))
+}
+
+// target is the plan's.
+func (w *work) target() v1alpha1.Target {
+	t := w.plan.Target
+	return v1alpha1.Target{APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name, UID: t.UID}
+}
+
+// before are the plan's values of the target.
+func (w *work) before() map[string]any { return valuesOf(w.plan.Before) }
+
+// ours says whether an object bears the marker of this execution.
+func (w *work) ours(o *unstructured.Unstructured) bool {
+	uid := string(w.run.Subject.UID)
+	return uid != "" && o.GetAnnotations()[v1alpha1.AnnotationLastExecution] == uid
+}
+
+// removes says whether the target is gone when all is done.
+func (w *work) removes() bool {
+	n := len(w.plan.Steps)
+	return n > 0 && (w.plan.Steps[n-1].Verb == verbDelete || w.plan.Steps[n-1].Verb == verbEvict) && w.onTarget(w.plan.Steps[n-1])
+}
+
+// again says whether what is found done can be our own work.
+func (w *work) again() bool { return w.run.Attempt > 1 || w.sent }
+
+// onTarget says whether a step is for the plan's target.
+func (w *work) onTarget(step v1alpha1.PlanStep) bool {
+	k, ok := resourceOf(w.plan.Target.APIVersion, w.plan.Target.Kind)
+	return ok && step.Resource == k.Resource && step.APIVersion == k.apiVersion() &&
+		step.Namespace == w.plan.Target.Namespace && step.Name == w.plan.Target.Name
+}
+
+// sendAll sends the steps in their order, the target's with a judge.
+func (w *work) sendAll(ctx context.Context, j judge, did string) error {
+	live, done, err := w.open(ctx, j)
+	if err != nil {
+		return err
+	}
+	if done {
+		w.found(live, j, did)
+		return nil
+	}
+	for _, step := range w.plan.Steps {
+		if live != nil && w.onTarget(step) {
+			err = w.sendToTarget(ctx, j, live, step, did)
+		} else {
+			err = w.sendToOther(ctx, step, did)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendToTarget sends a step for the target as it was read.
+func (w *work) sendToTarget(ctx context.Context, j judge, live *unstructured.Unstructured, step v1alpha1.PlanStep, did string) error {
+	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
+	for try := 0; ; try++ {
+		answer, err := w.send(ctx, step, live.GetResourceVersion())
+		if err == nil {
+			w.did(affected(live, answer, j, did, step.Verb))
+			return nil
+		}
+		if apierrors.IsNotFound(err) && step.Verb == verbDelete && w.again() {
+			w.did(affected(live, nil, j, did, step.Verb))
+			return nil
+		}
+		if !apierrors.IsConflict(err) || try == maxConflicts {
+			return w.why(step.Description, err)
+		}
+		if err = w.pause(ctx, policy.Delay(try)); err != nil {
+			return err
+		}
+		fresh, done, err := w.open(ctx, j)
+		if err != nil {
+			return err
+		}
+		if done { // the answer to an earlier request was lost
+			w.did(affected(live, fresh, j, did, step.Verb))
+			return nil
+		}
+		live = fresh
+	}
+}
+
+// sendToOther sends a step for another object than the target, or for one that
+// did not exist.
+func (w *work) sendToOther(ctx context.Context, step v1alpha1.PlanStep, did string) error {
+	answer, err := w.send(ctx, step, "")
+	object := v1alpha1.AffectedResource{Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name, UID: step.UID, Action: doneBy(step.Verb, did)}
+	switch {
+	case apierrors.IsAlreadyExists(err) && step.Verb == verbCreate:
+		return w.alreadyThere(ctx, step, err)
+	case apierrors.IsNotFound(err) && step.Verb == verbDelete:
+		w.say(kubectlName(step.APIVersion, object.Kind, step.Name) + " not found")
+		return nil
+	case err != nil:
+		return w.why(step.Description, err)
+	}
+	if answer != nil {
+		object.UID, object.ResourceVersionAfter = answer.GetUID(), answer.GetResourceVersion()
+	}
+	w.did(object, step.APIVersion)
+	return nil
+}
+
+// alreadyThere is a create that found an object of the name.
+func (w *work) alreadyThere(ctx context.Context, step v1alpha1.PlanStep, exists error) error {
+	t := v1alpha1.Target{APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name}
+	live, err := w.get(ctx, t)
+	if err != nil {
+		return w.why("read "+named(t), err)
+	}
+	if w.ours(live) {
+		w.say(kubectlName(t.APIVersion, t.Kind, t.Name) + " unchanged")
+		return nil
+	}
+	return w.why(step.Description, exists)
+}
+
+// found reports work that an earlier attempt did.
+func (w *work) found(live *unstructured.Unstructured, j judge, did string) {
+	w.say(w.note)
+	if live == nil || w.run.dry || !w.ours(live) && w.run.Attempt <= 1 {
+		return
+	}
+	w.affects(v1alpha1.AffectedResource{
+		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: did,
+		Before: fieldsText(w.before()), After: fieldsText(j.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
+	})
+}
+
+// affected is a changed object.
+func affected(live, answer *unstructured.Unstructured, j judge, did, verb string) (object v1alpha1.AffectedResource, apiVersion string) {
+	object = v1alpha1.AffectedResource{
+		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: doneBy(verb, did),
+		Before: fieldsText(j.values(live)), ResourceVersionBefore: live.GetResourceVersion(),
+	}
+	if answer != nil && verb != verbDelete && verb != verbEvict {
+		object.After, object.ResourceVersionAfter = fieldsText(j.values(answer)), answer.GetResourceVersion()
+	}
+	return object, live.GetAPIVersion()
+}
+
+// did records a change, and says it as kubectl would.
+func (w *work) did(object v1alpha1.AffectedResource, apiVersion string) {
+	line := kubectlName(apiVersion, object.Kind, object.Name) + " " + object.Action
+	if w.run.dry {
+		w.say(line + " (server dry run)")
+		return
+	}
+	w.result.Changed = true
+	w.say(line)
+	w.affects(object)
+}
+
+// affects has an object in the result.
+func (w *work) affects(object v1alpha1.AffectedResource) {
+	w.result.Count++
+	if len(w.result.Resources) < maxResources {
+		w.result.Resources = append(w.result.Resources, object)
+	}
+}
+
+// say tells whoever listens, and keeps the end for the result.
+func (w *work) say(line string) {
+	w.log = append(w.log, line)
+	if w.run.Output != nil {
+		_, _ = fmt.Fprintln(w.run.Output, line) // nobody listening stops no action
+	}
+}
+
+// end is the result of the attempt; err is what halted it.
+func (w *work) end(err error) Result {
+	result := w.result
+	result.Message = w.note
+	if result.Message == "" && len(w.log) > 0 {
+		result.Message = w.log[len(w.log)-1]
+	}
+	if err != nil {
+		var h *halt
+		if !errors.As(err, &h) {
+			h = &halt{code: CodeTransient, message: err.Error()}
+		}
+		result.Code, result.Message = h.code, h.message
+		if result.Changed && (h.code == CodeGuard || h.code == CodeForbidden || h.code == CodeInvalid) {
+			result.Code = CodePartial
+		}
+		w.say("error: " + h.message)
+	}
+	result.Message = clip(result.Message, maxMessage)
+	result.Log, result.Truncated = tail(w.log, maxLog)
+	return result
+}
+
+// tail is as many of the last lines as fit.
+func tail(lines []string, most int) (text string, cut bool) {
+	var b bytes.Buffer
+	from := len(lines)
+	for n := 0; from > 0; from-- {
+		if n += len(lines[from-1]) + 1; n > most {
+			break
+		}
+	}
+	for _, l := range lines[from:] {
+		b.WriteString(l + "\n")
+	}
+	return b.String(), from > 0
+}
+
+// differences are the fields that are not what they were.
+func differences(was, is map[string]any) []string {
+	fields := slices.Collect(maps.Keys(was))
+	for f := range is {
+		if _, both := was[f]; !both {
+			fields = append(fields, f)
+		}
+	}
+	slices.Sort(fields)
+	var different []string
+	for _, f := range fields {
+		if a, b := spelled(was[f]), spelled(is[f]); a != b {
+			different = append(different, fmt.Sprintf("%s was %s, and is %s", f, clip(shown(was[f]), 128), clip(shown(is[f]), 128)))
+		}
+	}
+	return different
+}
+
+// spelled is a value as hashes know it.
+func spelled(value any) string {
+	raw, err := json.Marshal(value)
+	if err == nil {
+		raw, err = canonical(raw)
+	}
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	return string(raw)
+}
+
+// valuesOf reads what extension wrote.
+func valuesOf(e *runtime.RawExtension) map[string]any {
+	var values map[string]any
+	if e == nil || json.Unmarshal(e.Raw, &values) != nil {
+		return nil
+	}
+	return values
+}
+
+// fieldsText is values in one line, such as "replicas: 3".
+func fieldsText(values map[string]any) string {
+	parts := make([]string, 0, len(values))
+	for _, f := range slices.Sorted(maps.Keys(values)) {
+		if values[f] != nil {
+			parts = append(parts, f+": "+shown(values[f]))
+		}
+	}
+	return clip(strings.Join(parts, ", "), maxFields)
+}
+
+// doneBy is what was done, in one word.
+func doneBy(verb, did string) string {
+	switch {
+	case did != "" && verb == verbPatch:
+		return did
+	case verb == verbDelete:
+		return "deleted"
+	case verb == verbEvict:
+		return "evicted"
+	case verb == verbCreate:
+		return "created"
+	}
+	return did
+}
+
+// kindOfStep is the kind of the object that a step is for.
+func kindOfStep(step v1alpha1.PlanStep) string {
+	for _, k := range kindsOf() {
+		if k.Resource == step.Resource && k.apiVersion() == step.APIVersion {
+			return k.kind
+		}
+	}
+	return step.Resource
+}
+
+// resourceOfStep is where a step is sent.
+func resourceOfStep(step v1alpha1.PlanStep) (schema.GroupVersionResource, error) {
+	gv, err := schema.ParseGroupVersion(step.APIVersion)
+	if err != nil || step.Resource == "" {
+		return schema.GroupVersionResource{}, halted(CodeInvalid, "%s: a step for no resource", step.Description)
+	}
+	return gv.WithResource(step.Resource), nil
+}
+
+// dryRun is what a request has as its option.
+func (w *work) dryRun() []string {
+	if w.run.dry {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
+}
