@@ -1,0 +1,62 @@
+package guard
+
+import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// Stamps are policies, with their bindings, that write names where a request
+// has none: the requester of an execution, and the approver and the plan where
+// approvalReceived alone is set. The API server serves them since Kubernetes
+// 1.36.
+//
+// What they write is checked by Objects like anything else. Without them an
+// execution that names no requester cannot be approved where the policy wants
+// four eyes, and approvalReceived is an approval that the audit has no name for.
+func Stamps(o Options) []runtime.Object {
+	o = o.withDefaults()
+	requests := o.stamp(stampRequests, admissionv1.Create,
+		"Object{spec: Object.spec{requestedBy: "+user+"}}",
+		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?requestedBy.orValue('') == ''"})
+	approvals := o.stamp(stampApprovals, admissionv1.Update,
+		"Object{spec: Object.spec{approvals: [Object.spec.approvals{approver: "+user+", decision: "+quote(string(v1alpha1.Approve))+", planHash: oldObject.status.plan.hash}]}}",
+		admissionv1.MatchCondition{Name: "approves", Expression: "object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)"},
+		admissionv1.MatchCondition{Name: "has-a-plan", Expression: "oldObject.?status.plan.hash.orValue('') != ''"},
+		admissionv1.MatchCondition{Name: "adds-nothing", Expression: "object.spec.?approvals.orValue([]).all(a, oldObject.spec.?approvals.orValue([]).exists(b, b.approver == a.approver))"},
+		admissionv1.MatchCondition{Name: "not-decided-before", Expression: "!object.spec.?approvals.orValue([]).exists(a, a.approver == " + user + ")"})
+	return []runtime.Object{requests, o.stampBinding(requests), approvals, o.stampBinding(approvals)}
+}
+
+func (o Options) stamp(name string, operation admissionv1.OperationType, apply string, when ...admissionv1.MatchCondition) *admissionv1.MutatingAdmissionPolicy {
+	fail, none := admissionv1.Fail, metav1.LabelSelector{}
+	return &admissionv1.MutatingAdmissionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"},
+		ObjectMeta: o.meta(name),
+		Spec: admissionv1.MutatingAdmissionPolicySpec{
+			FailurePolicy:      &fail,
+			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+			MatchConditions:    when,
+			MatchConstraints: &admissionv1.MatchResources{
+				NamespaceSelector: &none,
+				ObjectSelector:    &none,
+				MatchPolicy:       equivalent(),
+				ResourceRules:     []admissionv1.NamedRuleWithOperations{executions("", operation)},
+			},
+			Mutations: []admissionv1.Mutation{{
+				PatchType:          admissionv1.PatchTypeApplyConfiguration,
+				ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: apply},
+			}},
+		},
+	}
+}
+
+func (o Options) stampBinding(p *admissionv1.MutatingAdmissionPolicy) *admissionv1.MutatingAdmissionPolicyBinding {
+	return &admissionv1.MutatingAdmissionPolicyBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicyBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Labels: p.Labels},
+		Spec:       admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: p.Name, MatchResources: o.inNamespace()},
+	}
+}
