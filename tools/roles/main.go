@@ -42,7 +42,7 @@ func run() error {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}
-	return nil
+	return writeGuard()
 }
 
 func write(f file) error {
