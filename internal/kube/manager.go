@@ -62,18 +62,9 @@ const whileNothingAnswers = 10 * 365 * 24 * time.Hour
 func NewManager(cfg *rest.Config, o Options) (manager.Manager, error) {
 	TakeLogs(o.Log)
 	yes, forever := true, time.Duration(-1)
-	o.Cache.NewInformer = func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-		return toolscache.NewSharedIndexInformer(Patient(lw, o.Log, o.OnTrouble), example, resync, by)
-	}
-	if o.OnTrouble != nil {
-		o.Cache.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
-			o.OnTrouble(err)
-			toolscache.DefaultWatchErrorHandler(ctx, r, err)
-		}
-	}
 	options := manager.Options{
 		Scheme: o.Scheme,
-		Cache:  o.Cache,
+		Cache:  o.patient(),
 		Logger: Logger(o.Log),
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 			return mapper(o.Namespaced, o.ClusterScoped), nil
@@ -95,6 +86,21 @@ func NewManager(cfg *rest.Config, o Options) (manager.Manager, error) {
 		return nil, fmt.Errorf("make manager: %w", err)
 	}
 	return m, nil
+}
+
+// patient are the options of a cache that waits for a host cluster that is away.
+func (o Options) patient() cache.Options {
+	c := o.Cache
+	c.NewInformer = func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+		return toolscache.NewSharedIndexInformer(Patient(lw, o.Log, o.OnTrouble), example, resync, by)
+	}
+	if o.OnTrouble != nil {
+		c.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
+			o.OnTrouble(err)
+			toolscache.DefaultWatchErrorHandler(ctx, r, err)
+		}
+	}
+	return c
 }
 
 // elect has a manager wait for its turn, and give it up when it is told to stop.
