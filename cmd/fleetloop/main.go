@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/execcli"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -39,6 +40,7 @@ func main() {
 			return width, height
 		},
 	}))
+	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: term.IsTerminal(int(os.Stdin.Fd()))})...)
 	code := cli.Run(ctx, env, root, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -69,6 +69,9 @@ func (f *failure) Unwrap() error { return f.err }
 // of other packages. Next says what to do; it may be empty.
 func Usage(err error, next string) error { return &failure{err: err, code: CodeUsage, next: next} }
 
+// Fail is an error with an exit code of its own, likewise.
+func Fail(err error, code int, next string) error { return &failure{err: err, code: code, next: next} }
+
 // usage is an error in how a command was written.
 func usage(cmd *cobra.Command, err error) error {
 	return Usage(err, cmd.CommandPath()+" --help")

@@ -1,0 +1,50 @@
+package execcli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+func (s *session) actionsCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:               "actions [NAME]",
+		Short:             "List the actions there are, or tell all about one",
+		Example:           "  fleetloop exec actions\n  fleetloop exec actions scale_deployment",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeActions,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.actions(cmd, args, format) },
+	}
+	addOutputFlag(cmd, &format, getFormats())
+	return cmd
+}
+
+func (s *session) actions(cmd *cobra.Command, args []string, format string) error {
+	if err := checkFormat(cmd, format, getFormats()); err != nil {
+		return err
+	}
+	list := action.Catalogue()
+	if len(args) > 0 {
+		a, ok := action.Find(args[0])
+		if !ok {
+			return noSuchAction(cmd, args[0])
+		}
+		list = []*action.Action{a}
+	}
+	switch {
+	case format == show.Name:
+		for _, a := range list {
+			if err := s.say("%s", a.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	case format == show.JSON || format == show.YAML:
+		return show.Value(s.env.Stdout, format, show.Catalogue(list, len(args) > 0))
+	case len(args) > 0:
+		return show.Action(s.env.Stdout, list[0], s.look())
+	}
+	return show.Actions(s.env.Stdout, list, format == show.Wide, s.look())
+}

@@ -1,0 +1,197 @@
+package execcli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+)
+
+type decideOptions struct {
+	waiting
+
+	decision     v1alpha1.ApprovalDecision
+	reason, plan string
+	yes          bool
+	format       string
+}
+
+func (s *session) approveCommand() *cobra.Command {
+	o := decideOptions{decision: v1alpha1.Approve}
+	cmd := &cobra.Command{
+		Use:   "approve NAME",
+		Short: "Approve of the plan of an execution",
+		Long: `Show the plan of an execution that waits for an approval, ask, and approve of it in your own
+name. The approval is of the plan that was shown and of no other: if the plan changes, it does not
+count. Who may approve is said by roles (the verb approve), and by the policy.
+
+` + waitHelp,
+		Example: "  fleetloop approve scale-deployment-x7kq2 --reason='seen in the incident channel'\n" +
+			"  fleetloop approve scale-deployment-x7kq2 --yes --plan=3f8a91c2d4e5",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeNames,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.decide(cmd, args[0], o) },
+	}
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the audit")
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().StringVar(&o.plan, "plan", "", "approve only if it is the plan with this `hash`, of which 12 digits are enough")
+	o.addFlags(cmd)
+	addOutputFlag(cmd, &o.format, changeFormats())
+	return cmd
+}
+
+func (s *session) rejectCommand() *cobra.Command {
+	o := decideOptions{decision: v1alpha1.Reject, yes: true}
+	cmd := &cobra.Command{
+		Use:               "reject NAME --reason=TEXT",
+		Short:             "Reject the plan of an execution, which ends it",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.reason == "" {
+				return usagef(cmd, "say why with --reason: whoever asked will want to know")
+			}
+			return s.decide(cmd, args[0], o)
+		},
+	}
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why")
+	addOutputFlag(cmd, &o.format, changeFormats())
+	return cmd
+}
+
+func (s *session) decide(cmd *cobra.Command, name string, o decideOptions) error {
+	const shortest = 12
+	switch err := checkFormat(cmd, o.format, changeFormats()); {
+	case err != nil:
+		return err
+	case o.plan != "" && len(o.plan) < shortest:
+		return usagef(cmd, "--plan %s is too short: %d digits are enough", o.plan, shortest)
+	case !o.yes && !s.env.Interactive:
+		return cli.Usage(errors.New("there is no terminal to ask on"), "fleetloop exec describe "+name+"   shows the plan; --yes --plan=HASH approves of it without asking")
+	}
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	ke, err := c.get(cmd.Context(), name)
+	if err != nil {
+		return err
+	}
+	if err := decidable(ke, o.plan); err != nil {
+		return err
+	}
+	if !o.yes {
+		if err := s.ask(ke); err != nil {
+			return err
+		}
+	}
+	if ke, err = s.put(cmd.Context(), c, ke, o); err != nil {
+		return err
+	}
+	return s.decided(cmd, c, ke, o)
+}
+
+// decidable is an error unless an execution waits for an approval of a plan.
+func decidable(ke *v1alpha1.KubernetesExecution, plan string) error {
+	describe := "fleetloop exec describe " + ke.Name + "   tells how it stands"
+	switch {
+	case ke.Status.Phase != v1alpha1.PhaseWaitingApproval:
+		phase := string(ke.Status.Phase)
+		if phase == "" {
+			phase = "new"
+		}
+		return cli.Fail(fmt.Errorf("execution %q waits for no approval: it is %s", ke.Name, phase), cli.CodePrecondition, describe)
+	case ke.Status.Plan == nil || ke.Status.Plan.Hash == "":
+		return cli.Fail(fmt.Errorf("execution %q has no plan to decide about", ke.Name), cli.CodePrecondition, describe)
+	case !strings.HasPrefix(ke.Status.Plan.Hash, plan):
+		return cli.Fail(fmt.Errorf("the plan of execution %q is %s, and not %s", ke.Name, show.Short(ke.Status.Plan.Hash), plan), cli.CodePrecondition, describe)
+	}
+	return nil
+}
+
+var errNo = errors.New("not approved")
+
+// ask shows the plan and asks.
+func (s *session) ask(ke *v1alpha1.KubernetesExecution) error {
+	if err := show.Decide(s.env.Stderr, ke, s.look()); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove of plan %s? [y/N] ", show.Short(ke.Status.Plan.Hash)); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(s.env.Stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return cli.Fail(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   ends it")
+}
+
+// put adds our decision to the approvals. Others may do the same just now, and
+// the plan may change: then it is looked at again.
+func (s *session) put(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) (*v1alpha1.KubernetesExecution, error) {
+	doing := fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name)
+	me, err := c.whoami(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plan := ke.Status.Plan.Hash
+	for {
+		for _, a := range ke.Spec.Approvals {
+			if a.Approver == me {
+				return nil, cli.Fail(fmt.Errorf("%s: %q has decided already: %s", doing, me, a.Decision), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   tells who is missing")
+			}
+		}
+		mine := v1alpha1.Approval{Approver: me, Decision: o.decision, Reason: o.reason, PlanHash: plan}
+		patch := patchOf(map[string]any{
+			"metadata": map[string]any{"resourceVersion": ke.ResourceVersion},
+			"spec":     map[string]any{"approvals": append(append([]v1alpha1.Approval{}, ke.Spec.Approvals...), mine)},
+		})
+		err := c.Patch(ctx, ke, client.RawPatch(types.MergePatchType, patch))
+		if err == nil {
+			return ke, nil
+		}
+		if !apierrors.IsConflict(err) {
+			return nil, explain(err, doing)
+		}
+		if ke, err = c.get(ctx, ke.Name); err != nil {
+			return nil, err
+		}
+		if err := decidable(ke, plan); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *session) decided(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) error {
+	if o.format == formatText {
+		verb := "approved"
+		if o.decision == v1alpha1.Reject {
+			verb = "rejected"
+		}
+		if err := s.say("execution/%s %s (plan %s)", ke.Name, verb, show.Short(ke.Status.Plan.Hash)); err != nil {
+			return err
+		}
+	}
+	if !o.wait {
+		if o.format != formatText {
+			return show.Objects(s.env.Stdout, o.format, []v1alpha1.KubernetesExecution{*ke}, true)
+		}
+		return nil
+	}
+	return s.followed(cmd, c, ke, o.format, o.waiting)
+}

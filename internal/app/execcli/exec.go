@@ -1,0 +1,290 @@
+package execcli
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/execcli/params"
+	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// formatText says in a few words what was done.
+const formatText = "text"
+
+func changeFormats() []string { return []string{formatText, show.JSON, show.YAML, show.Name} }
+
+// addOutputFlag adds -o with one of the given formats, the first of which is
+// the default.
+func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {
+	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output `format`: "+strings.Join(formats, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func checkFormat(cmd *cobra.Command, format string, formats []string) error {
+	if slices.Contains(formats, format) {
+		return nil
+	}
+	return usagef(cmd, "there is no output format %q here; there are %s", format, strings.Join(formats, ", "))
+}
+
+func (w *waiting) addFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "follow the execution and end with it")
+	cmd.Flags().DurationVar(&w.timeout, "wait-timeout", 0, "how `long` --wait waits; 0 is as long as it takes")
+}
+
+// execOptions are what can be asked for beside an action and its parameters.
+type execOptions struct {
+	waiting
+
+	format, file                     string
+	objectName, reason, dryRun       string
+	environment, correlation, mode   string
+	timeout, approvalTimeout         time.Duration
+	retries                          int32
+	keep                             time.Duration
+	retriesSet, keepSet, approvalSet bool
+}
+
+func (s *session) execCommand() *cobra.Command {
+	var o execOptions
+	cmd := &cobra.Command{
+		Use:   "exec ACTION [name=value ...]",
+		Short: "Do one thing to one object of the host cluster, checked, approved and recorded",
+		Long: `Ask for an execution: one action of the catalogue, to one object. The controller checks it,
+asks the policy, waits for approvals where they are needed, and runs it as the action's own
+service account. fleetloop exec actions lists the actions, fleetloop exec actions NAME their parameters.
+
+Parameters are written as the catalogue types them:
+    replicas=5           a number, a text, true or false, a quantity
+    patch='{"spec": …}'  an object or a list, as JSON
+    manifest=@web.yaml   what is in a file; @- is standard input, @@ begins a value with @
+    data.key=value       one entry of an object, as a text; data.key- takes it away
+-f reads them from a file, as one object in JSON or YAML; words win over it.
+
+` + waitHelp,
+		Example: "  fleetloop exec scale_deployment namespace=shop deployment=web replicas=5 --reason='more traffic' --wait\n" +
+			"  fleetloop exec patch_configmap namespace=shop configmap=web data.level=debug --dry-run=only --wait\n" +
+			"  fleetloop exec drain_node -f drain.json --timeout=10m\n" +
+			"  fleetloop exec describe scale-deployment-x7kq2",
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeActions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			o.retriesSet, o.keepSet, o.approvalSet = cmd.Flags().Changed("retries"), cmd.Flags().Changed("keep"), cmd.Flags().Changed("approval-timeout")
+			return s.exec(cmd, args, o)
+		},
+	}
+	o.addFlags(cmd)
+	cmd.AddCommand(
+		s.getCommand(), s.describeCommand(), s.watchCommand(), s.cancelCommand(), s.finalizeCommand(),
+		s.actionsCommand(), s.stopCommand(), s.resumeCommand(),
+	)
+	return cmd
+}
+
+func (o *execOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&o.file, "filename", "f", "", "`file` with parameters, as one object in JSON or YAML; - is standard input")
+	f.StringVar(&o.objectName, "name", "", "`name` of the execution (default: the action's with something random behind it)")
+	f.StringVar(&o.reason, "reason", "", "why, for those who approve and for the audit")
+	f.StringVar(&o.dryRun, "dry-run", "policy", "when the change is tried out first: `policy` says, always, or only (and nothing is changed)")
+	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"policy", "always", "only"}, cobra.ShellCompDirectiveNoFileComp))
+	f.DurationVar(&o.timeout, "timeout", 0, "how `long` the action may take (default: what the catalogue says)")
+	f.DurationVar(&o.approvalTimeout, "approval-timeout", 0, "how `long` an approval is waited for; 0 is without end (default: what the controller says)")
+	f.Int32Var(&o.retries, "retries", 0, "how often the action is tried again (default: what the catalogue says)")
+	f.StringVar(&o.mode, "mode", "", "where the action runs: job or inline (default: what the controller says)")
+	f.StringVar(&o.environment, "environment", "", "environment of the target, for policies (default: what its namespace says)")
+	f.StringVar(&o.correlation, "correlation-id", "", "`id` of what this belongs to: an incident, an alert")
+	f.DurationVar(&o.keep, "keep", 0, "how `long` the execution is kept after its end (default: what the controller says)")
+	o.waiting.addFlags(cmd)
+	addOutputFlag(cmd, &o.format, changeFormats())
+}
+
+func (s *session) exec(cmd *cobra.Command, args []string, o execOptions) error {
+	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
+		return err
+	}
+	ke, err := s.request(cmd, args, o)
+	if err != nil {
+		return err
+	}
+	return s.create(cmd, ke, o.format, o.waiting)
+}
+
+// request is the execution that a command line asks for.
+func (s *session) request(cmd *cobra.Command, args []string, o execOptions) (*v1alpha1.KubernetesExecution, error) {
+	a, ok := action.Find(args[0])
+	if !ok {
+		return nil, noSuchAction(cmd, args[0])
+	}
+	raw, err := params.Reader{Stdin: s.env.Stdin}.Read(a.Parameters(), o.file, args[1:])
+	if err != nil {
+		return nil, cli.Usage(err, "fleetloop exec actions "+a.Name+"   tells the parameters")
+	}
+	ke := &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.where.namespace, Name: o.objectName},
+		Spec: v1alpha1.KubernetesExecutionSpec{
+			Action: a.Name, Parameters: &runtime.RawExtension{Raw: raw},
+			Reason: o.reason, Environment: o.environment, CorrelationID: o.correlation,
+		},
+	}
+	if o.objectName == "" {
+		ke.GenerateName = strings.ReplaceAll(a.Name, "_", "-") + "-"
+	}
+	if err := o.fill(cmd, &ke.Spec); err != nil {
+		return nil, err
+	}
+	if err := check(&ke.Spec); err != nil {
+		return nil, cli.Usage(err, "fleetloop exec actions "+a.Name+"   tells the parameters")
+	}
+	return ke, nil
+}
+
+// check reads the parameters as the controller will. What it makes of them is
+// not sent: the execution says what was asked for.
+func check(spec *v1alpha1.KubernetesExecutionSpec) error {
+	_, err := action.Parse(spec.DeepCopy())
+	if invalid, ok := errors.AsType[*action.InvalidError](err); ok {
+		var list []error
+		for _, p := range invalid.Problems {
+			list = append(list, errors.New(p))
+		}
+		return errors.Join(list...)
+	}
+	return err
+}
+
+// fill puts in what flags say, and leaves out what they do not.
+func (o *execOptions) fill(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutionSpec) error {
+	modes := map[string]v1alpha1.DryRunMode{"policy": v1alpha1.DryRunPolicy, "always": v1alpha1.DryRunAlways, "only": v1alpha1.DryRunOnly}
+	places := map[string]v1alpha1.ExecutionMode{"": "", "job": v1alpha1.ExecuteInJob, "inline": v1alpha1.ExecuteInline}
+	var known bool
+	if spec.DryRun, known = modes[strings.ToLower(o.dryRun)]; !known {
+		return usagef(cmd, "--dry-run is policy, always or only, and not %q", o.dryRun)
+	}
+	if spec.ExecutionMode, known = places[strings.ToLower(o.mode)]; !known {
+		return usagef(cmd, "--mode is job or inline, and not %q", o.mode)
+	}
+	switch {
+	case o.timeout < 0 || o.approvalTimeout < 0 || o.keep < 0 || o.waiting.timeout < 0:
+		return usagef(cmd, "a time is below zero")
+	case o.retriesSet && o.retries < 0:
+		return usagef(cmd, "--retries %d is below zero", o.retries)
+	}
+	if o.timeout > 0 {
+		spec.Timeout = &metav1.Duration{Duration: o.timeout}
+	}
+	if o.approvalSet {
+		spec.ApprovalTimeout = &metav1.Duration{Duration: o.approvalTimeout}
+	}
+	if o.retriesSet {
+		spec.MaxRetries = &o.retries
+	}
+	if o.keepSet {
+		seconds := int32(min(o.keep/time.Second, 1<<31-1))
+		spec.TTLSecondsAfterFinished = &seconds
+	}
+	return nil
+}
+
+func noSuchAction(cmd *cobra.Command, name string) error {
+	err := fmt.Errorf("there is no action %q", name)
+	_, parse := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: name})
+	unknown, ok := errors.AsType[*action.UnknownError](parse)
+	switch like := cmd.SuggestionsFor(name); {
+	case len(like) > 0:
+		err = fmt.Errorf("%w; did you mean fleetloop exec %s?", err, like[0])
+	case ok && unknown.Nearest != "":
+		err = fmt.Errorf("%w; did you mean %s?", err, unknown.Nearest)
+	}
+	return cli.Usage(err, "fleetloop exec actions   lists the actions there are")
+}
+
+// create sends an execution, in our own name, and says what came of it.
+func (s *session) create(cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, format string, w waiting) error {
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	if ke.Spec.RequestedBy, err = c.whoami(ctx); err != nil {
+		return err
+	}
+	if err := c.Create(ctx, ke); err != nil {
+		return explain(err, "ask for "+ke.Spec.Action)
+	}
+	return s.created(cmd, c, ke, format, w)
+}
+
+// created says that an execution was made, and follows it where that is asked
+// for.
+func (s *session) created(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waiting) error {
+	if format == formatText {
+		if err := s.say("execution/%s created", ke.Name); err != nil {
+			return err
+		}
+	}
+	if !w.wait {
+		if format != formatText {
+			return show.Objects(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true)
+		}
+		return nil
+	}
+	return s.followed(cmd, c, ke, format, w)
+}
+
+// followed follows an execution and says what came of it. Formats for programs
+// are written once, as it is in the end.
+func (s *session) followed(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waiting) error {
+	ke, failed := s.until(cmd.Context(), c, ke, w)
+	if format != formatText {
+		return cmp.Or(show.Objects(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true), failed)
+	}
+	if failed != nil {
+		return failed
+	}
+	return s.say("execution/%s %s", ke.Name, done(ke))
+}
+
+// done says in a few words what was done.
+func done(ke *v1alpha1.KubernetesExecution) string {
+	text := string(ke.Status.Phase)
+	r := ke.Status.ExecutionResults
+	switch {
+	case ke.Spec.DryRun == v1alpha1.DryRunOnly:
+		text += ": the dry run passed, nothing was changed"
+	case r != nil && len(r.ResourcesAffected) > 0:
+		a := r.ResourcesAffected[0]
+		text += fmt.Sprintf(": %s %s %s", a.Kind, strings.TrimPrefix(a.Namespace+"/"+a.Name, "/"), a.Action)
+		if a.Before != "" || a.After != "" {
+			text += fmt.Sprintf(" (%s -> %s)", a.Before, a.After)
+		}
+		if more := int(r.ResourcesAffectedCount) - 1; more > 0 {
+			text += fmt.Sprintf(", and %d more", more)
+		}
+	}
+	return text
+}
+
+// patchOf is a merge patch.
+func patchOf(what map[string]any) []byte {
+	raw, err := json.Marshal(what)
+	if err != nil {
+		panic(err) // we made it ourselves, of texts and booleans
+	}
+	return raw
+}

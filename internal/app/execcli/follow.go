@@ -1,0 +1,187 @@
+package execcli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+// again is how long a watch that broke is left alone.
+const again = time.Second
+
+var errWaitTimeout = errors.New("timed out")
+
+// errGone is why there is nothing to follow any more.
+var errGone = errors.New("it was deleted")
+
+// follow calls each with an execution as it is, and then whenever it changes,
+// until each is done.
+func (s *session) follow(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, each func(*v1alpha1.KubernetesExecution) (done bool, err error)) error {
+	uid := ke.UID
+	for {
+		if done, err := each(ke); done || err != nil {
+			return err
+		}
+		done, err := c.changes(ctx, ke, each)
+		switch {
+		case done || err != nil && !isTransient(err):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			s.note("the watch broke, and is begun anew: %v", err)
+		}
+		if ke, err = s.getAgain(ctx, c, ke.Name, uid); err != nil {
+			return err
+		}
+	}
+}
+
+// changes calls each with every change of an execution until the watch ends.
+func (c *cluster) changes(ctx context.Context, ke *v1alpha1.KubernetesExecution, each func(*v1alpha1.KubernetesExecution) (bool, error)) (done bool, err error) {
+	options := selection{name: ke.Name}.options(c.namespace)
+	options.Raw.ResourceVersion = ke.ResourceVersion
+	w, err := c.Watch(ctx, &v1alpha1.KubernetesExecutionList{}, options)
+	if err != nil {
+		return false, err
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		switch now, ok := e.Object.(*v1alpha1.KubernetesExecution); {
+		case e.Type == watch.Error:
+			return false, apierrors.FromObject(e.Object)
+		case !ok:
+		case e.Type == watch.Deleted || now.UID != ke.UID:
+			return false, errGone
+		default:
+			if done, err := each(now); done || err != nil {
+				return true, err
+			}
+		}
+	}
+	return false, nil // servers end watches from time to time
+}
+
+// getAgain reads an execution, again and again while the server is away.
+func (s *session) getAgain(ctx context.Context, c *cluster, name string, uid types.UID) (*v1alpha1.KubernetesExecution, error) {
+	for {
+		if err := backoff.Sleep(ctx, again); err != nil {
+			return nil, err
+		}
+		var ke v1alpha1.KubernetesExecution
+		err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, &ke)
+		switch {
+		case err == nil && ke.UID == uid:
+			return &ke, nil
+		case err == nil || apierrors.IsNotFound(err):
+			return nil, errGone
+		case !isTransient(err):
+			return nil, err
+		}
+	}
+}
+
+// isTransient says whether the same may well be answered later.
+func isTransient(err error) bool {
+	if _, offline := errors.AsType[*url.Error](err); offline {
+		return true
+	}
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok {
+		return false
+	}
+	code := status.ErrStatus.Code
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusGone
+}
+
+// A waiting is how an execution is waited for.
+type waiting struct {
+	wait    bool
+	timeout time.Duration
+	through bool // also while it waits for an approval
+}
+
+const waitHelp = `With --wait the command follows the execution and ends with it, with exit code
+    0  if it was done (rollback_ready or completed), or the dry run was
+    1  if it failed, or a required postcondition does not hold
+    3  if it is undecided: it waits for an approval, or --wait-timeout is over
+The execution itself goes on, however the waiting ends.`
+
+// until follows an execution to its end and says what came of it.
+func (s *session) until(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, w waiting) (*v1alpha1.KubernetesExecution, error) {
+	if w.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errWaitTimeout)
+		defer cancel()
+	}
+	last, said := ke, ""
+	err := s.follow(ctx, c, ke, func(now *v1alpha1.KubernetesExecution) (bool, error) {
+		last = now
+		if text := progress(now); text != said {
+			said = text
+			s.note("%s", text)
+		}
+		pending := now.Status.Phase == v1alpha1.PhaseWaitingApproval && !approved(now) && !w.through
+		return show.Settled(now) || pending, nil
+	})
+	describe := "fleetloop exec describe " + ke.Name + "   tells how it stands"
+	switch {
+	case errors.Is(err, errWaitTimeout):
+		return last, cli.Fail(fmt.Errorf("execution %q is %s after %s", ke.Name, cmp.Or(string(last.Status.Phase), "new"), w.timeout), cli.CodePrecondition, describe)
+	case errors.Is(err, errGone):
+		return last, cli.Fail(fmt.Errorf("execution %q was deleted", ke.Name), cli.CodeFailed, "")
+	case errors.Is(err, context.Canceled):
+		return last, cli.Fail(fmt.Errorf("execution %q goes on: %w", ke.Name, err), cli.CodeInterrupted, "fleetloop exec cancel "+ke.Name+"   ends it")
+	case err != nil:
+		return last, explain(err, fmt.Sprintf("follow execution %q", ke.Name))
+	}
+	return last, s.verdict(last)
+}
+
+func approved(ke *v1alpha1.KubernetesExecution) bool {
+	return ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalApproved
+}
+
+// progress is how far an execution is, in a line.
+func progress(ke *v1alpha1.KubernetesExecution) string {
+	text := cmp.Or(string(ke.Status.Phase), "new")
+	if d := ke.Status.ReasonDetail; d != "" {
+		text += " (" + string(d) + ")"
+	}
+	if ke.Status.Message != "" {
+		text += ": " + ke.Status.Message
+	}
+	return terminal.Clean(text)
+}
+
+// verdict is an error unless what was asked for was done.
+func (s *session) verdict(ke *v1alpha1.KubernetesExecution) error {
+	describe := "fleetloop exec describe " + ke.Name + "   tells all there is to tell"
+	why := cmp.Or(ke.Status.Message, string(ke.Status.ReasonDetail), string(ke.Status.Reason))
+	switch {
+	case ke.Status.Phase == v1alpha1.PhaseWaitingApproval:
+		return cli.Fail(fmt.Errorf("execution %q waits for an approval", ke.Name), cli.CodePrecondition, "fleetloop approve "+ke.Name+"   shows the plan and approves of it")
+	case ke.Status.Phase == v1alpha1.PhaseFailed:
+		return cli.Fail(fmt.Errorf("execution %q failed: %s", ke.Name, why), cli.CodeFailed, describe)
+	case ke.Status.Outcome == v1alpha1.OutcomeFailed:
+		return cli.Fail(fmt.Errorf("execution %q was done, and a required postcondition does not hold: %s", ke.Name, why), cli.CodeFailed, "fleetloop rollback "+ke.Name+"   takes it back; "+describe)
+	case ke.Status.Outcome == v1alpha1.OutcomePartial:
+		s.note("warning: a postcondition that is not required does not hold")
+	}
+	return nil
+}

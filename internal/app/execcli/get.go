@@ -1,0 +1,279 @@
+package execcli
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+func getFormats() []string { return []string{show.Table, show.Wide, show.JSON, show.YAML, show.Name} }
+
+func watchFormats() []string { return []string{show.Table, show.Wide, show.Name} }
+
+type getOptions struct {
+	selection
+
+	format    string
+	noHeaders bool
+	watch     bool
+}
+
+func (o *getOptions) addFlags(cmd *cobra.Command, formats []string) {
+	cmd.Flags().StringVarP(&o.labels, "selector", "l", "", "label `selector`, as in team=shop,tier!=test")
+	cmd.Flags().StringVar(&o.action, "action", "", "only those of an `action`")
+	cmd.Flags().StringVar(&o.phase, "phase", "", "only those in a `phase`, such as waiting_approval")
+	phases := []string{
+		string(v1alpha1.PhaseValidating), string(v1alpha1.PhaseValidated), string(v1alpha1.PhaseWaitingApproval),
+		string(v1alpha1.PhaseExecuting), string(v1alpha1.PhaseRollbackReady), string(v1alpha1.PhaseCompleted), string(v1alpha1.PhaseFailed),
+	}
+	_ = cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
+	addOutputFlag(cmd, &o.format, formats)
+}
+
+func (s *session) getCommand() *cobra.Command {
+	var o getOptions
+	cmd := &cobra.Command{
+		Use:   "get [NAME ...]",
+		Short: "Show executions",
+		Example: "  fleetloop exec get --phase=waiting_approval\n" +
+			"  fleetloop exec get scale-deployment-x7kq2 -o yaml",
+		ValidArgsFunction: s.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.watch {
+				return s.watch(cmd, args, o)
+			}
+			return s.get(cmd, args, o)
+		},
+	}
+	o.addFlags(cmd, getFormats())
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on and show what changes")
+	return cmd
+}
+
+func (s *session) get(cmd *cobra.Command, args []string, o getOptions) error {
+	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
+		return err
+	}
+	if len(args) > 0 && o.selection != (selection{}) {
+		return usagef(cmd, "names and -l, --action or --phase exclude each other")
+	}
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	found, errs, err := c.find(cmd.Context(), args, o.selection)
+	if err != nil {
+		return err
+	}
+	look := s.look()
+	look.NoHeaders = o.noHeaders
+	if o.format == show.Table || o.format == show.Wide {
+		err = show.NewLister(s.env.Stdout, o.format == show.Wide, look).Write(found, look)
+		if len(found) == 0 && len(errs) == 0 {
+			s.note("No executions found in namespace %s.", s.where.namespace)
+		}
+	} else if len(found) > 0 || len(errs) == 0 {
+		err = show.Objects(s.env.Stdout, o.format, found, len(args) == 1)
+	}
+	if err != nil {
+		return err
+	}
+	return all(errs, len(found))
+}
+
+// find gives the executions that are named, or those that are selected, by name.
+// Errs are about those that were named and are not there.
+func (c *cluster) find(ctx context.Context, names []string, s selection) (found []v1alpha1.KubernetesExecution, errs []error, err error) {
+	if len(names) == 0 {
+		list, err := c.list(ctx, s)
+		if err != nil {
+			return nil, nil, err
+		}
+		slices.SortStableFunc(list.Items, func(a, b v1alpha1.KubernetesExecution) int {
+			if d := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); d != 0 {
+				return d
+			}
+			return strings.Compare(a.Name, b.Name)
+		})
+		return list.Items, nil, nil
+	}
+	for _, name := range names {
+		ke, err := c.get(ctx, name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		found = append(found, *ke)
+	}
+	return found, errs, nil
+}
+
+func (s *session) describeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "describe NAME ...",
+		Short: "Tell all there is to tell about executions, and what to do now",
+		Long: "Tell all there is to tell about executions: how they stand, what they wait for and what to do; the plan,\n" +
+			"what the policy and the checks said, who approved, what came of it, and the way back.",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: s.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.connect()
+			if err != nil {
+				return err
+			}
+			found, errs, err := c.find(cmd.Context(), args, selection{})
+			if err != nil {
+				return err
+			}
+			for i := range found {
+				if i > 0 {
+					if _, err := io.WriteString(s.env.Stdout, "\n\n"); err != nil {
+						return err
+					}
+				}
+				if err := show.Describe(s.env.Stdout, &found[i], s.look()); err != nil {
+					return err
+				}
+			}
+			return all(errs, len(found))
+		},
+	}
+}
+
+func (s *session) watchCommand() *cobra.Command {
+	var o getOptions
+	cmd := &cobra.Command{
+		Use:   "watch [NAME]",
+		Short: "Follow an execution to its end, or show all as they change",
+		Long: "Follow an execution to its end, also while it waits for an approval, or show all executions as they\n" +
+			"change until interrupted. The exit code of one that is followed is that of --wait:\n" +
+			"see fleetloop exec --help.",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: s.completeNames,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.watch(cmd, args, o) },
+	}
+	o.addFlags(cmd, watchFormats())
+	return cmd
+}
+
+func (s *session) watch(cmd *cobra.Command, args []string, o getOptions) error {
+	if err := checkFormat(cmd, o.format, watchFormats()); err != nil {
+		return err
+	}
+	if len(args) > 1 {
+		return usagef(cmd, "one execution can be followed at a time, or all")
+	}
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		return s.watchAll(cmd.Context(), c, o)
+	}
+	ke, err := c.get(cmd.Context(), args[0])
+	if err != nil {
+		return err
+	}
+	if ke, err = s.until(cmd.Context(), c, ke, waiting{through: true}); err != nil {
+		return err
+	}
+	return s.say("execution/%s %s", ke.Name, done(ke))
+}
+
+// A watcher shows executions as they change.
+type watcher struct {
+	*session
+
+	o      getOptions
+	lister *show.Lister
+	seen   map[types.UID]string
+}
+
+func (s *session) watchAll(ctx context.Context, c *cluster, o getOptions) error {
+	look := s.look()
+	look.NoHeaders = o.noHeaders
+	w := &watcher{s, o, show.NewLister(s.env.Stdout, o.format == show.Wide, look), map[types.UID]string{}}
+	for begun := false; ; begun = true {
+		err := w.round(ctx, c)
+		if ctx.Err() == nil && err != nil && (!begun || !isTransient(err)) {
+			return err
+		}
+		if err := backoff.Sleep(ctx, again); err != nil {
+			return nil //nolint:nilerr // to be interrupted is how it ends
+		}
+	}
+}
+
+// round shows what there is, and then what changes until the watch ends.
+func (w *watcher) round(ctx context.Context, c *cluster) error {
+	list, err := c.list(ctx, w.o.selection)
+	if err != nil {
+		return err
+	}
+	if err := w.show(list.Items...); err != nil {
+		return err
+	}
+	return w.changes(ctx, c, list.ResourceVersion)
+}
+
+// changes shows what changes until the watch ends. The error is one of writing,
+// or of the server.
+func (w *watcher) changes(ctx context.Context, c *cluster, since string) error {
+	options := w.o.options(c.namespace)
+	options.Raw.ResourceVersion = since
+	stream, err := c.Watch(ctx, &v1alpha1.KubernetesExecutionList{}, options)
+	if err != nil {
+		return explain(err, "watch executions")
+	}
+	defer stream.Stop()
+	for e := range stream.ResultChan() {
+		ke, ok := e.Object.(*v1alpha1.KubernetesExecution)
+		switch {
+		case e.Type == watch.Error:
+			return apierrors.FromObject(e.Object)
+		case !ok:
+		case e.Type == watch.Deleted:
+			delete(w.seen, ke.UID)
+			ke.Status.Phase = "deleted"
+			err = w.write(*ke)
+		default:
+			err = w.show(*ke)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// show shows those that look other than they did.
+func (w *watcher) show(list ...v1alpha1.KubernetesExecution) error {
+	var changed []v1alpha1.KubernetesExecution
+	for _, ke := range list {
+		if state := show.State(&ke, w.o.format == show.Wide); w.seen[ke.UID] != state {
+			w.seen[ke.UID] = state
+			changed = append(changed, ke)
+		}
+	}
+	return w.write(changed...)
+}
+
+func (w *watcher) write(list ...v1alpha1.KubernetesExecution) (err error) {
+	if w.o.format == show.Name {
+		err = show.Objects(w.env.Stdout, show.Name, list, false)
+	} else {
+		err = w.lister.Write(list, w.look())
+	}
+	return err
+}

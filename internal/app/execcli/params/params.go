@@ -1,0 +1,282 @@
+// Package params reads the parameters of an action from a command line, such as
+// replicas=5, as the catalogue types them.
+//
+// It knows what a word means, not whether it is good: that is for the
+// catalogue to say, about all parameters at once.
+package params
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// MaxSize is how large a file may be: objects of the API server are no larger.
+const MaxSize = 1 << 20
+
+// A Reader reads parameters. Stdin is what the file "-" means.
+type Reader struct {
+	Stdin io.Reader
+}
+
+// Read reads words such as replicas=5:
+//
+//	name=value     as the parameter's type has it; objects and lists as JSON
+//	name=@FILE     the content of a file, which is JSON or YAML where the type
+//	               is an object or a list; @- is standard input, @@ begins a
+//	               value with @
+//	name.key=text  one entry of an object, which is a text; name.key- is the
+//	               entry with null, which takes it away
+//	name=a name=b  the elements of a list
+//
+// File, unless it is empty, holds parameters as one object, in JSON or YAML.
+// Words win over it.
+func (r Reader) Read(list []action.Parameter, file string, words []string) (json.RawMessage, error) {
+	in := reading{r, list, map[string]json.RawMessage{}, map[string]bool{}}
+	if file != "" {
+		docs, err := r.documents(file)
+		if err != nil {
+			return nil, err
+		}
+		if len(docs) != 1 || json.Unmarshal(docs[0], &in.all) != nil || in.all == nil {
+			return nil, fmt.Errorf("%s: parameters are one object, as in {\"replicas\": 5}", file)
+		}
+	}
+	var errs []error
+	for _, word := range words {
+		if err := in.word(word); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return json.Marshal(in.all)
+}
+
+// A reading is what was read so far.
+type reading struct {
+	Reader
+
+	list  []action.Parameter
+	all   map[string]json.RawMessage
+	given map[string]bool // by words
+}
+
+// word puts one word to the others.
+func (r *reading) word(word string) error {
+	name, text, hasValue := strings.Cut(word, "=")
+	name, key, isEntry := strings.Cut(name, ".")
+	if !hasValue {
+		if key, isEntry = strings.CutSuffix(key, "-"); !isEntry || key == "" {
+			return fmt.Errorf("%q is no parameter: write name=value", word)
+		}
+	}
+	p, err := find(r.list, name)
+	if err != nil {
+		return err
+	}
+	if isEntry {
+		return r.entry(p, key, text, hasValue)
+	}
+	if r.given[name] && p.Type != "array" {
+		return fmt.Errorf("%s is given twice", name)
+	}
+	raw, err := r.value(p, text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if p.Type == "array" && r.given[name] {
+		raw = slices.Concat(r.all[name][:len(r.all[name])-1], []byte(","), raw[1:])
+	}
+	r.all[name], r.given[name] = raw, true
+	return nil
+}
+
+// find finds a parameter, or says which are there.
+func find(list []action.Parameter, name string) (action.Parameter, error) {
+	var names []string
+	for _, p := range list {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	if len(names) == 0 {
+		return action.Parameter{}, fmt.Errorf("there is no parameter %q; the action has none", name)
+	}
+	return action.Parameter{}, fmt.Errorf("there is no parameter %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// entry puts one entry into an object.
+func (r *reading) entry(p action.Parameter, key, text string, hasValue bool) error {
+	if p.Type != "object" {
+		return fmt.Errorf("%s is no object, and has no entry %q", p.Name, key)
+	}
+	whole := p.Name + "." + key
+	if r.given[p.Name] || r.given[whole] {
+		return fmt.Errorf("%s is given twice", whole)
+	}
+	r.given[whole] = true
+	object := map[string]json.RawMessage{}
+	if raw, ok := r.all[p.Name]; ok {
+		if err := json.Unmarshal(raw, &object); err != nil {
+			return fmt.Errorf("%s is no object in the file", p.Name)
+		}
+	}
+	value := json.RawMessage("null")
+	if hasValue {
+		content, err := r.text(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", whole, err)
+		}
+		if value, err = json.Marshal(content); err != nil {
+			return fmt.Errorf("%s: %w", whole, err)
+		}
+	}
+	object[key] = value
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("%s: %w", whole, err)
+	}
+	r.all[p.Name] = raw
+	return nil
+}
+
+// value is what a text means for a parameter.
+func (r Reader) value(p action.Parameter, text string) (json.RawMessage, error) {
+	if p.Type == "object" || p.Type == "array" {
+		return r.structure(p.Type, text)
+	}
+	text, err := r.text(text)
+	if err != nil {
+		return nil, err
+	}
+	switch p.Type {
+	case "integer":
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no integer", text)
+		}
+		return strconv.AppendInt(nil, n, 10), nil // without a sign and zeros that JSON does not know
+	case "boolean":
+		if text != "true" && text != "false" {
+			return nil, fmt.Errorf("%q is neither true nor false", text)
+		}
+		return json.RawMessage(text), nil
+	}
+	return json.Marshal(text)
+}
+
+// structure is an object or a list, from JSON or from a file. What stands alone
+// where a list is wanted is its only element.
+func (r Reader) structure(kind, text string) (json.RawMessage, error) {
+	docs := []json.RawMessage{json.RawMessage(text)}
+	switch name, isFile := fileName(text); {
+	case isFile:
+		var err error
+		if docs, err = r.documents(name); err != nil {
+			return nil, err
+		}
+	case kind == "array" && !json.Valid(docs[0]):
+		raw, err := json.Marshal(text)
+		if err != nil {
+			return nil, err
+		}
+		docs[0] = raw
+	}
+	if kind == "object" {
+		if len(docs) != 1 || !begins(docs[0], '{') {
+			return nil, errors.New(`an object is written as JSON, such as {"a": 1}, or in a file as one document`)
+		}
+		return docs[0], nil
+	}
+	if len(docs) == 1 && begins(docs[0], '[') {
+		return docs[0], nil
+	}
+	return json.Marshal(docs)
+}
+
+func begins(raw json.RawMessage, with byte) bool {
+	return json.Valid(raw) && bytes.TrimSpace(raw)[0] == with
+}
+
+// text is a value as it is, or the content of the file that it names.
+func (r Reader) text(text string) (string, error) {
+	name, isFile := fileName(text)
+	if !isFile {
+		if rest, ok := strings.CutPrefix(text, "@@"); ok {
+			text = "@" + rest
+		}
+		return text, nil
+	}
+	content, err := r.content(name)
+	return string(content), err
+}
+
+func fileName(text string) (name string, isFile bool) {
+	if strings.HasPrefix(text, "@@") {
+		return "", false
+	}
+	return strings.CutPrefix(text, "@")
+}
+
+func (r Reader) content(name string) ([]byte, error) {
+	in := r.Stdin
+	if name != "-" {
+		f, err := os.Open(name) //nolint:gosec // the user names the file
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }() // nothing was written
+		in = f
+	}
+	if in == nil {
+		in = strings.NewReader("")
+	}
+	text, err := io.ReadAll(io.LimitReader(in, MaxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(text) > MaxSize {
+		return nil, fmt.Errorf("read %s: it is larger than %d bytes", name, MaxSize)
+	}
+	return text, nil
+}
+
+// documents are those of a file, as JSON.
+func (r Reader) documents(name string) ([]json.RawMessage, error) {
+	text, err := r.content(name)
+	if err != nil {
+		return nil, err
+	}
+	var docs []json.RawMessage
+	dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), len(text)+1)
+	for {
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		if raw = bytes.TrimSpace(raw); len(raw) > 0 && string(raw) != "null" {
+			docs = append(docs, raw)
+		}
+	}
+	if len(docs) == 0 {
+		return nil, fmt.Errorf("read %s: there is nothing in it", name)
+	}
+	return docs, nil
+}

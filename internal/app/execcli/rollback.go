@@ -1,0 +1,95 @@
+package execcli
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+)
+
+type rollbackOptions struct {
+	waiting
+
+	reason, objectName, format string
+}
+
+func (s *session) rollbackCommand() *cobra.Command {
+	var o rollbackOptions
+	cmd := &cobra.Command{
+		Use:   "rollback NAME",
+		Short: "Take back what an execution did, by another execution",
+		Long: `Ask for the execution that takes back what another did, as its rollbackInformation says. It is
+checked, approved and recorded like any other, and refused if somebody else has changed the
+target since.
+
+` + waitHelp,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeNames,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.rollback(cmd, args[0], o) },
+	}
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for those who approve and for the audit")
+	cmd.Flags().StringVar(&o.objectName, "name", "", "`name` of the new execution (default: the other's with something behind it)")
+	o.addFlags(cmd)
+	addOutputFlag(cmd, &o.format, changeFormats())
+	return cmd
+}
+
+func (s *session) rollback(cmd *cobra.Command, name string, o rollbackOptions) error {
+	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
+		return err
+	}
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	ke, err := c.get(cmd.Context(), name)
+	if err != nil {
+		return err
+	}
+	if err := reversible(ke); err != nil {
+		return err
+	}
+	return s.create(cmd, wayBack(ke, o), o.format, o.waiting)
+}
+
+// reversible is an error unless there is something to take back, and a way.
+func reversible(ke *v1alpha1.KubernetesExecution) error {
+	r := ke.Status.RollbackInformation
+	switch {
+	case !show.Settled(ke):
+		return cli.Fail(fmt.Errorf("execution %q has not ended: it is %s", ke.Name, cmp.Or(string(ke.Status.Phase), "new")), cli.CodePrecondition, "fleetloop exec cancel "+ke.Name+"   ends it")
+	case ke.Status.ExecutionResults == nil:
+		return cli.Fail(fmt.Errorf("execution %q has changed nothing, and so there is nothing to take back", ke.Name), cli.CodePrecondition, "")
+	case r == nil || !r.Available:
+		why := ke.Spec.Action + " has no way back"
+		if r != nil && r.Reason != "" {
+			why = r.Reason
+		}
+		return cli.Fail(fmt.Errorf("execution %q cannot be taken back: %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   tells what was changed")
+	}
+	return nil
+}
+
+// wayBack is the execution that takes back what another did.
+func wayBack(ke *v1alpha1.KubernetesExecution, o rollbackOptions) *v1alpha1.KubernetesExecution {
+	const longest = 200 // leaves room for what is put behind it
+	r := ke.Status.RollbackInformation
+	back := &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: o.objectName},
+		Spec: v1alpha1.KubernetesExecutionSpec{
+			Action: r.RollbackAction, Parameters: r.RollbackParameters,
+			RollbackOf:  &v1alpha1.ObjectReference{Name: ke.Name, UID: ke.UID},
+			Environment: ke.Spec.Environment, CorrelationID: ke.Spec.CorrelationID,
+			Reason: cmp.Or(o.reason, "take back "+ke.Name), DryRun: v1alpha1.DryRunPolicy,
+		},
+	}
+	if o.objectName == "" {
+		back.GenerateName = ke.Name[:min(len(ke.Name), longest)] + "-rollback-"
+	}
+	return back
+}

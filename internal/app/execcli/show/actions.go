@@ -1,0 +1,209 @@
+package show
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// Actions writes the catalogue as a table. A wide one has more columns.
+func Actions(w io.Writer, list []*action.Action, wide bool, o Options) error {
+	p := &page{w: w, o: o}
+	var rows [][]cell
+	if !o.NoHeaders {
+		heads := plain("NAME", "RISK", "WAY BACK")
+		if wide {
+			heads = append(heads, plain("KINDS", "TIMEOUT", "RETRIES", "SERVICE ACCOUNT")...)
+		}
+		rows = append(rows, append(heads, cell{text: "SUMMARY"}))
+	}
+	for _, a := range list {
+		cells := append(plain(a.Name), cell{text: string(a.Risk), style: riskStyle(a.Risk)}, cell{text: wayBack(a)})
+		if wide {
+			cells = append(cells, plain(strings.Join(a.Kinds, ","), short(a.Timeout), fmt.Sprint(a.Retries), account(a))...)
+		}
+		rows = append(rows, append(cells, cell{text: a.Summary}))
+	}
+	p.table("", rows)
+	return p.err
+}
+
+func riskStyle(r action.Risk) terminal.Style {
+	switch r {
+	case action.RiskHigh, action.RiskCritical:
+		return terminal.Bad
+	case action.RiskMedium:
+		return terminal.Busy
+	case action.RiskLow:
+	}
+	return terminal.Plain
+}
+
+func wayBack(a *action.Action) string {
+	switch {
+	case a.ReadOnly || a.NoJob:
+		return "nothing to undo"
+	case !a.Reversible:
+		return "none"
+	}
+	return cmp.Or(a.Rollback, "yes")
+}
+
+func account(a *action.Action) string {
+	if a.NoJob {
+		return ""
+	}
+	return a.ServiceAccount()
+}
+
+// short is a duration without the zeros at its end.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// Action writes all there is to tell about one action.
+func Action(w io.Writer, a *action.Action, o Options) error {
+	p := &page{w: w, o: o}
+	p.field("Name", a.Name)
+	p.field("Does", a.Summary)
+	for _, f := range []struct{ name, value string }{
+		{"As kubectl", a.Kubectl}, {"Also called", strings.Join(a.Aliases, ", ")}, {"Targets", strings.Join(a.Kinds, ", ")},
+	} {
+		if f.value != "" {
+			p.field(f.name, f.value)
+		}
+	}
+	p.styled("Risk", string(a.Risk), riskStyle(a.Risk))
+	p.field("Way back", wayBack(a))
+	p.field("Timeout", fmt.Sprintf("%s, at most %s", short(a.Timeout), short(a.MaxTimeout)))
+	p.field("Tried again", fmt.Sprintf("%d times", a.Retries))
+	if name := account(a); name != "" {
+		p.field("Runs as", name)
+	}
+	p.line("")
+	p.parameters(a.Parameters())
+	if len(a.Permissions) == 0 {
+		return p.err
+	}
+	p.line("")
+	p.line("Rights of its service account:")
+	rows := [][]cell{plain("RESOURCE", "VERBS", "WHERE", "FOR")}
+	for _, r := range a.Permissions {
+		resource := r.Resource
+		if r.Group != "" {
+			resource = r.Resource + "." + r.Group
+		}
+		if r.Subresource != "" {
+			resource += "/" + r.Subresource
+		}
+		where := "target's namespace"
+		if r.ClusterScoped {
+			where = "cluster"
+		}
+		if r.Executor {
+			where = "executions' namespace"
+		}
+		rows = append(rows, plain(resource, strings.Join(r.Verbs, ","), where, r.Why))
+	}
+	p.table("  ", rows)
+	return p.err
+}
+
+func (p *page) parameters(list []action.Parameter) {
+	if len(list) == 0 {
+		p.line("It has no parameters.")
+		return
+	}
+	p.line("Parameters:")
+	rows := [][]cell{plain("NAME", "TYPE", "REQUIRED", "DEFAULT", "MEANING")}
+	for _, m := range list {
+		rows = append(rows, plain(m.Name, kindOf(m), yesNo(m.Required), m.Default, m.Doc))
+	}
+	p.table("  ", rows)
+}
+
+// kindOf is the type of a parameter with its bounds.
+func kindOf(m action.Parameter) string {
+	switch {
+	case len(m.Enum) > 0:
+		return strings.Join(m.Enum, "|")
+	case m.Minimum != nil && m.Maximum != nil:
+		return fmt.Sprintf("%s %d..%d", m.Type, *m.Minimum, *m.Maximum)
+	case m.Minimum != nil:
+		return fmt.Sprintf("%s from %d", m.Type, *m.Minimum)
+	case m.Maximum != nil:
+		return fmt.Sprintf("%s to %d", m.Type, *m.Maximum)
+	case m.Format != "":
+		return m.Type + " (" + m.Format + ")"
+	}
+	return m.Type
+}
+
+// An entry is an action as programs read it.
+type entry struct {
+	Name           string      `json:"name"`
+	Summary        string      `json:"summary"`
+	Kubectl        string      `json:"kubectl,omitempty"`
+	Aliases        []string    `json:"aliases,omitempty"`
+	Kinds          []string    `json:"kinds,omitempty"`
+	Scope          string      `json:"scope"`
+	Risk           string      `json:"risk"`
+	Idempotent     bool        `json:"idempotent"`
+	Reversible     bool        `json:"reversible"`
+	ReadOnly       bool        `json:"readOnly"`
+	Rollback       string      `json:"rollback,omitempty"`
+	Timeout        string      `json:"timeout"`
+	MaxTimeout     string      `json:"maxTimeout"`
+	Retries        int32       `json:"retries"`
+	ServiceAccount string      `json:"serviceAccount,omitempty"`
+	Parameters     []parameter `json:"parameters"`
+}
+
+type parameter struct {
+	Name     string          `json:"name"`
+	Type     string          `json:"type"`
+	Required bool            `json:"required"`
+	Default  json.RawMessage `json:"default,omitempty"`
+	Doc      string          `json:"doc,omitempty"`
+	Enum     []string        `json:"enum,omitempty"`
+	Minimum  *int64          `json:"minimum,omitempty"`
+	Maximum  *int64          `json:"maximum,omitempty"`
+	Format   string          `json:"format,omitempty"`
+}
+
+// Catalogue is the catalogue for programs. Single is the one action by itself,
+// and not as a list.
+func Catalogue(list []*action.Action, single bool) any {
+	entries := []entry{}
+	for _, a := range list {
+		e := entry{
+			Name: a.Name, Summary: a.Summary, Kubectl: a.Kubectl, Aliases: a.Aliases, Kinds: a.Kinds, Scope: string(a.Scope),
+			Risk: string(a.Risk), Idempotent: a.Idempotent, Reversible: a.Reversible, ReadOnly: a.ReadOnly, Rollback: a.Rollback,
+			Timeout: a.Timeout.String(), MaxTimeout: a.MaxTimeout.String(), Retries: a.Retries, ServiceAccount: account(a),
+			Parameters: []parameter{},
+		}
+		for _, m := range a.Parameters() {
+			e.Parameters = append(e.Parameters, parameter{
+				m.Name, m.Type, m.Required, json.RawMessage(m.Default), m.Doc, m.Enum, m.Minimum, m.Maximum, m.Format,
+			})
+		}
+		entries = append(entries, e)
+	}
+	if single {
+		return entries[0]
+	}
+	return map[string]any{"items": entries}
+}

@@ -1,0 +1,147 @@
+// Package show writes executions for people and for programs: as tables, JSON,
+// YAML and names, and one of them as all there is to tell about it.
+//
+// What an execution says may come from anybody. It is shown and never acted
+// upon: tables and descriptions are cleaned of what would drive a terminal.
+package show
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// Options say how executions are written.
+type Options struct {
+	// Colour tells whether colours are wanted.
+	Colour bool
+
+	// Now is the clock for ages.
+	Now time.Time
+
+	// NoHeaders leaves out the heads of a table's columns.
+	NoHeaders bool
+
+	// Namespace is the one that commands use unless told another. Those that
+	// are shown name any other.
+	Namespace string
+}
+
+// A cell is one text of a table.
+type cell struct {
+	text  string
+	style terminal.Style
+}
+
+func plain(texts ...string) []cell {
+	cells := make([]cell, 0, len(texts))
+	for _, t := range texts {
+		cells = append(cells, cell{text: t})
+	}
+	return cells
+}
+
+// A grid keeps how wide the columns of a table are, as wide as their widest
+// cell so far.
+type grid struct {
+	indent string
+	colour bool
+	widths []int
+}
+
+const columnGap = 3
+
+// lines makes rows fit each other and those before.
+func (g *grid) lines(rows [][]cell) []string {
+	for _, r := range rows {
+		for j := range r {
+			r[j].text = terminal.Clean(r[j].text)
+			if r[j].text == "" && j < len(r)-1 {
+				r[j].text = "-" // so that a column can be counted on by scripts
+			}
+			if j == len(g.widths) {
+				g.widths = append(g.widths, 0)
+			}
+			g.widths[j] = max(g.widths[j], utf8.RuneCountInString(r[j].text))
+		}
+	}
+	var out []string
+	for _, r := range rows {
+		var b strings.Builder
+		blank := 0 // owed before the next cell; none at the end of a line
+		for j, c := range r {
+			text := c.text
+			if g.colour {
+				text = c.style.Paint(text)
+			}
+			if text != "" {
+				b.WriteString(strings.Repeat(" ", blank) + text)
+			}
+			blank = g.widths[j] - utf8.RuneCountInString(c.text) + columnGap
+		}
+		out = append(out, g.indent+b.String())
+	}
+	return out
+}
+
+// A page is written line by line; the first error ends it.
+type page struct {
+	w   io.Writer
+	o   Options
+	err error
+}
+
+func (p *page) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+const fieldWidth = 14
+
+// field writes a name and its value; further lines of the value stand below.
+func (p *page) field(name, value string) {
+	p.styled(name, value, terminal.Plain)
+}
+
+func (p *page) styled(name, value string, style terminal.Style) {
+	name += ":"
+	for text := range strings.SplitSeq(strings.TrimRight(value, "\n"), "\n") {
+		text = terminal.Clean(strings.ReplaceAll(text, "\t", "  "))
+		if p.o.Colour {
+			text = style.Paint(text)
+		}
+		p.line("%s", strings.TrimRight(terminal.Pad(name, fieldWidth)+text, " "))
+		name = ""
+	}
+}
+
+// block writes a text as it is, further in.
+func (p *page) block(indent, text string) {
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		p.line("%s", strings.TrimRight(indent+terminal.Clean(strings.ReplaceAll(line, "\t", "  ")), " "))
+	}
+}
+
+func (p *page) table(indent string, rows [][]cell) {
+	g := grid{indent: indent, colour: p.o.Colour}
+	for _, line := range g.lines(rows) {
+		p.line("%s", line)
+	}
+}
+
+// when is a time, exact and as an age.
+func (p *page) when(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	text := t.UTC().Format(time.RFC3339)
+	if d := t.Sub(p.o.Now); d > 0 {
+		return fmt.Sprintf("%s (in %s)", text, terminal.Age(d))
+	}
+	return fmt.Sprintf("%s (%s ago)", text, terminal.Since(p.o.Now, t))
+}

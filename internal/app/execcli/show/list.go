@@ -1,0 +1,174 @@
+package show
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// The output formats.
+const (
+	Table = "table"
+	Wide  = "wide"
+	JSON  = "json"
+	YAML  = "yaml"
+	Name  = "name"
+)
+
+// A Lister writes rows of a table as they come.
+type Lister struct {
+	w    io.Writer
+	o    Options
+	wide bool
+	grid grid
+	head bool
+}
+
+// NewLister gives a Lister. A wide one has more columns.
+func NewLister(w io.Writer, wide bool, o Options) *Lister {
+	return &Lister{w: w, o: o, wide: wide, grid: grid{colour: o.Colour}, head: !o.NoHeaders}
+}
+
+// Write writes a row for each execution.
+func (l *Lister) Write(list []v1alpha1.KubernetesExecution, o Options) error {
+	if len(list) == 0 {
+		return nil
+	}
+	var rows [][]cell
+	if l.head {
+		l.head = false
+		heads := plain("NAME", "PHASE", "ACTION", "TARGET", "APPROVAL", "OUTCOME", "AGE")
+		if l.wide {
+			heads = append(heads, plain("REASON", "REQUESTED BY", "MESSAGE")...)
+		}
+		rows = append(rows, heads)
+	}
+	for i := range list {
+		rows = append(rows, row(&list[i], l.wide, o))
+	}
+	_, err := io.WriteString(l.w, strings.Join(l.grid.lines(rows), "\n")+"\n")
+	return err
+}
+
+func row(ke *v1alpha1.KubernetesExecution, wide bool, o Options) []cell {
+	s := &ke.Status
+	approval := ""
+	if s.Approval != nil {
+		approval = s.Approval.State
+	}
+	cells := []cell{
+		{text: ke.Name},
+		{text: string(s.Phase), style: PhaseStyle(ke)},
+		{text: ke.Spec.Action},
+		{text: Target(ke)},
+		{text: approval},
+		{text: string(s.Outcome)},
+		{text: terminal.Since(o.Now, ke.CreationTimestamp.Time)},
+	}
+	if wide {
+		message, _, _ := strings.Cut(s.Message, "\n")
+		cells = append(cells, plain(string(cmp.Or(s.ReasonDetail, v1alpha1.Detail(s.Reason))), ke.Spec.RequestedBy, message)...)
+	}
+	return cells
+}
+
+// State is what a row shows apart from its age: while it stays, there is
+// nothing to tell.
+func State(ke *v1alpha1.KubernetesExecution, wide bool) string {
+	cells := row(ke, wide, Options{Now: ke.CreationTimestamp.Time})
+	var b strings.Builder
+	for _, c := range cells {
+		b.WriteString(c.text + "\x00")
+	}
+	return b.String()
+}
+
+// Target is the object that an execution acts on, as far as it is known.
+func Target(ke *v1alpha1.KubernetesExecution) string {
+	if ke.Status.Target != "" {
+		return ke.Status.Target
+	}
+	t := ke.Spec.Target
+	if t == nil {
+		t = &v1alpha1.Target{}
+	}
+	var parts []string
+	for _, part := range []string{t.Kind, cmp.Or(t.Namespace, ke.Spec.TargetNamespace), cmp.Or(t.Name, ke.Spec.ResourceName)} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+// PhaseStyle is how a phase stands out.
+func PhaseStyle(ke *v1alpha1.KubernetesExecution) terminal.Style {
+	switch ke.Status.Phase {
+	case v1alpha1.PhaseFailed:
+		return terminal.Bad
+	case v1alpha1.PhaseRollbackReady:
+		if ke.Status.Outcome == v1alpha1.OutcomeFailed {
+			return terminal.Bad
+		}
+		return terminal.Good
+	case v1alpha1.PhaseCompleted:
+		return terminal.Good
+	case v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseExecuting, v1alpha1.PhaseWaitingApproval:
+		return terminal.Busy
+	case v1alpha1.PhaseNew:
+	}
+	return terminal.Faint
+}
+
+// FullName is the name of an execution as kubectl takes it.
+func FullName(ke *v1alpha1.KubernetesExecution) string {
+	return strings.ToLower(v1alpha1.Kind) + "." + v1alpha1.GroupVersion.Group + "/" + ke.Name
+}
+
+// Objects writes executions in JSON, YAML or by name, as kubectl does. Single
+// writes the one as itself, and not as a list.
+func Objects(w io.Writer, format string, list []v1alpha1.KubernetesExecution, single bool) error {
+	for i := range list {
+		list[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+		list[i].ManagedFields = nil
+	}
+	if format == Name {
+		var b strings.Builder
+		for i := range list {
+			b.WriteString(FullName(&list[i]) + "\n")
+		}
+		_, err := io.WriteString(w, b.String())
+		return err
+	}
+	var what any = map[string]any{"apiVersion": "v1", "kind": "List", "items": list}
+	if list == nil {
+		what = map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{}}
+	}
+	if single && len(list) == 1 {
+		what = list[0]
+	}
+	return Value(w, format, what)
+}
+
+// Value writes anything in JSON or YAML.
+func Value(w io.Writer, format string, what any) error {
+	var text []byte
+	var err error
+	if format == YAML {
+		text, err = yaml.Marshal(what)
+	} else if text, err = json.MarshalIndent(what, "", "  "); err == nil {
+		text = append(text, '\n')
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", format, err)
+	}
+	_, err = w.Write(text)
+	return err
+}

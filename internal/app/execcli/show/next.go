@@ -1,0 +1,329 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// A Step is a command that is worth running now.
+type Step struct {
+	Command string
+	What    string // it does or tells
+}
+
+// Advice is how an execution stands in words, and what to do.
+type Advice struct {
+	Says []string
+	Do   []Step
+}
+
+func (a *Advice) say(format string, args ...any) {
+	a.Says = append(a.Says, fmt.Sprintf(format, args...))
+}
+
+func (a *Advice) do(command, what string) { a.Do = append(a.Do, Step{command, what}) }
+
+// command is a command of ours about an execution.
+func (o Options) command(verb string, ke *v1alpha1.KubernetesExecution, more ...string) string {
+	words := append([]string{"fleetloop", verb, ke.Name}, more...)
+	if ke.Namespace != o.Namespace {
+		words = append(words, "--namespace="+ke.Namespace)
+	}
+	return strings.Join(words, " ")
+}
+
+// Next says what an execution waits for, and what to do about it.
+func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
+	var a Advice
+	if ke.Spec.Cancel && !ended(ke) {
+		a.say("It is being cancelled.")
+	}
+	switch ke.Status.Phase {
+	case v1alpha1.PhaseNew:
+		a.say("No controller has seen it yet. If that lasts, none runs.")
+		a.do("kubectl --namespace="+ke.Namespace+" get deployments,pods,leases", "shows whether one runs")
+	case v1alpha1.PhaseValidating:
+		validating(&a, ke, o)
+	case v1alpha1.PhaseValidated:
+		turn(&a, ke, o)
+	case v1alpha1.PhaseWaitingApproval:
+		waiting(&a, ke, o)
+	case v1alpha1.PhaseExecuting:
+		executing(&a, ke, o)
+	case v1alpha1.PhaseRollbackReady:
+		ready(&a, ke, o)
+	case v1alpha1.PhaseCompleted:
+		completed(&a, ke, o)
+	case v1alpha1.PhaseFailed:
+		failed(&a, ke, o)
+	}
+	return a
+}
+
+func ended(ke *v1alpha1.KubernetesExecution) bool {
+	return ke.Status.Phase == v1alpha1.PhaseCompleted || ke.Status.Phase == v1alpha1.PhaseFailed
+}
+
+func validating(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+	if open := open(preResults(ke)); len(open) > 0 {
+		a.say("It waits for its preconditions to hold: %s.", strings.Join(open, ", "))
+	} else {
+		a.say("The checks are under way.")
+	}
+	hold(a, ke, o)
+	if !ke.Spec.Cancel {
+		a.do(o.command("exec cancel", ke), "gives it up")
+	}
+}
+
+func preResults(ke *v1alpha1.KubernetesExecution) []v1alpha1.ConditionResult {
+	if ke.Status.ValidationResults == nil {
+		return nil
+	}
+	return ke.Status.ValidationResults.PreConditionResults
+}
+
+func postResults(ke *v1alpha1.KubernetesExecution) []v1alpha1.ConditionResult {
+	if ke.Status.ValidationResults == nil {
+		return nil
+	}
+	return ke.Status.ValidationResults.PostConditionResults
+}
+
+// open are the required conditions that do not hold.
+func open(list []v1alpha1.ConditionResult) []string {
+	var names []string
+	for _, c := range list {
+		if c.Required && !c.Passed {
+			names = append(names, c.ConditionType)
+		}
+	}
+	return names
+}
+
+// turn is for one that may run and is not let in.
+func turn(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+	a.say("The checks passed; it is to run when its turn comes.")
+	hold(a, ke, o)
+	if !ke.Spec.Cancel {
+		a.do(o.command("exec cancel", ke), "gives it up")
+	}
+}
+
+// hold says what keeps an execution back. What ends one is told by failed.
+func hold(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+	switch ke.Status.ReasonDetail {
+	case v1alpha1.DetailTargetBusy:
+		a.say("Another execution is at the same target; they take turns.")
+		a.do("fleetloop exec get --phase=executing"+o.in(ke), "shows who is at work")
+	case v1alpha1.DetailCooldown:
+		a.say("The same was done to the target a short time ago; there is a pause between two.")
+	case v1alpha1.DetailBudgetExceeded:
+		a.say("As much is going on as may at a time.")
+		a.do("fleetloop exec get --phase=executing"+o.in(ke), "shows who is at work")
+	case v1alpha1.DetailCircuitOpen:
+		a.say("The same action on the same target has failed too often lately.")
+	case v1alpha1.DetailEmergencyStop:
+		a.say("Everything is stopped.")
+		a.do("kubectl --namespace="+ke.Namespace+" get configmap emergency-stop -o yaml", "says why")
+		a.do("fleetloop exec resume"+o.in(ke), "ends the stop")
+	case v1alpha1.DetailPolicyUnavailable:
+		a.say("There is no policy that could be asked, and so nothing may be done.")
+		a.do("kubectl --namespace="+ke.Namespace+" get configmaps,events", "shows the policies and what is wrong with them")
+	case v1alpha1.DetailGuardMissing:
+		a.say("The admission policies that vouch for who approves are missing or changed, and so no approval counts. An administrator applies deploy/guard.")
+	case v1alpha1.DetailExecutorUnavailable:
+		a.say("The action cannot be started at the moment.")
+	case v1alpha1.DetailUnknownAction, v1alpha1.DetailInvalidParameters, v1alpha1.DetailRBACDenied, v1alpha1.DetailTargetNotFound,
+		v1alpha1.DetailTargetState, v1alpha1.DetailTargetProtected, v1alpha1.DetailPolicyDenied, v1alpha1.DetailPreConditionFailed,
+		v1alpha1.DetailResultUnknown, v1alpha1.DetailTargetChanged, v1alpha1.DetailPartial:
+	}
+}
+
+// in names the namespace of an execution where commands would not find it.
+func (o Options) in(ke *v1alpha1.KubernetesExecution) string {
+	if ke.Namespace == o.Namespace {
+		return ""
+	}
+	return " --namespace=" + ke.Namespace
+}
+
+func waiting(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+	status := ke.Status.Approval
+	if status == nil || status.State == v1alpha1.ApprovalApproved {
+		a.say("It was approved and is to run when its turn comes.")
+		hold(a, ke, o)
+	} else {
+		a.say("%s", wanted(ke, o))
+		hold(a, ke, o)
+		a.do(o.command("approve", ke, "--reason=TEXT"), "shows the plan and approves of it")
+		a.do(o.command("reject", ke, "--reason=TEXT"), "ends it")
+	}
+	if !ke.Spec.Cancel {
+		a.do(o.command("exec cancel", ke), "gives it up")
+	}
+}
+
+// wanted says whose approvals are missing.
+func wanted(ke *v1alpha1.KubernetesExecution, o Options) string {
+	status := ke.Status.Approval
+	missing := max(0, needed(status)-len(approvers(status)))
+	text := fmt.Sprintf("It waits for %d more approvals", missing)
+	if missing == 1 {
+		text = "It waits for 1 more approval"
+	}
+	if len(status.Groups) > 0 {
+		text += ", of members of " + strings.Join(status.Groups, " or ")
+	}
+	if status.FourEyes {
+		text += ", not of " + cmp.Or(ke.Spec.RequestedBy, "whoever asked")
+	}
+	if already := approvers(status); len(already) > 0 {
+		text += fmt.Sprintf(" (there is that of %s)", strings.Join(already, ", "))
+	}
+	if status.Deadline == nil {
+		return text + ", without end."
+	}
+	left := status.Deadline.Sub(o.Now)
+	if left <= 0 {
+		return text + "; the time for it is over."
+	}
+	return fmt.Sprintf("%s, until %s (in %s).", text, status.Deadline.UTC().Format(time.RFC3339), terminal.Age(left))
+}
+
+func executing(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+	results := ke.Status.ExecutionResults
+	switch {
+	case results != nil && results.EndTime != nil && len(ke.Spec.PostConditions) > 0:
+		a.say("The action succeeded; its postconditions are looked at: %s.", strings.Join(cmpOr(open(postResults(ke)), conditionNames(ke.Spec.PostConditions)), ", "))
+	case ke.Status.JobName != "":
+		a.say("The Job %s runs the action.", ke.Status.JobName)
+		a.do("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName+" --follow", "shows what it does")
+		a.do("kubectl --namespace="+ke.Namespace+" describe job "+ke.Status.JobName, "shows why its pod does not start, if it does not")
+	default:
+		a.say("The action is being started.")
+	}
+	hold(a, ke, o)
+	if !ke.Spec.Cancel {
+		a.do(o.command("exec cancel", ke), "tells it to end")
+	}
+}
+
+func cmpOr(one, other []string) []string {
+	if len(one) > 0 {
+		return one
+	}
+	return other
+}
+
+func conditionNames(list []v1alpha1.Condition) []string {
+	var names []string
+	for _, c := range list {
+		names = append(names, c.Type)
+	}
+	return names
+}
+
+func ready(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+	if ke.Status.Outcome == v1alpha1.OutcomeFailed {
+		a.say("The action was done, and what must hold after it does not: %s. Nothing is taken back by itself.", strings.Join(cmpOr(open(postResults(ke)), []string{"see below"}), ", "))
+	} else {
+		a.say("The action was done. It can be taken back, now and later, as long as nobody else changes the target.")
+	}
+	if back(ke) {
+		a.do(o.command("rollback", ke, "--reason=TEXT"), "takes it back")
+	}
+	if !ke.Spec.Finalize {
+		a.do(o.command("exec finalize", ke), "leaves it at that; otherwise that comes by itself in a while")
+	}
+}
+
+func back(ke *v1alpha1.KubernetesExecution) bool {
+	return ke.Status.RollbackInformation != nil && ke.Status.RollbackInformation.Available
+}
+
+func completed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+	if ke.Spec.DryRun == v1alpha1.DryRunOnly {
+		a.say("The dry run is done; nothing was changed.")
+		return
+	}
+	a.say("It is done.")
+	if back(ke) {
+		a.do(o.command("rollback", ke, "--reason=TEXT"), "takes it back, if nobody else has changed the target")
+	}
+}
+
+func failed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+	if ke.Status.ExecutionResults == nil {
+		a.say("It has failed, and nothing was changed.")
+	} else {
+		a.say("It has failed.")
+	}
+	if text := remedy(ke, o); text != "" {
+		a.say("%s", text)
+	}
+	if ke.Status.JobName != "" && ke.Status.ExecutionResults != nil {
+		a.do("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName, "shows what the action said, as long as its pod is there")
+	}
+	if back(ke) {
+		a.do(o.command("rollback", ke, "--reason=TEXT"), "takes back what was done, if nobody else has changed the target")
+	}
+}
+
+// remedy says what to do about a failure: by its detail, or else by its reason.
+func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
+	details := map[v1alpha1.Detail]string{
+		v1alpha1.DetailUnknownAction:       "fleetloop exec actions lists the actions there are.",
+		v1alpha1.DetailInvalidParameters:   "fleetloop exec actions " + ke.Spec.Action + " tells the parameters.",
+		v1alpha1.DetailRBACDenied:          "An administrator binds the role of the action in the namespace of the target; then ask again.",
+		v1alpha1.DetailTargetNotFound:      "Ask again with a target that exists.",
+		v1alpha1.DetailTargetState:         "The target is in no state for it; ask again when it is.",
+		v1alpha1.DetailTargetProtected:     "The target is protected; that is not overridden from here.",
+		v1alpha1.DetailPolicyDenied:        "The policy says above what it takes exception to; ask for something that it allows.",
+		v1alpha1.DetailPolicyUnavailable:   "Nothing is done without a policy. Mend the policy, then ask again.",
+		v1alpha1.DetailPreConditionFailed:  "What must hold before it does not: " + strings.Join(cmpOr(open(preResults(ke)), []string{"see below"}), ", ") + ". Ask again when it does.",
+		v1alpha1.DetailTargetBusy:          "Others were at the same target all the time. Ask again.",
+		v1alpha1.DetailCooldown:            "Ask again later.",
+		v1alpha1.DetailBudgetExceeded:      "Too much was going on all the time. Ask again.",
+		v1alpha1.DetailCircuitOpen:         "The same has failed too often on this target. Find out why before asking again.",
+		v1alpha1.DetailEmergencyStop:       "Everything is stopped: fleetloop exec resume" + o.in(ke) + " ends that.",
+		v1alpha1.DetailGuardMissing:        "An administrator applies deploy/guard; then ask again.",
+		v1alpha1.DetailExecutorUnavailable: "The action's pod could not be started; see whether its image can be pulled, and whether a node has room.",
+		v1alpha1.DetailResultUnknown:       "Whether the action was done is not known: look at the target before anything else.",
+		v1alpha1.DetailTargetChanged:       "Somebody else has changed the target since; look at it before asking again.",
+		v1alpha1.DetailPartial:             "Some of it was done: look at the target.",
+	}
+	if text, ok := details[ke.Status.ReasonDetail]; ok {
+		return text
+	}
+	switch ke.Status.Reason {
+	case v1alpha1.ReasonDryRunFailed:
+		return "The API server would not take the change; it says below why."
+	case v1alpha1.ReasonApprovalTimeout:
+		return "Nobody approved in time. Ask again."
+	case v1alpha1.ReasonApprovalRejected:
+		return "It was rejected; those who did say below why."
+	case v1alpha1.ReasonPlanStale:
+		return "The target or the policy changed after the plan was approved, and so it was not carried out. Ask again."
+	case v1alpha1.ReasonExecutionTimeout:
+		return "It took longer than it may. Look at the target, then ask again with a longer --timeout."
+	case v1alpha1.ReasonExecutionFailed:
+		return "The result below says what went wrong."
+	case v1alpha1.ReasonPostConditionFailed:
+		return "The action was done; what must hold after it does not: " + strings.Join(cmpOr(open(postResults(ke)), []string{"see below"}), ", ") + "."
+	case v1alpha1.ReasonValidationError, v1alpha1.ReasonCancelled:
+	}
+	return ""
+}
+
+// Settled says whether nothing more comes of an execution by itself: it has
+// ended, or it can only be taken back.
+func Settled(ke *v1alpha1.KubernetesExecution) bool {
+	return slices.Contains([]v1alpha1.Phase{v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed}, ke.Status.Phase)
+}

@@ -1,0 +1,247 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// Decide writes what an approver decides about: who asks for what and why, the
+// plan, and what the policy says.
+func Decide(w io.Writer, ke *v1alpha1.KubernetesExecution, o Options) error {
+	p := &page{w: w, o: o}
+	p.head(ke)
+	p.plan(ke.Status.Plan)
+	p.policy(ke.Status.ValidationResults)
+	p.checks(ke)
+	p.approvals(ke)
+	return p.err
+}
+
+// plan writes what is going to be done, and to what.
+func (p *page) plan(plan *v1alpha1.Plan) {
+	if plan == nil {
+		return
+	}
+	p.line("")
+	p.field("Plan", plan.Hash)
+	t := plan.Target
+	p.block("  ", fmt.Sprintf("for %s %s %s, uid %s", t.APIVersion, t.Kind, strings.TrimPrefix(t.Namespace+"/"+t.Name, "/"), cmp.Or(string(t.UID), "none")))
+	if plan.Parameters != nil {
+		p.block("  ", plan.Action+" "+Parameters(plan.Parameters))
+	}
+	p.line("  Steps:")
+	var rows [][]cell
+	for i, s := range plan.Steps {
+		rows = append(rows, plain(fmt.Sprintf("%d.", i+1), request(s), s.Description))
+	}
+	p.table("    ", rows)
+	p.line("  Impact: %s", terminal.Clean(impact(plan.Impact)))
+	if plan.Diff != "" {
+		p.line("  Changes:")
+		p.diff(plan.Diff)
+	}
+	if r := plan.Rollback; r != nil && !r.Available {
+		p.block("  ", "Way back: none"+because(r.Reason))
+	}
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+// request is a step as rights call it.
+func request(s v1alpha1.PlanStep) string {
+	resource := s.Resource
+	if s.Subresource != "" {
+		resource += "/" + s.Subresource
+	}
+	name := s.Name
+	if s.Namespace != "" {
+		name = s.Namespace + "/" + name
+	}
+	return strings.Join(strings.Fields(s.Verb+" "+resource+" "+name), " ")
+}
+
+func impact(i v1alpha1.EstimatedImpact) string {
+	text := fmt.Sprintf("%d objects", i.ResourcesAffected)
+	if i.ResourcesAffected == 1 {
+		text = "1 object"
+	}
+	if i.ReplicasChanged != "" {
+		text += ", replicas " + i.ReplicasChanged
+	}
+	if i.Description != "" {
+		text += "; " + i.Description
+	}
+	return text
+}
+
+func (p *page) diff(text string) {
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		shown := terminal.Clean(strings.ReplaceAll(line, "\t", "  "))
+		style := terminal.Plain
+		switch {
+		case strings.HasPrefix(line, "+"):
+			style = terminal.Good
+		case strings.HasPrefix(line, "-"):
+			style = terminal.Bad
+		}
+		if p.o.Colour {
+			shown = style.Paint(shown)
+		}
+		p.line("    %s", shown)
+	}
+}
+
+func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
+	a := ke.Status.Approval
+	if a == nil || !a.Required && len(ke.Spec.Approvals) == 0 {
+		return
+	}
+	p.line("")
+	text := a.State
+	if a.Required {
+		text += fmt.Sprintf(", %d of %d received", len(approvers(a)), needed(a))
+	}
+	p.field("Approvals", text)
+	if a.FourEyes {
+		p.block("  ", "not of "+cmp.Or(ke.Spec.RequestedBy, "whoever asked"))
+	}
+	if len(a.Groups) > 0 {
+		p.block("  ", "of members of "+strings.Join(a.Groups, " or "))
+	}
+	switch {
+	case a.DecidedAt != nil:
+		p.line("  decided %s", p.when(a.DecidedAt.Time))
+	case a.Deadline != nil:
+		p.line("  until %s", p.when(a.Deadline.Time))
+	case a.Required:
+		p.line("  waited for without end")
+	}
+	given := given(ke)
+	if len(given) == 0 {
+		return
+	}
+	rows := [][]cell{plain("WHO", "DECISION", "COUNTS", "PLAN", "REASON")}
+	for _, g := range given {
+		rows = append(rows, plain(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), Short(g.PlanHash), g.Reason))
+	}
+	p.table("  ", rows)
+}
+
+type givenApproval struct {
+	v1alpha1.Approval
+
+	counts bool
+}
+
+// given are all approvals, those that do not count included.
+func given(ke *v1alpha1.KubernetesExecution) []givenApproval {
+	var list []givenApproval
+	counted := map[string]bool{}
+	if ke.Status.Approval != nil {
+		for _, a := range ke.Status.Approval.Received {
+			counted[a.Approver] = true
+			list = append(list, givenApproval{a, true})
+		}
+	}
+	for _, a := range ke.Spec.Approvals {
+		if !counted[a.Approver] {
+			list = append(list, givenApproval{a, false})
+		}
+	}
+	return list
+}
+
+func approvers(a *v1alpha1.ApprovalStatus) []string {
+	var list []string
+	for _, r := range a.Received {
+		if r.Decision == v1alpha1.Approve {
+			list = append(list, r.Approver)
+		}
+	}
+	return list
+}
+
+func needed(a *v1alpha1.ApprovalStatus) int {
+	return max(1, int(a.RequiredCount))
+}
+
+func (p *page) result(ke *v1alpha1.KubernetesExecution) {
+	r := ke.Status.ExecutionResults
+	if r == nil {
+		return
+	}
+	p.line("")
+	text, style := "failed", terminal.Bad
+	if r.Success {
+		text, style = "succeeded", terminal.Good
+	}
+	if r.EndTime == nil {
+		text, style = "under way", terminal.Busy
+	}
+	if r.Duration != "" {
+		text += " in " + r.Duration
+	}
+	p.styled("Result", text, style)
+	if r.ErrorMessage != "" {
+		p.block("  ", r.ErrorMessage)
+	}
+	if r.StartTime != nil {
+		p.line("  started %s", p.when(r.StartTime.Time))
+	}
+	if r.EndTime != nil {
+		p.line("  ended   %s", p.when(r.EndTime.Time))
+	}
+	if r.JobName != "" {
+		p.block("  ", fmt.Sprintf("Job %s/%s, tried again %d times", ke.Namespace, r.JobName, r.RetriesAttempted))
+	}
+	if len(r.ResourcesAffected) > 0 {
+		rows := [][]cell{plain("OBJECT", "ACTION", "BEFORE", "AFTER")}
+		for _, a := range r.ResourcesAffected {
+			object := strings.Join(strings.FieldsFunc(a.Kind+"/"+a.Namespace+"/"+a.Name, func(r rune) bool { return r == '/' }), "/")
+			rows = append(rows, plain(object, a.Action, a.Before, a.After))
+		}
+		p.table("  ", rows)
+	}
+	if more := int(r.ResourcesAffectedCount) - len(r.ResourcesAffected); more > 0 {
+		p.line("  and %d more objects", more)
+	}
+	if r.PodLogs != "" {
+		cut := ""
+		if r.PodLogsTruncated {
+			cut = " (its end)"
+		}
+		p.line("  Output%s:", cut)
+		p.block("    ", r.PodLogs)
+	}
+}
+
+func (p *page) wayBack(ke *v1alpha1.KubernetesExecution) {
+	r := ke.Status.RollbackInformation
+	if r == nil {
+		return
+	}
+	p.line("")
+	if !r.Available {
+		p.field("Way back", "none"+because(r.Reason))
+		return
+	}
+	text := r.RollbackAction + " " + Parameters(r.RollbackParameters)
+	if r.EstimatedRollbackDuration != "" {
+		text += fmt.Sprintf(" (about %s)", r.EstimatedRollbackDuration)
+	}
+	p.field("Way back", text)
+	if r.Expected != nil {
+		p.block("  ", "if the target is still as it was left: "+Parameters(r.Expected))
+	}
+	p.block("  ", p.o.command("rollback", ke))
+}

@@ -1,0 +1,173 @@
+package execcli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+)
+
+// EmergencyStop is the ConfigMap that stops everything while it is there.
+const EmergencyStop = "emergency-stop"
+
+// The keys of EmergencyStop.
+const (
+	stopReason        = "reason"
+	stopCancelRunning = "cancel-running"
+)
+
+// A steering is what can be asked of an execution that is there.
+type steering struct {
+	verb, field, done string
+	// refuses says why an execution is not one for it, "" if it is.
+	refuses func(ke *v1alpha1.KubernetesExecution) string
+}
+
+func (s *session) cancelCommand() *cobra.Command {
+	cmd := s.steerCommand(steering{"cancel", "cancel", "is being cancelled", func(ke *v1alpha1.KubernetesExecution) string {
+		if show.Settled(ke) {
+			return "has ended already"
+		}
+		return ""
+	}})
+	cmd.Short = "Stop executions"
+	cmd.Long = "Stop executions. One that has not begun ends as failed with reason cancelled. One whose action is under way has it\n" +
+		"told to end, and says what was done until then."
+	return cmd
+}
+
+func (s *session) finalizeCommand() *cobra.Command {
+	cmd := s.steerCommand(steering{"finalize", "finalize", "is being finalized", func(ke *v1alpha1.KubernetesExecution) string {
+		if ke.Status.Phase != v1alpha1.PhaseRollbackReady {
+			return "is not in phase rollback_ready"
+		}
+		return ""
+	}})
+	cmd.Short = "Leave it at what executions have done"
+	cmd.Long = "End the phase rollback_ready of executions: those that succeeded become completed, those whose required\n" +
+		"postconditions do not hold become failed. It would come by itself after a while."
+	return cmd
+}
+
+func (s *session) steerCommand(st steering) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:               st.verb + " NAME ...",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: s.completeNames,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.steer(cmd, args, st, format) },
+	}
+	addOutputFlag(cmd, &format, changeFormats())
+	return cmd
+}
+
+func (s *session) steer(cmd *cobra.Command, args []string, st steering, format string) error {
+	if err := checkFormat(cmd, format, changeFormats()); err != nil {
+		return err
+	}
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	found, errs, err := c.find(cmd.Context(), args, selection{})
+	if err != nil {
+		return err
+	}
+	var changed []v1alpha1.KubernetesExecution
+	for i := range found {
+		ke := &found[i]
+		if why := st.refuses(ke); why != "" {
+			errs = append(errs, cli.Fail(fmt.Errorf("execution %q %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   tells how it stands"))
+			continue
+		}
+		patch := client.RawPatch(types.MergePatchType, patchOf(map[string]any{"spec": map[string]any{st.field: true}}))
+		if err := c.Patch(cmd.Context(), ke, patch); err != nil {
+			errs = append(errs, explain(err, fmt.Sprintf("%s execution %q", st.verb, ke.Name)))
+			continue
+		}
+		changed = append(changed, *ke)
+		if format == formatText {
+			if err := s.say("execution/%s %s", ke.Name, st.done); err != nil {
+				return err
+			}
+		}
+	}
+	if format != formatText && len(changed) > 0 {
+		if err := show.Objects(s.env.Stdout, format, changed, len(args) == 1); err != nil {
+			return err
+		}
+	}
+	return all(errs, len(changed))
+}
+
+func (s *session) stopCommand() *cobra.Command {
+	var reason string
+	var running bool
+	cmd := &cobra.Command{
+		Use:   "stop --reason=TEXT",
+		Short: "Let nothing begin any more, until it is resumed",
+		Long: "Let no action begin any more until fleetloop exec resume. What is under way goes on, unless\n" +
+			"--cancel-running is given. It is the ConfigMap " + EmergencyStop + ".",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if reason == "" {
+				return usagef(cmd, "say why with --reason: others will have to decide whether to go on")
+			}
+			return s.stop(cmd, reason, running)
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who decide whether to go on")
+	cmd.Flags().BoolVar(&running, "cancel-running", false, "cancel what is under way, too")
+	return cmd
+}
+
+func (s *session) stop(cmd *cobra.Command, reason string, running bool) error {
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	data := map[string]string{stopReason: reason, stopCancelRunning: fmt.Sprint(running)}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: EmergencyStop}, Data: data}
+	err = c.Create(cmd.Context(), m)
+	if apierrors.IsAlreadyExists(err) {
+		err = c.Patch(cmd.Context(), m, client.RawPatch(types.MergePatchType, patchOf(map[string]any{"data": data})))
+	}
+	if err != nil {
+		return explain(err, "stop")
+	}
+	text := "stopped: nothing begins until fleetloop exec resume"
+	if running {
+		text += ", and what is under way is cancelled"
+	}
+	return s.say("%s", text)
+}
+
+func (s *session) resumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume",
+		Short: "Go on after fleetloop exec stop",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.connect()
+			if err != nil {
+				return err
+			}
+			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: EmergencyStop}}
+			switch err := c.Delete(cmd.Context(), m); {
+			case apierrors.IsNotFound(err):
+				return s.say("it was not stopped")
+			case err != nil:
+				return explain(err, "resume")
+			}
+			return s.say("resumed")
+		},
+	}
+}
