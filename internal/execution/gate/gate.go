@@ -1,0 +1,389 @@
+// Package gate says whose turn it is: one execution at a time for each target,
+// and no more at once than the budgets allow.
+//
+// Those that must wait stand in the queue of their target, rollbacks first and
+// the others in the order in which they came. The first of each queue, once
+// nothing but a budget is in its way, is given the next place that becomes
+// free: it is kept for it, and whoever listens is told to try again. So nobody
+// overtakes, nobody polls, and nobody waits for ever as long as those inside
+// leave.
+//
+// A gate knows nothing but what it is told. It is in memory, of whoever leads,
+// and a new one is told by Restore what the last one knew. Those that waited
+// come again by themselves.
+package gate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// Config is what the gate lets in. Fields that are zero mean their default,
+// unless they say otherwise.
+type Config struct {
+	MaxConcurrent   int            // inside at once; 10
+	MaxPerNamespace int            // inside at once with targets in one namespace; zero is any number
+	MaxPerAction    map[string]int // inside at once of an action; those that are missing may be any number
+
+	// MaxNodePercent is how many of all nodes may be acted on at once, those
+	// that are still cordoned included; 10. One may always be.
+	MaxNodePercent int
+
+	// Cooldown is how long an action leaves a target alone after it has ended
+	// there. Zero is not at all. Rollbacks do not wait for it.
+	Cooldown time.Duration
+
+	// MaxFailures is after how many failures in a row, all within Window, an
+	// action is no longer tried on a target until they are older than that.
+	// Zero is never. Rollbacks are tried all the same.
+	MaxFailures int
+	Window      time.Duration // 1 h
+
+	QueueTimeout time.Duration // how long one waits at most; 10 min
+}
+
+func (c Config) withDefaults() (Config, error) {
+	c.MaxConcurrent = cmp.Or(c.MaxConcurrent, 10)
+	c.MaxNodePercent = cmp.Or(c.MaxNodePercent, 10)
+	c.Window = cmp.Or(c.Window, time.Hour)
+	c.QueueTimeout = cmp.Or(c.QueueTimeout, 10*time.Minute)
+	var errs []error
+	check := func(name string, bad bool) {
+		if bad {
+			errs = append(errs, fmt.Errorf("%s is out of range", name))
+		}
+	}
+	check("MaxConcurrent", c.MaxConcurrent < 0)
+	check("MaxPerNamespace", c.MaxPerNamespace < 0)
+	check("MaxNodePercent", c.MaxNodePercent < 0 || c.MaxNodePercent > 100)
+	check("Cooldown", c.Cooldown < 0)
+	check("MaxFailures", c.MaxFailures < 0)
+	check("Window", c.Window < 0)
+	check("QueueTimeout", c.QueueTimeout < 0)
+	for action, most := range c.MaxPerAction {
+		check(fmt.Sprintf("MaxPerAction[%q]", action), most < 1)
+	}
+	return c, errors.Join(errs...)
+}
+
+// A Claim is an execution that wants to act.
+type Claim struct {
+	UID    types.UID
+	Key    types.NamespacedName // of the execution
+	Action string
+	// Target is what only one may act on, see TargetOf. Empty is nothing.
+	Target          string
+	TargetNamespace string // empty is outside of namespaces
+	Node            bool   // whether it takes one from the budget of nodes
+	Rollback        bool
+	Created         time.Time
+	// Since is when it began to wait, for one that waited at another gate. Zero
+	// is its first Enter.
+	Since time.Time
+}
+
+// TargetOf is the Target of a claim: kind.group/namespace/name. It is empty for
+// an action without a target.
+func TargetOf(t v1alpha1.PlanTarget) string {
+	if t.Kind == "" {
+		return ""
+	}
+	group, _, grouped := strings.Cut(t.APIVersion, "/")
+	if !grouped {
+		group = ""
+	}
+	return t.Kind + "." + group + "/" + t.Namespace + "/" + t.Name
+}
+
+// A Verdict is what the gate says to a claim.
+type Verdict struct {
+	In bool
+
+	// Why not: target_busy, cooldown, budget_exceeded, circuit_open or
+	// emergency_stop, and the same for people.
+	Detail  v1alpha1.Detail
+	Message string
+
+	// After is when to ask again at the latest, if nothing wakes it.
+	After time.Duration
+
+	// Failed means that it is not let in any more.
+	Failed bool
+}
+
+// Past is an execution that is over.
+type Past struct {
+	Action, Target string
+	Outcome        v1alpha1.Outcome
+	Ended          time.Time
+}
+
+// Stats are how many there are at the gate.
+type Stats struct {
+	Inside  int // those included whose place is kept
+	Waiting int
+	Stopped bool
+}
+
+// A Gate is made with New. It is safe for concurrent use. Time is an argument,
+// and is expected not to run backwards by much.
+type Gate struct {
+	cfg Config
+
+	mu       sync.Mutex
+	onWake   func(types.NamespacedName)
+	wakes    []types.NamespacedName
+	stopped  bool
+	reason   string // of the stop
+	arrivals uint64
+	members  map[types.UID]*member
+	reserved map[types.UID]*member // those whose place is kept
+	targets  map[string]*target
+	budget   budget
+	past     history
+}
+
+// New makes a gate with nobody inside.
+func New(cfg Config) (*Gate, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("new gate: %w", err)
+	}
+	return &Gate{
+		cfg:      cfg,
+		members:  make(map[types.UID]*member),
+		reserved: make(map[types.UID]*member),
+		targets:  make(map[string]*target),
+		budget:   newBudget(cfg),
+		past:     newHistory(max(historyWindow, cfg.Window, cfg.Cooldown)),
+	}, nil
+}
+
+// OnWake says who is told that it should try again, by another Enter. Call it
+// before the first. It is called without the gate's lock, by whoever made room,
+// who waits for it.
+func (g *Gate) OnWake(f func(types.NamespacedName)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.onWake = f
+}
+
+// change does something with the lock held, and then wakes whom that concerns,
+// except the one that called.
+func (g *Gate) change(caller types.NamespacedName, do func()) {
+	g.mu.Lock()
+	do()
+	wakes, onWake := g.wakes, g.onWake
+	g.wakes = nil
+	g.mu.Unlock()
+	if onWake == nil {
+		return
+	}
+	for _, k := range wakes {
+		if k != caller {
+			onWake(k)
+		}
+	}
+}
+
+// Restore tells a new gate who is inside and what went before. Call it before
+// the first Enter.
+func (g *Gate) Restore(inside []Claim, past []Past) {
+	g.change(types.NamespacedName{}, func() {
+		for _, c := range inside {
+			if g.members[c.UID] != nil {
+				continue
+			}
+			m := g.register(c, c.Since)
+			m.state = stateInside
+			m.target.inside = append(m.target.inside, m)
+			g.budget.hold(m)
+		}
+		for _, e := range past {
+			g.past.add(e)
+		}
+	})
+}
+
+// Enter asks to be let in. Whoever is not let in stands in the queue from then
+// on. Whoever is inside stays so, however often it asks. One that is let in
+// must Leave, any other must be forgotten when it no longer wants to go in.
+func (g *Gate) Enter(c Claim, now time.Time) (v Verdict) {
+	g.change(c.Key, func() { v = g.enter(c, now) })
+	return v
+}
+
+func (g *Gate) enter(c Claim, now time.Time) Verdict {
+	m := g.members[c.UID]
+	if m == nil {
+		since := c.Since
+		if since.IsZero() {
+			since = now
+		}
+		m = g.register(c, since)
+		m.target.queue.push(m)
+	}
+	g.settle(m.target, now)
+	g.dispatch()
+	switch m.state {
+	case stateInside:
+		return Verdict{In: true}
+	case stateReserved:
+		delete(g.reserved, m.UID)
+		m.state = stateInside
+		return Verdict{In: true}
+	case stateQueued, stateHead, stateReady:
+	}
+	v := g.refusal(m, now)
+	if v.Failed {
+		g.drop(m, now)
+	}
+	return v
+}
+
+// register makes a member of a claim, in no queue yet.
+func (g *Gate) register(c Claim, since time.Time) *member {
+	name := c.Target
+	if name == "" {
+		name = "execution " + string(c.UID) // nobody else's
+	}
+	t := g.targets[name]
+	if t == nil {
+		t = &target{name: name}
+		g.targets[name] = t
+	}
+	g.arrivals++
+	m := &member{Claim: c, since: since, arrival: g.arrivals, target: t, state: stateQueued}
+	g.members[c.UID] = m
+	return m
+}
+
+// Leave says that one that was inside has ended.
+func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
+	g.change(types.NamespacedName{}, func() {
+		m := g.members[uid]
+		if m == nil {
+			return
+		}
+		if m.state == stateInside {
+			g.past.add(Past{Action: m.Action, Target: m.Target, Outcome: outcome, Ended: now})
+		}
+		g.drop(m, now)
+	})
+}
+
+// Forget says that one no longer wants to go in, or has left without having
+// done anything.
+func (g *Gate) Forget(uid types.UID) {
+	g.change(types.NamespacedName{}, func() {
+		if m := g.members[uid]; m != nil {
+			g.drop(m, time.Time{})
+		}
+	})
+}
+
+// drop takes a member away, and lets others have its place. Without a time,
+// whoever is next finds out by itself whether it is time.
+func (g *Gate) drop(m *member, now time.Time) {
+	delete(g.members, m.UID)
+	delete(g.reserved, m.UID)
+	t := m.target
+	switch m.state {
+	case stateQueued:
+		t.queue.remove(m.at)
+	case stateReady:
+		g.budget.unplace(m)
+		t.head = nil
+	case stateHead:
+		t.head = nil
+	case stateReserved, stateInside:
+		g.budget.release(m)
+		t.leave(m)
+	}
+	g.settle(t, now)
+	if t.empty() {
+		delete(g.targets, t.name)
+	}
+	g.dispatch()
+}
+
+// Stop lets nobody in until Resume. Those inside are not touched.
+func (g *Gate) Stop(reason string) {
+	g.change(types.NamespacedName{}, func() {
+		g.stopped, g.reason = true, reason
+		for uid, m := range g.reserved { // they are not inside yet
+			delete(g.reserved, uid)
+			g.budget.release(m)
+			m.target.leave(m)
+			m.target.head, m.state = m, stateReady
+			g.budget.place(m)
+		}
+	})
+}
+
+// Resume ends a Stop.
+func (g *Gate) Resume() {
+	g.change(types.NamespacedName{}, func() {
+		if !g.stopped {
+			return
+		}
+		g.stopped, g.reason = false, ""
+		g.dispatch()
+		for _, m := range g.members { // what they were told is no longer so
+			if m.state != stateInside && m.state != stateReserved {
+				g.wake(m)
+			}
+		}
+	})
+}
+
+// SetNodes says how many nodes there are. Before it is said one may be acted on.
+func (g *Gate) SetNodes(total int) {
+	g.change(types.NamespacedName{}, func() {
+		g.budget.nodes = total
+		g.dispatch()
+	})
+}
+
+// SetCordoned says which targets are nodes that executions have cordoned, and
+// nobody has made schedulable again. They count as acted on, and whoever wants
+// to act on one of them takes no other from the budget: it may be the way back.
+func (g *Gate) SetCordoned(targets []string) {
+	cordoned := make(map[string]bool, len(targets))
+	for _, t := range targets {
+		cordoned[t] = true
+	}
+	g.change(types.NamespacedName{}, func() {
+		if maps.Equal(cordoned, g.budget.cordoned) {
+			return
+		}
+		var moved []*member
+		for _, t := range g.targets { // only those on nodes are looked at closer
+			if m := t.head; m != nil && m.Node && m.state == stateReady {
+				g.budget.unplace(m)
+				moved = append(moved, m)
+			}
+		}
+		g.budget.cordoned = cordoned
+		for _, m := range moved {
+			g.budget.place(m)
+		}
+		g.dispatch()
+	})
+}
+
+// Stats are how many there are now.
+func (g *Gate) Stats() Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return Stats{Inside: g.budget.held, Waiting: len(g.members) - g.budget.held, Stopped: g.stopped}
+}

@@ -1,0 +1,318 @@
+package gate_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+)
+
+// start is when all tests begin.
+func start() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
+
+func newGate(tb testing.TB, cfg gate.Config) *gate.Gate {
+	tb.Helper()
+	g, err := gate.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return g
+}
+
+func claim(name, target string) gate.Claim {
+	return gate.Claim{
+		UID: types.UID("uid-" + name), Key: types.NamespacedName{Namespace: "executor", Name: name},
+		Action: "scale_deployment", Target: target, TargetNamespace: "shop", Created: start(),
+	}
+}
+
+func wantIn(tb testing.TB, v gate.Verdict) {
+	tb.Helper()
+	if diff := cmp.Diff(gate.Verdict{In: true}, v); diff != "" {
+		tb.Fatalf("not let in (-want +got):\n%s", diff)
+	}
+}
+
+func wantHeld(tb testing.TB, v gate.Verdict, detail v1alpha1.Detail) {
+	tb.Helper()
+	if v.In || v.Failed || v.Detail != detail || v.Message == "" || v.After <= 0 {
+		tb.Fatalf("want held up by %s, got %+v", detail, v)
+	}
+}
+
+func wantFailed(tb testing.TB, v gate.Verdict, detail v1alpha1.Detail) {
+	tb.Helper()
+	if v.In || !v.Failed || v.Detail != detail || v.Message == "" {
+		tb.Fatalf("want failed by %s, got %+v", detail, v)
+	}
+}
+
+// woken hears who is woken.
+func woken(g *gate.Gate) func() []string {
+	var names []string
+	g.OnWake(func(k types.NamespacedName) { names = append(names, k.Name) })
+	return func() []string {
+		n := names
+		names = nil
+		return n
+	}
+}
+
+func TestOneAtATimeForATarget(t *testing.T) {
+	g := newGate(t, gate.Config{})
+	told := woken(g)
+	now := start()
+	a, b, c := claim("a", "Deployment.apps/shop/web"), claim("b", "Deployment.apps/shop/web"), claim("c", "Deployment.apps/shop/web")
+	wantIn(t, g.Enter(a, now))
+	wantIn(t, g.Enter(a, now))
+	wantHeld(t, g.Enter(b, now), v1alpha1.DetailTargetBusy)
+	c.Rollback = true
+	wantHeld(t, g.Enter(c, now.Add(time.Second)), v1alpha1.DetailTargetBusy)
+	g.Leave(a.UID, v1alpha1.OutcomeSucceeded, now)
+	if diff := cmp.Diff([]string{"c"}, told()); diff != "" {
+		t.Errorf("woken: the rollback goes first (-want +got):\n%s", diff)
+	}
+	wantHeld(t, g.Enter(b, now), v1alpha1.DetailTargetBusy)
+	wantIn(t, g.Enter(c, now))
+	g.Forget(c.UID)
+	if diff := cmp.Diff([]string{"b"}, told()); diff != "" {
+		t.Errorf("woken (-want +got):\n%s", diff)
+	}
+	wantIn(t, g.Enter(b, now))
+}
+
+func TestNobodyIsOvertaken(t *testing.T) {
+	g := newGate(t, gate.Config{MaxConcurrent: 1})
+	told := woken(g)
+	now := start()
+	wantIn(t, g.Enter(claim("a", "1"), now))
+	wantHeld(t, g.Enter(claim("b", "2"), now.Add(1)), v1alpha1.DetailBudgetExceeded)
+	g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now.Add(2))
+	if diff := cmp.Diff([]string{"b"}, told()); diff != "" {
+		t.Errorf("woken (-want +got):\n%s", diff)
+	}
+	wantHeld(t, g.Enter(claim("c", "3"), now.Add(3)), v1alpha1.DetailBudgetExceeded) // b's place is kept
+	wantIn(t, g.Enter(claim("b", "2"), now.Add(4)))
+}
+
+func TestBudgets(t *testing.T) {
+	node := func(c gate.Claim) gate.Claim {
+		c.Node, c.TargetNamespace, c.Action = true, "", "drain_node"
+		return c
+	}
+	now := start()
+	t.Run("Namespace", func(t *testing.T) {
+		g := newGate(t, gate.Config{MaxPerNamespace: 1})
+		wantIn(t, g.Enter(claim("a", "1"), now))
+		wantHeld(t, g.Enter(claim("b", "2"), now), v1alpha1.DetailBudgetExceeded)
+		other := claim("c", "3")
+		other.TargetNamespace = "blog"
+		wantIn(t, g.Enter(other, now))
+		wantIn(t, g.Enter(node(claim("d", "4")), now))
+		g.SetNodes(100)
+		wantIn(t, g.Enter(node(claim("e", "5")), now)) // what is outside of namespaces has no such bound
+		g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
+		wantIn(t, g.Enter(claim("b", "2"), now))
+	})
+	t.Run("Action", func(t *testing.T) {
+		g := newGate(t, gate.Config{MaxPerAction: map[string]int{"scale_deployment": 1}})
+		wantIn(t, g.Enter(claim("a", "1"), now))
+		wantHeld(t, g.Enter(claim("b", "2"), now), v1alpha1.DetailBudgetExceeded)
+		other := claim("c", "3")
+		other.Action = "restart_pod"
+		wantIn(t, g.Enter(other, now))
+	})
+	t.Run("Nodes", func(t *testing.T) {
+		g := newGate(t, gate.Config{})
+		wantIn(t, g.Enter(node(claim("a", "n1")), now))
+		wantHeld(t, g.Enter(node(claim("b", "n2")), now), v1alpha1.DetailBudgetExceeded)
+		g.SetNodes(29)
+		wantIn(t, g.Enter(node(claim("b", "n2")), now))
+		wantHeld(t, g.Enter(node(claim("c", "n3")), now), v1alpha1.DetailBudgetExceeded)
+		g.SetCordoned([]string{"n1"})
+		g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
+		wantHeld(t, g.Enter(node(claim("c", "n3")), now), v1alpha1.DetailBudgetExceeded) // n1 is still cordoned
+		back := node(claim("d", "n1"))
+		wantIn(t, g.Enter(back, now)) // and may be acted on
+		g.Leave(back.UID, v1alpha1.OutcomeSucceeded, now)
+		g.SetCordoned(nil)
+		wantIn(t, g.Enter(node(claim("c", "n3")), now))
+	})
+}
+
+func TestCooldown(t *testing.T) {
+	g := newGate(t, gate.Config{Cooldown: time.Minute})
+	now := start()
+	wantIn(t, g.Enter(claim("a", "1"), now))
+	g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
+	v := g.Enter(claim("b", "1"), now.Add(20*time.Second))
+	wantHeld(t, v, v1alpha1.DetailCooldown)
+	if v.After != 40*time.Second {
+		t.Errorf("ask again after %s, want 40s", v.After)
+	}
+	other, back := claim("c", "1"), claim("d", "1")
+	other.Action = "rollout_restart"
+	wantHeld(t, g.Enter(other, now.Add(21*time.Second)), v1alpha1.DetailTargetBusy)
+	back.Rollback = true
+	wantIn(t, g.Enter(back, now.Add(22*time.Second)))
+	g.Forget(back.UID)
+	wantHeld(t, g.Enter(claim("b", "1"), now.Add(59*time.Second)), v1alpha1.DetailCooldown)
+	wantIn(t, g.Enter(claim("b", "1"), now.Add(60*time.Second))) // due means that it is time
+}
+
+func TestCircuit(t *testing.T) {
+	g := newGate(t, gate.Config{MaxFailures: 2, Window: time.Hour})
+	now := start()
+	for i, outcome := range []v1alpha1.Outcome{v1alpha1.OutcomeFailed, v1alpha1.OutcomePartial, v1alpha1.OutcomeFailed, v1alpha1.OutcomeFailed} {
+		wantIn(t, g.Enter(claim("a", "1"), now.Add(time.Duration(i)*time.Minute)))
+		g.Leave("uid-a", outcome, now.Add(time.Duration(i)*time.Minute))
+	}
+	wantFailed(t, g.Enter(claim("b", "1"), now.Add(4*time.Minute)), v1alpha1.DetailCircuitOpen)
+	wantIn(t, g.Enter(claim("c", "2"), now))
+	back := claim("d", "1")
+	back.Rollback = true
+	wantIn(t, g.Enter(back, now.Add(4*time.Minute)))
+	g.Forget(back.UID)
+	wantFailed(t, g.Enter(claim("b", "1"), now.Add(62*time.Minute-1)), v1alpha1.DetailCircuitOpen)
+	wantIn(t, g.Enter(claim("b", "1"), now.Add(62*time.Minute)))
+}
+
+func TestCircuitFailsThoseThatWait(t *testing.T) {
+	g := newGate(t, gate.Config{MaxFailures: 1})
+	told := woken(g)
+	now := start()
+	wantIn(t, g.Enter(claim("a", "1"), now))
+	wantHeld(t, g.Enter(claim("b", "1"), now), v1alpha1.DetailTargetBusy)
+	wantHeld(t, g.Enter(claim("c", "1"), now), v1alpha1.DetailTargetBusy)
+	g.Leave("uid-a", v1alpha1.OutcomeFailed, now)
+	for _, name := range []string{"b", "c"} {
+		if diff := cmp.Diff([]string{name}, told()); diff != "" {
+			t.Errorf("woken (-want +got):\n%s", diff)
+		}
+		wantFailed(t, g.Enter(claim(name, "1"), now), v1alpha1.DetailCircuitOpen)
+	}
+	if s := g.Stats(); s != (gate.Stats{}) {
+		t.Errorf("still at the gate: %+v", s)
+	}
+}
+
+func TestQueueTimeout(t *testing.T) {
+	g := newGate(t, gate.Config{QueueTimeout: time.Minute})
+	now := start()
+	wantIn(t, g.Enter(claim("a", "1"), now))
+	wantHeld(t, g.Enter(claim("b", "1"), now), v1alpha1.DetailTargetBusy)
+	v := g.Enter(claim("b", "1"), now.Add(59*time.Second))
+	wantHeld(t, v, v1alpha1.DetailTargetBusy)
+	if v.After != time.Second {
+		t.Errorf("ask again after %s, want 1s", v.After)
+	}
+	wantFailed(t, g.Enter(claim("b", "1"), now.Add(time.Minute)), v1alpha1.DetailTargetBusy)
+	waited := claim("c", "1")
+	waited.Since = now.Add(-30 * time.Second) // at another gate
+	wantHeld(t, g.Enter(waited, now), v1alpha1.DetailTargetBusy)
+	wantFailed(t, g.Enter(waited, now.Add(30*time.Second)), v1alpha1.DetailTargetBusy)
+}
+
+func TestStop(t *testing.T) {
+	g := newGate(t, gate.Config{MaxConcurrent: 2})
+	told := woken(g)
+	now := start()
+	wantIn(t, g.Enter(claim("a", "1"), now))
+	wantHeld(t, g.Enter(claim("b", "1"), now), v1alpha1.DetailTargetBusy)
+	g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now) // b's place is kept
+	g.Stop("the network is down")
+	told()
+	wantHeld(t, g.Enter(claim("b", "1"), now), v1alpha1.DetailEmergencyStop)
+	wantHeld(t, g.Enter(claim("c", "2"), now), v1alpha1.DetailEmergencyStop)
+	if diff := cmp.Diff(gate.Stats{Waiting: 2, Stopped: true}, g.Stats()); diff != "" {
+		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+	g.Resume()
+	if got := told(); len(got) != 2 {
+		t.Errorf("woken: %v, want b and c", got)
+	}
+	wantIn(t, g.Enter(claim("c", "2"), now))
+	wantIn(t, g.Enter(claim("b", "1"), now))
+}
+
+func TestNoTargetIsNobodyElses(t *testing.T) {
+	g := newGate(t, gate.Config{Cooldown: time.Hour, MaxFailures: 1})
+	now := start()
+	wantIn(t, g.Enter(claim("a", ""), now))
+	wantIn(t, g.Enter(claim("b", ""), now))
+	g.Leave("uid-a", v1alpha1.OutcomeFailed, now)
+	wantIn(t, g.Enter(claim("c", ""), now))
+}
+
+func TestTraffic(t *testing.T) {
+	g := newGate(t, gate.Config{})
+	now := start()
+	wantIn(t, g.Enter(claim("a", "1"), now))
+	other := claim("b", "2")
+	other.Action, other.TargetNamespace = "restart_pod", "blog"
+	wantIn(t, g.Enter(other, now))
+	wantHeld(t, g.Enter(claim("c", "1"), now), v1alpha1.DetailTargetBusy)
+	for name, c := range map[string]struct {
+		uid  types.UID
+		want execution.InputInFlight
+	}{
+		"Itself":   {"uid-a", execution.InputInFlight{Total: 1, ByAction: map[string]int{"restart_pod": 1}, ByNamespace: map[string]int{"blog": 1}, SameTarget: []string{}}},
+		"Waiting":  {"uid-c", execution.InputInFlight{Total: 2, ByAction: map[string]int{"restart_pod": 1, "scale_deployment": 1}, ByNamespace: map[string]int{"blog": 1, "shop": 1}, SameTarget: []string{"a"}}},
+		"Stranger": {"uid-x", execution.InputInFlight{Total: 2, ByAction: map[string]int{"restart_pod": 1, "scale_deployment": 1}, ByNamespace: map[string]int{"blog": 1, "shop": 1}, SameTarget: []string{}}},
+	} {
+		if diff := cmp.Diff(c.want, g.InFlight(c.uid)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"a"}, g.SameTarget("uid-x", "1")); diff != "" {
+		t.Errorf("same target (-want +got):\n%s", diff)
+	}
+	g.Leave("uid-a", v1alpha1.OutcomeFailed, now)
+	g.Forget("uid-c")
+	wantIn(t, g.Enter(claim("d", "1"), now.Add(time.Minute)))
+	g.Leave("uid-d", v1alpha1.OutcomeSucceeded, now.Add(2*time.Minute))
+	want := execution.InputPast{Count1h: 2, Failures1h: 1, LastOutcome: "Succeeded", LastFinishedAt: now.Add(2 * time.Minute).Unix()}
+	if diff := cmp.Diff(want, g.History("scale_deployment", "1", now.Add(59*time.Minute))); diff != "" {
+		t.Errorf("history (-want +got):\n%s", diff)
+	}
+	want.Count1h, want.Failures1h = 1, 0
+	if diff := cmp.Diff(want, g.History("scale_deployment", "1", now.Add(60*time.Minute))); diff != "" {
+		t.Errorf("history after an hour (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(execution.InputPast{}, g.History("restart_pod", "1", now)); diff != "" {
+		t.Errorf("history of another action (-want +got):\n%s", diff)
+	}
+}
+
+func TestTargetOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		target v1alpha1.PlanTarget
+		want   string
+	}{
+		"Grouped": {v1alpha1.PlanTarget{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web"}, "Deployment.apps/shop/web"},
+		"Core":    {v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: "n1"}, "Node.//n1"},
+		"None":    {v1alpha1.PlanTarget{}, ""},
+	} {
+		if got := gate.TargetOf(c.target); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for name, cfg := range map[string]gate.Config{
+		"Concurrent": {MaxConcurrent: -1},
+		"Percent":    {MaxNodePercent: 101},
+		"Action":     {MaxPerAction: map[string]int{"restart_pod": 0}},
+		"Cooldown":   {Cooldown: -1},
+	} {
+		if _, err := gate.New(cfg); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}

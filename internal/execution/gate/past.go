@@ -1,0 +1,65 @@
+package gate
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// historyWindow is what policies are told about.
+const historyWindow = time.Hour
+
+// A history is the executions that are over, as long as they matter, in the
+// order in which they ended.
+type history struct {
+	keep time.Duration
+	all  []Past
+	of   map[pastKey][]Past
+}
+
+type pastKey struct{ action, target string }
+
+func newHistory(keep time.Duration) history {
+	return history{keep: keep, of: make(map[pastKey][]Past)}
+}
+
+// add remembers one, and forgets those that are too old by then. Of those
+// without a target nobody asks.
+func (h *history) add(e Past) {
+	if e.Target == "" {
+		return
+	}
+	key := pastKey{e.Action, e.Target}
+	h.all = inserted(h.all, e)
+	h.of[key] = inserted(h.of[key], e)
+	latest := h.all[len(h.all)-1].Ended
+	for latest.Sub(h.all[0].Ended) >= h.keep {
+		key := pastKey{h.all[0].Action, h.all[0].Target}
+		h.all = h.all[1:]
+		if h.of[key] = h.of[key][1:]; len(h.of[key]) == 0 {
+			delete(h.of, key)
+		}
+	}
+}
+
+// inserted puts one where it belongs, which is the end but for clocks that
+// differ.
+func inserted(list []Past, e Past) []Past {
+	i := len(list)
+	for i > 0 && e.Ended.Before(list[i-1].Ended) {
+		i--
+	}
+	return slices.Insert(list, i, e)
+}
+
+// lately are those of an action on a target that ended within a while before now.
+func (h *history) lately(action, target string, within time.Duration, now time.Time) []Past {
+	of := h.of[pastKey{action, target}]
+	for len(of) > 0 && now.Sub(of[0].Ended) >= within {
+		of = of[1:]
+	}
+	return of
+}
+
+func failed(e Past) bool { return e.Outcome == v1alpha1.OutcomeFailed }

@@ -1,0 +1,117 @@
+package gate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+)
+
+// refusal says why one is not let in now, and until when that may last.
+func (g *Gate) refusal(m *member, now time.Time) Verdict {
+	if closes, broken := g.circuit(m, now); broken {
+		return Verdict{Failed: true, Detail: v1alpha1.DetailCircuitOpen, Message: fmt.Sprintf(
+			"%s failed %d times in a row on %s, and is not tried there before %s: find out what it fails on",
+			m.Action, g.cfg.MaxFailures, m.Target, closes.UTC().Format(time.RFC3339))}
+	}
+	left := m.since.Add(g.cfg.QueueTimeout).Sub(now)
+	v := Verdict{After: left}
+	switch {
+	case g.stopped:
+		v.Detail, v.Message = v1alpha1.DetailEmergencyStop, "no execution may begin: "+g.reason
+	case m.state == stateHead:
+		cooldown := g.cooldown(m, now)
+		v.Detail, v.After = v1alpha1.DetailCooldown, min(left, cooldown)
+		v.Message = fmt.Sprintf("%s ended on %s only lately: it is left alone until %s", m.Action, m.Target, now.Add(cooldown).UTC().Format(time.RFC3339))
+	case m.state == stateReady:
+		v.Detail, v.Message = v1alpha1.DetailBudgetExceeded, g.budget.short(m)
+	case len(m.target.inside) > 0:
+		v.Detail, v.Message = v1alpha1.DetailTargetBusy, fmt.Sprintf("execution %s acts on %s", m.target.inside[0].Key, m.Target)
+	default:
+		v.Detail, v.Message = v1alpha1.DetailTargetBusy, fmt.Sprintf("execution %s is before it at %s", m.target.head.Key, m.Target)
+	}
+	if left <= 0 {
+		v.Failed, v.After = true, 0
+		v.Message = fmt.Sprintf("its turn did not come within %s: %s", g.cfg.QueueTimeout, v.Message)
+	}
+	return v
+}
+
+// cooldown is how long the target is still left alone.
+func (g *Gate) cooldown(m *member, now time.Time) time.Duration {
+	if m.Rollback || m.Target == "" {
+		return 0
+	}
+	lately := g.past.lately(m.Action, m.Target, g.cfg.Cooldown, now)
+	if len(lately) == 0 {
+		return 0
+	}
+	return lately[len(lately)-1].Ended.Add(g.cfg.Cooldown).Sub(now)
+}
+
+// circuit says whether an action has failed so often on a target that it is not
+// tried again, and until when.
+func (g *Gate) circuit(m *member, now time.Time) (closes time.Time, broken bool) {
+	if m.Rollback || g.cfg.MaxFailures == 0 {
+		return closes, false
+	}
+	lately := g.past.lately(m.Action, m.Target, g.cfg.Window, now)
+	first := len(lately) - g.cfg.MaxFailures
+	if first < 0 || slices.ContainsFunc(lately[first:], func(e Past) bool { return !failed(e) }) {
+		return closes, false
+	}
+	return lately[first].Ended.Add(g.cfg.Window), true
+}
+
+// InFlight is who is inside, an execution left out. SameTarget are the others on
+// its target, if it is one that has come to the gate.
+func (g *Gate) InFlight(uid types.UID) execution.InputInFlight {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.members[uid]
+	in := g.budget.inFlight(m)
+	if m != nil {
+		in.SameTarget = m.target.others(uid)
+	}
+	return in
+}
+
+// SameTarget are the names of the executions that are inside on a target, one
+// left out. Never nil.
+func (g *Gate) SameTarget(uid types.UID, name string) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t := g.targets[name]; t != nil {
+		return t.others(uid)
+	}
+	return []string{}
+}
+
+func (t *target) others(uid types.UID) []string {
+	names := make([]string, 0, len(t.inside))
+	for _, m := range t.inside {
+		if m.UID != uid {
+			names = append(names, m.Key.Name)
+		}
+	}
+	return names
+}
+
+// History is what an action did to a target in the hour before now.
+func (g *Gate) History(action, target string, now time.Time) execution.InputPast {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var in execution.InputPast
+	for _, e := range g.past.lately(action, target, historyWindow, now) {
+		in.Count1h++
+		if failed(e) {
+			in.Failures1h++
+		}
+		in.LastOutcome, in.LastFinishedAt = string(e.Outcome), e.Ended.Unix()
+	}
+	return in
+}
