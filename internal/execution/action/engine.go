@@ -94,7 +94,7 @@ func define[P any](e entry[P]) *Action {
 
 // typed is the kind of an entry.
 type typed[P any] struct {
-	entry   entry[P]
+	entry  entry[P]
 	params []field
 }
 
