@@ -41,7 +41,7 @@ func Latest() int64 {
 
 // The roles that the migrations make. A login that serves the API is a member
 // of the first two and inherits from neither; one of a cluster-worker is a member
-// of the third.
+// of the third, one of an execution-controller of the fourth.
 const (
 	// RoleFleetAPI sees the rows of the tenant that TenantSetting names.
 	RoleFleetAPI = "fleet_api"
@@ -52,6 +52,11 @@ const (
 	// RoleClusterWorker sees the clusters of every tenant, and writes nothing but
 	// how far their sync is.
 	RoleClusterWorker = "cluster_worker"
+	// RoleExecutionController appends to the audit of executions and reads it. It
+	// can change or remove nothing of it, but for what is older than the retention.
+	RoleExecutionController = "execution_controller"
+	// RoleExecutionAuditor reads the audit of executions.
+	RoleExecutionAuditor = "execution_auditor"
 )
 
 // TenantSetting is the server setting that row-level security compares with.

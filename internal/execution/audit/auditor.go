@@ -1,0 +1,155 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/execution"
+)
+
+// DefaultRetention is for how long records are kept.
+const DefaultRetention = 90 * 24 * time.Hour
+
+const (
+	// appendTimeout bounds one call of the store for a batch.
+	appendTimeout = 10 * time.Second
+	// maintainEvery is how often the store is looked after, and maintainAgain how
+	// soon again when that failed.
+	maintainEvery = time.Hour
+	maintainAgain = time.Minute
+)
+
+// ErrUnavailable means that a store could not be reached: the same may be
+// appended later.
+var ErrUnavailable = errors.New("the audit's store is unavailable")
+
+var errAppendTimeout = fmt.Errorf("the audit's store has not answered within %s", appendTimeout)
+
+// A Store keeps records.
+type Store interface {
+	// Append keeps those of the records that it does not have, all of them or
+	// none. It wraps ErrUnavailable if it could not be reached.
+	Append(ctx context.Context, records []Record) error
+	// Verify goes through the whole chain. Noted are positions that must be in it.
+	Verify(ctx context.Context, noted ...Position) (Report, error)
+	// Maintain makes room for what comes, and forgets what is older than a
+	// retention if the chain is whole: what proves that it is not stays.
+	Maintain(ctx context.Context, retention time.Duration) (Maintenance, error)
+}
+
+// Maintenance is what a store found and did.
+type Maintenance struct {
+	End    Position // of the chain
+	Pruned []string // partitions
+	Broken *Break   // why nothing was pruned
+}
+
+// Config says how executions are audited.
+type Config struct {
+	// Cluster is the name of the cluster that executions act on.
+	Cluster string `key:"audit_cluster" env:"AUDIT_CLUSTER" flag:"audit-cluster" default:"local" doc:"Name of this cluster in the audit, which several clusters may share."`
+	// Retention is for how long records are kept at least: whole months go.
+	// Zero means DefaultRetention.
+	Retention time.Duration `key:"audit_retention" env:"AUDIT_RETENTION" flag:"audit-retention" default:"2160h" validate:"min=720h" doc:"How long the audit is kept. It goes a month at a time."`
+}
+
+// An Auditor brings what happened to executions to a store. Sync may be called
+// by any number of goroutines; what they bring at the same time is one
+// transaction.
+type Auditor struct {
+	store   Store
+	cfg     Config
+	metrics *metrics
+	queue   queue
+	log     *slog.Logger
+}
+
+// New makes an auditor. It starts nothing.
+func New(store Store, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Auditor, error) {
+	if cfg.Retention == 0 {
+		cfg.Retention = DefaultRetention
+	}
+	if cfg.Retention < 0 {
+		return nil, fmt.Errorf("make an auditor: the retention %s is below zero", cfg.Retention)
+	}
+	m, err := newMetrics(reg)
+	if err != nil {
+		return nil, fmt.Errorf("make an auditor: %w", err)
+	}
+	a := &Auditor{store: store, cfg: cfg, metrics: m, log: log}
+	a.queue = queue{turn: make(chan struct{}, 1), write: a.write}
+	return a, nil
+}
+
+// Sync records what is not recorded yet of what happened to an execution.
+// Done says that the execution has ended and that all of it is recorded; what
+// happens to it afterwards is that it is deleted. After an error nothing is
+// lost: the next Sync brings the same and what has happened since.
+func (a *Auditor) Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (done bool, err error) {
+	records := Records(ke, a.cfg.Cluster)
+	if err := a.queue.append(ctx, records); err != nil {
+		a.metrics.waits(string(ke.UID), len(records))
+		return false, fmt.Errorf("record what happened to the execution %q: %w", ke.Namespace+"/"+ke.Name, err)
+	}
+	a.metrics.recorded(string(ke.UID))
+	return execution.Ended(ke.Status.Phase), nil
+}
+
+// write is one call of the store.
+func (a *Auditor) write(ctx context.Context, records []Record) error {
+	// Others wait for it, too, whoever has given up.
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), appendTimeout, errAppendTimeout)
+	defer cancel()
+	begun := time.Now()
+	err := a.store.Append(ctx, records)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	a.metrics.tried(time.Since(begun), err)
+	return err
+}
+
+// Run looks after the store until ctx ends: it has room for the months to come,
+// and what is older than the retention goes.
+func (a *Auditor) Run(ctx context.Context) error {
+	failing := false
+	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
+		m, err := a.store.Maintain(ctx, a.cfg.Retention)
+		if ctx.Err() != nil {
+			return nil
+		}
+		wait = maintainEvery
+		if err != nil {
+			wait = maintainAgain
+			if !failing {
+				a.log.WarnContext(ctx, "audit cannot be looked after, trying again", "err", err)
+			}
+			failing = true
+			continue
+		}
+		if failing {
+			a.log.InfoContext(ctx, "audit is looked after again")
+		}
+		failing = false
+		a.tell(ctx, m)
+	}
+	return nil
+}
+
+// tell leaves the end of the chain in the log, where whoever changes the
+// database does not reach it.
+func (a *Auditor) tell(ctx context.Context, m Maintenance) {
+	a.metrics.found(m.Broken)
+	if m.Broken != nil {
+		a.log.ErrorContext(ctx, "audit is not what was recorded, and nothing of it is pruned",
+			"position", m.Broken.Position, "kind", string(m.Broken.Kind), "why", m.Broken.Message)
+	}
+	a.log.InfoContext(ctx, "audit looked after", "end", m.End.String(), "pruned", m.Pruned)
+}

@@ -1,0 +1,144 @@
+package audit
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const metricsPrefix = "kubernetesexecution_audit_"
+
+// forgetAfter is when an execution counts no more whose records could not be
+// written and that nobody tries any more: another process does, or it is gone.
+const forgetAfter = 2 * time.Minute
+
+// A failureClass is why records could not be written. The set is closed: it is
+// a metric's label.
+type failureClass string
+
+const (
+	failureUnavailable failureClass = "unavailable"
+	failureTimeout     failureClass = "timeout"
+	failureRefused     failureClass = "refused" // by the store itself: rights, or what the records say
+)
+
+func failureClasses() []failureClass {
+	return []failureClass{failureUnavailable, failureTimeout, failureRefused}
+}
+
+func classify(err error) failureClass {
+	switch {
+	case errors.Is(err, errAppendTimeout):
+		return failureTimeout
+	case errors.Is(err, ErrUnavailable):
+		return failureUnavailable
+	}
+	return failureRefused
+}
+
+// metrics are the auditor's.
+type metrics struct {
+	attempts map[bool]prometheus.Counter // by success
+	failures map[failureClass]prometheus.Counter
+	duration prometheus.Histogram
+	broken   prometheus.Gauge
+
+	mu      sync.Mutex
+	waiting map[string]wait // by the UIDs of executions
+}
+
+// A wait is for records of an execution to be written.
+type wait struct {
+	records      int
+	since, tried time.Time
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		attempts: map[bool]prometheus.Counter{},
+		failures: map[failureClass]prometheus.Counter{},
+		waiting:  map[string]wait{},
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: metricsPrefix + "storage_duration_seconds", Help: "How long it took to write records to the audit, or to fail to.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}),
+		broken: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: metricsPrefix + "broken", Help: "1 if the audit was found to be not what was recorded, when it was last pruned.",
+		}),
+	}
+	attempts := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: metricsPrefix + "storage_attempts_total", Help: "Writes to the audit, each of the records of one or more executions, by what became of them.",
+	}, []string{"status"})
+	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: metricsPrefix + "storage_failures_total", Help: "Writes to the audit that failed, by what was wrong. They are tried again.",
+	}, []string{"error_type"})
+	m.attempts[true], m.attempts[false] = attempts.WithLabelValues("success"), attempts.WithLabelValues("failure")
+	for _, c := range failureClasses() {
+		m.failures[c] = failures.WithLabelValues(string(c))
+	}
+	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: metricsPrefix + "pending_records", Help: "Records of executions that could not be written yet.",
+	}, func() float64 { records, _ := m.pending(); return float64(records) })
+	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: metricsPrefix + "lag_seconds", Help: "For how long the records have waited that have waited longest to be written; 0 if none wait.",
+	}, func() float64 { _, longest := m.pending(); return longest.Seconds() })
+	var errs []error
+	for _, c := range []prometheus.Collector{attempts, failures, m.duration, m.broken, pending, lag} {
+		errs = append(errs, reg.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+// tried counts one write.
+func (m *metrics) tried(took time.Duration, err error) {
+	m.duration.Observe(took.Seconds())
+	m.attempts[err == nil].Inc()
+	if err != nil {
+		m.failures[classify(err)].Inc()
+	}
+}
+
+// found notes what a verification found.
+func (m *metrics) found(b *Break) {
+	m.broken.Set(0)
+	if b != nil {
+		m.broken.Set(1)
+	}
+}
+
+// waits notes that records of an execution could not be written.
+func (m *metrics) waits(uid string, records int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w, now := m.waiting[uid], time.Now()
+	if w.since.IsZero() {
+		w.since = now
+	}
+	w.records, w.tried = records, now
+	m.waiting[uid] = w
+}
+
+// recorded notes that they were.
+func (m *metrics) recorded(uid string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.waiting, uid)
+}
+
+// pending is how many records wait, and for how long the longest.
+func (m *metrics) pending() (records int, longest time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for uid, w := range m.waiting {
+		if now.Sub(w.tried) > forgetAfter {
+			delete(m.waiting, uid)
+			continue
+		}
+		records += w.records
+		longest = max(longest, now.Sub(w.since))
+	}
+	return records, longest
+}

@@ -1,0 +1,269 @@
+package audit
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+const (
+	// maxPayload bounds a payload, in bytes. What is larger loses its largest
+	// members, and says so.
+	maxPayload = 8 << 10
+	maxList    = 50
+	// leftOut is the member with the names of those that lack something.
+	leftOut = "leftOut"
+)
+
+// An object is a payload in the making. Members that say nothing are left out.
+type object map[string]any
+
+// bounded is the payload as it is kept: redacted, and no larger than it may be.
+func (o object) bounded(r *redactor) json.RawMessage {
+	kept := map[string]any{}
+	for name, v := range o {
+		if v = r.texts(v); v != nil {
+			kept[name] = v
+		}
+	}
+	text, err := json.Marshal(kept)
+	for err == nil && len(text) > maxPayload {
+		shrink(kept)
+		text, err = json.Marshal(kept)
+	}
+	if err != nil {
+		return json.RawMessage(`{}`) // none of the types here can fail
+	}
+	return text
+}
+
+// shrink halves the largest member if it is a list, or leaves it out, and says
+// so.
+func shrink(kept map[string]any) {
+	largest, size := "", 0
+	for name, v := range kept {
+		part, err := json.Marshal(v)
+		if err == nil && (len(part) > size || len(part) == size && name < largest) {
+			largest, size = name, len(part)
+		}
+	}
+	switch list := kept[largest].(type) {
+	case []any:
+		kept[largest] = list[:len(list)/2]
+	case []string:
+		kept[largest] = list[:len(list)/2]
+	default:
+		delete(kept, largest)
+	}
+	left, _ := kept[leftOut].([]string)
+	if !slices.Contains(left, largest) {
+		kept[leftOut] = append(left, largest)
+	}
+}
+
+// texts cleans the texts of a payload, and bounds its lists. What says nothing is nil.
+func (r *redactor) texts(v any) any {
+	switch v := v.(type) {
+	case string:
+		if v == "" {
+			return nil
+		}
+		return clean(r.text(v), maxProse)
+	case []string:
+		if len(v) == 0 {
+			return nil
+		}
+		out := make([]string, 0, len(v))
+		for _, s := range v[:min(len(v), maxList)] {
+			out = append(out, clean(r.text(s), maxProse))
+		}
+		return out
+	case []object:
+		if len(v) == 0 {
+			return nil
+		}
+		out := make([]any, 0, len(v))
+		for _, o := range v[:min(len(v), maxList)] {
+			out = append(out, r.texts(o))
+		}
+		return out
+	case object:
+		out := map[string]any{}
+		for name, member := range v {
+			if member = r.texts(member); member != nil {
+				out[name] = member
+			}
+		}
+		return out
+	case time.Time:
+		if v.IsZero() {
+			return nil
+		}
+		return v.UTC().Format(time.RFC3339Nano)
+	}
+	return v
+}
+
+func (s *story) requestPayload() object {
+	spec := &s.ke.Spec
+	o := object{
+		"parameters":  s.redact.parameters(spec.Parameters),
+		"reason":      spec.Reason,
+		"environment": spec.Environment,
+		"dryRun":      string(spec.DryRun),
+		"mode":        string(spec.ExecutionMode),
+	}
+	if spec.RollbackOf != nil {
+		o["rollbackOf"] = spec.RollbackOf.Name
+	}
+	if spec.StepNumber != nil {
+		o["step"] = *spec.StepNumber
+	}
+	if spec.MaxRetries != nil {
+		o["maxRetries"] = *spec.MaxRetries
+	}
+	if spec.Timeout != nil {
+		o["timeout"] = spec.Timeout.Duration.String()
+	}
+	return o
+}
+
+func (s *story) policyPayload(p *v1alpha1.PolicyValidation) object {
+	return object{
+		"policy":           p.PolicyName,
+		"mode":             p.Mode,
+		"requiredApproval": p.RequiredApproval,
+		"requiredDryRun":   p.RequiredDryRun,
+		"violations":       s.machines(p.Violations),
+		"warnings":         s.machines(p.Warnings),
+	}
+}
+
+func (s *story) validationPayload(v *v1alpha1.ValidationResults) object {
+	o := object{}
+	if p := s.ke.Status.Plan; p != nil {
+		o["impact"] = impact(&p.Impact)
+		o["resourceVersion"] = p.Target.ResourceVersion
+	}
+	if v == nil {
+		return o
+	}
+	o["preConditions"] = s.conditions(v.PreConditionResults)
+	if d := v.DryRunResults; d != nil {
+		o["dryRun"] = object{
+			"performed": d.Performed, "success": d.Success,
+			"warnings": s.machines(d.Warnings), "errors": s.machines(d.Errors),
+		}
+	}
+	return o
+}
+
+func impact(i *v1alpha1.EstimatedImpact) object {
+	return object{"resources": i.ResourcesAffected, "replicas": i.ReplicasChanged, "description": i.Description}
+}
+
+func (s *story) conditions(results []v1alpha1.ConditionResult) []object {
+	var out []object
+	for i := range results {
+		c := &results[i]
+		out = append(out, object{
+			"type": c.ConditionType, "evaluated": c.Evaluated, "passed": c.Passed, "required": c.Required,
+			"message": s.redact.machine(c.ErrorMessage), "attempts": c.Attempts,
+		})
+	}
+	return out
+}
+
+func approvalPayload(a *v1alpha1.ApprovalStatus) object {
+	if a == nil {
+		return object{}
+	}
+	o := object{"count": a.RequiredCount, "groups": a.Groups, "fourEyes": a.FourEyes}
+	if a.Deadline != nil {
+		o["deadline"] = a.Deadline.Time
+	}
+	return o
+}
+
+func decisionPayload(a v1alpha1.Approval) object { return object{"reason": a.Reason} }
+
+func (s *story) startPayload() object {
+	if p := s.ke.Status.Plan; p != nil {
+		return object{"impact": impact(&p.Impact)}
+	}
+	return object{}
+}
+
+// attemptPayload says of an attempt that was not the last that its end is not
+// known: the status has the times of all attempts together.
+func attemptPayload(number int, last bool) object {
+	o := object{"attempt": number}
+	if !last {
+		o["endUnknown"] = true
+	}
+	return o
+}
+
+// resultPayload has nothing of what the action printed, which may be anything.
+func (s *story) resultPayload(r *v1alpha1.ExecutionResults) object {
+	o := object{
+		"jobName":   r.JobName,
+		"jobUID":    string(r.JobUID),
+		"mode":      string(r.Mode),
+		"duration":  r.Duration,
+		"retries":   r.RetriesAttempted,
+		"count":     r.ResourcesAffectedCount,
+		"error":     s.redact.machine(r.ErrorMessage),
+		"resources": s.resources(r.ResourcesAffected),
+	}
+	if r.StartTime != nil {
+		o["started"] = r.StartTime.Time
+	}
+	if r.EndTime != nil {
+		o["ended"] = r.EndTime.Time
+	}
+	return o
+}
+
+func (s *story) resources(list []v1alpha1.AffectedResource) []object {
+	var out []object
+	for i := range list {
+		a := &list[i]
+		o := object{
+			"kind": a.Kind, "namespace": a.Namespace, "name": a.Name, "action": a.Action, "uid": string(a.UID),
+			"before": s.redact.machine(a.Before), "after": s.redact.machine(a.After),
+		}
+		if a.Kind == "Secret" {
+			delete(o, "before")
+			delete(o, "after")
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+func (s *story) rollbackPayload(r *v1alpha1.RollbackInformation) object {
+	return object{"action": r.RollbackAction, "parameters": s.redact.parameters(r.RollbackParameters)}
+}
+
+func (s *story) endPayload() object {
+	st := &s.ke.Status
+	o := object{"detail": string(st.ReasonDetail), "message": s.redact.machine(st.Message), "target": st.Target}
+	if s.ke.Spec.Cancel {
+		o["cancel"] = true
+	}
+	if v := st.ValidationResults; v != nil {
+		o["postConditions"] = s.conditions(v.PostConditionResults)
+	}
+	return o
+}
+
+func (s *story) machines(texts []string) []string {
+	var out []string
+	for _, t := range texts {
+		out = append(out, s.redact.machine(t))
+	}
+	return out
+}

@@ -1,0 +1,331 @@
+package audit
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+)
+
+// Each thing that can happen to an execution has a number of its own, so that a
+// record is the same whatever was recorded before it.
+const (
+	seqRequested = iota + 1
+	seqPolicyDecided
+	seqValidated
+	seqApprovalRequested
+
+	seqDecisions = 10 // approvals and rejections, one each
+	seqStarted   = 50
+	seqAttempts  = 51 // one for each attempt
+	seqResult    = 70
+	seqRollback  = 71
+	seqEnded     = 72
+	seqDeleted   = 73
+
+	maxDecisions = seqStarted - seqDecisions
+	maxAttempts  = seqResult - seqAttempts
+)
+
+// Bounds of texts, in bytes. Kubernetes has the same or lower ones for most.
+const (
+	maxText  = 512
+	maxProse = 1024
+)
+
+// Records are all things that have happened to an execution, by what its status
+// says, in the order of their numbers. A later status has the same and perhaps
+// more.
+//
+// Nothing is recorded before it is settled: what a policy decided when the checks
+// are over, who approved when it is decided. Times are those of the status; what
+// it has no time for has that of the phase that it was in.
+func Records(ke *v1alpha1.KubernetesExecution, cluster string) []Record {
+	s := newStory(ke, cluster)
+	s.request()
+	s.checks()
+	s.approvals()
+	s.run()
+	s.end()
+	return s.records
+}
+
+// A story collects the records of one execution.
+type story struct {
+	ke      *v1alpha1.KubernetesExecution
+	at      map[v1alpha1.Phase]time.Time
+	common  Record
+	redact  *redactor
+	records []Record
+}
+
+func newStory(ke *v1alpha1.KubernetesExecution, cluster string) *story {
+	s := &story{ke: ke, at: map[v1alpha1.Phase]time.Time{}, redact: newRedactor(ke)}
+	for _, t := range ke.Status.PhaseTransitions {
+		if _, ok := s.at[t.Phase]; !ok {
+			s.at[t.Phase] = t.At.Time
+		}
+	}
+	s.common = Record{
+		ExecutionUID: clean(string(ke.UID), maxText),
+		ActorType:    Controller,
+		ActorID:      ControllerID,
+		Action:       clean(ke.Spec.Action, maxText),
+		Target:       target(ke),
+		Cluster:      clean(cmp.Or(ke.Spec.TargetCluster, cluster), maxText),
+		Namespace:    clean(ke.Namespace, maxText),
+		Name:         clean(ke.Name, maxText),
+		Correlation:  clean(ke.Spec.CorrelationID, maxText),
+		Parent:       clean(parent(ke), maxText),
+	}
+	return s
+}
+
+// add completes a record. A time that is missing is that of the request.
+func (s *story) add(seq int, kind Type, at time.Time, r Record, payload object) {
+	full := s.common
+	full.Seq, full.Type, full.Time = int32(seq), kind, at //nolint:gosec // below a hundred
+	if at.IsZero() {
+		full.Time = s.ke.CreationTimestamp.Time
+	}
+	full.Time = full.Time.UTC().Truncate(time.Microsecond)
+	if r.ActorType != "" {
+		full.ActorType, full.ActorID = r.ActorType, clean(r.ActorID, maxText)
+	}
+	full.Outcome, full.Reason = clean(r.Outcome, maxText), clean(r.Reason, maxText)
+	full.PolicyHash, full.PlanHash = clean(r.PolicyHash, maxText), clean(r.PlanHash, maxText)
+	full.Payload = payload.bounded(s.redact)
+	s.records = append(s.records, full)
+}
+
+func (s *story) reached(p v1alpha1.Phase) bool {
+	_, ok := s.at[p]
+	return ok || s.ke.Status.Phase == p
+}
+
+// checked says whether the checks are over and passed, and when that was.
+func (s *story) checked() (at time.Time, over, passed bool) {
+	for _, p := range []v1alpha1.Phase{v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting, v1alpha1.PhaseCompleted} {
+		if s.reached(p) {
+			return s.at[p], true, true
+		}
+	}
+	return s.at[s.ke.Status.Phase], execution.Ended(s.ke.Status.Phase), false
+}
+
+func (s *story) plan() (hash, policy string) {
+	if p := s.ke.Status.Plan; p != nil {
+		return p.Hash, p.PolicyHash
+	}
+	return "", ""
+}
+
+func (s *story) request() {
+	kind, id := who(s.ke.Spec.RequestedBy)
+	s.add(seqRequested, Requested, s.ke.CreationTimestamp.Time, Record{ActorType: kind, ActorID: id}, s.requestPayload())
+}
+
+func (s *story) checks() {
+	at, over, passed := s.checked()
+	if !over {
+		return
+	}
+	v := s.ke.Status.ValidationResults
+	hash, policy := s.plan()
+	if v != nil && v.PolicyValidation != nil {
+		p := v.PolicyValidation
+		r := Record{Outcome: OutcomeDenied, PolicyHash: cmp.Or(p.PolicyHash, policy), PlanHash: hash}
+		if p.Allowed {
+			r.Outcome = OutcomeAllowed
+		}
+		s.add(seqPolicyDecided, PolicyDecided, at, r, s.policyPayload(p))
+	}
+	if passed {
+		s.add(seqValidated, Validated, at, Record{Outcome: OutcomePassed, PolicyHash: policy, PlanHash: hash}, s.validationPayload(v))
+	}
+}
+
+func (s *story) approvals() {
+	if !s.reached(v1alpha1.PhaseWaitingApproval) {
+		return
+	}
+	hash, policy := s.plan()
+	status := s.ke.Status.Approval
+	s.add(seqApprovalRequested, ApprovalRequested, s.at[v1alpha1.PhaseWaitingApproval], Record{PolicyHash: policy, PlanHash: hash}, approvalPayload(status))
+
+	if status == nil || status.State == v1alpha1.ApprovalPending && s.ke.Status.Phase == v1alpha1.PhaseWaitingApproval {
+		return // others may yet come before these
+	}
+	at := s.decided(status)
+	for i, a := range s.decisions(status) {
+		if i == maxDecisions {
+			break
+		}
+		r := Record{PolicyHash: policy, PlanHash: cmp.Or(a.PlanHash, hash)}
+		r.ActorType, r.ActorID = who(a.Approver)
+		kind := Approved
+		if a.Decision == v1alpha1.Reject {
+			kind = Rejected
+		}
+		s.add(seqDecisions+i, kind, at, r, decisionPayload(a))
+	}
+}
+
+// decided is when an approval was decided, or ended undecided.
+func (s *story) decided(status *v1alpha1.ApprovalStatus) time.Time {
+	if status.DecidedAt != nil {
+		return status.DecidedAt.Time
+	}
+	for _, p := range []v1alpha1.Phase{v1alpha1.PhaseExecuting, v1alpha1.PhaseFailed} {
+		if at, ok := s.at[p]; ok {
+			return at
+		}
+	}
+	return s.at[v1alpha1.PhaseWaitingApproval]
+}
+
+// decisions are the approvals that counted, or all when one was a rejection.
+func (s *story) decisions(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
+	list := slices.Clone(status.Received)
+	if status.State == v1alpha1.ApprovalApproved && len(list) == 0 {
+		list = append(list, v1alpha1.Approval{Decision: v1alpha1.Approve}) // the bare approvalReceived
+	}
+	if status.State == v1alpha1.ApprovalRejected && len(s.ke.Spec.Approvals) > 0 {
+		return s.ke.Spec.Approvals // of which the status has the rejection alone
+	}
+	return list
+}
+
+func (s *story) run() {
+	if !s.reached(v1alpha1.PhaseExecuting) {
+		return
+	}
+	hash, policy := s.plan()
+	begun := s.at[v1alpha1.PhaseExecuting]
+	results := s.ke.Status.ExecutionResults
+	if results != nil {
+		hash = cmp.Or(results.PlanHash, hash)
+	}
+	s.add(seqStarted, Started, begun, Record{PolicyHash: policy, PlanHash: hash}, s.startPayload())
+	if results == nil {
+		return
+	}
+	over := results.EndTime != nil || s.ke.Status.Phase != v1alpha1.PhaseExecuting
+	tried := int(results.RetriesAttempted)
+	if over && (results.StartTime != nil || tried > 0) {
+		tried++
+	}
+	ended := s.ended(results)
+	for i := range min(tried, maxAttempts) {
+		r := Record{Outcome: string(v1alpha1.OutcomeFailed), PlanHash: hash}
+		last, at := over && i == tried-1, begun
+		if last {
+			r.Outcome, at = outcome(results.Success), ended
+		}
+		s.add(seqAttempts+i, AttemptFinished, at, r, attemptPayload(i+1, last))
+	}
+	if over {
+		r := Record{Outcome: outcome(results.Success), PolicyHash: policy, PlanHash: hash}
+		if !results.Success {
+			r.Reason = string(s.ke.Status.Reason)
+		}
+		s.add(seqResult, Result, ended, r, s.resultPayload(results))
+	}
+}
+
+// ended is when the action ended.
+func (s *story) ended(results *v1alpha1.ExecutionResults) time.Time {
+	if results.EndTime != nil {
+		return results.EndTime.Time
+	}
+	for _, p := range []v1alpha1.Phase{v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed} {
+		if at, ok := s.at[p]; ok {
+			return at
+		}
+	}
+	return s.at[v1alpha1.PhaseExecuting]
+}
+
+func outcome(success bool) string {
+	if success {
+		return string(v1alpha1.OutcomeSucceeded)
+	}
+	return string(v1alpha1.OutcomeFailed)
+}
+
+func (s *story) end() {
+	st := &s.ke.Status
+	hash, policy := s.plan()
+	if s.reached(v1alpha1.PhaseRollbackReady) && st.RollbackInformation != nil && st.RollbackInformation.Available {
+		s.add(seqRollback, RollbackAvailable, s.at[v1alpha1.PhaseRollbackReady], Record{PlanHash: hash}, s.rollbackPayload(st.RollbackInformation))
+	}
+	r := Record{Outcome: string(st.Outcome), Reason: string(st.Reason), PolicyHash: policy, PlanHash: hash}
+	switch st.Phase {
+	case v1alpha1.PhaseCompleted:
+		r.Outcome = cmp.Or(r.Outcome, string(v1alpha1.OutcomeSucceeded))
+		s.add(seqEnded, Finalized, s.at[st.Phase], r, s.endPayload())
+	case v1alpha1.PhaseFailed:
+		r.Outcome = string(v1alpha1.OutcomeFailed)
+		s.add(seqEnded, Failed, s.at[st.Phase], r, s.endPayload())
+	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval,
+		v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady:
+	}
+	if s.ke.DeletionTimestamp != nil {
+		// Of who deleted it the object says nothing.
+		s.add(seqDeleted, Deleted, s.ke.DeletionTimestamp.Time, Record{ActorType: Unknown}, object{})
+	}
+}
+
+// who tells what kind of user a name is of.
+func who(name string) (ActorType, string) {
+	switch {
+	case name == "":
+		return Unknown, ""
+	case strings.HasPrefix(name, "system:serviceaccount:"):
+		return ServiceAccount, name
+	}
+	return User, name
+}
+
+// target is the object that is acted on, from whatever tells most of it.
+func target(ke *v1alpha1.KubernetesExecution) Target {
+	var t Target
+	if given := ke.Spec.Target; given != nil {
+		t = Target{given.APIVersion, given.Kind, given.Namespace, given.Name, string(given.UID)}
+	}
+	t.Namespace, t.Name = cmp.Or(t.Namespace, ke.Spec.TargetNamespace), cmp.Or(t.Name, ke.Spec.ResourceName)
+	if parts := strings.Split(ke.Status.Target, "/"); len(parts) > 1 {
+		t.Kind, t.Name = cmp.Or(t.Kind, parts[0]), cmp.Or(t.Name, parts[len(parts)-1])
+		if len(parts) == 3 {
+			t.Namespace = cmp.Or(t.Namespace, parts[1])
+		}
+	}
+	if p := ke.Status.Plan; p != nil {
+		t = Target{p.Target.APIVersion, p.Target.Kind, p.Target.Namespace, p.Target.Name, string(p.Target.UID)}
+	}
+	for _, s := range []*string{&t.APIVersion, &t.Kind, &t.Namespace, &t.Name, &t.UID} {
+		*s = clean(*s, maxText)
+	}
+	return t
+}
+
+// parent is what an execution belongs to, as Kind/namespace/name.
+func parent(ke *v1alpha1.KubernetesExecution) string {
+	if owner := metav1.GetControllerOfNoCopy(ke); owner != nil {
+		return owner.Kind + "/" + ke.Namespace + "/" + owner.Name
+	}
+	for _, ref := range []struct {
+		kind string
+		*v1alpha1.ObjectReference
+	}{{"WorkflowExecution", ke.Spec.WorkflowExecutionRef}, {"RemediationRequest", ke.Spec.RemediationRequestRef}} {
+		if ref.ObjectReference != nil {
+			return ref.kind + "/" + cmp.Or(ref.Namespace, ke.Namespace) + "/" + ref.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,266 @@
+package audit
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+const (
+	// withheld stands where something was left out because it may be secret.
+	withheld = "[redacted]"
+	// tooDeep stands where something was left out because it is too deep; the
+	// database would refuse all of it.
+	tooDeep  = "[too deep]"
+	maxDepth = 24
+	// leastSecret is how long a secret text is at least that is looked for in
+	// others. Shorter ones are words like "true" that stand everywhere.
+	leastSecret = 4
+)
+
+// A redactor leaves out what may be secret of the execution that it is for.
+type redactor struct {
+	// aboutSecret is whether the execution acts on a Secret. Nothing that came
+	// back from there is shown then, because it may repeat a value.
+	aboutSecret bool
+	patterns    patterns
+	// secrets are the texts that were left out of parameters: no message may
+	// repeat them. They are collected first.
+	secrets    []string
+	collecting bool
+}
+
+// patterns are what secrets look like in texts.
+type patterns struct {
+	name, userinfo, assignment, key, jwt, manifest *regexp.Regexp
+}
+
+func newPatterns() patterns {
+	return patterns{
+		name:       regexp.MustCompile(`(?i)passw|passphrase|pwd|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|authorization|bearer|cookie|dsn$|\.(key|pem|p12|jks|pfx)$|dockerconfig|kubeconfig|htpasswd`),
+		userinfo:   regexp.MustCompile(`(://[^/\s:@"']*:)[^/\s@"']+@`),
+		assignment: regexp.MustCompile(`(?i)((?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|api[-_.]?key|access[-_.]?key|private[-_.]?key)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;}&]+)`),
+		key:        regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`),
+		jwt:        regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?|(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}`),
+		manifest:   regexp.MustCompile(`(?im)^[\s{\["'-]*kind["']?\s*:\s*["']?Secret["']?\s*(,|}|$)`),
+	}
+}
+
+func newRedactor(ke *v1alpha1.KubernetesExecution) *redactor {
+	r := &redactor{patterns: newPatterns(), collecting: true}
+	r.aboutSecret = strings.Contains(strings.ToLower(ke.Spec.Action), "secret") || target(ke).Kind == "Secret"
+	r.parameters(ke.Spec.Parameters)
+	if back := ke.Status.RollbackInformation; back != nil {
+		r.parameters(back.RollbackParameters)
+		r.parameters(back.Expected)
+	}
+	if p := ke.Status.Plan; p != nil {
+		r.parameters(p.Parameters)
+		r.parameters(p.Before)
+	}
+	r.secrets, r.collecting = withEncodings(r.secrets), false
+	return r
+}
+
+// withEncodings adds how texts look in the data of a Secret, and has the longest
+// first, so that none is left with its end.
+func withEncodings(secrets []string) []string {
+	for _, s := range slices.Clone(secrets) {
+		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(s)))
+		if plain, err := base64.StdEncoding.DecodeString(s); err == nil && len(plain) >= leastSecret && utf8.Valid(plain) {
+			secrets = append(secrets, string(plain))
+		}
+	}
+	slices.SortFunc(secrets, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return slices.Compact(secrets)
+}
+
+// parameters are those of an action without what may be secret.
+func (r *redactor) parameters(p *runtime.RawExtension) any {
+	if p == nil || len(p.Raw) == 0 && p.Object == nil {
+		return nil
+	}
+	text, err := p.MarshalJSON()
+	if err != nil {
+		return withheld
+	}
+	v, err := decode(text)
+	if err != nil {
+		return withheld
+	}
+	return r.value(v, place{secret: r.aboutSecret, names: true})
+}
+
+func decode(text []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var v any
+	err := d.Decode(&v)
+	return v, err
+}
+
+// A place is where in parameters a value is.
+type place struct {
+	depth int
+	// secret is whether what is here is taken for secret.
+	secret bool
+	// names is whether the members here say which object is meant, which is not
+	// secret. The members of a Secret's data may have the same names.
+	names bool
+	// key is whether a member key is one of them.
+	key bool
+}
+
+// value is v without what may be secret.
+func (r *redactor) value(v any, at place) any {
+	if at.depth > maxDepth {
+		return tooDeep
+	}
+	at.depth++
+	switch v := v.(type) {
+	case map[string]any:
+		return r.members(v, at)
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = r.value(e, at)
+		}
+		return out
+	case string:
+		if at.secret {
+			return r.withhold(v)
+		}
+		return r.embedded(v, at)
+	case json.Number:
+		if at.secret {
+			return r.withhold(v.String())
+		}
+		return number(v)
+	}
+	return v // true, false and null say nothing
+}
+
+// members are those of an object.
+func (r *redactor) members(v map[string]any, at place) map[string]any {
+	kind, _ := v["kind"].(string)
+	isSecret := strings.EqualFold(kind, "Secret")
+	out := make(map[string]any, len(v))
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		member := v[name]
+		in := place{depth: at.depth, secret: at.secret, names: slices.Contains([]string{"metadata", "secretKeyRef", "secretRef"}, name), key: name == "secretKeyRef"}
+		_, text := member.(string)
+		switch {
+		case text && (at.names || isSecret) && saysWhich(name), text && at.key && name == "key":
+			in.secret = false
+		case isSecret, r.soundsSecret(v, name):
+			in.secret = true
+		}
+		out[clean(r.text(name), maxText)] = r.value(member, in)
+	}
+	return out
+}
+
+// saysWhich says whether a member says which object is meant.
+func saysWhich(name string) bool {
+	return slices.Contains([]string{"apiVersion", "kind", "namespace", "name", "secret", "secretName"}, name)
+}
+
+// soundsSecret says whether a member is called like a secret, or is the value of
+// something that is, as in {name: PASSWORD, value: …} and in patches.
+func (r *redactor) soundsSecret(v map[string]any, member string) bool {
+	if member == "value" {
+		name, _ := v["name"].(string)
+		path, _ := v["path"].(string)
+		// Of the value at a place in a list the patch has no name.
+		return r.patterns.name.MatchString(name) || r.patterns.name.MatchString(path) || strings.HasSuffix(path, "/value")
+	}
+	if _, text := v[member].(string); !text && strings.HasSuffix(member, "Secrets") {
+		return false // a list of names
+	}
+	if strings.HasSuffix(member, "Ref") || strings.HasSuffix(member, "Name") {
+		return false
+	}
+	return r.patterns.name.MatchString(member)
+}
+
+// embedded is a text, which may be JSON itself, as patches are.
+func (r *redactor) embedded(text string, at place) any {
+	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
+		if v, err := decode([]byte(trimmed)); err == nil {
+			out, err := json.Marshal(r.value(v, at))
+			if err == nil {
+				return clean(string(out), maxProse)
+			}
+		}
+	}
+	if r.patterns.manifest.MatchString(text) {
+		return r.withhold(text)
+	}
+	return clean(r.text(text), maxProse)
+}
+
+// text is a text without what looks like a secret, or is one that is known.
+func (r *redactor) text(text string) string {
+	p := &r.patterns
+	text = p.key.ReplaceAllString(text, withheld)
+	text = p.jwt.ReplaceAllString(text, withheld)
+	text = p.userinfo.ReplaceAllString(text, "${1}"+withheld+"@")
+	text = p.assignment.ReplaceAllString(text, "${1}"+withheld)
+	for _, s := range r.secrets {
+		text = strings.ReplaceAll(text, s, withheld)
+	}
+	return text
+}
+
+// machine is a text that no person wrote, and that may repeat what it is about.
+func (r *redactor) machine(text string) string {
+	if r.aboutSecret && text != "" {
+		return withheld
+	}
+	return text
+}
+
+func (r *redactor) withhold(text string) string {
+	if r.collecting && len(text) >= leastSecret {
+		r.secrets = append(r.secrets, text)
+	}
+	return withheld
+}
+
+// number is a number that the database can keep.
+func number(n json.Number) any {
+	if _, err := strconv.ParseInt(n.String(), 10, 64); err == nil {
+		return n
+	}
+	f, err := n.Float64()
+	if err != nil || math.IsInf(f, 0) {
+		return clean(n.String(), maxText)
+	}
+	return f
+}
+
+// clean is a text that the database takes, of no more than most bytes.
+func clean(text string, most int) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	if len(text) <= most {
+		return text
+	}
+	const more = "…"
+	end := most - len(more)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + more
+}

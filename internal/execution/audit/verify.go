@@ -1,0 +1,204 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+)
+
+// A Position is a place in the chain. Its hash vouches for all that is before it.
+type Position struct {
+	Position int64
+	Hash     []byte
+}
+
+// String is the position as a person can note it down: ParsePosition reads it.
+func (p Position) String() string { return fmt.Sprintf("%d:%x", p.Position, p.Hash) }
+
+// ParsePosition reads what Position.String wrote.
+func ParsePosition(text string) (Position, error) {
+	var p Position
+	var sum string
+	if n, err := fmt.Sscanf(text, "%d:%s", &p.Position, &sum); n != 2 || err != nil || p.Position < 0 {
+		return Position{}, fmt.Errorf("read the position %q: it is not of the form POSITION:HASH", text)
+	}
+	hash, err := hex.DecodeString(sum)
+	if err != nil || len(hash) != 32 {
+		return Position{}, fmt.Errorf("read the position %q: its hash is not 64 hexadecimal digits", text)
+	}
+	p.Hash = hash
+	return p, nil
+}
+
+// BreakKind is how a chain is broken.
+type BreakKind string
+
+// The kinds.
+const (
+	Changed  BreakKind = "changed"
+	Missing  BreakKind = "missing"
+	Inserted BreakKind = "inserted"
+)
+
+// A Break is the first place where a chain does not hold.
+type Break struct {
+	Kind     BreakKind
+	Position int64
+	// The event, where there is one.
+	ExecutionUID string
+	Seq          int32
+	Message      string
+}
+
+// A Report is what a verification found.
+type Report struct {
+	Checked int64    // how many events hold
+	Begin   Position // what the first of them follows
+	End     Position // the last of them
+	Broken  *Break   // nil if all is as it was recorded
+}
+
+// A Verifier follows a chain, event by event in the order of positions and in
+// bounded memory. Its zero value is of no use: see NewVerifier.
+type Verifier struct {
+	report  Report
+	last    *Event // the last that was taken
+	held    *Event // taken when it is clear what follows it
+	vouched bool
+	noted   []Position
+}
+
+// NewVerifier begins behind a position. Noted are positions that somebody has
+// noted down: the chain must have them.
+func NewVerifier(begin Position, noted ...Position) *Verifier {
+	v := &Verifier{report: Report{Begin: begin, End: begin}, vouched: begin.Position == 0, noted: noted}
+	v.compareNoted(begin)
+	return v
+}
+
+// Next takes the next event, and says whether to go on.
+func (v *Verifier) Next(e *Event) bool {
+	if v.report.Broken != nil {
+		return false
+	}
+	held := v.held
+	v.held = e
+	switch {
+	case held == nil:
+		return true
+	case held.Position == e.Position && v.fits(held):
+		return v.broken(Inserted, e, "another event has its position and holds")
+	case held.Position == e.Position && v.fits(e):
+		return v.broken(Inserted, held, "another event has its position and holds")
+	}
+	return v.take(held, e.PrevHash)
+}
+
+// Close ends the chain, which should end where the database says that it does.
+func (v *Verifier) Close(end Position) Report {
+	if v.report.Broken == nil && v.held != nil {
+		follows := v.held.Hash
+		if v.held.Position == end.Position {
+			follows = end.Hash
+		}
+		v.take(v.held, follows)
+	}
+	if v.report.Broken == nil {
+		v.closeAt(end)
+	}
+	return v.report
+}
+
+func (v *Verifier) closeAt(end Position) {
+	got := v.report.End
+	switch {
+	case got.Position < end.Position:
+		v.missing(got.Position+1, fmt.Sprintf("the chain ends at %d, and it was recorded up to %d", got.Position, end.Position))
+	case got.Position > end.Position:
+		v.broken(Inserted, v.last, fmt.Sprintf("the chain was recorded up to %d, and this is behind it", end.Position))
+	case !bytes.Equal(got.Hash, end.Hash):
+		v.broken(Changed, v.last, "its hash is not the one that was noted when it was recorded")
+	case !v.vouched:
+		v.missing(v.report.Begin.Position, "events up to here are gone, and no event says that they were pruned")
+	}
+	for _, p := range v.noted {
+		if v.report.Broken == nil && p.Position > got.Position {
+			v.missing(got.Position+1, fmt.Sprintf("it was noted down that there are events up to %d", p.Position))
+		}
+	}
+}
+
+// fits says whether an event is what follows.
+func (v *Verifier) fits(e *Event) bool {
+	return e.Position == v.report.End.Position+1 && bytes.Equal(e.PrevHash, v.report.End.Hash) && bytes.Equal(e.Digest(), e.Hash)
+}
+
+// take takes an event, of which follows is the hash that what is behind it has.
+func (v *Verifier) take(e *Event, follows []byte) bool {
+	want := v.report.End.Position + 1
+	whole := bytes.Equal(e.Digest(), e.Hash)
+	switch {
+	case e.Position < want:
+		return v.broken(Inserted, e, fmt.Sprintf("the chain goes on with %d here", want))
+	case e.Position > want:
+		return v.missing(want, fmt.Sprintf("the next that there is has position %d", e.Position))
+	case !whole:
+		return v.broken(Changed, e, "its hash is not that of what it says")
+	case !bytes.Equal(e.PrevHash, v.report.End.Hash):
+		// Both hold in themselves, and what follows knows which of them has become
+		// another.
+		if v.last == nil || !bytes.Equal(follows, e.Hash) {
+			return v.broken(Changed, e, "it does not follow the event before it, and is not what the next one follows")
+		}
+		return v.broken(Changed, v.last, "its hash is not the one that the next event has of it")
+	}
+	v.last = e
+	v.report.End = Position{Position: e.Position, Hash: e.Hash}
+	v.report.Checked++
+	v.vouch(e)
+	return v.compareNoted(v.report.End)
+}
+
+// vouch notes that an event says of the chain's beginning what it is.
+func (v *Verifier) vouch(e *Event) {
+	if e.Type != Pruned {
+		return
+	}
+	var p struct {
+		Through int64  `json:"through"`
+		Hash    string `json:"hash"`
+	}
+	if json.Unmarshal(e.Payload, &p) == nil && p.Through == v.report.Begin.Position && p.Hash == hex.EncodeToString(v.report.Begin.Hash) {
+		v.vouched = true
+	}
+}
+
+func (v *Verifier) compareNoted(at Position) bool {
+	for _, p := range v.noted {
+		if p.Position != at.Position || bytes.Equal(p.Hash, at.Hash) {
+			continue
+		}
+		b := Break{Kind: Changed, Position: at.Position, Message: "another hash was noted down for it: this or an event before it is not what it was then"}
+		if v.last != nil {
+			b.ExecutionUID, b.Seq = v.last.ExecutionUID, v.last.Seq
+		}
+		v.report.Broken = &b
+		return false
+	}
+	return true
+}
+
+func (v *Verifier) broken(kind BreakKind, e *Event, message string) bool {
+	b := Break{Kind: kind, Position: v.report.End.Position, Message: message}
+	if e != nil {
+		b.Position, b.ExecutionUID, b.Seq = e.Position, e.ExecutionUID, e.Seq
+	}
+	v.report.Broken = &b
+	return false
+}
+
+func (v *Verifier) missing(position int64, message string) bool {
+	v.report.Broken = &Break{Kind: Missing, Position: position, Message: message}
+	return false
+}

@@ -1,0 +1,164 @@
+// Package pgstore keeps the audit of executions in PostgreSQL.
+//
+// Records are appended by a function of the database, which gives each its
+// place in one chain: the role that appends can say what happened, and can
+// neither choose the place nor change what is there. A call appends all or
+// nothing; one that is lost on the way, or whose answer is, is made again.
+// Writers wait for each other for as long as the function runs.
+//
+// Calls fail with audit.ErrUnavailable while the database is away.
+package pgstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/execution/audit"
+	"github.com/fleetloop/fleetloop/internal/execution/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+// monthsAhead is for how many months beside this one there is a partition.
+const monthsAhead = 2
+
+// A Store keeps the audit in PostgreSQL.
+type Store struct {
+	pool *postgres.Pool
+}
+
+var _ audit.Store = (*Store)(nil)
+
+// New makes a store on a pool whose schema is migrated. To append, its role is
+// migrations.RoleExecutionController; to read, RoleExecutionAuditor will do.
+func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
+
+// row is a record as the database's function takes it.
+type row struct {
+	ExecutionUID     string          `json:"execution_uid"`
+	Seq              int32           `json:"seq"`
+	EventTime        time.Time       `json:"event_time"`
+	Type             audit.Type      `json:"type"`
+	ActorType        audit.ActorType `json:"actor_type"`
+	ActorID          string          `json:"actor_id"`
+	Action           string          `json:"action"`
+	TargetAPIVersion string          `json:"target_api_version"`
+	TargetKind       string          `json:"target_kind"`
+	TargetNamespace  string          `json:"target_namespace"`
+	TargetName       string          `json:"target_name"`
+	TargetUID        string          `json:"target_uid"`
+	Cluster          string          `json:"cluster"`
+	Namespace        string          `json:"namespace"`
+	Name             string          `json:"name"`
+	Outcome          string          `json:"outcome"`
+	Reason           string          `json:"reason"`
+	PolicyHash       string          `json:"policy_hash"`
+	PlanHash         string          `json:"plan_hash"`
+	CorrelationID    string          `json:"correlation_id"`
+	Parent           string          `json:"parent"`
+	Payload          json.RawMessage `json:"payload"`
+}
+
+func rowOf(r *audit.Record) row {
+	return row{
+		ExecutionUID: r.ExecutionUID, Seq: r.Seq, EventTime: r.Time.UTC(), Type: r.Type,
+		ActorType: r.ActorType, ActorID: r.ActorID, Action: r.Action,
+		TargetAPIVersion: r.Target.APIVersion, TargetKind: r.Target.Kind,
+		TargetNamespace: r.Target.Namespace, TargetName: r.Target.Name, TargetUID: r.Target.UID,
+		Cluster: r.Cluster, Namespace: r.Namespace, Name: r.Name, Outcome: r.Outcome, Reason: r.Reason,
+		PolicyHash: r.PolicyHash, PlanHash: r.PlanHash, CorrelationID: r.Correlation, Parent: r.Parent, Payload: r.Payload,
+	}
+}
+
+func event(e *db.Event) *audit.Event {
+	return &audit.Event{
+		Record: audit.Record{
+			ExecutionUID: e.ExecutionUID, Seq: e.Seq, Time: e.EventTime.Time.UTC(), Type: audit.Type(e.Type),
+			ActorType: audit.ActorType(e.ActorType), ActorID: e.ActorID, Action: e.Action,
+			Target:  audit.Target{APIVersion: e.TargetAPIVersion, Kind: e.TargetKind, Namespace: e.TargetNamespace, Name: e.TargetName, UID: e.TargetUID},
+			Cluster: e.Cluster, Namespace: e.Namespace, Name: e.Name, Outcome: e.Outcome, Reason: e.Reason,
+			PolicyHash: e.PolicyHash, PlanHash: e.PlanHash, Correlation: e.CorrelationID, Parent: e.Parent, Payload: e.Payload,
+		},
+		Position: e.Position, Recorded: e.RecordedAt.Time.UTC(), PrevHash: e.PrevHash, Hash: e.Hash,
+	}
+}
+
+// Append keeps those of the records that were not kept before, all or none.
+func (s *Store) Append(ctx context.Context, records []audit.Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	rows := make([]row, len(records))
+	for i := range records {
+		rows[i] = rowOf(&records[i])
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return fmt.Errorf("append to the audit: %w", err)
+	}
+	// In one statement: there is nothing between two where it could stop.
+	err = s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) { b.Queue(db.AppendAudit, text) })
+	if err != nil {
+		return fmt.Errorf("append to the audit: %w", reach(err))
+	}
+	return nil
+}
+
+// Maintain makes partitions for the months to come, and drops those that hold
+// nothing younger than the retention if the chain is whole.
+func (s *Store) Maintain(ctx context.Context, retention time.Duration) (audit.Maintenance, error) {
+	var m audit.Maintenance
+	var old []string
+	err := s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) {
+		b.Queue(db.PrepareAudit, int32(monthsAhead))
+		collect(b.Queue(db.OldAuditPartitions, retention), pgx.RowTo[string], &old)
+	})
+	if err != nil {
+		return m, fmt.Errorf("prepare the audit: %w", reach(err))
+	}
+	if len(old) > 0 {
+		report, err := s.Verify(ctx)
+		if err != nil {
+			return m, fmt.Errorf("verify the audit before pruning it: %w", err)
+		}
+		m.Broken = report.Broken
+	}
+	var ends []db.AuditEndsRow
+	err = s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) {
+		if m.Broken == nil {
+			collect(b.Queue(db.PruneAudit, retention), pgx.RowTo[string], &m.Pruned)
+		}
+		collect(b.Queue(db.AuditEnds), pgx.RowToStructByPos[db.AuditEndsRow], &ends)
+	})
+	if err != nil {
+		return m, fmt.Errorf("prune the audit: %w", reach(err))
+	}
+	if len(ends) != 1 {
+		return m, errNoEnds
+	}
+	m.End = audit.Position{Position: ends[0].EndPosition, Hash: ends[0].EndHash}
+	return m, nil
+}
+
+var errNoEnds = errors.New("the audit has lost the row that says where it ends, or where it begins")
+
+// reach marks an error of the connection.
+func reach(err error) error {
+	if errors.Is(err, postgres.ErrUnavailable) {
+		return fmt.Errorf("%w: %w", audit.ErrUnavailable, err)
+	}
+	return err
+}
+
+// collect reads the rows that a queued statement gives into a list.
+func collect[T any](q *pgx.QueuedQuery, to pgx.RowToFunc[T], list *[]T) {
+	q.Query(func(rows pgx.Rows) error {
+		var err error
+		*list, err = pgx.AppendRows((*list)[:0], rows, to)
+		return err
+	})
+}

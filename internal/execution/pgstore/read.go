@@ -1,0 +1,158 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/fleetloop/fleetloop/internal/execution/audit"
+	"github.com/fleetloop/fleetloop/internal/execution/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+// page is how many events are held at a time.
+const page = 1000
+
+// Verify goes through the whole chain, from its oldest event to the one that was
+// the newest when it began, and compares its end with the rows that say where it
+// is. Nothing is pruned meanwhile, and nobody who appends waits for it.
+func (s *Store) Verify(ctx context.Context, noted ...audit.Position) (audit.Report, error) {
+	var report audit.Report
+	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+		q := db.New(tx)
+		if err := q.HoldAudit(ctx); err != nil {
+			return err
+		}
+		ends, err := q.AuditEnds(ctx)
+		if errors.Is(err, pgx.ErrNoRows) {
+			report = audit.Report{Broken: &audit.Break{Kind: audit.Missing, Message: errNoEnds.Error()}}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		v := audit.NewVerifier(audit.Position{Position: ends.BeginPosition, Hash: ends.BeginHash}, noted...)
+		if err := follow(ctx, q, v, ends.EndPosition); err != nil {
+			return err
+		}
+		report = v.Close(audit.Position{Position: ends.EndPosition, Hash: ends.EndHash})
+		if report.Broken == nil {
+			report.Broken, err = compare(ctx, q, ends)
+		}
+		return err
+	})
+	if err != nil {
+		return audit.Report{}, fmt.Errorf("verify the audit: %w", reach(err))
+	}
+	return report, nil
+}
+
+// follow shows a verifier the events up to a position, page by page.
+func follow(ctx context.Context, q *db.Queries, v *audit.Verifier, end int64) error {
+	position, recorded := int64(math.MinInt64), pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	for {
+		rows, err := q.ReadAudit(ctx, position, recorded, page)
+		if err != nil {
+			return err
+		}
+		for i := range rows {
+			if rows[i].Position > end || !v.Next(event(&rows[i])) {
+				return nil
+			}
+		}
+		if len(rows) < page {
+			return nil
+		}
+		position, recorded = rows[len(rows)-1].Position, rows[len(rows)-1].RecordedAt
+	}
+}
+
+// compare looks for what the chain itself does not show: an event behind its
+// end, and an execution that says of an event that is not there.
+func compare(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*audit.Break, error) {
+	if ends.LastPosition > ends.EndPosition {
+		b := audit.Break{Kind: audit.Inserted, Position: ends.LastPosition, Message: fmt.Sprintf("the chain was recorded up to %d, and this is behind it", ends.EndPosition)}
+		rows, err := q.ReadAuditPosition(ctx, ends.LastPosition)
+		if err == nil && len(rows) > 0 {
+			b.ExecutionUID, b.Seq = rows[0].ExecutionUID, rows[0].Seq
+		}
+		return &b, err
+	}
+	rows, err := q.SummaryWithoutEvent(ctx, ends.BeginPosition)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return &audit.Break{
+		Kind: audit.Missing, Position: rows[0].LastPosition, ExecutionUID: rows[0].ExecutionUID,
+		Message: "the summary of the execution says that its last event is here",
+	}, nil
+}
+
+// A Filter chooses events. Empty fields choose all.
+type Filter struct {
+	// Execution is the name of an execution, namespace/name, or its UID.
+	Execution string
+	// Target is the name of the object that was acted on, namespace/name,
+	// Kind/name, or Kind/namespace/name.
+	Target  string
+	Actor   string
+	Cluster string
+	Since   time.Time
+	Most    int // zero is all
+}
+
+// List gives the events that a filter chooses, from the newest.
+func (s *Store) List(ctx context.Context, f Filter, each func(*audit.Event) error) error {
+	p := params(f)
+	for left := f.Most; ; {
+		p.Most = page
+		if f.Most > 0 {
+			p.Most = int64(min(left, page))
+		}
+		var rows []db.Event
+		err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+			var err error
+			rows, err = db.New(tx).ListAudit(ctx, p)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("list the audit: %w", reach(err))
+		}
+		for i := range rows {
+			if err := each(event(&rows[i])); err != nil {
+				return err
+			}
+		}
+		left -= len(rows)
+		if len(rows) < int(p.Most) || f.Most > 0 && left <= 0 {
+			return nil
+		}
+		p.Before = rows[len(rows)-1].Position
+	}
+}
+
+func params(f Filter) db.ListAuditParams {
+	p := db.ListAuditParams{
+		Before: math.MaxInt64, Execution: f.Execution, Actor: f.Actor, Cluster: f.Cluster,
+		Since: pgtype.Timestamptz{Time: f.Since, Valid: true},
+	}
+	p.ExecutionNamespace, p.ExecutionName = "", f.Execution
+	if namespace, name, ok := strings.Cut(f.Execution, "/"); ok {
+		p.ExecutionNamespace, p.ExecutionName = namespace, name
+	}
+	switch parts := strings.SplitN(f.Target, "/", 3); len(parts) {
+	case 1:
+		p.TargetName = parts[0]
+	case 2:
+		p.TargetIn, p.TargetName = parts[0], parts[1]
+	default:
+		p.TargetKind, p.TargetNamespace, p.TargetName = parts[0], parts[1], parts[2]
+	}
+	return p
+}
