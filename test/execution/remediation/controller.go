@@ -1,0 +1,230 @@
+package remediation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
+)
+
+// Options say what a controller does.
+type Options struct {
+	// Namespace is where requests and their executions are: an owner is in the
+	// namespace of what it owns.
+	Namespace string
+
+	// RequestedBy is the user that the controller is, who asks for executions.
+	// Empty leaves it to the API server.
+	RequestedBy string
+
+	// Concurrency is how many requests are worked on at a time. Zero is 4.
+	Concurrency int
+
+	// Log hears of errors. Nil is silence.
+	Log *slog.Logger
+}
+
+// New makes a manager that runs the controller.
+func New(cfg *rest.Config, o Options) (manager.Manager, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 4
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	m, err := kube.NewManager(cfg, kube.Options{
+		Scheme:     scheme,
+		Namespaced: []schema.GroupVersionKind{GroupVersion.WithKind(Kind), v1alpha1.GroupVersion.WithKind(v1alpha1.Kind)},
+		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}},
+		Log:        o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &reconciler{m.GetClient(), o}
+	err = ctrl.NewControllerManagedBy(m).
+		Named("remediation").
+		For(&Request{}).
+		Watches(&v1alpha1.KubernetesExecution{}, handler.EnqueueRequestsFromMapFunc(parent)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: o.Concurrency}).
+		Complete(reconcile.AsReconciler(m.GetClient(), r))
+	if err != nil {
+		return nil, fmt.Errorf("make the controller of remediations: %w", err)
+	}
+	return m, nil
+}
+
+// parent is the request that an execution is a step of.
+func parent(_ context.Context, o client.Object) []reconcile.Request {
+	ke, ok := o.(*v1alpha1.KubernetesExecution)
+	if !ok || ke.Spec.RemediationRequestRef == nil {
+		return nil
+	}
+	ref := ke.Spec.RemediationRequestRef
+	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	if name.Namespace == "" {
+		name.Namespace = ke.Namespace
+	}
+	return []reconcile.Request{{NamespacedName: name}}
+}
+
+type reconciler struct {
+	client client.Client
+	o      Options
+}
+
+// Reconcile takes a request one step further: it asks for the execution,
+// follows it, and has it taken back or leaves it at that.
+func (r *reconciler) Reconcile(ctx context.Context, rr *Request) (ctrl.Result, error) {
+	woken := metav1.NowMicro()
+	if rr.DeletionTimestamp != nil || rr.Status.OverallPhase == PhaseCompleted || rr.Status.OverallPhase == PhaseFailed {
+		return ctrl.Result{}, nil
+	}
+	before := rr.DeepCopy()
+	after, err := r.step(ctx, rr)
+	if rr.Status.ExecutionPhase != before.Status.ExecutionPhase {
+		rr.Status.ObservedAt = &woken
+	}
+	if !equality.Semantic.DeepEqual(rr.Status, before.Status) {
+		err = errors.Join(err, r.client.Status().Patch(ctx, rr, client.MergeFrom(before)))
+	}
+	return ctrl.Result{RequeueAfter: after}, client.IgnoreNotFound(err)
+}
+
+func (r *reconciler) step(ctx context.Context, rr *Request) (after time.Duration, err error) {
+	rr.Status.OverallPhase, rr.Status.Execution = PhaseExecuting, rr.Name+"-step-1"
+	ke, err := r.execution(ctx, rr, rr.Status.Execution)
+	if err != nil {
+		return 0, err
+	}
+	if ke == nil {
+		return 0, r.ask(ctx, rr, rr.Status.Execution, &v1alpha1.KubernetesExecutionSpec{
+			Action: rr.Spec.Action, Parameters: rr.Spec.Parameters, PostConditions: rr.Spec.PostConditions,
+		})
+	}
+	rr.Status.ExecutionPhase = ke.Status.Phase
+	switch {
+	case ke.Status.Phase == v1alpha1.PhaseCompleted:
+		rr.Status.OverallPhase = PhaseCompleted
+	case ke.Status.Phase == v1alpha1.PhaseFailed:
+		rr.Status.OverallPhase, rr.Status.Message = PhaseFailed, ke.Status.Message
+	case ke.Status.Phase != v1alpha1.PhaseRollbackReady:
+		return r.deadline(ctx, rr, ke)
+	case ke.Status.Outcome == v1alpha1.OutcomeFailed && rr.Spec.Rollback:
+		return 0, r.takeBack(ctx, rr, ke)
+	default:
+		return 0, r.set(ctx, ke, "finalize", ke.Spec.Finalize)
+	}
+	return 0, nil
+}
+
+// deadline cancels an execution that takes too long.
+func (r *reconciler) deadline(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) (time.Duration, error) {
+	if rr.Spec.Timeout == nil || ke.Spec.Cancel {
+		return 0, nil
+	}
+	if left := time.Until(rr.CreationTimestamp.Add(rr.Spec.Timeout.Duration)); left > 0 {
+		return left, nil
+	}
+	return 0, r.set(ctx, ke, "cancel", ke.Spec.Cancel)
+}
+
+// takeBack asks for the execution that takes another back, and leaves it at
+// that when it has ended.
+func (r *reconciler) takeBack(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) error {
+	back := ke.Status.RollbackInformation
+	if back == nil || !back.Available {
+		return r.set(ctx, ke, "finalize", ke.Spec.Finalize)
+	}
+	rr.Status.Rollback = rr.Name + "-rollback-1"
+	undo, err := r.execution(ctx, rr, rr.Status.Rollback)
+	if err != nil {
+		return err
+	}
+	if undo == nil {
+		return r.ask(ctx, rr, rr.Status.Rollback, &v1alpha1.KubernetesExecutionSpec{
+			Action: back.RollbackAction, Parameters: back.RollbackParameters,
+			RollbackOf: &v1alpha1.ObjectReference{Name: ke.Name, UID: ke.UID},
+		})
+	}
+	switch undo.Status.Phase {
+	case v1alpha1.PhaseRollbackReady:
+		return r.set(ctx, undo, "finalize", undo.Spec.Finalize)
+	case v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed:
+		return r.set(ctx, ke, "finalize", ke.Spec.Finalize)
+	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting:
+	}
+	return nil
+}
+
+// ask makes an execution. One that is there already has not come to the cache yet.
+func (r *reconciler) ask(ctx context.Context, rr *Request, name string, spec *v1alpha1.KubernetesExecutionSpec) error {
+	yes := true
+	spec.RequestedBy = r.o.RequestedBy
+	spec.RemediationRequestRef = &v1alpha1.ObjectReference{Namespace: rr.Namespace, Name: rr.Name, UID: rr.UID}
+	ke := &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: rr.Namespace, Name: name,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: GroupVersion.String(), Kind: Kind, Name: rr.Name, UID: rr.UID, Controller: &yes, BlockOwnerDeletion: &yes,
+			}},
+		},
+		Spec: *spec,
+	}
+	if err := r.client.Create(ctx, ke); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("ask for execution %q: %w", name, err)
+	}
+	return nil
+}
+
+// execution reads one of a request's executions; nil is one that is not in the
+// cache yet, whose coming wakes the request.
+func (r *reconciler) execution(ctx context.Context, rr *Request, name string) (*v1alpha1.KubernetesExecution, error) {
+	var ke v1alpha1.KubernetesExecution
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: rr.Namespace, Name: name}, &ke)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // absent is no error here
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get execution %q: %w", name, err)
+	}
+	if !metav1.IsControlledBy(&ke, rr) {
+		return nil, fmt.Errorf("execution %q is another's", name)
+	}
+	return &ke, nil
+}
+
+// set sets one of the fields with which a parent steers an execution.
+func (r *reconciler) set(ctx context.Context, ke *v1alpha1.KubernetesExecution, field string, already bool) error {
+	if already {
+		return nil
+	}
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{%q:true}}`, field))
+	if err := r.client.Patch(ctx, ke, patch); err != nil {
+		return fmt.Errorf("%s execution %q: %w", field, ke.Name, err)
+	}
+	return nil
+}
