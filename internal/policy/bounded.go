@@ -1,0 +1,203 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+const (
+	maxWeight  = 1 << 20  // of a value that a bounded function takes or gives: bytes, more or less
+	maxProduct = 64 << 20 // of the weights of its arguments, which bounds what it can make of them
+	maxDigits  = 308      // of an exponent; a number is written out to be calculated with
+
+	boundedPrefix = "bounded."
+)
+
+// grows says whether conditions do without a function: what it makes of a few
+// characters has no bound, or none that its arguments show.
+func grows(name string) bool {
+	for _, family := range []string{"graph.", "graphql.", "crypto.x509.", "crypto.parse_", "io.jwt.", "providers.", "yaml.", "numbers."} {
+		if strings.HasPrefix(name, family) {
+			return true
+		}
+	}
+	switch name {
+	case "bits.lsh", "net.cidr_expand", "strings.render_template", "json.patch", "json.marshal_with_options", "regex.globs_match":
+		return true
+	}
+	return false
+}
+
+// boundedNames are functions whose result is at most as long as the product of
+// their arguments. In conditions each is replaced by one of the same name
+// behind boundedPrefix that looks at its arguments first: applied to its own
+// result, forty times on forty lines, it would fill the memory.
+func boundedNames() []string {
+	return []string{
+		"concat", "sprintf", "replace", "strings.replace_n", "regex.replace", "format_int",
+		"array.concat", "array.flatten", "object.union", "object.union_n",
+		"json.marshal", "base64.encode", "base64url.encode", "base64url.encode_no_pad", "hex.encode", "urlquery.encode", "urlquery.encode_object",
+		"plus", "minus", "mul", "div", "rem", "sum", "product", "round", "ceil", "floor", "abs", "to_number", "bits.rsh", "bits.and", "bits.or", "bits.xor", "bits.negate",
+	}
+}
+
+// boundedBuiltins are the bounded functions, for the capabilities of a compiler.
+func boundedBuiltins() []*ast.Builtin {
+	var all []*ast.Builtin
+	for _, name := range boundedNames() {
+		b := *ast.BuiltinMap[name]
+		b.Name, b.Infix = boundedPrefix+name, ""
+		all = append(all, &b)
+	}
+	return all
+}
+
+// boundedFunctions are the same, for evaluation.
+func boundedFunctions() []func(*rego.Rego) {
+	var all []func(*rego.Rego)
+	for _, b := range boundedBuiltins() {
+		original := topdown.GetBuiltin(strings.TrimPrefix(b.Name, boundedPrefix))
+		all = append(all, rego.FunctionDyn(&rego.Function{Name: b.Name, Decl: b.Decl}, func(bctx rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {
+			return bounded(bctx, original, args)
+		}))
+	}
+	return all
+}
+
+func bounded(bctx rego.BuiltinContext, f topdown.BuiltinFunc, args []*ast.Term) (*ast.Term, error) {
+	product := 1
+	for _, a := range args {
+		w, err := weigh(a.Value, 0)
+		if err != nil {
+			return nil, err
+		}
+		if product *= max(1, w); product > maxProduct {
+			return nil, fmt.Errorf("its arguments are too large together")
+		}
+		if s, ok := a.Value.(ast.String); ok && wide(string(s)) {
+			return nil, fmt.Errorf("it pads to more than %d characters", maxDigits)
+		}
+	}
+	var result *ast.Term
+	err := f(bctx, args, func(t *ast.Term) error {
+		result = t
+		return nil
+	})
+	if err != nil || result == nil {
+		return nil, err
+	}
+	if _, err := weigh(result.Value, 0); err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// weigh is how long a value would be as text, more or less. It stops where that
+// is too much: values are shared, and a few lines make one that takes days to
+// walk.
+func weigh(v ast.Value, w int) (int, error) {
+	if w > maxWeight {
+		return w, fmt.Errorf("a value has more than %d bytes", maxWeight)
+	}
+	var err error
+	each := func(t *ast.Term) error {
+		w, err = weigh(t.Value, w+1)
+		return err
+	}
+	switch v := v.(type) {
+	case ast.String:
+		w += len(v)
+	case ast.Number:
+		if !calculable(string(v)) {
+			return w, fmt.Errorf("a number has an exponent beyond %d", maxDigits)
+		}
+		w += len(v)
+	case *ast.Array:
+		err = v.Iter(each)
+	case ast.Set:
+		err = v.Iter(each)
+	case ast.Object:
+		err = v.Iter(func(k, t *ast.Term) error {
+			if err := each(k); err != nil {
+				return err
+			}
+			return each(t)
+		})
+	default:
+		w++
+	}
+	if err == nil && w > maxWeight {
+		err = fmt.Errorf("a value has more than %d bytes", maxWeight)
+	}
+	return w, err
+}
+
+// calculable says whether a number can be written out.
+func calculable(n string) bool {
+	i := strings.IndexAny(n, "eE")
+	if i < 0 {
+		return true
+	}
+	exp, err := strconv.Atoi(n[i+1:])
+	return err == nil && -maxDigits <= exp && exp <= maxDigits
+}
+
+// wide says whether a format pads to a width of four digits, or to one that an
+// argument says.
+func wide(format string) bool {
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' {
+			continue
+		}
+		digits := 0
+		for i++; i < len(format) && strings.IndexByte("+-# 0123456789.[]*", format[i]) >= 0; i++ {
+			if digits++; format[i] == '*' || digits > 6 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// bound has a compiler replace the functions of boundedNames, and refuse what
+// would get around that.
+func bound(c *ast.Compiler) *ast.Error {
+	names := boundedNames()
+	var refused *ast.Error
+	replace := func(terms []*ast.Term) {
+		ref, ok := terms[0].Value.(ast.Ref)
+		if !ok || !slices.Contains(names, ref.String()) {
+			return
+		}
+		terms[0] = ast.NewTerm(ast.MustParseRef(boundedPrefix + ref.String())).SetLocation(terms[0].Location)
+	}
+	visit := ast.NewGenericVisitor(func(x any) bool {
+		switch x := x.(type) {
+		case *ast.Expr:
+			if terms, ok := x.Terms.([]*ast.Term); ok {
+				replace(terms)
+			}
+		case ast.Call:
+			replace(x)
+		case *ast.With:
+			if ref, ok := x.Target.Value.(ast.Ref); !ok || !ref.HasPrefix(ast.InputRootRef) && !ref.HasPrefix(ast.DefaultRootRef) {
+				refused = ast.NewError(ast.CompileErr, x.Location, "a condition can replace input and data, and no functions")
+			}
+		case *ast.Term:
+			if n, ok := x.Value.(ast.Number); ok && !calculable(string(n)) {
+				refused = ast.NewError(ast.CompileErr, x.Location, "number %s has an exponent beyond %d", string(n), maxDigits)
+			}
+		}
+		return false
+	})
+	for _, m := range c.Modules {
+		visit.Walk(m)
+	}
+	return refused
+}

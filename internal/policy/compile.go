@@ -1,0 +1,228 @@
+package policy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+const (
+	// DecisionPath is the document that a set of policies must define.
+	DecisionPath = "data.fleetloop.safety.decision"
+
+	// DefaultTimeout bounds one decision.
+	DefaultTimeout = time.Second
+
+	maxFiles     = 128
+	maxFileBytes = 256 << 10
+	maxSetBytes  = 1 << 20 // what a ConfigMap holds
+	maxErrors    = 10      // of a compilation that are told
+)
+
+// Options are how a set decides. The zero value enforces, within
+// DefaultTimeout.
+type Options struct {
+	Mode    Mode
+	Timeout time.Duration // of one decision; zero is DefaultTimeout
+}
+
+func (o Options) withDefaults() Options {
+	if o.Mode == "" {
+		o.Mode = Enforce
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultTimeout
+	}
+	return o
+}
+
+// A Set is a set of policies that compiles, passes its tests and denies the
+// canaries. It is safe for concurrent use.
+type Set struct {
+	hash    string
+	names   []string
+	tests   int
+	mode    Mode
+	shape   *shape
+	query   *query
+	timeout time.Duration
+}
+
+// Compile makes a set of files, whose names are as in a ConfigMap: *.rego is a
+// module, *_test.rego one with tests of the others, *.v0.rego (and
+// *_test.v0.rego) one in the syntax before version 1. The error names file,
+// line and test.
+func Compile(ctx context.Context, files map[string]string, o Options) (*Set, error) {
+	o = o.withDefaults()
+	if _, err := ParseMode(string(o.Mode)); err != nil {
+		return nil, err
+	}
+	if err := checkFiles(files); err != nil {
+		return nil, fmt.Errorf("read policies: %w", err)
+	}
+	s := &Set{hash: hashOf(files), names: slices.Sorted(maps.Keys(files)), mode: o.Mode, timeout: o.Timeout}
+	var err error
+	if s.shape, err = policyShape(); err != nil {
+		return nil, err
+	}
+	compiler, err := compilePolicies(files, s.shape)
+	if err != nil {
+		return nil, fmt.Errorf("compile policies: %w", err)
+	}
+	if s.query, err = prepare(ctx, compiler, DecisionPath, nil); err != nil {
+		return nil, fmt.Errorf("compile policies: %w", err)
+	}
+	if s.tests, err = runTests(ctx, files, s.shape); err != nil {
+		return nil, fmt.Errorf("test policies: %w", err)
+	}
+	if err := s.runCanaries(ctx); err != nil {
+		return nil, fmt.Errorf("try policies: %w", err)
+	}
+	return s, nil
+}
+
+// Hash is the SHA-256 of the names and texts of all files, in hexadecimal.
+func (s *Set) Hash() string { return s.hash }
+
+// Decide decides about an input, see ExampleInput. An error means that there is
+// no decision, which is never a leave.
+func (s *Set) Decide(ctx context.Context, input json.RawMessage, now time.Time) (Decision, error) {
+	d, _, err := s.decide(ctx, input, now)
+	return d, err
+}
+
+// decide gives the input as well, for those who count.
+func (s *Set) decide(ctx context.Context, input []byte, now time.Time) (Decision, ast.Value, error) {
+	v, err := s.shape.read(input)
+	if err != nil {
+		return Decision{}, nil, err
+	}
+	raw, err := s.ask(ctx, v, now)
+	if err != nil {
+		return Decision{}, v, fmt.Errorf("evaluate %s: %w", DecisionPath, err)
+	}
+	return raw.under(s.mode), v, nil
+}
+
+// ask gives the decision as the set has it, in whatever mode.
+func (s *Set) ask(ctx context.Context, input ast.Value, now time.Time) (Decision, error) {
+	t, err := s.query.eval(ctx, input, now, s.timeout)
+	if err != nil {
+		return Decision{}, err
+	}
+	return decodeDecision(t.Value)
+}
+
+// hashOf covers lengths, so that no text can pass for another with its name.
+func hashOf(files map[string]string) string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		for _, part := range []string{name, files[name]} {
+			var size [8]byte
+			binary.BigEndian.PutUint64(size[:], uint64(len(part)))
+			_, _ = h.Write(size[:]) // a hash takes everything
+			_, _ = h.Write([]byte(part))
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func checkFiles(files map[string]string) error {
+	if len(files) > maxFiles {
+		return fmt.Errorf("there are %d files, at most %d are taken", len(files), maxFiles)
+	}
+	total := 0
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		size := len(files[name])
+		total += size
+		switch {
+		case !strings.HasSuffix(name, ".rego"):
+			return fmt.Errorf("%q is no policy: names end in .rego, _test.rego or .v0.rego", name)
+		case size > maxFileBytes:
+			return fmt.Errorf("%s has %d bytes, at most %d are taken", name, size, maxFileBytes)
+		case total > maxSetBytes:
+			return fmt.Errorf("all files have more than %d bytes", maxSetBytes)
+		}
+	}
+	return nil
+}
+
+func isTest(name string) bool {
+	return strings.HasSuffix(name, "_test.rego") || strings.HasSuffix(name, "_test.v0.rego")
+}
+
+// parse makes modules of files. They belong to whoever compiles them: a
+// compiler writes into them.
+func parse(files map[string]string, caps *ast.Capabilities) (map[string]*ast.Module, error) {
+	modules := map[string]*ast.Module{}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		version := ast.RegoV1
+		if strings.HasSuffix(name, ".v0.rego") {
+			version = ast.RegoV0
+		}
+		m, err := ast.ParseModuleWithOpts(name, files[name], ast.ParserOptions{RegoVersion: version, Capabilities: caps})
+		switch {
+		case err != nil:
+			errs = append(errs, tell(err))
+		case m == nil:
+			errs = append(errs, fmt.Errorf("%s is empty", name))
+		default:
+			modules[name] = m
+		}
+	}
+	return modules, errors.Join(errs...)
+}
+
+// compilePolicies compiles what decides: tests are not part of it, so that none
+// of them can change a decision.
+func compilePolicies(files map[string]string, s *shape) (*ast.Compiler, error) {
+	policies := maps.Clone(files)
+	maps.DeleteFunc(policies, func(name, _ string) bool { return isTest(name) })
+	caps := policyCapabilities()
+	modules, err := parse(policies, caps)
+	if err != nil {
+		return nil, err
+	}
+	c := newCompiler(caps, s)
+	if c.Compile(modules); c.Failed() {
+		return nil, tell(c.Errors)
+	}
+	if len(c.GetRulesExact(ast.MustParseRef(DecisionPath))) == 0 {
+		return nil, fmt.Errorf("no module defines %s", DecisionPath)
+	}
+	return c, nil
+}
+
+// newCompiler does not look at annotations: with those, a module could give
+// itself another schema.
+func newCompiler(caps *ast.Capabilities, s *shape) *ast.Compiler {
+	return ast.NewCompiler().WithCapabilities(caps).WithSchemas(s.schemaSet()).WithStrict(true)
+}
+
+// tell puts what is wrong into few lines, each with file and line.
+func tell(err error) error {
+	var all ast.Errors
+	if !errors.As(err, &all) {
+		return err
+	}
+	lines := make([]error, 0, min(len(all), maxErrors)+1)
+	for i, e := range all {
+		if i == maxErrors {
+			lines = append(lines, fmt.Errorf("and %d more", len(all)-i))
+			break
+		}
+		lines = append(lines, e)
+	}
+	return errors.Join(lines...)
+}

@@ -1,0 +1,238 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+const (
+	maxMessages     = 32  // violations or warnings of a decision
+	maxMessageBytes = 512 // of one of them
+	maxApprovals    = 16  // as many as an execution has room for
+	maxGroups       = 32
+	maxName         = 128
+)
+
+// A Mode is what a denial does. What has no decision is denied in every mode.
+type Mode string
+
+// The modes.
+const (
+	Enforce Mode = "enforce" // it denies
+	Warn    Mode = "warn"    // it becomes a warning, and the execution goes on
+	Audit   Mode = "audit"   // the same, for a set that is only being tried
+)
+
+// AnnotationMode is, on the ConfigMap of a set, its mode.
+const AnnotationMode = "kubernaut.io/policy-mode"
+
+// ParseMode reads a mode. Empty is Enforce.
+func ParseMode(s string) (Mode, error) {
+	switch m := Mode(s); m {
+	case "":
+		return Enforce, nil
+	case Enforce, Warn, Audit:
+		return m, nil
+	}
+	return "", fmt.Errorf("mode %q is unknown: there are %s, %s and %s", s, Enforce, Warn, Audit)
+}
+
+// A Decision is what a set answers.
+type Decision struct {
+	Allow           bool
+	Violations      []string
+	Warnings        []string
+	RequireDryRun   bool
+	RequireApproval bool
+	Approvals       Approvals
+	PolicyName      string
+	Mode            string // other than enforce: Allow is true whatever was violated
+}
+
+// Approvals are whose leave is needed, where one is.
+type Approvals struct {
+	Count    int
+	Groups   []string
+	FourEyes bool
+}
+
+// under gives the decision as it counts in a mode.
+func (d Decision) under(m Mode) Decision {
+	d.Mode = string(m)
+	if d.Allow || m == Enforce {
+		return d
+	}
+	d.Allow = true
+	for _, v := range d.Violations {
+		d.Warnings = append(d.Warnings, "would be denied: "+v)
+	}
+	return d
+}
+
+// decodeDecision reads a decision strictly: of one that is not as it should be,
+// nobody knows what was meant.
+func decodeDecision(v ast.Value) (Decision, error) {
+	o, ok := v.(ast.Object)
+	if !ok {
+		return Decision{}, fmt.Errorf("it is %s, want an object", ast.ValueName(v))
+	}
+	f := fields{object: o, of: "it"}
+	d := Decision{
+		Allow:           f.boolean("allow", true),
+		Violations:      f.texts("violations", true, maxMessages),
+		Warnings:        f.texts("warnings", false, maxMessages),
+		RequireDryRun:   f.boolean("requireDryRun", true),
+		RequireApproval: f.boolean("requireApproval", true),
+		PolicyName:      f.text("policyName", true),
+	}
+	if t := f.get("approvals", false); t != nil {
+		sub, ok := t.Value.(ast.Object)
+		if !ok {
+			return Decision{}, fmt.Errorf("approvals is %s, want an object", ast.ValueName(t.Value))
+		}
+		a := fields{object: sub, of: "approvals"}
+		d.Approvals = Approvals{Count: a.count("count"), Groups: a.texts("groups", false, maxGroups), FourEyes: a.boolean("fourEyes", false)}
+		if err := a.end(); err != nil {
+			return Decision{}, err
+		}
+	}
+	if err := f.end(); err != nil {
+		return Decision{}, err
+	}
+	switch {
+	case d.PolicyName == "" || len(d.PolicyName) > maxName:
+		return Decision{}, fmt.Errorf("policyName has %d bytes, want 1 to %d", len(d.PolicyName), maxName)
+	case d.Allow && len(d.Violations) > 0:
+		return Decision{}, fmt.Errorf("it allows, and has a violation: %s", d.Violations[0])
+	case !d.Allow && len(d.Violations) == 0:
+		d.Violations = []string{"no rule of the policy allows it"}
+	}
+	if d.RequireApproval {
+		d.Approvals.Count = max(d.Approvals.Count, 1)
+	}
+	return d, nil
+}
+
+// fields takes the fields of an object one by one; the first that is wrong is
+// told by end.
+type fields struct {
+	object ast.Object
+	of     string
+	known  []string
+	err    error
+}
+
+func (f *fields) get(name string, required bool) *ast.Term {
+	f.known = append(f.known, name)
+	t := f.object.Get(ast.InternedTerm(name))
+	if t == nil && required {
+		f.fail("%s has no %q", f.of, name)
+	}
+	return t
+}
+
+func (f *fields) fail(format string, args ...any) {
+	if f.err == nil {
+		f.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (f *fields) end() error {
+	if f.err == nil && f.object.Len() > 0 {
+		f.object.Foreach(func(k, _ *ast.Term) {
+			name, ok := k.Value.(ast.String)
+			if !ok || !slices.Contains(f.known, string(name)) {
+				f.fail("%s has %s, which is unknown: there are %s", f.of, k.Value, strings.Join(f.known, ", "))
+			}
+		})
+	}
+	return f.err
+}
+
+func (f *fields) boolean(name string, required bool) bool {
+	t := f.get(name, required)
+	if t == nil {
+		return false
+	}
+	b, ok := t.Value.(ast.Boolean)
+	if !ok {
+		f.fail("%s is %s, want a boolean", name, ast.ValueName(t.Value))
+	}
+	return bool(b)
+}
+
+func (f *fields) text(name string, required bool) string {
+	t := f.get(name, required)
+	if t == nil {
+		return ""
+	}
+	s, ok := t.Value.(ast.String)
+	if !ok {
+		f.fail("%s is %s, want a string", name, ast.ValueName(t.Value))
+	}
+	return string(s)
+}
+
+func (f *fields) count(name string) int {
+	t := f.get(name, false)
+	if t == nil {
+		return 0
+	}
+	n, ok := t.Value.(ast.Number)
+	i, whole := 0, false
+	if ok {
+		i, whole = n.Int()
+	}
+	if !whole || i < 0 || i > maxApprovals {
+		f.fail("%s is %s, want a number from 0 to %d", name, t.Value, maxApprovals)
+		return 0
+	}
+	return i
+}
+
+// texts reads a set or a list of strings, in the order of the alphabet.
+func (f *fields) texts(name string, required bool, most int) []string {
+	t := f.get(name, required)
+	if t == nil {
+		return nil
+	}
+	var all []string
+	each := func(t *ast.Term) {
+		s, ok := t.Value.(ast.String)
+		if !ok {
+			f.fail("%s has %s in it, want strings", name, ast.ValueName(t.Value))
+			return
+		}
+		all = append(all, cut(string(s), maxMessageBytes))
+	}
+	switch v := t.Value.(type) {
+	case ast.Set:
+		v.Foreach(each)
+	case *ast.Array:
+		v.Foreach(each)
+	default:
+		f.fail("%s is %s, want a set or a list of strings", name, ast.ValueName(t.Value))
+		return nil
+	}
+	slices.Sort(all)
+	if len(all) > most {
+		all = append(all[:most-1], fmt.Sprintf("and %d more", len(all)-most+1))
+	}
+	return all
+}
+
+// cut keeps a message to what a status has room for.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	s = s[:most-len("…")]
+	for len(s) > 0 && !utf8.ValidString(s) {
+		s = s[:len(s)-1]
+	}
+	return s + "…"
+}

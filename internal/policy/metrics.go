@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"errors"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const metricsPrefix = "kubernetes_executor_policy_"
+
+// A result is what a decision was. The set is closed: it is a metric's label.
+type result string
+
+const (
+	resultAllowed result = "allowed"
+	resultDenied  result = "denied"
+	resultPassed  result = "passed" // violated, and let through because of the mode
+	resultError   result = "error"
+)
+
+// Metrics are those of decisions and of loading. Nil counts nothing.
+type Metrics struct {
+	duration       *prometheus.HistogramVec
+	evaluations    *prometheus.CounterVec
+	denials        *prometheus.CounterVec
+	reloads        prometheus.Counter
+	reloadFailures prometheus.Counter
+	info           *prometheus.GaugeVec
+}
+
+// NewMetrics registers the metrics. Their series are there from the start, but
+// for those that name a policy.
+func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: metricsPrefix + "evaluation_duration_seconds", Help: "How long decisions took, by what was decided.", Buckets: prometheus.ExponentialBuckets(25e-6, 2, 16),
+		}, []string{"result"}),
+		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: metricsPrefix + "evaluation_total", Help: "Decisions, by what was decided: allowed, denied, passed (violated, and let through because of the mode), error (none could be made, which denies).",
+		}, []string{"result"}),
+		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: metricsPrefix + "denials_total", Help: "Denials, by the policy that spoke and the action of the catalogue.",
+		}, []string{"policy", "action"}),
+		reloads:        prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reloads_total", Help: "Sets of policies that were taken."}),
+		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Sets of policies that were refused; the last good one stays."}),
+		info:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "info", Help: "1 for the set of policies that decides, by its hash."}, []string{"hash"}),
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.duration, m.evaluations, m.denials, m.reloads, m.reloadFailures, m.info} {
+		errs = append(errs, reg.Register(c))
+	}
+	for _, r := range []result{resultAllowed, resultDenied, resultPassed, resultError} {
+		m.duration.WithLabelValues(string(r))
+		m.evaluations.WithLabelValues(string(r))
+	}
+	return m, errors.Join(errs...)
+}
+
+func (m *Metrics) decided(d Decision, input ast.Value, err error, took time.Duration) {
+	if m == nil {
+		return
+	}
+	r := resultOf(d, err)
+	m.duration.WithLabelValues(string(r)).Observe(took.Seconds())
+	m.evaluations.WithLabelValues(string(r)).Inc()
+	if r == resultDenied {
+		m.denials.WithLabelValues(d.PolicyName, actionOf(input)).Inc()
+	}
+}
+
+func resultOf(d Decision, err error) result {
+	switch {
+	case err != nil:
+		return resultError
+	case !d.Allow:
+		return resultDenied
+	case len(d.Violations) > 0:
+		return resultPassed
+	}
+	return resultAllowed
+}
+
+// actionOf gives the action's name in the catalogue, which is a closed set;
+// what was asked for is not.
+func actionOf(input ast.Value) string {
+	v, err := input.Find(ast.Ref{ast.InternedTerm("action"), ast.InternedTerm("name")})
+	if err != nil {
+		return ""
+	}
+	s, _ := v.(ast.String)
+	return string(s)
+}
+
+func (m *Metrics) reloaded(s *Set, err error) {
+	if m == nil {
+		return
+	}
+	if err != nil {
+		m.reloadFailures.Inc()
+		return
+	}
+	m.reloads.Inc()
+	m.info.Reset()
+	m.info.WithLabelValues(s.hash).Set(1)
+}

@@ -1,0 +1,74 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+var (
+	errUndefined = errors.New("it is undefined: no rule gives it a value for this input")
+	errDeadline  = errors.New("it took too long")
+	errStopped   = errors.New("it was stopped")
+)
+
+// A query is one document of compiled modules.
+type query struct{ prepared rego.PreparedEvalQuery }
+
+func prepare(ctx context.Context, c *ast.Compiler, path string, more []func(*rego.Rego)) (q *query, err error) {
+	defer caught(&err)
+	opts := append([]func(*rego.Rego){
+		rego.Compiler(c),
+		rego.Query(path),
+		rego.StrictBuiltinErrors(true), // or a rule that denies is silent when a function fails
+		rego.GenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }),
+	}, more...)
+	prepared, err := rego.New(opts...).PrepareForEval(ctx)
+	if err != nil {
+		return nil, tell(err)
+	}
+	return &query{prepared: prepared}, nil
+}
+
+// eval gives the document for an input. now is what time.now_ns answers.
+func (q *query) eval(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (t *ast.Term, err error) {
+	defer caught(&err)
+	// Timers instead of the goroutine that Open Policy Agent would start: a
+	// decision is short, and hardly any is stopped.
+	cancel := topdown.NewCancel()
+	timer := time.AfterFunc(most, cancel.Cancel)
+	defer timer.Stop()
+	defer context.AfterFunc(ctx, cancel.Cancel)()
+
+	rs, err := q.prepared.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(now), rego.EvalExternalCancel(cancel))
+	switch {
+	case topdown.IsCancel(err) && ctx.Err() != nil:
+		return nil, fmt.Errorf("%w: %w", errStopped, context.Cause(ctx))
+	case topdown.IsCancel(err):
+		return nil, fmt.Errorf("%w, which is more than %s", errDeadline, most)
+	case err != nil:
+		return nil, err
+	case len(rs) == 0:
+		return nil, errUndefined
+	case len(rs) > 1 || len(rs[0].Expressions) != 1:
+		return nil, errors.New("it has more than one value")
+	}
+	t, ok := rs[0].Expressions[0].Value.(*ast.Term)
+	if !ok {
+		return nil, errors.New("it is no document")
+	}
+	return t, nil
+}
+
+// caught makes an error of a panic: no text that somebody wrote into an object
+// of the cluster may end the process.
+func caught(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("it made Open Policy Agent panic: %v", p)
+	}
+}

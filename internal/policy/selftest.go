@@ -1,0 +1,141 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/tester"
+)
+
+const (
+	testTimeout     = time.Second      // of one test
+	allTestsTimeout = 30 * time.Second // of all of a set
+)
+
+// runTests runs the tests of a set as `opa test` does, and gives how many there
+// are. The error names those that fail.
+func runTests(ctx context.Context, files map[string]string, s *shape) (int, error) {
+	caps := policyCapabilities()
+	modules, err := parse(files, caps)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, allTestsTimeout)
+	defer cancel()
+	runner := tester.NewRunner().SetCompiler(newCompiler(caps, s).WithStrict(false)).SetModules(modules).SetTimeout(testTimeout).RaiseBuiltinErrors(true)
+	results, err := runner.RunTests(ctx, nil)
+	if err != nil {
+		return 0, tell(err)
+	}
+	n := 0
+	var failed []error
+	for r := range results {
+		n++
+		switch {
+		case r.Error != nil:
+			failed = append(failed, fmt.Errorf("%s: %s.%s: %w", r.Location, r.Package, r.Name, tell(r.Error)))
+		case r.Fail:
+			failed = append(failed, fmt.Errorf("%s: %s.%s fails", r.Location, r.Package, r.Name))
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		failed = append(failed, fmt.Errorf("not all tests ended within %s: %w", allTestsTimeout, err))
+	}
+	// They come in the order in which they ended.
+	slices.SortFunc(failed, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	if len(failed) > maxErrors {
+		failed = append(failed[:maxErrors], fmt.Errorf("and %d more", len(failed)-maxErrors))
+	}
+	return n, errors.Join(failed...)
+}
+
+// A canary is a request that every set must deny.
+type canary struct {
+	name string
+	// set are fields of ExampleInput, by their path, that are others; nil is an
+	// input in which there is nothing.
+	set map[string]any
+}
+
+func canaries() []canary {
+	protected := func(namespace string) map[string]any {
+		return map[string]any{
+			"target.namespace": namespace, "namespace.name": namespace, "request.parameters.namespace": namespace,
+			"target.protected": true, "namespace.labels": map[string]any{},
+		}
+	}
+	return []canary{
+		{name: "an input in which there is nothing"},
+		{name: "an action on kube-system", set: protected("kube-system")},
+		{name: "an action on kube-public", set: protected("kube-public")},
+		{name: "an action on kube-node-lease", set: protected("kube-node-lease")},
+		{name: "an action on an object that is labelled as protected", set: map[string]any{
+			"target.protected": true, "target.labels": map[string]any{"kubernaut.io/protected": "true"},
+		}},
+		{name: "a drain of a node of the control plane", set: map[string]any{
+			"request.action": "drain_node", "request.parameters": map[string]any{"node": "cp-0"},
+			"action.name": "drain_node", "action.risk": "high", "action.scope": "Cluster", "action.reversible": true,
+			"target.apiVersion": "v1", "target.kind": "Node", "target.namespace": "", "target.name": "cp-0", "target.protected": true,
+			"target.labels":  map[string]any{"node-role.kubernetes.io/control-plane": ""},
+			"namespace.name": "", "namespace.labels": map[string]any{},
+		}},
+		{name: "an action that is not in the catalogue", set: map[string]any{
+			"request.action": "no_such_action", "action.name": "", "action.risk": "", "action.requiredPermissions": []any{},
+		}},
+		{name: "an action of a risk that is unknown", set: map[string]any{"action.risk": "boundless"}},
+		{name: "an account without the rights that the action needs", set: map[string]any{"serviceAccount.permissionsOk": false}},
+		{name: "a change of an object without a name", set: map[string]any{
+			"target.name": "", "target.uid": "", "target.kind": "", "request.parameters": map[string]any{},
+		}},
+	}
+}
+
+// runCanaries tries requests that must be denied. Each must get a decision, too:
+// a set in which nothing is defined denies nothing, it is only broken.
+func (s *Set) runCanaries(ctx context.Context) error {
+	var problems []error
+	for _, c := range canaries() {
+		input, err := c.input()
+		if err != nil {
+			return err
+		}
+		d, err := s.ask(ctx, input, time.Unix(0, 0))
+		switch {
+		case err != nil:
+			problems = append(problems, fmt.Errorf("%s has no decision: %w", c.name, err))
+		case d.Allow:
+			problems = append(problems, fmt.Errorf("%s is allowed, which no set may", c.name))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (c canary) input() (ast.Value, error) {
+	if c.set == nil {
+		return ast.NewObject(), nil
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(exampleInput, &doc); err != nil {
+		return nil, fmt.Errorf("read example: %w", err)
+	}
+	for _, path := range slices.Sorted(maps.Keys(c.set)) {
+		at := doc
+		keys := strings.Split(path, ".")
+		for _, key := range keys[:len(keys)-1] {
+			sub, ok := at[key].(map[string]any)
+			if !ok {
+				return nil, fmt.Errorf("the example has no %s", path)
+			}
+			at = sub
+		}
+		at[keys[len(keys)-1]] = c.set[path]
+	}
+	return ast.InterfaceToValue(doc)
+}

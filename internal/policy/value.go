@@ -1,0 +1,254 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+const (
+	maxInputBytes = 1 << 20 // of a request to the API server it is a fraction
+	maxInputDepth = 128
+)
+
+// read makes a value of an input that is as s says. It goes over the text once:
+// an input is checked and converted at every decision, and a rule that denies
+// by a field is silent where the field is missing or of another type.
+func (s *shape) read(input []byte) (ast.Value, error) {
+	if len(input) > maxInputBytes {
+		return nil, fmt.Errorf("read input: it has %d bytes, at most %d are taken", len(input), maxInputBytes)
+	}
+	r := reader{text: string(input), dec: jsontext.NewDecoder(bytes.NewBuffer(input)), free: &shape{}}
+	v, err := r.value(s)
+	if err != nil {
+		return nil, fmt.Errorf("read input: %w", err)
+	}
+	if _, err := r.dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("read input: there is something behind it")
+	}
+	return v, nil
+}
+
+// A reader reads JSON. Strings are cut out of one copy of the text, and terms
+// come from chunks: what an input costs is mostly what it allocates.
+type reader struct {
+	text  string
+	dec   *jsontext.Decoder
+	free  *shape // of what may be anything
+	chunk []ast.Term
+	pairs [][2]*ast.Term // of the objects that are being read
+	terms []*ast.Term    // of the lists
+}
+
+func (r *reader) term(v ast.Value) *ast.Term {
+	if len(r.chunk) == 0 {
+		r.chunk = make([]ast.Term, 64)
+	}
+	t := &r.chunk[0]
+	r.chunk = r.chunk[1:]
+	t.Value = v
+	return t
+}
+
+func (r *reader) value(s *shape) (ast.Value, error) {
+	switch byte(r.dec.PeekKind()) {
+	case '{':
+		if !s.is("object") {
+			return nil, r.mismatch(s, "an object")
+		}
+		return r.object(s)
+	case '[':
+		if !s.is("array") {
+			return nil, r.mismatch(s, "a list")
+		}
+		return r.array(s)
+	}
+	raw, err := r.dec.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	switch byte(raw.Kind()) {
+	case '"':
+		return r.string(s, raw)
+	case '0':
+		return r.number(s, raw)
+	case 't', 'f':
+		if !s.is("boolean") {
+			return nil, r.mismatch(s, "a boolean")
+		}
+		return ast.InternedValue(raw[0] == 't'), nil
+	}
+	// Go writes maps and lists that are not there as null.
+	switch s.Type {
+	case "":
+		return ast.NullValue, nil
+	case "object":
+		return s.complete(r, ast.NewObject())
+	case "array":
+		return ast.NewArray(), nil
+	}
+	return nil, r.mismatch(s, "null")
+}
+
+func (s *shape) is(typ string) bool { return s.Type == "" || s.Type == typ }
+
+// unquote gives the text of the string that was read last.
+func (r *reader) unquote(raw jsontext.Value) (string, error) {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		end := r.dec.InputOffset()
+		return r.text[end-int64(len(raw))+1 : end-1], nil
+	}
+	b, err := jsontext.AppendUnquote(nil, raw)
+	return string(b), err
+}
+
+func (r *reader) string(s *shape, raw jsontext.Value) (ast.Value, error) {
+	text, err := r.unquote(raw)
+	if err != nil {
+		return nil, err
+	}
+	if !s.is("string") {
+		return nil, r.mismatch(s, "a string")
+	}
+	if s.Const != "" && text != s.Const {
+		return nil, fmt.Errorf("%s is %q, want %q", r.where(), text, s.Const)
+	}
+	return ast.InternedValue(text), nil
+}
+
+func (r *reader) number(s *shape, raw jsontext.Value) (ast.Value, error) {
+	text := string(raw)
+	if !s.is("number") && (s.Type != "integer" || strings.ContainsAny(text, ".eE")) {
+		return nil, r.mismatch(s, "the number "+text)
+	}
+	if !calculable(text) {
+		return nil, fmt.Errorf("%s is %s, which is beyond all that is counted", r.where(), text)
+	}
+	if t := ast.InternedIntNumberTermFromString(text); t != nil {
+		return t.Value, nil
+	}
+	return ast.Number(text), nil
+}
+
+// enter begins an object or a list.
+func (r *reader) enter() error {
+	if _, err := r.dec.ReadToken(); err != nil {
+		return err
+	}
+	if r.dec.StackDepth() > maxInputDepth {
+		return fmt.Errorf("it is nested deeper than %d", maxInputDepth)
+	}
+	return nil
+}
+
+func (r *reader) object(s *shape) (ast.Value, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	begin, missing := len(r.pairs), len(s.required)
+	for byte(r.dec.PeekKind()) != '}' {
+		raw, err := r.dec.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		name, err := r.unquote(raw)
+		if err != nil {
+			return nil, err
+		}
+		key, sub, err := r.field(s, name)
+		if err != nil {
+			return nil, err
+		}
+		if s.required[name] {
+			missing--
+		}
+		v, err := r.value(sub)
+		if err != nil {
+			return nil, err
+		}
+		r.pairs = append(r.pairs, [2]*ast.Term{key, r.term(v)})
+	}
+	if _, err := r.dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	o := ast.NewObject(r.pairs[begin:]...)
+	r.pairs = r.pairs[:begin]
+	if missing > 0 {
+		return s.complete(r, o)
+	}
+	return o, nil
+}
+
+// field gives the key of a field, and what is to be in it.
+func (r *reader) field(s *shape, name string) (*ast.Term, *shape, error) {
+	if key, ok := s.keys[name]; ok {
+		return key, s.Properties[name], nil
+	}
+	switch {
+	case s.closed:
+		return nil, nil, fmt.Errorf("%s is unknown: there are %s", r.where(), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
+	case s.rest != nil:
+		return ast.InternedTerm(name), s.rest, nil
+	}
+	return ast.InternedTerm(name), r.free, nil
+}
+
+// complete is o, or says which field it lacks.
+func (s *shape) complete(r *reader, o ast.Object) (ast.Value, error) {
+	for _, name := range s.Required {
+		if o.Get(s.keys[name]) == nil {
+			return nil, fmt.Errorf("%s has no %q", r.where(), name)
+		}
+	}
+	return o, nil
+}
+
+func (r *reader) array(s *shape) (ast.Value, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	items := s.Items
+	if items == nil {
+		items = r.free
+	}
+	begin := len(r.terms)
+	for byte(r.dec.PeekKind()) != ']' {
+		v, err := r.value(items)
+		if err != nil {
+			return nil, err
+		}
+		r.terms = append(r.terms, r.term(v))
+	}
+	if _, err := r.dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	a := ast.NewArray(slices.Clone(r.terms[begin:])...)
+	r.terms = r.terms[:begin]
+	return a, nil
+}
+
+func (r *reader) mismatch(s *shape, got string) error {
+	return fmt.Errorf("%s is %s, want %s", r.where(), got, s.Type)
+}
+
+// where names the place, as policies write it.
+func (r *reader) where() string {
+	var b strings.Builder
+	b.WriteString("input")
+	for token := range r.dec.StackPointer().Tokens() {
+		if _, err := strconv.Atoi(token); err == nil {
+			fmt.Fprintf(&b, "[%s]", token)
+			continue
+		}
+		b.WriteString("." + token)
+	}
+	return b.String()
+}
