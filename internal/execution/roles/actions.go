@@ -1,0 +1,187 @@
+// Package roles says which rights executions need in the cluster: each action
+// by an account of its own with the rights that the catalogue gives it, the
+// controller, and the people who ask, approve and look. The manifests and the
+// tests have them from here.
+//
+// An action's rights on objects in namespaces are bound namespace by namespace:
+// where no RoleBinding is, the action can do nothing. Those on nodes and on what
+// is in all namespaces are bound once for the cluster.
+package roles
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// Namespace is where executions, their Jobs and the accounts of actions are,
+// unless an installation says otherwise.
+const Namespace = "kubernaut-executor"
+
+// bySecretName is the action whose rights are on Secrets by their names.
+const bySecretName = "update_secret"
+
+// byAllowList is the action that has no rights but those of an installation.
+const byAllowList = "apply_manifest"
+
+// Actions are the accounts of actions and their rights. The zero value is the
+// catalogue, bound in no namespace.
+type Actions struct {
+	// Namespace is where the accounts are. Empty means Namespace.
+	Namespace string
+
+	// Secrets are the names of the Secrets that update_secret may change, in the
+	// namespaces where it is bound. None is no right on any.
+	Secrets []string
+
+	// Manifests are the kinds that apply_manifest may apply and delete, each as
+	// a resource with its group, such as apps/deployments or configmaps. None is
+	// no right on any.
+	Manifests []string
+}
+
+// Account is the account of an action.
+func (a Actions) Account(act *action.Action) *corev1.ServiceAccount {
+	off := false
+	return &corev1.ServiceAccount{
+		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
+		ObjectMeta: metav1.ObjectMeta{Name: act.ServiceAccount(), Namespace: a.namespace(), Labels: labels(act)},
+		// A Job's Pod has a short-lived token of its own; no other is to have any.
+		AutomountServiceAccountToken: &off,
+	}
+}
+
+// Roles are the roles of an action: the one for target namespaces, the one for
+// the cluster, the one for the namespace of executions. An action has those of
+// them that it has rights for.
+func (a Actions) Roles(act *action.Action) (targets, cluster *rbacv1.ClusterRole, executor *rbacv1.Role) {
+	var inTargets, inCluster, inExecutor []rbacv1.PolicyRule
+	for _, p := range act.Permissions {
+		r := ruleOf(p)
+		switch {
+		case p.Executor:
+			inExecutor = append(inExecutor, r)
+		case p.ClusterScoped:
+			inCluster = append(inCluster, r)
+		case act.Name == bySecretName && len(a.Secrets) == 0: // without names it would be all Secrets
+		case act.Name == bySecretName:
+			r.ResourceNames = slices.Compact(slices.Sorted(slices.Values(a.Secrets)))
+			inTargets = append(inTargets, r)
+		default:
+			inTargets = append(inTargets, r)
+		}
+	}
+	if act.Name == byAllowList {
+		inTargets = append(inTargets, a.manifests()...)
+	}
+	if len(inTargets) > 0 {
+		targets = clusterRole(act.ServiceAccount(), labels(act), inTargets)
+	}
+	if len(inCluster) > 0 {
+		cluster = clusterRole(act.ServiceAccount()+"-cluster", labels(act), inCluster)
+	}
+	if len(inExecutor) > 0 {
+		executor = &rbacv1.Role{
+			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
+			ObjectMeta: metav1.ObjectMeta{Name: act.ServiceAccount(), Namespace: a.namespace(), Labels: labels(act)},
+			Rules:      inExecutor,
+		}
+	}
+	return targets, cluster, executor
+}
+
+// Base is what an action needs whatever its target: its account, its roles,
+// and the bindings for the cluster and for the namespace of executions.
+func (a Actions) Base(act *action.Action) []runtime.Object {
+	list := []runtime.Object{a.Account(act)}
+	targets, cluster, executor := a.Roles(act)
+	if targets != nil {
+		list = append(list, targets)
+	}
+	if cluster != nil {
+		list = append(list, cluster, &rbacv1.ClusterRoleBinding{
+			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+			ObjectMeta: metav1.ObjectMeta{Name: cluster.Name, Labels: labels(act)},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: cluster.Name},
+			Subjects:   a.subjects(act),
+		})
+	}
+	if executor != nil {
+		list = append(list, executor, a.binding(act, a.namespace(), "Role", executor.Name))
+	}
+	return list
+}
+
+// InNamespaces are the bindings by which an action may act in namespaces. The
+// empty name leaves it to whoever applies them.
+func (a Actions) InNamespaces(act *action.Action, namespaces ...string) []runtime.Object {
+	targets, _, _ := a.Roles(act)
+	if targets == nil {
+		return nil
+	}
+	var list []runtime.Object
+	for _, namespace := range namespaces {
+		list = append(list, a.binding(act, namespace, "ClusterRole", targets.Name))
+	}
+	return list
+}
+
+func (a Actions) namespace() string { return cmp.Or(a.Namespace, Namespace) }
+
+func (a Actions) subjects(act *action.Action) []rbacv1.Subject {
+	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: act.ServiceAccount(), Namespace: a.namespace()}}
+}
+
+func (a Actions) binding(act *action.Action, namespace, kind, role string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: act.ServiceAccount(), Namespace: namespace, Labels: labels(act)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
+		Subjects:   a.subjects(act),
+	}
+}
+
+// manifests are the rights to apply and delete objects of the allowed kinds.
+func (a Actions) manifests() []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	for _, name := range slices.Sorted(slices.Values(a.Manifests)) {
+		group, resource, ok := strings.Cut(name, "/")
+		if !ok {
+			group, resource = "", name
+		}
+		// Server-side apply of an object that is not there is a create as well.
+		rules = append(rules, rule(group, resource, "get", "create", "patch", "delete"))
+	}
+	return rules
+}
+
+func labels(act *action.Action) map[string]string {
+	return map[string]string{labelAction: act.Name}
+}
+
+func ruleOf(p action.Permission) rbacv1.PolicyRule {
+	resource := p.Resource
+	if p.Subresource != "" {
+		resource += "/" + p.Subresource
+	}
+	return rule(p.Group, resource, p.Verbs...)
+}
+
+func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+}
+
+func clusterRole(name string, labels map[string]string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Rules:      rules,
+	}
+}

@@ -1,0 +1,141 @@
+package roles
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// ControllerAccount is the account of the controller, unless an installation
+// says otherwise.
+const ControllerAccount = "kubernaut-execution-controller"
+
+// Controller is the controller of executions. It writes executions and Jobs in
+// its own namespace and nothing else: what is done to targets is done by the
+// accounts of actions.
+type Controller struct {
+	// Namespace is where executions are. Empty means Namespace.
+	Namespace string
+
+	// Account is the name of its ServiceAccount, in Namespace. Empty means
+	// ControllerAccount.
+	Account string
+}
+
+// Role is what the controller needs in the namespace of executions.
+func (c Controller) Role() *rbacv1.Role {
+	c = c.withDefaults()
+	var accounts []string
+	for _, act := range action.Catalogue() {
+		if !act.NoJob {
+			accounts = append(accounts, act.ServiceAccount())
+		}
+	}
+	slices.Sort(accounts)
+	accounts = slices.Compact(accounts)
+	account := rule(corev1.GroupName, "serviceaccounts", "get")
+	account.ResourceNames = accounts
+	token := rule(corev1.GroupName, "serviceaccounts/token", "create")
+	token.ResourceNames = accounts
+	return &rbacv1.Role{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
+		ObjectMeta: metav1.ObjectMeta{Name: c.Account, Namespace: c.Namespace},
+		Rules: []rbacv1.PolicyRule{
+			// Create is for the trial, never stored, of whether forged approvals
+			// are refused. Delete is for executions that have outlived their use.
+			rule(executionGroup, executions, "get", "list", "watch", "create", "update", "patch", "delete"),
+			rule(executionGroup, executions+"/status", "get", "update", "patch"),
+			// Where the API server checks who may block a deletion by owning.
+			rule(executionGroup, executions+"/finalizers", "update"),
+			rule("batch", "jobs", "get", "list", "watch", "create", "update", "patch", "delete"),
+			account,
+			token,
+			// The policies and the emergency stop.
+			rule(corev1.GroupName, "configmaps", "get", "list", "watch"),
+			// What comes again adds to an event that there is.
+			rule("events.k8s.io", "events", "create", "patch"),
+			rule("coordination.k8s.io", "leases", "get", "list", "watch", "create", "update", "patch"),
+		},
+	}
+}
+
+// ClusterRole is what the controller needs in the whole cluster: to look.
+func (c Controller) ClusterRole() *rbacv1.ClusterRole {
+	c = c.withDefaults()
+	rules := []rbacv1.PolicyRule{
+		rule("authorization.k8s.io", "subjectaccessreviews", "create"),
+		// Whether approvals are guarded.
+		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{
+			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		}, Verbs: []string{"get", "list", "watch"}},
+	}
+	groups := targets()
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: groups[group], Verbs: []string{"get", "list", "watch"}})
+	}
+	return clusterRole(c.Account, nil, rules)
+}
+
+// Objects are the account, the roles, and their bindings.
+func (c Controller) Objects() []runtime.Object {
+	c = c.withDefaults()
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: c.Account, Namespace: c.Namespace}}
+	return []runtime.Object{
+		&corev1.ServiceAccount{
+			TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
+			ObjectMeta: metav1.ObjectMeta{Name: c.Account, Namespace: c.Namespace},
+		},
+		c.Role(),
+		&rbacv1.RoleBinding{
+			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
+			ObjectMeta: metav1.ObjectMeta{Name: c.Account, Namespace: c.Namespace},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: c.Account},
+			Subjects:   subjects,
+		},
+		c.ClusterRole(),
+		&rbacv1.ClusterRoleBinding{
+			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+			ObjectMeta: metav1.ObjectMeta{Name: c.Account},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.Account},
+			Subjects:   subjects,
+		},
+	}
+}
+
+func (c Controller) withDefaults() Controller {
+	c.Namespace = cmp.Or(c.Namespace, Namespace)
+	c.Account = cmp.Or(c.Account, ControllerAccount)
+	return c
+}
+
+// targets are the resources that policies, conditions and checks look at, by
+// their groups: those of the catalogue, and what they are in. Never Secrets:
+// whoever can write a condition would read them by way of the controller.
+func targets() map[string][]string {
+	groups := map[string][]string{
+		corev1.GroupName: {"namespaces", "nodes", "pods"},
+		"apps":           {"replicasets"},
+		"autoscaling":    {"horizontalpodautoscalers"}, // whether one scales the target
+	}
+	for _, act := range action.Catalogue() {
+		for _, p := range act.Permissions {
+			if p.Resource == "secrets" || p.Executor {
+				continue
+			}
+			groups[p.Group] = append(groups[p.Group], strings.ToLower(p.Resource))
+		}
+	}
+	for group, list := range groups {
+		slices.Sort(list)
+		groups[group] = slices.Compact(list)
+	}
+	return groups
+}

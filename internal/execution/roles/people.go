@@ -1,0 +1,68 @@
+package roles
+
+import (
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+const labelAction = v1alpha1.LabelAction
+
+// The names of people's roles. A requester's has the highest risk that it
+// covers behind it.
+const (
+	RequesterRole = "kubernaut-requester"
+	ApproverRole  = "kubernaut-approver"
+	ViewerRole    = "kubernaut-viewer"
+)
+
+const (
+	executionGroup = "kubernetesexecution.kubernaut.io"
+	executions     = "kubernetesexecutions"
+)
+
+// Requester is for those who ask for actions: for those named, and no others.
+func Requester(name string, actions ...*action.Action) *rbacv1.ClusterRole {
+	ask := rule(executionGroup, executions, v1alpha1.VerbExecute)
+	for _, act := range actions {
+		// The right is on the word that a request has, which may be an alias.
+		ask.ResourceNames = append(append(ask.ResourceNames, act.Name), act.Aliases...)
+	}
+	slices.Sort(ask.ResourceNames)
+	rules := []rbacv1.PolicyRule{rule(executionGroup, executions, "create", "get", "list", "watch")}
+	if len(ask.ResourceNames) > 0 { // without names it would be all actions
+		rules = append(rules, ask)
+	}
+	return clusterRole(name, nil, rules)
+}
+
+// Approver is for those who approve, reject and cancel.
+func Approver() *rbacv1.ClusterRole {
+	return clusterRole(ApproverRole, nil, []rbacv1.PolicyRule{
+		rule(executionGroup, executions, "get", "list", "watch", "patch", v1alpha1.VerbApprove),
+	})
+}
+
+// Viewer is for those who look.
+func Viewer() *rbacv1.ClusterRole {
+	return clusterRole(ViewerRole, nil, []rbacv1.PolicyRule{rule(executionGroup, executions, "get", "list", "watch")})
+}
+
+// Requesters are a role for each risk, for the actions of the catalogue that are
+// of no higher one.
+func Requesters() []*rbacv1.ClusterRole {
+	var list []*rbacv1.ClusterRole
+	var covered []*action.Action
+	for _, risk := range []action.Risk{action.RiskLow, action.RiskMedium, action.RiskHigh, action.RiskCritical} {
+		for _, act := range action.Catalogue() {
+			if act.Risk == risk {
+				covered = append(covered, act)
+			}
+		}
+		list = append(list, Requester(RequesterRole+"-"+string(risk), covered...))
+	}
+	return list
+}
