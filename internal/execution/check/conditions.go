@@ -1,0 +1,220 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+const maxConditionMessage = 1024 // as the resource's schema allows
+
+// preConditions is the sixth step: does all hold that must hold before? All are
+// evaluated, whatever comes of the first.
+func (r *round) preConditions(ctx context.Context) error {
+	conditions := r.ke.Spec.PreConditions
+	if len(conditions) == 0 {
+		return nil
+	}
+	input, err := r.conditionInput(ctx, r.plan)
+	if err != nil {
+		return err
+	}
+	begun := began(r.ke, v1alpha1.PhaseValidating, r.now)
+	verdicts, err := r.evaluate(ctx, conditions, input, timing{begun: begun, now: r.now, usual: r.cfg.PreConditionTimeout})
+	if err != nil {
+		return err
+	}
+	var broken []string
+	for i, v := range verdicts {
+		r.out.Results.PreConditionResults = append(r.out.Results.PreConditionResults, v.result)
+		if v.failed() && conditions[i].Required {
+			broken = append(broken, fmt.Sprintf("precondition %q does not hold after %s: %s", conditions[i].Type, v.timeout, v.result.ErrorMessage))
+		}
+	}
+	if len(broken) > 0 {
+		r.fail(v1alpha1.DetailPreConditionFailed, "%s", strings.Join(broken, "; "))
+		return nil
+	}
+	r.out.Wait = waitFor(verdicts)
+	return nil
+}
+
+// PostConditions evaluates what must hold after the action, which ended at
+// since. A wait is for those that do not hold yet and have time left; without
+// one the results are final.
+func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, since, now time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
+	conditions := ke.Spec.PostConditions
+	if len(conditions) == 0 {
+		return nil, 0, nil
+	}
+	request, err := action.Parse(&ke.Spec)
+	if err != nil {
+		return nil, 0, fmt.Errorf("evaluate postconditions: %w", err)
+	}
+	r := &round{Checker: c, ke: ke, now: now, request: request, plan: ke.Status.Plan}
+	if err := r.look(ctx); err != nil {
+		return nil, 0, err
+	}
+	if r.input, err = r.assemble(ctx); err != nil {
+		return nil, 0, err
+	}
+	if r.plan != nil {
+		var dry *v1alpha1.DryRunResults
+		if v := ke.Status.ValidationResults; v != nil {
+			dry = v.DryRunResults
+		}
+		r.input.Plan = planInput(r.plan, dry)
+	}
+	input, err := r.conditionInput(ctx, r.plan)
+	if err != nil {
+		return nil, 0, err
+	}
+	verdicts, err := r.evaluate(ctx, conditions, input, timing{begun: since, now: now, usual: c.cfg.PostConditionTimeout})
+	if err != nil {
+		return nil, 0, err
+	}
+	results := make([]v1alpha1.ConditionResult, len(verdicts))
+	for i, v := range verdicts {
+		results[i] = v.result
+	}
+	return results, waitFor(verdicts), nil
+}
+
+// look reads the target as it is now, as the action's account. That it is gone
+// is a state like any other.
+func (r *round) look(ctx context.Context) error {
+	t := r.request.Target
+	if !r.request.Action.NoJob && t.Kind != "" {
+		c, err := r.deps.Identities.Client(ctx, r.request.Action)
+		if err != nil {
+			return err
+		}
+		if r.live, err = read(ctx, c.Dynamic, t); err != nil {
+			return fmt.Errorf("read %s: %w", named(t), err)
+		}
+	}
+	if err := r.readNamespace(ctx); err != nil {
+		return err
+	}
+	r.shield = r.protection()
+	return nil
+}
+
+// read reads a target; nil is none.
+func read(ctx context.Context, c dynamic.Interface, t v1alpha1.Target) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	// The kinds that actions are for all have the plurals that this guesses.
+	resource, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(t.APIVersion, t.Kind))
+	objects := dynamic.ResourceInterface(c.Resource(resource))
+	if t.Namespace != "" {
+		objects = c.Resource(resource).Namespace(t.Namespace)
+	}
+	live, err := objects.Get(ctx, t.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // one that is gone is no error
+	}
+	return live, err
+}
+
+// timing is when conditions are evaluated.
+type timing struct {
+	begun, now time.Time
+	usual      time.Duration // the time of those that name none
+}
+
+// A verdict is what became of one condition.
+type verdict struct {
+	result  v1alpha1.ConditionResult
+	timeout time.Duration
+	again   time.Duration // when to look again; zero is that its time is over
+}
+
+// failed says whether it does not hold, and will not be asked again.
+func (v verdict) failed() bool { return !v.result.Passed && v.again == 0 }
+
+// evaluate asks all conditions.
+func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, input json.RawMessage, t timing) ([]verdict, error) {
+	attempt, next := schedule(t.begun, t.now)
+	verdicts := make([]verdict, len(conditions))
+	for i, c := range conditions {
+		v := verdict{timeout: t.usual, result: v1alpha1.ConditionResult{
+			ConditionType: c.Type, Required: c.Required, Attempts: attempt, EvaluationTime: moment(t.now),
+		}}
+		if c.Timeout != nil {
+			v.timeout = c.Timeout.Duration
+		}
+		passed, message, err := r.deps.Conditions.Evaluate(ctx, c.Rego, input, t.now)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, fmt.Errorf("evaluate condition %q: %w", c.Type, err)
+		case err != nil: // never counts as holding
+			v.result.ErrorMessage = clip(err.Error(), maxConditionMessage)
+		case passed:
+			v.result.Evaluated, v.result.Passed = true, true
+		default:
+			v.result.Evaluated = true
+			if message == "" {
+				message = "it is false"
+			}
+			v.result.ErrorMessage = clip(message, maxConditionMessage)
+		}
+		if end := t.begun.Add(v.timeout); !v.result.Passed && t.now.Before(end) {
+			v.again = min(next.Sub(t.now), end.Sub(t.now))
+		}
+		verdicts[i] = v
+	}
+	return verdicts, nil
+}
+
+// waitFor is when the first of those that may still come to hold is to be asked.
+func waitFor(verdicts []verdict) time.Duration {
+	var wait time.Duration
+	for _, v := range verdicts {
+		if v.again > 0 && (wait == 0 || v.again < wait) {
+			wait = v.again
+		}
+	}
+	return wait
+}
+
+// schedule says which look this is, and when the next one is due: 1, 2, 4 and 8
+// seconds after one another, then 10. It follows from the clock alone, so that a
+// restart neither begins anew nor asks more often.
+func schedule(begun, now time.Time) (attempt int32, next time.Time) {
+	const most = 10 * time.Second
+	pause := time.Second
+	attempt, next = 1, begun.Add(pause)
+	for !now.Before(next) {
+		if pause = min(2*pause, most); pause == most { // the rest is regular
+			passed := now.Sub(next) / most
+			attempt += int32(min(passed, 1<<20)) //nolint:gosec // bounded
+			next = next.Add(passed * most)
+		}
+		attempt++
+		next = next.Add(pause)
+	}
+	return attempt, next
+}
+
+// began is when an execution entered a phase, or now if it does not say.
+func began(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
+	for _, t := range ke.Status.PhaseTransitions {
+		if t.Phase == p {
+			return t.At.Time
+		}
+	}
+	return now
+}

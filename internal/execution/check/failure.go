@@ -1,0 +1,122 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/identity"
+)
+
+const maxMessage = 2048 // as the resource's schema allows
+
+// fail says no, for a reason of the checks.
+func (r *round) fail(d v1alpha1.Detail, format string, args ...any) {
+	r.failFor(v1alpha1.ReasonValidationError, d, format, args...)
+}
+
+func (r *round) failFor(reason v1alpha1.Reason, d v1alpha1.Detail, format string, args ...any) {
+	r.out.Failed = &execution.Failure{Reason: reason, Detail: d, Message: clip(fmt.Sprintf(format, args...), maxMessage)}
+}
+
+// denied says no to an account that lacks rights.
+func (r *round) denied(rights []action.Right) {
+	r.out.Results.RBACValidation = false
+	a := r.request.Action
+	lacks := make([]string, len(rights))
+	for i, right := range rights {
+		lacks[i] = sayRight(right)
+	}
+	r.fail(v1alpha1.DetailRBACDenied, "service account %s/%s may not %s: bind the role of %s to it there",
+		r.cfg.Namespace, a.ServiceAccount(), strings.Join(lacks, ", nor "), a.Name)
+}
+
+// sayRight is a right for readers, with where it is needed.
+func sayRight(right action.Right) string {
+	text := right.String()
+	if right.Name != "" {
+		text += fmt.Sprintf(" %q", right.Name)
+	}
+	if right.Namespace == "" {
+		return text + " in the whole cluster"
+	}
+	return text + fmt.Sprintf(" in namespace %q", right.Namespace)
+}
+
+// missing says no to an action without its account.
+func (r *round) missing() {
+	r.out.Results.RBACValidation = false
+	a := r.request.Action
+	r.fail(v1alpha1.DetailRBACDenied, "service account %s/%s does not exist: apply the manifests of %s",
+		r.cfg.Namespace, a.ServiceAccount(), a.Name)
+}
+
+// forbidden is for when the API server refuses what was believed to be allowed.
+// What is not a matter of rights, such as a quota, is left to the caller's words.
+func (r *round) forbidden(ctx context.Context, message string) error {
+	known, err := r.lacks(ctx)
+	if err == nil && !known {
+		r.out.Results.RBACValidation = false
+		r.fail(v1alpha1.DetailRBACDenied, "%s", message)
+	}
+	return err
+}
+
+// lacks asks anew what the account may do, and says no if that is not enough.
+func (r *round) lacks(ctx context.Context) (bool, error) {
+	a := r.request.Action
+	r.deps.Identities.Forget(a)
+	rights, err := r.deps.Identities.Denied(ctx, a, r.request.Rights())
+	if err != nil || len(rights) == 0 {
+		return false, err
+	}
+	r.denied(rights)
+	return true, nil
+}
+
+// unreachable sorts out errors of the API: what may pass stays an error.
+func (r *round) unreachable(ctx context.Context, err error) error {
+	var missing *identity.MissingError
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &missing):
+		r.missing()
+		return nil
+	case ctx.Err() != nil || !errors.As(err, &status) || passing(err):
+		return fmt.Errorf("check %s: %w", r.request.Action.Name, err)
+	}
+	r.fail(v1alpha1.DetailTargetState, "%s as %s/%s: %v", r.request.Action.Name, r.cfg.Namespace, r.request.Action.ServiceAccount(), err)
+	return nil
+}
+
+// passing says whether an answer of the API server may be another one soon.
+func passing(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	const (
+		unauthorized = 401 // a token that was just made may not be known everywhere
+		timeout      = 408
+		conflict     = 409
+		tooMany      = 429
+		server       = 500
+	)
+	return code == unauthorized || code == timeout || code == conflict || code == tooMany || code >= server || code == 0
+}
+
+// clip bounds a text, and marks where it was cut.
+func clip(s string, most int) string {
+	const mark = "…"
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-len(mark)], "") + mark
+}

@@ -1,0 +1,133 @@
+package check
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+)
+
+const (
+	kindSecret = "Secret"
+
+	maxObject      = 32 << 10 // of an object's spec and status, as JSON
+	maxText        = 1 << 10  // of one value within it
+	maxAnnotation  = 2 << 10  // of the value of one annotation
+	maxAnnotations = 16 << 10 // of all of an object
+	maxDepth       = 32       // of an object
+)
+
+// targetInput is what a policy sees of an object.
+func targetInput(t v1alpha1.Target, live *unstructured.Unstructured) execution.InputTarget {
+	in := execution.InputTarget{
+		APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name,
+		Labels: map[string]string{}, Annotations: map[string]string{}, Object: map[string]any{}, OwnerChain: []string{},
+	}
+	if live == nil {
+		return in
+	}
+	in.UID = string(live.GetUID())
+	in.Labels = texts(live.GetLabels())
+	if t.Kind != kindSecret { // whose values stand in annotations, too
+		in.Annotations = annotations(live.GetAnnotations())
+		in.Object = pruned(live.Object, maxObject)
+	}
+	return in
+}
+
+// annotations are those that are short. The one in which kubectl keeps the whole
+// object is left out: the object is there, and what was applied is not it.
+func annotations(all map[string]string) map[string]string {
+	kept := map[string]string{}
+	size := 0
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		v := all[k]
+		if k == corev1.LastAppliedConfigAnnotation || len(v) > maxAnnotation || size+len(k)+len(v) > maxAnnotations {
+			continue
+		}
+		size += len(k) + len(v)
+		kept[k] = v
+	}
+	return kept
+}
+
+// pruned is an object's spec and status. Long texts are cut; where it is still
+// too much, the largest fields go, and are named in "truncated".
+func pruned(object map[string]any, most int) map[string]any {
+	kept := map[string]any{}
+	for _, part := range []string{"spec", "status"} {
+		if fields, ok := object[part].(map[string]any); ok {
+			kept[part] = shortened(fields, 0)
+		}
+	}
+	if status, ok := kept["status"].(map[string]any); ok {
+		delete(status, "images") // of a Node: as long as all else together
+	}
+	var gone []any
+	for size(kept) > most {
+		part, field := largest(kept)
+		if part == "" {
+			return map[string]any{"truncated": []any{"spec", "status"}}
+		}
+		fields, ok := kept[part].(map[string]any)
+		if !ok {
+			return map[string]any{"truncated": []any{"spec", "status"}}
+		}
+		delete(fields, field)
+		gone = append(gone, clip(part+"."+field, maxText))
+		kept["truncated"] = gone
+	}
+	return kept
+}
+
+// shortened is a copy of a value with its long texts cut.
+func shortened(value any, depth int) any {
+	if depth > maxDepth {
+		return nil
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for k, inner := range v {
+			m[k] = shortened(inner, depth+1)
+		}
+		return m
+	case []any:
+		l := make([]any, len(v))
+		for i, inner := range v {
+			l[i] = shortened(inner, depth+1)
+		}
+		return l
+	case string:
+		return clip(v, maxText)
+	}
+	return value
+}
+
+// largest is the field of spec or status that takes the most room.
+func largest(object map[string]any) (part, field string) {
+	most := -1
+	for _, p := range []string{"spec", "status"} {
+		fields, _ := object[p].(map[string]any)
+		for _, f := range slices.Sorted(maps.Keys(fields)) {
+			if n := len(f) + size(fields[f]); n > most {
+				most, part, field = n, p, f
+			}
+		}
+	}
+	return part, field
+}
+
+// size is how much a value is as JSON.
+func size(value any) int {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return maxObject + 1 // what cannot be written is too much
+	}
+	return len(text)
+}

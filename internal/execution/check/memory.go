@@ -1,0 +1,118 @@
+package check
+
+import (
+	"context"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// A memory keeps the objects that were read through it. A plan reads its target,
+// and so does trying it out a moment later: that one is answered from here.
+// Whether the object has changed in between is found out by the API server,
+// which is told its resourceVersion.
+type memory struct {
+	dynamic.Interface
+
+	mu     sync.Mutex
+	last   map[objectKey]*unstructured.Unstructured
+	recall bool // whether reads are answered from here
+}
+
+type objectKey struct {
+	resource        schema.GroupVersionResource
+	namespace, name string
+}
+
+func remember(c dynamic.Interface) *memory {
+	return &memory{Interface: c, last: make(map[objectKey]*unstructured.Unstructured)}
+}
+
+// from answers the first read of each object from what was read before, and all
+// else from the cluster: whoever reads twice wants to know what is new.
+func (m *memory) from() dynamic.Interface {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	again := remember(m.Interface)
+	again.recall = true
+	for k, o := range m.last {
+		again.last[k] = o.DeepCopy()
+	}
+	return again
+}
+
+// object is what was read last of a target; nil is nothing.
+func (m *memory) object(t v1alpha1.Target) *unstructured.Unstructured {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, o := range m.last {
+		if k.name == t.Name && k.namespace == t.Namespace && o.GetKind() == t.Kind && o.GetAPIVersion() == t.APIVersion {
+			return o
+		}
+	}
+	return nil
+}
+
+// Resource is that of the cluster, remembered.
+func (m *memory) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	all := m.Interface.Resource(r)
+	return &remembered{ResourceInterface: all, memory: m, all: all, of: objectKey{resource: r}}
+}
+
+// remembered is one resource, in a namespace or in all.
+type remembered struct {
+	dynamic.ResourceInterface
+
+	memory *memory
+	all    dynamic.NamespaceableResourceInterface
+	of     objectKey
+}
+
+// Namespace narrows it.
+func (r *remembered) Namespace(ns string) dynamic.ResourceInterface {
+	of := r.of
+	of.namespace = ns
+	return &remembered{ResourceInterface: r.all.Namespace(ns), memory: r.memory, all: r.all, of: of}
+}
+
+// Get reads an object.
+func (r *remembered) Get(ctx context.Context, name string, o metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error) {
+	if len(subresources) > 0 {
+		return r.ResourceInterface.Get(ctx, name, o, subresources...)
+	}
+	of := r.of
+	of.name = name
+	if old := r.memory.take(of); old != nil {
+		return old, nil
+	}
+	live, err := r.ResourceInterface.Get(ctx, name, o)
+	if err == nil {
+		r.memory.keep(of, live)
+	}
+	return live, err
+}
+
+// take gives what is remembered, once.
+func (m *memory) take(of objectKey) *unstructured.Unstructured {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.recall {
+		return nil
+	}
+	old := m.last[of]
+	delete(m.last, of)
+	return old
+}
+
+func (m *memory) keep(of objectKey, o *unstructured.Unstructured) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.recall {
+		m.last[of] = o.DeepCopy()
+	}
+}

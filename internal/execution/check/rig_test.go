@@ -1,0 +1,360 @@
+package check_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+	"github.com/fleetloop/fleetloop/internal/execution/identity"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+func TestMain(m *testing.M) {
+	kube.TakeLogs(slog.New(slog.DiscardHandler))
+	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
+}
+
+// A rig is a namespace with executions and one with targets, and a Checker.
+type rig struct {
+	executor, shop string
+	admin          kubernetes.Interface
+	ids            *identity.Identities
+	view           *check.View
+	policy         *fakePolicy
+	conditions     *fakeConditions
+	traffic        *fakeTraffic
+	requests       *counter
+	cfg            check.Config
+}
+
+// newRig makes the namespaces, the accounts of some actions, with their rights
+// in the namespace with the targets, and a view of the cluster.
+func newRig(t *testing.T, actions ...string) *rig {
+	t.Helper()
+	bed := kubebedtest.Bed(t)
+	r := &rig{
+		executor: kubebedtest.Namespace(t), shop: kubebedtest.Namespace(t),
+		policy:     &fakePolicy{decision: execution.Decision{Allow: true, PolicyName: "safety-policy-v1", PolicyHash: "p1", Mode: "enforce"}},
+		conditions: &fakeConditions{}, traffic: &fakeTraffic{}, requests: &counter{},
+	}
+	var err error
+	if r.admin, err = kubernetes.NewForConfig(bed.Config()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range actions {
+		r.grant(t, name, r.shop)
+	}
+	cfg := bed.Config()
+	cfg.WrapTransport = r.requests.wrap
+	r.ids = identity.New(cfg, r.executor)
+	r.view = newView(t, cfg)
+	r.cfg = check.Config{Namespace: r.executor, ClusterName: "bed"}
+	return r
+}
+
+// newView is a view that runs until the test ends.
+func newView(t *testing.T, cfg *rest.Config) *check.View {
+	t.Helper()
+	v, err := check.NewView(cfg, true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- v.Part().Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	kubebedtest.Eventually(t, func(context.Context) error { return v.Part().Ready() })
+	return v
+}
+
+// grant gives an action its account, and its rights in a namespace.
+func (r *rig) grant(t *testing.T, name, namespace string) {
+	t.Helper()
+	a, ok := action.Find(name)
+	if !ok {
+		t.Fatalf("no action %q", name)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: a.ServiceAccount()}}
+	if _, err := r.admin.CoreV1().ServiceAccounts(r.executor).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	r.bind(t, a, namespace)
+}
+
+// bind gives an action's account its rights in a namespace.
+func (r *rig) bind(t *testing.T, a *action.Action, namespace string) {
+	t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: a.ServiceAccount()}}
+	for _, p := range a.Permissions {
+		resource := p.Resource
+		if p.Subresource != "" {
+			resource += "/" + p.Subresource
+		}
+		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{p.Group}, Resources: []string{resource}, Verbs: p.Verbs})
+	}
+	if _, err := r.admin.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: a.ServiceAccount(), Namespace: r.executor}},
+	}
+	if _, err := r.admin.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// The authorizer hears of it from a watch.
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
+		ids := identity.New(kubebedtest.Bed(t).Config(), r.executor)
+		denied, err := ids.Denied(ctx, a, r.request(t, a.Name, namespace).Rights())
+		if err == nil && len(denied) > 0 {
+			err = errors.New("not bound yet")
+		}
+		return err
+	})
+}
+
+// request is one of an action on an object "web" in a namespace.
+func (r *rig) request(t *testing.T, name, namespace string) action.Request {
+	t.Helper()
+	ke := r.execution(name, nil)
+	ke.Spec.Parameters = parameters(name, namespace)
+	request, err := action.Parse(&ke.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request
+}
+
+// parameters are good ones of the actions that the tests use.
+func parameters(name, namespace string) *runtime.RawExtension {
+	of := map[string]string{
+		"scale_deployment": `{"deployment": "web", "namespace": "` + namespace + `", "replicas": 5}`,
+	}
+	return &runtime.RawExtension{Raw: []byte(of[name])}
+}
+
+var begun = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC) // of all executions
+
+// execution is one that has just been taken up.
+func (r *rig) execution(name string, change func(*v1alpha1.KubernetesExecution)) *v1alpha1.KubernetesExecution {
+	ke := &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.executor, Name: "scale-web", UID: types.UID("uid-1"), CreationTimestamp: metav1.NewTime(begun)},
+		Spec:       v1alpha1.KubernetesExecutionSpec{Action: name, Parameters: parameters(name, r.shop), DryRun: v1alpha1.DryRunPolicy, RequestedBy: "jane"},
+		Status: v1alpha1.KubernetesExecutionStatus{
+			Phase:            v1alpha1.PhaseValidating,
+			PhaseTransitions: []v1alpha1.PhaseTransition{{Phase: v1alpha1.PhaseValidating, At: metav1.NewMicroTime(begun)}},
+		},
+	}
+	if change != nil {
+		change(ke)
+	}
+	return ke
+}
+
+// checker is one with the rig's parts.
+func (r *rig) checker(t *testing.T) *check.Checker {
+	t.Helper()
+	c, err := check.New(r.cfg, check.Deps{Identities: r.ids, Policy: r.policy, Conditions: r.conditions, Traffic: r.traffic, Reader: r.view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// check makes all checks.
+func (r *rig) check(t *testing.T, ke *v1alpha1.KubernetesExecution, now time.Time) check.Outcome {
+	t.Helper()
+	out, err := r.checker(t).Check(t.Context(), ke, nil, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// deploy makes a Deployment "web" of three replicas.
+func (r *rig) deploy(t *testing.T, change func(*appsv1.Deployment)) *appsv1.Deployment {
+	t.Helper()
+	n, labels := int32(3), map[string]string{"app": "web"}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}},
+			},
+		},
+	}
+	if change != nil {
+		change(d)
+	}
+	d, err := r.admin.AppsV1().Deployments(r.shop).Create(t.Context(), d, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.known(t, r.shop)
+	t.Cleanup(func() { r.wantUntouched(t, d) })
+	return d
+}
+
+// known waits until the view has a namespace.
+func (r *rig) known(t *testing.T, namespace string) {
+	t.Helper()
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
+		return r.view.Get(ctx, types.NamespacedName{Name: namespace}, &corev1.Namespace{})
+	})
+}
+
+// wantUntouched sees to it that a target is as it was made, or as the test said.
+func (r *rig) wantUntouched(t *testing.T, d *appsv1.Deployment) {
+	t.Helper()
+	now, err := r.admin.AppsV1().Deployments(d.Namespace).Get(context.WithoutCancel(t.Context()), d.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		t.Error(err)
+	case now.ResourceVersion != d.ResourceVersion && d.Annotations["changed"] == "":
+		t.Errorf("the target was changed: its resourceVersion is %s, and was %s", now.ResourceVersion, d.ResourceVersion)
+	}
+}
+
+// wantFailed sees to it that a check said no, for a reason, in words that name
+// what is concerned.
+func wantFailed(t *testing.T, out check.Outcome, reason v1alpha1.Reason, detail v1alpha1.Detail, says ...string) {
+	t.Helper()
+	if out.Failed == nil {
+		t.Fatalf("the check passed, want %s/%s: %+v", reason, detail, out)
+	}
+	if out.Failed.Reason != reason || out.Failed.Detail != detail {
+		t.Errorf("failed for %s/%s, want %s/%s: %s", out.Failed.Reason, out.Failed.Detail, reason, detail, out.Failed.Message)
+	}
+	for _, s := range says {
+		if !strings.Contains(out.Failed.Message, s) {
+			t.Errorf("the message does not say %q: %s", s, out.Failed.Message)
+		}
+	}
+}
+
+// wantPassed sees to it that a plan may be carried out.
+func wantPassed(t *testing.T, out check.Outcome) {
+	t.Helper()
+	if out.Failed != nil || out.Wait > 0 || out.NeedDryRunJob || out.Plan == nil {
+		t.Fatalf("the check did not pass: failed %+v, wait %s, job %t, plan %v", out.Failed, out.Wait, out.NeedDryRunJob, out.Plan)
+	}
+}
+
+// A fakePolicy decides as it is told.
+type fakePolicy struct {
+	decision execution.Decision
+	err      error
+	decide   func(in *execution.Input) (execution.Decision, error)
+
+	mu    sync.Mutex
+	asked []*execution.Input
+}
+
+func (p *fakePolicy) Decide(_ context.Context, in *execution.Input) (execution.Decision, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen := *in
+	p.asked = append(p.asked, &seen)
+	if p.decide != nil {
+		return p.decide(in)
+	}
+	return p.decision, p.err
+}
+
+// fakeConditions hold by what their module says: true, false, error, or a time
+// in seconds from which on they hold.
+type fakeConditions struct {
+	mu     sync.Mutex
+	inputs []json.RawMessage
+}
+
+func (c *fakeConditions) Evaluate(_ context.Context, module string, input any, now time.Time) (bool, string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	raw, ok := input.(json.RawMessage)
+	if !ok {
+		return false, "", errors.New("the input is no JSON")
+	}
+	c.inputs = append(c.inputs, raw)
+	switch module {
+	case "true":
+		return true, "", nil
+	case "false":
+		return false, "there is no room", nil
+	case "error":
+		return false, "", errors.New("rule allow is undefined")
+	}
+	after, err := time.ParseDuration(module)
+	if err != nil {
+		return false, "", err
+	}
+	return !now.Before(begun.Add(after)), "not yet", nil
+}
+
+type fakeTraffic struct{}
+
+func (fakeTraffic) InFlight(types.UID) execution.InputInFlight { return execution.InputInFlight{} }
+func (fakeTraffic) History(string, string, time.Time) execution.InputPast {
+	return execution.InputPast{}
+}
+
+// A counter keeps the requests that were sent.
+type counter struct {
+	mu   sync.Mutex
+	sent []string
+}
+
+func (c *counter) wrap(next http.RoundTripper) http.RoundTripper {
+	return tripper(func(r *http.Request) (*http.Response, error) {
+		if !strings.Contains(r.URL.RawQuery, "watch=") && !strings.Contains(r.URL.RawQuery, "limit=") {
+			c.mu.Lock()
+			c.sent = append(c.sent, r.Method+" "+r.URL.RequestURI())
+			c.mu.Unlock()
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+// take gives what was sent since the last time.
+func (c *counter) take() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sent := c.sent
+	c.sent = nil
+	return sent
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,0 +1,77 @@
+package check
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// rollback sees to it that an execution which takes back another's change does
+// that and nothing else.
+func (r *round) rollback(ctx context.Context) error {
+	ref := r.ke.Spec.RollbackOf
+	if ref == nil {
+		return nil
+	}
+	name := client.ObjectKey{Namespace: cmp.Or(ref.Namespace, r.ke.Namespace), Name: ref.Name}
+	var original v1alpha1.KubernetesExecution
+	err := r.deps.Reader.Get(ctx, name, &original)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read execution %s: %w", name, err)
+	}
+	if err != nil || ref.UID != "" && ref.UID != original.UID {
+		r.fail(v1alpha1.DetailInvalidParameters, "rollbackOf: execution %s does not exist any more", name)
+		return nil
+	}
+	back := original.Status.RollbackInformation
+	switch {
+	case back == nil || !back.Available || original.Status.Plan == nil:
+		why := "it has not been carried out"
+		if back != nil && back.Reason != "" {
+			why = back.Reason
+		}
+		r.fail(v1alpha1.DetailTargetState, "rollbackOf: there is no way back from execution %s: %s", name, why)
+		return nil
+	case !r.takesBack(back):
+		r.fail(v1alpha1.DetailInvalidParameters,
+			"rollbackOf: this is not the way back from execution %s: take action and parameters from its status.rollbackInformation, or leave rollbackOf out", name)
+		return nil
+	}
+	r.original = &original
+	return nil
+}
+
+// takesBack says whether what is asked for is a certain way back.
+func (r *round) takesBack(back *v1alpha1.RollbackInformation) bool {
+	way, err := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: back.RollbackAction, Parameters: back.RollbackParameters})
+	return err == nil && way.Action.Name == r.request.Action.Name && bytes.Equal(way.Parameters, r.request.Parameters)
+}
+
+// unchanged sees to it that nobody has changed the target since.
+func (r *round) unchanged(ctx context.Context) error {
+	if r.original == nil {
+		return nil
+	}
+	c := r.client
+	if r.seen != nil {
+		c.Dynamic = r.seen.from()
+	}
+	err := action.CheckUnchanged(ctx, c, r.original.Status.Plan, r.original.Status.RollbackInformation.Expected)
+	var refused *action.RefusedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		r.fail(refused.Detail, "rollbackOf: what execution %s left is no more: %s. To change it all the same, leave rollbackOf out", r.original.Name, refused.Message)
+		return nil
+	}
+	return r.unreachable(ctx, err)
+}

@@ -1,0 +1,235 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// parameters is the first step: is it an action, and asked for rightly?
+func (r *round) parameters(ctx context.Context) error {
+	request, err := action.Parse(&r.ke.Spec)
+	if err != nil {
+		detail := v1alpha1.DetailInvalidParameters
+		if unknown := (*action.UnknownError)(nil); errors.As(err, &unknown) {
+			detail = v1alpha1.DetailUnknownAction
+		}
+		r.fail(detail, "%v", err)
+		return nil
+	}
+	r.request = request
+	r.out.Target = path(request.Target)
+	if c := r.ke.Spec.TargetCluster; c != "" && c != r.cfg.ClusterName {
+		r.fail(v1alpha1.DetailInvalidParameters, "targetCluster is %q, and this is the controller of %q: create the execution there", c, r.cfg.ClusterName)
+		return nil
+	}
+	if err := r.rollback(ctx); err != nil || r.out.Failed != nil {
+		return err
+	}
+	r.out.Results.ParameterValidation = true
+	return nil
+}
+
+// rights is the second: may the action's account do it?
+func (r *round) rights(ctx context.Context) error {
+	a := r.request.Action
+	if a.NoJob { // nothing is reached for
+		r.out.Results.RBACValidation = true
+		return nil
+	}
+	exists, err := r.deps.Identities.Exists(ctx, a)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		r.missing()
+		return nil
+	}
+	denied, err := r.deps.Identities.Denied(ctx, a, r.request.Rights())
+	if err != nil {
+		return err
+	}
+	if len(denied) > 0 {
+		r.denied(denied)
+		return nil
+	}
+	r.out.Results.RBACValidation = true
+	return nil
+}
+
+// policy is the fourth: does the policy allow what is asked for? The third is
+// target.
+func (r *round) policy(ctx context.Context) error {
+	in, err := r.assemble(ctx)
+	if err != nil {
+		return err
+	}
+	r.input = in
+	return r.decide(ctx)
+}
+
+// decide asks the policy, of what is known by now.
+func (r *round) decide(ctx context.Context) error {
+	d, err := r.deps.Policy.Decide(ctx, r.input)
+	if err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("ask the policy: %w", err)
+		}
+		r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{EvaluatedAt: moment(r.now)}
+		r.fail(v1alpha1.DetailPolicyUnavailable, "the policy gives no decision, which is never a leave: %v", err)
+		return nil
+	}
+	d.RequireDryRun = d.RequireDryRun || r.out.Decision.RequireDryRun
+	r.out.Decision = d
+	r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{
+		PolicyName: d.PolicyName, Allowed: d.Allow, RequiredApproval: d.RequireApproval, RequiredDryRun: d.RequireDryRun,
+		Violations: d.Violations, Warnings: d.Warnings, PolicyHash: d.PolicyHash, Mode: d.Mode, EvaluatedAt: moment(r.now),
+	}
+	if !d.Allow {
+		r.fail(v1alpha1.DetailPolicyDenied, "%s", denial(d))
+		return nil
+	}
+	r.out.Warnings = append([]string{}, d.Warnings...)
+	for _, v := range d.Violations { // in the modes that do not enforce
+		r.out.Warnings = append(r.out.Warnings, "would be denied: "+v)
+	}
+	r.plan.PolicyHash = d.PolicyHash
+	r.plan.Hash = action.Hash(r.plan)
+	return nil
+}
+
+// denial is why the policy does not allow it.
+func denial(d execution.Decision) string {
+	name := d.PolicyName
+	if name == "" {
+		name = "the policy"
+	}
+	if len(d.Violations) == 0 {
+		return name + " does not allow it, and does not say why"
+	}
+	return name + " does not allow it: " + strings.Join(d.Violations, "; ")
+}
+
+// dryRun is the fifth step, after the sixth since that one costs less: does it
+// succeed when it is tried out?
+func (r *round) dryRun(ctx context.Context) error {
+	r.out.Plan = r.plan
+	impact := r.plan.Impact
+	r.out.Results.DryRunResults = &v1alpha1.DryRunResults{EstimatedImpact: &impact, Warnings: []string{}}
+	asked := r.out.Decision.RequireDryRun || r.cfg.AlwaysDryRun || r.ke.Spec.DryRun == v1alpha1.DryRunAlways || r.ke.Spec.DryRun == v1alpha1.DryRunOnly
+	if !asked || !r.triable() {
+		return nil
+	}
+	return r.tryOut(ctx)
+}
+
+// triable says whether there is something to try out.
+func (r *round) triable() bool { return !r.request.Action.ReadOnly && !r.request.Action.NoJob }
+
+// tryOut tries the plan out, or has a Job do so.
+func (r *round) tryOut(ctx context.Context) error {
+	switch {
+	case r.dry != nil && r.dry.DryRun != nil && r.dry.PlanHash != r.plan.Hash:
+		r.failFor(v1alpha1.ReasonDryRunFailed, v1alpha1.DetailTargetChanged,
+			"%s was changed, or the policy was, while the action was tried out: create the execution anew", named(r.request.Target))
+		return nil
+	case r.dry != nil:
+		r.tried(*r.dry)
+		return nil
+	case r.cfg.DryRunExecutor == DryRunJob:
+		r.out.NeedDryRunJob = true
+		return nil
+	}
+	result := r.inline(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("try %s out: %w", r.request.Action.Name, context.Cause(ctx))
+	case result.Code.Retry():
+		return fmt.Errorf("try %s out: %s", r.request.Action.Name, result.Message)
+	case result.Code == action.CodeForbidden:
+		if known, err := r.lacks(ctx); err != nil || known {
+			return err
+		}
+	}
+	r.tried(result)
+	return nil
+}
+
+// inline tries the plan out here.
+func (r *round) inline(ctx context.Context) action.Result {
+	c := r.client
+	c.Dynamic = r.seen.from()
+	return action.DryRun(ctx, c, r.plan, action.Run{Subject: r.subject(), Attempt: 1, Deadline: time.Now().Add(r.cfg.DryRunTimeout)})
+}
+
+// tried takes what a trial gave.
+func (r *round) tried(result action.Result) {
+	results := result.DryRun
+	if results == nil { // it ended before it began
+		results = &v1alpha1.DryRunResults{Performed: true, Errors: []string{result.Message}}
+	}
+	if results.EstimatedImpact == nil {
+		impact := r.plan.Impact
+		results.EstimatedImpact = &impact
+	}
+	if results.Warnings == nil {
+		results.Warnings = []string{}
+	}
+	r.out.Results.DryRunResults = results
+	if result.Code == action.CodeOK && results.Success {
+		return
+	}
+	results.Success = false
+	detail := v1alpha1.Detail(v1alpha1.ReasonDryRunFailed)
+	if result.Code == action.CodeGuard {
+		detail = v1alpha1.DetailTargetChanged
+	}
+	message := result.Message
+	if message == "" {
+		message = strings.Join(results.Errors, "; ")
+	}
+	r.failFor(v1alpha1.ReasonDryRunFailed, detail, "%s would not succeed on %s: %s", r.request.Action.Name, named(r.request.Target), message)
+}
+
+// carryOver takes from the status what is not done again.
+func (r *round) carryOver(context.Context) error {
+	r.out.Plan = r.plan
+	if before := r.ke.Status.ValidationResults; before != nil {
+		r.out.Results.DryRunResults = before.DryRunResults.DeepCopy()
+		r.out.Results.PreConditionResults = before.DeepCopy().PreConditionResults
+	}
+	return nil
+}
+
+// policyOfPlan is the fourth step once more: does the policy allow what is going
+// to be done? It may want to have it tried out only now that it knows.
+func (r *round) policyOfPlan(ctx context.Context) error {
+	for {
+		dry := r.out.Results.DryRunResults
+		r.input.Plan = planInput(r.plan, dry)
+		if err := r.decide(ctx); err != nil || r.out.Failed != nil {
+			return err
+		}
+		switch {
+		case !r.out.Decision.RequireDryRun || dry != nil && dry.Performed || !r.triable():
+			return nil
+		case r.replan:
+			r.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
+				"the policy was changed, and wants %s to be tried out first: create the execution anew", r.request.Action.Name)
+			return nil
+		}
+		if err := r.tryOut(ctx); err != nil || r.out.Failed != nil || r.out.NeedDryRunJob {
+			return err
+		}
+		if dry = r.out.Results.DryRunResults; dry == nil || !dry.Performed { // it cannot be asked for ever
+			r.failFor(v1alpha1.ReasonDryRunFailed, "", "%s was not tried out", r.request.Action.Name)
+			return nil
+		}
+	}
+}

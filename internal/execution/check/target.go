@@ -1,0 +1,199 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// target reads the object as it is, plans on it, and has nobody touch what is
+// protected. The plan is made here since it is what knows whether the object is
+// in a state for the action; it is told of when the steps before it have passed.
+func (r *round) target(ctx context.Context) error {
+	a := r.request.Action
+	if !a.NoJob { // those have no account, and reach for nothing
+		c, err := r.deps.Identities.Client(ctx, a)
+		if err != nil {
+			return r.unreachable(ctx, err)
+		}
+		r.client = c
+		r.seen = remember(c.Dynamic)
+		c.Dynamic = r.seen
+		r.plan, err = r.request.Plan(ctx, c, r.subject())
+		return r.planned(ctx, err)
+	}
+	var err error
+	r.plan, err = r.request.Plan(ctx, action.Client{}, r.subject())
+	return r.planned(ctx, err)
+}
+
+// subject is whom the plan is for.
+func (r *round) subject() action.Subject {
+	return action.Subject{
+		UID: r.ke.UID, Created: r.ke.CreationTimestamp.Time, Namespace: r.ke.Namespace, Name: r.ke.Name,
+	}
+}
+
+// planned judges the target after the attempt to plan. That it is protected
+// goes before what is wrong with it.
+func (r *round) planned(ctx context.Context, failed error) error {
+	t := r.request.Target
+	if r.seen != nil {
+		r.live = r.seen.object(t)
+	}
+	if err := r.readNamespace(ctx); err != nil {
+		return err
+	}
+	r.shield = r.protection()
+	r.out.Results.ResourceExists = r.live != nil || failed == nil
+	switch {
+	case r.shield != "":
+		r.fail(v1alpha1.DetailTargetProtected, "%s is protected: %s. No action touches it", named(t), r.shield)
+	case failed != nil:
+		return r.unplannable(ctx, failed)
+	case r.space != nil && r.space.DeletionTimestamp != nil:
+		r.fail(v1alpha1.DetailTargetState, "namespace %q is being deleted, and %s with it", t.Namespace, named(t))
+	default:
+		return r.unchanged(ctx)
+	}
+	return nil
+}
+
+// readNamespace reads the target's namespace.
+func (r *round) readNamespace(ctx context.Context) error {
+	name := r.request.Target.Namespace
+	if name == "" {
+		return nil
+	}
+	var ns corev1.Namespace
+	err := r.deps.Reader.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	switch {
+	case err == nil:
+		r.space = &ns
+	case apierrors.IsNotFound(err) && r.live == nil: // it is said of the target
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("read namespace %q: it is not known yet: %w", name, err)
+	default:
+		return fmt.Errorf("read namespace %q: %w", name, err)
+	}
+	return nil
+}
+
+// protection is why nobody touches the target; empty is that it is not protected.
+func (r *round) protection() string {
+	t := r.request.Target
+	spaces := []string{t.Namespace}
+	if t.Kind == "Namespace" {
+		spaces = append(spaces, t.Name)
+	}
+	if r.plan != nil {
+		spaces = append(spaces, r.otherNamespaces()...)
+	}
+	for _, ns := range spaces {
+		if slices.Contains(r.protected, ns) {
+			return fmt.Sprintf("nothing acts in namespace %q", ns)
+		}
+	}
+	if r.space != nil && r.space.Labels[v1alpha1.LabelProtected] == labelTrue {
+		return fmt.Sprintf("namespace %q bears the label %s", t.Namespace, v1alpha1.LabelProtected)
+	}
+	return ownProtection(r.live)
+}
+
+const labelTrue = "true"
+
+// ownProtection is what an object itself says.
+func ownProtection(live *unstructured.Unstructured) string {
+	if live == nil {
+		return ""
+	}
+	labels := live.GetLabels()
+	if labels[v1alpha1.LabelProtected] == labelTrue {
+		return "it bears the label " + v1alpha1.LabelProtected
+	}
+	if live.GetKind() == "Node" {
+		for _, l := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
+			if _, is := labels[l]; is {
+				return "it is a node of the control plane"
+			}
+		}
+	}
+	return ""
+}
+
+// otherNamespaces are those that the plan writes to, beside the target's. Pods
+// of all namespaces are evicted from a node; and what an action keeps for itself
+// beside the execution is its own.
+func (r *round) otherNamespaces() []string {
+	var others []string
+	for _, s := range r.plan.Steps {
+		own := s.Namespace == r.cfg.Namespace && slices.ContainsFunc(r.request.Action.Permissions, func(p action.Permission) bool {
+			return p.Executor && p.Resource == s.Resource
+		})
+		if s.Verb != "evict" && s.Verb != "get" && s.Verb != "wait" && s.Namespace != "" && !own {
+			others = append(others, s.Namespace)
+		}
+	}
+	return others
+}
+
+// unplannable says why there is no plan.
+func (r *round) unplannable(ctx context.Context, err error) error {
+	var refused *action.RefusedError
+	var invalid *action.InvalidError
+	switch {
+	case errors.As(err, &refused) && refused.Detail == v1alpha1.DetailRBACDenied:
+		return r.forbidden(ctx, refused.Message)
+	case errors.As(err, &refused):
+		r.fail(refused.Detail, "%s", refused.Message)
+		if refused.Detail == v1alpha1.DetailTargetNotFound && r.live == nil {
+			r.out.Results.ResourceExists = false
+		}
+		return nil
+	case errors.As(err, &invalid):
+		r.fail(v1alpha1.DetailInvalidParameters, "%s", invalid.Error())
+		return nil
+	case apierrors.IsForbidden(err):
+		return r.forbidden(ctx, err.Error())
+	}
+	return r.unreachable(ctx, err)
+}
+
+// named is an object for readers, such as Deployment shop/web.
+func named(t v1alpha1.Target) string {
+	if t.Namespace == "" {
+		return strings.TrimSpace(t.Kind + " " + t.Name)
+	}
+	return t.Kind + " " + t.Namespace + "/" + t.Name
+}
+
+// path is an object as the status has it, such as Deployment/shop/web.
+func path(t v1alpha1.Target) string {
+	if t.Kind == "" {
+		return ""
+	}
+	if t.Namespace == "" {
+		return t.Kind + "/" + t.Name
+	}
+	return t.Kind + "/" + t.Namespace + "/" + t.Name
+}
+
+// TargetKey names an object among all, as kind.group/namespace/name: for what
+// there is one of for each target, such as its history.
+func TargetKey(t v1alpha1.PlanTarget) string {
+	group, _, grouped := strings.Cut(t.APIVersion, "/")
+	if !grouped {
+		group = ""
+	}
+	return t.Kind + "." + group + "/" + t.Namespace + "/" + t.Name
+}

@@ -1,0 +1,192 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+const (
+	// tokenLife is the least that the API server takes.
+	tokenLife = 10 * time.Minute
+	// tokenLeft is what a token must still be good for to be used when there is
+	// no new one.
+	tokenLeft = 30 * time.Second
+)
+
+var errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+
+// An account is the service account of an action.
+type account struct {
+	ids     *Identities
+	name    string
+	connect func() (action.Client, error)
+
+	mu     sync.Mutex
+	now    token
+	asking *inquiry                   // the request for a token that runs, if one does
+	yes    map[action.Right]time.Time // what was answered with yes, and until when that is believed
+	there  time.Time                  // until when it is believed to exist
+}
+
+// A token is what the API server knows an account by.
+type token struct {
+	value          string
+	renew, expires time.Time
+}
+
+// An inquiry is one request for a token that many wait for.
+type inquiry struct {
+	done  chan struct{}
+	token string
+	err   error
+	// void means that whoever asked was stopped before there was an answer.
+	void bool
+}
+
+func newAccount(i *Identities, name string) *account {
+	a := &account{ids: i, name: name, yes: make(map[action.Right]time.Time)}
+	cfg := rest.CopyConfig(i.accounts)
+	cfg.WrapTransport = transport.Wrappers(i.wrap, a.bear)
+	a.connect = sync.OnceValues(func() (action.Client, error) { return action.Connect(cfg) })
+	return a
+}
+
+// String is how errors call an account.
+func (a *account) String() string { return "service account " + a.ids.namespace + "/" + a.name }
+
+// token gives a token that is good, and is not the one that was refused. Empty
+// is that none was.
+func (a *account) token(ctx context.Context, refused string) (string, error) {
+	for {
+		a.mu.Lock()
+		last := a.now
+		if last.value != "" && last.value != refused && time.Now().Before(last.renew) {
+			a.mu.Unlock()
+			return last.value, nil
+		}
+		q := a.asking
+		mine := q == nil
+		if mine {
+			q = &inquiry{done: make(chan struct{})}
+			a.asking = q
+		}
+		a.mu.Unlock()
+		if mine {
+			a.ask(ctx, q)
+		}
+		select {
+		case <-q.done:
+		case <-ctx.Done():
+			return "", fmt.Errorf("wait for a token for %s: %w", a, context.Cause(ctx))
+		}
+		switch {
+		case q.void && ctx.Err() == nil:
+			continue
+		case q.err == nil:
+			return q.token, nil
+		case last.value != "" && last.value != refused && time.Until(last.expires) > tokenLeft && !isMissing(q.err):
+			return last.value, nil
+		}
+		return "", q.err
+	}
+}
+
+// ask makes a token, for all who wait.
+func (a *account) ask(ctx context.Context, q *inquiry) {
+	t, err := a.request(ctx)
+	q.token, q.err = t.value, err
+	q.void = err != nil && ctx.Err() != nil // that says nothing of the account
+	a.mu.Lock()
+	a.asking = nil
+	if err == nil {
+		a.now = t
+	}
+	a.mu.Unlock()
+	if isMissing(err) {
+		a.forget()
+	}
+	close(q.done)
+}
+
+func (a *account) request(ctx context.Context) (token, error) {
+	own, err := a.ids.own()
+	if err != nil {
+		return token{}, fmt.Errorf("make a token for %s: %w", a, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	life := int64(tokenLife / time.Second)
+	asked := time.Now()
+	answer, err := own.CoreV1().ServiceAccounts(a.ids.namespace).CreateToken(ctx, a.name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &life},
+	}, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return token{}, &MissingError{Namespace: a.ids.namespace, Account: a.name}
+	case err != nil:
+		return token{}, fmt.Errorf("make a token for %s: %w", a, err)
+	}
+	// By our clock, whatever the API server's says: it gives times, and means how long.
+	t := token{value: answer.Status.Token, renew: asked.Add(tokenLife / 2), expires: asked.Add(tokenLife)}
+	if given := answer.Spec.ExpirationSeconds; given != nil && *given > 0 {
+		granted := time.Duration(*given) * time.Second
+		t.renew, t.expires = asked.Add(min(granted, tokenLife)/2), asked.Add(granted)
+	}
+	return t, nil
+}
+
+// believes says whether a right needs not be asked for.
+func (a *account) believes(r action.Right, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return now.Before(a.yes[r])
+}
+
+func (a *account) believe(r action.Right, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.yes) >= maxBelieved {
+		maps.DeleteFunc(a.yes, func(_ action.Right, until time.Time) bool { return !now.Before(until) })
+	}
+	if len(a.yes) >= maxBelieved {
+		clear(a.yes) // it costs questions, and memory has a bound
+	}
+	a.yes[r] = now.Add(believed)
+}
+
+// exists says whether the account needs not be looked for.
+func (a *account) exists(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return now.Before(a.there)
+}
+
+func (a *account) found(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.there = now.Add(believed)
+}
+
+func (a *account) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.yes)
+	a.there = time.Time{}
+}
+
+func isMissing(err error) bool {
+	var missing *MissingError
+	return errors.As(err, &missing)
+}

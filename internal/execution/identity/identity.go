@@ -1,0 +1,192 @@
+// Package identity reaches the cluster as the service accounts of actions, and
+// says what those may do.
+//
+// Each action has an account of its own, in the namespace of the executions. A
+// client of an account bears a token that is good for ten minutes and renewed
+// after five; nothing is kept on disk, and the account needs no Secret. An
+// account that was deleted and made anew is noticed when the API server refuses
+// the token: there is one more attempt with a new one.
+//
+// What an account may do is asked of the API server. That it may is believed for
+// a minute, that it may not is never believed for longer than it was asked. So
+// in the long run a check costs no request here.
+package identity
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+const (
+	// believed is for how long a yes is not asked again.
+	believed = time.Minute
+
+	requestTimeout = 10 * time.Second
+	reviewsAtOnce  = 8 // of one question
+	maxBelieved    = 4096
+)
+
+// A MissingError is that the account of an action does not exist.
+type MissingError struct{ Namespace, Account string }
+
+// Error names the account.
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("service account %s/%s does not exist", e.Namespace, e.Account)
+}
+
+// Identities are the accounts of actions. Make them with New; any number of
+// goroutines may use them.
+type Identities struct {
+	namespace string
+	own       func() (kubernetes.Interface, error) // as ourselves
+	accounts  *rest.Config                         // as nobody yet
+	wrap      transport.WrapperFunc
+
+	mu    sync.Mutex
+	known map[string]*account
+}
+
+// New makes the accounts of actions in a namespace known. cfg is how we reach
+// the cluster ourselves; its limit of requests is one for all accounts together.
+// Its WrapTransport is kept for them, and must not add credentials. Nothing is
+// asked yet; a cfg that cannot be used shows in the first call.
+func New(cfg *rest.Config, namespace string) *Identities {
+	cfg = rest.CopyConfig(cfg)
+	if cfg.RateLimiter == nil && cfg.QPS >= 0 {
+		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(cmp.Or(cfg.QPS, rest.DefaultQPS), cmp.Or(cfg.Burst, rest.DefaultBurst))
+	}
+	accounts := rest.AnonymousClientConfig(cfg)
+	accounts.Transport = cfg.Transport
+	return &Identities{
+		namespace: namespace,
+		own:       sync.OnceValues(func() (kubernetes.Interface, error) { return kubernetes.NewForConfig(cfg) }),
+		accounts:  accounts,
+		wrap:      cfg.WrapTransport,
+		known:     make(map[string]*account),
+	}
+}
+
+// Client reaches the cluster as the account of an action. All callers for one
+// account have the same. The error is a *MissingError if there is no such account.
+func (i *Identities) Client(ctx context.Context, a *action.Action) (action.Client, error) {
+	acc := i.account(a)
+	if _, err := acc.token(ctx, ""); err != nil {
+		return action.Client{}, err
+	}
+	c, err := acc.connect()
+	if err != nil {
+		return action.Client{}, fmt.Errorf("connect as %s: %w", acc, err)
+	}
+	return c, nil
+}
+
+// Exists says whether an action has its account.
+func (i *Identities) Exists(ctx context.Context, a *action.Action) (bool, error) {
+	acc := i.account(a)
+	if acc.exists(time.Now()) {
+		return true, nil
+	}
+	own, err := i.own()
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", acc, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	_, err = own.CoreV1().ServiceAccounts(i.namespace).Get(ctx, acc.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		acc.forget()
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read %s: %w", acc, err)
+	}
+	acc.found(time.Now())
+	return true, nil
+}
+
+// Denied are those of some rights that the account of an action lacks.
+func (i *Identities) Denied(ctx context.Context, a *action.Action, rights []action.Right) ([]action.Right, error) {
+	acc := i.account(a)
+	no := make([]bool, len(rights))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(reviewsAtOnce)
+	for n, right := range rights {
+		if acc.believes(right, time.Now()) {
+			continue
+		}
+		g.Go(func() error {
+			yes, err := i.review(ctx, acc, right)
+			if yes {
+				acc.believe(right, time.Now())
+			}
+			no[n] = !yes
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	var denied []action.Right
+	for n, right := range rights {
+		if no[n] {
+			denied = append(denied, right)
+		}
+	}
+	return denied, nil
+}
+
+// Forget has all be asked anew that is believed of an action's account. It is
+// for when the API server says otherwise.
+func (i *Identities) Forget(a *action.Action) { i.account(a).forget() }
+
+// review asks the API server whether an account has a right.
+func (i *Identities) review(ctx context.Context, acc *account, right action.Right) (bool, error) {
+	own, err := i.own()
+	if err != nil {
+		return false, fmt.Errorf("ask whether %s may %s: %w", acc, right, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	answer, err := own.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:" + i.namespace + ":" + acc.name,
+			// Those that the token of the account will have.
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + i.namespace, "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: right.Group, Version: "*", Resource: right.Resource, Subresource: right.Subresource,
+				Verb: right.Verb, Namespace: right.Namespace, Name: right.Name,
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask whether %s may %s: %w", acc, right, err)
+	}
+	return answer.Status.Allowed && !answer.Status.Denied, nil
+}
+
+// account is that of an action.
+func (i *Identities) account(a *action.Action) *account {
+	name := a.ServiceAccount()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	acc, ok := i.known[name]
+	if !ok {
+		acc = newAccount(i, name)
+		i.known[name] = acc
+	}
+	return acc
+}
