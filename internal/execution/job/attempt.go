@@ -1,0 +1,191 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// An attempt is one Pod of a Job.
+type attempt struct {
+	pod        *corev1.Pod
+	status     *corev1.ContainerStatus          // nil before a node knows of it
+	terminated *corev1.ContainerStateTerminated // nil while it has not ended
+	disrupted  *corev1.PodCondition             // why the node let it go; nil is not
+
+	began bool // whether the container was ever started
+	over  bool // whether it has ended, for good
+
+	result     *action.Result // what is known of its end
+	unreadable bool
+}
+
+func newAttempt(j *batchv1.Job, pod *corev1.Pod) *attempt {
+	a := &attempt{pod: pod, over: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			a.disrupted = c
+		}
+	}
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == Container {
+			a.status, a.terminated = s, s.State.Terminated
+		}
+	}
+	if a.terminated != nil {
+		a.over = true // nothing restarts it
+	}
+	a.began = a.hasBegun()
+	if a.over && a.began {
+		a.read(j.Annotations[v1alpha1.AnnotationPlan])
+	}
+	return a
+}
+
+// hasBegun says whether the container was ever started. One that is given up
+// before it could be is marked as ended, too, but it never had an identity.
+func (a *attempt) hasBegun() bool {
+	s := a.status
+	switch {
+	case s == nil:
+		return false
+	case s.State.Running != nil || s.LastTerminationState.Terminated != nil:
+		return true
+	case a.terminated == nil:
+		return false
+	}
+	switch a.terminated.Reason {
+	case "StartError", "ContainerCannotRun", "RunContainerError": // the program could not be started
+		return false
+	}
+	return !a.terminated.StartedAt.IsZero() || cmp.Or(a.terminated.ContainerID, s.ContainerID) != ""
+}
+
+// read takes what the container left. Where it left nothing that can be read
+// the exit code says what it can.
+func (a *attempt) read(planHash string) {
+	if a.terminated == nil { // the node is gone, and took with it how it ended
+		return
+	}
+	r, err := action.DecodeResult(a.terminated.Message)
+	if err == nil && (planHash == "" || r.PlanHash == "" || r.PlanHash == planHash) {
+		a.result = &r
+		return
+	}
+	a.unreadable = true
+	code := action.Code(a.terminated.ExitCode)
+	if code == action.CodeOK || slices.Contains(final(), a.terminated.ExitCode) || code.Retry() {
+		a.result = bare(code, a.terminated.FinishedAt.Time)
+		a.result.Started = a.terminated.StartedAt.Time
+	}
+}
+
+// bare is a result that only the code is known of.
+func bare(code action.Code, ended time.Time) *action.Result {
+	return &action.Result{
+		Version: 1, Code: code, Ended: ended,
+		Message: fmt.Sprintf("the runner ended with code %d and left no word of what it did", code),
+	}
+}
+
+func (a *attempt) succeeded() bool { return a.result != nil && a.result.Code == action.CodeOK }
+
+func (a *attempt) running() bool { return a.began && !a.over }
+
+// late says whether it took too long.
+func (a *attempt) late() bool {
+	return a.pod.Status.Reason == batchv1.JobReasonDeadlineExceeded || a.result != nil && a.result.Code == action.CodeDeadline
+}
+
+// start is when the container was started; nil is not known.
+func (a *attempt) start() *time.Time {
+	switch {
+	case !a.began:
+	case a.status.State.Running != nil:
+		return new(a.status.State.Running.StartedAt.Time)
+	case a.terminated != nil && !a.terminated.StartedAt.IsZero():
+		return new(a.terminated.StartedAt.Time)
+	}
+	return nil
+}
+
+// rule is what the Job's policy makes of a Pod that has failed.
+func (a *attempt) rule(j *batchv1.Job) batchv1.PodFailurePolicyAction {
+	if j.Spec.PodFailurePolicy != nil {
+		for _, r := range j.Spec.PodFailurePolicy.Rules {
+			if a.matches(r) {
+				return r.Action
+			}
+		}
+	}
+	return batchv1.PodFailurePolicyActionCount
+}
+
+func (a *attempt) matches(r batchv1.PodFailurePolicyRule) bool {
+	if codes := r.OnExitCodes; codes != nil {
+		if a.terminated == nil || a.terminated.ExitCode == 0 {
+			return false
+		}
+		in := slices.Contains(codes.Values, a.terminated.ExitCode)
+		return in == (codes.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn)
+	}
+	return slices.ContainsFunc(r.OnPodConditions, func(p batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
+		return slices.ContainsFunc(a.pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == p.Type && c.Status == cmp.Or(p.Status, corev1.ConditionTrue)
+		})
+	})
+}
+
+// waiting says what keeps it from beginning, or did until it was given up.
+func (a *attempt) waiting() string {
+	status := a.pod.Status
+	for _, c := range status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return said(c.Reason, c.Message)
+		}
+	}
+	switch {
+	case a.status != nil && a.status.State.Waiting != nil && a.status.State.Waiting.Reason != "":
+		return said(a.status.State.Waiting.Reason, a.status.State.Waiting.Message)
+	case status.Reason != "":
+		return said(status.Reason, status.Message)
+	case a.disrupted != nil:
+		return said(a.disrupted.Reason, a.disrupted.Message)
+	case a.terminated != nil:
+		return said(a.terminated.Reason, a.terminated.Message)
+	case a.pod.DeletionTimestamp != nil:
+		return "it was deleted before it began"
+	}
+	return "its container was not started yet"
+}
+
+// ending says how a container ended that left no result.
+func (a *attempt) ending() string {
+	if a.terminated == nil {
+		return "with its node, before it was seen how"
+	}
+	how := fmt.Sprintf("with exit code %d", a.terminated.ExitCode)
+	if r := a.terminated.Reason; r != "" && r != "Error" {
+		how += " (" + r + ")"
+	}
+	if text := strings.TrimSpace(a.terminated.Message); text != "" {
+		const most = 300
+		how += fmt.Sprintf(" and said %q", text[max(0, len(text)-most):])
+	}
+	return how
+}
+
+func said(reason, message string) string {
+	if message == "" {
+		return reason
+	}
+	return reason + ": " + message
+}

@@ -1,0 +1,138 @@
+// Package input is what a Job hands to the runner in its container: variables
+// of the environment, written by one and read by the other.
+//
+// The plan is JSON in one of them, so that nothing which somebody wrote into an
+// execution is ever read as anything but data. Read takes a plan only with the
+// hash that is its own.
+package input
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// The variables. TargetNamespace and ResourceName are those that the
+// specification names; the runner knows both from the plan.
+const (
+	TargetNamespace = "TARGET_NAMESPACE"
+	ResourceName    = "RESOURCE_NAME"
+
+	Plan     = "ACTION_PLAN"
+	PlanHash = "ACTION_PLAN_HASH"
+	Deadline = "ACTION_DEADLINE" // how long after its start a runner must be done, such as 290s
+	Marker   = "ACTION_MARKER"   // off keeps our annotation from the target
+	UID      = "EXECUTION_UID"
+	Created  = "EXECUTION_CREATED"
+)
+
+// MaxPlan is how many bytes a plan may have here. The API server takes a few
+// times more in all of a Job.
+const MaxPlan = 64 << 10
+
+const off = "off"
+
+// An Input is what a runner is to do.
+type Input struct {
+	Plan     *v1alpha1.Plan
+	Subject  action.Subject
+	Within   time.Duration // from the start of the runner
+	NoMarker bool
+}
+
+// A Variable is one of an environment. Its value has no $, which Kubernetes
+// would read as the beginning of a reference to another.
+type Variable struct{ Name, Value string }
+
+// Environment is in as variables, in a fixed order.
+func (in Input) Environment() ([]Variable, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // it would cost six bytes for each sign
+	if err := e.Encode(in.Plan); err != nil {
+		return nil, fmt.Errorf("write the plan: %w", err)
+	}
+	plan := strings.ReplaceAll(strings.TrimSpace(b.String()), "$", `\u0024`) // in JSON it is only inside of strings
+	if len(plan) > MaxPlan {
+		return nil, fmt.Errorf("the plan has %d bytes, and a Job takes %d at most: split the change into several executions", len(plan), MaxPlan)
+	}
+	variables := []Variable{
+		{TargetNamespace, in.Plan.Target.Namespace},
+		{ResourceName, in.Plan.Target.Name},
+		{UID, string(in.Subject.UID)},
+		{Created, in.Subject.Created.UTC().Format(time.RFC3339Nano)},
+		{Deadline, in.Within.String()},
+		{PlanHash, in.Plan.Hash},
+		{Plan, plan},
+	}
+	if in.NoMarker {
+		variables = append(variables, Variable{Marker, off})
+	}
+	for _, v := range variables {
+		if strings.Contains(v.Value, "$") {
+			return nil, fmt.Errorf("%s cannot have a $: %q", v.Name, v.Value)
+		}
+	}
+	return variables, nil
+}
+
+// Read reads an environment. Nothing of it may be done if there is an error.
+func Read(env func(string) (string, bool)) (Input, error) {
+	in := Input{Plan: &v1alpha1.Plan{}}
+	var errs []error
+	need := func(name string) string {
+		value, _ := env(name)
+		if value == "" {
+			errs = append(errs, fmt.Errorf("%s is not set", name))
+		}
+		return value
+	}
+	if text := need(Plan); text != "" {
+		if err := json.Unmarshal([]byte(text), in.Plan); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", Plan, err))
+		} else if err := checked(in.Plan, need(PlanHash)); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	in.Subject.UID = types.UID(need(UID))
+	var err error
+	if text := need(Created); text != "" {
+		if in.Subject.Created, err = time.Parse(time.RFC3339, text); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", Created, err))
+		}
+	}
+	if text := need(Deadline); text != "" {
+		if in.Within, err = time.ParseDuration(text); err != nil || in.Within <= 0 {
+			errs = append(errs, fmt.Errorf("%s: %q is no length of time", Deadline, text))
+		}
+	}
+	switch marker, _ := env(Marker); marker {
+	case "":
+	case off:
+		in.NoMarker = true
+	default:
+		errs = append(errs, fmt.Errorf("%s: %q is not known: off, or not set", Marker, marker))
+	}
+	return in, errors.Join(errs...)
+}
+
+// checked finds a plan that is not the one that was decided on.
+func checked(p *v1alpha1.Plan, hash string) error {
+	switch is := action.Hash(p); {
+	case hash == "": // it was said already
+		return nil
+	case hash != p.Hash:
+		return fmt.Errorf("%s is %q, and the plan says %q", PlanHash, hash, p.Hash)
+	case hash != is:
+		return fmt.Errorf("%s is %q, and what the plan says has %q: it was changed, or it is of another version of the controller", PlanHash, hash, is)
+	}
+	return nil
+}

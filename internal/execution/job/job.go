@@ -1,0 +1,346 @@
+// Package job makes the Jobs that run plans, and says what is going on in them.
+//
+// Build makes a Job of an execution. The same execution and plan give the same
+// Job. Nothing that somebody wrote into the execution becomes part of a command.
+//
+// Observe says what a Job and its Pods show. A Pod's container that has ended
+// decides, because the Job's own word comes a second and more later; where no
+// Pod is left to decide, the Job's conditions do. What cannot be known is never
+// called a success.
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/job/input"
+)
+
+const (
+	// Container is the name of the one container of a Pod.
+	Container = "kubectl-executor"
+
+	// DryRunArgument has the runner try a plan out.
+	DryRunArgument = "--dry-run=server"
+
+	nodeKind        = "Node"
+	accountVolume   = "kube-api-access"
+	accountPath     = "/var/run/secrets/kubernetes.io/serviceaccount"
+	user            = 65532
+	gracePeriod     = 10 // seconds in which a runner that is told to end says what it did
+	maxLabel        = 63
+	leastToken      = 600  // seconds; the API server takes no less
+	mostToken       = 3600 // seconds
+	defaultTimeout  = 5 * time.Minute
+	dryRunTimeout   = 60 * time.Second // the one who waits for it counts from when it starts, and has less patience
+	shortestTimeout = 5 * time.Second
+)
+
+// Options say how Jobs are made.
+type Options struct {
+	// Namespace is that of the executions, their Jobs and the accounts of the actions.
+	Namespace string
+
+	Image       string // of action-runner, by its digest
+	PullPolicy  string // Always, IfNotPresent or Never; empty is the cluster's
+	PullSecrets []string
+
+	PriorityClassName string
+	NodeSelector      map[string]string
+	Tolerations       []corev1.Toleration
+
+	// OnTargetNode lets an action on a node run on that node, if there is no
+	// other. Without it, it waits for another.
+	OnTargetNode bool
+
+	// Resources are those of the container. Empty is 50m and 64Mi, at most 200m
+	// and 256Mi.
+	Resources corev1.ResourceRequirements
+	// ActionResources are those of an action, in the place of Resources.
+	ActionResources map[string]corev1.ResourceRequirements
+
+	// NoMarker keeps our annotation from the targets. A second attempt then knows
+	// the work of the first by the values alone.
+	NoMarker bool
+}
+
+// Name is the name of the n-th Job of an execution for a purpose, the first
+// being 1. It never comes again: not with another execution of the same name.
+func Name(uid types.UID, purpose string, n int) string {
+	what := "run"
+	if purpose == v1alpha1.PurposeDryRun {
+		what = "dry"
+	}
+	sum := sha256.Sum256([]byte(uid))
+	return fmt.Sprintf("kx-%s-%s-%d", hex.EncodeToString(sum[:8]), what, n)
+}
+
+// Build makes the n-th Job of an execution for a purpose. It has no time to
+// live: its result must have been stored before it may go.
+func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string, n int, o Options) (*batchv1.Job, error) {
+	name := Name(ke.UID, purpose, n)
+	a, known := action.Find(plan.Action)
+	switch {
+	case !known:
+		return nil, fmt.Errorf("build Job %q: there is no action %q", name, plan.Action)
+	case o.Image == "":
+		return nil, fmt.Errorf("build Job %q: there is no image to run", name)
+	case ke.UID == "":
+		return nil, fmt.Errorf("build Job %q: the execution has no UID", name)
+	case ke.Namespace != o.Namespace: // an owner in another namespace is none: the Job would be collected
+		return nil, fmt.Errorf("build Job %q: the execution is in namespace %q, and must be in %q", name, ke.Namespace, o.Namespace)
+	case purpose != v1alpha1.PurposeExecute && purpose != v1alpha1.PurposeDryRun:
+		return nil, fmt.Errorf("build Job %q: %q is no purpose", name, purpose)
+	}
+	b := builder{
+		Options: o, ke: ke, plan: plan, action: a, dry: purpose == v1alpha1.PurposeDryRun,
+		labels: map[string]string{
+			v1alpha1.LabelExecution:    labelValue(ke.Name),
+			v1alpha1.LabelExecutionUID: labelValue(string(ke.UID)),
+			v1alpha1.LabelAction:       labelValue(a.Name),
+			v1alpha1.LabelPurpose:      purpose,
+			v1alpha1.LabelOwner:        v1alpha1.OwnerValue,
+		},
+	}
+	b.layers = layersOf(b.timeout())
+	pod, err := b.pod()
+	if err != nil {
+		return nil, fmt.Errorf("build Job %q: %w", name, err)
+	}
+	return &batchv1.Job{
+		TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: o.Namespace, Labels: b.labels,
+			Annotations:     map[string]string{v1alpha1.AnnotationExecution: ke.Name, v1alpha1.AnnotationPlan: plan.Hash},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(ke, v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))},
+		},
+		Spec: batchv1.JobSpec{
+			Parallelism: new(int32(1)), Completions: new(int32(1)),
+			BackoffLimit:          new(b.retries()),
+			ActiveDeadlineSeconds: new(b.layers.job),
+			PodReplacementPolicy:  new(batchv1.Failed),
+			PodFailurePolicy:      &batchv1.PodFailurePolicy{Rules: b.rules()},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: b.labels, Annotations: map[string]string{v1alpha1.AnnotationExecution: ke.Name}},
+				Spec:       pod,
+			},
+		},
+	}, nil
+}
+
+// A builder builds one Job.
+type builder struct {
+	Options
+	ke     *v1alpha1.KubernetesExecution
+	plan   *v1alpha1.Plan
+	action *action.Action
+	dry    bool
+	labels map[string]string
+	layers layers
+}
+
+func (b *builder) timeout() time.Duration {
+	switch t := b.ke.Spec.Timeout; {
+	case b.dry:
+		return dryRunTimeout
+	case t != nil && t.Duration > 0:
+		return t.Duration
+	case b.action.Timeout > 0:
+		return b.action.Timeout
+	}
+	return defaultTimeout
+}
+
+func (b *builder) retries() int32 {
+	switch {
+	case b.dry:
+		return 0
+	case b.ke.Spec.MaxRetries != nil:
+		return max(0, *b.ke.Spec.MaxRetries)
+	}
+	return max(0, b.action.Retries)
+}
+
+// layers are the deadlines of a Job, one within the other. A Job that is over
+// time deletes its Pod, and a Pod that is over time kills its container. So the
+// runner is done before either, to say what it did.
+type layers struct {
+	job, pod int64 // seconds
+	runner   time.Duration
+}
+
+func layersOf(timeout time.Duration) layers {
+	seconds := int64((max(timeout, shortestTimeout) + time.Second - 1) / time.Second)
+	margin := max(1, min(5, seconds/6))
+	return layers{job: seconds, pod: seconds - margin, runner: time.Duration(seconds-2*margin) * time.Second}
+}
+
+// rules say which ends of a Pod are tried again. An action that cannot be
+// repeated is not, once its container has begun.
+func (b *builder) rules() []batchv1.PodFailurePolicyRule {
+	disrupted := []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+	if !b.action.Idempotent {
+		return []batchv1.PodFailurePolicyRule{
+			{Action: batchv1.PodFailurePolicyActionFailJob, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+				ContainerName: new(Container), Operator: batchv1.PodFailurePolicyOnExitCodesOpNotIn, Values: []int32{int32(action.CodeOK)},
+			}},
+			{Action: batchv1.PodFailurePolicyActionFailJob, OnPodConditions: disrupted},
+		}
+	}
+	return []batchv1.PodFailurePolicyRule{
+		{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: disrupted}, // it is not the action's fault
+		{Action: batchv1.PodFailurePolicyActionFailJob, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+			ContainerName: new(Container), Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: final(),
+		}},
+	}
+}
+
+// final are the exit codes after which another attempt would do no better.
+func final() []int32 {
+	return []int32{
+		int32(action.CodeGuard), int32(action.CodeForbidden), int32(action.CodeInvalid),
+		int32(action.CodePartial), int32(action.CodeDeadline), int32(action.CodeCancelled),
+	}
+}
+
+func (b *builder) pod() (corev1.PodSpec, error) {
+	container, err := b.container()
+	if err != nil {
+		return corev1.PodSpec{}, err
+	}
+	secrets := make([]corev1.LocalObjectReference, 0, len(b.PullSecrets))
+	for _, s := range b.PullSecrets {
+		secrets = append(secrets, corev1.LocalObjectReference{Name: s})
+	}
+	return corev1.PodSpec{
+		Containers:                    []corev1.Container{container},
+		RestartPolicy:                 corev1.RestartPolicyNever,
+		ServiceAccountName:            b.action.ServiceAccount(),
+		AutomountServiceAccountToken:  new(false),
+		EnableServiceLinks:            new(false),
+		ActiveDeadlineSeconds:         new(b.layers.pod),
+		TerminationGracePeriodSeconds: new(int64(gracePeriod)),
+		PriorityClassName:             b.PriorityClassName,
+		NodeSelector:                  b.NodeSelector,
+		Tolerations:                   b.Tolerations,
+		Affinity:                      b.affinity(),
+		ImagePullSecrets:              secrets,
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: new(true), RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Volumes: []corev1.Volume{{Name: accountVolume, VolumeSource: corev1.VolumeSource{Projected: b.account()}}},
+	}, nil
+}
+
+func (b *builder) container() (corev1.Container, error) {
+	in := input.Input{
+		Plan:    b.plan,
+		Subject: action.Subject{UID: b.ke.UID, Created: b.ke.CreationTimestamp.Time},
+		Within:  b.layers.runner, NoMarker: b.NoMarker,
+	}
+	variables, err := in.Environment()
+	if err != nil {
+		return corev1.Container{}, err
+	}
+	c := corev1.Container{
+		Name: Container, Image: b.Image, ImagePullPolicy: corev1.PullPolicy(b.PullPolicy),
+		Resources:                b.resources(),
+		TerminationMessagePath:   corev1.TerminationMessagePathDefault,
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError, // a runner that crashes says why in its log
+		VolumeMounts:             []corev1.VolumeMount{{Name: accountVolume, MountPath: accountPath, ReadOnly: true}},
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+	}
+	if b.dry {
+		c.Args = []string{DryRunArgument}
+	}
+	for _, v := range variables {
+		c.Env = append(c.Env, corev1.EnvVar{Name: v.Name, Value: v.Value})
+	}
+	return c, nil
+}
+
+func (b *builder) resources() corev1.ResourceRequirements {
+	r, own := b.ActionResources[b.action.Name]
+	if !own {
+		r = b.Resources
+	}
+	if len(r.Limits) > 0 || len(r.Requests) > 0 {
+		return r
+	}
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m"), corev1.ResourceMemory: resource.MustParse("256Mi")},
+	}
+}
+
+// account is what in-cluster clients look for, with a token that is good for
+// little longer than the Job.
+func (b *builder) account() *corev1.ProjectedVolumeSource {
+	return &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+			Path: corev1.ServiceAccountTokenKey, ExpirationSeconds: new(min(max(b.layers.job, leastToken), mostToken)),
+		}},
+		{ConfigMap: &corev1.ConfigMapProjection{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
+			Items:                []corev1.KeyToPath{{Key: corev1.ServiceAccountRootCAKey, Path: corev1.ServiceAccountRootCAKey}},
+		}},
+		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
+			Path: corev1.ServiceAccountNamespaceKey, FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
+		}}}},
+	}}
+}
+
+// affinity keeps an action on a node away from it: it would drain itself.
+func (b *builder) affinity() *corev1.Affinity {
+	if b.plan.Target.Kind != nodeKind {
+		return nil
+	}
+	elsewhere := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{
+		Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{b.plan.Target.Name},
+	}}}
+	if b.OnTargetNode {
+		const most = 100
+		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: most, Preference: elsewhere}},
+		}}
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{elsewhere}},
+	}}
+}
+
+// Validate says what is missing in o.
+func (o Options) Validate() error {
+	var errs []error
+	if o.Namespace == "" {
+		errs = append(errs, errors.New("there is no namespace for Jobs"))
+	}
+	if o.Image == "" {
+		errs = append(errs, errors.New("there is no image to run"))
+	}
+	return errors.Join(errs...)
+}
+
+// labelValue makes a label's value of any text: as much of its beginning as
+// there may be.
+func labelValue(text string) string {
+	text = regexp.MustCompile(`[^A-Za-z0-9_.-]+`).ReplaceAllString(text, "-")
+	return strings.Trim(text[:min(len(text), maxLabel)], "-_.")
+}

@@ -1,0 +1,322 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// State is how far a Job is.
+type State string
+
+// The states.
+const (
+	Pending   State = "Pending"   // nothing has begun
+	Running   State = "Running"   // a container runs
+	Retrying  State = "Retrying"  // an attempt has failed, and there will be another
+	Succeeded State = "Succeeded" // and it says with which result
+	Failed    State = "Failed"    // and it says why
+)
+
+// An Observation is what a Job and its Pods show.
+type Observation struct {
+	State State
+
+	// Result is what the runner left; nil if it left nothing that can be read,
+	// unless the exit code says it all.
+	Result *action.Result
+	// Unreadable says that a runner has ended and left nothing that can be read.
+	Unreadable bool
+
+	Pod     string     // the one that State is about; empty is none
+	Retries int32      // how often it was begun again
+	Started *time.Time // when the first attempt began
+	Ended   *time.Time // when the last one ended, of one that has Succeeded or Failed
+
+	// Waiting is what keeps the next attempt from beginning, for people.
+	Waiting string
+	// Failure is why it has Failed.
+	Failure *execution.Failure
+}
+
+// Observe says what a Job and its Pods show. Pods are those that the Job
+// controls, those being deleted included.
+func Observe(j *batchv1.Job, pods []corev1.Pod, now time.Time) Observation {
+	l := look{job: j, now: now, dry: j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun}
+	for i := range pods {
+		l.attempts = append(l.attempts, newAttempt(j, &pods[i]))
+	}
+	slices.SortStableFunc(l.attempts, func(a, b *attempt) int {
+		return cmp.Or(a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time), cmp.Compare(a.pod.Name, b.pod.Name))
+	})
+	o := l.observe()
+	o.Retries, o.Started = l.retries(), l.started()
+	if o.Result != nil {
+		o.Result.Attempt = max(o.Result.Attempt, o.Retries+1)
+	}
+	return o
+}
+
+// A look is one look at a Job.
+type look struct {
+	job      *batchv1.Job
+	attempts []*attempt // the oldest first
+	dry      bool
+	now      time.Time
+}
+
+func (l *look) observe() Observation {
+	if a := l.find(func(a *attempt) bool { return a.over && a.succeeded() }); a != nil {
+		return l.succeeded(a)
+	}
+	broken := l.condition(batchv1.JobFailed)
+	if a := l.find((*attempt).running); a != nil && broken == nil {
+		return Observation{State: Running, Pod: a.pod.Name}
+	}
+	last := l.find(func(a *attempt) bool { return a.over })
+	if broken == nil {
+		broken = l.condition(batchv1.JobFailureTarget)
+	}
+	switch {
+	case broken != nil:
+		return l.failed(last, broken)
+	case last != nil && l.decided(last):
+		return l.failed(last, nil)
+	case l.condition(batchv1.JobComplete) != nil || l.condition(batchv1.JobSuccessCriteriaMet) != nil:
+		return l.succeeded(nil)
+	}
+	o := Observation{State: Pending}
+	if last != nil || l.job.Status.Failed > 0 {
+		o.State = Retrying
+	}
+	if a := l.find(func(a *attempt) bool { return !a.over }); a != nil {
+		o.Pod, o.Waiting = a.pod.Name, a.waiting()
+	}
+	return o
+}
+
+// find is the latest attempt of which something is true; nil is none.
+func (l *look) find(is func(*attempt) bool) *attempt {
+	for _, a := range slices.Backward(l.attempts) {
+		if is(a) {
+			return a
+		}
+	}
+	return nil
+}
+
+// decided says whether there is no other attempt after one that has failed: what
+// the Job is going to find, too.
+func (l *look) decided(last *attempt) bool {
+	switch last.rule(l.job) {
+	case batchv1.PodFailurePolicyActionFailJob:
+		return true
+	case batchv1.PodFailurePolicyActionIgnore, batchv1.PodFailurePolicyActionFailIndex:
+		return false
+	case batchv1.PodFailurePolicyActionCount:
+	}
+	var counted int32
+	for _, a := range l.attempts {
+		if a.over && a.rule(l.job) != batchv1.PodFailurePolicyActionIgnore {
+			counted++
+		}
+	}
+	const usual = 6
+	most := int32(usual)
+	if l.job.Spec.BackoffLimit != nil {
+		most = *l.job.Spec.BackoffLimit
+	}
+	return max(counted, l.job.Status.Failed) > most
+}
+
+func (l *look) condition(t batchv1.JobConditionType) *batchv1.JobCondition {
+	for i := range l.job.Status.Conditions {
+		if c := &l.job.Status.Conditions[i]; c.Type == t && c.Status == corev1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
+}
+
+// retries are the attempts after the first whose container began. Of Pods that
+// are gone it is not known whether it did; it is taken for granted.
+func (l *look) retries() int32 {
+	var began, over int32
+	for _, a := range l.attempts {
+		if a.began {
+			began++
+		}
+		if a.over {
+			over++
+		}
+	}
+	gone := max(0, l.job.Status.Failed+l.job.Status.Succeeded-over)
+	return max(0, began+gone-1)
+}
+
+func (l *look) started() *time.Time {
+	var first *time.Time
+	for _, a := range l.attempts {
+		if t := a.start(); t != nil && (first == nil || t.Before(*first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+// ended is when an attempt ended, or else now.
+func (l *look) ended(a *attempt) *time.Time {
+	if a != nil && a.terminated != nil && !a.terminated.FinishedAt.IsZero() {
+		return new(a.terminated.FinishedAt.Time)
+	}
+	return new(l.now)
+}
+
+// succeeded is for an attempt that says so, or for a Job that does when there is
+// none left.
+func (l *look) succeeded(a *attempt) Observation {
+	o := Observation{State: Succeeded, Ended: l.ended(a)}
+	if a != nil {
+		o.Pod, o.Result, o.Unreadable = a.pod.Name, a.result, a.unreadable
+	} else {
+		o.Result, o.Unreadable = bare(action.CodeOK, *o.Ended), true
+	}
+	if l.dry && o.Result.DryRun == nil { // what it found is all that it was for
+		o.State, o.Result = Failed, nil
+		o.Failure = l.failure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, "the dry run ended, and left nothing that can be read of what it found")
+	}
+	return o
+}
+
+// failed is for the last attempt, or for what a Job says of itself.
+func (l *look) failed(last *attempt, broken *batchv1.JobCondition) Observation {
+	o := Observation{State: Failed, Ended: l.ended(last)}
+	if last != nil {
+		o.Pod, o.Result, o.Unreadable = last.pod.Name, last.result, last.unreadable
+	}
+	o.Failure = l.why(last, broken)
+	return o
+}
+
+// why says why no attempt succeeded.
+func (l *look) why(last *attempt, broken *batchv1.JobCondition) *execution.Failure {
+	late := broken != nil && broken.Reason == batchv1.JobReasonDeadlineExceeded || last != nil && last.late()
+	begun := l.find(func(a *attempt) bool { return a.began })
+	switch {
+	case begun == nil && len(l.attempts) > 0:
+		return l.neverBegan(late)
+	case late:
+		return l.timedOut(begun)
+	case last == nil || last.result == nil:
+		return l.unknown(last, broken)
+	case last.result.Code == action.CodeCancelled && last.disrupted != nil:
+		f := FailureOf(last.result)
+		return l.failure(v1alpha1.ReasonExecutionFailed, f.Detail, fmt.Sprintf("its node let it go (%s): %s", last.disrupted.Message, f.Message))
+	}
+	f := FailureOf(last.result)
+	return l.failure(f.Reason, f.Detail, f.Message)
+}
+
+func (l *look) neverBegan(late bool) *execution.Failure {
+	a := l.attempts[len(l.attempts)-1]
+	reason, message := v1alpha1.ReasonExecutionFailed, a.waiting()
+	if late {
+		reason = v1alpha1.ReasonExecutionTimeout
+		message = fmt.Sprintf("it did not begin within %s: %s", l.timeout(), message)
+	}
+	return l.failure(reason, v1alpha1.DetailExecutorUnavailable, fmt.Sprintf("Pod %q: %s. Nothing was done", a.pod.Name, message))
+}
+
+// timedOut is for a Job that took too long; begun is nil if no Pod of it is left.
+func (l *look) timedOut(begun *attempt) *execution.Failure {
+	message := fmt.Sprintf("it was not done within %s", l.timeout())
+	switch {
+	case begun == nil:
+		return l.failure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and no Pod is left to say whether it had begun: look at the target before you try again")
+	case begun.result == nil:
+		return l.failure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and left no word of what it had done: look at the target before you try again")
+	}
+	f := FailureOf(begun.result)
+	detail := v1alpha1.Detail("")
+	if begun.result.Code == action.CodePartial || begun.result.Changed {
+		detail = v1alpha1.DetailPartial
+	}
+	return l.failure(v1alpha1.ReasonExecutionTimeout, detail, message+": "+f.Message)
+}
+
+// unknown is for a last attempt that left nothing that can be read, or is gone.
+func (l *look) unknown(last *attempt, broken *batchv1.JobCondition) *execution.Failure {
+	const advice = "What it did is not known: look at the target before you try again"
+	message := "no Pod of it is left"
+	switch {
+	case last != nil && !last.began:
+		message = fmt.Sprintf("Pod %q: %s", last.pod.Name, last.waiting())
+	case last != nil:
+		message = fmt.Sprintf("Pod %q ended %s", last.pod.Name, last.ending())
+	case broken != nil:
+		message = fmt.Sprintf("%s (%s: %s)", message, broken.Reason, broken.Message)
+	}
+	return l.failure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, message+". "+advice)
+}
+
+// failure is a failure of what the Job is for.
+func (l *look) failure(reason v1alpha1.Reason, detail v1alpha1.Detail, message string) *execution.Failure {
+	if l.dry {
+		reason = v1alpha1.ReasonDryRunFailed
+	}
+	return &execution.Failure{Reason: reason, Detail: detail, Message: clip(message)}
+}
+
+func (l *look) timeout() time.Duration {
+	if s := l.job.Spec.ActiveDeadlineSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	return defaultTimeout
+}
+
+// FailureOf says what a result means; nil is a success.
+func FailureOf(r *action.Result) *execution.Failure {
+	f := &execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Message: clip(r.Message)}
+	switch r.Code {
+	case action.CodeOK:
+		return nil
+	case action.CodeGuard:
+		f.Detail = v1alpha1.DetailTargetChanged
+	case action.CodeForbidden:
+		f.Detail = v1alpha1.DetailRBACDenied
+	case action.CodeInvalid:
+		f.Detail = v1alpha1.DetailInvalidParameters
+	case action.CodeTransient:
+	case action.CodePartial:
+		f.Detail = v1alpha1.DetailPartial
+	case action.CodeDeadline:
+		f.Reason = v1alpha1.ReasonExecutionTimeout
+	case action.CodeCancelled:
+		f.Reason = v1alpha1.ReasonCancelled
+	}
+	if r.Changed && f.Detail == "" {
+		f.Detail = v1alpha1.DetailPartial
+	}
+	if f.Message == "" {
+		f.Message = fmt.Sprintf("the runner ended with code %d", r.Code)
+	}
+	return f
+}
+
+// clip bounds a message by what a status takes.
+func clip(s string) string {
+	const most, mark = 1024, "…"
+	runes := []rune(s)
+	if len(runes) <= most {
+		return s
+	}
+	return string(runes[:most-1]) + mark
+}
