@@ -1,0 +1,110 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+const (
+	// auditComponent is how the field manager of what the auditor writes is
+	// called.
+	auditComponent = component + "-audit"
+	// giveUp is for how long an execution that somebody deletes is held back
+	// because the audit cannot be written.
+	giveUp = 5 * time.Minute
+	// auditAgain is when an audit that failed is tried again.
+	auditAgain = 10 * time.Second
+)
+
+// An auditing reconciler has what the status says be written down, and lets an
+// execution go only then. Nothing waits for it.
+type auditing struct {
+	executions executions
+	auditor    auditor
+	log        *slog.Logger
+	now        func() time.Time
+}
+
+// Reconcile brings the audit of an execution up to date.
+func (a *auditing) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	ke, err := a.executions.Get(ctx, req.NamespacedName)
+	if err != nil || ke == nil || ke.Status.Phase == v1alpha1.PhaseNew {
+		return reconcile.Result{}, err
+	}
+	ke = ke.DeepCopy()
+	deleted := !ke.DeletionTimestamp.IsZero()
+	if recorded(ke) && !deleted {
+		return reconcile.Result{}, nil
+	}
+	done, err := a.auditor.Sync(ctx, ke)
+	if err != nil {
+		if deleted && a.now().Sub(ke.DeletionTimestamp.Time) > giveUp {
+			a.log.ErrorContext(ctx, "letting a deleted execution go that is not wholly in the audit", "execution", key(ke), "err", err)
+			return reconcile.Result{}, ignored(a.executions.SetFinalizer(ctx, ke, false))
+		}
+		a.log.WarnContext(ctx, "cannot write the audit, trying again", "execution", key(ke), "err", err)
+		return reconcile.Result{RequeueAfter: auditAgain}, nil
+	}
+	if !done && !deleted {
+		return reconcile.Result{}, nil
+	}
+	err = a.release(ctx, ke)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: soon}, nil
+	}
+	return reconcile.Result{}, ignored(err)
+}
+
+// release says that all is written down, and lets the execution go.
+func (a *auditing) release(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+	if ke.DeletionTimestamp.IsZero() {
+		version, status := ke.ResourceVersion, ke.Status
+		ke.Status = v1alpha1.KubernetesExecutionStatus{Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionAuditRecorded, Status: metav1.ConditionTrue, Reason: "Recorded",
+			Message: "what became of it is in the audit", LastTransitionTime: metav1.NewTime(a.now()), ObservedGeneration: ke.Generation,
+		}}}
+		if err := a.executions.ApplyStatus(ctx, ke, auditComponent); err != nil {
+			ke.ResourceVersion, ke.Status = version, status
+			return err
+		}
+	}
+	return a.executions.SetFinalizer(ctx, ke, false)
+}
+
+// ignored is an error other than that the object is gone.
+func ignored(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("let an execution go: %w", err)
+	}
+	return nil
+}
+
+// auditNews lets through what adds to the audit.
+func auditNews() predicate.Predicate {
+	return predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*v1alpha1.KubernetesExecution)
+			now, isOne := e.ObjectNew.(*v1alpha1.KubernetesExecution)
+			if !ok || !isOne {
+				return false
+			}
+			return before.UID != now.UID || before.Status.Phase != now.Status.Phase || !equality.Semantic.DeepEqual(before.Status.Approval, now.Status.Approval) ||
+				before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero()
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}

@@ -1,0 +1,264 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/approval"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
+)
+
+// dryRunTimeout bounds a dry run in a Job, from the start of its container, and
+// for one that does not start from the Job's.
+const dryRunTimeout = 30 * time.Second
+
+// begin takes an execution up.
+func (r *reconciler) begin(t *turn) error {
+	if request, err := action.Parse(&t.ke.Spec); err == nil {
+		t.ke.Status.Target = targetOf(request.Target)
+	}
+	enter(t, v1alpha1.PhaseValidating)
+	return nil
+}
+
+// validate checks, and makes the plan.
+func (r *reconciler) validate(ctx context.Context, t *turn) error {
+	if t.ke.Spec.Cancel {
+		fail(t, cancelled)
+		return nil
+	}
+	dry, waits, failed, err := r.dryRun(ctx, t)
+	if err != nil || waits {
+		return err
+	}
+	if failed != nil {
+		t.ke.Status.ValidationResults = ended(t.ke.Status.ValidationResults, t.now)
+		fail(t, *failed)
+		return nil
+	}
+	out, err := r.check.Check(ctx, t.ke, dry, t.now)
+	if err != nil {
+		return r.uncheckable(ctx, t, err)
+	}
+	return r.checked(ctx, t, out)
+}
+
+// checked goes on from what the checks gave.
+func (r *reconciler) checked(ctx context.Context, t *turn, out check.Outcome) error {
+	s := &t.ke.Status
+	if out.Target != "" {
+		s.Target = out.Target
+	}
+	switch {
+	case out.Failed != nil:
+		s.Plan = out.Plan
+		s.ValidationResults = ended(&out.Results, t.now)
+		s.ValidationTime = at(t.now)
+		fail(t, *out.Failed)
+	case out.NeedDryRunJob:
+		return r.startDryRun(ctx, t, out.Plan)
+	case out.Wait > 0:
+		if meta := condition(s, v1alpha1.ConditionValidated); meta == nil { // once: each look would be a write
+			s.ValidationResults = &out.Results
+			s.Message = "waiting for preconditions to hold"
+			setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, "WaitingForPreconditions", s.Message)
+		}
+		if request, err := action.Parse(&t.ke.Spec); err == nil {
+			r.targets.follow(nameOf(t.ke), request.Target)
+		}
+		t.wait(out.Wait)
+	default:
+		r.valid(t, out)
+	}
+	return nil
+}
+
+// valid stores a plan that may be carried out.
+func (r *reconciler) valid(t *turn, out check.Outcome) {
+	s := &t.ke.Status
+	s.Plan = out.Plan
+	s.ValidationResults = ended(&out.Results, t.now)
+	s.ValidationTime = at(t.now)
+	pending := approval.Begin(out.Decision, nil)
+	s.Approval = &pending
+	s.Message = out.Plan.Impact.Description
+	setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionTrue, "ChecksPassed", "all checks passed")
+	enter(t, v1alpha1.PhaseValidated)
+	t.afterwards(func(context.Context) {
+		for _, c := range out.Results.PreConditionResults {
+			if !c.Passed {
+				r.tell.warn(t.ke, "PreconditionWarning", fmt.Sprintf("precondition %q does not hold: %s", c.ConditionType, c.ErrorMessage))
+			}
+		}
+		for _, w := range out.Warnings {
+			r.tell.warn(t.ke, "PolicyWarning", w)
+		}
+	})
+}
+
+// uncheckable keeps trying what could not be checked, for as long as that makes
+// sense, and has it be seen.
+func (r *reconciler) uncheckable(ctx context.Context, t *turn, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	if t.now.Before(since(t.ke, v1alpha1.PhaseValidating, t.now).Add(r.cfg.CheckTimeout)) {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			r.log.WarnContext(ctx, "cannot check an execution, trying again", "execution", key(t.ke), "err", err)
+		}
+		return err
+	}
+	fail(t, execution.Failure{
+		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailExecutorUnavailable,
+		Message: fmt.Sprintf("the checks could not be made for %s: %v", r.cfg.CheckTimeout, err),
+	})
+	return nil
+}
+
+// dryRun gives the result of a dry run that was made in a Job, if there is one.
+func (r *reconciler) dryRun(ctx context.Context, t *turn) (dry *action.Result, waits bool, failed *execution.Failure, err error) {
+	j, err := r.jobs.Job(ctx, t.ke, job.Name(t.ke.UID, v1alpha1.PurposeDryRun, 1), false)
+	if err != nil || j == nil {
+		return nil, false, nil, err
+	}
+	o, err := r.observe(ctx, t, j)
+	if err != nil {
+		return nil, false, nil, err
+	}
+	if o.Result != nil && (o.State == job.Succeeded || o.State == job.Failed) {
+		return o.Result, false, nil, r.expire(ctx, j)
+	}
+	began := j.CreationTimestamp.Time
+	detail, what := v1alpha1.DetailExecutorUnavailable, "did not start"
+	if o.Started != nil {
+		began, detail, what = *o.Started, v1alpha1.Detail(v1alpha1.ReasonDryRunFailed), "did not end"
+	}
+	switch end := began.Add(dryRunTimeout); {
+	case o.State == job.Failed:
+		failed = &execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Detail: o.Failure.Detail, Message: o.Failure.Message}
+	case !t.now.Before(end):
+		failed = &execution.Failure{
+			Reason: v1alpha1.ReasonDryRunFailed, Detail: detail,
+			Message: fmt.Sprintf("the dry run %s within %s: see Job %q", what, dryRunTimeout, j.Name),
+		}
+	default:
+		t.until(end)
+		return nil, true, nil, nil
+	}
+	return nil, false, failed, errors.Join(r.jobs.Patch(ctx, j, map[string]any{"suspend": true}), r.expire(ctx, j))
+}
+
+// startDryRun has a Job try the plan out.
+func (r *reconciler) startDryRun(ctx context.Context, t *turn, plan *v1alpha1.Plan) error {
+	j, err := job.Build(t.ke, plan, v1alpha1.PurposeDryRun, 1, r.cfg.Job)
+	if err != nil {
+		fail(t, execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Message: err.Error()})
+		return nil //nolint:nilerr // the execution ends with it
+	}
+	if _, err := r.jobs.Create(ctx, t.ke, j); err != nil {
+		return r.uncheckable(ctx, t, err)
+	}
+	t.wait(dryRunTimeout)
+	return nil
+}
+
+// observe looks at a Job and its Pods.
+func (r *reconciler) observe(ctx context.Context, t *turn, j *batchv1.Job) (job.Observation, error) {
+	pods, err := r.jobs.Pods(ctx, j)
+	if err != nil {
+		return job.Observation{}, err
+	}
+	return job.Observe(j, pods, t.now), nil
+}
+
+// approve waits for an approval.
+func (r *reconciler) approve(ctx context.Context, t *turn) error {
+	if taken, err := r.adopt(ctx, t); err != nil || taken {
+		return err
+	}
+	if t.ke.Spec.Cancel {
+		fail(t, cancelled)
+		return nil
+	}
+	guard := r.guard()
+	status, failed, until := approval.Decide(t.ke, guard, t.now)
+	before := t.ke.Status.Approval
+	t.ke.Status.Approval = &status
+	switch {
+	case failed != nil:
+		if status.State == v1alpha1.ApprovalRejected {
+			setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Rejected", failed.Message)
+			t.afterwards(func(ctx context.Context) { r.decided(ctx, t.ke, v1alpha1.Reject) })
+		} else {
+			setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Expired", failed.Message)
+		}
+		fail(t, *failed)
+		return nil
+	case status.State != v1alpha1.ApprovalApproved:
+		detail, waiting := approval.Waiting(t.ke, guard)
+		if guard != nil {
+			t.wait(10 * time.Second)
+		}
+		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, waiting
+		setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", waiting)
+		if !until.IsZero() {
+			t.until(until)
+		}
+		return nil
+	}
+	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionTrue, "Approved", approvedBy(status))
+	if before == nil || before.State != v1alpha1.ApprovalApproved {
+		t.afterwards(func(ctx context.Context) { r.decided(ctx, t.ke, v1alpha1.Approve) })
+	}
+	return r.launch(ctx, t)
+}
+
+// proceed goes on with a plan that passed the checks.
+func (r *reconciler) proceed(ctx context.Context, t *turn) error {
+	if taken, err := r.adopt(ctx, t); err != nil || taken {
+		return err
+	}
+	s := &t.ke.Status
+	switch {
+	case t.ke.Spec.Cancel:
+		fail(t, cancelled)
+	case t.ke.Spec.DryRun == v1alpha1.DryRunOnly:
+		s.Outcome = v1alpha1.OutcomeSucceeded
+		s.Message = "dry run: " + s.Plan.Impact.Description
+		setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, "DryRun", s.Message)
+		enter(t, v1alpha1.PhaseCompleted)
+	case s.Approval != nil && s.Approval.Required && s.Approval.State != v1alpha1.ApprovalApproved:
+		r.ask(t)
+	default:
+		return r.launch(ctx, t)
+	}
+	return nil
+}
+
+// ask asks for an approval.
+func (r *reconciler) ask(t *turn) {
+	s := &t.ke.Status
+	timeout := r.cfg.ApprovalTimeout
+	if own := t.ke.Spec.ApprovalTimeout; own != nil {
+		timeout = own.Duration
+	}
+	if timeout > 0 {
+		s.Approval.Deadline = at(t.now.Add(timeout).Add(time.Second - 1)) // the API's times have no fractions
+	}
+	s.ReasonDetail, s.Message = approval.Waiting(t.ke, r.guard())
+	dropCondition(s, v1alpha1.ConditionQueued)
+	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", s.Message)
+	enter(t, v1alpha1.PhaseWaitingApproval)
+	t.afterwards(func(context.Context) {
+		r.tell.say(t.ke, "ApprovalRequired", fmt.Sprintf("%s; to approve: fleetloop approve %s -n %s", s.Message, t.ke.Name, t.ke.Namespace))
+	})
+}

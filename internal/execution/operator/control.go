@@ -1,0 +1,208 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// workers is how many executions are looked at at a time: enough to keep an API
+// server busy, which is what most of a look waits for.
+const workers = 16
+
+// auditWorkers is how many are brought to the audit at a time: those that come
+// together are one transaction.
+const auditWorkers = 16
+
+// control has the reconcilers called for what changes.
+func (o *Operator) control(deps Deps) error {
+	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace}
+	r := &reconciler{
+		cfg: o.cfg, executions: host, jobs: hostJobs{o.manager.GetClient(), o.manager.GetAPIReader()},
+		check: deps.Check, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,
+		tell: teller{o.manager.GetEventRecorder(component)}, metrics: newMetrics(deps.Registerer), log: deps.Log, now: time.Now,
+		launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{},
+	}
+	// A manager that has not started indexes nothing, and asks nobody.
+	indexed := o.manager.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsOfJob, controllerOf)
+	if err := errors.Join(indexed, deps.Registerer.Register(newPhaseGauges(host, deps.Log))); err != nil {
+		return err
+	}
+	w := &waker{}
+	deps.Gate.OnWake(w.wake)
+	meta, err := metadata.NewForConfigAndClient(deps.Host, o.manager.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	follows := &targets{client: meta, wake: w.wakeShortly, log: deps.Log, followed: map[v1alpha1.Target]*followed{}}
+	r.targets = follows
+	if err := o.manager.Add(follows); err != nil {
+		return err
+	}
+	stop := &emergency{gate: deps.Gate, log: deps.Log, halted: &r.halted, running: func(ctx context.Context) error { return r.wakeRunning(ctx, w.wake) }}
+	r.stopped = func(ctx context.Context) error {
+		return stop.read(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: EmergencyStop})
+	}
+	err = ctrl.NewControllerManagedBy(o.manager).
+		Named("execution").
+		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(news())).
+		Owns(&batchv1.Job{}, builder.WithPredicates(statusNews())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(executionOfPod), builder.WithPredicates(podNews())).
+		WatchesRawSource(w.source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(o.manager).
+		Named("emergency-stop").
+		For(&corev1.ConfigMap{}). // the cache has the one alone
+		Complete(stop.reconciler(o.manager.GetClient()))
+	if err != nil {
+		return err
+	}
+	return errors.Join(o.controlAudit(host, deps), o.manager.Add(unelected(o.sync)))
+}
+
+// controlAudit has what becomes of executions be written down.
+func (o *Operator) controlAudit(host executions, deps Deps) error {
+	if !o.cfg.Audited {
+		return nil
+	}
+	return ctrl.NewControllerManagedBy(o.manager).
+		Named("audit").
+		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(auditNews())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: auditWorkers}).
+		Complete(&auditing{executions: host, auditor: deps.Auditor, log: deps.Log, now: time.Now})
+}
+
+// sync says when the executions have been listed.
+func (o *Operator) sync(ctx context.Context) error {
+	if _, err := o.manager.GetCache().GetInformer(ctx, &v1alpha1.KubernetesExecution{}); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("list executions: %w", err)
+	}
+	o.synced.Store(ctx.Err() == nil)
+	<-ctx.Done()
+	return nil
+}
+
+// unelected runs in every replica.
+type unelected func(context.Context) error
+
+// Start runs it.
+func (u unelected) Start(ctx context.Context) error { return u(ctx) }
+
+// NeedLeaderElection says that it does not wait for its turn.
+func (unelected) NeedLeaderElection() bool { return false }
+
+var _ manager.LeaderElectionRunnable = unelected(nil)
+
+// news lets through another spec, the wish to delete, another life of a name,
+// and that the audit is done. Our own writes of the status are none.
+func news() predicate.Predicate {
+	return predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*v1alpha1.KubernetesExecution)
+			now, isOne := e.ObjectNew.(*v1alpha1.KubernetesExecution)
+			if !ok || !isOne {
+				return false
+			}
+			return before.Generation != now.Generation || before.UID != now.UID ||
+				before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() || recorded(before) != recorded(now)
+		},
+	}
+}
+
+// statusNews lets through another status of a Job, and its end.
+func statusNews() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return true },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*batchv1.Job)
+			now, isOne := e.ObjectNew.(*batchv1.Job)
+			return ok && isOne && !equality.Semantic.DeepEqual(before.Status, now.Status)
+		},
+	}
+}
+
+// podNews lets through what a Pod's containers do.
+func podNews() predicate.Predicate {
+	return predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*corev1.Pod)
+			now, isOne := e.ObjectNew.(*corev1.Pod)
+			return ok && isOne && !equality.Semantic.DeepEqual(before.Status, now.Status)
+		},
+	}
+}
+
+// executionOfPod is whose Pod it is by what it says of itself. What the
+// execution makes of it depends on whose Job controls it.
+func executionOfPod(_ context.Context, o client.Object) []reconcile.Request {
+	name := o.GetAnnotations()[v1alpha1.AnnotationExecution]
+	if name == "" || metav1.GetControllerOf(o) == nil {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
+}
+
+// A waker has executions looked at again.
+type waker struct {
+	mu    sync.Mutex
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+// source gives the waker the controller's queue.
+func (w *waker) source() source.Source {
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.queue = q
+		return nil
+	})
+}
+
+// shortly is how much of what happens to a target is one reason to look.
+const shortly = 50 * time.Millisecond
+
+// wakeShortly is wake, once for all that happens in a moment.
+func (w *waker) wakeShortly(name types.NamespacedName) {
+	w.mu.Lock()
+	q := w.queue
+	w.mu.Unlock()
+	if q != nil {
+		q.AddAfter(reconcile.Request{NamespacedName: name}, shortly)
+	}
+}
+
+// wake does not block.
+func (w *waker) wake(name types.NamespacedName) {
+	w.mu.Lock()
+	q := w.queue
+	w.mu.Unlock()
+	if q != nil { // else everything is looked at anyway, when the controller starts
+		q.Add(reconcile.Request{NamespacedName: name})
+	}
+}

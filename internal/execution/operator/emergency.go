@@ -1,0 +1,66 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+)
+
+const (
+	// EmergencyStop is the name of the ConfigMap that, while it is there, keeps
+	// every execution from beginning.
+	EmergencyStop = "emergency-stop"
+	// StopReason is the key in it that says why.
+	StopReason = "reason"
+	// StopRunning is the key in it that, if it is "true", has what runs be
+	// cancelled.
+	StopRunning = "cancel-running"
+)
+
+// An emergency stop follows the ConfigMap.
+type emergency struct {
+	gate    *gate.Gate
+	halted  *atomic.Bool
+	running func(context.Context) error // looks at what runs
+	log     *slog.Logger
+}
+
+// reconciler follows the ConfigMap, of which c sees no other.
+func (e *emergency) reconciler(c client.Reader) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+		return reconcile.Result{}, e.read(ctx, c, req.NamespacedName)
+	})
+}
+
+// read does what the ConfigMap says.
+func (e *emergency) read(ctx context.Context, c client.Reader, name types.NamespacedName) error {
+	var stop corev1.ConfigMap
+	err := c.Get(ctx, name, &stop)
+	if apierrors.IsNotFound(err) {
+		e.halted.Store(false)
+		e.gate.Resume()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the emergency stop: %w", err)
+	}
+	reason := stop.Data[StopReason]
+	if reason == "" {
+		reason = "no reason given"
+	}
+	e.log.WarnContext(ctx, "the emergency stop is set: nothing begins", "reason", reason)
+	e.gate.Stop(reason)
+	if halt := stop.Data[StopRunning] == "true"; halt != e.halted.Swap(halt) && halt {
+		return e.running(ctx)
+	}
+	return nil
+}

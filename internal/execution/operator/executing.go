@@ -1,0 +1,281 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
+)
+
+const (
+	// inlineTimeout bounds an action that runs in this process: a reconcile is
+	// no place to wait.
+	inlineTimeout = 20 * time.Second
+	// overdue is how long after its deadline a Job is waited for that should
+	// have ended by itself.
+	overdue = 30 * time.Second
+	// maxAffected is how many changed objects a status lists.
+	maxAffected = 50
+)
+
+// watch follows an action that is under way.
+func (r *reconciler) watch(ctx context.Context, t *turn) error {
+	results := t.ke.Status.ExecutionResults
+	switch {
+	case results == nil: // somebody else wrote the status
+		fail(t, execution.Failure{
+			Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
+			Message: "the status does not say what runs: it was written by somebody else. Look at the target before you try again",
+		})
+		return nil
+	case results.EndTime != nil:
+		return r.verify(ctx, t)
+	case results.Mode == v1alpha1.ExecuteInline:
+		return r.runInline(ctx, t)
+	}
+	j, err := r.jobs.Job(ctx, t.ke, results.JobName, false)
+	if err == nil && j == nil {
+		j, err = r.jobs.Job(ctx, t.ke, results.JobName, true)
+	}
+	if err != nil {
+		return err
+	}
+	if j == nil || j.UID != results.JobUID {
+		return r.vanished(ctx, t)
+	}
+	o, err := r.observe(ctx, t, j)
+	if err != nil {
+		return err
+	}
+	return r.observed(ctx, t, j, o)
+}
+
+// observed goes on from what a Job and its Pods show.
+func (r *reconciler) observed(ctx context.Context, t *turn, j *batchv1.Job, o job.Observation) error {
+	end := j.CreationTimestamp.Add(timeoutOf(j)).Add(overdue)
+	switch {
+	case o.State == job.Succeeded || o.State == job.Failed:
+		return r.ended(ctx, t, o)
+	case !t.now.Before(end):
+		o.State = job.Failed
+		o.Failure = &execution.Failure{
+			Reason:  v1alpha1.ReasonExecutionTimeout,
+			Message: fmt.Sprintf("Job %q did not end within %s, nor was it ended by Kubernetes. It was suspended: look at the target before you try again", j.Name, timeoutOf(j)),
+		}
+		if err := r.suspend(ctx, j); err != nil {
+			return err
+		}
+		return r.ended(ctx, t, o)
+	case t.ke.Spec.Cancel:
+		return r.cancel(ctx, t, j)
+	}
+	t.until(end)
+	return nil
+}
+
+// cancel tells a Job's Pod to end, and waits for what it says.
+func (r *reconciler) cancel(ctx context.Context, t *turn, j *batchv1.Job) error {
+	if err := r.suspend(ctx, j); err != nil {
+		return err
+	}
+	if j.Spec.Suspend == nil || !*j.Spec.Suspend || j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0 {
+		t.wait(time.Second) // it is told when something changes; this is in case it was missed
+		return nil
+	}
+	return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
+		Reason: v1alpha1.ReasonCancelled, Message: "it was cancelled before it began, or it left no word of what it had done: look at the target before you try again",
+	}})
+}
+
+func (r *reconciler) suspend(ctx context.Context, j *batchv1.Job) error {
+	if j.Spec.Suspend != nil && *j.Spec.Suspend {
+		return nil
+	}
+	return r.jobs.Patch(ctx, j, map[string]any{"suspend": true})
+}
+
+// vanished ends an execution whose Job is no more. Whatever it did, it is not
+// done again.
+func (r *reconciler) vanished(ctx context.Context, t *turn) error {
+	return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
+		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
+		Message: fmt.Sprintf("Job %q was deleted before its result was seen. What it did is not known, and it is not run again: look at %s", t.ke.Status.ExecutionResults.JobName, t.ke.Status.Target),
+	}})
+}
+
+// runInline does the action here, as its own account. A second time it finds
+// what the first has done.
+func (r *reconciler) runInline(ctx context.Context, t *turn) error {
+	a, _ := action.Find(t.ke.Spec.Action)
+	if a == nil {
+		return r.vanished(ctx, t)
+	}
+	started := t.ke.Status.ExecutionResults.StartTime
+	if t.ke.Spec.Cancel && started != nil && t.now.Sub(started.Time) > inlineTimeout {
+		return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: cancelled.Message}})
+	}
+	var result action.Result
+	c, err := r.identities.Client(ctx, a)
+	if err == nil {
+		result = action.Execute(ctx, c, t.ke.Status.Plan, action.Run{
+			Subject: subjectOf(t.ke), Attempt: 1, Deadline: t.now.Add(inlineTimeout),
+		})
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	overdue := started == nil || !t.now.Before(started.Add(timeoutFor(t.ke, a)))
+	switch {
+	case err != nil && !overdue:
+		return err
+	case err != nil:
+		return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
+			Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailExecutorUnavailable, Message: err.Error(),
+		}})
+	case result.Code == action.CodeTransient && !overdue:
+		t.wait(time.Second)
+		return nil
+	}
+	o := job.Observation{State: job.Succeeded, Result: &result, Started: &result.Started, Ended: &result.Ended}
+	if result.Code != action.CodeOK {
+		o.State, o.Failure = job.Failed, job.FailureOf(&result)
+	}
+	return r.ended(ctx, t, o)
+}
+
+// ended writes down what an action did, and verifies it.
+func (r *reconciler) ended(ctx context.Context, t *turn, o job.Observation) error {
+	results := t.ke.Status.ExecutionResults
+	fill(results, o, t.now)
+	if o.State == job.Succeeded {
+		results.Success = true
+		setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionTrue, "ActionSucceeded", "the action succeeded")
+		t.afterwards(func(context.Context) { r.metrics.executed(t.ke) })
+		return r.verify(ctx, t)
+	}
+	failure := *o.Failure
+	results.ErrorMessage = bounded(failure.Message, maxMessage)
+	if t.ke.Spec.Cancel && failure.Reason != v1alpha1.ReasonExecutionTimeout {
+		failure.Reason = v1alpha1.ReasonCancelled
+	}
+	setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionFalse, conditionReason(detailOf(failure)), failure.Message)
+	if results.ResourcesAffectedCount > 0 || failure.Detail == v1alpha1.DetailResultUnknown {
+		t.ke.Status.RollbackInformation = t.ke.Status.Plan.Rollback // for whoever finds that something was done
+	}
+	fail(t, failure)
+	t.afterwards(func(context.Context) { r.metrics.executed(t.ke) })
+	return nil
+}
+
+// fill writes down what is known of a run.
+func fill(results *v1alpha1.ExecutionResults, o job.Observation, now time.Time) {
+	if o.Started != nil {
+		results.StartTime = at(*o.Started)
+	}
+	results.EndTime = at(now)
+	if o.Ended != nil {
+		results.EndTime = at(*o.Ended)
+	}
+	if results.StartTime != nil {
+		results.Duration = max(0, results.EndTime.Sub(results.StartTime.Time)).String()
+	}
+	results.RetriesAttempted = o.Retries
+	if o.Result == nil {
+		return
+	}
+	affected := o.Result.Resources
+	results.ResourcesAffectedCount = max(o.Result.Count, int32(len(affected))) //nolint:gosec // a few
+	results.ResourcesAffected = affected[:min(len(affected), maxAffected)]
+	results.PodLogs, results.PodLogsTruncated = o.Result.Log, o.Result.Truncated
+}
+
+// verify sees whether the postconditions hold, as long as they may take.
+func (r *reconciler) verify(ctx context.Context, t *turn) error {
+	s := &t.ke.Status
+	if len(t.ke.Spec.PostConditions) == 0 {
+		finish(t, nil)
+		return nil
+	}
+	results, wait, err := r.check.PostConditions(ctx, t.ke, s.ExecutionResults.EndTime.Time, t.now)
+	if err != nil {
+		return err
+	}
+	if wait > 0 && !t.ke.Spec.Cancel {
+		if condition(s, v1alpha1.ConditionPostConditionsMet) == nil { // once: each look would be a write
+			s.ValidationResults = withPostConditions(s.ValidationResults, results)
+			s.Message = "the action succeeded; waiting for postconditions to hold"
+			setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, "Waiting", s.Message)
+		}
+		p := s.Plan.Target
+		r.targets.follow(nameOf(t.ke), v1alpha1.Target{APIVersion: p.APIVersion, Kind: p.Kind, Namespace: p.Namespace, Name: p.Name})
+		t.wait(wait)
+		return nil
+	}
+	s.ValidationResults = withPostConditions(s.ValidationResults, results)
+	finish(t, results)
+	t.afterwards(func(context.Context) {
+		for _, c := range results {
+			if !c.Passed && !c.Required {
+				r.tell.warn(t.ke, "PostconditionWarning", fmt.Sprintf("postcondition %q does not hold: %s", c.ConditionType, c.ErrorMessage))
+			}
+		}
+	})
+	return nil
+}
+
+// finish ends an action that succeeded.
+func finish(t *turn, results []v1alpha1.ConditionResult) {
+	s := &t.ke.Status
+	s.Outcome = v1alpha1.OutcomeSucceeded
+	s.Message = s.Plan.Impact.Description
+	reason := "ActionSucceeded"
+	for _, c := range results {
+		switch {
+		case c.Passed:
+		case c.Required:
+			s.Outcome, reason = v1alpha1.OutcomeFailed, "PostConditionFailed"
+			s.Reason, s.ReasonDetail = v1alpha1.ReasonPostConditionFailed, v1alpha1.Detail(v1alpha1.ReasonPostConditionFailed)
+			s.Message = bounded(fmt.Sprintf("the action was done, but postcondition %q does not hold: %s", c.ConditionType, c.ErrorMessage), maxMessage)
+		case s.Outcome == v1alpha1.OutcomeSucceeded:
+			s.Outcome, reason = v1alpha1.OutcomePartial, "PostConditionWarning"
+			s.Message = bounded(fmt.Sprintf("the action was done, but postcondition %q, which is not required, does not hold: %s", c.ConditionType, c.ErrorMessage), maxMessage)
+		}
+	}
+	if len(results) > 0 {
+		setCondition(t, v1alpha1.ConditionPostConditionsMet, statusOf(reason == "ActionSucceeded"), reason, s.Message)
+	}
+	way := s.Plan.Rollback
+	if way == nil {
+		way = &v1alpha1.RollbackInformation{Reason: "there is no way back from this action"}
+	}
+	s.RollbackInformation = way
+	setCondition(t, v1alpha1.ConditionRollbackAvailable, statusOf(way.Available), rollbackReason(way), way.Reason)
+	setCondition(t, v1alpha1.ConditionSucceeded, statusOf(s.Outcome != v1alpha1.OutcomeFailed), reason, s.Message)
+	if s.Outcome == v1alpha1.OutcomeFailed || way.Available {
+		enter(t, v1alpha1.PhaseRollbackReady)
+		return
+	}
+	enter(t, v1alpha1.PhaseCompleted)
+}
+
+func rollbackReason(way *v1alpha1.RollbackInformation) string {
+	if way.Available {
+		return "Available"
+	}
+	return "NotAvailable"
+}
+
+// timeoutOf is how long a Job may take.
+func timeoutOf(j *batchv1.Job) time.Duration {
+	if j.Spec.ActiveDeadlineSeconds == nil {
+		return 15 * time.Minute
+	}
+	return time.Duration(*j.Spec.ActiveDeadlineSeconds) * time.Second
+}

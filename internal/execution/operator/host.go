@@ -1,0 +1,254 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// requestTimeout bounds each request to the host cluster.
+const requestTimeout = 30 * time.Second
+
+var errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+
+// executions are the objects that are carried out.
+type executions interface {
+	// Get reads one as it was last told; nil is none.
+	Get(ctx context.Context, name types.NamespacedName) (*v1alpha1.KubernetesExecution, error)
+	// List reads all, as they were last told.
+	List(ctx context.Context) ([]v1alpha1.KubernetesExecution, error)
+	// ApplyStatus makes the status, as far as it is owner's, that of ke, which
+	// becomes what is stored then. It is refused if the object has changed.
+	ApplyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, owner string) error
+	// SetFinalizer sets ours or takes it away. ke becomes what is stored then.
+	SetFinalizer(ctx context.Context, ke *v1alpha1.KubernetesExecution, present bool) error
+	// Delete deletes ke and no other of its name.
+	Delete(ctx context.Context, ke *v1alpha1.KubernetesExecution) error
+}
+
+// jobs are the Jobs of executions, and their Pods.
+type jobs interface {
+	// Job reads one of an execution, as it was last told; nil is none. Live
+	// asks the host cluster itself.
+	Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, name string, live bool) (*batchv1.Job, error)
+	// Pods reads those of a Job.
+	Pods(ctx context.Context, j *batchv1.Job) ([]corev1.Pod, error)
+	// Create makes a Job, or gives the one of the same execution and name that
+	// is there.
+	Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error)
+	// Patch merges fields into the spec of a Job.
+	Patch(ctx context.Context, j *batchv1.Job, spec map[string]any) error
+	// Delete deletes a Job and its Pods, which are given their time to end.
+	Delete(ctx context.Context, j *batchv1.Job) error
+}
+
+// cached sees no more than what is carried out: rights on other objects are not
+// needed, nor memory for them.
+func cached(namespace string) (cache.Options, error) {
+	labelled, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelOwner: v1alpha1.OwnerValue}})
+	ours := cache.ByObject{Label: labelled, Transform: cache.TransformStripManagedFields()}
+	return cache.Options{
+		DefaultNamespaces: map[string]cache.Config{namespace: {}},
+		ByObject: map[client.Object]cache.ByObject{
+			&v1alpha1.KubernetesExecution{}: {Transform: cache.TransformStripManagedFields()},
+			&batchv1.Job{}:                  ours,
+			&corev1.Pod{}:                   ours,
+			&corev1.ConfigMap{}:             {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, EmergencyStop)},
+		},
+		ReaderFailOnMissingInformer: true,
+	}, err
+}
+
+// podsOfJob is the index of Pods by the UID of the Job that controls them.
+const podsOfJob = "controller-uid"
+
+func controllerOf(o client.Object) []string {
+	if ref := metav1.GetControllerOf(o); ref != nil && ref.Kind == "Job" {
+		return []string{string(ref.UID)}
+	}
+	return nil
+}
+
+// hostExecutions are those of a host cluster.
+type hostExecutions struct {
+	client    client.Client
+	namespace string
+}
+
+// Get reads the cache.
+func (h hostExecutions) Get(ctx context.Context, name types.NamespacedName) (*v1alpha1.KubernetesExecution, error) {
+	var ke v1alpha1.KubernetesExecution
+	err := h.client.Get(ctx, name, &ke)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // one that is not there is no error
+	}
+	return &ke, err
+}
+
+// List reads the cache.
+func (h hostExecutions) List(ctx context.Context) ([]v1alpha1.KubernetesExecution, error) {
+	var list v1alpha1.KubernetesExecutionList
+	err := h.client.List(ctx, &list, client.InNamespace(h.namespace))
+	return list.Items, err
+}
+
+// ApplyStatus is server-side apply at the version of ke.
+func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, owner string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&ke.Status)
+	if err != nil {
+		return fmt.Errorf("write status of %s: %w", key(ke), err)
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{"status": status}}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+	o.SetNamespace(ke.Namespace)
+	o.SetName(ke.Name)
+	o.SetUID(ke.UID)
+	o.SetResourceVersion(ke.ResourceVersion)
+	err = h.client.SubResource("status").Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.ForceOwnership, client.FieldOwner(owner))
+	if err != nil {
+		return fmt.Errorf("write status of %s: %w", key(ke), err)
+	}
+	o.SetManagedFields(nil)
+	var stored v1alpha1.KubernetesExecution
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &stored); err != nil {
+		return fmt.Errorf("read status of %s: %w", key(ke), err)
+	}
+	*ke = stored
+	return nil
+}
+
+// SetFinalizer is a patch at the version of ke.
+func (h hostExecutions) SetFinalizer(ctx context.Context, ke *v1alpha1.KubernetesExecution, present bool) error {
+	others := slices.DeleteFunc(slices.Clone(ke.Finalizers), func(f string) bool { return f == v1alpha1.Finalizer })
+	if present {
+		others = append(others, v1alpha1.Finalizer)
+	}
+	if len(others) == len(ke.Finalizers) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"finalizers": others, "uid": ke.UID, "resourceVersion": ke.ResourceVersion,
+	}})
+	if err != nil {
+		return fmt.Errorf("write finalizers of %s: %w", key(ke), err)
+	}
+	stored := ke.DeepCopy()
+	if err := h.client.Patch(ctx, stored, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(component)); err != nil {
+		return fmt.Errorf("write finalizers of %s: %w", key(ke), err)
+	}
+	stored.ManagedFields = nil
+	*ke = *stored
+	return nil
+}
+
+// Delete is for the UID of ke.
+func (h hostExecutions) Delete(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	err := h.client.Delete(ctx, ke, client.Preconditions{UID: &ke.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s: %w", key(ke), err)
+	}
+	return nil
+}
+
+// hostJobs are those of a host cluster.
+type hostJobs struct {
+	client client.Client
+	live   client.Reader
+}
+
+// Job reads the cache, or the host cluster.
+func (h hostJobs) Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, name string, live bool) (*batchv1.Job, error) {
+	from := client.Reader(h.client)
+	if live {
+		from = h.live
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	var j batchv1.Job
+	err := from.Get(ctx, types.NamespacedName{Namespace: ke.Namespace, Name: name}, &j)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // one that is not there is no error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Job %q of %s: %w", name, key(ke), err)
+	}
+	if !metav1.IsControlledBy(&j, ke) {
+		return nil, fmt.Errorf("Job %q is not one of %s: delete it", name, key(ke))
+	}
+	return &j, nil
+}
+
+// Pods reads the cache.
+func (h hostJobs) Pods(ctx context.Context, j *batchv1.Job) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	if err := h.client.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingFields{podsOfJob: string(j.UID)}); err != nil {
+		return nil, fmt.Errorf("list Pods of Job %q: %w", j.Name, err)
+	}
+	return list.Items, nil
+}
+
+// Create makes j unless it is there.
+func (h hostJobs) Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error) {
+	call, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	err := h.client.Create(call, j, client.FieldOwner(component))
+	if apierrors.IsAlreadyExists(err) {
+		there, err := h.Job(ctx, ke, j.Name, true)
+		if err == nil && there == nil {
+			err = fmt.Errorf("create Job %q: one was there and has gone", j.Name)
+		}
+		return there, err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create Job %q: %w", j.Name, err)
+	}
+	return j, nil
+}
+
+// Patch is a merge patch for the UID of j.
+func (h hostJobs) Patch(ctx context.Context, j *batchv1.Job, spec map[string]any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": j.UID}, "spec": spec})
+	if err != nil {
+		return fmt.Errorf("change Job %q: %w", j.Name, err)
+	}
+	err = h.client.Patch(ctx, j.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(component))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("change Job %q: %w", j.Name, err)
+	}
+	return nil
+}
+
+// Delete is for the UID of j.
+func (h hostJobs) Delete(ctx context.Context, j *batchv1.Job) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	err := h.client.Delete(ctx, j, client.Preconditions{UID: &j.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete Job %q: %w", j.Name, err)
+	}
+	return nil
+}

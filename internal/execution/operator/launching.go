@@ -1,0 +1,294 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
+)
+
+// runName is the name of the Job that runs an execution.
+func runName(ke *v1alpha1.KubernetesExecution) string {
+	return job.Name(ke.UID, v1alpha1.PurposeExecute, 1)
+}
+
+// adopt takes over a Job that was made just before the operator that made it
+// ended. Its status was not written, but the action is under way.
+func (r *reconciler) adopt(ctx context.Context, t *turn) (taken bool, err error) {
+	r.mu.Lock()
+	live := r.launched[t.ke.UID] // the cache may not have it yet
+	r.mu.Unlock()
+	j, err := r.jobs.Job(ctx, t.ke, runName(t.ke), live)
+	if err != nil || j == nil {
+		return false, err
+	}
+	plan, err := planOf(j)
+	if err != nil {
+		return false, fmt.Errorf("read what Job %q runs: %w", j.Name, err)
+	}
+	t.ke.Status.Plan = plan
+	r.running(t, j)
+	return true, nil
+}
+
+// planOf is the plan that a Job runs.
+func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
+	for _, c := range j.Spec.Template.Spec.Containers {
+		for _, e := range c.Env {
+			if e.Name == "ACTION_PLAN" {
+				var p v1alpha1.Plan
+				return &p, json.Unmarshal([]byte(e.Value), &p)
+			}
+		}
+	}
+	return nil, fmt.Errorf("it has no plan")
+}
+
+// launch has the action be done, when it is its turn and the plan still holds.
+func (r *reconciler) launch(ctx context.Context, t *turn) error {
+	s := &t.ke.Status
+	if v := r.enterGate(t); !v.In {
+		r.queue(t, v)
+		return nil
+	}
+	inside := false
+	defer func() {
+		if !inside {
+			r.leave(t.ke.UID, "", t.now)
+		}
+	}()
+	out, err := r.check.Replan(ctx, t.ke, t.now)
+	if err != nil {
+		return err
+	}
+	switch approved := s.Approval != nil && s.Approval.Required; {
+	case out.Failed != nil:
+		s.ValidationResults = merged(s.ValidationResults, out.Results)
+		fail(t, *out.Failed)
+		return nil
+	case out.Plan.Hash != s.Plan.Hash && approved:
+		fail(t, stale(s.Plan, out.Plan))
+		return nil
+	case !approved && out.Decision.RequireApproval: // the policy was changed meanwhile
+		r.replanned(t, out)
+		r.ask(t)
+		return nil
+	case out.Plan.Hash != s.Plan.Hash:
+		r.replanned(t, out)
+	}
+	// From here on there may be an effect. What it was must not go unrecorded.
+	if r.cfg.Audited {
+		status := *s.DeepCopy()
+		if err := r.executions.SetFinalizer(ctx, t.ke, true); err != nil {
+			return err
+		}
+		t.ke.Status = status
+	}
+	dropCondition(&t.ke.Status, v1alpha1.ConditionQueued)
+	inside, err = r.start(ctx, t)
+	return err
+}
+
+// start begins the action.
+func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err error) {
+	a, _ := action.Find(t.ke.Spec.Action)
+	switch mode := r.mode(t.ke); {
+	case a == nil:
+		fail(t, execution.Failure{
+			Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailUnknownAction,
+			Message: fmt.Sprintf("action %q is no longer in the catalogue", t.ke.Spec.Action),
+		})
+		return false, nil
+	case mode == v1alpha1.ExecuteInline && !a.NoJob && !slices.Contains(r.cfg.Inline, a.Name):
+		fail(t, execution.Failure{
+			Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters,
+			Message: fmt.Sprintf("action %q may not run inline: leave executionMode out, or add the action to --inline-actions of the controller", a.Name),
+		})
+		return false, nil
+	case mode == v1alpha1.ExecuteInline || a.NoJob:
+		t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
+			Mode: v1alpha1.ExecuteInline, PlanHash: t.ke.Status.Plan.Hash, StartTime: at(t.now),
+		}
+		r.executing(t)
+		return true, nil
+	}
+	built, err := job.Build(t.ke, t.ke.Status.Plan, v1alpha1.PurposeExecute, 1, r.cfg.Job)
+	if err != nil {
+		fail(t, execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: err.Error()})
+		return false, nil //nolint:nilerr // the execution ends with it
+	}
+	r.mu.Lock()
+	r.launched[t.ke.UID] = true // even if the answer is lost
+	r.mu.Unlock()
+	j, err := r.jobs.Create(ctx, t.ke, built)
+	if err != nil {
+		return false, r.unavailable(ctx, t, err)
+	}
+	r.metrics.jobs.WithLabelValues("created").Inc()
+	r.running(t, j)
+	return true, nil
+}
+
+// running says that a Job runs the action.
+func (r *reconciler) running(t *turn, j *batchv1.Job) {
+	t.ke.Status.JobName = j.Name
+	t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
+		JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob,
+		PlanHash: t.ke.Status.Plan.Hash, StartTime: at(t.now),
+	}
+	r.executing(t)
+}
+
+func (r *reconciler) executing(t *turn) {
+	t.ke.Status.Message = ""
+	t.ke.Status.ReasonDetail = ""
+	dropCondition(&t.ke.Status, v1alpha1.ConditionQueued)
+	enter(t, v1alpha1.PhaseExecuting)
+	t.afterwards(func(ctx context.Context) {
+		r.change(ctx, t.ke, execution.ChangeStarted, t.ke.Spec.RequestedBy, t.ke.Status.Plan.Impact.Description)
+	})
+}
+
+// unavailable keeps trying to make a Job that is refused, as by a quota, until
+// the time for its turn is over.
+func (r *reconciler) unavailable(ctx context.Context, t *turn, cause error) error {
+	r.metrics.jobs.WithLabelValues("failed").Inc()
+	s := &t.ke.Status
+	message := bounded(fmt.Sprintf("the Job cannot be made: %v", cause), maxMessage)
+	queued := condition(s, v1alpha1.ConditionQueued)
+	if queued != nil && queued.Reason == "ExecutorUnavailable" && !t.now.Before(queued.LastTransitionTime.Add(r.cfg.CheckTimeout)) {
+		// Whatever the answer to the last attempt was: is there none?
+		if j, err := r.jobs.Job(ctx, t.ke, runName(t.ke), true); err != nil || j != nil {
+			return err
+		}
+		fail(t, execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: message})
+		return nil
+	}
+	s.ReasonDetail = v1alpha1.DetailExecutorUnavailable
+	if queued == nil || queued.Reason != "ExecutorUnavailable" {
+		dropCondition(s, v1alpha1.ConditionQueued)
+		s.Message = message
+		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, "ExecutorUnavailable", message)
+	}
+	t.wait(5 * time.Second)
+	return nil
+}
+
+func (r *reconciler) mode(ke *v1alpha1.KubernetesExecution) v1alpha1.ExecutionMode {
+	if ke.Spec.ExecutionMode != "" {
+		return ke.Spec.ExecutionMode
+	}
+	if r.cfg.DefaultMode == v1alpha1.ExecuteInline && slices.Contains(r.cfg.Inline, ke.Spec.Action) {
+		return v1alpha1.ExecuteInline
+	}
+	return v1alpha1.ExecuteInJob
+}
+
+// replanned puts a plan in the place of one that nobody has approved.
+func (r *reconciler) replanned(t *turn, out check.Outcome) {
+	t.ke.Status.Plan = out.Plan
+	t.ke.Status.ValidationResults = merged(t.ke.Status.ValidationResults, out.Results)
+	if out.Decision.RequireApproval {
+		pending := approvalOf(out.Decision)
+		t.ke.Status.Approval = &pending
+	}
+}
+
+// stale says how a plan differs from the one that was approved.
+func stale(approved, now *v1alpha1.Plan) execution.Failure {
+	what := "what it would do"
+	detail := v1alpha1.Detail(v1alpha1.ReasonPlanStale)
+	switch {
+	case approved.Target.UID != now.Target.UID:
+		what, detail = "the target, which is another object of the same name", v1alpha1.DetailTargetChanged
+	case string(raw(approved.Before)) != string(raw(now.Before)):
+		what, detail = fmt.Sprintf("the target: it had %s and has %s", raw(approved.Before), raw(now.Before)), v1alpha1.DetailTargetChanged
+	case approved.PolicyHash != now.PolicyHash:
+		what = "the policies"
+	}
+	return execution.Failure{
+		Reason: v1alpha1.ReasonPlanStale, Detail: detail,
+		Message: bounded(fmt.Sprintf("after the plan was made there was a change of %s. Nothing was done. Create the execution anew to have the new plan approved", what), maxMessage),
+	}
+}
+
+// claim is what the gate is asked for.
+func (r *reconciler) claim(ke *v1alpha1.KubernetesExecution) gate.Claim {
+	p := ke.Status.Plan
+	c := gate.Claim{
+		UID: ke.UID, Key: nameOf(ke), Action: ke.Spec.Action, Created: ke.CreationTimestamp.Time, Rollback: ke.Spec.RollbackOf != nil,
+	}
+	if p != nil {
+		c.Target, c.TargetNamespace, c.Node = gate.TargetOf(p.Target), p.Target.Namespace, p.Target.Kind == "Node"
+	}
+	if queued := condition(&ke.Status, v1alpha1.ConditionQueued); queued != nil {
+		c.Since = queued.LastTransitionTime.Time // before another operator, maybe
+	}
+	return c
+}
+
+func (r *reconciler) enterGate(t *turn) gate.Verdict {
+	c := r.claim(t.ke)
+	r.mu.Lock()
+	r.claimed[c.Key] = c.UID
+	r.mu.Unlock()
+	return r.gate.Enter(c, t.now)
+}
+
+// leave gives up the turn of an execution. No outcome means that nothing was
+// done.
+func (r *reconciler) leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
+	if outcome == "" {
+		r.gate.Forget(uid)
+		return
+	}
+	r.gate.Leave(uid, outcome, now)
+}
+
+// forget lets go of an execution that is no more.
+func (r *reconciler) forget(name types.NamespacedName) {
+	r.mu.Lock()
+	uid, known := r.claimed[name]
+	delete(r.claimed, name)
+	delete(r.launched, uid)
+	r.mu.Unlock()
+	r.targets.leave(name)
+	if known {
+		r.gate.Forget(uid)
+	}
+}
+
+// queue has an execution wait for its turn.
+func (r *reconciler) queue(t *turn, v gate.Verdict) {
+	s := &t.ke.Status
+	r.metrics.refused(v.Detail)
+	if v.Failed {
+		reason := v1alpha1.ReasonExecutionTimeout
+		if v.Detail == v1alpha1.DetailCircuitOpen {
+			reason = v1alpha1.ReasonValidationError
+		}
+		fail(t, execution.Failure{Reason: reason, Detail: v.Detail, Message: v.Message})
+		return
+	}
+	reason := conditionReason(v.Detail)
+	if c := condition(s, v1alpha1.ConditionQueued); c == nil || c.Reason != reason { // once: who is ahead changes all the time
+		s.ReasonDetail, s.Message = v.Detail, v.Message
+		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, reason, v.Message)
+		t.afterwards(func(context.Context) { r.tell.say(t.ke, reason, v.Message) })
+	}
+	if v.After > 0 {
+		t.wait(v.After)
+	}
+}

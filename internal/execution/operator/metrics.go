@@ -1,0 +1,198 @@
+package operator
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// metrics are what the operator counts. Labels are phases, outcomes, reasons and
+// the catalogue's actions, and nothing that a request can choose.
+type metrics struct {
+	created, deleted prometheus.Counter
+	executions       *prometheus.CounterVec
+	duration         *prometheus.HistogramVec
+	phases           *prometheus.HistogramVec
+	lifecycle        prometheus.Histogram
+	dryRuns          *prometheus.CounterVec
+	jobs             *prometheus.CounterVec
+	failures         *prometheus.CounterVec
+	decisions        *prometheus.CounterVec
+	approvalWait     prometheus.Histogram
+	rollbacks        *prometheus.CounterVec
+	refusals         *prometheus.CounterVec
+	lockWait         prometheus.Histogram
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		reg.MustRegister(c)
+		return c
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+		reg.MustRegister(h)
+		return h
+	}
+	waits := prometheus.ExponentialBuckets(1, 4, 8) // to 4.5 hours
+	runs := prometheus.ExponentialBuckets(0.5, 2, 12)
+	m := &metrics{
+		executions:   counter("kubernetesexecution_action_execution_total", "Executions that ended, by outcome and action.", "status", "action"),
+		duration:     histogram("kubernetesexecution_action_execution_duration_seconds", "How long actions ran.", runs, "action"),
+		phases:       histogram("kubernetesexecution_phase_duration_seconds", "How long executions were in a phase that they have left.", prometheus.ExponentialBuckets(0.01, 4, 12), "phase"),
+		dryRuns:      counter("kubernetesexecution_dryrun_validation_total", "Dry runs, by result and action.", "status", "action"),
+		jobs:         counter("kubernetesexecution_job_creation_total", "Jobs that were made, or could not be.", "status"),
+		failures:     counter("kubernetesexecution_failures_total", "Executions that failed, by reason.", "reason", "detail"),
+		decisions:    counter("kubernetesexecution_approval_decisions_total", "Decisions about plans that needed approval.", "decision"),
+		rollbacks:    counter("kubernetesexecution_rollback_prepared_total", "Executions that ended with a way back, by action.", "action"),
+		refusals:     counter("kubernetesexecution_budget_rejections_total", "Executions that had to wait for their turn or lost it, by what kept them.", "budget"),
+		approvalWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_approval_wait_seconds", Help: "How long decisions about plans took.", Buckets: waits}),
+		lockWait:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_target_lock_wait_seconds", Help: "How long executions waited for their turn.", Buckets: waits}),
+		lifecycle:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_lifecycle_duration_seconds", Help: "From the creation of executions to their end.", Buckets: waits}),
+		created:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_created_total", Help: "Executions that were taken up."}),
+		deleted:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_deleted_total", Help: "Executions that were deleted after the time that they are kept."}),
+	}
+	reg.MustRegister(m.approvalWait, m.lockWait, m.lifecycle, m.created, m.deleted)
+	return m
+}
+
+// actionLabel is the action, if it is one of the catalogue's.
+func actionLabel(ke *v1alpha1.KubernetesExecution) string {
+	if a, known := action.Find(ke.Spec.Action); known {
+		return a.Name
+	}
+	return "unknown"
+}
+
+// passed counts a transition.
+func (m *metrics) passed(before, ke *v1alpha1.KubernetesExecution, now time.Time) {
+	from, to := before.Status.Phase, ke.Status.Phase
+	if from == v1alpha1.PhaseNew {
+		m.created.Inc()
+	} else {
+		m.phases.WithLabelValues(string(from)).Observe(max(0, now.Sub(since(before, from, now)).Seconds()))
+	}
+	s := &ke.Status
+	if v := s.ValidationResults; from == v1alpha1.PhaseValidating && v != nil && v.DryRunResults != nil && v.DryRunResults.Performed {
+		result := "failed"
+		if v.DryRunResults.Success {
+			result = "success"
+		}
+		m.dryRuns.WithLabelValues(result, actionLabel(ke)).Inc()
+	}
+	if q := condition(&before.Status, v1alpha1.ConditionQueued); q != nil && to == v1alpha1.PhaseExecuting {
+		m.lockWait.Observe(max(0, now.Sub(q.LastTransitionTime.Time).Seconds()))
+	}
+	if to == v1alpha1.PhaseRollbackReady && s.RollbackInformation != nil && s.RollbackInformation.Available {
+		m.rollbacks.WithLabelValues(actionLabel(ke)).Inc()
+	}
+	if to == v1alpha1.PhaseFailed {
+		m.failures.WithLabelValues(string(s.Reason), string(s.ReasonDetail)).Inc()
+		if s.Approval != nil && s.Approval.State == v1alpha1.ApprovalExpired {
+			m.decisions.WithLabelValues("expired").Inc()
+		}
+	}
+	if execution.Ended(to) {
+		m.executions.WithLabelValues(outcomeLabel(s.Outcome), actionLabel(ke)).Inc()
+		m.lifecycle.Observe(max(0, now.Sub(ke.CreationTimestamp.Time).Seconds()))
+	}
+}
+
+func outcomeLabel(o v1alpha1.Outcome) string {
+	switch o {
+	case v1alpha1.OutcomeSucceeded:
+		return "succeeded"
+	case v1alpha1.OutcomePartial:
+		return "partially_succeeded"
+	case v1alpha1.OutcomeFailed:
+		return "failed"
+	}
+	return "unknown"
+}
+
+// executed counts an action that was done, or was not.
+func (m *metrics) executed(ke *v1alpha1.KubernetesExecution) {
+	if r := ke.Status.ExecutionResults; r != nil && r.StartTime != nil && r.EndTime != nil {
+		m.duration.WithLabelValues(actionLabel(ke)).Observe(max(0, r.EndTime.Sub(r.StartTime.Time).Seconds()))
+	}
+}
+
+// decided counts a decision.
+func (m *metrics) decided(ke *v1alpha1.KubernetesExecution, d v1alpha1.ApprovalDecision, now time.Time) {
+	label := "approved"
+	if d == v1alpha1.Reject {
+		label = "rejected"
+	}
+	m.decisions.WithLabelValues(label).Inc()
+	m.approvalWait.Observe(max(0, now.Sub(since(ke, v1alpha1.PhaseWaitingApproval, now)).Seconds()))
+}
+
+// refused counts one that has to wait, or has waited too long.
+func (m *metrics) refused(d v1alpha1.Detail) { m.refusals.WithLabelValues(string(d)).Inc() }
+
+// phaseGauges say at each scrape how many executions are in each phase, and how
+// old the oldest of them is.
+type phaseGauges struct {
+	executions     executions
+	active, oldest *prometheus.GaugeVec
+	pending        prometheus.Gauge
+	log            *slog.Logger
+}
+
+func newPhaseGauges(e executions, log *slog.Logger) *phaseGauges {
+	return &phaseGauges{
+		executions: e,
+		log:        log,
+		active:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_active", Help: "Executions in each phase."}, []string{"phase"}),
+		oldest:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_oldest_phase_age_seconds", Help: "How long the execution has been in its phase that has been there longest."}, []string{"phase"}),
+		pending:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubernetesexecution_approvals_pending", Help: "Executions that wait for approval."}),
+	}
+}
+
+// Describe gives the descriptions.
+func (g *phaseGauges) Describe(ch chan<- *prometheus.Desc) {
+	g.active.Describe(ch)
+	g.oldest.Describe(ch)
+	g.pending.Describe(ch)
+}
+
+// livePhases are those that executions leave again, or should.
+func livePhases() []v1alpha1.Phase {
+	return []v1alpha1.Phase{
+		v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval,
+		v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady,
+	}
+}
+
+// Collect counts.
+func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errNoAnswer)
+	defer cancel()
+	all, err := g.executions.List(ctx)
+	if err != nil {
+		g.log.DebugContext(ctx, "cannot count executions", "err", err)
+		return // before the first list there is nothing to say
+	}
+	now := time.Now()
+	count, oldest := map[v1alpha1.Phase]int{}, map[v1alpha1.Phase]float64{}
+	for i := range all {
+		p := all[i].Status.Phase
+		count[p]++
+		oldest[p] = max(oldest[p], now.Sub(since(&all[i], p, now)).Seconds())
+	}
+	for _, p := range livePhases() {
+		g.active.WithLabelValues(string(p)).Set(float64(count[p]))
+		g.oldest.WithLabelValues(string(p)).Set(oldest[p])
+	}
+	g.pending.Set(float64(count[v1alpha1.PhaseWaitingApproval]))
+	g.active.Collect(ch)
+	g.oldest.Collect(ch)
+	g.pending.Collect(ch)
+}

@@ -1,0 +1,214 @@
+// Package operator carries executions out: it moves each KubernetesExecution
+// of a namespace from phase to phase, runs what is planned as Jobs, and writes
+// down what became of it.
+//
+// What is known about an execution stands in its status and its Job, so an
+// operator that starts anew goes on where another stopped. Each transition is
+// one write of the status, refused if the object has changed meanwhile. Nothing
+// waits: deadlines stand in the status or follow from it, and Jobs, Pods, the
+// emergency stop and the end of other executions wake the ones concerned.
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+)
+
+// component is how events and field managers call us.
+const component = "fleetloop-execution-controller"
+
+// Config says which executions are carried out, and how.
+type Config struct {
+	// Namespace is that of the executions, their Jobs and the action accounts.
+	Namespace string
+
+	// Job is how Jobs are made.
+	Job job.Options
+
+	// Inline says for which actions an execution may ask to run in this process.
+	// None is none.
+	Inline []string
+	// DefaultMode is where actions run that name no mode. Empty is in a Job.
+	DefaultMode v1alpha1.ExecutionMode
+
+	ApprovalTimeout time.Duration // unless the execution names one; zero is 1 h
+	RollbackWindow  time.Duration // how long rollback_ready lasts; zero is 5 min
+	CheckTimeout    time.Duration // for how long checks that cannot be made are tried; zero is 5 min
+	TTL             time.Duration // of an execution after its end; zero is 24 h
+	JobTTL          time.Duration // of a Job after its result is stored; zero is 5 min
+
+	// DryRun has every execution be tried out, and none executed.
+	DryRun bool
+
+	// Leader is the name of the Lease among replicas. Empty is one replica.
+	Leader string
+	// Audited says that there is an audit, and executions are kept until they
+	// are in it.
+	Audited bool
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		value *time.Duration
+		zero  time.Duration
+	}{
+		{&c.ApprovalTimeout, time.Hour},
+		{&c.RollbackWindow, 5 * time.Minute},
+		{&c.CheckTimeout, 5 * time.Minute},
+		{&c.TTL, 24 * time.Hour},
+		{&c.JobTTL, 5 * time.Minute},
+	} {
+		if *d.value == 0 {
+			*d.value = d.zero
+		}
+	}
+	if c.DefaultMode == "" {
+		c.DefaultMode = v1alpha1.ExecuteInJob
+	}
+	return c
+}
+
+// A checker says whether an execution may be. It is a *check.Checker.
+type checker interface {
+	Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error)
+	Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error)
+	PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, since, now time.Time) ([]v1alpha1.ConditionResult, time.Duration, error)
+}
+
+// identities reach the cluster as actions do. It is an *identity.Identities.
+type identities interface {
+	Client(ctx context.Context, a *action.Action) (action.Client, error)
+}
+
+// An auditor writes down what became of an execution.
+type auditor interface {
+	// Sync reports whether the execution has ended and all of it is durable.
+	Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (done bool, err error)
+}
+
+// Deps are what an operator works with. All but Auditor, Recorder, Log and
+// Registerer are needed.
+type Deps struct {
+	Host       *rest.Config
+	Check      checker
+	Identities identities
+	Gate       *gate.Gate
+	// Guard says why approvals cannot be trusted; nil is that they can.
+	Guard    func() error
+	Auditor  auditor // needed where Config.Audited says so
+	Recorder execution.Recorder
+
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// An Operator carries executions out. Make it with New and run its part once.
+type Operator struct {
+	cfg     Config
+	log     *slog.Logger
+	manager manager.Manager
+
+	synced  atomic.Bool
+	trouble atomic.Pointer[error] // what the last list or watch failed with
+}
+
+// New makes an operator. It asks nothing of the host cluster yet.
+func New(cfg Config, deps Deps) (*Operator, error) {
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	if deps.Recorder == nil {
+		deps.Recorder = nobody{}
+	}
+	if deps.Registerer == nil {
+		deps.Registerer = prometheus.NewRegistry()
+	}
+	cfg = cfg.withDefaults()
+	switch {
+	case cfg.Namespace == "":
+		return nil, errors.New("make operator: it needs a namespace")
+	case cfg.Audited && deps.Auditor == nil:
+		return nil, errors.New("make operator: it needs an auditor")
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), batchv1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("make operator: %w", err)
+	}
+	o := &Operator{cfg: cfg, log: deps.Log}
+	seen, err := cached(cfg.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("make operator: %w", err)
+	}
+	o.manager, err = kube.NewManager(deps.Host, kube.Options{
+		Scheme: scheme,
+		Namespaced: []schema.GroupVersionKind{
+			v1alpha1.GroupVersion.WithKind(v1alpha1.Kind), batchv1.SchemeGroupVersion.WithKind("Job"),
+			corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+		},
+		Leader:    kube.Leader{Namespace: cfg.Namespace, Name: cfg.Leader},
+		Cache:     seen,
+		Log:       deps.Log,
+		OnTrouble: func(err error) { o.trouble.Store(&err) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := o.control(deps); err != nil {
+		return nil, fmt.Errorf("make operator: %w", err)
+	}
+	return o, nil
+}
+
+type nobody struct{}
+
+// Record does nothing.
+func (nobody) Record(context.Context, execution.Change) {}
+
+// Part is the operator as a part of a process.
+func (o *Operator) Part() lifecycle.Part {
+	return kube.Part("execution controller", o.manager, o.Ready)
+}
+
+// Ready says why executions do not move on. A replica that waits for its turn
+// is ready.
+func (o *Operator) Ready() error {
+	if o.synced.Load() {
+		return nil
+	}
+	if err := o.trouble.Load(); err != nil {
+		return fmt.Errorf("list executions in namespace %q: %w", o.cfg.Namespace, *err)
+	}
+	return fmt.Errorf("executions in namespace %q have not been listed yet", o.cfg.Namespace)
+}
+
+// key is how an execution is called in logs.
+func key(ke *v1alpha1.KubernetesExecution) string { return ke.Namespace + "/" + ke.Name }
+
+func nameOf(ke *v1alpha1.KubernetesExecution) types.NamespacedName {
+	return types.NamespacedName{Namespace: ke.Namespace, Name: ke.Name}
+}
+
+func at(t time.Time) *metav1.Time { return &metav1.Time{Time: t.Truncate(time.Second)} }

@@ -1,0 +1,235 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+)
+
+const (
+	// soon is when an object is looked at again of which something newer is on
+	// its way.
+	soon = 25 * time.Millisecond
+	// mostSteps is more than any execution can go without waiting for something.
+	mostSteps = 12
+)
+
+// A reconciler moves executions on.
+type reconciler struct {
+	cfg        Config
+	executions executions
+	jobs       jobs
+	check      checker
+	identities identities
+	gate       *gate.Gate
+	guard      func() error
+	recorder   execution.Recorder
+	tell       teller
+	targets    follower
+	metrics    *metrics
+	log        *slog.Logger
+	now        func() time.Time
+
+	// stopped reads the emergency stop.
+	stopped func(context.Context) error
+	// halted says that what runs is to end: the emergency stop says so.
+	halted atomic.Bool
+
+	mu       sync.Mutex
+	restored bool
+	launched map[types.UID]bool                 // executions whose Job was made by this process
+	claimed  map[types.NamespacedName]types.UID // those that the gate knows
+}
+
+// A follower has executions looked at when their target changes. It is a
+// *targets.
+type follower interface {
+	follow(name types.NamespacedName, t v1alpha1.Target)
+	leave(name types.NamespacedName)
+}
+
+// A turn is one look at one execution.
+type turn struct {
+	ke    *v1alpha1.KubernetesExecution // its status is what is to be written
+	now   time.Time
+	again time.Duration // when to look again; 0 is when something happens
+	then  []func(context.Context)
+}
+
+// wait has the execution looked at again after some time.
+func (t *turn) wait(d time.Duration) {
+	if d <= 0 {
+		d = soon
+	}
+	if t.again == 0 || d < t.again {
+		t.again = d
+	}
+}
+
+// until has it looked at again at some time.
+func (t *turn) until(when time.Time) { t.wait(when.Sub(t.now)) }
+
+// afterwards does something when the status is written.
+func (t *turn) afterwards(do func(context.Context)) { t.then = append(t.then, do) }
+
+// Reconcile moves an execution on as far as it goes.
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.restore(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	ke, err := r.executions.Get(ctx, req.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("read execution %s: %w", req.NamespacedName, err)
+	}
+	if ke == nil {
+		r.forget(req.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	for range mostSteps {
+		moved, again, err := r.step(ctx, ke.DeepCopy())
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // what was read is no longer so
+			return reconcile.Result{RequeueAfter: soon}, nil
+		}
+		if err != nil || moved == nil {
+			return reconcile.Result{RequeueAfter: again}, err
+		}
+		ke = moved
+	}
+	return reconcile.Result{RequeueAfter: soon}, nil
+}
+
+// step looks once, and writes what came of it. It gives the execution as it was
+// stored if it is in another phase now, and nil if it waits.
+func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution) (moved *v1alpha1.KubernetesExecution, again time.Duration, err error) {
+	t := &turn{ke: ke, now: r.now()}
+	before := ke.DeepCopy()
+	if r.cfg.DryRun {
+		ke.Spec.DryRun = v1alpha1.DryRunOnly
+	}
+	if r.halted.Load() && ke.Status.Phase == v1alpha1.PhaseExecuting {
+		ke.Spec.Cancel = true
+	}
+	err = r.look(ctx, t)
+	if err != nil {
+		return nil, 0, err
+	}
+	if equality.Semantic.DeepEqual(&before.Status, &t.ke.Status) {
+		return nil, t.again, nil
+	}
+	if from, to := before.Status.Phase, t.ke.Status.Phase; from != to && !execution.CanPass(from, to) {
+		return nil, 0, reconcile.TerminalError(fmt.Errorf("execution %s cannot pass from %q to %q", key(ke), from, to))
+	}
+	t.ke.Status.ObservedGeneration = t.ke.Generation
+	if err := r.write(ctx, t.ke); err != nil {
+		return nil, 0, err
+	}
+	for _, do := range t.then {
+		do(ctx)
+	}
+	if before.Status.Phase == t.ke.Status.Phase {
+		return nil, t.again, nil
+	}
+	r.passed(ctx, before, t.ke, t.now)
+	return t.ke, 0, nil
+}
+
+// look does what the phase asks for.
+func (r *reconciler) look(ctx context.Context, t *turn) error {
+	if !t.ke.DeletionTimestamp.IsZero() {
+		return r.deleted(ctx, t)
+	}
+	switch t.ke.Status.Phase {
+	case v1alpha1.PhaseNew:
+		return r.begin(t)
+	case v1alpha1.PhaseValidating:
+		return r.validate(ctx, t)
+	case v1alpha1.PhaseValidated:
+		return r.proceed(ctx, t)
+	case v1alpha1.PhaseWaitingApproval:
+		return r.approve(ctx, t)
+	case v1alpha1.PhaseExecuting:
+		return r.watch(ctx, t)
+	case v1alpha1.PhaseRollbackReady:
+		return r.settle(ctx, t)
+	case v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed:
+		return r.keep(ctx, t)
+	}
+	return reconcile.TerminalError(fmt.Errorf("execution %s is in a phase %q that this version does not know", key(t.ke), t.ke.Status.Phase))
+}
+
+// write writes the part of the status that is ours.
+func (r *reconciler) write(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+	auditors := takeCondition(&ke.Status, v1alpha1.ConditionAuditRecorded)
+	err := r.executions.ApplyStatus(ctx, ke, component)
+	if err != nil && auditors != nil {
+		ke.Status.Conditions = append(ke.Status.Conditions, *auditors)
+	}
+	return err
+}
+
+// restore tells the gate, before the first look, who is inside and what went
+// before.
+func (r *reconciler) restore(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.restored {
+		return nil
+	}
+	if err := r.stopped(ctx); err != nil {
+		return err
+	}
+	all, err := r.executions.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list executions: %w", err)
+	}
+	var inside []gate.Claim
+	var past []gate.Past
+	for i := range all {
+		ke := &all[i]
+		switch {
+		case execution.Ended(ke.Status.Phase), ke.Status.Phase == v1alpha1.PhaseRollbackReady:
+			if p, ok := pastOf(ke); ok {
+				past = append(past, p)
+			}
+		case ke.Status.Phase == v1alpha1.PhaseExecuting:
+			inside = append(inside, r.claim(ke))
+		case ke.Status.Plan != nil: // its Job may have been made just before the end of another operator
+			j, err := r.jobs.Job(ctx, ke, runName(ke), false)
+			if err != nil {
+				return err
+			}
+			if j != nil {
+				inside = append(inside, r.claim(ke))
+			}
+		}
+	}
+	r.gate.Restore(inside, past)
+	r.restored = true
+	return nil
+}
+
+// wakeRunning has all executions looked at that are executing.
+func (r *reconciler) wakeRunning(ctx context.Context, wake func(types.NamespacedName)) error {
+	all, err := r.executions.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list executions: %w", err)
+	}
+	for i := range all {
+		if all[i].Status.Phase == v1alpha1.PhaseExecuting {
+			wake(types.NamespacedName{Namespace: all[i].Namespace, Name: all[i].Name})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package operator
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/approval"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+)
+
+// maxMessage bounds messages in the status.
+const maxMessage = 2048
+
+//nolint:gochecknoglobals // a constant that Go has no way to say is one
+var cancelled = execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "it was cancelled before anything was done"}
+
+// enter passes into a phase.
+func enter(t *turn, p v1alpha1.Phase) {
+	t.ke.Status.Phase = p
+	t.ke.Status.PhaseTransitions = append(t.ke.Status.PhaseTransitions, v1alpha1.PhaseTransition{Phase: p, At: metav1.NewMicroTime(t.now)})
+}
+
+// fail ends an execution.
+func fail(t *turn, f execution.Failure) {
+	s := &t.ke.Status
+	s.Reason, s.ReasonDetail, s.Message = f.Reason, detailOf(f), bounded(f.Message, maxMessage)
+	s.Outcome = v1alpha1.OutcomeFailed
+	dropCondition(s, v1alpha1.ConditionQueued)
+	if s.Phase == v1alpha1.PhaseValidating {
+		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionFalse, conditionReason(s.ReasonDetail), s.Message)
+	}
+	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionFalse, conditionReason(s.ReasonDetail), s.Message)
+	enter(t, v1alpha1.PhaseFailed)
+}
+
+// detailOf is the detail of a failure, which may have no more to say than its
+// reason.
+func detailOf(f execution.Failure) v1alpha1.Detail {
+	if f.Detail == "" {
+		return v1alpha1.Detail(f.Reason)
+	}
+	return f.Detail
+}
+
+// conditionReason is a detail as conditions have it: TargetBusy for
+// target_busy.
+func conditionReason(d v1alpha1.Detail) string {
+	var b strings.Builder
+	for word := range strings.SplitSeq(string(d), "_") {
+		if word != "" {
+			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+	}
+	if b.Len() == 0 {
+		return "Unknown"
+	}
+	return b.String()
+}
+
+// since is when a phase began.
+func since(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
+	for _, t := range slices.Backward(ke.Status.PhaseTransitions) {
+		if t.Phase == p {
+			return t.At.Time
+		}
+	}
+	return now
+}
+
+func condition(s *v1alpha1.KubernetesExecutionStatus, kind string) *metav1.Condition {
+	return meta.FindStatusCondition(s.Conditions, kind)
+}
+
+func setCondition(t *turn, kind string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&t.ke.Status.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: bounded(message, maxMessage),
+		ObservedGeneration: t.ke.Generation, LastTransitionTime: metav1.NewTime(t.now),
+	})
+}
+
+func dropCondition(s *v1alpha1.KubernetesExecutionStatus, kind string) {
+	meta.RemoveStatusCondition(&s.Conditions, kind)
+}
+
+// takeCondition takes a condition out of a status.
+func takeCondition(s *v1alpha1.KubernetesExecutionStatus, kind string) *metav1.Condition {
+	c := condition(s, kind)
+	if c == nil {
+		return nil
+	}
+	taken := *c
+	dropCondition(s, kind)
+	return &taken
+}
+
+func statusOf(holds bool) metav1.ConditionStatus {
+	if holds {
+		return metav1.ConditionTrue
+	}
+	return metav1.ConditionFalse
+}
+
+// targetOf is a target as kind/namespace/name.
+func targetOf(t v1alpha1.Target) string {
+	if t.Namespace == "" {
+		return t.Kind + "/" + t.Name
+	}
+	return t.Kind + "/" + t.Namespace + "/" + t.Name
+}
+
+// ended is what the checks gave, with the time.
+func ended(v *v1alpha1.ValidationResults, now time.Time) *v1alpha1.ValidationResults {
+	if v == nil {
+		v = &v1alpha1.ValidationResults{}
+	}
+	v.ValidationTime = at(now)
+	return v
+}
+
+// merged has what later checks gave, over what only the first ones look at.
+func merged(first *v1alpha1.ValidationResults, later v1alpha1.ValidationResults) *v1alpha1.ValidationResults {
+	if first == nil {
+		return &later
+	}
+	later.DryRunResults = first.DryRunResults
+	later.PreConditionResults = first.PreConditionResults
+	later.ValidationTime = first.ValidationTime
+	return &later
+}
+
+func withPostConditions(v *v1alpha1.ValidationResults, results []v1alpha1.ConditionResult) *v1alpha1.ValidationResults {
+	if v == nil {
+		v = &v1alpha1.ValidationResults{}
+	}
+	v.PostConditionResults = results
+	return v
+}
+
+// approvalOf is the approval that a decision asks for.
+func approvalOf(d execution.Decision) v1alpha1.ApprovalStatus { return approval.Begin(d, nil) }
+
+// approvedBy says who gave leave.
+func approvedBy(s v1alpha1.ApprovalStatus) string {
+	var names []string
+	for _, a := range s.Received {
+		names = append(names, a.Approver)
+	}
+	if len(names) == 0 {
+		return "approved"
+	}
+	return "approved by " + strings.Join(names, ", ")
+}
+
+// pastOf is an execution that is over, for the gate.
+func pastOf(ke *v1alpha1.KubernetesExecution) (gate.Past, bool) {
+	s := &ke.Status
+	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
+		return gate.Past{}, false
+	}
+	return gate.Past{Action: ke.Spec.Action, Target: gate.TargetOf(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}, true
+}
+
+func subjectOf(ke *v1alpha1.KubernetesExecution) action.Subject {
+	return action.Subject{UID: ke.UID, Created: ke.CreationTimestamp.Time}
+}
+
+func raw(r *runtime.RawExtension) []byte {
+	if r == nil {
+		return nil
+	}
+	return r.Raw
+}
+
+// bounded cuts a text to a length.
+func bounded(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	end := most - len("…")
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}
