@@ -71,6 +71,12 @@ func resourceOf(apiVersion, kind string) (kindOf, bool) {
 	return kindOf{}, false
 }
 
+// ResourceOf is how a kind that actions reach is called in URLs.
+func ResourceOf(apiVersion, kind string) (resource schema.GroupVersionResource, known bool) {
+	k, known := resourceOf(apiVersion, kind)
+	return k.GroupVersionResource, known
+}
+
 // on is a resource in a namespace; empty is none.
 func (c Client) on(resource schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
 	if namespace == "" {

@@ -189,7 +189,7 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 		fail(t, cancelled)
 		return nil
 	}
-	guard := r.guard()
+	guard := r.guard(t.ke)
 	status, failed, until := approval.Decide(t.ke, guard, t.now)
 	before := t.ke.Status.Approval
 	t.ke.Status.Approval = &status
@@ -254,7 +254,7 @@ func (r *reconciler) ask(t *turn) {
 	if timeout > 0 {
 		s.Approval.Deadline = at(t.now.Add(timeout).Add(time.Second - 1)) // the API's times have no fractions
 	}
-	s.ReasonDetail, s.Message = approval.Waiting(t.ke, r.guard())
+	s.ReasonDetail, s.Message = approval.Waiting(t.ke, r.guard(t.ke))
 	dropCondition(s, v1alpha1.ConditionQueued)
 	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", s.Message)
 	enter(t, v1alpha1.PhaseWaitingApproval)

@@ -116,8 +116,9 @@ type Deps struct {
 	Check      checker
 	Identities identities
 	Gate       *gate.Gate
-	// Guard says why approvals cannot be trusted; nil is that they can.
-	Guard    func() error
+	// Guard says why approvals of an execution cannot be trusted; nil is that
+	// they can.
+	Guard    func(ke *v1alpha1.KubernetesExecution) error
 	Auditor  auditor // needed where Config.Audited says so
 	Recorder execution.Recorder
 

@@ -34,7 +34,7 @@ type reconciler struct {
 	check      checker
 	identities identities
 	gate       *gate.Gate
-	guard      func() error
+	guard      func(ke *v1alpha1.KubernetesExecution) error
 	recorder   execution.Recorder
 	tell       teller
 	targets    follower

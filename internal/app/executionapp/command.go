@@ -1,0 +1,73 @@
+package executionapp
+
+import (
+	"cmp"
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+const binary = "execution-controller"
+
+// Command is the command line of execution-controller.
+func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+	cfg := Defaults()
+	var file string
+	load := func(cmd *cobra.Command) (*settings.Report, error) {
+		return settings.Load(&cfg, settings.Source{File: file, Env: env, Flags: cmd.Flags()})
+	}
+	root := &cobra.Command{
+		Use:   binary,
+		Short: "Carry out KubernetesExecutions",
+		Long: `Carry out the KubernetesExecutions of a namespace: check them, ask the policies,
+try them out, wait for approval, run them as Jobs under the account of the action,
+verify what came of it, and record the way back.
+
+Of several replicas one works at a time.`,
+		Example: `  DATABASE_URL=postgres://host/fleet execution-controller --runner-image=registry.example/fleetloop/action-runner@sha256:…
+  execution-controller --kubeconfig=admin.kubeconfig --namespace=kubernaut-executor --audit=off --runner-image=…`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := load(cmd); err != nil {
+				return err
+			}
+			return run(cmd.Context(), cfg, stderr, env)
+		},
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.PersistentFlags().StringVar(&file, "config", "", "configuration file (YAML)")
+	settings.AddFlags(root.PersistentFlags(), &cfg)
+	root.AddCommand(
+		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
+			report, err := load(cmd)
+			return []*settings.Report{report}, err
+		}, &cfg),
+		process.VersionCommand(binary, stdout),
+	)
+	return root
+}
+
+// run runs a controller until ctx ends.
+func run(ctx context.Context, cfg Config, stderr io.Writer, env func(string) (string, bool)) error {
+	if cfg.Namespace == "" {
+		pod, _ := env("POD_NAMESPACE")
+		cfg.Namespace = cmp.Or(pod, guard.DefaultNamespace)
+	}
+	p, err := process.New(ctx, binary, cfg.Process, stderr)
+	if err != nil {
+		return err
+	}
+	parts, err := Parts(ctx, p, cfg.Part, Loan{})
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx, nil, parts...)
+}

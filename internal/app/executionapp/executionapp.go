@@ -1,0 +1,151 @@
+package executionapp
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/schema"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/audit"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/execution/identity"
+	"github.com/fleetloop/fleetloop/internal/execution/operator"
+	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/policy"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+// userAgent is what servers call us.
+const userAgent = "fleetloop-execution-controller"
+
+// by is how the controller calls itself where it says what it did.
+const by = "fleetloop/execution-controller"
+
+// A Loan is what others may lend the controller. The zero value is nothing.
+type Loan struct {
+	// Host is used in the place of the cluster that is configured.
+	Host *rest.Config
+	// Recorder hears of changes besides the log.
+	Recorder execution.Recorder
+}
+
+// Parts makes the parts of the execution controller, in the order in which they
+// depend on each other.
+func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts []lifecycle.Part, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lifecycle.Discard(parts...))
+			parts = nil
+		}
+	}()
+	host := loan.Host
+	if host == nil {
+		if host, err = kube.Connect(cfg.Kube, userAgent); err != nil {
+			return nil, err
+		}
+	}
+	ids := identity.New(host, cfg.Namespace)
+	deps := operator.Deps{
+		Host: host, Identities: ids, Recorder: loan.recorder(p), Log: p.Log, Registerer: p.Metrics,
+	}
+	if cfg.Audit.Mode == auditPostgres {
+		store, database, err := auditing(cfg, p) //nolint:contextcheck // the pool outlives the call
+		if err != nil {
+			return parts, err
+		}
+		parts = append(parts, database...)
+		deps.Auditor = store
+	} else {
+		p.Log.WarnContext(ctx, "nothing is audited", "set", "AUDIT=postgres and DATABASE_URL")
+	}
+	g, err := gate.New(cfg.gate())
+	if err != nil {
+		return parts, err
+	}
+	deps.Gate = g
+	watch, err := guard.New(host, cfg.guard())
+	if err != nil {
+		return parts, err
+	}
+	deps.Guard = watch.MissingFor
+	surroundings, checker, err := surround(host, cfg, p, ids, g)
+	if err != nil {
+		return parts, err
+	}
+	deps.Check = checker
+	parts = append(parts, surroundings...)
+	parts = append(parts, lifecycle.Part{Name: "approval guard", Run: watch.Run})
+	o, err := operator.New(cfg.operator(), deps) //nolint:contextcheck // the operator outlives the call
+	if err != nil {
+		return parts, err
+	}
+	p.Gather(kube.Metrics())
+	return append(parts, o.Part()), nil
+}
+
+// auditing makes what keeps the audit.
+func auditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, error) {
+	cfg.Database.ProbeEvery = 10 * time.Second
+	pool, err := postgres.New(cfg.Database, p.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	tables := schema.Awaited(pool, p.Log)
+	parts := []lifecycle.Part{
+		{Name: "audit's database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
+		{Name: "audit's schema", Run: tables.Run, Ready: tables.Ready},
+	}
+	a, err := audit.New(pgstore.New(pool), audit.Config{Cluster: cfg.Cluster, Retention: cfg.Audit.Retention}, p.Metrics, p.Log)
+	if err != nil {
+		return nil, nil, errors.Join(err, lifecycle.Discard(parts...))
+	}
+	return a, append(parts, lifecycle.Part{Name: "audit", Run: a.Run}), nil
+}
+
+func (l Loan) recorder(p *process.Process) execution.Recorder {
+	if l.Recorder == nil {
+		return logged{p.Log}
+	}
+	return both{logged{p.Log}, l.Recorder}
+}
+
+// surround makes the checks, and what they know of the policies and the cluster.
+func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Identities, g *gate.Gate) ([]lifecycle.Part, *check.Checker, error) {
+	metrics, err := policy.NewMetrics(p.Metrics)
+	if err != nil {
+		return nil, nil, err
+	}
+	laws := &policies{store: policy.NewStore(cfg.Policy.Timeout, metrics), name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.mode, log: p.Log}
+	rego, err := policy.NewConditions(policy.ConditionOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	view, err := check.NewView(host, true, p.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	checker, err := check.New(cfg.checks(), check.Deps{
+		Identities: ids, Policy: laws, Conditions: conditions{rego}, Traffic: g, Reader: view,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	follow, err := followPolicies(host, cfg.Namespace, cfg.Policy.ConfigMap, laws.take, p.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	known := follow.Ready
+	follow.Ready = func() error { return errors.Join(known(), laws.Ready()) }
+	return []lifecycle.Part{follow, view.Part(), nodes(view, g, p.Log)}, checker, nil
+}

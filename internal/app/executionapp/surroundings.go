@@ -1,0 +1,82 @@
+package executionapp
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+)
+
+// followPolicies is a part that keeps the policies as their ConfigMap has them.
+func followPolicies(host *rest.Config, namespace, name string, take func(client.Object, bool), log *slog.Logger) (lifecycle.Part, error) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return lifecycle.Part{}, err
+	}
+	r, err := kube.NewReader(host, kube.Options{
+		Scheme:     scheme,
+		Namespaced: []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("ConfigMap")},
+		Cache: cache.Options{
+			DefaultNamespaces: map[string]cache.Config{namespace: {}},
+			ByObject:          map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}},
+		},
+		Log: log,
+	})
+	if err != nil {
+		return lifecycle.Part{}, err
+	}
+	return r.Part("policies", kube.Handler{Kind: &corev1.ConfigMap{}, Do: take}), nil
+}
+
+// nodesEvery is how often the nodes in memory are counted.
+const nodesEvery = 2 * time.Second
+
+// nodes is a part that tells the gate of the nodes: how many there are, and
+// which of them executions have cordoned.
+func nodes(view *check.View, g *gate.Gate, log *slog.Logger) lifecycle.Part {
+	return lifecycle.Part{Name: "node budget", Run: func(ctx context.Context) error {
+		tick := time.NewTicker(nodesEvery)
+		defer tick.Stop()
+		for {
+			if err := count(ctx, view, g); err != nil && ctx.Err() == nil {
+				log.DebugContext(ctx, "cannot count nodes yet", "err", err)
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+		}
+	}}
+}
+
+func count(ctx context.Context, view client.Reader, g *gate.Gate) error {
+	var list corev1.NodeList
+	if err := view.List(ctx, &list); err != nil {
+		return err
+	}
+	var cordoned []string
+	for i := range list.Items {
+		n := &list.Items[i]
+		if n.Spec.Unschedulable && n.Annotations[v1alpha1.AnnotationLastExecution] != "" {
+			cordoned = append(cordoned, gate.TargetOf(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: n.Name}))
+		}
+	}
+	g.SetNodes(len(list.Items))
+	g.SetCordoned(cordoned)
+	return nil
+}
