@@ -24,6 +24,9 @@ USER 65532:65532
 WORKDIR /
 
 # An entrypoint takes no variable, so each binary has its own stage.
+FROM files AS action-runner
+ENTRYPOINT ["/action-runner"]
+
 FROM files AS cluster-worker
 ENTRYPOINT ["/cluster-worker"]
 

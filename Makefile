@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-BINARIES := fleetloop fleet-api sentinel cluster-worker
+BINARIES := fleetloop fleet-api sentinel cluster-worker action-runner
 TOOLS    := $(CURDIR)/.cache/tools
 
 # Pinned; each is built through the Go module proxy at its first use.

@@ -129,7 +129,10 @@ func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string
 		},
 		Spec: batchv1.JobSpec{
 			Parallelism: new(int32(1)), Completions: new(int32(1)),
+			// Only of an index the Job controller tells a Pod how many went before it.
+			CompletionMode:        new(batchv1.IndexedCompletion),
 			BackoffLimit:          new(b.retries()),
+			BackoffLimitPerIndex:  new(b.retries()),
 			ActiveDeadlineSeconds: new(b.layers.job),
 			PodReplacementPolicy:  new(batchv1.Failed),
 			PodFailurePolicy:      &batchv1.PodFailurePolicy{Rules: b.rules()},
@@ -273,7 +276,16 @@ func (b *builder) container() (corev1.Container, error) {
 	for _, v := range variables {
 		c.Env = append(c.Env, corev1.EnvVar{Name: v.Name, Value: v.Value})
 	}
+	c.Env = append(c.Env, corev1.EnvVar{Name: input.TerminationLog, Value: c.TerminationMessagePath},
+		counted(input.Failures, batchv1.JobIndexFailureCountAnnotation), counted(input.Disruptions, batchv1.JobIndexIgnoredFailureCountAnnotation))
 	return c, nil
+}
+
+// counted is a variable with an annotation of the Pod as its value.
+func counted(name, annotation string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{
+		APIVersion: "v1", FieldPath: "metadata.annotations['" + annotation + "']",
+	}}}
 }
 
 func (b *builder) resources() corev1.ResourceRequirements {

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +33,14 @@ const (
 	Marker   = "ACTION_MARKER"   // off keeps our annotation from the target
 	UID      = "EXECUTION_UID"
 	Created  = "EXECUTION_CREATED"
+
+	// Failures and Disruptions are how many attempts went before, as the Job
+	// controller counts them on the Pod. Not set is none.
+	Failures    = "ACTION_FAILURES"
+	Disruptions = "ACTION_DISRUPTIONS"
+
+	// TerminationLog is the file that the result is left in.
+	TerminationLog = "TERMINATION_LOG"
 )
 
 // MaxPlan is how many bytes a plan may have here. The API server takes a few
@@ -46,6 +55,7 @@ type Input struct {
 	Subject  action.Subject
 	Within   time.Duration // from the start of the runner
 	NoMarker bool
+	Attempt  int32 // 1 is the first; only read
 }
 
 // A Variable is one of an environment. Its value has no $, which Kubernetes
@@ -114,6 +124,13 @@ func Read(env func(string) (string, bool)) (Input, error) {
 			errs = append(errs, fmt.Errorf("%s: %q is no length of time", Deadline, text))
 		}
 	}
+	in.Attempt = 1
+	for _, name := range []string{Failures, Disruptions} {
+		n, err := count(env, name)
+		if in.Attempt += n; err != nil {
+			errs = append(errs, err)
+		}
+	}
 	switch marker, _ := env(Marker); marker {
 	case "":
 	case off:
@@ -122,6 +139,18 @@ func Read(env func(string) (string, bool)) (Input, error) {
 		errs = append(errs, fmt.Errorf("%s: %q is not known: off, or not set", Marker, marker))
 	}
 	return in, errors.Join(errs...)
+}
+
+func count(env func(string) (string, bool), name string) (int32, error) {
+	text, _ := env(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is no number of attempts", name, text)
+	}
+	return int32(n), nil
 }
 
 // checked finds a plan that is not the one that was decided on.

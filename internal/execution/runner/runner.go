@@ -1,0 +1,168 @@
+// Package runner is what runs in the container of a Job: it does what a plan
+// says, as the service account of its Pod, and leaves the result behind as the
+// container's termination message.
+//
+// The plan comes in the environment, see package input; there is no shell, and
+// no command is made of anything. The runner is done before its Pod is killed:
+// at its deadline, and when it is told to end, it stops between two requests
+// and says what it did. It ends with an exit code from which the Job knows
+// whether another attempt may do better.
+package runner
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/job/input"
+)
+
+const (
+	// patience is how long an action that is over time, or told to end, may take
+	// to say what it did. Its Pod gives ten seconds.
+	patience = 4 * time.Second
+
+	// kubeconfig names a file that leads to the API server. Not set is the way
+	// from inside a Pod.
+	kubeconfig = "KUBECONFIG"
+
+	resultVersion = 1 // as action.DecodeResult wants it
+	userAgent     = "fleetloop-action-runner"
+)
+
+// Run runs the plan that env has, and gives the exit code. out hears what is
+// done, as kubectl would say it; the result is written to the file
+// terminationLog. The end of ctx tells it to end.
+//
+// An action that does not stop then is left behind: Run is for a process that
+// ends with it.
+func Run(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer, terminationLog string) int {
+	result := run(ctx, env, args, out)
+	if result.Code != action.CodeOK {
+		_, _ = fmt.Fprintf(out, "error: %s\n", result.Message)
+	}
+	const mode = 0o600 // in a container the file is there already, with a mode of its own
+	if err := os.WriteFile(terminationLog, []byte(action.Encode(result)), mode); err != nil {
+		_, _ = fmt.Fprintf(out, "error: the result cannot be left behind: %v\n", err)
+	}
+	return int(result.Code)
+}
+
+func run(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer) action.Result {
+	w := work{started: time.Now().UTC(), out: out}
+	err := w.parse(args)
+	if err != nil {
+		return w.result(action.CodeInvalid, err.Error())
+	}
+	if w.in, err = input.Read(env); err != nil {
+		return w.result(action.CodeInvalid, fmt.Sprintf("read what to do: %v", err))
+	}
+	client, err := connect(env)
+	if err != nil { // what is mounted may be late
+		return w.result(action.CodeTransient, err.Error())
+	}
+	do := action.Execute
+	if w.dry {
+		do = action.DryRun
+	}
+	return w.bounded(ctx, func(ctx context.Context, r action.Run) action.Result {
+		return do(ctx, client, w.in.Plan, r)
+	})
+}
+
+// connect makes a client of the Pod's account.
+func connect(env func(string) (string, bool)) (action.Client, error) {
+	var cfg *rest.Config
+	var err error
+	if path, _ := env(kubeconfig); path != "" {
+		cfg, err = clientcmd.BuildConfigFromFlags("", path)
+	} else {
+		cfg, err = rest.InClusterConfig()
+	}
+	if err != nil {
+		return action.Client{}, fmt.Errorf("find the API server: %w", err)
+	}
+	cfg.UserAgent = userAgent
+	cfg.QPS = -1 // one plan sends few requests, and the API server has limits of its own
+	return action.Connect(cfg)
+}
+
+// A work is one run.
+type work struct {
+	started time.Time
+	dry     bool
+	in      input.Input
+	out     io.Writer
+}
+
+// parse reads the arguments. kubectl's spelling is taken, and nothing else.
+func (w *work) parse(args []string) error {
+	const none, server = "none", "server"
+	flags := flag.NewFlagSet("action-runner", flag.ContinueOnError)
+	flags.SetOutput(w.out)
+	mode := flags.String("dry-run", none, "server: send all requests with dryRun=All, and change nothing")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	w.dry = *mode == server
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Errorf("unknown argument %q: what to do is in the environment", flags.Arg(0))
+	case *mode != none && *mode != server:
+		return fmt.Errorf("--dry-run=%s: must be none or server", *mode)
+	}
+	return nil
+}
+
+// result is one of which nothing more is known.
+func (w *work) result(code action.Code, message string) action.Result {
+	r := action.Result{Version: resultVersion, Code: code, Message: message, Attempt: w.in.Attempt, Started: w.started, Ended: time.Now().UTC()}
+	if w.in.Plan != nil {
+		r.PlanHash = w.in.Plan.Hash
+	}
+	if w.dry {
+		r.DryRun = &v1alpha1.DryRunResults{Warnings: []string{}, Errors: []string{message}}
+	}
+	return r
+}
+
+var errTold = errors.New("the runner was told to end")
+
+// bounded does something within its time, and a little longer to hear what was
+// done.
+func (w *work) bounded(ctx context.Context, do func(context.Context, action.Run) action.Result) action.Result {
+	deadline := w.started.Add(w.in.Within)
+	done := make(chan action.Result, 1)
+	go func() {
+		done <- do(ctx, action.Run{
+			Subject: w.in.Subject, Attempt: w.in.Attempt, Deadline: deadline, Output: w.out, NoMarker: w.in.NoMarker,
+		})
+	}()
+	code, why := action.CodeDeadline, fmt.Errorf("the deadline of %s has passed", w.in.Within)
+	give := time.NewTimer(time.Until(deadline) + patience)
+	defer give.Stop()
+	told := ctx.Done()
+	for {
+		select {
+		case r := <-done:
+			return r
+		case <-told:
+			told = nil
+			if left := time.Until(deadline); left > 0 {
+				code, why = action.CodeCancelled, errTold
+				give.Reset(min(patience, left+patience))
+			}
+		case <-give.C:
+			return w.result(code, fmt.Sprintf("%v, and the action did not stop: what it did is not known", why))
+		}
+	}
+}
