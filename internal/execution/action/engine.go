@@ -22,7 +22,7 @@ import (
 //	enum:"a,b"           the values that it can have
 //	format:"dns-label"   see checkFormat in formats.go; of lists and maps it is that of each value
 //	keys:"config-key"    the format of a map's keys
-//	type:"array"         for json.RawMessage, which is an object unless it says so
+//	type:"array"         for json.RawMessage, which is an object unless it says so ("either" takes both)
 //	target:"name"        it names the target: name, namespace or kind
 //
 // Fields are string, bool, int32, int64, pointers to those (nil is not given),
@@ -62,8 +62,9 @@ type entry[P any] struct {
 	// check says what is wrong with parameters beyond what the tags say; nil is nothing.
 	check func(p *P) []string
 	// spell turns other spellings of the parameters into the tags' own before
-	// they are read; asked is the name or alias that was asked for. Nil is none.
-	spell func(asked string, raw map[string]json.RawMessage)
+	// they are read; asked is the name or alias that was asked for. It says what
+	// does not fit together. Nil is none.
+	spell func(asked string, raw map[string]json.RawMessage) []string
 	// target is the object that the parameters mean. Nil takes it from the
 	// target tags, and the kind from Kinds. The APIVersion may be left empty.
 	target func(p *P) v1alpha1.Target
@@ -102,7 +103,9 @@ func (k *typed[P]) optional() bool { return k.entry.absent }
 
 func (k *typed[P]) parse(q question) (parsed any, normal json.RawMessage, t v1alpha1.Target, problems []string) {
 	if k.entry.spell != nil {
-		k.entry.spell(q.asked, q.parameters)
+		if problems = k.entry.spell(q.asked, q.parameters); len(problems) > 0 {
+			return nil, nil, t, problems
+		}
 	}
 	q.fill(k.params)
 	p := new(P)

@@ -11,6 +11,7 @@ type Right struct {
 	Verb                         string
 	Namespace                    string // empty is all of them, or none
 	Name                         string // empty is any
+	Executor                     bool   // in the namespace of executions, which Namespace does not say
 }
 
 // String is a right in short, such as "patch apps/deployments/scale".
@@ -37,11 +38,15 @@ func (r Request) Rights() []Right {
 	}
 	var rights []Right
 	for _, p := range r.Action.Permissions {
-		if slices.Contains(others, p.Resource) {
+		if p.Group == own.Group && slices.Contains(others, p.Resource) && !p.Executor {
 			continue
 		}
 		for _, verb := range p.Verbs {
-			right := Right{Group: p.Group, Resource: p.Resource, Subresource: p.Subresource, Verb: verb}
+			right := Right{Group: p.Group, Resource: p.Resource, Subresource: p.Subresource, Verb: verb, Executor: p.Executor}
+			if p.Executor {
+				rights = append(rights, right)
+				continue
+			}
 			if !p.ClusterScoped {
 				right.Namespace = r.Target.Namespace
 			}

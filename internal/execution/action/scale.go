@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
@@ -23,11 +22,11 @@ func scaleDeployment() *Action {
 			Name:    "scale_deployment",
 			Summary: "Set how many replicas a Deployment has.",
 			Kubectl: "kubectl scale deployment/NAME --replicas=N",
-			Kinds:   []string{"Deployment"},
+			Kinds:   []string{kindDeployment},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Group: "apps", Resource: "deployments", Verbs: []string{"get"}, Why: "read how many there are"},
-				{Group: "apps", Resource: "deployments", Subresource: "scale", Verbs: []string{"get", "patch"}, Why: "set how many there are"},
+				{Group: groupApps, Resource: "deployments", Verbs: []string{"get"}, Why: "read how many there are"},
+				{Group: groupApps, Resource: "deployments", Subresource: "scale", Verbs: []string{"patch"}, Why: "set how many there are"},
 			},
 			Timeout: 2 * time.Minute, MaxTimeout: maxTimeout, Retries: 2,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "scale_deployment",
@@ -42,11 +41,39 @@ func scaleDeployment() *Action {
 	})
 }
 
-// maxTimeout is how long most actions may take at most.
-const maxTimeout = 15 * time.Minute
+type scaleStatefulSetParameters struct {
+	StatefulSet string `json:"statefulset" doc:"The StatefulSet." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace   string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	Replicas    int64  `json:"replicas" doc:"How many replicas it is to have." required:"true" min:"0" max:"1000"`
+}
 
-// replicasOf are the replicas of a workload or a Scale. One that does not say
-// has 1; a Scale leaves out 0.
+func scaleStatefulSet() *Action {
+	return define(entry[scaleStatefulSetParameters]{
+		Action: Action{
+			Name:    "scale_statefulset",
+			Summary: "Set how many replicas a StatefulSet has.",
+			Kubectl: "kubectl scale statefulset/NAME --replicas=N",
+			Kinds:   []string{kindStatefulSet},
+			Scope:   Namespaced,
+			Permissions: []Permission{
+				{Group: groupApps, Resource: "statefulsets", Verbs: []string{"get"}, Why: "read how many there are"},
+				{Group: groupApps, Resource: "statefulsets", Subresource: "scale", Verbs: []string{"patch"}, Why: "set how many there are"},
+			},
+			Timeout: 5 * time.Minute, MaxTimeout: maxTimeout, Retries: 2,
+			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "scale_statefulset",
+		},
+		draft: func(_ context.Context, _ Client, _ Subject, p *scaleStatefulSetParameters, live *unstructured.Unstructured) (*draft, error) {
+			return draftScale(live, p.Replicas, "scale_statefulset", "statefulset")
+		},
+		values: func(_ *scaleStatefulSetParameters, live *unstructured.Unstructured) map[string]any {
+			return replicasOf(live)
+		},
+		did: "scaled",
+	})
+}
+
+// replicasOf are the replicas of a workload or a Scale. A workload that does not
+// say has 1; a Scale leaves out 0.
 func replicasOf(live *unstructured.Unstructured) map[string]any {
 	var otherwise int64 = 1
 	if live.GetKind() == "Scale" {
@@ -64,13 +91,13 @@ func replicasOf(live *unstructured.Unstructured) map[string]any {
 func draftScale(live *unstructured.Unstructured, replicas int64, back, parameter string) (*draft, error) {
 	before := replicasOf(live)
 	was := before["replicas"]
-	t := targetOfObject(live)
+	name := named(targetOfObject(live))
 	d := &draft{before: before, after: map[string]any{"replicas": replicas}}
 	if was == replicas {
-		d.impact.Description = fmt.Sprintf("%s has %d replicas already", named(t), replicas)
+		d.impact.Description = fmt.Sprintf("%s has %d replicas already", name, replicas)
 		return d, nil
 	}
-	step, err := scaleStep(live, replicas, fmt.Sprintf("scale %s from %d to %d replicas", named(t), was, replicas))
+	step, err := scaleStep(live, replicas, fmt.Sprintf("scale %s from %d to %d replicas", name, was, replicas))
 	if err != nil {
 		return nil, err
 	}
@@ -78,24 +105,8 @@ func draftScale(live *unstructured.Unstructured, replicas int64, back, parameter
 	d.impact = v1alpha1.EstimatedImpact{
 		ResourcesAffected: 1,
 		ReplicasChanged:   fmt.Sprintf("%d -> %d", was, replicas),
-		Description:       fmt.Sprintf("%s goes from %d to %d replicas", named(t), was, replicas),
+		Description:       fmt.Sprintf("%s goes from %d to %d replicas", name, was, replicas),
 	}
-	parameters, err := extension(map[string]any{parameter: live.GetName(), "namespace": live.GetNamespace(), "replicas": was})
-	if err != nil {
-		return nil, err
-	}
-	d.rollback = wayBackBy(back, parameters, "10s")
-	return d, nil
-}
-
-// wayBackBy is a way back by an action.
-func wayBackBy(name string, parameters *runtime.RawExtension, takes string) *v1alpha1.RollbackInformation {
-	return &v1alpha1.RollbackInformation{
-		Available: true, RollbackAction: name, RollbackParameters: parameters, EstimatedRollbackDuration: takes,
-	}
-}
-
-// targetOfObject names a live object.
-func targetOfObject(live *unstructured.Unstructured) v1alpha1.Target {
-	return v1alpha1.Target{APIVersion: live.GetAPIVersion(), Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName()}
+	d.rollback, err = wayBackBy(back, map[string]any{parameter: live.GetName(), "namespace": live.GetNamespace(), "replicas": was}, "10s")
+	return d, err
 }

@@ -48,6 +48,12 @@ func TestScale(t *testing.T) {
 			did: "scaled", before: "replicas: 1", after: "replicas: 0",
 			foreign: `{"spec":{"replicas":2}}`, back: "scale_deployment",
 		},
+		"StatefulSet": {
+			reason: "down", object: workload(kindStatefulSet, "db", 3),
+			action: "scale_statefulset", parameters: map[string]any{"statefulset": "db", "replicas": 2},
+			did: "scaled", before: "replicas: 3", after: "replicas: 2",
+			foreign: `{"spec":{"replicas":4}}`, back: "scale_statefulset",
+		},
 	} {
 		t.Run(name, tr.run)
 	}

@@ -39,6 +39,7 @@ type field struct {
 	index  int
 	target string // targetName, targetNamespace, targetKind; empty is none
 	keys   string // format of a map's keys
+	either bool   // of json.RawMessage: an object or an array
 }
 
 // fieldsOf reads the tags of a struct.
@@ -64,7 +65,7 @@ func fieldsOf(t reflect.Type) []field {
 		if value, ok := f.Tag.Lookup("default"); ok {
 			p.Default = defaultOf(p.Type, value)
 		}
-		made := field{Parameter: p, index: i, target: f.Tag.Get("target"), keys: f.Tag.Get("keys")}
+		made := field{Parameter: p, index: i, target: f.Tag.Get("target"), keys: f.Tag.Get("keys"), either: f.Tag.Get("type") == "either"}
 		if p.Default != "" {
 			if _, problem := made.decode(json.RawMessage(p.Default), reflect.New(f.Type).Elem()); problem != "" {
 				panic(fmt.Sprintf("default of parameter %s.%s %s", t, f.Name, problem))
@@ -262,7 +263,7 @@ func (f *field) decodeDuration(raw json.RawMessage, into reflect.Value) (underst
 
 // decodeRaw keeps an object or an array as it is.
 func (f *field) decodeRaw(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
-	if f.Type == typeArray && raw[0] != '[' || f.Type == typeObject && raw[0] != '{' {
+	if fits := raw[0] == '[' && (f.Type == typeArray || f.either) || raw[0] == '{' && (f.Type == typeObject || f.either); !fits {
 		return nil, f.mistyped(raw)
 	}
 	normal, err := canonical(raw)

@@ -49,7 +49,7 @@ func (w *work) request(ctx context.Context, step v1alpha1.PlanStep, resource sch
 		if err != nil {
 			return nil, halted(CodeInvalid, "%s", err)
 		}
-		o := metav1.PatchOptions{DryRun: w.dryRun(), FieldManager: w.manager}
+		o := metav1.PatchOptions{DryRun: w.dryRun(), FieldManager: w.manager, Force: w.force}
 		return objects.Patch(ctx, step.Name, types.PatchType(step.PatchType), body, o, subresources...)
 	case verbCreate:
 		object, err := w.objectOf(step)

@@ -45,8 +45,10 @@ type work struct {
 	plan   *v1alpha1.Plan
 	run    Run
 
-	// manager is the field manager of writes.
+	// manager is the field manager of writes. force is for server-side apply: it
+	// takes fields from other managers.
 	manager string
+	force   *bool
 
 	result Result
 	log    []string
@@ -203,7 +205,7 @@ func (w *work) sendToTarget(ctx context.Context, j judge, live *unstructured.Uns
 			w.did(affected(live, answer, j, did, step.Verb))
 			return nil
 		}
-		if apierrors.IsNotFound(err) && step.Verb == verbDelete && w.again() {
+		if apierrors.IsNotFound(err) && (step.Verb == verbDelete || step.Verb == verbEvict) && w.again() {
 			w.did(affected(live, nil, j, did, step.Verb))
 			return nil
 		}

@@ -1,0 +1,254 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+type updateImageParameters struct {
+	Deployment string `json:"deployment" doc:"The Deployment." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace  string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	Container  string `json:"container" doc:"The container, or init container." required:"true" format:"dns-label"`
+	Image      string `json:"image" doc:"The image that it is to have." required:"true" format:"image"`
+}
+
+func updateImage() *Action {
+	return define(entry[updateImageParameters]{
+		Action: Action{
+			Name:        "update_image",
+			Summary:     "Set the image of one container of a Deployment.",
+			Kubectl:     "kubectl set image deployment/NAME CONTAINER=IMAGE",
+			Kinds:       []string{kindDeployment},
+			Scope:       Namespaced,
+			Permissions: deploymentRights("set the image"),
+			Timeout:     2 * time.Minute, MaxTimeout: maxTimeout, Retries: 2,
+			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "update_image",
+		},
+		draft: draftImage,
+		values: func(p *updateImageParameters, live *unstructured.Unstructured) map[string]any {
+			c, _ := containerOf(live, p.Container)
+			return map[string]any{"image": c.spec["image"]}
+		},
+		did: "image updated",
+	})
+}
+
+func draftImage(_ context.Context, _ Client, s Subject, p *updateImageParameters, live *unstructured.Unstructured) (*draft, error) {
+	name := named(targetOfObject(live))
+	c, ok := containerOf(live, p.Container)
+	if !ok {
+		return nil, noContainer(live, p.Container)
+	}
+	was := c.spec["image"]
+	d := &draft{before: map[string]any{"image": was}, after: map[string]any{"image": p.Image}}
+	if was == p.Image {
+		d.impact.Description = fmt.Sprintf("container %s of %s has the image %s already", p.Container, name, p.Image)
+		return d, nil
+	}
+	what := fmt.Sprintf("set the image of container %s of %s from %v to %s", p.Container, name, was, p.Image)
+	step, err := containerStep(live, c, map[string]any{"image": p.Image}, s, what)
+	if err != nil {
+		return nil, err
+	}
+	d.steps = []v1alpha1.PlanStep{step}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods: container %s gets the image %s", name, p.Container, p.Image)}
+	d.rollback, err = wayBackBy("update_image", map[string]any{
+		"deployment": p.Deployment, "namespace": p.Namespace, "container": p.Container, "image": was,
+	}, "30s")
+	return d, err
+}
+
+type increaseResourcesParameters struct {
+	Deployment    string `json:"deployment" doc:"The Deployment." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace     string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	Container     string `json:"container" doc:"The container, or init container." required:"true" format:"dns-label"`
+	CPURequest    string `json:"cpuRequest" doc:"CPU that it is sure to get." format:"quantity-or-none"`
+	CPULimit      string `json:"cpuLimit" doc:"CPU that it gets at most." format:"quantity-or-none"`
+	MemoryRequest string `json:"memoryRequest" doc:"Memory that it is sure to get." format:"quantity-or-none"`
+	MemoryLimit   string `json:"memoryLimit" doc:"Memory that it gets at most." format:"quantity-or-none"`
+	AllowDecrease bool   `json:"allowDecrease" doc:"Whether a value may become smaller, go away (none), or become a limit where there was none. It is how a way back is gone." default:"false"`
+}
+
+// A share is one value of a container's resources.
+type share struct {
+	parameter   string
+	group, name string // such as limits, cpu
+	want        string // empty is as it is, "none" is none
+}
+
+func (s share) field() string { return s.group + "." + s.name }
+
+func (p *increaseResourcesParameters) shares() []share {
+	return []share{
+		{"cpuRequest", "requests", "cpu", p.CPURequest},
+		{"cpuLimit", "limits", "cpu", p.CPULimit},
+		{"memoryRequest", "requests", "memory", p.MemoryRequest},
+		{"memoryLimit", "limits", "memory", p.MemoryLimit},
+	}
+}
+
+func increaseResources() *Action {
+	return define(entry[increaseResourcesParameters]{
+		Action: Action{
+			Name:        "increase_resources",
+			Summary:     "Give one container of a Deployment more CPU or memory.",
+			Kubectl:     "kubectl set resources deployment/NAME -c CONTAINER --requests=… --limits=…",
+			Kinds:       []string{kindDeployment},
+			Scope:       Namespaced,
+			Permissions: deploymentRights("set requests and limits"),
+			Timeout:     2 * time.Minute, MaxTimeout: maxTimeout, Retries: 2,
+			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "increase_resources",
+		},
+		check: func(p *increaseResourcesParameters) []string {
+			for _, s := range p.shares() {
+				if s.want != "" {
+					return nil
+				}
+			}
+			return []string{"cpuRequest, cpuLimit, memoryRequest, memoryLimit: one is required"}
+		},
+		draft: draftResources,
+		values: func(p *increaseResourcesParameters, live *unstructured.Unstructured) map[string]any {
+			c, _ := containerOf(live, p.Container)
+			return sharesOf(p, c)
+		},
+		did: "resource requirements updated",
+	})
+}
+
+// sharesOf are those of a container that the parameters are about.
+func sharesOf(p *increaseResourcesParameters, c container) map[string]any {
+	values := map[string]any{}
+	for _, s := range p.shares() {
+		if s.want != "" {
+			values[s.field()] = shareOf(c, s.group, s.name)
+		}
+	}
+	return values
+}
+
+// shareOf is one value of a container as text; nil is none.
+func shareOf(c container, group, name string) any {
+	value, found, err := unstructured.NestedFieldNoCopy(c.spec, "resources", group, name)
+	if err != nil || !found {
+		return nil
+	}
+	return fmt.Sprint(value) // a quantity may have been written as a number
+}
+
+func draftResources(_ context.Context, _ Client, s Subject, p *increaseResourcesParameters, live *unstructured.Unstructured) (*draft, error) {
+	name := named(targetOfObject(live))
+	c, ok := containerOf(live, p.Container)
+	if !ok {
+		return nil, noContainer(live, p.Container)
+	}
+	d := &draft{before: sharesOf(p, c), after: map[string]any{}}
+	back := map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "container": p.Container, "allowDecrease": true}
+	resources := map[string]any{}
+	for _, share := range p.shares() {
+		if share.want == "" {
+			continue
+		}
+		var want any // null takes the value away
+		if share.want != none {
+			want = share.want
+		}
+		was := d.before[share.field()]
+		if was == nil {
+			back[share.parameter] = none
+		} else {
+			back[share.parameter] = was
+		}
+		d.after[share.field()] = want
+		if equalQuantity(was, want) {
+			d.after[share.field()] = was
+			continue
+		}
+		inner(resources, share.group)[share.name] = want
+	}
+	if err := checkShares(p, c); err != nil {
+		return nil, err
+	}
+	if len(resources) == 0 {
+		d.impact.Description = fmt.Sprintf("container %s of %s has these resources already", p.Container, name)
+		return d, nil
+	}
+	what := fmt.Sprintf("set %s of container %s of %s", fieldsText(d.after), p.Container, name)
+	step, err := containerStep(live, c, map[string]any{"resources": resources}, s, what)
+	if err != nil {
+		return nil, err
+	}
+	d.steps = []v1alpha1.PlanStep{step}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods: container %s gets other resources", name, p.Container)}
+	d.rollback, err = wayBackBy("increase_resources", back, "30s")
+	return d, err
+}
+
+// checkShares says which values do not fit what the container has.
+func checkShares(p *increaseResourcesParameters, c container) error {
+	var problems []string
+	effective := map[string]any{}
+	for _, s := range p.shares() {
+		was := shareOf(c, s.group, s.name)
+		effective[s.field()] = was
+		if s.want == "" {
+			continue
+		}
+		effective[s.field()] = s.want
+		if !p.AllowDecrease && decreases(s, was) {
+			problems = append(problems, fmt.Sprintf("%s: %s would be less than %s: allowDecrease allows it", s.parameter, s.want, shownShare(was)))
+		}
+	}
+	for _, name := range []string{"cpu", "memory"} {
+		request, ok := quantityOf(effective["requests."+name])
+		limit, limited := quantityOf(effective["limits."+name])
+		if ok && limited && request.Cmp(limit) > 0 {
+			problems = append(problems, fmt.Sprintf("%sRequest: %s is more than the limit, %s", name, request.String(), limit.String()))
+		}
+	}
+	if len(problems) > 0 {
+		return &InvalidError{Action: "increase_resources", Problems: problems}
+	}
+	return nil
+}
+
+// decreases says whether a container gets less than it had. A limit where there
+// was none takes away, and a request gives.
+func decreases(s share, was any) bool {
+	had, ok := quantityOf(was)
+	want, wants := quantityOf(s.want)
+	if !ok {
+		return wants && s.group == "limits"
+	}
+	return !wants || want.Cmp(had) < 0
+}
+
+func shownShare(was any) string {
+	if was == nil {
+		return "without one"
+	}
+	return strings.TrimSpace(fmt.Sprint(was))
+}
+
+// quantityOf is a quantity, if it is one.
+func quantityOf(value any) (resource.Quantity, bool) {
+	text, ok := value.(string)
+	if !ok || text == none {
+		return resource.Quantity{}, false
+	}
+	q, err := resource.ParseQuantity(text)
+	return q, err == nil
+}
+
+func equalQuantity(a, b any) bool {
+	x, okX := quantityOf(a)
+	y, okY := quantityOf(b)
+	return okX == okY && x.Cmp(y) == 0
+}

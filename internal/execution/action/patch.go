@@ -1,0 +1,180 @@
+package action
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// The patch types of parameters.
+const (
+	patchStrategic = "strategic"
+	patchMerge     = "merge"
+	patchJSON      = "json"
+)
+
+type patchDeploymentParameters struct {
+	Deployment string          `json:"deployment" doc:"The Deployment." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace  string          `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	PatchType  string          `json:"patchType" doc:"The kind of patch." enum:"strategic,merge,json" default:"strategic"`
+	Patch      json.RawMessage `json:"patch" doc:"The patch, of the spec, of labels and of annotations; for patchType json a list of operations. It may be given as a string." required:"true" type:"either"`
+}
+
+func patchDeployment() *Action {
+	return define(entry[patchDeploymentParameters]{
+		Action: Action{
+			Name:        "patch_deployment",
+			Summary:     "Patch a Deployment.",
+			Kubectl:     "kubectl patch deployment/NAME --type=TYPE -p PATCH",
+			Kinds:       []string{kindDeployment},
+			Scope:       Namespaced,
+			Permissions: deploymentRights("patch it"),
+			Timeout:     2 * time.Minute, MaxTimeout: maxTimeout,
+			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "patch_deployment",
+		},
+		spell: spellPatch,
+		check: checkPatch,
+		draft: draftPatch,
+		values: func(p *patchDeploymentParameters, live *unstructured.Unstructured) map[string]any {
+			paths, _ := touched(p.PatchType, p.Patch) // checked when it was read
+			return valuesAt(live.Object, paths)
+		},
+		did: "patched",
+	})
+}
+
+// spellPatch takes a patch that is a string for what the string says.
+func spellPatch(_ string, raw map[string]json.RawMessage) []string {
+	var text string
+	if patch := raw["patch"]; len(patch) == 0 || patch[0] != '"' || json.Unmarshal(patch, &text) != nil {
+		return nil
+	}
+	text = strings.TrimSpace(text)
+	if !json.Valid([]byte(text)) {
+		return []string{"patch: must be JSON, is the string " + clip(string(raw["patch"]), 64)}
+	}
+	raw["patch"] = json.RawMessage(text)
+	return nil
+}
+
+func checkPatch(p *patchDeploymentParameters) []string {
+	if want := byte('{'); p.PatchType == patchJSON && p.Patch[0] == want || p.PatchType != patchJSON && p.Patch[0] != want {
+		return []string{fmt.Sprintf("patch: does not fit the patchType %s", p.PatchType)}
+	}
+	paths, problems := touched(p.PatchType, p.Patch)
+	if len(problems) == 0 && len(paths) == 0 {
+		problems = []string{"patch: changes nothing"}
+	}
+	return problems
+}
+
+// draftPatch asks the API server what the patch makes of the object, for nobody
+// else knows: defaults are filled in, and lists are merged by keys of which only
+// it has the list.
+func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
+	name := named(targetOfObject(live))
+	step, err := patchStepOf(p, live, s)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := tryPatch(ctx, c, step, live.GetResourceVersion())
+	if err != nil {
+		return nil, err
+	}
+	if !keepsIdentity(live, changed) {
+		return nil, &InvalidError{Action: "patch_deployment", Problems: []string{"patch: changes who owns the object, or what holds it"}}
+	}
+	paths, _ := touched(p.PatchType, p.Patch) // checked when it was read
+	d := &draft{before: valuesAt(live.Object, paths), after: valuesAt(changed.Object, paths)}
+	if len(differences(d.before, d.after)) == 0 {
+		d.impact.Description = name + " is as the patch makes it already"
+		return d, nil
+	}
+	d.diff = lineDiff(flat(d.before), flat(d.after))
+	d.steps = []v1alpha1.PlanStep{step}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s is patched at %s", name, strings.Join(paths, ", "))}
+	was, is := replicasOf(live)["replicas"], replicasOf(changed)["replicas"]
+	if was != is {
+		d.impact.ReplicasChanged = fmt.Sprintf("%d -> %d", was, is)
+	}
+	d.rollback, err = wayBackBy("patch_deployment", map[string]any{
+		"deployment": p.Deployment, "namespace": p.Namespace, "patchType": patchMerge, "patch": reversePatch(paths, d.before, d.after),
+	}, "30s")
+	return d, err
+}
+
+// patchStepOf is the request, with the marker.
+func patchStepOf(p *patchDeploymentParameters, live *unstructured.Unstructured, s Subject) (v1alpha1.PlanStep, error) {
+	what := "patch " + named(targetOfObject(live))
+	if p.PatchType == patchJSON {
+		var operations []any
+		if err := utiljson.Unmarshal(p.Patch, &operations); err != nil {
+			return v1alpha1.PlanStep{}, err
+		}
+		return patchStep(live, types.JSONPatchType, markedJSON(operations, live, s), what)
+	}
+	var body map[string]any
+	if err := utiljson.Unmarshal(p.Patch, &body); err != nil {
+		return v1alpha1.PlanStep{}, err
+	}
+	kind := types.StrategicMergePatchType
+	if p.PatchType == patchMerge {
+		kind = types.MergePatchType
+	}
+	return patchStep(live, kind, marked(body, s), what)
+}
+
+// tryPatch sends a patch that the API server forgets.
+func tryPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
+	resource, err := resourceOfStep(step)
+	if err != nil {
+		return nil, err
+	}
+	body, err := guarded(step, resourceVersion, false)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	changed, err := c.on(resource, step.Namespace).Patch(ctx, step.Name, types.PatchType(step.PatchType), body,
+		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: fieldManager})
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		switch status.Status().Code {
+		case http.StatusBadRequest, http.StatusUnprocessableEntity:
+			problem := "patch: the API server refuses it: " + clip(err.Error(), maxMessage)
+			if types.PatchType(step.PatchType) == types.JSONPatchType && !says(status.Status()) { // it does not say which
+				problem += " (an operation, such as a test, does not fit the object as it is)"
+			}
+			return nil, &InvalidError{Action: "patch_deployment", Problems: []string{problem}}
+		case http.StatusForbidden:
+			return nil, refused(v1alpha1.DetailTargetState, "%s: the API server refuses it: %s", step.Description, err)
+		}
+	}
+	return changed, err
+}
+
+// says is whether a refusal has a cause.
+func says(s metav1.Status) bool { return s.Details != nil && len(s.Details.Causes) > 0 }
+
+// keepsIdentity says whether an object is who it was.
+func keepsIdentity(was, is *unstructured.Unstructured) bool {
+	return was.GetName() == is.GetName() && was.GetNamespace() == is.GetNamespace() && was.GetUID() == is.GetUID() &&
+		was.GetAPIVersion() == is.GetAPIVersion() && was.GetKind() == is.GetKind() &&
+		slices.Equal(was.GetFinalizers(), is.GetFinalizers()) &&
+		spelled(was.Object["status"]) == spelled(is.Object["status"]) &&
+		spelled(was.GetOwnerReferences()) == spelled(is.GetOwnerReferences())
+}

@@ -1,0 +1,230 @@
+package action
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// touched are the paths that a patch changes, as JSON pointers, or what it must
+// not change. A list counts as one thing: who changes a member changes the list.
+//
+// What may be patched is listed, and not what may not: the spec, single labels
+// and single annotations. An object's name, its owners, its finalizers and its
+// status are not among it.
+func touched(patchType string, patch json.RawMessage) (paths, problems []string) {
+	var found pathsOf
+	if patchType == patchJSON {
+		found.operations(patch)
+	} else {
+		found.object(patch)
+	}
+	slices.Sort(found.paths)
+	slices.Sort(found.problems)
+	return covered(slices.Compact(found.paths)), slices.Compact(found.problems)
+}
+
+// covered leaves out paths that are below others. They are sorted.
+func covered(paths []string) []string {
+	var kept []string
+	for _, p := range paths {
+		if !slices.ContainsFunc(kept, func(k string) bool { return strings.HasPrefix(p, k+"/") }) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+type pathsOf struct{ paths, problems []string }
+
+func (f *pathsOf) problem(format string, args ...any) {
+	f.problems = append(f.problems, "patch: "+fmt.Sprintf(format, args...))
+}
+
+// object looks at a merge patch or a strategic merge patch.
+func (f *pathsOf) object(patch json.RawMessage) {
+	var body map[string]any
+	if err := json.Unmarshal(patch, &body); err != nil || body == nil {
+		f.problem("must be an object")
+		return
+	}
+	for key, value := range body {
+		switch key {
+		case "metadata":
+			f.metadata(value)
+		case "spec":
+			f.below("/spec", value)
+		default:
+			f.problem("must not touch %s", clip(key, 64))
+		}
+	}
+}
+
+func (f *pathsOf) metadata(value any) {
+	members, ok := value.(map[string]any)
+	if !ok {
+		f.problem("metadata must be an object")
+		return
+	}
+	for key, value := range members {
+		if key != "labels" && key != "annotations" {
+			f.problem("must not touch metadata.%s", clip(key, 64))
+			continue
+		}
+		entries, ok := value.(map[string]any)
+		if !ok {
+			f.problem("metadata.%s must be an object", key)
+			continue
+		}
+		for name := range entries {
+			if strings.HasPrefix(name, "$") || name == v1alpha1.AnnotationLastExecution {
+				f.problem("must not touch metadata.%s[%s]", key, clip(name, 64))
+				continue
+			}
+			f.paths = append(f.paths, "/metadata/"+key+"/"+escaped(name))
+		}
+	}
+}
+
+// below finds what is changed below a path. A directive of a strategic merge
+// patch, such as $patch, changes the object that it is in.
+func (f *pathsOf) below(path string, value any) {
+	members, ok := value.(map[string]any)
+	if !ok || len(members) == 0 || hasDirective(members) {
+		f.paths = append(f.paths, path)
+		return
+	}
+	for key, member := range members {
+		f.below(path+"/"+escaped(key), member)
+	}
+}
+
+func hasDirective(members map[string]any) bool {
+	for key := range members {
+		if strings.HasPrefix(key, "$") {
+			return true
+		}
+	}
+	return false
+}
+
+// operations looks at a JSON patch.
+func (f *pathsOf) operations(patch json.RawMessage) {
+	var all []map[string]any
+	if err := json.Unmarshal(patch, &all); err != nil {
+		f.problem("must be a list of operations")
+		return
+	}
+	for i, o := range all {
+		op, _ := o["op"].(string)
+		switch op {
+		case "add", "replace", "remove", "test":
+		case "move", "copy":
+			f.pointer(i, "from", o["from"])
+		default:
+			f.problem("[%d]: op must be one of add, replace, remove, move, copy, test", i)
+			continue
+		}
+		f.pointer(i, "path", o["path"])
+	}
+}
+
+// pointer takes the path of an operation, up to the first list: members of
+// lists are told by their place, which the others may change.
+func (f *pathsOf) pointer(i int, name string, value any) {
+	path, ok := value.(string)
+	segments := strings.Split(path, "/")
+	if !ok || len(segments) < 2 || segments[0] != "" {
+		f.problem("[%d]: %s must be a path, such as /spec/replicas", i, name)
+		return
+	}
+	switch {
+	case segments[1] == "spec":
+		f.paths = append(f.paths, upToList(segments))
+	case len(segments) == 4 && segments[1] == "metadata" && (segments[2] == "labels" || segments[2] == "annotations") && path != markerPath:
+		f.paths = append(f.paths, path)
+	default:
+		f.problem("[%d]: must not touch %s", i, clip(path, 64))
+	}
+}
+
+// upToList is a path without what comes after the first place in a list.
+func upToList(segments []string) string {
+	for i, s := range segments {
+		if s == "-" || s != "" && strings.Trim(s, "0123456789") == "" {
+			return strings.Join(segments[:i], "/")
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
+// escaped is a key in a JSON pointer.
+func escaped(key string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
+}
+
+func unescaped(segment string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(segment, "~1", "/"), "~0", "~")
+}
+
+// valuesAt are the values at some paths; nil is nothing.
+func valuesAt(object map[string]any, paths []string) map[string]any {
+	values := make(map[string]any, len(paths))
+	for _, p := range paths {
+		var at any = object
+		for _, segment := range strings.Split(p, "/")[1:] {
+			members, ok := at.(map[string]any)
+			if !ok {
+				at = nil
+				break
+			}
+			at = members[unescaped(segment)]
+		}
+		values[p] = at
+	}
+	return values
+}
+
+// reversePatch is the merge patch that leads from the values after to those
+// before.
+func reversePatch(paths []string, before, after map[string]any) map[string]any {
+	patch := map[string]any{}
+	for _, p := range paths {
+		change, differs := mergeDiff(after[p], before[p])
+		if !differs {
+			continue
+		}
+		segments := strings.Split(p, "/")[1:]
+		at := patch
+		for _, s := range segments[:len(segments)-1] {
+			at = inner(at, unescaped(s))
+		}
+		at[unescaped(segments[len(segments)-1])] = change
+	}
+	return patch
+}
+
+// mergeDiff is the merge patch from one value to another.
+func mergeDiff(from, to any) (patch any, differs bool) {
+	was, isObject := from.(map[string]any)
+	is, becomesObject := to.(map[string]any)
+	if !isObject || !becomesObject {
+		return to, spelled(from) != spelled(to)
+	}
+	changes := map[string]any{}
+	for key := range was {
+		if _, stays := is[key]; !stays {
+			changes[key] = nil
+		}
+	}
+	for _, key := range slices.Collect(maps.Keys(is)) {
+		if change, differs := mergeDiff(was[key], is[key]); differs {
+			changes[key] = change
+		}
+	}
+	return changes, len(changes) > 0
+}

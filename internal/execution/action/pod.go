@@ -1,0 +1,94 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// mirrorAnnotation is on Pods that a kubelet has from a file: deleting them
+// deletes what the API server shows of them, and no container.
+const mirrorAnnotation = "kubernetes.io/config.mirror"
+
+type podParameters struct {
+	Pod                string `json:"pod" doc:"The Pod." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace          string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	GracePeriodSeconds *int64 `json:"gracePeriodSeconds" doc:"How long the containers have to end. Unset is what the Pod says." min:"0" max:"3600"`
+	Evict              bool   `json:"evict" doc:"Whether a PodDisruptionBudget can refuse." default:"false"`
+}
+
+func restartPod() *Action {
+	a := podDeletion("restart_pod", "Delete a Pod that its controller replaces.")
+	a.Risk = RiskMedium
+	a.draft = func(_ context.Context, _ Client, _ Subject, p *podParameters, live *unstructured.Unstructured) (*draft, error) {
+		owner := metav1.GetControllerOf(live)
+		if owner == nil {
+			return nil, refused(v1alpha1.DetailTargetState, "%s has no controller, so nothing would replace it: delete_pod deletes it for good", named(targetOfObject(live)))
+		}
+		return draftPodDeletion(p, live, fmt.Sprintf("%s is deleted, and %s %s replaces it", named(targetOfObject(live)), owner.Kind, owner.Name))
+	}
+	return define(a)
+}
+
+func deletePod() *Action {
+	a := podDeletion("delete_pod", "Delete a Pod, whether or not anything replaces it.")
+	a.Risk = RiskHigh
+	a.draft = func(_ context.Context, _ Client, _ Subject, p *podParameters, live *unstructured.Unstructured) (*draft, error) {
+		is := "nothing replaces it"
+		if owner := metav1.GetControllerOf(live); owner != nil {
+			is = owner.Kind + " " + owner.Name + " replaces it"
+		}
+		return draftPodDeletion(p, live, fmt.Sprintf("%s is deleted, and %s", named(targetOfObject(live)), is))
+	}
+	return define(a)
+}
+
+// podDeletion is what the two have in common.
+func podDeletion(name, summary string) entry[podParameters] {
+	return entry[podParameters]{
+		Action: Action{
+			Name:    name,
+			Summary: summary,
+			Kubectl: "kubectl delete pod/NAME",
+			Kinds:   []string{kindPod},
+			Scope:   Namespaced,
+			Permissions: []Permission{
+				{Resource: "pods", Verbs: []string{"get", "delete"}, Why: "delete the Pod that is meant"},
+				{Resource: "pods", Subresource: "eviction", Verbs: []string{"create"}, Why: "have disruption budgets asked (evict)"},
+			},
+			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 1, Idempotent: true,
+		},
+		// Other than its identity nothing of a Pod matters: a Pod that is to be
+		// restarted changes all the time.
+		values: func(*podParameters, *unstructured.Unstructured) map[string]any { return map[string]any{} },
+		did:    "deleted",
+	}
+}
+
+func draftPodDeletion(p *podParameters, live *unstructured.Unstructured, impact string) (*draft, error) {
+	name := named(targetOfObject(live))
+	if _, mirror := live.GetAnnotations()[mirrorAnnotation]; mirror {
+		return nil, refused(v1alpha1.DetailTargetState, "%s is a static Pod: only the kubelet of its node can end it", name)
+	}
+	options := map[string]any{}
+	if p.GracePeriodSeconds != nil {
+		options["gracePeriodSeconds"] = *p.GracePeriodSeconds
+	}
+	step, err := deleteStep(live, options, "delete "+name)
+	if err != nil {
+		return nil, err
+	}
+	if p.Evict {
+		step.Verb, step.Subresource, step.Description = verbEvict, "eviction", "evict "+name
+	}
+	return &draft{
+		steps:  []v1alpha1.PlanStep{step},
+		diff:   "- " + name + "\n",
+		impact: v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: impact},
+	}, nil
+}

@@ -1,0 +1,111 @@
+package action
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// restartedAt is the annotation on a template that kubectl restarts with.
+const restartedAt = "kubectl.kubernetes.io/restartedAt"
+
+type rolloutRestartParameters struct {
+	Kind      string `json:"kind" doc:"What it is." required:"true" enum:"Deployment,StatefulSet,DaemonSet" target:"kind"`
+	Name      string `json:"name" doc:"The workload. It can also be given as deployment, statefulset or daemonset, without a kind." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+}
+
+func rolloutRestart() *Action {
+	verbs := []string{"get", "patch"}
+	return define(entry[rolloutRestartParameters]{
+		Action: Action{
+			Name:    "rollout_restart",
+			Summary: "Replace the Pods of a Deployment, StatefulSet or DaemonSet, as its rollout strategy says.",
+			Kubectl: "kubectl rollout restart KIND/NAME",
+			Aliases: []string{"restart_deployment", "restart_statefulset", "restart_daemonset"},
+			Kinds:   []string{kindDeployment, kindStatefulSet, kindDaemonSet},
+			Scope:   Namespaced,
+			Permissions: []Permission{
+				{Group: groupApps, Resource: "deployments", Verbs: verbs, Why: "have a Deployment replace its Pods"},
+				{Group: groupApps, Resource: "statefulsets", Verbs: verbs, Why: "have a StatefulSet replace its Pods"},
+				{Group: groupApps, Resource: "daemonsets", Verbs: verbs, Why: "have a DaemonSet replace its Pods"},
+			},
+			Timeout: 2 * time.Minute, MaxTimeout: maxTimeout, Retries: 2,
+			Risk: RiskLow, Idempotent: true,
+		},
+		spell: spellWorkload,
+		draft: draftRestart,
+		values: func(_ *rolloutRestartParameters, live *unstructured.Unstructured) map[string]any {
+			at, found, err := unstructured.NestedString(live.Object, "spec", "template", "metadata", "annotations", restartedAt)
+			if err != nil || !found {
+				return map[string]any{"restartedAt": nil}
+			}
+			return map[string]any{"restartedAt": at}
+		},
+		did: "restarted",
+	})
+}
+
+// spellWorkload takes {"daemonset": "x"} for {"kind": "DaemonSet", "name": "x"},
+// and the kind from an alias.
+func spellWorkload(asked string, raw map[string]json.RawMessage) []string {
+	for _, kind := range []string{kindDeployment, kindStatefulSet, kindDaemonSet} {
+		short := strings.ToLower(kind)
+		name, named := raw[short]
+		if !named && asked != "restart_"+short {
+			continue
+		}
+		is, _ := json.Marshal(kind) // a string always has a JSON
+		if given, ok := raw["kind"]; ok && string(given) != string(is) {
+			return []string{fmt.Sprintf("kind: is %s, and a %s is meant", clip(string(given), 64), kind)}
+		}
+		raw["kind"] = is
+		if !named {
+			continue
+		}
+		if _, both := raw["name"]; both {
+			return []string{"name: is given as " + short + ", too"}
+		}
+		delete(raw, short)
+		raw["name"] = name
+	}
+	return nil
+}
+
+func draftRestart(_ context.Context, _ Client, s Subject, _ *rolloutRestartParameters, live *unstructured.Unstructured) (*draft, error) {
+	name := named(targetOfObject(live))
+	if paused(live) {
+		return nil, refused(v1alpha1.DetailTargetState, "%s is paused: resume its rollout first", name)
+	}
+	if strategy, _, err := unstructured.NestedString(live.Object, "spec", "updateStrategy", "type"); err == nil && strategy == "OnDelete" {
+		return nil, refused(v1alpha1.DetailTargetState, "%s replaces its Pods only when they are deleted (OnDelete): restart_pod deletes them", name)
+	}
+	was, _, err := unstructured.NestedString(live.Object, "spec", "template", "metadata", "annotations", restartedAt)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	now := s.Created.UTC().Format(time.RFC3339)
+	d := &draft{before: map[string]any{"restartedAt": nil}, after: map[string]any{"restartedAt": now}}
+	if was != "" {
+		d.before["restartedAt"] = was
+	}
+	if was == now {
+		d.impact.Description = name + " was restarted in the same second"
+		return d, nil
+	}
+	body := map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]any{restartedAt: now}}}}}
+	step, err := patchStep(live, types.MergePatchType, marked(body, s), "restart "+name)
+	if err != nil {
+		return nil, err
+	}
+	d.steps = []v1alpha1.PlanStep{step}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: name + " replaces all of its Pods, as its rollout strategy says"}
+	return d, nil
+}

@@ -1,0 +1,206 @@
+package action
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+const (
+	revisionAnnotation = "deployment.kubernetes.io/revision"
+	templateHashLabel  = "pod-template-hash"
+)
+
+type rollbackDeploymentParameters struct {
+	Deployment string `json:"deployment" doc:"The Deployment." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace  string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	Revision   *int64 `json:"revision" doc:"The revision to go back to. Unset is the one before." min:"1"`
+}
+
+func rollbackDeployment() *Action {
+	return define(entry[rollbackDeploymentParameters]{
+		Action: Action{
+			Name:    "rollback_deployment",
+			Summary: "Give a Deployment the template of an earlier revision.",
+			Kubectl: "kubectl rollout undo deployment/NAME --to-revision=N",
+			Kinds:   []string{kindDeployment},
+			Scope:   Namespaced,
+			Permissions: append(deploymentRights("set the template"),
+				Permission{Group: groupApps, Resource: "replicasets", Verbs: []string{"list"}, Why: "find the template of the revision"}),
+			Timeout: 2 * time.Minute, MaxTimeout: maxTimeout,
+			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "rollback_deployment",
+		},
+		draft: draftRollback,
+		values: func(_ *rollbackDeploymentParameters, live *unstructured.Unstructured) map[string]any {
+			template, _, _ := unstructured.NestedMap(live.Object, "spec", "template") // an object without one has no values
+			return templateValues(template)
+		},
+		did: "rolled back",
+	})
+}
+
+// templateValues tell one template from another, and say what readers ask first.
+func templateValues(template map[string]any) map[string]any {
+	images := []any{}
+	for _, c := range containersOf(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}) {
+		images = append(images, c.spec["image"])
+	}
+	sum := sha256.Sum256([]byte(spelled(template)))
+	return map[string]any{"images": images, "template": hex.EncodeToString(sum[:8])}
+}
+
+// A revision is an earlier template of a Deployment.
+type revision struct {
+	number   int64
+	template map[string]any
+}
+
+func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
+	name := named(targetOfObject(live))
+	if paused(live) {
+		return nil, refused(v1alpha1.DetailTargetState, "%s is paused: resume its rollout first", name)
+	}
+	revisions, err := revisionsOf(ctx, c, live)
+	if err != nil {
+		return nil, err
+	}
+	current, _ := strconv.ParseInt(live.GetAnnotations()[revisionAnnotation], 10, 64) // 0 is unknown
+	to, err := chooseRevision(name, revisions, current, p.Revision)
+	if err != nil {
+		return nil, err
+	}
+	template, _, err := unstructured.NestedMap(live.Object, "spec", "template")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	d := &draft{before: templateValues(template), after: templateValues(to.template)}
+	if len(differences(d.before, d.after)) == 0 {
+		d.impact.Description = fmt.Sprintf("%s has the template of revision %d already", name, to.number)
+		return d, nil
+	}
+	d.diff = lineDiff(flat(template), flat(to.template))
+	replace := []any{map[string]any{"op": "replace", "path": "/spec/template", "value": to.template}}
+	what := fmt.Sprintf("roll %s back to revision %d", name, to.number)
+	step, err := patchStep(live, types.JSONPatchType, markedJSON(replace, live, s), what)
+	if err != nil {
+		return nil, err
+	}
+	d.steps = []v1alpha1.PlanStep{step}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods by those of revision %d", name, to.number)}
+	d.rollback, err = rollForward(p, revisions, current)
+	return d, err
+}
+
+// rollForward is the way back to the revision that is current now.
+func rollForward(p *rollbackDeploymentParameters, revisions []revision, current int64) (*v1alpha1.RollbackInformation, error) {
+	if !slices.ContainsFunc(revisions, func(r revision) bool { return r.number == current }) {
+		return &v1alpha1.RollbackInformation{Reason: "the ReplicaSet of the current revision is not there"}, nil
+	}
+	return wayBackBy("rollback_deployment", map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "revision": current}, "30s")
+}
+
+// revisionsOf are the revisions of which a Deployment has kept the ReplicaSet,
+// the latest first.
+func revisionsOf(ctx context.Context, c Client, live *unstructured.Unstructured) ([]revision, error) {
+	sets, err := replicaSetsOf(ctx, c, live)
+	if err != nil {
+		return nil, err
+	}
+	var all []revision
+	for _, set := range sets {
+		number, err := strconv.ParseInt(set.GetAnnotations()[revisionAnnotation], 10, 64)
+		if err != nil {
+			continue
+		}
+		template, found, err := unstructured.NestedMap(set.Object, "spec", "template")
+		if err != nil || !found {
+			continue
+		}
+		unstructured.RemoveNestedField(template, "metadata", "labels", templateHashLabel)
+		all = append(all, revision{number: number, template: template})
+	}
+	slices.SortFunc(all, func(a, b revision) int { return int(b.number - a.number) })
+	return all, nil
+}
+
+// replicaSetsOf are those that a Deployment controls.
+func replicaSetsOf(ctx context.Context, c Client, live *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
+	k, _ := resourceOf("", "ReplicaSet")
+	matching, _, err := unstructured.NestedStringMap(live.Object, "spec", "selector", "matchLabels")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", named(targetOfObject(live)), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	// The labels narrow it down; the owner decides.
+	o := metav1.ListOptions{LabelSelector: labels.SelectorFromSet(matching).String()}
+	list, err := c.on(k.GroupVersionResource, live.GetNamespace()).List(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("list the ReplicaSets of %s: %w", named(targetOfObject(live)), err)
+	}
+	return slices.DeleteFunc(list.Items, func(set unstructured.Unstructured) bool {
+		owner := metav1.GetControllerOf(&set)
+		return owner == nil || owner.UID != live.GetUID()
+	}), nil
+}
+
+// chooseRevision finds the revision that is asked for, or the one before.
+func chooseRevision(name string, revisions []revision, current int64, want *int64) (revision, error) {
+	var has []string
+	for _, r := range revisions {
+		if want != nil && r.number == *want || want == nil && r.number < current {
+			return r, nil
+		}
+		has = append(has, strconv.FormatInt(r.number, 10))
+	}
+	if want != nil {
+		return revision{}, refused(v1alpha1.DetailTargetState, "%s has no revision %d any more: it has %s", name, *want, strings.Join(has, ", "))
+	}
+	return revision{}, refused(v1alpha1.DetailTargetState, "%s has no revision before %d", name, current)
+}
+
+// flat is a value as its leaves, by their paths. Members of lists that have a
+// name go by it.
+func flat(value any) map[string]any {
+	leaves := map[string]any{}
+	leavesOf(leaves, "", value)
+	return leaves
+}
+
+func leavesOf(leaves map[string]any, path string, value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, member := range v {
+			leavesOf(leaves, strings.TrimPrefix(path+"."+key, "."), member)
+		}
+	case []any:
+		for i, member := range v {
+			at := strconv.Itoa(i)
+			if m, ok := member.(map[string]any); ok {
+				if name, ok := m["name"].(string); ok {
+					at = name
+				}
+			}
+			leavesOf(leaves, path+"["+at+"]", member)
+		}
+	default:
+		text, err := json.Marshal(v)
+		if err != nil {
+			return
+		}
+		leaves[path] = json.RawMessage(text)
+	}
+}

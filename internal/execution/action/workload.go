@@ -1,0 +1,103 @@
+package action
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// maxTimeout is how long most actions may take at most.
+const maxTimeout = 15 * time.Minute
+
+// The kinds of workloads.
+const (
+	groupApps       = "apps"
+	kindDeployment  = "Deployment"
+	kindStatefulSet = "StatefulSet"
+	kindDaemonSet   = "DaemonSet"
+	kindPod         = "Pod"
+)
+
+// deploymentRights are to read and to patch a Deployment.
+func deploymentRights(why string) []Permission {
+	return []Permission{{Group: groupApps, Resource: "deployments", Verbs: []string{"get", "patch"}, Why: why}}
+}
+
+// targetOfObject names a live object.
+func targetOfObject(live *unstructured.Unstructured) v1alpha1.Target {
+	return v1alpha1.Target{APIVersion: live.GetAPIVersion(), Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName()}
+}
+
+// wayBackBy is a way back by an action.
+func wayBackBy(name string, parameters map[string]any, takes string) (*v1alpha1.RollbackInformation, error) {
+	raw, err := extension(parameters)
+	if err != nil {
+		return nil, err
+	}
+	if len(raw.Raw) > maxParameters {
+		return &v1alpha1.RollbackInformation{Reason: fmt.Sprintf("the way back would need %d bytes of parameters, and %d are allowed", len(raw.Raw), maxParameters)}, nil
+	}
+	return &v1alpha1.RollbackInformation{
+		Available: true, RollbackAction: name, RollbackParameters: raw, EstimatedRollbackDuration: takes,
+	}, nil
+}
+
+// paused says whether a Deployment's rollout is.
+func paused(live *unstructured.Unstructured) bool {
+	is, _, err := unstructured.NestedBool(live.Object, "spec", "paused")
+	return err == nil && is
+}
+
+// A container is one of a Pod template's.
+type container struct {
+	list string // containers or initContainers
+	spec map[string]any
+}
+
+// containersOf are the containers of a workload's template.
+func containersOf(live *unstructured.Unstructured) []container {
+	var all []container
+	for _, list := range []string{"containers", "initContainers"} {
+		found, _, err := unstructured.NestedSlice(live.Object, "spec", "template", "spec", list)
+		if err != nil {
+			continue
+		}
+		for _, f := range found {
+			if spec, ok := f.(map[string]any); ok {
+				all = append(all, container{list: list, spec: spec})
+			}
+		}
+	}
+	return all
+}
+
+// containerOf is one by its name.
+func containerOf(live *unstructured.Unstructured, name string) (container, bool) {
+	for _, c := range containersOf(live) {
+		if c.spec["name"] == name {
+			return c, true
+		}
+	}
+	return container{}, false
+}
+
+// noContainer refuses a workload that has none of a name, and says which it has.
+func noContainer(live *unstructured.Unstructured, name string) error {
+	var has []any
+	for _, c := range containersOf(live) {
+		has = append(has, c.spec["name"])
+	}
+	return refused(v1alpha1.DetailTargetState, "%s has no container %q: it has %v", named(targetOfObject(live)), name, has)
+}
+
+// containerStep changes one container of a workload's template, and leaves the
+// others to whoever else changes them.
+func containerStep(live *unstructured.Unstructured, c container, change map[string]any, s Subject, description string) (v1alpha1.PlanStep, error) {
+	change["name"] = c.spec["name"]
+	body := map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{c.list: []any{change}}}}}
+	return patchStep(live, types.StrategicMergePatchType, marked(body, s), description)
+}
