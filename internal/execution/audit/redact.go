@@ -35,31 +35,24 @@ type redactor struct {
 	// aboutSecret is whether the execution acts on a Secret. Nothing that came
 	// back from there is shown then, because it may repeat a value.
 	aboutSecret bool
-	patterns    patterns
 	// secrets are the texts that were left out of parameters: no message may
 	// repeat them. They are collected first.
 	secrets    []string
 	collecting bool
 }
 
-// patterns are what secrets look like in texts.
-type patterns struct {
-	name, userinfo, assignment, key, jwt, manifest *regexp.Regexp
-}
-
-func newPatterns() patterns {
-	return patterns{
-		name:       regexp.MustCompile(`(?i)passw|passphrase|pwd|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|authorization|bearer|cookie|dsn$|\.(key|pem|p12|jks|pfx)$|dockerconfig|kubeconfig|htpasswd`),
-		userinfo:   regexp.MustCompile(`(://[^/\s:@"']*:)[^/\s@"']+@`),
-		assignment: regexp.MustCompile(`(?i)((?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|api[-_.]?key|access[-_.]?key|private[-_.]?key)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;}&]+)`),
-		key:        regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`),
-		jwt:        regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?|(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}`),
-		manifest:   regexp.MustCompile(`(?im)^[\s{\["'-]*kind["']?\s*:\s*["']?Secret["']?\s*(,|}|$)`),
-	}
-}
+// What secrets look like in texts, and are called.
+var (
+	secretName   = regexp.MustCompile(`(?i)passw|passphrase|pwd|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|authorization|bearer|cookie|dsn$|\.(key|pem|p12|jks|pfx)$|dockerconfig|kubeconfig|htpasswd`)
+	userinfo     = regexp.MustCompile(`(://[^/\s:@"']*:)[^/\s@"']+@`)
+	assignment   = regexp.MustCompile(`(?i)((?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|api[-_.]?key|access[-_.]?key|private[-_.]?key)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;}&]+)`)
+	privateKey   = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
+	bearerToken  = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?|(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}`)
+	secretObject = regexp.MustCompile(`(?im)^[\s{\["'-]*kind["']?\s*:\s*["']?Secret["']?\s*(,|}|$)`)
+)
 
 func newRedactor(ke *v1alpha1.KubernetesExecution) *redactor {
-	r := &redactor{patterns: newPatterns(), collecting: true}
+	r := &redactor{collecting: true}
 	r.aboutSecret = strings.Contains(strings.ToLower(ke.Spec.Action), "secret") || target(ke).Kind == "Secret"
 	r.parameters(ke.Spec.Parameters)
 	if back := ke.Status.RollbackInformation; back != nil {
@@ -164,7 +157,7 @@ func (r *redactor) members(v map[string]any, at place) map[string]any {
 		switch {
 		case text && (at.names || isSecret) && saysWhich(name), text && at.key && name == "key":
 			in.secret = false
-		case isSecret, r.soundsSecret(v, name):
+		case isSecret, soundsSecret(v, name):
 			in.secret = true
 		}
 		out[clean(r.text(name), maxText)] = r.value(member, in)
@@ -179,12 +172,12 @@ func saysWhich(name string) bool {
 
 // soundsSecret says whether a member is called like a secret, or is the value of
 // something that is, as in {name: PASSWORD, value: …} and in patches.
-func (r *redactor) soundsSecret(v map[string]any, member string) bool {
+func soundsSecret(v map[string]any, member string) bool {
 	if member == "value" {
 		name, _ := v["name"].(string)
 		path, _ := v["path"].(string)
 		// Of the value at a place in a list the patch has no name.
-		return r.patterns.name.MatchString(name) || r.patterns.name.MatchString(path) || strings.HasSuffix(path, "/value")
+		return secretName.MatchString(name) || secretName.MatchString(path) || strings.HasSuffix(path, "/value")
 	}
 	if _, text := v[member].(string); !text && strings.HasSuffix(member, "Secrets") {
 		return false // a list of names
@@ -192,7 +185,7 @@ func (r *redactor) soundsSecret(v map[string]any, member string) bool {
 	if strings.HasSuffix(member, "Ref") || strings.HasSuffix(member, "Name") {
 		return false
 	}
-	return r.patterns.name.MatchString(member)
+	return secretName.MatchString(member)
 }
 
 // embedded is a text, which may be JSON itself, as patches are.
@@ -205,7 +198,7 @@ func (r *redactor) embedded(text string, at place) any {
 			}
 		}
 	}
-	if r.patterns.manifest.MatchString(text) {
+	if secretObject.MatchString(text) {
 		return r.withhold(text)
 	}
 	return clean(r.text(text), maxProse)
@@ -213,11 +206,10 @@ func (r *redactor) embedded(text string, at place) any {
 
 // text is a text without what looks like a secret, or is one that is known.
 func (r *redactor) text(text string) string {
-	p := &r.patterns
-	text = p.key.ReplaceAllString(text, withheld)
-	text = p.jwt.ReplaceAllString(text, withheld)
-	text = p.userinfo.ReplaceAllString(text, "${1}"+withheld+"@")
-	text = p.assignment.ReplaceAllString(text, "${1}"+withheld)
+	text = privateKey.ReplaceAllString(text, withheld)
+	text = bearerToken.ReplaceAllString(text, withheld)
+	text = userinfo.ReplaceAllString(text, "${1}"+withheld+"@")
+	text = assignment.ReplaceAllString(text, "${1}"+withheld)
 	for _, s := range r.secrets {
 		text = strings.ReplaceAll(text, s, withheld)
 	}
