@@ -64,9 +64,14 @@ func (w where) config() (*rest.Config, error) {
 	if w.context == "" {
 		return kube.Connect(kube.Config{Kubeconfig: w.kubeconfig}, userAgent)
 	}
-	rules := &clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(w.kubeconfig)}
-	if w.kubeconfig == "" {
+	rules := &clientcmd.ClientConfigLoadingRules{}
+	switch files := filepath.SplitList(w.kubeconfig); len(files) {
+	case 0:
 		rules.Precedence = []string{clientcmd.RecommendedHomeFile}
+	case 1:
+		rules.ExplicitPath = files[0] // which must be there
+	default:
+		rules.Precedence = files
 	}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: w.context}).ClientConfig()
 	if err != nil {

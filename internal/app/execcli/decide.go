@@ -39,7 +39,7 @@ count. Who may approve is said by roles (the verb approve), and by the policy.
 ` + waitHelp,
 		Example: "  fleetloop approve scale-deployment-x7kq2 --reason='seen in the incident channel'\n" +
 			"  fleetloop approve scale-deployment-x7kq2 --yes --plan=3f8a91c2d4e5",
-		Args:              cobra.ExactArgs(1),
+		Args:              one,
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.decide(cmd, args[0], o) },
 	}
@@ -56,7 +56,7 @@ func (s *session) rejectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "reject NAME --reason=TEXT",
 		Short:             "Reject the plan of an execution, which ends it",
-		Args:              cobra.ExactArgs(1),
+		Args:              one,
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.reason == "" {

@@ -84,6 +84,22 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return cli.Usage(fmt.Errorf(format, args...), cmd.CommandPath()+" --help")
 }
 
+// some wants names of executions, at least one.
+func some(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usagef(cmd, "say which executions, by name")
+	}
+	return nil
+}
+
+// one wants the name of one execution.
+func one(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usagef(cmd, "say which execution, by name")
+	}
+	return nil
+}
+
 // all joins the errors about several things, done of which went well.
 func all(errs []error, done int) error {
 	switch {

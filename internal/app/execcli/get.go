@@ -125,7 +125,7 @@ func (s *session) describeCommand() *cobra.Command {
 		Short: "Tell all there is to tell about executions, and what to do now",
 		Long: "Tell all there is to tell about executions: how they stand, what they wait for and what to do; the plan,\n" +
 			"what the policy and the checks said, who approved, what came of it, and the way back.",
-		Args:              cobra.MinimumNArgs(1),
+		Args:              some,
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.connect()
@@ -159,7 +159,6 @@ func (s *session) watchCommand() *cobra.Command {
 		Long: "Follow an execution to its end, also while it waits for an approval, or show all executions as they\n" +
 			"change until interrupted. The exit code of one that is followed is that of --wait:\n" +
 			"see fleetloop exec --help.",
-		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.watch(cmd, args, o) },
 	}

@@ -28,7 +28,7 @@ checked, approved and recorded like any other, and refused if somebody else has 
 target since.
 
 ` + waitHelp,
-		Args:              cobra.ExactArgs(1),
+		Args:              one,
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.rollback(cmd, args[0], o) },
 	}

@@ -61,7 +61,7 @@ func (s *session) steerCommand(st steering) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:               st.verb + " NAME ...",
-		Args:              cobra.MinimumNArgs(1),
+		Args:              some,
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.steer(cmd, args, st, format) },
 	}

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -97,10 +96,21 @@ func (r *reading) word(word string) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if p.Type == "array" && r.given[name] {
-		raw = slices.Concat(r.all[name][:len(r.all[name])-1], []byte(","), raw[1:])
+		if raw, err = join(r.all[name], raw); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	r.all[name], r.given[name] = raw, true
 	return nil
+}
+
+// join makes one list of two.
+func join(one, other json.RawMessage) (json.RawMessage, error) {
+	var list, more []json.RawMessage
+	if err := errors.Join(json.Unmarshal(one, &list), json.Unmarshal(other, &more)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(append(list, more...))
 }
 
 // find finds a parameter, or says which are there.

@@ -285,7 +285,7 @@ func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
 		v1alpha1.DetailTargetNotFound:      "Ask again with a target that exists.",
 		v1alpha1.DetailTargetState:         "The target is in no state for it; ask again when it is.",
 		v1alpha1.DetailTargetProtected:     "The target is protected; that is not overridden from here.",
-		v1alpha1.DetailPolicyDenied:        "The policy says above what it takes exception to; ask for something that it allows.",
+		v1alpha1.DetailPolicyDenied:        "The rules of the policy that spoke stand below; ask for something that they allow.",
 		v1alpha1.DetailPolicyUnavailable:   "Nothing is done without a policy. Mend the policy, then ask again.",
 		v1alpha1.DetailPreConditionFailed:  "What must hold before it does not: " + strings.Join(cmpOr(open(preResults(ke)), []string{"see below"}), ", ") + ". Ask again when it does.",
 		v1alpha1.DetailTargetBusy:          "Others were at the same target all the time. Ask again.",

@@ -202,7 +202,7 @@ func (p *page) result(ke *v1alpha1.KubernetesExecution) {
 		p.line("  ended   %s", p.when(r.EndTime.Time))
 	}
 	if r.JobName != "" {
-		p.block("  ", fmt.Sprintf("Job %s/%s, tried again %d times", ke.Namespace, r.JobName, r.RetriesAttempted))
+		p.block("  ", fmt.Sprintf("Job %s/%s%s", ke.Namespace, r.JobName, retries(r.RetriesAttempted)))
 	}
 	if len(r.ResourcesAffected) > 0 {
 		rows := [][]cell{plain("OBJECT", "ACTION", "BEFORE", "AFTER")}
@@ -223,6 +223,16 @@ func (p *page) result(ke *v1alpha1.KubernetesExecution) {
 		p.line("  Output%s:", cut)
 		p.block("    ", r.PodLogs)
 	}
+}
+
+func retries(n int32) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return ", tried again once"
+	}
+	return fmt.Sprintf(", tried again %d times", n)
 }
 
 func (p *page) wayBack(ke *v1alpha1.KubernetesExecution) {

@@ -1,0 +1,216 @@
+package execcli_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/execcli"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+func TestCancelAndFinalize(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, name := range []string{"s1", "s2"} {
+		f.does(f.as("alice", scale("--name="+name)...), cli.CodeOK)
+	}
+	f.does(f.as("alice", "exec", "finalize", "s1"), cli.CodePrecondition, "not in phase rollback_ready")
+	f.does(f.as("alice", "exec", "cancel", "s1"), cli.CodeOK, "execution/s1 is being cancelled")
+	if !f.get("s1").Spec.Cancel {
+		t.Error("s1 is not cancelled")
+	}
+	f.becomes("s2", v1alpha1.PhaseRollbackReady, ran)
+	f.does(f.as("alice", "exec", "cancel", "s1", "s2"), cli.CodePartial, `execution "s2" has ended already`)
+	f.does(f.as("alice", "exec", "finalize", "s2", "-o", "yaml"), cli.CodeOK, "finalize: true")
+	if f.get("s2").Spec.Cancel || !f.get("s2").Spec.Finalize {
+		t.Errorf("%+v", f.get("s2").Spec)
+	}
+}
+
+func TestApprove(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
+	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodePrecondition, "waits for no approval: it is new")
+	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 2))
+
+	no := f.as("bob", "approve", "s1")
+	no.interactive, no.stdin = true, "n\n"
+	f.does(no, cli.CodeFailed, "+ replicas: 5", "patch deployments/scale shop/web", "not approved", "Approve of plan 3f8a91c2d4e5? [y/N]")
+	no.stdin = ""
+	f.does(no, cli.CodeFailed, "not approved")
+	if n := len(f.get("s1").Spec.Approvals); n != 0 {
+		t.Errorf("%d approvals, want none", n)
+	}
+
+	yes := f.as("bob", "approve", "s1", "--reason=seen it")
+	yes.interactive, yes.stdin = true, "y\n"
+	f.does(yes, cli.CodeOK, "execution/s1 approved (plan 3f8a91c2d4e5)")
+	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodePrecondition, "has decided already: Approve")
+	f.does(f.as("carol", "approve", "s1", "--yes", "--plan=000000000000"), cli.CodePrecondition, "the plan of execution")
+	f.does(f.as("carol", "approve", "s1", "--yes", "--plan="+hash[:12]), cli.CodeOK)
+	want := []v1alpha1.Approval{
+		{Approver: "bob", Decision: v1alpha1.Approve, Reason: "seen it", PlanHash: hash},
+		{Approver: "carol", Decision: v1alpha1.Approve, PlanHash: hash},
+	}
+	if diff := cmp.Diff(want, f.get("s1").Spec.Approvals); diff != "" {
+		t.Errorf("approvals (-want +got):\n%s", diff)
+	}
+	f.does(f.as("dora", "reject", "s1", "--reason=not now"), cli.CodeOK, "execution/s1 rejected")
+	if a := f.get("s1").Spec.Approvals; len(a) != 3 || a[2].Decision != v1alpha1.Reject || a[2].Reason != "not now" {
+		t.Errorf("approvals %+v", a)
+	}
+}
+
+// The plan that somebody looks at may change before they say yes.
+func TestApproveBindsToThePlanThatWasShown(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
+	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 1))
+	r := f.as("bob", "approve", "s1")
+	r.interactive = true
+	r.stdinFrom = readerFunc(func() string {
+		f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(strings.Repeat("0", 64), 1))
+		return "y\n"
+	})
+	f.does(r, cli.CodePrecondition, "the plan of execution", "000000000000")
+	if n := len(f.get("s1").Spec.Approvals); n != 0 {
+		t.Errorf("%d approvals, want none", n)
+	}
+}
+
+// Two who approve at once both count.
+func TestApproveTogether(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
+	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 2))
+	r := f.as("bob", "approve", "s1")
+	r.interactive = true
+	r.stdinFrom = readerFunc(func() string {
+		f.does(f.as("carol", "approve", "s1", "--yes"), cli.CodeOK)
+		return "yes\n"
+	})
+	f.does(r, cli.CodeOK)
+	if n := len(f.get("s1").Spec.Approvals); n != 2 {
+		t.Errorf("%d approvals, want 2", n)
+	}
+}
+
+// What the guard refuses is told with what to do.
+func TestGuardIsExplained(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	// It is an administrator here who plays the controller.
+	for _, o := range guard.Objects(guard.Options{Namespace: f.namespace, ControllerUser: "kubebed-admin"}) {
+		object, ok := o.(client.Object)
+		if !ok {
+			t.Fatalf("%T is no object", o)
+		}
+		if err := f.unscoped().Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.unscoped().Delete(context.WithoutCancel(t.Context()), object) })
+	}
+	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
+	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 1))
+	s1 := f.get("s1")
+	kubebedtest.Eventually(t, func(ctx context.Context) error { // the API server takes a moment to notice the guard
+		err := f.client.Patch(ctx, s1.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"approvals":[{"approver":"nobody","decision":"Approve","planHash":"x"}]}}`)), client.DryRunAll)
+		if err == nil {
+			return errors.New("nothing is guarded")
+		}
+		return nil
+	})
+	f.does(f.as("alice", "approve", "s1", "--yes"), cli.CodePrecondition, "approve execution \"s1\": the policy wants somebody else", "next:  have another person look at it")
+	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodeOK)
+}
+
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.does(f.as("alice", scale("--name=s1", "--environment=test", "--correlation-id=inc-7")...), cli.CodeOK)
+	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "has not ended: it is new")
+	f.becomes("s1", v1alpha1.PhaseFailed, nil)
+	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "has changed nothing")
+	f.becomes("s1", v1alpha1.PhaseRollbackReady, ran)
+	f.does(f.as("bob", "rollback", "s1", "--name=back", "--reason=too slow"), cli.CodeOK, "execution/back created")
+	back, s1 := f.get("back"), f.get("s1")
+	want := v1alpha1.KubernetesExecutionSpec{
+		Action: "scale_deployment", RollbackOf: &v1alpha1.ObjectReference{Name: "s1", UID: s1.UID},
+		RequestedBy: "bob", Reason: "too slow", Environment: "test", CorrelationID: "inc-7", DryRun: v1alpha1.DryRunPolicy,
+	}
+	got := back.Spec
+	if text := string(got.Parameters.Raw); !strings.Contains(text, `"replicas":3`) {
+		t.Errorf("parameters %s", text)
+	}
+	got.Parameters = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+	f.does(f.as("bob", "rollback", "s1"), cli.CodeOK, "execution/s1-rollback-")
+	f.becomes("s1", v1alpha1.PhaseCompleted, func(s *v1alpha1.KubernetesExecutionStatus) {
+		s.RollbackInformation = &v1alpha1.RollbackInformation{Reason: "a Pod that was deleted does not come back"}
+	})
+	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "cannot be taken back: a Pod that was deleted does not come back")
+}
+
+func TestStopAndResume(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.does(f.as("alice", "exec", "resume"), cli.CodeOK, "it was not stopped")
+	f.does(f.as("alice", "exec", "stop", "--reason=fire"), cli.CodeOK, "stopped")
+	f.does(f.as("alice", "exec", "stop", "--reason=flood", "--cancel-running"), cli.CodeOK, "under way is cancelled")
+	var m corev1.ConfigMap
+	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: execcli.EmergencyStop}, &m); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"reason": "flood", "cancel-running": "true"}, m.Data); diff != "" {
+		t.Errorf("data (-want +got):\n%s", diff)
+	}
+	f.does(f.as("alice", "exec", "resume"), cli.CodeOK, "resumed")
+	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: execcli.EmergencyStop}, &m); !apierrors.IsNotFound(err) {
+		t.Errorf("the stop is still there: %v", err)
+	}
+}
+
+func TestNobodyReads(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
+	f.becomes("s1", v1alpha1.PhaseRollbackReady, ran)
+	for _, args := range [][]string{
+		{"exec", "get"},
+		{"exec", "get", "-o", "json"},
+		{"exec", "get", "-o", "name"},
+		{"exec", "describe", "s1"},
+		{"exec", "watch"},
+		{"exec", "watch", "s1"},
+		{"exec", "finalize", "s1"},
+		{"exec", "stop", "--reason=x"},
+		{"exec", "resume"},
+		scale(), scale("-o", "yaml"),
+		{"rollback", "s1"},
+	} {
+		r := f.as("alice", args...)
+		r.stdout = brokenPipe{}
+		if r = r.do(t.Context()); r.code != cli.CodeFailed {
+			t.Errorf("%v: exit code %d, want %d: %s", args, r.code, cli.CodeFailed, r.errs)
+		}
+	}
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
