@@ -9,7 +9,31 @@ import (
 // catalogue makes all actions there are, in no order.
 func catalogue() []*Action {
 	return []*Action{
+		applyManifest(),
+		collectDiagnostics(),
+		cordonNode(),
+		deletePod(),
+		drainNode(),
+		expandPVC(),
+		increaseResources(),
+		notifyOnly(),
+		patchConfigMap(),
+		patchDeployment(),
+		quarantinePod(),
+		releasePod(),
+		restartPod(),
+		rollbackDeployment(),
+		rolloutRestart(),
+		rolloutStatus(),
 		scaleDeployment(),
+		scaleStatefulSet(),
+		taintNode(),
+		uncordonNode(),
+		untaintNode(),
+		updateHPA(),
+		updateImage(),
+		updateNetworkPolicy(),
+		updateSecret(),
 	}
 }
 

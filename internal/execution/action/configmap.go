@@ -1,0 +1,150 @@
+package action
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// maxConfigData bounds what a plan holds of a ConfigMap: the new values, and
+// again the ones before, for the way back.
+const maxConfigData = 4 << 10
+
+type configMapParameters struct {
+	ConfigMap string             `json:"configmap" doc:"The ConfigMap." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string             `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	Data      map[string]*string `json:"data" doc:"The keys to set, each with its new text; null removes the key. Keys that are not named stay as they are. 4096 bytes at most." required:"true" keys:"config-key"`
+}
+
+func patchConfigMap() *Action {
+	return define(entry[configMapParameters]{
+		Action: Action{
+			Name:    "patch_configmap",
+			Summary: "Set or remove keys of a ConfigMap",
+			Kubectl: `kubectl patch configmap settings -n shop --type merge -p '{"data":{"level":"debug"}}'`,
+			Aliases: []string{"update_configmap"},
+			Kinds:   []string{"ConfigMap"},
+			Scope:   Namespaced,
+			Permissions: []Permission{
+				{Resource: "configmaps", Verbs: []string{"get", "patch"}, Why: "to read the keys as they are, and to set them"},
+			},
+			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 2,
+			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "patch_configmap",
+		},
+		did: "patched",
+		check: func(p *configMapParameters) []string {
+			size := 0
+			for _, v := range p.Data {
+				if v != nil {
+					size += len(*v)
+				}
+			}
+			switch {
+			case len(p.Data) == 0:
+				return []string{"data: name at least one key"}
+			case size > maxConfigData:
+				return []string{fmt.Sprintf("data: must be at most %d bytes, is %d", maxConfigData, size)}
+			}
+			return nil
+		},
+		values: func(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
+			return bounded(configData(p, live))
+		},
+		draft: draftConfigMap,
+	})
+}
+
+// configData are the named keys of a ConfigMap; nil is no such key. Each is a
+// field of its own, so that a diff has one line for each line of text.
+func configData(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
+	data := make(map[string]any, len(p.Data))
+	for key := range p.Data {
+		data["data."+key] = nil
+		if v, ok, err := unstructured.NestedString(live.Object, "data", key); ok && err == nil {
+			data["data."+key] = v
+		}
+	}
+	return data
+}
+
+// bounded are fields with digests in their place where they are too long for a
+// plan.
+func bounded(fields map[string]any) map[string]any {
+	if sizeOf(fields) <= maxConfigData {
+		return fields
+	}
+	short := make(map[string]any, len(fields))
+	for name, value := range fields {
+		short[name] = value
+		if text, ok := value.(string); ok {
+			sum := sha256.Sum256([]byte(text))
+			short[name] = fmt.Sprintf("sha256:%s (%d bytes)", hex.EncodeToString(sum[:]), len(text))
+		}
+	}
+	return short
+}
+
+func sizeOf(fields map[string]any) int {
+	size := 0
+	for _, value := range fields {
+		if text, ok := value.(string); ok {
+			size += len(text)
+		}
+	}
+	return size
+}
+
+func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParameters, live *unstructured.Unstructured) (*draft, error) {
+	if err := refuseImmutable(live); err != nil {
+		return nil, err
+	}
+	before, after, data, previous := configData(p, live), map[string]any{}, map[string]any{}, map[string]any{}
+	for key, v := range p.Data {
+		previous[key] = before["data."+key]
+		after["data."+key], data[key] = nil, nil
+		if v != nil {
+			after["data."+key], data[key] = *v, *v
+		}
+	}
+	d := &draft{before: bounded(before), after: bounded(after)}
+	if reflect.DeepEqual(before, after) {
+		return d, nil
+	}
+	keys := someOf(slices.Sorted(maps.Keys(data)))
+	step, err := patchStep(live, types.MergePatchType, marked(map[string]any{"data": data}, s),
+		fmt.Sprintf("set %s of ConfigMap %s/%s", keys, p.Namespace, p.ConfigMap))
+	if err != nil {
+		return nil, err
+	}
+	d.steps = []v1alpha1.PlanStep{step}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + keys + "; Pods that read them when they start keep the old values until then"}
+	if size := sizeOf(before); size > maxConfigData {
+		d.rollback = noWayBack(fmt.Sprintf("the values before have %d bytes, and a plan keeps %d at most", size, maxConfigData))
+		return d, nil
+	}
+	d.rollback, err = wayBackBy("patch_configmap", map[string]any{"configmap": p.ConfigMap, "namespace": p.Namespace, "data": previous}, "10s")
+	return d, err
+}
+
+// refuseImmutable is for ConfigMaps and Secrets.
+func refuseImmutable(live *unstructured.Unstructured) error {
+	if immutable, _, err := unstructured.NestedBool(live.Object, "immutable"); err == nil && immutable {
+		return refused(v1alpha1.DetailTargetState, "%s %s/%s is immutable: make another one and use that", live.GetKind(), live.GetNamespace(), live.GetName())
+	}
+	return nil
+}
+
+// noWayBack says why there is none.
+func noWayBack(why string) *v1alpha1.RollbackInformation {
+	return &v1alpha1.RollbackInformation{Reason: why}
+}

@@ -1,0 +1,255 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// What is collected at most.
+const (
+	maxDiagnosedPods   = 20
+	maxDiagnosedEvents = 20
+	maxDiagnosedLogs   = 4 // containers
+	maxDiagnosedLine   = 256
+)
+
+type diagnosticsParameters struct {
+	Kind      string `json:"kind" doc:"Its kind." required:"true" enum:"Deployment,StatefulSet,DaemonSet,Pod" target:"kind"`
+	Name      string `json:"name" doc:"The workload, or the Pod." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	Lines     int64  `json:"lines" doc:"How many lines of the log of each container that is not well. 0 is none." default:"10" min:"0" max:"100"`
+}
+
+func collectDiagnostics() *Action {
+	return define(entry[diagnosticsParameters]{
+		Action: Action{
+			Name:    "collect_diagnostics",
+			Summary: "Collect what there is to see of a workload or a Pod: its conditions, its Pods, their events, and the ends of the logs of containers that are not well. All who may see the execution can read it.",
+			Kubectl: "kubectl get KIND/NAME -o yaml; kubectl get pods -l …; kubectl get events; kubectl logs POD --tail=10",
+			Kinds:   []string{"Deployment", "StatefulSet", kindDaemonSet, "Pod"},
+			Scope:   Namespaced,
+			Permissions: []Permission{
+				{Group: "apps", Resource: "deployments", Verbs: []string{"get"}, Why: "read its conditions, and which Pods are its own"},
+				{Group: "apps", Resource: "statefulsets", Verbs: []string{"get"}, Why: "read its conditions, and which Pods are its own"},
+				{Group: "apps", Resource: "daemonsets", Verbs: []string{"get"}, Why: "read its conditions, and which Pods are its own"},
+				{Resource: "pods", Verbs: []string{"get", "list"}, Why: "see how they fare"},
+				{Resource: "pods", Subresource: "log", Verbs: []string{"get"}, Why: "read the ends of the logs of containers that are not well"},
+				{Resource: "events", Verbs: []string{"list"}, Why: "see what was said of them"},
+			},
+			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 2,
+			Risk: RiskLow, Idempotent: true, ReadOnly: true,
+		},
+		draft: func(_ context.Context, _ Client, _ Subject, p *diagnosticsParameters, live *unstructured.Unstructured) (*draft, error) {
+			return &draft{impact: v1alpha1.EstimatedImpact{Description: "nothing is changed; " + named(targetOfObject(live)) + " is looked at"}}, nil
+		},
+		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *diagnosticsParameters, r Run) Result {
+			d := &diagnosis{work: newWork(c, pl, r), parameters: p}
+			return d.end(d.do(ctx))
+		},
+	})
+}
+
+// A diagnosis is one attempt at looking.
+type diagnosis struct {
+	*work
+
+	parameters *diagnosticsParameters
+	logs       int // that were read
+}
+
+func (d *diagnosis) do(ctx context.Context) error {
+	t := d.target()
+	live, err := d.get(ctx, t)
+	if err != nil {
+		return d.why("read "+named(t), err)
+	}
+	d.tell("%s: %s", kubectlName(live.GetAPIVersion(), live.GetKind(), live.GetName()), conditionsLine(live))
+	pods, err := d.pods(ctx, live)
+	if err != nil {
+		return err
+	}
+	about := []string{live.GetName()}
+	for i := range pods {
+		about = append(about, pods[i].Name)
+	}
+	if err = d.events(ctx, about); err != nil {
+		return err
+	}
+	unwell := 0
+	for i := range pods {
+		well, err := d.pod(ctx, &pods[i])
+		if err != nil {
+			return err
+		}
+		if !well {
+			unwell++
+		}
+	}
+	d.note = fmt.Sprintf("%s: %s; %d Pods, %d of them not well", named(t), conditionsLine(live), len(pods), unwell)
+	return nil
+}
+
+// tell says one line, bounded.
+func (d *diagnosis) tell(format string, args ...any) {
+	d.say(clip(fmt.Sprintf(format, args...), maxDiagnosedLine))
+}
+
+// pods are those of the target, and itself if it is one.
+func (d *diagnosis) pods(ctx context.Context, live *unstructured.Unstructured) ([]corev1.Pod, error) {
+	items := []unstructured.Unstructured{*live}
+	if live.GetKind() != "Pod" {
+		var selector metav1.LabelSelector
+		spec, _, _ := unstructured.NestedMap(live.Object, "spec", "selector")
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &selector); err != nil {
+			return nil, halted(CodeInvalid, "read the selector of %s: %s", live.GetName(), err)
+		}
+		kind, _ := resourceOf("v1", "Pod")
+		list, err := d.list(ctx, kind.GroupVersionResource, live.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&selector), Limit: maxDiagnosedPods})
+		if err != nil {
+			return nil, d.why("list the Pods of "+live.GetName(), err)
+		}
+		items = list.Items
+	}
+	pods := make([]corev1.Pod, 0, len(items))
+	for i := range items {
+		var pod corev1.Pod
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(items[i].Object, &pod); err != nil {
+			return nil, halted(CodeInvalid, "read Pod %s: %s", items[i].GetName(), err)
+		}
+		pods = append(pods, pod)
+	}
+	return pods, nil
+}
+
+// events tells the latest that were about one of the names.
+func (d *diagnosis) events(ctx context.Context, about []string) error {
+	kind, _ := resourceOf("v1", "Event")
+	list, err := d.list(ctx, kind.GroupVersionResource, d.parameters.Namespace, metav1.ListOptions{Limit: 500})
+	if err != nil {
+		return d.why("list events", err)
+	}
+	var events []corev1.Event
+	for i := range list.Items {
+		var e corev1.Event
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &e) == nil && slices.Contains(about, e.InvolvedObject.Name) {
+			events = append(events, e)
+		}
+	}
+	slices.SortStableFunc(events, func(a, b corev1.Event) int { return happened(&a).Compare(happened(&b)) })
+	for _, e := range events[max(0, len(events)-maxDiagnosedEvents):] {
+		d.tell("event %s %s/%s %s: %s", e.Type, strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name, e.Reason, firstLine(e.Message))
+	}
+	return nil
+}
+
+func happened(e *corev1.Event) time.Time {
+	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time} {
+		if !t.IsZero() {
+			return t
+		}
+	}
+	return e.CreationTimestamp.Time
+}
+
+// pod tells how a Pod fares, and the ends of the logs of what is not well.
+func (d *diagnosis) pod(ctx context.Context, pod *corev1.Pod) (well bool, err error) {
+	well = pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodSucceeded
+	reason := pod.Status.Reason
+	if reason != "" {
+		reason = " (" + reason + ")"
+	}
+	d.tell("pod/%s on %s: %s%s", pod.Name, orNone(pod.Spec.NodeName), pod.Status.Phase, reason)
+	for _, c := range append(slices.Clone(pod.Status.InitContainerStatuses), pod.Status.ContainerStatuses...) {
+		state, fine := containerState(&c)
+		d.tell("  %s: %s, %d restarts", c.Name, state, c.RestartCount)
+		if fine {
+			continue
+		}
+		well = false
+		if err = d.log(ctx, pod, c.Name); err != nil {
+			return well, err
+		}
+	}
+	return well, nil
+}
+
+// log tells the end of a container's log. That there is none stops nothing.
+func (d *diagnosis) log(ctx context.Context, pod *corev1.Pod, container string) error {
+	if d.parameters.Lines == 0 || d.client.Logs == nil || d.logs == maxDiagnosedLogs {
+		return stopped(ctx)
+	}
+	d.logs++
+	var text string
+	err := d.once(ctx, func(ctx context.Context) error {
+		var err error
+		text, err = d.client.Logs(ctx, pod.Namespace, pod.Name, container, d.parameters.Lines)
+		return err
+	})
+	if err != nil {
+		if apierrors.IsForbidden(err) {
+			return halted(CodeForbidden, "read the log of Pod %s: forbidden", podName(pod)) // the server's own words get lost
+		}
+		d.tell("  | no log: %s", firstLine(err.Error()))
+		return stopped(ctx)
+	}
+	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+		d.tell("  | %s", line)
+	}
+	return stopped(ctx)
+}
+
+// containerState is how a container fares, and whether that is fine.
+func containerState(c *corev1.ContainerStatus) (state string, fine bool) {
+	switch {
+	case c.State.Running != nil && c.Ready:
+		return "running", true
+	case c.State.Running != nil:
+		return "running, not ready", false
+	case c.State.Waiting != nil:
+		return "waiting: " + c.State.Waiting.Reason + " " + firstLine(c.State.Waiting.Message), false
+	case c.State.Terminated != nil:
+		return fmt.Sprintf("ended with code %d: %s", c.State.Terminated.ExitCode, c.State.Terminated.Reason), c.State.Terminated.ExitCode == 0
+	}
+	return "unknown", false
+}
+
+// conditionsLine is what an object's conditions say, in one line.
+func conditionsLine(live *unstructured.Unstructured) string {
+	list, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+	parts := make([]string, 0, len(list))
+	for _, item := range list {
+		c, _ := item.(map[string]any)
+		part := fmt.Sprintf("%v=%v", c["type"], c["status"])
+		if reason, _ := c["reason"].(string); reason != "" {
+			part += " (" + reason + ")"
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return "it has no conditions"
+	}
+	return clip(strings.Join(parts, ", "), maxDiagnosedLine)
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "no Node"
+	}
+	return s
+}

@@ -1,0 +1,144 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// rolloutPause is how long it is until a workload is looked at again.
+const rolloutPause = 500 * time.Millisecond
+
+type rolloutStatusParameters struct {
+	Kind      string `json:"kind" doc:"Its kind." required:"true" enum:"Deployment,StatefulSet,DaemonSet" target:"kind"`
+	Name      string `json:"name" doc:"The workload." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+}
+
+func rolloutStatus() *Action {
+	return define(entry[rolloutStatusParameters]{
+		Action: Action{
+			Name:    "rollout_status",
+			Summary: "Wait until a workload is rolled out, and change nothing.",
+			Kubectl: "kubectl rollout status KIND/NAME",
+			Aliases: []string{"verify"},
+			Kinds:   []string{"Deployment", "StatefulSet", "DaemonSet"},
+			Scope:   Namespaced,
+			Permissions: []Permission{
+				{Group: "apps", Resource: "deployments", Verbs: []string{"get"}, Why: "see how far it is"},
+				{Group: "apps", Resource: "statefulsets", Verbs: []string{"get"}, Why: "see how far it is"},
+				{Group: "apps", Resource: "daemonsets", Verbs: []string{"get"}, Why: "see how far it is"},
+			},
+			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 2,
+			Risk: RiskLow, Idempotent: true, ReadOnly: true,
+		},
+		draft: func(_ context.Context, _ Client, _ Subject, p *rolloutStatusParameters, live *unstructured.Unstructured) (*draft, error) {
+			return &draft{impact: v1alpha1.EstimatedImpact{Description: "nothing is changed; " + named(targetOfObject(live)) + " is waited for"}}, nil
+		},
+		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, _ *rolloutStatusParameters, r Run) Result {
+			w := newWork(c, pl, r)
+			return w.end(w.awaitRollout(ctx))
+		},
+	})
+}
+
+// awaitRollout looks at the target until it is rolled out.
+func (w *work) awaitRollout(ctx context.Context) error {
+	t := w.target()
+	last := ""
+	for {
+		live, err := w.get(ctx, t)
+		if err != nil {
+			return w.waited(last, w.why("read "+named(t), err))
+		}
+		if live.GetUID() != t.UID {
+			return halted(CodeGuard, "%s has the UID %s now, and the action was planned for %s", named(t), live.GetUID(), t.UID)
+		}
+		state, done, failed := rollout(live)
+		if state != last {
+			w.say(state)
+			last = state
+		}
+		switch {
+		case failed:
+			return halted(CodeGuard, "%s: %s", named(t), state)
+		case done:
+			w.note = state
+			return nil
+		}
+		if err = w.pause(ctx, rolloutPause); err != nil {
+			return w.waited(last, err)
+		}
+	}
+}
+
+// waited says what was waited for when the time was over.
+func (w *work) waited(state string, err error) error {
+	if state == "" {
+		return err
+	}
+	return w.why("the last that was seen is: "+state, err)
+}
+
+// rollout is how far a workload is, as kubectl rollout status says it.
+func rollout(live *unstructured.Unstructured) (state string, done, failed bool) {
+	name := kubectlName(live.GetAPIVersion(), live.GetKind(), live.GetName())
+	number := func(otherwise int64, path ...string) int64 {
+		n, found, err := unstructured.NestedInt64(live.Object, path...)
+		if err != nil || !found {
+			return otherwise
+		}
+		return n
+	}
+	if number(0, "status", "observedGeneration") < live.GetGeneration() {
+		return "waiting until the controller of " + name + " has seen its latest change", false, false
+	}
+	var wanted, updated, ready int64
+	switch live.GetKind() {
+	case "Deployment":
+		if reason := conditionReason(live, "Progressing"); reason == "ProgressDeadlineExceeded" {
+			return name + " exceeded its progress deadline", false, true
+		}
+		wanted, updated, ready = number(1, "spec", "replicas"), number(0, "status", "updatedReplicas"), number(0, "status", "availableReplicas")
+		if old := number(0, "status", "replicas") - updated; updated >= wanted && old > 0 {
+			return fmt.Sprintf("%s: %d old replicas are still there", name, old), false, false
+		}
+	case "StatefulSet":
+		if kind, _, _ := unstructured.NestedString(live.Object, "spec", "updateStrategy", "type"); kind == "OnDelete" {
+			return name + " is updated when its Pods are deleted (OnDelete): there is no rollout to wait for", false, true
+		}
+		wanted, updated, ready = number(1, "spec", "replicas"), number(0, "status", "updatedReplicas"), number(0, "status", "readyReplicas")
+		if partition := number(0, "spec", "updateStrategy", "rollingUpdate", "partition"); partition > 0 && ready >= wanted {
+			wanted = max(0, wanted-partition) // the others keep their revision on purpose
+			ready = wanted
+		}
+	case kindDaemonSet:
+		if kind, _, _ := unstructured.NestedString(live.Object, "spec", "updateStrategy", "type"); kind == "OnDelete" {
+			return name + " is updated when its Pods are deleted (OnDelete): there is no rollout to wait for", false, true
+		}
+		wanted, updated, ready = number(0, "status", "desiredNumberScheduled"), number(0, "status", "updatedNumberScheduled"), number(0, "status", "numberAvailable")
+	}
+	switch {
+	case updated < wanted:
+		return fmt.Sprintf("%s: %d of %d replicas are updated", name, updated, wanted), false, false
+	case ready < wanted:
+		return fmt.Sprintf("%s: %d of %d updated replicas are available", name, ready, wanted), false, false
+	}
+	return name + " successfully rolled out", true, false
+}
+
+// conditionReason is the reason of a condition; empty where there is none.
+func conditionReason(live *unstructured.Unstructured, kind string) string {
+	list, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+	for _, item := range list {
+		if c, ok := item.(map[string]any); ok && c["type"] == kind {
+			reason, _ := c["reason"].(string)
+			return reason
+		}
+	}
+	return ""
+}

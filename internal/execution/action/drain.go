@@ -1,0 +1,232 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// drainPage is how many Pods are asked for at once.
+const drainPage = 250
+
+type drainParameters struct {
+	Node               string `json:"node" doc:"The Node." required:"true" format:"dns-subdomain" target:"name"`
+	GracePeriodSeconds *int64 `json:"gracePeriodSeconds" doc:"How long Pods have to end. Unset is what each Pod says itself." min:"0" max:"3600"`
+	Force              bool   `json:"force" doc:"Evict Pods that have no controller as well: nothing replaces them." default:"false"`
+	DeleteLocalData    bool   `json:"deleteLocalData" doc:"Evict Pods with an emptyDir as well: what is in it is lost." default:"false"`
+	IgnoreDaemonSets   bool   `json:"ignoreDaemonSets" doc:"Leave the Pods of DaemonSets where they are. Otherwise they stand in the way." default:"true"`
+}
+
+func drainNode() *Action {
+	return define(entry[drainParameters]{
+		Action: Action{
+			Name:    "drain_node",
+			Summary: "Close a Node to new Pods, and evict those on it.",
+			Kubectl: "kubectl drain NODE --ignore-daemonsets",
+			Kinds:   []string{"Node"},
+			Scope:   Cluster,
+			Permissions: []Permission{
+				{Resource: "nodes", Verbs: []string{"get", "patch"}, ClusterScoped: true, Why: "close the Node to new Pods"},
+				{Resource: "pods", Verbs: []string{"list"}, ClusterScoped: true, Why: "see which Pods are on the Node, and when they are gone"},
+				{Resource: "pods", Subresource: "eviction", Verbs: []string{"create"}, ClusterScoped: true, Why: "evict them, as far as disruption budgets let it"},
+				{Group: "apps", Resource: "daemonsets", Verbs: []string{"get"}, ClusterScoped: true, Why: "know whether the DaemonSet of a Pod is still there"},
+			},
+			Timeout: 15 * time.Minute, MaxTimeout: time.Hour, Retries: 1,
+			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "uncordon_node; evicted Pods do not come back",
+		},
+		values: func(_ *drainParameters, live *unstructured.Unstructured) map[string]any { return unschedulable(live) },
+		draft:  draftDrain,
+		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *drainParameters, r Run) Result {
+			d := &drain{work: newWork(c, pl, r), parameters: p}
+			return d.end(d.do(ctx))
+		},
+	})
+}
+
+func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, live *unstructured.Unstructured) (*draft, error) {
+	d := &drain{work: newWork(c, &v1alpha1.Plan{}, Run{}), parameters: p}
+	pods, err := d.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(pods.refused) > 0 {
+		return nil, refused(v1alpha1.DetailTargetState, "Pods stand in the way of draining Node %s: %s", p.Node, someOf(pods.refused))
+	}
+	before := unschedulable(live)
+	plan := &draft{before: before, after: map[string]any{"unschedulable": true}}
+	if before["unschedulable"] == true && len(pods.evict) == 0 && len(pods.waitFor) == 0 {
+		return plan, nil
+	}
+	step, err := cordonStep(live, true, s)
+	if err != nil {
+		return nil, err
+	}
+	// Which Pods are there changes all the time. What is agreed on is the Node,
+	// and how many Pods.
+	evictions := v1alpha1.PlanStep{
+		Description: fmt.Sprintf("evict the Pods on Node %s, and wait until they are gone", p.Node),
+		Verb:        verbEvict, APIVersion: "v1", Resource: "pods", Subresource: "eviction",
+	}
+	plan.steps = []v1alpha1.PlanStep{step, evictions}
+	plan.diff = d.diff(before, pods)
+	plan.impact = v1alpha1.EstimatedImpact{
+		ResourcesAffected: int32(1 + len(pods.evict)), //nolint:gosec // a Node has some hundred Pods
+		Description:       fmt.Sprintf("%d Pods are evicted, %d stay", len(pods.evict), len(pods.left)),
+	}
+	if before["unschedulable"] == true {
+		plan.rollback = noWayBack("the Node was closed to new Pods before, and evicted Pods do not come back")
+		return plan, nil
+	}
+	plan.rollback, err = wayBackBy("uncordon_node", map[string]any{"node": p.Node}, "5s")
+	return plan, err
+}
+
+// A drain is one attempt, with what it has done so far.
+type drain struct {
+	*work
+
+	parameters *drainParameters
+	cordoned   bool
+	evicted    []corev1.Pod
+	blocked    map[string]string // Pods that may not go yet, by name: why
+}
+
+// do cordons, and evicts until none is left or the time is over.
+func (d *drain) do(ctx context.Context) error {
+	if len(d.plan.Steps) == 0 {
+		return d.sendAll(ctx, d.judge(), "")
+	}
+	if err := d.cordon(ctx); err != nil {
+		return err
+	}
+	for round := 0; ; round++ {
+		pods, err := d.pods(ctx)
+		if err != nil {
+			return d.broken(d.why("list the Pods on Node "+d.parameters.Node, err), nil)
+		}
+		if len(pods.refused) > 0 {
+			return d.broken(halted(CodeGuard, "Pods stand in the way: %s", someOf(pods.refused)), nil)
+		}
+		d.blocked = map[string]string{}
+		for i := range pods.evict {
+			if err = d.evict(ctx, &pods.evict[i]); err != nil {
+				return d.broken(err, pods.evict[i:])
+			}
+		}
+		remaining := append(slices.Clone(pods.evict), pods.waitFor...)
+		if len(remaining) == 0 || d.run.dry {
+			d.done(pods)
+			return nil
+		}
+		if round == 0 {
+			for _, pod := range sortedKeys(d.blocked) {
+				d.say(pod + " cannot be evicted yet: " + d.blocked[pod])
+			}
+		}
+		if err = d.pause(ctx, drainPause(round)); err != nil {
+			return d.broken(err, remaining)
+		}
+	}
+}
+
+// drainPause is how long it is until it is looked again: soon at first, for
+// most Pods end fast.
+func drainPause(round int) time.Duration {
+	return min(time.Duration(round+1)*200*time.Millisecond, 5*time.Second)
+}
+
+// judge accepts the Node as it was, and as an earlier attempt left it.
+func (d *drain) judge() judge {
+	return judge{values: unschedulable, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
+		return unschedulable(live)["unschedulable"] == true
+	}}
+}
+
+// cordon closes the Node, if it is not closed.
+func (d *drain) cordon(ctx context.Context) error {
+	live, done, err := d.open(ctx, d.judge())
+	if err != nil {
+		return err
+	}
+	d.note = ""
+	if done || unschedulable(live)["unschedulable"] == true {
+		if done && d.ours(live) && !d.run.dry {
+			d.cordoned = true
+			d.affects(v1alpha1.AffectedResource{Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned", Before: fieldsText(d.before()), After: fieldsText(unschedulable(live))})
+		}
+		d.say("node/" + live.GetName() + " already cordoned")
+		return nil
+	}
+	d.cordoned = !d.run.dry
+	return d.sendToTarget(ctx, d.judge(), live, d.plan.Steps[0], "cordoned")
+}
+
+// pods are those on the Node.
+func (d *drain) pods(ctx context.Context) (podsOfNode, error) {
+	var all []corev1.Pod
+	kind, _ := resourceOf("v1", "Pod")
+	o := metav1.ListOptions{FieldSelector: "spec.nodeName=" + d.parameters.Node, Limit: drainPage}
+	for {
+		page, err := d.list(ctx, kind.GroupVersionResource, "", o)
+		if err != nil {
+			return podsOfNode{}, err
+		}
+		for i := range page.Items {
+			var pod corev1.Pod
+			if err = runtime.DefaultUnstructuredConverter.FromUnstructured(page.Items[i].Object, &pod); err != nil {
+				return podsOfNode{}, fmt.Errorf("read Pod %s/%s: %w", page.Items[i].GetNamespace(), page.Items[i].GetName(), err)
+			}
+			all = append(all, pod)
+		}
+		if o.Continue = page.GetContinue(); o.Continue == "" {
+			break
+		}
+	}
+	gone, err := d.goneDaemonSets(ctx, all)
+	return sortPods(all, d.parameters, gone), err
+}
+
+// goneDaemonSets are those that Pods name and that do not exist, as
+// namespace/name.
+func (d *drain) goneDaemonSets(ctx context.Context, pods []corev1.Pod) ([]string, error) {
+	seen := map[string]bool{}
+	var gone []string
+	for i := range pods {
+		owner := metav1.GetControllerOf(&pods[i])
+		if owner == nil || owner.Kind != kindDaemonSet || seen[pods[i].Namespace+"/"+owner.Name] {
+			continue
+		}
+		seen[pods[i].Namespace+"/"+owner.Name] = true
+		_, err := d.get(ctx, v1alpha1.Target{APIVersion: "apps/v1", Kind: kindDaemonSet, Namespace: pods[i].Namespace, Name: owner.Name})
+		switch {
+		case apierrors.IsNotFound(err):
+			gone = append(gone, pods[i].Namespace+"/"+owner.Name)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return gone, nil
+}
+
+// diff lists what becomes of which Pod.
+func (d *drain) diff(before map[string]any, pods podsOfNode) string {
+	var b strings.Builder
+	b.WriteString(lineDiff(before, map[string]any{"unschedulable": true}))
+	for i := range pods.evict {
+		b.WriteString("- pod " + podName(&pods.evict[i]) + "\n")
+	}
+	for _, left := range pods.left {
+		b.WriteString("  pod " + left + "\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,122 @@
+package action
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// evict asks one Pod to leave. What a disruption budget keeps for now is noted
+// in blocked, and asked again in the next round.
+func (d *drain) evict(ctx context.Context, pod *corev1.Pod) error {
+	if err := stopped(ctx); err != nil {
+		return err
+	}
+	step, err := d.eviction(pod)
+	if err != nil {
+		return halted(CodeInvalid, "%s", err)
+	}
+	kind, _ := resourceOf("v1", "Pod")
+	err = d.once(ctx, func(ctx context.Context) error {
+		_, err := d.request(ctx, step, kind.GroupVersionResource, "")
+		return err
+	})
+	switch {
+	case err == nil:
+		d.went(pod)
+		return nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another has its name
+		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it goes with its namespace
+		d.blocked[podName(pod)] = "its namespace is being deleted"
+		return nil
+	case passing(err):
+		d.blocked[podName(pod)] = keptBy(err)
+		if d.run.dry {
+			d.result.Warnings = append(d.result.Warnings, clip(podName(pod)+" cannot be evicted at the moment: "+keptBy(err), maxFields))
+		}
+		return nil
+	}
+	return d.why("evict Pod "+podName(pod), err)
+}
+
+func (d *drain) eviction(pod *corev1.Pod) (v1alpha1.PlanStep, error) {
+	body, err := json.Marshal(metav1.DeleteOptions{GracePeriodSeconds: d.parameters.GracePeriodSeconds})
+	return v1alpha1.PlanStep{
+		Description: "evict Pod " + podName(pod), Verb: verbEvict, APIVersion: "v1", Resource: "pods",
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Body: string(body),
+	}, err
+}
+
+// went records a Pod that was told to go.
+func (d *drain) went(pod *corev1.Pod) {
+	d.evicted = append(d.evicted, *pod)
+	d.did(v1alpha1.AffectedResource{
+		Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Action: "evicted",
+		Before: "node: " + d.parameters.Node, ResourceVersionBefore: pod.ResourceVersion,
+	}, "v1")
+}
+
+// keptBy says what keeps a Pod: the budget, where the API server names it.
+func keptBy(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Details != nil {
+		for _, cause := range status.Status().Details.Causes {
+			if cause.Type == policyv1.DisruptionBudgetCause && cause.Message != "" {
+				return cause.Message
+			}
+		}
+	}
+	return err.Error()
+}
+
+// done says that the Node is drained.
+func (d *drain) done(pods podsOfNode) {
+	if d.run.dry {
+		d.say(fmt.Sprintf("node/%s drained (server dry run)", d.parameters.Node))
+		return
+	}
+	if len(pods.left) > 0 {
+		d.say("left where they are: " + someOf(pods.left))
+	}
+	d.say(fmt.Sprintf("node/%s drained", d.parameters.Node))
+	d.note = fmt.Sprintf("Node %s is drained: %d Pods evicted, %d left", d.parameters.Node, len(d.evicted), len(pods.left))
+}
+
+// broken is a drain that ends before its end. Once something was done and the
+// time is over, it is a part of what was planned.
+func (d *drain) broken(err error, remaining []corev1.Pod) error {
+	var h *halt
+	if !errors.As(err, &h) {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString(h.message)
+	if d.cordoned || len(d.evicted) > 0 {
+		fmt.Fprintf(&b, "; Node %s is closed to new Pods, and %d Pods were evicted", d.parameters.Node, len(d.evicted))
+	}
+	if len(remaining) > 0 {
+		fmt.Fprintf(&b, "; still there: %s", podNames(remaining))
+	}
+	for _, pod := range sortedKeys(d.blocked) {
+		fmt.Fprintf(&b, "; %s: %s", pod, d.blocked[pod])
+	}
+	code := h.code
+	if code == CodeDeadline && (d.cordoned || len(d.evicted) > 0) {
+		code = CodePartial
+	}
+	return halted(code, "%s", b.String())
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

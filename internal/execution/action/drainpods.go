@@ -1,0 +1,96 @@
+package action
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A podsOfNode is what a drain does with the Pods of a node, in the words of
+// kubectl drain.
+type podsOfNode struct {
+	evict   []corev1.Pod
+	waitFor []corev1.Pod // that are on their way out already
+	left    []string     // with why, for readers
+	refused []string     // with why, and the parameter that would change it
+}
+
+// sortPods says what becomes of each Pod. gone are the DaemonSets, as
+// namespace/name, that do not exist.
+func sortPods(pods []corev1.Pod, p *drainParameters, gone []string) podsOfNode {
+	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(podName(&a), podName(&b)) })
+	var sorted podsOfNode
+	for i := range pods {
+		pod := pods[i]
+		leave, refuse := judgePod(&pod, p, gone)
+		switch {
+		case leave != "":
+			sorted.left = append(sorted.left, podName(&pod)+" ("+leave+")")
+		case pod.DeletionTimestamp != nil:
+			sorted.waitFor = append(sorted.waitFor, pod)
+		case refuse != "":
+			sorted.refused = append(sorted.refused, podName(&pod)+" "+refuse)
+		default:
+			sorted.evict = append(sorted.evict, pod)
+		}
+	}
+	return sorted
+}
+
+// judgePod says why a Pod is left where it is, or why it stands in the way.
+// Neither means that it is evicted.
+func judgePod(pod *corev1.Pod, p *drainParameters, gone []string) (leave, refuse string) {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return "of the node itself", ""
+	}
+	finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	owner := metav1.GetControllerOf(pod)
+	if owner != nil && owner.Kind == kindDaemonSet && !finished {
+		switch {
+		case !slices.Contains(gone, pod.Namespace+"/"+owner.Name):
+			if p.IgnoreDaemonSets {
+				return "of DaemonSet " + owner.Name, ""
+			}
+			return "", "is of DaemonSet " + owner.Name + " (ignoreDaemonSets leaves it)"
+		case !p.Force:
+			return "", "is of DaemonSet " + owner.Name + ", which is gone (force evicts it)"
+		}
+	}
+	if finished {
+		return "", ""
+	}
+	if owner == nil && !p.Force {
+		return "", "has no controller that would replace it (force evicts it)"
+	}
+	if !p.DeleteLocalData {
+		for _, v := range pod.Spec.Volumes {
+			if v.EmptyDir != nil {
+				return "", fmt.Sprintf("has data in its emptyDir %q (deleteLocalData gives it up)", v.Name)
+			}
+		}
+	}
+	return "", ""
+}
+
+func podName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+// podNames are the first of them, with how many there are more.
+func podNames(pods []corev1.Pod) string {
+	names := make([]string, 0, len(pods))
+	for i := range pods {
+		names = append(names, podName(&pods[i]))
+	}
+	return someOf(names)
+}
+
+// someOf are the first of a list, with how many there are more.
+func someOf(names []string) string {
+	const most = 8
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}

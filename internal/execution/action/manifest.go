@@ -1,0 +1,257 @@
+package action
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+const (
+	// maxManifest bounds an object, which a plan has several times.
+	maxManifest = 6 << 10
+
+	statePresent = "present"
+	stateAbsent  = "absent"
+)
+
+type manifestParameters struct {
+	Manifest     json.RawMessage `json:"manifest" doc:"One object in a namespace, with what is to be set of it; 6144 bytes at most. Of metadata it has name, namespace, labels and annotations. Never a Secret: update_secret is for those." required:"true"`
+	FieldManager string          `json:"fieldManager" doc:"Whose fields they are. What an earlier manifest of the same manager set, and this one does not, is removed." default:"fleetloop-manifest" format:"dns-subdomain"`
+	Force        bool            `json:"force" doc:"Take fields over from other managers. Otherwise the action is refused, and names them." default:"false"`
+	State        string          `json:"state" doc:"Whether the object is to be as the manifest says, or is to be deleted." default:"present" enum:"present,absent"`
+}
+
+func applyManifest() *Action {
+	return define(entry[manifestParameters]{
+		Action: Action{
+			Name:    "apply_manifest",
+			Summary: "Apply one object by server-side apply, or delete it. It may act on those kinds alone that the installation allows, which are none to begin with.",
+			Kubectl: "kubectl apply --server-side -f FILE",
+			Scope:   Namespaced,
+			Timeout: 2 * time.Minute, MaxTimeout: maxTimeout, Retries: 0,
+			Risk: RiskCritical, Idempotent: true, Reversible: true, Rollback: "apply_manifest",
+		},
+		did:    "serverside-applied",
+		absent: true,
+		check: func(p *manifestParameters) []string {
+			_, problems := manifestOf(p)
+			return problems
+		},
+		target: func(p *manifestParameters) v1alpha1.Target {
+			object, _ := manifestOf(p)
+			return targetOfObject(object)
+		},
+		values: manifestValues,
+		draft:  draftManifest,
+		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *manifestParameters, r Run) Result {
+			w := newWork(c, pl, r)
+			w.manager = p.FieldManager
+			j := judge{values: func(live *unstructured.Unstructured) map[string]any { return manifestValues(p, live) }}
+			if p.State == statePresent {
+				w.force = &p.Force
+			}
+			return w.end(w.sendAll(ctx, j, "serverside-applied"))
+		},
+	})
+}
+
+// manifestOf reads the object, and says what is wrong with it.
+func manifestOf(p *manifestParameters) (object *unstructured.Unstructured, problems []string) {
+	object = &unstructured.Unstructured{Object: map[string]any{}}
+	if err := utiljson.Unmarshal(p.Manifest, &object.Object); err != nil || object.Object == nil {
+		return &unstructured.Unstructured{Object: map[string]any{}}, []string{"manifest: must be an object"}
+	}
+	complain := func(format string, args ...any) {
+		problems = append(problems, "manifest: "+fmt.Sprintf(format, args...))
+	}
+	if len(p.Manifest) > maxManifest {
+		complain("must be at most %d bytes, is %d", maxManifest, len(p.Manifest))
+	}
+	switch k, ok := resourceOf(object.GetAPIVersion(), object.GetKind()); {
+	case !ok || object.GetAPIVersion() == "":
+		complain("there is no action on a %s of %q", orUnknown(object.GetKind()), clip(object.GetAPIVersion(), 64))
+	case k.cluster:
+		complain("a %s is in no namespace", object.GetKind())
+	case k.kind == "Secret":
+		complain("a Secret has values that all could read: update_secret is for those")
+	}
+	if len(validation.IsDNS1123Subdomain(object.GetName())) > 0 {
+		complain("metadata.name must be a DNS name, such as web-1")
+	}
+	if len(validation.IsDNS1123Label(object.GetNamespace())) > 0 {
+		complain("metadata.namespace must be a DNS label, such as shop")
+	}
+	for key := range object.Object {
+		if key == "status" {
+			complain("status is the controller's own")
+		}
+	}
+	metadata, _ := object.Object["metadata"].(map[string]any)
+	for _, key := range sortedKeys(metadata) {
+		if !slices.Contains([]string{"name", "namespace", "labels", "annotations"}, key) {
+			complain("metadata.%s is not to be set", clip(key, 64))
+		}
+	}
+	if _, marks := object.GetAnnotations()[v1alpha1.AnnotationLastExecution]; marks {
+		complain("the annotation %s is written by executions themselves", v1alpha1.AnnotationLastExecution)
+	}
+	return object, problems
+}
+
+func orUnknown(kind string) string {
+	if kind == "" {
+		return "kind that is not named"
+	}
+	return clip(kind, 64)
+}
+
+// manifestValues are those fields of the live object that the manifest sets; of
+// one that is to be deleted, whether it is there.
+func manifestValues(p *manifestParameters, live *unstructured.Unstructured) map[string]any {
+	if p.State == stateAbsent {
+		return map[string]any{"exists": live != nil}
+	}
+	manifest, _ := manifestOf(p)
+	if live == nil {
+		return map[string]any{}
+	}
+	return inPlan(cut(manifest.Object, live.Object))
+}
+
+// inPlan are fields, with digests in the place of those that are too long.
+func inPlan(fields map[string]any) map[string]any {
+	raw, err := json.Marshal(fields)
+	if err != nil || len(raw) <= 2*maxManifest {
+		return fields
+	}
+	texts := make(map[string]any, len(fields))
+	for key, value := range fields {
+		texts[key] = shown(value)
+	}
+	return bounded(texts)
+}
+
+// cut is what an object has of the fields of another. Lists are taken as a
+// whole.
+func cut(fields, object map[string]any) map[string]any {
+	had := map[string]any{}
+	for key, wanted := range fields {
+		value, ok := object[key]
+		if !ok {
+			continue
+		}
+		inside, isMap := wanted.(map[string]any)
+		within, hasMap := value.(map[string]any)
+		if !isMap || !hasMap {
+			had[key] = value
+			continue
+		}
+		had[key] = cut(inside, within)
+	}
+	return had
+}
+
+func draftManifest(ctx context.Context, c Client, s Subject, p *manifestParameters, live *unstructured.Unstructured) (*draft, error) {
+	manifest, _ := manifestOf(p)
+	name := named(targetOfObject(manifest))
+	if p.State == stateAbsent {
+		return draftRemoval(p, name, live)
+	}
+	result, err := c.tryManifest(ctx, p, manifest)
+	if err != nil {
+		return nil, err
+	}
+	d := &draft{before: manifestValues(p, live), after: manifestValues(p, result)}
+	if live != nil && reflect.DeepEqual(d.before, d.after) {
+		return d, nil
+	}
+	k, _ := resourceOf(manifest.GetAPIVersion(), manifest.GetKind())
+	step := v1alpha1.PlanStep{
+		Description: "create " + name, Verb: verbPatch, APIVersion: k.apiVersion(), Resource: k.Resource,
+		Namespace: manifest.GetNamespace(), Name: manifest.GetName(), PatchType: string(types.ApplyPatchType),
+	}
+	if live != nil {
+		step.Description, step.UID = "apply "+name, live.GetUID()
+	}
+	if step, err = withBody(step, marked(manifest.DeepCopy().Object, s)); err != nil {
+		return nil, err
+	}
+	d.steps = []v1alpha1.PlanStep{step}
+	d.diff = lineDiff(flat(d.before), flat(d.after))
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description}
+	d.rollback, err = p.wayBack(manifest, live)
+	return d, err
+}
+
+// tryManifest is what applying would make of the object. Only the API server
+// knows what it adds by itself.
+func (c Client) tryManifest(ctx context.Context, p *manifestParameters, manifest *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	k, _ := resourceOf(manifest.GetAPIVersion(), manifest.GetKind())
+	body, err := json.Marshal(manifest.Object)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	o := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: p.FieldManager, Force: &p.Force}
+	result, err := c.on(k.GroupVersionResource, manifest.GetNamespace()).Patch(ctx, manifest.GetName(), types.ApplyPatchType, body, o)
+	switch {
+	case apierrors.IsConflict(err):
+		return nil, refused(v1alpha1.DetailTargetState, "apply %s: %s", named(targetOfObject(manifest)), err)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return nil, &InvalidError{Action: "apply_manifest", Problems: []string{"manifest: " + err.Error()}}
+	}
+	return result, err
+}
+
+func draftRemoval(p *manifestParameters, name string, live *unstructured.Unstructured) (*draft, error) {
+	d := &draft{before: manifestValues(p, live), after: manifestValues(p, nil)}
+	if live == nil {
+		return d, nil
+	}
+	step, err := deleteStep(live, nil, "delete "+name)
+	if err != nil {
+		return nil, err
+	}
+	d.steps = []v1alpha1.PlanStep{step}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description + ", and what it owns"}
+	d.rollback, err = p.wayBack(&unstructured.Unstructured{Object: withoutServerFields(live)}, live)
+	return d, err
+}
+
+// wayBack applies what the object had of the manifest's fields, and of those
+// that the manager set before: those, applying the manifest removes. An object
+// that there was not is deleted.
+func (p *manifestParameters) wayBack(manifest, live *unstructured.Unstructured) (*v1alpha1.RollbackInformation, error) {
+	parameters := map[string]any{"fieldManager": p.FieldManager, "force": true}
+	if live == nil {
+		parameters["state"] = stateAbsent
+		parameters["manifest"] = map[string]any{
+			"apiVersion": manifest.GetAPIVersion(), "kind": manifest.GetKind(),
+			"metadata": map[string]any{"name": manifest.GetName(), "namespace": manifest.GetNamespace()},
+		}
+		return wayBackBy("apply_manifest", parameters, "10s")
+	}
+	before := cut(merge(manifest.Object, ownedBy(live, p.FieldManager)), withoutServerFields(live))
+	raw, err := json.Marshal(before)
+	if err != nil {
+		return nil, err
+	}
+	if len(raw) > maxManifest {
+		return noWayBack("the fields before are longer than a plan can keep"), nil
+	}
+	parameters["manifest"] = before
+	return wayBackBy("apply_manifest", parameters, "10s")
+}

@@ -1,0 +1,92 @@
+package action
+
+import (
+	"encoding/json"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// ownedBy are the fields that a manager has applied: objects where there is
+// more inside, and null where the value as a whole is its own.
+func ownedBy(live *unstructured.Unstructured, manager string) map[string]any {
+	for _, m := range live.GetManagedFields() {
+		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.FieldsV1 == nil {
+			continue
+		}
+		var fields map[string]any
+		if json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) == nil {
+			return ownedIn(fields)
+		}
+	}
+	return nil
+}
+
+func ownedIn(fields map[string]any) map[string]any {
+	owned := map[string]any{}
+	for key, value := range fields {
+		name, ok := strings.CutPrefix(key, "f:")
+		if !ok { // an item of a list, which is taken as a whole
+			continue
+		}
+		owned[name] = nil
+		inside, _ := value.(map[string]any)
+		for k := range inside {
+			if strings.HasPrefix(k, "f:") {
+				owned[name] = ownedIn(inside)
+				break
+			}
+		}
+	}
+	return owned
+}
+
+// merge has the fields of both; where one has a value as a whole, that.
+func merge(a, b map[string]any) map[string]any {
+	all := make(map[string]any, len(a)+len(b))
+	for key, value := range a {
+		all[key] = value
+	}
+	for key, value := range b {
+		first, both := all[key]
+		if !both {
+			all[key] = value
+			continue
+		}
+		x, isMap := first.(map[string]any)
+		y, too := value.(map[string]any)
+		if isMap && too {
+			all[key] = merge(x, y)
+		}
+	}
+	return all
+}
+
+// withoutServerFields is an object without what the API server and controllers
+// write.
+func withoutServerFields(live *unstructured.Unstructured) map[string]any {
+	object := live.DeepCopy().Object
+	delete(object, "status")
+	metadata := map[string]any{"name": live.GetName(), "namespace": live.GetNamespace()}
+	if labels := live.GetLabels(); len(labels) > 0 {
+		metadata["labels"] = anyMap(labels)
+	}
+	annotations := live.GetAnnotations()
+	delete(annotations, v1alpha1.AnnotationLastExecution)
+	if len(annotations) > 0 {
+		metadata["annotations"] = anyMap(annotations)
+	}
+	object["metadata"] = metadata
+	return object
+}
+
+func anyMap(m map[string]string) map[string]any {
+	all := make(map[string]any, len(m))
+	for key, value := range m {
+		all[key] = value
+	}
+	return all
+}

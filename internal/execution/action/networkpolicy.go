@@ -1,0 +1,126 @@
+package action
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// maxPolicySpec bounds a policy's spec, which a plan has twice.
+const maxPolicySpec = 8 << 10
+
+type networkPolicyParameters struct {
+	NetworkPolicy string          `json:"networkpolicy" doc:"The NetworkPolicy." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace     string          `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	Spec          json.RawMessage `json:"spec" doc:"Its whole new spec. 8192 bytes at most." required:"true"`
+}
+
+func updateNetworkPolicy() *Action {
+	return define(entry[networkPolicyParameters]{
+		Action: Action{
+			Name:    "update_network_policy",
+			Summary: "Replace the spec of a NetworkPolicy",
+			Kubectl: `kubectl patch networkpolicy web -n shop --type json -p '[{"op":"replace","path":"/spec","value":{…}}]'`,
+			Kinds:   []string{"NetworkPolicy"},
+			Scope:   Namespaced,
+			Permissions: []Permission{
+				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"get", "patch"}, Why: "to read its spec, and to replace it"},
+			},
+			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 0,
+			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "update_network_policy",
+		},
+		did: "updated",
+		check: func(p *networkPolicyParameters) []string {
+			if len(p.Spec) > maxPolicySpec {
+				return []string{fmt.Sprintf("spec: must be at most %d bytes, is %d", maxPolicySpec, len(p.Spec))}
+			}
+			if _, problem := policySpec(p.Spec); problem != "" {
+				return []string{"spec: " + problem}
+			}
+			return nil
+		},
+		values: func(_ *networkPolicyParameters, live *unstructured.Unstructured) map[string]any {
+			return map[string]any{"spec": live.Object["spec"]}
+		},
+		draft: draftNetworkPolicy,
+	})
+}
+
+func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicyParameters, live *unstructured.Unstructured) (*draft, error) {
+	spec, problem := policySpec(p.Spec)
+	if problem != "" {
+		return nil, &InvalidError{Action: "update_network_policy", Problems: []string{"spec: " + problem}}
+	}
+	before := live.Object["spec"]
+	d := &draft{before: map[string]any{"spec": before}, after: map[string]any{"spec": spec}}
+	if reflect.DeepEqual(before, any(spec)) {
+		return d, nil
+	}
+	operations := []any{map[string]any{"op": "replace", "path": "/spec", "value": spec}}
+	step, err := patchStep(live, types.JSONPatchType, markedJSON(operations, live, s), "replace the spec of NetworkPolicy "+p.Namespace+"/"+p.NetworkPolicy)
+	if err != nil {
+		return nil, err
+	}
+	d.steps = []v1alpha1.PlanStep{step}
+	d.diff = lineDiff(flat(before), flat(spec))
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "who may talk to the Pods that it selects changes at once"}
+	if raw, err := json.Marshal(before); err != nil || len(raw) > maxPolicySpec {
+		d.rollback = noWayBack("the spec before is longer than a plan can keep")
+		return d, nil
+	}
+	d.rollback, err = wayBackBy("update_network_policy", map[string]any{"networkpolicy": p.NetworkPolicy, "namespace": p.Namespace, "spec": before}, "10s")
+	return d, err
+}
+
+// policySpec is a spec as the API server will keep it: with its defaults, and
+// without what is empty.
+func policySpec(raw json.RawMessage) (spec map[string]any, problem string) {
+	var typed networkingv1.NetworkPolicySpec
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&typed); err != nil {
+		return nil, strings.TrimPrefix(err.Error(), "json: ")
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &given); err != nil || given["podSelector"] == nil {
+		return nil, "podSelector is required; {} is all Pods of the namespace"
+	}
+	if len(typed.PolicyTypes) == 0 {
+		typed.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+		if len(typed.Egress) > 0 {
+			typed.PolicyTypes = append(typed.PolicyTypes, networkingv1.PolicyTypeEgress)
+		}
+	}
+	for i := range typed.Ingress {
+		defaultProtocol(typed.Ingress[i].Ports)
+	}
+	for i := range typed.Egress {
+		defaultProtocol(typed.Egress[i].Ports)
+	}
+	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&typed)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return spec, ""
+}
+
+func defaultProtocol(ports []networkingv1.NetworkPolicyPort) {
+	for i := range ports {
+		if ports[i].Protocol == nil {
+			tcp := corev1.ProtocolTCP
+			ports[i].Protocol = &tcp
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package action
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+type nodeParameters struct {
+	Node string `json:"node" doc:"The Node." required:"true" format:"dns-subdomain" target:"name"`
+}
+
+func cordonNode() *Action {
+	return schedulingOf(true, Action{
+		Name:     "cordon_node",
+		Summary:  "Let no more Pods onto a Node",
+		Kubectl:  "kubectl cordon node-1",
+		Rollback: "uncordon_node",
+	}, "cordoned")
+}
+
+func uncordonNode() *Action {
+	return schedulingOf(false, Action{
+		Name:     "uncordon_node",
+		Summary:  "Let Pods onto a Node again",
+		Kubectl:  "kubectl uncordon node-1",
+		Rollback: "cordon_node",
+	}, "uncordoned")
+}
+
+// schedulingOf closes a Node to new Pods, or opens it.
+func schedulingOf(closed bool, a Action, did string) *Action {
+	back := a.Rollback
+	a.Kinds, a.Scope = []string{"Node"}, Cluster
+	a.Permissions = []Permission{
+		{Resource: "nodes", Verbs: []string{"get", "patch"}, ClusterScoped: true, Why: "to see whether it takes Pods, and to change that"},
+	}
+	a.Timeout, a.MaxTimeout, a.Retries = 30*time.Second, maxTimeout, 2
+	a.Risk, a.Idempotent, a.Reversible = RiskMedium, true, true
+	return define(entry[nodeParameters]{
+		Action: a,
+		did:    did,
+		values: func(_ *nodeParameters, live *unstructured.Unstructured) map[string]any { return unschedulable(live) },
+		draft: func(_ context.Context, _ Client, s Subject, p *nodeParameters, live *unstructured.Unstructured) (*draft, error) {
+			d := &draft{before: unschedulable(live), after: map[string]any{"unschedulable": closed}}
+			if d.before["unschedulable"] == closed {
+				return d, nil
+			}
+			step, err := cordonStep(live, closed, s)
+			if err != nil {
+				return nil, err
+			}
+			d.steps = []v1alpha1.PlanStep{step}
+			d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "the Pods on the Node stay"}
+			d.rollback, err = wayBackBy(back, map[string]any{"node": p.Node}, "5s")
+			return d, err
+		},
+	})
+}
+
+// unschedulable is whether a Node takes no new Pods.
+func unschedulable(live *unstructured.Unstructured) map[string]any {
+	closed, _, err := unstructured.NestedBool(live.Object, "spec", "unschedulable")
+	return map[string]any{"unschedulable": closed && err == nil}
+}
+
+func cordonStep(live *unstructured.Unstructured, closed bool, s Subject) (v1alpha1.PlanStep, error) {
+	var value any // open is without the field, as kubectl has it
+	description := "uncordon Node " + live.GetName()
+	if closed {
+		value, description = true, "cordon Node "+live.GetName()
+	}
+	return patchStep(live, types.MergePatchType, marked(map[string]any{"spec": map[string]any{"unschedulable": value}}, s), description)
+}

@@ -1,0 +1,202 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+type taintParameters struct {
+	Node   string `json:"node" doc:"The Node." required:"true" format:"dns-subdomain" target:"name"`
+	Key    string `json:"key" doc:"The taint's key." required:"true" format:"label-key"`
+	Value  string `json:"value" doc:"The taint's value." format:"label-value"`
+	Effect string `json:"effect" doc:"What the taint does to Pods that do not tolerate it. NoExecute evicts those that run there, without asking disruption budgets." required:"true" enum:"NoSchedule,PreferNoSchedule,NoExecute"`
+}
+
+type untaintParameters struct {
+	Node   string `json:"node" doc:"The Node." required:"true" format:"dns-subdomain" target:"name"`
+	Key    string `json:"key" doc:"The taint's key." required:"true" format:"label-key"`
+	Effect string `json:"effect" doc:"The taint's effect." required:"true" enum:"NoSchedule,PreferNoSchedule,NoExecute"`
+}
+
+func taintNode() *Action {
+	return define(taintEntry("taint_node", "Put a taint on a Node", "kubectl taint node node-1 dedicated=batch:NoSchedule --overwrite", "tainted",
+		func(p *taintParameters) taint {
+			return taint{node: p.Node, key: p.Key, effect: p.Effect, value: &p.Value}
+		}))
+}
+
+func untaintNode() *Action {
+	return define(taintEntry("untaint_node", "Take a taint off a Node", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
+		func(p *untaintParameters) taint { return taint{node: p.Node, key: p.Key, effect: p.Effect} }))
+}
+
+// A taint is one key with one effect on a Node, of which there is one at most.
+type taint struct {
+	node, key, effect string
+	value             *string // nil is no such taint
+}
+
+// taintEntry makes a Node have a taint, or have it not.
+func taintEntry[P any](name, summary, kubectl, did string, of func(*P) taint) entry[P] {
+	return entry[P]{
+		Action: Action{
+			Name: name, Summary: summary, Kubectl: kubectl,
+			Kinds: []string{"Node"}, Scope: Cluster,
+			Permissions: []Permission{
+				{Resource: "nodes", Verbs: []string{"get", "patch"}, ClusterScoped: true, Why: "to see its taints, and to change one"},
+			},
+			Timeout: 30 * time.Second, MaxTimeout: maxTimeout, Retries: 2,
+			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "untaint_node, or taint_node with the value before",
+		},
+		did:    did,
+		values: func(p *P, live *unstructured.Unstructured) map[string]any { return of(p).on(live) },
+		draft: func(_ context.Context, _ Client, s Subject, p *P, live *unstructured.Unstructured) (*draft, error) {
+			return of(p).draft(s, live)
+		},
+		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *P, r Run) Result {
+			w := newWork(c, pl, r)
+			return w.end(of(p).run(ctx, w, did))
+		},
+	}
+}
+
+func (t taint) field() string { return "taint " + t.key + ":" + t.effect }
+
+// on is the taint as a Node has it: the field's value is nil where it has not.
+// The Node's other taints are nobody's business here: its controllers change
+// them all the time.
+func (t taint) on(live *unstructured.Unstructured) map[string]any {
+	fields := map[string]any{t.field(): nil}
+	for _, other := range taintsOf(live) {
+		if t.is(other) {
+			value, _ := other["value"].(string)
+			fields[t.field()] = value
+		}
+	}
+	return fields
+}
+
+func (t taint) is(other map[string]any) bool {
+	return other["key"] == t.key && other["effect"] == t.effect
+}
+
+func taintsOf(live *unstructured.Unstructured) []map[string]any {
+	list, _, err := unstructured.NestedSlice(live.Object, "spec", "taints")
+	if err != nil {
+		return nil
+	}
+	var taints []map[string]any
+	for _, item := range list {
+		if one, ok := item.(map[string]any); ok {
+			taints = append(taints, one)
+		}
+	}
+	return taints
+}
+
+func (t taint) String() string {
+	if t.value == nil || *t.value == "" {
+		return t.key + ":" + t.effect
+	}
+	return t.key + "=" + *t.value + ":" + t.effect
+}
+
+// step changes the one taint in the list of all, which is replaced as a whole:
+// it is only good for the state that it was made from.
+func (t taint) step(s Subject, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
+	taints := slices.DeleteFunc(taintsOf(live), t.is)
+	description := fmt.Sprintf("take the taint %s off Node %s", t, t.node)
+	if t.value != nil {
+		one := map[string]any{"key": t.key, "effect": t.effect}
+		if *t.value != "" {
+			one["value"] = *t.value
+		}
+		taints = append(taints, one)
+		description = fmt.Sprintf("put the taint %s on Node %s", t, t.node)
+	}
+	return patchStep(live, types.MergePatchType, marked(map[string]any{"spec": map[string]any{"taints": taints}}, s), description)
+}
+
+func (t taint) draft(s Subject, live *unstructured.Unstructured) (*draft, error) {
+	was := t.on(live)[t.field()]
+	d := &draft{before: map[string]any{t.field(): was}, after: map[string]any{t.field(): nil}}
+	if t.value != nil {
+		d.after[t.field()] = *t.value
+	}
+	if was == d.after[t.field()] {
+		return d, nil
+	}
+	step, err := t.step(s, live)
+	if err != nil {
+		return nil, err
+	}
+	// What is sent has the other taints of that moment with it, which are no
+	// part of what is agreed on.
+	step.Body = ""
+	d.steps = []v1alpha1.PlanStep{step}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description}
+	if t.value != nil && t.effect == "NoExecute" {
+		d.impact.Description += "; Pods that do not tolerate it are evicted, whatever their disruption budgets say"
+	}
+	back := map[string]any{"node": t.node, "key": t.key, "effect": t.effect}
+	action := "untaint_node"
+	if was != nil {
+		action, back["value"] = "taint_node", was
+	}
+	d.rollback, err = wayBackBy(action, back, "5s")
+	return d, err
+}
+
+// run makes the list of taints from the Node as it is at that moment.
+func (t taint) run(ctx context.Context, w *work, did string) error {
+	wanted := map[string]any{t.field(): nil}
+	if t.value != nil {
+		wanted[t.field()] = *t.value
+	}
+	j := judge{values: t.on, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
+		return len(differences(wanted, t.on(live))) == 0
+	}}
+	return w.sendMade(ctx, j, did, func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
+		return t.step(w.run.Subject, live)
+	})
+}
+
+// sendMade sends a step that is made from the target as it is then, and made
+// again after a conflict.
+func (w *work) sendMade(ctx context.Context, j judge, did string, step func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
+	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
+	for try := 0; ; try++ {
+		live, done, err := w.open(ctx, j)
+		if err != nil {
+			return err
+		}
+		if done || len(w.plan.Steps) == 0 {
+			w.found(live, j, did)
+			return nil
+		}
+		s, err := step(live)
+		if err != nil {
+			return halted(CodeInvalid, "%s", err)
+		}
+		answer, err := w.send(ctx, s, live.GetResourceVersion())
+		if err == nil {
+			w.did(affected(live, answer, j, did, s.Verb))
+			return nil
+		}
+		if !apierrors.IsConflict(err) || try == maxConflicts {
+			return w.why(s.Description, err)
+		}
+		if err = w.pause(ctx, policy.Delay(try)); err != nil {
+			return err
+		}
+	}
+}

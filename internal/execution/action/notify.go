@@ -1,0 +1,35 @@
+package action
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+type notifyParameters struct {
+	Message string `json:"message" doc:"What is to be known. One line." required:"true" format:"text"`
+}
+
+func notifyOnly() *Action {
+	return define(entry[notifyParameters]{
+		Action: Action{
+			Name:    "notify_only",
+			Summary: "Change nothing, and say so: in an event, and in the audit.",
+			Scope:   Namespaced,
+			Timeout: 30 * time.Second, MaxTimeout: maxTimeout,
+			Risk: RiskLow, Idempotent: true, ReadOnly: true, NoJob: true,
+		},
+		target: func(*notifyParameters) v1alpha1.Target { return v1alpha1.Target{} },
+		draft: func(_ context.Context, _ Client, _ Subject, p *notifyParameters, _ *unstructured.Unstructured) (*draft, error) {
+			return &draft{impact: v1alpha1.EstimatedImpact{Description: p.Message}}, nil
+		},
+		run: func(_ context.Context, c Client, pl *v1alpha1.Plan, p *notifyParameters, r Run) Result {
+			w := newWork(c, pl, r)
+			w.say(p.Message)
+			return w.end(nil)
+		},
+	})
+}

@@ -1,0 +1,196 @@
+package action
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// LabelQuarantine is the one label of a Pod in quarantine. Its value is the
+// Pod's own, so that one policy is for one Pod.
+const LabelQuarantine = "kubernaut.io/quarantine"
+
+type quarantineParameters struct {
+	Pod       string `json:"pod" doc:"The Pod." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+}
+
+func quarantinePod() *Action {
+	return define(entry[quarantineParameters]{
+		Action: Action{
+			Name:    "quarantine_pod",
+			Summary: "Take a Pod out of its Services and its controller, and forbid it all traffic. It goes on running, to be looked at.",
+			Kubectl: "kubectl create -f deny-all.yaml; kubectl label pod POD app- kubernaut.io/quarantine=ID",
+			Kinds:   []string{"Pod"},
+			Scope:   Namespaced,
+			Permissions: []Permission{
+				{Resource: "pods", Verbs: []string{"get", "patch"}, Why: "read the Pod's labels, and replace them by one of its own"},
+				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"list", "create"}, Why: "see which policies let traffic through to all Pods, and forbid it to this one"},
+			},
+			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 1,
+			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "release_pod",
+		},
+		did:    "quarantined",
+		values: func(_ *quarantineParameters, live *unstructured.Unstructured) map[string]any { return labelsOf(live) },
+		draft:  draftQuarantine,
+	})
+}
+
+// labelsOf are an object's labels, and nothing else of it.
+func labelsOf(live *unstructured.Unstructured) map[string]any {
+	labels := map[string]any{}
+	for key, value := range live.GetLabels() {
+		labels[key] = value
+	}
+	return map[string]any{"labels": labels}
+}
+
+// quarantineID is short enough for a label, and no other Pod has it.
+func quarantineID(uid types.UID) string {
+	sum := sha256.Sum256([]byte(uid))
+	return hex.EncodeToString(sum[:8])
+}
+
+func quarantinePolicyName(uid types.UID) string { return "quarantine-" + quarantineID(uid) }
+
+func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantineParameters, live *unstructured.Unstructured) (*draft, error) {
+	if err := refuseQuarantine(live); err != nil {
+		return nil, err
+	}
+	id := quarantineID(live.GetUID())
+	d := &draft{before: labelsOf(live), after: map[string]any{"labels": map[string]any{LabelQuarantine: id}}}
+	if len(differences(d.before, d.after)) == 0 {
+		return d, nil
+	}
+	open, err := c.openPolicies(ctx, p.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	forbid, err := createStep(marked(denyAll(live), s), fmt.Sprintf("forbid all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
+	if err != nil {
+		return nil, err
+	}
+	labels := map[string]any{LabelQuarantine: id}
+	for key := range live.GetLabels() {
+		labels[key] = nil
+	}
+	// A label that it has already would be taken away by the loop above.
+	labels[LabelQuarantine] = id
+	relabel, err := patchStep(live, types.MergePatchType, marked(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
+		fmt.Sprintf("replace the labels of Pod %s/%s, so that no Service and no controller has it any more", p.Namespace, p.Pod))
+	if err != nil {
+		return nil, err
+	}
+	d.steps = []v1alpha1.PlanStep{forbid, relabel}
+	d.diff = labelsDiff(live.GetLabels(), map[string]string{LabelQuarantine: id}) + "+ networkpolicy " + quarantinePolicyName(live.GetUID()) + "\n"
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 2, Description: "its controller makes another Pod in its place"}
+	if len(open) > 0 {
+		d.impact.Description += "; traffic is still let through by NetworkPolicy " + someOf(open)
+	}
+	before := map[string]any{}
+	for key, value := range live.GetLabels() {
+		before[key] = value
+	}
+	d.rollback, err = wayBackBy("release_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace, "labels": before}, "10s")
+	return d, err
+}
+
+// refuseQuarantine refuses Pods that labels and policies do not reach.
+func refuseQuarantine(live *unstructured.Unstructured) error {
+	name := live.GetNamespace() + "/" + live.GetName()
+	if _, mirror := live.GetAnnotations()[corev1.MirrorPodAnnotationKey]; mirror {
+		return refused(v1alpha1.DetailTargetState, "Pod %s is of its Node itself, which cannot be told to label it otherwise", name)
+	}
+	if host, _, _ := unstructured.NestedBool(live.Object, "spec", "hostNetwork"); host {
+		return refused(v1alpha1.DetailTargetState, "Pod %s is on the network of its Node, where no NetworkPolicy holds", name)
+	}
+	return nil
+}
+
+// denyAll is a policy that selects one Pod and lets nothing through. It goes
+// with its Pod.
+func denyAll(pod *unstructured.Unstructured) map[string]any {
+	return map[string]any{
+		"apiVersion": "networking.k8s.io/v1",
+		"kind":       "NetworkPolicy",
+		"metadata": map[string]any{
+			"name":      quarantinePolicyName(pod.GetUID()),
+			"namespace": pod.GetNamespace(),
+			"ownerReferences": []any{map[string]any{
+				"apiVersion": "v1", "kind": "Pod", "name": pod.GetName(), "uid": string(pod.GetUID()),
+			}},
+		},
+		"spec": map[string]any{
+			"podSelector": map[string]any{"matchLabels": map[string]any{LabelQuarantine: quarantineID(pod.GetUID())}},
+			"policyTypes": []any{"Ingress", "Egress"},
+		},
+	}
+}
+
+// openPolicies are those that let traffic through to Pods that have no label
+// but ours: policies add up, and none takes away what another allows.
+func (c Client) openPolicies(ctx context.Context, namespace string) ([]string, error) {
+	kind, _ := resourceOf("networking.k8s.io/v1", "NetworkPolicy")
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := c.on(kind.GroupVersionResource, namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var open []string
+	for i := range list.Items {
+		spec, _, _ := unstructured.NestedMap(list.Items[i].Object, "spec")
+		selector, _ := spec["podSelector"].(map[string]any)
+		ingress, _ := spec["ingress"].([]any)
+		egress, _ := spec["egress"].([]any)
+		if len(ingress)+len(egress) > 0 && selectsUnlabelled(selector) {
+			open = append(open, list.Items[i].GetName())
+		}
+	}
+	slices.Sort(open)
+	return open, nil
+}
+
+// selectsUnlabelled says whether a selector has Pods that have nothing of what
+// it asks for: those that are empty, or only say what must not be.
+func selectsUnlabelled(selector map[string]any) bool {
+	if wanted, _ := selector["matchLabels"].(map[string]any); len(wanted) > 0 {
+		return false
+	}
+	expressions, _ := selector["matchExpressions"].([]any)
+	for _, e := range expressions {
+		one, _ := e.(map[string]any)
+		if operator := one["operator"]; operator != string(metav1.LabelSelectorOpNotIn) && operator != string(metav1.LabelSelectorOpDoesNotExist) {
+			return false
+		}
+	}
+	return true
+}
+
+// labelsDiff is how labels change, line by line.
+func labelsDiff(before, after map[string]string) string {
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if value, kept := after[key]; !kept || value != before[key] {
+			b.WriteString("- label " + key + "=" + before[key] + "\n")
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(after)) {
+		if value, had := before[key]; !had || value != after[key] {
+			b.WriteString("+ label " + key + "=" + after[key] + "\n")
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,81 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+type releaseParameters struct {
+	Pod       string            `json:"pod" doc:"The Pod." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string            `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	Labels    map[string]string `json:"labels" doc:"The labels that it had before." required:"true" format:"label-value" keys:"label-key"`
+}
+
+func releasePod() *Action {
+	return define(entry[releaseParameters]{
+		Action: Action{
+			Name:    "release_pod",
+			Summary: "Take a Pod out of quarantine.",
+			Kubectl: "kubectl label pod POD kubernaut.io/quarantine- app=web; kubectl delete networkpolicy quarantine-ID",
+			Kinds:   []string{"Pod"},
+			Scope:   Namespaced,
+			Permissions: []Permission{
+				{Resource: "pods", Verbs: []string{"get", "patch"}, Why: "give the Pod its labels back"},
+				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"get", "delete"}, Why: "remove the policy that forbids it all traffic"},
+			},
+			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 1,
+			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "quarantine_pod",
+		},
+		did:    "released",
+		values: func(_ *releaseParameters, live *unstructured.Unstructured) map[string]any { return labelsOf(live) },
+		draft:  draftRelease,
+	})
+}
+
+func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters, live *unstructured.Unstructured) (*draft, error) {
+	wanted := map[string]any{}
+	labels := map[string]any{}
+	for key := range live.GetLabels() {
+		labels[key] = nil
+	}
+	for key, value := range p.Labels {
+		wanted[key], labels[key] = value, value
+	}
+	d := &draft{before: labelsOf(live), after: map[string]any{"labels": wanted}}
+	if len(differences(d.before, d.after)) == 0 {
+		return d, nil
+	}
+	if live.GetLabels()[LabelQuarantine] != quarantineID(live.GetUID()) {
+		return nil, refused(v1alpha1.DetailTargetState, "Pod %s/%s is not in quarantine", p.Namespace, p.Pod)
+	}
+	policy, err := c.read(ctx, v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: quarantinePolicyName(live.GetUID())})
+	switch {
+	case apierrors.IsNotFound(err): // somebody has removed it
+	case err != nil:
+		return nil, err
+	default:
+		step, err := deleteStep(policy, nil, fmt.Sprintf("allow Pod %s/%s its traffic again", p.Namespace, p.Pod))
+		if err != nil {
+			return nil, err
+		}
+		d.steps = append(d.steps, step)
+		d.diff = "- networkpolicy " + policy.GetName() + "\n"
+	}
+	relabel, err := patchStep(live, types.MergePatchType, marked(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
+		fmt.Sprintf("give Pod %s/%s its labels back", p.Namespace, p.Pod))
+	if err != nil {
+		return nil, err
+	}
+	d.steps = append(d.steps, relabel)
+	d.diff = labelsDiff(live.GetLabels(), p.Labels) + d.diff
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: int32(len(d.steps)), Description: "its Services and its controller have it again; the controller may remove a Pod that is one too many"} //nolint:gosec // two at most
+	d.rollback, err = wayBackBy("quarantine_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace}, "10s")
+	return d, err
+}

@@ -1,0 +1,210 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+const (
+	// LabelSecretSource, "true" on a Secret in the namespace of executions, lets
+	// update_secret take values from it. Without it whoever may ask for
+	// update_secret could read what else is kept there.
+	LabelSecretSource = "kubernaut.io/secret-source"
+
+	// LabelSnapshotOf is, on a Secret that update_secret keeps for the way back,
+	// the UID of the Secret that the values are of. They go back there and
+	// nowhere else.
+	LabelSnapshotOf = "kubernaut.io/snapshot-of"
+
+	// maxSecretKeys bounds how many digests are made, which take their time.
+	maxSecretKeys = 16
+)
+
+type secretParameters struct {
+	Secret    string           `json:"secret" doc:"The Secret." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string           `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	DataFrom  []map[string]any `json:"dataFrom" doc:"What to set, at most 16 keys: {key, secretKeyRef: {name, key}} takes the value from a Secret in the namespace of executions that has the label kubernaut.io/secret-source=true; {key, remove: true} removes the key. Keys that are not named stay as they are. Values are never given here." required:"true"`
+}
+
+func updateSecret() *Action {
+	return define(entry[secretParameters]{
+		Action: Action{
+			Name:    "update_secret",
+			Summary: "Set or remove keys of a Secret, from values that are kept beside the executions.",
+			Kubectl: "kubectl patch secret NAME --patch-file=FILE",
+			Kinds:   []string{"Secret"},
+			Scope:   Namespaced,
+			Permissions: []Permission{
+				{Resource: "secrets", Verbs: []string{"get", "patch"}, Why: "keep the values for the way back, and set the new ones"},
+				{Resource: "secrets", Verbs: []string{"get", "create"}, Executor: true, Why: "take the new values, and keep the ones before"},
+			},
+			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 0,
+			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "update_secret",
+		},
+		check: func(p *secretParameters) []string {
+			_, problems := secretChanges(p.DataFrom)
+			return problems
+		},
+		values: func(p *secretParameters, live *unstructured.Unstructured) map[string]any {
+			changes, _ := secretChanges(p.DataFrom)
+			return secretDigests(changes, live)
+		},
+		draft: draftSecret,
+		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *secretParameters, r Run) Result {
+			w := newWork(c, pl, r)
+			return w.end(w.updateSecret(ctx, p))
+		},
+	})
+}
+
+// A secretChange is one key, with where its new value is.
+type secretChange struct {
+	key          string
+	source, from string // a Secret and its key; empty removes the key
+}
+
+// secretChanges reads dataFrom, and says what is wrong with it.
+func secretChanges(list []map[string]any) (changes []secretChange, problems []string) {
+	if len(list) == 0 || len(list) > maxSecretKeys {
+		problems = append(problems, fmt.Sprintf("dataFrom: must name 1 to %d keys, names %d", maxSecretKeys, len(list)))
+	}
+	seen := map[string]bool{}
+	for i, item := range list {
+		change, problem := secretChangeOf(item)
+		if problem == "" && seen[change.key] {
+			problem = fmt.Sprintf("names the key %q once more", change.key)
+		}
+		if problem != "" {
+			problems = append(problems, fmt.Sprintf("dataFrom[%d]: %s", i, problem))
+		}
+		seen[change.key] = true
+		changes = append(changes, change)
+	}
+	slices.SortFunc(changes, func(a, b secretChange) int { return strings.Compare(a.key, b.key) })
+	return changes, problems
+}
+
+// secretChangeOf reads one entry. It repeats nothing of it but names: whoever
+// misunderstands it may have written a value.
+func secretChangeOf(item map[string]any) (c secretChange, problem string) {
+	const want = "must be {key, secretKeyRef: {name, key}} or {key, remove: true}; values are never given here"
+	var ok bool
+	if c.key, ok = item["key"].(string); !ok || len(validation.IsConfigMapKey(c.key)) > 0 || len(item) != 2 {
+		return secretChange{}, want
+	}
+	if remove, given := item["remove"]; given {
+		if remove != true {
+			return secretChange{}, want
+		}
+		return c, ""
+	}
+	ref, ok := item["secretKeyRef"].(map[string]any)
+	if !ok || len(ref) != 2 {
+		return secretChange{}, want
+	}
+	c.source, _ = ref["name"].(string)
+	c.from, _ = ref["key"].(string)
+	if len(validation.IsDNS1123Subdomain(c.source)) > 0 || len(validation.IsConfigMapKey(c.from)) > 0 {
+		return secretChange{}, want
+	}
+	return c, ""
+}
+
+func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, live *unstructured.Unstructured) (*draft, error) {
+	if err := refuseSecret(live, s); err != nil {
+		return nil, err
+	}
+	changes, _ := secretChanges(p.DataFrom)
+	values, err := secretSources(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+		return c.read(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: s.Namespace, Name: name})
+	}, changes, live.GetUID())
+	if err != nil {
+		return nil, err
+	}
+	d := &draft{before: secretDigests(changes, live), after: map[string]any{}}
+	for _, change := range changes {
+		d.after[fieldOfKey(change.key)] = digestOf(values[change.key], live.GetUID(), change.key)
+	}
+	if len(differences(d.before, d.after)) == 0 {
+		return d, nil
+	}
+	keys := make([]string, 0, len(changes))
+	back := make([]any, 0, len(changes))
+	for _, change := range changes {
+		keys = append(keys, change.key)
+		if d.before[fieldOfKey(change.key)] == nil {
+			back = append(back, map[string]any{"key": change.key, "remove": true})
+			continue
+		}
+		back = append(back, map[string]any{"key": change.key, "secretKeyRef": map[string]any{"name": snapshotName(s.UID), "key": change.key}})
+	}
+	keep, err := createStep(snapshot(s, live), fmt.Sprintf("keep the values of Secret %s/%s before, in Secret %s/%s", p.Namespace, p.Secret, s.Namespace, snapshotName(s.UID)))
+	if err != nil {
+		return nil, err
+	}
+	step, err := stepOn(live, verbPatch, fmt.Sprintf("set %s of Secret %s/%s", someOf(keys), p.Namespace, p.Secret))
+	if err != nil {
+		return nil, err
+	}
+	// The bodies would have values in them: those are put in when they are sent.
+	step.PatchType = string(types.MergePatchType)
+	d.steps = []v1alpha1.PlanStep{keep, step}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + someOf(keys) + "; Pods that read them when they start keep the old values until then"}
+	d.rollback, err = wayBackBy("update_secret", map[string]any{"secret": p.Secret, "namespace": p.Namespace, "dataFrom": back}, "10s")
+	return d, err
+}
+
+// refuseSecret refuses Secrets that are not to be changed, and executions that
+// have no place to keep values in.
+func refuseSecret(live *unstructured.Unstructured, s Subject) error {
+	if s.Namespace == "" || s.Name == "" || s.UID == "" {
+		return refused(v1alpha1.DetailTargetState, "update_secret takes values from the namespace of its execution, and there is none")
+	}
+	if kind, _, _ := unstructured.NestedString(live.Object, "type"); kind == "kubernetes.io/service-account-token" {
+		return refused(v1alpha1.DetailTargetState, "Secret %s/%s is the token of a service account, which the cluster itself writes", live.GetNamespace(), live.GetName())
+	}
+	return refuseImmutable(live)
+}
+
+// secretSources are the new values by their keys; nil is a key that goes. A
+// source must be open for this, or keep what this very Secret had.
+func secretSources(ctx context.Context, read func(ctx context.Context, name string) (*unstructured.Unstructured, error), changes []secretChange, target types.UID) (map[string][]byte, error) {
+	sources := map[string]*unstructured.Unstructured{}
+	values := make(map[string][]byte, len(changes))
+	for _, change := range changes {
+		values[change.key] = nil
+		if change.source == "" {
+			continue
+		}
+		source, ok := sources[change.source]
+		if !ok {
+			var err error
+			if source, err = read(ctx, change.source); apierrors.IsNotFound(err) {
+				return nil, refused(v1alpha1.DetailTargetState, "Secret %s, which the new value of %q is taken from, does not exist", change.source, change.key)
+			} else if err != nil {
+				return nil, err
+			}
+			sources[change.source] = source
+		}
+		labels := source.GetLabels()
+		if labels[LabelSecretSource] != "true" && labels[LabelSnapshotOf] != string(target) {
+			return nil, refused(v1alpha1.DetailTargetState, "Secret %s is not open for update_secret: it has no label %s=true", change.source, LabelSecretSource)
+		}
+		value, ok := dataOf(source, change.from)
+		if !ok {
+			return nil, refused(v1alpha1.DetailTargetState, "Secret %s, which the new value of %q is taken from, has no key %q", change.source, change.key, change.from)
+		}
+		values[change.key] = value
+	}
+	return values, nil
+}

@@ -1,0 +1,170 @@
+package action
+
+import (
+	"context"
+	"crypto/pbkdf2"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+const (
+	// digestRounds make it slow to find a value by trying: plans, and with them
+	// digests, are read by many.
+	digestRounds = 50_000
+	digestBytes  = 16
+)
+
+// updateSecret reads the new values, keeps the ones before, and sets the new
+// ones, if all are still those that were planned for.
+func (w *work) updateSecret(ctx context.Context, p *secretParameters) error {
+	changes, _ := secretChanges(p.DataFrom)
+	j := judge{values: func(live *unstructured.Unstructured) map[string]any { return secretDigests(changes, live) }}
+	live, done, err := w.open(ctx, j)
+	if err != nil {
+		return err
+	}
+	if done {
+		w.found(live, j, "patched")
+		return nil
+	}
+	if len(w.plan.Steps) != 2 { // whoever made it
+		return halted(CodeInvalid, "the plan does not say where the values before are kept")
+	}
+	patch := w.plan.Steps[1]
+	values, err := w.plannedValues(ctx, changes, live)
+	if err != nil {
+		return err
+	}
+	data := make(map[string]any, len(changes))
+	for key, value := range values {
+		data[key] = nil
+		if value != nil {
+			data[key] = base64.StdEncoding.EncodeToString(value)
+		}
+	}
+	if patch, err = withBody(patch, marked(map[string]any{"data": data}, w.run.Subject)); err != nil {
+		return halted(CodeInvalid, "the new values of Secret %s cannot be written", p.Secret)
+	}
+	keep, err := w.filledSnapshot(changes, live)
+	if err != nil {
+		return err
+	}
+	if err = w.sendToOther(ctx, keep, ""); err != nil {
+		return err
+	}
+	return w.sendToTarget(ctx, j, live, patch, "patched")
+}
+
+// plannedValues are the new values, if they are those that were planned with.
+func (w *work) plannedValues(ctx context.Context, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
+	namespace := w.plan.Steps[0].Namespace // that of the execution, where the snapshot is kept
+	values, err := secretSources(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+		return w.get(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name})
+	}, changes, live.GetUID())
+	var not *RefusedError
+	if errors.As(err, &not) {
+		return nil, halted(CodeGuard, "%s", not.Message)
+	}
+	if err != nil {
+		return nil, w.why("read the new values", err)
+	}
+	var expected map[string]any
+	if w.plan.Rollback != nil {
+		expected = valuesOf(w.plan.Rollback.Expected)
+	}
+	for _, change := range changes {
+		if digestOf(values[change.key], live.GetUID(), change.key) != expected[fieldOfKey(change.key)] {
+			return nil, halted(CodeGuard, "the new value of %q is not the one that was planned with: Secret %s has changed since", change.key, change.source)
+		}
+	}
+	return values, nil
+}
+
+// snapshot is the Secret that keeps the values before, without them. It goes
+// with its execution.
+func snapshot(s Subject, live *unstructured.Unstructured) map[string]any {
+	return marked(map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "immutable": true,
+		"metadata": map[string]any{
+			"name": snapshotName(s.UID), "namespace": s.Namespace,
+			"labels": map[string]any{LabelSnapshotOf: string(live.GetUID())},
+			"ownerReferences": []any{map[string]any{
+				"apiVersion": v1alpha1.GroupVersion.String(), "kind": "KubernetesExecution", "name": s.Name, "uid": string(s.UID),
+			}},
+		},
+	}, s)
+}
+
+// filledSnapshot is the step that keeps the values before, with them in it.
+func (w *work) filledSnapshot(changes []secretChange, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
+	step := w.plan.Steps[0]
+	object, err := w.objectOf(step)
+	if err != nil {
+		return step, err
+	}
+	data := map[string]any{}
+	for _, change := range changes {
+		if value, ok := dataOf(live, change.key); ok {
+			data[change.key] = base64.StdEncoding.EncodeToString(value)
+		}
+	}
+	object.Object["data"] = data
+	if step, err = withBody(step, object.Object); err != nil {
+		return step, halted(CodeInvalid, "the values before cannot be kept")
+	}
+	return step, nil
+}
+
+// snapshotName is the Secret that keeps what an execution has overwritten.
+func snapshotName(execution types.UID) string {
+	sum := sha256.Sum256([]byte(execution))
+	return "kx-" + hex.EncodeToString(sum[:8]) + "-snapshot"
+}
+
+func fieldOfKey(key string) string { return "data." + key }
+
+// secretDigests are the digests of the keys that change; nil is no such key.
+func secretDigests(changes []secretChange, live *unstructured.Unstructured) map[string]any {
+	fields := make(map[string]any, len(changes))
+	for _, change := range changes {
+		value, _ := dataOf(live, change.key)
+		fields[fieldOfKey(change.key)] = digestOf(value, live.GetUID(), change.key)
+	}
+	return fields
+}
+
+// digestOf stands for a value where others can see it; nil for none. Equal
+// values of other Secrets or keys have other digests.
+func digestOf(value []byte, target types.UID, key string) any {
+	if value == nil {
+		return nil
+	}
+	sum, err := pbkdf2.Key(sha256.New, string(value), []byte(string(target)+"/"+key), digestRounds, digestBytes)
+	if err != nil { // a number of bytes or rounds that it does not like
+		return "unknown"
+	}
+	return "pbkdf2:" + hex.EncodeToString(sum)
+}
+
+// dataOf is the value of a key; empty ones are not nil.
+func dataOf(secret *unstructured.Unstructured, key string) ([]byte, bool) {
+	text, ok, err := unstructured.NestedString(secret.Object, "data", key)
+	if !ok || err != nil {
+		return nil, false
+	}
+	value, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, false
+	}
+	if value == nil {
+		value = []byte{}
+	}
+	return value, true
+}
