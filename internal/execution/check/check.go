@@ -27,12 +27,12 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
 )
 
 // What the zero fields of a Config mean.
 const (
 	DefaultEnvironmentLabel     = "environment"
-	DefaultEnvironment          = "production"
 	DefaultDryRunTimeout        = 30 * time.Second
 	DefaultPreConditionTimeout  = 30 * time.Second
 	DefaultPostConditionTimeout = 2 * time.Minute
@@ -91,7 +91,7 @@ type identities interface {
 type traffic interface {
 	InFlight(uid types.UID) execution.InputInFlight
 	// History is of a target as TargetKey names it.
-	History(action, target string, now time.Time) execution.InputPast
+	History(does, target string, now time.Time) execution.InputPast
 }
 
 // Deps are what a Checker works with. All are needed.
@@ -186,13 +186,14 @@ type round struct {
 	space    *corev1.Namespace             // that of the target; nil is none
 	shield   string                        // why the target is protected
 	plan     *v1alpha1.Plan
+	state    *facts.State
 	input    *execution.Input
 	replan   bool // the checks have passed before
 }
 
 // A step is one of a check. It says no in the round's outcome; an error is that
 // it could not be made.
-type step func(r *round, ctx context.Context) error //nolint:revive // the form of a method expression
+type step func(r *round, ctx context.Context) error
 
 // Check makes all checks of an execution. dry is the result of a trial in a Job,
 // if there was one. The outcome holds what is known even with an error.

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
+	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
 const maxConditionMessage = 1024 // as the resource's schema allows
@@ -27,7 +30,7 @@ func (r *round) preConditions(ctx context.Context) error {
 	if len(conditions) == 0 {
 		return nil
 	}
-	input, err := r.conditionInput(ctx, r.plan)
+	input, err := r.conditionInput(ctx)
 	if err != nil {
 		return err
 	}
@@ -64,24 +67,26 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 		return nil, 0, fmt.Errorf("evaluate postconditions: %w", err)
 	}
 	r := &round{Checker: c, ke: ke, now: now, request: request, plan: ke.Status.Plan}
-	if err := r.look(ctx); err != nil {
+	blind, err := r.look(ctx)
+	if err != nil {
 		return nil, 0, err
 	}
-	if r.input, err = r.assemble(ctx); err != nil {
+	if err := r.gather(ctx); err != nil {
 		return nil, 0, err
 	}
+	r.input = r.state.Input()
 	if r.plan != nil {
 		var dry *v1alpha1.DryRunResults
 		if v := ke.Status.ValidationResults; v != nil {
 			dry = v.DryRunResults
 		}
-		r.input.Plan = planInput(r.plan, dry)
+		r.input.Plan = facts.Plan(r.plan, dry)
 	}
-	input, err := r.conditionInput(ctx, r.plan)
+	input, err := r.conditionInput(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	verdicts, err := r.evaluate(ctx, conditions, input, timing{begun: since, now: now, usual: c.cfg.PostConditionTimeout})
+	verdicts, err := r.evaluate(ctx, conditions, input, timing{begun: since, now: now, usual: c.cfg.PostConditionTimeout, blind: blind})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -92,24 +97,38 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 	return results, waitFor(verdicts), nil
 }
 
+// conditionInput is what conditions are told.
+func (r *round) conditionInput(ctx context.Context) (json.RawMessage, error) {
+	pods, err := r.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.state.Conditions(r.input, r.plan, pods)
+}
+
 // look reads the target as it is now, as the action's account. That it is gone
-// is a state like any other.
-func (r *round) look(ctx context.Context) error {
+// is a state like any other; that the account may no longer look is what no
+// condition can hold with.
+func (r *round) look(ctx context.Context) (blind string, err error) {
 	t := r.request.Target
 	if !r.request.Action.NoJob && t.Kind != "" {
 		c, err := r.deps.Identities.Client(ctx, r.request.Action)
-		if err != nil {
-			return err
+		if err == nil {
+			r.live, err = read(ctx, c.Dynamic, t)
 		}
-		if r.live, err = read(ctx, c.Dynamic, t); err != nil {
-			return fmt.Errorf("read %s: %w", named(t), err)
+		missing := (*identity.MissingError)(nil)
+		switch {
+		case errors.As(err, &missing) || apierrors.IsForbidden(err):
+			blind = err.Error()
+		case err != nil:
+			return "", fmt.Errorf("read %s: %w", named(t), err)
 		}
 	}
 	if err := r.readNamespace(ctx); err != nil {
-		return err
+		return "", err
 	}
 	r.shield = r.protection()
-	return nil
+	return blind, nil
 }
 
 // read reads a target; nil is none.
@@ -133,6 +152,7 @@ func read(ctx context.Context, c dynamic.Interface, t v1alpha1.Target) (*unstruc
 type timing struct {
 	begun, now time.Time
 	usual      time.Duration // the time of those that name none
+	blind      string        // why nothing is known to ask about; empty is that something is
 }
 
 // A verdict is what became of one condition.
@@ -156,7 +176,7 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, i
 		if c.Timeout != nil {
 			v.timeout = c.Timeout.Duration
 		}
-		passed, message, err := r.deps.Conditions.Evaluate(ctx, c.Rego, input, t.now)
+		passed, message, err := r.ask(ctx, c.Rego, input, t)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, fmt.Errorf("evaluate condition %q: %w", c.Type, err)
@@ -177,6 +197,14 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, i
 		verdicts[i] = v
 	}
 	return verdicts, nil
+}
+
+// ask asks one condition.
+func (r *round) ask(ctx context.Context, module string, input json.RawMessage, t timing) (passed bool, message string, err error) {
+	if t.blind != "" {
+		return false, "", errors.New(t.blind)
+	}
+	return r.deps.Conditions.Evaluate(ctx, module, input, t.now)
 }
 
 // waitFor is when the first of those that may still come to hold is to be asked.
@@ -201,7 +229,7 @@ func schedule(begun, now time.Time) (attempt int32, next time.Time) {
 		if pause = min(2*pause, most); pause == most { // the rest is regular
 			passed := now.Sub(next) / most
 			attempt += int32(min(passed, 1<<20)) //nolint:gosec // bounded
-			next = next.Add(passed * most)
+			next = next.Add(now.Sub(next).Truncate(most))
 		}
 		attempt++
 		next = next.Add(pause)

@@ -31,6 +31,9 @@ func (r *round) denied(rights []action.Right) {
 	a := r.request.Action
 	lacks := make([]string, len(rights))
 	for i, right := range rights {
+		if right.Executor {
+			right.Namespace = r.cfg.Namespace
+		}
 		lacks[i] = sayRight(right)
 	}
 	r.fail(v1alpha1.DetailRBACDenied, "service account %s/%s may not %s: bind the role of %s to it there",

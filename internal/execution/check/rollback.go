@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -24,10 +23,10 @@ func (r *round) rollback(ctx context.Context) error {
 	name := client.ObjectKey{Namespace: cmp.Or(ref.Namespace, r.ke.Namespace), Name: ref.Name}
 	var original v1alpha1.KubernetesExecution
 	err := r.deps.Reader.Get(ctx, name, &original)
-	if err != nil && !apierrors.IsNotFound(err) {
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read execution %s: %w", name, err)
 	}
-	if err != nil || ref.UID != "" && ref.UID != original.UID {
+	if original.Name == "" || ref.UID != "" && ref.UID != original.UID {
 		r.fail(v1alpha1.DetailInvalidParameters, "rollbackOf: execution %s does not exist any more", name)
 		return nil
 	}

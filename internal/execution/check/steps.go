@@ -10,6 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
 )
 
 // parameters is the first step: is it an action, and asked for rightly?
@@ -66,11 +67,10 @@ func (r *round) rights(ctx context.Context) error {
 // policy is the fourth: does the policy allow what is asked for? The third is
 // target.
 func (r *round) policy(ctx context.Context) error {
-	in, err := r.assemble(ctx)
-	if err != nil {
+	if err := r.gather(ctx); err != nil {
 		return err
 	}
-	r.input = in
+	r.input = r.state.Input()
 	return r.decide(ctx)
 }
 
@@ -212,7 +212,7 @@ func (r *round) carryOver(context.Context) error {
 func (r *round) policyOfPlan(ctx context.Context) error {
 	for {
 		dry := r.out.Results.DryRunResults
-		r.input.Plan = planInput(r.plan, dry)
+		r.input.Plan = facts.Plan(r.plan, dry)
 		if err := r.decide(ctx); err != nil || r.out.Failed != nil {
 			return err
 		}

@@ -159,6 +159,9 @@ func (i *Identities) review(ctx context.Context, acc *account, right action.Righ
 	if err != nil {
 		return false, fmt.Errorf("ask whether %s may %s: %w", acc, right, err)
 	}
+	if right.Executor {
+		right.Namespace = i.namespace
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	answer, err := own.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{

@@ -1,9 +1,10 @@
-package check
+package facts
 
 import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,6 +21,8 @@ const (
 	maxAnnotation  = 2 << 10  // of the value of one annotation
 	maxAnnotations = 16 << 10 // of all of an object
 	maxDepth       = 32       // of an object
+	maxTruncated   = 16       // fields that were left out, and are named
+	maxField       = 64       // of such a name
 )
 
 // targetInput is what a policy sees of an object.
@@ -68,21 +71,43 @@ func pruned(object map[string]any, most int) map[string]any {
 	if status, ok := kept["status"].(map[string]any); ok {
 		delete(status, "images") // of a Node: as long as all else together
 	}
-	var gone []any
-	for size(kept) > most {
-		part, field := largest(kept)
-		if part == "" {
-			return map[string]any{"truncated": []any{"spec", "status"}}
-		}
-		fields, ok := kept[part].(map[string]any)
-		if !ok {
-			return map[string]any{"truncated": []any{"spec", "status"}}
-		}
-		delete(fields, field)
-		gone = append(gone, clip(part+"."+field, maxText))
-		kept["truncated"] = gone
+	if left := size(kept) - most; left > 0 {
+		drop(kept, left+maxTruncated*maxField)
+	}
+	if size(kept) > most {
+		return map[string]any{"truncated": []any{"spec", "status"}}
 	}
 	return kept
+}
+
+// drop takes fields from spec and status, the largest first, until they are
+// smaller by some bytes, and names those that were taken first.
+func drop(object map[string]any, bytes int) {
+	type field struct {
+		part, name string
+		size       int
+	}
+	var fields []field
+	for _, part := range []string{"spec", "status"} {
+		all, _ := object[part].(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			fields = append(fields, field{part: part, name: name, size: len(name) + size(all[name])})
+		}
+	}
+	slices.SortStableFunc(fields, func(a, b field) int { return b.size - a.size })
+	gone := []any{}
+	for _, f := range fields {
+		if bytes <= 0 {
+			break
+		}
+		all, _ := object[f.part].(map[string]any)
+		delete(all, f.name)
+		bytes -= f.size
+		if len(gone) < maxTruncated {
+			gone = append(gone, clip(f.part+"."+f.name, maxField))
+		}
+	}
+	object["truncated"] = gone
 }
 
 // shortened is a copy of a value with its long texts cut.
@@ -109,20 +134,6 @@ func shortened(value any, depth int) any {
 	return value
 }
 
-// largest is the field of spec or status that takes the most room.
-func largest(object map[string]any) (part, field string) {
-	most := -1
-	for _, p := range []string{"spec", "status"} {
-		fields, _ := object[p].(map[string]any)
-		for _, f := range slices.Sorted(maps.Keys(fields)) {
-			if n := len(f) + size(fields[f]); n > most {
-				most, part, field = n, p, f
-			}
-		}
-	}
-	return part, field
-}
-
 // size is how much a value is as JSON.
 func size(value any) int {
 	text, err := json.Marshal(value)
@@ -130,4 +141,13 @@ func size(value any) int {
 		return maxObject + 1 // what cannot be written is too much
 	}
 	return len(text)
+}
+
+// clip bounds a text, and marks where it was cut.
+func clip(s string, most int) string {
+	const mark = "…"
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-len(mark)], "") + mark
 }

@@ -1,19 +1,18 @@
-package check
+package facts
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
 const (
@@ -21,54 +20,67 @@ const (
 	maxNames = 1000 // of nodes
 )
 
-// aliases are the flat names that conditions know beside the input of policies.
-// What does not apply, or cannot be known, has no name, so that a condition
-// which asks for it does not hold.
-func (r *round) aliases(ctx context.Context, plan *v1alpha1.Plan) (map[string]any, error) {
-	names := map[string]any{
-		"available_cpu":    r.input.Cluster.AvailableCPU,
-		"available_memory": r.input.Cluster.AvailableMemory,
+// Conditions is what conditions are told: the input of policies, and the flat
+// names beside it. What does not apply, or cannot be known, has no name, so that
+// a condition which asks for it does not hold. pods are those of PodSelector;
+// nil is that they are not known.
+func (s *State) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods []corev1.Pod) (json.RawMessage, error) {
+	names := map[string]any{}
+	if s.Used != nil {
+		names["available_cpu"], names["available_memory"] = in.Cluster.AvailableCPU, in.Cluster.AvailableMemory
 	}
-	if r.cfg.WithoutPods {
-		clear(names)
-	}
-	t := r.request.Target
+	t := s.Request.Target
 	if t.Kind == kindDeployment {
-		names["deployment_found"] = r.live != nil
-		names["deployment_name"] = t.Name
+		names["deployment_found"], names["deployment_name"] = s.Target != nil, t.Name
 	}
-	addReplicas(names, r.live, r.request.Parameters, plan)
-	if r.live == nil {
-		return names, nil
+	addReplicas(names, s.Target, s.Request.Parameters, plan)
+	if w, ok := workloadOf(s.Target); ok {
+		w.addStatus(names, t.Kind)
+		w.addRequests(names)
+		names["matching_nodes"] = matching(w.Spec.Template.Spec.NodeSelector, s.Nodes)
+		if pods != nil {
+			addPods(names, pods)
+		}
 	}
-	w, ok := workloadOf(r.live)
-	if !ok {
-		return names, nil
+	return beside(in, names)
+}
+
+// PodSelector selects the Pods of the target. Not ok is that it has none.
+func (s *State) PodSelector() (selector *metav1.LabelSelector, ok bool) {
+	w, ok := workloadOf(s.Target)
+	if !ok || w.Spec.Selector == nil || len(w.Spec.Selector.MatchLabels)+len(w.Spec.Selector.MatchExpressions) == 0 {
+		return nil, false // an empty one would be all Pods
 	}
-	w.addStatus(names)
-	w.addRequests(names)
-	var nodes corev1.NodeList
-	if err := r.deps.Reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list Nodes: %w", err)
+	return w.Spec.Selector, true
+}
+
+// beside adds names to the top of an input. Its own win.
+func beside(in *execution.Input, names map[string]any) (json.RawMessage, error) {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("write the input of conditions: %w", err)
 	}
-	names["matching_nodes"] = matching(w.Spec.Template.Spec.NodeSelector, nodes.Items)
-	if r.cfg.WithoutPods {
-		return names, nil
+	var own map[string]json.RawMessage
+	if err := json.Unmarshal(text, &own); err != nil {
+		return nil, fmt.Errorf("write the input of conditions: %w", err)
 	}
-	return names, r.addPods(ctx, names, w)
+	all := maps.Clone(names)
+	for k, v := range own {
+		all[k] = v
+	}
+	if text, err = json.Marshal(all); err != nil {
+		return nil, fmt.Errorf("write the input of conditions: %w", err)
+	}
+	return text, nil
 }
 
 const kindDeployment = "Deployment"
 
 // addReplicas adds how many replicas there are to be, were and will be.
 func addReplicas(names map[string]any, live *unstructured.Unstructured, parameters json.RawMessage, plan *v1alpha1.Plan) {
-	var asked, before struct {
-		Replicas *int64 `json:"replicas"`
-	}
-	// Of other actions these have no replicas, or something else by that name.
-	_ = json.Unmarshal(parameters, &asked)
+	asked, before := replicasIn(parameters), (*int64)(nil)
 	if plan != nil && plan.Before != nil {
-		_ = json.Unmarshal(plan.Before.Raw, &before)
+		before = replicasIn(plan.Before.Raw)
 	}
 	var current *int64
 	if live != nil {
@@ -81,16 +93,28 @@ func addReplicas(names map[string]any, live *unstructured.Unstructured, paramete
 		names["expected_baseline"] = *current
 		names["target_replicas"] = *current
 	}
-	if before.Replicas != nil {
-		names["expected_baseline"] = *before.Replicas
+	if before != nil {
+		names["expected_baseline"] = *before
 	}
-	if asked.Replicas != nil {
-		names["new_replicas"] = *asked.Replicas
-		names["target_replicas"] = *asked.Replicas
+	if asked != nil {
+		names["new_replicas"] = *asked
+		names["target_replicas"] = *asked
 		if current != nil {
-			names["additional_replicas"] = *asked.Replicas - *current
+			names["additional_replicas"] = *asked - *current
 		}
 	}
+}
+
+// replicasIn is the field replicas; nil is that there is none. Other actions may
+// have something else by that name.
+func replicasIn(raw json.RawMessage) *int64 {
+	var fields struct {
+		Replicas *int64 `json:"replicas"`
+	}
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil
+	}
+	return fields.Replicas
 }
 
 // A workload is what Deployments, StatefulSets, DaemonSets and ReplicaSets have
@@ -106,29 +130,32 @@ type workload struct {
 			Status corev1.ConditionStatus `json:"status"`
 		} `json:"conditions"`
 	} `json:"status"`
-	kind string
 }
 
 // workloadOf reads an object as one that has Pods.
 func workloadOf(live *unstructured.Unstructured) (*workload, bool) {
-	if !slices.Contains([]string{kindDeployment, "StatefulSet", "DaemonSet", "ReplicaSet"}, live.GetKind()) {
+	if live == nil || !slices.Contains([]string{kindDeployment, "StatefulSet", "DaemonSet", "ReplicaSet"}, live.GetKind()) {
 		return nil, false
 	}
-	w := &workload{kind: live.GetKind()}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, w); err != nil {
+	text, err := json.Marshal(map[string]any{"spec": live.Object["spec"], "status": live.Object["status"]})
+	if err != nil {
+		return nil, false
+	}
+	w := new(workload)
+	if err := json.Unmarshal(text, w); err != nil {
 		return nil, false
 	}
 	return w, true
 }
 
 // addStatus adds the object's own conditions.
-func (w *workload) addStatus(names map[string]any) {
+func (w *workload) addStatus(names map[string]any, kind string) {
 	conditions := map[string]bool{}
 	for _, c := range w.Status.Conditions {
 		conditions[c.Type] = c.Status == corev1.ConditionTrue
 	}
 	names["conditions"] = conditions
-	if w.kind == kindDeployment {
+	if kind == kindDeployment {
 		names["deployment_available"] = conditions["Available"]
 	}
 }
@@ -136,10 +163,10 @@ func (w *workload) addStatus(names map[string]any) {
 // addRequests adds what one more Pod takes, and all that are to come.
 func (w *workload) addRequests(names map[string]any) {
 	each := requestsOf(&w.Spec.Template.Spec)
-	names["required_cpu_per_pod"], names["required_memory_per_pod"] = each.cpu, each.memory
+	names["required_cpu_per_pod"], names["required_memory_per_pod"] = each.CPU, each.Memory
 	if more, ok := names["additional_replicas"].(int64); ok {
 		more = max(0, more)
-		names["required_cpu"], names["required_memory"] = each.cpu*more, each.memory*more
+		names["required_cpu"], names["required_memory"] = each.CPU*more, each.Memory*more
 	}
 }
 
@@ -165,22 +192,6 @@ func matching(selector map[string]string, nodes []corev1.Node) []string {
 	return names[:min(len(names), maxNames)]
 }
 
-// addPods adds the Pods of a workload.
-func (r *round) addPods(ctx context.Context, names map[string]any, w *workload) error {
-	selector, err := metav1.LabelSelectorAsSelector(w.Spec.Selector)
-	if err != nil || selector.Empty() {
-		return nil //nolint:nilerr // the object has no Pods that anybody could tell; its own checks are not ours
-	}
-	var pods corev1.PodList
-	err = r.deps.Reader.List(ctx, &pods, client.InNamespace(r.request.Target.Namespace),
-		client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return fmt.Errorf("list Pods in namespace %q: %w", r.request.Target.Namespace, err)
-	}
-	podAliases(names, pods.Items)
-	return nil
-}
-
 // A podAlias is what conditions are told of one Pod. Whether it is throttled is
 // not: nothing that we read says so.
 type podAlias struct {
@@ -189,8 +200,8 @@ type podAlias struct {
 	OOMKilled bool   `json:"oom_killed"`
 }
 
-// podAliases counts Pods that are not being deleted, and tells of some.
-func podAliases(names map[string]any, pods []corev1.Pod) {
+// addPods counts Pods that are not being deleted, and tells of some.
+func addPods(names map[string]any, pods []corev1.Pod) {
 	running, up := int64(0), int64(0)
 	list := []podAlias{}
 	for i := range pods {

@@ -1,65 +1,86 @@
-package check
+// Package facts makes of what was read of a cluster what policies and conditions
+// are told. It reads nothing itself: the same state gives the same facts.
+//
+// What is told is bounded, has integers for quantities, and has a value for
+// every field: to a policy, null is something else than none. Nothing of a
+// Secret is in it but its name and labels.
+package facts
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"time"
 
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// assemble gathers what a policy is told. There is no plan in it yet.
-func (r *round) assemble(ctx context.Context) (*execution.Input, error) {
-	a, t := r.request.Action, r.request.Target
-	chain, err := r.owners(ctx)
-	if err != nil {
-		return nil, err
-	}
-	scaler, err := r.scaler(ctx)
-	if err != nil {
-		return nil, err
-	}
-	cluster, err := r.cluster(ctx)
-	if err != nil {
-		return nil, err
-	}
+// DefaultEnvironment is that of a target for which nothing says another: the
+// strictest.
+const DefaultEnvironment = "production"
+
+// A State is what was read.
+type State struct {
+	Now       time.Time
+	Execution *v1alpha1.KubernetesExecution
+	Request   action.Request
+
+	Target    *unstructured.Unstructured // nil is none
+	Protected bool
+	Owners    []metav1.OwnerReference // controllers, the nearest first
+	Scalers   []autoscalingv2.HorizontalPodAutoscaler
+	Namespace *corev1.Namespace // nil is none
+	// EnvironmentLabel is the label of namespaces that names their environment.
+	EnvironmentLabel string
+
+	Cluster string
+	Nodes   []corev1.Node
+	// Used is what Pods request, by node. Nil is that nobody has counted, and
+	// then nothing counts as available.
+	Used map[string]Resources
+
+	InFlight execution.InputInFlight
+	Past     execution.InputPast
+}
+
+// Input is what a policy is told. There is no plan in it.
+func (s *State) Input() *execution.Input {
+	a, t := s.Request.Action, s.Request.Target
 	in := &execution.Input{
-		APIVersion: execution.InputVersion,
-		Now:        r.now.Unix(),
-		Request:    requestInput(r.ke, r.request),
-		Action:     actionInput(a),
-		Target:     targetInput(t, r.live),
-		Namespace:  namespaceInput(t.Namespace, r.space),
-		Cluster:    cluster,
-		InFlight:   inFlightInput(r.deps.Traffic.InFlight(r.ke.UID)),
-		History: execution.InputHistory{SameActionTarget: r.deps.Traffic.History(a.Name, TargetKey(v1alpha1.PlanTarget{
-			APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name,
-		}), r.now)},
-		ServiceAccount: execution.InputServiceAccount{Name: a.ServiceAccount(), PermissionsOK: true}, // the step of rights has passed
+		APIVersion:     execution.InputVersion,
+		Now:            s.Now.Unix(),
+		Request:        requestInput(s.Execution, s.Request),
+		Action:         actionInput(a),
+		Target:         targetInput(t, s.Target),
+		Namespace:      namespaceInput(t.Namespace, s.Namespace),
+		Cluster:        clusterInput(s.Cluster, s.Nodes, s.Used),
+		InFlight:       inFlightInput(s.InFlight),
+		History:        execution.InputHistory{SameActionTarget: s.Past},
+		ServiceAccount: execution.InputServiceAccount{Name: a.ServiceAccount(), PermissionsOK: true}, // nothing is asked of a policy before
 	}
-	in.Request.Environment = r.environment()
-	in.Target.Protected = r.shield != ""
-	in.Target.OwnerChain = owners(chain)
+	in.Request.Environment = s.environment()
+	in.Target.Protected = s.Protected
+	in.Target.OwnerChain = owners(s.Owners)
 	in.Target.ManagedBy = execution.InputManagedBy{
-		GitOps: gitOps(r.live), HPA: scaler, Operator: operator(chain),
+		GitOps: gitOps(s.Target), HPA: scaler(t, s.Scalers), Operator: operator(s.Owners),
 	}
-	return in, nil
+	return in
 }
 
 // environment is what the execution says, else the namespace, else the strictest.
-func (r *round) environment() string {
+func (s *State) environment() string {
 	var label string
-	if r.space != nil {
-		label = r.space.Labels[r.cfg.EnvironmentLabel]
+	if s.Namespace != nil {
+		label = s.Namespace.Labels[s.EnvironmentLabel]
 	}
-	return cmp.Or(r.ke.Spec.Environment, label, DefaultEnvironment)
+	return cmp.Or(s.Execution.Spec.Environment, label, DefaultEnvironment)
 }
 
 // requestInput is what was asked for.
@@ -100,7 +121,6 @@ func namespaceInput(name string, ns *corev1.Namespace) execution.InputNamespace 
 	return in
 }
 
-// inFlightInput has no null in it: to a policy that is something else than none.
 func inFlightInput(in execution.InputInFlight) execution.InputInFlight {
 	if in.ByAction == nil {
 		in.ByAction = map[string]int{}
@@ -114,20 +134,19 @@ func inFlightInput(in execution.InputInFlight) execution.InputInFlight {
 	return in
 }
 
-// planInput is what is going to be done. Of Secrets it has no values.
-func planInput(p *v1alpha1.Plan, dry *v1alpha1.DryRunResults) *execution.InputPlan {
+// Plan is what a policy is told of what is going to be done.
+func Plan(p *v1alpha1.Plan, dry *v1alpha1.DryRunResults) *execution.InputPlan {
 	in := &execution.InputPlan{
 		Hash: p.Hash, Changes: make([]map[string]any, len(p.Steps)),
 		Affected: p.Impact.ResourcesAffected, ReplicasChanged: p.Impact.ReplicasChanged,
-		Diff: p.Diff, Before: json.RawMessage("{}"),
+		Diff: p.Diff, Before: objectOf(nil),
 		Reversible:     p.Rollback != nil && p.Rollback.Available,
 		DryRunWarnings: []string{},
 	}
-	if p.Before != nil {
-		in.Before = objectOf(p.Before.Raw)
-	}
 	if p.Target.Kind == kindSecret {
-		in.Diff, in.Before = "", json.RawMessage("{}")
+		in.Diff = ""
+	} else if p.Before != nil {
+		in.Before = objectOf(p.Before.Raw)
 	}
 	for i, s := range p.Steps {
 		in.Changes[i] = map[string]any{
@@ -140,36 +159,6 @@ func planInput(p *v1alpha1.Plan, dry *v1alpha1.DryRunResults) *execution.InputPl
 		in.DryRunWarnings = append(in.DryRunWarnings, dry.Warnings...)
 	}
 	return in
-}
-
-// conditionInput is the policy's input with the flat names beside it.
-func (r *round) conditionInput(ctx context.Context, plan *v1alpha1.Plan) (json.RawMessage, error) {
-	extra, err := r.aliases(ctx, plan)
-	if err != nil {
-		return nil, err
-	}
-	return withAliases(r.input, extra)
-}
-
-// withAliases adds names to the top of an input. Its own win.
-func withAliases(in *execution.Input, extra map[string]any) (json.RawMessage, error) {
-	text, err := json.Marshal(in)
-	if err != nil {
-		return nil, fmt.Errorf("write the input of conditions: %w", err)
-	}
-	var own map[string]json.RawMessage
-	if err := json.Unmarshal(text, &own); err != nil {
-		return nil, fmt.Errorf("write the input of conditions: %w", err)
-	}
-	all := make(map[string]any, len(own)+len(extra))
-	maps.Copy(all, extra)
-	for k, v := range own {
-		all[k] = v
-	}
-	if text, err = json.Marshal(all); err != nil {
-		return nil, fmt.Errorf("write the input of conditions: %w", err)
-	}
-	return text, nil
 }
 
 // objectOf is a JSON object, never nothing.
@@ -187,5 +176,3 @@ func texts(m map[string]string) map[string]string {
 	}
 	return maps.Clone(m)
 }
-
-const requestTimeout = 10 * time.Second // of one request

@@ -1,0 +1,97 @@
+package facts
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/internal/execution"
+)
+
+const maxUnschedulable = 256 // names
+
+// Resources are an amount of CPU, in millicores, and memory, in bytes.
+type Resources struct{ CPU, Memory int64 }
+
+// clusterInput counts nodes. Without used nothing counts as available, so that
+// a policy which wants room does not find some that nobody has counted.
+func clusterInput(name string, nodes []corev1.Node, used map[string]Resources) execution.InputCluster {
+	in := execution.InputCluster{Name: name, TotalNodes: len(nodes), UnschedulableNodes: []string{}}
+	for i := range nodes {
+		n := &nodes[i]
+		up := ready(n)
+		if up {
+			in.ReadyNodes++
+		}
+		if n.Spec.Unschedulable {
+			in.UnschedulableNodes = append(in.UnschedulableNodes, n.Name)
+		}
+		if !up || n.Spec.Unschedulable {
+			continue
+		}
+		in.SchedulableNodes++
+		if used == nil {
+			continue
+		}
+		taken := used[n.Name]
+		in.AvailableCPU += max(0, n.Status.Allocatable.Cpu().MilliValue()-taken.CPU)
+		in.AvailableMemory += max(0, n.Status.Allocatable.Memory().Value()-taken.Memory)
+	}
+	slices.Sort(in.UnschedulableNodes)
+	in.UnschedulableNodes = in.UnschedulableNodes[:min(len(in.UnschedulableNodes), maxUnschedulable)]
+	return in
+}
+
+// ready says whether a node is.
+func ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// RequestsByNode adds up what Pods request that have not ended.
+func RequestsByNode(pods []corev1.Pod) map[string]Resources {
+	used := make(map[string]Resources)
+	for i := range pods {
+		p := &pods[i]
+		if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		u, own := used[p.Spec.NodeName], requestsOf(&p.Spec)
+		used[p.Spec.NodeName] = Resources{CPU: u.CPU + own.CPU, Memory: u.Memory + own.Memory}
+	}
+	return used
+}
+
+// requestsOf is what one Pod requests, as the scheduler counts: all containers
+// together with the sidecars, or the largest of those that run before them, and
+// what the runtime takes.
+func requestsOf(spec *corev1.PodSpec) Resources {
+	var all, sidecars, first Resources
+	for i := range spec.Containers {
+		all = all.plus(of(spec.Containers[i].Resources.Requests))
+	}
+	for i := range spec.InitContainers {
+		c := &spec.InitContainers[i]
+		own := of(c.Resources.Requests)
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			sidecars = sidecars.plus(own)
+			first = first.most(sidecars)
+			continue
+		}
+		first = first.most(sidecars.plus(own))
+	}
+	return all.plus(sidecars).most(first).plus(of(spec.Overhead))
+}
+
+func of(l corev1.ResourceList) Resources {
+	return Resources{CPU: l.Cpu().MilliValue(), Memory: l.Memory().Value()}
+}
+
+func (r Resources) plus(o Resources) Resources {
+	return Resources{CPU: r.CPU + o.CPU, Memory: r.Memory + o.Memory}
+}
+
+func (r Resources) most(o Resources) Resources {
+	return Resources{CPU: max(r.CPU, o.CPU), Memory: max(r.Memory, o.Memory)}
+}

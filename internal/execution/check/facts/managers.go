@@ -1,0 +1,80 @@
+package facts
+
+import (
+	"slices"
+	"strings"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// owners are a chain for readers.
+func owners(chain []metav1.OwnerReference) []string {
+	names := make([]string, len(chain))
+	for i, ref := range chain {
+		names[i] = ref.Kind + "/" + ref.Name
+	}
+	return names
+}
+
+// operator is the first owner that is not of Kubernetes itself; empty is none.
+func operator(chain []metav1.OwnerReference) string {
+	for _, ref := range chain {
+		if Foreign(ref) {
+			return ref.Kind + "/" + ref.Name
+		}
+	}
+	return ""
+}
+
+// Foreign says whether an owner is of a group that Kubernetes does not have.
+func Foreign(ref metav1.OwnerReference) bool {
+	group, _, grouped := strings.Cut(ref.APIVersion, "/")
+	switch {
+	case !grouped: // the core group
+		return false
+	case !strings.Contains(group, "."): // apps, batch, autoscaling, policy
+		return false
+	}
+	// Groups below k8s.io are Kubernetes' own, those below x-k8s.io are not.
+	return !strings.HasSuffix(group, ".k8s.io")
+}
+
+// gitOps is the tool that keeps an object as a repository or a chart has it;
+// empty is none.
+func gitOps(live *unstructured.Unstructured) string {
+	if live == nil {
+		return ""
+	}
+	labels, notes := live.GetLabels(), live.GetAnnotations()
+	switch {
+	case notes["argocd.argoproj.io/tracking-id"] != "" || labels["argocd.argoproj.io/instance"] != "":
+		return "argocd"
+	case labels["kustomize.toolkit.fluxcd.io/name"] != "" || labels["helm.toolkit.fluxcd.io/name"] != "":
+		return "flux"
+	case notes["meta.helm.sh/release-name"] != "" || labels["app.kubernetes.io/managed-by"] == "Helm":
+		return "helm"
+	}
+	return ""
+}
+
+// scaler is the HorizontalPodAutoscaler that scales a target, empty for none: of
+// several the first by name, so that the same objects give the same input.
+func scaler(t v1alpha1.Target, scalers []autoscalingv2.HorizontalPodAutoscaler) string {
+	var names []string
+	group := schema.FromAPIVersionAndKind(t.APIVersion, t.Kind).Group
+	for i := range scalers {
+		ref := scalers[i].Spec.ScaleTargetRef
+		if ref.Kind == t.Kind && ref.Name == t.Name && schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group == group {
+			names = append(names, scalers[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return slices.Min(names)
+}

@@ -1,0 +1,131 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
+)
+
+const (
+	// requestsAge is for how long what Pods request is not added up again. It is
+	// the one thing in a check that grows with the cluster's Pods.
+	requestsAge = 5 * time.Second
+
+	requestTimeout = 10 * time.Second // of one request
+
+	maxOwners = 5
+)
+
+var errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+
+// gather reads what the policy is told of beside the target.
+func (r *round) gather(ctx context.Context) error {
+	t := r.request.Target
+	r.state = &facts.State{
+		Now: r.now, Execution: r.ke, Request: r.request,
+		Target: r.live, Protected: r.shield != "", Namespace: r.space,
+		EnvironmentLabel: r.cfg.EnvironmentLabel, Cluster: r.cfg.ClusterName,
+		InFlight: r.deps.Traffic.InFlight(r.ke.UID),
+		Past: r.deps.Traffic.History(r.request.Action.Name, TargetKey(v1alpha1.PlanTarget{
+			APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name,
+		}), r.now),
+	}
+	var nodes corev1.NodeList
+	if err := r.deps.Reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list Nodes: %w", err)
+	}
+	r.state.Nodes = nodes.Items
+	if t.Namespace != "" && r.live != nil {
+		var scalers autoscalingv2.HorizontalPodAutoscalerList
+		if err := r.deps.Reader.List(ctx, &scalers, client.InNamespace(t.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("list HorizontalPodAutoscalers in namespace %q: %w", t.Namespace, err)
+		}
+		r.state.Scalers = scalers.Items
+	}
+	if !r.cfg.WithoutPods {
+		var err error
+		if r.state.Used, err = r.podRequests(ctx); err != nil {
+			return err
+		}
+	}
+	return r.owners(ctx)
+}
+
+// owners follows the controllers of the target upwards. The first is in the
+// target itself; those above are looked for, and where they are not to be had
+// the chain ends.
+func (r *round) owners(ctx context.Context) error {
+	if r.live == nil {
+		return nil
+	}
+	for ref := metav1.GetControllerOf(r.live); ref != nil && len(r.state.Owners) < maxOwners; {
+		r.state.Owners = append(r.state.Owners, *ref)
+		if facts.Foreign(*ref) || ref.Kind != "ReplicaSet" && ref.Kind != "Job" {
+			return nil // of Kubernetes' own kinds these two alone are made by another
+		}
+		var o metav1.PartialObjectMetadata
+		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+		err := r.deps.Reader.Get(ctx, client.ObjectKey{Namespace: r.live.GetNamespace(), Name: ref.Name}, &o)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
+		case err != nil || o.UID != ref.UID:
+			return nil //nolint:nilerr // nobody depends on how far up is known
+		}
+		ref = metav1.GetControllerOf(&o)
+	}
+	return nil
+}
+
+// requested remembers what the Pods of each node request.
+type requested struct {
+	mu     sync.Mutex
+	at     time.Time
+	byNode map[string]facts.Resources
+}
+
+// podRequests is what the Pods request, by node.
+func (r *round) podRequests(ctx context.Context) (map[string]facts.Resources, error) {
+	c := &r.requests
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := r.now.Sub(c.at); c.byNode != nil && age >= 0 && age < requestsAge {
+		return c.byNode, nil
+	}
+	var pods corev1.PodList
+	if err := r.deps.Reader.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Pods: %w", err)
+	}
+	c.byNode, c.at = facts.RequestsByNode(pods.Items), r.now
+	return c.byNode, nil
+}
+
+// pods are those of the target; nil is that there are none to know of.
+func (r *round) pods(ctx context.Context) ([]corev1.Pod, error) {
+	labels, ok := r.state.PodSelector()
+	if !ok || r.cfg.WithoutPods {
+		return nil, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(labels)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the API server took it, so that it will not happen; and then nothing is known
+	}
+	list := corev1.PodList{Items: []corev1.Pod{}}
+	err = r.deps.Reader.List(ctx, &list, client.InNamespace(r.request.Target.Namespace),
+		client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("list Pods in namespace %q: %w", r.request.Target.Namespace, err)
+	}
+	return list.Items, nil
+}
