@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -79,7 +82,9 @@ func NewManager(cfg *rest.Config, o Options) (manager.Manager, error) {
 		},
 	}
 	if o.Leader.Name != "" {
-		o.Leader.elect(&options)
+		if err := o.Leader.elect(cfg, &options); err != nil {
+			return nil, fmt.Errorf("make manager: %w", err)
+		}
 	}
 	m, err := manager.New(cfg, options)
 	if err != nil {
@@ -104,13 +109,22 @@ func (o Options) patient() cache.Options {
 }
 
 // elect has a manager wait for its turn, and give it up when it is told to stop.
-func (l Leader) elect(o *manager.Options) {
+func (l Leader) elect(cfg *rest.Config, o *manager.Options) error {
 	lease := cmp.Or(l.Lease, 15*time.Second)
 	renew, retry := lease*2/3, lease*2/15 // the proportions that Kubernetes' own controllers have
 	o.LeaderElection = true
 	o.LeaderElectionID, o.LeaderElectionNamespace = l.Name, l.Namespace
 	o.LeaderElectionReleaseOnCancel = true
 	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &lease, &renew, &retry
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name this replica: %w", err)
+	}
+	// It has no recorder: the one of Kubernetes events would need rights on an API
+	// group that nothing else of ours uses.
+	o.LeaderElectionResourceLockInterface, err = resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
+		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, cfg, renew)
+	return err
 }
 
 func mapper(namespaced, clusterScoped []schema.GroupVersionKind) meta.RESTMapper {
@@ -119,12 +133,14 @@ func mapper(namespaced, clusterScoped []schema.GroupVersionKind) meta.RESTMapper
 		versions = append(versions, kind.GroupVersion())
 	}
 	m := meta.NewDefaultRESTMapper(versions)
-	for _, kind := range namespaced {
-		m.Add(kind, meta.RESTScopeNamespace)
+	add := func(kinds []schema.GroupVersionKind, scope meta.RESTScope) {
+		for _, kind := range kinds {
+			m.Add(kind, scope)
+			m.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), scope) // asked for its scope alone
+		}
 	}
-	for _, kind := range clusterScoped {
-		m.Add(kind, meta.RESTScopeRoot)
-	}
+	add(namespaced, meta.RESTScopeNamespace)
+	add(clusterScoped, meta.RESTScopeRoot)
 	return m
 }
 
