@@ -137,7 +137,7 @@ func (o Options) approvals() *admissionv1.ValidatingAdmissionPolicy {
 
 // status is who says what became of executions.
 func (o Options) status() *admissionv1.ValidatingAdmissionPolicy {
-	p := o.policy(policyStatus, executions("status", admissionv1.Create, admissionv1.Update))
+	p := o.policy(policyStatus, executions("status", admissionv1.Update))
 	p.Spec.Validations = rules(rule{
 		user + " == " + quote(o.ControllerUser),
 		"'the status of an execution is what the controller found and did, and ' + " + user + " + ' is not the controller: to end an execution set spec.cancel or spec.finalize, and to start over create another'",
@@ -152,9 +152,9 @@ func (o Options) settings() *admissionv1.ValidatingAdmissionPolicy {
 	const name = "(object == null ? oldObject : object).metadata.?name.orValue('')"
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
 		{Name: "settings", Expression: name + " in " + listOf([]string{o.PolicyConfigMap, EmergencyStop})},
-		{Name: "namespace-stays", Expression: "request.operation != 'DELETE' || !has(namespaceObject.metadata.deletionTimestamp)"},
 	}
-	admin := may(VerbAdminister, "")
+	// All that is in a namespace goes with it.
+	admin := "request.operation == 'DELETE' && has(namespaceObject.metadata.deletionTimestamp) || " + may(VerbAdminister, "")
 	if o.PolicyAdmins != "" {
 		admin += " || " + quote(o.PolicyAdmins) + " in request.userInfo.?groups.orValue([])"
 	}
