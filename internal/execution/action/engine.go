@@ -164,11 +164,11 @@ func (k *typed[P]) run(ctx context.Context, c Client, pl *v1alpha1.Plan, parsed 
 		return k.entry.run(ctx, c, pl, p, r)
 	}
 	w := newWork(c, pl, r)
-	return w.end(w.sendAll(ctx, k.judge(c, pl, p, r), k.entry.did))
+	return w.end(w.sendAll(ctx, k.judge(c, p, r), k.entry.did))
 }
 
 // judge is what the target must be for the plan, see work.open.
-func (k *typed[P]) judge(c Client, pl *v1alpha1.Plan, p *P, r Run) judge {
+func (k *typed[P]) judge(c Client, p *P, r Run) judge {
 	return judge{
 		values: func(live *unstructured.Unstructured) map[string]any { return k.fields(p, live) },
 		idle: func(ctx context.Context, live *unstructured.Unstructured) bool {

@@ -3,6 +3,7 @@ package action
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -95,9 +96,7 @@ func draftHPA(_ context.Context, _ Client, s Subject, p *updateHPAParameters, li
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s keeps between %d and %d replicas", name, least, most)}
 	back := map[string]any{"hpa": p.HPA, "namespace": p.Namespace}
-	for field, was := range d.before {
-		back[field] = was
-	}
+	maps.Copy(back, d.before)
 	d.rollback, err = wayBackBy("update_hpa", back, "10s")
 	return d, err
 }

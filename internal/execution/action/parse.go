@@ -121,7 +121,7 @@ func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	if members == nil {
 		return nil, fmt.Errorf("is null")
 	}
-	if _, err := decoder.Token(); err != io.EOF { //nolint:errorlint // the decoder's own sentinel, never wrapped
+	if _, err := decoder.Token(); err != io.EOF {
 		return nil, fmt.Errorf("goes on after its end")
 	}
 	for name, value := range members {

@@ -28,8 +28,8 @@ func kindsOf() []kindOf {
 	namespaced := func(group, version, resource, kind string) kindOf {
 		return kindOf{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, kind: kind}
 	}
-	cluster := func(group, version, resource, kind string) kindOf {
-		k := namespaced(group, version, resource, kind)
+	cluster := func(group, resource, kind string) kindOf {
+		k := namespaced(group, "v1", resource, kind)
 		k.cluster = true
 		return k
 	}
@@ -53,11 +53,11 @@ func kindsOf() []kindOf {
 		namespaced("", "v1", "limitranges", "LimitRange"),
 		namespaced("", "v1", "resourcequotas", "ResourceQuota"),
 		namespaced("", "v1", "serviceaccounts", "ServiceAccount"),
-		cluster("", "v1", "nodes", "Node"),
-		cluster("", "v1", "namespaces", "Namespace"),
-		cluster("", "v1", "persistentvolumes", "PersistentVolume"),
-		cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass"),
-		cluster("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment"),
+		cluster("", "nodes", "Node"),
+		cluster("", "namespaces", "Namespace"),
+		cluster("", "persistentvolumes", "PersistentVolume"),
+		cluster("storage.k8s.io", "storageclasses", "StorageClass"),
+		cluster("storage.k8s.io", "volumeattachments", "VolumeAttachment"),
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -146,7 +145,7 @@ func replicaSetsOf(ctx context.Context, c Client, live *unstructured.Unstructure
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	// The labels narrow it down; the owner decides.
-	o := metav1.ListOptions{LabelSelector: labels.SelectorFromSet(matching).String()}
+	o := metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: matching})}
 	list, err := c.on(k.GroupVersionResource, live.GetNamespace()).List(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("list the ReplicaSets of %s: %w", named(targetOfObject(live)), err)

@@ -294,24 +294,10 @@ func (f *field) decodeMany(raw json.RawMessage, into reflect.Value) (understood 
 // checkMany looks at the members of a list or map. A null among them is
 // refused where the type has none, for Go would take it for "".
 func (f *field) checkMany(raw json.RawMessage, value reflect.Value) string {
-	text := value.Type().Elem().Kind() == reflect.String
 	if value.Kind() == reflect.Slice {
-		var members []json.RawMessage
-		_ = json.Unmarshal(raw, &members) // it was read once
-		for i := range value.Len() {
-			if string(members[i]) == "null" {
-				return "must be " + many(value.Type())
-			}
-			if text {
-				normal, problem := f.formatted(f.Format, value.Index(i).String())
-				if problem != "" {
-					return fmt.Sprintf("[%d] %s", i, problem)
-				}
-				value.Index(i).SetString(normal)
-			}
-		}
-		return ""
+		return f.checkList(raw, value)
 	}
+	text := value.Type().Elem().Kind() == reflect.String
 	var members map[string]json.RawMessage
 	_ = json.Unmarshal(raw, &members) // it was read once
 	for _, key := range value.MapKeys() {
@@ -321,11 +307,31 @@ func (f *field) checkMany(raw json.RawMessage, value reflect.Value) string {
 		if _, problem := f.formatted(f.keys, key.String()); problem != "" {
 			return "key " + problem
 		}
-		if text {
-			if _, problem := f.formatted(f.Format, value.MapIndex(key).String()); problem != "" {
-				return fmt.Sprintf("%q %s", clip(key.String(), 64), problem)
-			}
+		if !text {
+			continue
 		}
+		if _, problem := f.formatted(f.Format, value.MapIndex(key).String()); problem != "" {
+			return fmt.Sprintf("%q %s", clip(key.String(), 64), problem)
+		}
+	}
+	return ""
+}
+
+func (f *field) checkList(raw json.RawMessage, value reflect.Value) string {
+	var members []json.RawMessage
+	_ = json.Unmarshal(raw, &members) // it was read once
+	for i := range value.Len() {
+		if string(members[i]) == "null" {
+			return "must be " + many(value.Type())
+		}
+		if value.Type().Elem().Kind() != reflect.String {
+			continue
+		}
+		normal, problem := f.formatted(f.Format, value.Index(i).String())
+		if problem != "" {
+			return fmt.Sprintf("[%d] %s", i, problem)
+		}
+		value.Index(i).SetString(normal)
 	}
 	return ""
 }

@@ -208,8 +208,7 @@ func stopped(ctx context.Context) error {
 // passing says whether an error may pass by itself: the server is busy or
 // broken, or was not reached.
 func passing(err error) bool {
-	var h *halt
-	if errors.As(err, &h) {
+	if _, ours := errors.AsType[*halt](err); ours {
 		return false
 	}
 	var status apierrors.APIStatus
@@ -222,8 +221,7 @@ func passing(err error) bool {
 
 // why is an error of the API as what it means for the attempt.
 func (w *work) why(doing string, err error) error {
-	var h *halt
-	if errors.As(err, &h) {
+	if h, ok := errors.AsType[*halt](err); ok {
 		return halted(h.code, "%s: %s", doing, h.message)
 	}
 	code := CodeInvalid

@@ -115,6 +115,36 @@ func markedJSON(operations []any, live *unstructured.Unstructured, s Subject) []
 	return append(operations, map[string]any{"op": "add", "path": markerPath, "value": string(s.UID)})
 }
 
+// remarked has the marker of a JSON patch fit the object as it is now. One that
+// was planned without annotations may have some meanwhile, which adding the
+// marker as the only one would take away; the other way round it would not apply.
+func remarked(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alpha1.PlanStep {
+	if types.PatchType(step.PatchType) != types.JSONPatchType {
+		return step
+	}
+	operations, err := operationsOf(step)
+	if err != nil || len(operations) == 0 {
+		return step // send says what is wrong with it
+	}
+	last := operations[len(operations)-1]
+	if !marks(last) {
+		return step
+	}
+	uid := last["value"]
+	if all, ok := uid.(map[string]any); ok {
+		uid = all[v1alpha1.AnnotationLastExecution]
+	}
+	if live.GetAnnotations() == nil {
+		last["path"], last["value"] = "/metadata/annotations", map[string]any{v1alpha1.AnnotationLastExecution: uid}
+	} else {
+		last["path"], last["value"] = markerPath, uid
+	}
+	if body, err := json.Marshal(operations); err == nil {
+		step.Body = string(body)
+	}
+	return step
+}
+
 // A guarded body is one that is refused for another object, and for another
 // state of it.
 func guarded(step v1alpha1.PlanStep, resourceVersion string, noMarker bool) ([]byte, error) {
@@ -153,13 +183,24 @@ func unmark(metadata map[string]any) {
 	}
 }
 
+// operationsOf is the body of a JSON patch, its numbers as they are.
+func operationsOf(step v1alpha1.PlanStep) ([]map[string]any, error) {
+	decoder := json.NewDecoder(strings.NewReader(step.Body))
+	decoder.UseNumber()
+	var operations []map[string]any
+	if err := decoder.Decode(&operations); err != nil {
+		return nil, fmt.Errorf("body of %q is no list of operations", step.Description)
+	}
+	return operations, nil
+}
+
 // guardedJSON writes UID and resourceVersion: the API server compares them with
 // the object's own, and answers with a conflict. A test that fails would not be
 // told from a patch that does not fit.
 func guardedJSON(step v1alpha1.PlanStep, resourceVersion string, noMarker bool) ([]byte, error) {
-	var operations []map[string]any
-	if err := json.Unmarshal([]byte(step.Body), &operations); err != nil {
-		return nil, fmt.Errorf("body of %q is no list of operations", step.Description)
+	operations, err := operationsOf(step)
+	if err != nil {
+		return nil, err
 	}
 	kept := make([]map[string]any, 0, len(operations)+1)
 	if resourceVersion != "" {

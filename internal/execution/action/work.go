@@ -200,7 +200,7 @@ func (w *work) sendAll(ctx context.Context, j judge, did string) error {
 func (w *work) sendToTarget(ctx context.Context, j judge, live *unstructured.Unstructured, step v1alpha1.PlanStep, did string) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {
-		answer, err := w.send(ctx, step, live.GetResourceVersion())
+		answer, err := w.send(ctx, remarked(step, live), live.GetResourceVersion())
 		if err == nil {
 			w.did(affected(live, answer, j, did, step.Verb))
 			return nil

@@ -2,6 +2,7 @@ package action
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -15,9 +16,7 @@ import (
 // asked is a Deployment's name beside other parameters.
 func asked(more map[string]any) map[string]any {
 	parameters := map[string]any{"deployment": "web"}
-	for k, v := range more {
-		parameters[k] = v
-	}
+	maps.Copy(parameters, more)
 	return parameters
 }
 
@@ -108,7 +107,9 @@ func replicaSet(o *unstructured.Unstructured, number, image string) map[string]a
 	template, _, _ := unstructured.NestedMap(o.Object, "spec", "template")
 	_ = unstructured.SetNestedField(template, "hash-of-"+number, "metadata", "labels", templateHashLabel)
 	containers, _, _ := unstructured.NestedSlice(template, "spec", "containers")
-	containers[0].(map[string]any)["image"] = image
+	if first, ok := containers[0].(map[string]any); ok {
+		first["image"] = image
+	}
 	_ = unstructured.SetNestedSlice(template, containers, "spec", "containers")
 	_ = unstructured.SetNestedMap(set, template, "spec", "template")
 	_ = unstructured.SetNestedField(set, map[string]any{"app": o.GetName(), templateHashLabel: "hash-of-" + number}, "spec", "selector", "matchLabels")
@@ -205,6 +206,7 @@ func TestPods(t *testing.T) {
 
 // TestRefused has objects that are not in a state for an action.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	pausedOne := deployment("web", 1)
 	_ = unstructured.SetNestedField(pausedOne, true, "spec", "paused")
 	onDelete := workload(kindDaemonSet, "agent", 1)
@@ -295,8 +297,8 @@ func TestInvalidForObject(t *testing.T) {
 	}
 }
 
-// TestNothingToDo has objects that are as they should be.
-func TestNothingToDo(t *testing.T) {
+// TestWorkloadsAsTheyShouldBe has objects that are as they should be.
+func TestWorkloadsAsTheyShouldBe(t *testing.T) {
 	s := newStage(t)
 	s.create(deployment("web", 3))
 	for name, tc := range map[string]struct {
