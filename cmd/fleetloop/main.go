@@ -31,7 +31,7 @@ func main() {
 		Progress:  term.IsTerminal(int(os.Stderr.Fd())),
 	}
 	root := cli.Command(env)
-	root.AddCommand(allinone.Command(allinone.Env{
+	up := allinone.Env{
 		Stdout: env.Stdout, Stderr: env.Stderr,
 		LookupEnv: env.LookupEnv,
 		Terminal:  env.Terminal,
@@ -39,7 +39,9 @@ func main() {
 			width, height, _ = term.GetSize(stdout)
 			return width, height
 		},
-	}))
+	}
+	root.AddCommand(allinone.Command(up))
+	root.AddCommand(allinone.Programs(up)...)
 	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: term.IsTerminal(int(os.Stdin.Fd()))})...)
 	code := cli.Run(ctx, env, root, os.Args[1:])
 	stop()

@@ -111,6 +111,11 @@ func (l *loop) nudge(ctx context.Context, p *process.Process, cfg Config, broker
 	}
 	sentinels, l.live, err = l.host.sentinels(p, broker, l.watch.Note)
 	l.parts = append(l.parts, sentinels...)
+	if err != nil {
+		return err
+	}
+	carriers, err := l.host.startExecutions(ctx, p, cfg.API.Database.URL)
+	l.parts = append(l.parts, carriers...)
 	return err
 }
 

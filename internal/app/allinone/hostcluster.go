@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,11 +48,16 @@ const embeddedNATS = "nats://embedded"
 type hostCluster struct {
 	bed  *kubebed.Bed
 	objs client.Client
+
+	kubeconfigs map[string]string // of people, by their names
 }
 
 // startHostCluster starts the control plane, and makes the kind known.
 func startHostCluster(ctx context.Context, p *process.Process, dir string) (*hostCluster, error) {
-	bed, err := kubebed.Start(ctx, kubebed.Options{Dir: filepath.Join(dir, "kubernetes"), Log: p.Log})
+	bed, err := kubebed.Start(ctx, kubebed.Options{
+		Dir: filepath.Join(dir, "kubernetes"), Log: p.Log, Scheduler: true,
+		Controllers: append(kubebed.JobControllers(), "deployment-controller", "replicaset-controller"),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("start the embedded Kubernetes: %w", err)
 	}
@@ -60,11 +69,13 @@ func startHostCluster(ctx context.Context, p *process.Process, dir string) (*hos
 }
 
 func (h *hostCluster) prepare(ctx context.Context) error {
-	if err := h.bed.InstallCRDText(ctx, crds.SentinelConfigs); err != nil {
-		return err
+	for _, crd := range [][]byte{crds.SentinelConfigs, crds.KubernetesExecutions} {
+		if err := h.bed.InstallCRDText(ctx, crd); err != nil {
+			return err
+		}
 	}
 	scheme := runtime.NewScheme()
-	err := v1alpha1.AddToScheme(scheme)
+	err := errors.Join(v1alpha1.AddToScheme(scheme), appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme))
 	if err != nil {
 		return err
 	}
@@ -81,8 +92,12 @@ func (h *hostCluster) part() lifecycle.Part {
 func (h *hostCluster) tell(ctx context.Context, log *slog.Logger, s screen) {
 	kubeconfig := h.bed.AdminKubeconfig()
 	log.InfoContext(ctx, "host cluster at", "url", h.bed.URL(), "kubeconfig", kubeconfig, "kubectl", filepath.Join(h.bed.Assets(), "kubectl"))
-	if s.live {
-		_, _ = fmt.Fprintf(s.env.Stderr, "the SentinelConfigs: kubectl --kubeconfig %s get sentinelconfigs\n", kubeconfig) // whoever closed it does not want to know
+	for _, command := range h.try() {
+		log.InfoContext(ctx, "try an execution", "command", command)
+	}
+	if s.live { // whoever closed it does not want to know
+		_, _ = fmt.Fprintf(s.env.Stderr, "the SentinelConfigs: kubectl --kubeconfig %s get sentinelconfigs\n", kubeconfig)
+		_, _ = fmt.Fprintf(s.env.Stderr, "executions:\n  %s\n", strings.Join(h.try(), "\n  "))
 	}
 }
 

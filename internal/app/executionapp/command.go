@@ -9,6 +9,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -69,5 +70,6 @@ func run(ctx context.Context, cfg Config, stderr io.Writer, env func(string) (st
 	if err != nil {
 		return err
 	}
+	p.Gather(kube.Metrics())
 	return p.Run(ctx, nil, parts...)
 }

@@ -90,7 +90,6 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 	if err != nil {
 		return parts, err
 	}
-	p.Gather(kube.Metrics())
 	return append(parts, o.Part()), nil
 }
 
@@ -126,7 +125,7 @@ func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Ide
 	if err != nil {
 		return nil, nil, err
 	}
-	laws := &policies{store: policy.NewStore(cfg.Policy.Timeout, metrics), name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.mode, log: p.Log}
+	rules := &laws{store: policy.NewStore(cfg.Policy.Timeout, metrics), name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.mode, log: p.Log}
 	rego, err := policy.NewConditions(policy.ConditionOptions{})
 	if err != nil {
 		return nil, nil, err
@@ -136,16 +135,16 @@ func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Ide
 		return nil, nil, err
 	}
 	checker, err := check.New(cfg.checks(), check.Deps{
-		Identities: ids, Policy: laws, Conditions: conditions{rego}, Traffic: g, Reader: view,
+		Identities: ids, Policy: rules, Conditions: conditions{rego}, Traffic: g, Reader: view,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	follow, err := followPolicies(host, cfg.Namespace, cfg.Policy.ConfigMap, laws.take, p.Log)
+	follow, err := followPolicies(host, cfg.Namespace, cfg.Policy.ConfigMap, rules.take, p.Log)
 	if err != nil {
 		return nil, nil, err
 	}
 	known := follow.Ready
-	follow.Ready = func() error { return errors.Join(known(), laws.Ready()) }
+	follow.Ready = func() error { return errors.Join(known(), rules.Ready()) }
 	return []lifecycle.Part{follow, view.Part(), nodes(view, g, p.Log)}, checker, nil
 }

@@ -17,8 +17,8 @@ import (
 // modeAnnotation is where the ConfigMap with the policies can say its mode.
 const modeAnnotation = "kubernaut.io/policy-mode"
 
-// policies are those of a ConfigMap, as it last was good.
-type policies struct {
+// laws are the policies of a ConfigMap, as it last was good.
+type laws struct {
 	store *policy.Store
 	name  string // namespace/name of the ConfigMap
 	mode  func(annotation string) policy.Mode
@@ -30,7 +30,7 @@ const loadTimeout = time.Minute
 
 // take takes a ConfigMap over. One that goes leaves the policies that are in
 // force: whoever wants to stop everything has the emergency stop.
-func (p *policies) take(o client.Object, gone bool) {
+func (p *laws) take(o client.Object, gone bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
 	defer cancel()
 	cm, ok := o.(*corev1.ConfigMap)
@@ -47,7 +47,7 @@ func (p *policies) take(o client.Object, gone bool) {
 }
 
 // Ready says why nothing can be decided.
-func (p *policies) Ready() error {
+func (p *laws) Ready() error {
 	s := p.store.Status()
 	switch {
 	case s.Hash != "":
@@ -59,7 +59,7 @@ func (p *policies) Ready() error {
 }
 
 // Decide decides by the policies that are in force.
-func (p *policies) Decide(ctx context.Context, in *execution.Input) (execution.Decision, error) {
+func (p *laws) Decide(ctx context.Context, in *execution.Input) (execution.Decision, error) {
 	text, err := json.Marshal(in)
 	if err != nil {
 		return execution.Decision{}, fmt.Errorf("write the input of the policies: %w", err)

@@ -1,0 +1,163 @@
+package allinone
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/internal/app/executionapp"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// What stands in the embedded host cluster to be acted on, and who acts.
+const (
+	shop      = "shop" // a namespace of production
+	web       = "web"  // a Deployment in it
+	requester = "alice"
+	approver  = "bob"
+
+	runnerImage = "fleetloop/action-runner"
+	webImage    = "fleetloop/web"
+)
+
+// startExecutions installs what executions need, and makes the controller and
+// the node that runs its Jobs.
+func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, database settings.Secret) ([]lifecycle.Part, error) {
+	cfg := executionapp.Defaults().Part
+	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
+		return nil, err
+	}
+	cfg.Namespace, cfg.Runner.Image, cfg.Elect = guard.DefaultNamespace, runnerImage, false
+	cfg.Database.URL = database
+	if err := executionapp.Install(ctx, h.bed.Config(), cfg, shop); err != nil {
+		return nil, err
+	}
+	if err := h.people(ctx, cfg.Namespace); err != nil {
+		return nil, err
+	}
+	if err := h.ensureWeb(ctx); err != nil {
+		return nil, err
+	}
+	node, err := h.node(ctx, p.Log)
+	if err != nil {
+		return nil, err
+	}
+	// A certificate, since a token of its account would be over after a while.
+	user := "system:serviceaccount:" + cfg.Namespace + ":" + roles.ControllerAccount
+	host, err := h.bed.User(user, "system:serviceaccounts", "system:serviceaccounts:"+cfg.Namespace, "system:authenticated")
+	if err != nil {
+		return nil, err
+	}
+	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
+	parts, err := executionapp.Parts(ctx, p, cfg, executionapp.Loan{Host: host})
+	if err != nil {
+		return nil, err
+	}
+	return append([]lifecycle.Part{{Name: "process node", Run: node.Run, Ready: node.Ready}}, parts...), nil
+}
+
+// node runs Pods as processes of this program.
+func (h *hostCluster) node(ctx context.Context, log *slog.Logger) (*processnode.Node, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program, which the node runs: %w", err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	if log.Enabled(ctx, slog.LevelDebug) {
+		quiet = log
+	}
+	return processnode.New(h.bed.Config(), processnode.Options{
+		Images: map[string][]string{runnerImage: {self, RunnerCommand}, webImage: {self, WebCommand}},
+		Log:    quiet,
+	})
+}
+
+// people are one who asks and one who approves, with their rights.
+func (h *hostCluster) people(ctx context.Context, namespace string) error {
+	bind := func(user, role string) error {
+		b := &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role, Namespace: namespace},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+		}
+		return h.make(ctx, b)
+	}
+	for _, r := range roles.Requesters() {
+		if err := bind(requester, r.Name); err != nil {
+			return err
+		}
+	}
+	if err := bind(approver, roles.Approver().Name); err != nil {
+		return err
+	}
+	h.kubeconfigs = map[string]string{}
+	for _, name := range []string{requester, approver} {
+		path, err := h.bed.Kubeconfig(name)
+		if err != nil {
+			return err
+		}
+		h.kubeconfigs[name] = path
+	}
+	return nil
+}
+
+// ensureWeb makes something to act on.
+func (h *hostCluster) ensureWeb(ctx context.Context) error {
+	ns := &corev1.Namespace{}
+	if err := h.objs.Get(ctx, client.ObjectKey{Name: shop}, ns); err != nil {
+		return err
+	}
+	labelled := ns.DeepCopy()
+	if labelled.Labels == nil {
+		labelled.Labels = map[string]string{}
+	}
+	labelled.Labels["environment"] = "production"
+	if err := h.objs.Patch(ctx, labelled, client.MergeFrom(ns)); err != nil {
+		return fmt.Errorf("label namespace %q: %w", shop, err)
+	}
+	labels := map[string]string{"app": web}
+	three := int32(3)
+	return h.make(ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: web, Namespace: shop, Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &three,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: web, Image: webImage}}},
+			},
+		},
+	})
+}
+
+// make makes an object unless it is there.
+func (h *hostCluster) make(ctx context.Context, o client.Object) error {
+	if err := h.objs.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make %T %q: %w", o, o.GetName(), err)
+	}
+	return nil
+}
+
+// try says what can be tried with executions.
+func (h *hostCluster) try() []string {
+	as := func(name string) string { return "--kubeconfig " + h.kubeconfigs[name] }
+	return []string{
+		"fleetloop exec scale_deployment deployment=" + web + " namespace=" + shop + " replicas=5 --name scale-web " + as(requester),
+		"fleetloop approve scale-web " + as(approver),
+		"fleetloop exec describe scale-web " + as(requester),
+		"fleetloop rollback scale-web " + as(requester),
+	}
+}

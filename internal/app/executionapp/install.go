@@ -1,0 +1,99 @@
+package executionapp
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/deploy/policies"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
+)
+
+// installer is the field manager of what is installed.
+const installer = "fleetloop-install"
+
+// Install puts into a cluster what executions need beside their
+// CustomResourceDefinition and the controller: the namespace, the accounts and
+// rights, the guard of approvals, and, unless there are some, the policies that
+// are shipped. targets are the namespaces that actions may act in; they are made
+// if they are missing. What is there is brought up to date.
+func Install(ctx context.Context, host *rest.Config, cfg Part, targets ...string) error {
+	c, err := client.New(host, client.Options{})
+	if err != nil {
+		return fmt.Errorf("install executions: %w", err)
+	}
+	files, err := policies.Files()
+	if err != nil {
+		return fmt.Errorf("install executions: %w", err)
+	}
+	for _, o := range objects(cfg, targets) {
+		if err := apply(ctx, c, o); err != nil {
+			return fmt.Errorf("install executions: %w", err)
+		}
+	}
+	err = c.Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: cfg.Policy.ConfigMap, Namespace: cfg.Namespace},
+		Data:       files,
+	})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("install executions: make ConfigMap %q: %w", cfg.Policy.ConfigMap, err)
+	}
+	return stamps(ctx, c, cfg)
+}
+
+// objects are what is installed in any cluster.
+func objects(cfg Part, targets []string) []runtime.Object {
+	var list []runtime.Object
+	for _, name := range append([]string{cfg.Namespace}, targets...) {
+		list = append(list, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	rights := roles.Actions{Namespace: cfg.Namespace}
+	for _, a := range action.Catalogue() {
+		list = append(list, rights.Base(a)...)
+		list = append(list, rights.InNamespaces(a, targets...)...)
+	}
+	list = append(list, roles.Controller{Namespace: cfg.Namespace}.Objects()...)
+	for _, r := range roles.Requesters() {
+		list = append(list, r)
+	}
+	list = append(list, roles.Approver(), roles.Viewer())
+	return append(list, guard.Objects(cfg.guard())...)
+}
+
+// stamps puts in what clusters have only since Kubernetes 1.36.
+func stamps(ctx context.Context, c client.Client, cfg Part) error {
+	for _, o := range guard.Stamps(cfg.guard()) {
+		err := apply(ctx, c, o)
+		if meta.IsNoMatchError(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("install executions: %w", err)
+		}
+	}
+	return nil
+}
+
+// apply makes one object as it should be.
+func apply(ctx context.Context, c client.Client, o runtime.Object) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: fields}
+	delete(u.Object, "status")
+	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership, client.FieldOwner(installer)); err != nil {
+		return fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	return nil
+}
