@@ -30,6 +30,9 @@ ENTRYPOINT ["/action-runner"]
 FROM files AS cluster-worker
 ENTRYPOINT ["/cluster-worker"]
 
+FROM files AS execution-controller
+ENTRYPOINT ["/execution-controller"]
+
 FROM files AS fleet-api
 ENTRYPOINT ["/fleet-api"]
 

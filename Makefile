@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-BINARIES := fleetloop fleet-api sentinel cluster-worker action-runner
+BINARIES := fleetloop fleet-api sentinel cluster-worker execution-controller action-runner
 TOOLS    := $(CURDIR)/.cache/tools
 
 # Pinned; each is built through the Go module proxy at its first use.
@@ -32,8 +32,8 @@ help: ## list the targets
 ## ---- run
 
 .PHONY: up
-up: setup-up build ## run the whole loop on this machine with a demo fleet; Ctrl-C ends it (UP_ARGS="--exit-when-ready")
-	@bin/fleetloop up --demo $(UP_ARGS)
+up: setup-up build ## run the whole loop on this machine with a demo fleet; Ctrl-C ends it (KUBE=embedded, UP_ARGS="--exit-when-ready")
+	@bin/fleetloop up --demo $(if $(KUBE),--kube=$(KUBE)) $(UP_ARGS)
 
 .PHONY: build
 build: ## build the binaries into bin/

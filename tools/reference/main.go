@@ -15,6 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
+	"github.com/fleetloop/fleetloop/internal/app/execcli"
+	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/amqp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
@@ -39,11 +41,16 @@ func run() error {
 		"docs/reference/fleet-api.md":            func() ([]byte, error) { return commands(apiapp.Command(nil, nil, noEnv)) },
 		"docs/reference/sentinel.md":             func() ([]byte, error) { return commands(sentinelapp.Command(nil, nil, noEnv)) },
 		"docs/reference/cluster-worker.md":       func() ([]byte, error) { return commands(clusterworkerapp.Command(nil, nil, noEnv)) },
+		"docs/reference/execution-controller.md": func() ([]byte, error) { return commands(executionapp.Command(nil, nil, noEnv)) },
+		"docs/reference/actions.md":              actions,
 		"docs/reference/sentinelconfig.md":       sentinelConfig,
 		"docs/schema/sentinelconfig.schema.json": sentinelConfigSchema,
 		"docs/schema/fleet-api.schema.json":      func() ([]byte, error) { return schema(new(apiapp.Defaults()), "fleet-api") },
 		"docs/schema/cluster-worker.schema.json": func() ([]byte, error) { return schema(new(clusterworkerapp.Defaults()), "cluster-worker") },
-		"docs/schema/sentinel.schema.json":       func() ([]byte, error) { return schema(new(sentinelapp.Defaults()), "sentinel") },
+		"docs/schema/execution-controller.schema.json": func() ([]byte, error) {
+			return schema(new(executionapp.Defaults()), "execution-controller")
+		},
+		"docs/schema/sentinel.schema.json": func() ([]byte, error) { return schema(new(sentinelapp.Defaults()), "sentinel") },
 	}
 	for name, write := range files {
 		text, err := write()
@@ -65,6 +72,7 @@ func noEnv(string) (string, bool) { return "", false }
 func fleetloop() *cobra.Command {
 	root := cli.Command(cli.Env{})
 	root.AddCommand(allinone.Command(allinone.Env{LookupEnv: noEnv}))
+	root.AddCommand(execcli.Commands(execcli.Env{Env: cli.Env{LookupEnv: noEnv}})...)
 	return root
 }
 
@@ -84,6 +92,7 @@ func config() ([]byte, error) {
 		{"sentinel", new(sentinelapp.Defaults())},
 		{"sentinel, where SentinelConfigs say what to watch", new(sentinelapp.OperatorDefaults())},
 		{"cluster-worker", new(clusterworkerapp.Defaults())},
+		{"execution-controller", new(executionapp.Defaults())},
 		{"fleetloop up", new(allinone.Defaults())},
 		{"RabbitMQ (BROKER_TYPE=rabbitmq)", &amqp.Config{}},
 		{"Google Cloud Pub/Sub (BROKER_TYPE=pubsub)", &pubsub.Config{}},

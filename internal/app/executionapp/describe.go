@@ -1,0 +1,20 @@
+package executionapp
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/execution/audit"
+	"github.com/fleetloop/fleetloop/internal/execution/operator"
+	"github.com/fleetloop/fleetloop/internal/policy"
+)
+
+// Describe registers the controller's metrics and runs nothing: for the
+// reference of metrics.
+func Describe(reg prometheus.Registerer) error {
+	_, policyErr := policy.NewMetrics(reg)
+	_, auditErr := audit.New(nil, audit.Config{}, reg, slog.New(slog.DiscardHandler))
+	return errors.Join(policyErr, auditErr, operator.Describe(reg))
+}

@@ -1,0 +1,23 @@
+package operator
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// Describe registers the metrics of an operator and runs nothing: for the
+// reference of metrics.
+func Describe(reg prometheus.Registerer) error {
+	newMetrics(reg)
+	return reg.Register(newPhaseGauges(noExecutions{}, slog.New(slog.DiscardHandler)))
+}
+
+// noExecutions are none.
+type noExecutions struct{ executions }
+
+// List gives none.
+func (noExecutions) List(context.Context) ([]v1alpha1.KubernetesExecution, error) { return nil, nil }
