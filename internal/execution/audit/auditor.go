@@ -122,23 +122,22 @@ func (a *Auditor) Run(ctx context.Context) error {
 	failing := false
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
 		m, err := a.store.Maintain(ctx, a.cfg.Retention)
-		if ctx.Err() != nil {
-			return nil
-		}
 		wait = maintainEvery
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
 			wait = maintainAgain
 			if !failing {
 				a.log.WarnContext(ctx, "audit cannot be looked after, trying again", "err", err)
 			}
 			failing = true
-			continue
+		default:
+			if failing {
+				a.log.InfoContext(ctx, "audit is looked after again")
+			}
+			failing = false
+			a.tell(ctx, m)
 		}
-		if failing {
-			a.log.InfoContext(ctx, "audit is looked after again")
-		}
-		failing = false
-		a.tell(ctx, m)
 	}
 	return nil
 }

@@ -260,16 +260,17 @@ func (w *walk) step() {
 	}
 	to := rapid.SampledFrom(ways).Draw(w.T, "to")
 	from := st.Phase
-	switch {
-	case from == v1alpha1.PhaseValidating:
+	if from == v1alpha1.PhaseValidating {
 		check(w.ke, to != v1alpha1.PhaseFailed)
-	case from == v1alpha1.PhaseWaitingApproval:
+	}
+	if from == v1alpha1.PhaseWaitingApproval {
 		state := v1alpha1.ApprovalApproved
 		if to == v1alpha1.PhaseFailed {
 			state = v1alpha1.ApprovalExpired
 		}
 		approve(w.ke, state, w.second, st.Approval.Received...)
-	case from == v1alpha1.PhaseExecuting:
+	}
+	if from == v1alpha1.PhaseExecuting {
 		retries := int32(0)
 		if st.ExecutionResults != nil {
 			retries = st.ExecutionResults.RetriesAttempted
@@ -277,15 +278,17 @@ func (w *walk) step() {
 		finish(w.ke, to != v1alpha1.PhaseFailed, retries, w.second)
 		st.RollbackInformation = &v1alpha1.RollbackInformation{Available: to == v1alpha1.PhaseRollbackReady}
 	}
-	switch to {
-	case v1alpha1.PhaseWaitingApproval:
+	if to == v1alpha1.PhaseWaitingApproval {
 		st.Approval = &v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 1}
-	case v1alpha1.PhaseExecuting:
+	}
+	if to == v1alpha1.PhaseExecuting {
 		start := metav1.NewTime(begin.Add(time.Duration(w.second) * time.Second))
 		st.ExecutionResults = &v1alpha1.ExecutionResults{StartTime: &start, PlanHash: "plan-1"}
-	case v1alpha1.PhaseFailed:
+	}
+	if to == v1alpha1.PhaseFailed {
 		st.Reason, st.Outcome = v1alpha1.ReasonExecutionFailed, v1alpha1.OutcomeFailed
-	case v1alpha1.PhaseCompleted:
+	}
+	if to == v1alpha1.PhaseCompleted {
 		st.Outcome = v1alpha1.OutcomeSucceeded
 	}
 	enter(w.ke, to, w.second)

@@ -175,15 +175,11 @@ func TestPayloadsAreBounded(t *testing.T) {
 		if err := json.Unmarshal(r.Payload, &p); err != nil {
 			t.Fatal(err)
 		}
-		switch r.Type {
-		case audit.PolicyDecided:
-			if len(p.Violations) == 0 || len(p.LeftOut) != 1 {
-				t.Errorf("%d violations, and left out is %v", len(p.Violations), p.LeftOut)
-			}
-		case audit.Result:
-			if len(p.Resources) == 0 || len(p.LeftOut) != 1 {
-				t.Errorf("%d resources, and left out is %v", len(p.Resources), p.LeftOut)
-			}
+		if r.Type == audit.PolicyDecided && (len(p.Violations) == 0 || len(p.LeftOut) != 1) {
+			t.Errorf("%d violations, and left out is %v", len(p.Violations), p.LeftOut)
+		}
+		if r.Type == audit.Result && (len(p.Resources) == 0 || len(p.LeftOut) != 1) {
+			t.Errorf("%d resources, and left out is %v", len(p.Resources), p.LeftOut)
 		}
 	}
 }

@@ -94,12 +94,13 @@ func records(name string) []audit.Record {
 			Cluster: "local", Namespace: "kubernaut-executor", Name: name, PolicyHash: "p0", PlanHash: "p1",
 			Correlation: "incident-7", Parent: "RemediationRequest/kubernaut-executor/cpu", Payload: []byte(`{"n":` + fmt.Sprint(i) + `}`),
 		}
-		switch t {
-		case audit.Requested:
+		if t == audit.Requested {
 			r.ActorType, r.ActorID = audit.User, "alice@example.com"
-		case audit.Result:
+		}
+		if t == audit.Result {
 			r.Payload = []byte(`{"jobName":"kx-1","retries":2}`)
-		case audit.Finalized:
+		}
+		if t == audit.Finalized {
 			r.Outcome, r.Reason = "Succeeded", "none"
 		}
 		list = append(list, r)

@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/execution/audit"
+	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// AuditConfig says which database the audit is read from, and as what.
+type AuditConfig struct {
+	URL  settings.Secret `key:"url" env:"DATABASE_URL" doc:"PostgreSQL with the audit, postgres://user:password@host:5432/database"`
+	Role string          `key:"role" env:"DATABASE_ROLE" flag:"database-role" default:"execution_auditor" doc:"database role to work as"`
+}
+
+func (s *session) auditCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Read what happened to executions, and verify that it was not changed",
+		Long: "Read what happened to executions, and verify that it was not changed.\n\n" +
+			"It is read from the database that the execution-controller writes it to: DATABASE_URL names it. The login needs\n" +
+			"the role execution_auditor, which changes nothing.",
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	settings.AddFlags(cmd.PersistentFlags(), &AuditConfig{})
+	cmd.AddCommand(s.auditListCommand(), s.auditVerifyCommand())
+	return cmd
+}
+
+func listFormats() []string { return []string{show.Table, show.Wide, show.JSON} }
+
+type auditListOptions struct {
+	filter    pgstore.Filter
+	since     string
+	format    string
+	noHeaders bool
+}
+
+// defaultEvents is how many events are listed when nobody says.
+const defaultEvents = 100
+
+func (s *session) auditListCommand() *cobra.Command {
+	var o auditListOptions
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show what happened to executions, from the newest",
+		Example: "  fleetloop audit list --since 24h\n" +
+			"  fleetloop audit list --execution scale-web -o json\n" +
+			"  fleetloop audit list --target Deployment/shop/web --actor alice@example.com",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.auditList(cmd, o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.filter.Execution, "execution", "", "only of the execution with this `name`, namespace/name or UID")
+	f.StringVar(&o.filter.Target, "target", "", "only about the `object` web, shop/web, Deployment/web or Deployment/shop/web")
+	f.StringVar(&o.filter.Actor, "actor", "", "only what this `user` did")
+	f.StringVar(&o.filter.Cluster, "cluster", "", "only in this `cluster`")
+	f.StringVar(&o.since, "since", "", "only what is younger than this `age` (2h, 7d), or not before this time (2026-03-01, 2026-03-01T12:00:00Z)")
+	f.IntVar(&o.filter.Most, "limit", defaultEvents, "show at most so many `events`; 0 means all")
+	f.BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
+	addOutputFlag(cmd, &o.format, listFormats())
+	return cmd
+}
+
+func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
+	if err := checkFormat(cmd, o.format, listFormats()); err != nil {
+		return err
+	}
+	if o.filter.Most < 0 {
+		return usagef(cmd, "--limit %d is below zero", o.filter.Most)
+	}
+	var err error
+	if o.filter.Since, err = parseSince(o.since, s.env.Now()); err != nil {
+		return usage(cmd, err)
+	}
+	store, done, err := s.openAudit(cmd)
+	if err != nil {
+		return err
+	}
+	defer done()
+	out := newEventPrinter(s.env.Stdout, o.format, o.noHeaders)
+	if err := store.List(cmd.Context(), o.filter, out.write); err != nil {
+		return auditFailure(err)
+	}
+	if err := out.close(); err != nil {
+		return err
+	}
+	switch {
+	case out.count == 0 && show.IsTable(o.format):
+		s.note("No events found.")
+	case out.count == o.filter.Most && show.IsTable(o.format):
+		s.note("These are the newest %d; --limit 0 shows all.", out.count)
+	}
+	return nil
+}
+
+// parseSince reads an age or a time.
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	var days int
+	if n, err := fmt.Sscanf(text, "%dd", &days); n == 1 && err == nil && fmt.Sprintf("%dd", days) == text && days >= 0 {
+		return now.AddDate(0, 0, -days), nil
+	}
+	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
+		return now.Add(-age), nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("--since %q is neither an age such as 2h or 7d nor a time such as 2026-03-01 or 2026-03-01T12:00:00Z", text)
+}
+
+func (s *session) auditVerifyCommand() *cobra.Command {
+	var noted []string
+	var format string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Verify that nothing of the audit was changed, removed or inserted",
+		Long: "Verify that nothing of the audit was changed, removed or inserted. The exit code is 1 if something was, and the\n" +
+			"first event is named that does not hold.\n\n" +
+			"Whoever owns the database can make the whole audit anew so that it holds. Note down its end, which this prints and\n" +
+			"the execution-controller logs every hour, where he does not reach it, and give it with --noted.",
+		Example: "  fleetloop audit verify\n" +
+			"  fleetloop audit verify --noted 1042:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.auditVerify(cmd, noted, format) },
+	}
+	cmd.Flags().StringArrayVar(&noted, "noted", nil, "a `position:hash` that the audit had and must have still; may be given several times")
+	addOutputFlag(cmd, &format, versionFormats())
+	return cmd
+}
+
+func (s *session) auditVerify(cmd *cobra.Command, noted []string, format string) error {
+	if err := checkFormat(cmd, format, versionFormats()); err != nil {
+		return err
+	}
+	var positions []audit.Position
+	for _, text := range noted {
+		p, err := audit.ParsePosition(text)
+		if err != nil {
+			return usage(cmd, err)
+		}
+		positions = append(positions, p)
+	}
+	store, done, err := s.openAudit(cmd)
+	if err != nil {
+		return err
+	}
+	defer done()
+	report, err := store.Verify(cmd.Context(), positions...)
+	if err != nil {
+		return auditFailure(err)
+	}
+	if err := printReport(s.env.Stdout, format, &report); err != nil {
+		return err
+	}
+	for _, p := range positions {
+		if report.Broken == nil && p.Position < report.Begin.Position {
+			s.note("Position %d was pruned and could not be compared; the audit begins behind %d.", p.Position, report.Begin.Position)
+		}
+	}
+	b := report.Broken
+	if b == nil {
+		return nil
+	}
+	next := "keep the database as it is, and compare with a backup"
+	if b.ExecutionUID != "" {
+		next = "fleetloop audit list --execution " + b.ExecutionUID + " -o json   shows what is there now"
+	}
+	return &failure{err: fmt.Errorf("the audit does not hold: %s", breakText(b)), code: CodeFailed, next: next}
+}
+
+func breakText(b *audit.Break) string {
+	what := fmt.Sprintf("event %d", b.Position)
+	if b.ExecutionUID != "" {
+		what += fmt.Sprintf(" (number %d of execution %s)", b.Seq, b.ExecutionUID)
+	}
+	verb := "is " + string(b.Kind)
+	if b.Kind != audit.Missing {
+		verb = "was " + string(b.Kind)
+	}
+	return fmt.Sprintf("%s %s: %s", what, verb, b.Message)
+}
+
+// openAudit gives the audit of the database that the environment names. Whoever
+// gets it calls done.
+func (s *session) openAudit(cmd *cobra.Command) (store *pgstore.Store, done func(), err error) {
+	var cfg AuditConfig
+	if _, err := settings.Load(&cfg, settings.Source{Env: s.env.LookupEnv, Flags: cmd.Flags()}); err != nil {
+		return nil, nil, usage(cmd, err)
+	}
+	if cfg.URL == "" {
+		return nil, nil, Usage(errors.New("no database is given to read the audit from"), "set DATABASE_URL to postgres://user:password@host:5432/database, where the execution-controller writes to")
+	}
+	pool, err := postgres.New(postgres.Config{URL: cfg.URL, Role: cfg.Role, MaxConns: 2, ApplicationName: "fleetloop audit"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, nil, Usage(err, "see DATABASE_URL")
+	}
+	if err := pool.CheckSchema(cmd.Context()); err != nil {
+		pool.Close()
+		return nil, nil, auditFailure(err)
+	}
+	return pgstore.New(pool), pool.Close, nil
+}
+
+// auditFailure says what to do about an error of the database.
+func auditFailure(err error) error {
+	const noRight = "42501"
+	f := &failure{err: err, code: CodeFailed}
+	switch {
+	case errors.Is(err, postgres.ErrUnavailable):
+		f.next = "DATABASE_URL names the database, which must be reached from here"
+	case errors.Is(err, postgres.ErrSchemaBehind):
+		f.next = "fleet-api migrate   brings it up to date"
+	case postgres.Code(err) == noRight:
+		f.next = "grant execution_auditor to the login of DATABASE_URL, as the owner of the database"
+	}
+	return f
+}

@@ -1,0 +1,143 @@
+package pgstore_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/audit"
+	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
+)
+
+func TestWhichEventsAreListed(t *testing.T) {
+	b := newBed(t)
+	at := func(name, namespace, kind, targetNamespace, target, actor, cluster string, hours int) {
+		r := records(name)[0]
+		r.Namespace, r.Target, r.ActorID, r.Cluster = namespace, audit.Target{Kind: kind, Namespace: targetNamespace, Name: target}, actor, cluster
+		r.Time = begin.Add(time.Duration(hours) * time.Hour)
+		b.append(r)
+	}
+	at("one", "exec", "Deployment", "shop", "web", "alice", "eu", 1)
+	at("two", "exec", "StatefulSet", "shop", "web", "bob", "eu", 2)
+	at("three", "other", "Deployment", "bank", "web", "alice", "us", 3)
+	at("four", "exec", "Node", "", "worker-1", "system:serviceaccount:a:b", "us", 4)
+	cases := map[string]struct {
+		reason string
+		filter pgstore.Filter
+		want   string
+	}{
+		"All":           {"from the oldest", pgstore.Filter{}, "one two three four"},
+		"Most":          {"the newest", pgstore.Filter{Most: 3}, "two three four"},
+		"ByName":        {"in any namespace", pgstore.Filter{Execution: "three"}, "three"},
+		"ByFullName":    {"in its namespace", pgstore.Filter{Execution: "other/three"}, "three"},
+		"OfNoNamespace": {"there is none there", pgstore.Filter{Execution: "exec/three"}, ""},
+		"ByUID":         {"names may come again, UIDs do not", pgstore.Filter{Execution: "uid-two"}, "two"},
+		"Target":        {"all of that name", pgstore.Filter{Target: "web"}, "one two three"},
+		"TargetIn":      {"of a namespace", pgstore.Filter{Target: "shop/web"}, "one two"},
+		"TargetOf":      {"of a kind", pgstore.Filter{Target: "deployment/web"}, "one three"},
+		"TargetFull":    {"one object", pgstore.Filter{Target: "Deployment/shop/web"}, "one"},
+		"Node":          {"outside of namespaces", pgstore.Filter{Target: "node/worker-1"}, "four"},
+		"Actor":         {"by name", pgstore.Filter{Actor: "alice"}, "one three"},
+		"Account":       {"by name", pgstore.Filter{Actor: "system:serviceaccount:a:b"}, "four"},
+		"Cluster":       {"of one of those that share it", pgstore.Filter{Cluster: "us"}, "three four"},
+		"Since":         {"that time included", pgstore.Filter{Since: begin.Add(3 * time.Hour)}, "three four"},
+		"Both":          {"what both take", pgstore.Filter{Actor: "alice", Target: "shop/web"}, "one"},
+		"Quote":         {"a value is no SQL", pgstore.Filter{Actor: "' or true --"}, ""},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, line := range b.list(tc.filter) {
+				got = append(got, strings.TrimSuffix(line, "/1"))
+			}
+			if diff := cmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestALongList(t *testing.T) {
+	b := newBed(t)
+	var all []audit.Record
+	for i := range 400 {
+		all = append(all, records(fmt.Sprintf("ke-%d", i))...)
+	}
+	b.append(all...)
+	for most, want := range map[int]int{0: 2400, 1: 1, 1000: 1000, 1001: 1001, 5000: 2400} {
+		got := b.list(pgstore.Filter{Most: most})
+		seen := map[string]bool{}
+		for _, line := range got {
+			seen[line] = true
+		}
+		if len(got) != want || len(seen) != want {
+			t.Errorf("%d events of %d, want %d", len(got), most, want)
+		}
+	}
+}
+
+// newExecution is one that failed, of an action with parameters.
+func newExecution(uid, action, parameters, message string) *v1alpha1.KubernetesExecution {
+	at := metav1.NewMicroTime(begin.Add(time.Minute))
+	return &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{Name: "scale-web", Namespace: "exec", UID: types.UID(uid), CreationTimestamp: metav1.NewTime(begin)},
+		Spec:       v1alpha1.KubernetesExecutionSpec{Action: action, Parameters: &runtime.RawExtension{Raw: []byte(parameters)}, RequestedBy: message, Reason: message},
+		Status: v1alpha1.KubernetesExecutionStatus{
+			Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonValidationError, Message: message,
+			PhaseTransitions: []v1alpha1.PhaseTransition{{Phase: v1alpha1.PhaseFailed, At: at}},
+		},
+	}
+}
+
+// Whatever somebody asks for can be recorded: one record that the database
+// refuses would be refused for ever.
+func TestWhateverIsAskedForCanBeRecorded(t *testing.T) {
+	b := newBed(t)
+	n := 0
+	record := func(tb interface{ Fatalf(string, ...any) }, action, parameters, message string) {
+		n++
+		ke := newExecution(fmt.Sprintf("uid-%d", n), action, parameters, message)
+		if err := b.store.Append(t.Context(), audit.Records(ke, "local")); err != nil {
+			tb.Fatalf("%q %q: %v", parameters, message, err)
+		}
+	}
+	deep := func(open, end string) string { return strings.Repeat(open, 20000) + "1" + strings.Repeat(end, 20000) }
+	for _, parameters := range []string{
+		`{"a":1e999999}`, `{"a":-1e-999999}`, `{"a":123456789012345678901234567890}`, `{"a":"\u0000"}`, `{"\u0000":1}`, `{"a":"\ud800"}`, "{\"a\":\"\xff\x00\"}",
+		deep("[", "]"), deep(`{"a":`, "}"), `nonsense`, ``, `null`, `{"a":"` + strings.Repeat("x", 1<<20) + `"}`, `[` + strings.Repeat(`"x",`, 100000) + `1]`,
+	} {
+		record(t, "scale_deployment", parameters, parameters)
+		record(t, "update_secret", parameters, "\x00\xff")
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		text, err := json.Marshal(map[string]any{rapid.String().Draw(rt, "name"): rapid.String().Draw(rt, "value"), "f": rapid.Float64().Draw(rt, "number")})
+		if err != nil {
+			rt.Skip(err)
+		}
+		record(rt, rapid.String().Draw(rt, "action"), string(text), rapid.String().Draw(rt, "message"))
+	})
+	b.wantWhole(int64(2 * n))
+}
+
+// No column of no row has a value of a Secret.
+func TestTheDatabaseHasNoSecret(t *testing.T) {
+	b := newBed(t)
+	const secret = "hunter2-Sup3r"
+	ke := newExecution("uid-1", "update_secret", `{"secret":"db","namespace":"shop","data":{"password":"`+secret+`"}}`, "why not "+secret)
+	ke.Spec.RequestedBy = "alice"
+	ke.Spec.Reason = "set it to " + secret
+	b.append(audit.Records(ke, "local")...)
+	for _, table := range []string{"execution_audit_event", "execution_summary"} {
+		want(b, int64(0), `select count(*) from executor.`+table+` r where r::text like '%'||$1||'%'`, secret)
+	}
+	want(b, "db", `select payload #>> '{parameters,secret}' from executor.execution_audit_event where type = 'requested'`)
+}
