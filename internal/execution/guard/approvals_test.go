@@ -13,24 +13,28 @@ func attacksOnApprovals() map[string]attack {
 		"InAnothersNameApproved": {
 			"adam may approve, and not as anna", &given{},
 			approves(adam, anna), approves(adam, adam),
-			[]string{"approvals/name"}, "names somebody else",
+			[]string{"approvals/name"},
+			"names somebody else",
 		},
 		"InTheNameOfARobot": {
 			"or as a service account", &given{},
 			approves(adam, robot), approves(robot, robot),
-			[]string{"approvals/name"}, "in one's own name",
+			[]string{"approvals/name"},
+			"in one's own name",
 		},
 		"InAnothersNameRejected": {
 			"a no has a name, too", &given{},
 			decides(adam, anna, "Reject", hash), decides(adam, adam, "Reject", hash),
-			[]string{"approvals/name"}, "names somebody else",
+			[]string{"approvals/name"},
+			"names somebody else",
 		},
 		"TwoAtOnce": {
 			"a quorum by one person", &given{},
 			func(w *world, name string) error {
 				return w.as(adam).patch(name, first(one(adam)(w)+","+one(anna)(w)))
 			}, approves(adam, adam),
-			[]string{"approvals/name"}, "one entry at a time",
+			[]string{"approvals/name"},
+			"one entry at a time",
 		},
 		"TwiceInOwnName": {
 			"the schema has one entry for each", &given{},
@@ -42,7 +46,8 @@ func attacksOnApprovals() map[string]attack {
 			"once somebody has approved", &given{approvedBy: map[string]string{anna: "Approve"}},
 			func(w *world, name string) error { return w.as(adam).patch(name, another(one(rosa)(w))) },
 			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
-			[]string{"approvals/name"}, "names somebody else",
+			[]string{"approvals/name"},
+			"names somebody else",
 		},
 		"ByApplyInAnothersName": {
 			"with another field manager", &given{},
@@ -52,13 +57,15 @@ func attacksOnApprovals() map[string]attack {
 			func(w *world, name string) error {
 				return w.as(adam).apply(name, called(name, asked(approvalsOf(w, adam))))
 			},
-			[]string{"approvals/name"}, "names somebody else",
+			[]string{"approvals/name"},
+			"names somebody else",
 		},
 		"ByPutInAnothersName": {
 			"the object as a whole", &given{},
 			func(w *world, name string) error { return w.as(adam).put(name, approvedBy(w.user(anna))) },
 			func(w *world, name string) error { return w.as(adam).put(name, approvedBy(w.user(adam))) },
-			[]string{"approvals/name"}, "names somebody else",
+			[]string{"approvals/name"},
+			"names somebody else",
 		},
 		"ANoTurnedIntoAYes": {
 			"the schema keeps what was said", &given{approvedBy: map[string]string{anna: "Reject"}},
@@ -91,47 +98,56 @@ func attacksOnApprovals() map[string]attack {
 		"BeforeThePlan": {
 			"nobody has seen what the dry run says", &given{phase: "validating"},
 			approves(adam, adam), then(moved("waiting_approval"), approves(adam, adam)),
-			[]string{"approvals/phase"}, "wait until its phase is waiting_approval",
+			[]string{"approvals/phase"},
+			"wait until its phase is waiting_approval",
 		},
 		"BeforeItWaits": {
 			"it may not need one", &given{phase: "validated"},
 			approves(adam, adam), then(moved("waiting_approval"), approves(adam, adam)),
-			[]string{"approvals/phase"}, "is not waiting for approval yet",
+			[]string{"approvals/phase"},
+			"is not waiting for approval yet",
 		},
 		"TickedBeforeItWaits": {
 			"without a name likewise", &given{phase: "validated"},
 			ticks(adam), then(moved("waiting_approval"), ticks(adam)),
-			[]string{"approvals/phase", "approvals/ticked"}, "is not waiting for approval yet",
+			[]string{"approvals/phase", "approvals/ticked"},
+			"is not waiting for approval yet",
 		},
 		"AfterItFailed": {
 			"it would look as if it had been approved in time", &given{phase: "failed"},
 			approves(adam, adam), merges(adam, `{"metadata":{"labels":{"late":"yes"}}}`),
-			[]string{"approvals/phase"}, "is failed and no longer waits",
+			[]string{"approvals/phase"},
+			"is failed and no longer waits",
 		},
 		"TickedWhileItRuns": {
 			"likewise", &given{phase: "executing"},
 			ticks(adam), merges(adam, `{"spec":{"cancel":true}}`),
-			[]string{"approvals/phase", "approvals/ticked"}, "create another execution if it is still wanted",
+			[]string{"approvals/phase", "approvals/ticked"},
+			"create another execution if it is still wanted",
 		},
 		"OfAnOldPlan": {
 			"somebody looked at another", &given{},
 			decides(adam, adam, "Approve", oldHash), decides(adam, adam, "Approve", hash),
-			[]string{"approvals/plan"}, "approve its hash, " + hash,
+			[]string{"approvals/plan"},
+			"approve its hash, " + hash,
 		},
 		"OfNoPlan": {
 			"or at none", &given{},
 			decides(adam, adam, "Approve", ""), decides(adam, adam, "Approve", hash),
-			[]string{"approvals/plan"}, "another plan than the one",
+			[]string{"approvals/plan"},
+			"another plan than the one",
 		},
 		"OfNoPlanWhereThereIsNone": {
 			"two empty hashes are not the same plan", &given{noPlan: true},
 			decides(adam, adam, "Approve", ""), merges(adam, `{"metadata":{"labels":{"late":"yes"}}}`),
-			[]string{"approvals/plan", "approvals/plan-there"}, "has no plan that could be approved",
+			[]string{"approvals/plan", "approvals/plan-there"},
+			"has no plan that could be approved",
 		},
 		"TickedWhereThereIsNoPlan": {
 			"nobody can have looked at one", &given{noPlan: true},
 			ticks(adam), merges(adam, `{"metadata":{"labels":{"late":"yes"}}}`),
-			[]string{"approvals/plan", "approvals/plan-there", "approvals/ticked"}, "has no plan that could be approved",
+			[]string{"approvals/plan", "approvals/plan-there", "approvals/ticked"},
+			"has no plan that could be approved",
 		},
 	}
 }
@@ -142,7 +158,8 @@ func attacksOnApprovers() map[string]attack {
 		"ByWhoMayNot": {
 			"to write executions is not to approve them", &given{},
 			approves(eve, eve), approves(adam, adam),
-			[]string{"approvals/approve"}, "eve may not approve or reject",
+			[]string{"approvals/approve"},
+			"eve may not approve or reject",
 		},
 		"ByWhoMayNotInAnotherVersion": {
 			"the rules are for all versions", &given{},
@@ -152,7 +169,8 @@ func attacksOnApprovers() map[string]attack {
 			func(w *world, name string) error {
 				return w.later(adam).patch(name, first(text(w.tb, entry(adam, "Approve", hash))))
 			},
-			[]string{"approvals/approve", "match/exact"}, "eve may not approve or reject",
+			[]string{"approvals/approve", "match/exact"},
+			"eve may not approve or reject",
 		},
 		"ByWhoMayNotOnTrial": {
 			"a dry run is told the same", &given{},
@@ -166,103 +184,122 @@ func attacksOnApprovers() map[string]attack {
 				h.dryRun = []string{"All"}
 				return h.merge(name, `{"spec":{"approvalReceived":true}}`)
 			},
-			[]string{"approvals/approve", "approvals/ticked"}, "eve may not approve or reject",
+			[]string{"approvals/approve", "approvals/ticked"},
+			"eve may not approve or reject",
 		},
 		"TickedByWhoMayNot": {
 			"a yes without a name needs the same right", &given{},
 			ticks(eve), ticks(adam),
-			[]string{"approvals/approve", "approvals/ticked"}, "be given a role that grants it",
+			[]string{"approvals/approve", "approvals/ticked"},
+			"be given a role that grants it",
 		},
 		"RejectedByWhoMayNot": {
 			"and so does a no", &given{},
 			decides(eve, eve, "Reject", hash), decides(adam, adam, "Reject", hash),
-			[]string{"approvals/approve"}, "eve may not approve or reject",
+			[]string{"approvals/approve"},
+			"eve may not approve or reject",
 		},
 		"WithTheVerbElsewhereApproved": {
 			"it is of the other namespace", &given{},
 			approves(otto, otto), approves(adam, adam),
-			[]string{"approvals/approve"}, "otto may not approve",
+			[]string{"approvals/approve"},
+			"otto may not approve",
 		},
 		"WithTheVerbOnAnother": {
 			"it is of the execution of another name", &given{name: "unnamed"},
 			approves(nick, nick), approves(adam, adam),
-			[]string{"approvals/approve"}, "nick may not approve or reject unnamed",
+			[]string{"approvals/approve"},
+			"nick may not approve or reject unnamed",
 		},
 		"WithTheVerbOnThis": {
 			"with the right on one name that one can be approved", &given{name: "named"},
 			approves(eve, eve), approves(nick, nick),
-			[]string{"approvals/approve"}, "eve may not approve or reject named",
+			[]string{"approvals/approve"},
+			"eve may not approve or reject named",
 		},
 		"ByAnAccountThatMayNot": {
 			"a service account is a user like any other", &given{},
 			approves(plain, plain), approves(robot, robot),
-			[]string{"approvals/approve"}, ":plain may not approve",
+			[]string{"approvals/approve"},
+			":plain may not approve",
 		},
 		"ByTheController": {
 			"it does, and does not decide", &given{},
 			approves(controller, controller), approves(adam, adam),
-			[]string{"approvals/approve"}, ":controller may not approve",
+			[]string{"approvals/approve"},
+			":controller may not approve",
 		},
 		"ByImpersonation": {
 			"of somebody who may not, by somebody who may", &given{},
 			approves(likeEve, likeEve), approves(likeAdam, likeAdam),
-			[]string{"approvals/approve"}, "eve may not approve",
+			[]string{"approvals/approve"},
+			"eve may not approve",
 		},
 		"InOwnNameAsAnother": {
 			"the name is of whom one impersonates", &given{},
 			func(w *world, name string) error {
 				return w.as(likeAdam).patch(name, first(text(w.tb, entry("kubebed-admin", "Approve", hash))))
 			}, approves(likeAdam, adam),
-			[]string{"approvals/name"}, "the approval is from adam",
+			[]string{"approvals/name"},
+			"the approval is from adam",
 		},
 		"ByTheRequester": {
 			"four eyes", &given{by: rosa, fourEyes: true},
 			approves(rosa, rosa), approves(adam, adam),
-			[]string{"approvals/eyes"}, "rosa asked for it: have another person look at it",
+			[]string{"approvals/eyes"},
+			"rosa asked for it: have another person look at it",
 		},
 		"ByTheRequesterWhereOneWillDo": {
 			"two eyes are enough where the policy says so; the other one has four", &given{by: rosa, fourEyes: true},
 			approves(rosa, rosa), then(func(w *world, _ string) error {
 				return approves(rosa, rosa)(w, given{by: rosa}.make(w))
 			}),
-			[]string{"approvals/eyes"}, "somebody else than the requester",
+			[]string{"approvals/eyes"},
+			"somebody else than the requester",
 		},
 		"TickedByTheRequester": {
 			"without a name likewise", &given{by: rosa, fourEyes: true},
 			ticks(rosa), ticks(adam),
-			[]string{"approvals/eyes", "approvals/ticked"}, "rosa asked for it",
+			[]string{"approvals/eyes", "approvals/ticked"},
+			"rosa asked for it",
 		},
 		"ByTheAccountThatAsked": {
 			"a service account has two eyes", &given{by: robot, fourEyes: true},
 			approves(robot, robot), approves(adam, adam),
-			[]string{"approvals/eyes"}, ":robot asked for it",
+			[]string{"approvals/eyes"},
+			":robot asked for it",
 		},
 		"ByWhoAskedNamingNobody": {
 			"who leaves the name out is not somebody else", &given{by: rosa, fourEyes: true, anonymous: true},
 			approves(rosa, rosa), func(w *world, _ string) error {
 				return approves(adam, adam)(w, given{by: rosa, fourEyes: true}.make(w))
 			},
-			[]string{"approvals/eyes", "approvals/eyes-unknown"}, "create it again with spec.requestedBy",
+			[]string{"approvals/eyes", "approvals/eyes-unknown"},
+			"create it again with spec.requestedBy",
 		},
 		"ByThePortalThatAsked": {
 			"who asks in the name of others has asked", &given{by: portal, spec: map[string]any{"requestedBy": rita}, fourEyes: true},
 			approves(portal, portal), approves(adam, adam),
-			[]string{"approvals/eyes", "approvals/eyes-portal"}, "asks in the name of others",
+			[]string{"approvals/eyes", "approvals/eyes-portal"},
+			"asks in the name of others",
 		},
 		"OfTheWrongGroup": {
 			"the policy names who it takes", &given{groups: []string{"oncall", "leads"}},
 			approves(anna, anna), approves(adam, adam),
-			[]string{"approvals/groups"}, "by somebody in oncall or leads, and anna is not",
+			[]string{"approvals/groups"},
+			"by somebody in oncall or leads, and anna is not",
 		},
 		"TickedByTheWrongGroup": {
 			"without a name likewise", &given{groups: []string{"oncall"}},
 			ticks(anna), ticks(adam),
-			[]string{"approvals/groups", "approvals/ticked"}, "have one of them look at it",
+			[]string{"approvals/groups", "approvals/ticked"},
+			"have one of them look at it",
 		},
 		"OfTheRightGroupWithoutTheVerb": {
 			"a group is not a right", &given{groups: []string{"system:authenticated"}},
 			approves(eve, eve), approves(adam, adam),
-			[]string{"approvals/approve"}, "eve may not approve",
+			[]string{"approvals/approve"},
+			"eve may not approve",
 		},
 	}
 }

@@ -6,9 +6,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
 // An attack is something that is refused, beside what is not.
@@ -95,12 +92,14 @@ func attacksOnRequests() map[string]attack {
 		"BornApproved": {
 			"by whoever asks", nil,
 			func(w *world, _ string) error { return w.as(rita).create(asked(approvalsOf(w, rita))) }, honest,
-			[]string{"requests/approvals"}, "leave spec.approvals out",
+			[]string{"requests/approvals"},
+			"leave spec.approvals out",
 		},
 		"BornApprovedByAnother": {
 			"whoever that is", nil,
 			func(w *world, _ string) error { return w.as(rosa).create(asked(approvalsOf(w, adam, anna))) }, asks(rosa, nil),
-			[]string{"requests/approvals"}, "there is no plan yet",
+			[]string{"requests/approvals"},
+			"there is no plan yet",
 		},
 		"BornApprovedUnderAName": {
 			"without generateName", nil,
@@ -108,7 +107,8 @@ func attacksOnRequests() map[string]attack {
 				return w.as(rita).create(called("with-a-name", asked(approvalsOf(w, rita))))
 			},
 			func(w *world, _ string) error { return w.as(rita).create(called("with-a-name", asked(nil))) },
-			[]string{"requests/approvals"}, "leave spec.approvals out",
+			[]string{"requests/approvals"},
+			"leave spec.approvals out",
 		},
 		"BornApprovedByApply": {
 			"server-side apply creates, too", nil,
@@ -116,7 +116,8 @@ func attacksOnRequests() map[string]attack {
 				return w.as(rita).apply("applied", called("applied", asked(approvalsOf(w, rita))))
 			},
 			func(w *world, _ string) error { return w.as(rita).apply("applied", called("applied", asked(nil))) },
-			[]string{"requests/approvals"}, "leave spec.approvals out",
+			[]string{"requests/approvals"},
+			"leave spec.approvals out",
 		},
 		"BornApprovedOnTrial": {
 			"a dry run is told what the request would be told", nil,
@@ -130,7 +131,8 @@ func attacksOnRequests() map[string]attack {
 				h.dryRun = []string{metav1.DryRunAll}
 				return h.create(asked(nil))
 			},
-			[]string{"requests/approvals"}, "leave spec.approvals out",
+			[]string{"requests/approvals"},
+			"leave spec.approvals out",
 		},
 		"BornApprovedInAnotherVersion": {
 			"the API server compares what it converts", nil,
@@ -144,7 +146,8 @@ func attacksOnRequests() map[string]attack {
 				o["apiVersion"] = group + "/" + secondVersion
 				return w.later(rita).create(o)
 			},
-			[]string{"requests/approvals", "match/exact"}, "leave spec.approvals out",
+			[]string{"requests/approvals", "match/exact"},
+			"leave spec.approvals out",
 		},
 		"BornTicked":    {"a yes without a name", nil, asks(rita, map[string]any{"approvalReceived": true}), asks(rita, map[string]any{"approvalReceived": false}), []string{"requests/received"}, "leave spec.approvalReceived out"},
 		"BornCancelled": {"it would be a trace of nothing", nil, asks(rita, map[string]any{"cancel": true}), honest, []string{"requests/ends"}, "do not create it"},
@@ -152,32 +155,38 @@ func attacksOnRequests() map[string]attack {
 		"InAnothersName": {
 			"the policy and four eyes go by the name", nil,
 			asks(rita, map[string]any{"requestedBy": adam}), asks(rita, map[string]any{"requestedBy": rita}),
-			[]string{"requests/requester"}, "spec.requestedBy says adam, and the request is from rita",
+			[]string{"requests/requester"},
+			"spec.requestedBy says adam, and the request is from rita",
 		},
 		"RobotInAnothersName": {
 			"a service account that is not trusted with it", nil,
 			asks(robot, map[string]any{"requestedBy": rita}), asks(portal, map[string]any{"requestedBy": rita}),
-			[]string{"requests/requester"}, "nobody asks in the name of another",
+			[]string{"requests/requester"},
+			"nobody asks in the name of another",
 		},
 		"ImpersonatorInOwnName": {
 			"who impersonates is whom they impersonate", nil,
 			asks(likeEve, map[string]any{"action": "restart_pod", "requestedBy": "kubebed-admin"}), asks(likeEve, map[string]any{"action": "restart_pod", "requestedBy": eve}),
-			[]string{"requests/requester"}, "the request is from eve",
+			[]string{"requests/requester"},
+			"the request is from eve",
 		},
 		"WithoutTheVerb": {
 			"who may create may not ask for everything", nil,
 			asks(eve, nil), asks(eve, map[string]any{"action": "restart_pod"}),
-			[]string{"requests/execute"}, "eve may not ask for scale_deployment",
+			[]string{"requests/execute"},
+			"eve may not ask for scale_deployment",
 		},
 		"WithTheVerbElsewhere": {
 			"it is of the other namespace", nil,
 			asks(otto, nil), honest,
-			[]string{"requests/execute"}, "needs the verb execute on kubernetesexecutions with the name scale_deployment",
+			[]string{"requests/execute"},
+			"needs the verb execute on kubernetesexecutions with the name scale_deployment",
 		},
 		"OfAnAliasWithoutTheVerb": {
 			"the right is on the word that is used", nil,
 			asks(rita, map[string]any{"action": "scale-deployment"}), honest,
-			[]string{"requests/execute"}, "rita may not ask for scale-deployment",
+			[]string{"requests/execute"},
+			"rita may not ask for scale-deployment",
 		},
 	}
 }
@@ -188,24 +197,28 @@ func attacksOnChanges() map[string]attack {
 		"OtherParameters": {
 			"what was approved would not be what is asked for", &given{},
 			merges(eve, `{"spec":{"parameters":{"replicas":50}}}`), label,
-			[]string{"changes/parameters"}, "create another execution",
+			[]string{"changes/parameters"},
+			"create another execution",
 		},
 		"OtherParametersByRequester": {
 			"not even by who asked", &given{},
 			merges(rita, `{"spec":{"parameters":{"namespace":"bank"}}}`), merges(rita, `{"spec":{"parameters":{"replicas":5}}}`),
-			[]string{"changes/parameters"}, "the plan was made for those",
+			[]string{"changes/parameters"},
+			"the plan was made for those",
 		},
 		"MoreParameters": {
 			"one beside those that there are", &given{},
 			merges(eve, `{"spec":{"parameters":{"force":true}}}`), label,
-			[]string{"changes/parameters"}, "spec.parameters do not change",
+			[]string{"changes/parameters"},
+			"spec.parameters do not change",
 		},
 		"EmptyParameters": {
 			"there are still some", &given{},
 			func(w *world, name string) error {
 				return w.as(eve).patch(name, `[{"op":"replace","path":"/spec/parameters","value":{}}]`)
 			}, label,
-			[]string{"changes/parameters"}, "spec.parameters do not change",
+			[]string{"changes/parameters"},
+			"spec.parameters do not change",
 		},
 		"NullParameters": {
 			"the schema notices, too", &given{},
@@ -227,7 +240,8 @@ func attacksOnChanges() map[string]attack {
 			func(w *world, name string) error {
 				return w.as(eve).apply(name, called(name, asked(map[string]any{"parameters": map[string]any{"replicas": int64(5)}})))
 			},
-			[]string{"changes/parameters"}, "spec.parameters do not change",
+			[]string{"changes/parameters"},
+			"spec.parameters do not change",
 		},
 		"ParametersInAnotherVersion": {
 			"the rules are for all versions", &given{},
@@ -237,7 +251,8 @@ func attacksOnChanges() map[string]attack {
 			func(w *world, name string) error {
 				return w.later(eve).merge(name, `{"metadata":{"labels":{"seen":"yes"}}}`)
 			},
-			[]string{"changes/parameters", "match/exact"}, "spec.parameters do not change",
+			[]string{"changes/parameters", "match/exact"},
+			"spec.parameters do not change",
 		},
 		"OtherAction": {
 			"what the schema can compare it does", &given{},
@@ -252,12 +267,14 @@ func attacksOnChanges() map[string]attack {
 		"CancelByApproverOfAnother": {
 			"the right to approve is by name, and so is that to cancel", &given{},
 			merges(nick, `{"spec":{"cancel":true}}`), merges(adam, `{"spec":{"cancel":true}}`),
-			[]string{"changes/ends", "changes/ends-cancel"}, "may not cancel",
+			[]string{"changes/ends", "changes/ends-cancel"},
+			"may not cancel",
 		},
 		"CancelByRequesterOfOther": {
 			"who may ask for something else", &given{},
 			merges(eve, `{"spec":{"cancel":true}}`), merges(robot, `{"spec":{"cancel":true}}`),
-			[]string{"changes/ends", "changes/ends-cancel"}, "those with the verb execute on its action",
+			[]string{"changes/ends", "changes/ends-cancel"},
+			"those with the verb execute on its action",
 		},
 	}
 }
@@ -277,133 +294,63 @@ func attacksOnParts() map[string]attack {
 		"FinalizerTakenOff": {
 			"what was done would not be in the audit", &given{finalizer: true},
 			merges(rita, takeOff), merges(controller, takeOff),
-			[]string{"changes/finalizer"}, "delete the execution and wait",
+			[]string{"changes/finalizer"},
+			"delete the execution and wait",
 		},
 		"FinalizerTakenOffWhileDeleted": {
 			"its requester may delete it, and no more", &given{finalizer: true},
 			then(func(w *world, name string) error { return w.as(rita).firmly().remove(name) }, merges(rita, takeOff)), merges(controller, takeOff),
-			[]string{"changes/finalizer"}, "is the controller's",
+			[]string{"changes/finalizer"},
+			"is the controller's",
 		},
 		"FinalizerReplaced": {
 			"by one that nobody takes off", &given{finalizer: true},
 			merges(eve, `{"metadata":{"finalizers":["example.com/other"]}}`), merges(eve, `{"metadata":{"finalizers":["kubernaut.io/execution-audit","example.com/other"]}}`),
-			[]string{"changes/finalizer"}, "is the controller's",
+			[]string{"changes/finalizer"},
+			"is the controller's",
 		},
 		"FinalizerTakenOffForGood": {
 			"where there is no controller any more there is a verb for it", &given{finalizer: true},
 			merges(adam, takeOff), merges(mona, takeOff),
-			[]string{"changes/finalizer"}, "the verb administer",
+			[]string{"changes/finalizer"},
+			"the verb administer",
 		},
 		"Adopted": {
 			"the garbage collector would delete it, for who may not", &given{},
 			adopt(walt, func(*metav1.OwnerReference) {}), adopt(rita, func(*metav1.OwnerReference) {}),
-			[]string{"changes/owners"}, "walt may not give",
+			[]string{"changes/owners"},
+			"walt may not give",
 		},
 		"OwnerRenamed": {
 			"to one that is not there", &given{owner: true},
 			adopt(walt, func(o *metav1.OwnerReference) { o.Name = "nobody" }), block,
-			[]string{"changes/owners", "changes/owners-name"}, "another owner",
+			[]string{"changes/owners", "changes/owners-name"},
+			"another owner",
 		},
 		"OwnerOfAnotherKind": {
 			"likewise", &given{owner: true},
 			adopt(walt, func(o *metav1.OwnerReference) { o.Kind = "Secret" }), block,
-			[]string{"changes/owners", "changes/owners-kind"}, "another owner",
+			[]string{"changes/owners", "changes/owners-kind"},
+			"another owner",
 		},
 		"OwnerOfAnotherGroup": {
 			"likewise", &given{owner: true},
 			adopt(walt, func(o *metav1.OwnerReference) { o.APIVersion = "apps/v1" }), block,
-			[]string{"changes/owners", "changes/owners-version"}, "another owner",
+			[]string{"changes/owners", "changes/owners-version"},
+			"another owner",
 		},
 		"OwnerOfAnotherUID": {
 			"likewise", &given{owner: true},
 			adopt(walt, func(o *metav1.OwnerReference) { o.UID = "99999999-2222-3333-4444-555555555555" }), block,
-			[]string{"changes/owners", "changes/owners-uid"}, "another owner",
+			[]string{"changes/owners", "changes/owners-uid"},
+			"another owner",
 		},
 		"OwnerNoController": {
 			"the owner would no longer hear of it", &given{owner: true},
 			adopt(walt, func(o *metav1.OwnerReference) { o.Controller = nil }), block,
-			[]string{"changes/owners", "changes/owners-controller"}, "another owner",
+			[]string{"changes/owners", "changes/owners-controller"},
+			"another owner",
 		},
-	}
-}
-
-func attacksOnStatus() map[string]attack {
-	approve := `{"status":{"approval":{"state":"Approved","required":false}}}`
-	return map[string]attack{
-		"StatusByRequester": {
-			"who asks does not say that it was approved", &given{},
-			merges(eve, approve, "status"), merges(controller, approve, "status"),
-			[]string{"status/controller"}, "eve is not the controller",
-		},
-		"StatusPut": {
-			"as a whole", &given{},
-			func(w *world, name string) error { return w.as(eve).put(name, executing, "status") },
-			func(w *world, name string) error { return w.as(controller).put(name, executing, "status") },
-			[]string{"status/controller"}, "to end an execution set spec.cancel",
-		},
-		"StatusByApply": {
-			"by another field manager", &given{},
-			func(w *world, name string) error {
-				return w.as(eve).apply(name, called(name, map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "status": map[string]any{"phase": "validated"}}), "status")
-			},
-			func(w *world, name string) error {
-				return w.as(controller).apply(name, called(name, map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "status": map[string]any{"phase": "validated"}}), "status")
-			},
-			[]string{"status/controller"}, "eve is not the controller",
-		},
-		"StatusInAnotherVersion": {
-			"the rules are for all versions", &given{},
-			func(w *world, name string) error { return w.later(eve).merge(name, approve, "status") },
-			func(w *world, name string) error { return w.later(controller).merge(name, approve, "status") },
-			[]string{"status/controller", "match/exact"}, "eve is not the controller",
-		},
-		"StatusByImpersonation": {
-			"of somebody who is not the controller", &given{},
-			merges(likeEve, approve, "status"), merges(controller, approve, "status"),
-			[]string{"status/controller"}, "eve is not the controller",
-		},
-		"StatusOfAnotherGroup": {
-			"another word for the plan that is approved", &given{fourEyes: true, by: rosa},
-			merges(eve, `{"status":{"approval":{"state":"Pending","required":true,"fourEyes":false}}}`, "status"), merges(controller, `{"status":{"message":"x"}}`, "status"),
-			[]string{"status/controller"}, "is not the controller",
-		},
-	}
-}
-
-func executing(o *unstructured.Unstructured) {
-	if err := unstructured.SetNestedField(o.Object, "executing", "status", "phase"); err != nil {
-		panic(err)
-	}
-}
-
-func attacksOnSettings() map[string]attack {
-	set := func(person, name string) try {
-		return func(w *world, _ string) error { return w.settings(person).create(configMap(name)) }
-	}
-	edit := func(person string) try {
-		return func(w *world, name string) error {
-			return w.settings(person).merge(name, `{"data":{"key":"another"}}`)
-		}
-	}
-	remove := func(person string) try {
-		return func(w *world, name string) error { return w.settings(person).remove(name) }
-	}
-	opens, says := []string{"settings/administer"}, "the verb administer"
-	return map[string]attack{
-		"PoliciesMade":   {"none are there, which denies everything", nil, set(pete, "safety-policies"), set(pete, "any-other"), opens, says},
-		"PoliciesEdited": {"they say what is allowed", &given{configMap: "safety-policies"}, edit(pete), edit(mona), opens, "pete may not change ConfigMap safety-policies"},
-		"PoliciesByApply": {
-			"by another field manager", &given{configMap: "safety-policies"},
-			func(w *world, name string) error { return w.settings(pete).apply(name, configMap(name)) },
-			func(w *world, name string) error { return w.settings(mona).apply(name, configMap(name)) },
-			opens, says,
-		},
-		"PoliciesDeleted":    {"nothing would run any more", &given{configMap: "safety-policies"}, remove(pete), remove(mona), opens, says},
-		"AllDeleted":         {"a request that names none", &given{configMap: "safety-policies"}, func(w *world, _ string) error { return w.settings(pete).removeAll() }, func(w *world, _ string) error { return w.settings(mona).removeAll() }, []string{"settings/administer", "settings/by-request"}, says},
-		"StopMade":           {"it stops everybody's work", nil, set(pete, "emergency-stop"), set(mona, "emergency-stop"), opens, "whether any run"},
-		"StopEdited":         {"cancel-running is in it", &given{configMap: "emergency-stop"}, edit(pete), edit(gina), opens, says},
-		"StopDeleted":        {"work would go on", &given{configMap: "emergency-stop"}, remove(pete), remove(gina), opens, says},
-		"StopMadeByApprover": {"that is another verb", nil, set(otto, "emergency-stop"), set(gina, "emergency-stop"), nil, "cannot create resource"},
 	}
 }
 

@@ -65,8 +65,9 @@ func (g given) make(w *world) string {
 	us := w.as(controller).firmly()
 	if g.finalizer {
 		must(w.tb, us.merge(made.GetName(), `{"metadata":{"finalizers":["`+v1alpha1.Finalizer+`"]}}`))
+		all := w.as(boss)
 		w.tb.Cleanup(func() { // or else the namespace stays
-			_, err := w.as(boss).objects.Patch(context.WithoutCancel(ctx), made.GetName(), "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			_, err := all.objects.Patch(context.WithoutCancel(ctx), made.GetName(), "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 			if err != nil && !apierrors.IsNotFound(err) {
 				w.tb.Error(err)
 			}
@@ -158,7 +159,7 @@ func secondVersionOnce(bed *kubebed.Bed) error {
 }
 
 func addSecondVersion(bed *kubebed.Bed) error {
-	ctx := context.Background() //nolint:usetesting // for all tests, whichever comes first
+	ctx := context.Background() // for all tests, whichever comes first
 	client, err := dynamic.NewForConfig(bed.Config())
 	if err != nil {
 		return err

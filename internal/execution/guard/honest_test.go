@@ -34,14 +34,16 @@ func TestCollectedWithTheParent(t *testing.T) {
 			w := newWorld(t)
 			w.guarded()
 			w.parent.BlockOwnerDeletion = new(true)
+			awaitCollector(w)
 			on := given{owner: true}.make(w)
+			us := w.as(controller)
 			must(t, w.admin.CoreV1().ConfigMaps(w.ns).Delete(t.Context(), w.parent.Name, metav1.DeleteOptions{PropagationPolicy: &tc.how}))
 			kubebedtest.Eventually(t, func(ctx context.Context) error {
 				_, err := w.admin.CoreV1().ConfigMaps(w.ns).Get(ctx, w.parent.Name, metav1.GetOptions{})
 				if !apierrors.IsNotFound(err) {
 					return fmt.Errorf("%s: the parent is there: %w", tc.reason, cmpErr(err))
 				}
-				o, err := w.as(controller).objects.Get(ctx, on, metav1.GetOptions{})
+				o, err := us.objects.Get(ctx, on, metav1.GetOptions{})
 				switch {
 				case tc.orphans && err == nil && len(o.GetOwnerReferences()) == 0, !tc.orphans && apierrors.IsNotFound(err):
 					return nil
@@ -51,6 +53,23 @@ func TestCollectedWithTheParent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// awaitCollector waits until the garbage collector knows executions: what it
+// does not know it neither takes nor leaves.
+func awaitCollector(w *world) {
+	w.tb.Helper()
+	nobody := w.parent
+	nobody.Name, nobody.UID = "nobody", "11111111-2222-3333-4444-555555555555"
+	on, us := given{}.make(w), w.as(controller)
+	must(w.tb, w.as(rita).merge(on, text(w.tb, map[string]any{"metadata": map[string]any{"ownerReferences": []metav1.OwnerReference{nobody}}})))
+	kubebedtest.Eventually(w.tb, func(ctx context.Context) error {
+		_, err := us.objects.Get(ctx, on, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("the garbage collector does not look at executions: %w", cmpErr(err))
+	})
 }
 
 // TestNamespaceGoes holds that a namespace can be deleted with executions and
@@ -96,7 +115,8 @@ func TestNotHindered(t *testing.T) {
 		"Label":    {"for those who look", given{}, kubectl(walt, "label", "kexec", "NAME", "team=a")},
 		"Annotate": {"likewise", given{}, kubectl(walt, "annotate", "kexec", "NAME", "note=a")},
 		"LabelAnOldOne": {
-			"in any phase, approved or not", given{phase: "completed", approvedBy: nil},
+			"in any phase, approved or not",
+			given{phase: "completed", approvedBy: nil},
 			kubectl(walt, "label", "kexec", "NAME", "team=a"),
 		},
 		"LabelAnApprovedOne": {"it was approved by somebody else", given{approvedBy: map[string]string{adam: "Approve"}}, kubectl(walt, "label", "kexec", "NAME", "team=a")},

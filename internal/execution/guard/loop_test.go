@@ -99,7 +99,7 @@ func TestLooks(t *testing.T) {
 		c.becomes(errGone)
 		time.Sleep(lookEvery - 1)
 		wantMissing(t, w, nil)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		wantMissing(t, w, errGone)
 
 		c.becomes(nil)
@@ -159,7 +159,7 @@ func TestAway(t *testing.T) {
 		c.becomes(unknownError{errAway})
 		time.Sleep(trust - 1)
 		wantMissing(t, w, nil)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		wantMissing(t, w, errAway)
 		c.becomes(nil)
 		time.Sleep(lookAgain)

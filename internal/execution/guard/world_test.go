@@ -340,8 +340,8 @@ func (h hand) merge(name, patch string, parts ...string) error {
 }
 
 // patch patches by JSON patch.
-func (h hand) patch(name, patch string, parts ...string) error {
-	_, err := h.objects.Patch(h.w.tb.Context(), name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{DryRun: h.dryRun}, parts...)
+func (h hand) patch(name, patch string) error {
+	_, err := h.objects.Patch(h.w.tb.Context(), name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{DryRun: h.dryRun})
 	return err
 }
 

@@ -1,0 +1,150 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+// TestTypes holds that the API server finds nothing wrong with the types in the
+// expressions, and would.
+func TestTypes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install(guard.Objects(w.options()))
+	wrong := policiesOf(w.other, guard.Objects(guard.Options{Namespace: w.other}))["requests"]
+	wrong.Spec.Validations[0].Expression = "size(object.spec.aprovals) == 0"
+	w.install([]runtime.Object{wrong})
+	client := w.admin.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	warnings := func(name string) (list []admissionv1.ExpressionWarning) {
+		kubebedtest.Eventually(t, func(ctx context.Context) error {
+			p, err := client.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if p.Status.TypeChecking == nil || p.Status.ObservedGeneration != p.Generation {
+				return fmt.Errorf("%s is not checked yet", name)
+			}
+			list = p.Status.TypeChecking.ExpressionWarnings
+			return nil
+		})
+		return list
+	}
+	for _, p := range policiesOf(w.ns, guard.Objects(w.options())) {
+		for _, warning := range warnings(p.Name) {
+			t.Errorf("%s: %s: %s", p.Name, warning.FieldRef, warning.Warning)
+		}
+	}
+	if list := warnings(wrong.Name); len(list) == 0 {
+		t.Error("a field that is not there is not noticed")
+	}
+}
+
+// TestNothingIsDefaulted holds that the API server keeps the objects as they
+// are, so that a difference is somebody's doing.
+func TestNothingIsDefaulted(t *testing.T) {
+	t.Parallel()
+	client, err := kubernetes.NewForConfig(kubebedtest.Bed(t).Config())
+	must(t, err)
+	group, trial := client.AdmissionregistrationV1(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	o := guard.Options{Namespace: "nothing-defaulted", PolicyAdmins: `a "group" \ é`, TrustedRequesters: []string{"b'", "a", "a"}}
+	for _, object := range append(guard.Objects(o), guard.Stamps(o)...) {
+		var want, got any
+		switch object := object.(type) {
+		case *admissionv1.ValidatingAdmissionPolicy:
+			made, err := group.ValidatingAdmissionPolicies().Create(t.Context(), object, trial)
+			must(t, err)
+			want, got = object.Spec, made.Spec
+		case *admissionv1.ValidatingAdmissionPolicyBinding:
+			made, err := group.ValidatingAdmissionPolicyBindings().Create(t.Context(), object, trial)
+			must(t, err)
+			want, got = object.Spec, made.Spec
+		case *admissionv1.MutatingAdmissionPolicy:
+			made, err := group.MutatingAdmissionPolicies().Create(t.Context(), object, trial)
+			must(t, err)
+			want, got = object.Spec, made.Spec
+		case *admissionv1.MutatingAdmissionPolicyBinding:
+			made, err := group.MutatingAdmissionPolicyBindings().Create(t.Context(), object, trial)
+			must(t, err)
+			want, got = object.Spec, made.Spec
+		}
+		if !apiequality.Semantic.DeepEqual(want, got) {
+			t.Errorf("%T: -ours +the server's\n%s", object, cmp.Diff(want, got))
+		}
+	}
+}
+
+// TestManifests holds that the manifests are the objects, and that another
+// namespace's are theirs with another name.
+func TestManifests(t *testing.T) {
+	t.Parallel()
+	for name, objects := range map[string]func(guard.Options) []runtime.Object{"guard": guard.Objects, "stamps": guard.Stamps} {
+		text, err := os.ReadFile("../../../deploy/guard/" + name + ".yaml")
+		must(t, err)
+		for _, namespace := range []string{guard.DefaultNamespace, "elsewhere"} {
+			documents := strings.Split(strings.ReplaceAll(string(text), guard.DefaultNamespace, namespace), "---\n")[1:]
+			want := objects(guard.Options{Namespace: namespace})
+			if len(documents) != len(want) {
+				t.Fatalf("%s.yaml has %d objects, want %d", name, len(documents), len(want))
+			}
+			for i, o := range want {
+				var got, want map[string]any
+				must(t, yaml.Unmarshal([]byte(documents[i]), &got))
+				ours, err := yaml.Marshal(o)
+				must(t, err)
+				must(t, yaml.Unmarshal(ours, &want))
+				delete(want, "status")
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("%s.yaml, object %d, in %s: run 'make generate': -want +got\n%s", name, i, namespace, diff)
+				}
+			}
+		}
+	}
+}
+
+// TestMessages holds that every refusal says what to do next: after a colon.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	advice := regexp.MustCompile(`: (leave|write|have|create|delete|wait|look|ask|one approves|that|owners|to end)`)
+	for policy, p := range policiesOf("n", guard.Objects(guard.Options{Namespace: "n"})) {
+		for i, v := range p.Spec.Validations {
+			if !advice.MatchString(v.MessageExpression) && !strings.Contains(v.MessageExpression, "nobody asks in the name of another; leave it out") {
+				t.Errorf("%s/%s says %s", policy, ruleNames()[policy][i], v.MessageExpression)
+			}
+		}
+	}
+}
+
+// BenchmarkRequest is what a create and an approval take, with the guard and
+// without it.
+func BenchmarkRequest(b *testing.B) {
+	for _, guarded := range []bool{false, true} {
+		w := newWorld(b)
+		if guarded {
+			w.guarded()
+		}
+		on := given{groups: []string{"oncall"}, fourEyes: true}.make(w)
+		w = w.onTrial()
+		for name, do := range map[string]try{"create": asks(rita, nil), "approve": approves(adam, adam)} {
+			b.Run(fmt.Sprintf("%s/guarded=%t", name, guarded), func(b *testing.B) {
+				for b.Loop() {
+					must(b, do(w, on))
+				}
+			})
+		}
+	}
+}

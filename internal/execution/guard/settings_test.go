@@ -1,0 +1,93 @@
+package guard_test
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+func attacksOnStatus() map[string]attack {
+	approve := `{"status":{"approval":{"state":"Approved","required":false}}}`
+	return map[string]attack{
+		"StatusByRequester": {
+			"who asks does not say that it was approved", &given{},
+			merges(eve, approve, "status"), merges(controller, approve, "status"),
+			[]string{"status/controller"},
+			"eve is not the controller",
+		},
+		"StatusPut": {
+			"as a whole", &given{},
+			func(w *world, name string) error { return w.as(eve).put(name, executing, "status") },
+			func(w *world, name string) error { return w.as(controller).put(name, executing, "status") },
+			[]string{"status/controller"},
+			"to end an execution set spec.cancel",
+		},
+		"StatusByApply": {
+			"by another field manager", &given{},
+			func(w *world, name string) error {
+				return w.as(eve).apply(name, called(name, map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "status": map[string]any{"phase": "validated"}}), "status")
+			},
+			func(w *world, name string) error {
+				return w.as(controller).apply(name, called(name, map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "status": map[string]any{"phase": "validated"}}), "status")
+			},
+			[]string{"status/controller"},
+			"eve is not the controller",
+		},
+		"StatusInAnotherVersion": {
+			"the rules are for all versions", &given{},
+			func(w *world, name string) error { return w.later(eve).merge(name, approve, "status") },
+			func(w *world, name string) error { return w.later(controller).merge(name, approve, "status") },
+			[]string{"status/controller", "match/exact"},
+			"eve is not the controller",
+		},
+		"StatusByImpersonation": {
+			"of somebody who is not the controller", &given{},
+			merges(likeEve, approve, "status"), merges(controller, approve, "status"),
+			[]string{"status/controller"},
+			"eve is not the controller",
+		},
+		"StatusOfAnotherGroup": {
+			"another word for the plan that is approved", &given{fourEyes: true, by: rosa},
+			merges(eve, `{"status":{"approval":{"state":"Pending","required":true,"fourEyes":false}}}`, "status"), merges(controller, `{"status":{"message":"x"}}`, "status"),
+			[]string{"status/controller"},
+			"is not the controller",
+		},
+	}
+}
+
+func executing(o *unstructured.Unstructured) {
+	if err := unstructured.SetNestedField(o.Object, "executing", "status", "phase"); err != nil {
+		panic(err)
+	}
+}
+
+func attacksOnSettings() map[string]attack {
+	set := func(person, name string) try {
+		return func(w *world, _ string) error { return w.settings(person).create(configMap(name)) }
+	}
+	edit := func(person string) try {
+		return func(w *world, name string) error {
+			return w.settings(person).merge(name, `{"data":{"key":"another"}}`)
+		}
+	}
+	remove := func(person string) try {
+		return func(w *world, name string) error { return w.settings(person).remove(name) }
+	}
+	opens, says := []string{"settings/administer"}, "the verb administer"
+	return map[string]attack{
+		"PoliciesMade":   {"none are there, which denies everything", nil, set(pete, "safety-policies"), set(pete, "any-other"), opens, says},
+		"PoliciesEdited": {"they say what is allowed", &given{configMap: "safety-policies"}, edit(pete), edit(mona), opens, "pete may not change ConfigMap safety-policies"},
+		"PoliciesByApply": {
+			"by another field manager", &given{configMap: "safety-policies"},
+			func(w *world, name string) error { return w.settings(pete).apply(name, configMap(name)) },
+			func(w *world, name string) error { return w.settings(mona).apply(name, configMap(name)) },
+			opens, says,
+		},
+		"PoliciesDeleted":    {"nothing would run any more", &given{configMap: "safety-policies"}, remove(pete), remove(mona), opens, says},
+		"AllDeleted":         {"a request that names none", &given{configMap: "safety-policies"}, func(w *world, _ string) error { return w.settings(pete).removeAll() }, func(w *world, _ string) error { return w.settings(mona).removeAll() }, []string{"settings/administer", "settings/by-request"}, says},
+		"StopMade":           {"it stops everybody's work", nil, set(pete, "emergency-stop"), set(mona, "emergency-stop"), opens, "whether any run"},
+		"StopEdited":         {"cancel-running is in it", &given{configMap: "emergency-stop"}, edit(pete), edit(gina), opens, says},
+		"StopDeleted":        {"work would go on", &given{configMap: "emergency-stop"}, remove(pete), remove(gina), opens, says},
+		"StopMadeByApprover": {"that is another verb", nil, set(otto, "emergency-stop"), set(gina, "emergency-stop"), nil, "cannot create resource"},
+	}
+}

@@ -1,0 +1,135 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+// stamped is a guarded world where names are written.
+func stamped(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.install(guard.Stamps(w.options()))
+	w.guarded()
+	on, asking, approving := given{}.make(w), w.as(rita), w.as(adam)
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
+		made, err := asking.objects.Create(ctx, &unstructured.Unstructured{Object: asked(nil)}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil && requester(made) != rita {
+			err = fmt.Errorf("no name is written yet: %v", made.Object["spec"])
+		}
+		if err != nil {
+			return err
+		}
+		ticked, err := approving.objects.Patch(ctx, on, "application/merge-patch+json", []byte(`{"spec":{"approvalReceived":true}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil && approvalsIn(t, ticked) == nil {
+			err = fmt.Errorf("no approver is written yet: %v", ticked.Object["spec"])
+		}
+		return err
+	})
+	return w
+}
+
+func requester(o *unstructured.Unstructured) string {
+	name, _, _ := unstructured.NestedString(o.Object, "spec", "requestedBy") // the schema has a string
+	return name
+}
+
+func approvalsIn(t *testing.T, o *unstructured.Unstructured) []any {
+	t.Helper()
+	list, _, err := unstructured.NestedSlice(o.Object, "spec", "approvals")
+	must(t, err)
+	return list
+}
+
+// TestStampedRequester holds that an execution says who asked, and does not say
+// it wrongly.
+func TestStampedRequester(t *testing.T) {
+	t.Parallel()
+	w := stamped(t)
+	for name, tc := range map[string]struct {
+		reason string
+		by     string
+		spec   map[string]any
+		want   string
+	}{
+		"Nobody":  {"whoever it is from", rita, nil, rita},
+		"Empty":   {"is nobody", rita, map[string]any{"requestedBy": ""}, rita},
+		"Oneself": {"stays", rita, map[string]any{"requestedBy": rita}, rita},
+		"Portal":  {"says for whom it asks", portal, map[string]any{"requestedBy": "jane"}, "jane"},
+		"Account": {"is a user, too", robot, nil, w.user(robot)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			made, err := w.in(t).as(tc.by).objects.Create(t.Context(), &unstructured.Unstructured{Object: asked(tc.spec)}, metav1.CreateOptions{})
+			must(t, err)
+			if requester(made) != tc.want {
+				t.Errorf("%s: requestedBy is %q, want %q", tc.reason, requester(made), tc.want)
+			}
+		})
+	}
+	if err := w.as(rita).create(asked(map[string]any{"requestedBy": adam})); !apierrors.IsForbidden(err) {
+		t.Errorf("in another's name: %v", err)
+	}
+}
+
+// TestStampedApprover holds that approvalReceived alone becomes an approval with
+// a name and a plan, and that what is refused stays refused.
+func TestStampedApprover(t *testing.T) {
+	t.Parallel()
+	open := stamped(t)
+	said := func(person, decision string) any { return entry(person, decision, hash) }
+	for name, tc := range map[string]struct {
+		reason string
+		given  given
+		do     try
+		want   []any
+	}{
+		"Tick":           {"the yes has a name", given{}, ticks(adam), []any{said(adam, "Approve")}},
+		"TickAfterOther": {"beside the other's", given{approvedBy: map[string]string{anna: "Approve"}}, ticks(adam), []any{said(anna, "Approve"), said(adam, "Approve")}},
+		"TickByApply": {"by server-side apply", given{}, func(w *world, name string) error {
+			return w.as(adam).apply(name, called(name, asked(map[string]any{"approvalReceived": true})))
+		}, []any{said(adam, "Approve")}},
+		"TickAndApprove": {"the entry is there already", given{}, merges(adam, `{"spec":{"approvalReceived":true,"approvals":[{"approver":"adam","decision":"Reject","planHash":"`+hash+`"}]}}`), []any{said(adam, "Reject")}},
+		"TickAfterOwnNo": {"a no stays a no", given{approvedBy: map[string]string{adam: "Reject"}}, ticks(adam), []any{said(adam, "Reject")}},
+		"Approve":        {"nothing is to be written", given{}, approves(adam, adam), []any{said(adam, "Approve")}},
+		"Label":          {"that is no approval", given{}, merges(adam, `{"metadata":{"labels":{"a":"b"}}}`), nil},
+		"Again":          {"somebody labels what somebody else has ticked", given{}, then(ticks(adam), merges(anna, `{"metadata":{"labels":{"a":"b"}}}`)), []any{said(adam, "Approve")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open.in(t)
+			on := tc.given.make(w)
+			if err := tc.do(w, on); err != nil {
+				t.Fatalf("%s: %v", tc.reason, err)
+			}
+			if diff := cmp.Diff(tc.want, approvalsIn(t, w.as(controller).get(on))); diff != "" {
+				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
+			}
+		})
+	}
+	for name, tc := range map[string]attack{
+		"WhoMayNot":   {given: &given{}, attack: ticks(eve)},
+		"Requester":   {given: &given{by: rosa, fourEyes: true, anonymous: true}, attack: ticks(rosa)},
+		"TooEarly":    {given: &given{phase: "validated"}, attack: ticks(adam)},
+		"WithoutPlan": {given: &given{noPlan: true}, attack: ticks(adam)},
+		"WrongGroup":  {given: &given{groups: []string{"oncall"}}, attack: ticks(anna)},
+		"OthersName":  {given: &given{}, attack: merges(adam, `{"spec":{"approvalReceived":true,"approvals":[{"approver":"anna","decision":"Approve","planHash":"`+hash+`"}]}}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open.in(t)
+			if err := tc.attack(w, tc.given.make(w)); !apierrors.IsForbidden(err) {
+				t.Errorf("it gives %v, want a refusal", err)
+			}
+		})
+	}
+}
