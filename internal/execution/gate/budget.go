@@ -24,6 +24,7 @@ type budget struct {
 	nodes    int
 	acted    map[string]bool // nodes that are acted on
 	cordoned map[string]bool // and those that are left cordoned
+	cordons  bool            // whether it is said which are
 }
 
 type laneKey struct {
@@ -191,6 +192,14 @@ func (b *budget) release(m *member) {
 	n.held--
 	b.relineAll(n)
 	b.forget(n)
+}
+
+// acts counts the node that one has acted on as cordoned, until it is known
+// whether it is: another must not go in between.
+func (b *budget) acts(m *member) {
+	if m.Node && b.cordons {
+		b.cordoned[m.Target] = true
+	}
 }
 
 // relineAll follows a namespace that may have become full, or no longer is. It

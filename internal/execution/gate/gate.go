@@ -276,6 +276,7 @@ func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
 		}
 		if m.state == stateInside {
 			g.past.add(Past{Action: m.Action, Target: m.Target, Outcome: outcome, Ended: now})
+			g.budget.acts(m)
 		}
 		g.drop(m, now)
 	})
@@ -320,14 +321,20 @@ func (g *Gate) drop(m *member, now time.Time) {
 func (g *Gate) Stop(reason string) {
 	g.change(types.NamespacedName{}, func() {
 		g.stopped, g.reason = true, reason
-		for uid, m := range g.reserved { // they are not inside yet
-			delete(g.reserved, uid)
-			g.budget.release(m)
-			m.target.leave(m)
-			m.target.head, m.state = m, stateReady
-			g.budget.place(m)
-		}
+		g.takeBack()
 	})
+}
+
+// takeBack takes back the places that are kept: nobody is in them yet.
+func (g *Gate) takeBack() {
+	for uid, m := range g.reserved {
+		delete(g.reserved, uid)
+		g.budget.release(m)
+		m.target.leave(m)
+		m.target.head, m.state = m, stateReady
+		g.budget.place(m)
+		g.settle(m.target, time.Time{}) // one that goes first may have come meanwhile
+	}
 }
 
 // Resume ends a Stop.
@@ -349,6 +356,9 @@ func (g *Gate) Resume() {
 // SetNodes says how many nodes there are. Before it is said one may be acted on.
 func (g *Gate) SetNodes(total int) {
 	g.change(types.NamespacedName{}, func() {
+		if total < g.budget.nodes {
+			g.takeBack()
+		}
 		g.budget.nodes = total
 		g.dispatch()
 	})
@@ -357,15 +367,19 @@ func (g *Gate) SetNodes(total int) {
 // SetCordoned says which targets are nodes that executions have cordoned, and
 // nobody has made schedulable again. They count as acted on, and whoever wants
 // to act on one of them takes no other from the budget: it may be the way back.
+// Once it has been said, a node that was acted on counts as cordoned until the
+// next time.
 func (g *Gate) SetCordoned(targets []string) {
 	cordoned := make(map[string]bool, len(targets))
 	for _, t := range targets {
 		cordoned[t] = true
 	}
 	g.change(types.NamespacedName{}, func() {
+		g.budget.cordons = true
 		if maps.Equal(cordoned, g.budget.cordoned) {
 			return
 		}
+		g.takeBack()
 		var moved []*member
 		for _, t := range g.targets { // only those on nodes are looked at closer
 			if m := t.head; m != nil && m.Node && m.state == stateReady {

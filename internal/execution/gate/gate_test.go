@@ -145,6 +145,31 @@ func TestBudgets(t *testing.T) {
 	})
 }
 
+// TestNodesBetweenTwoLooks: a node that was drained is cordoned before anybody
+// who watches nodes says so.
+func TestNodesBetweenTwoLooks(t *testing.T) {
+	g := newGate(t, gate.Config{})
+	now := start()
+	drain := func(name, node string) gate.Claim {
+		c := claim(name, node)
+		c.Node, c.Action, c.TargetNamespace = true, "drain_node", ""
+		return c
+	}
+	g.SetNodes(10)
+	g.SetCordoned(nil)
+	wantIn(t, g.Enter(drain("a", "n1"), now))
+	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
+	g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
+	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
+	g.SetCordoned([]string{"n1"})
+	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
+	g.SetCordoned(nil)
+	g.SetCordoned([]string{"n3"}) // while b's place is kept
+	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
+	g.SetCordoned(nil)
+	wantIn(t, g.Enter(drain("b", "n2"), now))
+}
+
 func TestCooldown(t *testing.T) {
 	g := newGate(t, gate.Config{Cooldown: time.Minute})
 	now := start()

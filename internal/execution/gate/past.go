@@ -2,6 +2,7 @@ package gate
 
 import (
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -56,10 +57,8 @@ func inserted(list []Past, e Past) []Past {
 // lately are those of an action on a target that ended within a while before now.
 func (h *history) lately(action, target string, within time.Duration, now time.Time) []Past {
 	of := h.of[pastKey{action, target}]
-	for len(of) > 0 && now.Sub(of[0].Ended) >= within {
-		of = of[1:]
-	}
-	return of
+	first := sort.Search(len(of), func(i int) bool { return now.Sub(of[i].Ended) < within })
+	return of[first:]
 }
 
 func failed(e Past) bool { return e.Outcome == v1alpha1.OutcomeFailed }
