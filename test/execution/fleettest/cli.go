@@ -1,0 +1,143 @@
+package fleettest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/execcli"
+)
+
+// An Answer is what came of a command.
+type Answer struct {
+	Out, Err string
+	Code     int
+}
+
+// Run runs a command of fleetloop as a user.
+func (f *Fleet) Run(user string, args ...string) Answer {
+	f.Helper()
+	path := filepath.Join(f.TempDir(), "kubeconfig")
+	const mode = 0o600
+	if err := os.WriteFile(path, []byte(kubeconfigOf(f, f.Config(user))), mode); err != nil {
+		f.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	env := cli.Env{
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
+		LookupEnv: func(name string) (string, bool) { return path, name == "KUBECONFIG" },
+	}
+	root := cli.Command(env)
+	root.AddCommand(execcli.Commands(execcli.Env{Env: env})...)
+	ctx, cancel := context.WithTimeout(f.Context(), Patience)
+	defer cancel()
+	code := cli.Run(ctx, env, root, append(args, "--namespace="+f.Namespace))
+	return Answer{out.String(), errs.String(), code}
+}
+
+// Does runs a command of fleetloop as a user, which must exit so and say all
+// of it.
+func (f *Fleet) Does(user string, code int, args []string, says ...string) Answer {
+	f.Helper()
+	a := f.Run(user, args...)
+	if a.Code != code {
+		f.Errorf("fleetloop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), a.Code, code, a.Out, a.Err)
+	}
+	for _, text := range says {
+		if !strings.Contains(a.Out+a.Err, text) {
+			f.Errorf("fleetloop %s: lacks %q\n%s%s", strings.Join(args, " "), text, a.Out, a.Err)
+		}
+	}
+	return a
+}
+
+// Scale is the command that scales a Deployment to so many replicas.
+func Scale(namespace, name string, replicas int, more ...string) []string {
+	return append([]string{"exec", "scale_deployment", "namespace=" + namespace, "deployment=" + name, fmt.Sprintf("replicas=%d", replicas)}, more...)
+}
+
+// Ask creates an execution as a user.
+func (f *Fleet) Ask(user string, ke *v1alpha1.KubernetesExecution) *v1alpha1.KubernetesExecution {
+	f.Helper()
+	ke.Namespace = f.Namespace
+	if err := f.As(user).Create(f.Context(), ke); err != nil {
+		f.Fatal(err)
+	}
+	return ke
+}
+
+// Reaches waits until an execution is in a phase, and gives it as it is then.
+func (f *Fleet) Reaches(name string, phase v1alpha1.Phase) *v1alpha1.KubernetesExecution {
+	f.Helper()
+	return f.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
+		if ke.Status.Phase != phase {
+			return fmt.Errorf("execution %q is %q (%s %s: %s), want %q", name, ke.Status.Phase, ke.Status.Reason, ke.Status.ReasonDetail, ke.Status.Message, phase)
+		}
+		return nil
+	})
+}
+
+// Becomes waits until an execution is as check wants it.
+func (f *Fleet) Becomes(name string, check func(*v1alpha1.KubernetesExecution) error) *v1alpha1.KubernetesExecution {
+	f.Helper()
+	var ke v1alpha1.KubernetesExecution
+	Eventually(f, func(ctx context.Context) error {
+		if err := f.Client.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, &ke); err != nil {
+			return err
+		}
+		return check(&ke)
+	})
+	return &ke
+}
+
+// Fails waits until an execution has failed, and checks why.
+func (f *Fleet) Fails(name string, reason v1alpha1.Reason, detail v1alpha1.Detail) *v1alpha1.KubernetesExecution {
+	f.Helper()
+	ke := f.Reaches(name, v1alpha1.PhaseFailed)
+	if ke.Status.Reason != reason || detail != "" && ke.Status.ReasonDetail != detail {
+		f.Errorf("execution %q failed because of %s %s, want %s %s: %s", name, ke.Status.Reason, ke.Status.ReasonDetail, reason, detail, ke.Status.Message)
+	}
+	return ke
+}
+
+// WantEvent waits for an event about an execution.
+func (f *Fleet) WantEvent(name, reason, kind string) {
+	f.Helper()
+	Eventually(f, func(ctx context.Context) error {
+		var list eventsv1.EventList
+		if err := f.Client.List(ctx, &list, client.InNamespace(f.Namespace)); err != nil {
+			return err
+		}
+		var seen []string
+		for _, e := range list.Items {
+			if e.Regarding.Name != name {
+				continue
+			}
+			if e.Reason == reason && e.Type == kind {
+				return nil
+			}
+			seen = append(seen, e.Type+" "+e.Reason)
+		}
+		return fmt.Errorf("no event %s %s about %s; there are %v", kind, reason, name, seen)
+	})
+}
+
+// Pods are those of an execution.
+func (f *Fleet) Pods(name string) []corev1.Pod {
+	f.Helper()
+	var list corev1.PodList
+	err := f.Client.List(f.Context(), &list, client.InNamespace(f.Namespace), client.MatchingLabels{v1alpha1.LabelExecution: name})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return list.Items
+}

@@ -1,0 +1,216 @@
+// Package fleettest gives tests a cluster with executions in it: a real API
+// server with the controllers of Jobs, a scheduler and a node, the admission
+// policies and roles as they are shipped, PostgreSQL, and the execution
+// controller as a process of its own.
+//
+// The cluster is one for all tests of a process; Start gives each test a fleet
+// in it, with namespaces, users and a controller that nobody else has. What it
+// starts ends with the test, and if the process is killed, with that.
+package fleettest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode/image"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/test/execution/remediation"
+)
+
+// Patience is how long anything may take that happens soon.
+const Patience = 2 * time.Minute
+
+// The images that a controller can be given. Only Runner is on a real node.
+const (
+	Runner  = "localhost/fleetloop/action-runner:test"
+	Gated   = "localhost/fleetloop/gated:test"   // the runner, once Fleet.Open has been called
+	Flaky   = "localhost/fleetloop/flaky:test"   // fails once, then it is the runner
+	Failing = "localhost/fleetloop/failing:test" // fails as what may be tried again
+	Endless = "localhost/fleetloop/endless:test" // never ends by itself, nor when it is told to
+	Missing = "localhost/fleetloop/missing:test" // there is no such image
+)
+
+// A Kind is a kind of node.
+type Kind int
+
+// The kinds.
+const (
+	ProcessNode Kind = iota // containers are processes of this machine
+	RealNode                // a kubelet with containerd, in the namespaces of realnode.Isolate
+)
+
+// Main runs the tests of a package on a node of a kind, and ends what they
+// share. Call it from TestMain; on a real node in the program inside.
+func Main(m *testing.M, kind Kind) {
+	if len(os.Args) > 1 && playImage(os.Args[1], os.Args[2:]) {
+		return
+	}
+	current = newShared(kind)
+	pgtest.Main(closing{m})
+}
+
+// closing ends what the tests share when they are done, and before anybody
+// looks for what they left.
+type closing struct{ *testing.M }
+
+// Run runs the tests.
+func (c closing) Run() int {
+	code := c.M.Run()
+	if err := current.close(); err != nil {
+		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("end what the tests share", "err", err)
+		return max(code, 1)
+	}
+	return code
+}
+
+//nolint:gochecknoglobals // one cluster per test process; testing offers no other place to keep it
+var current *shared
+
+// A shared is what the tests of a process share.
+type shared struct {
+	kind  Kind
+	start func() error
+
+	bed  *kubebed.Bed
+	dir  string // with the binaries
+	said func() string
+
+	mu      sync.Mutex
+	fleets  int
+	closers []func() error
+}
+
+func newShared(kind Kind) *shared {
+	s := &shared{kind: kind, said: func() string { return "" }}
+	s.start = sync.OnceValue(s.begin)
+	return s
+}
+
+func (s *shared) later(f func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closers = append(s.closers, f)
+}
+
+func (s *shared) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var first error
+	for i := len(s.closers) - 1; i >= 0; i-- { // what is used by others was there before them
+		if err := s.closers[i](); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// begin starts the cluster and its node.
+func (s *shared) begin() error {
+	ctx := context.Background()
+	if err := s.build(ctx); err != nil {
+		return err
+	}
+	// A first build of Kubernetes takes minutes, which should not look like a hang.
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	o := kubebed.Options{Controllers: kubebed.JobControllers(), Scheduler: true}
+	if s.kind == RealNode {
+		o = realnode.BedOptions()
+	}
+	o.Log = log
+	var err error
+	if s.bed, err = kubebed.Start(ctx, o); err != nil {
+		return err
+	}
+	s.later(s.bed.Stop)
+	for _, crd := range [][]byte{crds.KubernetesExecutions, remediation.CRD} {
+		if err := s.bed.InstallCRDText(ctx, crd); err != nil {
+			return err
+		}
+	}
+	if s.kind == RealNode {
+		return s.realNode(ctx)
+	}
+	return s.processNode()
+}
+
+// build builds the binaries as they are shipped.
+func (s *shared) build(ctx context.Context) (err error) {
+	if s.dir, err = os.MkdirTemp("", "fleetloop-executions-"); err != nil {
+		return err
+	}
+	s.later(func() error { return os.RemoveAll(s.dir) })
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", s.dir, //nolint:gosec // our own program
+		"github.com/fleetloop/fleetloop/cmd/execution-controller", "github.com/fleetloop/fleetloop/cmd/action-runner")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the binaries: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func (s *shared) binary(name string) string { return filepath.Join(s.dir, name) }
+
+// realNode starts a kubelet.
+func (s *shared) realNode(ctx context.Context) error {
+	archive := filepath.Join(s.dir, "runner.tar")
+	f, err := os.Create(archive) //nolint:gosec // our own folder
+	if err != nil {
+		return err
+	}
+	err = image.Write(f, Runner, s.binary("action-runner"))
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	node, err := realnode.Start(ctx, s.bed, realnode.Options{Images: []string{archive}})
+	if err != nil {
+		return err
+	}
+	s.said = node.Said
+	s.later(node.Stop)
+	return nil
+}
+
+// processNode runs a node in this process.
+func (s *shared) processNode() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	runner := s.binary("action-runner")
+	images := map[string][]string{Runner: {runner}}
+	for name, play := range map[string]string{Gated: playGated, Flaky: playFlaky, Failing: playFailing, Endless: playEndless} {
+		images[name] = []string{self, play, s.dir, runner}
+	}
+	return s.runNode(s.bed.Config(), processnode.Options{Images: images})
+}
+
+func (s *shared) runNode(cfg *rest.Config, o processnode.Options) error {
+	node, err := processnode.New(cfg, o)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- node.Run(ctx) }()
+	s.later(func() error {
+		cancel()
+		return <-ended
+	})
+	return nil
+}

@@ -1,0 +1,327 @@
+package fleettest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/deploy/policies"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/test/execution/remediation"
+)
+
+// The users of a fleet.
+const (
+	Requester = "alice" // asks, and may approve
+	Approver  = "bob"
+	Other     = "carol" // approves as well
+	Admin     = "root"  // may do everything
+)
+
+// Options say what is different about a fleet. The zero value is what is shipped.
+type Options struct {
+	// Image is what Jobs run; empty is Runner.
+	Image string
+	// Args are more arguments of the controller.
+	Args []string
+	// Policies are files over the shipped ones; an empty text takes one away.
+	Policies map[string]string
+	// NoController leaves the controller to StartController.
+	NoController bool
+	// NoGuard leaves the admission policies out.
+	NoGuard bool
+}
+
+// A Fleet is what a test has for itself.
+type Fleet struct {
+	testing.TB
+
+	Client client.WithWatch // an administrator's
+	// Namespace is that of the executions, Cheap and Dear are for targets: in
+	// the one mistakes are cheap, in the other changes need an approval.
+	Namespace, Cheap, Dear string
+	// Database is the URL of the audit's database.
+	Database string
+
+	s          *shared
+	o          Options
+	kubeconfig string // of the controller
+	controller *Process
+}
+
+// Start gives a test a fleet, whose controller is ready.
+func Start(tb testing.TB, o Options) *Fleet {
+	tb.Helper()
+	s := current
+	if err := s.start(); err != nil {
+		tb.Fatal(err)
+	}
+	kubebedtest.ShowLogs(tb, s.bed)
+	tb.Cleanup(func() {
+		if text := s.said(); tb.Failed() && text != "" {
+			tb.Logf("the node said:\n%s", text)
+		}
+	})
+	s.mu.Lock()
+	s.fleets++
+	name := fmt.Sprintf("fleet-%d", s.fleets)
+	s.mu.Unlock()
+	c, err := client.NewWithWatch(s.bed.Config(), client.Options{Scheme: Scheme(tb)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f := &Fleet{TB: tb, Client: c, Namespace: name, Cheap: name + "-cheap", Dear: name + "-dear", s: s, o: o, Database: pgtest.URL(tb)}
+	f.install()
+	if !o.NoController {
+		f.StartController()
+	}
+	return f
+}
+
+// Scheme knows all kinds that tests use.
+func Scheme(tb testing.TB) *runtime.Scheme {
+	tb.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), remediation.AddToScheme(scheme)); err != nil {
+		tb.Fatal(err)
+	}
+	return scheme
+}
+
+// install makes the namespaces and all that is in them.
+func (f *Fleet) install() {
+	f.Helper()
+	f.namespace(f.Namespace, nil)
+	f.namespace(f.Cheap, map[string]string{"environment": "development"})
+	f.namespace(f.Dear, map[string]string{"environment": "production"})
+	for _, o := range (roles.Controller{Namespace: f.Namespace}).Objects() {
+		f.apply(o)
+	}
+	accounts := roles.Actions{Namespace: f.Namespace}
+	for _, a := range action.Catalogue() {
+		for _, o := range append(accounts.Base(a), accounts.InNamespaces(a, f.Cheap, f.Dear)...) {
+			f.apply(o)
+		}
+	}
+	f.people()
+	files, err := policies.Files()
+	if err != nil {
+		f.Fatal(err)
+	}
+	maps.Copy(files, f.o.Policies)
+	maps.DeleteFunc(files, func(_, text string) bool { return text == "" })
+	f.apply(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: guard.DefaultPolicyConfigMap}, Data: files})
+	if !f.o.NoGuard {
+		for _, o := range guard.Objects(guard.Options{Namespace: f.Namespace}) {
+			f.apply(o)
+		}
+	}
+	cfg, err := f.s.bed.ServiceAccount(f.Context(), f.Namespace, roles.ControllerAccount)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.kubeconfig = filepath.Join(f.TempDir(), "kubeconfig")
+	const mode = 0o600
+	if err := os.WriteFile(f.kubeconfig, []byte(kubeconfigOf(f, cfg)), mode); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// people binds the roles of the users.
+func (f *Fleet) people() {
+	f.Helper()
+	users := map[string][]string{roles.ApproverRole: {Requester, Approver, Other}}
+	for _, role := range roles.Requesters() {
+		f.apply(role)
+		users[role.Name] = []string{Requester}
+	}
+	f.apply(roles.Approver())
+	for role, names := range users {
+		b := &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		}
+		for _, name := range names {
+			b.Subjects = append(b.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name})
+		}
+		f.apply(b)
+	}
+}
+
+func (f *Fleet) namespace(name string, labels map[string]string) {
+	f.Helper()
+	f.apply(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
+}
+
+// apply makes an object, unless another fleet has made the same. What is outside
+// of namespaces goes when the test ends; the roles of actions stay for others.
+func (f *Fleet) apply(o runtime.Object) {
+	f.Helper()
+	object, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		f.Fatalf("%T is no object", o)
+	}
+	if b, ok := object.(*rbacv1.ClusterRoleBinding); ok {
+		b.Name += "-" + f.Namespace // each fleet binds accounts of its own
+	}
+	err := f.Client.Create(f.Context(), object)
+	_, role := object.(*rbacv1.ClusterRole)
+	switch {
+	case apierrors.IsAlreadyExists(err) && role:
+		return
+	case err != nil:
+		f.Fatalf("make %T %s: %v", object, object.GetName(), err)
+	case object.GetNamespace() == "" && !role:
+		f.Cleanup(func() {
+			if err := f.Client.Delete(context.WithoutCancel(f.Context()), object); err != nil && !apierrors.IsNotFound(err) {
+				f.Errorf("delete %T %s: %v", object, object.GetName(), err)
+			}
+		})
+	}
+}
+
+// Config is how a user of the fleet reaches the cluster.
+func (f *Fleet) Config(user string, groups ...string) *rest.Config {
+	f.Helper()
+	if user == Admin {
+		groups = append(groups, "system:masters")
+	}
+	cfg, err := f.s.bed.User(user, groups...)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return cfg
+}
+
+// As is a client of a user of the fleet.
+func (f *Fleet) As(user string, groups ...string) client.Client {
+	f.Helper()
+	c, err := client.New(f.Config(user, groups...), client.Options{Scheme: Scheme(f)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return c
+}
+
+// StartController starts the controller, with more arguments, and waits until
+// it is ready.
+func (f *Fleet) StartController(args ...string) *Process {
+	f.Helper()
+	image := f.o.Image
+	if image == "" {
+		image = Runner
+	}
+	all := []string{
+		"--kubeconfig=" + f.kubeconfig, "--namespace=" + f.Namespace, "--runner-image=" + image, "--runner-pull-policy=Never",
+		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
+	}
+	all = append(append(all, f.o.Args...), args...)
+	f.controller = start(f, f.s.binary("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)
+	f.controller.WantReady()
+	return f.controller
+}
+
+// Controller is the controller that was started last.
+func (f *Fleet) Controller() *Process { return f.controller }
+
+// Logger is where components that a test runs itself say what they do.
+func (f *Fleet) Logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(f.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// Deployment makes a Deployment in a namespace for targets.
+func (f *Fleet) Deployment(namespace, name string, replicas int32) *appsv1.Deployment {
+	f.Helper()
+	labels := map[string]string{"app": name}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "localhost/web:1"}}},
+			},
+		},
+	}
+	if err := f.Client.Create(f.Context(), d); err != nil {
+		f.Fatal(err)
+	}
+	d.Status.ObservedGeneration = d.Generation // nobody else does
+	if err := f.Client.Status().Update(f.Context(), d); err != nil {
+		f.Fatal(err)
+	}
+	return d
+}
+
+// WantReplicas checks how many replicas a Deployment is to have.
+func (f *Fleet) WantReplicas(namespace, name string, want int32) {
+	f.Helper()
+	var d appsv1.Deployment
+	if err := f.Client.Get(f.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &d); err != nil {
+		f.Fatal(err)
+	}
+	if got := *d.Spec.Replicas; got != want {
+		f.Errorf("Deployment %s/%s has %d replicas, want %d", namespace, name, got, want)
+	}
+}
+
+// Jobs are those of an execution, in the order of their names.
+func (f *Fleet) Jobs(name string) []batchv1.Job {
+	f.Helper()
+	var list batchv1.JobList
+	err := f.Client.List(f.Context(), &list, client.InNamespace(f.Namespace), client.MatchingLabels{v1alpha1.LabelExecution: name})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return list.Items
+}
+
+// Open lets the Jobs of an execution go on that run the image Gated.
+func (f *Fleet) Open(name string) {
+	f.Helper()
+	const mode = 0o600
+	if err := os.WriteFile(file(f.s.dir, "open", string(f.Get(name).UID)), nil, mode); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// Get reads an execution.
+func (f *Fleet) Get(name string) *v1alpha1.KubernetesExecution {
+	f.Helper()
+	var ke v1alpha1.KubernetesExecution
+	if err := f.Client.Get(f.Context(), client.ObjectKey{Namespace: f.Namespace, Name: name}, &ke); err != nil {
+		f.Fatal(err)
+	}
+	return &ke
+}
+
+// Phases are those that an execution went through, as it says.
+func Phases(ke *v1alpha1.KubernetesExecution) string {
+	var list []string
+	for _, t := range ke.Status.PhaseTransitions {
+		list = append(list, string(t.Phase))
+	}
+	return strings.Join(list, " ")
+}

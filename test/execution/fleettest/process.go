@@ -1,0 +1,188 @@
+package fleettest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+)
+
+const pollEvery = 20 * time.Millisecond
+
+// A Process is one life of a binary.
+type Process struct {
+	tb   testing.TB
+	cmd  *exec.Cmd
+	log  logtest.Buffer
+	done chan struct{} // closed when it has ended
+}
+
+// start starts a binary with nothing in its environment but what is given. It
+// is killed when the test ends; its log is shown if the test failed.
+func start(f *Fleet, binary string, env map[string]string, args ...string) *Process {
+	f.Helper()
+	p := &Process{tb: f.TB, done: make(chan struct{})}
+	p.cmd = exec.CommandContext(context.WithoutCancel(f.Context()), binary, args...) //nolint:gosec // our own program
+	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + f.TempDir()}
+	for key, value := range env {
+		p.cmd.Env = append(p.cmd.Env, key+"="+value)
+	}
+	p.cmd.Stderr, p.cmd.Stdout = &p.log, &p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		f.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait() // the exit code is in ProcessState
+	}()
+	f.Cleanup(func() {
+		p.Kill()
+		if f.Failed() {
+			f.Logf("the controller said:\n%s", p.tail())
+		}
+	})
+	return p
+}
+
+// Kill ends the process as a power failure would.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.done
+}
+
+// Stop tells the process to end and gives its exit code.
+func (p *Process) Stop() int {
+	p.tb.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.tb.Fatal(err)
+	}
+	timer := time.NewTimer(Patience)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+		p.tb.Fatalf("the controller does not end")
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Log is what the process has said.
+func (p *Process) Log() string { return p.log.String() }
+
+func (p *Process) tail() string {
+	const most = 20_000
+	text := p.log.String()
+	return text[max(0, len(text)-most):]
+}
+
+// address is where the process listens for a purpose.
+func (p *Process) address(purpose string) (string, error) {
+	for text := range strings.Lines(p.log.String()) {
+		var line struct {
+			Msg, For, Addr string
+		}
+		if json.Unmarshal([]byte(text), &line) == nil && line.Msg == "listening" && strings.Contains(line.For, purpose) {
+			return line.Addr, nil
+		}
+	}
+	return "", fmt.Errorf("it does not say where it listens for %s", purpose)
+}
+
+// WantReady waits until the process is ready.
+func (p *Process) WantReady() {
+	p.tb.Helper()
+	Eventually(p.tb, func(ctx context.Context) error {
+		select {
+		case <-p.done:
+			p.tb.Fatalf("the controller has ended: %s", p.cmd.ProcessState)
+		default:
+		}
+		code, body, err := p.get(ctx, "health", "/readyz")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("the controller is not ready: %d %s", code, body)
+		}
+		return err
+	})
+}
+
+// Metrics are the process's metrics as it serves them.
+func (p *Process) Metrics() string {
+	p.tb.Helper()
+	_, body, err := p.get(p.tb.Context(), "metrics", "/metrics")
+	if err != nil {
+		p.tb.Fatal(err)
+	}
+	return body
+}
+
+func (p *Process) get(ctx context.Context, purpose, path string) (code int, body string, err error) {
+	address, err := p.address(purpose)
+	if err != nil {
+		return 0, "", err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		return 0, "", err
+	}
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), errors.Join(err, resp.Body.Close())
+}
+
+// Eventually calls check until it gives no error.
+func Eventually(tb testing.TB, check func(ctx context.Context) error) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+	defer cancel()
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	var last error // that is not about our own bound
+	for {
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			tb.Fatalf("not within %s: %v", Patience, last)
+		case <-ticker.C:
+		}
+	}
+}
+
+// kubeconfigOf is a client's configuration as a file.
+func kubeconfigOf(tb testing.TB, cfg *rest.Config) string {
+	tb.Helper()
+	const name = "bed"
+	text, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {Token: cfg.BearerToken, ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(text)
+}
