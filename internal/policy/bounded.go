@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -14,7 +13,7 @@ import (
 const (
 	maxWeight  = 1 << 20  // of a value that a bounded function takes or gives: bytes, more or less
 	maxProduct = 64 << 20 // of the weights of its arguments, which bounds what it can make of them
-	maxDigits  = 308      // of an exponent; a number is written out to be calculated with
+	maxWidth   = 1000     // that sprintf pads to, more or less
 
 	boundedPrefix = "bounded."
 )
@@ -64,6 +63,9 @@ func boundedFunctions() []func(*rego.Rego) {
 	for _, b := range boundedBuiltins() {
 		original := topdown.GetBuiltin(strings.TrimPrefix(b.Name, boundedPrefix))
 		all = append(all, rego.FunctionDyn(&rego.Function{Name: b.Name, Decl: b.Decl}, func(bctx rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {
+			if format, ok := args[0].Value.(ast.String); ok && b.Name == boundedPrefix+ast.Sprintf.Name && wide(string(format)) {
+				return nil, fmt.Errorf("it pads to more than %d characters", maxWidth)
+			}
 			return bounded(bctx, original, args)
 		}))
 	}
@@ -79,9 +81,6 @@ func bounded(bctx rego.BuiltinContext, f topdown.BuiltinFunc, args []*ast.Term) 
 		}
 		if product *= max(1, w); product > maxProduct {
 			return nil, fmt.Errorf("its arguments are too large together")
-		}
-		if s, ok := a.Value.(ast.String); ok && wide(string(s)) {
-			return nil, fmt.Errorf("it pads to more than %d characters", maxDigits)
 		}
 	}
 	var result *ast.Term
@@ -114,9 +113,6 @@ func weigh(v ast.Value, w int) (int, error) {
 	case ast.String:
 		w += len(v)
 	case ast.Number:
-		if !calculable(string(v)) {
-			return w, fmt.Errorf("a number has an exponent beyond %d", maxDigits)
-		}
 		w += len(v)
 	case *ast.Array:
 		err = v.Iter(each)
@@ -138,28 +134,24 @@ func weigh(v ast.Value, w int) (int, error) {
 	return w, err
 }
 
-// calculable says whether a number can be written out.
-func calculable(n string) bool {
-	i := strings.IndexAny(n, "eE")
-	if i < 0 {
-		return true
-	}
-	exp, err := strconv.Atoi(n[i+1:])
-	return err == nil && -maxDigits <= exp && exp <= maxDigits
-}
-
-// wide says whether a format pads to a width of four digits, or to one that an
+// wide says whether a format pads to a width of many digits, or to one that an
 // argument says.
 func wide(format string) bool {
-	for i := 0; i < len(format); i++ {
-		if format[i] != '%' {
-			continue
-		}
-		digits := 0
-		for i++; i < len(format) && strings.IndexByte("+-# 0123456789.[]*", format[i]) >= 0; i++ {
-			if digits++; format[i] == '*' || digits > 6 {
+	verb, digits := false, 0
+	for _, c := range format {
+		switch {
+		case c == '%':
+			verb, digits = !verb, 0
+		case verb && c == '*':
+			return true
+		case verb && '0' <= c && c <= '9':
+			if digits++; digits >= len("1000") {
 				return true
 			}
+		case verb && strings.ContainsRune("+-# .[]", c):
+			digits = 0
+		default:
+			verb = false
 		}
 	}
 	return false
@@ -188,10 +180,6 @@ func bound(c *ast.Compiler) *ast.Error {
 		case *ast.With:
 			if ref, ok := x.Target.Value.(ast.Ref); !ok || !ref.HasPrefix(ast.InputRootRef) && !ref.HasPrefix(ast.DefaultRootRef) {
 				refused = ast.NewError(ast.CompileErr, x.Location, "a condition can replace input and data, and no functions")
-			}
-		case *ast.Term:
-			if n, ok := x.Value.(ast.Number); ok && !calculable(string(n)) {
-				refused = ast.NewError(ast.CompileErr, x.Location, "number %s has an exponent beyond %d", string(n), maxDigits)
 			}
 		}
 		return false

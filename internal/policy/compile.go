@@ -54,6 +54,7 @@ type Set struct {
 	tests   int
 	mode    Mode
 	shape   *shape
+	unseen  *shape
 	query   *query
 	timeout time.Duration
 }
@@ -79,6 +80,7 @@ func Compile(ctx context.Context, files map[string]string, o Options) (*Set, err
 	if err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
+	s.unseen = s.shape.unseen(compiler)
 	if s.query, err = prepare(ctx, compiler, DecisionPath, nil); err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
@@ -103,7 +105,7 @@ func (s *Set) Decide(ctx context.Context, input json.RawMessage, now time.Time) 
 
 // decide gives the input as well, for those who count.
 func (s *Set) decide(ctx context.Context, input []byte, now time.Time) (Decision, ast.Value, error) {
-	v, err := s.shape.read(input)
+	v, err := s.shape.read(input, s.unseen)
 	if err != nil {
 		return Decision{}, nil, err
 	}

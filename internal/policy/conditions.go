@@ -51,7 +51,10 @@ type condition struct {
 	compile func() (*compiledCondition, error)
 }
 
-type compiledCondition struct{ allow, message *query } // message is nil where the module has none
+type compiledCondition struct {
+	allow, message *query // message is nil where the module has none
+	unseen         *shape
+}
 
 // NewConditions makes an evaluator.
 func NewConditions(o ConditionOptions) (*Conditions, error) {
@@ -77,7 +80,7 @@ func (c *Conditions) Evaluate(ctx context.Context, module string, input json.Raw
 	if err != nil {
 		return false, "", fmt.Errorf("compile condition: %w", err)
 	}
-	v, err := c.shape.read(input)
+	v, err := c.shape.read(input, compiled.unseen)
 	if err != nil {
 		return false, "", err
 	}
@@ -158,7 +161,8 @@ func compileCondition(ctx context.Context, module string, s *shape) (compiled *c
 	}
 	path := modules[name].Package.Path
 	c := newCompiler(caps, s).WithStrict(false).
-		WithStageAfterID(ast.StageResolveRefs, ast.CompilerStageDefinition{Name: "Bound", MetricName: "bound", Stage: bound})
+		WithStageAfterID(ast.StageResolveRefs, ast.CompilerStageDefinition{Name: "Bound", MetricName: "bound", Stage: bound}).
+		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "Expansion", MetricName: "expansion", Stage: expansion})
 	if c.Compile(modules); c.Failed() {
 		return nil, tell(c.Errors)
 	}
@@ -170,7 +174,7 @@ func compileCondition(ctx context.Context, module string, s *shape) (compiled *c
 	if !ok {
 		return nil, fmt.Errorf("package %s has no rule allow", path)
 	}
-	compiled = &compiledCondition{}
+	compiled = &compiledCondition{unseen: s.unseen(c)}
 	if compiled.allow, err = prepare(ctx, c, allow, boundedFunctions()); err != nil {
 		return nil, err
 	}

@@ -83,8 +83,8 @@ func decodeDecision(v ast.Value) (Decision, error) {
 	f := fields{object: o, of: "it"}
 	d := Decision{
 		Allow:           f.boolean("allow", true),
-		Violations:      f.texts("violations", true, maxMessages),
-		Warnings:        f.texts("warnings", false, maxMessages),
+		Violations:      messages(f.texts("violations", true)),
+		Warnings:        messages(f.texts("warnings", false)),
 		RequireDryRun:   f.boolean("requireDryRun", true),
 		RequireApproval: f.boolean("requireApproval", true),
 		PolicyName:      f.text("policyName", true),
@@ -95,9 +95,12 @@ func decodeDecision(v ast.Value) (Decision, error) {
 			return Decision{}, fmt.Errorf("approvals is %s, want an object", ast.ValueName(t.Value))
 		}
 		a := fields{object: sub, of: "approvals"}
-		d.Approvals = Approvals{Count: a.count("count"), Groups: a.texts("groups", false, maxGroups), FourEyes: a.boolean("fourEyes", false)}
+		d.Approvals = Approvals{Count: a.count("count"), Groups: a.texts("groups", false), FourEyes: a.boolean("fourEyes", false)}
 		if err := a.end(); err != nil {
 			return Decision{}, err
+		}
+		if n := len(d.Approvals.Groups); n > maxGroups {
+			return Decision{}, fmt.Errorf("groups has %d entries, at most %d are taken", n, maxGroups)
 		}
 	}
 	if err := f.end(); err != nil {
@@ -195,7 +198,7 @@ func (f *fields) count(name string) int {
 }
 
 // texts reads a set or a list of strings, in the order of the alphabet.
-func (f *fields) texts(name string, required bool, most int) []string {
+func (f *fields) texts(name string, required bool) []string {
 	t := f.get(name, required)
 	if t == nil {
 		return nil
@@ -207,7 +210,7 @@ func (f *fields) texts(name string, required bool, most int) []string {
 			f.fail("%s has %s in it, want strings", name, ast.ValueName(t.Value))
 			return
 		}
-		all = append(all, cut(string(s), maxMessageBytes))
+		all = append(all, string(s))
 	}
 	switch v := t.Value.(type) {
 	case ast.Set:
@@ -219,13 +222,21 @@ func (f *fields) texts(name string, required bool, most int) []string {
 		return nil
 	}
 	slices.Sort(all)
-	if len(all) > most {
-		all = append(all[:most-1], fmt.Sprintf("and %d more", len(all)-most+1))
+	return all
+}
+
+// messages keeps what is said to what a status has room for.
+func messages(all []string) []string {
+	if len(all) > maxMessages {
+		all = append(all[:maxMessages-1], fmt.Sprintf("and %d more", len(all)-maxMessages+1))
+	}
+	for i, s := range all {
+		all[i] = cut(s, maxMessageBytes)
 	}
 	return all
 }
 
-// cut keeps a message to what a status has room for.
+// cut keeps a text to so many bytes.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -38,6 +38,9 @@ func prepare(ctx context.Context, c *ast.Compiler, path string, more []func(*reg
 // eval gives the document for an input. now is what time.now_ns answers.
 func (q *query) eval(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (t *ast.Term, err error) {
 	defer caught(&err)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: %w", errStopped, context.Cause(ctx))
+	}
 	// Timers instead of the goroutine that Open Policy Agent would start: a
 	// decision is short, and hardly any is stopped.
 	cancel := topdown.NewCancel()

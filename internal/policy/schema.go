@@ -33,7 +33,7 @@ func CheckInput(input json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.read(input)
+	_, err = s.read(input, nil)
 	return err
 }
 
@@ -43,7 +43,7 @@ func CheckConditionInput(input json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.read(input)
+	_, err = s.read(input, nil)
 	return err
 }
 
@@ -141,4 +141,59 @@ func (s *shape) plain() map[string]any {
 		m["items"] = s.Items.plain()
 	}
 	return m
+}
+
+// unseen is the part of an input that modules can not see, because nothing in
+// them leads there: the object that is acted on, which is more than half of an
+// input, if nobody asks for it. Nil is nothing.
+func (s *shape) unseen(c *ast.Compiler) *shape {
+	path := []string{"target", "object"}
+	at := s
+	for _, name := range path {
+		at = at.Properties[name]
+	}
+	var seen bool
+	var visit *ast.GenericVisitor
+	visit = ast.NewGenericVisitor(func(x any) bool {
+		switch x := x.(type) {
+		case ast.Var:
+			seen = seen || x.Equal(ast.InputRootDocument.Value)
+		case ast.Ref:
+			if !x.HasPrefix(ast.InputRootRef) {
+				return false
+			}
+			seen = seen || !leadsPast(x[1:], path)
+			for _, t := range x[1:] {
+				visit.Walk(t)
+			}
+			return true
+		}
+		return false
+	})
+	for _, m := range c.Modules {
+		visit.Walk(m)
+	}
+	if seen {
+		return nil
+	}
+	return at
+}
+
+// leadsPast says whether a reference is known to lead elsewhere: it names
+// another field on its way. One that ends before, or asks for any field, has all
+// that is below it.
+func leadsPast(ref ast.Ref, path []string) bool {
+	for i, name := range path {
+		if i >= len(ref) {
+			return false
+		}
+		s, ok := ref[i].Value.(ast.String)
+		if !ok {
+			return false
+		}
+		if string(s) != name {
+			return true
+		}
+	}
+	return false
 }

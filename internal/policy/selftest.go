@@ -109,7 +109,7 @@ func (s *Set) runCanaries(ctx context.Context) error {
 		d, err := s.ask(ctx, input, time.Unix(0, 0))
 		switch {
 		case err != nil:
-			problems = append(problems, fmt.Errorf("%s has no decision: %w", c.name, err))
+			return fmt.Errorf("%s has no decision: %w", c.name, err) // nor have the others, as a rule
 		case d.Allow:
 			problems = append(problems, fmt.Errorf("%s is allowed, which no set may", c.name))
 		}

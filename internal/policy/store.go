@@ -67,10 +67,12 @@ func (st *Store) Decide(ctx context.Context, input json.RawMessage, now time.Tim
 	begin := time.Now()
 	l := st.now.Load()
 	if l == nil {
-		if err := st.err.Load(); err != nil {
-			return Decision{}, "", fmt.Errorf("%w: %w", ErrNoPolicy, *err)
+		err := ErrNoPolicy
+		if why := st.err.Load(); why != nil {
+			err = fmt.Errorf("%w: %w", ErrNoPolicy, *why)
 		}
-		return Decision{}, "", ErrNoPolicy
+		st.metrics.decided(Decision{}, nil, err, time.Since(begin))
+		return Decision{}, "", err
 	}
 	d, v, err := l.set.decide(ctx, input, now)
 	st.metrics.decided(d, v, err, time.Since(begin))

@@ -17,16 +17,18 @@ import (
 const (
 	maxInputBytes = 1 << 20 // of a request to the API server it is a fraction
 	maxInputDepth = 128
+	maxExponent   = 308
 )
 
 // read makes a value of an input that is as s says. It goes over the text once:
 // an input is checked and converted at every decision, and a rule that denies
-// by a field is silent where the field is missing or of another type.
-func (s *shape) read(input []byte) (ast.Value, error) {
+// by a field is silent where the field is missing or of another type. What is
+// in unseen, if that is not nil, is checked to be JSON and left empty.
+func (s *shape) read(input []byte, unseen *shape) (ast.Value, error) {
 	if len(input) > maxInputBytes {
 		return nil, fmt.Errorf("read input: it has %d bytes, at most %d are taken", len(input), maxInputBytes)
 	}
-	r := reader{text: string(input), dec: jsontext.NewDecoder(bytes.NewBuffer(input)), free: &shape{}}
+	r := reader{text: string(input), dec: jsontext.NewDecoder(bytes.NewBuffer(input)), free: &shape{}, unseen: unseen}
 	v, err := r.value(s)
 	if err != nil {
 		return nil, fmt.Errorf("read input: %w", err)
@@ -40,12 +42,13 @@ func (s *shape) read(input []byte) (ast.Value, error) {
 // A reader reads JSON. Strings are cut out of one copy of the text, and terms
 // come from chunks: what an input costs is mostly what it allocates.
 type reader struct {
-	text  string
-	dec   *jsontext.Decoder
-	free  *shape // of what may be anything
-	chunk []ast.Term
-	pairs [][2]*ast.Term // of the objects that are being read
-	terms []*ast.Term    // of the lists
+	text   string
+	dec    *jsontext.Decoder
+	free   *shape // of what may be anything
+	unseen *shape
+	chunk  []ast.Term
+	pairs  [][2]*ast.Term // of the objects that are being read
+	terms  []*ast.Term    // of the lists
 }
 
 func (r *reader) term(v ast.Value) *ast.Term {
@@ -138,6 +141,17 @@ func (r *reader) number(s *shape, raw jsontext.Value) (ast.Value, error) {
 	return ast.Number(text), nil
 }
 
+// calculable says whether a number can be written out, as Open Policy Agent does
+// to calculate with it.
+func calculable(n string) bool {
+	i := strings.IndexAny(n, "eE")
+	if i < 0 {
+		return true
+	}
+	exp, err := strconv.Atoi(n[i+1:])
+	return err == nil && -maxExponent <= exp && exp <= maxExponent
+}
+
 // enter begins an object or a list.
 func (r *reader) enter() error {
 	if _, err := r.dec.ReadToken(); err != nil {
@@ -150,6 +164,9 @@ func (r *reader) enter() error {
 }
 
 func (r *reader) object(s *shape) (ast.Value, error) {
+	if s == r.unseen {
+		return ast.NewObject(), r.dec.SkipValue()
+	}
 	if err := r.enter(); err != nil {
 		return nil, err
 	}

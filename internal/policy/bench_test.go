@@ -1,0 +1,58 @@
+package policy_test
+
+import (
+	"testing"
+
+	"github.com/fleetloop/fleetloop/internal/policy"
+)
+
+// From the bytes of a full input to the decision, by the policies that are
+// shipped.
+func BenchmarkDecide(b *testing.B) {
+	s, err := policy.Compile(b.Context(), shipped(b), policy.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	input := policy.ExampleInput()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Decide(b.Context(), input, now); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A condition that is known already, from the bytes of a full input.
+func BenchmarkCondition(b *testing.B) {
+	c, err := policy.NewConditions(policy.ConditionOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	input := policy.ExampleInput()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := c.Evaluate(b.Context(), enoughCPU, input, now); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	files := shipped(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := policy.Compile(b.Context(), files, policy.Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+const enoughCPU = `package precondition.scale
+import rego.v1
+default allow := false
+allow if {
+	input.cluster.availableCPU >= 500
+	input.cluster.readyNodes >= 3
+}
+message := sprintf("%d millicores are free, and 500 are needed", [input.cluster.availableCPU]) if not allow
+`

@@ -1,0 +1,50 @@
+package policy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+
+	"github.com/open-policy-agent/opa/v1/rego"
+)
+
+// NewOracle checks inputs with the schema as Open Policy Agent understands it.
+// It gives what is wrong, or nothing.
+func NewOracle() (func(context.Context, json.RawMessage) (string, error), error) {
+	var schema any
+	if err := json.Unmarshal(inputSchema, &schema); err != nil {
+		return nil, err
+	}
+	q, err := rego.New(rego.Query(`json.match_schema(input.document, input.schema, output)`)).PrepareForEval(context.Background())
+	return func(ctx context.Context, input json.RawMessage) (string, error) {
+		var doc any
+		if err := json.Unmarshal(input, &doc); err != nil {
+			return "", err
+		}
+		rs, err := q.Eval(ctx, rego.EvalInput(map[string]any{"document": doc, "schema": schema}))
+		if err != nil || len(rs) != 1 {
+			return "", fmt.Errorf("%d results: %w", len(rs), err)
+		}
+		out, _ := rs[0].Bindings["output"].([]any)
+		if len(out) == 2 && out[0] == true {
+			return "", nil
+		}
+		return fmt.Sprint(out), nil
+	}, err
+}
+
+// Keeps says whether a compiled module is kept.
+func (c *Conditions) Keeps(module string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.known[sha256.Sum256([]byte(module))]
+	return ok
+}
+
+// Kept is how many compiled modules are kept.
+func (c *Conditions) Kept() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.recent.Len()
+}

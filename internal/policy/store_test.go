@@ -1,0 +1,190 @@
+package policy_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/fleetloop/fleetloop/internal/policy"
+)
+
+const denyAll = "package fleetloop.safety\nviolations contains \"closed\" if input.now > 0\n"
+
+func TestStore(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	metrics, err := policy.NewMetrics(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := policy.NewStore(10*time.Second, metrics)
+	decide := func() (policy.Decision, string, error) { return st.Decide(t.Context(), policy.ExampleInput(), now) }
+
+	if _, hash, err := decide(); !errors.Is(err, policy.ErrNoPolicy) || hash != "" {
+		t.Errorf("without a set: got %q, %v", hash, err)
+	}
+	broken := with(map[string]string{"b.rego": "package b\nx if {"})
+	wantError(t, st.Load(t.Context(), broken, policy.Enforce), "b.rego:2")
+	if _, _, err := decide(); !errors.Is(err, policy.ErrNoPolicy) || !strings.Contains(err.Error(), "b.rego:2") {
+		t.Errorf("without a good set: got %v, want why", err)
+	}
+	if got := st.Status(); got.Hash != "" || got.Err == nil || !got.LoadedAt.IsZero() {
+		t.Errorf("got %+v", got)
+	}
+
+	if err := st.Load(t.Context(), with(map[string]string{"a_test.rego": "package a_test\ntest_x if true"}), policy.Enforce); err != nil {
+		t.Fatal(err)
+	}
+	first := st.Status()
+	if diff := cmp.Diff([]string{"a_test.rego", "smallest.rego"}, first.Names); diff != "" || first.Err != nil || first.LoadedAt.IsZero() || first.Mode != policy.Enforce || first.Tests != 1 {
+		t.Errorf("got %+v", first)
+	}
+	if d, hash, err := decide(); !d.Allow || hash != first.Hash || err != nil {
+		t.Errorf("got %+v, %q, %v", d, hash, err)
+	}
+
+	// A set that is refused leaves the last good one, with its mode.
+	wantError(t, st.Load(t.Context(), broken, policy.Warn), "b.rego:2")
+	if got := st.Status(); got.Hash != first.Hash || got.Err == nil || got.Mode != policy.Enforce || got.LoadedAt != first.LoadedAt {
+		t.Errorf("got %+v, want %+v with an error", got, first)
+	}
+	if d, hash, err := decide(); !d.Allow || hash != first.Hash || err != nil {
+		t.Errorf("got %+v, %q, %v", d, hash, err)
+	}
+	wantError(t, st.Load(t.Context(), with(nil), "strict"), `mode "strict" is unknown`)
+
+	// The one before, again, makes that good.
+	if err := st.Load(t.Context(), with(map[string]string{"a_test.rego": "package a_test\ntest_x if true"}), ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := st.Status(); got.Err != nil || got.LoadedAt != first.LoadedAt {
+		t.Errorf("got %+v, want %+v", got, first)
+	}
+
+	if err := st.Load(t.Context(), with(map[string]string{"b.rego": denyAll}), policy.Enforce); err != nil {
+		t.Fatal(err)
+	}
+	if d, _, err := decide(); d.Allow || !cmp.Equal(d.Violations, []string{"closed"}) || err != nil {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	second := st.Status()
+	if err := st.Load(t.Context(), with(map[string]string{"b.rego": denyAll}), policy.Audit); err != nil {
+		t.Fatal(err)
+	}
+	if d, hash, err := decide(); !d.Allow || d.Mode != "audit" || hash != second.Hash || err != nil {
+		t.Errorf("in another mode: got %+v, %q, %v", d, hash, err)
+	}
+	if _, _, err := st.Decide(t.Context(), []byte("{}"), now); err == nil {
+		t.Error("no error")
+	}
+
+	want := `
+# HELP kubernetes_executor_policy_denials_total Denials, by the policy that spoke and the action of the catalogue.
+# TYPE kubernetes_executor_policy_denials_total counter
+kubernetes_executor_policy_denials_total{action="scale_deployment",policy="smallest"} 1
+# HELP kubernetes_executor_policy_evaluation_total Decisions, by what was decided: allowed, denied, passed (violated, and let through because of the mode), error (none could be made, which denies).
+# TYPE kubernetes_executor_policy_evaluation_total counter
+kubernetes_executor_policy_evaluation_total{result="allowed"} 2
+kubernetes_executor_policy_evaluation_total{result="denied"} 1
+kubernetes_executor_policy_evaluation_total{result="error"} 3
+kubernetes_executor_policy_evaluation_total{result="passed"} 1
+# HELP kubernetes_executor_policy_info 1 for the set of policies that decides, by its hash.
+# TYPE kubernetes_executor_policy_info gauge
+kubernetes_executor_policy_info{hash="` + second.Hash + `"} 1
+# HELP kubernetes_executor_policy_reload_failures_total Sets of policies that were refused; the last good one stays.
+# TYPE kubernetes_executor_policy_reload_failures_total counter
+kubernetes_executor_policy_reload_failures_total 3
+# HELP kubernetes_executor_policy_reloads_total Sets of policies that were taken.
+# TYPE kubernetes_executor_policy_reloads_total counter
+kubernetes_executor_policy_reloads_total 3
+`
+	names := []string{"kubernetes_executor_policy_denials_total", "kubernetes_executor_policy_evaluation_total", "kubernetes_executor_policy_info", "kubernetes_executor_policy_reload_failures_total", "kubernetes_executor_policy_reloads_total"}
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	if n, err := testutil.GatherAndCount(reg, "kubernetes_executor_policy_evaluation_duration_seconds"); n != 4 || err != nil {
+		t.Errorf("%d series of the duration, %v", n, err)
+	}
+}
+
+// A decision is by one set, from its begin to its end, and its hash is that
+// set's.
+func TestStoreConcurrently(t *testing.T) {
+	open, closed := with(nil), with(map[string]string{"b.rego": denyAll})
+	openHash, closedHash := newSet(t, open, policy.Options{}).Hash(), newSet(t, closed, policy.Options{}).Hash()
+	st := policy.NewStore(time.Minute, nil)
+	if err := st.Load(t.Context(), open, policy.Enforce); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var loading, deciding sync.WaitGroup
+	for _, files := range []map[string]string{open, closed, with(map[string]string{"b.rego": "package b\nx if {"})} {
+		loading.Go(func() {
+			for range 10 {
+				_ = st.Load(t.Context(), files, policy.Enforce)
+				_ = st.Status()
+			}
+		})
+	}
+	var seen sync.Map
+	for range 4 {
+		deciding.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				d, hash, err := st.Decide(t.Context(), policy.ExampleInput(), now)
+				if err != nil || d.Allow != (hash == openHash) || hash != openHash && hash != closedHash {
+					t.Errorf("got %+v, %q, %v", d, hash, err)
+					return
+				}
+				seen.Store(hash, true)
+			}
+		})
+	}
+	loading.Wait()
+	close(done)
+	deciding.Wait()
+	if _, ok := seen.Load(openHash); !ok {
+		t.Error("the open set never decided")
+	}
+}
+
+func TestMetricsTwice(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	if _, err := policy.NewMetrics(reg); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policy.NewMetrics(reg); err == nil {
+		t.Error("metrics were registered twice")
+	}
+}
+
+func FuzzCompile(f *testing.F) {
+	for name, text := range shipped(f) {
+		f.Add(name, text)
+	}
+	f.Add("a.v0.rego", "package fleetloop.safety\ndecision = {\"allow\": true}")
+	f.Add("a_test.rego", "package a\ntest_x if data.fleetloop.safety.decision with input as {}")
+	f.Add("a.rego", "package a\nx := "+strings.Repeat("{", 3000))
+	f.Fuzz(func(t *testing.T, name, text string) {
+		if len(text) > 16<<10 {
+			return
+		}
+		begin := time.Now()
+		_, err := policy.Compile(t.Context(), with(map[string]string{name: text}), policy.Options{Timeout: 250 * time.Millisecond})
+		if err != nil && strings.Contains(err.Error(), "panic") {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took > 60*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
