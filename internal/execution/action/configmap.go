@@ -30,7 +30,7 @@ func patchConfigMap() *Action {
 	return define(entry[configMapParameters]{
 		Action: Action{
 			Name:    "patch_configmap",
-			Summary: "Set or remove keys of a ConfigMap",
+			Summary: "Set or remove keys of a ConfigMap.",
 			Kubectl: `kubectl patch configmap settings -n shop --type merge -p '{"data":{"level":"debug"}}'`,
 			Aliases: []string{"update_configmap"},
 			Kinds:   []string{"ConfigMap"},

@@ -32,7 +32,10 @@ func TestPatchConfigMap(t *testing.T) {
 			foreign: `{"data":{"level":"` + long + `z"}}`,
 		},
 	} {
-		t.Run(name, tr.run)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tr.run(t)
+		})
 	}
 }
 

@@ -203,8 +203,8 @@ func (d *diagnosis) log(ctx context.Context, pod *corev1.Pod, container string) 
 		d.tell("  | no log: %s", firstLine(err.Error()))
 		return stopped(ctx)
 	}
-	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
-		d.tell("  | %s", line)
+	for line := range strings.Lines(text) {
+		d.tell("  | %s", strings.TrimRight(line, "\r\n"))
 	}
 	return stopped(ctx)
 }

@@ -117,11 +117,8 @@ func (d *drain) do(ctx context.Context) error {
 		if len(pods.refused) > 0 {
 			return d.broken(halted(CodeGuard, "Pods stand in the way: %s", someOf(pods.refused)), nil)
 		}
-		d.blocked = map[string]string{}
-		for i := range pods.evict {
-			if err = d.evict(ctx, &pods.evict[i]); err != nil {
-				return d.broken(err, pods.evict[i:])
-			}
+		if left, err := d.evictAll(ctx, pods.evict); err != nil {
+			return d.broken(err, left)
 		}
 		remaining := append(slices.Clone(pods.evict), pods.waitFor...)
 		if len(remaining) == 0 || d.run.dry {
@@ -129,9 +126,7 @@ func (d *drain) do(ctx context.Context) error {
 			return nil
 		}
 		if round == 0 {
-			for _, pod := range sortedKeys(d.blocked) {
-				d.say(pod + " cannot be evicted yet: " + d.blocked[pod])
-			}
+			d.sayBlocked()
 		}
 		if err = d.pause(ctx, drainPause(round)); err != nil {
 			return d.broken(err, remaining)

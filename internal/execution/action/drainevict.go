@@ -17,6 +17,25 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
+// evictAll asks Pods to leave, and gives those that were not asked when it ends
+// before its end.
+func (d *drain) evictAll(ctx context.Context, pods []corev1.Pod) (left []corev1.Pod, err error) {
+	d.blocked = map[string]string{}
+	for i := range pods {
+		if err = d.evict(ctx, &pods[i]); err != nil {
+			return pods[i:], err
+		}
+	}
+	return nil, nil
+}
+
+// sayBlocked says which Pods may not go yet, and why.
+func (d *drain) sayBlocked() {
+	for _, pod := range sortedKeys(d.blocked) {
+		d.say(pod + " cannot be evicted yet: " + d.blocked[pod])
+	}
+}
+
 // evict asks one Pod to leave. What a disruption budget keeps for now is noted
 // in blocked, and asked again in the next round.
 func (d *drain) evict(ctx context.Context, pod *corev1.Pod) error {

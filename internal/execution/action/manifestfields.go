@@ -2,6 +2,7 @@ package action
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,9 +48,7 @@ func ownedIn(fields map[string]any) map[string]any {
 // merge has the fields of both; where one has a value as a whole, that.
 func merge(a, b map[string]any) map[string]any {
 	all := make(map[string]any, len(a)+len(b))
-	for key, value := range a {
-		all[key] = value
-	}
+	maps.Copy(all, a)
 	for key, value := range b {
 		first, both := all[key]
 		if !both {

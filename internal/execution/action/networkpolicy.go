@@ -31,7 +31,7 @@ func updateNetworkPolicy() *Action {
 	return define(entry[networkPolicyParameters]{
 		Action: Action{
 			Name:    "update_network_policy",
-			Summary: "Replace the spec of a NetworkPolicy",
+			Summary: "Replace the spec of a NetworkPolicy.",
 			Kubectl: `kubectl patch networkpolicy web -n shop --type json -p '[{"op":"replace","path":"/spec","value":{…}}]'`,
 			Kinds:   []string{"NetworkPolicy"},
 			Scope:   Namespaced,
@@ -76,7 +76,7 @@ func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicy
 	d.steps = []v1alpha1.PlanStep{step}
 	d.diff = lineDiff(flat(before), flat(spec))
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "who may talk to the Pods that it selects changes at once"}
-	if raw, err := json.Marshal(before); err != nil || len(raw) > maxPolicySpec {
+	if len(spelled(before)) > maxPolicySpec {
 		d.rollback = noWayBack("the spec before is longer than a plan can keep")
 		return d, nil
 	}

@@ -17,7 +17,7 @@ type nodeParameters struct {
 func cordonNode() *Action {
 	return schedulingOf(true, Action{
 		Name:     "cordon_node",
-		Summary:  "Let no more Pods onto a Node",
+		Summary:  "Let no more Pods onto a Node.",
 		Kubectl:  "kubectl cordon node-1",
 		Rollback: "uncordon_node",
 	}, "cordoned")
@@ -26,7 +26,7 @@ func cordonNode() *Action {
 func uncordonNode() *Action {
 	return schedulingOf(false, Action{
 		Name:     "uncordon_node",
-		Summary:  "Let Pods onto a Node again",
+		Summary:  "Let Pods onto a Node again.",
 		Kubectl:  "kubectl uncordon node-1",
 		Rollback: "cordon_node",
 	}, "uncordoned")

@@ -2,6 +2,7 @@ package action
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"testing"
@@ -39,19 +40,27 @@ func TestNodes(t *testing.T) {
 		"Cordon":   {"", nil, "cordon_node", nil, "unschedulable: false", "unschedulable: true", "uncordon_node", ""},
 		"Uncordon": {"", map[string]any{"unschedulable": true}, "uncordon_node", nil, "unschedulable: true", "unschedulable: false", "cordon_node", ""},
 		"Taint": {
-			"a new one", nil, "taint_node", map[string]any{"key": "a", "value": "b", "effect": "NoSchedule"}, "", "taint a:NoSchedule: b", "untaint_node",
+			"a new one", nil, "taint_node",
+			map[string]any{"key": "a", "value": "b", "effect": "NoSchedule"},
+			"", "taint a:NoSchedule: b", "untaint_node",
 			`{"spec":{"taints":[{"key":"a","value":"other","effect":"NoSchedule"}]}}`,
 		},
 		"TaintAnew": {
-			"another value", tainted, "taint_node", map[string]any{"key": "a", "value": "c", "effect": "NoSchedule"}, "taint a:NoSchedule: b", "taint a:NoSchedule: c", "taint_node",
+			"another value", tainted, "taint_node",
+			map[string]any{"key": "a", "value": "c", "effect": "NoSchedule"},
+			"taint a:NoSchedule: b", "taint a:NoSchedule: c", "taint_node",
 			`{"spec":{"taints":[]}}`,
 		},
 		"TaintWithoutValue": {
-			"a value is not needed", nil, "taint_node", map[string]any{"key": "a", "effect": "NoExecute"}, "", "taint a:NoExecute: ", "untaint_node",
+			"a value is not needed", nil, "taint_node",
+			map[string]any{"key": "a", "effect": "NoExecute"},
+			"", "taint a:NoExecute: ", "untaint_node",
 			`{"spec":{"taints":[{"key":"a","value":"other","effect":"NoExecute"}]}}`,
 		},
 		"Untaint": {
-			"the one with the effect", tainted, "untaint_node", map[string]any{"key": "a", "effect": "NoSchedule"}, "taint a:NoSchedule: b", "", "taint_node",
+			"the one with the effect", tainted, "untaint_node",
+			map[string]any{"key": "a", "effect": "NoSchedule"},
+			"taint a:NoSchedule: b", "", "taint_node",
 			`{"spec":{"taints":[{"key":"a","value":"other","effect":"NoSchedule"}]}}`,
 		},
 	} {
@@ -60,9 +69,7 @@ func TestNodes(t *testing.T) {
 			s := newStage(t)
 			o := s.node(tc.spec)
 			parameters := map[string]any{"node": o.GetName()}
-			for key, value := range tc.parameters {
-				parameters[key] = value
-			}
+			maps.Copy(parameters, tc.parameters)
 			r := s.onNode(tc.action, parameters)
 			c := s.as(r.Action, nil)
 			p := s.plan(c, r, newSubject("uid"))
@@ -114,11 +121,10 @@ func (s *stage) wantBack(r Request, p *v1alpha1.Plan, o *unstructured.Unstructur
 // wantGuarded has somebody change what the plan depends on, and change it back.
 func (s *stage) wantGuarded(c Client, p *v1alpha1.Plan, o *unstructured.Unstructured, foreign string) {
 	s.Helper()
-	was := s.read(o).Object["spec"]
+	taints, _, _ := unstructured.NestedSlice(s.read(o).Object, "spec", "taints")
 	s.patch(o, foreign)
 	result := Execute(s.Context(), c, p, Run{Subject: newSubject("uid")})
 	wantCode(s.T, result, CodeGuard)
-	taints, _ := was.(map[string]any)["taints"]
 	s.patch(o, fmt.Sprintf(`{"spec":{"taints":%s}}`, spelled(taints)))
 }
 

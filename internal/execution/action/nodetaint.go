@@ -28,14 +28,14 @@ type untaintParameters struct {
 }
 
 func taintNode() *Action {
-	return define(taintEntry("taint_node", "Put a taint on a Node", "kubectl taint node node-1 dedicated=batch:NoSchedule --overwrite", "tainted",
+	return define(taintEntry("taint_node", "Put a taint on a Node.", "kubectl taint node node-1 dedicated=batch:NoSchedule --overwrite", "tainted",
 		func(p *taintParameters) taint {
 			return taint{node: p.Node, key: p.Key, effect: p.Effect, value: &p.Value}
 		}))
 }
 
 func untaintNode() *Action {
-	return define(taintEntry("untaint_node", "Take a taint off a Node", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
+	return define(taintEntry("untaint_node", "Take a taint off a Node.", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
 		func(p *untaintParameters) taint { return taint{node: p.Node, key: p.Key, effect: p.Effect} }))
 }
 

@@ -22,7 +22,7 @@ func expandPVC() *Action {
 	return define(entry[pvcParameters]{
 		Action: Action{
 			Name:    "expand_pvc",
-			Summary: "Have a PersistentVolumeClaim ask for more storage",
+			Summary: "Have a PersistentVolumeClaim ask for more storage.",
 			Kubectl: `kubectl patch pvc data -n shop --type merge -p '{"spec":{"resources":{"requests":{"storage":"20Gi"}}}}'`,
 			Kinds:   []string{"PersistentVolumeClaim"},
 			Scope:   Namespaced,

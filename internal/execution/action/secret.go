@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// LabelSecretSource, "true" on a Secret in the namespace of executions, lets
+	// LabelSecretSource is a label that, "true" on a Secret in the namespace of executions, lets
 	// update_secret take values from it. Without it whoever may ask for
 	// update_secret could read what else is kept there.
-	LabelSecretSource = "kubernaut.io/secret-source"
+	LabelSecretSource = "kubernaut.io/secret-source" //nolint:gosec // the name of a label
 
 	// LabelSnapshotOf is, on a Secret that update_secret keeps for the way back,
 	// the UID of the Secret that the values are of. They go back there and

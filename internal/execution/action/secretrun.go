@@ -68,8 +68,7 @@ func (w *work) plannedValues(ctx context.Context, changes []secretChange, live *
 	values, err := secretSources(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 		return w.get(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name})
 	}, changes, live.GetUID())
-	var not *RefusedError
-	if errors.As(err, &not) {
+	if not, ok := errors.AsType[*RefusedError](err); ok {
 		return nil, halted(CodeGuard, "%s", not.Message)
 	}
 	if err != nil {
