@@ -42,6 +42,9 @@ func run() error {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}
+	if err := writeActions(); err != nil {
+		return err
+	}
 	return writeGuard()
 }
 

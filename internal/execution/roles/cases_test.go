@@ -245,7 +245,7 @@ func nodeCases() map[string][]trial {
 	with := func(patch string, more map[string]any) func(p *props) map[string]any {
 		return func(p *props) map[string]any {
 			parameters := of(more)(p)
-			if _, err := p.admin.CoreV1().Nodes().Patch(p.Context(), parameters["node"].(string), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil { //nolint:forcetypeassert // set above
+			if _, err := p.admin.CoreV1().Nodes().Patch(p.Context(), fmt.Sprint(parameters["node"]), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 				p.Fatal(err)
 			}
 			return parameters
