@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -37,8 +38,9 @@ func Connect(cfg *rest.Config) (Client, error) {
 		return Client{}, fmt.Errorf("connect: %w", err)
 	}
 	raw := rest.CopyConfig(own)
+	raw.APIPath, raw.GroupVersion = "/api", &schema.GroupVersion{Version: "v1"}
 	raw.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
-	logs, err := rest.UnversionedRESTClientForConfigAndClient(raw, hc)
+	logs, err := rest.RESTClientForConfigAndClient(raw, hc)
 	if err != nil {
 		return Client{}, fmt.Errorf("connect: %w", err)
 	}
@@ -49,7 +51,7 @@ func Connect(cfg *rest.Config) (Client, error) {
 func podLogs(c rest.Interface) func(ctx context.Context, namespace, pod, container string, lines int64) (string, error) {
 	const most = 64 << 10
 	return func(ctx context.Context, namespace, pod, container string, lines int64) (string, error) {
-		r := c.Get().AbsPath("api", "v1", "namespaces", namespace, "pods", pod, "log").
+		r := c.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").
 			Param("tailLines", strconv.FormatInt(lines, 10)).Param("limitBytes", strconv.Itoa(most))
 		if container != "" {
 			r = r.Param("container", container)

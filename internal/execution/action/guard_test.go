@@ -1,0 +1,381 @@
+package action
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+// scaled is a Deployment with 3 replicas, and the plan for 5.
+func (s *stage) scaled() (*unstructured.Unstructured, *v1alpha1.Plan) {
+	s.Helper()
+	o := s.create(deployment("web", 3))
+	return o, s.plan(s.admin, s.request("scale_deployment", asked(map[string]any{"replicas": 5})), newSubject("uid"))
+}
+
+func (s *stage) wantReplicas(o *unstructured.Unstructured, want int64) {
+	s.Helper()
+	if got := replicasOf(s.read(o))["replicas"]; got != want {
+		s.Errorf("%d replicas, want %d", got, want)
+	}
+}
+
+// TestAnswers has the API server refuse the write.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		reason string
+		status int
+		why    metav1.StatusReason
+		times  int // how often; then the server itself answers
+		code   Code
+		says   string
+	}{
+		"Forbidden":   {"the role was taken away meanwhile", http.StatusForbidden, metav1.StatusReasonForbidden, 99, CodeForbidden, "scale Deployment"},
+		"NoToken":     {"nobody we know", http.StatusUnauthorized, metav1.StatusReasonUnauthorized, 99, CodeForbidden, ""},
+		"Invalid":     {"it does not pass the server's checks", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, 99, CodeInvalid, ""},
+		"Bad":         {"nor those of its reader", http.StatusBadRequest, metav1.StatusReasonBadRequest, 99, CodeInvalid, ""},
+		"Gone":        {"deleted between reading and writing", http.StatusNotFound, metav1.StatusReasonNotFound, 99, CodeGuard, ""},
+		"Busy":        {"for a moment", http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, 2, CodeOK, ""},
+		"Down":        {"for a moment", http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, 2, CodeOK, ""},
+		"Broken":      {"for good", http.StatusInternalServerError, metav1.StatusReasonInternalError, 99, CodeTransient, "tried 5 times"},
+		"AlwaysOther": {"somebody always writes first", http.StatusConflict, metav1.StatusReasonConflict, 99, CodeTransient, ""},
+		"Other":       {"somebody wrote first, twice", http.StatusConflict, metav1.StatusReasonConflict, 2, CodeOK, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			o, p := s.scaled()
+			var sent atomic.Int32
+			w := &wire{before: func(int, *http.Request) *http.Response {
+				if int(sent.Add(1)) <= tc.times {
+					return refusal(tc.status, tc.why, "no")
+				}
+				return nil
+			}}
+			var out bytes.Buffer
+			result := Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid"), Output: &out})
+			wantCode(t, result, tc.code)
+			if !strings.Contains(result.Message, tc.says) || result.Code != CodeOK && !strings.Contains(out.String(), "error: ") {
+				t.Errorf("message %q, output %q", result.Message, out.String())
+			}
+			want := int64(3)
+			if tc.code == CodeOK {
+				want = 5
+			}
+			s.wantReplicas(o, want)
+			if result.Changed != (tc.code == CodeOK) || result.Code.Retry() != (tc.code == CodeTransient) {
+				t.Errorf("result %+v", result)
+			}
+		})
+	}
+}
+
+// TestDeadline holds that nothing begins after the end.
+func TestDeadline(t *testing.T) {
+	s := newStage(t)
+	o, p := s.scaled()
+	w := &wire{}
+	c := connect(t, w)
+	result := Execute(t.Context(), c, p, Run{Subject: newSubject("uid"), Deadline: time.Now().Add(-time.Second)})
+	wantCode(t, result, CodeDeadline)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantCode(t, Execute(cancelled, c, p, Run{Subject: newSubject("uid")}), CodeCancelled)
+	if w.reads > 0 || len(w.sent()) > 0 {
+		t.Errorf("%d reads, and sent %v", w.reads, w.sent())
+	}
+	s.wantReplicas(o, 3)
+}
+
+// TestCancelledUnderWay has a write end that was under way: its answer counts.
+func TestCancelledUnderWay(t *testing.T) {
+	s := newStage(t)
+	o, p := s.scaled()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &wire{before: func(int, *http.Request) *http.Response {
+		cancel()
+		return nil
+	}}
+	result := Execute(ctx, connect(t, w), p, Run{Subject: newSubject("uid")})
+	wantCode(t, result, CodeOK)
+	if !result.Changed {
+		t.Error("it says that it changed nothing")
+	}
+	s.wantReplicas(o, 5)
+}
+
+// TestDeadlineWhileBusy gives up a request that does not end.
+func TestDeadlineWhileBusy(t *testing.T) {
+	s := newStage(t)
+	_, p := s.scaled()
+	w := &wire{before: func(_ int, r *http.Request) *http.Response {
+		<-r.Context().Done() // which the deadline ends
+		return refusal(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "no")
+	}}
+	result := Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid"), Deadline: time.Now().Add(2 * time.Second)})
+	wantCode(t, result, CodeDeadline)
+}
+
+// TestForgedPlans are not done.
+func TestForgedPlans(t *testing.T) {
+	s := newStage(t)
+	o, good := s.scaled()
+	rehash := func(p *v1alpha1.Plan) { p.Hash = Hash(p) }
+	for name, tc := range map[string]struct {
+		reason string
+		forge  func(p *v1alpha1.Plan)
+		says   string
+	}{
+		"Body":       {"the hash tells", func(p *v1alpha1.Plan) { p.Steps[0].Body = `{"spec":{"replicas":0}}` }, "hash"},
+		"NoHash":     {"there must be one", func(p *v1alpha1.Plan) { p.Hash = "" }, "hash"},
+		"Unknown":    {"there is none such", func(p *v1alpha1.Plan) { p.Action = "format_disk"; rehash(p) }, "no action"},
+		"Alias":      {"plans have names", func(p *v1alpha1.Plan) { p.Action = "restart_deployment"; rehash(p) }, "no action"},
+		"Parameters": {"they are read again", func(p *v1alpha1.Plan) { p.Parameters = &runtime.RawExtension{Raw: []byte(`{}`)}; rehash(p) }, "is required"},
+		"NoObject":   {"they must be an object", func(p *v1alpha1.Plan) { p.Parameters = &runtime.RawExtension{Raw: []byte(`[]`)}; rehash(p) }, "must be an object"},
+		"None":       {"there must be some", func(p *v1alpha1.Plan) { p.Parameters = nil; rehash(p) }, "no parameters"},
+		"Target":     {"parameters and target belong together", func(p *v1alpha1.Plan) { p.Target.Name = "other"; rehash(p) }, "its parameters mean"},
+		"NoUID":      {"it must say which one", func(p *v1alpha1.Plan) { p.Target.UID = ""; rehash(p) }, "no UID"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := good.DeepCopy()
+			tc.forge(p)
+			w := &wire{}
+			result := Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid")})
+			wantCode(t, result, CodeInvalid)
+			if !strings.Contains(result.Message, tc.says) || w.reads > 0 || len(w.sent()) > 0 {
+				t.Errorf("message %q with %d reads, and sent %v", result.Message, w.reads, w.sent())
+			}
+			if dry := DryRun(t.Context(), connect(t, nil), p, Run{Subject: newSubject("uid")}); dry.DryRun.Success || len(dry.DryRun.Errors) != 1 {
+				t.Errorf("dry run %+v", dry.DryRun)
+			}
+		})
+	}
+	s.wantReplicas(o, 3)
+}
+
+// TestMarker is what a second attempt knows the first by.
+func TestMarker(t *testing.T) {
+	s := newStage(t)
+	o := s.create(deployment("web", 1))
+	r := s.request("update_image", asked(map[string]any{"container": "app", "image": "registry.example.com/app:2"}))
+	p := s.plan(s.admin, r, newSubject("uid-1"))
+	wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("uid-1")}), CodeOK)
+	if got := s.read(o).GetAnnotations()[v1alpha1.AnnotationLastExecution]; got != "uid-1" {
+		t.Errorf("marker %q", got)
+	}
+	s.patch(o, `{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"registry.example.com/app:3"}]}}}}`)
+	w := &wire{}
+	result := Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid-1"), Attempt: 2})
+	wantCode(t, result, CodeOK) // it was done; what came afterwards is somebody else's
+	if len(w.sent()) > 0 || result.Changed || len(result.Resources) != 1 {
+		t.Errorf("sent %v: %+v", w.sent(), result)
+	}
+	// Another execution's marker is no sign.
+	result = Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid-2")})
+	wantCode(t, result, CodeGuard)
+}
+
+// TestNoMarker leaves an object without an annotation of ours.
+func TestNoMarker(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		action      string
+		parameters  map[string]any
+		annotations string
+	}{
+		"Strategic":      {"update_image", map[string]any{"container": "app", "image": "registry.example.com/app:2"}, ""},
+		"JSON":           {"patch_deployment", map[string]any{"patchType": "json", "patch": `[{"op":"add","path":"/spec/minReadySeconds","value":3}]`}, `{"metadata":{"annotations":{"a":"b"}}}`},
+		"JSONWithoutAny": {"patch_deployment", map[string]any{"patchType": "json", "patch": `[{"op":"add","path":"/spec/minReadySeconds","value":3}]`}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			o := s.create(deployment("web", 1))
+			if tc.annotations != "" {
+				s.patch(o, tc.annotations)
+			}
+			before := s.read(o).GetAnnotations()
+			r := s.request(tc.action, asked(tc.parameters))
+			p := s.plan(s.admin, r, newSubject("uid"))
+			run := Run{Subject: newSubject("uid"), NoMarker: true}
+			result := Execute(t.Context(), s.admin, p, run)
+			wantCode(t, result, CodeOK)
+			if after := s.read(o).GetAnnotations(); !result.Changed || len(after) != len(before) {
+				t.Errorf("annotations %v, were %v", after, before)
+			}
+			w := &wire{}
+			run.Attempt = 2
+			wantCode(t, Execute(t.Context(), connect(t, w), p, run), CodeOK) // by its values
+			if len(w.sent()) > 0 {
+				t.Errorf("sent %v", w.sent())
+			}
+		})
+	}
+}
+
+// TestAnnotationsStay has an object get its first annotations between planning a
+// JSON patch and sending it, and lose its last.
+func TestAnnotationsStay(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ before, meanwhile string }{
+		"First": {"", `{"metadata":{"annotations":{"a":"b"}}}`},
+		"Last":  {`{"metadata":{"annotations":{"a":"b"}}}`, `{"metadata":{"annotations":null}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			o := s.create(deployment("web", 1))
+			if tc.before != "" {
+				s.patch(o, tc.before)
+			}
+			r := s.request("patch_deployment", asked(map[string]any{"patchType": "json", "patch": `[{"op":"add","path":"/spec/minReadySeconds","value":3}]`}))
+			p := s.plan(s.admin, r, newSubject("uid"))
+			want := len(s.patch(o, tc.meanwhile).GetAnnotations()) + 1
+			wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("uid")}), CodeOK)
+			if got := s.read(o).GetAnnotations(); len(got) != want || got[v1alpha1.AnnotationLastExecution] != "uid" {
+				t.Errorf("annotations %v, want %d with the marker", got, want)
+			}
+		})
+	}
+}
+
+// TestTargetOfSpec holds on to the object and state that were asked for.
+func TestTargetOfSpec(t *testing.T) {
+	s := newStage(t)
+	o, _ := s.scaled()
+	for name, tc := range map[string]struct {
+		target v1alpha1.Target
+		says   string
+	}{
+		"UID":             {v1alpha1.Target{UID: "other"}, "is meant"},
+		"ResourceVersion": {v1alpha1.Target{UID: o.GetUID(), ResourceVersion: "1"}, "is meant"},
+		"Same":            {v1alpha1.Target{UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := s.spec("scale_deployment", asked(map[string]any{"replicas": 5}))
+			spec.Target = &tc.target
+			r, err := Parse(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = r.Plan(t.Context(), s.admin, newSubject("uid"))
+			if tc.says != "" {
+				wantRefused(t, err, v1alpha1.DetailTargetChanged, tc.says)
+			} else if err != nil {
+				t.Errorf("Plan() = %v", err)
+			}
+		})
+	}
+}
+
+// TestPlanForbidden names whom and what a role lacks.
+func TestPlanForbidden(t *testing.T) {
+	s := newStage(t)
+	s.scaled()
+	cfg, err := kubebedtest.Bed(t).User("nobody-" + s.namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Connect(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.request("scale_deployment", asked(map[string]any{"replicas": 5})).Plan(t.Context(), c, newSubject("uid"))
+	wantRefused(t, err, v1alpha1.DetailRBACDenied, "kubernaut-action-scale-deployment")
+	wantRefused(t, err, v1alpha1.DetailRBACDenied, "cannot get resource")
+}
+
+// TestCheckUnchanged has somebody touch what an execution did.
+func TestCheckUnchanged(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		reason string
+		change func(s *stage, o *unstructured.Unstructured)
+		says   string
+	}{
+		"Same":     {"what else changes does not matter", func(s *stage, o *unstructured.Unstructured) { s.patch(o, `{"metadata":{"labels":{"a":"b"}}}`) }, ""},
+		"Values":   {"the field is named", func(s *stage, o *unstructured.Unstructured) { s.patch(o, `{"spec":{"replicas":7}}`) }, "replicas was 5, and is 7"},
+		"Gone":     {"there is nothing to take back", func(s *stage, o *unstructured.Unstructured) { s.remove(o) }, "is gone"},
+		"Replaced": {"another of its name", func(s *stage, o *unstructured.Unstructured) { s.remove(o); s.create(deployment("web", 5)) }, "another object"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			o, p := s.scaled()
+			wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("uid")}), CodeOK)
+			tc.change(s, o)
+			err := CheckUnchanged(t.Context(), s.admin, p, p.Rollback.Expected)
+			if tc.says != "" {
+				wantRefused(t, err, v1alpha1.DetailTargetChanged, tc.says)
+			} else if err != nil {
+				t.Errorf("CheckUnchanged() = %v", err)
+			}
+		})
+	}
+}
+
+// TestPodWasDone has the second attempt find that the first did it.
+func TestPodWasDone(t *testing.T) {
+	s := newStage(t)
+	o := s.create(pod("web-1"))
+	p := s.plan(s.admin, s.request("delete_pod", map[string]any{"pod": "web-1"}), newSubject("uid"))
+	s.remove(o)
+	s.create(pod("web-1")) // as a StatefulSet does
+	w := &wire{}
+	c := connect(t, w)
+	wantCode(t, Execute(t.Context(), c, p, Run{Subject: newSubject("uid")}), CodeGuard)
+	wantCode(t, Execute(t.Context(), c, p, Run{Subject: newSubject("uid"), Attempt: 2}), CodeOK)
+	if len(w.sent()) > 0 {
+		t.Errorf("sent %v", w.sent())
+	}
+}
+
+// TestEvictionRefused has a disruption budget say no.
+func TestEvictionRefused(t *testing.T) {
+	s := newStage(t)
+	o := s.create(pod("web-1"))
+	p := s.plan(s.admin, s.request("delete_pod", map[string]any{"pod": "web-1", "evict": true}), newSubject("uid"))
+	w := &wire{before: func(int, *http.Request) *http.Response {
+		return refusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "it would violate the pod's disruption budget")
+	}}
+	result := Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid")})
+	wantCode(t, result, CodeTransient)
+	if !strings.Contains(result.Message, "disruption budget") {
+		t.Errorf("message %q", result.Message)
+	}
+	s.read(o)
+}
+
+// TestPlanAsStored is what a runner is given.
+func TestPlanAsStored(t *testing.T) {
+	s := newStage(t)
+	o, p := s.scaled()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read v1alpha1.Plan
+	if err := json.Unmarshal(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	read.PolicyHash = "of-the-policy"
+	read.Hash = Hash(&read)
+	if read.Hash == p.Hash {
+		t.Error("the hash does not cover the policies")
+	}
+	wantCode(t, Execute(t.Context(), s.admin, &read, Run{Subject: newSubject("uid")}), CodeOK)
+	s.wantReplicas(o, 5)
+}
