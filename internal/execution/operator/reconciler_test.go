@@ -1,0 +1,517 @@
+package operator
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// phases are those that an execution went through.
+func phases(ke *v1alpha1.KubernetesExecution) (list []v1alpha1.Phase) {
+	for _, t := range ke.Status.PhaseTransitions {
+		list = append(list, t.Phase)
+	}
+	return list
+}
+
+func (w *world) must(t *testing.T, r *reconciler, name string) {
+	t.Helper()
+	if _, err := w.reconcile(r, name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantPhase(t *testing.T, w *world, name string, want v1alpha1.Phase, detail v1alpha1.Detail) {
+	t.Helper()
+	s := w.get(name).Status
+	if s.Phase != want || s.ReasonDetail != detail {
+		t.Fatalf("%s is %s (%s): %s; want %s (%s)", name, s.Phase, s.ReasonDetail, s.Message, want, detail)
+	}
+}
+
+func approve(by string) func(*v1alpha1.KubernetesExecution) {
+	return func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.Approvals = append(ke.Spec.Approvals, v1alpha1.Approval{Approver: by, Decision: v1alpha1.Approve, PlanHash: ke.Status.Plan.Hash})
+	}
+}
+
+// TestWithoutApproval holds the phases of an execution that nobody has to
+// approve, and how much is written for it.
+func TestWithoutApproval(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(Config{Audited: true})
+	w.create("a", "web", nil)
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+	w.end("a", action.CodeOK)
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseRollbackReady, "")
+	w.must(t, r, "a")
+	w.now = w.now.Add(r.cfg.RollbackWindow)
+	w.must(t, r, "a")
+	want := []v1alpha1.Phase{v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted}
+	if diff := cmp.Diff(want, phases(w.get("a"))); diff != "" {
+		t.Error(diff)
+	}
+	wantWrites := []string{
+		"status validating", "status validated", "finalizer", "job", "status executing", "status rollback_ready", "job patch", "status completed",
+	}
+	if diff := cmp.Diff(wantWrites, w.writes); diff != "" {
+		t.Error(diff)
+	}
+	if got := w.get("a").Status; got.Outcome != v1alpha1.OutcomeSucceeded || !got.ExecutionResults.Success || got.RollbackInformation == nil || !got.RollbackInformation.Available {
+		t.Errorf("status is %+v", got)
+	}
+}
+
+// TestWithApproval holds that nothing begins before the approval of this plan by
+// somebody else.
+func TestWithApproval(t *testing.T) {
+	w := newWorld()
+	w.approval = true
+	r := w.newReconciler(Config{})
+	w.create("a", "web", nil)
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, "")
+	w.edit("a", approve("alice")) // who asked
+	w.edit("a", func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.Approvals = append(ke.Spec.Approvals, v1alpha1.Approval{Approver: "bob", Decision: v1alpha1.Approve, PlanHash: "another"})
+	})
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, "")
+	w.guard = errors.New("the policies are missing")
+	w.edit("a", approve("carol"))
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, v1alpha1.DetailGuardMissing)
+	w.guard = nil
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+	if len(w.effects) != 1 {
+		t.Errorf("%d Jobs were made", len(w.effects))
+	}
+}
+
+// TestEnds holds how executions end that do not succeed.
+func TestEnds(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		before func(w *world, r *reconciler)
+		spec   func(*v1alpha1.KubernetesExecution)
+		want   v1alpha1.Reason
+		detail v1alpha1.Detail
+		phase  v1alpha1.Phase
+		jobs   int
+	}{
+		"Rejected": {
+			reason: "one rejection rejects",
+			before: func(w *world, _ *reconciler) {
+				w.edit("a", func(ke *v1alpha1.KubernetesExecution) {
+					ke.Spec.Approvals = []v1alpha1.Approval{{Approver: "bob", Decision: v1alpha1.Reject, PlanHash: ke.Status.Plan.Hash}}
+				})
+			},
+			want: v1alpha1.ReasonApprovalRejected, detail: v1alpha1.Detail(v1alpha1.ReasonApprovalRejected),
+		},
+		"Expired": {
+			reason: "nobody approves in time",
+			before: func(w *world, _ *reconciler) { w.now = w.now.Add(time.Hour + time.Second) },
+			want:   v1alpha1.ReasonApprovalTimeout, detail: v1alpha1.Detail(v1alpha1.ReasonApprovalTimeout),
+		},
+		"Cancelled": {
+			reason: "before it began",
+			before: func(w *world, _ *reconciler) {
+				w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
+			},
+			want: v1alpha1.ReasonCancelled, detail: v1alpha1.Detail(v1alpha1.ReasonCancelled),
+		},
+		"Stale": {
+			reason: "the target has changed since the plan was made",
+			before: func(w *world, _ *reconciler) { w.targets["web"] = 4; w.edit("a", approve("bob")) },
+			want:   v1alpha1.ReasonPlanStale, detail: v1alpha1.DetailTargetChanged,
+		},
+		"StalePolicy": {
+			reason: "another policy has to decide anew",
+			before: func(w *world, _ *reconciler) { w.policy = "p2"; w.edit("a", approve("bob")) },
+			want:   v1alpha1.ReasonPlanStale, detail: v1alpha1.Detail(v1alpha1.ReasonPlanStale),
+		},
+		"ActionFailed": {
+			reason: "the runner says so",
+			before: func(w *world, r *reconciler) {
+				w.edit("a", approve("bob"))
+				_, _ = w.reconcile(r, "a")
+				w.end("a", action.CodeForbidden)
+			},
+			want: v1alpha1.ReasonExecutionFailed, detail: v1alpha1.DetailRBACDenied, jobs: 1,
+		},
+		"JobDeleted": {
+			reason: "what it did is not known, and is not done again",
+			before: func(w *world, r *reconciler) { w.edit("a", approve("bob")); _, _ = w.reconcile(r, "a"); clear(w.jobs) },
+			want:   v1alpha1.ReasonExecutionFailed, detail: v1alpha1.DetailResultUnknown, jobs: 1,
+		},
+		"NeverEnds": {
+			reason: "the Job should have been ended by Kubernetes",
+			before: func(w *world, r *reconciler) {
+				w.edit("a", approve("bob"))
+				_, _ = w.reconcile(r, "a")
+				w.now = w.now.Add(time.Hour)
+			},
+			want: v1alpha1.ReasonExecutionTimeout, detail: v1alpha1.Detail(v1alpha1.ReasonExecutionTimeout), jobs: 1,
+		},
+		"PostCondition": {
+			reason: "a required postcondition does not hold",
+			spec: func(ke *v1alpha1.KubernetesExecution) {
+				ke.Spec.PostConditions = []v1alpha1.Condition{{Type: "x", Rego: "x", Required: true}}
+			},
+			before: func(w *world, r *reconciler) {
+				w.post = []v1alpha1.ConditionResult{{ConditionType: "x", Required: true, Evaluated: true}}
+				w.edit("a", approve("bob"))
+				_, _ = w.reconcile(r, "a")
+				w.end("a", action.CodeOK)
+			},
+			phase: v1alpha1.PhaseRollbackReady, want: v1alpha1.ReasonPostConditionFailed, detail: v1alpha1.Detail(v1alpha1.ReasonPostConditionFailed), jobs: 1,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.approval = true
+			r := w.newReconciler(Config{})
+			w.create("a", "web", tc.spec)
+			w.must(t, r, "a")
+			tc.before(w, r)
+			w.must(t, r, "a")
+			if tc.phase == "" {
+				tc.phase = v1alpha1.PhaseFailed
+			}
+			wantPhase(t, w, "a", tc.phase, tc.detail)
+			s := w.get("a").Status
+			if s.Reason != tc.want || s.Message == "" || s.Outcome != v1alpha1.OutcomeFailed || len(w.effects) != tc.jobs {
+				t.Errorf("%s: reason %s, outcome %s, %d Jobs: %s", tc.reason, s.Reason, s.Outcome, len(w.effects), s.Message)
+			}
+			before := len(w.writes)
+			w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Approvals = nil; ke.Spec.ApprovalReceived = true })
+			for range 3 {
+				w.must(t, r, "a")
+			}
+			if tc.phase == v1alpha1.PhaseFailed && slices.ContainsFunc(w.writes[before:], func(s string) bool { return s != "job patch" }) {
+				t.Errorf("%s: what has ended was written to: %v", tc.reason, w.writes[before:])
+			}
+		})
+	}
+}
+
+// TestOneAtATime holds that executions on one target wait for each other, in the order
+// in which they came, and say so.
+func TestOneAtATime(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(Config{})
+	w.create("a", "web", nil)
+	w.create("b", "web", nil)
+	w.must(t, r, "a")
+	w.must(t, r, "b")
+	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+	wantPhase(t, w, "b", v1alpha1.PhaseValidated, v1alpha1.DetailTargetBusy)
+	if c := condition(&w.get("b").Status, v1alpha1.ConditionQueued); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "TargetBusy" {
+		t.Errorf("it is not seen that b waits: %+v", c)
+	}
+	w.end("a", action.CodeOK)
+	w.must(t, r, "a")
+	w.must(t, r, "b")
+	wantPhase(t, w, "b", v1alpha1.PhaseExecuting, "")
+	// The target was changed by a meanwhile: what runs is a plan for what it is now.
+	if got := w.effects[1].plan.Hash; got != w.plan(w.get("b")).Hash {
+		t.Errorf("b runs the plan %s", got)
+	}
+}
+
+// TestCrashes holds that wherever an operator is killed, before or after any of its
+// writes, the next one brings the execution to the same end, with one Job.
+func TestCrashes(t *testing.T) {
+	run := func(t *testing.T, at int, before bool) (w *world, writes int) {
+		w = newWorld()
+		w.approval = true
+		count := 0
+		w.fault = func(_ string, b bool) error {
+			if b == before {
+				count++
+				if count == at {
+					return errCrash
+				}
+			}
+			return nil
+		}
+		r := w.newReconciler(Config{Audited: true})
+		step := func() {
+			for range 20 {
+				_, err := w.reconcile(r, "a")
+				if errors.Is(err, errCrash) {
+					r = w.newReconciler(Config{Audited: true})
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		w.create("a", "web", nil)
+		step()
+		w.edit("a", approve("bob"))
+		step()
+		wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+		w.end("a", action.CodeOK)
+		step()
+		w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Finalize = true })
+		step()
+		return w, count
+	}
+	want, writes := run(t, -1, true)
+	for at := range writes + 1 {
+		for _, before := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d-%t", at, before), func(t *testing.T) {
+				w, _ := run(t, at, before)
+				if diff := cmp.Diff(phases(want.get("a")), phases(w.get("a"))); diff != "" {
+					t.Error(diff)
+				}
+				if len(w.effects) != 1 || len(w.jobs) != 1 {
+					t.Errorf("%d Jobs were made", len(w.effects))
+				}
+				if s := w.get("a").Status; s.Outcome != v1alpha1.OutcomeSucceeded || !s.ExecutionResults.Success {
+					t.Errorf("it ended as %s: %s", s.Outcome, s.Message)
+				}
+				for _, j := range w.jobs {
+					if j.Spec.TTLSecondsAfterFinished == nil {
+						t.Error("its Job stays for ever")
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestCancelledUnseen holds that an execution whose Job was made just before its
+// operator was killed is known to run: who cancels it then stops the Job.
+func TestCancelledUnseen(t *testing.T) {
+	w := newWorld()
+	w.fault = func(what string, before bool) error {
+		if what == "job" && !before {
+			return errCrash
+		}
+		return nil
+	}
+	w.create("a", "web", nil)
+	if _, err := w.reconcile(w.newReconciler(Config{}), "a"); !errors.Is(err, errCrash) {
+		t.Logf("it was killed with %v", err)
+	}
+	w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
+	r := w.newReconciler(Config{})
+	for range 3 {
+		w.must(t, r, "a")
+	}
+	j := w.jobs[runName(w.get("a"))]
+	if j == nil || j.Spec.Suspend == nil || !*j.Spec.Suspend {
+		t.Error("its Job runs on")
+	}
+	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.Detail(v1alpha1.ReasonCancelled))
+	if !slices.Contains(phases(w.get("a")), v1alpha1.PhaseExecuting) {
+		t.Errorf("it was executing, and went through %v", phases(w.get("a")))
+	}
+}
+
+// TestNothingWithoutLeave holds that no sequence of edits, faults and changes of
+// the world leads to an effect without a valid approval of that plan, to two effects
+// of one execution, to two at a time on one target, or to a transition that there is not.
+func TestNothingWithoutLeave(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &machine{t: t, w: newWorld(), seen: map[string][]v1alpha1.Phase{}}
+		m.w.approval = rapid.Bool().Draw(t, "approval")
+		m.restart()
+		t.Repeat(m.actions())
+	})
+}
+
+// A machine is a world in which anything can happen.
+type machine struct {
+	t      *rapid.T
+	w      *world
+	r      *reconciler
+	names  []string
+	seen   map[string][]v1alpha1.Phase
+	faults int
+}
+
+func (m *machine) restart() {
+	m.r = m.w.newReconciler(Config{Audited: true})
+	m.w.fault = func(string, bool) error {
+		if m.faults--; m.faults == 0 {
+			return errCrash
+		}
+		return nil
+	}
+}
+
+func (m *machine) pick(t *rapid.T) string {
+	if len(m.names) == 0 {
+		t.Skip("there is none yet")
+	}
+	return rapid.SampledFrom(m.names).Draw(t, "name")
+}
+
+func (m *machine) actions() map[string]func(*rapid.T) {
+	w := m.w
+	edit := func(do func(t *rapid.T, ke *v1alpha1.KubernetesExecution)) func(*rapid.T) {
+		return func(t *rapid.T) {
+			name := m.pick(t)
+			w.edit(name, func(ke *v1alpha1.KubernetesExecution) { do(t, ke) })
+		}
+	}
+	return map[string]func(*rapid.T){
+		"": func(t *rapid.T) { m.check(t) },
+		"create": func(t *rapid.T) {
+			if len(m.names) == 4 {
+				t.Skip("enough")
+			}
+			name := fmt.Sprintf("e%d", len(m.names))
+			w.create(name, rapid.SampledFrom([]string{"web", "api"}).Draw(t, "target"), nil)
+			m.names = append(m.names, name)
+		},
+		"look": func(t *rapid.T) { m.look(t, 0) },
+		"look and be killed": func(t *rapid.T) {
+			m.look(t, rapid.IntRange(1, 12).Draw(t, "writes"))
+			m.restart()
+		},
+		"restart": func(*rapid.T) { m.restart() },
+		"approve": edit(func(t *rapid.T, ke *v1alpha1.KubernetesExecution) {
+			hash := "another"
+			if ke.Status.Plan != nil && rapid.IntRange(0, 3).Draw(t, "right") > 0 {
+				hash = ke.Status.Plan.Hash
+			}
+			by := rapid.SampledFrom([]string{"alice", "bob", "carol"}).Draw(t, "by")
+			if !slices.ContainsFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Approver == by }) {
+				ke.Spec.Approvals = append(ke.Spec.Approvals, v1alpha1.Approval{Approver: by, Decision: v1alpha1.Approve, PlanHash: hash})
+			}
+		}),
+		"cancel":        edit(func(_ *rapid.T, ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true }),
+		"finalize":      edit(func(_ *rapid.T, ke *v1alpha1.KubernetesExecution) { ke.Spec.Finalize = true }),
+		"end":           m.end,
+		"delete job":    m.deleteJob,
+		"change target": func(t *rapid.T) { w.targets[rapid.SampledFrom([]string{"web", "api"}).Draw(t, "target")]++ },
+		"change policy": func(*rapid.T) { w.policy += "x" },
+		"time passes": func(t *rapid.T) {
+			w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 60, 400, 4000}).Draw(t, "seconds")) * time.Second)
+		},
+		"guard": func(t *rapid.T) {
+			w.guard = nil
+			if rapid.Bool().Draw(t, "missing") {
+				w.guard = errors.New("missing")
+			}
+		},
+	}
+}
+
+func (m *machine) look(t *rapid.T, faults int) {
+	name := m.pick(t)
+	m.faults = faults
+	if faults == 0 {
+		m.faults = -1
+	}
+	before := len(m.w.effects)
+	_, err := m.w.reconcile(m.r, name)
+	m.faults = -1
+	if err != nil && !errors.Is(err, errCrash) {
+		t.Fatal(err)
+	}
+	for _, e := range m.w.effects[before:] {
+		m.allowed(t, e)
+	}
+}
+
+// allowed holds an effect to what it takes.
+func (m *machine) allowed(t *rapid.T, e effect) {
+	if e.needed {
+		if m.w.guard != nil {
+			t.Fatalf("%s began while the guard is missing", e.execution)
+		}
+		if !slices.ContainsFunc(e.approvals, func(a v1alpha1.Approval) bool {
+			return a.Decision == v1alpha1.Approve && a.PlanHash == e.plan.Hash && a.Approver != e.requester
+		}) {
+			t.Fatalf("%s began without an approval of its plan %s: %+v", e.execution, e.plan.Hash, e.approvals)
+		}
+	}
+	if want := fmt.Sprintf(`{"replicas":%d}`, m.w.targets[e.plan.Target.Name]); string(e.plan.Before.Raw) != want {
+		t.Fatalf("%s began with a plan for %s, and there is %s", e.execution, e.plan.Before.Raw, want)
+	}
+	if e.plan.PolicyHash != m.w.policy {
+		t.Fatalf("%s began with a plan by the policies before", e.execution)
+	}
+}
+
+func (m *machine) end(t *rapid.T) {
+	name := m.pick(t)
+	j := m.w.jobs[runName(m.w.get(name))]
+	if j == nil || len(j.Status.Conditions) > 0 {
+		t.Skip("nothing runs")
+	}
+	m.w.end(name, rapid.SampledFrom([]action.Code{action.CodeOK, action.CodeOK, action.CodeGuard, action.CodePartial}).Draw(t, "code"))
+}
+
+func (m *machine) deleteJob(t *rapid.T) {
+	name := m.pick(t)
+	j := m.w.jobs[runName(m.w.get(name))]
+	// Of a Job whose operator was killed before it wrote that it runs nobody else
+	// knows: it is looked at first.
+	if j == nil || m.w.get(name).Status.ExecutionResults == nil {
+		t.Skip("nothing runs that is known")
+	}
+	delete(m.w.jobs, j.Name)
+}
+
+// check holds what is always so.
+func (m *machine) check(t *rapid.T) {
+	count := map[string]int{}
+	for _, e := range m.w.effects {
+		if count[string(e.execution)]++; count[string(e.execution)] > 1 {
+			t.Fatalf("%s began twice", e.execution)
+		}
+	}
+	busy := map[string]string{}
+	for _, name := range m.names {
+		ke := m.w.get(name)
+		if ke == nil {
+			continue
+		}
+		got := phases(ke)
+		before := m.seen[name]
+		if len(got) < len(before) || !slices.Equal(got[:len(before)], before) {
+			t.Fatalf("%s went from %v to %v", name, before, got)
+		}
+		from := v1alpha1.PhaseNew
+		for _, p := range got {
+			if !execution.CanPass(from, p) {
+				t.Fatalf("%s passed from %q to %q", name, from, p)
+			}
+			from = p
+		}
+		m.seen[name] = got
+		j := m.w.jobs[runName(ke)]
+		if j == nil || len(j.Status.Conditions) > 0 || j.Spec.Suspend != nil {
+			continue
+		}
+		if execution.Ended(from) {
+			t.Fatalf("%s is %s (%s), and its Job runs", name, from, ke.Status.ReasonDetail)
+		}
+		target := string(ke.Spec.Parameters.Raw)
+		if other := busy[target]; other != "" {
+			t.Fatalf("%s and %s act on one target at a time", other, name)
+		}
+		busy[target] = name
+	}
+}

@@ -1,0 +1,354 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
+)
+
+const namespace = "kubernaut-executor"
+
+// A world is an API server with executions, Jobs and targets, in memory, and
+// what an operator asks about them. It keeps the one promise that the operator
+// counts on: a write at another version than the current one is refused.
+type world struct {
+	now      time.Time
+	versions int
+	store    map[types.NamespacedName]*v1alpha1.KubernetesExecution
+	jobs     map[string]*batchv1.Job
+	pods     map[types.UID][]corev1.Pod
+	targets  map[string]int // how many replicas there are, by name
+	policy   string         // the hash of the policies
+	approval bool           // whether they want an approval
+	guard    error
+	post     []v1alpha1.ConditionResult
+	postWait time.Duration
+
+	// fault is called before (before=true) and after each write. An error from it
+	// is what the operator gets.
+	fault func(what string, before bool) error
+
+	effects []effect // Jobs that were made
+	writes  []string
+	changes []execution.Change
+}
+
+// An effect is a Job that began, with what was so at that time.
+type effect struct {
+	execution types.UID
+	plan      v1alpha1.Plan
+	needed    bool // an approval
+	approvals []v1alpha1.Approval
+	flag      bool
+	requester string
+}
+
+func newWorld() *world {
+	return &world{
+		now: time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC), store: map[types.NamespacedName]*v1alpha1.KubernetesExecution{},
+		jobs: map[string]*batchv1.Job{}, pods: map[types.UID][]corev1.Pod{}, targets: map[string]int{"web": 3, "api": 3}, policy: "p1",
+		fault: func(string, bool) error { return nil },
+	}
+}
+
+// newReconciler is an operator that has just started.
+func (w *world) newReconciler(cfg Config) *reconciler {
+	cfg.Namespace = namespace
+	cfg.Job = job.Options{Namespace: namespace, Image: "runner@sha256:1"}
+	g, err := gate.New(gate.Config{MaxConcurrent: 2})
+	if err != nil {
+		panic(err)
+	}
+	r := &reconciler{
+		cfg: cfg.withDefaults(), executions: storedExecutions{w}, jobs: storedJobs{w}, check: checks{w}, gate: g,
+		guard: func(*v1alpha1.KubernetesExecution) error { return w.guard }, recorder: w, tell: teller{events.NewFakeRecorder(10000)},
+		targets: nothingFollowed{}, metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
+		stopped: func(context.Context) error { return nil }, launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{},
+	}
+	return r
+}
+
+// reconcile looks once.
+func (w *world) reconcile(r *reconciler, name string) (reconcile.Result, error) {
+	return r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+}
+
+// create asks for an execution.
+func (w *world) create(name, target string, change func(*v1alpha1.KubernetesExecution)) {
+	ke := &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID("uid-" + name), Generation: 1, CreationTimestamp: metav1.NewTime(w.now)},
+		Spec: v1alpha1.KubernetesExecutionSpec{
+			Action: "scale_deployment", RequestedBy: "alice",
+			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"deployment":%q,"namespace":"shop","replicas":5}`, target)},
+		},
+	}
+	if change != nil {
+		change(ke)
+	}
+	w.put(ke)
+}
+
+func (w *world) put(ke *v1alpha1.KubernetesExecution) {
+	w.versions++
+	ke.ResourceVersion = strconv.Itoa(w.versions)
+	w.store[nameOf(ke)] = ke.DeepCopy()
+}
+
+// get reads an execution.
+func (w *world) get(name string) *v1alpha1.KubernetesExecution {
+	return w.store[types.NamespacedName{Namespace: namespace, Name: name}]
+}
+
+// edit is what somebody else does to an execution.
+func (w *world) edit(name string, change func(*v1alpha1.KubernetesExecution)) {
+	ke := w.get(name).DeepCopy()
+	change(ke)
+	ke.Generation++
+	w.put(ke)
+}
+
+// end has the Job of an execution end.
+func (w *world) end(name string, code action.Code) {
+	ke := w.get(name)
+	j := w.jobs[job.Name(ke.UID, v1alpha1.PurposeExecute, 1)]
+	p, err := planOf(j)
+	if err != nil {
+		panic(err)
+	}
+	result := action.Result{Version: 1, Code: code, Attempt: 1, PlanHash: p.Hash, Changed: code == action.CodeOK, Started: w.now, Ended: w.now}
+	if code == action.CodeOK {
+		result.Resources, result.Count = []v1alpha1.AffectedResource{{Kind: "Deployment", Namespace: "shop", Name: p.Target.Name, Action: "scaled"}}, 1
+		w.targets[p.Target.Name] = 5
+	}
+	phase, condition := corev1.PodSucceeded, batchv1.JobComplete
+	if code != action.CodeOK {
+		phase, condition = corev1.PodFailed, batchv1.JobFailed
+	}
+	w.pods[j.UID] = []corev1.Pod{{
+		ObjectMeta: metav1.ObjectMeta{Name: j.Name + "-0", Namespace: namespace, CreationTimestamp: metav1.NewTime(w.now)},
+		Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: job.Container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				ExitCode: int32(code), Message: action.Encode(result), StartedAt: metav1.NewTime(w.now), FinishedAt: metav1.NewTime(w.now), ContainerID: "x",
+			}},
+		}}},
+	}}
+	j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: condition, Status: corev1.ConditionTrue})
+}
+
+// plan is the plan for a target as it is now.
+func (w *world) plan(ke *v1alpha1.KubernetesExecution) *v1alpha1.Plan {
+	request, err := action.Parse(&ke.Spec)
+	if err != nil {
+		panic(err)
+	}
+	t := request.Target
+	before := w.targets[t.Name]
+	p := &v1alpha1.Plan{
+		Action: "scale_deployment", Parameters: &runtime.RawExtension{Raw: request.Parameters},
+		Target:     v1alpha1.PlanTarget{APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name, UID: "target-" + types.UID(t.Name)},
+		Before:     &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"replicas":%d}`, before)},
+		Steps:      []v1alpha1.PlanStep{{Verb: "patch", Description: "scale"}},
+		Impact:     v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "scale"},
+		PolicyHash: w.policy, CreatedAt: ke.CreationTimestamp,
+	}
+	if before != 5 {
+		p.Rollback = &v1alpha1.RollbackInformation{Available: true, RollbackAction: "scale_deployment"}
+	}
+	p.Hash = action.Hash(p)
+	return p
+}
+
+// Record remembers.
+func (w *world) Record(_ context.Context, c execution.Change) { w.changes = append(w.changes, c) }
+
+var errCrash = errors.New("the operator is gone")
+
+// write is one write.
+func (w *world) write(what string, do func() error) error {
+	if err := w.fault(what, true); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	w.writes = append(w.writes, what)
+	return w.fault(what, false)
+}
+
+type storedExecutions struct{ w *world }
+
+func (s storedExecutions) Get(_ context.Context, name types.NamespacedName) (*v1alpha1.KubernetesExecution, error) {
+	if ke := s.w.store[name]; ke != nil {
+		return ke.DeepCopy(), nil
+	}
+	return nil, nil //nolint:nilnil // as the port has it
+}
+
+func (s storedExecutions) List(context.Context) ([]v1alpha1.KubernetesExecution, error) {
+	var list []v1alpha1.KubernetesExecution
+	for _, ke := range s.w.store {
+		list = append(list, *ke.DeepCopy())
+	}
+	return list, nil
+}
+
+// current refuses what is not the current version.
+func (s storedExecutions) current(ke *v1alpha1.KubernetesExecution) (*v1alpha1.KubernetesExecution, error) {
+	of := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: v1alpha1.Resource}
+	stored := s.w.store[nameOf(ke)]
+	if stored == nil {
+		return nil, apierrors.NewNotFound(of, ke.Name)
+	}
+	if stored.ResourceVersion != ke.ResourceVersion {
+		return nil, apierrors.NewConflict(of, ke.Name, errors.New("it has changed"))
+	}
+	return stored.DeepCopy(), nil
+}
+
+func (s storedExecutions) ApplyStatus(_ context.Context, ke *v1alpha1.KubernetesExecution, owner string) error {
+	return s.w.write("status "+string(ke.Status.Phase), func() error {
+		stored, err := s.current(ke)
+		if err != nil {
+			return err
+		}
+		if owner == auditComponent {
+			stored.Status.Conditions = append(stored.Status.Conditions, ke.Status.Conditions...)
+		} else {
+			recorded := condition(&stored.Status, v1alpha1.ConditionAuditRecorded)
+			stored.Status = *ke.Status.DeepCopy()
+			if recorded != nil {
+				meta.SetStatusCondition(&stored.Status.Conditions, *recorded)
+			}
+		}
+		s.w.put(stored)
+		*ke = *s.w.store[nameOf(ke)].DeepCopy()
+		return nil
+	})
+}
+
+func (s storedExecutions) SetFinalizer(_ context.Context, ke *v1alpha1.KubernetesExecution, present bool) error {
+	if has := len(ke.Finalizers) > 0; has == present {
+		return nil
+	}
+	return s.w.write("finalizer", func() error {
+		stored, err := s.current(ke)
+		if err != nil {
+			return err
+		}
+		stored.Finalizers = nil
+		if present {
+			stored.Finalizers = []string{v1alpha1.Finalizer}
+		}
+		s.w.put(stored)
+		*ke = *s.w.store[nameOf(ke)].DeepCopy()
+		return nil
+	})
+}
+
+func (s storedExecutions) Delete(_ context.Context, ke *v1alpha1.KubernetesExecution) error {
+	return s.w.write("delete", func() error { delete(s.w.store, nameOf(ke)); return nil })
+}
+
+type storedJobs struct{ w *world }
+
+func (s storedJobs) Job(_ context.Context, _ *v1alpha1.KubernetesExecution, name string, _ bool) (*batchv1.Job, error) {
+	if j := s.w.jobs[name]; j != nil {
+		return j.DeepCopy(), nil
+	}
+	return nil, nil //nolint:nilnil // as the port has it
+}
+
+func (s storedJobs) Pods(_ context.Context, j *batchv1.Job) ([]corev1.Pod, error) {
+	return s.w.pods[j.UID], nil
+}
+
+func (s storedJobs) Create(_ context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error) {
+	if there := s.w.jobs[j.Name]; there != nil {
+		return there.DeepCopy(), nil
+	}
+	err := s.w.write("job", func() error {
+		made := j.DeepCopy()
+		made.UID, made.CreationTimestamp = types.UID("job-"+j.Name), metav1.NewTime(s.w.now)
+		s.w.jobs[j.Name] = made
+		p, err := planOf(made)
+		if err != nil {
+			return err
+		}
+		stored := s.w.get(ke.Name)
+		s.w.effects = append(s.w.effects, effect{
+			execution: ke.UID, plan: *p, needed: s.w.approval, approvals: stored.Spec.Approvals, flag: stored.Spec.ApprovalReceived, requester: stored.Spec.RequestedBy,
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.w.jobs[j.Name].DeepCopy(), nil
+}
+
+func (s storedJobs) Patch(_ context.Context, j *batchv1.Job, spec map[string]any) error {
+	return s.w.write("job patch", func() error {
+		stored := s.w.jobs[j.Name]
+		if stored == nil {
+			return nil
+		}
+		if ttl, ok := spec["ttlSecondsAfterFinished"].(int64); ok {
+			seconds := int32(ttl)
+			stored.Spec.TTLSecondsAfterFinished = &seconds
+		}
+		if suspend, ok := spec["suspend"].(bool); ok {
+			stored.Spec.Suspend = &suspend
+		}
+		return nil
+	})
+}
+
+func (s storedJobs) Delete(_ context.Context, j *batchv1.Job) error {
+	return s.w.write("job delete", func() error { delete(s.w.jobs, j.Name); return nil })
+}
+
+// checks say yes.
+type checks struct{ w *world }
+
+func (c checks) Check(_ context.Context, ke *v1alpha1.KubernetesExecution, _ *action.Result, _ time.Time) (check.Outcome, error) {
+	return check.Outcome{
+		Results:  v1alpha1.ValidationResults{ParameterValidation: true, RBACValidation: true, ResourceExists: true},
+		Plan:     c.w.plan(ke),
+		Decision: execution.Decision{Allow: true, RequireApproval: c.w.approval, Approvals: execution.Approvals{Count: 1, FourEyes: true}, PolicyHash: c.w.policy},
+	}, nil
+}
+
+func (c checks) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error) {
+	return c.Check(ctx, ke, nil, now)
+}
+
+func (c checks) PostConditions(context.Context, *v1alpha1.KubernetesExecution, time.Time, time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
+	return c.w.post, c.w.postWait, nil
+}
+
+type nothingFollowed struct{}
+
+func (nothingFollowed) follow(types.NamespacedName, v1alpha1.Target) {}
+func (nothingFollowed) leave(types.NamespacedName)                   {}
