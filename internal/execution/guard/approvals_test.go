@@ -283,6 +283,18 @@ func attacksOnApprovers() map[string]attack {
 			[]string{"approvals/eyes", "approvals/eyes-portal"},
 			"asks in the name of others",
 		},
+		"ByTheAdministratorThatAsked": {
+			"who may do everything has two eyes", &given{by: boss, fourEyes: true},
+			approves(boss, boss), approves(adam, adam),
+			[]string{"approvals/eyes"},
+			"boss asked for it",
+		},
+		"AdministratorInAnothersName": {
+			"who may do everything is one person", &given{},
+			approves(boss, adam), approves(boss, boss),
+			[]string{"approvals/name"},
+			"names somebody else",
+		},
 		"OfTheWrongGroup": {
 			"the policy names who it takes", &given{groups: []string{"oncall", "leads"}},
 			approves(anna, anna), approves(adam, adam),

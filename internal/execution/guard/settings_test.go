@@ -15,6 +15,12 @@ func attacksOnStatus() map[string]attack {
 			[]string{"status/controller"},
 			"eve is not the controller",
 		},
+		"StatusByAdministrator": {
+			"who may do everything has not done this", &given{},
+			merges(boss, approve, "status"), merges(controller, approve, "status"),
+			[]string{"status/controller"},
+			"boss is not the controller",
+		},
 		"StatusPut": {
 			"as a whole", &given{},
 			func(w *world, name string) error { return w.as(eve).put(name, executing, "status") },
