@@ -43,8 +43,9 @@ min_critical_replicas := 2
 # A cluster with fewer ready nodes is not drained.
 drain_min_ready_nodes := 3
 
-# How many objects one action may change.
-max_affected := 25
+# How many objects one action may change. A Node that is drained counts with the
+# Pods that leave it.
+max_affected := 120
 
 # How often the same action may be done to the same target within an hour, and
 # after how many failures a person has to look first.

@@ -18,8 +18,8 @@ test_targets_without_a_name_are_denied if denied(asked(base, {"target": {"name":
 test_accounts_without_rights_are_denied if denied(asked(base, {"serviceAccount": {"permissionsOk": false}}), "lacks a right")
 
 test_large_plans_are_denied if {
-	denied(asked(base, {"plan": {"affected": 26, "dryRunWarnings": []}}), "26 objects")
-	asked(base, {"plan": {"affected": 25, "dryRunWarnings": []}}).allow
+	denied(asked(base, {"plan": {"affected": 121, "dryRunWarnings": []}}), "121 objects")
+	asked(base, {"plan": {"affected": 120, "dryRunWarnings": []}}).allow
 }
 
 test_repetition_is_denied if {

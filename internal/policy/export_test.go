@@ -48,3 +48,15 @@ func (c *Conditions) Kept() int {
 	defer c.mu.Unlock()
 	return c.recent.Len()
 }
+
+// Canaries are the names of the requests that no set may allow.
+func Canaries() []string {
+	var names []string
+	for _, c := range canaries() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// ConditionsSchema is the schema of what only conditions are told.
+func ConditionsSchema() json.RawMessage { return conditionsSchema }
