@@ -56,7 +56,9 @@ func TestRolloutStatus(t *testing.T) {
 	r := s.request("verify", map[string]any{"kind": "Deployment", "name": "web"})
 	c := s.as(r.Action, nil)
 	p := s.plan(c, r, newSubject("uid"))
-	late := Execute(t.Context(), c, p, Run{Subject: newSubject("uid"), Deadline: time.Now().Add(time.Second)})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	late := Execute(ctx, c, p, Run{Subject: newSubject("uid"), Output: cancelAt{"waiting", func() { cancel(errDeadline) }}})
 	wantCode(t, late, CodeDeadline)
 	if !strings.Contains(late.Message, "waiting until the controller") {
 		t.Errorf("message %q, want what was waited for", late.Message)

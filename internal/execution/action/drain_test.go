@@ -155,7 +155,9 @@ func TestDrainBlocked(t *testing.T) {
 	s.drained()
 	s.budget(1, 1)
 	c, p := s.drain(nil)
-	result := Execute(t.Context(), c, p, Run{Subject: newSubject("uid"), Deadline: time.Now().Add(3 * time.Second)})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	result := Execute(ctx, c, p, Run{Subject: newSubject("uid"), Output: cancelAt{"cannot be evicted yet", func() { cancel(errDeadline) }}})
 	wantCode(t, result, CodePartial)
 	for _, word := range []string{"deadline", "1 Pods were evicted", "still there", "keep needs 1 healthy pods"} {
 		if !strings.Contains(result.Message, word) {
