@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,7 @@ func (s *session) connect() (*cluster, error) {
 	if err != nil {
 		return nil, cli.Usage(err, "name a cluster with --kubeconfig and --context")
 	}
+	kube.TakeLogs(slog.New(slog.DiscardHandler)) // what they have to say comes as errors, too
 	cfg.WarningHandler = rest.NewWarningWriter(s.env.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {

@@ -136,8 +136,7 @@ func (s *session) until(ctx context.Context, c *cluster, ke *v1alpha1.Kubernetes
 			said = text
 			s.note("%s", text)
 		}
-		pending := now.Status.Phase == v1alpha1.PhaseWaitingApproval && !approved(now) && !w.through
-		return show.Settled(now) || pending, nil
+		return show.Settled(now) || !w.through && undecided(now), nil
 	})
 	describe := "fleetloop exec describe " + ke.Name + "   tells how it stands"
 	switch {
@@ -153,8 +152,11 @@ func (s *session) until(ctx context.Context, c *cluster, ke *v1alpha1.Kubernetes
 	return last, s.verdict(last)
 }
 
-func approved(ke *v1alpha1.KubernetesExecution) bool {
-	return ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalApproved
+// undecided says whether an execution waits for somebody's approval, those
+// counted that were given already.
+func undecided(ke *v1alpha1.KubernetesExecution) bool {
+	approved := ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalApproved
+	return ke.Status.Phase == v1alpha1.PhaseWaitingApproval && !approved && ke.Status.ObservedGeneration >= ke.Generation
 }
 
 // progress is how far an execution is, in a line.

@@ -177,8 +177,13 @@ func (f *fixture) does(r run, code int, says ...string) run {
 
 func (f *fixture) get(name string) *v1alpha1.KubernetesExecution {
 	f.Helper()
+	return f.read(f.Context(), name)
+}
+
+func (f *fixture) read(ctx context.Context, name string) *v1alpha1.KubernetesExecution {
+	f.Helper()
 	var ke v1alpha1.KubernetesExecution
-	if err := f.client.Get(f.Context(), client.ObjectKey{Namespace: f.namespace, Name: name}, &ke); err != nil {
+	if err := f.client.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: name}, &ke); err != nil {
 		f.Fatal(err)
 	}
 	return &ke
@@ -189,7 +194,7 @@ func (f *fixture) becomes(name string, phase v1alpha1.Phase, change func(*v1alph
 	f.Helper()
 	ke := f.get(name)
 	before := ke.DeepCopy()
-	ke.Status.Phase = phase
+	ke.Status.Phase, ke.Status.ObservedGeneration = phase, ke.Generation
 	ke.Status.PhaseTransitions = append(ke.Status.PhaseTransitions, v1alpha1.PhaseTransition{Phase: phase, At: metav1.NowMicro()})
 	if change != nil {
 		change(&ke.Status)

@@ -72,6 +72,39 @@ func TestApprove(t *testing.T) {
 	}
 }
 
+// An approval that was not counted yet is no reason to stop waiting.
+func TestApproveAndWait(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
+	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 1))
+	_, ended, _ := f.background(f.as("bob", "approve", "s1", "--yes", "--wait"))
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
+		if len(f.read(ctx, "s1").Spec.Approvals) == 0 {
+			return errors.New("it is not approved yet")
+		}
+		return nil
+	})
+	f.becomes("s1", v1alpha1.PhaseRollbackReady, ran)
+	if r := f.end(ended); r.code != cli.CodeOK || !strings.Contains(r.out, "execution/s1 rollback_ready") {
+		t.Errorf("%s", r.text())
+	}
+
+	f.does(f.as("alice", scale("--name=s2")...), cli.CodeOK)
+	f.becomes("s2", v1alpha1.PhaseWaitingApproval, waits(hash, 2))
+	_, ended, _ = f.background(f.as("bob", "approve", "s2", "--yes", "--wait"))
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
+		if len(f.read(ctx, "s2").Spec.Approvals) == 0 {
+			return errors.New("it is not approved yet")
+		}
+		return nil
+	})
+	f.becomes("s2", v1alpha1.PhaseWaitingApproval, nil)
+	if r := f.end(ended); r.code != cli.CodePrecondition {
+		t.Errorf("%s", r.text())
+	}
+}
+
 // The plan that somebody looks at may change before they say yes.
 func TestApproveBindsToThePlanThatWasShown(t *testing.T) {
 	t.Parallel()

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
@@ -120,6 +121,7 @@ func (s *shared) close() error {
 // begin starts the cluster and its node.
 func (s *shared) begin() error {
 	ctx := context.Background()
+	kube.TakeLogs(slog.New(slog.DiscardHandler))
 	if err := s.build(ctx); err != nil {
 		return err
 	}
@@ -129,6 +131,9 @@ func (s *shared) begin() error {
 	if s.kind == RealNode {
 		o = realnode.BedOptions()
 	}
+	// It looks at changes of Deployments. As nobody looks at ReplicaSets, there
+	// are never any Pods of them.
+	o.Controllers = append(o.Controllers, "deployment-controller")
 	o.Log = log
 	var err error
 	if s.bed, err = kubebed.Start(ctx, o); err != nil {

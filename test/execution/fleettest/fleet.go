@@ -134,9 +134,7 @@ func (f *Fleet) install() {
 	maps.DeleteFunc(files, func(_, text string) bool { return text == "" })
 	f.apply(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: guard.DefaultPolicyConfigMap}, Data: files})
 	if !f.o.NoGuard {
-		for _, o := range guard.Objects(guard.Options{Namespace: f.Namespace}) {
-			f.apply(o)
-		}
+		f.guard()
 	}
 	cfg, err := f.s.bed.ServiceAccount(f.Context(), f.Namespace, roles.ControllerAccount)
 	if err != nil {
@@ -147,6 +145,32 @@ func (f *Fleet) install() {
 	if err := os.WriteFile(f.kubeconfig, []byte(kubeconfigOf(f, cfg)), mode); err != nil {
 		f.Fatal(err)
 	}
+}
+
+// guard has the API server check who asks and approves, and waits until it does.
+func (f *Fleet) guard() {
+	f.Helper()
+	o := guard.Options{Namespace: f.Namespace}
+	for _, o := range append(guard.Objects(o), guard.Stamps(o)...) {
+		f.apply(o)
+	}
+	forged := &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: "forged"},
+		Spec: v1alpha1.KubernetesExecutionSpec{
+			Action: "notify_only", Approvals: []v1alpha1.Approval{{Approver: "nobody", Decision: v1alpha1.Approve, PlanHash: "none"}},
+		},
+	}
+	Eventually(f, func(ctx context.Context) error {
+		if err := f.Client.Create(ctx, forged.DeepCopy(), client.DryRunAll); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("an approval that nobody gave is not refused (%w)", err)
+		}
+		honest := forged.DeepCopy()
+		honest.Spec.Approvals = nil
+		if err := f.Client.Create(ctx, honest, client.DryRunAll); err != nil || honest.Spec.RequestedBy == "" {
+			return fmt.Errorf("nobody's name is stamped (%w)", err)
+		}
+		return nil
+	})
 }
 
 // people binds the roles of the users.
@@ -268,10 +292,21 @@ func (f *Fleet) Deployment(namespace, name string, replicas int32) *appsv1.Deplo
 	if err := f.Client.Create(f.Context(), d); err != nil {
 		f.Fatal(err)
 	}
-	d.Status.ObservedGeneration = d.Generation // nobody else does
-	if err := f.Client.Status().Update(f.Context(), d); err != nil {
-		f.Fatal(err)
-	}
+	return f.seen(d)
+}
+
+// seen waits until a Deployment's controller has seen its latest change.
+func (f *Fleet) seen(d *appsv1.Deployment) *appsv1.Deployment {
+	f.Helper()
+	Eventually(f, func(ctx context.Context) error {
+		if err := f.Client.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+			return err
+		}
+		if d.Status.ObservedGeneration < d.Generation {
+			return errors.New("the controller of Deployments has not seen the change")
+		}
+		return nil
+	})
 	return d
 }
 
@@ -324,4 +359,21 @@ func Phases(ke *v1alpha1.KubernetesExecution) string {
 		list = append(list, string(t.Phase))
 	}
 	return strings.Join(list, " ")
+}
+
+// For is the same fleet for a subtest.
+func (f *Fleet) For(tb testing.TB) *Fleet {
+	other := *f
+	other.TB = tb
+	return &other
+}
+
+// Patch changes a Deployment as somebody else does.
+func (f *Fleet) Patch(namespace, name, patch string) {
+	f.Helper()
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := f.Client.Patch(f.Context(), d, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+		f.Fatal(err)
+	}
+	f.seen(d)
 }

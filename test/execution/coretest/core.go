@@ -1,0 +1,382 @@
+// Package coretest is what executions do on every node: the tests that run both
+// where containers are processes and where they are containers.
+package coretest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/test/execution/fleettest"
+)
+
+// Run runs all of them in one fleet.
+func Run(t *testing.T) {
+	t.Helper()
+	f := fleettest.Start(t, fleettest.Options{})
+	for name, test := range map[string]func(*fleettest.Fleet){
+		"Scale":              scale,
+		"Approval":           approval,
+		"Boolean":            boolean,
+		"FourEyes":           fourEyes,
+		"Rejection":          rejection,
+		"ApprovalTimeout":    approvalTimeout,
+		"DryRunOnly":         dryRunOnly,
+		"PolicyDenial":       policyDenial,
+		"TargetMissing":      targetMissing,
+		"Protected":          protected,
+		"PreconditionFails":  preconditionFails,
+		"PreconditionWaits":  preconditionWaits,
+		"PostconditionFails": postconditionFails,
+		"Optional":           optional,
+		"Rollback":           rollback,
+		"RollbackRefused":    rollbackRefused,
+		"CancelWaiting":      cancelWaiting,
+		"Finalize":           finalize,
+		"NoWayBack":          noWayBack,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(f.For(t))
+		})
+	}
+}
+
+const (
+	alice = fleettest.Requester
+	bob   = fleettest.Approver
+	carol = fleettest.Other
+)
+
+// own is a name that no other of the tests has.
+func own(f *fleettest.Fleet) string {
+	name := f.Name()
+	return strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
+}
+
+// target makes a Deployment with three replicas, where mistakes are cheap.
+func target(f *fleettest.Fleet) string {
+	f.Helper()
+	f.Deployment(f.Cheap, own(f), 3)
+	return own(f)
+}
+
+// dear makes a Deployment with three replicas, where changes need an approval.
+func dear(f *fleettest.Fleet) string {
+	f.Helper()
+	f.Deployment(f.Dear, own(f), 3)
+	return own(f)
+}
+
+func scaleTo(f *fleettest.Fleet, namespace, name string, replicas int, change func(*v1alpha1.KubernetesExecutionSpec)) *v1alpha1.KubernetesExecution {
+	f.Helper()
+	ke := &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.KubernetesExecutionSpec{
+			Action:     "scale_deployment",
+			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":%d}`, namespace, name, replicas)},
+		},
+	}
+	if change != nil {
+		change(&ke.Spec)
+	}
+	return f.Ask(alice, ke)
+}
+
+// wantNoJob checks that nothing was run.
+func wantNoJob(f *fleettest.Fleet, name string) {
+	f.Helper()
+	if jobs := f.Jobs(name); len(jobs) > 0 {
+		f.Errorf("%d Jobs were made, want none", len(jobs))
+	}
+}
+
+func scale(f *fleettest.Fleet) {
+	name := target(f)
+	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, "--name="+name, "--wait"), "rollback_ready", "replicas: 3 -> replicas: 5")
+	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	f.WantReplicas(f.Cheap, name, 5)
+	if got, want := fleettest.Phases(ke), "validating validated executing rollback_ready"; got != want {
+		f.Errorf("phases %q, want %q", got, want)
+	}
+	r := ke.Status.ExecutionResults
+	if r == nil || !r.Success || !strings.Contains(r.PodLogs, "deployment.apps/"+name+" scaled") || r.RetriesAttempted != 0 || r.StartTime == nil || r.EndTime == nil || r.Duration == "" {
+		f.Fatalf("results %+v", r)
+	}
+	if a := r.ResourcesAffected; len(a) != 1 || a[0].Action != "scaled" || a[0].Before != "replicas: 3" || a[0].After != "replicas: 5" {
+		f.Errorf("affected %+v", a)
+	}
+	v := ke.Status.ValidationResults
+	if !v.ParameterValidation || !v.RBACValidation || !v.ResourceExists || !v.DryRunResults.Performed || !v.DryRunResults.Success ||
+		v.DryRunResults.EstimatedImpact.ReplicasChanged != "3 -> 5" || v.DryRunResults.Warnings == nil || v.PolicyValidation.RequiredApproval {
+		f.Errorf("checks %+v", v)
+	}
+	if back := ke.Status.RollbackInformation; back == nil || !back.Available || !strings.Contains(string(back.RollbackParameters.Raw), `"replicas":3`) {
+		f.Errorf("way back %+v", back)
+	}
+	if ke.Spec.RequestedBy != alice {
+		f.Errorf("requested by %q, want %q", ke.Spec.RequestedBy, alice)
+	}
+	jobs := f.Jobs(name)
+	if len(jobs) != 1 || jobs[0].Name != r.JobName || !metav1.IsControlledBy(&jobs[0], ke) || jobs[0].Labels["owner"] != "kubernetesexecution" {
+		f.Errorf("Jobs %+v, want the one of the results", jobs)
+	}
+	fleettest.Eventually(f, func(context.Context) error { // once the result is stored, and not before
+		if ttl := f.Jobs(name)[0].Spec.TTLSecondsAfterFinished; ttl == nil || *ttl != 300 {
+			return errors.New("the Job has no time to live")
+		}
+		return nil
+	})
+	f.WantEvent(name, "ExecutionCompleted", "Normal")
+}
+
+func approval(f *fleettest.Fleet) {
+	name := dear(f)
+	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, name, 5, "--name="+name, "--wait"), "waits for an approval", "fleetloop approve")
+	wantNoJob(f, name)
+	f.WantReplicas(f.Dear, name, 3)
+	f.Does(bob, cli.CodeUsage, []string{"approve", name}, "no terminal")
+	f.Does(bob, cli.CodeOK, []string{"approve", name, "--yes", "--reason=seen", "--wait"}, "approved", "rollback_ready")
+	f.WantReplicas(f.Dear, name, 5)
+	ke := f.Get(name)
+	if got, want := fleettest.Phases(ke), "validating validated waiting_approval executing rollback_ready"; got != want {
+		f.Errorf("phases %q, want %q", got, want)
+	}
+	if ke.Status.ExecutionResults == nil {
+		f.Fatalf("status %+v", ke.Status)
+	}
+	if a := ke.Status.Approval; a.State != v1alpha1.ApprovalApproved || len(a.Received) != 1 || a.Received[0].Approver != bob || a.Received[0].PlanHash != ke.Status.ExecutionResults.PlanHash {
+		f.Errorf("approval %+v of the plan %s", a, ke.Status.ExecutionResults.PlanHash)
+	}
+}
+
+// boolean approves as the specification has it: spec.approvalReceived.
+func boolean(f *fleettest.Fleet) {
+	name := dear(f)
+	scaleTo(f, f.Dear, name, 5, nil)
+	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	if err := f.As(bob).Patch(f.Context(), ke, merge(`{"spec":{"approvalReceived":true}}`)); err != nil {
+		f.Fatal(err)
+	}
+	f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	f.WantReplicas(f.Dear, name, 5)
+}
+
+func merge(text string) client.Patch {
+	return client.RawPatch("application/merge-patch+json", []byte(text))
+}
+
+func fourEyes(f *fleettest.Fleet) {
+	name := dear(f)
+	scaleTo(f, f.Dear, name, 5, nil)
+	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	f.Does(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "somebody else than the requester", "have another person look at it")
+	if err := f.As(alice).Patch(f.Context(), ke, merge(`{"spec":{"approvalReceived":true}}`)); err == nil {
+		f.Error("whoever asked could approve by the boolean")
+	}
+	if ke = f.Get(name); ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(ke.Spec.Approvals) > 0 {
+		f.Errorf("%s with %+v", ke.Status.Phase, ke.Spec.Approvals)
+	}
+	f.Does(carol, cli.CodeOK, []string{"approve", name, "--yes"})
+	f.Reaches(name, v1alpha1.PhaseRollbackReady)
+}
+
+func rejection(f *fleettest.Fleet) {
+	name := dear(f)
+	scaleTo(f, f.Dear, name, 5, nil)
+	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	f.Does(bob, cli.CodeOK, []string{"reject", name, "--reason=not now"})
+	ke := f.Fails(name, v1alpha1.ReasonApprovalRejected, "")
+	if !strings.Contains(ke.Status.Message, bob) {
+		f.Errorf("message %q does not say who", ke.Status.Message)
+	}
+	wantNoJob(f, name)
+	f.WantReplicas(f.Dear, name, 3)
+	f.WantEvent(name, "ExecutionFailed", "Warning")
+}
+
+func approvalTimeout(f *fleettest.Fleet) {
+	name := dear(f)
+	begin := time.Now()
+	scaleTo(f, f.Dear, name, 5, func(s *v1alpha1.KubernetesExecutionSpec) {
+		s.ApprovalTimeout = &metav1.Duration{Duration: 2 * time.Second}
+	})
+	f.Fails(name, v1alpha1.ReasonApprovalTimeout, "")
+	if took := time.Since(begin); took < 2*time.Second {
+		f.Errorf("it failed after %s, before its time", took)
+	}
+	f.Does(bob, cli.CodePrecondition, []string{"approve", name, "--yes"}, "waits for no approval")
+	wantNoJob(f, name)
+}
+
+func dryRunOnly(f *fleettest.Fleet) {
+	name := target(f)
+	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, "--name="+name, "--dry-run=only", "--wait"), "nothing was changed")
+	ke := f.Reaches(name, v1alpha1.PhaseCompleted)
+	if d := ke.Status.ValidationResults.DryRunResults; !d.Performed || !d.Success || ke.Status.Plan == nil || ke.Status.ExecutionResults != nil {
+		f.Errorf("status %+v", ke.Status)
+	}
+	wantNoJob(f, name)
+	f.WantReplicas(f.Cheap, name, 3)
+}
+
+func policyDenial(f *fleettest.Fleet) {
+	name := target(f)
+	f.Does(alice, cli.CodeFailed, fleettest.Scale(f.Cheap, name, 21, "--name="+name, "--wait"), "failed")
+	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPolicyDenied)
+	if p := ke.Status.ValidationResults.PolicyValidation; p.Allowed || len(p.Violations) != 1 || !strings.Contains(p.Violations[0], "21 replicas") || p.PolicyName == "" {
+		f.Errorf("policy %+v", p)
+	}
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "Policy:       denied by", "violated: 21 replicas are more than 20")
+	wantNoJob(f, name)
+}
+
+func targetMissing(f *fleettest.Fleet) {
+	scaleTo(f, f.Cheap, own(f), 5, nil)
+	if ke := f.Fails(own(f), v1alpha1.ReasonValidationError, v1alpha1.DetailTargetNotFound); ke.Status.ValidationResults.ResourceExists {
+		f.Errorf("checks %+v", ke.Status.ValidationResults)
+	}
+	wantNoJob(f, own(f))
+}
+
+func protected(f *fleettest.Fleet) {
+	name := target(f)
+	d := f.Deployment(f.Cheap, name+"-2", 3)
+	if err := f.Client.Patch(f.Context(), d, merge(`{"metadata":{"labels":{"kubernaut.io/protected":"true"}}}`)); err != nil {
+		f.Fatal(err)
+	}
+	scaleTo(f, f.Cheap, name+"-2", 5, nil)
+	f.Fails(name+"-2", v1alpha1.ReasonValidationError, v1alpha1.DetailTargetProtected)
+	f.WantReplicas(f.Cheap, name+"-2", 3)
+}
+
+// rego is a condition on how many replicas the target is to have.
+func rego(kind string, replicas int, required bool, timeout time.Duration) v1alpha1.Condition {
+	return v1alpha1.Condition{
+		Type: kind, Required: required, Timeout: &metav1.Duration{Duration: timeout},
+		Rego: fmt.Sprintf("package %s\n\ndefault allow := false\n\nallow if input.target.object.spec.replicas == %d\n\nmessage := \"the replicas are others\"\n", kind, replicas),
+	}
+}
+
+func preconditionFails(f *fleettest.Fleet) {
+	name := target(f)
+	scaleTo(f, f.Cheap, name, 5, func(s *v1alpha1.KubernetesExecutionSpec) {
+		s.PreConditions = []v1alpha1.Condition{rego("four", 4, true, time.Second), rego("three", 3, true, time.Second)}
+	})
+	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
+	if got := ke.Status.ValidationResults.PreConditionResults; len(got) != 2 || got[0].Passed || !got[1].Passed || got[0].ErrorMessage == "" {
+		f.Errorf("preconditions %+v", got)
+	}
+	wantNoJob(f, name)
+}
+
+// preconditionWaits holds back an execution until somebody else has done
+// something.
+func preconditionWaits(f *fleettest.Fleet) {
+	name := target(f)
+	scaleTo(f, f.Cheap, name, 5, func(s *v1alpha1.KubernetesExecutionSpec) {
+		s.PreConditions = []v1alpha1.Condition{rego("four", 4, true, 2*time.Minute)}
+	})
+	f.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
+		if v := ke.Status.ValidationResults; v == nil || len(v.PreConditionResults) == 0 {
+			return errors.New("the precondition was not looked at yet")
+		}
+		return nil
+	})
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "It waits for its preconditions to hold: four.")
+	wantNoJob(f, name)
+	f.Patch(f.Cheap, name, `{"spec":{"replicas":4}}`)
+	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	f.WantReplicas(f.Cheap, name, 5)
+	if back := string(ke.Status.RollbackInformation.RollbackParameters.Raw); !strings.Contains(back, `"replicas":4`) {
+		f.Errorf("the way back is %s, want to what was there when it ran", back)
+	}
+}
+
+func postconditionFails(f *fleettest.Fleet) {
+	name := target(f)
+	scaleTo(f, f.Cheap, name, 5, func(s *v1alpha1.KubernetesExecutionSpec) {
+		s.PostConditions = []v1alpha1.Condition{rego("six", 6, true, time.Second), rego("five", 5, true, time.Second)}
+	})
+	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	if ke.Status.Outcome != v1alpha1.OutcomeFailed || ke.Status.Reason != v1alpha1.ReasonPostConditionFailed || !ke.Status.RollbackInformation.Available {
+		f.Errorf("status %+v", ke.Status)
+	}
+	if got := ke.Status.ValidationResults.PostConditionResults; len(got) != 2 || got[0].Passed || !got[1].Passed {
+		f.Errorf("postconditions %+v", got)
+	}
+	f.WantReplicas(f.Cheap, name, 5) // nothing is taken back by itself
+	f.WantEvent(name, "ExecutionFailed", "Warning")
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "what must hold after it does not: six", "fleetloop rollback "+name)
+	f.Does(alice, cli.CodeOK, []string{"exec", "finalize", name})
+	f.Fails(name, v1alpha1.ReasonPostConditionFailed, "")
+}
+
+func optional(f *fleettest.Fleet) {
+	name := target(f)
+	scaleTo(f, f.Cheap, name, 5, func(s *v1alpha1.KubernetesExecutionSpec) {
+		s.PreConditions = []v1alpha1.Condition{rego("four", 4, false, time.Second)}
+		s.PostConditions = []v1alpha1.Condition{rego("six", 6, false, time.Second)}
+	})
+	if ke := f.Reaches(name, v1alpha1.PhaseRollbackReady); ke.Status.Outcome != v1alpha1.OutcomePartial {
+		f.Errorf("outcome %q, want a partial success", ke.Status.Outcome)
+	}
+}
+
+func rollback(f *fleettest.Fleet) {
+	name := target(f)
+	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
+	f.Does(alice, cli.CodeOK, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas: 5 -> replicas: 3")
+	f.WantReplicas(f.Cheap, name, 3)
+	if ke := f.Get(name + "-back"); ke.Spec.RollbackOf == nil || ke.Spec.RollbackOf.Name != name {
+		f.Errorf("it takes back %+v, want %s", ke.Spec.RollbackOf, name)
+	}
+}
+
+// rollbackRefused leaves alone what somebody else has changed since.
+func rollbackRefused(f *fleettest.Fleet) {
+	name := target(f)
+	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
+	f.Patch(f.Cheap, name, `{"spec":{"replicas":7}}`)
+	f.Does(alice, cli.CodeFailed, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas")
+	f.Fails(name+"-back", v1alpha1.ReasonValidationError, v1alpha1.DetailTargetChanged)
+	f.WantReplicas(f.Cheap, name, 7)
+}
+
+func cancelWaiting(f *fleettest.Fleet) {
+	name := dear(f)
+	scaleTo(f, f.Dear, name, 5, nil)
+	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	f.Does(bob, cli.CodeOK, []string{"exec", "cancel", name})
+	f.Fails(name, v1alpha1.ReasonCancelled, "")
+	wantNoJob(f, name)
+}
+
+func finalize(f *fleettest.Fleet) {
+	name := target(f)
+	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
+	f.Does(alice, cli.CodeOK, []string{"exec", "finalize", name})
+	if ke := f.Reaches(name, v1alpha1.PhaseCompleted); ke.Status.Outcome != v1alpha1.OutcomeSucceeded {
+		f.Errorf("outcome %q", ke.Status.Outcome)
+	}
+	f.WantEvent(name, "ExecutionCompletedPermanent", "Normal")
+}
+
+// noWayBack ends as completed what cannot be taken back.
+func noWayBack(f *fleettest.Fleet) {
+	name := target(f)
+	f.Does(alice, cli.CodeOK, []string{"exec", "rollout_restart", "namespace=" + f.Cheap, "kind=Deployment", "name=" + name, "--name=" + name, "--wait"}, "completed")
+	if ke := f.Get(name); ke.Status.RollbackInformation == nil || ke.Status.RollbackInformation.Available {
+		f.Errorf("way back %+v", ke.Status.RollbackInformation)
+	}
+	f.Does(alice, cli.CodePrecondition, []string{"rollback", name}, "cannot be taken back")
+}
