@@ -123,7 +123,7 @@ func targets() map[string][]string {
 	groups := map[string][]string{
 		corev1.GroupName: {"namespaces", "nodes", "pods"},
 		"apps":           {"replicasets"},
-		"batch":          {"jobs"}, // with ReplicaSets, what Pods belong to and is itself somebody's
+		"batch":          {"jobs"},                     // with ReplicaSets, what Pods belong to and is itself somebody's
 		"autoscaling":    {"horizontalpodautoscalers"}, // whether one scales the target
 	}
 	for _, act := range action.Catalogue() {
