@@ -44,9 +44,9 @@ func node(name string) v1alpha1.PlanTarget {
 	return v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: name, UID: "u-node"}
 }
 
-func options(namespace string) Options { return Options{Namespace: namespace, Image: testImage} }
+func options() Options { return Options{Namespace: "executor", Image: testImage} }
 
-func build(t testing.TB, ke *v1alpha1.KubernetesExecution, p *v1alpha1.Plan, purpose string, o Options) *batchv1.Job {
+func build(t *testing.T, ke *v1alpha1.KubernetesExecution, p *v1alpha1.Plan, purpose string, o Options) *batchv1.Job {
 	t.Helper()
 	j, err := Build(ke, p, purpose, 1, o)
 	if err != nil {
@@ -68,7 +68,7 @@ func TestNamesAndLabelsAreValid(t *testing.T) {
 		purpose := rapid.SampledFrom([]string{v1alpha1.PurposeExecute, v1alpha1.PurposeDryRun}).Draw(t, "purpose")
 		does := rapid.SampledFrom(actions()).Draw(t, "action")
 		n := rapid.IntRange(1, 1000).Draw(t, "n")
-		j, err := Build(ke, newPlan(does, web()), purpose, n, options("executor"))
+		j, err := Build(ke, newPlan(does, web()), purpose, n, options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestNamesAndLabelsAreValid(t *testing.T) {
 		if got := j.Annotations[v1alpha1.AnnotationExecution]; got != ke.Name {
 			t.Fatalf("the whole name is %q, want %q", got, ke.Name)
 		}
-		again, err := Build(ke, newPlan(does, web()), purpose, n, options("executor"))
+		again, err := Build(ke, newPlan(does, web()), purpose, n, options())
 		if err != nil || !cmp.Equal(j, again) {
 			t.Fatalf("the same gave another Job: %v\n%s", err, cmp.Diff(j, again))
 		}
@@ -133,7 +133,7 @@ func TestNothingButDataReachesThePod(t *testing.T) {
 	p := newPlan("scale_deployment", web())
 	p.Parameters = ke.Spec.Parameters
 	p.Diff = evil
-	j := build(t, ke, p, v1alpha1.PurposeExecute, options("executor"))
+	j := build(t, ke, p, v1alpha1.PurposeExecute, options())
 	for i := range j.Spec.Template.Spec.Containers[0].Env {
 		e := &j.Spec.Template.Spec.Containers[0].Env[i]
 		if e.Name == input.Plan {
@@ -208,7 +208,7 @@ func TestTimesAndRetries(t *testing.T) {
 		"DryRun":    {of(15*time.Minute, 3), v1alpha1.PurposeDryRun, times{60, 600, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := build(t, c.ke, newPlan("scale_deployment", web()), c.purpose, options("executor"))
+			j := build(t, c.ke, newPlan("scale_deployment", web()), c.purpose, options())
 			got := times{*j.Spec.ActiveDeadlineSeconds, *j.Spec.Template.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.ExpirationSeconds, *j.Spec.BackoffLimit}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -223,18 +223,18 @@ func TestTimesAndRetries(t *testing.T) {
 func TestNodeActionsKeepOffTheirNode(t *testing.T) {
 	ke, p := newExecution("executor", "e1", "uid-1"), newPlan("drain_node", node("n1"))
 	term := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"n1"}}}}
-	j := build(t, ke, p, v1alpha1.PurposeExecute, options("executor"))
+	j := build(t, ke, p, v1alpha1.PurposeExecute, options())
 	want := &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}}
 	if diff := cmp.Diff(want, j.Spec.Template.Spec.Affinity.NodeAffinity); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	o := options("executor")
+	o := options()
 	o.OnTargetNode = true
 	want = &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 100, Preference: term}}}
 	if diff := cmp.Diff(want, build(t, ke, p, v1alpha1.PurposeExecute, o).Spec.Template.Spec.Affinity.NodeAffinity); diff != "" {
 		t.Errorf("where there is one node (-want +got):\n%s", diff)
 	}
-	if a := build(t, ke, newPlan("scale_deployment", web()), v1alpha1.PurposeExecute, options("executor")).Spec.Template.Spec.Affinity; a != nil {
+	if a := build(t, ke, newPlan("scale_deployment", web()), v1alpha1.PurposeExecute, options()).Spec.Template.Spec.Affinity; a != nil {
 		t.Errorf("what is on no node keeps off one: %+v", a)
 	}
 }
@@ -243,7 +243,7 @@ func TestResources(t *testing.T) {
 	of := func(o Options, does string) corev1.ResourceRequirements {
 		return build(t, newExecution("executor", "e1", "uid-1"), newPlan(does, web()), v1alpha1.PurposeExecute, o).Spec.Template.Spec.Containers[0].Resources
 	}
-	o := options("executor")
+	o := options()
 	usual := of(o, "scale_deployment")
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		limit, request := usual.Limits[name], usual.Requests[name]
@@ -273,12 +273,12 @@ func TestBuildRefuses(t *testing.T) {
 		o       Options
 		want    string
 	}{
-		"Action":    {"it has no account", ke, newPlan("format_disk", web()), v1alpha1.PurposeExecute, options("executor"), "there is no action"},
+		"Action":    {"it has no account", ke, newPlan("format_disk", web()), v1alpha1.PurposeExecute, options(), "there is no action"},
 		"Image":     {"there is nothing to run", ke, p, v1alpha1.PurposeExecute, Options{Namespace: "executor"}, "no image"},
-		"Namespace": {"an owner in another namespace is none", newExecution("shop", "e1", "uid-1"), p, v1alpha1.PurposeExecute, options("executor"), `must be in "executor"`},
-		"UID":       {"the name is made of it", newExecution("executor", "e1", ""), p, v1alpha1.PurposeExecute, options("executor"), "no UID"},
-		"Purpose":   {"a typing error would act instead of trying out", ke, p, "dryrun", options("executor"), "is no purpose"},
-		"Large":     {"the API server would refuse the Job with less to go by", ke, large, v1alpha1.PurposeExecute, options("executor"), "65536 at most"},
+		"Namespace": {"an owner in another namespace is none", newExecution("shop", "e1", "uid-1"), p, v1alpha1.PurposeExecute, options(), `must be in "executor"`},
+		"UID":       {"the name is made of it", newExecution("executor", "e1", ""), p, v1alpha1.PurposeExecute, options(), "no UID"},
+		"Purpose":   {"a typing error would act instead of trying out", ke, p, "dryrun", options(), "is no purpose"},
+		"Large":     {"the API server would refuse the Job with less to go by", ke, large, v1alpha1.PurposeExecute, options(), "65536 at most"},
 	} {
 		_, err := Build(c.ke, c.plan, c.purpose, 1, c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

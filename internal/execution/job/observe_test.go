@@ -120,8 +120,8 @@ func (j *fakeJob) dry() *fakeJob {
 	return j
 }
 
-func (j *fakeJob) retries(n int32) *fakeJob {
-	j.Spec.BackoffLimit = &n
+func (j *fakeJob) noRetries() *fakeJob {
+	j.Spec.BackoffLimit = new(int32(0))
 	return j
 }
 
@@ -186,7 +186,7 @@ func TestObserve(t *testing.T) {
 		"Cancelled":         {"it was told to end", newJob(), []*fakePod{newPod("a").left(action.CodeCancelled, nil)}, seen{State: Failed, Reason: v1alpha1.ReasonCancelled, Says: "what happened", Code: 50, Result: true, Pod: "a"}},
 		"CodeAlone":         {"the exit code says why, at least", newJob(), []*fakePod{newPod("a").ended(11, "{\"v\":1,\"co")}, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailRBACDenied, Says: "left no word", Code: 11, Result: true, Blurred: true, Pod: "a"}},
 		"Transient":         {"there are two more attempts", newJob(), []*fakePod{newPod("a").left(action.CodeTransient, nil)}, seen{State: Retrying}},
-		"TransientLast":     {"there is none left", newJob().retries(0), []*fakePod{newPod("a").left(action.CodeTransient, nil)}, seen{State: Failed, Reason: failed, Says: "what happened", Code: 20, Result: true, Pod: "a"}},
+		"TransientLast":     {"there is none left", newJob().noRetries(), []*fakePod{newPod("a").left(action.CodeTransient, nil)}, seen{State: Failed, Reason: failed, Says: "what happened", Code: 20, Result: true, Pod: "a"}},
 		"TransientCounted":  {"the other Pods are gone, and the Job has counted them", newJob().failed(3), []*fakePod{newPod("a").left(action.CodeTransient, nil)}, seen{State: Failed, Reason: failed, Says: "what happened", Code: 20, Result: true, Retries: 2, Pod: "a"}},
 		"Backoff":           {"the Job waits before the next attempt", newJob().failed(1), nil, seen{State: Retrying}},
 		"SecondRuns":        {"an attempt has failed, the next is under way", newJob().failed(1), []*fakePod{newPod("a").left(action.CodeTransient, nil), newPod("b").created(20).running()}, seen{State: Running, Retries: 1, Pod: "b"}},
@@ -195,17 +195,17 @@ func TestObserve(t *testing.T) {
 		"AllSpent":          {"the last attempt says why", newJob().failed(2), []*fakePod{newPod("a").left(action.CodeTransient, nil), newPod("b").created(20).ended(2, "panic"), newPod("c").created(60).left(action.CodeTransient, nil)}, seen{State: Failed, Reason: failed, Says: "what happened", Code: 20, Result: true, Retries: 2, Pod: "c"}},
 		"NotBegunNoRetry":   {"a Pod that the node refused is no retry", newJob().failed(1), []*fakePod{newPod("a").reason(corev1.PodFailed, "OutOfcpu"), newPod("b").created(20).left(action.CodeOK, nil)}, seen{State: Succeeded, Result: true, Pod: "b"}},
 		"Crash":             {"another attempt may do better", newJob(), []*fakePod{newPod("a").ended(2, "panic: boom")}, seen{State: Retrying}},
-		"CrashLast":         {"what it did is not known", newJob().retries(0), []*fakePod{newPod("a").ended(2, "panic: boom")}, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailResultUnknown, Says: `exit code 2 and said "panic: boom"`, Blurred: true, Pod: "a"}},
+		"CrashLast":         {"what it did is not known", newJob().noRetries(), []*fakePod{newPod("a").ended(2, "panic: boom")}, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailResultUnknown, Says: `exit code 2 and said "panic: boom"`, Blurred: true, Pod: "a"}},
 		"OnceKilled":        {"it may have been done, and is not done again", newJob().once(), []*fakePod{newPod("a").ended(137, "")}, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailResultUnknown, Says: "exit code 137", Blurred: true, Pod: "a"}},
 		"OnceEvicted":       {"nor when it was its node's wish", newJob().once(), []*fakePod{newPod("a").left(action.CodeCancelled, nil).disrupted("EvictionByEvictionAPI")}, seen{State: Failed, Reason: failed, Says: "its node let it go (Eviction API: evicting): what happened", Code: 50, Result: true, Pod: "a"}},
 		"Evicted":           {"what can be repeated is", newJob(), []*fakePod{newPod("a").left(action.CodeCancelled, nil).disrupted("EvictionByEvictionAPI")}, seen{State: Retrying}},
 		"EvictedWhenDone":   {"it had done its work", newJob(), []*fakePod{newPod("a").left(action.CodeOK, nil).disrupted("EvictionByEvictionAPI").reason(corev1.PodFailed, "Evicted")}, seen{State: Succeeded, Result: true, Pod: "a"}},
-		"EvictedNotCounted": {"however often it is let go, that is not the action's fault", newJob().retries(0), []*fakePod{newPod("a").ended(137, "").disrupted("PreemptionByScheduler"), newPod("b").created(9).ended(143, "").disrupted("PreemptionByScheduler")}, seen{State: Retrying, Retries: 1}},
+		"EvictedNotCounted": {"however often it is let go, that is not the action's fault", newJob().noRetries(), []*fakePod{newPod("a").ended(137, "").disrupted("PreemptionByScheduler"), newPod("b").created(9).ended(143, "").disrupted("PreemptionByScheduler")}, seen{State: Retrying, Retries: 1}},
 		"NodeLost":          {"its node is gone, and with it how it ended; it can be repeated", newJob(), []*fakePod{newPod("a").running().reason(corev1.PodFailed, "NodeLost").disrupted("DeletionByPodGC")}, seen{State: Retrying}},
 		"OnceNodeLost":      {"and if it cannot, nobody knows", newJob().once(), []*fakePod{newPod("a").running().reason(corev1.PodFailed, "NodeLost").disrupted("DeletionByPodGC")}, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailResultUnknown, Says: "with its node", Pod: "a"}},
 		"DeletedMidRun":     {"it still ends by itself", newJob(), []*fakePod{newPod("a").running().deleted()}, seen{State: Running, Pod: "a"}},
 		"PodDeadline":       {"the runner was killed over time, unheard", newJob(), []*fakePod{newPod("a").ended(137, "").reason(corev1.PodFailed, deadline)}, seen{State: Retrying}},
-		"PodDeadlineSpent":  {"that was the last attempt", newJob().retries(0), []*fakePod{newPod("a").ended(137, "").reason(corev1.PodFailed, deadline)}, seen{State: Failed, Reason: timeout, Detail: v1alpha1.DetailResultUnknown, Says: "left no word", Blurred: true, Pod: "a"}},
+		"PodDeadlineSpent":  {"that was the last attempt", newJob().noRetries(), []*fakePod{newPod("a").ended(137, "").reason(corev1.PodFailed, deadline)}, seen{State: Failed, Reason: timeout, Detail: v1alpha1.DetailResultUnknown, Says: "left no word", Blurred: true, Pod: "a"}},
 		"PodDeadlineSaid":   {"it said what it did", newJob(), []*fakePod{newPod("a").left(action.CodeCancelled, partial).reason(corev1.PodFailed, deadline)}, seen{State: Failed, Reason: timeout, Detail: v1alpha1.DetailPartial, Says: "not done within 1m0s: what happened", Code: 50, Result: true, Pod: "a"}},
 		"JobDeadline":       {"the Job is over time, its Pod was told to end and said so", newJob().is(batchv1.JobFailureTarget, deadline), []*fakePod{newPod("a").left(action.CodeCancelled, nil).deleted()}, seen{State: Failed, Reason: timeout, Says: "not done within", Code: 50, Result: true, Pod: "a"}},
 		"JobDeadlineRuns":   {"its Pod still has a moment to say so", newJob().is(batchv1.JobFailureTarget, deadline), []*fakePod{newPod("a").running().deleted()}, seen{State: Running, Pod: "a"}},
@@ -214,9 +214,9 @@ func TestObserve(t *testing.T) {
 		"PodDeadlinePull":   {"the node gave up before it began", newJob().is(batchv1.JobFailed, deadline), []*fakePod{newPod("a").lost("").reason(corev1.PodFailed, deadline)}, seen{State: Failed, Reason: timeout, Detail: v1alpha1.DetailExecutorUnavailable, Says: "did not begin", Pod: "a"}},
 		"JobDeadlineGone":   {"no Pod is left to say whether it began", newJob().is(batchv1.JobFailed, deadline), nil, seen{State: Failed, Reason: timeout, Detail: v1alpha1.DetailResultUnknown, Says: "no Pod is left"}},
 		"JobDeadlineLater":  {"an attempt had failed, and there was no time for the next", newJob().failed(1).is(batchv1.JobFailed, deadline), []*fakePod{newPod("a").left(action.CodeTransient, nil)}, seen{State: Failed, Reason: timeout, Says: "not done within 1m0s: what happened", Code: 20, Result: true, Pod: "a"}},
-		"LostAfterItBegan":  {"it had an identity, so it may have begun", newJob().retries(0), []*fakePod{newPod("a").lost("c://1")}, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailResultUnknown, Says: "ContainerStatusUnknown", Blurred: true, Pod: "a"}},
-		"StartError":        {"the program is not in the image", newJob().retries(0), []*fakePod{newPod("a").startError()}, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailExecutorUnavailable, Says: "StartError: no such file", Pod: "a"}},
-		"Refused":           {"the node did not take it", newJob().retries(0), []*fakePod{newPod("a").reason(corev1.PodFailed, "UnexpectedAdmissionError")}, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailExecutorUnavailable, Says: "UnexpectedAdmissionError", Pod: "a"}},
+		"LostAfterItBegan":  {"it had an identity, so it may have begun", newJob().noRetries(), []*fakePod{newPod("a").lost("c://1")}, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailResultUnknown, Says: "ContainerStatusUnknown", Blurred: true, Pod: "a"}},
+		"StartError":        {"the program is not in the image", newJob().noRetries(), []*fakePod{newPod("a").startError()}, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailExecutorUnavailable, Says: "StartError: no such file", Pod: "a"}},
+		"Refused":           {"the node did not take it", newJob().noRetries(), []*fakePod{newPod("a").reason(corev1.PodFailed, "UnexpectedAdmissionError")}, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailExecutorUnavailable, Says: "UnexpectedAdmissionError", Pod: "a"}},
 		"PolicyGone":        {"the Job says why, and no Pod what", newJob().failed(1).is(batchv1.JobFailed, batchv1.JobReasonPodFailurePolicy), nil, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailResultUnknown, Says: "PodFailurePolicy: the Job says so"}},
 		"BackoffGone":       {"so for attempts that are spent", newJob().failed(3).is(batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded), nil, seen{State: Failed, Reason: failed, Detail: v1alpha1.DetailResultUnknown, Says: "BackoffLimitExceeded", Retries: 2}},
 		"CompleteGone":      {"a Job that is complete had a Pod that succeeded", newJob().is(batchv1.JobComplete, "CompletionsReached"), nil, seen{State: Succeeded, Result: true, Blurred: true}},
