@@ -35,7 +35,7 @@ func writeActions() error {
 	if err != nil {
 		return err
 	}
-	people := []runtime.Object{roles.Viewer(), roles.Approver()}
+	people := []runtime.Object{roles.Viewer(), roles.Approver(), roles.Administrator()}
 	for _, role := range roles.Requesters() {
 		people = append(people, role)
 	}
@@ -46,7 +46,7 @@ func writeActions() error {
 		{"actions-secrets.yaml", "Beside actions.yaml, for update_secret. Put the names of your Secrets into resourceNames: there\n# is no right on any other. kubectl apply -n NAMESPACE -f this-file", secrets},
 		{"actions-manifests.yaml", "Beside actions.yaml, for apply_manifest. Say which kinds it may act on: there is no right on\n# any other. kubectl apply -n NAMESPACE -f this-file", manifests},
 		{"actions-controller.yaml", "The controller of executions, its account, and what it needs.", roles.Controller{}.Objects()},
-		{"actions-people.yaml", "For people, to be bound in the namespace of executions: those who look, those who approve, and\n# those who ask for actions up to a risk.", people},
+		{"actions-people.yaml", "For people, to be bound in the namespace of executions: those who look, those who approve, those\n# who administer, and those who ask for actions up to a risk.", people},
 	} {
 		if err := write(f); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)

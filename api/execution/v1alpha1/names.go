@@ -59,4 +59,18 @@ const (
 	VerbExecute = "execute"
 	// VerbApprove is to approve or reject an execution, or all of a namespace.
 	VerbApprove = "approve"
+	// VerbAdminister is to change the policies and the emergency stop, and to
+	// release executions whose controller is gone.
+	VerbAdminister = "administer"
+)
+
+// EmergencyStop is the name of the ConfigMap, in the namespace of the executions,
+// that keeps every execution from beginning while it is there.
+const (
+	EmergencyStop = "emergency-stop"
+	// StopReason is the key in it that says why.
+	StopReason = "reason"
+	// StopRunning is the key in it that, if it is "true", has what runs be
+	// cancelled.
+	StopRunning = "cancel-running"
 )

@@ -15,15 +15,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 )
 
-// EmergencyStop is the ConfigMap that stops everything while it is there.
-const EmergencyStop = "emergency-stop"
-
-// The keys of EmergencyStop.
-const (
-	stopReason        = "reason"
-	stopCancelRunning = "cancel-running"
-)
-
 // A steering is what can be asked of an execution that is there.
 type steering struct {
 	verb, field, done string
@@ -115,7 +106,7 @@ func (s *session) stopCommand() *cobra.Command {
 		Use:   "stop --reason=TEXT",
 		Short: "Let nothing begin any more, until it is resumed",
 		Long: "Let no action begin any more until fleetloop exec resume. What is under way goes on, unless\n" +
-			"--cancel-running is given. It is the ConfigMap " + EmergencyStop + ".",
+			"--cancel-running is given. It is the ConfigMap " + v1alpha1.EmergencyStop + ".",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if reason == "" {
@@ -134,8 +125,8 @@ func (s *session) stop(cmd *cobra.Command, reason string, running bool) error {
 	if err != nil {
 		return err
 	}
-	data := map[string]string{stopReason: reason, stopCancelRunning: fmt.Sprint(running)}
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: EmergencyStop}, Data: data}
+	data := map[string]string{v1alpha1.StopReason: reason, v1alpha1.StopRunning: fmt.Sprint(running)}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: v1alpha1.EmergencyStop}, Data: data}
 	err = c.Create(cmd.Context(), m)
 	if apierrors.IsAlreadyExists(err) {
 		err = c.Patch(cmd.Context(), m, client.RawPatch(types.MergePatchType, patchOf(map[string]any{"data": data})))
@@ -160,7 +151,7 @@ func (s *session) resumeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: EmergencyStop}}
+			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: v1alpha1.EmergencyStop}}
 			switch err := c.Delete(cmd.Context(), m); {
 			case apierrors.IsNotFound(err):
 				return s.say("it was not stopped")

@@ -13,7 +13,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/execcli"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
@@ -206,14 +205,14 @@ func TestStopAndResume(t *testing.T) {
 	f.does(f.as("alice", "exec", "stop", "--reason=fire"), cli.CodeOK, "stopped")
 	f.does(f.as("alice", "exec", "stop", "--reason=flood", "--cancel-running"), cli.CodeOK, "under way is cancelled")
 	var m corev1.ConfigMap
-	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: execcli.EmergencyStop}, &m); err != nil {
+	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}, &m); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"reason": "flood", "cancel-running": "true"}, m.Data); diff != "" {
 		t.Errorf("data (-want +got):\n%s", diff)
 	}
 	f.does(f.as("alice", "exec", "resume"), cli.CodeOK, "resumed")
-	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: execcli.EmergencyStop}, &m); !apierrors.IsNotFound(err) {
+	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}, &m); !apierrors.IsNotFound(err) {
 		t.Errorf("the stop is still there: %v", err)
 	}
 }

@@ -59,6 +59,9 @@ func objects(cfg Part, targets []string) []runtime.Object {
 	}
 	rights := roles.Actions{Namespace: cfg.Namespace}
 	for _, a := range action.Catalogue() {
+		if a.NoJob {
+			continue // it acts on nothing
+		}
 		list = append(list, rights.Base(a)...)
 		list = append(list, rights.InNamespaces(a, targets...)...)
 	}
@@ -66,7 +69,7 @@ func objects(cfg Part, targets []string) []runtime.Object {
 	for _, r := range roles.Requesters() {
 		list = append(list, r)
 	}
-	list = append(list, roles.Approver(), roles.Viewer())
+	list = append(list, roles.Approver(), roles.Administrator(), roles.Viewer())
 	return append(list, guard.Objects(cfg.guard())...)
 }
 

@@ -20,12 +20,6 @@ const (
 	DefaultNamespace = "kubernaut-executor"
 	// DefaultPolicyConfigMap has the policies unless Options say otherwise.
 	DefaultPolicyConfigMap = "safety-policies"
-	// EmergencyStop is the ConfigMap that stops all executions while it is there.
-	EmergencyStop = "emergency-stop"
-	// VerbAdminister is the verb on kubernetesexecutions that lets somebody change
-	// the policies and the emergency stop, and release executions whose controller
-	// is gone.
-	VerbAdminister = "administer"
 
 	defaultAccount = "kubernaut-execution-controller"
 )

@@ -56,7 +56,7 @@ func (o Options) changes() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.policy(policyChanges, executions("", admissionv1.Update))
 	p.Spec.Variables = []admissionv1.Variable{
 		{Name: "requester", Expression: "oldObject.spec.?requestedBy.orValue('')"},
-		{Name: "administers", Expression: may(VerbAdminister, "")},
+		{Name: "administers", Expression: may(v1alpha1.VerbAdminister, "")},
 		{Name: "ends", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false) || object.spec.?finalize.orValue(false) && !oldObject.spec.?finalize.orValue(false)"},
 		{Name: "owners", Expression: "oldObject.metadata.?ownerReferences.orValue([])"},
 	}
@@ -151,10 +151,10 @@ func (o Options) settings() *admissionv1.ValidatingAdmissionPolicy {
 	// The name of the object: a request that deletes all of them has none.
 	const name = "(object == null ? oldObject : object).metadata.?name.orValue('')"
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
-		{Name: "settings", Expression: name + " in " + listOf([]string{o.PolicyConfigMap, EmergencyStop})},
+		{Name: "settings", Expression: name + " in " + listOf([]string{o.PolicyConfigMap, v1alpha1.EmergencyStop})},
 	}
 	// All that is in a namespace goes with it.
-	admin := "request.operation == 'DELETE' && has(namespaceObject.metadata.deletionTimestamp) || " + may(VerbAdminister, "")
+	admin := "request.operation == 'DELETE' && has(namespaceObject.metadata.deletionTimestamp) || " + may(v1alpha1.VerbAdminister, "")
 	if o.PolicyAdmins != "" {
 		admin += " || " + quote(o.PolicyAdmins) + " in request.userInfo.?groups.orValue([])"
 	}

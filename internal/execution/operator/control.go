@@ -63,7 +63,7 @@ func (o *Operator) control(deps Deps) error {
 	}
 	stop := &emergency{gate: deps.Gate, log: deps.Log, halted: &r.halted, running: func(ctx context.Context) error { return r.wakeRunning(ctx, w.wake) }}
 	r.stopped = func(ctx context.Context) error {
-		return stop.read(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: EmergencyStop})
+		return stop.read(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop})
 	}
 	err = ctrl.NewControllerManagedBy(o.manager).
 		Named("execution").

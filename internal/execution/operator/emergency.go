@@ -12,18 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
-)
-
-const (
-	// EmergencyStop is the name of the ConfigMap that, while it is there, keeps
-	// every execution from beginning.
-	EmergencyStop = "emergency-stop"
-	// StopReason is the key in it that says why.
-	StopReason = "reason"
-	// StopRunning is the key in it that, if it is "true", has what runs be
-	// cancelled.
-	StopRunning = "cancel-running"
 )
 
 // An emergency stop follows the ConfigMap.
@@ -53,13 +43,13 @@ func (e *emergency) read(ctx context.Context, c client.Reader, name types.Namesp
 	if err != nil {
 		return fmt.Errorf("read the emergency stop: %w", err)
 	}
-	reason := stop.Data[StopReason]
+	reason := stop.Data[v1alpha1.StopReason]
 	if reason == "" {
 		reason = "no reason given"
 	}
 	e.log.WarnContext(ctx, "the emergency stop is set: nothing begins", "reason", reason)
 	e.gate.Stop(reason)
-	if halt := stop.Data[StopRunning] == "true"; halt != e.halted.Swap(halt) && halt {
+	if halt := stop.Data[v1alpha1.StopRunning] == "true"; halt != e.halted.Swap(halt) && halt {
 		return e.running(ctx)
 	}
 	return nil

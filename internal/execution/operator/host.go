@@ -69,7 +69,7 @@ func cached(namespace string) (cache.Options, error) {
 			&v1alpha1.KubernetesExecution{}: {Transform: cache.TransformStripManagedFields()},
 			&batchv1.Job{}:                  ours,
 			&corev1.Pod{}:                   ours,
-			&corev1.ConfigMap{}:             {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, EmergencyStop)},
+			&corev1.ConfigMap{}:             {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.EmergencyStop)},
 		},
 		ReaderFailOnMissingInformer: true,
 	}, err

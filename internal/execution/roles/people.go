@@ -17,6 +17,8 @@ const (
 	RequesterRole = "kubernaut-requester"
 	ApproverRole  = "kubernaut-approver"
 	ViewerRole    = "kubernaut-viewer"
+	// AdministratorRole is who changes policies and sets the emergency stop.
+	AdministratorRole = "kubernaut-administrator"
 )
 
 const (
@@ -32,7 +34,9 @@ func Requester(name string, actions ...*action.Action) *rbacv1.ClusterRole {
 		ask.ResourceNames = append(append(ask.ResourceNames, act.Name), act.Aliases...)
 	}
 	slices.Sort(ask.ResourceNames)
-	rules := []rbacv1.PolicyRule{rule(executionGroup, executions, "create", "get", "list", "watch")}
+	// What a patch may change, such as to cancel what one has asked for, is the
+	// guard's to say.
+	rules := []rbacv1.PolicyRule{rule(executionGroup, executions, "create", "get", "list", "watch", "patch")}
 	if len(ask.ResourceNames) > 0 { // without names it would be all actions
 		rules = append(rules, ask)
 	}
@@ -43,6 +47,16 @@ func Requester(name string, actions ...*action.Action) *rbacv1.ClusterRole {
 func Approver() *rbacv1.ClusterRole {
 	return clusterRole(ApproverRole, nil, []rbacv1.PolicyRule{
 		rule(executionGroup, executions, "get", "list", "watch", "patch", v1alpha1.VerbApprove),
+	})
+}
+
+// Administrator is for those who change the policies, set the emergency stop, and
+// release or delete executions. The guard keeps everybody else from the two
+// ConfigMaps, whatever rights they have on others.
+func Administrator() *rbacv1.ClusterRole {
+	return clusterRole(AdministratorRole, nil, []rbacv1.PolicyRule{
+		rule(executionGroup, executions, "get", "list", "watch", "patch", "delete", v1alpha1.VerbAdminister),
+		rule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"),
 	})
 }
 
