@@ -63,6 +63,8 @@ func (s *fakeStore) Verify(context.Context, ...audit.Position) (audit.Report, er
 }
 
 func (s *fakeStore) Maintain(_ context.Context, retention time.Duration) (audit.Maintenance, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.looked++
 	s.keepFor = retention
 	return s.found, s.sick
@@ -284,35 +286,64 @@ func TestOneThatIsRefused(t *testing.T) {
 	})
 }
 
+// A sharedLog is read while it is written.
+type sharedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *sharedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// take gives what was written since the last time.
+func (l *sharedLog) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
+}
+
 func TestTheStoreIsLookedAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
+		var log sharedLog
 		s := newStore()
 		reg := prometheus.NewRegistry()
 		a, err := audit.New(s, audit.Config{}, reg, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- a.Run(ctx) }()
-		looked := func(want int, said string) {
+		answer := func(m audit.Maintenance, err error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.found, s.sick = m, err
+		}
+		looked := func(want int, told string) {
 			t.Helper()
 			synctest.Wait()
-			if s.looked != want || strings.Count(log.String(), said) != 1 {
-				t.Errorf("looked after %d times, want %d; %q is not told once:\n%s", s.looked, want, said, log.String())
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if said := log.take(); s.looked != want || strings.Count(said, told) != 1 {
+				t.Errorf("looked after %d times, want %d; %q is not told once:\n%s", s.looked, want, told, said)
 			}
-			log.Reset()
+			if s.keepFor != audit.DefaultRetention {
+				t.Errorf("kept for %s", s.keepFor)
+			}
 		}
-		s.sick = audit.ErrUnavailable
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		answer(audit.Maintenance{}, audit.ErrUnavailable)
+		go func() { ended <- a.Run(ctx) }()
 		looked(1, "audit cannot be looked after")
-		s.found.End = audit.Position{Position: 7, Hash: []byte{0xab}}
-		s.sick = nil
+		end := audit.Position{Position: 7, Hash: []byte{0xab}}
+		answer(audit.Maintenance{End: end}, nil)
 		time.Sleep(time.Minute)
 		looked(2, "audit is looked after again")
 		time.Sleep(time.Hour)
 		looked(3, "end=7:ab")
-		s.found.Broken = &audit.Break{Kind: audit.Changed, Position: 3, Message: "its hash"}
+		answer(audit.Maintenance{End: end, Broken: &audit.Break{Kind: audit.Changed, Position: 3, Message: "its hash"}}, nil)
 		time.Sleep(time.Hour)
 		looked(4, "position=3 kind=changed")
 		wantMetric(t, reg, "broken", `
@@ -320,9 +351,6 @@ func TestTheStoreIsLookedAfter(t *testing.T) {
 			# TYPE kubernetesexecution_audit_broken gauge
 			kubernetesexecution_audit_broken 1
 		`)
-		if s.keepFor != audit.DefaultRetention {
-			t.Errorf("kept for %s", s.keepFor)
-		}
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -135,7 +135,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 			}
 		}
 	})
-	const executions = 100
+	const executions = 40
 	failures := 0
 	for i := range executions {
 		for b.store.Append(t.Context(), records(fmt.Sprintf("ke-%d", i))) != nil {

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
@@ -59,7 +58,7 @@ func BenchmarkSync(b *testing.B) {
 			sync := func() {
 				ke := newExecution(fmt.Sprintf("uid-%d", n.Add(1)), "scale_deployment", `{"replicas":5}`, "alice")
 				ke.Status.PhaseTransitions = append(ke.Status.PhaseTransitions, v1alpha1.PhaseTransition{Phase: v1alpha1.PhaseExecuting})
-				ke.Name = string(types.UID(ke.UID))
+				ke.Name = string(ke.UID)
 				if _, err := a.Sync(b.Context(), ke); err != nil {
 					b.Error(err)
 				}

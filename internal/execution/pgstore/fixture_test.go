@@ -167,6 +167,22 @@ func (b *bed) list(f pgstore.Filter) []string {
 	return list
 }
 
+// await waits until ok.
+func (b *bed) await(what string, ok func() bool) {
+	b.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			b.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
 // ask gives the only value of a query.
 func ask[T any](b *bed, sql string, args ...any) T {
 	b.Helper()

@@ -10,13 +10,10 @@ select executor.old_audit_partitions(@retention::interval)::text;
 -- name: PruneAudit :many
 select executor.prune_audit(@retention::interval)::text;
 
--- name: HoldAudit :exec
--- Keeps partitions from going while they are read.
-lock table executor.execution_audit_event in access share mode;
-
 -- name: AuditEnds :one
 -- Where the chain begins and ends by what was noted, and the last position that
--- there is. They are of one moment.
+-- there is. They are of one moment, and no partition goes before the end of the
+-- transaction, which has locked them all with this.
 select a.position as begin_position, a.hash as begin_hash, h.position as end_position, h.hash as end_hash,
     coalesce((select max(e.position) from executor.execution_audit_event e), a.position)::bigint as last_position
 from executor.execution_audit_head h

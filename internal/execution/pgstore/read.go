@@ -26,9 +26,6 @@ func (s *Store) Verify(ctx context.Context, noted ...audit.Position) (audit.Repo
 	var report audit.Report
 	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 		q := db.New(tx)
-		if err := q.HoldAudit(ctx); err != nil {
-			return err
-		}
 		ends, err := q.AuditEnds(ctx)
 		if errors.Is(err, pgx.ErrNoRows) {
 			report = audit.Report{Broken: &audit.Break{Kind: audit.Missing, Message: errNoEnds.Error()}}

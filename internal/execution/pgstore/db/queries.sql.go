@@ -41,7 +41,8 @@ type AuditEndsRow struct {
 }
 
 // Where the chain begins and ends by what was noted, and the last position that
-// there is. They are of one moment.
+// there is. They are of one moment, and no partition goes before the end of the
+// transaction, which has locked them all with this.
 func (q *Queries) AuditEnds(ctx context.Context) (AuditEndsRow, error) {
 	row := q.db.QueryRow(ctx, AuditEnds)
 	var i AuditEndsRow
@@ -102,16 +103,6 @@ func (q *Queries) GetSummary(ctx context.Context, executionUid string) ([]Summar
 		return nil, err
 	}
 	return items, nil
-}
-
-const HoldAudit = `-- name: HoldAudit :exec
-lock table executor.execution_audit_event in access share mode
-`
-
-// Keeps partitions from going while they are read.
-func (q *Queries) HoldAudit(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, HoldAudit)
-	return err
 }
 
 const ListAudit = `-- name: ListAudit :many
