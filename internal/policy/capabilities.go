@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/fleetloop/fleetloop/internal/policy/bounds"
 )
 
 // policyCapabilities are those of this version of Open Policy Agent without
@@ -28,8 +30,8 @@ func policyCapabilities() *ast.Capabilities {
 // little: one call can not be interrupted, and memory has no bound but this.
 func conditionCapabilities() *ast.Capabilities {
 	all := policyCapabilities()
-	all.Builtins = slices.DeleteFunc(all.Builtins, func(b *ast.Builtin) bool { return grows(b.Name) })
-	all.Builtins = append(all.Builtins, boundedBuiltins()...)
+	all.Builtins = slices.DeleteFunc(all.Builtins, func(b *ast.Builtin) bool { return bounds.Grows(b.Name) })
+	all.Builtins = append(all.Builtins, bounds.Builtins()...)
 	return all
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
 const (
@@ -53,8 +55,8 @@ type Set struct {
 	names   []string
 	tests   int
 	mode    Mode
-	shape   *shape
-	unseen  *shape
+	shape   *document.Shape
+	unseen  *document.Shape
 	query   *query
 	timeout time.Duration
 }
@@ -73,14 +75,14 @@ func Compile(ctx context.Context, files map[string]string, o Options) (*Set, err
 	}
 	s := &Set{hash: hashOf(files), names: slices.Sorted(maps.Keys(files)), mode: o.Mode, timeout: o.Timeout}
 	var err error
-	if s.shape, err = policyShape(); err != nil {
+	if s.shape, err = document.ForPolicies(); err != nil {
 		return nil, err
 	}
 	compiler, err := compilePolicies(files, s.shape)
 	if err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
-	s.unseen = s.shape.unseen(compiler)
+	s.unseen = s.shape.Unseen(compiler)
 	if s.query, err = prepare(ctx, compiler, DecisionPath, nil); err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
@@ -105,7 +107,7 @@ func (s *Set) Decide(ctx context.Context, input json.RawMessage, now time.Time) 
 
 // decide gives the input as well, for those who count.
 func (s *Set) decide(ctx context.Context, input []byte, now time.Time) (Decision, ast.Value, error) {
-	v, err := s.shape.read(input, s.unseen)
+	v, err := s.shape.Read(input, s.unseen)
 	if err != nil {
 		return Decision{}, nil, err
 	}
@@ -188,7 +190,7 @@ func parse(files map[string]string, caps *ast.Capabilities) (map[string]*ast.Mod
 
 // compilePolicies compiles what decides: tests are not part of it, so that none
 // of them can change a decision.
-func compilePolicies(files map[string]string, s *shape) (*ast.Compiler, error) {
+func compilePolicies(files map[string]string, s *document.Shape) (*ast.Compiler, error) {
 	policies := maps.Clone(files)
 	maps.DeleteFunc(policies, func(name, _ string) bool { return isTest(name) })
 	caps := policyCapabilities()
@@ -208,8 +210,8 @@ func compilePolicies(files map[string]string, s *shape) (*ast.Compiler, error) {
 
 // newCompiler does not look at annotations: with those, a module could give
 // itself another schema.
-func newCompiler(caps *ast.Capabilities, s *shape) *ast.Compiler {
-	return ast.NewCompiler().WithCapabilities(caps).WithSchemas(s.schemaSet()).WithStrict(true)
+func newCompiler(caps *ast.Capabilities, s *document.Shape) *ast.Compiler {
+	return ast.NewCompiler().WithCapabilities(caps).WithSchemas(s.Schemas()).WithStrict(true)
 }
 
 // tell puts what is wrong into few lines, each with file and line.

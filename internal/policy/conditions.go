@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/fleetloop/fleetloop/internal/policy/bounds"
+	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
 const (
@@ -34,7 +37,7 @@ type ConditionOptions struct {
 // concurrent use.
 type Conditions struct {
 	timeout time.Duration
-	shape   *shape
+	shape   *document.Shape
 
 	mu     sync.Mutex
 	most   int
@@ -53,12 +56,12 @@ type condition struct {
 
 type compiledCondition struct {
 	allow, message *query // message is nil where the module has none
-	unseen         *shape
+	unseen         *document.Shape
 }
 
 // NewConditions makes an evaluator.
 func NewConditions(o ConditionOptions) (*Conditions, error) {
-	s, err := conditionShape()
+	s, err := document.ForConditions()
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +83,7 @@ func (c *Conditions) Evaluate(ctx context.Context, module string, input json.Raw
 	if err != nil {
 		return false, "", fmt.Errorf("compile condition: %w", err)
 	}
-	v, err := c.shape.read(input, compiled.unseen)
+	v, err := c.shape.Read(input, compiled.unseen)
 	if err != nil {
 		return false, "", err
 	}
@@ -148,7 +151,7 @@ func valueOf(e *list.Element) *condition {
 }
 
 // compileCondition takes a time that the length of the text bounds.
-func compileCondition(ctx context.Context, module string, s *shape) (compiled *compiledCondition, err error) {
+func compileCondition(ctx context.Context, module string, s *document.Shape) (compiled *compiledCondition, err error) {
 	defer caught(&err)
 	if len(module) > maxConditionBytes {
 		return nil, fmt.Errorf("it has %d bytes, at most %d are taken", len(module), maxConditionBytes)
@@ -161,8 +164,8 @@ func compileCondition(ctx context.Context, module string, s *shape) (compiled *c
 	}
 	path := modules[name].Package.Path
 	c := newCompiler(caps, s).WithStrict(false).
-		WithStageAfterID(ast.StageResolveRefs, ast.CompilerStageDefinition{Name: "Bound", MetricName: "bound", Stage: bound}).
-		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "Expansion", MetricName: "expansion", Stage: expansion})
+		WithStageAfterID(ast.StageResolveRefs, ast.CompilerStageDefinition{Name: "Bound", MetricName: "bound", Stage: bounds.Replace}).
+		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "Expansion", MetricName: "expansion", Stage: bounds.Expansion})
 	if c.Compile(modules); c.Failed() {
 		return nil, tell(c.Errors)
 	}
@@ -174,12 +177,12 @@ func compileCondition(ctx context.Context, module string, s *shape) (compiled *c
 	if !ok {
 		return nil, fmt.Errorf("package %s has no rule allow", path)
 	}
-	compiled = &compiledCondition{unseen: s.unseen(c)}
-	if compiled.allow, err = prepare(ctx, c, allow, boundedFunctions()); err != nil {
+	compiled = &compiledCondition{unseen: s.Unseen(c)}
+	if compiled.allow, err = prepare(ctx, c, allow, bounds.Functions()); err != nil {
 		return nil, err
 	}
 	if message, ok := has("message"); ok {
-		compiled.message, err = prepare(ctx, c, message, boundedFunctions())
+		compiled.message, err = prepare(ctx, c, message, bounds.Functions())
 	}
 	return compiled, err
 }

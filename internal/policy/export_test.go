@@ -7,13 +7,15 @@ import (
 	"fmt"
 
 	"github.com/open-policy-agent/opa/v1/rego"
+
+	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
 // NewOracle checks inputs with the schema as Open Policy Agent understands it.
 // It gives what is wrong, or nothing.
 func NewOracle() (func(context.Context, json.RawMessage) (string, error), error) {
 	var schema any
-	if err := json.Unmarshal(inputSchema, &schema); err != nil {
+	if err := json.Unmarshal(document.InputSchema, &schema); err != nil {
 		return nil, err
 	}
 	q, err := rego.New(rego.Query(`json.match_schema(input.document, input.schema, output)`)).PrepareForEval(context.Background())
@@ -59,4 +61,4 @@ func Canaries() []string {
 }
 
 // ConditionsSchema is the schema of what only conditions are told.
-func ConditionsSchema() json.RawMessage { return conditionsSchema }
+func ConditionsSchema() json.RawMessage { return document.ConditionsSchema }

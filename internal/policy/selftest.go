@@ -12,6 +12,8 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/tester"
+
+	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 
 // runTests runs the tests of a set as `opa test` does, and gives how many there
 // are. The error names those that fail.
-func runTests(ctx context.Context, files map[string]string, s *shape) (int, error) {
+func runTests(ctx context.Context, files map[string]string, s *document.Shape) (int, error) {
 	caps := policyCapabilities()
 	modules, err := parse(files, caps)
 	if err != nil {
@@ -122,7 +124,7 @@ func (c canary) input() (ast.Value, error) {
 		return ast.NewObject(), nil
 	}
 	var doc map[string]any
-	if err := json.Unmarshal(exampleInput, &doc); err != nil {
+	if err := json.Unmarshal(document.Example, &doc); err != nil {
 		return nil, fmt.Errorf("read example: %w", err)
 	}
 	for _, path := range slices.Sorted(maps.Keys(c.set)) {

@@ -1,4 +1,4 @@
-package policy
+package bounds
 
 import (
 	"maps"
@@ -25,10 +25,10 @@ type sizes struct {
 // env is how large the variables of a body are that have a value so far.
 type env map[ast.Var]int
 
-// expansion refuses modules with a value that would grow beyond maxExpansion.
+// Expansion refuses modules with a value that would grow beyond maxExpansion.
 // It looks at bodies after the compiler has put them into the order in which
 // they are evaluated.
-func expansion(c *ast.Compiler) *ast.Error {
+func Expansion(c *ast.Compiler) *ast.Error {
 	s := &sizes{compiler: c, rules: map[*ast.Rule]int{}}
 	var refused *ast.Error
 	for _, m := range c.Modules {

@@ -1,4 +1,8 @@
-package policy
+// Package bounds keeps modules that anybody may bring along from growing without
+// bound: what they call (Builtins, Functions, Replace) and what they write
+// (Expansion). Open Policy Agent bounds neither, and what it does in one step can
+// not be interrupted.
+package bounds
 
 import (
 	"fmt"
@@ -15,12 +19,12 @@ const (
 	maxProduct = 64 << 20 // of the weights of its arguments, which bounds what it can make of them
 	maxWidth   = 1000     // that sprintf pads to, more or less
 
-	boundedPrefix = "bounded."
+	prefix = "bounded."
 )
 
-// grows says whether conditions do without a function: what it makes of a few
+// Grows says whether conditions do without a function: what it makes of a few
 // characters has no bound, or none that its arguments show.
-func grows(name string) bool {
+func Grows(name string) bool {
 	for _, family := range []string{"graph.", "graphql.", "crypto.x509.", "crypto.parse_", "io.jwt.", "providers.", "yaml.", "numbers."} {
 		if strings.HasPrefix(name, family) {
 			return true
@@ -33,11 +37,11 @@ func grows(name string) bool {
 	return false
 }
 
-// boundedNames are functions whose result is at most as long as the product of
+// names are functions whose result is at most as long as the product of
 // their arguments. In conditions each is replaced by one of the same name
-// behind boundedPrefix that looks at its arguments first: applied to its own
+// behind prefix that looks at its arguments first: applied to its own
 // result, forty times on forty lines, it would fill the memory.
-func boundedNames() []string {
+func names() []string {
 	return []string{
 		"concat", "sprintf", "replace", "strings.replace_n", "regex.replace", "format_int",
 		"array.concat", "array.flatten", "object.union", "object.union_n",
@@ -46,33 +50,33 @@ func boundedNames() []string {
 	}
 }
 
-// boundedBuiltins are the bounded functions, for the capabilities of a compiler.
-func boundedBuiltins() []*ast.Builtin {
+// Builtins are the bounded functions, for the capabilities of a compiler.
+func Builtins() []*ast.Builtin {
 	var all []*ast.Builtin
-	for _, name := range boundedNames() {
+	for _, name := range names() {
 		b := *ast.BuiltinMap[name]
-		b.Name, b.Infix = boundedPrefix+name, ""
+		b.Name, b.Infix = prefix+name, ""
 		all = append(all, &b)
 	}
 	return all
 }
 
-// boundedFunctions are the same, for evaluation.
-func boundedFunctions() []func(*rego.Rego) {
+// Functions are the same, for evaluation.
+func Functions() []func(*rego.Rego) {
 	var all []func(*rego.Rego)
-	for _, b := range boundedBuiltins() {
-		original := topdown.GetBuiltin(strings.TrimPrefix(b.Name, boundedPrefix))
+	for _, b := range Builtins() {
+		original := topdown.GetBuiltin(strings.TrimPrefix(b.Name, prefix))
 		all = append(all, rego.FunctionDyn(&rego.Function{Name: b.Name, Decl: b.Decl}, func(bctx rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {
-			if format, ok := args[0].Value.(ast.String); ok && b.Name == boundedPrefix+ast.Sprintf.Name && wide(string(format)) {
+			if format, ok := args[0].Value.(ast.String); ok && b.Name == prefix+ast.Sprintf.Name && wide(string(format)) {
 				return nil, fmt.Errorf("it pads to more than %d characters", maxWidth)
 			}
-			return bounded(bctx, original, args)
+			return call(bctx, original, args)
 		}))
 	}
 	return all
 }
 
-func bounded(bctx rego.BuiltinContext, f topdown.BuiltinFunc, args []*ast.Term) (*ast.Term, error) {
+func call(bctx rego.BuiltinContext, f topdown.BuiltinFunc, args []*ast.Term) (*ast.Term, error) {
 	product := 1
 	for _, a := range args {
 		w, err := weigh(a.Value, 0)
@@ -157,17 +161,17 @@ func wide(format string) bool {
 	return false
 }
 
-// bound has a compiler replace the functions of boundedNames, and refuse what
+// Replace has a compiler replace the functions of names, and refuse what
 // would get around that.
-func bound(c *ast.Compiler) *ast.Error {
-	names := boundedNames()
+func Replace(c *ast.Compiler) *ast.Error {
+	bounded := names()
 	var refused *ast.Error
 	replace := func(terms []*ast.Term) {
 		ref, ok := terms[0].Value.(ast.Ref)
-		if !ok || !slices.Contains(names, ref.String()) {
+		if !ok || !slices.Contains(bounded, ref.String()) {
 			return
 		}
-		terms[0] = ast.NewTerm(ast.MustParseRef(boundedPrefix + ref.String())).SetLocation(terms[0].Location)
+		terms[0] = ast.NewTerm(ast.MustParseRef(prefix + ref.String())).SetLocation(terms[0].Location)
 	}
 	visit := ast.NewGenericVisitor(func(x any) bool {
 		switch x := x.(type) {

@@ -1,4 +1,6 @@
-package policy
+// Package document reads the input of policies and of conditions: JSON that is as
+// the schemas say, and nothing else.
+package document
 
 import (
 	_ "embed" // for the schemas
@@ -10,68 +12,47 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-//go:embed input.schema.json
-var inputSchema []byte
-
-//go:embed conditions.schema.json
-var conditionsSchema []byte
-
-//go:embed example.json
-var exampleInput []byte
-
 // InputSchema is the JSON Schema of the input of policies.
-func InputSchema() json.RawMessage { return slices.Clone(inputSchema) }
+//
+//go:embed input.schema.json
+var InputSchema []byte
 
-// ExampleInput is an input of policies in which everything is filled in: a
-// Deployment in production that is to be scaled, at the second evaluation.
-func ExampleInput() json.RawMessage { return slices.Clone(exampleInput) }
+// ConditionsSchema is the JSON Schema of what conditions are told beside it.
+//
+//go:embed conditions.schema.json
+var ConditionsSchema []byte
 
-// CheckInput says what is wrong with an input of policies: a field too many or
-// too few, or of another type than the schema says.
-func CheckInput(input json.RawMessage) error {
-	s, err := policyShape()
-	if err != nil {
-		return err
-	}
-	_, err = s.read(input, nil)
-	return err
-}
+// Example is an input of policies in which everything is filled in.
+//
+//go:embed example.json
+var Example []byte
 
-// CheckConditionInput is CheckInput for the input of conditions.
-func CheckConditionInput(input json.RawMessage) error {
-	s, err := conditionShape()
-	if err != nil {
-		return err
-	}
-	_, err = s.read(input, nil)
-	return err
-}
-
-// A shape is a JSON Schema, of which it knows what ours need. One without a
+// A Shape is a JSON Schema, of which it knows what ours need. One without a
 // type is anything.
-type shape struct {
+type Shape struct {
 	Type       string            `json:"type"`
 	Const      string            `json:"const"`
-	Properties map[string]*shape `json:"properties"`
+	Properties map[string]*Shape `json:"properties"`
 	Required   []string          `json:"required"`
-	Items      *shape            `json:"items"`
+	Items      *Shape            `json:"items"`
 	Additional json.RawMessage   `json:"additionalProperties"`
 
 	closed   bool                 // nothing beside Properties
-	rest     *shape               // what is beside Properties
+	rest     *Shape               // what is beside Properties
 	keys     map[string]*ast.Term // of Properties
 	required map[string]bool
 }
 
-func policyShape() (*shape, error) { return parseShape(inputSchema) }
+// ForPolicies is the shape of the input of policies.
+func ForPolicies() (*Shape, error) { return parseShape(InputSchema) }
 
-// conditionShape is that of policies and what only conditions are told.
-func conditionShape() (*shape, error) {
-	s, err := parseShape(inputSchema)
+// ForConditions is that of policies and what only conditions are told.
+func ForConditions() (*Shape, error) {
+	s, err := parseShape(InputSchema)
 	if err != nil {
 		return nil, err
 	}
-	more, err := parseShape(conditionsSchema)
+	more, err := parseShape(ConditionsSchema)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +61,8 @@ func conditionShape() (*shape, error) {
 	return s, nil
 }
 
-func parseShape(schema []byte) (*shape, error) {
-	var s shape
+func parseShape(schema []byte) (*Shape, error) {
+	var s Shape
 	if err := json.Unmarshal(schema, &s); err != nil {
 		return nil, fmt.Errorf("parse schema of the input: %w", err)
 	}
@@ -89,13 +70,13 @@ func parseShape(schema []byte) (*shape, error) {
 }
 
 // prepare makes of a schema what reading needs.
-func (s *shape) prepare() error {
+func (s *Shape) prepare() error {
 	switch string(s.Additional) {
 	case "", "true":
 	case "false":
 		s.closed = true
 	default:
-		s.rest = &shape{}
+		s.rest = &Shape{}
 		if err := json.Unmarshal(s.Additional, s.rest); err != nil {
 			return fmt.Errorf("parse schema of the input: %w", err)
 		}
@@ -118,14 +99,14 @@ func (s *shape) prepare() error {
 	return nil
 }
 
-// schemaSet is the same for the type checker of Open Policy Agent.
-func (s *shape) schemaSet() *ast.SchemaSet {
+// Schemas is the same for the type checker of Open Policy Agent.
+func (s *Shape) Schemas() *ast.SchemaSet {
 	set := ast.NewSchemaSet()
 	set.Put(ast.SchemaRootRef, s.plain())
 	return set
 }
 
-func (s *shape) plain() map[string]any {
+func (s *Shape) plain() map[string]any {
 	m := map[string]any{}
 	if s.Type != "" {
 		m["type"] = s.Type
@@ -143,10 +124,10 @@ func (s *shape) plain() map[string]any {
 	return m
 }
 
-// unseen is the part of an input that modules can not see, because nothing in
+// Unseen is the part of an input that modules can not see, because nothing in
 // them leads there: the object that is acted on, which is more than half of an
 // input, if nobody asks for it. Nil is nothing.
-func (s *shape) unseen(c *ast.Compiler) *shape {
+func (s *Shape) Unseen(c *ast.Compiler) *Shape {
 	path := []string{"target", "object"}
 	at := s
 	for _, name := range path {

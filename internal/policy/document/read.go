@@ -1,4 +1,4 @@
-package policy
+package document
 
 import (
 	"bytes"
@@ -14,21 +14,23 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
+// MaxBytes is how long an input may be. A request to the API server is longer.
+const MaxBytes = 1 << 20
+
 const (
-	maxInputBytes = 1 << 20 // of a request to the API server it is a fraction
-	maxInputDepth = 128
-	maxExponent   = 308
+	maxDepth    = 128
+	maxExponent = 308
 )
 
-// read makes a value of an input that is as s says. It goes over the text once:
+// Read makes a value of an input that is as s says. It goes over the text once:
 // an input is checked and converted at every decision, and a rule that denies
 // by a field is silent where the field is missing or of another type. What is
 // in unseen, if that is not nil, is checked to be JSON and left empty.
-func (s *shape) read(input []byte, unseen *shape) (ast.Value, error) {
-	if len(input) > maxInputBytes {
-		return nil, fmt.Errorf("read input: it has %d bytes, at most %d are taken", len(input), maxInputBytes)
+func (s *Shape) Read(input []byte, unseen *Shape) (ast.Value, error) {
+	if len(input) > MaxBytes {
+		return nil, fmt.Errorf("read input: it has %d bytes, at most %d are taken", len(input), MaxBytes)
 	}
-	r := reader{text: string(input), dec: jsontext.NewDecoder(bytes.NewBuffer(input)), free: &shape{}, unseen: unseen}
+	r := reader{text: string(input), dec: jsontext.NewDecoder(bytes.NewBuffer(input)), free: &Shape{}, unseen: unseen}
 	v, err := r.value(s)
 	if err != nil {
 		return nil, fmt.Errorf("read input: %w", err)
@@ -44,8 +46,8 @@ func (s *shape) read(input []byte, unseen *shape) (ast.Value, error) {
 type reader struct {
 	text   string
 	dec    *jsontext.Decoder
-	free   *shape // of what may be anything
-	unseen *shape
+	free   *Shape // of what may be anything
+	unseen *Shape
 	chunk  []ast.Term
 	pairs  [][2]*ast.Term // of the objects that are being read
 	terms  []*ast.Term    // of the lists
@@ -61,7 +63,7 @@ func (r *reader) term(v ast.Value) *ast.Term {
 	return t
 }
 
-func (r *reader) value(s *shape) (ast.Value, error) {
+func (r *reader) value(s *Shape) (ast.Value, error) {
 	switch byte(r.dec.PeekKind()) {
 	case '{':
 		if !s.is("object") {
@@ -101,7 +103,7 @@ func (r *reader) value(s *shape) (ast.Value, error) {
 	return nil, r.mismatch(s, "null")
 }
 
-func (s *shape) is(typ string) bool { return s.Type == "" || s.Type == typ }
+func (s *Shape) is(typ string) bool { return s.Type == "" || s.Type == typ }
 
 // unquote gives the text of the string that was read last.
 func (r *reader) unquote(raw jsontext.Value) (string, error) {
@@ -113,7 +115,7 @@ func (r *reader) unquote(raw jsontext.Value) (string, error) {
 	return string(b), err
 }
 
-func (r *reader) string(s *shape, raw jsontext.Value) (ast.Value, error) {
+func (r *reader) string(s *Shape, raw jsontext.Value) (ast.Value, error) {
 	text, err := r.unquote(raw)
 	if err != nil {
 		return nil, err
@@ -127,7 +129,7 @@ func (r *reader) string(s *shape, raw jsontext.Value) (ast.Value, error) {
 	return ast.InternedValue(text), nil
 }
 
-func (r *reader) number(s *shape, raw jsontext.Value) (ast.Value, error) {
+func (r *reader) number(s *Shape, raw jsontext.Value) (ast.Value, error) {
 	text := string(raw)
 	if !s.is("number") && (s.Type != "integer" || strings.ContainsAny(text, ".eE")) {
 		return nil, r.mismatch(s, "the number "+text)
@@ -157,13 +159,13 @@ func (r *reader) enter() error {
 	if _, err := r.dec.ReadToken(); err != nil {
 		return err
 	}
-	if r.dec.StackDepth() > maxInputDepth {
-		return fmt.Errorf("it is nested deeper than %d", maxInputDepth)
+	if r.dec.StackDepth() > maxDepth {
+		return fmt.Errorf("it is nested deeper than %d", maxDepth)
 	}
 	return nil
 }
 
-func (r *reader) object(s *shape) (ast.Value, error) {
+func (r *reader) object(s *Shape) (ast.Value, error) {
 	if s == r.unseen {
 		return ast.NewObject(), r.dec.SkipValue()
 	}
@@ -205,7 +207,7 @@ func (r *reader) object(s *shape) (ast.Value, error) {
 }
 
 // field gives the key of a field, and what is to be in it.
-func (r *reader) field(s *shape, name string) (*ast.Term, *shape, error) {
+func (r *reader) field(s *Shape, name string) (*ast.Term, *Shape, error) {
 	if key, ok := s.keys[name]; ok {
 		return key, s.Properties[name], nil
 	}
@@ -219,7 +221,7 @@ func (r *reader) field(s *shape, name string) (*ast.Term, *shape, error) {
 }
 
 // complete is o, or says which field it lacks.
-func (s *shape) complete(r *reader, o ast.Object) (ast.Value, error) {
+func (s *Shape) complete(r *reader, o ast.Object) (ast.Value, error) {
 	for _, name := range s.Required {
 		if o.Get(s.keys[name]) == nil {
 			return nil, fmt.Errorf("%s has no %q", r.where(), name)
@@ -228,7 +230,7 @@ func (s *shape) complete(r *reader, o ast.Object) (ast.Value, error) {
 	return o, nil
 }
 
-func (r *reader) array(s *shape) (ast.Value, error) {
+func (r *reader) array(s *Shape) (ast.Value, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
@@ -252,7 +254,7 @@ func (r *reader) array(s *shape) (ast.Value, error) {
 	return a, nil
 }
 
-func (r *reader) mismatch(s *shape, got string) error {
+func (r *reader) mismatch(s *Shape, got string) error {
 	return fmt.Errorf("%s is %s, want %s", r.where(), got, s.Type)
 }
 
