@@ -134,6 +134,14 @@ func TestConditionsAreBounded(t *testing.T) {
 	}
 }
 
+// Two values that are each within their bounds can be too much together.
+func TestConditionsAreBoundedTogether(t *testing.T) {
+	long := "x := replace(replace(replace(replace(input.target.name, \"w\", y), \"e\", y), \"b\", y), \"z\", y)\n"
+	module := "package a\ny := \"" + strings.Repeat("z", 500) + "\"\n" + long + "allow if replace(x, \"z\", x) != \"\"\n"
+	_, _, err := newConditions(t, policy.ConditionOptions{Timeout: time.Minute}).Evaluate(t.Context(), module, policy.ExampleInput(), now)
+	wantError(t, err, "bounded.replace: its arguments are too large together")
+}
+
 // Values that have each other in them twice, forty times over, would be written
 // out in one go: they are not compiled.
 func TestConditionsDoNotNest(t *testing.T) {
