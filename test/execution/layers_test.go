@@ -116,9 +116,9 @@ func TestLayersAreDeletedTogether(t *testing.T) {
 	if err := f.Client.Delete(t.Context(), rr, client.PropagationPolicy("Background")); err != nil {
 		t.Fatal(err)
 	}
-	fleettest.Eventually(t, func(ctx context.Context) error {
+	f.Until(func() error {
 		var list v1alpha1.KubernetesExecutionList
-		if err := f.Client.List(ctx, &list, client.InNamespace(f.Namespace)); err != nil {
+		if err := f.Client.List(t.Context(), &list, client.InNamespace(f.Namespace)); err != nil {
 			return err
 		}
 		if n := len(list.Items) + len(f.Jobs("web-step-1")) + len(f.Pods("web-step-1")); n > 0 {

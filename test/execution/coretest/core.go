@@ -3,13 +3,13 @@
 package coretest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -77,19 +77,20 @@ func dear(f *fleettest.Fleet) string {
 	return own(f)
 }
 
-func scaleTo(f *fleettest.Fleet, namespace, name string, replicas int, change func(*v1alpha1.KubernetesExecutionSpec)) *v1alpha1.KubernetesExecution {
+// fromThree asks for five replicas where there are three.
+func fromThree(f *fleettest.Fleet, namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) {
 	f.Helper()
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
 			Action:     "scale_deployment",
-			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":%d}`, namespace, name, replicas)},
+			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":5}`, namespace, name)},
 		},
 	}
 	if change != nil {
 		change(&ke.Spec)
 	}
-	return f.Ask(alice, ke)
+	f.Ask(alice, ke)
 }
 
 // wantNoJob checks that nothing was run.
@@ -130,7 +131,7 @@ func scale(f *fleettest.Fleet) {
 	if len(jobs) != 1 || jobs[0].Name != r.JobName || !metav1.IsControlledBy(&jobs[0], ke) || jobs[0].Labels["owner"] != "kubernetesexecution" {
 		f.Errorf("Jobs %+v, want the one of the results", jobs)
 	}
-	fleettest.Eventually(f, func(context.Context) error { // once the result is stored, and not before
+	f.Until(func() error { // once the result is stored, and not before
 		if ttl := f.Jobs(name)[0].Spec.TTLSecondsAfterFinished; ttl == nil || *ttl != 300 {
 			return errors.New("the Job has no time to live")
 		}
@@ -162,7 +163,7 @@ func approval(f *fleettest.Fleet) {
 // boolean approves as the specification has it: spec.approvalReceived.
 func boolean(f *fleettest.Fleet) {
 	name := dear(f)
-	scaleTo(f, f.Dear, name, 5, nil)
+	fromThree(f, f.Dear, name, nil)
 	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
 	if err := f.As(bob).Patch(f.Context(), ke, merge(`{"spec":{"approvalReceived":true}}`)); err != nil {
 		f.Fatal(err)
@@ -177,7 +178,7 @@ func merge(text string) client.Patch {
 
 func fourEyes(f *fleettest.Fleet) {
 	name := dear(f)
-	scaleTo(f, f.Dear, name, 5, nil)
+	fromThree(f, f.Dear, name, nil)
 	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
 	f.Does(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "somebody else than the requester", "have another person look at it")
 	if err := f.As(alice).Patch(f.Context(), ke, merge(`{"spec":{"approvalReceived":true}}`)); err == nil {
@@ -192,7 +193,7 @@ func fourEyes(f *fleettest.Fleet) {
 
 func rejection(f *fleettest.Fleet) {
 	name := dear(f)
-	scaleTo(f, f.Dear, name, 5, nil)
+	fromThree(f, f.Dear, name, nil)
 	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
 	f.Does(bob, cli.CodeOK, []string{"reject", name, "--reason=not now"})
 	ke := f.Fails(name, v1alpha1.ReasonApprovalRejected, "")
@@ -207,7 +208,7 @@ func rejection(f *fleettest.Fleet) {
 func approvalTimeout(f *fleettest.Fleet) {
 	name := dear(f)
 	begin := time.Now()
-	scaleTo(f, f.Dear, name, 5, func(s *v1alpha1.KubernetesExecutionSpec) {
+	fromThree(f, f.Dear, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.ApprovalTimeout = &metav1.Duration{Duration: 2 * time.Second}
 	})
 	f.Fails(name, v1alpha1.ReasonApprovalTimeout, "")
@@ -241,7 +242,7 @@ func policyDenial(f *fleettest.Fleet) {
 }
 
 func targetMissing(f *fleettest.Fleet) {
-	scaleTo(f, f.Cheap, own(f), 5, nil)
+	fromThree(f, f.Cheap, own(f), nil)
 	if ke := f.Fails(own(f), v1alpha1.ReasonValidationError, v1alpha1.DetailTargetNotFound); ke.Status.ValidationResults.ResourceExists {
 		f.Errorf("checks %+v", ke.Status.ValidationResults)
 	}
@@ -254,7 +255,7 @@ func protected(f *fleettest.Fleet) {
 	if err := f.Client.Patch(f.Context(), d, merge(`{"metadata":{"labels":{"kubernaut.io/protected":"true"}}}`)); err != nil {
 		f.Fatal(err)
 	}
-	scaleTo(f, f.Cheap, name+"-2", 5, nil)
+	fromThree(f, f.Cheap, name+"-2", nil)
 	f.Fails(name+"-2", v1alpha1.ReasonValidationError, v1alpha1.DetailTargetProtected)
 	f.WantReplicas(f.Cheap, name+"-2", 3)
 }
@@ -269,7 +270,7 @@ func rego(kind string, replicas int, required bool, timeout time.Duration) v1alp
 
 func preconditionFails(f *fleettest.Fleet) {
 	name := target(f)
-	scaleTo(f, f.Cheap, name, 5, func(s *v1alpha1.KubernetesExecutionSpec) {
+	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.PreConditions = []v1alpha1.Condition{rego("four", 4, true, time.Second), rego("three", 3, true, time.Second)}
 	})
 	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
@@ -283,7 +284,7 @@ func preconditionFails(f *fleettest.Fleet) {
 // something.
 func preconditionWaits(f *fleettest.Fleet) {
 	name := target(f)
-	scaleTo(f, f.Cheap, name, 5, func(s *v1alpha1.KubernetesExecutionSpec) {
+	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.PreConditions = []v1alpha1.Condition{rego("four", 4, true, 2*time.Minute)}
 	})
 	f.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
@@ -304,7 +305,7 @@ func preconditionWaits(f *fleettest.Fleet) {
 
 func postconditionFails(f *fleettest.Fleet) {
 	name := target(f)
-	scaleTo(f, f.Cheap, name, 5, func(s *v1alpha1.KubernetesExecutionSpec) {
+	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.PostConditions = []v1alpha1.Condition{rego("six", 6, true, time.Second), rego("five", 5, true, time.Second)}
 	})
 	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
@@ -323,7 +324,7 @@ func postconditionFails(f *fleettest.Fleet) {
 
 func optional(f *fleettest.Fleet) {
 	name := target(f)
-	scaleTo(f, f.Cheap, name, 5, func(s *v1alpha1.KubernetesExecutionSpec) {
+	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.PreConditions = []v1alpha1.Condition{rego("four", 4, false, time.Second)}
 		s.PostConditions = []v1alpha1.Condition{rego("six", 6, false, time.Second)}
 	})
@@ -354,7 +355,7 @@ func rollbackRefused(f *fleettest.Fleet) {
 
 func cancelWaiting(f *fleettest.Fleet) {
 	name := dear(f)
-	scaleTo(f, f.Dear, name, 5, nil)
+	fromThree(f, f.Dear, name, nil)
 	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
 	f.Does(bob, cli.CodeOK, []string{"exec", "cancel", name})
 	f.Fails(name, v1alpha1.ReasonCancelled, "")
@@ -368,6 +369,12 @@ func finalize(f *fleettest.Fleet) {
 	if ke := f.Reaches(name, v1alpha1.PhaseCompleted); ke.Status.Outcome != v1alpha1.OutcomeSucceeded {
 		f.Errorf("outcome %q", ke.Status.Outcome)
 	}
+	f.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
+		if !meta.IsStatusConditionTrue(ke.Status.Conditions, v1alpha1.ConditionAuditRecorded) {
+			return errors.New("what became of it is not in the audit")
+		}
+		return nil
+	})
 	f.WantEvent(name, "ExecutionCompletedPermanent", "Normal")
 }
 

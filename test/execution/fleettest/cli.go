@@ -99,6 +99,12 @@ func (f *Fleet) Becomes(name string, check func(*v1alpha1.KubernetesExecution) e
 	return &ke
 }
 
+// Until waits until check gives no error.
+func (f *Fleet) Until(check func() error) {
+	f.Helper()
+	Eventually(f, func(context.Context) error { return check() })
+}
+
 // Fails waits until an execution has failed, and checks why.
 func (f *Fleet) Fails(name string, reason v1alpha1.Reason, detail v1alpha1.Detail) *v1alpha1.KubernetesExecution {
 	f.Helper()

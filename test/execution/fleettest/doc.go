@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -54,11 +55,8 @@ const (
 )
 
 // Main runs the tests of a package on a node of a kind, and ends what they
-// share. Call it from TestMain; on a real node in the program inside.
+// share. Call it from TestMain, after Play; on a real node in the program inside.
 func Main(m *testing.M, kind Kind) {
-	if len(os.Args) > 1 && playImage(os.Args[1], os.Args[2:]) {
-		return
-	}
 	current = newShared(kind)
 	pgtest.Main(closing{m})
 }
@@ -110,8 +108,8 @@ func (s *shared) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var first error
-	for i := len(s.closers) - 1; i >= 0; i-- { // what is used by others was there before them
-		if err := s.closers[i](); err != nil && first == nil {
+	for _, f := range slices.Backward(s.closers) { // what is used by others was there before them
+		if err := f(); err != nil && first == nil {
 			first = err
 		}
 	}

@@ -363,6 +363,7 @@ func Phases(ke *v1alpha1.KubernetesExecution) string {
 
 // For is the same fleet for a subtest.
 func (f *Fleet) For(tb testing.TB) *Fleet {
+	tb.Helper()
 	other := *f
 	other.TB = tb
 	return &other

@@ -20,29 +20,26 @@ const (
 	playEndless = "fleettest:endless"
 )
 
-// playImage is this program as one of the images, which it reports. The other
-// arguments are the folder that it shares with the tests, the runner, and the
-// container's own.
-func playImage(play string, args []string) bool {
-	plays := map[string]func(dir string) (code int, then bool){
+// Play is this program as one of the images, if its arguments say that it is
+// one; then it ends with the code. The arguments behind the image are the
+// folder that it shares with the tests, the runner, and the container's own.
+func Play(args []string) (code int, played bool) {
+	const folder, runner = 2, 3
+	if len(args) <= runner {
+		return 0, false
+	}
+	f, ok := map[string]func(dir string) (code int, then bool){
 		playGated: waitForGate, playFlaky: failOnce, playFailing: fail, playEndless: endless,
-	}
-	f, ok := plays[play]
+	}[args[1]]
 	if !ok {
-		return false
+		return 0, false
 	}
-	const folderAndRunner = 2
-	if len(args) < folderAndRunner {
-		os.Exit(int(action.CodeInvalid))
+	if code, then := f(args[folder]); !then {
+		return code, true
 	}
-	code, then := f(args[0])
-	if !then {
-		os.Exit(code)
-	}
-	err := syscall.Exec(args[1], args[1:], os.Environ()) //nolint:gosec // our own program
+	err := syscall.Exec(args[runner], args[runner:], os.Environ()) //nolint:gosec // our own program
 	_, _ = fmt.Fprintln(os.Stderr, err)
-	os.Exit(1)
-	return true
+	return int(action.CodeInvalid), true
 }
 
 // file is one about the execution that this process is for.
