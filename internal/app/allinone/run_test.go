@@ -7,21 +7,39 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == allinone.RunnerCommand || os.Args[1] == allinone.WebCommand) {
+		os.Exit(program()) // a node of a test runs this very program
+	}
 	pgtest.Main(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) // of the Pub/Sub library, begins with the process
+}
+
+// program is what a node runs as a container.
+func program() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	root := &cobra.Command{SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(allinone.Programs(allinone.Env{Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv})...)
+	root.SetArgs(os.Args[1:])
+	return cli.ExitCode(root.ExecuteContext(ctx))
 }
 
 const (
