@@ -22,12 +22,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == allinone.RunnerCommand || os.Args[1] == allinone.WebCommand) {
-		os.Exit(program()) // a node of a test runs this very program
+		os.Exit(program()) //nolint:forbidigo // a node of a test runs this very program
 	}
 	pgtest.Main(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) // of the Pub/Sub library, begins with the process
 }
@@ -37,7 +38,7 @@ func program() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	root := &cobra.Command{SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(allinone.Programs(allinone.Env{Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv})...)
+	root.AddCommand(allinone.Programs(allinone.Env{Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: settings.OSEnv})...)
 	root.SetArgs(os.Args[1:])
 	return cli.ExitCode(root.ExecuteContext(ctx))
 }
