@@ -90,7 +90,7 @@ type identities interface {
 // traffic is what else is executed. It is a *gate.Gate.
 type traffic interface {
 	InFlight(uid types.UID) execution.InputInFlight
-	// History is of a target as TargetKey names it.
+	// History is of a target as gate.TargetOf names it.
 	History(does, target string, now time.Time) execution.InputPast
 }
 

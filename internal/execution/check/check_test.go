@@ -9,8 +9,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-const scale = "scale_deployment"
-
 func TestAScaleThatMayBe(t *testing.T) {
 	r := newRig(t, scale)
 	d := r.deploy(t, nil)

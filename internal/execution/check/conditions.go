@@ -127,7 +127,7 @@ func (r *round) look(ctx context.Context) (blind string, err error) {
 	if err := r.readNamespace(ctx); err != nil {
 		return "", err
 	}
-	r.shield = r.protection()
+	r.shield = r.protection(t, r.space, r.live)
 	return blind, nil
 }
 

@@ -20,12 +20,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
@@ -53,25 +55,51 @@ type rig struct {
 // in the namespace with the targets, and a view of the cluster.
 func newRig(t *testing.T, actions ...string) *rig {
 	t.Helper()
-	bed := kubebedtest.Bed(t)
 	r := &rig{
 		executor: kubebedtest.Namespace(t), shop: kubebedtest.Namespace(t),
 		policy:     &fakePolicy{decision: execution.Decision{Allow: true, PolicyName: "safety-policy-v1", PolicyHash: "p1", Mode: "enforce"}},
 		conditions: &fakeConditions{}, traffic: &fakeTraffic{}, requests: &counter{},
 	}
 	var err error
-	if r.admin, err = kubernetes.NewForConfig(bed.Config()); err != nil {
+	if r.admin, err = kubernetes.NewForConfig(kubebedtest.Bed(t).Config()); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range actions {
 		r.grant(t, name, r.shop)
 	}
-	cfg := bed.Config()
+	cfg := r.controller(t)
 	cfg.WrapTransport = r.requests.wrap
 	r.ids = identity.New(cfg, r.executor)
 	r.view = newView(t, cfg)
 	r.cfg = check.Config{Namespace: r.executor, ClusterName: "bed"}
 	return r
+}
+
+// controller is an account with the rights of the controller and no others.
+func (r *rig) controller(t *testing.T) *rest.Config {
+	t.Helper()
+	account := roles.Controller{Namespace: r.executor, Account: r.executor + "-controller"} // of which some is in the cluster
+	for _, o := range account.Objects() {
+		var err error
+		switch o := o.(type) {
+		case *rbacv1.Role:
+			_, err = r.admin.RbacV1().Roles(r.executor).Create(t.Context(), o, metav1.CreateOptions{})
+		case *rbacv1.RoleBinding:
+			_, err = r.admin.RbacV1().RoleBindings(r.executor).Create(t.Context(), o, metav1.CreateOptions{})
+		case *rbacv1.ClusterRole:
+			_, err = r.admin.RbacV1().ClusterRoles().Create(t.Context(), o, metav1.CreateOptions{})
+		case *rbacv1.ClusterRoleBinding:
+			_, err = r.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), o, metav1.CreateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), r.executor, account.Account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
 }
 
 // newView is a view that runs until the test ends.
@@ -108,17 +136,40 @@ func (r *rig) grant(t *testing.T, name, namespace string) {
 	r.bind(t, a, namespace)
 }
 
+// newClient is an administrator's client of executions.
+func newClient(t *testing.T) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(kubebedtest.Bed(t).Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // bind gives an action's account its rights in a namespace.
 func (r *rig) bind(t *testing.T, a *action.Action, namespace string) {
 	t.Helper()
-	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: a.ServiceAccount()}}
-	for _, p := range a.Permissions {
-		resource := p.Resource
-		if p.Subresource != "" {
-			resource += "/" + p.Subresource
-		}
-		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{p.Group}, Resources: []string{resource}, Verbs: p.Verbs})
+	if a.Scope == action.Cluster {
+		r.bindCluster(t, a)
+		return
 	}
+	r.bindIn(t, a, namespace)
+	r.wantRights(t, a, namespace, true)
+}
+
+// bindIn makes a role and a binding, by a name that is one of many in a namespace
+// that is not the test's own.
+func (r *rig) bindIn(t *testing.T, a *action.Action, namespace string) {
+	t.Helper()
+	name := a.ServiceAccount()
+	if namespace != r.shop {
+		name = r.executor + "-" + name
+	}
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules(a)}
 	if _, err := r.admin.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -130,16 +181,60 @@ func (r *rig) bind(t *testing.T, a *action.Action, namespace string) {
 	if _, err := r.admin.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The authorizer hears of it from a watch.
+}
+
+// bindCluster gives an action's account its rights in the cluster.
+func (r *rig) bindCluster(t *testing.T, a *action.Action) {
+	t.Helper()
+	name := r.executor + "-" + a.ServiceAccount()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules(a)}
+	if _, err := r.admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: a.ServiceAccount(), Namespace: r.executor}},
+	}
+	if _, err := r.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.wantRights(t, a, "any", true)
+}
+
+func rules(a *action.Action) []rbacv1.PolicyRule {
+	var all []rbacv1.PolicyRule
+	for _, p := range a.Permissions {
+		resource := p.Resource
+		if p.Subresource != "" {
+			resource += "/" + p.Subresource
+		}
+		all = append(all, rbacv1.PolicyRule{APIGroups: []string{p.Group}, Resources: []string{resource}, Verbs: p.Verbs})
+	}
+	return all
+}
+
+// wantRights waits until the authorizer has heard of what was bound or is no more.
+func (r *rig) wantRights(t *testing.T, a *action.Action, namespace string, bound bool) {
+	t.Helper()
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
-		ids := identity.New(kubebedtest.Bed(t).Config(), r.executor)
+		ids := identity.New(kubebedtest.Bed(t).Config(), r.executor) // that believes nothing yet
 		denied, err := ids.Denied(ctx, a, r.request(t, a.Name, namespace).Rights())
-		if err == nil && len(denied) > 0 {
-			err = errors.New("not bound yet")
+		if err == nil && bound != (len(denied) == 0) {
+			err = errors.New("the authorizer does not know yet")
 		}
 		return err
 	})
 }
+
+// The actions that the tests use.
+const (
+	scale   = "scale_deployment"
+	restart = "rollout_restart"
+	kill    = "restart_pod"
+	cordon  = "cordon_node"
+	notify  = "notify_only"
+)
 
 // request is one of an action on an object "web" in a namespace.
 func (r *rig) request(t *testing.T, name, namespace string) action.Request {
@@ -156,7 +251,11 @@ func (r *rig) request(t *testing.T, name, namespace string) action.Request {
 // parameters are good ones of the actions that the tests use.
 func parameters(name, namespace string) *runtime.RawExtension {
 	of := map[string]string{
-		"scale_deployment": `{"deployment": "web", "namespace": "` + namespace + `", "replicas": 5}`,
+		scale:   `{"deployment": "web", "namespace": "` + namespace + `", "replicas": 5}`,
+		restart: `{"kind": "Deployment", "name": "web", "namespace": "` + namespace + `"}`,
+		kill:    `{"pod": "web-1-a", "namespace": "` + namespace + `"}`,
+		cordon:  `{"node": "` + namespace + `"}`,
+		notify:  `{"message": "the shop is slow"}`,
 	}
 	return &runtime.RawExtension{Raw: []byte(of[name])}
 }
@@ -324,7 +423,10 @@ func (c *fakeConditions) Evaluate(_ context.Context, module string, input any, n
 
 type fakeTraffic struct{}
 
+// InFlight and History have seen nothing.
+
 func (fakeTraffic) InFlight(types.UID) execution.InputInFlight { return execution.InputInFlight{} }
+
 func (fakeTraffic) History(string, string, time.Time) execution.InputPast {
 	return execution.InputPast{}
 }

@@ -96,9 +96,6 @@ func (r *round) decide(ctx context.Context) error {
 		return nil
 	}
 	r.out.Warnings = append([]string{}, d.Warnings...)
-	for _, v := range d.Violations { // in the modes that do not enforce
-		r.out.Warnings = append(r.out.Warnings, "would be denied: "+v)
-	}
 	r.plan.PolicyHash = d.PolicyHash
 	r.plan.Hash = action.Hash(r.plan)
 	return nil

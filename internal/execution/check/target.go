@@ -54,7 +54,9 @@ func (r *round) planned(ctx context.Context, failed error) error {
 	if err := r.readNamespace(ctx); err != nil {
 		return err
 	}
-	r.shield = r.protection()
+	if err := r.protect(ctx); err != nil {
+		return err
+	}
 	r.out.Results.ResourceExists = r.live != nil || failed == nil
 	switch {
 	case r.shield != "":
@@ -89,25 +91,43 @@ func (r *round) readNamespace(ctx context.Context) error {
 	return nil
 }
 
-// protection is why nobody touches the target; empty is that it is not protected.
-func (r *round) protection() string {
+// protect finds out why nobody touches the target, or what else the plan writes
+// to.
+func (r *round) protect(ctx context.Context) error {
 	t := r.request.Target
+	r.shield = r.protection(t, r.space, r.live)
+	if r.plan == nil || r.shield != "" {
+		return nil
+	}
+	for _, name := range otherNamespaces(r.plan, r.request.Action, r.cfg.Namespace) {
+		var ns corev1.Namespace
+		err := r.deps.Reader.Get(ctx, client.ObjectKey{Name: name}, &ns)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("read namespace %q: %w", name, err)
+		}
+		ns.Name = name // of one that is not there, whose name is enough to be protected
+		if r.shield = r.protection(v1alpha1.Target{Namespace: name}, &ns, nil); r.shield != "" {
+			return nil
+		}
+	}
+	return nil
+}
+
+// protection is why nobody touches an object; empty is that it is not protected.
+func (c *Checker) protection(t v1alpha1.Target, ns *corev1.Namespace, live *unstructured.Unstructured) string {
 	spaces := []string{t.Namespace}
 	if t.Kind == "Namespace" {
 		spaces = append(spaces, t.Name)
 	}
-	if r.plan != nil {
-		spaces = append(spaces, r.otherNamespaces()...)
-	}
-	for _, ns := range spaces {
-		if slices.Contains(r.protected, ns) {
-			return fmt.Sprintf("nothing acts in namespace %q", ns)
+	for _, space := range spaces {
+		if slices.Contains(c.protected, space) {
+			return fmt.Sprintf("nothing acts in namespace %q", space)
 		}
 	}
-	if r.space != nil && r.space.Labels[v1alpha1.LabelProtected] == labelTrue {
-		return fmt.Sprintf("namespace %q bears the label %s", t.Namespace, v1alpha1.LabelProtected)
+	if ns != nil && ns.Labels[v1alpha1.LabelProtected] == labelTrue {
+		return fmt.Sprintf("namespace %q bears the label %s", ns.Name, v1alpha1.LabelProtected)
 	}
-	return ownProtection(r.live)
+	return ownProtection(live)
 }
 
 const labelTrue = "true"
@@ -131,16 +151,17 @@ func ownProtection(live *unstructured.Unstructured) string {
 	return ""
 }
 
-// otherNamespaces are those that the plan writes to, beside the target's. Pods
-// of all namespaces are evicted from a node; and what an action keeps for itself
+// otherNamespaces are those that a plan writes to, beside the target's. Pods of
+// all namespaces are evicted from a node; and what an action keeps for itself
 // beside the execution is its own.
-func (r *round) otherNamespaces() []string {
+func otherNamespaces(p *v1alpha1.Plan, a *action.Action, executor string) []string {
 	var others []string
-	for _, s := range r.plan.Steps {
-		own := s.Namespace == r.cfg.Namespace && slices.ContainsFunc(r.request.Action.Permissions, func(p action.Permission) bool {
+	for _, s := range p.Steps {
+		own := s.Namespace == executor && slices.ContainsFunc(a.Permissions, func(p action.Permission) bool {
 			return p.Executor && p.Resource == s.Resource
 		})
-		if s.Verb != "evict" && s.Verb != "get" && s.Verb != "wait" && s.Namespace != "" && !own {
+		writes := !slices.Contains([]string{"get", "wait", "evict"}, s.Verb)
+		if writes && !own && s.Namespace != "" && s.Namespace != p.Target.Namespace && !slices.Contains(others, s.Namespace) {
 			others = append(others, s.Namespace)
 		}
 	}
@@ -186,14 +207,4 @@ func path(t v1alpha1.Target) string {
 		return t.Kind + "/" + t.Name
 	}
 	return t.Kind + "/" + t.Namespace + "/" + t.Name
-}
-
-// TargetKey names an object among all, as kind.group/namespace/name: for what
-// there is one of for each target, such as its history.
-func TargetKey(t v1alpha1.PlanTarget) string {
-	group, _, grouped := strings.Cut(t.APIVersion, "/")
-	if !grouped {
-		group = ""
-	}
-	return t.Kind + "." + group + "/" + t.Namespace + "/" + t.Name
 }

@@ -28,8 +28,8 @@ import (
 
 // A View reads what checks look at of a cluster. Nodes, Namespaces,
 // HorizontalPodAutoscalers and Pods of all namespaces are kept up to date in
-// memory, as far as they are looked at: some 1 KiB for a Pod, and 3 KiB for a
-// Node. All else is asked of the API server.
+// memory, as far as they are looked at: some 4 KiB for a Pod with two containers.
+// All else is asked of the API server.
 //
 // It may get, list and watch those, and get the executions, ReplicaSets and Jobs
 // that are asked for one by one.

@@ -40,7 +40,6 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	_, _ = io.CopyN(io.Discard, answer.Body, maxDrained) // a connection that cannot be used again is all that it costs
 	_ = answer.Body.Close()                              // as above
-	b.account.forget()
 	if value, err = b.account.token(r.Context(), value); err != nil {
 		if again.Body != nil {
 			_ = again.Body.Close() // as above

@@ -25,8 +25,8 @@ import (
 var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 // scaling is a State of scaling a Deployment from three replicas to five.
-func scaling(t testing.TB) *facts.State {
-	t.Helper()
+func scaling(tb testing.TB) *facts.State {
+	tb.Helper()
 	spec := v1alpha1.KubernetesExecutionSpec{
 		Action:      "scale_deployment",
 		Parameters:  &runtime.RawExtension{Raw: []byte(`{"deployment": "web", "namespace": "shop", "replicas": 5}`)},
@@ -34,13 +34,13 @@ func scaling(t testing.TB) *facts.State {
 	}
 	request, err := action.Parse(&spec)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return &facts.State{
 		Now: now, Request: request, Cluster: "bed", EnvironmentLabel: "environment",
 		Execution: &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: "kubernaut-executor", Name: "scale-web", UID: "uid-1"}, Spec: spec},
 		Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
-		Target:    object(t, deployment),
+		Target:    object(tb, deployment),
 		Nodes:     []corev1.Node{node("a", "4", "8Gi", true, false), node("b", "4", "8Gi", true, true), node("c", "4", "8Gi", false, false)},
 		Used:      map[string]facts.Resources{"a": {CPU: 500, Memory: 1 << 30}, "b": {CPU: 1}, "c": {CPU: 1}},
 	}
@@ -71,15 +71,15 @@ status:
   - {type: Progressing, status: "False"}
 `
 
-func object(t testing.TB, text string) *unstructured.Unstructured {
-	t.Helper()
+func object(tb testing.TB, text string) *unstructured.Unstructured {
+	tb.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(text))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var u unstructured.Unstructured
 	if err := u.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return &u
 }

@@ -1,0 +1,224 @@
+package check_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+const minute = time.Minute
+
+// within is a condition that is given some seconds.
+func within(seconds int, kind, rego string, required bool) v1alpha1.Condition {
+	return v1alpha1.Condition{Type: kind, Rego: rego, Required: required, Timeout: &metav1.Duration{Duration: time.Duration(seconds) * time.Second}}
+}
+
+func TestPreConditions(t *testing.T) {
+	r := newRig(t, scale)
+	r.deploy(t, nil)
+	type result struct {
+		Type                        string
+		Evaluated, Passed, Required bool
+		Message                     string
+	}
+	for name, c := range map[string]struct {
+		reason     string
+		conditions []v1alpha1.Condition
+		after      time.Duration // of the beginning
+		wait       time.Duration
+		failed     []string // what the message says
+		want       []result
+	}{
+		"AllHold": {
+			reason:     "nothing is in the way",
+			conditions: []v1alpha1.Condition{within(30, "a", "true", true), within(30, "b", "true", false)},
+			want:       []result{{"a", true, true, true, ""}, {"b", true, true, false, ""}},
+		},
+		"NotYet": {
+			reason:     "it has time",
+			conditions: []v1alpha1.Condition{within(30, "a", "10s", true)}, after: 4 * time.Second, wait: 3 * time.Second,
+			want: []result{{"a", true, false, true, "not yet"}},
+		},
+		"InTime": {
+			reason:     "it came to hold",
+			conditions: []v1alpha1.Condition{within(30, "a", "10s", true)}, after: 15 * time.Second,
+			want: []result{{"a", true, true, true, ""}},
+		},
+		"NotInTime": {
+			reason:     "due is when the time is reached",
+			conditions: []v1alpha1.Condition{within(5, "a", "10s", true), within(30, "b", "true", true)}, after: 5 * time.Second,
+			failed: []string{`precondition "a"`, "5s", "not yet"},
+			want:   []result{{"a", true, false, true, "not yet"}, {"b", true, true, true, ""}},
+		},
+		"ItsEndIsNear": {
+			reason:     "nobody waits beyond it",
+			conditions: []v1alpha1.Condition{within(5, "a", "10s", true)}, after: 4500 * time.Millisecond, wait: 500 * time.Millisecond,
+			want: []result{{"a", true, false, true, "not yet"}},
+		},
+		"OneHasFailed": {
+			reason:     "nothing helps any more, though another has time; both are told of",
+			conditions: []v1alpha1.Condition{within(5, "a", "false", true), within(30, "b", "10s", true)}, after: 6 * time.Second,
+			failed: []string{"there is no room"},
+			want:   []result{{"a", true, false, true, "there is no room"}, {"b", true, false, true, "not yet"}},
+		},
+		"NotRequired": {
+			reason:     "it is told of, and that is all",
+			conditions: []v1alpha1.Condition{within(5, "a", "false", false)}, after: 5 * time.Second,
+			want: []result{{"a", true, false, false, "there is no room"}},
+		},
+		"NotRequiredHasTime": {
+			reason:     "it is given its time like any other",
+			conditions: []v1alpha1.Condition{within(5, "a", "false", false)}, wait: time.Second,
+			want: []result{{"a", true, false, false, "there is no room"}},
+		},
+		"Broken": {
+			reason:     "a rule without an answer holds for nothing",
+			conditions: []v1alpha1.Condition{within(0, "a", "error", true)},
+			failed:     []string{"undefined"},
+			want:       []result{{"a", false, false, true, "rule allow is undefined"}},
+		},
+		"TheUsualTime": {
+			reason:     "30 seconds, where none is named",
+			conditions: []v1alpha1.Condition{{Type: "a", Rego: "false", Required: true}}, after: 30 * time.Second,
+			failed: []string{"30s"},
+			want:   []result{{"a", true, false, true, "there is no room"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+				always(ke)
+				ke.Spec.PreConditions = c.conditions
+			})
+			out := r.check(t, ke, begun.Add(c.after))
+			var got []result
+			for _, p := range out.Results.PreConditionResults {
+				got = append(got, result{p.ConditionType, p.Evaluated, p.Passed, p.Required, p.ErrorMessage})
+				if p.EvaluationTime == nil || p.Attempts < 1 {
+					t.Errorf("%+v", p)
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s:\n%s", c.reason, diff)
+			}
+			if out.Wait != c.wait {
+				t.Errorf("%s: look again after %s, want %s", c.reason, out.Wait, c.wait)
+			}
+			switch {
+			case c.failed != nil:
+				wantFailed(t, out, validation, v1alpha1.DetailPreConditionFailed, c.failed...)
+			case c.wait == 0:
+				wantPassed(t, out)
+			}
+			if (c.failed != nil || c.wait > 0) && out.Results.DryRunResults != nil {
+				t.Error("it was tried out before the preconditions held")
+			}
+		})
+	}
+	r.policy.decision.Allow = false
+	out := r.check(t, r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.PreConditions = []v1alpha1.Condition{within(0, "a", "false", true)}
+	}), begun)
+	wantFailed(t, out, validation, v1alpha1.DetailPolicyDenied)
+	if out.Results.PreConditionResults != nil {
+		t.Error("an earlier step failed, and the preconditions were asked")
+	}
+}
+
+// A precondition is told of the cluster as it is.
+func TestConditionsAreToldOfTheCluster(t *testing.T) {
+	r := newRig(t, scale)
+	r.deploy(t, nil)
+	r.check(t, r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.PreConditions = []v1alpha1.Condition{within(0, "a", "true", true)}
+	}), begun)
+	var in struct {
+		CurrentReplicas  int    `json:"current_replicas"`
+		NewReplicas      int    `json:"new_replicas"`
+		ExpectedBaseline int    `json:"expected_baseline"`
+		DeploymentName   string `json:"deployment_name"`
+		RunningPods      *int   `json:"running_pods"`
+		Target           struct{ UID string }
+	}
+	if err := json.Unmarshal(r.conditions.inputs[0], &in); err != nil {
+		t.Fatal(err)
+	}
+	if in.CurrentReplicas != 3 || in.NewReplicas != 5 || in.ExpectedBaseline != 3 || in.DeploymentName != "web" || in.RunningPods == nil || in.Target.UID == "" {
+		t.Errorf("%s", r.conditions.inputs[0])
+	}
+}
+
+func TestPostConditions(t *testing.T) {
+	t.Parallel() // the API server knows a deleted account for ten seconds
+	r := newRig(t, scale)
+	d := r.deploy(t, func(d *appsv1.Deployment) { d.Annotations = map[string]string{"changed": "by the action"} })
+	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.PostConditions = []v1alpha1.Condition{within(60, "a", "10s", true), {Type: "b", Rego: "false"}}
+	})
+	ke.Status.Plan = r.check(t, r.execution(scale, nil), begun).Plan
+	at := func(after time.Duration) ([]v1alpha1.ConditionResult, time.Duration) {
+		t.Helper()
+		results, wait, err := r.checker(t).PostConditions(t.Context(), ke, begun, begun.Add(after))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(results) != 2 || results[0].ConditionType != "a" || results[1].ConditionType != "b" || results[1].Passed {
+			t.Fatalf("%+v", results)
+		}
+		return results, wait
+	}
+	if results, wait := at(2 * time.Second); results[0].Passed || wait != time.Second {
+		t.Errorf("%+v, wait %s", results[0], wait)
+	}
+	if results, wait := at(12 * time.Second); !results[0].Passed || results[0].Attempts != 4 || wait != 3*time.Second {
+		t.Errorf("%+v, wait %s", results[0], wait)
+	}
+	if _, wait := at(2 * minute); wait != 0 {
+		t.Errorf("the usual time is over, and it waits for %s", wait)
+	}
+
+	n := int32(5)
+	d.Spec.Replicas = &n
+	if _, err := r.admin.AppsV1().Deployments(r.shop).Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	at(minute)
+	last := string(r.conditions.inputs[len(r.conditions.inputs)-1])
+	for _, says := range []string{`"current_replicas":5`, `"expected_baseline":3`, `"target_replicas":5`, `"replicasChanged":"3 -\u003e 5"`} {
+		if !strings.Contains(last, says) {
+			t.Errorf("the condition is not told %s: %s", says, last)
+		}
+	}
+
+	if err := r.admin.AppsV1().Deployments(r.shop).Delete(t.Context(), d.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	at(minute)
+	if last := string(r.conditions.inputs[len(r.conditions.inputs)-1]); !strings.Contains(last, `"deployment_found":false`) {
+		t.Errorf("the target is gone, and the condition is told %s", last)
+	}
+
+	a, _ := action.Find(scale)
+	if err := r.admin.CoreV1().ServiceAccounts(r.executor).Delete(t.Context(), a.ServiceAccount(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kubebedtest.Eventually(t, func(context.Context) error {
+		results, _ := at(12 * time.Second)
+		if results[0].Passed {
+			return context.DeadlineExceeded
+		}
+		if !strings.Contains(results[0].ErrorMessage, "does not exist") {
+			t.Errorf("%+v", results[0])
+		}
+		return nil
+	})
+}

@@ -1,0 +1,38 @@
+package facts_test
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
+)
+
+// What a check adds up of a cluster with 1,000 nodes and 10,000 Pods.
+func BenchmarkInput(b *testing.B) {
+	s := scaling(b)
+	for i := range 1000 {
+		s.Nodes = append(s.Nodes, node(fmt.Sprint("node-", i), "8", "32Gi", true, false))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Input()
+	}
+}
+
+// What is added up anew every few seconds.
+func BenchmarkRequests(b *testing.B) {
+	pods := make([]corev1.Pod, 10000)
+	for i := range pods {
+		pods[i].Spec.NodeName = fmt.Sprint("node-", i%1000)
+		pods[i].Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("250m"), corev1.ResourceMemory: resource.MustParse("256Mi"),
+		}}}}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		facts.RequestsByNode(pods)
+	}
+}

@@ -1,0 +1,221 @@
+package check_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/deploy/policies"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/policy"
+)
+
+// law is the real policies, asked with what they take and nothing else.
+type law struct{ store *policy.Store }
+
+func (l law) Decide(ctx context.Context, in *execution.Input) (execution.Decision, error) {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return execution.Decision{}, err
+	}
+	if err := policy.CheckInput(text); err != nil {
+		return execution.Decision{}, err
+	}
+	d, hash, err := l.store.Decide(ctx, text, begun)
+	return execution.Decision{
+		Allow: d.Allow, Violations: d.Violations, Warnings: d.Warnings, RequireDryRun: d.RequireDryRun, RequireApproval: d.RequireApproval,
+		PolicyName: d.PolicyName, PolicyHash: hash, Mode: d.Mode,
+	}, err
+}
+
+type rego struct{ conditions *policy.Conditions }
+
+func (r rego) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
+	text, err := json.Marshal(input)
+	if err != nil {
+		return false, "", err
+	}
+	return r.conditions.Evaluate(ctx, module, text, now)
+}
+
+// realChecker is one with the policies as they are shipped.
+func (r *rig) realChecker(t *testing.T) *check.Checker {
+	t.Helper()
+	files, err := policies.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := policy.NewStore(0, nil)
+	if err := store.Load(t.Context(), files, policy.Enforce); err != nil {
+		t.Fatal(err)
+	}
+	conditions, err := policy.NewConditions(policy.ConditionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gate.New(gate.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := check.New(r.cfg, check.Deps{Identities: r.ids, Policy: law{store}, Conditions: rego{conditions}, Traffic: g, Reader: r.view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestWithTheRealPolicies(t *testing.T) {
+	r := newRig(t, scale, kill)
+	r.deploy(t, nil)
+	c := r.realChecker(t)
+	const small = `
+package precondition
+
+allow if {
+	input.deployment_found
+	input.current_replicas == input.expected_baseline
+	input.serviceAccount.permissionsOk
+	input.target.object.spec.replicas < 10
+}`
+	const impossible = `
+package precondition
+
+default allow := false
+
+allow if input.available_cpu >= 1000000000
+
+message := sprintf("there are %d millicores", [input.available_cpu])`
+	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.PreConditions = []v1alpha1.Condition{within(0, "small", small, true), within(0, "room", impossible, false), within(0, "broken", "allow {", false)}
+	})
+	out, err := c.Check(t.Context(), ke, nil, begun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantPassed(t, out)
+	v := out.Results.PolicyValidation
+	if v.PolicyName != "fleetloop-default-v1" || !v.Allowed || !v.RequiredApproval || !v.RequiredDryRun || v.PolicyHash == "" || out.Plan.PolicyHash != v.PolicyHash {
+		t.Errorf("%+v", v)
+	}
+	if !out.Results.DryRunResults.Performed {
+		t.Error("it was not tried out, though the policy wants it")
+	}
+	pre := out.Results.PreConditionResults
+	if !pre[0].Passed || pre[1].Passed || !pre[1].Evaluated || !strings.HasPrefix(pre[1].ErrorMessage, "there are ") || pre[2].Evaluated || pre[2].ErrorMessage == "" {
+		t.Errorf("%+v", pre)
+	}
+
+	for _, a := range action.Catalogue() { // what is told of others is an input as well
+		if a.NoJob || a.Scope == action.Cluster {
+			continue
+		}
+		t.Run(a.Name, func(t *testing.T) {
+			ke := r.execution(a.Name, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.ResourceName, ke.Spec.TargetNamespace = "web", r.shop })
+			out, err := c.Check(t.Context(), ke, nil, begun)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.Failed != nil && out.Failed.Detail == v1alpha1.DetailPolicyUnavailable {
+				t.Error(out.Failed.Message)
+			}
+		})
+	}
+}
+
+// What is above a target, and what else changes it, is found.
+func TestWhoElseChangesTheTarget(t *testing.T) {
+	r := newRig(t, kill, scale)
+	d := r.deploy(t, func(d *appsv1.Deployment) {
+		d.OwnerReferences = []metav1.OwnerReference{controlled("apps.example.com/v1", "Shop", "main", "uid-shop")}
+	})
+	set := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-1", OwnerReferences: []metav1.OwnerReference{controlled("apps/v1", "Deployment", d.Name, d.UID)}},
+		Spec:       appsv1.ReplicaSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template},
+	}
+	set, err := r.admin.AppsV1().ReplicaSets(r.shop).Create(t.Context(), set, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-1-a", Labels: d.Spec.Template.Labels, OwnerReferences: []metav1.OwnerReference{controlled("apps/v1", "ReplicaSet", set.Name, set.UID)}},
+		Spec:       d.Spec.Template.Spec,
+	}
+	if _, err := r.admin.CoreV1().Pods(r.shop).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	scaler := &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			MaxReplicas: 9, ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+		},
+	}
+	if _, err := r.admin.AutoscalingV2().HorizontalPodAutoscalers(r.shop).Create(t.Context(), scaler, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
+		return r.view.Get(ctx, types.NamespacedName{Namespace: r.shop, Name: "web"}, &autoscalingv2.HorizontalPodAutoscaler{})
+	})
+
+	wantPassed(t, r.check(t, r.execution(kill, nil), begun))
+	in := r.policy.asked[len(r.policy.asked)-1]
+	if diff := cmp.Diff([]string{"ReplicaSet/web-1", "Deployment/web"}, in.Target.OwnerChain); diff != "" {
+		t.Error(diff)
+	}
+	wantPassed(t, r.check(t, r.execution(scale, nil), begun))
+	in = r.policy.asked[len(r.policy.asked)-1]
+	if diff := cmp.Diff(execution.InputManagedBy{HPA: "web", Operator: "Shop/main"}, in.Target.ManagedBy); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func controlled(api, kind, name string, uid types.UID) metav1.OwnerReference {
+	yes := true
+	return metav1.OwnerReference{APIVersion: api, Kind: kind, Name: name, UID: uid, Controller: &yes}
+}
+
+// Checks of many executions at once share what they know, and nothing else.
+func TestChecksAtOnce(t *testing.T) {
+	r := newRig(t, scale)
+	r.deploy(t, nil)
+	c := r.checker(t)
+	r.requests.take()
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+				always(ke)
+				ke.Name, ke.UID = fmt.Sprint("scale-", i), types.UID(fmt.Sprint("uid-", i))
+			})
+			out, err := c.Check(t.Context(), ke, nil, begun.Add(time.Duration(i)*time.Second))
+			if err != nil || out.Failed != nil {
+				t.Errorf("%v, %+v", err, out.Failed)
+			}
+		})
+	}
+	all.Wait()
+	tokens := 0
+	for _, s := range r.requests.take() {
+		if strings.HasSuffix(s, "/token") {
+			tokens++
+		}
+	}
+	if tokens != 1 {
+		t.Errorf("%d tokens were made for one account", tokens)
+	}
+}

@@ -1,0 +1,376 @@
+package check_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+const validation = v1alpha1.ReasonValidationError
+
+// raw are parameters as they were written.
+func raw(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
+
+func TestWhatIsAskedForWrongly(t *testing.T) {
+	r := newRig(t)
+	for name, c := range map[string]struct {
+		reason string
+		change func(ke *v1alpha1.KubernetesExecution)
+		detail v1alpha1.Detail
+		says   []string
+	}{
+		"UnknownAction": {
+			reason: "the catalogue has none of that name", detail: v1alpha1.DetailUnknownAction, says: []string{"scale_deploymnet", "scale_deployment"},
+			change: func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Action = "scale_deploymnet" },
+		},
+		"MissingParameter": {
+			reason: "it is required", detail: v1alpha1.DetailInvalidParameters, says: []string{"replicas"},
+			change: func(ke *v1alpha1.KubernetesExecution) {
+				ke.Spec.Parameters = raw(`{"deployment": "web", "namespace": "shop"}`)
+			},
+		},
+		"AnotherCluster": {
+			reason: "the controller reaches one", detail: v1alpha1.DetailInvalidParameters, says: []string{`"elsewhere"`, `"bed"`},
+			change: func(ke *v1alpha1.KubernetesExecution) { ke.Spec.TargetCluster = "elsewhere" },
+		},
+		"RollbackOfNothing": {
+			reason: "what is taken back must have been", detail: v1alpha1.DetailInvalidParameters, says: []string{"/gone", "rollbackOf"},
+			change: func(ke *v1alpha1.KubernetesExecution) {
+				ke.Spec.RollbackOf = &v1alpha1.ObjectReference{Name: "gone"}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := r.check(t, r.execution(scale, c.change), begun)
+			wantFailed(t, out, validation, c.detail, c.says...)
+			if out.Results.ParameterValidation || out.Results.RBACValidation || out.Results.PolicyValidation != nil || out.Results.ValidationTime == nil {
+				t.Errorf("%s: %+v", c.reason, out.Results)
+			}
+		})
+	}
+	if sent := r.requests.take(); len(sent) > 1 { // of the execution that is taken back
+		t.Errorf("the cluster was asked: %v", sent)
+	}
+}
+
+func TestTheAccountMustExist(t *testing.T) {
+	r := newRig(t)
+	r.deploy(t, nil)
+	out := r.check(t, r.execution(scale, nil), begun)
+	wantFailed(t, out, validation, v1alpha1.DetailRBACDenied, r.executor+"/kubernaut-action-scale-deployment", "does not exist")
+	if !out.Results.ParameterValidation || out.Results.RBACValidation || out.Results.ResourceExists {
+		t.Errorf("%+v", out.Results)
+	}
+}
+
+func TestTheAccountMustBeBoundWhereTheTargetIs(t *testing.T) {
+	r := newRig(t, scale)
+	elsewhere := kubebedtest.Namespace(t)
+	out := r.check(t, r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Parameters = parameters(scale, elsewhere) }), begun)
+	wantFailed(t, out, validation, v1alpha1.DetailRBACDenied,
+		"kubernaut-action-scale-deployment", "get apps/deployments", "patch apps/deployments/scale", elsewhere)
+	if out.Results.RBACValidation || out.Results.ResourceExists {
+		t.Errorf("%+v", out.Results)
+	}
+}
+
+// What was believed a moment ago is corrected by what the API server says.
+func TestRightsThatGoMeanwhile(t *testing.T) {
+	t.Parallel() // the API server knows a deleted account for ten seconds
+	t.Run("TheBinding", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, scale)
+		r.deploy(t, nil)
+		ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = v1alpha1.DryRunAlways })
+		wantPassed(t, r.check(t, ke, begun))
+		a, _ := action.Find(scale)
+		if err := r.admin.RbacV1().RoleBindings(r.shop).Delete(t.Context(), a.ServiceAccount(), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r.wantRights(t, a, r.shop, false)
+		out := r.check(t, ke, begun)
+		wantFailed(t, out, validation, v1alpha1.DetailRBACDenied, a.ServiceAccount(), "get apps/deployments", r.shop)
+		if out.Results.RBACValidation {
+			t.Error("the rights are said to be there")
+		}
+	})
+	t.Run("TheRightToWrite", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, scale)
+		r.deploy(t, nil)
+		ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = v1alpha1.DryRunAlways })
+		wantPassed(t, r.check(t, ke, begun))
+		a, _ := action.Find(scale)
+		roles := r.admin.RbacV1().Roles(r.shop)
+		role, err := roles.Get(t.Context(), a.ServiceAccount(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		role.Rules = role.Rules[:1]
+		if _, err := roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r.wantRights(t, a, r.shop, false)
+		out := r.check(t, ke, begun)
+		wantFailed(t, out, validation, v1alpha1.DetailRBACDenied, a.ServiceAccount(), "patch apps/deployments/scale", r.shop)
+	})
+	t.Run("TheAccount", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, scale)
+		r.deploy(t, nil)
+		ke := r.execution(scale, nil)
+		wantPassed(t, r.check(t, ke, begun))
+		a, _ := action.Find(scale)
+		accounts := r.admin.CoreV1().ServiceAccounts(r.executor)
+		if err := accounts.Delete(t.Context(), a.ServiceAccount(), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		// Tokens of it are known for a moment longer.
+		kubebedtest.Eventually(t, func(ctx context.Context) error {
+			out, err := r.checker(t).Check(ctx, ke, nil, begun)
+			if err == nil && out.Failed == nil {
+				err = errors.New("the token is still taken")
+			}
+			return err
+		})
+		out := r.check(t, ke, begun)
+		wantFailed(t, out, validation, v1alpha1.DetailRBACDenied, a.ServiceAccount(), "does not exist")
+		if out.Results.RBACValidation {
+			t.Error("the rights are said to be there")
+		}
+		if _, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: a.ServiceAccount()}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		wantPassed(t, r.check(t, ke, begun))
+	})
+}
+
+func TestTheTargetMustBeThere(t *testing.T) {
+	t.Run("Missing", func(t *testing.T) {
+		r := newRig(t, scale)
+		r.known(t, r.shop)
+		out := r.check(t, r.execution(scale, nil), begun)
+		wantFailed(t, out, validation, v1alpha1.DetailTargetNotFound, "Deployment "+r.shop+"/web")
+		if !out.Results.RBACValidation || out.Results.ResourceExists || out.Results.PolicyValidation != nil {
+			t.Errorf("%+v", out.Results)
+		}
+	})
+	t.Run("BeingDeleted", func(t *testing.T) {
+		r := newRig(t, scale)
+		d := r.deploy(t, func(d *appsv1.Deployment) { d.Finalizers = []string{"example.com/held"} })
+		deployments := r.admin.AppsV1().Deployments(r.shop)
+		if err := deployments.Delete(t.Context(), d.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		out := r.check(t, r.execution(scale, nil), begun)
+		wantFailed(t, out, validation, v1alpha1.DetailTargetState, "is being deleted")
+		if !out.Results.ResourceExists {
+			t.Error("it is said not to be there")
+		}
+		patch := []byte(`{"metadata":{"finalizers":null}}`)
+		if _, err := deployments.Patch(t.Context(), d.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("Paused", func(t *testing.T) {
+		r := newRig(t, restart)
+		r.deploy(t, func(d *appsv1.Deployment) { d.Spec.Paused = true })
+		out := r.check(t, r.execution(restart, nil), begun)
+		wantFailed(t, out, validation, v1alpha1.DetailTargetState, "paused")
+	})
+	t.Run("AnotherUID", func(t *testing.T) {
+		r := newRig(t, scale)
+		r.deploy(t, nil)
+		out := r.check(t, r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Target = &v1alpha1.Target{UID: "another"} }), begun)
+		wantFailed(t, out, validation, v1alpha1.DetailTargetChanged, "another")
+	})
+}
+
+func TestProtectedTargets(t *testing.T) {
+	t.Run("ByConfiguration", func(t *testing.T) {
+		r := newRig(t, scale)
+		r.deploy(t, nil)
+		r.cfg.ProtectedNamespaces = []string{r.shop}
+		wantFailed(t, r.check(t, r.execution(scale, nil), begun), validation, v1alpha1.DetailTargetProtected, r.shop, "protected")
+	})
+	t.Run("ByTheNamespacesLabel", func(t *testing.T) {
+		r := newRig(t, scale)
+		r.deploy(t, nil)
+		patch := []byte(`{"metadata":{"labels":{"kubernaut.io/protected":"true"}}}`)
+		if _, err := r.admin.CoreV1().Namespaces().Patch(t.Context(), r.shop, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		kubebedtest.Eventually(t, func(ctx context.Context) error {
+			var ns corev1.Namespace
+			if err := r.view.Get(ctx, types.NamespacedName{Name: r.shop}, &ns); err != nil || ns.Labels[v1alpha1.LabelProtected] == "" {
+				return errors.Join(err, errors.New("the view does not know yet"))
+			}
+			return nil
+		})
+		wantFailed(t, r.check(t, r.execution(scale, nil), begun), validation, v1alpha1.DetailTargetProtected, "namespace", r.shop, v1alpha1.LabelProtected)
+	})
+	t.Run("ByTheObjectsLabel", func(t *testing.T) {
+		r := newRig(t, scale)
+		r.deploy(t, func(d *appsv1.Deployment) { d.Labels[v1alpha1.LabelProtected] = "true" })
+		out := r.check(t, r.execution(scale, nil), begun)
+		wantFailed(t, out, validation, v1alpha1.DetailTargetProtected, "Deployment "+r.shop+"/web", v1alpha1.LabelProtected)
+		if !out.Results.ResourceExists || out.Results.PolicyValidation != nil {
+			t.Errorf("%+v", out.Results)
+		}
+	})
+	for _, space := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+		t.Run(space, func(t *testing.T) {
+			r := newRig(t, scale)
+			a, _ := action.Find(scale)
+			r.bindIn(t, a, space)
+			r.wantRights(t, a, space, true)
+			ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Parameters = parameters(scale, space) })
+			wantFailed(t, r.check(t, ke, begun), validation, v1alpha1.DetailTargetProtected, space)
+		})
+	}
+	t.Run("TheExecutorsNamespace", func(t *testing.T) {
+		r := newRig(t, scale)
+		a, _ := action.Find(scale)
+		r.bind(t, a, r.executor)
+		ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Parameters = parameters(scale, r.executor) })
+		wantFailed(t, r.check(t, ke, begun), validation, v1alpha1.DetailTargetProtected, r.executor)
+	})
+	t.Run("ANodeOfTheControlPlane", func(t *testing.T) {
+		r := newRig(t, cordon)
+		for name, labels := range map[string]map[string]string{"-cp": {"node-role.kubernetes.io/control-plane": ""}, "-worker": nil} {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.shop + name, Labels: labels}}
+			if _, err := r.admin.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := r.admin.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), n.Name, metav1.DeleteOptions{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		of := func(name string) *v1alpha1.KubernetesExecution {
+			return r.execution(cordon, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Parameters = parameters(cordon, r.shop+name) })
+		}
+		wantFailed(t, r.check(t, of("-cp"), begun), validation, v1alpha1.DetailTargetProtected, "control plane")
+		out := r.check(t, of("-worker"), begun)
+		wantPassed(t, out)
+		if want := "Node/" + r.shop + "-worker"; out.Target != want {
+			t.Errorf("target %q, want %q", out.Target, want)
+		}
+	})
+}
+
+func TestThePolicySaysNo(t *testing.T) {
+	r := newRig(t, scale)
+	r.deploy(t, nil)
+	for name, c := range map[string]struct {
+		reason string
+		policy *fakePolicy
+		detail v1alpha1.Detail
+		says   []string
+		plan   bool
+	}{
+		"Denied": {
+			reason: "a rule spoke", detail: v1alpha1.DetailPolicyDenied, says: []string{"safety-policy-v1", "not on a Friday", "not so many"},
+			policy: &fakePolicy{decision: execution.Decision{PolicyName: "safety-policy-v1", Violations: []string{"not on a Friday", "not so many"}}},
+		},
+		"DeniedWithoutAWord": {
+			reason: "the default is no", detail: v1alpha1.DetailPolicyDenied, says: []string{"does not say why"}, policy: &fakePolicy{},
+		},
+		"NoDecision": {
+			reason: "an undefined decision is no leave", detail: v1alpha1.DetailPolicyUnavailable, says: []string{"undefined"},
+			policy: &fakePolicy{err: errors.New("the decision is undefined")},
+		},
+		"DeniedForItsPlan": {
+			reason: "what is allowed in general may not be in particular", detail: v1alpha1.DetailPolicyDenied, says: []string{"3 -> 5"}, plan: true,
+			policy: &fakePolicy{decide: func(in *execution.Input) (execution.Decision, error) {
+				if in.Plan == nil {
+					return execution.Decision{Allow: true}, nil
+				}
+				return execution.Decision{Violations: []string{"not " + in.Plan.ReplicasChanged}}, nil
+			}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := *r
+			r.policy = c.policy
+			out := r.check(t, r.execution(scale, nil), begun)
+			wantFailed(t, out, validation, c.detail, c.says...)
+			v := out.Results.PolicyValidation
+			if v == nil || v.Allowed || v.EvaluatedAt == nil || !out.Results.ResourceExists || (out.Plan != nil) != c.plan {
+				t.Errorf("%s: %+v, plan %v", c.reason, v, out.Plan)
+			}
+		})
+	}
+}
+
+// What could not be asked is no reason to refuse: it is asked again.
+func TestWhatMayPassIsAnError(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason string
+		ids    fakeIdentities
+	}{
+		"NoAnswer":    {reason: "of the API server", ids: fakeIdentities{exists: errors.New("connection refused")}},
+		"Rights":      {reason: "nobody knows them", ids: fakeIdentities{denied: apierrors.NewInternalError(errors.New("etcd"))}},
+		"TooBusy":     {reason: "it will have time", ids: fakeIdentities{client: apierrors.NewTooManyRequests("later", 1)}},
+		"NotKnownYet": {reason: "a token that was just made", ids: fakeIdentities{client: apierrors.NewUnauthorized("who?")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			checker, err := check.New(r.cfg, check.Deps{Identities: c.ids, Policy: r.policy, Conditions: r.conditions, Traffic: r.traffic, Reader: r.view})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := checker.Check(t.Context(), r.execution(scale, nil), nil, begun)
+			if err == nil || out.Failed != nil {
+				t.Errorf("%s: error %v, failed %v", c.reason, err, out.Failed)
+			}
+			if !out.Results.ParameterValidation {
+				t.Error("what was found out before is lost")
+			}
+		})
+	}
+}
+
+type fakeIdentities struct{ exists, denied, client error }
+
+func (f fakeIdentities) Exists(context.Context, *action.Action) (bool, error) { return true, f.exists }
+func (f fakeIdentities) Forget(*action.Action)                                {}
+func (f fakeIdentities) Denied(context.Context, *action.Action, []action.Right) ([]action.Right, error) {
+	return nil, f.denied
+}
+
+func (f fakeIdentities) Client(context.Context, *action.Action) (action.Client, error) {
+	return action.Client{}, f.client
+}
+
+func TestNewWantsWhatItNeeds(t *testing.T) {
+	r := newRig(t)
+	deps := check.Deps{Identities: r.ids, Policy: r.policy, Conditions: r.conditions, Traffic: r.traffic, Reader: r.view}
+	for name, c := range map[string]struct {
+		reason string
+		cfg    check.Config
+		deps   check.Deps
+	}{
+		"NoNamespace": {reason: "accounts are somewhere", deps: deps},
+		"NoDeps":      {reason: "nothing can be asked", cfg: check.Config{Namespace: "x"}},
+		"Executor":    {reason: "there are two places", cfg: check.Config{Namespace: "x", DryRunExecutor: "moon"}, deps: deps},
+	} {
+		if _, err := check.New(c.cfg, c.deps); err == nil {
+			t.Errorf("%s: taken, though %s", name, c.reason)
+		}
+	}
+}
