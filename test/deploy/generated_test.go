@@ -57,6 +57,7 @@ func TestGeneratedCopies(t *testing.T) {
 		chartDir + "/crds":              root + "/deploy/crds/*.yaml",
 		chartDir + "/files/rules":       root + "/deploy/prometheus/*.rules.yaml",
 		chartDir + "/files/dashboards":  root + "/deploy/dashboards/*.json",
+		chartDir + "/files/policies":    root + "/deploy/policies/*.rego",
 		root + "/deploy/kustomize/crds": root + "/deploy/crds/*.yaml",
 	} {
 		sources, err := filepath.Glob(of)
@@ -92,7 +93,7 @@ func TestGeneratedSchema(t *testing.T) {
 	if !ok {
 		t.Fatalf("%s has no $defs", path)
 	}
-	for name, file := range map[string]string{"fleetApiConfig": "fleet-api", "sentinelFile": "sentinel", "clusterWorkerFile": "cluster-worker"} {
+	for name, file := range map[string]string{"fleetApiConfig": "fleet-api", "sentinelFile": "sentinel", "clusterWorkerFile": "cluster-worker", "executionControllerFile": "execution-controller"} {
 		var part map[string]any
 		if err := json.Unmarshal(readFile(t, root+"/docs/schema/"+file+".schema.json"), &part); err != nil {
 			t.Fatal(err)

@@ -121,7 +121,7 @@ func TestKustomizeDefinitions(t *testing.T) {
 			names = append(names, o.GetName())
 		}
 	}
-	if want := []string{"sentinelconfigs.hyperfleet.redhat.com"}; !slices.Equal(names, want) {
+	if want := []string{"sentinelconfigs.hyperfleet.redhat.com", "kubernetesexecutions.kubernetesexecution.kubernaut.io"}; !slices.Equal(names, want) {
 		t.Errorf("it defines %v, want %v", names, want)
 	}
 }

@@ -31,10 +31,10 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
 {{/* metadata of an object of a component: name, namespace, labels, annotations.
-Beside the component's dict it takes name, labels and annotations. */}}
+Beside the component's dict it takes name, namespace, labels and annotations. */}}
 {{- define "fleetloop.metadata" -}}
 name: {{ default (include "fleetloop.componentName" .) .name }}
-namespace: {{ .root.Release.Namespace }}
+namespace: {{ default .root.Release.Namespace .namespace }}
 labels:
 {{- $labels := merge (include "fleetloop.selectorLabels" . | fromYaml) (dict
       "app.kubernetes.io/part-of" "fleetloop"

@@ -1,0 +1,56 @@
+# What is asked: data.fleetloop.safety.decision. The rules of the other files
+# add to violations, warnings and approval_reasons; nothing is allowed that is
+# in violations.
+package fleetloop.safety
+
+import data.fleetloop.safety.config
+
+decision := {
+	"allow": allow,
+	"violations": violations,
+	"warnings": warnings,
+	"requireDryRun": require_dry_run,
+	"requireApproval": require_approval,
+	"approvals": config.approvals[class],
+	"policyName": config.policy_name,
+}
+
+default allow := false
+
+allow if {
+	known_risk
+	count(violations) == 0
+}
+
+default require_dry_run := true
+
+require_dry_run := false if input.action.readOnly
+
+require_dry_run := false if {
+	known_risk
+	not input.action.readOnly
+	not risk_from(config.dry_run_from)
+}
+
+default require_approval := true
+
+require_approval := false if {
+	known_risk
+	count(approval_reasons) == 0
+}
+
+approval_reasons contains "the risk" if {
+	changes
+	risk_from(config.approval_from[class])
+}
+
+warnings contains msg if {
+	some reason in approval_reasons
+	reason != "the risk"
+	msg := sprintf("needs an approval because of %s", [reason])
+}
+
+warnings contains msg if {
+	some warning in input.plan.dryRunWarnings
+	msg := sprintf("dry run: %s", [warning])
+}

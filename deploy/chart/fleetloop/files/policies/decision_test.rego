@@ -1,0 +1,134 @@
+package fleetloop.safety_test
+
+import data.fleetloop.safety
+
+# A change of medium risk in development, with which nothing is wrong. Tests
+# replace what they are about.
+base := {
+	"apiVersion": "fleetloop.io/policy/v1",
+	"now": 1763805600,
+	"request": {
+		"action": "scale_deployment",
+		"parameters": {"deployment": "web", "namespace": "shop", "replicas": 5},
+		"environment": "development",
+		"labels": {},
+		"annotations": {},
+		"rollback": false,
+	},
+	"action": {"name": "scale_deployment", "risk": "medium", "readOnly": false},
+	"target": {
+		"apiVersion": "apps/v1",
+		"kind": "Deployment",
+		"namespace": "shop",
+		"name": "web",
+		"labels": {},
+		"protected": false,
+		"managedBy": {"gitops": "", "hpa": "", "operator": ""},
+	},
+	"namespace": {"name": "shop", "labels": {"environment": "development"}},
+	"cluster": {"totalNodes": 5, "readyNodes": 5, "schedulableNodes": 4, "unschedulableNodes": ["worker-5"]},
+	"history": {"sameActionTarget": {"count1h": 0, "failures1h": 0}},
+	"serviceAccount": {"name": "kubernaut-action-scale-deployment", "permissionsOk": true},
+}
+
+production := object.union(base, {"request": {"environment": "production"}, "namespace": {"labels": {"environment": "production"}}})
+
+decide(asks) := d if d := safety.decision with input as asks
+
+asked(from, change) := decide(object.union(from, change))
+
+denied(d, part) if {
+	not d.allow
+	some v in d.violations
+	contains(v, part)
+}
+
+warned(d, part) if {
+	some w in d.warnings
+	contains(w, part)
+}
+
+test_development_is_free_but_tried_out if {
+	d := decide(base)
+	d.allow
+	not d.requireApproval
+	d.requireDryRun
+	d.warnings == set()
+}
+
+test_low_risk_is_free_everywhere if {
+	d := asked(production, {"action": {"risk": "low"}})
+	d.allow
+	not d.requireApproval
+	not d.requireDryRun
+}
+
+test_production_needs_a_second_person if {
+	every risk in ["medium", "high", "critical"] {
+		d := asked(production, {"action": {"risk": risk}})
+		d.allow
+		d.requireApproval
+		d.requireDryRun
+		d.approvals == {"count": 1, "groups": [], "fourEyes": true}
+	}
+}
+
+test_critical_risk_needs_an_approval_elsewhere if {
+	d := asked(base, {"action": {"risk": "critical"}})
+	d.requireApproval
+	not d.approvals.fourEyes
+	not asked(base, {"action": {"risk": "high"}}).requireApproval
+}
+
+test_reading_needs_nothing if {
+	d := asked(production, {"action": {"name": "collect_diagnostics", "risk": "low", "readOnly": true}, "target": {"name": ""}})
+	d.allow
+	not d.requireApproval
+	not d.requireDryRun
+}
+
+test_a_rollback_needs_the_same if {
+	d := asked(production, {"request": {"rollback": true}})
+	d.requireApproval
+	d.requireDryRun
+	d.approvals.fourEyes
+}
+
+test_unknown_environments_are_production if {
+	every name in ["", "prod", "Production", "qa-7"] {
+		asked(base, {"request": {"environment": name}, "namespace": {"labels": {"environment": name}}}).requireApproval
+	}
+}
+
+test_a_request_alone_does_not_make_it_cheap if {
+	d := asked(production, {"request": {"environment": "development"}})
+	d.requireApproval
+	warned(d, "treated as production")
+	unlabelled := json.remove(base, ["namespace/labels/environment"])
+	decide(unlabelled).requireApproval
+}
+
+test_a_request_is_believed_where_that_is_said if {
+	asks := object.union(production, {"request": {"environment": "development"}})
+	d := safety.decision with input as asks with data.fleetloop.safety.config.believe_requests as true
+	not d.requireApproval
+}
+
+test_a_request_can_make_it_dear if asked(base, {"request": {"environment": "production"}}).requireApproval
+
+test_nodes_are_production_unless_said_otherwise if {
+	node := object.union(base, {"action": {"name": "uncordon_node"}, "target": {"kind": "Node", "namespace": "", "name": "worker-5"}, "request": {"parameters": {"node": "worker-5"}}})
+	asks := object.union(json.remove(node, ["namespace/labels/environment"]), {"namespace": {"name": ""}})
+	decide(asks).requireApproval
+	d := safety.decision with input as asks with data.fleetloop.safety.config.default_environment as "development"
+	not d.requireApproval
+}
+
+test_dry_run_warnings_are_passed_on if warned(asked(base, {"plan": {"affected": 1, "dryRunWarnings": ["deprecated"]}}), "dry run: deprecated")
+
+test_nothing_is_denied if {
+	d := safety.decision with input as {}
+	not d.allow
+	d.requireApproval
+	d.requireDryRun
+}

@@ -1,0 +1,65 @@
+# What the other files mean by production, risk and change.
+package fleetloop.safety
+
+import data.fleetloop.safety.config
+
+risks := {"low": 1, "medium": 2, "high": 3, "critical": 4}
+
+default known_risk := false
+
+known_risk if risks[input.action.risk]
+
+# What the catalogue says of an action, and one more for what stops a workload.
+default risk := 4
+
+risk := risks[input.action.risk] if not stops_workload
+
+risk := min([4, risks[input.action.risk] + 1]) if stops_workload
+
+risk_from(name) if risk >= risks[name]
+
+default changes := true
+
+changes := false if input.action.readOnly
+
+default class := "production"
+
+class := "cheap" if environment in config.cheap_environments
+
+# The environment of the target. The one that a request names counts where it is
+# the stricter one, or where config.believe_requests says so.
+environment := input.request.environment if not cheap_by_request
+
+environment := input.request.environment if {
+	cheap_by_request
+	config.believe_requests
+}
+
+environment := known_environment if {
+	cheap_by_request
+	not config.believe_requests
+}
+
+cheap_by_request if input.request.environment in config.cheap_environments
+
+known_environment := labelled_environments[0] if count(labelled_environments) > 0
+
+known_environment := config.default_environment if count(labelled_environments) == 0
+
+labelled_environments := [value |
+	some label in config.environment_labels
+	value := input.namespace.labels[label]
+]
+
+warnings contains msg if {
+	cheap_by_request
+	class == "production"
+	msg := sprintf("the request says %s, but the namespace does not: it is treated as production", [input.request.environment])
+}
+
+# How many replicas the target is to have, if that is what the action changes.
+replicas := input.request.parameters.replicas if input.action.name in {"scale_deployment", "scale_statefulset"}
+
+stops_workload if replicas == 0
+
+critical if input.target.labels.critical == "true"

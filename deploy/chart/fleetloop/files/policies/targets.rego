@@ -1,0 +1,84 @@
+# What is not touched, and what somebody else changes as well.
+package fleetloop.safety
+
+import data.fleetloop.safety.config
+
+violations contains msg if {
+	not known_risk
+	msg := "the action is not in the catalogue, or its risk is unknown"
+}
+
+violations contains msg if {
+	input.target.protected
+	msg := sprintf("%s %s is protected", [input.target.kind, input.target.name])
+}
+
+violations contains msg if {
+	input.target.namespace in config.protected_namespaces
+	msg := sprintf("nothing in namespace %s is changed", [input.target.namespace])
+}
+
+violations contains msg if {
+	input.target.kind == "Namespace"
+	input.target.name in config.protected_namespaces
+	msg := sprintf("namespace %s is not changed", [input.target.name])
+}
+
+violations contains "the target has no name" if {
+	changes
+	input.target.name == ""
+}
+
+violations contains msg if {
+	not input.serviceAccount.permissionsOk
+	msg := "the account of the action lacks a right that the action needs"
+}
+
+violations contains msg if {
+	input.plan.affected > config.max_affected
+	msg := sprintf("%d objects would change, at most %d may", [input.plan.affected, config.max_affected])
+}
+
+violations contains msg if {
+	changes
+	past.count1h >= config.max_per_hour
+	msg := sprintf("the same was done to %s %d times within an hour, at most %d are allowed", [input.target.name, past.count1h, config.max_per_hour])
+}
+
+approval_reasons contains reason if {
+	changes
+	past.failures1h >= config.failures_until_approval
+	reason := sprintf("%d failures within an hour", [past.failures1h])
+}
+
+past := input.history.sameActionTarget
+
+# What GitOps or an autoscaler manages goes back by itself.
+fought contains who if {
+	changes
+	input.target.managedBy.gitops != ""
+	who := sprintf("%s, which manages the target and may take the change back", [input.target.managedBy.gitops])
+}
+
+fought contains who if {
+	input.action.name in {"scale_deployment", "scale_statefulset"}
+	input.target.managedBy.hpa != ""
+	who := sprintf("HorizontalPodAutoscaler %s, which scales the target and may take the change back", [input.target.managedBy.hpa])
+}
+
+fought contains who if {
+	changes
+	input.target.managedBy.operator != ""
+	who := sprintf("%s, whose controller owns the target and may take the change back", [input.target.managedBy.operator])
+}
+
+approval_reasons contains who if {
+	class == "production"
+	some who in fought
+}
+
+warnings contains msg if {
+	class != "production"
+	some who in fought
+	msg := sprintf("mind %s", [who])
+}
