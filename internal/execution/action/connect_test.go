@@ -21,14 +21,11 @@ func TestWarnings(t *testing.T) {
 		return r
 	}
 	c := connect(t, w)
-	for name, do := range map[string]func() Result{
-		"DryRun":  func() Result { return DryRun(t.Context(), c, p, Run{Subject: newSubject("uid")}) },
-		"Execute": func() Result { return Execute(t.Context(), c, p, Run{Subject: newSubject("uid")}) },
-	} {
-		r := do()
+	run := Run{Subject: newSubject("uid")}
+	for _, r := range []Result{DryRun(t.Context(), c, p, run), Execute(t.Context(), c, p, run)} {
 		wantCode(t, r, CodeOK)
 		if len(r.Warnings) != 1 || r.Warnings[0] != "replicas above 4 are expensive" {
-			t.Errorf("%s: warnings %q", name, r.Warnings)
+			t.Errorf("warnings %q", r.Warnings)
 		}
 		if r.DryRun != nil && len(r.DryRun.Warnings) != 1 {
 			t.Errorf("dry run %+v", r.DryRun)

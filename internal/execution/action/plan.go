@@ -23,6 +23,10 @@ import (
 const (
 	requestTimeout = 10 * time.Second // of one request
 
+	// The API server tries for 10 seconds to evict a Pod that has been replaced
+	// by another of its name, before it says so.
+	evictionTimeout = 20 * time.Second
+
 	// A controller that is alive has seen a change within this.
 	settleTimes = 4
 	settlePause = 250 * time.Millisecond

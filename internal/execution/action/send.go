@@ -27,10 +27,14 @@ func (w *work) send(ctx context.Context, step v1alpha1.PlanStep, resourceVersion
 		return nil, err
 	}
 	var answer *unstructured.Unstructured
-	err = w.try(ctx, func(ctx context.Context) error {
-		w.sent = true
+	bound := requestTimeout
+	if step.Verb == verbEvict {
+		bound = evictionTimeout
+	}
+	err = w.tryFor(ctx, bound, func(ctx context.Context) error {
 		var err error
 		answer, err = w.request(ctx, step, resource, resourceVersion)
+		w.lost = w.lost || err != nil && passing(err)
 		return err
 	})
 	return answer, err
@@ -150,12 +154,17 @@ func (w *work) list(ctx context.Context, resource schema.GroupVersionResource, n
 // under way is not given up when the attempt is cancelled: what comes of it
 // would not be known.
 func (w *work) try(ctx context.Context, request func(ctx context.Context) error) error {
+	return w.tryFor(ctx, requestTimeout, request)
+}
+
+// tryFor is try with another bound for each request.
+func (w *work) tryFor(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
 	policy := backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}
 	for try := 1; ; try++ {
 		if err := stopped(ctx); err != nil {
 			return err
 		}
-		err := w.once(ctx, request)
+		err := w.onceFor(ctx, bound, request)
 		if err == nil || !passing(err) {
 			return err
 		}
@@ -177,11 +186,16 @@ func (w *work) try(ctx context.Context, request func(ctx context.Context) error)
 
 // once bounds a request by its own time, and by the attempt's deadline.
 func (w *work) once(ctx context.Context, request func(ctx context.Context) error) error {
-	bound := time.Now().Add(requestTimeout)
-	if deadline, ok := ctx.Deadline(); ok && deadline.Before(bound) {
-		bound = deadline
+	return w.onceFor(ctx, requestTimeout, request)
+}
+
+// onceFor is once with another bound.
+func (w *work) onceFor(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
+	end := time.Now().Add(bound)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
+		end = deadline
 	}
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), bound)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
 	defer cancel()
 	return request(ctx)
 }

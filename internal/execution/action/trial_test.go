@@ -37,6 +37,7 @@ func (tr trial) run(t *testing.T) {
 		"OtherValues":      wantOtherValues,
 		"Conflict":         wantConflict,
 		"AnswerLost":       wantAnswerLost,
+		"Race":             wantRace,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -226,5 +227,36 @@ func wantAnswerLost(s *stage, tr trial, _ *unstructured.Unstructured) {
 	wantCode(s.T, result, CodeOK)
 	if !result.Changed {
 		s.Errorf("says that it changed nothing: %s", result.Message)
+	}
+}
+
+// wantRace has somebody else change what the action depends on, or replace the
+// object, between reading and writing: theirs stays.
+func wantRace(s *stage, tr trial, o *unstructured.Unstructured) {
+	s.Helper()
+	r := s.request(tr.action, tr.parameters)
+	w := &wire{}
+	c := s.as(r.Action, w)
+	subject := newSubject("uid")
+	p := s.plan(c, r, subject)
+	var once sync.Once
+	w.before = func(_ int, request *http.Request) *http.Response {
+		if isDry(request) {
+			return nil
+		}
+		once.Do(func() {
+			if tr.foreign != "" {
+				o = s.patch(o, tr.foreign)
+				return
+			}
+			s.remove(o)
+			o = s.create(tr.object)
+		})
+		return nil
+	}
+	result := Execute(s.Context(), c, p, Run{Subject: subject})
+	wantCode(s.T, result, CodeGuard)
+	if live := s.read(o); live.GetResourceVersion() != o.GetResourceVersion() || result.Changed {
+		s.Errorf("what somebody else did is gone: %s", cmp.Diff(o.Object, live.Object))
 	}
 }

@@ -53,7 +53,7 @@ type work struct {
 	result Result
 	log    []string
 	note   string // why there was nothing to do
-	sent   bool   // whether a write went out, whatever came back
+	lost   bool   // whether a write went out of which it is not known what came of it
 }
 
 // newWork begins an attempt.
@@ -164,7 +164,7 @@ func (w *work) removes() bool {
 }
 
 // again says whether what is found done can be our own work.
-func (w *work) again() bool { return w.run.Attempt > 1 || w.sent }
+func (w *work) again() bool { return w.run.Attempt > 1 || w.lost }
 
 // onTarget says whether a step is for the plan's target.
 func (w *work) onTarget(step v1alpha1.PlanStep) bool {
@@ -209,18 +209,24 @@ func (w *work) sendToTarget(ctx context.Context, j judge, live *unstructured.Uns
 			w.did(affected(live, nil, j, did, step.Verb))
 			return nil
 		}
-		if !apierrors.IsConflict(err) || try == maxConflicts {
+		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) || try == maxConflicts {
 			return w.why(step.Description, err)
 		}
-		if err = w.pause(ctx, policy.Delay(try)); err != nil {
-			return err
+		if over := w.pause(ctx, policy.Delay(try)); over != nil {
+			return over
 		}
-		fresh, done, err := w.open(ctx, j)
-		if err != nil {
-			return err
+		fresh, done, over := w.open(ctx, j)
+		if over != nil {
+			return over
 		}
-		if done { // the answer to an earlier request was lost
+		switch {
+		case apierrors.IsInvalid(err) && !done && fresh.GetResourceVersion() == live.GetResourceVersion():
+			return w.why(step.Description, err) // and not because somebody changed it, so that an operation fits no more
+		case done && (w.lost || fresh != nil && w.ours(fresh)):
 			w.did(affected(live, fresh, j, did, step.Verb))
+			return nil
+		case done: // by somebody else
+			w.found(fresh, j, did)
 			return nil
 		}
 		live = fresh
