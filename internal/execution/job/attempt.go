@@ -21,8 +21,9 @@ type attempt struct {
 	terminated *corev1.ContainerStateTerminated // nil while it has not ended
 	disrupted  *corev1.PodCondition             // why the node let it go; nil is not
 
-	began bool // whether the container was ever started
-	over  bool // whether it has ended, for good
+	began   bool // whether the container was ever started
+	over    bool // whether it has ended, for good
+	stopped bool // whether somebody has stopped it, see StopPatch
 
 	result     *action.Result // what is known of its end
 	unreadable bool
@@ -42,6 +43,9 @@ func newAttempt(j *batchv1.Job, pod *corev1.Pod) *attempt {
 	}
 	if a.terminated != nil {
 		a.over = true // nothing restarts it
+	}
+	if own, usual := pod.Spec.ActiveDeadlineSeconds, j.Spec.Template.Spec.ActiveDeadlineSeconds; own != nil && usual != nil {
+		a.stopped = *own < *usual
 	}
 	a.began = a.hasBegun()
 	if a.over && a.began {
@@ -102,7 +106,7 @@ func (a *attempt) running() bool { return a.began && !a.over }
 
 // late says whether it took too long.
 func (a *attempt) late() bool {
-	return a.pod.Status.Reason == batchv1.JobReasonDeadlineExceeded || a.result != nil && a.result.Code == action.CodeDeadline
+	return !a.stopped && a.pod.Status.Reason == batchv1.JobReasonDeadlineExceeded || a.result != nil && a.result.Code == action.CodeDeadline
 }
 
 // start is when the container was started; nil is not known.

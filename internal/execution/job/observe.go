@@ -282,6 +282,11 @@ func (l *look) timeout() time.Duration {
 	return defaultTimeout
 }
 
+// StopPatch is a merge patch for a Pod of a Job, which ends it where it is: it
+// is told to end, and what it says of itself stays to be seen. When a Job is
+// suspended or deleted, its Pods go, and their results may go unseen.
+func StopPatch() []byte { return []byte(`{"spec":{"activeDeadlineSeconds":1}}`) }
+
 // FailureOf says what a result means; nil is a success.
 func FailureOf(r *action.Result) *execution.Failure {
 	f := &execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Message: clip(r.Message)}

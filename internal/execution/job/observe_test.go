@@ -95,6 +95,11 @@ func (p *fakePod) deleted() *fakePod {
 	return p
 }
 
+func (p *fakePod) stopped() *fakePod {
+	p.Spec.ActiveDeadlineSeconds = new(int64(1))
+	return p
+}
+
 // A fakeJob is one of an action that can be repeated, twice.
 type fakeJob batchv1.Job
 
@@ -105,6 +110,7 @@ func newJob() *fakeJob {
 	j.Labels = map[string]string{v1alpha1.LabelPurpose: v1alpha1.PurposeExecute}
 	j.Annotations = map[string]string{v1alpha1.AnnotationPlan: "hash"}
 	j.Spec.BackoffLimit, j.Spec.ActiveDeadlineSeconds = new(int32(2)), new(int64(60))
+	j.Spec.Template.Spec.ActiveDeadlineSeconds = new(int64(55))
 	j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: b.rules()}
 	return j
 }
@@ -207,6 +213,7 @@ func TestObserve(t *testing.T) {
 		"PodDeadline":       {"the runner was killed over time, unheard", newJob(), []*fakePod{newPod("a").ended(137, "").reason(corev1.PodFailed, deadline)}, seen{State: Retrying}},
 		"PodDeadlineSpent":  {"that was the last attempt", newJob().noRetries(), []*fakePod{newPod("a").ended(137, "").reason(corev1.PodFailed, deadline)}, seen{State: Failed, Reason: timeout, Detail: v1alpha1.DetailResultUnknown, Says: "left no word", Blurred: true, Pod: "a"}},
 		"PodDeadlineSaid":   {"it said what it did", newJob(), []*fakePod{newPod("a").left(action.CodeCancelled, partial).reason(corev1.PodFailed, deadline)}, seen{State: Failed, Reason: timeout, Detail: v1alpha1.DetailPartial, Says: "not done within 1m0s: what happened", Code: 50, Result: true, Pod: "a"}},
+		"Stopped":           {"somebody wanted it so, and it was not over time", newJob(), []*fakePod{newPod("a").left(action.CodeCancelled, nil).reason(corev1.PodFailed, deadline).stopped()}, seen{State: Failed, Reason: v1alpha1.ReasonCancelled, Says: "what happened", Code: 50, Result: true, Pod: "a"}},
 		"JobDeadline":       {"the Job is over time, its Pod was told to end and said so", newJob().is(batchv1.JobFailureTarget, deadline), []*fakePod{newPod("a").left(action.CodeCancelled, nil).deleted()}, seen{State: Failed, Reason: timeout, Says: "not done within", Code: 50, Result: true, Pod: "a"}},
 		"JobDeadlineRuns":   {"its Pod still has a moment to say so", newJob().is(batchv1.JobFailureTarget, deadline), []*fakePod{newPod("a").running().deleted()}, seen{State: Running, Pod: "a"}},
 		"JobDeadlinePull":   {"it never began", newJob().is(batchv1.JobFailureTarget, deadline), []*fakePod{newPod("a").waiting("ImagePullBackOff", "no such image").deleted()}, seen{State: Failed, Reason: timeout, Detail: v1alpha1.DetailExecutorUnavailable, Says: "did not begin within 1m0s: ImagePullBackOff: no such image. Nothing was done"}},

@@ -29,7 +29,7 @@ import (
 const (
 	// patience is how long an action that is over time, or told to end, may take
 	// to say what it did. Its Pod gives ten seconds.
-	patience = 4 * time.Second
+	patience = 7 * time.Second
 
 	// kubeconfig names a file that leads to the API server. Not set is the way
 	// from inside a Pod.
@@ -47,9 +47,6 @@ const (
 // ends with it.
 func Run(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer, terminationLog string) int {
 	result := run(ctx, env, args, out)
-	if result.Code != action.CodeOK {
-		_, _ = fmt.Fprintf(out, "error: %s\n", result.Message)
-	}
 	const mode = 0o600 // in a container the file is there already, with a mode of its own
 	if err := os.WriteFile(terminationLog, []byte(action.Encode(result)), mode); err != nil {
 		_, _ = fmt.Fprintf(out, "error: the result cannot be left behind: %v\n", err)
@@ -123,8 +120,9 @@ func (w *work) parse(args []string) error {
 	return nil
 }
 
-// result is one of which nothing more is known.
+// result is one of which nothing more is known, and that nobody has spoken of yet.
 func (w *work) result(code action.Code, message string) action.Result {
+	_, _ = fmt.Fprintf(w.out, "error: %s\n", message)
 	r := action.Result{Version: resultVersion, Code: code, Message: message, Attempt: w.in.Attempt, Started: w.started, Ended: time.Now().UTC()}
 	if w.in.Plan != nil {
 		r.PlanHash = w.in.Plan.Hash
@@ -154,6 +152,9 @@ func (w *work) bounded(ctx context.Context, do func(context.Context, action.Run)
 	for {
 		select {
 		case r := <-done:
+			if r.Code == action.CodePartial && !r.Ended.Before(deadline) { // there was no time for the rest
+				r.Code = action.CodeDeadline
+			}
 			return r
 		case <-told:
 			told = nil
