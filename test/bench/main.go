@@ -59,7 +59,8 @@ type bench struct {
 
 func benches() []bench {
 	list := []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manyBench(), reconfigureBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), loadBench(), fanoutBench()}
-	return append(append(append(list, failoverBench()), clusterworkerBenches()...), kubebedBenches()...)
+	list = append(append(append(list, failoverBench()), clusterworkerBenches()...), kubebedBenches()...)
+	return append(list, executionBenches()...)
 }
 
 func main() {

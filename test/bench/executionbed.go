@@ -1,0 +1,366 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/internal/app/executionapp"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
+	"github.com/fleetloop/fleetloop/internal/settings"
+	"github.com/fleetloop/fleetloop/test/execution/remediation"
+)
+
+const (
+	executor    = guard.DefaultNamespace
+	cheap       = "cheap" // a namespace of development: nothing in it needs an approval
+	dear        = "dear"  // one of production, where changes need one
+	requester   = "alice"
+	approver    = "bob"
+	runnerImage = "localhost/fleetloop/action-runner:bench"
+
+	replicasBefore, replicasAfter = 3, 5
+)
+
+// executionOptions say what is different about a bed. The zero value is the
+// controller as it is shipped, on a cluster that runs no Pods.
+type executionOptions struct {
+	jobs bool     // Pods are run, by the controllers of a cluster and a node
+	args []string // more of the controller
+	env  []string
+}
+
+// An executionBed is a cluster with executions in it: a real API server that
+// keeps an audit log, all that is installed for executions, PostgreSQL that
+// waits for the disk, and the controller as its binary and its own account.
+type executionBed struct {
+	bed                        *kubebed.Bed
+	admin, requester, approver client.WithWatch
+	trail                      *trail
+	controller                 *exec.Cmd
+	dir                        string // with the binaries
+
+	end []func() error // in the order to call them
+}
+
+func (b *executionBed) onStop(end func() error) { b.end = append([]func() error{end}, b.end...) }
+
+func (b *executionBed) stop() error {
+	var errs []error
+	for _, end := range b.end {
+		errs = append(errs, end())
+	}
+	return errors.Join(errs...)
+}
+
+// startExecutions makes a bed whose controller is ready.
+func startExecutions(ctx context.Context, progress io.Writer, o executionOptions) (b *executionBed, err error) {
+	_, _ = fmt.Fprintln(progress, "starting a control plane, PostgreSQL and the execution controller")
+	kube.TakeLogs(slog.New(slog.DiscardHandler))
+	b = &executionBed{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.stop())
+		}
+	}()
+	dir, remove, err := tempDir()
+	if err != nil {
+		return b, err
+	}
+	b.dir = dir
+	b.onStop(func() error { remove(); return nil })
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+"/", "./cmd/execution-controller", "./cmd/action-runner") //nolint:gosec // our own programs
+	build.Stderr, build.Env = progress, append(os.Environ(), "CGO_ENABLED=0")
+	if err := build.Run(); err != nil {
+		return b, fmt.Errorf("build the binaries: %w", err)
+	}
+	db, err := startDatabase(ctx, filepath.Join(dir, "database"), true)
+	if err != nil {
+		return b, err
+	}
+	b.onStop(db.stop)
+	if err := b.startCluster(ctx, o); err != nil {
+		return b, err
+	}
+	if err := b.install(ctx); err != nil {
+		return b, err
+	}
+	return b, b.startController(ctx, db.server.URL(), o)
+}
+
+// startCluster starts the API server, and what runs Pods.
+func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (err error) {
+	b.trail, err = newTrail(b.dir)
+	if err != nil {
+		return err
+	}
+	options := kubebed.Options{Args: map[string][]string{kubebed.APIServer: b.trail.args()}}
+	if o.jobs {
+		options.Controllers, options.Scheduler = kubebed.JobControllers(), true
+	}
+	if b.bed, err = kubebed.Start(ctx, options); err != nil {
+		return err
+	}
+	b.onStop(b.bed.Stop)
+	for _, crd := range [][]byte{crds.KubernetesExecutions, remediation.CRD} {
+		if err := b.bed.InstallCRDText(ctx, crd); err != nil {
+			return err
+		}
+	}
+	if b.admin, err = b.as("root", "system:masters"); err != nil || !o.jobs {
+		return err
+	}
+	node, err := processnode.New(b.bed.Config(), processnode.Options{Images: map[string][]string{runnerImage: {filepath.Join(b.dir, "action-runner")}}})
+	if err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- node.Run(running) }()
+	b.onStop(func() error { cancel(); return <-done })
+	return nil
+}
+
+func (b *executionBed) as(user string, groups ...string) (client.WithWatch, error) {
+	cfg, err := b.bed.User(user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS = -1
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), remediation.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+}
+
+// install puts in what executions need, and who asks and approves.
+func (b *executionBed) install(ctx context.Context) (err error) {
+	cfg := executionapp.Defaults().Part
+	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
+		return err
+	}
+	cfg.Namespace = executor
+	if err := executionapp.Install(ctx, b.bed.Config(), cfg, cheap, dear); err != nil {
+		return err
+	}
+	for name, environment := range map[string]string{cheap: "development", dear: "production"} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := b.admin.Patch(ctx, ns, mergeOf(`{"metadata":{"labels":{"environment":%q}}}`, environment)); err != nil {
+			return err
+		}
+	}
+	bind := map[string][]string{approver: {roles.ApproverRole}}
+	for _, r := range roles.Requesters() {
+		bind[requester] = append(bind[requester], r.Name)
+	}
+	for user, names := range bind {
+		for _, name := range names {
+			err := b.admin.Create(ctx, &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: user + "-" + name, Namespace: executor},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if b.requester, err = b.as(requester); err != nil {
+		return err
+	}
+	b.approver, err = b.as(approver)
+	return err
+}
+
+func mergeOf(format string, values ...any) client.Patch {
+	return client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, format, values...))
+}
+
+// controllerUser is who the controller is for the API server.
+const controllerUser = "system:serviceaccount:" + executor + ":" + roles.ControllerAccount
+
+// startController runs the controller, and waits until it is ready. A rollback
+// window that is over at once has executions end without somebody who says so.
+func (b *executionBed) startController(ctx context.Context, database string, o executionOptions) error {
+	// A certificate: a token of the account could be over before the measurement is.
+	kubeconfig, err := b.bed.Kubeconfig(controllerUser, "system:serviceaccounts", executorGroup, "system:authenticated")
+	if err != nil {
+		return err
+	}
+	logged, err := os.Create(filepath.Join(b.dir, "controller.log"))
+	if err != nil {
+		return err
+	}
+	b.onStop(logged.Close)
+	args := append([]string{
+		"--kubeconfig=" + kubeconfig, "--namespace=" + executor, "--runner-image=" + runnerImage, "--runner-pull-policy=Never",
+		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--rollback-window=1ms",
+	}, o.args...)
+	b.controller = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.dir, "execution-controller"), args...) //nolint:gosec // our own program
+	b.controller.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "DATABASE_URL=" + database, "LOG_FORMAT=json"}, o.env...)
+	b.controller.Stdout, b.controller.Stderr = logged, logged
+	if err := b.controller.Start(); err != nil {
+		return fmt.Errorf("start the controller: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- b.controller.Wait() }()
+	b.onStop(func() error {
+		_ = b.controller.Process.Kill() // it may have ended
+		<-ended
+		return nil
+	})
+	return b.eventually(ctx, func(ctx context.Context) error {
+		select {
+		case err := <-ended:
+			ended <- err
+			return stopTrying{fmt.Errorf("the controller has ended: %w: %s", err, b.said())}
+		default:
+			return b.ready(ctx)
+		}
+	})
+}
+
+const executorGroup = "system:serviceaccounts:" + executor
+
+// said is the end of the controller's log.
+func (b *executionBed) said() string {
+	const most = 4000
+	text, err := os.ReadFile(filepath.Join(b.dir, "controller.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-most):])
+}
+
+// ready asks the controller, where it says that it listens.
+func (b *executionBed) ready(ctx context.Context) error {
+	text, err := os.ReadFile(filepath.Join(b.dir, "controller.log"))
+	if err != nil {
+		return err
+	}
+	for said := range strings.Lines(string(text)) {
+		var at struct{ Msg, For, Addr string }
+		if json.Unmarshal([]byte(said), &at) != nil || at.Msg != "listening" || !strings.Contains(at.For, "health") {
+			continue
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.Addr+"/readyz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("the controller is not ready: %s", resp.Status)
+		}
+		return nil
+	}
+	return errors.New("the controller does not listen yet")
+}
+
+// stopTrying is an error that does not pass.
+type stopTrying struct{ error }
+
+// eventually asks until there is no error.
+func (b *executionBed) eventually(ctx context.Context, check func(context.Context) error) error {
+	const every = 100 * time.Millisecond
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		if final := (stopTrying{}); errors.As(err, &final) {
+			return final.error
+		}
+		if stopped := backoff.Sleep(ctx, every); stopped != nil {
+			return fmt.Errorf("%w; at last: %w; the controller said: %s", stopped, err, b.said())
+		}
+	}
+}
+
+// targets makes Deployments. Nothing runs for them.
+func (b *executionBed) targets(ctx context.Context, namespace string, n int) ([]string, error) {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("target-%04d", i))
+	}
+	return names, inParallel(names, func(name string) error {
+		labels, replicas := map[string]string{"app": name}, int32(replicasBefore)
+		return b.admin.Create(ctx, &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+			Spec: appsv1.DeploymentSpec{
+				Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "localhost/web:1"}}},
+				},
+			},
+		})
+	})
+}
+
+// scaling is an execution that scales a target to some replicas.
+func scaling(name, namespace, target string, replicas int, mode v1alpha1.ExecutionMode) *v1alpha1.KubernetesExecution {
+	return &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: name},
+		Spec: v1alpha1.KubernetesExecutionSpec{
+			Action: "scale_deployment", ExecutionMode: mode,
+			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":%d}`, namespace, target, replicas)},
+		},
+	}
+}
+
+// approve approves the plan of an execution.
+func (b *executionBed) approve(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+	return b.approver.Patch(ctx, ke, mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approver, ke.Status.Plan.Hash))
+}
+
+// inParallel calls f for each, some at a time, and gives the first error.
+func inParallel[T any](all []T, f func(T) error) error {
+	const atOnce = 16
+	errs := make(chan error, atOnce)
+	for part := range atOnce {
+		go func() {
+			for i := part; i < len(all); i += atOnce {
+				if err := f(all[i]); err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	var failed []error
+	for range atOnce {
+		failed = append(failed, <-errs)
+	}
+	return errors.Join(slices.DeleteFunc(failed, func(err error) bool { return err == nil })...)
+}

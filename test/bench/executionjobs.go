@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
+)
+
+const (
+	jobsMeasured = 20
+	jobsWarm     = 2
+)
+
+// executionJobsBench measures what an execution adds to its Job.
+//
+// The overhead is how much longer it takes from the creation of an execution
+// until it is completed than from the creation of a Job with the same Pod, which
+// changes the same Deployment from the same to the same, until that is Complete;
+// one after the other, in turns, as somebody sees it who watches. It can be less
+// than nothing: the Job controller looks at Pods once a second.
+//
+// The wake is how long after the status of a Job's Pod says that it has ended
+// the execution says so, both by the clock of the API server's audit log, when
+// it had answered the writes.
+func executionJobsBench() bench {
+	const overhead, wake = "execution.job_overhead_ms", "execution.job_wake_ms"
+	return bench{names: []string{overhead, wake}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		ctx, cancel := context.WithTimeout(ctx, executionPatience)
+		defer cancel()
+		b, err := startExecutions(ctx, progress, executionOptions{jobs: true})
+		if err != nil {
+			return nil, err
+		}
+		ours, bare, woken, err := b.measureJobs(ctx)
+		if err = errors.Join(err, b.stop()); err != nil {
+			return nil, err
+		}
+		_, _ = fmt.Fprintf(progress, "%d executions: median %.0f ms to completed, bare Jobs %.0f ms to Complete; Pods' ends to results: median %.1f ms, longest %.1f ms\n",
+			len(ours), median(ours), median(bare), median(woken), woken[len(woken)-1])
+		return []line{
+			{kind: "value", name: overhead, value: median(ours) - median(bare), unit: "ms", op: "<=", want: 500},
+			{kind: "value", name: wake, value: median(woken), unit: "ms", op: "<=", want: 100},
+		}, nil
+	}}
+}
+
+// milliseconds is a duration as a figure.
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func (b *executionBed) measureJobs(ctx context.Context) (ours, bare, woken []float64, err error) {
+	f, err := b.follow(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	targets, err := b.targets(ctx, cheap, jobsWarm+jobsMeasured)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for i, target := range targets {
+		if i == jobsWarm {
+			ours, bare = nil, nil
+			if _, err := b.trail.next(); err != nil {
+				return nil, nil, nil, err
+			}
+		}
+		took, err := b.takes(ctx, f, scaling(target, cheap, target, replicasAfter, ""), string(v1alpha1.PhaseCompleted))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		ours = append(ours, took)
+		if _, err := f.await(ctx, target+"/"+recorded); err != nil { // it is not to be in the way of the next
+			return nil, nil, nil, err
+		}
+		again, err := b.bare(ctx, target, job.Name(f.execution(target).UID, v1alpha1.PurposeExecute, 1))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		took, err = b.takes(ctx, f, again, string(batchv1.JobComplete))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		bare = append(bare, took)
+		if err := b.did(ctx, target); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	woken, err = b.wakes(f, targets[jobsWarm:])
+	return ours, bare, woken, err
+}
+
+// takes creates an object, and gives how long it is until it is as wanted.
+func (b *executionBed) takes(ctx context.Context, f *follower, o client.Object, state string) (ms float64, err error) {
+	began := time.Now()
+	if err := b.admin.Create(ctx, o); err != nil {
+		return 0, err
+	}
+	ended, err := f.await(ctx, o.GetName()+"/"+state)
+	return milliseconds(ended.Sub(began)), err
+}
+
+// bare takes back what a Job did, and gives one of the same Pod that nobody
+// follows.
+func (b *executionBed) bare(ctx context.Context, target, name string) (*batchv1.Job, error) {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cheap, Name: target}}
+	err := b.admin.Patch(ctx, d, mergeOf(`{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%d}}`, v1alpha1.AnnotationLastExecution, replicasBefore))
+	if err != nil {
+		return nil, err
+	}
+	var j batchv1.Job
+	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: executor, Name: name}, &j); err != nil {
+		return nil, err
+	}
+	again := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: "bare-" + target}, Spec: *j.Spec.DeepCopy()}
+	again.Spec.Selector, again.Spec.TTLSecondsAfterFinished = nil, nil
+	again.Spec.Template.ObjectMeta = metav1.ObjectMeta{Labels: map[string]string{"app": "bare"}}
+	return again, nil
+}
+
+// did checks that a bare Job has done the same.
+func (b *executionBed) did(ctx context.Context, target string) error {
+	var d appsv1.Deployment
+	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: cheap, Name: target}, &d); err != nil {
+		return err
+	}
+	if *d.Spec.Replicas != replicasAfter {
+		return fmt.Errorf("the bare Job left Deployment %q with %d replicas, want %d", target, *d.Spec.Replicas, replicasAfter)
+	}
+	return nil
+}
+
+// wakes are how long it took from the ends of Pods to the results of executions.
+func (b *executionBed) wakes(f *follower, names []string) (ms []float64, err error) {
+	writes, err := b.trail.next()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		pod := job.Name(f.execution(name).UID, v1alpha1.PurposeExecute, 1) + "-"
+		var ended, stored time.Time
+		for _, w := range writes {
+			switch {
+			case ended.IsZero() && w.what() == "patch pods/status" && strings.HasPrefix(w.name(), pod) && w.RequestObject.Status.Phase == "Succeeded":
+				ended = w.Answered
+			case stored.IsZero() && w.what() == "patch kubernetesexecutions/status" && w.name() == name && w.RequestObject.Status.Phase == string(v1alpha1.PhaseRollbackReady):
+				stored = w.Answered
+			}
+		}
+		if ended.IsZero() || stored.IsZero() {
+			return nil, fmt.Errorf("the audit log does not say when execution %q ended", name)
+		}
+		ms = append(ms, milliseconds(stored.Sub(ended)))
+	}
+	return ms, nil
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A trail is the audit log of an API server: by its clock, and with every write
+// that reached it.
+type trail struct {
+	dir  string
+	file *os.File
+	read *bufio.Reader
+	half string // the beginning of a line that is being written
+}
+
+// trailPolicy keeps the writes of the controller and of the accounts of actions,
+// with what was written to executions and to the status of Pods, whoever did.
+// A write that the API server refused is one, too.
+const trailPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted, Panic]
+rules:
+- level: Request
+  verbs: [create, patch]
+  resources:
+  - {group: kubernetesexecution.kubernaut.io, resources: [kubernetesexecutions, kubernetesexecutions/status]}
+- level: Request
+  verbs: [patch]
+  resources:
+  - {group: "", resources: [pods/status]}
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+  userGroups: ["` + executorGroup + `"]
+- level: None
+`
+
+func newTrail(dir string) (*trail, error) {
+	t := &trail{dir: dir}
+	const mode = 0o600
+	if err := os.WriteFile(t.path("policy.yaml"), []byte(trailPolicy), mode); err != nil {
+		return nil, err
+	}
+	// The API server adds to what is there.
+	file, err := os.OpenFile(t.path("log"), os.O_CREATE|os.O_RDONLY, mode)
+	if err != nil {
+		return nil, err
+	}
+	t.file, t.read = file, bufio.NewReader(file)
+	return t, nil
+}
+
+func (t *trail) path(name string) string { return filepath.Join(t.dir, "audit-"+name) }
+
+func (t *trail) args() []string {
+	return []string{"--audit-policy-file=" + t.path("policy.yaml"), "--audit-log-path=" + t.path("log"), "--audit-log-maxsize=1000"}
+}
+
+// A write is one request that the API server has answered.
+type write struct {
+	Verb       string
+	RequestURI string `json:"requestURI"`
+	UserAgent  string
+	User       struct{ Username string }
+	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
+
+	RequestObject struct {
+		Metadata struct{ Name string }
+		Status   struct{ Phase string }
+	}
+	// Answered is when the answer was sent.
+	Answered time.Time `json:"stageTimestamp"`
+}
+
+// what is the kind of a write.
+func (w write) what() string {
+	text := w.Verb + " " + w.ObjectRef.Resource
+	if w.ObjectRef.Subresource != "" {
+		text += "/" + w.ObjectRef.Subresource
+	}
+	if strings.Contains(w.RequestURI, "dryRun=") {
+		text += " (dry run)"
+	}
+	return text
+}
+
+// name is that of the object.
+func (w write) name() string {
+	if w.ObjectRef.Name != "" {
+		return w.ObjectRef.Name
+	}
+	return w.RequestObject.Metadata.Name
+}
+
+// next are the writes since the last call. The API server has logged a write
+// when, or a moment after, it was answered.
+func (t *trail) next() ([]write, error) {
+	var writes []write
+	for {
+		text, err := t.read.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			t.half += text
+			return writes, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var w write
+		if err := json.Unmarshal([]byte(t.half+text), &w); err != nil {
+			return nil, fmt.Errorf("read the audit log: %w", err)
+		}
+		t.half = ""
+		writes = append(writes, w)
+	}
+}

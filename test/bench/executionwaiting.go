@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+const (
+	waitingExecutions = 5000
+	waitingTargets    = 100
+	waitingTime       = time.Minute // twice what the guard waits before it looks again
+)
+
+// executionWaitingBench measures what it costs to wait: the CPU, as a share of
+// one processor, of a controller with thousands of executions that wait for an
+// approval, while nothing happens. What it does by time is in it: its Lease, a
+// look at the guard and at the nodes, and the connection to PostgreSQL.
+func executionWaitingBench() bench {
+	const name = "execution.waiting_cpu"
+	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		ctx, cancel := context.WithTimeout(ctx, 2*executionPatience)
+		defer cancel()
+		b, err := startExecutions(ctx, progress, executionOptions{env: []string{"KUBE_API_QPS=10000", "KUBE_API_BURST=10000"}, args: []string{"--approval-timeout=24h"}})
+		if err != nil {
+			return nil, err
+		}
+		share, err := b.measureWaiting(ctx, progress)
+		if err = errors.Join(err, b.stop()); err != nil {
+			return nil, err
+		}
+		return []line{{kind: "value", name: name, value: share, unit: "cores", op: "<=", want: 0.02}}, nil
+	}}
+}
+
+func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (share float64, err error) {
+	targets, err := b.targets(ctx, dear, waitingTargets)
+	if err != nil {
+		return 0, err
+	}
+	var numbers []int
+	for i := range waitingExecutions {
+		numbers = append(numbers, i)
+	}
+	created := make(chan error, 1)
+	began := time.Now()
+	go func() {
+		created <- inParallel(numbers, func(i int) error {
+			return b.requester.Create(ctx, scaling(fmt.Sprintf("waiting-%d", i), dear, targets[i%len(targets)], replicasAfter, ""))
+		})
+	}()
+	if err := b.awaitWaiting(ctx, waitingExecutions); err != nil {
+		return 0, err
+	}
+	if err := <-created; err != nil {
+		return 0, err
+	}
+	_, _ = fmt.Fprintf(progress, "%d executions wait after %s\n", waitingExecutions, time.Since(began))
+	if err := backoff.Sleep(ctx, 10*time.Second); err != nil { // events, the audit and the collector of garbage come to an end
+		return 0, err
+	}
+	before, err := b.cpu()
+	if err != nil {
+		return 0, err
+	}
+	began = time.Now()
+	if err := backoff.Sleep(ctx, waitingTime); err != nil {
+		return 0, err
+	}
+	after, err := b.cpu()
+	took := time.Since(began)
+	_, _ = fmt.Fprintf(progress, "the controller used %s of CPU in %s\n", after-before, took)
+	return float64(after-before) / float64(took), err
+}
+
+// awaitWaiting waits until so many executions wait for an approval.
+func (b *executionBed) awaitWaiting(ctx context.Context, want int) error {
+	waiting := map[string]bool{}
+	for len(waiting) < want {
+		if err := backoff.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return fmt.Errorf("%d of %d executions wait for an approval: %w: %s", len(waiting), want, err, b.said())
+		}
+		writes, err := b.trail.next()
+		if err != nil {
+			return err
+		}
+		for _, w := range writes {
+			if w.what() == "patch kubernetesexecutions/status" && w.RequestObject.Status.Phase == string(v1alpha1.PhaseWaitingApproval) {
+				waiting[w.name()] = true
+			}
+		}
+	}
+	return nil
+}
+
+// cpu is what the controller has used.
+func (b *executionBed) cpu() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.controller.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name of the program, in brackets, may hold anything.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	const (
+		user, system = 11, 12
+		tick         = time.Second / 100
+	)
+	var ticks [2]int64
+	if _, err := fmt.Sscan(fields[user]+" "+fields[system], &ticks[0], &ticks[1]); err != nil {
+		return 0, fmt.Errorf("read what the controller used: %w", err)
+	}
+	return time.Duration(ticks[0]+ticks[1]) * tick, nil
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/fleetloop/fleetloop/deploy/policies"
+	"github.com/fleetloop/fleetloop/internal/policy"
+)
+
+const (
+	decisions     = 5000
+	decisionsWarm = 200
+)
+
+// decisionBench measures how long the policies that are shipped take to decide,
+// once they are loaded: from the bytes of an input in which everything is filled
+// in to the decision.
+func decisionBench() bench {
+	const name = "policy.decision_us"
+	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		files, err := policies.Files()
+		if err != nil {
+			return nil, err
+		}
+		set, err := policy.Compile(ctx, files, policy.Options{})
+		if err != nil {
+			return nil, err
+		}
+		input, now := policy.ExampleInput(), time.Now()
+		var took []float64
+		for i := range decisions {
+			began := time.Now()
+			d, err := set.Decide(ctx, input, now)
+			us := float64(time.Since(began)) / float64(time.Microsecond)
+			switch {
+			case err != nil:
+				return nil, err
+			case d.PolicyName == "" || !d.RequireApproval: // it is a change of production
+				return nil, fmt.Errorf("the policies decided %+v", d)
+			case i >= decisionsWarm:
+				took = append(took, us)
+			}
+		}
+		_, _ = fmt.Fprintf(progress, "%d decisions: median %.0f us, longest %.0f us\n", len(took), median(took), slices.Max(took))
+		return []line{{kind: "value", name: name, value: median(took), unit: "us", op: "<=", want: 200}}, nil
+	}}
+}
