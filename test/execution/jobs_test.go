@@ -223,12 +223,7 @@ func TestEmergencyStop(t *testing.T) {
 	runs(f, "before")
 	f.Does(alice, cli.CodeFailed, []string{"exec", "stop", "--reason=fire"}, "forbidden")
 	f.Does(fleettest.Admin, cli.CodeOK, []string{"exec", "stop", "--reason=fire"})
-	f.Until(func() error {
-		if !strings.Contains(f.Controller().Log(), "the emergency stop is set") {
-			return errors.New("the controller has not noticed")
-		}
-		return nil
-	})
+	f.Until(func() error { return f.Controller().Says("the emergency stop is set") })
 	ask(f, "during")
 	f.Becomes("during", func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.ReasonDetail != v1alpha1.DetailEmergencyStop || !strings.Contains(ke.Status.Message, "fire") {

@@ -126,15 +126,9 @@ func (f *Fleet) install() {
 		}
 	}
 	f.people()
-	files, err := policies.Files()
-	if err != nil {
-		f.Fatal(err)
-	}
-	maps.Copy(files, f.o.Policies)
-	maps.DeleteFunc(files, func(_, text string) bool { return text == "" })
-	f.apply(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: guard.DefaultPolicyConfigMap}, Data: files})
+	f.apply(f.policies(f.o.Policies))
 	if !f.o.NoGuard {
-		f.guard()
+		f.InstallGuard()
 	}
 	cfg, err := f.s.bed.ServiceAccount(f.Context(), f.Namespace, roles.ControllerAccount)
 	if err != nil {
@@ -147,8 +141,8 @@ func (f *Fleet) install() {
 	}
 }
 
-// guard has the API server check who asks and approves, and waits until it does.
-func (f *Fleet) guard() {
+// InstallGuard has the API server check who asks and approves, and waits until it does.
+func (f *Fleet) InstallGuard() {
 	f.Helper()
 	o := guard.Options{Namespace: f.Namespace}
 	for _, o := range append(guard.Objects(o), guard.Stamps(o)...) {
@@ -171,6 +165,27 @@ func (f *Fleet) guard() {
 		}
 		return nil
 	})
+}
+
+// policies are the shipped ones with others over them.
+func (f *Fleet) policies(over map[string]string) *corev1.ConfigMap {
+	f.Helper()
+	files, err := policies.Files()
+	if err != nil {
+		f.Fatal(err)
+	}
+	maps.Copy(files, over)
+	maps.DeleteFunc(files, func(_, text string) bool { return text == "" })
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: guard.DefaultPolicyConfigMap}, Data: files}
+}
+
+// SetPolicies changes the policies: files over the shipped ones; an empty text
+// takes one away.
+func (f *Fleet) SetPolicies(over map[string]string) {
+	f.Helper()
+	if err := f.Client.Update(f.Context(), f.policies(over)); err != nil {
+		f.Fatal(err)
+	}
 }
 
 // people binds the roles of the users.

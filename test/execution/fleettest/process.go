@@ -81,8 +81,16 @@ func (p *Process) Stop() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Log is what the process has said.
-func (p *Process) Log() string { return p.log.String() }
+// Count is how often the process has said something.
+func (p *Process) Count(text string) int { return strings.Count(p.log.String(), text) }
+
+// Says is an error unless the process has said something.
+func (p *Process) Says(text string) error {
+	if p.Count(text) == 0 {
+		return fmt.Errorf("the controller has not said %q", text)
+	}
+	return nil
+}
 
 func (p *Process) tail() string {
 	const most = 20_000
