@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -61,7 +62,10 @@ func TestMain(m *testing.M) {
 		}
 		return nil
 	})
-	kubebedtest.Main(m, kubebed.Options{Controllers: kubebed.JobControllers(), Scheduler: true})
+	kubebedtest.Main(m, kubebed.Options{Controllers: kubebed.JobControllers(), Scheduler: true}, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code) //nolint:forbidigo // what would have been done without a cleanup
+	}))
 }
 
 // A stage is a namespace with an object to act on, and the account of an action
