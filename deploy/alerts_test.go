@@ -50,7 +50,7 @@ func TestAlerts(t *testing.T) {
 	}
 	reference := string(newFile(t, "../docs/reference/metrics.md"))
 	kept := regexp.MustCompile(`by \(([a-z_, ]+)\)`)
-	metric := regexp.MustCompile(`\b(hyperfleet|fleetloop|nvsentinel)_[a-z_]+\b`)
+	metric := regexp.MustCompile(`\b(hyperfleet|fleetloop|nvsentinel|kubernetesexecution|kubernetes_executor)_[a-z_]+\b`)
 
 	table := string(newFile(t, "../docs/how-to/what-each-alert-means.md"))
 	rows := regexp.MustCompile(`(?m)^\| \[`).FindAllString(table, -1)

@@ -253,6 +253,11 @@ func TestDashboardsShow(t *testing.T) {
 			"rows", "oldest_due_seconds", "call_duration_seconds_count", "sync_latency_seconds_bucket", "shoots", "breaker_open",
 			"lost_leases_total", "fence_rejections_total", "status_lag_seconds_bucket", "reports_total", "leader", "orphan_shoots", "deaf",
 		},
+		"executions": {
+			"execution_active", "oldest_phase_age_seconds", "budget_rejections_total", "approvals_pending", "approval_decisions_total", "action_execution_total", "failures_total",
+			"action_execution_duration_seconds_bucket", "policy_evaluation_total", "policy_denials_total", "policy_reload_failures_total", "policy_info",
+			"audit_lag_seconds", "audit_storage_failures_total", "audit_broken", "job_creation_total", "dryrun_validation_total", "rollback_prepared_total",
+		},
 	} {
 		text := string(readFile(t, root+"/deploy/dashboards/"+file+".json"))
 		for _, m := range metrics {

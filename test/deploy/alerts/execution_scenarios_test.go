@@ -1,0 +1,255 @@
+package alerts_test
+
+import "maps"
+
+// acting are the labels of an alert about all replicas of an execution
+// controller, with some of its own.
+func acting(own ...string) map[string]string {
+	list := map[string]string{"namespace": "kubernaut-executor", "job": "execution-controller"}
+	for i := 0; i+1 < len(own); i += 2 {
+		maps.Copy(list, map[string]string{own[i]: own[i+1]})
+	}
+	return list
+}
+
+// controller is about the execution controller and what it depends on.
+func controller() map[string][]scenario {
+	return map[string][]scenario{
+		"ExecutionControllerMissing": {
+			{
+				reason: "nothing is scraped for five minutes",
+				series: "  up 1x10\n",
+				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "No execution controller is scraped that sees executions; nothing is carried out."}}},
+			},
+			{
+				reason: "one runs, and has never listed executions",
+				series: `  kubernetesexecution_created_total{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x10
+`,
+				want: map[int][]alert{5: {{labels: map[string]string{}, summary: "No execution controller is scraped that sees executions; nothing is carried out."}}},
+			},
+			{
+				reason: "one of two was restarted",
+				series: `
+  kubernetesexecution_active{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="executing"} 0x3 stale _x20
+  kubernetesexecution_active{namespace="kubernaut-executor",job="execution-controller",instance="b",phase="executing"} 0x30
+`,
+				want: map[int][]alert{10: nil, 20: nil},
+			},
+		},
+		"ExecutionPoliciesMissing": {
+			{
+				reason: "one of two was restarted after the ConfigMap was spoiled",
+				series: `
+  kubernetesexecution_created_total{namespace="kubernaut-executor",job="execution-controller",instance="a"} 3x20
+  kubernetesexecution_created_total{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x20
+  kubernetes_executor_policy_info{namespace="kubernaut-executor",job="execution-controller",instance="a",hash="11"} 1x20
+`,
+				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "Execution controllers that have no policies, and so deny everything: 1."}}},
+			},
+			{
+				reason: "another set is taken",
+				series: `
+  kubernetesexecution_created_total{namespace="kubernaut-executor",job="execution-controller",instance="a"} 3x20
+  kubernetes_executor_policy_info{namespace="kubernaut-executor",job="execution-controller",instance="a",hash="11"} 1x5 stale
+  kubernetes_executor_policy_info{namespace="kubernaut-executor",job="execution-controller",instance="a",hash="22"} _x6 1x14
+`,
+				want: map[int][]alert{8: nil, 20: nil},
+			},
+		},
+		"ExecutionPoliciesRefused": {
+			{
+				reason: "both replicas refuse a change; it is mended, and half an hour later all is well",
+				series: `
+  kubernetes_executor_policy_reload_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x4 1x60
+  kubernetes_executor_policy_reload_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x4 1x60
+  kubernetes_executor_policy_reloads_total{namespace="kubernaut-executor",job="execution-controller",instance="a"} 1x9 2x60
+`,
+				want: map[int][]alert{
+					4:  nil,
+					6:  {{labels: acting(), summary: "A change of the policies was refused within the last half hour; those before it decide."}},
+					36: nil,
+				},
+			},
+			{
+				reason: "changes are taken",
+				series: `
+  kubernetes_executor_policy_reload_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a"} 1x60
+  kubernetes_executor_policy_reloads_total{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0+1x60
+`,
+				want: map[int][]alert{40: nil},
+			},
+		},
+		"ExecutionAuditBehind": {
+			{
+				reason: "the database is away",
+				series: `
+  kubernetesexecution_audit_lag_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0 0+60x30
+  kubernetesexecution_audit_lag_seconds{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x31
+`,
+				want: map[int][]alert{
+					11: nil,
+					12: {{labels: acting(), summary: "What became of executions has waited for 11m 0s to be written to the audit."}},
+				},
+			},
+			{
+				reason: "the database failed over",
+				series: `  kubernetesexecution_audit_lag_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0+60x4 0x30
+`,
+				want: map[int][]alert{10: nil, 20: nil},
+			},
+		},
+		"ExecutionAuditBroken": {
+			{
+				reason: "who works has verified it",
+				series: `
+  kubernetesexecution_audit_broken{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x3 1x20
+  kubernetesexecution_audit_broken{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x23
+`,
+				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "The audit of executions is not what was recorded."}}},
+			},
+			{
+				reason: "it holds",
+				series: `  kubernetesexecution_audit_broken{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x20
+`,
+				want: map[int][]alert{20: nil},
+			},
+		},
+	}
+}
+
+// executions is about how they fare.
+func executions() map[string][]scenario {
+	return map[string][]scenario{
+		"ExecutionStuck": {
+			{
+				reason: "one waits for its turn for ever, and another runs for ever; both replicas see it",
+				series: `
+  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="validated"} 0+60x99
+  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="b",phase="validated"} 0+60x99
+  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="executing"} 0+60x99
+`,
+				want: map[int][]alert{
+					25: nil,
+					26: {{labels: acting("phase", "validated"), summary: "An execution has been validated for 26m 0s, longer than any should be."}},
+					81: {
+						{labels: acting("phase", "executing"), summary: "An execution has been executing for 1h 21m 0s, longer than any should be."},
+						{labels: acting("phase", "validated"), summary: "An execution has been validated for 1h 21m 0s, longer than any should be."},
+					},
+				},
+			},
+			{
+				reason: "the longest drain that there can be, an approval that nobody gives, and many that come and go",
+				series: `
+  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="executing"} 0+60x60 0x39
+  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="waiting_approval"} 0+60x99
+  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="validating"} 0+60x15 0+60x15 0+60x15
+`,
+				want: map[int][]alert{30: nil, 60: nil, 99: nil},
+			},
+		},
+		"ExecutionApprovalsWaiting": {
+			{
+				reason: "nobody looks",
+				series: `
+  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="waiting_approval"} 0+60x59 0x9
+  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="b",phase="waiting_approval"} 0+60x59 0x9
+`,
+				want: map[int][]alert{
+					31: nil,
+					32: {{labels: acting(), summary: "A plan has waited for its approval for 32m 0s; at its deadline the execution fails."}},
+					62: nil,
+				},
+			},
+			{
+				reason: "each is looked at within a quarter of an hour",
+				series: `  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="waiting_approval"} 0+60x14 0+60x14 0+60x14
+`,
+				want: map[int][]alert{14: nil, 44: nil},
+			},
+		},
+		"ExecutionFailures": {
+			{
+				reason: "a quarter of them fails when it runs, on whichever replica works",
+				series: `
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_failed",detail=""} 0+1x90
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="validation_error",detail="policy_denied"} 0+1x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed",action="restart_pod"} 0+2x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="succeeded",action="restart_pod"} 0+2x90
+`,
+				want: map[int][]alert{
+					5:  nil,
+					70: {{labels: acting(), summary: "25% of the executions of the last hour failed when they ran, or did not help."}},
+				},
+			},
+			{
+				reason: "two of two fail, which is too few to tell",
+				series: `
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_failed",detail=""} 0x9 1x9 2x60
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed",action="restart_pod"} 0x9 1x9 2x60
+`,
+				want: map[int][]alert{15: nil, 30: nil, 70: nil},
+			},
+			{
+				reason: "many are denied, and rejected, as they should be",
+				series: `
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="validation_error",detail="policy_denied"} 0+5x90
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="approval_rejected",detail=""} 0+5x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed",action="restart_pod"} 0+10x90
+`,
+				want: map[int][]alert{70: nil},
+			},
+			{
+				reason: "one in ten fails",
+				series: `
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_timeout",detail=""} 0+1x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="succeeded",action="restart_pod"} 0+10x90
+`,
+				want: map[int][]alert{70: nil},
+			},
+		},
+		"ExecutionResultUnknown": {
+			{
+				reason: "the first since the controller began, which is no increase; an hour later it is history",
+				series: `
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_failed",detail="result_unknown"} _x9 1x90
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_failed",detail="partial"} 0+1x99
+`,
+				want: map[int][]alert{
+					9:  nil,
+					11: {{labels: acting(), summary: "Executions of the last hour of which nobody knows what they did: 1."}},
+					68: {{labels: acting(), summary: "Executions of the last hour of which nobody knows what they did: 1."}},
+					72: nil,
+				},
+			},
+			{
+				reason: "two more",
+				series: `  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_failed",detail="result_unknown"} 3x99 5x90
+`,
+				want: map[int][]alert{
+					99:  nil,
+					130: {{labels: acting(), summary: "Executions of the last hour of which nobody knows what they did: 2."}},
+				},
+			},
+		},
+		"ExecutionJobsRefused": {
+			{
+				reason: "the quota is used up: each attempt is refused",
+				series: `  kubernetesexecution_job_creation_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed"} _x4 1+6x5 31x30
+`,
+				want: map[int][]alert{
+					4:  nil,
+					7:  {{labels: acting(), summary: "The API server refuses the Jobs of executions; after five minutes they fail."}},
+					30: nil,
+				},
+			},
+			{
+				reason: "Jobs are made",
+				series: `
+  kubernetesexecution_job_creation_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="created"} 0+5x30
+  kubernetesexecution_job_creation_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed"} 2x30
+`,
+				want: map[int][]alert{20: nil, 30: nil},
+			},
+		},
+	}
+}
