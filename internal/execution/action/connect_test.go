@@ -1,13 +1,17 @@
 package action
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestWarnings are those of the API server, in results and in dry runs.
@@ -59,6 +63,36 @@ func TestWarningsApart(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestWarningsClaimed has warnings go to the context of their request, and those
+// of no such context to the client.
+func TestWarningsClaimed(t *testing.T) {
+	s := newStage(t)
+	o := s.create(deployment("web", 1))
+	w := &wire{}
+	var n int
+	w.after = func(_ int, r *http.Response) *http.Response {
+		n++
+		r.Header.Add("Warning", fmt.Sprintf(`299 - "warning %d"`, n))
+		return r
+	}
+	c := connect(t, w)
+	patch := func(ctx context.Context) {
+		k, _ := resourceOf("", kindDeployment)
+		if _, err := c.on(k.GroupVersionResource, s.namespace).Patch(ctx, o.GetName(), types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, heardFirst := collect(t.Context())
+	second, heardSecond := collect(t.Context())
+	for _, ctx := range []context.Context{first, second, t.Context(), first} {
+		patch(ctx)
+	}
+	got := [][]string{heardFirst.take(), heardSecond.take(), c.Warnings(), c.Warnings()}
+	if diff := cmp.Diff([][]string{{"warning 1", "warning 4"}, {"warning 2"}, {"warning 3"}, nil}, got); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
 }
 
 // TestLogs reads a log, which a Pod without a node has not, and no other path.

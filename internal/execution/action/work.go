@@ -209,6 +209,7 @@ func (w *work) sendToTarget(ctx context.Context, j judge, live *unstructured.Uns
 			w.did(affected(live, nil, j, did, step.Verb))
 			return nil
 		}
+		// An operation of a JSON patch can be invalid because of a change.
 		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) || try == maxConflicts {
 			return w.why(step.Description, err)
 		}
@@ -216,21 +217,27 @@ func (w *work) sendToTarget(ctx context.Context, j judge, live *unstructured.Uns
 			return over
 		}
 		fresh, done, over := w.open(ctx, j)
-		if over != nil {
-			return over
-		}
 		switch {
-		case apierrors.IsInvalid(err) && !done && fresh.GetResourceVersion() == live.GetResourceVersion():
-			return w.why(step.Description, err) // and not because somebody changed it, so that an operation fits no more
-		case done && (w.lost || fresh != nil && w.ours(fresh)):
-			w.did(affected(live, fresh, j, did, step.Verb))
+		case over != nil:
+			return over
+		case done:
+			w.turnedOut(live, fresh, j, did, step.Verb)
 			return nil
-		case done: // by somebody else
-			w.found(fresh, j, did)
-			return nil
+		case apierrors.IsInvalid(err) && fresh.GetResourceVersion() == live.GetResourceVersion():
+			return w.why(step.Description, err)
 		}
 		live = fresh
 	}
+}
+
+// turnedOut reports a target that is as it should be after a write that seemed
+// to fail: by that write, or by somebody else.
+func (w *work) turnedOut(live, fresh *unstructured.Unstructured, j judge, did, verb string) {
+	if w.lost || fresh != nil && w.ours(fresh) {
+		w.did(affected(live, fresh, j, did, verb))
+		return
+	}
+	w.found(fresh, j, did)
 }
 
 // sendToOther sends a step for another object than the target, or for one that
