@@ -39,6 +39,9 @@ type auditing struct {
 // Reconcile brings the audit of an execution up to date.
 func (a *auditing) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ke, err := a.executions.Get(ctx, req.NamespacedName)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: soon}, nil
+	}
 	if err != nil || ke == nil || ke.Status.Phase == v1alpha1.PhaseNew {
 		return reconcile.Result{}, err
 	}

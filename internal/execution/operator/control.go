@@ -38,7 +38,7 @@ const auditWorkers = 16
 
 // control has the reconcilers called for what changes.
 func (o *Operator) control(deps Deps) error {
-	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace}
+	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, newWritten()}
 	r := &reconciler{
 		cfg: o.cfg, executions: host, jobs: hostJobs{o.manager.GetClient(), o.manager.GetAPIReader()},
 		check: deps.Check, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,

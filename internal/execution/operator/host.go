@@ -29,7 +29,8 @@ var errNoAnswer = errors.New("the Kubernetes API did not answer in time")
 
 // executions are the objects that are carried out.
 type executions interface {
-	// Get reads one as it was last told; nil is none.
+	// Get reads one as it was last told; nil is none. It is a conflict if that
+	// is older than what was written here.
 	Get(ctx context.Context, name types.NamespacedName) (*v1alpha1.KubernetesExecution, error)
 	// List reads all, as they were last told.
 	List(ctx context.Context) ([]v1alpha1.KubernetesExecution, error)
@@ -89,6 +90,7 @@ func controllerOf(o client.Object) []string {
 type hostExecutions struct {
 	client    client.Client
 	namespace string
+	written   *written
 }
 
 // Get reads the cache.
@@ -96,7 +98,11 @@ func (h hostExecutions) Get(ctx context.Context, name types.NamespacedName) (*v1
 	var ke v1alpha1.KubernetesExecution
 	err := h.client.Get(ctx, name, &ke)
 	if apierrors.IsNotFound(err) {
+		h.written.forget(name)
 		return nil, nil //nolint:nilnil // one that is not there is no error
+	}
+	if err == nil && h.written.after(&ke) {
+		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource).GroupResource(), name.Name, errors.New("what was written last has not come back yet"))
 	}
 	return &ke, err
 }
@@ -132,6 +138,7 @@ func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.Kubernetes
 		return fmt.Errorf("read status of %s: %w", key(ke), err)
 	}
 	*ke = stored
+	h.written.note(ke)
 	return nil
 }
 
@@ -158,6 +165,7 @@ func (h hostExecutions) SetFinalizer(ctx context.Context, ke *v1alpha1.Kubernete
 	}
 	stored.ManagedFields = nil
 	*ke = *stored
+	h.written.note(ke)
 	return nil
 }
 

@@ -90,6 +90,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	ke, err := r.executions.Get(ctx, req.NamespacedName)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: soon}, nil
+	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read execution %s: %w", req.NamespacedName, err)
 	}
