@@ -37,6 +37,8 @@ type account struct {
 	now    token
 	asking *inquiry                   // the request for a token that runs, if one does
 	yes    map[action.Right]time.Time // what was answered with yes, and until when that is believed
+	narrow map[action.Right]time.Time // until when rights on all objects are not asked for
+	exact  time.Time                  // until when none is
 	there  time.Time                  // until when it is believed to exist
 }
 
@@ -56,7 +58,7 @@ type inquiry struct {
 }
 
 func newAccount(i *Identities, name string) *account {
-	a := &account{ids: i, name: name, yes: make(map[action.Right]time.Time)}
+	a := &account{ids: i, name: name, yes: make(map[action.Right]time.Time), narrow: make(map[action.Right]time.Time)}
 	cfg := rest.CopyConfig(i.accounts)
 	cfg.WrapTransport = transport.Wrappers(i.wrap, a.bear)
 	a.connect = sync.OnceValues(func() (action.Client, error) { return action.Connect(cfg) })
@@ -147,23 +149,43 @@ func (a *account) request(ctx context.Context) (token, error) {
 	return t, nil
 }
 
+// onAll is a right on all objects where it is one on a certain object: who has
+// that one, has this.
+func onAll(r action.Right) action.Right {
+	r.Name = ""
+	return r
+}
+
 // believes says whether a right needs not be asked for.
 func (a *account) believes(r action.Right, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return now.Before(a.yes[r])
+	return now.Before(a.yes[r]) || now.Before(a.yes[onAll(r)])
 }
 
-func (a *account) believe(r action.Right, now time.Time) {
+// asksWide says whether it makes sense to ask for a right on all objects.
+func (a *account) asksWide(wide action.Right, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.yes) >= maxBelieved {
-		maps.DeleteFunc(a.yes, func(_ action.Right, until time.Time) bool { return !now.Before(until) })
+	return !now.Before(a.exact) && !now.Before(a.narrow[wide])
+}
+
+// answered keeps what was said of a right. A no is kept of rights on all objects
+// alone, where it means no more than to ask for each of them.
+func (a *account) answered(r action.Right, yes bool, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	of := a.yes
+	if !yes {
+		of = a.narrow
 	}
-	if len(a.yes) >= maxBelieved {
-		clear(a.yes) // it costs questions, and memory has a bound
+	if len(of) >= maxBelieved {
+		maps.DeleteFunc(of, func(_ action.Right, until time.Time) bool { return !now.Before(until) })
 	}
-	a.yes[r] = now.Add(believed)
+	if len(of) >= maxBelieved {
+		clear(of) // it costs questions, and memory has a bound
+	}
+	of[r] = now.Add(believed)
 }
 
 // exists says whether the account needs not be looked for.
@@ -183,6 +205,7 @@ func (a *account) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.yes)
+	a.exact = time.Now().Add(believed)
 	a.there = time.Time{}
 }
 

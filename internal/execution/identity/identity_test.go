@@ -256,8 +256,8 @@ func TestRights(t *testing.T) {
 				t.Errorf("asked for Secrets in %q", r.ResourceAttributes.Namespace)
 			}
 		}
-		if n := len(c.take()); n != 3 {
-			t.Errorf("%d requests, want 3", n)
+		if n := len(c.take()); n != 4 {
+			t.Errorf("%d requests, want 4: the patch is asked for on all objects and on this one", n)
 		}
 
 		c.set(func() { c.denies = nil })
@@ -289,13 +289,48 @@ func TestRights(t *testing.T) {
 	})
 }
 
+// An answer for all objects of a namespace does for each of them; where an
+// account has rights on some alone, each of them is asked for.
+func TestRightsOnAllObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ids, c := newIdentities()
+		a := scaling(t)
+		asked := func(name string, want ...string) {
+			t.Helper()
+			c.set(func() { c.reviews = nil })
+			_, err := ids.Denied(t.Context(), a, []action.Right{{Group: "apps", Resource: "deployments", Verb: "get", Namespace: "shop", Name: name}})
+			must(t, err)
+			var names []string
+			for _, r := range c.reviews {
+				names = append(names, r.ResourceAttributes.Name)
+			}
+			if diff := cmp.Diff(want, names); diff != "" {
+				t.Errorf("asked for %s: %s", name, diff)
+			}
+		}
+		asked("web", "")
+		asked("api")
+		time.Sleep(time.Minute)
+		c.set(func() { c.denies = func(r *authorizationv1.ResourceAttributes) bool { return r.Name == "" } })
+		asked("web", "", "web")
+		asked("web")
+		asked("api", "api")
+		time.Sleep(time.Minute)
+		c.set(func() { c.denies = nil })
+		ids.Forget(a)
+		asked("web", "web")
+		time.Sleep(time.Minute)
+		asked("web", "")
+	})
+}
+
 func TestManyRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ids, c := newIdentities()
 		a := scaling(t)
 		var rights []action.Right
 		for i := range 5000 { // more than are kept
-			rights = append(rights, action.Right{Resource: "pods", Verb: "get", Namespace: "shop", Name: fmt.Sprint(i)})
+			rights = append(rights, action.Right{Resource: "pods", Verb: "get", Namespace: fmt.Sprint(i)})
 		}
 		denied, err := ids.Denied(t.Context(), a, rights)
 		must(t, err)
