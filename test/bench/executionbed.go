@@ -50,9 +50,10 @@ const (
 // executionOptions say what is different about a bed. The zero value is the
 // controller as it is shipped, on a cluster that runs no Pods.
 type executionOptions struct {
-	jobs bool     // Pods are run, by the controllers of a cluster and a node
-	args []string // more of the controller
-	env  []string
+	jobs      bool     // Pods are run, by the controllers of a cluster and a node
+	untrailed bool     // there is no audit log, which takes the API server some time
+	args      []string // more of the controller
+	env       []string
 }
 
 // An executionBed is a cluster with executions in it: a real API server that
@@ -115,11 +116,13 @@ func startExecutions(ctx context.Context, progress io.Writer, o executionOptions
 
 // startCluster starts the API server, and what runs Pods.
 func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (err error) {
-	b.trail, err = newTrail(b.dir)
-	if err != nil {
-		return err
+	options := kubebed.Options{}
+	if !o.untrailed {
+		if b.trail, err = newTrail(b.dir); err != nil {
+			return err
+		}
+		options.Args = map[string][]string{kubebed.APIServer: b.trail.args()}
 	}
-	options := kubebed.Options{Args: map[string][]string{kubebed.APIServer: b.trail.args()}}
 	if o.jobs {
 		options.Controllers, options.Scheduler = kubebed.JobControllers(), true
 	}
@@ -132,9 +135,21 @@ func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (er
 			return err
 		}
 	}
-	if b.admin, err = b.as("root", "system:masters"); err != nil || !o.jobs {
+	if b.admin, err = b.as("root", "system:masters"); err != nil {
 		return err
 	}
+	// What is served comes a moment later to be among what there is.
+	err = b.eventually(ctx, func(ctx context.Context) error {
+		return errors.Join(b.admin.List(ctx, &v1alpha1.KubernetesExecutionList{}), b.admin.List(ctx, &remediation.RequestList{}))
+	})
+	if err != nil || !o.jobs {
+		return err
+	}
+	return b.startNode(ctx)
+}
+
+// startNode runs Pods as processes.
+func (b *executionBed) startNode(ctx context.Context) error {
 	node, err := processnode.New(b.bed.Config(), processnode.Options{Images: map[string][]string{runnerImage: {filepath.Join(b.dir, "action-runner")}}})
 	if err != nil {
 		return err

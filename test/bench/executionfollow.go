@@ -32,19 +32,39 @@ type follower struct {
 // follow watches until the bed stops.
 func (b *executionBed) follow(ctx context.Context) (*follower, error) {
 	f := &follower{at: map[string]time.Time{}, executions: map[string]*v1alpha1.KubernetesExecution{}, moved: make(chan struct{})}
+	watching, cancel := context.WithCancel(ctx)
+	var watches sync.WaitGroup
 	for _, list := range []client.ObjectList{&v1alpha1.KubernetesExecutionList{}, &batchv1.JobList{}} {
-		w, err := b.admin.Watch(ctx, list, client.InNamespace(executor))
+		w, err := b.admin.Watch(watching, list, client.InNamespace(executor))
 		if err != nil {
+			cancel()
 			return nil, err
 		}
-		b.onStop(func() error { w.Stop(); return nil })
-		go func() {
-			for e := range w.ResultChan() {
-				f.take(e.Object)
+		watches.Go(func() {
+			for err == nil {
+				for e := range w.ResultChan() {
+					f.take(e.Object)
+				}
+				if watching.Err() != nil {
+					return
+				}
+				// An API server may end a watch, and tells the next one all there is.
+				w, err = b.admin.Watch(watching, list, client.InNamespace(executor))
 			}
-		}()
+			f.fail(err)
+		})
 	}
+	b.onStop(func() error { cancel(); watches.Wait(); return nil })
 	return f, nil
+}
+
+// fail has everybody know who waits.
+func (f *follower) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = err
+	close(f.moved)
+	f.moved = make(chan struct{})
 }
 
 func (f *follower) take(o runtime.Object) {
