@@ -74,6 +74,8 @@ func TestArguments(t *testing.T) {
 		"sentinel":  string(readFile(t, root+"/docs/reference/sentinel.md")),
 
 		"cluster-worker": string(readFile(t, root+"/docs/reference/cluster-worker.md")),
+
+		"execution-controller": string(readFile(t, root+"/docs/reference/execution-controller.md")),
 	}
 	settings := string(readFile(t, root+"/docs/reference/config.md")) + string(readFile(t, root+"/docs/components/brokers.md"))
 	// Two are those of the Go runtime and of Google's library; the pod's own are told in the reference of flags.
@@ -88,6 +90,16 @@ clusterWorker:
   gardener: {namespace: a, providerType: b, cloudProfile: c, credentialsBinding: d, region: e, kubernetesVersion: "1.34", machineType: f, maxShootNameLength: 15}
   metrics: {tokenSecret: g}
   config: {slots: 8}
+`,
+		`
+global: {dryRun: true}
+executionController:
+  enabled: true
+  runner: {priorityClassName: a, inlineActions: [restart_pod]}
+  protectedNamespaces: [b]
+  guard: {policyAdmins: c, trustedRequesters: [d]}
+  metrics: {tokenSecret: e}
+  config: {gate: {max_concurrent: 3}}
 `,
 	} {
 		for _, o := range render(t, deploy.Release{Values: newValues(t, values)}) {

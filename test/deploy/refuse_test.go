@@ -44,7 +44,21 @@ func TestRefuses(t *testing.T) {
 			"{clusterWorker: {enabled: true}, fleetApi: {extraEnv: [{name: FLEET_API_REQUIRED_ADAPTERS_CLUSTERS, value: 'validation, dns'}]}}",
 			[]string{`"validation, dns"`, "add gardener to it", "clusterWorker.required=false"},
 		},
-		"BrokerVariable": {"not a variable of the broker", "sentinel: {fileBroker: {env: {RABBIT: x}}}", []string{"/sentinel/fileBroker/env", "'RABBIT'"}},
+		"ExecutionNoRunner":    {"every Job needs it", `executionController: {runner: {image: {repository: ''}}}`, []string{`/executionController/runner/image/repository`, `minLength`}},
+		"ExecutionDigest":      {"a digest that is none", `executionController: {runner: {image: {digest: abc}}}`, []string{`/executionController/runner/image/digest`, `sha256`}},
+		"ExecutionNoDatabase":  {"says what to set", `executionController: {enabled: true, database: {existingSecret: ''}}`, []string{`executionController.database.existingSecret is empty`, `audit.mode=off`}},
+		"ExecutionNamespace":   {"names of objects begin with it", `executionController: {namespace: Kubernaut}`, []string{`/executionController/namespace`}},
+		"ExecutionMode":        {"says which there are", `executionController: {policies: {mode: off}}`, []string{`/executionController/policies/mode`, `enforce`}},
+		"ExecutionConfig":      {"the file is checked before the pod is", `executionController: {config: {gate: {max_concurent: 3}}}`, []string{`/executionController/config/gate`, `'max_concurent'`}},
+		"ExecutionGuardConfig": {"the guard and the controller would not agree", `executionController: {enabled: true, config: {guard: {policy_admins: a}}}`, []string{`executionController.config.guard is not read`, `set executionController.guard`}},
+		"ExecutionElect":       {"two that both act", `executionController: {enabled: true, config: {leader_elect: false}}`, []string{`executionController.replicas is 2`, `set replicas to 1`}},
+		"ExecutionDryRun":      {"one of them would win", `{global: {dryRun: true}, executionController: {enabled: true, extraEnv: [{name: DRY_RUN, value: "false"}]}}`, []string{`DRY_RUN`, `global.dryRun is true`}},
+		"ExecutionTargets":     {"nothing may act there", `executionController: {enabled: true, targetNamespaces: [kube-system]}`, []string{`"kube-system"`, `no action touches`}},
+		"ExecutionOwnTargets":  {"likewise", `executionController: {enabled: true, namespace: acting, targetNamespaces: [{name: acting, actions: [restart_pod]}]}`, []string{`"acting"`, `no action touches`}},
+		"ExecutionAction":      {"a misspelt action would be none", `executionController: {enabled: true, targetNamespaces: [{name: shop, actions: [restart_pods]}]}`, []string{`"restart_pods"`, `restart_pod, `}},
+		"ExecutionTrusted":     {"it would end the expression that it stands in", `executionController: {guard: {trustedRequesters: ['a" in ["']}}`, []string{`/executionController/guard/trustedRequesters`}},
+		"ExecutionFile":        {"the policies are Rego", `executionController: {policies: {files: {a.yaml: b}}}`, []string{`/executionController/policies/files`}},
+		"BrokerVariable":       {"not a variable of the broker", "sentinel: {fileBroker: {env: {RABBIT: x}}}", []string{"/sentinel/fileBroker/env", "'RABBIT'"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -67,6 +81,8 @@ func TestNotes(t *testing.T) {
 		"Default": {"", "default"},
 		"File":    {"sentinel: {form: file}", "file"},
 		"Worker":  {"clusterWorker: {enabled: true, config: {slots: 8}}", "cluster-worker"},
+		"Acting":  {"{global: {dryRun: true}, executionController: {enabled: true, targetNamespaces: [shop]}}", "executions"},
+		"Idle":    {"executionController: {enabled: true, audit: {mode: 'off'}, guard: {enabled: false}}", "executions-idle"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

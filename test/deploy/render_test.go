@@ -93,7 +93,7 @@ func TestValues(t *testing.T) {
 				"Deployment/fleetloop-fleet-api" + pod + "containers.0.image":                                   "fleetloop/fleet-api:0.1.0",
 				"Deployment/fleetloop-fleet-api" + pod + "automountServiceAccountToken":                         "false",
 			},
-			absent: []string{"ServiceMonitor/", "PrometheusRule/", "ConfigMap/", "Job/", "Deployment/fleetloop-cluster-worker", "ServiceAccount/fleetloop-cluster-worker", "Service/fleetloop-cluster-worker"},
+			absent: []string{"ServiceMonitor/", "PrometheusRule/", "ConfigMap/", "Job/", "Deployment/fleetloop-execution-controller", "ClusterRole/", "ValidatingAdmissionPolicy/", "Deployment/fleetloop-cluster-worker", "ServiceAccount/fleetloop-cluster-worker", "Service/fleetloop-cluster-worker"},
 		},
 		"All": {
 			reason: "one Deployment runs every SentinelConfig of the namespace",

@@ -72,7 +72,7 @@ func TestGeneratedReadme(t *testing.T) {
 
 # The chart fleetloop
 
-Installs the fleet API, the sentinels and, if wanted, the cluster-worker. How to use it: [Install on a cluster](../../../docs/how-to/install-on-a-cluster.md).
+Installs the fleet API, the sentinels and, if wanted, the cluster-worker and the execution controller. How to use it: [Install on a cluster](../../../docs/how-to/install-on-a-cluster.md).
 A value that is not here is refused (values.schema.json).
 
 | value | default | meaning |
@@ -157,7 +157,7 @@ func TestSchemaIsClosed(t *testing.T) {
 
 // TestGuide renders the values that the guides show.
 func TestGuide(t *testing.T) {
-	for guide, least := range map[string]int{"install-on-a-cluster": 6, "sync-clusters-to-gardener": 2} {
+	for guide, least := range map[string]int{"install-on-a-cluster": 7, "sync-clusters-to-gardener": 2} {
 		t.Run(guide, func(t *testing.T) {
 			const mark = "    # values.yaml\n"
 			blocks := strings.Split(string(readFile(t, root+"/docs/how-to/"+guide+".md")), mark)[1:]
