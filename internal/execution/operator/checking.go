@@ -93,6 +93,9 @@ func (r *reconciler) valid(t *turn, out check.Outcome) {
 	s.Message = out.Plan.Impact.Description
 	setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionTrue, "ChecksPassed", "all checks passed")
 	enter(t, v1alpha1.PhaseValidated)
+	if asksFirst(t.ke) { // nothing is done in between, and so it is one write
+		r.ask(t)
+	}
 	t.afterwards(func(context.Context) {
 		for _, c := range out.Results.PreConditionResults {
 			if !c.Passed {
@@ -236,12 +239,18 @@ func (r *reconciler) proceed(ctx context.Context, t *turn) error {
 		s.Message = "dry run: " + s.Plan.Impact.Description
 		setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, "DryRun", s.Message)
 		enter(t, v1alpha1.PhaseCompleted)
-	case s.Approval != nil && s.Approval.Required && s.Approval.State != v1alpha1.ApprovalApproved:
+	case asksFirst(t.ke):
 		r.ask(t)
 	default:
 		return r.launch(ctx, t)
 	}
 	return nil
+}
+
+// asksFirst says whether what is validated waits for an approval next.
+func asksFirst(ke *v1alpha1.KubernetesExecution) bool {
+	a := ke.Status.Approval
+	return ke.Spec.DryRun != v1alpha1.DryRunOnly && a != nil && a.Required && a.State != v1alpha1.ApprovalApproved
 }
 
 // ask asks for an approval.

@@ -131,8 +131,8 @@ func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution)
 	if equality.Semantic.DeepEqual(&before.Status, &t.ke.Status) {
 		return nil, t.again, nil
 	}
-	if from, to := before.Status.Phase, t.ke.Status.Phase; from != to && !execution.CanPass(from, to) {
-		return nil, 0, reconcile.TerminalError(fmt.Errorf("execution %s cannot pass from %q to %q", key(ke), from, to))
+	if err := canPass(before, t.ke); err != nil {
+		return nil, 0, reconcile.TerminalError(err)
 	}
 	t.ke.Status.ObservedGeneration = t.ke.Generation
 	if err := r.write(ctx, t.ke); err != nil {
@@ -146,6 +146,22 @@ func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution)
 	}
 	r.passed(ctx, before, t.ke, t.now)
 	return t.ke, 0, nil
+}
+
+// canPass says why a status cannot follow another: it went through its phases
+// in a way that there is not.
+func canPass(before, ke *v1alpha1.KubernetesExecution) error {
+	from := before.Status.Phase
+	for _, passed := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
+		if !execution.CanPass(from, passed.Phase) {
+			return fmt.Errorf("execution %s cannot pass from %q to %q", key(ke), from, passed.Phase)
+		}
+		from = passed.Phase
+	}
+	if from != ke.Status.Phase {
+		return fmt.Errorf("execution %s is %q, and does not say how it came from %q to there", key(ke), ke.Status.Phase, from)
+	}
+	return nil
 }
 
 // look does what the phase asks for.

@@ -83,6 +83,12 @@ func TestWithApproval(t *testing.T) {
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, "")
+	if diff := cmp.Diff([]v1alpha1.Phase{v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval}, phases(w.get("a"))); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"status validating", "status waiting_approval"}, w.writes); diff != "" {
+		t.Errorf("that it is validated and that it is asked for is one write:\n%s", diff)
+	}
 	w.edit("a", approve("alice")) // who asked
 	w.edit("a", func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.Approvals = append(ke.Spec.Approvals, v1alpha1.Approval{Approver: "bob", Decision: v1alpha1.Approve, PlanHash: "another"})
