@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -62,8 +64,9 @@ const whileNothingAnswers = 10 * 365 * 24 * time.Hour
 
 // NewManager makes a manager that listens nowhere: metrics and health are served
 // by the process. It asks nothing of the host cluster before it runs.
-func NewManager(cfg *rest.Config, o Options) (manager.Manager, error) {
+func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 	TakeLogs(o.Log)
+	base, giveUp := context.WithCancel(context.Background())
 	yes, forever := true, time.Duration(-1)
 	options := manager.Options{
 		Scheme: o.Scheme,
@@ -76,21 +79,65 @@ func NewManager(cfg *rest.Config, o Options) (manager.Manager, error) {
 		HealthProbeBindAddress:  "0",
 		PprofBindAddress:        "0",
 		GracefulShutdownTimeout: &forever, // the part has its bound
+		BaseContext:             func() context.Context { return base },
+		NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
+			c, err := cache.New(cfg, o)
+			return yielding{c, base}, err
+		},
 		Controller: config.Controller{
 			SkipNameValidation: &yes, // of several managers in a process
 			CacheSyncTimeout:   whileNothingAnswers,
 		},
 	}
-	if o.Leader.Name != "" {
-		if err := o.Leader.elect(cfg, &options); err != nil {
-			return nil, fmt.Errorf("make manager: %w", err)
-		}
+	var m manager.Manager
+	err := o.Leader.elect(cfg, &options)
+	if err == nil {
+		m, err = manager.New(cfg, options)
 	}
-	m, err := manager.New(cfg, options)
 	if err != nil {
+		giveUp()
 		return nil, fmt.Errorf("make manager: %w", err)
 	}
-	return m, nil
+	return &Manager{Manager: m, base: base, giveUp: giveUp}, nil
+}
+
+// A yielding cache counts as filled when everything is given up: a manager that
+// starts waits for its cache until then, and for nothing else.
+type yielding struct {
+	cache.Cache
+
+	base context.Context //nolint:containedctx // of all that the manager runs
+}
+
+// WaitForCacheSync waits until the cache is filled, or given up.
+func (y yielding) WaitForCacheSync(ctx context.Context) bool {
+	return y.Cache.WaitForCacheSync(ctx) || y.base.Err() != nil
+}
+
+// A Manager is run once, by Start.
+type Manager struct {
+	manager.Manager
+
+	base   context.Context //nolint:containedctx // of all that it runs
+	giveUp context.CancelFunc
+}
+
+// Start runs the manager until ctx ends. One that is told to stop does so in
+// order, but for one whose cache has never been filled, which would wait for that
+// first: then everything is let go at once, and nothing has begun.
+func (m *Manager) Start(ctx context.Context) error {
+	var filled atomic.Bool
+	var waiting sync.WaitGroup
+	waiting.Go(func() { filled.Store(m.GetCache().WaitForCacheSync(m.base) && m.base.Err() == nil) })
+	defer waiting.Wait()
+	defer m.giveUp()
+	stop := context.AfterFunc(ctx, func() {
+		if !filled.Load() {
+			m.giveUp()
+		}
+	})
+	defer stop()
+	return m.Manager.Start(ctx)
 }
 
 // patient are the options of a cache that waits for a host cluster that is away.
@@ -108,8 +155,12 @@ func (o Options) patient() cache.Options {
 	return c
 }
 
-// elect has a manager wait for its turn, and give it up when it is told to stop.
+// elect has a manager wait for its turn, if there are turns, and give it up when
+// it is told to stop.
 func (l Leader) elect(cfg *rest.Config, o *manager.Options) error {
+	if l.Name == "" {
+		return nil
+	}
 	lease := cmp.Or(l.Lease, 15*time.Second)
 	renew, retry := lease*2/3, lease*2/15 // the proportions that Kubernetes' own controllers have
 	o.LeaderElection = true
@@ -145,10 +196,6 @@ func mapper(namespaced, clusterScoped []schema.GroupVersionKind) meta.RESTMapper
 }
 
 // Part is a manager as a part of a process. It is ready when ready says so.
-func Part(name string, m manager.Manager, ready func() error) lifecycle.Part {
-	return lifecycle.Part{
-		Name:  name,
-		Run:   func(ctx context.Context) error { return m.Start(ctx) },
-		Ready: ready,
-	}
+func Part(name string, m *Manager, ready func() error) lifecycle.Part {
+	return lifecycle.Part{Name: name, Run: m.Start, Ready: ready}
 }

@@ -33,13 +33,13 @@ var errNotListed = errors.New("the host cluster has not been listed yet")
 func NewReader(cfg *rest.Config, o Options) (*Reader, error) {
 	TakeLogs(o.Log)
 	r := &Reader{}
-	note := func(err error) {
+	told := o.OnTrouble
+	o.OnTrouble = func(err error) {
 		r.trouble.Store(&err)
-		if o.OnTrouble != nil {
-			o.OnTrouble(err)
+		if told != nil {
+			told(err)
 		}
 	}
-	o.OnTrouble = note
 	options := o.patient()
 	options.Scheme = o.Scheme
 	options.Mapper = mapper(o.Namespaced, o.ClusterScoped)

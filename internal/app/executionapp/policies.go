@@ -14,9 +14,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-// modeAnnotation is where the ConfigMap with the policies can say its mode.
-const modeAnnotation = "kubernaut.io/policy-mode"
-
 // laws are the policies of a ConfigMap, as it last was good.
 type laws struct {
 	store *policy.Store
@@ -28,17 +25,18 @@ type laws struct {
 // loadTimeout bounds the tests that a set of policies brings along.
 const loadTimeout = time.Minute
 
-// take takes a ConfigMap over. One that goes leaves the policies that are in
-// force: whoever wants to stop everything has the emergency stop.
+// take takes a ConfigMap over. One that is bad leaves the policies in force that
+// were good; one that goes leaves none, and nothing is allowed any more.
 func (p *laws) take(o client.Object, gone bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
 	defer cancel()
 	cm, ok := o.(*corev1.ConfigMap)
 	if gone || !ok {
-		p.log.WarnContext(ctx, "the ConfigMap with the policies is gone; those that were loaded stay in force", "configmap", p.name)
+		p.store.Unload()
+		p.log.ErrorContext(ctx, "the ConfigMap with the policies is gone, nothing is allowed until there is one", "configmap", p.name)
 		return
 	}
-	if err := p.store.Load(ctx, cm.Data, p.mode(cm.Annotations[modeAnnotation])); err != nil {
+	if err := p.store.Load(ctx, cm.Data, p.mode(cm.Annotations[policy.AnnotationMode])); err != nil {
 		p.log.ErrorContext(ctx, "the policies are refused, those before them stay in force", "configmap", p.name, "version", cm.ResourceVersion, "err", err)
 		return
 	}

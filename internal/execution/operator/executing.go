@@ -74,14 +74,18 @@ func (r *reconciler) observed(ctx context.Context, t *turn, j *batchv1.Job, o jo
 		}
 		return r.ended(ctx, t, o)
 	case t.ke.Spec.Cancel:
-		return r.cancel(ctx, t, j)
+		return r.cancel(ctx, t, j, o)
 	}
 	t.until(end)
 	return nil
 }
 
-// cancel tells a Job's Pod to end, and waits for what it says.
-func (r *reconciler) cancel(ctx context.Context, t *turn, j *batchv1.Job) error {
+// cancel tells a Job's Pod to end, and waits for what it says. A Job without a
+// Pod is kept from making one.
+func (r *reconciler) cancel(ctx context.Context, t *turn, j *batchv1.Job, o job.Observation) error {
+	if o.State == job.Running {
+		return r.stop(ctx, t, j, o.Pod)
+	}
 	if err := r.suspend(ctx, j); err != nil {
 		return err
 	}
@@ -92,6 +96,22 @@ func (r *reconciler) cancel(ctx context.Context, t *turn, j *batchv1.Job) error 
 	return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
 		Reason: v1alpha1.ReasonCancelled, Message: "it was cancelled before it began, or it left no word of what it had done: look at the target before you try again",
 	}})
+}
+
+// stop tells a Pod that runs to end, once.
+func (r *reconciler) stop(ctx context.Context, t *turn, j *batchv1.Job, name string) error {
+	pods, err := r.jobs.Pods(ctx, j)
+	if err != nil {
+		return err
+	}
+	t.wait(time.Second) // it is told when something changes; this is in case it was missed
+	for i := range pods {
+		p := &pods[i]
+		if p.Name == name && p.DeletionTimestamp.IsZero() && (p.Spec.ActiveDeadlineSeconds == nil || *p.Spec.ActiveDeadlineSeconds > 1) {
+			return r.jobs.Stop(ctx, p)
+		}
+	}
+	return nil
 }
 
 func (r *reconciler) suspend(ctx context.Context, j *batchv1.Job) error {

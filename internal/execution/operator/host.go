@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
 // requestTimeout bounds each request to the host cluster.
@@ -45,16 +46,26 @@ type executions interface {
 
 // jobs are the Jobs of executions, and their Pods.
 type jobs interface {
+	jobReader
+	jobWriter
+}
+
+type jobReader interface {
 	// Job reads one of an execution, as it was last told; nil is none. Live
 	// asks the host cluster itself.
 	Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, name string, live bool) (*batchv1.Job, error)
 	// Pods reads those of a Job.
 	Pods(ctx context.Context, j *batchv1.Job) ([]corev1.Pod, error)
+}
+
+type jobWriter interface {
 	// Create makes a Job, or gives the one of the same execution and name that
 	// is there.
 	Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error)
 	// Patch merges fields into the spec of a Job.
 	Patch(ctx context.Context, j *batchv1.Job, spec map[string]any) error
+	// Stop tells what runs in a Pod to end. The Pod stays, and what it said.
+	Stop(ctx context.Context, pod *corev1.Pod) error
 	// Delete deletes a Job and its Pods, which are given their time to end.
 	Delete(ctx context.Context, j *batchv1.Job) error
 }
@@ -246,6 +257,17 @@ func (h hostJobs) Patch(ctx context.Context, j *batchv1.Job, spec map[string]any
 	err = h.client.Patch(ctx, j.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(component))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("change Job %q: %w", j.Name, err)
+	}
+	return nil
+}
+
+// Stop has the Pod be over time.
+func (h hostJobs) Stop(ctx context.Context, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	err := h.client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, job.StopPatch()), client.FieldOwner(component))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("stop Pod %q: %w", pod.Name, err)
 	}
 	return nil
 }

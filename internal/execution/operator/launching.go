@@ -231,6 +231,7 @@ func (r *reconciler) claim(ke *v1alpha1.KubernetesExecution) gate.Claim {
 		UID: ke.UID, Key: nameOf(ke), Action: ke.Spec.Action, Created: ke.CreationTimestamp.Time, Rollback: ke.Spec.RollbackOf != nil,
 	}
 	if p != nil {
+		c.Action = p.Action // the request may have used another name for it
 		c.Target, c.TargetNamespace, c.Node = gate.TargetOf(p.Target), p.Target.Namespace, p.Target.Kind == "Node"
 	}
 	if queued := condition(&ke.Status, v1alpha1.ConditionQueued); queued != nil {

@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
@@ -130,7 +129,7 @@ type Deps struct {
 type Operator struct {
 	cfg     Config
 	log     *slog.Logger
-	manager manager.Manager
+	manager *kube.Manager
 
 	synced  atomic.Bool
 	trouble atomic.Pointer[error] // what the last list or watch failed with

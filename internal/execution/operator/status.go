@@ -166,7 +166,7 @@ func pastOf(ke *v1alpha1.KubernetesExecution) (gate.Past, bool) {
 	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
 		return gate.Past{}, false
 	}
-	return gate.Past{Action: ke.Spec.Action, Target: gate.TargetOf(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}, true
+	return gate.Past{Action: s.Plan.Action, Target: gate.TargetOf(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}, true
 }
 
 func subjectOf(ke *v1alpha1.KubernetesExecution) action.Subject {

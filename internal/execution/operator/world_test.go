@@ -325,6 +325,10 @@ func (s storedJobs) Patch(_ context.Context, j *batchv1.Job, spec map[string]any
 	})
 }
 
+func (s storedJobs) Stop(_ context.Context, pod *corev1.Pod) error {
+	return s.w.write("pod stop", func() error { one := int64(1); pod.Spec.ActiveDeadlineSeconds = &one; return nil })
+}
+
 func (s storedJobs) Delete(_ context.Context, j *batchv1.Job) error {
 	return s.w.write("job delete", func() error { delete(s.w.jobs, j.Name); return nil })
 }

@@ -56,6 +56,8 @@ func (c Controller) Role() *rbacv1.Role {
 			// Where the API server checks who may block a deletion by owning.
 			rule(executionGroup, executions+"/finalizers", "update"),
 			rule("batch", "jobs", "get", "list", "watch", "create", "update", "patch", "delete"),
+			// Patch is to tell one that runs to end.
+			rule(corev1.GroupName, "pods", "get", "list", "watch", "patch"),
 			account,
 			token,
 			// The policies and the emergency stop.

@@ -89,7 +89,7 @@ type Deps struct {
 type Operator struct {
 	cfg     Config
 	log     *slog.Logger
-	manager manager.Manager
+	manager *kube.Manager
 	roster  *roster
 	secrets *secretWatch
 
