@@ -41,6 +41,7 @@ func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, d
 		return nil, err
 	}
 	cfg.Namespace, cfg.Runner.Image, cfg.Elect = guard.DefaultNamespace, runnerImage, false
+	cfg.Runner.OnTargetNode = true // there is no other
 	cfg.Database.URL = database
 	if err := executionapp.Install(ctx, h.bed.Config(), cfg, shop); err != nil {
 		return nil, err

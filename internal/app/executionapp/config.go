@@ -58,6 +58,8 @@ type RunnerConfig struct {
 	Image         string   `key:"image" env:"RUNNER_IMAGE" flag:"runner-image" doc:"Image of action-runner, by its digest. Needed unless every action runs inline."`
 	PullPolicy    string   `key:"pull_policy" env:"RUNNER_PULL_POLICY" flag:"runner-pull-policy" default:"IfNotPresent" validate:"oneof=Always IfNotPresent Never" doc:"When the image is pulled."`
 	PriorityClass string   `key:"priority_class" env:"RUNNER_PRIORITY_CLASS" doc:"PriorityClass of the Pods."`
+	PullSecrets   []string `key:"pull_secrets" env:"RUNNER_PULL_SECRETS" doc:"Secrets with credentials of the image's registry."`
+	OnTargetNode  bool     `key:"on_target_node" env:"RUNNER_ON_TARGET_NODE" flag:"runner-on-target-node" doc:"Let an action on a node run on that node if there is no other, as in a cluster of one."`
 	DefaultMode   string   `key:"default_mode" env:"EXECUTION_MODE" flag:"execution-mode" default:"Job" validate:"oneof=Job Inline" doc:"Where actions run that name no mode: Job, or Inline, in the controller by a short-lived token of the action's account, for those that inline_actions allows."`
 	Inline        []string `key:"inline_actions" env:"INLINE_ACTIONS" flag:"inline-actions" doc:"Actions that may run inline."`
 }
@@ -170,7 +172,10 @@ func (c Part) operator() operator.Config {
 }
 
 func (c Part) job() job.Options {
-	return job.Options{Namespace: c.Namespace, Image: c.Runner.Image, PullPolicy: c.Runner.PullPolicy, PriorityClassName: c.Runner.PriorityClass}
+	return job.Options{
+		Namespace: c.Namespace, Image: c.Runner.Image, PullPolicy: c.Runner.PullPolicy, PullSecrets: c.Runner.PullSecrets,
+		PriorityClassName: c.Runner.PriorityClass, OnTargetNode: c.Runner.OnTargetNode,
+	}
 }
 
 func (c Part) checks() check.Config {
