@@ -203,7 +203,7 @@ func TestWaitEndsWithTheExecution(t *testing.T) {
 			[]string{"warning"},
 		},
 		"Approval": {"others have to do something", nil, []func(*fixture){to(v1alpha1.PhaseWaitingApproval, waits(hash, 1))}, cli.CodePrecondition, []string{"waits for an approval", "fleetloop approve s1"}},
-		"TooLate":  {"undecided", []string{"--wait-timeout=100ms"}, nil, cli.CodePrecondition, []string{`execution "s1" is new after 100ms`}},
+		"TooLate":  {"undecided", []string{"--wait-timeout=100ms"}, nil, cli.CodeTimeout, []string{`execution "s1" is new after 100ms`}},
 		"Deleted": {
 			"there is nothing to wait for", nil,
 			[]func(*fixture){func(f *fixture) {

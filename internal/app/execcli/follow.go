@@ -119,7 +119,8 @@ type waiting struct {
 const waitHelp = `With --wait the command follows the execution and ends with it, with exit code
     0  if it was done (rollback_ready or completed), or the dry run was
     1  if it failed, or a required postcondition does not hold
-    3  if it is undecided: it waits for an approval, or --wait-timeout is over
+    3  if it waits for an approval
+  124  if --wait-timeout is over
 The execution itself goes on, however the waiting ends.`
 
 // until follows an execution to its end and says what came of it.
@@ -141,7 +142,7 @@ func (s *session) until(ctx context.Context, c *cluster, ke *v1alpha1.Kubernetes
 	describe := "fleetloop exec describe " + ke.Name + "   tells how it stands"
 	switch {
 	case errors.Is(err, errWaitTimeout):
-		return last, cli.Fail(fmt.Errorf("execution %q is %s after %s", ke.Name, cmp.Or(string(last.Status.Phase), "new"), w.timeout), cli.CodePrecondition, describe)
+		return last, cli.Fail(fmt.Errorf("execution %q is %s after %s", ke.Name, cmp.Or(string(last.Status.Phase), "new"), w.timeout), cli.CodeTimeout, describe)
 	case errors.Is(err, errGone):
 		return last, cli.Fail(fmt.Errorf("execution %q was deleted", ke.Name), cli.CodeFailed, "")
 	case errors.Is(err, context.Canceled):
