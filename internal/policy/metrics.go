@@ -105,3 +105,10 @@ func (m *Metrics) reloaded(s *Set, err error) {
 	m.info.Reset()
 	m.info.WithLabelValues(s.hash).Set(1)
 }
+
+// unloaded says that there are no policies.
+func (m *Metrics) unloaded() {
+	if m != nil {
+		m.info.Reset()
+	}
+}

@@ -61,6 +61,20 @@ func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) e
 	return nil
 }
 
+// ErrTakenAway is that there was a good set, and somebody took it away.
+var ErrTakenAway = errors.New("the policies were taken away")
+
+// Unload lets go of the set: from now on nothing is decided. It is for when
+// somebody has taken the policies away, other than for when they are bad.
+func (st *Store) Unload() {
+	st.loading.Lock()
+	defer st.loading.Unlock()
+	gone := ErrTakenAway
+	st.now.Store(nil)
+	st.err.Store(&gone)
+	st.metrics.unloaded()
+}
+
 // Decide asks the set, and gives the hash of the one that it asked. An error
 // means that there is no decision, which is never a leave.
 func (st *Store) Decide(ctx context.Context, input json.RawMessage, now time.Time) (Decision, string, error) {
@@ -81,7 +95,7 @@ func (st *Store) Decide(ctx context.Context, input json.RawMessage, now time.Tim
 
 // Status is what a store holds.
 type Status struct {
-	Hash     string // of the last good set, empty if there never was one
+	Hash     string // of the last good set, empty if there is none
 	Mode     Mode
 	LoadedAt time.Time
 	Names    []string // of its files

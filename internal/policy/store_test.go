@@ -188,3 +188,22 @@ func FuzzCompile(f *testing.F) {
 		}
 	})
 }
+
+// TestUnload holds that without policies nothing is decided, although there were some.
+func TestUnload(t *testing.T) {
+	st := policy.NewStore(10*time.Second, nil)
+	files := with(nil)
+	if err := st.Load(t.Context(), files, policy.Enforce); err != nil {
+		t.Fatal(err)
+	}
+	st.Unload()
+	if d, _, err := st.Decide(t.Context(), policy.ExampleInput(), time.Now()); !errors.Is(err, policy.ErrNoPolicy) || !errors.Is(err, policy.ErrTakenAway) || d.Allow {
+		t.Errorf("it decided %+v, %v", d, err)
+	}
+	if s := st.Status(); s.Hash != "" || !errors.Is(s.Err, policy.ErrTakenAway) {
+		t.Errorf("it has %+v", s)
+	}
+	if err := st.Load(t.Context(), files, policy.Enforce); err != nil || st.Status().Hash == "" {
+		t.Errorf("the same set again: %v", err)
+	}
+}
