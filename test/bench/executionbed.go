@@ -254,7 +254,7 @@ func (b *executionBed) startController(ctx context.Context, database string, o e
 		select {
 		case err := <-ended:
 			ended <- err
-			return stopTrying{fmt.Errorf("the controller has ended: %w: %s", err, b.said())}
+			return finalError{fmt.Errorf("the controller has ended: %w: %s", err, b.said())}
 		default:
 			return b.ready(ctx)
 		}
@@ -301,8 +301,8 @@ func (b *executionBed) ready(ctx context.Context) error {
 	return errors.New("the controller does not listen yet")
 }
 
-// stopTrying is an error that does not pass.
-type stopTrying struct{ error }
+// finalError is an error that does not pass.
+type finalError struct{ error }
 
 // eventually asks until there is no error.
 func (b *executionBed) eventually(ctx context.Context, check func(context.Context) error) error {
@@ -312,7 +312,7 @@ func (b *executionBed) eventually(ctx context.Context, check func(context.Contex
 		if err == nil {
 			return nil
 		}
-		if final := (stopTrying{}); errors.As(err, &final) {
+		if final := (finalError{}); errors.As(err, &final) {
 			return final.error
 		}
 		if stopped := backoff.Sleep(ctx, every); stopped != nil {
@@ -342,13 +342,13 @@ func (b *executionBed) targets(ctx context.Context, namespace string, n int) ([]
 	})
 }
 
-// scaling is an execution that scales a target to some replicas.
-func scaling(name, namespace, target string, replicas int, mode v1alpha1.ExecutionMode) *v1alpha1.KubernetesExecution {
+// scaling is an execution that scales a target.
+func scaling(name, namespace, target string, mode v1alpha1.ExecutionMode) *v1alpha1.KubernetesExecution {
 	return &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
 			Action: "scale_deployment", ExecutionMode: mode,
-			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":%d}`, namespace, target, replicas)},
+			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":%d}`, namespace, target, replicasAfter)},
 		},
 	}
 }

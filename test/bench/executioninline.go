@@ -70,7 +70,7 @@ func (b *executionBed) measureInline(ctx context.Context) (took, used time.Durat
 // inline executes for each target, and returns when all is over.
 func (b *executionBed) inline(ctx context.Context, f *follower, targets []string) error {
 	err := inParallel(targets, func(target string) error {
-		return b.requester.Create(ctx, scaling(target, cheap, target, replicasAfter, ""))
+		return b.requester.Create(ctx, scaling(target, cheap, target, ""))
 	})
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func (b *executionBed) measureJobs(ctx context.Context) (ours, bare, woken []flo
 				return nil, nil, nil, err
 			}
 		}
-		took, err := b.takes(ctx, f, scaling(target, cheap, target, replicasAfter, ""), string(v1alpha1.PhaseCompleted))
+		took, err := b.takes(ctx, f, scaling(target, cheap, target, ""), string(v1alpha1.PhaseCompleted))
 		if err != nil {
 			return nil, nil, nil, err
 		}

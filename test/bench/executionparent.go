@@ -43,7 +43,7 @@ func executionParentBench() bench {
 }
 
 func (b *executionBed) measureParents(ctx context.Context) (ms []float64, err error) {
-	m, err := remediation.New(b.bed.Config(), remediation.Options{Namespace: executor})
+	m, err := remediation.New(b.bed.Config(), remediation.Options{Namespace: executor}) //nolint:contextcheck // the manager is given one below
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (b *executionBed) parent(ctx context.Context, target string) (ms float64, e
 		case remediation.PhaseCompleted:
 			return nil
 		case remediation.PhaseFailed:
-			return stopTrying{fmt.Errorf("request %q failed: %s", target, rr.Status.Message)}
+			return finalError{fmt.Errorf("request %q failed: %s", target, rr.Status.Message)}
 		case remediation.PhaseExecuting:
 		}
 		return fmt.Errorf("request %q is not completed: %+v", target, rr.Status)

@@ -77,7 +77,7 @@ func (b *executionBed) plans(ctx context.Context, prefix string, targets []strin
 	errs := make(chan error)
 	for _, target := range targets {
 		go func() {
-			errs <- b.requester.Create(ctx, scaling(prefix+target, dear, target, replicasAfter, ""))
+			errs <- b.requester.Create(ctx, scaling(prefix+target, dear, target, ""))
 		}()
 	}
 	for range targets {

@@ -53,7 +53,7 @@ func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (
 	began := time.Now()
 	go func() {
 		created <- inParallel(numbers, func(i int) error {
-			return b.requester.Create(ctx, scaling(fmt.Sprintf("waiting-%d", i), dear, targets[i%len(targets)], replicasAfter, ""))
+			return b.requester.Create(ctx, scaling(fmt.Sprintf("waiting-%d", i), dear, targets[i%len(targets)], ""))
 		})
 	}()
 	if err := b.awaitWaiting(ctx, waitingExecutions); err != nil {

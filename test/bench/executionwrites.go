@@ -24,13 +24,14 @@ const (
 )
 
 // executionWritesBench counts what one execution costs an API server, by its
-// audit log: the writes of the controller's process, from the creation of an
-// execution, which needs an approval, until it is completed and its audit is
-// durable. Kubernetes events, what is tried out, refused writes, reviews of
-// rights and requests for tokens count, whether they are sent as the controller
-// or as the account of the action. What people write does not, nor what becomes
-// of the Job by others, nor the Lease, which is written by time. Each execution
-// has a target of its own.
+// audit log: the writes of the controller, from the creation of an execution,
+// which needs an approval, until it is completed and its audit is durable.
+// Kubernetes events count, writes that are refused, reviews of rights and
+// requests for tokens; of the latter two, those of the executions that come first
+// to warm up as well. What is written as the account of the action does not, be
+// it tried out by the controller, done by it, or done in the Job: it is told
+// beside. Nor does what people write, what becomes of the Job by others, or the
+// Lease, which is written by time. Each execution has a target of its own.
 func executionWritesBench() bench {
 	const inJob, inline = "execution.api_writes_job", "execution.api_writes_inline"
 	return bench{names: []string{inJob, inline}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -62,46 +63,38 @@ func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (m
 	}
 	counts := map[v1alpha1.ExecutionMode]float64{}
 	for _, mode := range []v1alpha1.ExecutionMode{v1alpha1.ExecuteInJob, v1alpha1.ExecuteInline} {
-		for _, n := range []int{writesWarm, writesCounted} {
-			var some []string
-			some, targets = targets[:n], targets[n:]
-			writes, err := b.writesOf(ctx, f, mode, some)
-			if err != nil {
-				return nil, err
-			}
-			if n == writesCounted {
-				counts[mode] = float64(len(writes)) / float64(n)
-				_, _ = fmt.Fprintf(progress, "%d executions, %s:\n%s", n, mode, tally(writes))
-			}
+		warm, err := b.writesOf(ctx, f, mode, targets[:writesWarm])
+		if err != nil {
+			return nil, err
 		}
+		writes, err := b.writesOf(ctx, f, mode, targets[writesWarm:writesWarm+writesCounted])
+		if err != nil {
+			return nil, err
+		}
+		targets = targets[writesWarm+writesCounted:]
+		asked := float64(count(warm, write.asks)+count(writes, write.asks)) / (writesWarm + writesCounted)
+		each := func(what func(write) bool) float64 {
+			return float64(count(writes, func(w write) bool { return what(w) && !w.asks() })) / writesCounted
+		}
+		counts[mode] = each(write.own) + asked
+		_, _ = fmt.Fprintf(progress, "%d executions, %s: each %.2f writes as the controller, reviews and tokens %.2f of them, and %.2f as the account of the action:\n%s",
+			writesCounted, mode, counts[mode], asked, each(write.borrowed), tally(writes))
 	}
 	return counts, nil
 }
 
-// writesOf are the writes for one execution for each target.
-func (b *executionBed) writesOf(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, targets []string) ([]write, error) {
+// writesOf are the writes of the controller's process for one execution for each
+// target.
+func (b *executionBed) writesOf(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, targets []string) (ours []write, err error) {
 	if _, err := b.trail.next(); err != nil {
 		return nil, err
 	}
 	for some := range slices.Chunk(targets, writesAtOnce) {
-		err := inParallel(some, func(target string) error {
-			if err := b.requester.Create(ctx, scaling(target, dear, target, replicasAfter, mode)); err != nil {
-				return err
-			}
-			if _, err := f.await(ctx, target+"/"+string(v1alpha1.PhaseWaitingApproval)); err != nil {
-				return err
-			}
-			if err := b.approve(ctx, f.execution(target).DeepCopy()); err != nil {
-				return err
-			}
-			_, err := f.await(ctx, target+"/"+recorded)
-			return err
-		})
+		err := inParallel(some, func(target string) error { return b.executeApproved(ctx, f, mode, target) })
 		if err != nil {
 			return nil, err
 		}
 	}
-	var ours []write
 	for { // events and the Job's time to live may come last
 		if err := backoff.Sleep(ctx, 2*time.Second); err != nil {
 			return nil, err
@@ -110,7 +103,7 @@ func (b *executionBed) writesOf(ctx context.Context, f *follower, mode v1alpha1.
 		if err != nil {
 			return nil, err
 		}
-		more := slices.DeleteFunc(writes, func(w write) bool { return !w.byController() || w.ObjectRef.Resource == "leases" })
+		more := slices.DeleteFunc(writes, func(w write) bool { return !w.own() && !w.borrowed() })
 		if len(more) == 0 {
 			return ours, nil
 		}
@@ -118,24 +111,58 @@ func (b *executionBed) writesOf(ctx context.Context, f *follower, mode v1alpha1.
 	}
 }
 
+// executeApproved has an execution be approved and end.
+func (b *executionBed) executeApproved(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, target string) error {
+	if err := b.requester.Create(ctx, scaling(target, dear, target, mode)); err != nil {
+		return err
+	}
+	if _, err := f.await(ctx, target+"/"+string(v1alpha1.PhaseWaitingApproval)); err != nil {
+		return err
+	}
+	if err := b.approve(ctx, f.execution(target).DeepCopy()); err != nil {
+		return err
+	}
+	_, err := f.await(ctx, target+"/"+recorded)
+	return err
+}
+
+func count(writes []write, what func(write) bool) (n int) {
+	for _, w := range writes {
+		if what(w) {
+			n++
+		}
+	}
+	return n
+}
+
 // runnerAgent is how runners in Jobs call themselves.
 const runnerAgent = "fleetloop-action-runner"
 
-// byController says whether the controller's process wrote it: under its own
-// name, or under that of the account of an action, as the runners in Jobs do.
-func (w write) byController() bool {
-	return w.User.Username == controllerUser || strings.HasPrefix(w.User.Username, "system:serviceaccount:"+executor+":") && !strings.HasPrefix(w.UserAgent, runnerAgent)
+// own says whether the controller wrote it as itself, for an execution.
+func (w write) own() bool {
+	return w.User.Username == controllerUser && w.ObjectRef.Resource != "leases"
+}
+
+// borrowed says whether the controller's process wrote it as the account of an
+// action, as which the runners in Jobs write as well.
+func (w write) borrowed() bool {
+	return w.User.Username != controllerUser && strings.HasPrefix(w.User.Username, "system:serviceaccount:"+executor+":") && !strings.HasPrefix(w.UserAgent, runnerAgent)
+}
+
+// asks says whether it is a question, whose answer does for a while.
+func (w write) asks() bool {
+	return w.ObjectRef.Resource == "subjectaccessreviews" || w.ObjectRef.Subresource == "token"
 }
 
 // tally tells of writes by their kinds.
 func tally(writes []write) string {
 	counts := map[string]int{}
 	for _, w := range writes {
-		who := "the controller"
-		if w.User.Username != controllerUser {
-			who = "the action's account"
+		who := "as the controller"
+		if w.borrowed() {
+			who = "as the account of the action"
 		}
-		counts[fmt.Sprintf("%s by %s (%s)", w.what(), who, w.UserAgent)]++
+		counts[w.what()+" "+who]++
 	}
 	var b strings.Builder
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
