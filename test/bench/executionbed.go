@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -209,8 +210,25 @@ func (b *executionBed) install(ctx context.Context) (err error) {
 	if b.requester, err = b.as(requester); err != nil {
 		return err
 	}
-	b.approver, err = b.as(approver)
-	return err
+	if b.approver, err = b.as(approver); err != nil {
+		return err
+	}
+	return b.eventually(ctx, b.guarded)
+}
+
+// guarded says why it is not checked yet who asks and who approves: policies are
+// in force a moment after they are made.
+func (b *executionBed) guarded(ctx context.Context) error {
+	honest := scaling("guarded", cheap, "none", "")
+	if err := b.requester.Create(ctx, honest, client.DryRunAll); err != nil || honest.Spec.RequestedBy != requester {
+		return fmt.Errorf("%q may not ask: %w", requester, err)
+	}
+	forged := scaling("guarded", cheap, "none", "")
+	forged.Spec.Approvals = []v1alpha1.Approval{{Approver: approver, Decision: v1alpha1.Approve, PlanHash: "none"}}
+	if err := b.requester.Create(ctx, forged, client.DryRunAll); !apierrors.IsForbidden(err) {
+		return fmt.Errorf("an approval that nobody gave is not refused: %w", err)
+	}
+	return nil
 }
 
 func mergeOf(format string, values ...any) client.Patch {

@@ -56,10 +56,7 @@ func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (
 			return b.requester.Create(ctx, scaling(fmt.Sprintf("waiting-%d", i), dear, targets[i%len(targets)], ""))
 		})
 	}()
-	if err := b.awaitWaiting(ctx, waitingExecutions); err != nil {
-		return 0, err
-	}
-	if err := <-created; err != nil {
+	if err := b.awaitWaiting(ctx, waitingExecutions, created); err != nil {
 		return 0, err
 	}
 	_, _ = fmt.Fprintf(progress, "%d executions wait after %s\n", waitingExecutions, time.Since(began))
@@ -80,10 +77,18 @@ func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (
 	return float64(after-before) / float64(took), err
 }
 
-// awaitWaiting waits until so many executions wait for an approval.
-func (b *executionBed) awaitWaiting(ctx context.Context, want int) error {
+// awaitWaiting waits until so many executions wait for an approval, which are
+// being created.
+func (b *executionBed) awaitWaiting(ctx context.Context, want int, created <-chan error) error {
 	waiting := map[string]bool{}
 	for len(waiting) < want {
+		select {
+		case err := <-created:
+			if err != nil {
+				return err
+			}
+		default:
+		}
 		if err := backoff.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return fmt.Errorf("%d of %d executions wait for an approval: %w: %s", len(waiting), want, err, b.said())
 		}
