@@ -27,9 +27,6 @@ type needs struct {
 	guard      guard.Options
 }
 
-// account is the controller's own.
-func (n needs) account() []runtime.Object { return n.controller.Objects()[:1] }
-
 // rights are all roles, their bindings and the accounts of actions, those
 // outside of namespaces apart.
 func (n needs) rights() (inNamespaces, cluster []runtime.Object) {
@@ -61,7 +58,7 @@ func (n needs) bindings(namespace string, only ...string) (list []runtime.Object
 }
 
 func people() []runtime.Object {
-	list := []runtime.Object{roles.Viewer(), roles.Approver()}
+	list := []runtime.Object{roles.Viewer(), roles.Approver(), roles.Administrator()}
 	for _, role := range roles.Requesters() {
 		list = append(list, role)
 	}
@@ -154,7 +151,6 @@ func executionOf(objects []*unstructured.Unstructured) []*unstructured.Unstructu
 // an installation chooses.
 func TestExecutionEquals(t *testing.T) {
 	const on = "executionController: {enabled: true, "
-	const stamps = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 	tests := map[string]struct {
 		reason string
 		values string
@@ -162,17 +158,18 @@ func TestExecutionEquals(t *testing.T) {
 		want   func(needs) []runtime.Object
 		needs  needs
 	}{
-		"Stamps":  {reason: "names are filled in where the cluster can", values: on + "}", serves: stamps, want: needs.stamped},
+		"Stamps":  {reason: "names are filled in where the cluster can", values: on + "}", serves: servesStamps, want: needs.stamped},
 		"Stamped": {reason: "or is said to", values: on + "guard: {stamps: true}}", want: needs.stamped},
 		"StampsElsewhere": {
-			reason: "in another namespace", values: on + "namespace: acting}", serves: stamps, want: needs.stamped,
+			reason: "in another namespace", values: on + "namespace: acting}", serves: servesStamps, want: needs.stamped,
 			needs: needs{roles.Controller{Namespace: "acting"}, roles.Actions{Namespace: "acting"}, guard.Options{Namespace: "acting"}},
 		},
 		"Default": {reason: "no action may act anywhere yet, and the guard stands", values: on + "}", want: needs.everything},
 		"Elsewhere": {
 			reason: "another namespace, and another account", values: on + "namespace: acting, serviceAccount: {name: actor}}", want: needs.everything,
 			needs: needs{
-				roles.Controller{Namespace: "acting", Account: "actor"}, roles.Actions{Namespace: "acting"},
+				roles.Controller{Namespace: "acting", Account: "actor"},
+				roles.Actions{Namespace: "acting"},
 				guard.Options{Namespace: "acting", ControllerUser: "system:serviceaccount:acting:actor"},
 			},
 		},
@@ -200,7 +197,7 @@ func TestExecutionEquals(t *testing.T) {
 			needs: needs{actions: roles.Actions{Secrets: []string{"b", "a"}, Manifests: []string{"configmaps", "apps/deployments"}}},
 		},
 		"NothingOutside": {
-			reason: "no rights on nodes, and none for people", values: on + "rbac: {cluster: false, people: false}, guard: {stamps: false}}", serves: stamps,
+			reason: "no rights on nodes, and none for people", values: on + "rbac: {cluster: false, people: false}, guard: {stamps: false}}", serves: servesStamps,
 			want: func(n needs) []runtime.Object {
 				inNamespaces, _ := n.rights()
 				return slices.Concat(n.controller.Objects(), inNamespaces, guard.Objects(n.guard))
@@ -215,7 +212,7 @@ func TestExecutionEquals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []*unstructured.Unstructured
 			for _, o := range executionOf(render(t, deploy.Release{Values: newValues(t, test.values), APIVersions: []string{test.serves}})) {
-				if group := o.GroupVersionKind().Group; group == rbacv1.GroupName || group == "admissionregistration.k8s.io" || o.GetKind() == "ServiceAccount" {
+				if needed(o) {
 					got = append(got, withoutChart(o))
 				}
 			}
@@ -224,6 +221,40 @@ func TestExecutionEquals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestExecutionShipped: who applies the manifests by themselves gets what the
+// chart makes.
+func TestExecutionShipped(t *testing.T) {
+	var shipped []*unstructured.Unstructured
+	for _, file := range []string{"rbac/actions", "rbac/actions-cluster", "rbac/actions-namespace", "rbac/actions-controller", "rbac/actions-people", "guard/guard", "guard/stamps"} {
+		objects, err := deploy.Objects(readFile(t, root+"/deploy/"+file+".yaml"))
+		if err != nil || len(objects) == 0 {
+			t.Fatalf("%s: %d objects, %v", file, len(objects), err)
+		}
+		for _, o := range objects {
+			if file == "rbac/actions-namespace" {
+				o.SetNamespace("shop")
+			}
+			unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")
+			shipped = append(shipped, o)
+		}
+	}
+	var made []*unstructured.Unstructured
+	for _, o := range executionOf(render(t, deploy.Release{APIVersions: []string{servesStamps}, Values: newValues(t, "executionController: {enabled: true, targetNamespaces: [shop]}")})) {
+		if needed(o) {
+			made = append(made, withoutChart(o))
+		}
+	}
+	if diff := cmp.Diff(byName(t, shipped), byName(t, made)); diff != "" {
+		t.Errorf("manifests (-) and chart (+) differ:\n%s", diff)
+	}
+}
+
+// needed is whether an object is of those that the packages say executions need.
+func needed(o *unstructured.Unstructured) bool {
+	group := o.GroupVersionKind().Group
+	return group == rbacv1.GroupName || group == "admissionregistration.k8s.io" || o.GetKind() == "ServiceAccount"
 }
 
 // everything is what is needed where nothing is bound in any namespace.

@@ -66,7 +66,7 @@ executionController:
   extraEnv: [{name: LOG_LEVEL, value: debug}]
 `,
 			want: map[string]map[string]string{
-				acting: {
+				acting: { //nolint:gosec // no credentials: the name of a Secret
 					"metadata.namespace":                        "acting",
 					"spec.template.spec.imagePullSecrets":       "[{name: pull}]",
 					"spec.template.spec.containers.0.env.2":     "{name: EXECUTOR_NAMESPACE, value: acting}",
@@ -78,14 +78,14 @@ executionController:
 					"spec.template.spec.containers.0.env.11":    "{name: POLICY_ADMINS, value: 'oidc:Platform Admins'}",
 					"spec.template.spec.containers.0.env.12":    "{name: PROTECTED_NAMESPACES, value: 'vault,istio-system'}",
 					"spec.template.spec.containers.0.env.13":    "{name: RUNNER_PRIORITY_CLASS, value: high}",
-					"spec.template.spec.containers.0.env.14":    "{name: TRUSTED_REQUESTERS, value: 'a,b'}",
-					"spec.template.spec.containers.0.env.16":    "{name: LOG_LEVEL, value: debug}",
+					"spec.template.spec.containers.0.env.14":    "{name: RUNNER_PULL_SECRETS, value: pull}",
+					"spec.template.spec.containers.0.env.15":    "{name: TRUSTED_REQUESTERS, value: 'a,b'}",
+					"spec.template.spec.containers.0.env.17":    "{name: LOG_LEVEL, value: debug}",
 					"spec.template.spec.containers.0.args.2":    "--config=/etc/execution-controller/config/execution-controller.yaml",
 					"spec.template.spec.volumes":                "[{name: config, configMap: {name: fleetloop-execution-controller}}]",
 					"spec.template.spec.containers.0.resources": "{requests: {cpu: 100m, memory: 128Mi}, limits: {memory: 512Mi}}",
 				},
-				"ConfigMap/fleetloop-execution-controller":    {"metadata.namespace": "acting", "data": `{execution-controller.yaml: "gate:\n  max_concurrent: 3\n"}`},
-				"ServiceAccount/kubernaut-action-restart-pod": {"metadata.namespace": "acting", "imagePullSecrets": "[{name: pull}]"},
+				"ConfigMap/fleetloop-execution-controller": {"metadata.namespace": "acting", "data": `{execution-controller.yaml: "gate:\n  max_concurrent: 3\n"}`},
 				"ConfigMap/laws":            nil,
 				"ConfigMap/safety-policies": nil,
 			},

@@ -2,6 +2,7 @@
 package bed_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -98,7 +99,7 @@ func (c *cluster) kinds(t *testing.T) []string {
 }
 
 // apply applies an object by server-side apply, as whoever, and refuses fields
-// that the server does not know.
+// that the server does not know. It goes to its own namespace if it says one.
 func (c *cluster) apply(ctx context.Context, o *unstructured.Unstructured, namespace string, dryRun ...string) (*unstructured.Unstructured, error) {
 	gvk := o.GroupVersionKind()
 	mapping, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
@@ -111,7 +112,7 @@ func (c *cluster) apply(ctx context.Context, o *unstructured.Unstructured, names
 	}
 	var client dynamic.ResourceInterface = c.dynamic.Resource(mapping.Resource)
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		client = c.dynamic.Resource(mapping.Resource).Namespace(namespace)
+		client = c.dynamic.Resource(mapping.Resource).Namespace(cmp.Or(o.GetNamespace(), namespace))
 	}
 	force := true
 	return client.Patch(ctx, o.GetName(), types.ApplyPatchType, raw, metav1.PatchOptions{
@@ -130,6 +131,7 @@ func podOf(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructure
 	pod.SetAPIVersion("v1")
 	pod.SetKind("Pod")
 	pod.SetName("pod-of-" + o.GetName())
+	pod.SetNamespace(o.GetNamespace())
 	return pod
 }
 

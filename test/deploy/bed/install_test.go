@@ -1,11 +1,13 @@
 package bed_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"helm.sh/helm/v4/pkg/action"
@@ -73,11 +75,21 @@ func TestHelm(t *testing.T) {
 
 	upgrade := action.NewUpgrade(cfg)
 	upgrade.Namespace, upgrade.WaitStrategy = ns, kube.HookOnlyStrategy
-	if _, err := upgrade.RunWithContext(t.Context(), "fleetloop", chart, newValues(t, "sentinel: {form: all}")); err != nil {
-		t.Fatal(err)
+	acting := restricted(t)
+	values := fmt.Sprintf("{sentinel: {form: all}, executionController: {enabled: true, namespace: %s}}", acting)
+	for range 2 { // the second time its guard is there already
+		if _, err := upgrade.RunWithContext(t.Context(), "fleetloop", chart, newValues(t, values)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if got, want := deployments(), []string{"fleetloop-fleet-api", "fleetloop-sentinel"}; !slices.Equal(got, want) {
 		t.Errorf("upgraded: %v, want %v", got, want)
+	}
+	if _, err := client.AppsV1().Deployments(acting).Get(t.Context(), "fleetloop-execution-controller", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Get(t.Context(), acting+"-execution-requests-stamp", metav1.GetOptions{}); err != nil {
+		t.Errorf("Helm asks the cluster what it serves: %v", err)
 	}
 
 	uninstall := action.NewUninstall(cfg)
@@ -87,6 +99,9 @@ func TestHelm(t *testing.T) {
 	}
 	if got := deployments(); len(got) > 0 {
 		t.Errorf("taken away, there are %v", got)
+	}
+	if _, err := client.AppsV1().Deployments(acting).Get(t.Context(), "fleetloop-execution-controller", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("taken away, the execution controller is there: %v", err)
 	}
 	c := newCluster(t)
 	definition := &unstructured.Unstructured{Object: map[string]any{
@@ -139,5 +154,32 @@ func TestKubectl(t *testing.T) {
 	}
 	if got := sentinel.Spec.Template.Spec.Containers[0].Image; got != "registry.example.com/sentinel:v1" {
 		t.Errorf("the image is %s", got)
+	}
+}
+
+// TestKubectlExecutions applies the execution controller's kustomization as the
+// guide says, and takes it away.
+func TestKubectlExecutions(t *testing.T) {
+	bed, c := kubebedtest.Bed(t), newCluster(t)
+	folder := root + "/deploy/kustomize/execution-controller"
+	if out, err := bed.Kubectl(t.Context(), "create", "namespace", "kubernaut-executor"); err != nil && !strings.Contains(err.Error(), "AlreadyExists") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := bed.Kubectl(context.WithoutCancel(t.Context()), "delete", "--ignore-not-found", "-k", folder); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+	for range 2 {
+		if out, err := bed.Kubectl(t.Context(), "apply", "-k", folder); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	objects, err := deploy.Kustomize(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.missing(t.Context(), slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "" }), "kubernaut-executor"); err != nil {
+		t.Error(err)
 	}
 }

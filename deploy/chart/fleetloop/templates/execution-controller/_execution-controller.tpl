@@ -93,7 +93,12 @@ in them stand for what an installation chooses. It takes root and file. */}}
   value: {{ $values.policies.mode }}
 - name: CONTROLLER_USER
   value: {{ include "fleetloop.executionController.user" . }}
+{{- $pullSecrets := list -}}
+{{- range .Values.global.imagePullSecrets -}}
+{{- $pullSecrets = append $pullSecrets .name -}}
+{{- end }}
 {{- range $name, $value := dict
+      "RUNNER_PULL_SECRETS" (join "," $pullSecrets)
       "RUNNER_PRIORITY_CLASS" $values.runner.priorityClassName
       "INLINE_ACTIONS" (join "," $values.runner.inlineActions)
       "PROTECTED_NAMESPACES" (join "," $values.protectedNamespaces)
