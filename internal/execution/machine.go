@@ -29,6 +29,7 @@ func Transitions() []Transition {
 		{validated, completed, "a dry run was all that was asked for"},
 		{validated, failed, "the plan can no longer be made, its turn did not come, or it was cancelled"},
 		{waiting, executing, "it was approved, the plan still holds, and it is its turn"},
+		{waiting, completed, "it was approved, and a dry run is all that is wanted by now"},
 		{waiting, failed, "it was rejected, nobody approved in time, the plan is stale, its turn did not come, or it was cancelled"},
 		{executing, ready, "the action succeeded and there is a way back, or a required postcondition does not hold"},
 		{executing, completed, "the action succeeded and there is no way back"},

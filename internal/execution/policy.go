@@ -3,15 +3,21 @@ package execution
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
+// ErrNoPolicies is why nothing can be decided at the moment: there are no
+// policies. It passes, other than an answer that cannot be used.
+var ErrNoPolicies = errors.New("there are no policies")
+
 // A Policy says whether an execution may be.
 type Policy interface {
 	// Decide decides about an execution. An error means that there is no
-	// decision, which is never a leave.
+	// decision, which is never a leave. It wraps ErrNoPolicies if there is nobody
+	// to ask.
 	Decide(ctx context.Context, in *Input) (Decision, error)
 }
 

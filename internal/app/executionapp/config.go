@@ -55,7 +55,7 @@ type Part struct {
 
 // RunnerConfig says where actions run.
 type RunnerConfig struct {
-	Image         string   `key:"image" env:"RUNNER_IMAGE" flag:"runner-image" doc:"Image of action-runner, by its digest. Needed unless every action runs inline."`
+	Image         string   `key:"image" env:"RUNNER_IMAGE" flag:"runner-image" doc:"Image of action-runner, by its digest."`
 	PullPolicy    string   `key:"pull_policy" env:"RUNNER_PULL_POLICY" flag:"runner-pull-policy" default:"IfNotPresent" validate:"oneof=Always IfNotPresent Never" doc:"When the image is pulled."`
 	PriorityClass string   `key:"priority_class" env:"RUNNER_PRIORITY_CLASS" doc:"PriorityClass of the Pods."`
 	PullSecrets   []string `key:"pull_secrets" env:"RUNNER_PULL_SECRETS" doc:"Secrets with credentials of the image's registry."`
@@ -143,8 +143,11 @@ func (c Part) check() error {
 		return errNoImage
 	}
 	for _, name := range slices.Concat(c.Runner.Inline, keys(c.Gate.MaxPerAction)) {
-		if _, known := action.Find(name); !known {
+		switch a, known := action.Find(name); {
+		case !known:
 			return fmt.Errorf("there is no action %q: 'fleetloop exec actions' lists them", name)
+		case a.Name != name:
+			return fmt.Errorf("action %q is called %q here", name, a.Name)
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package executionapp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -63,6 +64,9 @@ func (p *laws) Decide(ctx context.Context, in *execution.Input) (execution.Decis
 		return execution.Decision{}, fmt.Errorf("write the input of the policies: %w", err)
 	}
 	d, hash, err := p.store.Decide(ctx, text, time.Unix(in.Now, 0))
+	if errors.Is(err, policy.ErrNoPolicy) {
+		return execution.Decision{}, fmt.Errorf("%w in ConfigMap %s: %w", execution.ErrNoPolicies, p.name, err)
+	}
 	if err != nil {
 		return execution.Decision{}, err
 	}

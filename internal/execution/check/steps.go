@@ -78,7 +78,7 @@ func (r *round) policy(ctx context.Context) error {
 func (r *round) decide(ctx context.Context) error {
 	d, err := r.deps.Policy.Decide(ctx, r.input)
 	if err != nil {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, execution.ErrNoPolicies) {
 			return fmt.Errorf("ask the policy: %w", err)
 		}
 		r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{EvaluatedAt: moment(r.now)}

@@ -62,6 +62,9 @@ func (a *auditing) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	if !done && !deleted {
 		return reconcile.Result{}, nil
 	}
+	if deleted && underWay(ke, a.now()) {
+		return reconcile.Result{RequeueAfter: soon * 40}, nil // what runs is to say what it did
+	}
 	err = a.release(ctx, ke)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: soon}, nil

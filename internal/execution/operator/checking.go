@@ -21,6 +21,9 @@ import (
 // for one that does not start from the Job's.
 const dryRunTimeout = 30 * time.Second
 
+// checkAgain is when checks are tried again that could not be made.
+const checkAgain = 2 * time.Second
+
 // begin takes an execution up.
 func (r *reconciler) begin(t *turn) error {
 	if request, err := action.Parse(&t.ke.Spec); err == nil {
@@ -34,6 +37,10 @@ func (r *reconciler) begin(t *turn) error {
 func (r *reconciler) validate(ctx context.Context, t *turn) error {
 	if t.ke.Spec.Cancel {
 		fail(t, cancelled)
+		return nil
+	}
+	if refusal := r.notInline(t.ke); refusal != nil {
+		fail(t, *refusal)
 		return nil
 	}
 	dry, waits, failed, err := r.dryRun(ctx, t)
@@ -67,9 +74,9 @@ func (r *reconciler) checked(ctx context.Context, t *turn, out check.Outcome) er
 	case out.NeedDryRunJob:
 		return r.startDryRun(ctx, t, out.Plan)
 	case out.Wait > 0:
-		if meta := condition(s, v1alpha1.ConditionValidated); meta == nil { // once: each look would be a write
+		if c := condition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != "WaitingForPreconditions" { // once: each look would be a write
 			s.ValidationResults = &out.Results
-			s.Message = "waiting for preconditions to hold"
+			s.Message, s.ReasonDetail = "waiting for preconditions to hold", ""
 			setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, "WaitingForPreconditions", s.Message)
 		}
 		if request, err := action.Parse(&t.ke.Spec); err == nil {
@@ -90,7 +97,7 @@ func (r *reconciler) valid(t *turn, out check.Outcome) {
 	s.ValidationTime = at(t.now)
 	pending := approval.Begin(out.Decision, nil)
 	s.Approval = &pending
-	s.Message = out.Plan.Impact.Description
+	s.Message, s.ReasonDetail = out.Plan.Impact.Description, ""
 	setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionTrue, "ChecksPassed", "all checks passed")
 	enter(t, v1alpha1.PhaseValidated)
 	if asksFirst(t.ke) { // nothing is done in between, and so it is one write
@@ -114,14 +121,21 @@ func (r *reconciler) uncheckable(ctx context.Context, t *turn, err error) error 
 	if ctx.Err() != nil {
 		return err
 	}
+	detail := v1alpha1.DetailExecutorUnavailable
+	if errors.Is(err, execution.ErrNoPolicies) {
+		detail = v1alpha1.DetailPolicyUnavailable
+	}
 	if t.now.Before(since(t.ke, v1alpha1.PhaseValidating, t.now).Add(r.cfg.CheckTimeout)) {
-		if !errors.Is(err, context.DeadlineExceeded) {
-			r.log.WarnContext(ctx, "cannot check an execution, trying again", "execution", key(t.ke), "err", err)
+		r.log.WarnContext(ctx, "cannot check an execution, trying again", "execution", key(t.ke), "err", err)
+		if c := condition(&t.ke.Status, v1alpha1.ConditionValidated); c == nil || c.Reason != "CannotCheck" { // once: each look would be a write
+			t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, bounded("the checks cannot be made, they are tried again: "+err.Error(), maxMessage)
+			setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, "CannotCheck", t.ke.Status.Message)
 		}
-		return err
+		t.wait(checkAgain)
+		return nil
 	}
 	fail(t, execution.Failure{
-		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailExecutorUnavailable,
+		Reason: v1alpha1.ReasonValidationError, Detail: detail,
 		Message: fmt.Sprintf("the checks could not be made for %s: %v", r.cfg.CheckTimeout, err),
 	})
 	return nil
@@ -176,8 +190,16 @@ func (r *reconciler) startDryRun(ctx context.Context, t *turn, plan *v1alpha1.Pl
 
 // observe looks at a Job and its Pods.
 func (r *reconciler) observe(ctx context.Context, t *turn, j *batchv1.Job) (job.Observation, error) {
-	pods, err := r.jobs.Pods(ctx, j)
+	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
+		return job.Observation{}, err
+	}
+	o := job.Observe(j, pods, t.now)
+	if o.State != job.Failed || o.Result != nil {
+		return o, nil
+	}
+	// What left no word may have left one of which the cache does not know yet.
+	if pods, err = r.jobs.Pods(ctx, j, true); err != nil {
 		return job.Observation{}, err
 	}
 	return job.Observe(j, pods, t.now), nil
@@ -230,15 +252,11 @@ func (r *reconciler) proceed(ctx context.Context, t *turn) error {
 	if taken, err := r.adopt(ctx, t); err != nil || taken {
 		return err
 	}
-	s := &t.ke.Status
 	switch {
 	case t.ke.Spec.Cancel:
 		fail(t, cancelled)
 	case t.ke.Spec.DryRun == v1alpha1.DryRunOnly:
-		s.Outcome = v1alpha1.OutcomeSucceeded
-		s.Message = "dry run: " + s.Plan.Impact.Description
-		setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, "DryRun", s.Message)
-		enter(t, v1alpha1.PhaseCompleted)
+		tried(t)
 	case asksFirst(t.ke):
 		r.ask(t)
 	default:

@@ -40,10 +40,10 @@ const auditWorkers = 16
 func (o *Operator) control(deps Deps) error {
 	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, newWritten()}
 	r := &reconciler{
-		cfg: o.cfg, executions: host, jobs: hostJobs{o.manager.GetClient(), o.manager.GetAPIReader()},
+		cfg: o.cfg, executions: host, jobs: hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace},
 		check: deps.Check, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,
 		tell: teller{o.manager.GetEventRecorder(component)}, metrics: newMetrics(deps.Registerer), log: deps.Log, now: time.Now,
-		launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{},
+		launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, begun: map[types.UID]int32{},
 	}
 	// A manager that has not started indexes nothing, and asks nobody.
 	indexed := o.manager.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsOfJob, controllerOf)

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -9,10 +10,12 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
 // settle gives the parent its time to look at what was done.
 func (r *reconciler) settle(ctx context.Context, t *turn) error {
+	r.leaveGate(t.ke, t.now) // if the answer was lost to the write that said so
 	if err := r.expireRun(ctx, t.ke); err != nil {
 		return err
 	}
@@ -31,6 +34,7 @@ func (r *reconciler) settle(ctx context.Context, t *turn) error {
 
 // keep keeps an execution that has ended as long as it should be.
 func (r *reconciler) keep(ctx context.Context, t *turn) error {
+	r.leaveGate(t.ke, t.now)
 	if err := r.expireRun(ctx, t.ke); err != nil {
 		return err
 	}
@@ -46,20 +50,42 @@ func (r *reconciler) keep(ctx context.Context, t *turn) error {
 		t.until(end)
 		return nil
 	}
-	return r.executions.Delete(ctx, t.ke)
-}
-
-// expireRun lets the Job of an execution go after a while: its result is
-// stored.
-func (r *reconciler) expireRun(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
-	if ke.Status.JobName == "" {
-		return nil
-	}
-	j, err := r.jobs.Job(ctx, ke, ke.Status.JobName, false)
-	if err != nil || j == nil {
+	if err := r.executions.Delete(ctx, t.ke); err != nil {
 		return err
 	}
-	return r.expire(ctx, j)
+	r.metrics.deleted.Inc()
+	return nil
+}
+
+// leaveGate gives up the turn of an execution that is over, if it still has it.
+func (r *reconciler) leaveGate(ke *v1alpha1.KubernetesExecution, now time.Time) {
+	s := &ke.Status
+	switch {
+	case s.ExecutionResults == nil: // nothing was done
+		r.gate.Forget(ke.UID)
+	case s.Reason == v1alpha1.ReasonCancelled: // which says nothing of the action
+		r.gate.Leave(ke.UID, "", now)
+	default:
+		r.gate.Leave(ke.UID, s.Outcome, now)
+	}
+}
+
+// expireRun lets the Jobs of an execution go after a while: their results are
+// stored.
+func (r *reconciler) expireRun(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+	for _, name := range []string{ke.Status.JobName, job.Name(ke.UID, v1alpha1.PurposeDryRun, 1)} {
+		if name == "" {
+			continue
+		}
+		j, err := r.jobs.Job(ctx, ke, name, false)
+		if err == nil && j != nil {
+			err = r.expire(ctx, j)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *reconciler) expire(ctx context.Context, j *batchv1.Job) error {
@@ -69,9 +95,18 @@ func (r *reconciler) expire(ctx context.Context, j *batchv1.Job) error {
 	return r.jobs.Patch(ctx, j, map[string]any{"ttlSecondsAfterFinished": int64(r.cfg.JobTTL.Seconds())})
 }
 
+// lastWord is for how long an execution that somebody deletes is held back so
+// that what runs can say what it did.
+const lastWord = time.Minute
+
 // deleted stops what is under way for an execution that somebody deletes. The
 // auditor lets it go.
 func (r *reconciler) deleted(ctx context.Context, t *turn) error {
+	if underWay(t.ke, t.now) {
+		t.ke.Spec.Cancel = true
+		t.until(t.ke.DeletionTimestamp.Add(lastWord))
+		return r.watch(ctx, t)
+	}
 	for _, name := range []string{runName(t.ke), t.ke.Status.JobName} {
 		if name == "" {
 			continue
@@ -87,7 +122,15 @@ func (r *reconciler) deleted(ctx context.Context, t *turn) error {
 		}
 	}
 	r.gate.Forget(t.ke.UID)
+	if !r.cfg.Audited { // and so has no auditor
+		return ignored(r.executions.SetFinalizer(ctx, t.ke, false))
+	}
 	return nil
+}
+
+// underWay says whether an execution that somebody deletes is to be heard first.
+func underWay(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
+	return ke.Status.Phase == v1alpha1.PhaseExecuting && slices.Contains(ke.Finalizers, v1alpha1.Finalizer) && now.Before(ke.DeletionTimestamp.Add(lastWord))
 }
 
 // recorded says whether what became of an execution is in the audit.
@@ -106,16 +149,11 @@ func (r *reconciler) passed(ctx context.Context, before, ke *v1alpha1.Kubernetes
 	if done || before.Status.Phase == v1alpha1.PhaseValidating {
 		r.targets.leave(nameOf(ke))
 	}
-	ran := before.Status.Phase == v1alpha1.PhaseExecuting
-	switch {
-	case done && ran:
-		r.leave(ke.UID, s.Outcome, now)
-	case done:
-		r.leave(ke.UID, "", now)
-	}
 	if done {
+		r.leaveGate(ke, now)
 		r.mu.Lock()
 		delete(r.launched, ke.UID)
+		delete(r.begun, ke.UID)
 		r.mu.Unlock()
 	}
 	r.announce(ctx, before, ke)

@@ -66,7 +66,7 @@ func (r *reconciler) observed(ctx context.Context, t *turn, j *batchv1.Job, o jo
 	case !t.now.Before(end):
 		o.State = job.Failed
 		o.Failure = &execution.Failure{
-			Reason:  v1alpha1.ReasonExecutionTimeout,
+			Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailResultUnknown,
 			Message: fmt.Sprintf("Job %q did not end within %s, nor was it ended by Kubernetes. It was suspended: look at the target before you try again", j.Name, timeoutOf(j)),
 		}
 		if err := r.suspend(ctx, j); err != nil {
@@ -93,14 +93,19 @@ func (r *reconciler) cancel(ctx context.Context, t *turn, j *batchv1.Job, o job.
 		t.wait(time.Second) // it is told when something changes; this is in case it was missed
 		return nil
 	}
-	return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
-		Reason: v1alpha1.ReasonCancelled, Message: "it was cancelled before it began, or it left no word of what it had done: look at the target before you try again",
-	}})
+	failure := cancelled
+	if o.Started != nil {
+		failure = execution.Failure{
+			Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
+			Message: fmt.Sprintf("it was cancelled, and left no word of what it had done: look at %s", t.ke.Status.Target),
+		}
+	}
+	return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &failure, Started: o.Started})
 }
 
 // stop tells a Pod that runs to end, once.
 func (r *reconciler) stop(ctx context.Context, t *turn, j *batchv1.Job, name string) error {
-	pods, err := r.jobs.Pods(ctx, j)
+	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
 		return err
 	}
@@ -133,41 +138,70 @@ func (r *reconciler) vanished(ctx context.Context, t *turn) error {
 // runInline does the action here, as its own account. A second time it finds
 // what the first has done.
 func (r *reconciler) runInline(ctx context.Context, t *turn) error {
+	r.mu.Lock()
+	tries, ours := r.begun[t.ke.UID]
+	r.mu.Unlock()
 	a, _ := action.Find(t.ke.Spec.Action)
-	if a == nil {
-		return r.vanished(ctx, t)
+	if failure := r.mayNotRun(t, a, ours && tries == 0); failure != nil {
+		return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: failure, Retries: max(0, tries-1)})
 	}
-	started := t.ke.Status.ExecutionResults.StartTime
-	if t.ke.Spec.Cancel && started != nil && t.now.Sub(started.Time) > inlineTimeout {
-		return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: cancelled.Message}})
+	attempt := tries + 1
+	if !ours {
+		attempt++ // of the one whose operator is gone nothing is known
 	}
-	var result action.Result
 	c, err := r.identities.Client(ctx, a)
-	if err == nil {
-		result = action.Execute(ctx, c, t.ke.Status.Plan, action.Run{
-			Subject: subjectOf(t.ke), Attempt: 1, Deadline: t.now.Add(inlineTimeout),
-		})
+	if err != nil {
+		return r.unavailable(ctx, t, fmt.Errorf("cannot act as the action's account: %w", err))
 	}
+	r.mu.Lock()
+	r.begun[t.ke.UID] = attempt
+	r.mu.Unlock()
+	result := action.Execute(ctx, c, t.ke.Status.Plan, action.Run{
+		Subject: subjectOf(t.ke), Attempt: attempt, Deadline: t.now.Add(inlineTimeout), NoMarker: r.cfg.Job.NoMarker,
+	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	overdue := started == nil || !t.now.Before(started.Add(timeoutFor(t.ke, a)))
-	switch {
-	case err != nil && !overdue:
-		return err
-	case err != nil:
-		return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
-			Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailExecutorUnavailable, Message: err.Error(),
-		}})
-	case result.Code == action.CodeTransient && !overdue:
-		t.wait(time.Second)
+	if result.Code.Retry() && attempt <= retriesFor(t.ke, a) {
+		t.wait(time.Second << min(attempt-1, 5))
 		return nil
 	}
-	o := job.Observation{State: job.Succeeded, Result: &result, Started: &result.Started, Ended: &result.Ended}
+	o := job.Observation{State: job.Succeeded, Result: &result, Started: &result.Started, Ended: &result.Ended, Retries: attempt - 1}
 	if result.Code != action.CodeOK {
 		o.State, o.Failure = job.Failed, job.FailureOf(&result)
 	}
 	return r.ended(ctx, t, o)
+}
+
+// mayNotRun is why an inline action is not tried, or not again; nil is that it
+// is. untouched says that nothing can have been done yet.
+func (r *reconciler) mayNotRun(t *turn, a *action.Action, untouched bool) *execution.Failure {
+	unknown := execution.Failure{
+		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
+		Message: fmt.Sprintf("it was begun, and what it did is not known. It is not tried again: look at %s", t.ke.Status.Target),
+	}
+	started := t.ke.Status.ExecutionResults.StartTime
+	switch {
+	case a == nil || started == nil:
+		return &unknown
+	case t.ke.Spec.Cancel && untouched:
+		return &cancelled
+	case t.ke.Spec.Cancel || r.cfg.DryRun:
+		unknown.Reason = v1alpha1.ReasonCancelled
+		return &unknown
+	case !t.now.Before(started.Add(timeoutFor(t.ke, a))):
+		unknown.Reason = v1alpha1.ReasonExecutionTimeout
+		return &unknown
+	}
+	return nil
+}
+
+// retriesFor is how often an action may be tried again.
+func retriesFor(ke *v1alpha1.KubernetesExecution, a *action.Action) int32 {
+	if ke.Spec.MaxRetries != nil {
+		return *ke.Spec.MaxRetries
+	}
+	return a.Retries
 }
 
 // ended writes down what an action did, and verifies it.
@@ -223,9 +257,18 @@ func (r *reconciler) verify(ctx context.Context, t *turn) error {
 		finish(t, nil)
 		return nil
 	}
-	results, wait, err := r.check.PostConditions(ctx, t.ke, s.ExecutionResults.EndTime.Time, t.now)
+	since := t.now // and not when a node says that it ended
+	if waiting := condition(s, v1alpha1.ConditionPostConditionsMet); waiting != nil {
+		since = waiting.LastTransitionTime.Time
+	}
+	results, wait, err := r.check.PostConditions(ctx, t.ke, since, t.now)
 	if err != nil {
-		return err
+		if ctx.Err() != nil {
+			return err
+		}
+		if results, wait = unevaluated(t.ke, err, t.now), checkAgain; !t.now.Before(since.Add(r.cfg.CheckTimeout)) {
+			wait = 0
+		}
 	}
 	if wait > 0 && !t.ke.Spec.Cancel {
 		if condition(s, v1alpha1.ConditionPostConditionsMet) == nil { // once: each look would be a write
@@ -248,6 +291,17 @@ func (r *reconciler) verify(ctx context.Context, t *turn) error {
 		}
 	})
 	return nil
+}
+
+// unevaluated are the results of postconditions that cannot be looked at.
+func unevaluated(ke *v1alpha1.KubernetesExecution, why error, now time.Time) []v1alpha1.ConditionResult {
+	var results []v1alpha1.ConditionResult
+	for _, c := range ke.Spec.PostConditions {
+		results = append(results, v1alpha1.ConditionResult{
+			ConditionType: c.Type, Required: c.Required, EvaluationTime: at(now), ErrorMessage: bounded("it could not be evaluated: "+why.Error(), maxNote),
+		})
+	}
+	return results
 }
 
 // finish ends an action that succeeded.

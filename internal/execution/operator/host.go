@@ -54,8 +54,11 @@ type jobReader interface {
 	// Job reads one of an execution, as it was last told; nil is none. Live
 	// asks the host cluster itself.
 	Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, name string, live bool) (*batchv1.Job, error)
-	// Pods reads those of a Job.
-	Pods(ctx context.Context, j *batchv1.Job) ([]corev1.Pod, error)
+	// Pods reads those of a Job, likewise.
+	Pods(ctx context.Context, j *batchv1.Job, live bool) ([]corev1.Pod, error)
+	// Running are the names of all Jobs that run actions, or have run them, as the
+	// host cluster has them.
+	Running(ctx context.Context) (map[string]bool, error)
 }
 
 type jobWriter interface {
@@ -193,8 +196,9 @@ func (h hostExecutions) Delete(ctx context.Context, ke *v1alpha1.KubernetesExecu
 
 // hostJobs are those of a host cluster.
 type hostJobs struct {
-	client client.Client
-	live   client.Reader
+	client    client.Client
+	live      client.Reader
+	namespace string
 }
 
 // Job reads the cache, or the host cluster.
@@ -219,13 +223,38 @@ func (h hostJobs) Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, nam
 	return &j, nil
 }
 
-// Pods reads the cache.
-func (h hostJobs) Pods(ctx context.Context, j *batchv1.Job) ([]corev1.Pod, error) {
+// Pods reads the cache, or the host cluster.
+func (h hostJobs) Pods(ctx context.Context, j *batchv1.Job, live bool) ([]corev1.Pod, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
 	var list corev1.PodList
-	if err := h.client.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingFields{podsOfJob: string(j.UID)}); err != nil {
+	var err error
+	if live {
+		err = h.live.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name})
+	} else {
+		err = h.client.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingFields{podsOfJob: string(j.UID)})
+	}
+	if err != nil {
 		return nil, fmt.Errorf("list Pods of Job %q: %w", j.Name, err)
 	}
-	return list.Items, nil
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !metav1.IsControlledBy(&p, j) }), nil
+}
+
+// Running asks the host cluster.
+func (h hostJobs) Running(ctx context.Context) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	var list batchv1.JobList
+	err := h.live.List(ctx, &list, client.InNamespace(h.namespace),
+		client.MatchingLabels{v1alpha1.LabelOwner: v1alpha1.OwnerValue, v1alpha1.LabelPurpose: v1alpha1.PurposeExecute})
+	if err != nil {
+		return nil, fmt.Errorf("list Jobs: %w", err)
+	}
+	names := make(map[string]bool, len(list.Items))
+	for i := range list.Items {
+		names[list.Items[i].Name] = true
+	}
+	return names, nil
 }
 
 // Create makes j unless it is there.

@@ -3,11 +3,14 @@ package operator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -39,8 +42,19 @@ func (r *reconciler) adopt(ctx context.Context, t *turn) (taken bool, err error)
 		return false, fmt.Errorf("read what Job %q runs: %w", j.Name, err)
 	}
 	t.ke.Status.Plan = plan
+	r.takeIn(t)
 	r.running(t, j)
 	return true, nil
+}
+
+// takeIn has the gate count an execution that is under way whatever it says.
+func (r *reconciler) takeIn(t *turn) {
+	if r.enterGate(t).In {
+		return
+	}
+	c := r.claim(t.ke)
+	r.gate.Forget(c.UID)
+	r.gate.Restore([]gate.Claim{c}, nil)
 }
 
 // planOf is the plan that a Job runs.
@@ -59,6 +73,10 @@ func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
 // launch has the action be done, when it is its turn and the plan still holds.
 func (r *reconciler) launch(ctx context.Context, t *turn) error {
 	s := &t.ke.Status
+	if t.ke.Spec.DryRun == v1alpha1.DryRunOnly { // as the whole controller may have been told meanwhile
+		tried(t)
+		return nil
+	}
 	if v := r.enterGate(t); !v.In {
 		r.queue(t, v)
 		return nil
@@ -66,12 +84,12 @@ func (r *reconciler) launch(ctx context.Context, t *turn) error {
 	inside := false
 	defer func() {
 		if !inside {
-			r.leave(t.ke.UID, "", t.now)
+			r.gate.Forget(t.ke.UID)
 		}
 	}()
 	out, err := r.check.Replan(ctx, t.ke, t.now)
 	if err != nil {
-		return err
+		return r.unavailable(ctx, t, fmt.Errorf("the plan cannot be made anew: %w", err))
 	}
 	switch approved := s.Approval != nil && s.Approval.Required; {
 	case out.Failed != nil:
@@ -92,16 +110,25 @@ func (r *reconciler) launch(ctx context.Context, t *turn) error {
 	if r.cfg.Audited {
 		status := *s.DeepCopy()
 		if err := r.executions.SetFinalizer(ctx, t.ke, true); err != nil {
-			return err
+			return fresh(err)
 		}
 		t.ke.Status = status
 	}
-	dropCondition(&t.ke.Status, v1alpha1.ConditionQueued)
 	inside, err = r.start(ctx, t)
 	return err
 }
 
-// start begins the action.
+// tried ends an execution that was to be tried out and no more.
+func tried(t *turn) {
+	s := &t.ke.Status
+	s.Outcome, s.ReasonDetail = v1alpha1.OutcomeSucceeded, ""
+	s.Message = "dry run: " + s.Plan.Impact.Description
+	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, "DryRun", s.Message)
+	enter(t, v1alpha1.PhaseCompleted)
+}
+
+// start begins the action. It says whether there may be an effect from now on,
+// even where it gives an error.
 func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err error) {
 	a, _ := action.Find(t.ke.Spec.Action)
 	switch mode := r.mode(t.ke); {
@@ -111,13 +138,13 @@ func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err erro
 			Message: fmt.Sprintf("action %q is no longer in the catalogue", t.ke.Spec.Action),
 		})
 		return false, nil
-	case mode == v1alpha1.ExecuteInline && !a.NoJob && !slices.Contains(r.cfg.Inline, a.Name):
-		fail(t, execution.Failure{
-			Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters,
-			Message: fmt.Sprintf("action %q may not run inline: leave executionMode out, or add the action to --inline-actions of the controller", a.Name),
-		})
+	case r.notInline(t.ke) != nil: // the controller was told otherwise meanwhile
+		fail(t, *r.notInline(t.ke))
 		return false, nil
 	case mode == v1alpha1.ExecuteInline || a.NoJob:
+		r.mu.Lock()
+		r.begun[t.ke.UID] = 0
+		r.mu.Unlock()
 		t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
 			Mode: v1alpha1.ExecuteInline, PlanHash: t.ke.Status.Plan.Hash, StartTime: at(t.now),
 		}
@@ -134,11 +161,31 @@ func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err erro
 	r.mu.Unlock()
 	j, err := r.jobs.Create(ctx, t.ke, built)
 	if err != nil {
-		return false, r.unavailable(ctx, t, err)
+		r.metrics.jobs.WithLabelValues("failed").Inc()
+		return !refused(err), r.unavailable(ctx, t, fmt.Errorf("the Job cannot be made: %w", err))
+	}
+	if j.Annotations[v1alpha1.AnnotationPlan] != t.ke.Status.Plan.Hash { // one was there that nobody knew of
+		if t.ke.Status.Plan, err = planOf(j); err != nil {
+			return true, fmt.Errorf("read what Job %q runs: %w", j.Name, err)
+		}
 	}
 	r.metrics.jobs.WithLabelValues("created").Inc()
 	r.running(t, j)
 	return true, nil
+}
+
+// refused says whether an API server has certainly not done what it was asked.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return code == http.StatusTooManyRequests
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+	}
 }
 
 // running says that a Job runs the action.
@@ -161,12 +208,14 @@ func (r *reconciler) executing(t *turn) {
 	})
 }
 
-// unavailable keeps trying to make a Job that is refused, as by a quota, until
-// the time for its turn is over.
+// unavailable keeps trying what cannot be done just now, such as to make a Job
+// that a quota does not allow, for as long as that makes sense, and has it be seen.
 func (r *reconciler) unavailable(ctx context.Context, t *turn, cause error) error {
-	r.metrics.jobs.WithLabelValues("failed").Inc()
+	if ctx.Err() != nil {
+		return cause
+	}
 	s := &t.ke.Status
-	message := bounded(fmt.Sprintf("the Job cannot be made: %v", cause), maxMessage)
+	message := bounded(cause.Error(), maxMessage)
 	queued := condition(s, v1alpha1.ConditionQueued)
 	if queued != nil && queued.Reason == "ExecutorUnavailable" && !t.now.Before(queued.LastTransitionTime.Add(r.cfg.CheckTimeout)) {
 		// Whatever the answer to the last attempt was: is there none?
@@ -186,11 +235,23 @@ func (r *reconciler) unavailable(ctx context.Context, t *turn, cause error) erro
 	return nil
 }
 
+// notInline is why an execution may not run where it wants to; nil is that it may.
+func (r *reconciler) notInline(ke *v1alpha1.KubernetesExecution) *execution.Failure {
+	a, known := action.Find(ke.Spec.Action)
+	if !known || a.NoJob || ke.Spec.ExecutionMode != v1alpha1.ExecuteInline || slices.Contains(r.cfg.Inline, a.Name) {
+		return nil
+	}
+	return &execution.Failure{
+		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters,
+		Message: fmt.Sprintf("action %q may not run inline: leave executionMode out, or add the action to --inline-actions of the controller", a.Name),
+	}
+}
+
 func (r *reconciler) mode(ke *v1alpha1.KubernetesExecution) v1alpha1.ExecutionMode {
 	if ke.Spec.ExecutionMode != "" {
 		return ke.Spec.ExecutionMode
 	}
-	if r.cfg.DefaultMode == v1alpha1.ExecuteInline && slices.Contains(r.cfg.Inline, ke.Spec.Action) {
+	if a, known := action.Find(ke.Spec.Action); known && r.cfg.DefaultMode == v1alpha1.ExecuteInline && slices.Contains(r.cfg.Inline, a.Name) {
 		return v1alpha1.ExecuteInline
 	}
 	return v1alpha1.ExecuteInJob
@@ -248,23 +309,22 @@ func (r *reconciler) enterGate(t *turn) gate.Verdict {
 	return r.gate.Enter(c, t.now)
 }
 
-// leave gives up the turn of an execution. No outcome means that nothing was
-// done.
-func (r *reconciler) leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
-	if outcome == "" {
-		r.gate.Forget(uid)
-		return
-	}
-	r.gate.Leave(uid, outcome, now)
-}
-
-// forget lets go of an execution that is no more.
-func (r *reconciler) forget(name types.NamespacedName) {
+// forget lets go of what is known of a name, unless that is the execution that
+// has it now. No UID is that there is none.
+func (r *reconciler) forget(name types.NamespacedName, now types.UID) {
 	r.mu.Lock()
 	uid, known := r.claimed[name]
+	if known && uid == now {
+		r.mu.Unlock()
+		return
+	}
 	delete(r.claimed, name)
 	delete(r.launched, uid)
+	delete(r.begun, uid)
 	r.mu.Unlock()
+	if now != "" && !known {
+		return
+	}
 	r.targets.leave(name)
 	if known {
 		r.gate.Forget(uid)

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -51,6 +52,7 @@ type reconciler struct {
 	restored bool
 	launched map[types.UID]bool                 // executions whose Job was made by this process
 	claimed  map[types.NamespacedName]types.UID // those that the gate knows
+	begun    map[types.UID]int32                // how often each inline action was tried that this process has begun
 }
 
 // A follower has executions looked at when their target changes. It is a
@@ -97,12 +99,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("read execution %s: %w", req.NamespacedName, err)
 	}
 	if ke == nil {
-		r.forget(req.NamespacedName)
+		r.forget(req.NamespacedName, "")
 		return reconcile.Result{}, nil
 	}
+	r.forget(req.NamespacedName, ke.UID)
 	for range mostSteps {
 		moved, again, err := r.step(ctx, ke.DeepCopy())
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // what was read is no longer so
+		if stale := (staleError{}); errors.As(err, &stale) { // what was read is no longer so
 			return reconcile.Result{RequeueAfter: soon}, nil
 		}
 		if err != nil || moved == nil {
@@ -169,6 +172,11 @@ func (r *reconciler) look(ctx context.Context, t *turn) error {
 	if !t.ke.DeletionTimestamp.IsZero() {
 		return r.deleted(ctx, t)
 	}
+	return r.live(ctx, t)
+}
+
+// live does what the phase of an execution asks for that nobody deletes.
+func (r *reconciler) live(ctx context.Context, t *turn) error {
 	switch t.ke.Status.Phase {
 	case v1alpha1.PhaseNew:
 		return r.begin(t)
@@ -188,6 +196,20 @@ func (r *reconciler) look(ctx context.Context, t *turn) error {
 	return reconcile.TerminalError(fmt.Errorf("execution %s is in a phase %q that this version does not know", key(t.ke), t.ke.Status.Phase))
 }
 
+// A staleError is that an execution has changed since it was read.
+type staleError struct{ error }
+
+// Unwrap gives the cause.
+func (e staleError) Unwrap() error { return e.error }
+
+// fresh is an error of a write, which is stale if the object has changed.
+func fresh(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return staleError{err}
+	}
+	return err
+}
+
 // write writes the part of the status that is ours.
 func (r *reconciler) write(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	auditors := takeCondition(&ke.Status, v1alpha1.ConditionAuditRecorded)
@@ -195,7 +217,7 @@ func (r *reconciler) write(ctx context.Context, ke *v1alpha1.KubernetesExecution
 	if err != nil && auditors != nil {
 		ke.Status.Conditions = append(ke.Status.Conditions, *auditors)
 	}
-	return err
+	return fresh(err)
 }
 
 // restore tells the gate, before the first look, who is inside and what went
@@ -213,6 +235,10 @@ func (r *reconciler) restore(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list executions: %w", err)
 	}
+	running, err := r.jobs.Running(ctx) // of which the cache may not know yet
+	if err != nil {
+		return err
+	}
 	var inside []gate.Claim
 	var past []gate.Past
 	for i := range all {
@@ -225,11 +251,8 @@ func (r *reconciler) restore(ctx context.Context) error {
 		case ke.Status.Phase == v1alpha1.PhaseExecuting:
 			inside = append(inside, r.claim(ke))
 		case ke.Status.Plan != nil: // its Job may have been made just before the end of another operator
-			j, err := r.jobs.Job(ctx, ke, runName(ke), false)
-			if err != nil {
-				return err
-			}
-			if j != nil {
+			if running[runName(ke)] {
+				r.launched[ke.UID] = true
 				inside = append(inside, r.claim(ke))
 			}
 		}

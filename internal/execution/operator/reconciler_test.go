@@ -168,7 +168,7 @@ func TestEnds(t *testing.T) {
 				_, _ = w.reconcile(r, "a")
 				w.now = w.now.Add(time.Hour)
 			},
-			want: v1alpha1.ReasonExecutionTimeout, detail: v1alpha1.Detail(v1alpha1.ReasonExecutionTimeout), jobs: 1,
+			want: v1alpha1.ReasonExecutionTimeout, detail: v1alpha1.DetailResultUnknown, jobs: 1,
 		},
 		"PostCondition": {
 			reason: "a required postcondition does not hold",

@@ -85,7 +85,7 @@ func (w *world) newReconciler(cfg Config) *reconciler {
 		cfg: cfg.withDefaults(), executions: storedExecutions{w}, jobs: storedJobs{w}, check: checks{w}, gate: g,
 		guard: func(*v1alpha1.KubernetesExecution) error { return w.guard }, recorder: w, tell: teller{events.NewFakeRecorder(10000)},
 		targets: nothingFollowed{}, metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
-		stopped: func(context.Context) error { return nil }, launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{},
+		stopped: func(context.Context) error { return nil }, launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, begun: map[types.UID]int32{},
 	}
 	return r
 }
@@ -280,8 +280,16 @@ func (s storedJobs) Job(_ context.Context, _ *v1alpha1.KubernetesExecution, name
 	return nil, nil //nolint:nilnil // as the port has it
 }
 
-func (s storedJobs) Pods(_ context.Context, j *batchv1.Job) ([]corev1.Pod, error) {
+func (s storedJobs) Pods(_ context.Context, j *batchv1.Job, _ bool) ([]corev1.Pod, error) {
 	return s.w.pods[j.UID], nil
+}
+
+func (s storedJobs) Running(context.Context) (map[string]bool, error) {
+	names := map[string]bool{}
+	for name := range s.w.jobs {
+		names[name] = true
+	}
+	return names, nil
 }
 
 func (s storedJobs) Create(_ context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error) {
