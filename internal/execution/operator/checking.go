@@ -103,16 +103,23 @@ func (r *reconciler) valid(t *turn, out check.Outcome) {
 	if asksFirst(t.ke) { // nothing is done in between, and so it is one write
 		r.ask(t)
 	}
-	t.afterwards(func(context.Context) {
-		for _, c := range out.Results.PreConditionResults {
-			if !c.Passed {
-				r.tell.warn(t.ke, "PreconditionWarning", fmt.Sprintf("precondition %q does not hold: %s", c.ConditionType, c.ErrorMessage))
-			}
-		}
+	t.afterwards(func(ctx context.Context) {
+		r.warnOf(ctx, t.ke, "PreconditionWarning", "precondition", out.Results.PreConditionResults)
 		for _, w := range out.Warnings {
 			r.tell.warn(t.ke, "PolicyWarning", w)
 		}
 	})
+}
+
+// warnOf tells of conditions that do not hold and are not required.
+func (r *reconciler) warnOf(ctx context.Context, ke *v1alpha1.KubernetesExecution, reason, what string, results []v1alpha1.ConditionResult) {
+	for _, c := range results {
+		if c.Passed || c.Required {
+			continue
+		}
+		r.log.WarnContext(ctx, "a condition that is not required does not hold", "execution", key(ke), "kind", what, "condition", c.ConditionType, "message", c.ErrorMessage)
+		r.tell.warn(ke, reason, fmt.Sprintf("%s %q does not hold: %s", what, c.ConditionType, c.ErrorMessage))
+	}
 }
 
 // uncheckable keeps trying what could not be checked, for as long as that makes

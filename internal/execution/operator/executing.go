@@ -283,13 +283,7 @@ func (r *reconciler) verify(ctx context.Context, t *turn) error {
 	}
 	s.ValidationResults = withPostConditions(s.ValidationResults, results)
 	finish(t, results)
-	t.afterwards(func(context.Context) {
-		for _, c := range results {
-			if !c.Passed && !c.Required {
-				r.tell.warn(t.ke, "PostconditionWarning", fmt.Sprintf("postcondition %q does not hold: %s", c.ConditionType, c.ErrorMessage))
-			}
-		}
-	})
+	t.afterwards(func(ctx context.Context) { r.warnOf(ctx, t.ke, "PostconditionWarning", "postcondition", results) })
 	return nil
 }
 
