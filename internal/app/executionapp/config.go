@@ -122,7 +122,7 @@ func Defaults() Config {
 	cfg.MetricsAddr = defaultAddr
 	cfg.HealthAddr = defaultAddr
 	cfg.StopTimeout = 30 * time.Second
-	cfg.Kube.QPS, cfg.Kube.Burst = 200, 400
+	cfg.Kube.QPS, cfg.Kube.Burst = 1000, 2000 // the API server has its own fairness
 	cfg.Database.Role = migrations.RoleExecutionController
 	cfg.Database.MaxConns = 4
 	cfg.Database.ApplicationName = binary
