@@ -109,7 +109,7 @@ func (l *loop) nudge(ctx context.Context, p *process.Process, cfg Config, broker
 	if err := l.host.configure(ctx, cfg.Sentinel, l.api.Endpoint()); err != nil {
 		return err
 	}
-	sentinels, l.live, err = l.host.sentinels(p, broker, l.watch.Note)
+	sentinels, l.live, err = l.host.sentinels(p, broker, l.watch.Note) //nolint:contextcheck // they outlive the call
 	l.parts = append(l.parts, sentinels...)
 	if err != nil {
 		return err
