@@ -36,6 +36,12 @@ const workers = 16
 // together are one transaction.
 const auditWorkers = 16
 
+// patience is how soon something is looked at again that failed: never much later
+// than whatever kept it from succeeding is over.
+func patience() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 15*time.Second)
+}
+
 // control has the reconcilers called for what changes.
 func (o *Operator) control(deps Deps) error {
 	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, newWritten()}
@@ -71,7 +77,7 @@ func (o *Operator) control(deps Deps) error {
 		Owns(&batchv1.Job{}, builder.WithPredicates(statusNews())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(executionOfPod), builder.WithPredicates(podNews())).
 		WatchesRawSource(w.source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: patience()}).
 		Complete(r)
 	if err != nil {
 		return err
@@ -94,7 +100,7 @@ func (o *Operator) controlAudit(host executions, deps Deps) error {
 	return ctrl.NewControllerManagedBy(o.manager).
 		Named("audit").
 		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(auditNews())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: auditWorkers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: auditWorkers, RateLimiter: patience()}).
 		Complete(&auditing{executions: host, auditor: deps.Auditor, log: deps.Log, now: time.Now})
 }
 
