@@ -27,7 +27,10 @@ func TestSweepFindsWhatTheFeedMissed(t *testing.T) {
 	if w, h, breaches := play(sweeps); len(breaches) > 0 {
 		t.Error(simulation.Report(w, h, breaches))
 	}
-	if _, _, breaches := play(time.Hour); len(breaches) == 0 {
-		t.Error("no sweep, and nothing was lost: the feed misses nothing")
+	for range 10 { // what a feed that is late leaves out depends on who comes first
+		if _, _, breaches := play(time.Hour); len(breaches) > 0 {
+			return
+		}
 	}
+	t.Error("no sweep, and nothing was lost: the feed misses nothing")
 }

@@ -32,9 +32,9 @@ import (
 var budget = map[string]int64{
 	"action-runner":        8,
 	"cluster-worker":       13,
-	"execution-controller": 40,
+	"execution-controller": 30,
 	"fleet-api":            14,
-	"fleetloop":            32,
+	"fleetloop":            42,
 	"sentinel":             26,
 }
 

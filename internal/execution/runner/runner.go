@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -46,6 +47,10 @@ const (
 // An action that does not stop then is left behind: Run is for a process that
 // ends with it.
 func Run(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer, terminationLog string) int {
+	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
+		_ = (&work{out: out}).parse(args) // which says what there is
+		return int(action.CodeOK)
+	}
 	result := run(ctx, env, args, out)
 	const mode = 0o600 // in a container the file is there already, with a mode of its own
 	if err := os.WriteFile(terminationLog, []byte(action.Encode(result)), mode); err != nil {

@@ -13,12 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 	"github.com/fleetloop/fleetloop/test/execution/remediation"
 )
 
 func TestMain(m *testing.M) {
+	kube.TakeLogs(slog.New(slog.DiscardHandler)) // before the clients of the tests begin to log
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds", "crd.yaml"}, Controllers: []string{"garbage-collector-controller"}})
 }
 
