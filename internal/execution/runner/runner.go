@@ -111,6 +111,10 @@ func (w *work) parse(args []string) error {
 	const none, server = "none", "server"
 	flags := flag.NewFlagSet("action-runner", flag.ContinueOnError)
 	flags.SetOutput(w.out)
+	flags.Usage = func() {
+		_, _ = fmt.Fprint(w.out, "Do what the plan in the environment says. It is for the Pods of executions.\n\nUsage:\n  action-runner [flags]\n\nFlags:\n")
+		flags.PrintDefaults()
+	}
 	mode := flags.String("dry-run", none, "server: send all requests with dryRun=All, and change nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
