@@ -229,7 +229,7 @@ func TestPruningDuringVerification(t *testing.T) {
 func TestARestoredDump(t *testing.T) {
 	dump, err := exec.LookPath("pg_dump")
 	if err != nil {
-		t.Skip("there is no pg_dump here")
+		t.Fatal("there is no pg_dump: install the client programs of PostgreSQL, which come with its server (make setup)")
 	}
 	b := newYear(t)
 	b.at(time.Date(2031, 6, 20, 0, 0, 0, 0, time.UTC))
@@ -237,7 +237,7 @@ func TestARestoredDump(t *testing.T) {
 	before := b.wantWhole(31).End
 	text, err := exec.CommandContext(t.Context(), dump, "--inserts", b.url).CombinedOutput()
 	if err != nil {
-		t.Skipf("pg_dump does not fit the server: %s", text)
+		t.Fatalf("dump the audit: %v: %s", err, text)
 	}
 	url := pgtest.EmptyURL(t)
 	restored := &bed{TB: t, url: url, owner: connect(t, url), store: pgstore.New(openAs(t, url, migrations.RoleExecutionController))}
