@@ -14,3 +14,14 @@ var SentinelConfigs []byte
 //
 //go:embed kubernetesexecution.kubernaut.io_kubernetesexecutions.yaml
 var KubernetesExecutions []byte
+
+// NodeFaults, RebootNodes and TerminateNodes are the CustomResourceDefinitions
+// of node faults and what is done about them, in YAML.
+var (
+	//go:embed fleetloop.io_nodefaults.yaml
+	NodeFaults []byte
+	//go:embed janitor.dgxc.nvidia.com_rebootnodes.yaml
+	RebootNodes []byte
+	//go:embed janitor.dgxc.nvidia.com_terminatenodes.yaml
+	TerminateNodes []byte
+)

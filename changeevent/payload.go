@@ -1,0 +1,35 @@
+package changeevent
+
+// A Payload is a change event as the default format sends it, and as the fleet
+// API takes it. Fields are added over time, never taken away or given another
+// meaning.
+type Payload struct {
+	Action string `json:"action"`
+	// Timestamp is RFC 3339 in UTC with three decimals. Readers also take the
+	// form without a colon in the offset (2025-08-26T14:42:58.315+0000).
+	Timestamp   string       `json:"timestamp"`
+	Source      string       `json:"source"`
+	Cluster     string       `json:"cluster"`
+	Node        string       `json:"node"`
+	HealthEvent *HealthEvent `json:"healthEvent,omitempty"`
+	DryRun      bool         `json:"dryRun"`
+
+	ID      string            `json:"id,omitempty"`
+	Subject string            `json:"subject,omitempty"`
+	Summary string            `json:"summary,omitempty"`
+	Outcome string            `json:"outcome,omitempty"`
+	Reason  string            `json:"reason,omitempty"`
+	Session string            `json:"session,omitempty"`
+	Links   []Link            `json:"links,omitempty"`
+	Details map[string]string `json:"details,omitempty"`
+}
+
+// A HealthEvent is the health report that led to a change.
+type HealthEvent struct {
+	CheckName  string   `json:"checkName"`
+	ErrorCode  string   `json:"errorCode"`
+	Agent      string   `json:"agent"`
+	IsFatal    bool     `json:"isFatal"`
+	Message    string   `json:"message"`
+	ErrorCodes []string `json:"errorCodes,omitempty"`
+}
