@@ -1,0 +1,140 @@
+package changeevent
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// What a payload holds at most, in characters and in number. Sinks and what
+// stands between refuse large bodies, and nobody reads them.
+const (
+	maxName     = 253 // of a node, a cluster, an action and the like, as Kubernetes has it
+	maxMessage  = 4096
+	maxReason   = 1024
+	maxCodes    = 64
+	maxLinks    = 16
+	maxHref     = 2048
+	maxLinkText = 128
+	maxDetails  = 32
+	maxValue    = 512
+)
+
+// NewPayload is an event in the default format. What the event leaves out and
+// follows from the rest, such as its id and its summary, is filled in; text is
+// made valid and cut to a length that sinks take.
+func NewPayload(e ChangeEvent) Payload { return payloadOf(encoding{}, &e) }
+
+// payloadOf is the payload of an event with the links of the sink. It leaves the
+// event as it is.
+func payloadOf(cfg encoding, e *ChangeEvent) Payload {
+	return Payload{
+		Action: label(e.Action), Timestamp: CanonicalTime(e.Timestamp), Source: label(e.Source),
+		Cluster: label(e.Cluster), Node: label(e.NodeName), HealthEvent: healthOf(e), DryRun: e.DryRun,
+		ID: idOf(e), Subject: label(e.Subject), Summary: summaryOf(e), Outcome: cmp.Or(label(e.Outcome), OutcomeSucceeded),
+		Reason: cut(mend(e.Reason), maxReason), Session: label(e.Session),
+		Links: linksOf(cfg.links, e), Details: detailsOf(e),
+	}
+}
+
+// CanonicalTime writes a time as RFC 3339 in UTC with exactly three decimals:
+// 2025-08-26T14:42:58.315Z. What is finer is cut off, and a year of other than
+// four digits, which RFC 3339 lacks, becomes the nearest that has them.
+func CanonicalTime(t time.Time) string {
+	t = t.UTC()
+	switch {
+	case t.Year() > 9999:
+		t = time.Date(9999, time.December, 31, 23, 59, 59, 999_000_000, time.UTC)
+	case t.Year() < 0:
+		t = time.Date(0, time.January, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return t.Format("2006-01-02T15:04:05.000Z")
+}
+
+// ID is the id of an event: its own, else one that follows from the other
+// fields, so that the same event has the same id wherever and whenever it is
+// told. Two events that differ only in their words have the same.
+func ID(e ChangeEvent) string { return idOf(&e) }
+
+func idOf(e *ChangeEvent) string {
+	if e.ID != "" {
+		return label(e.ID)
+	}
+	h := sha256.New()
+	buf := make([]byte, 0, 256)
+	for _, part := range [...]string{
+		e.Cluster, e.Source, e.Action, e.NodeName, e.Subject, e.Session,
+		e.Timestamp.UTC().Format(time.RFC3339Nano), e.CheckName, codeOf(e), e.Outcome, strconv.FormatBool(e.DryRun),
+	} {
+		buf = strconv.AppendInt(buf[:0], int64(len(part)), 10)
+		buf = append(append(buf, ':'), part...)
+		h.Write(buf)
+	}
+	var sum [sha256.Size]byte
+	return hex.EncodeToString(h.Sum(sum[:0])[:16])
+}
+
+// codeOf is the error code in one string.
+func codeOf(e *ChangeEvent) string {
+	return cmp.Or(e.ErrorCode, strings.Join(e.ErrorCodes, ","))
+}
+
+// healthOf is the health report of an event, nil if there was none.
+func healthOf(e *ChangeEvent) *HealthEvent {
+	if e.CheckName == "" && e.Agent == "" && e.Message == "" && !e.IsFatal && codeOf(e) == "" {
+		return nil
+	}
+	var codes []string
+	for _, code := range e.ErrorCodes[:min(len(e.ErrorCodes), maxCodes)] {
+		codes = append(codes, label(code))
+	}
+	return &HealthEvent{
+		CheckName: label(e.CheckName), ErrorCode: cut(mendLine(codeOf(e)), maxReason), Agent: label(e.Agent),
+		IsFatal: e.IsFatal, Message: cut(mend(e.Message), maxMessage), ErrorCodes: codes,
+	}
+}
+
+// summaryOf is the event's own summary, else what Summarize makes. A dry run is
+// marked in either.
+func summaryOf(e *ChangeEvent) string {
+	own := mendLine(e.Summary)
+	if own == "" {
+		return Summarize(*e)
+	}
+	if e.DryRun && !strings.HasPrefix(own, dryRunMark) {
+		own = dryRunMark + own
+	}
+	return cut(own, maxSummary)
+}
+
+// detailsOf is a copy of the details within bounds: the first by name, if there
+// are too many.
+func detailsOf(e *ChangeEvent) map[string]string {
+	if len(e.Details) == 0 {
+		return nil
+	}
+	details := make(map[string]string, min(len(e.Details), maxDetails))
+	for _, key := range slices.Sorted(maps.Keys(e.Details)) {
+		if len(details) == maxDetails {
+			break
+		}
+		if k := label(key); k != "" {
+			details[k] = cut(mend(e.Details[key]), maxValue)
+		}
+	}
+	return details
+}
+
+// label is a short text on one line.
+func label(text string) string {
+	if len(text) <= maxName && utf8.ValidString(text) && clean(text) {
+		return mendLine(text)
+	}
+	return cut(mendLine(text), maxName)
+}

@@ -1,0 +1,242 @@
+package changeevent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A Format is how events are written to a sink. The zero value is FormatJSON.
+type Format string
+
+// The formats. There are no others.
+const (
+	// FormatJSON is one Payload per request, with the cluster at the end of the
+	// path. It is what the fleet API takes.
+	FormatJSON Format = "nvsentinel"
+	// FormatCloudEvents is one CloudEvent per request, all of it in the body.
+	FormatCloudEvents Format = "cloudevents"
+	// FormatCloudEventsBinary has the attributes in headers and the Payload as
+	// the body.
+	FormatCloudEventsBinary Format = "cloudevents-binary"
+	// FormatCloudEventsBatch is an array of CloudEvents.
+	FormatCloudEventsBatch Format = "cloudevents-batch"
+	// FormatPagerDuty is a change event of PagerDuty's Events API v2.
+	FormatPagerDuty Format = "pagerduty"
+	// FormatDatadog is a change event of Datadog's Events API v2.
+	FormatDatadog Format = "datadog"
+	// FormatGrafana is an annotation of Grafana's HTTP API.
+	FormatGrafana Format = "grafana"
+	// FormatSlack is a message to an incoming webhook of Slack.
+	FormatSlack Format = "slack"
+)
+
+// Formats are all formats, the default first.
+func Formats() []Format {
+	return []Format{
+		FormatJSON, FormatCloudEvents, FormatCloudEventsBinary, FormatCloudEventsBatch,
+		FormatPagerDuty, FormatDatadog, FormatGrafana, FormatSlack,
+	}
+}
+
+// ParseFormat reads the name of a format. The empty name is FormatJSON.
+func ParseFormat(name string) (Format, error) {
+	f := Format(strings.ToLower(strings.TrimSpace(name)))
+	if f == "" || f == "json" {
+		return FormatJSON, nil
+	}
+	if slices.Contains(Formats(), f) {
+		return f, nil
+	}
+	names := make([]string, 0, len(Formats()))
+	for _, known := range Formats() {
+		names = append(names, string(known))
+	}
+	return "", fmt.Errorf("format %q is unknown: use one of %s", name, strings.Join(names, ", "))
+}
+
+// UnmarshalText reads the name of a format.
+func (f *Format) UnmarshalText(text []byte) error {
+	parsed, err := ParseFormat(string(text))
+	if err != nil {
+		return err
+	}
+	*f = parsed
+	return nil
+}
+
+// A dialect is what a sender has to know of a format beside its encoding.
+type dialect struct {
+	// cluster says that the cluster goes to the end of the path, unless the
+	// configuration says otherwise.
+	cluster bool
+	// batch is how many events fit into one request, 1 or more.
+	batch int
+	// authHeader and authScheme are where a token goes unless the configuration
+	// says otherwise.
+	authHeader, authScheme string
+	// key says that the credential is a part of the body: encoding.key.
+	key bool
+}
+
+// dialectOf is for the formats of ParseFormat; an unknown one is as FormatJSON.
+func dialectOf(f Format) dialect {
+	const authorization = "Authorization"
+	switch f {
+	case FormatCloudEvents, FormatCloudEventsBinary:
+		return dialect{batch: 1, authHeader: authorization}
+	case FormatCloudEventsBatch:
+		return dialect{batch: 100, authHeader: authorization}
+	case FormatPagerDuty:
+		return dialect{batch: 1, key: true}
+	case FormatDatadog:
+		return dialect{batch: 1, authHeader: "DD-API-KEY"}
+	case FormatGrafana:
+		return dialect{batch: 1, authHeader: authorization, authScheme: "Bearer"}
+	case FormatSlack:
+		return dialect{batch: 50}
+	case FormatJSON:
+	}
+	return dialect{cluster: true, batch: 1, authHeader: authorization}
+}
+
+// An encoding is what the sink adds to its events.
+type encoding struct {
+	// cluster says that the cluster of the events goes to the end of the path.
+	cluster bool
+	// key is the credential that goes into the body, where the format has one.
+	key string
+	// links are added to those of the events.
+	links []LinkTemplate
+}
+
+// A request is an event, or several, as a sink wants it.
+type request struct {
+	body        []byte
+	contentType string
+	// header has further headers, or is nil.
+	header http.Header
+	// path is one segment, already escaped, that goes to the end of the path of
+	// the endpoint. Empty means that the endpoint is used as it is.
+	path string
+}
+
+var (
+	errNoEvent    = errors.New("no event to encode")
+	errTooMany    = errors.New("the format takes one event per request")
+	errNoKey      = errors.New("the format needs a key in the body and none is known")
+	errManyPlaces = errors.New("events of several clusters cannot share a request whose path names the cluster")
+)
+
+// encode writes the events of the batch, which the client has completed: each
+// has its time, and the source, the cluster and the dry run of the
+// configuration. The events are not changed and nothing of them is kept.
+//
+// Text is made valid and cut to what the format allows, so that no event is
+// refused by a sink for what a monitor wrote into its message.
+func encode(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
+	if len(batch) == 0 {
+		return request{}, errNoEvent
+	}
+	if len(batch) > 1 && dialectOf(f).batch == 1 {
+		return request{}, errTooMany
+	}
+	req, err := encodeAs(f, cfg, batch)
+	if err != nil {
+		return request{}, fmt.Errorf("encode as %s: %w", f.orJSON(), err)
+	}
+	if cfg.cluster {
+		if req.path, err = clusterPath(batch); err != nil {
+			return request{}, fmt.Errorf("encode as %s: %w", f.orJSON(), err)
+		}
+	}
+	return req, nil
+}
+
+func (f Format) orJSON() Format {
+	if f == "" {
+		return FormatJSON
+	}
+	return f
+}
+
+func encodeAs(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
+	switch f {
+	case FormatJSON, "":
+		return encodeJSON(cfg, batch[0])
+	}
+	return request{}, fmt.Errorf("format %q is unknown", f)
+}
+
+// clusterPath is the cluster of the events as one segment of a path. Dots alone
+// are refused because they survive escaping and then climb out of the path.
+func clusterPath(batch []*ChangeEvent) (string, error) {
+	name := batch[0].Cluster
+	for _, e := range batch[1:] {
+		if e.Cluster != name {
+			return "", errManyPlaces
+		}
+	}
+	if err := checkCluster(name); err != nil {
+		return "", err
+	}
+	return url.PathEscape(name), nil
+}
+
+// checkCluster says whether a name can be the last segment of a path.
+func checkCluster(name string) error {
+	if name == "" || name == "." || name == ".." {
+		return fmt.Errorf("cluster %q cannot end a path", name)
+	}
+	return nil
+}
+
+func encodeJSON(cfg encoding, e *ChangeEvent) (request, error) {
+	p := payloadOf(cfg, e)
+	body, err := marshal(p)
+	if err != nil {
+		return request{}, err
+	}
+	return request{body: body, contentType: "application/json", header: http.Header{"Idempotency-Key": {headerText(p.ID)}}}, nil
+}
+
+// marshal is JSON as people would write it, without escapes for HTML, which
+// the summary of an event with an ampersand would be full of.
+func marshal(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	buf.Grow(1024)
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}
+
+// headerText makes a value fit for a header: what is not printable ASCII, and
+// what quotes or escapes, is percent-encoded, as CloudEvents has it.
+func headerText(text string) string {
+	const hex = "0123456789ABCDEF"
+	plain := func(b byte) bool { return b > ' ' && b < 0x7F && b != '"' && b != '%' }
+	at := 0
+	for at < len(text) && plain(text[at]) {
+		at++
+	}
+	if at == len(text) {
+		return text
+	}
+	out := []byte(text[:at])
+	for ; at < len(text); at++ {
+		if b := text[at]; plain(b) {
+			out = append(out, b)
+		} else {
+			out = append(out, '%', hex[b>>4], hex[b&15])
+		}
+	}
+	return string(out)
+}

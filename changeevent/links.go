@@ -1,0 +1,220 @@
+package changeevent
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A LinkTemplate makes a link of an event, such as to the dashboard of its
+// node. Names in braces are replaced with what the event has, escaped:
+//
+//	https://grafana.example.com/d/node?var-node={node}&from={from}&to={to}
+//
+// The names are cluster, node, subject, action, source, session, id, checkName,
+// errorCode, agent, time (RFC 3339), and from and to, which are a quarter of an
+// hour before and after in milliseconds since 1970. An event that lacks one of
+// the names gets no such link.
+type LinkTemplate struct {
+	// Href is an https URL with names in braces after its host.
+	Href string
+	// Text is what people read, also with names in braces. Empty is the URL.
+	Text string
+	// Actions are those whose events get the link. Empty is all.
+	Actions []string
+}
+
+// linkWindow is how far around an event {from} and {to} reach.
+const linkWindow = 15 * time.Minute
+
+// Validate says what is wrong with a template.
+func (t LinkTemplate) Validate() error {
+	prefix, ok := hostOf(t.Href)
+	if !ok {
+		return fmt.Errorf("link %q is not an https URL", t.Href)
+	}
+	if strings.ContainsAny(prefix, "{}") {
+		return fmt.Errorf("link %q has a name in its host: only what comes after it can vary", t.Href)
+	}
+	var probe ChangeEvent
+	var unknown error
+	check := func(key string) string {
+		if _, known := placeholder(&probe, key); !known && unknown == nil {
+			unknown = fmt.Errorf("link %q has the unknown name {%s}: use one of %s", t.Href, key, strings.Join(placeholders(), ", "))
+		}
+		return "x"
+	}
+	for _, text := range []string{t.Href, t.Text} {
+		filled, err := fillNames(text, check)
+		if err == nil && text == t.Href {
+			err = checkHref(filled, "https")
+		}
+		if err != nil {
+			return fmt.Errorf("link %q: %w", t.Href, err)
+		}
+	}
+	return unknown
+}
+
+// Expand makes the link of an event, or says that there is none.
+func (t LinkTemplate) Expand(e *ChangeEvent) (Link, bool) {
+	if len(t.Actions) > 0 && !slices.Contains(t.Actions, e.Action) {
+		return Link{}, false
+	}
+	missing := false
+	value := func(key string) string {
+		v, _ := placeholder(e, key)
+		missing = missing || v == ""
+		return v
+	}
+	href, errHref := fillNames(t.Href, func(key string) string { return escapeAll(value(key)) })
+	text, errText := fillNames(t.Text, value)
+	if missing || errHref != nil || errText != nil || checkHref(href, "https") != nil {
+		return Link{}, false
+	}
+	return Link{Href: href, Text: text}, true
+}
+
+func placeholders() []string {
+	return []string{"cluster", "node", "subject", "action", "source", "session", "id", "checkName", "errorCode", "agent", "time", "from", "to"}
+}
+
+// placeholder is what a name in braces stands for, and whether it is known.
+func placeholder(e *ChangeEvent, key string) (value string, known bool) {
+	switch key {
+	case "cluster":
+		return e.Cluster, true
+	case "node":
+		return e.NodeName, true
+	case "subject":
+		return e.Subject, true
+	case "action":
+		return e.Action, true
+	case "source":
+		return e.Source, true
+	case "session":
+		return e.Session, true
+	case "id":
+		return idOf(e), true
+	case "checkName":
+		return e.CheckName, true
+	case "errorCode":
+		return codeOf(e), true
+	case "agent":
+		return e.Agent, true
+	case "time":
+		return CanonicalTime(e.Timestamp), true
+	case "from":
+		return strconv.FormatInt(e.Timestamp.Add(-linkWindow).UnixMilli(), 10), true
+	case "to":
+		return strconv.FormatInt(e.Timestamp.Add(linkWindow).UnixMilli(), 10), true
+	}
+	return "", false
+}
+
+var errBraces = errors.New("a brace is not closed")
+
+// fillNames replaces the names in braces.
+func fillNames(text string, value func(key string) string) (string, error) {
+	if !strings.ContainsAny(text, "{}") {
+		return text, nil
+	}
+	var out strings.Builder
+	for {
+		before, rest, ok := strings.Cut(text, "{")
+		if strings.Contains(before, "}") {
+			return "", errBraces
+		}
+		out.WriteString(before)
+		if !ok {
+			return out.String(), nil
+		}
+		key, after, ok := strings.Cut(rest, "}")
+		if !ok || strings.Contains(key, "{") {
+			return "", errBraces
+		}
+		out.WriteString(value(key))
+		text = after
+	}
+}
+
+// escapeAll leaves only what means nothing in any part of a URL, so that a name
+// cannot add a parameter or a segment wherever it is put.
+func escapeAll(value string) string {
+	const hex = "0123456789ABCDEF"
+	var out strings.Builder
+	for i := range len(value) {
+		b := value[i]
+		switch {
+		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9', strings.IndexByte("-._~", b) >= 0:
+			out.WriteByte(b)
+		default:
+			out.Write([]byte{'%', hex[b>>4], hex[b&15]})
+		}
+	}
+	return out.String()
+}
+
+// hostOf is the scheme and the host of an https URL, as written.
+func hostOf(href string) (prefix string, ok bool) {
+	const scheme = "https://"
+	if !strings.HasPrefix(href, scheme) {
+		return "", false
+	}
+	rest := href[len(scheme):]
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	return scheme + rest, rest != ""
+}
+
+// checkHref says why a link is not to be shown: people click on it.
+func checkHref(href string, schemes ...string) error {
+	u, err := url.Parse(href)
+	switch {
+	case err != nil:
+		return errors.New("it does not parse as a URL")
+	case !slices.Contains(schemes, u.Scheme):
+		return fmt.Errorf("its scheme is %q, not %s", u.Scheme, strings.Join(schemes, " or "))
+	case u.Hostname() == "":
+		return errors.New("it has no host")
+	case u.User != nil:
+		return errors.New("it has a user or a password")
+	}
+	for segment := range strings.SplitSeq(u.Path, "/") {
+		if segment == "." || segment == ".." {
+			return errors.New("its path has dots that climb")
+		}
+	}
+	return nil
+}
+
+// linksOf are the links of the event and those that the sink adds, each once
+// and without any that nobody should click on.
+func linksOf(templates []LinkTemplate, e *ChangeEvent) []Link {
+	if len(templates) == 0 && len(e.Links) == 0 {
+		return nil
+	}
+	links := make([]Link, 0, len(e.Links)+len(templates))
+	add := func(l Link) {
+		same := func(other Link) bool { return other.Href == l.Href }
+		if len(l.Href) <= maxHref && !slices.ContainsFunc(links, same) && len(links) < maxLinks {
+			links = append(links, Link{Href: l.Href, Text: cut(mendLine(l.Text), maxLinkText)})
+		}
+	}
+	for _, l := range e.Links {
+		if checkHref(l.Href, "https", "http") == nil {
+			add(l)
+		}
+	}
+	for _, t := range templates {
+		if l, ok := t.Expand(e); ok {
+			add(l)
+		}
+	}
+	return links
+}

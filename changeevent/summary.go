@@ -1,0 +1,254 @@
+package changeevent
+
+import (
+	"cmp"
+	"strings"
+)
+
+// maxSummary is how many characters a summary has: what PagerDuty takes.
+const maxSummary = 1024
+
+// maxWhy is how many characters of a message or a reason a summary quotes.
+const maxWhy = 300
+
+// dryRunMark begins the summary of what was not done.
+const dryRunMark = "[DRY-RUN] "
+
+// allPassed is why a node goes back where no other reason is given.
+const allPassed = "all health checks passed"
+
+// Summarize is an event in one line for people: who did what to what, and why.
+//
+//	NVSentinel cordoned node gpu-node-01 due to XID-79
+//	[DRY-RUN] NVSentinel would have cordoned node gpu-node-01 due to XID-79
+//
+// It is made of the action and the other fields; Summary has no part in it.
+func Summarize(e ChangeEvent) string {
+	s := sentenceOf(&e)
+	var line strings.Builder
+	if e.DryRun {
+		line.WriteString(dryRunMark)
+	}
+	line.WriteString(actor(e.Source))
+	line.WriteByte(' ')
+	switch {
+	case e.Outcome == OutcomeFailed && s.plain != "":
+		if e.DryRun {
+			line.WriteString("would have ")
+		}
+		line.WriteString("failed to " + s.plain)
+		s.why = whyFailed
+	case e.DryRun && !s.seen:
+		line.WriteString("would have " + s.done)
+	default:
+		line.WriteString(s.done)
+	}
+	if object := s.object(&e); object != "" {
+		line.WriteString(" " + object)
+	}
+	line.WriteString(s.why(&e))
+	return cut(mendLine(line.String()), maxSummary)
+}
+
+// actor is who a source is to people: the product, which is what stands before
+// the slash.
+func actor(source string) string {
+	product, _, _ := strings.Cut(source, "/")
+	switch strings.ToLower(product) {
+	case "", "nvsentinel":
+		return "NVSentinel"
+	case "fleetloop":
+		return "Fleetloop"
+	}
+	return product
+}
+
+// A sentence is how an action is told.
+type sentence struct {
+	// done is the verb in the past, which also follows "would have".
+	done string
+	// plain is the verb that follows "failed to". Without one a failure is told
+	// as done says it.
+	plain string
+	// seen says that this is something that was seen, not done: a dry run saw it
+	// as well.
+	seen   bool
+	object func(e *ChangeEvent) string
+	why    func(e *ChangeEvent) string
+}
+
+func sentenceOf(e *ChangeEvent) sentence {
+	for _, told := range []func(action string) (sentence, bool){ofQuarantine, ofRemedies, ofExtensions, ofFleet, ofExecutions} {
+		if s, ok := told(e.Action); ok {
+			return s
+		}
+	}
+	return sentence{
+		done:   "reported " + cmp.Or(strings.NewReplacer("-", " ", "_", " ").Replace(e.Action), "a change"),
+		object: objectOn, why: whyDueTo,
+	}
+}
+
+func ofQuarantine(action string) (sentence, bool) {
+	switch action {
+	case ActionCordon:
+		return sentence{done: "cordoned", plain: "cordon", object: objectNode, why: whyDueTo}, true
+	case ActionUncordon:
+		return sentence{done: "uncordoned", plain: "uncordon", object: objectNode, why: whyOr(allPassed)}, true
+	case ActionDrainStarted:
+		return sentence{done: "started draining", plain: "start draining", object: objectNode, why: whyNothing}, true
+	case ActionDrainCompleted:
+		return sentence{done: "drained", plain: "drain", object: objectNode, why: whyNothing}, true
+	case ActionDrainFailed:
+		return sentence{done: "failed to drain", object: objectNode, why: whyFailed}, true
+	}
+	return sentence{}, false
+}
+
+func ofRemedies(action string) (sentence, bool) {
+	switch action {
+	case ActionRebootRequested:
+		return sentence{done: "initiated reboot for", plain: "initiate reboot for", object: objectName, why: whyNothing}, true
+	case ActionTerminateRequested:
+		return sentence{done: "initiated termination of", plain: "initiate termination of", object: objectName, why: whyNothing}, true
+	case ActionRebootExecuted:
+		return sentence{done: "rebooted", plain: "reboot", object: objectNode, why: whyNothing}, true
+	case ActionTerminateExecuted:
+		return sentence{done: "terminated", plain: "terminate", object: objectNode, why: whyNothing}, true
+	case ActionRebootFailed:
+		return sentence{done: "failed to reboot", object: objectNode, why: whyFailed}, true
+	case ActionTerminateFailed:
+		return sentence{done: "failed to terminate", object: objectNode, why: whyFailed}, true
+	}
+	return sentence{}, false
+}
+
+func ofExtensions(action string) (sentence, bool) {
+	switch action {
+	case ActionDrainCancelled:
+		return sentence{done: "stopped draining", object: objectNode, why: whyOr("")}, true
+	case ActionOverrideDetected:
+		return sentence{done: "noticed an override by a person on", seen: true, object: objectNode, why: whyOr("")}, true
+	case ActionBudgetExhausted:
+		return sentence{done: "held back from cordoning", object: objectNode, why: whyOr("the budget is exhausted")}, true
+	case ActionSupportRequired:
+		return sentence{done: "asked for support with", object: objectNode, why: whyDueTo}, true
+	}
+	return sentence{}, false
+}
+
+func ofFleet(action string) (sentence, bool) {
+	switch action {
+	case ActionShootCreated, ActionClusterCreated:
+		return sentence{done: "created", plain: "create", object: objectSubject, why: whyOr("")}, true
+	case ActionShootUpdated:
+		return sentence{done: "updated", plain: "update", object: objectSubject, why: whyOr("")}, true
+	case ActionClusterChanged:
+		return sentence{done: "changed", plain: "change", object: objectSubject, why: whyOr("")}, true
+	case ActionShootDeleted, ActionClusterDeleted:
+		return sentence{done: "deleted", plain: "delete", object: objectSubject, why: whyOr("")}, true
+	case ActionShootReady:
+		return sentence{done: "saw the end of the work on", seen: true, object: objectSubject, why: whyOr("it is ready")}, true
+	case ActionShootFailed:
+		return sentence{done: "saw a failure of", seen: true, object: objectSubject, why: whyFailed}, true
+	}
+	return sentence{}, false
+}
+
+func ofExecutions(action string) (sentence, bool) {
+	switch action {
+	case ActionExecutionStarted:
+		return sentence{done: "started", plain: "start", object: objectSubject, why: whyOr("")}, true
+	case ActionExecutionSucceeded:
+		return sentence{done: "completed", plain: "complete", object: objectSubject, why: whyOr("")}, true
+	case ActionExecutionFailed:
+		return sentence{done: "failed to complete", object: objectSubject, why: whyFailed}, true
+	case ActionExecutionApproved:
+		return sentence{done: "took the approval of", seen: true, object: objectSubject, why: whyBy}, true
+	case ActionExecutionRejected:
+		return sentence{done: "took the rejection of", seen: true, object: objectSubject, why: whyBy}, true
+	case ActionExecutionRolledBack:
+		return sentence{done: "rolled back", plain: "roll back", object: objectSubject, why: whyOr("")}, true
+	}
+	return sentence{}, false
+}
+
+// objectNode is the object of what is done to nodes.
+func objectNode(e *ChangeEvent) string {
+	if e.NodeName != "" {
+		return "node " + e.NodeName
+	}
+	return objectSubject(e)
+}
+
+// objectName is objectNode without the word.
+func objectName(e *ChangeEvent) string { return cmp.Or(e.NodeName, objectSubject(e)) }
+
+// objectSubject is "execution scale-web" for "executions/scale-web", with the node
+// where there is one too, else the node or the cluster.
+func objectSubject(e *ChangeEvent) string {
+	kind, rest, ok := strings.Cut(e.Subject, "/")
+	object := e.Subject
+	if ok {
+		object = strings.TrimSuffix(kind, "s") + " " + rest
+	}
+	switch {
+	case object != "" && e.NodeName != "":
+		return object + " on node " + e.NodeName
+	case object != "":
+		return object
+	case e.NodeName != "":
+		return "node " + e.NodeName
+	case e.Cluster != "":
+		return "cluster " + e.Cluster
+	}
+	return ""
+}
+
+// objectOn is the object of an action that is not known.
+func objectOn(e *ChangeEvent) string {
+	if object := objectSubject(e); object != "" {
+		return "on " + object
+	}
+	return ""
+}
+
+func whyNothing(*ChangeEvent) string { return "" }
+
+// whyDueTo is the code of the fault, else its check, its message, the reason.
+func whyDueTo(e *ChangeEvent) string {
+	why := cmp.Or(strings.Join(e.ErrorCodes, ", "), e.ErrorCode, e.CheckName, e.Message, e.Reason)
+	if why == "" {
+		return ""
+	}
+	return " due to " + quoteWhy(why)
+}
+
+// whyOr is the reason, else another one.
+func whyOr(other string) func(e *ChangeEvent) string {
+	return func(e *ChangeEvent) string {
+		if why := cmp.Or(e.Reason, other); why != "" {
+			return " - " + quoteWhy(why)
+		}
+		return ""
+	}
+}
+
+// whyFailed is the reason, else the message.
+func whyFailed(e *ChangeEvent) string {
+	if why := cmp.Or(e.Reason, e.Message); why != "" {
+		return ": " + quoteWhy(why)
+	}
+	return ""
+}
+
+// whyBy is who decided, which the details have as "who", and the reason.
+func whyBy(e *ChangeEvent) string {
+	text := whyOr("")(e)
+	if who := e.Details["who"]; who != "" {
+		return " by " + who + text
+	}
+	return text
+}
+
+func quoteWhy(why string) string { return cut(mendLine(why), maxWhy) }

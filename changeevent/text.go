@@ -1,0 +1,83 @@
+package changeevent
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ellipsis marks text that was cut.
+const ellipsis = "…"
+
+// cut shortens text to at most limit characters, whichever way a sink counts
+// them: a rune outside the basic plane counts as two, as in UTF-16. What was
+// cut ends with an ellipsis, and no rune is cut in two.
+func cut(text string, limit int) string {
+	if len(text) <= limit { // there are never more characters than bytes
+		return text
+	}
+	used, kept := 0, 0 // kept ends what fits beside an ellipsis
+	for i, r := range text {
+		used += width(r)
+		if used > limit {
+			if limit < 1 {
+				return ""
+			}
+			return strings.TrimRight(text[:kept], " \n\t") + ellipsis
+		}
+		if used < limit {
+			kept = i + utf8.RuneLen(r)
+		}
+	}
+	return text
+}
+
+func width(r rune) int {
+	if r > 0xFFFF {
+		return 2
+	}
+	return 1
+}
+
+// mend makes text valid: no broken UTF-8, no control character but line breaks
+// and tabs, no noncharacter. JSON, headers and people all stumble over those.
+func mend(text string) string {
+	if clean(text) {
+		return text
+	}
+	return strings.Map(mendRune, strings.ToValidUTF8(text, string(utf8.RuneError)))
+}
+
+// mendLine is mend for one line: line breaks and tabs become blanks, and none
+// is left at either end.
+func mendLine(text string) string {
+	if clean(text) && !strings.ContainsAny(text, "\n\t") {
+		return strings.TrimSpace(text)
+	}
+	return strings.Join(strings.Fields(mend(text)), " ")
+}
+
+// clean says that text is of ASCII without controls that mend would replace:
+// nearly all of it is.
+func clean(text string) bool {
+	for i := range len(text) {
+		if b := text[i]; b >= 0x7F || b < ' ' && b != '\n' && b != '\t' {
+			return false
+		}
+	}
+	return true
+}
+
+func mendRune(r rune) rune {
+	switch {
+	case r == '\n' || r == '\t':
+		return r
+	case r == '\r':
+		return -1 // of a line break, which the line feed is
+	case unicode.IsControl(r), r == '\u2028', r == '\u2029':
+		return ' '
+	case r&0xFFFE == 0xFFFE, r >= 0xFDD0 && r <= 0xFDEF:
+		return utf8.RuneError
+	}
+	return r
+}
