@@ -47,7 +47,6 @@ const (
 	ConditionRemediated   = "Remediated"
 	ConditionOverridden   = "Overridden"
 	ConditionBudgetDenied = "BudgetDenied"
-	ConditionTold         = "Told" // False while a sink has not taken a change event
 )
 
 // NodeFaultStatus is what is done about the faults of a node.
@@ -130,6 +129,10 @@ type NodeFaultStatus struct {
 	// How many records wait for a sink.
 	// +optional
 	Untold int32 `json:"untold,omitempty"`
+
+	// The value of the annotation that had refused records sent again last.
+	// +optional
+	Resent string `json:"resent,omitempty"`
 
 	// How many records were dropped before each sink had taken them.
 	// +optional

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -23,9 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
 // workers is how many executions are looked at at a time: enough to keep an API
@@ -36,6 +35,9 @@ const workers = 16
 // together are one transaction.
 const auditWorkers = 16
 
+// shortly is how much of what happens to a target is one reason to look.
+const shortly = 50 * time.Millisecond
+
 // patience is how soon something is looked at again that failed: never much later
 // than whatever kept it from succeeding is over.
 func patience() workqueue.TypedRateLimiter[reconcile.Request] {
@@ -44,7 +46,7 @@ func patience() workqueue.TypedRateLimiter[reconcile.Request] {
 
 // control has the reconcilers called for what changes.
 func (o *Operator) control(deps Deps) error {
-	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, newWritten()}
+	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.Written{}}
 	r := &reconciler{
 		cfg: o.cfg, executions: host, jobs: hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace},
 		check: deps.Check, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,
@@ -56,18 +58,18 @@ func (o *Operator) control(deps Deps) error {
 	if err := errors.Join(indexed, deps.Registerer.Register(newPhaseGauges(host, deps.Log))); err != nil {
 		return err
 	}
-	w := &waker{}
-	deps.Gate.OnWake(w.wake)
+	w := &kube.Waker{}
+	deps.Gate.OnWake(w.Wake)
 	meta, err := metadata.NewForConfigAndClient(deps.Host, o.manager.GetHTTPClient())
 	if err != nil {
 		return err
 	}
-	follows := &targets{client: meta, wake: w.wakeShortly, log: deps.Log, followed: map[v1alpha1.Target]*followed{}}
+	follows := &targets{client: meta, wake: func(name types.NamespacedName) { w.WakeAfter(name, shortly) }, log: deps.Log, followed: map[v1alpha1.Target]*followed{}}
 	r.targets = follows
 	if err := o.manager.Add(follows); err != nil {
 		return err
 	}
-	stop := &emergency{gate: deps.Gate, log: deps.Log, halted: &r.halted, running: func(ctx context.Context) error { return r.wakeRunning(ctx, w.wake) }}
+	stop := &emergency{gate: deps.Gate, log: deps.Log, halted: &r.halted, running: func(ctx context.Context) error { return r.wakeRunning(ctx, w.Wake) }}
 	r.stopped = func(ctx context.Context) error {
 		return stop.read(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop})
 	}
@@ -76,7 +78,7 @@ func (o *Operator) control(deps Deps) error {
 		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(news())).
 		Owns(&batchv1.Job{}, builder.WithPredicates(statusNews())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(executionOfPod), builder.WithPredicates(podNews())).
-		WatchesRawSource(w.source()).
+		WatchesRawSource(w.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: patience()}).
 		Complete(r)
 	if err != nil {
@@ -172,43 +174,4 @@ func executionOfPod(_ context.Context, o client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
-}
-
-// A waker has executions looked at again.
-type waker struct {
-	mu    sync.Mutex
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-}
-
-// source gives the waker the controller's queue.
-func (w *waker) source() source.Source {
-	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.queue = q
-		return nil
-	})
-}
-
-// shortly is how much of what happens to a target is one reason to look.
-const shortly = 50 * time.Millisecond
-
-// wakeShortly is wake, once for all that happens in a moment.
-func (w *waker) wakeShortly(name types.NamespacedName) {
-	w.mu.Lock()
-	q := w.queue
-	w.mu.Unlock()
-	if q != nil {
-		q.AddAfter(reconcile.Request{NamespacedName: name}, shortly)
-	}
-}
-
-// wake does not block.
-func (w *waker) wake(name types.NamespacedName) {
-	w.mu.Lock()
-	q := w.queue
-	w.mu.Unlock()
-	if q != nil { // else everything is looked at anyway, when the controller starts
-		q.Add(reconcile.Request{NamespacedName: name})
-	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
+	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
 // requestTimeout bounds each request to the host cluster.
@@ -104,7 +105,7 @@ func controllerOf(o client.Object) []string {
 type hostExecutions struct {
 	client    client.Client
 	namespace string
-	written   *written
+	written   *kube.Written
 }
 
 // Get reads the cache.
@@ -112,10 +113,10 @@ func (h hostExecutions) Get(ctx context.Context, name types.NamespacedName) (*v1
 	var ke v1alpha1.KubernetesExecution
 	err := h.client.Get(ctx, name, &ke)
 	if apierrors.IsNotFound(err) {
-		h.written.forget(name)
+		h.written.Forget(name)
 		return nil, nil //nolint:nilnil // one that is not there is no error
 	}
-	if err == nil && h.written.after(&ke) {
+	if err == nil && h.written.After(&ke) {
 		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource).GroupResource(), name.Name, errors.New("what was written last has not come back yet"))
 	}
 	return &ke, err
@@ -152,7 +153,7 @@ func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.Kubernetes
 		return fmt.Errorf("read status of %s: %w", key(ke), err)
 	}
 	*ke = stored
-	h.written.note(ke)
+	h.written.Note(ke)
 	return nil
 }
 
@@ -179,7 +180,7 @@ func (h hostExecutions) SetFinalizer(ctx context.Context, ke *v1alpha1.Kubernete
 	}
 	stored.ManagedFields = nil
 	*ke = *stored
-	h.written.note(ke)
+	h.written.Note(ke)
 	return nil
 }
 

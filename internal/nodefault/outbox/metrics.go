@@ -1,0 +1,54 @@
+package outbox
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are what an outbox counts.
+type Metrics struct {
+	refused *prometheus.CounterVec
+	untold  prometheus.GaugeFunc
+
+	mu    sync.Mutex
+	nodes map[string]int32
+}
+
+// NewMetrics makes and registers them.
+func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fleetloop_node_fault_untold_total", Help: "Change events of nodes that a sink will not be told: refused for good, or grown too old.",
+		}, []string{"error"}),
+		nodes: map[string]int32{},
+	}
+	m.untold = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fleetloop_node_fault_change_events_pending", Help: "Change events of nodes that some sink has not taken yet.",
+	}, m.pending)
+	if err := reg.Register(m.refused); err != nil {
+		return nil, err
+	}
+	return m, reg.Register(m.untold)
+}
+
+// see remembers how much a node has that is not told.
+func (m *Metrics) see(node string, untold int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if untold == 0 {
+		delete(m.nodes, node)
+		return
+	}
+	m.nodes[node] = untold
+}
+
+func (m *Metrics) pending() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var n int32
+	for _, untold := range m.nodes {
+		n += untold
+	}
+	return float64(n)
+}

@@ -1,0 +1,311 @@
+// Package outbox has every change event of a node told: NodeFault.status.history
+// is what is to be told, and status.delivered how far each sink is.
+//
+// A sink gets the records of one node one after the other, the next when the
+// last is settled: taken, refused for good, or too old. So their order holds,
+// and a process that dies repeats at most the one whose answer it did not get to
+// write down. Nodes do not wait for each other, nor sinks.
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+)
+
+// A Sink is told.
+type Sink struct {
+	// Name is its key in status.delivered.
+	Name   string
+	Client changeevent.Client
+	// Wants says which actions it is told of. Nil is all.
+	Wants func(action string) bool
+}
+
+func (s Sink) wants(action string) bool { return s.Wants == nil || s.Wants(action) }
+
+// Config says how patient an outbox is.
+type Config struct {
+	// MaxAge is how old a record may grow: one that is older is not told. Zero
+	// is 12 h, because nobody on call wants older news, and sinks refuse them.
+	MaxAge time.Duration
+	// Retry is how long after a failure a sink is tried again at first, and
+	// MaxRetry at most. Zero is 5 s and 5 min.
+	Retry, MaxRetry time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		value *time.Duration
+		zero  time.Duration
+	}{{&c.MaxAge, 12 * time.Hour}, {&c.Retry, 5 * time.Second}, {&c.MaxRetry, 5 * time.Minute}} {
+		if *d.value == 0 {
+			*d.value = d.zero
+		}
+	}
+	return c
+}
+
+// maxRefused is how many refused records are remembered of a sink.
+const maxRefused = 16
+
+// Faults are the NodeFaults.
+type Faults interface {
+	// Get reads one as it was last told; nil is none.
+	Get(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
+	// Delivered writes how far sinks are: fields of the status that nobody else
+	// writes. A nil DeliveryStatus takes a sink away.
+	Delivered(ctx context.Context, f *v1alpha1.NodeFault, progress Progress) error
+}
+
+// Progress is what an outbox writes.
+type Progress struct {
+	Sinks  map[string]*v1alpha1.DeliveryStatus
+	Untold int32
+	Resent string
+}
+
+// An Outbox is a reconciler of NodeFaults.
+type Outbox struct {
+	cfg     Config
+	sinks   []Sink
+	faults  Faults
+	metrics *Metrics
+	now     func() time.Time
+	wake    func(name string)
+
+	mu    sync.Mutex
+	lines map[line]*state
+}
+
+// A line is what one sink is told of one node.
+type line struct{ node, sink string }
+
+// A state is what is known of a line beyond what is written.
+type state struct {
+	uid      types.UID
+	latest   *v1alpha1.DeliveryStatus // what was written last, or is to be
+	inFlight int64                    // the record that the client has; 0 is none
+	answered *changeevent.Delivery
+	failures int       // in a row, of the record that is next
+	next     time.Time // when it is tried again
+
+	asked string  // the value of the annotation that has refused ones sent again
+	again []int64 // those that have still to be
+}
+
+// New makes an outbox. wake has a NodeFault reconciled.
+func New(cfg Config, sinks []Sink, faults Faults, metrics *Metrics, wake func(name string)) *Outbox {
+	return &Outbox{cfg: cfg.withDefaults(), sinks: sinks, faults: faults, metrics: metrics, now: time.Now, wake: wake, lines: map[line]*state{}}
+}
+
+// Reconcile sends what is next, and writes down what was answered.
+func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	f, err := o.faults.Get(ctx, req.Name)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("read NodeFault %q: %w", req.Name, err)
+	}
+	if f == nil {
+		o.forget(req.Name)
+		return reconcile.Result{}, nil
+	}
+	now := o.now()
+	p := Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.Resent}
+	for name := range f.Status.Delivered {
+		if !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name }) {
+			p.Sinks[name] = nil // it is told no more, and must not be waited for
+		}
+	}
+	var after time.Duration
+	done := true
+	for _, s := range o.sinks {
+		before, known := f.Status.Delivered[s.Name]
+		d, wait, left := o.advance(ctx, f, s, now)
+		if wait > 0 && (after == 0 || wait < after) {
+			after = wait
+		}
+		done = done && !o.repeats(line{f.Name, s.Name})
+		p.Untold = max(p.Untold, left)
+		if known && same(before, d) || !known && d.Seq == 0 && d.Error == "" {
+			continue
+		}
+		p.Sinks[s.Name] = &d
+	}
+	if again := f.Annotations[v1alpha1.AnnotationResend]; again != "" && done {
+		p.Resent = again
+	}
+	o.metrics.see(f.Name, p.Untold)
+	if len(p.Sinks) > 0 || p.Untold != f.Status.Untold || p.Resent != f.Status.Resent {
+		if err := o.faults.Delivered(ctx, f, p); err != nil {
+			return reconcile.Result{}, fmt.Errorf("write what was told of node %q: %w", f.Name, err)
+		}
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
+}
+
+// same says that there is nothing to write.
+func same(a, b v1alpha1.DeliveryStatus) bool {
+	return a.Seq == b.Seq && a.Error == b.Error && slices.Equal(a.Refused, b.Refused)
+}
+
+// advance brings a sink on as far as it goes: it takes what was answered and
+// hands the next record to the client. It gives how far the sink is, how long to
+// wait for the next try (0: the client's answer is what is waited for), and how
+// many records are left.
+func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now time.Time) (d v1alpha1.DeliveryStatus, wait time.Duration, left int32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l := line{f.Name, s.Name}
+	st := o.lines[l]
+	if st == nil || st.uid != f.UID {
+		st = &state{uid: f.UID}
+		o.lines[l] = st
+	}
+	d = f.Status.Delivered[s.Name]
+	if st.latest != nil && st.latest.Seq >= d.Seq { // the cache may be behind
+		d = *st.latest
+	}
+	d.Refused = slices.Clone(d.Refused)
+	if st.answered != nil {
+		o.settle(st, &d, now)
+	}
+	if asked := f.Annotations[v1alpha1.AnnotationResend]; asked != "" && asked != f.Status.Resent && asked != st.asked {
+		st.asked, st.again = asked, slices.Clone(d.Refused)
+	}
+	if st.inFlight == 0 {
+		if wait = st.next.Sub(now); wait <= 0 {
+			wait = 0
+			if r := o.pick(f, s, st, &d, now); r != nil {
+				st.inFlight = r.Seq
+				o.send(ctx, l, s, *r)
+			}
+		}
+	}
+	latest := d
+	st.latest = &latest
+	left = int32(len(st.again)) //nolint:gosec // at most maxRefused
+	for i := range f.Status.History {
+		if r := &f.Status.History[i]; r.Seq > d.Seq && s.wants(r.Action) {
+			left++
+		}
+	}
+	if left == 0 {
+		wait = 0
+	}
+	return d, wait, left
+}
+
+// pick gives the record that is next, and passes over those that are not sent.
+func (o *Outbox) pick(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.DeliveryStatus, now time.Time) *v1alpha1.Record {
+	for len(st.again) > 0 {
+		i := slices.IndexFunc(f.Status.History, func(r v1alpha1.Record) bool { return r.Seq == st.again[0] })
+		if i >= 0 {
+			return &f.Status.History[i]
+		}
+		st.again = st.again[1:] // it is no longer kept
+	}
+	for i := range f.Status.History {
+		r := &f.Status.History[i]
+		switch {
+		case r.Seq <= d.Seq:
+		case !s.wants(r.Action):
+			d.Seq = r.Seq
+		case now.Sub(r.At.Time) > o.cfg.MaxAge:
+			o.refuse(d, r.Seq, changeevent.ClassExpired, now)
+		default:
+			return r
+		}
+	}
+	return nil
+}
+
+// repeats says whether refused records are still to be sent again.
+func (o *Outbox) repeats(l line) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	st := o.lines[l]
+	return st != nil && len(st.again) > 0
+}
+
+// send hands a record to the client, which calls back once.
+func (o *Outbox) send(ctx context.Context, l line, s Sink, r v1alpha1.Record) {
+	e := Event(l.node, r)
+	e.OnDelivery = func(d changeevent.Delivery) {
+		o.mu.Lock()
+		st := o.lines[l]
+		wanted := st != nil && st.inFlight == r.Seq && d.ID == r.ID
+		if wanted {
+			st.answered = &d
+		}
+		o.mu.Unlock()
+		if wanted {
+			o.wake(l.node)
+		}
+	}
+	// The client may call back before it returns.
+	o.mu.Unlock()
+	defer o.mu.Lock()
+	s.Client.SendChangeEvent(ctx, e)
+}
+
+// settle takes what was answered to the record in flight.
+func (o *Outbox) settle(st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
+	a, seq := *st.answered, st.inFlight
+	st.answered, st.inFlight = nil, 0
+	refused := ofTheEvent(a.Class) || a.Class == changeevent.ClassExpired
+	if a.Class != "" && !refused { // what comes next would fare no better, and this one may yet arrive
+		d.Error, d.FailedAt = string(a.Class), &metav1.Time{Time: now}
+		st.next = now.Add(min(o.cfg.MaxRetry, o.cfg.Retry<<min(st.failures, 20)))
+		st.failures++
+		return
+	}
+	st.failures, st.next = 0, time.Time{}
+	repeated := len(st.again) > 0 && st.again[0] == seq
+	if repeated {
+		st.again = st.again[1:]
+	}
+	switch {
+	case refused && repeated:
+		d.Error, d.FailedAt = string(a.Class), &metav1.Time{Time: now}
+	case refused:
+		o.refuse(d, seq, a.Class, now)
+	default:
+		d.Seq, d.At, d.Error, d.FailedAt = max(d.Seq, seq), &metav1.Time{Time: now}, "", nil
+		d.Refused = slices.DeleteFunc(d.Refused, func(r int64) bool { return r == seq })
+	}
+}
+
+// ofTheEvent says that a sink would take others. All else is of the sink or of
+// the way there: a wrong token or address is mended some day, and what was to
+// be told by then is told.
+func ofTheEvent(c changeevent.Class) bool {
+	return c == changeevent.ClassClientError || c == changeevent.ClassEncode
+}
+
+func (o *Outbox) refuse(d *v1alpha1.DeliveryStatus, seq int64, c changeevent.Class, now time.Time) {
+	d.Seq, d.Error, d.FailedAt = seq, string(c), &metav1.Time{Time: now}
+	d.Refused = append(d.Refused, seq)
+	if n := len(d.Refused); n > maxRefused {
+		d.Refused = d.Refused[n-maxRefused:]
+	}
+	o.metrics.refused.WithLabelValues(string(c)).Inc()
+}
+
+// forget is for a NodeFault that is gone.
+func (o *Outbox) forget(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.sinks {
+		delete(o.lines, line{name, s.Name})
+	}
+	o.metrics.see(name, 0)
+}
