@@ -118,7 +118,7 @@ func RecordOf(st *v1alpha1.NodeFaultStatus, source, action, ordinal string, at t
 		At: metav1.NewMicroTime(at), Session: st.Session, Outcome: "succeeded",
 	}
 	if f := st.Opened; f != nil {
-		r.Check, r.ErrorCodes, r.Agent, r.Fatal, r.Message = f.Check, f.ErrorCodes, f.Source, f.Fatal, cut(f.Message)
+		r.Check, r.ErrorCodes, r.Agent, r.Fatal, r.Message = f.Check, f.ErrorCodes, f.Source, f.Fatal, Cut(f.Message, maxText)
 	}
 	return r
 }
@@ -126,9 +126,10 @@ func RecordOf(st *v1alpha1.NodeFaultStatus, source, action, ordinal string, at t
 // maxText is how many bytes of free text a record has, as its schema says.
 const maxText = 512
 
-func cut(text string) string {
-	if len(text) <= maxText {
+// Cut shortens a text to so many bytes, on the border of a letter.
+func Cut(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxText-len("…")], "") + "…"
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }
