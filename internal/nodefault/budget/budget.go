@@ -1,0 +1,187 @@
+// Package budget keeps us from taking more nodes out of service than a cluster
+// can spare.
+//
+// It counts the nodes as they are, each time that it is asked: those that are
+// ours, those that somebody else has cordoned, and those that are not ready.
+// Nothing is stored, so it holds across a restart. What was granted and cannot be
+// seen yet is remembered until it can be: neither workers side by side nor a
+// cache that lags have it exceed its bound.
+//
+// It bounds how many nodes of a pool are out of service at a time, and how many
+// we take out within a while. It denies what is new, and nothing else: giving
+// nodes back never asks it. What it denied is judged afresh when it is asked
+// again, so there is no backlog.
+package budget
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+// Config says how many nodes may be out of service. It is taken as it is: the
+// zero value allows none. Default is what is shipped.
+type Config struct {
+	MaxPercent int `key:"max_percent" env:"NODE_FAULT_BUDGET_MAX_PERCENT" flag:"budget-max-percent" default:"10" validate:"gte=0,lte=100" doc:"How much of a pool may be out of service at a time, in percent, rounded down. Nodes that are ours count, those that others have cordoned, and those that are not ready."`
+	MinNodes   int `key:"min_nodes" env:"NODE_FAULT_BUDGET_MIN_NODES" flag:"budget-min-nodes" default:"1" validate:"gte=0" doc:"How many nodes of a pool may be out of service even if the percentage gives fewer: without it a small pool would never be repaired."`
+
+	Window        time.Duration `key:"window" env:"NODE_FAULT_BUDGET_WINDOW" default:"5m" validate:"gte=0" doc:"How far back nodes count that were taken out of service; 0s bounds no rate."`
+	WindowPercent int           `key:"window_percent" env:"NODE_FAULT_BUDGET_WINDOW_PERCENT" default:"5" validate:"gte=0,lte=100" doc:"How much of a pool may be taken out of service within the window, in percent, rounded down."`
+	WindowNodes   int           `key:"window_nodes" env:"NODE_FAULT_BUDGET_WINDOW_NODES" default:"1" validate:"gte=0" doc:"How many nodes of a pool may be taken out of service within the window even if the percentage gives fewer."`
+
+	Pool         string `key:"pool_label" env:"NODE_FAULT_BUDGET_POOL_LABEL" doc:"Label whose values are the pools; each has a budget of its own, and so have those without the label. Empty is one pool."`
+	Selector     string `key:"selector" env:"NODE_FAULT_BUDGET_SELECTOR" doc:"Label selector of the nodes that count, and that may be taken out of service; empty is all."`
+	ControlPlane bool   `key:"control_plane" env:"NODE_FAULT_BUDGET_CONTROL_PLANE" default:"false" doc:"Whether nodes of the control plane count, and may be taken out of service."`
+
+	OnTrip OnTrip `key:"on_trip" env:"NODE_FAULT_BUDGET_ON_TRIP" default:"hold" validate:"oneof=hold latch" doc:"What follows when it is exhausted: hold (new nodes wait until a fifth of it is free again) or latch (until a person resets it)."`
+}
+
+// OnTrip is what follows when a budget is exhausted.
+type OnTrip string
+
+// What follows when a budget is exhausted.
+const (
+	Hold  OnTrip = "hold"
+	Latch OnTrip = "latch"
+)
+
+// Default is the budget that is shipped.
+func Default() Config {
+	return Config{MaxPercent: 10, MinNodes: 1, Window: 5 * time.Minute, WindowPercent: 5, WindowNodes: 1, OnTrip: Hold}
+}
+
+func (c Config) check() (selector.Selector, error) {
+	var errs []error
+	for what, percent := range map[string]int{"max_percent": c.MaxPercent, "window_percent": c.WindowPercent} {
+		if percent < 0 || percent > 100 {
+			errs = append(errs, fmt.Errorf("%s is %d, which must be 0 to 100", what, percent))
+		}
+	}
+	if c.MinNodes < 0 || c.WindowNodes < 0 || c.Window < 0 {
+		errs = append(errs, errors.New("numbers of nodes and the window must not be negative"))
+	}
+	if c.OnTrip != "" && c.OnTrip != Hold && c.OnTrip != Latch {
+		errs = append(errs, fmt.Errorf("on_trip is %q, which must be hold or latch", c.OnTrip))
+	}
+	nodes, err := selector.Parse(c.Selector)
+	return nodes, errors.Join(append(errs, err)...)
+}
+
+// most are how many of so many nodes may be out of service, and how many of
+// them may be taken out within the window.
+func (c Config) most(members int) (level, rate int) {
+	return max(c.MinNodes, members*c.MaxPercent/100), max(c.WindowNodes, members*c.WindowPercent/100)
+}
+
+// resume is with how many nodes out of service a budget that was exhausted
+// grants again: a fifth of it has to be free, and one at least, lest every node
+// that comes back has the next one go.
+func resume(level int) int { return level - max(1, (level+4)/5) }
+
+// patience is how long a grant counts that the nodes never showed: no cache lags
+// so far behind. It matters when a node was changed twice before it was seen.
+const patience = 5 * time.Minute
+
+// A grant is a node that may be taken out of service, until it is seen to be.
+type grant struct {
+	pool   string
+	at     time.Time
+	before *taking // that it has taken the place of
+}
+
+// A taking is a node that was taken out of service.
+type taking struct {
+	pool string
+	at   time.Time
+}
+
+// A trip is that a pool's budget was exhausted.
+type trip struct {
+	why     reason
+	since   time.Time
+	latched bool
+}
+
+// Budget says whether another node may be taken out of service. Its methods are
+// safe to be called at the same time.
+type Budget struct {
+	cfg     Config
+	chosen  selector.Selector
+	nodes   func() []*corev1.Node
+	metrics *metrics
+
+	mu      sync.Mutex
+	grants  map[types.UID]grant
+	takings map[types.UID]taking // within the window, whatever became of them
+	trips   map[string]trip      // by pool
+	read    map[types.UID]stamp  // of annotations
+}
+
+// New makes a budget. nodes gives all nodes as a cache has them, and none of
+// them is changed. A nil registerer is no metrics.
+func New(cfg Config, nodes func() []*corev1.Node, reg prometheus.Registerer) (*Budget, error) {
+	chosen, err := cfg.check()
+	if err != nil {
+		return nil, fmt.Errorf("budget: %w", err)
+	}
+	b := &Budget{
+		cfg: cfg, chosen: chosen, nodes: nodes,
+		grants: map[types.UID]grant{}, takings: map[types.UID]taking{}, trips: map[string]trip{}, read: map[types.UID]stamp{},
+	}
+	b.metrics, err = newMetrics(b, reg)
+	if err != nil {
+		return nil, fmt.Errorf("budget: %w", err)
+	}
+	return b, nil
+}
+
+// Reserve asks to take a node out of service. With a denial, which says the
+// numbers and the pool, it may not be. Without one it counts from now on, and the
+// nodes need not show it: call release if nothing came of it, and never if the
+// outcome is not known. A node that is ours costs nothing more.
+func (b *Budget) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ours(node) {
+		return func() {}, ""
+	}
+	if !b.counts(node) {
+		b.metrics.denied(reasonForeign)
+		return func() {}, fmt.Sprintf("node %q is none of those that the budget is for", node.Name)
+	}
+	pool := b.pool(node)
+	c := b.count(node, now)[pool]
+	if why, text := b.judge(pool, c, now); text != "" {
+		b.metrics.denied(why)
+		return func() {}, text
+	}
+	return b.grant(node.UID, pool, now), ""
+}
+
+// grant counts a node as taken out.
+func (b *Budget) grant(uid types.UID, pool string, now time.Time) (release func()) {
+	g := grant{pool: pool, at: now}
+	if before, ok := b.takings[uid]; ok {
+		g.before = &before
+	}
+	b.grants[uid], b.takings[uid] = g, taking{pool: pool, at: now}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.grants[uid] != g { // seen, too old, or granted anew
+			return
+		}
+		delete(b.grants, uid)
+		delete(b.takings, uid)
+		if g.before != nil {
+			b.takings[uid] = *g.before
+		}
+	}
+}

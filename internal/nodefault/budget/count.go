@@ -1,0 +1,189 @@
+package budget
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+// A count is how the nodes of a pool stand.
+type count struct {
+	members                  int
+	ours, cordoned, notReady int // out of service, each node once
+	recent                   int // taken out of service within the window
+	itself                   int // 1 if the node that it is about is among those out of service
+}
+
+func (c count) out() int { return c.ours + c.cordoned + c.notReady }
+
+// others are out of service besides the node that it is about.
+func (c count) others() int { return c.out() - c.itself }
+
+// String says who is out of service, as a denial begins.
+func (c count) String() string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{c.ours, "by us"}, {c.cordoned, "cordoned by others"}, {c.notReady, "not ready"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	split := ""
+	if len(parts) > 0 {
+		split = " (" + strings.Join(parts, ", ") + ")"
+	}
+	return fmt.Sprintf("%d of %d nodes are out of service%s", c.out(), c.members, split)
+}
+
+// count counts the nodes by pool. The node that somebody asks for is taken as
+// he has it, which is no older than the cache's. nil is nobody.
+func (b *Budget) count(asked *corev1.Node, now time.Time) map[string]count {
+	counts := map[string]count{}
+	seen := map[types.UID]bool{}
+	for _, n := range b.nodes() {
+		if asked != nil && n.UID == asked.UID {
+			continue
+		}
+		b.add(counts, n, now, false)
+		seen[n.UID] = true
+	}
+	if asked != nil {
+		b.add(counts, asked, now, true)
+		seen[asked.UID] = true
+	}
+	b.forget(seen, now)
+	for uid, t := range b.takings {
+		if asked != nil && uid == asked.UID {
+			continue
+		}
+		if c, is := counts[t.pool]; is {
+			c.recent++
+			counts[t.pool] = c
+		}
+	}
+	return counts
+}
+
+// add counts a node.
+func (b *Budget) add(counts map[string]count, n *corev1.Node, now time.Time, asked bool) {
+	if !b.counts(n) {
+		return
+	}
+	c := counts[b.pool(n)]
+	c.members++
+	before := c.out()
+	granted := b.seen(n, now)
+	switch {
+	case granted || ours(n):
+		c.ours++
+	case n.Spec.Unschedulable:
+		c.cordoned++
+	case !ready(n):
+		c.notReady++
+	}
+	if asked {
+		c.itself = c.out() - before
+	}
+	counts[b.pool(n)] = c
+}
+
+// seen takes note of what a node shows, and says whether it is granted and does
+// not show it yet.
+func (b *Budget) seen(n *corev1.Node, now time.Time) (granted bool) {
+	if !ours(n) {
+		delete(b.read, n.UID)
+	} else if at, known := b.takenAt(n); known && now.Sub(at) < b.cfg.Window {
+		b.takings[n.UID] = taking{pool: b.pool(n), at: at}
+	}
+	g, granted := b.grants[n.UID]
+	if !granted {
+		return false
+	}
+	// The annotation has the time of the grant, to the microsecond. An older
+	// one is of a session before.
+	if at, known := b.takenAt(n); known && !at.Before(g.at.Truncate(time.Microsecond)) || now.Sub(g.at) > patience {
+		delete(b.grants, n.UID)
+		return false
+	}
+	return true
+}
+
+// forget drops what is of nodes that are no more, and what is before the window.
+func (b *Budget) forget(seen map[types.UID]bool, now time.Time) {
+	maps.DeleteFunc(b.grants, func(uid types.UID, g grant) bool { return !seen[uid] || now.Sub(g.at) > patience })
+	maps.DeleteFunc(b.read, func(uid types.UID, _ stamp) bool { return !seen[uid] })
+	maps.DeleteFunc(b.takings, func(_ types.UID, t taking) bool { return now.Sub(t.at) >= b.cfg.Window })
+}
+
+// A stamp is the time in an annotation.
+type stamp struct {
+	text  string
+	at    time.Time
+	known bool
+}
+
+// takenAt is when we took a node out of service, as its annotation says.
+func (b *Budget) takenAt(n *corev1.Node) (at time.Time, known bool) {
+	text, is := n.Annotations[v1alpha1.AnnotationOwned]
+	if !is {
+		return time.Time{}, false
+	}
+	s, is := b.read[n.UID]
+	if !is || s.text != text {
+		var owned struct {
+			At time.Time `json:"at"`
+		}
+		err := json.Unmarshal([]byte(text), &owned)
+		s = stamp{text: text, at: owned.At, known: err == nil && !owned.At.IsZero()}
+		b.read[n.UID] = s
+	}
+	return s.at, s.known
+}
+
+// ours is whether something of ours is on a node.
+func ours(n *corev1.Node) bool {
+	_, is := n.Annotations[v1alpha1.AnnotationOwned]
+	return is
+}
+
+// ready is whether a node is, as far as anybody has said.
+func ready(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return true
+}
+
+// counts is whether the budget is for a node.
+func (b *Budget) counts(n *corev1.Node) bool {
+	if !b.cfg.ControlPlane {
+		for _, role := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
+			if _, is := n.Labels[role]; is {
+				return false
+			}
+		}
+	}
+	return b.chosen.Matches(selector.Map(n.Labels))
+}
+
+func (b *Budget) pool(n *corev1.Node) string {
+	if b.cfg.Pool == "" {
+		return ""
+	}
+	return n.Labels[b.cfg.Pool]
+}
+
+func sorted(counts map[string]count) []string { return slices.Sorted(maps.Keys(counts)) }

@@ -1,0 +1,118 @@
+package budget
+
+import (
+	"fmt"
+	"time"
+)
+
+// A reason is why a node may not be taken out of service. There are no others:
+// it is a metric's label.
+type reason string
+
+const (
+	reasonLevel   reason = "level"
+	reasonHeld    reason = "held"
+	reasonRate    reason = "rate"
+	reasonLatched reason = "latched"
+	reasonForeign reason = "not_selected"
+)
+
+func reasons() []reason {
+	return []reason{reasonLevel, reasonHeld, reasonRate, reasonLatched, reasonForeign}
+}
+
+// judge says why no other node of a pool may be taken out of service, and
+// remembers that the budget is exhausted, or no longer is.
+func (b *Budget) judge(pool string, c count, now time.Time) (why reason, denial string) {
+	level, rate := b.cfg.most(c.members)
+	tripped, is := b.trips[pool]
+	if is && tripped.latched {
+		return reasonLatched, fmt.Sprintf("the budget of %s was exhausted at %s, and takes no more until a person resets it: %s", title(pool), stampOf(tripped.since), c)
+	}
+	switch {
+	case c.others()+1 > level:
+		why, denial = reasonLevel, fmt.Sprintf("%s of %s: %d may be", c, title(pool), level)
+	case b.cfg.Window > 0 && c.recent+1 > rate:
+		why, denial = reasonRate, fmt.Sprintf("%d nodes of %s were taken out of service within %s: %d may be", c.recent, title(pool), b.cfg.Window, rate)
+	case is && tripped.why == reasonLevel && c.others() > resume(level):
+		return reasonHeld, fmt.Sprintf("%s of %s: the budget of %d was exhausted, and goes on at %d", c, title(pool), level, max(0, resume(level)))
+	default:
+		delete(b.trips, pool)
+		return "", ""
+	}
+	if !is || tripped.why != why && tripped.why == reasonRate {
+		b.trips[pool] = trip{why: why, since: now, latched: b.cfg.OnTrip == Latch}
+	}
+	return why, denial
+}
+
+// title is a pool as a denial has it.
+func title(pool string) string {
+	if pool == "" {
+		return "the cluster's pool"
+	}
+	return fmt.Sprintf("pool %q", pool)
+}
+
+func stampOf(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
+// Latch closes the budget of a pool until Reset. It is for a process that begins
+// and finds that it was closed before.
+func (b *Budget) Latch(pool string, since time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.trips[pool] = trip{why: reasonLevel, since: since, latched: true}
+}
+
+// Reset opens the budget of a pool, and says whether it was exhausted.
+func (b *Budget) Reset(pool string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, was := b.trips[pool]
+	delete(b.trips, pool)
+	return was
+}
+
+// A Pool is how the budget of a pool stands.
+type Pool struct {
+	Name string
+	// Members are all its nodes, and Most how many may be out of service.
+	Members, Most int
+	// Ours are out of service by us, Cordoned by others, and NotReady by
+	// themselves. Each node counts once, in this order.
+	Ours, Cordoned, NotReady int
+	// Recent are those that we have taken out within the window, and MostRecent
+	// how many that may be.
+	Recent, MostRecent int
+	// Exhausted is that the last who asked was denied, or would still be, and
+	// Latched that it stays so until Reset.
+	Exhausted, Latched bool
+	// Since is since when it is exhausted.
+	Since time.Time
+}
+
+// Out is how many of its nodes are out of service.
+func (p Pool) Out() int { return p.Ours + p.Cordoned + p.NotReady }
+
+// Status is how the budgets of all pools stand, by name.
+func (b *Budget) Status(now time.Time) []Pool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	counts := b.count(nil, now)
+	var pools []Pool
+	for _, name := range sorted(counts) {
+		c := counts[name]
+		p := Pool{Name: name, Members: c.members, Ours: c.ours, Cordoned: c.cordoned, NotReady: c.notReady, Recent: c.recent}
+		p.Most, p.MostRecent = b.cfg.most(c.members)
+		if t, is := b.trips[name]; is {
+			over := t.why == reasonLevel && p.Out() > resume(p.Most) || t.why == reasonRate && p.Recent >= p.MostRecent
+			if !t.latched && !over {
+				delete(b.trips, name)
+			} else {
+				p.Exhausted, p.Latched, p.Since = true, t.latched, t.since
+			}
+		}
+		pools = append(pools, p)
+	}
+	return pools
+}
