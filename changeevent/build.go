@@ -26,6 +26,13 @@ const (
 	maxValue    = 512
 )
 
+// How many bytes of text an event has, and all those of one request. As JSON it
+// can be twice that.
+const (
+	maxText   = 56 << 10
+	batchText = 512 << 10
+)
+
 // NewPayload is an event in the default format. What the event leaves out and
 // follows from the rest, such as its id and its summary, is filled in; text is
 // made valid and cut to a length that sinks take.
@@ -34,13 +41,58 @@ func NewPayload(e ChangeEvent) Payload { return payloadOf(encoding{}, &e) }
 // payloadOf is the payload of an event with the links of the sink. It leaves the
 // event as it is.
 func payloadOf(cfg encoding, e *ChangeEvent) Payload {
-	return Payload{
+	p := Payload{
 		Action: label(e.Action), Timestamp: CanonicalTime(e.Timestamp), Source: label(e.Source),
 		Cluster: label(e.Cluster), Node: label(e.NodeName), HealthEvent: healthOf(e), DryRun: e.DryRun,
-		ID: idOf(e), Subject: label(e.Subject), Summary: summaryOf(e), Outcome: cmp.Or(label(e.Outcome), OutcomeSucceeded),
+		ID: idOf(e), Subject: label(e.Subject), Summary: summaryOf(e), Outcome: OutcomeSucceeded,
 		Reason: cut(mend(e.Reason), maxReason), Session: label(e.Session),
 		Links: linksOf(cfg.links, e), Details: detailsOf(e),
 	}
+	if e.Outcome == OutcomeFailed {
+		p.Outcome = OutcomeFailed
+	}
+	shrink(&p, cmp.Or(cfg.room, maxText))
+	return p
+}
+
+// shrink takes from a payload what can be done without, one after the other,
+// until its text is within room: what is left then fits everywhere.
+func shrink(p *Payload, room int) {
+	if textOf(p) > room {
+		p.Details = nil
+	}
+	if textOf(p) > room {
+		p.Links = nil
+	}
+	if h := p.HealthEvent; h != nil {
+		if textOf(p) > room {
+			h.ErrorCodes = nil
+		}
+		if textOf(p) > room {
+			h.Message, h.ErrorCode = cut(h.Message, maxLinkText), cut(h.ErrorCode, maxLinkText)
+		}
+	}
+	if textOf(p) > room {
+		p.Reason, p.Summary = cut(p.Reason, maxLinkText), cut(p.Summary, maxName)
+	}
+}
+
+// textOf is how many bytes of text a payload has.
+func textOf(p *Payload) int {
+	n := len(p.Action) + len(p.Source) + len(p.Cluster) + len(p.Node) + len(p.ID) + len(p.Subject) + len(p.Summary) + len(p.Reason) + len(p.Session)
+	if h := p.HealthEvent; h != nil {
+		n += len(h.CheckName) + len(h.ErrorCode) + len(h.Agent) + len(h.Message)
+		for _, code := range h.ErrorCodes {
+			n += len(code)
+		}
+	}
+	for _, l := range p.Links {
+		n += len(l.Href) + len(l.Text)
+	}
+	for key, value := range p.Details {
+		n += len(key) + len(value)
+	}
+	return n
 }
 
 // CanonicalTime writes a time as RFC 3339 in UTC with exactly three decimals:

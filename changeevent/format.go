@@ -91,7 +91,7 @@ func dialectOf(f Format) dialect {
 	case FormatCloudEvents, FormatCloudEventsBinary:
 		return dialect{batch: 1, authHeader: authorization}
 	case FormatCloudEventsBatch:
-		return dialect{batch: 100, authHeader: authorization}
+		return dialect{batch: 64, authHeader: authorization}
 	case FormatPagerDuty:
 		return dialect{batch: 1, key: true}
 	case FormatDatadog:
@@ -113,6 +113,8 @@ type encoding struct {
 	key string
 	// links are added to those of the events.
 	links []LinkTemplate
+	// room is how many bytes of text an event has. 0 is maxText.
+	room int
 }
 
 // A request is an event, or several, as a sink wants it.
@@ -128,8 +130,10 @@ type request struct {
 
 var (
 	errNoEvent    = errors.New("no event to encode")
-	errTooMany    = errors.New("the format takes one event per request")
+	errTooMany    = errors.New("the format takes fewer events per request")
+	errNoAction   = errors.New("an event has no action")
 	errNoKey      = errors.New("the format needs a key in the body and none is known")
+	errKeyLength  = fmt.Errorf("the key for the body does not have %d characters", keyLength)
 	errManyPlaces = errors.New("events of several clusters cannot share a request whose path names the cluster")
 )
 
@@ -143,8 +147,13 @@ func encode(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
 	if len(batch) == 0 {
 		return request{}, errNoEvent
 	}
-	if len(batch) > 1 && dialectOf(f).batch == 1 {
+	if len(batch) > dialectOf(f).batch {
 		return request{}, errTooMany
+	}
+	for _, e := range batch {
+		if label(e.Action) == "" {
+			return request{}, errNoAction
+		}
 	}
 	req, err := encodeAs(f, cfg, batch)
 	if err != nil {
@@ -169,6 +178,20 @@ func encodeAs(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
 	switch f {
 	case FormatJSON, "":
 		return encodeJSON(cfg, batch[0])
+	case FormatCloudEvents:
+		return encodeCloudEvent(cfg, batch[0])
+	case FormatCloudEventsBinary:
+		return encodeCloudEventBinary(cfg, batch[0])
+	case FormatCloudEventsBatch:
+		return encodeCloudEventBatch(cfg, batch)
+	case FormatPagerDuty:
+		return encodePagerDuty(cfg, batch[0])
+	case FormatDatadog:
+		return encodeDatadog(cfg, batch[0])
+	case FormatGrafana:
+		return encodeGrafana(cfg, batch[0])
+	case FormatSlack:
+		return encodeSlack(cfg, batch)
 	}
 	return request{}, fmt.Errorf("format %q is unknown", f)
 }
@@ -202,7 +225,7 @@ func encodeJSON(cfg encoding, e *ChangeEvent) (request, error) {
 	if err != nil {
 		return request{}, err
 	}
-	return request{body: body, contentType: "application/json", header: http.Header{"Idempotency-Key": {headerText(p.ID)}}}, nil
+	return request{body: body, contentType: typeJSON, header: idempotency(p.ID)}, nil
 }
 
 // marshal is JSON as people would write it, without escapes for HTML, which

@@ -32,6 +32,24 @@ func cut(text string, limit int) string {
 	return text
 }
 
+// cutEscaped escapes text and cuts it so that no more than limit characters are
+// left after it was escaped, and no escape is cut in two.
+func cutEscaped(text string, limit int, escape func(string) string) string {
+	for room := limit; ; room /= 2 {
+		if escaped := escape(cut(text, room)); room <= 1 || len(escaped) <= limit || utf16Len(escaped) <= limit {
+			return escaped
+		}
+	}
+}
+
+func utf16Len(text string) int {
+	n := 0
+	for _, r := range text {
+		n += width(r)
+	}
+	return n
+}
+
 func width(r rune) int {
 	if r > 0xFFFF {
 		return 2

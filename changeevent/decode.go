@@ -1,0 +1,160 @@
+package changeevent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// What Decode takes at most: bytes of one payload, and payloads of one body.
+const (
+	MaxPayloadBytes = 128 << 10
+	MaxPayloads     = 1000
+)
+
+// ErrTooLarge is of payloads that are larger, or more, than is taken.
+var ErrTooLarge = errors.New("too large")
+
+// An ElementError says which of several payloads is wrong.
+type ElementError struct {
+	// Index counts from 0.
+	Index int
+	Err   error
+}
+
+// Error says which and why.
+func (e *ElementError) Error() string { return fmt.Sprintf("element %d: %v", e.Index, e.Err) }
+
+// Unwrap is why.
+func (e *ElementError) Unwrap() error { return e.Err }
+
+// Decode reads one payload. It takes fields that it does not know, and both
+// forms of time. What it returns has a canonical time, an id, a summary and an
+// outcome, which follow from the rest where the text has none, and is within the
+// bounds of what NewPayload makes: free text is cut, and a name, an id or a code
+// that is too long is an error, since cut it would be of something else.
+func Decode(data []byte) (Payload, error) {
+	var p Payload
+	if len(data) > MaxPayloadBytes {
+		return p, fmt.Errorf("payload of %d bytes: %w, %d is the limit", len(data), ErrTooLarge, MaxPayloadBytes)
+	}
+	if err := unmarshal(data, &p); err != nil {
+		return Payload{}, err
+	}
+	return complete(p)
+}
+
+// DecodeAll reads one payload or an array of them. It returns all of them or
+// none, with an *ElementError where one of an array is wrong.
+func DecodeAll(data []byte) ([]Payload, error) {
+	return decodeAll(data, Decode)
+}
+
+// decodeAll reads one element or an array of them with decode.
+func decodeAll(data []byte, decode func([]byte) (Payload, error)) ([]Payload, error) {
+	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '[' {
+		p, err := decode(data)
+		if err != nil {
+			return nil, err
+		}
+		return []Payload{p}, nil
+	}
+	var elements []json.RawMessage
+	if err := unmarshal(data, &elements); err != nil {
+		return nil, err
+	}
+	if len(elements) > MaxPayloads {
+		return nil, fmt.Errorf("%d elements: %w, %d is the limit", len(elements), ErrTooLarge, MaxPayloads)
+	}
+	payloads := make([]Payload, 0, len(elements))
+	for i, element := range elements {
+		p, err := decode(element)
+		if err != nil {
+			return nil, &ElementError{Index: i, Err: err}
+		}
+		payloads = append(payloads, p)
+	}
+	return payloads, nil
+}
+
+// unmarshal is json.Unmarshal with errors that say what is wrong to whoever
+// sent the text.
+func unmarshal(data []byte, into any) error {
+	err := json.Unmarshal(data, into)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
+		return fmt.Errorf("field %q cannot be a JSON %s", wrong.Field, wrong.Value)
+	}
+	if err != nil {
+		return fmt.Errorf("parse JSON: %w", err)
+	}
+	return nil
+}
+
+// ParseTime reads a time as RFC 3339 has it, with any number of decimals, and
+// the same without the colon in the offset: 2025-08-26T14:42:58.315+0000.
+func ParseTime(text string) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("time %q is not RFC 3339, such as 2025-08-26T14:42:58.315Z", cut(mendLine(text), maxLinkText))
+}
+
+// complete checks a payload from elsewhere and fills in what follows from the
+// rest.
+func complete(p Payload) (Payload, error) {
+	e, err := eventOf(p)
+	if err != nil {
+		return Payload{}, err
+	}
+	return payloadOf(encoding{}, &e), nil
+}
+
+// eventOf is the event that a payload tells of.
+func eventOf(p Payload) (ChangeEvent, error) {
+	at, err := ParseTime(p.Timestamp)
+	if err != nil {
+		return ChangeEvent{}, fmt.Errorf("timestamp: %w", err)
+	}
+	e := ChangeEvent{
+		Action: p.Action, NodeName: p.Node, Subject: p.Subject, Reason: p.Reason, Timestamp: at, DryRun: p.DryRun, ID: p.ID,
+		Summary: p.Summary, Outcome: p.Outcome, Session: p.Session, Source: p.Source, Cluster: p.Cluster, Links: p.Links, Details: p.Details,
+	}
+	names := map[string]string{
+		"action": p.Action, "node": p.Node, "subject": p.Subject, "id": p.ID, "outcome": p.Outcome,
+		"session": p.Session, "source": p.Source, "cluster": p.Cluster,
+	}
+	if h := p.HealthEvent; h != nil {
+		e.CheckName, e.ErrorCode, e.ErrorCodes, e.Agent, e.IsFatal, e.Message = h.CheckName, h.ErrorCode, h.ErrorCodes, h.Agent, h.IsFatal, h.Message
+		names["healthEvent.checkName"], names["healthEvent.agent"] = h.CheckName, h.Agent
+	}
+	if strings.TrimSpace(p.Action) == "" {
+		return ChangeEvent{}, errors.New(`action is missing: say what was done, such as "cordon"`)
+	}
+	for field, value := range names {
+		if err := checkName(field, value); err != nil {
+			return ChangeEvent{}, err
+		}
+	}
+	if p.Outcome != "" && p.Outcome != OutcomeSucceeded && p.Outcome != OutcomeFailed {
+		return ChangeEvent{}, fmt.Errorf("outcome %q is neither %s nor %s", p.Outcome, OutcomeSucceeded, OutcomeFailed)
+	}
+	return e, nil
+}
+
+// checkName says why a text cannot name something. What mend would change is
+// refused: mended, it would name something else.
+func checkName(field, value string) error {
+	switch {
+	case len(value) > maxName && utf8.RuneCountInString(value) > maxName:
+		return fmt.Errorf("%s has more than %d characters", field, maxName)
+	case mendLine(value) != value:
+		return fmt.Errorf("%s %q has characters or blanks that a name cannot have", field, cut(value, maxLinkText))
+	}
+	return nil
+}

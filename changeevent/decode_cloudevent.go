@@ -1,0 +1,148 @@
+package changeevent
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// ErrMediaType is of requests whose content type is none that is read.
+var ErrMediaType = errors.New("content type is not supported")
+
+// IsCloudEvent says whether a request has CloudEvents in it, which
+// DecodeCloudEvent reads, rather than payloads, which DecodeAll reads.
+func IsCloudEvent(header http.Header) bool {
+	media, _, _ := mime.ParseMediaType(header.Get("Content-Type")) // what does not parse is no such type
+	return strings.HasPrefix(media, "application/cloudevents") || header.Get("Ce-Specversion") != ""
+}
+
+// DecodeCloudEvent reads the CloudEvents of a request, whose data are payloads:
+// with the attributes in headers (binary), all in the body (structured), or an
+// array in the body (batch). The attributes fill in what the data lack: the id,
+// the time, the source, and the node or whatever else is the subject.
+func DecodeCloudEvent(header http.Header, body []byte) ([]Payload, error) {
+	media, params, err := mime.ParseMediaType(cmp.Or(header.Get("Content-Type"), typeJSON))
+	if err != nil {
+		return nil, fmt.Errorf("%w: it does not parse", ErrMediaType)
+	}
+	if charset := params["charset"]; charset != "" && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "us-ascii") {
+		return nil, fmt.Errorf("%w: its charset is not UTF-8", ErrMediaType)
+	}
+	switch {
+	case media == typeCloudEventBatch:
+		if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
+			return nil, errors.New("a batch of CloudEvents is a JSON array")
+		}
+		return decodeAll(body, decodeStructured)
+	case media == typeCloudEvent:
+		p, err := decodeStructured(body)
+		if err != nil {
+			return nil, err
+		}
+		return []Payload{p}, nil
+	case strings.HasPrefix(media, "application/cloudevents"):
+		return nil, fmt.Errorf("%w: CloudEvents are read in JSON", ErrMediaType)
+	case media == typeJSON || strings.HasSuffix(media, "+json"):
+		p, err := decodeBinary(header, body)
+		if err != nil {
+			return nil, err
+		}
+		return []Payload{p}, nil
+	}
+	return nil, fmt.Errorf("%w: the data of a CloudEvent are to be application/json", ErrMediaType)
+}
+
+// attributes are those of a CloudEvent that have a part in a payload.
+type attributes struct {
+	SpecVersion     string `json:"specversion"`
+	Type            string `json:"type"`
+	Source          string `json:"source"`
+	ID              string `json:"id"`
+	Time            string `json:"time"`
+	Subject         string `json:"subject"`
+	DataContentType string `json:"datacontenttype"`
+}
+
+func decodeStructured(body []byte) (Payload, error) {
+	if len(body) > MaxPayloadBytes {
+		return Payload{}, fmt.Errorf("event of %d bytes: %w, %d is the limit", len(body), ErrTooLarge, MaxPayloadBytes)
+	}
+	var event struct {
+		attributes
+
+		Data       json.RawMessage `json:"data"`
+		DataBase64 []byte          `json:"data_base64"`
+	}
+	if err := unmarshal(body, &event); err != nil {
+		return Payload{}, err
+	}
+	if media, _, err := mime.ParseMediaType(cmp.Or(event.DataContentType, typeJSON)); err != nil || media != typeJSON && !strings.HasSuffix(media, "+json") {
+		return Payload{}, fmt.Errorf("%w: the data of a CloudEvent are to be application/json", ErrMediaType)
+	}
+	data := []byte(event.Data)
+	if len(event.DataBase64) > 0 {
+		if len(data) > 0 {
+			return Payload{}, errors.New("data and data_base64 are both given")
+		}
+		data = event.DataBase64
+	}
+	return event.payload(data)
+}
+
+func decodeBinary(header http.Header, body []byte) (Payload, error) {
+	if len(body) > MaxPayloadBytes {
+		return Payload{}, fmt.Errorf("event of %d bytes: %w, %d is the limit", len(body), ErrTooLarge, MaxPayloadBytes)
+	}
+	var a attributes
+	for name, into := range map[string]*string{
+		"Ce-Specversion": &a.SpecVersion, "Ce-Type": &a.Type, "Ce-Source": &a.Source, "Ce-Id": &a.ID, "Ce-Time": &a.Time, "Ce-Subject": &a.Subject,
+	} {
+		value, err := url.PathUnescape(header.Get(name))
+		if err != nil {
+			return Payload{}, fmt.Errorf("header %s has a percent sign that escapes nothing", name)
+		}
+		*into = value
+	}
+	return a.payload(body)
+}
+
+// payload is the payload of the data of an event.
+func (a attributes) payload(data []byte) (Payload, error) {
+	if a.SpecVersion != "1.0" {
+		return Payload{}, fmt.Errorf("specversion is %q: 1.0 is read", cut(mendLine(a.SpecVersion), maxLinkText))
+	}
+	for name, value := range map[string]string{"id": a.ID, "source": a.Source, "type": a.Type} {
+		if strings.TrimSpace(value) == "" {
+			return Payload{}, fmt.Errorf("the attribute %s of a CloudEvent is missing", name)
+		}
+	}
+	var p Payload
+	if len(data) == 0 {
+		return p, errors.New("the event has no data")
+	}
+	if err := unmarshal(data, &p); err != nil {
+		return Payload{}, fmt.Errorf("data: %w", err)
+	}
+	p.ID = cmp.Or(p.ID, a.digest())
+	p.Timestamp = cmp.Or(p.Timestamp, a.Time)
+	p.Source = cmp.Or(p.Source, a.Source)
+	if p.Node == "" && p.Subject == "" {
+		p.Subject = a.Subject
+	}
+	return complete(p)
+}
+
+// digest is an id of an event whose data have none: its own is unique only
+// among those of its source.
+func (a attributes) digest() string {
+	sum := sha256.Sum256([]byte(a.Source + "\x00" + a.ID))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,106 @@
+package changeevent
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// The media types of CloudEvents.
+const (
+	typeJSON            = "application/json"
+	typeCloudEvent      = "application/cloudevents+json"
+	typeCloudEventBatch = "application/cloudevents-batch+json"
+)
+
+// A cloudEvent is a change event in CloudEvents' JSON format. Who gets it twice
+// knows by its source and its id.
+type cloudEvent struct {
+	SpecVersion     string  `json:"specversion"`
+	Type            string  `json:"type"`
+	Source          string  `json:"source"`
+	ID              string  `json:"id"`
+	Time            string  `json:"time"`
+	Subject         string  `json:"subject,omitempty"`
+	DataContentType string  `json:"datacontenttype"`
+	Data            Payload `json:"data"`
+}
+
+func newCloudEvent(cfg encoding, e *ChangeEvent) cloudEvent {
+	p := payloadOf(cfg, e)
+	subject := p.Node
+	if subject == "" {
+		subject = p.Subject
+	}
+	return cloudEvent{
+		SpecVersion: "1.0", Type: "io.fleetloop.change." + p.Action + ".v1", Source: sourceURI(p),
+		ID: p.ID, Time: p.Timestamp, Subject: subject, DataContentType: typeJSON, Data: p,
+	}
+}
+
+// sourceURI names the component of a cluster as the URI reference that
+// CloudEvents wants: /clusters/my-cluster/nvsentinel/fault-quarantine.
+func sourceURI(p Payload) string {
+	var uri strings.Builder
+	add := func(segment string) {
+		if segment != "" {
+			uri.WriteString("/" + url.PathEscape(segment))
+		}
+	}
+	if p.Cluster != "" {
+		add("clusters")
+		add(p.Cluster)
+	}
+	for segment := range strings.SplitSeq(p.Source, "/") {
+		add(segment)
+	}
+	if uri.Len() == 0 {
+		return "/"
+	}
+	return uri.String()
+}
+
+func encodeCloudEvent(cfg encoding, e *ChangeEvent) (request, error) {
+	event := newCloudEvent(cfg, e)
+	body, err := marshal(event)
+	if err != nil {
+		return request{}, err
+	}
+	return request{body: body, contentType: typeCloudEvent, header: idempotency(event.ID)}, nil
+}
+
+func encodeCloudEventBinary(cfg encoding, e *ChangeEvent) (request, error) {
+	event := newCloudEvent(cfg, e)
+	body, err := marshal(event.Data)
+	if err != nil {
+		return request{}, err
+	}
+	header := idempotency(event.ID)
+	for attribute, value := range map[string]string{
+		"Ce-Specversion": event.SpecVersion, "Ce-Type": event.Type, "Ce-Source": event.Source,
+		"Ce-Id": event.ID, "Ce-Time": event.Time, "Ce-Subject": event.Subject,
+	} {
+		if value != "" {
+			header[attribute] = []string{headerText(value)}
+		}
+	}
+	return request{body: body, contentType: typeJSON, header: header}, nil
+}
+
+func encodeCloudEventBatch(cfg encoding, batch []*ChangeEvent) (request, error) {
+	events := make([]cloudEvent, 0, len(batch))
+	cfg.room = min(maxText, batchText/len(batch))
+	for _, e := range batch {
+		events = append(events, newCloudEvent(cfg, e))
+	}
+	body, err := marshal(events)
+	if err != nil {
+		return request{}, err
+	}
+	return request{body: body, contentType: typeCloudEventBatch}, nil
+}
+
+// idempotency is the header by which a sink may know a request that it has had.
+func idempotency(id string) http.Header {
+	return http.Header{"Idempotency-Key": {headerText(id)}}
+}

@@ -1,0 +1,129 @@
+package changeevent
+
+import (
+	"cmp"
+	"strings"
+)
+
+// What Datadog takes at most, in characters.
+const (
+	datadogTitle    = 500
+	datadogMessage  = 4000
+	datadogKey      = 100
+	datadogResource = 128
+	datadogTag      = 200
+)
+
+// A datadogEvent is an event of category change of Datadog's Events API v2.
+type datadogEvent struct {
+	Data datadogData `json:"data"`
+}
+
+type datadogData struct {
+	Type       string            `json:"type"`
+	Attributes datadogAttributes `json:"attributes"`
+}
+
+type datadogAttributes struct {
+	Category       string        `json:"category"`
+	Title          string        `json:"title"`
+	Message        string        `json:"message,omitempty"`
+	Host           string        `json:"host,omitempty"`
+	Timestamp      string        `json:"timestamp"`
+	Tags           []string      `json:"tags"`
+	AggregationKey string        `json:"aggregation_key,omitempty"`
+	IntegrationID  string        `json:"integration_id"`
+	Attributes     datadogChange `json:"attributes"`
+}
+
+type datadogChange struct {
+	Resource datadogName    `json:"changed_resource"`
+	Author   datadogName    `json:"author"`
+	Before   map[string]any `json:"prev_value,omitempty"`
+	After    map[string]any `json:"new_value,omitempty"`
+	Metadata map[string]any `json:"change_metadata"`
+}
+
+type datadogName struct {
+	Type string `json:"type"`
+	Name string `json:"name"`
+}
+
+func encodeDatadog(cfg encoding, e *ChangeEvent) (request, error) {
+	p := payloadOf(cfg, e)
+	change := datadogChange{
+		// Of the types that Datadog has a node is the nearest to a configuration.
+		Resource: datadogName{Type: "configuration", Name: cut(cmp.Or(p.Node, p.Subject, p.Cluster, p.Action), datadogResource)},
+		Author:   datadogName{Type: "system", Name: cut(cmp.Or(p.Source, actor("")), datadogResource)},
+		Metadata: facts(p),
+	}
+	change.Before, change.After = schedulable(p)
+	body, err := marshal(datadogEvent{Data: datadogData{Type: "event", Attributes: datadogAttributes{
+		Category: "change", Title: cut(p.Summary, datadogTitle), Message: cut(story(p), datadogMessage), Host: p.Node,
+		Timestamp: p.Timestamp, Tags: datadogTags(p), AggregationKey: cut(cmp.Or(p.Session, p.ID), datadogKey),
+		IntegrationID: "custom-events", Attributes: change,
+	}}})
+	if err != nil {
+		return request{}, err
+	}
+	return request{body: body, contentType: typeJSON}, nil
+}
+
+// schedulable is what a cordon or its end changed, nil for all else and where
+// nothing was changed.
+func schedulable(p Payload) (before, after map[string]any) {
+	if p.DryRun || p.Outcome == OutcomeFailed {
+		return nil, nil
+	}
+	value := func(unschedulable bool) map[string]any { return map[string]any{"unschedulable": unschedulable} }
+	switch p.Action {
+	case ActionCordon:
+		return value(false), value(true)
+	case ActionUncordon:
+		return value(true), value(false)
+	}
+	return nil, nil
+}
+
+func datadogTags(p Payload) []string {
+	tags := make([]string, 0, 8)
+	for _, tag := range tagsOf(p) {
+		tags = append(tags, cut(tag, datadogTag))
+	}
+	return tags
+}
+
+// tagsOf are what events are found by: names and values with a colon between.
+func tagsOf(p Payload) []string {
+	tags := []string{"action:" + p.Action}
+	for _, tag := range [...][2]string{
+		{"cluster", p.Cluster}, {"node", p.Node}, {"source", p.Source}, {"session", p.Session}, {"outcome", p.Outcome},
+	} {
+		if tag[1] != "" {
+			tags = append(tags, tag[0]+":"+tag[1])
+		}
+	}
+	if p.HealthEvent != nil && p.HealthEvent.CheckName != "" {
+		tags = append(tags, "check:"+p.HealthEvent.CheckName)
+	}
+	if p.DryRun {
+		tags = append(tags, "dry_run:true")
+	}
+	return tags
+}
+
+// story is what a summary has no room for: the reason, the message and the
+// links, each on a line of its own.
+func story(p Payload) string {
+	var lines []string
+	if p.Reason != "" {
+		lines = append(lines, p.Reason)
+	}
+	if p.HealthEvent != nil && p.HealthEvent.Message != "" {
+		lines = append(lines, p.HealthEvent.Message)
+	}
+	for _, l := range p.Links {
+		lines = append(lines, strings.TrimPrefix(l.Text+": "+l.Href, ": "))
+	}
+	return strings.Join(lines, "\n")
+}

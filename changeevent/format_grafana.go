@@ -1,0 +1,70 @@
+package changeevent
+
+import (
+	"html"
+	"strings"
+	"time"
+)
+
+// What we put into an annotation of Grafana at most, in characters. It has no
+// limit for its text, and one of 100 for a tag.
+const (
+	grafanaText = 3000
+	grafanaTag  = 100
+)
+
+// detailBegan is the detail with the time when what ended with an event began,
+// such as a drain. Grafana shows the time between.
+const detailBegan = "began"
+
+// A grafanaAnnotation is an annotation of Grafana's HTTP API.
+type grafanaAnnotation struct {
+	Time    int64    `json:"time"`
+	TimeEnd int64    `json:"timeEnd,omitempty"`
+	Tags    []string `json:"tags"`
+	Text    string   `json:"text"`
+}
+
+func encodeGrafana(cfg encoding, e *ChangeEvent) (request, error) {
+	p := payloadOf(cfg, e)
+	at := e.Timestamp.UnixMilli()
+	note := grafanaAnnotation{Time: at, Tags: []string{strings.ToLower(actor(p.Source)), cut(p.Action, grafanaTag)}}
+	if began, err := time.Parse(time.RFC3339Nano, p.Details[detailBegan]); err == nil && began.Before(e.Timestamp) {
+		note.Time, note.TimeEnd = began.UnixMilli(), at
+	}
+	for _, tag := range tagsOf(p)[1:] { // the action stands there by its name
+		note.Tags = append(note.Tags, cut(tag, grafanaTag))
+	}
+	note.Text = grafanaHTML(p)
+	body, err := marshal(note)
+	if err != nil {
+		return request{}, err
+	}
+	return request{body: body, contentType: typeJSON}, nil
+}
+
+// grafanaHTML is the text of an annotation, which Grafana shows as HTML: what
+// came from elsewhere is escaped, and links can be clicked on. What no longer
+// fits is left out whole, so that no tag stays open.
+func grafanaHTML(p Payload) string {
+	text := cutEscaped(p.Summary, grafanaText/3, html.EscapeString)
+	add := func(more string) {
+		if len(text)+len(more) <= grafanaText {
+			text += more
+		}
+	}
+	if p.Reason != "" && !strings.Contains(p.Summary, p.Reason) {
+		add("\n" + html.EscapeString(p.Reason))
+	}
+	if h := p.HealthEvent; h != nil && h.Message != "" {
+		add("\n" + cutEscaped(h.Message, grafanaText/3, html.EscapeString))
+	}
+	for _, l := range p.Links {
+		name := l.Text
+		if name == "" {
+			name = l.Href
+		}
+		add("\n" + `<a href="` + html.EscapeString(l.Href) + `">` + html.EscapeString(name) + `</a>`)
+	}
+	return text
+}

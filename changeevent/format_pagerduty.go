@@ -1,0 +1,77 @@
+package changeevent
+
+import (
+	"cmp"
+	"maps"
+)
+
+// keyLength is how long an integration key of PagerDuty is.
+const keyLength = 32
+
+// A pagerDutyEvent is a change event of PagerDuty's Events API v2.
+type pagerDutyEvent struct {
+	RoutingKey string           `json:"routing_key"`
+	Payload    pagerDutyPayload `json:"payload"`
+	Links      []Link           `json:"links,omitempty"`
+}
+
+type pagerDutyPayload struct {
+	Summary   string `json:"summary"`
+	Source    string `json:"source,omitempty"`
+	Timestamp string `json:"timestamp"`
+	Details   any    `json:"custom_details"`
+}
+
+// checkKey says what is wrong with the credential of the body, without telling
+// what it is.
+func checkKey(f Format, key string) error {
+	switch {
+	case !dialectOf(f).key:
+		return nil
+	case key == "":
+		return errNoKey
+	case len(key) != keyLength:
+		return errKeyLength
+	}
+	return nil
+}
+
+func encodePagerDuty(cfg encoding, e *ChangeEvent) (request, error) {
+	if err := checkKey(FormatPagerDuty, cfg.key); err != nil {
+		return request{}, err
+	}
+	p := payloadOf(cfg, e)
+	body, err := marshal(pagerDutyEvent{
+		RoutingKey: cfg.key,
+		Payload: pagerDutyPayload{
+			Summary: p.Summary, Source: cmp.Or(p.Node, p.Subject, p.Cluster), Timestamp: p.Timestamp, Details: facts(p),
+		},
+		Links: p.Links,
+	})
+	if err != nil {
+		return request{}, err
+	}
+	return request{body: body, contentType: typeJSON}, nil
+}
+
+// facts are the fields of a payload under flat names, for sinks that show a
+// table of names and values. The details of the event come first and lose
+// against a field of the same name.
+func facts(p Payload) map[string]any {
+	all := make(map[string]any, 16+len(p.Details))
+	for key, value := range p.Details {
+		all[key] = value
+	}
+	maps.Copy(all, map[string]any{"action": p.Action, "component": p.Source, "outcome": p.Outcome, "dry_run": p.DryRun, "event_id": p.ID})
+	text := map[string]string{"cluster": p.Cluster, "node": p.Node, "subject": p.Subject, "reason": p.Reason, "session": p.Session}
+	if h := p.HealthEvent; h != nil {
+		maps.Copy(text, map[string]string{"check": h.CheckName, "error_code": h.ErrorCode, "agent": h.Agent, "message": h.Message})
+		all["fatal"] = h.IsFatal
+	}
+	for key, value := range text {
+		if value != "" {
+			all[key] = value
+		}
+	}
+	return all
+}
