@@ -1,0 +1,82 @@
+package store
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+)
+
+// fold is what the faults of a node are after some reports about it.
+func fold(faults []v1alpha1.Fault, reports []nodefault.Report) []v1alpha1.Fault {
+	out := slices.Clone(faults)
+	for _, r := range reports {
+		if r.Healthy {
+			out = slices.DeleteFunc(out, func(f v1alpha1.Fault) bool { return over(f, r) })
+			continue
+		}
+		i := slices.IndexFunc(out, func(f v1alpha1.Fault) bool { return nodefault.KeyOf(f) == nodefault.KeyOf(r.Fault) })
+		if i < 0 {
+			out = append(out, r.Fault)
+			continue
+		}
+		out[i] = renewed(out[i], r.Fault)
+	}
+	return out
+}
+
+// over says whether a healthy report ends a fault. One that is only to be known
+// of ends none that something is done about.
+func over(f v1alpha1.Fault, r nodefault.Report) bool {
+	return f.Source == r.Fault.Source && f.Check == r.Fault.Check &&
+		intake.Covers(r.Fault.Entity, f.Entity) && (f.ObserveOnly || !r.Fault.ObserveOnly)
+}
+
+// renewed is a fault that is told again. It has lasted since it was first told:
+// a rule that waits would else wait for ever. One that is only to be known of
+// does not take the place of one that something is done about: monitors mark the
+// repeats in a burst like that.
+func renewed(was, told v1alpha1.Fault) v1alpha1.Fault {
+	if told.ObserveOnly && !was.ObserveOnly {
+		return was
+	}
+	if was.Since.Before(&told.Since) {
+		told.Since = was.Since
+	}
+	return told
+}
+
+// A change is one fault that is to be written, or taken away.
+type change struct {
+	fault v1alpha1.Fault
+	gone  bool
+}
+
+// changes are what makes one list of faults of another. What goes goes first, so
+// that there is room for what comes.
+func changes(from, to []v1alpha1.Fault) []change {
+	var out []change
+	for _, f := range from {
+		if find(to, f) == nil {
+			out = append(out, change{fault: f, gone: true})
+		}
+	}
+	for _, f := range to {
+		if was := find(from, f); was == nil || !equality.Semantic.DeepEqual(*was, f) {
+			out = append(out, change{fault: f})
+		}
+	}
+	return out
+}
+
+func find(faults []v1alpha1.Fault, like v1alpha1.Fault) *v1alpha1.Fault {
+	for i := range faults {
+		if nodefault.KeyOf(faults[i]) == nodefault.KeyOf(like) {
+			return &faults[i]
+		}
+	}
+	return nil
+}

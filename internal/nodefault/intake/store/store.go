@@ -1,0 +1,231 @@
+// Package store keeps reports in NodeFaults, one for each node, by server-side
+// apply.
+//
+// Each fault has a field manager of its own, so any number of sources and
+// replicas write to one object without reading each other's faults, and a fault
+// that is over is an apply without it. What stands there already is not written
+// again. Reports about one node that come while another is being stored are
+// stored together, with one look at the object; of several about the same the
+// last one counts.
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+)
+
+// Config bounds a store. The zero value is usable.
+type Config struct {
+	// Pending is how many reports may wait. Zero means DefaultPending.
+	Pending int `key:"pending" env:"NODE_FAULT_INTAKE_PENDING" default:"4096" validate:"gt=0" doc:"Reports that may wait to be stored; more are answered with 503."`
+
+	// Timeout bounds the storing of what waits about one node. Zero means
+	// DefaultTimeout.
+	Timeout time.Duration `key:"timeout" env:"NODE_FAULT_INTAKE_TIMEOUT" default:"10s" validate:"gt=0" doc:"How long the API server may take to store what is reported of one node."`
+}
+
+// What the zero fields of a Config mean.
+const (
+	DefaultPending = 4096
+	DefaultTimeout = 10 * time.Second
+)
+
+// Deps are what a store works with.
+type Deps struct {
+	// Live reads from the API server, not from memory: two replicas must see
+	// what the other has just written.
+	Live client.Reader
+	// Write writes to it.
+	Write client.Writer
+	// Nodes reads nodes, from memory if possible. Nil is Live. A node that is not
+	// there is asked of Live.
+	Nodes client.Reader
+}
+
+// A Store is an intake.Store. It is safe for concurrent use, and any number of
+// them may work on the same NodeFaults.
+type Store struct {
+	cfg  Config
+	deps Deps
+
+	mu      sync.Mutex
+	pending int
+	nodes   map[string]*line
+}
+
+// A line is what waits about one node.
+type line struct {
+	turn  chan struct{} // holds one; whoever takes it stores all that waits
+	calls []*call       // guarded by Store.mu
+	users int           // as above
+}
+
+// A call is what one call of Apply has about one node.
+type call struct {
+	reports []nodefault.Report
+	errs    []error
+	done    chan struct{}
+}
+
+// atOnce is how many nodes one call is busy with at the same time.
+const atOnce = 8
+
+// New makes a store. It asks nothing of the API server.
+func New(cfg Config, deps Deps) (*Store, error) {
+	if deps.Live == nil || deps.Write == nil {
+		return nil, errors.New("a store of node faults needs a reader and a writer of the host cluster")
+	}
+	if deps.Nodes == nil {
+		deps.Nodes = deps.Live
+	}
+	cfg.Pending = cmp.Or(cfg.Pending, DefaultPending)
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
+	return &Store{cfg: cfg, deps: deps, nodes: map[string]*line{}}, nil
+}
+
+// Apply stores reports, and returns when each is durable or refused.
+func (s *Store) Apply(ctx context.Context, reports []nodefault.Report) error {
+	if !s.admit(len(reports)) {
+		return intake.ErrBusy
+	}
+	defer s.leave(len(reports))
+
+	places := map[string][]int{}
+	var order []string
+	for i, r := range reports {
+		if _, met := places[r.Node]; !met {
+			order = append(order, r.Node)
+		}
+		places[r.Node] = append(places[r.Node], i)
+	}
+	errs := make([]error, len(reports))
+	slots := make(chan struct{}, atOnce)
+	var working sync.WaitGroup
+	for _, node := range order {
+		slots <- struct{}{}
+		working.Go(func() {
+			defer func() { <-slots }()
+			c := &call{done: make(chan struct{})}
+			for _, i := range places[node] {
+				c.reports = append(c.reports, reports[i])
+			}
+			s.store(ctx, node, c)
+			for n, i := range places[node] {
+				errs[i] = c.errs[n]
+			}
+		})
+	}
+	working.Wait()
+	return intake.Collect(errs)
+}
+
+func (s *Store) admit(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending > 0 && s.pending+n > s.cfg.Pending {
+		return false
+	}
+	s.pending += n
+	return true
+}
+
+func (s *Store) leave(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending -= n
+}
+
+// store has a call done, by itself or by the one whose turn it is.
+func (s *Store) store(ctx context.Context, node string, c *call) {
+	l := s.join(node, c)
+	defer s.part(node, l)
+	select {
+	case <-c.done:
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+		if calls := s.take(l); len(calls) > 0 {
+			s.storeAll(ctx, node, calls)
+		}
+		<-c.done // it was among them, or among those of the last turn
+	case <-ctx.Done():
+		if !s.withdraw(l, c) {
+			<-c.done // being stored: its end is near, and what comes of it is known then
+			return
+		}
+		err := fmt.Errorf("%w: %w", intake.ErrUnavailable, context.Cause(ctx))
+		c.errs = make([]error, len(c.reports))
+		for i := range c.errs {
+			c.errs[i] = err
+		}
+	}
+}
+
+func (s *Store) join(node string, c *call) *line {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.nodes[node]
+	if !ok {
+		l = &line{turn: make(chan struct{}, 1)}
+		s.nodes[node] = l
+	}
+	l.users++
+	l.calls = append(l.calls, c)
+	return l
+}
+
+func (s *Store) part(node string, l *line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.users--; l.users == 0 {
+		delete(s.nodes, node)
+	}
+}
+
+func (s *Store) take(l *line) []*call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := l.calls
+	l.calls = nil
+	return calls
+}
+
+// withdraw takes a call out of the line, unless somebody has taken it up.
+func (s *Store) withdraw(l *line, c *call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range l.calls {
+		if l.calls[i] == c {
+			l.calls = append(l.calls[:i:i], l.calls[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// errTimeout is why storing was given up.
+var errTimeout = errors.New("the API server took too long")
+
+// storeAll stores what waits about a node. It is not one caller's alone, so no
+// caller's end has a part in it.
+func (s *Store) storeAll(ctx context.Context, node string, calls []*call) {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.cfg.Timeout, errTimeout)
+	defer cancel()
+	var all []nodefault.Report
+	for _, c := range calls {
+		all = append(all, c.reports...)
+	}
+	errs := s.write(ctx, node, all)
+	for _, c := range calls {
+		c.errs, errs = errs[:len(c.reports)], errs[len(c.reports):]
+		close(c.done)
+	}
+}

@@ -1,0 +1,212 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+)
+
+// attempts are looks at an object that another's write has overtaken.
+const attempts = 8
+
+func betweenAttempts() backoff.Policy {
+	return backoff.Policy{Initial: 10 * time.Millisecond, Max: 500 * time.Millisecond}
+}
+
+// overtaken says whether the object is not the one that was looked at.
+func overtaken(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	if details := status.Status().Details; details != nil {
+		for _, c := range details.Causes {
+			if c.Field == "metadata.uid" {
+				return true // it was made anew
+			}
+		}
+	}
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
+}
+
+// write stores reports about one node and says what became of each.
+func (s *Store) write(ctx context.Context, node string, reports []nodefault.Report) []error {
+	errs := make([]error, len(reports))
+	if slices.ContainsFunc(reports, func(r nodefault.Report) bool { return !r.Healthy }) {
+		if err := s.known(ctx, node); err != nil {
+			for i, r := range reports {
+				if !r.Healthy {
+					errs[i] = err
+				}
+			}
+		}
+	}
+	var taken []nodefault.Report
+	for i, r := range reports {
+		if errs[i] == nil {
+			taken = append(taken, r)
+		}
+	}
+	if len(taken) == 0 {
+		return errs
+	}
+	failed, err := s.settle(ctx, node, taken)
+	for i, r := range reports {
+		switch {
+		case errs[i] != nil:
+		case err != nil:
+			errs[i] = err
+		default:
+			errs[i] = blame(r, failed)
+		}
+	}
+	return errs
+}
+
+// A failure is a fault that could not be written.
+type failure struct {
+	fault v1alpha1.Fault
+	err   error
+}
+
+// blame finds what kept a report from being stored.
+func blame(r nodefault.Report, failed []failure) error {
+	var all []error
+	for _, f := range failed {
+		if r.Healthy && over(f.fault, r) || !r.Healthy && nodefault.KeyOf(r.Fault) == nodefault.KeyOf(f.fault) {
+			all = append(all, f.err)
+		}
+	}
+	return errors.Join(all...)
+}
+
+// known asks whether there is such a node.
+func (s *Store) known(ctx context.Context, node string) error {
+	key := types.NamespacedName{Name: node}
+	err := s.deps.Nodes.Get(ctx, key, &corev1.Node{})
+	if apierrors.IsNotFound(err) && s.deps.Nodes != s.deps.Live {
+		err = s.deps.Live.Get(ctx, key, &corev1.Node{}) // what is in memory may be behind
+	}
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("node %q: %w", node, intake.ErrUnknownNode)
+	}
+	return unavailable(ctx, err)
+}
+
+// settle writes what reports change of a NodeFault, and looks anew when it was
+// overtaken. The error is of all of them.
+func (s *Store) settle(ctx context.Context, node string, reports []nodefault.Report) ([]failure, error) {
+	for attempt := 0; ; attempt++ {
+		failed, err := s.settleOnce(ctx, node, reports)
+		if !overtaken(err) || attempt == attempts {
+			return failed, unavailable(ctx, err)
+		}
+		if backoff.Sleep(ctx, betweenAttempts().Delay(attempt)) != nil {
+			return failed, unavailable(ctx, err)
+		}
+	}
+}
+
+func (s *Store) settleOnce(ctx context.Context, node string, reports []nodefault.Report) ([]failure, error) {
+	var nf v1alpha1.NodeFault
+	err := s.deps.Live.Get(ctx, types.NamespacedName{Name: node}, &nf)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	var failed []failure
+	for _, c := range changes(nf.Spec.Faults, fold(nf.Spec.Faults, reports)) {
+		err := s.change(ctx, node, nf.UID, c)
+		if invalid := refused(err); invalid != nil {
+			failed = append(failed, failure{c.fault, invalid})
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return failed, nil
+}
+
+// change writes one fault, or takes it away.
+func (s *Store) change(ctx context.Context, node string, uid types.UID, c change) error {
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+	object.SetName(node)
+	if uid != "" {
+		object.SetUID(uid) // one that was made meanwhile is to be looked at first, and one that is gone not made for nothing
+	}
+	if !c.gone {
+		fault, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c.fault)
+		if err != nil {
+			return fmt.Errorf("encode fault: %w", err)
+		}
+		object.Object["spec"] = map[string]any{"faults": []any{fault}}
+	}
+	err := s.deps.Write.Apply(ctx, client.ApplyConfigurationFromUnstructured(object),
+		client.FieldOwner(manager(c.fault)), client.ForceOwnership)
+	if err != nil || !c.gone {
+		return err
+	}
+	return s.purge(ctx, object, c.fault)
+}
+
+// purge takes away a fault that is still there after its manager has let go of
+// it: somebody else has a hand in it, such as a person with an editor.
+func (s *Store) purge(ctx context.Context, applied *unstructured.Unstructured, f v1alpha1.Fault) error {
+	var nf v1alpha1.NodeFault
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(applied.Object, &nf); err != nil {
+		return fmt.Errorf("decode what was applied: %w", err)
+	}
+	if find(nf.Spec.Faults, f) == nil {
+		return nil
+	}
+	nf.Spec.Faults = slices.DeleteFunc(nf.Spec.Faults, func(o v1alpha1.Fault) bool { return nodefault.KeyOf(o) == nodefault.KeyOf(f) })
+	return s.deps.Write.Update(ctx, &nf, client.FieldOwner(manager(f)))
+}
+
+// manager is who has a fault: itself.
+func manager(f v1alpha1.Fault) string {
+	const kept = 16
+	sum := sha256.Sum256([]byte(nodefault.KeyOf(f)))
+	return "fleetloop-fault-" + hex.EncodeToString(sum[:kept])
+}
+
+// refused is an error that says that a fault can not be stored as it is.
+func refused(err error) error {
+	switch {
+	case err == nil, overtaken(err):
+	case apierrors.HasStatusCause(err, metav1.CauseTypeTooMany):
+		return intake.ErrFull
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return fmt.Errorf("%w: %w", intake.ErrInvalid, err)
+	}
+	return nil
+}
+
+// unavailable is an error of the API server, or of the way there.
+func unavailable(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", intake.ErrUnavailable, err)
+}
