@@ -118,14 +118,25 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		o.forget(req.Name)
 		return reconcile.Result{}, nil
 	}
-	now := o.now()
-	p := Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.Resent}
+	p, after := o.look(ctx, f, o.now())
+	o.metrics.see(f.Name, p.Untold)
+	if len(p.Sinks) > 0 || p.Untold != f.Status.Untold || p.Resent != f.Status.Resent {
+		if err := o.faults.Delivered(ctx, f, p); err != nil {
+			return reconcile.Result{}, fmt.Errorf("write what was told of node %q: %w", f.Name, err)
+		}
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
+}
+
+// look brings all sinks on, and gives what is to be written and when to look
+// again.
+func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) (p Progress, after time.Duration) {
+	p = Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.Resent}
 	for name := range f.Status.Delivered {
 		if !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name }) {
 			p.Sinks[name] = nil // it is told no more, and must not be waited for
 		}
 	}
-	var after time.Duration
 	done := true
 	for _, s := range o.sinks {
 		before, known := f.Status.Delivered[s.Name]
@@ -143,13 +154,7 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	if again := f.Annotations[v1alpha1.AnnotationResend]; again != "" && done {
 		p.Resent = again
 	}
-	o.metrics.see(f.Name, p.Untold)
-	if len(p.Sinks) > 0 || p.Untold != f.Status.Untold || p.Resent != f.Status.Resent {
-		if err := o.faults.Delivered(ctx, f, p); err != nil {
-			return reconcile.Result{}, fmt.Errorf("write what was told of node %q: %w", f.Name, err)
-		}
-	}
-	return reconcile.Result{RequeueAfter: after}, nil
+	return p, after
 }
 
 // same says that there is nothing to write.

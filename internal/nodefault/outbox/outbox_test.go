@@ -1,0 +1,401 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const node = "gpu-node-01"
+
+// A board keeps one NodeFault, as an API server does.
+type board struct {
+	fault   *v1alpha1.NodeFault
+	refuses bool // every write
+	writes  int
+}
+
+func (b *board) Get(context.Context, string) (*v1alpha1.NodeFault, error) {
+	if b.fault == nil {
+		return nil, nil //nolint:nilnil // as the port says
+	}
+	return b.fault.DeepCopy(), nil
+}
+
+func (b *board) Delivered(_ context.Context, _ *v1alpha1.NodeFault, p outbox.Progress) error {
+	if b.refuses {
+		return errors.New("the API server is away")
+	}
+	b.writes++
+	st := &b.fault.Status
+	if st.Delivered == nil {
+		st.Delivered = map[string]v1alpha1.DeliveryStatus{}
+	}
+	for name, d := range p.Sinks {
+		if d == nil {
+			delete(st.Delivered, name)
+			continue
+		}
+		st.Delivered[name] = *d
+	}
+	st.Untold, st.Resent = p.Untold, p.Resent
+	return nil
+}
+
+// tell records an action at a time.
+func (b *board) tell(action string, at time.Time) {
+	st := &b.fault.Status
+	nodefault.Tell(st, nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, fmt.Sprint(st.Seq), at))
+}
+
+func newBoard(uid types.UID) *board {
+	return &board{fault: &v1alpha1.NodeFault{
+		ObjectMeta: metav1.ObjectMeta{Name: node, UID: uid},
+		Status:     v1alpha1.NodeFaultStatus{NodeUID: "n1", Session: "s1"},
+	}}
+}
+
+// A client keeps what it was given until the test answers.
+type client struct {
+	mu      sync.Mutex
+	pending []changeevent.ChangeEvent
+	sent    []string // actions, in order
+	taken   []string
+}
+
+func (c *client) SendChangeEvent(_ context.Context, e changeevent.ChangeEvent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = append(c.pending, e)
+	c.sent = append(c.sent, e.Action)
+}
+
+func (*client) Close() error { return nil }
+
+// answer answers the one that is pending.
+func (c *client) answer(class changeevent.Class) bool {
+	c.mu.Lock()
+	if len(c.pending) == 0 {
+		c.mu.Unlock()
+		return false
+	}
+	e := c.pending[0]
+	c.pending = c.pending[1:]
+	if class == "" {
+		c.taken = append(c.taken, e.Action)
+	}
+	c.mu.Unlock()
+	e.OnDelivery(changeevent.Delivery{ID: e.ID, Class: class})
+	return true
+}
+
+// A rig is an outbox with one sink or more.
+type rig struct {
+	*board
+
+	box   *outbox.Outbox
+	sinks []*client
+	woken int
+}
+
+func (b *board) open(t interface{ Fatal(...any) }, sinks ...outbox.Sink) *rig {
+	r := &rig{board: b}
+	for i := range sinks {
+		c := &client{}
+		sinks[i].Client = c
+		r.sinks = append(r.sinks, c)
+	}
+	m, err := outbox.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.box = outbox.New(outbox.Config{}, sinks, b, m, func(string) { r.woken++ })
+	return r
+}
+
+// look reconciles once and gives after how long it wants to look again.
+func (r *rig) look(t interface {
+	Helper()
+	Fatal(...any)
+	Context() context.Context
+},
+) time.Duration {
+	t.Helper()
+	got, err := r.box.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: node}})
+	if err != nil && !r.refuses {
+		t.Fatal(err)
+	}
+	return got.RequeueAfter
+}
+
+func TestInOrderOneAtATime(t *testing.T) {
+	b := newBoard("f1")
+	for _, action := range []string{"cordon", "drain-started", "drain-completed"} {
+		b.tell(action, time.Now())
+	}
+	r := b.open(t, outbox.Sink{Name: "pager"})
+	for i, want := range []string{"cordon", "drain-started", "drain-completed"} {
+		r.look(t)
+		r.look(t) // which sends nothing twice
+		if got := r.sinks[0].sent; len(got) != i+1 || got[i] != want {
+			t.Fatalf("sent %v, want %q as number %d", got, want, i+1)
+		}
+		if got := b.fault.Status.Untold; got != int32(3-i) {
+			t.Errorf("%d are left, want %d", got, 3-i)
+		}
+		r.sinks[0].answer("")
+		if r.woken != i+1 {
+			t.Fatalf("an answer woke %d times", r.woken)
+		}
+	}
+	r.look(t)
+	if d := b.fault.Status.Delivered["pager"]; d.Seq != 3 || d.At == nil || b.fault.Status.Untold != 0 {
+		t.Errorf("written: %+v, untold %d", d, b.fault.Status.Untold)
+	}
+	writes := b.writes
+	if after := r.look(t); after != 0 || b.writes != writes {
+		t.Errorf("with all told it looks again after %s and has written %d times", after, b.writes-writes)
+	}
+}
+
+func TestWhatASinkDoes(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason  string
+		class   changeevent.Class
+		refused []int64
+		waits   bool
+	}{
+		"takes it":          {reason: "then the next is sent", class: ""},
+		"bad request":       {reason: "one that it will never take does not hold up the others", class: changeevent.ClassClientError, refused: []int64{1}},
+		"too old":           {reason: "likewise", class: changeevent.ClassExpired, refused: []int64{1}},
+		"wrong token":       {reason: "a token is mended some day", class: changeevent.ClassUnauthorized, waits: true},
+		"no such cluster":   {reason: "a setting is mended some day", class: changeevent.ClassNotFound, waits: true},
+		"is away":           {reason: "it comes back", class: changeevent.ClassConnection, waits: true},
+		"the queue is full": {reason: "the record is kept here", class: changeevent.ClassQueueFull, waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBoard("f1")
+				b.tell("cordon", time.Now())
+				b.tell("uncordon", time.Now())
+				r := b.open(t, outbox.Sink{Name: "pager"})
+				r.look(t)
+				r.sinks[0].answer(test.class)
+				after := r.look(t)
+				want := []string{"cordon", "uncordon"}
+				if test.waits {
+					want = want[:1]
+				}
+				if diff := cmp.Diff(want, r.sinks[0].sent); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", test.reason, diff)
+				}
+				d := b.fault.Status.Delivered["pager"]
+				if diff := cmp.Diff(test.refused, d.Refused); diff != "" {
+					t.Errorf("refused (-want +got):\n%s", diff)
+				}
+				if d.Error != string(test.class) {
+					t.Errorf("says %q, want %q", d.Error, test.class)
+				}
+				if test.waits != (after > 0) {
+					t.Fatalf("looks again after %s", after)
+				}
+				if test.waits {
+					time.Sleep(after)
+					r.look(t)
+					r.sinks[0].answer("")
+					r.look(t)
+					if diff := cmp.Diff([]string{"cordon", "cordon", "uncordon"}, r.sinks[0].sent); diff != "" {
+						t.Errorf("when it has come back (-want +got):\n%s", diff)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard("f1")
+		b.tell("cordon", time.Now())
+		r := b.open(t, outbox.Sink{Name: "pager"})
+		var waits []time.Duration
+		for b.fault.Status.Delivered["pager"].Seq == 0 {
+			r.look(t)
+			if !r.sinks[0].answer(changeevent.ClassServerError) {
+				break
+			}
+			if after := r.look(t); after > 0 {
+				waits = append(waits, after)
+				time.Sleep(after)
+			}
+		}
+		if waits[0] != 5*time.Second || waits[1] != 10*time.Second || slices.Max(waits) != 5*time.Minute {
+			t.Errorf("waits %s, then %s, and %s at most", waits[0], waits[1], slices.Max(waits))
+		}
+		d := b.fault.Status.Delivered["pager"]
+		if d.Error != "expired" || !slices.Equal(d.Refused, []int64{1}) || b.fault.Status.Untold != 0 {
+			t.Errorf("after 12 hours: %+v, untold %d", d, b.fault.Status.Untold)
+		}
+	})
+}
+
+func TestSinksDoNotWaitForEachOther(t *testing.T) {
+	b := newBoard("f1")
+	b.tell("cordon", time.Now())
+	b.tell("budget-exhausted", time.Now())
+	b.tell("uncordon", time.Now())
+	r := b.open(t, outbox.Sink{Name: "hangs"}, outbox.Sink{Name: "pager", Wants: func(a string) bool { return a != "budget-exhausted" }})
+	for range 3 {
+		r.look(t)
+		r.sinks[1].answer("")
+	}
+	r.look(t)
+	if diff := cmp.Diff([]string{"cordon", "uncordon"}, r.sinks[1].taken); diff != "" {
+		t.Errorf("one that answers, and does not want all (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"cordon"}, r.sinks[0].sent); diff != "" {
+		t.Errorf("one that hangs (-want +got):\n%s", diff)
+	}
+	if got := nodefault.Settled(&b.fault.Status); got != 3 && b.fault.Status.Untold != 3 {
+		t.Errorf("settled up to %d, untold %d", got, b.fault.Status.Untold)
+	}
+	again := b.open(t, outbox.Sink{Name: "pager"})
+	again.look(t)
+	if _, left := b.fault.Status.Delivered["hangs"]; left {
+		t.Error("a sink that is no longer there is waited for")
+	}
+}
+
+func TestSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard("f1")
+		for _, action := range []string{"cordon", "drain-started", "uncordon"} {
+			b.tell(action, time.Now())
+		}
+		r := b.open(t, outbox.Sink{Name: "pager"})
+		for _, class := range []changeevent.Class{changeevent.ClassClientError, "", changeevent.ClassClientError} {
+			r.look(t)
+			r.sinks[0].answer(class)
+		}
+		r.look(t)
+		if d := b.fault.Status.Delivered["pager"]; !slices.Equal(d.Refused, []int64{1, 3}) {
+			t.Fatalf("refused %v", d.Refused)
+		}
+		b.fault.Annotations = map[string]string{v1alpha1.AnnotationResend: "once"}
+		r.look(t)
+		r = b.open(t, outbox.Sink{Name: "pager"}) // one that died begins anew
+		r.look(t)
+		r.sinks[0].answer("")
+		r.look(t)
+		r.sinks[0].answer(changeevent.ClassClientError)
+		r.look(t)
+		if diff := cmp.Diff([]string{"cordon", "uncordon"}, r.sinks[0].sent); diff != "" {
+			t.Errorf("sent again (-want +got):\n%s", diff)
+		}
+		st := b.fault.Status
+		if d := st.Delivered["pager"]; !slices.Equal(d.Refused, []int64{3}) || d.Seq != 3 || st.Resent != "once" {
+			t.Errorf("written: %+v, resent %q", d, st.Resent)
+		}
+		r.look(t)
+		if len(r.sinks[0].sent) != 2 {
+			t.Errorf("the same request had %v sent", r.sinks[0].sent)
+		}
+	})
+}
+
+func TestAnotherOfTheSameName(t *testing.T) {
+	b := newBoard("f1")
+	b.tell("cordon", time.Now())
+	r := b.open(t, outbox.Sink{Name: "pager"})
+	r.look(t)
+	r.sinks[0].answer("")
+	r.look(t)
+	b.fault = newBoard("f2").fault
+	b.tell("terminate-requested", time.Now())
+	r.look(t)
+	if diff := cmp.Diff([]string{"cordon", "terminate-requested"}, r.sinks[0].sent); diff != "" {
+		t.Errorf("a NodeFault that was made anew counts from 1 (-want +got):\n%s", diff)
+	}
+}
+
+// Whatever a sink answers, whenever the process dies and the API server is
+// away: each record is taken, and none before the one that came before it.
+func TestAtLeastOnceInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBoard("f1")
+		r := b.open(t, outbox.Sink{Name: "pager"})
+		var told, taken []string
+		flush := func() {
+			taken = append(taken, r.sinks[0].taken...)
+			r.sinks[0].taken = nil
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch rapid.SampledFrom([]string{"tell", "look", "take", "fail", "die", "outage"}).Draw(t, "what") {
+			case "tell":
+				if len(told) < 30 {
+					action := fmt.Sprintf("a%d", len(told))
+					told = append(told, action)
+					b.tell(action, time.Now())
+				}
+			case "look":
+				r.look(t)
+			case "take":
+				r.sinks[0].answer("")
+			case "fail":
+				if r.sinks[0].answer(changeevent.ClassTimeout) {
+					flush()
+					r.look(t)
+					r = b.open(t, outbox.Sink{Name: "pager"}) // rather than wait
+				}
+			case "die":
+				flush()
+				r = b.open(t, outbox.Sink{Name: "pager"})
+			case "outage":
+				b.refuses = !b.refuses
+			}
+		}
+		b.refuses = false
+		for range 3 * len(told) {
+			r.look(t)
+			r.sinks[0].answer("")
+		}
+		r.look(t)
+		flush()
+		if b.fault.Status.Untold != 0 {
+			t.Fatalf("%d are left of %v, taken %v", b.fault.Status.Untold, told, taken)
+		}
+		next := 0
+		for _, a := range taken {
+			if next < len(told) && a == told[next] {
+				next++
+				continue
+			}
+			if i := slices.Index(told, a); i >= next {
+				t.Fatalf("%s came before %s: %v", a, told[next], taken)
+			}
+		}
+		if next != len(told) {
+			t.Fatalf("told %v, taken %v", told, taken)
+		}
+	})
+}
