@@ -1,0 +1,143 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// maxRules bounds what deciding can cost.
+const maxRules = 128
+
+// Compile makes rules ready to be asked. The error names each rule that is
+// wrong, and of an expression the line, the column and what was probably
+// meant.
+func Compile(cfg Config) (*Set, error) {
+	if len(cfg) > maxRules {
+		return nil, fmt.Errorf("%d rules are more than %d", len(cfg), maxRules)
+	}
+	env, err := newEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{}
+	var errs []error
+	seen := map[string]bool{}
+	for i, c := range cfg {
+		r, err := env.rule(c)
+		if seen[c.Name] {
+			err = errors.Join(err, errors.New("the name is taken already"))
+		}
+		seen[c.Name] = true
+		if err != nil {
+			errs = append(errs, name(i, c.Name, err))
+			continue
+		}
+		s.rules = append(s.rules, r)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return s, nil
+}
+
+// name says which rule each part of an error is about.
+func name(i int, rule string, err error) error {
+	var errs []error
+	for _, e := range parts(err) {
+		errs = append(errs, fmt.Errorf("rule %d, %q: %w", i+1, rule, e))
+	}
+	return errors.Join(errs...)
+}
+
+func parts(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what was joined here is taken apart
+		var all []error
+		for _, e := range joined.Unwrap() {
+			all = append(all, parts(e)...)
+		}
+		return all
+	}
+	return []error{err}
+}
+
+func (e *environment) rule(c Rule) (rule, error) {
+	r := rule{
+		name: c.Name, lasting: c.For, remedies: slices.Clone(c.Remedies), dryRun: c.DryRun, priority: c.Priority,
+		cordon: c.Cordon == nil || *c.Cordon, drain: c.Drain != nil && *c.Drain,
+	}
+	var errs []error
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.Name == "" || strings.ContainsAny(c.Name, "()\n\r") {
+		refuse("the name %q is empty or has parentheses or line breaks", c.Name)
+	}
+	if c.For < 0 {
+		refuse("for is %s, and must not be negative", c.For)
+	}
+	if r.drain && !r.cordon {
+		refuse("drain without cordon: the pods could come back at once")
+	}
+	for _, remedy := range c.Remedies {
+		switch remedy {
+		case v1alpha1.RemedySupport:
+		case v1alpha1.RemedyReboot, v1alpha1.RemedyTerminate:
+			if !r.drain {
+				refuse("%s without drain: the pods would be killed with the node", remedy)
+			}
+		default:
+			refuse("%q is no remedy%s", remedy, meant(string(remedy), remedies()))
+		}
+	}
+	if i := slices.Index(c.Remedies, v1alpha1.RemedyTerminate); i >= 0 && slices.Contains(c.Remedies[i:], v1alpha1.RemedyReboot) {
+		refuse("reboot after terminate: there is nothing left to reboot")
+	}
+	for _, text := range c.Taints {
+		t, err := parseTaint(text)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		r.taints = append(r.taints, t)
+	}
+	var err error
+	if r.match, err = e.compile(c.Match); err != nil {
+		errs = append(errs, err)
+	}
+	return r, errors.Join(errs...)
+}
+
+func remedies() []string {
+	return []string{string(v1alpha1.RemedyReboot), string(v1alpha1.RemedyTerminate), string(v1alpha1.RemedySupport)}
+}
+
+// parseTaint reads a taint as kubectl has it.
+func parseTaint(text string) (corev1.Taint, error) {
+	rest, effect, ok := strings.Cut(text, ":")
+	if !ok {
+		return corev1.Taint{}, fmt.Errorf("taint %q has no effect: it is written as key=value:Effect or key:Effect", text)
+	}
+	key, value, _ := strings.Cut(rest, "=")
+	t := corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
+	if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
+		return t, fmt.Errorf("taint %q: key: %s", text, strings.Join(wrong, "; "))
+	}
+	if wrong := validation.IsValidLabelValue(value); len(wrong) > 0 {
+		return t, fmt.Errorf("taint %q: value: %s", text, strings.Join(wrong, "; "))
+	}
+	if domain, _, _ := strings.Cut(key, "/"); domain == "node.kubernetes.io" || strings.HasSuffix(domain, ".node.kubernetes.io") {
+		return t, fmt.Errorf("taint %q: taints of node.kubernetes.io are those of Kubernetes itself", text)
+	}
+	if !slices.Contains(effects(), effect) {
+		return t, fmt.Errorf("taint %q: %q is no effect%s", text, effect, meant(effect, effects()))
+	}
+	return t, nil
+}
+
+func effects() []string {
+	return []string{string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)}
+}

@@ -1,0 +1,267 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/ext"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// costLimit bounds an evaluation of a rule, in CEL's own units, and what one
+// may be estimated to cost at worst: an ordinary rule costs some tens.
+const costLimit = 100_000
+
+// What expressions see. The names have dots, and stand for themselves: there
+// is no variable fault, and so none of its fields can be missing.
+const (
+	varSource         = "fault.source"
+	varCheck          = "fault.check"
+	varEntity         = "fault.entity"
+	varComponentClass = "fault.componentClass"
+	varErrorCodes     = "fault.errorCodes"
+	varFatal          = "fault.fatal"
+	varMessage        = "fault.message"
+	varAction         = "fault.action"
+	varAgeSeconds     = "fault.ageSeconds"
+
+	varNodeName    = "node.name"
+	varLabels      = "node.labels"
+	varAnnotations = "node.annotations"
+	varTaints      = "node.taints"
+	varReady       = "node.ready"
+)
+
+// variables are what expressions see, and the type of each.
+func variables() map[string]*cel.Type {
+	texts := cel.MapType(cel.StringType, cel.StringType)
+	return map[string]*cel.Type{
+		varSource: cel.StringType, varCheck: cel.StringType, varEntity: cel.StringType,
+		varComponentClass: cel.StringType, varErrorCodes: cel.ListType(cel.StringType),
+		varFatal: cel.BoolType, varMessage: cel.StringType, varAction: cel.StringType, varAgeSeconds: cel.IntType,
+		varNodeName: cel.StringType, varLabels: texts, varAnnotations: texts,
+		varTaints: cel.ListType(texts), varReady: cel.BoolType,
+	}
+}
+
+// sizes are how large what expressions see can be.
+type sizes struct{}
+
+// EstimateSize bounds the size of a variable, and of what is in it.
+func (sizes) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
+	const text, short, many = 1024, 256, 256
+	path := strings.Join(element.Path(), ".")
+	most := uint64(short)
+	switch {
+	case path == varMessage, strings.HasPrefix(path, varAnnotations+"."):
+		most = text
+	case path == varLabels, path == varAnnotations:
+		most = many
+	case path == varErrorCodes:
+		most = 16
+	case path == varTaints:
+		most = 64
+	}
+	return &checker.SizeEstimate{Min: 0, Max: most}
+}
+
+// EstimateCallCost leaves calls to CEL.
+func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
+	return nil
+}
+
+type environment struct{ env *cel.Env }
+
+func newEnvironment() (*environment, error) {
+	opts := []cel.EnvOption{
+		ext.Strings(),
+		cel.ClearMacros(),
+		cel.Macros(slices.Concat(
+			[]cel.Macro{cel.GlobalMacro("has", 1, expandHas)},
+			slices.DeleteFunc(slices.Clone(cel.StandardMacros), func(m cel.Macro) bool { return m.Function() == "has" }),
+		)...),
+	}
+	for name, typ := range variables() {
+		opts = append(opts, cel.Variable(name, typ))
+	}
+	env, err := cel.NewEnv(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("make CEL environment: %w", err)
+	}
+	return &environment{env: env}, nil
+}
+
+// expandHas makes has(node.labels.a) ask whether the label is there. All other
+// names are always there, and has nothing to say of them.
+func expandHas(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *common.Error) {
+	if args[0].Kind() == ast.SelectKind {
+		of := args[0].AsSelect().Operand()
+		if path := pathOf(of); path == varLabels || path == varAnnotations {
+			return f.NewCall(operators.In, f.NewLiteral(types.String(args[0].AsSelect().FieldName())), of), nil
+		}
+	}
+	return nil, f.NewError(args[0].ID(), "has() is for labels and annotations: all else is always there")
+}
+
+// pathOf is a.b of the expression a.b, and "" of others.
+func pathOf(e ast.Expr) string {
+	switch e.Kind() {
+	case ast.IdentKind:
+		return e.AsIdent()
+	case ast.SelectKind:
+		if of := pathOf(e.AsSelect().Operand()); of != "" {
+			return of + "." + e.AsSelect().FieldName()
+		}
+	case ast.UnspecifiedExprKind, ast.CallKind, ast.ComprehensionKind, ast.ListKind, ast.LiteralKind, ast.MapKind, ast.StructKind:
+	}
+	return ""
+}
+
+// A program is a compiled expression. It is aging if it looks at how old a
+// fault is, so that it may come out otherwise though nothing has changed.
+type program struct {
+	prg   cel.Program
+	aging bool
+}
+
+func (e *environment) compile(expr string) (program, error) {
+	checked, issues := e.env.Compile(expr)
+	if issues.Err() != nil {
+		var errs []error
+		for _, issue := range issues.Errors() {
+			line, column := issue.Location.Line(), issue.Location.Column()
+			errs = append(errs, fmt.Errorf("line %d, column %d: %s", line, column+1, explain(issue.Message, expr, line, column)))
+		}
+		return program{}, errors.Join(errs...)
+	}
+	if !checked.OutputType().IsExactType(cel.BoolType) {
+		return program{}, fmt.Errorf("line 1, column 1: the expression is a %s, want a bool", checked.OutputType())
+	}
+	cost, err := e.env.EstimateCost(checked, sizes{})
+	if err != nil {
+		return program{}, fmt.Errorf("line 1, column 1: estimate the cost: %w", err)
+	}
+	if cost.Max > costLimit {
+		return program{}, fmt.Errorf("line 1, column 1: the expression may cost %d at worst, which is more than %d; look through fewer things within each other", cost.Max, costLimit)
+	}
+	prg, err := e.env.Program(checked, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
+	if err != nil {
+		return program{}, fmt.Errorf("line 1, column 1: %w", err)
+	}
+	return program{prg: prg, aging: refersTo(checked, varAgeSeconds)}, nil
+}
+
+func refersTo(checked *cel.Ast, name string) bool {
+	for _, r := range checked.NativeRep().ReferenceMap() {
+		if r.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// explain names the whole path where CEL finds that its beginning is not
+// known, and what was probably meant.
+func explain(message, expr string, line, column int) string {
+	if !strings.HasPrefix(message, "undeclared reference to '") {
+		return message
+	}
+	lines := strings.Split(expr, "\n")
+	if line < 1 || line > len(lines) {
+		return message
+	}
+	runes := []rune(lines[line-1])
+	if column < 0 || column > len(runes) {
+		return message
+	}
+	at := string(runes[column:])
+	known := slices.Sorted(maps.Keys(variables()))
+	path := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\s*\.\s*[A-Za-z_][A-Za-z0-9_]*)*`).FindString(at)
+	root, field, dotted := strings.Cut(path, ".")
+	field, _, _ = strings.Cut(field, ".")
+	if dotted {
+		path = strings.TrimSpace(root) + "." + strings.TrimSpace(field)
+	}
+	if path == "" {
+		return message
+	}
+	return fmt.Sprintf("undeclared reference to '%s'%s", path, meant(path, known))
+}
+
+// eval says whether a fault matches.
+func (p program) eval(vars map[string]any) (bool, error) {
+	out, _, err := p.prg.Eval(vars)
+	if err != nil {
+		return false, err
+	}
+	matches, ok := out.(types.Bool)
+	if !ok {
+		return false, fmt.Errorf("it is a %s, want a bool", out.Type().TypeName())
+	}
+	return bool(matches), nil
+}
+
+// A subject is the node as expressions see it.
+type subject map[string]any
+
+func subjectOf(node *corev1.Node) subject {
+	taints := make([]map[string]string, 0, len(node.Spec.Taints))
+	for _, t := range node.Spec.Taints {
+		taints = append(taints, map[string]string{"key": t.Key, "value": t.Value, "effect": string(t.Effect)})
+	}
+	return subject{
+		varNodeName: node.Name, varReady: ready(node), varTaints: taints,
+		varLabels: textsOf(node.Labels), varAnnotations: textsOf(node.Annotations),
+	}
+}
+
+func ready(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func (s subject) with(f *v1alpha1.Fault, age time.Duration) map[string]any {
+	vars := maps.Clone(s)
+	vars[varSource], vars[varCheck], vars[varEntity] = f.Source, f.Check, f.Entity
+	vars[varComponentClass], vars[varErrorCodes], vars[varFatal] = f.ComponentClass, f.ErrorCodes, f.Fatal
+	vars[varMessage], vars[varAction], vars[varAgeSeconds] = f.Message, string(f.Action), int64(age/time.Second)
+	return vars
+}
+
+// texts is a map in which what is not there is empty, so that a rule needs no
+// guards: a rule that fails keeps a node from being given back.
+type texts struct{ traits.Mapper }
+
+func textsOf(m map[string]string) texts {
+	return texts{types.NewStringStringMap(types.DefaultTypeAdapter, m)}
+}
+
+// Get is the value of a key, or the empty text.
+func (t texts) Get(key ref.Val) ref.Val {
+	v, _ := t.Find(key)
+	return v
+}
+
+// Find is the value of a key, or the empty text.
+func (t texts) Find(key ref.Val) (ref.Val, bool) {
+	if v, found := t.Mapper.Find(key); found {
+		return v, true
+	}
+	return types.String(""), true
+}
