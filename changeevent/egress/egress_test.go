@@ -1,0 +1,380 @@
+package egress_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/fleetloop/fleetloop/changeevent/egress"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// refused are addresses that only a host and its neighbours can reach, by why.
+func refused() map[string]string {
+	return map[string]string{
+		"127.0.0.1": "loopback", "127.0.0.2": "loopback", "127.255.255.254": "loopback", "::1": "loopback",
+		"0.0.0.0": "unspecified", "0.1.2.3": "unspecified", "::": "unspecified",
+		"10.0.0.1": "private", "10.255.255.255": "private", "172.16.0.1": "private", "172.31.255.254": "private",
+		"192.168.0.1": "private", "192.168.255.255": "private", "fc00::1": "private", "fd12:3456:789a::1": "private", "fdff::1": "private",
+		"169.254.0.1": "link-local", "169.254.255.254": "link-local", "fe80::1": "link-local", "fe80::1%lo": "link-local", "febf::1": "link-local",
+		"fec0::1": "site-local", "feff::1": "site-local",
+		"169.254.169.254": "metadata", "169.254.170.2": "metadata", "fd00:ec2::254": "metadata", "100.100.100.200": "metadata",
+		"168.63.129.16": "metadata", "192.0.0.192": "metadata", "::ffff:169.254.169.254": "metadata", "64:ff9b::a9fe:a9fe": "metadata",
+		"100.64.0.1": "carrier", "100.127.255.254": "carrier",
+		"192.0.0.1": "protocols", "192.0.0.170": "protocols", "2001:2::1": "protocols", "2001:10::1": "protocols", "5f00::1": "protocols",
+		"192.0.2.1": "documentation", "198.51.100.7": "documentation", "203.0.113.9": "documentation", "2001:db8::1": "documentation", "3fff::1": "documentation",
+		"198.18.0.1": "benchmarks", "198.19.255.254": "benchmarks",
+		"224.0.0.1": "multicast", "239.255.255.250": "multicast", "ff02::1": "multicast", "ff0e::1": "multicast",
+		"240.0.0.1": "reserved", "255.255.255.255": "reserved",
+		"100::1": "discarded", "100:0:0:1::1": "discarded",
+		"::ffff:127.0.0.1": "loopback", "::ffff:10.0.0.1": "private", "::ffff:7f00:1": "loopback", "::ffff:0.0.0.0": "unspecified",
+		"::127.0.0.1": "IPv4 within IPv6", "::10.0.0.1": "IPv4 within IPv6", "::ffff:0:10.0.0.1": "IPv4 within IPv6",
+		"64:ff9b::7f00:1": "NAT64", "64:ff9b::10.0.0.1": "NAT64", "64:ff9b::192.168.1.1": "NAT64", "64:ff9b:1::10.0.0.1": "translator",
+		"2002:7f00:1::": "tunnel", "2002:a00:1::1": "tunnel", "2002:c0a8:101::1": "tunnel", "192.88.99.1": "tunnel",
+		"2001:0:4136:e378:8000:63bf:3fff:fdd2": "protocols", "2001::1": "protocols",
+		"2600::5efe:10.0.0.1": "ISATAP", "2600::200:5efe:127.0.0.1": "ISATAP",
+		"4000::1": "public internet", "e000::1": "public internet", "1::1": "public internet",
+	}
+}
+
+func wantRefused(t *testing.T, err error, reason string) {
+	t.Helper()
+	refusal, ok := errors.AsType[*egress.RefusedError](err)
+	if !ok {
+		t.Fatalf("error is %v, want one that says that the address is refused", err)
+	}
+	if !strings.Contains(refusal.Reason, reason) {
+		t.Errorf("refused because %q, want the reason to have %q", refusal.Reason, reason)
+	}
+}
+
+// TestRefusesBeforeItDials dials for real: what is refused never connects.
+func TestRefusesBeforeItDials(t *testing.T) {
+	if n := len(refused()); n < 60 {
+		t.Fatalf("%d addresses, want 60", n)
+	}
+	for address, reason := range refused() {
+		t.Run(address, func(t *testing.T) {
+			a := netip.MustParseAddr(address)
+			wantRefused(t, egress.Guard{}.Check(a), reason)
+
+			dialer := net.Dialer{Control: egress.Guard{}.Control, Timeout: time.Minute}
+			c, err := dialer.DialContext(t.Context(), "tcp", net.JoinHostPort(address, "80"))
+			if err == nil {
+				_ = c.Close() // the test fails below
+			}
+			if cannot(err) {
+				t.Skipf("this host cannot open the socket: %v", err)
+			}
+			wantRefused(t, err, reason)
+		})
+	}
+}
+
+// cannot says that there was no socket to ask about, as on a host without IPv6
+// or without the interface of a zone.
+func cannot(err error) bool {
+	var refusal *egress.RefusedError
+	return err != nil && !errors.As(err, &refusal) &&
+		(strings.Contains(err.Error(), "address family not supported") || strings.Contains(err.Error(), "no suitable address"))
+}
+
+func TestLetsThePublicThrough(t *testing.T) {
+	for _, address := range []string{
+		"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.1",
+		"169.253.255.255", "169.255.0.0", "172.15.255.255", "172.32.0.0", "192.0.1.0", "192.167.255.255", "192.169.0.0",
+		"198.17.255.255", "198.20.0.0", "223.255.255.255", "2606:4700:4700::1111", "2a00:1450:4001::64", "2001:4860:4860::8888",
+		"::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2600::5efe:8.8.8.8",
+	} {
+		if err := (egress.Guard{}).Check(netip.MustParseAddr(address)); err != nil {
+			t.Errorf("Check(%s) = %v, want nil", address, err)
+		}
+	}
+}
+
+func TestControlRefusesWhatItCannotRead(t *testing.T) {
+	cases := map[string]struct{ reason, network, address, want string }{
+		"Unix":      {"a socket of the host is no sink", "unix", "/var/run/docker.sock", "neither TCP nor UDP"},
+		"RawIP":     {"raw packets are nobody's sink", "ip4:icmp", "8.8.8.8", "neither TCP nor UDP"},
+		"NoPort":    {"an address comes with a port", "tcp", "8.8.8.8", "with a port"},
+		"Name":      {"names are resolved before", "tcp", "example.com:443", "is not an address"},
+		"Decimal":   {"what is no address is not guessed at", "tcp", "2130706433:80", "is not an address"},
+		"Octal":     {"leading zeros mean different things to different readers", "tcp", "0177.0.0.1:80", "is not an address"},
+		"Empty":     {"no address is this host", "tcp", ":80", "is not an address"},
+		"ZonedLoop": {"a zone does not hide an address", "tcp6", "[fe80::1%eth0]:80", "link-local"},
+		"UDP":       {"the same holds for UDP", "udp4", "10.0.0.1:53", "private"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := egress.Guard{}.Control(tc.network, tc.address, nil)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: Control(%s, %s) = %v, want an error with %q", tc.reason, tc.network, tc.address, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestAllow(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		allow   []string
+		address string
+		want    bool
+	}{
+		"Network":          {"the network of a sink of one's own", []string{"10.20.0.0/16"}, "10.20.3.4", true},
+		"OtherNetwork":     {"and no other", []string{"10.20.0.0/16"}, "10.21.3.4", false},
+		"Single":           {"one address", []string{"127.0.0.1"}, "127.0.0.1", true},
+		"SingleNext":       {"and not its neighbour", []string{"127.0.0.1"}, "127.0.0.2", false},
+		"Mapped":           {"however it is written", []string{"10.20.0.0/16"}, "::ffff:10.20.3.4", true},
+		"MappedPrefix":     {"or allowed", []string{"::ffff:10.20.0.0/112"}, "10.20.3.4", true},
+		"Translated":       {"or reached", []string{"10.20.0.0/16"}, "64:ff9b::10.20.3.4", true},
+		"Zone":             {"a zone is no part of a prefix", []string{"fe80::/10"}, "fe80::1%eth0", true},
+		"MetadataByWide":   {"nobody means the metadata who allows all", []string{"0.0.0.0/0", "::/0"}, "169.254.169.254", false},
+		"MetadataMapped":   {"nor in another writing", []string{"0.0.0.0/0", "::/0"}, "::ffff:169.254.169.254", false},
+		"MetadataByItself": {"but who says so", []string{"169.254.169.254"}, "169.254.169.254", true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			allow, err := egress.ParseAllow(tc.allow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := (egress.Guard{Allow: allow}).Check(netip.MustParseAddr(tc.address)); (err == nil) != tc.want {
+				t.Errorf("%s: Check(%s) with %v = %v, want it to pass: %t", tc.reason, tc.address, tc.allow, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestParseAllow(t *testing.T) {
+	got, err := egress.ParseAllow([]string{" 10.20.0.0/16 ", "192.168.1.1", "fd00::/8", "::ffff:10.0.0.0/104"})
+	want := []netip.Prefix{
+		netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("192.168.1.1/32"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("10.0.0.0/8"),
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); err != nil || diff != "" {
+		t.Errorf("ParseAllow = %v (-want +got):\n%s", err, diff)
+	}
+	for text, want := range map[string]string{
+		"": "neither", "example.com": "neither", "10.0.0.0/33": "not a prefix", "10.0.0.1/8": "write 10.0.0.0/8",
+		"fe80::1%eth0": "neither", "::ffff:0:0/90": "wider", "010.0.0.1": "neither",
+	} {
+		if _, err := egress.ParseAllow([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseAllow(%q) = %v, want an error with %q", text, err, want)
+		}
+	}
+}
+
+// newInside is a server on the loopback that must not be reached.
+func newInside(t *testing.T) (port string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s reached a server on the loopback", r.Host)
+	}))
+	t.Cleanup(server.Close)
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func newClient(t *testing.T, guard egress.Guard, resolver *net.Resolver) *http.Client {
+	t.Helper()
+	dialer := net.Dialer{Control: guard.Control, Resolver: resolver}
+	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func get(t *testing.T, c *http.Client, url string) (string, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end below
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body), nil
+}
+
+// TestOddHosts asks for hosts that some readers take for 127.0.0.1, from a name
+// server that takes them for it too.
+func TestOddHosts(t *testing.T) {
+	port := newInside(t)
+	resolver := newResolver(t, func(string) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
+	for _, host := range []string{
+		"localhost", "LOCALHOST", "localhost.", "inside.example.com", "2130706433", "0x7f000001", "017700000001", "0177.0.0.1", "0x7f.0.0.1",
+		"127.1", "127.0.1", "0", "0.0.0.0", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:0:0:1]", "127.0.0.1.nip.example",
+	} {
+		t.Run(host, func(t *testing.T) {
+			for name, r := range map[string]*net.Resolver{"Scripted": resolver, "System": nil} {
+				if name == "System" && strings.Contains(host, "example") {
+					continue
+				}
+				body, err := get(t, newClient(t, egress.Guard{}, r), "http://"+host+":"+port+"/")
+				if err == nil {
+					t.Errorf("%s: answered %q", name, body)
+				}
+				if name == "Scripted" && !cannot(err) && !unresolved(err) {
+					wantRefused(t, err, "")
+				}
+			}
+		})
+	}
+}
+
+// unresolved says that a host was never looked up: to Go a number is no name.
+func unresolved(err error) bool {
+	failure, ok := errors.AsType[*net.DNSError](err)
+	return ok && failure.IsNotFound
+}
+
+// TestRebinding has a name that is let through at first and points inward then,
+// as a name server does that answers for seconds only.
+func TestRebinding(t *testing.T) {
+	port := newInside(t)
+	outside := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "outside") // the client sees what is missing
+	}), ReadHeaderTimeout: time.Minute}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.2:"+port)
+	if err != nil {
+		t.Skipf("this host has no second address on its loopback: %v", err)
+	}
+	go outside.Serve(listener) //nolint:errcheck // ends when the test closes it
+	t.Cleanup(func() { _ = outside.Close() })
+
+	var inward atomic.Bool
+	resolver := newResolver(t, func(string) netip.Addr {
+		if inward.Load() {
+			return netip.MustParseAddr("127.0.0.1")
+		}
+		return netip.MustParseAddr("127.0.0.2")
+	})
+	client := newClient(t, egress.Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}, resolver)
+
+	body, err := get(t, client, "http://sink.example.com:"+port+"/")
+	if err != nil || body != "outside" {
+		t.Fatalf("while the name points outside: %q, %v", body, err)
+	}
+	inward.Store(true)
+	_, err = get(t, client, "http://sink.example.com:"+port+"/")
+	wantRefused(t, err, "loopback")
+}
+
+// newResolver resolves all names with a name server of its own.
+func newResolver(t *testing.T, answer func(name string) netip.Addr) *net.Resolver {
+	t.Helper()
+	server, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := server.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			if reply := reply(buf[:n], answer); reply != nil {
+				_, _ = server.WriteTo(reply, from) // lost like any datagram
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp4", server.LocalAddr().String())
+	}}
+}
+
+// reply answers a question for an address of IPv4, and says of others that
+// there is none.
+func reply(query []byte, answer func(name string) netip.Addr) []byte {
+	const header = 12
+	var name []string
+	at := header
+	for at < len(query) && query[at] != 0 {
+		end := at + 1 + int(query[at])
+		if end > len(query) {
+			return nil
+		}
+		name = append(name, string(query[at+1:end]))
+		at = end
+	}
+	at += 5 // the end of the name, the type and the class
+	if at > len(query) {
+		return nil
+	}
+	question := query[header:at]
+	out := append([]byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, question...)
+	if query[at-3] != 1 { // not of type A
+		return out
+	}
+	out[7] = 1
+	ip := answer(strings.Join(name, ".")).As4()
+	out = append(out, 0xC0, header, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)
+	return append(out, ip[:]...)
+}
+
+// TestNoWritingHidesAnAddress tries each address in all the forms that lead to
+// it: they share its fate.
+func TestNoWritingHidesAnAddress(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v4 := [4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "v4"))
+		a := netip.AddrFrom4(v4)
+		err := egress.Guard{}.Check(a)
+		if a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() {
+			if err == nil {
+				t.Fatalf("%s passes", a)
+			}
+		}
+		translated := netip.MustParseAddr("64:ff9b::").As16()
+		copy(translated[12:], v4[:])
+		for _, same := range []netip.Addr{netip.AddrFrom16(a.As16()), netip.AddrFrom16(translated)} {
+			if got := (egress.Guard{}).Check(same); (got == nil) != (err == nil) {
+				t.Fatalf("%s: %v, and as %s: %v", a, err, same, got)
+			}
+		}
+		tunnel := [16]byte{0x20, 0x02, v4[0], v4[1], v4[2], v4[3]}
+		compatible := [16]byte{12: v4[0], 13: v4[1], 14: v4[2], 15: v4[3]}
+		for _, old := range [][16]byte{tunnel, compatible} {
+			if (egress.Guard{}).Check(netip.AddrFrom16(old)) == nil {
+				t.Fatalf("%s passes", netip.AddrFrom16(old))
+			}
+		}
+	})
+}
+
+func TestNothingInwardPasses(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "v6")))
+		if (egress.Guard{}).Check(a) == nil && (!a.IsGlobalUnicast() || a.IsPrivate()) {
+			t.Fatalf("%s passes", a)
+		}
+	})
+}

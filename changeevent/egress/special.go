@@ -1,0 +1,51 @@
+package egress
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// A block is a range of addresses that is not of the public internet.
+type block struct {
+	prefix netip.Prefix
+	what   string
+}
+
+// special are the blocks that IANA keeps for special purposes and that are not
+// globally reachable, and those through which old tunnels lead elsewhere.
+func special() []block {
+	of := func(what string, prefixes ...string) []block {
+		blocks := make([]block, 0, len(prefixes))
+		for _, p := range prefixes {
+			blocks = append(blocks, block{netip.MustParsePrefix(p), what})
+		}
+		return blocks
+	}
+	return slices.Concat(
+		of("loopback", "127.0.0.0/8", "::1/128"),
+		of("unspecified", "0.0.0.0/8", "::/128"),
+		of("private", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
+		of("link-local", "169.254.0.0/16", "fe80::/10"),
+		of("site-local", "fec0::/10"),
+		of("shared by customers of a carrier", "100.64.0.0/10"),
+		of("kept for protocols", "192.0.0.0/24", "2001::/23", "5f00::/16"),
+		of("for documentation", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20"),
+		of("for benchmarks", "198.18.0.0/15"),
+		of("multicast", "224.0.0.0/4", "ff00::/8"),
+		of("reserved", "240.0.0.0/4"),
+		of("to be discarded", "100::/64", "100:0:0:1::/64"),
+		of("of a tunnel from IPv6 to IPv4", "192.88.99.0/24", "2002::/16"),
+		of("IPv4 within IPv6", "::/96", "::ffff:0:0:0/96"),
+		of("of a translator of one's own", "64:ff9b:1::/48"),
+	)
+}
+
+// isMetadata says that a cloud has there what its machines are and may do.
+func isMetadata(a netip.Addr) bool {
+	switch a.String() {
+	case "169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", // most of them
+		"100.100.100.200", "168.63.129.16", "192.0.0.192": // those that chose another
+		return true
+	}
+	return false
+}
