@@ -1,0 +1,195 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// ExecutionConfig is which KubernetesExecution is asked for: what policies and
+// people have to agree to stays so.
+type ExecutionConfig struct {
+	// Namespace is that of the executions.
+	Namespace string
+	// Reboot and Terminate are what is asked for. One without an action fails.
+	Reboot, Terminate ExecutionTemplate
+}
+
+// An ExecutionTemplate is an action of the catalogue with its parameters. In
+// their texts {node}, {node_uid}, {provider_id}, {boot_id}, {key}, {action},
+// {object} and {force} stand for what the request is about.
+type ExecutionTemplate struct {
+	Action     string
+	Parameters map[string]any
+	Timeout    time.Duration // zero is the catalogue's
+}
+
+// execution is a provider that asks the execution controller.
+type execution struct {
+	cfg    ExecutionConfig
+	client dynamic.ResourceInterface
+}
+
+func newExecution(cfg ExecutionConfig, deps Deps) (*execution, error) {
+	switch {
+	case deps.Dynamic == nil:
+		return nil, errors.New("it needs a client")
+	case cfg.Namespace == "":
+		return nil, errors.New("there is no namespace for executions")
+	case cfg.Reboot.Action == "" && cfg.Terminate.Action == "":
+		return nil, errors.New("it has no action for a reboot and none for a termination")
+	}
+	return &execution{cfg, deps.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(cfg.Namespace)}, nil
+}
+
+// Name is "execution".
+func (*execution) Name() string { return string(KindExecution) }
+
+// Reboot makes the execution, and waits until it is being executed.
+func (e *execution) Reboot(ctx context.Context, r Request) (string, error) {
+	return e.ask(ctx, r, e.cfg.Reboot)
+}
+
+// Terminate makes the execution, and waits until it is being executed.
+func (e *execution) Terminate(ctx context.Context, r Request) (string, error) {
+	return e.ask(ctx, r, e.cfg.Terminate)
+}
+
+func (e *execution) ask(ctx context.Context, r Request, t ExecutionTemplate) (string, error) {
+	if t.Action == "" {
+		return "", permanentf("there is no execution configured to %s nodes", r.Action)
+	}
+	ke, err := e.client.Create(ctx, e.build(r, t), metav1.CreateOptions{FieldManager: fieldManager})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		ke, err = e.client.Get(ctx, nameOf(r), metav1.GetOptions{})
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return "", Permanent(fmt.Errorf("make execution: %w", err))
+	}
+	if err != nil {
+		return "", fmt.Errorf("make execution: %w", err)
+	}
+	reference := ke.GetNamespace() + "/" + ke.GetName()
+	s := statusOf(ke)
+	switch s.phase {
+	case v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted:
+		return reference, nil
+	case v1alpha1.PhaseFailed:
+		return "", permanentf("execution %s failed: %s", reference, s.why())
+	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval:
+	}
+	return "", waitingf("execution %s is %s", reference, s.why())
+}
+
+// Look says what became of the execution.
+func (e *execution) Look(ctx context.Context, r Request, reference string) (Progress, error) {
+	ke, err := e.client.Get(ctx, nameOf(r), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return Progress{State: StateFailed, Message: "execution " + reference + " was deleted"}, nil
+	}
+	if err != nil {
+		return Progress{}, fmt.Errorf("read execution %s: %w", reference, err)
+	}
+	s := statusOf(ke)
+	message := "execution " + reference + " is " + s.why()
+	switch {
+	case s.phase == v1alpha1.PhaseFailed, s.outcome == v1alpha1.OutcomeFailed:
+		return Progress{State: StateFailed, Message: "execution " + reference + " failed: " + s.why()}, nil
+	case s.phase == v1alpha1.PhaseRollbackReady, s.phase == v1alpha1.PhaseCompleted:
+		return Progress{State: StateDone, Message: message}, nil
+	}
+	return Progress{State: StateRunning, Message: message}, nil
+}
+
+// Withdraw cancels the execution.
+func (e *execution) Withdraw(ctx context.Context, r Request) error {
+	_, err := e.client.Patch(ctx, nameOf(r), "application/merge-patch+json", []byte(`{"spec":{"cancel":true}}`), metav1.PatchOptions{FieldManager: fieldManager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cancel execution: %w", err)
+	}
+	return nil
+}
+
+// build makes the execution, which goes when the object goes that asked for it.
+func (e *execution) build(r Request, t ExecutionTemplate) *unstructured.Unstructured {
+	spec := map[string]any{
+		"action": t.Action, "parameters": filled(t.Parameters, r),
+		"reason":        fmt.Sprintf("%s %s asks to %s node %s", r.By.Kind, r.By.Name, r.Action, r.Node.Name),
+		"correlationID": r.By.Name,
+	}
+	if t.Timeout > 0 {
+		spec["timeout"] = t.Timeout.String()
+	}
+	ke := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	ke.SetAPIVersion(v1alpha1.GroupVersion.String())
+	ke.SetKind(v1alpha1.Kind)
+	ke.SetName(nameOf(r))
+	ke.SetNamespace(e.cfg.Namespace)
+	ke.SetLabels(map[string]string{labelAction: string(r.Action), labelManagedBy: managedBy})
+	ke.SetAnnotations(map[string]string{annotationNode: r.Node.Name})
+	ke.SetOwnerReferences([]metav1.OwnerReference{owner(r)})
+	return ke
+}
+
+// filled is a copy of parameters in which every text is filled.
+func filled(parameters map[string]any, r Request) map[string]any {
+	copied := make(map[string]any, len(parameters))
+	for name, value := range parameters {
+		copied[name] = filledValue(value, r)
+	}
+	return copied
+}
+
+func filledValue(value any, r Request) any {
+	switch v := value.(type) {
+	case string:
+		return fill(v, r)
+	case map[string]any:
+		return filled(v, r)
+	case []any:
+		all := make([]any, len(v))
+		for i := range v {
+			all[i] = filledValue(v[i], r)
+		}
+		return all
+	case int:
+		return int64(v) // the one integer that unstructured objects know
+	}
+	return value
+}
+
+type executionStatus struct {
+	phase           v1alpha1.Phase
+	outcome         v1alpha1.Outcome
+	reason, message string
+}
+
+func statusOf(ke *unstructured.Unstructured) executionStatus {
+	text := func(field string) string {
+		s, _, _ := unstructured.NestedString(ke.Object, "status", field) // one that is no text is left out
+		return s
+	}
+	return executionStatus{v1alpha1.Phase(text("phase")), v1alpha1.Outcome(text("outcome")), text("reason"), text("message")}
+}
+
+// why is what it says of itself, in a few words.
+func (s executionStatus) why() string {
+	text := string(s.phase)
+	if s.phase == v1alpha1.PhaseNew {
+		text = "new"
+	}
+	for _, more := range []string{s.reason, s.message} {
+		if more != "" {
+			text += ": " + more
+		}
+	}
+	return text
+}

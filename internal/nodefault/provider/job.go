@@ -1,0 +1,234 @@
+package provider
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// JobConfig is how a node reboots itself.
+type JobConfig struct {
+	// Namespace is that of the Jobs. It must admit privileged pods.
+	Namespace string
+	// Image has a shell, cat, date, sleep and sync: busybox does.
+	Image string
+	// Command reboots the host. Empty has the kernel do it, by its magic SysRq:
+	// what is in memory is written to disk, file systems become read-only, and
+	// the machine boots. Whatever it is, it only runs in the boot that is to end.
+	Command []string
+	// HostPID lets Command see the processes of the host, and its files under
+	// /proc/1/root.
+	HostPID bool
+
+	ServiceAccount    string
+	PullSecrets       []string
+	PriorityClassName string        // empty is system-node-critical
+	Delay             time.Duration // from the pod's start to the reboot, for the kubelet to tell of it; zero is 5 s
+}
+
+const (
+	containerName  = "reboot"
+	defaultClass   = "system-node-critical"
+	defaultDelay   = 5 * time.Second
+	exitTooLate    = 96
+	variableBootID = "BOOT_ID"
+	labelAction    = "janitor.fleetloop.io/action"
+	annotationNode = "janitor.fleetloop.io/node"
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	managedBy      = "fleetloop-janitor"
+	leastDeadline  = 10 // seconds
+	exitSigned     = 128
+)
+
+// guarded runs its arguments in the boot that is to end, and in time. After the
+// reboot a kubelet that has forgotten its containers may start this again.
+const guarded = `boot=$(cat /proc/sys/kernel/random/boot_id)
+if [ "$boot" != "$BOOT_ID" ]; then echo "this is another boot already"; exit 0; fi
+sleep "$DELAY"
+if [ "$(date +%s)" -ge "$NOT_AFTER" ]; then echo "it is too late"; exit 96; fi
+exec "$@"`
+
+// bySysRq has the kernel reboot.
+const bySysRq = `sync
+echo s > /proc/sysrq-trigger; sleep 2
+echo u > /proc/sysrq-trigger; sleep 2
+echo b > /proc/sysrq-trigger; sleep 60
+exit 1`
+
+// job is a provider that has the node reboot itself.
+type job struct {
+	cfg    JobConfig
+	client kubernetes.Interface
+}
+
+func newJob(cfg JobConfig, deps Deps) (*job, error) {
+	switch {
+	case deps.Kubernetes == nil:
+		return nil, errors.New("it needs a client")
+	case cfg.Namespace == "":
+		return nil, errors.New("there is no namespace for Jobs")
+	case cfg.Image == "":
+		return nil, errors.New("there is no image to run")
+	}
+	if len(cfg.Command) == 0 {
+		cfg.Command = []string{"/bin/sh", "-c", bySysRq}
+	}
+	cfg.PriorityClassName = cmp.Or(cfg.PriorityClassName, defaultClass)
+	cfg.Delay = cmp.Or(cfg.Delay, defaultDelay)
+	return &job{cfg, deps.Kubernetes}, nil
+}
+
+// Name is "job".
+func (*job) Name() string { return string(KindJob) }
+
+// Terminate fails: a machine cannot give itself up.
+func (*job) Terminate(context.Context, Request) (string, error) {
+	return "", permanentf("a Job on the node cannot terminate its machine: configure another provider for that")
+}
+
+// Reboot makes the Job, and waits for its pod to start.
+func (j *job) Reboot(ctx context.Context, r Request) (string, error) {
+	made, err := j.client.BatchV1().Jobs(j.cfg.Namespace).Create(ctx, j.build(r), metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		made, err = j.client.BatchV1().Jobs(j.cfg.Namespace).Get(ctx, nameOf(r), metav1.GetOptions{})
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return "", Permanent(fmt.Errorf("make Job: %w", err))
+	}
+	if err != nil {
+		return "", fmt.Errorf("make Job: %w", err)
+	}
+	reference := made.Namespace + "/" + made.Name
+	pods, err := j.pods(ctx, made.Name)
+	if err != nil {
+		return "", err
+	}
+	if slices.ContainsFunc(pods, started) {
+		return reference, nil
+	}
+	if i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }); i >= 0 {
+		return "", permanentf("node %q did not take the pod of Job %s: %s %s", r.Node.Name, reference, pods[i].Status.Reason, pods[i].Status.Message)
+	}
+	return "", waitingf("Job %s waits for node %q to run it", reference, r.Node.Name)
+}
+
+// Look says what became of the Job's pod. One that ended without a word is what
+// a reboot leaves behind, and no failure.
+func (j *job) Look(ctx context.Context, r Request, reference string) (Progress, error) {
+	pods, err := j.pods(ctx, nameOf(r))
+	if err != nil {
+		return Progress{}, err
+	}
+	for i := range pods {
+		switch end := ended(&pods[i]); {
+		case end == nil:
+		case end.ExitCode == 0:
+			return Progress{State: StateDone, Message: "Job " + reference + " has done its work"}, nil
+		case end.ExitCode == exitTooLate:
+			return Progress{State: StateFailed, Message: "Job " + reference + " began too late"}, nil
+		case end.ExitCode < exitSigned && end.Reason != "ContainerStatusUnknown":
+			return Progress{State: StateFailed, Message: fmt.Sprintf("Job %s failed with exit code %d: %s", reference, end.ExitCode, end.Message)}, nil
+		}
+	}
+	return Progress{State: StateRunning, Message: "Job " + reference + " reboots the node"}, nil
+}
+
+// Withdraw takes the Job away, and its pod with it.
+func (j *job) Withdraw(ctx context.Context, r Request) error {
+	background := metav1.DeletePropagationBackground
+	err := j.client.BatchV1().Jobs(j.cfg.Namespace).Delete(ctx, nameOf(r), metav1.DeleteOptions{PropagationPolicy: &background})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete Job: %w", err)
+	}
+	return nil
+}
+
+func (j *job) pods(ctx context.Context, name string) ([]corev1.Pod, error) {
+	pods, err := j.client.CoreV1().Pods(j.cfg.Namespace).List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + name})
+	if err != nil {
+		return nil, fmt.Errorf("list pods of Job %q: %w", name, err)
+	}
+	return pods.Items, nil
+}
+
+func started(p corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
+	})
+}
+
+func ended(p *corev1.Pod) *corev1.ContainerStateTerminated {
+	for i := range p.Status.ContainerStatuses {
+		if t := p.Status.ContainerStatuses[i].State.Terminated; t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// build makes the Job. It has one pod and no second chance, and is bound to the
+// node by its name: no scheduler would put it on one that is cordoned.
+func (j *job) build(r Request) *batchv1.Job {
+	labels := map[string]string{labelAction: string(r.Action), labelManagedBy: managedBy}
+	annotations := map[string]string{annotationNode: r.Node.Name}
+	secrets := make([]corev1.LocalObjectReference, 0, len(j.cfg.PullSecrets))
+	for _, s := range j.cfg.PullSecrets {
+		secrets = append(secrets, corev1.LocalObjectReference{Name: s})
+	}
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: nameOf(r), Namespace: j.cfg.Namespace, Labels: labels, Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{owner(r)},
+		},
+		Spec: batchv1.JobSpec{
+			Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(0)),
+			PodReplacementPolicy:  new(batchv1.Failed),
+			ActiveDeadlineSeconds: new(max(leastDeadline, int64(time.Until(r.Deadline).Seconds()))),
+			// Without it a pod that was evicted or lost its node would be replaced.
+			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+				Action:          batchv1.PodFailurePolicyActionFailJob,
+				OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+			}}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations},
+				Spec: corev1.PodSpec{
+					NodeName: r.Node.Name, RestartPolicy: corev1.RestartPolicyNever, HostPID: j.cfg.HostPID,
+					ServiceAccountName: j.cfg.ServiceAccount, AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+					PriorityClassName: j.cfg.PriorityClassName, ImagePullSecrets: secrets,
+					Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+					TerminationGracePeriodSeconds: new(int64(0)),
+					Containers:                    []corev1.Container{j.container(r)},
+				},
+			},
+		},
+	}
+}
+
+func (j *job) container(r Request) corev1.Container {
+	return corev1.Container{
+		Name: containerName, Image: j.cfg.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command: append([]string{"/bin/sh", "-c", guarded, containerName}, j.cfg.Command...),
+		Env: []corev1.EnvVar{
+			{Name: variableBootID, Value: r.BootID},
+			{Name: "NOT_AFTER", Value: strconv.FormatInt(r.Deadline.Unix(), 10)},
+			{Name: "DELAY", Value: strconv.FormatFloat(j.cfg.Delay.Seconds(), 'f', -1, 64)},
+		},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		SecurityContext:          &corev1.SecurityContext{Privileged: new(true), RunAsUser: new(int64(0))},
+	}
+}
+
+// owner has what is made for a request go with the object that asked.
+func owner(r Request) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: r.By.APIVersion, Kind: r.By.Kind, Name: r.By.Name, UID: r.Key, Controller: new(true)}
+}

@@ -1,0 +1,44 @@
+package provider
+
+import (
+	"context"
+	"strings"
+)
+
+// What a person writes on a RebootNode or TerminateNode that waits for one.
+const (
+	// AnnotationDone says that it was done. Its value, who did it, is for people.
+	AnnotationDone = "janitor.fleetloop.io/done"
+	// AnnotationFailed says that it cannot be done, and its value why.
+	AnnotationFailed = "janitor.fleetloop.io/failed"
+)
+
+// Manual is the provider that waits for a person.
+type Manual struct{}
+
+// Name is "manual".
+func (Manual) Name() string { return string(KindManual) }
+
+// Reboot waits until a person says that the machine was rebooted.
+func (m Manual) Reboot(_ context.Context, r Request) (string, error) { return m.ask(r) }
+
+// Terminate waits until a person says that the machine is gone.
+func (m Manual) Terminate(_ context.Context, r Request) (string, error) { return m.ask(r) }
+
+func (Manual) ask(r Request) (string, error) {
+	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
+		return "", permanentf("a person says that it cannot be done: %s", why)
+	}
+	if by, done := r.By.Annotations[AnnotationDone]; done {
+		return strings.TrimSpace("done " + by), nil
+	}
+	return "", waitingf("a person has to %s the machine of node %q, and then to annotate this object with %s", r.Action, r.Node.Name, AnnotationDone)
+}
+
+// Look says that it is done, since nothing was under way before it was.
+func (Manual) Look(_ context.Context, r Request, reference string) (Progress, error) {
+	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
+		return Progress{State: StateFailed, Message: "a person says that it cannot be done: " + why}, nil
+	}
+	return Progress{State: StateDone, Message: reference}, nil
+}
