@@ -206,12 +206,13 @@ func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, d
 }
 
 // Replan makes the checks once more that may have changed since, and the plan
-// anew. Nothing is tried out, and no precondition is asked.
+// anew. Preconditions have to hold still, and are not waited for. Only another
+// plan than the one that was tried out is tried out again.
 func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (Outcome, error) {
 	r := &round{Checker: c, ke: ke, now: now, replan: true}
 	return r.take(ctx, []step{
 		(*round).parameters, (*round).rights, (*round).target, (*round).policy,
-		(*round).carryOver, (*round).policyOfPlan,
+		(*round).stillHold, (*round).carryOver, (*round).policyOfPlan,
 	})
 }
 

@@ -26,6 +26,16 @@ const maxConditionMessage = 1024 // as the resource's schema allows
 // preConditions is the sixth step: does all hold that must hold before? All are
 // evaluated, whatever comes of the first.
 func (r *round) preConditions(ctx context.Context) error {
+	return r.holds(ctx, timing{begun: began(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: r.cfg.PreConditionTimeout})
+}
+
+// stillHold asks the preconditions once more before the action, since an
+// approval may have taken long. They are not waited for.
+func (r *round) stillHold(ctx context.Context) error {
+	return r.holds(ctx, timing{begun: r.now, now: r.now, once: true})
+}
+
+func (r *round) holds(ctx context.Context, t timing) error {
 	conditions := r.ke.Spec.PreConditions
 	if len(conditions) == 0 {
 		return nil
@@ -34,8 +44,7 @@ func (r *round) preConditions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	begun := began(r.ke, v1alpha1.PhaseValidating, r.now)
-	verdicts, err := r.evaluate(ctx, conditions, input, timing{begun: begun, now: r.now, usual: r.cfg.PreConditionTimeout})
+	verdicts, err := r.evaluate(ctx, conditions, input, t)
 	if err != nil {
 		return err
 	}
@@ -44,6 +53,9 @@ func (r *round) preConditions(ctx context.Context) error {
 		r.out.Results.PreConditionResults = append(r.out.Results.PreConditionResults, v.result)
 		if v.failed() && conditions[i].Required {
 			broken = append(broken, fmt.Sprintf("precondition %q does not hold after %s: %s", conditions[i].Type, v.timeout, v.result.ErrorMessage))
+			if t.once {
+				broken[len(broken)-1] = fmt.Sprintf("precondition %q no longer holds: %s", conditions[i].Type, v.result.ErrorMessage)
+			}
 		}
 	}
 	if len(broken) > 0 {
@@ -153,6 +165,7 @@ type timing struct {
 	begun, now time.Time
 	usual      time.Duration // the time of those that name none
 	blind      string        // why nothing is known to ask about; empty is that something is
+	once       bool          // what does not hold is not asked again
 }
 
 // A verdict is what became of one condition.
@@ -191,7 +204,7 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, i
 			}
 			v.result.ErrorMessage = clip(message, maxConditionMessage)
 		}
-		if end := t.begun.Add(v.timeout); !v.result.Passed && t.now.Before(end) {
+		if end := t.begun.Add(v.timeout); !t.once && !v.result.Passed && t.now.Before(end) {
 			v.again = min(next.Sub(t.now), end.Sub(t.now))
 		}
 		verdicts[i] = v

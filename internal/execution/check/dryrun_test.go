@@ -235,8 +235,8 @@ func TestReplan(t *testing.T) {
 	if diff := cmp.Diff(first.Results.DryRunResults, out.Results.DryRunResults); diff != "" {
 		t.Errorf("the dry run is forgotten:\n%s", diff)
 	}
-	if diff := cmp.Diff(first.Results.PreConditionResults, out.Results.PreConditionResults); diff != "" {
-		t.Errorf("the preconditions are forgotten:\n%s", diff)
+	if now := out.Results.PreConditionResults; len(now) != 1 || !now[0].Passed || !now[0].EvaluationTime.Time.Equal(begun.Add(minute)) {
+		t.Errorf("the preconditions are not asked once more: %+v", now)
 	}
 	if sent := r.requests.take(); len(sent) != 1 || !strings.HasPrefix(sent[0], "GET ") {
 		t.Errorf("it took %v, want to read the target", sent)
@@ -247,9 +247,17 @@ func TestReplan(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Annotations = map[string]string{"changed": "meanwhile"}
+	r.requests.take()
 	if out = again(); out.Plan == nil || out.Plan.Hash == first.Plan.Hash {
 		t.Errorf("the plan for what was changed is the same: %+v", out)
 	}
+	if sent := r.requests.take(); len(sent) != 2 || !strings.Contains(sent[1], "dryRun=All") {
+		t.Errorf("another plan than the one that was tried out took %v, want to read the target and to try it out", sent)
+	}
+	ke.Spec.PreConditions[0].Rego = "false"
+	wantFailed(t, again(), validation, v1alpha1.DetailPreConditionFailed, "no longer holds")
+	ke.Spec.PreConditions[0].Required = false
+	wantPassed(t, again())
 
 	ke.Status.ValidationResults.DryRunResults = &v1alpha1.DryRunResults{}
 	r.policy.decision.RequireDryRun = true

@@ -194,14 +194,25 @@ func (r *round) tried(result action.Result) {
 	r.failFor(v1alpha1.ReasonDryRunFailed, detail, "%s would not succeed on %s: %s", r.request.Action.Name, named(r.request.Target), message)
 }
 
-// carryOver takes from the status what is not done again.
-func (r *round) carryOver(context.Context) error {
+// carryOver takes from the status what is not done again. What was found out
+// about another plan says nothing of this one.
+func (r *round) carryOver(ctx context.Context) error {
 	r.out.Plan = r.plan
-	if before := r.ke.Status.ValidationResults; before != nil {
-		r.out.Results.DryRunResults = before.DryRunResults.DeepCopy()
-		r.out.Results.PreConditionResults = before.DeepCopy().PreConditionResults
+	before := r.ke.Status.ValidationResults
+	if before == nil {
+		return nil
 	}
-	return nil
+	dry := before.DryRunResults.DeepCopy()
+	if p := r.ke.Status.Plan; dry == nil || !dry.Performed || p == nil || p.Hash == r.plan.Hash {
+		r.out.Results.DryRunResults = dry
+		return nil
+	}
+	if r.cfg.DryRunExecutor == DryRunJob {
+		r.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
+			"%s has changed since %s was tried out: create the execution anew", named(r.request.Target), r.request.Action.Name)
+		return nil
+	}
+	return r.tryOut(ctx)
 }
 
 // policyOfPlan is the fourth step once more: does the policy allow what is going
