@@ -11,7 +11,6 @@ package execcli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -59,8 +58,7 @@ type session struct {
 }
 
 func (s *session) addConnectionFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.where.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
-	flags.StringVar(&s.where.context, "context", "", "`name` of the kubeconfig's context")
+	s.where.AddFlags(flags)
 	flags.StringVarP(&s.where.namespace, "namespace", "n", DefaultNamespace, "`namespace` of the executions")
 }
 
@@ -98,19 +96,6 @@ func one(cmd *cobra.Command, args []string) error {
 		return usagef(cmd, "say which execution, by name")
 	}
 	return nil
-}
-
-// all joins the errors about several things, done of which went well.
-func all(errs []error, done int) error {
-	switch {
-	case len(errs) == 0:
-		return nil
-	case done > 0:
-		return cli.Fail(errors.Join(errs...), cli.CodePartial, "")
-	case len(errs) == 1:
-		return errs[0]
-	}
-	return cli.Fail(errors.Join(errs...), cli.ExitCode(errs[0]), "")
 }
 
 // completeActions completes the names of actions.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
@@ -89,7 +90,7 @@ func (s *session) get(cmd *cobra.Command, args []string, o getOptions) error {
 	if err != nil {
 		return err
 	}
-	return all(errs, len(found))
+	return hostcli.All(errs, len(found))
 }
 
 // find gives the executions that are named, or those that are selected, by name.
@@ -146,7 +147,7 @@ func (s *session) describeCommand() *cobra.Command {
 					return err
 				}
 			}
-			return all(errs, len(found))
+			return hostcli.All(errs, len(found))
 		},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 )
 
 // A steering is what can be asked of an execution that is there.
@@ -96,7 +97,7 @@ func (s *session) steer(cmd *cobra.Command, args []string, st steering, format s
 			return err
 		}
 	}
-	return all(errs, len(changed))
+	return hostcli.All(errs, len(changed))
 }
 
 func (s *session) stopCommand() *cobra.Command {

@@ -1,0 +1,133 @@
+// Package hostcli is what commands on the host cluster have in common: the
+// flags that name it, how it is reached, and errors that say what to do next.
+package hostcli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/kube"
+)
+
+const userAgent = "fleetloop"
+
+// Where says which cluster is the host cluster, as flags do.
+type Where struct {
+	Kubeconfig, Context string
+}
+
+// AddFlags adds the flags.
+func (w *Where) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&w.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
+	flags.StringVar(&w.Context, "context", "", "`name` of the kubeconfig's context")
+}
+
+// Connect finds the host cluster. It asks nothing of it. The kinds that are used
+// are those of scheme and mapper, so that the server need not be asked for them.
+func (w *Where) Connect(env cli.Env, scheme *runtime.Scheme, mapper meta.RESTMapper) (client.WithWatch, error) {
+	where := *w
+	if where.Kubeconfig == "" && env.LookupEnv != nil {
+		where.Kubeconfig, _ = env.LookupEnv("KUBECONFIG")
+	}
+	cfg, err := where.config()
+	if err != nil {
+		return nil, cli.Usage(err, "name a cluster with --kubeconfig and --context")
+	}
+	kube.TakeLogs(slog.New(slog.DiscardHandler)) // what they have to say comes as errors, too
+	cfg.WarningHandler = rest.NewWarningWriter(env.Stderr, rest.WarningWriterOptions{Deduplicate: true})
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the host cluster: %w", err)
+	}
+	return c, nil
+}
+
+// config finds the cluster of a context, or else what other components find.
+func (w *Where) config() (*rest.Config, error) {
+	if w.Context == "" {
+		return kube.Connect(kube.Config{Kubeconfig: w.Kubeconfig}, userAgent)
+	}
+	rules := &clientcmd.ClientConfigLoadingRules{}
+	switch files := filepath.SplitList(w.Kubeconfig); len(files) {
+	case 0:
+		rules.Precedence = []string{clientcmd.RecommendedHomeFile}
+	case 1:
+		rules.ExplicitPath = files[0] // which must be there
+	default:
+		rules.Precedence = files
+	}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: w.Context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	cfg.UserAgent = userAgent
+	return cfg, nil
+}
+
+// Unserved says whether it is the kind that the server does not know.
+func Unserved(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && apierrors.IsNotFound(err) && (status.Status().Details == nil || status.Status().Details.Name == "")
+}
+
+// Explain adds to an error of the API server what to do about it. kind is the
+// kind that is asked for.
+func Explain(err error, doing, kind string) error {
+	wrapped := fmt.Errorf("%s: %w", doing, err)
+	if why, next, ok := denied(err); ok {
+		return cli.Fail(fmt.Errorf("%s: %s", doing, why), cli.CodePrecondition, next)
+	}
+	switch _, offline := errors.AsType[*url.Error](err); {
+	case Unserved(err):
+		return cli.Fail(wrapped, cli.CodeFailed, "kubectl apply -f deploy/crds   makes "+kind+" known to the cluster")
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return cli.Fail(wrapped, cli.CodePrecondition, "")
+	case apierrors.IsForbidden(err):
+		return cli.Fail(wrapped, cli.CodeFailed, "ask an administrator for a role; kubectl auth can-i --list --namespace=NAMESPACE   tells what you may do")
+	case apierrors.IsUnauthorized(err):
+		return cli.Fail(wrapped, cli.CodeFailed, "log in to the cluster, or name another user's kubeconfig with --kubeconfig")
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return cli.Fail(wrapped, cli.CodePrecondition, "")
+	case offline:
+		return cli.Fail(wrapped, cli.CodeFailed, "kubectl config current-context   tells which cluster is asked; --kubeconfig and --context name another")
+	}
+	return wrapped
+}
+
+// denied is what an admission policy says, without what stands around it: why
+// not, and what to do.
+func denied(err error) (why, next string, ok bool) {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || !strings.Contains(status.ErrStatus.Message, "ValidatingAdmissionPolicy") {
+		return "", "", false
+	}
+	_, text, ok := strings.Cut(status.ErrStatus.Message, "denied request: ")
+	why, next, _ = strings.Cut(text, ": ")
+	return why, next, ok
+}
+
+// All joins the errors about several things, done of which went well.
+func All(errs []error, done int) error {
+	switch {
+	case len(errs) == 0:
+		return nil
+	case done > 0:
+		return cli.Fail(errors.Join(errs...), cli.CodePartial, "")
+	case len(errs) == 1:
+		return errs[0]
+	}
+	return cli.Fail(errors.Join(errs...), cli.ExitCode(errs[0]), "")
+}
