@@ -1,0 +1,75 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+// budgetsOf names the disruption budgets of a pod, as namespace/name. known are
+// those of namespaces that were asked for already.
+func (d *Drainer) budgetsOf(ctx context.Context, pod *corev1.Pod, known map[string][]policyv1.PodDisruptionBudget) string {
+	budgets, is := known[pod.Namespace]
+	if !is {
+		ctx, cancel := context.WithTimeout(ctx, callBound)
+		defer cancel()
+		list, err := d.client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: string(lagging)})
+		if err == nil {
+			budgets = list.Items
+		}
+		known[pod.Namespace] = budgets // the name is missed, and no more
+	}
+	var names []string
+	for i := range budgets {
+		if covers(&budgets[i], pod) {
+			names = append(names, pod.Namespace+"/"+budgets[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return byBudget
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// covers is whether a budget is for a pod.
+func covers(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
+	chosen, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	return err == nil && chosen.Matches(labelsOf{selector.Map(pod.Labels)})
+}
+
+// labelsOf are labels as selectors of Kubernetes read them.
+type labelsOf struct{ selector.Map }
+
+// Has is whether a label is there.
+func (l labelsOf) Has(key string) bool { _, is := l.Map[key]; return is }
+
+// Get gives the value of a label.
+func (l labelsOf) Get(key string) string { return l.Map[key] }
+
+// Lookup gives the value of a label, and whether it is there.
+func (l labelsOf) Lookup(key string) (string, bool) { return l.Map.Get(key) }
+
+// said is what the API server says of why it refuses.
+func said(err error) string {
+	status, is := errors.AsType[*apierrors.StatusError](err)
+	if !is {
+		return err.Error()
+	}
+	if details := status.ErrStatus.Details; details != nil {
+		for _, c := range details.Causes {
+			if c.Type == policyv1.DisruptionBudgetCause && c.Message != "" {
+				return c.Message
+			}
+		}
+	}
+	return status.ErrStatus.Message
+}

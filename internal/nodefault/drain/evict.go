@@ -1,0 +1,207 @@
+package drain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+)
+
+// again is when a pod that was refused is asked for again.
+func again() backoff.Policy { return backoff.Policy{Initial: time.Second, Max: 30 * time.Second} }
+
+// A result is what became of asking a pod to go. There are no others: it is a
+// metric's label.
+type result string
+
+const (
+	accepted result = "accepted"
+	gone     result = "gone"    // before we asked
+	kept     result = "kept"    // by a disruption budget
+	refused  result = "refused" // by the API server, for another reason
+	failed   result = "failed"  // there was no answer, or none to go by
+)
+
+func results() []result { return []result{accepted, gone, kept, refused, failed} }
+
+// A way is how a pod is told to go. It is a metric's label.
+type way string
+
+const (
+	evicted way = "evicted"
+	deleted way = "deleted" // whatever its budgets say
+	dropped way = "dropped" // without time to end
+)
+
+func ways() []way { return []way{evicted, deleted, dropped} }
+
+// An order is a pod that is told to go, and what became of it.
+type order struct {
+	pod *corev1.Pod
+	how way
+	err error
+}
+
+// send tells pods to go, as many as there may be at a time. Of what is refused it
+// remembers when to ask again.
+func (d *Drainer) send(ctx context.Context, st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) error {
+	orders := d.orders(st.Drain, going, m, now)
+	d.carryOut(ctx, orders)
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	budgets := map[string][]policyv1.PodDisruptionBudget{}
+	for _, o := range orders {
+		r := resultOf(o.err)
+		d.metrics.asked(o.how, r)
+		t := m[o.pod.UID]
+		switch r {
+		case accepted:
+			m[o.pod.UID] = try{accepted: now}
+			if o.how != dropped {
+				st.Drain.Evicted++
+			}
+		case gone:
+			m[o.pod.UID] = try{accepted: now, gone: true}
+		case kept, refused, failed:
+			wait := again().Delay(t.refusals)
+			if seconds, asks := apierrors.SuggestsClientDelay(o.err); asks {
+				wait = max(wait, min(time.Duration(seconds)*time.Second, backoff.MaxRetryAfter))
+			}
+			m[o.pod.UID] = try{refusals: t.refusals + 1, next: now.Add(wait), blocker: d.blocker(ctx, o, r, budgets)}
+		}
+	}
+	return nil
+}
+
+// orders are the pods that are told to go now: those first that were refused the
+// fewest times, as far as the rate allows.
+func (d *Drainer) orders(s *v1alpha1.DrainStatus, going []item, m memory, now time.Time) []*order {
+	var orders []*order
+	for _, it := range going {
+		if how, due := dueNow(s, it, m[it.pod.UID], now); due {
+			orders = append(orders, &order{pod: it.pod, how: how})
+		}
+	}
+	slices.SortStableFunc(orders, func(a, b *order) int { return cmp.Compare(m[a.pod.UID].refusals, m[b.pod.UID].refusals) })
+	for i := range orders {
+		if !d.limiter.AllowN(now, 1) {
+			return orders[:i]
+		}
+	}
+	return orders
+}
+
+// dueNow is whether a pod is told to go now, and how.
+func dueNow(s *v1alpha1.DrainStatus, it item, t try, now time.Time) (how way, due bool) {
+	if now.Before(t.next) || !t.accepted.IsZero() && now.Before(t.accepted.Add(settling)) {
+		return "", false
+	}
+	switch it.fate {
+	case ending:
+		return dropped, it.rule.DropAfter > 0 && !now.Before(it.pod.DeletionTimestamp.Add(it.rule.DropAfter))
+	case goes:
+		if it.rule.ForceAfter > 0 && !now.Before(s.StartedAt.Add(it.rule.ForceAfter)) {
+			return deleted, true
+		}
+		return evicted, true
+	case stays, waits:
+	}
+	return "", false
+}
+
+// carryOut carries orders out, some at the same time, and returns when all are.
+func (d *Drainer) carryOut(ctx context.Context, orders []*order) {
+	work := make(chan *order)
+	var workers sync.WaitGroup
+	for range min(d.cfg.InFlight, len(orders)) {
+		workers.Go(func() {
+			for o := range work {
+				o.err = d.tellToGo(ctx, o)
+			}
+		})
+	}
+	for _, o := range orders {
+		work <- o
+	}
+	close(work)
+	workers.Wait()
+}
+
+// tellToGo carries out one order. It never concerns another pod of the same
+// name, and it is the pod that says how much time it has. The client does not
+// ask again by itself: it would wait as long as the API server suggests.
+func (d *Drainer) tellToGo(ctx context.Context, o *order) error {
+	ctx, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	uid := o.pod.UID
+	how := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+	if o.how == dropped {
+		var none int64
+		how.GracePeriodSeconds = &none
+	}
+	pods := d.client.CoreV1().RESTClient()
+	if o.how != evicted {
+		return pods.Delete().Namespace(o.pod.Namespace).Resource("pods").Name(o.pod.Name).Body(&how).MaxRetries(0).Do(ctx).Error()
+	}
+	eviction := &policyv1.Eviction{
+		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "Eviction"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.pod.Namespace, Name: o.pod.Name}, DeleteOptions: &how,
+	}
+	return pods.Post().Namespace(o.pod.Namespace).Resource("pods").Name(o.pod.Name).SubResource("eviction").Body(eviction).MaxRetries(0).Do(ctx).Error()
+}
+
+// resultOf says what an answer means.
+func resultOf(err error) result {
+	switch {
+	case err == nil:
+		return accepted
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another has its name
+		return gone
+	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause), manyBudgets(err):
+		return kept
+	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !apierrors.IsTooManyRequests(err) && !passing(err):
+		return refused
+	}
+	return failed
+}
+
+// manyBudgets is whether several budgets are for a pod, which the API server has
+// no way to do right. It says so by the code alone.
+func manyBudgets(err error) bool {
+	s, is := errors.AsType[*apierrors.StatusError](err)
+	return is && s.ErrStatus.Code == http.StatusInternalServerError && s.ErrStatus.Reason == ""
+}
+
+// passing is whether an answer is about the API server, and not about the pod.
+func passing(err error) bool {
+	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
+}
+
+// blocker says what keeps a pod that was told to go.
+func (d *Drainer) blocker(ctx context.Context, o *order, r result, budgets map[string][]policyv1.PodDisruptionBudget) v1alpha1.Blocker {
+	b := v1alpha1.Blocker{Pod: nameOf(o.pod), Message: nodefault.Cut(said(o.err), maxBlocker)}
+	switch {
+	case r == kept:
+		b.By = d.budgetsOf(ctx, o.pod, budgets)
+	case apierrors.HasStatusCause(o.err, corev1.NamespaceTerminatingCause):
+		b.By = byNamespace
+	case r == refused:
+		b.By = byRefusal
+	default:
+		b.By = byAPIServer
+	}
+	return b
+}

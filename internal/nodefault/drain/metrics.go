@@ -1,0 +1,44 @@
+package drain
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// metrics are the drainer's. All labels come from closed sets, and their series
+// are there from the start.
+type metrics struct {
+	pods  *prometheus.CounterVec
+	ends  *prometheus.CounterVec
+	nodes prometheus.Gauge
+}
+
+func newMetrics() *metrics {
+	const prefix = "fleetloop_node_fault_drain_"
+	m := &metrics{
+		pods:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "requests_total", Help: "Requests that a pod goes, by how, and by what became of them."}, []string{"how", "result"}),
+		ends:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "ends_total", Help: "Drains that have ended, by how."}, []string{"state"}),
+		nodes: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "nodes", Help: "Nodes that are being drained."}),
+	}
+	for _, w := range ways() {
+		for _, r := range results() {
+			m.pods.WithLabelValues(string(w), string(r))
+		}
+	}
+	for _, s := range []v1alpha1.DrainState{v1alpha1.DrainCompleted, v1alpha1.DrainFailed, v1alpha1.DrainCancelled} {
+		m.ends.WithLabelValues(string(s))
+	}
+	return m
+}
+
+// Register registers the metrics of the drainer.
+func (d *Drainer) Register(reg prometheus.Registerer) error {
+	return errors.Join(reg.Register(d.metrics.pods), reg.Register(d.metrics.ends), reg.Register(d.metrics.nodes))
+}
+
+func (m *metrics) asked(how way, r result)         { m.pods.WithLabelValues(string(how), string(r)).Inc() }
+func (m *metrics) ended(state v1alpha1.DrainState) { m.ends.WithLabelValues(string(state)).Inc() }
+func (m *metrics) draining(n int)                  { m.nodes.Set(float64(n)) }

@@ -1,0 +1,166 @@
+package drain
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/klog/v2"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// What stands in the way of a pod besides a disruption budget.
+const (
+	byTerminating = "terminating"
+	byBarePod     = "bare-pod"
+	byEmptyDir    = "empty-dir"
+	byWaiting     = "waiting"
+	byBudget      = "disruption-budget" // of which nothing more is known
+	byNamespace   = "namespace-terminating"
+	byRefusal     = "refused"
+	byAPIServer   = "api-server"
+)
+
+// freshness is how new a list has to be.
+type freshness string
+
+const (
+	fresh   freshness = ""  // as of now
+	lagging freshness = "0" // as the API server has it at hand
+)
+
+// pods are the pods of a node.
+func (d *Drainer) pods(ctx context.Context, node string, how freshness) ([]corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	list, err := d.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(), ResourceVersion: string(how),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of node %q: %w", node, err)
+	}
+	return list.Items, nil
+}
+
+// A fate is what becomes of a pod.
+type fate string
+
+const (
+	stays  fate = "stays"  // it has no part in the drain
+	ending fate = "ending" // it was told to go
+	waits  fate = "waits"  // it has to go, and is not told to
+	goes   fate = "goes"   // it is told to go
+)
+
+// An item is a pod that has to go.
+type item struct {
+	pod  *corev1.Pod
+	fate fate
+	rule Namespace
+	// What one that waits waits for, and until when, if that is known.
+	by, why string
+	until   time.Time
+}
+
+// sort gives the pods that have to go: the least important first.
+func (d *Drainer) sort(node *corev1.Node, s *v1alpha1.DrainStatus, pods []corev1.Pod, now time.Time) []item {
+	var going []item
+	for i := range pods {
+		if it := d.fateOf(node, s, &pods[i], now); it.fate != stays {
+			going = append(going, it)
+		}
+	}
+	slices.SortFunc(going, func(a, b item) int {
+		return cmp.Or(cmp.Compare(priority(a.pod), priority(b.pod)), cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
+	})
+	return going
+}
+
+func priority(pod *corev1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+// fateOf says what becomes of a pod.
+func (d *Drainer) fateOf(node *corev1.Node, s *v1alpha1.DrainStatus, pod *corev1.Pod, now time.Time) item {
+	it := item{pod: pod, rule: d.cfg.of(pod.Namespace), fate: stays}
+	switch {
+	case it.rule.Mode == ModeSkip, mirrored(pod), finished(pod), belongs(pod, node):
+		return it
+	case pod.DeletionTimestamp != nil:
+		it.fate = ending
+		return it
+	case it.rule.Mode == ModeWait:
+		it.fate, it.by, it.why = waits, byWaiting, "it is to end by itself"
+		return it
+	case it.rule.Mode == ModeWaitThenEvict && now.Before(s.StartedAt.Add(it.rule.After)):
+		it.fate, it.by, it.until = waits, byWaiting, s.StartedAt.Add(it.rule.After)
+		it.why = "it may end by itself until " + it.until.UTC().Format(time.RFC3339)
+		return it
+	case bare(pod) && d.cfg.BarePods != TreatEvict:
+		return it.treat(d.cfg.BarePods, byBarePod, "nothing would make it again")
+	case scratch(pod) && d.cfg.EmptyDir != TreatEvict:
+		return it.treat(d.cfg.EmptyDir, byEmptyDir, "its emptyDir volume would end with it")
+	}
+	it.fate = goes
+	return it
+}
+
+func (it item) treat(how Treatment, by, why string) item {
+	if how == TreatWait {
+		it.fate, it.by, it.why = waits, by, why
+	}
+	return it
+}
+
+// mirrored is whether a pod shows what the kubelet runs from a file.
+func mirrored(pod *corev1.Pod) bool {
+	_, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return is
+}
+
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// belongs is whether a pod is of a DaemonSet, which would make it again on this
+// node whatever its taints.
+func belongs(pod *corev1.Pod, node *corev1.Node) bool {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "DaemonSet" {
+		return false
+	}
+	for i := range node.Spec.Taints {
+		taint := &node.Spec.Taints[i]
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule {
+			continue
+		}
+		tolerated := slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
+			return t.ToleratesTaint(klog.Logger{}, taint, true)
+		})
+		if !tolerated {
+			return false
+		}
+	}
+	return true
+}
+
+// bare is whether nothing would make a pod again.
+func bare(pod *corev1.Pod) bool { return metav1.GetControllerOf(pod) == nil }
+
+// scratch is whether a pod keeps something on the disk of the node.
+func scratch(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumMemory
+	})
+}
+
+func nameOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }

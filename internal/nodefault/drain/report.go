@@ -1,0 +1,112 @@
+package drain
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+const (
+	maxBlockers = 8   // that a status has
+	maxBlocker  = 256 // bytes of one's message
+	maxNames    = 4   // that a message has
+)
+
+// report writes into the status how far the drain is.
+func (d *Drainer) report(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) {
+	s := st.Drain
+	s.Remaining, s.Terminating, s.BlockedBy = count(len(going)), 0, nil
+	type ranked struct {
+		v1alpha1.Blocker
+		rank int
+	}
+	var blockers []ranked
+	for _, it := range going {
+		t := m[it.pod.UID]
+		switch {
+		case it.fate == ending || !t.accepted.IsZero():
+			s.Terminating++
+			if it.fate == ending && now.After(it.pod.DeletionTimestamp.Add(overdue)) {
+				since := it.pod.DeletionTimestamp.UTC().Format(time.RFC3339)
+				blockers = append(blockers, ranked{v1alpha1.Blocker{Pod: nameOf(it.pod), By: byTerminating, Message: "it should have ended by " + since}, 1})
+			}
+		case t.refusals > 0 && it.fate == goes:
+			blockers = append(blockers, ranked{t.blocker, 0})
+		case it.fate == waits:
+			blockers = append(blockers, ranked{v1alpha1.Blocker{Pod: nameOf(it.pod), By: it.by, Message: it.why}, 2})
+		}
+	}
+	slices.SortStableFunc(blockers, func(a, b ranked) int { return cmp.Or(a.rank-b.rank, strings.Compare(a.Pod, b.Pod)) })
+	for _, b := range blockers[:min(len(blockers), maxBlockers)] {
+		s.BlockedBy = append(s.BlockedBy, b.Blocker)
+	}
+	s.Message = message(s, len(blockers))
+}
+
+// message says how far a drain is.
+func message(s *v1alpha1.DrainStatus, blocked int) string {
+	text := fmt.Sprintf("%d pods have still to go, %d are on their way", s.Remaining, s.Terminating)
+	if blocked > 0 {
+		text += "; waiting for " + names(s.BlockedBy, blocked)
+	}
+	return text
+}
+
+// names are some of so many pods, with what keeps them.
+func names(blockers []v1alpha1.Blocker, all int) string {
+	var list []string
+	for _, b := range blockers[:min(len(blockers), maxNames)] {
+		list = append(list, b.Pod+" ("+b.By+")")
+	}
+	if more := all - len(list); more > 0 && len(list) > 0 {
+		list = append(list, fmt.Sprintf("%d more", more))
+	}
+	if len(list) == 0 {
+		return "none is known to be kept"
+	}
+	return strings.Join(list, ", ")
+}
+
+func count(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it is bounded in the same line
+
+// next is when to look again.
+func (d *Drainer) next(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) time.Duration {
+	at := now.Add(idleLook)
+	sooner := func(t time.Time) {
+		if t.Before(at) {
+			at = t
+		}
+	}
+	sooner(st.Drain.Deadline.Time)
+	unasked := 0
+	for _, it := range going {
+		t := m[it.pod.UID]
+		switch {
+		case it.fate == ending || !t.accepted.IsZero():
+			sooner(now.Add(min(max(now.Sub(st.Drain.StartedAt.Time)/10, goingLook), idleLook)))
+		case it.fate == waits:
+			if !it.until.IsZero() {
+				sooner(it.until)
+			}
+		case t.next.After(now):
+			sooner(t.next)
+		default: // our own rate did not allow it
+			unasked++
+		}
+		if it.fate == goes && it.rule.ForceAfter > 0 && t.next.After(now) {
+			if force := st.Drain.StartedAt.Add(it.rule.ForceAfter); force.After(now) {
+				sooner(force)
+			}
+		}
+	}
+	if unasked > 0 {
+		missing := float64(min(unasked, d.cfg.InFlight)) - d.limiter.TokensAt(now)
+		sooner(now.Add(time.Duration(missing / d.cfg.Rate * float64(time.Second))))
+	}
+	return max(at.Sub(now), leastLook)
+}
