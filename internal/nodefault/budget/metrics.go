@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,19 +12,21 @@ type metrics struct {
 	budget  *Budget
 	denials *prometheus.CounterVec
 
-	nodes, most, recent, mostRecent, exhausted *prometheus.Desc
+	nodes, limits, recent, exhausted *prometheus.GaugeVec
 }
 
 func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 	const prefix = "fleetloop_node_fault_budget_"
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
 	m := &metrics{
-		budget:     b,
-		denials:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "denials_total", Help: "Nodes that were not taken out of service, by what has denied it; one that asks again counts again."}, []string{"reason"}),
-		nodes:      prometheus.NewDesc(prefix+"nodes", "Nodes that the budget is for, by how they stand: in service, or out of it by us, by others, or because they are not ready.", []string{"state"}, nil),
-		most:       prometheus.NewDesc(prefix+"limit_nodes", "How many nodes may be out of service.", nil, nil),
-		recent:     prometheus.NewDesc(prefix+"recent_nodes", "Nodes that were taken out of service within the window.", nil, nil),
-		mostRecent: prometheus.NewDesc(prefix+"recent_limit_nodes", "How many nodes may be taken out of service within the window.", nil, nil),
-		exhausted:  prometheus.NewDesc(prefix+"exhausted_pools", "Pools whose budget is exhausted, by whether it has to be reset.", []string{"latched"}, nil),
+		budget:    b,
+		denials:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "denials_total", Help: "Nodes that were not taken out of service, by what has denied it; one that asks again counts again."}, []string{"reason"}),
+		nodes:     gauge(prefix+"nodes", "Nodes that the budget is for, by how they stand: in service, or out of it by us, by others, or because they are not ready.", "state"),
+		limits:    gauge(prefix+"limit_nodes", "How many nodes may be out of service, and how many may be taken out of it within the window.", "of"),
+		recent:    gauge(prefix+"recent_nodes", "Nodes that were taken out of service within the window."),
+		exhausted: gauge(prefix+"exhausted_pools", "Pools whose budget is exhausted, by whether it has to be reset.", "latched"),
 	}
 	for _, r := range reasons() {
 		m.denials.WithLabelValues(string(r))
@@ -39,14 +42,13 @@ func (m *metrics) denied(why reason) { m.denials.WithLabelValues(string(why)).In
 // Describe names the metrics.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.denials.Describe(ch)
-	for _, d := range []*prometheus.Desc{m.nodes, m.most, m.recent, m.mostRecent, m.exhausted} {
-		ch <- d
+	for _, g := range []*prometheus.GaugeVec{m.nodes, m.limits, m.recent, m.exhausted} {
+		g.Describe(ch)
 	}
 }
 
 // Collect counts the nodes.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	m.denials.Collect(ch)
 	var all Pool
 	exhausted := map[bool]int{}
 	for _, p := range m.budget.Status(time.Now()) {
@@ -56,16 +58,17 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			exhausted[p.Latched]++
 		}
 	}
-	gauge := func(d *prometheus.Desc, n int, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	for state, n := range map[string]int{"in_service": all.Members - all.Out(), "ours": all.Ours, "cordoned": all.Cordoned, "not_ready": all.NotReady} {
+		m.nodes.WithLabelValues(state).Set(float64(n))
 	}
-	gauge(m.nodes, all.Members-all.Out(), "in_service")
-	gauge(m.nodes, all.Ours, "ours")
-	gauge(m.nodes, all.Cordoned, "cordoned")
-	gauge(m.nodes, all.NotReady, "not_ready")
-	gauge(m.most, all.Most)
-	gauge(m.recent, all.Recent)
-	gauge(m.mostRecent, all.MostRecent)
-	gauge(m.exhausted, exhausted[false], "false")
-	gauge(m.exhausted, exhausted[true], "true")
+	m.limits.WithLabelValues("out_of_service").Set(float64(all.Most))
+	m.limits.WithLabelValues("recent").Set(float64(all.MostRecent))
+	m.recent.WithLabelValues().Set(float64(all.Recent))
+	for _, latched := range []bool{false, true} {
+		m.exhausted.WithLabelValues(strconv.FormatBool(latched)).Set(float64(exhausted[latched]))
+	}
+	m.denials.Collect(ch)
+	for _, g := range []*prometheus.GaugeVec{m.nodes, m.limits, m.recent, m.exhausted} {
+		g.Collect(ch)
+	}
 }
