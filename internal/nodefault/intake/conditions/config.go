@@ -1,0 +1,178 @@
+package conditions
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// Config says what of a node is a fault.
+type Config struct {
+	// Presets are lists that are shipped.
+	Presets []string `key:"presets" env:"NODE_FAULT_CONDITION_PRESETS" default:"kubelet,npd,eks,nvsentinel" validate:"dive,oneof=kubelet npd eks nvsentinel" doc:"Lists of node conditions that are shipped: kubelet (Ready, pressure), npd (node problem detector), eks (the monitoring agent of EKS), nvsentinel (what its connector writes)."`
+
+	Conditions []Condition `key:"conditions" validate:"dive" doc:"Further node conditions. One with the type of a preset's takes its place."`
+
+	Resources []Resource `key:"resources" validate:"dive" doc:"Extended resources of which less must not be allocatable than there is: device plugins take broken devices out."`
+}
+
+// A Condition is a condition of nodes and when it is bad.
+type Condition struct {
+	Type string `key:"type" validate:"required" doc:"Type of the condition, such as KernelDeadlock."`
+
+	// UnhealthyStatus is never guessed: some are bad when True, others when False.
+	UnhealthyStatus []corev1.ConditionStatus `key:"unhealthy_status" alias:"unhealthyStatus" validate:"required,dive,oneof=True False Unknown" doc:"When it is bad: True, False, Unknown or several of them."`
+
+	For time.Duration `key:"for" default:"0s" validate:"gte=0" doc:"How long it must have been bad."`
+
+	ErrorCode string `key:"error_code" alias:"errorCode" validate:"max=64" doc:"Code of the fault; empty is the reason that the condition gives."`
+
+	Action v1alpha1.RecommendedAction `key:"action" validate:"max=64" doc:"What should be done, such as RESTART_VM; empty is nothing."`
+
+	Fatal bool `key:"fatal" default:"false" doc:"Whether the node can do no work with it."`
+
+	ComponentClass string `key:"component_class" alias:"componentClass" validate:"max=64" doc:"Class of the component, such as GPU."`
+}
+
+// A Resource is an extended resource.
+type Resource struct {
+	Resource corev1.ResourceName `key:"resource" validate:"required" doc:"Name of the resource, such as nvidia.com/gpu."`
+
+	For time.Duration `key:"for" default:"5m" validate:"gte=0" doc:"How long some of it must have been missing. A device plugin that restarts takes all of it away for a moment."`
+
+	ErrorCode string `key:"error_code" alias:"errorCode" default:"ResourceShortfall" validate:"max=64" doc:"Code of the fault."`
+
+	Action v1alpha1.RecommendedAction `key:"action" validate:"max=64" doc:"What should be done, such as RESTART_VM; empty is nothing."`
+
+	Fatal bool `key:"fatal" default:"false" doc:"Whether the node can do no work with it."`
+
+	ComponentClass string `key:"component_class" alias:"componentClass" validate:"max=64" doc:"Class of the component, such as GPU."`
+}
+
+// Default is what is looked at where nobody says.
+func Default() Config { return Config{Presets: []string{"kubelet", "npd", "eks", "nvsentinel"}} }
+
+// New checks a configuration.
+func New(cfg Config) (*Set, error) {
+	s := &Set{conditions: map[corev1.NodeConditionType]Condition{}}
+	for _, name := range cfg.Presets {
+		if name == nvsentinel {
+			s.connector = true
+			continue
+		}
+		list, err := preset(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range list {
+			s.conditions[corev1.NodeConditionType(c.Type)] = c
+		}
+	}
+	var errs []error
+	own := map[string]bool{}
+	for i, c := range cfg.Conditions {
+		if err := c.check(own); err != nil {
+			errs = append(errs, fmt.Errorf("conditions[%d]: %w", i, err))
+		}
+		s.conditions[corev1.NodeConditionType(c.Type)] = c
+	}
+	for i, r := range cfg.Resources {
+		if r.Resource == "" || slices.ContainsFunc(s.resources, func(o Resource) bool { return o.Resource == r.Resource }) {
+			errs = append(errs, fmt.Errorf("resources[%d]: the resource %q is empty or given twice", i, r.Resource))
+		}
+		s.resources = append(s.resources, r)
+	}
+	return s, errors.Join(errs...)
+}
+
+func (c Condition) check(own map[string]bool) error {
+	statuses := []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
+	switch {
+	case c.Type == "":
+		return errors.New("the type is missing")
+	case own[c.Type]:
+		return fmt.Errorf("the type %q is given twice", c.Type)
+	case len(c.UnhealthyStatus) == 0:
+		return fmt.Errorf("unhealthy_status of %q is missing: some conditions are bad when True, others when False", c.Type)
+	}
+	own[c.Type] = true
+	for _, s := range c.UnhealthyStatus {
+		if !slices.Contains(statuses, s) {
+			return fmt.Errorf("unhealthy_status of %q is %q; there are True, False and Unknown", c.Type, s)
+		}
+	}
+	return nil
+}
+
+// nvsentinel is the preset that goes by what its connector writes.
+const nvsentinel = "nvsentinel"
+
+// preset gives a list by its name.
+func preset(name string) ([]Condition, error) {
+	switch name {
+	case "kubelet":
+		return kubelet(), nil
+	case "npd":
+		return problemDetector(), nil
+	case "eks":
+		return monitoringAgent(), nil
+	}
+	return nil, fmt.Errorf("no preset %q; there are %s", name, strings.Join(Default().Presets, ", "))
+}
+
+const (
+	long   = 30 * time.Minute // as the provider itself waits
+	medium = 10 * time.Minute
+	short  = 5 * time.Minute
+)
+
+func when(s ...corev1.ConditionStatus) []corev1.ConditionStatus { return s }
+
+// kubelet are the conditions that every node has.
+func kubelet() []Condition {
+	bad := when(corev1.ConditionTrue)
+	return []Condition{
+		{Type: "Ready", UnhealthyStatus: when(corev1.ConditionFalse, corev1.ConditionUnknown), For: medium, Fatal: true, Action: v1alpha1.ActionRestartVM},
+		{Type: "NetworkUnavailable", UnhealthyStatus: bad, For: medium, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Network"},
+		{Type: "MemoryPressure", UnhealthyStatus: bad, For: medium, ComponentClass: "Memory"},
+		{Type: "DiskPressure", UnhealthyStatus: bad, For: medium, ComponentClass: "Storage"},
+		{Type: "PIDPressure", UnhealthyStatus: bad, For: medium},
+	}
+}
+
+// problemDetector are the conditions that node problem detector is shipped with.
+func problemDetector() []Condition {
+	bad := when(corev1.ConditionTrue)
+	return []Condition{
+		{Type: "KernelDeadlock", UnhealthyStatus: bad, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Kernel"},
+		{Type: "ReadonlyFilesystem", UnhealthyStatus: bad, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Storage"},
+		{Type: "XfsShutdown", UnhealthyStatus: bad, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Storage"},
+		{Type: "CorruptDockerOverlay2", UnhealthyStatus: bad, Fatal: true, Action: v1alpha1.ActionContactSupport, ComponentClass: "Storage"},
+		{Type: "CperHardwareErrorFatal", UnhealthyStatus: bad, Fatal: true, Action: v1alpha1.ActionContactSupport, ComponentClass: "Hardware"},
+		{Type: "KubeletUnhealthy", UnhealthyStatus: bad, For: short, Fatal: true, Action: v1alpha1.ActionRestartVM},
+		{Type: "ContainerRuntimeUnhealthy", UnhealthyStatus: bad, For: short, Fatal: true, Action: v1alpha1.ActionRestartVM},
+		{Type: "FrequentKubeletRestart", UnhealthyStatus: bad, For: short},
+		{Type: "FrequentDockerRestart", UnhealthyStatus: bad, For: short},
+		{Type: "FrequentContainerdRestart", UnhealthyStatus: bad, For: short},
+		{Type: "FrequentUnregisterNetDevice", UnhealthyStatus: bad, For: short, ComponentClass: "Network"},
+	}
+}
+
+// monitoringAgent are the conditions of the agent of EKS, which are good when
+// True.
+func monitoringAgent() []Condition {
+	bad := when(corev1.ConditionFalse)
+	return []Condition{
+		{Type: "AcceleratedHardwareReady", UnhealthyStatus: bad, For: medium, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "GPU"},
+		{Type: "ContainerRuntimeReady", UnhealthyStatus: bad, For: long, Fatal: true, Action: v1alpha1.ActionRestartVM},
+		{Type: "KernelReady", UnhealthyStatus: bad, For: long, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Kernel"},
+		{Type: "NetworkingReady", UnhealthyStatus: bad, For: long, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Network"},
+		{Type: "StorageReady", UnhealthyStatus: bad, For: long, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Storage"},
+	}
+}

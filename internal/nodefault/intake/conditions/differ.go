@@ -1,0 +1,65 @@
+package conditions
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+)
+
+// differ gives the reports that change something of what is known of a node, and
+// ends faults of ours about which nothing will be reported any more.
+func (s *Set) differ(node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report) []nodefault.Report {
+	var out []nodefault.Report
+	told := map[string]bool{}
+	for _, r := range reports {
+		key := nodefault.KeyOf(r.Fault)
+		told[key] = true
+		i := slices.IndexFunc(faults, func(f v1alpha1.Fault) bool { return nodefault.KeyOf(f) == key })
+		if r.Healthy && i >= 0 || !r.Healthy && (i < 0 || !same(faults[i], r.Fault)) {
+			out = append(out, r)
+		}
+	}
+	for _, f := range faults {
+		if !told[nodefault.KeyOf(f)] && s.orphan(node, f) {
+			out = append(out, nodefault.Report{Node: node.Name, Healthy: true, Fault: f})
+		}
+	}
+	return out
+}
+
+// same says whether a fault need not be written. The messages of conditions tell
+// times, ages and counts, so that another message alone is no news.
+func same(was, f v1alpha1.Fault) bool {
+	if f.Source == SourceConditions {
+		was.Message = f.Message
+	}
+	was.Since = f.Since // the earliest is kept
+	return equality.Semantic.DeepEqual(was, f)
+}
+
+// orphan says whether a fault was found here but nobody looks for it any more,
+// or it is one of another node that had the name.
+func (s *Set) orphan(node *corev1.Node, f v1alpha1.Fault) bool {
+	switch f.Source {
+	case SourceConditions:
+		_, wanted := s.conditions[corev1.NodeConditionType(f.Check)]
+		if !wanted && s.connector {
+			wanted = slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return string(c.Type) == f.Check })
+		}
+		return !wanted || ofAnother(node, f)
+	case SourceResources:
+		wanted := slices.ContainsFunc(s.resources, func(r Resource) bool { return string(r.Resource) == f.Check })
+		return !wanted || ofAnother(node, f)
+	}
+	return false
+}
+
+func ofAnother(node *corev1.Node, f v1alpha1.Fault) bool {
+	created := metav1.NewMicroTime(node.CreationTimestamp.Time)
+	return f.Since.Before(&created)
+}

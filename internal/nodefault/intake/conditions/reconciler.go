@@ -1,0 +1,136 @@
+package conditions
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+)
+
+const (
+	workers = 4
+	// afterRefusal is when a report is tried again that cannot be stored as it is:
+	// other faults of the node may have gone by then.
+	afterRefusal = 5 * time.Minute
+)
+
+// Add has a manager look at the nodes, in the replica that leads, and store what
+// changed. The manager's cache must have Nodes and NodeFaults.
+func Add(m manager.Manager, set *Set, store intake.Store, log *slog.Logger) error {
+	r := &reconciler{set: set, reader: m.GetClient(), store: store, log: log, now: time.Now, short: map[string]Shortages{}}
+	err := ctrl.NewControllerManagedBy(m).
+		Named("node-conditions").
+		For(&corev1.Node{}, builder.WithPredicates(news())).
+		Watches(&v1alpha1.NodeFault{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("watch node conditions: %w", err)
+	}
+	return nil
+}
+
+// news lets through what is looked at. A heartbeat is none, and there is one for
+// each node every few minutes.
+func news() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*corev1.Node)
+		now, isOne := e.ObjectNew.(*corev1.Node)
+		if !ok || !isOne {
+			return false
+		}
+		return before.UID != now.UID ||
+			!slices.EqualFunc(before.Status.Conditions, now.Status.Conditions, sameCondition) ||
+			!equality.Semantic.DeepEqual(before.Status.Capacity, now.Status.Capacity) ||
+			!equality.Semantic.DeepEqual(before.Status.Allocatable, now.Status.Allocatable)
+	}}
+}
+
+func sameCondition(a, b corev1.NodeCondition) bool {
+	return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
+		a.LastTransitionTime.Equal(&b.LastTransitionTime)
+}
+
+// A reconciler keeps the faults of ours in NodeFaults as the nodes have them.
+type reconciler struct {
+	set    *Set
+	reader client.Reader
+	store  intake.Store
+	log    *slog.Logger
+	now    func() time.Time
+
+	mu    sync.Mutex
+	short map[string]Shortages // by node
+}
+
+// Reconcile looks at one node.
+func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var node corev1.Node
+	if err := r.reader.Get(ctx, req.NamespacedName, &node); err != nil {
+		r.remember(req.Name, nil)
+		return ctrl.Result{}, client.IgnoreNotFound(err) // what was wrong with one that is gone stays known
+	}
+	var nf v1alpha1.NodeFault
+	if err := r.reader.Get(ctx, types.NamespacedName{Name: node.Name}, &nf); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("read NodeFault %q: %w", node.Name, err)
+	}
+	now := r.now()
+	short := r.set.Short(&node, r.shortages(node.Name), now)
+	r.remember(node.Name, short)
+	reports, after := r.set.Look(&node, now, short)
+	changed := r.set.differ(&node, nf.Spec.Faults, reports)
+	if len(changed) == 0 {
+		return ctrl.Result{RequeueAfter: after}, nil
+	}
+	err := r.store.Apply(ctx, changed)
+	for i, e := range intake.Each(err, len(changed)) {
+		if intake.Transient(e) {
+			return ctrl.Result{}, fmt.Errorf("store faults of node %q: %w", node.Name, err)
+		}
+		if e != nil {
+			r.log.WarnContext(ctx, "fault not stored", "node", node.Name, "check", changed[i].Fault.Check, "err", e)
+			after = sooner(after, afterRefusal)
+		}
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
+}
+
+func (r *reconciler) shortages(node string) Shortages {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.short[node]
+}
+
+func (r *reconciler) remember(node string, s Shortages) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s == nil {
+		delete(r.short, node)
+		return
+	}
+	r.short[node] = s
+}
