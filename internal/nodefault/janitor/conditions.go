@@ -1,0 +1,61 @@
+package janitor
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+)
+
+func at(t time.Time) *metav1.Time { return &metav1.Time{Time: t.Truncate(time.Second)} }
+
+// set sets a condition.
+func (t *turn) set(name string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&t.status.Conditions, metav1.Condition{
+		Type: name, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: t.object.GetGeneration(), LastTransitionTime: *at(t.now),
+	})
+}
+
+// wait says what is waited for.
+func (t *turn) wait(message string) { t.status.Message = nodefault.Cut(message, maxMessage) }
+
+// end ends an action, for ever.
+func (t *turn) end(k kind, reason, message string) {
+	t.wait(message)
+	t.status.CompletionTime = at(t.now)
+	status := metav1.ConditionFalse
+	if reason == v1alpha1.ReasonSucceeded {
+		status = metav1.ConditionTrue
+	}
+	t.set(k.final, status, reason, t.status.Message)
+	if c := meta.FindStatusCondition(t.status.Conditions, v1alpha1.ConditionSignalSent); c == nil || c.Status != metav1.ConditionTrue {
+		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, reason, t.status.Message)
+	}
+}
+
+// condition is the state of a condition in a word.
+func condition(s *v1alpha1.NodeActionStatus, name string) string {
+	c := meta.FindStatusCondition(s.Conditions, name)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + "/" + c.Reason
+}
+
+// resultOf is how an action ended, for metrics and logs.
+func resultOf(s *v1alpha1.NodeActionStatus, final string) string {
+	c := meta.FindStatusCondition(s.Conditions, final)
+	switch {
+	case c == nil:
+		return "failed"
+	case c.Status == metav1.ConditionTrue:
+		return "succeeded"
+	case c.Reason == v1alpha1.ReasonTimeout:
+		return "timeout"
+	}
+	return "failed"
+}

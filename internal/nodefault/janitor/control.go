@@ -1,0 +1,93 @@
+package janitor
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+)
+
+// workers is how many objects of a kind are looked at at a time: most of a look
+// waits for a provider.
+const workers = 8
+
+// patience is how soon something is looked at again that failed.
+func patience() workqueue.TypedRateLimiter[reconcile.Request] {
+	const soonest, latest = 50 * time.Millisecond, 15 * time.Second
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](soonest, latest)
+}
+
+// control has the reconciler called for what changes: its objects, the nodes
+// that they are about, and the objects of the other kind that they wait for.
+func (r *reconciler) control(m manager.Manager) error {
+	other := client.Object(&v1alpha1.TerminateNode{})
+	if r.kind.action == provider.ActionTerminate {
+		other = &v1alpha1.RebootNode{}
+	}
+	ofNode := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return r.onNode(ctx, o.GetName()) })
+	waiting := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return r.onNode(ctx, nodeOf(o)) })
+	return ctrl.NewControllerManagedBy(m).
+		Named("janitor-" + string(r.kind.action)).
+		For(r.kind.empty(), builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))). // not what is written here
+		Watches(r.kind.empty(), waiting, builder.WithPredicates(endings())).
+		Watches(other, waiting, builder.WithPredicates(endings())).
+		Watches(&corev1.Node{}, ofNode, builder.WithPredicates(nodeNews())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: patience()}).
+		Complete(r)
+}
+
+// onNode are the objects of the reconciler's kind that are not over yet.
+func (r *reconciler) onNode(ctx context.Context, node string) []reconcile.Request {
+	all, err := actionsOf(ctx, r.client, node)
+	if err != nil {
+		return nil // nothing is lost: each is looked at again in a while
+	}
+	var found []reconcile.Request
+	for _, o := range all {
+		if kindOf(o) == r.kind.name && !over(o) {
+			found = append(found, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		}
+	}
+	return found
+}
+
+// endings lets through that an action has ended or is gone: another may go.
+func endings() predicate.Predicate {
+	no := func(event.CreateEvent) bool { return false }
+	return predicate.Funcs{
+		CreateFunc: no,
+		UpdateFunc: func(e event.UpdateEvent) bool { return !over(e.ObjectOld) && over(e.ObjectNew) },
+	}
+}
+
+// nodeNews lets through what an action waits for: another boot, readiness, the
+// end of a node, and what is written on it.
+func nodeNews() predicate.Predicate {
+	return predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*corev1.Node)
+			now, isOne := e.ObjectNew.(*corev1.Node)
+			return ok && isOne && (before.UID != now.UID || before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || ready(before) != ready(now))
+		},
+	}
+}
+
+func ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}

@@ -1,0 +1,184 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
+)
+
+const (
+	// soon is when an object is looked at again of which something newer is on
+	// its way.
+	soon = 25 * time.Millisecond
+	// mostSteps is more than any action can go without waiting for something.
+	mostSteps = 8
+)
+
+// A reconciler carries out the actions of one kind.
+type reconciler struct {
+	kind    kind
+	cfg     Config
+	client  client.Client
+	live    client.Reader
+	turns   *turns
+	written *kube.Written
+	metrics *metrics
+	log     *slog.Logger
+	now     func() time.Time
+}
+
+// A turn is one look at one action.
+type turn struct {
+	object client.Object // its status is what is to be written
+	spec   *v1alpha1.NodeActionSpec
+	status *v1alpha1.NodeActionStatus
+	node   *corev1.Node // nil if there is none of that name, or it is another one
+	now    time.Time
+	again  time.Duration // when to look again, if nothing has changed; 0 is when something happens
+}
+
+func newTurn(o client.Object, now time.Time) *turn {
+	t := &turn{object: o, now: now}
+	t.spec, t.status = parts(o)
+	return t
+}
+
+// until has it looked at again after d, or when the deadline has passed.
+func (t *turn) until(d time.Duration) {
+	if left := t.status.Deadline.Sub(t.now); left < d {
+		d = left
+	}
+	t.again = max(d, soon)
+}
+
+// Reconcile moves an action on as far as it goes.
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	o := r.kind.empty()
+	err := r.client.Get(ctx, req.NamespacedName, o)
+	if apierrors.IsNotFound(err) {
+		r.written.Forget(req.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("read %s %q: %w", r.kind.name, req.Name, err)
+	}
+	if r.written.After(o) { // what was read is older than what was written here
+		return reconcile.Result{RequeueAfter: soon}, nil
+	}
+	for range mostSteps {
+		moved, again, err := r.once(ctx, o)
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return reconcile.Result{RequeueAfter: soon}, nil
+		}
+		if err != nil || !moved {
+			return reconcile.Result{RequeueAfter: again}, err
+		}
+	}
+	return reconcile.Result{RequeueAfter: soon}, nil
+}
+
+// once looks once, and writes what came of it. It says whether the action has
+// moved on; o is what is stored then.
+func (r *reconciler) once(ctx context.Context, o client.Object) (moved bool, again time.Duration, err error) {
+	if o.GetDeletionTimestamp() != nil {
+		return false, 0, nil
+	}
+	t := newTurn(o, r.now())
+	if t.status.CompletionTime != nil {
+		return false, t.left(r.cfg.TTL), r.keep(ctx, t)
+	}
+	before := t.status.DeepCopy()
+	t.node, err = r.node(ctx, t)
+	if err != nil {
+		return false, 0, err
+	}
+	if t.status.StartTime == nil {
+		return r.begin(ctx, t)
+	}
+	if err := r.step(ctx, t); err != nil {
+		return false, 0, err
+	}
+	if equality.Semantic.DeepEqual(before, t.status) {
+		return false, t.again, nil
+	}
+	if err := r.write(ctx, t); err != nil {
+		return false, 0, err
+	}
+	// What only says something else of what is waited for is no step.
+	moved = condition(before, v1alpha1.ConditionSignalSent) != condition(t.status, v1alpha1.ConditionSignalSent) || t.status.CompletionTime != nil
+	return moved, t.again, nil
+}
+
+// node is the node that an action is about: nil if it is gone, or if there is
+// another one of its name by now.
+func (r *reconciler) node(ctx context.Context, t *turn) (*corev1.Node, error) {
+	var n corev1.Node
+	name := client.ObjectKey{Name: t.spec.NodeName}
+	err := r.client.Get(ctx, name, &n)
+	if apierrors.IsNotFound(err) || err == nil && r.another(t, &n) { // which the cache may not know well enough
+		n = corev1.Node{}
+		err = r.live.Get(ctx, name, &n)
+	}
+	if apierrors.IsNotFound(err) || err == nil && r.another(t, &n) {
+		return nil, nil //nolint:nilnil // one that is gone is no error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read node %q: %w", t.spec.NodeName, err)
+	}
+	return &n, nil
+}
+
+func (*reconciler) another(t *turn, n *corev1.Node) bool {
+	return t.status.NodeUID != "" && t.status.NodeUID != n.UID
+}
+
+// write stores the status, and counts and logs what ended with it.
+func (r *reconciler) write(ctx context.Context, t *turn) error {
+	if err := r.client.Status().Update(ctx, t.object); err != nil {
+		return fmt.Errorf("write status of %s %q: %w", r.kind.name, t.object.GetName(), err)
+	}
+	r.written.Note(t.object)
+	if t.status.CompletionTime == nil {
+		return nil
+	}
+	result := resultOf(t.status, r.kind.final)
+	r.metrics.ended.WithLabelValues(string(r.kind.action), result).Inc()
+	if result == "succeeded" && t.status.StartTime != nil {
+		r.metrics.took.WithLabelValues(string(r.kind.action)).Observe(t.now.Sub(t.status.StartTime.Time).Seconds())
+	}
+	r.log.InfoContext(ctx, "node action ended", "kind", r.kind.name, "object", t.object.GetName(), "node", t.spec.NodeName, "result", result, "message", t.status.Message)
+	return nil
+}
+
+// left is how much is left of a time that began with the end of the action.
+func (t *turn) left(d time.Duration) time.Duration {
+	return max(soon, t.status.CompletionTime.Add(d).Sub(t.now))
+}
+
+// keep deletes an action whose time is over.
+func (r *reconciler) keep(ctx context.Context, t *turn) error {
+	if t.status.CompletionTime.Add(r.cfg.TTL).After(t.now) {
+		return nil
+	}
+	uid, version := t.object.GetUID(), t.object.GetResourceVersion()
+	err := r.client.Delete(ctx, t.object, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s %q: %w", r.kind.name, t.object.GetName(), err)
+	}
+	return nil
+}
+
+// errNoAnswer is why a call was given up.
+var errNoAnswer = errors.New("the provider did not answer in time")

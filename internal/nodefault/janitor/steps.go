@@ -1,0 +1,314 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+)
+
+// reasonSending is that the provider may have been asked.
+const reasonSending = "Sending"
+
+// Bounds of texts, as the schema has them.
+const (
+	maxMessage   = 1024
+	maxReference = 512
+)
+
+// begin takes an action up when it is its turn.
+func (r *reconciler) begin(ctx context.Context, t *turn) (moved bool, again time.Duration, err error) {
+	if why := r.refuses(t); why != "" {
+		t.status.StartTime = at(t.now)
+		t.end(r.kind, v1alpha1.ReasonFailed, why)
+		return true, soon, r.write(ctx, t)
+	}
+	before, err := r.turns.take(ctx, t.object, func() error {
+		t.status.StartTime, t.status.Deadline = at(t.now), at(t.now.Add(r.kind.deadline))
+		t.status.NodeUID, t.status.BootID = t.node.UID, t.node.Status.NodeInfo.BootID
+		t.status.Provider = r.kind.provider.Name()
+		t.status.Message = ""
+		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonWaiting, "")
+		t.set(r.kind.final, metav1.ConditionUnknown, v1alpha1.ReasonWaiting, "")
+		return r.write(ctx, t)
+	})
+	if err != nil || before == "" {
+		return err == nil, 0, err
+	}
+	if t.status.Message != before {
+		t.status.Message = before
+		err = r.write(ctx, t)
+	}
+	return false, r.cfg.Poll, err
+}
+
+// refuses says why an action will not be carried out, which is nothing that
+// changes: whoever wants it makes another when it has.
+func (r *reconciler) refuses(t *turn) string {
+	switch {
+	case t.node == nil:
+		return fmt.Sprintf("there is no node %q", t.spec.NodeName)
+	case r.kind.action == provider.ActionReboot && t.node.Status.NodeInfo.BootID == "":
+		return fmt.Sprintf("node %q reports no boot id, so that nothing would prove its reboot", t.node.Name)
+	}
+	return r.cfg.excludes(t.node)
+}
+
+// excludes says why a node is left alone.
+func (c Config) excludes(n *corev1.Node) string {
+	if n.Labels[faults.LabelOptOut] == faults.OptedOut {
+		return fmt.Sprintf("node %q is labelled %s=%s", n.Name, faults.LabelOptOut, faults.OptedOut)
+	}
+	excluded := c.Excluded
+	if !c.ControlPlane {
+		excluded = append([]string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"}, excluded...)
+	}
+	for _, label := range excluded {
+		key, want, valued := strings.Cut(label, "=")
+		if value, has := n.Labels[key]; has && (!valued || value == want) {
+			return fmt.Sprintf("node %q is labelled %s, and such nodes are left alone", n.Name, label)
+		}
+	}
+	return ""
+}
+
+// step moves on an action that was taken up. One that has succeeded in the end
+// has done so, however late it is noticed.
+func (r *reconciler) step(ctx context.Context, t *turn) error {
+	if t.status.Deadline == nil { // of another janitor
+		t.status.Deadline = at(t.status.StartTime.Add(r.kind.deadline))
+	}
+	late := !t.now.Before(t.status.Deadline.Time)
+	if meta.IsStatusConditionTrue(t.status.Conditions, v1alpha1.ConditionSignalSent) {
+		if err := r.follow(ctx, t); err != nil || t.status.CompletionTime != nil || !late {
+			return err
+		}
+	}
+	switch {
+	case late:
+		return r.giveUp(ctx, t, v1alpha1.ReasonTimeout, strings.TrimSpace("it took too long. "+t.status.Message))
+	case r.sending(t):
+		return r.send(ctx, t)
+	}
+	return r.announce(ctx, t)
+}
+
+func (r *reconciler) follow(ctx context.Context, t *turn) error {
+	if r.kind.action == provider.ActionTerminate {
+		return r.followEnd(ctx, t)
+	}
+	return r.followReboot(ctx, t)
+}
+
+// sending says whether the provider may have been asked.
+func (r *reconciler) sending(t *turn) bool {
+	c := meta.FindStatusCondition(t.status.Conditions, v1alpha1.ConditionSignalSent)
+	return c != nil && c.Reason == reasonSending
+}
+
+// announce writes down that the provider is about to be asked, once nothing
+// speaks against it.
+func (r *reconciler) announce(ctx context.Context, t *turn) error {
+	if t.node == nil {
+		t.end(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was gone before anything was done", t.spec.NodeName))
+		return nil
+	}
+	if why := r.cfg.excludes(t.node); why != "" {
+		t.end(r.kind, v1alpha1.ReasonFailed, why)
+		return nil
+	}
+	if !t.spec.Force {
+		left, err := r.podsOn(ctx, t.node.Name)
+		if err != nil {
+			return err
+		}
+		if left != "" {
+			t.wait(left + ": drain the node, or ask with force")
+			t.until(r.cfg.Poll)
+			return nil
+		}
+	}
+	t.status.BootID = t.node.Status.NodeInfo.BootID // the boot that is to end, whatever went before
+	t.status.Message = ""
+	t.set(v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, reasonSending, "")
+	return nil
+}
+
+// podsOn says which pods a reboot would take by surprise, as the API server has
+// them.
+func (r *reconciler) podsOn(ctx context.Context, node string) (string, error) {
+	var pods corev1.PodList
+	err := r.live.List(ctx, &pods, client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", node)})
+	if err != nil {
+		return "", fmt.Errorf("list pods of node %q: %w", node, err)
+	}
+	count, one := 0, ""
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		_, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]
+		owner := metav1.GetControllerOf(p)
+		if mirror || owner != nil && owner.Kind == "DaemonSet" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		count, one = count+1, p.Namespace+"/"+p.Name
+	}
+	if count == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("%d pods are left on the node, such as %s", count, one), nil
+}
+
+// A call is one call of a provider.
+type call struct {
+	ctx     context.Context //nolint:containedctx // of the one call
+	request provider.Request
+}
+
+func (r *reconciler) call(ctx context.Context, t *turn) (call, context.CancelFunc) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.CallTimeout, errNoAnswer)
+	return call{ctx, provider.Request{
+		Key: t.object.GetUID(), Action: r.kind.action, Node: t.node, BootID: t.status.BootID, Force: t.spec.Force, Deadline: t.status.Deadline.Time,
+		By: provider.Object{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: r.kind.name, Name: t.object.GetName(),
+			Labels: t.object.GetLabels(), Annotations: t.object.GetAnnotations(),
+		},
+	}}, cancel
+}
+
+// send asks the provider, which may have been asked before by a janitor that
+// died. What has happened on the node meanwhile says that it was.
+func (r *reconciler) send(ctx context.Context, t *turn) error {
+	switch {
+	case t.node == nil && r.kind.action == provider.ActionTerminate, t.node != nil && r.rebooted(t):
+		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "it has happened already")
+		return nil
+	case t.node == nil:
+		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q is gone", t.spec.NodeName))
+	}
+	c, cancel := r.call(ctx, t)
+	defer cancel()
+	reference, err := r.kind.ask(c)
+	var waiting *provider.WaitingError
+	var permanent *provider.PermanentError
+	switch {
+	case errors.As(err, &waiting):
+		r.count("waiting")
+		t.wait(waiting.Message)
+	case errors.As(err, &permanent):
+		r.count("refused")
+		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, err.Error())
+	case err != nil:
+		r.count("error")
+		if cause := context.Cause(c.ctx); cause != nil && ctx.Err() == nil {
+			err = cause
+		}
+		r.log.WarnContext(ctx, "cannot ask provider", "kind", r.kind.name, "object", t.object.GetName(), "err", err)
+		t.wait(err.Error())
+	default:
+		r.count("accepted")
+		t.status.Reference = nodefault.Cut(reference, maxReference)
+		t.status.Message = ""
+		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "")
+	}
+	t.until(r.cfg.Poll)
+	return nil
+}
+
+func (r *reconciler) count(answer string) {
+	r.metrics.asked.WithLabelValues(string(r.kind.action), answer).Inc()
+}
+
+// rebooted says whether a node is in another boot than the one that was to end.
+func (r *reconciler) rebooted(t *turn) bool {
+	id := t.node.Status.NodeInfo.BootID
+	return r.kind.action == provider.ActionReboot && id != "" && t.status.BootID != "" && id != t.status.BootID
+}
+
+// followReboot waits for another boot, and for the node to be Ready in it.
+func (r *reconciler) followReboot(ctx context.Context, t *turn) error {
+	switch {
+	case t.node == nil:
+		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q is gone", t.spec.NodeName))
+	case r.rebooted(t) && ready(t.node):
+		t.end(r.kind, v1alpha1.ReasonSucceeded, "the node runs again, in another boot")
+		return nil
+	case r.rebooted(t):
+		t.wait("the node has booted, and is not Ready yet")
+		t.until(r.cfg.Poll)
+		return nil
+	}
+	p := r.look(ctx, t)
+	if p.State == provider.StateFailed {
+		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, p.Message)
+	}
+	t.wait(strings.TrimSpace("the node has not booted again yet. " + p.Message))
+	t.until(r.cfg.Poll)
+	return nil
+}
+
+// followEnd waits until the machine is gone, and takes its Node away then.
+func (r *reconciler) followEnd(ctx context.Context, t *turn) error {
+	p := r.look(ctx, t)
+	switch {
+	case p.State == provider.StateFailed:
+		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, p.Message)
+	case p.State == provider.StateDone && t.node == nil:
+		t.end(r.kind, v1alpha1.ReasonSucceeded, "the machine and its node are gone")
+		return nil
+	case p.State == provider.StateDone:
+		uid := t.node.UID
+		err := r.client.Delete(ctx, t.node, client.Preconditions{UID: &uid})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete node %q: %w", t.node.Name, err)
+		}
+		t.wait("the machine is gone, and its Node is on its way")
+	default:
+		t.wait(p.Message)
+	}
+	t.until(r.cfg.Poll)
+	return nil
+}
+
+// look asks the provider how far it is. One that cannot say is asked again.
+func (r *reconciler) look(ctx context.Context, t *turn) provider.Progress {
+	if t.status.Reference == "" && t.node == nil { // it was gone before the provider had answered: nobody can be asked for it
+		return provider.Progress{State: provider.StateDone}
+	}
+	c, cancel := r.call(ctx, t)
+	defer cancel()
+	p, err := r.kind.provider.Look(c.ctx, c.request, t.status.Reference)
+	if err != nil {
+		r.metrics.failed.Inc()
+		r.log.WarnContext(ctx, "cannot look at provider", "kind", r.kind.name, "object", t.object.GetName(), "err", err)
+		return provider.Progress{State: provider.StateRunning, Message: err.Error()}
+	}
+	return p
+}
+
+// giveUp ends an action that did not succeed, once the provider will not come
+// back to it later: a machine that reboots when nobody expects it any more is
+// worse than one that does not.
+func (r *reconciler) giveUp(ctx context.Context, t *turn, reason, message string) error {
+	if w, can := r.kind.provider.(provider.Withdrawer); can {
+		c, cancel := r.call(ctx, t)
+		defer cancel()
+		if err := w.Withdraw(c.ctx, c.request); err != nil {
+			return fmt.Errorf("withdraw %s %q: %w", r.kind.name, t.object.GetName(), err)
+		}
+	}
+	t.end(r.kind, reason, message)
+	return nil
+}

@@ -1,0 +1,87 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+)
+
+// take calls begin if it is the turn of o: nothing else is under way on its
+// node, and nothing that waits is older. Else it says what is waited for. What
+// is under way is asked of the API server itself, and nobody else begins
+// meanwhile: a cache would let two go that came together.
+func (t *turns) take(ctx context.Context, o client.Object, begin func() error) (before string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	others, err := actionsOf(ctx, t.live, nodeOf(o))
+	if err != nil {
+		return "", err
+	}
+	for _, other := range others {
+		if other.GetUID() == o.GetUID() || over(other) {
+			continue
+		}
+		if _, status := parts(other); status.StartTime != nil || older(other, o) {
+			return fmt.Sprintf("%s %q goes first", kindOf(other), other.GetName()), nil
+		}
+	}
+	return "", begin()
+}
+
+// actionsOf are all actions on a node.
+func actionsOf(ctx context.Context, r client.Reader, node string) ([]client.Object, error) {
+	var reboots v1alpha1.RebootNodeList
+	var ends v1alpha1.TerminateNodeList
+	if err := r.List(ctx, &reboots, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list RebootNodes: %w", err)
+	}
+	if err := r.List(ctx, &ends, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list TerminateNodes: %w", err)
+	}
+	var all []client.Object
+	for i := range reboots.Items {
+		if reboots.Items[i].Spec.NodeName == node {
+			all = append(all, &reboots.Items[i])
+		}
+	}
+	for i := range ends.Items {
+		if ends.Items[i].Spec.NodeName == node {
+			all = append(all, &ends.Items[i])
+		}
+	}
+	return all, nil
+}
+
+func nodeOf(o client.Object) string {
+	spec, _ := parts(o)
+	return spec.NodeName
+}
+
+func kindOf(o client.Object) string {
+	if _, ends := o.(*v1alpha1.TerminateNode); ends {
+		return v1alpha1.KindTerminate
+	}
+	return v1alpha1.KindReboot
+}
+
+// over says whether an action has ended, or is about to be gone.
+func over(o client.Object) bool {
+	_, status := parts(o)
+	return status.CompletionTime != nil || o.GetDeletionTimestamp() != nil
+}
+
+// older says who was made first. Of two within a second it is the one whose UID
+// comes first, so that each gives way to the same one.
+func older(a, b client.Object) bool {
+	x, y := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+	if !x.Equal(&y) {
+		return x.Before(&y)
+	}
+	return less(a.GetUID(), b.GetUID())
+}
+
+func less(a, b types.UID) bool { return a < b }
