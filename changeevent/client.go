@@ -1,0 +1,267 @@
+package changeevent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// NewClient makes a client of a sink, and starts its workers if it is enabled.
+// It sends nothing yet, but files of credentials must be readable.
+//
+// It never returns a nil Client: with an error, or if Enabled is false, it is
+// one that does nothing, because what is only told must not stop what is done.
+func NewClient(cfg Config) (Client, error) {
+	if !cfg.Enabled {
+		return nop{}, nil
+	}
+	c, err := newClient(cfg)
+	if err != nil {
+		return nop{}, err
+	}
+	c.start()
+	return c, nil
+}
+
+// OrNop is c, or a client that does nothing if c is nil or a nil pointer. It is
+// for those who are given a client, or none.
+func OrNop(c Client) Client {
+	if v := reflect.ValueOf(c); c == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nop{}
+	}
+	return c
+}
+
+// A nop client does nothing.
+type nop struct{}
+
+func (nop) SendChangeEvent(context.Context, ChangeEvent) {}
+func (nop) Close() error                                 { return nil }
+
+// A client sends to one sink. A nil one does nothing.
+type client struct {
+	cfg     Config
+	log     *slog.Logger
+	keys    *credentials
+	http    http.RoundTripper
+	own     *transport // nil if the configuration has one
+	metrics *metrics
+	tally   *tally
+	lines   limiter
+	cluster bool // the path ends with it, so that a request has events of one alone
+
+	seed   maphash.Seed
+	shards []*shard
+	aside  aside
+
+	root    context.Context //nolint:containedctx // it ends what is still under way when Close has waited long enough
+	cancel  context.CancelCauseFunc
+	closing chan struct{} // closed when Close begins: no wait begins any more
+	working atomic.Int64  // workers that have not ended
+	once    sync.Once
+	closed  error // what Close has returned
+}
+
+func newClient(cfg Config) (*client, error) {
+	cfg, err := resolve(cfg)
+	if err != nil {
+		return nil, err
+	}
+	log := cfg.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	c := &client{
+		cfg: cfg, log: log.With("sink", cfg.Name), http: cfg.HTTP, seed: maphash.MakeSeed(),
+		cluster: dialectOf(cfg.Format).cluster, tally: newTally(), closing: make(chan struct{}),
+	}
+	if cfg.AppendCluster != nil {
+		c.cluster = *cfg.AppendCluster
+	}
+	if c.keys, err = newCredentials(cfg, c.log); err != nil {
+		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
+	}
+	c.root, c.cancel = context.WithCancelCause(context.Background())
+	if err := c.connect(); err != nil {
+		c.cancel(err)
+		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
+	}
+	for range cfg.Shards {
+		c.shards = append(c.shards, newShard(cfg.Queue))
+	}
+	if c.metrics, err = newMetrics(cfg.Registerer, cfg.Name, c); err != nil {
+		c.cancel(err)
+		return nil, fmt.Errorf("register metrics of change events: %w", err)
+	}
+	return c, nil
+}
+
+// connect makes the way to the sink, unless the configuration has one.
+func (c *client) connect() error {
+	if c.http != nil {
+		return nil
+	}
+	own, err := newTransport(c.root, c.cfg)
+	if err != nil {
+		return err
+	}
+	c.http, c.own = own, own
+	return own.check(c.keys.current.Load().endpoint)
+}
+
+// start starts a worker for each shard, and one for what senders leave aside.
+// There are no others, however many events there are.
+func (c *client) start() {
+	c.aside.start()
+	c.working.Store(int64(len(c.shards)))
+	for _, s := range c.shards {
+		go c.work(s)
+	}
+	go c.mind()
+}
+
+// SendChangeEvent is that of Client.
+func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
+	if c == nil {
+		return
+	}
+	now := time.Now()
+	if event.Timestamp.IsZero() {
+		event.Timestamp = now
+	}
+	if event.Source == "" {
+		event.Source = c.cfg.Source
+	}
+	if event.Cluster == "" {
+		event.Cluster = c.cfg.ClusterName
+	}
+	event.DryRun = event.DryRun || c.cfg.DryRun
+	if !c.wants(event.Action) {
+		c.pass(&event, now)
+		return
+	}
+	// The rest are values, which the caller cannot change any more.
+	if event.ErrorCodes != nil {
+		event.ErrorCodes = slices.Clone(event.ErrorCodes)
+	}
+	if event.Links != nil {
+		event.Links = slices.Clone(event.Links)
+	}
+	if event.Details != nil {
+		event.Details = maps.Clone(event.Details)
+	}
+	if ctx == nil {
+		ctx = c.root
+	}
+	c.put(ctx, &event, now)
+}
+
+// put puts an event into its shard, in place of the oldest if it is full.
+func (c *client) put(ctx context.Context, event *ChangeEvent, now time.Time) {
+	s := c.shardOf(event)
+	s.lock()
+	s.offered++
+	if s.closed {
+		s.mu.Unlock()
+		c.count(event.Action, verdict{class: ClassClosed}, now)
+		return
+	}
+	var lost notice
+	place, full := s.waiting.add()
+	if full {
+		lost = notice{action: place.event.Action}
+		if place.event.OnDelivery != nil {
+			lost.event = new(place.event)
+		}
+		c.aside.owed.Add(1)
+	}
+	place.event, place.ctx, place.at = *event, ctx, now
+	idle := s.idle
+	s.idle = false
+	s.mu.Unlock()
+	if idle {
+		s.rouse()
+	}
+	if full {
+		c.overflow(lost, now)
+	}
+}
+
+// shardOf is the shard of a node, or of what else an event is about: always the
+// same, so that what was done first is told first.
+func (c *client) shardOf(e *ChangeEvent) *shard {
+	if len(c.shards) == 1 {
+		return c.shards[0]
+	}
+	about := cmp.Or(e.NodeName, e.Subject, e.Cluster)
+	return c.shards[maphash.String(c.seed, about)%uint64(len(c.shards))]
+}
+
+// wants says whether the sink is to have the events of an action.
+func (c *client) wants(action string) bool {
+	if len(c.cfg.Actions) > 0 {
+		return slices.Contains(c.cfg.Actions, action)
+	}
+	return c.cfg.Extensions || !isExtension(action)
+}
+
+// Close is that of Client.
+func (c *client) Close() error {
+	if c == nil {
+		return nil
+	}
+	c.once.Do(func() { c.closed = c.close() })
+	return c.closed
+}
+
+// grace is how long Close waits for what it has cancelled. Only an OnDelivery
+// or a RoundTripper that blocks takes longer.
+const grace = 100 * time.Millisecond
+
+func (c *client) close() error {
+	close(c.closing)
+	for _, s := range c.shards {
+		s.close()
+	}
+	_, before := c.left()
+	timer := time.NewTimer(c.cfg.ShutdownTimeout)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-c.aside.ended:
+	case <-timer.C:
+		if n, settled := c.left(); n > 0 {
+			err = fmt.Errorf("close change events of sink %q: %d not delivered within %s, after %d others",
+				c.cfg.Name, n, c.cfg.ShutdownTimeout, settled-before)
+		}
+	}
+	c.cancel(errEnded)
+	timer.Reset(grace)
+	select {
+	case <-c.aside.ended:
+	case <-timer.C:
+	}
+	if c.own != nil {
+		c.own.CloseIdleConnections()
+	}
+	c.metrics.forget(c)
+	return err
+}
+
+// left is how many events are pending, and how many are not any more.
+func (c *client) left() (pending, settled int) {
+	for _, s := range c.shards {
+		n, _, offered := s.pending(time.Time{})
+		pending, settled = pending+n, settled+int(offered)-n //nolint:gosec // nobody sends 2^63 events
+	}
+	return pending, settled
+}

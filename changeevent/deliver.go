@@ -1,0 +1,252 @@
+package changeevent
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// A verdict is what became of events in the end.
+type verdict struct {
+	class     Class
+	permanent bool
+	status    int
+	attempts  int
+	text      string
+}
+
+// dropped says that it was the client that gave up an event, and not the sink,
+// nor the way there.
+func (v verdict) dropped() bool {
+	switch v.class {
+	case ClassQueueFull, ClassClosed, ClassShutdown, ClassExpired:
+		return true
+	case "", ClassRedirect, ClassClientError, ClassUnauthorized, ClassForbidden, ClassNotFound, ClassGone, ClassRateLimited,
+		ClassServerError, ClassConnection, ClassDNS, ClassTLS, ClassTimeout, ClassRefused, ClassEncode:
+	}
+	return false
+}
+
+// work delivers what comes into a shard, one request after the other, until the
+// shard is closed and empty.
+func (c *client) work(s *shard) {
+	defer func() {
+		if c.working.Add(-1) == 0 {
+			close(c.aside.idle)
+		}
+	}()
+	limit := dialectOf(c.cfg.Format).batch
+	batch := make([]item, 0, limit)
+	for s.await() {
+		if c.cfg.Aggregate > 0 {
+			c.pause(c.cfg.Aggregate)
+		}
+		batch = s.take(batch[:0], limit, c.cluster)
+		if fresh := c.expire(batch); len(fresh) > 0 {
+			c.settle(fresh, c.deliver(fresh))
+		}
+		s.sent()
+		clear(batch)
+	}
+}
+
+// expire gives up what is too old, and leaves the rest.
+func (c *client) expire(batch []item) []item {
+	fresh := batch[:0]
+	oldest := time.Now().Add(-c.cfg.MaxAge)
+	for i := range batch {
+		if batch[i].event.Timestamp.Before(oldest) {
+			c.settle(batch[i:i+1], verdict{class: ClassExpired, permanent: true})
+			continue
+		}
+		fresh = append(fresh, batch[i])
+	}
+	return fresh
+}
+
+// A sending is one request on its way, as often as it takes.
+type sending struct {
+	*client
+	ctx    context.Context //nolint:containedctx // it lives as long as the call that makes it
+	keys   *keys
+	events []*ChangeEvent
+	req    request
+	began  time.Time
+	tries  int
+}
+
+// deliver sends a request until it is taken or there is no sense in going on.
+// Whatever panics on the way, in an event that nobody thought of or in a
+// RoundTripper, costs the events and nothing else.
+func (c *client) deliver(batch []item) (v verdict) {
+	s := &sending{client: c, ctx: detached{c.root, batch[0].ctx}, began: time.Now(), events: make([]*ChangeEvent, len(batch))}
+	defer func() {
+		if p := recover(); p != nil {
+			v = verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: fmt.Sprintf("panic: %v", p)}
+		}
+	}()
+	for i := range batch {
+		s.events[i] = &batch[i].event
+	}
+	s.keys = c.keys.get(s.ctx)
+	if err := s.encode(); err != nil {
+		return verdict{class: ClassEncode, permanent: true, text: err.Error()}
+	}
+	return s.run()
+}
+
+func (s *sending) encode() (err error) {
+	s.req, err = encode(s.cfg.Format, encoding{cluster: s.cluster, key: s.keys.body, links: s.cfg.Links}, s.events)
+	return err
+}
+
+func (s *sending) run() verdict {
+	renewed := false
+	for {
+		if s.root.Err() != nil {
+			return verdict{class: ClassShutdown, attempts: s.tries, text: errEnded.Error()}
+		}
+		s.tries++
+		a := s.attempt()
+		v := verdict{class: a.class, permanent: a.permanent, status: a.status, attempts: s.tries, text: s.keys.redact(a.text)}
+		if a.class == "" || s.tries == s.cfg.Retry.MaxAttempts {
+			return v
+		}
+		if a.renewable() && !renewed {
+			keys, changed := s.client.keys.renew(s.ctx, s.keys)
+			if renewed = changed; changed {
+				s.keys = keys
+				if err := s.encode(); err != nil {
+					return verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: err.Error()}
+				}
+				s.metrics.retries.Inc()
+				continue
+			}
+		}
+		if !a.retry || !s.again(a) {
+			return v
+		}
+	}
+}
+
+// again waits for the next attempt. It says false if there is to be none.
+func (s *sending) again(a answer) bool {
+	left := s.cfg.Retry.MaxElapsed - time.Since(s.began)
+	select {
+	case <-s.closing:
+		return false
+	default:
+	}
+	if left <= 0 {
+		return false
+	}
+	// All who were told the same time would otherwise come back at the same time.
+	wait := s.backoff()
+	wait += min(a.after, left)
+	s.log.DebugContext(s.ctx, "change event not delivered yet", "class", a.class, "status", a.status, "attempts", s.tries, "wait", min(wait, left))
+	s.pause(min(wait, left))
+	s.metrics.retries.Inc()
+	s.tally.retries.Add(1)
+	return true
+}
+
+// backoff is how long to wait before the next attempt: anything up to a bound
+// that doubles, so that those who failed together do not come back together.
+func (s *sending) backoff() time.Duration {
+	bound := s.cfg.Retry.InitialInterval
+	for range s.tries - 1 {
+		if bound >= s.cfg.Retry.MaxInterval {
+			break
+		}
+		bound *= 2
+	}
+	bound = min(bound, s.cfg.Retry.MaxInterval)
+	return rand.N(bound + 1) //nolint:gosec // when a request comes is no secret
+}
+
+// pause waits, but not for longer than until Close.
+func (c *client) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.closing:
+	}
+}
+
+// attempt sends the request once.
+func (s *sending) attempt() answer {
+	ctx, cancel := context.WithTimeoutCause(s.ctx, s.cfg.Timeout, errTimeout)
+	defer cancel()
+	began := time.Now()
+	defer func() { s.metrics.took.Observe(time.Since(began).Seconds()) }()
+	r, err := s.newRequest(ctx)
+	if err != nil {
+		return answer{class: ClassEncode, permanent: true, text: err.Error()}
+	}
+	resp, err := s.http.RoundTrip(r)
+	if err != nil {
+		return failureOf(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return answerOf(resp, time.Now())
+}
+
+func (s *sending) newRequest(ctx context.Context) (*http.Request, error) {
+	url, err := target(s.keys.endpoint, s.req.path)
+	if err != nil {
+		return nil, err
+	}
+	header := make(http.Header, len(s.req.header)+4)
+	maps.Copy(header, s.req.header)
+	header["Content-Type"] = []string{s.req.contentType}
+	header["User-Agent"] = []string{"fleetloop"}
+	if s.keys.auth != "" {
+		header[s.cfg.AuthHeader] = []string{s.keys.auth}
+	}
+	body := s.req.body
+	if len(s.keys.signing) > 0 {
+		header["X-Fleetloop-Signature"] = []string{sign(s.keys.signing, time.Now(), body)}
+	}
+	return (&http.Request{
+		Method: http.MethodPost, URL: url, Host: url.Host, Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+		// For a connection that the sink had closed before this was written to it.
+		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
+	}).WithContext(ctx), nil
+}
+
+// sign is the value of X-Fleetloop-Signature. The time is signed as well, so
+// that a sink can refuse what somebody has kept and sends again.
+func sign(key []byte, now time.Time, body []byte) string {
+	t := strconv.FormatInt(now.Unix(), 10)
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(t + "."))
+	mac.Write(body)
+	return "t=" + t + ",v1=" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// A detached context ends with the client, and has the values of the caller's.
+type detached struct {
+	context.Context //nolint:containedctx // it is one
+	values          context.Context
+}
+
+// Value asks the client's first: it is how package context finds out which of
+// its own a context ends with.
+func (d detached) Value(key any) any {
+	if v := d.Context.Value(key); v != nil {
+		return v
+	}
+	return d.values.Value(key)
+}

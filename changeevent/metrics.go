@@ -1,0 +1,191 @@
+package changeevent
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// What became of an event, as the label status says it.
+const (
+	statusSuccess = "success"
+	statusFailed  = "failed"
+	statusDropped = "dropped"
+)
+
+// The namespaces of the metrics: that of the pipeline whose actions they count,
+// and that of the client's own.
+const (
+	namespacePipeline = "nvsentinel"
+	namespaceClient   = "fleetloop"
+	subsystem         = "change_events"
+)
+
+// metrics are of one sink. Those of one registerer are the same vectors.
+//
+// Each event that was sent on an enabled client, and that the sink is to have,
+// is counted once in events when it is settled, whatever became of it; if it was
+// not delivered, it is also counted once in failures. So the failures of an
+// action are as many as its failed and dropped events.
+type metrics struct {
+	events   *prometheus.CounterVec
+	failures *prometheus.CounterVec
+	retries  prometheus.Counter
+	took     prometheus.Observer
+	queues   *queues
+}
+
+// newMetrics makes the metrics of a client, and registers what is not yet.
+func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, error) {
+	events, errEvents := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespacePipeline, Subsystem: subsystem, Name: "total",
+		Help: "Change events, by action and by what became of them: success, failed (the sink or the way there) or dropped (before a sink has answered).",
+	}, []string{"action", "status"}))
+	failures, errFailures := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespacePipeline, Subsystem: subsystem, Name: "failed_total",
+		Help: "Change events that were not delivered, by action and why: those with status failed and dropped.",
+	}, []string{"action", "error"}))
+	retries, errRetries := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespaceClient, Subsystem: subsystem, Name: "retries_total",
+		Help: "Requests with change events that were sent again, by sink.",
+	}, []string{"sink"}))
+	took, errTook := shared(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: namespaceClient, Subsystem: subsystem, Name: "send_seconds",
+		Help:    "How long one request with change events took, whatever the answer, by sink.",
+		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
+	}, []string{"sink"}))
+	q, errQueues := shared(reg, newQueues())
+	if err := errors.Join(errEvents, errFailures, errRetries, errTook, errQueues); err != nil {
+		return nil, err
+	}
+	q.add(sink, c)
+	return &metrics{events: events, failures: failures, retries: retries.WithLabelValues(sink), took: took.WithLabelValues(sink), queues: q}, nil
+}
+
+// shared registers a collector, or gives the one that is registered already.
+func shared[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
+	if reg == nil {
+		return c, nil
+	}
+	err := reg.Register(c)
+	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if existing, same := there.ExistingCollector.(C); same {
+			return existing, nil
+		}
+	}
+	return c, err
+}
+
+func (m *metrics) count(action string, v verdict) {
+	action = actionLabel(action)
+	switch {
+	case v.class == "":
+		m.events.WithLabelValues(action, statusSuccess).Inc()
+		return
+	case v.dropped():
+		m.events.WithLabelValues(action, statusDropped).Inc()
+	default:
+		m.events.WithLabelValues(action, statusFailed).Inc()
+	}
+	m.failures.WithLabelValues(action, string(v.class)).Inc()
+}
+
+// forget leaves a client that was closed out of what is collected.
+func (m *metrics) forget(c *client) { m.queues.remove(c) }
+
+// actionLabel is an action that this package names, or other: there is no end to
+// what callers can think of, and each would be a series.
+func actionLabel(action string) string {
+	switch action {
+	case ActionCordon, ActionUncordon, ActionDrainStarted, ActionDrainCompleted, ActionDrainFailed,
+		ActionRebootRequested, ActionTerminateRequested, ActionRebootExecuted, ActionTerminateExecuted,
+		ActionShootCreated, ActionShootUpdated, ActionShootDeleted, ActionShootReady, ActionShootFailed,
+		ActionExecutionStarted, ActionExecutionSucceeded, ActionExecutionFailed,
+		ActionExecutionApproved, ActionExecutionRejected, ActionExecutionRolledBack,
+		ActionClusterCreated, ActionClusterChanged, ActionClusterDeleted:
+		return action
+	}
+	if isExtension(action) {
+		return action
+	}
+	return "other"
+}
+
+// isExtension says that an action is sent only where it is asked for.
+func isExtension(action string) bool {
+	switch action {
+	case ActionDrainCancelled, ActionOverrideDetected, ActionBudgetExhausted,
+		ActionSupportRequired, ActionRebootFailed, ActionTerminateFailed:
+		return true
+	}
+	return false
+}
+
+// queues collect how clients stand when they are asked, which costs senders
+// nothing. Clients of one name are one.
+type queues struct {
+	length, oldest, success *prometheus.Desc
+
+	mu    sync.Mutex
+	sinks map[*client]string
+}
+
+func newQueues() *queues {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespaceClient, subsystem, name), help, []string{"sink"}, nil)
+	}
+	return &queues{
+		length:  desc("queue_length", "Change events that wait or are being sent, by sink."),
+		oldest:  desc("oldest_seconds", "How long the oldest change event waits that is not delivered, by sink; 0 if there is none."),
+		success: desc("last_success_timestamp_seconds", "When a sink last took a change event, in seconds since 1970; absent if it never did."),
+		sinks:   make(map[*client]string),
+	}
+}
+
+func (q *queues) add(sink string, c *client) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sinks[c] = sink
+}
+
+func (q *queues) remove(c *client) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.sinks, c)
+}
+
+// Describe is that of prometheus.Collector.
+func (q *queues) Describe(ch chan<- *prometheus.Desc) {
+	ch <- q.length
+	ch <- q.oldest
+	ch <- q.success
+}
+
+// Collect is that of prometheus.Collector.
+func (q *queues) Collect(ch chan<- prometheus.Metric) {
+	q.mu.Lock()
+	bySink := make(map[string]Stats, len(q.sinks))
+	now := time.Now()
+	for c, sink := range q.sinks {
+		all, one := bySink[sink], c.stats(now)
+		all.Pending += one.Pending
+		all.Oldest = max(all.Oldest, one.Oldest)
+		if one.LastSuccess.After(all.LastSuccess) {
+			all.LastSuccess = one.LastSuccess
+		}
+		bySink[sink] = all
+	}
+	q.mu.Unlock()
+	for sink, s := range bySink {
+		gauge := func(d *prometheus.Desc, value float64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, sink) //nolint:promlinter // it does not find the name here
+		}
+		gauge(q.length, float64(s.Pending))
+		gauge(q.oldest, s.Oldest.Seconds())
+		if !s.LastSuccess.IsZero() {
+			gauge(q.success, float64(s.LastSuccess.UnixNano())/1e9)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package changeevent
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// An item is an event that waits, as it was when it was sent.
+type item struct {
+	event ChangeEvent
+	ctx   context.Context //nolint:containedctx // it lends its values to the delivery, which is later
+	at    time.Time       // when it was sent
+}
+
+// A ring holds items in the order in which they came. It grows up to its
+// capacity, which most clients never come near.
+type ring struct {
+	items    []item
+	first, n int
+	capacity int
+}
+
+const firstRing = 16
+
+// add gives the place for one more item. If there is none left, that is the
+// place of the oldest, which full says; it is to be read before it is written.
+func (r *ring) add() (place *item, full bool) {
+	if r.n == r.capacity {
+		place = &r.items[r.first]
+		r.first = (r.first + 1) % len(r.items)
+		return place, true
+	}
+	if r.n == len(r.items) {
+		r.grow()
+	}
+	place = &r.items[(r.first+r.n)%len(r.items)]
+	r.n++
+	return place, false
+}
+
+func (r *ring) grow() {
+	grown := make([]item, min(max(firstRing, 2*len(r.items)), r.capacity))
+	copied := copy(grown, r.items[r.first:])
+	copy(grown[copied:], r.items[:r.first])
+	r.items, r.first = grown, 0
+}
+
+// oldest is the item that is taken next. There must be one.
+func (r *ring) oldest() *item { return &r.items[r.first] }
+
+// take moves the oldest item out. There must be one.
+func (r *ring) take() item {
+	it := r.items[r.first]
+	r.items[r.first] = item{} // or it would keep alive what it refers to
+	r.first = (r.first + 1) % len(r.items)
+	r.n--
+	return it
+}
+
+// A shard is a queue and the one worker that empties it.
+type shard struct {
+	mu      sync.Mutex
+	waiting ring
+	idle    bool // the worker waits for wake
+	closed  bool
+	offered uint64    // how often something was put
+	sending int       // how many the worker has in hand
+	since   time.Time // when the oldest of those was sent
+
+	wake chan struct{}
+}
+
+func newShard(capacity int) *shard {
+	return &shard{waiting: ring{capacity: capacity}, wake: make(chan struct{}, 1)}
+}
+
+// spins is how often a sender looks whether the lock has come free before it
+// gets in line. The lock is held for less than a look at the clock, and who gets
+// in line on a busy machine is back only when all others had their turn.
+const spins = 128
+
+func (s *shard) lock() {
+	for range spins {
+		if s.mu.TryLock() {
+			return
+		}
+	}
+	s.mu.Lock()
+}
+
+// await waits for something to take. It says false when there will be nothing
+// any more.
+func (s *shard) await() bool {
+	for {
+		s.mu.Lock()
+		ready, closed := s.waiting.n > 0, s.closed
+		s.idle = !ready && !closed
+		s.mu.Unlock()
+		if ready || closed {
+			return ready
+		}
+		<-s.wake
+	}
+}
+
+// take moves at most limit of the oldest items to batch. With together, only as
+// many as are of the same cluster.
+func (s *shard) take(batch []item, limit int, together bool) []item {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(batch) < limit && s.waiting.n > 0 {
+		if together && len(batch) > 0 && s.waiting.oldest().event.Cluster != batch[0].event.Cluster {
+			break
+		}
+		batch = append(batch, s.waiting.take())
+	}
+	s.sending = len(batch)
+	if len(batch) > 0 {
+		s.since = batch[0].at
+	}
+	return batch
+}
+
+// sent says that nothing is in hand any more.
+func (s *shard) sent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sending, s.since = 0, time.Time{}
+}
+
+// close lets nothing more in.
+func (s *shard) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.rouse()
+}
+
+// rouse wakes the worker, or sees that it does not fall asleep.
+func (s *shard) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// pending is how many events wait or are being sent, how long the oldest has
+// been there, and how many there were.
+func (s *shard) pending(now time.Time) (n int, oldest time.Duration, offered uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = s.waiting.n + s.sending
+	switch {
+	case s.sending > 0:
+		oldest = now.Sub(s.since)
+	case s.waiting.n > 0:
+		oldest = now.Sub(s.waiting.oldest().at)
+	}
+	return n, oldest, s.offered
+}

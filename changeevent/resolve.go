@@ -1,0 +1,210 @@
+package changeevent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The bounds of what a client holds and opens.
+const (
+	maxShards = 64
+	maxQueue  = 1 << 16
+)
+
+// resolve checks a configuration that is enabled, and fills in what it leaves
+// out. It reads no file.
+func resolve(cfg Config) (Config, error) {
+	var errs []error
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if (cfg.Endpoint == "") == (cfg.EndpointFile == "") {
+		refuse("one of Endpoint and EndpointFile is required")
+	}
+	if cfg.ClusterName == "" {
+		refuse("ClusterName is required")
+	} else if err := checkCluster(cfg.ClusterName); err != nil {
+		refuse("ClusterName: %w", err)
+	}
+	format, err := ParseFormat(string(cfg.Format))
+	if err != nil {
+		refuse("Format: %w", err)
+	}
+	cfg.Format = format
+	for i, link := range cfg.Links {
+		if err := link.Validate(); err != nil {
+			refuse("Links[%d]: %w", i, err)
+		}
+	}
+	cfg.Name = cmp.Or(cfg.Name, DefaultName)
+	cfg, err = resolveAuth(cfg)
+	errs = append(errs, err, resolveNumbers(&cfg), resolveTimes(&cfg))
+	if err := errors.Join(errs...); err != nil {
+		return Config{}, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
+	}
+	cfg.Actions = slices.Clone(cfg.Actions)
+	cfg.Links = slices.Clone(cfg.Links)
+	return cfg, nil
+}
+
+// resolveNumbers fills in how much is held and gathered.
+func resolveNumbers(cfg *Config) error {
+	if cfg.Aggregate == 0 && cfg.Format == FormatSlack {
+		cfg.Aggregate = DefaultAggregate
+	}
+	if cfg.Aggregate > 0 && dialectOf(cfg.Format).batch == 1 {
+		return fmt.Errorf("gather events for Aggregate: format %q has one event per request", cfg.Format)
+	}
+	if cfg.Shards == 0 {
+		cfg.Shards = DefaultShards
+		if cfg.Aggregate > 0 {
+			cfg.Shards = 1
+		}
+	}
+	if cfg.Shards < 1 || cfg.Shards > maxShards {
+		return fmt.Errorf("use %d for Shards: want 1 to %d", cfg.Shards, maxShards)
+	}
+	if cfg.Queue == 0 {
+		cfg.Queue = DefaultQueued / cfg.Shards
+	}
+	if cfg.Queue < 1 || cfg.Queue > maxQueue {
+		return fmt.Errorf("use %d for Queue: want 1 to %d", cfg.Queue, maxQueue)
+	}
+	if cfg.Retry.MaxAttempts < 0 {
+		return fmt.Errorf("use %d for Retry.MaxAttempts: want none below zero", cfg.Retry.MaxAttempts)
+	}
+	return nil
+}
+
+// resolveTimes fills in the durations, none of which may be negative: a request
+// that has less than no time fails at once, each of them.
+func resolveTimes(cfg *Config) error {
+	var errs []error
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		zero  time.Duration
+	}{
+		{"Timeout", &cfg.Timeout, DefaultTimeout},
+		{"ShutdownTimeout", &cfg.ShutdownTimeout, DefaultShutdownTimeout},
+		{"MaxAge", &cfg.MaxAge, DefaultMaxAge},
+		{"Aggregate", &cfg.Aggregate, 0},
+		{"Retry.InitialInterval", &cfg.Retry.InitialInterval, DefaultRetryInitialInterval},
+		{"Retry.MaxInterval", &cfg.Retry.MaxInterval, DefaultRetryMaxInterval},
+		{"Retry.MaxElapsed", &cfg.Retry.MaxElapsed, DefaultRetryMaxElapsed},
+	} {
+		if *d.value < 0 {
+			errs = append(errs, fmt.Errorf("use %[2]s for %[1]s: want none below zero", d.name, *d.value))
+		}
+		*d.value = cmp.Or(*d.value, d.zero)
+	}
+	return errors.Join(errs...)
+}
+
+// resolveAuth says where the credential goes: into a header, or into the body.
+func resolveAuth(cfg Config) (Config, error) {
+	d := dialectOf(cfg.Format)
+	if cfg.AuthToken != "" && cfg.AuthTokenFile != "" {
+		return cfg, errors.New("AuthToken and AuthTokenFile are both given: want one of the two")
+	}
+	if cfg.RoutingKey != "" && cfg.RoutingKeyFile != "" {
+		return cfg, errors.New("RoutingKey and RoutingKeyFile are both given: want one of the two")
+	}
+	if d.key && cfg.RoutingKey == "" && cfg.RoutingKeyFile == "" {
+		cfg.RoutingKey, cfg.RoutingKeyFile = Secret(cfg.AuthToken), cfg.AuthTokenFile
+		cfg.AuthToken, cfg.AuthTokenFile = "", ""
+	}
+	if d.key && cfg.RoutingKey == "" && cfg.RoutingKeyFile == "" {
+		return cfg, fmt.Errorf("RoutingKey or RoutingKeyFile is required by format %q", cfg.Format)
+	}
+	if cfg.AuthToken == "" && cfg.AuthTokenFile == "" {
+		return cfg, nil
+	}
+	if cfg.AuthHeader == "" {
+		cfg.AuthHeader = d.authHeader
+	}
+	if cfg.AuthHeader == "" {
+		return cfg, fmt.Errorf("AuthHeader is required with a token: format %q has no header for it", cfg.Format)
+	}
+	cfg.AuthHeader = http.CanonicalHeaderKey(cfg.AuthHeader)
+	if cfg.AuthScheme == "" && strings.EqualFold(cfg.AuthHeader, d.authHeader) {
+		cfg.AuthScheme = d.authScheme
+	}
+	return cfg, errors.Join(checkAuthHeader(cfg.AuthHeader), checkLine("AuthScheme", cfg.AuthScheme))
+}
+
+// checkAuthHeader refuses what is no name of a header, and names that say how a
+// request is to be read.
+func checkAuthHeader(name string) error {
+	if strings.ContainsFunc(name, notInName) {
+		return fmt.Errorf("AuthHeader %q is no name of a header: want letters, digits and hyphens", name)
+	}
+	switch name {
+	case "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+		return fmt.Errorf("AuthHeader %q is not for a credential", name)
+	}
+	return nil
+}
+
+func notInName(c rune) bool {
+	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+}
+
+// checkLine refuses what would end a header, without telling what it is.
+func checkLine(what, value string) error {
+	if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7F }) {
+		return fmt.Errorf("%s has a control character or a line break in it: want one line", what)
+	}
+	return nil
+}
+
+// parseEndpoint reads the URL of a sink. The error does not tell it, because to
+// some sinks it is the secret.
+func parseEndpoint(text string, allowHTTP bool) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("use Endpoint: it does not parse as a URL")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return nil, errors.New("use Endpoint: its scheme is not https")
+	case u.Opaque != "" || u.Hostname() == "":
+		return nil, errors.New("use Endpoint: it has no host")
+	case u.User != nil:
+		return nil, errors.New("use Endpoint: it has a user or a password in it, for which there is AuthToken")
+	case u.Fragment != "":
+		return nil, errors.New("use Endpoint: it has a fragment, which is never sent")
+	case u.Scheme == "http" && !allowHTTP && !isLoopback(u.Hostname()):
+		return nil, errors.New("use Endpoint: it is plain http; want https, or AllowHTTP")
+	}
+	return u, nil
+}
+
+// isLoopback says that a host as written is this one.
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// target is the endpoint with one more segment, which is escaped already. An
+// empty one leaves it as it is.
+func target(endpoint *url.URL, segment string) (*url.URL, error) {
+	if segment == "" {
+		return endpoint, nil
+	}
+	u := *endpoint
+	u.RawPath = strings.TrimRight(endpoint.EscapedPath(), "/") + "/" + segment
+	path, err := url.PathUnescape(u.RawPath)
+	if err != nil {
+		return nil, fmt.Errorf("append a segment to the endpoint: %w", err)
+	}
+	u.Path = path
+	return &u, nil
+}

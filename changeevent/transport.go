@@ -1,0 +1,173 @@
+package changeevent
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetloop/fleetloop/changeevent/egress"
+)
+
+// A transport is the way to the sink. Its connections end with it.
+type transport struct {
+	*http.Transport
+	guard, local egress.Guard // local lets loopback through as well
+	proxy        atomic.Pointer[string]
+	end          context.Context //nolint:containedctx // the client's: what is dialled ends with it
+	timeout      time.Duration
+}
+
+// newTransport makes the way to the sink. What it opens ends with ctx.
+func newTransport(ctx context.Context, cfg Config) (*transport, error) {
+	allow, err := egress.ParseAllow(cfg.AllowAddresses)
+	if err != nil {
+		return nil, fmt.Errorf("AllowAddresses: %w", err)
+	}
+	roots, err := readRoots(cfg.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("CAFile: %w", err)
+	}
+	proxy, err := proxyOf(cfg.ProxyURL)
+	if err != nil {
+		return nil, fmt.Errorf("ProxyURL: %w", err)
+	}
+	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	t := &transport{
+		guard: egress.Guard{Allow: allow}, local: egress.Guard{Allow: append(loopback, allow...)},
+		end: ctx, timeout: cfg.Timeout,
+	}
+	// HTTP/1 alone: a request that times out takes its connection with it, where
+	// one of HTTP/2 that is dead would be used for the next.
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	t.Transport = &http.Transport{
+		Proxy: func(r *http.Request) (*url.URL, error) {
+			u, err := proxy(r)
+			if u != nil {
+				addr := net.JoinHostPort(u.Hostname(), portOf(u))
+				t.proxy.Store(&addr)
+			}
+			return u, err
+		},
+		DialContext:            t.dial,
+		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    cfg.Timeout,
+		DisableCompression:     true,
+		MaxConnsPerHost:        cfg.Shards,
+		MaxIdleConnsPerHost:    cfg.Shards,
+		IdleConnTimeout:        90 * time.Second,
+		MaxResponseHeaderBytes: maxAnswer,
+		Protocols:              &protocols,
+	}
+	return t, nil
+}
+
+// check says whether an endpoint could ever be reached, so that an address that
+// is refused is told when the client is made and not at each event.
+func (t *transport) check(endpoint *url.URL) error {
+	addr, err := netip.ParseAddr(endpoint.Hostname())
+	if err != nil {
+		return nil //nolint:nilerr // it is a name, which may lead elsewhere each time
+	}
+	if u, err := t.Proxy(&http.Request{URL: endpoint}); err != nil || u != nil {
+		return err
+	}
+	return t.guardOf(endpoint.Hostname()).Check(addr)
+}
+
+func (t *transport) guardOf(host string) egress.Guard {
+	if isLoopback(host) {
+		return t.local
+	}
+	return t.guard
+}
+
+// dial connects to an address that the guard lets through, or to the proxy.
+func (t *transport) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := net.Dialer{Timeout: t.timeout, KeepAlive: 15 * time.Second}
+	if proxy := t.proxy.Load(); proxy == nil || *proxy != addr {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		d.Control = t.guardOf(host).Control
+	}
+	// The transport goes on dialling for a request that has ended, as another may
+	// want the connection. Nothing wants it once the client has.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(t.end, cancel)() //nolint:contextcheck // the client's, on purpose
+	conn, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &ending{Conn: conn}
+	c.stop = context.AfterFunc(t.end, func() { _ = conn.Close() }) //nolint:contextcheck // the client's, on purpose
+	return c, nil
+}
+
+// An ending connection is closed with the client, whatever it is doing.
+type ending struct {
+	net.Conn
+	stop func() bool
+}
+
+func (c *ending) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
+func readRoots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil //nolint:nilnil // to crypto/tls that is the system's
+	}
+	data, err := os.ReadFile(file) //nolint:gosec // which file it is, is for the configuration to say
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("%q has no certificate (PEM)", file)
+	}
+	return roots, nil
+}
+
+// proxyOf says which proxy a request goes through.
+func proxyOf(text string) (func(*http.Request) (*url.URL, error), error) {
+	if text == "" {
+		return http.ProxyFromEnvironment, nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || portOf(u) == "" {
+		return nil, errors.New("want an URL of http, https, socks5 or socks5h") // without the URL, which may hold a password
+	}
+	return http.ProxyURL(u), nil
+}
+
+// portOf is the port of a proxy, "" if it is none that can be used.
+func portOf(u *url.URL) string {
+	var port string
+	switch u.Scheme {
+	case "http":
+		port = "80"
+	case "https":
+		port = "443"
+	case "socks5", "socks5h":
+		port = "1080"
+	default:
+		return ""
+	}
+	if own := u.Port(); own != "" {
+		return own
+	}
+	return port
+}
