@@ -91,6 +91,7 @@ const patience = 5 * time.Minute
 
 // A grant is a node that may be taken out of service, until it is seen to be.
 type grant struct {
+	number uint64 // tells it from others of the node
 	pool   string
 	at     time.Time
 	before *taking // that it has taken the place of
@@ -118,6 +119,7 @@ type Budget struct {
 	metrics *metrics
 
 	mu      sync.Mutex
+	granted uint64 // so many, ever
 	grants  map[types.UID]grant
 	takings map[types.UID]taking // within the window, whatever became of them
 	trips   map[string]trip      // by pool
@@ -165,9 +167,15 @@ func (b *Budget) Reserve(node *corev1.Node, now time.Time) (release func(), deni
 	return b.grant(node.UID, pool, now), ""
 }
 
-// grant counts a node as taken out.
+// grant counts a node as taken out. One that was granted and not seen yet may be
+// asked for again by who has not seen it either: that it comes to nothing this
+// time says nothing of the first time.
 func (b *Budget) grant(uid types.UID, pool string, now time.Time) (release func()) {
-	g := grant{pool: pool, at: now}
+	if _, stands := b.grants[uid]; stands {
+		return func() {}
+	}
+	b.granted++
+	g := grant{number: b.granted, pool: pool, at: now}
 	if before, ok := b.takings[uid]; ok {
 		g.before = &before
 	}
@@ -175,7 +183,7 @@ func (b *Budget) grant(uid types.UID, pool string, now time.Time) (release func(
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.grants[uid] != g { // seen, too old, or granted anew
+		if b.grants[uid].number != g.number { // seen, too old, or granted anew
 			return
 		}
 		delete(b.grants, uid)

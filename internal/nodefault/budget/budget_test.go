@@ -1,0 +1,373 @@
+package budget
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// level bounds how many are out of service, and nothing else.
+func level(percent, least int) Config {
+	return Config{MaxPercent: percent, MinNodes: least, OnTrip: Hold}
+}
+
+func TestHowManyMayGo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		cfg    Config
+		nodes  int
+		change func(nodes []*corev1.Node) // the first ones
+		ask    int                        // the first of those that ask
+		want   int
+		denial string // of the first that is denied
+	}{
+		"Percent":    {reason: "a tenth of thirty", cfg: level(10, 1), nodes: 30, want: 3, denial: "3 of 30 nodes are out of service (3 by us) of the cluster's pool: 3 may be"},
+		"RoundsDown": {reason: "a tenth of 29 is two", cfg: level(10, 1), nodes: 29, want: 2},
+		"SmallPool":  {reason: "a pool of three gets one repaired, though a tenth of it is none", cfg: level(10, 1), nodes: 3, want: 1},
+		"NoFloor":    {reason: "who wants none in a small pool gets none", cfg: level(10, 0), nodes: 9, want: 0, denial: "0 of 9 nodes are out of service of the cluster's pool: 0 may be"},
+		"Closed":     {reason: "nothing is allowed", cfg: level(0, 0), nodes: 30, want: 0},
+		"Floor":      {reason: "the larger of both counts", cfg: level(10, 5), nodes: 20, want: 5},
+		"All":        {reason: "who wants it may lose all", cfg: level(100, 0), nodes: 5, want: 5},
+		"OthersCount": {
+			reason: "those that people have cordoned, and those that are broken, are not there either",
+			cfg:    level(20, 1), nodes: 20, ask: 3, want: 1,
+			change: func(n []*corev1.Node) { take(noon().Add(-time.Hour), n[0]); cordon(n[1]); fail(n[2]) },
+			denial: "4 of 20 nodes are out of service (2 by us, 1 cordoned by others, 1 not ready) of the cluster's pool: 4 may be",
+		},
+		"CountedOnce": {
+			reason: "a node of ours that is not ready is one node",
+			cfg:    level(10, 0), nodes: 20, ask: 1, want: 1,
+			change: func(n []*corev1.Node) { take(noon().Add(-time.Hour), n[0]); fail(n[0]) },
+		},
+		"OutAlready": {
+			reason: "the node that asks is not ready, and takes nothing more away",
+			cfg:    level(10, 0), nodes: 10, ask: 0, want: 1,
+			change: func(n []*corev1.Node) { fail(n[0]) },
+		},
+		"ManyOut": {
+			reason: "when half of the nodes are not ready, it is the network: none of them is touched",
+			cfg:    level(10, 1), nodes: 20, ask: 0, want: 0,
+			change: func(n []*corev1.Node) { fail(n[:10]...) },
+		},
+		"Silent": {
+			reason: "of a node that no kubelet ever spoke of, nobody says that it is not ready",
+			cfg:    level(10, 1), nodes: 20, ask: 0, want: 2,
+			change: func(n []*corev1.Node) {
+				for _, node := range n[5:] {
+					node.Status.Conditions = nil
+				}
+			},
+		},
+		"ControlPlane": {
+			reason: "the control plane is no capacity, and none of ours to take",
+			cfg:    level(10, 0), nodes: 20, ask: 0, want: 1,
+			change: func(n []*corev1.Node) { label(n[:10], "node-role.kubernetes.io/control-plane", "") },
+			denial: `node "node-000" is none of those that the budget is for`,
+		},
+		"ControlPlaneToo": {
+			reason: "unless it is asked for",
+			cfg:    Config{MaxPercent: 10, ControlPlane: true}, nodes: 20, ask: 0, want: 2,
+			change: func(n []*corev1.Node) { label(n[:10], "node-role.kubernetes.io/control-plane", "") },
+		},
+		"Selected": {
+			reason: "only nodes with processors of a kind count, and may go",
+			cfg:    Config{MaxPercent: 10, Selector: "gpu=yes"}, nodes: 40, ask: 0, want: 2,
+			change: func(n []*corev1.Node) { label(n[20:], "gpu", "yes") },
+		},
+		"Pools": {
+			reason: "each pool has its own: a tenth of ten and of twenty",
+			cfg:    Config{MaxPercent: 10, Pool: "pool"}, nodes: 30, ask: 0, want: 3,
+			change: func(n []*corev1.Node) { label(n[:10], "pool", "a") },
+			denial: `1 of 10 nodes are out of service (1 by us) of pool "a": 1 may be`,
+		},
+		"Rate": {
+			reason: "a twentieth within five minutes, though there is room for more",
+			cfg:    Config{MaxPercent: 50, Window: 5 * time.Minute, WindowPercent: 5, WindowNodes: 1}, nodes: 60, want: 3,
+			denial: "3 nodes of the cluster's pool were taken out of service within 5m0s: 3 may be",
+		},
+		"RateFloor": {
+			reason: "a small pool gets one within the window",
+			cfg:    Config{MaxPercent: 50, Window: 5 * time.Minute, WindowPercent: 5, WindowNodes: 1}, nodes: 6, want: 1,
+		},
+		"RateSeesTheNodes": {
+			reason: "what another process took out a minute ago counts, what it took out before the window does not",
+			cfg:    Config{MaxPercent: 50, Window: 5 * time.Minute, WindowPercent: 10}, nodes: 40, ask: 4, want: 2,
+			change: func(n []*corev1.Node) {
+				take(noon().Add(-time.Minute), n[:2]...)
+				take(noon().Add(-time.Hour), n[2:4]...)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := newNodes(tc.nodes)
+			if tc.change != nil {
+				tc.change(nodes)
+			}
+			b := newBudget(t, tc.cfg, always(nodes))
+			got, first := 0, ""
+			for _, n := range nodes[tc.ask:] {
+				_, denial := b.Reserve(n, noon())
+				if denial == "" {
+					got++
+				} else if first == "" {
+					first = denial
+				}
+			}
+			if got != tc.want {
+				t.Errorf("%s: %d nodes may go, want %d", tc.reason, got, tc.want)
+			}
+			if tc.denial != "" && first != tc.denial {
+				t.Errorf("%s: it says\n%s, want\n%s", tc.reason, first, tc.denial)
+			}
+		})
+	}
+}
+
+// TestARestartChangesNothing: what was granted by a process that is no more
+// counts as soon as the nodes show it.
+func TestARestartChangesNothing(t *testing.T) {
+	nodes := newNodes(40)
+	first := newBudget(t, level(10, 1), always(nodes))
+	for _, n := range nodes {
+		if _, denial := first.Reserve(n, noon()); denial == "" {
+			take(noon(), n)
+		}
+	}
+	second := newBudget(t, level(10, 1), always(nodes))
+	if got := grants(second, noon().Add(time.Second), nodes[4:]...); len(got) > 0 {
+		t.Errorf("after a restart %v may go, too", got)
+	}
+	if _, denial := second.Reserve(nodes[0], noon()); denial != "" {
+		t.Errorf("a node that is ours is denied: %s", denial)
+	}
+}
+
+func TestAGrantCountsUntilItIsSeen(t *testing.T) {
+	nodes := newNodes(20)
+	b := newBudget(t, level(10, 0), always(nodes))
+	if _, denial := b.Reserve(nodes[0], noon()); denial != "" {
+		t.Fatal(denial)
+	}
+	release, denial := b.Reserve(nodes[0], noon()) // by who has not seen that it is ours
+	if denial != "" {
+		t.Fatalf("asked twice for one node: %s", denial)
+	}
+	if got := grants(b, noon(), nodes[1], nodes[2]); !cmp.Equal(got, []string{"node-001"}) {
+		t.Fatalf("beside one grant %v may go, want one node", got)
+	}
+	release() // his write was refused: the node had changed
+	if got := grants(b, noon(), nodes[3]); len(got) > 0 {
+		t.Errorf("who asked for a node again has released the grant of the first time: %v", got)
+	}
+
+	// The node shows an older session: the cache lags, and the grant stands.
+	take(noon().Add(-time.Hour), nodes[1])
+	if s := b.Status(noon()); s[0].Ours != 2 {
+		t.Errorf("out of service are %d, want 2", s[0].Ours)
+	}
+	nodes[1].Annotations, nodes[1].Spec.Unschedulable = nil, false
+	if s := b.Status(noon()); s[0].Ours != 2 {
+		t.Errorf("a grant was forgotten for an annotation of a session before: %+v", s)
+	}
+
+	// It shows this one, and is given back: then it no longer counts.
+	take(noon().Add(time.Nanosecond), nodes[1]) // of which the annotation has the microsecond
+	b.Status(noon())
+	nodes[1].Annotations, nodes[1].Spec.Unschedulable = nil, false
+	if s := b.Status(noon()); s[0].Ours != 1 {
+		t.Errorf("a node that was given back counts: %+v", s)
+	}
+
+	// What is never shown counts no longer than anything lags.
+	if s := b.Status(noon().Add(patience + time.Second)); s[0].Ours != 0 {
+		t.Errorf("a grant that nobody ever saw counts for ever: %+v", s)
+	}
+}
+
+func TestReleasedAtOnce(t *testing.T) {
+	nodes := newNodes(10)
+	cfg := Config{MaxPercent: 10, Window: time.Minute, WindowPercent: 10, OnTrip: Hold}
+	b := newBudget(t, cfg, always(nodes))
+	for range 3 { // neither the level nor the rate keeps anything of it
+		release, denial := b.Reserve(nodes[0], noon())
+		if denial != "" {
+			t.Fatal(denial)
+		}
+		release()
+		release()
+	}
+	if got := grants(b, noon(), nodes[1]); len(got) != 1 {
+		t.Error("what was released counts")
+	}
+}
+
+// TestDeletedNodes: a node that is no more is no capacity, but that we took it
+// out a moment ago counts.
+func TestDeletedNodes(t *testing.T) {
+	nodes := newNodes(20)
+	there := nodes
+	b := newBudget(t, Config{MaxPercent: 50, Window: time.Minute, WindowPercent: 10, OnTrip: Hold}, func() []*corev1.Node { return there })
+	if got := grants(b, noon(), nodes[0], nodes[1]); len(got) != 2 {
+		t.Fatal(got)
+	}
+	there = nodes[2:]
+	if s := b.Status(noon()); s[0].Ours != 0 || s[0].Recent != 2 {
+		t.Errorf("after two nodes were deleted: %+v", s)
+	}
+	if got := grants(b, noon().Add(30*time.Second), nodes[2]); len(got) > 0 {
+		t.Error("the rate forgets nodes that were deleted")
+	}
+	if got := grants(b, noon().Add(time.Minute), nodes[2]); len(got) != 1 {
+		t.Error("the rate never forgets nodes that were deleted")
+	}
+}
+
+func TestHoldGoesOnWhenAFifthIsFree(t *testing.T) {
+	nodes := newNodes(100)
+	b := newBudget(t, level(10, 1), always(nodes))
+	take(noon(), nodes[:10]...)
+	if _, denial := b.Reserve(nodes[20], noon()); denial == "" {
+		t.Fatal("an eleventh node may go")
+	}
+	give := func(n *corev1.Node) { n.Annotations, n.Spec.Unschedulable = nil, false }
+	give(nodes[0])
+	_, denial := b.Reserve(nodes[20], noon())
+	if want := "9 of 100 nodes are out of service (9 by us) of the cluster's pool: the budget of 10 was exhausted, and goes on at 8"; denial != want {
+		t.Errorf("it says %q, want %q", denial, want)
+	}
+	if s := b.Status(noon()); !s[0].Exhausted || s[0].Latched {
+		t.Errorf("it stands at %+v, want exhausted", s[0])
+	}
+	give(nodes[1])
+	if got := grants(b, noon(), nodes[20:25]...); !cmp.Equal(got, []string{"node-020", "node-021"}) {
+		t.Errorf("with eight out of service %v may go, want two", got)
+	}
+}
+
+// TestHoldNeverBlocksAPoolOfOne: where one node may be out of service, the next
+// one goes when it is back.
+func TestHoldNeverBlocksAPoolOfOne(t *testing.T) {
+	nodes := newNodes(2)
+	b := newBudget(t, level(10, 1), always(nodes))
+	take(noon(), nodes[0])
+	if got := grants(b, noon(), nodes[1]); len(got) > 0 {
+		t.Fatal("both may go")
+	}
+	nodes[0].Annotations, nodes[0].Spec.Unschedulable = nil, false
+	if got := grants(b, noon(), nodes[1]); len(got) != 1 {
+		t.Error("the second may not go although the first is back")
+	}
+}
+
+func TestLatchStaysUntilReset(t *testing.T) {
+	cfg := level(10, 1)
+	cfg.OnTrip, cfg.Pool = Latch, "pool"
+	nodes := newNodes(40)
+	label(nodes[:20], "pool", "a")
+	label(nodes[20:], "pool", "b")
+	b := newBudget(t, cfg, always(nodes))
+	if got := grants(b, noon(), nodes[:3]...); len(got) != 2 {
+		t.Fatal(got)
+	}
+	later := noon().Add(time.Hour) // and the two grants were never seen
+	_, denial := b.Reserve(nodes[3], later)
+	if !strings.HasPrefix(denial, `the budget of pool "a" was exhausted at 2026-05-04T12:00:00Z, and takes no more until a person resets it: 0 of 20`) {
+		t.Errorf("it says %q", denial)
+	}
+	if got := grants(b, later, nodes[20]); len(got) != 1 {
+		t.Error("another pool is closed, too")
+	}
+	s := b.Status(later)
+	if diff := cmp.Diff([]bool{true, true, false, false}, []bool{s[0].Exhausted, s[0].Latched, s[1].Exhausted, s[1].Latched}); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !b.Reset("a") || b.Reset("a") {
+		t.Error("a reset does not say whether there was something to reset")
+	}
+	if got := grants(b, later, nodes[3]); len(got) != 1 {
+		t.Error("it stays closed after a reset")
+	}
+
+	again := newBudget(t, cfg, always(nodes))
+	again.Latch("b", noon())
+	if got := grants(again, later, nodes[3], nodes[20]); !cmp.Equal(got, []string{"node-003"}) {
+		t.Errorf("with pool b latched by a process before, %v may go", got)
+	}
+}
+
+func TestUnreadableAnnotation(t *testing.T) {
+	nodes := newNodes(20)
+	take(noon(), nodes[0])
+	nodes[0].Annotations["fleetloop.io/node-fault-owned"] = "{"
+	b := newBudget(t, Config{MaxPercent: 10, Window: time.Minute, WindowPercent: 50, OnTrip: Hold}, always(nodes))
+	if got := grants(b, noon(), nodes[1], nodes[2]); len(got) != 1 {
+		t.Errorf("beside a node whose annotation says nothing %v may go, want one", got)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"Percent":  {Config{MaxPercent: 101}, "max_percent is 101"},
+		"Rate":     {Config{WindowPercent: -1}, "window_percent is -1"},
+		"Negative": {Config{MinNodes: -1}, "must not be negative"},
+		"OnTrip":   {Config{OnTrip: "panic"}, "must be hold or latch"},
+		"Selector": {Config{Selector: "a in"}, "parse selector"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := New(tc.cfg, nil, nil); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("New gives %v, want %q", err, tc.want)
+			}
+		})
+	}
+	var cfg Config
+	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Default(), cfg); diff != "" {
+		t.Errorf("the defaults of the settings are others (-want +got):\n%s", diff)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	nodes := newNodes(20)
+	cordon(nodes[5])
+	fail(nodes[6])
+	reg := registry()
+	b, err := New(Config{MaxPercent: 20, Window: time.Minute, WindowPercent: 50, OnTrip: Hold}, always(nodes), reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	grants(b, now, nodes[0], nodes[1], nodes[2])
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "fleetloop_node_fault_budget_")
+			for _, l := range m.GetLabel() {
+				name += "/" + l.GetValue()
+			}
+			got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	want := map[string]float64{
+		"nodes/in_service": 16, "nodes/ours": 2, "nodes/cordoned": 1, "nodes/not_ready": 1,
+		"limit_nodes/out_of_service": 4, "limit_nodes/recent": 10, "recent_nodes": 2,
+		"exhausted_pools/false": 1, "exhausted_pools/true": 0,
+		"denials_total/level": 1, "denials_total/held": 0, "denials_total/rate": 0, "denials_total/latched": 0, "denials_total/not_selected": 0,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

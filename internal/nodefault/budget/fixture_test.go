@@ -1,0 +1,96 @@
+package budget
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+func noon() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
+
+// newNodes makes so many nodes that are ready.
+func newNodes(n int) []*corev1.Node {
+	var nodes []*corev1.Node
+	for i := range n {
+		node := &corev1.Node{}
+		node.Name = fmt.Sprintf("node-%03d", i)
+		node.UID = types.UID("uid-" + node.Name)
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		nodes = append(nodes, node)
+	}
+	return nodes
+}
+
+func label(nodes []*corev1.Node, key, value string) {
+	for _, n := range nodes {
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[key] = value
+	}
+}
+
+// take shows nodes as taken out of service by us.
+func take(at time.Time, nodes ...*corev1.Node) {
+	for _, n := range nodes {
+		n.Spec.Unschedulable = true
+		n.Annotations = map[string]string{v1alpha1.AnnotationOwned: owned(at)}
+	}
+}
+
+func owned(at time.Time) string {
+	return fmt.Sprintf(`{"session":"k3f9c2aa","cordon":true,"at":%q}`, at.UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
+}
+
+func cordon(nodes ...*corev1.Node) {
+	for _, n := range nodes {
+		n.Spec.Unschedulable = true
+	}
+}
+
+func fail(nodes ...*corev1.Node) {
+	for _, n := range nodes {
+		n.Status.Conditions[0].Status = corev1.ConditionUnknown
+	}
+}
+
+func newBudget(tb testing.TB, cfg Config, nodes func() []*corev1.Node) *Budget {
+	tb.Helper()
+	b, err := New(cfg, nodes, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+func always(nodes []*corev1.Node) func() []*corev1.Node {
+	return func() []*corev1.Node { return nodes }
+}
+
+// grants asks for each node and gives the names of those that were granted.
+func grants(b *Budget, now time.Time, nodes ...*corev1.Node) []string {
+	var granted []string
+	for _, n := range nodes {
+		if _, denial := b.Reserve(n, now); denial == "" {
+			granted = append(granted, n.Name)
+		}
+	}
+	return granted
+}
+
+func copies(nodes []*corev1.Node) []*corev1.Node {
+	list := slices.Clone(nodes)
+	for i := range list {
+		list[i] = list[i].DeepCopy()
+	}
+	return list
+}
+
+func registry() *prometheus.Registry { return prometheus.NewRegistry() }

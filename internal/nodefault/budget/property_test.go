@@ -1,0 +1,235 @@
+package budget
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+)
+
+// TestNeverAboveTheBound has workers ask and write, a cache that lags as it
+// likes, and people who cordon, while no sequence of it has more nodes out of
+// service by us than may be.
+func TestNeverAboveTheBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"reserve": w.reserve, "write": w.write, "refuse": w.refuse, "see": w.see, "give back": w.giveBack,
+			"person": w.person, "break": w.turn, "wait": w.wait, "restart": w.restart, "calm": w.calm, "": w.check,
+		})
+	})
+}
+
+// A world is nodes as they are, and as the cache has them.
+type world struct {
+	cfg     Config
+	real    []*corev1.Node
+	cached  []*corev1.Node
+	granted map[int]func()    // not written yet
+	at      map[int]time.Time // of the grant
+	written map[int]time.Time
+	recent  map[int]time.Time // when nodes were granted last, as far as a process can know
+	before  map[int]time.Time // and the time before, of those in granted
+	now     time.Time
+	b       *Budget
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{granted: map[int]func(){}, at: map[int]time.Time{}, written: map[int]time.Time{}, recent: map[int]time.Time{}, before: map[int]time.Time{}, now: noon()}
+	w.cfg = Config{
+		MaxPercent: rapid.IntRange(0, 100).Draw(t, "percent"), MinNodes: rapid.IntRange(0, 3).Draw(t, "least"),
+		Window: time.Minute, WindowPercent: rapid.IntRange(0, 100).Draw(t, "rate"), WindowNodes: rapid.IntRange(0, 3).Draw(t, "least rate"), OnTrip: Hold,
+	}
+	w.real = newNodes(rapid.IntRange(1, 12).Draw(t, "nodes"))
+	w.cached = copies(w.real)
+	w.start()
+	return w
+}
+
+func (w *world) start() {
+	b, err := New(w.cfg, func() []*corev1.Node { return w.cached }, nil)
+	if err != nil {
+		panic(err)
+	}
+	w.b = b
+	b.Status(w.now) // as metrics do: what was given back before anybody looked is not known
+}
+
+func (w *world) one(t *rapid.T) int { return rapid.IntRange(0, len(w.real)-1).Draw(t, "node") }
+
+// reserve asks for a node as the cache has it, as a reconciler does.
+func (w *world) reserve(t *rapid.T) {
+	i := w.one(t)
+	if _, is := w.granted[i]; is || ours(w.cached[i]) {
+		return // one worker at a time has a node
+	}
+	release, denial := w.b.Reserve(w.cached[i], w.now)
+	if denial == "" {
+		w.granted[i], w.at[i] = release, w.now
+		w.before[i] = w.recent[i]
+		if !ours(w.real[i]) { // else it is not seen yet, and was granted then
+			w.recent[i] = w.now
+		}
+	}
+}
+
+// write is that the API server takes what was granted. It refuses what was made
+// of an older node.
+func (w *world) write(t *rapid.T) {
+	for i, release := range w.granted {
+		if ours(w.real[i]) || w.real[i].ResourceVersion != w.cached[i].ResourceVersion {
+			w.release(i, release)
+		} else {
+			take(w.at[i], w.real[i])
+			w.written[i] = w.at[i]
+			w.change(i)
+			delete(w.granted, i)
+		}
+		return
+	}
+}
+
+func (w *world) refuse(t *rapid.T) {
+	for i, release := range w.granted {
+		w.release(i, release)
+		return
+	}
+}
+
+func (w *world) release(i int, release func()) {
+	release()
+	delete(w.granted, i)
+	w.recent[i] = w.before[i]
+}
+
+// calm is that all nodes are well for a while: then one may go, if any ever may.
+func (w *world) calm(t *rapid.T) {
+	for len(w.granted) > 0 {
+		w.refuse(t)
+	}
+	w.real = newNodes(len(w.real))
+	w.cached = copies(w.real)
+	w.now = w.now.Add(time.Hour)
+	most, rate := w.cfg.most(len(w.real))
+	release, denial := w.b.Reserve(w.cached[0], w.now)
+	release()
+	if may := most > 0 && rate > 0; may != (denial == "") {
+		t.Fatalf("with all nodes well, of which %d may be out of service and %d be taken out, it says %q", most, rate, denial)
+	}
+}
+
+func (w *world) change(i int) {
+	w.real[i].ResourceVersion += "x"
+}
+
+func (w *world) see(t *rapid.T) {
+	i := w.one(t)
+	w.cached[i] = w.real[i].DeepCopy()
+}
+
+func (w *world) giveBack(t *rapid.T) {
+	i := w.one(t)
+	if ours(w.cached[i]) && w.real[i].ResourceVersion == w.cached[i].ResourceVersion {
+		w.real[i].Annotations, w.real[i].Spec.Unschedulable = nil, false
+		w.change(i)
+	}
+}
+
+func (w *world) person(t *rapid.T) {
+	i := w.one(t)
+	w.real[i].Spec.Unschedulable = !w.real[i].Spec.Unschedulable
+	w.change(i)
+}
+
+func (w *world) turn(t *rapid.T) {
+	i := w.one(t)
+	w.real[i].Status.Conditions[0].Status = rapid.SampledFrom([]corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse}).Draw(t, "ready")
+	w.change(i)
+}
+
+func (w *world) wait(t *rapid.T) {
+	w.now = w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
+}
+
+// restart is another process, which sees the nodes as they are.
+func (w *world) restart(t *rapid.T) {
+	clear(w.granted)
+	clear(w.recent)
+	for i, n := range w.real {
+		if ours(n) {
+			w.recent[i] = w.written[i]
+		}
+	}
+	w.cached = copies(w.real)
+	w.start()
+}
+
+func (w *world) check(t *rapid.T) {
+	most, rate := w.cfg.most(len(w.real))
+	out := 0
+	for i, n := range w.real {
+		if _, is := w.granted[i]; is || ours(n) {
+			out++
+		}
+	}
+	if out > most {
+		t.Fatalf("%d nodes are out of service by us, %d may be", out, most)
+	}
+	recent := 0
+	for _, at := range w.recent {
+		if w.now.Sub(at) < w.cfg.Window {
+			recent++
+		}
+	}
+	if recent > rate {
+		t.Fatalf("%d nodes were taken out within the window, %d may be", recent, rate)
+	}
+}
+
+// TestSideBySide has many ask at the same time while the cache shows nothing of it.
+func TestSideBySide(t *testing.T) {
+	nodes := newNodes(200)
+	b := newBudget(t, level(10, 1), always(nodes))
+	var granted atomic.Int32
+	var asking sync.WaitGroup
+	for part := range 16 {
+		asking.Go(func() {
+			for i := part; i < len(nodes); i += 16 {
+				if release, denial := b.Reserve(nodes[i], noon()); denial == "" {
+					if i%3 == 0 {
+						release()
+						continue
+					}
+					granted.Add(1)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	for _, n := range nodes { // and what was given back meanwhile is to be had
+		if _, denial := b.Reserve(n, noon()); denial == "" {
+			granted.Add(1)
+		}
+	}
+	if s := b.Status(noon()); s[0].Ours > 20 || s[0].Ours < 16 {
+		t.Errorf("%d nodes may go at the same time, want 20, or as few as a fifth less while it is held", s[0].Ours)
+	}
+}
+
+func BenchmarkReserve(b *testing.B) {
+	for _, n := range []int{150, 1500, 15000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			nodes := newNodes(n)
+			take(noon().Add(-time.Hour), nodes[:n/3]...)
+			budget := newBudget(b, level(50, 1), always(nodes))
+			for b.Loop() {
+				release, _ := budget.Reserve(nodes[n-1], noon())
+				release()
+			}
+		})
+	}
+}
