@@ -41,7 +41,7 @@ func (r *reconciler) control(m manager.Manager) error {
 	ofNode := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return r.onNode(ctx, o.GetName()) })
 	waiting := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return r.onNode(ctx, nodeOf(o)) })
 	return ctrl.NewControllerManagedBy(m).
-		Named("janitor-" + string(r.kind.action)).
+		Named("janitor-"+string(r.kind.action)).
 		For(r.kind.empty(), builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))). // not what is written here
 		Watches(r.kind.empty(), waiting, builder.WithPredicates(endings())).
 		Watches(other, waiting, builder.WithPredicates(endings())).

@@ -1,0 +1,292 @@
+package remediation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+)
+
+const maxName = 253
+
+// objectName is the name of the object of an attempt.
+func objectName(node, session string, attempt int32) string {
+	tail := fmt.Sprintf("-%s-%d", session, attempt)
+	if len(node)+len(tail) > maxName {
+		sum := sha256.Sum256([]byte(node))
+		tail = "-" + hex.EncodeToString(sum[:4]) + tail
+		node = strings.TrimRight(node[:maxName-len(tail)], "-.")
+	}
+	return node + tail
+}
+
+// follow moves the attempt on that is under way.
+func (r *Remediator) follow(ctx context.Context, l look) (time.Duration, error) {
+	m := l.st.Remediation
+	if m.Name == "" {
+		return r.ask(ctx, l)
+	}
+	a, err := r.get(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	if a == nil {
+		return r.missing(ctx, l)
+	}
+	switch done, ok, why := a.ended(); {
+	case done && ok:
+		return r.succeeded(l, a)
+	case done:
+		settle(m, faults.RemedyFailed, why, l.now)
+		return 0, nil
+	case !l.now.Before(m.Deadline.Time):
+		if err := r.withdraw(ctx, m); err != nil {
+			return 0, err
+		}
+		why := strings.TrimSpace(fmt.Sprintf("%s %s was not carried out in time: is there a janitor? %s", m.Kind, m.Name, a.status.Message))
+		r.tellFailed(l.st, m, why, l.now)
+		settle(m, faults.RemedyFailed, why, l.now)
+		return 0, nil
+	}
+	m.Message = nodefault.Cut(a.status.Message, maxText)
+	return min(r.cfg.Poll, max(time.Second, m.Deadline.Sub(l.now))), nil
+}
+
+// maxText bounds what a person is told.
+const maxText = 512
+
+// succeeded takes a janitor at its word, but for a reboot that the node knows
+// nothing of.
+func (r *Remediator) succeeded(l look, a *action) (time.Duration, error) {
+	m := l.st.Remediation
+	if m.Action == faults.RemedyReboot && l.node != nil && m.BootID != "" && l.node.Status.NodeInfo.BootID == m.BootID && l.now.Before(m.Deadline.Time) {
+		m.Message = "the janitor says that the node was rebooted; its boot id is still the same"
+		return r.cfg.Poll, nil
+	}
+	if m.Action == faults.RemedyReboot && l.node != nil && m.BootID != "" && l.node.Status.NodeInfo.BootID == m.BootID {
+		why := "the janitor says that the node was rebooted, and it was not: its boot id is still the same"
+		r.tellFailed(l.st, m, why, l.now)
+		settle(m, faults.RemedyFailed, why, l.now)
+		return 0, nil
+	}
+	settle(m, faults.RemedySucceeded, a.status.Message, l.now)
+	return 0, nil
+}
+
+// ask makes the object of an attempt that was written down, unless it is not
+// wanted any more.
+func (r *Remediator) ask(ctx context.Context, l look) (time.Duration, error) {
+	m := l.st.Remediation
+	switch {
+	case l.node == nil:
+		settle(m, faults.RemedyFailed, "the node is gone", l.now)
+		return 0, nil
+	case !l.now.Before(m.Deadline.Time):
+		why := strings.TrimSpace("it could not be asked for in time. " + m.Message)
+		r.tellFailed(l.st, m, why, l.now)
+		settle(m, faults.RemedyFailed, why, l.now)
+		return 0, nil
+	case !l.wanted():
+		settle(m, faults.RemedyFailed, "it was not needed any more", l.now)
+		return 0, nil
+	}
+	o := r.build(l)
+	err := r.client.Create(ctx, o)
+	if apierrors.IsAlreadyExists(err) {
+		return r.adopt(ctx, l, o)
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		m.Message = nodefault.Cut(fmt.Sprintf("cannot create %s: %v", m.Kind, err), maxText)
+		return r.cfg.Poll, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("create %s %q: %w", m.Kind, o.GetName(), err)
+	}
+	r.requested(l, o, l.now)
+	return 0, nil
+}
+
+// adopt takes the object that is there already: ours, if what was written about
+// it was lost.
+func (r *Remediator) adopt(ctx context.Context, l look, o client.Object) (time.Duration, error) {
+	m, want := l.st.Remediation, o.GetLabels()
+	name := o.GetName()
+	there := emptyOf(m.Kind)
+	err := r.client.Get(ctx, client.ObjectKey{Name: name}, there)
+	if apierrors.IsNotFound(err) { // the cache has still to hear of it
+		return soon, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read %s %q: %w", m.Kind, name, err)
+	}
+	if has := there.GetLabels(); has[LabelSession] != want[LabelSession] || has[LabelAttempt] != want[LabelAttempt] || actionOf(there).spec.NodeName != l.node.Name {
+		settle(m, faults.RemedyFailed, fmt.Sprintf("there is a %s %q that was not made here", m.Kind, name), l.now)
+		return 0, nil
+	}
+	r.requested(l, there, there.GetCreationTimestamp().Time)
+	return 0, nil
+}
+
+// soon is when something is looked at again of which the cache has still to hear.
+const soon = 250 * time.Millisecond
+
+// requested tells that an object was made.
+func (r *Remediator) requested(l look, o client.Object, when time.Time) {
+	m := l.st.Remediation
+	m.Name = o.GetName()
+	m.Message = ""
+	words := words(m.Kind)
+	record := nodefault.RecordOf(l.st, sourceRemediation, words.requested, strconv.Itoa(int(m.Attempt)), when)
+	record.Object = words.resource + "/" + m.Name
+	nodefault.Tell(l.st, record)
+}
+
+// build makes the object of an attempt. Pods that are left on the node are no
+// reason not to, where nobody wanted them to go or they would not.
+func (r *Remediator) build(l look) client.Object {
+	m := l.st.Remediation
+	undrained := l.st.Drain == nil || l.st.Drain.State != faults.DrainCompleted
+	spec := v1alpha1.NodeActionSpec{NodeName: l.node.Name, Force: undrained}
+	about := metav1.ObjectMeta{
+		Name:   objectName(l.node.Name, l.st.Session, m.Attempt),
+		Labels: map[string]string{LabelSession: l.st.Session, LabelAttempt: strconv.Itoa(int(m.Attempt))},
+	}
+	if m.Kind == v1alpha1.KindTerminate {
+		return &v1alpha1.TerminateNode{ObjectMeta: about, Spec: spec}
+	}
+	return &v1alpha1.RebootNode{ObjectMeta: about, Spec: spec}
+}
+
+// missing is what follows when the object is not in the cache. One that was just
+// made may not be there yet: the API server knows, and is asked without
+// anything being made.
+func (r *Remediator) missing(ctx context.Context, l look) (time.Duration, error) {
+	m := l.st.Remediation
+	switch {
+	case l.node == nil && m.Action == faults.RemedyTerminate: // its object was cleaned up after the node
+		settle(m, faults.RemedySucceeded, "the node is gone", l.now)
+		return 0, nil
+	case l.node == nil:
+		settle(m, faults.RemedyFailed, "the node is gone", l.now)
+		return 0, nil
+	}
+	o := r.build(l)
+	o.SetName(m.Name)
+	err := r.client.Create(ctx, o, client.DryRunAll)
+	if apierrors.IsAlreadyExists(err) {
+		return soon, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look for %s %q: %w", m.Kind, m.Name, err)
+	}
+	r.exhaust(l, m.Action, int(m.Step), fmt.Sprintf("%s %s was deleted, which ends the remediation", m.Kind, m.Name))
+	return 0, nil
+}
+
+// withdraw deletes the object of an attempt that nobody waits for any more, so
+// that it is not carried out later.
+func (r *Remediator) withdraw(ctx context.Context, m *faults.RemediationStatus) error {
+	o := emptyOf(m.Kind)
+	o.SetName(m.Name)
+	if err := r.client.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s %q: %w", m.Kind, m.Name, err)
+	}
+	return nil
+}
+
+// get reads the object of an attempt; nil is none.
+func (r *Remediator) get(ctx context.Context, m *faults.RemediationStatus) (*action, error) {
+	o := emptyOf(m.Kind)
+	err := r.client.Get(ctx, client.ObjectKey{Name: m.Name}, o)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // one that is not there is no error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s %q: %w", m.Kind, m.Name, err)
+	}
+	return actionOf(o), nil
+}
+
+// An action is a RebootNode or a TerminateNode.
+type action struct {
+	client.Object
+	kind   string
+	spec   *v1alpha1.NodeActionSpec
+	status *v1alpha1.NodeActionStatus
+}
+
+func actionOf(o client.Object) *action {
+	if t, ends := o.(*v1alpha1.TerminateNode); ends {
+		return &action{o, v1alpha1.KindTerminate, &t.Spec, &t.Status}
+	}
+	if b, reboots := o.(*v1alpha1.RebootNode); reboots {
+		return &action{o, v1alpha1.KindReboot, &b.Spec, &b.Status}
+	}
+	return &action{o, "", &v1alpha1.NodeActionSpec{}, &v1alpha1.NodeActionStatus{}}
+}
+
+func emptyOf(kind string) client.Object {
+	if kind == v1alpha1.KindTerminate {
+		return &v1alpha1.TerminateNode{}
+	}
+	return &v1alpha1.RebootNode{}
+}
+
+func kindFor(a faults.Remedy) string {
+	if a == faults.RemedyTerminate {
+		return v1alpha1.KindTerminate
+	}
+	return v1alpha1.KindReboot
+}
+
+// sent says whether the provider has accepted it, or may have.
+func (a *action) sent() bool {
+	c := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
+	return c != nil && c.Status != metav1.ConditionFalse
+}
+
+// final is the condition that says how it ended.
+func (a *action) final() *metav1.Condition {
+	return meta.FindStatusCondition(a.status.Conditions, words(a.kind).final)
+}
+
+// ended says whether an action is over, how, and why not well.
+func (a *action) ended() (done, ok bool, why string) {
+	c := a.final()
+	switch {
+	case c != nil && c.Status == metav1.ConditionTrue:
+		return true, true, ""
+	case c != nil && c.Status == metav1.ConditionFalse && (c.Reason == v1alpha1.ReasonFailed || c.Reason == v1alpha1.ReasonTimeout),
+		a.status.CompletionTime != nil:
+		return true, false, strings.TrimSpace(fmt.Sprintf("%s %s failed: %s", a.kind, a.GetName(), a.message()))
+	}
+	return false, false, ""
+}
+
+func (a *action) message() string {
+	if a.status.Message != "" {
+		return a.status.Message
+	}
+	if c := a.final(); c != nil && c.Message != "" {
+		return c.Message
+	}
+	return "it does not say why"
+}
+
+// refused says whether another one like it would fare no better.
+func (a *action) refused() bool {
+	c := a.final()
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonFailed
+}

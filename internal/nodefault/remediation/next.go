@@ -1,0 +1,146 @@
+package remediation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+)
+
+// prove waits, after a remedy that succeeded, for the faults to go.
+func (r *Remediator) prove(ctx context.Context, l look) (time.Duration, error) {
+	m := l.st.Remediation
+	if l.node == nil || m.Action == faults.RemedyTerminate {
+		return 0, nil // there is nothing left to prove
+	}
+	if l.st.HealthySince != nil {
+		if r.unverified(m) {
+			r.beginVerification(l)
+		}
+		return 0, nil
+	}
+	if left := m.FinishedAt.Add(r.cfg.VerifyTimeout).Sub(l.now); left > 0 {
+		m.Message = "the node was rebooted: its faults have to go"
+		return min(left, r.cfg.Poll), nil
+	}
+	return r.next(ctx, l)
+}
+
+// next begins the attempt after one that did not help: the same remedy again, if
+// it may be, else the one after it.
+func (r *Remediator) next(ctx context.Context, l look) (time.Duration, error) {
+	if !l.wanted() {
+		return 0, nil
+	}
+	m, remedies := l.st.Remediation, l.st.Wish.Remedies
+	step := slices.Index(remedies, m.Action)
+	if step < 0 { // the rules wish for something else by now
+		return r.begin(l, 0), nil
+	}
+	if at := int(m.Step); at < len(remedies) && remedies[at] == m.Action {
+		step = at
+	}
+	refused, err := r.refused(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	if refused || tries(l.st, m.Action) >= r.attempts(m.Action) {
+		step++
+	}
+	return r.begin(l, step), nil
+}
+
+// refused says whether the attempt was refused for good.
+func (r *Remediator) refused(ctx context.Context, m *faults.RemediationStatus) (bool, error) {
+	if m.Name == "" || m.Kind != kindFor(m.Action) {
+		return false, nil
+	}
+	a, err := r.get(ctx, m)
+	return a != nil && a.refused(), err
+}
+
+// tries is how often a remedy was asked for in this session, or could not be: an
+// object may be gone by now, but what was told of it stays.
+func tries(st *faults.NodeFaultStatus, a faults.Remedy) int {
+	w, count := words(kindFor(a)), 0
+	for attempt := range st.Remediation.Attempt {
+		ordinal := strconv.Itoa(int(attempt) + 1)
+		if told(st, w.requested, ordinal) || told(st, w.failed, ordinal) {
+			count++
+		}
+	}
+	return count
+}
+
+func told(st *faults.NodeFaultStatus, action, ordinal string) bool {
+	return nodefault.Told(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinal))
+}
+
+// reconsider begins anew where nothing has been tried: all that was wished for
+// was a person, or the drain had failed, and that is no longer so.
+func (r *Remediator) reconsider(l look) (time.Duration, error) {
+	m := l.st.Remediation
+	if !l.wanted() || m.Action != faults.RemedySupport && m.Kind != "" {
+		return 0, nil
+	}
+	first := l.st.Wish.Remedies[0]
+	if ready, _ := r.drained(l.st); !ready || first == faults.RemedySupport || tries(l.st, first) > 0 {
+		return 0, nil
+	}
+	return r.begin(l, 0), nil
+}
+
+// exhaust ends the remediation: a person is needed, and is told so.
+func (r *Remediator) exhaust(l look, action faults.Remedy, step int, why string) {
+	m := l.st.Remediation
+	if m == nil || action == faults.RemedySupport && m.Action != faults.RemedySupport {
+		attempt := int32(0)
+		if m != nil {
+			attempt = m.Attempt
+		}
+		m = &faults.RemediationStatus{Action: action, Attempt: attempt, StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now)}
+	}
+	m.Step = int32(step) //nolint:gosec // there are few remedies
+	settle(m, faults.RemedyExhausted, why, l.now)
+	l.st.Remediation = m
+	ordinal := "" // for nothing was tried
+	if m.Attempt > 0 {
+		ordinal = strconv.Itoa(int(m.Attempt))
+	}
+	record := nodefault.RecordOf(l.st, sourceRemediation, changeevent.ActionSupportRequired, ordinal, l.now)
+	record.Reason = m.Message
+	nodefault.Tell(l.st, record)
+}
+
+// actions are the objects of a kind, not to be changed.
+func (r *Remediator) actions(ctx context.Context, kind string, o ...client.ListOption) ([]*action, error) {
+	o = append(o, client.UnsafeDisableDeepCopy)
+	var all []*action
+	if kind == v1alpha1.KindTerminate {
+		var list v1alpha1.TerminateNodeList
+		if err := r.client.List(ctx, &list, o...); err != nil {
+			return nil, fmt.Errorf("list %ss: %w", kind, err)
+		}
+		for i := range list.Items {
+			all = append(all, actionOf(&list.Items[i]))
+		}
+		return all, nil
+	}
+	var list v1alpha1.RebootNodeList
+	if err := r.client.List(ctx, &list, o...); err != nil {
+		return nil, fmt.Errorf("list %ss: %w", kind, err)
+	}
+	for i := range list.Items {
+		all = append(all, actionOf(&list.Items[i]))
+	}
+	return all, nil
+}

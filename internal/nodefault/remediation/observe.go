@@ -1,0 +1,136 @@
+package remediation
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+)
+
+// Whose change events these are.
+const (
+	sourceRemediation = changeevent.SourceFaultRemediation
+	sourceJanitor     = changeevent.SourceJanitor
+)
+
+// vocabulary is how the two kinds are spoken of.
+type vocabulary struct {
+	resource, final             string
+	requested, executed, failed string
+}
+
+func words(kind string) vocabulary {
+	if kind == v1alpha1.KindTerminate {
+		return vocabulary{
+			v1alpha1.ResourceTerminate, v1alpha1.ConditionNodeTerminated,
+			changeevent.ActionTerminateRequested, changeevent.ActionTerminateExecuted, changeevent.ActionTerminateFailed,
+		}
+	}
+	return vocabulary{
+		v1alpha1.ResourceReboot, v1alpha1.ConditionNodeReady,
+		changeevent.ActionRebootRequested, changeevent.ActionRebootExecuted, changeevent.ActionRebootFailed,
+	}
+}
+
+// Observe tells what the janitor has done to a node, whoever asked for it: that
+// it was rebooted, when the provider has accepted that; that it is terminated,
+// when it is gone; that either failed. Step does so too; it is to be called for
+// nodes that there is nothing else to do about. A node that is gone is nil.
+func (r *Remediator) Observe(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus, now time.Time) error {
+	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
+		all, err := r.actions(ctx, kind)
+		if err != nil {
+			return err
+		}
+		for _, a := range all {
+			if concerns(a, node, st) {
+				observe(st, a, now.Add(-lateNews))
+			}
+		}
+	}
+	return nil
+}
+
+// concerns says whether an action is on the node that st is about: not on one
+// that had its name before.
+func concerns(a *action, node *corev1.Node, st *faults.NodeFaultStatus) bool {
+	if uid := a.status.NodeUID; uid != "" && st.NodeUID != "" {
+		return uid == st.NodeUID
+	}
+	if st.Session != "" && a.GetLabels()[LabelSession] == st.Session {
+		return true
+	}
+	return node != nil && a.spec.NodeName == node.Name && !a.GetCreationTimestamp().Time.Before(node.CreationTimestamp.Time)
+}
+
+// lateNews is how old something may be to be told that nobody here asked for.
+const lateNews = 12 * time.Hour
+
+func observe(st *faults.NodeFaultStatus, a *action, since time.Time) {
+	if a.endedAt().Before(since) && a.GetLabels()[LabelSession] != st.Session {
+		return
+	}
+	w := words(a.kind)
+	sent := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
+	done, ok, why := a.ended()
+	if a.kind == v1alpha1.KindReboot && sent != nil && sent.Status == metav1.ConditionTrue {
+		tell(st, a, w.executed, sent.LastTransitionTime.Time, "")
+	}
+	switch {
+	case !done:
+	case !ok:
+		tell(st, a, w.failed, a.endedAt(), why)
+	case a.kind == v1alpha1.KindTerminate:
+		tell(st, a, w.executed, a.endedAt(), "")
+	}
+}
+
+func (a *action) endedAt() time.Time {
+	if t := a.status.CompletionTime; t != nil {
+		return t.Time
+	}
+	if c := a.final(); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	return a.GetCreationTimestamp().Time
+}
+
+// tell tells of one once. What belongs to the session is told as a part of it;
+// what somebody else asked for is known by its UID. What was told and has been
+// dropped from the history since is not told again.
+func tell(st *faults.NodeFaultStatus, a *action, what string, when time.Time, failure string) {
+	if len(st.History) > 0 && st.History[0].Seq > 1 && when.Before(st.History[0].At.Time) {
+		return
+	}
+	labels := a.GetLabels()
+	about, ordinal := st, labels[LabelAttempt]
+	if labels[LabelSession] != st.Session || st.Session == "" || ordinal == "" {
+		ordinal = string(a.GetUID())
+		about = &faults.NodeFaultStatus{NodeUID: st.NodeUID, Session: labels[LabelSession]}
+	}
+	record := nodefault.RecordOf(about, sourceJanitor, what, ordinal, when)
+	record.Object = words(a.kind).resource + "/" + a.GetName()
+	if failure != "" {
+		record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.Cut(failure, maxText)
+	}
+	nodefault.Tell(st, record)
+}
+
+// tellFailed tells of an attempt that the janitor says nothing of.
+func (r *Remediator) tellFailed(st *faults.NodeFaultStatus, m *faults.RemediationStatus, why string, now time.Time) {
+	w := words(m.Kind)
+	record := nodefault.RecordOf(st, sourceRemediation, w.failed, strconv.Itoa(int(m.Attempt)), now)
+	record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.Cut(why, maxText)
+	if m.Name != "" {
+		record.Object = w.resource + "/" + m.Name
+	}
+	nodefault.Tell(st, record)
+}

@@ -1,0 +1,275 @@
+// Package remediation has nodes repaired that are cordoned and drained: it goes
+// through the remedies that the rules wish for, one attempt after the other,
+// until the faults are gone or a person is needed.
+//
+// An attempt is a RebootNode or TerminateNode whose name follows from the node,
+// the session and the number of the attempt. It is written down before it is
+// asked for and can only be asked for once, so one that dies in between repeats
+// nothing. Whoever deletes such an object has ended the remediation: no other
+// takes its place.
+package remediation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+)
+
+// Config says how often and how long remedies are tried.
+type Config struct {
+	// RebootAttempts and TerminateAttempts are how often each is tried in a
+	// session before the next remedy, five times at most. Zero is 2 and 1.
+	RebootAttempts, TerminateAttempts int
+	// RebootTimeout and TerminateTimeout are how long an attempt may take. They
+	// have to be longer than the deadlines of the janitor, which says more
+	// about what went wrong. Zero is 45 min.
+	RebootTimeout, TerminateTimeout time.Duration
+	// VerifyTimeout is how long the faults may stay after a reboot that
+	// succeeded. Zero is 10 min.
+	VerifyTimeout time.Duration
+	// Poll is how often what is under way is looked at although nothing was told
+	// of it. Zero is 15 s.
+	Poll time.Duration
+	// AfterFailedDrain has nodes repaired whose drain failed, with the pods that
+	// are left on them. Without it a person has to look.
+	AfterFailedDrain bool
+
+	// Verifier tries a node out after a reboot, once its faults are gone and
+	// before it may be released. Nil is nobody.
+	Verifier Verifier
+
+	Log *slog.Logger // nil is silence
+}
+
+func (c Config) withDefaults() Config {
+	const reboots, terminations = 2, 1
+	const timeout, verify, poll = 45 * time.Minute, 10 * time.Minute, 15 * time.Second
+	c.RebootAttempts = min(cmp.Or(c.RebootAttempts, reboots), mostAttempts)
+	c.TerminateAttempts = min(cmp.Or(c.TerminateAttempts, terminations), mostAttempts)
+	c.RebootTimeout = cmp.Or(c.RebootTimeout, timeout)
+	c.TerminateTimeout = cmp.Or(c.TerminateTimeout, timeout)
+	c.VerifyTimeout = cmp.Or(c.VerifyTimeout, verify)
+	c.Poll = cmp.Or(c.Poll, poll)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// mostAttempts is how often a remedy is tried at most: the history of a session,
+// which is where attempts are counted, has room for no more.
+const mostAttempts = 5
+
+// Labels of the objects that are made here.
+const (
+	LabelSession = "fleetloop.io/node-fault-session"
+	LabelAttempt = "fleetloop.io/node-fault-attempt"
+)
+
+// A Remediator has nodes repaired.
+type Remediator struct {
+	cfg    Config
+	client client.Client
+}
+
+// New makes a remediator. c may read from a cache.
+func New(cfg Config, c client.Client) *Remediator {
+	return &Remediator{cfg.withDefaults(), c}
+}
+
+// Kinds are those that c has to know.
+func Kinds() []schema.GroupVersionKind {
+	return []schema.GroupVersionKind{v1alpha1.GroupVersion.WithKind(v1alpha1.KindReboot), v1alpha1.GroupVersion.WithKind(v1alpha1.KindTerminate)}
+}
+
+// A look is one look at one node.
+type look struct {
+	node *corev1.Node // nil is gone
+	st   *faults.NodeFaultStatus
+	now  time.Time
+}
+
+// Step moves the remediation of a node on, and says when to look again. Zero is
+// at once if it has changed st, and else when something happens. A node that is
+// gone is nil: what was under way is then followed to its end.
+//
+// It is to be called while Busy, and else while the node is quarantined and its
+// drain is over.
+func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus, now time.Time) (after time.Duration, err error) {
+	if node != nil && st.NodeUID != "" && node.UID != st.NodeUID {
+		node = nil // another one of the same name
+	}
+	if err := r.Observe(ctx, node, st, now); err != nil {
+		return 0, err
+	}
+	l := look{node, st, now}
+	m := st.Remediation
+	if m == nil {
+		return r.first(l)
+	}
+	switch m.State {
+	case faults.RemedyRunning:
+		if m.Kind == kindVerification {
+			return r.verify(ctx, l)
+		}
+		return r.follow(ctx, l)
+	case faults.RemedySucceeded:
+		return r.prove(ctx, l)
+	case faults.RemedyFailed:
+		return r.next(ctx, l)
+	case faults.RemedyExhausted:
+		return r.reconsider(l)
+	}
+	return 0, fmt.Errorf("node fault of node %q: remediation is in a state %q that this version does not know", nameOf(node), m.State)
+}
+
+// Busy says whether a remedy is under way or not proven yet: such a node is not
+// released.
+func (r *Remediator) Busy(st *faults.NodeFaultStatus) bool {
+	m := st.Remediation
+	if m == nil {
+		return false
+	}
+	failed := m.State == faults.RemedyExhausted && m.Kind == kindVerification // a person has to look first
+	return m.State == faults.RemedyRunning || failed || r.unverified(m)
+}
+
+// unverified says whether a reboot has to be tried out before it counts.
+func (r *Remediator) unverified(m *faults.RemediationStatus) bool {
+	return r.cfg.Verifier != nil && m.State == faults.RemedySucceeded && m.Action == faults.RemedyReboot && m.Kind != kindVerification
+}
+
+// Cancel ends what is under way because nobody wants it any more, such as when
+// a person has taken the node back. What the provider has not accepted yet is
+// taken back; what it has is left to its end, and not waited for.
+func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, reason string, now time.Time) error {
+	m := st.Remediation
+	if m == nil || m.State != faults.RemedyRunning {
+		return nil
+	}
+	if m.Name != "" && m.Kind != kindVerification {
+		a, err := r.get(ctx, m)
+		if err == nil && a != nil && !a.sent() {
+			err = r.withdraw(ctx, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	settle(m, faults.RemedyFailed, "cancelled: "+reason, now)
+	return nil
+}
+
+// wanted says whether a remedy is to be tried now: the rules wish for one, there
+// are faults, and there is a node.
+func (l look) wanted() bool {
+	w := l.st.Wish
+	return w != nil && !w.DryRun && len(w.Remedies) > 0 && l.st.HealthySince == nil && l.node != nil
+}
+
+// drained says whether what the rules wish for may begin, and if it may not,
+// whether it never will.
+func (r *Remediator) drained(st *faults.NodeFaultStatus) (yes, never bool) {
+	d := st.Drain
+	switch {
+	case !st.Wish.Drain:
+		return true, false
+	case d == nil:
+		return false, false
+	case d.State == faults.DrainCompleted:
+		return true, false
+	case d.State == faults.DrainFailed:
+		return r.cfg.AfterFailedDrain, !r.cfg.AfterFailedDrain
+	}
+	return false, false
+}
+
+// first begins the first remedy of the session.
+func (r *Remediator) first(l look) (time.Duration, error) {
+	if !l.wanted() {
+		return 0, nil
+	}
+	return r.begin(l, 0), nil
+}
+
+// begin writes down that the remedy of a step will be tried, or that there is
+// none.
+func (r *Remediator) begin(l look, step int) time.Duration {
+	ready, never := r.drained(l.st)
+	remedies := l.st.Wish.Remedies
+	attempt := int32(1)
+	if m := l.st.Remediation; m != nil {
+		attempt = m.Attempt + 1
+	}
+	switch {
+	case never:
+		r.exhaust(l, remedies[min(step, len(remedies)-1)], step, "the drain has failed, and pods are left on the node: remove them, or let remedies follow a failed drain")
+		return 0
+	case !ready:
+		return r.cfg.Poll
+	case step >= len(remedies):
+		r.exhaust(l, remedies[len(remedies)-1], len(remedies)-1, "all remedies were tried, and the faults are still there: "+messageOf(l.st.Remediation))
+		return 0
+	case remedies[step] == faults.RemedySupport:
+		why := "the fault needs a person"
+		if l.st.Remediation != nil {
+			why = "the remedies that were tried did not help: " + messageOf(l.st.Remediation)
+		}
+		r.exhaust(l, faults.RemedySupport, step, why)
+		return 0
+	}
+	m := &faults.RemediationStatus{
+		State: faults.RemedyRunning, Action: remedies[step], Step: int32(step), Attempt: attempt, //nolint:gosec // there are few remedies
+		StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now.Add(r.timeout(remedies[step]))),
+		Kind: kindFor(remedies[step]), BootID: l.node.Status.NodeInfo.BootID,
+	}
+	l.st.Remediation = m
+	return 0
+}
+
+func (r *Remediator) timeout(a faults.Remedy) time.Duration {
+	if a == faults.RemedyTerminate {
+		return r.cfg.TerminateTimeout
+	}
+	return r.cfg.RebootTimeout
+}
+
+func (r *Remediator) attempts(a faults.Remedy) int {
+	if a == faults.RemedyTerminate {
+		return r.cfg.TerminateAttempts
+	}
+	return r.cfg.RebootAttempts
+}
+
+// settle ends an attempt.
+func settle(m *faults.RemediationStatus, state faults.RemedyState, message string, now time.Time) {
+	const most = 512
+	m.State, m.Message = state, nodefault.Cut(message, most)
+	m.FinishedAt = &metav1.Time{Time: now}
+}
+
+func messageOf(m *faults.RemediationStatus) string {
+	if m == nil {
+		return ""
+	}
+	return m.Message
+}
+
+func nameOf(n *corev1.Node) string {
+	if n == nil {
+		return ""
+	}
+	return n.Name
+}
+

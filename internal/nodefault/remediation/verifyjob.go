@@ -1,0 +1,106 @@
+package remediation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// VerificationConfig is the Job that tries a node out. It passes if its
+// container exits with 0.
+type VerificationConfig struct {
+	Namespace      string
+	Image          string
+	Command        []string // empty is the image's
+	ServiceAccount string
+	Privileged     bool
+	// Resources are those that the node has to give it, such as nvidia.com/gpu.
+	Resources corev1.ResourceRequirements
+	// Timeout is how long it may take. Zero is 5 min.
+	Timeout time.Duration
+	// TTL is how long the Job is kept after its end. Zero is 1 h.
+	TTL time.Duration
+}
+
+// A JobVerifier tries nodes out by Jobs.
+type JobVerifier struct {
+	cfg    VerificationConfig
+	client kubernetes.Interface
+}
+
+// NewJobVerifier makes a verifier.
+func NewJobVerifier(cfg VerificationConfig, c kubernetes.Interface) (*JobVerifier, error) {
+	switch {
+	case c == nil:
+		return nil, errors.New("make verifier: it needs a client")
+	case cfg.Namespace == "":
+		return nil, errors.New("make verifier: there is no namespace for Jobs")
+	case cfg.Image == "":
+		return nil, errors.New("make verifier: there is no image to run")
+	}
+	const timeout, ttl = 5 * time.Minute, time.Hour
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = timeout
+	}
+	if cfg.TTL <= 0 {
+		cfg.TTL = ttl
+	}
+	return &JobVerifier{cfg, c}, nil
+}
+
+// Verify makes the Job of this name, if there is none, and says how it ended.
+func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string) (Verdict, error) {
+	jobs := v.client.BatchV1().Jobs(v.cfg.Namespace)
+	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		job, err = jobs.Create(ctx, v.build(node, name), metav1.CreateOptions{})
+	}
+	if apierrors.IsInvalid(err) {
+		return Verdict{Done: true, Message: err.Error()}, nil
+	}
+	if err != nil {
+		return Verdict{}, fmt.Errorf("make Job %q: %w", name, err)
+	}
+	where := "Job " + job.Namespace + "/" + job.Name
+	for _, c := range job.Status.Conditions {
+		switch {
+		case c.Status != corev1.ConditionTrue:
+		case c.Type == batchv1.JobComplete:
+			return Verdict{Done: true, Passed: true, Message: where + " has passed"}, nil
+		case c.Type == batchv1.JobFailed:
+			return Verdict{Done: true, Message: where + " failed: " + c.Message}, nil
+		}
+	}
+	return Verdict{Message: where + " runs"}, nil
+}
+
+// build makes the Job. It is bound to the node by its name: no scheduler would
+// put it on one that is cordoned.
+func (v *JobVerifier) build(node *corev1.Node, name string) *batchv1.Job {
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: v.cfg.Namespace,
+			Labels: map[string]string{"app.kubernetes.io/managed-by": "fleetloop-node-fault"}, Annotations: map[string]string{"fleetloop.io/node": node.Name},
+		},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32(0)), ActiveDeadlineSeconds: new(int64(v.cfg.Timeout.Seconds())), TTLSecondsAfterFinished: new(int32(v.cfg.TTL.Seconds())),
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+				NodeName: node.Name, RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: v.cfg.ServiceAccount,
+				AutomountServiceAccountToken: new(v.cfg.ServiceAccount != ""), EnableServiceLinks: new(false),
+				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				Containers: []corev1.Container{{
+					Name: "verify", Image: v.cfg.Image, Command: v.cfg.Command, Resources: v.cfg.Resources,
+					TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+					SecurityContext:          &corev1.SecurityContext{Privileged: new(v.cfg.Privileged)},
+				}},
+			}},
+		},
+	}
+}
