@@ -115,8 +115,12 @@ func CanonicalTime(t time.Time) string {
 func ID(e ChangeEvent) string { return idOf(&e) }
 
 func idOf(e *ChangeEvent) string {
-	if e.ID != "" {
-		return label(e.ID)
+	if id := label(e.ID); id != "" {
+		if id == e.ID {
+			return id
+		}
+		sum := sha256.Sum256([]byte(e.ID)) // mended or cut it might be another's
+		return hex.EncodeToString(sum[:16])
 	}
 	h := sha256.New()
 	buf := make([]byte, 0, 256)
@@ -139,17 +143,20 @@ func codeOf(e *ChangeEvent) string {
 
 // healthOf is the health report of an event, nil if there was none.
 func healthOf(e *ChangeEvent) *HealthEvent {
-	if e.CheckName == "" && e.Agent == "" && e.Message == "" && !e.IsFatal && codeOf(e) == "" {
-		return nil
-	}
 	var codes []string
 	for _, code := range e.ErrorCodes[:min(len(e.ErrorCodes), maxCodes)] {
-		codes = append(codes, label(code))
+		if code = label(code); code != "" {
+			codes = append(codes, code)
+		}
 	}
-	return &HealthEvent{
-		CheckName: label(e.CheckName), ErrorCode: cut(mendLine(codeOf(e)), maxReason), Agent: label(e.Agent),
+	h := &HealthEvent{
+		CheckName: label(e.CheckName), ErrorCode: cut(cmp.Or(mendLine(e.ErrorCode), strings.Join(codes, ",")), maxReason), Agent: label(e.Agent),
 		IsFatal: e.IsFatal, Message: cut(mend(e.Message), maxMessage), ErrorCodes: codes,
 	}
+	if h.CheckName == "" && h.Agent == "" && h.Message == "" && h.ErrorCode == "" && !h.IsFatal && len(codes) == 0 {
+		return nil
+	}
+	return h
 }
 
 // summaryOf is the event's own summary, else what Summarize makes. A dry run is
@@ -179,6 +186,9 @@ func detailsOf(e *ChangeEvent) map[string]string {
 		if k := label(key); k != "" {
 			details[k] = cut(mend(e.Details[key]), maxValue)
 		}
+	}
+	if len(details) == 0 {
+		return nil
 	}
 	return details
 }

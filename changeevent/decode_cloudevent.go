@@ -133,7 +133,7 @@ func (a attributes) payload(data []byte) (Payload, error) {
 	}
 	p.ID = cmp.Or(p.ID, a.digest())
 	p.Timestamp = cmp.Or(p.Timestamp, a.Time)
-	p.Source = cmp.Or(p.Source, a.Source)
+	p.Source = cmp.Or(p.Source, label(a.Source))
 	if p.Node == "" && p.Subject == "" {
 		p.Subject = a.Subject
 	}

@@ -176,7 +176,7 @@ func hostOf(href string) (prefix string, ok bool) {
 func checkHref(href string, schemes ...string) error {
 	u, err := url.Parse(href)
 	switch {
-	case err != nil:
+	case err != nil, mendLine(href) != href:
 		return errors.New("it does not parse as a URL")
 	case !slices.Contains(schemes, u.Scheme):
 		return fmt.Errorf("its scheme is %q, not %s", u.Scheme, strings.Join(schemes, " or "))
@@ -196,10 +196,7 @@ func checkHref(href string, schemes ...string) error {
 // linksOf are the links of the event and those that the sink adds, each once
 // and without any that nobody should click on.
 func linksOf(templates []LinkTemplate, e *ChangeEvent) []Link {
-	if len(templates) == 0 && len(e.Links) == 0 {
-		return nil
-	}
-	links := make([]Link, 0, len(e.Links)+len(templates))
+	var links []Link
 	add := func(l Link) {
 		same := func(other Link) bool { return other.Href == l.Href }
 		if len(l.Href) <= maxHref && !slices.ContainsFunc(links, same) && len(links) < maxLinks {

@@ -66,10 +66,10 @@ func mend(text string) string {
 	return strings.Map(mendRune, strings.ToValidUTF8(text, string(utf8.RuneError)))
 }
 
-// mendLine is mend for one line: line breaks and tabs become blanks, and none
-// is left at either end.
+// mendLine is mend for one line, with one blank between words and none at either
+// end.
 func mendLine(text string) string {
-	if clean(text) && !strings.ContainsAny(text, "\n\t") {
+	if clean(text) && !strings.ContainsAny(text, "\n\t") && !strings.Contains(text, "  ") {
 		return strings.TrimSpace(text)
 	}
 	return strings.Join(strings.Fields(mend(text)), " ")
