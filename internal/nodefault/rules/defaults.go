@@ -2,7 +2,8 @@ package rules
 
 import "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 
-// LabelTerminate, "allowed" on a node, lets the rules of Defaults terminate it.
+// LabelTerminate is the label that, with the value "allowed" on a node, lets
+// the rules of Defaults terminate it.
 const LabelTerminate = "fleetloop.io/node-fault-terminate"
 
 // Defaults are the rules that hold where none are given. Faults that are not

@@ -173,8 +173,8 @@ func (d *deciding) lookAfter(after time.Duration) {
 func (d *deciding) verdict() Verdict {
 	v := Verdict{After: d.after, Unsure: d.unsure}
 	hits := slices.DeleteFunc(d.hits, func(h hit) bool { return h.rule.wishesNothing() })
-	if real := slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.rule.dryRun }); len(real) > 0 {
-		hits = real
+	if firm := slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.rule.dryRun }); len(firm) > 0 {
+		hits = firm
 	} else if len(hits) > 0 {
 		v.Wish.DryRun = true
 	}

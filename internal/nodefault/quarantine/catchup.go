@@ -1,0 +1,194 @@
+package quarantine
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+)
+
+// lag is how long a Node may be seen as it was before it was written. It only
+// keeps writes from being tried that would fail.
+const lag = 3 * time.Second
+
+// settled waits for a node that was written a moment ago to be seen as it is.
+func (q *Quarantine) settled(v *view) (Step, bool) {
+	owned, now := v.Status.Owned, v.Now
+	recent := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) && now.Sub(at) < lag }
+	step := Step{After: lag, Message: "the node was written a moment ago"}
+	switch {
+	case owned != nil && v.mark == nil && !v.ended(owned.Session) && recent(owned.At.Time):
+		step.Why = Ours
+	case v.mark != nil && over(v.Status, v.mark.Session) && recent(toldAt(v.Status, changeevent.ActionUncordon)):
+		step.Why = Released
+	case v.mark != nil && overriddenIn(v.Status, v.mark.Session) && recent(toldAt(v.Status, changeevent.ActionOverrideDetected)) && !q.cfg.DryRun:
+		step.Why = Overridden
+	default:
+		return Step{}, false
+	}
+	return step, true
+}
+
+// ended says whether the node shows that a session has ended.
+func (v *view) ended(session string) bool {
+	return v.tomb != nil && v.tomb.Session == session || v.over != nil && v.over.Session == session
+}
+
+// leftOver takes off what is of a session that is over: the node was given the
+// annotation again, or is seen as it was, and then the write fails.
+func (q *Quarantine) leftOver(v *view) (Step, bool) {
+	if v.mark == nil || !over(v.Status, v.mark.Session) {
+		return Step{}, false
+	}
+	overridden := v.Status.Overridden
+	if q.cfg.DryRun {
+		if overridden != nil {
+			return Step{Why: Overridden, Message: "a person has undone the quarantine; dry run leaves the rest as it is"}, true
+		}
+		return Step{Why: DryRun, Message: "dry run leaves the rest of an earlier quarantine as it is"}, true
+	}
+	t := v.takeOff(reasonLeftOver)
+	if overridden == nil {
+		return v.released(t, Released, "the rest of an earlier quarantine is taken off"), true
+	}
+	o := override{UID: v.Node.UID, Session: overridden.Session, At: micro(overridden.At.Time), Faults: overridden.Faults}
+	write(t.node, v1alpha1.AnnotationOverridden, o)
+	return Step{Node: t.node, Why: Overridden, After: AtOnce, Message: "the rest of an earlier quarantine is taken off", Settle: func(st *v1alpha1.NodeFaultStatus) {
+		if t.uncordoned {
+			tell(st, changeevent.ActionUncordon, reasonLeftOver, v.Now)
+		}
+	}}, true
+}
+
+// caughtUp brings the status up with the node: what was done to it is told,
+// though we died before it could be.
+func (q *Quarantine) caughtUp(v *view) (Step, bool) {
+	st := v.Status
+	step := Step{After: AtOnce, Message: "what was done is written down"}
+	switch {
+	case v.mark != nil && !sameOwned(st.Owned, &v.mark.Owned):
+		step.Why, step.Settle = v.situation(), v.settleMark(nil)
+	case v.mark == nil && st.Owned != nil && v.tomb != nil && v.tomb.Session == st.Owned.Session:
+		step.Why, step.Settle = Released, v.settleTombstone()
+	case v.mark == nil && v.over != nil && !overriddenIn(st, v.over.Session) && !over(st, v.over.Session):
+		step.Why, step.Settle = Overridden, v.settleOverride()
+	case v.mark == nil && v.over == nil && !v.stop && st.Overridden != nil && !q.cfg.DryRun:
+		// A person has taken the annotation away: we may act again.
+		step.Why, step.Settle = Observing, func(st *v1alpha1.NodeFaultStatus) { end(st) }
+	default:
+		return Step{}, false
+	}
+	return step, true
+}
+
+// settleMark has the status say what the mark says, and tells of a cordon that
+// it did not know of.
+func (v *view) settleMark(then func(*v1alpha1.NodeFaultStatus)) func(*v1alpha1.NodeFaultStatus) {
+	m := *v.mark
+	owned := m.Owned
+	return func(st *v1alpha1.NodeFaultStatus) {
+		if st.Session != m.Session || !open(st) {
+			begin(st, m.Session, m.Fault.fault())
+		}
+		told := st.Owned != nil && st.Owned.Session == m.Session && st.Owned.Cordon
+		if m.Cordon && !told {
+			tell(st, changeevent.ActionCordon, "", m.At.Time)
+		}
+		st.Owned = owned.DeepCopy()
+		if then != nil {
+			then(st)
+		}
+	}
+}
+
+// settleTombstone takes over that the node was given back.
+func (v *view) settleTombstone() func(*v1alpha1.NodeFaultStatus) {
+	t, o := *v.tomb, v.over
+	return func(st *v1alpha1.NodeFaultStatus) {
+		if t.Cordon {
+			tell(st, changeevent.ActionUncordon, t.Reason, t.At.Time)
+		}
+		if o != nil && o.Session == t.Session { // a person has released it, for good
+			st.Owned, st.HealthySince, st.Overridden = nil, nil, v.remember(o)
+			return
+		}
+		end(st)
+	}
+}
+
+// settleOverride takes over what a person has undone. If they did it through
+// us, their release was told.
+func (v *view) settleOverride() func(*v1alpha1.NodeFaultStatus) {
+	o, byRelease := v.over, v.tomb != nil && v.over.Session == v.tomb.Session
+	return func(st *v1alpha1.NodeFaultStatus) {
+		known := st.Session == o.Session
+		if !known {
+			end(st)
+			st.Session = o.Session
+		}
+		if known && !byRelease {
+			tell(st, changeevent.ActionOverrideDetected, reasonUncordoned, o.At.Time)
+		}
+		st.Owned, st.HealthySince, st.Overridden = nil, nil, v.remember(o)
+	}
+}
+
+// remember is an override with the faults that it is about.
+func (v *view) remember(o *override) *v1alpha1.Overridden {
+	r := o.overridden()
+	for _, f := range v.Faults {
+		key := nodefault.KeyOf(f)
+		if o.All && o.covers(key, f.Since.Time) {
+			r.Faults = append(r.Faults, key)
+		}
+	}
+	return r
+}
+
+// reclaimed makes good for an annotation that was destroyed, by what the
+// status and the managed fields show. It only prepares: what follows writes.
+func (q *Quarantine) reclaimed(v *view) (Step, bool) {
+	if v.mark != nil || q.cfg.DryRun {
+		return Step{}, false
+	}
+	st := v.Status
+	mine := v.cordoned() && v.holds == us
+	switch {
+	case st.Owned != nil && open(st):
+		v.mark = &mark{UID: v.Node.UID, Owned: *st.Owned.DeepCopy(), Fault: openerOf(*st.Opened)}
+		// A cordon that was wished, and was not ours, was somebody else's.
+		v.mark.Foreign = !st.Owned.Cordon && st.Wish != nil && st.Wish.Cordon
+		if v.cordoned() && !mine {
+			v.mark.Foreign, v.mark.Cordon = true, false
+		}
+		for _, t := range v.Verdict.Wish.Taints {
+			if !hasTaintOf(st.Owned.Taints, t) { // who has destroyed it may have undone that
+				v.mark.Undone = append(v.mark.Undone, taintName(t))
+			}
+		}
+		v.changed = true
+	case mine:
+		f := v.opened()
+		v.mark = &mark{UID: v.Node.UID, Fault: openerOf(f), Owned: v1alpha1.Owned{Session: v.session(), Cordon: true, At: micro(v.Now)}}
+		if !v.since.IsZero() {
+			v.mark.At = micro(v.since)
+		}
+		v.changed = true
+	}
+	return Step{}, false
+}
+
+// opened is the fault with which a session is opened, or was.
+func (v *view) opened() v1alpha1.Fault {
+	switch {
+	case open(v.Status):
+		return *v.Status.Opened.DeepCopy()
+	case v.Verdict.Opened != nil:
+		return *v.Verdict.Opened.DeepCopy()
+	default:
+		return v1alpha1.Fault{Source: "fleetloop", Check: "unknown", Since: metav1.NewMicroTime(v.Now)}
+	}
+}

@@ -1,0 +1,252 @@
+package quarantine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
+)
+
+// A takenOff is a node without what was ours.
+type takenOff struct {
+	node       *corev1.Node
+	session    string
+	reason     string
+	uncordoned bool
+}
+
+// takeOff takes from a node exactly what is ours, and leaves a tombstone.
+func (v *view) takeOff(reason string) takenOff {
+	t := takenOff{node: v.Node.DeepCopy(), session: v.mark.Session, reason: reason}
+	t.uncordoned = v.mark.Cordon && v.cordoned() && v.holds != others
+	if t.uncordoned {
+		t.node.Spec.Unschedulable = false
+	}
+	t.node.Spec.Taints = slices.DeleteFunc(t.node.Spec.Taints, func(o corev1.Taint) bool { return hasTaint(v.mark.Taints, o) })
+	delete(t.node.Annotations, v1alpha1.AnnotationOwned)
+	delete(t.node.Labels, v1alpha1.LabelState)
+	write(t.node, v1alpha1.AnnotationReleased, tombstone{
+		UID: v.Node.UID, Session: t.session, At: micro(v.Now), Cordon: t.uncordoned, Reason: shorten(reason, 256),
+	})
+	return t
+}
+
+// settleEnd ends a session. One that the status did not know of, as what stood
+// on the node was destroyed, is told from its beginning.
+func (v *view) settleEnd(then func(*v1alpha1.NodeFaultStatus)) func(*v1alpha1.NodeFaultStatus) {
+	if v.Status.Session == v.mark.Session {
+		return then
+	}
+	return v.settleMark(then)
+}
+
+// released is the step that writes a node without what was ours, and ends the
+// session.
+func (v *view) released(t takenOff, why Situation, message string) Step {
+	return Step{Node: t.node, Why: why, After: AtOnce, Message: message, Settle: v.settleEnd(func(st *v1alpha1.NodeFaultStatus) {
+		if t.uncordoned {
+			tell(st, changeevent.ActionUncordon, t.reason, v.Now)
+		}
+		end(st)
+	})}
+}
+
+// excluded leaves alone what is not to be touched. What is ours on such a node
+// is taken off once.
+func (q *Quarantine) excluded(v *view) (Step, bool) {
+	reason := ""
+	switch {
+	case v.Node.Labels[v1alpha1.LabelOptOut] == v1alpha1.OptedOut:
+		reason = reasonOptedOut
+	case !q.cfg.ControlPlane && controlPlane(v.Node):
+		reason = reasonExcluded
+	default:
+		return Step{}, false
+	}
+	switch {
+	case v.mark != nil && q.cfg.DryRun:
+		return Step{Why: OptedOut, Message: reason + "; dry run leaves what is ours as it is"}, true
+	case v.mark != nil:
+		return v.released(v.takeOff(reason), OptedOut, reason), true
+	}
+	return Step{Why: OptedOut, Message: reason, Settle: func(st *v1alpha1.NodeFaultStatus) {
+		if !open(st) {
+			return
+		}
+		if toldDry(st, changeevent.ActionCordon) {
+			tellDry(st, changeevent.ActionUncordon, reason, v.Now)
+		}
+		end(st)
+	}}, true
+}
+
+func controlPlane(node *corev1.Node) bool {
+	for _, label := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
+		if _, is := node.Labels[label]; is {
+			return true
+		}
+	}
+	return false
+}
+
+// maxFaults is how many faults a node has at most.
+const maxFaults = 64
+
+// undone ends the session if a person has undone it: the node was uncordoned,
+// or all that we had were taints and they are gone. What else is ours goes too.
+func (q *Quarantine) undone(v *view) (Step, bool) {
+	if v.mark == nil {
+		return Step{}, false
+	}
+	reason := ""
+	switch {
+	case !v.cordoned() && (v.mark.Cordon || v.mark.Foreign):
+		reason = reasonUncordoned
+	case !v.mark.Cordon && !v.mark.Foreign && len(v.mark.Taints) > 0 && !slices.ContainsFunc(v.mark.Taints, v.hasOn):
+		reason = reasonUntainted
+	default:
+		v.account()
+		return Step{}, false
+	}
+	o := override{UID: v.Node.UID, Session: v.mark.Session, At: micro(v.Now)}
+	for _, f := range v.Faults[:min(len(v.Faults), maxFaults)] {
+		o.Faults = append(o.Faults, nodefault.KeyOf(f))
+	}
+	step := Step{Why: Overridden, Message: reason + ": the quarantine ends, and is not taken up again for the same faults", Settle: v.settleEnd(func(st *v1alpha1.NodeFaultStatus) {
+		tell(st, changeevent.ActionOverrideDetected, reason, v.Now)
+		st.Owned, st.HealthySince, st.Overridden = nil, nil, o.overridden()
+	})}
+	if !q.cfg.DryRun {
+		t := v.takeOff(reason)
+		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
+		write(t.node, v1alpha1.AnnotationOverridden, o)
+		step.Node, step.After = t.node, AtOnce
+	}
+	return step, true
+}
+
+func (v *view) hasOn(t corev1.Taint) bool { return hasTaint(v.Node.Spec.Taints, t) }
+
+// account brings the mark in line with what others did to the node: a taint
+// that was taken off or changed is not ours any more, and is not put back; a
+// cordon that somebody else has set again is theirs.
+func (v *view) account() {
+	m := *v.mark
+	m.Taints = nil
+	for _, t := range v.mark.Taints {
+		if v.hasOn(t) {
+			m.Taints = append(m.Taints, t)
+			continue
+		}
+		m.Undone = append(slices.Clone(m.Undone), taintName(t))
+		v.changed = true
+	}
+	if m.Cordon && v.holds == others {
+		m.Cordon, m.Foreign = false, true
+		v.changed = true
+	}
+	v.mark = &m
+}
+
+// overridden leaves a node alone that a person wants to have so, until a new
+// fault comes, the annotation is taken away, its time is over, or nothing is
+// wrong any more.
+func (q *Quarantine) overridden(v *view) (Step, bool) {
+	st := v.Status
+	switch {
+	case v.mark != nil:
+		return Step{}, false
+	case v.stop && !v.Resume:
+		return Step{Why: Overridden, Message: "a person keeps us away by an annotation of their own", Settle: func(st *v1alpha1.NodeFaultStatus) {
+			if open(st) {
+				end(st)
+			}
+		}}, true
+	case v.over == nil && !v.stop:
+		if q.cfg.DryRun && st.Overridden != nil {
+			return Step{Why: Overridden, Message: "a person has undone the quarantine"}, true
+		}
+		return Step{}, false
+	}
+	forgotten, after := q.forgotten(v)
+	if forgotten == "" || q.cfg.DryRun {
+		return Step{Why: Overridden, After: after, Message: "a person has undone the quarantine: it is taken up again when a new fault comes, or after " + q.cfg.OverrideTTL.String(), Settle: v.settleHealth()}, true
+	}
+	node := v.Node.DeepCopy()
+	delete(node.Annotations, v1alpha1.AnnotationOverridden)
+	return Step{Node: node, Why: Released, After: AtOnce, Message: forgotten, Settle: end}, true
+}
+
+// forgotten says why an override does not count any more, or how long it does.
+func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
+	if v.Resume {
+		return "a person wants the override forgotten", 0
+	}
+	if over(v.Status, v.over.Session) && v.Status.Overridden == nil {
+		return "the override was forgotten before", 0
+	}
+	left := v.over.At.Add(q.cfg.OverrideTTL).Sub(v.Now)
+	if left <= 0 {
+		return fmt.Sprintf("the override is older than %s", q.cfg.OverrideTTL), 0
+	}
+	if v.wantsReal() {
+		for _, f := range v.Verdict.Matched {
+			if key := nodefault.KeyOf(f); !v.over.covers(key, f.Since.Time) {
+				return "a new fault came after the override: " + key, 0
+			}
+		}
+		return "", left
+	}
+	if healthy := q.healthyIn(v); healthy > 0 || v.Verdict.Unsure {
+		return "", min(left, max(healthy, time.Second))
+	}
+	return reasonHealthy, 0
+}
+
+// wantsReal says whether more is wished than to tell.
+func (v *view) wantsReal() bool { return !rules.Empty(v.Verdict.Wish) && !v.Verdict.Wish.DryRun }
+
+// healthyIn is how long it takes yet until a node counts as healthy.
+func (q *Quarantine) healthyIn(v *view) time.Duration {
+	since := v.Now
+	if v.Status.HealthySince != nil {
+		since = v.Status.HealthySince.Time
+	}
+	return max(0, since.Add(q.cfg.HealthyFor).Sub(v.Now))
+}
+
+// settleHealth notes since when no fault is left that matters.
+func (v *view) settleHealth() func(*v1alpha1.NodeFaultStatus) {
+	healthy := !v.wantsReal() && !v.Verdict.Unsure
+	return func(st *v1alpha1.NodeFaultStatus) { noteHealth(st, healthy, v.Now) }
+}
+
+func noteHealth(st *v1alpha1.NodeFaultStatus, healthy bool, now time.Time) {
+	switch {
+	case !healthy:
+		st.HealthySince = nil
+	case st.HealthySince == nil:
+		since := metav1.NewTime(now)
+		st.HealthySince = &since
+	}
+}
+
+// phaseLabel is the value of the label for a phase, if it has one.
+func phaseLabel(p v1alpha1.Phase) (string, bool) {
+	switch p {
+	case v1alpha1.PhaseQuarantined, v1alpha1.PhaseDraining, v1alpha1.PhaseRemediating,
+		v1alpha1.PhaseRecovering, v1alpha1.PhaseHeld, v1alpha1.PhaseStuck:
+		return strings.ToLower(string(p)), true
+	case v1alpha1.PhaseObserved, v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseOverridden,
+		v1alpha1.PhaseHealthy, v1alpha1.PhaseGone:
+	}
+	return "", false
+}

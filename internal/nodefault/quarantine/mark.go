@@ -1,0 +1,199 @@
+package quarantine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// A mark is the annotation that says what of a node is ours.
+type mark struct {
+	// UID is the node's own: an annotation that was copied from another node
+	// says nothing.
+	UID types.UID `json:"uid"`
+	v1alpha1.Owned
+	// Foreign is that the node is cordoned, and not by us.
+	Foreign bool `json:"foreign,omitempty"`
+	// Undone are taints that a person has taken off, as key:effect. They are not
+	// put back.
+	Undone []string `json:"undone,omitempty"`
+	// Fault is what opened the session.
+	Fault opener `json:"fault"`
+}
+
+// An opener is a fault with which a session was opened, as far as is needed to
+// tell of it if the status is lost.
+type opener struct {
+	Source  string                     `json:"source"`
+	Check   string                     `json:"check"`
+	Entity  string                     `json:"entity,omitempty"`
+	Codes   []string                   `json:"codes,omitempty"`
+	Fatal   bool                       `json:"fatal,omitempty"`
+	Message string                     `json:"message,omitempty"`
+	Action  v1alpha1.RecommendedAction `json:"action,omitempty"`
+	Since   metav1.MicroTime           `json:"since"`
+}
+
+// A tombstone is the annotation that says how a session ended, by us.
+type tombstone struct {
+	UID     types.UID        `json:"uid"`
+	Session string           `json:"session"`
+	At      metav1.MicroTime `json:"at"`
+	// Cordon is that the node was uncordoned.
+	Cordon bool   `json:"cordon,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// An override is the annotation that remembers what a person has undone.
+type override struct {
+	UID     types.UID        `json:"uid"`
+	Session string           `json:"session"`
+	At      metav1.MicroTime `json:"at"`
+	// Faults are those that were there, as source/check/entity.
+	Faults []string `json:"faults,omitempty"`
+	// All is that those were all that had begun by then.
+	All bool `json:"all,omitempty"`
+}
+
+// maxAnnotation is longer than any annotation of ours.
+const maxAnnotation = 64 << 10
+
+// maxSession is longer than any session of ours.
+const maxSession = 64
+
+var (
+	errOtherNode = errors.New("it is about another node")
+	errTooLong   = errors.New("it is longer than any of ours")
+)
+
+// readMark reads what is ours on a node; nil is nothing. An annotation that
+// cannot be ours is an error, and nothing is ours by it.
+func readMark(node *corev1.Node) (*mark, error) {
+	var m mark
+	found, err := read(node, v1alpha1.AnnotationOwned, &m)
+	if err != nil || !found {
+		return nil, err
+	}
+	if err := valid(node, m.UID, m.Session, m.At); err != nil {
+		return nil, err
+	}
+	for _, t := range m.Taints {
+		if t.Key == "" || t.Effect == "" {
+			return nil, fmt.Errorf("the taint %q has no key or no effect", t.ToString())
+		}
+	}
+	return &m, nil
+}
+
+func readTombstone(node *corev1.Node) (*tombstone, error) {
+	var t tombstone
+	found, err := read(node, v1alpha1.AnnotationReleased, &t)
+	if err != nil || !found {
+		return nil, err
+	}
+	if err := valid(node, t.UID, t.Session, t.At); err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
+func readOverride(node *corev1.Node) (*override, error) {
+	var o override
+	found, err := read(node, v1alpha1.AnnotationOverridden, &o)
+	if err != nil || !found {
+		return nil, err
+	}
+	if err := valid(node, o.UID, o.Session, o.At); err != nil {
+		return nil, err
+	}
+	return &o, nil
+}
+
+func read(node *corev1.Node, key string, into any) (bool, error) {
+	text, there := node.Annotations[key]
+	switch {
+	case !there:
+		return false, nil
+	case len(text) > maxAnnotation:
+		return false, errTooLong
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func valid(node *corev1.Node, uid types.UID, session string, at metav1.MicroTime) error {
+	switch {
+	case uid != node.UID:
+		return errOtherNode
+	case session == "" || len(session) > maxSession:
+		return fmt.Errorf("%q is no session", session)
+	case at.IsZero():
+		return errors.New("it has no time")
+	}
+	return nil
+}
+
+// write puts an annotation on a node.
+func write(node *corev1.Node, key string, value any) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		// Texts, times and flags of ours: there is no value that JSON lacks.
+		panic(fmt.Sprintf("quarantine: write annotation %q: %v", key, err))
+	}
+	if node.Annotations == nil {
+		node.Annotations = map[string]string{}
+	}
+	node.Annotations[key] = string(text)
+}
+
+// OwnedOf is what is ours on a node, by its annotation.
+func OwnedOf(node *corev1.Node) (v1alpha1.Owned, bool) {
+	m, err := readMark(node)
+	if err != nil || m == nil {
+		return v1alpha1.Owned{}, false
+	}
+	return m.Owned, true
+}
+
+func openerOf(f v1alpha1.Fault) opener {
+	return opener{
+		Source: f.Source, Check: f.Check, Entity: f.Entity, Codes: slices.Clone(f.ErrorCodes), Fatal: f.Fatal,
+		Message: shorten(f.Message, 256), Action: f.Action, Since: f.Since,
+	}
+}
+
+func (o opener) fault() v1alpha1.Fault {
+	return v1alpha1.Fault{
+		Source: o.Source, Check: o.Check, Entity: o.Entity, ErrorCodes: slices.Clone(o.Codes), Fatal: o.Fatal,
+		Message: o.Message, Action: o.Action, Since: o.Since,
+	}
+}
+
+// overridden is an override as the status has it.
+func (o *override) overridden() *v1alpha1.Overridden {
+	return &v1alpha1.Overridden{Session: o.Session, At: metav1.NewTime(o.At.Time), Faults: slices.Clone(o.Faults)}
+}
+
+// covers says whether a fault is one that the person knew of.
+func (o *override) covers(key string, since time.Time) bool {
+	return slices.Contains(o.Faults, key) || o.All && !since.After(o.At.Time)
+}
+
+// shorten keeps a text to a number of bytes.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+}

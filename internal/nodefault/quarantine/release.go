@@ -1,0 +1,36 @@
+package quarantine
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+)
+
+// Release gives a node as it is without what is ours on it, for a person who
+// wants it back, and says whether anything of ours was there. It goes by the
+// node alone, so that it also does where no controller runs. With override the
+// faults that had begun by then are remembered as undone, so that a controller
+// that runs does not take the node at once again.
+func Release(node *corev1.Node, now time.Time, reason string, override bool) (*corev1.Node, bool) {
+	now = now.Truncate(time.Microsecond)
+	v := see(Look{Now: now, Node: node, Status: &v1alpha1.NodeFaultStatus{}})
+	if v.mark == nil {
+		if !v.cordoned() || v.holds != us {
+			return node, false
+		}
+		f := v.opened()
+		v.mark = &mark{UID: node.UID, Owned: v1alpha1.Owned{Session: nodefault.NewSession(node.UID, f, now), Cordon: true}}
+	}
+	t := v.takeOff(reason)
+	if override {
+		write(t.node, v1alpha1.AnnotationOverridden, overrideOf(v.mark, now))
+	}
+	return t.node, true
+}
+
+func overrideOf(m *mark, now time.Time) override {
+	return override{UID: m.UID, Session: m.Session, At: micro(now), All: true}
+}

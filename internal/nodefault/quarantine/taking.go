@@ -1,0 +1,261 @@
+package quarantine
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
+)
+
+// deniedFor is when a budget that has no place is asked again.
+const deniedFor = 15 * time.Second
+
+// situation is that of a node in quarantine.
+func (v *view) situation() Situation {
+	if v.mark != nil && v.mark.Foreign {
+		return Foreign
+	}
+	return Ours
+}
+
+// pretended only tells what would be done: where the installation writes
+// nothing, and where only rules in dry run want something.
+func (q *Quarantine) pretended(v *view) (Step, bool) {
+	nothing := rules.Empty(v.Verdict.Wish)
+	switch {
+	case q.cfg.DryRun && (!nothing || open(v.Status)):
+	case v.mark == nil && !nothing && v.Verdict.Wish.DryRun:
+	default:
+		return Step{}, false
+	}
+	step := Step{Why: DryRun, Message: "dry run: what would be done is only told"}
+	if v.mark != nil {
+		step.Message = "dry run: what is ours is left as it is"
+	}
+	if nothing {
+		return q.pretendRecovery(v, step), true
+	}
+	session, f, flips := v.session(), v.opened(), v.Verdict.Wish.Cordon && !v.cordoned() && v.mark == nil && v.Status.Owned == nil
+	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
+		if !open(st) {
+			begin(st, session, f)
+		}
+		st.HealthySince = nil
+		if flips {
+			tellDry(st, changeevent.ActionCordon, "", v.Now)
+		}
+	}
+	return step, true
+}
+
+// pretendRecovery ends a session of which nothing was written, or tells that a
+// node would be given back which is left as it is.
+func (q *Quarantine) pretendRecovery(v *view, step Step) Step {
+	left := q.healthyIn(v)
+	if left > 0 || v.Verdict.Unsure {
+		step.After, step.Settle = left, v.settleHealth()
+		return step
+	}
+	ours := v.mark != nil && v.mark.Cordon && v.holds != others
+	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
+		if ours || toldDry(st, changeevent.ActionCordon) {
+			tellDry(st, changeevent.ActionUncordon, reasonHealthy, v.Now)
+		}
+		if v.mark == nil {
+			end(st)
+		}
+	}
+	if v.mark == nil {
+		step.Why, step.Message = Released, reasonHealthy
+	}
+	return step
+}
+
+// session is the name of the session that is open, or to be opened.
+func (v *view) session() string {
+	switch {
+	case v.mark != nil:
+		return v.mark.Session
+	case open(v.Status):
+		return v.Status.Session
+	default:
+		return nodefault.NewSession(v.Node.UID, v.opened(), v.Now)
+	}
+}
+
+// recovered gives a node back for which nothing is wished any more, once that
+// has lasted, no remedy is under way and nobody wants it kept.
+func (q *Quarantine) recovered(v *view) (Step, bool) {
+	switch {
+	case v.wantsReal():
+		return Step{}, false
+	case v.mark == nil && !open(v.Status):
+		return v.observing(), true
+	case v.Verdict.Unsure:
+		step := Step{Why: v.situation(), Act: v.Busy && v.mark != nil, Settle: v.settleHealth(), Message: "a rule could not be evaluated: whether the node is well is not known"}
+		return v.flush(step), true
+	}
+	step := Step{Why: Recovering, Settle: v.settleHealth(), Act: v.Busy}
+	left := q.healthyIn(v)
+	switch {
+	case v.Busy:
+		step.Message = "no fault is left; the remedy has to end first"
+	case left > 0:
+		step.After, step.Message = left, "no fault is left, which has to last for "+q.cfg.HealthyFor.String()
+	case v.mark == nil:
+		return v.closed(), true
+	case v.held():
+		step.Why, step.Message = Held, "it would be given back, but for the annotation "+v1alpha1.AnnotationHold
+	default:
+		return v.released(v.takeOff(reasonHealthy), Released, reasonHealthy), true
+	}
+	return v.flush(step), true
+}
+
+func (v *view) held() bool {
+	_, held := v.Node.Annotations[v1alpha1.AnnotationHold]
+	return held
+}
+
+// closed ends a session of which nothing was written.
+func (v *view) closed() Step {
+	return Step{Why: Released, Message: reasonHealthy, Settle: func(st *v1alpha1.NodeFaultStatus) {
+		if toldDry(st, changeevent.ActionCordon) {
+			tellDry(st, changeevent.ActionUncordon, reasonHealthy, v.Now)
+		}
+		end(st)
+	}}
+}
+
+func (v *view) observing() Step {
+	if len(v.Faults) == 0 {
+		return Step{Why: Released, Message: "no fault is known"}
+	}
+	return Step{Why: Observing, Message: "no rule wants anything done"}
+}
+
+// flush writes the mark and the label if they are not what they should be.
+func (v *view) flush(step Step) Step {
+	if v.mark == nil {
+		return step
+	}
+	label, known := phaseLabel(v.Status.Phase)
+	relabel := known && v.Node.Labels[v1alpha1.LabelState] != label
+	if !v.changed && !relabel {
+		return step
+	}
+	step.Node = v.Node.DeepCopy()
+	if v.changed {
+		step.Settle = v.settleMark(step.Settle)
+		write(step.Node, v1alpha1.AnnotationOwned, v.mark)
+	}
+	if relabel {
+		setLabel(step.Node, label)
+	}
+	return step
+}
+
+func setLabel(node *corev1.Node, value string) {
+	if node.Labels == nil {
+		node.Labels = map[string]string{}
+	}
+	node.Labels[v1alpha1.LabelState] = value
+}
+
+// taken is the node in quarantine, as far as it is wished and the budget
+// allows.
+func (q *Quarantine) taken(v *view) Step {
+	next, cordons, more := v.grown()
+	if !more {
+		return v.kept()
+	}
+	if v.Node.DeletionTimestamp != nil && v.mark == nil {
+		return Step{Why: Observing, Message: "the node is being deleted"}
+	}
+	session, f := v.session(), v.opened()
+	release, denial := q.budget.Reserve(v.Node, v.Now)
+	if denial != "" {
+		step := Step{Why: Denied, After: deniedFor, Message: denial, Settle: func(st *v1alpha1.NodeFaultStatus) {
+			if !open(st) {
+				begin(st, session, f)
+			}
+			st.HealthySince = nil
+			tell(st, changeevent.ActionBudgetExhausted, denial, v.Now)
+		}}
+		return v.flush(step)
+	}
+	if release == nil {
+		release = func() {}
+	}
+	next.Session, next.UID = session, v.Node.UID
+	if v.mark == nil {
+		next.Fault = openerOf(f)
+	}
+	if v.mark == nil || cordons {
+		next.At = micro(v.Now)
+	}
+	node := v.Node.DeepCopy()
+	node.Spec.Unschedulable = node.Spec.Unschedulable || cordons
+	for _, t := range next.Taints {
+		if !hasTaint(node.Spec.Taints, t) {
+			node.Spec.Taints = append(node.Spec.Taints, t)
+		}
+	}
+	write(node, v1alpha1.AnnotationOwned, next)
+	delete(node.Annotations, v1alpha1.AnnotationReleased)
+	setLabel(node, "quarantined")
+	v.mark = &next
+	settle := v.settleMark(func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil })
+	return Step{Node: node, Settle: settle, Undo: release, After: AtOnce, Why: v.situation(), Message: "the node is taken out of service"}
+}
+
+// grown is the mark with all that is wished, whether that takes a cordon, and
+// whether it is more than what is there. It never becomes less while a session
+// lasts: what one fault has asked for stays until all are gone.
+func (v *view) grown() (next mark, cordons, more bool) {
+	wish := v.Verdict.Wish
+	if v.mark != nil {
+		next = *v.mark
+		next.Taints, next.Undone = slices.Clone(next.Taints), slices.Clone(next.Undone)
+	}
+	more = v.mark == nil && (wish.Cordon || len(wish.Taints) > 0)
+	if wish.Cordon && !next.Cordon && !next.Foreign {
+		cordons = !v.cordoned()
+		next.Cordon, next.Foreign = cordons, !cordons
+		more = true
+	}
+	for _, t := range wish.Taints {
+		if hasTaintOf(next.Taints, t) || slices.Contains(next.Undone, taintName(t)) || hasTaintOf(v.Node.Spec.Taints, t) {
+			continue
+		}
+		next.Taints = append(next.Taints, t)
+		more = true
+	}
+	return next, cordons, more
+}
+
+// kept is a node that has all that is wished.
+func (v *view) kept() Step {
+	step := Step{Why: v.situation(), Act: true, Message: "the node is out of service", Settle: func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil }}
+	switch {
+	case v.mark == nil:
+		// Nothing is to be written on the node, so that the session begins in the
+		// status alone.
+		step.Message = "the node is left in service, as the rules want it"
+		if !open(v.Status) {
+			session, f := v.session(), v.opened()
+			step.Act, step.After = false, AtOnce
+			step.Settle = func(st *v1alpha1.NodeFaultStatus) { begin(st, session, f) }
+		}
+	case v.mark.Foreign:
+		step.Message = "the node is out of service; the cordon is not ours and stays"
+	case !v.mark.Cordon:
+		step.Message = "the node has its taints"
+	}
+	return v.flush(step)
+}

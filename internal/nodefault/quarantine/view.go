@@ -1,0 +1,174 @@
+package quarantine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
+)
+
+// A view is a look, read.
+type view struct {
+	Look
+	mark  *mark
+	tomb  *tombstone
+	over  *override
+	odd   []string // annotations that cannot be read
+	stop  bool     // there is an override that cannot be read
+	holds holder
+	since time.Time // when we did
+	// changed is that mark is not what stands on the node.
+	changed bool
+}
+
+func see(l Look) *view {
+	v := &view{Look: l}
+	v.holds, v.since = holderOf(l.Node)
+	var err error
+	if v.mark, err = readMark(l.Node); err != nil {
+		v.cannotRead(v1alpha1.AnnotationOwned, err)
+	}
+	if v.tomb, err = readTombstone(l.Node); err != nil {
+		v.cannotRead(v1alpha1.AnnotationReleased, err)
+	}
+	if v.over, err = readOverride(l.Node); err != nil {
+		v.cannotRead(v1alpha1.AnnotationOverridden, err)
+		v.stop = true
+	}
+	return v
+}
+
+func (v *view) cannotRead(annotation string, err error) {
+	v.odd = append(v.odd, fmt.Sprintf("annotation %s is ignored: %v", annotation, err))
+}
+
+// finish adds what every step has.
+func (v *view) finish(s Step, dryRun bool) Step {
+	settle, wish := s.Settle, v.wish(dryRun)
+	s.Settle = func(st *v1alpha1.NodeFaultStatus) {
+		st.NodeUID = v.Node.UID
+		if settle != nil {
+			settle(st)
+		}
+		st.Wish = wish
+	}
+	if s.Undo == nil {
+		s.Undo = func() {}
+	}
+	if v.Verdict.After > 0 {
+		s.After = sooner(s.After, v.Verdict.After)
+	}
+	s.Message = strings.Join(append([]string{s.Message}, v.odd...), "; ")
+	return s
+}
+
+func (v *view) wish(dryRun bool) *v1alpha1.Wish {
+	if rules.Empty(v.Verdict.Wish) {
+		return nil
+	}
+	w := v.Verdict.Wish.DeepCopy()
+	w.DryRun = w.DryRun || dryRun
+	return w
+}
+
+// sooner is the earlier of two times to look again; 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// open says whether a session is under way.
+func open(st *v1alpha1.NodeFaultStatus) bool {
+	return st.Session != "" && st.Opened != nil && !overriddenIn(st, st.Session)
+}
+
+// over says whether a session was under way, and is no more.
+func over(st *v1alpha1.NodeFaultStatus, session string) bool {
+	return st.Session == session && !open(st)
+}
+
+func overriddenIn(st *v1alpha1.NodeFaultStatus, session string) bool {
+	return st.Overridden != nil && st.Overridden.Session == session
+}
+
+func (v *view) cordoned() bool { return v.Node.Spec.Unschedulable }
+
+// begin opens a session in the status.
+func begin(st *v1alpha1.NodeFaultStatus, session string, f v1alpha1.Fault) {
+	end(st)
+	st.Session, st.Opened, st.Fault = session, &f, shorten(nodefault.CodeOf(f), 256)
+	st.Drain, st.Remediation = nil, nil
+}
+
+// end closes the session in the status. Its name stays: a look at a node as it
+// was must not open it again.
+func end(st *v1alpha1.NodeFaultStatus) {
+	st.Opened, st.Fault, st.Owned, st.Wish, st.HealthySince, st.Overridden = nil, "", nil, nil, nil, nil
+}
+
+// ordinalDryRun tells what would be done from what is done.
+const ordinalDryRun = "dry-run"
+
+// tell records an action of the session that the status has.
+func tell(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
+	r := nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, "", at)
+	r.Reason = shorten(reason, 512)
+	nodefault.Tell(st, r)
+}
+
+// tellDry records what would be done.
+func tellDry(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
+	r := nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, ordinalDryRun, at)
+	r.Reason, r.DryRun = shorten(reason, 512), true
+	nodefault.Tell(st, r)
+}
+
+// toldDry says whether it was told what would be done.
+func toldDry(st *v1alpha1.NodeFaultStatus, action string) bool {
+	return nodefault.Told(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinalDryRun))
+}
+
+// toldAt is when an action of the session was told; zero is never.
+func toldAt(st *v1alpha1.NodeFaultStatus, action string) time.Time {
+	id := nodefault.RecordID(st.NodeUID, st.Session, action, "")
+	for i := range st.History {
+		if st.History[i].ID == id {
+			return st.History[i].At.Time
+		}
+	}
+	return time.Time{}
+}
+
+// taintName tells the taints of a node apart.
+func taintName(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
+
+// sameTaint leaves out when the taint was added, which others write.
+func sameTaint(a, b corev1.Taint) bool {
+	return a.Key == b.Key && a.Value == b.Value && a.Effect == b.Effect
+}
+
+func hasTaint(taints []corev1.Taint, t corev1.Taint) bool {
+	return slices.ContainsFunc(taints, func(o corev1.Taint) bool { return sameTaint(o, t) })
+}
+
+// hasTaintOf says whether there is a taint with the same key and effect, of
+// which a node has one at most.
+func hasTaintOf(taints []corev1.Taint, t corev1.Taint) bool {
+	return slices.ContainsFunc(taints, func(o corev1.Taint) bool { return taintName(o) == taintName(t) })
+}
+
+func sameOwned(a, b *v1alpha1.Owned) bool {
+	return a != nil && b != nil && a.Session == b.Session && a.Cordon == b.Cordon && slices.EqualFunc(a.Taints, b.Taints, sameTaint)
+}
+
+func micro(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t) }
