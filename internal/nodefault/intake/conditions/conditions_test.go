@@ -239,7 +239,7 @@ func TestWhatIsPendingIsReportedWhenLookedAtAgain(t *testing.T) {
 		var list []corev1.NodeCondition
 		for _, kind := range types {
 			status := rapid.SampledFrom([]corev1.ConditionStatus{"True", "False", "Unknown"}).Draw(t, kind)
-			list = append(list, cond(kind, status, time.Duration(rapid.IntRange(-100, 4000).Draw(t, "age"))*time.Second))
+			list = append(list, cond(kind, status, time.Duration(rapid.IntRange(-60, 4000).Draw(t, "age"))*time.Second))
 		}
 		node := newNode(list...)
 		now := noon()

@@ -1,0 +1,241 @@
+// Package auth says who may report faults of nodes.
+//
+// A report can have a node taken out of service, so it is not enough to be
+// somebody. A token of the cluster is good if its owner may create NodeFaults, who
+// could do the same without us; other tokens are those of a file. What the API
+// server said of a token is believed for a short while.
+package auth
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	lru "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// Errors that say how a caller is refused.
+var (
+	// ErrNoToken means that there is no bearer token.
+	ErrNoToken = errors.New("no bearer token")
+	// ErrInvalidToken means that the token is not known.
+	ErrInvalidToken = errors.New("the bearer token is not valid")
+	// ErrForbidden means that its owner may not report faults.
+	ErrForbidden = errors.New("not allowed to create nodefaults.fleetloop.io")
+	// ErrUnavailable means that nobody can say just now.
+	ErrUnavailable = errors.New("the token cannot be checked just now")
+)
+
+// A Mode is how callers are told apart.
+type Mode string
+
+// The modes.
+const (
+	// ModeNone lets everybody in, and is for one machine alone.
+	ModeNone Mode = "none"
+	// ModeCluster takes tokens of the cluster, and those of a file if there is one.
+	ModeCluster Mode = "cluster"
+	// ModeFile takes the tokens of a file alone.
+	ModeFile Mode = "file"
+)
+
+// Config says who is let in.
+type Config struct {
+	Mode Mode `key:"mode" env:"NODE_FAULT_INTAKE_AUTH_MODE" flag:"intake-auth-mode" default:"cluster" validate:"oneof=none cluster file" doc:"Who may report: cluster (tokens of the cluster whose owner may create nodefaults.fleetloop.io, and the tokens of the file), file (those alone) or none (everybody, only on a loopback address)."`
+
+	TokenFile string `key:"token_file" env:"NODE_FAULT_INTAKE_TOKEN_FILE" flag:"intake-token-file" doc:"YAML file of fixed tokens: tokens, a list of {token or sha256, subject}. It is read again when it changes."`
+
+	Audiences []string `key:"audiences" env:"NODE_FAULT_INTAKE_AUDIENCES" doc:"Audiences of which a token of the cluster must have one; empty is that of the API server."`
+
+	// Believe is how long an answer of the API server counts. Zero means
+	// DefaultBelieve.
+	Believe time.Duration `key:"believe" env:"NODE_FAULT_INTAKE_AUTH_BELIEVE" default:"1m" validate:"gt=0" doc:"How long an answer about a token of the cluster is believed."`
+}
+
+// DefaultBelieve is what the zero Believe of a Config means.
+const DefaultBelieve = time.Minute
+
+// Deps are what a Guard works with.
+type Deps struct {
+	// ListenAddr is where callers come in. ModeNone wants it on loopback.
+	ListenAddr string
+	// Client asks the API server. ModeCluster needs it.
+	Client kubernetes.Interface
+	Log    *slog.Logger
+}
+
+const (
+	kept          = 1024 // answers; what one token costs is some 100 bytes
+	distrust      = 10 * time.Second
+	reviewTimeout = 10 * time.Second
+	// Anybody can make up tokens, and each has the API server asked.
+	reviewsPerSecond, reviewBurst = 20, 40
+)
+
+var (
+	errNoAnswer = errors.New("the API server did not answer in time")
+	errTooMany  = errors.New("too many unknown tokens")
+)
+
+// A Guard tells who callers are. It is safe for concurrent use.
+type Guard struct {
+	cfg    Config
+	client kubernetes.Interface
+	file   *tokenFile // nil without one
+	limit  *rate.Limiter
+	asking singleflight.Group
+	known  *lru.LRUExpireCache // of answers, by the hash of the token
+}
+
+// An answer is what the API server said of a token.
+type answer struct {
+	caller string
+	err    error
+}
+
+// New checks the configuration and reads the token file. It asks nothing of the
+// API server.
+func New(cfg Config, deps Deps) (*Guard, error) {
+	cfg.Believe = cmp.Or(cfg.Believe, DefaultBelieve)
+	g := &Guard{cfg: cfg, client: deps.Client, limit: rate.NewLimiter(reviewsPerSecond, reviewBurst), known: lru.NewLRUExpireCache(kept)}
+	switch cfg.Mode {
+	case ModeNone:
+		if cfg.TokenFile != "" {
+			return nil, errors.New("intake auth mode \"none\" takes no token file; set the mode to \"file\" to use it")
+		}
+		if !loopback(deps.ListenAddr) {
+			return nil, fmt.Errorf("intake auth mode \"none\" would let everybody report faults who reaches %q; listen on a loopback address, or set the mode to \"cluster\" or \"file\"", deps.ListenAddr)
+		}
+	case ModeCluster:
+		if deps.Client == nil {
+			return nil, errors.New("intake auth mode \"cluster\" needs a host cluster")
+		}
+	case ModeFile:
+		if cfg.TokenFile == "" {
+			return nil, errors.New("intake auth mode \"file\" needs a token file")
+		}
+	default:
+		return nil, fmt.Errorf("no intake auth mode %q; there are none, cluster and file", cfg.Mode)
+	}
+	if cfg.TokenFile != "" {
+		file, err := openTokenFile(cfg.TokenFile, deps.Log)
+		if err != nil {
+			return nil, err
+		}
+		g.file = file
+	}
+	return g, nil
+}
+
+// Authenticate tells who sends a request with an Authorization header. Its
+// errors are, or wrap, those of this package.
+func (g *Guard) Authenticate(ctx context.Context, header string) (caller string, err error) {
+	if g.cfg.Mode == ModeNone {
+		return "anonymous", nil
+	}
+	scheme, token, _ := strings.Cut(header, " ")
+	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", ErrNoToken
+	}
+	hash := sha256.Sum256([]byte(token))
+	if g.file != nil {
+		if subject, ok := g.file.lookup(ctx, hash); ok {
+			return subject, nil
+		}
+	}
+	if g.cfg.Mode == ModeFile {
+		return "", ErrInvalidToken
+	}
+	return g.ofCluster(ctx, token, hash)
+}
+
+// ofCluster tells whose a token of the cluster is.
+func (g *Guard) ofCluster(ctx context.Context, token string, hash [sha256.Size]byte) (string, error) {
+	if was, ok := g.known.Get(hash); ok {
+		if a, isOne := was.(answer); isOne {
+			return a.caller, a.err
+		}
+	}
+	// Those who ask for the same token wait for one answer, which is no one's alone.
+	asked := g.asking.DoChan(string(hash[:]), func() (any, error) {
+		if !g.limit.Allow() {
+			return "", fmt.Errorf("%w: %w", ErrUnavailable, errTooMany)
+		}
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), reviewTimeout, errNoAnswer)
+		defer cancel()
+		caller, err := g.review(ctx, token)
+		switch {
+		case err == nil:
+			g.known.Add(hash, answer{caller: caller}, g.cfg.Believe)
+		case !errors.Is(err, ErrUnavailable):
+			g.known.Add(hash, answer{err: err}, min(distrust, g.cfg.Believe))
+		}
+		return caller, err
+	})
+	select {
+	case r := <-asked:
+		caller, _ := r.Val.(string)
+		return caller, r.Err
+	case <-ctx.Done():
+		return "", fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// review asks the API server whose a token is, and whether that one may create
+// NodeFaults.
+func (g *Guard) review(ctx context.Context, token string) (string, error) {
+	t, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: g.cfg.Audiences},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("%w: review token: %w", ErrUnavailable, err)
+	}
+	if !t.Status.Authenticated {
+		return "", ErrInvalidToken
+	}
+	user := t.Status.User
+	extra := map[string]authorizationv1.ExtraValue{}
+	for k, v := range user.Extra {
+		extra[k] = authorizationv1.ExtraValue(v)
+	}
+	a, err := g.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user.Username, Groups: user.Groups, UID: user.UID, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "create", Group: v1alpha1.GroupVersion.Group, Version: "*", Resource: v1alpha1.Resource,
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("%w: review access: %w", ErrUnavailable, err)
+	}
+	if !a.Status.Allowed || a.Status.Denied {
+		return "", fmt.Errorf("%q is %w", user.Username, ErrForbidden)
+	}
+	return user.Username, nil
+}
+
+// loopback reports whether an address of the form host:port can be reached from
+// its own machine only. An empty host is every interface.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,190 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+)
+
+// AlertConfig says how alerts are faults. A label that an alert does not have is
+// looked for among its annotations.
+type AlertConfig struct {
+	Source string `key:"source" env:"NODE_FAULT_ALERT_SOURCE" default:"alertmanager" validate:"required,max=128" doc:"What faults have as their source."`
+
+	NodeLabels []string `key:"node_labels" env:"NODE_FAULT_ALERT_NODE_LABELS" default:"node,kubernetes_node,nodename,instance" validate:"min=1" doc:"Labels that name the node; the first that an alert has counts. A port is taken off, and an address is looked for among those of the nodes."`
+
+	EntityLabels []string `key:"entity_labels" env:"NODE_FAULT_ALERT_ENTITY_LABELS" doc:"Labels that tell alerts of one name on one node apart, such as gpu or device; empty is all, by the fingerprint of the alert."`
+
+	CodeLabels []string `key:"code_labels" env:"NODE_FAULT_ALERT_CODE_LABELS" default:"error_code,xid" doc:"Labels that hold the code of the error; without any it is the name of the alert."`
+
+	ActionLabels []string `key:"action_labels" env:"NODE_FAULT_ALERT_ACTION_LABELS" default:"recommended_action" doc:"Labels that say what should be done, such as RESTART_VM."`
+
+	ClassLabels []string `key:"class_labels" env:"NODE_FAULT_ALERT_CLASS_LABELS" default:"component_class,component" doc:"Labels that hold the class of the component."`
+
+	SeverityLabel string `key:"severity_label" env:"NODE_FAULT_ALERT_SEVERITY_LABEL" default:"severity" doc:"Label that says how bad it is."`
+
+	FatalSeverities []string `key:"fatal_severities" env:"NODE_FAULT_ALERT_FATAL_SEVERITIES" default:"critical,fatal" doc:"Values of it with which the node can do no work."`
+}
+
+// DefaultAlerts is how alerts are faults where nobody says.
+func DefaultAlerts() AlertConfig {
+	return AlertConfig{
+		Source: "alertmanager", NodeLabels: []string{"node", "kubernetes_node", "nodename", "instance"}, CodeLabels: []string{"error_code", "xid"},
+		ActionLabels: []string{"recommended_action"}, ClassLabels: []string{"component_class", "component"},
+		SeverityLabel: "severity", FatalSeverities: []string{"critical", "fatal"},
+	}
+}
+
+// A notification is what Alertmanager sends, as of version 4 of its webhook.
+type notification struct {
+	Version string  `json:"version"`
+	Alerts  []alert `json:"alerts"`
+}
+
+type alert struct {
+	Status      string            `json:"status"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	StartsAt    stamp             `json:"startsAt"`
+	EndsAt      stamp             `json:"endsAt"`
+	Fingerprint string            `json:"fingerprint"`
+}
+
+// decodeAlerts reads a notification.
+func decodeAlerts(body []byte) ([]alert, error) {
+	var n notification
+	if err := json.Unmarshal(body, &n); err != nil {
+		return nil, fmt.Errorf("the body is no notification of Alertmanager: %w", err)
+	}
+	switch {
+	case n.Version != "4":
+		return nil, fmt.Errorf("version is %q, want \"4\": this is the webhook of Alertmanager", n.Version)
+	case len(n.Alerts) == 0:
+		return nil, errEmpty
+	case len(n.Alerts) > maxElements:
+		return nil, errMany
+	}
+	return n.Alerts, nil
+}
+
+// event makes a health event of an alert.
+func (c AlertConfig) event(a alert) (intake.Event, error) {
+	e := intake.Event{
+		Agent: c.Source, Check: a.Labels["alertname"], ComponentClass: a.first(c.ClassLabels), Action: a.first(c.ActionLabels),
+		Fatal:   slices.Contains(c.FatalSeverities, a.first([]string{c.SeverityLabel})),
+		Message: a.message(), Entities: c.entities(a), At: a.StartsAt.Time,
+	}
+	switch a.Status {
+	case "firing":
+	case "resolved":
+		e.Healthy, e.At = true, a.EndsAt.Time
+	default:
+		return e, fmt.Errorf("%w: status is %q, want firing or resolved", intake.ErrInvalid, a.Status)
+	}
+	if e.Check == "" {
+		return e, fmt.Errorf("%w: the alert has no label alertname", intake.ErrInvalid)
+	}
+	e.ErrorCodes = []string{e.Check}
+	if code := a.first(c.CodeLabels); code != "" {
+		e.ErrorCodes = strings.Split(code, ",")
+	}
+	if e.Node = host(a.first(c.NodeLabels)); e.Node == "" {
+		return e, fmt.Errorf("%w: the alert %q has none of the labels %s that would name a node", intake.ErrInvalid, e.Check, strings.Join(c.NodeLabels, ", "))
+	}
+	return e, nil
+}
+
+// entities tell the alerts of one name on one node apart: the end of one must not
+// be that of another.
+func (c AlertConfig) entities(a alert) []intake.Entity {
+	var out []intake.Entity
+	for _, name := range c.EntityLabels {
+		if v := a.Labels[name]; v != "" {
+			out = append(out, intake.Entity{Type: name, Value: v})
+		}
+	}
+	if len(c.EntityLabels) > 0 {
+		return out
+	}
+	if a.Fingerprint == "" {
+		a.Fingerprint = fingerprint(a.Labels)
+	}
+	return []intake.Entity{{Type: "alert", Value: a.Fingerprint}}
+}
+
+func fingerprint(labels map[string]string) string {
+	const kept = 8
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		_, _ = fmt.Fprintf(h, "%q=%q,", name, labels[name]) // a hash takes everything
+	}
+	return hex.EncodeToString(h.Sum(nil)[:kept])
+}
+
+// first is the value of the first label that the alert has.
+func (a alert) first(names []string) string {
+	for _, from := range []map[string]string{a.Labels, a.Annotations} {
+		for _, name := range names {
+			if v := from[name]; v != "" {
+				return v
+			}
+		}
+	}
+	return ""
+}
+
+func (a alert) message() string {
+	var parts []string
+	for _, name := range []string{"summary", "description", "message"} {
+		if v := strings.TrimSpace(a.Annotations[name]); v != "" && !slices.Contains(parts, v) {
+			parts = append(parts, v)
+		}
+	}
+	return strings.Join(parts, ": ")
+}
+
+// host takes the port off a value of the label instance.
+func host(value string) string {
+	if h, _, err := net.SplitHostPort(value); err == nil {
+		return h
+	}
+	return strings.Trim(value, "[]")
+}
+
+// named puts the name of a node in the place of its address.
+func named(ctx context.Context, e intake.Event, nodeAt func(context.Context, string) (string, error)) (intake.Event, error) {
+	if nodeAt == nil || net.ParseIP(e.Node) == nil {
+		return e, nil
+	}
+	name, err := nodeAt(ctx, e.Node)
+	if err != nil {
+		return e, err //nolint:wrapcheck // it is one of those of package intake
+	}
+	e.Node = name
+	return e, nil
+}
+
+// elements are the alerts as events.
+func (c AlertConfig) elements(ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error)) ([]element, error) {
+	alerts, err := decodeAlerts(body)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]element, len(alerts))
+	for i, a := range alerts {
+		out[i].event, out[i].err = c.event(a)
+		if out[i].err == nil {
+			out[i].event, out[i].err = named(ctx, out[i].event, nodeAt)
+		}
+	}
+	return out, nil
+}

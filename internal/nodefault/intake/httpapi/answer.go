@@ -1,0 +1,151 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+)
+
+// retryAfter is when to try again, in seconds.
+const retryAfter = "5"
+
+var errMedia = errors.New("the content type is not one of application/json, application/cloudevents+json and application/cloudevents-batch+json")
+
+// A problem is an answer that says no, as RFC 9457 has it.
+type problem struct {
+	Title   string    `json:"title"`
+	Status  int       `json:"status"`
+	Detail  string    `json:"detail,omitempty"`
+	Stored  int       `json:"stored"`
+	Refused []refusal `json:"refused,omitempty"`
+}
+
+// A receipt is an answer that says yes, at least to some.
+type receipt struct {
+	Stored  int       `json:"stored"`
+	Refused []refusal `json:"refused,omitempty"`
+}
+
+// A refusal is what became of one element.
+type refusal struct {
+	Index  int    `json:"index"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+func answer(w http.ResponseWriter, p problem) {
+	p.Title = http.StatusText(p.Status)
+	send(w, "application/problem+json", p.Status, p)
+}
+
+func send(w http.ResponseWriter, contentType string, status int, body any) {
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the caller has gone, and learns by that
+}
+
+// conclude answers for the elements of a request.
+func (h *handler) conclude(w http.ResponseWriter, r *http.Request, kind intake.Kind, verdicts []verdict, caller string) {
+	var refused []refusal
+	var transient error
+	for i, v := range verdicts {
+		if v.err == nil {
+			continue
+		}
+		if v.early {
+			h.deps.Metrics.Refused(kind, v.err)
+		}
+		status, detail := statusOf(v.err)
+		if status == http.StatusServiceUnavailable {
+			transient = v.err
+		}
+		refused = append(refused, refusal{i, status, detail})
+	}
+	stored := len(verdicts) - len(refused)
+	switch {
+	case len(refused) == 0:
+		send(w, "application/json", http.StatusAccepted, receipt{Stored: stored})
+	case transient != nil:
+		h.deps.Log.WarnContext(r.Context(), "reports not stored", "source_kind", kind, "caller", caller, "stored", stored, "refused", len(refused), "err", transient)
+		w.Header().Set("Retry-After", retryAfter)
+		answer(w, problem{Status: http.StatusServiceUnavailable, Detail: "not all could be stored just now: send the same again", Stored: stored, Refused: refused})
+	case stored > 0:
+		h.deps.Log.InfoContext(r.Context(), "reports refused", "source_kind", kind, "caller", caller, "stored", stored, "refused", len(refused), "first", refused[0].Detail)
+		send(w, "application/json", http.StatusMultiStatus, receipt{stored, refused})
+	default:
+		h.deps.Log.InfoContext(r.Context(), "reports refused", "source_kind", kind, "caller", caller, "stored", stored, "refused", len(refused), "first", refused[0].Detail)
+		answer(w, problem{Status: common(refused), Detail: first(refused), Refused: refused})
+	}
+}
+
+// common is the status of all of them, or the one that says that it is theirs.
+func common(refused []refusal) int {
+	status := refused[0].Status
+	for _, r := range refused {
+		if r.Status != status {
+			return http.StatusBadRequest
+		}
+	}
+	return status
+}
+
+func first(refused []refusal) string {
+	if len(refused) == 1 {
+		return refused[0].Detail
+	}
+	return fmt.Sprintf("none of %d events was taken, the first (index %d) because: %s", len(refused), refused[0].Index, refused[0].Detail)
+}
+
+// statusOf is an element's error as a status, and what to do about it.
+func statusOf(err error) (int, string) {
+	switch {
+	case errors.Is(err, intake.ErrUnknownNode):
+		return http.StatusNotFound, err.Error() + ": give the name of the Node object"
+	case errors.Is(err, intake.ErrFull):
+		return http.StatusConflict, err.Error() + ": report fewer entities apart, or end faults that are over"
+	case errors.Is(err, intake.ErrInvalid):
+		return http.StatusBadRequest, err.Error()
+	case errors.Is(err, intake.ErrBusy):
+		return http.StatusServiceUnavailable, intake.ErrBusy.Error()
+	}
+	return http.StatusServiceUnavailable, intake.ErrUnavailable.Error() // what is between us and the API server is not the caller's
+}
+
+// unreadable answers for a body that could not be read.
+func unreadable(w http.ResponseWriter, err error) {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		answer(w, problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("the body is longer than %d bytes: send the events in several requests", large.Limit)})
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		answer(w, problem{Status: http.StatusRequestTimeout, Detail: "the body took too long to arrive"})
+	default:
+		answer(w, problem{Status: http.StatusBadRequest, Detail: "the body could not be read"})
+	}
+}
+
+// undecodable answers for a body that is no list of events.
+func undecodable(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, errMedia):
+		answer(w, problem{Status: http.StatusUnsupportedMediaType, Detail: err.Error()})
+	case errors.Is(err, errMany):
+		answer(w, problem{Status: http.StatusRequestEntityTooLarge, Detail: err.Error()})
+	default:
+		answer(w, problem{Status: http.StatusBadRequest, Detail: err.Error()})
+	}
+}
+
+func isJSON(contentType string) bool {
+	if contentType == "" {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
+}

@@ -1,0 +1,184 @@
+// Package httpapi takes reports about nodes over HTTP: health events and the
+// notifications of Alertmanager.
+//
+// POST /v1/health-events takes one health event or a list, as JSON with the names
+// that NVSentinel gives the fields, or as CloudEvents in any of the three modes.
+// POST /v1/alertmanager is a webhook for Alertmanager.
+//
+// An answer of 202 means that all is stored in the API server. Elements stand for
+// themselves: where some are refused for good and others are stored, the answer is
+// 207 and says which. 503 has the sender try again, with all of it: what is stored
+// already is not stored twice.
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
+)
+
+// The paths.
+const (
+	PathHealthEvents = "/v1/health-events"
+	PathAlertmanager = "/v1/alertmanager"
+)
+
+// Config bounds what is taken.
+type Config struct {
+	MaxBody int64 `key:"max_body" env:"NODE_FAULT_INTAKE_MAX_BODY" default:"1048576" validate:"gt=0" doc:"How long a request's body may be, in bytes."`
+
+	// Rate and Burst are of each caller. Zero means DefaultRate and DefaultBurst.
+	Rate  float64 `key:"rate" env:"NODE_FAULT_INTAKE_RATE" default:"50" validate:"gt=0" doc:"Requests a second that each caller may send."`
+	Burst int     `key:"burst" env:"NODE_FAULT_INTAKE_BURST" default:"200" validate:"gt=0" doc:"Requests that a caller may send at once after a quiet time."`
+
+	Alerts AlertConfig `key:"alertmanager" doc:"How alerts are faults."`
+}
+
+// What the zero fields of a Config mean.
+const (
+	DefaultMaxBody = 1 << 20
+	DefaultRate    = 50
+	DefaultBurst   = 200
+)
+
+// An authenticator tells who callers are. Its errors are those of package auth.
+type authenticator interface {
+	Authenticate(ctx context.Context, header string) (caller string, err error)
+}
+
+// Deps are what the handler works with.
+type Deps struct {
+	Store   intake.Store
+	Auth    authenticator
+	Metrics *intake.Metrics
+	// NodeAt finds the node that has an address: its error is one of package
+	// intake. Nil finds none.
+	NodeAt func(ctx context.Context, address string) (name string, err error)
+	Log    *slog.Logger
+}
+
+// New makes a handler of both paths.
+func New(cfg Config, deps Deps) (http.Handler, error) {
+	if deps.Store == nil || deps.Auth == nil || deps.Metrics == nil || deps.Log == nil {
+		return nil, errors.New("the intake of reports needs a store, authentication, metrics and a logger")
+	}
+	cfg.MaxBody = cmp.Or(cfg.MaxBody, DefaultMaxBody)
+	cfg.Rate = cmp.Or(cfg.Rate, DefaultRate)
+	cfg.Burst = cmp.Or(cfg.Burst, DefaultBurst)
+	if cfg.Alerts.Source == "" {
+		cfg.Alerts = DefaultAlerts()
+	}
+	h := &handler{cfg: cfg, deps: deps, callers: newCallers(cfg.Rate, cfg.Burst)}
+	mux := http.NewServeMux()
+	mux.HandleFunc(PathHealthEvents, h.take(intake.KindHealthEvents, func(r *http.Request, body []byte) ([]element, error) {
+		return decodeEvents(r.Header, body)
+	}))
+	mux.HandleFunc(PathAlertmanager, h.take(intake.KindAlertmanager, func(r *http.Request, body []byte) ([]element, error) {
+		if !isJSON(r.Header.Get("Content-Type")) {
+			return nil, errMedia
+		}
+		return cfg.Alerts.elements(r.Context(), body, deps.NodeAt)
+	}))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, problem{Status: http.StatusNotFound, Detail: fmt.Sprintf("there is no %s; send to %s or %s", r.URL.Path, PathHealthEvents, PathAlertmanager)})
+	})
+	return mux, nil
+}
+
+type handler struct {
+	cfg     Config
+	deps    Deps
+	callers *callers
+}
+
+// take handles one path.
+func (h *handler) take(kind intake.Kind, decode func(*http.Request, []byte) ([]element, error)) http.HandlerFunc {
+	store := h.deps.Metrics.Counted(kind, h.deps.Store)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			answer(w, problem{Status: http.StatusMethodNotAllowed, Detail: "reports are sent with POST"})
+			return
+		}
+		caller, err := h.deps.Auth.Authenticate(r.Context(), r.Header.Get("Authorization"))
+		if err != nil {
+			h.refuse(w, r, err)
+			return
+		}
+		if !h.callers.allow(caller, time.Now()) {
+			w.Header().Set("Retry-After", retryAfter)
+			answer(w, problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf("more than %g requests a second: send several events in one", h.cfg.Rate)})
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.cfg.MaxBody))
+		if err != nil {
+			unreadable(w, err)
+			return
+		}
+		elements, err := decode(r, body)
+		if err != nil {
+			h.deps.Metrics.Refused(kind, intake.ErrInvalid)
+			undecodable(w, err)
+			return
+		}
+		h.conclude(w, r, kind, keep(r.Context(), store, elements), caller)
+	}
+}
+
+// keep stores what can be stored, and says what became of each element. Those
+// that never came to the store are marked so.
+func keep(ctx context.Context, store intake.Store, elements []element) []verdict {
+	now := time.Now()
+	out := make([]verdict, len(elements))
+	var reports []nodefault.Report
+	var places []int
+	for i, e := range elements {
+		if e.err != nil {
+			out[i] = verdict{err: e.err, early: true}
+			continue
+		}
+		r, err := e.event.Report(now)
+		if err != nil {
+			out[i] = verdict{err: err, early: true}
+			continue
+		}
+		reports, places = append(reports, r), append(places, i)
+	}
+	if len(reports) == 0 {
+		return out
+	}
+	for n, err := range intake.Each(store.Apply(ctx, reports), len(reports)) {
+		out[places[n]].err = err
+	}
+	return out
+}
+
+// A verdict is what became of an element.
+type verdict struct {
+	err   error
+	early bool // it never came to the store
+}
+
+// refuse answers one that may not come in.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, auth.ErrForbidden):
+		answer(w, problem{Status: http.StatusForbidden, Detail: err.Error() + ": bind a ClusterRole with that right to it"})
+	case errors.Is(err, auth.ErrNoToken), errors.Is(err, auth.ErrInvalidToken):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		answer(w, problem{Status: http.StatusUnauthorized, Detail: err.Error() + ": send Authorization: Bearer with a token of the cluster, or one of the token file"})
+	default:
+		h.deps.Log.WarnContext(r.Context(), "caller could not be checked", "err", err)
+		w.Header().Set("Retry-After", retryAfter)
+		answer(w, problem{Status: http.StatusServiceUnavailable, Detail: auth.ErrUnavailable.Error()})
+	}
+}

@@ -1,0 +1,55 @@
+package intake
+
+import (
+	"fmt"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// ActionOf is the action that has a number in NVSentinel's protocol. One that is
+// not known here is ActionUnknown, so that rules see that there is one.
+func ActionOf(number int32) string {
+	switch number {
+	case 0:
+		return string(v1alpha1.ActionNone)
+	case 2:
+		return string(v1alpha1.ActionComponentReset)
+	case 5:
+		return string(v1alpha1.ActionContactSupport)
+	case 6:
+		return string(v1alpha1.ActionRunFieldDiag)
+	case 15:
+		return string(v1alpha1.ActionRestartVM)
+	case 24:
+		return string(v1alpha1.ActionRestartBM)
+	case 25:
+		return string(v1alpha1.ActionReplaceVM)
+	case 26:
+		return string(v1alpha1.ActionRunDCGMEUD)
+	case 27:
+		return ActionCustom
+	case 28:
+		return "REMEDIATE"
+	case 39:
+		return "RESTART_APP" // of older monitors
+	}
+	return string(v1alpha1.ActionUnknown)
+}
+
+// ObservesOnly says whether the processing strategy with a number in NVSentinel's
+// protocol has nothing done. Only the one that says so has something done.
+func ObservesOnly(number int32) bool {
+	const unspecified, execute = 0, 1
+	return number != unspecified && number != execute
+}
+
+// Strategy says whether a processing strategy has nothing done, by its name.
+func Strategy(name string) (observeOnly bool, err error) {
+	switch name {
+	case "", "UNSPECIFIED", "EXECUTE_REMEDIATION":
+		return false, nil
+	case "STORE_ONLY", "STORE_AND_ANALYSE":
+		return true, nil
+	}
+	return false, fmt.Errorf("%w: no processingStrategy %q; there are EXECUTE_REMEDIATION, STORE_ONLY and STORE_AND_ANALYSE", ErrInvalid, name)
+}
