@@ -11,6 +11,7 @@ package janitor
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -142,11 +143,11 @@ func terminations(cfg Config, p Providers) kind {
 }
 
 // ask calls the provider.
-func (k kind) ask(c call) (string, error) {
+func (k kind) ask(ctx context.Context, r provider.Request) (string, error) {
 	if k.action == provider.ActionTerminate {
-		return k.provider.Terminate(c.ctx, c.request)
+		return k.provider.Terminate(ctx, r)
 	}
-	return k.provider.Reboot(c.ctx, c.request)
+	return k.provider.Reboot(ctx, r)
 }
 
 // parts are the spec and the status of an object, which are the same type in

@@ -171,21 +171,20 @@ func (r *reconciler) podsOn(ctx context.Context, node string) (string, error) {
 	return fmt.Sprintf("%d pods are left on the node, such as %s", count, one), nil
 }
 
-// A call is one call of a provider.
-type call struct {
-	ctx     context.Context //nolint:containedctx // of the one call
-	request provider.Request
+// bounded is a context for one call of a provider.
+func (r *reconciler) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, r.cfg.CallTimeout, errNoAnswer)
 }
 
-func (r *reconciler) call(ctx context.Context, t *turn) (call, context.CancelFunc) {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.CallTimeout, errNoAnswer)
-	return call{ctx, provider.Request{
+// request is what a provider is asked.
+func (r *reconciler) request(t *turn) provider.Request {
+	return provider.Request{
 		Key: t.object.GetUID(), Action: r.kind.action, Node: t.node, BootID: t.status.BootID, Force: t.spec.Force, Deadline: t.status.Deadline.Time,
 		By: provider.Object{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: r.kind.name, Name: t.object.GetName(),
 			Labels: t.object.GetLabels(), Annotations: t.object.GetAnnotations(),
 		},
-	}}, cancel
+	}
 }
 
 // send asks the provider, which may have been asked before by a janitor that
@@ -198,9 +197,9 @@ func (r *reconciler) send(ctx context.Context, t *turn) error {
 	case t.node == nil:
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q is gone", t.spec.NodeName))
 	}
-	c, cancel := r.call(ctx, t)
+	calling, cancel := r.bounded(ctx)
 	defer cancel()
-	reference, err := r.kind.ask(c)
+	reference, err := r.kind.ask(calling, r.request(t))
 	var waiting *provider.WaitingError
 	var permanent *provider.PermanentError
 	switch {
@@ -212,7 +211,7 @@ func (r *reconciler) send(ctx context.Context, t *turn) error {
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, err.Error())
 	case err != nil:
 		r.count("error")
-		if cause := context.Cause(c.ctx); cause != nil && ctx.Err() == nil {
+		if cause := context.Cause(calling); cause != nil && ctx.Err() == nil {
 			err = cause
 		}
 		r.log.WarnContext(ctx, "cannot ask provider", "kind", r.kind.name, "object", t.object.GetName(), "err", err)
@@ -287,9 +286,9 @@ func (r *reconciler) look(ctx context.Context, t *turn) provider.Progress {
 	if t.status.Reference == "" && t.node == nil { // it was gone before the provider had answered: nobody can be asked for it
 		return provider.Progress{State: provider.StateDone}
 	}
-	c, cancel := r.call(ctx, t)
+	calling, cancel := r.bounded(ctx)
 	defer cancel()
-	p, err := r.kind.provider.Look(c.ctx, c.request, t.status.Reference)
+	p, err := r.kind.provider.Look(calling, r.request(t), t.status.Reference)
 	if err != nil {
 		r.metrics.failed.Inc()
 		r.log.WarnContext(ctx, "cannot look at provider", "kind", r.kind.name, "object", t.object.GetName(), "err", err)
@@ -303,9 +302,9 @@ func (r *reconciler) look(ctx context.Context, t *turn) provider.Progress {
 // worse than one that does not.
 func (r *reconciler) giveUp(ctx context.Context, t *turn, reason, message string) error {
 	if w, can := r.kind.provider.(provider.Withdrawer); can {
-		c, cancel := r.call(ctx, t)
+		calling, cancel := r.bounded(ctx)
 		defer cancel()
-		if err := w.Withdraw(c.ctx, c.request); err != nil {
+		if err := w.Withdraw(calling, r.request(t)); err != nil {
 			return fmt.Errorf("withdraw %s %q: %w", r.kind.name, t.object.GetName(), err)
 		}
 	}

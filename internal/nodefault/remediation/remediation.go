@@ -272,4 +272,3 @@ func nameOf(n *corev1.Node) string {
 	}
 	return n.Name
 }
-
