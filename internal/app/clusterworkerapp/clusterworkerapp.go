@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/schema"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
@@ -27,8 +29,8 @@ type Loan struct {
 	Garden Garden
 	// Fleet is told in the place of the API that is configured.
 	Fleet *fleetclient.Client
-	// Recorder hears of changes besides the log.
-	Recorder clusterworker.Recorder
+	// Changes is told of changes in the place of the sinks that are configured.
+	Changes changeevent.Client
 }
 
 // Parts makes the parts of the cluster-worker, in the order in which they
@@ -37,42 +39,66 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 	if err := cfg.check(); err != nil {
 		return nil, nil, err
 	}
-	e := &engine{cfg: cfg, stop: stop, recorder: loan.recorder(p), log: p.Log, metrics: p.Metrics}
-	if e.open, err = loan.opener(cfg); err != nil {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lifecycle.Discard(parts...))
+			parts, live = nil, nil
+		}
+	}()
+	e := &engine{cfg: cfg, stop: stop, log: p.Log, metrics: p.Metrics}
+	if e.recorder, parts, err = loan.recorder(cfg, p); err != nil { //nolint:contextcheck // the sinks outlive the call
 		return nil, nil, err
+	}
+	if e.open, err = loan.opener(cfg); err != nil {
+		return parts, nil, err
 	}
 	if e.fleet, err = loan.fleet(cfg.API); err != nil {
-		return nil, nil, err
+		return parts, nil, err
 	}
-	cfg.Database.ProbeEvery = probeEvery
 	if cfg.Mode == Mock && loan.Garden == nil {
 		p.Log.WarnContext(ctx, "the garden is in the memory of this process: no cluster becomes real", "set", "GARDENER_MODE=real")
 	}
-	pool, err := postgres.New(cfg.Database, p.Log) //nolint:contextcheck // the pool outlives the call
+	database, err := e.connect(cfg, p) //nolint:contextcheck // the pool outlives the call
 	if err != nil {
-		return nil, nil, err
+		return parts, nil, err
 	}
-	e.store = pgstore.New(pool)
-	tables := schema.Awaited(pool, p.Log)
-	parts = []lifecycle.Part{
-		{Name: "worker's database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
-		{Name: "worker's schema", Run: tables.Run, Ready: tables.Ready},
-	}
-	if cfg.Listen != clusterworker.ListenOff {
-		e.listener = pgstore.NewListener(cfg.Database, p.Log)
-		if err := measure(e.listener, p.Metrics); err != nil {
-			return nil, nil, errors.Join(err, lifecycle.Discard(parts...))
-		}
-		parts = append(parts, lifecycle.Part{Name: "listener", Run: e.listener.Run, Ready: e.listener.Ready})
-	}
+	parts = append(parts, database...)
 	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready}), e.Live, nil
 }
 
-func (l Loan) recorder(p *process.Process) clusterworker.Recorder {
-	if l.Recorder == nil {
-		return logged{p.Log}
+// recorder makes what hears of changes: the log, and the sinks of change events.
+func (l Loan) recorder(cfg Part, p *process.Process) (clusterworker.Recorder, []lifecycle.Part, error) {
+	if l.Changes != nil {
+		return both{logged{p.Log}, sent{l.Changes}}, nil, nil
 	}
-	return both{logged{p.Log}, l.Recorder}
+	sinks, err := changes.New(cfg.sinks(), changeevent.SourceClusterWorker, false, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	return both{logged{p.Log}, sent{sinks}}, []lifecycle.Part{sinks.Part()}, nil
+}
+
+// connect makes what reaches the database.
+func (e *engine) connect(cfg Part, p *process.Process) ([]lifecycle.Part, error) {
+	cfg.Database.ProbeEvery = probeEvery
+	pool, err := postgres.New(cfg.Database, p.Log)
+	if err != nil {
+		return nil, err
+	}
+	e.store = pgstore.New(pool)
+	tables := schema.Awaited(pool, p.Log)
+	parts := []lifecycle.Part{
+		{Name: "worker's database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
+		{Name: "worker's schema", Run: tables.Run, Ready: tables.Ready},
+	}
+	if cfg.Listen == clusterworker.ListenOff {
+		return parts, nil
+	}
+	e.listener = pgstore.NewListener(cfg.Database, p.Log)
+	if err := measure(e.listener, p.Metrics); err != nil {
+		return nil, errors.Join(err, lifecycle.Discard(parts...))
+	}
+	return append(parts, lifecycle.Part{Name: "listener", Run: e.listener.Run, Ready: e.listener.Ready}), nil
 }
 
 // both are two that hear of changes.

@@ -3,11 +3,13 @@
 package clusterworkerapp
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
@@ -54,6 +56,7 @@ type Part struct {
 	Mock     MockConfig      `key:"mock"`
 
 	API      APIConfig       `key:"hyperfleet_api"`
+	Changes  changes.Config  `key:"change_events"`
 	Database postgres.Config `key:"database"`
 }
 
@@ -103,6 +106,17 @@ var (
 	errNoDatabase   = errors.New("DATABASE_URL is not set; set it to postgres://user:password@host:5432/database, the database of the fleet API")
 	errNoKubeconfig = errors.New("GARDENER_KUBECONFIG is not set; GARDENER_MODE=real needs the path of a kubeconfig of the garden cluster (or leave out GARDENER_MODE, for a garden in memory)")
 )
+
+// fleetName is what sinks call the place of a change where nothing else says it. Each
+// change of a worker is one of a cluster of its own, and has its name.
+const fleetName = "fleet"
+
+// sinks are those that are told of changes.
+func (c Part) sinks() changes.Config {
+	cfg := c.Changes
+	cfg.ClusterName = cmp.Or(cfg.ClusterName, fleetName)
+	return cfg
+}
 
 // check refuses settings that do not go together.
 func (c Part) check() error {

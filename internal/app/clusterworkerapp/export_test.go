@@ -1,4 +1,12 @@
 package clusterworkerapp
 
+import (
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+)
+
 // Move has the health port take effect.
 func (c *Config) Move() { c.move() }
+
+// EventOf is a change as sinks are told of it.
+func EventOf(c clusterworker.Change) changeevent.ChangeEvent { return eventOf(c) }

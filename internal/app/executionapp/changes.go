@@ -3,7 +3,11 @@ package executionapp
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
@@ -12,7 +16,7 @@ type logged struct{ log *slog.Logger }
 
 // Record writes one line.
 func (l logged) Record(ctx context.Context, c execution.Change) {
-	l.log.InfoContext(ctx, "change", "by", by, "action", string(c.Action), "execution", c.Execution, "uid", c.UID, "does", c.Does,
+	l.log.InfoContext(ctx, "change", "by", changeevent.SourceExecutionController, "action", string(c.Action), "execution", c.Execution, "uid", c.UID, "does", c.Does,
 		"target_kind", c.Target.Kind, "target_namespace", c.Target.Namespace, "target_name", c.Target.Name, "who", c.By, "dry_run", c.DryRun, "reason", c.Reason, "message", c.Message)
 }
 
@@ -24,4 +28,60 @@ func (b both) Record(ctx context.Context, c execution.Change) {
 	for _, r := range b {
 		r.Record(ctx, c)
 	}
+}
+
+// sent tells the sinks of change events what was done.
+type sent struct {
+	sinks   changeevent.Client
+	cluster string
+}
+
+// Record hands an event over.
+func (s sent) Record(ctx context.Context, c execution.Change) {
+	s.sinks.SendChangeEvent(ctx, eventOf(c, s.cluster))
+}
+
+// eventOf is a change as sinks are told of it. An execution does each thing once,
+// so its uid and the action make the id.
+func eventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
+	namespace, name, ok := strings.Cut(c.Execution, "/")
+	if !ok {
+		namespace, name = "", c.Execution
+	}
+	e := changeevent.ChangeEvent{
+		Action: string(c.Action), Source: changeevent.SourceExecutionController, Cluster: cluster, Subject: "executions/" + name,
+		Reason: reasonOf(c), Outcome: changeevent.OutcomeSucceeded, DryRun: c.DryRun, Session: c.UID,
+	}
+	if c.Action == execution.ChangeFailed {
+		e.Outcome = changeevent.OutcomeFailed
+	}
+	if c.Target.Kind == "Node" {
+		e.NodeName = c.Target.Name
+	}
+	e.ID = changeevent.ID(e)
+	e.Timestamp = c.At
+	e.Details = map[string]string{}
+	for key, value := range map[string]string{"action": c.Does, "target": targetOf(c.Target), "who": c.By, "namespace": namespace} {
+		if value != "" {
+			e.Details[key] = value
+		}
+	}
+	return e
+}
+
+// reasonOf is why, in words: a failure has a reason and says more; for all else
+// the reason is one of a state that is over.
+func reasonOf(c execution.Change) string {
+	if c.Action != execution.ChangeFailed || c.Reason == "" {
+		return c.Message
+	}
+	if c.Message == "" {
+		return c.Reason
+	}
+	return c.Reason + ": " + c.Message
+}
+
+// targetOf is Kind/namespace/name, as far as there are such.
+func targetOf(t v1alpha1.PlanTarget) string {
+	return strings.Join(slices.DeleteFunc([]string{t.Kind, t.Namespace, t.Name}, func(part string) bool { return part == "" }), "/")
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
@@ -49,6 +50,8 @@ type Part struct {
 	Times  TimesConfig  `key:"times"`
 	Guard  GuardConfig  `key:"guard"`
 	Audit  AuditConfig  `key:"audit"`
+
+	Changes changes.Config `key:"change_events"`
 
 	Database postgres.Config `key:"database"`
 }
@@ -151,6 +154,13 @@ func (c Part) check() error {
 		}
 	}
 	return nil
+}
+
+// sinks are those that are told of changes.
+func (c Part) sinks() changes.Config {
+	cfg := c.Changes
+	cfg.ClusterName = cmp.Or(cfg.ClusterName, c.Cluster)
+	return cfg
 }
 
 func keys(m map[string]int) []string {

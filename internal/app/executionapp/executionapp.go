@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/schema"
 	"github.com/fleetloop/fleetloop/internal/execution"
@@ -26,15 +28,12 @@ import (
 // userAgent is what servers call us.
 const userAgent = "fleetloop-execution-controller"
 
-// by is how the controller calls itself where it says what it did.
-const by = "fleetloop/execution-controller"
-
 // A Loan is what others may lend the controller. The zero value is nothing.
 type Loan struct {
 	// Host is used in the place of the cluster that is configured.
 	Host *rest.Config
-	// Recorder hears of changes besides the log.
-	Recorder execution.Recorder
+	// Changes is told of changes in the place of the sinks that are configured.
+	Changes changeevent.Client
 }
 
 // Parts makes the parts of the execution controller, in the order in which they
@@ -55,9 +54,13 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 			return nil, err
 		}
 	}
+	record, parts, err := loan.recorder(cfg, p) //nolint:contextcheck // the sinks outlive the call
+	if err != nil {
+		return parts, err
+	}
 	ids := identity.New(host, cfg.Namespace)
 	deps := operator.Deps{
-		Host: host, Identities: ids, Recorder: loan.recorder(p), Log: p.Log, Registerer: p.Metrics,
+		Host: host, Identities: ids, Recorder: record, Log: p.Log, Registerer: p.Metrics,
 	}
 	if cfg.Audit.Mode == auditPostgres {
 		store, database, err := auditing(cfg, p) //nolint:contextcheck // the pool outlives the call
@@ -93,6 +96,18 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 	return append(parts, o.Part()), nil
 }
 
+// recorder makes what hears of changes: the log, and the sinks of change events.
+func (l Loan) recorder(cfg Part, p *process.Process) (execution.Recorder, []lifecycle.Part, error) {
+	if l.Changes != nil {
+		return both{logged{p.Log}, sent{l.Changes, cfg.Cluster}}, nil, nil
+	}
+	sinks, err := changes.New(cfg.sinks(), changeevent.SourceExecutionController, cfg.DryRun, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	return both{logged{p.Log}, sent{sinks, cfg.Cluster}}, []lifecycle.Part{sinks.Part()}, nil
+}
+
 // auditing makes what keeps the audit.
 func auditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, error) {
 	cfg.Database.ProbeEvery = 10 * time.Second
@@ -110,13 +125,6 @@ func auditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, e
 		return nil, nil, errors.Join(err, lifecycle.Discard(parts...))
 	}
 	return a, append(parts, lifecycle.Part{Name: "audit", Run: a.Run}), nil
-}
-
-func (l Loan) recorder(p *process.Process) execution.Recorder {
-	if l.Recorder == nil {
-		return logged{p.Log}
-	}
-	return both{logged{p.Log}, l.Recorder}
 }
 
 // surround makes the checks, and what they know of the policies and the cluster.

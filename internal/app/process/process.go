@@ -50,6 +50,10 @@ type Process struct {
 	more  prometheus.Gatherers
 }
 
+// StopTimeout is how long each part may take to stop; zero is the default of
+// package lifecycle.
+func (p *Process) StopTimeout() time.Duration { return p.cfg.StopTimeout }
+
 // Gather serves what g gathers beside the process's own metrics. It is called
 // before Run.
 func (p *Process) Gather(g prometheus.Gatherer) { p.more = append(p.more, g) }

@@ -1,0 +1,218 @@
+// Package changes tells the sinks that the settings name what a process does,
+// by change events.
+//
+// A sink whose settings cannot work is logged as an error and left out: to be
+// seen must never keep a process from its work. Check finds it beforehand.
+package changes
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+)
+
+// A Sink is one that is told of changes.
+type Sink struct {
+	Name   string
+	Client changeevent.Client
+	// Wants says whether it is told of an action. The client says so, too.
+	Wants func(action string) bool
+}
+
+// Sinks are all that are told of changes. As a changeevent.Client they are told
+// of the same events, and OnDelivery is called for each that has taken one.
+// None, and a nil pointer, is told nothing.
+type Sinks struct {
+	list   []Sink
+	broken []Broken
+	log    *slog.Logger
+
+	close func() error
+}
+
+// Broken is a sink that is left out, and why.
+type Broken struct {
+	Sink  string `json:"sink"`
+	Error string `json:"error"`
+}
+
+var _ changeevent.Client = (*Sinks)(nil)
+
+// New makes the sinks of a process, which says of itself that it is source, and
+// has them shown at /debug/change-events. dryRun marks all events as of what
+// would have been done. Whatever sends must have ended before Part does.
+//
+// An error is one of names that cannot be told apart.
+func New(cfg Config, source string, dryRun bool, p *process.Process) (*Sinks, error) {
+	if err := cfg.names(); err != nil {
+		return nil, err
+	}
+	s := &Sinks{log: p.Log}
+	common := changeevent.Config{
+		Enabled: true, ClusterName: cfg.ClusterName, Source: source, DryRun: dryRun,
+		ShutdownTimeout: within(cfg.ShutdownTimeout, p.StopTimeout()),
+		Registerer:      p.Metrics, Logger: p.Log,
+	}
+	all := cfg.all()
+	if cfg.Enabled && len(all) == 0 {
+		p.Log.Error("nobody is told of changes", "err", errNoSink)
+		s.broken = append(s.broken, Broken{DefaultSink, errNoSink.Error()})
+	}
+	for _, c := range all {
+		client, err := changeevent.NewClient(c.client(common))
+		if err != nil {
+			p.Log.Error("a sink is told of no changes, because its settings cannot work", "sink", c.Name, "err", err)
+			s.broken = append(s.broken, Broken{c.Name, err.Error()})
+			continue
+		}
+		s.list = append(s.list, Sink{c.Name, client, c.wants})
+	}
+	s.close = sync.OnceValue(s.closeAll)
+	p.HandleDebug(debugPath, s)
+	return s, nil
+}
+
+// stopShare is the part of the time to stop that may be spent on waiting for
+// sinks, so that a part is never given up on while it waits.
+const stopShare = 0.9
+
+// within is how long to wait for sinks at the end.
+func within(wanted, stop time.Duration) time.Duration {
+	if stop <= 0 {
+		stop = lifecycle.DefaultStopTimeout
+	}
+	return min(wanted, time.Duration(float64(stop)*stopShare))
+}
+
+// Check says what is wrong with the settings of the sinks. It sends nothing.
+func (c Config) Check() error {
+	if err := c.names(); err != nil {
+		return err
+	}
+	all := c.all()
+	if c.Enabled && len(all) == 0 {
+		return errNoSink
+	}
+	var errs []error
+	common := changeevent.Config{Enabled: true, ClusterName: c.ClusterName, ShutdownTimeout: c.ShutdownTimeout, Logger: slog.New(slog.DiscardHandler)}
+	for _, s := range all {
+		client, err := changeevent.NewClient(s.client(common))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, client.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// client is the configuration of the client of a sink.
+func (s SinkConfig) client(common changeevent.Config) changeevent.Config {
+	c := common
+	c.Name = s.Name
+	c.Endpoint, c.EndpointFile, c.Format, c.Timeout = s.Endpoint, s.EndpointFile, s.Format, s.Timeout
+	c.AuthHeader, c.AuthScheme, c.AuthToken, c.AuthTokenFile = s.AuthHeader, s.AuthScheme, s.AuthToken.Reveal(), s.AuthTokenFile
+	c.RoutingKeyFile, c.SigningKeyFile = s.RoutingKeyFile, s.SigningKeyFile
+	c.Actions, c.Extensions = slices.Clone(s.Actions), s.Extensions
+	c.AllowHTTP, c.AllowAddresses, c.CAFile, c.ProxyURL = s.AllowHTTP, slices.Clone(s.AllowAddresses), s.CAFile, s.ProxyURL
+	c.AppendCluster, c.Queue, c.MaxAge, c.Aggregate = s.AppendCluster, s.Queue, s.MaxAge, s.Aggregate
+	c.Retry = changeevent.Retry{
+		MaxAttempts: s.Retry.MaxAttempts, InitialInterval: s.Retry.InitialInterval,
+		MaxInterval: s.Retry.MaxInterval, MaxElapsed: s.Retry.MaxElapsed,
+	}
+	for _, l := range s.Links {
+		c.Links = append(c.Links, changeevent.LinkTemplate{Href: l.Href, Text: l.Text, Actions: l.Actions})
+	}
+	return c
+}
+
+// wants says whether a sink is told of an action.
+func (s SinkConfig) wants(action string) bool {
+	if len(s.Actions) > 0 {
+		return slices.Contains(s.Actions, action)
+	}
+	switch action {
+	case changeevent.ActionDrainCancelled, changeevent.ActionOverrideDetected, changeevent.ActionBudgetExhausted,
+		changeevent.ActionSupportRequired, changeevent.ActionRebootFailed, changeevent.ActionTerminateFailed:
+		return s.Extensions
+	}
+	return true
+}
+
+// Each are the sinks one by one, for who keeps account of what each has taken.
+func (s *Sinks) Each() []Sink {
+	if s == nil {
+		return nil
+	}
+	return slices.Clone(s.list)
+}
+
+// SendChangeEvent hands an event to each sink. It never blocks.
+func (s *Sinks) SendChangeEvent(ctx context.Context, event changeevent.ChangeEvent) {
+	if s == nil {
+		return
+	}
+	for _, sink := range s.list {
+		sink.Client.SendChangeEvent(ctx, event)
+	}
+}
+
+// Close takes no more events and waits for those that were taken, as long as the
+// settings allow, for all sinks at the same time.
+func (s *Sinks) Close() error {
+	if s == nil {
+		return nil
+	}
+	return s.close()
+}
+
+func (s *Sinks) closeAll() error {
+	errs := make([]error, len(s.list))
+	var closing sync.WaitGroup
+	for i, sink := range s.list {
+		closing.Go(func() {
+			errs[i] = sink.Client.Close()
+		})
+	}
+	closing.Wait()
+	return errors.Join(errs...)
+}
+
+// Part closes the sinks when the process ends. It stands before all parts that
+// send, and after those that sinks are reached through: so it stops when the
+// first have, and the others have not. Events that are left over then are logged;
+// they are no failure of the process.
+func (s *Sinks) Part() lifecycle.Part {
+	return lifecycle.Part{
+		Name: "change events",
+		Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			if err := s.Close(); err != nil {
+				s.log.WarnContext(ctx, "not all change events were delivered", "err", err)
+			}
+			return nil
+		},
+		Close: s.Close,
+	}
+}
+
+// Describe registers the metrics of a sink and sends nothing: for the reference
+// of metrics.
+func Describe(reg prometheus.Registerer) error {
+	client, err := changeevent.NewClient(changeevent.Config{
+		Enabled: true, ClusterName: "reference", Endpoint: "https://localhost/changes", Registerer: reg, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	return client.Close()
+}

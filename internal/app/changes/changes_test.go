@@ -1,0 +1,395 @@
+package changes_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 30 * time.Second
+
+// A sink keeps what it is sent.
+type sink struct {
+	*httptest.Server
+	got chan posted
+}
+
+type posted struct {
+	path    string
+	payload changeevent.Payload
+}
+
+// newSink starts a sink. wait is done before each answer; it may be nil.
+func newSink(t *testing.T, wait func(context.Context)) *sink {
+	t.Helper()
+	s := &sink{got: make(chan posted, 100)}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		p := posted{path: r.URL.Path}
+		if err := json.Unmarshal(body, &p.payload); err != nil {
+			t.Errorf("the body is no payload: %v: %s", err, body)
+		}
+		s.got <- p
+		if wait != nil {
+			wait(r.Context())
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// next is what came next.
+func (s *sink) next(t *testing.T) posted {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case p := <-s.got:
+		return p
+	case <-timer.C:
+		t.Fatalf("nothing came within %s", patience)
+	}
+	return posted{}
+}
+
+func newProcess(t *testing.T) (*process.Process, *logtest.Buffer) {
+	t.Helper()
+	var out logtest.Buffer
+	p, err := process.New(t.Context(), "test", process.Config{MetricsAddr: "127.0.0.1:0", HealthAddr: "127.0.0.1:0", StopTimeout: 10 * time.Second}, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, &out
+}
+
+// config sends to a URL.
+func config(url string) changes.Config {
+	cfg := changes.Config{Enabled: true, ClusterName: "prod", ShutdownTimeout: time.Second}
+	cfg.Endpoint = url
+	return cfg
+}
+
+func newSinks(t *testing.T, cfg changes.Config, dryRun bool) (*changes.Sinks, *process.Process, *logtest.Buffer) {
+	t.Helper()
+	p, out := newProcess(t)
+	s, err := changes.New(cfg, changeevent.SourceFaultQuarantine, dryRun, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s, p, out
+}
+
+var cordon = changeevent.ChangeEvent{Action: changeevent.ActionCordon, NodeName: "n1", CheckName: "xid"}
+
+// TestTellsAllSinks holds that an event goes to each sink, with what the process
+// says of itself, and that one by one they can be told apart.
+func TestTellsAllSinks(t *testing.T) {
+	t.Parallel()
+	first, second := newSink(t, nil), newSink(t, nil)
+	cfg := config(first.URL + "/changes")
+	cfg.Sinks = []changes.SinkConfig{{Name: "second", Target: changes.Target{Endpoint: second.URL, Tuning: changes.Tuning{AppendCluster: new(bool)}}}}
+	s, p, _ := newSinks(t, cfg, true)
+	s.SendChangeEvent(t.Context(), cordon)
+	for _, want := range []struct {
+		sink *sink
+		path string
+	}{{first, "/changes/prod"}, {second, "/"}} {
+		got := want.sink.next(t)
+		if got.path != want.path || got.payload.Source != "nvsentinel/fault-quarantine" || got.payload.Cluster != "prod" || !got.payload.DryRun || got.payload.Node != "n1" {
+			t.Errorf("at %s came %+v, want it at %s", got.path, got.payload, want.path)
+		}
+	}
+	var names []string
+	for _, each := range s.Each() {
+		names = append(names, each.Name)
+		each.Client.SendChangeEvent(t.Context(), cordon)
+	}
+	if diff := cmp.Diff([]string{"default", "second"}, names); diff != "" {
+		t.Errorf("the sinks: -want +got\n%s", diff)
+	}
+	first.next(t)
+	second.next(t)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if n, err := testutil.GatherAndCount(p.Metrics, "nvsentinel_change_events_total"); err != nil || n == 0 {
+		t.Errorf("%d series count the events, %v", n, err)
+	}
+}
+
+// TestOff holds that without settings nobody is told, nothing runs, and nothing
+// is said.
+func TestOff(t *testing.T) {
+	t.Parallel()
+	var none *changes.Sinks
+	off := config("https://sink.example")
+	off.Enabled = false
+	s, _, out := newSinks(t, off, false)
+	for _, s := range []*changes.Sinks{none, s} {
+		s.SendChangeEvent(t.Context(), cordon)
+		if n := len(s.Each()); n != 0 {
+			t.Errorf("%d sinks are told", n)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := off.Check(); err != nil {
+		t.Errorf("nothing is wrong with being off: %v", err)
+	}
+	if strings.Contains(out.String(), `"level":"error"`) {
+		t.Errorf("the log has errors:\n%s", out.String())
+	}
+}
+
+// TestBroken holds that settings that cannot work are told once, and are no
+// reason to end; the other sinks are told. Whoever checks settings is refused.
+func TestBroken(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason string
+		change func(*changes.Config)
+		want   string
+	}{
+		"NoEndpoint": {"enabled, and nowhere to send to", func(c *changes.Config) { c.Endpoint = "" }, "CHANGE_EVENTS_ENDPOINT"},
+		"NoCluster":  {"each sink needs one", func(c *changes.Config) { c.ClusterName = "" }, "ClusterName"},
+		"PlainHTTP":  {"the token could be read on the way", func(c *changes.Config) { c.Endpoint = "http://sink.example" }, "plain http"},
+		"NoKey":      {"PagerDuty wants one", func(c *changes.Config) { c.Format = changeevent.FormatPagerDuty }, "RoutingKey"},
+		"NoFile":     {"a secret that is not there", func(c *changes.Config) { c.AuthTokenFile = "/nowhere/token" }, "/nowhere/token"},
+		"BadLink":    {"nobody could click on it", func(c *changes.Config) { c.Links = []changes.Link{{Href: "ftp://x"}} }, "ftp://x"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config("https://sink.example")
+			tc.change(&cfg)
+			if err := cfg.Check(); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: Check() = %v, want %q in it", tc.reason, err, tc.want)
+			}
+			s, _, out := newSinks(t, cfg, false)
+			s.SendChangeEvent(t.Context(), cordon)
+			if n := strings.Count(out.String(), `"level":"error"`); n != 1 || !strings.Contains(out.String(), tc.want) {
+				t.Errorf("%s: %d errors in the log, want one with %q:\n%s", tc.reason, n, tc.want, out.String())
+			}
+			if len(s.Each()) != 0 {
+				t.Errorf("%s: it is told all the same", tc.reason)
+			}
+		})
+	}
+
+	good := newSink(t, nil)
+	cfg := config("http://sink.example")
+	cfg.Sinks = []changes.SinkConfig{{Name: "good", Target: changes.Target{Endpoint: good.URL}}}
+	s, _, _ := newSinks(t, cfg, false)
+	s.SendChangeEvent(t.Context(), cordon)
+	good.next(t)
+	shown := debug(t, s)
+	for _, want := range []string{`"broken"`, `"sink": "default"`, `"sink": "good"`} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("/debug/change-events lacks %s:\n%s", want, shown)
+		}
+	}
+}
+
+// TestNames holds that sinks can be told apart, by what metrics and NodeFaults
+// call them.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for name, names := range map[string][]string{"Twice": {"a", "a"}, "TheDefault": {"default"}, "Letters": {"Chat"}, "Dots": {"a.b"}} {
+		cfg := config("https://sink.example")
+		for _, n := range names {
+			cfg.Sinks = append(cfg.Sinks, changes.SinkConfig{Name: n, Target: changes.Target{Endpoint: "https://sink.example"}})
+		}
+		p, _ := newProcess(t)
+		if s, err := changes.New(cfg, "x", false, p); err == nil {
+			t.Errorf("%s: sinks called %v are taken: %v", name, names, s.Close())
+		}
+		if cfg.Check() == nil {
+			t.Errorf("%s: names %v pass the check", name, names)
+		}
+	}
+}
+
+// TestWants holds which actions a sink is told of, as its client has it.
+func TestWants(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason     string
+		actions    []string
+		extensions bool
+		want       map[string]bool
+	}{
+		"All":        {"but for what has to be asked for", nil, false, map[string]bool{"cordon": true, "shoot-ready": true, "budget-exhausted": false}},
+		"Extensions": {"it was asked for", nil, true, map[string]bool{"cordon": true, "budget-exhausted": true}},
+		"Some":       {"and no others", []string{"cordon", "drain-cancelled"}, false, map[string]bool{"cordon": true, "drain-cancelled": true, "uncordon": false, "reboot-failed": false}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			place := newSink(t, nil)
+			cfg := config(place.URL)
+			cfg.Actions, cfg.Extensions = tc.actions, tc.extensions
+			s, _, _ := newSinks(t, cfg, false)
+			each := s.Each()[0]
+			for action, want := range tc.want {
+				if got := each.Wants(action); got != want {
+					t.Errorf("%s: %s is wanted: %t", tc.reason, action, got)
+				}
+				told := make(chan changeevent.Delivery, 1)
+				each.Client.SendChangeEvent(t.Context(), changeevent.ChangeEvent{
+					Action: action, NodeName: "n", OnDelivery: func(d changeevent.Delivery) { told <- d },
+				})
+				if d := <-told; (d.Attempts > 0) != want {
+					t.Errorf("%s: the client sent %s: %+v", tc.reason, action, d)
+				}
+			}
+		})
+	}
+}
+
+func debug(t *testing.T, s *changes.Sinks) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/change-events", http.NoBody))
+	if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("it answers %d with %s", w.Code, w.Header().Get("Content-Type"))
+	}
+	return w.Body.String()
+}
+
+// TestDebug holds that it can be seen how a sink is.
+func TestDebug(t *testing.T) {
+	t.Parallel()
+	place := newSink(t, nil)
+	s, _, _ := newSinks(t, config(place.URL), false)
+	taken := make(chan struct{})
+	e := cordon
+	e.OnDelivery = func(changeevent.Delivery) { close(taken) }
+	s.SendChangeEvent(t.Context(), e)
+	<-taken
+	var got struct {
+		Sinks []changeevent.Stats `json:"sinks"`
+	}
+	if err := json.Unmarshal([]byte(debug(t, s)), &got); err != nil || len(got.Sinks) != 1 {
+		t.Fatalf("it shows %+v, %v", got, err)
+	}
+	if one := got.Sinks[0]; one.Sink != changes.DefaultSink || one.Succeeded != 1 || one.LastSuccess.IsZero() {
+		t.Errorf("it shows %+v", one)
+	}
+}
+
+// TestPart holds that the end waits for what is under way, and no longer than
+// it may; what is left then is logged and is no failure.
+func TestPart(t *testing.T) {
+	t.Parallel()
+	t.Run("Waits", func(t *testing.T) {
+		t.Parallel()
+		var once sync.Once
+		answer := make(chan struct{})
+		place := newSink(t, func(ctx context.Context) {
+			select {
+			case <-answer:
+			case <-ctx.Done():
+			}
+		})
+		cfg := config(place.URL)
+		cfg.ShutdownTimeout = patience
+		s, _, out := newSinks(t, cfg, false)
+		t.Cleanup(func() { once.Do(func() { close(answer) }) })
+		s.SendChangeEvent(t.Context(), cordon)
+		place.next(t)
+		ended, cancel := run(t, s)
+		cancel()
+		select {
+		case <-ended:
+			t.Error("it ended before the sink had answered")
+		default:
+		}
+		once.Do(func() { close(answer) })
+		if err := <-ended; err != nil || strings.Contains(out.String(), "not all change events") {
+			t.Errorf("it ended with %v:\n%s", err, out.String())
+		}
+	})
+	t.Run("NotForEver", func(t *testing.T) {
+		t.Parallel()
+		place := newSink(t, func(ctx context.Context) { <-ctx.Done() })
+		cfg := config(place.URL)
+		cfg.ShutdownTimeout = 50 * time.Millisecond
+		s, _, out := newSinks(t, cfg, false)
+		s.SendChangeEvent(t.Context(), cordon)
+		place.next(t)
+		ended, cancel := run(t, s)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("what a sink has not taken ends the process with %v", err)
+		}
+		if !strings.Contains(out.String(), "not all change events were delivered") {
+			t.Errorf("nobody is told what is left:\n%s", out.String())
+		}
+	})
+}
+
+// run runs the part of some sinks.
+func run(t *testing.T, s *changes.Sinks) (ended <-chan error, cancel context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- s.Part().Run(ctx) }()
+	return done, cancel
+}
+
+// TestStopTimeoutBounds holds that sinks are not waited for longer than a part
+// of the process has to stop.
+func TestStopTimeoutBounds(t *testing.T) {
+	t.Parallel()
+	place := newSink(t, func(ctx context.Context) { <-ctx.Done() })
+	p, err := process.New(t.Context(), "test", process.Config{StopTimeout: 100 * time.Millisecond}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config(place.URL)
+	cfg.ShutdownTimeout = time.Hour
+	s, err := changes.New(cfg, "x", false, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SendChangeEvent(t.Context(), cordon)
+	place.next(t)
+	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "90ms") {
+		t.Errorf("Close() = %v, want that it waited for 90ms", err)
+	}
+}
+
+// TestDescribe holds that the reference of metrics has those of change events.
+func TestDescribe(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	if err := changes.Describe(reg); err != nil {
+		t.Fatal(err)
+	}
+	if err := changes.Describe(reg); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+}

@@ -1,0 +1,175 @@
+package changes_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// A component has the settings as one does that tells of changes.
+type component struct {
+	Changes changes.Config `key:"change_events"`
+}
+
+func load(t *testing.T, env map[string]string, file string) (changes.Config, error) {
+	t.Helper()
+	var c component
+	src := settings.Source{Env: func(name string) (string, bool) { v, ok := env[name]; return v, ok }}
+	if file != "" {
+		src.File, src.FileData = "config.yaml", []byte(file)
+	}
+	_, err := settings.Load(&c, src)
+	return c.Changes, err
+}
+
+func must(t *testing.T, env map[string]string, file string) changes.Config {
+	t.Helper()
+	cfg, err := load(t, env, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// defaults are those of a sink.
+func defaults() changes.Target {
+	return changes.Target{
+		Format: changeevent.FormatJSON, Timeout: 10 * time.Second,
+		Tuning: changes.Tuning{
+			MaxAge: 12 * time.Hour,
+			Retry:  changes.RetryConfig{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
+		},
+	}
+}
+
+// TestDefaults holds that change events are off unless they are asked for, and
+// that all sinks have the same defaults.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	want := changes.Config{Default: changes.Default(defaults()), ShutdownTimeout: 10 * time.Second}
+	if diff := cmp.Diff(want, must(t, nil, "")); diff != "" {
+		t.Errorf("without settings: -want +got\n%s", diff)
+	}
+	got := must(t, nil, "change_events: {sinks: [{name: chat}]}")
+	if diff := cmp.Diff([]changes.SinkConfig{{Name: "chat", Target: defaults()}}, got.Sinks); diff != "" {
+		t.Errorf("a further sink: -want +got\n%s", diff)
+	}
+}
+
+// TestEnvironment holds what the environment can say.
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	got := must(t, map[string]string{
+		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": "https://sink.example/changes", "CHANGE_EVENTS_CLUSTER_NAME": "prod",
+		"CHANGE_EVENTS_TIMEOUT": "3s", "CHANGE_EVENTS_AUTH_HEADER": "X-Api-Key", "CHANGE_EVENTS_AUTH_TOKEN": "canary",
+		"CHANGE_EVENTS_SHUTDOWN_TIMEOUT": "7s", "CHANGE_EVENTS_FORMAT": "Grafana", "CHANGE_EVENTS_ACTIONS": "cordon,uncordon",
+	}, "")
+	want := changes.Config{Enabled: true, ClusterName: "prod", Default: changes.Default(defaults()), ShutdownTimeout: 7 * time.Second}
+	want.Endpoint, want.Timeout, want.AuthHeader, want.AuthToken = "https://sink.example/changes", 3*time.Second, "X-Api-Key", "canary"
+	want.Format, want.Actions = changeevent.FormatGrafana, []string{"cordon", "uncordon"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// TestFile holds a file with several sinks, as the documentation has it.
+func TestFile(t *testing.T) {
+	t.Parallel()
+	got := must(t, nil, `
+change_events:
+  enabled: true
+  cluster_name: prod
+  endpoint: https://fleet.example/api/changes
+  auth_scheme: Bearer
+  auth_token_file: /var/run/secrets/change-events/token
+  links:
+    - {href: "https://grafana.example/d/node?var-node={node}", text: Dashboard}
+  sinks:
+    - name: on-call
+      format: pagerduty
+      endpoint: https://events.pagerduty.com/v2/change/enqueue
+      routing_key_file: /var/run/secrets/pagerduty/key
+      actions: [cordon, drain-failed]
+    - name: chat
+      format: slack
+      endpoint_file: /var/run/secrets/slack/url
+      aggregate: 30s
+      append_cluster: false
+      retry: {max_attempts: 1}
+`)
+	want := changes.Config{Enabled: true, ClusterName: "prod", Default: changes.Default(defaults()), ShutdownTimeout: 10 * time.Second}
+	want.Endpoint, want.AuthScheme, want.AuthTokenFile = "https://fleet.example/api/changes", "Bearer", "/var/run/secrets/change-events/token"
+	want.Links = []changes.Link{{Href: "https://grafana.example/d/node?var-node={node}", Text: "Dashboard"}}
+	onCall, chat := changes.SinkConfig{Name: "on-call", Target: defaults()}, changes.SinkConfig{Name: "chat", Target: defaults()}
+	onCall.Format, onCall.Endpoint = changeevent.FormatPagerDuty, "https://events.pagerduty.com/v2/change/enqueue"
+	onCall.RoutingKeyFile, onCall.Actions = "/var/run/secrets/pagerduty/key", []string{"cordon", "drain-failed"}
+	chat.Format, chat.EndpointFile, chat.Aggregate = changeevent.FormatSlack, "/var/run/secrets/slack/url", 30*time.Second
+	chat.AppendCluster, chat.Retry.MaxAttempts = new(bool), 1
+	want.Sinks = []changes.SinkConfig{onCall, chat}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// TestRefuses holds what a process does not start with: words that mean nothing.
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason string
+		env    map[string]string
+		file   string
+		want   string
+	}{
+		"Timeout":    {"the variable is named", map[string]string{"CHANGE_EVENTS_TIMEOUT": "abc"}, "", "CHANGE_EVENTS_TIMEOUT"},
+		"NoTimeout":  {"nothing would ever arrive", map[string]string{"CHANGE_EVENTS_TIMEOUT": "-1s"}, "", "CHANGE_EVENTS_TIMEOUT"},
+		"Format":     {"those that there are", map[string]string{"CHANGE_EVENTS_FORMAT": "teams"}, "", "pagerduty"},
+		"NoName":     {"each sink has one", nil, "change_events: {sinks: [{endpoint: x}]}", "name"},
+		"UnknownKey": {"with the one that was meant", nil, "change_events: {endpont: x}", "endpoint"},
+		"LinkNoHref": {"it leads nowhere", nil, "change_events: {links: [{text: x}]}", "href"},
+		"SinkFormat": {"in the list as well", nil, "change_events: {sinks: [{name: a, format: fax}]}", "fax"},
+	}
+	for name, tc := range cases {
+		if _, err := load(t, tc.env, tc.file); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %s: got %v, want %q in it", name, tc.reason, err, tc.want)
+		}
+	}
+}
+
+// TestTokenIsNotShown holds that the settings are shown without it.
+func TestTokenIsNotShown(t *testing.T) {
+	t.Parallel()
+	var c component
+	file := "change_events: {auth_token: canary, sinks: [{name: a, auth_token: canary}]}"
+	report, err := settings.Load(&c, settings.Source{File: "config.yaml", FileData: []byte(file)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := report.Write(&out, true); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "canary") || !strings.Contains(out.String(), "***") {
+		t.Errorf("the token is not hidden:\n%s", out.String())
+	}
+}
+
+// TestTargetHasAllOfDefault holds that what can be said of the default sink can be
+// said of the others, in the same words.
+func TestTargetHasAllOfDefault(t *testing.T) {
+	t.Parallel()
+	d, s := reflect.TypeFor[changes.Default](), reflect.TypeFor[changes.Target]()
+	for i := range d.NumField() {
+		for _, tag := range []string{"key", "default", "validate", "secret"} {
+			if got, want := s.Field(i).Tag.Get(tag), d.Field(i).Tag.Get(tag); got != want {
+				t.Errorf("%s of %s is %q for a further sink, and %q for the default one", tag, d.Field(i).Name, got, want)
+			}
+		}
+	}
+}
