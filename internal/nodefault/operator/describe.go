@@ -1,0 +1,17 @@
+package operator
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
+)
+
+// Describe registers the metrics of an operator and runs nothing: for the
+// reference of metrics.
+func Describe(reg prometheus.Registerer) error {
+	if _, err := newMetrics(reg, nobody{}); err != nil {
+		return err
+	}
+	_, err := outbox.NewMetrics(reg)
+	return err
+}

@@ -1,0 +1,224 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
+)
+
+// requestTimeout bounds each request to the host cluster.
+const requestTimeout = 30 * time.Second
+
+var (
+	errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+	// errBehind is that the cache does not yet show what was written here.
+	errBehind = errors.New("what was written last has not come back yet")
+)
+
+// nodes are the Nodes.
+type nodes interface {
+	// Get reads one as it was last told; nil is none. It is errBehind if that is
+	// older than what was written here.
+	Get(ctx context.Context, name string) (*corev1.Node, error)
+	// Write makes of before what after is. It is refused if the Node has changed
+	// since. after becomes what is stored then.
+	Write(ctx context.Context, before, after *corev1.Node) error
+}
+
+// faults are the NodeFaults.
+type faults interface {
+	// Get is that of nodes.
+	Get(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
+	// Create makes one without faults.
+	Create(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
+	// WriteStatus makes the status of before that of after, but for what the
+	// outbox writes. It is refused if the NodeFault has changed since.
+	WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error
+	// Keep leaves those faults and no others. It is refused likewise.
+	Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error
+	// Delete deletes f as it is, and no other of its name.
+	Delete(ctx context.Context, f *v1alpha1.NodeFault) error
+}
+
+// slim leaves of a Node what is looked at: a fleet has many, and the images on
+// them are the largest part.
+func slim(o any) (any, error) {
+	if n, ok := o.(*corev1.Node); ok {
+		n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil
+	}
+	return o, nil
+}
+
+// hostNodes are those of a host cluster.
+type hostNodes struct {
+	client  client.Client
+	written *kube.Written
+}
+
+// Get reads the cache.
+func (h hostNodes) Get(ctx context.Context, name string) (*corev1.Node, error) {
+	var n corev1.Node
+	found, err := read(ctx, h.client, h.written, name, &n)
+	if err != nil || !found {
+		return nil, err
+	}
+	return &n, nil
+}
+
+// read reads the cache; false is that there is no such object.
+func read(ctx context.Context, from client.Reader, written *kube.Written, name string, o client.Object) (bool, error) {
+	key := types.NamespacedName{Name: name}
+	err := from.Get(ctx, key, o)
+	if apierrors.IsNotFound(err) {
+		written.Forget(key)
+		return false, nil
+	}
+	if err == nil && written.After(o) {
+		err = errBehind
+	}
+	return err == nil, err
+}
+
+// Write is a merge patch at the version of before.
+func (h hostNodes) Write(ctx context.Context, before, after *corev1.Node) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := h.client.Patch(ctx, after, patch, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
+		return fmt.Errorf("write Node %q: %w", after.Name, err)
+	}
+	h.written.Note(after)
+	return nil
+}
+
+// hostFaults are those of a host cluster.
+type hostFaults struct {
+	client  client.Client
+	written *kube.Written
+}
+
+// Get reads the cache.
+func (h hostFaults) Get(ctx context.Context, name string) (*v1alpha1.NodeFault, error) {
+	var f v1alpha1.NodeFault
+	found, err := read(ctx, h.client, h.written, name, &f)
+	if err != nil || !found {
+		return nil, err
+	}
+	return &f, nil
+}
+
+// Create gives the one that is there if there is one.
+func (h hostFaults) Create(ctx context.Context, name string) (*v1alpha1.NodeFault, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	f := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	err := h.client.Create(ctx, f, client.FieldOwner(v1alpha1.FieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		return nil, errBehind
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create NodeFault %q: %w", name, err)
+	}
+	h.written.Note(f)
+	return f, nil
+}
+
+// WriteStatus is a merge patch at the version of before.
+func (h hostFaults) WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
+	from, to := before.DeepCopy(), after.DeepCopy()
+	to.Status.Delivered, to.Status.Untold, to.Status.Resent = from.Status.Delivered, from.Status.Untold, from.Status.Resent
+	return h.patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true)
+}
+
+func (h hostFaults) patch(ctx context.Context, f *v1alpha1.NodeFault, patch client.Patch, status bool) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	if status {
+		err = h.client.Status().Patch(ctx, f, patch, client.FieldOwner(v1alpha1.FieldManager))
+	} else {
+		err = h.client.Patch(ctx, f, patch, client.FieldOwner(v1alpha1.FieldManager))
+	}
+	if err != nil {
+		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
+	}
+	h.written.Note(f)
+	return nil
+}
+
+// Keep is a merge patch at the version of f.
+func (h hostFaults) Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error {
+	to := f.DeepCopy()
+	to.Spec.Faults = keep
+	return h.patch(ctx, to, client.MergeFromWithOptions(f, client.MergeFromWithOptimisticLock{}), false)
+}
+
+// Delete is for the version of f.
+func (h hostFaults) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	err := h.client.Delete(ctx, f, client.Preconditions{UID: &f.UID, ResourceVersion: &f.ResourceVersion})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete NodeFault %q: %w", f.Name, err)
+	}
+	return nil
+}
+
+// Delivered is a merge patch of what nobody else writes, whatever has changed
+// beside it.
+func (h hostFaults) Delivered(ctx context.Context, f *v1alpha1.NodeFault, p outbox.Progress) error {
+	status := map[string]any{"delivered": p.Sinks, "untold": p.Untold}
+	if p.Resent != "" {
+		status["resent"] = p.Resent
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": f.UID}, "status": status})
+	if err != nil {
+		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
+	}
+	to := f.DeepCopy()
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	if err := h.client.Status().Patch(ctx, to, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.FieldManager+"-outbox")); err != nil {
+		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
+	}
+	h.written.Note(to)
+	return nil
+}
+
+// hostActions are the RebootNodes and TerminateNodes of a host cluster.
+type hostActions struct{ client client.Reader }
+
+// asked reads the cache.
+func (h hostActions) asked(ctx context.Context, node string) (bool, error) {
+	var reboots janitor.RebootNodeList
+	if err := h.client.List(ctx, &reboots, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list RebootNodes: %w", err)
+	}
+	for i := range reboots.Items {
+		if reboots.Items[i].Spec.NodeName == node && reboots.Items[i].Status.StartTime != nil {
+			return true, nil
+		}
+	}
+	var ends janitor.TerminateNodeList
+	if err := h.client.List(ctx, &ends, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list TerminateNodes: %w", err)
+	}
+	for i := range ends.Items {
+		if ends.Items[i].Spec.NodeName == node && ends.Items[i].Status.StartTime != nil {
+			return true, nil
+		}
+	}
+	return false, nil
+}

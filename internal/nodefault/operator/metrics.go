@@ -1,0 +1,110 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// metrics are what the operator counts. Labels are phases and actions, and
+// nothing that a node or a source is called.
+type metrics struct {
+	actions    *prometheus.CounterVec
+	toCordon   prometheus.Histogram
+	ruleErrors prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, l lister) (*metrics, error) {
+	m := &metrics{
+		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fleetloop_node_fault_actions_total", Help: "What was done to nodes, by action and outcome.",
+		}, []string{"action", "outcome"}),
+		toCordon: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "fleetloop_node_fault_cordon_delay_seconds", Help: "From when a fault was found to the cordon of its node.", Buckets: prometheus.ExponentialBuckets(0.01, 3, 12),
+		}),
+		ruleErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fleetloop_node_fault_rule_errors_total", Help: "Decisions in which a rule could not be evaluated.",
+		}),
+	}
+	return m, errors.Join(reg.Register(m.actions), reg.Register(m.toCordon), reg.Register(m.ruleErrors), reg.Register(newPhaseGauges(l)))
+}
+
+// A lister gives all NodeFaults as they were last told.
+type lister interface {
+	List(ctx context.Context) ([]v1alpha1.NodeFault, error)
+}
+
+// listed are those of a cache.
+type listed struct{ client client.Reader }
+
+// List reads the cache.
+func (l listed) List(ctx context.Context) ([]v1alpha1.NodeFault, error) {
+	var all v1alpha1.NodeFaultList
+	err := l.client.List(ctx, &all)
+	return all.Items, err
+}
+
+// phaseGauges say how many nodes stand where.
+type phaseGauges struct {
+	faults        lister
+	count, oldest *prometheus.GaugeVec
+}
+
+func newPhaseGauges(l lister) phaseGauges {
+	return phaseGauges{
+		faults: l,
+		count:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fleetloop_node_faults", Help: "NodeFaults, by phase."}, []string{"phase"}),
+		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fleetloop_node_fault_phase_age_seconds", Help: "How long the node that has been in a phase for the longest time has been in it.",
+		}, []string{"phase"}),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (g phaseGauges) Describe(ch chan<- *prometheus.Desc) {
+	g.count.Describe(ch)
+	g.oldest.Describe(ch)
+}
+
+// phases are all there are: a gauge that vanishes cannot be alerted on.
+func phases() []v1alpha1.Phase {
+	return []v1alpha1.Phase{
+		v1alpha1.PhaseObserved, v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseQuarantined, v1alpha1.PhaseDraining, v1alpha1.PhaseRemediating,
+		v1alpha1.PhaseRecovering, v1alpha1.PhaseHeld, v1alpha1.PhaseOverridden, v1alpha1.PhaseStuck, v1alpha1.PhaseHealthy, v1alpha1.PhaseGone,
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g phaseGauges) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	all, err := g.faults.List(ctx)
+	if err != nil { // there is no cache yet
+		return
+	}
+	count, oldest := map[v1alpha1.Phase]float64{}, map[v1alpha1.Phase]float64{}
+	for i := range all {
+		st := &all[i].Status
+		count[st.Phase]++
+		if st.Since != nil {
+			oldest[st.Phase] = max(oldest[st.Phase], time.Since(st.Since.Time).Seconds())
+		}
+	}
+	for _, p := range phases() {
+		g.count.WithLabelValues(string(p)).Set(count[p])
+		g.oldest.WithLabelValues(string(p)).Set(oldest[p])
+	}
+	g.count.Collect(ch)
+	g.oldest.Collect(ch)
+}
+
+// nobody lists nothing.
+type nobody struct{}
+
+// List gives none.
+func (nobody) List(context.Context) ([]v1alpha1.NodeFault, error) { return nil, nil }

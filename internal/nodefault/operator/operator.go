@@ -1,0 +1,226 @@
+// Package operator looks at one node at a time and does what is due: it takes it
+// out of service, has its pods go, has it repaired, and gives it back.
+//
+// It is the only one that writes Nodes, and the status of NodeFaults but for what
+// the outbox writes. A look decides upon the Node, its NodeFault and the clock;
+// what is ours on a node is written with the change itself. So whatever was
+// interrupted goes on at the next look, by this process or another.
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+)
+
+// workers is how many nodes are looked at at a time: most of a look waits for
+// the API server.
+const workers = 16
+
+// Config says how nodes are looked after.
+type Config struct {
+	// TTL is how long a NodeFault is kept that has nothing more to say. Zero is
+	// 24 h.
+	TTL time.Duration
+	// Outbox is how patient sinks are waited for.
+	Outbox outbox.Config
+}
+
+// Deps are what an operator works with. All but Sinks, Log and Registerer are
+// needed.
+type Deps struct {
+	Rules      judge
+	Quarantine *quarantine.Quarantine
+	Drain      drainer
+	Remedy     remediator
+	Sinks      []outbox.Sink
+
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// An Operator is one that was added to a manager.
+type Operator struct{ synced atomic.Bool }
+
+// AddToScheme makes known what Add's manager has to know.
+func AddToScheme(s *runtime.Scheme) error {
+	return errors.Join(v1alpha1.AddToScheme(s), janitor.AddToScheme(s), corev1.AddToScheme(s))
+}
+
+// Kinds are those outside of namespaces that a manager has to know.
+func Kinds() []schema.GroupVersionKind {
+	return []schema.GroupVersionKind{
+		v1alpha1.GroupVersion.WithKind(v1alpha1.Kind), corev1.SchemeGroupVersion.WithKind("Node"),
+		janitor.GroupVersion.WithKind(janitor.KindReboot), janitor.GroupVersion.WithKind(janitor.KindTerminate),
+	}
+}
+
+// Cache is what a manager keeps of them.
+func Cache() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&corev1.Node{}:        {Transform: slim},
+		&v1alpha1.NodeFault{}: {Transform: cache.TransformStripManagedFields()},
+	}
+}
+
+// patience is how soon something is looked at again that failed.
+func patience() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 15*time.Second)
+}
+
+// Add has a manager, which must have a leader, look after nodes.
+func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
+	if cfg.TTL == 0 {
+		cfg.TTL = 24 * time.Hour
+	}
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	if deps.Registerer == nil {
+		deps.Registerer = prometheus.NewRegistry()
+	}
+	counted, err := newMetrics(deps.Registerer, listed{m.GetClient()})
+	if err != nil {
+		return nil, fmt.Errorf("add operator of nodes: %w", err)
+	}
+	told, err := outbox.NewMetrics(deps.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("add operator of nodes: %w", err)
+	}
+	stored := hostFaults{m.GetClient(), &kube.Written{}}
+	r := &reconciler{
+		cfg: cfg, nodes: hostNodes{m.GetClient(), &kube.Written{}}, faults: stored,
+		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, asked: hostActions{m.GetClient()}.asked, metrics: counted, log: deps.Log, now: time.Now,
+	}
+	err = ctrl.NewControllerManagedBy(m).
+		Named("node-fault").
+		For(&v1alpha1.NodeFault{}, builder.WithPredicates(faultNews())).
+		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(nodeNews())).
+		Watches(&janitor.RebootNode{}, handler.EnqueueRequestsFromMapFunc(nodeOfAction)).
+		Watches(&janitor.TerminateNode{}, handler.EnqueueRequestsFromMapFunc(nodeOfAction)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: patience()}).
+		Complete(r)
+	if err != nil {
+		return nil, fmt.Errorf("add operator of nodes: %w", err)
+	}
+	waker := &kube.Waker{}
+	box := outbox.New(cfg.Outbox, deps.Sinks, stored, told, func(name string) { waker.Wake(types.NamespacedName{Name: name}) })
+	err = ctrl.NewControllerManagedBy(m).
+		Named("node-fault-outbox").
+		For(&v1alpha1.NodeFault{}, builder.WithPredicates(outboxNews())).
+		WatchesRawSource(waker.Source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: patience()}).
+		Complete(behindIsNoError(box))
+	if err != nil {
+		return nil, fmt.Errorf("add outbox of nodes: %w", err)
+	}
+	o := &Operator{}
+	err = m.Add(notElected{func(ctx context.Context) error {
+		if m.GetCache().WaitForCacheSync(ctx) {
+			o.synced.Store(true)
+		}
+		return nil
+	}})
+	return o, err
+}
+
+// notElected runs on each replica.
+type notElected struct{ manager.RunnableFunc }
+
+// NeedLeaderElection says that it does not.
+func (notElected) NeedLeaderElection() bool { return false }
+
+// Ready says why nodes are not looked after. A replica that waits for its turn is
+// ready.
+func (o *Operator) Ready() error {
+	if o.synced.Load() {
+		return nil
+	}
+	return errors.New("nodes and node faults have not been listed yet: are the CustomResourceDefinitions installed, and may this account list them?")
+}
+
+// behindIsNoError looks again soon at what a cache does not show yet.
+func behindIsNoError(box *outbox.Outbox) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+		got, err := box.Reconcile(ctx, req)
+		return again(got.RequeueAfter, err)
+	})
+}
+
+func nodeOfAction(_ context.Context, o client.Object) []reconcile.Request {
+	var name string
+	switch a := o.(type) {
+	case *janitor.RebootNode:
+		name = a.Spec.NodeName
+	case *janitor.TerminateNode:
+		name = a.Spec.NodeName
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
+}
+
+// nodeNews lets through what is looked at of a Node, not every heartbeat.
+func nodeNews() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*corev1.Node)
+		now, isOne := e.ObjectNew.(*corev1.Node)
+		return ok && isOne && (before.UID != now.UID || !equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
+			before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || readiness(before) != readiness(now) ||
+			!equality.Semantic.DeepEqual(before.Labels, now.Labels) || !equality.Semantic.DeepEqual(before.Annotations, now.Annotations))
+	}}
+}
+
+func readiness(n *corev1.Node) corev1.ConditionStatus {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// faultNews lets through other faults, and what others have written of a status.
+// What the outbox writes is nothing to look at.
+func faultNews() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)
+		now, isOne := e.ObjectNew.(*v1alpha1.NodeFault)
+		return ok && isOne && (before.Generation != now.Generation || before.UID != now.UID || before.Status.Seq > now.Status.Seq)
+	}}
+}
+
+// outboxNews lets through what there is to tell, and to send again.
+func outboxNews() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)
+		now, isOne := e.ObjectNew.(*v1alpha1.NodeFault)
+		return ok && isOne && (before.Status.Seq != now.Status.Seq || before.UID != now.UID ||
+			before.Annotations[v1alpha1.AnnotationResend] != now.Annotations[v1alpha1.AnnotationResend])
+	}}
+}

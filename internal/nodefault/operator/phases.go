@@ -1,0 +1,141 @@
+package operator
+
+import (
+	"cmp"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+)
+
+// maxMessage is how long a message may be, as the schema says.
+const maxMessage = 1024
+
+// describe says where the node stands: phase, message and conditions follow from
+// what the stages have found, and from nothing else.
+func (r *reconciler) describe(before, st *v1alpha1.NodeFaultStatus, s quarantine.Step, now time.Time) {
+	st.Phase = phaseOf(st, s.Why)
+	if st.Phase != before.Phase || st.Since == nil {
+		st.Since = &metav1.Time{Time: now.Truncate(time.Second)}
+	}
+	st.Message = nodefault.Cut(r.messageOf(st, s), maxMessage)
+	st.Fault = ""
+	if st.Opened != nil {
+		st.Fault = nodefault.Cut(nodefault.CodeOf(*st.Opened), 256)
+	}
+	for _, c := range conditionsOf(st, s) {
+		c.LastTransitionTime = metav1.Time{Time: now.Truncate(time.Second)}
+		meta.SetStatusCondition(&st.Conditions, c)
+	}
+}
+
+func phaseOf(st *v1alpha1.NodeFaultStatus, why quarantine.Situation) v1alpha1.Phase {
+	switch why {
+	case quarantine.Denied:
+		return v1alpha1.PhasePending
+	case quarantine.DryRun:
+		return v1alpha1.PhaseDryRun
+	case quarantine.Ours, quarantine.Foreign:
+		return inQuarantine(st)
+	case quarantine.Recovering:
+		return v1alpha1.PhaseRecovering
+	case quarantine.Held:
+		return v1alpha1.PhaseHeld
+	case quarantine.Overridden:
+		return v1alpha1.PhaseOverridden
+	case quarantine.Released:
+		return v1alpha1.PhaseHealthy
+	case quarantine.Gone:
+		return v1alpha1.PhaseGone
+	case quarantine.Observing, quarantine.OptedOut:
+	}
+	return v1alpha1.PhaseObserved
+}
+
+// inQuarantine is the phase of a node that is quarantined.
+func inQuarantine(st *v1alpha1.NodeFaultStatus) v1alpha1.Phase {
+	if d := st.Drain; d != nil {
+		switch d.State {
+		case v1alpha1.DrainRunning:
+			return v1alpha1.PhaseDraining
+		case v1alpha1.DrainFailed:
+			if st.Remediation == nil {
+				return v1alpha1.PhaseStuck
+			}
+		case v1alpha1.DrainCompleted, v1alpha1.DrainCancelled:
+		}
+	}
+	if r := st.Remediation; r != nil {
+		switch r.State {
+		case v1alpha1.RemedyRunning, v1alpha1.RemedyFailed:
+			return v1alpha1.PhaseRemediating
+		case v1alpha1.RemedyExhausted:
+			return v1alpha1.PhaseStuck
+		case v1alpha1.RemedySucceeded:
+		}
+	}
+	return v1alpha1.PhaseQuarantined
+}
+
+// messageOf is what is waited for, or what blocks.
+func (r *reconciler) messageOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) string {
+	switch st.Phase {
+	case v1alpha1.PhaseDraining:
+		return r.drain.Message(st)
+	case v1alpha1.PhaseRemediating:
+		return st.Remediation.Message
+	case v1alpha1.PhaseStuck:
+		if st.Remediation != nil {
+			return st.Remediation.Message
+		}
+		return r.drain.Message(st)
+	case v1alpha1.PhaseQuarantined:
+		return cmp.Or(r.drain.Message(st), s.Message)
+	case v1alpha1.PhaseObserved, v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseRecovering,
+		v1alpha1.PhaseHeld, v1alpha1.PhaseOverridden, v1alpha1.PhaseHealthy, v1alpha1.PhaseGone:
+	}
+	return s.Message
+}
+
+// conditionsOf are the conditions as they should be. One that was never true
+// and is not is left out.
+func conditionsOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) []metav1.Condition {
+	var all []metav1.Condition
+	set := func(kind string, is bool, reason, message string) {
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: nodefault.Cut(message, maxMessage), ObservedGeneration: st.ObservedGeneration}
+		if is {
+			c.Status = metav1.ConditionTrue
+		} else if meta.FindStatusCondition(st.Conditions, kind) == nil {
+			return
+		}
+		all = append(all, c)
+	}
+	quarantined := st.Owned != nil
+	set(v1alpha1.ConditionQuarantined, quarantined, choose(quarantined, choose(s.Why == quarantine.Foreign, "ForeignCordon", "Cordoned"), "Released"), "")
+	set(v1alpha1.ConditionBudgetDenied, s.Why == quarantine.Denied, choose(s.Why == quarantine.Denied, "BudgetExhausted", "WithinBudget"), choose(s.Why == quarantine.Denied, s.Message, ""))
+	set(v1alpha1.ConditionOverridden, st.Overridden != nil, choose(st.Overridden != nil, "ByAPerson", "OverIt"), "")
+	drained := st.Drain != nil && st.Drain.State == v1alpha1.DrainCompleted
+	reason := "NotDrained"
+	if st.Drain != nil {
+		reason = "Drain" + string(st.Drain.State)
+	}
+	set(v1alpha1.ConditionDrained, drained, reason, "")
+	remediated := st.Remediation != nil && st.Remediation.State == v1alpha1.RemedySucceeded
+	reason = "NotRemediated"
+	if st.Remediation != nil {
+		reason = "Remedy" + string(st.Remediation.State)
+	}
+	set(v1alpha1.ConditionRemediated, remediated, reason, "")
+	return all
+}
+
+func choose(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}

@@ -1,0 +1,333 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
+)
+
+const (
+	// soon is when a node is looked at again of which something newer is on its
+	// way.
+	soon = 20 * time.Millisecond
+	// mostSteps is more than any node can go without waiting for something.
+	mostSteps = 8
+)
+
+// A judge says what the rules want. It is a *rules.Set.
+type judge interface {
+	Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) (rules.Verdict, error)
+}
+
+// A drainer is a *drain.Drainer.
+type drainer interface {
+	Step(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error)
+	Cancel(st *v1alpha1.NodeFaultStatus, reason string, now time.Time)
+	Message(st *v1alpha1.NodeFaultStatus) string
+}
+
+// A remediator is a *remediation.Remediator.
+type remediator interface {
+	Step(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error)
+	Observe(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus) error
+	Cancel(ctx context.Context, st *v1alpha1.NodeFaultStatus, reason string, now time.Time) error
+	Busy(st *v1alpha1.NodeFaultStatus) bool
+}
+
+// A reconciler looks at one node at a time, and is the only one who writes to it.
+type reconciler struct {
+	cfg        Config
+	nodes      nodes
+	faults     faults
+	rules      judge
+	quarantine *quarantine.Quarantine
+	drain      drainer
+	remedy     remediator
+	// asked says whether a reboot or an end of a node is on record, whoever asked
+	// for it.
+	asked   func(ctx context.Context, node string) (bool, error)
+	metrics *metrics
+	log     *slog.Logger
+	now     func() time.Time
+}
+
+// A turn is what is known of a node at one look.
+type turn struct {
+	node  *corev1.Node // nil is none
+	fault *v1alpha1.NodeFault
+
+	now     time.Time
+	before  *v1alpha1.NodeFault // as it is stored
+	verdict rules.Verdict
+}
+
+// Reconcile moves a node on as far as it goes.
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	t, err := r.read(ctx, req.Name)
+	if err != nil || t == nil {
+		return again(soon, err)
+	}
+	for range mostSteps {
+		moved, after, err := r.step(ctx, t)
+		if err != nil || !moved {
+			return again(after, err)
+		}
+	}
+	return reconcile.Result{RequeueAfter: soon}, nil
+}
+
+// again is the result of a look. What was read and is no longer so is no error.
+func again(after time.Duration, err error) (reconcile.Result, error) {
+	switch {
+	case errors.Is(err, errBehind), apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return reconcile.Result{RequeueAfter: soon}, nil
+	case err != nil:
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
+}
+
+// read gives what there is to look at: nil is nothing.
+func (r *reconciler) read(ctx context.Context, name string) (*turn, error) {
+	node, err := r.nodes.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	fault, err := r.faults.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if fault == nil {
+		// Something of ours on a node, or a reboot that somebody asked for, is told
+		// although no fault is known.
+		needed := node != nil && marked(node)
+		if !needed {
+			if needed, err = r.asked(ctx, name); err != nil {
+				return nil, err
+			}
+		}
+		if !needed {
+			return nil, nil //nolint:nilnil // there is nothing to do, and nothing wrong
+		}
+		if fault, err = r.faults.Create(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return &turn{node: node, fault: fault.DeepCopy()}, nil
+}
+
+// step looks once and writes what came of it: to the Node, if it must, and then
+// to the NodeFault. It reports whether something was written, and when to look
+// again if not.
+func (r *reconciler) step(ctx context.Context, t *turn) (moved bool, after time.Duration, err error) {
+	if dropped, err := r.dropOld(ctx, t); dropped || err != nil {
+		return dropped, 0, err
+	}
+	t.now, t.before = r.now(), t.fault.DeepCopy()
+	before, st := t.before, &t.fault.Status
+	t.verdict, err = r.rules.Decide(t.node, t.fault.Spec.Faults, t.now)
+	if err != nil { // the others have spoken, and the verdict says that it is unsure
+		r.log.WarnContext(ctx, "a rule cannot be evaluated", "node", t.fault.Name, "err", err)
+		r.metrics.ruleErrors.Inc()
+	}
+	s, err := r.quarantine.Step(quarantine.Look{
+		Now: t.now, Node: t.node, Status: st, Verdict: t.verdict, Faults: t.fault.Spec.Faults, Busy: r.remedy.Busy(st),
+	})
+	if err != nil {
+		return false, 0, fmt.Errorf("decide on node %q: %w", t.fault.Name, err)
+	}
+	if err := r.write(ctx, t, s); err != nil {
+		return false, 0, err
+	}
+	s.Settle(st)
+	after, err = r.act(ctx, t, s)
+	if err != nil {
+		return false, 0, err
+	}
+	st.ObservedGeneration = t.fault.Generation
+	r.describe(&before.Status, st, s, t.now)
+	if equality.Semantic.DeepEqual(&before.Status, st) {
+		kept, err := r.cleanUp(ctx, t)
+		return false, sooner(after, s.After, t.verdict.After, kept), err
+	}
+	if err := r.faults.WriteStatus(ctx, before, t.fault); err != nil {
+		return false, 0, err
+	}
+	r.tell(ctx, &before.Status, t.fault)
+	return true, 0, nil
+}
+
+// dropOld takes the faults of a node away that is no more, so that they are not
+// taken for those of the next one of its name.
+func (r *reconciler) dropOld(ctx context.Context, t *turn) (bool, error) {
+	faults := t.fault.Spec.Faults
+	switch known := t.fault.Status.NodeUID; {
+	case known == "" || len(faults) == 0 || t.node != nil && t.node.UID == known:
+		return false, nil
+	case t.node == nil && t.fault.Status.Phase != v1alpha1.PhaseGone: // that it went is told with them
+		return false, nil
+	}
+	keep := slices.DeleteFunc(slices.Clone(faults), func(f v1alpha1.Fault) bool {
+		return t.node == nil || f.Since.Time.Before(t.node.CreationTimestamp.Time)
+	})
+	if len(keep) == len(faults) {
+		return false, nil
+	}
+	if err := r.faults.Keep(ctx, t.fault, keep); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// write writes the Node if it has to be, and takes the reservation back if it
+// was not.
+func (r *reconciler) write(ctx context.Context, t *turn, s quarantine.Step) error {
+	if s.Node == nil {
+		return nil
+	}
+	if err := r.nodes.Write(ctx, t.node, s.Node); err != nil {
+		// An answer that did not come may hide a write that was made.
+		if refused := apierrors.ReasonForError(err); refused != "" && refused != "Timeout" && refused != "ServerTimeout" {
+			s.Undo()
+		}
+		return err
+	}
+	t.node = s.Node
+	return nil
+}
+
+// act has the pods of a node in quarantine go and the node be repaired, or stops
+// that. It gives when to look again.
+func (r *reconciler) act(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
+	st := &t.fault.Status
+	if st.Session != t.before.Status.Session && st.Session != "" { // what the last one came to is in the history
+		st.Drain, st.Remediation = nil, nil
+	}
+	st.Wish = nil
+	if !rules.Empty(t.verdict.Wish) {
+		wish := t.verdict.Wish
+		st.Wish = &wish
+	}
+	var after time.Duration
+	if !s.Act {
+		r.drain.Cancel(st, ended(s.Why), t.now)
+	} else if st.Wish != nil && st.Wish.Drain || st.Drain != nil {
+		wait, err := r.drain.Step(ctx, t.node, st, t.now)
+		if err != nil {
+			return 0, fmt.Errorf("drain node %q: %w", t.fault.Name, err)
+		}
+		after = sooner(after, wait)
+	}
+	wait, err := r.repair(ctx, t, s)
+	if err != nil {
+		return 0, fmt.Errorf("repair node %q: %w", t.fault.Name, err)
+	}
+	return sooner(after, wait), nil
+}
+
+// repair goes on with the remedies. Without leave to act none is begun, and what
+// is under way is followed to its end, unless a person has taken the node.
+func (r *reconciler) repair(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
+	st := &t.fault.Status
+	if s.Why == quarantine.Overridden || s.Why == quarantine.OptedOut {
+		if err := r.remedy.Cancel(ctx, st, ended(s.Why), t.now); err != nil {
+			return 0, err
+		}
+	}
+	if s.Act || r.remedy.Busy(st) {
+		return r.remedy.Step(ctx, t.node, st, t.now)
+	}
+	return 0, r.remedy.Observe(ctx, t.node, st)
+}
+
+// marked says whether something on a node says that it is ours.
+func marked(node *corev1.Node) bool {
+	_, is := node.Annotations[v1alpha1.AnnotationOwned]
+	return is
+}
+
+// ended is why what was begun is not gone on with.
+func ended(why quarantine.Situation) string {
+	switch why {
+	case quarantine.Overridden:
+		return "a person has uncordoned the node"
+	case quarantine.OptedOut:
+		return "the node was opted out"
+	case quarantine.Gone:
+		return "the node is gone"
+	case quarantine.Recovering, quarantine.Released, quarantine.Held:
+		return "the node is healthy again"
+	case quarantine.Observing, quarantine.Denied, quarantine.DryRun, quarantine.Ours, quarantine.Foreign:
+	}
+	return "it is no longer wanted"
+}
+
+// cleanUp deletes what says nothing any more, and gives when that is.
+func (r *reconciler) cleanUp(ctx context.Context, t *turn) (time.Duration, error) {
+	st := &t.fault.Status
+	over := st.Phase == v1alpha1.PhaseHealthy || st.Phase == v1alpha1.PhaseGone || st.Phase == v1alpha1.PhaseObserved
+	if !over || len(t.fault.Spec.Faults) > 0 || st.Overridden != nil || st.Since == nil || t.node != nil && marked(t.node) {
+		return 0, nil
+	}
+	if left := st.Since.Add(r.cfg.TTL).Sub(t.now); left > 0 {
+		return left, nil
+	}
+	if st.Untold > 0 { // its sinks are waited for, until what they are to be told is too old
+		return r.cfg.TTL, nil
+	}
+	if asked, err := r.asked(ctx, t.fault.Name); err != nil || asked {
+		return r.cfg.TTL, err
+	}
+	return 0, r.faults.Delete(ctx, t.fault)
+}
+
+// tell logs and counts what was done, once it is written down.
+func (r *reconciler) tell(ctx context.Context, before *v1alpha1.NodeFaultStatus, f *v1alpha1.NodeFault) {
+	for i := range f.Status.History {
+		h := &f.Status.History[i]
+		if h.Seq <= before.Seq {
+			continue
+		}
+		r.metrics.actions.WithLabelValues(h.Action, outcomeOf(h)).Inc()
+		if opened := f.Status.Opened; h.Action == changeevent.ActionCordon && !h.DryRun && opened != nil {
+			r.metrics.toCordon.Observe(max(0, h.At.Sub(opened.Since.Time).Seconds()))
+		}
+		r.log.InfoContext(ctx, "change", "by", h.Source, "action", h.Action, "node", f.Name, "session", h.Session, "check", h.Check, "error_codes", h.ErrorCodes,
+			"agent", h.Agent, "reason", h.Reason, "outcome", h.Outcome, "dry_run", h.DryRun, "change_id", h.ID)
+	}
+	if before.Phase != f.Status.Phase {
+		r.log.InfoContext(ctx, "node fault", "node", f.Name, "phase", string(f.Status.Phase), "was", string(before.Phase), "message", f.Status.Message)
+	}
+}
+
+func outcomeOf(h *v1alpha1.Record) string {
+	if h.DryRun {
+		return "dry_run"
+	}
+	return h.Outcome
+}
+
+// sooner is the first of some waits; those of 0, and those for ever, are none.
+func sooner(waits ...time.Duration) time.Duration {
+	var first time.Duration
+	for _, w := range waits {
+		if w > 0 && w != drain.Never && (first == 0 || w < first) {
+			first = w
+		}
+	}
+	return first
+}
