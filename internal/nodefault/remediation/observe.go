@@ -44,7 +44,7 @@ func words(kind string) vocabulary {
 // it was rebooted, when the provider has accepted that; that it is terminated,
 // when it is gone; that either failed. Step does so too; it is to be called for
 // nodes that there is nothing else to do about. A node that is gone is nil.
-func (r *Remediator) Observe(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus, now time.Time) error {
+func (r *Remediator) Observe(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus) error {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
 		all, err := r.actions(ctx, kind)
 		if err != nil {
@@ -52,7 +52,7 @@ func (r *Remediator) Observe(ctx context.Context, node *corev1.Node, st *faults.
 		}
 		for _, a := range all {
 			if concerns(a, node, st) {
-				observe(st, a, now.Add(-lateNews))
+				observe(st, a)
 			}
 		}
 	}
@@ -71,13 +71,7 @@ func concerns(a *action, node *corev1.Node, st *faults.NodeFaultStatus) bool {
 	return node != nil && a.spec.NodeName == node.Name && !a.GetCreationTimestamp().Time.Before(node.CreationTimestamp.Time)
 }
 
-// lateNews is how old something may be to be told that nobody here asked for.
-const lateNews = 12 * time.Hour
-
-func observe(st *faults.NodeFaultStatus, a *action, since time.Time) {
-	if a.endedAt().Before(since) && a.GetLabels()[LabelSession] != st.Session {
-		return
-	}
+func observe(st *faults.NodeFaultStatus, a *action) {
 	w := words(a.kind)
 	sent := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
 	done, ok, why := a.ended()

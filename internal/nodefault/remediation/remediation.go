@@ -110,7 +110,7 @@ func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.Nod
 	if node != nil && st.NodeUID != "" && node.UID != st.NodeUID {
 		node = nil // another one of the same name
 	}
-	if err := r.Observe(ctx, node, st, now); err != nil {
+	if err := r.Observe(ctx, node, st); err != nil {
 		return 0, err
 	}
 	l := look{node, st, now}
