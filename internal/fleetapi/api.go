@@ -38,6 +38,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
@@ -45,7 +46,10 @@ import (
 // Deps are what the API works with.
 type Deps struct {
 	Store Store
-	Log   *slog.Logger
+	// Timeline keeps change events. Nil is an API that neither takes nor lists
+	// them.
+	Timeline timeline.Store
+	Log      *slog.Logger
 	// Metrics takes the API's metrics.
 	Metrics prometheus.Registerer
 	// Tracer makes the spans of requests; nil makes none.
@@ -66,6 +70,9 @@ type API struct {
 	metrics *metrics
 	walks   paging.Walks[Position]
 	hub     *watch.Hub
+	// timeline is nil if there is none.
+	timeline *timeline.Timeline
+
 	maxBody int64
 	version string // of the program
 	handler http.Handler
@@ -99,14 +106,17 @@ func New(cfg Config, deps Deps) (*API, error) {
 		return nil, fmt.Errorf("make fleet API: %w", err)
 	}
 	a := &API{
-		resources: resources{store: nudging{deps.Store, hub.Nudge}, kinds: kinds},
-		hub:       hub,
-		auth:      who,
-		log:       deps.Log,
-		tracer:    deps.Tracer,
-		metrics:   m,
-		maxBody:   cmp.Or(cfg.MaxBodyBytes, DefaultMaxBody),
+		hub:     hub,
+		auth:    who,
+		log:     deps.Log,
+		tracer:  deps.Tracer,
+		metrics: m,
+		maxBody: cmp.Or(cfg.MaxBodyBytes, DefaultMaxBody),
 	}
+	if err := a.addTimeline(cfg, deps); err != nil {
+		return nil, fmt.Errorf("make fleet API: %w", err)
+	}
+	a.resources = resources{store: nudging{deps.Store, a.nudge}, kinds: kinds}
 	version, revision := telemetry.Version()
 	a.version = version + " " + revision
 	if a.tracer == nil {
@@ -149,6 +159,10 @@ func (a *API) routes(kinds []*kind) http.Handler {
 		if k.synced {
 			a.syncRoutes(mux, base, k)
 		}
+	}
+	if a.timeline != nil {
+		a.handle(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.Get})
+		a.handle(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.Post})
 	}
 	mux.Handle("GET "+documentPath, document("application/yaml", v1.OpenAPIYAML()))
 	mux.Handle("GET "+documentPathJSON, document("application/json", v1.OpenAPIJSON()))

@@ -11,6 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 )
 
 // Defaults of the configuration.
@@ -24,6 +25,8 @@ const (
 // Config is what an operator settles about the API.
 type Config struct {
 	Auth auth.Config `key:"auth"`
+
+	Timeline timeline.Config `key:"timeline"`
 
 	RequiredAdapters RequiredAdapters `key:"required_adapters"`
 

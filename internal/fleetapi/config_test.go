@@ -5,6 +5,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -12,7 +13,8 @@ import (
 //nolint:gosec // paths of token files are no tokens
 func TestConfig(t *testing.T) {
 	want := fleetapi.Config{
-		Auth: auth.Config{Mode: auth.ModeNone},
+		Auth:     auth.Config{Mode: auth.ModeNone},
+		Timeline: timeline.Config{Retention: timeline.DefaultRetention},
 		RequiredAdapters: fleetapi.RequiredAdapters{
 			Clusters:  []string{"validation", "dns", "provisioning"},
 			NodePools: []string{"validation", "provisioning"},

@@ -11,12 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/sse"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
-
-// lastEventID is the header in which a client of server-sent events repeats
-// the id of the last event that it has seen.
-const lastEventID = "Last-Event-ID"
 
 // A following is a request for changes that was understood.
 type following struct {
@@ -77,16 +74,16 @@ func parseFollowing(r *http.Request, k *kind) (*following, error) {
 // last counts for more than what it once began with.
 func (f *following) parseCursor(r *http.Request) error {
 	text, given := r.URL.Query().Get("changed_since"), r.URL.Query().Has("changed_since")
-	header := f.watch && r.Header.Get(lastEventID) != ""
+	header := f.watch && r.Header.Get(sse.LastEventID) != ""
 	if header {
-		text, given = r.Header.Get(lastEventID), true
+		text, given = r.Header.Get(sse.LastEventID), true
 	}
 	if !given {
 		return nil
 	}
 	after, err := feed.Parse(text)
 	if err != nil && header {
-		return problem.New(problem.InvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or begin anew without it", lastEventID)
+		return problem.New(problem.InvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or begin anew without it", sse.LastEventID)
 	}
 	if err != nil {
 		return problem.Query("changed_since", "format", text, "is not a cursor of this API; take that of a list or of the last answer")

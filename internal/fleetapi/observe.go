@@ -137,9 +137,9 @@ type response struct {
 	answered func()
 }
 
-// opened says that the answer is one that may not end for long. For metrics,
+// Opened says that the answer is one that may not end for long. For metrics,
 // traces and the log the request is over: it was answered with a stream.
-func (w *response) opened() { w.answered() }
+func (w *response) Opened() { w.answered() }
 
 // WriteHeader passes the status on.
 func (w *response) WriteHeader(status int) {

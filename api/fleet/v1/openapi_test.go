@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
 )
 
 var update = flag.Bool("update", false, "write openapi.json anew")
@@ -81,6 +82,11 @@ func TestSchemasMatchTypes(t *testing.T) {
 		v1.AdapterStatusList{},
 		v1.ClusterSync{},
 		v1.ClusterSyncList{},
+		v1.ChangeEvent{},
+		v1.ChangeHealthEvent{},
+		v1.ChangeLink{},
+		v1.ChangeEventList{},
+		v1.ChangesTaken{},
 		v1.Problem{},
 		v1.FieldError{},
 	}
@@ -100,6 +106,25 @@ func TestSchemasMatchTypes(t *testing.T) {
 		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-schema +type):\n%s", typ.Name(), diff)
+		}
+	}
+}
+
+// TestWhatIsToldIsListed: what a sender may say of a change is there where
+// changes are listed.
+func TestWhatIsToldIsListed(t *testing.T) {
+	listed := fields(reflect.TypeFor[v1.ChangeEvent]())
+	for _, name := range fields(reflect.TypeFor[changeevent.Payload]()) {
+		if !slices.Contains(listed, name) {
+			t.Errorf("a change event is told with %s, which the API does not list", name)
+		}
+	}
+	for _, pair := range [][2]reflect.Type{
+		{reflect.TypeFor[changeevent.HealthEvent](), reflect.TypeFor[v1.ChangeHealthEvent]()},
+		{reflect.TypeFor[changeevent.Link](), reflect.TypeFor[v1.ChangeLink]()},
+	} {
+		if diff := cmp.Diff(fields(pair[0]), fields(pair[1])); diff != "" {
+			t.Errorf("%s (-told +listed):\n%s", pair[1].Name(), diff)
 		}
 	}
 }

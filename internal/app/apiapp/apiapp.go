@@ -12,6 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/schema"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/postgres"
@@ -65,6 +66,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 
 	api, err := fleetapi.New(cfg.API, fleetapi.Deps{
 		Store:      pgstore.New(pool),
+		Timeline:   timelinestore.New(pool),
 		Log:        p.Log,
 		Metrics:    p.Metrics,
 		Tracer:     p.Tracing.Tracer("github.com/fleetloop/fleetloop/internal/fleetapi"),
@@ -86,6 +88,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "schema", Run: tables.Run, Ready: tables.Ready},
 		{Name: "change feed", Run: pgstore.NewPruner(pool, cfg.ChangeRetention, p.Log).Run},
+		{Name: "timeline", Run: timelinestore.NewKeeper(pool, cfg.Timeline.Retention, p.Log).Run},
 		{Name: "watches", Run: api.RunWatches},
 		{Name: "fleet API", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	}, server.Addr(), nil

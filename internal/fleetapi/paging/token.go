@@ -39,9 +39,11 @@ var (
 const (
 	version   = 1  // an id
 	timed     = 2  // a time and an id
+	numbered  = 3  // a time and a number
 	digestLen = 16 // of a Digest, enough to tell queries apart
 	tokenLen  = 1 + 16 + digestLen
 	timeLen   = 8
+	numberLen = 8
 )
 
 // Token makes the token that continues a query behind the row with the id,
@@ -94,6 +96,31 @@ func ParseTimedToken(query Digest, token string) (at time.Time, id string, err e
 		return time.Time{}, "", ErrMalformed
 	}
 	return at, uuid.UUID(b[:16]).String(), nil
+}
+
+// NumberedToken makes the token that continues a query in an order by a time
+// and a number.
+func NumberedToken(query Digest, at time.Time, number int64) string {
+	b := make([]byte, 0, 1+timeLen+numberLen+digestLen)
+	b = append(b, numbered)
+	b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro()))
+	b = binary.BigEndian.AppendUint64(b, uint64(number)) //nolint:gosec // read back as it was
+	b = append(b, query[:digestLen]...)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// ParseNumberedToken gives the time and the number behind which the query
+// continues. The time is one that the database can hold.
+func ParseNumberedToken(query Digest, token string) (at time.Time, number int64, err error) {
+	b, err := decode(query, token, numbered, 1+timeLen+numberLen+digestLen)
+	if err != nil {
+		return at, 0, err
+	}
+	at = time.UnixMicro(int64(binary.BigEndian.Uint64(b))).UTC() //nolint:gosec // as it was put in
+	if at.Year() < 1 || at.Year() > 9999 {
+		return time.Time{}, 0, ErrMalformed
+	}
+	return at, int64(binary.BigEndian.Uint64(b[timeLen:])), nil //nolint:gosec // as it was put in
 }
 
 // decode gives what stands between the version and the digest of a token.

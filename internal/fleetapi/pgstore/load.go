@@ -22,7 +22,8 @@ select r.id, $6, $7, r.name, r.display_name, $8::uuid, (select o.kind from tenan
 	r.labels::jsonb, r.spec::json, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18::jsonb
 from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) with ordinality as r (id, name, display_name, labels, spec, place)
 order by r.name collate "C", r.place
-on conflict (tenant, owner_id, name, kind) do nothing`
+on conflict (tenant, owner_id, name, kind) do nothing
+returning id, revision`
 
 // firstMissing is which of some ids is no row's, counted from zero.
 const firstMissing = `select u.place - 1 from unnest($1::uuid[]) with ordinality as u (id, place)
@@ -43,14 +44,24 @@ func (t *tx) InsertBatch(ctx context.Context, b *fleetapi.Batch) (int, error) {
 		labels[i], specs[i] = string(r.Labels), string(r.Spec)
 	}
 	c := &b.Common
-	tag, err := t.tx.Exec(ctx, insertBatch, ids, names, displayNames, labels, specs,
+	rows, err := t.tx.Query(ctx, insertBatch, ids, names, displayNames, labels, specs,
 		c.Kind, c.Tenant, orNull(c.ParentID), c.Generation,
 		c.CreatedTime, c.UpdatedTime, c.CreatedBy, c.UpdatedBy,
 		string(c.Status.Phase), c.Status.ObservedGeneration, c.Status.LastUpdatedTime, c.Status.LastTransitionTime, string(c.Status.Conditions))
+	var inserted []insertedRow
+	if err == nil {
+		inserted, err = pgx.CollectRows(rows, pgx.RowToStructByPos[insertedRow])
+	}
 	if err != nil {
 		return 0, fmt.Errorf("insert %d of kind %s: %w", n, c.Kind, err)
 	}
-	return int(tag.RowsAffected()), nil
+	return len(inserted), t.tellLoaded(ctx, b, inserted)
+}
+
+// An insertedRow is one that was added.
+type insertedRow struct {
+	ID       string
+	Revision int64
 }
 
 // FirstMissing returns which row of a batch was not inserted, because its name

@@ -27,7 +27,7 @@ const (
 // Update runs change in one transaction and commits if it returns nil.
 func (s *Store) Update(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx, time.Time) error) error {
 	err := s.pool.InTx(ctx, scopeOf(scope), func(ctx context.Context, ptx postgres.Tx) error {
-		return change(ctx, &tx{tx: ptx, q: db.New(ptx), specs: map[fleetapi.Key]json.RawMessage{}}, ptx.Now)
+		return change(ctx, &tx{tx: ptx, q: db.New(ptx), was: map[fleetapi.Key]*before{}}, ptx.Now)
 	})
 	if errors.Is(err, postgres.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", fleetapi.ErrUnavailable, err)
@@ -41,8 +41,10 @@ func (s *Store) Update(ctx context.Context, scope fleetapi.Scope, change func(co
 type tx struct {
 	tx postgres.Tx
 	q  *db.Queries
-	// specs are those of the rows that were locked, as the database has them.
-	specs map[fleetapi.Key]json.RawMessage
+	// was are the rows that were locked, as the database has them.
+	was map[fleetapi.Key]*before
+	// clock is when a row was locked last.
+	clock time.Time
 }
 
 // Insert adds a row.
@@ -76,7 +78,7 @@ func (t *tx) Insert(ctx context.Context, r *fleetapi.Record) error {
 		return fmt.Errorf("insert %s %q: %w", r.Kind, r.Name, err)
 	}
 	r.Revision = revision
-	return nil
+	return t.tellInserted(ctx, r)
 }
 
 // Lock reads one row for changing it.
@@ -131,6 +133,7 @@ func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Loc
 	at := make(map[string]*fleetapi.Locked, len(rows))
 	for i := range rows {
 		list[i] = *t.locked(&rows[i], now)
+		t.was[list[i].Record.Key].locked = &list[i]
 		at[rows[i].ID] = &list[i]
 	}
 	for _, c := range counts {
@@ -148,7 +151,10 @@ func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Loc
 
 func (t *tx) locked(r *db.Resource, now time.Time) *fleetapi.Locked {
 	l := &fleetapi.Locked{Record: record(r), Now: now}
-	t.specs[l.Record.Key] = bytes.Clone(l.Record.Spec)
+	t.clock = now
+	was := &before{Record: l.Record, locked: l}
+	was.Spec = bytes.Clone(l.Record.Spec)
+	t.was[l.Record.Key] = was
 	return l
 }
 
@@ -171,12 +177,12 @@ func addReport(l *fleetapi.Locked, r *db.ListChildReportConditionsRow) error {
 
 // Save writes what may change of a locked row, and a report on it.
 func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.AdapterStatus) error {
-	was, ok := t.specs[r.Key]
+	was, ok := t.was[r.Key]
 	if !ok {
 		return fmt.Errorf("save %s %q: it was not locked before", r.Kind, r.ID)
 	}
 	var spec []byte
-	if !bytes.Equal(was, r.Spec) {
+	if !bytes.Equal(was.Spec, r.Spec) {
 		spec = r.Spec
 	}
 	revision, err := t.q.SaveResource(ctx, db.SaveResourceParams{
@@ -200,8 +206,8 @@ func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.Ada
 		return fmt.Errorf("save %s %q: %w", r.Kind, r.ID, err)
 	}
 	r.Revision = revision
-	if adapterReport == nil {
-		return nil
+	if err := t.tellSaved(ctx, r, &was.Record); err != nil || adapterReport == nil {
+		return err
 	}
 	return t.saveReport(ctx, r, adapterReport)
 }
@@ -230,10 +236,15 @@ func (t *tx) saveReport(ctx context.Context, r *fleetapi.Record, s *v1.AdapterSt
 
 // Remove deletes a locked row and its reports for good.
 func (t *tx) Remove(ctx context.Context, key fleetapi.Key) error {
+	if t.was[key] == nil {
+		if _, err := t.Lock(ctx, key); err != nil {
+			return fmt.Errorf("remove %s %q: %w", key.Kind, key.ID, err)
+		}
+	}
 	if err := changedOne(t.q.RemoveResource(ctx, key.ID, key.Kind)); err != nil {
 		return fmt.Errorf("remove %s %q: %w", key.Kind, key.ID, err)
 	}
-	return nil
+	return t.tellRemoved(ctx, key)
 }
 
 func changedOne(n int64, err error) error {

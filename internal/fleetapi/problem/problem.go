@@ -41,6 +41,7 @@ const (
 	BodyTooLarge         Code = "body_too_large"
 	UnsupportedMediaType Code = "unsupported_media_type"
 	NeedsParent          Code = "needs_parent"
+	TimeOutOfRange       Code = "time_out_of_range"
 	Internal             Code = "internal"
 	Unavailable          Code = "unavailable"
 )
@@ -68,7 +69,7 @@ func (c Code) Status() int {
 		return http.StatusRequestEntityTooLarge
 	case UnsupportedMediaType:
 		return http.StatusUnsupportedMediaType
-	case NeedsParent:
+	case NeedsParent, TimeOutOfRange:
 		return http.StatusUnprocessableEntity
 	case Unavailable:
 		return http.StatusServiceUnavailable

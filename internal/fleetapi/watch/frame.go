@@ -47,7 +47,7 @@ func (w *Request) frame(e *entry) (frame []byte, removed bool) {
 	switch {
 	case e.kind != w.Kind, !w.All && e.tenant != w.Tenant:
 		return nil, false
-	case e.changed != nil && w.Labels.Matches(e.labels):
+	case e.changed != nil && (w.Labels == nil || w.Labels.Matches(e.labels)):
 		return e.changed, false
 	}
 	return e.removed, true

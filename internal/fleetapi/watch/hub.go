@@ -16,6 +16,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,9 @@ import (
 
 // DefaultMaxWatches is how many watches may be open at once.
 const DefaultMaxWatches = 1000
+
+// DefaultMetricPrefix begins the names of the metrics.
+const DefaultMetricPrefix = "fleetloop_api"
 
 // How often the feed is read.
 const (
@@ -128,6 +132,9 @@ type Config struct {
 	// MaxWatches bounds the watches that are open at once. Zero means
 	// DefaultMaxWatches.
 	MaxWatches int
+	// MetricPrefix begins the names of the metrics. Empty means
+	// DefaultMetricPrefix; two hubs of a process need different ones.
+	MetricPrefix string
 }
 
 // Deps are what a Hub works with.
@@ -158,7 +165,7 @@ type Hub struct {
 
 // New makes a hub. It starts nothing.
 func New(cfg Config, deps Deps) (*Hub, error) {
-	m, err := newMetrics(deps.Metrics)
+	m, err := newMetrics(deps.Metrics, cmp.Or(cfg.MetricPrefix, DefaultMetricPrefix))
 	if err != nil {
 		return nil, err
 	}

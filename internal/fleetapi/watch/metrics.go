@@ -18,22 +18,22 @@ type metrics struct {
 	lastRead  prometheus.Gauge
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, prefix string) (*metrics, error) {
 	m := &metrics{
 		watchers: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "fleetloop_api_watchers",
+			Name: prefix + "_watchers",
 			Help: "Watches that are open.",
 		}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_api_watch_events_total",
+			Name: prefix + "_watch_events_total",
 			Help: "Events sent to watchers, by type.",
 		}, []string{"type"}),
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "fleetloop_api_watch_fallbacks_total",
+			Name: prefix + "_watch_fallbacks_total",
 			Help: "Pages of changes that a watcher read from the database by itself because the last changes in memory did not reach back to it.",
 		}),
 		lastRead: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "fleetloop_api_watch_last_read_timestamp_seconds",
+			Name: prefix + "_watch_last_read_timestamp_seconds",
 			Help: "When the changes were last read for all watchers; it stands still while nobody watches.",
 		}),
 	}

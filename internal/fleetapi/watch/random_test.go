@@ -63,7 +63,7 @@ func (f *fakeFeed) table(r watch.Request) map[string]string {
 	defer f.mu.Unlock()
 	out := map[string]string{}
 	for id, row := range f.rows {
-		if row.kind == r.Kind && (r.All || row.tenant == r.Tenant) && r.Labels.Matches(row.labels) {
+		if row.kind == r.Kind && (r.All || row.tenant == r.Tenant) && (r.Labels == nil || r.Labels.Matches(row.labels)) {
 			out[id] = row.json()
 		}
 	}

@@ -31,7 +31,8 @@ type Request struct {
 	Kind   string
 	Tenant string
 	All    bool // tenants
-	Labels selector.Selector
+	// Labels is what the changes are to match, nil for all.
+	Labels Matcher
 	// After is where to begin: behind it. Nil begins now.
 	After *feed.Cursor
 	// Until is when the watch ends by itself; zero is never.
@@ -39,6 +40,12 @@ type Request struct {
 	// Allowed is asked as often as there are bookmarks whether the watch may
 	// go on. It ends with the error, and sends nothing more. Nil is always.
 	Allowed func(context.Context) error
+}
+
+// A Matcher says whether a watcher wants to know of what has some labels. A
+// selector.Selector is one.
+type Matcher interface {
+	Matches(labels selector.Labels) bool
 }
 
 // A Stream takes events on their way to a client.

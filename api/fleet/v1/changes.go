@@ -1,0 +1,71 @@
+package v1
+
+import "time"
+
+// ChangesPath is where change events are listed, and under which they are taken:
+// with the name of a cluster behind it.
+const ChangesPath = "/api/changes"
+
+// A ChangeEvent is something that was done, as the timeline has it. Beside what
+// its sender told there is what became of it here.
+type ChangeEvent struct {
+	// Actor is the person who did it, if that is known, else the source.
+	Actor      string    `json:"actor"`
+	RecordedAt time.Time `json:"recordedAt"`
+	// RecordedBy is who told it, as its token says; empty is the fleet API itself.
+	RecordedBy string `json:"recordedBy,omitempty"`
+	// Tenant is whose it is; empty is nobody's.
+	Tenant string `json:"tenant,omitempty"`
+
+	Action      string             `json:"action"`
+	Timestamp   time.Time          `json:"timestamp"`
+	Source      string             `json:"source"`
+	Cluster     string             `json:"cluster"`
+	Node        string             `json:"node"`
+	HealthEvent *ChangeHealthEvent `json:"healthEvent,omitempty"`
+	DryRun      bool               `json:"dryRun"`
+	ID          string             `json:"id"`
+	Subject     string             `json:"subject,omitempty"`
+	Summary     string             `json:"summary,omitempty"`
+	Outcome     string             `json:"outcome,omitempty"`
+	Reason      string             `json:"reason,omitempty"`
+	Session     string             `json:"session,omitempty"`
+	Links       []ChangeLink       `json:"links,omitempty"`
+	Details     map[string]string  `json:"details,omitempty"`
+}
+
+// A ChangeHealthEvent is the health report that led to a change.
+type ChangeHealthEvent struct {
+	CheckName  string   `json:"checkName"`
+	ErrorCode  string   `json:"errorCode"`
+	Agent      string   `json:"agent"`
+	IsFatal    bool     `json:"isFatal"`
+	Message    string   `json:"message"`
+	ErrorCodes []string `json:"errorCodes,omitempty"`
+}
+
+// A ChangeLink leads from a change to more.
+type ChangeLink struct {
+	Href string `json:"href"`
+	Text string `json:"text,omitempty"`
+}
+
+// A ChangeEventList is one page of change events, the newest first.
+type ChangeEventList struct {
+	Items []ChangeEvent `json:"items"`
+	// Next continues the list with what is older, empty at its end.
+	Next string `json:"next,omitempty"`
+	// Live is where a stream begins that tells what is not in the list yet. It may
+	// tell once more what came while the list was made.
+	Live string `json:"live"`
+}
+
+// ChangesTaken is what became of change events that were sent.
+type ChangesTaken struct {
+	// Stored is how many are kept now, and Known how many were kept before.
+	Stored int `json:"stored"`
+	Known  int `json:"known"`
+	// Different are the ids of those known ones that say something else than what
+	// is kept, which stays.
+	Different []string `json:"different"`
+}

@@ -1,0 +1,56 @@
+package fleetapi
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
+)
+
+// addTimeline makes the timeline, if there is a store for it.
+func (a *API) addTimeline(cfg Config, deps Deps) (err error) {
+	if deps.Timeline == nil {
+		return nil
+	}
+	a.timeline, err = timeline.New(cfg.Timeline, timeline.Deps{
+		Store: deps.Timeline, Log: deps.Log, Metrics: deps.Metrics, MaxBody: a.maxBody, MaxStreams: cfg.MaxWatches,
+		Authenticate: func(ctx context.Context, authorization string) (auth.Principal, error) {
+			who, err := a.auth.Authenticate(ctx, authorization)
+			if err != nil {
+				return who, unauthenticated(err)
+			}
+			return who, nil
+		},
+	})
+	return err
+}
+
+// RunWatches reads what changes for those who watch, until ctx ends.
+func (a *API) RunWatches(ctx context.Context) error {
+	if a.timeline == nil {
+		return a.hub.Run(ctx)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.hub.Run(ctx) })
+	g.Go(func() error { return a.timeline.Run(ctx) })
+	return g.Wait()
+}
+
+// EndWatches lets the watches end, and takes no new ones. A server that stops
+// would wait for them.
+func (a *API) EndWatches() {
+	a.hub.Stop()
+	if a.timeline != nil {
+		a.timeline.Stop()
+	}
+}
+
+// nudge says that something was committed, which may have told change events.
+func (a *API) nudge() {
+	a.hub.Nudge()
+	if a.timeline != nil {
+		a.timeline.Nudge()
+	}
+}

@@ -1,0 +1,139 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
+	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
+)
+
+// What happens to a cluster or a node pool is told to the timeline in the
+// transaction in which it happens, so that neither is there without the other.
+
+// before is a row as it was when it was locked.
+type before struct {
+	fleetapi.Record
+
+	// locked is what the caller was given, who may have changed it since.
+	locked *fleetapi.Locked
+}
+
+// actions are what to call the changes of a kind.
+type actions struct{ created, changed, deleted string }
+
+// actionsOf are the actions of a kind, and whether its changes are told at all.
+func actionsOf(kind string) (actions, bool) {
+	switch kind {
+	case v1.KindCluster:
+		return actions{changeevent.ActionClusterCreated, changeevent.ActionClusterChanged, changeevent.ActionClusterDeleted}, true
+	case v1.KindNodePool:
+		return actions{timeline.ActionNodePoolCreated, timeline.ActionNodePoolChanged, timeline.ActionNodePoolDeleted}, true
+	}
+	return actions{}, false
+}
+
+func (t *tx) tellInserted(ctx context.Context, r *fleetapi.Record) error {
+	a, told := actionsOf(r.Kind)
+	if !told {
+		return nil
+	}
+	return t.tell(ctx, r, timeline.ResourceChange{Action: a.created, Who: r.CreatedBy, At: r.CreatedTime})
+}
+
+// tellSaved tells of what owners change, and not of what adapters report.
+func (t *tx) tellSaved(ctx context.Context, r, was *fleetapi.Record) error {
+	a, told := actionsOf(r.Kind)
+	reason := ""
+	switch {
+	case r.Deleting() && !was.Deleting():
+		reason = "its deletion was asked for"
+	case r.Generation != was.Generation:
+		reason = "its spec was changed"
+	case !bytes.Equal(r.Labels, was.Labels):
+		reason = "its labels were changed"
+	default:
+		return nil
+	}
+	if !told {
+		return nil
+	}
+	return t.tell(ctx, r, timeline.ResourceChange{Action: a.changed, Reason: reason, Who: r.UpdatedBy, At: r.UpdatedTime})
+}
+
+func (t *tx) tellRemoved(ctx context.Context, key fleetapi.Key) error {
+	a, told := actionsOf(key.Kind)
+	if !told {
+		return nil
+	}
+	r := &t.was[key].locked.Record
+	// Not when this row was locked, which for a parent is before its children went.
+	return t.tell(ctx, r, timeline.ResourceChange{Action: a.deleted, Who: r.DeletedBy, At: t.clock})
+}
+
+// tellLoaded tells of the rows of a batch that were added.
+func (t *tx) tellLoaded(ctx context.Context, b *fleetapi.Batch, inserted []insertedRow) error {
+	a, told := actionsOf(b.Common.Kind)
+	if !told || len(inserted) == 0 {
+		return nil
+	}
+	names := make(map[string]string, len(b.Rows))
+	for i := range b.Rows {
+		names[b.Rows[i].ID] = b.Rows[i].Name
+	}
+	c := &b.Common
+	events := make([]timeline.Event, len(inserted))
+	for i, row := range inserted {
+		r := fleetapi.Record{Key: fleetapi.Key{Kind: c.Kind, ID: row.ID}, Name: names[row.ID], ParentID: c.ParentID, Tenant: c.Tenant, Generation: c.Generation, Revision: row.Revision}
+		change, err := t.change(ctx, &r, timeline.ResourceChange{Action: a.created, Who: c.CreatedBy, At: c.CreatedTime})
+		if err != nil {
+			return err
+		}
+		if events[i], err = change.Event(); err != nil {
+			return err
+		}
+	}
+	return timelinestore.Insert(ctx, t.tx, events)
+}
+
+func (t *tx) tell(ctx context.Context, r *fleetapi.Record, c timeline.ResourceChange) error {
+	c, err := t.change(ctx, r, c)
+	if err != nil {
+		return err
+	}
+	event, err := c.Event()
+	if err != nil {
+		return err
+	}
+	return timelinestore.Insert(ctx, t.tx, []timeline.Event{event})
+}
+
+// change fills in what a change has of its resource.
+func (t *tx) change(ctx context.Context, r *fleetapi.Record, c timeline.ResourceChange) (timeline.ResourceChange, error) {
+	c.Kind, c.ID, c.Name, c.Cluster, c.Tenant = r.Kind, r.ID, r.Name, r.Name, r.Tenant
+	c.Generation, c.Revision = r.Generation, r.Revision
+	if r.ParentID == "" {
+		return c, nil
+	}
+	parent := fleetapi.Key{Kind: v1.KindCluster, ID: r.ParentID}
+	if was, ok := t.was[parent]; ok {
+		c.Cluster = was.Name
+		return c, nil
+	}
+	err := t.tx.QueryRow(ctx, "select name from tenant.resources where id = $1 and kind = $2", parent.ID, parent.Kind).Scan(&c.Cluster)
+	if errors.Is(err, pgx.ErrNoRows) {
+		c.Cluster = "" // a row that others have put there
+		err = nil
+	}
+	if err != nil {
+		return c, fmt.Errorf("read the name of the cluster of %s %q: %w", r.Kind, r.ID, err)
+	}
+	return c, nil
+}

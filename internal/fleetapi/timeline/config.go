@@ -1,0 +1,120 @@
+package timeline
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
+)
+
+// DefaultRetention is how long events are kept.
+const DefaultRetention = 90 * 24 * time.Hour
+
+// Config is what an operator settles about the timeline.
+type Config struct {
+	Retention time.Duration `key:"retention" env:"FLEET_API_TIMELINE_RETENTION" flag:"timeline-retention" default:"2160h" validate:"min=1h" doc:"How long change events are kept, counted from when things were done. Older ones are refused, and go by weeks."`
+
+	KnownClustersOnly bool `key:"known_clusters_only" env:"FLEET_API_TIMELINE_KNOWN_CLUSTERS_ONLY" flag:"timeline-known-clusters-only" doc:"Refuse change events of clusters that the fleet API does not have, with 404. Otherwise any name will do."`
+}
+
+// Deps are what a timeline works with.
+type Deps struct {
+	Store   Store
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	// Authenticate says who an Authorization header is of. Streams ask it again
+	// from time to time.
+	Authenticate func(ctx context.Context, authorization string) (auth.Principal, error)
+	// MaxBody bounds the body of a request in bytes.
+	MaxBody int64
+	// MaxStreams bounds the streams that are open at once.
+	MaxStreams int
+}
+
+// A Timeline answers requests for change events, and takes them. It is safe for
+// concurrent use.
+type Timeline struct {
+	store        Store
+	intake       *intake
+	log          *slog.Logger
+	hub          *watch.Hub
+	metrics      *metrics
+	authenticate func(ctx context.Context, authorization string) (auth.Principal, error)
+
+	retention time.Duration
+	knownOnly bool
+	maxBody   int64
+}
+
+// New makes a timeline. It starts nothing.
+func New(cfg Config, deps Deps) (*Timeline, error) {
+	if deps.Store == nil || deps.Log == nil || deps.Metrics == nil || deps.Authenticate == nil || deps.MaxBody <= 0 {
+		return nil, errors.New("make the timeline: needs a store, a log, a registry of metrics, a bound of bodies, and to know who asks")
+	}
+	m, err := newMetrics(deps.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("make the timeline: %w", err)
+	}
+	hub, err := watch.New(watch.Config{MaxWatches: deps.MaxStreams, MetricPrefix: "fleetloop_timeline"}, watch.Deps{
+		Source: streamed{deps.Store}, Log: deps.Log, Metrics: deps.Metrics,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the timeline: %w", err)
+	}
+	return &Timeline{
+		store: deps.Store, intake: newIntake(deps.Store), log: deps.Log, hub: hub, metrics: m, authenticate: deps.Authenticate,
+		retention: cmp.Or(cfg.Retention, DefaultRetention), knownOnly: cfg.KnownClustersOnly, maxBody: deps.MaxBody,
+	}, nil
+}
+
+// Run reads what comes for those who stream, until ctx ends.
+func (t *Timeline) Run(ctx context.Context) error { return t.hub.Run(ctx) }
+
+// Stop lets the streams end, and takes no new ones.
+func (t *Timeline) Stop() { t.hub.Stop() }
+
+// Nudge says that something was appended. It never blocks.
+func (t *Timeline) Nudge() { t.hub.Nudge() }
+
+// reads is what a principal may see.
+func reads(who auth.Principal) (Scope, error) {
+	switch {
+	case who.Unrestricted || who.Has(auth.System):
+		return Scope{All: true}, nil
+	case who.Tenant == "":
+		return Scope{}, problem.New(problem.Forbidden, "%q belongs to no tenant", who.Subject)
+	}
+	return Scope{Tenant: who.Tenant}, nil
+}
+
+// retryAfter is what a client is told to wait if something of ours is down.
+const retryAfter = 2 * time.Second
+
+// refused turns an error of the store into a problem.
+func refused(err error) error {
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		return &problem.Error{Code: problem.Unavailable, Detail: "the database cannot be reached just now; try again", RetryAfter: retryAfter, Cause: err}
+	case errors.Is(err, ErrCursorExpired):
+		return problem.New(problem.CursorExpired, "the cursor is of before the database was restored; list anew and go on from the cursor in live of that")
+	}
+	return err
+}
+
+func writeJSON(w http.ResponseWriter, status int, b []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(b) //nolint:gosec // JSON, which no browser takes for a page; a client that is gone misses nothing
+}

@@ -1,0 +1,94 @@
+package timeline
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+)
+
+// newEvent is the event that a payload tells, which changeevent has made or
+// checked.
+func newEvent(p changeevent.Payload, tenant, recordedBy string) (Event, error) {
+	at, err := changeevent.ParseTime(p.Timestamp)
+	if err != nil {
+		return Event{}, fmt.Errorf("read a change event: %w", err)
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return Event{}, fmt.Errorf("write a change event: %w", err)
+	}
+	return Event{
+		Key: hashed(tenant, p.Cluster, p.Source, p.ID), Digest: hashed(string(text)),
+		At: at, Tenant: tenant, RecordedBy: recordedBy, Payload: text,
+		Facts: Facts{
+			Cluster: p.Cluster, Node: p.Node, Source: p.Source, Actor: cmp.Or(strings.TrimSpace(p.Details[DetailWho]), p.Source),
+			Action: p.Action, Subject: p.Subject, Session: p.Session,
+		},
+	}, nil
+}
+
+// hashed is a hash of some texts.
+func hashed(parts ...string) uuid.UUID {
+	h := sha256.New()
+	var length [8]byte
+	for _, p := range parts {
+		binary.BigEndian.PutUint64(length[:], uint64(len(p)))
+		h.Write(length[:])
+		h.Write([]byte(p))
+	}
+	return uuid.UUID(h.Sum(nil)[:16])
+}
+
+// A ResourceChange is a change that the fleet API itself has made to a resource.
+type ResourceChange struct {
+	Kind string // Cluster, NodePool
+	ID   string
+	Name string
+	// Cluster is the name of the cluster that it is, or that it belongs to.
+	Cluster string
+	Tenant  string
+
+	Action     string
+	Reason     string
+	Who        string
+	At         time.Time
+	Generation int64
+	// Revision is another one after every change.
+	Revision int64
+}
+
+// The actions on node pools. Those on clusters are of changeevent.
+const (
+	ActionNodePoolCreated = "nodepool-created"
+	ActionNodePoolChanged = "nodepool-changed"
+	ActionNodePoolDeleted = "nodepool-deleted"
+)
+
+// Event is the event that tells of the change.
+func (c *ResourceChange) Event() (Event, error) {
+	subject := "clusters/" + c.Name
+	if c.Name != c.Cluster {
+		subject = "nodepools/" + c.Name
+	}
+	details := map[string]string{"id": c.ID, "generation": strconv.FormatInt(c.Generation, 10)}
+	if c.Who != "" {
+		details[DetailWho] = c.Who
+	}
+	e := changeevent.ChangeEvent{
+		ID:     strings.ToLower(c.Kind) + "/" + c.ID + "/" + c.Action + "/" + strconv.FormatInt(c.Revision, 10),
+		Action: c.Action, Subject: subject, Reason: c.Reason, Timestamp: c.At,
+		Source: changeevent.SourceFleetAPI, Cluster: c.Cluster, Details: details,
+	}
+	made, err := newEvent(changeevent.NewPayload(e), c.Tenant, "")
+	made.At = c.At // to the microsecond, so that changes in a row stay in a row
+	return made, err
+}

@@ -1,0 +1,142 @@
+package timeline
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+// A Filter selects events. Each field that is set has to match; the zero value
+// selects all.
+type Filter struct {
+	Cluster string
+	Node    string
+	Subject string
+	Session string
+	// Actors, Sources and Actions are alternatives.
+	Actors  []string
+	Sources []string
+	Actions []string
+	// Since and Until bound when it was done: from Since on, and before Until.
+	Since time.Time
+	Until time.Time
+}
+
+// Get gives a fact by the name that it has in a query, so that facts can be
+// matched as labels are.
+func (f *Facts) Get(name string) (string, bool) {
+	switch name {
+	case "cluster":
+		return f.Cluster, true
+	case "node":
+		return f.Node, true
+	case "subject":
+		return f.Subject, true
+	case "session":
+		return f.Session, true
+	case "actor":
+		return f.Actor, true
+	case "source":
+		return f.Source, true
+	case "action":
+		return f.Action, true
+	}
+	return "", false
+}
+
+// Matches reports whether the filter, but for its times, selects facts.
+func (f *Filter) Matches(facts selector.Labels) bool {
+	one := func(name, want string) bool {
+		value, _ := facts.Get(name)
+		return want == "" || value == want
+	}
+	any := func(name string, want []string) bool {
+		value, _ := facts.Get(name)
+		return len(want) == 0 || slices.Contains(want, value)
+	}
+	return one("cluster", f.Cluster) && one("node", f.Node) && one("subject", f.Subject) && one("session", f.Session) &&
+		any("actor", f.Actors) && any("source", f.Sources) && any("action", f.Actions)
+}
+
+// selection is the filter in one form, for the digest of a query.
+func (f *Filter) selection() []string {
+	return []string{
+		f.Cluster, f.Node, f.Subject, f.Session, strings.Join(f.Actors, ","), strings.Join(f.Sources, ","), strings.Join(f.Actions, ","),
+		strconv.FormatInt(f.Since.UnixMicro(), 10), strconv.FormatInt(f.Until.UnixMicro(), 10),
+	}
+}
+
+// longestValue is how long the value of a parameter may be.
+const longestValue = 1024
+
+// parseFilter reads the parameters that select events, but for the times.
+func parseFilter(v url.Values) (Filter, error) {
+	for _, name := range []string{"cluster", "node", "subject", "session", "actor", "source", "action"} {
+		value := v.Get(name)
+		switch {
+		case len(v[name]) > 1:
+			return Filter{}, problem.Query(name, "excluded", value, "is there more than once")
+		case len(value) > longestValue:
+			return Filter{}, problem.Query(name, "length", "", "is longer than %d bytes", longestValue)
+		case strings.ContainsRune(value, 0) || strings.ToValidUTF8(value, "") != value:
+			return Filter{}, problem.Query(name, "format", "", "is no text")
+		}
+	}
+	return Filter{
+		Cluster: v.Get("cluster"), Node: v.Get("node"), Subject: v.Get("subject"), Session: v.Get("session"),
+		Actors: components(v.Get("actor")), Sources: components(v.Get("source")), Actions: words(v.Get("action")),
+	}, nil
+}
+
+// components are who may be meant by a name: components may be called without
+// whose they are, fault-quarantine for nvsentinel/fault-quarantine.
+func components(text string) []string {
+	var list []string
+	for _, name := range words(text) {
+		list = append(list, name)
+		if !strings.Contains(name, "/") {
+			list = append(list, "nvsentinel/"+name, "fleetloop/"+name)
+		}
+	}
+	return list
+}
+
+// words are the parts of a list with commas.
+func words(text string) []string {
+	var list []string
+	for word := range strings.SplitSeq(text, ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			list = append(list, word)
+		}
+	}
+	return list
+}
+
+// parseTime reads a bound in time: a time, a day, or an age such as 90m or 7d.
+func parseTime(v url.Values, name string, now time.Time) (time.Time, error) {
+	text := v.Get(name)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.AddDate(0, 0, -int(n)), nil
+		}
+	}
+	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
+		return now.Add(-age), nil
+	}
+	if at, err := time.Parse(time.DateOnly, text); err == nil {
+		return at, nil
+	}
+	if at, err := changeevent.ParseTime(text); err == nil && at.Year() >= 1 {
+		return at, nil
+	}
+	return time.Time{}, problem.Query(name, "format", text, "is neither a time such as 2026-03-01T12:00:00Z, nor a day such as 2026-03-01, nor an age such as 90m or 7d")
+}

@@ -1,0 +1,147 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// groupEvents is how many events are appended in one transaction, but for a
+	// request that has more by itself.
+	groupEvents = 2000
+	// appendBound is how long one transaction may take. Nobody waits for longer
+	// than two: the one that is under way, and the own one.
+	appendBound = 15 * time.Second
+)
+
+// An intake appends events for many callers at once: what arrives while a
+// transaction is under way goes together into the next one. So a commit, which
+// takes as long as a disk does, is shared by all that wait for it.
+//
+// It has no goroutine. The first caller appends for those who came with it, and
+// then hands over to one of those who came after.
+type intake struct {
+	store Store
+
+	mu     sync.Mutex
+	queues map[Scope][]*group // those that wait; there is an entry while one is under way
+}
+
+// A group is the events that go into one transaction.
+type group struct {
+	events   []Event
+	requests int
+	lead     chan struct{} // holds one: whoever takes it appends the group
+	done     chan struct{} // closed when the rest is set
+	outcomes []Outcome
+	err      error
+}
+
+func newIntake(store Store) *intake { return &intake{store: store, queues: map[Scope][]*group{}} }
+
+// append keeps events. It returns when they are durable, which the end of ctx
+// does not hurry: by then others may count on this call.
+func (in *intake) append(ctx context.Context, scope Scope, events []Event) ([]Outcome, error) {
+	g, from := in.join(scope, events)
+	select {
+	case <-g.done:
+	case <-g.lead:
+		in.run(ctx, scope, g)
+	}
+	if g.err == nil {
+		return g.outcomes[from : from+len(events)], nil
+	}
+	if g.requests == 1 || errors.Is(g.err, ErrUnavailable) {
+		return nil, g.err
+	}
+	// It may have been the others' fault.
+	return in.store.Append(ctx, scope, events)
+}
+
+// join finds a group for events and gives where they are in it.
+func (in *intake) join(scope Scope, events []Event) (g *group, from int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	queue, busy := in.queues[scope]
+	if n := len(queue); n > 0 && len(queue[n-1].events)+len(events) <= groupEvents {
+		g = queue[n-1]
+	} else {
+		g = &group{lead: make(chan struct{}, 1), done: make(chan struct{})}
+		in.queues[scope] = append(queue, g)
+	}
+	from = len(g.events)
+	g.events = append(g.events, events...)
+	g.requests++
+	if !busy {
+		in.next(scope)
+	}
+	return g, from
+}
+
+// next lets the group at the head of a queue be appended. The lock is held.
+func (in *intake) next(scope Scope) {
+	queue := in.queues[scope]
+	if len(queue) == 0 {
+		delete(in.queues, scope)
+		return
+	}
+	queue[0].lead <- struct{}{}
+}
+
+// run appends a group, and lets the next one be appended.
+func (in *intake) run(ctx context.Context, scope Scope, g *group) {
+	in.mu.Lock()
+	in.queues[scope] = slices.Delete(in.queues[scope], 0, 1) // nobody joins it any more
+	in.mu.Unlock()
+
+	defer func() { // also if the store panics: others wait
+		close(g.done)
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.next(scope)
+	}()
+	g.err = errors.New("the events were not appended")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendBound)
+	defer cancel()
+	g.outcomes, g.err = appendOnce(ctx, in.store, scope, g.events)
+}
+
+// appendOnce appends events whose keys may be the same. The first one of a key
+// counts.
+func appendOnce(ctx context.Context, store Store, scope Scope, events []Event) ([]Outcome, error) {
+	first := make(map[uuid.UUID]int, len(events)) // by key, its place among the unique ones
+	unique := make([]Event, 0, len(events))
+	for i := range events {
+		if _, there := first[events[i].Key]; !there {
+			first[events[i].Key] = len(unique)
+			unique = append(unique, events[i])
+		}
+	}
+	became, err := store.Append(ctx, scope, unique)
+	if err != nil || len(unique) == len(events) {
+		return became, err
+	}
+	outcomes := make([]Outcome, len(events))
+	told := make([]bool, len(unique))
+	for i := range events {
+		u := first[events[i].Key]
+		switch {
+		case !told[u]:
+			outcomes[i], told[u] = became[u], true
+		case became[u] == Stored && events[i].Digest == unique[u].Digest:
+			outcomes[i] = Known
+		case became[u] == Stored:
+			outcomes[i] = Different
+		case events[i].Digest == unique[u].Digest:
+			outcomes[i] = became[u]
+		default:
+			outcomes[i] = Different
+		}
+	}
+	return outcomes, nil
+}

@@ -1,0 +1,173 @@
+package timeline
+
+import (
+	"encoding/json"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+)
+
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+)
+
+// Get lists change events, or streams them to who accepts a stream.
+func (t *Timeline) Get(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+	scope, err := reads(who)
+	if err != nil {
+		return err
+	}
+	if wantsStream(r) {
+		return t.stream(w, r, scope, who)
+	}
+	return t.list(w, r, scope)
+}
+
+// wantsStream reports whether a stream is what the client asks for first.
+func wantsStream(r *http.Request) bool {
+	for _, accept := range r.Header.Values("Accept") {
+		for part := range strings.SplitSeq(accept, ",") {
+			media, params, err := mime.ParseMediaType(part)
+			if err != nil {
+				continue
+			}
+			q, err := strconv.ParseFloat(params["q"], 64)
+			if media == "text/event-stream" && (err != nil || q > 0) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkParameters refuses parameters that nobody would look at, if the client
+// is strict.
+func checkParameters(v url.Values, known ...string) error {
+	strict, err := strconv.ParseBool(v.Get("strict"))
+	if v.Has("strict") && err != nil {
+		return problem.Query("strict", "type", v.Get("strict"), "must be true or false")
+	}
+	if !strict {
+		return nil
+	}
+	for name := range v {
+		found := name == "strict"
+		for _, k := range known {
+			found = found || name == k
+		}
+		if !found {
+			return problem.Query(name, "unknown", v.Get(name), "is not known here; there are %s", strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// A listing is a list that was understood.
+type listing struct {
+	scope Scope
+	query Query
+	// selection is what the client asked for, in the client's words: an age is
+	// another time on the next page.
+	digest paging.Digest
+}
+
+func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*listing, error) {
+	v := r.URL.Query()
+	if err := checkParameters(v, "cluster", "node", "subject", "session", "actor", "source", "action", "since", "until", "limit", "cursor"); err != nil {
+		return nil, err
+	}
+	if v.Has("after") {
+		return nil, problem.Query("after", "excluded", v.Get("after"), "is for streams; send Accept: text/event-stream, or page with cursor")
+	}
+	filter, err := parseFilter(v)
+	if err != nil {
+		return nil, err
+	}
+	l := &listing{scope: scope, query: Query{Filter: filter, NotBefore: now.Add(-t.retention), Limit: defaultLimit}}
+	if l.query.Since, err = parseTime(v, "since", now); err != nil {
+		return nil, err
+	}
+	if l.query.Until, err = parseTime(v, "until", now); err != nil {
+		return nil, err
+	}
+	if text := v.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxLimit {
+			return nil, problem.Query("limit", "range", text, "must be 1 to %d", maxLimit)
+		}
+		l.query.Limit = n
+	}
+	l.digest = paging.Digested(append(filter.selection(), "changes", scope.Tenant, strconv.FormatBool(scope.All), v.Get("since"), v.Get("until"))...)
+	return l, l.parseCursor(v.Get("cursor"))
+}
+
+func (l *listing) parseCursor(text string) error {
+	if text == "" {
+		return nil
+	}
+	at, seq, err := paging.ParseNumberedToken(l.digest, text)
+	if err != nil {
+		return problem.Query("cursor", "format", text, "is %s; take next of the page before, and leave all other parameters but limit as they were", err)
+	}
+	l.query.After = Place{At: at, Seq: seq}
+	return nil
+}
+
+// list answers with a page.
+func (t *Timeline) list(w http.ResponseWriter, r *http.Request, scope Scope) error {
+	l, err := t.parseListing(r, scope, time.Now())
+	if err != nil {
+		return err
+	}
+	q := l.query
+	q.Limit++ // the one more tells whether there is another page
+	b := []byte(`{"items":[`)
+	rows := 0
+	var last Place
+	live, err := t.store.List(r.Context(), scope, q, func(row *Row) error {
+		if rows++; rows > l.query.Limit {
+			return nil
+		}
+		if rows > 1 {
+			b = append(b, ',')
+		}
+		last = Place{row.At, row.Seq}
+		b, err = appendRow(b, row)
+		return err
+	})
+	if err != nil {
+		return refused(err)
+	}
+	b = append(b, ']')
+	if rows > l.query.Limit {
+		b = append(append(append(b, `,"next":"`...), paging.NumberedToken(l.digest, last.At, last.Seq)...), '"')
+	}
+	b = append(append(append(b, `,"live":"`...), live.String()...), `"}`...)
+	writeJSON(w, http.StatusOK, b)
+	return nil
+}
+
+// appendRow appends an event as clients see it, a v1.ChangeEvent: what became of
+// it here, and behind that its payload as it is.
+func appendRow(b []byte, row *Row) ([]byte, error) {
+	head, err := json.Marshal(struct {
+		Actor      string    `json:"actor"`
+		RecordedAt time.Time `json:"recordedAt"`
+		RecordedBy string    `json:"recordedBy,omitempty"`
+		Tenant     string    `json:"tenant,omitempty"`
+	}{row.Actor, row.RecordedAt.UTC(), row.RecordedBy, row.Tenant})
+	if err != nil {
+		return b, err
+	}
+	b = append(b, head[:len(head)-1]...)
+	b = append(b, ',')
+	return append(b, row.Payload[1:]...), nil // never {}: an event has an action
+}

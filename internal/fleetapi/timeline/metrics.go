@@ -1,0 +1,38 @@
+package timeline
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are what the timeline counts. The outcomes are a closed set.
+type metrics struct {
+	stored, known, different prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fleetloop_timeline_events_total",
+		Help: "Change events taken, by what became of them: stored, known (told before) or different (another event has that id).",
+	}, []string{"outcome"})
+	if err := r.Register(events); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return &metrics{
+		stored: events.WithLabelValues("stored"), known: events.WithLabelValues("known"), different: events.WithLabelValues("different"),
+	}, nil
+}
+
+func (m *metrics) count(outcomes []Outcome) {
+	for _, o := range outcomes {
+		switch o {
+		case Stored:
+			m.stored.Inc()
+		case Known:
+			m.known.Inc()
+		case Different:
+			m.different.Inc()
+		}
+	}
+}

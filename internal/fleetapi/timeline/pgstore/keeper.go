@@ -1,0 +1,93 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+const (
+	// keepEvery is how often a keeper works, and keepAgain how soon after it could
+	// not.
+	keepEvery = 10 * time.Minute
+	keepAgain = 10 * time.Second
+	// forgetBatch is how many keys are forgotten in one transaction.
+	forgetBatch = 5000
+)
+
+// A Keeper makes room for the events to come, and lets go of those that are older
+// than the retention. Any number of them may work on one database.
+type Keeper struct {
+	pool      *postgres.Pool
+	retention time.Duration
+	log       *slog.Logger
+
+	failures int
+}
+
+// NewKeeper makes a keeper. A retention of zero means timeline.DefaultRetention.
+func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger) *Keeper {
+	return &Keeper{pool: pool, retention: cmp.Or(retention, timeline.DefaultRetention), log: log}
+}
+
+// Run works from time to time, at once at first, until ctx ends. A database that
+// is away is tried again.
+func (k *Keeper) Run(ctx context.Context) error {
+	for {
+		pause := keepEvery
+		err := k.Round(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			pause = keepAgain
+			// Where the schema is made by another, the first tries come too early.
+			if k.failures++; k.failures == 2 {
+				k.log.WarnContext(ctx, "old change events cannot be let go, trying again", "err", err)
+			}
+		case k.failures > 1:
+			k.log.InfoContext(ctx, "old change events are let go again")
+			fallthrough
+		default:
+			k.failures = 0
+		}
+		if backoff.Sleep(ctx, pause) != nil {
+			return nil
+		}
+	}
+}
+
+// Round does once what there is to do.
+func (k *Keeper) Round(ctx context.Context) error {
+	var dropped []string
+	err := k.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) {
+		dropped = nil
+		b.Queue(db.Keep, k.retention).Query(func(rows pgx.Rows) error {
+			return eachOf(rows, pgx.RowTo[string], func(name string) { dropped = append(dropped, name) })
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("keep the partitions of the timeline: %w", err)
+	}
+	if len(dropped) > 0 {
+		k.log.InfoContext(ctx, "weeks of old change events are gone", "partitions", dropped)
+	}
+	for gone := int32(forgetBatch); gone == forgetBatch; {
+		err := k.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) {
+			b.Queue(db.ForgetKeys, k.retention, forgetBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&gone) })
+		})
+		if err != nil {
+			return fmt.Errorf("forget the keys of old change events: %w", err)
+		}
+	}
+	return nil
+}

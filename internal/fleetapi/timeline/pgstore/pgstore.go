@@ -1,0 +1,212 @@
+// Package pgstore keeps change events in PostgreSQL.
+//
+// Every call runs as a role that row-level security binds, with the caller's
+// scope set for its transaction alone. A call fails with timeline.ErrUnavailable
+// while the database is away, and may be tried again.
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+)
+
+// A Store keeps change events in PostgreSQL.
+type Store struct {
+	pool *postgres.Pool
+}
+
+var _ timeline.Store = (*Store)(nil)
+
+// New makes a store on a pool whose schema is migrated.
+func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
+
+// insert adds events whose keys are not known yet, and gives the keys of those
+// that it added. Keys are taken in their order, so that two that have the same ones
+// wait for each other and never in a circle; events are numbered in theirs.
+const insert = `with given as (
+	select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+		$9::text[], $10::text[], $11::text[], $12::text[], $13::text[]) with ordinality
+		as g (key, digest, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, place)
+), fresh as (
+	insert into timeline.change_key (key, digest, at)
+	select g.key, g.digest, g.at from given g order by g.key
+	on conflict (key) do nothing
+	returning key
+), stored as (
+	insert into timeline.change_event (feed, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload)
+	select (select f.no from timeline.feed f), g.at, nullif(g.tenant, ''), g.recorded_by,
+		g.cluster, g.node, g.source, g.actor, g.action, g.subject, g.session, g.payload::json
+	from given g join fresh using (key)
+	order by g.place
+)
+select key::text from fresh`
+
+// digests are those of events that were known.
+const digests = `select k.key::text, k.digest::text from timeline.change_key k where k.key = any($1::uuid[])`
+
+// columns are the parameters of insert.
+func columns(events []timeline.Event) []any {
+	n := len(events)
+	keys, digests, at := make([]string, n), make([]string, n), make([]time.Time, n)
+	var texts [10][]string
+	for i := range texts {
+		texts[i] = make([]string, n)
+	}
+	for i := range events {
+		e := &events[i]
+		keys[i], digests[i], at[i] = e.Key.String(), e.Digest.String(), e.At
+		for j, text := range [len(texts)]string{
+			e.Tenant, e.RecordedBy, e.Cluster, e.Node, e.Source, e.Actor, e.Action, e.Subject, e.Session, string(e.Payload),
+		} {
+			texts[j][i] = text
+		}
+	}
+	args := []any{keys, digests, at}
+	for _, t := range texts {
+		args = append(args, t)
+	}
+	return args
+}
+
+// Append keeps events, whose keys differ, and says what became of each.
+func (s *Store) Append(ctx context.Context, scope timeline.Scope, events []timeline.Event) ([]timeline.Outcome, error) {
+	// One round trip, and so one transaction. It may be sent twice if a connection
+	// was dead, which the keys allow.
+	fresh := make(map[string]bool, len(events))
+	args := columns(events)
+	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
+		b.Queue(insert, args...).Query(func(rows pgx.Rows) error {
+			return eachOf(rows, pgx.RowTo[string], func(key string) { fresh[key] = true })
+		})
+	})
+	if err != nil {
+		return nil, failed(err, "append %d change events", len(events))
+	}
+	outcomes := make([]timeline.Outcome, len(events))
+	if len(fresh) == len(events) {
+		return outcomes, nil
+	}
+	kept, err := s.digests(ctx, scope, events, fresh)
+	if err != nil {
+		return nil, err
+	}
+	for i := range events {
+		switch key := events[i].Key.String(); {
+		case fresh[key]:
+		case kept[key] == "" || kept[key] == events[i].Digest.String():
+			outcomes[i] = timeline.Known
+		default:
+			outcomes[i] = timeline.Different
+		}
+	}
+	return outcomes, nil
+}
+
+// digests are those of the events that are not fresh, as they are kept.
+func (s *Store) digests(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) (map[string]string, error) {
+	var keys []string
+	for i := range events {
+		if key := events[i].Key.String(); !fresh[key] {
+			keys = append(keys, key)
+		}
+	}
+	type known struct{ Key, Digest string }
+	kept := make(map[string]string, len(keys))
+	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
+		b.Queue(digests, keys).Query(func(rows pgx.Rows) error {
+			return eachOf(rows, pgx.RowToStructByPos[known], func(k known) { kept[k.Key] = k.Digest })
+		})
+	})
+	if err != nil {
+		return nil, failed(err, "read what is known of %d change events", len(keys))
+	}
+	return kept, nil
+}
+
+// Insert adds events in a transaction of the caller's, which is within a scope
+// that has them.
+func Insert(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, insert, columns(events)...); err != nil {
+		return fmt.Errorf("tell %d change events: %w", len(events), err)
+	}
+	return nil
+}
+
+// UnknownClusters are those of some names that no cluster in the scope has.
+func (s *Store) UnknownClusters(ctx context.Context, scope timeline.Scope, names []string) ([]string, error) {
+	var unknown []string
+	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
+		unknown = nil
+		b.Queue(db.UnknownClusters, names).Query(func(rows pgx.Rows) error {
+			return eachOf(rows, pgx.RowTo[string], func(name string) { unknown = append(unknown, name) })
+		})
+	})
+	if err != nil {
+		return nil, failed(err, "look for %d clusters", len(names))
+	}
+	return unknown, nil
+}
+
+// scopeOf is the scope in the database's words.
+func scopeOf(s timeline.Scope) postgres.Scope {
+	if s.All {
+		return postgres.Scope{Role: migrations.RoleAllTenants}
+	}
+	return postgres.Scope{Tenant: s.Tenant}
+}
+
+// eachOf calls visit for every row.
+func eachOf[T any](rows pgx.Rows, to pgx.RowToFunc[T], visit func(T)) error {
+	list, err := pgx.CollectRows(rows, to)
+	for _, item := range list {
+		visit(item)
+	}
+	return err
+}
+
+// failed adds what was tried, and marks errors of the connection for callers
+// that know nothing of PostgreSQL.
+func failed(err error, format string, args ...any) error {
+	err = fmt.Errorf(format+": %w", append(args, err)...)
+	if errors.Is(err, postgres.ErrUnavailable) {
+		return fmt.Errorf("%w: %w", timeline.ErrUnavailable, err)
+	}
+	return err
+}
+
+// errOtherHistory means that the feed belongs to another history of the
+// database than this one.
+var errOtherHistory = errors.New("the timeline is that of another database")
+
+func epoch(text string, current bool) (uuid.UUID, error) {
+	if !current {
+		return uuid.UUID{}, errOtherHistory
+	}
+	return uuid.Parse(text)
+}
+
+// onFeed runs a read of the feed. If the database turns out to have been
+// restored since, the feed begins anew and the read is run again.
+func (s *Store) onFeed(ctx context.Context, read func() error) error {
+	err := read()
+	if !errors.Is(err, errOtherHistory) {
+		return err
+	}
+	if err := s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.Renew) }); err != nil {
+		return fmt.Errorf("begin a new feed of change events: %w", err)
+	}
+	return read()
+}

@@ -1,0 +1,20 @@
+-- name: Bounds :one
+select epoch::uuid, current::boolean, settled::xid8, known::xid8, more::boolean
+from timeline.bounds(@xact::xid8, @seq::bigint);
+
+-- name: Horizon :one
+select epoch::uuid, current::boolean, xact::xid8, seq::bigint from timeline.horizon();
+
+-- name: Renew :exec
+select timeline.renew();
+
+-- name: Keep :many
+select keep::text from timeline.keep(@retention::interval) as keep;
+
+-- name: ForgetKeys :one
+select timeline.forget_keys(@retention, @most);
+
+-- name: UnknownClusters :many
+select n.name::text from unnest(@names::text[]) as n (name)
+where not exists (select from tenant.resources r where r.kind = 'Cluster' and r.name = n.name)
+order by n.name;

@@ -1,0 +1,215 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
+)
+
+// selected are the columns of a row.
+const selected = `select xact, seq, at, recorded_at, recorded_by, coalesce(tenant, ''),
+	cluster, node, source, actor, action, subject, session, payload from timeline.change_event`
+
+// inOrder has a page read along the index that has its order, until it is full.
+// The planner would rather collect all events of a node and sort them.
+const inOrder = "select set_config('enable_bitmapscan', 'off', true)"
+
+// A clause is a piece of SQL in the making, with its parameters.
+type clause struct {
+	sql  strings.Builder
+	args []any
+}
+
+// write adds SQL of our own.
+func (c *clause) write(parts ...string) {
+	for _, p := range parts {
+		c.sql.WriteString(p)
+	}
+}
+
+// arg adds a value and gives the text that stands for it.
+func (c *clause) arg(v any, sqlType string) string {
+	c.args = append(c.args, v)
+	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
+}
+
+// pageOf is the statement that reads a page.
+func pageOf(q *timeline.Query) *clause {
+	c := new(clause)
+	from := q.NotBefore
+	if q.Since.After(from) {
+		from = q.Since
+	}
+	c.write(selected, " where at >= ", c.arg(from, "timestamptz"))
+	if !q.Until.IsZero() {
+		c.write(" and at < ", c.arg(q.Until, "timestamptz"))
+	}
+	if q.After != (timeline.Place{}) {
+		c.write(" and (at, seq) < (", c.arg(q.After.At, "timestamptz"), ", ", c.arg(q.After.Seq, "bigint"), ")")
+	}
+	for _, f := range []struct {
+		column, want string
+		partial      bool // the index is of those that are not empty
+	}{{"cluster", q.Cluster, false}, {"node", q.Node, true}, {"subject", q.Subject, true}, {"session", q.Session, true}} {
+		if f.want == "" {
+			continue
+		}
+		c.write(" and ", f.column, " = ", c.arg(f.want, "text"))
+		if f.partial {
+			c.write(" and ", f.column, " <> ''")
+		}
+	}
+	for _, f := range []struct {
+		column string
+		want   []string
+	}{{"actor", q.Actors}, {"source", q.Sources}, {"action", q.Actions}} {
+		if len(f.want) > 0 {
+			c.write(" and ", f.column, " = any(", c.arg(f.want, "text[]"), ")")
+		}
+	}
+	c.write(" order by at desc, seq desc limit ", c.arg(q.Limit, "bigint"))
+	return c
+}
+
+// List calls visit for the events of a page.
+func (s *Store) List(ctx context.Context, scope timeline.Scope, q timeline.Query, visit func(*timeline.Row) error) (live feed.Cursor, err error) {
+	v := visitor{visit: visit}
+	statement := pageOf(&q)
+	err = s.onFeed(ctx, func() error {
+		return s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
+			queueHorizon(b, &live)
+			b.Queue(inOrder)
+			b.Queue(statement.sql.String(), statement.args...).Query(v.each)
+		})
+	})
+	switch {
+	case v.err != nil:
+		return feed.Cursor{}, v.err
+	case err != nil:
+		return feed.Cursor{}, failed(err, "list change events")
+	}
+	return live, nil
+}
+
+// changes reads what came behind a place, as far as it is settled.
+const changes = selected + ` where feed = (select f.no from timeline.feed f) and (xact, seq) > ($1, $2)
+	and xact < pg_snapshot_xmin(pg_current_snapshot()) order by feed, xact, seq limit $3`
+
+// Changes calls visit for the settled events behind a cursor, in the order in
+// which they came.
+func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after feed.Cursor, limit int, visit func(*timeline.Row) error) (next feed.Cursor, more bool, err error) {
+	v := visitor{visit: visit}
+	next = after
+	// Most polls find nothing, which costs less to find out than to read.
+	err = s.onFeed(ctx, func() error {
+		return s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueBounds(b, after, &more) })
+	})
+	if err == nil && more {
+		err = s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
+			var there bool
+			var horizon feed.Cursor
+			queueBounds(b, after, &there)
+			queueHorizon(b, &horizon)
+			b.Queue(changes, after.Xact, after.Seq, limit).Query(func(rows pgx.Rows) error {
+				if err := v.each(rows); err != nil {
+					return err
+				}
+				if more = v.rows == limit; more {
+					next.Position = v.last
+				} else if next.Compare(horizon.Position) < 0 {
+					next.Position = horizon.Position // beyond what the scope does not have
+				}
+				return nil
+			})
+		})
+	}
+	switch {
+	case v.err != nil:
+		return feed.Cursor{}, false, v.err
+	case errors.Is(err, timeline.ErrCursorExpired), errors.Is(err, errOtherHistory):
+		return feed.Cursor{}, false, timeline.ErrCursorExpired
+	case err != nil:
+		return feed.Cursor{}, false, failed(err, "read what came of change events")
+	}
+	return next, more, nil
+}
+
+// Horizon is the place behind all events that are settled by now.
+func (s *Store) Horizon(ctx context.Context) (at feed.Cursor, err error) {
+	err = s.onFeed(ctx, func() error {
+		return s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueHorizon(b, &at) })
+	})
+	if err != nil {
+		return feed.Cursor{}, failed(err, "read how far change events are settled")
+	}
+	return at, nil
+}
+
+// queueHorizon has the horizon read with what else a batch reads.
+func queueHorizon(b *pgx.Batch, into *feed.Cursor) {
+	b.Queue(db.Horizon).QueryRow(func(row pgx.Row) error {
+		var r db.HorizonRow
+		if err := row.Scan(&r.Epoch, &r.Current, &r.Xact, &r.Seq); err != nil {
+			return err
+		}
+		id, err := epoch(r.Epoch, r.Current)
+		*into = feed.Cursor{Epoch: id, Position: feed.Position{Xact: r.Xact, Seq: r.Seq}}
+		return err
+	})
+}
+
+// queueBounds has it looked at whether there is anything behind a cursor, and
+// whether the cursor is one that can have been given by now.
+func queueBounds(b *pgx.Batch, after feed.Cursor, more *bool) {
+	b.Queue(db.Bounds, after.Xact, after.Seq).QueryRow(func(row pgx.Row) error {
+		var r db.BoundsRow
+		if err := row.Scan(&r.Epoch, &r.Current, &r.Settled, &r.Known, &r.More); err != nil {
+			return err
+		}
+		id, err := epoch(r.Epoch, r.Current)
+		if err == nil && (after.Epoch != id || after.Xact > r.Known) {
+			err = timeline.ErrCursorExpired
+		}
+		*more = r.More
+		return err
+	})
+}
+
+// A visitor keeps the error of a visit apart from those of the database.
+type visitor struct {
+	visit func(*timeline.Row) error
+	err   error
+	rows  int
+	last  feed.Position
+}
+
+// each calls visit for every row. The row is used again for the next.
+func (v *visitor) each(rows pgx.Rows) error {
+	var row timeline.Row
+	var payload pgtype.DriverBytes
+	into := []any{
+		&row.Arrival.Xact, &row.Arrival.Seq, &row.At, &row.RecordedAt, &row.RecordedBy, &row.Tenant,
+		&row.Cluster, &row.Node, &row.Source, &row.Actor, &row.Action, &row.Subject, &row.Session, &payload,
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		row.Seq, row.Payload = row.Arrival.Seq, []byte(payload)
+		row.At, row.RecordedAt = row.At.In(time.UTC), row.RecordedAt.In(time.UTC)
+		if v.err = v.visit(&row); v.err != nil {
+			return v.err
+		}
+		v.rows, v.last = v.rows+1, row.Arrival
+	}
+	return rows.Err()
+}

@@ -1,0 +1,200 @@
+package timeline
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+)
+
+// ahead is how far a sender's clock may be before ours.
+const ahead = time.Hour
+
+// maxName is how long the name of a cluster or a tenant may be.
+const maxName = 253
+
+// Post takes change events: a payload or an array of them, or CloudEvents. It
+// takes all of a request or nothing.
+func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+	scope, err := reads(who) // who may see events may tell them
+	if err != nil {
+		return err
+	}
+	cluster, err := clusterOf(r)
+	if err != nil {
+		return err
+	}
+	payloads, err := t.payloads(w, r)
+	if err != nil {
+		return err
+	}
+	events := make([]Event, len(payloads))
+	now := time.Now()
+	for i := range payloads {
+		if payloads[i].Cluster == "" {
+			payloads[i].Cluster = cluster
+		}
+		if err := t.check(&payloads[i], now); err != nil {
+			return at(i, len(payloads), err)
+		}
+		if events[i], err = newEvent(payloads[i], tenantOf(&payloads[i], who), who.Subject); err != nil {
+			return err
+		}
+	}
+	if err := t.checkClusters(r, scope, events); err != nil {
+		return err
+	}
+	outcomes, err := t.intake.append(r.Context(), scope, events)
+	if err != nil {
+		return refused(err)
+	}
+	t.metrics.count(outcomes)
+	taken := takenOf(payloads, outcomes)
+	if taken.Stored > 0 {
+		t.hub.Nudge()
+	}
+	body, err := json.Marshal(taken)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusAccepted, body)
+	return nil
+}
+
+// clusterOf reads the name of the cluster in the path.
+func clusterOf(r *http.Request) (string, error) {
+	name := r.PathValue("cluster")
+	if !validName(name) {
+		return "", problem.New(problem.NotFound, "%q cannot be the name of a cluster, which is 1 to %d printable characters", name, maxName)
+	}
+	return name, nil
+}
+
+func validName(name string) bool {
+	return name != "" && utf8.ValidString(name) && utf8.RuneCountInString(name) <= maxName &&
+		strings.TrimSpace(name) == name && !strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == '\u2028' || c == '\u2029' })
+}
+
+// tenantOf is whose an event is: the tenant's who tells it. A component that
+// serves all tenants says whose cluster it is.
+func tenantOf(p *changeevent.Payload, who auth.Principal) string {
+	if !who.Unrestricted && who.Tenant != "" {
+		return who.Tenant
+	}
+	if named := p.Details[DetailTenant]; validName(named) {
+		return named
+	}
+	return who.Tenant
+}
+
+// payloads reads the body.
+func (t *Timeline) payloads(w http.ResponseWriter, r *http.Request) ([]changeevent.Payload, error) {
+	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return nil, problem.New(problem.UnsupportedMediaType, "content encoding %q is not understood; send the body as it is", e)
+	}
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	cloud := changeevent.IsCloudEvent(r.Header)
+	if !cloud && (err != nil || media != "application/json") {
+		// A request without a type is one that a foreign web page can make a browser send.
+		return nil, problem.New(problem.UnsupportedMediaType, "content type %q is not understood; send application/json, or CloudEvents as application/cloudevents+json or application/cloudevents-batch+json", r.Header.Get("Content-Type"))
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, t.maxBody))
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, problem.New(problem.BodyTooLarge, "the body is larger than %d bytes; send fewer events at once", tooLarge.Limit)
+	}
+	if err != nil {
+		return nil, problem.New(problem.InvalidBody, "the body could not be read to its end")
+	}
+	var list []changeevent.Payload
+	if cloud {
+		list, err = changeevent.DecodeCloudEvent(r.Header, data)
+	} else {
+		list, err = changeevent.DecodeAll(data)
+	}
+	switch {
+	case errors.Is(err, changeevent.ErrMediaType):
+		return nil, problem.New(problem.UnsupportedMediaType, "%s", err)
+	case errors.Is(err, changeevent.ErrTooLarge):
+		return nil, problem.New(problem.BodyTooLarge, "%s", err)
+	case err != nil:
+		return nil, problem.New(problem.InvalidBody, "the body is no change event: %s", err)
+	}
+	return list, nil
+}
+
+// check looks at what is not wrong in itself, but here.
+func (t *Timeline) check(p *changeevent.Payload, now time.Time) error {
+	if p.Source == changeevent.SourceFleetAPI {
+		return problem.New(problem.InvalidBody, "source %q is the fleet API itself, which tells of its changes by itself", p.Source)
+	}
+	done, err := changeevent.ParseTime(p.Timestamp)
+	if err != nil {
+		return problem.New(problem.InvalidBody, "%s", err)
+	}
+	switch {
+	case done.Before(now.Add(-t.retention)):
+		return problem.New(problem.TimeOutOfRange, "timestamp %s is older than the %s for which change events are kept; there is nothing to do but to drop it", p.Timestamp, t.retention)
+	case done.After(now.Add(ahead)):
+		return problem.New(problem.TimeOutOfRange, "timestamp %s is more than %s ahead of this server's clock, %s; set the clocks", p.Timestamp, ahead, changeevent.CanonicalTime(now))
+	}
+	return nil
+}
+
+// at says which of several events a problem is about.
+func at(i, of int, err error) error {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok || of == 1 {
+		return err
+	}
+	placed := *p
+	placed.Detail = fmt.Sprintf("element %d: %s", i, p.Detail)
+	return &placed
+}
+
+// checkClusters wants the clusters of events to be there, if it has to be so.
+func (t *Timeline) checkClusters(r *http.Request, scope Scope, events []Event) error {
+	if !t.knownOnly {
+		return nil
+	}
+	var names []string
+	for i := range events {
+		names = append(names, events[i].Cluster)
+	}
+	slices.Sort(names)
+	unknown, err := t.store.UnknownClusters(r.Context(), scope, slices.Compact(names))
+	if err != nil {
+		return refused(err)
+	}
+	if len(unknown) > 0 {
+		return problem.New(problem.NotFound, "there is no cluster %q; create it, or let the fleet API take events of any (timeline.known_clusters_only)", unknown[0])
+	}
+	return nil
+}
+
+// takenOf says what became of events.
+func takenOf(payloads []changeevent.Payload, outcomes []Outcome) v1.ChangesTaken {
+	taken := v1.ChangesTaken{Different: []string{}}
+	for i, o := range outcomes {
+		switch o {
+		case Stored:
+			taken.Stored++
+		case Known:
+			taken.Known++
+		case Different:
+			taken.Known++
+			taken.Different = append(taken.Different, payloads[i].ID)
+		}
+	}
+	return taken
+}
