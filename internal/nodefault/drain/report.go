@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
 const (
@@ -54,7 +55,7 @@ func message(s *v1alpha1.DrainStatus, blocked int) string {
 	if blocked > 0 {
 		text += "; waiting for " + names(s.BlockedBy, blocked)
 	}
-	return text
+	return nodefault.Cut(text, maxText)
 }
 
 // names are some of so many pods, with what keeps them.
