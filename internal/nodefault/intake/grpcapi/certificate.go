@@ -1,0 +1,66 @@
+package grpcapi
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// A certificate follows its two files.
+type certificate struct {
+	certFile, keyFile string
+	log               *slog.Logger
+
+	mu       sync.Mutex
+	cert     *tls.Certificate
+	modified [2]time.Time // of the files when they were last read
+}
+
+func newCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, error) {
+	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current(), nil }}
+}
+
+// current is the certificate as the files have it now. While they do not fit
+// together, as in the middle of a renewal, the last good one stays.
+func (c *certificate) current() *tls.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stat() != c.modified {
+		if err := c.load(); err != nil {
+			c.log.Warn("new certificate not usable, the last one stays", "err", err)
+		}
+	}
+	return c.cert
+}
+
+func (c *certificate) stat() (out [2]time.Time) {
+	for i, name := range []string{c.certFile, c.keyFile} {
+		if info, err := os.Stat(name); err == nil {
+			out[i] = info.ModTime()
+		}
+	}
+	return out
+}
+
+// load reads the files. The times are of before, so that a change during the
+// reading is seen the next time.
+func (c *certificate) load() error {
+	c.modified = c.stat()
+	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	if err != nil {
+		return fmt.Errorf("read certificate %q with key %q: %w", c.certFile, c.keyFile, err)
+	}
+	c.cert = &cert
+	return nil
+}

@@ -1,0 +1,109 @@
+package grpcapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
+)
+
+// maxEvents is how many events a call may have.
+const maxEvents = 1000
+
+// unknownAgent is a monitor that does not say who it is, which NVSentinel allows.
+const unknownAgent = "unknown"
+
+// HealthEventOccurredV1 stores health events, and answers when all are durable.
+// Events stand for themselves: those that can be stored are, whatever else is in
+// the call.
+func (s *service) HealthEventOccurredV1(ctx context.Context, in *datamodels.HealthEvents) (*emptypb.Empty, error) {
+	events := in.GetEvents()
+	if len(events) > maxEvents {
+		return nil, status.Errorf(codes.InvalidArgument, "%d events in a call, %d at most", len(events), maxEvents)
+	}
+	now := time.Now()
+	errs := make([]error, len(events))
+	var reports []nodefault.Report
+	var places []int
+	for i, e := range events {
+		r, err := eventOf(e).Report(now)
+		if err != nil {
+			s.metrics.Refused(intake.KindGRPC, err)
+			errs[i] = err
+			continue
+		}
+		reports, places = append(reports, r), append(places, i)
+	}
+	if len(reports) > 0 {
+		for n, err := range intake.Each(s.store.Apply(ctx, reports), len(reports)) {
+			errs[places[n]] = err
+		}
+	}
+	if err := s.conclude(ctx, errs); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}
+
+// conclude makes one status of what became of the events. What may be stored
+// later counts most: the caller then sends all of them again.
+func (s *service) conclude(ctx context.Context, errs []error) error {
+	refused, place := 0, -1
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		refused++
+		if place < 0 || intake.Transient(err) && !intake.Transient(errs[place]) {
+			place = i
+		}
+	}
+	if refused == 0 {
+		return nil
+	}
+	err := errs[place]
+	s.log.WarnContext(ctx, "reports refused", "source_kind", intake.KindGRPC, "stored", len(errs)-refused, "refused", refused, "err", err)
+	code := codes.InvalidArgument
+	switch {
+	case errors.Is(err, intake.ErrBusy):
+		return status.Error(codes.ResourceExhausted, intake.ErrBusy.Error())
+	case intake.Transient(err):
+		return status.Error(codes.Unavailable, intake.ErrUnavailable.Error()) // why is between us and the API server
+	case errors.Is(err, intake.ErrUnknownNode):
+		code = codes.NotFound
+	case errors.Is(err, intake.ErrFull):
+		code = codes.FailedPrecondition
+	}
+	return status.Error(code, fmt.Sprintf("%d of %d events refused, the others stored; event %d: %v", refused, len(errs), place, err))
+}
+
+// eventOf is an event of the wire.
+func eventOf(e *datamodels.HealthEvent) intake.Event {
+	out := intake.Event{
+		Node: e.GetNodeName(), Agent: cmp.Or(e.GetAgent(), unknownAgent), Check: e.GetCheckName(), ComponentClass: e.GetComponentClass(),
+		ErrorCodes: e.GetErrorCode(), Fatal: e.GetIsFatal(), Healthy: e.GetIsHealthy(), Message: e.GetMessage(),
+		Action: intake.ActionOf(int32(e.GetRecommendedAction())), CustomAction: e.GetCustomRecommendedAction(),
+		ObserveOnly: intake.ObservesOnly(int32(e.GetProcessingStrategy())),
+		Quarantine:  overrides(e.GetQuarantineOverrides()), Drain: overrides(e.GetDrainOverrides()),
+	}
+	for _, entity := range e.GetEntitiesImpacted() {
+		out.Entities = append(out.Entities, intake.Entity{Type: entity.GetEntityType(), Value: entity.GetEntityValue()})
+	}
+	if at := e.GetGeneratedTimestamp(); at.IsValid() && at.AsTime().Unix() != 0 {
+		out.At = at.AsTime()
+	}
+	return out
+}
+
+func overrides(o *datamodels.BehaviourOverrides) intake.Overrides {
+	return intake.Overrides{Force: o.GetForce(), Skip: o.GetSkip()}
+}

@@ -1,0 +1,251 @@
+// Package grpcapi takes reports about nodes over gRPC, by the protocol of
+// NVSentinel: its monitors, and the gRPC sink of its connectors, are served
+// unchanged.
+//
+// A call is answered with OK when all of its events are stored in the API server.
+// Unavailable and ResourceExhausted have the monitor send it again; other codes
+// say that an event can never be stored, and that the others have been.
+//
+// Over a Unix socket whoever may open the file may report. Over TCP a caller has a
+// bearer token, as over HTTP.
+package grpcapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
+)
+
+// Config says where to serve. Without an address and a socket nothing is served.
+type Config struct {
+	Addr string `key:"addr" env:"NODE_FAULT_GRPC_ADDRESS" flag:"grpc-listen-address" doc:"Address to listen on for gRPC, as host:port; empty is none."`
+
+	Socket string `key:"socket" env:"NODE_FAULT_GRPC_SOCKET" flag:"grpc-socket" doc:"Path of a Unix socket to listen on for gRPC; empty is none."`
+
+	SocketMode string `key:"socket_mode" env:"NODE_FAULT_GRPC_SOCKET_MODE" default:"0660" doc:"Who may open the socket, as chmod has it in octal. Whoever may can have nodes taken out of service."`
+
+	TLSCertFile string `key:"tls_cert_file" env:"NODE_FAULT_GRPC_TLS_CERT_FILE" doc:"PEM file of the certificate chain; with a key, the address speaks TLS. Both are read again when they change." validate:"required_with=TLSKeyFile"`
+	TLSKeyFile  string `key:"tls_key_file" env:"NODE_FAULT_GRPC_TLS_KEY_FILE" doc:"PEM file of the certificate's key." validate:"required_with=TLSCertFile"`
+
+	MaxMessage int `key:"max_message" env:"NODE_FAULT_GRPC_MAX_MESSAGE" default:"4194304" validate:"gt=0" doc:"How long a message may be, in bytes."`
+
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"15s" validate:"gt=0" doc:"How long running calls may take to finish at the end."`
+}
+
+// What the zero fields of a Config mean.
+const (
+	DefaultSocketMode      = "0660"
+	DefaultMaxMessage      = 4 << 20
+	DefaultShutdownTimeout = 15 * time.Second
+)
+
+const (
+	maxStreams     = 64 // calls of a connection at a time
+	connectTimeout = 10 * time.Second
+	leastPing      = 10 * time.Second
+	idle           = 10 * time.Minute
+	dialTimeout    = time.Second
+)
+
+// An authenticator tells who callers are. Its errors are those of package auth.
+type authenticator interface {
+	Authenticate(ctx context.Context, header string) (caller string, err error)
+}
+
+// Deps are what a Server works with.
+type Deps struct {
+	Store   intake.Store
+	Auth    authenticator // of callers over TCP
+	Metrics *intake.Metrics
+	Log     *slog.Logger
+}
+
+// A Server serves the protocol.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	ends    []end
+	serving atomic.Bool
+}
+
+// An end is one place that is listened at.
+type end struct {
+	listener net.Listener
+	server   *grpc.Server
+	health   *health.Server
+}
+
+// service is the service itself.
+type service struct {
+	store   intake.Store
+	metrics *intake.Metrics
+	log     *slog.Logger
+}
+
+// New makes a server that listens from now on. If Run is not called, Close must
+// be. Of ctx only the values are kept.
+func New(ctx context.Context, cfg Config, deps Deps) (*Server, error) {
+	cfg.SocketMode = cmp.Or(cfg.SocketMode, DefaultSocketMode)
+	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, DefaultMaxMessage)
+	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, DefaultShutdownTimeout)
+	if deps.Store == nil || deps.Metrics == nil || deps.Log == nil || deps.Auth == nil && cfg.Addr != "" {
+		return nil, errors.New("the gRPC intake needs a store, metrics, a logger, and authentication for an address")
+	}
+	s := &Server{cfg: cfg, log: deps.Log}
+	svc := &service{store: deps.Metrics.Counted(intake.KindGRPC, deps.Store), metrics: deps.Metrics, log: deps.Log}
+	if cfg.Socket != "" {
+		l, err := listenSocket(ctx, cfg.Socket, cfg.SocketMode)
+		if err != nil {
+			return nil, err
+		}
+		s.add(l, svc, recovered(deps.Log))
+	}
+	if cfg.Addr != "" {
+		if err := s.addAddress(ctx, svc, deps); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, nil
+}
+
+// addAddress listens on TCP.
+func (s *Server) addAddress(ctx context.Context, svc *service, deps Deps) error {
+	var options []grpc.ServerOption
+	if s.cfg.TLSCertFile != "" || s.cfg.TLSKeyFile != "" {
+		c, err := newCertificate(s.cfg.TLSCertFile, s.cfg.TLSKeyFile, deps.Log)
+		if err != nil {
+			return err
+		}
+		options = append(options, grpc.Creds(credentials.NewTLS(c.config())))
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("listen for gRPC: %w", err)
+	}
+	s.add(l, svc, append(options, recovered(deps.Log), authenticated(deps.Auth, deps.Log))...)
+	return nil
+}
+
+func (s *Server) add(l net.Listener, svc *service, options ...grpc.ServerOption) {
+	server := grpc.NewServer(append(options,
+		grpc.MaxRecvMsgSize(s.cfg.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idle}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}))...)
+	datamodels.Register(server, svc)
+	h := health.NewServer()
+	h.SetServingStatus(datamodels.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(server, h)
+	s.ends = append(s.ends, end{l, server, h})
+}
+
+// listenSocket listens on a Unix socket. A file that a process has left behind is
+// taken away; one on which somebody listens is not.
+func listenSocket(ctx context.Context, path, mode string) (net.Listener, error) {
+	const octal, bits = 8, 9
+	allowed, err := strconv.ParseUint(mode, octal, bits)
+	if err != nil {
+		return nil, fmt.Errorf("socket_mode %q is none, want octal digits as chmod has them, such as %s", mode, DefaultSocketMode)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		dialer := net.Dialer{Timeout: dialTimeout}
+		if c, err := dialer.DialContext(ctx, "unix", path); err == nil {
+			_ = c.Close() // nothing was said
+			return nil, fmt.Errorf("listen for gRPC: another process listens on %q", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("listen for gRPC: %w", err)
+		}
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen for gRPC: %w", err)
+	}
+	if err := os.Chmod(path, os.FileMode(allowed)); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for gRPC: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// Addr is the address that is listened on over TCP, "" if there is none.
+func (s *Server) Addr() string {
+	for _, e := range s.ends {
+		if a, ok := e.listener.Addr().(*net.TCPAddr); ok {
+			return a.String()
+		}
+	}
+	return ""
+}
+
+// Run serves until ctx ends, and then until running calls have, or were cut off.
+func (s *Server) Run(ctx context.Context) error {
+	failed := make(chan error, len(s.ends))
+	var serving sync.WaitGroup
+	for _, e := range s.ends {
+		serving.Go(func() {
+			if err := e.server.Serve(e.listener); err != nil {
+				failed <- fmt.Errorf("serve gRPC on %s: %w", e.listener.Addr(), err)
+			}
+		})
+	}
+	s.serving.Store(true)
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	s.serving.Store(false)
+	for _, e := range s.ends {
+		serving.Go(func() { s.stop(e) })
+	}
+	serving.Wait()
+	return err
+}
+
+// stop lets calls finish, for a while.
+func (s *Server) stop(e end) {
+	e.health.Shutdown()
+	late := time.AfterFunc(s.cfg.ShutdownTimeout, e.server.Stop)
+	defer late.Stop()
+	e.server.GracefulStop()
+}
+
+// Ready says why no calls are taken, or nil.
+func (s *Server) Ready() error {
+	if s.serving.Load() {
+		return nil
+	}
+	return errors.New("does not take calls")
+}
+
+// Close stops listening. It is for servers that were never run.
+func (s *Server) Close() error {
+	var errs []error
+	for _, e := range s.ends {
+		e.server.Stop()
+		errs = append(errs, e.listener.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Part is the server as a part of a process.
+func (s *Server) Part(name string) lifecycle.Part {
+	return lifecycle.Part{Name: name, Run: s.Run, Ready: s.Ready, Close: s.Close}
+}

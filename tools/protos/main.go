@@ -1,0 +1,91 @@
+// Command protos writes the Go code of protobuf files, beside them. It needs
+// nothing but Go: neither protoc nor plugins on the path.
+//
+// Each argument is a .proto file, its path from the root of the repository. What
+// it writes depends on the file and on the versions in go.mod alone.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/bufbuild/protocompile"
+	gengo "google.golang.org/protobuf/cmd/protoc-gen-go/internal_gengo"
+	"google.golang.org/protobuf/compiler/protogen"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/pluginpb"
+)
+
+func main() {
+	for _, path := range os.Args[1:] {
+		if err := generate(context.Background(), path); err != nil {
+			fmt.Fprintf(os.Stderr, "protos: %v\n", err)
+			os.Exit(1)
+		}
+	}
+}
+
+// generate writes the code of one file.
+func generate(ctx context.Context, path string) error {
+	dir, name := filepath.Split(path)
+	compiler := protocompile.Compiler{
+		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{dir}}),
+		SourceInfoMode: protocompile.SourceInfoStandard, // comments become those of the code
+	}
+	files, err := compiler.Compile(ctx, name)
+	if err != nil {
+		return fmt.Errorf("compile %s: %w", path, err)
+	}
+	source := "paths=source_relative"
+	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: []string{name}, Parameter: &source}
+	for _, f := range files {
+		// It knows options by types of its own; what is generated from reads those of
+		// the library.
+		text, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: withImports(f, map[string]bool{})})
+		if err != nil {
+			return fmt.Errorf("encode %s: %w", path, err)
+		}
+		var set descriptorpb.FileDescriptorSet
+		if err := proto.Unmarshal(text, &set); err != nil {
+			return fmt.Errorf("decode %s: %w", path, err)
+		}
+		request.ProtoFile = append(request.ProtoFile, set.GetFile()...)
+	}
+	plugin, err := protogen.Options{}.New(request)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	for _, f := range plugin.Files {
+		if f.Generate {
+			gengo.GenerateFile(plugin, f)
+		}
+	}
+	response := plugin.Response()
+	if response.Error != nil {
+		return fmt.Errorf("generate %s: %s", path, response.GetError())
+	}
+	for _, f := range response.GetFile() {
+		if err := os.WriteFile(filepath.Join(dir, f.GetName()), []byte(f.GetContent()), 0o644); err != nil { //nolint:gosec // code is for all to read
+			return fmt.Errorf("write code of %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// withImports gives a file with what it imports before it.
+func withImports(f protoreflect.FileDescriptor, seen map[string]bool) []*descriptorpb.FileDescriptorProto {
+	if seen[f.Path()] {
+		return nil
+	}
+	seen[f.Path()] = true
+	var out []*descriptorpb.FileDescriptorProto
+	for i := range f.Imports().Len() {
+		out = append(out, withImports(f.Imports().Get(i).FileDescriptor, seen)...)
+	}
+	return append(out, protodesc.ToFileDescriptorProto(f))
+}
