@@ -1,41 +1,12 @@
 package quarantine
 
 import (
-	"time"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
-
-// lag is how long a Node may be seen as it was before it was written. It only
-// keeps writes from being tried that would fail.
-const lag = 3 * time.Second
-
-// settled waits for a node that was written a moment ago to be seen as it is.
-func (q *Quarantine) settled(v *view) (Step, bool) {
-	owned, now := v.Status.Owned, v.Now
-	recent := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) && now.Sub(at) < lag }
-	step := Step{After: lag, Message: "the node was written a moment ago"}
-	switch {
-	case owned != nil && v.mark == nil && !v.ended(owned.Session) && recent(owned.At.Time):
-		step.Why = Ours
-	case v.mark != nil && over(v.Status, v.mark.Session) && recent(toldAt(v.Status, changeevent.ActionUncordon)):
-		step.Why = Released
-	case v.mark != nil && overriddenIn(v.Status, v.mark.Session) && recent(toldAt(v.Status, changeevent.ActionOverrideDetected)) && !q.cfg.DryRun:
-		step.Why = Overridden
-	default:
-		return Step{}, false
-	}
-	return step, true
-}
-
-// ended says whether the node shows that a session has ended.
-func (v *view) ended(session string) bool {
-	return v.tomb != nil && v.tomb.Session == session || v.over != nil && v.over.Session == session
-}
 
 // leftOver takes off what is of a session that is over: the node was given the
 // annotation again, or is seen as it was, and then the write fails.
@@ -70,7 +41,9 @@ func (q *Quarantine) caughtUp(v *view) (Step, bool) {
 	step := Step{After: AtOnce, Message: "what was done is written down"}
 	switch {
 	case v.mark != nil && !sameOwned(st.Owned, &v.mark.Owned):
-		step.Why, step.Settle = v.situation(), v.settleMark(nil)
+		// What was begun in the session goes on.
+		known := st.Owned != nil && st.Session == v.mark.Session
+		step.Why, step.Settle, step.Act = v.situation(), v.settleMark(nil), known && v.cordoned() && v.wantsReal()
 	case v.mark == nil && st.Owned != nil && v.tomb != nil && v.tomb.Session == st.Owned.Session:
 		step.Why, step.Settle = Released, v.settleTombstone()
 	case v.mark == nil && v.over != nil && !overriddenIn(st, v.over.Session) && !over(st, v.over.Session):

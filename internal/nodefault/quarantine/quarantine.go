@@ -180,7 +180,7 @@ func (q *Quarantine) Step(l Look) (Step, error) {
 	l.Now = l.Now.Truncate(time.Microsecond) // as it is written, and read again
 	v := see(l)
 	for _, decide := range []func(*view) (Step, bool){
-		q.settled, q.leftOver, q.caughtUp, q.reclaimed, q.excluded, q.undone, q.overridden, q.pretended, q.recovered,
+		q.leftOver, q.caughtUp, q.reclaimed, q.excluded, q.undone, q.overridden, q.pretended, q.recovered,
 	} {
 		if step, ok := decide(v); ok {
 			return v.finish(step, q.cfg.DryRun), nil

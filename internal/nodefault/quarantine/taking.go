@@ -177,28 +177,43 @@ func (q *Quarantine) taken(v *view) Step {
 	if v.Node.DeletionTimestamp != nil && v.mark == nil {
 		return Step{Why: Observing, Message: "the node is being deleted"}
 	}
-	session, f := v.session(), v.opened()
-	release, denial := q.budget.Reserve(v.Node, v.Now)
-	if denial != "" {
-		step := Step{Why: Denied, After: deniedFor, Message: denial, Settle: func(st *v1alpha1.NodeFaultStatus) {
-			if !open(st) {
-				begin(st, session, f)
-			}
-			st.HealthySince = nil
-			tell(st, changeevent.ActionBudgetExhausted, denial, v.Now)
-		}}
-		return v.flush(step)
+	first := v.mark == nil || cordons
+	release := func() {}
+	if first { // more on a node that is out of service already takes no place
+		given, denial := q.budget.Reserve(v.Node, v.Now)
+		if denial != "" {
+			return v.denied(denial)
+		}
+		if given != nil {
+			release = given
+		}
 	}
-	if release == nil {
-		release = func() {}
-	}
-	next.Session, next.UID = session, v.Node.UID
+	next.Session, next.UID = v.session(), v.Node.UID
 	if v.mark == nil {
-		next.Fault = openerOf(f)
+		next.Fault = openerOf(v.opened())
 	}
-	if v.mark == nil || cordons {
+	if first {
 		next.At = micro(v.Now)
 	}
+	step := v.take(next, cordons)
+	step.Undo = release
+	return step
+}
+
+// denied waits for a place.
+func (v *view) denied(denial string) Step {
+	session, f := v.session(), v.opened()
+	return v.flush(Step{Why: Denied, After: deniedFor, Message: denial, Settle: func(st *v1alpha1.NodeFaultStatus) {
+		if !open(st) {
+			begin(st, session, f)
+		}
+		st.HealthySince = nil
+		tell(st, changeevent.ActionBudgetExhausted, denial, v.Now)
+	}})
+}
+
+// take writes what is wished, and that it is ours, in one request.
+func (v *view) take(next mark, cordons bool) Step {
 	node := v.Node.DeepCopy()
 	node.Spec.Unschedulable = node.Spec.Unschedulable || cordons
 	for _, t := range next.Taints {
@@ -211,7 +226,7 @@ func (q *Quarantine) taken(v *view) Step {
 	setLabel(node, "quarantined")
 	v.mark = &next
 	settle := v.settleMark(func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil })
-	return Step{Node: node, Settle: settle, Undo: release, After: AtOnce, Why: v.situation(), Message: "the node is taken out of service"}
+	return Step{Node: node, Settle: settle, After: AtOnce, Why: v.situation(), Message: "the node is taken out of service"}
 }
 
 // grown is the mark with all that is wished, whether that takes a cordon, and

@@ -138,17 +138,6 @@ func toldDry(st *v1alpha1.NodeFaultStatus, action string) bool {
 	return nodefault.Told(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinalDryRun))
 }
 
-// toldAt is when an action of the session was told; zero is never.
-func toldAt(st *v1alpha1.NodeFaultStatus, action string) time.Time {
-	id := nodefault.RecordID(st.NodeUID, st.Session, action, "")
-	for i := range st.History {
-		if st.History[i].ID == id {
-			return st.History[i].At.Time
-		}
-	}
-	return time.Time{}
-}
-
 // taintName tells the taints of a node apart.
 func taintName(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 

@@ -1,0 +1,306 @@
+package quarantine_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
+)
+
+const (
+	healthyFor  = 5 * time.Minute
+	overrideTTL = 24 * time.Hour
+)
+
+// A tester is a test that can fail: *testing.T, and rapid's.
+type tester interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// testRules match faults by the name of their check.
+func testRules(t tester) *rules.Set {
+	no, yes := false, true
+	s, err := rules.Compile(rules.Config{
+		{Name: "cordon", Match: `fault.check.startsWith("cordon")`, Cordon: &yes},
+		{Name: "taint", Match: `fault.check == "taint"`, Cordon: &no, Taints: []string{"sick=gpu:NoSchedule"}},
+		{Name: "both", Match: `fault.check == "both"`, Taints: []string{"sick=gpu:NoSchedule", "worse:NoExecute"}, Drain: &yes},
+		{Name: "support", Match: `fault.check == "support"`, Cordon: &no, Remedies: []v1alpha1.Remedy{v1alpha1.RemedySupport}},
+		{Name: "slow", Match: `fault.check == "slow"`, For: time.Minute},
+		{Name: "dry", Match: `fault.check == "dry"`, DryRun: true},
+		{Name: "broken", Match: `fault.check == "broken" && fault.errorCodes[0] == "x"`},
+	})
+	if err != nil {
+		t.Fatalf("compile: %v", err)
+	}
+	return s
+}
+
+// A world is one node with its NodeFault as an API server has them, and the
+// people around it.
+type world struct {
+	t     tester
+	now   time.Time
+	rules *rules.Set
+	cfg   quarantine.Config
+
+	node    *corev1.Node // nil is none
+	faults  []v1alpha1.Fault
+	status  v1alpha1.NodeFaultStatus
+	denial  string
+	busy    bool
+	resume  bool
+	version int
+	uids    int
+
+	reserved, undone int
+	judge            func(before, after *corev1.Node) // sees each write of ours
+}
+
+func newWorld(t tester) *world {
+	w := &world{t: t, now: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), rules: testRules(t)}
+	w.cfg = quarantine.Config{HealthyFor: healthyFor, OverrideTTL: overrideTTL}
+	w.join()
+	return w
+}
+
+// Reserve is the budget.
+func (w *world) Reserve(*corev1.Node, time.Time) (release func(), denial string) {
+	if w.denial != "" {
+		return nil, w.denial
+	}
+	w.reserved++
+	return func() { w.undone++ }, ""
+}
+
+// join has a node of the name come up.
+func (w *world) join() {
+	w.uids++
+	w.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "gpu-1", UID: types.UID("uid-" + strconv.Itoa(w.uids)), Labels: map[string]string{}, Annotations: map[string]string{},
+	}}
+	w.stamp()
+}
+
+func (w *world) stamp() {
+	w.version++
+	w.node.ResourceVersion = strconv.Itoa(w.version)
+}
+
+// edit is a change by someone: what it does to the flag shows in the managed
+// fields, as the API server has it.
+func (w *world) edit(manager string, change func(n *corev1.Node)) {
+	w.t.Helper()
+	was := w.node.Spec.Unschedulable
+	change(w.node)
+	switch is := w.node.Spec.Unschedulable; {
+	case was && !is:
+		w.node.ManagedFields = nil
+	case !was && is:
+		w.node.ManagedFields = []metav1.ManagedFieldsEntry{manages(manager, metav1.ManagedFieldsOperationUpdate, w.now)}
+	}
+	w.stamp()
+}
+
+func manages(manager string, how metav1.ManagedFieldsOperationType, at time.Time) metav1.ManagedFieldsEntry {
+	when := metav1.NewTime(at)
+	return metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: how, APIVersion: "v1", FieldsType: "FieldsV1", Time: &when,
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{".":{}}},"f:spec":{"f:unschedulable":{}}}`),
+	}
+}
+
+func (w *world) cordon() {
+	w.edit("kubectl-cordon", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+}
+
+func (w *world) uncordon() {
+	w.edit("kubectl-cordon", func(n *corev1.Node) { n.Spec.Unschedulable = false })
+}
+
+// apply has someone declare that the node is cordoned, as it may be already.
+func (w *world) apply() {
+	w.cordon()
+	w.node.ManagedFields = append(w.node.ManagedFields, manages("gitops", metav1.ManagedFieldsOperationApply, w.now))
+}
+
+func (w *world) annotate(key, value string) {
+	w.edit("kubectl-annotate", func(n *corev1.Node) {
+		if value == "" {
+			delete(n.Annotations, key)
+			return
+		}
+		n.Annotations[key] = value
+	})
+}
+
+func (w *world) label(key, value string) {
+	w.edit("kubectl-label", func(n *corev1.Node) {
+		if value == "" {
+			delete(n.Labels, key)
+			return
+		}
+		n.Labels[key] = value
+	})
+}
+
+func (w *world) untaint(key string) {
+	w.edit("kubectl-taint", func(n *corev1.Node) {
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+	})
+}
+
+func (w *world) taint(text string) {
+	w.edit("kubectl-taint", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, parseTaint(text)) })
+}
+
+func parseTaint(text string) corev1.Taint {
+	name, effect, _ := strings.Cut(text, ":")
+	key, value, _ := strings.Cut(name, "=")
+	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
+}
+
+func (w *world) fault(checks ...string) {
+	for _, check := range checks {
+		w.faults = append(w.faults, v1alpha1.Fault{
+			Source: "agent", Check: check, ErrorCodes: []string{"E-" + check}, Fatal: true, Message: check + " failed", Since: metav1.NewMicroTime(w.now),
+		})
+	}
+}
+
+func (w *world) heal(checks ...string) {
+	w.faults = slices.DeleteFunc(w.faults, func(f v1alpha1.Fault) bool {
+		return len(checks) == 0 || slices.Contains(checks, f.Check)
+	})
+}
+
+// What can happen to a step.
+type fate int
+
+const (
+	works      fate = iota
+	crashes         // after the Node was written, before the status was
+	conflicts       // somebody wrote the Node in between
+	unanswered      // the Node was written, and the answer was lost
+)
+
+// step has the controller look at a node, which may be as it was some time
+// ago, and do what it decides.
+func (w *world) step(seen *corev1.Node, what fate) quarantine.Step {
+	w.t.Helper()
+	before := w.status.DeepCopy()
+	verdict, _ := w.rules.Decide(seen, w.faults, w.now)
+	look := quarantine.Look{
+		Now: w.now, Node: seen.DeepCopy(), Status: w.status.DeepCopy(), Verdict: verdict, Faults: w.faults, Busy: w.busy, Resume: w.resume,
+	}
+	s, err := quarantine.New(w.cfg, w).Step(look)
+	if err != nil {
+		w.t.Fatalf("step: %v", err)
+	}
+	if s.Settle == nil || s.Undo == nil || s.Why == "" || s.Message == "" {
+		w.t.Fatalf("the step lacks something: %+v", s)
+	}
+	if s.Node != nil {
+		if what == conflicts || w.node == nil || s.Node.ResourceVersion != w.node.ResourceVersion || s.Node.UID != w.node.UID {
+			s.Undo()
+			return s
+		}
+		if w.judge != nil {
+			w.judge(w.node, s.Node)
+		}
+		after := s.Node.DeepCopy()
+		w.edit(v1alpha1.FieldManager, func(n *corev1.Node) {
+			n.Spec, n.Labels, n.Annotations = after.Spec, after.Labels, after.Annotations
+		})
+		if what == crashes || what == unanswered {
+			if what == unanswered {
+				s.Undo()
+			}
+			w.status = *before
+			return s
+		}
+	}
+	if what == crashes {
+		return s
+	}
+	next := w.status.DeepCopy()
+	s.Settle(next)
+	next.Phase = phaseOf(s.Why)
+	w.status = *next
+	return s
+}
+
+// phaseOf is what the label goes by.
+func phaseOf(why quarantine.Situation) v1alpha1.Phase {
+	switch why {
+	case quarantine.Ours, quarantine.Foreign:
+		return v1alpha1.PhaseQuarantined
+	case quarantine.Recovering:
+		return v1alpha1.PhaseRecovering
+	case quarantine.Held:
+		return v1alpha1.PhaseHeld
+	case quarantine.Observing, quarantine.Denied, quarantine.DryRun, quarantine.Overridden, quarantine.Released, quarantine.OptedOut, quarantine.Gone:
+	}
+	return ""
+}
+
+// settle has the controller look until it waits for something.
+func (w *world) settle() quarantine.Step {
+	w.t.Helper()
+	for range 20 {
+		s := w.step(w.node, works)
+		if s.Node == nil && s.After != quarantine.AtOnce {
+			return s
+		}
+	}
+	w.t.Fatalf("the controller does not come to rest: %+v", w.status)
+	return quarantine.Step{}
+}
+
+func (w *world) pass(d time.Duration) { w.now = w.now.Add(d) }
+
+// told is what was told, in order.
+func (w *world) told() []string {
+	var actions []string
+	for _, r := range w.status.History {
+		action := r.Action
+		if r.DryRun {
+			action = "dry-run " + action
+		}
+		actions = append(actions, action)
+	}
+	return actions
+}
+
+// on is what is on the node, in words.
+func (w *world) on() []string {
+	var words []string
+	if w.node.Spec.Unschedulable {
+		words = append(words, "cordoned")
+	}
+	for _, t := range w.node.Spec.Taints {
+		words = append(words, t.ToString())
+	}
+	for _, a := range []struct{ key, word string }{
+		{v1alpha1.AnnotationOwned, "owned"},
+		{v1alpha1.AnnotationReleased, "released"},
+		{v1alpha1.AnnotationOverridden, "overridden"},
+	} {
+		if _, there := w.node.Annotations[a.key]; there {
+			words = append(words, a.word)
+		}
+	}
+	if state := w.node.Labels[v1alpha1.LabelState]; state != "" {
+		words = append(words, fmt.Sprint("state=", state))
+	}
+	return words
+}
