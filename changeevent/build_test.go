@@ -62,7 +62,7 @@ func TestNewPayload(t *testing.T) {
 			return utf8.RuneCountInString(p.HealthEvent.Message) == maxMessage && strings.HasSuffix(p.HealthEvent.Message, "é…")
 		}},
 		"BadLink": {"nobody clicks on a script", func(e *ChangeEvent) {
-			e.Links = []Link{{Href: "javascript:alert(1)"}, {Href: "https://u:p@x.example"}, {Href: "/x"}, {Href: "http://runbook.example/a"}}
+			e.Links = []Link{{Href: "javascript:alert(1)"}, {Href: "https://user@x.example"}, {Href: "/x"}, {Href: "http://runbook.example/a"}}
 		}, func(p Payload) bool { return len(p.Links) == 1 && p.Links[0].Href == "http://runbook.example/a" }},
 		"TwiceLink": {"the same link is there once", func(e *ChangeEvent) {
 			e.Links = []Link{{Href: "https://x.example/a"}, {Href: "https://x.example/a", Text: "again"}}
@@ -149,7 +149,7 @@ func TestPayloadIsBounded(t *testing.T) {
 func TestShrinkKeepsWhatCounts(t *testing.T) {
 	e := newEvent()
 	e.Details = map[string]string{}
-	for _, key := range strings.Split(strings.Repeat("k", maxDetails), "") {
+	for key := range strings.SplitSeq(strings.Repeat("k", maxDetails), "") {
 		e.Details[key+string(rune('a'+len(e.Details)))] = strings.Repeat("\U0001F680", 400)
 	}
 	for i := range maxLinks {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,8 +164,8 @@ func TestDecodeCloudEvent(t *testing.T) {
 	const bare = `{"action":"cordon","cluster":"c"}`
 	headers := func(pairs ...string) http.Header {
 		h := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"/s"}, "Ce-Type": {"t"}, "Ce-Time": {"2025-08-26T14:42:58.315Z"}, "Ce-Subject": {"a%20b%25"}}
-		for i := 0; i < len(pairs); i += 2 {
-			h.Set(pairs[i], pairs[i+1])
+		for pair := range slices.Chunk(pairs, 2) {
+			h.Set(pair[0], pair[1])
 		}
 		return h
 	}
