@@ -159,9 +159,6 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 	if event.Details != nil {
 		event.Details = maps.Clone(event.Details)
 	}
-	if ctx == nil {
-		ctx = c.root
-	}
 	c.put(ctx, &event, now)
 }
 

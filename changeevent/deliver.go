@@ -96,6 +96,7 @@ func (c *client) deliver(batch []item) (v verdict) {
 	}()
 	for i := range batch {
 		s.events[i] = &batch[i].event
+		s.events[i].ID = idOf(s.events[i])
 	}
 	s.keys = c.keys.get(s.ctx)
 	if err := s.encode(); err != nil {
@@ -245,7 +246,7 @@ type detached struct {
 // Value asks the client's first: it is how package context finds out which of
 // its own a context ends with.
 func (d detached) Value(key any) any {
-	if v := d.Context.Value(key); v != nil {
+	if v := d.Context.Value(key); v != nil || d.values == nil {
 		return v
 	}
 	return d.values.Value(key)

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+)
+
+const (
+	changeBurst   = 64
+	changeBursts  = 500
+	changeSenders = 64
+	changeSends   = 20_000 // of each sender
+	changeFlight  = 256    // delivered_vs_raw keeps so many on their way
+	changeConns   = changeevent.DefaultShards
+	changeFor     = 2 * time.Second
+	changeRounds  = 5
+)
+
+// changeeventBench measures what a change event costs whoever sends it, alone
+// and when all do so at once, and how many arrive over how many could.
+func changeeventBench() bench {
+	const alone, crowd, rate = "changeevent.send_ns", "changeevent.send_64_us", "changeevent.delivered_vs_raw"
+	return bench{names: []string{alone, crowd, rate}, run: func(ctx context.Context, progress io.Writer) (lines []line, err error) {
+		sink, err := newChangeSink(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, sink.stop()) }()
+		ns, err := sink.sendAlone(ctx)
+		if err != nil {
+			return nil, err
+		}
+		us, err := sink.sendTogether(ctx, progress)
+		if err != nil {
+			return nil, err
+		}
+		var ratios []float64
+		for range changeRounds {
+			raw, err := sink.raw(ctx)
+			if err != nil {
+				return nil, err
+			}
+			delivered, err := sink.deliver(ctx)
+			if err != nil {
+				return nil, err
+			}
+			_, _ = fmt.Fprintf(progress, "%.0f requests a second, %.0f change events\n", raw, delivered)
+			ratios = append(ratios, delivered/raw)
+		}
+		return []line{
+			{kind: "value", name: alone, value: ns, unit: "ns", op: "<=", want: 500},
+			{kind: "value", name: crowd, value: us, unit: "us", op: "<=", want: 10},
+			{kind: "ratio", name: rate, value: median(ratios), op: ">=", want: 0.8},
+		}, nil
+	}}
+}
+
+// A changeSink takes what is sent to it on loopback, and keeps what came last.
+type changeSink struct {
+	endpoint string
+	server   *http.Server
+	served   chan error
+	body     atomic.Pointer[[]byte]
+	header   atomic.Pointer[http.Header]
+}
+
+func newChangeSink(ctx context.Context) (*changeSink, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &changeSink{endpoint: "http://" + listener.Addr().String() + "/changes", served: make(chan error, 1)}
+	s.server = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		s.body.Store(&body)
+		s.header.Store(&r.Header)
+		w.WriteHeader(http.StatusAccepted)
+	})}
+	go func() { s.served <- s.server.Serve(listener) }()
+	return s, nil
+}
+
+func (s *changeSink) stop() error {
+	err := s.server.Close()
+	if served := <-s.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// client is one with metrics and a log, as a component has it.
+func (s *changeSink) client() (changeevent.Client, error) {
+	return changeevent.NewClient(changeevent.Config{
+		Enabled: true, Endpoint: s.endpoint, ClusterName: "my-cluster-name", AuthToken: "Bearer token",
+		Source: changeevent.SourceFaultQuarantine, Registerer: prometheus.NewRegistry(),
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), ShutdownTimeout: time.Minute,
+	})
+}
+
+func changeEventOf(node int) changeevent.ChangeEvent {
+	return changeevent.ChangeEvent{
+		Action: changeevent.ActionCordon, NodeName: "gpu-node-" + strconv.Itoa(node%1000), CheckName: "xid-check",
+		ErrorCode: "XID-79", Agent: "syslog-health-monitor", IsFatal: true, Message: "GPU error detected",
+	}
+}
+
+// sendAlone is the median of what a send takes, in nanoseconds, with nobody else
+// sending and room for what is sent.
+func (s *changeSink) sendAlone(ctx context.Context) (float64, error) {
+	client, err := s.client()
+	if err != nil {
+		return 0, err
+	}
+	var took []float64
+	for range changeBursts {
+		for i := range changeBurst {
+			event := changeEventOf(i)
+			began := time.Now()
+			client.SendChangeEvent(ctx, event)
+			took = append(took, float64(time.Since(began)))
+		}
+		for stats, _ := changeevent.StatsOf(client); stats.Pending > 0; stats, _ = changeevent.StatsOf(client) {
+			runtime.Gosched()
+		}
+	}
+	if err := client.Close(); err != nil {
+		return 0, err
+	}
+	if stats, _ := changeevent.StatsOf(client); stats.Succeeded != changeBurst*changeBursts {
+		return 0, fmt.Errorf("the sink was to have all events: %+v", stats)
+	}
+	return median(took), nil
+}
+
+// sendTogether is how long the slowest hundredth of sends takes at least, in
+// microseconds, when all senders send all the time.
+func (s *changeSink) sendTogether(ctx context.Context, progress io.Writer) (float64, error) {
+	client, err := s.client()
+	if err != nil {
+		return 0, err
+	}
+	took := make([]float64, changeSenders*changeSends)
+	var senders sync.WaitGroup
+	for i := range changeSenders {
+		senders.Go(func() {
+			event := changeEventOf(i)
+			for j := range changeSends {
+				began := time.Now()
+				client.SendChangeEvent(ctx, event)
+				took[i*changeSends+j] = float64(time.Since(began)) / float64(time.Microsecond)
+			}
+		})
+	}
+	senders.Wait()
+	if err := client.Close(); err != nil {
+		return 0, err
+	}
+	slices.Sort(took)
+	at := func(part float64) float64 { return took[int(part*float64(len(took)-1))] }
+	stats, _ := changeevent.StatsOf(client)
+	_, _ = fmt.Fprintf(progress, "%d senders: median %.2f us, p99 %.2f us, p99.9 %.2f us, longest %.0f us; %d delivered, %d dropped\n",
+		changeSenders, at(0.5), at(0.99), at(0.999), at(1), stats.Succeeded, stats.Dropped)
+	return at(0.99), nil
+}
+
+// raw is how many requests a second there can be: what the client has sent last,
+// again and again, over as many connections.
+func (s *changeSink) raw(ctx context.Context) (float64, error) {
+	transport := &http.Transport{MaxConnsPerHost: changeConns, MaxIdleConnsPerHost: changeConns, DisableCompression: true}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	body, header := *s.body.Load(), *s.header.Load()
+	var done atomic.Int64
+	errs := make([]error, changeConns)
+	began := time.Now()
+	var senders sync.WaitGroup
+	for i := range changeConns {
+		senders.Go(func() {
+			for time.Since(began) < changeFor && errs[i] == nil {
+				if errs[i] = postChange(ctx, client, s.endpoint+"/my-cluster-name", header, body); errs[i] == nil {
+					done.Add(1)
+				}
+			}
+		})
+	}
+	senders.Wait()
+	return float64(done.Load()) / time.Since(began).Seconds(), errors.Join(errs...)
+}
+
+func postChange(ctx context.Context, client *http.Client, url string, header http.Header, body []byte) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header = header
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// deliver is how many events a second arrive, of a sender that keeps some on
+// their way.
+func (s *changeSink) deliver(ctx context.Context) (float64, error) {
+	client, err := s.client()
+	if err != nil {
+		return 0, err
+	}
+	var flying atomic.Int64
+	landed := make(chan struct{}, 1)
+	delivered := func(changeevent.Delivery) {
+		if flying.Add(-1) == changeFlight/2 {
+			select {
+			case landed <- struct{}{}:
+			default:
+			}
+		}
+	}
+	began := time.Now()
+	for i := 0; time.Since(began) < changeFor; i++ {
+		event := changeEventOf(i)
+		event.OnDelivery = delivered
+		flying.Add(1)
+		client.SendChangeEvent(ctx, event)
+		for flying.Load() >= changeFlight {
+			<-landed // half of them
+		}
+	}
+	if err := client.Close(); err != nil {
+		return 0, err
+	}
+	took := time.Since(began)
+	stats, _ := changeevent.StatsOf(client)
+	if stats.Succeeded != stats.Sent {
+		return 0, fmt.Errorf("the sink was to have all events: %+v", stats)
+	}
+	return float64(stats.Succeeded) / took.Seconds(), nil
+}
