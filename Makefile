@@ -97,6 +97,7 @@ generate: $(SQLC) $(CONTROLLER_GEN) ## write generated code, CRDs, roles, refere
 	@cd internal/fleetapi/timeline/pgstore && $(SQLC) generate
 	@cd internal/clusterworker/pgstore && $(SQLC) generate
 	@cd internal/execution/pgstore && $(SQLC) generate
+	@go run ./tools/protos internal/nodefault/intake/grpcapi/datamodels/health_event.proto
 	@$(CONTROLLER_GEN) object crd paths=./api/... output:crd:dir=deploy/crds
 	@go run ./tools/roles
 	@go run ./tools/reference
@@ -106,7 +107,7 @@ generate: $(SQLC) $(CONTROLLER_GEN) ## write generated code, CRDs, roles, refere
 .PHONY: generated
 generated: generate
 	@echo "check: generated code up to date" >&2
-	@out=$$(git status --porcelain -- internal/fleetapi/pgstore internal/fleetapi/timeline/pgstore internal/clusterworker/pgstore internal/execution/pgstore api deploy docs/reference docs/schema tools/deps); \
+	@out=$$(git status --porcelain -- internal/fleetapi/pgstore internal/fleetapi/timeline/pgstore internal/clusterworker/pgstore internal/execution/pgstore internal/nodefault/intake/grpcapi/datamodels api deploy docs/reference docs/schema tools/deps); \
 	  [ -z "$$out" ] || { echo "$$out"; echo "generated files differ: run 'make generate' and commit the result" >&2; exit 1; }
 
 .PHONY: tidy
