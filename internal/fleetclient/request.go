@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
@@ -21,13 +22,19 @@ import (
 type request struct {
 	method string
 	path   string
+	root   string // in place of path: where there is no v1.BasePath
 	query  url.Values
 	body   []byte  // nil means none
 	stream *supply // in place of body
 	header map[string]string
 }
 
-func (r request) op() string { return r.method + " /" + r.path }
+func (r request) op() string {
+	if r.root != "" {
+		return r.method + " " + r.root
+	}
+	return r.method + " /" + r.path
+}
 
 // succeeded reports whether status is what r hoped for. That nothing changed
 // is a success for whoever asked under that condition.
@@ -97,6 +104,9 @@ func (c *Client) exchange(ctx context.Context, r request) (*http.Response, error
 
 func (c *Client) send(ctx context.Context, r request, token string) (*http.Response, error) {
 	target := c.base + "/" + r.path
+	if r.root != "" {
+		target = strings.TrimSuffix(c.base, v1.BasePath) + r.root
+	}
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}

@@ -30,13 +30,18 @@ const silence = 30 * time.Second
 // errors.ErrUnsupported if what comes is no stream; ErrUnreachable if the
 // stream is cut or falls silent. An event that was cut off is not handed over.
 func (c *Client) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error {
-	r := request{method: http.MethodGet, path: collection, query: make(url.Values, len(q)+1), header: map[string]string{
-		"Accept":        eventStream + ", application/problem+json",
-		"Cache-Control": "no-store",
-	}}
+	r := request{method: http.MethodGet, path: collection, query: make(url.Values, len(q)+1)}
 	maps.Copy(r.query, q)
 	r.query.Set("watch", "true")
+	return c.stream(ctx, r, handle)
+}
 
+// stream hands over the events of a stream, as Watch describes.
+func (c *Client) stream(ctx context.Context, r request, handle func(v1.WatchEvent) error) error {
+	r.header = map[string]string{
+		"Accept":        eventStream + ", application/problem+json",
+		"Cache-Control": "no-store",
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(c.timeout, func() { cancel(errTimeout) })

@@ -80,7 +80,7 @@ func Command(env Env) *cobra.Command {
 	root.AddCommand(
 		s.getCommand(), s.watchCommand(), s.describeCommand(), s.waitCommand(),
 		s.createCommand(), s.loadCommand(), s.patchCommand(), s.labelCommand(), s.deleteCommand(),
-		s.clustersCommand(), s.auditCommand(),
+		s.clustersCommand(), s.changesCommand(), s.auditCommand(),
 		s.configCommand(), s.versionCommand(),
 	)
 	return root

@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+const (
+	// defaultChanges is how many change events are listed when nobody says, and
+	// defaultPast how many a stream begins with.
+	defaultChanges = 50
+	defaultPast    = 10
+)
+
+func changesFormats() []string { return []string{show.Table, show.Wide, show.JSON, show.YAML} }
+
+type changesOptions struct {
+	query     fleetclient.ChangeEventsQuery
+	since     string
+	until     string
+	limit     int
+	format    string
+	noHeaders bool
+	follow    bool
+}
+
+// AddToChanges adds commands below fleetloop changes. Root is what Command
+// gave.
+func AddToChanges(root *cobra.Command, more ...*cobra.Command) {
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == changesName {
+			cmd.AddCommand(more...)
+		}
+	}
+}
+
+const changesName = "changes"
+
+func (s *session) changesCommand() *cobra.Command {
+	var o changesOptions
+	cmd := &cobra.Command{
+		Use:   changesName,
+		Short: "Show what was done to nodes and clusters, by whom and why",
+		Long: "Show what was done to nodes and clusters, by whom and why, from the newest.\n\n" +
+			"With --follow the last few are shown in the order of time, and then what comes, in the order in which it\n" +
+			"comes, until interrupted. A connection that is lost is made again, and nothing is missed by that.",
+		Example: "  fleetloop changes --cluster eu-1 --since 1h\n" +
+			"  fleetloop changes --node gpu-node-01 -o wide\n" +
+			"  fleetloop changes --actor node-drainer --action drain-failed --since 7d -o json\n" +
+			"  fleetloop changes -f",
+
+		SuggestionsMinimumDistance: 2,
+
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.changes(cmd, o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.query.Cluster, "cluster", "", "only in this `cluster`")
+	f.StringVar(&o.query.Node, "node", "", "only to this `node`")
+	f.StringVar(&o.query.Actor, "actor", "", "only what this `person` or component did; several with commas")
+	f.StringVar(&o.query.Source, "source", "", "only what this `component` told; several with commas")
+	f.StringVar(&o.query.Action, "action", "", "only this `action`, such as cordon; several with commas")
+	f.StringVar(&o.query.Subject, "subject", "", "only about this `subject`, such as executions/scale-web")
+	f.StringVar(&o.query.Session, "session", "", "only of this `sequence` of changes, as -o wide shows it")
+	f.StringVar(&o.since, "since", "", "only what is younger than this `age` (2h, 7d), or not before this time (2026-03-01, 2026-03-01T12:00:00Z)")
+	f.StringVar(&o.until, "until", "", "only what is older than this `age`, or before this time")
+	f.IntVar(&o.limit, "limit", defaultChanges, "show at most so many `events`; 0 means all; with --follow so many of those before, 10 unless given")
+	f.BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes")
+	addOutputFlag(cmd, &o.format, changesFormats())
+	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
+	return cmd
+}
+
+func (s *session) changes(cmd *cobra.Command, o changesOptions) error {
+	if err := checkFormat(cmd, o.format, changesFormats()); err != nil {
+		return err
+	}
+	switch {
+	case o.limit < 0:
+		return usagef(cmd, "--limit %d is below zero", o.limit)
+	case o.follow && o.until != "":
+		return usagef(cmd, "--until and --follow exclude each other")
+	}
+	var err error
+	if o.query.Since, err = parseSince(o.since, s.env.Now()); err != nil {
+		return usage(cmd, err)
+	}
+	if o.query.Until, err = parseSince(o.until, s.env.Now()); err != nil {
+		return usagef(cmd, "--until %q is neither an age such as 2h or 7d nor a time such as 2026-03-01 or 2026-03-01T12:00:00Z", o.until)
+	}
+	if o.follow && !cmd.Flags().Changed("limit") && o.since == "" {
+		o.limit = defaultPast
+	}
+	client, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	look := s.look()
+	look.NoHeaders = o.noHeaders
+	c := changesSession{session: s, client: client, o: o, out: show.NewChangePrinter(s.env.Stdout, o.format, o.follow, look)}
+	if o.follow {
+		return c.run(cmd.Context())
+	}
+	return c.list(cmd.Context())
+}
+
+// A changesSession shows change events.
+type changesSession struct {
+	*session
+
+	client *fleetclient.Client
+	o      changesOptions
+	out    show.ChangePrinter
+
+	// shown are the ids of those of the list, which the stream may tell again.
+	shown map[string]bool
+	at    string // where the stream goes on
+}
+
+// read gives the pages of the list, as far as they are wanted, and where a
+// stream goes on from it.
+func (c *changesSession) read(ctx context.Context, each func([]v1.ChangeEvent) error) (live string, more bool, err error) {
+	q := c.o.query
+	left := c.o.limit
+	if c.o.limit > 0 {
+		q.PageSize = min(c.o.limit, fleetclient.DefaultPageSize)
+	}
+	for page, err := range c.client.ChangeEvents(ctx, q) {
+		if err != nil {
+			return "", false, changesFailure(err)
+		}
+		if live == "" {
+			live = page.Live
+		}
+		items := page.Items
+		if c.o.limit > 0 {
+			items = items[:min(len(items), left)]
+			left -= len(items)
+		}
+		if err := each(items); err != nil {
+			return "", false, err
+		}
+		if c.o.limit > 0 && left == 0 {
+			return live, page.Next != "" || len(items) < len(page.Items), nil
+		}
+	}
+	return live, false, nil
+}
+
+func (c *changesSession) list(ctx context.Context) error {
+	count := 0
+	_, more, err := c.read(ctx, func(items []v1.ChangeEvent) error {
+		count += len(items)
+		return c.out.Write(items)
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.out.Close(); err != nil {
+		return err
+	}
+	switch {
+	case !show.IsTable(c.o.format):
+	case count == 0:
+		c.note("No changes found.")
+	case more:
+		c.note("These are the newest %d; --limit 0 shows all.", count)
+	}
+	return nil
+}
+
+// run shows the past, and then what comes, until ctx ends, which is the usual
+// end.
+func (c *changesSession) run(ctx context.Context) error {
+	if err := c.past(ctx); err != nil {
+		return err
+	}
+	again := backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}
+	for failures := 0; ctx.Err() == nil; {
+		before := c.at
+		err := c.client.WatchChangeEvents(ctx, c.o.query, c.at, c.take)
+		if c.at != before {
+			failures = 0
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, io.EOF): // it has lasted long enough
+		case !isTransient(err):
+			return changesFailure(err)
+		case failures == 0:
+			c.note("warning: %v; trying again", err)
+		}
+		_ = backoff.Sleep(ctx, max(again.Delay(failures), retryAfter(err))) // the loop asks whether ctx ended
+		failures++
+	}
+	return nil
+}
+
+// past shows the last events, from the oldest of them.
+func (c *changesSession) past(ctx context.Context) (err error) {
+	var items []v1.ChangeEvent
+	c.at, _, err = c.read(ctx, func(page []v1.ChangeEvent) error {
+		items = append(items, page...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.Reverse(items)
+	c.shown = make(map[string]bool, len(items))
+	for i := range items {
+		c.shown[keyOf(&items[i])] = true
+	}
+	return c.out.Write(items)
+}
+
+// take shows an event of the stream.
+func (c *changesSession) take(e v1.WatchEvent) error {
+	if e.Type == v1.WatchChanged {
+		var event v1.ChangeEvent
+		if err := json.Unmarshal(e.Data, &event); err != nil {
+			return fmt.Errorf("read a change event: %w", err)
+		}
+		if !c.shown[keyOf(&event)] {
+			if err := c.out.Write([]v1.ChangeEvent{event}); err != nil {
+				return err
+			}
+		}
+	}
+	if e.Cursor != "" {
+		c.at = e.Cursor
+	}
+	return nil
+}
+
+// keyOf is what no two events have in common.
+func keyOf(e *v1.ChangeEvent) string {
+	return e.Tenant + "\x00" + e.Cluster + "\x00" + e.Source + "\x00" + e.ID
+}
+
+// changesFailure says what to do about an error of the API.
+func changesFailure(err error) error {
+	e, ok := errors.AsType[*fleetclient.Error](err)
+	switch {
+	case !ok:
+	case e.Status == http.StatusNotFound:
+		return &failure{err: err, code: CodeFailed, next: "the server keeps no change events: it is older than this command, or no fleet-api"}
+	case e.Status == http.StatusGone:
+		return &failure{err: err, code: CodePrecondition, next: "fleetloop changes -f   begins anew"}
+	}
+	return err
+}

@@ -1,0 +1,186 @@
+package show
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// A ChangePrinter writes change events as they come. Close writes what belongs
+// after them.
+type ChangePrinter interface {
+	Write(events []v1.ChangeEvent) error
+	Close() error
+}
+
+// NewChangePrinter gives a printer in one of the formats; whatever is none is a
+// table. An endless one writes each event as a document of its own.
+func NewChangePrinter(w io.Writer, format string, endless bool, o Options) ChangePrinter {
+	switch {
+	case endless && format == JSON:
+		return changeLines{w}
+	case endless && format == YAML:
+		return changeDocuments{w}
+	case format == JSON || format == YAML:
+		return changeItems{NewPrinter(w, format, lookup.Kind{}, o)}
+	}
+	p := &changeTable{table: table{w: w, colour: o.Colour}, columns: changeColumns(format == Wide), now: o.Now}
+	if !o.NoHeaders {
+		cells := make([]string, len(p.columns))
+		for j, c := range p.columns {
+			cells[j] = c.head
+		}
+		p.pending = []row{plain(cells...)}
+	}
+	return p
+}
+
+func changeJSON(e *v1.ChangeEvent) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(e); err != nil {
+		return nil, fmt.Errorf("write JSON: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// changeItems are the items of one document.
+type changeItems struct{ to Printer }
+
+func (p changeItems) Write(events []v1.ChangeEvent) error {
+	items := make([]lookup.Item, len(events))
+	for i := range events {
+		raw, err := changeJSON(&events[i])
+		if err != nil {
+			return err
+		}
+		items[i].Raw = bytes.TrimSpace(raw)
+	}
+	return p.to.Write(items)
+}
+
+func (p changeItems) Close() error { return p.to.Close() }
+
+// changeLines are objects, one a line.
+type changeLines struct{ w io.Writer }
+
+func (p changeLines) Write(events []v1.ChangeEvent) error {
+	for i := range events {
+		line, err := changeJSON(&events[i])
+		if err != nil {
+			return err
+		}
+		if _, err := p.w.Write(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (changeLines) Close() error { return nil }
+
+// changeDocuments are documents of YAML, one for each event.
+type changeDocuments struct{ w io.Writer }
+
+func (p changeDocuments) Write(events []v1.ChangeEvent) error {
+	for i := range events {
+		raw, err := changeJSON(&events[i])
+		if err != nil {
+			return err
+		}
+		text, err := ToYAML(raw)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(p.w, "---\n%s", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (changeDocuments) Close() error { return nil }
+
+// A changeColumn is one column of a table of change events.
+type changeColumn struct {
+	head string
+	wide bool // shown only in wide tables
+	cell func(e *v1.ChangeEvent, now time.Time) string
+}
+
+func changeColumns(wide bool) []changeColumn {
+	list := []changeColumn{
+		{head: "TIME", cell: func(e *v1.ChangeEvent, now time.Time) string {
+			return e.Timestamp.In(now.Location()).Format(time.DateTime)
+		}},
+		{head: "AGE", cell: func(e *v1.ChangeEvent, now time.Time) string { return terminal.Since(now, e.Timestamp) }},
+		{head: "CLUSTER", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Cluster }},
+		{head: "ABOUT", cell: func(e *v1.ChangeEvent, _ time.Time) string { return about(e) }},
+		{head: "ACTION", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Action }},
+		{head: "ACTOR", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Actor }},
+		{head: "OUTCOME", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Outcome }},
+		{head: "SESSION", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Session }},
+		{head: "SUMMARY", cell: func(e *v1.ChangeEvent, _ time.Time) string { return strings.Join(strings.Fields(e.Summary), " ") }},
+		{head: "ID", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.ID }},
+	}
+	if !wide {
+		list = slices.DeleteFunc(list, func(c changeColumn) bool { return c.wide })
+	}
+	return list
+}
+
+// about is what something was done to.
+func about(e *v1.ChangeEvent) string {
+	if e.Node != "" {
+		return "nodes/" + e.Node
+	}
+	return e.Subject
+}
+
+type changeTable struct {
+	table   table
+	columns []changeColumn
+	now     func() time.Time
+	pending []row // the heads, until there is a row
+}
+
+// actionColumn is the place of the column with a style.
+const actionColumn = 4
+
+func (p *changeTable) Write(events []v1.ChangeEvent) error {
+	if len(events) == 0 {
+		return nil
+	}
+	rows := p.pending
+	for i := range events {
+		e := &events[i]
+		r := row{styled: actionColumn, style: changeStyle(e)}
+		for _, c := range p.columns {
+			r.cells = append(r.cells, c.cell(e, p.now()))
+		}
+		rows = append(rows, r)
+	}
+	p.pending = nil
+	return p.table.write(rows)
+}
+
+func (p *changeTable) Close() error { return nil }
+
+func changeStyle(e *v1.ChangeEvent) terminal.Style {
+	switch {
+	case e.Outcome == "failed":
+		return terminal.Bad
+	case e.DryRun:
+		return terminal.Faint
+	}
+	return terminal.Plain
+}

@@ -1,0 +1,81 @@
+package fleetclient
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// A ChangeEventsQuery says which change events are wanted. The zero value is all of
+// them.
+type ChangeEventsQuery struct {
+	Cluster, Node, Subject, Session string
+	// Actor, Source and Action are one or more, separated by commas.
+	Actor, Source, Action string
+	// Since and Until bound when things were done; zero is no bound.
+	Since, Until time.Time
+
+	// PageSize is how many to ask for at once. Zero means DefaultPageSize.
+	PageSize int
+}
+
+func (q *ChangeEventsQuery) values() url.Values {
+	v := url.Values{}
+	for name, value := range map[string]string{
+		"cluster": q.Cluster, "node": q.Node, "subject": q.Subject, "session": q.Session,
+		"actor": q.Actor, "source": q.Source, "action": q.Action,
+	} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	return v
+}
+
+// ChangeEventsPage reads one page of change events, the newest first, behind the
+// page that had cursor as its Next; "" is the first.
+func (c *Client) ChangeEventsPage(ctx context.Context, q ChangeEventsQuery, cursor string) (v1.ChangeEventList, error) {
+	v := q.values()
+	v.Set("limit", strconv.Itoa(orDefault(q.PageSize, DefaultPageSize)))
+	for name, at := range map[string]time.Time{"since": q.Since, "until": q.Until} {
+		if !at.IsZero() {
+			v.Set(name, at.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	if cursor != "" {
+		v.Set("cursor", cursor)
+	}
+	var page v1.ChangeEventList
+	_, err := c.call(ctx, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, nil, &page)
+	return page, err
+}
+
+// ChangeEvents gives change events page by page, from the newest. It ends with the
+// first error.
+func (c *Client) ChangeEvents(ctx context.Context, q ChangeEventsQuery) iter.Seq2[v1.ChangeEventList, error] {
+	return func(yield func(v1.ChangeEventList, error) bool) {
+		for cursor := ""; ; {
+			page, err := c.ChangeEventsPage(ctx, q, cursor)
+			if !yield(page, err) || err != nil || page.Next == "" {
+				return
+			}
+			cursor = page.Next
+		}
+	}
+}
+
+// WatchChangeEvents hands every change event that comes to handle, from a cursor or,
+// if that is "", from now on, for as long as the stream lives. The times of q have
+// no part in it. It ends as Watch does.
+func (c *Client) WatchChangeEvents(ctx context.Context, q ChangeEventsQuery, after string, handle func(v1.WatchEvent) error) error {
+	v := q.values()
+	if after != "" {
+		v.Set("after", after)
+	}
+	return c.stream(ctx, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, handle)
+}
