@@ -74,7 +74,7 @@ func (d *Drainer) send(ctx context.Context, st *v1alpha1.NodeFaultStatus, going 
 				st.Drain.Evicted++
 			}
 		case gone:
-			m[o.pod.UID] = try{accepted: now, gone: true}
+			m[o.pod.UID] = try{accepted: now}
 		case kept, refused, failed:
 			wait := again().Delay(t.refusals)
 			if seconds, asks := apierrors.SuggestsClientDelay(o.err); asks {

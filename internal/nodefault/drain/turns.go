@@ -15,8 +15,7 @@ type memory map[types.UID]try
 
 // A try is what became of asking a pod to go.
 type try struct {
-	accepted time.Time // it was told to, then
-	gone     bool      // it was not there any more
+	accepted time.Time // it was told to go, or was gone, then
 	refusals int       // in a row
 	next     time.Time // not before it is asked again
 	blocker  v1alpha1.Blocker

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
+)
+
+const (
+	drainNodes    = 10
+	drainPods     = 60 // of each node, one of each app
+	drainPatience = 5 * time.Minute
+	drained       = metav1.NamespaceDefault // where they are
+)
+
+// drainBench measures how many pods a second are evicted: those of ten nodes that
+// are drained at the same time, with the drainer as it is shipped, which asks for a
+// hundred a second at most. Each pod has a disruption budget that lets it go, and
+// ends at once. The status of each NodeFault is written after each step, as the
+// operator does. It is counted from the first step until the last node is drained.
+func drainBench() bench {
+	const name = "nodefault.evictions_per_second"
+	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		ctx, cancel := context.WithTimeout(ctx, drainPatience)
+		defer cancel()
+		kube.TakeLogs(slog.New(slog.DiscardHandler))
+		bed, err := kubebed.Start(ctx, kubebed.Options{Controllers: []string{"disruption-controller"}})
+		if err != nil {
+			return nil, err
+		}
+		took, evicted, err := measureDrain(ctx, bed)
+		if err = errors.Join(err, bed.Stop()); err != nil {
+			return nil, err
+		}
+		_, _ = fmt.Fprintf(progress, "%d pods of %d nodes evicted within %.2f s\n", evicted, drainNodes, took.Seconds())
+		return []line{{kind: "value", name: name, value: float64(evicted) / took.Seconds(), unit: "evictions/s", op: ">=", want: 50}}, nil
+	}}
+}
+
+// A drainBed is a cluster with nodes that are to be drained.
+type drainBed struct {
+	pods   kubernetes.Interface
+	faults client.Client
+	nodes  []*v1alpha1.NodeFault // one for each
+}
+
+func measureDrain(ctx context.Context, bed *kubebed.Bed) (took time.Duration, evicted int, err error) {
+	b, err := fillDrainBed(ctx, bed)
+	if err != nil {
+		return 0, 0, err
+	}
+	d := drain.New(drain.Config{}, b.pods, nil)
+	began := time.Now()
+	errs := make(chan error, len(b.nodes))
+	for _, n := range b.nodes {
+		go func() { errs <- b.drain(ctx, d, n) }()
+	}
+	for range b.nodes {
+		err = errors.Join(err, <-errs)
+	}
+	took = time.Since(began)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, n := range b.nodes {
+		evicted += int(n.Status.Drain.Evicted)
+	}
+	if evicted != drainNodes*drainPods {
+		return 0, 0, fmt.Errorf("%d pods were evicted, there were %d", evicted, drainNodes*drainPods)
+	}
+	return took, evicted, nil
+}
+
+// drain takes the steps of one node until it is drained.
+func (b *drainBed) drain(ctx context.Context, d *drain.Drainer, fault *v1alpha1.NodeFault) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fault.Name, UID: fault.Status.NodeUID}}
+	for {
+		after, err := d.Step(ctx, node, &fault.Status, time.Now())
+		if err != nil {
+			return err
+		}
+		if err := b.faults.Status().Update(ctx, fault); err != nil {
+			return err
+		}
+		if after == drain.Never {
+			break
+		}
+		if err := backoff.Sleep(ctx, after); err != nil {
+			return err
+		}
+	}
+	if state := fault.Status.Drain.State; state != v1alpha1.DrainCompleted {
+		return fmt.Errorf("the drain of %q ended %s: %s", fault.Name, state, fault.Status.Drain.Message)
+	}
+	return nil
+}
+
+// fillDrainBed makes the pods, their budgets, and the NodeFaults.
+func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error) {
+	cfg := bed.Config()
+	cfg.QPS = -1 // the drainer has a rate of its own
+	b = &drainBed{}
+	if b.pods, err = kubernetes.NewForConfig(cfg); err != nil {
+		return nil, err
+	}
+	if err := bed.InstallCRDText(ctx, crds.NodeFaults); err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if b.faults, err = client.New(cfg, client.Options{Scheme: scheme}); err != nil {
+		return nil, err
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}} // without it no Pod is admitted
+	if _, err := b.pods.CoreV1().ServiceAccounts(drained).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range drainPods {
+		names = append(names, fmt.Sprintf("app-%02d", i))
+	}
+	if err := inParallel(names, func(app string) error { return b.deploy(ctx, app) }); err != nil {
+		return nil, err
+	}
+	for i := range drainNodes {
+		fault := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: drainedName(i)}}
+		if err := b.faults.Create(ctx, fault); err != nil {
+			return nil, err
+		}
+		fault.Status = v1alpha1.NodeFaultStatus{NodeUID: types.UID("uid-" + fault.Name), Session: "bench", Wish: &v1alpha1.Wish{Drain: true}}
+		b.nodes = append(b.nodes, fault)
+	}
+	return b, b.counted(ctx)
+}
+
+func drainedName(i int) string { return fmt.Sprintf("node-%02d", i) }
+
+// deploy makes a pod on each node, which is ready and ends at once, and a budget
+// that lets them all go.
+func (b *drainBed) deploy(ctx context.Context, app string) error {
+	var none int64
+	yes, labels, all := true, map[string]string{"app": app}, intstr.FromInt32(0)
+	_, err := b.pods.PolicyV1().PodDisruptionBudgets(drained).Create(ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &all, Selector: &metav1.LabelSelector{MatchLabels: labels}},
+	}, metav1.CreateOptions{})
+	for i := 0; i < drainNodes && err == nil; i++ {
+		var pod *corev1.Pod
+		pod, err = b.pods.CoreV1().Pods(drained).Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: app + "-" + drainedName(i), Labels: labels,
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: &yes}},
+			},
+			Spec: corev1.PodSpec{
+				NodeName: drainedName(i), TerminationGracePeriodSeconds: &none,
+				Containers: []corev1.Container{{Name: "main", Image: "localhost/web:1"}},
+			},
+		}, metav1.CreateOptions{})
+		if err == nil {
+			pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+			_, err = b.pods.CoreV1().Pods(drained).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+		}
+	}
+	return err
+}
+
+// counted waits until all budgets have counted their pods.
+func (b *drainBed) counted(ctx context.Context) error {
+	const every = 100 * time.Millisecond
+	for {
+		list, err := b.pods.PolicyV1().PodDisruptionBudgets(drained).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		open := 0
+		for i := range list.Items {
+			if list.Items[i].Status.DisruptionsAllowed == drainNodes {
+				open++
+			}
+		}
+		if open == drainPods {
+			return nil
+		}
+		if err := backoff.Sleep(ctx, every); err != nil {
+			return fmt.Errorf("%d of %d budgets have counted their pods: %w", open, drainPods, err)
+		}
+	}
+}
