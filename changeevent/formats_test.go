@@ -21,6 +21,9 @@ import (
 
 var update = flag.Bool("update", false, "write the requests in testdata and in the documentation anew")
 
+// Update says that files are to be written anew.
+func Update() bool { return *update }
+
 // A received is what came to a sink.
 type received struct {
 	*http.Request
