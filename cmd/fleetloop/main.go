@@ -13,6 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
+	"github.com/fleetloop/fleetloop/internal/app/faultcli"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -43,6 +44,8 @@ func main() {
 	root.AddCommand(allinone.Command(up))
 	root.AddCommand(allinone.Programs(up)...)
 	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: term.IsTerminal(int(os.Stdin.Fd()))})...)
+	root.AddCommand(faultcli.Commands(env)...)
+	cli.AddToChanges(root, faultcli.Deliveries(env))
 	code := cli.Run(ctx, env, root, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -16,6 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
+	"github.com/fleetloop/fleetloop/internal/app/faultcli"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/amqp"
@@ -73,6 +74,8 @@ func fleetloop() *cobra.Command {
 	root := cli.Command(cli.Env{})
 	root.AddCommand(allinone.Command(allinone.Env{LookupEnv: noEnv}))
 	root.AddCommand(execcli.Commands(execcli.Env{Env: cli.Env{LookupEnv: noEnv}})...)
+	root.AddCommand(faultcli.Commands(cli.Env{})...)
+	cli.AddToChanges(root, faultcli.Deliveries(cli.Env{}))
 	return root
 }
 

@@ -1,0 +1,109 @@
+package faultcli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+)
+
+// A cluster is the host cluster, as far as nodes go.
+type cluster struct{ client.WithWatch }
+
+// connect finds the host cluster. It asks nothing of it.
+func (s *session) connect() (*cluster, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind), meta.RESTScopeRoot)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	c, err := s.where.Connect(s.env, scheme, mapper)
+	if err != nil {
+		return nil, err
+	}
+	return &cluster{c}, nil
+}
+
+func explain(err error, doing string) error { return hostcli.Explain(err, doing, v1alpha1.Kind) }
+
+// bare is a name without the kind that kubectl writes before it.
+func bare(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+
+// fault reads the NodeFault of a node.
+func (c *cluster) fault(ctx context.Context, node string) (*v1alpha1.NodeFault, error) {
+	var f v1alpha1.NodeFault
+	err := c.Get(ctx, client.ObjectKey{Name: bare(node)}, &f)
+	if apierrors.IsNotFound(err) && !hostcli.Unserved(err) {
+		return nil, cli.Fail(fmt.Errorf("no fault of a node %q is known", bare(node)), cli.CodePrecondition, "fleetloop faults list   lists those there are")
+	}
+	if err != nil {
+		return nil, explain(err, fmt.Sprintf("get the faults of node %q", bare(node)))
+	}
+	return &f, nil
+}
+
+// faults are the NodeFaults of some nodes, or all of them, by name. errs are
+// about those that are not there.
+func (c *cluster) faults(ctx context.Context, nodes []string) (list []v1alpha1.NodeFault, errs []error, err error) {
+	if len(nodes) == 0 {
+		var all v1alpha1.NodeFaultList
+		if err := c.List(ctx, &all); err != nil {
+			return nil, nil, explain(err, "list faults")
+		}
+		slices.SortFunc(all.Items, func(a, b v1alpha1.NodeFault) int { return cmp.Compare(a.Name, b.Name) })
+		return all.Items, nil, nil
+	}
+	for _, name := range nodes {
+		f, err := c.fault(ctx, name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		list = append(list, *f)
+	}
+	return list, errs, nil
+}
+
+// completionTimeout is how much a completion is worth.
+const completionTimeout = 2 * time.Second
+
+// completeNodes completes the names of nodes with a NodeFault. A cluster that
+// cannot be asked has none; a completion is no place for errors.
+func (s *session) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const files = cobra.ShellCompDirectiveNoFileComp
+	c, err := s.connect()
+	if err != nil {
+		return nil, files
+	}
+	parent := cmd.Context()
+	if parent == nil {
+		parent = context.Background() // cobra completes without one when it was run without one
+	}
+	ctx, cancel := context.WithTimeout(parent, completionTimeout)
+	defer cancel()
+	list, _, err := c.faults(ctx, nil)
+	if err != nil {
+		return nil, files
+	}
+	var names []cobra.Completion
+	for i := range list {
+		names = append(names, cobra.CompletionWithDesc(list[i].Name, string(list[i].Status.Phase)))
+	}
+	return names, files
+}

@@ -1,0 +1,285 @@
+package faultcli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+func (s *session) deliveriesCommand() *cobra.Command {
+	var format string
+	var resend, everything bool
+	cmd := &cobra.Command{
+		Use:   "deliveries [NODE ...]",
+		Short: "Show which change events of nodes no sink has taken, and send them again",
+		Long: "Show how far each sink of change events is with what was done to the nodes of the host cluster: the events that\n" +
+			"it has not taken yet, and those that it has refused for good or that have grown too old.\n\n" +
+			"Events that wait are tried again by themselves. Those that were refused are sent again with --resend, once what\n" +
+			"was wrong with the sink is mended.",
+		Example: "  fleetloop changes deliveries\n" +
+			"  fleetloop changes deliveries --resend gpu-node-01\n" +
+			"  fleetloop changes deliveries --resend --all",
+		ValidArgsFunction: s.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case everything && !resend:
+				return usagef(cmd, "--all goes with --resend; without it, all nodes are shown unless some are named")
+			case resend && everything == (len(args) > 0):
+				return usagef(cmd, "say whose events are sent again: nodes by name, or --all")
+			case resend:
+				return s.resend(cmd, args)
+			}
+			return s.deliveries(cmd, args, format)
+		},
+	}
+	cmd.Flags().BoolVar(&resend, "resend", false, "send those again that were refused")
+	cmd.Flags().BoolVar(&everything, "all", false, "with --resend: those of all nodes")
+	addOutputFlag(cmd, &format, show.Table, show.Wide, show.JSON, show.YAML)
+	return cmd
+}
+
+// What keeps an event from a sink.
+const (
+	stateWaiting = "waiting" // it is tried again by itself
+	stateRefused = "refused" // it is not
+)
+
+// An undelivered event is one that a sink has not taken.
+type undelivered struct {
+	Node   string           `json:"node"`
+	Sink   string           `json:"sink"`
+	State  string           `json:"state"`
+	Error  string           `json:"error,omitempty"` // of the last failure of the sink for this node
+	Action string           `json:"action"`
+	At     metav1.MicroTime `json:"at"`
+	ID     string           `json:"id"`
+}
+
+// A sinkState is how a sink is, over all nodes.
+type sinkState struct {
+	Sink    string       `json:"sink"`
+	Waiting int          `json:"waiting"`
+	Refused int          `json:"refused"`
+	Taken   *metav1.Time `json:"lastTaken,omitempty"`
+	Failed  *metav1.Time `json:"lastFailed,omitempty"`
+	Error   string       `json:"error,omitempty"` // of the last failure, if none was taken since
+}
+
+// survey is how the sinks are, by name, and what they have not taken, by node and
+// then the oldest first.
+func survey(list []v1alpha1.NodeFault) (sinks []sinkState, events []undelivered) {
+	states := map[string]*sinkState{}
+	for _, f := range list {
+		for _, name := range slices.Sorted(maps.Keys(f.Status.Delivered)) {
+			d := f.Status.Delivered[name]
+			if states[name] == nil {
+				states[name] = &sinkState{Sink: name}
+			}
+			states[name].see(d)
+			for _, r := range f.Status.History {
+				state := states[name].count(d, r.Seq)
+				if state != "" {
+					events = append(events, undelivered{Node: f.Name, Sink: name, State: state, Error: d.Error, Action: r.Action, At: r.At, ID: r.ID})
+				}
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		sinks = append(sinks, *states[name])
+	}
+	return sinks, events
+}
+
+// count counts a record by what keeps it from the sink, "" if nothing did.
+func (s *sinkState) count(d v1alpha1.DeliveryStatus, seq int64) string {
+	switch {
+	case slices.Contains(d.Refused, seq):
+		s.Refused++
+		return stateRefused
+	case seq > d.Seq:
+		s.Waiting++
+		return stateWaiting
+	}
+	return ""
+}
+
+// see takes in how far a sink is with one node.
+func (s *sinkState) see(d v1alpha1.DeliveryStatus) {
+	if later(d.At, s.Taken) {
+		s.Taken = d.At
+	}
+	if later(d.FailedAt, s.Failed) {
+		s.Failed, s.Error = d.FailedAt, d.Error
+	}
+	if later(s.Taken, s.Failed) {
+		s.Error = ""
+	}
+}
+
+func later(a, b *metav1.Time) bool { return a != nil && (b == nil || b.Before(a)) }
+
+// sinkRows is how far the sinks are with one node.
+func sinkRows(now time.Time, st *v1alpha1.NodeFaultStatus) [][]string {
+	sinks, _ := survey([]v1alpha1.NodeFault{{Status: *st}})
+	return rowsOf(now, sinks)
+}
+
+func rowsOf(now time.Time, sinks []sinkState) [][]string {
+	rows := [][]string{{"SINK", "WAITING", "REFUSED", "LAST TAKEN", "LAST FAILED", "ERROR"}}
+	for _, s := range sinks {
+		rows = append(rows, []string{s.Sink, fmt.Sprint(s.Waiting), fmt.Sprint(s.Refused), ago(now, s.Taken), ago(now, s.Failed), s.Error})
+	}
+	return rows
+}
+
+func ago(now time.Time, t *metav1.Time) string {
+	if t == nil {
+		return "never"
+	}
+	return terminal.Since(now, t.Time) + " ago"
+}
+
+// deliveries shows what sinks have not taken.
+func (s *session) deliveries(cmd *cobra.Command, args []string, format string) error {
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	list, errs, err := c.faults(cmd.Context(), args)
+	if err != nil {
+		return err
+	}
+	sinks, events := survey(list)
+	if isData(format) {
+		err = show.Value(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undelivered": nonNil(events)})
+	} else {
+		err = s.showDeliveries(sinks, events, lost(list), format == show.Wide)
+	}
+	if err != nil {
+		return err
+	}
+	return hostcli.All(errs, len(list))
+}
+
+// nonNil is written as an empty list where there is none.
+func nonNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// lost is how many events were dropped before every sink had taken them.
+func lost(list []v1alpha1.NodeFault) int64 {
+	var n int64
+	for i := range list {
+		n += list[i].Status.Dropped
+	}
+	return n
+}
+
+func (s *session) showDeliveries(sinks []sinkState, events []undelivered, lost int64, wide bool) error {
+	if len(sinks) == 0 {
+		s.note("No sink has been told of a node yet.")
+		return nil
+	}
+	if err := grid(s.env.Stdout, "", rowsOf(s.env.Now(), sinks)); err != nil {
+		return err
+	}
+	if lost > 0 {
+		s.note("%d events were dropped, because too many waited for a sink.", lost)
+	}
+	if len(events) == 0 {
+		s.note("All events are delivered.")
+		return nil
+	}
+	heads := []string{"NODE", "ACTION", "AGE", "SINK", "STATE", "ERROR"}
+	if wide {
+		heads = append(heads, "ID")
+	}
+	rows := [][]string{heads}
+	for _, e := range events {
+		row := []string{e.Node, e.Action, terminal.Since(s.env.Now(), e.At.Time), e.Sink, e.State, e.Error}
+		if wide {
+			row = append(row, e.ID)
+		}
+		rows = append(rows, row)
+	}
+	if err := s.say(""); err != nil {
+		return err
+	}
+	return grid(s.env.Stdout, "", rows)
+}
+
+// resend has the refused events of nodes sent again.
+func (s *session) resend(cmd *cobra.Command, args []string) error {
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	list, errs, err := c.faults(cmd.Context(), args)
+	if err != nil {
+		return err
+	}
+	asked := 0
+	for i := range list {
+		f := &list[i]
+		sinks := refusing(&f.Status)
+		if len(sinks) == 0 {
+			if len(args) > 0 {
+				s.note("node %s: nothing was refused", f.Name)
+			}
+			continue
+		}
+		if err := c.ask(cmd.Context(), f, s.env.Now()); err != nil {
+			errs = append(errs, explain(err, fmt.Sprintf("have the events of node %q sent again", f.Name)))
+			continue
+		}
+		asked++
+		if err := s.say("node %s: its events are sent again to %s", f.Name, strings.Join(sinks, ", ")); err != nil {
+			return err
+		}
+	}
+	if asked == 0 && len(args) == 0 && len(errs) == 0 {
+		s.note("Nothing was refused.")
+	}
+	return hostcli.All(errs, cmp.Or(asked, len(list)-len(errs)))
+}
+
+// refusing are the sinks that have refused something that is still kept.
+func refusing(st *v1alpha1.NodeFaultStatus) []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(st.Delivered)) {
+		kept := func(r v1alpha1.Record) bool { return slices.Contains(st.Delivered[name].Refused, r.Seq) }
+		if slices.ContainsFunc(st.History, kept) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// ask writes what was not there before, which is how the controller is asked.
+func (c *cluster) ask(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"annotations": map[string]string{v1alpha1.AnnotationResend: now.UTC().Format(time.RFC3339Nano)},
+	}})
+	if err != nil {
+		return err
+	}
+	return c.Patch(ctx, f, client.RawPatch(types.MergePatchType, patch))
+}

@@ -1,0 +1,70 @@
+package faultcli_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// TestDeliveries holds what is shown of sinks, and how what they have refused is
+// sent again.
+func TestDeliveries(t *testing.T) {
+	t.Parallel()
+	newFault(t, "told-a", draining(), xid())
+	newFault(t, "told-b", v1alpha1.NodeFaultStatus{
+		Phase: v1alpha1.PhaseHealthy,
+		History: []v1alpha1.Record{
+			{Seq: 7, ID: "id-7", Action: "uncordon", Source: "nvsentinel/fault-quarantine", At: metav1.NewMicroTime(now.Add(-time.Hour))},
+		},
+		Seq: 7, Dropped: 2,
+		Delivered: map[string]v1alpha1.DeliveryStatus{
+			"default": {Seq: 7, At: before(time.Minute), FailedAt: before(time.Hour), Error: "timeout"},
+			"on-call": {Seq: 7, At: before(time.Hour), Refused: []int64{3}}, // which is no longer kept
+		},
+	})
+	newFault(t, "told-c", v1alpha1.NodeFaultStatus{Phase: v1alpha1.PhaseObserved})
+
+	wantGolden(t, "deliveries",
+		does(t, 0, "waiting", "changes", "deliveries", "told-a", "told-b", "told-c"),
+		does(t, 0, "id-2", "changes", "deliveries", "told-a", "-o", "wide"),
+		does(t, 0, "All events are delivered.", "changes", "deliveries", "told-b"),
+		does(t, 0, "No sink has been told", "changes", "deliveries", "told-c"),
+		does(t, 2, "--all goes with --resend", "changes", "deliveries", "--all"),
+		does(t, 2, "or --all", "changes", "deliveries", "--resend"),
+		does(t, 2, "or --all", "changes", "deliveries", "--resend", "told-a", "--all"),
+		does(t, 0, "on-call", "changes", "deliveries", "--resend", "told-a", "told-b"),
+		does(t, 3, "no fault of a node", "changes", "deliveries", "--resend", "told-x"),
+	)
+	if got := getFault(t, "told-a").Annotations[v1alpha1.AnnotationResend]; got != "2026-03-04T12:00:00Z" {
+		t.Errorf("the controller is asked by %q", got)
+	}
+	for _, name := range []string{"told-b", "told-c"} {
+		if got, asked := getFault(t, name).Annotations[v1alpha1.AnnotationResend]; asked {
+			t.Errorf("of %s nothing is to be sent again, and the controller is asked by %q", name, got)
+		}
+	}
+
+	all := does(t, 0, "node told-a: its events are sent again to on-call", "changes", "deliveries", "--resend", "--all")
+	if strings.Contains(all.out, "told-b") {
+		t.Errorf("nothing of told-b was refused that is kept:\n%s", all.out)
+	}
+	var got struct {
+		Sinks []struct {
+			Sink             string
+			Waiting, Refused int
+		}
+		Undelivered []struct{ Node, Sink, State, Action, ID string }
+	}
+	data := does(t, 0, "", "changes", "deliveries", "told-a", "-o", "json")
+	if err := json.Unmarshal([]byte(data.out), &got); err != nil || len(got.Sinks) != 2 || len(got.Undelivered) != 2 || got.Undelivered[1].ID != "id-2" {
+		t.Errorf("JSON: %v, %+v\n%s", err, got, data.out)
+	}
+	if none := does(t, 0, "", "changes", "deliveries", "told-c", "-o", "json"); !strings.Contains(none.out, `"undelivered": []`) {
+		t.Errorf("none is not an empty list:\n%s", none.out)
+	}
+}

@@ -1,0 +1,327 @@
+package faultcli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+func (s *session) describeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "describe NODE ...",
+		Short: "Tell all there is to tell about sick nodes, and what to do now",
+		Long: "Tell all there is to tell about sick nodes: what is wrong and who says so, what the rules want, what of the\n" +
+			"node is ours, what blocks the drain, how the remedy gets on, and what was done and who was told.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef(cmd, "say which nodes, by name")
+			}
+			return nil
+		},
+		ValidArgsFunction: s.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.connect()
+			if err != nil {
+				return err
+			}
+			found, errs, err := c.faults(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			for i := range found {
+				if i > 0 {
+					if err := s.say("\n"); err != nil {
+						return err
+					}
+				}
+				p := &page{w: s.env.Stdout, now: s.env.Now(), paint: s.paint}
+				if err := p.describe(&found[i]); err != nil {
+					return err
+				}
+			}
+			return hostcli.All(errs, len(found))
+		},
+	}
+}
+
+// A page is written line by line; the first error ends it.
+type page struct {
+	w     io.Writer
+	now   time.Time
+	paint func(style terminal.Style, text string) string
+	err   error
+}
+
+func (p *page) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+const fieldWidth = 14
+
+// field writes a name and its value, unless there is none.
+func (p *page) field(name, value string) {
+	if value != "" {
+		p.line("%s%s", terminal.Pad(name+":", fieldWidth), terminal.Clean(value))
+	}
+}
+
+// section writes a table under a heading, unless it has only its heads.
+func (p *page) section(title string, rows [][]string) {
+	if len(rows) < 2 {
+		return
+	}
+	p.line("")
+	p.line("%s", p.paint(terminal.Bold, title))
+	if p.err == nil {
+		p.err = grid(p.w, "  ", rows)
+	}
+}
+
+// when is a time, exact and as an age.
+func (p *page) when(t *metav1.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	text := t.UTC().Format(time.RFC3339)
+	if d := t.Sub(p.now); d > 0 {
+		return fmt.Sprintf("%s (in %s)", text, terminal.Age(d))
+	}
+	return fmt.Sprintf("%s (%s ago)", text, terminal.Since(p.now, t.Time))
+}
+
+// describe writes all about the faults of a node.
+func (p *page) describe(f *v1alpha1.NodeFault) error {
+	p.head(f)
+	p.faults(f.Spec.Faults)
+	p.wish(f.Status.Wish)
+	p.drain(f.Status.Drain)
+	p.remedy(f.Status.Remediation)
+	p.conditions(f.Status.Conditions)
+	p.history(&f.Status)
+	p.sinks(&f.Status)
+	return p.err
+}
+
+func (p *page) head(f *v1alpha1.NodeFault) {
+	st := &f.Status
+	p.field("Node", f.Name)
+	phase := cmp.Or(string(st.Phase), "not looked at yet: is node-fault-controller running?")
+	if p.err == nil {
+		p.line("%s%s", terminal.Pad("Phase:", fieldWidth), p.paint(style(st.Phase), terminal.Clean(phase)))
+	}
+	p.field("Since", p.when(st.Since))
+	p.field("Fault", faultOf(f))
+	p.field("Message", st.Message)
+	p.field("Session", st.Session)
+	if o := st.Owned; o != nil {
+		p.field("Ours", owned(o))
+	}
+	if o := st.Overridden; o != nil {
+		p.field("Overridden", p.when(&o.At)+" by a person, who undid session "+o.Session)
+	}
+	p.field("Healthy since", p.when(st.HealthySince))
+	if next := next(f); len(next) > 0 {
+		p.line("")
+		p.line("%s", p.paint(terminal.Bold, "What to do"))
+		for _, line := range next {
+			p.line("  %s", terminal.Clean(line))
+		}
+	}
+}
+
+// owned is what of a node is ours.
+func owned(o *v1alpha1.Owned) string {
+	var parts []string
+	if o.Cordon {
+		parts = append(parts, "the cordon")
+	}
+	for _, t := range o.Taints {
+		parts = append(parts, "taint "+taint(t))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func taint(t corev1.Taint) string {
+	text := t.Key
+	if t.Value != "" {
+		text += "=" + t.Value
+	}
+	return text + ":" + string(t.Effect)
+}
+
+// style is how a phase stands out.
+func style(p v1alpha1.Phase) terminal.Style {
+	switch p {
+	case v1alpha1.PhaseHealthy, v1alpha1.PhaseRecovering:
+		return terminal.Good
+	case v1alpha1.PhaseStuck, v1alpha1.PhasePending:
+		return terminal.Bad
+	case v1alpha1.PhaseQuarantined, v1alpha1.PhaseDraining, v1alpha1.PhaseRemediating:
+		return terminal.Busy
+	case v1alpha1.PhaseObserved, v1alpha1.PhaseDryRun, v1alpha1.PhaseHeld, v1alpha1.PhaseOverridden, v1alpha1.PhaseGone:
+	}
+	return terminal.Plain
+}
+
+// next is what a person can do about a node as it stands.
+func next(f *v1alpha1.NodeFault) []string {
+	release := "fleetloop faults release " + f.Name + "   takes what is ours off the node"
+	switch f.Status.Phase {
+	case v1alpha1.PhaseStuck:
+		return []string{"All attempts have failed, or there is none to make: look at the node.", release + ", when it is well"}
+	case v1alpha1.PhaseHeld:
+		return []string{"kubectl annotate node " + f.Name + " " + v1alpha1.AnnotationHold + "-   lets it go back to work"}
+	case v1alpha1.PhaseOverridden:
+		return []string{"kubectl annotate node " + f.Name + " " + v1alpha1.AnnotationOverridden + "-   has us act on the same faults again"}
+	case v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseObserved, v1alpha1.PhaseRecovering, v1alpha1.PhaseHealthy, v1alpha1.PhaseGone:
+		return nil
+	case v1alpha1.PhaseDraining:
+		if d := f.Status.Drain; d != nil && len(d.BlockedBy) > 0 {
+			return []string{"Some pods do not go: make room for them elsewhere, or loosen their budgets.", release + ", and ends the drain"}
+		}
+		return []string{release + ", and ends the drain"}
+	case v1alpha1.PhaseQuarantined, v1alpha1.PhaseRemediating:
+		return []string{release}
+	}
+	return nil
+}
+
+func (p *page) faults(list []v1alpha1.Fault) {
+	rows := [][]string{{"SOURCE", "CHECK", "ENTITY", "CODES", "FATAL", "SINCE", "MESSAGE"}}
+	for _, f := range list {
+		fatal := "no"
+		if f.Fatal {
+			fatal = "yes"
+		}
+		rows = append(rows, []string{
+			f.Source, f.Check, f.Entity, strings.Join(f.ErrorCodes, ","), fatal, terminal.Since(p.now, f.Since.Time), oneLine(f.Message),
+		})
+	}
+	p.section("Faults", rows)
+}
+
+// oneLine is the first line of a text.
+func oneLine(text string) string {
+	first, _, _ := strings.Cut(text, "\n")
+	return first
+}
+
+func (p *page) wish(w *v1alpha1.Wish) {
+	if w == nil {
+		return
+	}
+	var parts []string
+	for _, part := range []struct {
+		wanted bool
+		text   string
+	}{{w.Cordon, "cordon"}, {w.Drain, "drain"}} {
+		if part.wanted {
+			parts = append(parts, part.text)
+		}
+	}
+	for _, t := range w.Taints {
+		parts = append(parts, "taint "+taint(t))
+	}
+	for _, r := range w.Remedies {
+		parts = append(parts, string(r))
+	}
+	text := cmp.Or(strings.Join(parts, ", "), "nothing")
+	if w.DryRun {
+		text += " (dry run: told, and not done)"
+	}
+	p.line("")
+	p.field("Rules", cmp.Or(strings.Join(w.Rules, ", "), "none matches"))
+	p.field("They want", text)
+}
+
+func (p *page) drain(d *v1alpha1.DrainStatus) {
+	if d == nil {
+		return
+	}
+	p.line("")
+	text := fmt.Sprintf("%s: %d left to go, %d of them ending, %d evicted", strings.ToLower(string(d.State)), d.Remaining, d.Terminating, d.Evicted)
+	p.field("Drain", text)
+	p.field("Began", p.when(&d.StartedAt))
+	if d.FinishedAt == nil {
+		p.field("Deadline", p.when(&d.Deadline))
+	}
+	p.field("Ended", p.when(d.FinishedAt))
+	p.field("Says", d.Message)
+	rows := [][]string{{"POD", "BLOCKED BY", "WHY"}}
+	for _, b := range d.BlockedBy {
+		rows = append(rows, []string{b.Pod, b.By, oneLine(b.Message)})
+	}
+	p.section("Pods that do not go", rows)
+}
+
+func (p *page) remedy(r *v1alpha1.RemediationStatus) {
+	if r == nil {
+		return
+	}
+	p.line("")
+	p.field("Remedy", fmt.Sprintf("%s, attempt %d, %s", r.Action, r.Attempt, strings.ToLower(string(r.State))))
+	if r.Name != "" {
+		p.field("Object", r.Kind+" "+r.Name)
+	}
+	p.field("Began", p.when(&r.StartedAt))
+	if r.FinishedAt == nil {
+		p.field("Deadline", p.when(&r.Deadline))
+	}
+	p.field("Ended", p.when(r.FinishedAt))
+	p.field("Says", r.Message)
+}
+
+func (p *page) conditions(list []metav1.Condition) {
+	rows := [][]string{{"CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"}}
+	for _, c := range list {
+		rows = append(rows, []string{c.Type, string(c.Status), terminal.Since(p.now, c.LastTransitionTime.Time), c.Reason, oneLine(c.Message)})
+	}
+	p.section("Conditions", rows)
+}
+
+func (p *page) history(st *v1alpha1.NodeFaultStatus) {
+	rows := [][]string{{"AT", "ACTION", "OUTCOME", "SESSION", "TOLD", "WHY"}}
+	for _, r := range slices.Backward(st.History) {
+		action := r.Action
+		if r.DryRun {
+			action += " (dry run)"
+		}
+		why := cmp.Or(r.Reason, strings.Join(r.ErrorCodes, ","), r.Check)
+		rows = append(rows, []string{r.At.UTC().Format(time.RFC3339), action, r.Outcome, r.Session, told(st, r.Seq), oneLine(why)})
+	}
+	p.section("What was done", rows)
+}
+
+// told is how many sinks have taken a record.
+func told(st *v1alpha1.NodeFaultStatus, seq int64) string {
+	if len(st.Delivered) == 0 {
+		return ""
+	}
+	n := 0
+	for _, d := range st.Delivered {
+		if seq <= d.Seq && !slices.Contains(d.Refused, seq) {
+			n++
+		}
+	}
+	return fmt.Sprintf("%d of %d", n, len(st.Delivered))
+}
+
+func (p *page) sinks(st *v1alpha1.NodeFaultStatus) {
+	if len(st.Delivered) == 0 {
+		return
+	}
+	p.section("Sinks of change events", sinkRows(p.now, st))
+}

@@ -1,0 +1,107 @@
+// Package faultcli is the part of the command line about sick nodes of the host
+// cluster: faults shows how they stand and gives them back, and changes
+// deliveries shows which change events of theirs no sink has taken.
+//
+// It talks to the Kubernetes API alone, as whoever calls it. What it shows was
+// written by whoever may report faults: it is cleaned of what would drive a
+// terminal, and never acted upon.
+package faultcli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// Commands are the commands, to be added to the command line of package cli.
+func Commands(env cli.Env) []*cobra.Command {
+	s := newSession(env)
+	faults := s.faultsCommand()
+	s.where.AddFlags(faults.PersistentFlags())
+	return []*cobra.Command{faults}
+}
+
+// Deliveries is the command deliveries, to be added below changes.
+func Deliveries(env cli.Env) *cobra.Command {
+	s := newSession(env)
+	cmd := s.deliveriesCommand()
+	s.where.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func newSession(env cli.Env) *session {
+	if env.LookupEnv == nil {
+		env.LookupEnv = func(string) (string, bool) { return "", false }
+	}
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	return &session{env: env}
+}
+
+// A session is one command under way.
+type session struct {
+	env   cli.Env
+	where hostcli.Where
+}
+
+func (s *session) faultsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "faults",
+		Short: "Show sick nodes of the host cluster, and give them back",
+		Long: "Show which nodes of the host cluster are sick, what is done about them and what blocks it, and give\n" +
+			"nodes back. What is shown are the NodeFaults of node-fault-controller.",
+		Example: "  fleetloop faults list\n" +
+			"  fleetloop faults describe gpu-node-01\n" +
+			"  fleetloop faults release gpu-node-01 --reason='the fan was replaced'",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(s.listCommand(), s.describeCommand(), s.releaseCommand())
+	return cmd
+}
+
+// note tells about progress.
+func (s *session) note(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // whoever closed it does not want to know
+}
+
+// say writes a line of what the command gives.
+func (s *session) say(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.env.Stdout, format+"\n", args...)
+	return err
+}
+
+// paint puts a text in a style where colours are wanted.
+func (s *session) paint(style terminal.Style, text string) string {
+	if !terminal.WantsColour(s.env.LookupEnv, s.env.Terminal) {
+		return text
+	}
+	return style.Paint(text)
+}
+
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	return cli.Usage(fmt.Errorf(format, args...), cmd.CommandPath()+" --help")
+}
+
+func addOutputFlag(cmd *cobra.Command, format *string, formats ...string) {
+	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output `format`: "+strings.Join(formats, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if slices.Contains(formats, *format) {
+			return nil
+		}
+		return usagef(cmd, "there is no output format %q here; there are %s", *format, strings.Join(formats, ", "))
+	}
+}
+
+// isData says whether a format is for programs.
+func isData(format string) bool { return format == show.JSON || format == show.YAML }

@@ -1,0 +1,112 @@
+package faultcli_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+// xid is what is wrong with a node.
+func xid() v1alpha1.Fault {
+	return v1alpha1.Fault{
+		Source: "syslog-health-monitor", Check: "xid-check", Entity: "GPU/3", ErrorCodes: []string{"XID-79"}, Fatal: true,
+		Message: "the GPU has fallen off the bus\x1b[31m", Since: metav1.NewMicroTime(now.Add(-20 * time.Minute)),
+	}
+}
+
+// draining is a node whose pods do not all go.
+func draining() v1alpha1.NodeFaultStatus {
+	fault := xid()
+	return v1alpha1.NodeFaultStatus{
+		Session: "k3f9c2ab", Phase: v1alpha1.PhaseDraining, Since: before(10 * time.Minute), Fault: "XID-79", Opened: &fault,
+		Message: "1 of 3 pods left, blocked by payments/api-pdb",
+		Wish: &v1alpha1.Wish{
+			Rules: []string{"fatal"}, Cordon: true, Drain: true, Remedies: []v1alpha1.Remedy{v1alpha1.RemedyReboot, v1alpha1.RemedySupport},
+			Taints: []corev1.Taint{{Key: "fleetloop.io/sick", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}},
+		},
+		Owned: &v1alpha1.Owned{Session: "k3f9c2ab", Cordon: true, At: metav1.NewMicroTime(now.Add(-10 * time.Minute))},
+		Drain: &v1alpha1.DrainStatus{
+			State: v1alpha1.DrainRunning, StartedAt: *before(10 * time.Minute), Deadline: metav1.NewTime(now.Add(50 * time.Minute)), Remaining: 1, Evicted: 2,
+			BlockedBy: []v1alpha1.Blocker{{Pod: "payments/api-1", By: "payments/api-pdb", Message: "needs 2 pods, has 2"}},
+		},
+		Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionQuarantined, Status: metav1.ConditionTrue, Reason: "Ours", Message: "cordoned", LastTransitionTime: *before(10 * time.Minute),
+		}},
+		History: []v1alpha1.Record{
+			{Seq: 1, ID: "id-1", Action: "cordon", Source: "nvsentinel/fault-quarantine", At: metav1.NewMicroTime(now.Add(-10 * time.Minute)), Session: "k3f9c2ab", Outcome: "succeeded", ErrorCodes: []string{"XID-79"}},
+			{Seq: 2, ID: "id-2", Action: "drain-started", Source: "nvsentinel/node-drainer", At: metav1.NewMicroTime(now.Add(-9 * time.Minute)), Session: "k3f9c2ab", Outcome: "succeeded"},
+		},
+		Seq: 2,
+		Delivered: map[string]v1alpha1.DeliveryStatus{
+			"default": {Seq: 2, At: before(9 * time.Minute)},
+			"on-call": {Seq: 1, Error: "server_error", FailedAt: before(time.Minute), Refused: []int64{1}},
+		},
+		Untold: 1,
+	}
+}
+
+// TestFaults holds how sick nodes are shown.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	newFault(t, "gpu-a", draining(), xid())
+	newFault(t, "gpu-b", v1alpha1.NodeFaultStatus{Phase: v1alpha1.PhaseHealthy, Since: before(time.Hour)})
+	newFault(t, "gpu-c", v1alpha1.NodeFaultStatus{}, xid())
+	newFault(t, "gpu-d", v1alpha1.NodeFaultStatus{
+		Phase: v1alpha1.PhaseStuck, Since: before(2 * time.Hour), Fault: "KernelDeadlock", Session: "aa11bb22",
+		Message:     "3 reboots have failed",
+		Remediation: &v1alpha1.RemediationStatus{State: v1alpha1.RemedyExhausted, Action: v1alpha1.RemedyReboot, Attempt: 3, StartedAt: *before(3 * time.Hour), Deadline: *before(2 * time.Hour), FinishedAt: before(2 * time.Hour), Kind: "RebootNode", Name: "gpu-d-aa11bb22-3"},
+	})
+	names := []string{"gpu-a", "gpu-b", "gpu-c", "gpu-d"}
+	list := append([]string{"faults", "list"}, names...)
+	wantGolden(t, "faults",
+		does(t, 0, "Draining", list...),
+		does(t, 0, "SESSION", append(list, "-o", "wide")...),
+		does(t, 0, "nodefault.fleetloop.io/gpu-a", "faults", "list", "gpu-a", "node/gpu-c", "-o", "name"),
+		does(t, 4, "no fault of a node", "faults", "list", "gpu-a", "gpu-x"),
+		does(t, 3, "fleetloop faults list", "faults", "describe", "gpu-x"),
+		does(t, 0, "payments/api-pdb", "faults", "describe", "gpu-a"),
+		does(t, 0, "gpu-c", "faults", "describe", "gpu-c"),
+		does(t, 0, "gpu-d-aa11bb22-3", "faults", "describe", "gpu-d"),
+	)
+
+	all := does(t, 0, "gpu-a", "faults", "list")
+	if strings.Contains(all.out, "gpu-b") {
+		t.Errorf("a healthy node is shown unasked:\n%s", all.out)
+	}
+	does(t, 0, "gpu-b", "faults", "list", "--all")
+	does(t, 2, "there are table, wide", "faults", "list", "-o", "xml")
+
+	one := does(t, 0, "", "faults", "list", "gpu-a", "-o", "json")
+	var f v1alpha1.NodeFault
+	if err := json.Unmarshal([]byte(one.out), &f); err != nil || f.Name != "gpu-a" || f.Kind != v1alpha1.Kind || f.Status.Session != "k3f9c2ab" {
+		t.Errorf("JSON of one: %v\n%s", err, one.out)
+	}
+	some := does(t, 0, "kind: List", "faults", "list", "gpu-a", "gpu-b", "-o", "yaml")
+	if strings.Contains(some.out, "managedFields") {
+		t.Error("YAML has the managed fields")
+	}
+}
+
+// TestMayNot holds what one is told who may not look, or asks nobody.
+func TestMayNot(t *testing.T) {
+	t.Parallel()
+	kubeconfig, err := kubebedtest.Bed(t).Kubeconfig("nobody-of-faults", "system:authenticated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"faults", "list"}, {"changes", "deliveries"}, {"faults", "release", "--all"}} {
+		if r := command(t, kubeconfig, args...); r.code != 1 || !strings.Contains(r.errs, "ask an administrator") {
+			t.Errorf("one without rights is told:\n%s", r.text())
+		}
+	}
+	if r := command(t, "/nowhere/kubeconfig", "faults", "list"); r.code != 2 || !strings.Contains(r.errs, "--kubeconfig") {
+		t.Errorf("without a cluster:\n%s", r.text())
+	}
+}

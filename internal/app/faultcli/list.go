@@ -1,0 +1,168 @@
+package faultcli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+func (s *session) listCommand() *cobra.Command {
+	var format string
+	var everything bool
+	cmd := &cobra.Command{
+		Use:     "list [NODE ...]",
+		Aliases: []string{"get", "ls"},
+		Short:   "Show where sick nodes stand",
+		Long: "Show where sick nodes stand: what is wrong, what is tried, and what is waited for.\n" +
+			"Nodes that are healthy again, or gone, are shown with --all, and if they are named.",
+		Example:           "  fleetloop faults list\n  fleetloop faults list --all -o wide",
+		ValidArgsFunction: s.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.list(cmd, args, format, everything)
+		},
+	}
+	cmd.Flags().BoolVarP(&everything, "all", "a", false, "show also nodes that are healthy again, or gone")
+	addOutputFlag(cmd, &format, show.Table, show.Wide, show.JSON, show.YAML, show.Name)
+	return cmd
+}
+
+func (s *session) list(cmd *cobra.Command, args []string, format string, everything bool) error {
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	found, errs, err := c.faults(cmd.Context(), args)
+	if err != nil {
+		return err
+	}
+	var shown []v1alpha1.NodeFault
+	for i := range found {
+		if everything || len(args) > 0 || !over(&found[i]) {
+			shown = append(shown, found[i])
+		}
+	}
+	switch {
+	case isData(format):
+		err = writeFaults(s.env.Stdout, format, shown, len(args) == 1)
+	case format == show.Name:
+		for i := range shown {
+			if err := s.say("%s", nameOf(&shown[i])); err != nil {
+				return err
+			}
+		}
+	case len(shown) > 0:
+		err = s.table(shown, format == show.Wide)
+	case len(errs) == 0:
+		s.note("No sick nodes.")
+	}
+	if err != nil {
+		return err
+	}
+	return hostcli.All(errs, len(shown))
+}
+
+// over says that there is nothing more to do about a node.
+func over(f *v1alpha1.NodeFault) bool {
+	return f.Status.Phase == v1alpha1.PhaseHealthy || f.Status.Phase == v1alpha1.PhaseGone
+}
+
+// nameOf is the name of a NodeFault as kubectl takes it.
+func nameOf(f *v1alpha1.NodeFault) string {
+	return strings.ToLower(v1alpha1.Kind) + "." + v1alpha1.GroupVersion.Group + "/" + f.Name
+}
+
+func (s *session) table(list []v1alpha1.NodeFault, wide bool) error {
+	heads := []string{"NODE", "PHASE", "FAULT", "REMEDY", "PODS", "SINCE", "MESSAGE"}
+	if wide {
+		heads = append(heads[:len(heads)-1], "SESSION", "UNTOLD", "MESSAGE")
+	}
+	rows := [][]string{heads}
+	for i := range list {
+		st := &list[i].Status
+		row := []string{list[i].Name, string(st.Phase), faultOf(&list[i]), remedyOf(st.Remediation), podsOf(st.Drain), since(s.env.Now(), st.Since)}
+		if wide {
+			row = append(row, st.Session, fmt.Sprint(st.Untold))
+		}
+		rows = append(rows, append(row, st.Message))
+	}
+	return grid(s.env.Stdout, "", rows)
+}
+
+// faultOf is what is wrong in a word, also before the controller has looked.
+func faultOf(f *v1alpha1.NodeFault) string {
+	if f.Status.Fault != "" || len(f.Spec.Faults) == 0 {
+		return f.Status.Fault
+	}
+	first := f.Spec.Faults[0]
+	return cmp.Or(strings.Join(first.ErrorCodes, ","), first.Check)
+}
+
+func remedyOf(r *v1alpha1.RemediationStatus) string {
+	if r == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s #%d %s", r.Action, r.Attempt, strings.ToLower(string(r.State)))
+}
+
+func podsOf(d *v1alpha1.DrainStatus) string {
+	if d == nil {
+		return ""
+	}
+	return fmt.Sprint(d.Remaining)
+}
+
+func since(now time.Time, t *metav1.Time) string {
+	if t == nil {
+		return ""
+	}
+	return terminal.Since(now, t.Time)
+}
+
+// grid writes rows under each other. A cell that is empty is a dash, so that
+// scripts can count columns, unless it is the last.
+func grid(w io.Writer, indent string, rows [][]string) error {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = terminal.Clean(strings.ReplaceAll(row[i], "\t", " "))
+			if row[i] == "" && i < len(row)-1 {
+				row[i] = "-"
+			}
+		}
+		_, _ = io.WriteString(t, indent+strings.Join(row, "\t")+"\n") // memory takes everything
+	}
+	_ = t.Flush()
+	for line := range strings.Lines(b.String()) {
+		if _, err := io.WriteString(w, strings.TrimRight(line, " \n")+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeFaults writes NodeFaults in JSON or YAML, as kubectl does. Single writes
+// the one as itself, and not as a list.
+func writeFaults(w io.Writer, format string, list []v1alpha1.NodeFault, single bool) error {
+	items := make([]any, 0, len(list))
+	for i := range list {
+		list[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+		list[i].ManagedFields = nil
+		items = append(items, list[i])
+	}
+	if single && len(items) == 1 {
+		return show.Value(w, format, items[0])
+	}
+	return show.Value(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+}

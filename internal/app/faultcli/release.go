@@ -1,0 +1,145 @@
+package faultcli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+)
+
+// A releasing says what a release is for.
+type releasing struct {
+	everything bool
+	reason     string
+	rearm      bool
+}
+
+func (s *session) releaseCommand() *cobra.Command {
+	var r releasing
+	cmd := &cobra.Command{
+		Use:   "release NODE ... | --all",
+		Short: "Take what is ours off nodes",
+		Long: "Take off nodes what node-fault-controller has put there: the cordon, if it is its own, its taints and labels,\n" +
+			"and nothing else. A cordon or a taint of anybody else stays. It goes by the nodes alone, so that it also\n" +
+			"works where the controller is gone.\n\n" +
+			"The controller remembers a release as the wish of a person: it leaves the node alone while the same faults\n" +
+			"last. With --rearm it does not remember it, and may take the node again at once. --all is for good-byes, after\n" +
+			"the controller was removed: it leaves nothing to remember on any node.",
+		Example: "  fleetloop faults release gpu-node-01 --reason='the fan was replaced'\n" +
+			"  fleetloop faults release --all --reason='node faults are uninstalled'",
+		ValidArgsFunction: s.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if r.everything == (len(args) > 0) {
+				return usagef(cmd, "say which nodes, by name, or --all")
+			}
+			return s.release(cmd.Context(), args, r)
+		},
+	}
+	cmd.Flags().BoolVar(&r.everything, "all", false, "release all nodes")
+	cmd.Flags().StringVar(&r.reason, "reason", "", "why, for those who read of it")
+	cmd.Flags().BoolVar(&r.rearm, "rearm", false, "let the controller act on the same faults again")
+	return cmd
+}
+
+func (s *session) release(ctx context.Context, args []string, r releasing) error {
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	names := args
+	if r.everything {
+		r.rearm = true
+		if names, err = c.nodes(ctx); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	done, released := 0, 0
+	for _, name := range names {
+		node, was, err := s.releaseOne(ctx, c, bare(name), r)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		done++
+		switch {
+		case was:
+			released++
+			err = s.say("node %s: released%s", node.Name, stays(node))
+		case !r.everything:
+			s.note("node %s: nothing on it is ours%s", node.Name, stays(node))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if r.everything && released == 0 && len(errs) == 0 {
+		s.note("Nothing of ours is on any node.")
+	}
+	return hostcli.All(errs, done)
+}
+
+// stays says what keeps a node from work that is not ours.
+func stays(node *corev1.Node) string {
+	if node.Spec.Unschedulable {
+		return "; it stays cordoned, by somebody else"
+	}
+	return ""
+}
+
+// maxConflicts is how often a node may change between reading and writing.
+const maxConflicts = 10
+
+// releaseOne takes what is ours off a node, and says whether there was anything.
+func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r releasing) (node *corev1.Node, was bool, err error) {
+	for range maxConflicts {
+		var before corev1.Node
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, &before); err != nil {
+			if apierrors.IsNotFound(err) {
+				err = cli.Fail(fmt.Errorf("there is no node %q", name), cli.CodePrecondition, "kubectl get nodes   lists those there are")
+				return nil, false, err
+			}
+			return nil, false, explain(err, fmt.Sprintf("get node %q", name))
+		}
+		after, changed := quarantine.Release(&before, s.env.Now(), r.reason, !r.rearm)
+		if !changed {
+			return &before, false, nil
+		}
+		err = c.Update(ctx, after)
+		if err == nil {
+			return after, true, nil
+		}
+		if !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	return nil, false, explain(err, fmt.Sprintf("release node %q", name))
+}
+
+// pageSize is how many nodes are read at a time.
+const pageSize = 500
+
+// nodes are the names of all nodes.
+func (c *cluster) nodes(ctx context.Context) ([]string, error) {
+	var names []string
+	page := &corev1.NodeList{}
+	for {
+		if err := c.List(ctx, page, client.Limit(pageSize), client.Continue(page.Continue)); err != nil {
+			return nil, explain(err, "list nodes")
+		}
+		for i := range page.Items {
+			names = append(names, page.Items[i].Name)
+		}
+		if page.Continue == "" {
+			return names, nil
+		}
+		page = &corev1.NodeList{ListMeta: page.ListMeta}
+	}
+}
