@@ -1,0 +1,32 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+)
+
+// An Element is what fuzz targets look at.
+type Element struct {
+	Event intake.Event
+	Err   error
+}
+
+// DecodeEvents reads health events.
+func DecodeEvents(header http.Header, body []byte) ([]Element, error) {
+	return exported(decodeEvents(header, body))
+}
+
+// DecodeAlerts reads alerts.
+func DecodeAlerts(ctx context.Context, body []byte) ([]Element, error) {
+	return exported(DefaultAlerts().elements(ctx, body, nil))
+}
+
+func exported(elements []element, err error) ([]Element, error) {
+	var out []Element
+	for _, e := range elements {
+		out = append(out, Element{e.event, e.err})
+	}
+	return out, err
+}
