@@ -1,0 +1,4 @@
+package grpcapi
+
+// EventOf is an event of the wire.
+var EventOf = eventOf
