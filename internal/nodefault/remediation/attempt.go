@@ -35,7 +35,7 @@ func objectName(node, session string, attempt int32) string {
 // follow moves the attempt on that is under way.
 func (r *Remediator) follow(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
-	if m.Name == "" {
+	if !told(l.st, words(m.Kind).requested, strconv.Itoa(int(m.Attempt))) {
 		return r.ask(ctx, l)
 	}
 	a, err := r.get(ctx, m)
@@ -86,70 +86,88 @@ func (r *Remediator) succeeded(l look, a *action) (time.Duration, error) {
 }
 
 // ask makes the object of an attempt that was written down, unless it is not
-// wanted any more.
+// wanted any more. It may have been made already, and what was written about
+// that be lost.
 func (r *Remediator) ask(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
-	switch {
-	case l.node == nil:
-		settle(m, faults.RemedyFailed, "the node is gone", l.now)
-		return 0, nil
-	case !l.now.Before(m.Deadline.Time):
-		why := strings.TrimSpace("it could not be asked for in time. " + m.Message)
-		r.tellFailed(l.st, m, why, l.now)
-		settle(m, faults.RemedyFailed, why, l.now)
-		return 0, nil
-	case !l.wanted():
-		settle(m, faults.RemedyFailed, "it was not needed any more", l.now)
+	late := !l.now.Before(m.Deadline.Time)
+	if late || !l.wanted() {
+		there, err := r.exists(ctx, l)
+		switch {
+		case err != nil:
+			return 0, err
+		case there:
+			return r.adopt(ctx, l)
+		case late:
+			why := strings.TrimSpace("it could not be asked for in time. " + m.Message)
+			r.tellFailed(l.st, m, why, l.now)
+			settle(m, faults.RemedyFailed, why, l.now)
+		case l.node == nil:
+			settle(m, faults.RemedyFailed, "the node is gone", l.now)
+		default:
+			settle(m, faults.RemedyFailed, "it was not needed any more", l.now)
+		}
 		return 0, nil
 	}
 	o := r.build(l)
 	err := r.client.Create(ctx, o)
 	if apierrors.IsAlreadyExists(err) {
-		return r.adopt(ctx, l, o)
+		return r.adopt(ctx, l)
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		m.Message = nodefault.Cut(fmt.Sprintf("cannot create %s: %v", m.Kind, err), maxText)
 		return r.cfg.Poll, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("create %s %q: %w", m.Kind, o.GetName(), err)
+		return 0, fmt.Errorf("create %s %q: %w", m.Kind, m.Name, err)
 	}
-	r.requested(l, o, l.now)
+	r.requested(l, l.now)
 	return 0, nil
 }
 
-// adopt takes the object that is there already: ours, if what was written about
-// it was lost.
-func (r *Remediator) adopt(ctx context.Context, l look, o client.Object) (time.Duration, error) {
-	m, want := l.st.Remediation, o.GetLabels()
-	name := o.GetName()
-	there := emptyOf(m.Kind)
-	err := r.client.Get(ctx, client.ObjectKey{Name: name}, there)
-	if apierrors.IsNotFound(err) { // the cache has still to hear of it
+// adopt takes the object that is there already, if it is ours.
+func (r *Remediator) adopt(ctx context.Context, l look) (time.Duration, error) {
+	m := l.st.Remediation
+	a, err := r.get(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	if a == nil { // the cache has still to hear of it
 		return soon, nil
 	}
-	if err != nil {
-		return 0, fmt.Errorf("read %s %q: %w", m.Kind, name, err)
-	}
-	if has := there.GetLabels(); has[LabelSession] != want[LabelSession] || has[LabelAttempt] != want[LabelAttempt] || actionOf(there).spec.NodeName != l.node.Name {
-		settle(m, faults.RemedyFailed, fmt.Sprintf("there is a %s %q that was not made here", m.Kind, name), l.now)
+	if has := a.GetLabels(); has[LabelSession] != l.st.Session || has[LabelAttempt] != strconv.Itoa(int(m.Attempt)) {
+		settle(m, faults.RemedyFailed, fmt.Sprintf("there is a %s %q that was not made here", m.Kind, m.Name), l.now)
+		m.Name = ""
 		return 0, nil
 	}
-	r.requested(l, there, there.GetCreationTimestamp().Time)
+	r.requested(l, a.GetCreationTimestamp().Time)
 	return 0, nil
+}
+
+// exists says whether the object of an attempt is there, as the API server has
+// it: it is asked whether it would make one, and makes none.
+func (r *Remediator) exists(ctx context.Context, l look) (bool, error) {
+	m := l.st.Remediation
+	if a, err := r.get(ctx, m); err != nil || a != nil {
+		return a != nil, err
+	}
+	err := r.client.Create(ctx, r.build(l), client.DryRunAll)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return false, fmt.Errorf("look for %s %q: %w", m.Kind, m.Name, err)
+	}
+	return err != nil, nil
 }
 
 // soon is when something is looked at again of which the cache has still to hear.
 const soon = 250 * time.Millisecond
 
-// requested tells that an object was made.
-func (r *Remediator) requested(l look, o client.Object, when time.Time) {
+// requested tells that the object of an attempt was made.
+func (r *Remediator) requested(l look, when time.Time) {
 	m := l.st.Remediation
-	m.Name = o.GetName()
 	m.Message = ""
-	words := words(m.Kind)
-	record := nodefault.RecordOf(l.st, sourceRemediation, words.requested, strconv.Itoa(int(m.Attempt)), when)
-	record.Object = words.resource + "/" + m.Name
+	w := words(m.Kind)
+	record := nodefault.RecordOf(l.st, sourceRemediation, w.requested, strconv.Itoa(int(m.Attempt)), when)
+	record.Object = w.resource + "/" + m.Name
 	nodefault.Tell(l.st, record)
 }
 
@@ -158,9 +176,12 @@ func (r *Remediator) requested(l look, o client.Object, when time.Time) {
 func (r *Remediator) build(l look) client.Object {
 	m := l.st.Remediation
 	undrained := l.st.Drain == nil || l.st.Drain.State != faults.DrainCompleted
-	spec := v1alpha1.NodeActionSpec{NodeName: l.node.Name, Force: undrained}
+	spec := v1alpha1.NodeActionSpec{NodeName: m.Name, Force: undrained} // of a node that is gone it is only tried whether it is there
+	if l.node != nil {
+		spec.NodeName = l.node.Name
+	}
 	about := metav1.ObjectMeta{
-		Name:   objectName(l.node.Name, l.st.Session, m.Attempt),
+		Name:   m.Name,
 		Labels: map[string]string{LabelSession: l.st.Session, LabelAttempt: strconv.Itoa(int(m.Attempt))},
 	}
 	if m.Kind == v1alpha1.KindTerminate {
@@ -169,29 +190,22 @@ func (r *Remediator) build(l look) client.Object {
 	return &v1alpha1.RebootNode{ObjectMeta: about, Spec: spec}
 }
 
-// missing is what follows when the object is not in the cache. One that was just
-// made may not be there yet: the API server knows, and is asked without
-// anything being made.
+// missing is what follows when the object is not in the cache.
 func (r *Remediator) missing(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
+	there, err := r.exists(ctx, l)
 	switch {
+	case err != nil:
+		return 0, err
+	case there: // the cache has still to hear of it
+		return soon, nil
 	case l.node == nil && m.Action == faults.RemedyTerminate: // its object was cleaned up after the node
 		settle(m, faults.RemedySucceeded, "the node is gone", l.now)
-		return 0, nil
 	case l.node == nil:
 		settle(m, faults.RemedyFailed, "the node is gone", l.now)
-		return 0, nil
+	default:
+		r.exhaust(l, m.Action, int(m.Step), fmt.Sprintf("%s %s was deleted, which ends the remediation", m.Kind, m.Name))
 	}
-	o := r.build(l)
-	o.SetName(m.Name)
-	err := r.client.Create(ctx, o, client.DryRunAll)
-	if apierrors.IsAlreadyExists(err) {
-		return soon, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("look for %s %q: %w", m.Kind, m.Name, err)
-	}
-	r.exhaust(l, m.Action, int(m.Step), fmt.Sprintf("%s %s was deleted, which ends the remediation", m.Kind, m.Name))
 	return 0, nil
 }
 

@@ -158,9 +158,9 @@ func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, rea
 	if m == nil || m.State != faults.RemedyRunning {
 		return nil
 	}
-	if m.Name != "" && m.Kind != kindVerification {
+	if m.Kind != kindVerification {
 		a, err := r.get(ctx, m)
-		if err == nil && a != nil && !a.sent() {
+		if err == nil && (a == nil || !a.sent()) { // the cache may have still to hear of it
 			err = r.withdraw(ctx, m)
 		}
 		if err != nil {
@@ -232,7 +232,7 @@ func (r *Remediator) begin(l look, step int) time.Duration {
 	m := &faults.RemediationStatus{
 		State: faults.RemedyRunning, Action: remedies[step], Step: int32(step), Attempt: attempt, //nolint:gosec // there are few remedies
 		StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now.Add(r.timeout(remedies[step]))),
-		Kind: kindFor(remedies[step]), BootID: l.node.Status.NodeInfo.BootID,
+		Kind: kindFor(remedies[step]), Name: objectName(l.node.Name, l.st.Session, attempt), BootID: l.node.Status.NodeInfo.BootID,
 	}
 	l.st.Remediation = m
 	return 0

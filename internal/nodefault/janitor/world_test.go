@@ -1,0 +1,236 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+)
+
+func TestMain(m *testing.M) {
+	kube.TakeLogs(slog.New(slog.DiscardHandler))
+	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
+}
+
+// A machinery is a provider that does what the test says.
+type machinery struct {
+	mu        sync.Mutex
+	asked     map[types.UID]int // how often, by key
+	order     []string          // whose turn it was
+	withdrawn map[types.UID]int
+	answer    func(r provider.Request) error
+	progress  provider.Progress
+	onAsk     func(r provider.Request)
+}
+
+func newMachinery() *machinery {
+	return &machinery{
+		asked: map[types.UID]int{}, withdrawn: map[types.UID]int{}, progress: provider.Progress{State: provider.StateRunning},
+		answer: func(provider.Request) error { return nil }, onAsk: func(provider.Request) {},
+	}
+}
+
+func (m *machinery) Name() string { return "machinery" }
+
+func (m *machinery) Reboot(_ context.Context, r provider.Request) (string, error) { return m.ask(r) }
+
+func (m *machinery) Terminate(_ context.Context, r provider.Request) (string, error) { return m.ask(r) }
+
+func (m *machinery) ask(r provider.Request) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.answer(r); err != nil {
+		return "", err
+	}
+	if m.asked[r.Key]++; m.asked[r.Key] == 1 {
+		m.order = append(m.order, r.By.Name)
+		m.onAsk(r)
+	}
+	return "request of " + r.By.Name, nil
+}
+
+func (m *machinery) Look(context.Context, provider.Request, string) (provider.Progress, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.progress, nil
+}
+
+func (m *machinery) Withdraw(_ context.Context, r provider.Request) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.withdrawn[r.Key]++
+	return nil
+}
+
+// A world is a real API server, and reconcilers that are called by hand.
+type world struct {
+	*testing.T
+	client   client.Client
+	provider *machinery
+	cfg      Config
+	now      time.Time
+	turns    *turns
+	metrics  *metrics
+	prefix   string // of the names of the test
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	cfg := kubebedtest.Bed(t).Config()
+	cfg.QPS = -1
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	w := &world{
+		T: t, client: c, provider: newMachinery(), cfg: Config{}.withDefaults(), now: time.Now().Truncate(time.Second),
+		turns: &turns{live: c}, metrics: metrics, prefix: name[:min(len(name), 40)],
+	}
+	t.Cleanup(func() { w.clear() })
+	return w
+}
+
+// clear takes away what other tests would find.
+func (w *world) clear() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), time.Minute)
+	defer cancel()
+	all, err := actionsOf(ctx, w.client, w.node())
+	if err != nil {
+		w.Error(err)
+	}
+	for _, o := range all {
+		_ = w.client.Delete(ctx, o)
+	}
+	_ = w.client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node()}})
+}
+
+func (w *world) node() string { return w.prefix + "-node" }
+
+// config is how the API server is reached, without a limit.
+func (w *world) config() *rest.Config {
+	cfg := kubebedtest.Bed(w).Config()
+	cfg.QPS = -1
+	return cfg
+}
+
+// reconciler is one that has just started.
+func (w *world) reconciler(c client.Client, k func(Config, Providers) kind) *reconciler {
+	return &reconciler{
+		kind: k(w.cfg, Providers{w.provider, w.provider}), cfg: w.cfg, client: c, live: w.client, turns: w.turns,
+		written: &kube.Written{}, metrics: w.metrics, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
+	}
+}
+
+// addNode makes a node that is Ready in boot-1.
+func (w *world) addNode(change func(*corev1.Node)) *corev1.Node {
+	w.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node()}}
+	if change != nil {
+		change(n)
+	}
+	if err := w.client.Create(w.Context(), n); err != nil {
+		w.Fatal(err)
+	}
+	w.report("boot-1", corev1.ConditionTrue)
+	return n
+}
+
+// report is what the kubelet says.
+func (w *world) report(boot string, ready corev1.ConditionStatus) {
+	report(w.T, w.client, w.node(), boot, ready)
+}
+
+func report(t testing.TB, c client.Client, node, boot string, ready corev1.ConditionStatus) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"status":{"nodeInfo":{"bootID":%q},"conditions":[{"type":"Ready","status":%q}]}}`, boot, ready)
+	err := c.Status().Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(types.StrategicMergePatchType, patch))
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func (w *world) ask(kind, name string, force bool) client.Object {
+	w.Helper()
+	about, spec := metav1.ObjectMeta{Name: w.prefix + "-" + name}, v1alpha1.NodeActionSpec{NodeName: w.node(), Force: force}
+	var o client.Object = &v1alpha1.RebootNode{ObjectMeta: about, Spec: spec}
+	if kind == v1alpha1.KindTerminate {
+		o = &v1alpha1.TerminateNode{ObjectMeta: about, Spec: spec}
+	}
+	if err := w.client.Create(w.Context(), o); err != nil {
+		w.Fatal(err)
+	}
+	return o
+}
+
+// look has an object looked at, and reads it again; nil is gone.
+func (w *world) look(o client.Object) client.Object {
+	w.Helper()
+	k := reboots
+	if kindOf(o) == v1alpha1.KindTerminate {
+		k = terminations
+	}
+	r := w.reconciler(w.client, k)
+	if _, err := r.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}); err != nil {
+		w.Fatal(err)
+	}
+	return w.read(o)
+}
+
+func (w *world) read(o client.Object) client.Object {
+	w.Helper()
+	err := w.client.Get(w.Context(), client.ObjectKeyFromObject(o), o)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	return o
+}
+
+// want wants the two conditions of an object, as status/reason, and a part of
+// its message.
+func (w *world) want(o client.Object, sent, final, message string) {
+	w.Helper()
+	_, status := parts(o)
+	last := v1alpha1.ConditionNodeReady
+	if kindOf(o) == v1alpha1.KindTerminate {
+		last = v1alpha1.ConditionNodeTerminated
+	}
+	gotSent, gotFinal := condition(status, v1alpha1.ConditionSignalSent), condition(status, last)
+	if gotSent != sent || gotFinal != final || !strings.Contains(status.Message, message) {
+		w.Errorf("%s is sent %s and ended %s: %q; want %s, %s and %q", o.GetName(), gotSent, gotFinal, status.Message, sent, final, message)
+	}
+	over := strings.HasPrefix(final, "True") || strings.HasPrefix(final, "False")
+	if over != (status.CompletionTime != nil) {
+		w.Errorf("%s has a completion time of %v", o.GetName(), status.CompletionTime)
+	}
+}

@@ -1,0 +1,202 @@
+package remediation
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+func TestMain(m *testing.M) {
+	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
+}
+
+// fataler is what *testing.T and *rapid.T have in common.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+}
+
+// A world is one node with its faults, what is stored of them, and the objects
+// of the janitor.
+type world struct {
+	fataler
+	r      *Remediator
+	client client.Client
+	node   *corev1.Node // nil is gone
+	stored *faults.NodeFaultStatus
+	now    time.Time
+
+	created []string                  // in order
+	lose    func() bool               // whether the next write of the status is lost
+	create  func(client.Object) error // what a create meets; nil is success
+	hidden  map[string]bool           // names that the cache does not have yet
+}
+
+var errLost = errors.New("nobody has answered")
+
+func newWorld(t fataler, cfg Config, remedies ...faults.Remedy) *world {
+	w := &world{fataler: t, now: time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC), lose: func() bool { return false }, hidden: map[string]bool{}}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatalf("%v", err)
+	}
+	w.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.RebootNode{}, &v1alpha1.TerminateNode{}).Build()
+	seen := interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{Create: w.intercept, Get: w.get})
+	w.r = New(cfg, seen)
+	w.node = &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "gpu-1", UID: "node-uid", CreationTimestamp: metav1.NewTime(w.now.Add(-time.Hour))},
+		Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: "boot-1"}},
+	}
+	w.stored = &faults.NodeFaultStatus{
+		NodeUID: "node-uid", Session: "s3ss10n0",
+		Opened: &faults.Fault{Source: "agent", Check: "xid", ErrorCodes: []string{"XID-79"}, Fatal: true, Message: "gone"},
+		Wish:   &faults.Wish{Cordon: true, Drain: true, Remedies: remedies},
+		Drain:  &faults.DrainStatus{State: faults.DrainCompleted},
+	}
+	return w
+}
+
+// intercept is the API server's word on objects that are made. It refuses to
+// try out what is there, which the fake does not.
+func (w *world) intercept(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	var options client.CreateOptions
+	options.ApplyOptions(opts)
+	if slices.Contains(options.DryRun, metav1.DryRunAll) {
+		there := emptyOf(actionOf(o).kind)
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), there); err == nil {
+			return apierrors.NewAlreadyExists(v1alpha1.GroupVersion.WithResource("x").GroupResource(), o.GetName())
+		}
+		return nil
+	}
+	if w.create != nil {
+		if err := w.create(o); err != nil {
+			return err
+		}
+	}
+	m := w.stored.Remediation
+	if m == nil || m.State != faults.RemedyRunning || strconv.Itoa(int(m.Attempt)) != o.GetLabels()[LabelAttempt] {
+		w.Errorf("%s was made, and nothing of it is stored: %+v", o.GetName(), m)
+	}
+	o.SetUID(types.UID("uid-" + o.GetName()))
+	o.SetCreationTimestamp(metav1.NewTime(w.now))
+	err := c.Create(ctx, o)
+	if err == nil {
+		w.created = append(w.created, actionOf(o).kind+" "+o.GetName())
+	}
+	return err
+}
+
+// get is the cache's word.
+func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	if w.hidden[key.Name] {
+		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("x").GroupResource(), key.Name)
+	}
+	return c.Get(ctx, key, o)
+}
+
+// step looks once, and stores what came of it, unless that is lost.
+func (w *world) step() (after time.Duration, changed bool) {
+	w.Helper()
+	st := w.stored.DeepCopy()
+	after, err := w.r.Step(context.Background(), w.node, st, w.now) //nolint:usetesting // rapid has no context
+	if err != nil {
+		if !errors.Is(err, errLost) {
+			w.Fatalf("step: %v", err)
+		}
+		return 0, false
+	}
+	if w.lose() {
+		return 0, true
+	}
+	changed = !jsonEqual(w.stored, st)
+	w.stored = st
+	return after, changed
+}
+
+// settle steps until nothing changes any more.
+func (w *world) settle() time.Duration {
+	w.Helper()
+	for range 20 {
+		if after, changed := w.step(); !changed {
+			return after
+		}
+	}
+	w.Fatalf("it does not come to rest: %+v", w.stored.Remediation)
+	return 0
+}
+
+// current is the object of the attempt under way.
+func (w *world) current() *action {
+	w.Helper()
+	m := w.stored.Remediation
+	if m == nil || m.Name == "" {
+		w.Fatalf("nothing is under way: %+v", m)
+	}
+	o := emptyOf(m.Kind)
+	if err := w.client.Get(context.Background(), client.ObjectKey{Name: m.Name}, o); err != nil { //nolint:usetesting // rapid has no context
+		w.Fatalf("%v", err)
+	}
+	return actionOf(o)
+}
+
+// says is what the janitor writes on an object.
+func (w *world) says(a *action, kind string, status metav1.ConditionStatus, reason string) {
+	w.Helper()
+	if a.status.NodeUID == "" {
+		a.status.NodeUID, a.status.StartTime = w.stored.NodeUID, &metav1.Time{Time: w.now}
+	}
+	meta.SetStatusCondition(&a.status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(w.now)})
+	if kind != v1alpha1.ConditionSignalSent {
+		a.status.CompletionTime = &metav1.Time{Time: w.now}
+		a.status.Message = "the janitor says " + reason
+	}
+	if err := w.client.Status().Update(context.Background(), a.Object); err != nil { //nolint:usetesting // rapid has no context
+		w.Fatalf("%v", err)
+	}
+}
+
+func (w *world) accepted() {
+	w.Helper()
+	w.says(w.current(), v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+}
+
+func (w *world) ends(status metav1.ConditionStatus, reason string) {
+	w.Helper()
+	a := w.current()
+	w.says(a, words(a.kind).final, status, reason)
+}
+
+// boots has the node be in another boot.
+func (w *world) boots() { w.node.Status.NodeInfo.BootID += "+" }
+
+// told are the actions of the history, with their objects.
+func (w *world) told() []string {
+	var all []string
+	for _, h := range w.stored.History {
+		text := h.Action
+		if h.Object != "" {
+			text += " " + h.Object
+		}
+		all = append(all, text)
+	}
+	return all
+}
