@@ -10,15 +10,12 @@ package fleettest
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -29,11 +26,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode/image"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/test/controller"
 	"github.com/fleetloop/fleetloop/test/execution/remediation"
 )
-
-// Patience is how long anything may take that happens soon.
-const Patience = 2 * time.Minute
 
 // The images that a controller can be given. Only Runner is on a real node.
 const (
@@ -155,13 +150,7 @@ func (s *shared) build(ctx context.Context) (err error) {
 		return err
 	}
 	s.later(func() error { return os.RemoveAll(s.dir) })
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", s.dir, //nolint:gosec // our own program
-		"github.com/fleetloop/fleetloop/cmd/execution-controller", "github.com/fleetloop/fleetloop/cmd/action-runner")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the binaries: %w\n%s", err, out)
-	}
-	return nil
+	return controller.Build(ctx, s.dir, "execution-controller", "action-runner")
 }
 
 func (s *shared) binary(name string) string { return filepath.Join(s.dir, name) }

@@ -1,4 +1,6 @@
-package fleettest
+// Package controller runs the binary of a controller as a process of its own,
+// for tests that stop it, kill it, and read what it says.
+package controller
 
 import (
 	"context"
@@ -21,7 +23,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
-const pollEvery = 20 * time.Millisecond
+// Patience is how long anything may take that happens soon.
+const Patience = 2 * time.Minute
+
+// PollEvery is how often it is looked whether it has happened.
+const PollEvery = 20 * time.Millisecond
 
 // A Process is one life of a binary.
 type Process struct {
@@ -31,29 +37,29 @@ type Process struct {
 	done chan struct{} // closed when it has ended
 }
 
-// start starts a binary with nothing in its environment but what is given. It
+// Start starts a binary with nothing in its environment but what is given. It
 // is killed when the test ends; its log is shown if the test failed.
-func start(f *Fleet, binary string, env map[string]string, args ...string) *Process {
-	f.Helper()
-	p := &Process{tb: f.TB, done: make(chan struct{})}
-	p.cmd = exec.CommandContext(context.WithoutCancel(f.Context()), binary, args...) //nolint:gosec // our own program
-	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + f.TempDir()}
+func Start(tb testing.TB, binary string, env map[string]string, args ...string) *Process {
+	tb.Helper()
+	p := &Process{tb: tb, done: make(chan struct{})}
+	p.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), binary, args...) //nolint:gosec // our own program
+	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + tb.TempDir()}
 	for key, value := range env {
 		p.cmd.Env = append(p.cmd.Env, key+"="+value)
 	}
 	p.cmd.Stderr, p.cmd.Stdout = &p.log, &p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
 	go func() {
 		defer close(p.done)
 		_ = p.cmd.Wait() // the exit code is in ProcessState
 	}()
-	f.Cleanup(func() {
+	tb.Cleanup(func() {
 		p.Kill()
-		if f.Failed() {
-			f.Logf("the controller said:\n%s", p.tail())
+		if tb.Failed() {
+			tb.Logf("the controller said:\n%s", p.tail())
 		}
 	})
 	return p
@@ -98,8 +104,8 @@ func (p *Process) tail() string {
 	return text[max(0, len(text)-most):]
 }
 
-// address is where the process listens for a purpose.
-func (p *Process) address(purpose string) (string, error) {
+// Address is where the process listens for a purpose.
+func (p *Process) Address(purpose string) (string, error) {
 	for text := range strings.Lines(p.log.String()) {
 		var line struct {
 			Msg, For, Addr string
@@ -110,6 +116,9 @@ func (p *Process) address(purpose string) (string, error) {
 	}
 	return "", fmt.Errorf("it does not say where it listens for %s", purpose)
 }
+
+// Ended is closed when the process has ended.
+func (p *Process) Ended() <-chan struct{} { return p.done }
 
 // WantReady waits until the process is ready.
 func (p *Process) WantReady() {
@@ -139,7 +148,7 @@ func (p *Process) Metrics() string {
 }
 
 func (p *Process) get(ctx context.Context, purpose, path string) (code int, body string, err error) {
-	address, err := p.address(purpose)
+	address, err := p.Address(purpose)
 	if err != nil {
 		return 0, "", err
 	}
@@ -160,7 +169,7 @@ func Eventually(tb testing.TB, check func(ctx context.Context) error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
-	ticker := time.NewTicker(pollEvery)
+	ticker := time.NewTicker(PollEvery)
 	defer ticker.Stop()
 	var last error // that is not about our own bound
 	for {
@@ -179,8 +188,8 @@ func Eventually(tb testing.TB, check func(ctx context.Context) error) {
 	}
 }
 
-// kubeconfigOf is a client's configuration as a file.
-func kubeconfigOf(tb testing.TB, cfg *rest.Config) string {
+// Kubeconfig is a client's configuration as a file.
+func Kubeconfig(tb testing.TB, cfg *rest.Config) string {
 	tb.Helper()
 	const name = "bed"
 	text, err := clientcmd.Write(clientcmdapi.Config{
@@ -193,4 +202,18 @@ func kubeconfigOf(tb testing.TB, cfg *rest.Config) string {
 		tb.Fatal(err)
 	}
 	return string(text)
+}
+
+// Build builds binaries of cmd/ as they are shipped into a folder.
+func Build(ctx context.Context, dir string, names ...string) error {
+	args := []string{"build", "-trimpath", "-o", dir}
+	for _, name := range names {
+		args = append(args, "github.com/fleetloop/fleetloop/cmd/"+name)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // our own program
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the binaries: %w\n%s", err, out)
+	}
+	return nil
 }

@@ -1,0 +1,25 @@
+// Command node-fault-controller takes sick nodes out of service, has them
+// repaired, and gives them back.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	err := nodefaultapp.Command(os.Stdout, os.Stderr, settings.OSEnv).ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "node-fault-controller:", err)
+		os.Exit(1)
+	}
+}

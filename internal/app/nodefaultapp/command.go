@@ -1,0 +1,81 @@
+package nodefaultapp
+
+import (
+	"cmp"
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+const binary = "node-fault-controller"
+
+// Command is the command line of node-fault-controller.
+func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+	cfg := Defaults()
+	var file string
+	load := func(cmd *cobra.Command) (*settings.Report, error) {
+		return settings.Load(&cfg, settings.Source{File: file, Env: env, Flags: cmd.Flags()})
+	}
+	root := &cobra.Command{
+		Use:   binary,
+		Short: "Take sick nodes out of service, have them repaired, and give them back",
+		Long: `Take sick nodes out of service within a budget, have their pods go by eviction,
+have them rebooted or replaced, see whether that helped, and give them back. What a
+person did by hand is never undone, and each step is told as a change event.
+
+Of several replicas one at a time acts, and all take reports.`,
+		Example: `  node-fault-controller --kubeconfig=admin.kubeconfig --dry-run
+  node-fault-controller --config=node-faults.yaml --reboot-provider=webhook --webhook-url=https://bmc.example/reboot
+  node-fault-controller release --all --reason="uninstalled"`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := load(cmd); err != nil {
+				return err
+			}
+			return run(cmd.Context(), cfg, stderr, env)
+		},
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.PersistentFlags().StringVar(&file, "config", "", "configuration file (YAML)")
+	settings.AddFlags(root.PersistentFlags(), &cfg)
+	root.AddCommand(
+		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
+			report, err := load(cmd)
+			if err == nil {
+				err = cfg.check()
+			}
+			if err == nil {
+				err = cfg.sinks().Check()
+			}
+			return []*settings.Report{report}, err
+		}, &cfg),
+		process.VersionCommand(binary, stdout),
+	)
+	return root
+}
+
+// run runs a controller until ctx ends.
+func run(ctx context.Context, cfg Config, stderr io.Writer, env func(string) (string, bool)) error {
+	if cfg.Namespace == "" {
+		pod, _ := env("POD_NAMESPACE")
+		cfg.Namespace = cmp.Or(pod, defaultNamespace)
+	}
+	p, err := process.New(ctx, binary, cfg.Process, stderr)
+	if err != nil {
+		return err
+	}
+	parts, err := Parts(ctx, p, cfg.Part, Loan{})
+	if err != nil {
+		return err
+	}
+	p.Gather(kube.Metrics())
+	return p.Run(ctx, nil, parts...)
+}

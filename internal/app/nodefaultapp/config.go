@@ -1,0 +1,275 @@
+// Package nodefaultapp wires the node fault controller: what reports faults, the
+// rules, the budget, the operator that looks after nodes, the janitor that has
+// them rebooted and terminated, and the sinks that are told.
+package nodefaultapp
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/app/changes"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
+	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/conditions"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
+	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
+	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+	"github.com/fleetloop/fleetloop/internal/nodefault/remediation"
+	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
+)
+
+// Process lends its settings to Config under a name of its own.
+type Process = process.Config
+
+// Config is the configuration of the node-fault-controller binary.
+type Config struct {
+	Part
+	Process
+}
+
+// Part is the configuration of the node fault controller within a process.
+type Part struct {
+	Kube kube.Config `key:"kubernetes"`
+
+	Roles     []string      `key:"roles" env:"ROLES" flag:"roles" default:"controller,intake,janitor" validate:"dive,oneof=controller intake janitor" doc:"What this process does: controller (takes nodes out of service, drains them and gives them back), intake (takes reports over HTTP and gRPC), janitor (has nodes rebooted and terminated: it alone needs the rights for that)."`
+	Namespace string        `key:"namespace" env:"NAMESPACE" flag:"namespace" doc:"Namespace of the Leases, and of Jobs where nothing else is said (default: that of the pod, else fleetloop-system)."`
+	Cluster   string        `key:"cluster_name" env:"CLUSTER_NAME" flag:"cluster-name" default:"local" validate:"required" doc:"What this cluster is called where it is told what was done."`
+	DryRun    bool          `key:"dry_run" env:"DRY_RUN" flag:"dry-run" doc:"Tell what would be done, and do nothing to any node."`
+	Elect     bool          `key:"leader_elect" env:"LEADER_ELECT" flag:"leader-elect" default:"true" doc:"Have one replica at a time act, by a Lease. Reports are taken by all."`
+	Retention time.Duration `key:"retention" env:"NODE_FAULT_RETENTION" flag:"retention" default:"24h" validate:"gt=0" doc:"How long a NodeFault is kept that has nothing more to say."`
+
+	Conditions  conditions.Config `key:"conditions"`
+	Intake      IntakeConfig      `key:"intake"`
+	Rules       rules.Config      `key:"rules" validate:"dive" doc:"What is done about which faults; none is those that are shipped."`
+	Quarantine  quarantine.Config `key:"quarantine"`
+	Budget      budget.Config     `key:"budget"`
+	Drain       drain.Config      `key:"drain"`
+	Remediation RemediationConfig `key:"remediation"`
+	Janitor     JanitorConfig     `key:"janitor"`
+
+	Changes changes.Config `key:"change_events"`
+}
+
+// The roles.
+const (
+	roleController = "controller"
+	roleIntake     = "intake"
+	roleJanitor    = "janitor"
+)
+
+func (c Part) has(role string) bool { return slices.Contains(c.Roles, role) }
+
+// IntakeConfig says how reports come in.
+type IntakeConfig struct {
+	Server httpserver.Config `key:"server"`
+	Auth   auth.Config       `key:"auth"`
+	HTTP   httpapi.Config    `key:"http"`
+	GRPC   grpcapi.Config    `key:"grpc"`
+	Store  store.Config      `key:"store"`
+}
+
+// RemediationConfig says how often and how long remedies are tried.
+type RemediationConfig struct {
+	RebootAttempts    int           `key:"reboot_attempts" env:"NODE_FAULT_REBOOT_ATTEMPTS" flag:"reboot-attempts" default:"2" validate:"min=1" doc:"How often a node is rebooted for the same faults before the next remedy."`
+	TerminateAttempts int           `key:"terminate_attempts" env:"NODE_FAULT_TERMINATE_ATTEMPTS" default:"1" validate:"min=1" doc:"How often the end of a node is asked for."`
+	RebootTimeout     time.Duration `key:"reboot_timeout" env:"NODE_FAULT_REBOOT_TIMEOUT" flag:"reboot-timeout" default:"30m" validate:"gt=0" doc:"How long a reboot may take until the node is Ready in another boot."`
+	TerminateTimeout  time.Duration `key:"terminate_timeout" env:"NODE_FAULT_TERMINATE_TIMEOUT" default:"30m" validate:"gt=0" doc:"How long the end of a node may take."`
+	VerifyTimeout     time.Duration `key:"verify_timeout" env:"NODE_FAULT_VERIFY_TIMEOUT" flag:"verify-timeout" default:"10m" validate:"gt=0" doc:"How long the faults may stay after a reboot before it counts as of no help."`
+	AfterFailedDrain  bool          `key:"after_failed_drain" env:"NODE_FAULT_REMEDIATE_UNDRAINED" default:"false" doc:"Repair a node whose drain has failed, with the pods that are left on it."`
+
+	Verification VerificationConfig `key:"verification"`
+}
+
+// VerificationConfig says how a node is tried out after a reboot.
+type VerificationConfig struct {
+	Image          string   `key:"image" env:"NODE_FAULT_VERIFICATION_IMAGE" doc:"Image of a Job that tries a node out after a reboot, once its faults are gone; it passes by exiting with 0. Empty is none."`
+	Command        []string `key:"command" doc:"Command of that Job; that of the image if there is none."`
+	ServiceAccount string   `key:"service_account" doc:"Account of that Job."`
+}
+
+// JanitorConfig says who reboots and terminates nodes.
+type JanitorConfig struct {
+	Reboot    string        `key:"reboot" env:"NODE_FAULT_REBOOT_PROVIDER" flag:"reboot-provider" default:"manual" validate:"oneof=none job webhook machine execution manual" doc:"Who reboots nodes: job (a privileged Job on the node), webhook, machine (Cluster API), execution (a KubernetesExecution), manual (a person) or none."`
+	Terminate string        `key:"terminate" env:"NODE_FAULT_TERMINATE_PROVIDER" flag:"terminate-provider" default:"manual" validate:"oneof=none webhook machine execution manual" doc:"Who gives nodes up: webhook, machine, execution, manual or none."`
+	Retention time.Duration `key:"retention" env:"NODE_ACTION_RETENTION" default:"24h" validate:"gt=0" doc:"How long a RebootNode or TerminateNode is kept after its end."`
+	Excluded  []string      `key:"excluded" env:"NODE_ACTION_EXCLUDED" doc:"Labels, as key or key=value, of nodes that are neither rebooted nor terminated."`
+
+	Job       JobConfig       `key:"job"`
+	Webhook   WebhookConfig   `key:"webhook"`
+	Machine   MachineConfig   `key:"machine"`
+	Execution ExecutionConfig `key:"execution"`
+}
+
+// JobConfig is that of the provider job.
+type JobConfig struct {
+	Image          string   `key:"image" env:"NODE_REBOOT_IMAGE" flag:"reboot-image" doc:"Image of the Job that reboots a node, by its digest. It has a shell, cat, date, sleep and sync."`
+	Namespace      string   `key:"namespace" env:"NODE_REBOOT_NAMESPACE" doc:"Namespace of the Jobs, which must admit privileged pods (default: the controller's)."`
+	Command        []string `key:"command" doc:"Command that reboots the host; empty is the kernel's SysRq."`
+	HostPID        bool     `key:"host_pid" doc:"Let the command see the processes of the host."`
+	ServiceAccount string   `key:"service_account" doc:"Account of the Jobs."`
+	PullSecrets    []string `key:"pull_secrets" doc:"Secrets with credentials of the image's registry."`
+	PriorityClass  string   `key:"priority_class" default:"system-node-critical" doc:"PriorityClass of the pods."`
+}
+
+// WebhookConfig is that of the provider webhook.
+type WebhookConfig struct {
+	URL            string        `key:"url" env:"NODE_ACTION_WEBHOOK_URL" flag:"webhook-url" doc:"URL that takes requests."`
+	StatusURL      string        `key:"status_url" env:"NODE_ACTION_WEBHOOK_STATUS_URL" doc:"URL that says how far a request is; empty is that nobody can be asked."`
+	NotReadyIsGone bool          `key:"not_ready_is_gone" doc:"Count a terminated machine as gone when its node is not Ready, where there is no status_url."`
+	TokenFile      string        `key:"token_file" env:"NODE_ACTION_WEBHOOK_TOKEN_FILE" doc:"File with the bearer token."`
+	Timeout        time.Duration `key:"timeout" default:"10s" validate:"gt=0" doc:"Bound of one request."`
+}
+
+// MachineConfig is that of the provider machine.
+type MachineConfig struct {
+	Version          string `key:"version" default:"v1beta1" doc:"Version of the group cluster.x-k8s.io."`
+	RebootAnnotation string `key:"reboot_annotation" default:"cluster.x-k8s.io/remediate-machine" doc:"Annotation that has a Machine remediated."`
+	Namespace        string `key:"namespace" doc:"Namespace of the Machines, where nodes do not say."`
+	Kubeconfig       string `key:"kubeconfig" env:"NODE_ACTION_MACHINES_KUBECONFIG" doc:"kubeconfig of the cluster that Cluster API runs in, if it is another one."`
+}
+
+// ExecutionConfig is that of the provider execution.
+type ExecutionConfig struct {
+	Namespace string         `key:"namespace" default:"kubernaut-executor" doc:"Namespace of the executions."`
+	Reboot    ActionTemplate `key:"reboot"`
+	Terminate ActionTemplate `key:"terminate"`
+}
+
+// ActionTemplate is an action of the catalogue.
+type ActionTemplate struct {
+	Action     string            `key:"action" doc:"Action of the catalogue."`
+	Parameters map[string]string `key:"parameters" doc:"Its parameters; {node}, {node_uid}, {provider_id}, {boot_id}, {key}, {action}, {object} and {force} stand for what is asked for."`
+	Timeout    time.Duration     `key:"timeout" default:"0s" validate:"min=0" doc:"Bound of the action; 0s is the catalogue's."`
+}
+
+const (
+	defaultAddr       = ":8099"
+	defaultIntakeAddr = ":8080"
+	defaultNamespace  = "fleetloop-system"
+)
+
+// Defaults are the defaults that differ from those of the parts.
+func Defaults() Config {
+	var cfg Config
+	cfg.MetricsAddr, cfg.HealthAddr = defaultAddr, defaultAddr
+	cfg.Intake.Server.Addr = defaultIntakeAddr
+	cfg.StopTimeout = 30 * time.Second
+	cfg.Kube.QPS, cfg.Kube.Burst = 400, 800 // the API server has its own fairness
+	return cfg
+}
+
+// check refuses settings that do not go together.
+func (c Part) check() error {
+	var errs []error
+	if len(c.Roles) == 0 {
+		errs = append(errs, errors.New("there is nothing to do: set ROLES to some of controller, intake, janitor"))
+	}
+	if _, err := rules.Compile(c.rules()); err != nil {
+		errs = append(errs, fmt.Errorf("rules: %w", err))
+	}
+	if c.has(roleJanitor) {
+		for _, kind := range []string{c.Janitor.Reboot, c.Janitor.Terminate} {
+			switch provider.Kind(kind) {
+			case provider.KindJob:
+				if c.Janitor.Job.Image == "" {
+					errs = append(errs, errors.New("there is no image for the Jobs that reboot nodes: set NODE_REBOOT_IMAGE, or another NODE_FAULT_REBOOT_PROVIDER than job"))
+				}
+			case provider.KindWebhook:
+				if c.Janitor.Webhook.URL == "" {
+					errs = append(errs, errors.New("there is no URL for the webhook that nodes are rebooted or terminated by: set NODE_ACTION_WEBHOOK_URL"))
+				}
+			case provider.KindNone, provider.KindMachine, provider.KindExecution, provider.KindManual:
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Part) rules() rules.Config {
+	if len(c.Rules) == 0 {
+		return rules.Defaults()
+	}
+	return c.Rules
+}
+
+func (c Part) quarantine() quarantine.Config {
+	cfg := c.Quarantine
+	cfg.DryRun = c.DryRun
+	return cfg
+}
+
+func (c Part) budget() budget.Config {
+	cfg := c.Budget
+	cfg.ControlPlane = cfg.ControlPlane || c.Quarantine.ControlPlane
+	return cfg
+}
+
+// slack is how much longer than the janitor we wait for it: it says more about
+// what went wrong.
+const slack = 5 * time.Minute
+
+func (c Part) remediation() remediation.Config {
+	r := c.Remediation
+	return remediation.Config{
+		RebootAttempts: r.RebootAttempts, TerminateAttempts: r.TerminateAttempts, RebootTimeout: r.RebootTimeout + slack, TerminateTimeout: r.TerminateTimeout + slack,
+		VerifyTimeout: r.VerifyTimeout, AfterFailedDrain: r.AfterFailedDrain,
+	}
+}
+
+func (c Part) janitor() janitor.Config {
+	return janitor.Config{
+		RebootDeadline: c.Remediation.RebootTimeout, TerminateDeadline: c.Remediation.TerminateTimeout, TTL: c.Janitor.Retention,
+		ControlPlane: c.Quarantine.ControlPlane, Excluded: c.Janitor.Excluded,
+	}
+}
+
+// sinks are those that are told of changes.
+func (c Part) sinks() changes.Config {
+	cfg := c.Changes
+	cfg.ClusterName = cmp.Or(cfg.ClusterName, c.Cluster)
+	return cfg
+}
+
+func (c Part) provider(kind string) provider.Config {
+	j := c.Janitor
+	return provider.Config{
+		Kind: provider.Kind(kind),
+		Job: provider.JobConfig{
+			Namespace: cmp.Or(j.Job.Namespace, c.Namespace), Image: j.Job.Image, Command: j.Job.Command, HostPID: j.Job.HostPID,
+			ServiceAccount: j.Job.ServiceAccount, PullSecrets: j.Job.PullSecrets, PriorityClassName: j.Job.PriorityClass,
+		},
+		Webhook: provider.WebhookConfig{
+			URL: j.Webhook.URL, StatusURL: j.Webhook.StatusURL, NotReadyIsGone: j.Webhook.NotReadyIsGone, TokenFile: j.Webhook.TokenFile, Timeout: j.Webhook.Timeout,
+		},
+		Machine: provider.MachineConfig{Version: j.Machine.Version, RebootAnnotation: j.Machine.RebootAnnotation, Namespace: j.Machine.Namespace},
+		Execution: provider.ExecutionConfig{
+			Namespace: j.Execution.Namespace, Reboot: j.Execution.Reboot.template(), Terminate: j.Execution.Terminate.template(),
+		},
+	}
+}
+
+func (t ActionTemplate) template() provider.ExecutionTemplate {
+	parameters := make(map[string]any, len(t.Parameters))
+	for name, value := range t.Parameters {
+		parameters[name] = value
+		var scalar any // a number or a truth is one
+		if json.Unmarshal([]byte(value), &scalar) == nil {
+			switch scalar.(type) {
+			case float64, bool:
+				parameters[name] = scalar
+			}
+		}
+	}
+	return provider.ExecutionTemplate{Action: t.Action, Parameters: parameters, Timeout: t.Timeout}
+}

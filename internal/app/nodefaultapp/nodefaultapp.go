@@ -1,0 +1,311 @@
+package nodefaultapp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
+	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/conditions"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
+	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
+	"github.com/fleetloop/fleetloop/internal/nodefault/operator"
+	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
+	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+	"github.com/fleetloop/fleetloop/internal/nodefault/remediation"
+	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
+)
+
+const (
+	// userAgent is what servers call us.
+	userAgent = "fleetloop-node-fault-controller"
+	// source is who says what was done where a record says nothing else.
+	source = "nvsentinel/fault-quarantine"
+
+	controllerLease = "fleetloop-node-fault-controller"
+	janitorLease    = "fleetloop-node-janitor"
+)
+
+// A Loan is what others may lend the controller. The zero value is nothing.
+type Loan struct {
+	// Host is used in the place of the cluster that is configured.
+	Host *rest.Config
+	// Sinks are told in the place of those that are configured. Whoever lends
+	// them closes them.
+	Sinks *changes.Sinks
+}
+
+// An app is what the parts are made of.
+type app struct {
+	cfg    Part
+	p      *process.Process
+	host   *rest.Config
+	core   kubernetes.Interface
+	sinks  *changes.Sinks
+	store  *store.Store
+	intake *intake.Metrics
+	scheme *runtime.Scheme
+	nodes  client.Reader // nil is none that reads from memory
+}
+
+// Parts makes the parts of the node fault controller, in the order in which they
+// depend on each other.
+func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts []lifecycle.Part, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lifecycle.Discard(parts...))
+			parts = nil
+		}
+	}()
+	a := &app{cfg: cfg, p: p, host: loan.Host, sinks: loan.Sinks, scheme: runtime.NewScheme(), intake: intake.NewMetrics(p.Metrics)}
+	if err := errors.Join(operator.AddToScheme(a.scheme), janitor.AddToScheme(a.scheme)); err != nil {
+		return nil, err
+	}
+	if a.host == nil {
+		if a.host, err = kube.Connect(cfg.Kube, userAgent); err != nil {
+			return nil, err
+		}
+	}
+	if a.core, err = kubernetes.NewForConfig(a.host); err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	if a.sinks == nil {
+		if a.sinks, err = changes.New(cfg.sinks(), source, cfg.DryRun, p); err != nil {
+			return nil, err
+		}
+		parts = append(parts, a.sinks.Part())
+	}
+	for _, role := range []struct {
+		name string
+		make func(context.Context) ([]lifecycle.Part, error)
+	}{{roleController, a.controller}, {roleJanitor, a.janitor}, {roleIntake, a.reports}} {
+		if !cfg.has(role.name) {
+			continue
+		}
+		more, err := role.make(ctx)
+		parts = append(parts, more...)
+		if err != nil {
+			return parts, err
+		}
+	}
+	return parts, nil
+}
+
+// options are how a manager or a client sees the host cluster.
+func (a *app) options(lease string) kube.Options {
+	namespaced, clusterScoped := janitor.Kinds()
+	o := kube.Options{
+		Scheme: a.scheme, Namespaced: namespaced, ClusterScoped: append(operator.Kinds(), clusterScoped...),
+		Cache: cache.Options{ByObject: operator.Cache(), ReaderFailOnMissingInformer: true}, Log: a.p.Log,
+	}
+	if a.cfg.Elect && lease != "" {
+		o.Leader = kube.Leader{Namespace: a.cfg.Namespace, Name: lease}
+	}
+	return o
+}
+
+// keep is where reports are stored.
+func (a *app) keep() (*store.Store, error) {
+	if a.store != nil {
+		return a.store, nil
+	}
+	c, err := kube.NewClient(a.host, a.options(""))
+	if err != nil {
+		return nil, err
+	}
+	a.store, err = store.New(a.cfg.Intake.Store, store.Deps{Live: c, Write: c, Nodes: a.nodes})
+	return a.store, err
+}
+
+// controller makes what looks after nodes.
+func (a *app) controller(context.Context) ([]lifecycle.Part, error) {
+	m, err := kube.NewManager(a.host, a.options(controllerLease))
+	if err != nil {
+		return nil, err
+	}
+	a.nodes = m.GetClient()
+	set, err := rules.Compile(a.cfg.rules())
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	seen := view{m.GetClient()}
+	allowance, err := budget.New(a.cfg.budget(), seen.nodes, a.p.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	drainer := drain.New(a.cfg.Drain, a.core, seen.draining)
+	if err := drainer.Register(a.p.Metrics); err != nil {
+		return nil, err
+	}
+	repairs := a.cfg.remediation()
+	repairs.Log = a.p.Log
+	if v := a.cfg.Remediation.Verification; v.Image != "" {
+		verifier, err := remediation.NewJobVerifier(remediation.VerificationConfig{
+			Namespace: a.cfg.Namespace, Image: v.Image, Command: v.Command, ServiceAccount: v.ServiceAccount,
+		}, a.core)
+		if err != nil {
+			return nil, err
+		}
+		repairs.Verifier = verifier
+	}
+	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention}, operator.Deps{
+		Rules: set, Quarantine: quarantine.New(a.cfg.quarantine(), allowance), Drain: drainer, Remedy: remediation.New(repairs, m.GetClient()),
+		Sinks: a.outboxSinks(), Log: a.p.Log, Registerer: a.p.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	found, err := conditions.New(a.cfg.Conditions)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := a.keep()
+	if err != nil {
+		return nil, err
+	}
+	if err := conditions.Add(m, found, a.intake.Counted(intake.KindConditions, kept), a.p.Log); err != nil {
+		return nil, err
+	}
+	return []lifecycle.Part{kube.Part("node fault controller", m, o.Ready)}, nil
+}
+
+func (a *app) outboxSinks() []outbox.Sink {
+	var sinks []outbox.Sink
+	for _, s := range a.sinks.Each() {
+		sinks = append(sinks, outbox.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants})
+	}
+	return sinks
+}
+
+// A view is the nodes as a cache has them.
+type view struct{ cache client.Reader }
+
+// nodes are all of them; none is changed.
+func (v view) nodes() []*corev1.Node {
+	var list corev1.NodeList
+	if err := v.cache.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // there is no cache yet
+	}
+	all := make([]*corev1.Node, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return all
+}
+
+// draining are the nodes whose drain is under way.
+func (v view) draining() []types.UID {
+	var list v1alpha1.NodeFaultList
+	if err := v.cache.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil
+	}
+	var all []types.UID
+	for i := range list.Items {
+		if d := list.Items[i].Status.Drain; d != nil && d.State == v1alpha1.DrainRunning {
+			all = append(all, list.Items[i].Status.NodeUID)
+		}
+	}
+	return all
+}
+
+// janitor makes what has nodes rebooted and terminated.
+func (a *app) janitor(ctx context.Context) ([]lifecycle.Part, error) {
+	if a.cfg.DryRun {
+		a.p.Log.InfoContext(ctx, "no node is rebooted or terminated, whoever asks: this is a dry run")
+		return nil, nil
+	}
+	m, err := kube.NewManager(a.host, a.options(janitorLease))
+	if err != nil {
+		return nil, err
+	}
+	cfg := a.cfg.janitor()
+	cfg.Log, cfg.Registerer = a.p.Log, a.p.Metrics
+	var by janitor.Providers
+	if by.Reboot, err = a.provider(a.cfg.Janitor.Reboot); err != nil {
+		return nil, err
+	}
+	if by.Terminate, err = a.provider(a.cfg.Janitor.Terminate); err != nil {
+		return nil, err
+	}
+	if err := janitor.Add(m, cfg, by); err != nil {
+		return nil, err
+	}
+	return []lifecycle.Part{kube.Part("janitor", m, nil)}, nil
+}
+
+func (a *app) provider(kind string) (provider.Provider, error) {
+	deps := provider.Deps{Kubernetes: a.core}
+	var err error
+	if deps.Dynamic, err = dynamic.NewForConfig(a.host); err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	if file := a.cfg.Janitor.Machine.Kubeconfig; file != "" {
+		there, err := kube.Connect(kube.Config{Kubeconfig: file}, userAgent)
+		if err != nil {
+			return nil, err
+		}
+		if deps.Machines, err = dynamic.NewForConfig(there); err != nil {
+			return nil, fmt.Errorf("make client: %w", err)
+		}
+	}
+	return provider.New(a.cfg.provider(kind), deps)
+}
+
+// reports makes what takes reports.
+func (a *app) reports(ctx context.Context) ([]lifecycle.Part, error) {
+	kept, err := a.keep()
+	if err != nil {
+		return nil, err
+	}
+	cfg := a.cfg.Intake
+	guard, err := auth.New(cfg.Auth, auth.Deps{ListenAddr: cfg.Server.Addr, Client: a.core, Log: a.p.Log})
+	if err != nil {
+		return nil, err
+	}
+	deps := httpapi.Deps{Store: kept, Auth: guard, Metrics: a.intake, Log: a.p.Log}
+	if a.nodes != nil {
+		deps.NodeAt = store.NodeAt(a.nodes)
+	}
+	handler, err := httpapi.New(cfg.HTTP, deps)
+	if err != nil {
+		return nil, err
+	}
+	server, err := httpserver.New(ctx, cfg.Server, handler, a.p.Log)
+	if err != nil {
+		return nil, fmt.Errorf("take reports (--listen-address): %w", err)
+	}
+	a.p.Log.InfoContext(ctx, "taking reports about nodes", "address", server.Addr())
+	parts := []lifecycle.Part{{Name: "reports", Run: server.Run, Ready: server.Ready, Close: server.Close}}
+	if cfg.GRPC.Addr == "" && cfg.GRPC.Socket == "" {
+		return parts, nil
+	}
+	g, err := grpcapi.New(ctx, cfg.GRPC, grpcapi.Deps{Store: kept, Auth: guard, Metrics: a.intake, Log: a.p.Log})
+	if err != nil {
+		return parts, err
+	}
+	return append(parts, g.Part("reports by gRPC")), nil
+}

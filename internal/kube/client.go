@@ -1,0 +1,18 @@
+package kube
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// NewClient makes a client of the kinds of o, which reads from the host cluster
+// itself. It asks nothing of it yet.
+func NewClient(cfg *rest.Config, o Options) (client.Client, error) {
+	c, err := client.New(cfg, client.Options{Scheme: o.Scheme, Mapper: mapper(o.Namespaced, o.ClusterScoped)})
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return c, nil
+}
