@@ -128,20 +128,28 @@ func appendOnce(ctx context.Context, store Store, scope Scope, events []Event) (
 	}
 	outcomes := make([]Outcome, len(events))
 	told := make([]bool, len(unique))
+	var rest []Event // of which what was found out says nothing
+	var places []int
 	for i := range events {
 		u := first[events[i].Key]
+		same := events[i].Digest == unique[u].Digest
 		switch {
 		case !told[u]:
 			outcomes[i], told[u] = became[u], true
-		case became[u] == Stored && events[i].Digest == unique[u].Digest:
-			outcomes[i] = Known
-		case became[u] == Stored:
+		case became[u] == Different && !same:
+			rest, places = append(rest, events[i]), append(places, i)
+		case became[u] == Different || !same:
 			outcomes[i] = Different
-		case events[i].Digest == unique[u].Digest:
-			outcomes[i] = became[u]
 		default:
-			outcomes[i] = Different
+			outcomes[i] = Known
 		}
 	}
-	return outcomes, nil
+	if len(rest) == 0 {
+		return outcomes, nil
+	}
+	became, err = appendOnce(ctx, store, scope, rest)
+	for i, o := range became {
+		outcomes[places[i]] = o
+	}
+	return outcomes, err
 }

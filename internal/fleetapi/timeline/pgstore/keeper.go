@@ -68,6 +68,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 // Round does once what there is to do.
 func (k *Keeper) Round(ctx context.Context) error {
+	// In a database that was restored the feed begins anew, the sooner the better:
+	// what is told before that is told to nobody who follows.
+	if _, err := New(k.pool).Horizon(ctx); err != nil {
+		return err
+	}
 	var dropped []string
 	err := k.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) {
 		dropped = nil

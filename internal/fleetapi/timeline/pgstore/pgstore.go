@@ -80,15 +80,14 @@ func columns(events []timeline.Event) []any {
 
 // Append keeps events, whose keys differ, and says what became of each.
 func (s *Store) Append(ctx context.Context, scope timeline.Scope, events []timeline.Event) ([]timeline.Outcome, error) {
-	// One round trip, and so one transaction. It may be sent twice if a connection
-	// was dead, which the keys allow.
 	fresh := make(map[string]bool, len(events))
-	args := columns(events)
-	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
-		b.Queue(insert, args...).Query(func(rows pgx.Rows) error {
-			return eachOf(rows, pgx.RowTo[string], func(key string) { fresh[key] = true })
-		})
-	})
+	err := s.insert(ctx, scope, events, fresh)
+	for range maxRouted {
+		if !routedAnew(err) {
+			break
+		}
+		err = s.insert(ctx, scope, events, fresh)
+	}
 	if err != nil {
 		return nil, failed(err, "append %d change events", len(events))
 	}
@@ -110,6 +109,29 @@ func (s *Store) Append(ctx context.Context, scope timeline.Scope, events []timel
 		}
 	}
 	return outcomes, nil
+}
+
+// insert adds events and notes the keys of those that are fresh. That is one
+// round trip, and so one transaction. It may be sent twice if a connection was dead,
+// which the keys allow.
+func (s *Store) insert(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) error {
+	args := columns(events)
+	return s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
+		clear(fresh)
+		b.Queue(insert, args...).Query(func(rows pgx.Rows) error {
+			return eachOf(rows, pgx.RowTo[string], func(key string) { fresh[key] = true })
+		})
+	})
+}
+
+// maxRouted is how often an insert is tried that lost its partition.
+const maxRouted = 5
+
+// routedAnew reports whether an event was on its way to the default partition
+// when its own was made. The constraint that says so has no name.
+func routedAnew(err error) bool {
+	const checkViolation = "23514"
+	return postgres.Code(err) == checkViolation && postgres.Constraint(err) == ""
 }
 
 // digests are those of the events that are not fresh, as they are kept.

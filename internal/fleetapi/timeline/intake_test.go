@@ -1,0 +1,264 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A slowStore takes a second for each transaction, and remembers them.
+type slowStore struct {
+	Store
+
+	mu    sync.Mutex
+	kept  map[uuid.UUID]uuid.UUID
+	sizes []int
+	busy  map[Scope]bool
+	// fails says why events cannot be kept.
+	fails func([]Event) error
+	// overlapped says that two transactions of a scope were under way at once.
+	overlapped bool
+}
+
+func newSlowStore() *slowStore {
+	return &slowStore{kept: map[uuid.UUID]uuid.UUID{}, busy: map[Scope]bool{}}
+}
+
+func (s *slowStore) Append(ctx context.Context, scope Scope, events []Event) ([]Outcome, error) {
+	s.mu.Lock()
+	s.overlapped = s.overlapped || s.busy[scope]
+	s.busy[scope] = true
+	s.sizes = append(s.sizes, len(events))
+	s.mu.Unlock()
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy[scope] = false
+	if s.fails != nil {
+		if err := s.fails(events); err != nil {
+			return nil, err
+		}
+	}
+	outcomes := make([]Outcome, len(events))
+	for i, e := range events {
+		digest, there := s.kept[e.Key]
+		switch {
+		case !there:
+			s.kept[e.Key] = e.Digest
+		case digest == e.Digest:
+			outcomes[i] = Known
+		default:
+			outcomes[i] = Different
+		}
+	}
+	return outcomes, nil
+}
+
+func named(name, says string) Event { return Event{Key: hashed(name), Digest: hashed(says)} }
+
+func TestACommitIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlowStore()
+		in := newIntake(store)
+		begin := time.Now()
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				got, err := in.append(t.Context(), Scope{All: true}, []Event{named(fmt.Sprint(i), ""), named(fmt.Sprint(i, "+"), "")})
+				if err != nil || !cmp.Equal(got, []Outcome{Stored, Stored}) {
+					t.Errorf("%v, %v", got, err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if diff := cmp.Diff([]int{2, 198}, store.sizes); diff != "" {
+			t.Errorf("transactions (-want +got):\n%s", diff)
+		}
+		if took := time.Since(begin); took != 2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if len(in.queues) != 0 {
+			t.Errorf("it holds on to %d queues", len(in.queues))
+		}
+	})
+}
+
+// TestAGroupHasABound: what does not fit goes into the next, in order.
+func TestAGroupHasABound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlowStore()
+		in := newIntake(store)
+		var all sync.WaitGroup
+		for i, n := range []int{1, groupEvents - 1, 2, groupEvents + 7, 1, 1} {
+			events := make([]Event, n)
+			for j := range events {
+				events[j] = named(fmt.Sprint(i, j), "")
+			}
+			all.Go(func() {
+				if got, err := in.append(t.Context(), Scope{}, events); err != nil || len(got) != n {
+					t.Errorf("%d, %v", len(got), err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if diff := cmp.Diff([]int{1, groupEvents - 1, 2, groupEvents + 7, 2}, store.sizes); diff != "" {
+			t.Errorf("transactions (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestCallersGiveUp: whoever goes away leaves the others' events alone, and his
+// own.
+func TestCallersGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlowStore()
+		in := newIntake(store)
+		var all sync.WaitGroup
+		for i := range 6 {
+			ctx, cancel := context.WithCancel(t.Context())
+			all.Go(func() {
+				if _, err := in.append(ctx, Scope{}, []Event{named(fmt.Sprint(i), "")}); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+			cancel()
+		}
+		all.Wait()
+		if len(store.kept) != 6 {
+			t.Errorf("%d are kept", len(store.kept))
+		}
+	})
+}
+
+// TestOthersFault: an event that cannot be kept takes no other with it; a
+// database that is away is asked no further.
+func TestOthersFault(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		reason string
+		err    error
+		kept   int
+		tries  int
+	}{
+		"Broken": {"it is the fault of one", broken, 3, 1 + 1 + 4},
+		"Away":   {"it is nobody's fault", fmt.Errorf("%w: gone", ErrUnavailable), 0, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newSlowStore()
+				store.fails = func(events []Event) error {
+					for _, e := range events {
+						if e.Action == "bad" || errors.Is(c.err, ErrUnavailable) {
+							return c.err
+						}
+					}
+					return nil
+				}
+				in := newIntake(store)
+				var all sync.WaitGroup
+				for i := range 5 {
+					e := named(fmt.Sprint(i), "")
+					if i == 0 || i == 3 { // the first goes alone
+						e.Action = "bad"
+					}
+					all.Go(func() {
+						_, err := in.append(t.Context(), Scope{}, []Event{e})
+						if bad := e.Action == "bad" || errors.Is(c.err, ErrUnavailable); bad != errors.Is(err, c.err) {
+							t.Errorf("event %d: %v", i, err)
+						}
+					})
+					synctest.Wait()
+				}
+				all.Wait()
+				if len(store.kept) != c.kept || len(store.sizes) != c.tries {
+					t.Errorf("%s: %d kept in %d tries, want %d in %d", c.reason, len(store.kept), len(store.sizes), c.kept, c.tries)
+				}
+			})
+		})
+	}
+}
+
+// TestTheSameInAGroup: of events of one key in one group the first counts, as
+// if they had come one by one.
+func TestTheSameInAGroup(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		word := rapid.SampledFrom([]string{"a", "b", "c"})
+		drawn := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) Event {
+			return named(word.Draw(r, "name"), word.Draw(r, "says"))
+		}), 1, 12)
+		before, events := drawn.Draw(r, "before"), drawn.Draw(r, "events")
+		one, many := instantStore{}, instantStore{}
+		for _, e := range before {
+			one.append(e)
+			many.append(e)
+		}
+		var want []Outcome
+		for _, e := range events {
+			want = append(want, one.append(e))
+		}
+		got, err := appendOnce(t.Context(), onlyAppend{nil, many}, Scope{}, events)
+		if err != nil {
+			r.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			r.Fatalf("outcomes (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// An instantStore keeps keys and digests.
+type instantStore map[uuid.UUID]uuid.UUID
+
+func (s instantStore) append(e Event) Outcome {
+	digest, there := s[e.Key]
+	switch {
+	case !there:
+		s[e.Key] = e.Digest
+		return Stored
+	case digest == e.Digest:
+		return Known
+	}
+	return Different
+}
+
+func (s instantStore) Append(_ context.Context, _ Scope, events []Event) ([]Outcome, error) {
+	seen := map[uuid.UUID]bool{}
+	var outcomes []Outcome
+	for _, e := range events {
+		if seen[e.Key] {
+			return nil, errors.New("a key is there twice")
+		}
+		seen[e.Key] = true
+		outcomes = append(outcomes, s.append(e))
+	}
+	return outcomes, nil
+}
+
+// onlyAppend is a store that is asked for nothing else.
+type onlyAppend struct {
+	Store
+
+	to instantStore
+}
+
+func (s onlyAppend) Append(ctx context.Context, scope Scope, events []Event) ([]Outcome, error) {
+	return s.to.Append(ctx, scope, events)
+}

@@ -1,0 +1,342 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+	"pgregory.net/rapid"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// A database is a store, and its database as the owner sees it.
+type database struct {
+	*pgstore.Store
+
+	url  string
+	conn *pgx.Conn
+}
+
+func newDatabase(t *testing.T) *database {
+	t.Helper()
+	url := pgtest.URL(t)
+	d := &database{pgstore.New(pgtest.Open(t, url)), url, connect(t, url)}
+	d.horizon(t) // it is a copy, and begins a feed of its own
+	return d
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+func (d *database) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	if _, err := d.conn.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (d *database) texts(t *testing.T, sql string, args ...any) []string {
+	t.Helper()
+	rows, err := d.conn.Query(t.Context(), sql, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func red() timeline.Scope { return timeline.Scope{Tenant: "red"} }
+
+func all() timeline.Scope { return timeline.Scope{All: true} }
+
+// event is one of the tenant red's with a name, that long ago.
+func event(name string, ago time.Duration) timeline.Event {
+	return timeline.Event{
+		Key: uuid.NewSHA1(uuid.Nil, []byte(name)), Digest: uuid.NewSHA1(uuid.Nil, []byte("what "+name+" says")),
+		At: time.Now().Add(-ago).UTC().Truncate(time.Microsecond), Tenant: "red", RecordedBy: "rosa",
+		Facts:   timeline.Facts{Cluster: "eu-1", Node: name, Source: "nvsentinel/fault-quarantine", Actor: "nvsentinel/fault-quarantine", Action: "cordon", Subject: "s/" + name, Session: "of " + name},
+		Payload: fmt.Appendf(nil, `{"action":"cordon","node":%q}`, name),
+	}
+}
+
+func (d *database) append(t *testing.T, events ...timeline.Event) []timeline.Outcome {
+	t.Helper()
+	got, err := d.Append(t.Context(), all(), events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// list gives the nodes of the events of a page.
+func (d *database) list(t *testing.T, scope timeline.Scope, q timeline.Query) []string {
+	t.Helper()
+	if q.Limit == 0 {
+		q.Limit = 1000
+	}
+	nodes := []string{}
+	if _, err := d.List(t.Context(), scope, q, func(r *timeline.Row) error {
+		nodes = append(nodes, r.Node)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return nodes
+}
+
+func wantEqual(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestAppend(t *testing.T) {
+	d := newDatabase(t)
+	a, b, c := event("a", time.Minute), event("b", 2*time.Minute), event("c", 3*time.Minute)
+	wantEqual(t, "new", []timeline.Outcome{timeline.Stored, timeline.Stored}, d.append(t, a, b))
+	other, later := a, b
+	other.Digest = uuid.New()
+	later.At = later.At.Add(-30 * 24 * time.Hour) // of another partition
+	wantEqual(t, "again", []timeline.Outcome{timeline.Different, timeline.Stored, timeline.Known}, d.append(t, other, c, later))
+	wantEqual(t, "list", []string{"a", "b", "c"}, d.list(t, all(), timeline.Query{}))
+
+	if _, err := d.List(t.Context(), all(), timeline.Query{Limit: 1}, func(r *timeline.Row) error {
+		if r.Arrival.Xact == 0 || r.Seq == 0 || r.RecordedAt.Before(a.At) {
+			t.Errorf("got %+v", r)
+		}
+		want := timeline.Row{Arrival: r.Arrival, Seq: r.Seq, RecordedAt: r.RecordedAt, At: a.At, RecordedBy: "rosa", Tenant: "red", Facts: a.Facts, Payload: a.Payload}
+		wantEqual(t, "row", want, *r)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAppendAtOnce: whoever tells the same events at the same time, each is kept
+// once, and told so to one.
+func TestAppendAtOnce(t *testing.T) {
+	d := newDatabase(t)
+	const events, tellers = 200, 6
+	counts := make([][events]int, tellers)
+	var g errgroup.Group
+	for teller := range tellers {
+		g.Go(func() error {
+			for at := 0; at < events; at += 10 {
+				var batch []timeline.Event
+				for i := range 10 {
+					n := at + i
+					if teller%2 == 1 {
+						n = at + 9 - i // in another order
+					}
+					batch = append(batch, event(fmt.Sprint(n), time.Minute))
+				}
+				got, err := d.Append(t.Context(), all(), batch)
+				if err != nil {
+					return err
+				}
+				for i, o := range got {
+					if n := at + i; o == timeline.Stored {
+						if teller%2 == 1 {
+							n = at + 9 - i
+						}
+						counts[teller][n]++
+					}
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for n := range events {
+		sum := 0
+		for teller := range tellers {
+			sum += counts[teller][n]
+		}
+		if sum != 1 {
+			t.Errorf("event %d was stored %d times", n, sum)
+		}
+	}
+	wantEqual(t, "events", events, len(d.list(t, all(), timeline.Query{})))
+}
+
+func TestTenants(t *testing.T) {
+	d := newDatabase(t)
+	mine, theirs, nobodys := event("mine", time.Minute), event("theirs", 2*time.Minute), event("nobody's", 3*time.Minute)
+	theirs.Tenant, nobodys.Tenant = "blue", ""
+	d.append(t, mine, theirs, nobodys)
+	for name, c := range map[string]struct {
+		reason string
+		scope  timeline.Scope
+		want   []string
+	}{
+		"Tenant": {"its own", red(), []string{"mine"}},
+		"Other":  {"its own", timeline.Scope{Tenant: "blue"}, []string{"theirs"}},
+		"All":    {"those of nobody, too", all(), []string{"mine", "theirs", "nobody's"}},
+		"None":   {"a forgotten scope is no leak", timeline.Scope{}, []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantEqual(t, c.reason, c.want, d.list(t, c.scope, timeline.Query{}))
+			got := []string{}
+			at := feed.Cursor{Epoch: d.horizon(t).Epoch}
+			if _, _, err := d.Changes(t.Context(), c.scope, at, 100, func(r *timeline.Row) error {
+				got = append(got, r.Node)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			wantEqual(t, c.reason, c.want, got)
+		})
+	}
+	if _, err := d.Append(t.Context(), red(), []timeline.Event{event("x", 0), {Key: uuid.New(), Tenant: "blue", Payload: []byte("{}")}}); err == nil {
+		t.Error("a tenant has told an event of another's")
+	}
+	wantEqual(t, "nothing of it is kept", 3, len(d.list(t, all(), timeline.Query{})))
+}
+
+// TestNobodyChangesAnEvent: the roles of the API can only add.
+func TestNobodyChangesAnEvent(t *testing.T) {
+	d := newDatabase(t)
+	d.append(t, event("a", time.Minute))
+	for name, sql := range map[string]string{
+		"Update":    "update timeline.change_event set action = 'uncordon'",
+		"Delete":    "delete from timeline.change_event",
+		"Truncate":  "truncate timeline.change_event",
+		"Keys":      "delete from timeline.change_key",
+		"Partition": "select payload from timeline.change_event_default",
+		"Feed":      "update timeline.feed set no = 7",
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, role := range []string{"fleet_api", "fleet_api_all_tenants"} {
+				_, err := connect(t, d.url).Exec(t.Context(), "set role "+role+"; "+sql)
+				if postgres.Code(err) != "42501" {
+					t.Errorf("%s: %v", role, err)
+				}
+			}
+		})
+	}
+}
+
+// TestListIsTheModel compares pages with what they should be.
+func TestListIsTheModel(t *testing.T) {
+	d := newDatabase(t)
+	var events []timeline.Event
+	words := []string{"a", "b", "c"}
+	now := time.Now().UTC().Truncate(time.Second)
+	for i := range 120 {
+		e := event(fmt.Sprint(i), 0)
+		e.At = now.Add(-time.Duration(i/3) * time.Hour) // several at a time
+		e.Cluster, e.Node, e.Subject, e.Session = words[i%3], words[i/2%3], "", words[i%2]
+		e.Actor, e.Source, e.Action = words[i/5%3], words[i/7%3], words[i/11%3]
+		e.Payload = fmt.Appendf(nil, `{"node":"%d"}`, i)
+		if i%4 == 0 {
+			e.Node, e.Subject = "", words[i%3]
+		}
+		events = append(events, e)
+	}
+	d.append(t, events...)
+	for i := range events { // as they are to be listed: at the same time, the last that came first
+		j := i - i%3 + 2 - i%3
+		if i < j {
+			events[i], events[j] = events[j], events[i]
+		}
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		word := rapid.SampledFrom([]string{"", "", "a", "b", "c", "none"})
+		several := rapid.SliceOfN(rapid.SampledFrom(words), 0, 2)
+		q := timeline.Query{
+			Filter: timeline.Filter{
+				Cluster: word.Draw(r, "cluster"), Node: word.Draw(r, "node"), Subject: word.Draw(r, "subject"), Session: word.Draw(r, "session"),
+				Actors: several.Draw(r, "actors"), Sources: several.Draw(r, "sources"), Actions: several.Draw(r, "actions"),
+			},
+			Limit: rapid.IntRange(1, 50).Draw(r, "limit"),
+		}
+		bound := rapid.IntRange(-1, 45)
+		if n := bound.Draw(r, "since"); n >= 0 {
+			q.Since = now.Add(-time.Duration(n) * time.Hour)
+		}
+		if n := bound.Draw(r, "until"); n >= 0 {
+			q.Until = now.Add(-time.Duration(n) * time.Hour)
+		}
+		if n := bound.Draw(r, "not before"); n >= 0 {
+			q.NotBefore = now.Add(-time.Duration(n) * time.Hour)
+		}
+		want := []string{}
+		for i := range events {
+			e := &events[i]
+			if q.Matches(&e.Facts) && !e.At.Before(q.Since) && !e.At.Before(q.NotBefore) && (q.Until.IsZero() || e.At.Before(q.Until)) {
+				want = append(want, string(e.Payload))
+			}
+		}
+		got := []string{}
+		for page := -1; page != 0; {
+			page = 0
+			if _, err := d.List(t.Context(), red(), q, func(row *timeline.Row) error {
+				got, page = append(got, string(row.Payload)), page+1
+				q.After = timeline.Place{At: row.At, Seq: row.Seq}
+				return nil
+			}); err != nil {
+				r.Fatal(err)
+			}
+			if page > q.Limit {
+				r.Fatalf("a page of %d", page)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			r.Fatalf("pages (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestUnknownClusters(t *testing.T) {
+	d := newDatabase(t)
+	d.exec(t, `insert into tenant.resources (id, kind, tenant, name, spec, generation, created_time, updated_time, phase, last_updated_time, last_transition_time)
+		values (gen_random_uuid(), 'Cluster', 'red', 'eu-1', '{}', 1, now(), now(), 'NotReady', now(), now())`)
+	for _, scope := range []timeline.Scope{red(), all()} {
+		got, err := d.UnknownClusters(t.Context(), scope, []string{"eu-1", "eu-2"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantEqual(t, fmt.Sprint(scope), []string{"eu-2"}, got)
+	}
+	got, err := d.UnknownClusters(t.Context(), timeline.Scope{Tenant: "blue"}, []string{"eu-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "another's", []string{"eu-1"}, got)
+}
+
+func TestUnavailable(t *testing.T) {
+	pool := pgtest.Open(t, pgtest.URL(t))
+	ctx, s := t.Context(), pgstore.New(pool)
+	pool.Close()
+	_, err := s.Append(ctx, all(), []timeline.Event{event("a", 0)})
+	if err == nil || errors.Is(err, timeline.ErrCursorExpired) {
+		t.Errorf("got %v", err)
+	}
+}
