@@ -218,6 +218,18 @@ func TestDecodeCloudEvent(t *testing.T) {
 			}
 		})
 	}
+	id := func(h http.Header) string {
+		got, err := DecodeCloudEvent(h, []byte(bare))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got[0].ID
+	}
+	for attribute, apart := range map[string]bool{"Ce-Id": true, "Ce-Source": true, "Ce-Type": false, "Ce-Subject": false} {
+		if other := id(headers(attribute, "other")); (other != id(headers())) != apart {
+			t.Errorf("of another %s the id is %s: what tells events apart are their source and their id", attribute, other)
+		}
+	}
 	if _, err := DecodeCloudEvent(http.Header{"Content-Type": {"text/xml"}}, nil); !errors.Is(err, ErrMediaType) {
 		t.Errorf("another type = %v, want ErrMediaType", err)
 	}

@@ -2,6 +2,7 @@ package changeevent
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,5 +37,107 @@ func TestEncodeJSON(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, req, cmp.AllowUnexported(request{}), cmp.Transformer("text", func(b []byte) string { return string(b) })); diff != "" {
 		t.Errorf("encode (-want +got):\n%s", diff)
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	key := strings.Repeat("k", keyLength)
+	with := func(change func(e *ChangeEvent)) []*ChangeEvent {
+		e := newEvent()
+		change(e)
+		return []*ChangeEvent{e}
+	}
+	cluster := func(name string) []*ChangeEvent { return with(func(e *ChangeEvent) { e.Cluster = name }) }
+	cases := map[string]struct {
+		reason string
+		format Format
+		cfg    encoding
+		batch  []*ChangeEvent
+		want   string
+	}{
+		"Nothing":      {"there is nothing to send", FormatJSON, encoding{}, nil, "no event"},
+		"Several":      {"one event per request", FormatJSON, encoding{}, append(with(func(*ChangeEvent) {}), newEvent()), "fewer events"},
+		"NoAction":     {"nothing was done", FormatSlack, encoding{}, with(func(e *ChangeEvent) { e.Action = "\x00" }), "no action"},
+		"NoCluster":    {"a path that ends with nothing", FormatJSON, encoding{cluster: true}, cluster(""), `cluster ""`},
+		"DotCluster":   {"a path that stays", FormatJSON, encoding{cluster: true}, cluster("."), `cluster "."`},
+		"DotsCluster":  {"a path that climbs", FormatCloudEvents, encoding{cluster: true}, cluster(".."), `cluster ".."`},
+		"TwoClusters":  {"two paths", FormatCloudEventsBatch, encoding{cluster: true}, append(cluster("a"), cluster("b")...), "several clusters"},
+		"NoKey":        {"PagerDuty would refuse it", FormatPagerDuty, encoding{}, with(func(*ChangeEvent) {}), "needs a key"},
+		"ShortKey":     {"and this", FormatPagerDuty, encoding{key: key[1:]}, with(func(*ChangeEvent) {}), "32 characters"},
+		"UnknownTypes": {"a format that is none", "fax", encoding{}, with(func(*ChangeEvent) {}), "unknown"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := encode(tc.format, tc.cfg, tc.batch)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: error %v, want one with %q", tc.reason, err, tc.want)
+			}
+			if err != nil && tc.cfg.key != "" && strings.Contains(err.Error(), tc.cfg.key) {
+				t.Errorf("%s: the error tells the key: %v", tc.reason, err)
+			}
+		})
+	}
+}
+
+func TestClusterIsOneSegment(t *testing.T) {
+	for name, want := range map[string]string{"a": "a", "a/b": "a%2Fb", "a b": "a%20b", "x?y#z": "x%3Fy%23z", "...": "...", "é": "%C3%A9", "a%2f": "a%252f"} {
+		e := newEvent()
+		e.Cluster = name
+		if req, err := encode(FormatJSON, encoding{cluster: true}, []*ChangeEvent{e}); err != nil || req.path != want {
+			t.Errorf("cluster %q: path %q, %v; want %q", name, req.path, err, want)
+		}
+	}
+}
+
+func TestParseFormat(t *testing.T) {
+	for _, f := range Formats() {
+		var got Format
+		if err := got.UnmarshalText([]byte(" " + strings.ToUpper(string(f)))); err != nil || got != f {
+			t.Errorf("%s: %s, %v", f, got, err)
+		}
+		if d := dialectOf(f); d.batch < 1 {
+			t.Errorf("%s takes %d events", f, d.batch)
+		}
+	}
+	for _, name := range []string{"", "json", "nvsentinel"} {
+		if f, err := ParseFormat(name); err != nil || f != FormatJSON {
+			t.Errorf("%q: %s, %v", name, f, err)
+		}
+	}
+	if _, err := ParseFormat("fax"); err == nil || !strings.Contains(err.Error(), "pagerduty") {
+		t.Errorf("fax: %v, want an error that says what there is", err)
+	}
+}
+
+// TestOnlyWhatWasDone holds that no sink is told that a flag was changed where
+// it was not, or of a time that runs backwards.
+func TestOnlyWhatWasDone(t *testing.T) {
+	body := func(f Format, change func(e *ChangeEvent)) string {
+		e := newEvent()
+		change(e)
+		req, err := encode(f, encoding{}, []*ChangeEvent{e})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(req.body)
+	}
+	for name, change := range map[string]func(e *ChangeEvent){
+		"dry run": func(e *ChangeEvent) { e.DryRun = true },
+		"failed":  func(e *ChangeEvent) { e.Outcome = OutcomeFailed },
+		"other":   func(e *ChangeEvent) { e.Action = ActionDrainStarted },
+	} {
+		if text := body(FormatDatadog, change); strings.Contains(text, "unschedulable") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	uncordoned := body(FormatDatadog, func(e *ChangeEvent) { e.Action = ActionUncordon })
+	if !strings.Contains(uncordoned, `"prev_value":{"unschedulable":true},"new_value":{"unschedulable":false}`) {
+		t.Error(uncordoned)
+	}
+	for began, want := range map[string]bool{"2025-08-26T14:00:00Z": true, "2025-08-26T15:00:00Z": false, "soon": false} {
+		text := body(FormatGrafana, func(e *ChangeEvent) { e.Details = map[string]string{detailBegan: began} })
+		if strings.Contains(text, "timeEnd") != want {
+			t.Errorf("began %s: %s", began, text)
+		}
 	}
 }
