@@ -86,12 +86,13 @@ func TestManager(t *testing.T) {
 	}
 	kubebedtest.Eventually(t, func(context.Context) error {
 		for _, o := range all {
-			w.read(o)
+			w.read(o) //nolint:contextcheck // it has the test's
 			if !meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionNodeReady) {
 				return fmt.Errorf("%s: %+v", o.Name, o.Status)
 			}
 		}
-		if w.read(end); end.Status.CompletionTime == nil {
+		w.read(end) //nolint:contextcheck // it has the test's
+		if end.Status.CompletionTime == nil {
 			return fmt.Errorf("%s: %+v", end.Name, end.Status)
 		}
 		return nil

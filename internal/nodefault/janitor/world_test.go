@@ -168,7 +168,7 @@ func (w *world) report(boot string, ready corev1.ConditionStatus) {
 	report(w.T, w.client, w.node(), boot, ready)
 }
 
-func report(t testing.TB, c client.Client, node, boot string, ready corev1.ConditionStatus) {
+func report(t *testing.T, c client.Client, node, boot string, ready corev1.ConditionStatus) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"status":{"nodeInfo":{"bootID":%q},"conditions":[{"type":"Ready","status":%q}]}}`, boot, ready)
 	err := c.Status().Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(types.StrategicMergePatchType, patch))

@@ -56,7 +56,7 @@ func TestRemediation(t *testing.T) {
 				if !slices.Contains(w.told(), words(a.kind).requested+" "+words(a.kind).resource+"/"+a.GetName()) {
 					t.Skip("its making is not stored: nobody can know that it was there")
 				}
-				if err := w.client.Delete(context.Background(), a.Object); err != nil { //nolint:usetesting // rapid has no context
+				if err := w.client.Delete(t.Context(), a.Object); err != nil {
 					t.Fatal(err)
 				}
 				deleted, asked = true, len(w.created)
@@ -83,7 +83,7 @@ func TestRemediation(t *testing.T) {
 // underWay is an object that has not ended.
 func (w *world) underWay(t *rapid.T) *action {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
-		all, err := w.r.actions(context.Background(), kind) //nolint:usetesting // rapid has no context
+		all, err := w.r.actions(context.Background(), kind)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func (w *world) underWay(t *rapid.T) *action {
 func (w *world) wantSound(t *rapid.T) {
 	open := 0
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
-		all, err := w.r.actions(context.Background(), kind) //nolint:usetesting // rapid has no context
+		all, err := w.r.actions(context.Background(), kind)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,9 +59,9 @@ func newWorld(t fataler, cfg Config, remedies ...faults.Remedy) *world {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatalf("%v", err)
 	}
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.RebootNode{}, &v1alpha1.TerminateNode{}).Build()
-	seen := interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{Create: w.intercept, Get: w.get})
-	w.r = New(cfg, seen)
+	made := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.RebootNode{}, &v1alpha1.TerminateNode{}).Build()
+	w.client = made
+	w.r = New(cfg, interceptor.NewClient(made, interceptor.Funcs{Create: w.intercept, Get: w.get}))
 	w.node = &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "gpu-1", UID: "node-uid", CreationTimestamp: metav1.NewTime(w.now.Add(-time.Hour))},
 		Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: "boot-1"}},
@@ -114,34 +114,33 @@ func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKe
 }
 
 // step looks once, and stores what came of it, unless that is lost.
-func (w *world) step() (after time.Duration, changed bool) {
+func (w *world) step() (changed bool) {
 	w.Helper()
 	st := w.stored.DeepCopy()
-	after, err := w.r.Step(context.Background(), w.node, st, w.now) //nolint:usetesting // rapid has no context
+	_, err := w.r.Step(context.Background(), w.node, st, w.now)
 	if err != nil {
 		if !errors.Is(err, errLost) {
 			w.Fatalf("step: %v", err)
 		}
-		return 0, false
+		return false
 	}
 	if w.lose() {
-		return 0, true
+		return true
 	}
 	changed = !jsonEqual(w.stored, st)
 	w.stored = st
-	return after, changed
+	return changed
 }
 
 // settle steps until nothing changes any more.
-func (w *world) settle() time.Duration {
+func (w *world) settle() {
 	w.Helper()
 	for range 20 {
-		if after, changed := w.step(); !changed {
-			return after
+		if !w.step() {
+			return
 		}
 	}
 	w.Fatalf("it does not come to rest: %+v", w.stored.Remediation)
-	return 0
 }
 
 // current is the object of the attempt under way.
@@ -152,7 +151,7 @@ func (w *world) current() *action {
 		w.Fatalf("nothing is under way: %+v", m)
 	}
 	o := emptyOf(m.Kind)
-	if err := w.client.Get(context.Background(), client.ObjectKey{Name: m.Name}, o); err != nil { //nolint:usetesting // rapid has no context
+	if err := w.client.Get(context.Background(), client.ObjectKey{Name: m.Name}, o); err != nil {
 		w.Fatalf("%v", err)
 	}
 	return actionOf(o)
@@ -169,7 +168,7 @@ func (w *world) says(a *action, kind string, status metav1.ConditionStatus, reas
 		a.status.CompletionTime = &metav1.Time{Time: w.now}
 		a.status.Message = "the janitor says " + reason
 	}
-	if err := w.client.Status().Update(context.Background(), a.Object); err != nil { //nolint:usetesting // rapid has no context
+	if err := w.client.Status().Update(context.Background(), a.Object); err != nil {
 		w.Fatalf("%v", err)
 	}
 }
