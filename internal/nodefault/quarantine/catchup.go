@@ -1,6 +1,9 @@
 package quarantine
 
 import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
@@ -21,7 +24,7 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 		}
 		return Step{Why: DryRun, Message: "dry run leaves the rest of an earlier quarantine as it is"}, true
 	}
-	t := v.takeOff(reasonLeftOver)
+	t := v.takeOff(reasonLeftOver, false)
 	if overridden == nil {
 		return v.released(t, Released, "the rest of an earlier quarantine is taken off"), true
 	}
@@ -47,9 +50,12 @@ func (q *Quarantine) caughtUp(v *view) (Step, bool) {
 		// What was begun in the session goes on.
 		known := st.Owned != nil && st.Session == v.mark.Session
 		step.Why, step.Settle, step.Act = v.situation(), v.settleMark(nil), known && v.cordoned() && v.wantsReal()
-	case v.mark == nil && st.Owned != nil && v.tomb != nil && v.tomb.Session == st.Owned.Session:
-		step.Why, step.Settle = Released, v.settleTombstone()
-	case v.mark == nil && v.over != nil && !overriddenIn(st, v.over.Session) && !over(st, v.over.Session):
+	case v.mark == nil && st.Owned != nil && v.tomb.ends(st.Owned):
+		step.Why, step.Settle, step.Node = Released, v.settleTombstone(), v.withoutRest()
+		if step.Node != nil && q.cfg.DryRun {
+			step = Step{Why: DryRun, Message: "dry run leaves the rest of a release as it is"}
+		}
+	case v.mark == nil && v.over != nil && (st.Owned == nil || st.Owned.Session == v.over.Session) && !overriddenIn(st, v.over.Session) && !over(st, v.over.Session):
 		step.Why, step.Settle = Overridden, v.settleOverride()
 	case v.mark == nil && v.over == nil && !v.stop && st.Overridden != nil && !q.cfg.DryRun:
 		// A person has taken the annotation away: we may act again.
@@ -93,6 +99,18 @@ func (v *view) settleTombstone() func(*v1alpha1.NodeFaultStatus) {
 		}
 		end(st)
 	}
+}
+
+// withoutRest is the node without taints of ours that a release did not know
+// of; nil is that there are none.
+func (v *view) withoutRest() *corev1.Node {
+	ours := func(t corev1.Taint) bool { return hasTaint(v.Status.Owned.Taints, t) }
+	if !v.tomb.Orphan || !slices.ContainsFunc(v.Node.Spec.Taints, ours) {
+		return nil
+	}
+	node := v.Node.DeepCopy()
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, ours)
+	return node
 }
 
 // settleOverride takes over what a person has undone. If they did it through

@@ -24,7 +24,7 @@ type takenOff struct {
 }
 
 // takeOff takes from a node exactly what is ours, and leaves a tombstone.
-func (v *view) takeOff(reason string) takenOff {
+func (v *view) takeOff(reason string, orphan bool) takenOff {
 	t := takenOff{node: v.Node.DeepCopy(), session: v.mark.Session, reason: reason}
 	t.uncordoned = v.mark.Cordon && v.cordoned() && v.holds != others
 	if t.uncordoned {
@@ -34,7 +34,7 @@ func (v *view) takeOff(reason string) takenOff {
 	delete(t.node.Annotations, v1alpha1.AnnotationOwned)
 	delete(t.node.Labels, v1alpha1.LabelState)
 	write(t.node, v1alpha1.AnnotationReleased, tombstone{
-		UID: v.Node.UID, Session: t.session, At: micro(v.Now), Cordon: t.uncordoned, Reason: shorten(reason, 256),
+		UID: v.Node.UID, Session: t.session, At: micro(v.Now), Cordon: t.uncordoned, Reason: shorten(reason, 256), Orphan: orphan,
 	})
 	return t
 }
@@ -75,10 +75,10 @@ func (q *Quarantine) excluded(v *view) (Step, bool) {
 	case v.mark != nil && q.cfg.DryRun:
 		return Step{Why: OptedOut, Message: reason + "; dry run leaves what is ours as it is"}, true
 	case v.mark != nil:
-		return v.released(v.takeOff(reason), OptedOut, reason), true
+		return v.released(v.takeOff(reason, false), OptedOut, reason), true
 	}
 	return Step{Why: OptedOut, Message: reason, Settle: func(st *v1alpha1.NodeFaultStatus) {
-		if !open(st) {
+		if !unwritten(st) {
 			return
 		}
 		if toldDry(st, changeevent.ActionCordon) {
@@ -125,7 +125,7 @@ func (q *Quarantine) undone(v *view) (Step, bool) {
 		st.Owned, st.HealthySince, st.Overridden = nil, nil, o.overridden()
 	})}
 	if !q.cfg.DryRun {
-		t := v.takeOff(reason)
+		t := v.takeOff(reason, false)
 		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
 		write(t.node, v1alpha1.AnnotationOverridden, o)
 		step.Node, step.After = t.node, AtOnce
@@ -166,7 +166,7 @@ func (q *Quarantine) overridden(v *view) (Step, bool) {
 		return Step{}, false
 	case v.stop && !v.Resume:
 		return Step{Why: Overridden, Message: "a person keeps us away by an annotation of their own", Settle: func(st *v1alpha1.NodeFaultStatus) {
-			if open(st) {
+			if unwritten(st) {
 				end(st)
 			}
 		}}, true
@@ -199,7 +199,9 @@ func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
 	}
 	if v.wantsReal() {
 		for _, f := range v.Verdict.Matched {
-			if key := nodefault.KeyOf(f); !v.over.covers(key, f.Since.Time) {
+			key := nodefault.KeyOf(f)
+			known := overriddenIn(v.Status, v.over.Session) && slices.Contains(v.Status.Overridden.Faults, key)
+			if !known && !v.over.covers(key, f.Since.Time) {
 				return "a new fault came after the override: " + key, 0
 			}
 		}

@@ -51,6 +51,8 @@ type tombstone struct {
 	// Cordon is that the node was uncordoned.
 	Cordon bool   `json:"cordon,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Orphan is that the node did not say any more which session that was.
+	Orphan bool `json:"orphan,omitempty"`
 }
 
 // An override is the annotation that remembers what a person has undone.
@@ -188,6 +190,11 @@ func (o *override) overridden() *v1alpha1.Overridden {
 // covers says whether a fault is one that the person knew of.
 func (o *override) covers(key string, since time.Time) bool {
 	return slices.Contains(o.Faults, key) || o.All && !since.After(o.At.Time)
+}
+
+// ends says whether the tombstone is of a session.
+func (t *tombstone) ends(owned *v1alpha1.Owned) bool {
+	return t != nil && (t.Session == owned.Session || t.Orphan && !t.At.Before(&owned.At))
 }
 
 // shorten keeps a text to a number of bytes.

@@ -35,9 +35,9 @@ import (
 // Config is how nodes are taken and given back. A duration that is zero is
 // its default.
 type Config struct {
-	HealthyFor   time.Duration `key:"healthy_for" env:"HEALTHY_FOR" flag:"healthy-for" default:"5m" validate:"gt=0" doc:"How long a node must be without faults before it is given back."`
-	OverrideTTL  time.Duration `key:"override_ttl" env:"OVERRIDE_TTL" flag:"override-ttl" default:"24h" validate:"gt=0" doc:"For how long a node that a person has uncordoned is left alone, unless a new fault comes."`
-	ControlPlane bool          `key:"control_plane" env:"CONTROL_PLANE_NODES" flag:"control-plane-nodes" default:"false" doc:"Take nodes of the control plane out of service too."`
+	HealthyFor   time.Duration `key:"healthy_for" env:"NODE_FAULT_HEALTHY_FOR" flag:"healthy-for" default:"5m" validate:"gt=0" doc:"How long a node must be without faults before it is given back."`
+	OverrideTTL  time.Duration `key:"override_ttl" env:"NODE_FAULT_OVERRIDE_TTL" flag:"override-ttl" default:"24h" validate:"gt=0" doc:"For how long a node that a person has uncordoned is left alone, unless a new fault comes."`
+	ControlPlane bool          `key:"control_plane" env:"NODE_FAULT_CONTROL_PLANE" flag:"control-plane-nodes" default:"false" doc:"Take nodes of the control plane out of service too."`
 
 	// DryRun is that nothing is written, and only told.
 	DryRun bool

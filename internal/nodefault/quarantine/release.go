@@ -17,14 +17,15 @@ import (
 func Release(node *corev1.Node, now time.Time, reason string, override bool) (*corev1.Node, bool) {
 	now = now.Truncate(time.Microsecond)
 	v := see(Look{Now: now, Node: node, Status: &v1alpha1.NodeFaultStatus{}})
-	if v.mark == nil {
+	orphan := v.mark == nil
+	if orphan {
 		if !v.cordoned() || v.holds != us {
 			return node, false
 		}
 		f := v.opened()
 		v.mark = &mark{UID: node.UID, Owned: v1alpha1.Owned{Session: nodefault.NewSession(node.UID, f, now), Cordon: true}}
 	}
-	t := v.takeOff(reason)
+	t := v.takeOff(reason, orphan)
 	if override {
 		write(t.node, v1alpha1.AnnotationOverridden, overrideOf(v.mark, now))
 	}

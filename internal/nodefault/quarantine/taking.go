@@ -61,16 +61,17 @@ func (q *Quarantine) pretendRecovery(v *view, step Step) Step {
 		step.After, step.Settle = left, v.settleHealth()
 		return step
 	}
+	written := v.mark != nil || v.Status.Owned != nil
 	ours := v.mark != nil && v.mark.Cordon && v.holds != others
 	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
 		if ours || toldDry(st, changeevent.ActionCordon) {
 			tellDry(st, changeevent.ActionUncordon, reasonHealthy, v.Now)
 		}
-		if v.mark == nil {
+		if !written {
 			end(st)
 		}
 	}
-	if v.mark == nil {
+	if !written {
 		step.Why, step.Message = Released, reasonHealthy
 	}
 	return step
@@ -112,7 +113,7 @@ func (q *Quarantine) recovered(v *view) (Step, bool) {
 	case v.held():
 		step.Why, step.Message = Held, "it would be given back, but for the annotation "+v1alpha1.AnnotationHold
 	default:
-		return v.released(v.takeOff(reasonHealthy), Released, reasonHealthy), true
+		return v.released(v.takeOff(reasonHealthy, false), Released, reasonHealthy), true
 	}
 	return v.flush(step), true
 }

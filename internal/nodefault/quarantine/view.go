@@ -97,6 +97,10 @@ func over(st *v1alpha1.NodeFaultStatus, session string) bool {
 	return st.Session == session && !open(st)
 }
 
+// unwritten says whether a session is under way of which nothing stands on the
+// node.
+func unwritten(st *v1alpha1.NodeFaultStatus) bool { return open(st) && st.Owned == nil }
+
 func overriddenIn(st *v1alpha1.NodeFaultStatus, session string) bool {
 	return st.Overridden != nil && st.Overridden.Session == session
 }

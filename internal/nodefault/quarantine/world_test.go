@@ -197,6 +197,7 @@ const (
 // ago, and do what it decides.
 func (w *world) step(seen *corev1.Node, what fate) quarantine.Step {
 	w.t.Helper()
+	w.now = w.now.Add(time.Millisecond) // no two looks are at the same time
 	before := w.status.DeepCopy()
 	verdict, _ := w.rules.Decide(seen, w.faults, w.now)
 	look := quarantine.Look{

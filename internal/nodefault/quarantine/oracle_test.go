@@ -1,0 +1,375 @@
+package quarantine_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
+)
+
+// A party is who has cordoned the node.
+type party string
+
+const (
+	nobody party = ""
+	we     party = "we"
+	they   party = "they"
+)
+
+// An oracle watches a world from outside. It knows who did what, and what must
+// not be done.
+type oracle struct {
+	*world
+	cordonedBy party
+	// taints are those that we have put there and nobody has touched, off those
+	// that a person has taken off in this session.
+	taints, off map[string]bool
+	session     string // of the last mark that we wrote
+	left        *left  // a person has uncordoned it, and wants it so
+	wellSince   time.Time
+
+	did, told map[string]bool // records of cordons and uncordons
+	lost      map[string]bool // those that cannot be told any more
+	guesses   int             // cordons that may be told under another session
+	seq       int64
+
+	seen []*corev1.Node // the node since our last write
+}
+
+// left is that a person wants a node left alone.
+type left struct {
+	at   time.Time
+	keys []string
+}
+
+func newOracle(t tester) *oracle {
+	o := &oracle{
+		world: newWorld(t), taints: map[string]bool{}, off: map[string]bool{},
+		did: map[string]bool{}, told: map[string]bool{}, lost: map[string]bool{},
+	}
+	o.judge = o.wrote
+	return o
+}
+
+func keysOf(faults []v1alpha1.Fault) []string {
+	var keys []string
+	for _, f := range faults {
+		keys = append(keys, nodefault.KeyOf(f))
+	}
+	return keys
+}
+
+// wrote judges a write of ours.
+func (o *oracle) wrote(before, after *corev1.Node) {
+	o.t.Helper()
+	if o.cfg.DryRun {
+		o.t.Fatalf("dry run wrote the node")
+	}
+	if before.Labels[v1alpha1.LabelOptOut] == v1alpha1.OptedOut {
+		if _, marked := after.Annotations[v1alpha1.AnnotationOwned]; marked {
+			o.t.Fatalf("a node that was opted out was marked")
+		}
+	}
+	o.judgeFlag(before, after)
+	o.judgeTaints(before, after)
+	if diff := cmp.Diff(theirs(before), theirs(after)); diff != "" {
+		o.t.Fatalf("what is not ours was changed (-before +after)\n%s", diff)
+	}
+	o.seen = nil
+}
+
+// theirs are the labels and annotations that are not ours to write.
+func theirs(n *corev1.Node) map[string]string {
+	all := maps.Clone(n.Annotations)
+	maps.Copy(all, n.Labels)
+	for _, ours := range []string{v1alpha1.AnnotationOwned, v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden, v1alpha1.LabelState} {
+		delete(all, ours)
+	}
+	return all
+}
+
+func (o *oracle) judgeFlag(before, after *corev1.Node) {
+	o.t.Helper()
+	is, _ := quarantine.OwnedOf(after)
+	if is.Session != "" && is.Session != o.session {
+		o.session, o.off = is.Session, map[string]bool{}
+	}
+	switch {
+	case before.Spec.Unschedulable && !after.Spec.Unschedulable:
+		if o.cordonedBy != we {
+			o.t.Fatalf("the cordon of %q was taken off", o.cordonedBy)
+		}
+		o.uncordoned(after)
+	case !before.Spec.Unschedulable && after.Spec.Unschedulable:
+		switch {
+		case o.denial != "":
+			o.t.Fatalf("a node was cordoned beyond the budget")
+		case o.left != nil:
+			o.t.Fatalf("the node was cordoned that a person uncordoned at %s with %v; now %v", o.left.at, o.left.keys, keysOf(o.faults))
+		case before.Labels[v1alpha1.LabelOptOut] == v1alpha1.OptedOut:
+			o.t.Fatalf("a node that was opted out was cordoned")
+		}
+		o.cordonedBy = we
+		o.did[nodefault.RecordID(after.UID, is.Session, changeevent.ActionCordon, "")] = true
+	}
+}
+
+// uncordoned notes that we did, as the tombstone says.
+func (o *oracle) uncordoned(after *corev1.Node) {
+	var tomb struct {
+		Session string
+		Orphan  bool
+	}
+	if err := json.Unmarshal([]byte(after.Annotations[v1alpha1.AnnotationReleased]), &tomb); err != nil {
+		o.t.Fatalf("uncordoned without a tombstone: %v", err)
+	}
+	o.cordonedBy = nobody
+	if tomb.Orphan && o.status.Owned != nil {
+		tomb.Session = o.status.Owned.Session
+	}
+	o.did[nodefault.RecordID(after.UID, tomb.Session, changeevent.ActionUncordon, "")] = true
+}
+
+func (o *oracle) judgeTaints(before, after *corev1.Node) {
+	o.t.Helper()
+	for _, t := range before.Spec.Taints {
+		if name := t.ToString(); !slices.Contains(after.Spec.Taints, t) {
+			if !o.taints[name] {
+				o.t.Fatalf("the taint %s is not ours and was taken off", name)
+			}
+			delete(o.taints, name)
+		}
+	}
+	for _, t := range after.Spec.Taints {
+		if name := t.ToString(); !slices.Contains(before.Spec.Taints, t) {
+			if o.off[name] {
+				o.t.Fatalf("the taint %s was put back that a person has taken off", name)
+			}
+			o.taints[name] = true
+		}
+	}
+}
+
+// look has the controller look at the node, and judges what it tells.
+func (o *oracle) look(seen *corev1.Node, what fate) quarantine.Step {
+	o.t.Helper()
+	s := o.step(seen, what)
+	o.judgeTold()
+	o.note()
+	return s
+}
+
+func (o *oracle) judgeTold() {
+	o.t.Helper()
+	for _, r := range o.status.History {
+		if r.Seq <= o.seq {
+			continue
+		}
+		o.seq = r.Seq
+		if r.DryRun || r.Action != changeevent.ActionCordon && r.Action != changeevent.ActionUncordon {
+			continue
+		}
+		switch {
+		case o.told[r.ID]:
+			o.t.Fatalf("%s of session %s was told twice", r.Action, r.Session)
+		case o.did[r.ID]:
+		case r.Action == changeevent.ActionCordon && o.guesses > 0:
+			o.guesses--
+		default:
+			o.t.Fatalf("%s of session %s was told and not done", r.Action, r.Session)
+		}
+		o.told[r.ID] = true
+	}
+}
+
+// note brings the oracle up to date with time and faults.
+func (o *oracle) note() {
+	if o.node != nil {
+		o.seen = append(o.seen, o.node.DeepCopy())
+		verdict, _ := o.rules.Decide(o.node, o.faults, o.now)
+		switch {
+		case verdict.Unsure || !rules.Empty(verdict.Wish) && !verdict.Wish.DryRun:
+			o.wellSince = time.Time{}
+		case o.wellSince.IsZero():
+			o.wellSince = o.now
+		}
+	}
+	if o.left == nil {
+		return
+	}
+	fresh := slices.ContainsFunc(keysOf(o.faults), func(key string) bool { return !slices.Contains(o.left.keys, key) })
+	well := !o.wellSince.IsZero() && o.now.Sub(o.wellSince) >= healthyFor
+	if fresh || well || o.now.Sub(o.left.at) >= overrideTTL {
+		o.left = nil
+	}
+}
+
+// personUncordons is somebody who wants the node in service, whatever we have on
+// it.
+func (o *oracle) personUncordons() {
+	// A cordon that came and went between two looks was nowhere to be seen.
+	var mark struct{ Cordon, Foreign bool }
+	_, marked := quarantine.OwnedOf(o.node)
+	if err := json.Unmarshal([]byte(o.node.Annotations[v1alpha1.AnnotationOwned]), &mark); marked && err != nil {
+		o.t.Fatalf("read the mark: %v", err)
+	}
+	if marked && (mark.Cordon || mark.Foreign) && o.node.Spec.Unschedulable {
+		o.left = &left{at: o.now, keys: keysOf(o.faults)}
+	}
+	o.uncordon()
+	o.cordonedBy = nobody
+	o.note()
+}
+
+func (o *oracle) personCordons(applies bool) {
+	if applies {
+		o.apply()
+		o.cordonedBy = they
+	} else if o.cordon(); o.cordonedBy == nobody {
+		o.cordonedBy = they
+	}
+	o.note()
+}
+
+func (o *oracle) personUntaints(key string) {
+	for _, t := range o.node.Spec.Taints {
+		if name := t.ToString(); t.Key == key && o.taints[name] {
+			delete(o.taints, name)
+			o.off[name] = true
+		}
+	}
+	o.untaint(key)
+	o.note()
+}
+
+// personWrites has someone write or take away one of our annotations.
+func (o *oracle) personWrites(key, value string) {
+	if _, there := o.node.Annotations[key]; !there && value == "" {
+		return
+	}
+	switch key {
+	case v1alpha1.AnnotationOwned:
+		o.destroyed()
+	case v1alpha1.AnnotationReleased:
+		o.forget()
+	case v1alpha1.AnnotationOverridden:
+		if value == "" {
+			o.left = nil
+		}
+	}
+	o.annotate(key, value)
+	o.note()
+}
+
+// destroyed is that the node does not say any more what is ours on it. What the
+// status does not know either is forgotten, but for the cordon, which the
+// managed fields show.
+func (o *oracle) destroyed() {
+	owned, marked := quarantine.OwnedOf(o.node)
+	if !marked {
+		return
+	}
+	o.guesses++
+	o.off = map[string]bool{}
+	keep := map[string]bool{}
+	if known := o.status.Owned; known != nil && known.Session == owned.Session {
+		for _, t := range known.Taints {
+			keep[t.ToString()] = true
+		}
+		if known.Cordon != owned.Cordon {
+			o.left = nil
+		}
+	} else {
+		o.left = nil
+	}
+	maps.DeleteFunc(o.taints, func(name string, _ bool) bool { return !keep[name] })
+	o.forget()
+}
+
+// forget gives up what was done and not told yet.
+func (o *oracle) forget() {
+	for id := range o.did {
+		if !o.told[id] {
+			o.lost[id] = true
+		}
+	}
+}
+
+// loseStatus deletes the NodeFault and makes it anew.
+func (o *oracle) loseStatus() {
+	if _, marked := quarantine.OwnedOf(o.node); !marked {
+		o.taints, o.left = map[string]bool{}, nil
+		o.guesses++
+	}
+	o.status, o.seq, o.told = v1alpha1.NodeFaultStatus{}, 0, map[string]bool{}
+	o.forget()
+}
+
+func (o *oracle) replaceNode() {
+	o.forget()
+	o.join()
+	o.taints, o.off, o.left, o.cordonedBy, o.seen = map[string]bool{}, map[string]bool{}, nil, nobody, nil
+	o.note()
+}
+
+// personReleases uses the command.
+func (o *oracle) personReleases(override bool) {
+	node, took := quarantine.Release(o.node.DeepCopy(), o.now, "by hand", override)
+	if !took {
+		return
+	}
+	dry := o.cfg.DryRun
+	o.cfg.DryRun = false // that is the controller's
+	o.wrote(o.node, node)
+	o.cfg.DryRun, o.left = dry, nil
+	if o.status.Owned == nil {
+		o.forget() // the status never knew of it, and the node has forgotten
+	}
+	if override {
+		o.left = &left{at: o.now, keys: keysOf(o.faults)}
+	}
+	o.edit("fleetloop", func(n *corev1.Node) { n.Spec, n.Labels, n.Annotations = node.Spec, node.Labels, node.Annotations })
+	o.note()
+}
+
+// rest has the controller look until it waits.
+func (o *oracle) rest() quarantine.Step {
+	o.t.Helper()
+	for range 30 {
+		if s := o.look(o.node, works); s.Node == nil && s.After != quarantine.AtOnce {
+			return s
+		}
+	}
+	o.t.Fatalf("the controller does not come to rest: %+v", o.status)
+	return quarantine.Step{}
+}
+
+// wantNothingOfOurs is how a node looks that is not ours any more.
+func (o *oracle) wantNothingOfOurs(when string) {
+	o.t.Helper()
+	_, marked := quarantine.OwnedOf(o.node)
+	switch {
+	case o.cordonedBy == we:
+		o.t.Fatalf("%s: our cordon is left behind", when)
+	case len(o.taints) > 0:
+		o.t.Fatalf("%s: our taints are left behind: %v", when, o.taints)
+	case marked:
+		o.t.Fatalf("%s: our mark is left behind", when)
+	case o.node.Spec.Unschedulable != (o.cordonedBy == they):
+		o.t.Fatalf("%s: unschedulable is %v, cordoned by %q", when, o.node.Spec.Unschedulable, o.cordonedBy)
+	}
+	for id := range o.did {
+		if !o.told[id] && !o.lost[id] {
+			o.t.Fatalf("%s: something was done and never told; told are %v", when, o.world.told())
+		}
+	}
+}
