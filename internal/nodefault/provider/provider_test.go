@@ -1,0 +1,173 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+func TestMain(m *testing.M) {
+	kube.TakeLogs(slog.New(slog.DiscardHandler))
+	kubebedtest.Main(m, kubebed.Options{Controllers: kubebed.JobControllers(), CRDs: []string{"../../../deploy/crds"}})
+}
+
+// clients are those of the real API server.
+func clients(t *testing.T) Deps {
+	t.Helper()
+	cfg := kubebedtest.Bed(t).Config()
+	cfg.QPS = -1
+	k, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Deps{Kubernetes: k, Dynamic: d}
+}
+
+// request is one for a node.
+func request(a Action, node string) Request {
+	r := Request{
+		Key: types.UID(string(a) + "-" + node), Action: a, BootID: "boot-1", Deadline: time.Now().Add(time.Hour),
+		Node: &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: node, UID: "node-uid", Labels: map[string]string{"pool": "gpu"}},
+			Spec:       corev1.NodeSpec{ProviderID: "aws:///eu/i-1"},
+			Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}},
+		},
+		By: Object{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindReboot, Name: node + "-1"},
+	}
+	if a == ActionTerminate {
+		r.By.Kind = v1alpha1.KindTerminate
+	}
+	return r
+}
+
+// answer is what became of a request, in a word.
+func answer(err error) string {
+	var waiting *WaitingError
+	var permanent *PermanentError
+	switch {
+	case errors.As(err, &waiting):
+		return "waiting"
+	case errors.As(err, &permanent):
+		return "permanent"
+	case err != nil:
+		return "error"
+	}
+	return "accepted"
+}
+
+// want wants an answer, and a part of what it says.
+func want(t *testing.T, reference string, err error, kind, text string) {
+	t.Helper()
+	said := reference
+	if err != nil {
+		said = err.Error()
+	}
+	if got := answer(err); got != kind || !strings.Contains(said, text) {
+		t.Errorf("it is %s: %q; want %s: %q", got, said, kind, text)
+	}
+}
+
+// A provider that cannot work is not made, and says why.
+func TestNew(t *testing.T) {
+	t.Parallel()
+	deps := clients(t)
+	cases := map[string]struct {
+		reason string
+		cfg    Config
+		deps   Deps
+		want   string // in the error; empty is made
+	}{
+		"None":            {"a janitor that is not configured", Config{}, Deps{}, ""},
+		"Manual":          {"it needs nothing", Config{Kind: KindManual}, Deps{}, ""},
+		"Unknown":         {"a typing error is no reason to do nothing", Config{Kind: "redfish"}, Deps{}, "there are [none job webhook machine execution manual]"},
+		"JobNoImage":      {"nothing could run", Config{Kind: KindJob, Job: JobConfig{Namespace: "n"}}, deps, "no image"},
+		"JobNoNamespace":  {"nowhere", Config{Kind: KindJob, Job: JobConfig{Image: "i"}}, deps, "no namespace"},
+		"JobNoClient":     {"nobody could be asked", Config{Kind: KindJob, Job: JobConfig{Namespace: "n", Image: "i"}}, Deps{}, "client"},
+		"Job":             {"all is there", Config{Kind: KindJob, Job: JobConfig{Namespace: "n", Image: "i"}}, deps, ""},
+		"WebhookNoURL":    {"nobody could be asked", Config{Kind: KindWebhook}, deps, "url"},
+		"WebhookFile":     {"a file is no endpoint", Config{Kind: KindWebhook, Webhook: WebhookConfig{URL: "file:///etc"}}, deps, "https://"},
+		"WebhookUser":     {"a password belongs into a file", Config{Kind: KindWebhook, Webhook: WebhookConfig{URL: "https://u:p@h/"}}, deps, "without a user"},
+		"WebhookStatus":   {"the same holds for where it is asked", Config{Kind: KindWebhook, Webhook: WebhookConfig{URL: "https://h/", StatusURL: "h"}}, deps, "status url"},
+		"Webhook":         {"all is there", Config{Kind: KindWebhook, Webhook: WebhookConfig{URL: "https://h/"}}, deps, ""},
+		"Machine":         {"all has a default", Config{Kind: KindMachine}, deps, ""},
+		"MachineNoClient": {"nobody could be asked", Config{Kind: KindMachine}, Deps{}, "client"},
+		"ExecutionEmpty":  {"there is nothing that it could ask for", Config{Kind: KindExecution, Execution: ExecutionConfig{Namespace: "n"}}, deps, "no action"},
+		"Execution":       {"one of two will do", Config{Kind: KindExecution, Execution: ExecutionConfig{Namespace: "n", Reboot: ExecutionTemplate{Action: "a"}}}, deps, ""},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, err := New(tc.cfg, tc.deps)
+			switch {
+			case tc.want == "" && (err != nil || p == nil || p.Name() == ""):
+				t.Errorf("%s: %v, %v", tc.reason, p, err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.want)
+			}
+		})
+	}
+}
+
+// A provider that is not there refuses for good.
+func TestNone(t *testing.T) {
+	t.Parallel()
+	p, err := New(Config{}, Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference, err := p.Reboot(t.Context(), request(ActionReboot, "n"))
+	want(t, reference, err, "permanent", "no provider")
+	reference, err = p.Terminate(t.Context(), request(ActionTerminate, "n"))
+	want(t, reference, err, "permanent", "no provider")
+	if got, err := p.Look(t.Context(), request(ActionReboot, "n"), ""); err != nil || got.State != StateFailed {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A person is waited for, and believed.
+func TestManual(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason      string
+		annotations map[string]string
+		want, text  string
+	}{
+		"Waits":  {"nobody has done it", map[string]string{"else": "x"}, "waiting", "a person has to reboot the machine of node \"n\""},
+		"Done":   {"somebody has", map[string]string{AnnotationDone: "alice"}, "accepted", "done alice"},
+		"Bare":   {"the value is for people", map[string]string{AnnotationDone: ""}, "accepted", "done"},
+		"Cannot": {"nobody can", map[string]string{AnnotationDone: "x", AnnotationFailed: "no power"}, "permanent", "no power"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := request(ActionReboot, "n")
+			r.By.Annotations = tc.annotations
+			for _, ask := range []func(context.Context, Request) (string, error){Manual{}.Reboot, Manual{}.Terminate} {
+				reference, err := ask(t.Context(), r)
+				want(t, reference, err, tc.want, tc.text)
+			}
+			p, err := Manual{}.Look(t.Context(), r, "done")
+			if failed := tc.want == "permanent"; err != nil || failed != (p.State == StateFailed) {
+				t.Errorf("%s: %+v, %v", tc.reason, p, err)
+			}
+		})
+	}
+}
