@@ -107,7 +107,8 @@ func TestPageShowsSettings(t *testing.T) {
 }
 
 // TestPageNamesActions holds that the tables of the page have each action with
-// the words that it is told in.
+// the words that it is told in, but for those of Shoots, which the
+// cluster-worker puts into words itself.
 func TestPageNamesActions(t *testing.T) {
 	text := newPage(t)
 	for action, e := range map[string]changeevent.ChangeEvent{
@@ -119,11 +120,10 @@ func TestPageNamesActions(t *testing.T) {
 		changeevent.ActionDrainCancelled: {Source: changeevent.SourceNodeDrainer}, changeevent.ActionOverrideDetected: {}, changeevent.ActionBudgetExhausted: {},
 		changeevent.ActionSupportRequired: {Source: changeevent.SourceFaultRemediation, ErrorCode: "XID-79"},
 		changeevent.ActionRebootFailed:    {Source: changeevent.SourceJanitor}, changeevent.ActionTerminateFailed: {Source: changeevent.SourceJanitor},
-		changeevent.ActionShootCreated: shoot(), changeevent.ActionShootUpdated: shoot(), changeevent.ActionShootDeleted: shoot(),
-		changeevent.ActionShootReady: shoot(), changeevent.ActionShootFailed: shoot(),
 		changeevent.ActionExecutionStarted: execution(""), changeevent.ActionExecutionSucceeded: execution(""), changeevent.ActionExecutionFailed: execution(""),
 		changeevent.ActionExecutionApproved: execution("alice"), changeevent.ActionExecutionRejected: execution("alice"), changeevent.ActionExecutionRolledBack: execution(""),
 		changeevent.ActionClusterCreated: cluster(), changeevent.ActionClusterChanged: cluster(), changeevent.ActionClusterDeleted: cluster(),
+		"nodepool-created": pool(), "nodepool-changed": pool(), "nodepool-deleted": pool(),
 	} {
 		e.Action, e.Source = action, cmp.Or(e.Source, changeevent.SourceFaultQuarantine)
 		if e.Subject == "" && e.Cluster == "" {
@@ -136,10 +136,6 @@ func TestPageNamesActions(t *testing.T) {
 	}
 }
 
-func shoot() changeevent.ChangeEvent {
-	return changeevent.ChangeEvent{Source: changeevent.SourceClusterWorker, Subject: "shoots/garden-dev/web"}
-}
-
 func execution(who string) changeevent.ChangeEvent {
 	e := changeevent.ChangeEvent{Source: changeevent.SourceExecutionController, Subject: "executions/scale-web"}
 	if who != "" {
@@ -150,6 +146,10 @@ func execution(who string) changeevent.ChangeEvent {
 
 func cluster() changeevent.ChangeEvent {
 	return changeevent.ChangeEvent{Source: changeevent.SourceFleetAPI, Cluster: "my-cluster-name"}
+}
+
+func pool() changeevent.ChangeEvent {
+	return changeevent.ChangeEvent{Source: changeevent.SourceFleetAPI, Cluster: "my-cluster-name", Subject: "nodepools/gpu"}
 }
 
 // TestPageNamesClasses holds that the page says of each class when it is met.

@@ -138,15 +138,13 @@ func ofExtensions(action string) (sentence, bool) {
 }
 
 func ofFleet(action string) (sentence, bool) {
+	switch kind, done, _ := strings.Cut(action, "-"); done {
+	case "created", "updated", "changed", "deleted":
+		if kind == "cluster" || kind == "nodepool" || kind == "shoot" {
+			return sentence{done: done, plain: strings.TrimSuffix(done, "d"), object: objectSubject, why: whyOr("")}, true
+		}
+	}
 	switch action {
-	case ActionShootCreated, ActionClusterCreated:
-		return sentence{done: "created", plain: "create", object: objectSubject, why: whyOr("")}, true
-	case ActionShootUpdated:
-		return sentence{done: "updated", plain: "update", object: objectSubject, why: whyOr("")}, true
-	case ActionClusterChanged:
-		return sentence{done: "changed", plain: "change", object: objectSubject, why: whyOr("")}, true
-	case ActionShootDeleted, ActionClusterDeleted:
-		return sentence{done: "deleted", plain: "delete", object: objectSubject, why: whyOr("")}, true
 	case ActionShootReady:
 		return sentence{done: "saw the end of the work on", seen: true, object: objectSubject, why: whyOr("it is ready")}, true
 	case ActionShootFailed:

@@ -71,6 +71,8 @@ func TestSummarize(t *testing.T) {
 		},
 		"ClusterCreated": {"of a cluster alone", ChangeEvent{Action: ActionClusterCreated, Cluster: "prod", Source: SourceFleetAPI}, "Fleetloop created cluster prod"},
 		"ClusterChanged": {"of a node pool", ChangeEvent{Action: ActionClusterChanged, Subject: "nodepools/gpu", Cluster: "prod", Source: SourceFleetAPI}, "Fleetloop changed nodepool gpu"},
+		"NodePool":       {"of a node pool", ChangeEvent{Action: "nodepool-created", Subject: "nodepools/gpu", Cluster: "prod", Source: SourceFleetAPI}, "Fleetloop created nodepool gpu"},
+		"CreateFailed":   {"in vain", ChangeEvent{Action: ActionShootCreated, Subject: "shoots/a", Source: SourceClusterWorker, Outcome: OutcomeFailed, Reason: "no quota"}, "Fleetloop failed to create shoot a: no quota"},
 		"ClusterDeleted": {"of a cluster alone", ChangeEvent{Action: ActionClusterDeleted, Cluster: "prod", Source: SourceFleetAPI}, "Fleetloop deleted cluster prod"},
 
 		"ExecutionStarted":   {"an execution", execution(ActionExecutionStarted), "Fleetloop started execution scale-web"},
