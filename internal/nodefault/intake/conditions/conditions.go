@@ -140,10 +140,10 @@ func (l *look) condition(c corev1.NodeCondition, rule Condition) {
 	}
 	f := v1alpha1.Fault{
 		Source: SourceConditions, Check: string(c.Type), ComponentClass: rule.ComponentClass,
-		Fatal: rule.Fatal, Message: text(c.Message), Action: rule.Action,
+		Fatal: rule.Fatal, Message: text(c.Message, mostMessage), Action: rule.Action,
 	}
 	if code != "" {
-		f.ErrorCodes = []string{code}
+		f.ErrorCodes = []string{text(code, mostCode)}
 	}
 	since, wait := l.since(c), rule.For
 	if since.IsZero() {
@@ -187,9 +187,11 @@ func (l *look) resource(r Resource, short Shortages) {
 	l.bad(f, since, r.For)
 }
 
-// text makes a message fit into a fault.
-func text(message string) string {
-	const most = 1024
+// What a fault has room for, in characters.
+const mostMessage, mostCode = 1024, 64
+
+// text makes a text fit into a fault.
+func text(message string, most int) string {
 	message = strings.ToValidUTF8(message, "")
 	if r := []rune(message); len(r) > most {
 		return string(r[:most-1]) + "…"

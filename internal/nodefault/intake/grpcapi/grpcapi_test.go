@@ -163,7 +163,7 @@ func newEvent(node string) *datamodels.HealthEvent {
 	}
 }
 
-func report(node string, change ...func(*v1alpha1.Fault)) nodefault.Report {
+func report(change ...func(*v1alpha1.Fault)) nodefault.Report {
 	f := v1alpha1.Fault{
 		Source: "syslog-health-monitor", Check: "SysLogsXIDError", Entity: "GPU/0", ComponentClass: "GPU", ErrorCodes: []string{"79"}, Fatal: true,
 		Message: "XID error occurred", Action: "RESTART_BM", Since: metav1.NewMicroTime(time.Date(2025, 8, 26, 14, 42, 58, 315_000_000, time.UTC)),
@@ -171,7 +171,7 @@ func report(node string, change ...func(*v1alpha1.Fault)) nodefault.Report {
 	for _, do := range change {
 		do(&f)
 	}
-	return nodefault.Report{Node: node, Fault: f}
+	return nodefault.Report{Node: "n1", Fault: f}
 }
 
 // TestWire reads a message as a monitor of NVSentinel puts it on the wire, byte by
@@ -235,20 +235,20 @@ func TestEvents(t *testing.T) {
 		says   string
 		want   []nodefault.Report
 	}{
-		"One":     {"a fault", []*datamodels.HealthEvent{newEvent("n1")}, codes.OK, "", []nodefault.Report{report("n1")}},
+		"One":     {"a fault", []*datamodels.HealthEvent{newEvent("n1")}, codes.OK, "", []nodefault.Report{report()}},
 		"None":    {"nothing to store is stored", nil, codes.OK, "", nil},
-		"Unknown": {"the others are stored, and it is not to be sent again", []*datamodels.HealthEvent{newEvent("unknown"), newEvent("n1")}, codes.NotFound, "1 of 2 events refused", []nodefault.Report{report("n1")}},
+		"Unknown": {"the others are stored, and it is not to be sent again", []*datamodels.HealthEvent{newEvent("unknown"), newEvent("n1")}, codes.NotFound, "1 of 2 events refused", []nodefault.Report{report()}},
 		"Full":    {"it can never be stored", []*datamodels.HealthEvent{newEvent("full")}, codes.FailedPrecondition, "as many faults", nil},
-		"Away":    {"all of it is to be sent again, whatever else is wrong", []*datamodels.HealthEvent{newEvent("unknown"), newEvent("away"), newEvent("n1")}, codes.Unavailable, "could not be stored", []nodefault.Report{report("n1")}},
+		"Away":    {"all of it is to be sent again, whatever else is wrong", []*datamodels.HealthEvent{newEvent("unknown"), newEvent("away"), newEvent("n1")}, codes.Unavailable, "could not be stored", []nodefault.Report{report()}},
 		"Busy":    {"later", []*datamodels.HealthEvent{newEvent("busy")}, codes.ResourceExhausted, "too many", nil},
 		"Panic":   {"one call ends, and not the process", []*datamodels.HealthEvent{newEvent("panics")}, codes.Internal, "internal error", nil},
-		"NoCheck": {"the others are stored", []*datamodels.HealthEvent{newEvent("n1"), {NodeName: "n1"}}, codes.InvalidArgument, "event 1: invalid report: checkName", []nodefault.Report{report("n1")}},
-		"NoAgent": {"NVSentinel takes it", []*datamodels.HealthEvent{func() *datamodels.HealthEvent { e := newEvent("n1"); e.Agent = ""; return e }()}, codes.OK, "", []nodefault.Report{report("n1", func(f *v1alpha1.Fault) { f.Source = "unknown" })}},
+		"NoCheck": {"the others are stored", []*datamodels.HealthEvent{newEvent("n1"), {NodeName: "n1"}}, codes.InvalidArgument, "event 1: invalid report: checkName", []nodefault.Report{report()}},
+		"NoAgent": {"NVSentinel takes it", []*datamodels.HealthEvent{func() *datamodels.HealthEvent { e := newEvent("n1"); e.Agent = ""; return e }()}, codes.OK, "", []nodefault.Report{report(func(f *v1alpha1.Fault) { f.Source = "unknown" })}},
 		"Future": {"an action and a strategy of tomorrow", []*datamodels.HealthEvent{func() *datamodels.HealthEvent {
 			e := newEvent("n1")
 			e.RecommendedAction, e.ProcessingStrategy = 77, 3
 			return e
-		}()}, codes.OK, "", []nodefault.Report{report("n1", func(f *v1alpha1.Fault) { f.Action, f.ObserveOnly = "UNKNOWN", true })}},
+		}()}, codes.OK, "", []nodefault.Report{report(func(f *v1alpha1.Fault) { f.Action, f.ObserveOnly = "UNKNOWN", true })}},
 		"TooMany": {"in one call", make([]*datamodels.HealthEvent, 1001), codes.InvalidArgument, "1000 at most", nil},
 	}
 	for name, tc := range cases {

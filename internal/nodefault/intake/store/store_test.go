@@ -299,3 +299,25 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("faults (-want +got):\n%s", diff)
 	}
 }
+
+func reports(node string, checks ...string) []nodefault.Report {
+	var out []nodefault.Report
+	for _, check := range checks {
+		out = append(out, fault(node, "", func(f *v1alpha1.Fault) { f.Check = check }))
+	}
+	return out
+}
+
+// A slow client says when it is asked, and answers when it is told to.
+type slow struct {
+	client.Client
+
+	once          sync.Once
+	asked, answer chan struct{}
+}
+
+func (s *slow) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	s.once.Do(func() { close(s.asked) })
+	<-s.answer
+	return s.Client.Get(ctx, key, o, opts...)
+}

@@ -1,0 +1,280 @@
+package auth_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
+)
+
+func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{}) }
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func wantErr(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got error %v, want %v", err, want)
+	}
+}
+
+// A road counts requests, and can be closed.
+type road struct {
+	next   http.RoundTripper
+	count  atomic.Int32
+	closed atomic.Bool
+}
+
+func (r *road) RoundTrip(req *http.Request) (*http.Response, error) {
+	r.count.Add(1)
+	if r.closed.Load() {
+		return nil, errors.New("closed")
+	}
+	return r.next.RoundTrip(req)
+}
+
+// newGuard is a guard that asks the API server.
+func newGuard(t *testing.T, change ...func(*auth.Config)) (*auth.Guard, *road) {
+	t.Helper()
+	r := &road{}
+	rc := kubebedtest.Bed(t).Config()
+	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { r.next = next; return r })
+	client, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := auth.Config{Mode: auth.ModeCluster}
+	for _, do := range change {
+		do(&cfg)
+	}
+	g, err := auth.New(cfg, auth.Deps{ListenAddr: "0.0.0.0:8080", Client: client, Log: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, r
+}
+
+// newToken is a token of a service account that may create NodeFaults, or not.
+func newToken(t *testing.T, may bool, audiences ...string) (name, token string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(kubebedtest.Bed(t).Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := kubebedtest.Namespace(t)
+	if may {
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: ns}, Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{"fleetloop.io"}, Resources: []string{"nodefaults"}, Verbs: []string{"create"},
+		}}}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: ns}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: ns},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: "default"}},
+		}
+		_, err := client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
+		_, err2 := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{})
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx := context.WithoutCancel(t.Context())
+			err := errors.Join(client.RbacV1().ClusterRoles().Delete(ctx, ns, metav1.DeleteOptions{}), client.RbacV1().ClusterRoleBindings().Delete(ctx, ns, metav1.DeleteOptions{}))
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
+	answer, err := client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "default", request, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "system:serviceaccount:" + ns + ":default", answer.Status.Token
+}
+
+func TestTokensOfTheCluster(t *testing.T) {
+	name, token := newToken(t, true)
+	g, r := newGuard(t)
+	kubebedtest.Eventually(t, func(ctx context.Context) error { // until the API server has heard of the role
+		g, _ := newGuard(t)
+		_, err := g.Authenticate(ctx, "Bearer "+token)
+		return err
+	})
+	for range 3 {
+		caller, err := g.Authenticate(t.Context(), "Bearer "+token)
+		if err != nil || caller != name {
+			t.Errorf("got %q, %v, want %q", caller, err, name)
+		}
+	}
+	if got := r.count.Load(); got != 2 {
+		t.Errorf("%d requests, want one for the token and one for the right", got)
+	}
+	_, other := newToken(t, false)
+	_, err := g.Authenticate(t.Context(), "Bearer "+other)
+	wantErr(t, err, auth.ErrForbidden)
+	for range 3 {
+		_, err = g.Authenticate(t.Context(), "Bearer made-up")
+		wantErr(t, err, auth.ErrInvalidToken)
+	}
+	if got := r.count.Load(); got != 5 {
+		t.Errorf("%d requests, want 3 more: what was said of a bad token is believed, too", got)
+	}
+	for _, header := range []string{"", "Bearer ", "Basic " + token} {
+		_, err = g.Authenticate(t.Context(), header)
+		wantErr(t, err, auth.ErrNoToken)
+	}
+}
+
+func TestAudiences(t *testing.T) {
+	_, ours := newToken(t, false, "fleetloop")
+	_, another := newToken(t, false)
+	g, _ := newGuard(t, func(c *auth.Config) { c.Audiences = []string{"fleetloop"} })
+	_, err := g.Authenticate(t.Context(), "Bearer "+ours)
+	wantErr(t, err, auth.ErrForbidden) // it is known, and that is all
+	_, err = g.Authenticate(t.Context(), "Bearer "+another)
+	wantErr(t, err, auth.ErrInvalidToken)
+}
+
+func TestOutages(t *testing.T) {
+	g, r := newGuard(t)
+	r.closed.Store(true)
+	_, err := g.Authenticate(t.Context(), "Bearer made-up")
+	wantErr(t, err, auth.ErrUnavailable)
+	r.closed.Store(false)
+	_, err = g.Authenticate(t.Context(), "Bearer made-up")
+	wantErr(t, err, auth.ErrInvalidToken) // an outage is not remembered
+}
+
+// TestFloods shows that made-up tokens do not have the API server asked without end.
+func TestFloods(t *testing.T) {
+	g, r := newGuard(t)
+	var asking sync.WaitGroup
+	for i := range 400 {
+		asking.Go(func() {
+			_, err := g.Authenticate(t.Context(), fmt.Sprintf("Bearer made-up-%d", i))
+			if !errors.Is(err, auth.ErrInvalidToken) && !errors.Is(err, auth.ErrUnavailable) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	began := time.Now()
+	asking.Wait()
+	if got, most := int(r.count.Load()), 41+int(20*time.Since(began).Seconds()); got > most {
+		t.Errorf("%d requests, want %d at most", got, most)
+	}
+}
+
+// write replaces the file as a Secret's volume does: the new one is moved over the
+// old.
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTokenFile(t *testing.T) {
+	var logs bytes.Buffer
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	write(t, path, fmt.Sprintf("tokens: [{token: first-token, subject: alertmanager}, {sha256: %x, subject: monitor}]", sha256.Sum256([]byte("second-token"))))
+	g, err := auth.New(auth.Config{Mode: auth.ModeFile, TokenFile: path}, auth.Deps{ListenAddr: "0.0.0.0:1", Log: slog.New(slog.NewTextHandler(&logs, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(token, subject string) {
+		t.Helper()
+		got, err := g.Authenticate(t.Context(), "bearer "+token)
+		if got != subject || (subject == "") != errors.Is(err, auth.ErrInvalidToken) {
+			t.Errorf("token %q: got %q, %v, want %q", token, got, err, subject)
+		}
+	}
+	check("first-token", "alertmanager")
+	check("second-token", "monitor")
+	check("third-token", "")
+	write(t, path, "tokens: [{token: third-token, subject: other}]")
+	check("first-token", "")
+	check("third-token", "other")
+	write(t, path, "tokens: [{token: s3cret, subject")
+	check("third-token", "other")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	check("third-token", "other")
+	check("third-token", "other")
+	if text := logs.String(); !strings.Contains(text, "not readable") || strings.Count(text, "is gone") != 1 || strings.Contains(text, "s3cret") {
+		t.Errorf("logged:\n%s", text)
+	}
+}
+
+func TestFileBesideTheCluster(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	write(t, path, "tokens: [{token: first-token, subject: alertmanager}]")
+	g, r := newGuard(t, func(c *auth.Config) { c.TokenFile = path })
+	if got, err := g.Authenticate(t.Context(), "Bearer first-token"); got != "alertmanager" || err != nil || r.count.Load() != 0 {
+		t.Errorf("got %q, %v after %d requests", got, err, r.count.Load())
+	}
+	_, err := g.Authenticate(t.Context(), "Bearer another")
+	wantErr(t, err, auth.ErrInvalidToken)
+}
+
+func TestNewRefuses(t *testing.T) {
+	hash := strings.Repeat("ab", 32)
+	cases := map[string]struct {
+		reason, content string
+		cfg             auth.Config
+		addr, says      string
+	}{
+		"NoneForTheWorld": {reason: "everybody could cordon nodes", cfg: auth.Config{Mode: auth.ModeNone}, addr: ":8080", says: "loopback"},
+		"NoneWithTokens":  {reason: "a file that nobody reads", cfg: auth.Config{Mode: auth.ModeNone, TokenFile: "/x"}, addr: "127.0.0.1:1", says: "no token file"},
+		"NoCluster":       {reason: "nobody to ask", cfg: auth.Config{Mode: auth.ModeCluster}, says: "needs a host cluster"},
+		"NoFile":          {reason: "nobody could get in", cfg: auth.Config{Mode: auth.ModeFile}, says: "needs a token file"},
+		"FileAway":        {reason: "it must be there at the start", cfg: auth.Config{Mode: auth.ModeFile, TokenFile: "/nowhere"}, says: "/nowhere"},
+		"UnknownMode":     {reason: "the set is closed", cfg: auth.Config{Mode: "basic"}, says: `"basic"`},
+		"BothForms":       {reason: "which of the two counts?", content: "tokens: [{token: s3cret, sha256: " + hash + ", subject: a}]", says: "one of them"},
+		"ShortHash":       {reason: "no hash", content: "tokens: [{sha256: abcd, subject: a}]", says: "64 hexadecimal"},
+		"SameTwice":       {reason: "whose is it?", content: "tokens: [{token: s3cret, subject: a}, {token: s3cret, subject: b}]", says: `tokens[1] (subject "b")`},
+		"NoSubject":       {reason: "whose is it?", content: "tokens: [{token: s3cret}]", says: "subject"},
+		"BadSubject":      {reason: "it would break logs", content: `tokens: [{token: s3cret, subject: "a\nb"}]`, says: "printable"},
+		"UnknownKey":      {reason: "a slip would go unseen", content: "tokens: [{token: s3cret, subject: a, admin: true}]", says: "admin"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.content != "" {
+				tc.cfg = auth.Config{Mode: auth.ModeFile, TokenFile: filepath.Join(t.TempDir(), "tokens.yaml")}
+				write(t, tc.cfg.TokenFile, tc.content)
+			}
+			_, err := auth.New(tc.cfg, auth.Deps{ListenAddr: tc.addr, Log: quiet()})
+			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("%s: got %v, want an error that says %q and no token", tc.reason, err, tc.says)
+			}
+		})
+	}
+	g, err := auth.New(auth.Config{Mode: auth.ModeNone}, auth.Deps{ListenAddr: "127.0.0.1:8080"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Authenticate(t.Context(), ""); err != nil {
+		t.Errorf("on loopback: %v", err)
+	}
+}
