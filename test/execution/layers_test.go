@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/test/controller"
+	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 	"github.com/fleetloop/fleetloop/test/execution/remediation"
 )
@@ -133,7 +133,7 @@ func TestLayersAreDeletedTogether(t *testing.T) {
 func ends(f *fleettest.Fleet, name string, phase remediation.Phase) *remediation.Request {
 	f.Helper()
 	var rr remediation.Request
-	controller.Eventually(f, func(ctx context.Context) error {
+	controllertest.Eventually(f, func(ctx context.Context) error {
 		if err := f.Client.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, &rr); err != nil {
 			return err
 		}

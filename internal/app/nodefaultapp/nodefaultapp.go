@@ -94,7 +94,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	if a.sinks == nil {
-		if a.sinks, err = changes.New(cfg.sinks(), source, cfg.DryRun, p); err != nil {
+		if a.sinks, err = changes.New(cfg.sinks(), source, cfg.DryRun, p); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, err
 		}
 		parts = append(parts, a.sinks.Part())
@@ -143,7 +143,7 @@ func (a *app) keep() (*store.Store, error) {
 
 // controller makes what looks after nodes.
 func (a *app) controller(context.Context) ([]lifecycle.Part, error) {
-	m, err := kube.NewManager(a.host, a.options(controllerLease))
+	m, err := kube.NewManager(a.host, a.options(controllerLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func (a *app) janitor(ctx context.Context) ([]lifecycle.Part, error) {
 		a.p.Log.InfoContext(ctx, "no node is rebooted or terminated, whoever asks: this is a dry run")
 		return nil, nil
 	}
-	m, err := kube.NewManager(a.host, a.options(janitorLease))
+	m, err := kube.NewManager(a.host, a.options(janitorLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
 	}

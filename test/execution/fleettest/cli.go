@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
-	"github.com/fleetloop/fleetloop/test/controller"
+	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
 // An Answer is what came of a command.
@@ -29,7 +29,7 @@ func (f *Fleet) Run(user string, args ...string) Answer {
 	f.Helper()
 	path := filepath.Join(f.TempDir(), "kubeconfig")
 	const mode = 0o600
-	if err := os.WriteFile(path, []byte(controller.Kubeconfig(f, f.Config(user))), mode); err != nil {
+	if err := os.WriteFile(path, []byte(controllertest.Kubeconfig(f, f.Config(user))), mode); err != nil {
 		f.Fatal(err)
 	}
 	var out, errs bytes.Buffer
@@ -39,7 +39,7 @@ func (f *Fleet) Run(user string, args ...string) Answer {
 	}
 	root := cli.Command(env)
 	root.AddCommand(execcli.Commands(execcli.Env{Env: env})...)
-	ctx, cancel := context.WithTimeout(f.Context(), controller.Patience)
+	ctx, cancel := context.WithTimeout(f.Context(), controllertest.Patience)
 	defer cancel()
 	code := cli.Run(ctx, env, root, append(args, "--namespace="+f.Namespace))
 	return Answer{out.String(), errs.String(), code}
@@ -91,7 +91,7 @@ func (f *Fleet) Reaches(name string, phase v1alpha1.Phase) *v1alpha1.KubernetesE
 func (f *Fleet) Becomes(name string, check func(*v1alpha1.KubernetesExecution) error) *v1alpha1.KubernetesExecution {
 	f.Helper()
 	var ke v1alpha1.KubernetesExecution
-	controller.Eventually(f, func(ctx context.Context) error {
+	controllertest.Eventually(f, func(ctx context.Context) error {
 		if err := f.Client.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, &ke); err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (f *Fleet) Becomes(name string, check func(*v1alpha1.KubernetesExecution) e
 // Until waits until check gives no error.
 func (f *Fleet) Until(check func() error) {
 	f.Helper()
-	controller.Eventually(f, func(context.Context) error { return check() })
+	controllertest.Eventually(f, func(context.Context) error { return check() })
 }
 
 // Fails waits until an execution has failed, and checks why.
@@ -119,7 +119,7 @@ func (f *Fleet) Fails(name string, reason v1alpha1.Reason, detail v1alpha1.Detai
 // WantEvent waits for an event about an execution.
 func (f *Fleet) WantEvent(name, reason, kind string) {
 	f.Helper()
-	controller.Eventually(f, func(ctx context.Context) error {
+	controllertest.Eventually(f, func(ctx context.Context) error {
 		var list eventsv1.EventList
 		if err := f.Client.List(ctx, &list, client.InNamespace(f.Namespace)); err != nil {
 			return err

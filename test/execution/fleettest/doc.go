@@ -26,7 +26,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode/image"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
-	"github.com/fleetloop/fleetloop/test/controller"
+	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/execution/remediation"
 )
 
@@ -150,7 +150,7 @@ func (s *shared) build(ctx context.Context) (err error) {
 		return err
 	}
 	s.later(func() error { return os.RemoveAll(s.dir) })
-	return controller.Build(ctx, s.dir, "execution-controller", "action-runner")
+	return controllertest.Build(ctx, s.dir, "execution-controller", "action-runner")
 }
 
 func (s *shared) binary(name string) string { return filepath.Join(s.dir, name) }

@@ -29,7 +29,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
-	"github.com/fleetloop/fleetloop/test/controller"
+	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/execution/remediation"
 )
 
@@ -69,7 +69,7 @@ type Fleet struct {
 	s          *shared
 	o          Options
 	kubeconfig string // of the controller
-	controller *controller.Process
+	controller *controllertest.Process
 }
 
 // Start gives a test a fleet, whose controller is ready.
@@ -137,7 +137,7 @@ func (f *Fleet) install() {
 	}
 	f.kubeconfig = filepath.Join(f.TempDir(), "kubeconfig")
 	const mode = 0o600
-	if err := os.WriteFile(f.kubeconfig, []byte(controller.Kubeconfig(f, cfg)), mode); err != nil {
+	if err := os.WriteFile(f.kubeconfig, []byte(controllertest.Kubeconfig(f, cfg)), mode); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -155,7 +155,7 @@ func (f *Fleet) InstallGuard() {
 			Action: "notify_only", Approvals: []v1alpha1.Approval{{Approver: "nobody", Decision: v1alpha1.Approve, PlanHash: "none"}},
 		},
 	}
-	controller.Eventually(f, func(ctx context.Context) error {
+	controllertest.Eventually(f, func(ctx context.Context) error {
 		if err := f.Client.Create(ctx, forged.DeepCopy(), client.DryRunAll); !apierrors.IsForbidden(err) {
 			return fmt.Errorf("an approval that nobody gave is not refused (%w)", err)
 		}
@@ -267,7 +267,7 @@ func (f *Fleet) As(user string, groups ...string) client.Client {
 
 // StartController starts the controller, with more arguments, and waits until
 // it is ready.
-func (f *Fleet) StartController(args ...string) *controller.Process {
+func (f *Fleet) StartController(args ...string) *controllertest.Process {
 	f.Helper()
 	image := f.o.Image
 	if image == "" {
@@ -278,13 +278,13 @@ func (f *Fleet) StartController(args ...string) *controller.Process {
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
 	}
 	all = append(append(all, f.o.Args...), args...)
-	f.controller = controller.Start(f, f.s.binary("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)
+	f.controller = controllertest.Start(f, f.s.binary("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)
 	f.controller.WantReady()
 	return f.controller
 }
 
 // Controller is the controller that was started last.
-func (f *Fleet) Controller() *controller.Process { return f.controller }
+func (f *Fleet) Controller() *controllertest.Process { return f.controller }
 
 // Logger is where components that a test runs itself say what they do.
 func (f *Fleet) Logger() *slog.Logger {
@@ -314,7 +314,7 @@ func (f *Fleet) Deployment(namespace, name string, replicas int32) *appsv1.Deplo
 // seen waits until a Deployment's controller has seen its latest change.
 func (f *Fleet) seen(d *appsv1.Deployment) *appsv1.Deployment {
 	f.Helper()
-	controller.Eventually(f, func(ctx context.Context) error {
+	controllertest.Eventually(f, func(ctx context.Context) error {
 		if err := f.Client.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
 			return err
 		}

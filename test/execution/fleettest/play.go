@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/test/controller"
+	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
 // The first argument of this program where it stands for an image.
@@ -54,7 +54,7 @@ func exists(path string) bool {
 func waitForGate(dir string) (code int, then bool) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	ticker := time.NewTicker(controller.PollEvery)
+	ticker := time.NewTicker(controllertest.PollEvery)
 	defer ticker.Stop()
 	for !exists(file(dir, "open", os.Getenv("EXECUTION_UID"))) {
 		select {

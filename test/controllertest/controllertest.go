@@ -1,6 +1,6 @@
-// Package controller runs the binary of a controller as a process of its own,
+// Package controllertest runs the binary of a controller as a process of its own,
 // for tests that stop it, kill it, and read what it says.
-package controller
+package controllertest
 
 import (
 	"context"
@@ -115,6 +115,18 @@ func (p *Process) Address(purpose string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("it does not say where it listens for %s", purpose)
+}
+
+// Logged is a field of the first line that the process has logged with this
+// message.
+func (p *Process) Logged(message, field string) (string, error) {
+	for text := range strings.Lines(p.log.String()) {
+		var line map[string]any
+		if json.Unmarshal([]byte(text), &line) == nil && line["msg"] == message {
+			return fmt.Sprint(line[field]), nil
+		}
+	}
+	return "", fmt.Errorf("it has not logged %q", message)
 }
 
 // Ended is closed when the process has ended.

@@ -1,0 +1,300 @@
+// Package faulttest gives tests a cluster of nodes without machines, the node
+// fault controller as a process of its own, and a sink that keeps what it is
+// told.
+//
+// The cluster is one for all tests of a process; a test has it for itself while
+// it runs, with the nodes that it makes.
+package faulttest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/test/controllertest"
+)
+
+// Namespace is that of the controller's Leases.
+const Namespace = "fleetloop-system"
+
+// Token is what reports are sent with.
+const Token = "the-token-of-reports"
+
+//nolint:gochecknoglobals // one cluster per test process; testing offers no other place to keep it
+var shared struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// Main runs the tests of a package. Call it from TestMain.
+func Main(m *testing.M, crds string) {
+	kube.TakeLogs(slog.New(slog.DiscardHandler)) // before the clients of the tests begin to log
+	kubebedtest.Main(m, kubebed.Options{CRDs: []string{crds}, Controllers: Controllers()}, goleak.Cleanup(func(code int) {
+		if err := os.RemoveAll(shared.dir); err != nil {
+			code = max(code, 1)
+		}
+		os.Exit(code) //nolint:revive // as goleak.VerifyTestMain would
+	}))
+}
+
+// Controllers are those that evictions need: the disruption controller counts
+// which pods are healthy.
+func Controllers() []string { return []string{"disruption-controller", "namespace-controller"} }
+
+// binary builds the controller as it is shipped.
+func binary(tb testing.TB) string {
+	tb.Helper()
+	shared.once.Do(func() { shared.dir, shared.err = build() })
+	if shared.err != nil {
+		tb.Fatal(shared.err)
+	}
+	return filepath.Join(shared.dir, "node-fault-controller")
+}
+
+// build outlives the test that asks first.
+func build() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "fleetloop-nodefault-"); err == nil {
+		err = controllertest.Build(context.Background(), dir, "node-fault-controller")
+	}
+	return dir, err
+}
+
+// A Cluster is what a test has.
+type Cluster struct {
+	testing.TB
+
+	Client client.WithWatch // an administrator's
+	Sink   *Sink
+	// Host is where the controller reaches the API server: a test may put
+	// something in between.
+	Host *rest.Config
+
+	process *controllertest.Process
+	token   string // file
+}
+
+// Start gives a test a cluster without nodes, and no controller yet.
+func Start(tb testing.TB) *Cluster {
+	tb.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), janitor.AddToScheme(scheme)); err != nil {
+		tb.Fatal(err)
+	}
+	bed := kubebedtest.Bed(tb)
+	c, err := client.NewWithWatch(bed.Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	t := &Cluster{TB: tb, Client: c, Sink: newSink(tb), Host: bed.Config(), token: filepath.Join(tb.TempDir(), "tokens.yaml")}
+	const mode = 0o600
+	if err := os.WriteFile(t.token, []byte("tokens:\n- token: "+Token+"\n  subject: tests\n"), mode); err != nil {
+		tb.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	if err := c.Create(tb.Context(), ns); err != nil && !apierrors.IsAlreadyExists(err) {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(t.clean)
+	return t
+}
+
+// clean takes away what the test has made.
+func (c *Cluster) clean() {
+	if c.process != nil {
+		c.process.Kill()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), controllertest.Patience)
+	defer cancel()
+	for _, kind := range []client.Object{&janitor.RebootNode{}, &janitor.TerminateNode{}, &v1alpha1.NodeFault{}, &corev1.Node{}} {
+		if err := c.Client.DeleteAllOf(ctx, kind); err != nil {
+			c.Errorf("clean up: %v", err)
+		}
+	}
+	var pods corev1.PodList
+	if err := c.Client.List(ctx, &pods); err != nil {
+		c.Errorf("clean up: %v", err)
+	}
+	for i := range pods.Items {
+		if err := c.Client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0)); err != nil && !apierrors.IsNotFound(err) {
+			c.Errorf("clean up: %v", err)
+		}
+	}
+}
+
+// StartController starts the controller with more arguments and environment,
+// and waits until it is ready.
+func (c *Cluster) StartController(env map[string]string, args ...string) *controllertest.Process {
+	c.Helper()
+	file := filepath.Join(c.TempDir(), "kubeconfig")
+	const mode = 0o600
+	if err := os.WriteFile(file, []byte(controllertest.Kubeconfig(c, c.Host)), mode); err != nil {
+		c.Fatal(err)
+	}
+	all := map[string]string{
+		"LOG_FORMAT": "json", "KUBECONFIG": file, "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
+		"LISTEN_ADDRESS": "127.0.0.1:0", "NODE_FAULT_INTAKE_AUTH_MODE": "file", "NODE_FAULT_INTAKE_TOKEN_FILE": c.token,
+		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": c.Sink.URL(), "CHANGE_EVENTS_ALLOW_ADDRESSES": "127.0.0.0/8", "CHANGE_EVENTS_ALLOW_HTTP": "true",
+		"CLUSTER_NAME": "bed", "LEADER_ELECT": "false",
+		// A few nodes are all that there are.
+		"NODE_FAULT_BUDGET_MAX_PERCENT": "100", "NODE_FAULT_BUDGET_WINDOW_PERCENT": "100", "NODE_FAULT_HEALTHY_FOR": "1s",
+	}
+	maps.Copy(all, env)
+	c.process = controllertest.Start(c, binary(c), all, args...)
+	c.process.WantReady()
+	return c.process
+}
+
+// Node makes a node that is Ready.
+func (c *Cluster) Node(name string, change func(*corev1.Node)) *corev1.Node {
+	c.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if change != nil {
+		change(n)
+	}
+	if err := c.Client.Create(c.Context(), n); err != nil {
+		c.Fatal(err)
+	}
+	n.Status.NodeInfo.BootID = "boot-1"
+	c.Ready(n, corev1.ConditionTrue)
+	return n
+}
+
+// Ready writes the status of a node, with its condition Ready.
+func (c *Cluster) Ready(n *corev1.Node, is corev1.ConditionStatus) {
+	c.Helper()
+	now := metav1.Now()
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: is, LastHeartbeatTime: now, LastTransitionTime: now}}
+	if err := c.Client.Status().Update(c.Context(), n); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// GetNode reads a node.
+func (c *Cluster) GetNode(name string) *corev1.Node {
+	c.Helper()
+	var n corev1.Node
+	if err := c.Client.Get(c.Context(), types.NamespacedName{Name: name}, &n); err != nil {
+		c.Fatal(err)
+	}
+	return &n
+}
+
+// EditNode changes a node as a person does, with kubectl.
+func (c *Cluster) EditNode(name string, change func(*corev1.Node)) {
+	c.Helper()
+	controllertest.Eventually(c, func(ctx context.Context) error {
+		var n corev1.Node
+		if err := c.Client.Get(ctx, types.NamespacedName{Name: name}, &n); err != nil {
+			return err
+		}
+		before := n.DeepCopy()
+		change(&n)
+		return c.Client.Patch(ctx, &n, client.MergeFrom(before), client.FieldOwner("kubectl-cordon"))
+	})
+}
+
+// Fault reads a NodeFault.
+func (c *Cluster) Fault(ctx context.Context, name string) (*v1alpha1.NodeFault, error) {
+	var f v1alpha1.NodeFault
+	err := c.Client.Get(ctx, types.NamespacedName{Name: name}, &f)
+	return &f, err
+}
+
+// WantPhase waits until a node stands there.
+func (c *Cluster) WantPhase(name string, phase v1alpha1.Phase) *v1alpha1.NodeFault {
+	c.Helper()
+	var f *v1alpha1.NodeFault
+	controllertest.Eventually(c, func(ctx context.Context) (err error) {
+		if f, err = c.Fault(ctx, name); err == nil && f.Status.Phase != phase {
+			err = fmt.Errorf("node %q is %s (%s), want %s", name, f.Status.Phase, f.Status.Message, phase)
+		}
+		return err
+	})
+	return f
+}
+
+// Report is a health event, as the intake takes it.
+type Report struct {
+	Agent             string   `json:"agent"`
+	CheckName         string   `json:"checkName"`
+	NodeName          string   `json:"nodeName"`
+	IsFatal           bool     `json:"isFatal"`
+	IsHealthy         bool     `json:"isHealthy"`
+	Message           string   `json:"message,omitempty"`
+	ErrorCode         []string `json:"errorCode,omitempty"`
+	RecommendedAction string   `json:"recommendedAction,omitempty"`
+}
+
+// Xid is a fault of a GPU that wants a reboot.
+func Xid(node string) Report {
+	return Report{
+		Agent: "syslog-health-monitor", CheckName: "xid-check", NodeName: node, IsFatal: true, Message: "GPU error detected",
+		ErrorCode: []string{"XID-79"}, RecommendedAction: "RESTART_VM",
+	}
+}
+
+// Healthy is the end of a fault.
+func (r Report) Healthy() Report {
+	r.IsHealthy, r.IsFatal = true, false
+	return r
+}
+
+// Report sends a health event and wants it taken.
+func (c *Cluster) Report(r Report) {
+	c.Helper()
+	controllertest.Eventually(c, func(ctx context.Context) error { return c.Send(ctx, r) })
+}
+
+// Send sends a health event.
+func (c *Cluster) Send(ctx context.Context, r Report) error {
+	address, err := c.process.Logged("taking reports about nodes", "address")
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v1/health-events", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+Token)
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	if resp.StatusCode != http.StatusAccepted {
+		var text bytes.Buffer
+		_, _ = text.ReadFrom(resp.Body)
+		return fmt.Errorf("reports are answered %s: %s", resp.Status, text.String())
+	}
+	return nil
+}

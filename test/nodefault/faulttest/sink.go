@@ -1,0 +1,84 @@
+package faulttest
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+)
+
+// A Sink takes change events as an HTTP endpoint does, and keeps them.
+type Sink struct {
+	server *httptest.Server
+
+	mu     sync.Mutex
+	taken  []changeevent.Payload
+	paths  []string
+	answer func(changeevent.Payload) int // nil is 202
+}
+
+func newSink(tb testing.TB) *Sink {
+	tb.Helper()
+	s := &Sink{}
+	s.server = httptest.NewServer(http.HandlerFunc(s.take))
+	tb.Cleanup(s.server.Close)
+	return s
+}
+
+// URL is its endpoint.
+func (s *Sink) URL() string { return s.server.URL + "/changes" }
+
+func (s *Sink) take(w http.ResponseWriter, r *http.Request) {
+	var p changeevent.Payload
+	if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	code := http.StatusAccepted
+	if s.answer != nil {
+		code = s.answer(p)
+	}
+	if code == http.StatusAccepted {
+		s.taken, s.paths = append(s.taken, p), append(s.paths, r.URL.Path)
+	}
+	w.WriteHeader(code)
+}
+
+// Answer has it answer so from now on; nil is that it takes everything.
+func (s *Sink) Answer(by func(changeevent.Payload) int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = by
+}
+
+// Taken are the events about a node, in the order in which they came. With
+// once, one that came again counts once.
+func (s *Sink) Taken(node string, once bool) []changeevent.Payload {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []changeevent.Payload
+	seen := map[string]bool{}
+	for _, p := range s.taken {
+		if p.Node == node && (!once || !seen[p.ID]) {
+			all = append(all, p)
+			seen[p.ID] = true
+		}
+	}
+	return all
+}
+
+// Actions are the actions of what was taken about a node, each once, with
+// spaces between them.
+func (s *Sink) Actions(node string) string {
+	var actions []string
+	for _, p := range s.Taken(node, true) {
+		actions = append(actions, p.Action)
+	}
+	return strings.Join(actions, " ")
+}

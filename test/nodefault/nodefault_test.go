@@ -1,0 +1,83 @@
+// Package nodefault tests the node fault controller as a process, against a
+// real API server.
+package nodefault
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+func TestMain(m *testing.M) { faulttest.Main(m, "../../deploy/crds") }
+
+// The main path: a node reports a fault, is cordoned, drained and rebooted, and
+// given back when its fault is gone; each step is told once, in order.
+func TestRebooted(t *testing.T) {
+	c := faulttest.Start(t)
+	c.Node("gpu-node-01", nil)
+	c.Node("gpu-node-02", nil)
+	c.StartController(nil)
+	c.Report(faulttest.Xid("gpu-node-01"))
+
+	f := c.WantPhase("gpu-node-01", v1alpha1.PhaseRemediating)
+	if n := c.GetNode("gpu-node-01"); !n.Spec.Unschedulable {
+		t.Error("it is not cordoned")
+	}
+	if n := c.GetNode("gpu-node-02"); n.Spec.Unschedulable {
+		t.Error("another one is cordoned")
+	}
+	var reboot janitor.RebootNode
+	controllertest.Eventually(t, func(ctx context.Context) error {
+		var all janitor.RebootNodeList
+		if err := c.Client.List(ctx, &all); err != nil {
+			return err
+		}
+		if len(all.Items) != 1 {
+			return fmt.Errorf("there are %d RebootNodes", len(all.Items))
+		}
+		if reboot = all.Items[0]; reboot.Status.BootID == "" { // what happens before is not what was asked for
+			return fmt.Errorf("it is not taken up yet: %+v", reboot.Status)
+		}
+		return nil
+	})
+	if reboot.Spec.NodeName != "gpu-node-01" {
+		t.Errorf("%q is to be rebooted", reboot.Spec.NodeName)
+	}
+
+	// A person reboots it.
+	n := c.GetNode("gpu-node-01")
+	n.Status.NodeInfo.BootID = "boot-2"
+	c.Ready(n, corev1.ConditionTrue)
+	controllertest.Eventually(t, func(ctx context.Context) error {
+		got, err := c.Fault(ctx, "gpu-node-01")
+		if err == nil && (got.Status.Remediation == nil || got.Status.Remediation.State != v1alpha1.RemedySucceeded) {
+			err = fmt.Errorf("the reboot is not proven: %+v", got.Status.Remediation)
+		}
+		return err
+	})
+	c.Report(faulttest.Xid("gpu-node-01").Healthy())
+	c.WantPhase("gpu-node-01", v1alpha1.PhaseHealthy)
+	if n := c.GetNode("gpu-node-01"); n.Spec.Unschedulable || len(n.Annotations[v1alpha1.AnnotationOwned]) > 0 {
+		t.Errorf("something of ours is left: %v %v", n.Spec, n.Annotations)
+	}
+	const want = "cordon drain-completed reboot-requested reboot-executed uncordon"
+	controllertest.Eventually(t, func(context.Context) error {
+		if got := c.Sink.Actions("gpu-node-01"); got != want {
+			return fmt.Errorf("told: %s; want %s", got, want)
+		}
+		return nil
+	})
+	for _, p := range c.Sink.Taken("gpu-node-01", false) {
+		t.Log(p.Timestamp, p.Source, p.Summary)
+		if p.Session != f.Status.Session || p.Cluster != "bed" || p.HealthEvent == nil || p.HealthEvent.ErrorCode != "XID-79" || !p.HealthEvent.IsFatal {
+			t.Errorf("%+v", p)
+		}
+	}
+}
