@@ -1,10 +1,17 @@
 package fleetapi_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
@@ -102,4 +109,382 @@ func TestOwnChanges(t *testing.T) {
 		}
 	}
 	wantEqual(t, "reason", "its spec was changed", l.Items[3].Reason)
+}
+
+func TestFilteredChangeEvents(t *testing.T) {
+	f := newFixture(t)
+	now := time.Now().Truncate(time.Millisecond)
+	event := func(action, node, subject, source, who string, ago time.Duration) changeevent.Payload {
+		e := changeevent.ChangeEvent{Action: action, NodeName: node, Subject: subject, Source: source, Session: "s-" + node, Timestamp: now.Add(-ago)}
+		if who != "" {
+			e.Details = map[string]string{"who": who}
+		}
+		return changeevent.NewPayload(e)
+	}
+	f.tell("eu-1", []changeevent.Payload{
+		event("cordon", "n-1", "", changeevent.SourceFaultQuarantine, "", time.Minute),
+		event("drain-started", "n-1", "", changeevent.SourceNodeDrainer, "", 2*time.Minute),
+		event("uncordon", "n-2", "", changeevent.SourceFaultQuarantine, "", 3*time.Hour),
+	})
+	f.tell("eu-2", event("execution-approved", "", "executions/scale-web", changeevent.SourceExecutionController, "alice@example.com", 4*24*time.Hour))
+
+	for query, want := range map[string][]string{
+		"?cluster=eu-2":                  {"execution-approved eu-2 executions/scale-web"},
+		"?node=n-1":                      {"cordon eu-1 n-1", "drain-started eu-1 n-1"},
+		"?node=n-1&action=cordon":        {"cordon eu-1 n-1"},
+		"?action=cordon,uncordon":        {"cordon eu-1 n-1", "uncordon eu-1 n-2"},
+		"?actor=alice@example.com":       {"execution-approved eu-2 executions/scale-web"},
+		"?actor=node-drainer":            {"drain-started eu-1 n-1"},
+		"?actor=nvsentinel/node-drainer": {"drain-started eu-1 n-1"},
+		"?actor=execution-controller":    {}, // a person did it
+		"?source=execution-controller":   {"execution-approved eu-2 executions/scale-web"},
+		"?subject=executions/scale-web":  {"execution-approved eu-2 executions/scale-web"},
+		"?session=s-n-2":                 {"uncordon eu-1 n-2"},
+		"?since=90m":                     {"cordon eu-1 n-1", "drain-started eu-1 n-1"},
+		"?since=2d&until=1h":             {"uncordon eu-1 n-2"},
+		"?until=" + now.Add(-time.Hour).UTC().Format(time.RFC3339) + "&cluster=eu-1": {"uncordon eu-1 n-2"},
+		"?cluster=eu-3":  {},
+		"?nothing=known": {"cordon eu-1 n-1", "drain-started eu-1 n-1", "uncordon eu-1 n-2", "execution-approved eu-2 executions/scale-web"},
+	} {
+		wantEqual(t, query, want, whatWasDone(f.changes(query)))
+	}
+}
+
+func TestPagesOfChangeEvents(t *testing.T) {
+	f := newFixture(t)
+	now := time.Now()
+	var told []changeevent.Payload
+	var want []string
+	for i := range 25 {
+		told = append(told, done("cordon", fmt.Sprintf("n-%02d", i), now.Add(-time.Duration(i/2)*time.Second)))
+	}
+	f.tell("eu-1", told)
+	all := f.changes("?limit=1000&node=")
+	want = whatWasDone(all)
+	wantEqual(t, "all", 25, len(want))
+	if all.Next != "" {
+		t.Error("there is another page")
+	}
+	var got []string
+	cursor := ""
+	for pages := 1; ; pages++ {
+		page := f.changes("?since=1h&limit=7&cursor=" + cursor)
+		got = append(got, whatWasDone(page)...)
+		if page.Next == "" {
+			wantEqual(t, "pages", 4, pages)
+			break
+		}
+		cursor = page.Next
+		f.tell("eu-1", done("uncordon", fmt.Sprintf("n-%02d", pages), now.Add(time.Minute))) // what comes moves no page
+	}
+	wantEqual(t, "pages", want, got)
+
+	p := f.do("GET", v1.ChangesPath+"?since=2h&cursor="+cursor, nil).problem(400, "invalid_query", "leave all other parameters")
+	wantEqual(t, "the field", "cursor", p.Errors[0].Field)
+}
+
+func TestRefusedChangeEvents(t *testing.T) {
+	f := newFixture(t)
+	now := time.Now()
+	good := done("cordon", "n-1", now)
+	old := done("cordon", "n-1", now.Add(-91*24*time.Hour))
+	ahead := done("cordon", "n-1", now.Add(2*time.Hour))
+	own := good
+	own.Source = changeevent.SourceFleetAPI
+	path := v1.ChangesPath + "/eu-1"
+	for name, c := range map[string]struct {
+		reason  string
+		path    string
+		content any
+		status  int
+		code    string
+		says    string
+	}{
+		"Old":         {"it would be gone at once", path, old, 422, "time_out_of_range", "older than the 2160h0m0s"},
+		"OldOfMany":   {"it says which", path, []changeevent.Payload{good, old}, 422, "time_out_of_range", "element 1:"},
+		"Ahead":       {"it would stand before all others for long", path, ahead, 422, "time_out_of_range", "set the clocks"},
+		"Own":         {"nobody speaks for the fleet API", path, own, 400, "invalid_body", "the fleet API itself"},
+		"NoAction":    {"it says nothing", path, `{"timestamp":"2026-03-01T12:00:00Z"}`, 400, "invalid_body", "action is missing"},
+		"NoTime":      {"it could not be told from another", path, `{"action":"cordon"}`, 400, "invalid_body", "timestamp"},
+		"NoJSON":      {"", path, `cordon`, 400, "invalid_body", "no change event"},
+		"OneOfMany":   {"it says which", path, `[{"action":"cordon","timestamp":"2026-03-01T12:00:00Z"},{}]`, 400, "invalid_body", "element 1"},
+		"LongName":    {"cut it would be another's", path, map[string]string{"action": "cordon", "timestamp": changeevent.CanonicalTime(now), "node": strings.Repeat("n", 254)}, 400, "invalid_body", "node has more than"},
+		"Cluster":     {"a name is one line", v1.ChangesPath + "/a%0Ab", good, 404, "not_found", "cannot be the name of a cluster"},
+		"LongCluster": {"", v1.ChangesPath + "/" + strings.Repeat("c", 254), good, 404, "not_found", "1 to 253"},
+		"TooMany":     {"a request has a bound", path, slices.Repeat([]changeevent.Payload{good}, 1001), 413, "body_too_large", "1000"},
+		"Large":       {"", path, `["` + strings.Repeat("x", fleetapi.DefaultMaxBody) + `"]`, 413, "body_too_large", "fewer events"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.under(t).do("POST", c.path, c.content).problem(c.status, c.code, c.says)
+		})
+	}
+	f.do("PUT", path, good).problem(405, "method_not_allowed", "POST")
+	f.do("DELETE", v1.ChangesPath, nil).problem(405, "method_not_allowed", "GET")
+	wantEqual(t, "nothing was kept", 0, len(f.changes("").Items))
+
+	for query, says := range map[string]string{
+		"limit=0": "1 to 1000", "limit=1001": "1 to 1000", "limit=x": "1 to 1000", "since=yesterday": "neither a time", "until=-5m": "neither a time",
+		"cursor=x": "not a token", "after=x": "is for streams", "strict=true&colour=red": "not known here", "strict=so": "true or false",
+		"node=a&node=b": "more than once", "node=" + strings.Repeat("n", 1025): "longer than", "node=%00": "no text", "node=%ff": "no text",
+	} {
+		f.do("GET", v1.ChangesPath+"?"+query, nil).problem(400, "invalid_query", says)
+	}
+	stream := http.Header{"Accept": {"text/event-stream"}}
+	for query, says := range map[string]string{
+		"since=1h": "does not go with a stream", "cursor=x": "does not go with a stream", "after=x": "not a cursor", "strict=true&colour=red": "not known here",
+	} {
+		f.doWith(stream, "GET", v1.ChangesPath+"?"+query, nil).problem(400, "invalid_query", says)
+	}
+	f.doWith(http.Header{"Accept": {"text/event-stream"}, "Last-Event-Id": {"x"}}, "GET", v1.ChangesPath, nil).problem(400, "invalid_query", "not a cursor of this API")
+}
+
+// TestCloudEvents: an event is the same whichever way it is told.
+func TestCloudEvents(t *testing.T) {
+	f := newFixture(t)
+	p := done("cordon", "n-1", time.Now())
+	envelope := func(id string, data any) map[string]any {
+		return map[string]any{"specversion": "1.0", "id": id, "source": "/clusters/eu-1/nvsentinel/fault-quarantine", "type": "com.nvidia.nvsentinel.node.cordon.v1", "data": data}
+	}
+	send := func(contentType string, header http.Header, content any) v1.ChangesTaken {
+		t.Helper()
+		body, err := json.Marshal(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+v1.ChangesPath+"/eu-1", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(r.Header, header)
+		r.Header.Set("Content-Type", contentType)
+		return read[v1.ChangesTaken](f.send(r, body).want(http.StatusAccepted))
+	}
+	wantEqual(t, "structured", stored(1), send("application/cloudevents+json", nil, envelope("1", p)))
+	wantEqual(t, "batch", v1.ChangesTaken{Stored: 1, Known: 1, Different: []string{}},
+		send("application/cloudevents-batch+json; charset=utf-8", nil, []any{envelope("1", p), envelope("2", done("uncordon", "n-1", time.Now()))}))
+	binary := http.Header{
+		"Ce-Specversion": {"1.0"}, "Ce-Id": {"3"}, "Ce-Source": {"/clusters/eu-1/nvsentinel/janitor"}, "Ce-Type": {"com.nvidia.nvsentinel.node.reboot-executed.v1"},
+		"Ce-Time": {changeevent.CanonicalTime(time.Now().Add(time.Second))}, "Ce-Subject": {"n-1"},
+	}
+	wantEqual(t, "binary", stored(1), send("application/json", binary, map[string]any{"action": "reboot-executed"}))
+	wantEqual(t, "what was told before", known(1), f.tell("eu-1", p))
+	wantEqual(t, "all", []string{"reboot-executed eu-1 n-1", "uncordon eu-1 n-1", "cordon eu-1 n-1"}, whatWasDone(f.changes("")))
+
+	for contentType, content := range map[string]string{"application/cloudevents+json": `{"specversion":"0.3"}`, "application/cloudevents-batch+json": `{}`} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+v1.ChangesPath+"/eu-1", strings.NewReader(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", contentType)
+		f.send(r, []byte(content)).problem(400, "invalid_body", "")
+	}
+	for _, contentType := range []string{"text/plain", "", "application/cloudevents+avro", "application/x-www-form-urlencoded"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+v1.ChangesPath+"/eu-1", strings.NewReader(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", contentType)
+		f.send(r, []byte(`{}`)).problem(415, "unsupported_media_type", "")
+	}
+}
+
+// TestChangeEventsOfTenants: who tells an event owns it, unless a component
+// that serves all tenants says whose it is.
+func TestChangeEventsOfTenants(t *testing.T) {
+	red, blue, system := newTenants(t)
+	now := time.Now()
+	event := func(node, tenant string) changeevent.Payload {
+		e := changeevent.ChangeEvent{Action: "cordon", NodeName: node, Source: changeevent.SourceFaultQuarantine, Timestamp: now}
+		if tenant != "" {
+			e.Details = map[string]string{"tenant": tenant}
+		}
+		return changeevent.NewPayload(e)
+	}
+	red.tell("c-1", event("by-red", ""))
+	blue.tell("c-1", event("by-blue", "red")) // says who?
+	system.tell("c-1", event("by-system", ""))
+	system.tell("c-1", event("for-red", "red"))
+	red.as("red-robot").tell("c-1", event("by-robot", ""))
+	blue.create("clusters", "c-blue", nil)
+
+	nodes := func(f *fixture) []string {
+		list := []string{}
+		for _, e := range f.changes("?action=cordon,cluster-created").Items {
+			list = append(list, e.Node+e.Subject)
+		}
+		slices.Sort(list)
+		return list
+	}
+	wantEqual(t, "red sees", []string{"by-red", "by-robot", "for-red"}, nodes(red))
+	wantEqual(t, "blue sees", []string{"by-blue", "clusters/c-blue"}, nodes(blue))
+	wantEqual(t, "the system sees", []string{"by-blue", "by-red", "by-robot", "by-system", "clusters/c-blue", "for-red"}, nodes(system))
+
+	// What one tenant told keeps no other from telling the same.
+	wantEqual(t, "the same id", stored(1), blue.tell("c-1", event("by-red", "")))
+	wantEqual(t, "the same id of the same tenant", known(1), red.as("red-robot").tell("c-1", event("by-red", "")))
+	red.as("").do("POST", v1.ChangesPath+"/c-1", event("x", "")).problem(401, "unauthenticated", "no bearer token")
+	red.as("").do("GET", v1.ChangesPath, nil).problem(401, "unauthenticated", "no bearer token")
+
+	page := red.changes("?limit=1")
+	blue.do("GET", v1.ChangesPath+"?limit=1&cursor="+page.Next, nil).problem(400, "invalid_query", "another query")
+}
+
+func TestKnownClustersOnly(t *testing.T) {
+	o := options{cfg: defaults()}
+	o.cfg.Timeline.KnownClustersOnly = true
+	f := newFixtureWith(t, o)
+	p := done("cordon", "n-1", time.Now())
+	f.do("POST", v1.ChangesPath+"/eu-1", p).problem(404, "not_found", `no cluster "eu-1"`)
+	f.create("clusters", "eu-1", nil)
+	wantEqual(t, "of one that is there", stored(1), f.tell("eu-1", p))
+	p.Cluster = "eu-2" // counts for more than the path
+	f.do("POST", v1.ChangesPath+"/eu-1", p).problem(404, "not_found", `no cluster "eu-2"`)
+}
+
+// streamChanges begins a stream of change events.
+func (f *fixture) streamChanges(query string, header http.Header) *watching {
+	f.Helper()
+	all := http.Header{"Accept": {"text/event-stream"}}
+	maps.Copy(all, header)
+	return f.watch("/api/changes"+query, all)
+}
+
+// wantChanges reads events and wants them to be these actions and nodes.
+func (w *watching) wantChanges(want ...string) (cursor string) {
+	w.Helper()
+	got := []string{}
+	for len(got) < len(want) {
+		e := w.next()
+		switch e.Type {
+		case v1.WatchBookmark:
+			continue
+		case v1.WatchChanged:
+		case v1.WatchRemoved, v1.WatchError, "":
+			w.Fatalf("got %s %s", e.Type, e.Data)
+		}
+		var event v1.ChangeEvent
+		if err := json.Unmarshal(e.Data, &event); err != nil {
+			w.Fatal(err)
+		}
+		got, cursor = append(got, event.Action+" "+event.Node+event.Subject), e.Cursor
+	}
+	wantEqual(w.T, "events", want, got)
+	return cursor
+}
+
+func TestStreamOfChangeEvents(t *testing.T) {
+	f := newFixture(t)
+	now := time.Now()
+	f.tell("eu-1", done("cordon", "n-0", now))
+	live := f.changes("").Live
+	fromNow, ofOne := f.streamChanges("", nil), f.streamChanges("?node=n-2&actor=fault-quarantine", nil)
+	if e := fromNow.next(); e.Type != v1.WatchBookmark {
+		t.Fatalf("got %s", e.Type)
+	}
+	f.tell("eu-1", done("cordon", "n-1", now.Add(-time.Hour))) // late, and new all the same
+	f.tell("eu-1", []changeevent.Payload{done("cordon", "n-2", now), done("cordon", "n-3", now)})
+	f.tell("eu-1", done("cordon", "n-1", now.Add(-time.Hour))) // once more
+	f.create("clusters", "eu-1", nil)
+	fromNow.wantChanges("cordon n-1", "cordon n-2", "cordon n-3", "cluster-created clusters/eu-1")
+	ofOne.wantChanges("cordon n-2")
+
+	since := f.streamChanges("?after="+live, nil)
+	cursor := since.wantChanges("cordon n-1", "cordon n-2")
+	since.cancel()
+	again := f.streamChanges("?after="+live, http.Header{"Last-Event-Id": {cursor}})
+	again.wantChanges("cordon n-3", "cluster-created clusters/eu-1")
+	f.api.EndWatches()
+	for e := again.next(); e.Type != ""; e = again.next() {
+		if e.Type != v1.WatchBookmark {
+			t.Errorf("got %s %s", e.Type, e.Data)
+		}
+	}
+	if f.value("fleetloop_timeline_watch_events_total") == 0 || f.value("fleetloop_timeline_events_total") == 0 {
+		t.Error("nothing was counted")
+	}
+}
+
+// TestStreamsOfTenants: nobody is told what he could not list.
+func TestStreamsOfTenants(t *testing.T) {
+	red, blue, system := newTenants(t)
+	reds, everything := red.streamChanges("", nil), system.streamChanges("", nil)
+	for _, w := range []*watching{reds, everything} {
+		if e := w.next(); e.Type != v1.WatchBookmark {
+			t.Fatalf("got %s", e.Type)
+		}
+	}
+	now := time.Now()
+	blue.tell("c-1", done("cordon", "n-blue", now))
+	system.tell("c-1", done("cordon", "n-nobody", now))
+	red.tell("c-1", done("cordon", "n-red", now))
+	everything.wantChanges("cordon n-blue", "cordon n-nobody", "cordon n-red")
+	reds.wantChanges("cordon n-red")
+}
+
+// TestARestartedStream comes back all the time while many tell, and misses none
+// and gets none twice.
+func TestARestartedStream(t *testing.T) {
+	f := newFixture(t)
+	const tellers, each = 4, 40
+	cursor := f.changes("").Live
+	var g errgroup.Group
+	for teller := range tellers {
+		g.Go(func() error {
+			for i := range each {
+				body, err := json.Marshal(done("cordon", fmt.Sprintf("n-%d-%d", teller, i), time.Now()))
+				if err != nil {
+					return err
+				}
+				resp, err := http.Post(f.url+v1.ChangesPath+"/eu-1", "application/json", bytes.NewReader(body)) //nolint:noctx,gosec // of this test
+				if err != nil {
+					return err
+				}
+				if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusAccepted {
+					return fmt.Errorf("answered %d, %w", resp.StatusCode, err)
+				}
+			}
+			return nil
+		})
+	}
+	seen := map[string]int{}
+	for count := 0; count < tellers*each; {
+		w := f.streamChanges("?after="+cursor, nil)
+		for range 7 {
+			e := w.next()
+			if e.Type == v1.WatchChanged {
+				var event v1.ChangeEvent
+				if err := json.Unmarshal(e.Data, &event); err != nil {
+					t.Fatal(err)
+				}
+				seen[event.Node]++
+				count++
+			}
+			cursor = e.Cursor
+			if count == tellers*each {
+				break
+			}
+		}
+		w.cancel()
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{}
+	for teller := range tellers {
+		for i := range each {
+			want[fmt.Sprintf("n-%d-%d", teller, i)] = 1
+		}
+	}
+	wantEqual(t, "told", want, seen)
+}
+
+// TestLoadedChanges: each resource of a bulk load is told, and none that was
+// there already.
+func TestLoadedChanges(t *testing.T) {
+	f := newFixture(t)
+	f.create("clusters", "c-1", nil)
+	f.load("clusters/bulk?existing=skip", `{"name":"c-1","spec":{}}`, `{"name":"c-2","spec":{}}`, `{"name":"c-3","spec":{}}`).want(200)
+	got := whatWasDone(f.changes("?action=cluster-created"))
+	slices.Sort(got)
+	wantEqual(t, "created", []string{"cluster-created c-1 clusters/c-1", "cluster-created c-2 clusters/c-2", "cluster-created c-3 clusters/c-3"}, got)
 }

@@ -53,7 +53,10 @@ func (f *fixture) watch(query string, header http.Header) *watching {
 func (f *fixture) open(query string, header http.Header) (*http.Response, context.CancelFunc) {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url+v1.BasePath+"/"+query, http.NoBody)
+	if !strings.HasPrefix(query, "/") {
+		query = v1.BasePath + "/" + query
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url+query, http.NoBody)
 	if err != nil {
 		f.Fatal(err)
 	}

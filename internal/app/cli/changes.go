@@ -197,9 +197,10 @@ func (c *changesSession) run(ctx context.Context) error {
 		if c.at != before {
 			failures = 0
 		}
+		if ctx.Err() != nil {
+			break // which is how it ends
+		}
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case errors.Is(err, io.EOF): // it has lasted long enough
 		case !isTransient(err):
 			return changesFailure(err)

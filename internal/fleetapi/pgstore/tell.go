@@ -51,7 +51,7 @@ func (t *tx) tellInserted(ctx context.Context, r *fleetapi.Record) error {
 // tellSaved tells of what owners change, and not of what adapters report.
 func (t *tx) tellSaved(ctx context.Context, r, was *fleetapi.Record) error {
 	a, told := actionsOf(r.Kind)
-	reason := ""
+	var reason string
 	switch {
 	case r.Deleting() && !was.Deleting():
 		reason = "its deletion was asked for"

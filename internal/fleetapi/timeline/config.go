@@ -116,5 +116,5 @@ func writeJSON(w http.ResponseWriter, status int, b []byte) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(b) //nolint:gosec // JSON, which no browser takes for a page; a client that is gone misses nothing
+	_, _ = w.Write(b) // a client that is gone misses nothing
 }

@@ -56,12 +56,12 @@ func (f *Filter) Matches(facts selector.Labels) bool {
 		value, _ := facts.Get(name)
 		return want == "" || value == want
 	}
-	any := func(name string, want []string) bool {
+	either := func(name string, want []string) bool {
 		value, _ := facts.Get(name)
 		return len(want) == 0 || slices.Contains(want, value)
 	}
 	return one("cluster", f.Cluster) && one("node", f.Node) && one("subject", f.Subject) && one("session", f.Session) &&
-		any("actor", f.Actors) && any("source", f.Sources) && any("action", f.Actions)
+		either("actor", f.Actors) && either("source", f.Sources) && either("action", f.Actions)
 }
 
 // selection is the filter in one form, for the digest of a query.

@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,10 +43,8 @@ func (s *slowStore) Append(ctx context.Context, scope Scope, events []Event) ([]
 	s.busy[scope] = true
 	s.sizes = append(s.sizes, len(events))
 	s.mu.Unlock()
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := backoff.Sleep(ctx, time.Second); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

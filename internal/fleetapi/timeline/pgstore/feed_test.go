@@ -75,7 +75,7 @@ func TestWhatIsNotSettledIsNotTold(t *testing.T) {
 	d.append(t, event("quick", 0))
 	got, at := d.follow(t, all(), begin, 10)
 	wantEqual(t, "while one is under way", []string{}, got)
-	wantEqual(t, "the list shows it", []string{"quick"}, d.list(t, all(), timeline.Query{}))
+	wantEqual(t, "the list shows it", []string{"quick"}, d.list(t, all()))
 	if err := slow.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestRestoredDatabase(t *testing.T) {
 	got, _ := d.follow(t, all(), at, 100)
 	wantEqual(t, "how many were told", 41, len(got))
 	wantEqual(t, "the first", "after", got[0])
-	wantEqual(t, "the list has all", 42, len(d.list(t, all(), timeline.Query{})))
+	wantEqual(t, "the list has all", 42, len(d.list(t, all())))
 }
 
 func TestCursorsOfTheFuture(t *testing.T) {

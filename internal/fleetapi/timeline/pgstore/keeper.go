@@ -42,12 +42,11 @@ func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger) *
 // Run works from time to time, at once at first, until ctx ends. A database that
 // is away is tried again.
 func (k *Keeper) Run(ctx context.Context) error {
-	for {
-		pause := keepEvery
+	for pause := time.Duration(0); backoff.Sleep(ctx, pause) == nil; {
+		pause = keepEvery
 		err := k.Round(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
 		case err != nil:
 			pause = keepAgain
 			// Where the schema is made by another, the first tries come too early.
@@ -60,10 +59,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 		default:
 			k.failures = 0
 		}
-		if backoff.Sleep(ctx, pause) != nil {
-			return nil
-		}
 	}
+	return nil
 }
 
 // Round does once what there is to do.

@@ -47,7 +47,7 @@ func TestKeeperMakesRoom(t *testing.T) {
 	slices.Sort(want)
 	wantEqual(t, "partitions", want, d.partitions(t))
 	wantEqual(t, "nothing is left over", 0, len(d.texts(t, "select node from timeline.change_event_default")))
-	wantEqual(t, "nothing is lost", []string{"early", "now", "late"}, d.list(t, all(), timeline.Query{}))
+	wantEqual(t, "nothing is lost", []string{"early", "now", "late"}, d.list(t, all()))
 	d.keep(t, 90*day)
 	wantEqual(t, "partitions, the second time", want, d.partitions(t))
 
@@ -61,7 +61,7 @@ func TestKeeperLetsGo(t *testing.T) {
 	d.keep(t, 90*day)
 	d.append(t, event("told late", 45*day)) // there is no partition for it
 	d.keep(t, 30*day)
-	wantEqual(t, "events", []string{"young"}, d.list(t, all(), timeline.Query{}))
+	wantEqual(t, "events", []string{"young"}, d.list(t, all()))
 	wantEqual(t, "keys", 1, len(d.texts(t, "select key::text from timeline.change_key")))
 	if slices.Contains(d.partitions(t), week(time.Now().Add(-60*day))) {
 		t.Errorf("the old partition is there: %v", d.partitions(t))
@@ -95,7 +95,7 @@ func TestKeepersAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	wantEqual(t, "events", 30, len(d.list(t, all(), timeline.Query{})))
+	wantEqual(t, "events", 30, len(d.list(t, all())))
 }
 
 func TestRunEnds(t *testing.T) {

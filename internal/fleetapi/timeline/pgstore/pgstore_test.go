@@ -48,16 +48,16 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-func (d *database) exec(t *testing.T, sql string, args ...any) {
+func (d *database) exec(t *testing.T, sql string) {
 	t.Helper()
-	if _, err := d.conn.Exec(t.Context(), sql, args...); err != nil {
+	if _, err := d.conn.Exec(t.Context(), sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-func (d *database) texts(t *testing.T, sql string, args ...any) []string {
+func (d *database) texts(t *testing.T, sql string) []string {
 	t.Helper()
-	rows, err := d.conn.Query(t.Context(), sql, args...)
+	rows, err := d.conn.Query(t.Context(), sql)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +91,11 @@ func (d *database) append(t *testing.T, events ...timeline.Event) []timeline.Out
 	return got
 }
 
-// list gives the nodes of the events of a page.
-func (d *database) list(t *testing.T, scope timeline.Scope, q timeline.Query) []string {
+// list gives the nodes of all events.
+func (d *database) list(t *testing.T, scope timeline.Scope) []string {
 	t.Helper()
-	if q.Limit == 0 {
-		q.Limit = 1000
-	}
 	nodes := []string{}
-	if _, err := d.List(t.Context(), scope, q, func(r *timeline.Row) error {
+	if _, err := d.List(t.Context(), scope, timeline.Query{Limit: 1000}, func(r *timeline.Row) error {
 		nodes = append(nodes, r.Node)
 		return nil
 	}); err != nil {
@@ -122,7 +119,7 @@ func TestAppend(t *testing.T) {
 	other.Digest = uuid.New()
 	later.At = later.At.Add(-30 * 24 * time.Hour) // of another partition
 	wantEqual(t, "again", []timeline.Outcome{timeline.Different, timeline.Stored, timeline.Known}, d.append(t, other, c, later))
-	wantEqual(t, "list", []string{"a", "b", "c"}, d.list(t, all(), timeline.Query{}))
+	wantEqual(t, "list", []string{"a", "b", "c"}, d.list(t, all()))
 
 	if _, err := d.List(t.Context(), all(), timeline.Query{Limit: 1}, func(r *timeline.Row) error {
 		if r.Arrival.Xact == 0 || r.Seq == 0 || r.RecordedAt.Before(a.At) {
@@ -182,7 +179,7 @@ func TestAppendAtOnce(t *testing.T) {
 			t.Errorf("event %d was stored %d times", n, sum)
 		}
 	}
-	wantEqual(t, "events", events, len(d.list(t, all(), timeline.Query{})))
+	wantEqual(t, "events", events, len(d.list(t, all())))
 }
 
 func TestTenants(t *testing.T) {
@@ -201,7 +198,7 @@ func TestTenants(t *testing.T) {
 		"None":   {"a forgotten scope is no leak", timeline.Scope{}, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantEqual(t, c.reason, c.want, d.list(t, c.scope, timeline.Query{}))
+			wantEqual(t, c.reason, c.want, d.list(t, c.scope))
 			got := []string{}
 			at := feed.Cursor{Epoch: d.horizon(t).Epoch}
 			if _, _, err := d.Changes(t.Context(), c.scope, at, 100, func(r *timeline.Row) error {
@@ -216,7 +213,7 @@ func TestTenants(t *testing.T) {
 	if _, err := d.Append(t.Context(), red(), []timeline.Event{event("x", 0), {Key: uuid.New(), Tenant: "blue", Payload: []byte("{}")}}); err == nil {
 		t.Error("a tenant has told an event of another's")
 	}
-	wantEqual(t, "nothing of it is kept", 3, len(d.list(t, all(), timeline.Query{})))
+	wantEqual(t, "nothing of it is kept", 3, len(d.list(t, all())))
 }
 
 // TestNobodyChangesAnEvent: the roles of the API can only add.
