@@ -143,7 +143,9 @@ func (v *view) remember(o *override) *v1alpha1.Overridden {
 }
 
 // reclaimed makes good for an annotation that was destroyed, by what the
-// status and the managed fields show. It only prepares: what follows writes.
+// status and the managed fields show. A cordon that the status knows nothing of
+// is marked again before anything else is done, so that each later write finds
+// the status prepared; otherwise what follows writes.
 func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 	if v.mark != nil || q.cfg.DryRun {
 		return Step{}, false
@@ -171,6 +173,7 @@ func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 			v.mark.At = micro(v.since)
 		}
 		v.changed = true
+		return v.flush(Step{Why: Ours, After: AtOnce, Message: "a cordon of ours is marked as ours again"}), true
 	}
 	return Step{}, false
 }

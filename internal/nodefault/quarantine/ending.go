@@ -39,24 +39,15 @@ func (v *view) takeOff(reason string, orphan bool) takenOff {
 	return t
 }
 
-// settleEnd ends a session. One that the status did not know of, as what stood
-// on the node was destroyed, is told from its beginning.
-func (v *view) settleEnd(then func(*v1alpha1.NodeFaultStatus)) func(*v1alpha1.NodeFaultStatus) {
-	if v.Status.Session == v.mark.Session {
-		return then
-	}
-	return v.settleMark(then)
-}
-
 // released is the step that writes a node without what was ours, and ends the
 // session.
 func (v *view) released(t takenOff, why Situation, message string) Step {
-	return Step{Node: t.node, Why: why, After: AtOnce, Message: message, Settle: v.settleEnd(func(st *v1alpha1.NodeFaultStatus) {
+	return Step{Node: t.node, Why: why, After: AtOnce, Message: message, Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if t.uncordoned {
 			tell(st, changeevent.ActionUncordon, t.reason, v.Now)
 		}
 		end(st)
-	})}
+	}}
 }
 
 // excluded leaves alone what is not to be touched. What is ours on such a node
@@ -120,10 +111,10 @@ func (q *Quarantine) undone(v *view) (Step, bool) {
 	for _, f := range v.Faults[:min(len(v.Faults), maxFaults)] {
 		o.Faults = append(o.Faults, nodefault.KeyOf(f))
 	}
-	step := Step{Why: Overridden, Message: reason + ": the quarantine ends, and is not taken up again for the same faults", Settle: v.settleEnd(func(st *v1alpha1.NodeFaultStatus) {
+	step := Step{Why: Overridden, Message: reason + ": the quarantine ends, and is not taken up again for the same faults", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		tell(st, changeevent.ActionOverrideDetected, reason, v.Now)
 		st.Owned, st.HealthySince, st.Overridden = nil, nil, o.overridden()
-	})}
+	}}
 	if !q.cfg.DryRun {
 		t := v.takeOff(reason, false)
 		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
