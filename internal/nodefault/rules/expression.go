@@ -132,12 +132,8 @@ func pathOf(e ast.Expr) string {
 	return ""
 }
 
-// A program is a compiled expression. It is aging if it looks at how old a
-// fault is, so that it may come out otherwise though nothing has changed.
-type program struct {
-	prg   cel.Program
-	aging bool
-}
+// A program is a compiled expression.
+type program struct{ prg cel.Program }
 
 func (e *environment) compile(expr string) (program, error) {
 	checked, issues := e.env.Compile(expr)
@@ -163,16 +159,7 @@ func (e *environment) compile(expr string) (program, error) {
 	if err != nil {
 		return program{}, fmt.Errorf("line 1, column 1: %w", err)
 	}
-	return program{prg: prg, aging: refersTo(checked, varAgeSeconds)}, nil
-}
-
-func refersTo(checked *cel.Ast, name string) bool {
-	for _, r := range checked.NativeRep().ReferenceMap() {
-		if r.Name == name {
-			return true
-		}
-	}
-	return false
+	return program{prg: prg}, nil
 }
 
 // explain names the whole path where CEL finds that its beginning is not
@@ -203,18 +190,36 @@ func explain(message, expr string, line, column int) string {
 	return fmt.Sprintf("undeclared reference to '%s'%s", path, meant(path, known))
 }
 
-// eval says whether a fault matches.
-func (p program) eval(vars map[string]any) (bool, error) {
-	out, _, err := p.prg.Eval(vars)
+// eval says whether a fault matches, and whether that depends on how old it is,
+// so that it may come out otherwise though nothing has changed.
+func (p program) eval(vars map[string]any) (matches, aging bool, err error) {
+	seen := &reading{vars: vars}
+	out, _, err := p.prg.Eval(seen)
 	if err != nil {
-		return false, err
+		return false, seen.age, err
 	}
-	matches, ok := out.(types.Bool)
+	yes, ok := out.(types.Bool)
 	if !ok {
-		return false, fmt.Errorf("it is a %s, want a bool", out.Type().TypeName())
+		return false, seen.age, fmt.Errorf("it is a %s, want a bool", out.Type().TypeName())
 	}
-	return bool(matches), nil
+	return bool(yes), seen.age, nil
 }
+
+// A reading notes what an evaluation looks at.
+type reading struct {
+	vars map[string]any
+	age  bool
+}
+
+// ResolveName gives the value of a variable.
+func (r *reading) ResolveName(name string) (any, bool) {
+	r.age = r.age || name == varAgeSeconds
+	v, found := r.vars[name]
+	return v, found
+}
+
+// Parent is nobody.
+func (r *reading) Parent() cel.Activation { return nil }
 
 // A subject is the node as expressions see it.
 type subject map[string]any

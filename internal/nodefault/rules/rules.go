@@ -144,7 +144,7 @@ func (d *deciding) judge(s *Set, subject subject, f *v1alpha1.Fault) {
 	age := max(0, d.now.Sub(f.Since.Time))
 	vars := subject.with(f, age)
 	for i, r := range s.rules {
-		matches, err := r.match.eval(vars)
+		matches, aging, err := r.match.eval(vars)
 		switch {
 		case err != nil:
 			d.unsure = true
@@ -157,7 +157,7 @@ func (d *deciding) judge(s *Set, subject subject, f *v1alpha1.Fault) {
 			}
 			d.hits = append(d.hits, hit{fault: f, rule: r, place: i})
 		}
-		if r.match.aging && err == nil {
+		if aging && err == nil {
 			d.lookAfter(ageInterval)
 		}
 	}
