@@ -9,6 +9,8 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
+	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/demo"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -25,7 +27,8 @@ type loop struct {
 	adapters adapters
 	watch    *demo.Watch
 	api      *fleetclient.Client
-	host     *hostCluster // nil where there is none
+	sinks    *changes.Sinks // are told what is done
+	host     *hostCluster   // nil where there is none
 }
 
 // newLoop makes the loop. What it made until something failed is let go.
@@ -63,6 +66,10 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	if l.api, err = fleetclient.New(fleetclient.Config{Endpoint: "http://" + addr, UserAgent: "fleetloop-up"}, fleetclient.Deps{}); err != nil {
 		return err
 	}
+	if l.sinks, err = changes.New(cfg.sinks(addr), "", false, p); err != nil { //nolint:contextcheck // the sinks outlive the call
+		return err
+	}
+	l.parts = append(l.parts, l.sinks.Part())
 
 	broker, err := openBroker(p, cfg.NATS, dir, env)
 	if err != nil {
@@ -79,7 +86,7 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	if err := l.nudge(ctx, p, cfg, broker, dir); err != nil || !cfg.Garden.Enabled {
 		return err
 	}
-	worker, live, err := newWorker(ctx, p, cfg, l.api, env)
+	worker, live, err := newWorker(ctx, p, cfg, clusterworkerapp.Loan{Fleet: l.api, Changes: l.sinks}, env)
 	if err != nil {
 		return err
 	}
@@ -114,7 +121,7 @@ func (l *loop) nudge(ctx context.Context, p *process.Process, cfg Config, broker
 	if err != nil {
 		return err
 	}
-	carriers, err := l.host.startExecutions(ctx, p, cfg.API.Database.URL)
+	carriers, err := l.host.startExecutions(ctx, p, cfg.API.Database.URL, l.sinks)
 	l.parts = append(l.parts, carriers...)
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
@@ -44,6 +45,9 @@ type Config struct {
 	Sentinel SentinelConfig `key:"sentinel"`
 	Adapters AdapterConfig  `key:"adapters"`
 	Garden   GardenConfig   `key:"garden"`
+
+	// Changes are sinks beside the timeline of the fleet API.
+	Changes changes.Config `key:"change_events"`
 }
 
 // DemoConfig says what --demo does.

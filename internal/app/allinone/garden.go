@@ -9,7 +9,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/gardener/memory"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -40,7 +39,7 @@ func (c GardenConfig) require(adapters []string) []string {
 
 // newWorker makes the parts that sync clusters to Gardener. What the environment
 // says of Gardener holds as it does for the cluster-worker's own binary.
-func newWorker(ctx context.Context, p *process.Process, cfg Config, api *fleetclient.Client, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
+func newWorker(ctx context.Context, p *process.Process, cfg Config, loan clusterworkerapp.Loan, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
 	all := clusterworkerapp.Defaults()
 	if _, err := settings.Load(&all.Part, settings.Source{Env: env}); err != nil {
 		return nil, nil, err
@@ -49,7 +48,6 @@ func newWorker(ctx context.Context, p *process.Process, cfg Config, api *fleetcl
 	role := part.Database.Role
 	part.Database = cfg.API.Database
 	part.Database.Role = role
-	loan := clusterworkerapp.Loan{Fleet: api}
 	if part.Mode == clusterworkerapp.Mock {
 		loan.Garden = memory.New(cfg.Garden.options(cfg.Demo.Enabled))
 	}

@@ -28,7 +28,7 @@ func TestEventOf(t *testing.T) {
 	got := clusterworkerapp.EventOf(ready())
 	want := changeevent.ChangeEvent{
 		Action: changeevent.ActionShootReady, Source: "fleetloop/cluster-worker", Cluster: "eu-west-01", Subject: "shoots/euwest01",
-		Reason: "All is well.", Outcome: "succeeded", Timestamp: at, Session: "c-1.3", ID: got.ID,
+		Summary: "Gardener has cluster eu-west-01 (Shoot euwest01) ready", Reason: "All is well.", Outcome: "succeeded", Timestamp: at, Session: "c-1.3", ID: got.ID,
 		Details: map[string]string{"cluster_id": "c-1", "tenant": "shop", "generation": "3"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -38,6 +38,18 @@ func TestEventOf(t *testing.T) {
 	failed.Action, failed.Message = clusterworker.ShootFailed, "quota: no room"
 	if got := clusterworkerapp.EventOf(failed); got.Outcome != changeevent.OutcomeFailed || got.Reason != "quota: no room" {
 		t.Errorf("a failure is told as %+v", got)
+	}
+	for action, want := range map[clusterworker.Action]string{
+		clusterworker.ShootCreated: "Fleetloop asked Gardener for cluster eu-west-01 (Shoot euwest01)",
+		clusterworker.ShootUpdated: "Fleetloop asked Gardener to change cluster eu-west-01 (Shoot euwest01)",
+		clusterworker.ShootDeleted: "Gardener has deleted cluster eu-west-01 (Shoot euwest01)",
+		clusterworker.ShootFailed:  "Gardener failed on cluster eu-west-01 (Shoot euwest01): All is well.",
+	} {
+		c := ready()
+		c.Action = action
+		if got := clusterworkerapp.EventOf(c).Summary; got != want {
+			t.Errorf("people read %q, want %q", got, want)
+		}
 	}
 }
 

@@ -34,6 +34,8 @@ type fakeAPI struct {
 	ids    int
 	status int // what everything is answered with, if not 0
 	asked  int
+
+	changes []v1.ChangeEvent
 }
 
 func newAPI(t *testing.T) (*fakeAPI, *fleetclient.Client) {
@@ -64,6 +66,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f *fakeAPI) answer(r *http.Request, path string) (status int, body any) {
 	if f.status != 0 {
 		return f.status, v1.Problem{Title: "as told", Status: f.status}
+	}
+	if r.URL.Path == v1.ChangesPath {
+		return http.StatusOK, v1.ChangeEventList{Items: f.changes}
 	}
 	if r.Method == http.MethodGet {
 		list := v1.List{Items: []v1.Resource{}}
@@ -249,6 +254,22 @@ func TestWatch(t *testing.T) {
 	if s.Published != 42 || len(s.Recent) != 16 || s.Recent[0].Resource != "unheard of" || s.Recent[1].Resource != "nodepool/us-east-01/system" || s.Recent[2].Resource != "cluster/us-east-01" || s.Recent[2].Reason != "reason 39" {
 		t.Errorf("%d events, the last are %+v", s.Published, s.Recent[:3])
 	}
+
+	// What was done is shown as the timeline has it, the last first.
+	when := time.Date(2026, time.March, 4, 5, 6, 7, 0, time.UTC)
+	api.set(func() {
+		api.changes = []v1.ChangeEvent{
+			{Action: "shoot-failed", Timestamp: when, Summary: "Gardener failed", Outcome: "failed"},
+			{Action: "something-new", Timestamp: when.Add(-time.Second), Outcome: "succeeded"},
+		}
+	})
+	want := []liveview.Change{{Time: when, Summary: "Gardener failed", Failed: true}, {Time: when.Add(-time.Second), Summary: "something-new"}}
+	eventually(t, func() error {
+		if diff := cmp.Diff(want, w.Snapshot().Changes); diff != "" {
+			return fmt.Errorf("changes (-want +got):\n%s", diff)
+		}
+		return nil
+	})
 
 	// While the API is away the last state stays, with the reason.
 	api.set(func() { api.status = http.StatusServiceUnavailable })

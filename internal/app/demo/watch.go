@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/liveview"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -18,6 +19,7 @@ const (
 	refreshEvery = 500 * time.Millisecond
 	maxRecent    = 16
 	maxUnready   = 16
+	maxChanges   = 16
 )
 
 // A Watch follows a fleet through its API, and the cloud events as they are
@@ -94,6 +96,7 @@ type sight struct {
 	unready []liveview.Unready // the oldest first
 	names   map[string]string  // by id
 	shoots  map[v1.ShootStatus]int
+	changes []liveview.Change // the newest first
 	// How far the demo fleet is, whatever else there is.
 	demoReady, demoTotal int
 }
@@ -123,9 +126,27 @@ func (w *Watch) see(ctx context.Context) (sight, error) {
 			s.shoots[c.ShootStatus]++
 		}
 	}
+	if err := s.addChanges(ctx, w.api); err != nil {
+		return sight{}, err
+	}
 	slices.SortStableFunc(s.unready, func(a, b liveview.Unready) int { return cmp.Compare(a.Since.UnixNano(), b.Since.UnixNano()) })
 	s.unready = s.unready[:min(len(s.unready), maxUnready)]
 	return s, nil
+}
+
+// addChanges reads what was done last.
+func (s *sight) addChanges(ctx context.Context, api *fleetclient.Client) error {
+	page, err := api.ChangeEventsPage(ctx, fleetclient.ChangeEventsQuery{PageSize: maxChanges}, "")
+	if err != nil {
+		return err
+	}
+	for i := range page.Items {
+		e := &page.Items[i]
+		s.changes = append(s.changes, liveview.Change{
+			Time: e.Timestamp.Local(), Summary: cmp.Or(e.Summary, e.Action), Failed: e.Outcome == changeevent.OutcomeFailed,
+		})
+	}
+	return nil
 }
 
 const clusterPrefix = "cluster/"
@@ -167,6 +188,7 @@ func (w *Watch) Snapshot() liveview.Snapshot {
 		Shoots:    maps.Clone(w.seen.shoots),
 		Published: w.published,
 		Recent:    recent,
+		Changes:   slices.Clone(w.seen.changes),
 		Unready:   slices.Clone(w.seen.unready),
 		Adapters:  adapters,
 		Notice:    w.notice,

@@ -18,7 +18,9 @@ const (
 	gutter = 2
 	// eventRows is how many cloud events are shown where there is room.
 	eventRows = 8
-	sideRows  = 4
+	// changeRows is how many changes are.
+	changeRows = 8
+	sideRows   = 4
 )
 
 // A span is a piece of a line in one style.
@@ -42,9 +44,11 @@ func Render(s Snapshot, width, height int, colour bool) string {
 	if s.Notice != "" {
 		bottom = append(bottom, line{{"! " + s.Notice, terminal.Bad}})
 	}
-	// The events take what the rest leaves them, within bounds.
+	// The events and the changes take what the rest leaves them, within bounds.
 	room := height - len(top) - len(bottom)
-	lines := append(top, events(s, width, min(room, 2+eventRows))...)
+	done := changes(s, min(room/2, 2+changeRows))
+	lines := append(top, events(s, width, min(room-len(done), 2+eventRows))...)
+	lines = append(lines, done...)
 	lines = append(lines, bottom...)
 	if len(lines) > height {
 		lines = lines[:height]
@@ -268,6 +272,28 @@ func events(s Snapshot, width, room int) []line {
 		})
 	}
 	return lines
+}
+
+// changes draws a title and the last changes on at most so many lines, the first
+// of them empty.
+func changes(s Snapshot, room int) []line {
+	if len(s.Changes) == 0 || room < 3 {
+		return nil
+	}
+	lines := make([]line, 0, room)
+	lines = append(lines, nil, line{{"Changes", terminal.Bold}, {"  fleetloop changes -f", terminal.Faint}})
+	for _, c := range s.Changes[:min(len(s.Changes), room-2)] {
+		lines = append(lines, changeLine(c))
+	}
+	return lines
+}
+
+func changeLine(c Change) line {
+	style := terminal.Plain
+	if c.Failed {
+		style = terminal.Bad
+	}
+	return line{{c.Time.Format(time.TimeOnly) + "  ", terminal.Faint}, {c.Summary, style}}
 }
 
 func bottomBlock(s Snapshot, width int) []line {

@@ -43,6 +43,18 @@ func busy() Snapshot {
 	return s
 }
 
+// timeline is what was done, the newest first.
+func timeline() []Change {
+	var list []Change
+	for i, summary := range []string{
+		"Gardener has cluster demo-03 (Shoot demo-03) ready", "Gardener failed on cluster demo-05 (Shoot demo-05): infrastructure: quota exceeded",
+		"Fleetloop asked Gardener for cluster demo-05 (Shoot demo-05)", "Fleetloop created cluster demo-05", "Fleetloop asked Gardener for cluster demo-03 (Shoot demo-03)",
+	} {
+		list = append(list, Change{Time: now.Add(-time.Duration(i) * 3 * time.Second), Summary: summary, Failed: i == 1})
+	}
+	return list
+}
+
 func TestRender(t *testing.T) {
 	t.Parallel()
 	noticed := busy()
@@ -55,6 +67,10 @@ func TestRender(t *testing.T) {
 
 	garden := busy()
 	garden.Shoots = map[v1.ShootStatus]int{"": 1, v1.ShootPending: 2, v1.ShootProgressing: 3, v1.ShootReady: 5, v1.ShootDeleting: 1}
+
+	told := garden
+	told.Changes = timeline()
+	hostile.Changes = []Change{{Time: now, Summary: "\x1b[2Jcordoned\n", Failed: true}}
 
 	cases := map[string]struct {
 		reason        string
@@ -72,6 +88,8 @@ func TestRender(t *testing.T) {
 		"notice":     {"what the user should know is seen", noticed, 80, 24, false},
 		"hostile":    {"a name does nothing to the terminal", hostile, 80, 24, true},
 		"garden":     {"how far Gardener is, in one line", garden, 80, 24, false},
+		"changes":    {"what was done, beside what was published", told, 80, 30, false},
+		"few lines":  {"changes share the room with the events", told, 80, 22, true},
 		"three":      {"more kinds, and a phase of a newer server", three, 80, 30, false},
 	}
 	for name, tc := range cases {
@@ -95,6 +113,7 @@ func TestRenderFits(t *testing.T) {
 		}
 		for range rapid.IntRange(0, 12).Draw(t, "rows") {
 			s.Recent = append(s.Recent, CloudEvent{now, rapid.String().Draw(t, "resource"), rapid.String().Draw(t, "reason")})
+			s.Changes = append(s.Changes, Change{now, rapid.String().Draw(t, "summary"), rapid.Bool().Draw(t, "failed")})
 			s.Unready = append(s.Unready, Unready{rapid.String().Draw(t, "resource"), v1.Phase(rapid.String().Draw(t, "phase")), now})
 			s.Adapters = append(s.Adapters, Adapter{Name: rapid.String().Draw(t, "adapter"), Paused: rapid.Bool().Draw(t, "paused")})
 		}
@@ -127,6 +146,7 @@ func TestSummary(t *testing.T) {
 	ready.Shoots = map[v1.ShootStatus]int{v1.ShootReady: 12}
 	late := busy()
 	late.Notice = "timed out after 5m"
+	late.Changes = timeline()
 	cases := map[string]struct {
 		reason string
 		s      Snapshot

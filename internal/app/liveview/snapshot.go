@@ -38,6 +38,10 @@ type Snapshot struct {
 	// Recent are the last cloud events, the newest first.
 	Recent []CloudEvent
 
+	// Changes are the last that was done, as change events tell it, the newest
+	// first.
+	Changes []Change
+
 	// Unready are resources that are not ready, the oldest first.
 	Unready []Unready
 
@@ -63,6 +67,14 @@ type CloudEvent struct {
 	Time     time.Time
 	Resource string
 	Reason   string
+}
+
+// A Change is something that was done.
+type Change struct {
+	Time    time.Time
+	Summary string
+	// Failed tells whether it went wrong.
+	Failed bool
 }
 
 // Unready is one resource that is not ready.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
@@ -47,6 +48,12 @@ func Summary(s Snapshot) string {
 			put(&b, "%s", words.text)
 		}
 		put(&b, ".\n")
+	}
+	if len(s.Changes) > 0 {
+		put(&b, "Last changes:\n")
+	}
+	for _, c := range s.Changes[:min(len(s.Changes), sideRows)] {
+		put(&b, "  %s  %s\n", c.Time.Format(time.TimeOnly), terminal.Clean(c.Summary))
 	}
 	for _, a := range s.Adapters {
 		put(&b, "Adapter %s made %d reports", terminal.Clean(a.Name), a.Reports)

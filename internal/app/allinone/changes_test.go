@@ -1,0 +1,120 @@
+package allinone_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+// actions are what was done about a cluster, the first thing first.
+func actions(t *testing.T, api *fleetclient.Client, cluster string) []string {
+	t.Helper()
+	page, err := api.ChangeEventsPage(t.Context(), fleetclient.ChangeEventsQuery{Cluster: cluster}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range slices.Backward(page.Items) {
+		list = append(list, e.Action)
+	}
+	return list
+}
+
+// wantActions waits until all of some actions were told of a cluster, each once.
+func wantActions(t *testing.T, api *fleetclient.Client, cluster string, want ...string) {
+	t.Helper()
+	eventually(t, func() error {
+		got := actions(t, api, cluster)
+		for _, action := range want {
+			n := 0
+			for _, a := range got {
+				if a == action {
+					n++
+				}
+			}
+			if n != 1 {
+				return fmt.Errorf("%s was told %d times among %v", action, n, got)
+			}
+		}
+		return nil
+	})
+}
+
+// call runs a command of the command line against a run.
+func call(t *testing.T, api *fleetclient.Client, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	env := cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}
+	if code := cli.Run(t.Context(), env, cli.Command(env), append(args, "--server", api.Endpoint())); code != 0 {
+		t.Fatalf("%v: exit code %d: %s", args, code, errs.String())
+	}
+	return out.String()
+}
+
+// TestTimeline holds that what is done to a cluster is in the timeline, from its
+// beginning to its end, is what fleetloop changes shows, and is told to any other
+// sink that is configured.
+func TestTimeline(t *testing.T) {
+	t.Parallel()
+	told := make(chan string, 1000)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		var p changeevent.Payload
+		if err := json.Unmarshal(body, &p); err != nil {
+			t.Errorf("the body is no payload: %v: %s", err, body)
+		}
+		told <- r.URL.Path + " " + p.Action
+	}))
+	t.Cleanup(other.Close)
+	r := launch(t, map[string]string{"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": other.URL + "/in"},
+		"--data-dir", t.TempDir(), "--poll-interval", "200ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0", "--gardener-time", "10ms", "--log-level", "info")
+	api := r.client(t)
+	c, err := api.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "eu-1", Spec: json.RawMessage(`{"version":"1.34"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&life{run: r, api: api, id: c.ID}).wantReady(t, 1)
+	wantActions(t, api, "eu-1", "cluster-created", "shoot-created", "shoot-ready")
+	if _, err := api.Delete(t.Context(), v1.CollectionClusters, c.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantActions(t, api, "eu-1", "cluster-created", "shoot-created", "shoot-ready", "shoot-deleted", "cluster-deleted")
+
+	shown := call(t, api, "changes", "--cluster", "eu-1", "--source", "fleetloop/cluster-worker")
+	for _, want := range []string{"Fleetloop asked Gardener for cluster eu-1", "Gardener has cluster eu-1", "Gardener has deleted cluster eu-1"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("fleetloop changes lacks %q:\n%s", want, shown)
+		}
+	}
+	_, debug := request(t, http.MethodGet, "http://"+r.health(t)+"/debug/change-events", "")
+	for _, want := range []string{`"sink": "default"`, `"sink": "timeline"`} {
+		if !strings.Contains(debug, want) {
+			t.Errorf("/debug/change-events lacks %s:\n%s", want, debug)
+		}
+	}
+	r.stop(t)
+	close(told)
+	var outside []string
+	for e := range told {
+		outside = append(outside, e)
+	}
+	for _, want := range []string{"/in/eu-1 shoot-created", "/in/eu-1 shoot-ready", "/in/eu-1 shoot-deleted"} {
+		if !slices.Contains(outside, want) {
+			t.Errorf("the other sink was not told %q, but %v", want, outside)
+		}
+	}
+}
