@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -67,8 +66,9 @@ type client struct {
 	cancel  context.CancelCauseFunc
 	closing chan struct{} // closed when Close begins: no wait begins any more
 	working atomic.Int64  // workers that have not ended
-	once    sync.Once
-	closed  error // what Close has returned
+	ending  atomic.Bool   // Close was called
+	closed  chan struct{} // closed when it has an answer
+	err     error         // which is this
 }
 
 func newClient(cfg Config) (*client, error) {
@@ -82,7 +82,7 @@ func newClient(cfg Config) (*client, error) {
 	}
 	c := &client{
 		cfg: cfg, log: log.With("sink", cfg.Name), http: cfg.HTTP, seed: maphash.MakeSeed(),
-		cluster: dialectOf(cfg.Format).cluster, tally: newTally(), closing: make(chan struct{}),
+		cluster: dialectOf(cfg.Format).cluster, tally: newTally(), closing: make(chan struct{}), closed: make(chan struct{}),
 	}
 	if cfg.AppendCluster != nil {
 		c.cluster = *cfg.AppendCluster
@@ -216,8 +216,12 @@ func (c *client) Close() error {
 	if c == nil {
 		return nil
 	}
-	c.once.Do(func() { c.closed = c.close() })
-	return c.closed
+	if !c.ending.Swap(true) {
+		c.err = c.close()
+		close(c.closed)
+	}
+	<-c.closed
+	return c.err
 }
 
 // grace is how long Close waits for what it has cancelled. Only an OnDelivery

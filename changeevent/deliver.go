@@ -129,7 +129,7 @@ func (s *sending) run() verdict {
 				if err := s.encode(); err != nil {
 					return verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: err.Error()}
 				}
-				s.metrics.retries.Inc()
+				s.retried()
 				continue
 			}
 		}
@@ -155,9 +155,13 @@ func (s *sending) again(a answer) bool {
 	wait += min(a.after, left)
 	s.log.DebugContext(s.ctx, "change event not delivered yet", "class", a.class, "status", a.status, "attempts", s.tries, "wait", min(wait, left))
 	s.pause(min(wait, left))
+	s.retried()
+	return true
+}
+
+func (s *sending) retried() {
 	s.metrics.retries.Inc()
 	s.tally.retries.Add(1)
-	return true
 }
 
 // backoff is how long to wait before the next attempt: anything up to a bound

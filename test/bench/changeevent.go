@@ -113,7 +113,7 @@ func (s *changeSink) client() (changeevent.Client, error) {
 	return changeevent.NewClient(changeevent.Config{
 		Enabled: true, Endpoint: s.endpoint, ClusterName: "my-cluster-name", AuthToken: "Bearer token",
 		Source: changeevent.SourceFaultQuarantine, Registerer: prometheus.NewRegistry(),
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), ShutdownTimeout: time.Minute,
+		Logger: slog.New(slog.DiscardHandler), ShutdownTimeout: time.Minute,
 	})
 }
 
@@ -127,7 +127,7 @@ func changeEventOf(node int) changeevent.ChangeEvent {
 // sendAlone is the median of what a send takes, in nanoseconds, with nobody else
 // sending and room for what is sent.
 func (s *changeSink) sendAlone(ctx context.Context) (float64, error) {
-	client, err := s.client()
+	client, err := s.client() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
 		return 0, err
 	}
@@ -155,7 +155,7 @@ func (s *changeSink) sendAlone(ctx context.Context) (float64, error) {
 // sendTogether is how long the slowest hundredth of sends takes at least, in
 // microseconds, when all senders send all the time.
 func (s *changeSink) sendTogether(ctx context.Context, progress io.Writer) (float64, error) {
-	client, err := s.client()
+	client, err := s.client() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
 		return 0, err
 	}
@@ -226,7 +226,7 @@ func postChange(ctx context.Context, client *http.Client, url string, header htt
 // deliver is how many events a second arrive, of a sender that keeps some on
 // their way.
 func (s *changeSink) deliver(ctx context.Context) (float64, error) {
-	client, err := s.client()
+	client, err := s.client() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
 		return 0, err
 	}
