@@ -25,6 +25,7 @@ type JobConfig struct {
 	// Command reboots the host. Empty has the kernel do it, by its magic SysRq:
 	// what is in memory is written to disk, file systems become read-only, and
 	// the machine boots. Whatever it is, it only runs in the boot that is to end.
+	// As in any pod, $$ is written for $.
 	Command []string
 	// HostPID lets Command see the processes of the host, and its files under
 	// /proc/1/root.

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -55,6 +56,24 @@ func request(a Action, node string) Request {
 	if a == ActionTerminate {
 		r.By.Kind = v1alpha1.KindTerminate
 	}
+	return r
+}
+
+// asked is a request of an object that is there: what belongs to one that is not
+// would be collected.
+func asked(t *testing.T, deps Deps, a Action, node string) Request {
+	t.Helper()
+	r := request(a, node)
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"nodeName": node}}}
+	o.SetAPIVersion(r.By.APIVersion)
+	o.SetKind(r.By.Kind)
+	o.SetGenerateName(node + "-")
+	resource := deps.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.ResourceReboot))
+	made, err := resource.Create(t.Context(), o, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Key, r.By.Name = made.GetUID(), made.GetName()
 	return r
 }
 
@@ -104,7 +123,7 @@ func TestNew(t *testing.T) {
 		"Job":             {"all is there", Config{Kind: KindJob, Job: JobConfig{Namespace: "n", Image: "i"}}, deps, ""},
 		"WebhookNoURL":    {"nobody could be asked", Config{Kind: KindWebhook}, deps, "url"},
 		"WebhookFile":     {"a file is no endpoint", Config{Kind: KindWebhook, Webhook: WebhookConfig{URL: "file:///etc"}}, deps, "https://"},
-		"WebhookUser":     {"a password belongs into a file", Config{Kind: KindWebhook, Webhook: WebhookConfig{URL: "https://u:p@h/"}}, deps, "without a user"},
+		"WebhookUser":     {"a password belongs into a file", Config{Kind: KindWebhook, Webhook: WebhookConfig{URL: "https://user@h/"}}, deps, "without a user"},
 		"WebhookStatus":   {"the same holds for where it is asked", Config{Kind: KindWebhook, Webhook: WebhookConfig{URL: "https://h/", StatusURL: "h"}}, deps, "status url"},
 		"Webhook":         {"all is there", Config{Kind: KindWebhook, Webhook: WebhookConfig{URL: "https://h/"}}, deps, ""},
 		"Machine":         {"all has a default", Config{Kind: KindMachine}, deps, ""},

@@ -1,0 +1,130 @@
+package provider
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+)
+
+func newExecutions(t *testing.T) (p Provider, executions dynamic.ResourceInterface, r Request) {
+	t.Helper()
+	deps := clients(t)
+	ns := kubebedtest.Namespace(t)
+	p, err := New(Config{Kind: KindExecution, Execution: ExecutionConfig{Namespace: ns, Reboot: ExecutionTemplate{
+		Action: "notify_only", Timeout: time.Minute,
+		Parameters: map[string]any{
+			"message": "reboot {node} ({provider_id})", "deep": map[string]any{"list": []any{"{key}", 3, true}}, "force": "{force}",
+		},
+	}}}, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = asked(t, deps, ActionReboot, "n")
+	return p, deps.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(ns), r
+}
+
+// The execution is the one that was configured, about the node, made once, and
+// goes when the object goes that asked for it.
+func TestExecution(t *testing.T) {
+	t.Parallel()
+	p, executions, r := newExecutions(t)
+	for range 2 {
+		reference, err := p.Reboot(t.Context(), r)
+		want(t, reference, err, "waiting", "is new")
+	}
+	all, err := executions.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(all.Items) != 1 {
+		t.Fatalf("there are %d executions, %v", len(all.Items), err)
+	}
+	ke := &all.Items[0]
+	name, key := r.By.Name, string(r.Key)
+	spec, _, _ := unstructured.NestedMap(ke.Object, "spec")
+	delete(spec, "dryRun") // a default
+	got, _ := json.Marshal(spec)
+	wanted := `{"action":"notify_only","correlationID":"` + name + `","parameters":{"deep":{"list":["` + key + `",3,true]},"force":"false","message":"reboot n (aws:///eu/i-1)"},` +
+		`"reason":"RebootNode ` + name + ` asks to reboot node n","timeout":"1m0s"}`
+	if diff := cmp.Diff(wanted, string(got)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if o := ke.GetOwnerReferences(); len(o) != 1 || o[0].UID != r.Key || o[0].Kind != "RebootNode" || o[0].Name != name {
+		t.Errorf("it belongs to %+v", o)
+	}
+	reference, err := p.Terminate(t.Context(), request(ActionTerminate, "n"))
+	want(t, reference, err, "permanent", "no execution configured to terminate")
+}
+
+// What an execution goes through, and what that means for what was asked.
+func TestExecutionPhases(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason     string
+		status     map[string]any
+		want, text string
+		look       State
+	}{
+		"Approval":  {"nothing happens before somebody agrees", map[string]any{"phase": "waiting_approval"}, "waiting", "waiting_approval", StateRunning},
+		"Executing": {"it is under way", map[string]any{"phase": "executing"}, "accepted", "", StateRunning},
+		"Completed": {"it is done", map[string]any{"phase": "completed", "outcome": "Succeeded"}, "accepted", "", StateDone},
+		"Partial":   {"a condition that is not required does not hold", map[string]any{"phase": "completed", "outcome": "PartiallySucceeded"}, "accepted", "", StateDone},
+		"Rejected":  {"somebody does not agree", map[string]any{"phase": "failed", "outcome": "Failed", "reason": "approval_rejected"}, "permanent", "approval_rejected", StateFailed},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, executions, r := newExecutions(t)
+			_, err := p.Reboot(t.Context(), r)
+			want(t, "", err, "waiting", "")
+			patch, err := json.Marshal(map[string]any{"status": tc.status})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := executions.Patch(t.Context(), nameOf(r), "application/merge-patch+json", patch, metav1.PatchOptions{}, "status"); err != nil {
+				t.Fatal(err)
+			}
+			reference, err := p.Reboot(t.Context(), r)
+			want(t, reference, err, tc.want, tc.text)
+			if got, err := p.Look(t.Context(), r, reference); err != nil || got.State != tc.look {
+				t.Errorf("%s: %+v, %v", tc.reason, got, err)
+			}
+		})
+	}
+}
+
+// One that is withdrawn is cancelled, and one that was deleted has failed.
+func TestExecutionIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	p, executions, r := newExecutions(t)
+	w, can := p.(Withdrawer)
+	if !can {
+		t.Fatal("it cannot be withdrawn")
+	}
+	if err := w.Withdraw(t.Context(), r); err != nil {
+		t.Errorf("there is nothing to withdraw: %v", err)
+	}
+	_, err := p.Reboot(t.Context(), r)
+	want(t, "", err, "waiting", "")
+	if err := w.Withdraw(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+	ke, err := executions.Get(t.Context(), nameOf(r), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cancelled, _, _ := unstructured.NestedBool(ke.Object, "spec", "cancel"); !cancelled {
+		t.Error("it was not cancelled")
+	}
+	if err := executions.Delete(t.Context(), nameOf(r), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Look(t.Context(), r, "x"); err != nil || got.State != StateFailed {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
