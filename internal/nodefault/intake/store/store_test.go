@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -224,11 +225,31 @@ func TestPeopleEdit(t *testing.T) {
 	apply(t, s, fault(node, "GPU/3"), fault(node, "GPU/4"))
 	nf := get(t, c, node)
 	nf.Spec.Faults[0].Message = "seen by me"
+	mine := func(f *v1alpha1.Fault) { f.Message = "written by me" }
+	nf.Spec.Faults = append(nf.Spec.Faults, fault(node, "GPU/5", mine).Fault)
 	if err := c.Update(t.Context(), nf, client.FieldOwner("kubectl-edit")); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, s, healthy(fault(node, "GPU/3")))
+	apply(t, s, healthy(fault(node, "GPU/3")), fault(node, "GPU/5"))
+	wantFaults(t, c, node, fault(node, "GPU/4"), fault(node, "GPU/5"))
+	apply(t, s, healthy(fault(node, "GPU/5")))
 	wantFaults(t, c, node, fault(node, "GPU/4"))
+}
+
+// TestMemoryIsBehind reports a node that is too new to be in memory.
+func TestMemoryIsBehind(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	behind := interceptor.NewClient(c, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, key.Name)
+	}})
+	s, err := store.New(store.Config{}, store.Deps{Live: c, Write: c, Nodes: behind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := newNode(t, c)
+	apply(t, s, fault(node, ""))
+	wantFaults(t, c, node, fault(node, ""))
 }
 
 // TestDeletedMeanwhile has the NodeFault deleted, or deleted and made anew,

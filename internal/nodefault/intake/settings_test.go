@@ -1,0 +1,76 @@
+package intake_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/conditions"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// all is the configuration of all ways in, as a process has it.
+type all struct {
+	Auth       auth.Config       `key:"auth"`
+	Conditions conditions.Config `key:"node_conditions"`
+	GRPC       grpcapi.Config    `key:"grpc"`
+	HTTP       httpapi.Config    `key:"http"`
+	Store      store.Config      `key:"store"`
+}
+
+// TestDefaults shows that what is taken where nobody says is what the code takes
+// without a configuration.
+func TestDefaults(t *testing.T) {
+	var got all
+	if _, err := settings.Load(&got, settings.Source{}); err != nil {
+		t.Fatal(err)
+	}
+	want := all{
+		Auth:       auth.Config{Mode: auth.ModeCluster, Believe: auth.DefaultBelieve},
+		Conditions: conditions.Default(),
+		GRPC:       grpcapi.Config{SocketMode: grpcapi.DefaultSocketMode, MaxMessage: grpcapi.DefaultMaxMessage, ShutdownTimeout: grpcapi.DefaultShutdownTimeout},
+		HTTP:       httpapi.Config{MaxBody: httpapi.DefaultMaxBody, Rate: httpapi.DefaultRate, Burst: httpapi.DefaultBurst, Alerts: httpapi.DefaultAlerts()},
+		Store:      store.Config{Pending: store.DefaultPending, Timeout: store.DefaultTimeout},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	text := `
+node_conditions:
+  presets: [npd]
+  conditions:
+  - {type: DiskFailing, unhealthyStatus: ["True", Unknown], for: 2m, errorCode: SMART, action: REPLACE_VM, fatal: true}
+  resources:
+  - {resource: nvidia.com/gpu, fatal: true}
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got all
+	if _, err := settings.Load(&got, settings.Source{File: path}); err != nil {
+		t.Fatal(err)
+	}
+	want := conditions.Config{
+		Presets:    []string{"npd"},
+		Conditions: []conditions.Condition{{Type: "DiskFailing", UnhealthyStatus: []corev1.ConditionStatus{"True", "Unknown"}, For: 2 * time.Minute, ErrorCode: "SMART", Action: "REPLACE_VM", Fatal: true}},
+		Resources:  []conditions.Resource{{Resource: "nvidia.com/gpu", For: 5 * time.Minute, ErrorCode: "ResourceShortfall", Fatal: true}},
+	}
+	if diff := cmp.Diff(want, got.Conditions); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := conditions.New(got.Conditions); err != nil {
+		t.Error(err)
+	}
+}
