@@ -127,8 +127,9 @@ type changesSession struct {
 	o      changesOptions
 	out    show.ChangePrinter
 
-	// shown are the ids of those of the list, which the stream may tell again.
-	shown map[string]bool
+	// past are those of the list, which the stream may tell again: what came while
+	// the list was made. They are more than are shown, for it need not be the newest.
+	past map[string]bool
 	at    string // where the stream goes on
 }
 
@@ -137,7 +138,7 @@ type changesSession struct {
 func (c *changesSession) read(ctx context.Context, each func([]v1.ChangeEvent) error) (live string, more bool, err error) {
 	q := c.o.query
 	left := c.o.limit
-	if c.o.limit > 0 {
+	if c.o.limit > 0 && !c.o.follow {
 		q.PageSize = min(c.o.limit, fleetclient.DefaultPageSize)
 	}
 	for page, err := range c.client.ChangeEvents(ctx, q) {
@@ -148,6 +149,7 @@ func (c *changesSession) read(ctx context.Context, each func([]v1.ChangeEvent) e
 			live = page.Live
 		}
 		items := page.Items
+		c.remember(items)
 		if c.o.limit > 0 {
 			items = items[:min(len(items), left)]
 			left -= len(items)
@@ -187,7 +189,7 @@ func (c *changesSession) list(ctx context.Context) error {
 // run shows the past, and then what comes, until ctx ends, which is the usual
 // end.
 func (c *changesSession) run(ctx context.Context) error {
-	if err := c.past(ctx); err != nil {
+	if err := c.begin(ctx); err != nil {
 		return err
 	}
 	again := backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}
@@ -213,8 +215,8 @@ func (c *changesSession) run(ctx context.Context) error {
 	return nil
 }
 
-// past shows the last events, from the oldest of them.
-func (c *changesSession) past(ctx context.Context) (err error) {
+// begin shows the last events, from the oldest of them.
+func (c *changesSession) begin(ctx context.Context) (err error) {
 	var items []v1.ChangeEvent
 	c.at, _, err = c.read(ctx, func(page []v1.ChangeEvent) error {
 		items = append(items, page...)
@@ -224,11 +226,20 @@ func (c *changesSession) past(ctx context.Context) (err error) {
 		return err
 	}
 	slices.Reverse(items)
-	c.shown = make(map[string]bool, len(items))
-	for i := range items {
-		c.shown[keyOf(&items[i])] = true
-	}
 	return c.out.Write(items)
+}
+
+// remember notes events of the list, if a stream follows.
+func (c *changesSession) remember(items []v1.ChangeEvent) {
+	if !c.o.follow {
+		return
+	}
+	if c.past == nil {
+		c.past = make(map[string]bool, len(items))
+	}
+	for i := range items {
+		c.past[keyOf(&items[i])] = true
+	}
 }
 
 // take shows an event of the stream.
@@ -238,7 +249,7 @@ func (c *changesSession) take(e v1.WatchEvent) error {
 		if err := json.Unmarshal(e.Data, &event); err != nil {
 			return fmt.Errorf("read a change event: %w", err)
 		}
-		if !c.shown[keyOf(&event)] {
+		if !c.past[keyOf(&event)] {
 			if err := c.out.Write([]v1.ChangeEvent{event}); err != nil {
 				return err
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
@@ -38,19 +39,29 @@ func newAPI(t *testing.T) string {
 func newAPIOn(t *testing.T, database string) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
+	pool := pgtest.Open(t, database)
 	api, err := fleetapi.New(fleetapi.Config{
 		Auth: auth.Config{Mode: auth.ModeNone},
 		RequiredAdapters: fleetapi.RequiredAdapters{
 			Clusters:  []string{sampleadapter.Validation, sampleadapter.DNS, sampleadapter.Provisioning},
 			NodePools: []string{sampleadapter.Validation, sampleadapter.Provisioning},
 		},
-	}, fleetapi.Deps{Store: pgstore.New(pgtest.Open(t, database)), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), ListenAddr: server.Listener.Addr().String()})
+	}, fleetapi.Deps{Store: pgstore.New(pool), Timeline: timelinestore.New(pool), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), ListenAddr: server.Listener.Addr().String()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server.Config.Handler = api.Handler()
 	server.Start()
-	t.Cleanup(server.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	watches := make(chan error, 1)
+	go func() { watches <- api.RunWatches(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-watches; err != nil {
+			t.Error(err)
+		}
+		server.Close()
+	})
 	return server.URL
 }
 

@@ -1,0 +1,77 @@
+package apitest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+)
+
+// TestChanges lists what was done, and follows what is done then.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	url := newAPI(t)
+	u := user{t, url}
+	_, errOut := u.does(cli.CodeOK, "", "changes")
+	u.sees(errOut, "No changes found.")
+	u.does(cli.CodeOK, fleet, "create", "-f", "-")
+	out, _ := u.does(cli.CodeOK, "", "changes", "--cluster", "eu-1", "--action", "cluster-created", "-o", "wide", "--no-headers")
+	u.sees(out, "eu-1   clusters/eu-1   cluster-created   anonymous   succeeded")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reader, writer := io.Pipe()
+	done := make(chan int, 1)
+	go func() {
+		env := cli.Env{Stdout: writer, Stderr: t.Output(), Now: time.Now}
+		done <- cli.Run(ctx, env, cli.Command(env), []string{"--server", url, "changes", "--follow", "--limit", "1", "-o", "json", "--actor", "fault-quarantine,anonymous"})
+		_ = writer.Close()
+	}()
+	lines := bufio.NewScanner(reader)
+	next := func() v1.ChangeEvent {
+		t.Helper()
+		var e v1.ChangeEvent
+		if !lines.Scan() {
+			t.Fatalf("the stream is over: %v", lines.Err())
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	if e := next(); !strings.HasSuffix(e.Action, "-created") {
+		t.Errorf("the past: %+v", e)
+	}
+	body, err := json.Marshal(changeevent.NewPayload(changeevent.ChangeEvent{
+		Action: changeevent.ActionCordon, NodeName: "gpu-node-1", ErrorCode: "XID-79", Source: changeevent.SourceFaultQuarantine, Timestamp: time.Now(),
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+v1.ChangesPath+"/eu-1", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if e := next(); e.Node != "gpu-node-1" || e.Cluster != "eu-1" || e.Summary != "NVSentinel cordoned node gpu-node-1 due to XID-79" {
+		t.Errorf("what came: %+v", e)
+	}
+	cancel()
+	if code := <-done; code != cli.CodeOK {
+		t.Errorf("exit code %d", code)
+	}
+}
