@@ -118,7 +118,7 @@ func (q *Quarantine) undone(v *view) (Step, bool) {
 	if !q.cfg.DryRun {
 		t := v.takeOff(reason, false)
 		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
-		write(t.node, v1alpha1.AnnotationOverridden, o)
+		write(t.node, v1alpha1.AnnotationOverridden, o.short())
 		step.Node, step.After = t.node, AtOnce
 	}
 	return step, true

@@ -187,6 +187,22 @@ func (o *override) overridden() *v1alpha1.Overridden {
 	return &v1alpha1.Overridden{Session: o.Session, At: metav1.NewTime(o.At.Time), Faults: slices.Clone(o.Faults)}
 }
 
+// maxKeys is how many bytes of faults an override lists on the node: every
+// watcher of nodes gets them.
+const maxKeys = 8 << 10
+
+// short is the override as the node has it. The status has all that it lists.
+func (o *override) short() override {
+	short, size := *o, 0
+	for _, key := range o.Faults {
+		size += len(key)
+	}
+	if size > maxKeys {
+		short.Faults, short.All = nil, true
+	}
+	return short
+}
+
 // covers says whether a fault is one that the person knew of.
 func (o *override) covers(key string, since time.Time) bool {
 	return slices.Contains(o.Faults, key) || o.All && !since.After(o.At.Time)

@@ -75,7 +75,7 @@ func (o *oracle) wrote(before, after *corev1.Node) {
 		o.t.Fatalf("dry run wrote the node")
 	}
 	if before.Labels[v1alpha1.LabelOptOut] == v1alpha1.OptedOut {
-		if _, marked := after.Annotations[v1alpha1.AnnotationOwned]; marked && o.cordonedBy != we {
+		if _, marked := quarantine.OwnedOf(after); marked && o.cordonedBy != we {
 			o.t.Fatalf("a node that was opted out was marked")
 		}
 	}

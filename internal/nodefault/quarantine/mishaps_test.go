@@ -1,0 +1,377 @@
+package quarantine_test
+
+import (
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+)
+
+// released is of nodes that are not to be touched, or given back by hand.
+func released() map[string]ownership {
+	return map[string]ownership{
+		"OptedOutBefore": {
+			reason: "such a node is not touched",
+			do: func(w *world) {
+				w.label(v1alpha1.LabelOptOut, v1alpha1.OptedOut)
+				w.fault("both")
+			},
+			why: quarantine.OptedOut,
+		},
+		"OptedOutWhileOurs": {
+			reason: "what is ours goes in one write, at once, and no more follows",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.label(v1alpha1.LabelOptOut, v1alpha1.OptedOut)
+				w.settle()
+				w.pass(time.Hour)
+			},
+			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.OptedOut,
+		},
+		"OptedOutWhileForeign": {
+			reason: "but a cordon of others stays",
+			do: func(w *world) {
+				w.cordon()
+				quarantined(w, "both")
+				w.label(v1alpha1.LabelOptOut, v1alpha1.OptedOut)
+			},
+			on: []string{"cordoned", "released"}, why: quarantine.OptedOut,
+		},
+		"OptedInAgain": {
+			reason: "a node that may be touched again is judged afresh",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.label(v1alpha1.LabelOptOut, v1alpha1.OptedOut)
+				w.settle()
+				w.pass(time.Minute)
+				w.label(v1alpha1.LabelOptOut, "")
+			},
+			on: []string{"cordoned", "owned", "state=quarantined"}, told: []string{"cordon", "uncordon", "cordon"}, why: quarantine.Ours, act: true,
+		},
+		"ControlPlane": {
+			reason: "nodes of the control plane are left alone unless it is allowed",
+			do: func(w *world) {
+				w.label("node-role.kubernetes.io/control-plane", "x")
+				w.fault("both")
+			},
+			why: quarantine.OptedOut,
+		},
+		"ControlPlaneAllowed": {
+			reason: "as it is here",
+			do: func(w *world) {
+				w.cfg.ControlPlane = true
+				w.label("node-role.kubernetes.io/control-plane", "x")
+				quarantined(w, "cordon")
+			},
+			on: []string{"cordoned", "owned", "state=quarantined"}, told: []string{"cordon"}, why: quarantine.Ours, act: true,
+		},
+		"ReleasedByHand": {
+			reason: "a release is ours, is told with its reason, and the node may be taken again",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.release(false)
+				w.settle()
+				w.pass(time.Minute)
+			},
+			on:   []string{"cordoned", "sick=gpu:NoSchedule", "worse:NoExecute", "owned", "state=quarantined"},
+			told: []string{"cordon", "uncordon", "cordon"}, why: quarantine.Ours, act: true,
+		},
+		"ReleasedByHandForGood": {
+			reason: "with an override it is not taken again for the same faults",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.release(true)
+				w.settle()
+				w.pass(time.Hour)
+			},
+			on: []string{"released", "overridden"}, told: []string{"cordon", "uncordon"}, why: quarantine.Overridden,
+		},
+		"ReleasedByHandForGoodNewFault": {
+			reason: "but for new ones",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.release(true)
+				w.settle()
+				w.pass(time.Hour)
+				w.fault("cordon")
+			},
+			on:   []string{"cordoned", "sick=gpu:NoSchedule", "worse:NoExecute", "owned", "state=quarantined"},
+			told: []string{"cordon", "uncordon", "cordon"}, why: quarantine.Ours, act: true,
+		},
+	}
+}
+
+// bounded is of budgets, and of more or less than a cordon.
+func bounded() map[string]ownership {
+	return map[string]ownership{
+		"Denied": {
+			reason: "without a place nothing is written, and it is told once",
+			do: func(w *world) {
+				w.denial = "3 of 10 nodes are out of service"
+				w.fault("both")
+				w.settle()
+				w.pass(time.Hour)
+			},
+			told: []string{"budget-exhausted"}, why: quarantine.Denied,
+		},
+		"DeniedThenTaken": {
+			reason: "a place that is free later is taken",
+			do: func(w *world) {
+				w.denial = "3 of 10 nodes are out of service"
+				w.fault("cordon")
+				w.settle()
+				w.denial = ""
+			},
+			on: []string{"cordoned", "owned", "state=quarantined"}, told: []string{"budget-exhausted", "cordon"}, why: quarantine.Ours, act: true,
+		},
+		"DeniedAndGivenBack": {
+			reason: "what is out of service is given back, whatever the budget says",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.denial = "all nodes are out of service"
+				recovers(w)
+			},
+			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"MoreTaintsWithoutPlace": {
+			reason: "more on a node that is out of service takes no place",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.denial = "all nodes are out of service"
+				w.fault("both")
+			},
+			on:   []string{"cordoned", "sick=gpu:NoSchedule", "worse:NoExecute", "owned", "state=quarantined"},
+			told: []string{"cordon"}, why: quarantine.Ours, act: true,
+		},
+		"TaintsThenCordon": {
+			reason: "a worse fault adds a cordon to the taints of the same session",
+			do: func(w *world) {
+				quarantined(w, "taint")
+				w.fault("cordon")
+			},
+			on:   []string{"cordoned", "sick=gpu:NoSchedule", "owned", "state=quarantined"},
+			told: []string{"cordon"}, why: quarantine.Ours, act: true,
+		},
+		"TaintsOnly": {
+			reason: "without a cordon there is none to tell of",
+			do: func(w *world) {
+				quarantined(w, "taint")
+				recovers(w)
+			},
+			on: []string{"released"}, why: quarantine.Released,
+		},
+		"TaintsOnlyTakenOff": {
+			reason: "a person has undone all that we did",
+			do: func(w *world) {
+				quarantined(w, "taint")
+				w.untaint("sick")
+				w.settle()
+				w.pass(time.Hour)
+			},
+			on: []string{"overridden"}, told: []string{"override-detected"}, why: quarantine.Overridden,
+		},
+		"OneTaintTakenOff": {
+			reason: "it is not put back; the rest stays",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.untaint("sick")
+				w.settle()
+				w.pass(time.Hour)
+			},
+			on: []string{"cordoned", "worse:NoExecute", "owned", "state=quarantined"}, told: []string{"cordon"}, why: quarantine.Ours, act: true,
+		},
+		"TaintChanged": {
+			reason: "a taint with another value is theirs, and stays after recovery",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.untaint("sick")
+				w.taint("sick=disk:NoSchedule")
+				w.settle()
+				recovers(w)
+			},
+			on: []string{"sick=disk:NoSchedule", "released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"TaintThere": {
+			reason: "a taint that was there with the same key and effect is not ours",
+			do: func(w *world) {
+				w.taint("sick=disk:NoSchedule")
+				quarantined(w, "both")
+				recovers(w)
+			},
+			on: []string{"sick=disk:NoSchedule", "released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"SupportOnly": {
+			reason: "where nothing is wished of the node, nothing is written to it",
+			do:     func(w *world) { quarantined(w, "support") },
+			why:    quarantine.Ours, act: true,
+		},
+	}
+}
+
+// damaged is of marks, statuses and nodes that are lost, and of rules that fail.
+func damaged() map[string]ownership {
+	return map[string]ownership{
+		"MarkDestroyed": {
+			reason: "the status and the managed fields show that it is ours",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.annotate(v1alpha1.AnnotationOwned, "")
+				w.settle()
+				recovers(w)
+			},
+			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"MarkGarbled": {
+			reason: "so they do if it is there and says nothing",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.annotate(v1alpha1.AnnotationOwned, "{garbage")
+				w.settle()
+				recovers(w)
+			},
+			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"MarkDestroyedAndUncordoned": {
+			reason: "who undoes both has undone the cordon",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.annotate(v1alpha1.AnnotationOwned, "")
+				w.uncordon()
+			},
+			on: []string{"overridden"}, told: []string{"cordon", "override-detected"}, why: quarantine.Overridden,
+		},
+		"ForeignMarkDestroyedAndUncordoned": {
+			reason: "that of others likewise",
+			do: func(w *world) {
+				w.cordon()
+				quarantined(w, "cordon")
+				w.annotate(v1alpha1.AnnotationOwned, "")
+				w.uncordon()
+			},
+			on: []string{"overridden"}, told: []string{"override-detected"}, why: quarantine.Overridden,
+		},
+		"MarkDestroyedAndCordonedByThem": {
+			reason: "nothing says that this cordon is ours",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.annotate(v1alpha1.AnnotationOwned, "")
+				w.uncordon()
+				w.cordon()
+				recovers(w)
+			},
+			on: []string{"cordoned", "released"}, told: []string{"cordon"}, why: quarantine.Released,
+		},
+		"StatusLost": {
+			reason: "the node alone shows what is ours",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.heal()
+				w.status = v1alpha1.NodeFaultStatus{}
+				w.settle()
+				w.pass(healthyFor)
+			},
+			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"StatusAndMarkLost": {
+			reason: "even then the managed fields show that the cordon is ours",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.heal()
+				w.status = v1alpha1.NodeFaultStatus{}
+				w.annotate(v1alpha1.AnnotationOwned, "")
+				w.settle()
+				w.pass(healthyFor)
+			},
+			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"GarbageOfOthers": {
+			reason: "what we cannot read is not ours, and is left",
+			do: func(w *world) {
+				w.cordon()
+				w.annotate(v1alpha1.AnnotationOwned, "yes")
+				w.annotate(v1alpha1.AnnotationReleased, "[]")
+			},
+			on: []string{"cordoned", "owned", "released"}, why: quarantine.Released,
+		},
+		"MarkOfAnotherNode": {
+			reason: "an annotation that was copied from another node says nothing",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				mark := w.node.Annotations[v1alpha1.AnnotationOwned]
+				w.join()
+				w.status = v1alpha1.NodeFaultStatus{}
+				w.heal()
+				w.cordon()
+				w.annotate(v1alpha1.AnnotationOwned, mark)
+			},
+			on: []string{"cordoned", "owned"}, why: quarantine.Released,
+		},
+		"OverrideOfTheirOwn": {
+			reason: "a person's own words in our annotation keep us away",
+			do: func(w *world) {
+				w.annotate(v1alpha1.AnnotationOverridden, "hands off")
+				w.fault("both")
+				w.settle()
+				w.pass(2 * overrideTTL)
+			},
+			on: []string{"overridden"}, why: quarantine.Overridden,
+		},
+		"NodeGone": {
+			reason: "nothing is told that was not seen",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.node = nil
+			},
+			told: []string{"cordon"}, why: quarantine.Gone,
+		},
+		"NodeReplaced": {
+			reason: "another node of the same name begins afresh",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.node = nil
+				w.settle()
+				w.heal()
+				w.join()
+			},
+			told: []string{"cordon"}, why: quarantine.Released,
+		},
+		"NodeReplacedUnseen": {
+			reason: "so it does if nobody saw that the first was gone",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.join()
+			},
+			on: []string{"cordoned", "owned", "state=quarantined"}, told: []string{"cordon", "cordon"}, why: quarantine.Ours, act: true,
+		},
+		"NodeReplacedWhileBusy": {
+			reason: "but not before the end of the old one was told",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.busy = true
+				w.join()
+			},
+			told: []string{"cordon"}, why: quarantine.Gone,
+		},
+		"Slow": {
+			reason: "a fault that has to last does nothing before",
+			do: func(w *world) {
+				w.fault("slow")
+				w.settle()
+				w.pass(time.Minute - time.Second)
+			},
+			why: quarantine.Observing,
+		},
+		"BrokenRule": {
+			reason: "nobody takes a node to be well because a rule is wrong",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.heal()
+				w.fault("broken")
+				w.faults[0].ErrorCodes = nil
+				w.settle()
+				w.pass(time.Hour)
+			},
+			on: []string{"cordoned", "owned", "state=quarantined"}, told: []string{"cordon"}, why: quarantine.Ours,
+		},
+	}
+}

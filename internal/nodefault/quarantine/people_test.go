@@ -1,0 +1,237 @@
+package quarantine_test
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+)
+
+// ordinary is how nodes come and go, and what people do to them meanwhile.
+func ordinary() map[string]ownership {
+	return map[string]ownership{
+		"Cordon": {
+			reason: "one write takes the node, marks it and is told",
+			do:     func(w *world) { quarantined(w, "both") },
+			on:     []string{"cordoned", "sick=gpu:NoSchedule", "worse:NoExecute", "owned", "state=quarantined"},
+			told:   []string{"cordon"}, why: quarantine.Ours, act: true,
+		},
+		"Recovery": {
+			reason: "exactly what is ours is taken off",
+			do: func(w *world) {
+				w.taint("theirs=x:NoSchedule")
+				quarantined(w, "both")
+				recovers(w)
+			},
+			on: []string{"theirs=x:NoSchedule", "released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"RecoveryHasToLast": {
+			reason: "a fault that comes and goes does not have the node come and go",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.heal()
+				w.settle()
+				w.pass(healthyFor - time.Second)
+			},
+			on: []string{"cordoned", "owned", "state=recovering"}, told: []string{"cordon"}, why: quarantine.Recovering,
+		},
+		"FaultComesBack": {
+			reason: "the wait begins anew, and the session goes on",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.heal()
+				w.settle()
+				w.pass(healthyFor - time.Second)
+				quarantined(w, "cordon")
+				w.heal()
+				w.settle()
+				w.pass(2 * time.Second)
+			},
+			on: []string{"cordoned", "owned", "state=recovering"}, told: []string{"cordon"}, why: quarantine.Recovering,
+		},
+		"CordonedBefore": {
+			reason: "a cordon that was there is not ours, and stays after recovery",
+			do: func(w *world) {
+				w.cordon()
+				quarantined(w, "both")
+				recovers(w)
+			},
+			on: []string{"cordoned", "released"}, why: quarantine.Released,
+		},
+		"CordonedBeforeWhileSick": {
+			reason: "taints and the mark are added, and the node counts as in quarantine",
+			do: func(w *world) {
+				w.cordon()
+				quarantined(w, "both")
+			},
+			on:  []string{"cordoned", "sick=gpu:NoSchedule", "worse:NoExecute", "owned", "state=quarantined"},
+			why: quarantine.Foreign, act: true,
+		},
+		"CordonedBeforeUncordoned": {
+			reason: "who had cordoned it wants it in service: that ends the session",
+			do: func(w *world) {
+				w.cordon()
+				quarantined(w, "both")
+				w.uncordon()
+			},
+			on: []string{"overridden"}, told: []string{"override-detected"}, why: quarantine.Overridden,
+		},
+		"PersonUncordons": {
+			reason: "the session ends, our taints go, and nothing is cordoned again",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.uncordon()
+				w.settle()
+				w.pass(time.Hour)
+			},
+			on: []string{"overridden"}, told: []string{"cordon", "override-detected"}, why: quarantine.Overridden,
+		},
+		"PersonUncordonsNewFault": {
+			reason: "a new fault is none that the person knew of",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.uncordon()
+				w.settle()
+				w.fault("both")
+			},
+			on:   []string{"cordoned", "sick=gpu:NoSchedule", "worse:NoExecute", "owned", "state=quarantined"},
+			told: []string{"cordon", "override-detected", "cordon"}, why: quarantine.Ours, act: true,
+		},
+		"PersonUncordonsOtherFaultGoes": {
+			reason: "fewer faults are no new ones",
+			do: func(w *world) {
+				quarantined(w, "cordon", "both")
+				w.uncordon()
+				w.settle()
+				w.heal("both")
+				w.settle()
+				w.pass(time.Hour)
+			},
+			on: []string{"overridden"}, told: []string{"cordon", "override-detected"}, why: quarantine.Overridden,
+		},
+		"PersonUncordonsFaultFlaps": {
+			reason: "the same fault is no new one because it was away for a moment",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.uncordon()
+				w.settle()
+				w.heal()
+				w.settle()
+				w.pass(time.Minute)
+				w.fault("cordon")
+			},
+			on: []string{"overridden"}, told: []string{"cordon", "override-detected"}, why: quarantine.Overridden,
+		},
+		"PersonUncordonsAndIsWell": {
+			reason: "with the faults the memory of the override goes",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.uncordon()
+				w.settle()
+				recovers(w)
+			},
+			told: []string{"cordon", "override-detected"}, why: quarantine.Released,
+		},
+		"PersonUncordonsAndAllowsAgain": {
+			reason: "taking the annotation away has us act again",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.uncordon()
+				w.settle()
+				w.annotate(v1alpha1.AnnotationOverridden, "")
+			},
+			on: []string{"cordoned", "owned", "state=quarantined"}, told: []string{"cordon", "override-detected", "cordon"}, why: quarantine.Ours, act: true,
+		},
+		"PersonUncordonsAndResumes": {
+			reason: "so does asking for it",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.uncordon()
+				w.settle()
+				w.resume = true
+			},
+			on: []string{"cordoned", "owned", "state=quarantined"}, told: []string{"cordon", "override-detected", "cordon"}, why: quarantine.Ours, act: true,
+		},
+		"PersonUncordonsLongAgo": {
+			reason: "an override has its time",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.uncordon()
+				w.settle()
+				w.pass(overrideTTL)
+			},
+			on: []string{"cordoned", "owned", "state=quarantined"}, told: []string{"cordon", "override-detected", "cordon"}, why: quarantine.Ours, act: true,
+		},
+		"PersonUncordonsAndCordons": {
+			reason: "the cordon is theirs, as the managed fields show, though we saw neither",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.uncordon()
+				w.cordon()
+			},
+			on:   []string{"cordoned", "sick=gpu:NoSchedule", "worse:NoExecute", "owned", "state=quarantined"},
+			told: []string{"cordon"}, why: quarantine.Foreign, act: true,
+		},
+		"PersonUncordonsAndCordonsThenWell": {
+			reason: "and is not taken off",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.uncordon()
+				w.cordon()
+				recovers(w)
+			},
+			on: []string{"cordoned", "released"}, told: []string{"cordon"}, why: quarantine.Released,
+		},
+		"PersonDeclaresTheCordon": {
+			reason: "who applies a cordon that is there holds it too",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.apply()
+				recovers(w)
+			},
+			on: []string{"cordoned", "released"}, told: []string{"cordon"}, why: quarantine.Released,
+		},
+		"ManagersForgotten": {
+			reason: "where the managed fields say nothing, our annotation counts",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.edit("x", func(n *corev1.Node) { n.ManagedFields = nil })
+				recovers(w)
+			},
+			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"Hold": {
+			reason: "a person wants it kept as it is",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.annotate(v1alpha1.AnnotationHold, "looking into it")
+				recovers(w)
+				w.settle()
+				w.pass(time.Hour)
+			},
+			on: []string{"cordoned", "owned", "state=held"}, told: []string{"cordon"}, why: quarantine.Held,
+		},
+		"HoldEnds": {
+			reason: "and then no more",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.annotate(v1alpha1.AnnotationHold, "looking into it")
+				recovers(w)
+				w.settle()
+				w.annotate(v1alpha1.AnnotationHold, "")
+			},
+			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"Busy": {
+			reason: "a node is not given back in the middle of a reboot",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.busy = true
+				recovers(w)
+			},
+			on: []string{"cordoned", "owned", "state=recovering"}, told: []string{"cordon"}, why: quarantine.Recovering, act: true,
+		},
+	}
+}
