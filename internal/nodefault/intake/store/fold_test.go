@@ -71,7 +71,7 @@ func TestFoldAndChanges(t *testing.T) {
 func last(t *rapid.T, after []v1alpha1.Fault, r nodefault.Report) {
 	f := find(after, r.Fault)
 	if !r.Healthy {
-		if f == nil || f.ObserveOnly && !r.Fault.ObserveOnly || r.Fault.Since.Before(&f.Since) {
+		if f == nil || f.ObserveOnly && !r.Fault.ObserveOnly || f.ObserveOnly == r.Fault.ObserveOnly && r.Fault.Since.Before(&f.Since) {
 			t.Fatalf("after %+v there is %+v", r.Fault, f)
 		}
 		return
