@@ -79,7 +79,7 @@ type turn struct {
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	t, err := r.read(ctx, req.Name)
 	if err != nil || t == nil {
-		return again(soon, err)
+		return again(0, err)
 	}
 	for range mostSteps {
 		moved, after, err := r.step(ctx, t)
@@ -220,10 +220,12 @@ func (r *reconciler) act(ctx context.Context, t *turn, s quarantine.Step) (time.
 	st.Wish = nil
 	if !rules.Empty(t.verdict.Wish) {
 		wish := t.verdict.Wish
+		wish.DryRun = wish.DryRun || s.Why == quarantine.DryRun
 		st.Wish = &wish
 	}
 	var after time.Duration
-	if !s.Act {
+	pretends := s.Why == quarantine.DryRun && st.Wish != nil && st.Wish.DryRun
+	if !s.Act && !pretends {
 		r.drain.Cancel(st, ended(s.Why), t.now)
 	} else if st.Wish != nil && st.Wish.Drain || st.Drain != nil {
 		wait, err := r.drain.Step(ctx, t.node, st, t.now)
