@@ -130,7 +130,7 @@ type changesSession struct {
 	// past are those of the list, which the stream may tell again: what came while
 	// the list was made. They are more than are shown, for it need not be the newest.
 	past map[string]bool
-	at    string // where the stream goes on
+	at   string // where the stream goes on
 }
 
 // read gives the pages of the list, as far as they are wanted, and where a
@@ -199,11 +199,8 @@ func (c *changesSession) run(ctx context.Context) error {
 		if c.at != before {
 			failures = 0
 		}
-		if ctx.Err() != nil {
-			break // which is how it ends
-		}
 		switch {
-		case errors.Is(err, io.EOF): // it has lasted long enough
+		case ctx.Err() != nil, errors.Is(err, io.EOF): // it is meant to end, or has lasted long enough
 		case !isTransient(err):
 			return changesFailure(err)
 		case failures == 0:

@@ -147,12 +147,14 @@ func (f *streamingAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	next := f.streams[0]
 	f.streams = f.streams[1:]
 	var body bytes.Buffer
-	if err := next(&body); err != nil && body.Len() == 0 {
-		return nil, err
-	} else if err != nil {
-		return answerOf(io.MultiReader(&body, broken{err})), nil
+	end := next(&body)
+	switch {
+	case end == nil:
+		return answerOf(&body), nil
+	case body.Len() > 0:
+		return answerOf(io.MultiReader(&body, broken{end})), nil
 	}
-	return answerOf(&body), nil
+	return nil, end
 }
 
 func answerOf(body io.Reader) *http.Response {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
 )
 
@@ -184,5 +186,26 @@ func TestWalksAreBounded(t *testing.T) {
 	}
 	if _, ok := w.Start(paging.Digested("4999"), "a", 2, at(99)); !ok {
 		t.Error("the newest query is lost")
+	}
+}
+
+func TestNumberedTokens(t *testing.T) {
+	q := paging.Digested("a")
+	rapid.Check(t, func(r *rapid.T) {
+		at := time.UnixMicro(rapid.Int64Range(-62135596800000000, 253402300799999999).Draw(r, "micros")).UTC()
+		number := rapid.Int64().Draw(r, "number")
+		gotAt, got, err := paging.ParseNumberedToken(q, paging.NumberedToken(q, at, number))
+		if err != nil || !gotAt.Equal(at) || got != number {
+			r.Fatalf("%s and %d came back as %s and %d: %v", at, number, gotAt, got, err)
+		}
+	})
+	token := paging.NumberedToken(q, at(0), 1)
+	if _, _, err := paging.ParseNumberedToken(paging.Digested("b"), token); !errors.Is(err, paging.ErrOtherQuery) {
+		t.Errorf("another query: %v", err)
+	}
+	for _, text := range []string{"", "x", token[1:], token + "A", paging.NumberedToken(q, time.UnixMicro(1<<62), 1)} {
+		if _, _, err := paging.ParseNumberedToken(q, text); !errors.Is(err, paging.ErrMalformed) {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }

@@ -31,9 +31,10 @@ func TestChanges(t *testing.T) {
 	defer cancel()
 	reader, writer := io.Pipe()
 	done := make(chan int, 1)
+	env := cli.Env{Stdout: writer, Stderr: t.Output(), Now: time.Now}
+	root := cli.Command(env)
 	go func() {
-		env := cli.Env{Stdout: writer, Stderr: t.Output(), Now: time.Now}
-		done <- cli.Run(ctx, env, cli.Command(env), []string{"--server", url, "changes", "--follow", "--limit", "1", "-o", "json", "--actor", "fault-quarantine,anonymous"})
+		done <- cli.Run(ctx, env, root, []string{"--server", url, "changes", "--follow", "--limit", "1", "-o", "json", "--actor", "fault-quarantine,anonymous"})
 		_ = writer.Close()
 	}()
 	lines := bufio.NewScanner(reader)
