@@ -50,7 +50,7 @@ func (q *Quarantine) caughtUp(v *view) (Step, bool) {
 		// What was begun in the session goes on.
 		known := st.Owned != nil && st.Session == v.mark.Session
 		step.Why, step.Settle, step.Act = v.situation(), v.settleMark(nil), known && v.cordoned() && v.wantsReal()
-	case v.mark == nil && st.Owned != nil && v.tomb.ends(st.Owned):
+	case v.mark == nil && v.tomb.ends(st):
 		step.Why, step.Settle, step.Node = Released, v.settleTombstone(), v.withoutRest()
 		if step.Node != nil && q.cfg.DryRun {
 			step = Step{Why: DryRun, Message: "dry run leaves the rest of a release as it is"}
@@ -90,6 +90,9 @@ func (v *view) settleMark(then func(*v1alpha1.NodeFaultStatus)) func(*v1alpha1.N
 func (v *view) settleTombstone() func(*v1alpha1.NodeFaultStatus) {
 	t, o := *v.tomb, v.over
 	return func(st *v1alpha1.NodeFaultStatus) {
+		if t.Cordon && (st.Owned == nil || !st.Owned.Cordon) { // it began and ended before it was written down
+			tell(st, changeevent.ActionCordon, "", t.Since.Time)
+		}
 		if t.Cordon {
 			tell(st, changeevent.ActionUncordon, t.Reason, t.At.Time)
 		}
@@ -104,7 +107,7 @@ func (v *view) settleTombstone() func(*v1alpha1.NodeFaultStatus) {
 // withoutRest is the node without taints of ours that a release did not know
 // of; nil is that there are none.
 func (v *view) withoutRest() *corev1.Node {
-	ours := func(t corev1.Taint) bool { return hasTaint(v.Status.Owned.Taints, t) }
+	ours := func(t corev1.Taint) bool { return v.Status.Owned != nil && hasTaint(v.Status.Owned.Taints, t) }
 	if !v.tomb.Orphan || !slices.ContainsFunc(v.Node.Spec.Taints, ours) {
 		return nil
 	}

@@ -48,9 +48,10 @@ type tombstone struct {
 	UID     types.UID        `json:"uid"`
 	Session string           `json:"session"`
 	At      metav1.MicroTime `json:"at"`
-	// Cordon is that the node was uncordoned.
-	Cordon bool   `json:"cordon,omitempty"`
-	Reason string `json:"reason,omitempty"`
+	// Since is when it began, and Cordon that the node was uncordoned now.
+	Since  metav1.MicroTime `json:"since"`
+	Cordon bool             `json:"cordon,omitempty"`
+	Reason string           `json:"reason,omitempty"`
 	// Orphan is that the node did not say any more which session that was.
 	Orphan bool `json:"orphan,omitempty"`
 }
@@ -208,9 +209,12 @@ func (o *override) covers(key string, since time.Time) bool {
 	return slices.Contains(o.Faults, key) || o.All && !since.After(o.At.Time)
 }
 
-// ends says whether the tombstone is of a session.
-func (t *tombstone) ends(owned *v1alpha1.Owned) bool {
-	return t != nil && (t.Session == owned.Session || t.Orphan && !t.At.Before(&owned.At))
+// ends says whether the tombstone is of the session that is under way.
+func (t *tombstone) ends(st *v1alpha1.NodeFaultStatus) bool {
+	if t == nil || !open(st) {
+		return false
+	}
+	return t.Session == st.Session || t.Orphan && st.Owned != nil && !t.At.Before(&st.Owned.At)
 }
 
 // shorten keeps a text to a number of bytes.

@@ -33,8 +33,9 @@ type oracle struct {
 	// taints are those that we have put there and nobody has touched, off those
 	// that a person has taken off in this session.
 	taints, off map[string]bool
-	session     string // of the last mark that we wrote
-	left        *left  // a person has uncordoned it, and wants it so
+	unproven    map[string]bool // taints of ours of which nothing says so any more
+	session     string          // of the last mark that we wrote
+	left        *left           // a person has uncordoned it, and wants it so
 	wellSince   time.Time
 
 	did, told map[string]bool // records of cordons and uncordons
@@ -53,7 +54,7 @@ type left struct {
 
 func newOracle(t tester) *oracle {
 	o := &oracle{
-		world: newWorld(t), taints: map[string]bool{}, off: map[string]bool{},
+		world: newWorld(t), taints: map[string]bool{}, off: map[string]bool{}, unproven: map[string]bool{},
 		did: map[string]bool{}, told: map[string]bool{}, lost: map[string]bool{},
 	}
 	o.judge = o.wrote
@@ -142,10 +143,11 @@ func (o *oracle) judgeTaints(before, after *corev1.Node) {
 	o.t.Helper()
 	for _, t := range before.Spec.Taints {
 		if name := t.ToString(); !slices.Contains(after.Spec.Taints, t) {
-			if !o.taints[name] {
+			if !o.taints[name] && !o.unproven[name] {
 				o.t.Fatalf("the taint %s is not ours and was taken off", name)
 			}
 			delete(o.taints, name)
+			delete(o.unproven, name)
 		}
 	}
 	for _, t := range after.Spec.Taints {
@@ -242,10 +244,15 @@ func (o *oracle) personCordons(applies bool) {
 
 func (o *oracle) personUntaints(key string) {
 	for _, t := range o.node.Spec.Taints {
-		if name := t.ToString(); t.Key == key && o.taints[name] {
-			delete(o.taints, name)
+		name := t.ToString()
+		if t.Key != key {
+			continue
+		}
+		if o.taints[name] {
 			o.off[name] = true
 		}
+		delete(o.taints, name)
+		delete(o.unproven, name)
 	}
 	o.untaint(key)
 	o.note()
@@ -291,8 +298,19 @@ func (o *oracle) destroyed() {
 	} else {
 		o.left = nil
 	}
-	maps.DeleteFunc(o.taints, func(name string, _ bool) bool { return !keep[name] })
+	o.doubt(keep)
 	o.forget()
+}
+
+// doubt is that nothing says any more that taints are ours, but for those to
+// keep.
+func (o *oracle) doubt(keep map[string]bool) {
+	maps.DeleteFunc(o.taints, func(name string, _ bool) bool {
+		if !keep[name] {
+			o.unproven[name] = true
+		}
+		return !keep[name]
+	})
 }
 
 // forget gives up what was done and not told yet.
@@ -307,7 +325,8 @@ func (o *oracle) forget() {
 // loseStatus deletes the NodeFault and makes it anew.
 func (o *oracle) loseStatus() {
 	if _, marked := quarantine.OwnedOf(o.node); !marked {
-		o.taints, o.left = map[string]bool{}, nil
+		o.doubt(nil)
+		o.left = nil
 		o.guesses++
 	}
 	o.status, o.seq, o.told = v1alpha1.NodeFaultStatus{}, 0, map[string]bool{}
@@ -317,7 +336,8 @@ func (o *oracle) loseStatus() {
 func (o *oracle) replaceNode() {
 	o.forget()
 	o.join()
-	o.taints, o.off, o.left, o.cordonedBy, o.seen = map[string]bool{}, map[string]bool{}, nil, nobody, nil
+	o.taints, o.unproven, o.off = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	o.left, o.cordonedBy, o.seen = nil, nobody, nil
 	o.note()
 }
 
