@@ -2,6 +2,7 @@ package janitor
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -112,7 +113,7 @@ func newWorld(t *testing.T) *world {
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	w := &world{
 		T: t, client: c, provider: newMachinery(), cfg: Config{}.withDefaults(), now: time.Now().Truncate(time.Second),
-		turns: &turns{live: c}, metrics: metrics, prefix: name[:min(len(name), 40)],
+		turns: &turns{live: c}, metrics: metrics, prefix: name[:min(len(name), 40)] + "-" + strings.ToLower(rand.Text()[:6]),
 	}
 	t.Cleanup(func() { w.clear() })
 	return w

@@ -125,7 +125,8 @@ func settled(ctx context.Context, ns string, deps Deps) error {
 func TestJobWaitsAndIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	deps := clients(t)
-	if _, err := deps.Kubernetes.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "dead"}}, metav1.CreateOptions{}); err != nil {
+	dead, err := deps.Kubernetes.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "dead-"}}, metav1.CreateOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	ns := kubebedtest.Namespace(t)
@@ -133,9 +134,9 @@ func TestJobWaitsAndIsWithdrawn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := asked(t, deps, ActionReboot, "dead")
+	r := asked(t, deps, ActionReboot, dead.Name)
 	reference, err := p.Reboot(t.Context(), r)
-	want(t, reference, err, "waiting", `waits for node "dead"`)
+	want(t, reference, err, "waiting", `waits for node "`+dead.Name+`"`)
 	var pod corev1.Pod
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		pods, err := deps.Kubernetes.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
@@ -146,7 +147,7 @@ func TestJobWaitsAndIsWithdrawn(t *testing.T) {
 		return nil
 	})
 	c := pod.Spec.Containers[0]
-	if pod.Spec.NodeName != "dead" || c.SecurityContext == nil || !*c.SecurityContext.Privileged || *pod.Spec.AutomountServiceAccountToken || pod.Spec.PriorityClassName != "system-node-critical" {
+	if pod.Spec.NodeName != dead.Name || c.SecurityContext == nil || !*c.SecurityContext.Privileged || *pod.Spec.AutomountServiceAccountToken || pod.Spec.PriorityClassName != "system-node-critical" {
 		t.Errorf("the pod is %+v", pod.Spec)
 	}
 	reference, err = p.Reboot(t.Context(), r)
