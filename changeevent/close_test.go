@@ -17,7 +17,7 @@ import (
 )
 
 // after answers a request so long after it came, unless its time ends first.
-func after(d time.Duration, code int) func(int, *http.Request) (*http.Response, error) {
+func after(d time.Duration, code int) answerer {
 	return func(_ int, r *http.Request) (*http.Response, error) {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
@@ -34,7 +34,7 @@ func TestClose(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*Config)
-		answer func(int, *http.Request) (*http.Response, error)
+		answer answerer
 		events int
 		took   time.Duration
 		want   string

@@ -150,7 +150,7 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestConfigShowsNoSecret(t *testing.T) {
-	cfg := Config{
+	cfg := Config{ //nolint:gosec // of a test
 		Enabled: true, Endpoint: "https://hooks.example.com/services/hunter2", ClusterName: "c", AuthToken: "hunter2", RoutingKey: "hunter2",
 		ProxyURL: "http://u:hunter2@proxy.example.com",
 	}

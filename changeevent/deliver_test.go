@@ -34,7 +34,7 @@ func TestAttemptIsCutAfterTimeout(t *testing.T) {
 				if n := len(told.got()); n > 0 {
 					t.Fatalf("given up before %s", want)
 				}
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				got := told.got()
 				if len(got) != 1 || got[0].Class != ClassTimeout || got[0].At.Sub(began) != want {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,12 +16,20 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Whoever runs the tests behind a proxy does not want it asked for loopback.
+	if err := os.Setenv("NO_PROXY", "*"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
-// A script answers requests in place of a network: each with what its number,
-// from 0, and the request say.
+// An answerer answers the request that has the number n, from 0.
+type answerer func(n int, r *http.Request) (*http.Response, error)
+
+// A script answers requests in place of a network.
 type script struct {
-	answer func(n int, r *http.Request) (*http.Response, error)
+	answer answerer
 
 	mu    sync.Mutex
 	calls []call
@@ -64,7 +73,7 @@ func status(code int, header ...string) *http.Response {
 }
 
 // answers gives the statuses one after the other, and the last one from then on.
-func answers(codes ...int) func(int, *http.Request) (*http.Response, error) {
+func answers(codes ...int) answerer {
 	return func(n int, _ *http.Request) (*http.Response, error) { return status(codes[min(n, len(codes)-1)]), nil }
 }
 

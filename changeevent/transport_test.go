@@ -1,0 +1,358 @@
+package changeevent
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// genuine is a configuration with the client's own way to the sink.
+func genuine(endpoint string) Config {
+	cfg := once(nil)
+	cfg.Endpoint, cfg.HTTP = endpoint, nil
+	return cfg
+}
+
+func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// listen answers each connection with what answer does to it.
+func listen(t *testing.T, answer func(net.Conn)) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			answer(conn)
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+	})
+	return l.Addr().String()
+}
+
+func TestRequestOnTheWire(t *testing.T) {
+	var got *http.Request
+	var body []byte
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		body, _ = io.ReadAll(r.Body)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	for _, base := range []string{"/changes?k=v", "/changes/?k=v"} {
+		cfg := genuine(s.URL + base)
+		cfg.ClusterName = "a/b c"
+		d := sendOne(t, cfg, ChangeEvent{Action: ActionCordon, NodeName: "n"})
+		if d.Class != "" {
+			t.Fatalf("delivery %+v", d)
+		}
+		if got.Method != http.MethodPost || got.URL.EscapedPath() != "/changes/a%2Fb%20c" || got.URL.RawQuery != "k=v" {
+			t.Errorf("%s: %s %s, want POST /changes/a%%2Fb%%20c?k=v", base, got.Method, got.URL)
+		}
+		if got.ContentLength != int64(len(body)) || len(got.TransferEncoding) > 0 || got.Header.Get("Content-Type") != "application/json" ||
+			got.Header.Get("Accept-Encoding") != "" {
+			t.Errorf("%s: header %v, %d bytes of %d", base, got.Header, got.ContentLength, len(body))
+		}
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	var followed atomic.Int32
+	other := serve(t, func(http.ResponseWriter, *http.Request) { followed.Add(1) })
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		s := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, code) })
+		cfg := genuine(s.URL)
+		cfg.AuthHeader, cfg.AuthToken = "X-Api-Key", "secret"
+		if d := sendOne(t, cfg, ChangeEvent{Action: ActionCordon}); d.Class != ClassRedirect || d.Status != code {
+			t.Errorf("%d: delivery %+v, want a redirect that failed", code, d)
+		}
+	}
+	if followed.Load() > 0 {
+		t.Errorf("%d redirects were followed, with the token", followed.Load())
+	}
+}
+
+func TestWhatKeepsAnAnswerAway(t *testing.T) {
+	plain := serve(t, func(http.ResponseWriter, *http.Request) {})
+	secure := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	secure.EnableHTTP2 = true
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	old.TLS = &tls.Config{MaxVersion: tls.VersionTLS11} //nolint:gosec // what is to be refused
+	old.Config.ErrorLog = secure.Config.ErrorLog
+	old.StartTLS()
+	t.Cleanup(old.Close)
+	closed := listen(t, func(net.Conn) {})
+	reset := listen(t, func(c net.Conn) {
+		asked(c)
+		_ = c.(*net.TCPConn).SetLinger(0) //nolint:errcheck // it is one
+	})
+	garbage := listen(t, func(c net.Conn) {
+		asked(c)
+		_, _ = io.WriteString(c, "SSH-2.0-OpenSSH\r\n\r\n")
+	})
+	hangs := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	slowHeader := listen(t, func(c net.Conn) {
+		asked(c)
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nX: ")
+		_, _ = io.Copy(io.Discard, c)
+	})
+	hugeHeader := listen(t, func(c net.Conn) {
+		asked(c)
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n")
+		for range 1 << 12 {
+			if _, err := io.WriteString(c, "X: "+strings.Repeat("x", 100)+"\r\n"); err != nil {
+				return
+			}
+		}
+	})
+	nobody := unused(t)
+	cases := map[string]struct {
+		reason   string
+		endpoint string
+		change   func(*Config)
+		want     Class
+	}{
+		"Plain":         {"loopback may be plain http", plain.URL, nil, ""},
+		"LoopbackName":  {"and so may its name", strings.Replace(plain.URL, "127.0.0.1", "localhost", 1), nil, ""},
+		"Trusted":       {"the certificate leads to one of the file", secure.URL, func(c *Config) { c.CAFile = ca }, ""},
+		"Unknown":       {"certificates are verified", secure.URL, nil, ClassTLS},
+		"OtherName":     {"and so are names", strings.Replace(secure.URL, "127.0.0.1", "localhost", 1), func(c *Config) { c.CAFile = ca }, ClassTLS},
+		"OldVersion":    {"what is broken is not spoken", old.URL, nil, ClassTLS},
+		"NoTLS":         {"the sink speaks plain http", strings.Replace(plain.URL, "http:", "https:", 1), nil, ClassTLS},
+		"Refused":       {"nobody listens", "http://" + nobody, nil, ClassConnection},
+		"Closed":        {"the connection ends before an answer", "http://" + closed, nil, ClassConnection},
+		"Reset":         {"it is reset", "http://" + reset, nil, ClassConnection},
+		"Garbage":       {"it is no answer", "http://" + garbage, nil, ClassConnection},
+		"HugeHeader":    {"headers are bounded", "http://" + hugeHeader, nil, ClassConnection},
+		"Hangs":         {"nothing comes", "http://" + hangs, nil, ClassTimeout},
+		"SlowHandshake": {"nothing comes, not even a handshake", "https://" + hangs, nil, ClassTimeout},
+		"SlowHeader":    {"an answer begins and does not end", "http://" + slowHeader, nil, ClassTimeout},
+		"DNS":           {"there is no such name", "https://sink.invalid", nil, ClassDNS},
+		"Proxy":         {"nobody listens there", "https://sink.invalid", func(c *Config) { c.ProxyURL = "http://" + nobody }, ClassConnection},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var log logged
+			cfg := genuine(tc.endpoint)
+			cfg.Logger = log.logger()
+			if tc.want == ClassTimeout {
+				cfg.Timeout = 50 * time.Millisecond
+			}
+			if tc.change != nil {
+				tc.change(&cfg)
+			}
+			d := sendOne(t, cfg, ChangeEvent{Action: ActionCordon, NodeName: "n"})
+			if d.Class != tc.want || d.Permanent || d.Attempts != 1 {
+				t.Errorf("%s: delivery %+v, want class %q\n%s", tc.reason, d, tc.want, &log)
+			}
+			if tc.want != "" {
+				log.want(t, "change event not delivered", "class="+string(tc.want))
+			}
+		})
+	}
+}
+
+// asked waits for the beginning of a request.
+func asked(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }
+
+// unused is an address at which nobody listens.
+func unused(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// TestGuard holds that a name cannot lead where the endpoint itself must not.
+func TestGuard(t *testing.T) {
+	var asked atomic.Int32
+	s := serve(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
+	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := newTransport(t.Context(), Config{Timeout: time.Minute, Shards: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the dialler is told when a name of the internet has this address.
+	for _, host := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "169.254.169.254", "fd00::1"} {
+		err := tr.guardOf("sink.example.com").Control("tcp", net.JoinHostPort(host, port), nil)
+		if a := failureOf(t.Context(), err); a.class != ClassRefused || !a.permanent || a.retry {
+			t.Errorf("%s: %+v, want that it is refused for good", host, a)
+		}
+	}
+	// 0x7f.1 is no literal address to Go, and one to some resolvers.
+	cfg := genuine("http://0x7f.1:" + port)
+	cfg.AllowHTTP = true
+	if d := sendOne(t, cfg, ChangeEvent{Action: ActionCordon}); d.Class != ClassRefused && d.Class != ClassDNS {
+		t.Errorf("delivery %+v, want that it is refused, or not found", d)
+	}
+	if asked.Load() > 0 {
+		t.Error("the sink was asked")
+	}
+	allowed := genuine("http://127.0.0.1:" + port)
+	allowed.AllowAddresses = []string{"10.0.0.0/8"}
+	if d := sendOne(t, allowed, ChangeEvent{Action: ActionCordon}); d.Class != "" {
+		t.Errorf("delivery %+v, want a success: the endpoint names loopback", d)
+	}
+}
+
+// TestProxyIsReached although its address is one that a sink must not have: it
+// is of the configuration, and it is the proxy that looks up the sink.
+func TestProxyIsReached(t *testing.T) {
+	var got atomic.Pointer[string]
+	proxy := serve(t, func(_ http.ResponseWriter, r *http.Request) { got.Store(new(r.URL.String())) })
+	cfg := genuine("http://10.1.2.3/changes")
+	cfg.AllowHTTP, cfg.ProxyURL = true, proxy.URL
+	if d := sendOne(t, cfg, ChangeEvent{Action: ActionCordon}); d.Class != "" || *got.Load() != "http://10.1.2.3/changes/my-cluster-name" {
+		t.Errorf("delivery %+v of %s, want one through the proxy", d, *got.Load())
+	}
+}
+
+func TestConnectionsAreFew(t *testing.T) {
+	var opened atomic.Int32
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, strings.Repeat("x", 1000))
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	c := start(t, genuine(s.URL))
+	for i := range 500 {
+		c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon, NodeName: fmt.Sprint(i)})
+	}
+	stop(t, c)
+	if n := opened.Load(); n > DefaultShards {
+		t.Errorf("%d connections for 500 events, want at most %d", n, DefaultShards)
+	}
+}
+
+// TestAnswersAreBounded sends to sinks that never stop answering.
+func TestAnswersAreBounded(t *testing.T) {
+	for _, code := range []int{http.StatusOK, http.StatusBadRequest} {
+		var wrote atomic.Int64
+		s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(code)
+			chunk := []byte(strings.Repeat("x", 1<<16))
+			for r.Context().Err() == nil {
+				n, err := w.Write(chunk)
+				wrote.Add(int64(n))
+				if err != nil {
+					return
+				}
+			}
+		})
+		var log logged
+		cfg := genuine(s.URL)
+		cfg.Logger = log.logger()
+		if d := sendOne(t, cfg, ChangeEvent{Action: ActionCordon}); d.Status != code || (d.Class == "") != (code == http.StatusOK) {
+			t.Errorf("%d: delivery %+v", code, d)
+		}
+		if n := wrote.Load(); n > 64<<20 {
+			t.Errorf("%d: read %d bytes of an answer", code, n)
+		}
+		if n := len(log.String()); n > 1<<12 {
+			t.Errorf("%d: logged %d bytes", code, n)
+		}
+	}
+}
+
+// TestSlowBodyIsSuccess: the status says that the event was taken, whatever else
+// the sink goes on to say.
+func TestSlowBodyIsSuccess(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	cfg := genuine(s.URL)
+	cfg.Timeout = 50 * time.Millisecond
+	if d := sendOne(t, cfg, ChangeEvent{Action: ActionCordon}); d.Class != "" || d.Status != http.StatusOK {
+		t.Errorf("delivery %+v, want a success", d)
+	}
+}
+
+// TestCloseEndsConnections: with goleak after all tests, nothing outlives Close,
+// whatever the network does.
+func TestCloseEndsConnections(t *testing.T) {
+	ended := make(chan struct{}, 8)
+	addr := listen(t, func(c net.Conn) {
+		_, _ = io.Copy(io.Discard, c)
+		ended <- struct{}{}
+	})
+	for _, endpoint := range []string{"http://" + addr, "https://" + addr} {
+		reg := prometheus.NewRegistry()
+		cfg := genuine(endpoint)
+		cfg.ShutdownTimeout, cfg.Timeout, cfg.Registerer, cfg.Shards = 20*time.Millisecond, time.Hour, reg, 1
+		c := start(t, cfg)
+		c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon})
+		if err := c.Close(); err == nil {
+			t.Errorf("%s: Close of a client whose sink hangs: want an error", endpoint)
+		}
+		<-ended
+		wantCounted(t, c, reg, 1)
+	}
+}
+
+func TestFailureOfShutdown(t *testing.T) {
+	sink := &script{answer: hang}
+	cfg := enabled(sink)
+	cfg.ShutdownTimeout = time.Millisecond
+	c := start(t, cfg)
+	var told deliveries
+	c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon, OnDelivery: told.add})
+	if err := c.Close(); err == nil {
+		t.Error("want an error")
+	}
+	if d := told.got(); len(d) != 1 || d[0].Class != ClassShutdown || d[0].Permanent {
+		t.Errorf("deliveries %+v, want one that was given up for now", d)
+	}
+	if a := failureOf(t.Context(), errors.New("x")); a.class != ClassConnection {
+		t.Errorf("%+v, want what is not known to be a matter of the connection", a)
+	}
+}
