@@ -14,6 +14,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/execcli"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -117,4 +118,38 @@ func TestTimeline(t *testing.T) {
 			t.Errorf("the other sink was not told %q, but %v", want, outside)
 		}
 	}
+}
+
+// TestExecutionsAreTold holds that the execution of the commands that a run prints
+// is in the timeline, with who approved of it.
+func TestExecutionsAreTold(t *testing.T) {
+	t.Parallel()
+	r := launch(t, nil, "--data-dir", t.TempDir(), "--kube=embedded", "--adapters=false", "--gardener=false", "--log-level", "info")
+	api := r.client(t)
+	r.line(t, "try an execution", nil)
+	lookup := func(string) (string, bool) { return "", false }
+	for _, line := range r.lines("try an execution", nil)[:2] { // to ask, and to approve
+		args := strings.Fields(strings.TrimPrefix(text(line, "command"), "fleetloop "))
+		// Each has to wait for what the one before has begun.
+		eventually(t, func() error {
+			var out, errs bytes.Buffer
+			env := cli.Env{Stdin: strings.NewReader("yes\n"), Stdout: &out, Stderr: &errs, LookupEnv: lookup}
+			root := cli.Command(env)
+			root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: true})...)
+			if code := cli.Run(t.Context(), env, root, args); code != 0 {
+				return fmt.Errorf("%v: exit code %d: %s%s", args, code, out.String(), errs.String())
+			}
+			return nil
+		})
+	}
+	wantActions(t, api, "local", "execution-approved", "execution-started", "execution-succeeded")
+	page, err := api.ChangeEventsPage(t.Context(), fleetclient.ChangeEventsQuery{Actor: "bob"}, "")
+	if err != nil || len(page.Items) == 0 {
+		t.Fatalf("bob did nothing: %+v, %v", page, err)
+	}
+	e := page.Items[0]
+	if e.Action != "execution-approved" || e.Subject != "executions/scale-web" || e.Details["target"] != "Deployment/shop/web" || e.Source != "fleetloop/execution-controller" {
+		t.Errorf("bob's approval is told as %+v", e)
+	}
+	r.stop(t)
 }

@@ -1,6 +1,11 @@
 package clusterworkerapp_test
 
 import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,8 +13,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
 var at = time.Date(2026, time.March, 4, 5, 6, 7, 8_000_000, time.UTC)
@@ -118,4 +125,82 @@ func TestIDsTellApart(t *testing.T) {
 			t.Fatalf("same id is %t for\n%+v\n%+v", same, one, two)
 		}
 	})
+}
+
+// TestSinksThatCannotWork holds that they are no reason not to sync, and that who
+// asks beforehand is told.
+func TestSinksThatCannotWork(t *testing.T) {
+	t.Parallel()
+	const no = "postgres://nobody@127.0.0.1:1/none"
+	env := map[string]string{"DATABASE_URL": no, "CHANGE_EVENTS_ENABLED": "true"}
+	for _, args := range [][]string{{"config", "check"}, {"preflight"}} {
+		if err := start(t, env, args...).Wait(t); err == nil || !strings.Contains(err.Error(), "CHANGE_EVENTS_ENDPOINT") {
+			t.Errorf("%v ends with %v", args, err)
+		}
+	}
+	if err := start(t, map[string]string{"DATABASE_URL": no}, "config", "check").Wait(t); err != nil {
+		t.Errorf("without sinks nothing is wrong: %v", err)
+	}
+	c := start(t, env)
+	apptest.WantStatus(t, c.URL(t, "metrics and health")+"/healthz", http.StatusOK)
+	if n := strings.Count(c.Stderr.String(), "nobody is told of changes"); n != 1 {
+		t.Errorf("the log says %d times that nobody is told", n)
+	}
+	c.Cancel()
+	if err := c.Wait(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+}
+
+// TestTellsASink holds that a sink hears what a worker does, and all of it before
+// the worker ends.
+func TestTellsASink(t *testing.T) {
+	t.Parallel()
+	got := make(chan changeevent.Payload, 100)
+	place := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		p, err := changeevent.Decode(body)
+		if err != nil || r.URL.Path != "/in/first" || r.Header.Get("Authorization") != "Bearer canary" {
+			t.Errorf("at %s came %v: %s", r.URL.Path, err, body)
+		}
+		got <- p
+	}))
+	t.Cleanup(place.Close)
+	url := pgtest.URL(t)
+	conn := connect(t, url)
+	id := add(t, conn, "first", `{}`)
+	c := start(t, map[string]string{
+		"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": place.URL + "/in",
+		"CHANGE_EVENTS_AUTH_TOKEN": "canary", "CHANGE_EVENTS_AUTH_SCHEME": "Bearer",
+	})
+	wantRow(t, conn, id, "shoot_status = 'ready'")
+	health := c.URL(t, "metrics and health")
+	apptest.Eventually(t, func() error {
+		body := apptest.WantStatus(t, health+"/metrics", http.StatusOK)
+		if !strings.Contains(body, `nvsentinel_change_events_total{action="shoot-ready",status="success"} 1`) {
+			return errors.New("/metrics has not counted that the Shoot is ready")
+		}
+		return nil
+	})
+	c.Cancel()
+	if err := c.Wait(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+	close(got)
+	var actions []string
+	for p := range got {
+		actions = append(actions, p.Action)
+		if p.Cluster != "first" || p.Source != "fleetloop/cluster-worker" || p.Details["tenant"] != "t" || p.Details["cluster_id"] != id {
+			t.Errorf("the sink was told %+v", p)
+		}
+	}
+	if diff := cmp.Diff([]string{"shoot-created", "shoot-ready"}, actions); diff != "" {
+		t.Errorf("the sink was told: -want +got\n%s", diff)
+	}
+	if strings.Contains(c.Stderr.String(), "canary") {
+		t.Error("the token is in the log")
+	}
 }

@@ -55,7 +55,7 @@ Without GARDENER_MODE=real it syncs to a garden in its own memory, to try things
 		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
-		}, &cfg),
+		}, &cfg, func() error { return cfg.check() }, func() error { return cfg.sinks().Check() }),
 		process.VersionCommand(binary, stdout),
 	)
 	return root

@@ -50,7 +50,7 @@ Of several replicas one works at a time.`,
 		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
-		}, &cfg),
+		}, &cfg, func() error { return cfg.check() }, func() error { return cfg.sinks().Check() }),
 		process.VersionCommand(binary, stdout),
 	)
 	return root

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -12,8 +13,9 @@ import (
 
 // ConfigCommand is the command "config": show what is in force, and the
 // schema of the file. load reads the configuration into cfg; further reports
-// are shown as documents of their own.
-func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), cfg any) *cobra.Command {
+// are shown as documents of their own. With checks, which are asked when it was
+// loaded, there is the command "config check", too.
+func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), cfg any, checks ...func() error) *cobra.Command {
 	config := &cobra.Command{Use: "config", Short: "Show the configuration", Args: cobra.NoArgs}
 
 	var origins bool
@@ -55,7 +57,36 @@ func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) ([
 		},
 	}
 	config.AddCommand(show, schema)
+	if len(checks) > 0 {
+		config.AddCommand(checkCommand(out, load, checks))
+	}
 	return config
+}
+
+// checkCommand is the command "config check".
+func checkCommand(out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), checks []func() error) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Say what is wrong with the configuration, and start nothing",
+		Long: `Say what is wrong with the configuration, the files that it names among it, and start nothing.
+Some of it would only be logged by a process that starts, which does its work without it: this
+ends with 1 then as well.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := load(cmd); err != nil {
+				return err
+			}
+			var errs []error
+			for _, check := range checks {
+				errs = append(errs, check())
+			}
+			if err := errors.Join(errs...); err != nil {
+				return err
+			}
+			_, err := io.WriteString(out, "nothing is wrong with it\n")
+			return err
+		},
+	}
 }
 
 // VersionCommand is the command "version".

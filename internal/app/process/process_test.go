@@ -295,7 +295,13 @@ func TestCommands(t *testing.T) {
 			return []*settings.Report{first, second}, errors.Join(err, err2)
 		}
 		root := &cobra.Command{SilenceErrors: true, SilenceUsage: true}
-		root.AddCommand(process.ConfigCommand("test", &out, load, &cfg), process.VersionCommand("test", &out))
+		small := func() error {
+			if cfg.Size > 5 {
+				return errors.New("it is too large for the place")
+			}
+			return nil
+		}
+		root.AddCommand(process.ConfigCommand("test", &out, load, &cfg, small), process.VersionCommand("test", &out))
 		root.SetArgs(args)
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err
@@ -307,6 +313,7 @@ func TestCommands(t *testing.T) {
 		{[]string{"config", "show"}, "size: 5\ntoken: '***'\n---\nsize: 3\ntoken: \"\"\n"},
 		{[]string{"config", "show", "--origins"}, "size: 5 # env SIZE\ntoken: '***' # env TOKEN\n---\nsize: 3 # default\ntoken: \"\" # default\n"},
 		{[]string{"config", "schema"}, `"title": "test"`},
+		{[]string{"config", "check"}, "nothing is wrong"},
 		{[]string{"version"}, "test "},
 	} {
 		got, err := call(tc.args...)
@@ -314,7 +321,14 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%v: %v\n%s\nwant\n%s", tc.args, err, got, tc.want)
 		}
 	}
+	env["SIZE"] = "7"
+	if got, err := call("config", "check"); err == nil || got != "" || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("settings that cannot work: got %q and %v", got, err)
+	}
 	env["SIZE"] = "large"
+	if _, err := call("config", "check"); err == nil {
+		t.Error("a setting that is no number passes")
+	}
 	if got, err := call("config", "show"); err == nil || got != "" {
 		t.Errorf("a bad setting: got %q and %v", got, err)
 	}
