@@ -37,6 +37,15 @@ func Deliveries(env cli.Env) *cobra.Command {
 	return cmd
 }
 
+// Release is the command release by itself, for the binary of the controller.
+func Release(env cli.Env) *cobra.Command {
+	s := newSession(env)
+	cmd := s.releaseCommand()
+	cmd.Example = strings.ReplaceAll(cmd.Example, "fleetloop faults release", "node-fault-controller release")
+	s.where.AddFlags(cmd.Flags())
+	return cmd
+}
+
 func newSession(env cli.Env) *session {
 	if env.LookupEnv == nil {
 		env.LookupEnv = func(string) (string, bool) { return "", false }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/faultcli"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -58,6 +60,7 @@ Of several replicas one at a time acts, and all take reports.`,
 			return []*settings.Report{report}, err
 		}, &cfg),
 		process.VersionCommand(binary, stdout),
+		faultcli.Release(cli.Env{Stdout: stdout, Stderr: stderr, LookupEnv: env}),
 	)
 	return root
 }
