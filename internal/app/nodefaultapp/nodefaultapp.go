@@ -29,6 +29,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
 	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
+	"github.com/fleetloop/fleetloop/internal/nodefault/latch"
 	"github.com/fleetloop/fleetloop/internal/nodefault/operator"
 	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
@@ -157,6 +158,14 @@ func (a *app) controller(context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	var bound quarantine.Budget = allowance
+	if a.cfg.Budget.OnTrip == budget.Latch {
+		keeper := latch.New(allowance, a.core.CoordinationV1().Leases(a.cfg.Namespace), a.p.Log)
+		if err := m.Add(keeper); err != nil {
+			return nil, fmt.Errorf("keep the budget: %w", err)
+		}
+		bound = keeper
+	}
 	drainer := drain.New(a.cfg.Drain, a.core, seen.draining)
 	if err := drainer.Register(a.p.Metrics); err != nil {
 		return nil, err
@@ -173,7 +182,7 @@ func (a *app) controller(context.Context) ([]lifecycle.Part, error) {
 		repairs.Verifier = verifier
 	}
 	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention}, operator.Deps{
-		Rules: set, Quarantine: quarantine.New(a.cfg.quarantine(), allowance), Drain: drainer, Remedy: remediation.New(repairs, m.GetClient()),
+		Rules: set, Quarantine: quarantine.New(a.cfg.quarantine(), bound), Drain: drainer, Remedy: remediation.New(repairs, m.GetClient()),
 		Sinks: a.outboxSinks(), Log: a.p.Log, Registerer: a.p.Metrics,
 	})
 	if err != nil {

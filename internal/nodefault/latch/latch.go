@@ -1,0 +1,190 @@
+// Package latch keeps an exhausted budget closed until a person opens it, across
+// restarts and from one replica to the next.
+//
+// What is closed stands in one Lease, which is there as long as something is.
+// Whoever deletes it opens the budgets of all pools:
+//
+//	kubectl delete lease -n fleetloop-system fleetloop-node-fault-budget
+package latch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typed "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
+)
+
+const (
+	// Name is the Lease's.
+	Name = "fleetloop-node-fault-budget"
+	// Annotation says which pools are closed and since when, as a JSON object.
+	Annotation = "fleetloop.io/budgets-exhausted"
+
+	pause       = 5 * time.Second
+	callTimeout = 5 * time.Second
+)
+
+// A Budget is a *budget.Budget.
+type Budget interface {
+	Reserve(node *corev1.Node, now time.Time) (release func(), denial string)
+	Status(now time.Time) []budget.Pool
+	Latch(pool string, since time.Time)
+	Reset(pool string) bool
+}
+
+// A Keeper is the budget within, and keeps what is closed.
+type Keeper struct {
+	budget Budget
+	leases typed.LeaseInterface
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	known map[string]time.Time // that are written; nil is that nobody has looked yet
+}
+
+// New makes a keeper of a budget whose Lease is one of leases.
+func New(b Budget, leases typed.LeaseInterface, log *slog.Logger) *Keeper {
+	return &Keeper{budget: b, leases: leases, log: log}
+}
+
+// Reserve asks the budget. It denies while it is not known whether a person has
+// to open it first.
+func (k *Keeper) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
+	if err := k.restore(); err != nil {
+		return nil, fmt.Sprintf("it cannot be read whether the budget has to be opened by a person: %v", err)
+	}
+	release, denial = k.budget.Reserve(node, now)
+	if denial != "" && k.closed() {
+		denial += "; to open it: kubectl delete lease " + Name
+	}
+	return release, denial
+}
+
+func (k *Keeper) closed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.known) > 0
+}
+
+// restore closes what was closed, once.
+func (k *Keeper) restore() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.known != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	_, stored, err := k.read(ctx)
+	if err != nil {
+		return err
+	}
+	for pool, since := range stored {
+		k.budget.Latch(pool, since)
+	}
+	k.known = stored
+	return nil
+}
+
+// read gives what is written: none if there is no Lease.
+func (k *Keeper) read(ctx context.Context) (*coordinationv1.Lease, map[string]time.Time, error) {
+	stored := map[string]time.Time{}
+	lease, err := k.leases.Get(ctx, Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, stored, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read Lease %q: %w", Name, err)
+	}
+	if text := lease.Annotations[Annotation]; text != "" {
+		if err := json.Unmarshal([]byte(text), &stored); err != nil {
+			return nil, nil, fmt.Errorf("read annotation %s of Lease %q: %w", Annotation, Name, err)
+		}
+	}
+	return lease, stored, nil
+}
+
+// Start writes down what closes and opens what a person has opened, until ctx
+// ends. A manager runs it where it leads.
+func (k *Keeper) Start(ctx context.Context) error {
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	failing := false
+	for {
+		err := k.look(ctx, time.Now())
+		if err != nil && !failing && ctx.Err() == nil {
+			k.log.WarnContext(ctx, "an exhausted budget cannot be kept, and would be forgotten at a restart", "err", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (k *Keeper) look(ctx context.Context, now time.Time) error {
+	if err := k.restore(); err != nil { //nolint:contextcheck // Reserve, which does it too, has none
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	lease, stored, err := k.read(ctx)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	closed := maps.Clone(stored)
+	for _, p := range k.budget.Status(now) {
+		if !p.Latched {
+			continue
+		}
+		_, was := k.known[p.Name]
+		if _, is := stored[p.Name]; was && !is {
+			k.budget.Reset(p.Name)
+			k.log.InfoContext(ctx, "a person has opened the budget", "pool", p.Name)
+			continue
+		}
+		closed[p.Name] = p.Since.UTC()
+	}
+	if !maps.EqualFunc(closed, stored, time.Time.Equal) {
+		if err := k.write(ctx, lease, closed); err != nil {
+			return err
+		}
+	}
+	k.known = closed
+	return nil
+}
+
+func (k *Keeper) write(ctx context.Context, lease *coordinationv1.Lease, closed map[string]time.Time) error {
+	text, err := json.Marshal(closed)
+	if err != nil {
+		return fmt.Errorf("write Lease %q: %w", Name, err)
+	}
+	if lease == nil {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: Name, Annotations: map[string]string{Annotation: string(text)}}}
+		_, err = k.leases.Create(ctx, lease, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	} else {
+		lease = lease.DeepCopy()
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, Annotation, string(text))
+		_, err = k.leases.Update(ctx, lease, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	}
+	if err != nil {
+		return fmt.Errorf("write Lease %q: %w", Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package latch_test
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
+	"github.com/fleetloop/fleetloop/internal/nodefault/latch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const namespace = "fleetloop-system"
+
+func newNode(name string, cordoned bool) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}, Spec: corev1.NodeSpec{Unschedulable: cordoned}}
+}
+
+// newKeeper is one that has just begun, of a budget of one node.
+func newKeeper(t *testing.T, c *fake.Clientset, nodes ...*corev1.Node) *latch.Keeper {
+	t.Helper()
+	b, err := budget.New(budget.Config{MinNodes: 1, WindowNodes: 10, OnTrip: budget.Latch}, func() []*corev1.Node { return nodes }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return latch.New(b, c.CoordinationV1().Leases(namespace), slog.New(slog.DiscardHandler))
+}
+
+func TestClosedUntilAPersonOpensIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := fake.NewClientset()
+		a, b := newNode("a", true), newNode("b", false)
+		k := newKeeper(t, c, a, b)
+		go func() { _ = k.Start(t.Context()) }()
+		synctest.Wait()
+		if _, denial := k.Reserve(b, time.Now()); denial == "" {
+			t.Fatal("it is not exhausted with one node out of service")
+		}
+		time.Sleep(6 * time.Second)
+		if _, err := c.CoordinationV1().Leases(namespace).Get(t.Context(), latch.Name, metav1.GetOptions{}); err != nil {
+			t.Fatalf("that it is closed is not kept: %v", err)
+		}
+
+		// The node is back in service, and another process begins.
+		a.Spec.Unschedulable = false
+		next := newKeeper(t, c, a, b)
+		if _, denial := next.Reserve(b, time.Now()); !strings.Contains(denial, "kubectl delete lease "+latch.Name) {
+			t.Errorf("denied with %q", denial)
+		}
+		go func() { _ = next.Start(t.Context()) }()
+		time.Sleep(6 * time.Second)
+		if _, denial := next.Reserve(b, time.Now()); denial == "" {
+			t.Error("it has opened by itself")
+		}
+		if err := c.CoordinationV1().Leases(namespace).Delete(t.Context(), latch.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		if _, denial := next.Reserve(b, time.Now()); denial != "" {
+			t.Errorf("a person has opened it, and it denies: %s", denial)
+		}
+	})
+}
+
+func TestDeniesWhileNothingIsKnown(t *testing.T) {
+	c := fake.NewClientset()
+	c.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+	k := newKeeper(t, c, newNode("b", false))
+	if _, denial := k.Reserve(newNode("b", false), time.Now()); !strings.Contains(denial, "away") {
+		t.Errorf("denied with %q", denial)
+	}
+}
