@@ -168,6 +168,24 @@ func (f *fixture) value(name string) (sum float64) {
 	return sum
 }
 
+// changesSent is how many changes watchers were sent, without the bookmarks,
+// which come the more the longer it takes.
+func (f *fixture) changesSent() (sum float64) {
+	f.Helper()
+	families, err := f.metrics.Gather()
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "fleetloop_api_watch_events_total" && m.GetLabel()[0].GetValue() == string(v1.WatchChanged) {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
 func (f *fixture) eventually(check func() bool) {
 	f.Helper()
 	for range f.ticks(time.Millisecond, 20_000) {
