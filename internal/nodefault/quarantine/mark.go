@@ -206,7 +206,7 @@ func (o *override) short() override {
 
 // covers says whether a fault is one that the person knew of.
 func (o *override) covers(key string, since time.Time) bool {
-	return slices.Contains(o.Faults, key) || o.All && !since.After(o.At.Time)
+	return slices.Contains(o.Faults, key) || o.All && !since.Truncate(time.Microsecond).After(o.At.Time)
 }
 
 // ends says whether the tombstone is of the session that is under way.
