@@ -39,6 +39,9 @@ ENTRYPOINT ["/fleet-api"]
 FROM files AS fleetloop
 ENTRYPOINT ["/fleetloop"]
 
+FROM files AS node-fault-controller
+ENTRYPOINT ["/node-fault-controller"]
+
 FROM files AS sentinel
 ENTRYPOINT ["/sentinel"]
 

@@ -18,6 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/app/faultcli"
+	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/amqp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
@@ -36,20 +37,24 @@ func main() {
 
 func run() error {
 	files := map[string]func() ([]byte, error){
-		"docs/reference/config.md":               config,
-		"docs/reference/metrics.md":              metrics,
-		"docs/reference/fleetloop.md":            func() ([]byte, error) { return commands(fleetloop()) },
-		"docs/reference/fleet-api.md":            func() ([]byte, error) { return commands(apiapp.Command(nil, nil, noEnv)) },
-		"docs/reference/sentinel.md":             func() ([]byte, error) { return commands(sentinelapp.Command(nil, nil, noEnv)) },
-		"docs/reference/cluster-worker.md":       func() ([]byte, error) { return commands(clusterworkerapp.Command(nil, nil, noEnv)) },
-		"docs/reference/execution-controller.md": func() ([]byte, error) { return commands(executionapp.Command(nil, nil, noEnv)) },
-		"docs/reference/actions.md":              actions,
-		"docs/reference/sentinelconfig.md":       sentinelConfig,
-		"docs/schema/sentinelconfig.schema.json": sentinelConfigSchema,
-		"docs/schema/fleet-api.schema.json":      func() ([]byte, error) { return schema(new(apiapp.Defaults()), "fleet-api") },
-		"docs/schema/cluster-worker.schema.json": func() ([]byte, error) { return schema(new(clusterworkerapp.Defaults()), "cluster-worker") },
+		"docs/reference/config.md":                config,
+		"docs/reference/metrics.md":               metrics,
+		"docs/reference/fleetloop.md":             func() ([]byte, error) { return commands(fleetloop()) },
+		"docs/reference/fleet-api.md":             func() ([]byte, error) { return commands(apiapp.Command(nil, nil, noEnv)) },
+		"docs/reference/sentinel.md":              func() ([]byte, error) { return commands(sentinelapp.Command(nil, nil, noEnv)) },
+		"docs/reference/cluster-worker.md":        func() ([]byte, error) { return commands(clusterworkerapp.Command(nil, nil, noEnv)) },
+		"docs/reference/execution-controller.md":  func() ([]byte, error) { return commands(executionapp.Command(nil, nil, noEnv)) },
+		"docs/reference/node-fault-controller.md": func() ([]byte, error) { return commands(nodefaultapp.Command(nil, nil, noEnv)) },
+		"docs/reference/actions.md":               actions,
+		"docs/reference/sentinelconfig.md":        sentinelConfig,
+		"docs/schema/sentinelconfig.schema.json":  sentinelConfigSchema,
+		"docs/schema/fleet-api.schema.json":       func() ([]byte, error) { return schema(new(apiapp.Defaults()), "fleet-api") },
+		"docs/schema/cluster-worker.schema.json":  func() ([]byte, error) { return schema(new(clusterworkerapp.Defaults()), "cluster-worker") },
 		"docs/schema/execution-controller.schema.json": func() ([]byte, error) {
 			return schema(new(executionapp.Defaults()), "execution-controller")
+		},
+		"docs/schema/node-fault-controller.schema.json": func() ([]byte, error) {
+			return schema(new(nodefaultapp.Defaults()), "node-fault-controller")
 		},
 		"docs/schema/sentinel.schema.json": func() ([]byte, error) { return schema(new(sentinelapp.Defaults()), "sentinel") },
 	}
@@ -96,6 +101,7 @@ func config() ([]byte, error) {
 		{"sentinel, where SentinelConfigs say what to watch", new(sentinelapp.OperatorDefaults())},
 		{"cluster-worker", new(clusterworkerapp.Defaults())},
 		{"execution-controller", new(executionapp.Defaults())},
+		{"node-fault-controller", new(nodefaultapp.Defaults())},
 		{"fleetloop up", new(allinone.Defaults())},
 		{"RabbitMQ (BROKER_TYPE=rabbitmq)", &amqp.Config{}},
 		{"Google Cloud Pub/Sub (BROKER_TYPE=pubsub)", &pubsub.Config{}},

@@ -10,6 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
+	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
@@ -41,5 +42,5 @@ func Describe(reg prometheus.Registerer) error {
 	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
 	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api, Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api, Registerer: reg})
-	return errors.Join(apiErr, sentinelErr, adapterErr, operator.Describe(reg), shard.Describe(reg), clusterworkerapp.Describe(reg), executionapp.Describe(reg), changes.Describe(reg))
+	return errors.Join(apiErr, sentinelErr, adapterErr, operator.Describe(reg), shard.Describe(reg), clusterworkerapp.Describe(reg), executionapp.Describe(reg), changes.Describe(reg), nodefaultapp.Describe(reg))
 }
