@@ -14,6 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
@@ -39,7 +40,7 @@ func Describe(reg prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
+	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Timeline: timelinestore.New(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
 	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api, Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api, Registerer: reg})
 	return errors.Join(apiErr, sentinelErr, adapterErr, operator.Describe(reg), shard.Describe(reg), clusterworkerapp.Describe(reg), executionapp.Describe(reg), changes.Describe(reg), nodefaultapp.Describe(reg))

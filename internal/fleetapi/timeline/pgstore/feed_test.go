@@ -65,6 +65,7 @@ func TestFollow(t *testing.T) {
 func TestWhatIsNotSettledIsNotTold(t *testing.T) {
 	d := newDatabase(t)
 	begin := d.horizon(t)
+	d.append(t, event("first", 0))
 	slow, err := d.conn.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -74,8 +75,8 @@ func TestWhatIsNotSettledIsNotTold(t *testing.T) {
 	}
 	d.append(t, event("quick", 0))
 	got, at := d.follow(t, all(), begin, 10)
-	wantEqual(t, "while one is under way", []string{}, got)
-	wantEqual(t, "the list shows it", []string{"quick"}, d.list(t, all()))
+	wantEqual(t, "while one is under way", []string{"first"}, got)
+	wantEqual(t, "the list shows it", []string{"quick", "first"}, d.list(t, all()))
 	if err := slow.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
