@@ -45,6 +45,9 @@ func run() error {
 	if err := writeActions(); err != nil {
 		return err
 	}
+	if err := writeNodeFaults(); err != nil {
+		return err
+	}
 	return writeGuard()
 }
 
