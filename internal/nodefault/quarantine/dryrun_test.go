@@ -84,6 +84,19 @@ func pretended() map[string]ownership {
 			},
 			on: []string{"overridden"}, told: []string{"cordon", "override-detected"}, why: quarantine.Overridden,
 		},
+		"DryRunUncordonedGoesOn": {
+			reason: "what is left of it is left as it is",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.cfg.DryRun = true
+				w.settle()
+				w.uncordon()
+				w.settle()
+				w.pass(2 * overrideTTL)
+			},
+			on:   []string{"sick=gpu:NoSchedule", "worse:NoExecute", "owned", "state=quarantined"},
+			told: []string{"cordon", "override-detected"}, why: quarantine.Overridden,
+		},
 		"DryRunOfARule": {
 			reason: "the same holds for a single rule",
 			do: func(w *world) {

@@ -261,6 +261,33 @@ func damaged() map[string]ownership {
 			},
 			on: []string{"cordoned", "released"}, told: []string{"cordon"}, why: quarantine.Released,
 		},
+		"MarkRestored": {
+			reason: "a session that is over is not begun again because its mark is back",
+			do: func(w *world) {
+				w.taint("theirs=x:NoSchedule")
+				quarantined(w, "both")
+				mark := w.node.Annotations[v1alpha1.AnnotationOwned]
+				recovers(w)
+				w.settle()
+				w.cordon()
+				w.annotate(v1alpha1.AnnotationOwned, mark)
+				w.taint("sick=gpu:NoSchedule")
+			},
+			on: []string{"cordoned", "theirs=x:NoSchedule", "released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"ReleasedByHandBeforeWrittenDown": {
+			reason: "what began and ended while nobody could write it down is told",
+			do: func(w *world) {
+				w.denial = "3 of 10 nodes are out of service"
+				w.fault("cordon")
+				w.settle()
+				w.denial = ""
+				w.step(w.node, crashes)
+				w.heal()
+				w.release(false)
+			},
+			on: []string{"released"}, told: []string{"budget-exhausted", "cordon", "uncordon"}, why: quarantine.Released,
+		},
 		"StatusLost": {
 			reason: "the node alone shows what is ours",
 			do: func(w *world) {

@@ -273,7 +273,7 @@ func (o *oracle) personWrites(key, value string) {
 		o.forget()
 	case v1alpha1.AnnotationOverridden:
 		if value == "" {
-			o.left = nil
+			o.left, o.off = nil, map[string]bool{}
 		}
 	}
 	o.annotate(key, value)

@@ -3,8 +3,6 @@ package quarantine_test
 import (
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
@@ -197,10 +195,32 @@ func ordinary() map[string]ownership {
 			reason: "where the managed fields say nothing, our annotation counts",
 			do: func(w *world) {
 				quarantined(w, "cordon")
-				w.edit("x", func(n *corev1.Node) { n.ManagedFields = nil })
+				w.forgetManagers()
 				recovers(w)
 			},
 			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
+		"CordonedBeforeManagersForgotten": {
+			reason: "also of a cordon that is not",
+			do: func(w *world) {
+				w.cordon()
+				w.forgetManagers()
+				quarantined(w, "cordon")
+				recovers(w)
+			},
+			on: []string{"cordoned", "released"}, why: quarantine.Released,
+		},
+		"CordonTakenOverManagersForgotten": {
+			reason: "that it became theirs is written down, and does not depend on being asked again",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.uncordon()
+				w.cordon()
+				w.settle()
+				w.forgetManagers()
+				recovers(w)
+			},
+			on: []string{"cordoned", "released"}, told: []string{"cordon"}, why: quarantine.Released,
 		},
 		"Hold": {
 			reason: "a person wants it kept as it is",

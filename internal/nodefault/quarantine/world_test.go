@@ -127,6 +127,11 @@ func (w *world) uncordon() {
 	w.edit("kubectl-cordon", func(n *corev1.Node) { n.Spec.Unschedulable = false })
 }
 
+// forgetManagers has someone clear the managed fields.
+func (w *world) forgetManagers() {
+	w.edit("kubectl-patch", func(n *corev1.Node) { n.ManagedFields = nil })
+}
+
 // apply has someone declare that the node is cordoned, as it may be already.
 func (w *world) apply() {
 	w.cordon()
