@@ -223,7 +223,7 @@ func TestNothingGoesTooFar(t *testing.T) {
 			}
 		}
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
-			switch rapid.SampledFrom([]string{"look", "look", "look", "report", "heal", "cordon", "uncordon", "time", "die", "replace"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"look", "look", "look", "report", "heal", "cordon", "uncordon", "time", "die", "replace", "hold", "unhold", "optout", "optin"}).Draw(t, "what") {
 			case "look":
 				look(some())
 			case "report":
@@ -252,6 +252,14 @@ func TestNothingGoesTooFar(t *testing.T) {
 				}
 				look(some())
 				w.mishap = func(bool) error { return nil }
+			case "hold":
+				w.edit(some(), func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationHold] = "until tomorrow" })
+			case "unhold":
+				w.edit(some(), func(n *corev1.Node) { delete(n.Annotations, v1alpha1.AnnotationHold) })
+			case "optout":
+				w.edit(some(), func(n *corev1.Node) { n.Labels[v1alpha1.LabelOptOut] = v1alpha1.OptedOut })
+			case "optin":
+				w.edit(some(), func(n *corev1.Node) { delete(n.Labels, v1alpha1.LabelOptOut) })
 			case "replace":
 				name := some()
 				theirs[name] = false
@@ -262,6 +270,7 @@ func TestNothingGoesTooFar(t *testing.T) {
 		}
 		for i := range nodes {
 			w.heal(nodeName(i))
+			w.edit(nodeName(i), func(n *corev1.Node) { delete(n.Annotations, v1alpha1.AnnotationHold) })
 		}
 		w.settle(r)
 		w.now = w.now.Add(healthyFor)

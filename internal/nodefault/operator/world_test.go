@@ -221,6 +221,9 @@ func (s storedFaults) change(f *v1alpha1.NodeFault, what string, do func(there *
 
 func (s storedFaults) WriteStatus(_ context.Context, _, after *v1alpha1.NodeFault) error {
 	status := after.Status.DeepCopy()
+	if from := s.faults[after.Name]; from != nil && from.ResourceVersion == after.ResourceVersion && !nodefault.CanPass(from.Status.Phase, status.Phase) {
+		s.Fatalf("node %q passes from %q to %q", after.Name, from.Status.Phase, status.Phase)
+	}
 	return s.change(after, "status", func(there *v1alpha1.NodeFault) { there.Status = *status })
 }
 
