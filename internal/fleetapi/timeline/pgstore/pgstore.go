@@ -30,26 +30,36 @@ var _ timeline.Store = (*Store)(nil)
 // New makes a store on a pool whose schema is migrated.
 func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
 
-// insert adds events whose keys are not known yet, and gives the keys of those
-// that it added. Keys are taken in their order, so that two that have the same ones
-// wait for each other and never in a circle; events are numbered in theirs.
-const insert = `with given as (
+// given are events as parameters, and stored puts them into the table, numbered
+// in their order.
+const (
+	given = `with given as (
 	select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
 		$9::text[], $10::text[], $11::text[], $12::text[], $13::text[]) with ordinality
 		as g (key, digest, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, place)
-), fresh as (
+)`
+	stored = `insert into timeline.change_event (feed, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload)
+	select (select f.no from timeline.feed f), g.at, nullif(g.tenant, ''), g.recorded_by,
+		g.cluster, g.node, g.source, g.actor, g.action, g.subject, g.session, g.payload::json
+	from given g`
+)
+
+// insert adds events whose keys are not known yet, and gives the keys of those
+// that it added. Keys are taken in their order, so that two that have the same ones
+// wait for each other and never in a circle.
+const insert = given + `, fresh as (
 	insert into timeline.change_key (key, digest, at)
 	select g.key, g.digest, g.at from given g order by g.key
 	on conflict (key) do nothing
 	returning key
 ), stored as (
-	insert into timeline.change_event (feed, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload)
-	select (select f.no from timeline.feed f), g.at, nullif(g.tenant, ''), g.recorded_by,
-		g.cluster, g.node, g.source, g.actor, g.action, g.subject, g.session, g.payload::json
-	from given g join fresh using (key)
+	` + stored + ` join fresh using (key)
 	order by g.place
 )
 select key::text from fresh`
+
+// insertOwn adds events that nobody tells a second time.
+const insertOwn = given + ` ` + stored + ` order by g.place`
 
 // digests are those of events that were known.
 const digests = `select k.key::text, k.digest::text from timeline.change_key k where k.key = any($1::uuid[])`
@@ -156,12 +166,12 @@ func (s *Store) digests(ctx context.Context, scope timeline.Scope, events []time
 }
 
 // Insert adds events in a transaction of the caller's, which is within a scope
-// that has them.
+// that has them. Nobody may tell them again: their keys are not kept.
 func Insert(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, insert, columns(events)...); err != nil {
+	if _, err := tx.Exec(ctx, insertOwn, columns(events)...); err != nil {
 		return fmt.Errorf("tell %d change events: %w", len(events), err)
 	}
 	return nil
