@@ -110,7 +110,7 @@ func (c *client) connect() error {
 	if c.http != nil {
 		return nil
 	}
-	own, err := newTransport(c.root, c.cfg)
+	own, err := newTransport(c.cfg)
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (c *client) close() error {
 	case <-timer.C:
 	}
 	if c.own != nil {
-		c.own.CloseIdleConnections()
+		c.own.CloseIdleConnections() // and those that are being made, for nobody any more
 	}
 	c.metrics.forget(c)
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"runtime"
@@ -280,8 +281,9 @@ func TestContextIsForItsValuesAlone(t *testing.T) {
 				return nil, r.Context().Err()
 			}
 		}}
+		var traces traceHandler
 		cfg := once(sink)
-		cfg.Timeout, cfg.Shards = 2*time.Second, 1
+		cfg.Timeout, cfg.Shards, cfg.Logger = 2*time.Second, 1, slog.New(&traces)
 		c := start(t, cfg)
 		var told deliveries
 		send := func(ctx context.Context) {
@@ -299,10 +301,26 @@ func TestContextIsForItsValuesAlone(t *testing.T) {
 		if diff := cmp.Diff([]any{"after", "after", "deadline", nil}, seen); diff != "" {
 			t.Errorf("values of the callers (-want +got):\n%s", diff)
 		}
+		if diff := cmp.Diff([]any{"after", "after", "deadline", nil}, traces.seen); diff != "" {
+			t.Errorf("values of the callers in the log (-want +got):\n%s", diff)
+		}
 		for _, d := range told.got() {
 			if d.Class != "" {
 				t.Errorf("delivery %+v: the end of the caller has ended it", d)
 			}
 		}
 	})
+}
+
+// A traceHandler takes the trace from the context of each line, as handlers do
+// that write it into the log.
+type traceHandler struct{ seen []any }
+
+func (h *traceHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h *traceHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *traceHandler) WithGroup(string) slog.Handler            { return h }
+
+func (h *traceHandler) Handle(ctx context.Context, _ slog.Record) error {
+	h.seen = append(h.seen, ctx.Value(carried{}))
+	return nil
 }

@@ -173,6 +173,28 @@ func TestCloseEndsAWaitWithOneMoreAttempt(t *testing.T) {
 	}
 }
 
+// TestCloseWaitsForWhatIsOnItsWayAside: a sender may have taken an event from
+// the queue and not have come to count it.
+func TestCloseWaitsForWhatIsOnItsWayAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, enabled(&script{}))
+		own := c.(*client) //nolint:errcheck // it is one
+		own.aside.owed.Add(1)
+		ended := make(chan error, 1)
+		go func() { ended <- c.Close() }()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Fatal("Close has ended while an event is not counted")
+		}
+		var told deliveries
+		own.overflow(notice{event: &ChangeEvent{OnDelivery: told.add}}, time.Now())
+		if err := <-ended; err != nil || len(told.got()) != 1 {
+			t.Errorf("Close gives %v, told %d times; want that the event is told of before", err, len(told.got()))
+		}
+	})
+}
+
 func TestCloseIsNotHeldUpByACallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := enabled(&script{})

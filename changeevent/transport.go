@@ -17,17 +17,16 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent/egress"
 )
 
-// A transport is the way to the sink. Its connections end with it.
+// A transport is the way to the sink.
 type transport struct {
 	*http.Transport
 	guard, local egress.Guard // local lets loopback through as well
 	proxy        atomic.Pointer[string]
-	end          context.Context //nolint:containedctx // the client's: what is dialled ends with it
 	timeout      time.Duration
 }
 
-// newTransport makes the way to the sink. What it opens ends with ctx.
-func newTransport(ctx context.Context, cfg Config) (*transport, error) {
+// newTransport makes the way to the sink. It opens nothing yet.
+func newTransport(cfg Config) (*transport, error) {
 	allow, err := egress.ParseAllow(cfg.AllowAddresses)
 	if err != nil {
 		return nil, fmt.Errorf("AllowAddresses: %w", err)
@@ -43,7 +42,7 @@ func newTransport(ctx context.Context, cfg Config) (*transport, error) {
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	t := &transport{
 		guard: egress.Guard{Allow: allow}, local: egress.Guard{Allow: append(loopback, allow...)},
-		end: ctx, timeout: cfg.Timeout,
+		timeout: cfg.Timeout,
 	}
 	// HTTP/1 alone: a request that times out takes its connection with it, where
 	// one of HTTP/2 that is dead would be used for the next.
@@ -101,29 +100,7 @@ func (t *transport) dial(ctx context.Context, network, addr string) (net.Conn, e
 		}
 		d.Control = t.guardOf(host).Control
 	}
-	// The transport goes on dialling for a request that has ended, as another may
-	// want the connection. Nothing wants it once the client has.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(t.end, cancel)() //nolint:contextcheck // the client's, on purpose
-	conn, err := d.DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	c := &ending{Conn: conn}
-	c.stop = context.AfterFunc(t.end, func() { _ = conn.Close() }) //nolint:contextcheck // the client's, on purpose
-	return c, nil
-}
-
-// An ending connection is closed with the client, whatever it is doing.
-type ending struct {
-	net.Conn
-	stop func() bool
-}
-
-func (c *ending) Close() error {
-	c.stop()
-	return c.Conn.Close()
+	return d.DialContext(ctx, network, addr)
 }
 
 func readRoots(file string) (*x509.CertPool, error) {

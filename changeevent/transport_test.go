@@ -210,7 +210,7 @@ func TestGuard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := newTransport(t.Context(), Config{Timeout: time.Minute, Shards: 1})
+	tr, err := newTransport(Config{Timeout: time.Minute, Shards: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,6 +219,12 @@ func TestGuard(t *testing.T) {
 		err := tr.guardOf("sink.example.com").Control("tcp", net.JoinHostPort(host, port), nil)
 		if a := failureOf(t.Context(), err); a.class != ClassRefused || !a.permanent || a.retry {
 			t.Errorf("%s: %+v, want that it is refused for good", host, a)
+		}
+	}
+	for _, addr := range []string{"10.0.0.1:80", "169.254.169.254:80", "[::ffff:10.0.0.1]:80", "[fd00::1]:80", "[fe80::1%lo]:80"} {
+		conn, err := tr.dial(t.Context(), "tcp", addr)
+		if a := failureOf(t.Context(), err); err == nil || a.class != ClassRefused {
+			t.Errorf("%s: dialled %v, %v; want that it is refused before there is a packet", addr, conn, err)
 		}
 	}
 	// 0x7f.1 is no literal address to Go, and one to some resolvers.
