@@ -119,7 +119,7 @@ func startExecutions(ctx context.Context, progress io.Writer, o executionOptions
 func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (err error) {
 	options := kubebed.Options{}
 	if !o.untrailed {
-		if b.trail, err = newTrail(b.dir); err != nil {
+		if b.trail, err = newTrail(b.dir, trailPolicy); err != nil {
 			return err
 		}
 		options.Args = map[string][]string{kubebed.APIServer: b.trail.args()}

@@ -42,10 +42,10 @@ rules:
 - level: None
 `
 
-func newTrail(dir string) (*trail, error) {
+func newTrail(dir, policy string) (*trail, error) {
 	t := &trail{dir: dir}
 	const mode = 0o600
-	if err := os.WriteFile(t.path("policy.yaml"), []byte(trailPolicy), mode); err != nil {
+	if err := os.WriteFile(t.path("policy.yaml"), []byte(policy), mode); err != nil {
 		return nil, err
 	}
 	// The API server adds to what is there.

@@ -60,7 +60,7 @@ type bench struct {
 func benches() []bench {
 	list := []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manyBench(), reconfigureBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), loadBench(), fanoutBench(), timelineBench()}
 	list = append(append(append(list, failoverBench()), clusterworkerBenches()...), kubebedBenches()...)
-	return append(append(list, executionBenches()...), changeeventBench(), drainBench())
+	return append(append(list, executionBenches()...), changeeventBench(), drainBench(), cordonBench())
 }
 
 func main() {
