@@ -3,6 +3,7 @@ package quarantine_test
 import (
 	"time"
 
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
@@ -96,6 +97,21 @@ func pretended() map[string]ownership {
 			},
 			on:   []string{"sick=gpu:NoSchedule", "worse:NoExecute", "owned", "state=quarantined"},
 			told: []string{"cordon", "override-detected"}, why: quarantine.Overridden,
+		},
+		"DryRunMarkDestroyed": {
+			reason: "what is ours is not forgotten while it may not be marked again",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.cfg.DryRun = true
+				w.annotate(v1alpha1.AnnotationOwned, "")
+				w.annotate(v1alpha1.AnnotationOverridden, "hands off")
+				w.settle()
+				w.annotate(v1alpha1.AnnotationOverridden, "")
+				recovers(w)
+				w.settle()
+				w.cfg.DryRun = false
+			},
+			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
 		},
 		"DryRunOfARule": {
 			reason: "the same holds for a single rule",

@@ -34,7 +34,7 @@ func (v *view) takeOff(reason string, orphan bool) takenOff {
 	delete(t.node.Annotations, v1alpha1.AnnotationOwned)
 	delete(t.node.Labels, v1alpha1.LabelState)
 	write(t.node, v1alpha1.AnnotationReleased, tombstone{
-		UID: v.Node.UID, Session: t.session, At: micro(v.Now), Since: v.mark.At, Cordon: t.uncordoned, Reason: shorten(reason, 256), Orphan: orphan,
+		UID: v.Node.UID, Session: t.session, At: micro(v.Now), Since: v.mark.At, Cordon: t.uncordoned, Reason: nodefault.Cut(reason, 256), Orphan: orphan,
 	})
 	return t
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
 // A mark is the annotation that says what of a node is ours.
@@ -172,7 +172,7 @@ func OwnedOf(node *corev1.Node) (v1alpha1.Owned, bool) {
 func openerOf(f v1alpha1.Fault) opener {
 	return opener{
 		Source: f.Source, Check: f.Check, Entity: f.Entity, Codes: slices.Clone(f.ErrorCodes), Fatal: f.Fatal,
-		Message: shorten(f.Message, 256), Action: f.Action, Since: f.Since,
+		Message: nodefault.Cut(f.Message, 256), Action: f.Action, Since: f.Since,
 	}
 }
 
@@ -215,12 +215,4 @@ func (t *tombstone) ends(st *v1alpha1.NodeFaultStatus) bool {
 		return false
 	}
 	return t.Session == st.Session || t.Orphan && st.Owned != nil && !t.At.Before(&st.Owned.At)
-}
-
-// shorten keeps a text to a number of bytes.
-func shorten(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }

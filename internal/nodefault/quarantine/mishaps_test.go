@@ -86,6 +86,18 @@ func released() map[string]ownership {
 			},
 			on: []string{"released", "overridden"}, told: []string{"cordon", "uncordon"}, why: quarantine.Overridden,
 		},
+		"ReleasedByHandForGoodFaultFlaps": {
+			reason: "nor when one of them comes and goes",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.release(true)
+				w.settle()
+				w.heal()
+				w.pass(time.Minute)
+				w.fault("both")
+			},
+			on: []string{"released", "overridden"}, told: []string{"cordon", "uncordon"}, why: quarantine.Overridden,
+		},
 		"ReleasedByHandForGoodNewFault": {
 			reason: "but for new ones",
 			do: func(w *world) {
@@ -260,6 +272,16 @@ func damaged() map[string]ownership {
 				recovers(w)
 			},
 			on: []string{"cordoned", "released"}, told: []string{"cordon"}, why: quarantine.Released,
+		},
+		"MarkDestroyedReleasedByHand": {
+			reason: "the command takes off the cordon that the managed fields show, and the controller the taints that it knows of",
+			do: func(w *world) {
+				quarantined(w, "both")
+				w.heal()
+				w.annotate(v1alpha1.AnnotationOwned, "")
+				w.release(false)
+			},
+			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
 		},
 		"MarkRestored": {
 			reason: "a session that is over is not begun again because its mark is back",

@@ -110,7 +110,7 @@ func (v *view) cordoned() bool { return v.Node.Spec.Unschedulable }
 // begin opens a session in the status.
 func begin(st *v1alpha1.NodeFaultStatus, session string, f v1alpha1.Fault) {
 	end(st)
-	st.Session, st.Opened, st.Fault = session, &f, shorten(nodefault.CodeOf(f), 256)
+	st.Session, st.Opened, st.Fault = session, &f, nodefault.Cut(nodefault.CodeOf(f), 256)
 	st.Drain, st.Remediation = nil, nil
 }
 
@@ -126,14 +126,14 @@ const ordinalDryRun = "dry-run"
 // tell records an action of the session that the status has.
 func tell(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
 	r := nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, "", at)
-	r.Reason = shorten(reason, 512)
+	r.Reason = nodefault.Cut(reason, 512)
 	nodefault.Tell(st, r)
 }
 
 // tellDry records what would be done.
 func tellDry(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
 	r := nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, ordinalDryRun, at)
-	r.Reason, r.DryRun = shorten(reason, 512), true
+	r.Reason, r.DryRun = nodefault.Cut(reason, 512), true
 	nodefault.Tell(st, r)
 }
 
