@@ -75,6 +75,9 @@ func observe(st *faults.NodeFaultStatus, a *action) {
 	w := words(a.kind)
 	sent := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
 	done, ok, why := a.ended()
+	if done || sent != nil && sent.Status == metav1.ConditionTrue {
+		tellRequested(st, a)
+	}
 	if a.kind == v1alpha1.KindReboot && sent != nil && sent.Status == metav1.ConditionTrue {
 		tell(st, a, w.executed, sent.LastTransitionTime.Time, "")
 	}
@@ -97,11 +100,30 @@ func (a *action) endedAt() time.Time {
 	return a.GetCreationTimestamp().Time
 }
 
+// tellRequested tells that one of this session was asked for, before anything is
+// told of what came of it: what was written about its making may have been lost.
+func tellRequested(st *faults.NodeFaultStatus, a *action) {
+	labels, when := a.GetLabels(), a.GetCreationTimestamp().Time
+	if labels[LabelSession] != st.Session || st.Session == "" || labels[LabelAttempt] == "" || forgotten(st, when) {
+		return
+	}
+	w := words(a.kind)
+	record := nodefault.RecordOf(st, sourceRemediation, w.requested, labels[LabelAttempt], when)
+	record.Object = w.resource + "/" + a.GetName()
+	nodefault.Tell(st, record)
+}
+
+// forgotten says whether what happened then may have been told and dropped from
+// the history since.
+func forgotten(st *faults.NodeFaultStatus, when time.Time) bool {
+	return len(st.History) > 0 && st.History[0].Seq > 1 && when.Before(st.History[0].At.Time)
+}
+
 // tell tells of one once. What belongs to the session is told as a part of it;
 // what somebody else asked for is known by its UID. What was told and has been
 // dropped from the history since is not told again.
 func tell(st *faults.NodeFaultStatus, a *action, what string, when time.Time, failure string) {
-	if len(st.History) > 0 && st.History[0].Seq > 1 && when.Before(st.History[0].At.Time) {
+	if forgotten(st, when) {
 		return
 	}
 	labels := a.GetLabels()

@@ -42,6 +42,23 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+// That something was asked for is told before what came of it, also if the write
+// that said so was lost.
+func TestToldInOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{}, faults.RemedyReboot)
+	w.step() // writes down that it will be asked for
+	w.lose = func() bool { return true }
+	w.step()
+	w.lose = func() bool { return false }
+	w.accepted()
+	w.settle()
+	want := []string{"reboot-requested rebootnodes/" + first, "reboot-executed rebootnodes/" + first}
+	if diff := cmp.Diff(want, w.told()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 // Cancel takes back what has not begun, and leaves alone what has.
 func TestCancel(t *testing.T) {
 	t.Parallel()
