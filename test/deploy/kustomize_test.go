@@ -121,7 +121,7 @@ func TestKustomizeDefinitions(t *testing.T) {
 			names = append(names, o.GetName())
 		}
 	}
-	if want := []string{"sentinelconfigs.hyperfleet.redhat.com", "kubernetesexecutions.kubernetesexecution.kubernaut.io"}; !slices.Equal(names, want) {
+	if want := []string{"nodefaults.fleetloop.io", "sentinelconfigs.hyperfleet.redhat.com", "rebootnodes.janitor.dgxc.nvidia.com", "terminatenodes.janitor.dgxc.nvidia.com", "kubernetesexecutions.kubernetesexecution.kubernaut.io"}; !slices.Equal(names, want) {
 		t.Errorf("it defines %v, want %v", names, want)
 	}
 }

@@ -38,7 +38,7 @@ type Feature string
 // The features.
 const (
 	// Controller takes nodes out of service, drains them and gives them back.
-	Controller Feature = "controller"
+	Controller Feature = "nodes"
 	// Deletion deletes pods that a disruption budget keeps for too long.
 	Deletion Feature = "deletion"
 	// Verification tries nodes out after a reboot, by a Job.

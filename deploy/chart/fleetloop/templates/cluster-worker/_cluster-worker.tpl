@@ -30,6 +30,11 @@ before the Shoot does. */}}
 {{- end -}}
 {{- end -}}
 
+{{/* The configuration file; empty is none. */}}
+{{- define "fleetloop.clusterWorker.config" -}}
+{{- include "fleetloop.changeEvents.config" (dict "root" . "config" .Values.clusterWorker.config) -}}
+{{- end -}}
+
 {{- define "fleetloop.clusterWorker.env" -}}
 {{- $values := .Values.clusterWorker -}}
 {{- $gardener := $values.gardener -}}
@@ -77,10 +82,10 @@ before the Shoot does. */}}
 {{- if $values.api.tokenSecret }}
 {{- $mounts = append $mounts (dict "name" "api-token" "mountPath" "/etc/cluster-worker/api-token" "readOnly" true) }}
 {{- end }}
-{{- if $values.config }}
+{{- if include "fleetloop.clusterWorker.config" . }}
 {{- $mounts = append $mounts (dict "name" "config" "mountPath" "/etc/cluster-worker/config" "readOnly" true) }}
 {{- end }}
-{{- with concat $mounts $values.extraVolumeMounts }}
+{{- with concat $mounts (include "fleetloop.changeEvents.mounts" . | fromYamlArray) $values.extraVolumeMounts }}
 {{- toYaml . }}
 {{- end }}
 {{- end -}}
@@ -94,10 +99,10 @@ before the Shoot does. */}}
 {{- with $values.api.tokenSecret }}
 {{- $volumes = append $volumes (dict "name" "api-token" "secret" (dict "secretName" .)) }}
 {{- end }}
-{{- if $values.config }}
+{{- if include "fleetloop.clusterWorker.config" . }}
 {{- $volumes = append $volumes (dict "name" "config" "configMap" (dict "name" (printf "%s-cluster-worker" (include "fleetloop.fullname" .)))) }}
 {{- end }}
-{{- with concat $volumes $values.extraVolumes }}
+{{- with concat $volumes (include "fleetloop.changeEvents.volumes" . | fromYamlArray) $values.extraVolumes }}
 {{- toYaml . }}
 {{- end }}
 {{- end -}}

@@ -61,6 +61,11 @@ in them stand for what an installation chooses. It takes root and file. */}}
 {{ toYaml $object }}
 {{- end -}}
 
+{{/* The configuration file; empty is none. */}}
+{{- define "fleetloop.executionController.config" -}}
+{{- include "fleetloop.changeEvents.config" (dict "root" . "config" .Values.executionController.config) -}}
+{{- end -}}
+
 {{- define "fleetloop.executionController.env" -}}
 {{- $values := .Values.executionController -}}
 {{- $runner := dict "root" . "values" $values.runner -}}

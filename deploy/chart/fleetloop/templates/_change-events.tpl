@@ -1,0 +1,106 @@
+{{/* What components that tell of changes have in common: global.changeEvents, as
+environment, as files with the credentials, and as a part of their configuration
+file. Nothing of it is there where it is off. */}}
+
+{{- define "fleetloop.changeEvents.env" -}}
+{{- $events := .Values.global.changeEvents -}}
+{{- if not $events.enabled -}}
+[]
+{{- else -}}
+- name: CHANGE_EVENTS_ENABLED
+  value: "true"
+{{- $own := has $events.format (list "pagerduty" "datadog" "grafana" "slack") }}
+{{- range $variable := list
+      (list "CHANGE_EVENTS_ENDPOINT" $events.endpoint)
+      (list "CHANGE_EVENTS_ENDPOINT_FILE" (include "fleetloop.changeEvents.file" (dict "what" "endpoint" "ref" $events.endpointSecretRef)))
+      (list "CHANGE_EVENTS_CLUSTER_NAME" $events.clusterName)
+      (list "CHANGE_EVENTS_TIMEOUT" $events.timeout)
+      (list "CHANGE_EVENTS_SHUTDOWN_TIMEOUT" $events.shutdownTimeout)
+      (list "CHANGE_EVENTS_FORMAT" $events.format)
+      (list "CHANGE_EVENTS_AUTH_HEADER" (ternary "" $events.auth.headerName (and $own (eq $events.auth.headerName "Authorization"))))
+      (list "CHANGE_EVENTS_AUTH_SCHEME" $events.auth.scheme)
+      (list "CHANGE_EVENTS_AUTH_TOKEN_FILE" (include "fleetloop.changeEvents.file" (dict "what" "token" "ref" $events.auth.secretRef)))
+      (list "CHANGE_EVENTS_SIGNING_KEY_FILE" (include "fleetloop.changeEvents.file" (dict "what" "signing-key" "ref" $events.signingKeySecretRef)))
+      (list "CHANGE_EVENTS_ACTIONS" (join "," $events.actions))
+      (list "CHANGE_EVENTS_EXTENSIONS" (ternary "true" "" $events.extensions))
+      (list "CHANGE_EVENTS_ALLOW_HTTP" (ternary "true" "" $events.allowHTTP))
+      (list "CHANGE_EVENTS_ALLOW_ADDRESSES" (join "," $events.allowAddresses)) }}
+{{- with last $variable }}
+- name: {{ first $variable }}
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* Where a credential is, if there is one. It takes what, ref and, of a sink of
+the list, sink. */}}
+{{- define "fleetloop.changeEvents.file" -}}
+{{- if (default dict .ref).name -}}
+{{- printf "/etc/change-events/%s%s/%s" (ternary (printf "sinks/%s/" .sink) "" (hasKey . "sink")) .what .ref.key -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secrets with credentials, as a YAML list of {volume, path, name, what}. A
+folder of a Secret follows it when it changes; a file of its own would not. */}}
+{{- define "fleetloop.changeEvents.secrets" -}}
+{{- $events := .Values.global.changeEvents -}}
+{{- $list := list -}}
+{{- if $events.enabled -}}
+{{- range $what, $ref := dict "token" $events.auth.secretRef "endpoint" $events.endpointSecretRef "signing-key" $events.signingKeySecretRef -}}
+{{- if $ref.name -}}
+{{- $list = append $list (dict "volume" (printf "change-events-%s" $what) "path" $what "name" $ref.name "key" $ref.key "what" $what) -}}
+{{- end -}}
+{{- end -}}
+{{- range $sink := $events.sinks -}}
+{{- range $what, $ref := default dict $sink.secretRefs -}}
+{{- $list = append $list (dict "volume" (printf "change-events-%s-%s" ($what | kebabcase) $sink.name | trunc 63 | trimSuffix "-") "path" (printf "sinks/%s/%s" $sink.name ($what | kebabcase)) "name" $ref.name "key" $ref.key "what" (printf "%s of the sink %s" ($what | kebabcase) $sink.name)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $list | toYaml -}}
+{{- end -}}
+
+{{- define "fleetloop.changeEvents.mounts" -}}
+{{- $list := list -}}
+{{- range include "fleetloop.changeEvents.secrets" . | fromYamlArray -}}
+{{- $list = append $list (dict "name" .volume "mountPath" (printf "/etc/change-events/%s" .path) "readOnly" true) -}}
+{{- end -}}
+{{- $list | toYaml -}}
+{{- end -}}
+
+{{- define "fleetloop.changeEvents.volumes" -}}
+{{- $list := list -}}
+{{- range include "fleetloop.changeEvents.secrets" . | fromYamlArray -}}
+{{- $list = append $list (dict "name" .volume "secret" (dict "secretName" .name)) -}}
+{{- end -}}
+{{- $list | toYaml -}}
+{{- end -}}
+
+{{/* The configuration file of a component that tells of changes: its own, and
+what of global.changeEvents no variable can say; its own wins. It takes root and
+config. Empty is none. */}}
+{{- define "fleetloop.changeEvents.config" -}}
+{{- $events := .root.Values.global.changeEvents -}}
+{{- $config := deepCopy .config -}}
+{{- if $events.enabled -}}
+{{- $part := deepCopy $events.config -}}
+{{- $sinks := list -}}
+{{- range $sink := $events.sinks -}}
+{{- $one := omit $sink "secretRefs" -}}
+{{- range $what, $ref := default dict $sink.secretRefs -}}
+{{- $_ := set $one (printf "%s_file" ($what | snakecase)) (include "fleetloop.changeEvents.file" (dict "what" ($what | kebabcase) "ref" $ref "sink" $sink.name)) -}}
+{{- end -}}
+{{- $sinks = append $sinks $one -}}
+{{- end -}}
+{{- with $sinks -}}
+{{- $_ := set $part "sinks" . -}}
+{{- end -}}
+{{- with $part -}}
+{{- $_ := set $config "change_events" (mergeOverwrite (deepCopy .) (default dict (get $config "change_events"))) -}}
+{{- end -}}
+{{- end -}}
+{{- with $config -}}
+{{- toYaml . -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,181 @@
+package deploy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
+	"github.com/fleetloop/fleetloop/test/deploy"
+)
+
+// TestGeneratedNodeFaults holds the file that the chart makes roles of to the
+// package that says which are needed. Capitals stand for what an installation
+// chooses.
+func TestGeneratedNodeFaults(t *testing.T) {
+	type role struct {
+		Metadata struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+		Rules []rbacv1.PolicyRule `json:"rules"`
+	}
+	var file struct {
+		Features map[roles.Feature]roles.Grant `json:"features"`
+		People   []role                        `json:"people"`
+	}
+	file.Features = map[roles.Feature]roles.Grant{}
+	for _, f := range roles.Features() {
+		file.Features[f] = roles.GrantOf(f, "EXECUTION_ACTIONS")
+	}
+	for _, r := range roles.People() {
+		one := role{Rules: r.Rules}
+		one.Metadata.Name = r.Name
+		file.People = append(file.People, one)
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(file); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, filepath.Join(chartDir, "files/node-faults/grants.json"), b.Bytes())
+}
+
+const (
+	repairing = "fleetloop-node-fault-controller"
+	rebooting = "fleetloop-node-janitor"
+	someImage = "registry.example.com/busybox@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+)
+
+// TestNodeFaultsEquals holds the rights that the chart gives to what the package
+// says is needed, whatever an installation chooses.
+func TestNodeFaultsEquals(t *testing.T) {
+	const namespace = "hyperfleet-system"
+	whole := func(more ...roles.Feature) roles.Process {
+		p := roles.Whole()
+		p.Namespace, p.Account, p.Features = namespace, repairing, append(p.Features, more...)
+		return p
+	}
+	with := func(p roles.Process, change func(*roles.Process)) roles.Process {
+		change(&p)
+		return p
+	}
+	tests := map[string]struct {
+		reason  string
+		values  string
+		want    []roles.Process
+		nobody  bool // the roles for people are not made
+		nothing bool
+	}{
+		"Default": {reason: "a person reboots, and gives machines up", values: "{}", want: []roles.Process{whole(roles.Termination)}},
+		"Separate": {
+			reason: "nobody but the janitor may reboot", values: "{janitor: {separate: true}}",
+			want: []roles.Process{
+				{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Intake, roles.Reviews}},
+				{Namespace: namespace, Account: rebooting, Features: []roles.Feature{roles.Janitor, roles.Termination}},
+			},
+		},
+		"Least": {
+			reason: "no reports, no janitor, no people", values: "{intake: {enabled: false}, janitor: {enabled: false}, rbac: {people: false}}", nobody: true,
+			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller}}},
+		},
+		"Tokens": {
+			reason: "tokens of a file alone are nobody else's business", values: "{intake: {auth: {cluster: false, tokensSecret: tokens}}, janitor: {terminate: none}}",
+			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Intake, roles.Janitor}}},
+		},
+		"Deletion": {
+			reason: "pods are deleted where a namespace says so", values: "{drain: {namespaces: [{pattern: batch-*, force_after: 10m}]}, janitor: {terminate: none}}",
+			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Deletion, roles.Intake, roles.Reviews, roles.Janitor}}},
+		},
+		"NoDeletion": {
+			reason: "and not where it says never", values: "{drain: {namespaces: [{pattern: batch-*, force_after: 0s, mode: wait}]}}", want: []roles.Process{whole(roles.Termination)},
+		},
+		"Verification": {
+			reason: "a Job tries a node out", values: "{remediation: {verification: {image: " + someImage + "}}, janitor: {enabled: false}}",
+			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Verification, roles.Intake, roles.Reviews}}},
+		},
+		"Job": {
+			reason: "Jobs in a namespace of their own", values: "{janitor: {reboot: job, terminate: webhook, config: {job: {image: " + someImage + ", namespace: reboots}, webhook: {url: 'https://bmc.example.com/end'}}}}",
+			want: []roles.Process{with(whole(roles.Termination, roles.Job), func(p *roles.Process) { p.JobNamespace = "reboots" })},
+		},
+		"Machine":      {reason: "Cluster API in this cluster", values: "{janitor: {reboot: machine, terminate: machine}}", want: []roles.Process{whole(roles.Termination, roles.MachineReboot, roles.MachineTermination)}},
+		"MachineThere": {reason: "in another cluster it is another account's right", values: "{janitor: {reboot: machine, terminate: machine, machines: {kubeconfig: {existingSecret: mgmt}}}}", want: []roles.Process{whole(roles.Termination)}},
+		"Execution": {
+			reason: "the actions that are asked for and no others", values: "{janitor: {reboot: execution, terminate: execution, config: {execution: {namespace: acting, reboot: {action: reboot_node}, terminate: {action: end_node}}}}}",
+			want: []roles.Process{with(whole(roles.Termination, roles.Execution), func(p *roles.Process) { p.ExecutionNamespace, p.Actions = "acting", []string{"reboot_node", "end_node"} })},
+		},
+		"Account":  {reason: "another name", values: "{serviceAccount: {name: me}}", want: []roles.Process{with(whole(roles.Termination), func(p *roles.Process) { p.Account = "me" })}},
+		"OfOthers": {reason: "all is made elsewhere", values: "{rbac: {create: false}}", nothing: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			values := map[string]any{"fleetApi": map[string]any{"enabled": false}, "sentinel": map[string]any{"enabled": false}}
+			own := newValues(t, test.values)
+			own["enabled"] = true
+			values["nodeFaultController"] = own
+			var got []*unstructured.Unstructured
+			for _, o := range render(t, deploy.Release{Values: values}) {
+				if o.GroupVersionKind().Group == rbacv1.GroupName {
+					got = append(got, withoutChart(o))
+				}
+			}
+			var want []runtime.Object
+			for _, p := range test.want {
+				want = append(want, p.Rights()...)
+			}
+			if !test.nobody && !test.nothing {
+				for _, r := range roles.People() {
+					want = append(want, r)
+				}
+			}
+			if diff := cmp.Diff(byName(t, bare(t, want)), byName(t, got)); diff != "" {
+				t.Errorf("%s: package (-) and chart (+) differ:\n%s", test.reason, diff)
+			}
+		})
+	}
+}
+
+// TestNodeFaultsShipped: who applies the manifests by themselves gets what the
+// package says, and so what the chart makes.
+func TestNodeFaultsShipped(t *testing.T) {
+	var shipped []*unstructured.Unstructured
+	for _, file := range []string{"", "-deletion", "-verification", "-termination", "-job", "-machine", "-execution", "-people"} {
+		objects, err := deploy.Objects(readFile(t, root+"/deploy/rbac/node-faults"+file+".yaml"))
+		if err != nil || len(objects) == 0 {
+			t.Fatalf("%s: %d objects, %v", file, len(objects), err)
+		}
+		shipped = append(shipped, objects...)
+	}
+	p := roles.Whole()
+	for _, f := range roles.Features() {
+		if !slices.Contains(p.Features, f) {
+			p.Features = append(p.Features, f)
+		}
+	}
+	p.Actions = []string{"REBOOT_ACTION"}
+	want := p.Objects()
+	for _, r := range roles.People() {
+		want = append(want, r)
+	}
+	if diff := cmp.Diff(byName(t, bare(t, want)), byName(t, shipped)); diff != "" {
+		t.Errorf("package (-) and manifests (+) differ:\n%s", diff)
+	}
+}
+
+// TestLeases: the names that the roles are for are those that the processes take.
+func TestLeases(t *testing.T) {
+	text := string(readFile(t, root+"/internal/app/nodefaultapp/nodefaultapp.go"))
+	for constant, want := range map[string]string{"controllerLease": roles.ControllerLease, "janitorLease": roles.JanitorLease} {
+		if i := strings.Index(text, constant+" "); i < 0 || !strings.HasPrefix(strings.TrimLeft(text[i+len(constant):], " "), "= \""+want+"\"") {
+			t.Errorf("%s is not %q", constant, want)
+		}
+	}
+}
