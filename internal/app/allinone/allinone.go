@@ -123,6 +123,11 @@ func (l *loop) nudge(ctx context.Context, p *process.Process, cfg Config, broker
 	}
 	carriers, err := l.host.startExecutions(ctx, p, cfg.API.Database.URL, l.sinks)
 	l.parts = append(l.parts, carriers...)
+	if err != nil {
+		return err
+	}
+	nurses, err := l.host.startNodeFaults(ctx, p, l.sinks)
+	l.parts = append(l.parts, nurses...)
 	return err
 }
 

@@ -50,6 +50,7 @@ type hostCluster struct {
 	objs client.Client
 
 	kubeconfigs map[string]string // of people, by their names
+	reports     string            // where health events are taken
 }
 
 // startHostCluster starts the control plane, and makes the kind known.
@@ -69,7 +70,7 @@ func startHostCluster(ctx context.Context, p *process.Process, dir string) (*hos
 }
 
 func (h *hostCluster) prepare(ctx context.Context) error {
-	for _, crd := range [][]byte{crds.SentinelConfigs, crds.KubernetesExecutions} {
+	for _, crd := range [][]byte{crds.SentinelConfigs, crds.KubernetesExecutions, crds.NodeFaults, crds.RebootNodes, crds.TerminateNodes} {
 		if err := h.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
 		}
@@ -95,9 +96,13 @@ func (h *hostCluster) tell(ctx context.Context, log *slog.Logger, s screen) {
 	for _, command := range h.try() {
 		log.InfoContext(ctx, "try an execution", "command", command)
 	}
+	for _, command := range h.tryFaults() {
+		log.InfoContext(ctx, "try a node fault", "command", command)
+	}
 	if s.live { // whoever closed it does not want to know
 		_, _ = fmt.Fprintf(s.env.Stderr, "the SentinelConfigs: kubectl --kubeconfig %s get sentinelconfigs\n", kubeconfig)
 		_, _ = fmt.Fprintf(s.env.Stderr, "executions:\n  %s\n", strings.Join(h.try(), "\n  "))
+		_, _ = fmt.Fprintf(s.env.Stderr, "node faults:\n  %s\n", strings.Join(h.tryFaults(), "\n  "))
 	}
 }
 

@@ -55,6 +55,8 @@ type Loan struct {
 	// Sinks are told in the place of those that are configured. Whoever lends
 	// them closes them.
 	Sinks *changes.Sinks
+	// Listening is told where reports are taken.
+	Listening func(addr string)
 }
 
 // An app is what the parts are made of.
@@ -68,6 +70,8 @@ type app struct {
 	intake *intake.Metrics
 	scheme *runtime.Scheme
 	nodes  client.Reader // nil is none that reads from memory
+
+	listening func(addr string)
 }
 
 // Parts makes the parts of the node fault controller, in the order in which they
@@ -82,7 +86,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 			parts = nil
 		}
 	}()
-	a := &app{cfg: cfg, p: p, host: loan.Host, sinks: loan.Sinks, scheme: runtime.NewScheme(), intake: intake.NewMetrics(p.Metrics)}
+	a := &app{cfg: cfg, p: p, host: loan.Host, sinks: loan.Sinks, listening: loan.Listening, scheme: runtime.NewScheme(), intake: intake.NewMetrics(p.Metrics)}
 	if err := errors.Join(operator.AddToScheme(a.scheme), janitor.AddToScheme(a.scheme)); err != nil {
 		return nil, err
 	}
@@ -308,6 +312,9 @@ func (a *app) reports(ctx context.Context) ([]lifecycle.Part, error) {
 		return nil, fmt.Errorf("take reports (--listen-address): %w", err)
 	}
 	a.p.Log.InfoContext(ctx, "taking reports about nodes", "address", server.Addr())
+	if a.listening != nil {
+		a.listening(server.Addr())
+	}
 	parts := []lifecycle.Part{{Name: "reports", Run: server.Run, Ready: server.Ready, Close: server.Close}}
 	if cfg.GRPC.Addr == "" && cfg.GRPC.Socket == "" {
 		return parts, nil

@@ -1,0 +1,74 @@
+package allinone
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/internal/app/changes"
+	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
+	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// processNode is what the node of the embedded host cluster is called.
+const processNode = "process"
+
+// soonHealthy is how long the node must be without faults before it is given
+// back: who tries things out does not wait for minutes.
+const soonHealthy = 10 * time.Second
+
+// startNodeFaults makes what takes the node out of service when somebody reports
+// a fault, and gives it back.
+func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, told *changes.Sinks) ([]lifecycle.Part, error) {
+	cfg := nodefaultapp.Defaults().Part
+	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
+		return nil, err
+	}
+	cfg.Namespace, cfg.Cluster, cfg.Elect = roles.Namespace, localCluster, false
+	cfg.Quarantine.HealthyFor = soonHealthy
+	cfg.Intake.Server.Addr, cfg.Intake.Auth.Mode = "127.0.0.1:0", auth.ModeNone
+	if err := h.make(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Namespace}}); err != nil {
+		return nil, err
+	}
+	account := roles.Whole()
+	account.Account = roles.Account
+	for _, o := range account.Objects() {
+		object, ok := o.(client.Object)
+		if !ok {
+			return nil, fmt.Errorf("install node faults: %T is no object", o)
+		}
+		if err := h.make(ctx, object); err != nil {
+			return nil, err
+		}
+	}
+	// A certificate, since a token of its account would be over after a while.
+	user := "system:serviceaccount:" + cfg.Namespace + ":" + account.Account
+	host, err := h.bed.User(user, "system:serviceaccounts", "system:serviceaccounts:"+cfg.Namespace, "system:authenticated")
+	if err != nil {
+		return nil, err
+	}
+	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
+	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Loan{Host: host, Sinks: told, Listening: func(addr string) { h.reports = addr }})
+}
+
+// tryFaults says what can be tried with node faults.
+func (h *hostCluster) tryFaults() []string {
+	report := func(end string) string {
+		return fmt.Sprintf(`curl -d '{"agent": "me", "checkName": "fan", "nodeName": %q, %s}' -H 'Content-Type: application/json' http://%s/v1/health-events`, processNode, end, h.reports)
+	}
+	as := " --kubeconfig " + h.bed.AdminKubeconfig()
+	return []string{
+		report(`"isFatal": true, "errorCode": "FAN-1"`),
+		"fleetloop faults list" + as,
+		report(`"isHealthy": true`),
+		"fleetloop changes --node " + processNode,
+	}
+}
