@@ -13,6 +13,10 @@ import (
 // policies. It passes, other than an answer that cannot be used.
 var ErrNoPolicies = errors.New("there are no policies")
 
+// ErrMalformed is why a condition can never hold, whatever it is told: its module
+// is no Rego, or lacks the rule that is asked for.
+var ErrMalformed = errors.New("it does not compile")
+
 // A Policy says whether an execution may be.
 type Policy interface {
 	// Decide decides about an execution. An error means that there is no
@@ -23,9 +27,13 @@ type Policy interface {
 
 // Conditions evaluates pre- and postconditions.
 type Conditions interface {
+	// Compile says why a module can never hold, as an error that wraps
+	// ErrMalformed.
+	Compile(ctx context.Context, module string) error
 	// Evaluate says whether the rule allow of a module in Rego holds for an
 	// input, and what its rule message says. An error, such as a rule that is
-	// undefined, never counts as holding.
+	// undefined, never counts as holding. It wraps ErrMalformed if it would be the
+	// same for any input.
 	Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error)
 }
 

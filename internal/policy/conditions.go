@@ -59,6 +59,15 @@ type compiledCondition struct {
 	unseen         *document.Shape
 }
 
+// A CompileError is why a module can never be evaluated, whatever the input.
+type CompileError struct{ Err error }
+
+// Error says so.
+func (e *CompileError) Error() string { return "compile condition: " + e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *CompileError) Unwrap() error { return e.Err }
+
 // NewConditions makes an evaluator.
 func NewConditions(o ConditionOptions) (*Conditions, error) {
 	s, err := document.ForConditions()
@@ -75,13 +84,28 @@ func NewConditions(o ConditionOptions) (*Conditions, error) {
 	return c, nil
 }
 
-// Evaluate says whether the rule allow of a module, in whatever package, holds
-// for an input, and what its rule message says, if it has one. An error, such
-// as a rule that is undefined, never counts as holding.
-func (c *Conditions) Evaluate(ctx context.Context, module string, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
+// Compile says why a module can never be evaluated, as a *CompileError.
+func (c *Conditions) Compile(ctx context.Context, module string) error {
+	_, err := c.compiled(ctx, module)
+	return err
+}
+
+func (c *Conditions) compiled(ctx context.Context, module string) (*compiledCondition, error) {
 	compiled, err := c.find(ctx, module).compile()
 	if err != nil {
-		return false, "", fmt.Errorf("compile condition: %w", err)
+		return nil, &CompileError{err}
+	}
+	return compiled, nil
+}
+
+// Evaluate says whether the rule allow of a module, in whatever package, holds
+// for an input, and what its rule message says, if it has one. An error, such
+// as a rule that is undefined, never counts as holding; a *CompileError is that
+// none ever will be.
+func (c *Conditions) Evaluate(ctx context.Context, module string, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
+	compiled, err := c.compiled(ctx, module)
+	if err != nil {
+		return false, "", err
 	}
 	v, err := c.shape.Read(input, compiled.unseen)
 	if err != nil {

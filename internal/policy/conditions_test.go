@@ -88,6 +88,10 @@ func TestConditions(t *testing.T) {
 				} else if err != nil {
 					t.Fatal(err)
 				}
+				never := (*policy.CompileError)(nil)
+				if errors.As(err, &never) != strings.HasPrefix(fmt.Sprint(err), "compile condition: ") || (never == nil) != (c.Compile(t.Context(), tc.module) == nil) {
+					t.Errorf("%s: whether it can ever be evaluated is not known: %T, %v", tc.reason, err, never)
+				}
 				if passed != tc.passed || message != tc.message {
 					t.Errorf("%s: got %v, %q, want %v, %q", tc.reason, passed, message, tc.passed, tc.message)
 				}

@@ -138,7 +138,7 @@ func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Ide
 	if err != nil {
 		return nil, nil, err
 	}
-	view, err := check.NewView(host, true, p.Log)
+	view, err := check.NewView(host, p.Log)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -90,5 +90,19 @@ func (c conditions) Evaluate(ctx context.Context, module string, input any, now 
 	if err != nil {
 		return false, "", fmt.Errorf("write the input of a condition: %w", err)
 	}
-	return c.Conditions.Evaluate(ctx, module, text, now)
+	passed, message, err = c.Conditions.Evaluate(ctx, module, text, now)
+	return passed, message, malformed(err)
+}
+
+// Compile says why a condition can never hold.
+func (c conditions) Compile(ctx context.Context, module string) error {
+	return malformed(c.Conditions.Compile(ctx, module))
+}
+
+// malformed is an error in the words of executions.
+func malformed(err error) error {
+	if never := (*policy.CompileError)(nil); errors.As(err, &never) {
+		return fmt.Errorf("%w: %w", execution.ErrMalformed, never.Err)
+	}
+	return err
 }

@@ -30,12 +30,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
 )
 
-// What the zero fields of a Config mean.
+// DefaultEnvironmentLabel is what an empty Config.EnvironmentLabel means.
+const DefaultEnvironmentLabel = "environment"
+
 const (
-	DefaultEnvironmentLabel     = "environment"
-	DefaultDryRunTimeout        = 30 * time.Second
-	DefaultPreConditionTimeout  = 30 * time.Second
-	DefaultPostConditionTimeout = 2 * time.Minute
+	// dryRunTimeout bounds a trial.
+	dryRunTimeout = 30 * time.Second
+	// For how long conditions are waited for that name no time.
+	preConditionTimeout  = 30 * time.Second
+	postConditionTimeout = 2 * time.Minute
 )
 
 // The values of Config.DryRunExecutor.
@@ -63,18 +66,6 @@ type Config struct {
 	// DryRunExecutor is where changes are tried out: DryRunInline, which empty
 	// means, or DryRunJob.
 	DryRunExecutor string
-	// AlwaysDryRun has every change be tried out, whatever the policy asks for.
-	AlwaysDryRun bool
-	// DryRunTimeout bounds a trial. Zero means DefaultDryRunTimeout.
-	DryRunTimeout time.Duration
-
-	// For how long conditions are waited for that name no time. Zero means
-	// DefaultPreConditionTimeout and DefaultPostConditionTimeout.
-	PreConditionTimeout, PostConditionTimeout time.Duration
-
-	// WithoutPods says that Deps.Reader has no Pods. What needs them is left out
-	// of what conditions are told, and nothing counts as available.
-	WithoutPods bool
 }
 
 // identities reach the cluster as the accounts of actions. It is an
@@ -134,15 +125,6 @@ func New(cfg Config, deps Deps) (*Checker, error) {
 func (c Config) withDefaults() Config {
 	if c.EnvironmentLabel == "" {
 		c.EnvironmentLabel = DefaultEnvironmentLabel
-	}
-	if c.DryRunTimeout == 0 {
-		c.DryRunTimeout = DefaultDryRunTimeout
-	}
-	if c.PreConditionTimeout == 0 {
-		c.PreConditionTimeout = DefaultPreConditionTimeout
-	}
-	if c.PostConditionTimeout == 0 {
-		c.PostConditionTimeout = DefaultPostConditionTimeout
 	}
 	c.ProtectedNamespaces = slices.Clone(c.ProtectedNamespaces)
 	return c

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
@@ -26,7 +27,13 @@ const maxConditionMessage = 1024 // as the resource's schema allows
 // preConditions is the sixth step: does all hold that must hold before? All are
 // evaluated, whatever comes of the first.
 func (r *round) preConditions(ctx context.Context) error {
-	return r.holds(ctx, timing{begun: began(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: r.cfg.PreConditionTimeout})
+	for _, c := range r.ke.Spec.PostConditions { // better now than when all is done
+		if err := r.deps.Conditions.Compile(ctx, c.Rego); err != nil && c.Required {
+			r.fail(v1alpha1.DetailInvalidParameters, "postcondition %q can never hold: %v", c.Type, err)
+			return nil
+		}
+	}
+	return r.holds(ctx, timing{begun: began(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: preConditionTimeout})
 }
 
 // stillHold asks the preconditions once more before the action, since an
@@ -53,7 +60,10 @@ func (r *round) holds(ctx context.Context, t timing) error {
 		r.out.Results.PreConditionResults = append(r.out.Results.PreConditionResults, v.result)
 		if v.failed() && conditions[i].Required {
 			broken = append(broken, fmt.Sprintf("precondition %q does not hold after %s: %s", conditions[i].Type, v.timeout, v.result.ErrorMessage))
-			if t.once {
+			switch {
+			case v.malformed:
+				broken[len(broken)-1] = fmt.Sprintf("precondition %q can never hold: %s", conditions[i].Type, v.result.ErrorMessage)
+			case t.once:
 				broken[len(broken)-1] = fmt.Sprintf("precondition %q no longer holds: %s", conditions[i].Type, v.result.ErrorMessage)
 			}
 		}
@@ -98,7 +108,7 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 	if err != nil {
 		return nil, 0, err
 	}
-	verdicts, err := r.evaluate(ctx, conditions, input, timing{begun: since, now: now, usual: c.cfg.PostConditionTimeout, blind: blind})
+	verdicts, err := r.evaluate(ctx, conditions, input, timing{begun: since, now: now, usual: postConditionTimeout, blind: blind})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -173,6 +183,8 @@ type verdict struct {
 	result  v1alpha1.ConditionResult
 	timeout time.Duration
 	again   time.Duration // when to look again; zero is that its time is over
+
+	malformed bool // it can never hold, and so is not waited for
 }
 
 // failed says whether it does not hold, and will not be asked again.
@@ -195,6 +207,7 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, i
 			return nil, fmt.Errorf("evaluate condition %q: %w", c.Type, err)
 		case err != nil: // never counts as holding
 			v.result.ErrorMessage = clip(err.Error(), maxConditionMessage)
+			v.malformed = errors.Is(err, execution.ErrMalformed)
 		case passed:
 			v.result.Evaluated, v.result.Passed = true, true
 		default:
@@ -204,7 +217,7 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, i
 			}
 			v.result.ErrorMessage = clip(message, maxConditionMessage)
 		}
-		if end := t.begun.Add(v.timeout); !t.once && !v.result.Passed && t.now.Before(end) {
+		if end := t.begun.Add(v.timeout); !t.once && !v.malformed && !v.result.Passed && t.now.Before(end) {
 			v.again = min(next.Sub(t.now), end.Sub(t.now))
 		}
 		verdicts[i] = v

@@ -87,6 +87,17 @@ func TestPreConditions(t *testing.T) {
 			failed:     []string{"undefined"},
 			want:       []result{{"a", false, false, true, "rule allow is undefined"}},
 		},
+		"NeverHolds": {
+			reason:     "no time helps what does not compile",
+			conditions: []v1alpha1.Condition{within(30, "a", "malformed", true), within(30, "b", "10s", true)},
+			failed:     []string{`precondition "a" can never hold: it does not compile: line 3`},
+			want:       []result{{"a", false, false, true, "it does not compile: line 3"}, {"b", true, false, true, "not yet"}},
+		},
+		"NeverHoldsNorHasTo": {
+			reason:     "it is told of, and nobody waits for it",
+			conditions: []v1alpha1.Condition{within(30, "a", "malformed", false)},
+			want:       []result{{"a", false, false, false, "it does not compile: line 3"}},
+		},
 		"TheUsualTime": {
 			reason:     "30 seconds, where none is named",
 			conditions: []v1alpha1.Condition{{Type: "a", Rego: "false", Required: true}}, after: 30 * time.Second,
@@ -131,6 +142,26 @@ func TestPreConditions(t *testing.T) {
 	wantFailed(t, out, validation, v1alpha1.DetailPolicyDenied)
 	if out.Results.PreConditionResults != nil {
 		t.Error("an earlier step failed, and the preconditions were asked")
+	}
+}
+
+// What has to hold in the end and never can is known before anything is done.
+func TestPostConditionsThatNeverHold(t *testing.T) {
+	r := newRig(t, scale)
+	r.deploy(t, nil)
+	asks := func(required bool) *v1alpha1.KubernetesExecution {
+		return r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+			ke.Spec.PostConditions = []v1alpha1.Condition{within(60, "a", "malformed", required)}
+		})
+	}
+	wantFailed(t, r.check(t, asks(true), begun), validation, v1alpha1.DetailInvalidParameters, `postcondition "a" can never hold: it does not compile: line 3`)
+	out := r.check(t, asks(false), begun)
+	wantPassed(t, out)
+	ke := asks(false)
+	ke.Status.Plan = out.Plan
+	results, wait, err := r.checker(t).PostConditions(t.Context(), ke, begun, begun)
+	if err != nil || wait != 0 || len(results) != 1 || results[0].Passed || results[0].ErrorMessage != "it does not compile: line 3" {
+		t.Errorf("%+v, wait %s: %v", results, wait, err)
 	}
 }
 

@@ -124,7 +124,6 @@ func TestWhoAsksForADryRun(t *testing.T) {
 		does   string
 		mode   v1alpha1.DryRunMode
 		policy execution.Decision
-		always bool
 		later  bool // the policy wants it once it sees the plan
 		want   bool
 	}{
@@ -133,12 +132,10 @@ func TestWhoAsksForADryRun(t *testing.T) {
 		"ThePolicyLater":  {reason: "a rule wants it for this plan", does: scale, mode: v1alpha1.DryRunPolicy, later: true, want: true},
 		"Always":          {reason: "whoever asks wants it", does: scale, mode: v1alpha1.DryRunAlways, want: true},
 		"Only":            {reason: "nothing else is asked for", does: scale, mode: v1alpha1.DryRunOnly, want: true},
-		"TheController":   {reason: "it is set to", does: scale, mode: v1alpha1.DryRunPolicy, always: true, want: true},
 		"NothingIsChange": {reason: "there is nothing to try out", does: notify, mode: v1alpha1.DryRunAlways, policy: execution.Decision{RequireDryRun: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := *r
-			r.cfg.AlwaysDryRun = c.always
 			r.policy = &fakePolicy{decide: func(in *execution.Input) (execution.Decision, error) {
 				d := c.policy
 				d.Allow, d.RequireDryRun = true, d.RequireDryRun || c.later && in.Plan != nil && !in.Plan.DryRunPerformed

@@ -55,11 +55,9 @@ func (r *round) gather(ctx context.Context) error {
 		}
 		r.state.Scalers = scalers.Items
 	}
-	if !r.cfg.WithoutPods {
-		var err error
-		if r.state.Used, err = r.podRequests(ctx); err != nil {
-			return err
-		}
+	var err error
+	if r.state.Used, err = r.podRequests(ctx); err != nil {
+		return err
 	}
 	return r.owners(ctx)
 }
@@ -116,7 +114,7 @@ func (r *round) podRequests(ctx context.Context) (map[string]facts.Resources, er
 // pods are those of the target; nil is that there are none to know of.
 func (r *round) pods(ctx context.Context) ([]corev1.Pod, error) {
 	labels, ok := r.state.PodSelector()
-	if !ok || r.cfg.WithoutPods {
+	if !ok {
 		return nil, nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(labels)

@@ -46,6 +46,10 @@ func (l law) Decide(ctx context.Context, in *execution.Input) (execution.Decisio
 
 type rego struct{ conditions *policy.Conditions }
 
+func (r rego) Compile(ctx context.Context, module string) error {
+	return r.conditions.Compile(ctx, module)
+}
+
 func (r rego) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
 	text, err := json.Marshal(input)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -105,7 +106,7 @@ func (r *rig) controller(t *testing.T) *rest.Config {
 // newView is a view that runs until the test ends.
 func newView(t *testing.T, cfg *rest.Config) *check.View {
 	t.Helper()
-	v, err := check.NewView(cfg, true, nil)
+	v, err := check.NewView(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +399,18 @@ type fakeConditions struct {
 	inputs []json.RawMessage
 }
 
-func (c *fakeConditions) Evaluate(_ context.Context, module string, input any, now time.Time) (bool, string, error) {
+// Compile knows one module that is malformed.
+func (c *fakeConditions) Compile(_ context.Context, module string) error {
+	if module == "malformed" {
+		return fmt.Errorf("%w: line 3", execution.ErrMalformed)
+	}
+	return nil
+}
+
+func (c *fakeConditions) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
+	if err := c.Compile(ctx, module); err != nil {
+		return false, "", err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	raw, ok := input.(json.RawMessage)

@@ -119,7 +119,7 @@ func (r *round) dryRun(ctx context.Context) error {
 	r.out.Plan = r.plan
 	impact := r.plan.Impact
 	r.out.Results.DryRunResults = &v1alpha1.DryRunResults{EstimatedImpact: &impact, Warnings: []string{}}
-	asked := r.out.Decision.RequireDryRun || r.cfg.AlwaysDryRun || r.ke.Spec.DryRun == v1alpha1.DryRunAlways || r.ke.Spec.DryRun == v1alpha1.DryRunOnly
+	asked := r.out.Decision.RequireDryRun || r.ke.Spec.DryRun == v1alpha1.DryRunAlways || r.ke.Spec.DryRun == v1alpha1.DryRunOnly
 	if !asked || !r.triable() {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (r *round) tryOut(ctx context.Context) error {
 func (r *round) inline(ctx context.Context) action.Result {
 	c := r.client
 	c.Dynamic = r.seen.from()
-	return action.DryRun(ctx, c, r.plan, action.Run{Subject: r.subject(), Attempt: 1, Deadline: time.Now().Add(r.cfg.DryRunTimeout)})
+	return action.DryRun(ctx, c, r.plan, action.Run{Subject: r.subject(), Attempt: 1, Deadline: time.Now().Add(dryRunTimeout)})
 }
 
 // tried takes what a trial gave.

@@ -40,7 +40,7 @@ type View struct {
 }
 
 // NewView makes a View. It asks nothing of the cluster before its part runs.
-func NewView(cfg *rest.Config, pods bool, log *slog.Logger) (*View, error) {
+func NewView(cfg *rest.Config, log *slog.Logger) (*View, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -53,10 +53,7 @@ func NewView(cfg *rest.Config, pods bool, log *slog.Logger) (*View, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make view: %w", err)
 	}
-	v := &View{live: live, kinds: []client.Object{&corev1.Node{}, &corev1.Namespace{}, &autoscalingv2.HorizontalPodAutoscaler{}}}
-	if pods {
-		v.kinds = append(v.kinds, &corev1.Pod{})
-	}
+	v := &View{live: live, kinds: []client.Object{&corev1.Node{}, &corev1.Namespace{}, &autoscalingv2.HorizontalPodAutoscaler{}, &corev1.Pod{}}}
 	kept := make(map[client.Object]cache.ByObject)
 	for _, o := range v.kinds {
 		kept[o] = cache.ByObject{Transform: lean}

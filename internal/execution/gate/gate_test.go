@@ -294,9 +294,6 @@ func TestTraffic(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if diff := cmp.Diff([]string{"a"}, g.SameTarget("uid-x", "1")); diff != "" {
-		t.Errorf("same target (-want +got):\n%s", diff)
-	}
 	g.Leave("uid-a", v1alpha1.OutcomeFailed, now)
 	g.Forget("uid-c")
 	wantIn(t, g.Enter(claim("d", "1"), now.Add(time.Minute)))

@@ -80,17 +80,7 @@ func (g *Gate) InFlight(uid types.UID) execution.InputInFlight {
 	return in
 }
 
-// SameTarget are the names of the executions that are inside on a target, one
-// left out. Never nil.
-func (g *Gate) SameTarget(uid types.UID, name string) []string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if t := g.targets[name]; t != nil {
-		return t.others(uid)
-	}
-	return []string{}
-}
-
+// others are the names of the executions that are inside, one left out. Never nil.
 func (t *target) others(uid types.UID) []string {
 	names := make([]string, 0, len(t.inside))
 	for _, m := range t.inside {

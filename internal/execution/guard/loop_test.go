@@ -112,42 +112,6 @@ func TestLooks(t *testing.T) {
 	})
 }
 
-// TestFlips: who waits for the guard hears of it, and not of every look.
-func TestFlips(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{err: errGone}
-		w := running(t, c)
-		wantFlips(t, w, 0)
-		c.becomes(nil)
-		time.Sleep(lookAgain)
-		wantFlips(t, w, 1)
-		time.Sleep(10 * lookEvery)
-		wantFlips(t, w, 0)
-		c.becomes(errGone)
-		time.Sleep(lookEvery)
-		wantFlips(t, w, 1)
-	})
-}
-
-func wantFlips(t *testing.T, w *Watch, want int) {
-	t.Helper()
-	synctest.Wait()
-	got := 0
-	for {
-		select {
-		case <-w.Flips():
-			got++
-			continue
-		default:
-		}
-		break
-	}
-	if got != want {
-		t.Errorf("%d flips, want %d", got, want)
-	}
-}
-
 // TestAway: while the API server does not answer, what was seen last is good
 // for a while, and no longer.
 func TestAway(t *testing.T) {

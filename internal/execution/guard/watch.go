@@ -39,8 +39,6 @@ type Watch struct {
 	// follow calls back when the objects of the guard change, until ctx ends.
 	follow func(ctx context.Context, changed func())
 
-	flips chan struct{}
-
 	mu      sync.Mutex
 	missing error     // what the last look that could tell has said
 	looked  time.Time // when that was
@@ -76,7 +74,7 @@ func New(cfg *rest.Config, o Options) (*Watch, error) {
 }
 
 func newWatch(look func(context.Context) (time.Time, error), follow func(context.Context, func())) *Watch {
-	return &Watch{look: look, follow: follow, flips: make(chan struct{}, 1), missing: errNoLook}
+	return &Watch{look: look, follow: follow, missing: errNoLook}
 }
 
 // Run looks at once, whenever something about the guard changes, and every 30
@@ -106,16 +104,12 @@ func (w *Watch) lookOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookBound, errLookBound)
 	defer cancel()
 	since, err := w.look(ctx)
-	before := w.Missing()
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if unknown := (unknownError{}); errors.As(err, &unknown) {
 		w.unknown = err
 	} else {
 		w.missing, w.looked, w.unknown, w.since = err, time.Now(), nil, since
-	}
-	w.mu.Unlock()
-	if (before == nil) != (w.Missing() == nil) {
-		signal(w.flips)
 	}
 	return err
 }
@@ -145,9 +139,6 @@ func (w *Watch) MissingFor(ke *v1alpha1.KubernetesExecution) error {
 	}
 	return nil
 }
-
-// Flips tells of each change of what Missing says, at least of the last one.
-func (w *Watch) Flips() <-chan struct{} { return w.flips }
 
 // signal does not wait: one that nobody has heard yet says as much as two.
 func signal(c chan<- struct{}) {
