@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -107,6 +108,7 @@ func (h hostNodes) Write(ctx context.Context, before, after *corev1.Node) error 
 // hostFaults are those of a host cluster.
 type hostFaults struct {
 	client  client.Client
+	live    client.Reader // the host cluster itself
 	written *kube.Written
 }
 
@@ -136,11 +138,44 @@ func (h hostFaults) Create(ctx context.Context, name string) (*v1alpha1.NodeFaul
 	return f, nil
 }
 
-// WriteStatus is a merge patch at the version of before.
+// WriteStatus is a merge patch at the version of before, or at a later one if
+// nobody but the outbox has written since.
 func (h hostFaults) WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
-	from, to := before.DeepCopy(), after.DeepCopy()
+	err := h.writeStatus(ctx, before, after)
+	for range mostAcknowledged {
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		var now v1alpha1.NodeFault
+		if getErr := h.live.Get(ctx, client.ObjectKeyFromObject(before), &now); getErr != nil || !sameBut(before, &now) {
+			return err
+		}
+		err = h.writeStatus(ctx, &now, after)
+	}
+	return err
+}
+
+// mostAcknowledged is how often an acknowledgement may come in between.
+const mostAcknowledged = 3
+
+// sameBut says whether a NodeFault is as it was, but for what the outbox writes.
+func sameBut(before, now *v1alpha1.NodeFault) bool {
+	then := before.Status.DeepCopy()
+	then.Delivered, then.Untold, then.Resent = now.Status.Delivered, now.Status.Untold, now.Status.Resent
+	return before.UID == now.UID && before.Generation == now.Generation && before.DeletionTimestamp.IsZero() == now.DeletionTimestamp.IsZero() &&
+		equality.Semantic.DeepEqual(then, &now.Status)
+}
+
+func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
+	from, to := before.DeepCopy(), before.DeepCopy()
+	to.Status = *after.Status.DeepCopy()
 	to.Status.Delivered, to.Status.Untold, to.Status.Resent = from.Status.Delivered, from.Status.Untold, from.Status.Resent
-	return h.patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true)
+	if err := h.patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true); err != nil {
+		return err
+	}
+	to.ManagedFields = nil
+	*after = *to
+	return nil
 }
 
 func (h hostFaults) patch(ctx context.Context, f *v1alpha1.NodeFault, patch client.Patch, status bool) (err error) {
@@ -162,7 +197,12 @@ func (h hostFaults) patch(ctx context.Context, f *v1alpha1.NodeFault, patch clie
 func (h hostFaults) Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error {
 	to := f.DeepCopy()
 	to.Spec.Faults = keep
-	return h.patch(ctx, to, client.MergeFromWithOptions(f, client.MergeFromWithOptimisticLock{}), false)
+	if err := h.patch(ctx, to, client.MergeFromWithOptions(f, client.MergeFromWithOptimisticLock{}), false); err != nil {
+		return err
+	}
+	to.ManagedFields = nil
+	*f = *to
+	return nil
 }
 
 // Delete is for the version of f.

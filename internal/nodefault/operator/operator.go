@@ -114,7 +114,7 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add operator of nodes: %w", err)
 	}
-	stored := hostFaults{m.GetClient(), &kube.Written{}}
+	stored := hostFaults{m.GetClient(), m.GetAPIReader(), &kube.Written{}}
 	r := &reconciler{
 		cfg: cfg, nodes: hostNodes{m.GetClient(), &kube.Written{}}, faults: stored,
 		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, asked: hostActions{m.GetClient()}.asked, metrics: counted, log: deps.Log, now: time.Now,
