@@ -15,11 +15,13 @@ import (
 type said struct {
 	Msg     string `json:"msg"`
 	Command string `json:"command"`
+	URL     string `json:"url"`
 }
 
-// TestExecutionOnALaptop follows what "fleetloop up --kube=embedded" says that can be tried: an
-// execution that needs approval is asked for by one, approved by another, done, verified, and taken back.
-func TestExecutionOnALaptop(t *testing.T) {
+// TestOnALaptop follows what "fleetloop up --kube=embedded" says that can be tried: an execution that
+// needs approval is asked for by one, approved by another, done, verified, and taken back; a node with a
+// fault is taken out of service and given back.
+func TestOnALaptop(t *testing.T) {
 	t.Parallel()
 	fleetloop := binary(t, "fleetloop")
 	log := &logFile{path: t.TempDir() + "/log"}
@@ -109,6 +111,7 @@ func TestExecutionOnALaptop(t *testing.T) {
 	shows(describe, "waiting_approval", "replicas 5 -> 3")
 	must(append(approve, "--yes", "--reason", "back")...)
 	shows(describe, "Succeeded", "replicas: 5", "replicas: 3")
+	faultOnALaptop(t, log, shows)
 }
 
 // A logFile is a log in JSON that is being written.
