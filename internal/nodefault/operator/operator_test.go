@@ -76,17 +76,33 @@ func TestWholeStory(t *testing.T) {
 	}
 }
 
+// A cordon is written down at once, and that nothing on the node has to go with
+// it.
 func TestTwoWritesForACordon(t *testing.T) {
-	w := newWorld(t)
-	w.join(sick)
-	w.report(sick, "xid")
-	r := w.newReconciler(wide(), false)
-	for !w.nodes[sick].Spec.Unschedulable || w.phase() == "" {
-		w.look(r, sick)
-	}
-	i := slices.Index(w.writes, "status")
-	if diff := cmp.Diff([]string{"node", "status"}, w.writes[:i+1]); diff != "" {
-		t.Errorf("until the cordon is written down (-want +got):\n%s", diff)
+	for name, pods := range map[string]int{"NothingHasToGo": 0, "PodsHaveToGo": 2} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.join(sick)
+			w.pods[sick] = pods
+			w.report(sick, "xid")
+			r := w.newReconciler(wide(), false)
+			w.mishap = func(before bool) error {
+				if before && w.phase() != "" {
+					return errDied
+				}
+				return nil
+			}
+			for w.phase() == "" {
+				w.look(r, sick)
+			}
+			if diff := cmp.Diff([]string{"node", "status"}, w.writes); diff != "" {
+				t.Errorf("until the cordon is written down (-want +got):\n%s", diff)
+			}
+			st := w.faults[sick].Status
+			if done := st.Drain != nil && st.Drain.State == v1alpha1.DrainCompleted; st.Owned == nil || done != (pods == 0) || st.Phase != v1alpha1.PhaseQuarantined {
+				t.Errorf("with %d pods it is %s then, and its drain %+v", pods, st.Phase, st.Drain)
+			}
+		})
 	}
 }
 

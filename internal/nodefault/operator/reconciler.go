@@ -225,9 +225,11 @@ func (r *reconciler) act(ctx context.Context, t *turn, s quarantine.Step) (time.
 	}
 	var after time.Duration
 	pretends := s.Why == quarantine.DryRun && st.Wish != nil && st.Wish.DryRun
-	if !s.Act && !pretends {
+	switch {
+	case r.drainedAtOnce(ctx, t, s):
+	case !s.Act && !pretends:
 		r.drain.Cancel(st, ended(s.Why), t.now)
-	} else if st.Wish != nil && st.Wish.Drain || st.Drain != nil {
+	case st.Wish != nil && st.Wish.Drain || st.Drain != nil:
 		wait, err := r.drain.Step(ctx, t.node, st, t.now)
 		if err != nil {
 			return 0, fmt.Errorf("drain node %q: %w", t.fault.Name, err)
@@ -239,6 +241,23 @@ func (r *reconciler) act(ctx context.Context, t *turn, s quarantine.Step) (time.
 		return 0, fmt.Errorf("repair node %q: %w", t.fault.Name, err)
 	}
 	return sooner(after, wait), nil
+}
+
+// drainedAtOnce says that a node that was just taken has nothing that would have
+// to go: that is written down with its cordon. Any other is drained from the next
+// look on, and so is one of which that cannot be said now.
+func (r *reconciler) drainedAtOnce(ctx context.Context, t *turn, s quarantine.Step) bool {
+	st := &t.fault.Status
+	taken := s.Node != nil && (s.Why == quarantine.Ours || s.Why == quarantine.Foreign) && !s.Act && st.Owned != nil && st.Wish != nil
+	if !taken || !st.Wish.Drain || st.Wish.DryRun || st.Drain != nil {
+		return false
+	}
+	then := st.DeepCopy()
+	if _, err := r.drain.Step(ctx, t.node, then, t.now); err != nil || then.Drain == nil || then.Drain.State != v1alpha1.DrainCompleted {
+		return false
+	}
+	*st = *then
+	return true
 }
 
 // repair goes on with the remedies. Without leave to act none is begun, and what

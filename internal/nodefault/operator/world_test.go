@@ -252,6 +252,9 @@ func (d drains) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaul
 		r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainStarted, "", now)
 		r.DryRun = true
 		nodefault.Tell(st, r)
+	case (st.Drain == nil || st.Drain.State == v1alpha1.DrainCancelled) && d.pods[node.Name] == 0:
+		st.Drain = &v1alpha1.DrainStatus{State: v1alpha1.DrainCompleted, StartedAt: metav1.NewTime(now), Deadline: metav1.NewTime(now.Add(time.Hour))}
+		tell(changeevent.ActionDrainCompleted)
 	case st.Drain == nil || st.Drain.State == v1alpha1.DrainCancelled:
 		st.Drain = &v1alpha1.DrainStatus{State: v1alpha1.DrainRunning, StartedAt: metav1.NewTime(now), Deadline: metav1.NewTime(now.Add(time.Hour))}
 		tell(changeevent.ActionDrainStarted)

@@ -55,6 +55,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// prompt is how long an answer may take before it is written down that it is
+// waited for. Most come sooner, and then what was answered is all that is written.
+const prompt = 2 * time.Second
+
 // maxRefused is how many refused records are remembered of a sink.
 const maxRefused = 16
 
@@ -95,6 +99,7 @@ type state struct {
 	uid      types.UID
 	latest   *v1alpha1.DeliveryStatus // what was written last, or is to be
 	inFlight int64                    // the record that the client has; 0 is none
+	sent     time.Time                // when it got it
 	answered *changeevent.Delivery
 	failures int       // in a row, of the record that is next
 	next     time.Time // when it is tried again
@@ -119,7 +124,6 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, nil
 	}
 	p, after := o.look(ctx, f, o.now())
-	o.metrics.see(f.Name, p.Untold)
 	if len(p.Sinks) > 0 || p.Untold != f.Status.Untold || p.Resent != f.Status.Resent {
 		if err := o.faults.Delivered(ctx, f, p); err != nil {
 			return reconcile.Result{}, fmt.Errorf("write what was told of node %q: %w", f.Name, err)
@@ -137,12 +141,13 @@ func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time)
 			p.Sinks[name] = nil // it is told no more, and must not be waited for
 		}
 	}
-	done := true
+	done, expected := true, prompt
 	for _, s := range o.sinks {
 		before, known := f.Status.Delivered[s.Name]
 		d, wait, left := o.advance(ctx, f, s, now)
-		if wait > 0 && (after == 0 || wait < after) {
-			after = wait
+		after = sooner(after, wait)
+		if left > 0 {
+			expected = min(expected, o.expected(line{f.Name, s.Name}, now))
 		}
 		done = done && !o.repeats(line{f.Name, s.Name})
 		p.Untold = max(p.Untold, left)
@@ -154,7 +159,19 @@ func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time)
 	if again := f.Annotations[v1alpha1.AnnotationResend]; again != "" && done {
 		p.Resent = again
 	}
+	o.metrics.see(f.Name, p.Untold)
+	if p.Untold > f.Status.Untold && len(p.Sinks) == 0 && expected > 0 {
+		p.Untold, after = f.Status.Untold, sooner(after, expected)
+	}
 	return p, after
+}
+
+// sooner is the first of two waits; 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // same says that there is nothing to write.
@@ -190,7 +207,7 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 		if wait = st.next.Sub(now); wait <= 0 {
 			wait = 0
 			if r := o.pick(f, s, st, &d, now); r != nil {
-				st.inFlight = r.Seq
+				st.inFlight, st.sent = r.Seq, now
 				o.send(ctx, l, s, *r)
 			}
 		}
@@ -231,6 +248,17 @@ func (o *Outbox) pick(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.Deli
 		}
 	}
 	return nil
+}
+
+// expected is for how long an answer may still come promptly: 0 if none is waited
+// for, or for long.
+func (o *Outbox) expected(l line, now time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if st := o.lines[l]; st != nil && st.inFlight != 0 {
+		return max(0, prompt-now.Sub(st.sent))
+	}
+	return 0
 }
 
 // repeats says whether refused records are still to be sent again.

@@ -160,7 +160,7 @@ func TestInOrderOneAtATime(t *testing.T) {
 		if got := r.sinks[0].sent; len(got) != i+1 || got[i] != want {
 			t.Fatalf("sent %v, want %q as number %d", got, want, i+1)
 		}
-		if got := b.fault.Status.Untold; got != int32(3-i) {
+		if got := b.fault.Status.Untold; i > 0 && got != int32(3-i) {
 			t.Errorf("%d are left, want %d", got, 3-i)
 		}
 		r.sinks[0].answer("")
@@ -175,6 +175,36 @@ func TestInOrderOneAtATime(t *testing.T) {
 	writes := b.writes
 	if after := r.look(t); after != 0 || b.writes != writes {
 		t.Errorf("with all told it looks again after %s and has written %d times", after, b.writes-writes)
+	}
+}
+
+// What is answered promptly is one write, and what is not is seen to be waited
+// for.
+func TestOneWriteForAnAnswer(t *testing.T) {
+	for name, slow := range map[string]bool{"Promptly": false, "Slowly": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBoard("f1")
+				b.tell("cordon", time.Now())
+				r := b.open(t, outbox.Sink{Name: "pager"})
+				after, writes := r.look(t), 1
+				if b.writes != 0 || after <= 0 {
+					t.Fatalf("before an answer could come, %d were written, and it looks again after %s", b.writes, after)
+				}
+				if slow {
+					writes++
+					time.Sleep(after)
+					if after := r.look(t); after != 0 || b.fault.Status.Untold != 1 {
+						t.Errorf("without an answer %d are left, and it looks again after %s", b.fault.Status.Untold, after)
+					}
+				}
+				r.sinks[0].answer("")
+				r.look(t)
+				if b.writes != writes || b.fault.Status.Untold != 0 || b.fault.Status.Delivered["pager"].Seq != 1 {
+					t.Errorf("%d were written, want %d: %+v, %d are left", b.writes, writes, b.fault.Status.Delivered, b.fault.Status.Untold)
+				}
+			})
+		})
 	}
 }
 
