@@ -23,6 +23,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
 	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
+	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 	"github.com/fleetloop/fleetloop/internal/nodefault/remediation"
@@ -59,6 +60,7 @@ type Part struct {
 	Janitor     JanitorConfig     `key:"janitor"`
 
 	Changes changes.Config `key:"change_events"`
+	Outbox  OutboxConfig   `key:"outbox"`
 }
 
 // The roles.
@@ -96,6 +98,13 @@ type VerificationConfig struct {
 	Image          string   `key:"image" env:"NODE_FAULT_VERIFICATION_IMAGE" doc:"Image of a Job that tries a node out after a reboot, once its faults are gone; it passes by exiting with 0. Empty is none."`
 	Command        []string `key:"command" doc:"Command of that Job; that of the image if there is none."`
 	ServiceAccount string   `key:"service_account" doc:"Account of that Job."`
+}
+
+// OutboxConfig says how patient sinks are waited for.
+type OutboxConfig struct {
+	Retry    time.Duration `key:"retry" env:"NODE_FAULT_OUTBOX_RETRY" default:"5s" validate:"gt=0" doc:"How long after a change event could not be delivered the sink is tried again; it doubles each time. Within that, the sink's own retries come first."`
+	MaxRetry time.Duration `key:"max_retry" env:"NODE_FAULT_OUTBOX_MAX_RETRY" default:"5m" validate:"gt=0" doc:"Longest pause until a sink is tried again."`
+	MaxAge   time.Duration `key:"max_age" env:"NODE_FAULT_OUTBOX_MAX_AGE" default:"12h" validate:"gt=0" doc:"Age at which what was done to a node is told no more."`
 }
 
 // JanitorConfig says who reboots and terminates nodes.
@@ -239,6 +248,10 @@ func (c Part) sinks() changes.Config {
 	cfg := c.Changes
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, c.Cluster)
 	return cfg
+}
+
+func (c Part) outbox() outbox.Config {
+	return outbox.Config{MaxAge: c.Outbox.MaxAge, Retry: c.Outbox.Retry, MaxRetry: c.Outbox.MaxRetry}
 }
 
 func (c Part) provider(kind string) provider.Config {

@@ -185,7 +185,7 @@ func (a *app) controller(context.Context) ([]lifecycle.Part, error) {
 		}
 		repairs.Verifier = verifier
 	}
-	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention}, operator.Deps{
+	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention, Outbox: a.cfg.outbox()}, operator.Deps{
 		Rules: set, Quarantine: quarantine.New(a.cfg.quarantine(), bound), Drain: drainer, Remedy: remediation.New(repairs, m.GetClient()),
 		Sinks: a.outboxSinks(), Log: a.p.Log, Registerer: a.p.Metrics,
 	})
