@@ -107,9 +107,13 @@ func (q *Quarantine) undone(v *view) (Step, bool) {
 		v.account()
 		return Step{}, false
 	}
-	o := override{UID: v.Node.UID, Session: v.mark.Session, At: micro(v.Now)}
+	// Whoever has undone it knew of the fault that it was for, though that may
+	// have gone since.
+	o := override{UID: v.Node.UID, Session: v.mark.Session, At: micro(v.Now), Faults: []string{nodefault.KeyOf(v.mark.Fault.fault())}}
 	for _, f := range v.Faults[:min(len(v.Faults), maxFaults)] {
-		o.Faults = append(o.Faults, nodefault.KeyOf(f))
+		if key := nodefault.KeyOf(f); !slices.Contains(o.Faults, key) {
+			o.Faults = append(o.Faults, key)
+		}
 	}
 	step := Step{Why: Overridden, Message: reason + ": the quarantine ends, and is not taken up again for the same faults", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		tell(st, changeevent.ActionOverrideDetected, reason, v.Now)

@@ -122,6 +122,18 @@ func ordinary() map[string]ownership {
 			},
 			on: []string{"overridden"}, told: []string{"cordon", "override-detected"}, why: quarantine.Overridden,
 		},
+		"PersonUncordonsWhileNobodyLooks": {
+			reason: "who uncordons knows of the fault that it was for, though it has gone before we look",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.uncordon()
+				w.heal()
+				w.settle()
+				w.pass(time.Minute)
+				w.fault("cordon")
+			},
+			on: []string{"overridden"}, told: []string{"cordon", "override-detected"}, why: quarantine.Overridden,
+		},
 		"PersonUncordonsAndIsWell": {
 			reason: "with the faults the memory of the override goes",
 			do: func(w *world) {

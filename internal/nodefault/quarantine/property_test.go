@@ -62,32 +62,32 @@ func (o *oracle) earlier(t *rapid.T) *corev1.Node {
 // look.
 func (o *oracle) drawFault(t *rapid.T) {
 	check := drawn(t, "check", "cordon", "cordon2", "taint", "both", "support", "slow", "dry", "none", "broken")
-	o.look(o.node, works)
+	o.rest()
 	o.heal(check)
 	o.fault(check)
 	if check == "broken" {
 		o.faults[len(o.faults)-1].ErrorCodes = nil
 	}
 	o.note()
-	o.look(o.node, works)
+	o.rest()
 }
 
 func (o *oracle) drawHealing(t *rapid.T) {
-	o.look(o.node, works)
+	o.rest()
 	if rapid.IntRange(0, 2).Draw(t, "all") == 0 {
 		o.heal()
 	} else if len(o.faults) > 0 {
 		o.heal(rapid.SampledFrom(o.faults).Draw(t, "fault").Check)
 	}
 	o.note()
-	o.look(o.node, works)
+	o.rest()
 }
 
 func (o *oracle) drawTime(t *rapid.T) {
 	for range rapid.IntRange(1, 3).Draw(t, "times") {
 		o.pass(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, 3 * time.Minute, healthyFor, overrideTTL}).Draw(t, "time"))
 		o.note()
-		o.look(o.node, works)
+		o.rest()
 	}
 }
 
