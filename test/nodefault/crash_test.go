@@ -1,0 +1,214 @@
+package nodefault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+// mostWrites is more than any kind of write is made about a node.
+const mostWrites = 20
+
+// course is what is told of a node that is drained and rebooted.
+const course = "cordon drain-started drain-completed reboot-requested reboot-executed uncordon"
+
+// Wherever the controller dies, the next one goes on: the end is the same, each
+// step is told, and none is done twice. It dies at each write, once before it is
+// made and once before it hears that it was.
+func TestDiesAtEachWrite(t *testing.T) {
+	m := newMatrix(t)
+	kinds := m.run(faulttest.Point{})
+	t.Logf("writes: %v", kinds)
+	for _, want := range []string{
+		"patch nodes", "patch nodefaults", "patch nodefaults/status", "patch nodefaults/status by the outbox", "post pods/eviction",
+		"post rebootnodes", "put rebootnodes/status", "the webhook",
+	} {
+		if kinds[want] == 0 {
+			t.Errorf("there is no write %q among %v", want, kinds)
+		}
+	}
+	deaths := 0
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		times := 0
+		for n := 1; n <= mostWrites && !t.Failed(); n++ {
+			if m.run(faulttest.Point{Kind: kind, N: n}); !m.way.Struck() {
+				break
+			}
+			times = n
+		}
+		for n := 1; n <= times && !t.Failed(); n++ {
+			m.run(faulttest.Point{Kind: kind, N: n, Answered: true})
+		}
+		if times == 0 {
+			t.Errorf("it never died at %q", kind)
+		}
+		t.Logf("%s: %d times", kind, times)
+		deaths += 2 * times
+	}
+	t.Logf("%d deaths", deaths)
+}
+
+// A matrix has one node after the other go through its course.
+type matrix struct {
+	*testing.T
+
+	c        *faulttest.Cluster
+	way      *faulttest.Way
+	machines *faulttest.Machines
+	book     *faulttest.Book
+	ns       string
+
+	process *controllertest.Process
+	deaths  int // that were followed by another life
+	nodes   int
+}
+
+func newMatrix(t *testing.T) *matrix {
+	t.Helper()
+	c := faulttest.Start(t)
+	m := &matrix{T: t, c: c, way: c.Way(), machines: c.Machines(), book: c.Book(), ns: kubebedtest.Namespace(t)}
+	m.machines.Way = m.way
+	m.start()
+	return m
+}
+
+func (m *matrix) start() {
+	m.Helper()
+	env := m.machines.Env()
+	env["NODE_FAULT_HEALTHY_FOR"] = "1ms"
+	m.process = m.c.StartController(env)
+}
+
+// until waits for something, and starts the next controller when one has died.
+func (m *matrix) until(check func(ctx context.Context) error) {
+	m.Helper()
+	controllertest.Eventually(m, func(ctx context.Context) error {
+		select {
+		case <-m.process.Ended():
+			if !m.way.Struck() {
+				return errors.New("it has ended, and nobody has killed it")
+			}
+			m.deaths++
+			m.start() //nolint:contextcheck // a process outlives one look
+		default:
+		}
+		return check(ctx)
+	})
+}
+
+// run has a node go through its course, during which the controller dies, and
+// gives the kinds of writes that there were.
+func (m *matrix) run(at faulttest.Point) (kinds map[string]int) {
+	m.Helper()
+	m.nodes++
+	name := fmt.Sprintf("node-%03d", m.nodes)
+	node := m.c.Node(name, nil)
+	m.c.Pod(m.ns, "pod-of-"+name, name)
+	point := &at
+	if at.Kind == "" {
+		point = nil
+	}
+	deaths := m.deaths
+	m.way.Arm(name, point, m.process.Kill)
+	defer func() {
+		if m.Failed() {
+			m.Errorf("that was node %q, with a death at %+v", name, at)
+		}
+	}()
+
+	fault := faulttest.Xid(name)
+	m.until(func(ctx context.Context) error { return m.c.Send(ctx, fault) })
+	m.until(func(ctx context.Context) error {
+		f, err := m.c.Fault(ctx, name)
+		if err == nil && (f.Status.Remediation == nil || f.Status.Remediation.State != v1alpha1.RemedySucceeded) {
+			err = fmt.Errorf("the reboot is not proven: %s %+v", f.Status.Message, f.Status.Remediation)
+		}
+		return err
+	})
+	m.until(func(ctx context.Context) error { return m.c.Send(ctx, fault.Healthy()) })
+	m.until(func(ctx context.Context) error { return m.over(ctx, name) })
+	if m.way.Struck() && m.deaths == deaths { // at a write that nothing depends on
+		<-m.process.Ended()
+		m.until(func(ctx context.Context) error { return m.over(ctx, name) })
+	}
+	m.check(node)
+	return m.way.Counts()
+}
+
+// over is nil when a node is healthy again and all was told.
+func (m *matrix) over(ctx context.Context, name string) error {
+	f, err := m.c.Fault(ctx, name)
+	if err != nil {
+		return err
+	}
+	told := f.Status.Delivered["default"]
+	if f.Status.Phase != v1alpha1.PhaseHealthy || f.Status.Untold != 0 || told.Seq != f.Status.Seq || len(f.Spec.Faults) != 0 {
+		return fmt.Errorf("node %q is %s (%s) with %d faults; %d of %d records are told", name, f.Status.Phase, f.Status.Message, len(f.Spec.Faults), told.Seq, f.Status.Seq)
+	}
+	return nil
+}
+
+// check looks at what is left of the course of a node, and at what was told.
+func (m *matrix) check(node *corev1.Node) {
+	m.Helper()
+	name := node.Name
+	if got := m.book.Of(node); got != "open cordoned open" {
+		m.Errorf("node %q was %s", name, got)
+	}
+	n := m.c.GetNode(name)
+	if n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationOwned] != "" || n.Labels[v1alpha1.LabelState] != "" {
+		m.Errorf("something of ours is left: %+v %v %v", n.Spec, n.Annotations, n.Labels)
+	}
+	if err := m.c.Client.Get(m.Context(), client.ObjectKey{Namespace: m.ns, Name: "pod-of-" + name}, &corev1.Pod{}); !apierrors.IsNotFound(err) {
+		m.Errorf("its pod is still there: %v", err)
+	}
+	var reboots janitor.RebootNodeList
+	if err := m.c.Client.List(m.Context(), &reboots); err != nil {
+		m.Fatal(err)
+	}
+	asked := 0
+	for i := range reboots.Items {
+		if reboots.Items[i].Spec.NodeName == name {
+			asked++
+		}
+	}
+	if done := m.machines.Done(provider.ActionReboot, name); asked != 1 || len(done) != 1 {
+		m.Errorf("there are %d RebootNodes, and its machine was rebooted %d times", asked, len(done))
+	}
+	m.checkTold(name)
+}
+
+// checkTold holds that each step was told, in order, and that what came twice
+// came again at once, and was the same.
+func (m *matrix) checkTold(name string) {
+	m.Helper()
+	if got := m.c.Sink.Actions(name); got != course {
+		m.Errorf("told: %s; want %s", got, course)
+	}
+	var before string
+	ids := map[string]bool{}
+	for _, p := range m.c.Sink.Taken(name, false) {
+		if ids[p.ID] && p.ID != before {
+			m.Errorf("%s was told again after others", p.Action)
+		}
+		ids[p.ID], before = true, p.ID
+	}
+	if want := len(strings.Fields(course)); len(ids) != want {
+		m.Errorf("there are %d ids, want %d", len(ids), want)
+	}
+}

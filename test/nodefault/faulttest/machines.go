@@ -1,0 +1,129 @@
+package faulttest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+)
+
+// Machines are those of the nodes, behind the webhook that the janitor asks.
+type Machines struct {
+	// Way, if there is one, is where the controller may die while it asks.
+	Way *Way
+
+	cluster *Cluster
+	server  *httptest.Server
+
+	mu   sync.Mutex
+	done map[string][]types.UID // by action and node: the keys, in the order of their first request
+	gone map[string]bool
+}
+
+// Machines starts their webhook. Start the controller with Env.
+func (c *Cluster) Machines() *Machines {
+	c.Helper()
+	m := &Machines{cluster: c, done: map[string][]types.UID{}, gone: map[string]bool{}}
+	m.server = httptest.NewServer(m)
+	c.Cleanup(m.server.Close)
+	return m
+}
+
+// Env has the janitor ask them.
+func (m *Machines) Env() map[string]string {
+	return map[string]string{
+		"NODE_FAULT_REBOOT_PROVIDER": "webhook", "NODE_FAULT_TERMINATE_PROVIDER": "webhook",
+		"NODE_ACTION_WEBHOOK_URL": m.server.URL + "/do", "NODE_ACTION_WEBHOOK_STATUS_URL": m.server.URL + "/status",
+	}
+}
+
+// Done are the keys of what was done to a node, each once.
+func (m *Machines) Done(action provider.Action, node string) []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.done[string(action)+" "+node]
+}
+
+// ServeHTTP takes a request, or says how far it is.
+func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var q provider.WebhookRequest
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if r.URL.Path == "/status" {
+		_ = json.NewEncoder(w).Encode(provider.WebhookStatus{State: m.state(q)})
+		return
+	}
+	if q.Node == nil {
+		http.Error(w, "which node?", http.StatusBadRequest)
+		return
+	}
+	var die func()
+	var answered bool
+	if m.Way != nil {
+		die, answered = m.Way.Writes("the webhook", q.Node.Name, nil)
+	}
+	if die == nil || answered {
+		// A machine goes on when the one that asked for it has died.
+		if err := m.do(context.WithoutCancel(r.Context()), q); err != nil {
+			m.cluster.Errorf("%s %s: %v", q.Action, q.Node.Name, err)
+		}
+	}
+	if die != nil {
+		die()
+		panic(http.ErrAbortHandler)
+	}
+	_ = json.NewEncoder(w).Encode(provider.WebhookAnswer{Reference: "machine-of-" + q.Node.Name})
+}
+
+func (m *Machines) state(q provider.WebhookRequest) provider.State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone[q.Reference] {
+		return provider.StateDone
+	}
+	return provider.StateRunning
+}
+
+// do does what was asked for, once for each key.
+func (m *Machines) do(ctx context.Context, q provider.WebhookRequest) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	what := string(q.Action) + " " + q.Node.Name
+	if slices.Contains(m.done[what], q.Key) {
+		return nil
+	}
+	m.done[what] = append(m.done[what], q.Key)
+	if q.Action == provider.ActionTerminate {
+		m.gone["machine-of-"+q.Node.Name] = true
+		return nil
+	}
+	return m.cluster.boot(ctx, q.Node.Name, fmt.Sprintf("boot-%d-%s", 1+len(m.done[what]), q.Key))
+}
+
+// boot has a node run in another boot, and Ready.
+func (c *Cluster) boot(ctx context.Context, name, id string) error {
+	for {
+		var n corev1.Node
+		if err := c.Client.Get(ctx, types.NamespacedName{Name: name}, &n); err != nil {
+			return err
+		}
+		n.Status.NodeInfo.BootID = id
+		now := metav1.Now()
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now}}
+		if err := c.Client.Status().Update(ctx, &n); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+}

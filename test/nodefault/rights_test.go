@@ -1,0 +1,498 @@
+package nodefault
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
+	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+// A door leads one account to the API server, and keeps what it asked for.
+type door struct {
+	mu        sync.Mutex
+	asked     map[string]bool
+	forbidden []string
+}
+
+// open makes a door for an account with the rights of a process.
+func open(t *testing.T, c *faulttest.Cluster, p roles.Process) (*door, *rest.Config) {
+	t.Helper()
+	for _, o := range p.Objects() {
+		apply(t, c, o)
+	}
+	cfg, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), faulttest.Namespace, p.Account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := url.Parse(cfg.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := rest.CopyConfig(cfg)
+	bare.BearerToken = "" // whoever asks has it
+	transport, err := rest.TransportFor(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &door{asked: map[string]bool{}}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Header.Del("Accept-Encoding") },
+		Transport: transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		ModifyResponse: func(r *http.Response) error { d.note(r); return nil },
+	}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return d, &rest.Config{Host: server.URL, BearerToken: cfg.BearerToken}
+}
+
+// apply makes an object that is there until the test ends.
+func apply(t *testing.T, c *faulttest.Cluster, o runtime.Object) {
+	t.Helper()
+	object, ok := o.(client.Object)
+	if !ok {
+		t.Fatalf("%T is no object", o)
+	}
+	if err := c.Client.Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Client.Delete(context.WithoutCancel(t.Context()), object); err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+}
+
+func (d *door) note(r *http.Response) {
+	what := askedBy(r.Request)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked[what] = true
+	if r.StatusCode == http.StatusForbidden {
+		d.forbidden = append(d.forbidden, what)
+	}
+}
+
+// askedBy is a request as a role would allow it: group/resource verb.
+func askedBy(r *http.Request) string {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	group := ""
+	if parts[0] == "apis" && len(parts) > 1 {
+		group, parts = parts[1], parts[1:]
+	}
+	parts = parts[min(2, len(parts)):] // api v1, or group version
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		parts = parts[2:]
+	}
+	if len(parts) == 0 {
+		return "discovery"
+	}
+	resource := parts[0]
+	if len(parts) > 2 {
+		resource += "/" + parts[2]
+	}
+	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodGet: "get"}[r.Method]
+	if r.Method == http.MethodGet && len(parts) == 1 {
+		verb = "list"
+		if watch := r.URL.Query().Get("watch"); watch == "1" || watch == "true" {
+			verb = "watch"
+		}
+	}
+	return group + "/" + resource + " " + verb
+}
+
+// granted are all rights of a process, as askedBy has them.
+func granted(p roles.Process) map[string]bool {
+	all := map[string]bool{}
+	for _, f := range p.Features {
+		g := roles.GrantOf(f)
+		for _, r := range slices.Concat(g.Cluster, g.Inside) {
+			for _, verb := range r.Verbs {
+				all[r.APIGroups[0]+"/"+r.Resources[0]+" "+verb] = true
+			}
+		}
+	}
+	return all
+}
+
+// TestRights runs the controller and the janitor as two processes, each as an
+// account with exactly the rights that it is shipped with, through all that asks
+// for a right. Nothing is forbidden to them, and no right is one too many.
+func TestRights(t *testing.T) {
+	c := faulttest.Start(t)
+	kept := kubebedtest.Namespace(t)
+	acts := roles.Process{
+		Namespace: faulttest.Namespace, Account: "acts",
+		Features: []roles.Feature{roles.Controller, roles.Deletion, roles.Verification, roles.Intake, roles.Reviews},
+	}
+	repairs := roles.Process{Namespace: faulttest.Namespace, Account: "repairs", Features: []roles.Feature{roles.Janitor, roles.Termination, roles.Job}}
+	actor, asActor := open(t, c, acts)
+	repairer, asRepairer := open(t, c, repairs)
+
+	file := filepath.Join(t.TempDir(), "node-faults.yaml")
+	text := fmt.Sprintf(`
+rules:
+- {name: reboot, match: 'fault.action == "RESTART_VM"', drain: true, remedies: [reboot]}
+- {name: terminate, match: 'fault.action == "REPLACE_VM"', drain: true, remedies: [terminate]}
+drain: {namespaces: [{pattern: %s, force_after: 1s}]}
+remediation: {verification: {image: registry.example.com/verify}}
+`, kept)
+	const mode = 0o600
+	if err := os.WriteFile(file, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{
+		"NAMESPACE": faulttest.Namespace, "LEADER_ELECT": "true", "NODE_FAULT_INTAKE_AUTH_MODE": "cluster", "NODE_FAULT_RETENTION": "1s", "NODE_ACTION_RETENTION": "1s",
+		"NODE_FAULT_REBOOT_PROVIDER": "job", "NODE_REBOOT_IMAGE": "registry.example.com/reboot", "NODE_FAULT_TERMINATE_PROVIDER": "manual",
+	}
+	c.Host = asRepairer
+	c.StartController(with(env, "ROLES", "janitor"), "--config="+file)
+	c.Host = asActor
+	first := c.StartController(with(env, "ROLES", "controller,intake"), "--config="+file)
+	s := &stage{T: t, c: c, kept: kept, process: first, token: reporter(t, c)}
+	s.reboots()
+	s.terminates()
+	s.failsToReboot()
+	s.changesHands()
+	s.knowsNoNode()
+
+	for name, one := range map[string]struct {
+		door    *door
+		process roles.Process
+		rare    []string // rights for what is left to other tests
+	}{
+		"controller": {actor, acts, []string{"janitor.dgxc.nvidia.com/rebootnodes delete", "janitor.dgxc.nvidia.com/terminatenodes delete"}},
+		"janitor":    {repairer, repairs, nil},
+	} {
+		one.door.mu.Lock()
+		if len(one.door.forbidden) > 0 {
+			t.Errorf("%s: it may not %v", name, slices.Compact(slices.Sorted(slices.Values(one.door.forbidden))))
+		}
+		all := granted(one.process)
+		for _, right := range one.rare {
+			delete(all, right)
+		}
+		for _, right := range slices.Sorted(maps.Keys(all)) {
+			if !one.door.asked[right] {
+				t.Errorf("%s: nobody asked for %s", name, right)
+			}
+		}
+		one.door.mu.Unlock()
+	}
+}
+
+func with(env map[string]string, key, value string) map[string]string {
+	all := maps.Clone(env)
+	all[key] = value
+	return all
+}
+
+// reporter is the token of a monitor that may report and nothing else.
+func reporter(t *testing.T, c *faulttest.Cluster) string {
+	t.Helper()
+	cfg, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), faulttest.Namespace, "monitor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range roles.People() {
+		if r.Name == roles.ReporterRole {
+			apply(t, c, r)
+		}
+	}
+	apply(t, c, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "monitor-reports"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roles.ReporterRole},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "monitor", Namespace: faulttest.Namespace}},
+	})
+	return cfg.BearerToken
+}
+
+// A stage is where rights are asked for.
+type stage struct {
+	*testing.T
+
+	c       *faulttest.Cluster
+	kept    string // namespace whose pods a budget keeps
+	process *controllertest.Process
+	token   string
+}
+
+// send reports to a process, as a monitor.
+func (s *stage) send(ctx context.Context, to *controllertest.Process, r faulttest.Report) (int, error) {
+	address, err := to.Logged("taking reports about nodes", "address")
+	if err != nil {
+		return 0, err
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		return 0, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v1/health-events", bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+s.token)
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+func (s *stage) report(r faulttest.Report) {
+	s.Helper()
+	controllertest.Eventually(s, func(ctx context.Context) error {
+		code, err := s.send(ctx, s.process, r)
+		if err == nil && code != http.StatusAccepted {
+			err = fmt.Errorf("answered %d", code)
+		}
+		return err
+	})
+}
+
+// create makes an object as an administrator.
+func (s *stage) create(o client.Object) {
+	s.Helper()
+	if err := s.c.Client.Create(s.Context(), o); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// podOn makes a pod on a node.
+func (s *stage) podOn(node, namespace, name string, labels map[string]string) *corev1.Pod {
+	s.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: namespace, Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "of-nobody", Controller: new(true)}},
+		},
+		Spec: corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: new(int64(0)), Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/main"}}},
+	}
+	s.create(p)
+	return p
+}
+
+// job waits for a Job that is about a node.
+func (s *stage) job(node, annotation string) *batchv1.Job {
+	s.Helper()
+	var found *batchv1.Job
+	controllertest.Eventually(s, func(ctx context.Context) error {
+		var all batchv1.JobList
+		if err := s.c.Client.List(ctx, &all, client.InNamespace(faulttest.Namespace)); err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all.Items, func(j batchv1.Job) bool { return j.Annotations[annotation] == node })
+		if i < 0 {
+			return fmt.Errorf("there is no Job about %q among %d", node, len(all.Items))
+		}
+		found = &all.Items[i]
+		return nil
+	})
+	s.Cleanup(func() { _ = s.c.Client.Delete(context.WithoutCancel(s.Context()), found) }) // it may be gone
+	return found
+}
+
+// started is the pod of a Job, which has ended if there is a code.
+func (s *stage) started(node string, j *batchv1.Job, ended *corev1.ContainerStateTerminated) {
+	s.Helper()
+	p := s.podOn(node, faulttest.Namespace, j.Name, map[string]string{batchv1.JobNameLabel: j.Name})
+	state := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+	if ended != nil {
+		state = corev1.ContainerState{Terminated: ended}
+	}
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "main", Image: "registry.example.com/main", State: state}}}
+	if err := s.c.Client.Status().Update(s.Context(), p); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = s.c.Client.Delete(context.WithoutCancel(s.Context()), p) }) // it may be gone
+}
+
+// gone waits until there is no such object.
+func (s *stage) gone(o client.Object) {
+	s.Helper()
+	controllertest.Eventually(s, func(ctx context.Context) error {
+		err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(o), o)
+		if err == nil {
+			return fmt.Errorf("%T %q is there", o, o.GetName())
+		}
+		return client.IgnoreNotFound(err)
+	})
+}
+
+func fault(name string) *v1alpha1.NodeFault {
+	return &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// reboots has a node drained of a pod that its budget keeps, rebooted by a Job,
+// tried out and given back.
+func (s *stage) reboots() {
+	s.Helper()
+	const node = "node-to-reboot"
+	s.c.Node(node, nil)
+	pod := s.podOn(node, s.kept, "keeps", map[string]string{"app": "keeps"})
+	none := intstr.FromInt32(0)
+	s.create(&policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "keeps", Namespace: s.kept},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "keeps"}}},
+	})
+	s.report(faulttest.Xid(node))
+	s.gone(pod)
+	s.started(node, s.job(node, "janitor.fleetloop.io/node"), nil)
+	controllertest.Eventually(s, func(ctx context.Context) error {
+		got, err := s.c.Fault(ctx, node)
+		if err == nil && (got.Status.Remediation == nil || got.Status.Remediation.Name == "") {
+			err = errors.New("nothing was asked for")
+		}
+		if err != nil {
+			return err
+		}
+		var o janitor.RebootNode
+		if err := s.c.Client.Get(ctx, client.ObjectKey{Name: got.Status.Remediation.Name}, &o); err != nil {
+			return err
+		}
+		if o.Status.Reference == "" {
+			return fmt.Errorf("it is not under way: %+v", o.Status)
+		}
+		return nil
+	})
+	n := s.c.GetNode(node)
+	n.Status.NodeInfo.BootID = "boot-2"
+	s.c.Ready(n, corev1.ConditionTrue)
+	s.report(faulttest.Xid(node).Healthy())
+	verify := s.job(node, "fleetloop.io/node")
+	now := metav1.Now()
+	verify.Status = batchv1.JobStatus{StartTime: &now, CompletionTime: &now, Succeeded: 1, Conditions: []batchv1.JobCondition{
+		{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue}, {Type: batchv1.JobComplete, Status: corev1.ConditionTrue},
+	}}
+	if err := s.c.Client.Status().Update(s.Context(), verify); err != nil {
+		s.Fatal(err)
+	}
+	s.gone(fault(node))
+	if n := s.c.GetNode(node); n.Spec.Unschedulable {
+		s.Error("it is cordoned")
+	}
+}
+
+// terminates has a node given up by a person.
+func (s *stage) terminates() {
+	s.Helper()
+	const node = "node-to-end"
+	n := s.c.Node(node, nil)
+	r := faulttest.Xid(node)
+	r.RecommendedAction = "REPLACE_VM"
+	s.report(r)
+	var all janitor.TerminateNodeList
+	controllertest.Eventually(s, func(ctx context.Context) error {
+		if err := s.c.Client.List(ctx, &all); err != nil || len(all.Items) != 1 {
+			return fmt.Errorf("there are %d TerminateNodes: %w", len(all.Items), err)
+		}
+		o := &all.Items[0]
+		before := o.DeepCopy()
+		o.Annotations = map[string]string{provider.AnnotationDone: "by me"}
+		return s.c.Client.Patch(ctx, o, client.MergeFrom(before))
+	})
+	s.gone(n)
+	s.gone(&all.Items[0])
+	s.gone(fault(node))
+}
+
+// failsToReboot has a person ask for a reboot whose Job fails, and which is taken
+// back then; and for one of a node that there is not.
+func (s *stage) failsToReboot() {
+	s.Helper()
+	const node = "node-that-fails"
+	s.c.Node(node, nil)
+	for _, name := range []string{node, "nowhere"} {
+		s.create(&janitor.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: janitor.NodeActionSpec{NodeName: name, Force: true}})
+	}
+	j := s.job(node, "janitor.fleetloop.io/node")
+	s.started(node, j, &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", FinishedAt: metav1.Now(), StartedAt: metav1.Now()})
+	s.gone(j)
+	for _, name := range []string{node, "nowhere"} {
+		s.gone(&janitor.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+}
+
+// changesHands has a person write a fault that a monitor has found, and the
+// monitor find it gone.
+func (s *stage) changesHands() {
+	s.Helper()
+	const node = "node-that-is-edited"
+	s.c.Node(node, nil)
+	r := faulttest.Xid(node)
+	r.IsFatal, r.RecommendedAction = false, ""
+	s.report(r)
+	controllertest.Eventually(s, func(ctx context.Context) error {
+		f, err := s.c.Fault(ctx, node)
+		if err != nil {
+			return err
+		}
+		f.Spec.Faults[0].Message = "I have seen it, too"
+		return s.c.Client.Update(ctx, f, client.FieldOwner("kubectl-edit"))
+	})
+	s.report(r.Healthy())
+	s.gone(fault(node))
+}
+
+// knowsNoNode has a fault reported of no node.
+func (s *stage) knowsNoNode() {
+	s.Helper()
+	controllertest.Eventually(s, func(ctx context.Context) error {
+		code, err := s.send(ctx, s.process, faulttest.Xid("nowhere"))
+		if err == nil && code != http.StatusNotFound {
+			err = fmt.Errorf("answered %d", code)
+		}
+		return err
+	})
+}
+
+// TestReportsToAnyReplica: of two replicas one acts, and both take reports.
+func TestReportsToAnyReplica(t *testing.T) {
+	c := faulttest.Start(t)
+	c.Node("gpu-node-01", nil)
+	c.Node("gpu-node-02", nil)
+	env := map[string]string{"LEADER_ELECT": "true", "NAMESPACE": faulttest.Namespace}
+	for _, node := range []string{"gpu-node-01", "gpu-node-02"} {
+		c.StartController(env) // reports go to the last one
+		c.Report(faulttest.Xid(node))
+		c.WantPhase(node, v1alpha1.PhaseRemediating)
+	}
+}
