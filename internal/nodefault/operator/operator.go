@@ -143,6 +143,13 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	}
 	o := &Operator{}
 	err = m.Add(notElected{func(ctx context.Context) error {
+		// What controllers watch is listed when they start, which is after the
+		// election. Reports are taken before, and who takes over has all at hand.
+		for _, o := range []client.Object{&v1alpha1.NodeFault{}, &corev1.Node{}, &janitor.RebootNode{}, &janitor.TerminateNode{}} {
+			if _, err := m.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+				return fmt.Errorf("watch %T: %w", o, err)
+			}
+		}
 		if m.GetCache().WaitForCacheSync(ctx) {
 			o.synced.Store(true)
 		}

@@ -153,6 +153,9 @@ func (r *reconciler) step(ctx context.Context, t *turn) (moved bool, after time.
 	if err := r.write(ctx, t, s); err != nil {
 		return false, 0, err
 	}
+	if why, is := ended(s.Why); is { // told with what it was about, and before the end
+		r.drain.Cancel(st, why, t.now)
+	}
 	s.Settle(st)
 	after, err = r.act(ctx, t, s)
 	if err != nil {
@@ -214,22 +217,9 @@ func (r *reconciler) write(ctx context.Context, t *turn, s quarantine.Step) erro
 // that. It gives when to look again.
 func (r *reconciler) act(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
 	st := &t.fault.Status
-	if st.Session != t.before.Status.Session && st.Session != "" { // what the last one came to is in the history
-		st.Drain, st.Remediation = nil, nil
-	}
-	st.Wish = nil
-	if !rules.Empty(t.verdict.Wish) {
-		wish := t.verdict.Wish
-		wish.DryRun = wish.DryRun || s.Why == quarantine.DryRun
-		st.Wish = &wish
-	}
 	var after time.Duration
 	pretends := s.Why == quarantine.DryRun && st.Wish != nil && st.Wish.DryRun
-	switch {
-	case r.drainedAtOnce(ctx, t, s):
-	case !s.Act && !pretends:
-		r.drain.Cancel(st, ended(s.Why), t.now)
-	case st.Wish != nil && st.Wish.Drain || st.Drain != nil:
+	if !r.drainedAtOnce(ctx, t, s) && (s.Act || pretends) && (st.Wish != nil && st.Wish.Drain || st.Drain != nil) {
 		wait, err := r.drain.Step(ctx, t.node, st, t.now)
 		if err != nil {
 			return 0, fmt.Errorf("drain node %q: %w", t.fault.Name, err)
@@ -264,8 +254,8 @@ func (r *reconciler) drainedAtOnce(ctx context.Context, t *turn, s quarantine.St
 // is under way is followed to its end, unless a person has taken the node.
 func (r *reconciler) repair(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
 	st := &t.fault.Status
-	if s.Why == quarantine.Overridden || s.Why == quarantine.OptedOut {
-		if err := r.remedy.Cancel(ctx, st, ended(s.Why), t.now); err != nil {
+	if why, is := ended(s.Why); is && (s.Why == quarantine.Overridden || s.Why == quarantine.OptedOut) {
+		if err := r.remedy.Cancel(ctx, st, why, t.now); err != nil {
 			return 0, err
 		}
 	}
@@ -281,20 +271,22 @@ func marked(node *corev1.Node) bool {
 	return is
 }
 
-// ended is why what was begun is not gone on with.
-func ended(why quarantine.Situation) string {
+// ended is why what was begun is not gone on with, if it is not.
+func ended(why quarantine.Situation) (string, bool) {
 	switch why {
 	case quarantine.Overridden:
-		return "a person has uncordoned the node"
+		return "a person has uncordoned the node", true
 	case quarantine.OptedOut:
-		return "the node was opted out"
+		return "the node was opted out", true
 	case quarantine.Gone:
-		return "the node is gone"
+		return "the node is gone", true
 	case quarantine.Recovering, quarantine.Released, quarantine.Held:
-		return "the node is healthy again"
-	case quarantine.Observing, quarantine.Denied, quarantine.DryRun, quarantine.Ours, quarantine.Foreign:
+		return "the node is healthy again", true
+	case quarantine.Observing:
+		return "no rule wants it any more", true
+	case quarantine.Denied, quarantine.DryRun, quarantine.Ours, quarantine.Foreign:
 	}
-	return "it is no longer wanted"
+	return "", false
 }
 
 // cleanUp deletes what says nothing any more, and gives when that is.
