@@ -47,8 +47,12 @@ func (a *auditing) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	}
 	ke = ke.DeepCopy()
 	deleted := !ke.DeletionTimestamp.IsZero()
-	if recorded(ke) && !deleted {
-		return reconcile.Result{}, nil
+	if recorded(ke) && !deleted { // it may be held still, if the last write was lost
+		err := a.executions.SetFinalizer(ctx, ke, false)
+		if apierrors.IsConflict(err) {
+			return reconcile.Result{RequeueAfter: soon}, nil
+		}
+		return reconcile.Result{}, ignored(err)
 	}
 	done, err := a.auditor.Sync(ctx, ke)
 	if err != nil {

@@ -132,19 +132,22 @@ func (r *reconciler) uncheckable(ctx context.Context, t *turn, err error) error 
 	if errors.Is(err, execution.ErrNoPolicies) {
 		detail = v1alpha1.DetailPolicyUnavailable
 	}
-	if t.now.Before(since(t.ke, v1alpha1.PhaseValidating, t.now).Add(r.cfg.CheckTimeout)) {
-		r.log.WarnContext(ctx, "cannot check an execution, trying again", "execution", key(t.ke), "err", err)
-		if c := condition(&t.ke.Status, v1alpha1.ConditionValidated); c == nil || c.Reason != "CannotCheck" { // once: each look would be a write
-			t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, bounded("the checks cannot be made, they are tried again: "+err.Error(), maxMessage)
-			setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, "CannotCheck", t.ke.Status.Message)
-		}
-		t.wait(checkAgain)
+	const reason = "CannotCheck"
+	known := condition(&t.ke.Status, v1alpha1.ConditionValidated)
+	if known != nil && known.Reason == reason && !t.now.Before(known.LastTransitionTime.Add(r.cfg.CheckTimeout)) {
+		fail(t, execution.Failure{
+			Reason: v1alpha1.ReasonValidationError, Detail: detail,
+			Message: fmt.Sprintf("the checks could not be made for %s: %v", r.cfg.CheckTimeout, err),
+		})
 		return nil
 	}
-	fail(t, execution.Failure{
-		Reason: v1alpha1.ReasonValidationError, Detail: detail,
-		Message: fmt.Sprintf("the checks could not be made for %s: %v", r.cfg.CheckTimeout, err),
-	})
+	r.log.WarnContext(ctx, "cannot check an execution, trying again", "execution", key(t.ke), "err", err)
+	if known == nil || known.Reason != reason { // once: each look would be a write
+		dropCondition(&t.ke.Status, v1alpha1.ConditionValidated) // its time is when the trouble began
+		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, bounded("the checks cannot be made, they are tried again: "+err.Error(), maxMessage)
+		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, t.ke.Status.Message)
+	}
+	t.wait(checkAgain)
 	return nil
 }
 
@@ -249,7 +252,10 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 	}
 	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionTrue, "Approved", approvedBy(status))
 	if before == nil || before.State != v1alpha1.ApprovalApproved {
+		t.ke.Status.ReasonDetail, t.ke.Status.Message = "", approvedBy(status)
 		t.afterwards(func(ctx context.Context) { r.decided(ctx, t.ke, v1alpha1.Approve) })
+		t.onward = true // once it is written: a Job whose maker dies must not be one that nobody has approved
+		return nil
 	}
 	return r.launch(ctx, t)
 }

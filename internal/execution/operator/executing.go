@@ -266,7 +266,8 @@ func (r *reconciler) verify(ctx context.Context, t *turn) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		if results, wait = unevaluated(t.ke, err, t.now), checkAgain; !t.now.Before(since.Add(r.cfg.CheckTimeout)) {
+		// Had they been evaluated up to the last one's end, it would be over.
+		if results, wait = unevaluated(t.ke, err, t.now), checkAgain; !t.now.Before(since.Add(longest(t.ke.Spec.PostConditions) + r.cfg.CheckTimeout)) {
 			wait = 0
 		}
 	}
@@ -285,6 +286,16 @@ func (r *reconciler) verify(ctx context.Context, t *turn) error {
 	finish(t, results)
 	t.afterwards(func(ctx context.Context) { r.warnOf(ctx, t.ke, "PostconditionWarning", "postcondition", results) })
 	return nil
+}
+
+// longest is the most time that any of the conditions names.
+func longest(conditions []v1alpha1.Condition) (most time.Duration) {
+	for _, c := range conditions {
+		if c.Timeout != nil {
+			most = max(most, c.Timeout.Duration)
+		}
+	}
+	return most
 }
 
 // unevaluated are the results of postconditions that cannot be looked at.

@@ -68,6 +68,8 @@ type turn struct {
 	now   time.Time
 	again time.Duration // when to look again; 0 is when something happens
 	then  []func(context.Context)
+
+	onward bool // what is to be written had to be before anything else is done
 }
 
 // wait has the execution looked at again after some time.
@@ -117,7 +119,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // step looks once, and writes what came of it. It gives the execution as it was
-// stored if it is in another phase now, and nil if it waits.
+// stored if it goes on from there, as in another phase, and nil if it waits.
 func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution) (moved *v1alpha1.KubernetesExecution, again time.Duration, err error) {
 	t := &turn{ke: ke, now: r.now()}
 	before := ke.DeepCopy()
@@ -144,7 +146,11 @@ func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution)
 	for _, do := range t.then {
 		do(ctx)
 	}
-	if before.Status.Phase == t.ke.Status.Phase {
+	switch {
+	case before.Status.Phase != t.ke.Status.Phase:
+	case t.onward:
+		return t.ke, 0, nil
+	default:
 		return nil, t.again, nil
 	}
 	r.passed(ctx, before, t.ke, t.now)
