@@ -44,6 +44,11 @@ import (
 // the API server.
 const workers = 16
 
+// tellers is how many nodes are told of at a time. They are few: when many nodes
+// fail at once, what is done to them comes before what is written down of who was
+// told. No sink is waited for here.
+const tellers = 4
+
 // Config says how nodes are looked after.
 type Config struct {
 	// TTL is how long a NodeFault is kept that has nothing more to say. Zero is
@@ -136,7 +141,7 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 		Named("node-fault-outbox").
 		For(&v1alpha1.NodeFault{}, builder.WithPredicates(outboxNews())).
 		WatchesRawSource(waker.Source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: patience()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: tellers, RateLimiter: patience()}).
 		Complete(behindIsNoError(box))
 	if err != nil {
 		return nil, fmt.Errorf("add outbox of nodes: %w", err)

@@ -101,8 +101,8 @@ func blame(r nodefault.Report, failed []failure) error {
 func (s *Store) known(ctx context.Context, node string) error {
 	key := types.NamespacedName{Name: node}
 	err := s.deps.Nodes.Get(ctx, key, &corev1.Node{})
-	if apierrors.IsNotFound(err) && s.deps.Nodes != s.deps.Live {
-		err = s.deps.Live.Get(ctx, key, &corev1.Node{}) // what is in memory may be behind
+	if err != nil && s.deps.Nodes != s.deps.Live {
+		err = s.deps.Live.Get(ctx, key, &corev1.Node{}) // what is in memory may be behind, or not there yet
 	}
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("node %q: %w", node, intake.ErrUnknownNode)
