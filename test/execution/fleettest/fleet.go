@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -49,6 +48,8 @@ type Options struct {
 	Args []string
 	// Policies are files over the shipped ones; an empty text takes one away.
 	Policies map[string]string
+	// Host says where the controller reaches the API server instead of directly.
+	Host func(cfg *rest.Config) *rest.Config
 	// NoController leaves the controller to StartController.
 	NoController bool
 	// NoGuard leaves the admission policies out.
@@ -134,6 +135,9 @@ func (f *Fleet) install() {
 	cfg, err := f.s.bed.ServiceAccount(f.Context(), f.Namespace, roles.ControllerAccount)
 	if err != nil {
 		f.Fatal(err)
+	}
+	if f.o.Host != nil {
+		cfg = f.o.Host(cfg)
 	}
 	f.kubeconfig = filepath.Join(f.TempDir(), "kubeconfig")
 	const mode = 0o600
@@ -269,6 +273,13 @@ func (f *Fleet) As(user string, groups ...string) client.Client {
 // it is ready.
 func (f *Fleet) StartController(args ...string) *controllertest.Process {
 	f.Helper()
+	f.LaunchController(args...).WantReady()
+	return f.controller
+}
+
+// LaunchController starts the controller without waiting for it.
+func (f *Fleet) LaunchController(args ...string) *controllertest.Process {
+	f.Helper()
 	image := f.o.Image
 	if image == "" {
 		image = Runner
@@ -279,8 +290,24 @@ func (f *Fleet) StartController(args ...string) *controllertest.Process {
 	}
 	all = append(append(all, f.o.Args...), args...)
 	f.controller = controllertest.Start(f, f.s.binary("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)
-	f.controller.WantReady()
 	return f.controller
+}
+
+// StopAPIServer ends the API server at once, for all fleets of this process. Its
+// nodes and controllers stay.
+func (f *Fleet) StopAPIServer() {
+	f.Helper()
+	if err := f.s.bed.StopAPIServer(); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// StartAPIServer starts it again, and waits until it answers.
+func (f *Fleet) StartAPIServer() {
+	f.Helper()
+	if err := f.s.bed.StartAPIServer(f.Context()); err != nil {
+		f.Fatal(err)
+	}
 }
 
 // Controller is the controller that was started last.
@@ -289,53 +316,6 @@ func (f *Fleet) Controller() *controllertest.Process { return f.controller }
 // Logger is where components that a test runs itself say what they do.
 func (f *Fleet) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(f.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-}
-
-// Deployment makes a Deployment in a namespace for targets.
-func (f *Fleet) Deployment(namespace, name string, replicas int32) *appsv1.Deployment {
-	f.Helper()
-	labels := map[string]string{"app": name}
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "localhost/web:1"}}},
-			},
-		},
-	}
-	if err := f.Client.Create(f.Context(), d); err != nil {
-		f.Fatal(err)
-	}
-	return f.seen(d)
-}
-
-// seen waits until a Deployment's controller has seen its latest change.
-func (f *Fleet) seen(d *appsv1.Deployment) *appsv1.Deployment {
-	f.Helper()
-	controllertest.Eventually(f, func(ctx context.Context) error {
-		if err := f.Client.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
-			return err
-		}
-		if d.Status.ObservedGeneration < d.Generation {
-			return errors.New("the controller of Deployments has not seen the change")
-		}
-		return nil
-	})
-	return d
-}
-
-// WantReplicas checks how many replicas a Deployment is to have.
-func (f *Fleet) WantReplicas(namespace, name string, want int32) {
-	f.Helper()
-	var d appsv1.Deployment
-	if err := f.Client.Get(f.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &d); err != nil {
-		f.Fatal(err)
-	}
-	if got := *d.Spec.Replicas; got != want {
-		f.Errorf("Deployment %s/%s has %d replicas, want %d", namespace, name, got, want)
-	}
 }
 
 // Jobs are those of an execution, in the order of their names.
@@ -352,8 +332,14 @@ func (f *Fleet) Jobs(name string) []batchv1.Job {
 // Open lets the Jobs of an execution go on that run the image Gated.
 func (f *Fleet) Open(name string) {
 	f.Helper()
+	f.OpenFor(f.Get(name))
+}
+
+// OpenFor is Open without asking the API server.
+func (f *Fleet) OpenFor(ke *v1alpha1.KubernetesExecution) {
+	f.Helper()
 	const mode = 0o600
-	if err := os.WriteFile(file(f.s.dir, "open", string(f.Get(name).UID)), nil, mode); err != nil {
+	if err := os.WriteFile(file(f.s.dir, "open", string(ke.UID)), nil, mode); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -383,14 +369,4 @@ func (f *Fleet) For(tb testing.TB) *Fleet {
 	other := *f
 	other.TB = tb
 	return &other
-}
-
-// Patch changes a Deployment as somebody else does.
-func (f *Fleet) Patch(namespace, name, patch string) {
-	f.Helper()
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	if err := f.Client.Patch(f.Context(), d, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
-		f.Fatal(err)
-	}
-	f.seen(d)
 }

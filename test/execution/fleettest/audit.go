@@ -1,0 +1,53 @@
+package fleettest
+
+import (
+	"slices"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/audit"
+	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+// Audit opens the audit of the fleet.
+func (f *Fleet) Audit() *pgstore.Store {
+	f.Helper()
+	cfg := pgtest.Config(f.Database)
+	cfg.Role = migrations.RoleExecutionAuditor
+	pool, err := postgres.New(cfg, f.Logger())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(pool.Close)
+	return pgstore.New(pool)
+}
+
+// Trail is what the audit says of an execution, in the order in which it was
+// recorded.
+func (f *Fleet) Trail(a *pgstore.Store, ke *v1alpha1.KubernetesExecution) []audit.Event {
+	f.Helper()
+	var trail []audit.Event
+	err := a.List(f.Context(), pgstore.Filter{Execution: string(ke.UID)}, func(e *audit.Event) error {
+		trail = append(trail, *e)
+		return nil
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	slices.Reverse(trail)
+	return trail
+}
+
+// WantSound checks that the chain of the audit is whole.
+func (f *Fleet) WantSound(a *pgstore.Store) {
+	f.Helper()
+	report, err := a.Verify(f.Context())
+	if err != nil {
+		f.Fatal(err)
+	}
+	if report.Broken != nil {
+		f.Errorf("the audit is broken at %d: %s %s", report.Broken.Position, report.Broken.Kind, report.Broken.Message)
+	}
+}
