@@ -303,6 +303,29 @@ func TestNodeGoes(t *testing.T) {
 	w.want(w.look(o), sent, failed, "is gone")
 }
 
+// What was asked of a node is not done to the next one of its name, which nobody
+// has found anything wrong with.
+func TestNodeOfTheSameName(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			old := w.addNode(nil)
+			o := w.ask(kind, "a", true)
+			kubebedtest.Eventually(t, nextSecond(o)) // creation times have no more
+			if err := w.client.Delete(t.Context(), old); err != nil {
+				t.Fatal(err)
+			}
+			w.addNode(nil)
+			w.want(w.look(o), failed, failed, "made after this was asked for")
+			if len(w.provider.asked) > 0 {
+				t.Error("and the provider was asked")
+			}
+		})
+	}
+}
+
 // Objects are kept for a while after their end.
 func TestTTL(t *testing.T) {
 	t.Parallel()

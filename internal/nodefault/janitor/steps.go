@@ -61,6 +61,8 @@ func (r *reconciler) refuses(t *turn) string {
 	switch {
 	case t.node == nil:
 		return fmt.Sprintf("there is no node %q", t.spec.NodeName)
+	case t.node.CreationTimestamp.After(t.object.GetCreationTimestamp().Time): // whoever asked meant the one before
+		return fmt.Sprintf("node %q was made after this was asked for: ask again if this one is meant", t.node.Name)
 	case r.kind.action == provider.ActionReboot && t.node.Status.NodeInfo.BootID == "":
 		return fmt.Sprintf("node %q reports no boot id, so that nothing would prove its reboot", t.node.Name)
 	}
