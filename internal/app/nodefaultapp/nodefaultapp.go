@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
@@ -147,7 +144,7 @@ func (a *app) keep() (*store.Store, error) {
 }
 
 // controller makes what looks after nodes.
-func (a *app) controller(context.Context) ([]lifecycle.Part, error) {
+func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 	m, err := kube.NewManager(a.host, a.options(controllerLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
@@ -157,7 +154,10 @@ func (a *app) controller(context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
-	seen := view{m.GetClient()}
+	seen, err := newView(ctx, m.GetCache())
+	if err != nil {
+		return nil, err
+	}
 	allowance, err := budget.New(a.cfg.budget(), seen.nodes, a.p.Metrics)
 	if err != nil {
 		return nil, err
@@ -212,37 +212,6 @@ func (a *app) outboxSinks() []outbox.Sink {
 		sinks = append(sinks, outbox.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants})
 	}
 	return sinks
-}
-
-// A view is the nodes as a cache has them.
-type view struct{ cache client.Reader }
-
-// nodes are all of them; none is changed.
-func (v view) nodes() []*corev1.Node {
-	var list corev1.NodeList
-	if err := v.cache.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // there is no cache yet
-	}
-	all := make([]*corev1.Node, len(list.Items))
-	for i := range list.Items {
-		all[i] = &list.Items[i]
-	}
-	return all
-}
-
-// draining are the nodes whose drain is under way.
-func (v view) draining() []types.UID {
-	var list v1alpha1.NodeFaultList
-	if err := v.cache.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil
-	}
-	var all []types.UID
-	for i := range list.Items {
-		if d := list.Items[i].Status.Drain; d != nil && d.State == v1alpha1.DrainRunning {
-			all = append(all, list.Items[i].Status.NodeUID)
-		}
-	}
-	return all
 }
 
 // janitor makes what has nodes rebooted and terminated.

@@ -1,0 +1,62 @@
+package nodefaultapp
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// A view is what there is of all nodes, as a cache has it. It is looked at for
+// each node that is taken out of service, of which there may be a thousand at
+// once, so nothing is copied, and none of it may be changed.
+type view struct{ nodeStore, faultStore toolscache.Store }
+
+func newView(ctx context.Context, c cache.Cache) (v view, err error) {
+	if v.nodeStore, err = storeOf(ctx, c, &corev1.Node{}); err == nil {
+		v.faultStore, err = storeOf(ctx, c, &v1alpha1.NodeFault{})
+	}
+	return v, err
+}
+
+// storeOf is where a cache keeps a kind.
+func storeOf(ctx context.Context, c cache.Cache, kind client.Object) (toolscache.Store, error) {
+	informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("look at what is cached of %T: %w", kind, err)
+	}
+	kept, is := informer.(interface{ GetStore() toolscache.Store })
+	if !is {
+		return nil, fmt.Errorf("look at what is cached of %T: there is no one store of it", kind)
+	}
+	return kept.GetStore(), nil
+}
+
+// nodes are all of them.
+func (v view) nodes() []*corev1.Node {
+	list := v.nodeStore.List()
+	all := make([]*corev1.Node, 0, len(list))
+	for _, o := range list {
+		if n, is := o.(*corev1.Node); is {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// draining are the nodes whose drain is under way.
+func (v view) draining() []types.UID {
+	var all []types.UID
+	for _, o := range v.faultStore.List() {
+		if f, is := o.(*v1alpha1.NodeFault); is && f.Status.Drain != nil && f.Status.Drain.State == v1alpha1.DrainRunning {
+			all = append(all, f.Status.NodeUID)
+		}
+	}
+	return all
+}
