@@ -240,9 +240,13 @@ func (d *Drainer) tell(st *v1alpha1.NodeFaultStatus, action, reason string, now 
 	nodefault.Tell(st, r)
 }
 
+// ordinalDryRun tells what would be done from what is done, should it be done
+// later in the same session.
+const ordinalDryRun = "dry-run"
+
 // tellDry records what a drain would have had go.
 func (d *Drainer) tellDry(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) error {
-	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainStarted, "", now)
+	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainStarted, ordinalDryRun, now)
 	if nodefault.Told(st, r.ID) {
 		return nil
 	}

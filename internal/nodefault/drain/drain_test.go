@@ -337,6 +337,22 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
+// TestDryRunThatIsLifted tells what is done, though it was told before what would
+// be.
+func TestDryRunThatIsLifted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	r.st.Wish.DryRun = true
+	r.pod("a")
+	r.step(Never)
+	r.st.Wish.DryRun = false
+	r.step(0)
+	r.want(v1alpha1.DrainRunning, "drain-started", "drain-started")
+	if h := r.st.History; len(h) != 2 || !h[0].DryRun || h[1].DryRun {
+		t.Errorf("it tells %+v", h)
+	}
+}
+
 // TestANewProcessGoesOn where the last one was, and tells nothing twice.
 func TestANewProcessGoesOn(t *testing.T) {
 	t.Parallel()
