@@ -219,11 +219,7 @@ func (h hostFaults) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
 // Delivered is a merge patch of what nobody else writes, whatever has changed
 // beside it.
 func (h hostFaults) Delivered(ctx context.Context, f *v1alpha1.NodeFault, p outbox.Progress) error {
-	status := map[string]any{"delivered": p.Sinks, "untold": p.Untold}
-	if p.Resent != "" {
-		status["resent"] = p.Resent
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": f.UID}, "status": status})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": f.UID}, "status": progress(p)})
 	if err != nil {
 		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
 	}
@@ -235,6 +231,31 @@ func (h hostFaults) Delivered(ctx context.Context, f *v1alpha1.NodeFault, p outb
 	}
 	h.written.Note(to)
 	return nil
+}
+
+// progress is what an outbox writes, as a merge patch has it: what is over is
+// said to be null, as what is left out stays as it was.
+func progress(p outbox.Progress) map[string]any {
+	sinks := make(map[string]any, len(p.Sinks))
+	for name, d := range p.Sinks {
+		if d == nil {
+			sinks[name] = nil
+			continue
+		}
+		sink := map[string]any{"seq": d.Seq, "at": d.At, "error": nil, "failedAt": d.FailedAt, "refused": nil}
+		if d.Error != "" {
+			sink["error"] = d.Error
+		}
+		if len(d.Refused) > 0 {
+			sink["refused"] = d.Refused
+		}
+		sinks[name] = sink
+	}
+	status := map[string]any{"delivered": sinks, "untold": p.Untold}
+	if p.Resent != "" {
+		status["resent"] = p.Resent
+	}
+	return status
 }
 
 // hostActions are the RebootNodes and TerminateNodes of a host cluster.
