@@ -95,6 +95,7 @@ type grant struct {
 	pool   string
 	at     time.Time
 	before *taking // that it has taken the place of
+	look   uint64  // that has met the node last
 }
 
 // A taking is a node that was taken out of service.
@@ -120,6 +121,7 @@ type Budget struct {
 
 	mu      sync.Mutex
 	granted uint64 // so many, ever
+	looks   uint64 // at all nodes, ever
 	grants  map[types.UID]grant
 	takings map[types.UID]taking // within the window, whatever became of them
 	trips   map[string]trip      // by pool
@@ -175,7 +177,7 @@ func (b *Budget) grant(uid types.UID, pool string, now time.Time) (release func(
 		return func() {}
 	}
 	b.granted++
-	g := grant{number: b.granted, pool: pool, at: now}
+	g := grant{number: b.granted, pool: pool, at: now, look: b.looks}
 	if before, ok := b.takings[uid]; ok {
 		g.before = &before
 	}

@@ -50,19 +50,17 @@ func (c count) String() string {
 // he has it, which is no older than the cache's. nil is nobody.
 func (b *Budget) count(asked *corev1.Node, now time.Time) map[string]count {
 	counts := map[string]count{}
-	seen := map[types.UID]bool{}
+	b.looks++
 	for _, n := range b.nodes() {
 		if asked != nil && n.UID == asked.UID {
 			continue
 		}
 		b.add(counts, n, now, false)
-		seen[n.UID] = true
 	}
 	if asked != nil {
 		b.add(counts, asked, now, true)
-		seen[asked.UID] = true
 	}
-	b.forget(seen, now)
+	b.forget(now)
 	for uid, t := range b.takings {
 		if asked != nil && uid == asked.UID {
 			continue
@@ -77,10 +75,12 @@ func (b *Budget) count(asked *corev1.Node, now time.Time) map[string]count {
 
 // add counts a node.
 func (b *Budget) add(counts map[string]count, n *corev1.Node, now time.Time, asked bool) {
+	b.meet(n.UID)
 	if !b.counts(n) {
 		return
 	}
-	c := counts[b.pool(n)]
+	pool := b.pool(n)
+	c := counts[pool]
 	c.members++
 	before := c.out()
 	granted := b.seen(n, now)
@@ -95,7 +95,19 @@ func (b *Budget) add(counts map[string]count, n *corev1.Node, now time.Time, ask
 	if asked {
 		c.itself = c.out() - before
 	}
-	counts[b.pool(n)] = c
+	counts[pool] = c
+}
+
+// meet notes that there is a node: what is remembered of it is kept.
+func (b *Budget) meet(uid types.UID) {
+	if g, is := b.grants[uid]; is {
+		g.look = b.looks
+		b.grants[uid] = g
+	}
+	if s, is := b.read[uid]; is {
+		s.look = b.looks
+		b.read[uid] = s
+	}
 }
 
 // seen takes note of what a node shows, and says whether it is granted and does
@@ -120,9 +132,9 @@ func (b *Budget) seen(n *corev1.Node, now time.Time) (granted bool) {
 }
 
 // forget drops what is of nodes that are no more, and what is before the window.
-func (b *Budget) forget(seen map[types.UID]bool, now time.Time) {
-	maps.DeleteFunc(b.grants, func(uid types.UID, g grant) bool { return !seen[uid] || now.Sub(g.at) > patience })
-	maps.DeleteFunc(b.read, func(uid types.UID, _ stamp) bool { return !seen[uid] })
+func (b *Budget) forget(now time.Time) {
+	maps.DeleteFunc(b.grants, func(_ types.UID, g grant) bool { return g.look != b.looks || now.Sub(g.at) > patience })
+	maps.DeleteFunc(b.read, func(_ types.UID, s stamp) bool { return s.look != b.looks })
 	maps.DeleteFunc(b.takings, func(_ types.UID, t taking) bool { return now.Sub(t.at) >= b.cfg.Window })
 }
 
@@ -131,6 +143,7 @@ type stamp struct {
 	text  string
 	at    time.Time
 	known bool
+	look  uint64 // that has met the node last
 }
 
 // takenAt is when we took a node out of service, as its annotation says.
@@ -145,7 +158,7 @@ func (b *Budget) takenAt(n *corev1.Node) (at time.Time, known bool) {
 			At time.Time `json:"at"`
 		}
 		err := json.Unmarshal([]byte(text), &owned)
-		s = stamp{text: text, at: owned.At, known: err == nil && !owned.At.IsZero()}
+		s = stamp{text: text, at: owned.At, known: err == nil && !owned.At.IsZero(), look: b.looks}
 		b.read[n.UID] = s
 	}
 	return s.at, s.known
