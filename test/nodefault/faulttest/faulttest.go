@@ -106,11 +106,13 @@ func Start(tb testing.TB) *Cluster {
 		tb.Fatal(err)
 	}
 	bed := kubebedtest.Bed(tb)
-	c, err := client.NewWithWatch(bed.Config(), client.Options{Scheme: scheme})
+	unbounded := bed.Config()
+	unbounded.QPS = -1 // who looks whether something has happened looks often
+	c, err := client.NewWithWatch(unbounded, client.Options{Scheme: scheme})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	t := &Cluster{TB: tb, Client: c, Sink: newSink(tb), Host: bed.Config(), token: filepath.Join(tb.TempDir(), "tokens.yaml")}
+	t := &Cluster{TB: tb, Client: c, Sink: NewSink(tb), Host: bed.Config(), token: filepath.Join(tb.TempDir(), "tokens.yaml")}
 	const mode = 0o600
 	if err := os.WriteFile(t.token, []byte("tokens:\n- token: "+Token+"\n  subject: tests\n"), mode); err != nil {
 		tb.Fatal(err)
@@ -225,6 +227,39 @@ func (c *Cluster) Fault(ctx context.Context, name string) (*v1alpha1.NodeFault, 
 	return &f, err
 }
 
+// EditFault changes a NodeFault as a person does, with kubectl.
+func (c *Cluster) EditFault(name string, change func(*v1alpha1.NodeFault)) {
+	c.Helper()
+	controllertest.Eventually(c, func(ctx context.Context) error {
+		f, err := c.Fault(ctx, name)
+		if err != nil {
+			return err
+		}
+		before := f.DeepCopy()
+		change(f)
+		return c.Client.Patch(ctx, f, client.MergeFrom(before), client.FieldOwner("kubectl-edit"))
+	})
+}
+
+// Want waits until a NodeFault is so, which what says in words.
+func (c *Cluster) Want(name, what string, is func(*v1alpha1.NodeFault) bool) *v1alpha1.NodeFault {
+	c.Helper()
+	var f *v1alpha1.NodeFault
+	controllertest.Eventually(c, func(ctx context.Context) (err error) {
+		if f, err = c.Fault(ctx, name); err == nil && !is(f) {
+			err = fmt.Errorf("node %q: want %s; %d faults, %s (%s), delivered %+v, %d untold", name, what, len(f.Spec.Faults), f.Status.Phase, f.Status.Message, f.Status.Delivered, f.Status.Untold)
+		}
+		return err
+	})
+	return f
+}
+
+// Seen waits until the controller has looked at all that is reported of a node.
+func (c *Cluster) Seen(name string) *v1alpha1.NodeFault {
+	c.Helper()
+	return c.Want(name, "all reports to be looked at", func(f *v1alpha1.NodeFault) bool { return f.Status.ObservedGeneration == f.Generation })
+}
+
 // WantPhase waits until a node stands there.
 func (c *Cluster) WantPhase(name string, phase v1alpha1.Phase) *v1alpha1.NodeFault {
 	c.Helper()
@@ -250,6 +285,12 @@ type Report struct {
 	RecommendedAction string   `json:"recommendedAction,omitempty"`
 }
 
+// Fatal is a fault with which a node can do no work, and for which there is no
+// remedy.
+func Fatal(node, check string) Report {
+	return Report{Agent: "tests", CheckName: check, NodeName: node, IsFatal: true, Message: "found by a test"}
+}
+
 // Xid is a fault of a GPU that wants a reboot.
 func Xid(node string) Report {
 	return Report{
@@ -262,6 +303,17 @@ func Xid(node string) Report {
 func (r Report) Healthy() Report {
 	r.IsHealthy, r.IsFatal = true, false
 	return r
+}
+
+// File writes a file for the controller, and gives its path.
+func (c *Cluster) File(name, text string) string {
+	c.Helper()
+	path := filepath.Join(c.TempDir(), name)
+	const mode = 0o600
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		c.Fatal(err)
+	}
+	return path
 }
 
 // Report sends a health event and wants it taken.

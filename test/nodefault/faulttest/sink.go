@@ -1,7 +1,9 @@
 package faulttest
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
 // A Sink takes change events as an HTTP endpoint does, and keeps them.
@@ -18,10 +21,11 @@ type Sink struct {
 	mu     sync.Mutex
 	taken  []changeevent.Payload
 	paths  []string
-	answer func(changeevent.Payload) int // nil is 202
+	answer func(context.Context, changeevent.Payload) int // nil is 202
 }
 
-func newSink(tb testing.TB) *Sink {
+// NewSink starts one.
+func NewSink(tb testing.TB) *Sink {
 	tb.Helper()
 	s := &Sink{}
 	s.server = httptest.NewServer(http.HandlerFunc(s.take))
@@ -39,19 +43,23 @@ func (s *Sink) take(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	answer := s.answer
+	s.mu.Unlock()
 	code := http.StatusAccepted
-	if s.answer != nil {
-		code = s.answer(p)
+	if answer != nil {
+		code = answer(r.Context(), p)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if code == http.StatusAccepted {
 		s.taken, s.paths = append(s.taken, p), append(s.paths, r.URL.Path)
 	}
 	w.WriteHeader(code)
 }
 
-// Answer has it answer so from now on; nil is that it takes everything.
-func (s *Sink) Answer(by func(changeevent.Payload) int) {
+// Answer has it answer so from now on; nil is that it takes everything. The
+// context is that of the request.
+func (s *Sink) Answer(by func(context.Context, changeevent.Payload) int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = by
@@ -71,6 +79,18 @@ func (s *Sink) Taken(node string, once bool) []changeevent.Payload {
 		}
 	}
 	return all
+}
+
+// WantTold waits until that is what it was told of a node, once each and in this
+// order.
+func (s *Sink) WantTold(tb testing.TB, node, want string) {
+	tb.Helper()
+	controllertest.Eventually(tb, func(context.Context) error {
+		if got := s.Actions(node); got != want {
+			return fmt.Errorf("told of node %q: %s; want %s", node, got, want)
+		}
+		return nil
+	})
 }
 
 // Actions are the actions of what was taken about a node, each once, with

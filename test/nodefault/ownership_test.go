@@ -1,0 +1,194 @@
+package nodefault
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+func cordon(n *corev1.Node)   { n.Spec.Unschedulable = true }
+func uncordon(n *corev1.Node) { n.Spec.Unschedulable = false }
+
+// extended tells also of what a person has undone.
+const extended = "change_events: {extensions: true}\n"
+
+// What a person does to a node is never undone, and what is ours does not stay
+// behind.
+func TestOwnership(t *testing.T) {
+	c := faulttest.Start(t)
+	c.StartController(nil, "--config="+c.File("config.yaml", extended))
+	for name, tc := range map[string]struct {
+		reason string
+		do     func(t *testing.T, c *faulttest.Cluster, node string)
+		told   string
+	}{
+		"CordonedBefore":     {"a cordon that was there stays after recovery", cordonedBefore, "drain-completed"},
+		"Uncordoned":         {"it is not cordoned again for the same fault, and is for another", uncordoned, "cordon drain-completed override-detected cordon drain-completed"},
+		"AllowedAgain":       {"taking the annotation away has us act again", allowedAgain, "cordon drain-completed override-detected cordon drain-completed"},
+		"UncordonedCordoned": {"the second cordon is theirs", uncordonedCordoned, "cordon drain-completed override-detected"},
+		"Held":               {"it is kept for as long as a person wants", held, "cordon drain-completed uncordon"},
+		"OptedOut":           {"it is never touched", optedOut, ""},
+		"OptedOutLater":      {"what is ours goes at once", optedOutLater, "cordon drain-completed uncordon"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := "node-" + strings.ToLower(name)
+			c.Node(node, nil)
+			tc.do(t, c, node)
+			c.Sink.WantTold(t, node, tc.told)
+			if t.Failed() {
+				t.Error(tc.reason)
+			}
+		})
+	}
+}
+
+// wantNode checks whether a node is cordoned, and whether something is ours.
+func wantNode(t *testing.T, c *faulttest.Cluster, name string, cordoned, ours bool) {
+	t.Helper()
+	n := c.GetNode(name)
+	if n.Spec.Unschedulable != cordoned || (n.Annotations[v1alpha1.AnnotationOwned] != "") != ours || (n.Labels[v1alpha1.LabelState] != "") != ours {
+		t.Errorf("node %q is cordoned: %t, want %t; something is ours, want %t: %v %v", name, n.Spec.Unschedulable, cordoned, ours, n.Annotations, n.Labels)
+	}
+}
+
+func cordonedBefore(t *testing.T, c *faulttest.Cluster, node string) {
+	t.Helper()
+	c.EditNode(node, cordon)
+	fault := faulttest.Fatal(node, "disk")
+	c.Report(fault)
+	c.WantPhase(node, v1alpha1.PhaseQuarantined)
+	wantNode(t, c, node, true, true)
+	c.Report(fault.Healthy())
+	c.WantPhase(node, v1alpha1.PhaseHealthy)
+	wantNode(t, c, node, true, false)
+}
+
+// drained waits until a node is quarantined and drained.
+func drained(c *faulttest.Cluster, node string) {
+	c.Helper()
+	c.Want(node, "a node that is drained", func(f *v1alpha1.NodeFault) bool {
+		return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.Drain != nil && f.Status.Drain.State == v1alpha1.DrainCompleted
+	})
+}
+
+func uncordoned(t *testing.T, c *faulttest.Cluster, node string) {
+	t.Helper()
+	fault := faulttest.Fatal(node, "disk")
+	c.Report(fault)
+	drained(c, node)
+	c.EditNode(node, uncordon)
+	c.WantPhase(node, v1alpha1.PhaseOverridden)
+	fault.Message = "it is still there"
+	c.Report(fault)
+	if f := c.Seen(node); f.Status.Phase != v1alpha1.PhaseOverridden {
+		t.Errorf("it is %s for a fault that the person knew of", f.Status.Phase)
+	}
+	wantNode(t, c, node, false, false)
+	c.Report(faulttest.Fatal(node, "memory"))
+	drained(c, node)
+	wantNode(t, c, node, true, true)
+}
+
+func allowedAgain(t *testing.T, c *faulttest.Cluster, node string) {
+	t.Helper()
+	c.Report(faulttest.Fatal(node, "disk"))
+	drained(c, node)
+	c.EditNode(node, uncordon)
+	c.WantPhase(node, v1alpha1.PhaseOverridden)
+	c.EditNode(node, func(n *corev1.Node) { delete(n.Annotations, v1alpha1.AnnotationOverridden) })
+	drained(c, node)
+	wantNode(t, c, node, true, true)
+}
+
+func uncordonedCordoned(t *testing.T, c *faulttest.Cluster, node string) {
+	t.Helper()
+	fault := faulttest.Fatal(node, "disk")
+	c.Report(fault)
+	drained(c, node)
+	c.EditNode(node, uncordon)
+	c.WantPhase(node, v1alpha1.PhaseOverridden)
+	c.EditNode(node, cordon)
+	c.Report(fault.Healthy())
+	c.WantPhase(node, v1alpha1.PhaseHealthy)
+	wantNode(t, c, node, true, false)
+}
+
+func held(t *testing.T, c *faulttest.Cluster, node string) {
+	t.Helper()
+	fault := faulttest.Fatal(node, "disk")
+	c.Report(fault)
+	drained(c, node)
+	c.EditNode(node, func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationHold] = "looking at the disk" })
+	c.Report(fault.Healthy())
+	c.WantPhase(node, v1alpha1.PhaseHeld)
+	wantNode(t, c, node, true, true)
+	c.EditNode(node, func(n *corev1.Node) { delete(n.Annotations, v1alpha1.AnnotationHold) })
+	c.WantPhase(node, v1alpha1.PhaseHealthy)
+	wantNode(t, c, node, false, false)
+}
+
+func optOut(n *corev1.Node) {
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	n.Labels[v1alpha1.LabelOptOut] = v1alpha1.OptedOut
+}
+
+func optedOut(t *testing.T, c *faulttest.Cluster, node string) {
+	t.Helper()
+	c.EditNode(node, optOut)
+	before := c.GetNode(node)
+	c.Report(faulttest.Fatal(node, "disk"))
+	c.WantPhase(node, v1alpha1.PhaseObserved)
+	if after := c.GetNode(node); after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("it was written: %+v", after.ObjectMeta)
+	}
+}
+
+func optedOutLater(t *testing.T, c *faulttest.Cluster, node string) {
+	t.Helper()
+	c.Report(faulttest.Fatal(node, "disk"))
+	drained(c, node)
+	c.EditNode(node, optOut)
+	c.WantPhase(node, v1alpha1.PhaseObserved)
+	wantNode(t, c, node, false, false)
+}
+
+// A dry run tells what it would do, says so, and writes to no node.
+func TestDryRun(t *testing.T) {
+	c := faulttest.Start(t)
+	const node = "node-dry"
+	c.Node(node, nil)
+	before := c.GetNode(node)
+	c.StartController(map[string]string{"DRY_RUN": "true"})
+	fault := faulttest.Xid(node)
+	c.Report(fault)
+	c.WantPhase(node, v1alpha1.PhaseDryRun)
+	c.Sink.WantTold(t, node, changeevent.ActionCordon)
+	c.Report(fault.Healthy())
+	c.WantPhase(node, v1alpha1.PhaseHealthy)
+	c.Sink.WantTold(t, node, changeevent.ActionCordon+" "+changeevent.ActionUncordon)
+	for _, p := range c.Sink.Taken(node, false) {
+		if !p.DryRun || !strings.HasPrefix(p.Summary, "[DRY-RUN] NVSentinel would have ") {
+			t.Errorf("%+v", p)
+		}
+	}
+	if after := c.GetNode(node); after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("it was written: %+v", after)
+	}
+	controllertest.Eventually(t, func(ctx context.Context) error {
+		f, err := c.Fault(ctx, node)
+		if err == nil && !settled("default")(f) {
+			err = fmt.Errorf("%+v", f.Status)
+		}
+		return err
+	})
+}

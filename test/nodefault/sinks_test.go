@@ -1,0 +1,118 @@
+package nodefault
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+// impatient has a sink tried once, and the outbox ask again soon.
+const impatient = `
+outbox: {retry: 100ms, max_retry: 500ms}
+change_events:
+  timeout: 2s
+  retry: {max_attempts: 1}
+  sinks:
+  - name: second
+    endpoint: %s
+    allow_http: true
+    allow_addresses: [127.0.0.0/8]
+`
+
+// begun is what is told of a node that waits for its reboot.
+const begun = "cordon drain-completed reboot-requested"
+
+// A sink that is broken holds nothing up: not nodes, and no other sink. What it
+// has not taken stands with the node, with why, and is told when it is mended,
+// in order.
+func TestBrokenSink(t *testing.T) {
+	c := faulttest.Start(t)
+	second := faulttest.NewSink(t)
+	c.StartController(nil, "--config="+c.File("config.yaml", fmt.Sprintf(impatient, second.URL())))
+	answers := func(code int) func(context.Context, changeevent.Payload) int {
+		return func(context.Context, changeevent.Payload) int { return code }
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		answer func(context.Context, changeevent.Payload) int
+		class  changeevent.Class
+	}{
+		"Silent": {
+			"it takes the request, and never says a word",
+			func(ctx context.Context, _ changeevent.Payload) int { <-ctx.Done(); return http.StatusGatewayTimeout }, changeevent.ClassTimeout,
+		},
+		"Down":         {"it will be up again", answers(http.StatusServiceUnavailable), changeevent.ClassServerError},
+		"Unauthorized": {"somebody mends the token", answers(http.StatusUnauthorized), changeevent.ClassUnauthorized},
+		"NotFound":     {"somebody mends the address", answers(http.StatusNotFound), changeevent.ClassNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := "node-" + strings.ToLower(name)
+			c.Node(node, nil)
+			c.Sink.Answer(tc.answer)
+			c.Report(faulttest.Xid(node))
+			c.WantPhase(node, v1alpha1.PhaseRemediating)
+			second.WantTold(t, node, begun)
+			c.Want(node, string(tc.class)+" of three records", func(f *v1alpha1.NodeFault) bool {
+				d := f.Status.Delivered["default"]
+				return d.Error == string(tc.class) && d.FailedAt != nil && d.Seq == 0 && f.Status.Untold == 3 && len(d.Refused) == 0
+			})
+			if got := c.Sink.Actions(node); got != "" {
+				t.Errorf("%s: it took %s", tc.reason, got)
+			}
+			c.Sink.Answer(nil)
+			c.Sink.WantTold(t, node, begun)
+			c.Want(node, "nothing left to tell", settled("default", "second"))
+		})
+	}
+}
+
+// What a sink will not have is not sent again by itself, and keeps nothing back;
+// a person has it sent again once the sink is mended.
+func TestRefusedAndSentAgain(t *testing.T) {
+	c := faulttest.Start(t)
+	second := faulttest.NewSink(t)
+	c.StartController(nil, "--config="+c.File("config.yaml", fmt.Sprintf(impatient, second.URL())))
+	const node = "node-refused"
+	c.Node(node, nil)
+	c.Sink.Answer(func(_ context.Context, p changeevent.Payload) int {
+		if p.Action == changeevent.ActionCordon || p.Action == changeevent.ActionRebootRequested {
+			return http.StatusBadRequest
+		}
+		return http.StatusAccepted
+	})
+	c.Report(faulttest.Xid(node))
+	c.Want(node, "two refused records of three", func(f *v1alpha1.NodeFault) bool {
+		d := f.Status.Delivered["default"]
+		return d.Seq == 3 && fmt.Sprint(d.Refused) == "[1 3]" && d.Error == string(changeevent.ClassClientError) && f.Status.Untold == 0
+	})
+	c.Sink.WantTold(t, node, "drain-completed")
+	second.WantTold(t, node, begun)
+	c.Sink.Answer(nil)
+	const again = "2026-05-01"
+	c.EditFault(node, func(f *v1alpha1.NodeFault) { f.Annotations = map[string]string{v1alpha1.AnnotationResend: again} })
+	c.Sink.WantTold(t, node, "drain-completed cordon reboot-requested")
+	c.Want(node, "nothing refused any more", func(f *v1alpha1.NodeFault) bool {
+		return len(f.Status.Delivered["default"].Refused) == 0 && f.Status.Resent == again && settled("default", "second")(f)
+	})
+	if all := second.Taken(node, false); len(all) != 3 {
+		t.Errorf("the other sink was told %d times", len(all))
+	}
+}
+
+// settled says whether sinks were told all.
+func settled(sinks ...string) func(*v1alpha1.NodeFault) bool {
+	return func(f *v1alpha1.NodeFault) bool {
+		for _, s := range sinks {
+			if d := f.Status.Delivered[s]; d.Seq != f.Status.Seq || d.Error != "" {
+				return false
+			}
+		}
+		return f.Status.Untold == 0
+	}
+}
