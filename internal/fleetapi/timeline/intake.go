@@ -3,6 +3,7 @@ package timeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -60,7 +61,7 @@ func (in *intake) append(ctx context.Context, scope Scope, events []Event) ([]Ou
 		return nil, g.err
 	}
 	// It may have been the others' fault.
-	return in.store.Append(ctx, scope, events)
+	return appendOnce(ctx, in.store, scope, events)
 }
 
 // join finds a group for events and gives where they are in it.
@@ -109,6 +110,9 @@ func (in *intake) run(ctx context.Context, scope Scope, g *group) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendBound)
 	defer cancel()
 	g.outcomes, g.err = appendOnce(ctx, in.store, scope, g.events)
+	if g.err != nil && ctx.Err() != nil { // it is nobody's fault, and each by itself would take as long
+		g.err = fmt.Errorf("%w: %w", ErrUnavailable, g.err)
+	}
 }
 
 // appendOnce appends events whose keys may be the same. The first one of a key

@@ -196,6 +196,76 @@ func TestOthersFault(t *testing.T) {
 	}
 }
 
+// A stuckStore never answers.
+type stuckStore struct {
+	Store
+
+	asked int
+}
+
+func (s *stuckStore) Append(ctx context.Context, _ Scope, _ []Event) ([]Outcome, error) {
+	s.asked++
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestAStoreThatDoesNotAnswer: who tells is asked to come again, and the store is
+// not asked again for each of a group.
+func TestAStoreThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(stuckStore)
+		in := newIntake(store)
+		var all sync.WaitGroup
+		for i := range 5 { // the first goes alone
+			all.Go(func() {
+				if _, err := in.append(t.Context(), Scope{}, []Event{named(fmt.Sprint(i), "")}); !errors.Is(err, ErrUnavailable) {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if store.asked != 2 {
+			t.Errorf("the store was asked %d times", store.asked)
+		}
+	})
+}
+
+// TestTheSameAfterOthersFault: events that are tried again, because others in
+// their group were refused, are told once also if a request has one twice.
+func TestTheSameAfterOthersFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlowStore()
+		store.fails = func(events []Event) error {
+			seen := map[uuid.UUID]bool{}
+			for _, e := range events {
+				if e.Action == "bad" {
+					return errors.New("broken")
+				}
+				if seen[e.Key] {
+					t.Error("the store is given a key twice")
+				}
+				seen[e.Key] = true
+			}
+			return nil
+		}
+		in := newIntake(store)
+		bad := named("bad", "")
+		bad.Action = "bad"
+		var all sync.WaitGroup
+		for i, events := range [][]Event{{named("first", "")}, {bad}, {named("a", "x"), named("a", "x"), named("a", "y")}} {
+			all.Go(func() {
+				got, err := in.append(t.Context(), Scope{}, events)
+				if i == 2 && (err != nil || !cmp.Equal(got, []Outcome{Stored, Known, Different})) {
+					t.Errorf("%v, %v", got, err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+	})
+}
+
 // TestTheSameInAGroup: of events of one key in one group the first counts, as
 // if they had come one by one.
 func TestTheSameInAGroup(t *testing.T) {

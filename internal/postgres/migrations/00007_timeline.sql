@@ -67,10 +67,11 @@ create table timeline.feed (
 insert into timeline.feed (no, epoch, history) values (1, gen_random_uuid(), tenant.history());
 
 -- Makes the partition of the week of a day, with what the default partition has
--- of it.
+-- of it. Its bounds are written out, so they must not depend on how a session reads
+-- times: to one "IST" is Israel's.
 -- +goose StatementBegin
 create function timeline.ensure_week(of_day date) returns void
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp set datestyle = 'ISO' set timezone = 'UTC' as $$
 declare
     week date := date_trunc('week', of_day)::date;
     part text := 'change_event_' || to_char(week, 'YYYY_MM_DD');
@@ -89,9 +90,9 @@ end
 $$;
 -- +goose StatementEnd
 
--- Makes the partitions of this week and of four to come, and of weeks of which
--- the default partition has events; drops those that hold nothing younger than a
--- retention, and gives their names. While one process is at it, others do nothing.
+-- Drops the partitions that hold nothing younger than a retention, and gives their
+-- names; makes those of this week and of four to come, and of weeks of which the
+-- default partition has events. While one process is at it, others do nothing.
 -- +goose StatementBegin
 create function timeline.keep(retention interval) returns setof text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
@@ -105,13 +106,8 @@ begin
         return;
     end if;
     delete from timeline.change_event_default d where d.at < old;
-    for day in
-        select this + 7 * n from generate_series(0, 4) n
-        union
-        select distinct date_trunc('week', d.at at time zone 'UTC')::date from timeline.change_event_default d
-    loop
-        perform timeline.ensure_week(day);
-    end loop;
+    -- Before partitions are made: who reads locks the table and then its partitions.
+    -- To lock the default partition first, and the table for this, would be a circle.
     for part in
         select c.relname::text
         from pg_inherits i join pg_class c on c.oid = i.inhrelid
@@ -121,6 +117,13 @@ begin
     loop
         execute format('drop table timeline.%I', part);
         return next part;
+    end loop;
+    for day in
+        select this + 7 * n from generate_series(0, 4) n
+        union
+        select distinct date_trunc('week', d.at at time zone 'UTC')::date from timeline.change_event_default d
+    loop
+        perform timeline.ensure_week(day);
     end loop;
 end
 $$;

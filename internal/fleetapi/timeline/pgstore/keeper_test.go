@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -96,6 +97,61 @@ func TestKeepersAtOnce(t *testing.T) {
 		}
 	}
 	wantEqual(t, "events", 30, len(d.list(t, all())))
+}
+
+// TestKeeperAndReaders: a reader who comes while partitions are made, and others
+// are about to go, waits. It locks the table and then the default partition.
+func TestKeeperAndReaders(t *testing.T) {
+	d := newDatabase(t)
+	d.append(t, event("old", 60*day))
+	d.keep(t, 90*day)
+	last := "timeline.change_event_" + week(time.Now().AddDate(0, 0, 28))
+	d.exec(t, "drop table "+last)
+	d.exec(t, "alter function timeline.keep(interval) set lock_timeout = '1min'") // however slow this machine is
+	other := connect(t, d.url)
+	if _, err := other.Exec(t.Context(), "begin; create table "+last+" ()"); err != nil { // the keeper waits for what becomes of it
+		t.Fatal(err)
+	}
+	kept, read := make(chan error, 1), make(chan error, 1)
+	k := pgstore.NewKeeper(pgtest.Open(t, d.url), 30*day, slog.New(slog.DiscardHandler))
+	go func() { kept <- k.Round(t.Context()) }()
+	d.awaitLocks(t, 1)
+	go func() {
+		_, err := d.List(t.Context(), all(), timeline.Query{Limit: 1}, func(*timeline.Row) error { return nil })
+		read <- err
+	}()
+	d.awaitLocks(t, 2)
+	if _, err := other.Exec(t.Context(), "rollback"); err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "the reader's error", nil, <-read)
+	wantEqual(t, "the keeper's error", nil, <-kept)
+}
+
+// awaitLocks waits until so many others wait for a lock.
+func (d *database) awaitLocks(t *testing.T, n int) {
+	t.Helper()
+	for len(d.texts(t, "select pid::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")) < n {
+		if t.Context().Err() != nil {
+			t.Fatal("nobody waits")
+		}
+	}
+}
+
+// TestWeeksAreThoseOfUTC: however the session of who makes them reads times.
+func TestWeeksAreThoseOfUTC(t *testing.T) {
+	d := newDatabase(t)
+	for i, zone := range []string{"Asia/Kolkata", "America/Sao_Paulo", "Pacific/Apia"} {
+		d.exec(t, "set timezone = '"+zone+"'; set datestyle = 'SQL, DMY'")
+		d.exec(t, fmt.Sprintf("select timeline.ensure_week('2031-10-13'::date + %d)", 7*i))
+	}
+	d.exec(t, "set timezone = 'UTC'; set datestyle = 'ISO'")
+	wantEqual(t, "bounds", []string{
+		"FOR VALUES FROM ('2031-10-13 00:00:00+00') TO ('2031-10-20 00:00:00+00')",
+		"FOR VALUES FROM ('2031-10-20 00:00:00+00') TO ('2031-10-27 00:00:00+00')",
+		"FOR VALUES FROM ('2031-10-27 00:00:00+00') TO ('2031-11-03 00:00:00+00')",
+	}, d.texts(t, `select pg_get_expr(c.relpartbound, c.oid) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+		where i.inhparent = 'timeline.change_event'::regclass and c.relname ~ '_2031_' order by c.relname`))
 }
 
 func TestRunEnds(t *testing.T) {
