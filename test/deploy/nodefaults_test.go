@@ -91,6 +91,10 @@ func TestNodeFaultsEquals(t *testing.T) {
 			reason: "tokens of a file alone are nobody else's business", values: "{intake: {auth: {cluster: false, tokensSecret: tokens}}, janitor: {terminate: none}}",
 			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Intake, roles.Janitor}}},
 		},
+		"Latch": {
+			reason: "what is closed stands in a Lease of its own", values: "{budget: {on_trip: latch}, intake: {enabled: false}, janitor: {enabled: false}}",
+			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Latch}}},
+		},
 		"Deletion": {
 			reason: "pods are deleted where a namespace says so", values: "{drain: {namespaces: [{pattern: batch-*, force_after: 10m}]}, janitor: {terminate: none}}",
 			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Deletion, roles.Intake, roles.Reviews, roles.Janitor}}},
@@ -147,7 +151,7 @@ func TestNodeFaultsEquals(t *testing.T) {
 // package says, and so what the chart makes.
 func TestNodeFaultsShipped(t *testing.T) {
 	var shipped []*unstructured.Unstructured
-	for _, file := range []string{"", "-deletion", "-verification", "-termination", "-job", "-machine", "-execution", "-people"} {
+	for _, file := range []string{"", "-latch", "-deletion", "-verification", "-termination", "-job", "-machine", "-execution", "-people"} {
 		objects, err := deploy.Objects(readFile(t, root+"/deploy/rbac/node-faults"+file+".yaml"))
 		if err != nil || len(objects) == 0 {
 			t.Fatalf("%s: %d objects, %v", file, len(objects), err)

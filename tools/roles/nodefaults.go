@@ -19,6 +19,7 @@ func writeNodeFaults() error {
 	}
 	for _, f := range []file{
 		{"node-faults.yaml", "The node fault controller, its account, and what it needs to take reports, and to take nodes\n# out of service, drain them and give them back. It is one with the janitor here.", roles.Whole().Objects()},
+		{"node-faults-latch.yaml", "Beside node-faults.yaml, where budget.on_trip is latch.", with(roles.Latch)},
 		{"node-faults-deletion.yaml", "Beside node-faults.yaml, where drain.namespaces has force_after or drop_after.", with(roles.Deletion)},
 		{"node-faults-verification.yaml", "Beside node-faults.yaml, where remediation.verification has an image.", with(roles.Verification)},
 		{"node-faults-termination.yaml", "Beside node-faults.yaml, where nodes are terminated: takes the Nodes away whose machines are\n# gone.", with(roles.Termination)},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
 	"github.com/fleetloop/fleetloop/internal/nodefault/latch"
+	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,5 +81,20 @@ func TestDeniesWhileNothingIsKnown(t *testing.T) {
 	k := newKeeper(t, c, newNode("b", false))
 	if _, denial := k.Reserve(newNode("b", false), time.Now()); !strings.Contains(denial, "away") {
 		t.Errorf("denied with %q", denial)
+	}
+}
+
+// The Lease is one that the controller has the rights for: it denies every node
+// while it may not read it.
+func TestRights(t *testing.T) {
+	if roles.BudgetLease != latch.Name {
+		t.Errorf("the rights are for Lease %q, and not for %q", roles.BudgetLease, latch.Name)
+	}
+	for _, r := range roles.GrantOf(roles.Latch).Inside {
+		for _, verb := range r.Verbs {
+			if named := len(r.ResourceNames) > 0; named == (verb == "create") {
+				t.Errorf("%s is granted for %v", verb, r.ResourceNames)
+			}
+		}
 	}
 }

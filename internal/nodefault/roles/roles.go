@@ -32,6 +32,9 @@ const (
 	JanitorLease    = "fleetloop-node-janitor"
 )
 
+// BudgetLease keeps an exhausted budget closed.
+const BudgetLease = "fleetloop-node-fault-budget"
+
 // A Feature is something that a process does or not.
 type Feature string
 
@@ -39,6 +42,8 @@ type Feature string
 const (
 	// Controller takes nodes out of service, drains them and gives them back.
 	Controller Feature = "nodes"
+	// Latch keeps an exhausted budget closed until a person opens it.
+	Latch Feature = "latch"
 	// Deletion deletes pods that a disruption budget keeps for too long.
 	Deletion Feature = "deletion"
 	// Verification tries nodes out after a reboot, by a Job.
@@ -65,7 +70,7 @@ const (
 
 // Features are all there are.
 func Features() []Feature {
-	return []Feature{Controller, Deletion, Verification, Intake, Reviews, Janitor, Termination, Job, MachineReboot, MachineTermination, Execution}
+	return []Feature{Controller, Latch, Deletion, Verification, Intake, Reviews, Janitor, Termination, Job, MachineReboot, MachineTermination, Execution}
 }
 
 const (
@@ -105,6 +110,8 @@ func GrantOf(f Feature, actions ...string) Grant {
 	switch f {
 	case Controller:
 		return controller()
+	case Latch:
+		return Grant{Place: PlaceOwn, Inside: lease(BudgetLease)}
 	case Deletion:
 		return Grant{Cluster: rules(rule(corev1.GroupName, "pods", "delete"))}
 	case Verification:
@@ -142,7 +149,7 @@ func controller() Grant {
 			// To say which one keeps a pod.
 			rule("policy", "poddisruptionbudgets", "list"),
 		),
-		Place: PlaceOwn, Inside: election(ControllerLease),
+		Place: PlaceOwn, Inside: lease(ControllerLease),
 	}
 }
 
@@ -165,7 +172,7 @@ func repairs(f Feature, actions []string) Grant {
 			g.Inside = append(g.Inside, ask)
 		}
 		return g
-	case Janitor, Controller, Deletion, Verification, Intake, Reviews:
+	case Janitor, Controller, Latch, Deletion, Verification, Intake, Reviews:
 	}
 	return Grant{
 		Cluster: rules(
@@ -176,15 +183,15 @@ func repairs(f Feature, actions []string) Grant {
 			rule(janitorGroup, resourceEnds+"/status", "update"),
 			rule(corev1.GroupName, "pods", "list"), // what is left on a node
 		),
-		Place: PlaceOwn, Inside: election(JanitorLease),
+		Place: PlaceOwn, Inside: lease(JanitorLease),
 	}
 }
 
-// election are the rights of who may be the leader. One that is to be made has no
-// name yet.
-func election(lease string) []rbacv1.PolicyRule {
+// lease are the rights of who keeps one: a leader, or the budget. One that is to
+// be made has no name yet.
+func lease(name string) []rbacv1.PolicyRule {
 	keep := rule(coordination, "leases", "get", "update")
-	keep.ResourceNames = []string{lease}
+	keep.ResourceNames = []string{name}
 	return rules(rule(coordination, "leases", "create"), keep)
 }
 

@@ -37,6 +37,9 @@ files/node-faults/grants.json, as a YAML list. It takes root and roles. */}}
 {{- $features := list -}}
 {{- if has "controller" .roles -}}
 {{- $features = append $features "nodes" -}}
+{{- if eq (dig "on_trip" "" $values.budget) "latch" -}}
+{{- $features = append $features "latch" -}}
+{{- end -}}
 {{- $deletes := false -}}
 {{- range dig "namespaces" list $values.drain -}}
 {{- if or (not (has (toString (default "0s" .force_after)) (list "0s" "0"))) (not (has (toString (default "0s" .drop_after)) (list "0s" "0"))) -}}
