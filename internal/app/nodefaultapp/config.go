@@ -232,7 +232,7 @@ func (c Part) remediation() remediation.Config {
 	r := c.Remediation
 	return remediation.Config{
 		RebootAttempts: r.RebootAttempts, TerminateAttempts: r.TerminateAttempts, RebootTimeout: r.RebootTimeout + slack, TerminateTimeout: r.TerminateTimeout + slack,
-		VerifyTimeout: r.VerifyTimeout, AfterFailedDrain: r.AfterFailedDrain,
+		VerifyTimeout: r.VerifyTimeout, AfterFailedDrain: r.AfterFailedDrain, PodsStay: c.Drain.Leaves(),
 	}
 }
 

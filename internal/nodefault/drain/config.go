@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 )
 
@@ -76,6 +77,12 @@ func (c Config) withDefaults() Config {
 	c.BarePods = cmp.Or(c.BarePods, TreatWait)
 	c.EmptyDir = cmp.Or(c.EmptyDir, TreatEvict)
 	return c
+}
+
+// Leaves says whether there are pods that stay on a node that counts as drained.
+func (c Config) Leaves() bool {
+	return c.BarePods == TreatSkip || c.EmptyDir == TreatSkip ||
+		slices.ContainsFunc(c.Namespaces, func(n Namespace) bool { return n.Mode == ModeSkip })
 }
 
 // of is how the pods of a namespace are treated.

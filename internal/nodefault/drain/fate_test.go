@@ -196,3 +196,23 @@ func TestSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestLeaves knows whether a node that counts as drained may have pods.
+func TestLeaves(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		reason string
+		cfg    Config
+		want   bool
+	}{
+		"Default":   {"all go, or are waited for", Config{}.withDefaults(), false},
+		"BarePods":  {"those that nothing would make again stay", Config{BarePods: TreatSkip}, true},
+		"EmptyDir":  {"those with something on the disk stay", Config{EmptyDir: TreatSkip}, true},
+		"Namespace": {"those of a namespace stay", Config{Namespaces: []Namespace{{Pattern: "a", Mode: ModeWait}, {Pattern: "b", Mode: ModeSkip}}}, true},
+		"Waits":     {"they are waited for", Config{BarePods: TreatWait, Namespaces: []Namespace{{Pattern: "a", Mode: ModeWait}}}, false},
+	} {
+		if got := tc.cfg.Leaves(); got != tc.want {
+			t.Errorf("%s: %s: %t", name, tc.reason, got)
+		}
+	}
+}

@@ -114,7 +114,7 @@ func (r *Remediator) ask(ctx context.Context, l look) (time.Duration, error) {
 	if apierrors.IsAlreadyExists(err) {
 		return r.adopt(ctx, l)
 	}
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+	if cannot(err) {
 		m.Message = nodefault.Cut(fmt.Sprintf("cannot create %s: %v", m.Kind, err), maxText)
 		return r.cfg.Poll, nil
 	}
@@ -152,10 +152,19 @@ func (r *Remediator) exists(ctx context.Context, l look) (bool, error) {
 		return a != nil, err
 	}
 	err := r.client.Create(ctx, r.build(l), client.DryRunAll)
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return false, fmt.Errorf("look for %s %q: %w", m.Kind, m.Name, err)
+	switch {
+	case err == nil, cannot(err): // what may not be made was not made here
+		return false, nil
+	case apierrors.IsAlreadyExists(err):
+		return true, nil
 	}
-	return err != nil, nil
+	return false, fmt.Errorf("look for %s %q: %w", m.Kind, m.Name, err)
+}
+
+// cannot says whether an object will not be made before somebody has seen to it:
+// there is no right, no definition or no namespace for it, or it is wrong.
+func cannot(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }
 
 // soon is when something is looked at again of which the cache has still to hear.
@@ -172,10 +181,11 @@ func (r *Remediator) requested(l look, when time.Time) {
 }
 
 // build makes the object of an attempt. Pods that are left on the node are no
-// reason not to, where nobody wanted them to go or they would not.
+// reason not to, where nobody wanted them to go or they would not, or where some
+// are left on purpose.
 func (r *Remediator) build(l look) client.Object {
 	m := l.st.Remediation
-	undrained := l.st.Drain == nil || l.st.Drain.State != faults.DrainCompleted
+	undrained := r.cfg.PodsStay || l.st.Drain == nil || l.st.Drain.State != faults.DrainCompleted
 	spec := v1alpha1.NodeActionSpec{NodeName: m.Name, Force: undrained} // of a node that is gone it is only tried whether it is there
 	if l.node != nil {
 		spec.NodeName = l.node.Name

@@ -44,6 +44,9 @@ type Config struct {
 	// AfterFailedDrain has nodes repaired whose drain failed, with the pods that
 	// are left on them. Without it a person has to look.
 	AfterFailedDrain bool
+	// PodsStay is that a drain leaves pods on a node on purpose, so that a node is
+	// repaired with them. Else the janitor sees to it that none has come since.
+	PodsStay bool
 
 	// Verifier tries a node out after a reboot, once its faults are gone and
 	// before it may be released. Nil is nobody.

@@ -2,13 +2,17 @@ package remediation
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
@@ -56,6 +60,52 @@ func TestToldInOrder(t *testing.T) {
 	want := []string{"reboot-requested rebootnodes/" + first, "reboot-executed rebootnodes/" + first}
 	if diff := cmp.Diff(want, w.told()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// Where the drain leaves pods on purpose, a reboot does not wait for them to go:
+// the janitor would until it is too late.
+func TestPodsThatStay(t *testing.T) {
+	t.Parallel()
+	for _, stay := range []bool{false, true} {
+		w := newWorld(t, Config{PodsStay: stay}, faults.RemedyReboot)
+		w.settle()
+		if got := w.current().spec.Force; got != stay {
+			t.Errorf("with pods that stay: %t, it is asked for with force: %t", stay, got)
+		}
+	}
+}
+
+// What cannot be asked for, as there is no right for it, is given up in time: a
+// node would else never be given back.
+func TestMayNotAsk(t *testing.T) {
+	t.Parallel()
+	group := v1alpha1.GroupVersion.WithResource(v1alpha1.ResourceReboot).GroupResource()
+	for name, refusal := range map[string]error{
+		"NoRight":      apierrors.NewForbidden(group, "", errors.New("no right")),
+		"NoDefinition": apierrors.NewNotFound(group, ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, Config{RebootAttempts: 1}, faults.RemedyReboot)
+			inner, ok := w.client.(client.WithWatch)
+			if !ok {
+				t.Fatal("the client is another")
+			}
+			w.r.client = interceptor.NewClient(inner, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return refusal }})
+			w.settle()
+			if m := w.stored.Remediation; m.State != faults.RemedyRunning || !strings.Contains(m.Message, "cannot create RebootNode: "+refusal.Error()) {
+				t.Errorf("it says %+v", m)
+			}
+			w.now = w.now.Add(time.Hour)
+			w.settle()
+			if m := w.stored.Remediation; m.State != faults.RemedyExhausted || w.r.Busy(w.stored) {
+				t.Errorf("it says %+v", m)
+			}
+			if diff := cmp.Diff([]string{"reboot-failed rebootnodes/" + first, "support-required"}, w.told()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
 	}
 }
 

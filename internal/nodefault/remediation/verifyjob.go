@@ -65,6 +65,9 @@ func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string
 	if apierrors.IsInvalid(err) {
 		return Verdict{Done: true, Message: err.Error()}, nil
 	}
+	if cannot(err) { // somebody may see to it in time
+		return Verdict{Message: fmt.Sprintf("cannot make Job %s/%s: %v", v.cfg.Namespace, name, err)}, nil
+	}
 	if err != nil {
 		return Verdict{}, fmt.Errorf("make Job %q: %w", name, err)
 	}

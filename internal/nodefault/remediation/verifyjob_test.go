@@ -71,3 +71,20 @@ func TestJobVerifier(t *testing.T) {
 		})
 	}
 }
+
+// Without a namespace there is no Job, which is said and not tried at once again.
+func TestNoNamespaceForJobs(t *testing.T) {
+	t.Parallel()
+	c, err := kubernetes.NewForConfig(kubebedtest.Bed(t).Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := NewJobVerifier(VerificationConfig{Namespace: "not-there", Image: "checks"}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := v.Verify(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, "a")
+	if err != nil || got.Done || !strings.Contains(got.Message, "not-there") {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
