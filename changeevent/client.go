@@ -71,6 +71,16 @@ type client struct {
 	err     error         // which is this
 }
 
+// Format says which sink it is, whatever the verb: printed field by field, as by
+// a log that is given a client, it would show its credentials.
+func (c *client) Format(f fmt.State, _ rune) {
+	name := ""
+	if c != nil {
+		name = c.cfg.Name
+	}
+	_, _ = fmt.Fprintf(f, "client of sink %q", name) // fmt.State has nowhere to report it
+}
+
 func newClient(cfg Config) (*client, error) {
 	cfg, err := resolve(cfg)
 	if err != nil {

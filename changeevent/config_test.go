@@ -168,6 +168,13 @@ func TestConfigShowsNoSecret(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
 		shown = append(shown, fmt.Sprintf(verb, cfg), fmt.Sprintf(verb, &cfg), fmt.Sprintf(verb, struct{ C Config }{cfg}))
 	}
+	cfg.RoutingKey, cfg.ProxyURL = "", ""
+	client := start(t, cfg)
+	slog.New(slog.NewTextHandler(&log, nil)).Info("client", "client", client)
+	shown = append(shown, log.String())
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
+		shown = append(shown, fmt.Sprintf(verb, client))
+	}
 	for _, text := range shown {
 		if strings.Contains(text, "hunter2") || strings.Contains(text, "68756e74657232") {
 			t.Errorf("the secret is in %s", text)

@@ -59,14 +59,21 @@ func (c *credentials) get(ctx context.Context) *keys {
 	if c.cfg.EndpointFile == "" && c.cfg.AuthTokenFile == "" && c.cfg.RoutingKeyFile == "" && c.cfg.SigningKeyFile == "" {
 		return c.current.Load()
 	}
-	if now := time.Now().UnixNano(); now-c.looked.Load() >= int64(lookEvery) {
+	if c.due() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if now-c.looked.Load() >= int64(lookEvery) {
+		if c.due() {
 			c.look(ctx)
 		}
 	}
 	return c.current.Load()
+}
+
+// due says that the files are to be looked at again, also if the clock was set
+// back since they last were.
+func (c *credentials) due() bool {
+	since := time.Now().UnixNano() - c.looked.Load()
+	return since >= int64(lookEvery) || since < 0
 }
 
 // renew gives the keys after those that were used were refused, and whether

@@ -52,11 +52,31 @@ func (c *client) work(s *shard) {
 		}
 		batch = s.take(batch[:0], limit, c.cluster)
 		if fresh := c.expire(batch); len(fresh) > 0 {
-			c.settle(fresh, c.deliver(fresh))
+			c.send(fresh)
 		}
 		s.sent()
 		clear(batch)
 	}
+}
+
+// send delivers a batch and settles it. Of one that was refused for what is in
+// it, each half is sent by itself: the others are not to pay for one event.
+func (c *client) send(batch []item) {
+	v := c.deliver(batch)
+	if len(batch) > 1 && c.forOne(v) {
+		half := len(batch) / 2
+		c.send(batch[:half])
+		c.send(batch[half:])
+		return
+	}
+	c.settle(batch, v)
+}
+
+// forOne says that a batch may have been refused for one of its events: it could
+// not be written, or the sink, which reads the events of an array one by one, did
+// not like it.
+func (c *client) forOne(v verdict) bool {
+	return v.class == ClassEncode || v.class == ClassClientError && c.cfg.Format == FormatCloudEventsBatch
 }
 
 // expire gives up what is too old, and leaves the rest.
@@ -91,7 +111,7 @@ func (c *client) deliver(batch []item) (v verdict) {
 	s := &sending{client: c, ctx: detached{c.root, batch[0].ctx}, began: time.Now(), events: make([]*ChangeEvent, len(batch))}
 	defer func() {
 		if p := recover(); p != nil {
-			v = verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: fmt.Sprintf("panic: %v", p)}
+			v = verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: "panic: " + c.keys.current.Load().redact(fmt.Sprint(p))}
 		}
 	}()
 	for i := range batch {

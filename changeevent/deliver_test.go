@@ -294,3 +294,58 @@ func TestBatchesHaveOneClusterInThePath(t *testing.T) {
 		}
 	})
 }
+
+// TestOneEventDoesNotCostTheOthers: of a batch that is refused for what is in it
+// the rest is delivered, in its order.
+func TestOneEventDoesNotCostTheOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason string
+		format Format
+		bad    ChangeEvent
+		class  Class
+	}{
+		"Refused":      {"the sink takes all of a request or nothing", FormatCloudEventsBatch, ChangeEvent{Action: "refused", NodeName: "bad"}, ClassClientError},
+		"NotWritten":   {"it cannot be written", FormatCloudEventsBatch, ChangeEvent{NodeName: "bad"}, ClassEncode},
+		"NotWrittenIn": {"in a message neither", FormatSlack, ChangeEvent{NodeName: "bad"}, ClassEncode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sink *script
+				sink = &script{answer: func(n int, _ *http.Request) (*http.Response, error) {
+					if strings.Contains(sink.got()[n].body, "refused") {
+						return status(http.StatusUnprocessableEntity), nil
+					}
+					return status(http.StatusAccepted), nil
+				}}
+				reg := prometheus.NewRegistry()
+				cfg := enabled(sink)
+				cfg.Format, cfg.Aggregate, cfg.Registerer = c.format, time.Second, reg
+				client := start(t, cfg)
+				var told deliveries
+				for i := range 20 {
+					e := ChangeEvent{Action: ActionCordon, NodeName: "n" + strconv.Itoa(i), ID: strconv.Itoa(i)}
+					if i == 13 {
+						e = c.bad
+						e.ID = "13"
+					}
+					e.OnDelivery = told.add
+					client.SendChangeEvent(t.Context(), e)
+				}
+				stop(t, client)
+				for i, d := range told.got() {
+					want := Class("")
+					if i == 13 {
+						want = c.class
+					}
+					if d.ID != strconv.Itoa(i) || d.Class != want {
+						t.Errorf("%s: event %s, the %dth, has class %q, want %q", c.reason, d.ID, i, d.Class, want)
+					}
+				}
+				if s := statsOf(t, client); s.Succeeded != 19 || s.Failed != 1 {
+					t.Errorf("%d succeeded and %d failed, want 19 and 1", s.Succeeded, s.Failed)
+				}
+				wantCounted(t, client, reg, 20)
+			})
+		})
+	}
+}

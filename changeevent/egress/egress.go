@@ -110,7 +110,8 @@ func (g Guard) refuse(a netip.Addr) string {
 		return "it is no address"
 	}
 	host := netip.PrefixFrom(a, a.BitLen())
-	secret := isMetadata(a)
+	inner, how, within := embedded(a)
+	secret := isMetadata(a) || within && isMetadata(inner)
 	for _, p := range g.Allow {
 		if p.Contains(a) && (!secret || p == host) {
 			return ""
@@ -124,7 +125,7 @@ func (g Guard) refuse(a netip.Addr) string {
 			return fmt.Sprintf("it is %s (%s)", s.what, s.prefix)
 		}
 	}
-	if inner, how, ok := embedded(a); ok {
+	if within {
 		if reason := g.refuse(inner); reason != "" {
 			return fmt.Sprintf("it is %s by %s, and of that %s", inner, how, reason)
 		}

@@ -145,6 +145,7 @@ func TestAllow(t *testing.T) {
 		"Zone":             {"a zone is no part of a prefix", []string{"fe80::/10"}, "fe80::1%eth0", true},
 		"MetadataByWide":   {"nobody means the metadata who allows all", []string{"0.0.0.0/0", "::/0"}, "169.254.169.254", false},
 		"MetadataMapped":   {"nor in another writing", []string{"0.0.0.0/0", "::/0"}, "::ffff:169.254.169.254", false},
+		"MetadataBehind":   {"nor where it is translated", []string{"64:ff9b::/96"}, "64:ff9b::a9fe:a9fe", false},
 		"MetadataByItself": {"but who says so", []string{"169.254.169.254"}, "169.254.169.254", true},
 	}
 	for name, tc := range cases {
