@@ -2,10 +2,15 @@ package operator
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
@@ -37,5 +42,26 @@ func TestProgressTakesAway(t *testing.T) {
 				t.Errorf("%s: (-want +got)\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// A place in the budget is given back when a cordon was surely not written.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	group := corev1.Resource("nodes")
+	for name, tc := range map[string]struct {
+		reason string
+		err    error
+		want   bool
+	}{
+		"Conflict":  {"another version is stored", apierrors.NewConflict(group, "n", errors.New("changed")), true},
+		"Forbidden": {"there is no right", apierrors.NewForbidden(group, "n", errors.New("no right")), true},
+		"Cut":       {"the connection broke: it may be stored", io.ErrUnexpectedEOF, false},
+		"Late":      {"the API server gave up waiting: it may be stored", apierrors.NewServerTimeout(group, "patch", 1), false},
+		"Store":     {"what it stores in did not answer: it may be stored", apierrors.NewInternalError(errors.New("etcdserver: request timed out")), false},
+	} {
+		if got := refused(fmt.Errorf("write Node: %w", tc.err)); got != tc.want {
+			t.Errorf("%s: %s: refused is %t", name, tc.reason, got)
+		}
 	}
 }

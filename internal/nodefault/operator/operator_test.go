@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -198,6 +199,46 @@ func TestFaultsOfANodeThatIsGone(t *testing.T) {
 	w.rest(next)
 	if w.nodes[sick].Spec.Unschedulable {
 		t.Error("a node that took its place is cordoned for its faults")
+	}
+}
+
+// endless are repairs that are under way, and stay so.
+type endless struct{ repairs }
+
+func (endless) Step(context.Context, *corev1.Node, *v1alpha1.NodeFaultStatus, time.Time) (time.Duration, error) {
+	return time.Minute, nil
+}
+
+func (endless) Busy(*v1alpha1.NodeFaultStatus) bool { return true }
+
+// A node was replaced while its remedy is under way, and what runs on it reports
+// what it has found long ago. Until the session of the node before is over, that
+// stays: else it would be taken away and reported in turns, as fast as both can.
+func TestOldFaultsOfANewNode(t *testing.T) {
+	w := newWorld(t)
+	r := w.newReconciler(wide(), false)
+	r.remedy = endless{repairs{w}}
+	w.join(sick)
+	w.report(sick, "xid")
+	old := w.faults[sick].Spec.Faults[0]
+	w.rest(func() *reconciler { return r })
+	w.now = w.now.Add(time.Minute)
+	w.join(sick)
+	for range 20 {
+		w.look(r, sick)
+		if f := w.faults[sick]; len(f.Spec.Faults) == 0 { // as a source does that looks at the node
+			f.Spec.Faults = []v1alpha1.Fault{old}
+			w.stamp(&f.ObjectMeta)
+		}
+	}
+	if n := strings.Count(strings.Join(w.writes, " "), "faults"); n > 0 {
+		t.Errorf("its faults were taken away %d times", n)
+	}
+	r.remedy = repairs{w}
+	w.faults[sick].Status.Remediation = nil
+	w.rest(func() *reconciler { return r })
+	if w.nodes[sick].Spec.Unschedulable || len(w.faults[sick].Spec.Faults) > 0 {
+		t.Error("they are taken for those of the new node")
 	}
 }
 

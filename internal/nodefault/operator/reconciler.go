@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
@@ -183,6 +184,8 @@ func (r *reconciler) dropOld(ctx context.Context, t *turn) (bool, error) {
 		return false, nil
 	case t.node == nil && t.fault.Status.Phase != v1alpha1.PhaseGone: // that it went is told with them
 		return false, nil
+	case t.node != nil && r.remedy.Busy(&t.fault.Status): // until then a source would report again what it finds on the new one
+		return false, nil
 	}
 	keep := slices.DeleteFunc(slices.Clone(faults), func(f v1alpha1.Fault) bool {
 		return t.node == nil || f.Since.Time.Before(t.node.CreationTimestamp.Time)
@@ -203,14 +206,20 @@ func (r *reconciler) write(ctx context.Context, t *turn, s quarantine.Step) erro
 		return nil
 	}
 	if err := r.nodes.Write(ctx, t.node, s.Node); err != nil {
-		// An answer that did not come may hide a write that was made.
-		if refused := apierrors.ReasonForError(err); refused != "" && refused != "Timeout" && refused != "ServerTimeout" {
+		if refused(err) {
 			s.Undo()
 		}
 		return err
 	}
 	t.node = s.Node
 	return nil
+}
+
+// refused says whether a write was not made. An answer that did not come may hide
+// one that was, and so may an API server that did not get one itself.
+func refused(err error) bool {
+	unknown := []metav1.StatusReason{metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonInternalError}
+	return !slices.Contains(unknown, apierrors.ReasonForError(err))
 }
 
 // act has the pods of a node in quarantine go and the node be repaired, or stops
