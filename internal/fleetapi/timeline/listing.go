@@ -17,6 +17,10 @@ import (
 const (
 	defaultLimit = 100
 	maxLimit     = 1000
+	// pageBytes is how large a page gets: it is made in memory, and clients read
+	// one of no more than some of these. Only events with long texts make one that
+	// ends before its limit.
+	pageBytes = 8 << 20
 )
 
 // Get lists change events, or streams them to who accepts a stream.
@@ -130,13 +134,13 @@ func (t *Timeline) list(w http.ResponseWriter, r *http.Request, scope Scope) err
 	q := l.query
 	q.Limit++ // the one more tells whether there is another page
 	b := []byte(`{"items":[`)
-	rows := 0
+	rows, more := 0, false
 	var last Place
 	live, err := t.store.List(r.Context(), scope, q, func(row *Row) error {
-		if rows++; rows > l.query.Limit {
+		if more = more || rows == l.query.Limit || len(b) > pageBytes; more {
 			return nil
 		}
-		if rows > 1 {
+		if rows++; rows > 1 {
 			b = append(b, ',')
 		}
 		last = Place{row.At, row.Seq}
@@ -147,7 +151,7 @@ func (t *Timeline) list(w http.ResponseWriter, r *http.Request, scope Scope) err
 		return refused(err)
 	}
 	b = append(b, ']')
-	if rows > l.query.Limit {
+	if more {
 		b = append(append(append(b, `,"next":"`...), paging.NumberedToken(l.digest, last.At, last.Seq)...), '"')
 	}
 	b = append(append(append(b, `,"live":"`...), live.String()...), `"}`...)

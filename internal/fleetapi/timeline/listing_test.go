@@ -1,0 +1,66 @@
+package timeline
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+)
+
+// A longStore lists n events, each of which says much.
+type longStore struct {
+	Store
+
+	n    int
+	says string
+}
+
+func (s longStore) List(_ context.Context, _ Scope, q Query, visit func(*Row) error) (feed.Cursor, error) {
+	from := s.n
+	if q.After != (Place{}) {
+		from = int(q.After.Seq) - 1
+	}
+	for seq := from; seq > max(from-q.Limit, 0); seq-- {
+		payload, err := json.Marshal(map[string]any{"action": "cordon", "summary": s.says})
+		if err != nil {
+			return feed.Cursor{}, err
+		}
+		if err := visit(&Row{At: time.Unix(int64(seq), 0).UTC(), Seq: int64(seq), Payload: payload}); err != nil {
+			return feed.Cursor{}, err
+		}
+	}
+	return feed.Cursor{}, nil
+}
+
+// TestAPageIsBounded: whatever events say, and however many are asked for. All
+// of them are on some page.
+func TestAPageIsBounded(t *testing.T) {
+	tl := &Timeline{store: longStore{n: 250, says: strings.Repeat("<", 40<<10)}, retention: DefaultRetention}
+	cursor, got, pages := "", 0, 0
+	for again := true; again; again = cursor != "" {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/changes?limit=1000&cursor="+url.QueryEscape(cursor), http.NoBody)
+		w := httptest.NewRecorder()
+		if err := tl.list(w, r, Scope{All: true}); err != nil {
+			t.Fatal(err)
+		}
+		if w.Body.Len() > 2*pageBytes {
+			t.Fatalf("a page has %d bytes", w.Body.Len())
+		}
+		var page v1.ChangeEventList
+		if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil {
+			t.Fatal(err)
+		}
+		got, cursor = got+len(page.Items), page.Next
+		pages++
+	}
+	if got != 250 || pages < 2 {
+		t.Errorf("%d events on %d pages, want 250 on more than one", got, pages)
+	}
+}
