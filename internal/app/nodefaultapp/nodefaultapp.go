@@ -158,17 +158,9 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	allowance, err := budget.New(a.cfg.budget(), seen.nodes, a.p.Metrics)
+	bound, err := a.budget(m, seen)
 	if err != nil {
 		return nil, err
-	}
-	var bound quarantine.Budget = allowance
-	if a.cfg.Budget.OnTrip == budget.Latch {
-		keeper := latch.New(allowance, a.core.CoordinationV1().Leases(a.cfg.Namespace), a.p.Log)
-		if err := m.Add(keeper); err != nil {
-			return nil, fmt.Errorf("keep the budget: %w", err)
-		}
-		bound = keeper
 	}
 	drainer := drain.New(a.cfg.Drain, a.core, seen.draining)
 	if err := drainer.Register(a.p.Metrics); err != nil {
@@ -204,6 +196,19 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	return []lifecycle.Part{kube.Part("node fault controller", m, o.Ready)}, nil
+}
+
+// budget makes what bounds how many nodes are out of service.
+func (a *app) budget(m *kube.Manager, seen view) (quarantine.Budget, error) {
+	allowance, err := budget.New(a.cfg.budget(), seen.nodes, a.p.Metrics)
+	if err != nil || a.cfg.Budget.OnTrip != budget.Latch {
+		return allowance, err
+	}
+	keeper := latch.New(allowance, a.core.CoordinationV1().Leases(a.cfg.Namespace), a.p.Log)
+	if err := m.Add(keeper); err != nil {
+		return nil, fmt.Errorf("keep the budget: %w", err)
+	}
+	return keeper, nil
 }
 
 func (a *app) outboxSinks() []outbox.Sink {
