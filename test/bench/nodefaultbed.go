@@ -248,7 +248,7 @@ func (b *faultBed) eventually(ctx context.Context, check func(context.Context) e
 				continue
 			}
 		}
-		said, _ := os.ReadFile(b.log()) //nolint:errcheck // it is only told
+		said, _ := os.ReadFile(b.log())
 		return fmt.Errorf("%w; the controller said: %s", err, said[max(0, len(said)-most):])
 	}
 }

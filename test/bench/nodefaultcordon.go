@@ -215,7 +215,9 @@ func (c *cordons) await(ctx context.Context, b *faultBed, enough func(map[string
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			return at, b.eventually(ctx, func(context.Context) error { return fmt.Errorf("%d nodes were seen cordoned: %w", n, context.Cause(ctx)) })
+			return at, b.eventually(ctx, func(context.Context) error {
+				return fmt.Errorf("%d nodes were seen cordoned: %w", n, context.Cause(ctx))
+			})
 		}
 	}
 }
