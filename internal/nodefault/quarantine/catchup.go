@@ -189,6 +189,6 @@ func (v *view) opened() v1alpha1.Fault {
 	case v.Verdict.Opened != nil:
 		return *v.Verdict.Opened.DeepCopy()
 	default:
-		return v1alpha1.Fault{Source: "fleetloop", Check: "unknown", Since: metav1.NewMicroTime(v.Now)}
+		return v1alpha1.Fault{Source: unknownSource, Check: unknownCheck, Since: metav1.NewMicroTime(v.Now)}
 	}
 }

@@ -214,8 +214,8 @@ func (v *view) wantsReal() bool { return !rules.Empty(v.Verdict.Wish) && !v.Verd
 // healthyIn is how long it takes yet until a node counts as healthy.
 func (q *Quarantine) healthyIn(v *view) time.Duration {
 	since := v.Now
-	if v.Status.HealthySince != nil {
-		since = v.Status.HealthySince.Time
+	if h := v.Status.HealthySince; h != nil && h.Time.Before(v.Now) { // not if the clock was set back
+		since = h.Time
 	}
 	return max(0, since.Add(q.cfg.HealthyFor).Sub(v.Now))
 }
@@ -230,7 +230,7 @@ func noteHealth(st *v1alpha1.NodeFaultStatus, healthy bool, now time.Time) {
 	switch {
 	case !healthy:
 		st.HealthySince = nil
-	case st.HealthySince == nil:
+	case st.HealthySince == nil, st.HealthySince.After(now): // the clock was set back
 		since := metav1.NewTime(now)
 		st.HealthySince = &since
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,6 +71,9 @@ type override struct {
 // maxAnnotation is longer than any annotation of ours.
 const maxAnnotation = 64 << 10
 
+// The fault of a session of which nobody knows with which it was opened.
+const unknownSource, unknownCheck = "fleetloop", "unknown"
+
 // maxSession is longer than any session of ours.
 const maxSession = 64
 
@@ -94,6 +98,7 @@ func readMark(node *corev1.Node) (*mark, error) {
 			return nil, fmt.Errorf("the taint %q has no key or no effect", t.ToString())
 		}
 	}
+	m.Fault = m.Fault.fitting(m.At)
 	return &m, nil
 }
 
@@ -174,6 +179,22 @@ func openerOf(f v1alpha1.Fault) opener {
 		Source: f.Source, Check: f.Check, Entity: f.Entity, Codes: slices.Clone(f.ErrorCodes), Fatal: f.Fatal,
 		Message: nodefault.Cut(f.Message, 256), Action: f.Action, Since: f.Since,
 	}
+}
+
+// fitting is an opener that a status can have: one that somebody has taken the
+// fault out of, or made longer, would else have every status refused, and the
+// node be kept as it is.
+func (o opener) fitting(at metav1.MicroTime) opener {
+	const name, entity, code, codes, message, action = 128, 256, 64, 16, 1024, 64 // as the schema has them
+	long := func(text string, most int) bool { return utf8.RuneCountInString(text) > most }
+	if o.Source == "" || o.Check == "" || long(o.Source, name) || long(o.Check, name) || long(o.Entity, entity) || long(o.Message, message) ||
+		long(string(o.Action), action) || len(o.Codes) > codes || slices.ContainsFunc(o.Codes, func(c string) bool { return long(c, code) }) {
+		return opener{Source: unknownSource, Check: unknownCheck, Since: at}
+	}
+	if o.Since.IsZero() {
+		o.Since = at
+	}
+	return o
 }
 
 func (o opener) fault() v1alpha1.Fault {

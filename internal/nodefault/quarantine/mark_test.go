@@ -86,6 +86,38 @@ func TestReadMark(t *testing.T) {
 	}
 }
 
+// TestMarkWithoutItsFault: what the status is to have of it must be what its
+// schema takes, whatever somebody has made of the annotation.
+func TestMarkWithoutItsFault(t *testing.T) {
+	unknown := v1alpha1.Fault{Source: "fleetloop", Check: "unknown", Since: at()}
+	cases := map[string]struct {
+		reason string
+		change func(o *opener)
+		want   v1alpha1.Fault
+	}{
+		"None":    {"it was taken out", func(o *opener) { *o = opener{} }, unknown},
+		"NoCheck": {"a part of it was", func(o *opener) { o.Check = "" }, unknown},
+		"Long":    {"it was written by hand", func(o *opener) { o.Source = strings.Repeat("é", 129) }, unknown},
+		"Codes":   {"there are more than a fault has", func(o *opener) { o.Codes = make([]string, 17) }, unknown},
+		"Code":    {"one is longer than one is", func(o *opener) { o.Codes = []string{strings.Repeat("c", 65)} }, unknown},
+		"NoTime":  {"it has begun when the node was taken, or before", func(o *opener) { *o = opener{Source: "a", Check: "b"} }, v1alpha1.Fault{Source: "a", Check: "b", Since: at()}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			m, node := fullMark(), marked("")
+			tc.change(&m.Fault)
+			write(node, v1alpha1.AnnotationOwned, m)
+			got, err := readMark(node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got.Fault.fault()); diff != "" {
+				t.Errorf("%s (-want +got)\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 // TestLargestMark shows that what a fault may have, at most, fits on a node and
 // is read again.
 func TestLargestMark(t *testing.T) {

@@ -35,6 +35,18 @@ func ordinary() map[string]ownership {
 			},
 			on: []string{"cordoned", "owned", "state=recovering"}, told: []string{"cordon"}, why: quarantine.Recovering,
 		},
+		"ClockIsSetBack": {
+			reason: "a node that was well from tomorrow on would else be kept until then",
+			do: func(w *world) {
+				quarantined(w, "cordon")
+				w.heal()
+				w.settle()
+				w.pass(-24 * time.Hour)
+				w.settle()
+				w.pass(healthyFor + time.Second)
+			},
+			on: []string{"released"}, told: []string{"cordon", "uncordon"}, why: quarantine.Released,
+		},
 		"FaultComesBack": {
 			reason: "the wait begins anew, and the session goes on",
 			do: func(w *world) {
