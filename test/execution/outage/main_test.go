@@ -1,0 +1,15 @@
+package outage
+
+import (
+	"os"
+	"testing"
+
+	"github.com/fleetloop/fleetloop/test/execution/fleettest"
+)
+
+func TestMain(m *testing.M) {
+	if code, played := fleettest.Play(os.Args); played {
+		os.Exit(code) // this process is a program of a Pod
+	}
+	fleettest.Main(m, fleettest.ProcessNode)
+}
