@@ -320,6 +320,9 @@ func TestChangeEventsOfTenants(t *testing.T) {
 	// What one tenant told keeps no other from telling the same.
 	wantEqual(t, "the same id", stored(), blue.tell("c-1", event("by-red", "")))
 	wantEqual(t, "the same id of the same tenant", known(), red.as("red-robot").tell("c-1", event("by-red", "")))
+	// A tenant who knows what will be told of it cannot be there first.
+	red.tell("c-1", event("foreseen", "red"))
+	wantEqual(t, "what a component tells", stored(), system.tell("c-1", event("foreseen", "red")))
 	red.as("").do("POST", v1.ChangesPath+"/c-1", event("x", "")).problem(401, "unauthenticated", "no bearer token")
 	red.as("").do("GET", v1.ChangesPath, nil).problem(401, "unauthenticated", "no bearer token")
 

@@ -16,8 +16,9 @@ import (
 )
 
 // newEvent is the event that a payload tells, which changeevent has made or
-// checked.
-func newEvent(p changeevent.Payload, tenant, recordedBy string) (Event, error) {
+// checked. Trusted says that who tells it serves all tenants: a tenant who foresees
+// an id cannot take the place of what a component tells of it.
+func newEvent(p changeevent.Payload, tenant, recordedBy string, trusted bool) (Event, error) {
 	at, err := changeevent.ParseTime(p.Timestamp)
 	if err != nil {
 		return Event{}, fmt.Errorf("read a change event: %w", err)
@@ -27,7 +28,7 @@ func newEvent(p changeevent.Payload, tenant, recordedBy string) (Event, error) {
 		return Event{}, fmt.Errorf("write a change event: %w", err)
 	}
 	return Event{
-		Key: hashed(tenant, p.Cluster, p.Source, p.ID), Digest: hashed(string(text)),
+		Key: hashed(tenant, p.Cluster, p.Source, p.ID, strconv.FormatBool(trusted)), Digest: hashed(string(text)),
 		At: at, Tenant: tenant, RecordedBy: recordedBy, Payload: text,
 		Facts: Facts{
 			Cluster: p.Cluster, Node: p.Node, Source: p.Source, Actor: cmp.Or(strings.TrimSpace(p.Details[DetailWho]), p.Source),
@@ -88,7 +89,7 @@ func (c *ResourceChange) Event() (Event, error) {
 		Action: c.Action, Subject: subject, Reason: c.Reason, Timestamp: c.At,
 		Source: changeevent.SourceFleetAPI, Cluster: c.Cluster, Details: details,
 	}
-	made, err := newEvent(changeevent.NewPayload(e), c.Tenant, "")
+	made, err := newEvent(changeevent.NewPayload(e), c.Tenant, "", true)
 	made.At = c.At // to the microsecond, so that changes in a row stay in a row
 	return made, err
 }

@@ -48,7 +48,7 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 		if err := t.check(&payloads[i], now); err != nil {
 			return at(i, len(payloads), err)
 		}
-		if events[i], err = newEvent(payloads[i], tenantOf(&payloads[i], who), who.Subject); err != nil {
+		if events[i], err = newEvent(payloads[i], tenantOf(&payloads[i], who), who.Subject, servesAll(who)); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func validName(name string) bool {
 // tenantOf is whose an event is: the tenant's who tells it. A component that
 // serves all tenants says whose cluster it is.
 func tenantOf(p *changeevent.Payload, who auth.Principal) string {
-	if !who.Unrestricted && who.Tenant != "" {
+	if !servesAll(who) {
 		return who.Tenant
 	}
 	if named := p.Details[DetailTenant]; validName(named) {
@@ -97,6 +97,10 @@ func tenantOf(p *changeevent.Payload, who auth.Principal) string {
 	}
 	return who.Tenant
 }
+
+// servesAll says that somebody tells events of all tenants. One of a tenant may
+// not, though the role system lets it see them.
+func servesAll(who auth.Principal) bool { return who.Unrestricted || who.Tenant == "" }
 
 // payloads reads the body.
 func (t *Timeline) payloads(w http.ResponseWriter, r *http.Request) ([]changeevent.Payload, error) {
