@@ -202,6 +202,45 @@ func TestFaultsOfANodeThatIsGone(t *testing.T) {
 	}
 }
 
+// A fault of a node that was gone before anybody looked is none of the next node
+// of its name, and is not kept for ever. That a node is not seen yet says nothing.
+func TestFaultsOfANodeThatNobodySaw(t *testing.T) {
+	w := newWorld(t)
+	r := w.newReconciler(wide(), false)
+	w.report(sick, "xid")
+	w.settle(r)
+	if f := w.faults[sick]; f.Status.Phase != v1alpha1.PhaseGone || len(f.Spec.Faults) != 1 {
+		t.Errorf("it is %s with %d faults: the cache may be behind", f.Status.Phase, len(f.Spec.Faults))
+	}
+	w.now = w.now.Add(time.Minute)
+	w.join(sick)
+	w.settle(r)
+	if w.nodes[sick].Spec.Unschedulable || len(w.faults[sick].Spec.Faults) > 0 {
+		t.Error("a node that took its place is cordoned for its faults")
+	}
+
+	const late = "node-01"
+	w.join(late)
+	n := w.nodes[late]
+	delete(w.nodes, late) // the cache has still to hear of it
+	w.report(late, "xid")
+	w.settle(r)
+	w.nodes[late] = n
+	w.settle(r)
+	if !n.Spec.Unschedulable && !w.nodes[late].Spec.Unschedulable {
+		t.Error("a fault was lost to a cache that was behind")
+	}
+
+	const never = "node-02"
+	w.report(never, "xid")
+	w.settle(r)
+	w.now = w.now.Add(25 * time.Hour)
+	w.settle(r)
+	if w.faults[never] != nil {
+		t.Error("the fault of a node that was never there is kept for ever")
+	}
+}
+
 // endless are repairs that are under way, and stay so.
 type endless struct{ repairs }
 

@@ -178,13 +178,15 @@ func (r *reconciler) step(ctx context.Context, t *turn) (moved bool, after time.
 // dropOld takes the faults of a node away that is no more, so that they are not
 // taken for those of the next one of its name.
 func (r *reconciler) dropOld(ctx context.Context, t *turn) (bool, error) {
-	faults := t.fault.Spec.Faults
-	switch known := t.fault.Status.NodeUID; {
-	case known == "" || len(faults) == 0 || t.node != nil && t.node.UID == known:
+	faults, st := t.fault.Spec.Faults, &t.fault.Status
+	switch gone := st.Phase == v1alpha1.PhaseGone; {
+	case len(faults) == 0 || t.node != nil && t.node.UID == st.NodeUID:
 		return false, nil
-	case t.node == nil && t.fault.Status.Phase != v1alpha1.PhaseGone: // that it went is told with them
+	case st.NodeUID == "" && (t.node == nil || !gone): // it may have just come
 		return false, nil
-	case t.node != nil && r.remedy.Busy(&t.fault.Status): // until then a source would report again what it finds on the new one
+	case t.node == nil && !gone: // that it went is told with them
+		return false, nil
+	case t.node != nil && r.remedy.Busy(st): // until then a source would report again what it finds on the new one
 		return false, nil
 	}
 	keep := slices.DeleteFunc(slices.Clone(faults), func(f v1alpha1.Fault) bool {
@@ -302,7 +304,8 @@ func ended(why quarantine.Situation) (string, bool) {
 func (r *reconciler) cleanUp(ctx context.Context, t *turn) (time.Duration, error) {
 	st := &t.fault.Status
 	over := st.Phase == v1alpha1.PhaseHealthy || st.Phase == v1alpha1.PhaseGone || st.Phase == v1alpha1.PhaseObserved
-	if !over || len(t.fault.Spec.Faults) > 0 || st.Overridden != nil || st.Since == nil || t.node != nil && marked(t.node) {
+	never := t.node == nil && st.NodeUID == "" // nobody has seen the node that its faults are of
+	if !over || len(t.fault.Spec.Faults) > 0 && !never || st.Overridden != nil || st.Since == nil || t.node != nil && marked(t.node) {
 		return 0, nil
 	}
 	if left := st.Since.Add(r.cfg.TTL).Sub(t.now); left > 0 {
