@@ -38,9 +38,10 @@ type way struct {
 	mu     sync.Mutex
 	at     point // 0 is nowhere
 	kill   func()
-	writes []string // what was written since the way was armed
-	struck string   // the write that it died at
-	made   int      // Jobs
+	writes []string      // what was written since the way was armed
+	struck string        // the write that it dies at
+	dead   chan struct{} // closed when it has died there
+	made   int           // Jobs
 }
 
 // lead is a way for fleettest.Options.
@@ -72,14 +73,22 @@ func (w *way) arm(at point, kill func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.at, w.kill, w.writes, w.struck, w.made = at, kill, nil, "", 0
+	w.dead = make(chan struct{})
 }
 
 // seen gives what was written since the way was armed, the write that the
-// controller died at, and how many Jobs were made.
+// controller has died at, and how many Jobs were made. If it is about to die, that
+// is waited for.
 func (w *way) seen() (writes []string, struck string, made int) {
 	w.mu.Lock()
+	struck, dead := w.struck, w.dead
+	w.mu.Unlock()
+	if struck != "" {
+		<-dead
+	}
+	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.writes, w.struck, w.made
+	return w.writes, struck, w.made
 }
 
 // ServeHTTP passes everything on but the write that the controller dies at.
@@ -95,9 +104,6 @@ func (w *way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		w.exchange(r, body)
 	}
 	kill()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.struck = what
 	panic(http.ErrAbortHandler)
 }
 
@@ -112,7 +118,12 @@ func (w *way) writing(what string) (kill func(), answered bool) {
 	if len(w.writes) != w.at.n {
 		return nil, false
 	}
-	return w.kill, w.at.answered
+	w.struck = what
+	do, dead := w.kill, w.dead
+	return func() {
+		do()
+		close(dead)
+	}, w.at.answered
 }
 
 // answers sees what comes back.
