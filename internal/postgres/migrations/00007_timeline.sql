@@ -101,20 +101,31 @@ declare
     this date := (clock_timestamp() at time zone 'UTC')::date;
     day  date;
     part text;
+    gone text[];
 begin
     if not pg_try_advisory_xact_lock(hashtext('fleetloop timeline.keep')) then
         return;
     end if;
     delete from timeline.change_event_default d where d.at < old;
-    -- Before partitions are made: who reads locks the table and then its partitions.
-    -- To lock the default partition first, and the table for this, would be a circle.
-    for part in
+    gone := array(
         select c.relname::text
         from pg_inherits i join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'timeline.change_event'::regclass and c.relname ~ '^change_event_\d{4}_\d\d_\d\d$'
             and (to_date(right(c.relname, 10), 'YYYY_MM_DD') + 7)::timestamp at time zone 'UTC' <= old
         order by c.relname
-    loop
+    );
+    -- Before partitions are made: who reads locks the table and then its partitions.
+    -- To lock the default partition first, and the table for this, would be a circle.
+    -- Who reads for long, such as a backup, is not waited for: all others would have to.
+    if gone <> '{}' then
+        begin
+            lock table only timeline.change_event in access exclusive mode;
+        exception when lock_not_available then
+            raise warning 'weeks of old change events are being read, and go later: %', gone;
+            gone := '{}';
+        end;
+    end if;
+    foreach part in array gone loop
         execute format('drop table timeline.%I', part);
         return next part;
     end loop;

@@ -17,7 +17,7 @@ import (
 
 const (
 	// keepEvery is how often a keeper works, and keepAgain how soon after it could
-	// not.
+	// not, which doubles: what it waits for, others wait for behind it.
 	keepEvery = 10 * time.Minute
 	keepAgain = 10 * time.Second
 	// forgetBatch is how many keys are forgotten in one transaction.
@@ -48,7 +48,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			pause = keepAgain
+			pause = backoff.Policy{Initial: keepAgain, Max: keepEvery}.Delay(k.failures)
 			// Where the schema is made by another, the first tries come too early.
 			if k.failures++; k.failures == 2 {
 				k.log.WarnContext(ctx, "old change events cannot be let go, trying again", "err", err)

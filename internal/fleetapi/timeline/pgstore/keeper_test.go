@@ -128,6 +128,28 @@ func TestKeeperAndReaders(t *testing.T) {
 	wantEqual(t, "the keeper's error", nil, <-kept)
 }
 
+// TestKeeperAndABackup: somebody who reads for hours keeps old weeks there, and
+// nothing else from being done.
+func TestKeeperAndABackup(t *testing.T) {
+	d := newDatabase(t)
+	d.append(t, event("old", 60*day))
+	d.keep(t, 90*day)
+	weeks := len(d.partitions(t))
+	d.exec(t, "drop table timeline.change_event_"+week(time.Now().AddDate(0, 0, 28))) // a week to be made
+	d.exec(t, "alter function timeline.keep(interval) set lock_timeout = '100ms'")
+	backup := connect(t, d.url)
+	if _, err := backup.Exec(t.Context(), "begin; lock table only timeline.change_event in access share mode"); err != nil {
+		t.Fatal(err)
+	}
+	d.keep(t, 30*day)
+	wantEqual(t, "weeks while it reads", weeks, len(d.partitions(t)))
+	if _, err := backup.Exec(t.Context(), "rollback"); err != nil {
+		t.Fatal(err)
+	}
+	d.keep(t, 30*day)
+	wantEqual(t, "weeks when it is done", weeks-1, len(d.partitions(t)))
+}
+
 // awaitLocks waits until so many others wait for a lock.
 func (d *database) awaitLocks(t *testing.T, n int) {
 	t.Helper()
