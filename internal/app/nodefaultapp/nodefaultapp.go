@@ -269,7 +269,7 @@ func (a *app) reports(ctx context.Context) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	cfg := a.cfg.Intake
-	guard, err := auth.New(cfg.Auth, auth.Deps{ListenAddr: cfg.Server.Addr, Client: a.core, Log: a.p.Log})
+	guard, err := auth.New(cfg.Auth, auth.Deps{ListenAddr: cfg.Server.Addr, OtherAddr: cfg.GRPC.Addr, Client: a.core, Log: a.p.Log})
 	if err != nil {
 		return nil, err
 	}

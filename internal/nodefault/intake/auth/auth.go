@@ -71,8 +71,9 @@ const DefaultBelieve = time.Minute
 
 // Deps are what a Guard works with.
 type Deps struct {
-	// ListenAddr is where callers come in. ModeNone wants it on loopback.
-	ListenAddr string
+	// ListenAddr is where callers come in, and OtherAddr where they do besides,
+	// such as by gRPC: "" is nowhere. ModeNone wants both on loopback.
+	ListenAddr, OtherAddr string
 	// Client asks the API server. ModeCluster needs it.
 	Client kubernetes.Interface
 	Log    *slog.Logger
@@ -117,8 +118,10 @@ func New(cfg Config, deps Deps) (*Guard, error) {
 		if cfg.TokenFile != "" {
 			return nil, errors.New("intake auth mode \"none\" takes no token file; set the mode to \"file\" to use it")
 		}
-		if !loopback(deps.ListenAddr) {
-			return nil, fmt.Errorf("intake auth mode \"none\" would let everybody report faults who reaches %q; listen on a loopback address, or set the mode to \"cluster\" or \"file\"", deps.ListenAddr)
+		for _, addr := range []string{deps.ListenAddr, cmp.Or(deps.OtherAddr, deps.ListenAddr)} {
+			if !loopback(addr) {
+				return nil, fmt.Errorf("intake auth mode \"none\" would let everybody report faults who reaches %q; listen on a loopback address, or set the mode to \"cluster\" or \"file\"", addr)
+			}
 		}
 	case ModeCluster:
 		if deps.Client == nil {

@@ -270,7 +270,10 @@ func TestNewRefuses(t *testing.T) {
 			}
 		})
 	}
-	g, err := auth.New(auth.Config{Mode: auth.ModeNone}, auth.Deps{ListenAddr: "127.0.0.1:8080"})
+	if _, err := auth.New(auth.Config{Mode: auth.ModeNone}, auth.Deps{ListenAddr: "127.0.0.1:8080", OtherAddr: "0.0.0.0:50051"}); err == nil || !strings.Contains(err.Error(), "0.0.0.0:50051") {
+		t.Errorf("everybody could cordon nodes by gRPC: %v", err)
+	}
+	g, err := auth.New(auth.Config{Mode: auth.ModeNone}, auth.Deps{ListenAddr: "127.0.0.1:8080", OtherAddr: "localhost:50051"})
 	if err != nil {
 		t.Fatal(err)
 	}
