@@ -19,27 +19,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/deploy/crds"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
+	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 )
 
 const (
 	faultBinary = "node-fault-controller"
+	faultToken  = "bench"
+
 	// faultController is who the controller is for the API server.
-	faultController = "system:serviceaccount:" + metav1.NamespaceDefault + ":" + faultBinary
-	faultToken      = "bench"
+	faultController = "system:serviceaccount:" + roles.Namespace + ":" + roles.Account
 
 	poolLabel = "bench.example/pool"
 )
 
 // A faultBed is a cluster with nodes that fall ill: a real API server that keeps
-// an audit log, a sink of change events, and the controller as its binary, with
-// all that it does, and its settings but for a budget of half of each pool.
+// an audit log, a sink of change events, and the controller as its binary and its
+// own account, with all that it does, and its settings but for a budget of half of
+// each pool.
 type faultBed struct {
 	bed   *kubebed.Bed
 	nodes kubernetes.Interface
@@ -124,8 +130,29 @@ func (b *faultBed) startCluster(ctx context.Context) (err error) {
 	}
 	cfg := b.bed.Config()
 	cfg.QPS = -1
-	b.nodes, err = kubernetes.NewForConfig(cfg)
-	return err
+	if b.nodes, err = kubernetes.NewForConfig(cfg); err != nil {
+		return err
+	}
+	return b.install(ctx)
+}
+
+// install gives the controller its rights.
+func (b *faultBed) install(ctx context.Context) error {
+	admin, err := client.New(b.bed.Config(), client.Options{Scheme: clientgoscheme.Scheme})
+	if err != nil {
+		return err
+	}
+	objects := append([]runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: roles.Namespace}}}, roles.Whole().Objects()...)
+	for _, o := range objects {
+		object, is := o.(client.Object)
+		if !is {
+			return fmt.Errorf("make %T: it is no object", o)
+		}
+		if err := admin.Create(ctx, object); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // register makes the nodes of a pool, as large as those of clusters are.
@@ -176,9 +203,8 @@ func newNode(pool, name string) *corev1.Node {
 
 // startController runs the controller, and waits until it takes reports.
 func (b *faultBed) startController(ctx context.Context) error {
-	// Its rights are the subject of other tests; what they cost is a look into
-	// memory.
-	kubeconfig, err := b.bed.Kubeconfig(faultController, "system:masters", "system:authenticated")
+	// A certificate: a token of the account could be over before the measurement is.
+	kubeconfig, err := b.bed.Kubeconfig(faultController, "system:serviceaccounts", "system:serviceaccounts:"+roles.Namespace, "system:authenticated")
 	if err != nil {
 		return err
 	}
@@ -193,7 +219,7 @@ func (b *faultBed) startController(ctx context.Context) error {
 	}
 	b.onStop(logged.Close)
 	controller := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.dir, faultBinary), //nolint:gosec // our own program
-		"--kubeconfig="+kubeconfig, "--namespace="+metav1.NamespaceDefault, "--listen-address=127.0.0.1:0", "--intake-auth-mode=file", "--intake-token-file="+tokens,
+		"--kubeconfig="+kubeconfig, "--namespace="+roles.Namespace, "--listen-address=127.0.0.1:0", "--intake-auth-mode=file", "--intake-token-file="+tokens,
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--change-events-enabled", "--change-events-endpoint="+b.sink.endpoint,
 		"--budget-max-percent=50")
 	controller.Env = []string{
