@@ -124,11 +124,30 @@ func (b *Budget) seen(n *corev1.Node, now time.Time) (granted bool) {
 	}
 	// The annotation has the time of the grant, to the microsecond. An older
 	// one is of a session before.
-	if at, known := b.takenAt(n); known && !at.Before(g.at.Truncate(time.Microsecond)) || now.Sub(g.at) > patience {
+	if at, known := b.takenAt(n); known && !at.Before(g.at.Truncate(time.Microsecond)) || givenBack(n, g) || now.Sub(g.at) > patience {
 		delete(b.grants, n.UID)
 		return false
 	}
 	return true
+}
+
+// givenBack is whether a node that nobody has seen out of service is in service
+// again: it was released, or a person has undone it, since the grant.
+func givenBack(n *corev1.Node, g grant) bool {
+	for _, key := range []string{v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden} {
+		text, is := n.Annotations[key]
+		var ended struct {
+			Since time.Time `json:"since"` // when it was taken, of those that say so
+			At    time.Time `json:"at"`
+		}
+		if !is || json.Unmarshal([]byte(text), &ended) != nil {
+			continue
+		}
+		if !ended.Since.IsZero() && !ended.Since.Before(g.at.Truncate(time.Microsecond)) || ended.Since.IsZero() && ended.At.After(g.at) {
+			return true
+		}
+	}
+	return false
 }
 
 // forget drops what is of nodes that are no more, and what is before the window.
