@@ -161,24 +161,31 @@ func (s *Store) change(ctx context.Context, node string, uid types.UID, c change
 	}
 	err := s.deps.Write.Apply(ctx, client.ApplyConfigurationFromUnstructured(object),
 		client.FieldOwner(manager(c.fault)), client.ForceOwnership)
-	if err != nil || !c.gone {
+	var nf v1alpha1.NodeFault
+	switch {
+	case c.gone && apierrors.IsInvalid(err):
+		// Somebody has written into the last fault: taken away, it leaves a list
+		// that is null, and that the schema does not have.
+		err = s.deps.Live.Get(ctx, types.NamespacedName{Name: node}, &nf)
+	case err == nil && c.gone:
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &nf)
+	default:
 		return err
 	}
-	return s.purge(ctx, object, c.fault)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return s.purge(ctx, &nf, c.fault)
 }
 
 // purge takes away a fault that is still there after its manager has let go of
 // it: somebody else has a hand in it, such as a person with an editor.
-func (s *Store) purge(ctx context.Context, applied *unstructured.Unstructured, f v1alpha1.Fault) error {
-	var nf v1alpha1.NodeFault
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(applied.Object, &nf); err != nil {
-		return fmt.Errorf("decode what was applied: %w", err)
-	}
+func (s *Store) purge(ctx context.Context, nf *v1alpha1.NodeFault, f v1alpha1.Fault) error {
 	if find(nf.Spec.Faults, f) == nil {
 		return nil
 	}
 	nf.Spec.Faults = slices.DeleteFunc(nf.Spec.Faults, func(o v1alpha1.Fault) bool { return nodefault.KeyOf(o) == nodefault.KeyOf(f) })
-	return s.deps.Write.Update(ctx, &nf, client.FieldOwner(manager(f)))
+	return s.deps.Write.Update(ctx, nf, client.FieldOwner(manager(f)))
 }
 
 // manager is who has a fault: itself.
