@@ -42,7 +42,11 @@ func (r *recorder) Register(c prometheus.Collector) error {
 	c.Describe(descs)
 	close(descs)
 	for d := range descs {
-		r.found = append(r.found, parse(d.String(), kindOf(c)))
+		m := parse(d.String(), kindOf(c))
+		if m.kind == "gauge" && strings.HasSuffix(m.name, "_total") { // of a collector that has several
+			m.kind = "counter"
+		}
+		r.found = append(r.found, m)
 	}
 	return nil
 }
