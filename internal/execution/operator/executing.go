@@ -64,6 +64,13 @@ func (r *reconciler) observed(ctx context.Context, t *turn, j *batchv1.Job, o jo
 	case o.State == job.Succeeded || o.State == job.Failed:
 		return r.ended(ctx, t, o)
 	case !t.now.Before(end):
+		pods, err := r.jobs.Pods(ctx, j, true) // the cache may be behind, above all where the host cluster was away
+		if err != nil {
+			return err
+		}
+		if last := job.Observe(j, pods, t.now); last.State == job.Succeeded || last.State == job.Failed {
+			return r.ended(ctx, t, last)
+		}
 		o.State = job.Failed
 		o.Failure = &execution.Failure{
 			Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailResultUnknown,

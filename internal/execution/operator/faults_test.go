@@ -204,66 +204,6 @@ func TestNoPolicies(t *testing.T) {
 	wantPhase(t, w, "b", v1alpha1.PhaseFailed, v1alpha1.DetailPolicyUnavailable)
 }
 
-// TestTroubleWhileWaiting holds that a short trouble ends nothing that has waited
-// for long, neither before the action nor after it.
-func TestTroubleWhileWaiting(t *testing.T) {
-	w := newWorld()
-	r := w.newReconciler(Config{})
-	long := []v1alpha1.Condition{{Type: "room", Rego: "package room", Required: true, Timeout: &metav1.Duration{Duration: time.Hour}}}
-	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.PreConditions, ke.Spec.PostConditions = long, long })
-	trouble := func(phase v1alpha1.Phase) {
-		t.Helper()
-		w.now = w.now.Add(3 * r.cfg.CheckTimeout)
-		healthy := r.check
-		r.check = troubled{}
-		w.must(t, r, "a")
-		wantPhase(t, w, "a", phase, w.get("a").Status.ReasonDetail)
-		w.now = w.now.Add(r.cfg.CheckTimeout - time.Second)
-		w.must(t, r, "a")
-		wantPhase(t, w, "a", phase, w.get("a").Status.ReasonDetail)
-		r.check = healthy
-		w.must(t, r, "a")
-	}
-	r.check = hesitant{checks{w}}
-	w.must(t, r, "a")
-	trouble(v1alpha1.PhaseValidating)
-	trouble(v1alpha1.PhaseValidating) // another one, with a time of its own
-	r.check = checks{w}
-	w.must(t, r, "a")
-	w.postWait = time.Minute
-	w.end("a", action.CodeOK)
-	w.must(t, r, "a")
-	trouble(v1alpha1.PhaseExecuting)
-	trouble(v1alpha1.PhaseExecuting)
-
-	r.check = troubled{}
-	w.now = w.now.Add(time.Hour)
-	w.must(t, r, "a")
-	wantPhase(t, w, "a", v1alpha1.PhaseRollbackReady, v1alpha1.Detail(v1alpha1.ReasonPostConditionFailed))
-}
-
-// hesitant are checks that wait for a precondition.
-type hesitant struct{ checks }
-
-func (hesitant) Check(context.Context, *v1alpha1.KubernetesExecution, *action.Result, time.Time) (check.Outcome, error) {
-	return check.Outcome{Wait: time.Minute}, nil
-}
-
-// troubled are checks that cannot be made.
-type troubled struct{}
-
-func (troubled) Check(context.Context, *v1alpha1.KubernetesExecution, *action.Result, time.Time) (check.Outcome, error) {
-	return check.Outcome{}, errNoAnswer
-}
-
-func (troubled) Replan(context.Context, *v1alpha1.KubernetesExecution, time.Time) (check.Outcome, error) {
-	return check.Outcome{}, errNoAnswer
-}
-
-func (troubled) PostConditions(context.Context, *v1alpha1.KubernetesExecution, time.Time, time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
-	return nil, 0, errNoAnswer
-}
-
 // unasked are checks without policies.
 type unasked struct{ checks }
 
