@@ -1,8 +1,6 @@
 package changeevent
 
 import (
-	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -189,12 +187,6 @@ func (c Config) String() string { return c.LogValue().String() }
 
 // GoString is the same as String: %#v would show the token otherwise.
 func (c Config) GoString() string { return c.String() }
-
-// Format is the same as String, whatever the verb: past String, fmt prints the
-// fields for one that it does not know.
-func (c Config) Format(f fmt.State, _ rune) {
-	_, _ = io.WriteString(f, c.String()) // fmt.State has nowhere to report it
-}
 
 // LogValue tells the configuration without its secrets, and without the path of
 // the endpoint, which is one to some sinks.

