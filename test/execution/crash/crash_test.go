@@ -40,6 +40,9 @@ func TestDiesAtEachWrite(t *testing.T) {
 			})
 		}
 	})
+	if t.Failed() {
+		return
+	}
 	for _, mode := range modes() {
 		got := m.struck[mode]
 		slices.Sort(got)
