@@ -7,12 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // A Book has what became of the nodes, each write of them.
 type Book struct {
 	mu    sync.Mutex
 	lines map[types.UID][]string
+	most  int
 }
 
 // Book is kept from now on until the test ends.
@@ -20,41 +22,63 @@ func (c *Cluster) Book() *Book {
 	c.Helper()
 	b := &Book{lines: map[types.UID][]string{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context()))
-	watch, err := c.Client.Watch(ctx, &corev1.NodeList{})
+	written, err := c.Client.Watch(ctx, &corev1.NodeList{})
 	if err != nil {
 		cancel()
 		c.Fatal(err)
 	}
 	var keeping sync.WaitGroup
 	keeping.Go(func() {
-		for e := range watch.ResultChan() {
+		for e := range written.ResultChan() {
 			if n, is := e.Object.(*corev1.Node); is {
-				b.note(n)
+				b.note(n, e.Type == watch.Deleted)
 			}
 		}
 	})
 	c.Cleanup(func() {
-		watch.Stop()
+		written.Stop()
 		cancel()
 		keeping.Wait()
 	})
 	return b
 }
 
-func (b *Book) note(n *corev1.Node) {
+func (b *Book) note(n *corev1.Node, gone bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	is := "open"
-	if n.Spec.Unschedulable {
-		is = "cordoned"
+	is := open
+	switch {
+	case gone:
+		is = "gone"
+	case n.Spec.Unschedulable:
+		is = cordoned
 	}
-	lines := b.lines[n.UID]
-	if len(lines) == 0 || lines[len(lines)-1] != is {
+	if lines := b.lines[n.UID]; len(lines) == 0 || lines[len(lines)-1] != is {
 		b.lines[n.UID] = append(lines, is)
 	}
+	out := 0
+	for _, lines := range b.lines {
+		if lines[len(lines)-1] == cordoned {
+			out++
+		}
+	}
+	b.most = max(b.most, out)
 }
 
-// Of is what became of a node: open and cordoned, in turn.
+// What becomes of a node.
+const (
+	open     = "open"
+	cordoned = "cordoned"
+)
+
+// Most is how many nodes were cordoned at the same time.
+func (b *Book) Most() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.most
+}
+
+// Of is what became of a node: open, cordoned and gone, in turn.
 func (b *Book) Of(n *corev1.Node) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -163,7 +163,7 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *contro
 		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": c.Sink.URL(), "CHANGE_EVENTS_ALLOW_ADDRESSES": "127.0.0.0/8", "CHANGE_EVENTS_ALLOW_HTTP": "true",
 		"CLUSTER_NAME": "bed", "LEADER_ELECT": "false",
 		// A few nodes are all that there are.
-		"NODE_FAULT_BUDGET_MAX_PERCENT": "100", "NODE_FAULT_BUDGET_WINDOW_PERCENT": "100", "NODE_FAULT_HEALTHY_FOR": "1s",
+		"NODE_FAULT_BUDGET_MAX_PERCENT": "100", "NODE_FAULT_BUDGET_WINDOW": "0s", "NODE_FAULT_HEALTHY_FOR": "1s",
 	}
 	maps.Copy(all, env)
 	c.process = controllertest.Start(c, binary(c), all, args...)

@@ -1,8 +1,16 @@
 package faulttest
 
 import (
+	"context"
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
 // Pod makes a pod of a ReplicaSet on a node, which runs, is ready, and ends at
@@ -36,3 +44,42 @@ func (c *Cluster) Pod(namespace, name, node string, changes ...func(*corev1.Pod)
 
 // Bare has a pod be one that nothing would make again.
 func Bare(p *corev1.Pod) { p.OwnerReferences = nil }
+
+// Slow has a pod take its time to end, which nobody measures here: it is on its
+// way until the test takes it away.
+func Slow(p *corev1.Pod) {
+	seconds := int64(30)
+	p.Spec.TerminationGracePeriodSeconds = &seconds
+}
+
+// Kill takes a pod away, as the kubelet does when its containers have ended.
+func (c *Cluster) Kill(p *corev1.Pod) {
+	c.Helper()
+	if err := c.Client.Delete(c.Context(), p, client.GracePeriodSeconds(0)); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// Budget makes a disruption budget that keeps so many pods, and waits until so
+// many are counted.
+func (c *Cluster) Budget(namespace, name string, keeps, pods int32) *policyv1.PodDisruptionBudget {
+	c.Helper()
+	least := intstr.FromInt32(keeps)
+	b := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+	}
+	if err := c.Client.Create(c.Context(), b); err != nil {
+		c.Fatal(err)
+	}
+	controllertest.Eventually(c, func(ctx context.Context) error {
+		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(b), b); err != nil {
+			return err
+		}
+		if b.Status.ObservedGeneration < b.Generation || b.Status.CurrentHealthy != pods {
+			return fmt.Errorf("budget %q has counted %d pods, want %d", name, b.Status.CurrentHealthy, pods)
+		}
+		return nil
+	})
+	return b
+}

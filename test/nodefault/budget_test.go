@@ -1,0 +1,116 @@
+package nodefault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+// However many nodes are faulty at once, no more are out of service than may be;
+// the others wait, and are taken one by one as those recover. That holds for a
+// controller that begins anew.
+func TestBudget(t *testing.T) {
+	const all = 20
+	c := faulttest.Start(t)
+	book := c.Book()
+	p := c.StartController(tenPercent())
+	waiting, faults := map[string]bool{}, map[string]faulttest.Report{}
+	for i := range all {
+		name := fmt.Sprintf("node-%02d", i)
+		c.Node(name, nil)
+		waiting[name], faults[name] = true, faulttest.Fatal(name, "disk")
+	}
+	for _, fault := range faults {
+		c.Report(fault)
+	}
+	for name := range faults {
+		f := c.Want(name, "a node that is taken, or waits", func(f *v1alpha1.NodeFault) bool {
+			return f.Status.Phase == v1alpha1.PhaseQuarantined || f.Status.Phase == v1alpha1.PhasePending
+		})
+		if f.Status.Phase == v1alpha1.PhaseQuarantined {
+			delete(waiting, name)
+			continue
+		}
+		denied := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ConditionBudgetDenied)
+		if denied == nil || denied.Status != "True" || !strings.Contains(f.Status.Message, "2 of") {
+			t.Errorf("node %q waits, and does not say why: %q %+v", name, f.Status.Message, denied)
+		}
+	}
+	if len(waiting) != all-most {
+		t.Fatalf("%d nodes wait, want %d", len(waiting), all-most)
+	}
+
+	healed := map[string]bool{}
+	for len(healed) < all {
+		if n := len(healed); n == 5 || n == 12 {
+			p.Kill()
+			p = c.StartController(tenPercent())
+		}
+		next := nextCordoned(t, c, faults, healed)
+		c.Report(faults[next].Healthy())
+		healed[next] = true
+	}
+	for name := range faults {
+		c.WantPhase(name, v1alpha1.PhaseHealthy)
+		c.Sink.WantTold(t, name, "cordon drain-completed uncordon")
+		if got := book.Of(c.GetNode(name)); got != "open cordoned open" {
+			t.Errorf("node %q was %s", name, got)
+		}
+	}
+	if got := book.Most(); got != most {
+		t.Errorf("%d nodes were out of service at the same time, want %d", got, most)
+	}
+}
+
+// most is ten percent of the nodes.
+const most = 2
+
+func tenPercent() map[string]string {
+	return map[string]string{
+		"NODE_FAULT_BUDGET_MAX_PERCENT": "10", "NODE_FAULT_HEALTHY_FOR": "1ms", "NODE_FAULT_INTAKE_RATE": "10000",
+	}
+}
+
+// nextCordoned is a node that is out of service and still faulty. Once the first has
+// come by itself, monitors report those that wait again, which has them looked
+// at at once.
+func nextCordoned(t *testing.T, c *faulttest.Cluster, faults map[string]faulttest.Report, healed map[string]bool) (next string) {
+	t.Helper()
+	looks := 0
+	controllertest.Eventually(t, func(ctx context.Context) error {
+		var list v1alpha1.NodeFaultList
+		if err := c.Client.List(ctx, &list); err != nil {
+			return err
+		}
+		var waits string
+		for i := range list.Items {
+			f := &list.Items[i]
+			if healed[f.Name] {
+				continue
+			}
+			if d := f.Status.Drain; f.Status.Phase == v1alpha1.PhaseQuarantined && d != nil && d.State == v1alpha1.DrainCompleted {
+				next = f.Name
+				return nil
+			}
+			waits = f.Name
+		}
+		if len(healed) <= most { // somebody has to come by himself
+			return errNone
+		}
+		looks++
+		fault := faults[waits]
+		fault.Message = fmt.Sprintf("found %d times", looks)
+		return errors.Join(errNone, c.Send(ctx, fault))
+	})
+	return next
+}
+
+var errNone = errors.New("no faulty node is cordoned")

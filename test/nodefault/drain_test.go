@@ -1,0 +1,100 @@
+package nodefault
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+// blocked says whether a drain waits for a pod because of something.
+func blocked(pod, by string) func(*v1alpha1.NodeFault) bool {
+	return func(f *v1alpha1.NodeFault) bool {
+		d := f.Status.Drain
+		return d != nil && d.State == v1alpha1.DrainRunning && len(d.BlockedBy) == 1 && d.BlockedBy[0].Pod == pod && d.BlockedBy[0].By == by
+	}
+}
+
+// What keeps a drain is named where people look, and the drain goes on when it
+// no longer does.
+func TestBlockedDrain(t *testing.T) {
+	c := faulttest.Start(t)
+	ns := kubebedtest.Namespace(t)
+	const node = "node-kept"
+	c.Node(node, nil)
+	kept := c.Pod(ns, "api-0", node)
+	bare := c.Pod(ns, "debug", node, faulttest.Bare, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+	budget := c.Budget(ns, "api", 1, 1)
+	c.StartController(nil)
+	c.Report(faulttest.Fatal(node, "disk"))
+
+	c.Want(node, "both pods to be named", func(f *v1alpha1.NodeFault) bool {
+		d := f.Status.Drain
+		return d != nil && len(d.BlockedBy) == 2 && d.Remaining == 2 && d.BlockedBy[0].By == ns+"/api" && d.BlockedBy[1].By == "bare-pod"
+	})
+	row := c.Row(node)
+	for _, part := range []string{ns + "/api-0", ns + "/api)", ns + "/debug", "bare-pod"} {
+		if !strings.Contains(row["MESSAGE"], part) {
+			t.Errorf("kubectl does not show %q: %v", part, row)
+		}
+	}
+	if row["PHASE"] != string(v1alpha1.PhaseDraining) || row["PODS"] != "2" || row["FAULT"] != "disk" {
+		t.Errorf("kubectl shows %v", row)
+	}
+	c.Sink.WantTold(t, node, "cordon drain-started")
+
+	before := budget.DeepCopy()
+	none := intstr.FromInt32(0)
+	budget.Spec.MinAvailable = &none
+	if err := c.Client.Patch(t.Context(), budget, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	c.Want(node, "the bare pod alone to be left", blocked(ns+"/debug", "bare-pod"))
+	if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(kept), kept); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod is still there: %v", err)
+	}
+	c.Kill(bare)
+	f := c.Want(node, "the drain to be over", func(f *v1alpha1.NodeFault) bool { return f.Status.Drain.State == v1alpha1.DrainCompleted })
+	if f.Status.Drain.Evicted != 1 {
+		t.Errorf("%d pods are said to be evicted, and it was one", f.Status.Drain.Evicted)
+	}
+	c.Sink.WantTold(t, node, "cordon drain-started drain-completed")
+}
+
+// A drain that does not come to an end in its time has failed, and says what it
+// waits for. Nothing is done by force.
+func TestFailedDrain(t *testing.T) {
+	c := faulttest.Start(t)
+	ns := kubebedtest.Namespace(t)
+	const node = "node-late"
+	c.Node(node, nil)
+	kept := c.Pod(ns, "api-0", node)
+	slow := c.Pod(ns, "batch-0", node, faulttest.Slow, func(p *corev1.Pod) { p.Labels["app"] = "batch" })
+	c.Budget(ns, "api", 1, 1)
+	c.StartController(map[string]string{"NODE_FAULT_DRAIN_DEADLINE": "3s"})
+	c.Report(faulttest.Xid(node))
+	f := c.WantPhase(node, v1alpha1.PhaseStuck)
+	if d := f.Status.Drain; d.State != v1alpha1.DrainFailed || d.Remaining != 2 || d.Terminating != 1 || !strings.Contains(d.Message, ns+"/api") {
+		t.Errorf("%+v", d)
+	}
+	c.Sink.WantTold(t, node, "cordon drain-started drain-failed")
+	told := c.Sink.Taken(node, true)
+	if last := told[len(told)-1]; last.Outcome != "failed" || !strings.Contains(last.Reason, ns+"/api-0") {
+		t.Errorf("%+v", last)
+	}
+	for _, p := range []*corev1.Pod{kept, slow} {
+		if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
+			t.Errorf("pod %s: %v", p.Name, err)
+		}
+	}
+	if kept.DeletionTimestamp != nil {
+		t.Error("the pod that a budget keeps was told to go")
+	}
+}

@@ -1,0 +1,50 @@
+package nodefault
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+// A node that is to be replaced ends, and its end is told though it is gone. The
+// next of its name begins with nothing.
+func TestTerminated(t *testing.T) {
+	c := faulttest.Start(t)
+	machines, book := c.Machines(), c.Book()
+	c.StartController(machines.Env())
+	const name = "node-old"
+	allowed := func(n *corev1.Node) { n.Labels = map[string]string{rules.LabelTerminate: "allowed"} }
+	old := c.Node(name, allowed)
+	fault := faulttest.Xid(name)
+	fault.RecommendedAction = "REPLACE_VM"
+	c.Report(fault)
+	f := c.WantPhase(name, v1alpha1.PhaseGone)
+	const told = "cordon drain-completed terminate-requested terminate-executed"
+	c.Sink.WantTold(t, name, told)
+	if done := machines.Done(provider.ActionTerminate, name); len(done) != 1 {
+		t.Errorf("its machine was terminated %d times", len(done))
+	}
+	if got := book.Of(old); got != "open cordoned gone" {
+		t.Errorf("it was %s", got)
+	}
+
+	c.Node(name, allowed)
+	c.Want(name, "faults of the old node to be forgotten", func(g *v1alpha1.NodeFault) bool {
+		return len(g.Spec.Faults) == 0 && g.Status.Phase != v1alpha1.PhaseGone
+	})
+	wantNode(t, c, name, false, false)
+	c.Report(faulttest.Fatal(name, "disk"))
+	next := c.Want(name, "the new node to be taken", func(g *v1alpha1.NodeFault) bool {
+		return g.Status.Phase == v1alpha1.PhaseQuarantined && g.Status.Drain != nil
+	})
+	if next.Status.Session == f.Status.Session || next.Status.NodeUID == f.Status.NodeUID {
+		t.Errorf("the session goes on: %+v", next.Status)
+	}
+	wantNode(t, c, name, true, true)
+	c.Sink.WantTold(t, name, told+" cordon drain-completed")
+}
