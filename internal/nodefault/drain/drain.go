@@ -34,14 +34,15 @@ const Never = time.Duration(math.MaxInt64)
 
 // How often to look.
 const (
-	turnPause = 5 * time.Second       // while it is another node's turn
-	goingLook = time.Second           // while pods are on their way, and later a tenth of the time that it took so far
-	idleLook  = 10 * time.Second      // while nothing moves
-	leastLook = 10 * time.Millisecond // lest waiting for our own rate becomes a loop
-	callBound = 15 * time.Second      // of one request
-	turnTerm  = 2 * time.Minute       // without a step a node has lost its turn
-	overdue   = 10 * time.Second      // so long after its end a pod is named as one that does not end
-	settling  = 10 * time.Second      // within it a list that lags may show an evicted pod as it was
+	turnPause  = 5 * time.Second       // while it is another node's turn
+	goingLook  = time.Second           // while pods are on their way, and later a tenth of the time that it took so far
+	idleLook   = 10 * time.Second      // while nothing moves
+	failedLook = 30 * time.Second      // after a failure, for what a person does
+	leastLook  = 10 * time.Millisecond // lest waiting for our own rate becomes a loop
+	callBound  = 15 * time.Second      // of one request
+	turnTerm   = 2 * time.Minute       // without a step a node has lost its turn
+	overdue    = 10 * time.Second      // so long after its end a pod is named as one that does not end
+	settling   = 10 * time.Second      // within it a list that lags may show an evicted pod as it was
 )
 
 // maxText is how long a message of a drain, or the reason of a record, may be.
@@ -90,7 +91,7 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 	switch {
 	case over(st.Drain):
 		d.yield(st.NodeUID)
-		return Never, nil
+		return d.lookBack(ctx, node, st, now)
 	case st.Wish == nil || !st.Wish.Drain:
 		d.Cancel(st, "no rule asks for it any more", now)
 		return Never, nil
@@ -154,6 +155,22 @@ func (d *Drainer) begin(ctx context.Context, node *corev1.Node, st *v1alpha1.Nod
 	began.Message = fmt.Sprintf("%d pods have to go", len(going))
 	d.tell(st, changeevent.ActionDrainStarted, began.Message, now)
 	return 0, nil
+}
+
+// lookBack sees whether a person has made room since a drain failed.
+func (d *Drainer) lookBack(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
+	if st.Drain.State != v1alpha1.DrainFailed {
+		return Never, nil
+	}
+	pods, err := d.pods(ctx, node.Name, fresh)
+	if err != nil {
+		return 0, err
+	}
+	if len(d.sort(node, &v1alpha1.DrainStatus{StartedAt: st.Drain.StartedAt}, pods, now)) > 0 {
+		return failedLook, nil
+	}
+	d.complete(st, now)
+	return Never, nil
 }
 
 // goOn evicts what may go now.

@@ -164,8 +164,11 @@ func TestTerminatingIsNotGone(t *testing.T) {
 		t.Errorf("drain-failed says %q %q, want %q", told.Outcome, told.Reason, want)
 	}
 	r.kill("slow")
-	r.step(Never)
+	r.step(failedLook)
 	r.want(v1alpha1.DrainFailed, "drain-started", "drain-failed")
+	r.kill("guarded") // a person has made room
+	r.step(Never)
+	r.want(v1alpha1.DrainCompleted, "drain-started", "drain-failed", "drain-completed")
 }
 
 // TestGoneAtTheDeadline: the last look counts, and what is gone by then is no failure.

@@ -171,7 +171,7 @@ func (w *world) finish(t *rapid.T) {
 	w.api.close(false)
 	for range 100 {
 		after := w.try(t, true)
-		if after == Never {
+		if after == Never || after == failedLook && w.stored.Drain.State == v1alpha1.DrainFailed {
 			if !over(w.stored.Drain) {
 				t.Fatalf("nobody looks again, and it is %+v", w.stored.Drain)
 			}

@@ -95,7 +95,12 @@ func (r *reconciler) step(ctx context.Context, t *turn) error {
 	}
 	late := !t.now.Before(t.status.Deadline.Time)
 	if meta.IsStatusConditionTrue(t.status.Conditions, v1alpha1.ConditionSignalSent) {
-		if err := r.follow(ctx, t); err != nil || t.status.CompletionTime != nil || !late {
+		err := r.follow(ctx, t)
+		if err != nil && late { // it is told, and no longer waited for
+			t.wait(err.Error())
+			err = nil
+		}
+		if err != nil || t.status.CompletionTime != nil || !late {
 			return err
 		}
 	}

@@ -50,13 +50,15 @@ type Keeper struct {
 	leases typed.LeaseInterface
 	log    *slog.Logger
 
+	namespace string
+
 	mu    sync.Mutex
 	known map[string]time.Time // that are written; nil is that nobody has looked yet
 }
 
-// New makes a keeper of a budget whose Lease is one of leases.
-func New(b Budget, leases typed.LeaseInterface, log *slog.Logger) *Keeper {
-	return &Keeper{budget: b, leases: leases, log: log}
+// New makes a keeper of a budget whose Lease is in a namespace.
+func New(b Budget, leases typed.LeasesGetter, namespace string, log *slog.Logger) *Keeper {
+	return &Keeper{budget: b, leases: leases.Leases(namespace), namespace: namespace, log: log}
 }
 
 // Reserve asks the budget. It denies while it is not known whether a person has
@@ -67,7 +69,7 @@ func (k *Keeper) Reserve(node *corev1.Node, now time.Time) (release func(), deni
 	}
 	release, denial = k.budget.Reserve(node, now)
 	if denial != "" && k.closed() {
-		denial += "; to open it: kubectl delete lease " + Name
+		denial += "; to open it: kubectl delete lease -n " + k.namespace + " " + Name
 	}
 	return release, denial
 }

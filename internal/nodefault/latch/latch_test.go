@@ -36,7 +36,7 @@ func newKeeper(t *testing.T, c *fake.Clientset, nodes ...*corev1.Node) *latch.Ke
 	if err != nil {
 		t.Fatal(err)
 	}
-	return latch.New(b, c.CoordinationV1().Leases(namespace), slog.New(slog.DiscardHandler))
+	return latch.New(b, c.CoordinationV1(), namespace, slog.New(slog.DiscardHandler))
 }
 
 func TestClosedUntilAPersonOpensIt(t *testing.T) {
@@ -57,7 +57,7 @@ func TestClosedUntilAPersonOpensIt(t *testing.T) {
 		// The node is back in service, and another process begins.
 		a.Spec.Unschedulable = false
 		next := newKeeper(t, c, a, b)
-		if _, denial := next.Reserve(b, time.Now()); !strings.Contains(denial, "kubectl delete lease "+latch.Name) {
+		if _, denial := next.Reserve(b, time.Now()); !strings.Contains(denial, "kubectl delete lease -n "+namespace+" "+latch.Name) {
 			t.Errorf("denied with %q", denial)
 		}
 		go func() { _ = next.Start(t.Context()) }()

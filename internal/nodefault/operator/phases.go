@@ -94,6 +94,9 @@ func (r *reconciler) messageOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) 
 		}
 		return r.drain.Message(st)
 	case v1alpha1.PhaseQuarantined:
+		if st.Remediation != nil {
+			return cmp.Or(st.Remediation.Message, s.Message)
+		}
 		return cmp.Or(r.drain.Message(st), s.Message)
 	case v1alpha1.PhaseObserved, v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseRecovering,
 		v1alpha1.PhaseHeld, v1alpha1.PhaseOverridden, v1alpha1.PhaseHealthy, v1alpha1.PhaseGone:

@@ -32,7 +32,7 @@ func (Manual) ask(r Request) (string, error) {
 	if by, done := r.By.Annotations[AnnotationDone]; done {
 		return strings.TrimSpace("done " + by), nil
 	}
-	return "", waitingf("a person has to %s the machine of node %q, and then to annotate this object with %s", r.Action, r.Node.Name, AnnotationDone)
+	return "", waitingf("a person has to %s the machine of node %q, and then to say so: kubectl annotate %s %s %s=yes", r.Action, r.Node.Name, strings.ToLower(r.By.Kind), r.By.Name, AnnotationDone)
 }
 
 // Look says that it is done, since nothing was under way before it was.

@@ -20,7 +20,7 @@ func Release(node *corev1.Node, now time.Time, reason string, override bool) (*c
 	orphan := v.mark == nil
 	if orphan {
 		if !v.cordoned() || v.holds != us {
-			return node, false
+			return forget(node, override)
 		}
 		f := v.opened()
 		v.mark = &mark{UID: node.UID, Owned: v1alpha1.Owned{Session: nodefault.NewSession(node.UID, f, now), Cordon: true}}
@@ -30,6 +30,17 @@ func Release(node *corev1.Node, now time.Time, reason string, override bool) (*c
 		write(t.node, v1alpha1.AnnotationOverridden, overrideOf(v.mark, now))
 	}
 	return t.node, true
+}
+
+// forget has a controller act again on a node that was taken from it, unless
+// that is to be remembered.
+func forget(node *corev1.Node, override bool) (*corev1.Node, bool) {
+	if _, is := node.Annotations[v1alpha1.AnnotationOverridden]; override || !is {
+		return node, false
+	}
+	after := node.DeepCopy()
+	delete(after.Annotations, v1alpha1.AnnotationOverridden)
+	return after, true
 }
 
 func overrideOf(m *mark, now time.Time) override {

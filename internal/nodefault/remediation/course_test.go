@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -187,6 +188,18 @@ func TestCourse(t *testing.T) {
 			reason: "unless that is wanted", cfg: Config{AfterFailedDrain: true}, remedies: []faults.Remedy{reboot},
 			act: func(w *world) {
 				w.stored.Drain.State = faults.DrainFailed
+				w.settle()
+				if !w.current().spec.Force {
+					w.Errorf("the janitor would wait for pods that never go")
+				}
+			},
+			created: []string{"RebootNode " + first}, told: []string{"reboot-requested rebootnodes/" + first}, state: faults.RemedyRunning, busy: true,
+		},
+		"DrainFailedSilent": {
+			reason: "pods that were told to go, of a kubelet that says nothing, only go with a reboot", remedies: []faults.Remedy{reboot},
+			act: func(w *world) {
+				w.stored.Drain.State, w.stored.Drain.Remaining, w.stored.Drain.Terminating = faults.DrainFailed, 2, 2
+				w.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 				w.settle()
 				if !w.current().spec.Force {
 					w.Errorf("the janitor would wait for pods that never go")

@@ -129,8 +129,10 @@ func tell(st *faults.NodeFaultStatus, a *action, what string, when time.Time, fa
 	labels := a.GetLabels()
 	about, ordinal := st, labels[LabelAttempt]
 	if labels[LabelSession] != st.Session || st.Session == "" || ordinal == "" {
-		ordinal = string(a.GetUID())
 		about = &faults.NodeFaultStatus{NodeUID: st.NodeUID, Session: labels[LabelSession]}
+		if about.Session == "" || ordinal == "" { // somebody else's; one of a session before has the same id as then
+			ordinal = string(a.GetUID())
+		}
 	}
 	record := nodefault.RecordOf(about, sourceJanitor, what, ordinal, when)
 	record.Object = words(a.kind).resource + "/" + a.GetName()

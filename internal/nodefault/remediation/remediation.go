@@ -183,19 +183,31 @@ func (l look) wanted() bool {
 
 // drained says whether what the rules wish for may begin, and if it may not,
 // whether it never will.
-func (r *Remediator) drained(st *faults.NodeFaultStatus) (yes, never bool) {
-	d := st.Drain
+func (r *Remediator) drained(l look) (yes, never bool) {
+	d := l.st.Drain
 	switch {
-	case !st.Wish.Drain:
+	case !l.st.Wish.Drain:
 		return true, false
 	case d == nil:
 		return false, false
 	case d.State == faults.DrainCompleted:
 		return true, false
+	case d.State == faults.DrainFailed && d.Remaining > 0 && d.Remaining == d.Terminating && silent(l.node):
+		return true, false // all were told to go, and nobody is there to end them: that takes a reboot
 	case d.State == faults.DrainFailed:
 		return r.cfg.AfterFailedDrain, !r.cfg.AfterFailedDrain
 	}
 	return false, false
+}
+
+// silent says whether a node's kubelet has gone without a word.
+func silent(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionUnknown
+		}
+	}
+	return false
 }
 
 // first begins the first remedy of the session.
@@ -209,7 +221,7 @@ func (r *Remediator) first(l look) (time.Duration, error) {
 // begin writes down that the remedy of a step will be tried, or that there is
 // none.
 func (r *Remediator) begin(l look, step int) time.Duration {
-	ready, never := r.drained(l.st)
+	ready, never := r.drained(l)
 	remedies := l.st.Wish.Remedies
 	attempt := int32(1)
 	if m := l.st.Remediation; m != nil {
@@ -217,7 +229,7 @@ func (r *Remediator) begin(l look, step int) time.Duration {
 	}
 	switch {
 	case never:
-		r.exhaust(l, remedies[min(step, len(remedies)-1)], step, "the drain has failed, and pods are left on the node: remove them, or let remedies follow a failed drain")
+		r.exhaust(l, remedies[min(step, len(remedies)-1)], step, "the drain has failed, and pods are left on the node: delete them (kubectl get pods -A --field-selector spec.nodeName="+l.node.Name+"), or set remediation.after_failed_drain")
 		return 0
 	case !ready:
 		return r.cfg.Poll
