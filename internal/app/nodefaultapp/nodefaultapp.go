@@ -204,7 +204,7 @@ func (a *app) budget(m *kube.Manager, seen view) (quarantine.Budget, error) {
 	if err != nil || a.cfg.Budget.OnTrip != budget.Latch {
 		return allowance, err
 	}
-	keeper := latch.New(allowance, a.core.CoordinationV1().Leases(a.cfg.Namespace), a.p.Log)
+	keeper := latch.New(allowance, a.core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
 	if err := m.Add(keeper); err != nil {
 		return nil, fmt.Errorf("keep the budget: %w", err)
 	}
