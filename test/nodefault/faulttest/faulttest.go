@@ -220,6 +220,19 @@ func (c *Cluster) EditNode(name string, change func(*corev1.Node)) {
 	})
 }
 
+// EditStatus changes the status of a node, as what runs on it does.
+func (c *Cluster) EditStatus(name string, change func(*corev1.Node)) {
+	c.Helper()
+	controllertest.Eventually(c, func(ctx context.Context) error {
+		var n corev1.Node
+		if err := c.Client.Get(ctx, types.NamespacedName{Name: name}, &n); err != nil {
+			return err
+		}
+		change(&n)
+		return c.Client.Status().Update(ctx, &n)
+	})
+}
+
 // Fault reads a NodeFault.
 func (c *Cluster) Fault(ctx context.Context, name string) (*v1alpha1.NodeFault, error) {
 	var f v1alpha1.NodeFault
@@ -324,19 +337,31 @@ func (c *Cluster) Report(r Report) {
 
 // Send sends a health event.
 func (c *Cluster) Send(ctx context.Context, r Report) error {
-	address, err := c.process.Logged("taking reports about nodes", "address")
-	if err != nil {
-		return err
-	}
 	body, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v1/health-events", bytes.NewReader(body))
+	return c.post(ctx, "/v1/health-events", nil, body)
+}
+
+// Post sends a report as it is, and wants it taken. Without a content type it is
+// JSON.
+func (c *Cluster) Post(path string, header http.Header, body string) {
+	c.Helper()
+	controllertest.Eventually(c, func(ctx context.Context) error { return c.post(ctx, path, header, []byte(body)) })
+}
+
+func (c *Cluster) post(ctx context.Context, path string, header http.Header, body []byte) error {
+	address, err := c.process.Logged("taking reports about nodes", "address")
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	maps.Copy(req.Header, header)
 	req.Header.Set("Authorization", "Bearer "+Token)
 	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
 	if err != nil {

@@ -121,7 +121,8 @@ func (c *Cluster) boot(ctx context.Context, name, id string) error {
 		}
 		n.Status.NodeInfo.BootID = id
 		now := metav1.Now()
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now}}
+		others := slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+		n.Status.Conditions = append(others, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now})
 		if err := c.Client.Status().Update(ctx, &n); !apierrors.IsConflict(err) {
 			return err
 		}

@@ -1,0 +1,164 @@
+package nodefault
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
+	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+// A way in is how something says that a node is faulty, and that it no longer is.
+type wayIn struct {
+	reason string
+	say    func(t *testing.T, c *faulttest.Cluster, node string, healthy bool)
+	// source, check and code are those of the fault.
+	source, check, code string
+}
+
+// Whatever says that a node is faulty: the node is taken out of service and given
+// back, and what is told of it says who found what.
+func TestEveryWayIn(t *testing.T) {
+	c := faulttest.Start(t)
+	dir, err := os.MkdirTemp("", "fleetloop-reports-") //nolint:usetesting // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	socket := filepath.Join(dir, "reports.sock")
+	env := c.Machines().Env()
+	env["NODE_FAULT_GRPC_SOCKET"] = socket
+	c.StartController(env)
+	for name, tc := range map[string]wayIn{
+		"condition":    {"the node says so itself", byCondition, "node-conditions", "KernelDeadlock", "AUFSUmountHung"},
+		"alertmanager": {"an alert fires, and is resolved", byAlert, "alertmanager", "GPUFellOff", "79"},
+		"grpc":         {"a health monitor says so", byMonitor(socket), "syslog-health-monitor", "SysLogsXIDError", "79"},
+		"cloudevent":   {"an event in an envelope", byEvent, "ipmi", "ecc", "ECC-2"},
+		"json":         {"an event as it is", byJSON, "tests", "disk", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := "node-" + name
+			c.Node(node, nil)
+			tc.say(t, c, node, false)
+			f := c.Want(node, "a node that is out of service, and repaired if it has to be", func(f *v1alpha1.NodeFault) bool {
+				r := f.Status.Remediation
+				repaired := f.Status.Wish != nil && (len(f.Status.Wish.Remedies) == 0 || r != nil && r.State == v1alpha1.RemedySucceeded)
+				return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.Drain != nil && repaired
+			})
+			tc.say(t, c, node, true)
+			c.WantPhase(node, v1alpha1.PhaseHealthy)
+			want := "cordon drain-completed uncordon"
+			if f.Status.Remediation != nil {
+				want = "cordon drain-completed reboot-requested reboot-executed uncordon"
+			}
+			c.Sink.WantTold(t, node, want)
+			h := c.Sink.Taken(node, true)[0].HealthEvent
+			if h == nil || h.Agent != tc.source || h.CheckName != tc.check || h.ErrorCode != tc.code {
+				t.Errorf("%s: it is told of %+v", tc.reason, h)
+			}
+		})
+	}
+}
+
+func byCondition(t *testing.T, c *faulttest.Cluster, node string, healthy bool) {
+	t.Helper()
+	is := corev1.NodeCondition{Type: "KernelDeadlock", Status: corev1.ConditionTrue, Reason: "AUFSUmountHung", LastTransitionTime: metav1.Now()}
+	if healthy {
+		is.Status, is.Reason = corev1.ConditionFalse, "KernelHasNoDeadlock"
+	}
+	c.EditStatus(node, func(n *corev1.Node) {
+		others := slices.DeleteFunc(n.Status.Conditions, func(other corev1.NodeCondition) bool { return other.Type == is.Type })
+		n.Status.Conditions = append(others, is)
+	})
+}
+
+func byAlert(_ *testing.T, c *faulttest.Cluster, node string, healthy bool) {
+	status, end := "firing", "0001-01-01T00:00:00Z"
+	if healthy {
+		status, end = "resolved", "2026-05-01T04:00:00Z"
+	}
+	c.Post("/v1/alertmanager", nil, fmt.Sprintf(`{"version":"4","status":%q,"receiver":"nodes","alerts":[{"status":%q,
+		"labels":{"alertname":"GPUFellOff","node":%q,"severity":"critical","xid":"79"},"annotations":{"summary":"a GPU fell off the bus"},
+		"startsAt":"2026-05-01T03:00:00Z","endsAt":%q,"fingerprint":"c0ffee00c0ffee00"}]}`, status, status, node, end))
+}
+
+func byMonitor(socket string) func(*testing.T, *faulttest.Cluster, string, bool) {
+	return func(t *testing.T, _ *faulttest.Cluster, node string, healthy bool) {
+		t.Helper()
+		conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close() //nolint:errcheck // nothing is under way
+		controllertest.Eventually(t, func(ctx context.Context) error {
+			return datamodels.HealthEventOccurredV1(ctx, conn, &datamodels.HealthEvents{Version: 1, Events: []*datamodels.HealthEvent{{
+				Version: 1, Agent: "syslog-health-monitor", ComponentClass: "GPU", CheckName: "SysLogsXIDError", NodeName: node,
+				IsFatal: !healthy, IsHealthy: healthy, ErrorCode: []string{"79"},
+			}}})
+		})
+	}
+}
+
+func byEvent(_ *testing.T, c *faulttest.Cluster, node string, healthy bool) {
+	c.Post("/v1/health-events", http.Header{"Content-Type": {"application/cloudevents+json"}}, fmt.Sprintf(`{"specversion":"1.0","id":"%s-%t",
+		"source":"/bmc","type":"com.example.health","time":"2026-05-01T03:00:00Z","datacontenttype":"application/json",
+		"data":{"agent":"ipmi","checkName":"ecc","nodeName":%q,"isFatal":%t,"isHealthy":%t,"errorCode":"ECC-2"}}`, node, healthy, node, !healthy, healthy))
+}
+
+func byJSON(_ *testing.T, c *faulttest.Cluster, node string, healthy bool) {
+	fault := faulttest.Fatal(node, "disk")
+	if healthy {
+		fault = fault.Healthy()
+	}
+	c.Report(fault)
+}
+
+// Of two replicas one acts, and both take reports. When the one that acts dies,
+// the other one goes on, with what was reported meanwhile.
+func TestReplicaTakesOver(t *testing.T) {
+	c := faulttest.Start(t)
+	book := c.Book()
+	elect := map[string]string{"LEADER_ELECT": "true"}
+	first := c.StartController(elect)
+	c.Report(faulttest.Fatal(c.Node("node-first", nil).Name, "disk"))
+	c.WantPhase("node-first", v1alpha1.PhaseQuarantined)
+
+	second := c.StartController(elect) // reports go to it from now on
+	viaSecond := c.Node("node-second", nil)
+	c.Report(faulttest.Fatal(viaSecond.Name, "disk"))
+	c.WantPhase("node-second", v1alpha1.PhaseQuarantined)
+	if n := second.Count(`"msg":"change"`); n > 0 {
+		t.Errorf("the one that waits has acted %d times", n)
+	}
+
+	first.Kill()
+	orphan := c.Node("node-orphan", nil)
+	c.Report(faulttest.Fatal(orphan.Name, "disk"))
+	c.Report(faulttest.Fatal("node-first", "disk").Healthy())
+	c.WantPhase("node-orphan", v1alpha1.PhaseQuarantined)
+	c.WantPhase("node-first", v1alpha1.PhaseHealthy)
+	c.Sink.WantTold(t, "node-orphan", "cordon drain-completed")
+	c.Sink.WantTold(t, "node-first", "cordon drain-completed uncordon")
+	if err := second.Says(`"msg":"change"`); err != nil {
+		t.Error(err)
+	}
+	if got := book.Of(c.GetNode("node-first")); got != "open cordoned open" {
+		t.Errorf("the node of the first one was %s", got)
+	}
+}
