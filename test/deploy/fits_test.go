@@ -76,6 +76,8 @@ func TestArguments(t *testing.T) {
 		"cluster-worker": string(readFile(t, root+"/docs/reference/cluster-worker.md")),
 
 		"execution-controller": string(readFile(t, root+"/docs/reference/execution-controller.md")),
+
+		"node-fault-controller": string(readFile(t, root+"/docs/reference/node-fault-controller.md")),
 	}
 	settings := string(readFile(t, root+"/docs/reference/config.md")) + string(readFile(t, root+"/docs/components/brokers.md"))
 	// Two are those of the Go runtime and of Google's library; the pod's own are told in the reference of flags.
@@ -101,6 +103,27 @@ executionController:
   metrics: {tokenSecret: e}
   config: {gate: {max_concurrent: 3}}
 `,
+		`
+global:
+  dryRun: true
+  changeEvents:
+    enabled: true
+    endpoint: https://events.example.com/changes
+    clusterName: a
+    auth: {scheme: Bearer}
+    actions: [cordon]
+    extensions: true
+    allowHTTP: true
+    allowAddresses: [10.0.0.0/8]
+    signingKeySecretRef: {name: b}
+executionController: {enabled: true}
+nodeFaultController:
+  enabled: true
+  intake: {auth: {tokensSecret: c}, tls: {existingSecret: d}, grpc: {enabled: true}}
+  janitor: {separate: true, reboot: webhook, terminate: machine, webhook: {tokenSecretRef: {name: e}}, machines: {kubeconfig: {existingSecret: f}}, config: {webhook: {url: 'https://bmc.example.com'}}}
+  metrics: {tokenSecret: g}
+`,
+		"{global: {changeEvents: {enabled: true, clusterName: a, endpointSecretRef: {name: b}, format: slack}}, clusterWorker: {enabled: true}}",
 	} {
 		for _, o := range render(t, deploy.Release{Values: newValues(t, values)}) {
 			name, ok := at(o, "spec.template.spec.containers.0.name").(string)

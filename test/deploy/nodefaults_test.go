@@ -114,7 +114,9 @@ func TestNodeFaultsEquals(t *testing.T) {
 		"MachineThere": {reason: "in another cluster it is another account's right", values: "{janitor: {reboot: machine, terminate: machine, machines: {kubeconfig: {existingSecret: mgmt}}}}", want: []roles.Process{whole(roles.Termination)}},
 		"Execution": {
 			reason: "the actions that are asked for and no others", values: "{janitor: {reboot: execution, terminate: execution, config: {execution: {namespace: acting, reboot: {action: reboot_node}, terminate: {action: end_node}}}}}",
-			want: []roles.Process{with(whole(roles.Termination, roles.Execution), func(p *roles.Process) { p.ExecutionNamespace, p.Actions = "acting", []string{"reboot_node", "end_node"} })},
+			want: []roles.Process{with(whole(roles.Termination, roles.Execution), func(p *roles.Process) {
+				p.ExecutionNamespace, p.Actions = "acting", []string{"reboot_node", "end_node"}
+			})},
 		},
 		"Account":  {reason: "another name", values: "{serviceAccount: {name: me}}", want: []roles.Process{with(whole(roles.Termination), func(p *roles.Process) { p.Account = "me" })}},
 		"OfOthers": {reason: "all is made elsewhere", values: "{rbac: {create: false}}", nothing: true},

@@ -58,6 +58,25 @@ func TestRefuses(t *testing.T) {
 		"ExecutionAction":      {"a misspelt action would be none", `executionController: {enabled: true, targetNamespaces: [{name: shop, actions: [restart_pods]}]}`, []string{`"restart_pods"`, `restart_pod, `}},
 		"ExecutionTrusted":     {"it would end the expression that it stands in", `executionController: {guard: {trustedRequesters: ['a" in ["']}}`, []string{`/executionController/guard/trustedRequesters`}},
 		"ExecutionFile":        {"the policies are Rego", `executionController: {policies: {files: {a.yaml: b}}}`, []string{`/executionController/policies/files`}},
+		"EventsNoEndpoint":     {"there is nowhere to go", "global: {changeEvents: {enabled: true, clusterName: a}}", []string{"/global/changeEvents/endpoint", "minLength"}},
+		"EventsNoCluster":      {"nobody would know whose they are", "global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com'}}", []string{"/global/changeEvents/clusterName", "minLength"}},
+		"EventsKey":            {"a misspelt name", "global: {changeEvents: {enable: true}}", []string{"/global/changeEvents", "'enable'"}},
+		"EventsFormat":         {"says which there are", "global: {changeEvents: {format: xml}}", []string{"/global/changeEvents/format", "cloudevents"}},
+		"EventsTimeout":        {"a number without a unit", "global: {changeEvents: {timeout: '10'}}", []string{"/global/changeEvents/timeout"}},
+		"EventsToken":          {"a token belongs in a Secret", "global: {changeEvents: {sinks: [{name: a, endpoint: 'https://e.example.com', auth_token: x}]}}", []string{"/global/changeEvents/sinks/0", "'auth_token'"}},
+		"EventsTwice":          {"they could not be told apart", "{global: {changeEvents: {enabled: true, clusterName: a, endpoint: 'https://e.example.com', sinks: [{name: default, endpoint: 'https://e.example.com'}]}}}", []string{`two sinks`, `"default"`}},
+		"EventsTwoEndpoints":   {"one of them would be left out", "{global: {changeEvents: {enabled: true, clusterName: a, endpoint: 'https://e.example.com', endpointSecretRef: {name: b}}}}", []string{"are both set"}},
+		"FaultsConfig":         {"the file is checked before the pod is", "nodeFaultController: {budget: {max_precent: 5}}", []string{"/nodeFaultController/budget", "'max_precent'"}},
+		"FaultsRule":           {"likewise", "nodeFaultController: {rules: [{name: a, match: 'true', remedies: [reset]}]}", []string{"/nodeFaultController/rules/0/remedies", "reboot"}},
+		"FaultsTwice":          {"one of them would be left out", "nodeFaultController: {enabled: true, config: {budget: {max_percent: 5}}}", []string{"config.budget is not read", "set nodeFaultController.budget"}},
+		"FaultsRoles":          {"the rights have to agree", "nodeFaultController: {enabled: true, config: {roles: [controller]}}", []string{"config.roles is not read"}},
+		"FaultsElect":          {"two that both act", "nodeFaultController: {enabled: true, config: {leader_elect: false}}", []string{"nodeFaultController.replicas is 2", "set replicas to 1"}},
+		"FaultsNobody":         {"says what to set", "nodeFaultController: {enabled: true, intake: {auth: {cluster: false}}}", []string{"lets nobody in", "intake.auth.tokensSecret"}},
+		"FaultsJob":            {"it would have nothing to run", "nodeFaultController: {enabled: true, janitor: {reboot: job}}", []string{"janitor.config.job.image"}},
+		"FaultsWebhook":        {"it would have nobody to ask", "nodeFaultController: {enabled: true, janitor: {terminate: webhook}}", []string{"janitor.terminate is webhook", "janitor.config.webhook.url"}},
+		"FaultsExecution":      {"it would have nothing to ask for", "nodeFaultController: {enabled: true, janitor: {reboot: execution}}", []string{"janitor.config.execution.reboot.action"}},
+		"FaultsProvider":       {"says which there are", "nodeFaultController: {janitor: {terminate: job}}", []string{"/nodeFaultController/janitor/terminate", "webhook"}},
+		"FaultsDryRun":         {"one of them would win", `{global: {dryRun: true}, nodeFaultController: {enabled: true, extraEnv: [{name: DRY_RUN, value: "false"}]}}`, []string{"DRY_RUN", "global.dryRun is true"}},
 		"BrokerVariable":       {"not a variable of the broker", "sentinel: {fileBroker: {env: {RABBIT: x}}}", []string{"/sentinel/fileBroker/env", "'RABBIT'"}},
 	}
 	for name, test := range tests {
@@ -82,6 +101,7 @@ func TestNotes(t *testing.T) {
 		"File":    {"sentinel: {form: file}", "file"},
 		"Worker":  {"clusterWorker: {enabled: true, config: {slots: 8}}", "cluster-worker"},
 		"Acting":  {"{global: {dryRun: true}, executionController: {enabled: true, targetNamespaces: [shop]}}", "executions"},
+		"Faults":  {"{global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com', clusterName: a, sinks: [{name: pager, endpoint: 'https://p.example.com', secretRefs: {routingKey: {name: pager, key: key}}}]}}, clusterWorker: {enabled: true}, executionController: {enabled: true}, nodeFaultController: {enabled: true, intake: {auth: {tokensSecret: monitors}}, janitor: {webhook: {tokenSecretRef: {name: bmc}}, machines: {kubeconfig: {existingSecret: mgmt}}}}}", "node-faults"},
 		"Idle":    {"executionController: {enabled: true, audit: {mode: 'off'}, guard: {enabled: false}}", "executions-idle"},
 	}
 	for name, test := range tests {

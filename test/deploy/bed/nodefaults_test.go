@@ -1,0 +1,66 @@
+package bed_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/test/deploy"
+)
+
+// TestNodeFaults applies the node fault controller of the chart with all that
+// can be chosen, a janitor of its own and all components telling of changes.
+func TestNodeFaults(t *testing.T) {
+	ns, jobs, acting, c := restricted(t), kubebedtest.Namespace(t), restricted(t), newCluster(t)
+	values := newValues(t, `
+global: {changeEvents: {enabled: true, endpoint: https://e.example.com, clusterName: a, sinks: [{name: pager, format: pagerduty, endpoint: https://p.example.com, secretRefs: {routingKey: {name: pd, key: k}}}]}}
+fleetApi: {enabled: false}
+sentinel: {enabled: false}
+clusterWorker: {enabled: true, api: {url: https://fleet.example.com}}
+nodeFaultController:
+  enabled: true
+  rules: [{name: gpu, match: fault.fatal, drain: true, remedies: [reboot]}]
+  budget: {on_trip: latch}
+  drain: {namespaces: [{pattern: batch-*, force_after: 10m}]}
+  remediation: {verification: {image: registry.example.com/verify}}
+  intake: {auth: {tokensSecret: monitors}, tls: {existingSecret: cert}, grpc: {enabled: true}}
+  janitor: {separate: true, reboot: job, terminate: execution, config: {job: {image: registry.example.com/reboot, namespace: `+jobs+`}, execution: {namespace: `+acting+`, terminate: {action: end_node}}}}
+`)
+	objects, _, err := deploy.Release{Chart: chartDir, Namespace: ns, APIVersions: c.kinds(t), Values: values}.Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.withdraw(t, objects) })
+	c.wantApplied(t, objects, ns)
+}
+
+// TestKubectlNodeFaults applies the node fault controller's kustomization as the
+// guide says, and takes it away.
+func TestKubectlNodeFaults(t *testing.T) {
+	bed, c := kubebedtest.Bed(t), newCluster(t)
+	folder := root + "/deploy/kustomize/node-fault-controller"
+	if out, err := bed.Kubectl(t.Context(), "create", "namespace", "hyperfleet-system"); err != nil && !strings.Contains(err.Error(), "AlreadyExists") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := bed.Kubectl(context.WithoutCancel(t.Context()), "delete", "--ignore-not-found", "-k", folder); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+	for range 2 {
+		if out, err := bed.Kubectl(t.Context(), "apply", "-k", folder); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	objects, err := deploy.Kustomize(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.missing(t.Context(), slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "" }), "hyperfleet-system"); err != nil {
+		t.Error(err)
+	}
+}
