@@ -1,9 +1,7 @@
 package nodefault
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -245,131 +243,6 @@ func reporter(t *testing.T, c *faulttest.Cluster) string {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "monitor", Namespace: faulttest.Namespace}},
 	})
 	return cfg.BearerToken
-}
-
-// A stage is where rights are asked for.
-type stage struct {
-	*testing.T
-
-	c       *faulttest.Cluster
-	kept    string // namespace whose pods a budget keeps
-	process *controllertest.Process
-	token   string
-	said    string // what the last report was answered
-}
-
-// send reports to a process, as a monitor.
-func (s *stage) send(ctx context.Context, to *controllertest.Process, r faulttest.Report) (int, error) {
-	address, err := to.Logged("taking reports about nodes", "address")
-	if err != nil {
-		return 0, err
-	}
-	body, err := json.Marshal(r)
-	if err != nil {
-		return 0, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v1/health-events", bytes.NewReader(body))
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+s.token)
-	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
-	text, err := io.ReadAll(resp.Body)
-	s.said = string(text)
-	return resp.StatusCode, err
-}
-
-func (s *stage) report(r faulttest.Report) {
-	s.Helper()
-	controllertest.Eventually(s, func(ctx context.Context) error {
-		code, err := s.send(ctx, s.process, r)
-		if err == nil && code != http.StatusAccepted {
-			err = fmt.Errorf("answered %d: %s", code, s.said)
-		}
-		return err
-	})
-}
-
-// create makes an object as an administrator.
-func (s *stage) create(o client.Object) {
-	s.Helper()
-	if err := s.c.Client.Create(s.Context(), o); err != nil {
-		s.Fatal(err)
-	}
-}
-
-// podOn makes a pod on a node.
-func (s *stage) podOn(node, namespace, name string, labels map[string]string) *corev1.Pod {
-	s.Helper()
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: namespace, Labels: labels,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "of-nobody", Controller: new(true)}},
-		},
-		Spec: corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: new(int64(0)), Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/main"}}},
-	}
-	s.create(p)
-	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-	if err := s.c.Client.Status().Update(s.Context(), p); err != nil {
-		s.Fatal(err)
-	}
-	return p
-}
-
-// job waits for a Job that is about a node.
-func (s *stage) job(node, annotation string) *batchv1.Job {
-	s.Helper()
-	var found *batchv1.Job
-	controllertest.Eventually(s, func(ctx context.Context) error {
-		var all batchv1.JobList
-		if err := s.c.Client.List(ctx, &all, client.InNamespace(faulttest.Namespace)); err != nil {
-			return err
-		}
-		i := slices.IndexFunc(all.Items, func(j batchv1.Job) bool { return j.Annotations[annotation] == node })
-		if i < 0 {
-			return fmt.Errorf("there is no Job about %q among %d", node, len(all.Items))
-		}
-		found = &all.Items[i]
-		return nil
-	})
-	s.Cleanup(func() { _ = s.c.Client.Delete(context.WithoutCancel(s.Context()), found) }) // it may be gone
-	return found
-}
-
-// started is the pod of a Job, which has ended if there is a code.
-func (s *stage) started(node string, j *batchv1.Job, ended *corev1.ContainerStateTerminated) {
-	s.Helper()
-	p := s.podOn(node, faulttest.Namespace, j.Name, map[string]string{batchv1.JobNameLabel: j.Name})
-	state := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
-	if ended != nil {
-		state = corev1.ContainerState{Terminated: ended}
-	}
-	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "main", Image: "registry.example.com/main", State: state}}}
-	if err := s.c.Client.Status().Update(s.Context(), p); err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() { _ = s.c.Client.Delete(context.WithoutCancel(s.Context()), p) }) // it may be gone
-}
-
-// gone waits until there is no such object.
-func (s *stage) gone(o client.Object) {
-	s.Helper()
-	controllertest.Eventually(s, func(ctx context.Context) error {
-		err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(o), o)
-		if err == nil {
-			return fmt.Errorf("%T %q is there", o, o.GetName())
-		}
-		return client.IgnoreNotFound(err)
-	})
-}
-
-func fault(name string) *v1alpha1.NodeFault {
-	return &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
 // reboots has a node drained of a pod that its budget keeps, rebooted by a Job,
