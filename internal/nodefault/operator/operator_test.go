@@ -107,6 +107,29 @@ func TestTwoWritesForACordon(t *testing.T) {
 	}
 }
 
+// Many may wait for a place: that others come and go is no reason to write them
+// all.
+func TestWaitingCostsNoWrites(t *testing.T) {
+	w := newWorld(t)
+	for i := range 6 {
+		w.join(nodeName(i))
+	}
+	w.edit(nodeName(1), func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	w.report(sick, "xid")
+	r := w.newReconciler(budget.Config{MinNodes: 1, WindowNodes: 6}, false)
+	next := func() *reconciler { return r }
+	w.rest(next)
+	if w.phase() != v1alpha1.PhasePending || w.faults[sick].Status.Message == "" {
+		t.Fatalf("it is %s: %s", w.phase(), w.faults[sick].Status.Message)
+	}
+	writes := len(w.writes)
+	w.edit(nodeName(2), func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	w.rest(next)
+	if more := w.writes[writes:]; len(more) > 0 {
+		t.Errorf("another node that is out of service had %v written", more)
+	}
+}
+
 // Whichever write the process dies before or after: the same is done, and told
 // once.
 func TestCrashes(t *testing.T) {

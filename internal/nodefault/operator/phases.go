@@ -2,7 +2,9 @@ package operator
 
 import (
 	"cmp"
+	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +25,9 @@ func (r *reconciler) describe(before, st *v1alpha1.NodeFaultStatus, s quarantine
 		st.Since = &metav1.Time{Time: now.Truncate(time.Second)}
 	}
 	st.Message = nodefault.Cut(r.messageOf(st, s), maxMessage)
+	if st.Phase == v1alpha1.PhasePending && before.Phase == v1alpha1.PhasePending && numberless(before.Message) == numberless(st.Message) {
+		st.Message = before.Message // or all that wait would be written with each node that comes or goes
+	}
 	st.Fault = ""
 	if st.Opened != nil {
 		st.Fault = nodefault.Cut(nodefault.CodeOf(*st.Opened), 256)
@@ -31,6 +36,16 @@ func (r *reconciler) describe(before, st *v1alpha1.NodeFaultStatus, s quarantine
 		c.LastTransitionTime = metav1.Time{Time: now.Truncate(time.Second)}
 		meta.SetStatusCondition(&st.Conditions, c)
 	}
+}
+
+// numberless is a text without its digits.
+func numberless(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 func phaseOf(st *v1alpha1.NodeFaultStatus, why quarantine.Situation) v1alpha1.Phase {
@@ -119,7 +134,7 @@ func conditionsOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) []metav1.Cond
 	}
 	quarantined := st.Owned != nil
 	set(v1alpha1.ConditionQuarantined, quarantined, choose(quarantined, choose(s.Why == quarantine.Foreign, "ForeignCordon", "Cordoned"), "Released"), "")
-	set(v1alpha1.ConditionBudgetDenied, s.Why == quarantine.Denied, choose(s.Why == quarantine.Denied, "BudgetExhausted", "WithinBudget"), choose(s.Why == quarantine.Denied, s.Message, ""))
+	set(v1alpha1.ConditionBudgetDenied, s.Why == quarantine.Denied, choose(s.Why == quarantine.Denied, "BudgetExhausted", "WithinBudget"), choose(s.Why == quarantine.Denied, st.Message, ""))
 	set(v1alpha1.ConditionOverridden, st.Overridden != nil, choose(st.Overridden != nil, "ByAPerson", "OverIt"), "")
 	drained := st.Drain != nil && st.Drain.State == v1alpha1.DrainCompleted
 	reason := "NotDrained"
