@@ -53,8 +53,13 @@ var shared struct {
 
 // Main runs the tests of a package. Call it from TestMain.
 func Main(m *testing.M, crds string) {
+	MainOn(m, kubebed.Options{CRDs: []string{crds}, Controllers: Controllers()})
+}
+
+// MainOn runs them with another control plane.
+func MainOn(m *testing.M, o kubebed.Options) {
 	kube.TakeLogs(slog.New(slog.DiscardHandler)) // before the clients of the tests begin to log
-	kubebedtest.Main(m, kubebed.Options{CRDs: []string{crds}, Controllers: Controllers()}, goleak.Cleanup(func(code int) {
+	kubebedtest.Main(m, o, goleak.Cleanup(func(code int) {
 		if err := os.RemoveAll(shared.dir); err != nil {
 			code = max(code, 1)
 		}

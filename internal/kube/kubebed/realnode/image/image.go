@@ -1,4 +1,5 @@
-// Package image writes container images that hold one static program.
+// Package image writes container images that hold one static program, or a few
+// files of this machine.
 package image
 
 import (
@@ -8,8 +9,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 )
 
 // Program is where the program of an image stands.
@@ -19,17 +22,31 @@ const Program = "/app"
 // import" and "docker load" read it. The program runs as its entry point, by
 // user 65532; name has a tag, as in localhost/fleetloop/sentinel:1.
 func Write(w io.Writer, name, program string) error {
-	text, err := os.ReadFile(program) //nolint:gosec // the caller's program
-	if err != nil {
-		return fmt.Errorf("write image %q: %w", name, err)
+	return write(w, name, map[string]string{Program: program}, map[string]any{"Entrypoint": []string{Program}, "Env": []string{"PATH=/"}, "User": "65532:65532"})
+}
+
+// WriteFiles writes an image that has programs of this machine, by where they
+// are to stand, and nothing that runs by itself. What they need to be loaded has
+// to be among them. They run by whatever user the pod says.
+func WriteFiles(w io.Writer, name string, files map[string]string) error {
+	return write(w, name, files, map[string]any{"Env": []string{"PATH=/bin"}})
+}
+
+func write(w io.Writer, name string, files map[string]string, how map[string]any) error {
+	var all []file
+	for _, at := range slices.Sorted(maps.Keys(files)) {
+		text, err := os.ReadFile(files[at])
+		if err != nil {
+			return fmt.Errorf("write image %q: %w", name, err)
+		}
+		all = append(all, file{at[1:], text})
 	}
-	layer, err := archive(0o755, file{Program[1:], text})
+	layer, err := archive(0o755, all...)
 	if err != nil {
 		return fmt.Errorf("write image %q: %w", name, err)
 	}
 	config, err := json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Entrypoint": []string{Program}, "Env": []string{"PATH=/"}, "User": "65532:65532"},
+		"architecture": runtime.GOARCH, "os": "linux", "config": how,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	})
 	if err != nil {

@@ -1,0 +1,232 @@
+package realnodefault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode/image"
+	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+// impossible is why there is no node here.
+var impossible error
+
+// All of this program's tests run in namespaces, in a process of their own.
+func TestMain(m *testing.M) {
+	if realnode.Off() {
+		os.Exit(m.Run()) // the tests say that they are off
+	}
+	if impossible = realnode.Possible(); impossible != nil {
+		os.Exit(m.Run()) // the tests fail with what is missing
+	}
+	inside, code, err := realnode.Isolate(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		os.Exit(1) // there is no test to fail
+	}
+	if !inside {
+		os.Exit(code) // the tests have run
+	}
+	o := realnode.BedOptions()
+	o.CRDs = []string{"../../../deploy/crds"}
+	faulttest.MainOn(m, o)
+}
+
+// shell has a shell, and what a Job that reboots calls.
+const shell = "localhost/fleetloop/shell:test"
+
+// harmless is what stands in the place of a reboot: it says in which boot it has
+// run, and asks the kernel for nothing.
+const harmless = `
+janitor:
+  job:
+    command: [/bin/sh, -c, 'echo "reboot of $(cat /proc/sys/kernel/random/boot_id)" > /dev/termination-log']
+`
+
+// A real pod is evicted, and a privileged Job on the node is what asks for the
+// reboot, once the pod is gone.
+func TestDrainedAndRebooted(t *testing.T) {
+	if realnode.Off() {
+		t.Skip("NODE=off: nothing is tested on a real node")
+	}
+	if impossible != nil {
+		t.Fatalf("%v; NODE=off leaves these tests out", impossible)
+	}
+	c := faulttest.Start(t)
+	startNode(t)
+	node := onlyNode(c)
+	ns := kubebedtest.Namespace(t)
+	web := running(c, ns, node.Name)
+	c.StartController(map[string]string{
+		"NODE_FAULT_REBOOT_PROVIDER": "job", "NODE_REBOOT_IMAGE": shell, "NODE_REBOOT_NAMESPACE": ns,
+	}, "--config="+c.File("config.yaml", harmless))
+	c.Report(faulttest.Xid(node.Name))
+
+	said := "reboot of " + node.Status.NodeInfo.BootID + "\n"
+	var at metav1.Time
+	controllertest.Eventually(t, func(ctx context.Context) error {
+		end, err := rebooter(ctx, c, ns)
+		if err != nil {
+			return err
+		}
+		if end.ExitCode != 0 || end.Message != said {
+			return fmt.Errorf("the Job ended with %d and said %q", end.ExitCode, end.Message)
+		}
+		at = end.StartedAt
+		return nil
+	})
+	c.Sink.WantTold(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-executed")
+	for _, p := range c.Sink.Taken(node.Name, true) {
+		if p.Action == "drain-completed" && !strings.Contains(p.Reason, "1 of them evicted") {
+			t.Errorf("%s: %s", p.Action, p.Reason)
+		}
+	}
+	if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(web), web); err == nil {
+		t.Errorf("the pod is still there when the node is to be rebooted, at %s", at)
+	}
+
+	// The kubelet writes the boot id that it knows when it next writes its status:
+	// until then the node is in another boot.
+	c.EditStatus(node.Name, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "the-next-boot" })
+	c.Want(node.Name, "the reboot to be proven", func(f *v1alpha1.NodeFault) bool {
+		return f.Status.Remediation != nil && f.Status.Remediation.State == v1alpha1.RemedySucceeded
+	})
+	c.Report(faulttest.Xid(node.Name).Healthy())
+	c.WantPhase(node.Name, v1alpha1.PhaseHealthy)
+	if n := c.GetNode(node.Name); n.Spec.Unschedulable {
+		t.Error("it is still cordoned")
+	}
+}
+
+// startNode starts a kubelet with the image of a shell.
+func startNode(t *testing.T) {
+	t.Helper()
+	archive := filepath.Join(t.TempDir(), "shell.tar")
+	f, err := os.Create(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(image.WriteFiles(f, shell, shellFiles(t)), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	node, err := realnode.Start(t.Context(), kubebedtest.Bed(t), realnode.Options{Images: []string{archive}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(node.Said())
+		}
+		if err := node.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// shellFiles are the machine's own shell and tools, with what they are linked to.
+func shellFiles(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	linked := regexp.MustCompile(`(/\S+) \(0x`)
+	for _, name := range []string{"sh", "cat", "date", "sleep", "sync"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["/bin/"+name] = path
+		out, err := exec.CommandContext(t.Context(), "ldd", path).CombinedOutput()
+		if err != nil {
+			t.Fatalf("ldd %s: %v: %s", path, err, out)
+		}
+		for _, m := range linked.FindAllStringSubmatch(string(out), -1) {
+			files[m[1]] = m[1]
+		}
+	}
+	return files
+}
+
+// onlyNode is the node that there is, once pods may run on it.
+func onlyNode(c *faulttest.Cluster) *corev1.Node {
+	c.Helper()
+	var nodes corev1.NodeList
+	if err := c.Client.List(c.Context(), &nodes); err != nil {
+		c.Fatal(err)
+	}
+	if len(nodes.Items) != 1 || nodes.Items[0].Status.NodeInfo.BootID == "" {
+		c.Fatalf("there are %d nodes", len(nodes.Items))
+	}
+	return &nodes.Items[0]
+}
+
+// running is a pod that runs on a node, as one of a ReplicaSet that nobody looks
+// after.
+func running(c *faulttest.Cluster, ns, node string) *corev1.Pod {
+	c.Helper()
+	labels := map[string]string{"app": "web"}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: shell}}}}
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}, Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}}
+	if err := c.Client.Create(c.Context(), rs); err != nil {
+		c.Fatal(err)
+	}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns, Name: "web-0", Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: rs.Name, UID: rs.UID, Controller: new(true)}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: node, TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false),
+			Containers: []corev1.Container{{Name: "main", Image: shell, ImagePullPolicy: corev1.PullNever, Command: []string{"/bin/sleep", "3600"}}},
+		},
+	}
+	if err := c.Client.Create(c.Context(), p); err != nil {
+		c.Fatal(err)
+	}
+	controllertest.Eventually(c, func(ctx context.Context) error {
+		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+			return err
+		}
+		if p.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("the pod is %+v", p.Status)
+		}
+		return nil
+	})
+	return p
+}
+
+// rebooter is how the pod of the Job that reboots has ended.
+func rebooter(ctx context.Context, c *faulttest.Cluster, ns string) (*corev1.ContainerStateTerminated, error) {
+	var jobs batchv1.JobList
+	var pods corev1.PodList
+	if err := errors.Join(c.Client.List(ctx, &jobs, client.InNamespace(ns)), c.Client.List(ctx, &pods, client.InNamespace(ns), client.HasLabels{batchv1.JobNameLabel})); err != nil {
+		return nil, err
+	}
+	if len(jobs.Items) != 1 || len(pods.Items) != 1 || len(pods.Items[0].Status.ContainerStatuses) != 1 {
+		return nil, fmt.Errorf("there are %d Jobs and %d pods of them", len(jobs.Items), len(pods.Items))
+	}
+	if how := pods.Items[0].Spec.Containers[0].SecurityContext; how == nil || how.Privileged == nil || !*how.Privileged {
+		return nil, fmt.Errorf("its pod is not privileged: %+v", how)
+	}
+	end := pods.Items[0].Status.ContainerStatuses[0].State.Terminated
+	if end == nil {
+		return nil, fmt.Errorf("its pod has not ended: %+v", pods.Items[0].Status)
+	}
+	return end, nil
+}
