@@ -171,8 +171,7 @@ func closed(schema map[string]any) map[string]any {
 // helmOnly are the labels that only Helm's renderings have.
 func helmOnly() []string { return []string{"helm.sh/chart", "app.kubernetes.io/managed-by"} }
 
-// withoutHelm takes from objects what only Helm's renderings have: its labels,
-// and the namespace, which a kustomization gives to all at once.
+// withoutHelm takes from objects what only Helm's renderings have: its labels.
 func withoutHelm(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for _, o := range objects {

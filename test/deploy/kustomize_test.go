@@ -36,11 +36,12 @@ func withWorker(r deploy.Release) deploy.Release {
 	return r
 }
 
-// TestGeneratedKustomization holds the kustomization's files to the chart.
+// TestGeneratedKustomization holds the kustomization's files to the chart. They
+// have the namespace in them: by it Kustomize knows whom bindings are for, and
+// puts another one there.
 func TestGeneratedKustomization(t *testing.T) {
 	files := map[string][]*unstructured.Unstructured{}
 	for _, o := range withoutHelm(render(t, withWorker(monitored()))) {
-		unstructured.RemoveNestedField(o.Object, "metadata", "namespace")
 		component := o.GetLabels()["app.kubernetes.io/component"]
 		name := component + ".yaml"
 		switch {
@@ -60,7 +61,6 @@ func TestGeneratedKustomization(t *testing.T) {
 	files["fleet-api.yaml"] = nil
 	for _, o := range withoutHelm(render(t, deploy.Release{})) {
 		if o.GetLabels()["app.kubernetes.io/component"] == "fleet-api" {
-			unstructured.RemoveNestedField(o.Object, "metadata", "namespace")
 			files["fleet-api.yaml"] = append(files["fleet-api.yaml"], o)
 		}
 	}
@@ -105,6 +105,29 @@ func TestKustomizeEquals(t *testing.T) {
 				t.Errorf("%s: chart (-) and kustomization (+) differ:\n%s", test.reason, diff)
 			}
 		})
+	}
+}
+
+// TestKustomizeElsewhere: in another namespace all is there, and the bindings are
+// for the accounts there.
+func TestKustomizeElsewhere(t *testing.T) {
+	built, err := deploy.Kustomize("testdata/elsewhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bindings := 0
+	for _, o := range built {
+		for _, namespace := range []any{at(o, "metadata.namespace"), at(o, "subjects.0.namespace")} {
+			if namespace != nil && namespace != "elsewhere" {
+				t.Errorf("%s/%s: there is %v", o.GetKind(), o.GetName(), namespace)
+			}
+		}
+		if at(o, "subjects.0.namespace") != nil {
+			bindings++
+		}
+	}
+	if bindings < 7 {
+		t.Errorf("there are %d bindings", bindings)
 	}
 }
 
