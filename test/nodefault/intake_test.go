@@ -11,8 +11,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
@@ -53,7 +55,7 @@ func TestEveryWayIn(t *testing.T) {
 		"json":         {"an event as it is", byJSON, "tests", "disk", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := "node-" + name
+			c, node := c.For(t), "node-"+name
 			c.Node(node, nil)
 			tc.say(t, c, node, false)
 			f := c.Want(node, "a node that is out of service, and repaired if it has to be", func(f *v1alpha1.NodeFault) bool {
@@ -129,6 +131,19 @@ func byJSON(_ *testing.T, c *faulttest.Cluster, node string, healthy bool) {
 	c.Report(fault)
 }
 
+// holder is who acts.
+func holder(t *testing.T, c *faulttest.Cluster) string {
+	t.Helper()
+	var lease coordinationv1.Lease
+	if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: faulttest.Namespace, Name: "fleetloop-node-fault-controller"}, &lease); err != nil {
+		t.Fatal(err)
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		t.Fatal("nobody holds the lease")
+	}
+	return *lease.Spec.HolderIdentity
+}
+
 // Of two replicas one acts, and both take reports. When the one that acts dies,
 // the other one goes on, with what was reported meanwhile.
 func TestReplicaTakesOver(t *testing.T) {
@@ -139,10 +154,18 @@ func TestReplicaTakesOver(t *testing.T) {
 	c.Report(faulttest.Fatal(c.Node("node-first", nil).Name, "disk"))
 	c.WantPhase("node-first", v1alpha1.PhaseQuarantined)
 
+	leader := holder(t, c)
+
 	second := c.StartController(elect) // reports go to it from now on
-	viaSecond := c.Node("node-second", nil)
-	c.Report(faulttest.Fatal(viaSecond.Name, "disk"))
-	c.WantPhase("node-second", v1alpha1.PhaseQuarantined)
+	for i := range 8 {
+		name := fmt.Sprintf("node-second-%d", i)
+		c.Node(name, nil)
+		c.Report(faulttest.Fatal(name, "disk"))
+		c.WantPhase(name, v1alpha1.PhaseQuarantined)
+	}
+	if now := holder(t, c); now != leader {
+		t.Errorf("%q acts although %q lives", now, leader)
+	}
 	if n := second.Count(`"msg":"change"`); n > 0 {
 		t.Errorf("the one that waits has acted %d times", n)
 	}
@@ -153,6 +176,9 @@ func TestReplicaTakesOver(t *testing.T) {
 	c.Report(faulttest.Fatal("node-first", "disk").Healthy())
 	c.WantPhase("node-orphan", v1alpha1.PhaseQuarantined)
 	c.WantPhase("node-first", v1alpha1.PhaseHealthy)
+	if now := holder(t, c); now == leader {
+		t.Errorf("%q acts, and was killed", now)
+	}
 	c.Sink.WantTold(t, "node-orphan", "cordon drain-completed")
 	c.Sink.WantTold(t, "node-first", "cordon drain-completed uncordon")
 	if err := second.Says(`"msg":"change"`); err != nil {

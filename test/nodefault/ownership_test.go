@@ -39,7 +39,7 @@ func TestOwnership(t *testing.T) {
 		"OptedOutLater":      {"what is ours goes at once", optedOutLater, "cordon drain-completed uncordon"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := "node-" + strings.ToLower(name)
+			c, node := c.For(t), "node-"+strings.ToLower(name)
 			c.Node(node, nil)
 			tc.do(t, c, node)
 			c.Sink.WantTold(t, node, tc.told)

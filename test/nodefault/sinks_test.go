@@ -52,7 +52,7 @@ func TestBrokenSink(t *testing.T) {
 		"NotFound":     {"somebody mends the address", answers(http.StatusNotFound), changeevent.ClassNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := "node-" + strings.ToLower(name)
+			c, node := c.For(t), "node-"+strings.ToLower(name)
 			c.Node(node, nil)
 			c.Sink.Answer(tc.answer)
 			c.Report(faulttest.Xid(node))

@@ -130,6 +130,14 @@ func Start(tb testing.TB) *Cluster {
 	return t
 }
 
+// For is the cluster for a test within the test that has it.
+func (c *Cluster) For(tb testing.TB) *Cluster {
+	tb.Helper()
+	within := *c
+	within.TB = tb
+	return &within
+}
+
 // clean takes away what the test has made.
 func (c *Cluster) clean() {
 	if c.process != nil {
