@@ -168,7 +168,7 @@ func TestRights(t *testing.T) {
 rules:
 - {name: reboot, match: 'fault.action == "RESTART_VM"', drain: true, remedies: [reboot]}
 - {name: terminate, match: 'fault.action == "REPLACE_VM"', drain: true, remedies: [terminate]}
-drain: {namespaces: [{pattern: %s, force_after: 1s}]}
+drain: {namespaces: [{pattern: %s, force_after: 10s}]}
 remediation: {verification: {image: registry.example.com/verify}}
 `, kept)
 	const mode = 0o600
