@@ -33,6 +33,8 @@ func People() []*rbacv1.ClusterRole {
 			rule(janitorGroup, resourceReboots, "get", "list", "watch", "create", "patch", "delete"),
 			rule(janitorGroup, resourceEnds, "get", "list", "watch", "create", "patch", "delete"),
 			rule(corev1.GroupName, nodes, "get", "list", "patch", "update"),
+			// Whoever deletes it opens the budget.
+			rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{BudgetLease}, Verbs: []string{"get", "delete"}},
 		)),
 	}
 }
