@@ -142,7 +142,7 @@ func (m *matrix) run(at faulttest.Point) (kinds map[string]int) {
 	})
 	m.until(func(ctx context.Context) error { return m.c.Send(ctx, fault.Healthy()) })
 	m.until(func(ctx context.Context) error { return m.over(ctx, name) })
-	if m.way.Struck() && m.deaths == deaths { // at a write that nothing depends on
+	if m.way.Disarm() && m.deaths == deaths { // at a write that nothing depends on
 		<-m.process.Ended()
 		m.until(func(ctx context.Context) error { return m.over(ctx, name) })
 	}

@@ -21,6 +21,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -149,6 +150,9 @@ func (c *Cluster) clean() {
 		if err := c.Client.DeleteAllOf(ctx, kind); err != nil {
 			c.Errorf("clean up: %v", err)
 		}
+	}
+	if err := c.Client.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(Namespace)); err != nil {
+		c.Errorf("clean up: %v", err) // whoever comes next would wait for one that was killed
 	}
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods); err != nil {

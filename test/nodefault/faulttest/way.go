@@ -80,6 +80,15 @@ func (w *Way) Arm(node string, at *Point, kill func()) {
 	w.node, w.point, w.kill, w.counts, w.struck = node, at, kill, map[string]int{}, false
 }
 
+// Disarm has the controller die nowhere from now on, and says whether it has
+// died, or is about to.
+func (w *Way) Disarm() (struck bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.point = nil
+	return w.struck
+}
+
 // Counts are how many writes of each kind there were about the node since Arm.
 func (w *Way) Counts() map[string]int {
 	w.mu.Lock()
