@@ -140,7 +140,7 @@ func (r *Remediator) adopt(ctx context.Context, l look) (time.Duration, error) {
 		m.Name = ""
 		return 0, nil
 	}
-	r.requested(l, a.GetCreationTimestamp().Time)
+	r.requested(l, next(l.st, a.GetCreationTimestamp().Time))
 	return 0, nil
 }
 

@@ -108,9 +108,22 @@ func tellRequested(st *faults.NodeFaultStatus, a *action) {
 		return
 	}
 	w := words(a.kind)
-	record := nodefault.RecordOf(st, sourceRemediation, w.requested, labels[LabelAttempt], when)
+	record := nodefault.RecordOf(st, sourceRemediation, w.requested, labels[LabelAttempt], next(st, when))
 	record.Object = w.resource + "/" + a.GetName()
 	nodefault.Tell(st, record)
+}
+
+// next is when something has happened that objects have the second of: if the
+// last record is of the same second, it was after that.
+func next(st *faults.NodeFaultStatus, when time.Time) time.Time {
+	if len(st.History) == 0 {
+		return when
+	}
+	last := st.History[len(st.History)-1].At.Time
+	if when.After(last) || !last.Truncate(time.Second).Equal(when.Truncate(time.Second)) {
+		return when
+	}
+	return last.Add(time.Millisecond)
 }
 
 // forgotten says whether what happened then may have been told and dropped from
@@ -134,7 +147,7 @@ func tell(st *faults.NodeFaultStatus, a *action, what string, when time.Time, fa
 			ordinal = string(a.GetUID())
 		}
 	}
-	record := nodefault.RecordOf(about, sourceJanitor, what, ordinal, when)
+	record := nodefault.RecordOf(about, sourceJanitor, what, ordinal, next(st, when))
 	record.Object = words(a.kind).resource + "/" + a.GetName()
 	if failure != "" {
 		record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.Cut(failure, maxText)

@@ -109,6 +109,33 @@ func TestMayNotAsk(t *testing.T) {
 	}
 }
 
+// What happens within a second is told in its order, though objects have but the
+// second of it.
+func TestTimesInOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{}, faults.RemedyReboot)
+	w.now = w.now.Add(434 * time.Millisecond)
+	w.step()
+	w.lose = func() bool { return true } // so that the object has to say when it was asked for
+	w.step()
+	w.lose = func() bool { return false }
+	w.stored.History = []faults.Record{{Seq: 1, Action: "drain-completed", At: metav1.NewMicroTime(w.now)}}
+	w.stored.Seq = 1
+	w.accepted()
+	w.ends(metav1.ConditionFalse, v1alpha1.ReasonTimeout)
+	w.step()
+	if got := len(w.stored.History); got != 4 { // asked for, done, failed
+		t.Fatalf("%d are told: %v", got, w.told())
+	}
+	last := w.now.Add(-time.Millisecond)
+	for _, h := range w.stored.History {
+		if !h.At.After(last) || h.At.Sub(w.now) > time.Second {
+			t.Errorf("%s was at %s, after %s", h.Action, h.At, last)
+		}
+		last = h.At.Time
+	}
+}
+
 // Cancel takes back what has not begun, and leaves alone what has.
 func TestCancel(t *testing.T) {
 	t.Parallel()
