@@ -193,16 +193,20 @@ func (m *matrix) check(node *corev1.Node) {
 	m.checkTold(name)
 }
 
-// checkTold holds that each step was told, in order, and that what came twice
-// came again at once, and was the same.
+// checkTold holds that each step was told, in order, also by its times, and that
+// what came twice came again at once, and was the same.
 func (m *matrix) checkTold(name string) {
 	m.Helper()
 	if got := m.c.Sink.Actions(name); got != course {
 		m.Errorf("told: %s; want %s", got, course)
 	}
-	var before string
+	var before, at string
 	ids := map[string]bool{}
 	for _, p := range m.c.Sink.Taken(name, false) {
+		if p.Timestamp < at {
+			m.Errorf("%s was at %s, before what was told before it, at %s", p.Action, p.Timestamp, at)
+		}
+		at = p.Timestamp
 		if ids[p.ID] && p.ID != before {
 			m.Errorf("%s was told again after others", p.Action)
 		}
