@@ -16,6 +16,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -186,6 +187,18 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *contro
 	c.process = controllertest.Start(c, binary(c), all, args...)
 	c.process.WantReady()
 	return c.process
+}
+
+// Run runs another command of the controller's binary as an administrator and
+// gives what it says.
+func (c *Cluster) Run(args ...string) string {
+	c.Helper()
+	file := c.File("kubeconfig-of-a-person", controllertest.Kubeconfig(c, c.Host))
+	out, err := exec.CommandContext(c.Context(), binary(c), append(args, "--kubeconfig", file)...).CombinedOutput() //nolint:gosec // our own program
+	if err != nil {
+		c.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	return string(out)
 }
 
 // Node makes a node that is Ready.

@@ -1,0 +1,35 @@
+package nodefault
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+// The controller is taken away, and its binary gives all nodes back: what is ours,
+// and nothing else.
+func TestReleaseAll(t *testing.T) {
+	c := faulttest.Start(t)
+	c.Node("ours", nil)
+	c.Node("theirs", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	p := c.StartController(nil)
+	c.Report(faulttest.Xid("ours"))
+	c.Report(faulttest.Xid("theirs"))
+	c.WantPhase("ours", v1alpha1.PhaseRemediating)
+	c.WantPhase("theirs", v1alpha1.PhaseRemediating)
+	p.Kill()
+	out := c.Run("release", "--all", "--reason=uninstalled")
+	if !strings.Contains(out, "node ours: released") || !strings.Contains(out, "it stays cordoned") {
+		t.Errorf("it says:\n%s", out)
+	}
+	for name, cordoned := range map[string]bool{"ours": false, "theirs": true} {
+		n := c.GetNode(name)
+		if _, left := n.Annotations[v1alpha1.AnnotationOwned]; left || n.Spec.Unschedulable != cordoned {
+			t.Errorf("node %s is left unschedulable: %t, as ours: %t", name, n.Spec.Unschedulable, left)
+		}
+	}
+}
