@@ -111,13 +111,16 @@ type KubernetesExecutionStatus struct {
 	ValidationTime *metav1.Time `json:"validationTime,omitempty"`
 
 	// +optional
+	// +structType=atomic
 	ValidationResults *ValidationResults `json:"validationResults,omitempty"`
 
 	// What is going to be done: what approvers approve and what then runs.
 	// +optional
+	// +structType=atomic
 	Plan *Plan `json:"plan,omitempty"`
 
 	// +optional
+	// +structType=atomic
 	Approval *ApprovalStatus `json:"approval,omitempty"`
 
 	// The Job that runs the action.
@@ -125,9 +128,11 @@ type KubernetesExecutionStatus struct {
 	JobName string `json:"jobName,omitempty"`
 
 	// +optional
+	// +structType=atomic
 	ExecutionResults *ExecutionResults `json:"executionResults,omitempty"`
 
 	// +optional
+	// +structType=atomic
 	RollbackInformation *RollbackInformation `json:"rollbackInformation,omitempty"`
 
 	// When each phase began.

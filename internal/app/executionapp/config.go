@@ -96,7 +96,7 @@ type GateConfig struct {
 // TimesConfig says how long things may take, or are kept.
 type TimesConfig struct {
 	Approval       time.Duration `key:"approval_timeout" env:"APPROVAL_TIMEOUT" flag:"approval-timeout" default:"1h" validate:"gt=0" doc:"How long an approval is waited for, unless the execution says so itself."`
-	RollbackWindow time.Duration `key:"rollback_window" env:"ROLLBACK_WINDOW" flag:"rollback-window" default:"5m" validate:"gt=0" doc:"How long an execution stays rollback_ready unless its parent finalizes it."`
+	RollbackWindow time.Duration `key:"rollback_window" env:"ROLLBACK_WINDOW" flag:"rollback-window" default:"5m" validate:"gte=0" doc:"How long an execution stays rollback_ready unless its parent finalizes it; 0 ends it at once, with its way back recorded."`
 	Retention      time.Duration `key:"retention" env:"EXECUTION_RETENTION" flag:"retention" default:"24h" validate:"gt=0" doc:"How long an execution is kept after its end, once its audit is durable."`
 	JobRetention   time.Duration `key:"job_retention" env:"JOB_RETENTION" flag:"job-retention" default:"5m" validate:"gt=0" doc:"How long a Job is kept after its result is stored."`
 }

@@ -24,13 +24,14 @@ const dryRunTimeout = 30 * time.Second
 // checkAgain is when checks are tried again that could not be made.
 const checkAgain = 2 * time.Second
 
-// begin takes an execution up.
-func (r *reconciler) begin(t *turn) error {
+// begin takes an execution up, and checks it. Where that is all there is to wait
+// for, it is one write.
+func (r *reconciler) begin(ctx context.Context, t *turn) error {
 	if request, err := action.Parse(&t.ke.Spec); err == nil {
 		t.ke.Status.Target = targetOf(request.Target)
 	}
 	enter(t, v1alpha1.PhaseValidating)
-	return nil
+	return r.validate(ctx, t)
 }
 
 // validate checks, and makes the plan.
@@ -53,6 +54,7 @@ func (r *reconciler) validate(ctx context.Context, t *turn) error {
 		return nil
 	}
 	out, err := r.check.Check(ctx, t.ke, dry, t.now)
+	t.now = r.now() // it took its time
 	if err != nil {
 		return r.uncheckable(ctx, t, err)
 	}
@@ -84,13 +86,13 @@ func (r *reconciler) checked(ctx context.Context, t *turn, out check.Outcome) er
 		}
 		t.wait(out.Wait)
 	default:
-		r.valid(t, out)
+		return r.valid(ctx, t, out)
 	}
 	return nil
 }
 
-// valid stores a plan that may be carried out.
-func (r *reconciler) valid(t *turn, out check.Outcome) {
+// valid goes on with a plan that may be carried out.
+func (r *reconciler) valid(ctx context.Context, t *turn, out check.Outcome) error {
 	s := &t.ke.Status
 	s.Plan = out.Plan
 	s.ValidationResults = ended(&out.Results, t.now)
@@ -100,15 +102,22 @@ func (r *reconciler) valid(t *turn, out check.Outcome) {
 	s.Message, s.ReasonDetail = out.Plan.Impact.Description, ""
 	setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionTrue, "ChecksPassed", "all checks passed")
 	enter(t, v1alpha1.PhaseValidated)
-	if asksFirst(t.ke) { // nothing is done in between, and so it is one write
-		r.ask(t)
-	}
 	t.afterwards(func(ctx context.Context) {
 		r.warnOf(ctx, t.ke, "PreconditionWarning", "precondition", out.Results.PreConditionResults)
 		for _, w := range out.Warnings {
 			r.tell.warn(t.ke, "PolicyWarning", w)
 		}
 	})
+	switch { // where nothing is done before the next write, that is this one
+	case asksFirst(t.ke):
+		r.ask(t)
+	case t.ke.Spec.DryRun == v1alpha1.DryRunOnly:
+		tried(t)
+	case r.inProcess(t.ke):
+		t.checked = true
+		return r.launch(ctx, t)
+	}
+	return nil
 }
 
 // warnOf tells of conditions that do not hold and are not required.

@@ -24,12 +24,17 @@ func (r *reconciler) settle(ctx context.Context, t *turn) error {
 		t.until(end)
 		return nil
 	}
+	settled(t)
+	return nil
+}
+
+// settled ends what can be taken back and is not going to be.
+func settled(t *turn) {
 	if t.ke.Status.Outcome == v1alpha1.OutcomeFailed {
 		enter(t, v1alpha1.PhaseFailed)
-		return nil
+		return
 	}
 	enter(t, v1alpha1.PhaseCompleted)
-	return nil
 }
 
 // keep keeps an execution that has ended as long as it should be.
@@ -140,9 +145,9 @@ func recorded(ke *v1alpha1.KubernetesExecution) bool {
 }
 
 // passed tells of a transition that is written.
-func (r *reconciler) passed(ctx context.Context, before, ke *v1alpha1.KubernetesExecution, now time.Time) {
-	s := &ke.Status
-	r.metrics.passed(before, ke, now)
+func (r *reconciler) passed(ctx context.Context, before, ke *v1alpha1.KubernetesExecution) {
+	s, now := &ke.Status, r.now()
+	r.metrics.passed(before, ke)
 	r.log.InfoContext(ctx, "phase", "execution", key(ke), "action", ke.Spec.Action, "target", s.Target,
 		"from", string(before.Status.Phase), "to", string(s.Phase), "reason", string(s.Reason), "detail", string(s.ReasonDetail), "message", s.Message)
 	done := execution.Ended(s.Phase) || s.Phase == v1alpha1.PhaseRollbackReady
@@ -159,10 +164,18 @@ func (r *reconciler) passed(ctx context.Context, before, ke *v1alpha1.Kubernetes
 	r.announce(ctx, before, ke)
 }
 
-// announce tells people and other systems.
+// announce tells people and other systems of the transitions of one write.
 func (r *reconciler) announce(ctx context.Context, before, ke *v1alpha1.KubernetesExecution) {
+	from := before.Status.Phase
+	for _, t := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
+		r.announceOne(ctx, from, t.Phase, ke)
+		from = t.Phase
+	}
+}
+
+func (r *reconciler) announceOne(ctx context.Context, from, to v1alpha1.Phase, ke *v1alpha1.KubernetesExecution) {
 	s := &ke.Status
-	switch s.Phase {
+	switch to {
 	case v1alpha1.PhaseRollbackReady:
 		if s.Outcome == v1alpha1.OutcomeFailed {
 			r.tell.warn(ke, "ExecutionFailed", s.Message)
@@ -173,11 +186,11 @@ func (r *reconciler) announce(ctx context.Context, before, ke *v1alpha1.Kubernet
 		r.succeeded(ctx, ke)
 	case v1alpha1.PhaseCompleted:
 		r.tell.say(ke, "ExecutionCompletedPermanent", s.Message)
-		if before.Status.Phase == v1alpha1.PhaseExecuting {
+		if from == v1alpha1.PhaseExecuting {
 			r.succeeded(ctx, ke)
 		}
 	case v1alpha1.PhaseFailed:
-		if before.Status.Phase == v1alpha1.PhaseRollbackReady {
+		if from == v1alpha1.PhaseRollbackReady {
 			return // it was told when the postcondition did not hold
 		}
 		r.tell.warn(ke, "ExecutionFailed", string(s.Reason)+": "+s.Message)

@@ -261,7 +261,7 @@ func fill(results *v1alpha1.ExecutionResults, o job.Observation, now time.Time) 
 func (r *reconciler) verify(ctx context.Context, t *turn) error {
 	s := &t.ke.Status
 	if len(t.ke.Spec.PostConditions) == 0 {
-		finish(t, nil)
+		r.finish(t, nil)
 		return nil
 	}
 	since := t.now // and not when a node says that it ended
@@ -290,7 +290,7 @@ func (r *reconciler) verify(ctx context.Context, t *turn) error {
 		return nil
 	}
 	s.ValidationResults = withPostConditions(s.ValidationResults, results)
-	finish(t, results)
+	r.finish(t, results)
 	t.afterwards(func(ctx context.Context) { r.warnOf(ctx, t.ke, "PostconditionWarning", "postcondition", results) })
 	return nil
 }
@@ -317,7 +317,7 @@ func unevaluated(ke *v1alpha1.KubernetesExecution, why error, now time.Time) []v
 }
 
 // finish ends an action that succeeded.
-func finish(t *turn, results []v1alpha1.ConditionResult) {
+func (r *reconciler) finish(t *turn, results []v1alpha1.ConditionResult) {
 	s := &t.ke.Status
 	s.Outcome = v1alpha1.OutcomeSucceeded
 	s.Message = s.Plan.Impact.Description
@@ -346,6 +346,9 @@ func finish(t *turn, results []v1alpha1.ConditionResult) {
 	setCondition(t, v1alpha1.ConditionSucceeded, statusOf(s.Outcome != v1alpha1.OutcomeFailed), reason, s.Message)
 	if s.Outcome == v1alpha1.OutcomeFailed || way.Available {
 		enter(t, v1alpha1.PhaseRollbackReady)
+		if t.ke.Spec.Finalize || r.cfg.RollbackWindow == 0 {
+			settled(t)
+		}
 		return
 	}
 	enter(t, v1alpha1.PhaseCompleted)

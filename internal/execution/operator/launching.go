@@ -87,24 +87,8 @@ func (r *reconciler) launch(ctx context.Context, t *turn) error {
 			r.gate.Forget(t.ke.UID)
 		}
 	}()
-	out, err := r.check.Replan(ctx, t.ke, t.now)
-	if err != nil {
-		return r.unavailable(ctx, t, fmt.Errorf("the plan cannot be made anew: %w", err))
-	}
-	switch approved := s.Approval != nil && s.Approval.Required; {
-	case out.Failed != nil:
-		s.ValidationResults = merged(s.ValidationResults, out.Results)
-		fail(t, *out.Failed)
-		return nil
-	case out.Plan.Hash != s.Plan.Hash && approved:
-		fail(t, stale(s.Plan, out.Plan))
-		return nil
-	case !approved && out.Decision.RequireApproval: // the policy was changed meanwhile
-		r.replanned(t, out)
-		r.ask(t)
-		return nil
-	case out.Plan.Hash != s.Plan.Hash:
-		r.replanned(t, out)
+	if holds, err := r.stillHolds(ctx, t); err != nil || !holds {
+		return err
 	}
 	// From here on there may be an effect. What it was must not go unrecorded.
 	if r.cfg.Audited {
@@ -114,8 +98,38 @@ func (r *reconciler) launch(ctx context.Context, t *turn) error {
 		}
 		t.ke.Status = status
 	}
+	var err error
 	inside, err = r.start(ctx, t)
 	return err
+}
+
+// stillHolds makes the plan anew that was made before the execution waited, and
+// says whether it is to be carried out. Where it is not, the status says why.
+func (r *reconciler) stillHolds(ctx context.Context, t *turn) (bool, error) {
+	if t.checked {
+		return true, nil
+	}
+	s := &t.ke.Status
+	out, err := r.check.Replan(ctx, t.ke, t.now)
+	if err != nil {
+		return false, r.unavailable(ctx, t, fmt.Errorf("the plan cannot be made anew: %w", err))
+	}
+	switch approved := s.Approval != nil && s.Approval.Required; {
+	case out.Failed != nil:
+		s.ValidationResults = merged(s.ValidationResults, out.Results)
+		fail(t, *out.Failed)
+		return false, nil
+	case out.Plan.Hash != s.Plan.Hash && approved:
+		fail(t, stale(s.Plan, out.Plan))
+		return false, nil
+	case !approved && out.Decision.RequireApproval: // the policy was changed meanwhile
+		r.replanned(t, out)
+		r.ask(t)
+		return false, nil
+	case out.Plan.Hash != s.Plan.Hash:
+		r.replanned(t, out)
+	}
+	return true, nil
 }
 
 // tried ends an execution that was to be tried out and no more.
@@ -131,7 +145,7 @@ func tried(t *turn) {
 // even where it gives an error.
 func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err error) {
 	a, _ := action.Find(t.ke.Spec.Action)
-	switch mode := r.mode(t.ke); {
+	switch {
 	case a == nil:
 		fail(t, execution.Failure{
 			Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailUnknownAction,
@@ -141,7 +155,7 @@ func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err erro
 	case r.notInline(t.ke) != nil: // the controller was told otherwise meanwhile
 		fail(t, *r.notInline(t.ke))
 		return false, nil
-	case mode == v1alpha1.ExecuteInline || a.NoJob:
+	case r.inProcess(t.ke):
 		r.mu.Lock()
 		r.begun[t.ke.UID] = 0
 		r.mu.Unlock()
@@ -247,14 +261,16 @@ func (r *reconciler) notInline(ke *v1alpha1.KubernetesExecution) *execution.Fail
 	}
 }
 
-func (r *reconciler) mode(ke *v1alpha1.KubernetesExecution) v1alpha1.ExecutionMode {
-	if ke.Spec.ExecutionMode != "" {
-		return ke.Spec.ExecutionMode
+// inProcess says whether an action runs here and not in a Job.
+func (r *reconciler) inProcess(ke *v1alpha1.KubernetesExecution) bool {
+	a, known := action.Find(ke.Spec.Action)
+	switch {
+	case known && a.NoJob:
+		return true
+	case ke.Spec.ExecutionMode != "":
+		return ke.Spec.ExecutionMode == v1alpha1.ExecuteInline
 	}
-	if a, known := action.Find(ke.Spec.Action); known && r.cfg.DefaultMode == v1alpha1.ExecuteInline && slices.Contains(r.cfg.Inline, a.Name) {
-		return v1alpha1.ExecuteInline
-	}
-	return v1alpha1.ExecuteInJob
+	return known && r.cfg.DefaultMode == v1alpha1.ExecuteInline && slices.Contains(r.cfg.Inline, a.Name)
 }
 
 // replanned puts a plan in the place of one that nobody has approved.

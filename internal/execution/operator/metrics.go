@@ -71,35 +71,53 @@ func actionLabel(ke *v1alpha1.KubernetesExecution) string {
 	return "unknown"
 }
 
-// passed counts a transition.
-func (m *metrics) passed(before, ke *v1alpha1.KubernetesExecution, now time.Time) {
-	from, to := before.Status.Phase, ke.Status.Phase
-	if from == v1alpha1.PhaseNew {
-		m.created.Inc()
-	} else {
-		m.phases.WithLabelValues(string(from)).Observe(max(0, now.Sub(since(before, from, now)).Seconds()))
+// passed counts the transitions of one write.
+func (m *metrics) passed(before, ke *v1alpha1.KubernetesExecution) {
+	from, since := before.Status.Phase, ke.CreationTimestamp.Time
+	if all := before.Status.PhaseTransitions; len(all) > 0 {
+		since = all[len(all)-1].At.Time
 	}
-	s := &ke.Status
-	if v := s.ValidationResults; from == v1alpha1.PhaseValidating && v != nil && v.DryRunResults != nil && v.DryRunResults.Performed {
+	for _, t := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
+		if from == v1alpha1.PhaseNew {
+			m.created.Inc()
+		} else {
+			m.phases.WithLabelValues(string(from)).Observe(max(0, t.At.Sub(since).Seconds()))
+		}
+		m.left(from, before, ke, t.At.Time)
+		m.entered(t.Phase, ke, t.At.Time)
+		from, since = t.Phase, t.At.Time
+	}
+}
+
+// left counts what was done in a phase.
+func (m *metrics) left(p v1alpha1.Phase, before, ke *v1alpha1.KubernetesExecution, now time.Time) {
+	v := ke.Status.ValidationResults
+	if p == v1alpha1.PhaseValidating && v != nil && v.DryRunResults != nil && v.DryRunResults.Performed {
 		result := "failed"
 		if v.DryRunResults.Success {
 			result = "success"
 		}
 		m.dryRuns.WithLabelValues(result, actionLabel(ke)).Inc()
 	}
-	if q := condition(&before.Status, v1alpha1.ConditionQueued); q != nil && to == v1alpha1.PhaseExecuting {
+	q := condition(&before.Status, v1alpha1.ConditionQueued)
+	if q != nil && ke.Status.Phase == v1alpha1.PhaseExecuting {
 		m.lockWait.Observe(max(0, now.Sub(q.LastTransitionTime.Time).Seconds()))
 	}
-	if to == v1alpha1.PhaseRollbackReady && s.RollbackInformation != nil && s.RollbackInformation.Available {
+}
+
+// entered counts what is so from a phase on.
+func (m *metrics) entered(p v1alpha1.Phase, ke *v1alpha1.KubernetesExecution, now time.Time) {
+	s := &ke.Status
+	if p == v1alpha1.PhaseRollbackReady && s.RollbackInformation != nil && s.RollbackInformation.Available {
 		m.rollbacks.WithLabelValues(actionLabel(ke)).Inc()
 	}
-	if to == v1alpha1.PhaseFailed {
+	if p == v1alpha1.PhaseFailed {
 		m.failures.WithLabelValues(string(s.Reason), string(s.ReasonDetail)).Inc()
 		if s.Approval != nil && s.Approval.State == v1alpha1.ApprovalExpired {
 			m.decisions.WithLabelValues("expired").Inc()
 		}
 	}
-	if execution.Ended(to) {
+	if execution.Ended(p) {
 		m.executions.WithLabelValues(outcomeLabel(s.Outcome), actionLabel(ke)).Inc()
 		m.lifecycle.Observe(max(0, now.Sub(ke.CreationTimestamp.Time).Seconds()))
 	}

@@ -54,7 +54,7 @@ type Config struct {
 	DefaultMode v1alpha1.ExecutionMode
 
 	ApprovalTimeout time.Duration // unless the execution names one; zero is 1 h
-	RollbackWindow  time.Duration // how long rollback_ready lasts; zero is 5 min
+	RollbackWindow  time.Duration // how long rollback_ready lasts; zero is that it is over at once
 	CheckTimeout    time.Duration // for how long checks that cannot be made are tried; zero is 5 min
 	TTL             time.Duration // of an execution after its end; zero is 24 h
 	JobTTL          time.Duration // of a Job after its result is stored; zero is 5 min
@@ -75,7 +75,6 @@ func (c Config) withDefaults() Config {
 		zero  time.Duration
 	}{
 		{&c.ApprovalTimeout, time.Hour},
-		{&c.RollbackWindow, 5 * time.Minute},
 		{&c.CheckTimeout, 5 * time.Minute},
 		{&c.TTL, 24 * time.Hour},
 		{&c.JobTTL, 5 * time.Minute},

@@ -69,7 +69,8 @@ type turn struct {
 	again time.Duration // when to look again; 0 is when something happens
 	then  []func(context.Context)
 
-	onward bool // what is to be written had to be before anything else is done
+	onward  bool // what is to be written had to be before anything else is done
+	checked bool // in this turn, and so not again
 }
 
 // wait has the execution looked at again after some time.
@@ -147,13 +148,16 @@ func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution)
 		do(ctx)
 	}
 	switch {
+	case before.Status.Phase == v1alpha1.PhaseNew && t.ke.Status.Phase == v1alpha1.PhaseValidating: // checked, and waits
+		r.passed(ctx, before, t.ke)
+		return nil, t.again, nil
 	case before.Status.Phase != t.ke.Status.Phase:
 	case t.onward:
 		return t.ke, 0, nil
 	default:
 		return nil, t.again, nil
 	}
-	r.passed(ctx, before, t.ke, t.now)
+	r.passed(ctx, before, t.ke)
 	return t.ke, 0, nil
 }
 
@@ -185,7 +189,7 @@ func (r *reconciler) look(ctx context.Context, t *turn) error {
 func (r *reconciler) live(ctx context.Context, t *turn) error {
 	switch t.ke.Status.Phase {
 	case v1alpha1.PhaseNew:
-		return r.begin(t)
+		return r.begin(ctx, t)
 	case v1alpha1.PhaseValidating:
 		return r.validate(ctx, t)
 	case v1alpha1.PhaseValidated:

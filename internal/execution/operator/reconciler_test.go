@@ -61,18 +61,80 @@ func TestWithoutApproval(t *testing.T) {
 	w.must(t, r, "a")
 	w.now = w.now.Add(r.cfg.RollbackWindow)
 	w.must(t, r, "a")
-	want := []v1alpha1.Phase{v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted}
-	if diff := cmp.Diff(want, phases(w.get("a"))); diff != "" {
-		t.Error(diff)
-	}
-	wantWrites := []string{
-		"status validating", "status validated", "finalizer", "job", "status executing", "status rollback_ready", "job patch", "status completed",
-	}
-	if diff := cmp.Diff(wantWrites, w.writes); diff != "" {
-		t.Error(diff)
-	}
+	wantPhases(t, w, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted)
+	wantWrites(t, w, "status validated", "finalizer", "job", "status executing", "status rollback_ready", "job patch", "status completed")
 	if got := w.get("a").Status; got.Outcome != v1alpha1.OutcomeSucceeded || !got.ExecutionResults.Success || got.RollbackInformation == nil || !got.RollbackInformation.Available {
 		t.Errorf("status is %+v", got)
+	}
+}
+
+// TestOneWrite holds that what follows at once is one write, with all phases in
+// it.
+func TestOneWrite(t *testing.T) {
+	t.Run("UntilItActs", func(t *testing.T) {
+		w := newWorld()
+		w.fault = func(what string, before bool) error {
+			if what == "status executing" && !before {
+				return errCrash
+			}
+			return nil
+		}
+		r := w.newReconciler(Config{Audited: true, Inline: []string{"scale_deployment"}})
+		r.identities = nobodyActs{t}
+		w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.ExecutionMode = v1alpha1.ExecuteInline })
+		_, _ = w.reconcile(r, "a")
+		wantWrites(t, w, "finalizer", "status executing")
+		wantPhases(t, w, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseExecuting)
+	})
+	t.Run("DryRun", func(t *testing.T) {
+		w := newWorld()
+		w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = v1alpha1.DryRunOnly })
+		w.must(t, w.newReconciler(Config{}), "a")
+		wantWrites(t, w, "status completed")
+		wantPhases(t, w, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseCompleted)
+	})
+	for name, tc := range map[string]struct {
+		window time.Duration
+		edit   func(*v1alpha1.KubernetesExecution)
+	}{
+		"NoWindow":  {0, func(*v1alpha1.KubernetesExecution) {}},
+		"Finalized": {time.Hour, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Finalize = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.window = tc.window
+			r := w.newReconciler(Config{})
+			w.create("a", "web", nil)
+			w.must(t, r, "a")
+			w.edit("a", tc.edit)
+			w.end("a", action.CodeOK)
+			w.writes = nil
+			w.must(t, r, "a")
+			wantWrites(t, w, "status completed", "job patch")
+			wantPhases(t, w, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted)
+			var told []execution.ChangeAction
+			for _, c := range w.changes {
+				told = append(told, c.Action)
+			}
+			if diff := cmp.Diff([]execution.ChangeAction{execution.ChangeStarted, execution.ChangeSucceeded}, told); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func wantWrites(t *testing.T, w *world, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, w.writes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// wantPhases holds those that an execution a passed through.
+func wantPhases(t *testing.T, w *world, want ...v1alpha1.Phase) {
+	t.Helper()
+	if diff := cmp.Diff(want, phases(w.get("a"))); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -85,12 +147,8 @@ func TestWithApproval(t *testing.T) {
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, "")
-	if diff := cmp.Diff([]v1alpha1.Phase{v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval}, phases(w.get("a"))); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"status validating", "status waiting_approval"}, w.writes); diff != "" {
-		t.Errorf("that it is validated and that it is asked for is one write:\n%s", diff)
-	}
+	wantPhases(t, w, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval)
+	wantWrites(t, w, "status waiting_approval")
 	w.edit("a", approve("alice")) // who asked
 	w.edit("a", func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.Approvals = append(ke.Spec.Approvals, v1alpha1.Approval{Approver: "bob", Decision: v1alpha1.Approve, PlanHash: "another"})

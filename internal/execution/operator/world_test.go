@@ -45,6 +45,7 @@ type world struct {
 	guard    error
 	post     []v1alpha1.ConditionResult
 	postWait time.Duration
+	window   time.Duration // for which an execution is rollback_ready
 
 	// fault is called before (before=true) and after each write. An error from it
 	// is what the operator gets.
@@ -69,13 +70,13 @@ func newWorld() *world {
 	return &world{
 		now: time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC), store: map[types.NamespacedName]*v1alpha1.KubernetesExecution{},
 		jobs: map[string]*batchv1.Job{}, pods: map[types.UID][]corev1.Pod{}, targets: map[string]int{"web": 3, "api": 3}, policy: "p1",
-		fault: func(string, bool) error { return nil },
+		fault: func(string, bool) error { return nil }, window: 5 * time.Minute,
 	}
 }
 
 // newReconciler is an operator that has just started.
 func (w *world) newReconciler(cfg Config) *reconciler {
-	cfg.Namespace = namespace
+	cfg.Namespace, cfg.RollbackWindow = namespace, w.window
 	cfg.Job = job.Options{Namespace: namespace, Image: "runner@sha256:1"}
 	g, err := gate.New(gate.Config{MaxConcurrent: 2})
 	if err != nil {
