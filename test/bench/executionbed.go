@@ -65,6 +65,7 @@ type executionBed struct {
 	admin, requester, approver client.WithWatch
 	trail                      *trail
 	controller                 *exec.Cmd
+	ended                      chan error // what the controller ended with; closed after that
 	dir                        string // with the binaries
 
 	end []func() error // in the order to call them
@@ -238,11 +239,11 @@ func mergeOf(format string, values ...any) client.Patch {
 // controllerUser is who the controller is for the API server.
 const controllerUser = "system:serviceaccount:" + executor + ":" + roles.ControllerAccount
 
-// startController runs the controller, and waits until it is ready. A rollback
-// window that is over at once has executions end without somebody who says so.
+// startController runs the controller, and waits until it is ready. Without
+// a rollback window executions end when their action has.
 func (b *executionBed) startController(ctx context.Context, database string, o executionOptions) error {
-	// A certificate: a token of the account could be over before the measurement is.
-	kubeconfig, err := b.bed.Kubeconfig(controllerUser, "system:serviceaccounts", executorGroup, "system:authenticated")
+	// A token, as Pods have one. It lasts for longer than the measurement.
+	kubeconfig, err := b.bed.AccountKubeconfig(ctx, executor, roles.ControllerAccount)
 	if err != nil {
 		return err
 	}
@@ -253,7 +254,7 @@ func (b *executionBed) startController(ctx context.Context, database string, o e
 	b.onStop(logged.Close)
 	args := append([]string{
 		"--kubeconfig=" + kubeconfig, "--namespace=" + executor, "--runner-image=" + runnerImage, "--runner-pull-policy=Never",
-		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--rollback-window=1ms",
+		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--rollback-window=0",
 	}, o.args...)
 	b.controller = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.dir, "execution-controller"), args...) //nolint:gosec // our own program
 	b.controller.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "DATABASE_URL=" + database, "LOG_FORMAT=json"}, o.env...)
@@ -261,17 +262,19 @@ func (b *executionBed) startController(ctx context.Context, database string, o e
 	if err := b.controller.Start(); err != nil {
 		return fmt.Errorf("start the controller: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- b.controller.Wait() }()
+	b.ended = make(chan error, 1)
+	go func() {
+		b.ended <- b.controller.Wait()
+		close(b.ended)
+	}()
 	b.onStop(func() error {
 		_ = b.controller.Process.Kill() // it may have ended
-		<-ended
+		<-b.ended
 		return nil
 	})
 	return b.eventually(ctx, func(ctx context.Context) error {
 		select {
-		case err := <-ended:
-			ended <- err
+		case err := <-b.ended:
 			return finalError{fmt.Errorf("the controller has ended: %w: %s", err, b.said())}
 		default:
 			return b.ready(ctx)

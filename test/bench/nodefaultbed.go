@@ -203,8 +203,8 @@ func newNode(pool, name string) *corev1.Node {
 
 // startController runs the controller, and waits until it takes reports.
 func (b *faultBed) startController(ctx context.Context) error {
-	// A certificate: a token of the account could be over before the measurement is.
-	kubeconfig, err := b.bed.Kubeconfig(faultController, "system:serviceaccounts", "system:serviceaccounts:"+roles.Namespace, "system:authenticated")
+	// A token, as Pods have one. It lasts for longer than the measurement.
+	kubeconfig, err := b.bed.AccountKubeconfig(ctx, roles.Namespace, roles.Account)
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (b *Bed) startOnAPort(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = b.writeKubeconfig(adminName+".kubeconfig", b.admin)
+	_, err = b.writeKubeconfig(adminName, b.admin)
 	return errors.Join(err, b.folder.rememberPort(b.port))
 }
 

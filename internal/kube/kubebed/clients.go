@@ -66,21 +66,30 @@ func (b *Bed) Kubeconfig(name string, groups ...string) (path string, err error)
 	if err != nil {
 		return "", err
 	}
-	file := regexp.MustCompile(`[^A-Za-z0-9.-]+`).ReplaceAllString(name, "-") + ".kubeconfig"
-	return b.writeKubeconfig(file, cfg)
+	return b.writeKubeconfig(name, cfg)
+}
+
+// AccountKubeconfig writes one for a service account, as ServiceAccount reaches
+// the API server.
+func (b *Bed) AccountKubeconfig(ctx context.Context, namespace, name string) (path string, err error) {
+	cfg, err := b.ServiceAccount(ctx, namespace, name)
+	if err != nil {
+		return "", err
+	}
+	return b.writeKubeconfig(namespace+"."+name, cfg)
 }
 
 // AdminKubeconfig is the path of a kubeconfig file for an administrator.
 func (b *Bed) AdminKubeconfig() string { return b.folder.Join(adminName + ".kubeconfig") }
 
-func (b *Bed) writeKubeconfig(file string, cfg *rest.Config) (path string, err error) {
+func (b *Bed) writeKubeconfig(user string, cfg *rest.Config) (path string, err error) {
 	const name = "kubebed"
 	k := clientcmdapi.NewConfig()
 	k.Clusters[name] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
 	k.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData, Token: cfg.BearerToken}
 	k.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	k.CurrentContext = name
-	path = b.folder.Join(file)
+	path = b.folder.Join(regexp.MustCompile(`[^A-Za-z0-9.-]+`).ReplaceAllString(user, "-") + ".kubeconfig")
 	if err := clientcmd.WriteToFile(*k, path); err != nil {
 		return "", fmt.Errorf("write kubeconfig: %w", err)
 	}
