@@ -66,7 +66,7 @@ type executionBed struct {
 	trail                      *trail
 	controller                 *exec.Cmd
 	ended                      chan error // what the controller ended with; closed after that
-	dir                        string // with the binaries
+	dir                        string     // with the binaries
 
 	end []func() error // in the order to call them
 }

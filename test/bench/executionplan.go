@@ -155,14 +155,31 @@ func (b *executionBed) plans(ctx context.Context, prefix string, targets []strin
 	if err != nil {
 		return nil, err
 	}
-	created, validated := map[string]time.Time{}, map[string]time.Time{}
-	for len(validated) < len(targets) || len(created) < len(targets) { // a write may be logged after what follows it
+	created, validated, err := b.planned(ctx, len(targets))
+	if err != nil {
+		return nil, err
+	}
+	for _, target := range targets {
+		from, until := created[prefix+target], validated[prefix+target]
+		if from.IsZero() || until.IsZero() {
+			return nil, fmt.Errorf("the audit log does not say when execution %q was created and validated", prefix+target)
+		}
+		ms = append(ms, milliseconds(until.Sub(from)))
+	}
+	return ms, nil
+}
+
+// planned waits until executions wait for an approval, and says when each was
+// created and when it was validated.
+func (b *executionBed) planned(ctx context.Context, n int) (created, validated map[string]time.Time, err error) {
+	created, validated = map[string]time.Time{}, map[string]time.Time{}
+	for len(validated) < n || len(created) < n { // a write may be logged after what follows it
 		if err := backoff.Sleep(ctx, 20*time.Millisecond); err != nil {
-			return nil, fmt.Errorf("%d of %d executions wait for an approval: %w: %s", len(validated), len(targets), err, b.said())
+			return nil, nil, fmt.Errorf("%d of %d executions wait for an approval: %w: %s", len(validated), n, err, b.said())
 		}
 		writes, err := b.trail.next()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, w := range writes {
 			switch {
@@ -174,12 +191,5 @@ func (b *executionBed) plans(ctx context.Context, prefix string, targets []strin
 			}
 		}
 	}
-	for _, target := range targets {
-		from, until := created[prefix+target], validated[prefix+target]
-		if from.IsZero() || until.IsZero() {
-			return nil, fmt.Errorf("the audit log does not say when execution %q was created and validated", prefix+target)
-		}
-		ms = append(ms, milliseconds(until.Sub(from)))
-	}
-	return ms, nil
+	return created, validated, nil
 }
