@@ -159,13 +159,13 @@ func (q *Quarantine) overridden(v *view) (Step, bool) {
 	switch {
 	case v.mark != nil:
 		return Step{}, false
-	case v.stop && !v.Resume:
+	case v.stop:
 		return Step{Why: Overridden, Message: "a person keeps us away by an annotation of their own", Settle: func(st *v1alpha1.NodeFaultStatus) {
 			if unwritten(st) {
 				end(st)
 			}
 		}}, true
-	case v.over == nil && !v.stop:
+	case v.over == nil:
 		if q.cfg.DryRun && st.Overridden != nil {
 			return Step{Why: Overridden, Message: "a person has undone the quarantine"}, true
 		}
@@ -182,9 +182,6 @@ func (q *Quarantine) overridden(v *view) (Step, bool) {
 
 // forgotten says why an override does not count any more, or how long it does.
 func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
-	if v.Resume {
-		return "a person wants the override forgotten", 0
-	}
 	if over(v.Status, v.over.Session) && v.Status.Overridden == nil {
 		return "the override was forgotten before", 0
 	}

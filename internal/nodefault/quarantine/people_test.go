@@ -166,13 +166,13 @@ func ordinary() map[string]ownership {
 			},
 			on: []string{"cordoned", "owned", "state=quarantined"}, told: []string{"cordon", "override-detected", "cordon"}, why: quarantine.Ours, act: true,
 		},
-		"PersonUncordonsAndResumes": {
-			reason: "so does asking for it",
+		"PersonUncordonsAndRearms": {
+			reason: "so does a release that is not to be remembered",
 			do: func(w *world) {
 				quarantined(w, "cordon")
 				w.uncordon()
 				w.settle()
-				w.resume = true
+				w.release(false)
 			},
 			on: []string{"cordoned", "owned", "state=quarantined"}, told: []string{"cordon", "override-detected", "cordon"}, why: quarantine.Ours, act: true,
 		},

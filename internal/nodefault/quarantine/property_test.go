@@ -39,7 +39,6 @@ func TestNobodyIsUndone(t *testing.T) {
 			"budget":      func(t *rapid.T) { o.denial = drawn(t, "denial", "all are out", "", "") },
 			"busy":        func(t *rapid.T) { o.busy = rapid.Bool().Draw(t, "busy") },
 			"dryRun":      func(t *rapid.T) { o.cfg.DryRun = rapid.IntRange(0, 2).Draw(t, "dryRun") == 0 },
-			"resume":      o.resumes,
 			"mishap":      o.drawMishap,
 		})
 		o.calm(t)
@@ -116,13 +115,6 @@ func (o *oracle) drawOptOut(t *rapid.T) {
 	}
 	o.label(v1alpha1.LabelOptOut, value)
 	o.note()
-}
-
-func (o *oracle) resumes(*rapid.T) {
-	o.resume = true
-	o.left = nil
-	o.look(o.node, works)
-	o.resume = false
 }
 
 // drawMishap is what happens rarely.

@@ -93,8 +93,6 @@ type Look struct {
 	// Busy is that a remedy is under way or not proven yet, so that the node is
 	// not given back.
 	Busy bool
-	// Resume is that a person wants their override forgotten.
-	Resume bool
 }
 
 // A Step is what to do next.

@@ -58,7 +58,6 @@ type world struct {
 	status  v1alpha1.NodeFaultStatus
 	denial  string
 	busy    bool
-	resume  bool
 	version int
 	uids    int
 
@@ -206,7 +205,7 @@ func (w *world) step(seen *corev1.Node, what fate) quarantine.Step {
 	before := w.status.DeepCopy()
 	verdict, _ := w.rules.Decide(seen, w.faults, w.now)
 	look := quarantine.Look{
-		Now: w.now, Node: seen.DeepCopy(), Status: w.status.DeepCopy(), Verdict: verdict, Faults: w.faults, Busy: w.busy, Resume: w.resume,
+		Now: w.now, Node: seen.DeepCopy(), Status: w.status.DeepCopy(), Verdict: verdict, Faults: w.faults, Busy: w.busy,
 	}
 	s, err := quarantine.New(w.cfg, w).Step(look)
 	if err != nil {
