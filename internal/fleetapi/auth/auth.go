@@ -17,13 +17,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/fleetloop/fleetloop/internal/bearer"
 )
 
 // A Role lets a principal do what others may not. The set is closed.
@@ -110,8 +108,8 @@ type Deps struct {
 // use.
 type Authenticator struct {
 	anonymous bool
-	tokens    *tokenFile         // nil without a file
-	issuers   map[string]*issuer // by issuer URL
+	tokens    *bearer.File[Principal] // nil without a file
+	issuers   map[string]*issuer      // by issuer URL
 }
 
 // New checks the configuration and reads the token file. It does not talk to
@@ -123,7 +121,7 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 		if configured {
 			return nil, errors.New("auth mode \"none\" takes no token file and no issuers; set the mode to \"bearer\" to use them")
 		}
-		if !Loopback(deps.ListenAddr) {
+		if !bearer.Loopback(deps.ListenAddr) {
 			return nil, fmt.Errorf("auth mode \"none\" would let everybody in who reaches %q; listen on a loopback address, or set the mode to \"bearer\" with a token file or issuers", deps.ListenAddr)
 		}
 		return &Authenticator{anonymous: true}, nil
@@ -147,9 +145,9 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 		a.issuers[c.Issuer] = i
 	}
 	if cfg.TokenFile != "" {
-		t, err := openTokenFile(cfg.TokenFile, deps.Log)
+		t, err := bearer.Open(cfg.TokenFile, readTokens, deps.Log)
 		if err != nil {
-			return nil, err
+			return nil, err //nolint:wrapcheck // it says that it is about the token file
 		}
 		a.tokens = t
 	}
@@ -162,13 +160,12 @@ func (a *Authenticator) Authenticate(ctx context.Context, header string) (Princi
 	if a.anonymous {
 		return Principal{Subject: "anonymous", Tenant: DefaultTenant, Unrestricted: true}, nil
 	}
-	scheme, token, _ := strings.Cut(header, " ")
-	token = strings.TrimSpace(token)
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+	token := bearer.FromHeader(header)
+	if token == "" {
 		return Principal{}, ErrNoToken
 	}
 	if a.tokens != nil {
-		if p, ok := a.tokens.lookup(ctx, token); ok {
+		if p, ok := a.tokens.Lookup(ctx, bearer.HashOf(token)); ok {
 			return p, nil
 		}
 	}
@@ -176,23 +173,4 @@ func (a *Authenticator) Authenticate(ctx context.Context, header string) (Princi
 		return i.verify(ctx, token)
 	}
 	return Principal{}, fmt.Errorf("%w: neither a known token nor one of a known issuer", ErrInvalidToken)
-}
-
-// Loopback reports whether an address of the form host:port can be reached
-// from its own machine only. An empty host is every interface.
-func Loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// validText reports whether s can name a subject or a tenant: something short
-// that a log and a database can hold.
-func validText(s string) bool {
-	const longest = 253
-	return s != "" && len(s) <= longest && utf8.ValidString(s) &&
-		strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }

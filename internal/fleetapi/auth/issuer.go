@@ -15,6 +15,8 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/time/rate"
+
+	"github.com/fleetloop/fleetloop/internal/bearer"
 )
 
 const (
@@ -134,11 +136,11 @@ func (i *issuer) principal(t *oidc.IDToken) (Principal, error) {
 		return Principal{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
 	p := Principal{Subject: t.Subject, Expires: t.Expiry}
-	if !validText(p.Subject) {
+	if !bearer.ValidName(p.Subject) {
 		return Principal{}, fmt.Errorf("%w: it has no usable subject", ErrInvalidToken)
 	}
 	if tenant, ok := claim(claims, i.cfg.TenantClaim).(string); ok && tenant != "" {
-		if !validText(tenant) {
+		if !bearer.ValidName(tenant) {
 			return Principal{}, fmt.Errorf("%w: its tenant is not usable", ErrInvalidToken)
 		}
 		p.Tenant = tenant

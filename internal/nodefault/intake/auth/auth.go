@@ -9,12 +9,9 @@ package auth
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -26,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/bearer"
 )
 
 // Errors that say how a caller is refused.
@@ -96,7 +94,7 @@ var (
 type Guard struct {
 	cfg    Config
 	client kubernetes.Interface
-	file   *tokenFile // nil without one
+	file   *bearer.File[string] // nil without one
 	limit  *rate.Limiter
 	asking singleflight.Group
 	known  *lru.LRUExpireCache // of answers, by the hash of the token
@@ -119,7 +117,7 @@ func New(cfg Config, deps Deps) (*Guard, error) {
 			return nil, errors.New("intake auth mode \"none\" takes no token file; set the mode to \"file\" to use it")
 		}
 		for _, addr := range []string{deps.ListenAddr, cmp.Or(deps.OtherAddr, deps.ListenAddr)} {
-			if !loopback(addr) {
+			if !bearer.Loopback(addr) {
 				return nil, fmt.Errorf("intake auth mode \"none\" would let everybody report faults who reaches %q; listen on a loopback address, or set the mode to \"cluster\" or \"file\"", addr)
 			}
 		}
@@ -135,9 +133,9 @@ func New(cfg Config, deps Deps) (*Guard, error) {
 		return nil, fmt.Errorf("no intake auth mode %q; there are none, cluster and file", cfg.Mode)
 	}
 	if cfg.TokenFile != "" {
-		file, err := openTokenFile(cfg.TokenFile, deps.Log)
+		file, err := bearer.Open(cfg.TokenFile, readTokens, deps.Log)
 		if err != nil {
-			return nil, err
+			return nil, err //nolint:wrapcheck // it says that it is about the token file
 		}
 		g.file = file
 	}
@@ -150,13 +148,13 @@ func (g *Guard) Authenticate(ctx context.Context, header string) (caller string,
 	if g.cfg.Mode == ModeNone {
 		return "anonymous", nil
 	}
-	scheme, token, _ := strings.Cut(header, " ")
-	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
+	token := bearer.FromHeader(header)
+	if token == "" {
 		return "", ErrNoToken
 	}
-	hash := sha256.Sum256([]byte(token))
+	hash := bearer.HashOf(token)
 	if g.file != nil {
-		if subject, ok := g.file.lookup(ctx, hash); ok {
+		if subject, ok := g.file.Lookup(ctx, hash); ok {
 			return subject, nil
 		}
 	}
@@ -167,7 +165,7 @@ func (g *Guard) Authenticate(ctx context.Context, header string) (caller string,
 }
 
 // ofCluster tells whose a token of the cluster is.
-func (g *Guard) ofCluster(ctx context.Context, token string, hash [sha256.Size]byte) (string, error) {
+func (g *Guard) ofCluster(ctx context.Context, token string, hash bearer.Hash) (string, error) {
 	if was, ok := g.known.Get(hash); ok {
 		if a, isOne := was.(answer); isOne {
 			return a.caller, a.err
@@ -230,15 +228,4 @@ func (g *Guard) review(ctx context.Context, token string) (string, error) {
 		return "", fmt.Errorf("%q is %w", user.Username, ErrForbidden)
 	}
 	return user.Username, nil
-}
-
-// loopback reports whether an address of the form host:port can be reached from
-// its own machine only. An empty host is every interface.
-func loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

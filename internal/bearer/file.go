@@ -1,0 +1,98 @@
+package bearer
+
+import (
+	"context"
+	"crypto/subtle"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+)
+
+// A Reader reads the tokens that a file holds. Its errors hold none of them.
+type Reader[Owner any] func(path string) ([]Token[Owner], error)
+
+// A known token is found by its hash.
+type known[Owner any] struct {
+	hash  Hash
+	owner Owner
+}
+
+// A File is the tokens of a file, as it has them now. It is safe for concurrent
+// use.
+type File[Owner any] struct {
+	path string
+	read Reader[Owner]
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	seen   os.FileInfo // nil while the file is gone
+	tokens []known[Owner]
+}
+
+// Open reads a file, which has to be there.
+func Open[Owner any](path string, read Reader[Owner], log *slog.Logger) (*File[Owner], error) {
+	f := &File[Owner]{path: path, read: read, log: log}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read token file: %w", err)
+	}
+	if f.tokens, err = f.load(); err != nil {
+		return nil, err
+	}
+	f.seen = info
+	return f, nil
+}
+
+// Lookup finds whose a token is. Every known token is compared, each in constant
+// time.
+func (f *File[Owner]) Lookup(ctx context.Context, hash Hash) (owner Owner, ok bool) {
+	match := -1
+	tokens := f.current(ctx)
+	for i := range tokens {
+		match = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], tokens[i].hash[:]), i, match)
+	}
+	if match < 0 {
+		return owner, false
+	}
+	return tokens[match].owner, true
+}
+
+// current gives the tokens and reads the file again if it was written or
+// replaced.
+func (f *File[Owner]) current(ctx context.Context) []known[Owner] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	info, err := os.Stat(f.path)
+	if err != nil {
+		if f.seen != nil {
+			f.log.ErrorContext(ctx, "token file is gone, the last tokens stay valid", "path", f.path, "err", err)
+			f.seen = nil
+		}
+		return f.tokens
+	}
+	if f.seen != nil && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size() && os.SameFile(f.seen, info) {
+		return f.tokens
+	}
+	f.seen = info
+	tokens, err := f.load()
+	if err != nil {
+		f.log.ErrorContext(ctx, "token file is not readable, the last tokens stay valid", "path", f.path, "err", err)
+		return f.tokens
+	}
+	f.log.InfoContext(ctx, "token file read again", "path", f.path, "tokens", len(tokens))
+	f.tokens = tokens
+	return f.tokens
+}
+
+func (f *File[Owner]) load() ([]known[Owner], error) {
+	tokens, err := f.read(f.path)
+	if err != nil {
+		return nil, fmt.Errorf("read token file: %w", err)
+	}
+	out, err := hashed(tokens)
+	if err != nil {
+		return nil, fmt.Errorf("read token file %q: %w", f.path, err)
+	}
+	return out, nil
+}
