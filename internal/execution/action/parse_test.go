@@ -109,6 +109,7 @@ func TestParseRefuses(t *testing.T) {
 		"Exponent":      {"is no integer as it stands", "scale_deployment", `{` + web + `,"replicas":1e2}`, nil, []string{"replicas: must be an integer"}},
 		"Huge":          {"beyond 64 bits", "scale_deployment", `{` + web + `,"replicas":99999999999999999999}`, nil, []string{"replicas: must be an integer"}},
 		"List":          {"another type", "scale_deployment", `{` + web + `,"replicas":[5]}`, nil, []string{"replicas: must be an integer, is a list"}},
+		"NoListOfKeys":  {"it may be a secret", "update_secret", `{"secret":"db","namespace":"shop","dataFrom":"hunter2"}`, nil, []string{"dataFrom: must be a list, is a string"}},
 		"Negative":      {"absurd", "scale_deployment", `{` + web + `,"replicas":-1}`, nil, []string{"replicas: must be at least 0, is -1"}},
 		"TooMany":       {"absurd", "scale_deployment", `{` + web + `,"replicas":1001}`, nil, []string{"replicas: must be at most 1000"}},
 		"Unknown":       {"it was misspelt", "scale_deployment", `{` + web + `,"replicas":5,"replica":5}`, nil, []string{"replica: there is no such parameter: did you mean replicas?"}},

@@ -344,9 +344,15 @@ func (f *field) formatted(format, value string) (normal, problem string) {
 	return normal, ""
 }
 
-// mistyped says what a parameter has to be, and what it is.
+// mistyped says what a parameter has to be, and what it is. It repeats no text in
+// the place of an object or a list: whoever misunderstands those may have written
+// a secret there.
 func (f *field) mistyped(raw json.RawMessage) string {
-	return fmt.Sprintf("must be %s, is %s", wanted(f.Type), described(raw))
+	is := described(raw)
+	if raw[0] == '"' && (f.Type == typeObject || f.Type == typeArray) {
+		is = "a string"
+	}
+	return fmt.Sprintf("must be %s, is %s", wanted(f.Type), is)
 }
 
 // wanted is a type with its article.

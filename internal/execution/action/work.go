@@ -365,36 +365,6 @@ func tail(lines []string, most int) (text string, cut bool) {
 	return b.String(), from > 0
 }
 
-// differences are the fields that are not what they were.
-func differences(was, is map[string]any) []string {
-	fields := slices.Collect(maps.Keys(was))
-	for f := range is {
-		if _, both := was[f]; !both {
-			fields = append(fields, f)
-		}
-	}
-	slices.Sort(fields)
-	var different []string
-	for _, f := range fields {
-		if a, b := spelled(was[f]), spelled(is[f]); a != b {
-			different = append(different, fmt.Sprintf("%s was %s, and is %s", f, clip(shown(was[f]), 128), clip(shown(is[f]), 128)))
-		}
-	}
-	return different
-}
-
-// spelled is a value as hashes know it.
-func spelled(value any) string {
-	raw, err := json.Marshal(value)
-	if err == nil {
-		raw, err = canonical(raw)
-	}
-	if err != nil {
-		return fmt.Sprint(value)
-	}
-	return string(raw)
-}
-
 // valuesOf reads what extension wrote.
 func valuesOf(e *runtime.RawExtension) map[string]any {
 	var values map[string]any
