@@ -42,11 +42,14 @@ func (a *auditing) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: soon}, nil
 	}
-	if err != nil || ke == nil || ke.Status.Phase == v1alpha1.PhaseNew {
+	if err != nil || ke == nil {
 		return reconcile.Result{}, err
 	}
 	ke = ke.DeepCopy()
 	deleted := !ke.DeletionTimestamp.IsZero()
+	if ke.Status.Phase == v1alpha1.PhaseNew && !deleted { // one that is deleted may be held: what acts at once is held before its first phase is written
+		return reconcile.Result{}, nil
+	}
 	if recorded(ke) && !deleted { // it may be held still, if the last write was lost
 		err := a.executions.SetFinalizer(ctx, ke, false)
 		if apierrors.IsConflict(err) {

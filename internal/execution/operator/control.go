@@ -51,7 +51,7 @@ func (o *Operator) control(deps Deps) error {
 		cfg: o.cfg, executions: host, jobs: hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace},
 		check: deps.Check, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,
 		tell: teller{o.manager.GetEventRecorder(component)}, metrics: newMetrics(deps.Registerer), log: deps.Log, now: time.Now,
-		launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, begun: map[types.UID]int32{},
+		launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, begun: map[types.UID]begun{},
 	}
 	// A manager that has not started indexes nothing, and asks nobody.
 	indexed := o.manager.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsOfJob, controllerOf)

@@ -151,7 +151,7 @@ func (r *reconciler) passed(ctx context.Context, before, ke *v1alpha1.Kubernetes
 	r.log.InfoContext(ctx, "phase", "execution", key(ke), "action", ke.Spec.Action, "target", s.Target,
 		"from", string(before.Status.Phase), "to", string(s.Phase), "reason", string(s.Reason), "detail", string(s.ReasonDetail), "message", s.Message)
 	done := execution.Ended(s.Phase) || s.Phase == v1alpha1.PhaseRollbackReady
-	if done || before.Status.Phase == v1alpha1.PhaseValidating {
+	if done || checking(before.Status.Phase) && !checking(s.Phase) {
 		r.targets.leave(nameOf(ke))
 	}
 	if done {
@@ -162,6 +162,11 @@ func (r *reconciler) passed(ctx context.Context, before, ke *v1alpha1.Kubernetes
 		r.mu.Unlock()
 	}
 	r.announce(ctx, before, ke)
+}
+
+// checking says whether checks are yet to pass, or to be made.
+func checking(p v1alpha1.Phase) bool {
+	return p == v1alpha1.PhaseNew || p == v1alpha1.PhaseValidating
 }
 
 // announce tells people and other systems of the transitions of one write.

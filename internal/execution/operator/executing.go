@@ -10,14 +10,10 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
-	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
 const (
-	// inlineTimeout bounds an action that runs in this process: a reconcile is
-	// no place to wait.
-	inlineTimeout = 20 * time.Second
 	// overdue is how long after its deadline a Job is waited for that should
 	// have ended by itself.
 	overdue = 30 * time.Second
@@ -142,81 +138,14 @@ func (r *reconciler) vanished(ctx context.Context, t *turn) error {
 	}})
 }
 
-// runInline does the action here, as its own account. A second time it finds
-// what the first has done.
-func (r *reconciler) runInline(ctx context.Context, t *turn) error {
-	r.mu.Lock()
-	tries, ours := r.begun[t.ke.UID]
-	r.mu.Unlock()
-	a, _ := action.Find(t.ke.Spec.Action)
-	if failure := r.mayNotRun(t, a, ours && tries == 0); failure != nil {
-		return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: failure, Retries: max(0, tries-1)})
-	}
-	attempt := tries + 1
-	if !ours {
-		attempt++ // of the one whose operator is gone nothing is known
-	}
-	c, err := r.identities.Client(ctx, a)
-	if err != nil {
-		return r.unavailable(ctx, t, fmt.Errorf("cannot act as the action's account: %w", err))
-	}
-	r.mu.Lock()
-	r.begun[t.ke.UID] = attempt
-	r.mu.Unlock()
-	result := action.Execute(ctx, c, t.ke.Status.Plan, action.Run{
-		Subject: subjectOf(t.ke), Attempt: attempt, Deadline: t.now.Add(inlineTimeout), NoMarker: r.cfg.Job.NoMarker,
-	})
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if result.Code.Retry() && attempt <= retriesFor(t.ke, a) {
-		t.wait(time.Second << min(attempt-1, 5))
-		return nil
-	}
-	o := job.Observation{State: job.Succeeded, Result: &result, Started: &result.Started, Ended: &result.Ended, Retries: attempt - 1}
-	if result.Code != action.CodeOK {
-		o.State, o.Failure = job.Failed, job.FailureOf(&result)
-	}
-	return r.ended(ctx, t, o)
-}
-
-// mayNotRun is why an inline action is not tried, or not again; nil is that it
-// is. untouched says that nothing can have been done yet.
-func (r *reconciler) mayNotRun(t *turn, a *action.Action, untouched bool) *execution.Failure {
-	unknown := execution.Failure{
-		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("it was begun, and what it did is not known. It is not tried again: look at %s", t.ke.Status.Target),
-	}
-	started := t.ke.Status.ExecutionResults.StartTime
-	switch {
-	case a == nil || started == nil:
-		return &unknown
-	case t.ke.Spec.Cancel && untouched:
-		return &cancelled
-	case t.ke.Spec.Cancel || r.cfg.DryRun:
-		unknown.Reason = v1alpha1.ReasonCancelled
-		return &unknown
-	case !t.now.Before(started.Add(timeoutFor(t.ke, a))):
-		unknown.Reason = v1alpha1.ReasonExecutionTimeout
-		return &unknown
-	}
-	return nil
-}
-
-// retriesFor is how often an action may be tried again.
-func retriesFor(ke *v1alpha1.KubernetesExecution, a *action.Action) int32 {
-	if ke.Spec.MaxRetries != nil {
-		return *ke.Spec.MaxRetries
-	}
-	return a.Retries
-}
-
 // ended writes down what an action did, and verifies it.
 func (r *reconciler) ended(ctx context.Context, t *turn, o job.Observation) error {
 	results := t.ke.Status.ExecutionResults
 	fill(results, o, t.now)
 	if o.State == job.Succeeded {
 		results.Success = true
+		t.ke.Status.ReasonDetail = "" // it may have been in trouble
+		dropCondition(&t.ke.Status, v1alpha1.ConditionQueued)
 		setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionTrue, "ActionSucceeded", "the action succeeded")
 		t.afterwards(func(context.Context) { r.metrics.executed(t.ke) })
 		return r.verify(ctx, t)

@@ -81,9 +81,12 @@ func (r *reconciler) launch(ctx context.Context, t *turn) error {
 		r.queue(t, v)
 		return nil
 	}
+	r.mu.Lock()
+	_, unsure := r.begun[t.ke.UID] // it may act already, see outside
+	r.mu.Unlock()
 	inside := false
 	defer func() {
-		if !inside {
+		if t.atGate = inside; !inside && !unsure {
 			r.gate.Forget(t.ke.UID)
 		}
 	}()
@@ -157,7 +160,7 @@ func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err erro
 		return false, nil
 	case r.inProcess(t.ke):
 		r.mu.Lock()
-		r.begun[t.ke.UID] = 0
+		r.begun[t.ke.UID] = begun{}
 		r.mu.Unlock()
 		t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
 			Mode: v1alpha1.ExecuteInline, PlanHash: t.ke.Status.Plan.Hash, StartTime: at(t.now),
@@ -236,7 +239,11 @@ func (r *reconciler) unavailable(ctx context.Context, t *turn, cause error) erro
 		if j, err := r.jobs.Job(ctx, t.ke, runName(t.ke), true); err != nil || j != nil {
 			return err
 		}
-		fail(t, execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: message})
+		failure := execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: message}
+		if s.Phase == v1alpha1.PhaseExecuting { // here, where somebody may have tried before
+			return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: r.unheard(t, failure)})
+		}
+		fail(t, failure)
 		return nil
 	}
 	s.ReasonDetail = v1alpha1.DetailExecutorUnavailable
@@ -350,6 +357,7 @@ func (r *reconciler) forget(name types.NamespacedName, now types.UID) {
 // queue has an execution wait for its turn.
 func (r *reconciler) queue(t *turn, v gate.Verdict) {
 	s := &t.ke.Status
+	t.atGate = !v.Failed
 	r.metrics.refused(v.Detail)
 	if v.Failed {
 		reason := v1alpha1.ReasonExecutionTimeout

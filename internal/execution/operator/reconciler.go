@@ -52,7 +52,7 @@ type reconciler struct {
 	restored bool
 	launched map[types.UID]bool                 // executions whose Job was made by this process
 	claimed  map[types.NamespacedName]types.UID // those that the gate knows
-	begun    map[types.UID]int32                // how often each inline action was tried that this process has begun
+	begun    map[types.UID]begun                // inline actions that this process has begun, or was about to
 }
 
 // A follower has executions looked at when their target changes. It is a
@@ -71,6 +71,7 @@ type turn struct {
 
 	onward  bool // what is to be written had to be before anything else is done
 	checked bool // in this turn, and so not again
+	atGate  bool // it is inside, or waits for its turn
 }
 
 // wait has the execution looked at again after some time.
@@ -144,6 +145,7 @@ func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution)
 	if err := r.write(ctx, t.ke); err != nil {
 		return nil, 0, err
 	}
+	r.outside(t)
 	for _, do := range t.then {
 		do(ctx)
 	}
@@ -159,6 +161,20 @@ func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution)
 	}
 	r.passed(ctx, before, t.ke)
 	return t.ke, 0, nil
+}
+
+// outside lets go of the turn of an execution that neither acts nor waits for its
+// turn, which is certain once that is written. Until then it may act by a write
+// whose answer was lost, and the object that was read may be older than that.
+func (r *reconciler) outside(t *turn) {
+	p := t.ke.Status.Phase
+	if t.atGate || p == v1alpha1.PhaseExecuting || p == v1alpha1.PhaseRollbackReady || execution.Ended(p) {
+		return
+	}
+	r.mu.Lock()
+	delete(r.begun, t.ke.UID)
+	r.mu.Unlock()
+	r.gate.Forget(t.ke.UID)
 }
 
 // canPass says why a status cannot follow another: it went through its phases
@@ -266,6 +282,9 @@ func (r *reconciler) restore(ctx context.Context) error {
 				inside = append(inside, r.claim(ke))
 			}
 		}
+	}
+	for _, c := range inside {
+		r.claimed[c.Key] = c.UID // or it would be inside for ever, should it be gone before it is looked at
 	}
 	r.gate.Restore(inside, past)
 	r.restored = true

@@ -289,12 +289,15 @@ func TestOneAtATime(t *testing.T) {
 	if c := condition(&w.get("b").Status, v1alpha1.ConditionQueued); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "TargetBusy" {
 		t.Errorf("it is not seen that b waits: %+v", c)
 	}
+	if got := r.gate.Stats(); got.Inside != 1 || got.Waiting != 1 {
+		t.Errorf("%d are inside and %d wait, so nobody wakes b", got.Inside, got.Waiting)
+	}
 	w.end("a", action.CodeOK)
 	w.must(t, r, "a")
 	w.must(t, r, "b")
 	wantPhase(t, w, "b", v1alpha1.PhaseExecuting, "")
 	// The target was changed by a meanwhile: what runs is a plan for what it is now.
-	if got := w.effects[1].plan.Hash; got != w.plan(w.get("b")).Hash {
+	if got := w.effects[1].plan.Hash; got != w.plan(t.Context(), w.get("b")).Hash {
 		t.Errorf("b runs the plan %s", got)
 	}
 }

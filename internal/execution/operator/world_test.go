@@ -51,12 +51,16 @@ type world struct {
 	// is what the operator gets.
 	fault func(what string, before bool) error
 
-	effects []effect // Jobs that were made
+	effects []effect // Jobs that were made, and inline actions that were let go
+	acts    []act
+	looking string // the execution that is looked at
+	away    error  // why nobody can act inline
 	writes  []string
 	changes []execution.Change
 }
 
-// An effect is a Job that began, with what was so at that time.
+// An effect is a Job that began, or an inline action that may from then on, with
+// what was so at that time.
 type effect struct {
 	execution types.UID
 	plan      v1alpha1.Plan
@@ -83,16 +87,17 @@ func (w *world) newReconciler(cfg Config) *reconciler {
 		panic(err)
 	}
 	r := &reconciler{
-		cfg: cfg.withDefaults(), executions: storedExecutions{w}, jobs: storedJobs{w}, check: checks{w}, gate: g,
+		cfg: cfg.withDefaults(), executions: storedExecutions{w}, jobs: storedJobs{w}, check: checks{w}, gate: g, identities: accounts{w},
 		guard: func(*v1alpha1.KubernetesExecution) error { return w.guard }, recorder: w, tell: teller{events.NewFakeRecorder(10000)},
 		targets: nothingFollowed{}, metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
-		stopped: func(context.Context) error { return nil }, launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, begun: map[types.UID]int32{},
+		stopped: func(context.Context) error { return nil }, launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, begun: map[types.UID]begun{},
 	}
 	return r
 }
 
 // reconcile looks once.
 func (w *world) reconcile(r *reconciler, name string) (reconcile.Result, error) {
+	w.looking = name
 	return r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 }
 
@@ -159,24 +164,16 @@ func (w *world) end(name string, code action.Code) {
 }
 
 // plan is the plan for a target as it is now.
-func (w *world) plan(ke *v1alpha1.KubernetesExecution) *v1alpha1.Plan {
+func (w *world) plan(ctx context.Context, ke *v1alpha1.KubernetesExecution) *v1alpha1.Plan {
 	request, err := action.Parse(&ke.Spec)
 	if err != nil {
 		panic(err)
 	}
-	t := request.Target
-	before := w.targets[t.Name]
-	p := &v1alpha1.Plan{
-		Action: "scale_deployment", Parameters: &runtime.RawExtension{Raw: request.Parameters},
-		Target:     v1alpha1.PlanTarget{APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name, UID: "target-" + types.UID(t.Name)},
-		Before:     &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"replicas":%d}`, before)},
-		Steps:      []v1alpha1.PlanStep{{Verb: "patch", Description: "scale"}},
-		Impact:     v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "scale"},
-		PolicyHash: w.policy, CreatedAt: ke.CreationTimestamp,
+	p, err := request.Plan(ctx, action.Client{Dynamic: cluster{w: w}}, subjectOf(ke))
+	if err != nil {
+		panic(err)
 	}
-	if before != 5 {
-		p.Rollback = &v1alpha1.RollbackInformation{Available: true, RollbackAction: "scale_deployment"}
-	}
+	p.PolicyHash = w.policy
 	p.Hash = action.Hash(p)
 	return p
 }
@@ -234,6 +231,7 @@ func (s storedExecutions) ApplyStatus(_ context.Context, ke *v1alpha1.Kubernetes
 		if err != nil {
 			return err
 		}
+		s.w.letGo(stored, ke)
 		if owner == auditComponent {
 			stored.Status.Conditions = append(stored.Status.Conditions, ke.Status.Conditions...)
 		} else {
@@ -305,10 +303,7 @@ func (s storedJobs) Create(_ context.Context, ke *v1alpha1.KubernetesExecution, 
 		if err != nil {
 			return err
 		}
-		stored := s.w.get(ke.Name)
-		s.w.effects = append(s.w.effects, effect{
-			execution: ke.UID, plan: *p, needed: s.w.approval, approvals: stored.Spec.Approvals, flag: stored.Spec.ApprovalReceived, requester: stored.Spec.RequestedBy,
-		})
+		s.w.begins(s.w.get(ke.Name), p)
 		return nil
 	})
 	if err != nil {
@@ -345,10 +340,10 @@ func (s storedJobs) Delete(_ context.Context, j *batchv1.Job) error {
 // checks say yes.
 type checks struct{ w *world }
 
-func (c checks) Check(_ context.Context, ke *v1alpha1.KubernetesExecution, _ *action.Result, _ time.Time) (check.Outcome, error) {
+func (c checks) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, _ *action.Result, _ time.Time) (check.Outcome, error) {
 	return check.Outcome{
 		Results:  v1alpha1.ValidationResults{ParameterValidation: true, RBACValidation: true, ResourceExists: true},
-		Plan:     c.w.plan(ke),
+		Plan:     c.w.plan(ctx, ke),
 		Decision: execution.Decision{Allow: true, RequireApproval: c.w.approval, Approvals: execution.Approvals{Count: 1, FourEyes: true}, PolicyHash: c.w.policy},
 	}, nil
 }

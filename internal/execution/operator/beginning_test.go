@@ -1,0 +1,201 @@
+package operator
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// TestHeldUnseen holds that an execution goes that was held for what it was about
+// to do, and never did: whoever held it died before it said so.
+func TestHeldUnseen(t *testing.T) {
+	held := func(t *testing.T) (*world, *reconciler, func()) {
+		t.Helper()
+		w := newWorld()
+		w.once("status executing", true, func() error { panic(errCrash) })
+		w.create("a", "web", asksInline)
+		func() {
+			defer func() { _ = recover() }()
+			w.must(t, w.newReconciler(inline()), "a")
+		}()
+		if ke := w.get("a"); ke.Status.Phase != v1alpha1.PhaseNew || len(ke.Finalizers) != 1 {
+			t.Fatalf("it is %q with the finalizers %q", ke.Status.Phase, ke.Finalizers)
+		}
+		r := w.newReconciler(inline())
+		r.identities = nobodyActs{t}
+		a := &auditing{executions: storedExecutions{w}, auditor: recorder{}, log: r.log, now: r.now}
+		return w, r, func() {
+			for range 3 {
+				w.must(t, r, "a")
+				if _, err := a.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "a"}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := w.get("a").Finalizers; len(got) > 0 {
+				t.Errorf("it is held by %q", got)
+			}
+			wantEmpty(t, r)
+		}
+	}
+	t.Run("Deleted", func(t *testing.T) {
+		w, _, look := held(t)
+		w.edit("a", func(ke *v1alpha1.KubernetesExecution) {
+			now := metav1.NewTime(w.now)
+			ke.DeletionTimestamp = &now
+		})
+		look()
+	})
+	t.Run("Cancelled", func(t *testing.T) {
+		w, _, look := held(t)
+		w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
+		look()
+		wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.Detail(v1alpha1.ReasonCancelled))
+	})
+	t.Run("NoLongerInline", func(t *testing.T) {
+		w, r, look := held(t)
+		r.cfg.Inline = nil
+		look()
+		wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailInvalidParameters)
+	})
+}
+
+// TestChangedWhileItBegins holds what becomes of an execution that somebody
+// changes just before it is stored that it executes: nothing is done, and it is
+// in nobody's way while it waits for something else than its turn.
+func TestChangedWhileItBegins(t *testing.T) {
+	annotate := func(ke *v1alpha1.KubernetesExecution) { ke.Annotations = map[string]string{"a": "b"} }
+	for name, tc := range map[string]struct {
+		reason string
+		change func(*v1alpha1.KubernetesExecution)
+		then   func(w *world, r *reconciler)
+		busy   bool // the target, at that moment
+		want   v1alpha1.Phase
+	}{
+		"Cancelled": {
+			reason: "the check was made before", change: func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true },
+			want: v1alpha1.PhaseFailed,
+		},
+		"NeedsApproval": {
+			reason: "the policies have changed, too", change: annotate, then: func(w *world, _ *reconciler) { w.approval = true },
+			want: v1alpha1.PhaseWaitingApproval,
+		},
+		"Precondition": {
+			reason: "it no longer holds", change: annotate, then: func(w *world, r *reconciler) { r.check = hesitant{checks{w}} },
+			want: v1alpha1.PhaseValidating,
+		},
+		"Unchecked": {
+			reason: "the API is away", change: annotate, then: func(_ *world, r *reconciler) { r.check = troubled{} },
+			want: v1alpha1.PhaseValidating,
+		},
+		"QueuedNeedsApproval": {
+			reason: "it stood in a queue", change: annotate, then: func(w *world, _ *reconciler) { w.approval = true }, busy: true,
+			want: v1alpha1.PhaseWaitingApproval,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			r := w.newReconciler(inline())
+			r.identities = nobodyActs{t}
+			write := "status executing"
+			if tc.busy {
+				w.create("other", "web", nil)
+				w.must(t, r, "other")
+				write = "status validated"
+			}
+			w.once(write, true, w.edited(tc.change))
+			w.create("a", "web", asksInline)
+			w.must(t, r, "a") // whose write is refused
+			if got := w.get("a").Status.Phase; got != v1alpha1.PhaseNew {
+				t.Fatalf("it is %s", got)
+			}
+			if tc.then != nil {
+				tc.then(w, r)
+			}
+			w.must(t, r, "a")
+			if got := w.get("a").Status.Phase; got != tc.want {
+				t.Fatalf("%s: it is %s", tc.reason, got)
+			}
+			if tc.busy {
+				w.end("other", action.CodeOK)
+				w.edit("other", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Finalize = true })
+				w.must(t, r, "other")
+			}
+			wantEmpty(t, r)
+		})
+	}
+}
+
+// TestUnheardThatItBegan holds that an execution stays inside whose status may say
+// that it executes, for all that is known: the answer was lost, and what was read
+// then is older.
+func TestUnheardThatItBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.approval = true // so that it is validated first
+		r := w.newReconciler(inline())
+		w.create("a", "web", asksInline)
+		w.must(t, r, "a")
+		w.edit("a", approve("bob"))
+		w.lose("status executing")
+		_, _ = w.reconcile(r, "a")
+		wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+
+		old := w.get("a").DeepCopy()
+		old.ResourceVersion, old.Status.Phase, old.Status.ExecutionResults = "0", v1alpha1.PhaseWaitingApproval, nil
+		old.Status.PhaseTransitions = old.Status.PhaseTransitions[:len(old.Status.PhaseTransitions)-1]
+		r.executions, r.check = behind{storedExecutions{w}, old}, troubled{}
+		w.must(t, r, "a")
+
+		w.approval = false
+		r.executions, r.check = storedExecutions{w}, checks{w}
+		w.create("b", "web", asksInline)
+		w.must(t, r, "b")
+		wantPhase(t, w, "b", v1alpha1.PhaseValidated, v1alpha1.DetailTargetBusy)
+		w.must(t, r, "a")
+		wantOneAct(t, w)
+		w.must(t, r, "b")
+		wantPhase(t, w, "b", v1alpha1.PhaseCompleted, "")
+		wantEmpty(t, r)
+	})
+}
+
+// TestRestoredAndGone holds that what was executing when its operator ended is in
+// nobody's way when it is gone before the next one has looked at it.
+func TestRestoredAndGone(t *testing.T) {
+	w := newWorld()
+	w.create("a", "web", nil)
+	w.must(t, w.newReconciler(Config{}), "a")
+	r := w.newReconciler(Config{})
+	w.create("b", "web", nil)
+	w.must(t, r, "b")
+	wantPhase(t, w, "b", v1alpha1.PhaseValidated, v1alpha1.DetailTargetBusy)
+	delete(w.store, nameOf(w.get("a")))
+	w.must(t, r, "a")
+	w.must(t, r, "b")
+	wantPhase(t, w, "b", v1alpha1.PhaseExecuting, "")
+}
+
+// TestFollowsNoLonger holds that a target is not followed for an execution that
+// waits for it no more, although its first phase was never stored.
+func TestFollowsNoLonger(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(Config{})
+	f := &following{}
+	r.targets, r.check = f, hesitant{checks{w}}
+	w.create("a", "web", nil)
+	w.once("status validating", true, w.edited(func(ke *v1alpha1.KubernetesExecution) { ke.Labels = map[string]string{"a": "b"} }))
+	w.must(t, r, "a")
+	r.check = checks{w}
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+	if i := slices.Index(f.heard, "follow a"); i < 0 || !slices.Contains(f.heard[i:], "leave a") {
+		t.Errorf("the targets heard %q", f.heard)
+	}
+}

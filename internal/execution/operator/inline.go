@@ -1,0 +1,118 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
+)
+
+// inlineTimeout bounds an action that runs in this process: a reconcile is no
+// place to wait.
+const inlineTimeout = 20 * time.Second
+
+// A begun is what is known of an inline action here and nowhere else.
+type begun struct {
+	tries int32
+	over  *job.Observation // how it ended, until that is written
+}
+
+// runInline does the action here, as its own account. A second time it finds
+// what the first has done.
+func (r *reconciler) runInline(ctx context.Context, t *turn) error {
+	r.mu.Lock()
+	known, ours := r.begun[t.ke.UID]
+	r.mu.Unlock()
+	if known.over != nil { // it is known, and could not be written
+		return r.ended(ctx, t, *known.over)
+	}
+	a, _ := action.Find(t.ke.Spec.Action)
+	if failure := r.mayNotRun(t, a, ours && known.tries == 0); failure != nil {
+		return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: failure, Retries: max(0, known.tries-1)})
+	}
+	attempt := known.tries + 1
+	if !ours {
+		attempt++ // of the one whose operator is gone nothing is known
+	}
+	c, err := r.identities.Client(ctx, a)
+	if err != nil {
+		return r.unavailable(ctx, t, fmt.Errorf("cannot act as the action's account: %w", err))
+	}
+	r.mu.Lock()
+	r.begun[t.ke.UID] = begun{tries: attempt}
+	r.mu.Unlock()
+	result := action.Execute(ctx, c, t.ke.Status.Plan, action.Run{
+		Subject: subjectOf(t.ke), Attempt: attempt, Deadline: t.now.Add(inlineTimeout), NoMarker: r.cfg.Job.NoMarker,
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if result.Code.Retry() && attempt <= retriesFor(t.ke, a) {
+		t.wait(time.Second << min(attempt-1, 5))
+		return nil
+	}
+	o := job.Observation{State: job.Succeeded, Result: &result, Started: &result.Started, Ended: &result.Ended, Retries: attempt - 1}
+	if result.Code != action.CodeOK {
+		o.State, o.Failure = job.Failed, job.FailureOf(&result)
+	}
+	if result.Code == action.CodeGuard && attempt > 1 { // the one before may have done it, and somebody else changed it since
+		o.Failure.Detail = v1alpha1.DetailResultUnknown
+		o.Failure.Message = bounded("it was begun before, and what it did then is not known: "+o.Failure.Message, maxMessage)
+	}
+	r.mu.Lock()
+	r.begun[t.ke.UID] = begun{tries: attempt, over: &o}
+	r.mu.Unlock()
+	return r.ended(ctx, t, o)
+}
+
+// unheard is why an inline action ends that cannot be done, or not once more.
+func (r *reconciler) unheard(t *turn, f execution.Failure) *execution.Failure {
+	r.mu.Lock()
+	known, ours := r.begun[t.ke.UID]
+	r.mu.Unlock()
+	if !ours || known.tries > 0 {
+		f.Detail = v1alpha1.DetailResultUnknown
+		f.Message = bounded("it was begun before, and what it did then is not known: "+f.Message, maxMessage)
+	}
+	return &f
+}
+
+// mayNotRun is why an inline action is not tried, or not again; nil is that it
+// is. untouched says that nothing can have been done yet.
+func (r *reconciler) mayNotRun(t *turn, a *action.Action, untouched bool) *execution.Failure {
+	unknown := execution.Failure{
+		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
+		Message: fmt.Sprintf("it was begun, and what it did is not known. It is not tried again: look at %s", t.ke.Status.Target),
+	}
+	started := t.ke.Status.ExecutionResults.StartTime
+	switch {
+	case a == nil || started == nil:
+		return &unknown
+	case t.ke.Spec.Cancel && untouched:
+		return &cancelled
+	case t.ke.Spec.Cancel || r.cfg.DryRun:
+		unknown.Reason = v1alpha1.ReasonCancelled
+		return &unknown
+	case !t.now.Before(started.Add(timeoutFor(t.ke, a))) && untouched:
+		return &execution.Failure{
+			Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailExecutorUnavailable,
+			Message: bounded("its time was over before it could begin, and nothing was done. "+t.ke.Status.Message, maxMessage),
+		}
+	case !t.now.Before(started.Add(timeoutFor(t.ke, a))):
+		unknown.Reason = v1alpha1.ReasonExecutionTimeout
+		return &unknown
+	}
+	return nil
+}
+
+// retriesFor is how often an action may be tried again.
+func retriesFor(ke *v1alpha1.KubernetesExecution, a *action.Action) int32 {
+	if ke.Spec.MaxRetries != nil {
+		return *ke.Spec.MaxRetries
+	}
+	return a.Retries
+}
