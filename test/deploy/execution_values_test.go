@@ -90,6 +90,27 @@ executionController:
 				"ConfigMap/safety-policies": nil,
 			},
 		},
+		"Placed": {
+			reason: "where Jobs run and what they may use is for the file, beside what else it says of the runner",
+			values: `
+executionController:
+  enabled: true
+  runner:
+    nodeSelector: {node-role.kubernetes.io/infra: ""}
+    tolerations: [{key: node-role.kubernetes.io/infra, operator: Exists, effect: NoExecute, tolerationSeconds: 60}]
+    resources: {requests: {cpu: 1, memory: 134217728}}
+    actionResources: {drain_node: {limits: {memory: 1Gi}}}
+  config: {runner: {on_target_node: true, resources: {limits: {cpu: "2"}}}}
+`,
+			want: map[string]map[string]string{
+				"ConfigMap/fleetloop-execution-controller": {
+					"data": `{execution-controller.yaml: "runner:\n  action_resources:\n    drain_node:\n      limits:\n        memory: 1Gi\n` +
+						`  node_selector:\n    node-role.kubernetes.io/infra: \"\"\n  on_target_node: true\n  resources:\n    requests:\n      cpu: 1\n      memory: 134217728\n` +
+						`  tolerations:\n  - effect: NoExecute\n    key: node-role.kubernetes.io/infra\n    operator: Exists\n    tolerationSeconds: 60\n"}`,
+				},
+				acting: {"spec.template.spec.containers.0.args.2": "--config=/etc/execution-controller/config/execution-controller.yaml"},
+			},
+		},
 		"Monitored": {
 			reason: "its alerts are there where it is, beside it", values: "{executionController: {enabled: true}, monitoring: {serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}}}",
 			want: map[string]map[string]string{

@@ -50,6 +50,8 @@ func TestRefuses(t *testing.T) {
 		"ExecutionNamespace":   {"names of objects begin with it", `executionController: {namespace: Kubernaut}`, []string{`/executionController/namespace`}},
 		"ExecutionMode":        {"says which there are", `executionController: {policies: {mode: off}}`, []string{`/executionController/policies/mode`, `enforce`}},
 		"ExecutionConfig":      {"the file is checked before the pod is", `executionController: {config: {gate: {max_concurent: 3}}}`, []string{`/executionController/config/gate`, `'max_concurent'`}},
+		"ExecutionToleration":  {"as the file is", `executionController: {runner: {tolerations: [{key: a, operator: Exist}]}}`, []string{`/executionController/runner/tolerations/0/operator`, `Exists`}},
+		"ExecutionResources":   {"likewise", `executionController: {runner: {actionResources: {drain_node: {memory: 1Gi}}}}`, []string{`/executionController/runner/actionResources/drain_node`, `'memory'`}},
 		"ExecutionGuardConfig": {"the guard and the controller would not agree", `executionController: {enabled: true, config: {guard: {policy_admins: a}}}`, []string{`executionController.config.guard is not read`, `set executionController.guard`}},
 		"ExecutionElect":       {"two that both act", `executionController: {enabled: true, config: {leader_elect: false}}`, []string{`executionController.replicas is 2`, `set replicas to 1`}},
 		"ExecutionDryRun":      {"one of them would win", `{global: {dryRun: true}, executionController: {enabled: true, extraEnv: [{name: DRY_RUN, value: "false"}]}}`, []string{`DRY_RUN`, `global.dryRun is true`}},

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
-	"github.com/fleetloop/fleetloop/internal/execution/job"
 	"github.com/fleetloop/fleetloop/internal/execution/operator"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/policy"
@@ -54,17 +54,6 @@ type Part struct {
 	Changes changes.Config `key:"change_events"`
 
 	Database postgres.Config `key:"database"`
-}
-
-// RunnerConfig says where actions run.
-type RunnerConfig struct {
-	Image         string   `key:"image" env:"RUNNER_IMAGE" flag:"runner-image" doc:"Image of action-runner, by its digest."`
-	PullPolicy    string   `key:"pull_policy" env:"RUNNER_PULL_POLICY" flag:"runner-pull-policy" default:"IfNotPresent" validate:"oneof=Always IfNotPresent Never" doc:"When the image is pulled."`
-	PriorityClass string   `key:"priority_class" env:"RUNNER_PRIORITY_CLASS" doc:"PriorityClass of the Pods."`
-	PullSecrets   []string `key:"pull_secrets" env:"RUNNER_PULL_SECRETS" doc:"Secrets with credentials of the image's registry."`
-	OnTargetNode  bool     `key:"on_target_node" env:"RUNNER_ON_TARGET_NODE" flag:"runner-on-target-node" doc:"Let an action on a node run on that node if there is no other, as in a cluster of one."`
-	DefaultMode   string   `key:"default_mode" env:"EXECUTION_MODE" flag:"execution-mode" default:"Job" validate:"oneof=Job Inline" doc:"Where actions run that name no mode: Job, or Inline, in the controller by a short-lived token of the action's account, for those that inline_actions allows."`
-	Inline        []string `key:"inline_actions" env:"INLINE_ACTIONS" flag:"inline-actions" doc:"Actions that may run inline."`
 }
 
 // CheckConfig says what is checked, and how.
@@ -153,7 +142,7 @@ func (c Part) check() error {
 			return fmt.Errorf("action %q is called %q here", name, a.Name)
 		}
 	}
-	return nil
+	return c.Runner.check()
 }
 
 // sinks are those that are told of changes.
@@ -163,14 +152,7 @@ func (c Part) sinks() changes.Config {
 	return cfg
 }
 
-func keys(m map[string]int) []string {
-	var names []string
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func (c Part) operator() operator.Config {
 	cfg := operator.Config{
@@ -182,13 +164,6 @@ func (c Part) operator() operator.Config {
 		cfg.Leader = "fleetloop-execution-controller"
 	}
 	return cfg
-}
-
-func (c Part) job() job.Options {
-	return job.Options{
-		Namespace: c.Namespace, Image: c.Runner.Image, PullPolicy: c.Runner.PullPolicy, PullSecrets: c.Runner.PullSecrets,
-		PriorityClassName: c.Runner.PriorityClass, OnTargetNode: c.Runner.OnTargetNode,
-	}
 }
 
 func (c Part) checks() check.Config {

@@ -3,7 +3,14 @@ package executionapp
 import (
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
 // EventOf is a change as sinks are told of it.
 func EventOf(c execution.Change, cluster string) changeevent.ChangeEvent { return eventOf(c, cluster) }
+
+// JobsOf is how the operator makes Jobs.
+func JobsOf(c Part) job.Options { return c.operator().Job }
+
+// Check refuses settings of the runner that make no Job.
+func (c RunnerConfig) Check() error { return c.check() }

@@ -12,7 +12,6 @@ package job
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -59,8 +58,8 @@ type Options struct {
 	PullSecrets []string
 
 	PriorityClassName string
-	NodeSelector      map[string]string
-	Tolerations       []corev1.Toleration
+	NodeSelector      map[string]string   // of the nodes that Pods run on
+	Tolerations       []corev1.Toleration // of taints of those nodes
 
 	// OnTargetNode lets an action on a node run on that node, if there is no
 	// other. Without it, it waits for another.
@@ -69,7 +68,8 @@ type Options struct {
 	// Resources are those of the container. Empty is 50m and 64Mi, at most 200m
 	// and 256Mi.
 	Resources corev1.ResourceRequirements
-	// ActionResources are those of an action, in the place of Resources.
+	// ActionResources are those of an action by its name, in the place of
+	// Resources: a drain sees all Pods of a node, a scaling one object.
 	ActionResources map[string]corev1.ResourceRequirements
 
 	// NoMarker keeps our annotation from the targets. A second attempt then knows
@@ -336,18 +336,6 @@ func (b *builder) affinity() *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{elsewhere}},
 	}}
-}
-
-// Validate says what is missing in o.
-func (o Options) Validate() error {
-	var errs []error
-	if o.Namespace == "" {
-		errs = append(errs, errors.New("there is no namespace for Jobs"))
-	}
-	if o.Image == "" {
-		errs = append(errs, errors.New("there is no image to run"))
-	}
-	return errors.Join(errs...)
 }
 
 // labelValue makes a label's value of any text: as much of its beginning as

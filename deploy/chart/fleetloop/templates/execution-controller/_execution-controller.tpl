@@ -63,7 +63,22 @@ in them stand for what an installation chooses. It takes root and file. */}}
 
 {{/* The configuration file; empty is none. */}}
 {{- define "fleetloop.executionController.config" -}}
-{{- include "fleetloop.changeEvents.config" (dict "root" . "config" .Values.executionController.config) -}}
+{{- $values := .Values.executionController -}}
+{{- $config := deepCopy $values.config -}}
+{{- $runner := get $config "runner" | default dict -}}
+{{- range $key, $value := dict
+      "node_selector" $values.runner.nodeSelector
+      "tolerations" $values.runner.tolerations
+      "resources" $values.runner.resources
+      "action_resources" $values.runner.actionResources -}}
+{{- if $value -}}
+{{- $_ := set $runner $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- if $runner -}}
+{{- $_ := set $config "runner" $runner -}}
+{{- end -}}
+{{- include "fleetloop.changeEvents.config" (dict "root" . "config" $config) -}}
 {{- end -}}
 
 {{- define "fleetloop.executionController.env" -}}
