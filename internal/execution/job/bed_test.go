@@ -1,6 +1,8 @@
 package job
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -17,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{}) }
+func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{Controllers: kubebed.JobControllers()}) }
 
 // restricted is a namespace that admits only Pods that may do next to nothing.
 func restricted(t *testing.T) (kubernetes.Interface, string) {
@@ -83,5 +86,44 @@ func TestTheAPIServerTakesIt(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestNoPodIsEverMade: where a LimitRange, a quota or admission forbids the Pods
+// of a Job, it ends without one, and nothing can have been done.
+func TestNoPodIsEverMade(t *testing.T) {
+	t.Parallel()
+	client, ns := restricted(t)
+	limit := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+		Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")},
+	}}}}
+	if _, err := client.CoreV1().LimitRanges(ns).Create(t.Context(), limit, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ke := newExecution(ns, "e1", "uid-1")
+	ke.Spec.Timeout = &metav1.Duration{Duration: shortestTimeout}
+	p := newPlan("scale_deployment", web())
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "kubernaut-action-scale-deployment"}}
+	if _, err := client.CoreV1().ServiceAccounts(ns).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	j := build(t, ke, p, v1alpha1.PurposeExecute, Options{Namespace: ns, Image: testImage})
+	j.OwnerReferences = nil // there is no such execution, and it would be collected
+	if _, err := client.BatchV1().Jobs(ns).Create(t.Context(), j, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var o Observation
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
+		j, err := client.BatchV1().Jobs(ns).Get(ctx, j.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if o = Observe(j, nil, time.Now()); o.State != Failed {
+			return fmt.Errorf("it is %s", o.State)
+		}
+		return nil
+	})
+	if f := o.Failure; f.Reason != v1alpha1.ReasonExecutionTimeout || f.Detail != v1alpha1.DetailExecutorUnavailable || !strings.Contains(f.Message, "no Pod of it could be made") {
+		t.Errorf("%+v", f)
 	}
 }

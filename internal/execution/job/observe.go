@@ -82,7 +82,7 @@ func (l *look) observe() Observation {
 		return Observation{State: Running, Pod: a.pod.Name}
 	}
 	last := l.find(func(a *attempt) bool { return a.over })
-	if broken == nil {
+	if broken == nil && len(l.attempts) > 0 { // without any, it has yet to count what it had
 		broken = l.condition(batchv1.JobFailureTarget)
 	}
 	switch {
@@ -213,6 +213,9 @@ func (l *look) why(last *attempt, broken *batchv1.JobCondition) *execution.Failu
 	switch {
 	case begun == nil && len(l.attempts) > 0:
 		return l.neverBegan(late)
+	case late && l.neverHadAPod():
+		return l.failure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable,
+			fmt.Sprintf("no Pod of it could be made within %s, as where a quota, a LimitRange or admission forbids it: the events of Job %q say why. Nothing was done", l.timeout(), l.job.Name))
 	case late:
 		return l.timedOut(begun)
 	case last == nil || last.result == nil:
@@ -223,6 +226,13 @@ func (l *look) why(last *attempt, broken *batchv1.JobCondition) *execution.Failu
 	}
 	f := FailureOf(last.result)
 	return l.failure(f.Reason, f.Detail, f.Message)
+}
+
+// neverHadAPod says whether a Job has ended that never had one: before it ends it
+// counts all that it had, those that are gone, too.
+func (l *look) neverHadAPod() bool {
+	s := l.job.Status
+	return l.condition(batchv1.JobFailed) != nil && len(l.attempts) == 0 && s.Active+s.Failed+s.Succeeded == 0
 }
 
 func (l *look) neverBegan(late bool) *execution.Failure {
