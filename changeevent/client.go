@@ -15,7 +15,8 @@ import (
 )
 
 // NewClient makes a client of a sink, and starts its workers if it is enabled.
-// It sends nothing yet, but files of credentials must be readable.
+// It sends nothing yet. Files of credentials that cannot be read are waited for,
+// and so do the events: Check says beforehand which they are.
 //
 // It never returns a nil Client: with an error, or if Enabled is false, it is
 // one that does nothing, because what is only told must not stop what is done.
@@ -97,14 +98,10 @@ func newClient(cfg Config) (*client, error) {
 	if cfg.AppendCluster != nil {
 		c.cluster = *cfg.AppendCluster
 	}
-	if c.keys, err = newCredentials(cfg, c.log); err != nil {
+	if err := c.connect(); err != nil {
 		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
 	}
 	c.root, c.cancel = context.WithCancelCause(context.Background())
-	if err := c.connect(); err != nil {
-		c.cancel(err)
-		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
-	}
 	for range cfg.Shards {
 		c.shards = append(c.shards, newShard(cfg.Queue))
 	}
@@ -115,28 +112,68 @@ func newClient(cfg Config) (*client, error) {
 	return c, nil
 }
 
-// connect makes the way to the sink, unless the configuration has one.
-func (c *client) connect() error {
+// connect reads the credentials and makes the way to the sink, unless the
+// configuration has one.
+func (c *client) connect() (err error) {
 	if c.http != nil {
-		return nil
+		c.keys, err = newCredentials(c.cfg, c.log, nil)
+		return err
 	}
 	own, err := newTransport(c.cfg)
 	if err != nil {
 		return err
 	}
 	c.http, c.own = own, own
-	return own.check(c.keys.current.Load().endpoint)
+	var trust func() error
+	if c.cfg.CAFile != "" {
+		trust = own.trust
+	}
+	if c.keys, err = newCredentials(c.cfg, c.log, trust); err != nil {
+		return err
+	}
+	endpoint := c.cfg.Endpoint
+	if k := c.keys.current.Load(); k != nil {
+		endpoint = k.texts[fileEndpoint]
+	}
+	u, err := parseEndpoint(endpoint, c.cfg.AllowHTTP)
+	if err != nil {
+		return nil //nolint:nilerr // its file is not there yet
+	}
+	return own.check(u)
 }
 
-// start starts a worker for each shard, and one for what senders leave aside.
-// There are no others, however many events there are.
+// start starts a worker for each shard, one for what senders leave aside, and
+// one that looks after files. There are no others, however many events there
+// are.
 func (c *client) start() {
 	c.aside.start()
 	c.working.Store(int64(len(c.shards)))
 	for _, s := range c.shards {
 		go c.work(s)
 	}
+	if c.keys.follows() {
+		c.working.Add(1)
+		go c.follow()
+	}
 	go c.mind()
+}
+
+// Check says what is wrong with a configuration, and which of its files cannot
+// be read. It sends nothing.
+func Check(cfg Config) error {
+	if !cfg.Enabled {
+		return nil
+	}
+	cfg.Registerer, cfg.Logger = nil, slog.New(slog.DiscardHandler)
+	c, err := newClient(cfg)
+	if err != nil {
+		return err
+	}
+	c.cancel(errEnded)
+	if failed := c.keys.trouble.Load(); failed != nil {
+		return fmt.Errorf("configure change events of sink %q: %w", c.cfg.Name, failed.err())
+	}
+	return nil
 }
 
 // SendChangeEvent is that of Client.

@@ -84,7 +84,8 @@ type Config struct {
 	// AuthTokenFile names a file with the token, in place of AuthToken. Like all
 	// files of credentials it is looked at every few seconds, and at once when the
 	// sink refuses the credential, so that a token can be changed in place. While
-	// it cannot be read, the last token stays in force.
+	// it cannot be read, the last token stays in force; where there is none yet,
+	// events wait.
 	AuthTokenFile string
 
 	// EndpointFile names a file with the endpoint, in place of Endpoint, for sinks
@@ -142,7 +143,7 @@ type Config struct {
 	AllowAddresses []string
 
 	// CAFile names a file with the certificates (PEM) that the sink's must lead
-	// to. Empty means those of the system.
+	// to. It is waited for, and not read again. Empty means those of the system.
 	CAFile string
 
 	// ProxyURL is the proxy. Empty leaves it to HTTPS_PROXY, HTTP_PROXY and

@@ -49,12 +49,10 @@ func TestConfigIsRefused(t *testing.T) {
 		"HeaderName":     {"a blank would end the name", func(c *Config) { c.AuthHeader, c.AuthToken = "X Key", "t" }, "AuthHeader"},
 		"HeaderFraming":  {"it says how long a request is", func(c *Config) { c.AuthHeader, c.AuthToken = "content-length", "t" }, "AuthHeader"},
 		"TokenLines":     {"the second line would be another header", func(c *Config) { c.AuthToken = "a\r\nX: y" }, "AuthToken"},
-		"NoTokenFile":    {"nothing would be sent with success", func(c *Config) { c.AuthTokenFile = "/nowhere/token" }, "AuthToken"},
 		"NoKey":          {"the format needs it", func(c *Config) { c.Format = FormatPagerDuty }, "RoutingKey"},
 		"ShortKey":       {"it is no such key", func(c *Config) { c.Format, c.RoutingKey = FormatPagerDuty, "short" }, "key"},
 		"TokenNowhere":   {"the format has no header for it", func(c *Config) { c.Format, c.AuthToken = FormatSlack, "t" }, "AuthHeader"},
 		"Addresses":      {"a misspelt address allows nothing", func(c *Config) { c.HTTP, c.AllowAddresses = nil, []string{"10/8"} }, "AllowAddresses"},
-		"CAFile":         {"no certificate would be trusted", func(c *Config) { c.HTTP, c.CAFile = nil, "/nowhere/ca" }, "CAFile"},
 		"Proxy":          {"it is no proxy", func(c *Config) { c.HTTP, c.ProxyURL = nil, "proxy.example.com" }, "ProxyURL"},
 		"PrivateAddress": {"each request would be refused", func(c *Config) { c.HTTP, c.Endpoint = nil, "https://10.1.2.3/" }, "10.1.2.3"},
 		"Metadata":       {"each request would be refused", func(c *Config) { c.HTTP, c.Endpoint, c.AllowHTTP = nil, "http://169.254.169.254/", true }, "metadata"},
@@ -66,6 +64,9 @@ func TestConfigIsRefused(t *testing.T) {
 			c, err := NewClient(cfg)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: got %v, want an error with %q", tc.reason, err, tc.want)
+			}
+			if checked := Check(cfg); checked == nil || checked.Error() != err.Error() {
+				t.Errorf("%s: Check() = %v, want %v", tc.reason, checked, err)
 			}
 			if err != nil && strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("the error tells the password: %v", err)
@@ -241,7 +242,7 @@ func TestFilesAreBounded(t *testing.T) {
 	}
 	cfg := enabled(&script{})
 	cfg.AuthTokenFile = file
-	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), "more than") {
+	if err := Check(cfg); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("got %v, want that the file is too large", err)
 	}
 }

@@ -29,44 +29,132 @@ type keys struct {
 	auth     string // the value of the header
 	body     string // what goes into the body
 	signing  []byte
-	texts    [4]string // what they were made from
+	texts    [fileCA]string // what they were made from
 }
+
+// A followed file is one that a sink cannot be told anything without.
+type followed int
+
+// The followed files, as Stats and metrics call them.
+const (
+	fileEndpoint followed = iota
+	fileToken
+	fileKey
+	fileSigning
+	fileCA
+	nFollowed
+)
+
+func (f followed) String() string {
+	return [nFollowed]string{"endpoint", "auth_token", "routing_key", "signing_key", "ca"}[f]
+}
+
+// A trouble is what is wrong with each of the files, or with what the
+// configuration has in their place.
+type trouble [nFollowed]error
+
+func (t *trouble) err() error { return errors.Join(t[:]...) }
 
 // credentials give the keys in force, and follow their files.
 type credentials struct {
-	cfg     Config
-	log     *slog.Logger
-	current atomic.Pointer[keys]
+	cfg   Config
+	log   *slog.Logger
+	trust func() error // has certificates read that are not yet; nil if there are none
+
+	current atomic.Pointer[keys]    // nil until all could be read
+	there   chan struct{}           // closed when they were
+	trouble atomic.Pointer[trouble] // of the last look; nil is none
 
 	mu     sync.Mutex
 	looked atomic.Int64 // when, in nanoseconds since 1970
 }
 
-// newCredentials reads all credentials, which must be there.
-func newCredentials(cfg Config, log *slog.Logger) (*credentials, error) {
-	c := &credentials{cfg: cfg, log: log}
-	k, err := c.read(new(keys))
-	if err != nil {
-		return nil, err
-	}
-	c.current.Store(k)
+// newCredentials reads all credentials. Files that cannot be read yet are waited
+// for; what the configuration itself has must be right.
+func newCredentials(cfg Config, log *slog.Logger, trust func() error) (*credentials, error) {
+	c := &credentials{cfg: cfg, log: log, trust: trust, there: make(chan struct{})}
+	k, failed := c.read(new(keys))
 	c.looked.Store(time.Now().UnixNano())
+	if failed == nil {
+		c.current.Store(k)
+		close(c.there)
+		return c, nil
+	}
+	for f, err := range failed {
+		if err != nil && c.file(followed(f)) == "" {
+			return nil, failed.err()
+		}
+	}
+	c.trouble.Store(failed)
+	log.Error("credential of the sink cannot be read, events wait until it can", "err", failed.err())
 	return c, nil
 }
 
-// get gives the keys in force, of files as they were a few seconds ago at most.
-func (c *credentials) get(ctx context.Context) *keys {
-	if c.cfg.EndpointFile == "" && c.cfg.AuthTokenFile == "" && c.cfg.RoutingKeyFile == "" && c.cfg.SigningKeyFile == "" {
-		return c.current.Load()
+// file is the path of a file, or "" if there is none.
+func (c *credentials) file(f followed) string {
+	ca := c.cfg.CAFile
+	if c.trust == nil {
+		ca = ""
 	}
-	if c.due() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.due() {
-			c.look(ctx)
+	return [nFollowed]string{c.cfg.EndpointFile, c.cfg.AuthTokenFile, c.cfg.RoutingKeyFile, c.cfg.SigningKeyFile, ca}[f]
+}
+
+// follows says whether there is any file.
+func (c *credentials) follows() bool {
+	for f := range nFollowed {
+		if c.file(f) != "" {
+			return true
 		}
 	}
+	return false
+}
+
+// unreadable says of each file whether it could be read at the last look: nil,
+// or why not.
+func (c *credentials) unreadable() map[followed]error {
+	var out map[followed]error
+	failed := c.trouble.Load()
+	for f := range nFollowed {
+		if c.file(f) == "" {
+			continue
+		}
+		if out == nil {
+			out = make(map[followed]error, nFollowed)
+		}
+		out[f] = nil
+		if failed != nil {
+			out[f] = failed[f]
+		}
+	}
+	return out
+}
+
+// why says why there are no keys.
+func (c *credentials) why() string {
+	if failed := c.trouble.Load(); failed != nil {
+		return failed.err().Error()
+	}
+	return ""
+}
+
+// get gives the keys in force, of files as they were a few seconds ago at most.
+// It is for those who have seen that they are there.
+func (c *credentials) get(ctx context.Context) *keys {
+	if c.follows() {
+		c.lookIfDue(ctx)
+	}
 	return c.current.Load()
+}
+
+func (c *credentials) lookIfDue(ctx context.Context) {
+	if !c.due() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.due() {
+		c.look(ctx)
+	}
 }
 
 // due says that the files are to be looked at again, also if the clock was set
@@ -88,42 +176,64 @@ func (c *credentials) renew(ctx context.Context, refused *keys) (k *keys, renewe
 	return k, k != refused
 }
 
+// arrived looks once more whether the files are there, and says so.
+func (c *credentials) arrived(ctx context.Context) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current.Load() == nil {
+		c.look(ctx)
+	}
+	return c.current.Load() != nil
+}
+
 // look reads the files again. While one cannot be read, as happens when it is
 // being replaced, what is in force stays.
 func (c *credentials) look(ctx context.Context) {
-	c.looked.Store(time.Now().UnixNano())
+	defer c.looked.Store(time.Now().UnixNano()) // afterwards: who asks meanwhile waits for what is read
 	old := c.current.Load()
-	k, err := c.read(old)
-	if err != nil {
-		c.log.WarnContext(ctx, "credential of the sink not read again, the last one stays in force", "err", err)
-		return
-	}
-	if k != old {
+	k, failed := c.read(cmp.Or(old, new(keys)))
+	before := c.trouble.Swap(failed)
+	switch {
+	case failed != nil && before != nil && failed.err().Error() == before.err().Error(): // it was said
+	case failed != nil && old == nil:
+		c.log.ErrorContext(ctx, "credential of the sink cannot be read, events wait until it can", "err", failed.err())
+	case failed != nil:
+		c.log.WarnContext(ctx, "credential of the sink not read again, the last one stays in force", "err", failed.err())
+	case old == nil:
+		c.current.Store(k)
+		close(c.there)
+		c.log.InfoContext(ctx, "credential of the sink is there, what waited is sent")
+	case k != old:
 		c.current.Store(k)
 		c.log.InfoContext(ctx, "credential of the sink has changed")
 	}
 }
 
 // read gives the keys as they are now: old itself, if nothing has changed.
-func (c *credentials) read(old *keys) (*keys, error) {
+func (c *credentials) read(old *keys) (*keys, *trouble) {
 	var k keys
-	var errs [4]error
-	k.texts[0], errs[0] = oneOf("Endpoint", c.cfg.Endpoint, c.cfg.EndpointFile)
-	k.texts[1], errs[1] = oneOf("AuthToken", c.cfg.AuthToken, c.cfg.AuthTokenFile)
-	k.texts[2], errs[2] = oneOf("RoutingKey", c.cfg.RoutingKey.Reveal(), c.cfg.RoutingKeyFile)
-	k.texts[3], errs[3] = oneOf("SigningKey", "", c.cfg.SigningKeyFile)
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, err
+	var failed trouble
+	k.texts[fileEndpoint], failed[fileEndpoint] = oneOf("Endpoint", c.cfg.Endpoint, c.cfg.EndpointFile)
+	k.texts[fileToken], failed[fileToken] = oneOf("AuthToken", c.cfg.AuthToken, c.cfg.AuthTokenFile)
+	k.texts[fileKey], failed[fileKey] = oneOf("RoutingKey", c.cfg.RoutingKey.Reveal(), c.cfg.RoutingKeyFile)
+	k.texts[fileSigning], failed[fileSigning] = oneOf("SigningKey", "", c.cfg.SigningKeyFile)
+	if failed[fileEndpoint] == nil {
+		k.endpoint, failed[fileEndpoint] = parseEndpoint(k.texts[fileEndpoint], c.cfg.AllowHTTP)
 	}
-	if k.texts == old.texts {
+	if failed[fileKey] == nil {
+		failed[fileKey] = checkKey(c.cfg.Format, k.texts[fileKey])
+	}
+	if c.trust != nil {
+		failed[fileCA] = c.trust()
+	}
+	switch {
+	case failed.err() != nil:
+		return nil, &failed
+	case k.texts == old.texts:
 		return old, nil
 	}
-	endpoint, err := parseEndpoint(k.texts[0], c.cfg.AllowHTTP)
-	if err != nil {
-		return nil, err
-	}
-	k.endpoint, k.auth, k.body, k.signing = endpoint, withScheme(c.cfg.AuthScheme, k.texts[1]), k.texts[2], []byte(k.texts[3])
-	return &k, checkKey(c.cfg.Format, k.body)
+	k.auth, k.body, k.signing = withScheme(c.cfg.AuthScheme, k.texts[fileToken]), k.texts[fileKey], []byte(k.texts[fileSigning])
+	return &k, nil
 }
 
 // withScheme puts the scheme before a token that does not have it already.
@@ -170,9 +280,9 @@ func readFile(name string) ([]byte, error) {
 // has made.
 func (k *keys) redact(text string) string {
 	_, token, _ := strings.Cut(k.auth, " ")
-	secrets := []string{k.auth, k.texts[1], token, k.body, string(k.signing)}
+	secrets := []string{k.auth, k.texts[fileToken], token, k.body, string(k.signing)}
 	if len(k.endpoint.EscapedPath()) > 1 {
-		secrets = append(secrets, k.texts[0], k.endpoint.RequestURI(), k.endpoint.EscapedPath())
+		secrets = append(secrets, k.texts[fileEndpoint], k.endpoint.RequestURI(), k.endpoint.EscapedPath())
 	}
 	for _, secret := range secrets {
 		if cmp.Or(secret, "/") != "/" {

@@ -39,23 +39,75 @@ func (v verdict) dropped() bool {
 // work delivers what comes into a shard, one request after the other, until the
 // shard is closed and empty.
 func (c *client) work(s *shard) {
-	defer func() {
-		if c.working.Add(-1) == 0 {
-			close(c.aside.idle)
-		}
-	}()
+	defer c.ended()
 	limit := dialectOf(c.cfg.Format).batch
 	batch := make([]item, 0, limit)
 	for s.await() {
-		if c.cfg.Aggregate > 0 {
+		ready := c.ready(s)
+		if ready && c.cfg.Aggregate > 0 {
 			c.pause(c.cfg.Aggregate)
 		}
 		batch = s.take(batch[:0], limit, c.cluster)
-		if fresh := c.expire(batch); len(fresh) > 0 {
+		switch fresh := c.expire(batch); {
+		case len(fresh) == 0:
+		case ready:
 			c.send(fresh)
+		default:
+			c.settle(fresh, verdict{class: ClassShutdown, text: c.keys.why()})
 		}
 		s.sent()
 		clear(batch)
+	}
+}
+
+// ended says that one who works has.
+func (c *client) ended() {
+	if c.working.Add(-1) == 0 {
+		close(c.aside.idle)
+	}
+}
+
+// ready waits until there are credentials, and says false if the client is
+// closed before. Until then events stay in the shard, where the newest find a
+// place, and those that grow too old are given up.
+func (c *client) ready(s *shard) bool {
+	select {
+	case <-c.keys.there:
+		return true
+	default:
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.keys.there:
+			return true
+		case <-c.closing:
+			return c.keys.arrived(c.root)
+		case <-tick.C:
+			if stale := s.takeOlder(time.Now().Add(-c.cfg.MaxAge)); len(stale) > 0 {
+				c.settle(stale, verdict{class: ClassExpired, permanent: true})
+				s.sent()
+			}
+		}
+	}
+}
+
+// follow looks after files that could not be read, whether or not there is
+// something to send, so that it is known when they can.
+func (c *client) follow() {
+	defer c.ended()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.closing:
+			return
+		case <-tick.C:
+			if c.keys.trouble.Load() != nil {
+				c.keys.lookIfDue(c.root)
+			}
+		}
 	}
 }
 

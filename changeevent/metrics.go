@@ -126,7 +126,7 @@ func isExtension(action string) bool {
 // queues collect how clients stand when they are asked, which costs senders
 // nothing. Clients of one name are one.
 type queues struct {
-	length, oldest, success *prometheus.Desc
+	length, oldest, success, unreadable *prometheus.Desc
 
 	mu    sync.Mutex
 	sinks map[*client]string
@@ -140,7 +140,9 @@ func newQueues() *queues {
 		length:  desc("queue_length", "Change events that wait or are being sent, by sink."),
 		oldest:  desc("oldest_seconds", "How long the oldest change event waits that is not delivered, by sink; 0 if there is none."),
 		success: desc("last_success_timestamp_seconds", "When a sink last took a change event, in seconds since 1970; absent if it never did."),
-		sinks:   make(map[*client]string),
+		unreadable: prometheus.NewDesc(prometheus.BuildFQName(namespaceClient, subsystem, "file_unreadable"),
+			"Whether a file of a sink cannot be read, by sink and by what it holds: 1 if so. What was read before stays in force; without that all events wait.", []string{"sink", "file"}, nil),
+		sinks: make(map[*client]string),
 	}
 }
 
@@ -161,12 +163,14 @@ func (q *queues) Describe(ch chan<- *prometheus.Desc) {
 	ch <- q.length
 	ch <- q.oldest
 	ch <- q.success
+	ch <- q.unreadable
 }
 
 // Collect is that of prometheus.Collector.
 func (q *queues) Collect(ch chan<- prometheus.Metric) {
 	q.mu.Lock()
 	bySink := make(map[string]Stats, len(q.sinks))
+	files := make(map[[2]string]float64) // by sink and file
 	now := time.Now()
 	for c, sink := range q.sinks {
 		all, one := bySink[sink], c.stats(now)
@@ -176,6 +180,10 @@ func (q *queues) Collect(ch chan<- prometheus.Metric) {
 			all.LastSuccess = one.LastSuccess
 		}
 		bySink[sink] = all
+		for f, err := range c.keys.unreadable() {
+			name := [2]string{sink, f.String()}
+			files[name] = max(files[name], gaugeOf(err != nil))
+		}
 	}
 	q.mu.Unlock()
 	for sink, s := range bySink {
@@ -188,4 +196,14 @@ func (q *queues) Collect(ch chan<- prometheus.Metric) {
 			gauge(q.success, float64(s.LastSuccess.UnixNano())/1e9)
 		}
 	}
+	for name, value := range files {
+		ch <- prometheus.MustNewConstMetric(q.unreadable, prometheus.GaugeValue, value, name[0], name[1]) //nolint:promlinter // it does not find the name here
+	}
+}
+
+func gaugeOf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

@@ -122,6 +122,21 @@ func (s *shard) take(batch []item, limit int, together bool) []item {
 	return batch
 }
 
+// takeOlder takes the oldest items as long as they are of before a time.
+func (s *shard) takeOlder(than time.Time) []item {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var older []item
+	for s.waiting.n > 0 && s.waiting.oldest().event.Timestamp.Before(than) {
+		older = append(older, s.waiting.take())
+	}
+	s.sending = len(older)
+	if len(older) > 0 {
+		s.since = older[0].at
+	}
+	return older
+}
+
 // sent says that nothing is in hand any more.
 func (s *shard) sent() {
 	s.mu.Lock()

@@ -33,6 +33,13 @@ type Stats struct {
 	LastClass Class `json:"lastClass,omitempty"`
 	// Failures are the failed and dropped ones by why.
 	Failures map[Class]uint64 `json:"failures,omitempty"`
+
+	// Unreadable are the files of the configuration that cannot be read, by what
+	// they hold: endpoint, auth_token, routing_key, signing_key, ca. What was read
+	// before stays in force.
+	Unreadable map[string]string `json:"unreadable,omitempty"`
+	// Waits says that one of them never could be, so that nothing is sent yet.
+	Waits bool `json:"waits,omitempty"`
 }
 
 // StatsOf says how a client of this package stands. Of another, and of one that
@@ -50,7 +57,16 @@ func (c *client) stats(now time.Time) Stats {
 	s := Stats{
 		Sink: c.cfg.Name, Format: c.cfg.Format,
 		Succeeded: t.succeeded.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load(), Retries: t.retries.Load(),
-		LastSuccess: unixNano(t.lastSuccess.Load()),
+		LastSuccess: unixNano(t.lastSuccess.Load()), Waits: c.keys.current.Load() == nil,
+	}
+	for f, err := range c.keys.unreadable() {
+		if err == nil {
+			continue
+		}
+		if s.Unreadable == nil {
+			s.Unreadable = make(map[string]string)
+		}
+		s.Unreadable[f.String()] = err.Error()
 	}
 	for class, n := range t.classes {
 		count, last := n.n.Load(), unixNano(n.last.Load())

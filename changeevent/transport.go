@@ -23,6 +23,7 @@ type transport struct {
 	guard, local egress.Guard // local lets loopback through as well
 	proxy        atomic.Pointer[string]
 	timeout      time.Duration
+	caFile       string
 }
 
 // newTransport makes the way to the sink. It opens nothing yet.
@@ -31,10 +32,6 @@ func newTransport(cfg Config) (*transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("AllowAddresses: %w", err)
 	}
-	roots, err := readRoots(cfg.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("CAFile: %w", err)
-	}
 	proxy, err := proxyOf(cfg.ProxyURL)
 	if err != nil {
 		return nil, fmt.Errorf("ProxyURL: %w", err)
@@ -42,7 +39,7 @@ func newTransport(cfg Config) (*transport, error) {
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	t := &transport{
 		guard: egress.Guard{Allow: allow}, local: egress.Guard{Allow: append(loopback, allow...)},
-		timeout: cfg.Timeout,
+		timeout: cfg.Timeout, caFile: cfg.CAFile,
 	}
 	// HTTP/1 alone: a request that times out takes its connection with it, where
 	// one of HTTP/2 that is dead would be used for the next.
@@ -58,7 +55,7 @@ func newTransport(cfg Config) (*transport, error) {
 			return u, err
 		},
 		DialContext:            t.dial,
-		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    cfg.Timeout,
 		DisableCompression:     true,
 		MaxConnsPerHost:        cfg.Shards,
@@ -68,6 +65,20 @@ func newTransport(cfg Config) (*transport, error) {
 		Protocols:              &protocols,
 	}
 	return t, nil
+}
+
+// trust reads the certificates that the sink's must lead to, unless it has. It
+// is to be called before the first request, and by one at a time.
+func (t *transport) trust() error {
+	if t.TLSClientConfig.RootCAs != nil {
+		return nil
+	}
+	roots, err := readRoots(t.caFile)
+	if err != nil {
+		return fmt.Errorf("CAFile: %w", err)
+	}
+	t.TLSClientConfig.RootCAs = roots
+	return nil
 }
 
 // check says whether an endpoint could ever be reached, so that an address that
@@ -104,9 +115,6 @@ func (t *transport) dial(ctx context.Context, network, addr string) (net.Conn, e
 }
 
 func readRoots(file string) (*x509.CertPool, error) {
-	if file == "" {
-		return nil, nil //nolint:nilnil // to crypto/tls that is the system's
-	}
 	data, err := os.ReadFile(file) //nolint:gosec // which file it is, is for the configuration to say
 	if err != nil {
 		return nil, err

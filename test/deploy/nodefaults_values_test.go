@@ -100,7 +100,7 @@ nodeFaultController:
 					"spec.template.spec.containers.0.env.6":  "{name: NODE_FAULT_INTAKE_TOKEN_FILE, value: /etc/node-fault-controller/tokens/tokens.yaml}",
 					"spec.template.spec.containers.0.env.7":  "{name: TLS_CERT_FILE, value: /etc/node-fault-controller/tls/tls.crt}",
 					"spec.template.spec.volumes": "[{name: tokens, secret: {secretName: monitors}}, {name: tls, secret: {secretName: cert}}, {name: machines, secret: {secretName: mgmt}}, " +
-						"{name: config, configMap: {name: fleetloop-node-fault-controller}}, {name: change-events-token, secret: {secretName: change-events-token}}]",
+						"{name: config, configMap: {name: fleetloop-node-fault-controller}}, {name: change-events-token, secret: {secretName: change-events-token, optional: true}}]",
 				},
 			},
 		},

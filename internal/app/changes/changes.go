@@ -2,7 +2,8 @@
 // by change events.
 //
 // A sink whose settings cannot work is logged as an error and left out: to be
-// seen must never keep a process from its work. Check finds it beforehand.
+// seen must never keep a process from its work. One whose files cannot be read
+// yet is there, and its events wait. Check finds both beforehand.
 package changes
 
 import (
@@ -93,7 +94,8 @@ func within(wanted, stop time.Duration) time.Duration {
 	return min(wanted, time.Duration(float64(stop)*stopShare))
 }
 
-// Check says what is wrong with the settings of the sinks. It sends nothing.
+// Check says what is wrong with the settings of the sinks, and which of their
+// files cannot be read. It sends nothing.
 func (c Config) Check() error {
 	if err := c.names(); err != nil {
 		return err
@@ -103,14 +105,8 @@ func (c Config) Check() error {
 		return errNoSink
 	}
 	var errs []error
-	common := changeevent.Config{Enabled: true, ClusterName: c.ClusterName, ShutdownTimeout: c.ShutdownTimeout, Logger: slog.New(slog.DiscardHandler)}
 	for _, s := range all {
-		client, err := changeevent.NewClient(s.client(common))
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		errs = append(errs, client.Close())
+		errs = append(errs, changeevent.Check(s.client(changeevent.Config{Enabled: true, ClusterName: c.ClusterName})))
 	}
 	return errors.Join(errs...)
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -177,7 +179,6 @@ func TestBroken(t *testing.T) {
 		"NoCluster":  {"each sink needs one", func(c *changes.Config) { c.ClusterName = "" }, "ClusterName"},
 		"PlainHTTP":  {"the token could be read on the way", func(c *changes.Config) { c.Endpoint = "http://sink.example" }, "plain http"},
 		"NoKey":      {"PagerDuty wants one", func(c *changes.Config) { c.Format = changeevent.FormatPagerDuty }, "RoutingKey"},
-		"NoFile":     {"a secret that is not there", func(c *changes.Config) { c.AuthTokenFile = "/nowhere/token" }, "/nowhere/token"},
 		"BadLink":    {"nobody could click on it", func(c *changes.Config) { c.Links = []changes.Link{{Href: "ftp://x"}} }, "ftp://x"},
 	}
 	for name, tc := range cases {
@@ -211,6 +212,42 @@ func TestBroken(t *testing.T) {
 			t.Errorf("/debug/change-events lacks %s:\n%s", want, shown)
 		}
 	}
+}
+
+// TestMissingFile holds that a sink whose token is not there yet is told when it
+// is, and that both can be seen.
+func TestMissingFile(t *testing.T) {
+	t.Parallel()
+	place := newSink(t, nil)
+	file := filepath.Join(t.TempDir(), "token")
+	cfg := config(place.URL)
+	cfg.AuthTokenFile = file
+	if err := cfg.Check(); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("Check() = %v, want that it names the file", err)
+	}
+	s, p, out := newSinks(t, cfg, false)
+	s.SendChangeEvent(t.Context(), cordon)
+	if n := strings.Count(out.String(), `"level":"error"`); n != 1 || !strings.Contains(out.String(), file) || len(s.Each()) != 1 {
+		t.Errorf("%d errors in the log and %d sinks, want one of each:\n%s", n, len(s.Each()), out.String())
+	}
+	shown := debug(t, s)
+	for _, want := range []string{`"waits": true`, `"auth_token": "read the file of AuthToken: open ` + file, `"pending": 1`} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("/debug/change-events lacks %s:\n%s", want, shown)
+		}
+	}
+	const metric = `
+		# HELP fleetloop_change_events_file_unreadable Whether a file of a sink cannot be read, by sink and by what it holds: 1 if so. What was read before stays in force; without that all events wait.
+		# TYPE fleetloop_change_events_file_unreadable gauge
+		fleetloop_change_events_file_unreadable{file="auth_token",sink="default"} 1
+	`
+	if err := testutil.GatherAndCompare(p.Metrics, strings.NewReader(metric), "fleetloop_change_events_file_unreadable"); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(file, []byte("token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	place.next(t)
 }
 
 // TestNames holds that sinks can be told apart, by what metrics and NodeFaults

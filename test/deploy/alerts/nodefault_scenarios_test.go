@@ -202,6 +202,23 @@ func changeEvents() map[string][]scenario {
 				want:   map[int][]alert{50: nil},
 			},
 		},
+		"ChangeEventsFileUnreadable": {
+			{
+				reason: "the Secret is not there, and then it is; the other file is",
+				series: "  fleetloop_change_events_file_unreadable" + worker + ",sink=\"default\",file=\"auth_token\"} 1x9 0x20\n" +
+					"  fleetloop_change_events_file_unreadable" + worker + ",sink=\"default\",file=\"ca\"} 0x30\n",
+				want: map[int][]alert{
+					4:  nil,
+					5:  {{labels: of("sink", "default", "file", "auth_token"), summary: "cluster-worker cannot read a file of the sink default (auth_token); change events wait, unless it was read before."}},
+					10: nil,
+				},
+			},
+			{
+				reason: "it is being replaced",
+				series: "  fleetloop_change_events_file_unreadable" + worker + ",sink=\"default\",file=\"auth_token\"} 0x9 1x2 0x20\n",
+				want:   map[int][]alert{12: nil, 20: nil},
+			},
+		},
 		"ChangeEventsBehind": {
 			{
 				reason: "the sink does not answer",

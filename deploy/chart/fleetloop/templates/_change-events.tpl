@@ -69,10 +69,12 @@ folder of a Secret follows it when it changes; a file of its own would not. */}}
 {{- $list | toYaml -}}
 {{- end -}}
 
+{{/* A Secret that is not there yet keeps no component from its work: what is to be
+told waits for it. */}}
 {{- define "fleetloop.changeEvents.volumes" -}}
 {{- $list := list -}}
 {{- range include "fleetloop.changeEvents.secrets" . | fromYamlArray -}}
-{{- $list = append $list (dict "name" .volume "secret" (dict "secretName" .name)) -}}
+{{- $list = append $list (dict "name" .volume "secret" (dict "secretName" .name "optional" true)) -}}
 {{- end -}}
 {{- $list | toYaml -}}
 {{- end -}}
