@@ -20,7 +20,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{Controllers: kubebed.JobControllers()}) }
+func TestMain(m *testing.M) {
+	kubebedtest.Main(m, kubebed.Options{Controllers: kubebed.JobControllers()})
+}
 
 // restricted is a namespace that admits only Pods that may do next to nothing.
 func restricted(t *testing.T) (kubernetes.Interface, string) {
