@@ -39,7 +39,7 @@ type Part struct {
 	Kube kube.Config `key:"kubernetes"`
 
 	Namespace string `key:"namespace" env:"EXECUTOR_NAMESPACE" flag:"namespace" doc:"Namespace of the executions, their Jobs and the accounts of the actions (default: that of the pod, else kubernaut-executor)."`
-	Cluster   string `key:"cluster_name" env:"CLUSTER_NAME" flag:"cluster-name" default:"local" validate:"required" doc:"What this cluster is called in policies and in the audit."`
+	Cluster   string `key:"cluster_name" env:"CLUSTER_NAME" flag:"cluster-name" default:"local" validate:"required" doc:"What this cluster is called in policies and in the audit, which several clusters may share."`
 	DryRun    bool   `key:"dry_run" env:"DRY_RUN" flag:"dry-run" doc:"Try every execution out, and execute none."`
 	Elect     bool   `key:"leader_elect" env:"LEADER_ELECT" flag:"leader-elect" default:"true" doc:"Have one replica at a time work, by a Lease."`
 
@@ -100,7 +100,7 @@ type GuardConfig struct {
 // AuditConfig says where the audit is kept.
 type AuditConfig struct {
 	Mode      string        `key:"mode" env:"AUDIT" flag:"audit" default:"postgres" validate:"oneof=postgres off" doc:"Where the audit is kept: postgres, or off, nowhere."`
-	Retention time.Duration `key:"retention" env:"AUDIT_RETENTION" flag:"audit-retention" default:"2160h" validate:"gt=0" doc:"How long the audit is kept."`
+	Retention time.Duration `key:"retention" env:"AUDIT_RETENTION" flag:"audit-retention" default:"2160h" validate:"gt=0" doc:"How long the audit is kept. It goes a month at a time, and the database lets go of nothing younger than 30 days unless its owner says so."`
 }
 
 const (

@@ -53,11 +53,12 @@ type Maintenance struct {
 
 // Config says how executions are audited.
 type Config struct {
-	// Cluster is the name of the cluster that executions act on.
-	Cluster string `key:"audit_cluster" env:"AUDIT_CLUSTER" flag:"audit-cluster" default:"local" doc:"Name of this cluster in the audit, which several clusters may share."`
+	// Cluster is the name of the cluster that executions act on, which several
+	// that share a store have to differ in.
+	Cluster string
 	// Retention is for how long records are kept at least: whole months go.
 	// Zero means DefaultRetention.
-	Retention time.Duration `key:"audit_retention" env:"AUDIT_RETENTION" flag:"audit-retention" default:"2160h" validate:"min=720h" doc:"How long the audit is kept. It goes a month at a time."`
+	Retention time.Duration
 }
 
 // An Auditor brings what happened to executions to a store. Sync may be called
