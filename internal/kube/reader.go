@@ -4,35 +4,48 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
 	"sync/atomic"
+	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// A Reader reads some kinds of the host cluster from memory. What it is not told
-// to keep it does not read. Make it with NewReader and run its part once.
+// A Reader reads the host cluster: the kinds that it keeps from memory, all of
+// them or one, and others that it knows one by one from the API server. Make it
+// with NewReader and run its part once.
 type Reader struct {
-	client.Reader
-
 	cache   cache.Cache
+	live    client.Client
 	kept    []client.Object
-	synced  atomic.Bool
-	trouble atomic.Pointer[error]
+	scheme  *runtime.Scheme
+	trouble atomic.Pointer[error] // what the last list or watch failed with
 }
 
-// errNotListed is why a Reader is not ready that has had no trouble.
-var errNotListed = errors.New("the host cluster has not been listed yet")
+// requestTimeout bounds what is asked of the API server.
+const requestTimeout = 10 * time.Second
 
-// NewReader makes a reader of the kinds that o.Cache.ByObject names. It asks
-// nothing of the host cluster before it runs.
+var errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+
+// NewReader makes a reader that knows the kinds of o, and keeps those of them that
+// o.Cache.ByObject names. It asks nothing of the host cluster before it runs.
 func NewReader(cfg *rest.Config, o Options) (*Reader, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	TakeLogs(o.Log)
-	r := &Reader{}
+	r := &Reader{scheme: o.Scheme}
 	told := o.OnTrouble
 	o.OnTrouble = func(err error) {
 		r.trouble.Store(&err)
@@ -44,15 +57,33 @@ func NewReader(cfg *rest.Config, o Options) (*Reader, error) {
 	options.Scheme = o.Scheme
 	options.Mapper = mapper(o.Namespaced, o.ClusterScoped)
 	options.ReaderFailOnMissingInformer = true
-	for kind := range options.ByObject {
-		r.kept = append(r.kept, kind)
-	}
+	r.kept = slices.SortedFunc(maps.Keys(options.ByObject), func(a, b client.Object) int {
+		return strings.Compare(reflect.TypeOf(a).String(), reflect.TypeOf(b).String())
+	})
 	var err error
 	if r.cache, err = cache.New(cfg, options); err != nil {
 		return nil, fmt.Errorf("make reader: %w", err)
 	}
-	r.Reader = r.cache
+	if r.live, err = client.New(cfg, client.Options{Scheme: o.Scheme, Mapper: options.Mapper}); err != nil {
+		return nil, fmt.Errorf("make reader: %w", err)
+	}
 	return r, nil
+}
+
+// Get reads one object. Of a kind that is kept, which metadata alone are not, it
+// waits until that has been listed.
+func (r *Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if slices.ContainsFunc(r.kept, func(k client.Object) bool { return reflect.TypeOf(k) == reflect.TypeOf(o) }) {
+		return r.cache.Get(ctx, key, o, opts...)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	return r.live.Get(ctx, key, o, opts...)
+}
+
+// List lists a kind that is kept. Another is an error.
+func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return r.cache.List(ctx, list, opts...)
 }
 
 // Part keeps the memory up to date. on hear of each object of their kinds that
@@ -97,9 +128,6 @@ func (r *Reader) follow(ctx context.Context, on []Handler) error {
 			return fmt.Errorf("list %T: %w", kind, err)
 		}
 	}
-	if r.cache.WaitForCacheSync(ctx) {
-		r.synced.Store(true)
-	}
 	return nil
 }
 
@@ -119,13 +147,24 @@ func (h Handler) handler() toolscache.ResourceEventHandler {
 	}
 }
 
-// Ready says why there is nothing to read yet.
+// Ready says what cannot be read yet, and why.
 func (r *Reader) Ready() error {
-	if r.synced.Load() {
-		return nil
+	// A context that is over asks whether it is so, and does not wait.
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, kind := range r.kept {
+		informer, err := r.cache.GetInformer(over, kind, cache.BlockUntilSynced(false))
+		if err == nil && informer.HasSynced() {
+			continue
+		}
+		what := "something"
+		if gvk, err := apiutil.GVKForObject(kind, r.scheme); err == nil {
+			what = gvk.Kind + "s"
+		}
+		if why := r.trouble.Load(); why != nil {
+			return fmt.Errorf("%s have not been listed yet: %w", what, *why)
+		}
+		return fmt.Errorf("%s have not been listed yet", what)
 	}
-	if err := r.trouble.Load(); err != nil {
-		return *err
-	}
-	return errNotListed
+	return nil
 }

@@ -154,5 +154,5 @@ func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Ide
 	}
 	known := follow.Ready
 	follow.Ready = func() error { return errors.Join(known(), rules.Ready()) }
-	return []lifecycle.Part{follow, view.Part(), nodes(view, g, p.Log)}, checker, nil
+	return []lifecycle.Part{follow, view.Part("view of the cluster"), nodes(view, g, p.Log)}, checker, nil
 }

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
@@ -47,7 +46,7 @@ const nodesEvery = 2 * time.Second
 
 // nodes is a part that tells the gate of the nodes: how many there are, and
 // which of them executions have cordoned.
-func nodes(view *check.View, g *gate.Gate, log *slog.Logger) lifecycle.Part {
+func nodes(view client.Reader, g *gate.Gate, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "node budget", Run: func(ctx context.Context) error {
 		tick := time.NewTicker(nodesEvery)
 		defer tick.Stop()

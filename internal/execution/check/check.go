@@ -94,7 +94,7 @@ type Deps struct {
 
 	// Reader reads KubernetesExecutions, Namespaces, Nodes,
 	// HorizontalPodAutoscalers and Pods. All but the first are read in every
-	// check, and should be from a cache: a View has them. Owners of the target's
+	// check, and should be from a cache: see NewView. Owners of the target's
 	// owners are read as PartialObjectMetadata; where that fails, the chain ends.
 	Reader client.Reader
 }

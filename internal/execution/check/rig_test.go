@@ -44,7 +44,7 @@ type rig struct {
 	executor, shop string
 	admin          kubernetes.Interface
 	ids            *identity.Identities
-	view           *check.View
+	view           *kube.Reader
 	policy         *fakePolicy
 	conditions     *fakeConditions
 	traffic        *fakeTraffic
@@ -104,22 +104,23 @@ func (r *rig) controller(t *testing.T) *rest.Config {
 }
 
 // newView is a view that runs until the test ends.
-func newView(t *testing.T, cfg *rest.Config) *check.View {
+func newView(t *testing.T, cfg *rest.Config) *kube.Reader {
 	t.Helper()
 	v, err := check.NewView(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	part := v.Part("view")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- v.Part().Run(ctx) }()
+	go func() { done <- part.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	kubebedtest.Eventually(t, func(context.Context) error { return v.Part().Ready() })
+	kubebedtest.Eventually(t, func(context.Context) error { return part.Ready() })
 	return v
 }
 
