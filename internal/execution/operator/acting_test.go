@@ -33,12 +33,19 @@ func (w *world) begins(stored *v1alpha1.KubernetesExecution, p *v1alpha1.Plan) {
 	w.effects = append(w.effects, effect{
 		execution: stored.UID, plan: *p.DeepCopy(), needed: w.approval,
 		approvals: stored.Spec.Approvals, flag: stored.Spec.ApprovalReceived, requester: stored.Spec.RequestedBy,
+		replicas: w.targets[p.Target.Name], policy: w.policy, unguarded: !w.trusted[stored.UID],
 	})
 }
 
-// letGo remembers that an inline action may begin, which it may once that is
-// stored.
+// letGo remembers that an approval was counted, and that an inline action may
+// begin, which it may once that is stored.
 func (w *world) letGo(stored, next *v1alpha1.KubernetesExecution) {
+	approved := func(ke *v1alpha1.KubernetesExecution) bool {
+		return ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalApproved
+	}
+	if approved(next) && !approved(stored) {
+		w.trusted[stored.UID] = w.guard == nil
+	}
 	results := next.Status.ExecutionResults
 	if next.Status.Phase == v1alpha1.PhaseExecuting && stored.Status.Phase != v1alpha1.PhaseExecuting && results != nil && results.Mode == v1alpha1.ExecuteInline {
 		w.begins(stored, next.Status.Plan)

@@ -38,8 +38,8 @@ func TestHeldUnseen(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := w.get("a").Finalizers; len(got) > 0 {
-				t.Errorf("it is held by %q", got)
+			if ke := w.get("a"); ke != nil && (len(ke.Finalizers) > 0 || !ke.DeletionTimestamp.IsZero()) {
+				t.Errorf("it is held by %q", ke.Finalizers)
 			}
 			wantEmpty(t, r)
 		}
@@ -197,5 +197,28 @@ func TestFollowsNoLonger(t *testing.T) {
 	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
 	if i := slices.Index(f.heard, "follow a"); i < 0 || !slices.Contains(f.heard[i:], "leave a") {
 		t.Errorf("the targets heard %q", f.heard)
+	}
+}
+
+// TestJobNotMadeAgain holds that a Job which somebody deletes is not made again
+// where it is stored that it ran, and what was read is older than that.
+func TestJobNotMadeAgain(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(Config{})
+	w.create("a", "web", nil)
+	w.lose("status executing")
+	_, _ = w.reconcile(r, "a")
+	clear(w.jobs)
+
+	old := w.get("a").DeepCopy()
+	old.ResourceVersion, old.Status.Phase, old.Status.ExecutionResults, old.Status.JobName = "0", v1alpha1.PhaseValidated, nil, ""
+	old.Status.PhaseTransitions = old.Status.PhaseTransitions[:len(old.Status.PhaseTransitions)-1]
+	r.executions = behind{storedExecutions{w}, old}
+	w.must(t, r, "a")
+	r.executions = storedExecutions{w}
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailResultUnknown)
+	if len(w.effects) != 1 {
+		t.Errorf("%d Jobs were made", len(w.effects))
 	}
 }

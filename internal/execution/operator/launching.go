@@ -174,11 +174,22 @@ func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err erro
 		return false, nil //nolint:nilerr // the execution ends with it
 	}
 	r.mu.Lock()
+	again := r.launched[t.ke.UID]
 	r.launched[t.ke.UID] = true // even if the answer is lost
 	r.mu.Unlock()
+	if again { // and it is gone: was it stored that it runs, and what was read is older?
+		if err := r.write(ctx, t.ke); err != nil {
+			return true, err
+		}
+	}
 	j, err := r.jobs.Create(ctx, t.ke, built)
 	if err != nil {
 		r.metrics.jobs.WithLabelValues("failed").Inc()
+		if refused(err) && !again {
+			r.mu.Lock()
+			delete(r.launched, t.ke.UID)
+			r.mu.Unlock()
+		}
 		return !refused(err), r.unavailable(ctx, t, fmt.Errorf("the Job cannot be made: %w", err))
 	}
 	if j.Annotations[v1alpha1.AnnotationPlan] != t.ke.Status.Plan.Hash { // one was there that nobody knew of

@@ -37,6 +37,7 @@ type world struct {
 	now      time.Time
 	versions int
 	store    map[types.NamespacedName]*v1alpha1.KubernetesExecution
+	past     map[types.NamespacedName][]*v1alpha1.KubernetesExecution // versions before the current one
 	jobs     map[string]*batchv1.Job
 	pods     map[types.UID][]corev1.Pod
 	targets  map[string]int // how many replicas there are, by name
@@ -53,8 +54,9 @@ type world struct {
 
 	effects []effect // Jobs that were made, and inline actions that were let go
 	acts    []act
-	looking string // the execution that is looked at
-	away    error  // why nobody can act inline
+	looking string             // the execution that is looked at
+	trusted map[types.UID]bool // executions whose approval was counted while there was a guard
+	away    error              // why nobody can act inline
 	writes  []string
 	changes []execution.Change
 }
@@ -68,11 +70,15 @@ type effect struct {
 	approvals []v1alpha1.Approval
 	flag      bool
 	requester string
+	replicas  int // that the target had
+	policy    string
+	unguarded bool // the approval was counted while the guard was missing
 }
 
 func newWorld() *world {
 	return &world{
 		now: time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC), store: map[types.NamespacedName]*v1alpha1.KubernetesExecution{},
+		trusted: map[types.UID]bool{}, past: map[types.NamespacedName][]*v1alpha1.KubernetesExecution{},
 		jobs: map[string]*batchv1.Job{}, pods: map[types.UID][]corev1.Pod{}, targets: map[string]int{"web": 3, "api": 3}, policy: "p1",
 		fault: func(string, bool) error { return nil }, window: 5 * time.Minute,
 	}
@@ -117,6 +123,9 @@ func (w *world) create(name, target string, change func(*v1alpha1.KubernetesExec
 }
 
 func (w *world) put(ke *v1alpha1.KubernetesExecution) {
+	if before := w.store[nameOf(ke)]; before != nil {
+		w.past[nameOf(ke)] = append(w.past[nameOf(ke)], before)
+	}
 	w.versions++
 	ke.ResourceVersion = strconv.Itoa(w.versions)
 	w.store[nameOf(ke)] = ke.DeepCopy()
@@ -133,6 +142,26 @@ func (w *world) edit(name string, change func(*v1alpha1.KubernetesExecution)) {
 	change(ke)
 	ke.Generation++
 	w.put(ke)
+}
+
+// remove is that somebody deletes an execution.
+func (w *world) remove(name string) {
+	ke := w.get(name)
+	if len(ke.Finalizers) == 0 {
+		w.gone(ke)
+		return
+	}
+	w.edit(name, func(ke *v1alpha1.KubernetesExecution) {
+		if now := metav1.NewTime(w.now); ke.DeletionTimestamp == nil {
+			ke.DeletionTimestamp = &now
+		}
+	})
+}
+
+// gone takes an execution away, and what belongs to it.
+func (w *world) gone(ke *v1alpha1.KubernetesExecution) {
+	delete(w.store, nameOf(ke))
+	delete(w.jobs, runName(ke))
 }
 
 // end has the Job of an execution end.
@@ -262,6 +291,9 @@ func (s storedExecutions) SetFinalizer(_ context.Context, ke *v1alpha1.Kubernete
 		}
 		s.w.put(stored)
 		*ke = *s.w.store[nameOf(ke)].DeepCopy()
+		if !present && !ke.DeletionTimestamp.IsZero() {
+			s.w.gone(ke)
+		}
 		return nil
 	})
 }
