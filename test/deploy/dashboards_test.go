@@ -248,7 +248,7 @@ func wantVariables(t *testing.T, known map[string]bool, variable *regexp.Regexp,
 func TestDashboardsShow(t *testing.T) {
 	for file, metrics := range map[string][]string{
 		"sentinel":  {"events_published_total", "api_errors_total", "broker_errors_total", "reconcile_duration_seconds_bucket", "oldest_unreconciled_generation_seconds", "pending_resources", "config_reloads_total"},
-		"fleet-api": {"requests_total", "request_duration_seconds_bucket", "reports_total", "watchers"},
+		"fleet-api": {"requests_total", "request_duration_seconds_bucket", "reports_total", "watchers", "timeline_events_total", "timeline_kept_timestamp_seconds"},
 		"cluster-worker": {
 			"rows", "oldest_due_seconds", "call_duration_seconds_count", "sync_latency_seconds_bucket", "shoots", "breaker_open",
 			"lost_leases_total", "fence_rejections_total", "status_lag_seconds_bucket", "reports_total", "leader", "orphan_shoots", "deaf",

@@ -41,7 +41,8 @@ func Describe(reg prometheus.Registerer) error {
 		return err
 	}
 	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Timeline: timelinestore.New(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
+	_, keeperErr := timelinestore.NewKeeper(nil, 0, log, reg)
 	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api, Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api, Registerer: reg})
-	return errors.Join(apiErr, sentinelErr, adapterErr, operator.Describe(reg), shard.Describe(reg), clusterworkerapp.Describe(reg), executionapp.Describe(reg), changes.Describe(reg), nodefaultapp.Describe(reg))
+	return errors.Join(apiErr, keeperErr, sentinelErr, adapterErr, operator.Describe(reg), shard.Describe(reg), clusterworkerapp.Describe(reg), executionapp.Describe(reg), changes.Describe(reg), nodefaultapp.Describe(reg))
 }

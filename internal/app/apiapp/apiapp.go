@@ -63,6 +63,11 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 		return nil, "", err
 	}
 	tables := newSchema(cfg, pool, p.Log)
+	keeper, err := timelinestore.NewKeeper(pool, cfg.Timeline.Retention, p.Log, p.Metrics)
+	if err != nil {
+		pool.Close()
+		return nil, "", err
+	}
 
 	api, err := fleetapi.New(cfg.API, fleetapi.Deps{
 		Store:      pgstore.New(pool),
@@ -88,7 +93,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "schema", Run: tables.Run, Ready: tables.Ready},
 		{Name: "change feed", Run: pgstore.NewPruner(pool, cfg.ChangeRetention, p.Log).Run},
-		{Name: "timeline", Run: timelinestore.NewKeeper(pool, cfg.Timeline.Retention, p.Log).Run},
+		{Name: "timeline", Run: keeper.Run},
 		{Name: "watches", Run: api.RunWatches},
 		{Name: "fleet API", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	}, server.Addr(), nil

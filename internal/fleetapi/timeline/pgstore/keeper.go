@@ -3,11 +3,13 @@ package pgstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
@@ -30,13 +32,32 @@ type Keeper struct {
 	pool      *postgres.Pool
 	retention time.Duration
 	log       *slog.Logger
+	metrics   keeperMetrics
 
 	failures int
 }
 
+// keeperMetrics say whether keepers work.
+type keeperMetrics struct {
+	kept, overdue prometheus.Gauge
+}
+
 // NewKeeper makes a keeper. A retention of zero means timeline.DefaultRetention.
-func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger) *Keeper {
-	return &Keeper{pool: pool, retention: cmp.Or(retention, timeline.DefaultRetention), log: log}
+func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger, reg prometheus.Registerer) (*Keeper, error) {
+	k := &Keeper{pool: pool, retention: cmp.Or(retention, timeline.DefaultRetention), log: log, metrics: keeperMetrics{
+		kept: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fleetloop_timeline_kept_timestamp_seconds",
+			Help: "When this process last made room for change events to come and let old ones go, or found that another one does; 0 if it never could.",
+		}),
+		overdue: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fleetloop_timeline_overdue_partitions",
+			Help: "Partitions of the timeline, a week each, that are older than the retention and were still there when they were last to go.",
+		}),
+	}}
+	if err := errors.Join(reg.Register(k.metrics.kept), reg.Register(k.metrics.overdue)); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return k, nil
 }
 
 // Run works from time to time, at once at first, until ctx ends. A database that
@@ -71,15 +92,18 @@ func (k *Keeper) Round(ctx context.Context) error {
 		return err
 	}
 	var dropped []string
+	var overdue int32
 	err := k.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) {
 		dropped = nil
 		b.Queue(db.Keep, k.retention).Query(func(rows pgx.Rows) error {
 			return eachOf(rows, pgx.RowTo[string], func(name string) { dropped = append(dropped, name) })
 		})
+		b.Queue(db.OverdueWeeks, k.retention).QueryRow(func(row pgx.Row) error { return row.Scan(&overdue) })
 	})
 	if err != nil {
 		return fmt.Errorf("keep the partitions of the timeline: %w", err)
 	}
+	k.metrics.overdue.Set(float64(overdue))
 	if len(dropped) > 0 {
 		k.log.InfoContext(ctx, "weeks of old change events are gone", "partitions", dropped)
 	}
@@ -91,5 +115,6 @@ func (k *Keeper) Round(ctx context.Context) error {
 			return fmt.Errorf("forget the keys of old change events: %w", err)
 		}
 	}
+	k.metrics.kept.SetToCurrentTime()
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
@@ -15,11 +17,44 @@ import (
 
 const day = 24 * time.Hour
 
-func (d *database) keep(t *testing.T, retention time.Duration) {
+// newKeeper makes a keeper with metrics of its own.
+func (d *database) newKeeper(t *testing.T, retention time.Duration) (*pgstore.Keeper, *prometheus.Registry) {
 	t.Helper()
-	if err := pgstore.NewKeeper(pgtest.Open(t, d.url), retention, slog.New(slog.DiscardHandler)).Round(t.Context()); err != nil {
+	reg := prometheus.NewRegistry()
+	k, err := pgstore.NewKeeper(pgtest.Open(t, d.url), retention, slog.New(slog.DiscardHandler), reg)
+	if err != nil {
 		t.Fatal(err)
 	}
+	return k, reg
+}
+
+// keep has a keeper work once, and gives how many weeks it says to be overdue.
+func (d *database) keep(t *testing.T, retention time.Duration) (overdue int) {
+	t.Helper()
+	k, reg := d.newKeeper(t, retention)
+	before := time.Now().Add(-time.Second) // the metric has no more than a float has
+	if err := k.Round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if kept := gauge(t, reg, "fleetloop_timeline_kept_timestamp_seconds"); time.Unix(int64(kept), 0).Before(before.Truncate(time.Second)) {
+		t.Errorf("it says that it worked at %v", kept)
+	}
+	return int(gauge(t, reg, "fleetloop_timeline_overdue_partitions"))
+}
+
+func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("there is no metric %s", name)
+	return 0
 }
 
 // partitions are the weeks that there are partitions of.
@@ -76,7 +111,7 @@ func TestKeepersAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 4)
 	for range cap(done) {
-		k := pgstore.NewKeeper(pgtest.Open(t, d.url), 90*day, slog.New(slog.DiscardHandler))
+		k, _ := d.newKeeper(t, 90*day)
 		go func() {
 			for ctx.Err() == nil {
 				if err := k.Round(ctx); err != nil && ctx.Err() == nil {
@@ -113,7 +148,7 @@ func TestKeeperAndReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept, read := make(chan error, 1), make(chan error, 1)
-	k := pgstore.NewKeeper(pgtest.Open(t, d.url), 30*day, slog.New(slog.DiscardHandler))
+	k, _ := d.newKeeper(t, 30*day)
 	go func() { kept <- k.Round(t.Context()) }()
 	d.awaitLocks(t, 1)
 	go func() {
@@ -141,13 +176,26 @@ func TestKeeperAndABackup(t *testing.T) {
 	if _, err := backup.Exec(t.Context(), "begin; lock table only timeline.change_event in access share mode"); err != nil {
 		t.Fatal(err)
 	}
-	d.keep(t, 30*day)
+	wantEqual(t, "weeks that are overdue while it reads", 1, d.keep(t, 30*day))
 	wantEqual(t, "weeks while it reads", weeks, len(d.partitions(t)))
 	if _, err := backup.Exec(t.Context(), "rollback"); err != nil {
 		t.Fatal(err)
 	}
-	d.keep(t, 30*day)
+	wantEqual(t, "weeks that are overdue when it is done", 0, d.keep(t, 30*day))
 	wantEqual(t, "weeks when it is done", weeks-1, len(d.partitions(t)))
+}
+
+// TestKeeperThatFails: it does not say that it has worked.
+func TestKeeperThatFails(t *testing.T) {
+	d := newDatabase(t)
+	k, reg := d.newKeeper(t, 30*day)
+	d.exec(t, "drop function timeline.keep(interval)")
+	if err := k.Round(t.Context()); err == nil {
+		t.Error("no error without the function that does it")
+	}
+	if kept := gauge(t, reg, "fleetloop_timeline_kept_timestamp_seconds"); kept != 0 {
+		t.Errorf("it says that it worked at %v", kept)
+	}
 }
 
 // awaitLocks waits until so many others wait for a lock.
@@ -179,7 +227,7 @@ func TestWeeksAreThoseOfUTC(t *testing.T) {
 func TestRunEnds(t *testing.T) {
 	d := newDatabase(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	k := pgstore.NewKeeper(pgtest.Open(t, d.url), 0, slog.New(slog.DiscardHandler))
+	k, _ := d.newKeeper(t, 0)
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
 	for len(d.partitions(t)) < 5 && ctx.Err() == nil { // until it has worked

@@ -11,6 +11,12 @@ select timeline.renew();
 -- name: Keep :many
 select keep::text from timeline.keep(@retention::interval) as keep;
 
+-- name: OverdueWeeks :one
+select count(*)::integer
+from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
+where i.inhparent = 'timeline.change_event'::regclass and c.relname ~ '^change_event_\d{4}_\d\d_\d\d$'
+    and (to_date(right(c.relname, 10), 'YYYY_MM_DD') + 7)::timestamp at time zone 'UTC' <= clock_timestamp() - @retention::interval;
+
 -- name: ForgetKeys :one
 select timeline.forget_keys(@retention, @most);
 

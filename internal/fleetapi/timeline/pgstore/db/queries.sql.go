@@ -95,6 +95,20 @@ func (q *Queries) Keep(ctx context.Context, retention time.Duration) ([]string, 
 	return items, nil
 }
 
+const OverdueWeeks = `-- name: OverdueWeeks :one
+select count(*)::integer
+from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
+where i.inhparent = 'timeline.change_event'::regclass and c.relname ~ '^change_event_\d{4}_\d\d_\d\d$'
+    and (to_date(right(c.relname, 10), 'YYYY_MM_DD') + 7)::timestamp at time zone 'UTC' <= clock_timestamp() - $1::interval
+`
+
+func (q *Queries) OverdueWeeks(ctx context.Context, retention time.Duration) (int32, error) {
+	row := q.db.QueryRow(ctx, OverdueWeeks, retention)
+	var column_1 int32
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const Renew = `-- name: Renew :exec
 select timeline.renew()
 `
