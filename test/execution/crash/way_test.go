@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,7 +42,7 @@ type way struct {
 	writes []string      // what was written since the way was armed
 	struck string        // the write that it dies at
 	dead   chan struct{} // closed when it has died there
-	made   int           // Jobs
+	made   int           // Jobs, or changes of targets by inline actions
 }
 
 // lead is a way for fleettest.Options.
@@ -77,7 +78,7 @@ func (w *way) arm(at point, kill func()) {
 }
 
 // seen gives what was written since the way was armed, the write that the
-// controller has died at, and how many Jobs were made. If it is about to die, that
+// controller has died at, and how many effects there were. If it is about to die, that
 // is waited for.
 func (w *way) seen() (writes []string, struck string, made int) {
 	w.mu.Lock()
@@ -128,7 +129,8 @@ func (w *way) writing(what string) (kill func(), answered bool) {
 
 // answers sees what comes back.
 func (w *way) answers(resp *http.Response) error {
-	if kindOf(resp.Request) == "POST jobs" && resp.StatusCode == http.StatusCreated {
+	what := kindOf(resp.Request)
+	if what == postsJob && resp.StatusCode == http.StatusCreated || what == acts && resp.StatusCode == http.StatusOK {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.made++
@@ -150,7 +152,13 @@ func (w *way) exchange(r *http.Request, body []byte) {
 	_ = resp.Body.Close() // nothing was written to it
 }
 
-// kindOf is what a request writes of executions and their Jobs: the verb, the
+// What has an effect.
+const (
+	postsJob = "POST jobs"
+	acts     = "PATCH deployments/scale" // as the account of the action
+)
+
+// kindOf is what a request writes of executions, their Jobs and targets: the verb, the
 // resource with its subresource, and the auditor's apart from the reconciler's.
 // It is empty for all that changes nothing of them.
 func kindOf(r *http.Request) string {
@@ -161,7 +169,7 @@ func kindOf(r *http.Request) string {
 	_, below, ok := strings.Cut(r.URL.Path, "/namespaces/")
 	parts := strings.Split(below, "/")
 	const resource, subresource = 1, 3 // behind the namespace, and behind the name
-	if !ok || len(parts) <= resource || parts[resource] != v1alpha1.Resource && parts[resource] != "jobs" && parts[resource] != "pods" {
+	if !ok || len(parts) <= resource || !slices.Contains([]string{v1alpha1.Resource, "jobs", "pods", "deployments"}, parts[resource]) {
 		return ""
 	}
 	what := r.Method + " " + parts[resource]

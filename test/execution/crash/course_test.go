@@ -1,0 +1,76 @@
+package crash
+
+import (
+	"slices"
+	"strings"
+)
+
+// A course is the way that executions go, in a matrix of deaths.
+type course struct {
+	name     string
+	args     []string // of the controller
+	inline   bool     // the action runs in the controller
+	approval bool     // it needs one
+	window   bool     // it ends when somebody finalizes it
+
+	writes []string // of an execution during which nobody dies, in their order
+}
+
+// What is written of an execution.
+const (
+	status   = "PATCH kubernetesexecutions/status"
+	holds    = "PATCH kubernetesexecutions" // it, or lets it go
+	recorded = status + " by the auditor"
+	expires  = "PATCH jobs"
+)
+
+func courses() []course {
+	inline := []string{"--inline-actions=scale_deployment"}
+	return []course{
+		{
+			name: "job", approval: true, window: true,
+			writes: []string{status, status, holds, postsJob, status, status, expires, status, recorded, holds},
+		},
+		{
+			// From nothing to executing is one write.
+			name: "inline", args: inline, inline: true, window: true,
+			writes: []string{holds, status, acts, status, status, recorded, holds},
+		},
+		{
+			// That it is approved is stored before that it executes.
+			name: "inline-approved", args: inline, inline: true, approval: true, window: true,
+			writes: []string{status, status, holds, status, acts, status, status, recorded, holds},
+		},
+		{
+			// What became of it, and that it is over, is one write.
+			name: "inline-at-once", args: append(inline, "--rollback-window=0"), inline: true,
+			writes: []string{holds, status, acts, status, recorded, holds},
+		},
+	}
+}
+
+// deaths are the writes that a controller must have died at: each of them.
+func (c course) deaths() []string { return slices.Sorted(slices.Values(c.writes)) }
+
+// phases are those that an execution goes through.
+func (c course) phases() string {
+	all := []string{"validating", "validated", "waiting_approval", "executing", "rollback_ready", "completed"}
+	if !c.approval {
+		all = slices.Delete(all, 2, 3)
+	}
+	return strings.Join(all, " ")
+}
+
+// trail is what the audit has of an execution whose action was tried again so
+// often.
+func (c course) trail(retries int32) string {
+	all := []string{"requested", "policy_decided", "validated"}
+	if c.approval {
+		all = append(all, "approval_requested", "approved")
+	}
+	all = append(all, "started")
+	for range retries + 1 {
+		all = append(all, "attempt_finished")
+	}
+	return strings.Join(append(all, "result", "rollback_available", "finalized"), " ")
+}

@@ -1,0 +1,252 @@
+package crash
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
+	"github.com/fleetloop/fleetloop/test/execution/fleettest"
+)
+
+// A lane is a controller, and those that come after it.
+type lane struct {
+	*fleettest.Fleet
+
+	course course
+	way    *way
+	audit  *pgstore.Store
+}
+
+// newLane starts a controller for executions that go a course.
+func newLane(t *testing.T, c course) *lane {
+	t.Helper()
+	w := &way{TB: t}
+	l := &lane{course: c, way: w, Fleet: fleettest.Start(t, fleettest.Options{
+		Host: w.lead,
+		Args: append([]string{"--leader-elect=false"}, c.args...), // a Lease of the dead is not what this is about
+	})}
+	l.audit = l.Audit()
+	return l
+}
+
+// lane has a controller die at one point after the other.
+func (m *matrix) lane(t *testing.T) {
+	t.Helper()
+	at, ok := m.next()
+	if !ok {
+		return // others have been faster
+	}
+	l := newLane(t, m.course)
+	for ; ok && !t.Failed(); at, ok = m.next() {
+		m.done(at, l.run(at))
+	}
+	l.WantSound(l.audit)
+}
+
+// until waits for something of an execution, and starts the next controller when
+// one has died.
+func (l *lane) until(name string, check func(ke *v1alpha1.KubernetesExecution) error) *v1alpha1.KubernetesExecution {
+	l.Helper()
+	var ke *v1alpha1.KubernetesExecution
+	l.Until(func() error {
+		ke = l.Get(name)
+		return errors.Join(l.revive(), check(ke))
+	})
+	return ke
+}
+
+// revive starts the next controller when one has died.
+func (l *lane) revive() error {
+	l.Helper()
+	select {
+	case <-l.Controller().Ended():
+		if _, struck, _ := l.way.seen(); struck == "" {
+			return errors.New("it has ended, and nobody has killed it")
+		}
+		l.StartController()
+	default:
+	}
+	return nil
+}
+
+// reaches waits for a phase.
+func (l *lane) reaches(name string, phase v1alpha1.Phase) *v1alpha1.KubernetesExecution {
+	l.Helper()
+	return l.until(name, func(ke *v1alpha1.KubernetesExecution) error {
+		if ke.Status.Phase != phase {
+			return fmt.Errorf("execution %q is %q (%s %s), want %q", name, ke.Status.Phase, ke.Status.ReasonDetail, ke.Status.Message, phase)
+		}
+		return nil
+	})
+}
+
+// run has an execution go all its way, during which the controller dies, and
+// says where it did.
+func (l *lane) run(at point) (struck string) {
+	l.Helper()
+	name := fmt.Sprintf("%s-%d", at.mode(), at.n)
+	if at.n > mostWrites {
+		l.Fatalf("an execution needs more than %d writes", mostWrites)
+	}
+	defer func() {
+		if l.Failed() {
+			writes, _, _ := l.way.seen()
+			l.Errorf("that was execution %q, with a death at %q; it had the writes %q", name, struck, writes)
+		}
+	}()
+	l.Deployment(l.targets(), name, 3)
+	l.way.arm(at, l.Controller().Kill)
+
+	l.ask(name)
+	var plan string
+	if l.course.approval {
+		plan = l.reaches(name, v1alpha1.PhaseWaitingApproval).Status.Plan.Hash
+		l.Does(fleettest.Approver, cli.CodeOK, []string{"approve", name, "--yes"})
+	}
+	if l.course.window {
+		l.reaches(name, v1alpha1.PhaseRollbackReady)
+		l.Does(fleettest.Requester, cli.CodeOK, []string{"exec", "finalize", name})
+	}
+	ended := l.until(name, over)
+	l.until(name, func(*v1alpha1.KubernetesExecution) error {
+		for _, j := range l.Jobs(name) {
+			if j.Spec.TTLSecondsAfterFinished == nil {
+				return fmt.Errorf("Job %q stays for ever", j.Name)
+			}
+		}
+		return nil
+	})
+	writes, struck, made := l.way.seen()
+	if err := l.revive(); err != nil { // it may have been the last write
+		l.Error(err)
+	}
+	if at.n == 0 && !slices.Equal(writes, l.course.writes) {
+		l.Errorf("without a death there are the writes %q, want %q", writes, l.course.writes)
+	}
+	if made != 1 {
+		l.Errorf("there were %d effects", made)
+	}
+	l.check(ended, cmp.Or(plan, ended.Status.Plan.Hash), retries(l.course, at))
+	return struck
+}
+
+// targets is the namespace of what is changed.
+func (l *lane) targets() string {
+	if l.course.approval {
+		return l.Dear
+	}
+	return l.Cheap
+}
+
+// ask asks for an execution that scales the Deployment of the same name.
+func (l *lane) ask(name string) {
+	l.Helper()
+	if !l.course.inline {
+		l.Does(fleettest.Requester, cli.CodeOK, fleettest.Scale(l.targets(), name, 5, "--name="+name))
+		return
+	}
+	l.Ask(fleettest.Requester, &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.KubernetesExecutionSpec{
+			Action: "scale_deployment", ExecutionMode: v1alpha1.ExecuteInline,
+			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":5}`, l.targets(), name)},
+		},
+	})
+}
+
+// retries is how often an action is tried again for a death: once, if it died
+// after it was stored that it executes, and before what it did was.
+func retries(c course, at point) int32 {
+	act := slices.Index(c.writes, acts) + 1 // from 1, as points are
+	if !c.inline {
+		return 0
+	}
+	if at.n == act-1 && at.answered || at.n == act || at.n == act+1 && !at.answered {
+		return 1
+	}
+	return 0
+}
+
+// over is nil when nothing more will be written.
+func over(ke *v1alpha1.KubernetesExecution) error {
+	if !execution.Ended(ke.Status.Phase) || len(ke.Finalizers) > 0 || !meta.IsStatusConditionTrue(ke.Status.Conditions, v1alpha1.ConditionAuditRecorded) {
+		return fmt.Errorf("execution %q is %q (%s) with finalizers %q", ke.Name, ke.Status.Phase, ke.Status.Message, ke.Finalizers)
+	}
+	return nil
+}
+
+// check looks at what became of an execution. The plan is what was put before
+// whoever approved, or what ran where nobody had to.
+func (l *lane) check(ended *v1alpha1.KubernetesExecution, plan string, retries int32) {
+	l.Helper()
+	s := &ended.Status
+	if got := fleettest.Phases(ended); got != l.course.phases() || s.Outcome != v1alpha1.OutcomeSucceeded {
+		l.Errorf("outcome %q after the phases %q", s.Outcome, got)
+	}
+	r := s.ExecutionResults
+	if r == nil || !r.Success || r.RetriesAttempted != retries || len(r.ResourcesAffected) != 1 || r.ResourcesAffected[0].Before != "replicas: 3" || r.ResourcesAffected[0].After != "replicas: 5" {
+		l.Fatalf("results %+v, want %d retries", r, retries)
+	}
+	hashes := map[string]string{"of the status": s.Plan.Hash, "that ran": r.PlanHash}
+	if l.course.approval {
+		a := s.Approval
+		if a == nil || a.State != v1alpha1.ApprovalApproved || len(a.Received) != 1 || a.Received[0].Approver != fleettest.Approver {
+			l.Fatalf("approval %+v", a)
+		}
+		hashes["that was approved"] = a.Received[0].PlanHash
+	}
+	if !l.course.inline {
+		hashes["of the Job"] = l.checkJob(ended)
+	}
+	for what, hash := range hashes {
+		if hash != plan {
+			l.Errorf("the plan %s is %s, want %s", what, hash, plan)
+		}
+	}
+	if d := l.Target(l.targets(), ended.Name); *d.Spec.Replicas != 5 || d.Generation != 2 { // each change of the spec is a generation
+		l.Errorf("the target has %d replicas in generation %d, want 5 in 2", *d.Spec.Replicas, d.Generation)
+	}
+	l.checkTrail(ended, plan, l.course.trail(retries))
+}
+
+// checkJob holds that there is one Job with one Pod, and gives the plan that it
+// runs.
+func (l *lane) checkJob(ke *v1alpha1.KubernetesExecution) (plan string) {
+	l.Helper()
+	jobs, r := l.Jobs(ke.Name), ke.Status.ExecutionResults
+	if len(jobs) != 1 || len(l.Pods(ke.Name)) != 1 {
+		l.Fatalf("%d Jobs with %d Pods; want one", len(jobs), len(l.Pods(ke.Name)))
+	}
+	if jobs[0].Name != r.JobName || jobs[0].UID != r.JobUID {
+		l.Errorf("Job %s %s, want %s %s", jobs[0].Name, jobs[0].UID, r.JobName, r.JobUID)
+	}
+	return jobs[0].Annotations[v1alpha1.AnnotationPlan]
+}
+
+// checkTrail holds that the audit has each thing once, and of the same plan.
+func (l *lane) checkTrail(ke *v1alpha1.KubernetesExecution, plan, want string) {
+	l.Helper()
+	var got []string
+	events := l.Trail(l.audit, ke)
+	for i := range events {
+		e := &events[i]
+		got = append(got, string(e.Type))
+		if cmp.Or(e.PlanHash, plan) != plan {
+			l.Errorf("the audit says %s of plan %s, want %s", e.Type, e.PlanHash, plan)
+		}
+	}
+	if strings.Join(got, " ") != want {
+		l.Errorf("the audit has %q, want %q", got, want)
+	}
+}
