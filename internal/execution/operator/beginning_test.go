@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -220,5 +221,23 @@ func TestJobNotMadeAgain(t *testing.T) {
 	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailResultUnknown)
 	if len(w.effects) != 1 {
 		t.Errorf("%d Jobs were made", len(w.effects))
+	}
+}
+
+// TestRefusedOnce holds that an execution which has to wait for its turn is
+// counted once for what keeps it, however often it is looked at.
+func TestRefusedOnce(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(inline())
+	w.create("other", "web", nil)
+	w.must(t, r, "other")
+	w.create("a", "web", asksInline)
+	w.once("status validated", true, w.edited(func(ke *v1alpha1.KubernetesExecution) { ke.Labels = map[string]string{"a": "b"} }))
+	for range 4 {
+		w.must(t, r, "a")
+	}
+	wantPhase(t, w, "a", v1alpha1.PhaseValidated, v1alpha1.DetailTargetBusy)
+	if got := testutil.ToFloat64(r.metrics.refusals.WithLabelValues(string(v1alpha1.DetailTargetBusy))); got != 1 {
+		t.Errorf("it was counted %v times", got)
 	}
 }

@@ -369,8 +369,8 @@ func (r *reconciler) forget(name types.NamespacedName, now types.UID) {
 func (r *reconciler) queue(t *turn, v gate.Verdict) {
 	s := &t.ke.Status
 	t.atGate = !v.Failed
-	r.metrics.refused(v.Detail)
 	if v.Failed {
+		t.afterwards(func(context.Context) { r.metrics.refused(v.Detail) })
 		reason := v1alpha1.ReasonExecutionTimeout
 		if v.Detail == v1alpha1.DetailCircuitOpen {
 			reason = v1alpha1.ReasonValidationError
@@ -382,7 +382,10 @@ func (r *reconciler) queue(t *turn, v gate.Verdict) {
 	if c := condition(s, v1alpha1.ConditionQueued); c == nil || c.Reason != reason { // once: who is ahead changes all the time
 		s.ReasonDetail, s.Message = v.Detail, v.Message
 		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, reason, v.Message)
-		t.afterwards(func(context.Context) { r.tell.say(t.ke, reason, v.Message) })
+		t.afterwards(func(context.Context) {
+			r.metrics.refused(v.Detail)
+			r.tell.say(t.ke, reason, v.Message)
+		})
 	}
 	if v.After > 0 {
 		t.wait(v.After)
