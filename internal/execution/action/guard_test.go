@@ -188,6 +188,35 @@ func TestMarker(t *testing.T) {
 	wantCode(t, result, CodeGuard)
 }
 
+// TestSetBack holds that a second attempt does nothing where the first may have
+// been taken back: without a marker it cannot tell.
+func TestSetBack(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		reason  string
+		between string
+		attempt int32
+		code    Code
+		want    int64
+	}{
+		"Untouched":   {"the first cannot have done it", "", 2, CodeOK, 5},
+		"SetBack":     {"somebody has set it back, or the first did nothing", `{"spec":{"replicas":3,"minReadySeconds":1}}`, 2, CodeGuard, 3},
+		"FirstOfAll":  {"there was none before", `{"spec":{"replicas":3,"minReadySeconds":1}}`, 1, CodeOK, 5},
+		"OnlyLabeled": {"no part of the spec has changed", `{"metadata":{"labels":{"a":"b"}}}`, 2, CodeOK, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			o, p := s.scaled()
+			if tc.between != "" {
+				s.patch(o, tc.between)
+			}
+			wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("uid"), Attempt: tc.attempt}), tc.code)
+			s.wantReplicas(o, tc.want)
+		})
+	}
+}
+
 // TestNoMarker leaves an object without an annotation of ours.
 func TestNoMarker(t *testing.T) {
 	t.Parallel()

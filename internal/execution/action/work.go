@@ -133,13 +133,31 @@ func (w *work) judge(ctx context.Context, j judge, live *unstructured.Unstructur
 			w.note = named(t) + " is as it should be"
 			return true, nil
 		}
-		return false, nil
+		return false, w.undone(live)
 	}
 	if j.idle != nil && live != nil && j.idle(ctx, live) {
 		w.note = named(t) + " is as it should be"
 		return true, nil
 	}
 	return false, halted(CodeGuard, "%s is not as it was when the action was planned: %s", named(t), clip(strings.Join(different, "; "), maxFields))
+}
+
+// undone says why it cannot be told that an earlier attempt did nothing, though
+// the values are those from before: somebody may have set them back. Where the
+// plan marks its target, the marker would tell.
+func (w *work) undone(live *unstructured.Unstructured) error {
+	planned := w.plan.Target.Generation
+	if !w.again() || live == nil || planned == 0 || live.GetGeneration() == planned || w.marks() {
+		return nil
+	}
+	return halted(CodeGuard, "%s is as it was when the action was planned, and has been changed in between: an earlier attempt may have been taken back", named(w.target()))
+}
+
+// marks says whether the plan leaves our marker on its target.
+func (w *work) marks() bool {
+	return !w.run.NoMarker && slices.ContainsFunc(w.plan.Steps, func(s v1alpha1.PlanStep) bool {
+		return w.onTarget(s) && strings.Contains(s.Body, v1alpha1.AnnotationLastExecution)
+	})
 }
 
 // target is the plan's.

@@ -305,6 +305,10 @@ func FailureOf(r *action.Result) *execution.Failure {
 		return nil
 	case action.CodeGuard:
 		f.Detail = v1alpha1.DetailTargetChanged
+		if r.Attempt > 1 { // the one before may have done it, and somebody else changed it since
+			f.Detail = v1alpha1.DetailResultUnknown
+			f.Message = clip("it was begun before, and what it did then is not known: " + f.Message)
+		}
 	case action.CodeForbidden:
 		f.Detail = v1alpha1.DetailRBACDenied
 	case action.CodeInvalid:

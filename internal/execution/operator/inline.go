@@ -59,10 +59,6 @@ func (r *reconciler) runInline(ctx context.Context, t *turn) error {
 	if result.Code != action.CodeOK {
 		o.State, o.Failure = job.Failed, job.FailureOf(&result)
 	}
-	if result.Code == action.CodeGuard && attempt > 1 { // the one before may have done it, and somebody else changed it since
-		o.Failure.Detail = v1alpha1.DetailResultUnknown
-		o.Failure.Message = bounded("it was begun before, and what it did then is not known: "+o.Failure.Message, maxMessage)
-	}
 	r.mu.Lock()
 	r.begun[t.ke.UID] = begun{tries: attempt, over: &o}
 	r.mu.Unlock()

@@ -132,6 +132,7 @@ func (r *reconciler) stillHolds(ctx context.Context, t *turn) (bool, error) {
 	case out.Plan.Hash != s.Plan.Hash:
 		r.replanned(t, out)
 	}
+	s.Plan.Target = out.Plan.Target // by now it may have another version and generation
 	return true, nil
 }
 
