@@ -15,6 +15,9 @@ import (
 // place to wait.
 const inlineTimeout = 20 * time.Second
 
+// stopAgain is how often it is seen whether an emergency stop is over.
+const stopAgain = 2 * time.Second
+
 // A begun is what is known of an inline action here and nowhere else.
 type begun struct {
 	tries int32
@@ -33,6 +36,12 @@ func (r *reconciler) runInline(ctx context.Context, t *turn) error {
 	a, _ := action.Find(t.ke.Spec.Action)
 	if failure := r.mayNotRun(t, a, ours && known.tries == 0); failure != nil {
 		return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: failure, Retries: max(0, known.tries-1)})
+	}
+	if r.gate.Stats().Stopped { // it was let in before, and has yet to begin, or to begin again
+		s := &t.ke.Status
+		s.ReasonDetail, s.Message = v1alpha1.DetailEmergencyStop, "it begins once the emergency stop is over"
+		t.wait(stopAgain)
+		return nil
 	}
 	attempt := known.tries + 1
 	if !ours {

@@ -313,3 +313,26 @@ func TestToldOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestInlineStopped holds that an inline action does not begin while the emergency
+// stop is set, not even one that was let in before.
+func TestInlineStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.create("a", "web", asksInline)
+		w.once("status executing", false, func() error { return errCrash })
+		_, _ = w.reconcile(w.newReconciler(inline()), "a")
+		wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+		r := w.newReconciler(inline())
+		r.gate.Stop("it goes wrong everywhere")
+		w.must(t, r, "a")
+		wantPhase(t, w, "a", v1alpha1.PhaseExecuting, v1alpha1.DetailEmergencyStop)
+		if len(w.acts) > 0 {
+			t.Error("it acts")
+		}
+		r.gate.Resume()
+		w.must(t, r, "a")
+		wantPhase(t, w, "a", v1alpha1.PhaseRollbackReady, "")
+		wantOneAct(t, w)
+	})
+}
