@@ -14,10 +14,12 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
@@ -206,6 +208,22 @@ func TestAnAccountThatIsMissing(t *testing.T) {
 }
 
 // Who is stopped takes nobody with him.
+// TestAnActionWithoutAnAccount can be done nevertheless: there is nothing to run
+// of it, and nothing is asked.
+func TestAnActionWithoutAnAccount(t *testing.T) {
+	ids, c := newIdentities()
+	a, _ := action.Find("notify_only")
+	client, err := ids.Client(t.Context(), a)
+	must(t, err)
+	wantSent(t, c)
+	plan := &v1alpha1.Plan{Action: a.Name, Parameters: &runtime.RawExtension{Raw: []byte(`{"message": "look"}`)}}
+	plan.Hash = action.Hash(plan)
+	r := action.Execute(t.Context(), client, plan, action.Run{Deadline: time.Now().Add(time.Minute)})
+	if r.Code != action.CodeOK || r.Message != "look" {
+		t.Errorf("it ended with %d: %s", r.Code, r.Message)
+	}
+}
+
 func TestAWaitIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ids, c := newIdentities()
