@@ -183,7 +183,7 @@ func (b *executionBed) install(ctx context.Context) (err error) {
 		return err
 	}
 	cfg.Namespace = executor
-	if err := executionapp.Install(ctx, b.bed.Config(), cfg, cheap, dear); err != nil {
+	if err := executionapp.Install(ctx, b.bed.Config(), cfg, executionapp.Targets{Namespaces: []string{cheap, dear}}); err != nil {
 		return err
 	}
 	for name, environment := range map[string]string{cheap: "development", dear: "production"} {

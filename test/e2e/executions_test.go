@@ -111,6 +111,7 @@ func TestOnALaptop(t *testing.T) {
 	shows(describe, "waiting_approval", "replicas 5 -> 3")
 	must(append(approve, "--yes", "--reason", "back")...)
 	shows(describe, "Succeeded", "replicas: 5", "replicas: 3")
+	grantedOnALaptop(t, fleetloop, ask[len(ask)-1], approve[len(approve)-1])
 	faultOnALaptop(t, log, shows)
 }
 

@@ -2,6 +2,7 @@ package allinone
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
@@ -25,10 +27,12 @@ import (
 
 // What stands in the embedded host cluster to be acted on, and who acts.
 const (
-	shop      = "shop" // a namespace of production
-	web       = "web"  // a Deployment in it
-	requester = "alice"
-	approver  = "bob"
+	shop        = "shop"            // a namespace of production
+	web         = "web"             // a Deployment in it
+	credentials = "web-credentials" // a Secret in it
+	next        = credentials + "-next"
+	requester   = "alice"
+	approver    = "bob"
 
 	runnerImage = "fleetloop/action-runner"
 	webImage    = "fleetloop/web"
@@ -44,13 +48,18 @@ func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, d
 	cfg.Namespace, cfg.Runner.Image, cfg.Elect = guard.DefaultNamespace, runnerImage, false
 	cfg.Runner.OnTargetNode = true // there is no other
 	cfg.Database.URL = database
-	if err := executionapp.Install(ctx, h.bed.Config(), cfg, shop); err != nil {
+	// The two actions that have no right by themselves may do what deploy/rbac
+	// shows how to let them do.
+	err := executionapp.Install(ctx, h.bed.Config(), cfg, executionapp.Targets{
+		Namespaces: []string{shop}, Secrets: []string{credentials}, Manifests: []string{"configmaps", "apps/deployments"},
+	})
+	if err != nil {
 		return nil, err
 	}
 	if err := h.people(ctx, cfg.Namespace); err != nil {
 		return nil, err
 	}
-	if err := h.ensureWeb(ctx); err != nil {
+	if err := errors.Join(h.ensureWeb(ctx), h.ensureCredentials(ctx, cfg.Namespace)); err != nil {
 		return nil, err
 	}
 	node, err := h.node(ctx, p.Log)
@@ -143,6 +152,21 @@ func (h *hostCluster) ensureWeb(ctx context.Context) error {
 			},
 		},
 	})
+}
+
+// ensureCredentials makes a Secret, and another beside the executions with what
+// may come into it.
+func (h *hostCluster) ensureCredentials(ctx context.Context, namespace string) error {
+	return errors.Join(
+		h.make(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: credentials, Namespace: shop},
+			Data:       map[string][]byte{"password": []byte("old")},
+		}),
+		h.make(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: next, Namespace: namespace, Labels: map[string]string{action.LabelSecretSource: "true"}},
+			Data:       map[string][]byte{"password": []byte("new")},
+		}),
+	)
 }
 
 // make makes an object unless it is there.

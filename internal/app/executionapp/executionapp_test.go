@@ -38,7 +38,7 @@ func install(t *testing.T) (namespace, kubeconfig string) {
 	cfg := executionapp.Defaults().Part
 	cfg.Namespace, cfg.Policy.ConfigMap = namespace, guard.DefaultPolicyConfigMap
 	for range 2 { // a second time changes nothing
-		if err := executionapp.Install(t.Context(), kubebedtest.Bed(t).Config(), cfg, kubebedtest.Namespace(t)); err != nil {
+		if err := executionapp.Install(t.Context(), kubebedtest.Bed(t).Config(), cfg, executionapp.Targets{Namespaces: []string{kubebedtest.Namespace(t)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,12 +22,21 @@ import (
 // installer is the field manager of what is installed.
 const installer = "fleetloop-install"
 
+// Targets are what actions may act on.
+type Targets struct {
+	// Namespaces are those that they may act in. They are made if they are missing.
+	Namespaces []string
+	// Secrets are the names of those that update_secret may change there, and
+	// Manifests the kinds that apply_manifest may apply and delete, such as
+	// configmaps or apps/deployments: these two have no right that is not named.
+	Secrets, Manifests []string
+}
+
 // Install puts into a cluster what executions need beside their
 // CustomResourceDefinition and the controller: the namespace, the accounts and
 // rights, the guard of approvals, and, unless there are some, the policies that
-// are shipped. targets are the namespaces that actions may act in; they are made
-// if they are missing. What is there is brought up to date.
-func Install(ctx context.Context, host *rest.Config, cfg Part, targets ...string) error {
+// are shipped. What is there is brought up to date.
+func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) error {
 	c, err := client.New(host, client.Options{})
 	if err != nil {
 		return fmt.Errorf("install executions: %w", err)
@@ -52,18 +61,18 @@ func Install(ctx context.Context, host *rest.Config, cfg Part, targets ...string
 }
 
 // objects are what is installed in any cluster.
-func objects(cfg Part, targets []string) []runtime.Object {
+func objects(cfg Part, targets Targets) []runtime.Object {
 	var list []runtime.Object
-	for _, name := range append([]string{cfg.Namespace}, targets...) {
+	for _, name := range append([]string{cfg.Namespace}, targets.Namespaces...) {
 		list = append(list, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	rights := roles.Actions{Namespace: cfg.Namespace}
+	rights := roles.Actions{Namespace: cfg.Namespace, Secrets: targets.Secrets, Manifests: targets.Manifests}
 	for _, a := range action.Catalogue() {
 		if a.NoJob {
 			continue // it acts on nothing
 		}
 		list = append(list, rights.Base(a)...)
-		list = append(list, rights.InNamespaces(a, targets...)...)
+		list = append(list, rights.InNamespaces(a, targets.Namespaces...)...)
 	}
 	list = append(list, roles.Controller{Namespace: cfg.Namespace}.Objects()...)
 	for _, r := range roles.Requesters() {

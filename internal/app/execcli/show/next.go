@@ -9,6 +9,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
 // A Step is a command that is worth running now.
@@ -276,12 +277,28 @@ func failed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	}
 }
 
+// granting says how an action comes to the rights that it lacks. Two have none
+// before somebody says on what.
+func granting(ke *v1alpha1.KubernetesExecution) string {
+	does := ke.Spec.Action
+	if a, known := action.Find(does); known {
+		does = a.Name
+	}
+	switch does {
+	case "update_secret":
+		return "An administrator names the Secret in the role of the action, as in deploy/rbac/actions-secrets.yaml or rbac.secretNames of the chart, and binds it in the namespace of the target"
+	case "apply_manifest":
+		return "An administrator names the kind in the role of the action, as in deploy/rbac/actions-manifests.yaml or rbac.manifestKinds of the chart, and binds it in the namespace of the target"
+	}
+	return "An administrator binds the role of the action in the namespace of the target"
+}
+
 // remedy says what to do about a failure: by its detail, or else by its reason.
 func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
 	details := map[v1alpha1.Detail]string{
 		v1alpha1.DetailUnknownAction:       "fleetloop exec actions lists the actions there are.",
 		v1alpha1.DetailInvalidParameters:   "fleetloop exec actions " + ke.Spec.Action + " tells the parameters.",
-		v1alpha1.DetailRBACDenied:          "An administrator binds the role of the action in the namespace of the target; then ask again.",
+		v1alpha1.DetailRBACDenied:          granting(ke) + "; then ask again.",
 		v1alpha1.DetailTargetNotFound:      "Ask again with a target that exists.",
 		v1alpha1.DetailTargetState:         "The target is in no state for it; ask again when it is.",
 		v1alpha1.DetailTargetProtected:     "The target is protected; that is not overridden from here.",
@@ -294,7 +311,7 @@ func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
 		v1alpha1.DetailCircuitOpen:         "The same has failed too often on this target. Find out why before asking again.",
 		v1alpha1.DetailEmergencyStop:       "Everything is stopped: fleetloop exec resume" + o.in(ke) + " ends that.",
 		v1alpha1.DetailGuardMissing:        "An administrator applies deploy/guard; then ask again.",
-		v1alpha1.DetailExecutorUnavailable: "The action's pod could not be started; see whether its image can be pulled, and whether a node has room.",
+		v1alpha1.DetailExecutorUnavailable: "The action's pod could not be started; see whether its image can be pulled, whether a node has room, and whether a quota allows it.",
 		v1alpha1.DetailResultUnknown:       "Whether the action was done is not known: look at the target before anything else.",
 		v1alpha1.DetailTargetChanged:       "Somebody else has changed the target since; look at it before asking again.",
 		v1alpha1.DetailPartial:             "Some of it was done: look at the target.",

@@ -203,6 +203,24 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
+// TestWhoGrantsWhat: two actions have no rights before somebody says on what.
+func TestWhoGrantsWhat(t *testing.T) {
+	t.Parallel()
+	for does, want := range map[string]string{
+		"scale_deployment": "An administrator binds the role of the action in the namespace of the target; then ask again.",
+		"update_secret":    "names the Secret in the role of the action, as in deploy/rbac/actions-secrets.yaml",
+		"apply_manifest":   "names the kind in the role of the action, as in deploy/rbac/actions-manifests.yaml",
+	} {
+		ke := with(reached(fresh(), time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseFailed), func(ke *v1alpha1.KubernetesExecution) {
+			ke.Spec.Action = does
+			ke.Status.Reason, ke.Status.ReasonDetail, ke.Status.Outcome = v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied, v1alpha1.OutcomeFailed
+		})
+		if says := strings.Join(show.Next(ke, options()).Says, "\n"); !strings.Contains(says, want) {
+			t.Errorf("%s: %q lacks %q", does, says, want)
+		}
+	}
+}
+
 func TestDecideShowsWhatIsDecided(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
