@@ -37,8 +37,6 @@ type Store interface {
 	// Append keeps those of the records that it does not have, all of them or
 	// none. It wraps ErrUnavailable if it could not be reached.
 	Append(ctx context.Context, records []Record) error
-	// Verify goes through the whole chain. Noted are positions that must be in it.
-	Verify(ctx context.Context, noted ...Position) (Report, error)
 	// Maintain makes room for what comes, and forgets what is older than a
 	// retention if the chain is whole: what proves that it is not stays.
 	Maintain(ctx context.Context, retention time.Duration) (Maintenance, error)

@@ -58,10 +58,6 @@ func (s *fakeStore) Append(ctx context.Context, records []audit.Record) error {
 	return nil
 }
 
-func (s *fakeStore) Verify(context.Context, ...audit.Position) (audit.Report, error) {
-	return audit.Report{}, nil
-}
-
 func (s *fakeStore) Maintain(_ context.Context, retention time.Duration) (audit.Maintenance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
