@@ -77,6 +77,32 @@ func TestEveryTableIsUnderRowLevelSecurity(t *testing.T) {
 	}
 }
 
+// A trigger of a statement fires for the table that the statement names. Whoever
+// adds a partition has to give it those that note what is added.
+func TestEveryPartitionNotesWhatIsAdded(t *testing.T) {
+	conn := connect(t, pgtest.URL(t))
+	got := texts(t, conn, `
+		select p.relid::regclass::text from pg_partition_tree('tenant.resources') p
+		where not exists (select from pg_trigger g where g.tgrelid = p.relid and g.tgname = 'log_added' and g.tgenabled = 'O')`)
+	if len(got) != 0 {
+		t.Errorf("what is added to these is in no log: %v", got)
+	}
+}
+
+// Nor does a row come to a partition from another one.
+func TestAKindStays(t *testing.T) {
+	conn := connect(t, pgtest.URL(t))
+	run(t, conn, insertCluster, "t", "one")
+	for _, table := range []string{"tenant.resources", "tenant.clusters"} {
+		if _, err := conn.Exec(t.Context(), "update "+table+" set kind = 'Workload'"); err == nil {
+			t.Errorf("a row of %s has another kind", table)
+		}
+	}
+	if got := texts(t, conn, "select kind from tenant.clusters"); len(got) != 1 {
+		t.Errorf("%d clusters are left", len(got))
+	}
+}
+
 func run(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 	t.Helper()
 	if _, err := conn.Exec(t.Context(), sql, args...); err != nil {

@@ -109,6 +109,13 @@ func TestWhatIsNotifiedOf(t *testing.T) {
 			b.edit(id)
 			b.exec(`commit`)
 		}, 1},
+		{"a cluster after a load that added none", func() {
+			b.exec(`begin`)
+			b.exec(insertMany, 0)
+			b.exec(insertMany+` on conflict do nothing`, 1000)
+			b.cluster("two")
+			b.exec(`commit`)
+		}, 1},
 		{"a rollback", func() {
 			b.exec(`begin`)
 			b.edit(id)

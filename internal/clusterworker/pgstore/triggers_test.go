@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -21,6 +22,9 @@ func TestWhatMakesAClusterUnsynced(t *testing.T) {
 		"Labels":          {"nor do labels", `update tenant.resources set labels = '{"a": "b"}', display_name = 'x' where id = $1`, 0},
 		"NothingNew":      {"an update that changes nothing", `update tenant.resources set spec = spec, name = name, generation = generation where id = $1`, 0},
 		"PoolAdded":       {"another node pool", insertResourceOf("NodePool"), 1},
+		"PoolAddedAside":  {"another node pool, past the API", strings.Replace(insertResourceOf("NodePool"), "tenant.resources", "tenant.nodepools", 1), 1},
+		"PoolsAdded":      {"many at once are one change", insertPools, 1},
+		"PoolAddedGoing":  {"one that is to go at once", strings.NewReplacer("last_transition_time)", "last_transition_time, deleted_time)", "now(), now())", "now(), now(), now())").Replace(insertResourceOf("NodePool")), 0},
 		"PoolSpec":        {"a node pool's spec", `update tenant.resources set generation = generation + 1, spec = '{"replicas": 2}' where id = $2`, 1},
 		"PoolByHand":      {"a node pool's spec, past the API", `update tenant.nodepools set spec = '{"replicas": 2}' where id = $2`, 1},
 		"PoolStatus":      {"a report on a node pool", `update tenant.resources set phase = 'Ready', conditions = '[{}]' where id = $2`, 0},
@@ -63,11 +67,56 @@ func TestWhatMakesAClusterUnsynced(t *testing.T) {
 	}
 }
 
+// insertPools adds fifty node pools to the cluster $1.
+const insertPools = `insert into tenant.resources (id, kind, tenant, name, owner_id, owner_kind, spec, generation,
+		created_time, updated_time, phase, last_updated_time, last_transition_time)
+	select gen_random_uuid(), 'NodePool', 'a', 'added-' || i, $1, 'Cluster', '{}', 1, now(), now(), 'Pending', now(), now() from generate_series(1, 50) i`
+
 // insertResourceOf adds a child of the cluster $1.
 func insertResourceOf(kind string) string {
 	return `insert into tenant.resources (id, kind, tenant, name, owner_id, owner_kind, spec, generation,
 		created_time, updated_time, phase, last_updated_time, last_transition_time)
 	values (gen_random_uuid(), '` + kind + `', 'a', 'added', $1, 'Cluster', '{}', 1, now(), now(), 'Pending', now(), now())`
+}
+
+// TestWhateverAddsClusters holds that each that is added has a sync, whatever
+// statement adds it.
+func TestWhateverAddsClusters(t *testing.T) {
+	const columns = `(id, kind, tenant, name, owner_id, owner_kind, spec, generation, created_time, updated_time, phase, last_updated_time, last_transition_time)`
+	row := func(kind, name, owner string) string {
+		return `(gen_random_uuid(), '` + kind + `', 'a', '` + name + `', ` + owner + `::uuid, case when ` + owner + ` is not null then 'Cluster' end, '{}'::json, 1, now(), now(), 'Pending', now(), now())`
+	}
+	const id = `'00000000-0000-0000-0000-000000000001'`
+	given := strings.Replace(row("Cluster", "given", "null"), "gen_random_uuid()", id, 1)
+	cases := map[string]struct {
+		reason string
+		sql    string
+		added  int
+	}{
+		"One":           {"as the API does", `insert into tenant.resources ` + columns + ` values ` + row("Cluster", "one", "null"), 1},
+		"Several":       {"as a load does", `insert into tenant.resources ` + columns + ` values ` + row("Cluster", "one", "null") + `, ` + row("Cluster", "two", "null") + `, ` + row("Cluster", "three", "null"), 3},
+		"Partition":     {"by its own name", `insert into tenant.clusters ` + columns + ` values ` + row("Cluster", "one", "null") + `, ` + row("Cluster", "two", "null"), 2},
+		"NotAll":        {"a name that is in use", `insert into tenant.resources ` + columns + ` values ` + row("Cluster", "there", "null") + `, ` + row("Cluster", "two", "null") + ` on conflict (tenant, owner_id, name, kind) do nothing`, 1},
+		"OrUpdate":      {"what is there is changed", `insert into tenant.resources ` + columns + ` values ` + row("Cluster", "there", "null") + `, ` + row("Cluster", "two", "null") + ` on conflict (tenant, owner_id, name, kind) do update set generation = 2`, 1},
+		"None":          {"all are in use", `insert into tenant.resources ` + columns + ` values ` + row("Cluster", "there", "null") + ` on conflict (tenant, owner_id, name, kind) do nothing`, 0},
+		"Merge":         {"as others write it", `merge into tenant.resources r using (values ` + row("Cluster", "there", "null") + `, ` + row("Cluster", "two", "null") + `) as n ` + columns + ` on r.name = n.name when not matched then insert ` + columns + ` values (n.id, n.kind, n.tenant, n.name, n.owner_id, n.owner_kind, n.spec, n.generation, n.created_time, n.updated_time, n.phase, n.last_updated_time, n.last_transition_time)`, 1},
+		"WithItsPools":  {"and what belongs to it", `insert into tenant.resources ` + columns + ` values ` + given + `, ` + row("NodePool", "p", id) + `, ` + row("NodePool", "q", id), 1},
+		"TwoStatements": {"in one", `with a as (insert into tenant.resources ` + columns + ` values ` + row("Cluster", "one", "null") + `) insert into tenant.clusters ` + columns + ` values ` + row("Cluster", "two", "null"), 2},
+		"Others":        {"what is no cluster has no sync", `insert into tenant.resources ` + columns + ` values ` + row("Workload", "one", "null") + `, ` + row("Manifest", "two", "null"), 0},
+	}
+	b := newBed(t)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := b.of(t)
+			b.exec(`delete from tenant.resources`)
+			b.cluster("there")
+			b.exec(tc.sql)
+			want(b, 1+tc.added, `select count(*)::int from tenant.clusters`)
+			if got := ask[int](b, `select count(*)::int from tenant.clusters c join tenant.cluster_sync s on s.cluster_id = c.id where s.synced is null and s.due_at <= now()`); got != 1+tc.added {
+				t.Errorf("%s: %d clusters are due, want %d", tc.reason, got, 1+tc.added)
+			}
+		})
+	}
 }
 
 func TestAClusterComesAndGoesWithItsRow(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -170,6 +171,58 @@ func TestChangesAreToldInOrderAndOnce(t *testing.T) {
 	nobody.want(t, d.Store, "a forgotten scope sees nothing")
 	if diff := cmp.Diff(map[fleetapi.Key]int64{two.Key: mustGet(t, d.Store, two.Key).Revision}, f.rows); diff != "" {
 		t.Errorf("what is left (-want +got):\n%s", diff)
+	}
+}
+
+// TestAddedRowsAreTold holds that each row that is added is in the log once,
+// whatever statement adds it.
+func TestAddedRowsAreTold(t *testing.T) {
+	d := newDatabase(t)
+	const columns = ` (id, kind, tenant, name, spec, generation, created_time, updated_time, phase, last_updated_time, last_transition_time) `
+	insert := func(into string, kinds ...string) string {
+		var rows []string
+		for _, kind := range kinds {
+			rows = append(rows, "(gen_random_uuid(), '"+kind+"', 'a', gen_random_uuid(), '{}', 1, now(), now(), 'Pending', now(), now())")
+		}
+		return "insert into tenant." + into + columns + "values " + strings.Join(rows, ", ")
+	}
+	cases := map[string]struct {
+		reason string
+		sql    string
+		want   int
+	}{
+		"One":        {"as the API does", insert("resources", v1.KindCluster), 1},
+		"Kinds":      {"of whatever kind", insert("resources", v1.KindCluster, v1.KindNodePool, v1.KindManifest, v1.KindWorkload, v1.KindWorkload), 5},
+		"Load":       {"a thousand in a statement", "insert into tenant.resources" + columns + "select gen_random_uuid(), 'Cluster', 'a', i, '{}', 1, now(), now(), 'Pending', now(), now() from generate_series(1, 1000) i", 1000},
+		"Clusters":   {"a partition by its name", insert("clusters", v1.KindCluster, v1.KindCluster), 2},
+		"NodePools":  {"a partition by its name", insert("nodepools", v1.KindNodePool), 1},
+		"Manifests":  {"a partition by its name", insert("manifests", v1.KindManifest), 1},
+		"Workloads":  {"a partition by its name", insert("workloads", v1.KindWorkload), 1},
+		"TwoAtOnce":  {"two statements in one", "with a as (" + insert("workloads", v1.KindWorkload) + ") " + insert("resources", v1.KindCluster, v1.KindWorkload), 3},
+		"Nothing":    {"nothing is nothing", "insert into tenant.resources select * from tenant.resources", 0},
+		"TakenBack":  {"nor is what fails", "do $$ begin begin " + insert("resources", v1.KindCluster) + "; raise 'no'; exception when raise_exception then null; end; end $$", 0},
+		"AddAndDrop": {"it goes in the same transaction", "do $$ begin " + insert("resources", v1.KindCluster) + "; delete from tenant.resources; end $$", 2},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			d.exec(t, "delete from tenant.resources")
+			count := func() (n int) {
+				if err := d.conn.QueryRow(t.Context(), "select count(*) from tenant.resource_changes").Scan(&n); err != nil {
+					t.Fatal(err)
+				}
+				return n
+			}
+			before := count()
+			d.exec(t, tc.sql)
+			added, odd := count()-before, 0
+			if err := d.conn.QueryRow(t.Context(), `select count(*) from tenant.resources r
+				where not exists (select from tenant.resource_changes c where c.id = r.id and c.kind = r.kind and c.tenant = r.tenant and c.seq = r.revision and not c.relabelled)`).Scan(&odd); err != nil {
+				t.Fatal(err)
+			}
+			if added != tc.want || odd != 0 {
+				t.Errorf("%s: %d changes, want %d; %d rows of which nothing is told", tc.reason, added, tc.want, odd)
+			}
+		})
 	}
 }
 
