@@ -138,7 +138,7 @@ func (s *session) request(cmd *cobra.Command, args []string, o execOptions) (*v1
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.where.namespace, Name: o.objectName},
 		Spec: v1alpha1.KubernetesExecutionSpec{
-			Action: a.Name, Parameters: &runtime.RawExtension{Raw: raw},
+			Action: args[0], Parameters: &runtime.RawExtension{Raw: raw}, // an alias may say what kind is meant
 			Reason: o.reason, Environment: o.environment, CorrelationID: o.correlation,
 		},
 	}

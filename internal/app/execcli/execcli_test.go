@@ -142,6 +142,28 @@ func TestExecReadsParametersFromFiles(t *testing.T) {
 	}
 }
 
+// TestExecNamesWorkloadsAsTheCatalogueDoes: what the catalogue makes a kind and a
+// name of may be asked for, and goes out as it was asked for.
+func TestExecNamesWorkloadsAsTheCatalogueDoes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for name, words := range map[string][]string{
+		"by-kind":  {"rollout_restart", "deployment=web"},
+		"by-alias": {"restart_deployment", "name=web"},
+		"by-both":  {"restart_deployment", "deployment=web"},
+	} {
+		f.does(f.as("alice", append(append([]string{"exec"}, words...), "namespace=shop", "--name="+name)...), cli.CodeOK)
+		request, err := action.Parse(f.get(name).Spec.DeepCopy())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := request.Target; got.Kind != "Deployment" || got.Name != "web" {
+			t.Errorf("%s acts on %s %s, want Deployment web", name, got.Kind, got.Name)
+		}
+	}
+	f.does(f.as("alice", "exec", "rollout_status", "deployment=web", "namespace=shop"), cli.CodeUsage, "there is no such parameter")
+}
+
 func TestExecIsRefusedByTheServer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

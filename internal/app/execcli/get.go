@@ -45,8 +45,9 @@ func (o *getOptions) addFlags(cmd *cobra.Command, formats []string) {
 func (s *session) getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use:   "get [NAME ...]",
-		Short: "Show executions",
+		Use:     "get [NAME ...]",
+		Aliases: []string{"list", "ls"},
+		Short:   "Show executions",
 		Example: "  fleetloop exec get --phase=waiting_approval\n" +
 			"  fleetloop exec get scale-deployment-x7kq2 -o yaml",
 		ValidArgsFunction: s.completeNames,

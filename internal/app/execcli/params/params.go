@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -121,6 +122,10 @@ func find(list []action.Parameter, name string) (action.Parameter, error) {
 			return p, nil
 		}
 		names = append(names, p.Name)
+	}
+	// Some actions take deployment=web for a kind and a name: the catalogue knows which.
+	if slices.Contains(names, "kind") && slices.Contains([]string{"deployment", "statefulset", "daemonset"}, name) {
+		return action.Parameter{Name: name, Type: "string"}, nil
 	}
 	if len(names) == 0 {
 		return action.Parameter{}, fmt.Errorf("there is no parameter %q; the action has none", name)

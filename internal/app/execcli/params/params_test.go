@@ -73,6 +73,7 @@ func TestRead(t *testing.T) {
 		"ValueOfStdin":  {reason: "as a file", words: []string{"name=@-"}, stdin: "hello", want: `{"name":"hello"}`},
 		"At":            {reason: "a value can begin with @", words: []string{"name=@@bob"}, want: `{"name":"@bob"}`},
 		"Unknown":       {reason: "those that there are are named", words: []string{"replica=5"}, err: []string{`"replica"`, "replicas", "name"}},
+		"NoWorkload":    {reason: "a kind is no parameter where there is none", words: []string{"deployment=web"}, err: []string{`"deployment"`, "replicas"}},
 		"NoValue":       {reason: "how it is written is said", words: []string{"replicas"}, err: []string{"name=value"}},
 		"NoInteger":     {reason: "what is wrong is named", words: []string{"replicas=five"}, err: []string{"replicas", "five", "integer"}},
 		"Fraction":      {reason: "an integer has none", words: []string{"replicas=1.5"}, err: []string{"replicas"}},

@@ -42,7 +42,7 @@ func (o Options) command(verb string, ke *v1alpha1.KubernetesExecution, more ...
 // Next says what an execution waits for, and what to do about it.
 func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 	var a Advice
-	if ke.Spec.Cancel && !ended(ke) {
+	if ke.Spec.Cancel && !Settled(ke) {
 		a.say("It is being cancelled.")
 	}
 	switch ke.Status.Phase {
@@ -65,10 +65,6 @@ func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 		failed(&a, ke, o)
 	}
 	return a
-}
-
-func ended(ke *v1alpha1.KubernetesExecution) bool {
-	return ke.Status.Phase == v1alpha1.PhaseCompleted || ke.Status.Phase == v1alpha1.PhaseFailed
 }
 
 func validating(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
@@ -136,9 +132,9 @@ func hold(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 		a.do("fleetloop exec resume"+o.in(ke), "ends the stop")
 	case v1alpha1.DetailPolicyUnavailable:
 		a.say("There is no policy that could be asked, and so nothing may be done.")
-		a.do("kubectl --namespace="+ke.Namespace+" get configmaps,events", "shows the policies and what is wrong with them")
+		a.do("kubectl --namespace="+ke.Namespace+" get configmaps", "shows whether they are there; the log of the controller says what is wrong with them")
 	case v1alpha1.DetailGuardMissing:
-		a.say("The admission policies that vouch for who approves are missing or changed, and so no approval counts. An administrator applies deploy/guard.")
+		a.say("Approvals count where the admission policies of deploy/guard stand, and of what was asked for since. An administrator applies them where they are missing or changed; then ask again.")
 	case v1alpha1.DetailExecutorUnavailable:
 		a.say("The action cannot be started at the moment.")
 	case v1alpha1.DetailUnknownAction, v1alpha1.DetailInvalidParameters, v1alpha1.DetailRBACDenied, v1alpha1.DetailTargetNotFound,
@@ -206,7 +202,7 @@ func executing(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	case ke.Status.JobName != "":
 		a.say("The Job %s runs the action.", ke.Status.JobName)
 		a.do("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName+" --follow", "shows what it does")
-		a.do("kubectl --namespace="+ke.Namespace+" describe job "+ke.Status.JobName, "shows why its pod does not start, if it does not")
+		a.do("kubectl --namespace="+ke.Namespace+" describe jobs,pods --show-events --selector="+v1alpha1.LabelExecutionUID+"="+string(ke.UID), "shows why its pod does not start, if it does not")
 	default:
 		a.say("The action is being started.")
 	}
