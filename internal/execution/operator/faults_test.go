@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
@@ -64,6 +65,8 @@ func TestLostAnswers(t *testing.T) {
 func TestRefusedJob(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
+	told := events.NewFakeRecorder(16)
+	r.tell = teller{told}
 	w.fault = func(what string, before bool) error {
 		if what == "job" && before {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "x", errors.New("exceeded quota"))
@@ -80,6 +83,12 @@ func TestRefusedJob(t *testing.T) {
 	w.must(t, r, "a")
 	if len(w.writes) != before {
 		t.Errorf("each try is a write: %v", w.writes[before:])
+	}
+	if n := len(told.Events); n != 1 {
+		t.Fatalf("%d events of two tries, want one", n)
+	}
+	if e := <-told.Events; !strings.Contains(e, "ExecutorUnavailable") || !strings.Contains(e, "exceeded quota") {
+		t.Errorf("the event is %q", e)
 	}
 	w.now = w.now.Add(r.cfg.CheckTimeout)
 	w.must(t, r, "a")

@@ -263,6 +263,10 @@ func (r *reconciler) unavailable(ctx context.Context, t *turn, cause error) erro
 		dropCondition(s, v1alpha1.ConditionQueued)
 		s.Message = message
 		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, "ExecutorUnavailable", message)
+		t.afterwards(func(ctx context.Context) {
+			r.tell.warn(t.ke, "ExecutorUnavailable", message)
+			r.log.WarnContext(ctx, "the action cannot be started, trying again", "execution", key(t.ke), "err", cause)
+		})
 	}
 	t.wait(5 * time.Second)
 	return nil
