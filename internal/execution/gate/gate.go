@@ -150,6 +150,7 @@ type Gate struct {
 	targets  map[string]*target
 	budget   budget
 	past     history
+	untimed  bool // whether there is a past from before anybody said what time it is
 }
 
 // New makes a gate with nobody inside.
@@ -211,6 +212,7 @@ func (g *Gate) Restore(inside []Claim, past []Past) {
 		for _, e := range past {
 			g.past.add(e)
 		}
+		g.untimed = g.untimed || len(past) > 0
 	})
 }
 
@@ -223,6 +225,10 @@ func (g *Gate) Enter(c Claim, now time.Time) (v Verdict) {
 }
 
 func (g *Gate) enter(c Claim, now time.Time) Verdict {
+	if g.untimed {
+		g.untimed = false
+		g.past.notAfter(now)
+	}
 	m := g.members[c.UID]
 	if m == nil {
 		since := c.Since
@@ -276,6 +282,7 @@ func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
 		}
 		if m.state == stateInside {
 			g.past.add(Past{Action: m.Action, Target: m.Target, Outcome: outcome, Ended: now})
+			g.past.forget(now)
 			g.budget.acts(m)
 		}
 		g.drop(m, now)

@@ -207,6 +207,20 @@ func TestCircuit(t *testing.T) {
 	wantIn(t, g.Enter(claim("b", "1"), now.Add(62*time.Minute)))
 }
 
+// TestRestoreFromAClockAhead holds that what is remembered of one target does not
+// depend on the clock of the node that another's action ran on.
+func TestRestoreFromAClockAhead(t *testing.T) {
+	g := newGate(t, gate.Config{MaxFailures: 2})
+	now := start()
+	ahead, a := claim("x", "2"), claim("a", "1")
+	failed := gate.Past{Action: a.Action, Target: a.Target, Outcome: v1alpha1.OutcomeFailed, Ended: now.Add(-time.Minute)}
+	g.Restore(nil, []gate.Past{failed, failed, {Action: ahead.Action, Target: ahead.Target, Outcome: v1alpha1.OutcomeSucceeded, Ended: now.Add(2 * time.Hour)}})
+	wantFailed(t, g.Enter(a, now), v1alpha1.DetailCircuitOpen)
+	wantIn(t, g.Enter(ahead, now))
+	g.Leave(ahead.UID, v1alpha1.OutcomeSucceeded, now)
+	wantFailed(t, g.Enter(a, now), v1alpha1.DetailCircuitOpen)
+}
+
 func TestCircuitFailsThoseThatWait(t *testing.T) {
 	g := newGate(t, gate.Config{MaxFailures: 1})
 	told := woken(g)

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -25,8 +26,7 @@ func newHistory(keep time.Duration) history {
 	return history{keep: keep, of: make(map[pastKey][]Past)}
 }
 
-// add remembers one, and forgets those that are too old by then. Of those
-// without a target nobody asks.
+// add remembers one. Of those without a target nobody asks.
 func (h *history) add(e Past) {
 	if e.Target == "" {
 		return
@@ -34,8 +34,21 @@ func (h *history) add(e Past) {
 	key := pastKey{e.Action, e.Target}
 	h.all = inserted(h.all, e)
 	h.of[key] = inserted(h.of[key], e)
-	latest := h.all[len(h.all)-1].Ended
-	for latest.Sub(h.all[0].Ended) >= h.keep {
+}
+
+// notAfter has all have ended by now. What ended later did so by a clock that is
+// ahead: it must not keep its target from others until then.
+func (h *history) notAfter(now time.Time) {
+	for _, list := range append(slices.Collect(maps.Values(h.of)), h.all) {
+		for i := len(list) - 1; i >= 0 && list[i].Ended.After(now); i-- {
+			list[i].Ended = now
+		}
+	}
+}
+
+// forget lets go of those that are too old by now.
+func (h *history) forget(now time.Time) {
+	for len(h.all) > 0 && now.Sub(h.all[0].Ended) >= h.keep {
 		key := pastKey{h.all[0].Action, h.all[0].Target}
 		h.all = h.all[1:]
 		if h.of[key] = h.of[key][1:]; len(h.of[key]) == 0 {
