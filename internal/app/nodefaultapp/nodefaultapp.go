@@ -66,7 +66,8 @@ type app struct {
 	store  *store.Store
 	intake *intake.Metrics
 	scheme *runtime.Scheme
-	nodes  client.Reader // nil is none that reads from memory
+	nodes  client.Reader                                                      // nil is none that reads from memory
+	nodeAt func(ctx context.Context, address string) (name string, err error) // nil is nobody who knows
 
 	listening func(addr string)
 }
@@ -158,6 +159,7 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.nodeAt = store.NodeAt(seen.nodesAt)
 	bound, err := a.budget(m, seen)
 	if err != nil {
 		return nil, err
@@ -273,11 +275,7 @@ func (a *app) reports(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	deps := httpapi.Deps{Store: kept, Auth: guard, Metrics: a.intake, Log: a.p.Log}
-	if a.nodes != nil {
-		deps.NodeAt = store.NodeAt(a.nodes)
-	}
-	handler, err := httpapi.New(cfg.HTTP, deps)
+	handler, err := httpapi.New(cfg.HTTP, httpapi.Deps{Store: kept, Auth: guard, Metrics: a.intake, NodeAt: a.nodeAt, Log: a.p.Log})
 	if err != nil {
 		return nil, err
 	}

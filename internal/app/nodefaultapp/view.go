@@ -2,6 +2,7 @@ package nodefaultapp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,14 +12,36 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
 )
 
 // A view is what there is of all nodes, as a cache has it. It is looked at for
 // each node that is taken out of service, of which there may be a thousand at
 // once, so nothing is copied, and none of it may be changed.
-type view struct{ nodeStore, faultStore toolscache.Store }
+type view struct {
+	nodeStore, faultStore toolscache.Indexer
+	synced                func() bool // of the nodes
+}
+
+// byAddress is the index of nodes by their IP addresses.
+const byAddress = "fleetloop.io/address"
 
 func newView(ctx context.Context, c cache.Cache) (v view, err error) {
+	informer, err := c.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return view{}, fmt.Errorf("look at what is cached of nodes: %w", err)
+	}
+	v.synced = informer.HasSynced
+	err = informer.AddIndexers(toolscache.Indexers{byAddress: func(o any) ([]string, error) {
+		n, is := o.(*corev1.Node)
+		if !is {
+			return nil, nil
+		}
+		return store.Addresses(n), nil
+	}})
+	if err != nil {
+		return view{}, fmt.Errorf("index nodes by address: %w", err)
+	}
 	if v.nodeStore, err = storeOf(ctx, c, &corev1.Node{}); err == nil {
 		v.faultStore, err = storeOf(ctx, c, &v1alpha1.NodeFault{})
 	}
@@ -26,21 +49,38 @@ func newView(ctx context.Context, c cache.Cache) (v view, err error) {
 }
 
 // storeOf is where a cache keeps a kind.
-func storeOf(ctx context.Context, c cache.Cache, kind client.Object) (toolscache.Store, error) {
+func storeOf(ctx context.Context, c cache.Cache, kind client.Object) (toolscache.Indexer, error) {
 	informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, fmt.Errorf("look at what is cached of %T: %w", kind, err)
 	}
-	kept, is := informer.(interface{ GetStore() toolscache.Store })
+	kept, is := informer.(interface{ GetIndexer() toolscache.Indexer })
 	if !is {
 		return nil, fmt.Errorf("look at what is cached of %T: there is no one store of it", kind)
 	}
-	return kept.GetStore(), nil
+	return kept.GetIndexer(), nil
+}
+
+var errNotSynced = errors.New("the nodes are not known yet")
+
+// nodesAt are the nodes that have an IP address.
+func (v view) nodesAt(address string) ([]*corev1.Node, error) {
+	if !v.synced() {
+		return nil, errNotSynced
+	}
+	list, err := v.nodeStore.ByIndex(byAddress, address)
+	if err != nil {
+		return nil, fmt.Errorf("look up %q: %w", address, err)
+	}
+	return nodesOf(list), nil
 }
 
 // nodes are all of them.
 func (v view) nodes() []*corev1.Node {
-	list := v.nodeStore.List()
+	return nodesOf(v.nodeStore.List())
+}
+
+func nodesOf(list []any) []*corev1.Node {
 	all := make([]*corev1.Node, 0, len(list))
 	for _, o := range list {
 		if n, is := o.(*corev1.Node); is {

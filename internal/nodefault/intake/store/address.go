@@ -1,32 +1,57 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net"
+	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
+// Addresses are the IP addresses of a node, each written in one way, so that
+// nodes can be looked up by them.
+func Addresses(node *corev1.Node) []string {
+	var all []string
+	for _, a := range node.Status.Addresses {
+		if address, ok := canonical(a.Address); ok && !slices.Contains(all, address) {
+			all = append(all, address)
+		}
+	}
+	return all
+}
+
+// canonical is how an IP address is written; ok says that it is one.
+func canonical(text string) (address string, ok bool) {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return "", false
+	}
+	return a.Unmap().WithZone("").String(), true
+}
+
 // NodeAt gives a function that finds the node that has an IP address, for sources
-// that know nothing else of it. It reads all nodes, which should be in memory.
-func NodeAt(nodes client.Reader) func(ctx context.Context, address string) (string, error) {
-	return func(ctx context.Context, address string) (string, error) {
-		var list corev1.NodeList
-		if err := nodes.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-			return "", fmt.Errorf("%w: list nodes: %w", intake.ErrUnavailable, err)
+// that know nothing else of it. at looks nodes up by one of their Addresses, and
+// has an error while it does not know them yet. Where two have the same one, as
+// when a node that is gone has left its object, the younger counts.
+func NodeAt(at func(address string) ([]*corev1.Node, error)) func(ctx context.Context, address string) (string, error) {
+	return func(_ context.Context, address string) (string, error) {
+		wanted, ok := canonical(address)
+		if !ok {
+			return "", fmt.Errorf("%q is no IP address: %w", address, intake.ErrUnknownNode)
 		}
-		wanted := net.ParseIP(address)
-		for i := range list.Items {
-			for _, a := range list.Items[i].Status.Addresses {
-				if ip := net.ParseIP(a.Address); ip != nil && ip.Equal(wanted) {
-					return list.Items[i].Name, nil
-				}
-			}
+		nodes, err := at(wanted)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("%w: look up nodes by address: %w", intake.ErrUnavailable, err)
+		case len(nodes) == 0:
+			return "", fmt.Errorf("no node has the address %q: %w", address, intake.ErrUnknownNode)
 		}
-		return "", fmt.Errorf("no node has the address %q: %w", address, intake.ErrUnknownNode)
+		return slices.MaxFunc(nodes, func(a, b *corev1.Node) int {
+			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(b.Name, a.Name))
+		}).Name, nil
 	}
 }

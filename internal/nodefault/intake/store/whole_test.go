@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,7 +47,7 @@ func newDoors(t *testing.T, c client.Client) (post func(path, body string) (int,
 		t.Fatal(err)
 	}
 	s, metrics := newStore(t, c), intake.NewMetrics(nil)
-	h, err := httpapi.New(httpapi.Config{}, httpapi.Deps{Store: s, Auth: guard, Metrics: metrics, NodeAt: store.NodeAt(c), Log: quiet()})
+	h, err := httpapi.New(httpapi.Config{}, httpapi.Deps{Store: s, Auth: guard, Metrics: metrics, NodeAt: store.NodeAt(listed(t, c)), Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +81,24 @@ func newDoors(t *testing.T, c client.Client) (post func(path, body string) (int,
 	})
 	return post, func(e *datamodels.HealthEvent) error {
 		return datamodels.HealthEventOccurredV1(t.Context(), conn, &datamodels.HealthEvents{Events: []*datamodels.HealthEvent{e}})
+	}
+}
+
+// listed finds nodes as a live client lists them.
+func listed(t *testing.T, c client.Client) func(address string) ([]*corev1.Node, error) {
+	t.Helper()
+	return func(address string) ([]*corev1.Node, error) {
+		var all corev1.NodeList
+		if err := c.List(t.Context(), &all); err != nil {
+			return nil, err
+		}
+		var found []*corev1.Node
+		for i := range all.Items {
+			if slices.Contains(store.Addresses(&all.Items[i]), address) {
+				found = append(found, &all.Items[i])
+			}
+		}
+		return found, nil
 	}
 }
 
