@@ -38,6 +38,9 @@ type Config struct {
 	TTL time.Duration
 	// Poll is how often providers are asked how far they are. Zero is 10 s.
 	Poll time.Duration
+	// BootIDWait is how long a node that is to be rebooted may report no boot id,
+	// from when that was taken up. Zero is 5 min.
+	BootIDWait time.Duration
 	// CallTimeout bounds each call of a provider. Zero is 30 s.
 	CallTimeout time.Duration
 	// ControlPlane has nodes of the control plane be rebooted and terminated too.
@@ -56,12 +59,13 @@ type Providers struct {
 }
 
 func (c Config) withDefaults() Config {
-	const deadline, ttl, poll, call = 30 * time.Minute, 24 * time.Hour, 10 * time.Second, 30 * time.Second
+	const deadline, ttl, poll, call, boot = 30 * time.Minute, 24 * time.Hour, 10 * time.Second, 30 * time.Second, 5 * time.Minute
 	c.RebootDeadline = cmp.Or(c.RebootDeadline, deadline)
 	c.TerminateDeadline = cmp.Or(c.TerminateDeadline, deadline)
 	c.TTL = cmp.Or(c.TTL, ttl)
 	c.Poll = cmp.Or(c.Poll, poll)
 	c.CallTimeout = cmp.Or(c.CallTimeout, call)
+	c.BootIDWait = cmp.Or(c.BootIDWait, boot)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

@@ -105,6 +105,58 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A node that has just come may say later in which boot it is. That is waited
+// for, and not for ever.
+func TestBootIDIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	t.Run("Comes", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.addNode(nil)
+		w.report("", corev1.ConditionFalse)
+		o := w.ask(v1alpha1.KindReboot, "a", false)
+		until := w.now.Add(5 * time.Minute).UTC().Format(time.TimeOnly)
+		for range 3 {
+			w.want(w.look(o), "False/Waiting", waiting, "reports no boot id yet, and nothing would prove its reboot: it is waited for until "+until)
+			w.now = w.now.Add(time.Minute)
+		}
+		w.want(w.look(w.ask(v1alpha1.KindReboot, "b", false)), "", "", "goes first")
+		if len(w.provider.asked) > 0 {
+			t.Fatal("the provider was asked")
+		}
+		w.report("boot-7", corev1.ConditionTrue)
+		w.want(w.look(o), sent, waiting, "not booted again")
+		if _, status := parts(o); status.BootID != "boot-7" {
+			t.Errorf("the boot that is to end is %q", status.BootID)
+		}
+		w.report("boot-8", corev1.ConditionTrue)
+		w.want(w.look(o), sent, succeeded, "another boot")
+	})
+	t.Run("Never", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.addNode(nil)
+		w.report("", corev1.ConditionTrue)
+		o := w.look(w.ask(v1alpha1.KindReboot, "a", true))
+		w.now = w.now.Add(5*time.Minute - time.Second)
+		w.want(w.look(o), "False/Waiting", waiting, "no boot id yet")
+		w.now = w.now.Add(time.Second)
+		w.want(w.look(o), failed, failed, "still reports no boot id after 5m0s, so that nothing would prove its reboot")
+		w.report("boot-1", corev1.ConditionTrue)
+		w.want(w.look(o), failed, failed, "reports no boot id") // for ever
+		if len(w.provider.asked) > 0 {
+			t.Error("the provider was asked")
+		}
+	})
+	t.Run("Terminate", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.addNode(nil)
+		w.report("", corev1.ConditionFalse)
+		w.want(w.look(w.ask(v1alpha1.KindTerminate, "a", false)), sent, waiting, "") // its end needs no boot
+	})
+}
+
 // Of the actions on a node one goes at a time, the oldest first, whatever their
 // kinds are.
 func TestOneAtATime(t *testing.T) {

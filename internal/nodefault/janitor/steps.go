@@ -63,8 +63,6 @@ func (r *reconciler) refuses(t *turn) string {
 		return fmt.Sprintf("there is no node %q", t.spec.NodeName)
 	case t.node.CreationTimestamp.After(t.object.GetCreationTimestamp().Time): // whoever asked meant the one before
 		return fmt.Sprintf("node %q was made after this was asked for: ask again if this one is meant", t.node.Name)
-	case r.kind.action == provider.ActionReboot && t.node.Status.NodeInfo.BootID == "":
-		return fmt.Sprintf("node %q reports no boot id, so that nothing would prove its reboot", t.node.Name)
 	}
 	return r.cfg.excludes(t.node)
 }
@@ -137,6 +135,9 @@ func (r *reconciler) announce(ctx context.Context, t *turn) error {
 		t.end(r.kind, v1alpha1.ReasonFailed, why)
 		return nil
 	}
+	if !r.provable(t) {
+		return nil
+	}
 	if !t.spec.Force {
 		left, err := r.podsOn(ctx, t.node.Name)
 		if err != nil {
@@ -152,6 +153,22 @@ func (r *reconciler) announce(ctx context.Context, t *turn) error {
 	t.status.Message = ""
 	t.set(v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, reasonSending, "")
 	return nil
+}
+
+// provable says whether there will be something by which a reboot can be told.
+// A node that has just come says a while later in which boot it is.
+func (r *reconciler) provable(t *turn) bool {
+	if r.kind.action != provider.ActionReboot || t.node.Status.NodeInfo.BootID != "" {
+		return true
+	}
+	left := t.status.StartTime.Add(r.cfg.BootIDWait).Sub(t.now)
+	if left <= 0 {
+		t.end(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q still reports no boot id after %s, so that nothing would prove its reboot", t.node.Name, r.cfg.BootIDWait))
+		return false
+	}
+	t.wait(fmt.Sprintf("node %q reports no boot id yet, and nothing would prove its reboot: it is waited for until %s", t.node.Name, t.now.Add(left).UTC().Format(time.TimeOnly)))
+	t.until(min(r.cfg.Poll, left))
+	return false
 }
 
 // podsOn says which pods a reboot would take by surprise, as the API server has

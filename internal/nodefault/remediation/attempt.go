@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,9 @@ func (r *Remediator) follow(ctx context.Context, l look) (time.Duration, error) 
 	}
 	if a == nil {
 		return r.missing(ctx, l)
+	}
+	if m.BootID == "" {
+		m.BootID = a.bootBefore(l.node)
 	}
 	switch done, ok, why := a.ended(); {
 	case done && ok:
@@ -279,6 +283,16 @@ func kindFor(a faults.Remedy) string {
 func (a *action) sent() bool {
 	c := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
 	return c != nil && c.Status != metav1.ConditionFalse
+}
+
+// bootBefore is the boot that a reboot is to end, of a node that reported none
+// when it was asked for: what the janitor has written down, or what the node
+// reports while nobody was asked yet.
+func (a *action) bootBefore(n *corev1.Node) string {
+	if a.kind != v1alpha1.KindReboot || a.status.BootID != "" || n == nil || a.sent() {
+		return a.status.BootID
+	}
+	return n.Status.NodeInfo.BootID
 }
 
 // final is the condition that says how it ended.

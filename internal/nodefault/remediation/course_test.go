@@ -288,6 +288,28 @@ func TestCourse(t *testing.T) {
 			told:    []string{"reboot-requested rebootnodes/" + first, "reboot-executed rebootnodes/" + first, "reboot-failed rebootnodes/" + first, "support-required"},
 			state:   faults.RemedyExhausted, message: "still the same",
 		},
+		"BootIDLater": {
+			reason: "a node that said only later in which boot it is, is held to that, too", cfg: Config{RebootAttempts: 1}, remedies: []faults.Remedy{reboot},
+			act: func(w *world) {
+				w.node.Status.NodeInfo.BootID = ""
+				w.settle()
+				if w.stored.Remediation.BootID != "" {
+					w.Errorf("the boot before is %q", w.stored.Remediation.BootID)
+				}
+				w.node.Status.NodeInfo.BootID = "boot-1"
+				w.settle()
+				w.accepted()
+				w.ends(metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+				w.settle()
+				if !w.r.Busy(w.stored) || !strings.Contains(w.stored.Remediation.Message, "still the same") {
+					w.Errorf("it was believed: %+v", w.stored.Remediation)
+				}
+				w.boots()
+				w.settle()
+			},
+			created: []string{"RebootNode " + first}, told: []string{"reboot-requested rebootnodes/" + first, "reboot-executed rebootnodes/" + first},
+			state: faults.RemedySucceeded, message: "its faults have to go",
+		},
 		"NodeGone": {
 			reason: "a node that goes while it reboots ends the attempt", remedies: []faults.Remedy{reboot, terminate},
 			act: func(w *world) {
