@@ -5,7 +5,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
 )
+
+// Differences are the fields of two values of Plan.Before that are not the same,
+// as people and other systems may be told of them.
+func Differences(was, is *runtime.RawExtension) []string {
+	return differences(valuesOf(was), valuesOf(is))
+}
 
 // differences are the fields that are not what they were. What they say goes to
 // events, logs and other systems, so it has no value with objects in it: the

@@ -37,6 +37,17 @@ func Begin(d execution.Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus 
 	}
 }
 
+// Stricter says whether a decision wants more than an approval was asked for
+// with: whoever has approved was not asked whether they are enough.
+func Stricter(a v1alpha1.ApprovalStatus, d execution.Decision) bool {
+	if !d.RequireApproval {
+		return false
+	}
+	now := Begin(d, nil)
+	others := len(now.Groups) > 0 && (len(a.Groups) == 0 || slices.ContainsFunc(a.Groups, func(g string) bool { return !slices.Contains(now.Groups, g) }))
+	return now.RequiredCount > max(a.RequiredCount, 1) || now.FourEyes && !a.FourEyes || others
+}
+
 // Decide says what the approvals of an execution come to at now, and until when
 // to wait if nothing is decided: the zero time is without end. What was decided
 // before stays decided. A failure is there exactly if the state is Rejected or

@@ -285,3 +285,28 @@ func check(t *rapid.T, ke *v1alpha1.KubernetesExecution, got v1alpha1.ApprovalSt
 		t.Errorf("approved by %v, of %d", good, got.RequiredCount)
 	}
 }
+
+func TestStricter(t *testing.T) {
+	asked := v1alpha1.ApprovalStatus{Required: true, RequiredCount: 2, Groups: []string{"leads", "sre"}}
+	for name, tc := range map[string]struct {
+		reason  string
+		asked   v1alpha1.ApprovalStatus
+		decides execution.Decision
+		want    bool
+	}{
+		"Same":       {"nothing has changed", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Count: 2, Groups: []string{"sre", "leads"}}}, false},
+		"None":       {"it needs none any more", asked, execution.Decision{}, false},
+		"Fewer":      {"one would have done", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Count: 1}}, false},
+		"More":       {"there is one too few", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Count: 3}}, true},
+		"FourEyes":   {"whoever asked may have approved", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{FourEyes: true}}, true},
+		"FewerMayBe": {"somebody of sre may have approved", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Groups: []string{"leads"}}}, true},
+		"NotAnybody": {"somebody of no group may have", v1alpha1.ApprovalStatus{Required: true}, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Groups: []string{"leads"}}}, true},
+		"MoreMayBe":  {"those who were asked are among them", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Groups: []string{"leads", "sre", "dba"}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := approval.Stricter(tc.asked, tc.decides); got != tc.want {
+				t.Errorf("%s: %t", tc.reason, got)
+			}
+		})
+	}
+}

@@ -108,9 +108,16 @@ const lastWord = time.Minute
 // auditor lets it go.
 func (r *reconciler) deleted(ctx context.Context, t *turn) error {
 	if underWay(t.ke, t.now) {
-		t.ke.Spec.Cancel = true
 		t.until(t.ke.DeletionTimestamp.Add(lastWord))
-		return r.watch(ctx, t)
+		if t.ke.Status.Phase == v1alpha1.PhaseExecuting {
+			t.ke.Spec.Cancel = true
+			return r.watch(ctx, t)
+		}
+		taken, err := r.adopt(ctx, t)
+		if err == nil && !taken {
+			fail(t, execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "it was deleted before anything was done"})
+		}
+		return err
 	}
 	for _, name := range []string{runName(t.ke), t.ke.Status.JobName} {
 		if name == "" {
@@ -133,9 +140,15 @@ func (r *reconciler) deleted(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// underWay says whether an execution that somebody deletes is to be heard first.
+// underWay says whether an execution that somebody deletes is to be heard first:
+// one that is held runs, or was about to.
 func underWay(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
-	return ke.Status.Phase == v1alpha1.PhaseExecuting && slices.Contains(ke.Finalizers, v1alpha1.Finalizer) && now.Before(ke.DeletionTimestamp.Add(lastWord))
+	switch ke.Status.Phase {
+	case v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting:
+		return slices.Contains(ke.Finalizers, v1alpha1.Finalizer) && now.Before(ke.DeletionTimestamp.Add(lastWord))
+	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed:
+	}
+	return false
 }
 
 // recorded says whether what became of an execution is in the audit.

@@ -80,7 +80,25 @@ func (r *reconciler) observed(ctx context.Context, t *turn, j *batchv1.Job, o jo
 		return r.cancel(ctx, t, j, o)
 	}
 	t.until(end)
+	r.explain(t, j, o)
 	return nil
+}
+
+// slow is how long a Pod may take to begin without the status saying why.
+const slow = 30 * time.Second
+
+// explain says what keeps a Job from beginning, once.
+func (r *reconciler) explain(t *turn, j *batchv1.Job, o job.Observation) {
+	s := &t.ke.Status
+	switch late := j.CreationTimestamp.Add(slow); {
+	case o.State == job.Running:
+		s.Message = ""
+	case o.Waiting == "" || s.Message != "":
+	case t.now.Before(late):
+		t.until(late)
+	default:
+		s.Message = bounded("the Pod of the action does not begin: "+o.Waiting, maxMessage)
+	}
 }
 
 // cancel tells a Job's Pod to end, and waits for what it says. A Job without a
@@ -97,7 +115,7 @@ func (r *reconciler) cancel(ctx context.Context, t *turn, j *batchv1.Job, o job.
 		return nil
 	}
 	failure := cancelled
-	if o.Started != nil {
+	if o.Started != nil || j.Status.Failed > 0 { // an attempt whose Pod is gone counts as well
 		failure = execution.Failure{
 			Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
 			Message: fmt.Sprintf("it was cancelled, and left no word of what it had done: look at %s", t.ke.Status.Target),

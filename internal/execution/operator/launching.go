@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -17,6 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/approval"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
@@ -84,14 +86,20 @@ func (r *reconciler) launch(ctx context.Context, t *turn) error {
 	r.mu.Lock()
 	_, unsure := r.begun[t.ke.UID] // it may act already, see outside
 	r.mu.Unlock()
-	inside := false
 	defer func() {
-		if t.atGate = inside; !inside && !unsure {
+		if !t.atGate && !unsure {
 			r.gate.Forget(t.ke.UID)
 		}
 	}()
 	if holds, err := r.stillHolds(ctx, t); err != nil || !holds {
 		return err
+	}
+	if !unsure && r.gate.Stats().Stopped { // which took its time
+		r.gate.Forget(t.ke.UID)
+		if v := r.enterGate(t); !v.In {
+			r.queue(t, v)
+			return nil
+		}
 	}
 	// From here on there may be an effect. What it was must not go unrecorded.
 	if r.cfg.Audited {
@@ -102,7 +110,7 @@ func (r *reconciler) launch(ctx context.Context, t *turn) error {
 		t.ke.Status = status
 	}
 	var err error
-	inside, err = r.start(ctx, t)
+	t.atGate, err = r.start(ctx, t)
 	return err
 }
 
@@ -124,6 +132,12 @@ func (r *reconciler) stillHolds(ctx context.Context, t *turn) (bool, error) {
 		return false, nil
 	case out.Plan.Hash != s.Plan.Hash && approved:
 		fail(t, stale(s.Plan, out.Plan))
+		return false, nil
+	case approved && approval.Stricter(*s.Approval, out.Decision):
+		fail(t, execution.Failure{
+			Reason: v1alpha1.ReasonPlanStale, Detail: v1alpha1.Detail(v1alpha1.ReasonPlanStale),
+			Message: "the policies want it approved by more people, or by others, than when it was planned. Nothing was done. Create the execution anew to have it approved by them",
+		})
 		return false, nil
 	case !approved && out.Decision.RequireApproval: // the policy was changed meanwhile
 		r.replanned(t, out)
@@ -314,7 +328,7 @@ func stale(approved, now *v1alpha1.Plan) execution.Failure {
 	case approved.Target.UID != now.Target.UID:
 		what, detail = "the target, which is another object of the same name", v1alpha1.DetailTargetChanged
 	case string(raw(approved.Before)) != string(raw(now.Before)):
-		what, detail = fmt.Sprintf("the target: it had %s and has %s", raw(approved.Before), raw(now.Before)), v1alpha1.DetailTargetChanged
+		what, detail = "the target: "+strings.Join(action.Differences(approved.Before, now.Before), "; "), v1alpha1.DetailTargetChanged
 	case approved.PolicyHash != now.PolicyHash:
 		what = "the policies"
 	}
