@@ -265,7 +265,7 @@ func done(ke *v1alpha1.KubernetesExecution) string {
 	text := string(ke.Status.Phase)
 	r := ke.Status.ExecutionResults
 	switch {
-	case ke.Spec.DryRun == v1alpha1.DryRunOnly:
+	case show.TriedOut(ke):
 		text += ": the dry run passed, nothing was changed"
 	case r != nil && len(r.ResourcesAffected) > 0:
 		a := r.ResourcesAffected[0]

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
@@ -246,14 +248,25 @@ func back(ke *v1alpha1.KubernetesExecution) bool {
 }
 
 func completed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
-	if ke.Spec.DryRun == v1alpha1.DryRunOnly {
+	if TriedOut(ke) {
 		a.say("The dry run is done; nothing was changed.")
+		if ke.Spec.DryRun != v1alpha1.DryRunOnly {
+			a.say("The controller runs with --dry-run: it tries everything out, and executes nothing.")
+		}
 		return
 	}
 	a.say("It is done.")
 	if back(ke) {
 		a.do(o.command("rollback", ke, "--reason=TEXT"), "takes it back, if nobody else has changed the target")
 	}
+}
+
+// TriedOut says whether an execution has done no more than try out: because that
+// was asked for, or because its controller executes nothing.
+func TriedOut(ke *v1alpha1.KubernetesExecution) bool {
+	return ke.Spec.DryRun == v1alpha1.DryRunOnly || slices.ContainsFunc(ke.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == v1alpha1.ConditionSucceeded && c.Reason == "DryRun"
+	})
 }
 
 func failed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {

@@ -221,6 +221,20 @@ func TestWhoGrantsWhat(t *testing.T) {
 	}
 }
 
+// TestWhatWasOnlyTriedOutIsNotDone: a controller may execute nothing, whatever it
+// is asked for.
+func TestWhatWasOnlyTriedOutIsNotDone(t *testing.T) {
+	t.Parallel()
+	ke := with(reached(fresh(), time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseCompleted), func(ke *v1alpha1.KubernetesExecution) {
+		ke.Status.Outcome = v1alpha1.OutcomeSucceeded
+		ke.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Status: metav1.ConditionTrue, Reason: "DryRun"}}
+	})
+	says := strings.Join(show.Next(ke, options()).Says, "\n")
+	if !strings.Contains(says, "nothing was changed") || !strings.Contains(says, "--dry-run") || strings.Contains(says, "It is done") {
+		t.Errorf("%q does not say that nothing was done, and why", says)
+	}
+}
+
 func TestDecideShowsWhatIsDecided(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
