@@ -23,7 +23,7 @@ func TestGuardIsMissing(t *testing.T) {
 		}
 		return nil
 	})
-	f.Does(alice, cli.CodeOK, []string{"exec", "describe", "web"}, "An administrator applies deploy/guard.")
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", "web"}, "An administrator applies them")
 	if ke := f.Get("web"); ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(f.Jobs("web")) > 0 {
 		t.Errorf("it is %s", ke.Status.Phase)
 	}
