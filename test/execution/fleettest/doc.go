@@ -1,6 +1,6 @@
 // Package fleettest gives tests a cluster with executions in it: a real API
-// server with the controllers of Jobs, a scheduler and a node, the admission
-// policies and roles as they are shipped, PostgreSQL, and the execution
+// server with the controllers of Jobs, a scheduler and a node unless a test is
+// all of these itself, the admission policies and roles as they are shipped, PostgreSQL, and the execution
 // controller as a process of its own.
 //
 // The cluster is one for all tests of a process; Start gives each test a fleet
@@ -47,6 +47,7 @@ type Kind int
 const (
 	ProcessNode Kind = iota // containers are processes of this machine
 	RealNode                // a kubelet with containerd, in the namespaces of realnode.Isolate
+	NoNode                  // none, nor controllers of Jobs: what becomes of Jobs and Pods is what the test writes
 )
 
 // Main runs the tests of a package on a node of a kind, and ends what they
@@ -120,9 +121,13 @@ func (s *shared) begin() error {
 	}
 	// A first build of Kubernetes takes minutes, which should not look like a hang.
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	o := kubebed.Options{Controllers: kubebed.JobControllers(), Scheduler: true}
-	if s.kind == RealNode {
+	var o kubebed.Options
+	switch s.kind {
+	case ProcessNode:
+		o = kubebed.Options{Controllers: kubebed.JobControllers(), Scheduler: true}
+	case RealNode:
 		o = realnode.BedOptions()
+	case NoNode:
 	}
 	// It looks at changes of Deployments. As nobody looks at ReplicaSets, there
 	// are never any Pods of them.
@@ -138,10 +143,14 @@ func (s *shared) begin() error {
 			return err
 		}
 	}
-	if s.kind == RealNode {
+	switch s.kind {
+	case ProcessNode:
+		return s.processNode()
+	case RealNode:
 		return s.realNode(ctx)
+	case NoNode:
 	}
-	return s.processNode()
+	return nil
 }
 
 // build builds the binaries as they are shipped.

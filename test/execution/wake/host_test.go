@@ -1,0 +1,84 @@
+package wake
+
+import (
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// Where a Job never had a Pod, its own status is all there is to watch.
+func TestJob(t *testing.T) {
+	t.Parallel()
+	each(t, map[string]func(w world){
+		"deadline": func(w world) {
+			w.breaks(w.executes(w.own(), nil), batchv1.JobReasonDeadlineExceeded)
+			w.Fails(w.own(), v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable)
+		},
+		"backoff": func(w world) {
+			w.breaks(w.executes(w.own(), nil), batchv1.JobReasonBackoffLimitExceeded)
+			w.Fails(w.own(), v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown)
+		},
+		"complete": func(w world) { // its Pod was gone before anybody saw it
+			j := w.executes(w.own(), nil)
+			now := metav1.Now()
+			w.status(j, func() {
+				j.Status.StartTime, j.Status.CompletionTime, j.Status.Succeeded, j.Status.CompletedIndexes = &now, &now, 1, "0"
+				j.Status.Conditions = []batchv1.JobCondition{condition(batchv1.JobSuccessCriteriaMet, ""), condition(batchv1.JobComplete, "")}
+			})
+			w.Reaches(w.own(), v1alpha1.PhaseRollbackReady)
+		},
+	})
+}
+
+// breaks has a Job fail that never had a Pod, as its controller does.
+func (w world) breaks(j *batchv1.Job, reason string) {
+	w.Helper()
+	now := metav1.Now()
+	for _, t := range []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobFailed} {
+		w.status(j, func() {
+			j.Status.StartTime = &now
+			j.Status.Conditions = append(j.Status.Conditions, condition(t, reason))
+		})
+	}
+}
+
+func condition(t batchv1.JobConditionType, reason string) batchv1.JobCondition {
+	return batchv1.JobCondition{Type: t, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Now()}
+}
+
+// What a container leaves behind is seen before its Job counts it.
+func TestPod(t *testing.T) {
+	t.Parallel()
+	each(t, map[string]func(w world){
+		"done": func(w world) {
+			j := w.executes(w.own(), nil)
+			w.ends(w.runs(j), action.Result{Code: action.CodeOK, Changed: true, Count: 1})
+			ke := w.Reaches(w.own(), v1alpha1.PhaseRollbackReady)
+			if r := ke.Status.ExecutionResults; !r.Success || r.ResourcesAffectedCount != 1 {
+				w.Errorf("results %+v, want those of the Pod", r)
+			}
+			w.silent(j)
+		},
+		"refused": func(w world) {
+			j := w.executes(w.own(), nil)
+			w.ends(w.runs(j), action.Result{Code: action.CodeForbidden, Message: "it may not"})
+			w.Fails(w.own(), v1alpha1.ReasonExecutionFailed, v1alpha1.DetailRBACDenied)
+			w.silent(j)
+		},
+	})
+}
+
+// silent holds that a Job said nothing.
+func (w world) silent(j *batchv1.Job) {
+	w.Helper()
+	for _, now := range w.Jobs(w.own()) {
+		if s := now.Status; now.UID != j.UID || s.Active+s.Failed+s.Succeeded != 0 || len(s.Conditions) > 0 {
+			w.Errorf("Job %s says %+v: it may be that which was seen", now.Name, s)
+		}
+	}
+}

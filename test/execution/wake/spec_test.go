@@ -1,0 +1,52 @@
+package wake
+
+import (
+	"testing"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// What people want is written into the spec.
+func TestSpec(t *testing.T) {
+	t.Parallel()
+	each(t, map[string]func(w world){
+		"approved": func(w world) {
+			w.asksFirst()
+			w.Does(bob, cli.CodeOK, []string{"approve", w.own(), "--yes"})
+			w.Reaches(w.own(), v1alpha1.PhaseExecuting)
+		},
+		"rejected": func(w world) {
+			w.asksFirst()
+			w.Does(bob, cli.CodeOK, []string{"reject", w.own(), "--reason=not now"})
+			w.Fails(w.own(), v1alpha1.ReasonApprovalRejected, "")
+		},
+		"cancelled": func(w world) {
+			w.asksFirst()
+			w.Does(alice, cli.CodeOK, []string{"exec", "cancel", w.own()})
+			w.Fails(w.own(), v1alpha1.ReasonCancelled, "")
+		},
+		"cancelled-executing": func(w world) {
+			j := w.executes(w.own(), nil)
+			w.Does(alice, cli.CodeOK, []string{"exec", "cancel", w.own()})
+			w.Fails(w.own(), v1alpha1.ReasonCancelled, "")
+			w.silent(j)
+		},
+		"finalized": func(w world) {
+			w.ends(w.runs(w.executes(w.own(), nil)), action.Result{Code: action.CodeOK, Changed: true, Count: 1})
+			w.Reaches(w.own(), v1alpha1.PhaseRollbackReady)
+			w.rests()
+			w.Does(alice, cli.CodeOK, []string{"exec", "finalize", w.own()})
+			w.Reaches(w.own(), v1alpha1.PhaseCompleted)
+		},
+	})
+}
+
+// asksFirst has an execution wait for an approval.
+func (w world) asksFirst() {
+	w.Helper()
+	w.asks(w.Dear, w.own(), nil)
+	w.Reaches(w.own(), v1alpha1.PhaseWaitingApproval)
+	w.rests()
+}
