@@ -21,6 +21,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/conditions"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
@@ -275,7 +276,8 @@ func (a *app) reports(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	handler, err := httpapi.New(cfg.HTTP, httpapi.Deps{Store: kept, Auth: guard, Metrics: a.intake, NodeAt: a.nodeAt, Log: a.p.Log})
+	limits := callers.New(cfg.HTTP.Rate, cfg.HTTP.Burst)
+	handler, err := httpapi.New(cfg.HTTP, httpapi.Deps{Store: kept, Auth: guard, Metrics: a.intake, Callers: limits, NodeAt: a.nodeAt, Log: a.p.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +293,7 @@ func (a *app) reports(ctx context.Context) ([]lifecycle.Part, error) {
 	if cfg.GRPC.Addr == "" && cfg.GRPC.Socket == "" {
 		return parts, nil
 	}
-	g, err := grpcapi.New(ctx, cfg.GRPC, grpcapi.Deps{Store: kept, Auth: guard, Metrics: a.intake, Log: a.p.Log})
+	g, err := grpcapi.New(ctx, cfg.GRPC, grpcapi.Deps{Store: kept, Auth: guard, Metrics: a.intake, Callers: limits, Log: a.p.Log})
 	if err != nil {
 		return parts, err
 	}

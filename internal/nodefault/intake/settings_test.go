@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/conditions"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
@@ -37,7 +38,7 @@ func TestDefaults(t *testing.T) {
 		Auth:       auth.Config{Mode: auth.ModeCluster, Believe: auth.DefaultBelieve},
 		Conditions: conditions.Default(),
 		GRPC:       grpcapi.Config{SocketMode: grpcapi.DefaultSocketMode, MaxMessage: grpcapi.DefaultMaxMessage, ShutdownTimeout: grpcapi.DefaultShutdownTimeout},
-		HTTP:       httpapi.Config{MaxBody: httpapi.DefaultMaxBody, Rate: httpapi.DefaultRate, Burst: httpapi.DefaultBurst, Alerts: httpapi.DefaultAlerts()},
+		HTTP:       httpapi.Config{MaxBody: httpapi.DefaultMaxBody, Rate: callers.DefaultRate, Burst: callers.DefaultBurst, Alerts: httpapi.DefaultAlerts()},
 		Store:      store.Config{Pending: store.DefaultPending, Timeout: store.DefaultTimeout},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

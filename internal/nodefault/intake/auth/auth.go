@@ -24,6 +24,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/bearer"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
 )
 
 // Errors that say how a caller is refused.
@@ -34,6 +35,9 @@ var (
 	ErrInvalidToken = errors.New("the bearer token is not valid")
 	// ErrForbidden means that its owner may not report faults.
 	ErrForbidden = errors.New("not allowed to create nodefaults.fleetloop.io")
+	// ErrTooMany means that too many tokens came from where this one does that
+	// nobody knows yet.
+	ErrTooMany = errors.New("too many unknown tokens from this address")
 	// ErrUnavailable means that nobody can say just now.
 	ErrUnavailable = errors.New("the token cannot be checked just now")
 )
@@ -81,8 +85,10 @@ const (
 	kept          = 1024 // answers; what one token costs is some 100 bytes
 	distrust      = 10 * time.Second
 	reviewTimeout = 10 * time.Second
-	// Anybody can make up tokens, and each has the API server asked.
-	reviewsPerSecond, reviewBurst = 20, 40
+	// Anybody can make up tokens, and each has the API server asked. Whoever does
+	// so is to have a part of that, and leave the others theirs.
+	reviewsPerSecond, reviewBurst   = 20, 40
+	perAddressPerSecond, perAddress = 4, 20
 )
 
 var (
@@ -96,6 +102,7 @@ type Guard struct {
 	client kubernetes.Interface
 	file   *bearer.File[string] // nil without one
 	limit  *rate.Limiter
+	from   *callers.Limits // by where they come from
 	asking singleflight.Group
 	known  *lru.LRUExpireCache // of answers, by the hash of the token
 }
@@ -110,7 +117,7 @@ type answer struct {
 // API server.
 func New(cfg Config, deps Deps) (*Guard, error) {
 	cfg.Believe = cmp.Or(cfg.Believe, DefaultBelieve)
-	g := &Guard{cfg: cfg, client: deps.Client, limit: rate.NewLimiter(reviewsPerSecond, reviewBurst), known: lru.NewLRUExpireCache(kept)}
+	g := &Guard{cfg: cfg, client: deps.Client, limit: rate.NewLimiter(reviewsPerSecond, reviewBurst), from: callers.New(perAddressPerSecond, perAddress), known: lru.NewLRUExpireCache(kept)}
 	switch cfg.Mode {
 	case ModeNone:
 		if cfg.TokenFile != "" {
@@ -142,9 +149,9 @@ func New(cfg Config, deps Deps) (*Guard, error) {
 	return g, nil
 }
 
-// Authenticate tells who sends a request with an Authorization header. Its
-// errors are, or wrap, those of this package.
-func (g *Guard) Authenticate(ctx context.Context, header string) (caller string, err error) {
+// Authenticate tells who sends a request with an Authorization header, from an
+// address as a connection has it. Its errors are, or wrap, those of this package.
+func (g *Guard) Authenticate(ctx context.Context, header, address string) (caller string, err error) {
 	if g.cfg.Mode == ModeNone {
 		return "anonymous", nil
 	}
@@ -161,29 +168,55 @@ func (g *Guard) Authenticate(ctx context.Context, header string) (caller string,
 	if g.cfg.Mode == ModeFile {
 		return "", ErrInvalidToken
 	}
-	return g.ofCluster(ctx, token, hash)
-}
-
-// ofCluster tells whose a token of the cluster is.
-func (g *Guard) ofCluster(ctx context.Context, token string, hash bearer.Hash) (string, error) {
 	if was, ok := g.known.Get(hash); ok {
 		if a, isOne := was.(answer); isOne {
 			return a.caller, a.err
 		}
 	}
-	// Those who ask for the same token wait for one answer, which is no one's alone.
-	asked := g.asking.DoChan(string(hash[:]), func() (any, error) {
+	f := flight{token: token, hash: hash, place: callers.Place(address), key: string(hash[:])}
+	caller, err = g.ofCluster(ctx, f)
+	var crowd *crowdError
+	if errors.As(err, &crowd) && crowd.place != f.place { // it is others' fault, who have the same token elsewhere
+		f.key += f.place
+		caller, err = g.ofCluster(ctx, f)
+	}
+	return caller, err
+}
+
+// A flight is one question about a token. Those who ask with the same key wait for
+// one answer, which is no one's alone.
+type flight struct {
+	token string
+	hash  bearer.Hash
+	place string // where the caller comes from
+	key   string
+}
+
+// A crowdError is that too many unknown tokens come from a place.
+type crowdError struct{ place string }
+
+func (e *crowdError) Error() string { return ErrTooMany.Error() }
+
+// Is makes it an ErrTooMany.
+func (e *crowdError) Is(target error) bool { return target == ErrTooMany }
+
+// ofCluster asks whose a token of the cluster is.
+func (g *Guard) ofCluster(ctx context.Context, f flight) (string, error) {
+	asked := g.asking.DoChan(f.key, func() (any, error) {
+		if !g.from.Allow(f.place, time.Now()) {
+			return "", &crowdError{f.place}
+		}
 		if !g.limit.Allow() {
 			return "", fmt.Errorf("%w: %w", ErrUnavailable, errTooMany)
 		}
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), reviewTimeout, errNoAnswer)
 		defer cancel()
-		caller, err := g.review(ctx, token)
+		caller, err := g.review(ctx, f.token)
 		switch {
 		case err == nil:
-			g.known.Add(hash, answer{caller: caller}, g.cfg.Believe)
+			g.known.Add(f.hash, answer{caller: caller}, g.cfg.Believe)
 		case !errors.Is(err, ErrUnavailable):
-			g.known.Add(hash, answer{err: err}, min(distrust, g.cfg.Believe))
+			g.known.Add(f.hash, answer{err: err}, min(distrust, g.cfg.Believe))
 		}
 		return caller, err
 	})

@@ -28,6 +28,9 @@ import (
 
 func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{}) }
 
+// here is where callers come from.
+const here = "192.0.2.1:4711"
+
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func wantErr(t *testing.T, err, want error) {
@@ -115,11 +118,11 @@ func TestTokensOfTheCluster(t *testing.T) {
 	g, r := newGuard(t)
 	kubebedtest.Eventually(t, func(ctx context.Context) error { // until the API server has heard of the role
 		g, _ := newGuard(t)
-		_, err := g.Authenticate(ctx, "Bearer "+token)
+		_, err := g.Authenticate(ctx, "Bearer "+token, here)
 		return err
 	})
 	for range 3 {
-		caller, err := g.Authenticate(t.Context(), "Bearer "+token)
+		caller, err := g.Authenticate(t.Context(), "Bearer "+token, here)
 		if err != nil || caller != name {
 			t.Errorf("got %q, %v, want %q", caller, err, name)
 		}
@@ -128,17 +131,17 @@ func TestTokensOfTheCluster(t *testing.T) {
 		t.Errorf("%d requests, want one for the token and one for the right", got)
 	}
 	_, other := newToken(t, false)
-	_, err := g.Authenticate(t.Context(), "Bearer "+other)
+	_, err := g.Authenticate(t.Context(), "Bearer "+other, here)
 	wantErr(t, err, auth.ErrForbidden)
 	for range 3 {
-		_, err = g.Authenticate(t.Context(), "Bearer made-up")
+		_, err = g.Authenticate(t.Context(), "Bearer made-up", here)
 		wantErr(t, err, auth.ErrInvalidToken)
 	}
 	if got := r.count.Load(); got != 5 {
 		t.Errorf("%d requests, want 3 more: what was said of a bad token is believed, too", got)
 	}
 	for _, header := range []string{"", "Bearer ", "Basic " + token} {
-		_, err = g.Authenticate(t.Context(), header)
+		_, err = g.Authenticate(t.Context(), header, here)
 		wantErr(t, err, auth.ErrNoToken)
 	}
 }
@@ -147,19 +150,19 @@ func TestAudiences(t *testing.T) {
 	_, ours := newToken(t, false, "fleetloop")
 	_, another := newToken(t, false)
 	g, _ := newGuard(t, func(c *auth.Config) { c.Audiences = []string{"fleetloop"} })
-	_, err := g.Authenticate(t.Context(), "Bearer "+ours)
+	_, err := g.Authenticate(t.Context(), "Bearer "+ours, here)
 	wantErr(t, err, auth.ErrForbidden) // it is known, and that is all
-	_, err = g.Authenticate(t.Context(), "Bearer "+another)
+	_, err = g.Authenticate(t.Context(), "Bearer "+another, here)
 	wantErr(t, err, auth.ErrInvalidToken)
 }
 
 func TestOutages(t *testing.T) {
 	g, r := newGuard(t)
 	r.closed.Store(true)
-	_, err := g.Authenticate(t.Context(), "Bearer made-up")
+	_, err := g.Authenticate(t.Context(), "Bearer made-up", here)
 	wantErr(t, err, auth.ErrUnavailable)
 	r.closed.Store(false)
-	_, err = g.Authenticate(t.Context(), "Bearer made-up")
+	_, err = g.Authenticate(t.Context(), "Bearer made-up", here)
 	wantErr(t, err, auth.ErrInvalidToken) // an outage is not remembered
 }
 
@@ -169,7 +172,7 @@ func TestFloods(t *testing.T) {
 	var asking sync.WaitGroup
 	for i := range 400 {
 		asking.Go(func() {
-			_, err := g.Authenticate(t.Context(), fmt.Sprintf("Bearer made-up-%d", i))
+			_, err := g.Authenticate(t.Context(), fmt.Sprintf("Bearer made-up-%d", i), fmt.Sprintf("192.0.2.%d:1", i))
 			if !errors.Is(err, auth.ErrInvalidToken) && !errors.Is(err, auth.ErrUnavailable) {
 				t.Errorf("got %v", err)
 			}
@@ -180,6 +183,54 @@ func TestFloods(t *testing.T) {
 	if got, most := int(r.count.Load()), 41+int(20*time.Since(began).Seconds()); got > most {
 		t.Errorf("%d requests, want %d at most", got, most)
 	}
+}
+
+// TestOneFloodIsNotAnothers shows that whoever makes up tokens keeps nobody out but
+// those who come from the same place with a token that is not known yet.
+func TestOneFloodIsNotAnothers(t *testing.T) {
+	_, token := newToken(t, false)
+	_, shared := newToken(t, false)
+	g, r := newGuard(t)
+	ask := func(token, address string) error {
+		_, err := g.Authenticate(t.Context(), "Bearer "+token, address)
+		return err
+	}
+	wantErr(t, ask(token, "192.0.2.1:1"), auth.ErrForbidden) // from now on it is known
+	began, refused := time.Now(), 0
+	for i := range 200 {
+		err := ask(fmt.Sprintf("made-up-%d", i), fmt.Sprintf("192.0.2.1:%d", 1+i))
+		if errors.Is(err, auth.ErrTooMany) {
+			refused++
+		} else {
+			wantErr(t, err, auth.ErrInvalidToken)
+		}
+	}
+	took := time.Since(began).Seconds()
+	if got, most := int(r.count.Load()), 2+20+1+int(4*took); got > most {
+		t.Errorf("%d requests from one address, want %d at most", got, most)
+	}
+	if refused < 200-21-int(4*took) {
+		t.Errorf("%d of 200 were refused", refused)
+	}
+	wantErr(t, ask(token, "192.0.2.1:2"), auth.ErrForbidden)
+	wantErr(t, ask("another", "192.0.2.2:1"), auth.ErrInvalidToken)
+	wantErr(t, ask("yet another", "[2001:db8::1]:1"), auth.ErrInvalidToken)
+
+	// Whoever has a token as others do, who come from where the flood does, is told
+	// of it nevertheless.
+	var asking sync.WaitGroup
+	for i := range 40 {
+		asking.Go(func() {
+			if i%2 == 0 {
+				if err := ask(shared, "192.0.2.1:9"); !errors.Is(err, auth.ErrTooMany) && !errors.Is(err, auth.ErrForbidden) {
+					t.Errorf("from where the flood comes: %v", err)
+				}
+				return
+			}
+			wantErr(t, ask(shared, "192.0.2.3:9"), auth.ErrForbidden)
+		})
+	}
+	asking.Wait()
 }
 
 // write replaces the file as a Secret's volume does: the new one is moved over the
@@ -204,7 +255,7 @@ func TestTokenFile(t *testing.T) {
 	}
 	check := func(token, subject string) {
 		t.Helper()
-		got, err := g.Authenticate(t.Context(), "bearer "+token)
+		got, err := g.Authenticate(t.Context(), "bearer "+token, here)
 		if got != subject || (subject == "") != errors.Is(err, auth.ErrInvalidToken) {
 			t.Errorf("token %q: got %q, %v, want %q", token, got, err, subject)
 		}
@@ -231,10 +282,10 @@ func TestFileBesideTheCluster(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	write(t, path, "tokens: [{token: first-token, subject: alertmanager}]")
 	g, r := newGuard(t, func(c *auth.Config) { c.TokenFile = path })
-	if got, err := g.Authenticate(t.Context(), "Bearer first-token"); got != "alertmanager" || err != nil || r.count.Load() != 0 {
+	if got, err := g.Authenticate(t.Context(), "Bearer first-token", here); got != "alertmanager" || err != nil || r.count.Load() != 0 {
 		t.Errorf("got %q, %v after %d requests", got, err, r.count.Load())
 	}
-	_, err := g.Authenticate(t.Context(), "Bearer another")
+	_, err := g.Authenticate(t.Context(), "Bearer another", here)
 	wantErr(t, err, auth.ErrInvalidToken)
 }
 
@@ -277,7 +328,7 @@ func TestNewRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.Authenticate(t.Context(), ""); err != nil {
+	if _, err := g.Authenticate(t.Context(), "", here); err != nil {
 		t.Errorf("on loopback: %v", err)
 	}
 }

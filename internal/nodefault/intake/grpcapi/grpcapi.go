@@ -7,7 +7,7 @@
 // say that an event can never be stored, and that the others have been.
 //
 // Over a Unix socket whoever may open the file may report. Over TCP a caller has a
-// bearer token, as over HTTP.
+// bearer token, as over HTTP. What each caller sends is bounded, as over HTTP.
 package grpcapi
 
 import (
@@ -31,6 +31,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
 )
 
@@ -67,7 +68,7 @@ const (
 
 // An authenticator tells who callers are. Its errors are those of package auth.
 type authenticator interface {
-	Authenticate(ctx context.Context, header string) (caller string, err error)
+	Authenticate(ctx context.Context, header, address string) (caller string, err error)
 }
 
 // Deps are what a Server works with.
@@ -75,6 +76,9 @@ type Deps struct {
 	Store   intake.Store
 	Auth    authenticator // of callers over TCP
 	Metrics *intake.Metrics
+	// Callers bound what each caller sends, by whatever ways; all who come by the
+	// socket are one. Nil are the default ones, for this one.
+	Callers *callers.Limits
 	Log     *slog.Logger
 }
 
@@ -109,6 +113,9 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Server, error) {
 	if deps.Store == nil || deps.Metrics == nil || deps.Log == nil || deps.Auth == nil && cfg.Addr != "" {
 		return nil, errors.New("the gRPC intake needs a store, metrics, a logger, and authentication for an address")
 	}
+	if deps.Callers == nil {
+		deps.Callers = callers.New(0, 0)
+	}
 	s := &Server{cfg: cfg, log: deps.Log}
 	svc := &service{store: deps.Metrics.Counted(intake.KindGRPC, deps.Store), metrics: deps.Metrics, log: deps.Log}
 	if cfg.Socket != "" {
@@ -116,7 +123,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.add(l, svc, recovered(deps.Log))
+		s.add(l, svc, recovered(deps.Log), intercept(func(context.Context) error { return allowed(deps.Callers, ofSocket) }))
 	}
 	if cfg.Addr != "" {
 		if err := s.addAddress(ctx, svc, deps); err != nil {
@@ -140,7 +147,13 @@ func (s *Server) addAddress(ctx context.Context, svc *service, deps Deps) error 
 	if err != nil {
 		return fmt.Errorf("listen for gRPC: %w", err)
 	}
-	s.add(l, svc, append(options, recovered(deps.Log), authenticated(deps.Auth, deps.Log))...)
+	s.add(l, svc, append(options, recovered(deps.Log), intercept(func(ctx context.Context) error {
+		caller, err := authenticate(ctx, deps.Auth, deps.Log)
+		if err != nil {
+			return err
+		}
+		return allowed(deps.Callers, caller)
+	}))...)
 	return nil
 }
 

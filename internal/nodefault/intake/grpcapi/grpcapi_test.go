@@ -83,7 +83,7 @@ func (m *memory) stored() []nodefault.Report {
 // A door lets in who says the right word.
 type door struct{}
 
-func (door) Authenticate(_ context.Context, header string) (string, error) {
+func (door) Authenticate(_ context.Context, header, _ string) (string, error) {
 	switch header {
 	case "Bearer good":
 		return "monitor", nil
@@ -93,14 +93,22 @@ func (door) Authenticate(_ context.Context, header string) (string, error) {
 		return "", auth.ErrForbidden
 	case "Bearer away":
 		return "", auth.ErrUnavailable
+	case "Bearer flood":
+		return "", auth.ErrTooMany
+	case "Bearer other":
+		return "other", nil
 	}
 	return "", auth.ErrInvalidToken
 }
 
 // serve runs a server until the test ends.
-func serve(t *testing.T, cfg grpcapi.Config, store intake.Store) *grpcapi.Server {
+func serve(t *testing.T, cfg grpcapi.Config, store intake.Store, change ...func(*grpcapi.Deps)) *grpcapi.Server {
 	t.Helper()
-	s, err := grpcapi.New(t.Context(), cfg, grpcapi.Deps{Store: store, Auth: door{}, Metrics: intake.NewMetrics(nil), Log: slog.New(slog.DiscardHandler)})
+	deps := grpcapi.Deps{Store: store, Auth: door{}, Metrics: intake.NewMetrics(nil), Log: slog.New(slog.DiscardHandler)}
+	for _, do := range change {
+		do(&deps)
+	}
+	s, err := grpcapi.New(t.Context(), cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +317,7 @@ func TestOverTCP(t *testing.T) {
 	in := &datamodels.HealthEvents{Events: []*datamodels.HealthEvent{newEvent("n1")}}
 	for token, code := range map[string]codes.Code{
 		"": codes.Unauthenticated, "Bearer bad": codes.Unauthenticated, "Bearer nobody": codes.PermissionDenied,
-		"Bearer away": codes.Unavailable, "Bearer good": codes.OK,
+		"Bearer away": codes.Unavailable, "Bearer flood": codes.ResourceExhausted, "Bearer good": codes.OK,
 	} {
 		ctx := t.Context()
 		if token != "" {

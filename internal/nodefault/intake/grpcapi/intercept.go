@@ -5,14 +5,17 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
 )
 
 // recovered has a panic end one call, and not the process.
@@ -28,26 +31,49 @@ func recovered(log *slog.Logger) grpc.ServerOption {
 	})
 }
 
-// authenticated lets in who has a token. How the server is may be asked by all.
-func authenticated(a authenticator, log *slog.Logger) grpc.ServerOption {
+// intercept has each call pass a check. How the server is may be asked by all.
+func intercept(check func(ctx context.Context) error) grpc.ServerOption {
 	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		if info.FullMethod == healthpb.Health_Check_FullMethodName {
-			return next(ctx, req)
+		if info.FullMethod != healthpb.Health_Check_FullMethodName {
+			if err := check(ctx); err != nil {
+				return nil, err
+			}
 		}
-		var header string
-		if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
-			header = values[0]
-		}
-		_, err := a.Authenticate(ctx, header)
-		switch {
-		case err == nil:
-			return next(ctx, req)
-		case errors.Is(err, auth.ErrNoToken), errors.Is(err, auth.ErrInvalidToken):
-			return nil, status.Error(codes.Unauthenticated, err.Error())
-		case errors.Is(err, auth.ErrForbidden):
-			return nil, status.Error(codes.PermissionDenied, err.Error())
-		}
-		log.WarnContext(ctx, "caller could not be checked", "err", err)
-		return nil, status.Error(codes.Unavailable, auth.ErrUnavailable.Error())
+		return next(ctx, req)
 	})
+}
+
+// authenticate tells who calls, by their token. The error is a status.
+func authenticate(ctx context.Context, a authenticator, log *slog.Logger) (caller string, err error) {
+	var header, address string
+	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
+		header = values[0]
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		address = p.Addr.String()
+	}
+	caller, err = a.Authenticate(ctx, header, address)
+	switch {
+	case err == nil:
+		return caller, nil
+	case errors.Is(err, auth.ErrNoToken), errors.Is(err, auth.ErrInvalidToken):
+		return "", status.Error(codes.Unauthenticated, err.Error())
+	case errors.Is(err, auth.ErrForbidden):
+		return "", status.Error(codes.PermissionDenied, err.Error())
+	case errors.Is(err, auth.ErrTooMany):
+		return "", status.Error(codes.ResourceExhausted, err.Error())
+	}
+	log.WarnContext(ctx, "caller could not be checked", "err", err)
+	return "", status.Error(codes.Unavailable, auth.ErrUnavailable.Error())
+}
+
+// ofSocket is whoever comes by the socket. No token has such an owner.
+const ofSocket = "unix socket"
+
+// allowed refuses a caller who sends too much, for now.
+func allowed(limits *callers.Limits, caller string) error {
+	if limits.Allow(caller, time.Now()) {
+		return nil
+	}
+	return status.Errorf(codes.ResourceExhausted, "more than %g calls a second: send several events in one", limits.PerSecond())
 }

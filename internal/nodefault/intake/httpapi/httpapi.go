@@ -24,6 +24,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
 )
 
 // The paths.
@@ -36,23 +37,19 @@ const (
 type Config struct {
 	MaxBody int64 `key:"max_body" env:"NODE_FAULT_INTAKE_MAX_BODY" default:"1048576" validate:"gt=0" doc:"How long a request's body may be, in bytes."`
 
-	// Rate and Burst are of each caller. Zero means DefaultRate and DefaultBurst.
-	Rate  float64 `key:"rate" env:"NODE_FAULT_INTAKE_RATE" default:"50" validate:"gt=0" doc:"Requests a second that each caller may send."`
+	// Rate and Burst are of each caller, if Deps.Callers says nothing else.
+	Rate  float64 `key:"rate" env:"NODE_FAULT_INTAKE_RATE" default:"50" validate:"gt=0" doc:"Requests a second that each caller may send, over HTTP and gRPC together."`
 	Burst int     `key:"burst" env:"NODE_FAULT_INTAKE_BURST" default:"200" validate:"gt=0" doc:"Requests that a caller may send at once after a quiet time."`
 
 	Alerts AlertConfig `key:"alertmanager" doc:"How alerts are faults."`
 }
 
-// What the zero fields of a Config mean.
-const (
-	DefaultMaxBody = 1 << 20
-	DefaultRate    = 50
-	DefaultBurst   = 200
-)
+// DefaultMaxBody is what the zero MaxBody of a Config means.
+const DefaultMaxBody = 1 << 20
 
 // An authenticator tells who callers are. Its errors are those of package auth.
 type authenticator interface {
-	Authenticate(ctx context.Context, header string) (caller string, err error)
+	Authenticate(ctx context.Context, header, address string) (caller string, err error)
 }
 
 // Deps are what the handler works with.
@@ -60,6 +57,9 @@ type Deps struct {
 	Store   intake.Store
 	Auth    authenticator
 	Metrics *intake.Metrics
+	// Callers bound what each caller sends, by whatever ways. Nil are those of the
+	// Config, for this one.
+	Callers *callers.Limits
 	// NodeAt finds the node that has an address: its error is one of package
 	// intake. Nil finds none.
 	NodeAt func(ctx context.Context, address string) (name string, err error)
@@ -72,12 +72,13 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 		return nil, errors.New("the intake of reports needs a store, authentication, metrics and a logger")
 	}
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, DefaultMaxBody)
-	cfg.Rate = cmp.Or(cfg.Rate, DefaultRate)
-	cfg.Burst = cmp.Or(cfg.Burst, DefaultBurst)
+	if deps.Callers == nil {
+		deps.Callers = callers.New(cfg.Rate, cfg.Burst)
+	}
 	if cfg.Alerts.Source == "" {
 		cfg.Alerts = DefaultAlerts()
 	}
-	h := &handler{cfg: cfg, deps: deps, callers: newCallers(cfg.Rate, cfg.Burst)}
+	h := &handler{cfg: cfg, deps: deps}
 	mux := http.NewServeMux()
 	mux.HandleFunc(PathHealthEvents, h.take(intake.KindHealthEvents, func(r *http.Request, body []byte) ([]element, error) {
 		return decodeEvents(r.Header, body)
@@ -95,9 +96,8 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 }
 
 type handler struct {
-	cfg     Config
-	deps    Deps
-	callers *callers
+	cfg  Config
+	deps Deps
 }
 
 // take handles one path.
@@ -109,14 +109,14 @@ func (h *handler) take(kind intake.Kind, decode func(*http.Request, []byte) ([]e
 			answer(w, problem{Status: http.StatusMethodNotAllowed, Detail: "reports are sent with POST"})
 			return
 		}
-		caller, err := h.deps.Auth.Authenticate(r.Context(), r.Header.Get("Authorization"))
+		caller, err := h.deps.Auth.Authenticate(r.Context(), r.Header.Get("Authorization"), r.RemoteAddr)
 		if err != nil {
 			h.refuse(w, r, err)
 			return
 		}
-		if !h.callers.allow(caller, time.Now()) {
+		if !h.deps.Callers.Allow(caller, time.Now()) {
 			w.Header().Set("Retry-After", retryAfter)
-			answer(w, problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf("more than %g requests a second: send several events in one", h.cfg.Rate)})
+			answer(w, problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf("more than %g requests a second: send several events in one", h.deps.Callers.PerSecond())})
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.cfg.MaxBody))
@@ -176,6 +176,9 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, auth.ErrNoToken), errors.Is(err, auth.ErrInvalidToken):
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		answer(w, problem{Status: http.StatusUnauthorized, Detail: err.Error() + ": send Authorization: Bearer with a token of the cluster, or one of the token file"})
+	case errors.Is(err, auth.ErrTooMany):
+		w.Header().Set("Retry-After", retryAfter)
+		answer(w, problem{Status: http.StatusTooManyRequests, Detail: err.Error()})
 	default:
 		h.deps.Log.WarnContext(r.Context(), "caller could not be checked", "err", err)
 		w.Header().Set("Retry-After", retryAfter)

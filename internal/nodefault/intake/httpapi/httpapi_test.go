@@ -56,7 +56,7 @@ func (m *memory) Apply(_ context.Context, reports []nodefault.Report) error {
 // A door lets in who says the right word.
 type door struct{ err error }
 
-func (d door) Authenticate(_ context.Context, header string) (string, error) {
+func (d door) Authenticate(_ context.Context, header, _ string) (string, error) {
 	if d.err != nil {
 		return "", d.err
 	}
@@ -225,6 +225,7 @@ func TestCallers(t *testing.T) {
 		"Invalid":     {"who is it?", auth.ErrInvalidToken, 401, "Www-Authenticate"},
 		"Forbidden":   {"it may not", fmt.Errorf("%q is %w", "alice", auth.ErrForbidden), 403, ""},
 		"Unavailable": {"nobody knows", auth.ErrUnavailable, 503, "Retry-After"},
+		"TooMany":     {"it may be somebody next to it", auth.ErrTooMany, 429, "Retry-After"},
 		"Other":       {"nobody knows", errors.New("x"), 503, "Retry-After"},
 	}
 	for name, tc := range cases {
