@@ -1,0 +1,260 @@
+package operator
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+)
+
+// outcomes are checks whose outcome something is done to.
+type outcomes struct {
+	checks
+
+	change func(*check.Outcome)
+}
+
+func (c outcomes) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error) {
+	out, err := c.checks.Check(ctx, ke, dry, now)
+	c.change(&out)
+	return out, err
+}
+
+func (c outcomes) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error) {
+	return c.Check(ctx, ke, nil, now)
+}
+
+// told are the Kubernetes events since the last time, as type and reason.
+func told(recorder *events.FakeRecorder) (list []string) {
+	for len(recorder.Events) > 0 {
+		words := strings.Fields(<-recorder.Events)
+		list = append(list, words[0]+" "+words[1])
+	}
+	return list
+}
+
+// changed are the kinds of changes that were told to other systems.
+func (w *world) changed() (list []execution.ChangeAction) {
+	for _, c := range w.changes {
+		list = append(list, c.Action)
+	}
+	return list
+}
+
+// again has a write be refused the first time that it is tried, since somebody
+// has changed the execution.
+func (w *world) again(what string) {
+	w.once(what, true, w.edited(func(ke *v1alpha1.KubernetesExecution) { ke.Labels = map[string]string{"changed": what} }))
+}
+
+// optional are results of conditions of which one is to be warned of.
+func optional() []v1alpha1.ConditionResult {
+	return []v1alpha1.ConditionResult{
+		{ConditionType: "holds", Passed: true, Evaluated: true},
+		{ConditionType: "must", Passed: true, Required: true, Evaluated: true},
+		{ConditionType: "should", Evaluated: true, ErrorMessage: "it does not"},
+	}
+}
+
+// TestTold holds what people and other systems are told of an execution, each
+// once, however often it is looked at and whatever write has to be made again.
+func TestTold(t *testing.T) {
+	postcondition := func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.PostConditions = []v1alpha1.Condition{{Type: "x", Rego: "x"}}
+	}
+	runs := func(w *world, r *reconciler, code action.Code) {
+		w.end("a", code)
+		w.again("status rollback_ready")
+		w.look(r)
+		w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Finalize = true })
+		w.again("status completed")
+	}
+	for name, tc := range map[string]struct {
+		approval bool
+		spec     func(*v1alpha1.KubernetesExecution)
+		outcome  func(*check.Outcome)
+		then     func(w *world, r *reconciler)
+		events   []string
+		changes  []execution.ChangeAction
+	}{
+		"Succeeded": {
+			then:    func(w *world, r *reconciler) { runs(w, r, action.CodeOK) },
+			events:  []string{"Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent"},
+			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeSucceeded},
+		},
+		"NoWayBack": {
+			outcome: func(out *check.Outcome) { out.Plan.Rollback = nil },
+			then: func(w *world, r *reconciler) {
+				w.again("status completed")
+				w.end("a", action.CodeOK)
+				w.look(r)
+			},
+			events:  []string{"Normal ExecutionCompletedPermanent"},
+			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeSucceeded},
+		},
+		"TakenBack": {
+			spec:    func(ke *v1alpha1.KubernetesExecution) { ke.Spec.RollbackOf = &v1alpha1.ObjectReference{Name: "before"} },
+			then:    func(w *world, r *reconciler) { runs(w, r, action.CodeOK) },
+			events:  []string{"Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent"},
+			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeRolledBack},
+		},
+		"Failed": {
+			then: func(w *world, _ *reconciler) {
+				w.end("a", action.CodeForbidden)
+				w.again("status failed")
+			},
+			events:  []string{"Warning ExecutionFailed"},
+			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeFailed},
+		},
+		"Approved": {
+			approval: true,
+			then: func(w *world, r *reconciler) {
+				w.edit("a", approve("bob"))
+				w.again("status waiting_approval")
+				w.look(r)
+				runs(w, r, action.CodeOK)
+			},
+			events:  []string{"Normal ApprovalRequired", "Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent"},
+			changes: []execution.ChangeAction{execution.ChangeApproved, execution.ChangeStarted, execution.ChangeSucceeded},
+		},
+		"Rejected": {
+			approval: true,
+			then: func(w *world, _ *reconciler) {
+				w.edit("a", func(ke *v1alpha1.KubernetesExecution) {
+					ke.Spec.Approvals = []v1alpha1.Approval{{Approver: "bob", Decision: v1alpha1.Reject, PlanHash: ke.Status.Plan.Hash}}
+				})
+				w.again("status failed")
+			},
+			events:  []string{"Normal ApprovalRequired", "Warning ExecutionFailed"},
+			changes: []execution.ChangeAction{execution.ChangeRejected, execution.ChangeFailed},
+		},
+		"Warned": {
+			outcome: func(out *check.Outcome) {
+				out.Warnings, out.Results.PreConditionResults = []string{"it is late"}, optional()
+			},
+			spec: postcondition,
+			then: func(w *world, r *reconciler) {
+				w.post = optional()
+				runs(w, r, action.CodeOK)
+			},
+			events: []string{
+				"Warning PreconditionWarning", "Warning PolicyWarning", "Warning PostconditionWarning",
+				"Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent",
+			},
+			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeSucceeded},
+		},
+		"PostconditionFails": {
+			spec: postcondition,
+			then: func(w *world, r *reconciler) {
+				w.post = []v1alpha1.ConditionResult{{ConditionType: "x", Required: true, Evaluated: true}}
+				runs(w, r, action.CodeOK)
+			},
+			events:  []string{"Warning ExecutionFailed"},
+			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeFailed},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.approval = tc.approval
+			r := w.newReconciler(Config{})
+			recorder := events.NewFakeRecorder(64)
+			r.tell = teller{recorder}
+			if tc.outcome != nil {
+				r.check = outcomes{checks{w}, tc.outcome}
+			}
+			w.create("a", "web", tc.spec)
+			w.again("status validated")
+			if tc.approval {
+				w.again("status waiting_approval")
+			}
+			w.look(r)
+			tc.then(w, r)
+			w.look(r)
+			if s := w.get("a").Status; !execution.Ended(s.Phase) {
+				t.Fatalf("it is %s: %s", s.Phase, s.Message)
+			}
+			if diff := cmp.Diff(tc.events, told(recorder)); diff != "" {
+				t.Errorf("people:\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.changes, w.changed()); diff != "" {
+				t.Errorf("other systems:\n%s", diff)
+			}
+		})
+	}
+}
+
+// look looks at execution a as often as there may be something to do.
+func (w *world) look(r *reconciler) {
+	for range 4 {
+		_, _ = w.reconcile(r, "a")
+	}
+}
+
+// TestToldWhyItWaits holds that what keeps an execution is told once each, and
+// counted.
+func TestToldWhyItWaits(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(Config{})
+	g, err := gate.New(gate.Config{MaxConcurrent: 1, Cooldown: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.gate = g
+	recorder := events.NewFakeRecorder(64)
+	w.create("first", "web", nil)
+	w.must(t, r, "first")
+	r.tell = teller{recorder}
+	w.create("a", "web", nil)
+	w.look(r)
+	w.end("first", action.CodeOK)
+	w.must(t, r, "first")
+	w.look(r)
+	w.create("third", "api", nil)
+	w.must(t, r, "third")
+	w.now = w.now.Add(time.Minute)
+	w.look(r)
+	g.Stop("fire")
+	w.look(r)
+	if diff := cmp.Diff([]string{"Normal TargetBusy", "Normal ExecutionCompleted", "Normal Cooldown", "Normal BudgetExceeded", "Normal EmergencyStop"}, told(recorder)); diff != "" {
+		t.Error(diff)
+	}
+	for _, d := range []v1alpha1.Detail{v1alpha1.DetailTargetBusy, v1alpha1.DetailCooldown, v1alpha1.DetailBudgetExceeded, v1alpha1.DetailEmergencyStop} {
+		if got := testutil.ToFloat64(r.metrics.refusals.WithLabelValues(string(d))); got != 1 {
+			t.Errorf("%s was counted %v times", d, got)
+		}
+	}
+}
+
+// TestUnknownActionIsCounted holds that a request cannot choose the label of a
+// metric.
+func TestUnknownActionIsCounted(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(Config{})
+	r.check = unknowing{checks{w}}
+	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Action = "whatever_i_like" })
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailUnknownAction)
+	if n := testutil.CollectAndCount(r.metrics.executions); n != 1 {
+		t.Errorf("there are %d series", n)
+	}
+	if got := testutil.ToFloat64(r.metrics.executions.WithLabelValues("failed", "unknown")); got != 1 {
+		t.Errorf("%v were counted as unknown", got)
+	}
+}
+
+// unknowing are checks that know no action.
+type unknowing struct{ checks }
+
+func (unknowing) Check(context.Context, *v1alpha1.KubernetesExecution, *action.Result, time.Time) (check.Outcome, error) {
+	return check.Outcome{Failed: &execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailUnknownAction, Message: "there is none"}}, nil
+}

@@ -1,0 +1,207 @@
+package operator
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+)
+
+// TestApprovalTimeout holds until when an approval is waited for, also by an
+// operator that was not there when it was asked for.
+func TestApprovalTimeout(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		cfg    time.Duration
+		own    *metav1.Duration
+		want   time.Duration // zero is without end
+	}{
+		"Default":    {"an hour", 0, nil, time.Hour},
+		"Configured": {"the controller was told", 2 * time.Hour, nil, 2 * time.Hour},
+		"Own":        {"it says so itself", 2 * time.Hour, &metav1.Duration{Duration: time.Minute}, time.Minute},
+		"WithoutEnd": {"likewise", 2 * time.Hour, &metav1.Duration{}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.approval = true
+			cfg := Config{ApprovalTimeout: tc.cfg}
+			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.ApprovalTimeout = tc.own })
+			asked := w.now
+			w.must(t, w.newReconciler(cfg), "a")
+			r := w.newReconciler(cfg)
+			res, err := w.reconcile(r, "a")
+			if err != nil || res.RequeueAfter != tc.want {
+				t.Errorf("%s: it is looked at again after %s: %v", tc.reason, res.RequeueAfter, err)
+			}
+			if tc.want == 0 {
+				w.now = asked.Add(9000 * time.Hour)
+				w.must(t, r, "a")
+				wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, "")
+				w.edit("a", approve("bob"))
+				w.must(t, r, "a")
+				wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+				return
+			}
+			w.now = asked.Add(tc.want - time.Second)
+			w.must(t, r, "a")
+			wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, "")
+			w.now = asked.Add(tc.want)
+			w.edit("a", approve("bob"))
+			w.must(t, r, "a")
+			wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.Detail(v1alpha1.ReasonApprovalTimeout))
+		})
+	}
+}
+
+// TestAskedWhileItWaits holds that an approval is asked for which the policies want
+// only since the execution waits for its turn: of the plan as it is now, and with
+// nobody kept out meanwhile.
+func TestAskedWhileItWaits(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(Config{})
+	w.create("other", "web", nil)
+	w.must(t, r, "other")
+	w.create("a", "web", nil)
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseValidated, v1alpha1.DetailTargetBusy)
+	w.approval, w.policy = true, "p2"
+	w.end("other", action.CodeOK)
+	w.must(t, r, "other")
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, "")
+	wantEmpty(t, r)
+	s := w.get("a").Status
+	if now := w.plan(t.Context(), w.get("a")); s.Plan.Hash != now.Hash || s.Approval == nil || !s.Approval.Required || s.Approval.Deadline == nil {
+		t.Errorf("asked for is %+v of plan %s, and it is %s now", s.Approval, s.Plan.Hash, now.Hash)
+	}
+	if len(w.effects) != 1 {
+		t.Fatal("it began")
+	}
+	w.edit("a", approve("bob"))
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+}
+
+// TestNoLongerInline holds that an inline action is not done by a controller that
+// was told otherwise since it was approved.
+func TestNoLongerInline(t *testing.T) {
+	w := newWorld()
+	w.approval = true
+	w.create("a", "web", asksInline)
+	w.must(t, w.newReconciler(inline()), "a")
+	w.edit("a", approve("bob"))
+	r := w.newReconciler(Config{Audited: true})
+	r.identities = nobodyActs{t}
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailInvalidParameters)
+	wantEmpty(t, r)
+	if len(w.effects) > 0 {
+		t.Error("it began")
+	}
+}
+
+// TestInlineRetries holds how often an inline action is tried again, and when.
+func TestInlineRetries(t *testing.T) {
+	for name, tc := range map[string]struct {
+		most    *int32
+		fails   int // attempts that do
+		waits   string
+		want    v1alpha1.Outcome
+		retries int32
+	}{
+		"Once":   {new(int32(2)), 1, "[1s]", v1alpha1.OutcomeSucceeded, 1},
+		"Twice":  {new(int32(2)), 2, "[1s 2s]", v1alpha1.OutcomeSucceeded, 2},
+		"Always": {new(int32(2)), 9, "[1s 2s]", v1alpha1.OutcomeFailed, 2},
+		"Never":  {new(int32(0)), 1, "[]", v1alpha1.OutcomeFailed, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				r := w.newReconciler(inline())
+				looks := 0 // each of which is an attempt, of as many requests as it likes
+				w.fault = func(what string, before bool) error {
+					if what == "act" && before && looks <= tc.fails {
+						return apierrors.NewServiceUnavailable("it is too busy")
+					}
+					return nil
+				}
+				w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { asksInline(ke); ke.Spec.MaxRetries = tc.most })
+				waits := []time.Duration{}
+				for looks = 1; looks < 9; looks++ {
+					res, err := w.reconcile(r, "a")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if w.get("a").Status.Phase != v1alpha1.PhaseExecuting {
+						break
+					}
+					waits = append(waits, res.RequeueAfter)
+					w.now = w.now.Add(res.RequeueAfter)
+				}
+				if fmt.Sprint(waits) != tc.waits {
+					t.Errorf("it waited %s between attempts", waits)
+				}
+				wantOutcome(t, w, tc.want, tc.retries)
+				if did := len(w.acts) == 1; did != (tc.want == v1alpha1.OutcomeSucceeded) {
+					t.Errorf("there were %d changes of targets", len(w.acts))
+				}
+			})
+		})
+	}
+}
+
+// TestPastIsKnown holds that an operator that starts anew leaves alone what the one
+// before it would have: a target that was acted on lately, and one on which the
+// action fails.
+func TestPastIsKnown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		cfg    gate.Config
+		code   action.Code
+		phase  v1alpha1.Phase
+		detail v1alpha1.Detail
+	}{
+		"Cooldown": {"it was acted on lately", gate.Config{Cooldown: time.Hour}, action.CodeOK, v1alpha1.PhaseValidated, v1alpha1.DetailCooldown},
+		"Circuit":  {"it failed twice", gate.Config{MaxFailures: 2}, action.CodeForbidden, v1alpha1.PhaseFailed, v1alpha1.DetailCircuitOpen},
+		"Fewer":    {"it failed less often", gate.Config{MaxFailures: 3}, action.CodeForbidden, v1alpha1.PhaseExecuting, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			r := w.newReconciler(Config{})
+			for _, name := range []string{"a", "b"} {
+				w.create(name, "web", nil)
+				w.must(t, r, name)
+				w.end(name, tc.code)
+				w.must(t, r, name)
+			}
+			w.now = w.now.Add(time.Minute)
+			next := func() *reconciler {
+				g, err := gate.New(tc.cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := w.newReconciler(Config{})
+				r.gate = g
+				return r
+			}
+			w.create("c", "web", nil)
+			w.must(t, next(), "c")
+			wantPhase(t, w, "c", tc.phase, tc.detail)
+			w.create("d", "api", nil) // of which nothing is to be said
+			w.must(t, next(), "d")
+			wantPhase(t, w, "d", v1alpha1.PhaseExecuting, "")
+			if tc.phase == v1alpha1.PhaseValidated { // and no longer than it would have
+				w.now = w.now.Add(59 * time.Minute)
+				w.must(t, next(), "c")
+				wantPhase(t, w, "c", v1alpha1.PhaseExecuting, "")
+			}
+		})
+	}
+}
