@@ -39,8 +39,10 @@ violations contains msg if {
 	msg := sprintf("%d objects would change, at most %d may", [input.plan.affected, config.max_affected])
 }
 
+# There is always a way back.
 violations contains msg if {
 	changes
+	not input.request.rollback
 	past.count1h >= config.max_per_hour
 	msg := sprintf("the same was done to %s %d times within an hour, at most %d are allowed", [input.target.name, past.count1h, config.max_per_hour])
 }

@@ -77,7 +77,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 		return parts, err
 	}
 	deps.Gate = g
-	watch, err := guard.New(host, cfg.guard())
+	watch, err := guard.New(host, cfg.guard(), p.Log)
 	if err != nil {
 		return parts, err
 	}

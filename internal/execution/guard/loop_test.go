@@ -3,6 +3,8 @@ package guard
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -169,3 +171,21 @@ func TestOlderThanTheGuard(t *testing.T) {
 		}
 	})
 }
+
+// TestLogged holds that the log hears once when the guard goes, and when it is
+// there again, and nothing of a look that could not tell.
+func TestLogged(t *testing.T) {
+	c := &cluster{}
+	var said strings.Builder
+	w := newWatch(c.look, c.follow)
+	w.log = slog.New(slog.NewTextHandler(&said, nil))
+	for _, err := range []error{nil, nil, errNoPolicy, errNoPolicy, unknownError{errLookBound}, errNoPolicy, nil} {
+		c.becomes(err)
+		_ = w.lookOnce(t.Context())
+	}
+	if gone, there := strings.Count(said.String(), "no approval counts"), strings.Count(said.String(), "are there"); gone != 1 || there != 2 {
+		t.Errorf("it says %d times that the guard is gone, and %d times that it is there:\n%s", gone, there, said.String())
+	}
+}
+
+var errNoPolicy = errors.New("there is no policy")

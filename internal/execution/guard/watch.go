@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -39,6 +40,8 @@ type Watch struct {
 	// follow calls back when the objects of the guard change, until ctx ends.
 	follow func(ctx context.Context, changed func())
 
+	log *slog.Logger
+
 	mu      sync.Mutex
 	missing error     // what the last look that could tell has said
 	looked  time.Time // when that was
@@ -54,8 +57,9 @@ func (e unknownError) Unwrap() error { return e.error }
 
 // New makes a Watch of the guard that Objects of the same options are. As
 // whoever cfg is, it lists and watches validatingadmissionpolicies and
-// validatingadmissionpolicybindings, and creates executions, on trial only.
-func New(cfg *rest.Config, o Options) (*Watch, error) {
+// validatingadmissionpolicybindings, and creates executions, on trial only. The
+// log hears when the guard goes and comes.
+func New(cfg *rest.Config, o Options, log *slog.Logger) (*Watch, error) {
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("watch the guard: %w", err)
@@ -70,11 +74,13 @@ func New(cfg *rest.Config, o Options) (*Watch, error) {
 		client:     client,
 		executions: objects.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(o.Namespace),
 	}
-	return newWatch(l.look, l.follow), nil
+	w := newWatch(l.look, l.follow)
+	w.log = log
+	return w, nil
 }
 
 func newWatch(look func(context.Context) (time.Time, error), follow func(context.Context, func())) *Watch {
-	return &Watch{look: look, follow: follow, missing: errNoLook}
+	return &Watch{look: look, follow: follow, log: slog.New(slog.DiscardHandler), missing: errNoLook}
 }
 
 // Run looks at once, whenever something about the guard changes, and every 30
@@ -108,9 +114,15 @@ func (w *Watch) lookOnce(ctx context.Context) error {
 	defer w.mu.Unlock()
 	if unknown := (unknownError{}); errors.As(err, &unknown) {
 		w.unknown = err
-	} else {
-		w.missing, w.looked, w.unknown, w.since = err, time.Now(), nil, since
+		return err
 	}
+	switch before := w.missing; {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		w.log.ErrorContext(ctx, "no approval counts, because nothing checks who approves: apply deploy/guard", "err", err)
+	case err == nil && before != nil:
+		w.log.InfoContext(ctx, "the admission policies that check who approves are there")
+	}
+	w.missing, w.looked, w.unknown, w.since = err, time.Now(), nil, since
 	return err
 }
 

@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -39,7 +40,7 @@ func (w *world) watched() *guard.Watch {
 		must(w.tb, w.admin.RbacV1().ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{}))
 		must(w.tb, w.admin.RbacV1().ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{}))
 	})
-	watch, err := guard.New(w.config(controller), w.options())
+	watch, err := guard.New(w.config(controller), w.options(), slog.New(slog.DiscardHandler))
 	must(w.tb, err)
 	run(w.tb, watch)
 	return watch
@@ -141,7 +142,7 @@ func TestWatchTries(t *testing.T) {
 	must(t, err)
 	w := &world{tb: t, ns: "default", admin: admin}
 	w.install(guard.Objects(guard.Options{Namespace: "default"}))
-	watch, err := guard.New(bed.Config(), guard.Options{Namespace: "default"})
+	watch, err := guard.New(bed.Config(), guard.Options{Namespace: "default"}, slog.New(slog.DiscardHandler))
 	must(t, err)
 	run(t, watch)
 	wantMissing(t, watch, "an approval that nobody gave was not refused")
@@ -152,7 +153,7 @@ func TestWatchNeedsRights(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.guarded()
-	watch, err := guard.New(w.config(walt), w.options())
+	watch, err := guard.New(w.config(walt), w.options(), slog.New(slog.DiscardHandler))
 	must(t, err)
 	run(t, watch)
 	wantMissing(t, watch, `User "walt" cannot list resource`)

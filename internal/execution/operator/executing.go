@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -87,13 +88,16 @@ func (r *reconciler) observed(ctx context.Context, t *turn, j *batchv1.Job, o jo
 // slow is how long a Pod may take to begin without the status saying why.
 const slow = 30 * time.Second
 
+// routine is what every Pod waits for at first. What keeps one longer comes later.
+const routine = "ContainerCreating"
+
 // explain says what keeps a Job from beginning, once.
 func (r *reconciler) explain(t *turn, j *batchv1.Job, o job.Observation) {
 	s := &t.ke.Status
 	switch late := j.CreationTimestamp.Add(slow); {
 	case o.State == job.Running:
 		s.Message = ""
-	case o.Waiting == "" || s.Message != "":
+	case o.Waiting == "" || s.Message != "" && !strings.HasSuffix(s.Message, routine):
 	case t.now.Before(late):
 		t.until(late)
 	default:

@@ -25,6 +25,7 @@ test_large_plans_are_denied if {
 test_repetition_is_denied if {
 	denied(asked(base, {"history": {"sameActionTarget": {"count1h": 6}}}), "6 times")
 	asked(base, {"history": {"sameActionTarget": {"count1h": 5}}}).allow
+	asked(base, {"history": {"sameActionTarget": {"count1h": 6}}, "request": {"rollback": true}}).allow
 }
 
 test_failures_call_for_a_person if {
