@@ -258,3 +258,26 @@ type unknowing struct{ checks }
 func (unknowing) Check(context.Context, *v1alpha1.KubernetesExecution, *action.Result, time.Time) (check.Outcome, error) {
 	return check.Outcome{Failed: &execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailUnknownAction, Message: "there is none"}}, nil
 }
+
+// TestToldOnceOfAQueue holds that it is not told again and again who else is
+// ahead.
+func TestToldOnceOfAQueue(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(Config{})
+	for _, name := range []string{"first", "second"} {
+		w.create(name, "web", nil)
+		w.must(t, r, name)
+	}
+	recorder := events.NewFakeRecorder(64)
+	r.tell = teller{recorder}
+	w.create("a", "web", nil)
+	w.look(r)
+	w.end("first", action.CodeOK)
+	w.must(t, r, "first")
+	w.must(t, r, "second")
+	wantPhase(t, w, "second", v1alpha1.PhaseExecuting, "")
+	w.look(r)
+	if diff := cmp.Diff([]string{"Normal TargetBusy", "Normal ExecutionCompleted"}, told(recorder)); diff != "" {
+		t.Error(diff)
+	}
+}
