@@ -50,7 +50,7 @@ It ends with 1 if something would not work.`,
 var errPreflight = errors.New("not everything would work, see above")
 
 func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) error {
-	if err := errors.Join(cfg.check(), cfg.sinks().Check()); err != nil { //nolint:contextcheck // it sends nothing
+	if err := errors.Join(cfg.check(), cfg.sinks().Check()); err != nil {
 		return err
 	}
 	pool, err := postgres.New(cfg.Database, slog.New(slog.DiscardHandler)) //nolint:contextcheck // it makes no idle connections

@@ -166,7 +166,11 @@ func pastOf(ke *v1alpha1.KubernetesExecution) (gate.Past, bool) {
 	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
 		return gate.Past{}, false
 	}
-	return gate.Past{Action: s.Plan.Action, Target: gate.TargetOf(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}, true
+	p := gate.Past{Action: s.Plan.Action, Target: gate.TargetOf(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}
+	if s.Reason == v1alpha1.ReasonCancelled { // which says nothing of the action
+		p.Outcome = ""
+	}
+	return p, true
 }
 
 func subjectOf(ke *v1alpha1.KubernetesExecution) action.Subject {

@@ -167,10 +167,12 @@ func TestPastIsKnown(t *testing.T) {
 		code   action.Code
 		phase  v1alpha1.Phase
 		detail v1alpha1.Detail
+		cancel bool
 	}{
-		"Cooldown": {"it was acted on lately", gate.Config{Cooldown: time.Hour}, action.CodeOK, v1alpha1.PhaseValidated, v1alpha1.DetailCooldown},
-		"Circuit":  {"it failed twice", gate.Config{MaxFailures: 2}, action.CodeForbidden, v1alpha1.PhaseFailed, v1alpha1.DetailCircuitOpen},
-		"Fewer":    {"it failed less often", gate.Config{MaxFailures: 3}, action.CodeForbidden, v1alpha1.PhaseExecuting, ""},
+		"Cooldown":  {"it was acted on lately", gate.Config{Cooldown: time.Hour}, action.CodeOK, v1alpha1.PhaseValidated, v1alpha1.DetailCooldown, false},
+		"Circuit":   {"it failed twice", gate.Config{MaxFailures: 2}, action.CodeForbidden, v1alpha1.PhaseFailed, v1alpha1.DetailCircuitOpen, false},
+		"Fewer":     {"it failed less often", gate.Config{MaxFailures: 3}, action.CodeForbidden, v1alpha1.PhaseExecuting, "", false},
+		"Cancelled": {"it was cancelled twice, which says nothing of it", gate.Config{MaxFailures: 2}, action.CodeCancelled, v1alpha1.PhaseExecuting, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
@@ -178,6 +180,9 @@ func TestPastIsKnown(t *testing.T) {
 			for _, name := range []string{"a", "b"} {
 				w.create(name, "web", nil)
 				w.must(t, r, name)
+				if tc.cancel {
+					w.edit(name, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
+				}
 				w.end(name, tc.code)
 				w.must(t, r, name)
 			}
