@@ -152,7 +152,7 @@ func (b *executionBed) wakes(f *follower, names []string) (ms []float64, err err
 			switch {
 			case ended.IsZero() && w.what() == "patch pods/status" && strings.HasPrefix(w.name(), pod) && w.RequestObject.Status.Phase == "Succeeded":
 				ended = w.Answered
-			case stored.IsZero() && w.what() == "patch kubernetesexecutions/status" && w.name() == name && w.RequestObject.Status.Phase == string(v1alpha1.PhaseRollbackReady):
+			case stored.IsZero() && w.what() == "patch kubernetesexecutions/status" && w.name() == name && w.RequestObject.Status.Phase == string(v1alpha1.PhaseCompleted):
 				stored = w.Answered
 			}
 		}
