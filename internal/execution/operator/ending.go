@@ -200,7 +200,7 @@ func (r *reconciler) announceOne(ctx context.Context, from, to v1alpha1.Phase, k
 			r.change(ctx, ke, execution.ChangeFailed, "", s.Message)
 			return
 		}
-		r.tell.say(ke, "ExecutionCompleted", s.Message)
+		r.tell.completed(ke)
 		r.succeeded(ctx, ke)
 	case v1alpha1.PhaseCompleted:
 		r.tell.say(ke, "ExecutionCompletedPermanent", s.Message)
@@ -211,9 +211,11 @@ func (r *reconciler) announceOne(ctx context.Context, from, to v1alpha1.Phase, k
 		if from == v1alpha1.PhaseRollbackReady {
 			return // it was told when the postcondition did not hold
 		}
-		r.tell.warn(ke, "ExecutionFailed", string(s.Reason)+": "+s.Message)
+		r.tell.failed(ke)
 		r.change(ctx, ke, execution.ChangeFailed, "", s.Message)
-	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting:
+	case v1alpha1.PhaseExecuting:
+		r.tell.began(ke)
+	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval:
 	}
 }
 

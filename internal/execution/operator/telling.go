@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +34,59 @@ func (t teller) tell(ke *v1alpha1.KubernetesExecution, kind, reason, note string
 		Namespace: ke.Namespace, Name: ke.Name, UID: ke.UID,
 	}
 	t.events.Eventf(about, nil, kind, reason, "Execute", "%s", bounded(note, maxNote))
+}
+
+// began tells of the Job that does the action, once it is written down, and of
+// who let it: an approval has no event of its own, since each is a write.
+func (t teller) began(ke *v1alpha1.KubernetesExecution) {
+	s := &ke.Status
+	if s.ExecutionResults == nil || s.ExecutionResults.Mode != v1alpha1.ExecuteInJob {
+		return
+	}
+	t.say(ke, "JobCreated", fmt.Sprintf("the checks passed%s; Job %q does it: %s", consent(s), s.JobName, s.Plan.Impact.Description))
+}
+
+// completed tells that an action is done, and how it is taken back.
+func (t teller) completed(ke *v1alpha1.KubernetesExecution) {
+	s, note := &ke.Status, ke.Status.Message
+	if s.ExecutionResults != nil && s.ExecutionResults.Mode == v1alpha1.ExecuteInline {
+		note += consent(s) // of which no Job has told
+	}
+	if s.RollbackInformation != nil && s.RollbackInformation.Available {
+		note = fmt.Sprintf("%s; to take it back: fleetloop rollback %s -n %s", note, ke.Name, ke.Namespace)
+	}
+	t.say(ke, "ExecutionCompleted", note)
+}
+
+// consent says who approved what had to be.
+func consent(s *v1alpha1.KubernetesExecutionStatus) string {
+	if s.Approval == nil || !s.Approval.Required || s.Approval.State != v1alpha1.ApprovalApproved {
+		return ""
+	}
+	return ", " + approvedBy(*s.Approval)
+}
+
+// failed tells that an execution failed, and first of what it was that kept it
+// from happening, where people look for that by its name.
+func (t teller) failed(ke *v1alpha1.KubernetesExecution) {
+	if reason := refusal(&ke.Status); reason != "" {
+		t.warn(ke, reason, ke.Status.Message)
+	}
+	t.warn(ke, "ExecutionFailed", string(ke.Status.Reason)+": "+ke.Status.Message)
+}
+
+// refusal is the name of what kept an execution from happening; empty is none
+// of those that have one.
+func refusal(s *v1alpha1.KubernetesExecutionStatus) string {
+	switch {
+	case s.ReasonDetail == v1alpha1.DetailPolicyDenied:
+		return "PolicyDenied"
+	case s.Reason == v1alpha1.ReasonApprovalRejected:
+		return "ApprovalRejected"
+	case s.Reason == v1alpha1.ReasonPlanStale:
+		return "PlanStale"
+	}
+	return ""
 }
 
 // change tells other systems what was done.

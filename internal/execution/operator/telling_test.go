@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,7 +90,7 @@ func TestTold(t *testing.T) {
 	}{
 		"Succeeded": {
 			then:    func(w *world, r *reconciler) { runs(w, r, action.CodeOK) },
-			events:  []string{"Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent"},
+			events:  []string{"Normal JobCreated", "Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent"},
 			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeSucceeded},
 		},
 		"NoWayBack": {
@@ -99,13 +100,13 @@ func TestTold(t *testing.T) {
 				w.end("a", action.CodeOK)
 				w.look(r)
 			},
-			events:  []string{"Normal ExecutionCompletedPermanent"},
+			events:  []string{"Normal JobCreated", "Normal ExecutionCompletedPermanent"},
 			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeSucceeded},
 		},
 		"TakenBack": {
 			spec:    func(ke *v1alpha1.KubernetesExecution) { ke.Spec.RollbackOf = &v1alpha1.ObjectReference{Name: "before"} },
 			then:    func(w *world, r *reconciler) { runs(w, r, action.CodeOK) },
-			events:  []string{"Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent"},
+			events:  []string{"Normal JobCreated", "Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent"},
 			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeRolledBack},
 		},
 		"Failed": {
@@ -113,7 +114,7 @@ func TestTold(t *testing.T) {
 				w.end("a", action.CodeForbidden)
 				w.again("status failed")
 			},
-			events:  []string{"Warning ExecutionFailed"},
+			events:  []string{"Normal JobCreated", "Warning ExecutionFailed"},
 			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeFailed},
 		},
 		"Approved": {
@@ -124,7 +125,7 @@ func TestTold(t *testing.T) {
 				w.look(r)
 				runs(w, r, action.CodeOK)
 			},
-			events:  []string{"Normal ApprovalRequired", "Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent"},
+			events:  []string{"Normal ApprovalRequired", "Normal JobCreated", "Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent"},
 			changes: []execution.ChangeAction{execution.ChangeApproved, execution.ChangeStarted, execution.ChangeSucceeded},
 		},
 		"Rejected": {
@@ -135,8 +136,32 @@ func TestTold(t *testing.T) {
 				})
 				w.again("status failed")
 			},
-			events:  []string{"Normal ApprovalRequired", "Warning ExecutionFailed"},
+			events:  []string{"Normal ApprovalRequired", "Warning ApprovalRejected", "Warning ExecutionFailed"},
 			changes: []execution.ChangeAction{execution.ChangeRejected, execution.ChangeFailed},
+		},
+		"Stale": {
+			approval: true,
+			then: func(w *world, _ *reconciler) {
+				w.targets["web"] = 4
+				w.edit("a", approve("bob"))
+				w.again("status failed")
+			},
+			events:  []string{"Normal ApprovalRequired", "Warning PlanStale", "Warning ExecutionFailed"},
+			changes: []execution.ChangeAction{execution.ChangeApproved, execution.ChangeFailed},
+		},
+		"Denied": {
+			outcome: func(out *check.Outcome) {
+				out.Failed = &execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailPolicyDenied, Message: "no"}
+			},
+			then:    func(w *world, _ *reconciler) { w.again("status failed") },
+			events:  []string{"Warning PolicyDenied", "Warning ExecutionFailed"},
+			changes: []execution.ChangeAction{execution.ChangeFailed},
+		},
+		"Expired": {
+			approval: true,
+			then:     func(w *world, _ *reconciler) { w.now = w.now.Add(2 * time.Hour) },
+			events:   []string{"Normal ApprovalRequired", "Warning ExecutionFailed"},
+			changes:  []execution.ChangeAction{execution.ChangeFailed},
 		},
 		"Warned": {
 			outcome: func(out *check.Outcome) {
@@ -148,7 +173,7 @@ func TestTold(t *testing.T) {
 				runs(w, r, action.CodeOK)
 			},
 			events: []string{
-				"Warning PreconditionWarning", "Warning PolicyWarning", "Warning PostconditionWarning",
+				"Warning PreconditionWarning", "Warning PolicyWarning", "Normal JobCreated", "Warning PostconditionWarning",
 				"Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent",
 			},
 			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeSucceeded},
@@ -159,7 +184,7 @@ func TestTold(t *testing.T) {
 				w.post = []v1alpha1.ConditionResult{{ConditionType: "x", Required: true, Evaluated: true}}
 				runs(w, r, action.CodeOK)
 			},
-			events:  []string{"Warning ExecutionFailed"},
+			events:  []string{"Normal JobCreated", "Warning ExecutionFailed"},
 			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeFailed},
 		},
 	} {
@@ -189,6 +214,68 @@ func TestTold(t *testing.T) {
 			if diff := cmp.Diff(tc.changes, w.changed()); diff != "" {
 				t.Errorf("other systems:\n%s", diff)
 			}
+		})
+	}
+}
+
+// TestToldOfWhoLetIt holds that what has no event of its own, since each is a
+// write, stands in one that is told anyway: who approved, and the way back.
+func TestToldOfWhoLetIt(t *testing.T) {
+	const back = "; to take it back: fleetloop rollback a -n " + namespace
+	for name, tc := range map[string]struct {
+		reason   string
+		cfg      Config
+		spec     func(*v1alpha1.KubernetesExecution)
+		approval bool
+		want     []string
+	}{
+		"InJob": {
+			"nobody had to",
+			Config{},
+			nil, false,
+			[]string{`the checks passed; Job "JOB" does it: DOES`, "DOES" + back},
+		},
+		"InJobApproved": {
+			"with the Job",
+			Config{},
+			nil, true,
+			[]string{`the checks passed, approved by bob; Job "JOB" does it: DOES`, "DOES" + back},
+		},
+		"InlineApproved": {
+			"with the end, where there is no Job", inline(), asksInline, true,
+			[]string{"DOES, approved by bob" + back},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.approval = tc.approval
+				r := w.newReconciler(tc.cfg)
+				recorder := events.NewFakeRecorder(64)
+				r.tell = teller{recorder}
+				w.create("a", "web", tc.spec)
+				w.look(r)
+				if tc.approval {
+					<-recorder.Events // that asks for it
+					w.edit("a", approve("bob"))
+					w.look(r)
+				}
+				if w.get("a").Status.Phase == v1alpha1.PhaseExecuting {
+					w.end("a", action.CodeOK)
+					w.look(r)
+				}
+				s := w.get("a").Status
+				var got []string
+				for len(recorder.Events) > 0 {
+					got = append(got, strings.SplitN(<-recorder.Events, " ", 3)[2])
+				}
+				for i, want := range tc.want {
+					tc.want[i] = strings.NewReplacer("JOB", s.JobName, "DOES", s.Plan.Impact.Description).Replace(want)
+				}
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("%s:\n%s", tc.reason, diff)
+				}
+			})
 		})
 	}
 }
@@ -225,7 +312,7 @@ func TestToldWhyItWaits(t *testing.T) {
 	w.look(r)
 	g.Stop("fire")
 	w.look(r)
-	if diff := cmp.Diff([]string{"Normal TargetBusy", "Normal ExecutionCompleted", "Normal Cooldown", "Normal BudgetExceeded", "Normal EmergencyStop"}, told(recorder)); diff != "" {
+	if diff := cmp.Diff([]string{"Normal TargetBusy", "Normal ExecutionCompleted", "Normal Cooldown", "Normal JobCreated", "Normal BudgetExceeded", "Normal EmergencyStop"}, told(recorder)); diff != "" {
 		t.Error(diff)
 	}
 	for _, d := range []v1alpha1.Detail{v1alpha1.DetailTargetBusy, v1alpha1.DetailCooldown, v1alpha1.DetailBudgetExceeded, v1alpha1.DetailEmergencyStop} {
@@ -277,7 +364,7 @@ func TestToldOnceOfAQueue(t *testing.T) {
 	w.must(t, r, "second")
 	wantPhase(t, w, "second", v1alpha1.PhaseExecuting, "")
 	w.look(r)
-	if diff := cmp.Diff([]string{"Normal TargetBusy", "Normal ExecutionCompleted"}, told(recorder)); diff != "" {
+	if diff := cmp.Diff([]string{"Normal TargetBusy", "Normal ExecutionCompleted", "Normal JobCreated"}, told(recorder)); diff != "" {
 		t.Error(diff)
 	}
 }

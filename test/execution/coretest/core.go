@@ -142,6 +142,7 @@ func scale(f *fleettest.Fleet) {
 		}
 		return nil
 	})
+	f.WantEvent(name, "JobCreated", "Normal")
 	f.WantEvent(name, "ExecutionCompleted", "Normal")
 }
 
