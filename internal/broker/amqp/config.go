@@ -50,16 +50,17 @@ const (
 type Config struct {
 	// URL gives address, credentials and virtual host at once:
 	// amqp://user:password@host:5672/vhost, or amqps:// with TLS.
-	URL settings.Secret `key:"url" env:"BROKER_URL" secret:"true" doc:"address of RabbitMQ, amqp://user:password@host:5672/vhost or amqps://…"`
+	URL settings.Secret `key:"url" file:"url_file" env:"BROKER_URL" secret:"true" doc:"address of RabbitMQ, amqp://user:password@host:5672/vhost or amqps://…"`
 
 	// Host, Port and VHost give the address piece by piece.
 	Host  string `key:"host" env:"BROKER_HOST" flag:"broker-host" doc:"host of RabbitMQ, where no url is given"`
 	Port  int    `key:"port" env:"BROKER_PORT" flag:"broker-port" default:"0" doc:"port of RabbitMQ (default: 5672, with TLS 5671)"`
 	VHost string `key:"vhost" env:"BROKER_VHOST" flag:"broker-vhost" doc:"virtual host (default: the url's, or /)"`
 
-	// Username and Password are used if the URL holds none.
+	// Username and Password stand for those of the URL. A password alone is that
+	// of the URL's user.
 	Username string          `key:"username" env:"BROKER_USERNAME" flag:"broker-username" doc:"user name at the broker (default: the url's, or guest)"`
-	Password settings.Secret `key:"password" file:"password_file" env:"BROKER_PASSWORD" secret:"true" doc:"password at the broker"`
+	Password settings.Secret `key:"password" file:"password_file" env:"BROKER_PASSWORD" secret:"true" doc:"password at the broker (default: the url's, or guest)"`
 
 	// TLS is used if the URL begins with amqps:// or any of its fields is set.
 	TLS broker.TLS `key:"tls"`
@@ -236,8 +237,11 @@ func (c Config) address() (address, error) {
 	case c.URL == "":
 		uri.Port = DefaultPort
 	}
-	if c.Username != "" {
+	switch {
+	case c.Username != "":
 		uri.Username, uri.Password = c.Username, c.Password.Reveal()
+	case c.Password != "":
+		uri.Password = c.Password.Reveal()
 	}
 	if c.VHost != "" {
 		uri.Vhost = c.VHost

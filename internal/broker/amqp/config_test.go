@@ -2,11 +2,14 @@ package amqp
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 func TestConfigRefuses(t *testing.T) {
@@ -53,6 +56,8 @@ func TestAddress(t *testing.T) {
 		"TLS":       {"TLS has a port of its own", Config{Host: "rabbit", TLS: broker.TLS{On: true}}, "amqps://rabbit:5671/", "guest", "guest"},
 		"URL":       {"a URL has it all", Config{URL: "amqp://u:p@rabbit:5673/fleet"}, "amqp://rabbit:5673/fleet", "u", "p"},                         //nolint:gosec // nobody has this password
 		"URLSeed":   {"a vhost is / where the path is", Config{URL: "amqp://guest:guest@rabbitmq:5672/"}, "amqp://rabbitmq:5672/", "guest", "guest"}, //nolint:gosec // nobody has this password
+		"Password":  {"a password alone is the default user's", Config{Host: "rabbit", Password: "p"}, "amqp://rabbit:5672/", "guest", "p"},
+		"URLsUser":  {"or that of the user in the URL", Config{URL: "amqp://u@rabbit", Password: "p"}, "amqp://rabbit:5672/", "u", "p"},
 		"URLAndMap": {"credentials can come from a secret", Config{URL: "amqps://rabbit", Username: "u", Password: "p"}, "amqps://rabbit:5671/", "u", "p"},
 	}
 	for name, tc := range cases {
@@ -86,6 +91,28 @@ func TestNamesThatAMQPCannotTake(t *testing.T) {
 	for _, name := range []string{"", strings.Repeat("s", 255)} {
 		if err := b.Consume(t.Context(), name, nil); err == nil {
 			t.Errorf("Consume(%q) = nil, want an error", name)
+		}
+	}
+}
+
+// TestSecretsFromFiles wants every secret to be one that a file can hold: what
+// is mounted for it and not read would be missed only when the broker refuses.
+func TestSecretsFromFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte("amqp://u:hunter2@rabbit\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, get := range map[string]func(Config) settings.Secret{
+		"BROKER_URL_FILE":      func(c Config) settings.Secret { return c.URL },
+		"BROKER_PASSWORD_FILE": func(c Config) settings.Secret { return c.Password },
+	} {
+		var cfg Config
+		env := func(n string) (string, bool) { return file, n == name }
+		if _, err := settings.Load(&cfg, settings.Source{Env: env}); err != nil {
+			t.Fatal(err)
+		}
+		if got := get(cfg).Reveal(); got != "amqp://u:hunter2@rabbit" {
+			t.Errorf("%s: read %q", name, got)
 		}
 	}
 }

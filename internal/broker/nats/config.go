@@ -29,13 +29,13 @@ const (
 // other field is usable.
 type Config struct {
 	// URL is a server, or several with commas between: nats://host:4222.
-	URL settings.Secret `key:"url" env:"BROKER_URL" secret:"true" doc:"address of the NATS server, nats://user:password@host:4222; several with commas between"`
+	URL settings.Secret `key:"url" file:"url_file" env:"BROKER_URL" secret:"true" doc:"address of the NATS server, nats://user:password@host:4222; several with commas between"`
 
 	// CredentialsFile, Token, or Username with Password say who we are.
 	CredentialsFile string          `key:"credentials_file" env:"BROKER_CREDENTIALS_FILE" flag:"broker-credentials-file" doc:"NATS credentials file (JWT and seed)"`
-	Token           settings.Secret `key:"token" env:"BROKER_TOKEN" secret:"true" doc:"NATS token"`
+	Token           settings.Secret `key:"token" file:"token_file" env:"BROKER_TOKEN" secret:"true" doc:"NATS token"`
 	Username        string          `key:"username" env:"BROKER_USERNAME" flag:"broker-username" doc:"user name at the broker"`
-	Password        settings.Secret `key:"password" env:"BROKER_PASSWORD" secret:"true" doc:"password at the broker"`
+	Password        settings.Secret `key:"password" file:"password_file" env:"BROKER_PASSWORD" secret:"true" doc:"password at the broker"`
 
 	// TLS is used if the URL begins with tls:// or any of its files is given.
 	TLS broker.TLS `key:"tls"`
@@ -145,6 +145,9 @@ func (c Config) validate() error {
 	}
 	if c.DuplicateWindow > c.MaxAge {
 		fail("duplicate_window is %s, want max_age (%s) at most", c.DuplicateWindow, c.MaxAge)
+	}
+	if c.Password != "" && c.Username == "" {
+		fail("password is given and username is not (BROKER_USERNAME): NATS would not be told of it")
 	}
 	if c.Replicas < 0 || c.Replicas > 5 {
 		fail("replicas is %d, want 1 to 5", c.Replicas)

@@ -2,6 +2,8 @@ package nats
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 func TestConfig(t *testing.T) {
@@ -28,6 +31,7 @@ func TestConfig(t *testing.T) {
 		"Replicas":    {"the server refuses that too", Config{URL: "nats://x", Replicas: 6}, "replicas is 6"},
 		"Bounds":      {"less than nothing is no bound", Config{URL: "nats://x", MaxBytes: -1}, "not negative"},
 		"Mode":        {"there are two modes", Config{URL: "nats://x", Mode: "xml"}, `event mode "xml"`},
+		"Password":    {"it would be left out of what is sent", Config{URL: "nats://x", Password: "p"}, "BROKER_USERNAME"},
 		"TLS":         {"files are looked at early", Config{URL: "nats://x", TLS: broker.TLS{CAFile: "/nowhere"}}, "/nowhere"},
 	}
 	for name, tc := range cases {
@@ -96,6 +100,29 @@ func TestSubscriptionNames(t *testing.T) {
 	for _, name := range []string{"", "a b", "a.b", "a>"} {
 		if err := b.Consume(t.Context(), name, nil); err == nil {
 			t.Errorf("Consume(%q) = nil, want an error: a durable consumer cannot have that name", name)
+		}
+	}
+}
+
+// TestSecretsFromFiles wants every secret to be one that a file can hold: what
+// is mounted for it and not read would be missed only when the broker refuses.
+func TestSecretsFromFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte("nats://x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, get := range map[string]func(Config) settings.Secret{
+		"BROKER_URL_FILE":      func(c Config) settings.Secret { return c.URL },
+		"BROKER_TOKEN_FILE":    func(c Config) settings.Secret { return c.Token },
+		"BROKER_PASSWORD_FILE": func(c Config) settings.Secret { return c.Password },
+	} {
+		var cfg Config
+		env := func(n string) (string, bool) { return file, n == name }
+		if _, err := settings.Load(&cfg, settings.Source{Env: env}); err != nil {
+			t.Fatal(err)
+		}
+		if got := get(cfg).Reveal(); got != "nats://x" {
+			t.Errorf("%s: read %q", name, got)
 		}
 	}
 }

@@ -1,12 +1,14 @@
 package nats_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -232,4 +234,35 @@ func TestStreamDeletedWhileWePublish(t *testing.T) {
 	brokertest.Eventually(t, "the stream to be created again", func() error {
 		return brokertest.Publish(t, b, brokertest.Event(1))
 	})
+}
+
+// TestStreamDeletedWhileOthersListen wants a stream that is gone to be noticed
+// although somebody else hears what is published to it, so that the server does
+// not say that nobody does. Nothing is kept of what nobody will answer.
+func TestStreamDeletedWhileOthersListen(t *testing.T) {
+	b := newEmbedded(t, t.TempDir())
+	brokertest.Start(t, b)
+	brokertest.WantReady(t, b)
+	conn, err := natsgo.Connect(b.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if _, err := conn.Subscribe(nats.DefaultTopic+".>", func(*natsgo.Msg) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := newJetStream(t, b.URL()).DeleteStream(t.Context(), nats.DefaultTopic); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Eventually(t, "the stream to be created again", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		return b.Publish(ctx, brokertest.Event(1))
+	})
+	if n := b.Unanswered(); n != 0 {
+		t.Errorf("%d publications are still kept", n)
+	}
 }

@@ -184,5 +184,9 @@ func (b *Broker) publish(ctx context.Context, e *cloudevent.Event) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return p.Wait(ctx, b.stopped)
+	err := p.Wait(ctx, b.stopped)
+	if errors.Is(err, broker.ErrUnknownOutcome) {
+		b.abandon(p)
+	}
+	return err
 }

@@ -17,6 +17,7 @@ import (
 // A publication is one event with its place in the stream's subjects.
 type publication struct {
 	*broker.Send
+	token   uint64 // of Broker.sent, and guarded as that is
 	subject string
 	header  nats.Header
 	body    *[]byte
@@ -67,7 +68,7 @@ func (b *Broker) send(conn *nats.Conn, p *publication) {
 	}
 	b.next++
 	token := b.next
-	b.sent[token] = p
+	p.token, b.sent[token] = token, p
 	b.mu.Unlock()
 
 	err := conn.PublishMsg(&nats.Msg{
@@ -97,6 +98,19 @@ func (b *Broker) take(token uint64) *publication {
 	p := b.sent[token]
 	delete(b.sent, token)
 	return p
+}
+
+// abandon forgets a publication whose caller has waited long enough. A server
+// that is there and does not answer may never do so: its stream may be gone while
+// somebody else listens to the subject, which hides that. So it is looked at.
+func (b *Broker) abandon(p *publication) {
+	b.mu.Lock()
+	_, waits := b.sent[p.token]
+	delete(b.sent, p.token)
+	b.mu.Unlock()
+	if waits {
+		b.poke()
+	}
 }
 
 // failSent ends the wait of everything that was sent on a connection that is
