@@ -302,10 +302,10 @@ func (o *Outbox) settle(st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
 		return
 	}
 	st.failures, st.next = 0, time.Time{}
-	repeated := len(st.again) > 0 && st.again[0] == seq
-	if repeated {
-		st.again = st.again[1:]
-	}
+	// What is sent again is behind what was settled last, whoever has asked for
+	// more to be sent again since it was handed over.
+	repeated := seq <= d.Seq
+	st.again = slices.DeleteFunc(st.again, func(s int64) bool { return s == seq })
 	switch {
 	case refused && repeated:
 		d.Error, d.FailedAt = string(a.Class), &metav1.Time{Time: now}

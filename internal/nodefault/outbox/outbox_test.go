@@ -353,6 +353,40 @@ func TestSentAgain(t *testing.T) {
 	})
 }
 
+// Who asks a second time while a record is being sent again gets those that were
+// refused, once more, and nothing that a sink had taken.
+func TestSentAgainTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard("f1")
+		for _, action := range []string{"cordon", "drain-started", "uncordon"} {
+			b.tell(action, time.Now())
+		}
+		r := b.open(t, outbox.Sink{Name: "pager"})
+		for _, class := range []changeevent.Class{changeevent.ClassClientError, changeevent.ClassClientError, ""} {
+			r.look(t)
+			r.sinks[0].answer(class)
+		}
+		r.look(t)
+		b.fault.Annotations = map[string]string{v1alpha1.AnnotationResend: "once"}
+		r.look(t)
+		r.sinks[0].answer(changeevent.ClassClientError) // of the first
+		r.look(t)
+		b.fault.Annotations[v1alpha1.AnnotationResend] = "twice"
+		r.look(t)
+		for r.sinks[0].answer(changeevent.ClassClientError) {
+			r.look(t)
+		}
+		want := []string{"cordon", "drain-started", "uncordon", "cordon", "drain-started", "cordon"}
+		if diff := cmp.Diff(want, r.sinks[0].sent); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+		d := b.fault.Status.Delivered["pager"]
+		if !slices.Equal(d.Refused, []int64{1, 2}) || d.Seq != 3 {
+			t.Errorf("written: %+v", d)
+		}
+	})
+}
+
 func TestAnotherOfTheSameName(t *testing.T) {
 	b := newBoard("f1")
 	b.tell("cordon", time.Now())
