@@ -14,8 +14,6 @@
 package gate
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -26,54 +24,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
-
-// Config is what the gate lets in. Fields that are zero mean their default,
-// unless they say otherwise.
-type Config struct {
-	MaxConcurrent   int            // inside at once; 10
-	MaxPerNamespace int            // inside at once with targets in one namespace; zero is any number
-	MaxPerAction    map[string]int // inside at once of an action; those that are missing may be any number
-
-	// MaxNodePercent is how many of all nodes may be acted on at once, those
-	// that are still cordoned included; 10. One may always be.
-	MaxNodePercent int
-
-	// Cooldown is how long an action leaves a target alone after it has ended
-	// there. Zero is not at all. Rollbacks do not wait for it.
-	Cooldown time.Duration
-
-	// MaxFailures is after how many failures in a row, all within Window, an
-	// action is no longer tried on a target until they are older than that.
-	// Zero is never. Rollbacks are tried all the same.
-	MaxFailures int
-	Window      time.Duration // 1 h
-
-	QueueTimeout time.Duration // how long one waits at most; 10 min
-}
-
-func (c Config) withDefaults() (Config, error) {
-	c.MaxConcurrent = cmp.Or(c.MaxConcurrent, 10)
-	c.MaxNodePercent = cmp.Or(c.MaxNodePercent, 10)
-	c.Window = cmp.Or(c.Window, time.Hour)
-	c.QueueTimeout = cmp.Or(c.QueueTimeout, 10*time.Minute)
-	var errs []error
-	check := func(name string, bad bool) {
-		if bad {
-			errs = append(errs, fmt.Errorf("%s is out of range", name))
-		}
-	}
-	check("MaxConcurrent", c.MaxConcurrent < 0)
-	check("MaxPerNamespace", c.MaxPerNamespace < 0)
-	check("MaxNodePercent", c.MaxNodePercent < 0 || c.MaxNodePercent > 100)
-	check("Cooldown", c.Cooldown < 0)
-	check("MaxFailures", c.MaxFailures < 0)
-	check("Window", c.Window < 0)
-	check("QueueTimeout", c.QueueTimeout < 0)
-	for action, most := range c.MaxPerAction {
-		check(fmt.Sprintf("MaxPerAction[%q]", action), most < 1)
-	}
-	return c, errors.Join(errs...)
-}
 
 // A Claim is an execution that wants to act.
 type Claim struct {
@@ -272,6 +222,11 @@ func (g *Gate) register(c Claim, since time.Time) *member {
 	g.members[c.UID] = m
 	return m
 }
+
+// Deadline is until when the turn of one may come that waits since some time.
+// Who is kept from beginning by something that the gate knows nothing of should
+// wait no longer than that either.
+func (g *Gate) Deadline(since time.Time) time.Time { return since.Add(g.cfg.QueueTimeout) }
 
 // Leave says that one that was inside has ended.
 func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {

@@ -1,0 +1,77 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/approval"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+)
+
+// stillHolds makes the plan anew that was made before the execution waited, and
+// says whether it is to be carried out. Where it is not, the status says why.
+func (r *reconciler) stillHolds(ctx context.Context, t *turn) (bool, error) {
+	if t.checked {
+		return true, nil
+	}
+	s := &t.ke.Status
+	out, err := r.check.Replan(ctx, t.ke, t.now)
+	if err != nil {
+		return false, r.unavailable(ctx, t, fmt.Errorf("the plan cannot be made anew: %w", err))
+	}
+	switch approved := s.Approval != nil && s.Approval.Required; {
+	case out.Failed != nil:
+		s.ValidationResults = merged(s.ValidationResults, out.Results)
+		fail(t, *out.Failed)
+		return false, nil
+	case out.Plan.Hash != s.Plan.Hash && approved:
+		fail(t, stale(s.Plan, out.Plan))
+		return false, nil
+	case approved && approval.Stricter(*s.Approval, out.Decision):
+		fail(t, execution.Failure{
+			Reason: v1alpha1.ReasonPlanStale, Detail: v1alpha1.Detail(v1alpha1.ReasonPlanStale),
+			Message: "the policies want it approved by more people, or by others, than when it was planned. Nothing was done. Create the execution anew to have it approved by them",
+		})
+		return false, nil
+	case !approved && out.Decision.RequireApproval: // the policy was changed meanwhile
+		r.replanned(t, out)
+		r.ask(t)
+		return false, nil
+	case out.Plan.Hash != s.Plan.Hash:
+		r.replanned(t, out)
+	}
+	s.Plan.Target = out.Plan.Target // by now it may have another version and generation
+	return true, nil
+}
+
+// replanned puts a plan in the place of one that nobody has approved.
+func (r *reconciler) replanned(t *turn, out check.Outcome) {
+	t.ke.Status.Plan = out.Plan
+	t.ke.Status.ValidationResults = merged(t.ke.Status.ValidationResults, out.Results)
+	if out.Decision.RequireApproval {
+		pending := approvalOf(out.Decision)
+		t.ke.Status.Approval = &pending
+	}
+}
+
+// stale says how a plan differs from the one that was approved.
+func stale(approved, now *v1alpha1.Plan) execution.Failure {
+	what := "what it would do"
+	detail := v1alpha1.Detail(v1alpha1.ReasonPlanStale)
+	switch {
+	case approved.Target.UID != now.Target.UID:
+		what, detail = "the target, which is another object of the same name", v1alpha1.DetailTargetChanged
+	case string(raw(approved.Before)) != string(raw(now.Before)):
+		what, detail = "the target: "+strings.Join(action.Differences(approved.Before, now.Before), "; "), v1alpha1.DetailTargetChanged
+	case approved.PolicyHash != now.PolicyHash:
+		what = "the policies"
+	}
+	return execution.Failure{
+		Reason: v1alpha1.ReasonPlanStale, Detail: detail,
+		Message: bounded(fmt.Sprintf("after the plan was made there was a change of %s. Nothing was done. Create the execution anew to have the new plan approved", what), maxMessage),
+	}
+}
