@@ -15,8 +15,10 @@ const (
 	// groupEvents is how many events are appended in one transaction, but for a
 	// request that has more by itself.
 	groupEvents = 2000
-	// appendBound is how long one transaction may take. Nobody waits for longer
-	// than two: the one that is under way, and the own one.
+	// appendBound is how long one transaction may take, and how long a group may
+	// wait for its turn: one whose turn comes later is not appended. So nobody waits
+	// for longer than twice that, and what waits does not pile up behind a database
+	// that is slow, for callers who have gone.
 	appendBound = 15 * time.Second
 )
 
@@ -37,6 +39,7 @@ type intake struct {
 type group struct {
 	events   []Event
 	requests int
+	since    time.Time     // when the first of them came
 	lead     chan struct{} // holds one: whoever takes it appends the group
 	done     chan struct{} // closed when the rest is set
 	outcomes []Outcome
@@ -72,7 +75,7 @@ func (in *intake) join(scope Scope, events []Event) (g *group, from int) {
 	if n := len(queue); n > 0 && len(queue[n-1].events)+len(events) <= groupEvents {
 		g = queue[n-1]
 	} else {
-		g = &group{lead: make(chan struct{}, 1), done: make(chan struct{})}
+		g = &group{since: time.Now(), lead: make(chan struct{}, 1), done: make(chan struct{})}
 		in.queues[scope] = append(queue, g)
 	}
 	from = len(g.events)
@@ -106,6 +109,10 @@ func (in *intake) run(ctx context.Context, scope Scope, g *group) {
 		defer in.mu.Unlock()
 		in.next(scope)
 	}()
+	if waited := time.Since(g.since); waited > appendBound {
+		g.err = fmt.Errorf("%w: the events have waited for %s behind others", ErrUnavailable, waited.Round(time.Second))
+		return
+	}
 	g.err = errors.New("the events were not appended")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendBound)
 	defer cancel()

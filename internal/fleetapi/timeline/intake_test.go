@@ -231,6 +231,33 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// TestNobodyWaitsForMoreThanTwo: behind a store that does not answer, large
+// requests do not wait for one another to fail.
+func TestNobodyWaitsForMoreThanTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(stuckStore)
+		in := newIntake(store)
+		var all sync.WaitGroup
+		for i := range 20 {
+			events := make([]Event, groupEvents)
+			for n := range events {
+				events[n] = named(fmt.Sprint(i, " ", n), "")
+			}
+			all.Go(func() {
+				began := time.Now()
+				if _, err := in.append(t.Context(), Scope{}, events); !errors.Is(err, ErrUnavailable) {
+					t.Error(err)
+				}
+				if waited := time.Since(began); waited > 2*appendBound {
+					t.Errorf("request %d waited for %s", i, waited)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+	})
+}
+
 // TestTheSameAfterOthersFault: events that are tried again, because others in
 // their group were refused, are told once also if a request has one twice.
 func TestTheSameAfterOthersFault(t *testing.T) {
