@@ -62,7 +62,8 @@ func wantRefused(t *testing.T, err error, reason string) {
 	}
 }
 
-// TestRefusesBeforeItDials dials for real: what is refused never connects.
+// TestRefusesBeforeItDials: what is refused never connects. A dialer is asked for
+// all of them, and so is what it asks, whatever sockets this host has.
 func TestRefusesBeforeItDials(t *testing.T) {
 	if n := len(refused()); n < 60 {
 		t.Fatalf("%d addresses, want 60", n)
@@ -71,18 +72,47 @@ func TestRefusesBeforeItDials(t *testing.T) {
 		t.Run(address, func(t *testing.T) {
 			a := netip.MustParseAddr(address)
 			wantRefused(t, egress.Guard{}.Check(a), reason)
-
-			dialer := net.Dialer{Control: egress.Guard{}.Control, Timeout: time.Minute}
-			c, err := dialer.DialContext(t.Context(), "tcp", net.JoinHostPort(address, "80"))
-			if err == nil {
-				_ = c.Close() // the test fails below
+			for _, asked := range askedFor(a) {
+				wantRefused(t, egress.Guard{}.Control(asked.network, asked.address, nil), reason)
 			}
-			if cannot(err) {
-				t.Skipf("this host cannot open the socket: %v", err)
+
+			err := dial(t, "tcp", address)
+			if cannot(err) && !a.Unmap().Is4() { // there is no host without IPv4
+				return
 			}
 			wantRefused(t, err, reason)
 		})
 	}
+}
+
+type asked struct{ network, address string }
+
+// askedFor is what dialers ask before they connect to an address: in the family
+// that it has, and in that of IPv4 where it is one of these.
+func askedFor(a netip.Addr) []asked {
+	family := "6"
+	if a.Is4() {
+		family = "4"
+	}
+	var all []asked
+	for _, network := range []string{"tcp", "udp"} {
+		all = append(all, asked{network, netip.AddrPortFrom(a, 80).String()}, asked{network + family, net.JoinHostPort(a.String(), "80")})
+		if a.Is4In6() {
+			all = append(all, asked{network + "4", netip.AddrPortFrom(a.Unmap(), 80).String()})
+		}
+	}
+	return all
+}
+
+// dial connects for real, if it may.
+func dial(t *testing.T, network, host string) error {
+	t.Helper()
+	dialer := net.Dialer{Control: egress.Guard{}.Control, Timeout: time.Minute}
+	c, err := dialer.DialContext(t.Context(), network, net.JoinHostPort(host, "80"))
+	if err == nil {
+		_ = c.Close() // the caller sees that it was let through
+	}
+	return err
 }
 
 // cannot says that there was no socket to ask about, as on a host without IPv6
@@ -220,15 +250,18 @@ func get(t *testing.T, c *http.Client, url string) (string, error) {
 }
 
 // TestOddHosts asks for hosts that some readers take for 127.0.0.1, from a name
-// server that takes them for it too.
+// server that takes them for it too. To Go a number is no name, which it does
+// not look up.
 func TestOddHosts(t *testing.T) {
 	port := newInside(t)
 	resolver := newResolver(t, func(string) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
-	for _, host := range []string{
-		"localhost", "LOCALHOST", "localhost.", "inside.example.com", "2130706433", "0x7f000001", "017700000001", "0177.0.0.1", "0x7f.0.0.1",
-		"127.1", "127.0.1", "0", "0.0.0.0", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:0:0:1]", "127.0.0.1.nip.example",
+	for host, lookedUp := range map[string]bool{
+		"localhost": true, "LOCALHOST": true, "localhost.": true, "inside.example.com": true, "2130706433": false, "0x7f000001": true, "017700000001": false,
+		"0177.0.0.1": false, "0x7f.0.0.1": true, "127.1": false, "127.0.1": false, "0": false, "0.0.0.0": true, "127.0.0.1": true, "[::1]": true,
+		"[::ffff:127.0.0.1]": true, "[::ffff:7f00:1]": true, "[0:0:0:0:0:0:0:1]": true, "127.0.0.1.nip.example": true,
 	} {
 		t.Run(host, func(t *testing.T) {
+			wantRefused(t, egress.Guard{}.Control("tcp", host+":"+port, nil), "") // it is an address of this host, or none
 			for name, r := range map[string]*net.Resolver{"Scripted": resolver, "System": nil} {
 				if name == "System" && strings.Contains(host, "example") {
 					continue
@@ -237,7 +270,15 @@ func TestOddHosts(t *testing.T) {
 				if err == nil {
 					t.Errorf("%s: answered %q", name, body)
 				}
-				if name == "Scripted" && !cannot(err) && !unresolved(err) {
+				switch {
+				case name == "System", cannot(err) && strings.Contains(host, ":"): // asked above, without a socket
+				case !lookedUp:
+					if !unresolved(err) {
+						t.Errorf("%v, want that there is no such host", err)
+					}
+				case cannot(err): // a name that has an address of either family
+					wantRefused(t, dial(t, "tcp4", host), "loopback")
+				default:
 					wantRefused(t, err, "")
 				}
 			}
@@ -245,7 +286,7 @@ func TestOddHosts(t *testing.T) {
 	}
 }
 
-// unresolved says that a host was never looked up: to Go a number is no name.
+// unresolved says that a host was never looked up.
 func unresolved(err error) bool {
 	failure, ok := errors.AsType[*net.DNSError](err)
 	return ok && failure.IsNotFound
