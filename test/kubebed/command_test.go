@@ -34,6 +34,25 @@ func TestCommandOnIt(t *testing.T) {
 	}
 }
 
+// TestRelativeImage holds that a program is found from where the user is, and not
+// from the folder that a container begins in.
+func TestRelativeImage(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join("testdata", "hello.sh")
+	var stdout, stderr logtest.Buffer
+	cmd := command(&stdout, &stderr)
+	cmd.SetArgs([]string{
+		"--node", "process", "--image", "demo=" + program + " from",
+		"--", "sh", "-c", `kubectl create -f testdata/job.yaml && kubectl wait --for=condition=complete job/hello --timeout=60s && kubectl logs job/hello`,
+	})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Errorf("got %v: %s", err, stderr.String())
+	}
+	if !strings.HasSuffix(stdout.String(), "\nhello from here\n") {
+		t.Errorf("it printed %q", stdout.String())
+	}
+}
+
 // TestGarden holds that a Shoot goes through its operations in the garden that a
 // command finds by its environment.
 func TestGarden(t *testing.T) {
@@ -109,6 +128,8 @@ func TestCommandRefuses(t *testing.T) {
 	for name, args := range map[string][]string{
 		`unknown node "virtual"`:       {"--node", "virtual"},
 		"nosuch.yaml":                  {"--crds", "nosuch.yaml"},
+		"program of --image demo":      {"--node", "process", "--image", "demo=bin/nosuch"},
+		"--image demo names no":        {"--node", "process", "--image", "demo="},
 		`version "2.0": give one such`: {"pin", "2.0"},
 	} {
 		cmd := command(&bytes.Buffer{}, &bytes.Buffer{})

@@ -156,13 +156,33 @@ func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, 
 	}
 	images := make(map[string][]string)
 	for name, program := range r.images {
-		images[name] = strings.Fields(program)
+		var err error
+		if images[name], err = located(name, program); err != nil {
+			return lifecycle.Part{}, err
+		}
 	}
 	node, err := processnode.New(bed.Config(), processnode.Options{Images: images, Log: r.log})
 	if err != nil {
 		return lifecycle.Part{}, err
 	}
 	return lifecycle.Part{Name: "process node", Run: node.Run, Ready: node.Ready}, nil
+}
+
+// located is a program and its arguments, as they are found from any folder:
+// containers begin in others than the one that the user typed it in.
+func located(image, program string) ([]string, error) {
+	words := strings.Fields(program)
+	if len(words) == 0 {
+		return nil, fmt.Errorf("--image %s names no program: give %s=PROGRAM", image, image)
+	}
+	path, err := exec.LookPath(words[0])
+	if err != nil {
+		return nil, fmt.Errorf("find the program of --image %s: %w", image, err)
+	}
+	if words[0], err = filepath.Abs(path); err != nil {
+		return nil, fmt.Errorf("find the program of --image %s: %w", image, err)
+	}
+	return words, nil
 }
 
 // startGarden puts a garden behind the control plane.
