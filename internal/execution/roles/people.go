@@ -7,6 +7,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
 )
 
 const labelAction = v1alpha1.LabelAction
@@ -40,29 +41,47 @@ func Requester(name string, actions ...*action.Action) *rbacv1.ClusterRole {
 	if len(ask.ResourceNames) > 0 { // without names it would be all actions
 		rules = append(rules, ask)
 	}
-	return clusterRole(name, nil, rules)
+	return clusterRole(name, nil, append(rules, asksWhy()...))
 }
 
 // Approver is for those who approve, reject and cancel.
 func Approver() *rbacv1.ClusterRole {
-	return clusterRole(ApproverRole, nil, []rbacv1.PolicyRule{
+	return clusterRole(ApproverRole, nil, append([]rbacv1.PolicyRule{
 		rule(executionGroup, executions, "get", "list", "watch", "patch", v1alpha1.VerbApprove),
-	})
+	}, asksWhy()...))
 }
 
 // Administrator is for those who change the policies, set the emergency stop, and
 // release or delete executions. The guard keeps everybody else from the two
 // ConfigMaps, whatever rights they have on others.
 func Administrator() *rbacv1.ClusterRole {
-	return clusterRole(AdministratorRole, nil, []rbacv1.PolicyRule{
+	return clusterRole(AdministratorRole, nil, append([]rbacv1.PolicyRule{
 		rule(executionGroup, executions, "get", "list", "watch", "patch", "delete", v1alpha1.VerbAdminister),
 		rule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"),
-	})
+	}, asksWhy()...))
 }
 
 // Viewer is for those who look.
 func Viewer() *rbacv1.ClusterRole {
-	return clusterRole(ViewerRole, nil, []rbacv1.PolicyRule{rule(executionGroup, executions, "get", "list", "watch")})
+	return clusterRole(ViewerRole, nil, append([]rbacv1.PolicyRule{rule(executionGroup, executions, "get", "list", "watch")}, asksWhy()...))
+}
+
+// asksWhy is what everybody needs who wants to know why an execution stands where
+// it does: its Job and its Pods with what they say and what befell them, who of
+// the controllers is at work, the emergency stop and the policies. It is to look
+// and no more, and has no Secrets: whoever could make a Job or a Pod beside these
+// could act as any action.
+func asksWhy() []rbacv1.PolicyRule {
+	settings := rule("", "configmaps", "get")
+	settings.ResourceNames = []string{v1alpha1.EmergencyStop, guard.DefaultPolicyConfigMap}
+	return []rbacv1.PolicyRule{
+		rule("batch", "jobs", "get", "list", "watch"),
+		rule("", "pods", "get", "list", "watch"),
+		rule("", "pods/log", "get"),
+		rule("", "events", "get", "list", "watch"),
+		rule("coordination.k8s.io", "leases", "get", "list", "watch"),
+		settings,
+	}
 }
 
 // Requesters are a role for each risk, for the actions of the catalogue that are

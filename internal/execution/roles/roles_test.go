@@ -47,7 +47,7 @@ func find(t *testing.T, name string) *action.Action {
 // Secrets that nobody named, nor give away rights.
 func TestNoWildcards(t *testing.T) {
 	t.Parallel()
-	objects := map[string][]runtime.Object{"controller": roles.Controller{}.Objects(), "approver": {roles.Approver()}, "viewer": {roles.Viewer()}}
+	objects := map[string][]runtime.Object{"controller": roles.Controller{}.Objects(), "approver": {roles.Approver()}, "viewer": {roles.Viewer()}, "administrator": {roles.Administrator()}}
 	for _, act := range action.Catalogue() {
 		objects[act.Name] = roles.Actions{}.Base(act)
 	}
@@ -185,8 +185,10 @@ func TestRequesters(t *testing.T) {
 			t.Errorf("%s: %s: %t", name, tc.reason, got)
 		}
 	}
-	if rules := roles.Requester("nobody").Rules; len(rules) != 1 {
-		t.Errorf("rules %v of one who may ask for nothing", rules)
+	for _, r := range roles.Requester("nobody").Rules {
+		if slices.Contains(r.Verbs, "execute") {
+			t.Errorf("%v of one who may ask for nothing", r)
+		}
 	}
 }
 

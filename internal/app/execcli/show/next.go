@@ -14,6 +14,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
+// policies is the ConfigMap with the policies, unless an installation has
+// another name for it.
+const policies = "safety-policies"
+
 // A Step is a command that is worth running now.
 type Step struct {
 	Command string
@@ -50,7 +54,7 @@ func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 	switch ke.Status.Phase {
 	case v1alpha1.PhaseNew:
 		a.say("No controller has seen it yet. If that lasts, none runs.")
-		a.do("kubectl --namespace="+ke.Namespace+" get deployments,pods,leases", "shows whether one runs")
+		a.do("kubectl --namespace="+ke.Namespace+" get pods,leases", "shows whether one runs")
 	case v1alpha1.PhaseValidating:
 		validating(&a, ke, o)
 	case v1alpha1.PhaseValidated:
@@ -134,7 +138,7 @@ func hold(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 		a.do("fleetloop exec resume"+o.in(ke), "ends the stop")
 	case v1alpha1.DetailPolicyUnavailable:
 		a.say("There is no policy that could be asked, and so nothing may be done.")
-		a.do("kubectl --namespace="+ke.Namespace+" get configmaps", "shows whether they are there; the log of the controller says what is wrong with them")
+		a.do("kubectl --namespace="+ke.Namespace+" get configmap "+policies, "shows whether they are there, unless they have another name here; the log of the controller says what is wrong with them")
 	case v1alpha1.DetailGuardMissing:
 		a.say("Approvals count where the admission policies of deploy/guard stand, and of what was asked for since. An administrator applies them where they are missing or changed; then ask again.")
 	case v1alpha1.DetailExecutorUnavailable:
