@@ -182,7 +182,7 @@ type step func(r *round, ctx context.Context) error
 func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (Outcome, error) {
 	r := &round{Checker: c, ke: ke, dry: dry, now: now}
 	return r.take(ctx, []step{
-		(*round).parameters, (*round).rights, (*round).target, (*round).policy,
+		(*round).parameters, (*round).offLimits, (*round).rights, (*round).target, (*round).policy,
 		(*round).preConditions, (*round).dryRun, (*round).policyOfPlan,
 	})
 }
@@ -193,7 +193,7 @@ func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, d
 func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (Outcome, error) {
 	r := &round{Checker: c, ke: ke, now: now, replan: true}
 	return r.take(ctx, []step{
-		(*round).parameters, (*round).rights, (*round).target, (*round).policy,
+		(*round).parameters, (*round).offLimits, (*round).rights, (*round).target, (*round).policy,
 		(*round).stillHold, (*round).carryOver, (*round).policyOfPlan,
 	})
 }

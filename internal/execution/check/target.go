@@ -16,6 +16,23 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
+// offLimits has nobody touch what is protected by its name alone, before anything
+// else is asked: to be told of a right that is missing would be to be told to
+// grant it, for nothing. That follows from the request and our settings, and says
+// nothing of what is there. What is protected by a label is told to those alone
+// whose action may look at it.
+func (r *round) offLimits(context.Context) error {
+	if r.shield = r.protection(r.request.Target, nil, nil); r.shield != "" {
+		r.shielded()
+	}
+	return nil
+}
+
+// shielded says no to an action on what is protected.
+func (r *round) shielded() {
+	r.fail(v1alpha1.DetailTargetProtected, "%s is protected: %s. No action touches it", named(r.request.Target), r.shield)
+}
+
 // target reads the object as it is, plans on it, and has nobody touch what is
 // protected. The plan is made here since it is what knows whether the object is
 // in a state for the action; it is told of when the steps before it have passed.
@@ -60,7 +77,7 @@ func (r *round) planned(ctx context.Context, failed error) error {
 	r.out.Results.ResourceExists = r.live != nil || failed == nil
 	switch {
 	case r.shield != "":
-		r.fail(v1alpha1.DetailTargetProtected, "%s is protected: %s. No action touches it", named(t), r.shield)
+		r.shielded()
 	case failed != nil:
 		return r.unplannable(ctx, failed)
 	case r.space != nil && r.space.DeletionTimestamp != nil:
