@@ -138,6 +138,50 @@ func TestConditionsAreBounded(t *testing.T) {
 	}
 }
 
+// What can not be interrupted ends by itself, and soon: each of these would hold
+// up whoever evaluates it for minutes, or fill the memory.
+func TestConditionsEnd(t *testing.T) {
+	var long strings.Builder // a list of a thousand words, as one text
+	long.WriteString("package a\nx0 := \"10.0.0.0/8,\"\n")
+	for i := range 10 {
+		fmt.Fprintf(&long, "x%d := concat(\"\", [x%d, x%d])\n", i+1, i, i)
+	}
+	long.WriteString("words := split(trim_suffix(x10, \",\"), \",\")\n")
+	for name, tc := range map[string]struct{ reason, allow, want string }{
+		"Pairs":       {"each is compared with each", "count(net.cidr_contains_matches(words, words)) > 3", "undefined function net.cidr_contains_matches"},
+		"Repetition":  {"a short expression is a long program", `regex.match("` + strings.Repeat("([0-9./,]?){1000}", 10) + `x", x10)`, "too large together"},
+		"Replacement": {"the expression stands elsewhere", `regex.replace(x10, "` + strings.Repeat("([0-9./,]?){1000}", 10) + `x", "") != ""`, "too large together"},
+		"Groups":      {"as many values as there are groups, at each place", `count(regex.find_all_string_submatch_n("` + strings.Repeat("()", 200) + `", x10, -1)) > 3`, "too large together"},
+		"Split":       {"the same", `count(regex.split("` + strings.Repeat("()", 200) + `", x10)) > 3`, "too large together"},
+		"Found":       {"the same", `count(regex.find_n("` + strings.Repeat("()", 200) + `", x10, -1)) > 3`, "too large together"},
+		"Long":        {"to compile it takes long, too", `regex.is_valid("` + strings.Repeat("x{1000}", 100) + `")`, "at most 512 are taken"},
+		"Nested":      {"alternatives within alternatives", `glob.match("` + strings.Repeat("{1,*", 100) + strings.Repeat("}", 100) + `", [], x10)`, "at most 64 are taken"},
+		"Template":    {"conditions do without", `regex.template_match("{x{1000}}", x10, "{", "}")`, "undefined function regex.template_match"},
+		"Merged":      {"conditions do without", "count(net.cidr_merge(words)) > 3", "undefined function net.cidr_merge"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := newConditions(t, policy.ConditionOptions{Timeout: time.Minute}).Evaluate(t.Context(), long.String()+"allow if "+tc.allow+"\n", policy.ExampleInput(), now)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.want)
+			}
+		})
+	}
+	// What one writes goes on to work.
+	module := `package a
+allow if {
+	regex.match("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", input.target.name)
+	regex.find_all_string_submatch_n("v([0-9]+)[.]([0-9]+)", "app:v1.27", -1)[0][2] == "27"
+	regex.replace("web-1", "-[0-9]+$", "") == "web"
+	glob.match("web*", [], input.target.name)
+	object.subset(input.target, {"kind": "Deployment"})
+	net.cidr_contains("10.0.0.0/8", "10.1.2.3")
+}
+`
+	if passed, _, err := newConditions(t, policy.ConditionOptions{Timeout: time.Minute}).Evaluate(t.Context(), module, policy.ExampleInput(), now); !passed || err != nil {
+		t.Errorf("got %v, %v", passed, err)
+	}
+}
+
 // Two values that are each within their bounds can be too much together.
 func TestConditionsAreBoundedTogether(t *testing.T) {
 	long := "x := replace(replace(replace(replace(input.target.name, \"w\", y), \"e\", y), \"b\", y), \"z\", y)\n"

@@ -31,22 +31,25 @@ func Grows(name string) bool {
 		}
 	}
 	switch name {
-	case "bits.lsh", "net.cidr_expand", "strings.render_template", "json.patch", "json.marshal_with_options", "regex.globs_match":
+	case "bits.lsh", "net.cidr_expand", "net.cidr_merge", "net.cidr_contains_matches", "strings.render_template", "json.patch", "json.marshal_with_options", "regex.globs_match", "regex.template_match":
 		return true
 	}
 	return false
 }
 
 // names are functions whose result is at most as long as the product of
-// their arguments. In conditions each is replaced by one of the same name
-// behind prefix that looks at its arguments first: applied to its own
-// result, forty times on forty lines, it would fill the memory.
+// their arguments, or which take no more steps than that. In conditions each is
+// replaced by one of the same name behind prefix that looks at its arguments
+// first: applied to its own result, forty times on forty lines, it would fill the
+// memory, and what compares each of one list with each of another would not end.
 func names() []string {
 	return []string{
 		"concat", "sprintf", "replace", "strings.replace_n", "regex.replace", "format_int",
 		"array.concat", "array.flatten", "object.union", "object.union_n",
 		"json.marshal", "base64.encode", "base64url.encode", "base64url.encode_no_pad", "hex.encode", "urlquery.encode", "urlquery.encode_object",
 		"plus", "minus", "mul", "div", "rem", "sum", "product", "round", "ceil", "floor", "abs", "to_number", "bits.rsh", "bits.and", "bits.or", "bits.xor", "bits.negate",
+		"object.subset", "json.remove", "json.filter",
+		"regex.match", "regex.is_valid", "regex.find_n", "regex.find_all_string_submatch_n", "regex.split", "glob.match",
 	}
 }
 
@@ -69,6 +72,9 @@ func Functions() []func(*rego.Rego) {
 		all = append(all, rego.FunctionDyn(&rego.Function{Name: b.Name, Decl: b.Decl}, func(bctx rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {
 			if format, ok := args[0].Value.(ast.String); ok && b.Name == prefix+ast.Sprintf.Name && wide(string(format)) {
 				return nil, fmt.Errorf("it pads to more than %d characters", maxWidth)
+			}
+			if err := tooSlow(strings.TrimPrefix(b.Name, prefix), args); err != nil {
+				return nil, err
 			}
 			return call(bctx, original, args)
 		}))
