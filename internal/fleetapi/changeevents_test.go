@@ -352,3 +352,14 @@ func TestLoadedChanges(t *testing.T) {
 	slices.Sort(got)
 	wantEqual(t, "created", []string{"cluster-created c-1 clusters/c-1", "cluster-created c-2 clusters/c-2", "cluster-created c-3 clusters/c-3"}, got)
 }
+
+// TestAPoolNamedLikeItsCluster: what is done to it is not told of its cluster.
+func TestAPoolNamedLikeItsCluster(t *testing.T) {
+	f := newFixture(t)
+	c := f.create("clusters", "same", nil)
+	np := f.create("clusters/"+c.ID+"/nodepools", "same", nil)
+	f.do("PATCH", "nodepools/"+np.ID, `{"labels":{"a":"1"}}`).want(200)
+	wantEqual(t, "changes", []string{
+		"nodepool-changed same nodepools/same", "nodepool-created same nodepools/same", "cluster-created same clusters/same",
+	}, whatWasDone(f.changes("")))
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
@@ -76,9 +77,9 @@ const (
 
 // Event is the event that tells of the change.
 func (c *ResourceChange) Event() (Event, error) {
-	subject := "clusters/" + c.Name
-	if c.Name != c.Cluster {
-		subject = "nodepools/" + c.Name
+	subject := v1.CollectionClusters + "/" + c.Name
+	if c.Kind == v1.KindNodePool { // which may have the name of its cluster
+		subject = v1.CollectionNodePools + "/" + c.Name
 	}
 	details := map[string]string{"id": c.ID, "generation": strconv.FormatInt(c.Generation, 10)}
 	if c.Who != "" {
