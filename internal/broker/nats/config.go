@@ -24,6 +24,10 @@ const (
 	DefaultRedeliveryDelay = time.Second
 )
 
+// leastAckWait leaves time to tell the server, a third of it before its end, that
+// work goes on.
+const leastAckWait = 100 * time.Millisecond
+
 // A Config says where the JetStream is and how its stream is kept. URL is
 // given unless the server is within this process; the zero value of every
 // other field is usable.
@@ -142,6 +146,9 @@ func (c Config) validate() error {
 		if d < 0 {
 			fail("%s is %s, want more than nothing", name, d)
 		}
+	}
+	if c.AckWait >= 0 && c.AckWait < leastAckWait {
+		fail("ack_wait is %s, want %s or more", c.AckWait, leastAckWait)
 	}
 	if c.DuplicateWindow > c.MaxAge {
 		fail("duplicate_window is %s, want max_age (%s) at most", c.DuplicateWindow, c.MaxAge)

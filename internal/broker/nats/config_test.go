@@ -27,6 +27,7 @@ func TestConfig(t *testing.T) {
 		"Subject":     {"nor empty words", Config{URL: "nats://x", Subject: "a..b"}, `subject "a..b"`},
 		"Stream":      {"a stream's name has no dots", Config{URL: "nats://x", Stream: "a.b"}, `stream "a.b"`},
 		"Negative":    {"time does not run backwards", Config{URL: "nats://x", AckWait: -1}, "ack_wait"},
+		"AckWait":     {"nobody could tell in time that work goes on", Config{URL: "nats://x", AckWait: 2}, "100ms or more"},
 		"Window":      {"the server refuses that", Config{URL: "nats://x", MaxAge: time.Minute, DuplicateWindow: time.Hour}, "duplicate_window"},
 		"Replicas":    {"the server refuses that too", Config{URL: "nats://x", Replicas: 6}, "replicas is 6"},
 		"Bounds":      {"less than nothing is no bound", Config{URL: "nats://x", MaxBytes: -1}, "not negative"},

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
 // A Sink is told.
@@ -297,7 +298,7 @@ func (o *Outbox) settle(st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
 	refused := ofTheEvent(a.Class) || a.Class == changeevent.ClassExpired
 	if a.Class != "" && !refused { // what comes next would fare no better, and this one may yet arrive
 		d.Error, d.FailedAt = string(a.Class), &metav1.Time{Time: now}
-		st.next = now.Add(min(o.cfg.MaxRetry, o.cfg.Retry<<min(st.failures, 20)))
+		st.next = now.Add(backoff.Policy{Initial: o.cfg.Retry, Max: o.cfg.MaxRetry, Jitter: -1}.Delay(st.failures))
 		st.failures++
 		return
 	}

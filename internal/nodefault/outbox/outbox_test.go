@@ -119,6 +119,10 @@ type rig struct {
 }
 
 func (b *board) open(t interface{ Fatal(...any) }, sinks ...outbox.Sink) *rig {
+	return b.openWith(t, outbox.Config{}, sinks...)
+}
+
+func (b *board) openWith(t interface{ Fatal(...any) }, cfg outbox.Config, sinks ...outbox.Sink) *rig {
 	r := &rig{board: b}
 	for i := range sinks {
 		c := &client{}
@@ -129,7 +133,7 @@ func (b *board) open(t interface{ Fatal(...any) }, sinks ...outbox.Sink) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.box = outbox.New(outbox.Config{}, sinks, b, m, func(string) { r.woken++ })
+	r.box = outbox.New(cfg, sinks, b, m, func(string) { r.woken++ })
 	return r
 }
 
@@ -285,6 +289,24 @@ func TestPatience(t *testing.T) {
 		d := b.fault.Status.Delivered["pager"]
 		if d.Error != "expired" || !slices.Equal(d.Refused, []int64{1}) || b.fault.Status.Untold != 0 {
 			t.Errorf("after 12 hours: %+v, untold %d", d, b.fault.Status.Untold)
+		}
+	})
+}
+
+// However long the pauses are that somebody wishes for, they never become none.
+func TestLongPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard("f1")
+		b.tell("cordon", time.Now())
+		r := b.openWith(t, outbox.Config{MaxAge: 10_000 * time.Hour, Retry: 4 * time.Hour, MaxRetry: 8 * time.Hour}, outbox.Sink{Name: "pager"})
+		for try := range 40 {
+			r.look(t)
+			r.sinks[0].answer(changeevent.ClassServerError)
+			after := r.look(t)
+			if after != min(4*time.Hour<<min(try, 1), 8*time.Hour) {
+				t.Fatalf("after failure %d it waits for %s", try+1, after)
+			}
+			time.Sleep(after)
 		}
 	})
 }
