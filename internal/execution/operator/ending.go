@@ -83,7 +83,12 @@ func (r *reconciler) expireRun(ctx context.Context, ke *v1alpha1.KubernetesExecu
 			continue
 		}
 		j, err := r.jobs.Job(ctx, ke, name, false)
-		if err == nil && j != nil {
+		switch {
+		case err != nil:
+		case j == nil:
+		case abandoned(ke, j):
+			err = r.abandon(ctx, j)
+		default:
 			err = r.expire(ctx, j)
 		}
 		if err != nil {
@@ -91,6 +96,29 @@ func (r *reconciler) expireRun(ctx context.Context, ke *v1alpha1.KubernetesExecu
 		}
 	}
 	return nil
+}
+
+// abandoned says whether a Job tries something out, or did, for which nobody has
+// waited up to its end.
+func abandoned(ke *v1alpha1.KubernetesExecution, j *batchv1.Job) bool {
+	return ke.Status.Reason == v1alpha1.ReasonCancelled && j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun &&
+		j.Spec.TTLSecondsAfterFinished == nil
+}
+
+// abandon ends a dry run that nobody waits for any more: it would run up to its
+// deadline. What it finds is of no use, and so it need not say it.
+func (r *reconciler) abandon(ctx context.Context, j *batchv1.Job) error {
+	pods, err := r.jobs.Pods(ctx, j, false)
+	if err != nil {
+		return err
+	}
+	if o := job.Observe(j, pods, r.now()); o.State == job.Succeeded || o.State == job.Failed {
+		return r.expire(ctx, j)
+	}
+	if !j.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return r.jobs.Delete(ctx, j)
 }
 
 func (r *reconciler) expire(ctx context.Context, j *batchv1.Job) error {

@@ -296,22 +296,51 @@ func TestTrialCannotBegin(t *testing.T) {
 }
 
 // TestTrialCancelled holds that nothing comes after a trial once somebody wants no
-// more of it.
+// more of it, and that one which goes on is ended.
 func TestTrialCancelled(t *testing.T) {
-	w := newWorld()
-	r := w.newReconciler(Config{})
-	r.check = &trials{checks: checks{w}}
-	w.create("a", "web", nil)
-	w.must(t, r, "a")
-	w.found(t, w.trial(t), action.CodeOK)
-	w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
-	for range 2 {
-		w.must(t, r, "a")
-	}
-	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.Detail(v1alpha1.ReasonCancelled))
-	wantPhases(t, w, v1alpha1.PhaseValidating, v1alpha1.PhaseFailed)
-	wantJobs(t, w, v1alpha1.PurposeDryRun)
-	if w.trial(t).Spec.TTLSecondsAfterFinished == nil {
-		t.Error("its Job stays for ever")
+	for name, tc := range map[string]struct {
+		reason string
+		trial  func(t *testing.T, w *world)
+		dies   string // the write after which the operator dies
+		kept   bool   // the Job, for a while
+	}{
+		"Ended":    {reason: "it may be looked at", trial: func(t *testing.T, w *world) { t.Helper(); w.found(t, w.trial(t), action.CodeOK) }, kept: true},
+		"NotBegun": {reason: "it need not begin", trial: func(t *testing.T, _ *world) { t.Helper() }},
+		"Runs": {reason: "it need not go on", trial: func(t *testing.T, w *world) {
+			t.Helper()
+			w.trying(w.trial(t), corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(w.now)}})
+		}},
+		"Killed": {reason: "the next operator ends it", trial: func(t *testing.T, _ *world) { t.Helper() }, dies: "status failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			r := w.newReconciler(Config{})
+			r.check = &trials{checks: checks{w}}
+			w.create("a", "web", nil)
+			w.must(t, r, "a")
+			tc.trial(t, w)
+			w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
+			if tc.dies != "" {
+				w.once(tc.dies, false, func() error { panic(errCrash) })
+				func() {
+					defer func() { _ = recover() }()
+					w.must(t, r, "a")
+				}()
+				r = w.newReconciler(Config{})
+			}
+			for range 2 {
+				w.must(t, r, "a")
+			}
+			wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.Detail(v1alpha1.ReasonCancelled))
+			wantPhases(t, w, v1alpha1.PhaseValidating, v1alpha1.PhaseFailed)
+			if !tc.kept {
+				wantJobs(t, w)
+				return
+			}
+			wantJobs(t, w, v1alpha1.PurposeDryRun)
+			if w.trial(t).Spec.TTLSecondsAfterFinished == nil {
+				t.Errorf("%s: its Job stays for ever", tc.reason)
+			}
+		})
 	}
 }
