@@ -2,8 +2,6 @@ package audit
 
 import (
 	"bytes"
-	"cmp"
-	"encoding/base64"
 	"encoding/json"
 	"maps"
 	"math"
@@ -46,6 +44,9 @@ var (
 	secretName   = regexp.MustCompile(`(?i)passw|passphrase|pwd|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|authorization|bearer|cookie|dsn$|\.(key|pem|p12|jks|pfx)$|dockerconfig|kubeconfig|htpasswd`)
 	userinfo     = regexp.MustCompile(`(://[^/\s:@"']*:)[^/\s@"']+@`)
 	assignment   = regexp.MustCompile(`(?i)((?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|api[-_.]?key|access[-_.]?key|private[-_.]?key)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;}&]+)`)
+	flag         = regexp.MustCompile(`^--?[A-Za-z][A-Za-z0-9_.-]*$`)
+	flagged      = regexp.MustCompile(`(?i)(--?[a-z0-9_.-]*(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|api[-_.]?key|access[-_.]?key|private[-_.]?key)\s+)("[^"]*"|'[^']*'|[^\s,;}&]+)`)
+	header       = regexp.MustCompile(`(?i)(authorization["']?\s*[=:]\s*["']?(?:[a-z]+\s+)?)[^\s"',;]+`)
 	privateKey   = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
 	bearerToken  = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?|(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}`)
 	secretObject = regexp.MustCompile(`(?im)^[\s{\["'-]*kind["']?\s*:\s*["']?Secret["']?\s*(,|}|$)`)
@@ -63,21 +64,8 @@ func newRedactor(ke *v1alpha1.KubernetesExecution) *redactor {
 		r.parameters(p.Parameters)
 		r.parameters(p.Before)
 	}
-	r.secrets, r.collecting = withEncodings(r.secrets), false
+	r.secrets, r.collecting = inAllSpellings(r.secrets), false
 	return r
-}
-
-// withEncodings adds how texts look in the data of a Secret, and has the longest
-// first, so that none is left with its end.
-func withEncodings(secrets []string) []string {
-	for _, s := range slices.Clone(secrets) {
-		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(s)))
-		if plain, err := base64.StdEncoding.DecodeString(s); err == nil && len(plain) >= leastSecret && utf8.Valid(plain) {
-			secrets = append(secrets, string(plain))
-		}
-	}
-	slices.SortFunc(secrets, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
-	return slices.Compact(secrets)
 }
 
 // parameters are those of an action without what may be secret.
@@ -126,11 +114,7 @@ func (r *redactor) value(v any, at place) any {
 	case map[string]any:
 		return r.members(v, at)
 	case []any:
-		out := make([]any, len(v))
-		for i, e := range v {
-			out[i] = r.value(e, at)
-		}
-		return out
+		return r.list(v, at)
 	case string:
 		if at.secret {
 			return r.withhold(v)
@@ -143,6 +127,21 @@ func (r *redactor) value(v any, at place) any {
 		return number(v)
 	}
 	return v // true, false and null say nothing
+}
+
+// list is v, which may be a command: what follows a flag that is called like a
+// secret is its value.
+func (r *redactor) list(v []any, at place) []any {
+	out := make([]any, len(v))
+	for i, e := range v {
+		in := at
+		if i > 0 {
+			before, _ := v[i-1].(string)
+			in.secret = at.secret || flag.MatchString(before) && secretName.MatchString(before)
+		}
+		out[i] = r.value(e, in)
+	}
+	return out
 }
 
 // members are those of an object.
@@ -210,10 +209,12 @@ func (r *redactor) text(text string) string {
 	text = bearerToken.ReplaceAllString(text, withheld)
 	text = userinfo.ReplaceAllString(text, "${1}"+withheld+"@")
 	text = assignment.ReplaceAllString(text, "${1}"+withheld)
+	text = header.ReplaceAllString(text, "${1}"+withheld)
+	text = flagged.ReplaceAllString(text, "${1}"+withheld)
 	for _, s := range r.secrets {
 		text = strings.ReplaceAll(text, s, withheld)
 	}
-	return text
+	return withoutBeginnings(text, r.secrets)
 }
 
 // machine is a text that no person wrote, and that may repeat what it is about.

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -70,6 +71,9 @@ func TestNoSecretIsKept(t *testing.T) {
 		"CutPrivateKey":  {"a key without its end", "patch_configmap", `{"configmap":"web","data":{"tls":"-----BEGIN PRIVATE KEY-----\n` + secret + `"}}`, `configmap`},
 		"Token":          {"a token", "patch_configmap", `{"configmap":"web","data":{"x":"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI` + secret + `.c2ln"}}`, `configmap`},
 		"Bearer":         {"a header", "notify_only", `{"message":"Authorization is Bearer ` + secret + `"}`, `message`},
+		"Basic":          {"a login in a header", "patch_configmap", `{"configmap":"web","data":{"header":"Authorization: Basic ` + in64 + `\nAccept: text/plain"}}`, `Accept: text/plain`},
+		"Flag":           {"a word of a command is called so, and the next is the value", "patch_deployment", `{"deployment":"web","patch":{"spec":{"containers":[{"args":["--db-password","` + secret + `","--verbose","blue"]}]}}}`, `"--verbose","blue"`},
+		"FlagInText":     {"the same in a line", "patch_deployment", `{"deployment":"web","patch":{"spec":{"containers":[{"command":["sh","-c","run --token ` + secret + ` --colour blue"]}]}}}`, `--colour blue`},
 		"BadJSON":        {"what cannot be read", "notify_only", `{"message":"` + secret, `redacted`},
 		"MemberName":     {"a known one as a name", "update_secret", `{"secret":"db","data":{"a":"` + secret + `"},"` + secret + `":1}`, `"secret":"db"`},
 	}
@@ -114,6 +118,31 @@ func TestNoMessageRepeatsASecret(t *testing.T) {
 			ke.Status.Plan.Diff = said
 			if got := everything(t, ke); strings.Contains(got, secret) || strings.Contains(got, in64) {
 				t.Errorf("kept in %s", got)
+			}
+		})
+	}
+}
+
+// A value is found in whichever way others spell it, and where only its beginning
+// is left.
+func TestNoSpellingOfASecretIsKept(t *testing.T) {
+	const value = `Sup3r&<hunter2>"so\long` + "\t\u00fc"
+	spelled, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ reason, said string }{
+		"JSON": {"signs of HTML are escaped", `containers: [{"env":[{"name":"PASSWORD","value":` + string(spelled) + `}]}]`},
+		"Bare": {"they are not", `containers: [{"env":[{"name":"PASSWORD","value":"Sup3r&<hunter2>\"so\\long\tü"}]}]`},
+		"Go":   {"as errors quote it", fmt.Sprintf("invalid value %q", value)},
+		"Cut":  {"it was too long", `containers: [{"env":[{"name":"PASSWORD","value":"Sup3r\u0026\u003chunter2…`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ke := asked("patch_deployment", `{"deployment":"web","env":[{"name":"PASSWORD","value":`+string(spelled)+`}]}`)
+			ke.Status.ExecutionResults.ResourcesAffected[0].After = tc.said
+			ke.Status.Message = "it failed: " + tc.said + " and so on"
+			if got := everything(t, ke); strings.Contains(got, "hunter2") || strings.Contains(got, "Sup3r") {
+				t.Errorf("%s: kept in %s", tc.reason, got)
 			}
 		})
 	}

@@ -1,0 +1,61 @@
+package audit
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// inAllSpellings adds how texts look in the data of a Secret, in JSON and in the
+// words of an error, and has the longest first, so that none is left with its end.
+func inAllSpellings(secrets []string) []string {
+	for _, s := range slices.Clone(secrets) {
+		if plain, err := base64.StdEncoding.DecodeString(s); err == nil && len(plain) >= leastSecret && utf8.Valid(plain) {
+			secrets = append(secrets, string(plain))
+		}
+	}
+	for _, s := range slices.Clone(secrets) {
+		quoted := strconv.Quote(s)
+		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(s)), quoted[1:len(quoted)-1], inJSON(s, true), inJSON(s, false))
+	}
+	slices.SortFunc(secrets, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return slices.Compact(secrets)
+}
+
+// inJSON is a text as it stands in JSON, whose signs of HTML are mostly escaped.
+func inJSON(text string, html bool) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(html)
+	if err := e.Encode(text); err != nil {
+		return text // there is no string that has no JSON
+	}
+	quoted := strings.TrimSpace(b.String())
+	return quoted[1 : len(quoted)-1]
+}
+
+// withoutBeginnings leaves out what is left of secrets where a text was cut, by
+// us or by an action: before each mark of that.
+func withoutBeginnings(text string, secrets []string) string {
+	const mark = "…"
+	parts := strings.Split(text, mark)
+	for i, part := range parts[:len(parts)-1] {
+		most := 0
+		for _, s := range secrets {
+			for n := min(len(s)-1, len(part)); n >= leastSecret && n > most; n-- {
+				if strings.HasSuffix(part, s[:n]) {
+					most = n
+				}
+			}
+		}
+		if most > 0 {
+			parts[i] = part[:len(part)-most] + withheld
+		}
+	}
+	return strings.Join(parts, mark)
+}
