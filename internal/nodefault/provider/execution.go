@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,6 +80,9 @@ func (e *execution) ask(ctx context.Context, r Request, t ExecutionTemplate) (st
 	}
 	reference := ke.GetNamespace() + "/" + ke.GetName()
 	s := statusOf(ke)
+	if s.tried {
+		return "", permanentf("%s", onlyTried(reference))
+	}
 	switch s.phase {
 	case v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted:
 		return reference, nil
@@ -101,6 +105,8 @@ func (e *execution) Look(ctx context.Context, r Request, reference string) (Prog
 	s := statusOf(ke)
 	message := "execution " + reference + " is " + s.why()
 	switch {
+	case s.tried:
+		return Progress{State: StateFailed, Message: onlyTried(reference)}, nil
 	case s.phase == v1alpha1.PhaseFailed, s.outcome == v1alpha1.OutcomeFailed:
 		return Progress{State: StateFailed, Message: "execution " + reference + " failed: " + s.why()}, nil
 	case s.phase == v1alpha1.PhaseRollbackReady, s.phase == v1alpha1.PhaseCompleted:
@@ -170,6 +176,16 @@ type executionStatus struct {
 	phase           v1alpha1.Phase
 	outcome         v1alpha1.Outcome
 	reason, message string
+	tried           bool // and not carried out, though it has succeeded
+}
+
+// reasonDryRun is that of the condition of an execution that was tried out, which
+// all are where the controller of executions is in dry run. Taken for one that
+// was carried out, it would have the Node deleted of a machine that runs.
+const reasonDryRun = "DryRun"
+
+func onlyTried(reference string) string {
+	return "execution " + reference + " was only tried out, and nothing was done: is the execution controller in dry run?"
 }
 
 func statusOf(ke *unstructured.Unstructured) executionStatus {
@@ -177,7 +193,15 @@ func statusOf(ke *unstructured.Unstructured) executionStatus {
 		s, _, _ := unstructured.NestedString(ke.Object, "status", field) // one that is no text is left out
 		return s
 	}
-	return executionStatus{v1alpha1.Phase(text("phase")), v1alpha1.Outcome(text("outcome")), text("reason"), text("message")}
+	return executionStatus{v1alpha1.Phase(text("phase")), v1alpha1.Outcome(text("outcome")), text("reason"), text("message"), tried(ke)}
+}
+
+func tried(ke *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(ke.Object, "status", "conditions") // what is no list is left out
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any) // likewise
+		return condition["type"] == v1alpha1.ConditionSucceeded && condition["reason"] == reasonDryRun
+	})
 }
 
 // why is what it says of itself, in a few words.

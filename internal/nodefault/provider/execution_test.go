@@ -74,6 +74,7 @@ func TestExecutionPhases(t *testing.T) {
 		"Executing": {"it is under way", map[string]any{"phase": "executing"}, "accepted", "", StateRunning},
 		"Completed": {"it is done", map[string]any{"phase": "completed", "outcome": "Succeeded"}, "accepted", "", StateDone},
 		"Partial":   {"a condition that is not required does not hold", map[string]any{"phase": "completed", "outcome": "PartiallySucceeded"}, "accepted", "", StateDone},
+		"TriedOut":  {"a dry run has succeeded, and nothing was done", map[string]any{"phase": "completed", "outcome": "Succeeded", "conditions": []any{triedOut()}}, "permanent", "only tried out", StateFailed},
 		"Rejected":  {"somebody does not agree", map[string]any{"phase": "failed", "outcome": "Failed", "reason": "approval_rejected"}, "permanent", "approval_rejected", StateFailed},
 	}
 	for name, tc := range cases {
@@ -96,6 +97,12 @@ func TestExecutionPhases(t *testing.T) {
 			}
 		})
 	}
+}
+
+// triedOut is the condition of an execution that an execution controller in dry
+// run has come to the end with.
+func triedOut() map[string]any {
+	return map[string]any{"type": "Succeeded", "status": "True", "reason": "DryRun", "message": "dry run", "lastTransitionTime": "2026-03-01T12:00:00Z"}
 }
 
 // One that is withdrawn is cancelled, and one that was deleted has failed.
