@@ -29,6 +29,8 @@ type loop struct {
 	api      *fleetclient.Client
 	sinks    *changes.Sinks // are told what is done
 	host     *hostCluster   // nil where there is none
+	address  string         // of the fleet API
+	audit    string         // the URL of an embedded database
 }
 
 // newLoop makes the loop. What it made until something failed is let go.
@@ -49,7 +51,8 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 			return fmt.Errorf("start the embedded PostgreSQL: %w", err)
 		}
 		l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready, Close: server.Close})
-		cfg.API.Database.URL = settings.Secret(server.URL())
+		l.audit = server.URL()
+		cfg.API.Database.URL = settings.Secret(l.audit)
 		// The server is there and ours, so nobody need see it without a schema.
 		if err := postgres.Migrate(ctx, cfg.API.Database, p.Log); err != nil {
 			return err
@@ -63,7 +66,8 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 		return err
 	}
 	l.parts = append(l.parts, apiParts...)
-	if l.api, err = fleetclient.New(fleetclient.Config{Endpoint: "http://" + addr, UserAgent: "fleetloop-up"}, fleetclient.Deps{}); err != nil {
+	l.address = "http://" + addr
+	if l.api, err = fleetclient.New(fleetclient.Config{Endpoint: l.address, UserAgent: "fleetloop-up"}, fleetclient.Deps{}); err != nil {
 		return err
 	}
 	if l.sinks, err = changes.New(cfg.sinks(addr), "", false, p); err != nil { //nolint:contextcheck // the sinks outlive the call

@@ -15,6 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/liveview"
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -87,14 +88,17 @@ func run(ctx context.Context, cfg Config, env Env) (err error) {
 	if err != nil {
 		return err
 	}
-	parts := l.parts
-	if cfg.Demo.Enabled {
-		parts = append(parts, l.show(cfg.Demo, screen, done)...)
-	}
 	p.Handle(adaptersPath, l.adapters.handler())
 	p.Log.InfoContext(ctx, "fleet API at", "url", l.api.Endpoint(), "data_dir", dir)
 	if l.host != nil {
-		l.host.tell(ctx, p.Log, screen)
+		l.host.tell(ctx, p.Log)
+	}
+	parts := l.parts
+	if cfg.Demo.Enabled {
+		if err := screen.offer(ctx, l, dir); err != nil {
+			return errors.Join(err, lifecycle.Discard(parts...))
+		}
+		parts = append(parts, l.show(cfg.Demo, screen, done)...)
 	}
 
 	if err := p.Run(ctx, l.live, parts...); err != nil {

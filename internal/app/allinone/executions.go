@@ -177,9 +177,9 @@ func (h *hostCluster) make(ctx context.Context, o client.Object) error {
 	return nil
 }
 
-// try says what can be tried with executions.
-func (h *hostCluster) try() []string {
-	as := func(name string) string { return "--kubeconfig " + h.kubeconfigs[name] }
+// try says what can be tried with executions. as is how a command is one of
+// somebody, by their name.
+func (h *hostCluster) try(as func(name string) string) []string {
 	return []string{
 		"fleetloop exec scale_deployment deployment=" + web + " namespace=" + shop + " replicas=5 --name scale-web " + as(requester),
 		"fleetloop approve scale-web " + as(approver),

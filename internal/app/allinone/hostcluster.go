@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -88,21 +87,16 @@ func (h *hostCluster) part() lifecycle.Part {
 	return lifecycle.Part{Name: "Kubernetes", Run: h.bed.Run, Ready: h.bed.Ready, Close: h.bed.Stop}
 }
 
-// tell says how kubectl reaches it; beside the live view, too, whose log is
-// in a file.
-func (h *hostCluster) tell(ctx context.Context, log *slog.Logger, s screen) {
+// tell says how kubectl reaches it, and what can be tried.
+func (h *hostCluster) tell(ctx context.Context, log *slog.Logger) {
 	kubeconfig := h.bed.AdminKubeconfig()
 	log.InfoContext(ctx, "host cluster at", "url", h.bed.URL(), "kubeconfig", kubeconfig, "kubectl", filepath.Join(h.bed.Assets(), "kubectl"))
-	for _, command := range h.try() {
+	as := func(name string) string { return "--kubeconfig " + h.kubeconfigs[name] }
+	for _, command := range h.try(as) {
 		log.InfoContext(ctx, "try an execution", "command", command)
 	}
-	for _, command := range h.tryFaults() {
+	for _, command := range tryFaults(h.reports, " --kubeconfig "+kubeconfig) {
 		log.InfoContext(ctx, "try a node fault", "command", command)
-	}
-	if s.live { // whoever closed it does not want to know
-		_, _ = fmt.Fprintf(s.env.Stderr, "the SentinelConfigs: kubectl --kubeconfig %s get sentinelconfigs\n", kubeconfig)
-		_, _ = fmt.Fprintf(s.env.Stderr, "executions:\n  %s\n", strings.Join(h.try(), "\n  "))
-		_, _ = fmt.Fprintf(s.env.Stderr, "node faults:\n  %s\n", strings.Join(h.tryFaults(), "\n  "))
 	}
 }
 

@@ -56,15 +56,15 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, t
 		return nil, err
 	}
 	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
-	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Loan{Host: host, Sinks: told, Listening: func(addr string) { h.reports = addr }})
+	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Loan{Host: host, Sinks: told, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
 }
 
-// tryFaults says what can be tried with node faults.
-func (h *hostCluster) tryFaults() []string {
+// tryFaults says what can be tried with node faults: where they are reported, and
+// how a command is one of an administrator.
+func tryFaults(reports, as string) []string {
 	report := func(end string) string {
-		return fmt.Sprintf(`curl -d '{"agent": "me", "checkName": "fan", "nodeName": %q, %s}' -H 'Content-Type: application/json' http://%s/v1/health-events`, processNode, end, h.reports)
+		return fmt.Sprintf(`curl -d '{"agent": "me", "checkName": "fan", "nodeName": %q, %s}' -H 'Content-Type: application/json' %s`, processNode, end, reports)
 	}
-	as := " --kubeconfig " + h.bed.AdminKubeconfig()
 	return []string{
 		report(`"isFatal": true, "errorCode": "FAN-1"`),
 		"fleetloop faults list" + as,

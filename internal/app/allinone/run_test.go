@@ -68,6 +68,7 @@ func launch(t *testing.T, env map[string]string, args ...string) *run {
 	r := &run{done: make(chan struct{})}
 	cmd := allinone.Command(allinone.Env{
 		Stdout: &r.stdout, Stderr: &r.stderr,
+		Size:      func() (width, height int) { return 120, 40 },
 		LookupEnv: func(name string) (string, bool) { value, ok := all[name]; return value, ok },
 	})
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true

@@ -40,6 +40,7 @@ type screen struct {
 	logs io.Writer
 	file *os.File // of the logs, if they go to one
 	log  *slog.Logger
+	hint string // how to see what there is to try
 }
 
 // newScreen decides how to show the run. dir is where a log file may go.
@@ -60,7 +61,25 @@ func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
 	return s, nil
 }
 
-func (s screen) close() error {
+// offer says what there is to try, in a file, too: the view covers the rest.
+func (s *screen) offer(ctx context.Context, l *loop, dir string) error {
+	g, err := l.guide()
+	if err != nil {
+		return err
+	}
+	command, err := g.write(dir)
+	if err != nil {
+		return err
+	}
+	s.log.InfoContext(ctx, "what to try is in a file for a shell", "command", command)
+	s.hint = command
+	if s.live { // whoever closed it does not want to know
+		_, _ = fmt.Fprintf(s.env.Stderr, "\nto try things out, in another terminal:\n\n  %s\n\nit sets what these need, and shows them again:\n\n%s\n", command, g.text())
+	}
+	return nil
+}
+
+func (s *screen) close() error {
 	if s.file == nil {
 		return nil
 	}
@@ -68,13 +87,17 @@ func (s screen) close() error {
 }
 
 // parts paint the run, or log how it goes.
-func (s screen) parts(watch *demo.Watch) []lifecycle.Part {
+func (s *screen) parts(watch *demo.Watch) []lifecycle.Part {
 	if s.live {
 		view := liveview.View{
-			Out:      s.env.Stdout,
-			Size:     s.env.Size,
-			Snapshot: watch.Snapshot,
-			Colour:   terminal.WantsColour(s.env.LookupEnv, s.env.Terminal),
+			Out:  s.env.Stdout,
+			Size: s.env.Size,
+			Snapshot: func() liveview.Snapshot {
+				snap := watch.Snapshot()
+				snap.Hint = s.hint
+				return snap
+			},
+			Colour: terminal.WantsColour(s.env.LookupEnv, s.env.Terminal),
 		}
 		return []lifecycle.Part{{Name: "live view", Run: view.Run}}
 	}
@@ -84,7 +107,7 @@ func (s screen) parts(watch *demo.Watch) []lifecycle.Part {
 const progressEvery = time.Second
 
 // progress logs a line whenever the number of ready resources has changed.
-func (s screen) progress(ctx context.Context, watch *demo.Watch) error {
+func (s *screen) progress(ctx context.Context, watch *demo.Watch) error {
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
 	var last string

@@ -38,7 +38,7 @@ func Render(s Snapshot, width, height int, colour bool) string {
 	if width < 1 || height < 1 {
 		return ""
 	}
-	top := append([]line{header(s, width), rule(width)}, groups(s, width)...)
+	top := slices.Concat([]line{header(s, width)}, hint(s, width), []line{rule(width)}, groups(s, width))
 	top = append(top, shoots(s)...)
 	bottom := bottomBlock(s, width)
 	if s.Notice != "" {
@@ -110,6 +110,19 @@ func header(s Snapshot, width int) line {
 		return left
 	}
 	return append(left.fit(width-right), span{s.APIURL, terminal.Faint})
+}
+
+// hint is whole, so that it can be copied, as long as the command fits at all. It
+// stands high up, where it is seen on the lowest terminal.
+func hint(s Snapshot, width int) []line {
+	const where = "Try it, in another terminal:  "
+	switch {
+	case s.Hint == "":
+		return nil
+	case utf8.RuneCountInString(where+s.Hint) > width:
+		return []line{{{s.Hint, terminal.Plain}}}
+	}
+	return []line{{{where, terminal.Bold}, {s.Hint, terminal.Plain}}}
 }
 
 func rule(width int) line { return line{{strings.Repeat("─", width), terminal.Faint}} }

@@ -68,6 +68,10 @@ func TestRender(t *testing.T) {
 	garden := busy()
 	garden.Shoots = map[v1.ShootStatus]int{"": 1, v1.ShootPending: 2, v1.ShootProgressing: 3, v1.ShootReady: 5, v1.ShootDeleting: 1}
 
+	hinted, far := busy(), busy()
+	hinted.Hint = ". /tmp/fleetloop-demo-3700042877/try.sh"
+	far.Hint = ". /var/folders/zz/zyxvpxvq6csfxvn_n0000000000000/T/fleetloop-demo-1/try.sh"
+
 	told := garden
 	told.Changes = timeline()
 	hostile.Changes = []Change{{Time: now, Summary: "\x1b[2Jcordoned\n", Failed: true}}
@@ -86,6 +90,8 @@ func TestRender(t *testing.T) {
 		"very short": {"what stands above stays", busy(), 80, 6, false},
 		"narrow":     {"one column", busy(), 40, 30, false},
 		"notice":     {"what the user should know is seen", noticed, 80, 24, false},
+		"hint":       {"what to try can be copied", hinted, 80, 24, false},
+		"hint far":   {"the command is whole, rather than what stands before it", far, 80, 6, false},
 		"hostile":    {"a name does nothing to the terminal", hostile, 80, 24, true},
 		"garden":     {"how far Gardener is, in one line", garden, 80, 24, false},
 		"changes":    {"what was done, beside what was published", told, 80, 30, false},
@@ -105,7 +111,7 @@ func TestRenderFits(t *testing.T) {
 	t.Parallel()
 	paint := regexp.MustCompile("\x1b\\[[0-9]m|\x1b\\[3[0-9]m")
 	rapid.Check(t, func(t *rapid.T) {
-		s := Snapshot{Now: now, Started: now.Add(-time.Hour), APIURL: rapid.String().Draw(t, "url"), Notice: rapid.String().Draw(t, "notice")}
+		s := Snapshot{Now: now, Started: now.Add(-time.Hour), APIURL: rapid.String().Draw(t, "url"), Notice: rapid.String().Draw(t, "notice"), Hint: rapid.String().Draw(t, "hint")}
 		for range rapid.IntRange(0, 3).Draw(t, "groups") {
 			s.Groups = append(s.Groups, Group{rapid.String().Draw(t, "title"), rapid.MapOf(
 				rapid.Map(rapid.String(), func(p string) v1.Phase { return v1.Phase(p) }), rapid.IntRange(-1, 1<<40),

@@ -48,6 +48,9 @@ type Snapshot struct {
 	// Adapters are the adapters in the order shown.
 	Adapters []Adapter
 
+	// Hint is a command that shows what there is to try; it may be empty.
+	Hint string
+
 	// Notice is one line of what the user should know, as an error; it may
 	// be empty.
 	Notice string

@@ -1,0 +1,117 @@
+package allinone
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// guideFile is what the guide of a demo is called, in the folder of its data.
+const guideFile = "try.sh"
+
+// A guide is what can be tried beside a demo, in another terminal. It is a file
+// for a shell to read: the live view covers what was printed before it, and what
+// the commands need to know, such as folders and ports, is too long to type.
+type guide struct {
+	path      []string // folders with programs
+	variables []variable
+	sections  []section
+}
+
+type variable struct{ name, value string }
+
+type section struct {
+	about    string
+	commands []string
+}
+
+// set adds a variable, unless it has no value.
+func (g *guide) set(name, value string) {
+	if value != "" {
+		g.variables = append(g.variables, variable{name, value})
+	}
+}
+
+// text is what there is to try, for people.
+func (g *guide) text() string {
+	var b strings.Builder
+	for _, s := range g.sections {
+		b.WriteString(s.about + ":\n  " + strings.Join(s.commands, "\n  ") + "\n")
+	}
+	return b.String()
+}
+
+// script sets the variables in the shell that reads it, and shows what there is
+// to try.
+func (g *guide) script() string {
+	const end = "END_OF_WHAT_TO_TRY"
+	var b strings.Builder
+	b.WriteString("# What to try beside fleetloop up, for a shell to read while that runs.\n")
+	for _, dir := range g.path {
+		b.WriteString("PATH=" + quoted(dir) + ":$PATH\n")
+	}
+	b.WriteString("export PATH\n")
+	for _, v := range g.variables {
+		b.WriteString("export " + v.name + "=" + quoted(v.value) + "\n")
+	}
+	b.WriteString("cat <<'" + end + "'\n" + g.text() + end + "\n")
+	return b.String()
+}
+
+// write puts the guide into a folder, and gives the command that reads it.
+func (g *guide) write(dir string) (command string, err error) {
+	file := filepath.Join(dir, guideFile)
+	if err := os.WriteFile(file, []byte(g.script()), 0o600); err != nil { // it may have a password
+		return "", fmt.Errorf("write what to try: %w", err)
+	}
+	if strings.ContainsFunc(file, special) {
+		file = quoted(file)
+	}
+	return ". " + file, nil
+}
+
+// special says whether a shell may take a character for something else.
+func special(r rune) bool {
+	return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+", r)
+}
+
+// quoted is a text as a shell reads it as one word.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// guide is what there is to try with a loop.
+func (l *loop) guide() (*guide, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program, for others to call: %w", err)
+	}
+	g := &guide{path: []string{filepath.Dir(self)}, sections: []section{{"clusters", []string{
+		"fleetloop get clusters",
+		"fleetloop describe cluster us-east-01",
+		"fleetloop changes -f",
+	}}}}
+	g.set("FLEETLOOP_SERVER", l.address)
+	if l.host == nil {
+		return g, nil
+	}
+	// The assets come behind, so that a user's own kubectl is not another here.
+	g.path = append([]string{l.host.bed.Assets()}, g.path...)
+	g.set("KUBECONFIG", l.host.bed.AdminKubeconfig())
+	for _, name := range slices.Sorted(maps.Keys(l.host.kubeconfigs)) {
+		g.set(strings.ToUpper(name), l.host.kubeconfigs[name])
+	}
+	g.set("REPORTS", l.host.reports)
+	g.set("AUDIT", l.audit)
+	as := func(name string) string { return "--kubeconfig $" + strings.ToUpper(name) }
+	g.sections = append(g.sections,
+		section{"sentinels", []string{"kubectl get sentinelconfigs"}},
+		section{"executions, of one who asks and one who approves", l.host.try(as)},
+	)
+	if l.audit != "" {
+		g.sections = append(g.sections, section{"what happened to executions", []string{"DATABASE_URL=$AUDIT fleetloop audit list --execution scale-web"}})
+	}
+	g.sections = append(g.sections, section{"node faults", tryFaults("$REPORTS", "")})
+	return g, nil
+}
