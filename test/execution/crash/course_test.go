@@ -3,6 +3,8 @@ package crash
 import (
 	"slices"
 	"strings"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
 // A course is the way that executions go, in a matrix of deaths.
@@ -12,6 +14,8 @@ type course struct {
 	inline   bool     // the action runs in the controller
 	approval bool     // it needs one
 	window   bool     // it ends when somebody finalizes it
+	trial    bool     // it is tried out in a Job of its own
+	back     bool     // it takes back what another one did
 
 	writes []string // of an execution during which nobody dies, in their order
 }
@@ -46,7 +50,51 @@ func courses() []course {
 			name: "inline-at-once", args: append(inline, "--rollback-window=0"), inline: true,
 			writes: []string{holds, status, acts, status, recorded, holds},
 		},
+		{
+			// What is tried out is not held: it may go at any time.
+			name: "trial", args: []string{"--dry-run-executor=job"}, trial: true, window: true,
+			writes: []string{postsJob, status, expires, status, holds, postsJob, status, status, expires, status, recorded, holds},
+		},
+		{
+			// What is taken back was done inline, and is over.
+			name: "rollback", args: inline, back: true, window: true,
+			writes: []string{status, holds, postsJob, status, status, expires, status, recorded, holds},
+		},
 	}
+}
+
+// courseOf is the course of a name.
+func courseOf(name string) course {
+	all := courses()
+	return all[slices.IndexFunc(all, func(c course) bool { return c.name == name })]
+}
+
+// effects is how many Jobs are made, or how often something is done inline.
+func (c course) effects() int {
+	if c.trial {
+		return 2
+	}
+	return 1
+}
+
+// replicas is how many the target has, and is to have.
+func (c course) replicas() (before, after int32) {
+	if c.back {
+		return 5, 3
+	}
+	return 3, 5
+}
+
+// purposes are those of the Jobs of an execution.
+func (c course) purposes() []string {
+	var all []string
+	if c.trial {
+		all = append(all, v1alpha1.PurposeDryRun)
+	}
+	if !c.inline {
+		all = append(all, v1alpha1.PurposeExecute)
+	}
+	return all
 }
 
 // deaths are the writes that a controller must have died at: each of them.

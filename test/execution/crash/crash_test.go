@@ -17,10 +17,14 @@ const (
 
 // Wherever the controller dies, the next one goes on: the end is the same, the
 // action is done once, by the plan that was approved, and the audit has all of it.
-func TestDiesAtEachWrite(t *testing.T) {
+func TestDiesAtEachWrite(t *testing.T) { diesAtEach(t, (*lane).run, courses()...) }
+
+// diesAtEach has the controller die at each write of executions that go courses.
+func diesAtEach(t *testing.T, run func(l *lane, at point) (struck string), courses ...course) {
+	t.Helper()
 	var all []*matrix
-	for _, c := range courses() {
-		all = append(all, &matrix{course: c, struck: map[string][]string{}})
+	for _, c := range courses {
+		all = append(all, &matrix{course: c, run: run, struck: map[string][]string{}})
 	}
 	t.Run("lanes", func(t *testing.T) {
 		for _, m := range all {
@@ -64,6 +68,9 @@ func (p point) mode() string {
 // A matrix has all points, and gives each of them to one lane.
 type matrix struct {
 	course course
+	// run has an execution go its way, during which the controller dies, and says
+	// at which write it did.
+	run func(l *lane, at point) (struck string)
 
 	mu     sync.Mutex
 	begun  bool

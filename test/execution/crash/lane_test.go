@@ -26,6 +26,7 @@ type lane struct {
 	course course
 	way    *way
 	audit  *pgstore.Store
+	turn   int // how many executions were deleted
 }
 
 // newLane starts a controller for executions that go a course.
@@ -49,7 +50,7 @@ func (m *matrix) lane(t *testing.T) {
 	}
 	l := newLane(t, m.course)
 	for ; ok && !t.Failed(); at, ok = m.next() {
-		m.done(at, l.run(at))
+		m.done(at, m.run(l, at))
 	}
 	l.WantSound(l.audit)
 }
@@ -106,17 +107,17 @@ func (l *lane) run(at point) (struck string) {
 		}
 	}()
 	l.Deployment(l.targets(), name, 3)
+	l.precede(name)
 	l.way.arm(at, l.Controller().Kill)
 
-	l.ask(name)
+	l.ask(name, name)
 	var plan string
 	if l.course.approval {
 		plan = l.reaches(name, v1alpha1.PhaseWaitingApproval).Status.Plan.Hash
 		l.Does(fleettest.Approver, cli.CodeOK, []string{"approve", name, "--yes"})
 	}
 	if l.course.window {
-		l.reaches(name, v1alpha1.PhaseRollbackReady)
-		l.Does(fleettest.Requester, cli.CodeOK, []string{"exec", "finalize", name})
+		l.finalize(name)
 	}
 	ended := l.until(name, over)
 	l.until(name, func(*v1alpha1.KubernetesExecution) error {
@@ -134,11 +135,18 @@ func (l *lane) run(at point) (struck string) {
 	if at.n == 0 && !slices.Equal(writes, l.course.writes) {
 		l.Errorf("without a death there are the writes %q, want %q", writes, l.course.writes)
 	}
-	if made != 1 {
-		l.Errorf("there were %d effects", made)
+	if want := l.course.effects(); made != want {
+		l.Errorf("there were %d effects, want %d", made, want)
 	}
 	l.check(ended, cmp.Or(plan, ended.Status.Plan.Hash), retries(l.course, at))
 	return struck
+}
+
+// finalize has an execution end that can be taken back.
+func (l *lane) finalize(name string) {
+	l.Helper()
+	l.reaches(name, v1alpha1.PhaseRollbackReady)
+	l.Does(fleettest.Requester, cli.CodeOK, []string{"exec", "finalize", name})
 }
 
 // targets is the namespace of what is changed.
@@ -149,18 +157,43 @@ func (l *lane) targets() string {
 	return l.Cheap
 }
 
-// ask asks for an execution that scales the Deployment of the same name.
-func (l *lane) ask(name string) {
+// first is the execution that another one takes back.
+func first(name string) string { return name + "-first" }
+
+// precede does what is to be taken back.
+func (l *lane) precede(name string) {
 	l.Helper()
-	if !l.course.inline {
-		l.Does(fleettest.Requester, cli.CodeOK, fleettest.Scale(l.targets(), name, 5, "--name="+name))
+	if !l.course.back {
 		return
 	}
+	l.askInline(first(name), name)
+	l.finalize(first(name))
+	l.until(first(name), over)
+}
+
+// ask asks for an execution of the lane's course.
+func (l *lane) ask(name, target string) {
+	l.Helper()
+	switch {
+	case l.course.back:
+		l.Does(fleettest.Requester, cli.CodeOK, []string{"rollback", first(name), "--name=" + name})
+	case l.course.inline:
+		l.askInline(name, target)
+	case l.course.trial:
+		l.Does(fleettest.Requester, cli.CodeOK, fleettest.Scale(l.targets(), target, 5, "--name="+name, "--dry-run=always"))
+	default:
+		l.Does(fleettest.Requester, cli.CodeOK, fleettest.Scale(l.targets(), target, 5, "--name="+name))
+	}
+}
+
+// askInline asks for one that runs in the controller.
+func (l *lane) askInline(name, target string) {
+	l.Helper()
 	l.Ask(fleettest.Requester, &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
 			Action: "scale_deployment", ExecutionMode: v1alpha1.ExecuteInline,
-			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":5}`, l.targets(), name)},
+			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":5}`, l.targets(), target)},
 		},
 	})
 }
@@ -195,7 +228,9 @@ func (l *lane) check(ended *v1alpha1.KubernetesExecution, plan string, retries i
 		l.Errorf("outcome %q after the phases %q", s.Outcome, got)
 	}
 	r := s.ExecutionResults
-	if r == nil || !r.Success || r.RetriesAttempted != retries || len(r.ResourcesAffected) != 1 || r.ResourcesAffected[0].Before != "replicas: 3" || r.ResourcesAffected[0].After != "replicas: 5" {
+	before, after := l.course.replicas()
+	was, is := fmt.Sprintf("replicas: %d", before), fmt.Sprintf("replicas: %d", after)
+	if r == nil || !r.Success || r.RetriesAttempted != retries || len(r.ResourcesAffected) != 1 || r.ResourcesAffected[0].Before != was || r.ResourcesAffected[0].After != is {
 		l.Fatalf("results %+v, want %d retries", r, retries)
 	}
 	hashes := map[string]string{"of the status": s.Plan.Hash, "that ran": r.PlanHash}
@@ -214,24 +249,45 @@ func (l *lane) check(ended *v1alpha1.KubernetesExecution, plan string, retries i
 			l.Errorf("the plan %s is %s, want %s", what, hash, plan)
 		}
 	}
-	if d := l.Target(l.targets(), ended.Name); *d.Spec.Replicas != 5 || d.Generation != 2 { // each change of the spec is a generation
-		l.Errorf("the target has %d replicas in generation %d, want 5 in 2", *d.Spec.Replicas, d.Generation)
+	generation := int64(2) // each change of the spec is one
+	if l.course.back {
+		generation++
+	}
+	if d := l.Target(l.targets(), ended.Name); *d.Spec.Replicas != after || d.Generation != generation {
+		l.Errorf("the target has %d replicas in generation %d, want %d in %d", *d.Spec.Replicas, d.Generation, after, generation)
 	}
 	l.checkTrail(ended, plan, l.course.trail(retries))
 }
 
-// checkJob holds that there is one Job with one Pod, and gives the plan that it
-// runs.
+// checkJob holds that there is one Job for each purpose, with one Pod, and gives
+// the plan that is run. What was tried out was the same.
 func (l *lane) checkJob(ke *v1alpha1.KubernetesExecution) (plan string) {
 	l.Helper()
 	jobs, r := l.Jobs(ke.Name), ke.Status.ExecutionResults
-	if len(jobs) != 1 || len(l.Pods(ke.Name)) != 1 {
-		l.Fatalf("%d Jobs with %d Pods; want one", len(jobs), len(l.Pods(ke.Name)))
+	var purposes []string
+	for i := range jobs {
+		j := &jobs[i]
+		purpose := j.Labels[v1alpha1.LabelPurpose]
+		purposes = append(purposes, purpose)
+		if purpose == v1alpha1.PurposeDryRun && j.Annotations[v1alpha1.AnnotationPlan] != r.PlanHash {
+			l.Errorf("the plan %s was tried out, and %s was run", j.Annotations[v1alpha1.AnnotationPlan], r.PlanHash)
+		}
+		if purpose != v1alpha1.PurposeExecute {
+			continue
+		}
+		plan = j.Annotations[v1alpha1.AnnotationPlan]
+		if j.Name != r.JobName || j.UID != r.JobUID {
+			l.Errorf("Job %s %s, want %s %s", j.Name, j.UID, r.JobName, r.JobUID)
+		}
 	}
-	if jobs[0].Name != r.JobName || jobs[0].UID != r.JobUID {
-		l.Errorf("Job %s %s, want %s %s", jobs[0].Name, jobs[0].UID, r.JobName, r.JobUID)
+	slices.Sort(purposes)
+	if want := l.course.purposes(); !slices.Equal(purposes, want) || len(l.Pods(ke.Name)) != len(want) {
+		l.Fatalf("Jobs for %q with %d Pods; want one each for %q", purposes, len(l.Pods(ke.Name)), want)
 	}
-	return jobs[0].Annotations[v1alpha1.AnnotationPlan]
+	if d := ke.Status.ValidationResults.DryRunResults; l.course.trial && (d == nil || !d.Performed || !d.Success) {
+		l.Errorf("what was tried out found %+v", d)
+	}
+	return plan
 }
 
 // checkTrail holds that the audit has each thing once, and of the same plan.

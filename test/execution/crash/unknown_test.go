@@ -14,8 +14,7 @@ import (
 // somebody changes his mind, or the target, before the next one comes. That is
 // what is said, and it is not done again.
 func TestNobodyKnows(t *testing.T) {
-	all := courses()
-	c := all[slices.IndexFunc(all, func(c course) bool { return c.name == "inline" })]
+	c := courseOf("inline")
 	l := newLane(t, c)
 	for name, tc := range map[string]struct {
 		answered bool
@@ -31,7 +30,7 @@ func TestNobodyKnows(t *testing.T) {
 	} {
 		l.Deployment(l.targets(), name, 3)
 		l.way.arm(point{n: slices.Index(c.writes, acts) + 1, answered: tc.answered}, l.Controller().Kill)
-		l.ask(name)
+		l.ask(name, name)
 		l.Until(func() error {
 			select {
 			case <-l.Controller().Ended():
