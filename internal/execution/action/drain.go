@@ -154,6 +154,11 @@ func (d *drain) cordon(ctx context.Context) error {
 		return err
 	}
 	d.note = ""
+	if done && unschedulable(live)["unschedulable"] != true {
+		// To close it once more would undo what somebody has done, and who evicts
+		// from an open Node does not end: the Pods may come back to it.
+		return halted(CodeGuard, "Node %s was closed by this execution before, and has been opened since", live.GetName())
+	}
 	if done || unschedulable(live)["unschedulable"] == true {
 		if done && d.ours(live) && !d.run.dry {
 			d.cordoned = true

@@ -270,3 +270,19 @@ func TestDrainClosedBefore(t *testing.T) {
 		t.Errorf("steps %+v, want none: there is nothing left to do", p.Steps)
 	}
 }
+
+// TestDrainOpenedBetween: a Node that somebody has opened since the first attempt
+// is theirs, and its Pods stay.
+func TestDrainOpenedBetween(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	node := s.drained()
+	c, p := s.drain(nil)
+	s.patch(node, `{"metadata":{"annotations":{"`+v1alpha1.AnnotationLastExecution+`":"uid"}},"spec":{"unschedulable":true}}`) // and then the attempt died
+	s.patch(node, `{"spec":{"unschedulable":null}}`)
+	result := Execute(t.Context(), c, p, Run{Subject: newSubject("uid"), Attempt: 2})
+	wantCode(t, result, CodeGuard)
+	if result.Changed || result.Count != 0 || unschedulable(s.read(node))["unschedulable"] == true {
+		t.Errorf("result %+v", result)
+	}
+}
