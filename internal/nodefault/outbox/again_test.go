@@ -1,0 +1,103 @@
+package outbox_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
+)
+
+func TestSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard("f1")
+		for _, action := range []string{"cordon", "drain-started", "uncordon"} {
+			b.tell(action, time.Now())
+		}
+		r := b.open(t, outbox.Sink{Name: "pager"})
+		for _, class := range []changeevent.Class{changeevent.ClassClientError, "", changeevent.ClassClientError} {
+			r.look(t)
+			r.sinks[0].answer(class)
+		}
+		r.look(t)
+		if d := b.fault.Status.Delivered["pager"]; !slices.Equal(d.Refused, []int64{1, 3}) {
+			t.Fatalf("refused %v", d.Refused)
+		}
+		b.fault.Annotations = map[string]string{v1alpha1.AnnotationResend: "once"}
+		r.look(t)
+		r = b.open(t, outbox.Sink{Name: "pager"}) // one that died begins anew
+		r.look(t)
+		r.sinks[0].answer("")
+		r.look(t)
+		r.sinks[0].answer(changeevent.ClassClientError)
+		r.look(t)
+		if diff := cmp.Diff([]string{"cordon", "uncordon"}, r.sinks[0].sent); diff != "" {
+			t.Errorf("sent again (-want +got):\n%s", diff)
+		}
+		st := b.fault.Status
+		if d := st.Delivered["pager"]; !slices.Equal(d.Refused, []int64{3}) || d.Seq != 3 || st.Resent != "once" {
+			t.Errorf("written: %+v, resent %q", d, st.Resent)
+		}
+		r.look(t)
+		if len(r.sinks[0].sent) != 2 {
+			t.Errorf("the same request had %v sent", r.sinks[0].sent)
+		}
+	})
+}
+
+// Who asks a second time while a record is being sent again gets those that were
+// refused, once more, and nothing that a sink had taken.
+func TestSentAgainTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard("f1")
+		for _, action := range []string{"cordon", "drain-started", "uncordon"} {
+			b.tell(action, time.Now())
+		}
+		r := b.open(t, outbox.Sink{Name: "pager"})
+		for _, class := range []changeevent.Class{changeevent.ClassClientError, changeevent.ClassClientError, ""} {
+			r.look(t)
+			r.sinks[0].answer(class)
+		}
+		r.look(t)
+		b.fault.Annotations = map[string]string{v1alpha1.AnnotationResend: "once"}
+		r.look(t)
+		r.sinks[0].answer(changeevent.ClassClientError) // of the first
+		r.look(t)
+		b.fault.Annotations[v1alpha1.AnnotationResend] = "twice"
+		r.look(t)
+		for r.sinks[0].answer(changeevent.ClassClientError) {
+			r.look(t)
+		}
+		want := []string{"cordon", "drain-started", "uncordon", "cordon", "drain-started", "cordon"}
+		if diff := cmp.Diff(want, r.sinks[0].sent); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+		d := b.fault.Status.Delivered["pager"]
+		if !slices.Equal(d.Refused, []int64{1, 2}) || d.Seq != 3 {
+			t.Errorf("written: %+v", d)
+		}
+	})
+}
+
+// However long the pauses are that somebody wishes for, they never become none.
+func TestLongPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard("f1")
+		b.tell("cordon", time.Now())
+		r := b.openWith(t, outbox.Config{MaxAge: 10_000 * time.Hour, Retry: 4 * time.Hour, MaxRetry: 8 * time.Hour}, outbox.Sink{Name: "pager"})
+		for try := range 40 {
+			r.look(t)
+			r.sinks[0].answer(changeevent.ClassServerError)
+			after := r.look(t)
+			if after != min(4*time.Hour<<min(try, 1), 8*time.Hour) {
+				t.Fatalf("after failure %d it waits for %s", try+1, after)
+			}
+			time.Sleep(after)
+		}
+	})
+}
