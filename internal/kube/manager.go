@@ -98,7 +98,7 @@ func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 		giveUp()
 		return nil, fmt.Errorf("make manager: %w", err)
 	}
-	return &Manager{Manager: m, base: base, giveUp: giveUp}, nil
+	return &Manager{Manager: m, base: base, giveUp: giveUp, log: o.Log, turn: options.LeaderElectionResourceLockInterface}, nil
 }
 
 // A yielding cache counts as filled when everything is given up: a manager that
@@ -120,6 +120,9 @@ type Manager struct {
 
 	base   context.Context //nolint:containedctx // of all that it runs
 	giveUp context.CancelFunc
+
+	log  *slog.Logger
+	turn resourcelock.Interface // nil is that there are no turns
 }
 
 // Start runs the manager until ctx ends. One that is told to stop does so in
@@ -137,7 +140,30 @@ func (m *Manager) Start(ctx context.Context) error {
 		}
 	})
 	defer stop()
-	return m.Manager.Start(ctx)
+	var leads atomic.Bool
+	waiting.Go(func() { leads.Store(m.leads(ctx)) })
+	err := m.Manager.Start(ctx)
+	m.giveUp()
+	waiting.Wait()
+	if leads.Load() {
+		m.log.InfoContext(ctx, "no longer leading", "lease", m.turn.Describe(), "holder", m.turn.Identity())
+	}
+	return err
+}
+
+// leads waits for the turn of this replica, and says when it has come, which
+// else only the Lease tells. It reports whether it has.
+func (m *Manager) leads(ctx context.Context) bool {
+	if m.turn == nil {
+		return false
+	}
+	select {
+	case <-m.base.Done():
+		return false
+	case <-m.Elected():
+	}
+	m.log.InfoContext(ctx, "leading", "lease", m.turn.Describe(), "holder", m.turn.Identity())
+	return true
 }
 
 // patient are the options of a cache that waits for a host cluster that is away.

@@ -1,0 +1,47 @@
+package executionapp_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fleetloop/fleetloop/internal/app/apptest"
+	"github.com/fleetloop/fleetloop/internal/app/executionapp"
+)
+
+// TestSaysWhoLeads holds that the log says which of two replicas works, from when
+// on, and that it works no more: the Lease only knows the last one.
+func TestSaysWhoLeads(t *testing.T) {
+	t.Parallel()
+	namespace, kubeconfig := install(t)
+	start := func() *apptest.Call {
+		return apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off")
+	}
+	says := func(c *apptest.Call, leading, over int) error {
+		text := c.Stderr.String()
+		lease := fmt.Sprintf(`,"lease":%q,"holder":`, namespace+"/fleetloop-execution-controller")
+		if l, o := strings.Count(text, `"msg":"leading"`+lease), strings.Count(text, `"msg":"no longer leading"`+lease); l != leading || o != over {
+			return fmt.Errorf("it says %d times that it leads and %d times that it does no more, want %d and %d:\n%s", l, o, leading, over, text)
+		}
+		return nil
+	}
+	first := start()
+	apptest.Eventually(t, func() error { return says(first, 1, 0) })
+	second := start()
+	apptest.WantStatus(t, second.URL(t, "metrics and health")+"/healthz", 200)
+	first.Cancel()
+	if err := first.Wait(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+	if err := says(first, 1, 1); err != nil {
+		t.Error(err)
+	}
+	apptest.Eventually(t, func() error { return says(second, 1, 0) })
+	second.Cancel()
+	if err := second.Wait(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+	if err := says(second, 1, 1); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,116 @@
+package executionapp
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
+)
+
+// seen are nodes as they are seen, or an error.
+type seen struct {
+	client.Reader
+
+	nodes []corev1.Node
+	err   error
+}
+
+// List gives them.
+func (s seen) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if nodes, ok := list.(*corev1.NodeList); ok {
+		nodes.Items = slices.Clone(s.nodes)
+	}
+	return s.err
+}
+
+// fleet are n nodes, of which some are cordoned by executions, and some by people.
+func fleet(n int, byExecutions, byPeople []int) (nodes []corev1.Node) {
+	for i := range n {
+		node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nameOf(i), Annotations: map[string]string{}}}
+		if slices.Contains(byExecutions, i) {
+			node.Spec.Unschedulable, node.Annotations[v1alpha1.AnnotationLastExecution] = true, "uid"
+		}
+		if slices.Contains(byPeople, i) {
+			node.Spec.Unschedulable = true
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes
+}
+
+func nameOf(i int) string { return "node-" + string(rune('a'+i)) }
+
+// TestCount holds how many nodes more may be acted on, as the nodes are: one in
+// ten, those that executions have cordoned and nobody has made schedulable again
+// included.
+func TestCount(t *testing.T) {
+	touched := fleet(20, nil, nil)
+	touched[3].Annotations[v1alpha1.AnnotationLastExecution] = "uid"
+	for name, tc := range map[string]struct {
+		reason string
+		nodes  []corev1.Node
+		want   int // how many of the last five may be acted on
+	}{
+		"None":          {"one always may", nil, 1},
+		"Few":           {"one always may", fleet(5, nil, nil), 1},
+		"Twenty":        {"one in ten", fleet(20, nil, nil), 2},
+		"Cordoned":      {"one of the two is", fleet(20, []int{0}, nil), 1},
+		"AllCordoned":   {"both are", fleet(20, []int{0, 1}, nil), 0},
+		"ByPeople":      {"what people do does not count", fleet(20, nil, []int{0, 1}), 2},
+		"Uncordoned":    {"an execution was there, and it is schedulable again", touched, 2},
+		"ItselfIsOneOf": {"who acts on a cordoned one takes no other", fleet(20, []int{15, 16}, nil), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, err := gate.New(gate.Config{MaxNodePercent: 10, MaxConcurrent: 99})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := count(t.Context(), seen{nodes: tc.nodes}, g); err != nil {
+				t.Fatal(err)
+			}
+			in := 0
+			now := time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC)
+			for i := 15; i < 20; i++ {
+				c := gate.Claim{
+					UID: types.UID(nameOf(i)), Key: types.NamespacedName{Name: nameOf(i)}, Action: "drain_node", Node: true,
+					Target: gate.TargetOf(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(i)}),
+				}
+				if g.Enter(c, now).In {
+					in++
+				}
+			}
+			if in != tc.want {
+				t.Errorf("%s: %d may be acted on, want %d", tc.reason, in, tc.want)
+			}
+		})
+	}
+}
+
+// TestCountKeeps holds that what is known of the nodes stays while they cannot be
+// listed.
+func TestCountKeeps(t *testing.T) {
+	g, err := gate.New(gate.Config{MaxNodePercent: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := count(t.Context(), seen{nodes: fleet(20, []int{0, 1}, nil)}, g); err != nil {
+		t.Fatal(err)
+	}
+	away := errors.New("away")
+	if err := count(t.Context(), seen{err: away}, g); !errors.Is(err, away) {
+		t.Errorf("got %v, want %v", err, away)
+	}
+	c := gate.Claim{UID: "x", Action: "drain_node", Node: true, Target: gate.TargetOf(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(7)})}
+	if g.Enter(c, time.Now()).In {
+		t.Error("a third of twenty nodes may be acted on")
+	}
+}
