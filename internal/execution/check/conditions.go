@@ -119,6 +119,15 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 	return results, waitFor(verdicts), nil
 }
 
+// PostConditionEnd is until when a postcondition of an action is waited for that
+// ended at since.
+func PostConditionEnd(c v1alpha1.Condition, since time.Time) time.Time {
+	if c.Timeout != nil {
+		return since.Add(c.Timeout.Duration)
+	}
+	return since.Add(postConditionTimeout)
+}
+
 // conditionInput is what conditions are told.
 func (r *round) conditionInput(ctx context.Context) (json.RawMessage, error) {
 	pods, err := r.pods(ctx)

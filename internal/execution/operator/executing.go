@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
@@ -212,7 +213,7 @@ func fill(results *v1alpha1.ExecutionResults, o job.Observation, now time.Time) 
 func (r *reconciler) verify(ctx context.Context, t *turn) error {
 	s := &t.ke.Status
 	if len(t.ke.Spec.PostConditions) == 0 {
-		r.finish(t, nil)
+		r.finish(t, nil, nil)
 		return nil
 	}
 	since := t.now // and not when a node says that it ended
@@ -241,9 +242,23 @@ func (r *reconciler) verify(ctx context.Context, t *turn) error {
 		return nil
 	}
 	s.ValidationResults = withPostConditions(s.ValidationResults, results)
-	r.finish(t, results)
+	var open []bool
+	if wait > 0 { // by a cancel
+		open = undecided(t.ke, since, t.now)
+	}
+	r.finish(t, results, open)
 	t.afterwards(func(ctx context.Context) { r.warnOf(ctx, t.ke, "PostconditionWarning", "postcondition", results) })
 	return nil
+}
+
+// undecided says of which postconditions it was not known yet whether they come to
+// hold.
+func undecided(ke *v1alpha1.KubernetesExecution, since, now time.Time) []bool {
+	open := make([]bool, len(ke.Spec.PostConditions))
+	for i, c := range ke.Spec.PostConditions {
+		open[i] = now.Before(check.PostConditionEnd(c, since))
+	}
+	return open
 }
 
 // longest is the most time that any of the conditions names.
@@ -267,15 +282,17 @@ func unevaluated(ke *v1alpha1.KubernetesExecution, why error, now time.Time) []v
 	return results
 }
 
-// finish ends an action that succeeded.
-func (r *reconciler) finish(t *turn, results []v1alpha1.ConditionResult) {
-	s := &t.ke.Status
-	s.Outcome = v1alpha1.OutcomeSucceeded
+// judge says what postconditions make of an action that succeeded. One that a
+// cancel cut short says nothing against the action: it might have come to hold.
+func judge(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionResult, open []bool) (reason string) {
+	s.Outcome, reason = v1alpha1.OutcomeSucceeded, "ActionSucceeded"
 	s.Message = s.Plan.Impact.Description
-	reason := "ActionSucceeded"
-	for _, c := range results {
+	var cut *v1alpha1.ConditionResult
+	for i, c := range results {
 		switch {
 		case c.Passed:
+		case c.Required && i < len(open) && open[i]:
+			cut = &results[i]
 		case c.Required:
 			s.Outcome, reason = v1alpha1.OutcomeFailed, "PostConditionFailed"
 			s.Reason, s.ReasonDetail = v1alpha1.ReasonPostConditionFailed, v1alpha1.Detail(v1alpha1.ReasonPostConditionFailed)
@@ -285,7 +302,23 @@ func (r *reconciler) finish(t *turn, results []v1alpha1.ConditionResult) {
 			s.Message = bounded(fmt.Sprintf("the action was done, but postcondition %q, which is not required, does not hold: %s", c.ConditionType, c.ErrorMessage), maxMessage)
 		}
 	}
-	if len(results) > 0 {
+	if cut != nil && s.Outcome != v1alpha1.OutcomeFailed {
+		s.Outcome, reason = v1alpha1.OutcomeFailed, "Cancelled"
+		s.Reason, s.ReasonDetail = v1alpha1.ReasonCancelled, v1alpha1.Detail(v1alpha1.ReasonCancelled)
+		s.Message = bounded(fmt.Sprintf("the action was done, and it was cancelled before postcondition %q held: %s", cut.ConditionType, cut.ErrorMessage), maxMessage)
+	}
+	return reason
+}
+
+// finish ends an action that succeeded. open are the postconditions that might
+// still have come to hold.
+func (r *reconciler) finish(t *turn, results []v1alpha1.ConditionResult, open []bool) {
+	s := &t.ke.Status
+	reason := judge(s, results, open)
+	switch {
+	case s.Reason == v1alpha1.ReasonCancelled:
+		setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, reason, s.Message)
+	case len(results) > 0:
 		setCondition(t, v1alpha1.ConditionPostConditionsMet, statusOf(reason == "ActionSucceeded"), reason, s.Message)
 	}
 	way := s.Plan.Rollback
