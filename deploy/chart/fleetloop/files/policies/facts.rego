@@ -57,8 +57,19 @@ warnings contains msg if {
 	msg := sprintf("the request says %s, but the namespace does not: it is treated as production", [input.request.environment])
 }
 
-# How many replicas the target is to have, if that is what the action changes.
-replicas := input.request.parameters.replicas if input.action.name in {"scale_deployment", "scale_statefulset"}
+# How many replicas the target is to have, if that is what the action changes:
+# by its parameters, by what it applies, or by what its plan comes to.
+scaling := {"scale_deployment", "scale_statefulset"}
+
+replicas := input.request.parameters.replicas if input.action.name in scaling
+
+replicas := input.request.parameters.manifest.spec.replicas if input.action.name == "apply_manifest"
+
+replicas := to_number(split(input.plan.replicasChanged, " -> ")[1]) if {
+	not input.action.name in scaling
+	input.action.name != "apply_manifest"
+	contains(input.plan.replicasChanged, " -> ")
+}
 
 stops_workload if replicas == 0
 

@@ -12,6 +12,13 @@ violations contains msg if {
 }
 
 violations contains msg if {
+	input.action.name == "apply_manifest"
+	input.request.parameters.state == "absent"
+	critical
+	msg := sprintf("%s is critical and is not deleted", [input.target.name])
+}
+
+violations contains msg if {
 	is_number(replicas)
 	replicas > config.max_replicas[class]
 	msg := sprintf("%d replicas are more than %d, which is the most here", [replicas, config.max_replicas[class]])

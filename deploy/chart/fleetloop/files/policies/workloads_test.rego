@@ -33,6 +33,41 @@ test_replicas_that_are_text_are_denied if {
 	d.violations == {"replicas is no number"}
 }
 
+# Other actions can set replicas as well: what is planned says so.
+patched(from, changed) := object.union(from, {
+	"action": {"name": "patch_deployment", "risk": "high"},
+	"request": {"parameters": {"patch": {"spec": {"replicas": 0}}}},
+	"plan": {"affected": 1, "replicasChanged": changed, "dryRunWarnings": []},
+})
+
+applied(from, replicas) := object.union(from, {
+	"action": {"name": "apply_manifest", "risk": "critical"},
+	"request": {"parameters": {"state": "present", "manifest": {"kind": "Deployment", "spec": {"replicas": replicas}}}},
+})
+
+test_a_patch_is_bounded_as_scaling_is if {
+	denied(decide(patched(critical, "3 -> 0")), "not scaled to zero")
+	denied(decide(patched(critical, "3 -> 1")), "needs 2 replicas")
+	denied(decide(patched(base, "3 -> 21")), "21 replicas are more than 20")
+	denied(decide(patched(production, "3 -> 51")), "51 replicas")
+	decide(patched(base, "3 -> 5")).allow
+	not decide(patched(base, "3 -> 5")).requireApproval
+	decide(patched(base, "3 -> 0")).requireApproval
+	decide(patched(critical, "")).allow
+}
+
+test_a_manifest_is_bounded_as_scaling_is if {
+	denied(decide(applied(critical, 0)), "not scaled to zero")
+	denied(decide(applied(base, 21)), "21 replicas are more than 20")
+	decide(applied(base, 5)).allow
+}
+
+test_critical_objects_are_not_deleted if {
+	absent := {"request": {"parameters": {"state": "absent"}}}
+	denied(decide(object.union(applied(critical, 3), absent)), "not deleted")
+	decide(object.union(applied(base, 3), absent)).allow
+}
+
 hpa(from, least, most) := object.union(from, {"action": {"name": "update_hpa"}, "request": {"parameters": {"minReplicas": least, "maxReplicas": most}}})
 
 test_autoscalers_are_bounded if {
