@@ -77,7 +77,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 		return parts, err
 	}
 	deps.Gate = g
-	watch, err := guard.New(host, cfg.guard(), p.Log)
+	watch, err := guarding(host, cfg, p)
 	if err != nil {
 		return parts, err
 	}
@@ -127,6 +127,15 @@ func auditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, e
 	return a, append(parts, lifecycle.Part{Name: "audit", Run: a.Run}), nil
 }
 
+// guarding makes what knows whether approvals can be trusted, and has it be seen.
+func guarding(host *rest.Config, cfg Part, p *process.Process) (*guard.Watch, error) {
+	watch, err := guard.New(host, cfg.guard(), p.Log)
+	if err != nil {
+		return nil, err
+	}
+	return watch, watchGuard(p.Metrics, watch.Missing)
+}
+
 // surround makes the checks, and what they know of the policies and the cluster.
 func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Identities, g *gate.Gate) ([]lifecycle.Part, *check.Checker, error) {
 	metrics, err := policy.NewMetrics(p.Metrics)
@@ -138,12 +147,16 @@ func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Ide
 	if err != nil {
 		return nil, nil, err
 	}
+	asked, err := newTimed(p.Metrics, conditions{rego})
+	if err != nil {
+		return nil, nil, err
+	}
 	view, err := check.NewView(host, p.Log)
 	if err != nil {
 		return nil, nil, err
 	}
 	checker, err := check.New(cfg.checks(), check.Deps{
-		Identities: ids, Policy: rules, Conditions: conditions{rego}, Traffic: g, Reader: view,
+		Identities: ids, Policy: rules, Conditions: asked, Traffic: g, Reader: view,
 	})
 	if err != nil {
 		return nil, nil, err

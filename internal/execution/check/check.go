@@ -146,6 +146,8 @@ type Outcome struct {
 	// NeedDryRunJob asks for Plan to be tried out in a Job, whose result the
 	// next check is given.
 	NeedDryRunJob bool
+	// TrialTook is how long it took to try the plan out. Zero is that it was not.
+	TrialTook time.Duration
 	// Target is the object that is acted on, as kind/namespace/name.
 	Target string
 	// Warnings are the policy's.

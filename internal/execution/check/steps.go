@@ -167,6 +167,7 @@ func (r *round) inline(ctx context.Context) action.Result {
 
 // tried takes what a trial gave.
 func (r *round) tried(result action.Result) {
+	r.out.TrialTook = result.Ended.Sub(result.Started)
 	results := result.DryRun
 	if results == nil { // it ended before it began
 		results = &v1alpha1.DryRunResults{Performed: true, Errors: []string{result.Message}}

@@ -46,11 +46,12 @@ func patience() workqueue.TypedRateLimiter[reconcile.Request] {
 
 // control has the reconcilers called for what changes.
 func (o *Operator) control(deps Deps) error {
+	m := newMetrics(deps.Registerer)
 	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.Written{}}
 	r := &reconciler{
-		cfg: o.cfg, executions: host, jobs: hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace},
-		check: deps.Check, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,
-		tell: teller{o.manager.GetEventRecorder(component)}, metrics: newMetrics(deps.Registerer), log: deps.Log, now: time.Now,
+		cfg: o.cfg, executions: host, jobs: timedJobs{hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace}, m},
+		check: measured{deps.Check, m}, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,
+		tell: teller{o.manager.GetEventRecorder(component)}, metrics: m, log: deps.Log, now: time.Now,
 		launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, begun: map[types.UID]begun{},
 	}
 	// A manager that has not started indexes nothing, and asks nobody.

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,7 +14,8 @@ import (
 // reference of metrics.
 func Describe(reg prometheus.Registerer) error {
 	newMetrics(reg)
-	return reg.Register(newPhaseGauges(noExecutions{}, slog.New(slog.DiscardHandler)))
+	_, err := newWrites(reg)
+	return errors.Join(err, reg.Register(newPhaseGauges(noExecutions{}, slog.New(slog.DiscardHandler))))
 }
 
 // noExecutions are none.

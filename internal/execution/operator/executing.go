@@ -170,7 +170,7 @@ func (r *reconciler) ended(ctx context.Context, t *turn, o job.Observation) erro
 		t.ke.Status.ReasonDetail = "" // it may have been in trouble
 		dropCondition(&t.ke.Status, v1alpha1.ConditionQueued)
 		setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionTrue, "ActionSucceeded", "the action succeeded")
-		t.afterwards(func(context.Context) { r.metrics.executed(t.ke) })
+		t.afterwards(func(context.Context) { r.metrics.executed(t.ke, o) })
 		return r.verify(ctx, t)
 	}
 	failure := *o.Failure
@@ -183,7 +183,7 @@ func (r *reconciler) ended(ctx context.Context, t *turn, o job.Observation) erro
 		t.ke.Status.RollbackInformation = t.ke.Status.Plan.Rollback // for whoever finds that something was done
 	}
 	fail(t, failure)
-	t.afterwards(func(context.Context) { r.metrics.executed(t.ke) })
+	t.afterwards(func(context.Context) { r.metrics.executed(t.ke, o) })
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
 // metrics are what the operator counts. Labels are phases, outcomes, reasons and
@@ -28,6 +29,11 @@ type metrics struct {
 	rollbacks        *prometheus.CounterVec
 	refusals         *prometheus.CounterVec
 	lockWait         prometheus.Histogram
+	conditions       *prometheus.CounterVec
+	blocked, unmet   *prometheus.CounterVec
+	dryRunTook       *prometheus.HistogramVec
+	jobTook          prometheus.Histogram
+	unreadable       prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -56,10 +62,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		approvalWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_approval_wait_seconds", Help: "How long decisions about plans took.", Buckets: waits}),
 		lockWait:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_target_lock_wait_seconds", Help: "How long executions waited for their turn.", Buckets: waits}),
 		lifecycle:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_lifecycle_duration_seconds", Help: "From the creation of executions to their end.", Buckets: waits}),
+		conditions:   counter("kubernetesexecution_condition_evaluations_total", "Looks at conditions, by what they were for and what came of it: passed, failed, error (it could not be told, which counts as failed).", "kind", "result"),
+		blocked:      counter("kubernetesexecution_blocked_by_precondition_total", "Executions that failed because a required precondition did not hold, by action.", "action"),
+		unmet:        counter("kubernetesexecution_failed_by_postcondition_total", "Executions that failed because a required postcondition did not hold, by action.", "action"),
+		dryRunTook:   histogram("kubernetesexecution_dryrun_validation_duration_seconds", "How long dry runs took, by action; of one in a Job, from the start of the runner.", prometheus.ExponentialBuckets(0.001, 2, 15), "action"),
+		jobTook:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_job_creation_duration_seconds", Help: "How long requests took that make Jobs, those that were refused included.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
+		unreadable:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_result_parse_failures_total", Help: "Jobs whose runner ended and left no result that can be read."}),
 		created:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_created_total", Help: "Executions that were taken up."}),
 		deleted:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_deleted_total", Help: "Executions that were deleted after the time that they are kept."}),
 	}
-	reg.MustRegister(m.approvalWait, m.lockWait, m.lifecycle, m.created, m.deleted)
+	reg.MustRegister(m.approvalWait, m.lockWait, m.lifecycle, m.jobTook, m.unreadable, m.created, m.deleted)
 	return m
 }
 
@@ -111,8 +123,14 @@ func (m *metrics) entered(p v1alpha1.Phase, ke *v1alpha1.KubernetesExecution, no
 	if p == v1alpha1.PhaseRollbackReady && s.RollbackInformation != nil && s.RollbackInformation.Available {
 		m.rollbacks.WithLabelValues(actionLabel(ke)).Inc()
 	}
+	if p == v1alpha1.PhaseRollbackReady && s.Reason == v1alpha1.ReasonPostConditionFailed { // as which it fails in the end
+		m.unmet.WithLabelValues(actionLabel(ke)).Inc()
+	}
 	if p == v1alpha1.PhaseFailed {
 		m.failures.WithLabelValues(string(s.Reason), string(s.ReasonDetail)).Inc()
+		if s.ReasonDetail == v1alpha1.DetailPreConditionFailed {
+			m.blocked.WithLabelValues(actionLabel(ke)).Inc()
+		}
 		if s.Approval != nil && s.Approval.State == v1alpha1.ApprovalExpired {
 			m.decisions.WithLabelValues("expired").Inc()
 		}
@@ -136,7 +154,10 @@ func outcomeLabel(o v1alpha1.Outcome) string {
 }
 
 // executed counts an action that was done, or was not.
-func (m *metrics) executed(ke *v1alpha1.KubernetesExecution) {
+func (m *metrics) executed(ke *v1alpha1.KubernetesExecution, o job.Observation) {
+	if o.Unreadable {
+		m.unreadable.Inc()
+	}
 	if r := ke.Status.ExecutionResults; r != nil && r.StartTime != nil && r.EndTime != nil {
 		m.duration.WithLabelValues(actionLabel(ke)).Observe(max(0, r.EndTime.Sub(r.StartTime.Time).Seconds()))
 	}

@@ -149,6 +149,8 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	switch {
 	case cfg.Namespace == "":
 		return nil, errors.New("make operator: it needs a namespace")
+	case deps.Host == nil:
+		return nil, errors.New("make operator: it needs a host cluster")
 	case cfg.Audited && deps.Auditor == nil:
 		return nil, errors.New("make operator: it needs an auditor")
 	}
@@ -156,6 +158,11 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), batchv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make operator: %w", err)
 	}
+	written, err := newWrites(deps.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("make operator: %w", err)
+	}
+	deps.Host = written.of(deps.Host)
 	o := &Operator{cfg: cfg, log: deps.Log}
 	seen, err := cached(cfg.Namespace)
 	if err != nil {

@@ -1,0 +1,61 @@
+package executionapp
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/execution"
+)
+
+// watchGuard has it be seen that no approval is accepted, since nothing checks
+// who gives it: else only the log tells, and whoever waits for an approval.
+func watchGuard(reg prometheus.Registerer, missing func() error) error {
+	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubernetesexecution_approval_guard_missing",
+		Help: "1 if no approval is accepted, because the admission policies that check who approves are missing, changed or not known.",
+	}, func() float64 {
+		if missing() != nil {
+			return 1
+		}
+		return 0
+	}))
+}
+
+// timed are conditions of which is measured how long they take.
+type timed struct {
+	execution.Conditions
+
+	took *prometheus.HistogramVec
+}
+
+func newTimed(reg prometheus.Registerer, of execution.Conditions) (timed, error) {
+	c := timed{of, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "kubernetesexecution_condition_evaluation_duration_seconds",
+		Help: "How long evaluations of conditions took, by what came of them: passed, failed, error.", Buckets: prometheus.ExponentialBuckets(25e-6, 2, 16),
+	}, []string{"result"})}
+	return c, reg.Register(c.took)
+}
+
+// Evaluate evaluates, and measures.
+func (c timed) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
+	begin := time.Now()
+	passed, message, err = c.Conditions.Evaluate(ctx, module, input, now)
+	result := "failed"
+	switch {
+	case err != nil:
+		result = "error"
+	case passed:
+		result = "passed"
+	}
+	c.took.WithLabelValues(result).Observe(time.Since(begin).Seconds())
+	return passed, message, err
+}
+
+// describe registers what is counted here.
+func describe(reg prometheus.Registerer) error {
+	_, err := newTimed(reg, nil)
+	return errors.Join(err, watchGuard(reg, func() error { return nil }))
+}

@@ -1,0 +1,75 @@
+package operator
+
+import (
+	"context"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
+)
+
+// measured are checks whose conditions and dry runs are counted.
+type measured struct {
+	checker
+	metrics *metrics
+}
+
+// Check checks, and counts.
+func (c measured) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error) {
+	out, err := c.checker.Check(ctx, ke, dry, now)
+	c.metrics.checked(ke, out)
+	return out, err
+}
+
+// Replan makes the plan anew, and counts.
+func (c measured) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error) {
+	out, err := c.checker.Replan(ctx, ke, now)
+	c.metrics.checked(ke, out)
+	return out, err
+}
+
+// PostConditions looks at postconditions, and counts.
+func (c measured) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, since, now time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
+	results, wait, err := c.checker.PostConditions(ctx, ke, since, now)
+	c.metrics.evaluated("postcondition", results)
+	return results, wait, err
+}
+
+// checked counts what was done for a check.
+func (m *metrics) checked(ke *v1alpha1.KubernetesExecution, out check.Outcome) {
+	m.evaluated("precondition", out.Results.PreConditionResults)
+	if out.TrialTook > 0 {
+		m.dryRunTook.WithLabelValues(actionLabel(ke)).Observe(out.TrialTook.Seconds())
+	}
+}
+
+// evaluated counts looks at conditions.
+func (m *metrics) evaluated(kind string, results []v1alpha1.ConditionResult) {
+	for _, c := range results {
+		result := "failed"
+		switch {
+		case c.Passed:
+			result = "passed"
+		case !c.Evaluated:
+			result = "error"
+		}
+		m.conditions.WithLabelValues(kind, result).Inc()
+	}
+}
+
+// timedJobs are Jobs of which is measured how long it takes to make them.
+type timedJobs struct {
+	jobs
+	metrics *metrics
+}
+
+// Create makes a Job, and measures.
+func (j timedJobs) Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, made *batchv1.Job) (*batchv1.Job, error) {
+	begin := time.Now()
+	stored, err := j.jobs.Create(ctx, ke, made)
+	j.metrics.jobTook.Observe(time.Since(begin).Seconds())
+	return stored, err
+}

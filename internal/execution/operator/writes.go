@@ -1,0 +1,76 @@
+package operator
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+)
+
+// writes count what an operator writes to its host cluster, where the requests
+// go out: whatever makes one, and as often as it is made.
+type writes struct{ total *prometheus.CounterVec }
+
+func newWrites(reg prometheus.Registerer) (*writes, error) {
+	w := &writes{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubernetesexecution_api_writes_total",
+		Help: "Writes of executions, Jobs, Pods, events and the Lease to the host cluster, those that were refused included. What is written as the account of an action is not.",
+	}, []string{"resource", "verb"})}
+	return w, reg.Register(w.total)
+}
+
+// of is a configuration whose requests are counted.
+func (w *writes) of(host *rest.Config) *rest.Config {
+	counted := rest.CopyConfig(host)
+	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, w} })
+	return counted
+}
+
+// A counting round tripper counts writes.
+type counting struct {
+	next http.RoundTripper
+	*writes
+}
+
+// RoundTrip counts the request and makes it.
+func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if verb := verbOf(r.Method); verb != "" {
+		c.total.WithLabelValues(resourceOf(r.URL.Path), verb).Inc()
+	}
+	return c.next.RoundTrip(r)
+}
+
+// verbOf is the verb of a write; empty is that it is none.
+func verbOf(method string) string {
+	switch method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	return ""
+}
+
+// resourceOf is the resource that a path is about, and its part, if it is one of
+// those that are written here.
+func resourceOf(path string) string {
+	_, path, _ = strings.Cut(path, "/namespaces/")
+	parts := strings.Split(path, "/") // namespace, resource, name, part
+	if len(parts) < 2 {
+		return "other"
+	}
+	resource := parts[1]
+	if len(parts) > 3 {
+		resource += "/" + parts[3]
+	}
+	switch resource {
+	case "kubernetesexecutions", "kubernetesexecutions/status", "jobs", "pods", "events", "leases":
+		return resource
+	}
+	return "other"
+}
