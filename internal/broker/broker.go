@@ -41,6 +41,15 @@ var (
 	ErrUnknownOutcome = errors.New("the broker did not answer, it may or may not have the event")
 )
 
+// NotReady is ErrNotReady with the reason, if there still is one: by the time
+// that it is asked for, the connection may be there.
+func NotReady(reason error) error {
+	if reason == nil {
+		return ErrNotReady
+	}
+	return fmt.Errorf("%w: %w", ErrNotReady, reason)
+}
+
 // A Status is why a broker cannot publish just now. It is safe for concurrent
 // use; the zero value says that the broker was not started.
 type Status struct {

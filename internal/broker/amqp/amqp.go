@@ -150,7 +150,7 @@ func (b *Broker) publish(ctx context.Context, e *cloudevent.Event) error {
 	}
 	s := b.session.Load()
 	if s == nil {
-		return fmt.Errorf("%w: %w", broker.ErrNotReady, b.status.Err())
+		return broker.NotReady(b.status.Err())
 	}
 	p := b.newPublication(e)
 	select {

@@ -166,7 +166,7 @@ func (b *Broker) publish(ctx context.Context, e *cloudevent.Event) error {
 	}
 	s := b.session.Load()
 	if err := b.status.Err(); err != nil || s == nil {
-		return fmt.Errorf("%w: %w", broker.ErrNotReady, err)
+		return broker.NotReady(err)
 	}
 	p := b.newPublication(e)
 	if p.size > mostBytes {
