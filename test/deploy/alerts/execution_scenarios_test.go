@@ -79,6 +79,28 @@ func controller() map[string][]scenario {
 				want: map[int][]alert{40: nil},
 			},
 		},
+		"ExecutionApprovalGuardMissing": {
+			{
+				reason: "somebody takes the policies away, both replicas see it, and it is mended",
+				series: `
+  kubernetesexecution_approval_guard_missing{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x3 1x10 0x20
+  kubernetesexecution_approval_guard_missing{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x3 1x10 0x20
+`,
+				want: map[int][]alert{
+					8:  nil,
+					9:  {{labels: acting(), summary: "No approval of an execution is accepted, because nothing checks who approves."}},
+					16: nil,
+				},
+			},
+			{
+				reason: "a replica starts, and has yet to look",
+				series: `
+  kubernetesexecution_approval_guard_missing{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x20
+  kubernetesexecution_approval_guard_missing{namespace="kubernaut-executor",job="execution-controller",instance="b"} _x5 1 0x14
+`,
+				want: map[int][]alert{6: nil, 11: nil, 20: nil},
+			},
+		},
 		"ExecutionAuditBehind": {
 			{
 				reason: "the database is away",
@@ -173,18 +195,73 @@ func executions() map[string][]scenario {
 				series: `
   kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_failed",detail=""} 0+1x90
   kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="validation_error",detail="policy_denied"} 0+1x90
+  kubernetesexecution_action_execution_duration_seconds_count{namespace="kubernaut-executor",job="execution-controller",instance="a",action="restart_pod"} 0+4x90
   kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed",action="restart_pod"} 0+2x90
-  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="succeeded",action="restart_pod"} 0+2x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="succeeded",action="restart_pod"} 0+3x90
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "25% of the executions of the last hour failed when they ran, or did not help."}},
+					70: {{labels: acting(), summary: "25% of the actions of the last hour failed, could not begin, or did not help."}},
 				},
+			},
+			{
+				reason: "half of what begins fails, however much else is denied",
+				series: `
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_failed",detail=""} 0+1x90
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="validation_error",detail="policy_denied"} 0+20x90
+  kubernetesexecution_action_execution_duration_seconds_count{namespace="kubernaut-executor",job="execution-controller",instance="a",action="restart_pod"} 0+2x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed",action="restart_pod"} 0+21x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="succeeded",action="restart_pod"} 0+1x90
+`,
+				want: map[int][]alert{
+					5:  nil,
+					70: {{labels: acting(), summary: "50% of the actions of the last hour failed, could not begin, or did not help."}},
+				},
+			},
+			{
+				reason: "half of what begins fails, however much else is only tried out",
+				series: `
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="postcondition_failed",detail="postcondition_failed"} 0+1x90
+  kubernetesexecution_action_execution_duration_seconds_count{namespace="kubernaut-executor",job="execution-controller",instance="a",action="restart_pod"} 0+2x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed",action="restart_pod"} 0+1x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="succeeded",action="restart_pod"} 0+21x90
+`,
+				want: map[int][]alert{
+					5:  nil,
+					70: {{labels: acting(), summary: "50% of the actions of the last hour failed, could not begin, or did not help."}},
+				},
+			},
+			{
+				reason: "nothing can begin, since no Job can be made",
+				series: `
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_failed",detail="executor_unavailable"} 0+1x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed",action="restart_pod"} 0+1x90
+`,
+				want: map[int][]alert{
+					5:  nil,
+					70: {{labels: acting(), summary: "100% of the actions of the last hour failed, could not begin, or did not help."}},
+				},
+			},
+			{
+				reason: "most wait for their turn, or for an approval, in vain, or are given up, which is no fault of what runs",
+				series: `
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_timeout",detail="target_busy"} 0+1x90
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_timeout",detail="cooldown"} 0+1x90
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_timeout",detail="budget_exceeded"} 0+1x90
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_timeout",detail="emergency_stop"} 0+1x90
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="approval_timeout",detail="approval_timeout"} 0+1x90
+  kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="cancelled",detail="cancelled"} 0+1x90
+  kubernetesexecution_action_execution_duration_seconds_count{namespace="kubernaut-executor",job="execution-controller",instance="a",action="restart_pod"} 0+3x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed",action="restart_pod"} 0+6x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="succeeded",action="restart_pod"} 0+2x90
+`,
+				want: map[int][]alert{70: nil},
 			},
 			{
 				reason: "two of two fail, which is too few to tell",
 				series: `
   kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_failed",detail=""} 0x9 1x9 2x60
+  kubernetesexecution_action_execution_duration_seconds_count{namespace="kubernaut-executor",job="execution-controller",instance="a",action="restart_pod"} 0x9 1x9 2x60
   kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed",action="restart_pod"} 0x9 1x9 2x60
 `,
 				want: map[int][]alert{15: nil, 30: nil, 70: nil},
@@ -199,9 +276,11 @@ func executions() map[string][]scenario {
 				want: map[int][]alert{70: nil},
 			},
 			{
-				reason: "one in ten fails",
+				reason: "one in eleven fails",
 				series: `
   kubernetesexecution_failures_total{namespace="kubernaut-executor",job="execution-controller",instance="a",reason="execution_timeout",detail=""} 0+1x90
+  kubernetesexecution_action_execution_duration_seconds_count{namespace="kubernaut-executor",job="execution-controller",instance="a",action="restart_pod"} 0+11x90
+  kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed",action="restart_pod"} 0+1x90
   kubernetesexecution_action_execution_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="succeeded",action="restart_pod"} 0+10x90
 `,
 				want: map[int][]alert{70: nil},
