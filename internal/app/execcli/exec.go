@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -224,7 +225,10 @@ func (s *session) create(cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, f
 	if ke.Spec.RequestedBy, err = c.whoami(ctx); err != nil {
 		return err
 	}
-	if err := c.Create(ctx, ke); err != nil {
+	if err := c.Create(ctx, ke); apierrors.IsAlreadyExists(err) {
+		return cli.Fail(fmt.Errorf("ask for %s: there is an execution %q already", ke.Spec.Action, ke.Name), cli.CodePrecondition,
+			"take another --name, or leave it out; fleetloop exec describe "+ke.Name+s.look().In(ke)+"   tells what became of that one")
+	} else if err != nil {
 		return explain(err, "ask for "+ke.Spec.Action)
 	}
 	return s.created(cmd, c, ke, format, w)

@@ -1,7 +1,9 @@
 package execcli
 
 import (
+	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
 // A steering is what can be asked of an execution that is there.
@@ -128,18 +131,40 @@ func (s *session) stop(cmd *cobra.Command, reason string, running bool) error {
 	}
 	data := map[string]string{v1alpha1.StopReason: reason, v1alpha1.StopRunning: fmt.Sprint(running)}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: v1alpha1.EmergencyStop}, Data: data}
-	err = c.Create(cmd.Context(), m)
-	if apierrors.IsAlreadyExists(err) {
-		err = c.Patch(cmd.Context(), m, client.RawPatch(types.MergePatchType, patchOf(map[string]any{"data": data})))
-	}
-	if err != nil {
-		return explain(err, "stop")
-	}
 	text := "stopped: nothing begins until fleetloop exec resume"
 	if running {
 		text += ", and what is under way is cancelled"
 	}
+	err = c.Create(cmd.Context(), m)
+	if apierrors.IsAlreadyExists(err) {
+		var before string
+		before, err = c.stopAgain(cmd.Context(), m.Name, data)
+		text += fmt.Sprintf("; it was stopped before, because of %q", terminal.Clean(before))
+	}
+	if err != nil {
+		return administrators(err, "stop")
+	}
 	return s.say("%s", text)
+}
+
+// stopAgain has a stop say another reason, and gives the one that it had: whoever
+// resumes decides about both.
+func (c *cluster) stopAgain(ctx context.Context, name string, data map[string]string) (before string, err error) {
+	m := &corev1.ConfigMap{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, m); err != nil {
+		return "", err
+	}
+	before = m.Data[v1alpha1.StopReason]
+	return before, c.Patch(ctx, m, client.RawPatch(types.MergePatchType, patchOf(map[string]any{"data": data})))
+}
+
+// administrators says who may, where we may not. What the guard says, it says
+// better.
+func administrators(err error, doing string) error {
+	if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+		return cli.Fail(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, "have somebody do it who administers executions (the role kubernaut-administrator), or be given that role")
+	}
+	return explain(err, doing)
 }
 
 func (s *session) resumeCommand() *cobra.Command {
@@ -157,7 +182,7 @@ func (s *session) resumeCommand() *cobra.Command {
 			case apierrors.IsNotFound(err):
 				return s.say("it was not stopped")
 			case err != nil:
-				return explain(err, "resume")
+				return administrators(err, "resume")
 			}
 			return s.say("resumed")
 		},

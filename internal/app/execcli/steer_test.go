@@ -203,13 +203,19 @@ func TestStopAndResume(t *testing.T) {
 	f := newFixture(t)
 	f.does(f.as("alice", "exec", "resume"), cli.CodeOK, "it was not stopped")
 	f.does(f.as("alice", "exec", "stop", "--reason=fire"), cli.CodeOK, "stopped")
-	f.does(f.as("alice", "exec", "stop", "--reason=flood", "--cancel-running"), cli.CodeOK, "under way is cancelled")
+	f.does(f.as("alice", "exec", "stop", "--reason=flood", "--cancel-running"), cli.CodeOK, "under way is cancelled", `stopped before, because of "fire"`)
 	var m corev1.ConfigMap
 	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}, &m); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"reason": "flood", "cancel-running": "true"}, m.Data); diff != "" {
 		t.Errorf("data (-want +got):\n%s", diff)
+	}
+	nobody := map[string]string{"KUBECONFIG": kubeconfig(t, "somebody-without-roles")}
+	for _, args := range [][]string{{"exec", "resume"}, {"exec", "stop", "--reason=x"}} {
+		r := f.as("alice", args...)
+		r.env = nobody
+		f.does(r, cli.CodeFailed, "forbidden", "the role kubernaut-administrator")
 	}
 	f.does(f.as("alice", "exec", "resume"), cli.CodeOK, "resumed")
 	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}, &m); !apierrors.IsNotFound(err) {

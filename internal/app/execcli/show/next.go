@@ -53,8 +53,7 @@ func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 	}
 	switch ke.Status.Phase {
 	case v1alpha1.PhaseNew:
-		a.say("No controller has seen it yet. If that lasts, none runs.")
-		a.do("kubectl --namespace="+ke.Namespace+" get pods,leases", "shows whether one runs")
+		unseen(&a, ke, o)
 	case v1alpha1.PhaseValidating:
 		validating(&a, ke, o)
 	case v1alpha1.PhaseValidated:
@@ -71,6 +70,17 @@ func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 		failed(&a, ke, o)
 	}
 	return a
+}
+
+// unseen is for one that no controller has seen. Each looks at one namespace.
+func unseen(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+	if ke.Namespace != o.Namespace {
+		a.say("No controller has seen it yet. A controller looks at one namespace alone, which is %s unless an installation has another: if that is not %s, nothing will come of it.", o.Namespace, ke.Namespace)
+		a.do("kubectl --namespace="+ke.Namespace+" delete kubernetesexecution "+ke.Name, "takes it away, to ask again in the other namespace")
+	} else {
+		a.say("No controller has seen it yet. If that lasts, none runs.")
+	}
+	a.do("kubectl --namespace="+ke.Namespace+" get pods,leases", "shows whether one runs")
 }
 
 func validating(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
@@ -124,18 +134,18 @@ func hold(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	switch ke.Status.ReasonDetail {
 	case v1alpha1.DetailTargetBusy:
 		a.say("Another execution is at the same target; they take turns.")
-		a.do("fleetloop exec get --phase=executing"+o.in(ke), "shows who is at work")
+		a.do("fleetloop exec get --phase=executing"+o.In(ke), "shows who is at work")
 	case v1alpha1.DetailCooldown:
 		a.say("The same was done to the target a short time ago; there is a pause between two.")
 	case v1alpha1.DetailBudgetExceeded:
 		a.say("As much is going on as may at a time.")
-		a.do("fleetloop exec get --phase=executing"+o.in(ke), "shows who is at work")
+		a.do("fleetloop exec get --phase=executing"+o.In(ke), "shows who is at work")
 	case v1alpha1.DetailCircuitOpen:
 		a.say("The same action on the same target has failed too often lately.")
 	case v1alpha1.DetailEmergencyStop:
 		a.say("Everything is stopped.")
 		a.do("kubectl --namespace="+ke.Namespace+" get configmap emergency-stop -o yaml", "says why")
-		a.do("fleetloop exec resume"+o.in(ke), "ends the stop")
+		a.do("fleetloop exec resume"+o.In(ke), "ends the stop")
 	case v1alpha1.DetailPolicyUnavailable:
 		a.say("There is no policy that could be asked, and so nothing may be done.")
 		a.do("kubectl --namespace="+ke.Namespace+" get configmap "+policies, "shows whether they are there, unless they have another name here; the log of the controller says what is wrong with them")
@@ -149,8 +159,8 @@ func hold(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	}
 }
 
-// in names the namespace of an execution where commands would not find it.
-func (o Options) in(ke *v1alpha1.KubernetesExecution) string {
+// In names the namespace of an execution where commands would not find it.
+func (o Options) In(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Namespace == o.Namespace {
 		return ""
 	}
@@ -322,7 +332,7 @@ func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
 		v1alpha1.DetailCooldown:            "Ask again later.",
 		v1alpha1.DetailBudgetExceeded:      "Too much was going on all the time. Ask again.",
 		v1alpha1.DetailCircuitOpen:         "The same has failed too often on this target. Find out why before asking again.",
-		v1alpha1.DetailEmergencyStop:       "Everything is stopped: fleetloop exec resume" + o.in(ke) + " ends that.",
+		v1alpha1.DetailEmergencyStop:       "Everything is stopped: fleetloop exec resume" + o.In(ke) + " ends that.",
 		v1alpha1.DetailGuardMissing:        "An administrator applies deploy/guard; then ask again.",
 		v1alpha1.DetailExecutorUnavailable: "The action's pod could not be started; see whether its image can be pulled, whether a node has room, and whether a quota allows it.",
 		v1alpha1.DetailResultUnknown:       "Whether the action was done is not known: look at the target before anything else.",
@@ -347,7 +357,12 @@ func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
 		return "The result below says what went wrong."
 	case v1alpha1.ReasonPostConditionFailed:
 		return "The action was done; what must hold after it does not: " + strings.Join(cmpOr(open(postResults(ke)), []string{"see below"}), ", ") + "."
-	case v1alpha1.ReasonValidationError, v1alpha1.ReasonCancelled:
+	case v1alpha1.ReasonCancelled:
+		if ke.Status.ExecutionResults == nil {
+			return "It was cancelled. To have it done after all, ask again under another name."
+		}
+		return "It was cancelled while it was at work: look at the target."
+	case v1alpha1.ReasonValidationError:
 	}
 	return ""
 }

@@ -121,6 +121,7 @@ func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
 	switch {
 	case a.DecidedAt != nil:
 		p.line("  decided %s", p.when(a.DecidedAt.Time))
+	case Settled(ke): // nobody waits for any more
 	case a.Deadline != nil:
 		p.line("  until %s", p.when(a.Deadline.Time))
 	case a.Required:

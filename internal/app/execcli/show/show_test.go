@@ -223,6 +223,41 @@ func TestWhoGrantsWhat(t *testing.T) {
 
 // TestWhatWasOnlyTriedOutIsNotDone: a controller may execute nothing, whatever it
 // is asked for.
+// Nobody looks at what is in another namespace, and nothing else says so.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	ke := fresh()
+	ke.Namespace = "shop"
+	advice := show.Next(ke, options())
+	if len(advice.Says) != 1 || !strings.Contains(advice.Says[0], "kubernaut-executor") || !strings.Contains(advice.Says[0], "shop") {
+		t.Errorf("says %q", advice.Says)
+	}
+	if len(advice.Do) != 2 || advice.Do[0].Command != "kubectl --namespace=shop delete kubernetesexecution "+ke.Name {
+		t.Errorf("do %+v", advice.Do)
+	}
+}
+
+// Whoever finds it cancelled learns what that means for them, and is told of no
+// deadline that nobody waits for.
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	ke := fresh()
+	ke.Status.Phase, ke.Status.Reason = v1alpha1.PhaseFailed, v1alpha1.ReasonCancelled
+	later := metav1.NewTime(now.Add(time.Hour))
+	ke.Status.Approval = &v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 1, Deadline: &later}
+	var b bytes.Buffer
+	if err := show.Describe(&b, ke, options()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "ask again under another name") || strings.Contains(b.String(), "until") || strings.Contains(b.String(), "without end") {
+		t.Errorf("it says:\n%s", b.String())
+	}
+	ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{}
+	if says := strings.Join(show.Next(ke, options()).Says, " "); !strings.Contains(says, "look at the target") {
+		t.Errorf("of one that was at work it says %q", says)
+	}
+}
+
 func TestWhatWasOnlyTriedOutIsNotDone(t *testing.T) {
 	t.Parallel()
 	ke := with(reached(fresh(), time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseCompleted), func(ke *v1alpha1.KubernetesExecution) {
