@@ -257,6 +257,7 @@ func TestDashboardsShow(t *testing.T) {
 			"execution_active", "oldest_phase_age_seconds", "budget_rejections_total", "approvals_pending", "approval_decisions_total", "action_execution_total", "failures_total",
 			"action_execution_duration_seconds_bucket", "policy_evaluation_total", "policy_denials_total", "policy_reload_failures_total", "policy_info",
 			"audit_lag_seconds", "audit_storage_failures_total", "audit_broken", "job_creation_total", "dryrun_validation_total", "rollback_prepared_total",
+			"condition_evaluations_total", "blocked_by_precondition_total", "failed_by_postcondition_total", "result_parse_failures_total", "api_writes_total", "approval_guard_missing",
 		},
 	} {
 		text := string(readFile(t, root+"/deploy/dashboards/"+file+".json"))
