@@ -71,10 +71,6 @@ type Options struct {
 	// ActionResources are those of an action by its name, in the place of
 	// Resources: a drain sees all Pods of a node, a scaling one object.
 	ActionResources map[string]corev1.ResourceRequirements
-
-	// NoMarker keeps our annotation from the targets. A second attempt then knows
-	// the work of the first by the values alone.
-	NoMarker bool
 }
 
 // Name is the name of the n-th Job of an execution for a purpose, the first
@@ -253,7 +249,7 @@ func (b *builder) container() (corev1.Container, error) {
 	in := input.Input{
 		Plan:    b.plan,
 		Subject: action.Subject{UID: b.ke.UID, Created: b.ke.CreationTimestamp.Time},
-		Within:  b.layers.runner, NoMarker: b.NoMarker,
+		Within:  b.layers.runner,
 	}
 	variables, err := in.Environment()
 	if err != nil {

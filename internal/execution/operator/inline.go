@@ -55,7 +55,7 @@ func (r *reconciler) runInline(ctx context.Context, t *turn) error {
 	r.begun[t.ke.UID] = begun{tries: attempt}
 	r.mu.Unlock()
 	result := action.Execute(ctx, c, t.ke.Status.Plan, action.Run{
-		Subject: subjectOf(t.ke), Attempt: attempt, Deadline: t.now.Add(inlineTimeout), NoMarker: r.cfg.Job.NoMarker,
+		Subject: subjectOf(t.ke), Attempt: attempt, Deadline: t.now.Add(inlineTimeout),
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

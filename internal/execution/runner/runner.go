@@ -151,7 +151,7 @@ func (w *work) bounded(ctx context.Context, do func(context.Context, action.Run)
 	done := make(chan action.Result, 1)
 	go func() {
 		done <- do(ctx, action.Run{
-			Subject: w.in.Subject, Attempt: w.in.Attempt, Deadline: deadline, Output: w.out, NoMarker: w.in.NoMarker,
+			Subject: w.in.Subject, Attempt: w.in.Attempt, Deadline: deadline, Output: w.out,
 		})
 	}()
 	code, why := action.CodeDeadline, fmt.Errorf("the deadline of %s has passed", w.in.Within)

@@ -30,7 +30,6 @@ const (
 	Plan     = "ACTION_PLAN"
 	PlanHash = "ACTION_PLAN_HASH"
 	Deadline = "ACTION_DEADLINE" // how long after its start a runner must be done, such as 290s
-	Marker   = "ACTION_MARKER"   // off keeps our annotation from the target
 	UID      = "EXECUTION_UID"
 	Created  = "EXECUTION_CREATED"
 
@@ -47,15 +46,12 @@ const (
 // times more in all of a Job.
 const MaxPlan = 64 << 10
 
-const off = "off"
-
 // An Input is what a runner is to do.
 type Input struct {
-	Plan     *v1alpha1.Plan
-	Subject  action.Subject
-	Within   time.Duration // from the start of the runner
-	NoMarker bool
-	Attempt  int32 // 1 is the first; only read
+	Plan    *v1alpha1.Plan
+	Subject action.Subject
+	Within  time.Duration // from the start of the runner
+	Attempt int32         // 1 is the first; only read
 }
 
 // A Variable is one of an environment. Its value has no $, which Kubernetes
@@ -82,9 +78,6 @@ func (in Input) Environment() ([]Variable, error) {
 		{Deadline, in.Within.String()},
 		{PlanHash, in.Plan.Hash},
 		{Plan, plan},
-	}
-	if in.NoMarker {
-		variables = append(variables, Variable{Marker, off})
 	}
 	for _, v := range variables {
 		if strings.Contains(v.Value, "$") {
@@ -130,13 +123,6 @@ func Read(env func(string) (string, bool)) (Input, error) {
 		if in.Attempt += n; err != nil {
 			errs = append(errs, err)
 		}
-	}
-	switch marker, _ := env(Marker); marker {
-	case "":
-	case off:
-		in.NoMarker = true
-	default:
-		errs = append(errs, fmt.Errorf("%s: %q is not known: off, or not set", Marker, marker))
 	}
 	return in, errors.Join(errs...)
 }

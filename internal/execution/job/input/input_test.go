@@ -74,7 +74,7 @@ func TestReadsWhatWasWritten(t *testing.T) {
 		want := input.Input{
 			Plan:    plan(odd.Draw(t, "a") + odd.Draw(t, "b")),
 			Subject: action.Subject{UID: types.UID(rapid.StringMatching(`[a-f0-9-]{1,36}`).Draw(t, "uid")), Created: created()},
-			Within:  time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "within")), NoMarker: rapid.Bool().Draw(t, "marker"),
+			Within:  time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "within")),
 		}
 		env := environment(t, want)
 		env[input.Failures], env[input.Disruptions] = "2", "1"
@@ -120,7 +120,6 @@ func TestReadRefuses(t *testing.T) {
 		"BrokenPlan":  {"it is no JSON", func(env map[string]string) { env[input.Plan] = "{" }, input.Plan + ":"},
 		"NoDeadline":  {"without it the Pod is killed unheard", func(env map[string]string) { env[input.Deadline] = "-1s" }, "is no length of time"},
 		"Created":     {"times in a plan come from it", func(env map[string]string) { env[input.Created] = "yesterday" }, input.Created + ":"},
-		"Marker":      {"a misspelt off would leave a marker", func(env map[string]string) { env[input.Marker] = "no" }, "is not known"},
 		"Failures":    {"the number of the attempt decides what is our own work", func(env map[string]string) { env[input.Failures] = "-1" }, "is no number"},
 	} {
 		t.Run(name, func(t *testing.T) {
