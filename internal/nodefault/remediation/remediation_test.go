@@ -189,12 +189,14 @@ func TestVerification(t *testing.T) {
 		"Runs":   {"it is not released meanwhile", Verdict{}, 0, faults.RemedyRunning, true},
 		"Passes": {"it may be released", Verdict{Done: true, Passed: true}, 0, faults.RemedySucceeded, false},
 		"Fails":  {"a person has to look, and nobody releases it before", Verdict{Done: true, Message: "no GPU"}, 0, faults.RemedyExhausted, true},
-		"Hangs":  {"likewise", Verdict{}, time.Hour, faults.RemedyExhausted, true},
+		"Slow":   {"a Job has five minutes, however long faults may stay", Verdict{}, 5 * time.Minute, faults.RemedyRunning, true},
+		"Hangs":  {"as if it had failed", Verdict{}, time.Hour, faults.RemedyExhausted, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var asked []string
-			w := newWorld(t, Config{Verifier: verifier(func(name string) (Verdict, error) { asked = append(asked, name); return tc.verdict, nil })}, faults.RemedyReboot)
+			try := verifier(func(name string) (Verdict, error) { asked = append(asked, name); return tc.verdict, nil })
+			w := newWorld(t, Config{VerifyTimeout: 2 * time.Minute, Verifier: try}, faults.RemedyReboot)
 			w.settle()
 			w.accepted()
 			w.boots()

@@ -29,12 +29,17 @@ type Verdict struct {
 	Message      string
 }
 
+// leastTrial is how long trying a node out may take at least: a Job that does it
+// has half of that, and ends by itself. For how long faults may stay is another
+// matter: who has no patience with them would else have good nodes kept.
+const leastTrial = 10 * time.Minute
+
 // beginVerification writes down that the node will be tried out.
 func (r *Remediator) beginVerification(l look) {
 	m := l.st.Remediation
 	m.State, m.Kind, m.Message = faults.RemedyRunning, kindVerification, "the node is tried out before it is released"
 	m.Name = "verify-" + l.st.Session + "-" + strconv.Itoa(int(m.Attempt))
-	m.Deadline, m.FinishedAt = metav1.NewTime(l.now.Add(r.cfg.VerifyTimeout)), nil
+	m.Deadline, m.FinishedAt = metav1.NewTime(l.now.Add(max(r.cfg.VerifyTimeout, leastTrial))), nil
 }
 
 // verify waits for what comes of it. A node that does not pass although nobody
