@@ -148,7 +148,7 @@ type Result struct {
 	Message   string                      `json:"message,omitempty"`
 	Attempt   int32                       `json:"attempt,omitempty"` // 1 is the first
 	PlanHash  string                      `json:"planHash,omitempty"`
-	Changed   bool                        `json:"changed"` // whether this attempt changed anything
+	Changed   bool                        `json:"changed"` // whether this attempt changed anything, or may have
 	Resources []v1alpha1.AffectedResource `json:"resources,omitempty"`
 	Count     int32                       `json:"count,omitempty"` // of resources, those left out included
 	Warnings  []string                    `json:"warnings,omitempty"`

@@ -2,13 +2,11 @@ package action
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -81,52 +79,6 @@ func TestAnswers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestDeadline holds that nothing begins after the end.
-func TestDeadline(t *testing.T) {
-	s := newStage(t)
-	o, p := s.scaled()
-	w := &wire{}
-	c := connect(t, w)
-	result := Execute(t.Context(), c, p, Run{Subject: newSubject("uid"), Deadline: time.Now().Add(-time.Second)})
-	wantCode(t, result, CodeDeadline)
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	wantCode(t, Execute(cancelled, c, p, Run{Subject: newSubject("uid")}), CodeCancelled)
-	if w.reads > 0 || len(w.sent()) > 0 {
-		t.Errorf("%d reads, and sent %v", w.reads, w.sent())
-	}
-	s.wantReplicas(o, 3)
-}
-
-// TestCancelledUnderWay has a write end that was under way: its answer counts.
-func TestCancelledUnderWay(t *testing.T) {
-	s := newStage(t)
-	o, p := s.scaled()
-	ctx, cancel := context.WithCancel(t.Context())
-	w := &wire{before: func(int, *http.Request) *http.Response {
-		cancel()
-		return nil
-	}}
-	result := Execute(ctx, connect(t, w), p, Run{Subject: newSubject("uid")})
-	wantCode(t, result, CodeOK)
-	if !result.Changed {
-		t.Error("it says that it changed nothing")
-	}
-	s.wantReplicas(o, 5)
-}
-
-// TestDeadlineWhileBusy gives up a request that does not end.
-func TestDeadlineWhileBusy(t *testing.T) {
-	s := newStage(t)
-	_, p := s.scaled()
-	w := &wire{before: func(_ int, r *http.Request) *http.Response {
-		<-r.Context().Done() // which the deadline ends
-		return refusal(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "no")
-	}}
-	result := Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid"), Deadline: time.Now().Add(2 * time.Second)})
-	wantCode(t, result, CodeDeadline)
 }
 
 // TestForgedPlans are not done.

@@ -34,7 +34,13 @@ func (w *work) send(ctx context.Context, step v1alpha1.PlanStep, resourceVersion
 	err = w.tryFor(ctx, bound, func(ctx context.Context) error {
 		var err error
 		answer, err = w.request(ctx, step, resource, resourceVersion)
-		w.lost = w.lost || err != nil && passing(err)
+		switch {
+		case err == nil:
+			w.unsure = false
+		case passing(err):
+			w.lost = true
+			w.unsure = w.unsure || !apierrors.IsTooManyRequests(err)
+		}
 		return err
 	})
 	return answer, err

@@ -167,12 +167,14 @@ func (w *work) bounded(ctx context.Context, do func(context.Context, action.Run)
 			return r
 		case <-told:
 			told = nil
-			if left := time.Until(deadline); left > 0 {
+			if time.Now().Before(deadline) {
 				code, why = action.CodeCancelled, errTold
-				give.Reset(min(patience, left+patience))
+				give.Reset(patience)
 			}
 		case <-give.C:
-			return w.result(code, fmt.Sprintf("%v, and the action did not stop: what it did is not known", why))
+			r := w.result(code, fmt.Sprintf("%v, and the action did not stop: what it did is not known", why))
+			r.Changed = !w.dry // it may have
+			return r
 		}
 	}
 }

@@ -1,0 +1,235 @@
+package action
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// decode reads parameters into a struct, and gives them as they were
+// understood: with defaults, sorted, in the API server's writing.
+func decode(fields []field, raw map[string]json.RawMessage, into reflect.Value) (json.RawMessage, []string) {
+	var problems []string
+	normal := make(map[string]any, len(fields))
+	names := make([]string, 0, len(fields))
+	for _, f := range fields {
+		names = append(names, f.Name)
+		value, given := raw[f.Name]
+		if !given || string(value) == "null" {
+			value = json.RawMessage(f.Default)
+		}
+		if len(value) == 0 {
+			if f.Required {
+				problems = append(problems, fmt.Sprintf("%s: is required (%s)", f.Name, wanted(f.Type)))
+			}
+			continue
+		}
+		understood, problem := f.decode(value, into.Field(f.index))
+		if problem != "" {
+			problems = append(problems, f.Name+": "+problem)
+			continue
+		}
+		if understood != nil {
+			normal[f.Name] = understood
+		}
+	}
+	for name := range raw {
+		if !slices.Contains(names, name) {
+			problems = append(problems, unknownParameter(name, names))
+		}
+	}
+	if len(problems) > 0 {
+		slices.Sort(problems)
+		return nil, problems
+	}
+	text, err := json.Marshal(normal)
+	if err != nil {
+		return nil, []string{err.Error()}
+	}
+	return text, nil
+}
+
+func unknownParameter(name string, names []string) string {
+	name = clip(name, 64)
+	if near := nearest(name, names); near != "" {
+		return fmt.Sprintf("%s: there is no such parameter: did you mean %s?", name, near)
+	}
+	return fmt.Sprintf("%s: there is no such parameter: there are %s", name, strings.Join(names, ", "))
+}
+
+// decode reads one value. understood is nil for one that is as good as not given.
+func (f *field) decode(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	if into.Type() == reflect.TypeFor[json.RawMessage]() {
+		return f.decodeRaw(raw, into)
+	}
+	if into.Kind() == reflect.Pointer {
+		value := reflect.New(into.Type().Elem())
+		if understood, problem = f.decode(raw, value.Elem()); problem == "" && understood != nil {
+			into.Set(value)
+		}
+		return understood, problem
+	}
+	switch into.Kind() { //nolint:exhaustive // typeOf refuses the others
+	case reflect.Bool:
+		if s := string(raw); s != "true" && s != "false" {
+			return nil, f.mistyped(raw)
+		}
+		into.SetBool(string(raw) == "true")
+		return into.Bool(), ""
+	case reflect.Int32, reflect.Int64:
+		return f.decodeInteger(raw, into)
+	case reflect.String:
+		return f.decodeString(raw, into)
+	case reflect.Struct: // metav1.Duration
+		return f.decodeDuration(raw, into)
+	}
+	return f.decodeMany(raw, into)
+}
+
+func (f *field) decodeInteger(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil || into.OverflowInt(n) {
+		return nil, f.mistyped(raw)
+	}
+	if f.Minimum != nil && n < *f.Minimum {
+		return nil, fmt.Sprintf("must be at least %d, is %d", *f.Minimum, n)
+	}
+	if f.Maximum != nil && n > *f.Maximum {
+		return nil, fmt.Sprintf("must be at most %d, is %d", *f.Maximum, n)
+	}
+	into.SetInt(n)
+	return n, ""
+}
+
+func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	var s string
+	if raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		return nil, f.mistyped(raw)
+	}
+	if s == "" && f.Format != formatLabelValue {
+		if f.Required {
+			return nil, "must not be empty"
+		}
+		if f.Enum == nil {
+			return nil, "" // as good as not given
+		}
+	}
+	if f.Enum != nil && !slices.Contains(f.Enum, s) {
+		return nil, fmt.Sprintf("must be one of %s, is %q", strings.Join(f.Enum, ", "), clip(s, 64))
+	}
+	s, problem = f.formatted(f.Format, s)
+	if problem != "" {
+		return nil, problem
+	}
+	into.SetString(s)
+	return s, ""
+}
+
+func (f *field) decodeDuration(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	var d metav1.Duration
+	if raw[0] != '"' || json.Unmarshal(raw, &d) != nil || d.Duration < 0 {
+		return nil, f.mistyped(raw)
+	}
+	into.Set(reflect.ValueOf(d))
+	return d.Duration.String(), ""
+}
+
+// decodeRaw keeps an object or an array as it is.
+func (f *field) decodeRaw(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	if fits := raw[0] == '[' && (f.Type == typeArray || f.either) || raw[0] == '{' && (f.Type == typeObject || f.either); !fits {
+		return nil, f.mistyped(raw)
+	}
+	normal, err := canonical(raw)
+	if err != nil {
+		return nil, f.mistyped(raw)
+	}
+	into.SetBytes(normal)
+	return json.RawMessage(normal), ""
+}
+
+// decodeMany reads lists and maps.
+func (f *field) decodeMany(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+	if open := map[reflect.Kind]byte{reflect.Slice: '[', reflect.Map: '{'}[into.Kind()]; raw[0] != open {
+		return nil, f.mistyped(raw)
+	}
+	value := reflect.New(into.Type())
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	if err := decoder.Decode(value.Interface()); err != nil {
+		return nil, "must be " + many(into.Type())
+	}
+	if problem = f.checkMany(raw, value.Elem()); problem != "" {
+		return nil, problem
+	}
+	into.Set(value.Elem())
+	return value.Elem().Interface(), ""
+}
+
+// checkMany looks at the members of a list or map. A null among them is
+// refused where the type has none, for Go would take it for "".
+func (f *field) checkMany(raw json.RawMessage, value reflect.Value) string {
+	if value.Kind() == reflect.Slice {
+		return f.checkList(raw, value)
+	}
+	text := value.Type().Elem().Kind() == reflect.String
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &members) // it was read once
+	for _, key := range value.MapKeys() {
+		if text && string(members[key.String()]) == "null" {
+			return "must be " + many(value.Type())
+		}
+		if _, problem := f.formatted(f.keys, key.String()); problem != "" {
+			return "key " + problem
+		}
+		if !text {
+			continue
+		}
+		if _, problem := f.formatted(f.Format, value.MapIndex(key).String()); problem != "" {
+			return fmt.Sprintf("%q %s", clip(key.String(), 64), problem)
+		}
+	}
+	return ""
+}
+
+func (f *field) checkList(raw json.RawMessage, value reflect.Value) string {
+	var members []json.RawMessage
+	_ = json.Unmarshal(raw, &members) // it was read once
+	for i := range value.Len() {
+		if string(members[i]) == "null" {
+			return "must be " + many(value.Type())
+		}
+		if value.Type().Elem().Kind() != reflect.String {
+			continue
+		}
+		normal, problem := f.formatted(f.Format, value.Index(i).String())
+		if problem != "" {
+			return fmt.Sprintf("[%d] %s", i, problem)
+		}
+		value.Index(i).SetString(normal)
+	}
+	return ""
+}
+
+func (f *field) formatted(format, value string) (normal, problem string) {
+	normal, problem = checkFormat(format, value)
+	if problem != "" {
+		return "", fmt.Sprintf("%s, is %q", problem, clip(value, 64))
+	}
+	return normal, ""
+}
+
+// mistyped says what a parameter has to be, and what it is. It repeats no text in
+// the place of an object or a list: whoever misunderstands those may have written
+// a secret there.
+func (f *field) mistyped(raw json.RawMessage) string {
+	is := described(raw)
+	if raw[0] == '"' && (f.Type == typeObject || f.Type == typeArray) {
+		is = "a string"
+	}
+	return fmt.Sprintf("must be %s, is %s", wanted(f.Type), is)
+}

@@ -1,0 +1,153 @@
+package action
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+const (
+	maxResources = 50   // that a result lists
+	maxLog       = 2048 // bytes of what was said that a result keeps
+	maxFields    = 512  // bytes of a resource's before and after
+	maxMessage   = 1024 // bytes
+)
+
+// found reports work that an earlier attempt did.
+func (w *work) found(live *unstructured.Unstructured, j judge, did string) {
+	w.say(w.note)
+	if live == nil || w.run.dry || !w.ours(live) && w.run.Attempt <= 1 {
+		return
+	}
+	w.affects(v1alpha1.AffectedResource{
+		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: did,
+		Before: fieldsText(w.before()), After: fieldsText(j.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
+	})
+}
+
+// affected is a changed object.
+func affected(live, answer *unstructured.Unstructured, j judge, did, verb string) (object v1alpha1.AffectedResource, apiVersion string) {
+	object = v1alpha1.AffectedResource{
+		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: doneBy(verb, did),
+		Before: fieldsText(j.values(live)), ResourceVersionBefore: live.GetResourceVersion(),
+	}
+	if answer != nil && verb != verbDelete && verb != verbEvict {
+		object.After, object.ResourceVersionAfter = fieldsText(j.values(answer)), answer.GetResourceVersion()
+	}
+	return object, live.GetAPIVersion()
+}
+
+// did records a change, and says it as kubectl would.
+func (w *work) did(object v1alpha1.AffectedResource, apiVersion string) {
+	line := kubectlName(apiVersion, object.Kind, object.Name) + " " + object.Action
+	if w.run.dry {
+		w.say(line + " (server dry run)")
+		return
+	}
+	w.result.Changed = true
+	w.say(line)
+	w.affects(object)
+}
+
+// affects has an object in the result.
+func (w *work) affects(object v1alpha1.AffectedResource) {
+	w.result.Count++
+	if len(w.result.Resources) < maxResources {
+		w.result.Resources = append(w.result.Resources, object)
+	}
+}
+
+// say tells whoever listens, and keeps the end for the result.
+func (w *work) say(line string) {
+	w.log = append(w.log, line)
+	if w.run.Output != nil {
+		_, _ = fmt.Fprintln(w.run.Output, line) // nobody listening stops no action
+	}
+}
+
+// end is the result of the attempt; err is what halted it.
+func (w *work) end(err error) Result {
+	result := w.result
+	result.Message = w.note
+	if result.Message == "" && len(w.log) > 0 {
+		result.Message = w.log[len(w.log)-1]
+	}
+	if err != nil {
+		var h *halt
+		if !errors.As(err, &h) {
+			h = &halt{code: CodeTransient, message: err.Error()}
+		}
+		result.Code, result.Message = h.code, h.message
+		if w.unsure && !w.run.dry && (h.code == CodeDeadline || h.code == CodeCancelled) {
+			// It ended before it could look: who reads "cancelled" takes nothing for done.
+			result.Changed = true
+			result.Message += "; what came of the last request is not known: look at the target before you try again"
+		}
+		if result.Changed && (h.code == CodeGuard || h.code == CodeForbidden || h.code == CodeInvalid) {
+			result.Code = CodePartial
+		}
+		w.say("error: " + result.Message)
+	}
+	result.Message = clip(result.Message, maxMessage)
+	result.Log, result.Truncated = tail(w.log, maxLog)
+	return result
+}
+
+// tail is as many of the last lines as fit.
+func tail(lines []string, most int) (text string, cut bool) {
+	var b bytes.Buffer
+	from := len(lines)
+	for n := 0; from > 0; from-- {
+		if n += len(lines[from-1]) + 1; n > most {
+			break
+		}
+	}
+	for _, l := range lines[from:] {
+		b.WriteString(l + "\n")
+	}
+	return b.String(), from > 0
+}
+
+// valuesOf reads what extension wrote.
+func valuesOf(e *runtime.RawExtension) map[string]any {
+	var values map[string]any
+	if e == nil || json.Unmarshal(e.Raw, &values) != nil {
+		return nil
+	}
+	return values
+}
+
+// fieldsText is values in one line, such as "replicas: 3".
+func fieldsText(values map[string]any) string {
+	parts := make([]string, 0, len(values))
+	for _, f := range slices.Sorted(maps.Keys(values)) {
+		if values[f] != nil {
+			parts = append(parts, f+": "+shown(values[f]))
+		}
+	}
+	return clip(strings.Join(parts, ", "), maxFields)
+}
+
+// doneBy is what was done, in one word.
+func doneBy(verb, did string) string {
+	switch {
+	case did != "" && verb == verbPatch:
+		return did
+	case verb == verbDelete:
+		return "deleted"
+	case verb == verbEvict:
+		return "evicted"
+	case verb == verbCreate:
+		return "created"
+	}
+	return did
+}
