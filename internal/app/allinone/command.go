@@ -36,6 +36,10 @@ With --kube=embedded there is a Kubernetes API server as well, and SentinelConfi
 in it say what the sentinels do; the log says where its kubeconfig is. Its
 programs are downloaded or built at the first time, which takes minutes.
 
+With --demo there is a fleet to look at. What to try with it is in try.sh, in the
+folder of its data, for a shell in another terminal to read: ". …/try.sh"; the
+view and the log name it.
+
 With --exit-when-ready it ends with 0 once the demo fleet is Ready, and with 1
 if that takes longer than --timeout.`,
 		Example: `  fleetloop up --demo

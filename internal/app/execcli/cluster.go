@@ -17,6 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
 // where is what flags say of the host cluster.
@@ -74,7 +75,7 @@ func (c *cluster) get(ctx context.Context, name string) (*v1alpha1.KubernetesExe
 		return nil, cli.Fail(fmt.Errorf("there is no execution %q in namespace %q", name, c.namespace), cli.CodePrecondition, "fleetloop exec get --namespace="+c.namespace+"   lists those there are")
 	}
 	if err != nil {
-		return nil, explain(err, fmt.Sprintf("get execution %q", name))
+		return nil, c.refused(err, fmt.Sprintf("get execution %q", name), roles.ViewerRole)
 	}
 	return &ke, nil
 }
@@ -102,9 +103,18 @@ func (s selection) options(namespace string) *client.ListOptions {
 func (c *cluster) list(ctx context.Context, s selection) (*v1alpha1.KubernetesExecutionList, error) {
 	var list v1alpha1.KubernetesExecutionList
 	if err := c.List(ctx, &list, s.options(c.namespace)); err != nil {
-		return nil, explain(err, "list executions")
+		return nil, c.refused(err, "list executions", roles.ViewerRole)
 	}
 	return &list, nil
+}
+
+// refused explains an error, and names the role that lets one do it where there is
+// none. What the guard says about that, it says better.
+func (c *cluster) refused(err error, doing, role string) error {
+	if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+		return cli.Fail(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, "ask an administrator for the role "+role+" in namespace "+c.namespace+", or have somebody do it who has it")
+	}
+	return explain(err, doing)
 }
 
 // explain adds to an error of the API server what to do about it.

@@ -16,6 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
 type decideOptions struct {
@@ -166,7 +167,7 @@ func (s *session) put(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesEx
 			return ke, nil
 		}
 		if !apierrors.IsConflict(err) {
-			return nil, explain(err, doing)
+			return nil, c.refused(err, doing, roles.ApproverRole)
 		}
 		if ke, err = c.get(ctx, ke.Name); err != nil {
 			return nil, err

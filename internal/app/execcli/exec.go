@@ -19,6 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/execcli/params"
 	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
 // formatText says in a few words what was done.
@@ -229,9 +230,18 @@ func (s *session) create(cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, f
 		return cli.Fail(fmt.Errorf("ask for %s: there is an execution %q already", ke.Spec.Action, ke.Name), cli.CodePrecondition,
 			"take another --name, or leave it out; fleetloop exec describe "+ke.Name+s.look().In(ke)+"   tells what became of that one")
 	} else if err != nil {
-		return explain(err, "ask for "+ke.Spec.Action)
+		return c.refused(err, "ask for "+ke.Spec.Action, requester(ke.Spec.Action))
 	}
 	return s.created(cmd, c, ke, format, w)
+}
+
+// requester is the least of the roles of those who may ask for an action.
+func requester(name string) string {
+	a, ok := action.Find(name)
+	if !ok {
+		return roles.RequesterRole
+	}
+	return roles.RequesterRole + "-" + string(a.Risk)
 }
 
 // created says that an execution was made, and follows it where that is asked

@@ -170,7 +170,7 @@ func TestExecIsRefusedByTheServer(t *testing.T) {
 	f.does(f.as("alice", scale("--environment="+strings.Repeat("x", 64))...), cli.CodePrecondition, "Too long")
 	r := f.as("alice", scale()...)
 	r.args = append(r.args, "--kubeconfig="+kubeconfig(t, "nobody"))
-	f.does(r, cli.CodeFailed, "forbidden", "ask an administrator for a role")
+	f.does(r, cli.CodeFailed, "forbidden", "ask an administrator for the role kubernaut-requester-medium")
 }
 
 // steps has an execution go through phases as a command notices them.

@@ -3,7 +3,6 @@ package execcli
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
 // A steering is what can be asked of an execution that is there.
@@ -142,7 +142,7 @@ func (s *session) stop(cmd *cobra.Command, reason string, running bool) error {
 		text += fmt.Sprintf("; it was stopped before, because of %q", terminal.Clean(before))
 	}
 	if err != nil {
-		return administrators(err, "stop")
+		return c.refused(err, "stop", roles.AdministratorRole)
 	}
 	return s.say("%s", text)
 }
@@ -156,15 +156,6 @@ func (c *cluster) stopAgain(ctx context.Context, name string, data map[string]st
 	}
 	before = m.Data[v1alpha1.StopReason]
 	return before, c.Patch(ctx, m, client.RawPatch(types.MergePatchType, patchOf(map[string]any{"data": data})))
-}
-
-// administrators says who may, where we may not. What the guard says, it says
-// better.
-func administrators(err error, doing string) error {
-	if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
-		return cli.Fail(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, "have somebody do it who administers executions (the role kubernaut-administrator), or be given that role")
-	}
-	return explain(err, doing)
 }
 
 func (s *session) resumeCommand() *cobra.Command {
@@ -182,7 +173,7 @@ func (s *session) resumeCommand() *cobra.Command {
 			case apierrors.IsNotFound(err):
 				return s.say("it was not stopped")
 			case err != nil:
-				return administrators(err, "resume")
+				return c.refused(err, "resume", roles.AdministratorRole)
 			}
 			return s.say("resumed")
 		},

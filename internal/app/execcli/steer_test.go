@@ -212,10 +212,16 @@ func TestStopAndResume(t *testing.T) {
 		t.Errorf("data (-want +got):\n%s", diff)
 	}
 	nobody := map[string]string{"KUBECONFIG": kubeconfig(t, "somebody-without-roles")}
-	for _, args := range [][]string{{"exec", "resume"}, {"exec", "stop", "--reason=x"}} {
+	for role, args := range map[string][]string{
+		"administrator":      {"exec", "resume"},
+		"administrator in":   {"exec", "stop", "--reason=x"},
+		"viewer":             {"exec", "get"},
+		"requester-medium":   scale(),
+		"requester-critical": {"exec", "apply_manifest", `manifest={"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}}`},
+	} {
 		r := f.as("alice", args...)
 		r.env = nobody
-		f.does(r, cli.CodeFailed, "forbidden", "the role kubernaut-administrator")
+		f.does(r, cli.CodeFailed, "forbidden", "the role kubernaut-"+role)
 	}
 	f.does(f.as("alice", "exec", "resume"), cli.CodeOK, "resumed")
 	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}, &m); !apierrors.IsNotFound(err) {
