@@ -256,11 +256,11 @@ func attacksOnChanges() map[string]attack {
 		},
 		"OtherAction": {
 			"what the schema can compare it does", &given{},
-			merges(rita, `{"spec":{"action":"delete_pod"}}`), label, nil, "action and parameters do not change",
+			merges(rita, `{"spec":{"action":"delete_pod"}}`), label, nil, "all else that is asked for do not change",
 		},
 		"OtherRequester": {
 			"or four eyes would be two", &given{by: rosa, fourEyes: true},
-			merges(rosa, `{"spec":{"requestedBy":"rita"}}`), label, nil, "who asked, why and how does not change",
+			merges(rosa, `{"spec":{"requestedBy":"rita"}}`), label, nil, "all else that is asked for do not change",
 		},
 		"CancelByWatcher":   {"who labels does not stop", &given{}, merges(walt, `{"spec":{"cancel":true}}`), merges(rita, `{"spec":{"cancel":true}}`), []string{"changes/ends", "changes/ends-cancel"}, "walt may not cancel or finalize"},
 		"FinalizeByWatcher": {"who labels does not finish", &given{}, merges(walt, `{"spec":{"finalize":true}}`), merges(adam, `{"spec":{"finalize":true}}`), []string{"changes/ends", "changes/ends-finalize"}, "ask one of them"},

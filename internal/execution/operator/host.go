@@ -12,9 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -129,29 +127,30 @@ func (h hostExecutions) List(ctx context.Context) ([]v1alpha1.KubernetesExecutio
 	return list.Items, err
 }
 
+// known says that we send no fields that an API server might not know. What is
+// applied is refused for them anyhow, and would be parsed twice to warn of them.
+const known = client.FieldValidation(metav1.FieldValidationIgnore)
+
 // ApplyStatus is server-side apply at the version of ke.
 func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, owner string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
-	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&ke.Status)
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind,
+		"metadata": map[string]any{
+			"namespace": ke.Namespace, "name": ke.Name, "uid": ke.UID, "resourceVersion": ke.ResourceVersion,
+		},
+		"status": &ke.Status,
+	})
 	if err != nil {
 		return fmt.Errorf("write status of %s: %w", key(ke), err)
 	}
-	o := &unstructured.Unstructured{Object: map[string]any{"status": status}}
-	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
-	o.SetNamespace(ke.Namespace)
-	o.SetName(ke.Name)
-	o.SetUID(ke.UID)
-	o.SetResourceVersion(ke.ResourceVersion)
-	err = h.client.SubResource("status").Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.ForceOwnership, client.FieldOwner(owner))
+	stored := v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: ke.Name}}
+	err = h.client.SubResource("status").Patch(ctx, &stored, client.RawPatch(types.ApplyPatchType, body), client.ForceOwnership, client.FieldOwner(owner), known)
 	if err != nil {
 		return fmt.Errorf("write status of %s: %w", key(ke), err)
 	}
-	o.SetManagedFields(nil)
-	var stored v1alpha1.KubernetesExecution
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &stored); err != nil {
-		return fmt.Errorf("read status of %s: %w", key(ke), err)
-	}
+	stored.ManagedFields = nil
 	*ke = stored
 	h.written.Note(ke)
 	return nil
@@ -175,7 +174,7 @@ func (h hostExecutions) SetFinalizer(ctx context.Context, ke *v1alpha1.Kubernete
 		return fmt.Errorf("write finalizers of %s: %w", key(ke), err)
 	}
 	stored := ke.DeepCopy()
-	if err := h.client.Patch(ctx, stored, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(component)); err != nil {
+	if err := h.client.Patch(ctx, stored, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(component), known); err != nil {
 		return fmt.Errorf("write finalizers of %s: %w", key(ke), err)
 	}
 	stored.ManagedFields = nil
