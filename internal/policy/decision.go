@@ -14,6 +14,7 @@ const (
 	maxMessageBytes = 512 // of one of them
 	maxApprovals    = 16  // as many as an execution has room for
 	maxGroups       = 32
+	maxGroup        = 256 // bytes of its name
 	maxName         = 128
 )
 
@@ -101,6 +102,11 @@ func decodeDecision(v ast.Value) (Decision, error) {
 		}
 		if n := len(d.Approvals.Groups); n > maxGroups {
 			return Decision{}, fmt.Errorf("groups has %d entries, at most %d are taken", n, maxGroups)
+		}
+		for _, g := range d.Approvals.Groups { // nobody is in one without a name, and a status has so much room
+			if g == "" || len(g) > maxGroup {
+				return Decision{}, fmt.Errorf("a group has %d bytes, want 1 to %d", len(g), maxGroup)
+			}
 		}
 	}
 	if err := f.end(); err != nil {

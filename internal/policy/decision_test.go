@@ -45,6 +45,8 @@ func TestDecisionsAreReadStrictly(t *testing.T) {
 		"CountFraction":  {`{` + good + `, "approvals": {"count": 1.5}}`, `count is 1.5, want a number`},
 		"CountNegative":  {`{` + good + `, "approvals": {"count": -1}}`, `count is -1, want a number`},
 		"CountLarge":     {`{` + good + `, "approvals": {"count": 17}}`, `count is 17, want a number`},
+		"NoGroup":        {`{` + good + `, "approvals": {"groups": ["sre", ""]}}`, `a group has 0 bytes, want 1 to 256`},
+		"LongGroup":      {`{` + good + `, "approvals": {"groups": ["` + strings.Repeat("g", 257) + `"]}}`, `a group has 257 bytes, want 1 to 256`},
 		"ManyGroups":     {`{` + good + `, "approvals": {"groups": [g | some i in numbers.range(1, 33); g := sprintf("g%d", [i])]}}`, `groups has 33 entries, at most 32 are taken`},
 	}
 	for name, tc := range cases {
