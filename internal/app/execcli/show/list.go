@@ -60,7 +60,7 @@ func (l *Lister) Write(list []v1alpha1.KubernetesExecution, o Options) error {
 func row(ke *v1alpha1.KubernetesExecution, wide bool, o Options) []cell {
 	s := &ke.Status
 	approval := ""
-	if s.Approval != nil {
+	if s.Approval != nil && !undecided(ke) {
 		approval = s.Approval.State
 	}
 	cells := []cell{

@@ -108,6 +108,9 @@ func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
 	}
 	p.line("")
 	text := a.State
+	if undecided(ke) {
+		text = "Not decided"
+	}
 	if a.Required {
 		text += fmt.Sprintf(", %d of %d received", len(approvers(a)), needed(a))
 	}
@@ -136,6 +139,12 @@ func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
 		rows = append(rows, plain(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), Short(g.PlanHash), g.Reason))
 	}
 	p.table("  ", rows)
+}
+
+// undecided says whether an execution has ended before anybody decided about it:
+// because it was cancelled, or because a dry run was all that was wanted.
+func undecided(ke *v1alpha1.KubernetesExecution) bool {
+	return Settled(ke) && ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalPending
 }
 
 type givenApproval struct {

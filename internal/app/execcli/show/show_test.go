@@ -252,6 +252,16 @@ func TestCancelled(t *testing.T) {
 	if !strings.Contains(b.String(), "ask again under another name") || strings.Contains(b.String(), "until") || strings.Contains(b.String(), "without end") {
 		t.Errorf("it says:\n%s", b.String())
 	}
+	if !strings.Contains(b.String(), "Not decided, 0 of 1 received") {
+		t.Errorf("it waits for approvals:\n%s", b.String())
+	}
+	var list bytes.Buffer
+	if err := show.NewLister(&list, false, options()).Write([]v1alpha1.KubernetesExecution{*ke}, options()); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(list.String(), "Pending") {
+		t.Errorf("the list has it wait for approvals:\n%s", list.String())
+	}
 	ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{}
 	if says := strings.Join(show.Next(ke, options()).Says, " "); !strings.Contains(says, "look at the target") {
 		t.Errorf("of one that was at work it says %q", says)
