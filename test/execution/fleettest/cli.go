@@ -24,12 +24,23 @@ type Answer struct {
 	Code     int
 }
 
+// A User is somebody, and the groups that he is in.
+type User struct {
+	Name   string
+	Groups []string
+}
+
 // Run runs a command of fleetloop as a user.
 func (f *Fleet) Run(user string, args ...string) Answer {
 	f.Helper()
+	return f.run(User{Name: user}, args...)
+}
+
+func (f *Fleet) run(user User, args ...string) Answer {
+	f.Helper()
 	path := filepath.Join(f.TempDir(), "kubeconfig")
 	const mode = 0o600
-	if err := os.WriteFile(path, []byte(controllertest.Kubeconfig(f, f.Config(user))), mode); err != nil {
+	if err := os.WriteFile(path, []byte(controllertest.Kubeconfig(f, f.Config(user.Name, user.Groups...))), mode); err != nil {
 		f.Fatal(err)
 	}
 	var out, errs bytes.Buffer
@@ -49,7 +60,13 @@ func (f *Fleet) Run(user string, args ...string) Answer {
 // of it.
 func (f *Fleet) Does(user string, code int, args []string, says ...string) Answer {
 	f.Helper()
-	a := f.Run(user, args...)
+	return f.DoesAs(User{Name: user}, code, args, says...)
+}
+
+// DoesAs is Does of a user in groups.
+func (f *Fleet) DoesAs(user User, code int, args []string, says ...string) Answer {
+	f.Helper()
+	a := f.run(user, args...)
 	if a.Code != code {
 		f.Errorf("fleetloop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), a.Code, code, a.Out, a.Err)
 	}
