@@ -22,7 +22,8 @@ type Config struct {
 	// there. Zero is not at all. Rollbacks do not wait for it.
 	Cooldown time.Duration
 
-	// MaxFailures is after how many failures in a row, all within Window, an
+	// MaxFailures is after how many failures in a row, all within Window and those
+	// left out that were cancelled, an
 	// action is no longer tried on a target until they are older than that.
 	// Zero is never. Rollbacks are tried all the same.
 	MaxFailures int

@@ -73,7 +73,7 @@ type Verdict struct {
 // Past is an execution that is over.
 type Past struct {
 	Action, Target string
-	Outcome        v1alpha1.Outcome
+	Outcome        v1alpha1.Outcome // empty says nothing of the action
 	Ended          time.Time
 }
 

@@ -207,6 +207,19 @@ func TestCircuit(t *testing.T) {
 	wantIn(t, g.Enter(claim("b", "1"), now.Add(62*time.Minute)))
 }
 
+// TestCircuitIsNotResetByACancel holds that an end that says nothing of the action
+// says nothing for it either: whoever cancels every other one would try for ever.
+func TestCircuitIsNotResetByACancel(t *testing.T) {
+	g := newGate(t, gate.Config{MaxFailures: 2, Window: time.Hour})
+	now := start()
+	for i, outcome := range []v1alpha1.Outcome{v1alpha1.OutcomeFailed, "", "", v1alpha1.OutcomeFailed} {
+		wantIn(t, g.Enter(claim("a", "1"), now.Add(time.Duration(i)*time.Minute)))
+		g.Leave("uid-a", outcome, now.Add(time.Duration(i)*time.Minute))
+	}
+	wantFailed(t, g.Enter(claim("b", "1"), now.Add(time.Hour-1)), v1alpha1.DetailCircuitOpen)
+	wantIn(t, g.Enter(claim("b", "1"), now.Add(time.Hour)))
+}
+
 // TestRestoreFromAClockAhead holds that what is remembered of one target does not
 // depend on the clock of the node that another's action ran on.
 func TestRestoreFromAClockAhead(t *testing.T) {

@@ -187,7 +187,7 @@ func (w *world) broken(v *visitor) bool {
 	}
 	failures := 0
 	for _, p := range slices.Backward(w.past) {
-		if p.Action != v.Action || p.Target != v.Target {
+		if p.Action != v.Action || p.Target != v.Target || p.Outcome == "" {
 			continue
 		}
 		if p.Outcome != v1alpha1.OutcomeFailed || w.now.Sub(p.Ended) >= w.cfg.Window {
@@ -250,7 +250,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"Inside": func(t *rapid.T) { w.enter(t, pick(t, w.inside)) },
 		"Answer": w.answer,
 		"Leave": func(t *rapid.T) {
-			outcome := rapid.SampledFrom([]v1alpha1.Outcome{v1alpha1.OutcomeSucceeded, v1alpha1.OutcomePartial, v1alpha1.OutcomeFailed}).Draw(t, "outcome")
+			outcome := rapid.SampledFrom([]v1alpha1.Outcome{v1alpha1.OutcomeSucceeded, v1alpha1.OutcomePartial, v1alpha1.OutcomeFailed, ""}).Draw(t, "outcome")
 			w.leave(pick(t, w.inside), outcome)
 		},
 		"Forget": func(t *rapid.T) {

@@ -59,12 +59,19 @@ func (g *Gate) circuit(m *member, now time.Time) (closes time.Time, broken bool)
 	if m.Rollback || g.cfg.MaxFailures == 0 {
 		return closes, false
 	}
-	lately := g.past.lately(m.Action, m.Target, g.cfg.Window, now)
-	first := len(lately) - g.cfg.MaxFailures
-	if first < 0 || slices.ContainsFunc(lately[first:], func(e Past) bool { return !failed(e) }) {
-		return closes, false
+	failures := 0
+	for _, e := range slices.Backward(g.past.lately(m.Action, m.Target, g.cfg.Window, now)) {
+		switch {
+		case e.Outcome == "": // it was cancelled, which says nothing against the action, and nothing for it
+			continue
+		case !failed(e):
+			return closes, false
+		}
+		if failures++; failures == g.cfg.MaxFailures {
+			return e.Ended.Add(g.cfg.Window), true
+		}
 	}
-	return lately[first].Ended.Add(g.cfg.Window), true
+	return closes, false
 }
 
 // InFlight is who is inside, an execution left out. SameTarget are the others on
