@@ -22,10 +22,10 @@ type Config struct {
 	// there. Zero is not at all. Rollbacks do not wait for it.
 	Cooldown time.Duration
 
-	// MaxFailures is after how many failures in a row, all within Window and those
-	// left out that were cancelled, an
-	// action is no longer tried on a target until they are older than that.
-	// Zero is never. Rollbacks are tried all the same.
+	// MaxFailures is after how many failures in a row, all within Window, an
+	// action is no longer tried on a target until they are older than that. What
+	// was cancelled in between does not count. Zero is never. Rollbacks are tried
+	// all the same.
 	MaxFailures int
 	Window      time.Duration // 1 h
 
