@@ -58,9 +58,10 @@ func (t teller) completed(ke *v1alpha1.KubernetesExecution) {
 	t.say(ke, "ExecutionCompleted", note)
 }
 
-// consent says who approved what had to be.
+// consent says who approved what had to be, of an execution that acts or has
+// acted.
 func consent(s *v1alpha1.KubernetesExecutionStatus) string {
-	if s.Approval == nil || !s.Approval.Required || s.Approval.State != v1alpha1.ApprovalApproved {
+	if s.Approval == nil || !s.Approval.Required {
 		return ""
 	}
 	return ", " + approvedBy(*s.Approval)
