@@ -53,6 +53,10 @@ const (
 	ConditionSucceeded         = "Succeeded" // the summary
 )
 
+// TriedOut is the reason of ConditionSucceeded where an execution was a dry run:
+// it has succeeded, and nothing was done.
+const TriedOut = "DryRun"
+
 // The verbs on kubernetesexecutions that roles can grant beside the usual ones.
 const (
 	// VerbExecute is to ask for an action; the resource name is the action.

@@ -114,7 +114,7 @@ func tried(t *turn) {
 	s := &t.ke.Status
 	s.Outcome, s.ReasonDetail = v1alpha1.OutcomeSucceeded, ""
 	s.Message = "dry run: " + s.Plan.Impact.Description
-	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, "DryRun", s.Message)
+	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, v1alpha1.TriedOut, s.Message)
 	enter(t, v1alpha1.PhaseCompleted)
 }
 

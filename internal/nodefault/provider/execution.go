@@ -179,11 +179,6 @@ type executionStatus struct {
 	tried           bool // and not carried out, though it has succeeded
 }
 
-// reasonDryRun is that of the condition of an execution that was tried out, which
-// all are where the controller of executions is in dry run. Taken for one that
-// was carried out, it would have the Node deleted of a machine that runs.
-const reasonDryRun = "DryRun"
-
 func onlyTried(reference string) string {
 	return "execution " + reference + " was only tried out, and nothing was done: is the execution controller in dry run?"
 }
@@ -196,11 +191,14 @@ func statusOf(ke *unstructured.Unstructured) executionStatus {
 	return executionStatus{v1alpha1.Phase(text("phase")), v1alpha1.Outcome(text("outcome")), text("reason"), text("message"), tried(ke)}
 }
 
+// tried says whether an execution was tried out, which all are where the
+// controller of executions is in dry run. Taken for one that was carried out, it
+// would have the Node deleted of a machine that runs.
 func tried(ke *unstructured.Unstructured) bool {
 	conditions, _, _ := unstructured.NestedSlice(ke.Object, "status", "conditions") // what is no list is left out
 	return slices.ContainsFunc(conditions, func(c any) bool {
 		condition, _ := c.(map[string]any) // likewise
-		return condition["type"] == v1alpha1.ConditionSucceeded && condition["reason"] == reasonDryRun
+		return condition["type"] == v1alpha1.ConditionSucceeded && condition["reason"] == v1alpha1.TriedOut
 	})
 }
 
