@@ -174,7 +174,8 @@ func valueOf(e *list.Element) *condition {
 	return found
 }
 
-// compileCondition takes a time that the length of the text bounds.
+// compileCondition takes a time that the length of the text bounds, and how deeply
+// it is nested.
 func compileCondition(ctx context.Context, module string, s *document.Shape) (compiled *compiledCondition, err error) {
 	defer caught(&err)
 	if len(module) > maxConditionBytes {
@@ -184,6 +185,9 @@ func compileCondition(ctx context.Context, module string, s *document.Shape) (co
 	caps := conditionCapabilities()
 	modules, err := parse(map[string]string{name: module}, caps)
 	if err != nil {
+		return nil, err
+	}
+	if err := bounds.Nesting(modules[name]); err != nil {
 		return nil, err
 	}
 	path := modules[name].Package.Path

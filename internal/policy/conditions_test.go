@@ -166,6 +166,15 @@ func TestConditionsEnd(t *testing.T) {
 			}
 		})
 	}
+	for name, module := range map[string]string{
+		"Comprehensions": "package a\nallow if { x := " + strings.Repeat("[y | y := ", 40) + "1" + strings.Repeat("]", 40) + "; x }",
+		"Calls":          "package a\nallow if { x := " + strings.Repeat("(1 + ", 2000) + "1" + strings.Repeat(")", 2000) + "; x }",
+	} {
+		_, _, err := newConditions(t, policy.ConditionOptions{}).Evaluate(t.Context(), module, policy.ExampleInput(), now)
+		if err == nil || !strings.Contains(err.Error(), "nested too deeply") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
 	// What one writes goes on to work.
 	module := `package a
 allow if {

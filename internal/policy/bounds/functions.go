@@ -1,7 +1,7 @@
 // Package bounds keeps modules that anybody may bring along from growing without
 // bound: what they call (Builtins, Functions, Replace) and what they write
-// (Expansion). Open Policy Agent bounds neither, and what it does in one step can
-// not be interrupted.
+// (Nesting, Expansion). Open Policy Agent bounds neither, and what it does in one
+// step, such as to compile, can not be interrupted.
 package bounds
 
 import (
