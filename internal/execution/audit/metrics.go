@@ -102,10 +102,11 @@ func (m *metrics) tried(took time.Duration, err error) {
 
 // found notes what a verification found.
 func (m *metrics) found(b *Break) {
-	m.broken.Set(0)
+	var is float64
 	if b != nil {
-		m.broken.Set(1)
+		is = 1
 	}
+	m.broken.Set(is) // once: a scrape in between must not see it whole
 }
 
 // waits notes that records of an execution could not be written.
