@@ -120,7 +120,7 @@ func TestGeneratedExecution(t *testing.T) {
 		"actions-chosen":  byChoice,
 		"bindings":        chosen.bindings("TARGET_NAMESPACE"),
 		"people":          people(),
-		"guard":           guard.Objects(n.guard),
+		"guard":           guarded(n.guard),
 		"stamps":          guard.Stamps(n.guard),
 	} {
 		var b bytes.Buffer
@@ -200,7 +200,7 @@ func TestExecutionEquals(t *testing.T) {
 			reason: "no rights on nodes, and none for people", values: on + "rbac: {cluster: false, people: false}, guard: {stamps: false}}", serves: servesStamps,
 			want: func(n needs) []runtime.Object {
 				inNamespaces, _ := n.rights()
-				return slices.Concat(n.controller.Objects(), inNamespaces, guard.Objects(n.guard))
+				return slices.Concat(n.controller.Objects(), inNamespaces, guarded(n.guard))
 			},
 		},
 		"OfOthers": {
@@ -260,8 +260,11 @@ func needed(o *unstructured.Unstructured) bool {
 // everything is what is needed where nothing is bound in any namespace.
 func (n needs) everything() []runtime.Object {
 	inNamespaces, cluster := n.rights()
-	return slices.Concat(n.controller.Objects(), inNamespaces, cluster, people(), guard.Objects(n.guard))
+	return slices.Concat(n.controller.Objects(), inNamespaces, cluster, people(), guarded(n.guard))
 }
+
+// guarded is all that guards executions, whatever the version of Kubernetes.
+func guarded(o guard.Options) []runtime.Object { return slices.Concat(guard.Objects(o), guard.Advice(o)) }
 
 // stamped is that where names are filled in.
 func (n needs) stamped() []runtime.Object { return append(n.everything(), guard.Stamps(n.guard)...) }

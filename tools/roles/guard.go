@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,7 +22,7 @@ func writeGuard() error {
 	for _, f := range []file{
 		{
 			"guard.yaml", "Who asks for executions, who approves them and who writes their status, as the API\n" +
-				"# server checks it. For another namespace put its name in the place of kubernaut-executor,\n# everywhere.", guard.Objects(guard.Options{}),
+				"# server checks it; it warns, too, of executions where nobody looks. For another namespace put its name in the place of kubernaut-executor,\n# everywhere.", slices.Concat(guard.Objects(guard.Options{}), guard.Advice(guard.Options{})),
 		},
 		{
 			"stamps.yaml", "Beside guard.yaml, for Kubernetes 1.36 and later: writes the requester and the approver\n" +

@@ -3,6 +3,7 @@ package executionapp
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,7 +80,7 @@ func objects(cfg Part, targets Targets) []runtime.Object {
 		list = append(list, r)
 	}
 	list = append(list, roles.Approver(), roles.Administrator(), roles.Viewer())
-	return append(list, guard.Objects(cfg.guard())...)
+	return slices.Concat(list, guard.Objects(cfg.guard()), guard.Advice(cfg.guard()))
 }
 
 // stamps puts in what clusters have only since Kubernetes 1.36.

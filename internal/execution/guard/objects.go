@@ -31,6 +31,7 @@ const (
 	policyApprovals = "execution-approvals"
 	policyStatus    = "execution-status"
 	policySettings  = "execution-settings"
+	policyElsewhere = "execution-elsewhere"
 
 	stampRequests  = "execution-requests-stamp"
 	stampApprovals = "execution-approvals-stamp"

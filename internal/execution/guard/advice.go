@@ -1,0 +1,33 @@
+package guard
+
+import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Advice is a policy, with its binding, that refuses nothing: it warns whoever
+// creates an execution in another namespace than the one that is guarded, where
+// the controller does not look. kubectl shows the warning.
+//
+// It is no part of Objects, without which nobody's approval counts.
+func Advice(o Options) []runtime.Object {
+	o = o.withDefaults()
+	p := o.policy(policyElsewhere, executions("", admissionv1.Create))
+	ignore := admissionv1.Ignore
+	p.Spec.FailurePolicy = &ignore
+	p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{o.Namespace},
+	}}}
+	p.Spec.Validations = []admissionv1.Validation{{
+		Expression: "false",
+		MessageExpression: "'the controller in " + o.Namespace + " does not look at executions in namespace ' + " + where +
+			" + ', and unless there is another one nothing comes of this: create it in namespace " + o.Namespace + ", and delete it here'",
+	}}
+	none := metav1.LabelSelector{}
+	binding := o.binding(p)
+	binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &none, ObjectSelector: &none, MatchPolicy: equivalent()}
+	binding.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
+	return []runtime.Object{p, binding}
+}
