@@ -186,8 +186,6 @@ type Run struct {
 	Deadline time.Time
 	// Output hears what is done, line by line, as kubectl would say it. Nil is nobody.
 	Output io.Writer
-	// NoMarker is for targets that bear no annotation of ours.
-	NoMarker bool
 
 	dry bool // send nothing for good
 }

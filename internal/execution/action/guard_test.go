@@ -169,44 +169,6 @@ func TestSetBack(t *testing.T) {
 	}
 }
 
-// TestNoMarker leaves an object without an annotation of ours.
-func TestNoMarker(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		action      string
-		parameters  map[string]any
-		annotations string
-	}{
-		"Strategic":      {"update_image", map[string]any{"container": "app", "image": "registry.example.com/app:2"}, ""},
-		"JSON":           {"patch_deployment", map[string]any{"patchType": "json", "patch": `[{"op":"add","path":"/spec/minReadySeconds","value":3}]`}, `{"metadata":{"annotations":{"a":"b"}}}`},
-		"JSONWithoutAny": {"patch_deployment", map[string]any{"patchType": "json", "patch": `[{"op":"add","path":"/spec/minReadySeconds","value":3}]`}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t)
-			o := s.create(deployment("web", 1))
-			if tc.annotations != "" {
-				s.patch(o, tc.annotations)
-			}
-			before := s.read(o).GetAnnotations()
-			r := s.request(tc.action, asked(tc.parameters))
-			p := s.plan(s.admin, r, newSubject("uid"))
-			run := Run{Subject: newSubject("uid"), NoMarker: true}
-			result := Execute(t.Context(), s.admin, p, run)
-			wantCode(t, result, CodeOK)
-			if after := s.read(o).GetAnnotations(); !result.Changed || len(after) != len(before) {
-				t.Errorf("annotations %v, were %v", after, before)
-			}
-			w := &wire{}
-			run.Attempt = 2
-			wantCode(t, Execute(t.Context(), connect(t, w), p, run), CodeOK) // by its values
-			if len(w.sent()) > 0 {
-				t.Errorf("sent %v", w.sent())
-			}
-		})
-	}
-}
-
 // TestAnnotationsStay has an object get its first annotations between planning a
 // JSON patch and sending it, and lose its last.
 func TestAnnotationsStay(t *testing.T) {

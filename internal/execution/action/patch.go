@@ -143,7 +143,7 @@ func tryPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resourceVer
 	if err != nil {
 		return nil, err
 	}
-	body, err := guarded(step, resourceVersion, false)
+	body, err := guarded(step, resourceVersion)
 	if err != nil {
 		return nil, err
 	}

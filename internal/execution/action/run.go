@@ -55,9 +55,20 @@ func attempt(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	if c.Warnings != nil {
 		result.Warnings = append(result.Warnings, c.Warnings()...)
 	}
+	result.Warnings = few(result.Warnings)
 	result.Count = max(result.Count, int32(len(result.Resources))) //nolint:gosec // at most maxResources
 	result.Started, result.Ended = started, time.Now().UTC()
 	return result
+}
+
+// few are as many of the warnings as there is room for, and how many more there
+// were: a drain warns of each Pod that may not go.
+func few(warnings []string) []string {
+	if len(warnings) <= maxWarnings {
+		return warnings
+	}
+	kept := warnings[: maxWarnings-1 : maxWarnings-1]
+	return append(kept, fmt.Sprintf("and %d more", len(warnings)-len(kept)))
 }
 
 // perform checks a plan and has its action run it.

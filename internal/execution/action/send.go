@@ -55,7 +55,7 @@ func (w *work) request(ctx context.Context, step v1alpha1.PlanStep, resource sch
 	}
 	switch step.Verb {
 	case verbPatch:
-		body, err := guarded(step, resourceVersion, w.run.NoMarker)
+		body, err := guarded(step, resourceVersion)
 		if err != nil {
 			return nil, halted(CodeInvalid, "%s", err)
 		}
@@ -84,9 +84,6 @@ func (w *work) objectOf(step v1alpha1.PlanStep) (*unstructured.Unstructured, err
 	var body map[string]any
 	if err := utiljson.Unmarshal([]byte(step.Body), &body); err != nil || body == nil {
 		return nil, halted(CodeInvalid, "%s: the body is no object", step.Description)
-	}
-	if w.run.NoMarker {
-		unmark(inner(body, "metadata"))
 	}
 	return &unstructured.Unstructured{Object: body}, nil
 }

@@ -147,18 +147,15 @@ func remarked(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alpha1.
 
 // A guarded body is one that is refused for another object, and for another
 // state of it.
-func guarded(step v1alpha1.PlanStep, resourceVersion string, noMarker bool) ([]byte, error) {
+func guarded(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
 	if types.PatchType(step.PatchType) == types.JSONPatchType {
-		return guardedJSON(step, resourceVersion, noMarker)
+		return guardedJSON(step, resourceVersion)
 	}
 	var body map[string]any
 	if err := utiljson.Unmarshal([]byte(step.Body), &body); err != nil || body == nil {
 		return nil, fmt.Errorf("body of %q is no object", step.Description)
 	}
 	metadata := inner(body, "metadata")
-	if noMarker {
-		unmark(metadata)
-	}
 	if step.UID != "" {
 		metadata["uid"] = string(step.UID)
 	}
@@ -169,18 +166,6 @@ func guarded(step v1alpha1.PlanStep, resourceVersion string, noMarker bool) ([]b
 		delete(body, "metadata")
 	}
 	return json.Marshal(body)
-}
-
-// unmark takes the marker out again.
-func unmark(metadata map[string]any) {
-	annotations, ok := metadata["annotations"].(map[string]any)
-	if !ok {
-		return
-	}
-	delete(annotations, v1alpha1.AnnotationLastExecution)
-	if len(annotations) == 0 {
-		delete(metadata, "annotations")
-	}
 }
 
 // operationsOf is the body of a JSON patch, its numbers as they are.
@@ -197,22 +182,16 @@ func operationsOf(step v1alpha1.PlanStep) ([]map[string]any, error) {
 // guardedJSON writes UID and resourceVersion: the API server compares them with
 // the object's own, and answers with a conflict. A test that fails would not be
 // told from a patch that does not fit.
-func guardedJSON(step v1alpha1.PlanStep, resourceVersion string, noMarker bool) ([]byte, error) {
+func guardedJSON(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
 	operations, err := operationsOf(step)
 	if err != nil {
 		return nil, err
 	}
-	kept := make([]map[string]any, 0, len(operations)+1)
 	if resourceVersion != "" {
-		kept = append(kept, map[string]any{"op": "add", "path": "/metadata/resourceVersion", "value": resourceVersion})
+		first := map[string]any{"op": "add", "path": "/metadata/resourceVersion", "value": resourceVersion}
+		operations = append([]map[string]any{first}, operations...)
 	}
-	for _, o := range operations {
-		if noMarker && marks(o) {
-			continue
-		}
-		kept = append(kept, o)
-	}
-	return json.Marshal(kept)
+	return json.Marshal(operations)
 }
 
 // marks says whether an operation writes the marker and nothing else.

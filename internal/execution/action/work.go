@@ -147,7 +147,7 @@ func (w *work) undone(live *unstructured.Unstructured) error {
 
 // marks says whether the plan leaves our marker on its target.
 func (w *work) marks() bool {
-	return !w.run.NoMarker && slices.ContainsFunc(w.plan.Steps, func(s v1alpha1.PlanStep) bool {
+	return slices.ContainsFunc(w.plan.Steps, func(s v1alpha1.PlanStep) bool {
 		return w.onTarget(s) && strings.Contains(s.Body, v1alpha1.AnnotationLastExecution)
 	})
 }
