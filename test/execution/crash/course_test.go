@@ -97,8 +97,15 @@ func (c course) purposes() []string {
 	return all
 }
 
-// deaths are the writes that a controller must have died at: each of them.
-func (c course) deaths() []string { return slices.Sorted(slices.Values(c.writes)) }
+// points are where a controller is to die: nowhere first, then before and after each
+// write.
+func (c course) points() []point {
+	all := []point{{}}
+	for n := range len(c.writes) {
+		all = append(all, point{n: n + 1}, point{n: n + 1, answered: true})
+	}
+	return all
+}
 
 // phases are those that an execution goes through.
 func (c course) phases() string {

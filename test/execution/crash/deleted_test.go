@@ -21,12 +21,13 @@ import (
 // next controller begins nothing, says of what was begun what became of it, leaves
 // no Job behind, and holds the target for nobody: it is the same for all.
 func TestDeletedAtEachWrite(t *testing.T) {
+	t.Parallel()
 	diesAtEach(t, (*lane).removed, courseOf("job"), courseOf("inline"), courseOf("trial"))
 }
 
 // removed has an execution go its way until the controller dies, and be deleted
-// then. It says where that was.
-func (l *lane) removed(at point) (struck string) {
+// then.
+func (l *lane) removed(at point) {
 	l.Helper()
 	name := fmt.Sprintf("%s-%d", at.mode(), at.n)
 	// The next but one has the same target, and waits for ever if that is held
@@ -34,7 +35,7 @@ func (l *lane) removed(at point) (struck string) {
 	l.turn++
 	target := fmt.Sprintf("web-%d", l.turn%2)
 	l.restore(target)
-	l.way.arm(at, l.Controller().Kill)
+	l.way.arm(name, at, l.course.writes, l.Controller().Kill)
 	l.ask(name, target)
 	l.dies(name)
 	writes, struck, made := l.way.seen()
@@ -43,8 +44,9 @@ func (l *lane) removed(at point) (struck string) {
 			l.Errorf("that was execution %q, deleted after a death at %q; it had the writes %q", name, struck, writes)
 		}
 	}()
+	l.wantDeath(at, writes, struck)
 	if struck == "" {
-		return ""
+		return
 	}
 	l.Until(func() error { // it may still be on its way out
 		select {
@@ -72,7 +74,6 @@ func (l *lane) removed(at point) (struck string) {
 		l.Errorf("there were %d effects when it was deleted, and %d afterwards", made, then)
 	}
 	l.checkRemoved(ke, target)
-	return struck
 }
 
 // restore makes the target be as it was.

@@ -50,7 +50,7 @@ func (m *matrix) lane(t *testing.T) {
 	}
 	l := newLane(t, m.course)
 	for ; ok && !t.Failed(); at, ok = m.next() {
-		m.done(at, m.run(l, at))
+		m.run(l, at)
 	}
 	l.WantSound(l.audit)
 }
@@ -92,23 +92,31 @@ func (l *lane) reaches(name string, phase v1alpha1.Phase) *v1alpha1.KubernetesEx
 	})
 }
 
-// run has an execution go all its way, during which the controller dies, and
-// says where it did.
-func (l *lane) run(at point) (struck string) {
+// wantDeath holds that a controller has died where it was to die, and has written
+// what was wanted until then.
+func (l *lane) wantDeath(at point, writes []string, struck string) {
+	l.Helper()
+	switch {
+	case at.n == 0 && !slices.Equal(writes, l.course.writes):
+		l.Errorf("without a death there are the writes %q, want %q", writes, l.course.writes)
+	case at.n > 0 && struck == "":
+		l.Errorf("nobody died %s write %d: there are the writes %q, want %q", at.mode(), at.n, writes, l.course.writes)
+	}
+}
+
+// run has an execution go all its way, during which the controller dies.
+func (l *lane) run(at point) {
 	l.Helper()
 	name := fmt.Sprintf("%s-%d", at.mode(), at.n)
-	if at.n > mostWrites {
-		l.Fatalf("an execution needs more than %d writes", mostWrites)
-	}
 	defer func() {
 		if l.Failed() {
-			writes, _, _ := l.way.seen()
+			writes, struck, _ := l.way.seen()
 			l.Errorf("that was execution %q, with a death at %q; it had the writes %q", name, struck, writes)
 		}
 	}()
 	l.Deployment(l.targets(), name, 3)
 	l.precede(name)
-	l.way.arm(at, l.Controller().Kill)
+	l.way.arm(name, at, l.course.writes, l.Controller().Kill)
 
 	l.ask(name, name)
 	var plan string
@@ -129,17 +137,14 @@ func (l *lane) run(at point) (struck string) {
 		return nil
 	})
 	writes, struck, made := l.way.seen()
+	l.wantDeath(at, writes, struck)
 	if err := l.revive(); err != nil { // it may have been the last write
 		l.Error(err)
-	}
-	if at.n == 0 && !slices.Equal(writes, l.course.writes) {
-		l.Errorf("without a death there are the writes %q, want %q", writes, l.course.writes)
 	}
 	if want := l.course.effects(); made != want {
 		l.Errorf("there were %d effects, want %d", made, want)
 	}
 	l.check(ended, cmp.Or(plan, ended.Status.Plan.Hash), retries(l.course, at))
-	return struck
 }
 
 // finalize has an execution end that can be taken back.

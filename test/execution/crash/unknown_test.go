@@ -29,7 +29,7 @@ func TestNobodyKnows(t *testing.T) {
 		}, v1alpha1.ReasonExecutionFailed, 9},
 	} {
 		l.Deployment(l.targets(), name, 3)
-		l.way.arm(point{n: slices.Index(c.writes, acts) + 1, answered: tc.answered}, l.Controller().Kill)
+		l.way.arm(name, point{n: slices.Index(c.writes, acts) + 1, answered: tc.answered}, c.writes, l.Controller().Kill)
 		l.ask(name, name)
 		l.Until(func() error {
 			select {

@@ -3,6 +3,7 @@ package crash
 import (
 	"bytes"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -14,12 +15,14 @@ import (
 	"sync"
 	"testing"
 
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// A point is where the controller dies: at the nth of its writes.
+// A point is where the controller dies: at the nth of its writes, from 1.
 type point struct {
 	n int
 	// answered is that the API server has made the write, and that the controller
@@ -37,12 +40,16 @@ type way struct {
 	server    *httptest.Server
 
 	mu     sync.Mutex
-	at     point // 0 is nowhere
+	name   string // of the execution whose writes count
+	at     point  // 0 is nowhere
+	wants  []string
 	kill   func()
-	writes []string      // what was written since the way was armed
-	struck string        // the write that it dies at
-	dead   chan struct{} // closed when it has died there
-	made   int           // Jobs, or changes of targets by inline actions
+	jobs   map[string]bool // those of the execution
+	said   map[string]bool // of its Jobs
+	writes []string        // what was written since the way was armed
+	struck string          // the write that it dies at
+	dead   chan struct{}   // closed when it has died there
+	made   int             // Jobs, or changes of targets by inline actions
 }
 
 // lead is a way for fleettest.Options.
@@ -69,11 +76,13 @@ func (w *way) lead(cfg *rest.Config) *rest.Config {
 	return &rest.Config{Host: w.server.URL, BearerToken: cfg.BearerToken, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 }
 
-// arm begins to count anew.
-func (w *way) arm(at point, kill func()) {
+// arm begins to count anew: the writes of an execution, which are to be those of
+// wants up to the point.
+func (w *way) arm(name string, at point, wants []string, kill func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.at, w.kill, w.writes, w.struck, w.made = at, kill, nil, "", 0
+	w.name, w.at, w.wants, w.kill, w.writes, w.struck, w.made = name, at, wants, kill, nil, "", 0
+	w.jobs, w.said = map[string]bool{}, map[string]bool{}
 	w.dead = make(chan struct{})
 }
 
@@ -94,29 +103,38 @@ func (w *way) seen() (writes []string, struck string, made int) {
 
 // ServeHTTP passes everything on but the write that the controller dies at.
 func (w *way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	what := kindOf(r)
-	kill, answered := w.writing(what)
-	if kill == nil {
+	what, name := kindOf(r)
+	if what == "" {
 		w.proxy.ServeHTTP(rw, r)
 		return
 	}
 	body, err := io.ReadAll(r.Body)
-	if err == nil && answered {
+	if err != nil {
+		panic(http.ErrAbortHandler) // nobody is there any more
+	}
+	kill, answered := w.writing(what, name, body)
+	if kill == nil {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		w.proxy.ServeHTTP(rw, r)
+		return
+	}
+	if answered {
 		w.exchange(r, body)
 	}
 	kill()
 	panic(http.ErrAbortHandler)
 }
 
-// writing counts a write. At the point it gives what kills the controller.
-func (w *way) writing(what string) (kill func(), answered bool) {
-	if what == "" {
-		return nil, false
-	}
+// writing counts a write. At the point it gives what kills the controller, unless
+// something else was written up to there than is wanted.
+func (w *way) writing(what, name string, body []byte) (kill func(), answered bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.counts(what, name, body) {
+		return nil, false
+	}
 	w.writes = append(w.writes, what)
-	if len(w.writes) != w.at.n {
+	if n := len(w.writes); w.struck != "" || n != w.at.n || !slices.Equal(w.writes, w.wants[:n]) {
 		return nil, false
 	}
 	w.struck = what
@@ -127,13 +145,61 @@ func (w *way) writing(what string) (kill func(), answered bool) {
 	}, w.at.answered
 }
 
-// answers sees what comes back.
+// counts says whether a write is one of the execution, and is no mere repetition.
+// A controller may have more to say of the execution before, which is gone. It
+// reads Jobs where its own writes come late, and so may say twice of one when it is
+// to go, which changes nothing.
+func (w *way) counts(what, name string, body []byte) bool {
+	switch {
+	case what == postsJob:
+		j, err := jobOf(body)
+		if err != nil {
+			w.Error(err)
+			return true
+		}
+		ours := j.Labels[v1alpha1.LabelExecution] == w.name
+		w.jobs[j.Name] = ours
+		return ours
+	case strings.HasSuffix(what, " jobs"):
+		this := what + " " + name + " " + string(body)
+		again := w.said[this]
+		w.said[this] = true
+		return w.jobs[name] && !again
+	case strings.Contains(what, " "+v1alpha1.Resource):
+		return name == w.name
+	}
+	return true
+}
+
+// jobOf is the Job in a request.
+func jobOf(body []byte) (*batchv1.Job, error) {
+	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read a Job that is made: %w", err)
+	}
+	j, ok := o.(*batchv1.Job)
+	if !ok {
+		return nil, fmt.Errorf("read a Job that is made: it is %T", o)
+	}
+	return j, nil
+}
+
+// answers sees what comes back. A write that was refused because somebody else has
+// written in between does not count: it is made again, at what is there then.
 func (w *way) answers(resp *http.Response) error {
-	what := kindOf(resp.Request)
-	if what == postsJob && resp.StatusCode == http.StatusCreated || what == acts && resp.StatusCode == http.StatusOK {
-		w.mu.Lock()
-		defer w.mu.Unlock()
+	what, name := kindOf(resp.Request)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case what == postsJob && resp.StatusCode == http.StatusCreated, what == acts && resp.StatusCode == http.StatusOK:
 		w.made++
+	case strings.Contains(what, " "+v1alpha1.Resource) && name == w.name && resp.StatusCode == http.StatusConflict:
+		for i, one := range slices.Backward(w.writes) {
+			if one == what {
+				w.writes = slices.Delete(slices.Clone(w.writes), i, i+1) // others may read what they were given
+				break
+			}
+		}
 	}
 	return nil
 }
@@ -158,26 +224,30 @@ const (
 	acts     = "PATCH deployments/scale" // as the account of the action
 )
 
-// kindOf is what a request writes of executions, their Jobs and targets: the verb, the
-// resource with its subresource, and the auditor's apart from the reconciler's.
-// It is empty for all that changes nothing of them.
-func kindOf(r *http.Request) string {
+// kindOf is what a request writes of executions, their Jobs and targets, and the name
+// of what it is written of: the verb, the resource with its subresource, and the
+// auditor's apart from the reconciler's. It is empty for all that changes nothing of
+// them.
+func kindOf(r *http.Request) (what, name string) {
 	query := r.URL.Query()
 	if r.Method == http.MethodGet || query.Has("dryRun") {
-		return ""
+		return "", ""
 	}
 	_, below, ok := strings.Cut(r.URL.Path, "/namespaces/")
 	parts := strings.Split(below, "/")
-	const resource, subresource = 1, 3 // behind the namespace, and behind the name
+	const resource, object, subresource = 1, 2, 3 // behind the namespace
 	if !ok || len(parts) <= resource || !slices.Contains([]string{v1alpha1.Resource, "jobs", "pods", "deployments"}, parts[resource]) {
-		return ""
+		return "", ""
 	}
-	what := r.Method + " " + parts[resource]
+	what = r.Method + " " + parts[resource]
+	if len(parts) > object {
+		name = parts[object]
+	}
 	if len(parts) > subresource {
 		what += "/" + parts[subresource]
 	}
 	if strings.HasSuffix(query.Get("fieldManager"), "-audit") {
 		what += " by the auditor"
 	}
-	return what
+	return what, name
 }
