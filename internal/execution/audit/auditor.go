@@ -37,6 +37,10 @@ type Store interface {
 	// Append keeps those of the records that it does not have, all of them or
 	// none. It wraps ErrUnavailable if it could not be reached.
 	Append(ctx context.Context, records []Record) error
+	// Open gives of executions that have neither ended nor been deleted, by what
+	// was recorded, what all their records say alike, in the order of their UIDs
+	// and no more than Page.Most.
+	Open(ctx context.Context, p Page) ([]Record, error)
 	// Maintain makes room for what comes, and forgets what is older than a
 	// retention if the chain is whole: what proves that it is not stays.
 	Maintain(ctx context.Context, retention time.Duration) (Maintenance, error)

@@ -32,6 +32,8 @@ type fakeStore struct {
 	sick    error
 	found   audit.Maintenance
 	keepFor time.Duration
+	open    []audit.Record // what all records of an execution say alike
+	pages   []audit.Page
 }
 
 func newStore() *fakeStore { return &fakeStore{kept: map[string]bool{}} }

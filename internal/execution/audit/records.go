@@ -46,18 +46,29 @@ const (
 // are over, who approved when it is decided. Times are those of the status; what
 // it has no time for has that of the phase that it was in.
 func Records(ke *v1alpha1.KubernetesExecution, cluster string) []Record {
+	return newStory(ke, cluster).tell()
+}
+
+// RecordsOfGone are all things that have happened to an execution that is no
+// longer there, by what it was at last: what was not settled is so now.
+func RecordsOfGone(ke *v1alpha1.KubernetesExecution, g Gone, cluster string) []Record {
 	s := newStory(ke, cluster)
-	s.request()
-	s.checks()
-	s.approvals()
-	s.run()
-	s.end()
-	return s.records
+	s.gone = &g
+	return s.tell()
+}
+
+// Gone is how an execution went.
+type Gone struct {
+	// At is when, unless the execution says so itself.
+	At time.Time
+	// Unseen says that At is when it was noticed.
+	Unseen bool
 }
 
 // A story collects the records of one execution.
 type story struct {
 	ke      *v1alpha1.KubernetesExecution
+	gone    *Gone // nil while it is there
 	at      map[v1alpha1.Phase]time.Time
 	common  Record
 	redact  *redactor
@@ -84,6 +95,15 @@ func newStory(ke *v1alpha1.KubernetesExecution, cluster string) *story {
 		Parent:       clean(parent(ke), maxText),
 	}
 	return s
+}
+
+func (s *story) tell() []Record {
+	s.request()
+	s.checks()
+	s.approvals()
+	s.run()
+	s.end()
+	return s.records
 }
 
 // add completes a record. A time that is missing is that of the request.
@@ -158,7 +178,7 @@ func (s *story) approvals() {
 	status := s.ke.Status.Approval
 	s.add(seqApprovalRequested, ApprovalRequested, s.at[v1alpha1.PhaseWaitingApproval], Record{PolicyHash: policy, PlanHash: hash}, approvalPayload(status))
 
-	if status == nil || status.State == v1alpha1.ApprovalPending && s.ke.Status.Phase == v1alpha1.PhaseWaitingApproval {
+	if status == nil || status.State == v1alpha1.ApprovalPending && s.ke.Status.Phase == v1alpha1.PhaseWaitingApproval && s.gone == nil {
 		return // others may yet come before these
 	}
 	at := s.decided(status)
@@ -275,9 +295,12 @@ func (s *story) end() {
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval,
 		v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady:
 	}
-	if s.ke.DeletionTimestamp != nil {
-		// Of who deleted it the object says nothing.
-		s.add(seqDeleted, Deleted, s.ke.DeletionTimestamp.Time, Record{ActorType: Unknown}, object{})
+	// Of who deleted it the object says nothing.
+	switch at := s.ke.DeletionTimestamp; {
+	case at != nil:
+		s.add(seqDeleted, Deleted, at.Time, Record{ActorType: Unknown}, object{})
+	case s.gone != nil:
+		s.add(seqDeleted, Deleted, s.gone.At, Record{ActorType: Unknown}, s.gone.payload())
 	}
 }
 

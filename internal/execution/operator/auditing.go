@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -32,12 +33,37 @@ const (
 type auditing struct {
 	executions executions
 	auditor    auditor
+	departed   departed
 	log        *slog.Logger
 	now        func() time.Time
 }
 
-// Reconcile brings the audit of an execution up to date.
+// Reconcile brings the audit of the executions of a name up to date: of the one
+// that is there, and of those that were.
 func (a *auditing) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	left := a.part(ctx, req.NamespacedName)
+	res, err := a.follow(ctx, req)
+	if left && err == nil && (res.RequeueAfter == 0 || res.RequeueAfter > auditAgain) {
+		res.RequeueAfter = auditAgain
+	}
+	return res, err
+}
+
+// part records that executions of a name are gone. It reports whether some are
+// left, which could not be recorded.
+func (a *auditing) part(ctx context.Context, name types.NamespacedName) (left bool) {
+	for g, ok := a.departed.next(name); ok; g, ok = a.departed.next(name) {
+		if err := a.auditor.SyncGone(ctx, g.ke, g.at, g.unseen); err != nil {
+			a.log.WarnContext(ctx, "cannot record in the audit that an execution is gone, trying again", "execution", key(g.ke), "err", err)
+			return true
+		}
+		a.departed.forget(name)
+	}
+	return false
+}
+
+// follow brings the audit of the execution that is there up to date.
+func (a *auditing) follow(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ke, err := a.executions.Get(ctx, req.NamespacedName)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: soon}, nil
@@ -106,7 +132,8 @@ func ignored(err error) error {
 	return nil
 }
 
-// auditNews lets through what adds to the audit.
+// auditNews lets through what adds to the audit of what is there. What goes is
+// remembered by departed.
 func auditNews() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {

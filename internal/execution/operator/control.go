@@ -100,11 +100,16 @@ func (o *Operator) controlAudit(host executions, deps Deps) error {
 	if !o.cfg.Audited {
 		return nil
 	}
-	return ctrl.NewControllerManagedBy(o.manager).
+	a := &auditing{executions: host, auditor: deps.Auditor, log: deps.Log, now: time.Now}
+	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("audit").
 		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(auditNews())).
+		Watches(&v1alpha1.KubernetesExecution{}, a.departed.handler(deps.Log, time.Now)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: auditWorkers, RateLimiter: patience()}).
-		Complete(&auditing{executions: host, auditor: deps.Auditor, log: deps.Log, now: time.Now})
+		Complete(a)
+	return errors.Join(err, o.manager.Add(&sweep{
+		namespace: o.cfg.Namespace, closer: deps.Auditor, executions: host, live: hostLive{o.manager.GetAPIReader()}, departed: &a.departed, log: deps.Log,
+	}))
 }
 
 // sync says when the executions have been listed.

@@ -105,6 +105,15 @@ type identities interface {
 type auditor interface {
 	// Sync reports whether the execution has ended and all of it is durable.
 	Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (done bool, err error)
+	// SyncGone is for one that is no longer there. Ke is what it was at last; unseen
+	// says that at is when that was noticed.
+	SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, at time.Time, unseen bool) error
+}
+
+// An archive is an auditor that can look back.
+type archive interface {
+	auditor
+	closer
 }
 
 // Deps are what an operator works with. All but Auditor, Recorder, Log and
@@ -117,7 +126,7 @@ type Deps struct {
 	// Guard says why approvals of an execution cannot be trusted; nil is that
 	// they can.
 	Guard    func(ke *v1alpha1.KubernetesExecution) error
-	Auditor  auditor // needed where Config.Audited says so
+	Auditor  archive // needed where Config.Audited says so
 	Recorder execution.Recorder
 
 	Log        *slog.Logger

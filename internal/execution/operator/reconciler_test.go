@@ -391,6 +391,11 @@ func (recorder) Sync(_ context.Context, ke *v1alpha1.KubernetesExecution) (bool,
 	return execution.Ended(ke.Status.Phase), nil
 }
 
+// SyncGone does as well.
+func (recorder) SyncGone(context.Context, *v1alpha1.KubernetesExecution, time.Time, bool) error {
+	return nil
+}
+
 // TestCancelledUnseen holds that an execution whose Job was made just before its
 // operator was killed is known to run: who cancels it then stops the Job.
 func TestCancelledUnseen(t *testing.T) {

@@ -23,6 +23,11 @@ func (forgetful) Sync(context.Context, *v1alpha1.KubernetesExecution) (bool, err
 	return false, errors.New("the database is away")
 }
 
+// SyncGone says so.
+func (forgetful) SyncGone(context.Context, *v1alpha1.KubernetesExecution, time.Time, bool) error {
+	return errors.New("the database is away")
+}
+
 // audit looks once as the auditor does.
 func (w *world) audit(t *testing.T, r *reconciler, by auditor) reconcile.Result {
 	t.Helper()

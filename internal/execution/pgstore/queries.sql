@@ -63,3 +63,11 @@ limit @most::bigint;
 
 -- name: GetSummary :many
 select * from executor.execution_summary s where s.execution_uid = @execution_uid::text;
+
+-- name: OpenExecutions :many
+-- Executions that have neither ended nor been deleted, in the order of their UIDs.
+select * from executor.execution_summary s
+where s.execution_uid > @after::text and s.cluster = @cluster::text and s.namespace = @namespace::text
+    and s.ended_at is null and s.deleted_at is null
+order by s.execution_uid
+limit @most::bigint;

@@ -153,3 +153,27 @@ func params(f Filter) db.ListAuditParams {
 	}
 	return p
 }
+
+// Open gives executions that by what was recorded have neither ended nor been
+// deleted.
+func (s *Store) Open(ctx context.Context, p audit.Page) ([]audit.Record, error) {
+	var rows []db.Summary
+	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+		var err error
+		rows, err = db.New(tx).OpenExecutions(ctx, db.OpenExecutionsParams{After: p.After, Cluster: p.Cluster, Namespace: p.Namespace, Most: int64(p.Most)})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list open executions in the audit: %w", reach(err))
+	}
+	list := make([]audit.Record, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		list[i] = audit.Record{
+			ExecutionUID: r.ExecutionUID, Action: r.Action, Cluster: r.Cluster, Namespace: r.Namespace, Name: r.Name,
+			Target:      audit.Target{APIVersion: r.TargetAPIVersion, Kind: r.TargetKind, Namespace: r.TargetNamespace, Name: r.TargetName},
+			Correlation: r.CorrelationID, Parent: r.Parent,
+		}
+	}
+	return list, nil
+}

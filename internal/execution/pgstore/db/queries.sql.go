@@ -221,6 +221,72 @@ func (q *Queries) OldAuditPartitions(ctx context.Context, retention time.Duratio
 	return items, nil
 }
 
+const OpenExecutions = `-- name: OpenExecutions :many
+select execution_uid, cluster, namespace, name, action, target_api_version, target_kind, target_namespace, target_name, requested_by, correlation_id, parent, phase, outcome, reason, job_name, retries, requested_at, started_at, ended_at, deleted_at, seqs, last_position, last_recorded_at from executor.execution_summary s
+where s.execution_uid > $1::text and s.cluster = $2::text and s.namespace = $3::text
+    and s.ended_at is null and s.deleted_at is null
+order by s.execution_uid
+limit $4::bigint
+`
+
+type OpenExecutionsParams struct {
+	After     string
+	Cluster   string
+	Namespace string
+	Most      int64
+}
+
+// Executions that have neither ended nor been deleted, in the order of their UIDs.
+func (q *Queries) OpenExecutions(ctx context.Context, arg OpenExecutionsParams) ([]Summary, error) {
+	rows, err := q.db.Query(ctx, OpenExecutions,
+		arg.After,
+		arg.Cluster,
+		arg.Namespace,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Summary
+	for rows.Next() {
+		var i Summary
+		if err := rows.Scan(
+			&i.ExecutionUID,
+			&i.Cluster,
+			&i.Namespace,
+			&i.Name,
+			&i.Action,
+			&i.TargetAPIVersion,
+			&i.TargetKind,
+			&i.TargetNamespace,
+			&i.TargetName,
+			&i.RequestedBy,
+			&i.CorrelationID,
+			&i.Parent,
+			&i.Phase,
+			&i.Outcome,
+			&i.Reason,
+			&i.JobName,
+			&i.Retries,
+			&i.RequestedAt,
+			&i.StartedAt,
+			&i.EndedAt,
+			&i.DeletedAt,
+			&i.Seqs,
+			&i.LastPosition,
+			&i.LastRecordedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const PrepareAudit = `-- name: PrepareAudit :exec
 select executor.prepare_audit($1::integer)
 `

@@ -1,0 +1,231 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// A register is an audit that says what it was told.
+type register struct {
+	recorder
+
+	away error
+	told []string
+}
+
+// SyncGone notes who went, in which phase, and whether that was seen.
+func (r *register) SyncGone(_ context.Context, ke *v1alpha1.KubernetesExecution, at time.Time, unseen bool) error {
+	if r.away != nil {
+		return r.away
+	}
+	r.told = append(r.told, fmt.Sprintf("%s %s %s %t", ke.UID, ke.Status.Phase, at.Format(time.TimeOnly), unseen))
+	return nil
+}
+
+// A leaving is an auditor that hears what goes.
+type leaving struct {
+	*testing.T
+	*world
+
+	book *register
+	a    *auditing
+	q    workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+func newLeaving(t *testing.T) *leaving {
+	t.Helper()
+	w, book := newWorld(), &register{}
+	l := &leaving{T: t, world: w, book: book, q: workqueue.NewTypedRateLimitingQueue(patience())}
+	t.Cleanup(l.q.ShutDown)
+	l.a = &auditing{executions: storedExecutions{w}, auditor: book, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now }}
+	return l
+}
+
+// goes has an execution be deleted, which the host cluster tells or not.
+func (l *leaving) goes(name string, told bool) {
+	l.Helper()
+	ke := l.get(name)
+	l.gone(ke)
+	l.tells(ke, told)
+}
+
+func (l *leaving) tells(ke *v1alpha1.KubernetesExecution, told bool) {
+	l.Helper()
+	l.a.departed.handler(l.a.log, l.a.now).Delete(l.Context(), event.DeleteEvent{Object: ke, DeleteStateUnknown: !told}, l.q)
+}
+
+// looks does what is to be done, and gives when that is to be done again.
+func (l *leaving) looks() time.Duration {
+	l.Helper()
+	var again time.Duration
+	for l.q.Len() > 0 {
+		req, _ := l.q.Get()
+		res, err := l.a.Reconcile(l.Context(), req)
+		if err != nil {
+			l.Fatal(err)
+		}
+		again = res.RequeueAfter
+		l.q.Done(req)
+	}
+	return again
+}
+
+func (l *leaving) wantTold(want ...string) {
+	l.Helper()
+	if diff := cmp.Diff(want, l.book.told); diff != "" {
+		l.Errorf("what the audit was told (-want +got):\n%s", diff)
+	}
+}
+
+// TestDeletedUnheld holds that the audit hears of executions that are deleted while
+// nothing holds them, in whatever phase.
+func TestDeletedUnheld(t *testing.T) {
+	l := newLeaving(t)
+	for _, phase := range []v1alpha1.Phase{v1alpha1.PhaseNew, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseFailed} {
+		l.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Status.Phase, ke.UID = phase, types.UID("uid-"+phase) })
+		l.goes("a", phase != v1alpha1.PhaseFailed)
+		if again := l.looks(); again != 0 {
+			t.Errorf("one that is gone in phase %q is looked at again after %s", phase, again)
+		}
+	}
+	l.wantTold("uid-  03:00:00 false", "uid-waiting_approval waiting_approval 03:00:00 false", "uid-failed failed 03:00:00 true")
+	if l.a.departed.count != 0 || len(l.a.departed.named) != 0 {
+		t.Errorf("%d are remembered that are in the audit", l.a.departed.count)
+	}
+}
+
+// TestDeletedWhileTheAuditIsAway holds that what is gone is remembered until it is
+// written, however long that takes, with when it went, and that one of the same name
+// gets its due meanwhile.
+func TestDeletedWhileTheAuditIsAway(t *testing.T) {
+	l := newLeaving(t)
+	l.book.away = errors.New("the database is away")
+	waiting := func(uid types.UID) func(*v1alpha1.KubernetesExecution) {
+		return func(ke *v1alpha1.KubernetesExecution) { ke.UID, ke.Status.Phase = uid, v1alpha1.PhaseWaitingApproval }
+	}
+	l.create("a", "web", waiting("first"))
+	l.goes("a", true)
+	l.now = l.now.Add(time.Minute)
+	l.create("a", "web", waiting("second"))
+	l.goes("a", true)
+	l.create("a", "web", func(ke *v1alpha1.KubernetesExecution) {
+		ke.UID, ke.Status.Phase, ke.Finalizers = "third", v1alpha1.PhaseFailed, []string{v1alpha1.Finalizer}
+	})
+	for range 3 {
+		if again := l.looks(); again != auditAgain {
+			t.Errorf("it is tried again after %s", again)
+		}
+		l.now = l.now.Add(time.Hour)
+		l.q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "a"}})
+	}
+	if ke := l.get("a"); !recorded(ke) || len(ke.Finalizers) > 0 {
+		t.Errorf("one waits for the other: %+v", ke.Status.Conditions)
+	}
+	l.wantTold()
+	l.book.away = nil
+	if again := l.looks(); again != 0 {
+		t.Errorf("it is looked at again after %s", again)
+	}
+	l.wantTold("first waiting_approval 03:00:00 false", "second waiting_approval 03:01:00 false")
+}
+
+// TestDepartedAreBounded holds that an audit that stays away does not fill the
+// memory, and that there is room again when it has come back.
+func TestDepartedAreBounded(t *testing.T) {
+	l := newLeaving(t)
+	one := func(n int) *v1alpha1.KubernetesExecution {
+		l.create("a", "web", nil)
+		ke := l.get("a")
+		ke.Name, ke.UID = fmt.Sprintf("ke-%d", n), types.UID(fmt.Sprintf("uid-%d", n))
+		return ke
+	}
+	for n := range mostDeparted + 1 {
+		l.tells(one(n), true)
+	}
+	last := types.UID(fmt.Sprintf("uid-%d", mostDeparted))
+	has := func(n int) bool {
+		ke := one(n)
+		return l.a.departed.has(nameOf(ke), ke.UID)
+	}
+	if l.q.Len() != mostDeparted || !has(mostDeparted-1) || has(mostDeparted) {
+		t.Fatalf("%d wait, and of the last: %t", l.q.Len(), has(mostDeparted))
+	}
+	l.looks()
+	if len(l.book.told) != mostDeparted || slices.ContainsFunc(l.book.told, func(s string) bool { return s[:len(last)] == string(last) }) {
+		t.Errorf("the audit was told of %d", len(l.book.told))
+	}
+	l.tells(one(mostDeparted), true)
+	l.looks()
+	if len(l.book.told) != mostDeparted+1 || l.a.departed.count != 0 {
+		t.Errorf("the audit was told of %d, and %d are remembered", len(l.book.told), l.a.departed.count)
+	}
+}
+
+// liveUIDs are the executions that the host cluster has.
+type liveUIDs struct {
+	uids map[string]types.UID
+	err  error
+}
+
+func (l liveUIDs) UID(_ context.Context, name types.NamespacedName) (types.UID, error) {
+	return l.uids[name.Name], l.err
+}
+
+// catching up is a cache that is behind what was written.
+type catchingUp struct{ storedExecutions }
+
+func (catchingUp) Get(_ context.Context, name types.NamespacedName) (*v1alpha1.KubernetesExecution, error) {
+	return nil, apierrors.NewConflict(schema.GroupResource{}, name.Name, errors.New("it has not come back yet"))
+}
+
+// TestWhoIsThere holds that an execution is taken for lost only if neither the cache
+// nor the host cluster has it, and nobody was told that it went.
+func TestWhoIsThere(t *testing.T) {
+	away := errors.New("nobody answers")
+	for name, tc := range map[string]struct {
+		reason string
+		with   func(w *world, s *sweep)
+		want   bool
+		err    error
+	}{
+		"Nowhere": {"it is gone", func(*world, *sweep) {}, false, nil},
+		"Cached":  {"its end will be told", func(w *world, _ *sweep) { w.create("a", "web", nil) }, true, nil},
+		"Live":    {"the cache has not seen it yet", func(_ *world, s *sweep) { s.live = liveUIDs{map[string]types.UID{"a": "uid-a"}, nil} }, true, nil},
+		"Namesake": {"another has its name", func(w *world, s *sweep) {
+			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.UID = "other" })
+			s.live = liveUIDs{map[string]types.UID{"a": "other"}, nil}
+		}, false, nil},
+		"Told": {"its last words are on the way", func(_ *world, s *sweep) {
+			ke := &v1alpha1.KubernetesExecution{}
+			ke.Namespace, ke.Name, ke.UID = namespace, "a", "uid-a"
+			s.departed.add(gone{ke: ke})
+		}, true, nil},
+		"Behind":   {"it was written just now", func(w *world, s *sweep) { s.executions = catchingUp{storedExecutions{w}} }, true, nil},
+		"NoAnswer": {"nothing is guessed", func(_ *world, s *sweep) { s.live = liveUIDs{nil, away} }, false, away},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			s := &sweep{executions: storedExecutions{w}, live: liveUIDs{}, departed: &departed{}}
+			tc.with(w, s)
+			got, err := s.there(t.Context(), types.NamespacedName{Namespace: namespace, Name: "a"}, "uid-a")
+			if got != tc.want || !errors.Is(err, tc.err) {
+				t.Errorf("%s: there %t, %v", tc.reason, got, err)
+			}
+		})
+	}
+}

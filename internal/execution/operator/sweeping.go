@@ -1,0 +1,111 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+const (
+	// sweepEvery is how often the audit is searched for executions that are gone.
+	// Nearly all are seen to go: it is for those that went while nobody looked.
+	sweepEvery = time.Hour
+	// sweepAgain is when a search that failed is made again.
+	sweepAgain = 15 * time.Second
+)
+
+// A closer ends in the audit what nobody saw end.
+type closer interface {
+	// CloseLost records of the executions of a namespace that by the audit have
+	// neither ended nor been deleted, and are not there, that they are gone. It
+	// says how many.
+	CloseLost(ctx context.Context, namespace string, there func(context.Context, types.NamespacedName, types.UID) (bool, error)) (int, error)
+}
+
+// A sweep looks for executions that went while no controller was there. It is for
+// the replica that works: the others hear of the same ends, and leave them to it.
+type sweep struct {
+	namespace  string
+	closer     closer
+	executions executions
+	live       liveExecutions
+	departed   *departed
+	log        *slog.Logger
+}
+
+// liveExecutions ask the host cluster.
+type liveExecutions interface {
+	// UID is that of the execution of a name; empty is none.
+	UID(ctx context.Context, name types.NamespacedName) (types.UID, error)
+}
+
+// Start sweeps until ctx ends.
+func (s *sweep) Start(ctx context.Context) error {
+	failing := false
+	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
+		closed, err := s.closer.CloseLost(ctx, s.namespace, s.there)
+		wait = sweepEvery
+		if closed > 0 {
+			s.log.InfoContext(ctx, "executions were deleted while nobody looked, the audit says so now", "count", closed)
+		}
+		if err == nil || ctx.Err() != nil {
+			failing = false
+			continue
+		}
+		wait = sweepAgain
+		if !failing {
+			s.log.WarnContext(ctx, "cannot search the audit for executions that are gone, trying again", "err", err)
+		}
+		failing = true
+	}
+	return nil
+}
+
+// there says whether an execution is there, or is seen to go. The order matters:
+// one that is in the cache and goes after that is told of, and one that went
+// before that and was told of is remembered.
+func (s *sweep) there(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
+	ke, err := s.executions.Get(ctx, name)
+	if apierrors.IsConflict(err) {
+		return true, nil // it was written just now; if that was its namesake, the next sweep finds this one
+	}
+	if err != nil {
+		return false, err
+	}
+	if ke != nil && ke.UID == uid {
+		return true, nil
+	}
+	live, err := s.live.UID(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	return live == uid || s.departed.has(name, uid), nil
+}
+
+// hostLive are the executions of a host cluster, and not of its cache.
+type hostLive struct{ reader client.Reader }
+
+// UID reads no more of an execution than what all objects have.
+func (h hostLive) UID(ctx context.Context, name types.NamespacedName) (types.UID, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	var ke metav1.PartialObjectMetadata
+	ke.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+	err := h.reader.Get(ctx, name, &ke)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read execution %s: %w", name, err)
+	}
+	return ke.UID, nil
+}
