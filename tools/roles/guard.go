@@ -25,8 +25,8 @@ func writeGuard() error {
 				"# server checks it; it warns, too, of executions where nobody looks. For another namespace put its name in the place of kubernaut-executor,\n# everywhere.", slices.Concat(guard.Objects(guard.Options{}), guard.Advice(guard.Options{})),
 		},
 		{
-			"stamps.yaml", "Beside guard.yaml, for Kubernetes 1.36 and later: writes the requester and the approver\n" +
-				"# where a request names none.", guard.Stamps(guard.Options{}),
+			"stamps.yaml", "Beside guard.yaml, for Kubernetes 1.36 and later: writes the requester, the approver\n" +
+				"# and who cancels where a request names none.", guard.Stamps(guard.Options{}),
 		},
 	} {
 		f.name = guardFolder + f.name

@@ -22,12 +22,22 @@ import (
 // A steering is what can be asked of an execution that is there.
 type steering struct {
 	verb, field, done string
+	name              string // the field that says who, if there is one
 	// refuses says why an execution is not one for it, "" if it is.
 	refuses func(ke *v1alpha1.KubernetesExecution) string
 }
 
+// patch asks it of an execution, in somebody's name.
+func (st steering) patch(ke *v1alpha1.KubernetesExecution, by string) client.Patch {
+	asked := map[string]any{st.field: true}
+	if st.name != "" && !ke.Spec.Cancel { // or it has a name, or none, for good
+		asked[st.name] = by
+	}
+	return client.RawPatch(types.MergePatchType, patchOf(map[string]any{"spec": asked}))
+}
+
 func (s *session) cancelCommand() *cobra.Command {
-	cmd := s.steerCommand(steering{"cancel", "cancel", "is being cancelled", func(ke *v1alpha1.KubernetesExecution) string {
+	cmd := s.steerCommand(steering{"cancel", "cancel", "is being cancelled", "cancelledBy", func(ke *v1alpha1.KubernetesExecution) string {
 		if show.Settled(ke) {
 			return "has ended already"
 		}
@@ -40,7 +50,7 @@ func (s *session) cancelCommand() *cobra.Command {
 }
 
 func (s *session) finalizeCommand() *cobra.Command {
-	cmd := s.steerCommand(steering{"finalize", "finalize", "is being finalized", func(ke *v1alpha1.KubernetesExecution) string {
+	cmd := s.steerCommand(steering{"finalize", "finalize", "is being finalized", "", func(ke *v1alpha1.KubernetesExecution) string {
 		if ke.Status.Phase != v1alpha1.PhaseRollbackReady {
 			return "is not in phase rollback_ready"
 		}
@@ -76,6 +86,10 @@ func (s *session) steer(cmd *cobra.Command, args []string, st steering, format s
 	if err != nil {
 		return err
 	}
+	me, err := c.whoami(cmd.Context())
+	if err != nil {
+		return err
+	}
 	var changed []v1alpha1.KubernetesExecution
 	for i := range found {
 		ke := &found[i]
@@ -83,8 +97,7 @@ func (s *session) steer(cmd *cobra.Command, args []string, st steering, format s
 			errs = append(errs, cli.Fail(fmt.Errorf("execution %q %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   tells how it stands"))
 			continue
 		}
-		patch := client.RawPatch(types.MergePatchType, patchOf(map[string]any{"spec": map[string]any{st.field: true}}))
-		if err := c.Patch(cmd.Context(), ke, patch); err != nil {
+		if err := c.Patch(cmd.Context(), ke, st.patch(ke, me)); err != nil {
 			errs = append(errs, explain(err, fmt.Sprintf("%s execution %q", st.verb, ke.Name)))
 			continue
 		}

@@ -25,8 +25,8 @@ func TestCancelAndFinalize(t *testing.T) {
 	}
 	f.does(f.as("alice", "exec", "finalize", "s1"), cli.CodePrecondition, "not in phase rollback_ready")
 	f.does(f.as("alice", "exec", "cancel", "s1"), cli.CodeOK, "execution/s1 is being cancelled")
-	if !f.get("s1").Spec.Cancel {
-		t.Error("s1 is not cancelled")
+	if spec := f.get("s1").Spec; !spec.Cancel || spec.CancelledBy != "alice" {
+		t.Errorf("s1 is cancelled: %v, by %q", spec.Cancel, spec.CancelledBy)
 	}
 	f.becomes("s2", v1alpha1.PhaseRollbackReady, ran)
 	f.does(f.as("alice", "exec", "cancel", "s1", "s2"), cli.CodePartial, `execution "s2" has ended already`)

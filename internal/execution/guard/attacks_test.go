@@ -149,9 +149,10 @@ func attacksOnRequests() map[string]attack {
 			[]string{"requests/approvals", "match/exact"},
 			"leave spec.approvals out",
 		},
-		"BornTicked":    {"a yes without a name", nil, asks(rita, map[string]any{"approvalReceived": true}), asks(rita, map[string]any{"approvalReceived": false}), []string{"requests/received"}, "leave spec.approvalReceived out"},
-		"BornCancelled": {"it would be a trace of nothing", nil, asks(rita, map[string]any{"cancel": true}), honest, []string{"requests/ends"}, "do not create it"},
-		"BornFinalized": {"nobody could look at the way back", nil, asks(rita, map[string]any{"finalize": true}), honest, []string{"requests/ends"}, "leave spec.cancel and spec.finalize out"},
+		"BornTicked":         {"a yes without a name", nil, asks(rita, map[string]any{"approvalReceived": true}), asks(rita, map[string]any{"approvalReceived": false}), []string{"requests/received"}, "leave spec.approvalReceived out"},
+		"BornCancelled":      {"it would be a trace of nothing", nil, asks(rita, map[string]any{"cancel": true}), honest, []string{"requests/ends"}, "do not create it"},
+		"BornFinalized":      {"nobody could look at the way back", nil, asks(rita, map[string]any{"finalize": true}), honest, []string{"requests/ends"}, "leave spec.cancel, spec.cancelledBy and spec.finalize out"},
+		"BornWithACanceller": {"nobody has cancelled", nil, asks(rita, map[string]any{"cancelledBy": rita}), honest, []string{"requests/ends"}, "do not create it"},
 		"InAnothersName": {
 			"the policy and four eyes go by the name", nil,
 			asks(rita, map[string]any{"requestedBy": adam}), asks(rita, map[string]any{"requestedBy": rita}),
@@ -264,6 +265,18 @@ func attacksOnChanges() map[string]attack {
 		},
 		"CancelByWatcher":   {"who labels does not stop", &given{}, merges(walt, `{"spec":{"cancel":true}}`), merges(rita, `{"spec":{"cancel":true}}`), []string{"changes/ends", "changes/ends-cancel"}, "walt may not cancel or finalize"},
 		"FinalizeByWatcher": {"who labels does not finish", &given{}, merges(walt, `{"spec":{"finalize":true}}`), merges(adam, `{"spec":{"finalize":true}}`), []string{"changes/ends", "changes/ends-finalize"}, "ask one of them"},
+		"CancelInAnothersName": {
+			"who asks why it was cancelled would ask the wrong one", &given{},
+			merges(adam, `{"spec":{"cancel":true,"cancelledBy":"rita"}}`), merges(adam, `{"spec":{"cancel":true,"cancelledBy":"adam"}}`),
+			[]string{"changes/canceller", "changes/canceller-name"},
+			"write adam together with spec.cancel",
+		},
+		"CancellerWithoutACancel": {
+			"a later cancel of somebody else would bear the name", &given{},
+			merges(rita, `{"spec":{"cancelledBy":"rita"}}`), merges(rita, `{"spec":{"cancel":true,"cancelledBy":"rita"}}`),
+			[]string{"changes/canceller", "changes/canceller-cancels"},
+			"leave it out",
+		},
 		"CancelByApproverOfAnother": {
 			"the right to approve is by name, and so is that to cancel", &given{},
 			merges(nick, `{"spec":{"cancel":true}}`), merges(adam, `{"spec":{"cancel":true}}`),

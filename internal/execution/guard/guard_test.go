@@ -24,7 +24,7 @@ import (
 func ruleNames() map[string][]string {
 	return map[string][]string{
 		"requests":  {"approvals", "received", "ends", "requester", "execute"},
-		"changes":   {"parameters", "ends", "finalizer", "owners"},
+		"changes":   {"parameters", "ends", "canceller", "finalizer", "owners"},
 		"approvals": {"phase", "name", "plan", "eyes", "groups", "approve"},
 		"status":    {"controller"},
 		"settings":  {"administer"},
@@ -45,6 +45,8 @@ func loosened() map[string]loosening {
 		},
 		"changes/ends-cancel":       without("changes", "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false) || ", ""),
 		"changes/ends-finalize":     without("changes", " || object.spec.?finalize.orValue(false) && !oldObject.spec.?finalize.orValue(false)", ""),
+		"changes/canceller-name":    without("changes", "variables.canceller == request.userInfo.username && ", ""),
+		"changes/canceller-cancels": without("changes", "variables.canceller == request.userInfo.username && object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)", "variables.canceller == request.userInfo.username"),
 		"changes/owners-uid":        without("changes", "was.uid == now.uid && ", ""),
 		"changes/owners-version":    without("changes", "was.apiVersion == now.apiVersion && ", ""),
 		"changes/owners-kind":       without("changes", "was.kind == now.kind && ", ""),

@@ -35,6 +35,7 @@ const (
 
 	stampRequests  = "execution-requests-stamp"
 	stampApprovals = "execution-approvals-stamp"
+	stampCancels   = "execution-cancels-stamp"
 )
 
 // labelGuard is on all objects of the guard; its value is the namespace that

@@ -35,8 +35,8 @@ func (o Options) requests() *admissionv1.ValidatingAdmissionPolicy {
 			quote("an execution is created without approval, because there is no plan yet that anybody could have looked at: leave spec.approvalReceived out; an approver sets it once the execution waits for approval"),
 		},
 		rule{
-			"!object.spec.?cancel.orValue(false) && !object.spec.?finalize.orValue(false)",
-			quote("an execution is not cancelled or finalized before it is there: leave spec.cancel and spec.finalize out, or do not create it"),
+			"!object.spec.?cancel.orValue(false) && !object.spec.?finalize.orValue(false) && object.spec.?cancelledBy.orValue('') == ''",
+			quote("an execution is not cancelled or finalized before it is there: leave spec.cancel, spec.cancelledBy and spec.finalize out, or do not create it"),
 		},
 		rule{
 			"variables.asks == '' || variables.asks == " + user + " || " + user + " in variables.trusted",
@@ -58,6 +58,7 @@ func (o Options) changes() *admissionv1.ValidatingAdmissionPolicy {
 		{Name: "requester", Expression: "oldObject.spec.?requestedBy.orValue('')"},
 		{Name: "administers", Expression: may(v1alpha1.VerbAdminister, "")},
 		{Name: "ends", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false) || object.spec.?finalize.orValue(false) && !oldObject.spec.?finalize.orValue(false)"},
+		{Name: "canceller", Expression: "object.spec.?cancelledBy.orValue('')"},
 		{Name: "owners", Expression: "oldObject.metadata.?ownerReferences.orValue([])"},
 	}
 	p.Spec.Validations = rules(
@@ -71,6 +72,11 @@ func (o Options) changes() *admissionv1.ValidatingAdmissionPolicy {
 			"!variables.ends || variables.requester == " + user + " || " + may(v1alpha1.VerbExecute, "oldObject.spec.action") + " || " +
 				may(v1alpha1.VerbApprove, "oldObject.metadata.name") + " || variables.administers",
 			user + " + ' may not cancel or finalize ' + oldObject.metadata.name + ': that is for who asked for it, and for those with the verb execute on its action or approve on it; ask one of them'",
+		},
+		rule{
+			"variables.canceller == oldObject.spec.?cancelledBy.orValue('') || " +
+				"variables.canceller == " + user + " && object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)",
+			"'spec.cancelledBy of ' + oldObject.metadata.name + ' is who cancels it, in the request that does: leave it out, or write ' + " + user + " + ' together with spec.cancel'",
 		},
 		rule{
 			fmt.Sprintf("!(%[1]s in oldObject.metadata.?finalizers.orValue([])) || %[1]s in object.metadata.?finalizers.orValue([]) || %[2]s == %[3]s || variables.administers",

@@ -9,9 +9,9 @@ import (
 )
 
 // Stamps are policies, with their bindings, that write names where a request
-// has none: the requester of an execution, and the approver and the plan where
-// approvalReceived alone is set. The API server serves them since Kubernetes
-// 1.36.
+// has none: the requester of an execution, the approver and the plan where
+// approvalReceived alone is set, and who cancels. The API server serves them since
+// Kubernetes 1.36.
 //
 // What they write is checked by Objects like anything else. Without them an
 // execution that names no requester cannot be approved where the policy wants
@@ -27,7 +27,15 @@ func Stamps(o Options) []runtime.Object {
 		admissionv1.MatchCondition{Name: "has-a-plan", Expression: "oldObject.?status.plan.hash.orValue('') != ''"},
 		admissionv1.MatchCondition{Name: "adds-nothing", Expression: "object.spec.?approvals.orValue([]).all(a, oldObject.spec.?approvals.orValue([]).exists(b, b.approver == a.approver))"},
 		admissionv1.MatchCondition{Name: "not-decided-before", Expression: "!object.spec.?approvals.orValue([]).exists(a, a.approver == " + user + ")"})
-	return []runtime.Object{requests, o.stampBinding(requests), approvals, o.stampBinding(approvals)}
+	cancels := o.stamp(stampCancels, admissionv1.Update,
+		"Object{spec: Object.spec{cancelledBy: "+user+"}}",
+		admissionv1.MatchCondition{Name: "cancels", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)"},
+		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?cancelledBy.orValue('') == ''"})
+	var list []runtime.Object
+	for _, p := range []*admissionv1.MutatingAdmissionPolicy{requests, approvals, cancels} {
+		list = append(list, p, o.stampBinding(p))
+	}
+	return list
 }
 
 func (o Options) stamp(name string, operation admissionv1.OperationType, apply string, when ...admissionv1.MatchCondition) *admissionv1.MutatingAdmissionPolicy {

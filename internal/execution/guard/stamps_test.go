@@ -133,3 +133,49 @@ func TestStampedApprover(t *testing.T) {
 		})
 	}
 }
+
+// TestStampedCanceller holds that a cancel bears the name of who cancelled, for
+// good.
+func TestStampedCanceller(t *testing.T) {
+	t.Parallel()
+	open := stamped(t)
+	byApply := func(w *world, name string) error {
+		return w.as(rita).apply(name, called(name, asked(map[string]any{"requestedBy": rita, "cancel": true})))
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		do     try
+		want   string
+	}{
+		"Cancel":         {"it is written", merges(adam, `{"spec":{"cancel":true}}`), adam},
+		"InOnesOwnName":  {"it stays", merges(rita, `{"spec":{"cancel":true,"cancelledBy":"rita"}}`), rita},
+		"Finalize":       {"nobody has cancelled", merges(adam, `{"spec":{"finalize":true}}`), ""},
+		"ByApply":        {"a manifest that is applied once more says nothing new", then(byApply, byApply), rita},
+		"Twice":          {"the first counts", then(merges(adam, `{"spec":{"cancel":true}}`), merges(rita, `{"spec":{"cancel":true}}`)), adam},
+		"LabelledBeside": {"and others may go on with what is no cancel", then(merges(adam, `{"spec":{"cancel":true}}`), merges(walt, `{"metadata":{"labels":{"a":"b"}}}`)), adam},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open.in(t)
+			on := given{}.make(w)
+			if err := tc.do(w, on); err != nil {
+				t.Fatalf("%s: %v", tc.reason, err)
+			}
+			who, _, _ := unstructured.NestedString(w.as(controller).get(on).Object, "spec", "cancelledBy") // the schema has a string
+			if who != tc.want {
+				t.Errorf("%s: it was cancelled by %q, want %q", tc.reason, who, tc.want)
+			}
+		})
+	}
+	for name, change := range map[string]string{"Renamed": `{"spec":{"cancelledBy":"rita"}}`, "Erased": `{"spec":{"cancelledBy":null}}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open.in(t)
+			on := given{}.make(w)
+			must(t, merges(adam, `{"spec":{"cancel":true}}`)(w, on))
+			if err := merges(rita, change)(w, on); !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+				t.Errorf("who cancelled is changed: %v", err)
+			}
+		})
+	}
+}

@@ -55,9 +55,12 @@ func TestHeldUnseen(t *testing.T) {
 	})
 	t.Run("Cancelled", func(t *testing.T) {
 		w, _, look := held(t)
-		w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
+		w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel, ke.Spec.CancelledBy = true, "jane" })
 		look()
 		wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.Detail(v1alpha1.ReasonCancelled))
+		if m := w.get("a").Status.Message; m != "it was cancelled by jane before anything was done" {
+			t.Errorf("it says %q", m)
+		}
 	})
 	t.Run("NoLongerInline", func(t *testing.T) {
 		w, r, look := held(t)

@@ -37,7 +37,7 @@ func (r *reconciler) begin(ctx context.Context, t *turn) error {
 // validate checks, and makes the plan.
 func (r *reconciler) validate(ctx context.Context, t *turn) error {
 	if t.ke.Spec.Cancel {
-		fail(t, cancelled)
+		fail(t, cancelled(t.ke))
 		return nil
 	}
 	if refusal := r.notInline(t.ke); refusal != nil {
@@ -230,7 +230,7 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 		return err
 	}
 	if t.ke.Spec.Cancel {
-		fail(t, cancelled)
+		fail(t, cancelled(t.ke))
 		return nil
 	}
 	guard := r.guard(t.ke)
@@ -276,7 +276,7 @@ func (r *reconciler) proceed(ctx context.Context, t *turn) error {
 	}
 	switch {
 	case t.ke.Spec.Cancel:
-		fail(t, cancelled)
+		fail(t, cancelled(t.ke))
 	case t.ke.Spec.DryRun == v1alpha1.DryRunOnly:
 		tried(t)
 	case asksFirst(t.ke):

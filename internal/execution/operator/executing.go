@@ -119,11 +119,11 @@ func (r *reconciler) cancel(ctx context.Context, t *turn, j *batchv1.Job, o job.
 		t.wait(time.Second) // it is told when something changes; this is in case it was missed
 		return nil
 	}
-	failure := cancelled
+	failure := cancelled(t.ke)
 	if o.Started != nil || j.Status.Failed > 0 { // an attempt whose Pod is gone counts as well
 		failure = execution.Failure{
 			Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
-			Message: fmt.Sprintf("it was cancelled, and left no word of what it had done: look at %s", t.ke.Status.Target),
+			Message: fmt.Sprintf("it was cancelled%s, and left no word of what it had done: look at %s", byWhom(t.ke), t.ke.Status.Target),
 		}
 	}
 	return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &failure, Started: o.Started})

@@ -98,7 +98,8 @@ func (r *reconciler) mayNotRun(t *turn, a *action.Action, untouched bool) *execu
 	case a == nil || started == nil:
 		return &unknown
 	case t.ke.Spec.Cancel && untouched:
-		return &cancelled
+		failure := cancelled(t.ke)
+		return &failure
 	case t.ke.Spec.Cancel || r.cfg.DryRun:
 		unknown.Reason = v1alpha1.ReasonCancelled
 		return &unknown

@@ -20,8 +20,19 @@ import (
 // maxMessage bounds messages in the status.
 const maxMessage = 2048
 
-//nolint:gochecknoglobals // a constant that Go has no way to say is one
-var cancelled = execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "it was cancelled before anything was done"}
+// cancelled is why an execution ends that somebody cancelled in time.
+func cancelled(ke *v1alpha1.KubernetesExecution) execution.Failure {
+	return execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "it was cancelled" + byWhom(ke) + " before anything was done"}
+}
+
+// byWhom says who cancelled; empty is that nobody is named, as by an emergency
+// stop.
+func byWhom(ke *v1alpha1.KubernetesExecution) string {
+	if ke.Spec.CancelledBy == "" {
+		return ""
+	}
+	return " by " + ke.Spec.CancelledBy
+}
 
 // enter passes into a phase.
 func enter(t *turn, p v1alpha1.Phase) {

@@ -49,7 +49,7 @@ func (o Options) command(verb string, ke *v1alpha1.KubernetesExecution, more ...
 func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 	var a Advice
 	if ke.Spec.Cancel && !Settled(ke) {
-		a.say("It is being cancelled.")
+		a.say("It is being cancelled%s.", byWhom(ke))
 	}
 	switch ke.Status.Phase {
 	case v1alpha1.PhaseNew:
@@ -359,12 +359,20 @@ func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
 		return "The action was done; what must hold after it does not: " + strings.Join(cmpOr(open(postResults(ke)), []string{"see below"}), ", ") + "."
 	case v1alpha1.ReasonCancelled:
 		if ke.Status.ExecutionResults == nil {
-			return "It was cancelled. To have it done after all, ask again under another name."
+			return "It was cancelled" + byWhom(ke) + ". To have it done after all, ask again under another name."
 		}
-		return "It was cancelled while it was at work: look at the target."
+		return "It was cancelled" + byWhom(ke) + " while it was at work: look at the target."
 	case v1alpha1.ReasonValidationError:
 	}
 	return ""
+}
+
+// byWhom says who cancelled, where that is known.
+func byWhom(ke *v1alpha1.KubernetesExecution) string {
+	if ke.Spec.CancelledBy == "" {
+		return ""
+	}
+	return " by " + ke.Spec.CancelledBy
 }
 
 // Settled says whether nothing more comes of an execution by itself: it has
