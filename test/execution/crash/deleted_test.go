@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
@@ -119,15 +120,7 @@ func (l *lane) dies(name string) {
 // of its target.
 func (l *lane) checkRemoved(ke *v1alpha1.KubernetesExecution, target string) {
 	l.Helper()
-	said := map[audit.Type]audit.Event{}
-	events := l.Trail(l.audit, ke)
-	for i := range events {
-		e := &events[i]
-		if _, twice := said[e.Type]; twice {
-			l.Errorf("the audit says %s twice", e.Type)
-		}
-		said[e.Type] = *e
-	}
+	said := l.parted(ke)
 	_, began := said[audit.Started]
 	result, ended := said[audit.Result]
 	before, after := l.course.replicas()
@@ -140,7 +133,30 @@ func (l *lane) checkRemoved(ke *v1alpha1.KubernetesExecution, target string) {
 	default:
 		l.Errorf("the target has %d replicas, and the audit says that it began (%t) and came to an end (%t) as %q (unknown: %t)", replicas, began, ended, result.Outcome, unknown)
 	}
-	if _, deleted := said[audit.Deleted]; deleted != slices.Contains(ke.Finalizers, v1alpha1.Finalizer) {
-		l.Errorf("the audit says that it was deleted (%t), and it was held by %q", deleted, ke.Finalizers)
-	}
+}
+
+// parted waits until the audit says that an execution was deleted, if it has
+// anything of it and no end, and gives what it says. Who is held goes only after
+// that; of who is not, the next controller has to find that it went.
+func (l *lane) parted(ke *v1alpha1.KubernetesExecution) map[audit.Type]audit.Event {
+	l.Helper()
+	said := map[audit.Type]audit.Event{}
+	l.Until(func() error {
+		clear(said)
+		events := l.Trail(l.audit, ke)
+		for i := range events {
+			e := &events[i]
+			if _, twice := said[e.Type]; twice {
+				return fmt.Errorf("the audit says %s twice", e.Type)
+			}
+			said[e.Type] = *e
+		}
+		held := slices.Contains(ke.Finalizers, v1alpha1.Finalizer)
+		_, deleted := said[audit.Deleted]
+		if want := held || len(events) > 0 && !execution.Ended(ke.Status.Phase); deleted != want {
+			return fmt.Errorf("the audit says that it was deleted (%t) among %d things, and it was %q and held by %q", deleted, len(events), ke.Status.Phase, ke.Finalizers)
+		}
+		return nil
+	})
+	return said
 }
