@@ -104,8 +104,12 @@ func (r *reconciler) mayNotRun(t *turn, a *action.Action, untouched bool) *execu
 		unknown.Reason = v1alpha1.ReasonCancelled
 		return &unknown
 	case !t.now.Before(started.Add(timeoutFor(t.ke, a))) && untouched:
+		detail := v1alpha1.DetailExecutorUnavailable
+		if t.ke.Status.ReasonDetail == v1alpha1.DetailEmergencyStop {
+			detail = v1alpha1.DetailEmergencyStop
+		}
 		return &execution.Failure{
-			Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailExecutorUnavailable,
+			Reason: v1alpha1.ReasonExecutionTimeout, Detail: detail,
 			Message: bounded("its time was over before it could begin, and nothing was done. "+t.ke.Status.Message, maxMessage),
 		}
 	case !t.now.Before(started.Add(timeoutFor(t.ke, a))):

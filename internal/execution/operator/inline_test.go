@@ -336,3 +336,25 @@ func TestInlineStopped(t *testing.T) {
 		wantOneAct(t, w)
 	})
 }
+
+// TestInlineStoppedForLong holds that what kept an inline action from beginning
+// until its time was over is what it is said to have been.
+func TestInlineStoppedForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		r := w.newReconciler(inline())
+		w.create("a", "web", asksInline)
+		w.once("status executing", false, func() error {
+			r.gate.Stop("it goes wrong everywhere")
+			return nil
+		})
+		w.must(t, r, "a")
+		wantPhase(t, w, "a", v1alpha1.PhaseExecuting, v1alpha1.DetailEmergencyStop)
+		w.now = w.now.Add(time.Hour)
+		w.must(t, r, "a")
+		wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailEmergencyStop)
+		if len(w.acts) > 0 {
+			t.Error("it acts")
+		}
+	})
+}

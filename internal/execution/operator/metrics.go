@@ -111,9 +111,8 @@ func (m *metrics) left(p v1alpha1.Phase, before, ke *v1alpha1.KubernetesExecutio
 		}
 		m.dryRuns.WithLabelValues(result, actionLabel(ke)).Inc()
 	}
-	q := condition(&before.Status, v1alpha1.ConditionQueued)
-	if q != nil && ke.Status.Phase == v1alpha1.PhaseExecuting {
-		m.lockWait.Observe(max(0, now.Sub(q.LastTransitionTime.Time).Seconds()))
+	if condition(&before.Status, v1alpha1.ConditionQueued) != nil && ke.Status.Phase == v1alpha1.PhaseExecuting {
+		m.lockWait.Observe(max(0, now.Sub(ready(before)).Seconds())) // whatever it waited for last
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
@@ -186,6 +188,25 @@ func TestMetrics(t *testing.T) {
 			_, _ = w.reconcile(r, "first")
 			w.look(r)
 		}, map[string]string{"target_lock_wait_seconds": "60s in 1", "budget_rejections_total target_busy": "1", "budget_rejections_total budget_exceeded": ""}},
+		"QueuedForTwo": {"for its turn, and then for a Job that cannot be made", func(w *world, r *reconciler) {
+			w.create("first", "web", nil)
+			_, _ = w.reconcile(r, "first")
+			w.create("a", "web", nil)
+			w.look(r)
+			w.now = w.now.Add(time.Minute)
+			w.end("first", action.CodeOK)
+			_, _ = w.reconcile(r, "first")
+			w.fault = func(what string, before bool) error {
+				if what == "job" && before {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "x", errors.New("exceeded quota"))
+				}
+				return nil
+			}
+			w.look(r)
+			w.fault = func(string, bool) error { return nil }
+			w.now = w.now.Add(time.Minute)
+			w.look(r)
+		}, map[string]string{"target_lock_wait_seconds": "120s in 1"}},
 		"NoRoom": {"the budget is used up", func(w *world, r *reconciler) {
 			r.gate, _ = gate.New(gate.Config{MaxConcurrent: 1})
 			w.create("first", "web", nil)
