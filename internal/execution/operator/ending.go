@@ -210,33 +210,46 @@ func checking(p v1alpha1.Phase) bool {
 	return p == v1alpha1.PhaseNew || p == v1alpha1.PhaseValidating
 }
 
+// A passage is one of the transitions that were one write.
+type passage struct {
+	from, to    v1alpha1.Phase
+	first, last bool
+}
+
 // announce tells people and other systems of the transitions of one write.
 func (r *reconciler) announce(ctx context.Context, before, ke *v1alpha1.KubernetesExecution) {
-	from := before.Status.Phase
-	for _, t := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
-		r.announceOne(ctx, from, t.Phase, ke)
-		from = t.Phase
+	p := passage{to: before.Status.Phase}
+	passed := ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):]
+	for i, t := range passed {
+		p = passage{from: p.to, to: t.Phase, first: i == 0, last: i == len(passed)-1}
+		r.announceOne(ctx, p, ke)
 	}
 }
 
-func (r *reconciler) announceOne(ctx context.Context, from, to v1alpha1.Phase, ke *v1alpha1.KubernetesExecution) {
+func (r *reconciler) announceOne(ctx context.Context, p passage, ke *v1alpha1.KubernetesExecution) {
 	s := &ke.Status
-	switch to {
+	switch p.to {
 	case v1alpha1.PhaseRollbackReady:
 		if s.Outcome == v1alpha1.OutcomeFailed {
 			r.tell.warn(ke, "ExecutionFailed", s.Message)
 			r.change(ctx, ke, execution.ChangeFailed, "", s.Message)
 			return
 		}
-		r.tell.completed(ke)
+		if p.last { // or its end says the same
+			r.tell.done(ke, "ExecutionCompleted")
+		}
 		r.succeeded(ctx, ke)
 	case v1alpha1.PhaseCompleted:
-		r.tell.say(ke, "ExecutionCompletedPermanent", s.Message)
-		if from == v1alpha1.PhaseExecuting {
+		if p.from == v1alpha1.PhaseRollbackReady && p.first { // what was done was told
+			r.tell.say(ke, "ExecutionCompletedPermanent", s.Message)
+			return
+		}
+		r.tell.done(ke, "ExecutionCompletedPermanent")
+		if p.from == v1alpha1.PhaseExecuting {
 			r.succeeded(ctx, ke)
 		}
 	case v1alpha1.PhaseFailed:
-		if from == v1alpha1.PhaseRollbackReady {
+		if p.from == v1alpha1.PhaseRollbackReady {
 			return // it was told when the postcondition did not hold
 		}
 		r.tell.failed(ke)

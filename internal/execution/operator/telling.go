@@ -46,8 +46,8 @@ func (t teller) began(ke *v1alpha1.KubernetesExecution) {
 	t.say(ke, "JobCreated", fmt.Sprintf("the checks passed%s; Job %q does it: %s", consent(s), s.JobName, s.Plan.Impact.Description))
 }
 
-// completed tells that an action is done, and how it is taken back.
-func (t teller) completed(ke *v1alpha1.KubernetesExecution) {
+// done tells that an action is done, and how it is taken back.
+func (t teller) done(ke *v1alpha1.KubernetesExecution, reason string) {
 	s, note := &ke.Status, ke.Status.Message
 	if s.ExecutionResults != nil && s.ExecutionResults.Mode == v1alpha1.ExecuteInline {
 		note += consent(s) // of which no Job has told
@@ -55,7 +55,7 @@ func (t teller) completed(ke *v1alpha1.KubernetesExecution) {
 	if s.RollbackInformation != nil && s.RollbackInformation.Available {
 		note = fmt.Sprintf("%s; to take it back: fleetloop rollback %s -n %s", note, ke.Name, ke.Namespace)
 	}
-	t.say(ke, "ExecutionCompleted", note)
+	t.say(ke, reason, note)
 }
 
 // consent says who approved what had to be, of an execution that acts or has
