@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,13 +30,22 @@ type follower struct {
 	moved      chan struct{} // closed and replaced when something happens
 }
 
-// follow watches until the bed stops.
-func (b *executionBed) follow(ctx context.Context) (*follower, error) {
+// settled are executions of which something was done, or that failed. Who follows
+// no others has the API server tell half as much.
+const settled = "status.phase!=,status.phase!=executing"
+
+// follow watches until the bed stops, of executions those that a field selector
+// selects.
+func (b *executionBed) follow(ctx context.Context, only string) (*follower, error) {
+	selector, err := fields.ParseSelector(only)
+	if err != nil {
+		return nil, err
+	}
 	f := &follower{at: map[string]time.Time{}, executions: map[string]*v1alpha1.KubernetesExecution{}, moved: make(chan struct{})}
 	watching, cancel := context.WithCancel(ctx)
 	var watches sync.WaitGroup
-	for _, list := range []client.ObjectList{&v1alpha1.KubernetesExecutionList{}, &batchv1.JobList{}} {
-		w, err := b.admin.Watch(watching, list, client.InNamespace(executor))
+	for list, of := range map[client.ObjectList]fields.Selector{&v1alpha1.KubernetesExecutionList{}: selector, &batchv1.JobList{}: fields.Everything()} {
+		w, err := b.admin.Watch(watching, list, client.InNamespace(executor), client.MatchingFieldsSelector{Selector: of})
 		if err != nil {
 			cancel()
 			return nil, err
@@ -49,7 +59,7 @@ func (b *executionBed) follow(ctx context.Context) (*follower, error) {
 					return
 				}
 				// An API server may end a watch, and tells the next one all there is.
-				w, err = b.admin.Watch(watching, list, client.InNamespace(executor))
+				w, err = b.admin.Watch(watching, list, client.InNamespace(executor), client.MatchingFieldsSelector{Selector: of})
 			}
 			f.fail(err)
 		})

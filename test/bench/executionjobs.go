@@ -59,7 +59,7 @@ func executionJobsBench() bench {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func (b *executionBed) measureJobs(ctx context.Context) (ours, bare, woken []float64, err error) {
-	f, err := b.follow(ctx)
+	f, err := b.follow(ctx, "")
 	if err != nil {
 		return nil, nil, nil, err
 	}

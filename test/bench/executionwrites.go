@@ -53,7 +53,7 @@ func executionWritesBench() bench {
 }
 
 func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (map[v1alpha1.ExecutionMode]float64, error) {
-	f, err := b.follow(ctx)
+	f, err := b.follow(ctx, "")
 	if err != nil {
 		return nil, err
 	}
