@@ -63,13 +63,14 @@ scaling := {"scale_deployment", "scale_statefulset"}
 
 replicas := input.request.parameters.replicas if input.action.name in scaling
 
-replicas := input.request.parameters.manifest.spec.replicas if input.action.name == "apply_manifest"
+replicas := planned_replicas if not input.action.name in scaling
 
-replicas := to_number(split(input.plan.replicasChanged, " -> ")[1]) if {
-	not input.action.name in scaling
-	input.action.name != "apply_manifest"
-	contains(input.plan.replicasChanged, " -> ")
+replicas := input.request.parameters.manifest.spec.replicas if {
+	input.action.name == "apply_manifest"
+	not contains(object.get(input, ["plan", "replicasChanged"], ""), " -> ")
 }
+
+planned_replicas := to_number(split(input.plan.replicasChanged, " -> ")[1]) if contains(input.plan.replicasChanged, " -> ")
 
 stops_workload if replicas == 0
 

@@ -190,9 +190,27 @@ func draftManifest(ctx context.Context, c Client, s Subject, p *manifestParamete
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.diff = lineDiff(flat(d.before), flat(d.after))
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description, ReplicasChanged: replicasChanged(live, result)}
 	d.rollback, err = p.wayBack(manifest, live)
 	return d, err
+}
+
+// replicasChanged says from how many replicas an object goes to how many; empty
+// is that it has none, or keeps them. A manifest may change them without a word:
+// they are reset where an earlier one set them.
+func replicasChanged(live, result *unstructured.Unstructured) string {
+	if _, has, err := unstructured.NestedInt64(result.Object, "spec", "replicas"); err != nil || !has {
+		return ""
+	}
+	var was any = 0
+	if live != nil {
+		was = replicasOf(live)["replicas"]
+	}
+	is := replicasOf(result)["replicas"]
+	if was == is {
+		return ""
+	}
+	return fmt.Sprintf("%d -> %d", was, is)
 }
 
 // tryManifest is what applying would make of the object. Only the API server

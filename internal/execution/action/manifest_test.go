@@ -216,3 +216,33 @@ func objects() *rapid.Generator[map[string]any] {
 		return o
 	})
 }
+
+// TestApplyManifestReplicas holds that the plan says how many replicas come of a
+// manifest, also of one that leaves them out.
+func TestApplyManifestReplicas(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	manifest := func(replicas int64, seconds int64) map[string]any {
+		o := deployment("web", replicas)
+		o["metadata"] = map[string]any{"name": "web", "namespace": s.namespace}
+		spec, _ := o["spec"].(map[string]any)
+		spec["minReadySeconds"] = seconds
+		if replicas == 0 {
+			delete(spec, "replicas")
+		}
+		return o
+	}
+	for i, step := range []struct {
+		replicas int64 // 0 is none in the manifest
+		want     string
+	}{
+		{5, "0 -> 5"}, {5, ""}, {7, "5 -> 7"}, {0, "7 -> 1"}, {0, ""},
+	} {
+		uid := fmt.Sprint("uid-", i)
+		p := s.plan(s.admin, s.apply(map[string]any{"manifest": manifest(step.replicas, int64(i+1))}), newSubject(uid))
+		if p.Impact.ReplicasChanged != step.want {
+			t.Errorf("step %d: %q replicas, want %q", i, p.Impact.ReplicasChanged, step.want)
+		}
+		wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject(uid)}), CodeOK)
+	}
+}

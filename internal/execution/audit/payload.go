@@ -253,6 +253,9 @@ func (s *story) endPayload() object {
 	o := object{"detail": string(st.ReasonDetail), "message": s.redact.machine(st.Message), "target": st.Target}
 	if s.ke.Spec.Cancel {
 		o["cancel"] = true
+		if by := s.ke.Spec.CancelledBy; by != "" {
+			o["cancelledBy"] = by
+		}
 	}
 	if v := st.ValidationResults; v != nil {
 		o["postConditions"] = s.conditions(v.PostConditionResults)

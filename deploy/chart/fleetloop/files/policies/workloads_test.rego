@@ -62,6 +62,13 @@ test_a_manifest_is_bounded_as_scaling_is if {
 	decide(applied(base, 5)).allow
 }
 
+test_what_a_manifest_leaves_out_is_bounded_by_what_comes_of_it if {
+	silent := object.union(applied(critical, 3), {"request": {"parameters": {"manifest": {"spec": {"replicas": null}}}}})
+	becomes := {"plan": {"affected": 1, "replicasChanged": "5 -> 1", "dryRunWarnings": []}}
+	denied(decide(object.union(silent, becomes)), "needs 2 replicas")
+	decide(silent).allow
+}
+
 test_critical_objects_are_not_deleted if {
 	absent := {"request": {"parameters": {"state": "absent"}}}
 	denied(decide(object.union(applied(critical, 3), absent)), "not deleted")
