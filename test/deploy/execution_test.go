@@ -264,7 +264,9 @@ func (n needs) everything() []runtime.Object {
 }
 
 // guarded is all that guards executions, whatever the version of Kubernetes.
-func guarded(o guard.Options) []runtime.Object { return slices.Concat(guard.Objects(o), guard.Advice(o)) }
+func guarded(o guard.Options) []runtime.Object {
+	return slices.Concat(guard.Objects(o), guard.Advice(o))
+}
 
 // stamped is that where names are filled in.
 func (n needs) stamped() []runtime.Object { return append(n.everything(), guard.Stamps(n.guard)...) }
