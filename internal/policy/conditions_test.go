@@ -156,6 +156,12 @@ func TestConditionsEnd(t *testing.T) {
 		"Found":       {"the same", `count(regex.find_n("` + strings.Repeat("()", 200) + `", x10, -1)) > 3`, "too large together"},
 		"Long":        {"to compile it takes long, too", `regex.is_valid("` + strings.Repeat("x{1000}", 100) + `")`, "at most 512 are taken"},
 		"Nested":      {"alternatives within alternatives", `glob.match("` + strings.Repeat("{1,*", 100) + strings.Repeat("}", 100) + `", [], x10)`, "at most 64 are taken"},
+		"Stars":       {"each is tried at each place behind the one before", `glob.match("` + strings.Repeat("*a", 12) + `*b*c*", [], "c` + strings.Repeat("a", 200) + `b")`, "would take too long"},
+		"Lists":       {"the same, of what is tried at each place", `glob.match("*{a,aa,aaa,aaaa,aaaaa}*{a,aa,aaa,aaaa,aaaaa}*b*c*", [], "c` + strings.Repeat("a", 60) + `b")`, "would take too long"},
+		"Quantity":    {"it is written out", `units.parse("1e999999") > 3`, "the exponent has 6 digits, at most 3 are taken"},
+		"Bytes":       {"the same", `units.parse_bytes("1E+999999Ei") > 3`, "the exponent has 6 digits, at most 3 are taken"},
+		"Digits":      {"the same", `units.parse(x10) > 3`, "the number has 11264 bytes, at most 64 are taken"},
+		"Trimmed":     {"each character is looked for among all others", `trim(replace(x10, ",", x3), concat("é", split(x10, ","))) != ""`, "too large together"},
 		"Template":    {"conditions do without", `regex.template_match("{x{1000}}", x10, "{", "}")`, "undefined function regex.template_match"},
 		"Merged":      {"conditions do without", "count(net.cidr_merge(words)) > 3", "undefined function net.cidr_merge"},
 	} {
@@ -182,6 +188,11 @@ allow if {
 	regex.find_all_string_submatch_n("v([0-9]+)[.]([0-9]+)", "app:v1.27", -1)[0][2] == "27"
 	regex.replace("web-1", "-[0-9]+$", "") == "web"
 	glob.match("web*", [], input.target.name)
+	glob.match("*.example.com/*/*:v*", ["/"], "registry.example.com/shop/frontend-of-the-shop:v1.27.3-build.20261122")
+	glob.match("{web,api,admin}-*-{blue,green}", [], "api-7-green")
+	units.parse_bytes("1.5e2Mi") > units.parse("100M")
+	units.parse("2E") == 2000000000000000000
+	trim("--web--", "-") == "web"
 	object.subset(input.target, {"kind": "Deployment"})
 	net.cidr_contains("10.0.0.0/8", "10.1.2.3")
 }

@@ -50,6 +50,7 @@ func names() []string {
 		"plus", "minus", "mul", "div", "rem", "sum", "product", "round", "ceil", "floor", "abs", "to_number", "bits.rsh", "bits.and", "bits.or", "bits.xor", "bits.negate",
 		"object.subset", "json.remove", "json.filter",
 		"regex.match", "regex.is_valid", "regex.find_n", "regex.find_all_string_submatch_n", "regex.split", "glob.match",
+		"units.parse", "units.parse_bytes", "trim", "trim_left", "trim_right",
 	}
 }
 
