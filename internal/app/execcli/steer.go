@@ -3,6 +3,7 @@ package execcli
 import (
 	"context"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -27,10 +28,13 @@ type steering struct {
 	refuses func(ke *v1alpha1.KubernetesExecution) string
 }
 
-// patch asks it of an execution, in somebody's name.
+// maxName is how long a name is that an execution has room for.
+const maxName = 253
+
+// patch asks it of an execution, in somebody's name if that is known.
 func (st steering) patch(ke *v1alpha1.KubernetesExecution, by string) client.Patch {
 	asked := map[string]any{st.field: true}
-	if st.name != "" && !ke.Spec.Cancel { // or it has a name, or none, for good
+	if st.name != "" && by != "" && utf8.RuneCountInString(by) <= maxName && !ke.Spec.Cancel { // or it has a name, or none, for good
 		asked[st.name] = by
 	}
 	return client.RawPatch(types.MergePatchType, patchOf(map[string]any{"spec": asked}))
@@ -86,9 +90,11 @@ func (s *session) steer(cmd *cobra.Command, args []string, st steering, format s
 	if err != nil {
 		return err
 	}
-	me, err := c.whoami(cmd.Context())
-	if err != nil {
-		return err
+	var me string
+	if st.name != "" {
+		if me, err = c.whoami(cmd.Context()); err != nil {
+			me = "" // what is to stop does not go on for want of a name
+		}
 	}
 	var changed []v1alpha1.KubernetesExecution
 	for i := range found {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/execcli"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
@@ -33,6 +34,34 @@ func TestCancelAndFinalize(t *testing.T) {
 	f.does(f.as("alice", "exec", "finalize", "s2", "-o", "yaml"), cli.CodeOK, "finalize: true")
 	if f.get("s2").Spec.Cancel || !f.get("s2").Spec.Finalize {
 		t.Errorf("%+v", f.get("s2").Spec)
+	}
+}
+
+// TestCancelNames holds that a cancel names who cancels, and that it is not refused
+// for the name.
+func TestCancelNames(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		reason    string
+		by        string
+		cancelled bool
+		want      string
+	}{
+		"Known":   {"it is written", "alice", false, `{"spec":{"cancel":true,"cancelledBy":"alice"}}`},
+		"Unknown": {"what is to stop does not wait for a name", "", false, `{"spec":{"cancel":true}}`},
+		"Longest": {"there is room for it", strings.Repeat("é", 253), false, `{"spec":{"cancel":true,"cancelledBy":"` + strings.Repeat("é", 253) + `"}}`},
+		"TooLong": {"the schema has no room for it", strings.Repeat("a", 254), false, `{"spec":{"cancel":true}}`},
+		"Again":   {"the first counts", "alice", true, `{"spec":{"cancel":true}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ke := &v1alpha1.KubernetesExecution{}
+			ke.Spec.Cancel = tc.cancelled
+			got, err := execcli.CancelPatch(ke, tc.by).Data(ke)
+			if err != nil || string(got) != tc.want {
+				t.Errorf("%s: got %s, %v", tc.reason, got, err)
+			}
+		})
 	}
 }
 
