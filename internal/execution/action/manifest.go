@@ -202,11 +202,10 @@ func replicasChanged(live, result *unstructured.Unstructured) string {
 	if _, has, err := unstructured.NestedInt64(result.Object, "spec", "replicas"); err != nil || !has {
 		return ""
 	}
-	var was any = 0
+	was, is := any(int64(0)), replicasOf(result)["replicas"]
 	if live != nil {
 		was = replicasOf(live)["replicas"]
 	}
-	is := replicasOf(result)["replicas"]
 	if was == is {
 		return ""
 	}
