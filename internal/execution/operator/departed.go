@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -83,17 +84,28 @@ func (d *departed) has(name types.NamespacedName, uid types.UID) bool {
 	return false
 }
 
-// handler remembers what goes, and has it looked at.
+// handler remembers what goes, and has it looked at. One that another of its name
+// follows while nobody listens is not told to go: what is told is that it is another.
 func (d *departed) handler(log *slog.Logger, now func() time.Time) handler.EventHandler {
-	return handler.Funcs{DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		ke, ok := e.Object.(*v1alpha1.KubernetesExecution)
+	went := func(ctx context.Context, o client.Object, unseen bool, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		ke, ok := o.(*v1alpha1.KubernetesExecution)
 		if !ok {
 			return
 		}
-		if !d.add(gone{ke: ke, at: now(), unseen: e.DeleteStateUnknown}) {
+		if !d.add(gone{ke: ke, at: now(), unseen: unseen}) {
 			log.WarnContext(ctx, "too many executions are gone that are not in the audit yet, what happened to one more is recorded without its last words", "execution", key(ke))
 			return
 		}
 		q.Add(reconcile.Request{NamespacedName: nameOf(ke)})
-	}}
+	}
+	return handler.Funcs{
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() {
+				went(ctx, e.ObjectOld, true, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			went(ctx, e.Object, e.DeleteStateUnknown, q)
+		},
+	}
 }

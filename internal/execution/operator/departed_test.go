@@ -109,6 +109,25 @@ func TestDeletedUnheld(t *testing.T) {
 	}
 }
 
+// TestFollowedUnseen holds that the audit hears of an execution that went, and that
+// another of its name followed, while nobody listened: that is told as a change.
+func TestFollowedUnseen(t *testing.T) {
+	l := newLeaving(t)
+	as := func(uid types.UID, phase v1alpha1.Phase) *v1alpha1.KubernetesExecution {
+		l.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.UID, ke.Status.Phase = uid, phase })
+		return l.get("a")
+	}
+	first, later, second := as("first", v1alpha1.PhaseNew), as("first", v1alpha1.PhaseWaitingApproval), as("second", v1alpha1.PhaseNew)
+	h := l.a.departed.handler(l.a.log, l.a.now)
+	h.Update(l.Context(), event.UpdateEvent{ObjectOld: first, ObjectNew: later}, l.q)
+	if l.looks(); len(l.book.told) > 0 {
+		t.Errorf("one that goes on is told to be gone: %q", l.book.told)
+	}
+	h.Update(l.Context(), event.UpdateEvent{ObjectOld: later, ObjectNew: second}, l.q)
+	l.looks()
+	l.wantTold("first waiting_approval 03:00:00 true")
+}
+
 // TestDeletedWhileTheAuditIsAway holds that what is gone is remembered until it is
 // written, however long that takes, with when it went, and that one of the same name
 // gets its due meanwhile.
