@@ -19,8 +19,11 @@ const (
 	// sweepEvery is how often the audit is searched for executions that are gone.
 	// Nearly all are seen to go: it is for those that went while nobody looked.
 	sweepEvery = time.Hour
-	// sweepAgain is when a search that failed is made again.
+	// sweepAgain is when a search that failed is made again. It takes twice as long
+	// each time, up to sweepSlow: one that fails because it takes the database too
+	// long is not to keep the database busy.
 	sweepAgain = 15 * time.Second
+	sweepSlow  = 10 * time.Minute
 )
 
 // A closer ends in the audit what nobody saw end.
@@ -50,7 +53,7 @@ type liveExecutions interface {
 
 // Start sweeps until ctx ends.
 func (s *sweep) Start(ctx context.Context) error {
-	failing := false
+	failing, again := false, sweepAgain
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
 		closed, err := s.closer.CloseLost(ctx, s.namespace, s.there)
 		wait = sweepEvery
@@ -58,10 +61,10 @@ func (s *sweep) Start(ctx context.Context) error {
 			s.log.InfoContext(ctx, "executions were deleted while nobody looked, the audit says so now", "count", closed)
 		}
 		if err == nil || ctx.Err() != nil {
-			failing = false
+			failing, again = false, sweepAgain
 			continue
 		}
-		wait = sweepAgain
+		wait, again = again, min(2*again, sweepSlow)
 		if !failing {
 			s.log.WarnContext(ctx, "cannot search the audit for executions that are gone, trying again", "err", err)
 		}

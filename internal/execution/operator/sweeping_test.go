@@ -28,8 +28,8 @@ func (s *search) CloseLost(_ context.Context, namespace string, _ func(context.C
 	return 1, nil
 }
 
-// TestSweeps holds that the audit is searched at once, soon again while that fails,
-// and rarely after that.
+// TestSweeps holds that the audit is searched at once, soon again when that fails,
+// less and less soon while it does, and rarely after that.
 func TestSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var by search
@@ -49,10 +49,17 @@ func TestSweeps(t *testing.T) {
 		want(0, 1)
 		want(sweepAgain-time.Second, 1)
 		want(time.Second, 2)
+		want(2*sweepAgain-time.Second, 2)
+		want(time.Second, 3)
+		want(sweepEvery, 11) // after 1, 2, 4, 8, and each 10 minutes
 		by.fails.Store(false)
-		want(sweepAgain, 3)
-		want(sweepEvery-time.Second, 3)
-		want(time.Second, 4)
+		want(sweepSlow/2, 12)
+		want(sweepEvery-time.Second, 12)
+		want(time.Second, 13)
+		by.fails.Store(true)
+		want(sweepEvery, 14)
+		by.fails.Store(false)
+		want(sweepAgain, 15)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
