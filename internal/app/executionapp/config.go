@@ -39,7 +39,7 @@ type Part struct {
 	Kube kube.Config `key:"kubernetes"`
 
 	Namespace string `key:"namespace" env:"EXECUTOR_NAMESPACE" flag:"namespace" doc:"Namespace of the executions, their Jobs and the accounts of the actions (default: that of the pod, else kubernaut-executor)."`
-	Cluster   string `key:"cluster_name" env:"CLUSTER_NAME" flag:"cluster-name" default:"local" validate:"required" doc:"What this cluster is called in policies and in the audit, which several clusters may share."`
+	Cluster   string `key:"cluster_name" env:"CLUSTER_NAME" flag:"cluster-name" default:"local" validate:"required" doc:"What this cluster is called in policies and in the audit. Clusters that share a database have different names."`
 	DryRun    bool   `key:"dry_run" env:"DRY_RUN" flag:"dry-run" doc:"Try every execution out, and execute none."`
 	Elect     bool   `key:"leader_elect" env:"LEADER_ELECT" flag:"leader-elect" default:"true" doc:"Have one replica at a time work, by a Lease."`
 

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -42,8 +43,22 @@ func install(t *testing.T) (namespace, kubeconfig string) {
 			t.Fatal(err)
 		}
 	}
+	// A cluster has one installation, and tests beside each other have several: what
+	// binds in all of the cluster is the last one's.
+	host, err := kubernetes.NewForConfig(kubebedtest.Bed(t).Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = host.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roles.ControllerAccount},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: roles.ControllerAccount, Namespace: namespace}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	user := "system:serviceaccount:" + namespace + ":" + roles.ControllerAccount
-	kubeconfig, err := kubebedtest.Bed(t).Kubeconfig(user, "system:authenticated", "system:serviceaccounts", "system:serviceaccounts:"+namespace)
+	kubeconfig, err = kubebedtest.Bed(t).Kubeconfig(user, "system:authenticated", "system:serviceaccounts", "system:serviceaccounts:"+namespace)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,8 @@ func Stamps(o Options) []runtime.Object {
 	cancels := o.stamp(stampCancels, admissionv1.Update,
 		"Object{spec: Object.spec{cancelledBy: "+user+"}}",
 		admissionv1.MatchCondition{Name: "cancels", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)"},
-		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?cancelledBy.orValue('') == ''"})
+		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?cancelledBy.orValue('') == ''"},
+		admissionv1.MatchCondition{Name: "has-room", Expression: "size(" + user + ") <= 253"}) // or the cancel would be refused for its name
 	var list []runtime.Object
 	for _, p := range []*admissionv1.MutatingAdmissionPolicy{requests, approvals, cancels} {
 		list = append(list, p, o.stampBinding(p))
