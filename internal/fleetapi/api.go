@@ -40,7 +40,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
-	"github.com/fleetloop/fleetloop/internal/telemetry"
+	"github.com/fleetloop/fleetloop/internal/version"
 )
 
 // Deps are what the API works with.
@@ -68,7 +68,7 @@ type API struct {
 	log     *slog.Logger
 	tracer  trace.Tracer
 	metrics *metrics
-	walks   paging.Walks[Position]
+	walks   paging.Walks[string]
 	hub     *watch.Hub
 	// timeline is nil if there is none.
 	timeline *timeline.Timeline
@@ -116,9 +116,9 @@ func New(cfg Config, deps Deps) (*API, error) {
 	if err := a.addTimeline(cfg, deps); err != nil {
 		return nil, fmt.Errorf("make fleet API: %w", err)
 	}
-	a.resources = resources{store: nudging{deps.Store, a.nudge}, kinds: kinds}
-	version, revision := telemetry.Version()
-	a.version = version + " " + revision
+	a.resources = resources{store: nudging{deps.Store, a.nudge}, kinds: kinds, schemas: new(schemaCache)}
+	build := version.Get()
+	a.version = build.Version + " " + build.Revision
 	if a.tracer == nil {
 		a.tracer = noop.NewTracerProvider().Tracer("")
 	}
@@ -160,16 +160,35 @@ func (a *API) routes(kinds []*kind) http.Handler {
 			a.syncRoutes(mux, base, k)
 		}
 	}
+	a.schemaRoutes(mux)
 	if a.timeline != nil {
 		a.handle(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.Get})
 		a.handle(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.Post})
 	}
+	a.handle(mux, v1.WhoAmIPath, route{http.MethodGet: whoAmI})
 	mux.Handle("GET "+documentPath, document("application/yaml", v1.OpenAPIYAML()))
 	mux.Handle("GET "+documentPathJSON, document("application/json", v1.OpenAPIJSON()))
 	mux.Handle("/", a.observe("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {
 		return problem.New(problem.NotFound, "nothing is served at this path; %s lists what is", documentPath)
 	}))
-	return mux
+	return withoutTrailingSlash(mux)
+}
+
+// withoutTrailingSlash takes one slash off the end of a path, as the public
+// HyperFleet API does.
+func withoutTrailingSlash(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := strings.TrimSuffix(r.URL.Path, "/")
+		if path == "" || path == r.URL.Path || strings.HasSuffix(path, "/") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		location := *r.URL
+		location.Path, location.RawPath = path, strings.TrimSuffix(location.RawPath, "/")
+		trimmed := *r
+		trimmed.URL = &location
+		next.ServeHTTP(w, &trimmed)
+	})
 }
 
 // handle serves a route, and a refusal for the methods that it does not have.
@@ -215,10 +234,28 @@ func unauthenticated(err error) error {
 	return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token is not valid", Challenge: challenge + `, error="invalid_token"`, Cause: err}
 }
 
+// whoAmI answers with who asks.
+func whoAmI(w http.ResponseWriter, _ *http.Request, who auth.Principal) error {
+	identity := v1.Identity{Subject: who.Subject, Tenant: who.Tenant, Roles: []string{}, Reads: v1.ReachNone, Changes: v1.ReachNone, Reports: who.Reports()}
+	for _, role := range who.Roles {
+		identity.Roles = append(identity.Roles, string(role))
+	}
+	switch {
+	case who.ReadsAll():
+		identity.Reads = v1.ReachAll
+	case who.Tenant != "":
+		identity.Reads = v1.ReachTenant
+	}
+	if who.Changes() {
+		identity.Changes = identity.Reads
+	}
+	return writeValue(w, http.StatusOK, identity)
+}
+
 // reads is what a principal may see.
 func reads(who auth.Principal) (Scope, error) {
 	switch {
-	case who.Unrestricted || who.Has(auth.System):
+	case who.ReadsAll():
 		return Scope{All: true}, nil
 	case who.Tenant == "":
 		return Scope{}, problem.New(problem.Forbidden, "%q belongs to no tenant", who.Subject)
@@ -226,10 +263,18 @@ func reads(who auth.Principal) (Scope, error) {
 	return Scope{Tenant: who.Tenant}, nil
 }
 
+// steers is where a principal may steer the sync of clusters.
+func steers(who auth.Principal) (Scope, error) {
+	if !who.Steers() {
+		return Scope{}, problem.New(problem.Forbidden, "%q has the role %s, which changes nothing", who.Subject, joined(who.Roles))
+	}
+	return reads(who)
+}
+
 // writes is where a principal may create, change and delete resources.
 func writes(who auth.Principal) (author, error) {
-	if who.Has(auth.System) {
-		return author{}, problem.New(problem.Forbidden, "%q has the role %s, which reads and reports and changes no resources", who.Subject, auth.System)
+	if !who.Changes() {
+		return author{}, problem.New(problem.Forbidden, "%q has the role %s, which changes no resources", who.Subject, joined(who.Roles))
 	}
 	scope, err := reads(who)
 	return author{scope: scope, subject: who.Subject, tenant: who.Tenant}, err
@@ -237,7 +282,7 @@ func writes(who auth.Principal) (author, error) {
 
 // reportsAs is where a principal may report.
 func reportsAs(who auth.Principal) (Scope, error) {
-	if !who.Unrestricted && !who.Has(auth.System) {
+	if !who.Reports() {
 		return Scope{}, problem.New(problem.Forbidden, "reports need the role %s, which %q does not have", auth.System, who.Subject)
 	}
 	return reads(who)

@@ -109,6 +109,51 @@ func TestOwnChanges(t *testing.T) {
 	wantEqual(t, "reason", "its spec was changed", l.Items[3].Reason)
 }
 
+// TestChangedFields: an event keeps what was changed, of creations and deletions
+// what there was, and is found by a field that was changed.
+func TestChangedFields(t *testing.T) {
+	o := options{cfg: defaults()}
+	o.cfg.RequiredAdapters = fleetapi.RequiredAdapters{}
+	f := newFixtureWith(t, o)
+	c := f.create("clusters", "c-one", nil)
+	f.do("PATCH", "clusters/"+c.ID, `{"spec":{"version":"1.35","workers":[{"max":1}],"password":"x"}}`).want(200)
+	f.do("PATCH", "clusters/"+c.ID, `{"spec":{"version":"1.35","workers":[{"max":2}],"password":"y"},"labels":{"a":"1"}}`).want(200)
+	f.do("DELETE", "clusters/"+c.ID, nil).want(202)
+
+	changed := func(field, before, after string) v1.ChangedField {
+		c := v1.ChangedField{Field: field}
+		if before != "" {
+			c.Before = json.RawMessage(before)
+		}
+		if after != "" {
+			c.After = json.RawMessage(after)
+		}
+		return c
+	}
+	items := f.changes("").Items
+	wantEqual(t, "deleted", []v1.ChangedField{
+		changed("spec.password", `"[redacted]"`, ""), changed("spec.version", `"1.35"`, ""), changed("spec.workers", `[{"max":2}]`, ""), changed("labels.a", `"1"`, ""),
+	}, items[0].Changes)
+	wantEqual(t, "changed", []v1.ChangedField{
+		changed("spec.password", `"[redacted]"`, `"[redacted]"`), changed("spec.workers[0].max", "1", "2"), changed("labels.a", "", `"1"`),
+	}, items[1].Changes)
+	wantEqual(t, "summary", "anonymous changed spec.password (redacted), spec.workers[0].max 1 → 2, labels.a (unset) → 1 of c-one", items[1].Summary)
+	wantEqual(t, "created by", "anonymous created cluster c-one", items[3].Summary)
+	for query, want := range map[string]int{
+		"?field=spec.workers.max": 1, "?field=spec.workers[7].max": 1, "?field=spec.workers": 2, "?field=spec.version": 1, "?field=spec": 2,
+		"?field=labels.a&actor=anonymous": 1, "?field=labels.a&actor=alice": 0, "?field=none": 0, "?strict=true&field=spec": 2,
+	} {
+		wantEqual(t, query, want, len(f.changes(query).Items))
+	}
+	stream := f.streamChanges("?field=firmware", nil)
+	f.tell("eu-1", done("cordon", "node-1", time.Now()))
+	told := done("firmware-updated", "node-1", time.Now())
+	told.Changes = []changeevent.FieldChange{{Field: "firmware.version", Before: json.RawMessage("1"), After: json.RawMessage("2")}}
+	f.tell("eu-1", told)
+	stream.wantChanges("firmware-updated node-1")
+	wantEqual(t, "of others", 1, len(f.changes("?field=firmware.version").Items))
+}
+
 func TestFilteredChangeEvents(t *testing.T) {
 	f := newFixture(t)
 	now := time.Now().Truncate(time.Millisecond)

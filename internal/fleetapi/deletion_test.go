@@ -44,7 +44,6 @@ func TestDeletionWaitsForAdapters(t *testing.T) {
 	wantEqual(t, "still listed", []v1.Resource{deleted}, f.list("clusters").Items)
 	f.do("PATCH", path, `{"spec":{"a":1}}`).problem(409, "being_deleted", c.ID)
 	f.do("POST", path+"/nodepools", `{"name":"np-one","spec":{}}`).problem(409, "being_deleted", "takes nothing new")
-	f.do("POST", "clusters", `{"name":"c-one","spec":{}}`).problem(409, "name_taken", "c-one")
 
 	f.do("PUT", path+"/statuses", reportOf("dns", 1, v1.ConditionFinalized)).want(201) // finalized before deletion was asked for
 	f.finalize(path, "validation")

@@ -351,7 +351,7 @@ func (c *contract) check(ctx context.Context, r *http.Request, body []byte, a *a
 	local.URL.Scheme, local.URL.Host, local.Host = "", "", ""
 	local.Body = io.NopCloser(bytes.NewReader(body))
 	route, params, err := c.route(local)
-	if err != nil || strings.HasSuffix(r.URL.Path, "/") { // which the router does not mind, and the API does
+	if err != nil {
 		var v any
 		return errors.Join(json.Unmarshal(a.body, &v), c.doc.Components.Schemas["Problem"].Value.VisitJSON(v))
 	}
@@ -361,6 +361,9 @@ func (c *contract) check(ctx context.Context, r *http.Request, body []byte, a *a
 	}
 	input.Options.ExcludeRequestBody = r.Header.Get("Content-Type") == v1.ContentTypeNDJSON // the contract says no more than text
 	if a.status < http.StatusBadRequest {
+		if r.URL.Query().Has("fields") {
+			return nil // the answer has some of the members that the contract wants
+		}
 		if err := openapi3filter.ValidateRequest(ctx, input); err != nil {
 			return err
 		}

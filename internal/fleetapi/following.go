@@ -46,20 +46,20 @@ func parseFollowing(r *http.Request, k *kind) (*following, error) {
 	var err error
 	if v.Has("watch") {
 		if f.watch, err = strconv.ParseBool(v.Get("watch")); err != nil {
-			return nil, problem.Query("watch", "type", v.Get("watch"), "must be true or false")
+			return nil, problem.Query("watch", "format", v.Get("watch"), "must be true or false")
 		}
 	}
-	with, excluded := "changed_since", []string{"search", "page", "size", "pageSize", "order", "orderBy", "continue", "ids"}
+	with, excluded := "changed_since", []string{"search", "fields", "page", "size", "pageSize", "order", "orderBy", "continue", "ids"}
 	if f.watch {
 		with, excluded = "watch", append(excluded, "limit")
 	}
 	for _, name := range excluded {
 		if v.Has(name) {
-			return nil, problem.Query(name, "excluded", v.Get(name), "does not go with %s", with)
+			return nil, problem.Query(name, "format", v.Get(name), "does not go with %s", with)
 		}
 	}
 	if r.PathValue("parent") != "" {
-		return nil, problem.Query(with, "excluded", v.Get(with), "is for all %s at once; use it on /%s", k.collection, k.collection)
+		return nil, problem.Query(with, "format", v.Get(with), "is for all %s at once; use it on /%s", k.collection, k.collection)
 	}
 	if f.labels, err = parseSelector(v.Get("labels")); err != nil {
 		return nil, err

@@ -168,22 +168,22 @@ func TestFollowingRefuses(t *testing.T) {
 		field      string
 		constraint string
 	}{
-		"Search":      {query("clusters", "changed_since", cursor, "search", "name='x'"), "search", "excluded"},
-		"Page":        {query("clusters", "changed_since", cursor, "page", "1"), "page", "excluded"},
-		"Size":        {query("clusters", "changed_since", cursor, "size", "1"), "size", "excluded"},
-		"Order":       {query("clusters", "changed_since", cursor, "order", "id"), "order", "excluded"},
-		"Continue":    {query("clusters", "changed_since", cursor, "continue", "x"), "continue", "excluded"},
-		"IDs":         {query("clusters", "changed_since", cursor, "ids", c.ID), "ids", "excluded"},
-		"Nested":      {query("clusters/"+c.ID+"/nodepools", "changed_since", cursor), "changed_since", "excluded"},
-		"NestedWatch": {query("clusters/"+c.ID+"/nodepools", "watch", "true"), "watch", "excluded"},
+		"Search":      {query("clusters", "changed_since", cursor, "search", "name='x'"), "search", "format"},
+		"Page":        {query("clusters", "changed_since", cursor, "page", "1"), "page", "format"},
+		"Size":        {query("clusters", "changed_since", cursor, "size", "1"), "size", "format"},
+		"Order":       {query("clusters", "changed_since", cursor, "order", "id"), "order", "format"},
+		"Continue":    {query("clusters", "changed_since", cursor, "continue", "x"), "continue", "format"},
+		"IDs":         {query("clusters", "changed_since", cursor, "ids", c.ID), "ids", "format"},
+		"Nested":      {query("clusters/"+c.ID+"/nodepools", "changed_since", cursor), "changed_since", "format"},
+		"NestedWatch": {query("clusters/"+c.ID+"/nodepools", "watch", "true"), "watch", "format"},
 		"NoCursor":    {query("clusters", "changed_since", "abc"), "changed_since", "format"},
 		"Empty":       {query("clusters", "changed_since", ""), "changed_since", "format"},
 		"Longer":      {query("clusters", "changed_since", cursor+"AA"), "changed_since", "format"},
 		"Twice":       {query("clusters", "changed_since", cursor, "changed_since", cursor), "changed_since", "unique"},
 		"Limit":       {query("clusters", "changed_since", cursor, "limit", "501"), "limit", "max"},
 		"Labels":      {query("clusters", "changed_since", cursor, "labels", "a in ("), "labels", "format"},
-		"Watch":       {query("clusters", "watch", "maybe"), "watch", "type"},
-		"Unknown":     {query("clusters", "changed_since", cursor, "colour", "red", "strict", "true"), "colour", "unknown"},
+		"Watch":       {query("clusters", "watch", "maybe"), "watch", "format"},
+		"Unknown":     {query("clusters", "changed_since", cursor, "colour", "red", "strict", "true"), "colour", "enum"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := f.under(t).do("GET", tc.path, nil).problem(400, "invalid_query", tc.field)

@@ -3,6 +3,8 @@ package fleetapi
 import (
 	"encoding/json"
 	"errors"
+	"hash/fnv"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -25,6 +27,10 @@ func (a *API) get(k *kind) handler {
 		if err != nil {
 			return err
 		}
+		fields, err := parseFields(r.URL.Query()["fields"])
+		if err != nil {
+			return err
+		}
 		rec, err := a.find(r, scope, k)
 		if err != nil {
 			return err
@@ -34,7 +40,8 @@ func (a *API) get(k *kind) handler {
 			notModified(w, etag.Quote(tag))
 			return nil
 		}
-		writeRecord(w, http.StatusOK, &rec, k)
+		w.Header().Set("Etag", etag.Quote(tag))
+		writeJSON(w, http.StatusOK, fields.appendTo(nil, &rec, k))
 		return nil
 	}
 }
@@ -143,8 +150,14 @@ func (a *API) forceDelete(k *kind) handler {
 			return e
 		}
 		const longest = 1024
-		if n := utf8.RuneCountInString(req.Reason); strings.TrimSpace(req.Reason) == "" || n > longest {
-			return problem.Invalid([]v1.FieldError{{Field: "reason", Constraint: "length", Message: "must say in 1 to 1024 characters why nobody waits for the adapters"}})
+		constraint := ""
+		if strings.TrimSpace(req.Reason) == "" {
+			constraint = "min_length"
+		} else if utf8.RuneCountInString(req.Reason) > longest {
+			constraint = "max_length"
+		}
+		if constraint != "" {
+			return problem.Invalid([]v1.FieldError{{Field: "reason", Constraint: constraint, Message: "must say in 1 to 1024 characters why nobody waits for the adapters"}})
 		}
 		if err := a.purge(r.Context(), by, k, id); err != nil {
 			return err
@@ -257,8 +270,20 @@ func parseID(k *kind, s string) (string, error) {
 	return id.String(), nil
 }
 
-// revisionTag is the tag of a resource.
-func revisionTag(r *Record) string { return strconv.FormatInt(r.Revision, 10) }
+// revisionTag is the tag of a resource. What is shown of a cluster's Shoot changes
+// without the row, so the tag includes it.
+func revisionTag(r *Record) string {
+	tag := strconv.FormatInt(r.Revision, 10)
+	s := &r.Status
+	if s.ShootStatus == "" && s.ShootMessage == "" && s.SyncError == "" {
+		return tag
+	}
+	h := fnv.New64a()
+	for _, shown := range []string{string(s.ShootStatus), s.ShootMessage, s.SyncError} {
+		_, _ = io.WriteString(h, shown+"\x00") // a hash takes everything
+	}
+	return tag + "-" + strconv.FormatUint(h.Sum64(), 36)
+}
 
 // writeRecord answers with a resource as it is.
 func writeRecord(w http.ResponseWriter, status int, r *Record, k *kind) {

@@ -49,12 +49,12 @@ func appendRecord(b []byte, r *Record, k *kind) []byte {
 	b = strconv.AppendInt(b, r.Generation, 10)
 	b = appendTime(append(b, `,"created_time":`...), r.CreatedTime)
 	b = appendTime(append(b, `,"updated_time":`...), r.UpdatedTime)
-	b = appendAuthor(b, `,"created_by":`, r.CreatedBy)
-	b = appendAuthor(b, `,"updated_by":`, r.UpdatedBy)
+	b = appendOptional(b, `,"created_by":`, r.CreatedBy)
+	b = appendOptional(b, `,"updated_by":`, r.UpdatedBy)
 	if r.Deleting() {
 		b = appendTime(append(b, `,"deleted_time":`...), r.DeletedTime)
 	}
-	b = appendAuthor(b, `,"deleted_by":`, r.DeletedBy)
+	b = appendOptional(b, `,"deleted_by":`, r.DeletedBy)
 	return append(appendStatus(append(b, `,"status":`...), &r.Status), '}')
 }
 
@@ -67,6 +67,9 @@ func appendStatus(b []byte, s *Status) []byte {
 	b = appendTime(append(b, `,"last_transition_time":`...), s.LastTransitionTime)
 	b = append(b, `,"conditions":`...)
 	b = append(b, s.Conditions...)
+	b = appendOptional(b, `,"shoot_status":`, string(s.ShootStatus))
+	b = appendOptional(b, `,"shoot_status_message":`, s.ShootMessage)
+	b = appendOptional(b, `,"sync_error":`, s.SyncError)
 	return append(b, '}')
 }
 
@@ -101,11 +104,11 @@ func appendPath(b []byte, k *kind, id string) []byte {
 	return append(b, id...)
 }
 
-func appendAuthor(b []byte, key, subject string) []byte {
-	if subject == "" {
+func appendOptional(b []byte, key, value string) []byte {
+	if value == "" {
 		return b
 	}
-	return appendText(append(b, key...), subject)
+	return appendText(append(b, key...), value)
 }
 
 func appendText(b []byte, s string) []byte {

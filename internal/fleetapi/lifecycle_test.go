@@ -32,7 +32,7 @@ func TestCreate(t *testing.T) {
 			Phase: v1.PhasePending, LastUpdatedTime: got.CreatedTime, LastTransitionTime: got.CreatedTime,
 			Conditions: []v1.Condition{
 				{
-					Type: v1.ConditionReconciled, Status: v1.ConditionFalse, Reason: "ReconciledMissingAdapters", Message: "waiting for validation, dns",
+					Type: v1.ConditionReconciled, Status: v1.ConditionFalse, Reason: "ReconciledMissingAdapters", Message: "waiting for validation, dns", ObservedGeneration: 1,
 					CreatedTime: got.CreatedTime, LastUpdatedTime: got.CreatedTime, LastTransitionTime: got.CreatedTime,
 				},
 				{

@@ -9,15 +9,11 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
-
-	"github.com/google/uuid"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/etag"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 )
 
 // maxKeptBuffer is how large a page's buffer may be to be used again.
@@ -88,6 +84,8 @@ type reading struct {
 	walk    paging.Digest
 	walking bool
 	start   Position
+	// startAt is the start in the form of appendPosition.
+	startAt string
 }
 
 // reading finds out which page a request asks for, and where that begins.
@@ -111,12 +109,13 @@ func (a *API) reading(r *http.Request, k *kind, who auth.Principal) (*reading, e
 		rd.query.Limit = rd.show
 	case l.keyset:
 		rd.query.Limit = l.size + 1 // the one more tells whether there is another page
-		rd.query.After.ID, err = l.parseToken()
+		rd.query.After, err = l.parseToken()
 	default:
 		rd.query.Limit, rd.query.Count = l.size, true
 		rd.who, rd.walk = walker{who.Subject, r.RemoteAddr}, l.digest(who.Subject)
-		rd.start, rd.walking = a.walks.Start(rd.walk, rd.who.addr, l.page, time.Now())
+		rd.startAt, rd.walking = a.walks.Start(rd.walk, rd.who.addr, l.page, time.Now())
 		if rd.walking {
+			rd.start, _ = readPosition([]byte(rd.startAt), l.query.Order) // of the same order, which is part of the walk
 			rd.query.After = rd.start
 		} else {
 			rd.query.Offset = int64(l.page-1) * int64(l.size)
@@ -159,12 +158,12 @@ func (a *API) read(ctx context.Context, rd *reading, p *page) (err error) {
 		if p.rows > 1 {
 			p.b = append(p.b, ',')
 		}
-		p.b = appendRecord(p.b, r, rd.kind)
-		p.last = position(r, rd.query.Order.Column)
+		p.b = rd.fields.appendTo(p.b, r, rd.kind)
+		p.last = position(r, rd.query.Order)
 		return nil
 	})
 	if err == nil && rd.page > 0 && (rd.walking || rd.page == 1 || p.rows > 0) {
-		a.walks.Saw(rd.walk, rd.who.addr, rd.page, rd.start, p.last, time.Now())
+		a.walks.Saw(rd.walk, rd.who.addr, rd.page, rd.startAt, string(appendPosition(nil, p.last)), time.Now())
 	}
 	return err
 }
@@ -184,7 +183,7 @@ func (p *page) finish(rd *reading) error {
 		p.b = append(p.b, '"')
 	}
 	if rd.keyset && p.rows > rd.show {
-		token, err := paging.Token(rd.digest(""), p.last.ID)
+		token, err := rd.continueToken(p.last)
 		if err != nil {
 			return err
 		}
@@ -215,13 +214,23 @@ func (a *API) unchanged(ctx context.Context, rd *reading, have etag.List) (strin
 		return "", nil
 	}
 	if rd.page > 0 {
-		end, ok := readPosition(tag[min(len(prefix)+1, len(tag)):], rd.query.Order.Column)
+		end, ok := decodePosition(tag[min(len(prefix)+1, len(tag)):], rd.query.Order)
 		if !ok {
 			return "", nil
 		}
-		a.walks.Saw(rd.walk, rd.who.addr, rd.page, rd.start, end, time.Now())
+		a.walks.Saw(rd.walk, rd.who.addr, rd.page, rd.startAt, end, time.Now())
 	}
 	return etag.Quote(tag), nil
+}
+
+// decodePosition gives the position at the end of a tag in the form of
+// appendPosition. A tag that is not one of ours has none.
+func decodePosition(text string, order []Order) (position string, ok bool) {
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		_, ok = readPosition(b, order)
+	}
+	return string(b), ok
 }
 
 // tag is the ETag of a page that was read. That of a numbered page also says
@@ -239,66 +248,6 @@ func (a *API) tag(rd *reading, p *page) string {
 func (a *API) digest(rd *reading, state *feed.State) string {
 	of := rd.digest("")
 	d := paging.Digested(a.version, string(of[:]), rd.token, strconv.FormatBool(rd.keyset), strconv.Itoa(rd.page), strconv.Itoa(rd.size),
-		strconv.FormatBool(rd.walking), string(appendPosition(nil, rd.start)), string(state.Append(nil)))
+		strconv.FormatBool(rd.walking), rd.startAt, string(state.Append(nil)))
 	return base64.RawURLEncoding.EncodeToString(d[:16])
-}
-
-// position is where a record stands in an order by the column.
-func position(r *Record, column search.Field) Position {
-	p := Position{ID: r.ID}
-	switch column { //nolint:exhaustive // the others are not sorted by
-	case search.Name:
-		p.Value = search.Value{Type: search.Text, Text: r.Name}
-	case search.Generation:
-		p.Value = search.Value{Type: search.Integer, Int: r.Generation}
-	case search.CreatedTime:
-		p.Value = search.Value{Type: search.Time, Time: r.CreatedTime}
-	case search.UpdatedTime:
-		p.Value = search.Value{Type: search.Time, Time: r.UpdatedTime}
-	}
-	return p
-}
-
-// appendPosition appends a position: the id, and the value in the way of its
-// column.
-func appendPosition(b []byte, p Position) []byte {
-	b = append(b, p.ID...)
-	switch p.Value.Type {
-	case search.Text:
-		return append(b, p.Value.Text...)
-	case search.Integer:
-		return strconv.AppendInt(b, p.Value.Int, 10)
-	case search.Time:
-		return strconv.AppendInt(b, p.Value.Time.UnixMicro(), 10)
-	}
-	return b
-}
-
-// readPosition reads what appendPosition wrote, in base64.
-func readPosition(s string, column search.Field) (p Position, ok bool) {
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil || len(b) == 0 {
-		return p, err == nil
-	}
-	const idLen = 36
-	if len(b) < idLen || uuid.Validate(string(b[:idLen])) != nil {
-		return p, false
-	}
-	p.ID = string(b[:idLen])
-	value := string(b[idLen:])
-	p.Value.Type = column.Type()
-	if column == search.ID {
-		return p, value == ""
-	}
-	if p.Value.Type == search.Text {
-		p.Value.Text = value
-		return p, utf8.ValidString(value) && !strings.ContainsRune(value, 0)
-	}
-	n, err := strconv.ParseInt(value, 10, 64)
-	if p.Value.Type == search.Integer {
-		p.Value.Int = n
-		return p, err == nil
-	}
-	p.Value.Time = time.UnixMicro(n).UTC()
-	return p, err == nil && p.Value.Time.Year() > 0 && p.Value.Time.Year() < 10000
 }

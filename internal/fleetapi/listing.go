@@ -1,7 +1,6 @@
 package fleetapi
 
 import (
-	"cmp"
 	"errors"
 	"net/url"
 	"slices"
@@ -22,6 +21,7 @@ const (
 	maxPage     = 100_000
 	maxSelector = 4096
 	maxIDs      = 100
+	maxFields   = 64
 )
 
 // A listing is a list request that was understood.
@@ -37,6 +37,9 @@ type listing struct {
 	token  string
 	page   int
 	size   int
+
+	// fields are what is shown of each resource, nil for all.
+	fields fieldSet
 
 	// selection is what the client asked for, in one form.
 	selection []string
@@ -56,7 +59,7 @@ func (l *listing) digest(subject string) paging.Digest {
 
 // parseListing reads the parameters of a list request.
 func parseListing(k *kind, v url.Values) (*listing, error) {
-	if err := checkParameters(v, "labels", "search", "page", "size", "pageSize", "order", "orderBy", "limit", "continue", "ids", "changed_since", "watch"); err != nil {
+	if err := checkParameters(v, "labels", "search", "fields", "page", "size", "pageSize", "order", "orderBy", "limit", "continue", "ids", "changed_since", "watch"); err != nil {
 		return nil, err
 	}
 	l := &listing{kind: k, query: Query{Kind: k.name}}
@@ -64,6 +67,9 @@ func parseListing(k *kind, v url.Values) (*listing, error) {
 		return l, l.parseIDs(v)
 	}
 	var err error
+	if l.fields, err = parseFields(v["fields"]); err != nil {
+		return nil, err
+	}
 	if l.query.Labels, err = parseSelector(v.Get("labels")); err != nil {
 		return nil, err
 	}
@@ -76,8 +82,13 @@ func parseListing(k *kind, v url.Values) (*listing, error) {
 	} else {
 		err = l.parseNumbered(v)
 	}
-	order := search.Column{Field: l.query.Order.Column}.String()
-	l.selection = []string{l.query.Labels.String(), v.Get("search"), order, strconv.FormatBool(l.query.Order.Desc)}
+	l.selection = []string{l.query.Labels.String(), v.Get("search")}
+	for _, t := range l.query.Terms() {
+		l.selection = append(l.selection, search.Column{Field: t.Column}.String(), strconv.FormatBool(t.Desc))
+	}
+	if l.fields != nil {
+		l.selection = append(l.selection, l.fields.String())
+	}
 	return l, err
 }
 
@@ -86,15 +97,15 @@ func parseListing(k *kind, v url.Values) (*listing, error) {
 func (l *listing) parseIDs(v url.Values) error {
 	for name := range v {
 		if name != "ids" && name != "strict" {
-			return problem.Query(name, "excluded", v.Get(name), "does not go with ids, which say already what is wanted")
+			return problem.Query(name, "format", v.Get(name), "does not go with ids, which say already what is wanted")
 		}
 	}
 	names := strings.Split(v.Get("ids"), ",")
 	if len(names) > maxIDs {
-		return problem.Query("ids", "max_items", "", "are %d and may be %d", len(names), maxIDs)
+		return problem.Query("ids", "max", "", "are %d and may be %d", len(names), maxIDs)
 	}
 	if v.Get("ids") == "" {
-		return problem.Query("ids", "min_items", "", "are none; name one at least")
+		return problem.Query("ids", "min", "", "are none; name one at least")
 	}
 	l.ids, l.query.IDs = true, []string{}
 	for _, name := range names {
@@ -115,7 +126,7 @@ func checkParameters(v url.Values, known ...string) error {
 	if v.Has("strict") {
 		var err error
 		if strict, err = strconv.ParseBool(v.Get("strict")); err != nil {
-			return problem.Query("strict", "type", v.Get("strict"), "must be true or false")
+			return problem.Query("strict", "format", v.Get("strict"), "must be true or false")
 		}
 	}
 	names := make([]string, 0, len(v))
@@ -127,9 +138,9 @@ func checkParameters(v url.Values, known ...string) error {
 		switch {
 		case !slices.Contains(known, name):
 			if strict {
-				return problem.Query(name, "unknown", v.Get(name), "is not known; there are %s", strings.Join(known, ", "))
+				return problem.Query(name, "enum", v.Get(name), "is not known; there are %s", strings.Join(known, ", "))
 			}
-		case len(v[name]) > 1:
+		case len(v[name]) > 1 && name != "order" && name != "fields":
 			return problem.Query(name, "unique", v.Get(name), "is given %d times", len(v[name]))
 		}
 	}
@@ -150,13 +161,13 @@ func parseSelector(s string) (selector.Selector, error) {
 func (l *listing) parseKeyset(v url.Values) error {
 	for _, name := range []string{"page", "size", "pageSize", "orderBy"} {
 		if v.Has(name) {
-			return problem.Query(name, "excluded", v.Get(name), "pages by number and does not go with limit and continue")
+			return problem.Query(name, "format", v.Get(name), "pages by number and does not go with limit and continue")
 		}
 	}
-	if o := v.Get("order"); v.Has("order") && o != "id" && o != "id asc" {
-		return problem.Query("order", "excluded", o, "must be id, or be left out, with limit and continue")
-	}
 	var err error
+	if l.query.Order, err = parseOrder(v["order"], ""); err != nil {
+		return err
+	}
 	l.size, err = parseNumber(v, "limit", maxSize, defaultSize)
 	if l.token = v.Get("continue"); err == nil && v.Has("continue") && l.token == "" {
 		err = problem.Query("continue", "format", "", "is empty; begin without it")
@@ -164,13 +175,30 @@ func (l *listing) parseKeyset(v url.Values) error {
 	return err
 }
 
-// parseToken gives the id that the token names, "" if there is no token.
-func (l *listing) parseToken() (string, error) {
+// parseToken gives the position that the token names, the zero value if there
+// is no token.
+func (l *listing) parseToken() (Position, error) {
 	if l.token == "" {
-		return "", nil
+		return Position{}, nil
 	}
-	id, err := paging.ParseToken(l.digest(""), l.token)
-	return id, refusedToken("continue", l.token, err)
+	if len(l.query.Order) == 0 {
+		id, err := paging.ParseToken(l.digest(""), l.token)
+		return Position{ID: id}, refusedToken("continue", l.token, err)
+	}
+	at, err := paging.ParsePlaceToken(l.digest(""), l.token)
+	p, ok := readPosition(at, l.query.Order)
+	if err == nil && (!ok || p.ID == "") {
+		err = paging.ErrMalformed
+	}
+	return p, refusedToken("continue", l.token, err)
+}
+
+// continueToken makes the token that continues the list behind a position.
+func (l *listing) continueToken(p Position) (string, error) {
+	if len(l.query.Order) == 0 {
+		return paging.Token(l.digest(""), p.ID)
+	}
+	return paging.PlaceToken(l.digest(""), appendPosition(nil, p)), nil
 }
 
 // refusedToken says why a token does not continue a list, nil if it does.
@@ -179,7 +207,7 @@ func refusedToken(parameter, token string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, paging.ErrOtherQuery):
-		return problem.Query(parameter, "match", token, "belongs to another query; go on with the parameters that it was given for, or begin anew without it")
+		return problem.Query(parameter, "format", token, "belongs to another query; go on with the parameters that it was given for, or begin anew without it")
 	}
 	return problem.Query(parameter, "format", token, "is not a token of this API; begin anew without it")
 }
@@ -189,7 +217,11 @@ func (l *listing) parseNumbered(v url.Values) error {
 	if l.page, l.size, err = parsePage(v); err != nil {
 		return err
 	}
-	l.query.Order, err = parseOrder(v)
+	terms := v["order"]
+	if v.Has("orderBy") { // the column, and order has the direction
+		terms = []string{v.Get("orderBy") + " " + v.Get("order")}
+	}
+	l.query.Order, err = parseOrder(terms, "created_time desc")
 	return err
 }
 
@@ -201,7 +233,7 @@ func parsePage(v url.Values) (page, size int, err error) {
 		name = "pageSize"
 	}
 	if v.Has("size") && v.Has("pageSize") && v.Get("size") != v.Get("pageSize") {
-		return 0, 0, problem.Query("pageSize", "equal", v.Get("pageSize"), "says something else than size")
+		return 0, 0, problem.Query("pageSize", "format", v.Get("pageSize"), "says something else than size")
 	}
 	page, err = parseNumber(v, "page", maxPage, 1)
 	if err != nil {
@@ -224,28 +256,7 @@ func parseNumber(v url.Values, name string, most, otherwise int) (int, error) {
 	case errors.Is(err, strconv.ErrRange), err == nil && n < 1:
 		return 0, problem.Query(name, "min", text, "must be at least 1")
 	case err != nil:
-		return 0, problem.Query(name, "type", text, "must be a number from 1 to %d", most)
+		return 0, problem.Query(name, "format", text, "must be a number from 1 to %d", most)
 	}
 	return n, nil
-}
-
-// parseOrder reads "created_time desc", or the older pair of orderBy with the
-// column and order with the direction.
-func parseOrder(v url.Values) (Order, error) {
-	text := cmp.Or(v.Get("order"), "created_time desc")
-	if v.Has("orderBy") {
-		text = v.Get("orderBy") + " " + v.Get("order")
-	}
-	words := strings.Fields(text)
-	if len(words) == 1 {
-		words = append(words, "asc")
-	}
-	if len(words) == 2 {
-		column, ok := search.Sortable(words[0])
-		direction := strings.ToLower(words[1])
-		if ok && (direction == "asc" || direction == "desc") {
-			return Order{Column: column, Desc: direction == "desc"}, nil
-		}
-	}
-	return Order{}, problem.Query("order", "format", v.Get("order"), "must be one of id, name, generation, created_time and updated_time, with asc or desc behind it")
 }

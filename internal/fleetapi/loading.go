@@ -167,15 +167,22 @@ func (l *loader) flush(ctx context.Context) error {
 	if len(l.rows) == 0 {
 		return nil
 	}
+	guarded, err := l.rs.guards(ctx, l.kind)
+	if err != nil {
+		return err
+	}
 	var created int
-	err := l.rs.store.Update(ctx, l.by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
+	err = l.rs.store.Update(ctx, l.by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
 		into, ok := tx.(Loader)
 		if !ok {
 			return errors.New("the store takes no batches")
 		}
-		common := Locked{Now: now, Record: Record{ParentID: l.parent}}
+		common := Locked{Now: now, Shoot: ShootState{Guarded: guarded}, Record: Record{ParentID: l.parent}}
 		err := l.rs.begin(ctx, tx, l.by, l.kind, &common)
 		if err != nil {
+			return err
+		}
+		if err := l.checkSpecs(ctx, tx); err != nil {
 			return err
 		}
 		batch := Batch{Common: common.Record, Rows: l.rows}
@@ -194,6 +201,20 @@ func (l *loader) flush(ctx context.Context) error {
 	l.result.Created += int64(created)
 	l.result.Skipped += int64(len(l.rows) - created)
 	l.rows, l.lines, l.size = l.rows[:0], l.lines[:0], 0
+	return nil
+}
+
+// checkSpecs refuses the first row whose spec violates the schema of the kind.
+func (l *loader) checkSpecs(ctx context.Context, tx Tx) error {
+	schema, err := l.rs.schemas.schemaOf(ctx, tx, l.kind.name)
+	if err != nil || schema == nil {
+		return err
+	}
+	for i := range l.rows {
+		if violations := schema.Check(l.rows[i].Spec); len(violations) > 0 {
+			return atLine(l.lines[i], problem.Invalid(violations))
+		}
+	}
 	return nil
 }
 

@@ -62,10 +62,10 @@ func (d *draft) fill(k *kind, req *v1.CreateRequest) error {
 			d.name = m.Name
 		}
 		if m.Name != "" && m.Name != d.name {
-			refuse("metadata.name", "equal", "must be the same as name, or be left out", m.Name)
+			refuse("metadata.name", "format", "must be the same as name, or be left out", m.Name)
 		}
 		if m.Labels != nil && req.Labels != nil {
-			refuse("metadata.labels", "excluded", "must not be given beside labels", nil)
+			refuse("metadata.labels", "format", "must not be given beside labels", nil)
 		}
 		if req.Labels == nil {
 			labels, labelsField = m.Labels, "metadata.labels"
@@ -90,7 +90,7 @@ func checkName(k *kind, name string) []v1.FieldError {
 		return nil
 	}
 	return []v1.FieldError{{
-		Field: "name", Constraint: "format", Value: name,
+		Field: "name", Constraint: "pattern", Value: name,
 		Message: fmt.Sprintf("must be %d to %d lower-case letters, digits and hyphens, beginning and ending with a letter or digit", k.minName, k.maxName),
 	}}
 }
@@ -99,15 +99,15 @@ func checkName(k *kind, name string) []v1.FieldError {
 // be selected.
 func checkLabels(field string, labels map[string]string) []v1.FieldError {
 	if len(labels) > maxLabels {
-		return []v1.FieldError{{Field: field, Constraint: "max_items", Message: fmt.Sprintf("must not be more than %d", maxLabels), Value: len(labels)}}
+		return []v1.FieldError{{Field: field, Constraint: "max", Message: fmt.Sprintf("must not be more than %d", maxLabels), Value: len(labels)}}
 	}
 	var errs []v1.FieldError
 	for key, value := range labels {
 		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
-			errs = append(errs, v1.FieldError{Field: field, Constraint: "key", Message: fmt.Sprintf("has the key %q: %s", key, wrong[0]), Value: key})
+			errs = append(errs, v1.FieldError{Field: field, Constraint: "pattern", Message: fmt.Sprintf("has the key %q: %s", key, wrong[0]), Value: key})
 		}
 		if wrong := validation.IsValidLabelValue(value); len(wrong) > 0 {
-			errs = append(errs, v1.FieldError{Field: field + "." + key, Constraint: "format", Message: wrong[0], Value: value})
+			errs = append(errs, v1.FieldError{Field: field + "." + key, Constraint: "pattern", Message: wrong[0], Value: value})
 		}
 	}
 	slices.SortFunc(errs, func(a, b v1.FieldError) int { return strings.Compare(a.Field+a.Message, b.Field+b.Message) })
@@ -117,7 +117,7 @@ func checkLabels(field string, labels map[string]string) []v1.FieldError {
 func readLabels(field string, raw json.RawMessage) (json.RawMessage, []v1.FieldError) {
 	var labels map[string]string
 	if raw[0] != '{' || json.Unmarshal(raw, &labels) != nil {
-		return nil, []v1.FieldError{{Field: field, Constraint: "type", Message: "must be an object of texts; {} takes all labels away"}}
+		return nil, []v1.FieldError{{Field: field, Constraint: "format", Message: "must be an object of texts; {} takes all labels away"}}
 	}
 	if errs := checkLabels(field, labels); len(errs) > 0 {
 		return nil, errs
@@ -146,7 +146,7 @@ func checkObject(field string, raw *json.RawMessage, required bool) []v1.FieldEr
 	}
 	v := jsontext.Value(bytes.TrimSpace(*raw))
 	if v.Kind() != jsontext.KindBeginObject || v.Compact(jsontext.PreserveRawStrings(true)) != nil {
-		return []v1.FieldError{{Field: field, Constraint: "type", Message: "must be an object"}}
+		return []v1.FieldError{{Field: field, Constraint: "format", Message: "must be an object"}}
 	}
 	*raw = json.RawMessage(v)
 	return nil

@@ -25,8 +25,9 @@ const maxAdapters = 64
 // resources are the rules by which rows come, change and go. The store
 // carries them out.
 type resources struct {
-	store Store
-	kinds map[string]*kind // by name
+	store   Store
+	kinds   map[string]*kind // by name
+	schemas *schemaCache
 }
 
 // An author is who changes rows, and where what it creates belongs.
@@ -50,9 +51,13 @@ func (rs *resources) create(ctx context.Context, by author, k *kind, d draft) (R
 	if err != nil {
 		return Record{}, fmt.Errorf("make an id: %w", err)
 	}
+	guarded, err := rs.guards(ctx, k)
+	if err != nil {
+		return Record{}, err
+	}
 	var created Record
 	err = rs.store.Update(ctx, by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
-		l := Locked{Now: now, Record: Record{
+		l := Locked{Now: now, Shoot: ShootState{Guarded: guarded}, Record: Record{
 			Key:         Key{k.name, id.String()},
 			Name:        d.name,
 			DisplayName: d.displayName,
@@ -61,6 +66,9 @@ func (rs *resources) create(ctx context.Context, by author, k *kind, d draft) (R
 			Spec:        d.spec,
 		}}
 		if err := rs.begin(ctx, tx, by, k, &l); err != nil {
+			return err
+		}
+		if err := rs.schemas.checkSpec(ctx, tx, k, d.spec); err != nil {
 			return err
 		}
 		err := tx.Insert(ctx, &l.Record)
@@ -90,6 +98,9 @@ func (rs *resources) begin(ctx context.Context, tx Tx, by author, k *kind, l *Lo
 			return problem.New(problem.BeingDeleted, "%s %q is being deleted and takes nothing new", k.parent.name, r.ParentID)
 		}
 		r.Tenant, l.Now = parent.Record.Tenant, parent.Now
+	}
+	if r.Tenant == "" {
+		return problem.New(problem.Forbidden, "%q belongs to no tenant, and a %s needs one: use a token with a tenant", by.subject, k.name)
 	}
 	r.Generation = 1
 	r.CreatedTime, r.UpdatedTime = l.Now, l.Now
@@ -127,6 +138,9 @@ func (rs *resources) update(ctx context.Context, by author, k *kind, id string, 
 			r.Labels = p.labels
 		}
 		if respecified {
+			if err := rs.schemas.checkSpec(ctx, tx, k, p.spec); err != nil {
+				return err
+			}
 			r.Spec = p.spec
 			r.Generation++
 		}
@@ -247,7 +261,7 @@ func (rs *resources) report(ctx context.Context, scope Scope, k *kind, id string
 				last = &t.Reports[i]
 			}
 		}
-		if last == nil && len(t.Reports) >= maxAdapters && !slices.Contains(k.required, r.Adapter) {
+		if last == nil && len(t.Reports) >= maxAdapters && !slices.Contains(k.requiredOf(t.Locked), r.Adapter) {
 			return problem.New(problem.TooManyAdapters, "%d adapters report on %s %q already; others have to be required to be heard", len(t.Reports), k.name, id)
 		}
 		status, verdict = report.Accept(r, last, t.Record.Generation, t.Now)
@@ -302,8 +316,12 @@ func (rs *resources) change(ctx context.Context, scope Scope, k *kind, id string
 	if first, ok := errors.AsType[parentFirstError](err); ok {
 		err = lock(first.parent)
 	}
-	if errors.Is(err, ErrNotFound) {
+	switch {
+	case errors.Is(err, ErrNotFound):
 		return notFound(k, id)
+	case errors.Is(err, ErrShootExists):
+		return &problem.Error{Code: problem.ShootExists, Cause: err, Detail: fmt.Sprintf("%s %q stays until a cluster-worker has confirmed that its Shoot is gone; "+
+			"run a cluster-worker, or, if there will be none any more, run 'cluster-worker unregister'", k.name, id)}
 	}
 	return err
 }
@@ -361,13 +379,9 @@ func (k *kind) restate(l *Locked) error {
 	if err := e.Encode(s.Conditions); err != nil {
 		return fmt.Errorf("write conditions of %s %q: %w", r.Kind, r.ID, err)
 	}
-	r.Status = Status{
-		Phase:              s.Phase,
-		ObservedGeneration: s.ObservedGeneration,
-		LastUpdatedTime:    s.LastUpdatedTime,
-		LastTransitionTime: s.LastTransitionTime,
-		Conditions:         bytes.TrimSpace(conditions.Bytes()),
-	}
+	r.Status.Phase, r.Status.ObservedGeneration = s.Phase, s.ObservedGeneration
+	r.Status.LastUpdatedTime, r.Status.LastTransitionTime = s.LastUpdatedTime, s.LastTransitionTime
+	r.Status.Conditions = bytes.TrimSpace(conditions.Bytes())
 	return nil
 }
 
@@ -381,8 +395,8 @@ func (k *kind) facts(l *Locked, previous v1.Status) aggregate.Facts {
 		Children:    l.Children,
 		CreatedTime: l.Record.CreatedTime,
 		UpdatedTime: l.Record.UpdatedTime,
-		Required:    k.required,
-		Reports:     l.Reports,
+		Required:    k.requiredOf(l),
+		Reports:     l.reportsOn(previous),
 		Previous:    previous,
 		Now:         l.Now,
 	}

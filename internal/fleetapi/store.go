@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
@@ -17,8 +18,8 @@ import (
 var (
 	// ErrNotFound means that no such row is visible in the scope.
 	ErrNotFound = errors.New("not found")
-	// ErrNameTaken means that a row of the same tenant, kind and parent
-	// already bears the name.
+	// ErrNameTaken means that a row of the same tenant, kind and parent, whose
+	// deletion was not asked for, already bears the name.
 	ErrNameTaken = errors.New("name taken")
 	// ErrUnavailable means that the store cannot be reached just now. What was
 	// asked may be asked again; a change that fails so may yet have happened.
@@ -85,6 +86,12 @@ type Status struct {
 	LastTransitionTime time.Time
 	// Conditions is a JSON array of v1.Condition, `[]` when there are none.
 	Conditions json.RawMessage
+
+	// ShootStatus, ShootMessage and SyncError are of the cluster's sync and not
+	// of the row itself: they are read with it and never saved.
+	ShootStatus  v1.ShootStatus
+	ShootMessage string
+	SyncError    string
 }
 
 // A Locked is a row under its lock. All of it is what was committed when the
@@ -101,13 +108,16 @@ type Locked struct {
 	// being deleted included.
 	Children int
 
+	// Shoot is what is known of a cluster's Shoot.
+	Shoot ShootState
+
 	// Now is the store's clock, read after the lock was held, so that what
 	// two writers of one row write is never out of order.
 	Now time.Time
 }
 
 // A Query selects one page of a kind. The order is total: the id, in the
-// direction of the order, breaks ties.
+// direction of the last term of the order, breaks ties.
 type Query struct {
 	Kind     string
 	ParentID string // "" is any parent
@@ -117,7 +127,9 @@ type Query struct {
 	Labels selector.Selector
 	Search search.Expr // nil selects everything
 
-	Order Order
+	// Order are the terms to sort by, the first of which counts most. None is by
+	// id, ascending, which is the order of creation.
+	Order []Order
 	// After starts the page behind a row; the zero value starts at the
 	// beginning.
 	After Position
@@ -130,21 +142,33 @@ type Query struct {
 	Count bool
 }
 
-// An Order sorts by one column. The zero value is by id, ascending, which is
-// the order of creation.
+// Terms are the terms of the order with the id behind them, which makes it total.
+func (q *Query) Terms() []Order {
+	n := len(q.Order)
+	switch {
+	case n == 0:
+		return []Order{{Column: search.ID}}
+	case q.Order[n-1].Column == search.ID:
+		return q.Order
+	}
+	return append(slices.Clone(q.Order), Order{Column: search.ID, Desc: q.Order[n-1].Desc})
+}
+
+// An Order sorts by one column. Rows that do not have it stand behind the
+// others, and before them in descending order.
 type Order struct {
-	// Column is one of search.ID, Name, Generation, CreatedTime and
-	// UpdatedTime.
+	// Column is one that search.Sortable gives.
 	Column search.Field
 	Desc   bool
 }
 
-// A Position is where a row stands in an Order: its value of the order's
-// column and its id. The zero value stands before every row.
+// A Position is where a row stands in an order: its value for each term and its
+// id. The zero value stands before every row.
 type Position struct {
-	// Value is of the column's type, unused when the column is the id.
-	Value search.Value
-	ID    string
+	// Values are of the types of the terms' columns, or search.Absent. There is
+	// one for each term but the id.
+	Values []search.Value
+	ID     string
 }
 
 // A Page says what a page was read from.
@@ -178,6 +202,7 @@ type Store interface {
 	Reader
 	Feed
 	Syncs
+	Schemas
 
 	// Update runs change in one transaction and commits if it returns nil.
 	// now is the store's clock when the transaction began. A transaction that
@@ -203,10 +228,12 @@ type Tx interface {
 
 	// Save writes what may change of a locked row: display name, labels,
 	// spec, generation, times, authors and status. A report that is not nil
-	// replaces that adapter's last one. The new revision is noted in r.
+	// replaces that adapter's last one. The new revision is noted in r. The status
+	// counts as including the sync as it was when the row was locked.
 	Save(ctx context.Context, r *Record, report *v1.AdapterStatus) error
 
 	// Remove deletes a locked row and its reports for good. The row has no
-	// children.
+	// children. It returns ErrShootExists if the database keeps the row for the sake
+	// of its Shoot.
 	Remove(ctx context.Context, key Key) error
 }

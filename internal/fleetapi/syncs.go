@@ -70,6 +70,14 @@ type Syncs interface {
 	// retry is not taken if a worker is at it, or if it is paused or synced,
 	// which then is its state. It returns ErrNotFound if there is none.
 	SteerSync(ctx context.Context, scope Scope, cluster string, action SyncAction) (sync v1.ClusterSync, taken bool, err error)
+
+	// HasClusterWorker reports whether a cluster-worker is registered.
+	HasClusterWorker(ctx context.Context) (bool, error)
+
+	// UnsettledSyncs gives the ids, behind one and in their order, of up to limit
+	// clusters of all tenants whose sync changed after their status was saved. After
+	// "" it begins with the first.
+	UnsettledSyncs(ctx context.Context, after string, limit int) ([]string, error)
 }
 
 // syncRoutes serves the syncs of a kind. There is no refusal for other methods
@@ -104,12 +112,11 @@ func (a *API) getSync(k *kind) handler {
 	}
 }
 
-// steerSync is for everybody who may read the cluster: nothing of the cluster
-// changes by it, and whoever keeps the fleet moving reads all tenants' as the
-// role system.
+// steerSync is for those who may change the cluster and for what keeps the fleet
+// moving, which has the role system: nothing of the cluster itself changes by it.
 func (a *API) steerSync(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := reads(who)
+		scope, err := steers(who)
 		if err != nil {
 			return err
 		}
@@ -193,9 +200,9 @@ func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query paging.Digest
 	return q, query, refusedToken("after", v.Get("after"), err)
 }
 
-func joined(states []v1.SyncState) string {
-	names := make([]string, len(states))
-	for i, s := range states {
+func joined[T ~string](words []T) string {
+	names := make([]string, len(words))
+	for i, s := range words {
 		names[i] = string(s)
 	}
 	return strings.Join(names, ", ")

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	"pgregory.net/rapid"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
@@ -130,6 +129,33 @@ func TestASyncHasAllOfItsRow(t *testing.T) {
 	got := f.sync(c.ID)
 	if !got.Deleting || got.Synced == nil || !got.Synced.Equal(at(5)) || got.PausedAt == nil || !got.PausedAt.Equal(at(6)) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestASyncThatWaitsForGardener: while a worker gets no answer from Gardener, what
+// waits for a worker says so, and what is synced or paused does not.
+func TestASyncThatWaitsForGardener(t *testing.T) {
+	f := newFixture(t)
+	conn := f.connect()
+	note := func(until string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), `insert into tenant.cluster_worker_outages (worker, since, reason, until)
+			values ('worker-1', '2026-03-01T12:00:00Z', 'connection refused', now() + $1::interval)
+			on conflict (worker) do update set until = excluded.until`, until); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := &v1.SyncWait{For: v1.WaitingForGardener, Since: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Reason: "connection refused", Worker: "worker-1"}
+	rows := map[string]*v1.SyncWait{rowPending: want, rowStuck: want, rowBackingOff: want, rowRunning: nil, rowPaused: nil, rowSynced: nil}
+	n := 0
+	for row, want := range rows {
+		n++
+		c := f.create("clusters", fmt.Sprintf("c-%d", n), nil)
+		setSync(t, conn, c.ID, row)
+		note("1 minute")
+		wantEqual(t, row, want, f.sync(c.ID).Waiting)
+		note("-1 second")
+		wantEqual(t, row+", when the note is over", (*v1.SyncWait)(nil), f.sync(c.ID).Waiting)
 	}
 }
 
@@ -331,62 +357,4 @@ func TestRefusedListsOfSyncs(t *testing.T) {
 	blue.do("GET", "clusters/sync?limit=1&after="+next, nil).problem(400, "invalid_query", "another query")
 	names, _ := red.syncNames("limit=2&after=" + next)
 	wantEqual(t, "the page behind, of another size", []string{"c-two"}, names)
-}
-
-// TestPagesOfSyncs holds for any rows and sizes of pages: the pages are the
-// list, and the list is in order.
-func TestPagesOfSyncs(t *testing.T) {
-	f := newFixture(t)
-	conn := f.connect()
-	var ids []string
-	for i := range 12 {
-		ids = append(ids, f.create("clusters", fmt.Sprintf("c-%02d", i), nil).ID)
-	}
-	rows := map[v1.SyncState]string{
-		v1.SyncPending: rowPending, v1.SyncRunning: rowRunning, v1.SyncBackingOff: rowBackingOff,
-		v1.SyncStuck: rowStuck, v1.SyncPaused: rowPaused, v1.SyncSynced: rowSynced,
-	}
-	rapid.Check(t, func(rt *rapid.T) {
-		states := make([]v1.SyncState, len(ids))
-		since := make([]int, len(ids))
-		for i, id := range ids {
-			states[i] = rapid.SampledFrom(v1.SyncStates()).Draw(rt, "state")
-			since[i] = rapid.IntRange(0, 3).Draw(rt, "since")
-			row := rows[states[i]]
-			if states[i] != v1.SyncSynced {
-				row += fmt.Sprintf(", unsynced_since = timestamptz '2026-03-01T12:00:00Z' + interval '%d seconds'", since[i])
-			} else {
-				since[i] = 9
-			}
-			setSync(t, conn, id, "paused_at = null, claim_token = null, sync_attempts = 0")
-			setSync(t, conn, id, row)
-		}
-		wanted := rapid.SliceOfNDistinct(rapid.SampledFrom(v1.SyncStates()), 1, 6, rapid.ID).Draw(rt, "wanted")
-		var want []int
-		for i := range ids {
-			if slices.Contains(wanted, states[i]) {
-				want = append(want, i)
-			}
-		}
-		slices.SortStableFunc(want, func(a, b int) int { return since[a] - since[b] })
-		names, query := []string{}, make([]string, len(wanted))
-		for _, i := range want {
-			names = append(names, fmt.Sprintf("c-%02d", i))
-		}
-		for i, s := range wanted {
-			query[i] = string(s)
-		}
-		got := []string{}
-		for after, pages := "", 0; (pages == 0 || after != "") && pages < 20; pages++ { // one that goes round in circles ends, too
-			size := rapid.IntRange(1, 5).Draw(rt, "size")
-			page, next := f.syncNames(fmt.Sprintf("state=%s&limit=%d%s", strings.Join(query, ","), size, afterParam(after)))
-			if next != "" && len(page) != size {
-				rt.Fatalf("a page of %d of %d goes on", len(page), size)
-			}
-			got, after = append(got, page...), next
-		}
-		if diff := cmp.Diff(names, got); diff != "" {
-			rt.Fatalf("%v (-want +got):\n%s", query, diff)
-		}
-	})
 }

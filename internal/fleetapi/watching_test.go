@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 // TestWatch follows a collection from a list on, leaves, and comes back with
@@ -49,27 +51,6 @@ func TestWatch(t *testing.T) {
 	again.want("changed c-one")
 	f.do("POST", "clusters/"+c.ID+"/force-delete", v1.ForceDeleteRequest{Reason: "test"}).want(204)
 	again.want("removed " + c.ID)
-}
-
-// TestWatchIsSoon holds that an event comes within milliseconds of a commit.
-// The bound is far above what it takes, so that a machine under load passes.
-func TestWatchIsSoon(t *testing.T) {
-	f := newFixture(t)
-	w := f.watch(watchQuery("clusters", "", ""), nil)
-	w.want("bookmark")
-	var took []time.Duration
-	for i := range 20 {
-		name := fmt.Sprintf("c-%d", i)
-		f.create("clusters", name, nil)
-		committed := time.Now()
-		w.want("changed " + name)
-		took = append(took, time.Since(committed))
-	}
-	slices.Sort(took)
-	t.Logf("from the answer to the event: median %s, longest %s", took[10], took[19])
-	if took[10] > 50*time.Millisecond {
-		t.Errorf("the median is %s", took[10])
-	}
 }
 
 func TestWatchSelects(t *testing.T) {
@@ -265,7 +246,9 @@ func TestServerStopsInSpiteOfWatches(t *testing.T) {
 	const watches = 50
 	f := newFixture(t)
 	ctx, stop := context.WithCancel(t.Context())
-	server, err := httpserver.New(ctx, httpserver.Config{Addr: "127.0.0.1:0"}, f.api.Handler(), discard())
+	var log logtest.Buffer
+	cfg := httpserver.Config{Addr: "127.0.0.1:0", ShutdownTimeout: time.Minute}
+	server, err := httpserver.New(ctx, cfg, f.api.Handler(), slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,15 +295,12 @@ func TestServerStopsInSpiteOfWatches(t *testing.T) {
 		t.Fatal("the client took everything")
 	}
 
-	began := time.Now()
 	stop()
 	if err := <-done; err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	took := time.Since(began)
-	t.Logf("it took %s", took)
-	if took > 5*time.Second {
-		t.Errorf("it took %s to stop", took)
+	if strings.Contains(log.String(), "cut off") {
+		t.Errorf("the server cut watches off instead of ending them:\n%s", log.String())
 	}
 	for _, w := range all {
 		w.want("bookmark")

@@ -15,6 +15,8 @@ import (
 // them.
 type ChangeEventsQuery struct {
 	Cluster, Node, Subject, Session string
+	// Field is the path of a field that was changed, such as spec.version.
+	Field string
 	// Actor, Source and Action are one or more, separated by commas.
 	Actor, Source, Action string
 	// Since and Until bound when things were done; zero is no bound.
@@ -27,7 +29,7 @@ type ChangeEventsQuery struct {
 func (q *ChangeEventsQuery) values() url.Values {
 	v := url.Values{}
 	for name, value := range map[string]string{
-		"cluster": q.Cluster, "node": q.Node, "subject": q.Subject, "session": q.Session,
+		"cluster": q.Cluster, "node": q.Node, "subject": q.Subject, "session": q.Session, "field": q.Field,
 		"actor": q.Actor, "source": q.Source, "action": q.Action,
 	} {
 		if value != "" {

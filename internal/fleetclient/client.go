@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -164,9 +165,26 @@ func Nested(parents, parentID, children string) string {
 	return parents + "/" + url.PathEscape(parentID) + "/" + children
 }
 
+// isHostPort reports whether an endpoint is host:port, with or without a path.
+func isHostPort(endpoint string) bool {
+	authority, _, _ := strings.Cut(endpoint, "/")
+	authority = authority[strings.LastIndex(authority, "@")+1:] // a password is refused later, without showing it
+	host, port, err := net.SplitHostPort(authority)
+	if err != nil || host == "" {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
+// baseURL returns the URL of the collections. An endpoint host:port means http,
+// as it does to curl.
 func baseURL(endpoint string) (string, error) {
 	if endpoint == "" {
 		return "", errors.New("no URL of the fleet API given; want one like http://127.0.0.1:8080")
+	}
+	if isHostPort(endpoint) {
+		endpoint = "http://" + endpoint
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil {

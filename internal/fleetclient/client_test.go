@@ -51,7 +51,8 @@ func TestNewRefuses(t *testing.T) {
 		want   string
 	}{
 		"NoURL":         {"the first thing that a user forgets", Config{}, "no URL of the fleet API"},
-		"NoScheme":      {"a host alone parses as a path", Config{Endpoint: "localhost:8080"}, "want http://"},
+		"NoScheme":      {"a host alone parses as a path", Config{Endpoint: "localhost"}, "want http://"},
+		"PasswordHost":  {"it would end up in logs, without a scheme as well", Config{Endpoint: "u:" + secret + "@h:8080"}, "give a token instead"},
 		"OtherScheme":   {"only HTTP is spoken", Config{Endpoint: "unix:///run/x"}, "want http://"},
 		"Password":      {"it would end up in logs", Config{Endpoint: "http://u:" + secret + "@h"}, "give a token instead"},
 		"BadPassword":   {"not even when the URL does not parse", Config{Endpoint: "http://u:" + secret + "@h:port"}, "invalid port"},

@@ -50,6 +50,9 @@ type Error struct {
 	// the status and the text of the answer where the server sent no problem.
 	Problem v1.Problem
 
+	// TokenSent says that the request had a token, so that a 401 is about it.
+	TokenSent bool
+
 	retryAfter time.Duration
 }
 
@@ -98,6 +101,7 @@ func hasStatus(err error, status int) bool {
 // newError makes an Error of an answer and as much of its body as was read.
 func newError(op string, resp *http.Response, body []byte, now time.Time) *Error {
 	e := &Error{Op: op, Status: resp.StatusCode, retryAfter: retryAfter(resp.Header.Get("Retry-After"), now)}
+	e.TokenSent = resp.Request != nil && resp.Request.Header.Get("Authorization") != ""
 	if isJSON(resp.Header.Get("Content-Type")) {
 		_ = json.Unmarshal(body, &e.Problem) // what can not be read is filled in below
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -48,22 +49,30 @@ func (c *Client) ListPage(ctx context.Context, collection string, q url.Values, 
 	return body, err
 }
 
-// ListPageIf is ListPage for a page that was read before, when it had the tag
-// etag. If it still has, the body is empty and the tag the same. An empty etag
-// asks for the page whatever it is.
-func (c *Client) ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) (body []byte, tag string, err error) {
+// ListPageIf reads one page of a collection, unless it still has the tag etag:
+// then the body is empty and the tag the same. An empty etag asks for the page
+// whatever it is.
+//
+// A page of more than MaxHead bytes comes in two parts: body is its beginning,
+// and rest reads what follows. The caller closes rest, which is nil for any other
+// page. The client's timeout bounds the request together with the time spent in
+// reads of rest, and not what the caller does between them. Config.MaxBody bounds
+// the beginning alone.
+func (c *Client) ListPageIf(
+	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
+) (body []byte, rest io.ReadCloser, tag string, err error) {
 	r := request{method: http.MethodGet, path: collection, query: q}
 	if etag != "" {
 		r.header = map[string]string{"If-None-Match": etag}
 	}
-	body, a, err := c.do(ctx, r, dst)
+	body, rest, a, err := c.doInParts(ctx, r, dst)
 	switch {
 	case err != nil:
-		return body, "", err
+		return body, nil, "", err
 	case a.status == http.StatusNotModified:
-		return body, etag, nil // whatever the server calls it now
+		return body, nil, etag, nil // whatever the server calls it now
 	}
-	return body, a.tag, nil
+	return body, rest, a.tag, nil
 }
 
 // Changes reads what changed since the cursor that q holds as changed_since.

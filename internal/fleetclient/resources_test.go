@@ -182,16 +182,16 @@ func TestListPageIf(t *testing.T) {
 		writeJSON(w, http.StatusOK, v1.List{Continue: tag})
 	})
 	buf := make([]byte, 0, 8<<10)
-	first, got, err := c.ListPageIf(t.Context(), "clusters", nil, "", buf)
-	if err != nil || got != `"1"` || len(first) == 0 || &first[0] != &buf[:1][0] {
+	first, rest, got, err := c.ListPageIf(t.Context(), "clusters", nil, "", buf)
+	if err != nil || rest != nil || got != `"1"` || len(first) == 0 || &first[0] != &buf[:1][0] {
 		t.Fatalf("first: tag %q, %d bytes, %v", got, len(first), err)
 	}
-	same, got, err := c.ListPageIf(t.Context(), "clusters", nil, got, first)
+	same, _, got, err := c.ListPageIf(t.Context(), "clusters", nil, got, first)
 	if err != nil || got != `"1"` || len(same) != 0 || cap(same) != cap(first) {
 		t.Fatalf("unchanged: tag %q, %d bytes of %d, %v", got, len(same), cap(same), err)
 	}
 	tag = `"2"`
-	if other, got, err := c.ListPageIf(t.Context(), "clusters", nil, got, same); err != nil || got != `"2"` || len(other) == 0 {
+	if other, _, got, err := c.ListPageIf(t.Context(), "clusters", nil, got, same); err != nil || got != `"2"` || len(other) == 0 {
 		t.Errorf("changed: tag %q, %d bytes, %v", got, len(other), err)
 	}
 }
@@ -201,7 +201,7 @@ func TestListPageIf(t *testing.T) {
 func TestNotModifiedUnasked(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })
-	if _, _, err := c.ListPageIf(t.Context(), "clusters", nil, "", nil); !hasStatus(err, http.StatusNotModified) {
+	if _, _, _, err := c.ListPageIf(t.Context(), "clusters", nil, "", nil); !hasStatus(err, http.StatusNotModified) {
 		t.Errorf("got %v, want the answer as an error", err)
 	}
 }

@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"log/slog"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -126,5 +128,57 @@ func TestALockedClusterHoldsUpNoOther(t *testing.T) {
 	}
 	if got := texts(t, conn, `select count(*)::text from tenant.cluster_sync`)[0]; got != "1000" {
 		t.Errorf("%s were filled in", got)
+	}
+}
+
+// Rows that belong to an owner of another tenant end the migration, which says which
+// they are, and goes on when they are gone.
+func TestForeignRowsAreNamed(t *testing.T) {
+	url := pgtest.EmptyURL(t)
+	log := slog.New(slog.DiscardHandler)
+	if err := postgres.MigrateFiles(t.Context(), owner(url), before(t, "00009"), log); err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, url)
+	run(t, conn, insertClusters, 2)
+	run(t, conn, `insert into tenant.resources (id, kind, tenant, name, owner_id, owner_kind, spec, generation,
+			created_time, updated_time, phase, last_updated_time, last_transition_time)
+		select '00000000-0000-7000-8000-000000000001', 'NodePool', 'mallory', 'planted', c.id, 'Cluster', '{}', 1, now(), now(), 'Pending', now(), now()
+		from tenant.clusters c limit 1`)
+	err := postgres.Migrate(t.Context(), owner(url), log)
+	if err == nil || !strings.Contains(err.Error(), "NodePool 00000000-0000-7000-8000-000000000001 of tenant mallory") {
+		t.Fatalf("the migration ends with %v", err)
+	}
+	run(t, conn, `delete from tenant.resources where kind = 'NodePool'`)
+	if err := postgres.Migrate(t.Context(), owner(url), log); err != nil {
+		t.Fatal(err)
+	}
+	got := texts(t, conn, `select conrelid::regclass || ' ' || convalidated from pg_constraint
+		where contype = 'f' and confrelid = 'tenant.resources'::regclass and conparentid = 0 order by 1`)
+	want := []string{"tenant.adapter_reports true", "tenant.clusters true", "tenant.manifests true", "tenant.nodepools true", "tenant.workloads true"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("foreign keys (-want +got):\n%s", diff)
+	}
+}
+
+// An installation whose Shoots are somewhere has had a cluster-worker before there
+// was a record of it.
+func TestAnOldWorkerIsRegistered(t *testing.T) {
+	for name, garden := range map[string]string{"Worker": "'garden.example/garden-prod'", "None": "null"} {
+		t.Run(name, func(t *testing.T) {
+			url := pgtest.EmptyURL(t)
+			log := slog.New(slog.DiscardHandler)
+			if err := postgres.MigrateFiles(t.Context(), owner(url), before(t, "00009"), log); err != nil {
+				t.Fatal(err)
+			}
+			conn := connect(t, url)
+			run(t, conn, "update tenant.installation set garden = "+garden)
+			if err := postgres.Migrate(t.Context(), owner(url), log); err != nil {
+				t.Fatal(err)
+			}
+			if got := texts(t, conn, "select tenant.has_cluster_worker()::text"); got[0] != strconv.FormatBool(name == "Worker") {
+				t.Errorf("a cluster-worker is registered: %s", got[0])
+			}
+		})
 	}
 }

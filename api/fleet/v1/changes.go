@@ -1,6 +1,9 @@
 package v1
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // ChangesPath is where change events are listed, and under which they are taken:
 // with the name of a cluster behind it.
@@ -32,6 +35,19 @@ type ChangeEvent struct {
 	Session     string             `json:"session,omitempty"`
 	Links       []ChangeLink       `json:"links,omitempty"`
 	Details     map[string]string  `json:"details,omitempty"`
+	// Changes are the fields that were changed, and ChangesOmitted how many more
+	// there were.
+	Changes        []ChangedField `json:"changes,omitempty"`
+	ChangesOmitted int            `json:"changesOmitted,omitempty"`
+}
+
+// A ChangedField is one field that was changed. Before and After are JSON values;
+// an empty one means that the field was not set. Long values are cut, and those
+// that may be secret are "[redacted]".
+type ChangedField struct {
+	Field  string          `json:"field"`
+	Before json.RawMessage `json:"before,omitempty"`
+	After  json.RawMessage `json:"after,omitempty"`
 }
 
 // A ChangeHealthEvent is the health report that led to a change.

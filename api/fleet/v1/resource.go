@@ -136,6 +136,15 @@ type Status struct {
 	LastTransitionTime time.Time `json:"last_transition_time"`
 
 	Conditions []Condition `json:"conditions"`
+
+	// ShootStatus is how the Shoot of a cluster is, as a cluster-worker saw it
+	// last. It and the fields behind it are of clusters alone, and empty where
+	// there is nothing to say.
+	ShootStatus        ShootStatus `json:"shoot_status,omitempty"`
+	ShootStatusMessage string      `json:"shoot_status_message,omitempty"`
+	// SyncError is why the cluster could not be brought to Gardener when that was
+	// tried last.
+	SyncError string `json:"sync_error,omitempty"`
 }
 
 // A Condition is one aggregated condition of a resource.
@@ -286,10 +295,15 @@ type Problem struct {
 
 // A FieldError says what is wrong with one field of a request.
 type FieldError struct {
-	Field      string `json:"field"`
+	Field string `json:"field"`
+	// Constraint is one that clients of the public HyperFleet API know: required,
+	// min, max, min_length, max_length, pattern, enum, format or unique.
 	Constraint string `json:"constraint,omitempty"`
-	Message    string `json:"message"`
-	Value      any    `json:"value,omitempty"`
+	// Pointer is the place in the body as a JSON pointer. Only violations of a
+	// registered schema have it.
+	Pointer string `json:"pointer,omitempty"`
+	Message string `json:"message"`
+	Value   any    `json:"value,omitempty"`
 }
 
 // A ForceDeleteRequest is the body of POST on force-delete.

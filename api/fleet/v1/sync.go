@@ -67,6 +67,9 @@ type ClusterSync struct {
 	ErrorClass  string     `json:"error_class,omitempty"`
 	// NextTry is when a worker may take it, nil if it is synced or paused.
 	NextTry *time.Time `json:"next_try,omitempty"`
+	// Waiting is what a cluster waits for besides its time and a worker, nil if it
+	// is for nothing.
+	Waiting *SyncWait `json:"waiting,omitempty"`
 	// ClaimedBy is the worker that is at it.
 	ClaimedBy string     `json:"claimed_by,omitempty"`
 	PausedAt  *time.Time `json:"paused_at,omitempty"`
@@ -79,6 +82,20 @@ type ClusterSync struct {
 	ShootStatusMessage string      `json:"shoot_status_message,omitempty"`
 	ShootStatusUpdated *time.Time  `json:"shoot_status_updated,omitempty"`
 }
+
+// A SyncWait is why no worker takes a cluster that is due.
+type SyncWait struct {
+	// For is what is waited for: "gardener", which does not answer.
+	For string `json:"for"`
+	// Since is since when that is so, as a worker saw it, and Reason what it saw.
+	Since  time.Time `json:"since"`
+	Reason string    `json:"reason"`
+	// Worker is the one that saw it.
+	Worker string `json:"worker"`
+}
+
+// WaitingForGardener is that Gardener does not answer.
+const WaitingForGardener = "gardener"
 
 // A ClusterSyncList is one page of them: what waits longest comes first, and
 // what has nothing to do last.

@@ -57,7 +57,8 @@ type Facts struct {
 //     Provisioning in between, so that a new generation takes Ready back.
 //   - LastTransitionTime is Now if the phase changed.
 //   - Conditions are Reconciled, LastKnownReconciled and one
-//     "<Adapter>Successful" per required adapter that has reported.
+//     "<Adapter>Successful" per required adapter that has reported whether the
+//     resource is available.
 //
 // A kind without required adapters has nobody to wait for: it is Ready, its
 // generation counts as observed, its last update is the owner's, and it has
@@ -78,11 +79,16 @@ func Status(f Facts) v1.Status {
 		return s
 	}
 	s.Conditions = append(s.Conditions,
-		f.reconciled(reports, s.ObservedGeneration),
+		f.reconciled(reports),
 		f.lastKnownReconciled(reports))
 	for _, r := range reports {
-		if r != nil {
-			s.Conditions = append(s.Conditions, successful(r))
+		if r == nil {
+			continue
+		}
+		// A condition of a resource is True or False: an adapter that does not know
+		// has none yet.
+		if c := successful(r); c.Status == v1.ConditionTrue || c.Status == v1.ConditionFalse {
+			s.Conditions = append(s.Conditions, c)
 		}
 	}
 	return s
@@ -168,16 +174,18 @@ func (f *Facts) lastUpdated(reports []*v1.AdapterStatus) time.Time {
 	return oldest
 }
 
-// reconciled is what the public API calls the state of the whole, except that
-// its observed generation is the adapters' and not the resource's: a reader
-// can see from it that a spec change has not been looked at.
-func (f *Facts) reconciled(reports []*v1.AdapterStatus, observed int64) v1.Condition {
+// reconciled is the state of the whole, as the public API has it. Its observed
+// generation is that of the resource: the condition states how far that one is.
+// The public sentinel's rules rely on this. With the adapters' generation they
+// make an event by every poll until all adapters have reported. The generation
+// that adapters have observed is in Status and in their own conditions.
+func (f *Facts) reconciled(reports []*v1.AdapterStatus) v1.Condition {
 	c := v1.Condition{
 		Type:               v1.ConditionReconciled,
 		Status:             v1.ConditionFalse,
 		Reason:             ReasonMissingAdapters,
 		Message:            "waiting for " + strings.Join(f.missing(reports), ", "),
-		ObservedGeneration: observed,
+		ObservedGeneration: f.Generation,
 	}
 	switch done := f.all(reports, f.goal()); {
 	case done && f.Deleting && f.Children > 0:

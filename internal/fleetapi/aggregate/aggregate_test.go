@@ -185,7 +185,8 @@ func TestReconciled(t *testing.T) {
 			facts:  both(1),
 			want: v1.Condition{
 				Status: v1.ConditionFalse, Reason: aggregate.ReasonMissingAdapters, Message: "waiting for validation, dns",
-				CreatedTime: at(50), LastUpdatedTime: at(1), LastTransitionTime: at(50),
+				ObservedGeneration: 1,
+				CreatedTime:        at(50), LastUpdatedTime: at(1), LastTransitionTime: at(50),
 			},
 		},
 		"All": {
@@ -207,11 +208,11 @@ func TestReconciled(t *testing.T) {
 			},
 		},
 		"NewGeneration": {
-			reason: "the generation that was really observed stays to be seen; the change counts from the owner's update",
+			reason: "it states how far the new generation is; the change counts from the owner's update",
 			facts:  was(both(2, report("validation", 1, 4, available), report("dns", 1, 9, available))),
 			want: v1.Condition{
 				Status: v1.ConditionFalse, Reason: aggregate.ReasonMissingAdapters, Message: "waiting for validation, dns",
-				ObservedGeneration: 1,
+				ObservedGeneration: 2,
 				CreatedTime:        at(50), LastUpdatedTime: at(1), LastTransitionTime: at(1),
 			},
 		},
@@ -220,7 +221,7 @@ func TestReconciled(t *testing.T) {
 			facts:  was(both(2, report("validation", 2, 24, available), report("dns", 1, 9, available))),
 			want: v1.Condition{
 				Status: v1.ConditionFalse, Reason: aggregate.ReasonMissingAdapters, Message: "waiting for dns",
-				ObservedGeneration: 1,
+				ObservedGeneration: 2,
 				CreatedTime:        at(50), LastUpdatedTime: at(24), LastTransitionTime: at(59),
 			},
 		},

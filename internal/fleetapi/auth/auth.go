@@ -27,15 +27,26 @@ import (
 // A Role lets a principal do what others may not. The set is closed.
 type Role string
 
-// System is the role of sentinels and adapters: they read the resources of all
-// tenants and write reports, and nothing else.
-const System Role = "system"
+// The roles. Those of one principal add up. A principal without a role is a user
+// of its tenant: it reads and changes the resources of that tenant.
+const (
+	// System is the role of sentinels and adapters: they read the resources of all
+	// tenants, steer their sync and write reports, and nothing else.
+	System Role = "system"
+	// Viewer is the role of people who read the resources of all tenants and change
+	// nothing, of their own tenant neither.
+	Viewer Role = "viewer"
+	// Operator is the role of people who read and change the resources of all
+	// tenants. What they create belongs to their own tenant, if they have one, or to
+	// the tenant of its owner.
+	Operator Role = "operator"
+)
 
 // A Principal is who a request comes from.
 type Principal struct {
 	Subject string
 	// Tenant owns what the principal creates, and bounds what it sees unless
-	// it is unrestricted or of the role System.
+	// it is unrestricted or has a role.
 	Tenant string
 	Roles  []Role
 	// Expires is when the token ends, zero if it does not.
@@ -47,6 +58,23 @@ type Principal struct {
 
 // Has reports whether the principal has the role.
 func (p Principal) Has(r Role) bool { return slices.Contains(p.Roles, r) }
+
+// ReadsAll reports whether the principal sees the resources of all tenants.
+func (p Principal) ReadsAll() bool {
+	return p.Unrestricted || p.Has(System) || p.Has(Viewer) || p.Has(Operator)
+}
+
+// Changes reports whether the principal creates, changes and deletes what it sees.
+func (p Principal) Changes() bool {
+	return p.Unrestricted || p.Has(Operator) || !p.ReadsAll()
+}
+
+// Steers reports whether the principal steers the sync of the clusters that it
+// sees, and tells of changes of them.
+func (p Principal) Steers() bool { return p.Changes() || p.Has(System) }
+
+// Reports reports whether the principal writes the reports of adapters.
+func (p Principal) Reports() bool { return p.Unrestricted || p.Has(System) }
 
 // Errors that tell how a request is refused.
 var (
@@ -93,6 +121,10 @@ type Issuer struct {
 	RolesClaim string `key:"roles_claim" default:"roles" doc:"Claim that holds the roles, a list or words separated by spaces; dots lead into nested claims."`
 
 	SystemRole string `key:"system_role" default:"system" doc:"What the roles claim calls the system role."`
+
+	ViewerRole string `key:"viewer_role" doc:"What the roles claim calls the viewer role, which reads all tenants; empty gives it to nobody."`
+
+	OperatorRole string `key:"operator_role" doc:"What the roles claim calls the operator role, which reads and changes all tenants; empty gives it to nobody."`
 }
 
 // Deps are what an Authenticator works with.

@@ -145,8 +145,14 @@ func (i *issuer) principal(t *oidc.IDToken) (Principal, error) {
 		}
 		p.Tenant = tenant
 	}
-	if slices.Contains(words(claim(claims, i.cfg.RolesClaim)), i.cfg.SystemRole) {
-		p.Roles = []Role{System}
+	given := words(claim(claims, i.cfg.RolesClaim))
+	for _, r := range []struct {
+		called string
+		role   Role
+	}{{i.cfg.SystemRole, System}, {i.cfg.ViewerRole, Viewer}, {i.cfg.OperatorRole, Operator}} {
+		if r.called != "" && slices.Contains(given, r.called) {
+			p.Roles = append(p.Roles, r.role)
+		}
 	}
 	return p, nil
 }

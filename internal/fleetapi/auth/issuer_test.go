@@ -170,6 +170,7 @@ func TestIssuerTokens(t *testing.T) {
 		"Audiences":      {"ours among several", signed(map[string]any{"aud": []string{"x", "fleet-api"}}), auth.Principal{Subject: "alice", Tenant: "red"}, nil},
 		"System":         {"roles as a list", signed(map[string]any{"roles": []any{"dev", "system", 7}, "tenant": nil}), auth.Principal{Subject: "alice", Roles: []auth.Role{auth.System}}, nil},
 		"SystemWords":    {"roles as words", signed(map[string]any{"roles": "dev system"}), auth.Principal{Subject: "alice", Tenant: "red", Roles: []auth.Role{auth.System}}, nil},
+		"ByChance":       {"a word that the issuer uses for something else gives no role", signed(map[string]any{"roles": "viewer operator"}), auth.Principal{Subject: "alice", Tenant: "red"}, nil},
 		"AlmostSystem":   {"a longer word is another role", signed(map[string]any{"roles": "systematic"}), auth.Principal{Subject: "alice", Tenant: "red"}, nil},
 		"NoTenant":       {"that is for others to judge", signed(map[string]any{"tenant": nil}), auth.Principal{Subject: "alice"}, nil},
 		"Expired":        {"its time is over", signed(map[string]any{"exp": time.Now().Add(-time.Second).Unix()}), auth.Principal{}, auth.ErrExpired},
@@ -291,6 +292,7 @@ func TestSeveralIssuersWithTheirClaims(t *testing.T) {
 	own := blue.config()
 	own.KeysURL = blue.server.URL + "/keys"
 	own.TenantClaim, own.RolesClaim, own.SystemRole = "https://fleet.example.com/org", "realm_access.roles", "fleet-robot"
+	own.ViewerRole, own.OperatorRole = "fleet-reader", "fleet-operator"
 	a := newIssuers(t, red.config(), own)
 
 	got, err := a.Authenticate(t.Context(), "Bearer "+sign(t, jose.RS256, redKey, "k", red.claims(nil)))
@@ -302,6 +304,12 @@ func TestSeveralIssuersWithTheirClaims(t *testing.T) {
 	})))
 	wantErr(t, err, nil)
 	wantPrincipal(t, auth.Principal{Subject: "alice", Tenant: "blue", Roles: []auth.Role{auth.System}}, got)
+
+	got, err = a.Authenticate(t.Context(), "Bearer "+sign(t, jose.RS256, blueKey, "k", blue.claims(map[string]any{
+		"realm_access": map[string]any{"roles": []string{"fleet-operator", "fleet-reader", "dev"}},
+	})))
+	wantErr(t, err, nil)
+	wantPrincipal(t, auth.Principal{Subject: "alice", Roles: []auth.Role{auth.Viewer, auth.Operator}}, got)
 
 	_, err = a.Authenticate(t.Context(), "Bearer "+sign(t, jose.RS256, blueKey, "k", red.claims(nil)))
 	wantErr(t, err, auth.ErrInvalidToken) // one issuer does not speak for the other

@@ -126,7 +126,7 @@ func TestTokenFileRefuses(t *testing.T) {
 		"BadSubject":    {`tokens: [{token: s3cret, subject: "a\nb", tenant: t}]`, "printable"},
 		"NoTenant":      {"tokens: [{token: s3cret, subject: a}]", "needs a tenant"},
 		"BadTenant":     {`tokens: [{token: s3cret, subject: a, tenant: "\0"}]`, "tenant must be"},
-		"UnknownRole":   {"tokens: [{token: s3cret, subject: a, tenant: t, roles: [root]}]", "must be one of system"},
+		"UnknownRole":   {"tokens: [{token: s3cret, subject: a, tenant: t, roles: [root]}]", "must be one of system, viewer, operator"},
 		"SameTwice":     {"tokens: [{token: s3cret, subject: a, tenant: t}, {token: s3cret, subject: b, tenant: u}]", `tokens[1] (subject "b")`},
 		"LargerThanAny": {strings.Repeat("#", 1<<20+1), "more than 1048576 bytes"},
 	}

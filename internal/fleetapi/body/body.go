@@ -1,5 +1,6 @@
-// Package body reads the JSON of a request, strictly: what is not understood
-// in full is refused, and the refusal says where.
+// Package body reads the JSON of a request. What is wrong in it is refused, and
+// the refusal says where. Members that are not known are ignored as the public
+// HyperFleet API does, but for PATCH, and for requests that ask for strictness.
 package body
 
 import (
@@ -9,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -21,8 +23,9 @@ import (
 const MaxDepth = 64
 
 // Read reads the body into v. The body is one JSON value of at most limit
-// bytes. Object members that v does not have, members that are there twice
-// and names in the wrong case are errors.
+// bytes. Members that are there twice are errors. Members that v does not have,
+// names in the wrong case among them, are errors of a PATCH and of a request with
+// the parameter strict=true, and ignored otherwise.
 func Read(w http.ResponseWriter, r *http.Request, limit int64, v any) *problem.Error {
 	types := []string{"application/json"}
 	if r.Method == http.MethodPatch {
@@ -38,34 +41,37 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64, v any) *problem.E
 		}
 		return problem.New(problem.InvalidBody, "the body could not be read to its end")
 	}
-	return Decode("the body", data, v)
+	strict, err := strconv.ParseBool(r.URL.Query().Get("strict"))
+	return decode("the body", data, v, r.Method == http.MethodPatch || err == nil && strict)
 }
 
-// Decode reads one JSON value into v, as strictly as Read. A refusal calls it
-// what it is, "the body" or a part of that.
-func Decode(what string, data []byte, v any) *problem.Error {
+// Decode reads one JSON value into v and refuses members that v does not have. A
+// refusal calls it what it is, "the body" or a part of that.
+func Decode(what string, data []byte, v any) *problem.Error { return decode(what, data, v, true) }
+
+func decode(what string, data []byte, v any, strict bool) *problem.Error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return problem.New(problem.InvalidBody, "%s is empty; it has to be a JSON object", what)
 	}
 	if err := checkDepth(what, data); err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, v, json.RejectUnknownMembers(true)); err != nil {
+	if err := json.Unmarshal(data, v, json.RejectUnknownMembers(strict)); err != nil {
 		return explain(what, err)
 	}
 	return nil
 }
 
-// CheckType wants one of some media types to be announced. A request without
-// a type is refused, too: it is the one that a foreign web page can make a
-// browser send.
+// CheckType wants one of some media types to be announced, or none at all. A
+// request without a type is refused where a browser sends it on behalf of a page
+// of another site: it is one that such a page can send without asking us first.
 func CheckType(r *http.Request, types ...string) *problem.Error {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return problem.New(problem.UnsupportedMediaType, "content encoding %q is not understood; send the body as it is", e)
 	}
 	given := r.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(given)
-	if err == nil && slices.Contains(types, media) {
+	if err == nil && slices.Contains(types, media) || given == "" && http.NewCrossOriginProtection().Check(r) == nil {
 		return nil
 	}
 	return problem.New(problem.UnsupportedMediaType, "content type %q is not understood; send %s", given, types[0])

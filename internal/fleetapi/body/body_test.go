@@ -51,9 +51,9 @@ func TestReadRefuses(t *testing.T) {
 		"Blank":          {"next to nothing", "POST", js, " \n", problem.InvalidBody, "empty"},
 		"Cut":            {"it ends too early", "POST", js, `{"name":"a"`, problem.InvalidBody, "not valid JSON"},
 		"Trailing":       {"one value is all", "POST", js, `{"name":"a"} {}`, problem.InvalidBody, "not valid JSON"},
-		"UnknownField":   {"a slip would be lost without a word", "POST", js, `{"name":"a","lables":{}}`, problem.InvalidBody, "/lables is not a known field"},
-		"UnknownNested":  {"in nested objects, too", "POST", js, `{"metadata":{"color":"red"}}`, problem.InvalidBody, "/metadata/color is not"},
-		"WrongCase":      {"names are exact", "POST", js, `{"Name":"a"}`, problem.InvalidBody, "/Name is not a known field"},
+		"UnknownField":   {"a slip would be lost without a word", "PATCH", js, `{"name":"a","lables":{}}`, problem.InvalidBody, "/lables is not a known field"},
+		"UnknownNested":  {"in nested objects, too", "PATCH", js, `{"metadata":{"color":"red"}}`, problem.InvalidBody, "/metadata/color is not"},
+		"WrongCase":      {"names are exact", "PATCH", js, `{"Name":"a"}`, problem.InvalidBody, "/Name is not a known field"},
 		"Duplicate":      {"which one would count?", "POST", js, `{"name":"a","name":"b"}`, problem.InvalidBody, "/name is there twice"},
 		"DuplicateDeep":  {"in what we keep as it is, too", "POST", js, `{"name":"a","spec":{"x":1,"x":2}}`, problem.InvalidBody, "/spec/x is there twice"},
 		"WrongType":      {"a number is no name", "POST", js, `{"name":5}`, problem.InvalidBody, "/name must not be a number"},
@@ -64,7 +64,6 @@ func TestReadRefuses(t *testing.T) {
 		"TooDeep":        {"the bound protects every reader", "POST", js, nested(body.MaxDepth), problem.InvalidBody, "nests deeper than 64"},
 		"TooLarge":       {"the bound protects us", "POST", js, `{"name":"` + strings.Repeat("a", 1000) + `"}`, problem.BodyTooLarge, "larger than 1000 bytes"},
 		"Form":           {"curl's default", "POST", "application/x-www-form-urlencoded", `{"name":"a"}`, problem.UnsupportedMediaType, "send application/json"},
-		"NoType":         {"a foreign page can send that", "POST", "", `{"name":"a"}`, problem.UnsupportedMediaType, "send application/json"},
 		"PatchOnPost":    {"there is nothing to patch", "POST", "application/merge-patch+json", `{"name":"a"}`, problem.UnsupportedMediaType, "send application/json"},
 		"JSONPatch":      {"another language", "PATCH", "application/json-patch+json", `[]`, problem.UnsupportedMediaType, "send application/json"},
 	}
@@ -88,6 +87,44 @@ func TestReadAllows(t *testing.T) {
 	var p v1.PatchRequest
 	if err := read(t, http.MethodPatch, "application/merge-patch+json", `{"spec":{}}`, &p); err != nil {
 		t.Errorf("a merge patch: %v", err)
+	}
+}
+
+// TestReadWithoutAType: clients that announce no type mean JSON. A page of another
+// site can have a browser send that, and is refused.
+func TestReadWithoutAType(t *testing.T) {
+	for name, tc := range map[string]struct {
+		header, value string
+		refused       bool
+	}{
+		"Program":   {"User-Agent", "curl", false},
+		"SamePage":  {"Sec-Fetch-Site", "same-origin", false},
+		"OtherSite": {"Sec-Fetch-Site", "cross-site", true},
+		"Origin":    {"Origin", "https://elsewhere.example", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(`{"name":"a"}`))
+			r.Header.Set(tc.header, tc.value)
+			err := body.Read(httptest.NewRecorder(), r, 1000, &v1.CreateRequest{})
+			if (err != nil) != tc.refused || err != nil && err.Code != problem.UnsupportedMediaType {
+				t.Errorf("got %v, want refused %t", err, tc.refused)
+			}
+		})
+	}
+}
+
+func TestReadIgnoresWhatItDoesNotKnow(t *testing.T) {
+	for _, method := range []string{http.MethodPost, http.MethodPut} {
+		var got v1.CreateRequest
+		err := read(t, method, "application/json", `{"id":"x","name":"a","metadata":{"color":"red"}}`, &got)
+		if err != nil || got.Name != "a" {
+			t.Errorf("%s: got %+v, %v", method, got, err)
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/?strict=true", strings.NewReader(`{"colour":"red"}`))
+	r.Header.Set("Content-Type", "application/json")
+	if err := body.Read(httptest.NewRecorder(), r, 1000, &v1.CreateRequest{}); err == nil || err.Code != problem.InvalidBody {
+		t.Errorf("strict: got %v", err)
 	}
 }
 

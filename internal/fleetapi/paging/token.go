@@ -40,6 +40,7 @@ const (
 	version   = 1  // an id
 	timed     = 2  // a time and an id
 	numbered  = 3  // a time and a number
+	placed    = 4  // a place that only the caller can read
 	digestLen = 16 // of a Digest, enough to tell queries apart
 	tokenLen  = 1 + 16 + digestLen
 	timeLen   = 8
@@ -121,6 +122,24 @@ func ParseNumberedToken(query Digest, token string) (at time.Time, number int64,
 		return time.Time{}, 0, ErrMalformed
 	}
 	return at, int64(binary.BigEndian.Uint64(b[timeLen:])), nil //nolint:gosec // as it was put in
+}
+
+// PlaceToken makes the token that continues a query behind a place, which the
+// caller has put into bytes.
+func PlaceToken(query Digest, place []byte) string {
+	b := make([]byte, 0, 1+len(place)+digestLen)
+	b = append(append(append(b, placed), place...), query[:digestLen]...)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// ParsePlaceToken gives the place behind which the query continues. The digest
+// tells queries apart and proves nothing: the caller checks the bytes.
+func ParsePlaceToken(query Digest, token string) ([]byte, error) {
+	length := base64.RawURLEncoding.DecodedLen(len(token))
+	if length < 1+digestLen {
+		return nil, ErrMalformed
+	}
+	return decode(query, token, placed, length)
 }
 
 // decode gives what stands between the version and the digest of a token.

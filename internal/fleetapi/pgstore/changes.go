@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
@@ -19,7 +20,7 @@ import (
 // have moved and watches sort by the tenant of the change. The limit is one of the
 // log, so that an answer costs the same whatever it is about. Each row is looked up
 // by its key: a join that reads the whole table would never pay.
-const changes = `select ` + pageColumns + `, at_xact, at_seq, of_kind, of_id, of_tenant, was_relabelled, total
+const changes = `select ` + pageColumns + `, ` + shootColumns + `, at_xact, at_seq, of_kind, of_id, of_tenant, was_relabelled, total
 from (
 	select xact as at_xact, seq as at_seq, kind as of_kind, id as of_id, tenant as of_tenant,
 		%s as was_relabelled,
@@ -32,7 +33,7 @@ from (
 		order by xact, seq limit $3
 	) log
 ) changes
-left join lateral (select * from tenant.resources where id = of_id and kind = of_kind%s limit 1) now on true
+left join lateral (select * from tenant.resources where id = of_id and kind = of_kind%s limit 1) now on true%s
 where age = 1%s
 order by at_xact, at_seq`
 
@@ -48,7 +49,7 @@ func changesOf(q fleetapi.ChangeQuery) *clause {
 	if q.Stepwise {
 		relabelled, row, still, also = "relabelled", "kind, id, tenant", " and tenant = of_tenant", " or relabelled_last"
 	}
-	c.write(fmt.Sprintf(changes, relabelled, row, of, still, also))
+	c.write(fmt.Sprintf(changes, relabelled, row, of, still, shootOf("of_id", "of_kind = '"+v1.KindCluster+"'"), also))
 	return c
 }
 

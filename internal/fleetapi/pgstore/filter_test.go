@@ -1,10 +1,9 @@
 package pgstore_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"math/big"
 	"regexp"
 	"slices"
 	"strings"
@@ -41,9 +40,14 @@ func fleet(t *testing.T, s *pgstore.Store) []fleetapi.Record {
 			r.Status.ObservedGeneration = int64(j)
 			r.CreatedTime = r.CreatedTime.Add(time.Duration(i%2) * time.Second)
 			r.CreatedBy = []string{"", "x", "é"}[j]
+			r.UpdatedBy = []string{"x", "", "y"}[j]
+			r.Spec = json.RawMessage([]string{
+				`{}`, `{"a": "x", "b": {"c": true}}`, `{"a": 5}`, `{"a": "5.0", "b": {"c": -1.5}}`, `{"a": null, "b": "x"}`, `{"a": {"b": "\u00e9"}}`,
+				`{"a": "\u0000", "b": {"c": 5}}`, `{"a": 1e999999}`, `{"a": 10, "b": [1]}`,
+			}[(3*i+j)%9])
 			r.Status.Phase = []v1.Phase{v1.PhaseReady, v1.PhasePending}[i%2]
 			if j == 1 {
-				r.DeletedTime = r.CreatedTime
+				r.DeletedTime, r.DeletedBy = r.CreatedTime, []string{"", "x"}[i%2]
 			}
 			records = append(records, r)
 		}
@@ -147,6 +151,8 @@ func columns() *rapid.Generator[search.Column] {
 		switch c.Field { //nolint:exhaustive // the others have no key
 		case search.Label:
 			c.Key = rapid.SampledFrom([]string{"a", "b", "example.com/b-c", "it's"}).Draw(t, "key")
+		case search.Spec:
+			c.Key = rapid.SampledFrom([]string{"a", "b", "b.c", "a.b", "c"}).Draw(t, "key")
 		case search.ConditionStatus, search.ConditionReason, search.ConditionObservedGeneration,
 			search.ConditionLastUpdatedTime, search.ConditionLastTransitionTime:
 			c.Key = rapid.SampledFrom([]string{"Ready", "Other", "None"}).Draw(t, "key")
@@ -163,9 +169,12 @@ func values(c search.Column, rows []fleetapi.Record) *rapid.Generator[search.Val
 			v.Int = rapid.Int64Range(-1, 4).Draw(t, "int")
 		case search.Time:
 			v.Time = rows[0].CreatedTime.Add(time.Duration(rapid.IntRange(-1, 2).Draw(t, "seconds")) * time.Second / 2)
-		case search.Text:
+		case search.Text, search.Number, search.Absent:
 			r := rapid.SampledFrom(rows).Draw(t, "row")
-			v.Text = rapid.SampledFrom([]string{"", "x", "y", "Z", "z", "é", "True", "Ready", "Pending", "it's", `"`, r.ID, strings.ToUpper(r.ID), r.ID[:9], r.Name}).Draw(t, "text")
+			if c.Field == search.Spec && rapid.Bool().Draw(t, "number") {
+				return search.Value{Type: search.Number, Text: rapid.SampledFrom([]string{"5", "-1.5", "10", "1"}).Draw(t, "decimal")}
+			}
+			v.Text = rapid.SampledFrom([]string{"true", "5", "", "x", "y", "Z", "z", "é", "True", "Ready", "Pending", "it's", `"`, r.ID, strings.ToUpper(r.ID), r.ID[:9], r.Name}).Draw(t, "text")
 		}
 		return v
 	})
@@ -181,15 +190,17 @@ func holds(e search.Expr, r *fleetapi.Record) bool {
 	case search.Not:
 		return !holds(e.X, r)
 	case search.Compare:
-		v, ok := valueOf(e.Column, r)
+		v, ok := valueAs(e.Column, e.Value.Type, r)
 		if !ok {
 			return false
 		}
 		n := compareValues(v, e.Value)
 		return [5]bool{n == 0, n < 0, n <= 0, n > 0, n >= 0}[e.Op]
 	case search.In:
-		v, ok := valueOf(e.Column, r)
-		return ok && slices.ContainsFunc(e.Values, func(w search.Value) bool { return compareValues(v, w) == 0 })
+		return slices.ContainsFunc(e.Values, func(w search.Value) bool {
+			v, ok := valueAs(e.Column, w.Type, r)
+			return ok && compareValues(v, w) == 0
+		})
 	case search.Like:
 		v, ok := valueOf(e.Column, r)
 		return ok && like(e.Pattern).MatchString(v.Text)
@@ -226,9 +237,43 @@ func compareValues(a, b search.Value) int {
 		return int(a.Int - b.Int)
 	case search.Time:
 		return a.Time.Compare(b.Time)
-	case search.Text:
+	case search.Number:
+		x, _ := new(big.Rat).SetString(a.Text)
+		y, _ := new(big.Rat).SetString(b.Text)
+		return x.Cmp(y)
+	case search.Text, search.Absent:
 	}
 	return strings.Compare(a.Text, b.Text)
+}
+
+// valueAs is the value of a column as one that is compared with values of a type.
+func valueAs(c search.Column, as search.Type, r *fleetapi.Record) (search.Value, bool) {
+	v, ok := valueOf(c, r)
+	if ok && as == search.Number {
+		v.Type = as
+		ok = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?$`).MatchString(v.Text) // the one larger number is too large
+	}
+	return v, ok
+}
+
+// specValue is the value at a path of the spec as text.
+func specValue(path string, r *fleetapi.Record) (search.Value, bool) {
+	if strings.Contains(string(r.Spec), `\u0000`) {
+		return search.Value{}, false
+	}
+	at := r.Spec
+	for part := range strings.SplitSeq(path, ".") {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(at, &object) != nil {
+			return search.Value{}, false
+		}
+		at = object[part]
+	}
+	var text string
+	if json.Unmarshal(at, &text) != nil {
+		text = string(at)
+	}
+	return search.Value{Text: text}, len(at) > 0 && string(at) != "null"
 }
 
 func valueOf(c search.Column, r *fleetapi.Record) (search.Value, bool) {
@@ -244,6 +289,16 @@ func valueOf(c search.Column, r *fleetapi.Record) (search.Value, bool) {
 		return text(r.Name)
 	case search.CreatedBy:
 		return text(r.CreatedBy)
+	case search.UpdatedBy:
+		return text(r.UpdatedBy)
+	case search.DeletedBy:
+		return search.Value{Text: r.DeletedBy}, r.DeletedBy != ""
+	case search.Kind:
+		return text(r.Kind)
+	case search.OwnerID:
+		return search.Value{Text: r.ParentID}, r.ParentID != ""
+	case search.Spec:
+		return specValue(c.Key, r)
 	case search.Phase:
 		return text(string(r.Status.Phase))
 	case search.Generation:
@@ -302,118 +357,4 @@ func conditionValue(c search.Column, r *fleetapi.Record) (search.Value, bool) {
 		}
 	}
 	return search.Value{}, false
-}
-
-func TestPagesCoverEverythingOnceInEveryOrder(t *testing.T) {
-	s := newStore(t)
-	rows := fleet(t, s)
-	for _, field := range []search.Field{search.ID, search.Name, search.Generation, search.CreatedTime, search.UpdatedTime} {
-		for _, desc := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s desc=%t", search.Column{Field: field}, desc), func(t *testing.T) {
-				order := fleetapi.Order{Column: field, Desc: desc}
-				want := slices.SortedFunc(slices.Values(rows), func(a, b fleetapi.Record) int {
-					v, _ := valueOf(search.Column{Field: field}, &a)
-					w, _ := valueOf(search.Column{Field: field}, &b)
-					n := compareValues(v, w)
-					if n == 0 {
-						n = strings.Compare(a.ID, b.ID)
-					}
-					if desc {
-						n = -n
-					}
-					return n
-				})
-				byKey, byOffset := []fleetapi.Record{}, []fleetapi.Record{}
-				var after fleetapi.Position
-				for {
-					page := list(t, s, tenant("a"), fleetapi.Query{Kind: v1.KindCluster, Order: order, After: after, Limit: 5})
-					byKey = append(byKey, page...)
-					byOffset = append(byOffset, list(t, s, tenant("a"), fleetapi.Query{
-						Kind: v1.KindCluster, Order: order, Offset: int64(len(byOffset)), Limit: 5,
-					})...)
-					if len(page) == 0 {
-						break
-					}
-					last := &page[len(page)-1]
-					v, _ := valueOf(search.Column{Field: field}, last)
-					after = fleetapi.Position{Value: v, ID: last.ID}
-				}
-				if diff := cmp.Diff(ids(want), ids(byKey)); diff != "" {
-					t.Errorf("by key (-want +got):\n%s", diff)
-				}
-				if diff := cmp.Diff(ids(want), ids(byOffset)); diff != "" {
-					t.Errorf("by offset (-want +got):\n%s", diff)
-				}
-			})
-		}
-	}
-}
-
-// A reader that goes by id sees every row that is there all the time exactly
-// once, whatever else comes, goes and changes meanwhile.
-func TestPagesWhileRowsChange(t *testing.T) {
-	s := newStore(t)
-	rows := fleet(t, s)
-	doomed := rows[len(rows)-1].Key
-	var seen []string
-	var after fleetapi.Position
-	for {
-		page := list(t, s, all(), fleetapi.Query{Kind: v1.KindCluster, After: after, Limit: 4})
-		if len(page) == 0 {
-			break
-		}
-		seen = append(seen, ids(page)...)
-		after = fleetapi.Position{ID: page[len(page)-1].ID}
-		for _, r := range page[:min(2, len(page))] { // a change moves no row to another place
-			if err := change(t, s, all(), r.Key, func(l *fleetapi.Locked) *v1.AdapterStatus {
-				l.Record.Labels, l.Record.UpdatedTime = json.RawMessage(`{"changed": "yes"}`), l.Now
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if len(seen) == 4 {
-			if err := s.Update(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-				return tx.Remove(ctx, doomed)
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if diff := cmp.Diff(ids(rows[:len(rows)-1]), seen); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestTheCountIsOfAllMatches(t *testing.T) {
-	s := newStore(t)
-	fleet(t, s)
-	q := fleetapi.Query{
-		Kind: v1.KindCluster, Count: true, Offset: 2, Limit: 3,
-		Search: search.Compare{Column: search.Column{Field: search.Phase}, Value: search.Value{Text: "Ready"}},
-	}
-	visited := 0
-	page, err := s.List(t.Context(), all(), q, func(*fleetapi.Record) error {
-		visited++
-		return nil
-	})
-	if page.Count != 9 || visited != 3 || err != nil {
-		t.Errorf("count %d, want 9; %d rows, want 3; %v", page.Count, visited, err)
-	}
-}
-
-func TestAVisitorMayStop(t *testing.T) {
-	s := newStore(t)
-	fleet(t, s)
-	stop := errors.New("enough")
-	for _, count := range []bool{false, true} {
-		visited := 0
-		_, err := s.List(t.Context(), all(), fleetapi.Query{Kind: v1.KindCluster, Limit: 10, Count: count}, func(*fleetapi.Record) error {
-			visited++
-			return stop
-		})
-		if err != stop || visited != 1 { //nolint:errorlint // the very error, not one that wraps it
-			t.Errorf("%d visits, %v", visited, err)
-		}
-	}
 }

@@ -3,6 +3,8 @@ package pgstore
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +19,19 @@ import (
 const pageColumns = `id, tenant, name, display_name, owner_id, labels, spec, generation, revision,
 	created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
 	phase, observed_generation, last_updated_time, last_transition_time, conditions`
+
+// shootColumns are the columns behind pageColumns: what is shown of the sync of a
+// cluster. They are looked up for the rows of a page alone, by key: a join that reads
+// the whole table would never pay.
+const (
+	shootColumns = `shoot_status, shoot_status_message, sync_error`
+	noShoot      = `null::text, null::text, null::text`
+)
+
+// shootOf joins shootColumns for the cluster of an id, where a condition holds.
+func shootOf(id, condition string) string {
+	return " left join lateral (select " + shootColumns + " from tenant.cluster_sync where cluster_id = " + id + " limit 1) shoot on " + condition
+}
 
 // inOrder has a tenant's list read along the index that has its order, until
 // the page is full. The planner takes every filter on labels for a rare
@@ -78,30 +93,105 @@ func (v *visitor[T]) call(item T) error {
 // pageOf is the statement that reads a page.
 func pageOf(scope fleetapi.Scope, q fleetapi.Query) *clause {
 	c := new(clause)
-	c.write("select ", pageColumns, " from ", tableOf(scope))
+	shoot, join := noShoot, ""
+	if q.Kind == v1.KindCluster {
+		shoot, join = shootColumns, shootOf("page.id", "true")
+	}
+	c.write("select page.*, ", shoot, " from (select ", pageColumns, " from ", tableOf(scope))
 	c.filter(q)
-	column := plainColumn(q.Order.Column)
-	behind, direction := " > ", ""
-	if q.Order.Desc {
-		behind, direction = " < ", " desc"
+	terms := q.Terms()
+	if q.After.ID != "" {
+		c.write(" and ")
+		c.behind(terms, append(slices.Clone(q.After.Values), search.Value{Text: q.After.ID}))
 	}
-	byID := q.Order.Column == search.ID
-	switch {
-	case q.After.ID == "":
-	case byID:
-		c.write(" and id", behind, c.arg(q.After.ID, "uuid"))
-	default:
-		c.write(" and (", column, ", id)", behind, "(", c.value(q.After.Value), ", ", c.arg(q.After.ID, "uuid"), ")")
-	}
-	c.write(" order by ", column, direction)
-	if !byID {
-		c.write(", id", direction)
-	}
-	c.write(" limit ", c.arg(q.Limit, "bigint"))
+	order := orderBy(terms)
+	c.write(order, " limit ", c.arg(q.Limit, "bigint"))
 	if q.Offset > 0 {
 		c.write(" offset ", c.arg(q.Offset, "bigint"))
 	}
+	c.write(") page", join, order)
 	return c
+}
+
+// orderBy returns the clause that sorts a page by the terms. It leaves out the
+// kind: all rows of a page have the same one.
+func orderBy(terms []fleetapi.Order) string {
+	var columns []string
+	for _, t := range terms {
+		if t.Column == search.Kind {
+			continue
+		}
+		column := plainColumn(t.Column)
+		if t.Desc {
+			column += " desc"
+		}
+		columns = append(columns, column)
+	}
+	return " order by " + strings.Join(columns, ", ")
+}
+
+// behind holds for the rows that stand behind the values in an order. Where all
+// terms go one way and are never null, it is a comparison of rows, which an index
+// can answer.
+func (c *clause) behind(terms []fleetapi.Order, at []search.Value) {
+	uniform := true
+	for _, t := range terms {
+		uniform = uniform && t.Desc == terms[0].Desc && !nullable(t.Column)
+	}
+	if !uniform {
+		c.behindByTerm(terms, at)
+		return
+	}
+	columns, values := make([]string, len(terms)), make([]string, len(terms))
+	for i, t := range terms {
+		columns[i], values[i] = plainColumn(t.Column), c.place(t.Column, at[i])
+	}
+	c.write("(", strings.Join(columns, ", "), ")", follows(terms[0]), "(", strings.Join(values, ", "), ")")
+}
+
+// behindByTerm is behind for any terms. PostgreSQL takes null for the largest
+// value.
+func (c *clause) behindByTerm(terms []fleetapi.Order, at []search.Value) {
+	t, v := terms[0], at[0]
+	column, null := plainColumn(t.Column), v.Type == search.Absent
+	c.write("(")
+	switch {
+	case null && t.Desc:
+		c.write(column, " is not null")
+	case null:
+		c.write("false")
+	default:
+		c.write(column, follows(t), c.place(t.Column, v))
+		if nullable(t.Column) && !t.Desc {
+			c.write(" or ", column, " is null")
+		}
+	}
+	if len(terms) > 1 {
+		c.write(" or ", column)
+		if null {
+			c.write(" is null")
+		} else {
+			c.write(" = ", c.place(t.Column, v))
+		}
+		c.write(" and ")
+		c.behindByTerm(terms[1:], at[1:])
+	}
+	c.write(")")
+}
+
+// place is the SQL of a value that a column is ordered by.
+func (c *clause) place(f search.Field, v search.Value) string {
+	if f == search.ID || f == search.OwnerID {
+		return c.arg(v.Text, "uuid")
+	}
+	return c.value(v)
+}
+
+func follows(t fleetapi.Order) string {
+	if t.Desc {
+		return " < "
+	}
+	return " > "
 }
 
 // countOf is the statement that counts all matches.
@@ -134,6 +224,8 @@ type pageRow struct {
 	deleted                  *time.Time
 	phase                    string
 	labels, spec, conditions pgtype.DriverBytes
+
+	shown
 }
 
 // into is where pageColumns are read to.
@@ -142,6 +234,7 @@ func (row *pageRow) into(rec *fleetapi.Record) []any {
 		&rec.ID, &rec.Tenant, &rec.Name, &rec.DisplayName, &row.owner, &row.labels, &row.spec, &rec.Generation, &rec.Revision,
 		&rec.CreatedTime, &rec.UpdatedTime, &row.deleted, &rec.CreatedBy, &rec.UpdatedBy, &rec.DeletedBy,
 		&row.phase, &rec.Status.ObservedGeneration, &rec.Status.LastUpdatedTime, &rec.Status.LastTransitionTime, &row.conditions,
+		&row.ShootStatus, &row.ShootMessage, &row.SyncError,
 	}
 }
 
@@ -157,6 +250,7 @@ func (row *pageRow) fill(rec *fleetapi.Record) {
 	rec.Status.Phase = v1.Phase(row.phase)
 	rec.Labels, rec.Spec = json.RawMessage(row.labels), json.RawMessage(row.spec)
 	rec.Status.Conditions = json.RawMessage(row.conditions)
+	row.shown.fill(rec)
 }
 
 // each calls visit for every row. The record is used again for the next.

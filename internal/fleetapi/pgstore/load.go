@@ -22,7 +22,7 @@ select r.id, $6, $7, r.name, r.display_name, $8::uuid, (select o.kind from tenan
 	r.labels::jsonb, r.spec::json, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18::jsonb
 from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) with ordinality as r (id, name, display_name, labels, spec, place)
 order by r.name collate "C", r.place
-on conflict (tenant, owner_id, name, kind) do nothing
+on conflict (tenant, owner_id, name, kind) where deleted_time is null do nothing
 returning id, revision`
 
 // firstMissing is which of some ids is no row's, counted from zero.

@@ -37,10 +37,10 @@ func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
 
 // Get reads one row.
 func (s *Store) Get(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key) (fleetapi.Record, error) {
-	var rows []db.Resource
 	if !isID(key.ID) {
 		return fleetapi.Record{}, fleetapi.ErrNotFound
 	}
+	var rows []shownRow
 	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		collect(b.Queue(db.GetResource, key.ID, key.Kind), &rows)
 	})
@@ -50,7 +50,31 @@ func (s *Store) Get(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key)
 	if len(rows) == 0 {
 		return fleetapi.Record{}, fleetapi.ErrNotFound
 	}
-	return record(&rows[0]), nil
+	rec := record(&rows[0].Resource)
+	rows[0].fill(&rec)
+	return rec, nil
+}
+
+// A shown is what is shown of the sync of a cluster beside the row.
+type shown struct {
+	ShootStatus, ShootMessage, SyncError *string
+}
+
+func (s *shown) fill(rec *fleetapi.Record) {
+	text := func(t *string) string {
+		if t == nil {
+			return ""
+		}
+		return *t
+	}
+	rec.Status.ShootStatus = v1.ShootStatus(text(s.ShootStatus))
+	rec.Status.ShootMessage, rec.Status.SyncError = text(s.ShootMessage), text(s.SyncError)
+}
+
+// A shownRow is what GetResource reads.
+type shownRow struct {
+	db.Resource
+	shown
 }
 
 // Reports reads all reports on one row, ordered by adapter.

@@ -69,7 +69,7 @@ func (p *Pruner) Run(ctx context.Context) error {
 func (p *Pruner) round(ctx context.Context, now time.Time) error {
 	for pruned := int32(pruneBatch); pruned == pruneBatch; {
 		var bounds db.FeedBoundsRow
-		err := p.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
+		err := p.pool.Read(ctx, scopeOf(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
 			b.Queue(db.PruneChanges, p.retention, pruneBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&pruned) })
 			boundsOf(b, fleetapi.ChangeQuery{}, func(r *db.FeedBoundsRow) error {
 				bounds = *r

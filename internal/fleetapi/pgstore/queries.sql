@@ -1,5 +1,9 @@
 -- name: GetResource :one
-select * from tenant.resources where id = $1 and kind = $2;
+-- A cluster is shown with the status of its Shoot.
+select r.*, s.shoot_status, s.shoot_status_message, s.sync_error
+from tenant.resources r
+left join tenant.cluster_sync s on s.cluster_id = r.id and r.kind = 'Cluster'
+where r.id = $1 and r.kind = $2;
 
 -- name: LockResource :one
 -- Also keeps out rows that would refer to this one as their owner.
@@ -7,6 +11,21 @@ select * from tenant.resources where id = $1 and kind = $2 for update;
 
 -- name: LockChildren :many
 select * from tenant.resources where owner_id = $1 order by id for update;
+
+-- name: HasClusterWorker :one
+select tenant.has_cluster_worker();
+
+-- name: ShootOf :one
+-- What is known of the Shoot of a cluster.
+select tenant.has_cluster_worker() as guarded, tenant.shoot_confirmed_gone(s, r.deleted_time is not null) as gone,
+    coalesce(s.synced is not null and s.synced_generation = s.generation, false)::boolean as synced,
+    coalesce(s.sync_attempts, 0)::integer as attempts, coalesce(s.cluster_generation, 0)::bigint as generation,
+    coalesce(s.report_version, 0)::bigint as version, coalesce(s.settled_version, 0)::bigint as settled,
+    coalesce(s.shoot_status, '')::text as shoot_status, coalesce(s.shoot_status_message, '')::text as shoot_message,
+    coalesce(s.sync_error, '')::text as sync_error
+from tenant.resources r
+left join tenant.cluster_sync s on s.cluster_id = r.id
+where r.id = $1 and r.kind = 'Cluster';
 
 -- name: ListReports :many
 select * from tenant.adapter_reports where resource_id = $1 and kind = $2 order by adapter;
@@ -103,5 +122,33 @@ from tenant.feed_bounds(@kind::text, @xact::xid8, @seq::bigint);
 -- name: RenewFeed :one
 select tenant.renew_change_feed(@most);
 
+-- name: SettleSync :exec
+update tenant.cluster_sync set settled_version = $2 where cluster_id = $1;
+
+-- name: UnsettledSyncs :many
+select s.cluster_id from tenant.cluster_sync s
+where s.settled_version <> s.report_version and s.cluster_id > @after::uuid
+order by s.cluster_id limit @most::bigint;
+
 -- name: PruneChanges :one
 select tenant.prune_changes(@retention, @most);
+
+-- name: ListSpecSchemas :many
+select kind, schema, updated_time, updated_by from tenant.spec_schemas order by kind;
+
+-- name: GetSpecSchema :one
+-- The schema is left out if the caller has that revision already.
+select revision, (case when revision <> @have then schema end)::json as schema
+from tenant.spec_schemas where kind = @kind;
+
+-- name: SetSpecSchema :exec
+insert into tenant.spec_schemas (kind, schema, updated_time, updated_by)
+values (@kind, @schema, @updated_time, @updated_by)
+on conflict (kind) do update set
+    schema = excluded.schema,
+    revision = nextval('tenant.resource_revision'),
+    updated_time = excluded.updated_time,
+    updated_by = excluded.updated_by;
+
+-- name: DeleteSpecSchema :execrows
+delete from tenant.spec_schemas where kind = $1;

@@ -162,7 +162,7 @@ func TestNoSuchRow(t *testing.T) {
 	}
 }
 
-func TestNamesAreTakenUntilTheRowIsGone(t *testing.T) {
+func TestNamesAreTakenUntilDeletionIsAskedFor(t *testing.T) {
 	s := newStore(t)
 	parent, other := newRecord("a", v1.KindCluster, "one"), newRecord("a", v1.KindCluster, "two")
 	pool := newRecord("a", v1.KindNodePool, "pool")
@@ -181,7 +181,7 @@ func TestNamesAreTakenUntilTheRowIsGone(t *testing.T) {
 		want   error
 	}{
 		"Same":        {reason: "tenant, kind and name are the same", r: newRecord("a", v1.KindCluster, "one"), want: fleetapi.ErrNameTaken},
-		"Deleting":    {reason: "the row is not gone yet", r: newRecord("a", v1.KindCluster, "deleting"), want: fleetapi.ErrNameTaken},
+		"Deleting":    {reason: "the deletion of the other was asked for", r: newRecord("a", v1.KindCluster, "deleting")},
 		"SameParent":  {reason: "the parent has such a child", r: under(newRecord("a", v1.KindNodePool, "pool"), parent), want: fleetapi.ErrNameTaken},
 		"OtherParent": {reason: "names are the parent's", r: under(newRecord("a", v1.KindNodePool, "pool"), other)},
 		"OtherTenant": {reason: "names are the tenant's", r: newRecord("b", v1.KindCluster, "one")},

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,10 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
@@ -20,7 +23,9 @@ import (
 const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is not null, s.unsynced_since,
 	s.sync_attempts, s.sync_last_attempt, coalesce(s.sync_error, ''), coalesce(s.error_class, ''), s.due_at, coalesce(s.claimed_by, ''), s.paused_at,
 	s.generation, s.synced_generation,
-	coalesce(s.shoot_name, ''), coalesce(s.shoot_status, ''), coalesce(s.shoot_status_message, ''), s.shoot_status_updated`
+	coalesce(s.shoot_name, ''), coalesce(s.shoot_status, ''), coalesce(s.shoot_status_message, ''), s.shoot_status_updated,
+	(select to_json(o) from (select w.since, w.reason, w.worker from tenant.cluster_worker_outages w
+		where w.until > statement_timestamp() order by w.since, w.worker limit 1) o)`
 
 // syncs is the table of syncs and the state of each, as v1.SyncState describes
 // it. A claim that has run out is none. The clock is that of the statement: it
@@ -43,12 +48,17 @@ func (c *clause) clusters() string {
 func scanSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 	var s v1.ClusterSync
 	var due time.Time
+	var outage *v1.SyncWait
 	err := row.Scan(&s.ClusterID, &s.Name, &s.State, &s.Synced, &s.Deleting, &s.UnsyncedSince,
 		&s.Attempts, &s.LastAttempt, &s.Error, &s.ErrorClass, &due, &s.ClaimedBy, &s.PausedAt,
 		&s.Generation, &s.SyncedGeneration,
-		&s.ShootName, &s.ShootStatus, &s.ShootStatusMessage, &s.ShootStatusUpdated)
+		&s.ShootName, &s.ShootStatus, &s.ShootStatusMessage, &s.ShootStatusUpdated, &outage)
 	if s.State != v1.SyncSynced && s.State != v1.SyncPaused {
 		s.NextTry = &due
+	}
+	if outage != nil && (s.State == v1.SyncPending || s.State == v1.SyncBackingOff || s.State == v1.SyncStuck) {
+		outage.For, outage.Since = v1.WaitingForGardener, outage.Since.UTC()
+		s.Waiting = outage
 	}
 	if s.State != v1.SyncRunning {
 		s.ClaimedBy = "" // who was at it last is nobody's business any more
@@ -129,6 +139,32 @@ func (s *Store) SteerSync(ctx context.Context, scope fleetapi.Scope, cluster str
 		return v1.ClusterSync{}, false, failed(err, "%s the sync of cluster %q", action, cluster)
 	}
 	return sync, true, nil
+}
+
+// HasClusterWorker reports whether a cluster-worker is registered.
+func (s *Store) HasClusterWorker(ctx context.Context) (registered bool, err error) {
+	err = s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
+		b.Queue(db.HasClusterWorker).QueryRow(func(row pgx.Row) error { return row.Scan(&registered) })
+	})
+	if err != nil {
+		return false, failed(err, "read whether a cluster-worker is registered")
+	}
+	return registered, nil
+}
+
+// UnsettledSyncs gives the clusters whose sync changed after their status was saved.
+func (s *Store) UnsettledSyncs(ctx context.Context, after string, limit int) (ids []string, err error) {
+	after = cmp.Or(after, uuid.Nil.String())
+	err = s.pool.Read(ctx, scopeOf(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
+		b.Queue(db.UnsettledSyncs, after, limit).Query(func(rows pgx.Rows) error {
+			ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			return err
+		})
+	})
+	if err != nil {
+		return nil, failed(err, "read which clusters have news of their sync")
+	}
+	return ids, nil
 }
 
 // errNotTaken undoes what a retry has done to a sync that is not to be tried.

@@ -24,6 +24,8 @@ type before struct {
 
 	// locked is what the caller was given, who may have changed it since.
 	locked *fleetapi.Locked
+	// unsettled says that the saved status of a cluster does not include its sync.
+	unsettled bool
 }
 
 // actions are what to call the changes of a kind.
@@ -45,12 +47,15 @@ func (t *tx) tellInserted(ctx context.Context, r *fleetapi.Record) error {
 	if !told {
 		return nil
 	}
-	return t.tell(ctx, r, timeline.ResourceChange{Action: a.created, Who: r.CreatedBy, At: r.CreatedTime})
+	return t.tell(ctx, r, timeline.ResourceChange{Action: a.created, Who: r.CreatedBy, At: r.CreatedTime, Changes: diff(&fleetapi.Record{}, r)})
 }
 
 // tellSaved tells of what owners change, and not of what adapters report.
 func (t *tx) tellSaved(ctx context.Context, r, was *fleetapi.Record) error {
 	a, told := actionsOf(r.Kind)
+	if !told {
+		return nil
+	}
 	var reason string
 	switch {
 	case r.Deleting() && !was.Deleting():
@@ -62,10 +67,15 @@ func (t *tx) tellSaved(ctx context.Context, r, was *fleetapi.Record) error {
 	default:
 		return nil
 	}
-	if !told {
-		return nil
-	}
-	return t.tell(ctx, r, timeline.ResourceChange{Action: a.changed, Reason: reason, Who: r.UpdatedBy, At: r.UpdatedTime})
+	return t.tell(ctx, r, timeline.ResourceChange{
+		Action: a.changed, Reason: reason, Who: r.UpdatedBy, At: r.UpdatedTime,
+		Changes: diff(was, r), DeletionRequested: r.Deleting() && !was.Deleting(),
+	})
+}
+
+// diff gives what owners changed of a row.
+func diff(was, is *fleetapi.Record) []changeevent.FieldChange {
+	return append(timeline.DiffFields("spec", was.Spec, is.Spec), timeline.DiffFields("labels", was.Labels, is.Labels)...)
 }
 
 func (t *tx) tellRemoved(ctx context.Context, key fleetapi.Key) error {
@@ -75,10 +85,11 @@ func (t *tx) tellRemoved(ctx context.Context, key fleetapi.Key) error {
 	}
 	r := &t.was[key].locked.Record
 	// Not when this row was locked, which for a parent is before its children went.
-	return t.tell(ctx, r, timeline.ResourceChange{Action: a.deleted, Who: r.DeletedBy, At: t.clock})
+	return t.tell(ctx, r, timeline.ResourceChange{Action: a.deleted, Who: r.DeletedBy, At: t.clock, Changes: diff(r, &fleetapi.Record{})})
 }
 
-// tellLoaded tells of the rows of a batch that were added.
+// tellLoaded tells of the rows of a batch that were added. It does not tell what
+// they have: there may be a million of them, and the rows are there to be read.
 func (t *tx) tellLoaded(ctx context.Context, b *fleetapi.Batch, inserted []insertedRow) error {
 	a, told := actionsOf(b.Common.Kind)
 	if !told || len(inserted) == 0 {

@@ -22,6 +22,8 @@ const (
 	// nameKey ends the name of the constraint on names; each partition has one
 	// of its own.
 	nameKey = "_name_kind_key"
+	// shootGuard keeps the row of a cluster whose Shoot is not confirmed gone.
+	shootGuard = "clusters_shoot_guard"
 )
 
 // Update runs change in one transaction and commits if it returns nil.
@@ -91,8 +93,12 @@ func (t *tx) Lock(ctx context.Context, key fleetapi.Key) (*fleetapi.Locked, erro
 	var rows []db.Resource
 	var reports []db.ListReportConditionsRow
 	var rest db.CountChildrenRow
+	var shoot []db.ShootOfRow
 	var b pgx.Batch
 	collect(b.Queue(db.LockResource, key.ID, key.Kind), &rows)
+	if key.Kind == v1.KindCluster {
+		collect(b.Queue(db.ShootOf, key.ID), &shoot)
+	}
 	collect(b.Queue(db.ListReportConditions, key.ID), &reports)
 	b.Queue(db.CountChildren, key.ID).QueryRow(func(row pgx.Row) error { return row.Scan(&rest.Children, &rest.Now) })
 	if err := t.tx.SendBatch(ctx, &b).Close(); err != nil {
@@ -103,12 +109,25 @@ func (t *tx) Lock(ctx context.Context, key fleetapi.Key) (*fleetapi.Locked, erro
 	}
 	locked := t.locked(&rows[0], rest.Now)
 	locked.Children = int(rest.Children)
+	if len(shoot) > 0 {
+		t.addShoot(locked, &shoot[0])
+	}
 	for i := range reports {
 		if err := addReport(locked, (*db.ListChildReportConditionsRow)(&reports[i])); err != nil {
 			return nil, err
 		}
 	}
 	return locked, nil
+}
+
+// addShoot adds what is known of the Shoot of a cluster.
+func (t *tx) addShoot(l *fleetapi.Locked, s *db.ShootOfRow) {
+	l.Shoot = fleetapi.ShootState{
+		Guarded: s.Guarded, Gone: s.Gone, Synced: s.Synced, Attempts: int(s.Attempts), Generation: s.Generation, Version: s.Version,
+	}
+	shown := &l.Record.Status
+	shown.ShootStatus, shown.ShootMessage, shown.SyncError = v1.ShootStatus(s.ShootStatus), s.ShootMessage, s.SyncError
+	t.was[l.Record.Key].unsettled = s.Version != s.Settled
 }
 
 // LockChildren locks all rows whose parent is key, ordered by id. The caller
@@ -206,6 +225,12 @@ func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.Ada
 		return fmt.Errorf("save %s %q: %w", r.Kind, r.ID, err)
 	}
 	r.Revision = revision
+	if was.unsettled {
+		if err := t.q.SettleSync(ctx, r.ID, was.locked.Shoot.Version); err != nil {
+			return fmt.Errorf("note which sync the status of %s %q includes: %w", r.Kind, r.ID, err)
+		}
+		was.unsettled = false
+	}
 	if err := t.tellSaved(ctx, r, &was.Record); err != nil || adapterReport == nil {
 		return err
 	}
@@ -242,6 +267,9 @@ func (t *tx) Remove(ctx context.Context, key fleetapi.Key) error {
 		}
 	}
 	if err := changedOne(t.q.RemoveResource(ctx, key.ID, key.Kind)); err != nil {
+		if postgres.Constraint(err) == shootGuard {
+			err = fmt.Errorf("%w: %w", fleetapi.ErrShootExists, err)
+		}
 		return fmt.Errorf("remove %s %q: %w", key.Kind, key.ID, err)
 	}
 	return t.tellRemoved(ctx, key)

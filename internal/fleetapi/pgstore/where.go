@@ -155,11 +155,17 @@ func (c *clause) in(e search.In) {
 // as what they are where the value is one, because that can use the index;
 // other text has its place among them too.
 func (c *clause) operands(col search.Column, v search.Value) (column, value string) {
-	if col.Field == search.ID && isID(v.Text) && v.Text == strings.ToLower(v.Text) {
-		return "id", c.arg(v.Text, "uuid")
+	if (col.Field == search.ID || col.Field == search.OwnerID) && isID(v.Text) && v.Text == strings.ToLower(v.Text) {
+		return plainColumn(col.Field), c.arg(v.Text, "uuid")
+	}
+	if v.Type == search.Number {
+		return "tenant.spec_number(spec, " + c.path(col.Key) + ")", c.value(v)
 	}
 	return c.column(col), c.value(v)
 }
+
+// path is the SQL of a path below the spec.
+func (c *clause) path(key string) string { return c.arg(strings.Split(key, "."), "text[]") }
 
 func (c *clause) value(v search.Value) string {
 	switch v.Type {
@@ -169,6 +175,9 @@ func (c *clause) value(v search.Value) string {
 		return c.arg(v.Int, "bigint")
 	case search.Time:
 		return c.arg(v.Time, "timestamptz")
+	case search.Number:
+		return c.arg(v.Text, "numeric")
+	case search.Absent:
 	}
 	panic(fmt.Sprintf("pgstore: no SQL for a value of type %d", v.Type)) // the set is closed
 }
@@ -179,6 +188,10 @@ func (c *clause) column(col search.Column) string {
 	switch col.Field {
 	case search.ID:
 		return `(id::text collate "C")`
+	case search.OwnerID:
+		return `(owner_id::text collate "C")`
+	case search.Spec:
+		return "tenant.spec_text(spec, " + c.path(col.Key) + `) collate "C"`
 	case search.Label:
 		return "(labels ->> " + c.arg(col.Key, "text") + `) collate "C"`
 	case search.ConditionStatus:
@@ -191,8 +204,8 @@ func (c *clause) column(col search.Column) string {
 		return c.condition(col.Key, "last_updated_time") + "::timestamptz"
 	case search.ConditionLastTransitionTime:
 		return c.condition(col.Key, "last_transition_time") + "::timestamptz"
-	case search.Name, search.Generation, search.CreatedTime, search.UpdatedTime, search.DeletedTime, search.CreatedBy,
-		search.Phase, search.ObservedGeneration, search.LastUpdatedTime, search.LastTransitionTime:
+	case search.Name, search.Generation, search.CreatedTime, search.UpdatedTime, search.DeletedTime, search.CreatedBy, search.UpdatedBy,
+		search.DeletedBy, search.Kind, search.Phase, search.ObservedGeneration, search.LastUpdatedTime, search.LastTransitionTime:
 		return plainColumn(col.Field)
 	}
 	panic(fmt.Sprintf("pgstore: no SQL for column %q", col)) // the set is closed
@@ -202,7 +215,7 @@ func (c *clause) condition(kind, member string) string {
 	return "(jsonb_path_query_first(conditions, '$[*] ? (@.type == $t)', jsonb_build_object('t', " + c.arg(kind, "text") + ")) ->> '" + member + "')"
 }
 
-// plainColumn is the table's name of a field that is a column of its own.
+// plainColumn is the SQL of a field that is a column of its own.
 func plainColumn(f search.Field) string {
 	switch f {
 	case search.ID:
@@ -219,6 +232,14 @@ func plainColumn(f search.Field) string {
 		return "deleted_time"
 	case search.CreatedBy:
 		return "created_by"
+	case search.UpdatedBy:
+		return "updated_by"
+	case search.DeletedBy:
+		return "nullif(deleted_by, '')"
+	case search.Kind:
+		return "kind"
+	case search.OwnerID:
+		return "owner_id"
 	case search.Phase:
 		return "phase"
 	case search.ObservedGeneration:
@@ -227,7 +248,7 @@ func plainColumn(f search.Field) string {
 		return "last_updated_time"
 	case search.LastTransitionTime:
 		return "last_transition_time"
-	case search.Label, search.ConditionStatus, search.ConditionReason, search.ConditionObservedGeneration,
+	case search.Label, search.Spec, search.ConditionStatus, search.ConditionReason, search.ConditionObservedGeneration,
 		search.ConditionLastUpdatedTime, search.ConditionLastTransitionTime:
 	}
 	panic(fmt.Sprintf("pgstore: field %d is not a column", f))
@@ -236,10 +257,10 @@ func plainColumn(f search.Field) string {
 // nullable reports whether a row may lack the field.
 func nullable(f search.Field) bool {
 	switch f {
-	case search.ID, search.Name, search.Generation, search.CreatedTime, search.UpdatedTime, search.CreatedBy,
-		search.Phase, search.ObservedGeneration, search.LastUpdatedTime, search.LastTransitionTime:
+	case search.ID, search.Name, search.Generation, search.CreatedTime, search.UpdatedTime, search.CreatedBy, search.UpdatedBy,
+		search.Kind, search.Phase, search.ObservedGeneration, search.LastUpdatedTime, search.LastTransitionTime:
 		return false
-	case search.DeletedTime, search.Label, search.ConditionStatus, search.ConditionReason, search.ConditionObservedGeneration,
+	case search.DeletedTime, search.DeletedBy, search.OwnerID, search.Label, search.Spec, search.ConditionStatus, search.ConditionReason, search.ConditionObservedGeneration,
 		search.ConditionLastUpdatedTime, search.ConditionLastTransitionTime:
 	}
 	return true

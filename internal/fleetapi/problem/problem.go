@@ -36,6 +36,7 @@ const (
 	TooManyAdapters      Code = "too_many_adapters"
 	SyncRunning          Code = "sync_running"
 	SyncPaused           Code = "sync_paused"
+	ShootExists          Code = "shoot_exists"
 	CursorExpired        Code = "cursor_expired"
 	PreconditionFailed   Code = "precondition_failed"
 	BodyTooLarge         Code = "body_too_large"
@@ -59,7 +60,7 @@ func (c Code) Status() int {
 		return http.StatusNotFound
 	case MethodNotAllowed:
 		return http.StatusMethodNotAllowed
-	case NameTaken, BeingDeleted, NotBeingDeleted, HasChildren, TooManyAdapters, SyncRunning, SyncPaused:
+	case NameTaken, BeingDeleted, NotBeingDeleted, HasChildren, TooManyAdapters, SyncRunning, SyncPaused, ShootExists:
 		return http.StatusConflict
 	case CursorExpired:
 		return http.StatusGone

@@ -154,7 +154,7 @@ func validateConditions(list []v1.ReportCondition) []v1.FieldError {
 		errs = append(errs, v1.FieldError{Field: field, Constraint: constraint, Message: message, Value: value})
 	}
 	if len(list) > maxConditions {
-		refuse("conditions", "max_items", len(list), fmt.Sprintf("must not be more than %d", maxConditions))
+		refuse("conditions", "max", len(list), fmt.Sprintf("must not be more than %d", maxConditions))
 		return errs
 	}
 	seen := make(map[string]bool, len(list))

@@ -153,7 +153,7 @@ func TestValidate(t *testing.T) {
 		}, nil},
 		"Many": {"the list is bounded", func(r *v1.Report) {
 			r.Conditions = make([]v1.ReportCondition, 33)
-		}, []string{"conditions max_items"}},
+		}, []string{"conditions max"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 // Prefixes of the columns that are followed by a key.
 const (
 	labelPrefix     = "labels."
+	specPrefix      = "spec."
 	conditionPrefix = "status.conditions."
 )
 
@@ -21,15 +22,18 @@ func (f Field) Type() Type {
 	case CreatedTime, UpdatedTime, DeletedTime, LastUpdatedTime, LastTransitionTime,
 		ConditionLastUpdatedTime, ConditionLastTransitionTime:
 		return Time
-	case ID, Name, CreatedBy, Phase, Label, ConditionStatus, ConditionReason:
+	case ID, Name, CreatedBy, UpdatedBy, DeletedBy, Kind, OwnerID, Phase, Label, Spec, ConditionStatus, ConditionReason:
 	}
 	return Text
 }
 
 // String is the column as a query spells it.
 func (c Column) String() string {
-	if c.Field == Label {
+	switch c.Field { //nolint:exhaustive // the others are looked up below
+	case Label:
 		return labelPrefix + c.Key
+	case Spec:
+		return specPrefix + c.Key
 	}
 	if suffix, ok := conditionSuffix(c.Field); ok {
 		return conditionPrefix + c.Key + suffix
@@ -57,6 +61,10 @@ func plain() []named {
 		{"updated_time", UpdatedTime},
 		{"deleted_time", DeletedTime},
 		{"created_by", CreatedBy},
+		{"updated_by", UpdatedBy},
+		{"deleted_by", DeletedBy},
+		{"kind", Kind},
+		{"owner_id", OwnerID},
 		{"status.phase", Phase},
 		{"status.observed_generation", ObservedGeneration},
 		{"status.last_updated_time", LastUpdatedTime},
@@ -101,6 +109,9 @@ func (p *parser) column() (Column, error) {
 		}
 		return Column{Field: Label, Key: key}, nil
 	}
+	if path, ok := strings.CutPrefix(name, specPrefix); ok {
+		return p.spec(t, path)
+	}
 	if rest, ok := strings.CutPrefix(name, conditionPrefix); ok {
 		return condition(t, rest)
 	}
@@ -110,6 +121,20 @@ func (p *parser) column() (Column, error) {
 		}
 	}
 	return Column{}, errorAt(t.column, "no column %q; there are %s", name, columns())
+}
+
+// spec reads a path below the spec. The path leads through objects only.
+func (p *parser) spec(t token, path string) (Column, error) {
+	isPart := func(c byte) bool { return isLetter(c) || isDigit(c) || c == '_' || c == '-' }
+	for part := range strings.SplitSeq(path, ".") {
+		if part == "" || span(part, isPart) != len(part) {
+			return Column{}, errorAt(t.column, "%q is not a path of the spec; write names of letters, digits, _ and - with dots between them", path)
+		}
+	}
+	if p.specColumns++; p.specColumns > MaxSpecColumns {
+		return Column{}, errorAt(t.column, "a query has at most %d columns of the spec", MaxSpecColumns)
+	}
+	return Column{Field: Spec, Key: path}, nil
 }
 
 func condition(t token, rest string) (Column, error) {
@@ -136,13 +161,14 @@ func columns() string {
 	for _, n := range plain() {
 		names = append(names, n.name)
 	}
-	return strings.Join(append(names, "labels.<key>", "status.conditions.<type>"), ", ")
+	return strings.Join(append(names, "labels.<key>", "spec.<path>", "status.conditions.<type>"), ", ")
 }
 
-// Sortable gives the field that an order may name.
+// Sortable gives the field that an order may name: any column without a key
+// but those of the status.
 func Sortable(name string) (Field, bool) {
-	for _, n := range plain()[:5] {
-		if n.name == name {
+	for _, n := range plain() {
+		if n.name == name && !strings.HasPrefix(name, "status.") {
 			return n.field, true
 		}
 	}

@@ -16,15 +16,21 @@
 //	and        = not { "and" not }
 //	not        = { "not" } ( "(" expr ")" | comparison )
 //	comparison = column ( "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=" ) literal
-//	           | column [ "not" ] "in" "[" literal { "," literal } "]"
+//	           | column [ "not" ] "in" list
 //	           | column [ "not" ] "like" text
 //	           | column [ "not" ] "between" literal "and" literal
 //	           | column "is" [ "not" ] "null"
 //	column     = name { "." name } [ "." text ]
-//	literal    = text | integer
+//	literal    = text | integer | decimal | "true" | "false"
+//	list       = "[" literal { "," literal } "]" | "(" literal { "," literal } ")"
 //	text       = "'" characters "'" | '"' characters '"'
 //
 // A quote within a text is doubled. Times are texts in RFC 3339, or a date.
+//
+// A column below spec takes any literal. Compared with a number it holds only
+// where the value is a number, or a text that is one; compared with a text, the
+// value counts as it is written in JSON, without the quotes of a text. No index
+// serves these columns, so a query has at most MaxSpecColumns of them.
 package search
 
 import "time"
@@ -32,8 +38,8 @@ import "time"
 // A Field is what a column reads from a resource.
 type Field uint8
 
-// The fields. Label and the Condition fields need a key, which is the name of
-// the label or the type of the condition.
+// The fields. Label, Spec and the Condition fields need a key, which is the name
+// of the label, the path below spec with dots, or the type of the condition.
 const (
 	ID Field = iota
 	Name
@@ -42,11 +48,16 @@ const (
 	UpdatedTime
 	DeletedTime // absent unless deletion was asked for
 	CreatedBy
+	UpdatedBy
+	DeletedBy // absent unless deletion was asked for
+	Kind
+	OwnerID // absent where nothing owns the resource
 	Phase
 	ObservedGeneration
 	LastUpdatedTime
 	LastTransitionTime
 	Label
+	Spec
 	ConditionStatus
 	ConditionReason
 	ConditionObservedGeneration
@@ -68,10 +79,16 @@ const (
 	Text Type = iota
 	Integer
 	Time
+	// Number is a decimal number, kept as text. Only values of Spec have it.
+	Number
+	// Absent is the value of a column that a row does not have. No literal has
+	// it; it marks a place in an order.
+	Absent
 )
 
-// A Value is one literal. Only the member that Type names is set. A value for
-// ID is a UUID in its canonical form.
+// A Value is one literal. Only the member that Type names is set; that of a
+// Number is Text. A UUID that an ID or an OwnerID is compared with is in its
+// canonical form.
 type Value struct {
 	Type Type
 	Text string
@@ -105,7 +122,7 @@ type (
 	Not struct{ X Expr }
 
 	// Compare holds if the column is there and compares so. The value has
-	// the column's type.
+	// the column's type; that of Spec is Text or Number.
 	Compare struct {
 		Column Column
 		Op     Op
@@ -119,10 +136,10 @@ type (
 		Values []Value
 	}
 
-	// Like holds if the column, of type Text and not ID, is there and matches
-	// the pattern as SQL has it: % is any run, _ any one character, and a
-	// backslash takes the meaning off the character behind it. A pattern
-	// never ends in a lone backslash.
+	// Like holds if the column, of type Text, is there and matches the pattern
+	// as SQL has it: % is any run, _ any one character, and a backslash takes
+	// the meaning off the character behind it. A pattern never ends in a lone
+	// backslash.
 	Like struct {
 		Column  Column
 		Pattern string

@@ -13,6 +13,7 @@ const (
 	word
 	text
 	integer
+	decimal
 	symbol
 )
 
@@ -31,7 +32,7 @@ func (t token) String() string {
 		return "the end"
 	case text:
 		return "'" + strings.ReplaceAll(t.value, "'", "''") + "'"
-	case word, integer, symbol:
+	case word, integer, decimal, symbol:
 	}
 	return fmt.Sprintf("%q", t.value)
 }
@@ -60,6 +61,9 @@ func lex(query string) ([]token, error) {
 			t.value, n, err = quoted(query, column)
 		case isDigit(c) || c == '-' && len(query) > 1 && isDigit(query[1]):
 			t.kind, n = integer, 1+span(query[1:], isDigit)
+			if fraction := query[n:]; len(fraction) > 1 && fraction[0] == '.' && isDigit(fraction[1]) {
+				t.kind, n = decimal, n+1+span(fraction[1:], isDigit)
+			}
 			t.value = query[:n]
 		case isLetter(c):
 			t.kind, n = word, span(query, isWord)

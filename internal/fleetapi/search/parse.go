@@ -16,6 +16,9 @@ const (
 	MaxLength = 4096
 	// MaxDepth is how deep parentheses and negations nest.
 	MaxDepth = 32
+	// MaxSpecColumns is how often a query may name a column of the spec. Each
+	// is read from the text of every row that the rest of the query leaves.
+	MaxSpecColumns = 8
 )
 
 // An Error says what is wrong with a query, and where.
@@ -62,7 +65,8 @@ func Parse(query string) (Expr, error) {
 }
 
 type parser struct {
-	tokens []token
+	tokens      []token
+	specColumns int
 }
 
 func (p *parser) peek() token { return p.tokens[0] }
@@ -208,8 +212,13 @@ func operator(t token) (op Op, negated, ok bool) {
 }
 
 func (p *parser) list(c Column) ([]Value, error) {
-	if err := p.want("["); err != nil {
-		return nil, err
+	closing := "]"
+	switch t := p.next(); {
+	case t.is("["):
+	case t.is("("):
+		closing = ")"
+	default:
+		return nil, errorAt(t.column, `expected "[" or "(", found %s`, t)
 	}
 	var values []Value
 	for {
@@ -218,17 +227,17 @@ func (p *parser) list(c Column) ([]Value, error) {
 			return nil, err
 		}
 		values = append(values, v)
-		if t := p.next(); t.is("]") {
+		if t := p.next(); t.is(closing) {
 			return values, nil
 		} else if !t.is(",") {
-			return nil, errorAt(t.column, "expected \",\" or \"]\", found %s", t)
+			return nil, errorAt(t.column, "expected \",\" or %q, found %s", closing, t)
 		}
 	}
 }
 
 func (p *parser) pattern(c Column) (string, error) {
 	t := p.next()
-	if c.Field == ID || c.Field.Type() != Text {
+	if c.Field.Type() != Text {
 		return "", errorAt(t.column, "%s is not matched with like; compare it with a value", c)
 	}
 	if t.kind != text {
@@ -248,24 +257,38 @@ func (p *parser) literal(c Column) (Value, error) {
 		return integerOf(c, t)
 	case Time:
 		return timeOf(c, t)
-	case Text:
+	case Text, Number, Absent:
+	}
+	if c.Field == Spec {
+		return specValue(c, t)
 	}
 	if t.kind != text {
 		return Value{}, errorAt(t.column, "%s is compared with a text in quotes, found %s", c, t)
 	}
 	switch c.Field { //nolint:exhaustive // the other texts take any value
-	case ID:
-		id, err := uuid.Parse(t.value)
-		if err != nil || len(t.value) != len(id.String()) {
-			return Value{}, errorAt(t.column, "%s is not an id; ids are UUIDs", t)
+	case ID, OwnerID:
+		if id, err := uuid.Parse(t.value); err == nil && len(t.value) == len(id.String()) {
+			return Value{Type: Text, Text: id.String()}, nil
 		}
-		return Value{Type: Text, Text: id.String()}, nil
 	case ConditionStatus:
 		if t.value != "True" && t.value != "False" && t.value != "Unknown" {
 			return Value{}, errorAt(t.column, "a condition is 'True', 'False' or 'Unknown', never %s", t)
 		}
 	}
 	return Value{Type: Text, Text: t.value}, nil
+}
+
+// specValue reads a value of the spec, which may be of any type.
+func specValue(c Column, t token) (Value, error) {
+	switch {
+	case t.kind == text:
+		return Value{Type: Text, Text: t.value}, nil
+	case t.kind == integer, t.kind == decimal:
+		return Value{Type: Number, Text: t.value}, nil
+	case t.is("true"), t.is("false"):
+		return Value{Type: Text, Text: strings.ToLower(t.value)}, nil
+	}
+	return Value{}, errorAt(t.column, "%s is compared with a text in quotes, a number, true or false, found %s", c, t)
 }
 
 func integerOf(c Column, t token) (Value, error) {

@@ -18,6 +18,7 @@ const someID = "019a3f5e-7c1d-7b3e-8f00-0123456789ab"
 func textValue(s string) search.Value  { return search.Value{Type: search.Text, Text: s} }
 func intValue(n int64) search.Value    { return search.Value{Type: search.Integer, Int: n} }
 func timeValue(s string) search.Value  { return search.Value{Type: search.Time, Time: instant(s)} }
+func spec(path string) search.Column   { return search.Column{Field: search.Spec, Key: path} }
 func label(key string) search.Column   { return search.Column{Field: search.Label, Key: key} }
 func col(f search.Field) search.Column { return search.Column{Field: f} }
 
@@ -83,10 +84,17 @@ func TestParse(t *testing.T) {
 			"status.conditions.DnsSuccessful.observed_generation = 3",
 			is(search.Column{Field: search.ConditionObservedGeneration, Key: "DnsSuccessful"}, intValue(3)),
 		},
-		"Date":    {"created_time = '2026-01-31'", is(col(search.CreatedTime), timeValue("2026-01-31T00:00:00Z"))},
-		"Keyset":  {"id > '" + strings.ToUpper(someID) + "'", search.Compare{Column: col(search.ID), Op: search.Greater, Value: textValue(someID)}},
-		"Phase":   {"status.phase != 'Ready'", search.Not{X: is(col(search.Phase), textValue("Ready"))}},
-		"Unicode": {"created_by = 'Zoë'", is(col(search.CreatedBy), textValue("Zoë"))},
+		"Date":          {"created_time = '2026-01-31'", is(col(search.CreatedTime), timeValue("2026-01-31T00:00:00Z"))},
+		"Keyset":        {"id > '" + strings.ToUpper(someID) + "'", search.Compare{Column: col(search.ID), Op: search.Greater, Value: textValue(someID)}},
+		"Phase":         {"status.phase != 'Ready'", search.Not{X: is(col(search.Phase), textValue("Ready"))}},
+		"AnyID":         {"id = 'cls-1'", is(col(search.ID), textValue("cls-1"))},
+		"LikeID":        {"id like '01%'", search.Like{Column: col(search.ID), Pattern: "01%"}},
+		"Owner":         {"owner_id = '" + strings.ToUpper(someID) + "'", is(col(search.OwnerID), textValue(someID))},
+		"InParentheses": {"name in ('a', 'b')", search.In{Column: col(search.Name), Values: []search.Value{textValue("a"), textValue("b")}}},
+		"SpecText":      {"spec.region = 'x'", is(spec("region"), textValue("x"))},
+		"SpecNumber":    {"spec.net-work.Size_1 >= -1.50", search.Compare{Column: spec("net-work.Size_1"), Op: search.GreaterOrEqual, Value: search.Value{Type: search.Number, Text: "-1.50"}}},
+		"SpecBoolean":   {"spec.a = TRUE", is(spec("a"), textValue("true"))},
+		"Unicode":       {"created_by = 'Zoë'", is(col(search.CreatedBy), textValue("Zoë"))},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +116,11 @@ func TestParseRefuses(t *testing.T) {
 		says   string
 	}{
 		"UnknownColumn":      {"labels.a='1' and colour='red'", 18, `no column "colour"; there are id, name`},
-		"SpecColumn":         {"spec.region='x'", 1, `no column "spec.region"`},
+		"SpecColumn":         {"spec='x'", 1, `no column "spec"`},
+		"SpecPath":           {"spec.a..b='x'", 1, `"a..b" is not a path of the spec`},
+		"SpecPathQuoted":     {"spec.'a b'='x'", 1, "is not a path of the spec"},
+		"SpecValue":          {"spec.a=yes", 8, "a text in quotes, a number, true or false"},
+		"ManySpecColumns":    {strings.Repeat("spec.a=1 or ", search.MaxSpecColumns) + "spec.a=1", 12*search.MaxSpecColumns + 1, "at most 8 columns of the spec"},
 		"NoColumn":           {"= 'x'", 1, "expected a column"},
 		"Unfinished":         {"labels.a='1' and", 17, "found the end"},
 		"NoOperator":         {"name 'x'", 6, "expected a comparison"},
@@ -119,9 +131,8 @@ func TestParseRefuses(t *testing.T) {
 		"HugeNumber":         {"generation = 99999999999999999999", 14, "64 bits"},
 		"BadTime":            {"created_time < 'yesterday'", 16, "such as '2026-01-31T12:00:00Z'"},
 		"NumberForTime":      {"created_time < 5", 16, "compared with a time"},
-		"BadID":              {"id = 'cls-1'", 6, "ids are UUIDs"},
-		"OtherUUIDForm":      {"id = '{" + someID + "}'", 6, "ids are UUIDs"},
-		"LikeID":             {"id like '01%'", 9, "not matched with like"},
+		"IDWithoutQuotes":    {"id = 5", 6, "id is compared with a text in quotes"},
+		"DecimalGeneration":  {"generation = 1.5", 14, "generation is compared with an integer"},
 		"LikeNumber":         {"generation like '1'", 17, "not matched with like"},
 		"LikeNothing":        {"name like 5", 11, "expected a pattern"},
 		"LoneBackslash":      {`name like 'a\'`, 11, "ends in a backslash"},
@@ -134,7 +145,8 @@ func TestParseRefuses(t *testing.T) {
 		"NoCondition":        {"status.conditions.='True'", 1, "not the type of a condition"},
 		"EmptyIn":            {"name in []", 10, "compared with a text"},
 		"OpenIn":             {"name in ['a'", 13, `"]"`},
-		"InWithoutBracket":   {"name in ('a')", 9, `expected "["`},
+		"InWithoutBracket":   {"name in 'a'", 9, `expected "[" or "("`},
+		"InOtherBracket":     {"name in ('a']", 13, `expected "," or ")"`},
 		"NotWhat":            {"name not 'a'", 10, "in, like or between"},
 		"IsWhat":             {"name is 'a'", 9, `expected "null"`},
 		"BetweenWhat":        {"generation between 1 or 2", 22, `expected "and"`},
@@ -172,13 +184,15 @@ func TestDeepestIsAllowed(t *testing.T) {
 }
 
 func TestSortable(t *testing.T) {
-	for _, name := range []string{"id", "name", "generation", "created_time", "updated_time"} {
+	for _, name := range []string{
+		"id", "name", "kind", "generation", "created_time", "updated_time", "deleted_time", "created_by", "updated_by", "deleted_by", "owner_id",
+	} {
 		f, ok := search.Sortable(name)
 		if got := (search.Column{Field: f}).String(); !ok || got != name {
 			t.Errorf("Sortable(%q) = %s, %v", name, got, ok)
 		}
 	}
-	for _, name := range []string{"deleted_time", "labels.a", "", "spec"} {
+	for _, name := range []string{"status.phase", "status.last_updated_time", "labels.a", "", "spec", "spec.a"} {
 		if _, ok := search.Sortable(name); ok {
 			t.Errorf("%q must not be sortable", name)
 		}
@@ -256,7 +270,9 @@ func literal(v search.Value) string {
 		return fmt.Sprint(v.Int)
 	case search.Time:
 		return "'" + v.Time.Format(time.RFC3339Nano) + "'"
-	case search.Text:
+	case search.Number:
+		return v.Text
+	case search.Text, search.Absent:
 	}
 	return "'" + strings.ReplaceAll(v.Text, "'", "''") + "'"
 }

@@ -88,7 +88,7 @@ func (t *Timeline) Nudge() { t.hub.Nudge() }
 // reads is what a principal may see.
 func reads(who auth.Principal) (Scope, error) {
 	switch {
-	case who.Unrestricted || who.Has(auth.System):
+	case who.ReadsAll():
 		return Scope{All: true}, nil
 	case who.Tenant == "":
 		return Scope{}, problem.New(problem.Forbidden, "%q belongs to no tenant", who.Subject)

@@ -33,7 +33,7 @@ func newEvent(p changeevent.Payload, tenant, recordedBy string, trusted bool) (E
 		At: at, Tenant: tenant, RecordedBy: recordedBy, Payload: text,
 		Facts: Facts{
 			Cluster: p.Cluster, Node: p.Node, Source: p.Source, Actor: cmp.Or(strings.TrimSpace(p.Details[DetailWho]), p.Source),
-			Action: p.Action, Subject: p.Subject, Session: p.Session,
+			Action: p.Action, Subject: p.Subject, Session: p.Session, Fields: fieldKeys(p.Changes),
 		},
 	}, nil
 }
@@ -59,11 +59,17 @@ type ResourceChange struct {
 	Cluster string
 	Tenant  string
 
-	Action     string
-	Reason     string
-	Who        string
-	At         time.Time
-	Generation int64
+	Action string
+	Reason string
+	// Who is the identity that the request was authenticated as.
+	Who string
+	// Changes are the fields that were changed or, of a resource that was created
+	// or deleted, all that it had.
+	Changes []changeevent.FieldChange
+	// DeletionRequested says that the change was the request to delete it.
+	DeletionRequested bool
+	At                time.Time
+	Generation        int64
 	// Revision is another one after every change.
 	Revision int64
 }
@@ -88,9 +94,15 @@ func (c *ResourceChange) Event() (Event, error) {
 	e := changeevent.ChangeEvent{
 		ID:     strings.ToLower(c.Kind) + "/" + c.ID + "/" + c.Action + "/" + strconv.FormatInt(c.Revision, 10),
 		Action: c.Action, Subject: subject, Reason: c.Reason, Timestamp: c.At,
-		Source: changeevent.SourceFleetAPI, Cluster: c.Cluster, Details: details,
+		Source: changeevent.SourceFleetAPI, Cluster: c.Cluster, Details: details, Changes: c.Changes,
+	}
+	if c.DeletionRequested {
+		e.Summary = cmp.Or(c.Who, changeevent.ProductFleetloop) + " requested the deletion of " + strings.ToLower(c.Kind) + " " + c.Name
 	}
 	made, err := newEvent(changeevent.NewPayload(e), c.Tenant, "", true)
+	if !strings.HasSuffix(c.Action, "-changed") {
+		made.Fields = nil // it has, or had, these fields, and nobody changed them
+	}
 	made.At = c.At // to the microsecond, so that changes in a row stay in a row
 	return made, err
 }

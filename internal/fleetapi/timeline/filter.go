@@ -19,6 +19,9 @@ type Filter struct {
 	Node    string
 	Subject string
 	Session string
+	// Field is the path of a field that was changed, or of what such a field is
+	// within, without positions in lists.
+	Field string
 	// Actors, Sources and Actions are alternatives.
 	Actors  []string
 	Sources []string
@@ -47,8 +50,15 @@ func (f *Facts) Get(name string) (string, bool) {
 	case "action":
 		return f.Action, true
 	}
+	if field, ok := strings.CutPrefix(name, fieldFact); ok {
+		return "", slices.Contains(f.Fields, field)
+	}
 	return "", false
 }
+
+// fieldFact begins the name of the fact that a field was changed, in the same
+// way as a label is there or not.
+const fieldFact = "field "
 
 // Matches reports whether the filter, but for its times, selects facts.
 func (f *Filter) Matches(facts selector.Labels) bool {
@@ -60,6 +70,11 @@ func (f *Filter) Matches(facts selector.Labels) bool {
 		value, _ := facts.Get(name)
 		return len(want) == 0 || slices.Contains(want, value)
 	}
+	if f.Field != "" {
+		if _, changed := facts.Get(fieldFact + f.Field); !changed {
+			return false
+		}
+	}
 	return one("cluster", f.Cluster) && one("node", f.Node) && one("subject", f.Subject) && one("session", f.Session) &&
 		either("actor", f.Actors) && either("source", f.Sources) && either("action", f.Actions)
 }
@@ -67,7 +82,7 @@ func (f *Filter) Matches(facts selector.Labels) bool {
 // selection is the filter in one form, for the digest of a query.
 func (f *Filter) selection() []string {
 	return []string{
-		f.Cluster, f.Node, f.Subject, f.Session, strings.Join(f.Actors, ","), strings.Join(f.Sources, ","), strings.Join(f.Actions, ","),
+		f.Cluster, f.Node, f.Subject, f.Session, f.Field, strings.Join(f.Actors, ","), strings.Join(f.Sources, ","), strings.Join(f.Actions, ","),
 		strconv.FormatInt(f.Since.UnixMicro(), 10), strconv.FormatInt(f.Until.UnixMicro(), 10),
 	}
 }
@@ -77,19 +92,20 @@ const longestValue = 1024
 
 // parseFilter reads the parameters that select events, but for the times.
 func parseFilter(v url.Values) (Filter, error) {
-	for _, name := range []string{"cluster", "node", "subject", "session", "actor", "source", "action"} {
+	for _, name := range []string{"cluster", "node", "subject", "session", "field", "actor", "source", "action"} {
 		value := v.Get(name)
 		switch {
 		case len(v[name]) > 1:
-			return Filter{}, problem.Query(name, "excluded", value, "is there more than once")
+			return Filter{}, problem.Query(name, "unique", value, "is there more than once")
 		case len(value) > longestValue:
-			return Filter{}, problem.Query(name, "length", "", "is longer than %d bytes", longestValue)
+			return Filter{}, problem.Query(name, "max_length", "", "is longer than %d bytes", longestValue)
 		case strings.ContainsRune(value, 0) || strings.ToValidUTF8(value, "") != value:
 			return Filter{}, problem.Query(name, "format", "", "is no text")
 		}
 	}
 	return Filter{
 		Cluster: v.Get("cluster"), Node: v.Get("node"), Subject: v.Get("subject"), Session: v.Get("session"),
+		Field:  fieldKey(v.Get("field")),
 		Actors: components(v.Get("actor")), Sources: components(v.Get("source")), Actions: words(v.Get("action")),
 	}, nil
 }

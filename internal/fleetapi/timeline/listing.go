@@ -57,7 +57,7 @@ func wantsStream(r *http.Request) bool {
 func checkParameters(v url.Values, known ...string) error {
 	strict, err := strconv.ParseBool(v.Get("strict"))
 	if v.Has("strict") && err != nil {
-		return problem.Query("strict", "type", v.Get("strict"), "must be true or false")
+		return problem.Query("strict", "format", v.Get("strict"), "must be true or false")
 	}
 	if !strict {
 		return nil
@@ -68,7 +68,7 @@ func checkParameters(v url.Values, known ...string) error {
 			found = found || name == k
 		}
 		if !found {
-			return problem.Query(name, "unknown", v.Get(name), "is not known here; there are %s", strings.Join(known, ", "))
+			return problem.Query(name, "enum", v.Get(name), "is not known here; there are %s", strings.Join(known, ", "))
 		}
 	}
 	return nil
@@ -85,11 +85,11 @@ type listing struct {
 
 func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*listing, error) {
 	v := r.URL.Query()
-	if err := checkParameters(v, "cluster", "node", "subject", "session", "actor", "source", "action", "since", "until", "limit", "cursor"); err != nil {
+	if err := checkParameters(v, "cluster", "node", "subject", "session", "field", "actor", "source", "action", "since", "until", "limit", "cursor"); err != nil {
 		return nil, err
 	}
 	if v.Has("after") {
-		return nil, problem.Query("after", "excluded", v.Get("after"), "is for streams; send Accept: text/event-stream, or page with cursor")
+		return nil, problem.Query("after", "format", v.Get("after"), "is for streams; send Accept: text/event-stream, or page with cursor")
 	}
 	filter, err := parseFilter(v)
 	if err != nil {
@@ -105,7 +105,7 @@ func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*l
 	if text := v.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > maxLimit {
-			return nil, problem.Query("limit", "range", text, "must be 1 to %d", maxLimit)
+			return nil, problem.Query("limit", "format", text, "must be 1 to %d", maxLimit)
 		}
 		l.query.Limit = n
 	}

@@ -17,12 +17,12 @@ import (
 // stream answers with what comes, for as long as the client listens.
 func (t *Timeline) stream(w http.ResponseWriter, r *http.Request, scope Scope, who auth.Principal) error {
 	v := r.URL.Query()
-	if err := checkParameters(v, "cluster", "node", "subject", "session", "actor", "source", "action", "after"); err != nil {
+	if err := checkParameters(v, "cluster", "node", "subject", "session", "field", "actor", "source", "action", "after"); err != nil {
 		return err
 	}
 	for _, name := range []string{"since", "until", "limit", "cursor"} {
 		if v.Has(name) {
-			return problem.Query(name, "excluded", v.Get(name), "does not go with a stream, which is of what comes; list what has been, and begin the stream with after=<live of that list>")
+			return problem.Query(name, "format", v.Get(name), "does not go with a stream, which is of what comes; list what has been, and begin the stream with after=<live of that list>")
 		}
 	}
 	filter, err := parseFilter(v)

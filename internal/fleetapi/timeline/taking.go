@@ -27,7 +27,10 @@ const maxName = 253
 // Post takes change events: a payload or an array of them, or CloudEvents. It
 // takes all of a request or nothing.
 func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := reads(who) // who may see events may tell them
+	if !who.Steers() {
+		return problem.New(problem.Forbidden, "%q has the role %s, which tells of no changes", who.Subject, auth.Viewer)
+	}
+	scope, err := reads(who)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 )
 
@@ -39,7 +40,7 @@ var (
 // The names of details that mean something here.
 const (
 	// DetailWho is the person who did it, or had it done.
-	DetailWho = "who"
+	DetailWho = changeevent.DetailWho
 	// DetailTenant is the tenant whose cluster it was done to. It counts if a
 	// component tells it that serves all tenants.
 	DetailTenant = "tenant"
@@ -81,6 +82,9 @@ type Facts struct {
 	Action  string
 	Subject string
 	Session string
+	// Fields are the paths of the fields that were changed, and of what those are
+	// within, without positions in lists.
+	Fields []string
 }
 
 // A Row is an event that is kept.

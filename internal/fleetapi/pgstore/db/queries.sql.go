@@ -71,6 +71,18 @@ func (q *Queries) CountGrandchildren(ctx context.Context, ownerID *string) ([]Co
 	return items, nil
 }
 
+const DeleteSpecSchema = `-- name: DeleteSpecSchema :execrows
+delete from tenant.spec_schemas where kind = $1
+`
+
+func (q *Queries) DeleteSpecSchema(ctx context.Context, kind string) (int64, error) {
+	result, err := q.db.Exec(ctx, DeleteSpecSchema, kind)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const FeedBounds = `-- name: FeedBounds :one
 select epoch::uuid, current::boolean, pruned_xact::xid8, pruned_seq::bigint,
     settled::xid8, last_xact::xid8, last_seq::bigint, known::xid8, more::boolean
@@ -138,12 +150,44 @@ func (q *Queries) FeedState(ctx context.Context, kind string) (FeedStateRow, err
 }
 
 const GetResource = `-- name: GetResource :one
-select id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation, revision, created_time, updated_time, deleted_time, created_by, updated_by, deleted_by, phase, observed_generation, last_updated_time, last_transition_time, conditions from tenant.resources where id = $1 and kind = $2
+select r.id, r.kind, r.tenant, r.name, r.display_name, r.owner_id, r.owner_kind, r.labels, r.spec, r.generation, r.revision, r.created_time, r.updated_time, r.deleted_time, r.created_by, r.updated_by, r.deleted_by, r.phase, r.observed_generation, r.last_updated_time, r.last_transition_time, r.conditions, s.shoot_status, s.shoot_status_message, s.sync_error
+from tenant.resources r
+left join tenant.cluster_sync s on s.cluster_id = r.id and r.kind = 'Cluster'
+where r.id = $1 and r.kind = $2
 `
 
-func (q *Queries) GetResource(ctx context.Context, iD string, kind string) (Resource, error) {
+type GetResourceRow struct {
+	ID                 string
+	Kind               string
+	Tenant             string
+	Name               string
+	DisplayName        string
+	OwnerID            *string
+	OwnerKind          *string
+	Labels             []byte
+	Spec               []byte
+	Generation         int64
+	Revision           int64
+	CreatedTime        time.Time
+	UpdatedTime        time.Time
+	DeletedTime        *time.Time
+	CreatedBy          string
+	UpdatedBy          string
+	DeletedBy          string
+	Phase              string
+	ObservedGeneration int64
+	LastUpdatedTime    time.Time
+	LastTransitionTime time.Time
+	Conditions         []byte
+	ShootStatus        *string
+	ShootStatusMessage *string
+	SyncError          *string
+}
+
+// A cluster is shown with the status of its Shoot.
+func (q *Queries) GetResource(ctx context.Context, iD string, kind string) (GetResourceRow, error) {
 	row := q.db.QueryRow(ctx, GetResource, iD, kind)
-	var i Resource
+	var i GetResourceRow
 	err := row.Scan(
 		&i.ID,
 		&i.Kind,
@@ -167,8 +211,40 @@ func (q *Queries) GetResource(ctx context.Context, iD string, kind string) (Reso
 		&i.LastUpdatedTime,
 		&i.LastTransitionTime,
 		&i.Conditions,
+		&i.ShootStatus,
+		&i.ShootStatusMessage,
+		&i.SyncError,
 	)
 	return i, err
+}
+
+const GetSpecSchema = `-- name: GetSpecSchema :one
+select revision, (case when revision <> $1 then schema end)::json as schema
+from tenant.spec_schemas where kind = $2
+`
+
+type GetSpecSchemaRow struct {
+	Revision int64
+	Schema   []byte
+}
+
+// The schema is left out if the caller has that revision already.
+func (q *Queries) GetSpecSchema(ctx context.Context, have int64, kind string) (GetSpecSchemaRow, error) {
+	row := q.db.QueryRow(ctx, GetSpecSchema, have, kind)
+	var i GetSpecSchemaRow
+	err := row.Scan(&i.Revision, &i.Schema)
+	return i, err
+}
+
+const HasClusterWorker = `-- name: HasClusterWorker :one
+select tenant.has_cluster_worker()
+`
+
+func (q *Queries) HasClusterWorker(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, HasClusterWorker)
+	var has_cluster_worker bool
+	err := row.Scan(&has_cluster_worker)
+	return has_cluster_worker, err
 }
 
 const InsertResource = `-- name: InsertResource :one
@@ -346,6 +422,42 @@ func (q *Queries) ListReports(ctx context.Context, resourceID string, kind strin
 			&i.Metadata,
 			&i.CreatedTime,
 			&i.LastReportTime,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListSpecSchemas = `-- name: ListSpecSchemas :many
+select kind, schema, updated_time, updated_by from tenant.spec_schemas order by kind
+`
+
+type ListSpecSchemasRow struct {
+	Kind        string
+	Schema      []byte
+	UpdatedTime time.Time
+	UpdatedBy   string
+}
+
+func (q *Queries) ListSpecSchemas(ctx context.Context) ([]ListSpecSchemasRow, error) {
+	rows, err := q.db.Query(ctx, ListSpecSchemas)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListSpecSchemasRow
+	for rows.Next() {
+		var i ListSpecSchemasRow
+		if err := rows.Scan(
+			&i.Kind,
+			&i.Schema,
+			&i.UpdatedTime,
+			&i.UpdatedBy,
 		); err != nil {
 			return nil, err
 		}
@@ -590,4 +702,110 @@ func (q *Queries) SaveResource(ctx context.Context, arg SaveResourceParams) (int
 	var revision int64
 	err := row.Scan(&revision)
 	return revision, err
+}
+
+const SetSpecSchema = `-- name: SetSpecSchema :exec
+insert into tenant.spec_schemas (kind, schema, updated_time, updated_by)
+values ($1, $2, $3, $4)
+on conflict (kind) do update set
+    schema = excluded.schema,
+    revision = nextval('tenant.resource_revision'),
+    updated_time = excluded.updated_time,
+    updated_by = excluded.updated_by
+`
+
+type SetSpecSchemaParams struct {
+	Kind        string
+	Schema      []byte
+	UpdatedTime time.Time
+	UpdatedBy   string
+}
+
+func (q *Queries) SetSpecSchema(ctx context.Context, arg SetSpecSchemaParams) error {
+	_, err := q.db.Exec(ctx, SetSpecSchema,
+		arg.Kind,
+		arg.Schema,
+		arg.UpdatedTime,
+		arg.UpdatedBy,
+	)
+	return err
+}
+
+const SettleSync = `-- name: SettleSync :exec
+update tenant.cluster_sync set settled_version = $2 where cluster_id = $1
+`
+
+func (q *Queries) SettleSync(ctx context.Context, clusterID string, settledVersion int64) error {
+	_, err := q.db.Exec(ctx, SettleSync, clusterID, settledVersion)
+	return err
+}
+
+const ShootOf = `-- name: ShootOf :one
+select tenant.has_cluster_worker() as guarded, tenant.shoot_confirmed_gone(s, r.deleted_time is not null) as gone,
+    coalesce(s.synced is not null and s.synced_generation = s.generation, false)::boolean as synced,
+    coalesce(s.sync_attempts, 0)::integer as attempts, coalesce(s.cluster_generation, 0)::bigint as generation,
+    coalesce(s.report_version, 0)::bigint as version, coalesce(s.settled_version, 0)::bigint as settled,
+    coalesce(s.shoot_status, '')::text as shoot_status, coalesce(s.shoot_status_message, '')::text as shoot_message,
+    coalesce(s.sync_error, '')::text as sync_error
+from tenant.resources r
+left join tenant.cluster_sync s on s.cluster_id = r.id
+where r.id = $1 and r.kind = 'Cluster'
+`
+
+type ShootOfRow struct {
+	Guarded      bool
+	Gone         bool
+	Synced       bool
+	Attempts     int32
+	Generation   int64
+	Version      int64
+	Settled      int64
+	ShootStatus  string
+	ShootMessage string
+	SyncError    string
+}
+
+// What is known of the Shoot of a cluster.
+func (q *Queries) ShootOf(ctx context.Context, id string) (ShootOfRow, error) {
+	row := q.db.QueryRow(ctx, ShootOf, id)
+	var i ShootOfRow
+	err := row.Scan(
+		&i.Guarded,
+		&i.Gone,
+		&i.Synced,
+		&i.Attempts,
+		&i.Generation,
+		&i.Version,
+		&i.Settled,
+		&i.ShootStatus,
+		&i.ShootMessage,
+		&i.SyncError,
+	)
+	return i, err
+}
+
+const UnsettledSyncs = `-- name: UnsettledSyncs :many
+select s.cluster_id from tenant.cluster_sync s
+where s.settled_version <> s.report_version and s.cluster_id > $1::uuid
+order by s.cluster_id limit $2::bigint
+`
+
+func (q *Queries) UnsettledSyncs(ctx context.Context, after string, most int64) ([]string, error) {
+	rows, err := q.db.Query(ctx, UnsettledSyncs, after, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var cluster_id string
+		if err := rows.Scan(&cluster_id); err != nil {
+			return nil, err
+		}
+		items = append(items, cluster_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -22,7 +22,7 @@ const (
 	// not, which doubles: what it waits for, others wait for behind it.
 	keepEvery = 10 * time.Minute
 	keepAgain = 10 * time.Second
-	// forgetBatch is how many keys are forgotten in one transaction.
+	// forgetBatch is how many keys, or fields, are forgotten in one transaction.
 	forgetBatch = 5000
 )
 
@@ -93,7 +93,7 @@ func (k *Keeper) Round(ctx context.Context) error {
 	}
 	var dropped []string
 	var overdue int32
-	err := k.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) {
+	err := k.pool.Read(ctx, scopeOf(timeline.Scope{All: true}), func(b *pgx.Batch) {
 		dropped = nil
 		b.Queue(db.Keep, k.retention).Query(func(rows pgx.Rows) error {
 			return eachOf(rows, pgx.RowTo[string], func(name string) { dropped = append(dropped, name) })
@@ -107,14 +107,25 @@ func (k *Keeper) Round(ctx context.Context) error {
 	if len(dropped) > 0 {
 		k.log.InfoContext(ctx, "weeks of old change events are gone", "partitions", dropped)
 	}
-	for gone := int32(forgetBatch); gone == forgetBatch; {
-		err := k.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) {
-			b.Queue(db.ForgetKeys, k.retention, forgetBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&gone) })
-		})
-		if err != nil {
-			return fmt.Errorf("forget the keys of old change events: %w", err)
+	for what, statement := range map[string]string{"keys": db.ForgetKeys, "changed fields": db.ForgetFields} {
+		if err := k.forget(ctx, statement); err != nil {
+			return fmt.Errorf("forget the %s of old change events: %w", what, err)
 		}
 	}
 	k.metrics.kept.SetToCurrentTime()
+	return nil
+}
+
+// forget removes what a statement finds that is older than the retention, batch
+// by batch.
+func (k *Keeper) forget(ctx context.Context, statement string) error {
+	for gone := int32(forgetBatch); gone == forgetBatch; {
+		err := k.pool.Read(ctx, scopeOf(timeline.Scope{All: true}), func(b *pgx.Batch) {
+			b.Queue(statement, k.retention, forgetBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&gone) })
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }

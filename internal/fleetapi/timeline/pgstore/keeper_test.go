@@ -93,11 +93,14 @@ func TestKeeperMakesRoom(t *testing.T) {
 
 func TestKeeperLetsGo(t *testing.T) {
 	d := newDatabase(t)
-	d.append(t, event("old", 60*day), event("young", 20*day))
+	old, young := event("old", 60*day), event("young", 20*day)
+	old.Fields, young.Fields = []string{"spec", "spec.old"}, []string{"spec", "spec.young"}
+	d.append(t, old, young)
 	d.keep(t, 90*day)
 	d.append(t, event("told late", 45*day)) // there is no partition for it
 	d.keep(t, 30*day)
 	wantEqual(t, "events", []string{"young"}, d.list(t, all()))
+	wantEqual(t, "fields", []string{"spec", "spec.young"}, d.texts(t, "select field from timeline.changed_field order by field"))
 	wantEqual(t, "keys", 1, len(d.texts(t, "select key::text from timeline.change_key")))
 	if slices.Contains(d.partitions(t), week(time.Now().Add(-60*day))) {
 		t.Errorf("the old partition is there: %v", d.partitions(t))

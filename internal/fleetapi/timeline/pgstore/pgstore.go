@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,40 +36,49 @@ func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
 const (
 	given = `with given as (
 	select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-		$9::text[], $10::text[], $11::text[], $12::text[], $13::text[]) with ordinality
-		as g (key, digest, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, place)
+		$9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) with ordinality
+		as g (key, digest, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields, place)
 )`
-	stored = `insert into timeline.change_event (feed, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload)
+	stored = `insert into timeline.change_event (feed, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields)
 	select (select f.no from timeline.feed f), g.at, nullif(g.tenant, ''), g.recorded_by,
-		g.cluster, g.node, g.source, g.actor, g.action, g.subject, g.session, g.payload::json
+		g.cluster, g.node, g.source, g.actor, g.action, g.subject, g.session, g.payload::json, string_to_array(g.fields, E'\n')
 	from given g`
+	// changed makes events findable by the fields that they name. It reads what
+	// stored returns.
+	changed  = `insert into timeline.changed_field (field, at, seq, tenant) select unnest(s.fields), s.at, s.seq, s.tenant from stored s`
+	returned = ` order by g.place returning at, seq, tenant, fields`
 )
+
+// fieldSeparator joins the fields of an event into one parameter. No field has it
+// in its name, which is one line.
+const fieldSeparator = "\n"
 
 // insert adds events whose keys are not known yet, and gives the keys of those
 // that it added. Keys are taken in their order, so that two that have the same ones
 // wait for each other and never in a circle.
 const insert = given + `, fresh as (
-	insert into timeline.change_key (key, digest, at)
-	select g.key, g.digest, g.at from given g order by g.key
-	on conflict (key) do nothing
+	insert into timeline.change_key (key, tenant, digest, at)
+	select g.key, g.tenant, g.digest, g.at from given g order by g.key
+	on conflict (key, tenant) do nothing
 	returning key
 ), stored as (
-	` + stored + ` join fresh using (key)
-	order by g.place
+	` + stored + ` join fresh using (key)` + returned + `
+), changed as (
+	` + changed + `
 )
 select key::text from fresh`
 
 // insertOwn adds events that nobody tells a second time.
-const insertOwn = given + ` ` + stored + ` order by g.place`
+const insertOwn = given + `, stored as (` + stored + returned + `) ` + changed
 
 // digests are those of events that were known.
-const digests = `select k.key::text, k.digest::text from timeline.change_key k where k.key = any($1::uuid[])`
+const digests = `select key::text, k.digest::text from timeline.change_key k join unnest($1::uuid[], $2::text[]) as g (key, tenant) using (key, tenant)`
 
 // columns are the parameters of insert.
 func columns(events []timeline.Event) []any {
 	n := len(events)
 	keys, digests, at := make([]string, n), make([]string, n), make([]time.Time, n)
-	var texts [10][]string
+	var texts [11][]string
 	for i := range texts {
 		texts[i] = make([]string, n)
 	}
@@ -77,6 +87,7 @@ func columns(events []timeline.Event) []any {
 		keys[i], digests[i], at[i] = e.Key.String(), e.Digest.String(), e.At
 		for j, text := range [len(texts)]string{
 			e.Tenant, e.RecordedBy, e.Cluster, e.Node, e.Source, e.Actor, e.Action, e.Subject, e.Session, string(e.Payload),
+			strings.Join(e.Fields, fieldSeparator),
 		} {
 			texts[j][i] = text
 		}
@@ -146,16 +157,16 @@ func routedAnew(err error) bool {
 
 // digests are those of the events that are not fresh, as they are kept.
 func (s *Store) digests(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) (map[string]string, error) {
-	var keys []string
+	var keys, tenants []string
 	for i := range events {
 		if key := events[i].Key.String(); !fresh[key] {
-			keys = append(keys, key)
+			keys, tenants = append(keys, key), append(tenants, events[i].Tenant)
 		}
 	}
 	type known struct{ Key, Digest string }
 	kept := make(map[string]string, len(keys))
 	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
-		b.Queue(digests, keys).Query(func(rows pgx.Rows) error {
+		b.Queue(digests, keys, tenants).Query(func(rows pgx.Rows) error {
 			return eachOf(rows, pgx.RowToStructByPos[known], func(k known) { kept[k.Key] = k.Digest })
 		})
 	})

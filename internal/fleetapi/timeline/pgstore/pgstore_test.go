@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,7 +86,13 @@ func event(name string, ago time.Duration) timeline.Event {
 
 func (d *database) append(t *testing.T, events ...timeline.Event) []timeline.Outcome {
 	t.Helper()
-	got, err := d.Append(t.Context(), all(), events)
+	return d.appendIn(t, all(), events...)
+}
+
+// appendIn appends events within a scope.
+func (d *database) appendIn(t *testing.T, scope timeline.Scope, events ...timeline.Event) []timeline.Outcome {
+	t.Helper()
+	got, err := d.Append(t.Context(), scope, events)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +102,14 @@ func (d *database) append(t *testing.T, events ...timeline.Event) []timeline.Out
 // list gives the nodes of all events.
 func (d *database) list(t *testing.T, scope timeline.Scope) []string {
 	t.Helper()
+	return d.listOf(t, scope, timeline.Filter{})
+}
+
+// listOf gives the nodes of the events that a filter selects.
+func (d *database) listOf(t *testing.T, scope timeline.Scope, f timeline.Filter) []string {
+	t.Helper()
 	nodes := []string{}
-	if _, err := d.List(t.Context(), scope, timeline.Query{Limit: 1000}, func(r *timeline.Row) error {
+	if _, err := d.List(t.Context(), scope, timeline.Query{Filter: f, Limit: 1000}, func(r *timeline.Row) error {
 		nodes = append(nodes, r.Node)
 		return nil
 	}); err != nil {
@@ -185,6 +199,7 @@ func TestAppendAtOnce(t *testing.T) {
 func TestTenants(t *testing.T) {
 	d := newDatabase(t)
 	mine, theirs, nobodys := event("mine", time.Minute), event("theirs", 2*time.Minute), event("nobody's", 3*time.Minute)
+	mine.Fields, theirs.Fields, nobodys.Fields = []string{"spec"}, []string{"spec"}, []string{"spec"}
 	theirs.Tenant, nobodys.Tenant = "blue", ""
 	d.append(t, mine, theirs, nobodys)
 	for name, c := range map[string]struct {
@@ -199,6 +214,7 @@ func TestTenants(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantEqual(t, c.reason, c.want, d.list(t, c.scope))
+			wantEqual(t, "by field: "+c.reason, c.want, d.listOf(t, c.scope, timeline.Filter{Field: "spec"}))
 			got := []string{}
 			at := feed.Cursor{Epoch: d.horizon(t).Epoch}
 			if _, _, err := d.Changes(t.Context(), c.scope, at, 100, func(r *timeline.Row) error {
@@ -214,6 +230,29 @@ func TestTenants(t *testing.T) {
 		t.Error("a tenant has told an event of another's")
 	}
 	wantEqual(t, "nothing of it is kept", 3, len(d.list(t, all())))
+}
+
+// TestKeysOfAnotherTenant: a tenant that inserts the key of another tenant's event,
+// or appends an event with that key, does not keep the event from being stored.
+func TestKeysOfAnotherTenant(t *testing.T) {
+	d := newDatabase(t)
+	victims, same := event("victims", time.Minute), event("same key", time.Minute)
+	victims.Tenant, same.Tenant, same.Key = "blue", "red", victims.Key
+	insert := func(tenant string) error {
+		_, err := connect(t, d.url).Exec(t.Context(), "select set_config('fleetloop.tenant', 'red', false); set role fleet_api; "+
+			"insert into timeline.change_key (key, tenant, digest, at) values ('"+uuid.NewString()+"', '"+tenant+"', gen_random_uuid(), now())")
+		return err
+	}
+	if err := insert("blue"); postgres.Code(err) != "42501" {
+		t.Errorf("a key is inserted for another tenant: %v", err)
+	}
+	if err := insert("red"); err != nil {
+		t.Errorf("a key of one's own: %v", err)
+	}
+	wantEqual(t, "red's event", []timeline.Outcome{timeline.Stored}, d.appendIn(t, red(), same))
+	wantEqual(t, "blue's event", []timeline.Outcome{timeline.Stored}, d.appendIn(t, timeline.Scope{Tenant: "blue"}, victims))
+	wantEqual(t, "blue's again", []timeline.Outcome{timeline.Known}, d.appendIn(t, all(), victims))
+	wantEqual(t, "stored", []string{"same key", "victims"}, slices.Sorted(slices.Values(d.list(t, all()))))
 }
 
 // TestNobodyChangesAnEvent: the roles of the API can only add.
@@ -254,6 +293,9 @@ func TestListIsTheModel(t *testing.T) {
 		if i%4 == 0 {
 			e.Node, e.Subject = "", words[i%3]
 		}
+		if i%3 > 0 {
+			e.Fields = words[:i%3]
+		}
 		events = append(events, e)
 	}
 	d.append(t, events...)
@@ -268,7 +310,7 @@ func TestListIsTheModel(t *testing.T) {
 		several := rapid.SliceOfN(rapid.SampledFrom(words), 0, 2)
 		q := timeline.Query{
 			Filter: timeline.Filter{
-				Cluster: word.Draw(r, "cluster"), Node: word.Draw(r, "node"), Subject: word.Draw(r, "subject"), Session: word.Draw(r, "session"),
+				Cluster: word.Draw(r, "cluster"), Node: word.Draw(r, "node"), Subject: word.Draw(r, "subject"), Session: word.Draw(r, "session"), Field: word.Draw(r, "field"),
 				Actors: several.Draw(r, "actors"), Sources: several.Draw(r, "sources"), Actions: several.Draw(r, "actions"),
 			},
 			Limit: rapid.IntRange(1, 50).Draw(r, "limit"),
@@ -308,6 +350,48 @@ func TestListIsTheModel(t *testing.T) {
 			r.Fatalf("pages (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestFieldsAreFoundByAnIndex asks the database for one page of a rare field among
+// many events, as a tenant and as who sees all.
+func TestFieldsAreFoundByAnIndex(t *testing.T) {
+	d := newDatabase(t)
+	var events []timeline.Event
+	for i := range 3000 {
+		e := event(fmt.Sprint(i), time.Duration(i)*time.Minute)
+		e.Fields = []string{"spec", "spec.replicas"}
+		if i%1000 == 999 {
+			e.Fields = []string{"spec", "spec.version"}
+		}
+		events = append(events, e)
+	}
+	d.append(t, events...)
+	d.exec(t, "analyze timeline.change_event; analyze timeline.changed_field")
+	for role, scope := range map[string]timeline.Scope{"fleet_api": red(), "fleet_api_all_tenants": all()} {
+		wantEqual(t, "events of "+role, []string{"999", "1999", "2999"}, d.listOf(t, scope, timeline.Filter{Field: "spec.version"}))
+		statement, args := pgstore.PageOf(timeline.Query{Filter: timeline.Filter{Field: "spec.version"}, Limit: 50})
+		var plan []string
+		tx, err := d.conn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sql := range []string{"set local role " + role, "set local fleetloop.tenant = 'red'", "set local enable_bitmapscan = off"} {
+			if _, err := tx.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows, err := tx.Query(t.Context(), "explain (costs off) "+statement, args...)
+		if err == nil {
+			plan, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		}
+		if err := errors.Join(err, tx.Rollback(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(plan, "\n")
+		if !strings.Contains(text, "Index Only Scan Backward using changed_field_pkey") && !strings.Contains(text, "Index Scan Backward using changed_field_pkey") || strings.Contains(text, "Sort") {
+			t.Errorf("%s reads events of a field by\n%s", role, text)
+		}
+	}
 }
 
 func TestUnknownClusters(t *testing.T) {

@@ -24,3 +24,6 @@ select timeline.forget_keys(@retention, @most);
 select n.name::text from unnest(@names::text[]) as n (name)
 where not exists (select from tenant.resources r where r.kind = 'Cluster' and r.name = n.name)
 order by n.name;
+
+-- name: ForgetFields :one
+select timeline.forget_fields(@retention, @most);

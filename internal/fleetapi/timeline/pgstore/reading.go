@@ -16,8 +16,12 @@ import (
 )
 
 // selected are the columns of a row.
-const selected = `select xact, seq, at, recorded_at, recorded_by, coalesce(tenant, ''),
-	cluster, node, source, actor, action, subject, session, payload from timeline.change_event`
+const selected = `select e.xact, e.seq, e.at, e.recorded_at, e.recorded_by, coalesce(e.tenant, ''),
+	e.cluster, e.node, e.source, e.actor, e.action, e.subject, e.session, e.payload, e.fields from timeline.change_event e`
+
+// byField has events found by a field that they say was changed. It joins rather
+// than asks whether there is one, so that the index of the fields gives the order.
+const byField = ` join timeline.changed_field f on f.at = e.at and f.seq = e.seq`
 
 // inOrder has a page read along the index that has its order, until it is full.
 // The planner would rather collect all events of a node and sort them.
@@ -49,12 +53,21 @@ func pageOf(q *timeline.Query) *clause {
 	if q.Since.After(from) {
 		from = q.Since
 	}
-	c.write(selected, " where at >= ", c.arg(from, "timestamptz"))
+	c.write(selected)
+	of := "e." // the table whose index gives the order
+	if q.Field != "" {
+		of = "f."
+		c.write(byField)
+	}
+	c.write(" where ", of, "at >= ", c.arg(from, "timestamptz"))
+	if q.Field != "" {
+		c.write(" and f.field = ", c.arg(q.Field, "text"))
+	}
 	if !q.Until.IsZero() {
-		c.write(" and at < ", c.arg(q.Until, "timestamptz"))
+		c.write(" and ", of, "at < ", c.arg(q.Until, "timestamptz"))
 	}
 	if q.After != (timeline.Place{}) {
-		c.write(" and (at, seq) < (", c.arg(q.After.At, "timestamptz"), ", ", c.arg(q.After.Seq, "bigint"), ")")
+		c.write(" and (", of, "at, ", of, "seq) < (", c.arg(q.After.At, "timestamptz"), ", ", c.arg(q.After.Seq, "bigint"), ")")
 	}
 	for _, f := range []struct {
 		column, want string
@@ -63,9 +76,9 @@ func pageOf(q *timeline.Query) *clause {
 		if f.want == "" {
 			continue
 		}
-		c.write(" and ", f.column, " = ", c.arg(f.want, "text"))
+		c.write(" and e.", f.column, " = ", c.arg(f.want, "text"))
 		if f.partial {
-			c.write(" and ", f.column, " <> ''")
+			c.write(" and e.", f.column, " <> ''")
 		}
 	}
 	for _, f := range []struct {
@@ -73,10 +86,10 @@ func pageOf(q *timeline.Query) *clause {
 		want   []string
 	}{{"actor", q.Actors}, {"source", q.Sources}, {"action", q.Actions}} {
 		if len(f.want) > 0 {
-			c.write(" and ", f.column, " = any(", c.arg(f.want, "text[]"), ")")
+			c.write(" and e.", f.column, " = any(", c.arg(f.want, "text[]"), ")")
 		}
 	}
-	c.write(" order by at desc, seq desc limit ", c.arg(q.Limit, "bigint"))
+	c.write(" order by ", of, "at desc, ", of, "seq desc limit ", c.arg(q.Limit, "bigint"))
 	return c
 }
 
@@ -101,8 +114,8 @@ func (s *Store) List(ctx context.Context, scope timeline.Scope, q timeline.Query
 }
 
 // changes reads what came behind a place, as far as it is settled.
-const changes = selected + ` where feed = (select f.no from timeline.feed f) and (xact, seq) > ($1, $2)
-	and xact < pg_snapshot_xmin(pg_current_snapshot()) order by feed, xact, seq limit $3`
+const changes = selected + ` where e.feed = (select f.no from timeline.feed f) and (e.xact, e.seq) > ($1, $2)
+	and e.xact < pg_snapshot_xmin(pg_current_snapshot()) order by e.feed, e.xact, e.seq limit $3`
 
 // Changes calls visit for the settled events behind a cursor, in the order in
 // which they came.
@@ -198,11 +211,14 @@ func (v *visitor) each(rows pgx.Rows) error {
 	var payload pgtype.DriverBytes
 	into := []any{
 		&row.Arrival.Xact, &row.Arrival.Seq, &row.At, &row.RecordedAt, &row.RecordedBy, &row.Tenant,
-		&row.Cluster, &row.Node, &row.Source, &row.Actor, &row.Action, &row.Subject, &row.Session, &payload,
+		&row.Cluster, &row.Node, &row.Source, &row.Actor, &row.Action, &row.Subject, &row.Session, &payload, &row.Fields,
 	}
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
 			return err
+		}
+		if len(row.Fields) == 0 {
+			row.Fields = nil
 		}
 		row.Seq, row.Payload = row.Arrival.Seq, []byte(payload)
 		row.At, row.RecordedAt = row.At.In(time.UTC), row.RecordedAt.In(time.UTC)

@@ -37,6 +37,17 @@ func (q *Queries) Bounds(ctx context.Context, xact uint64, seq int64) (BoundsRow
 	return i, err
 }
 
+const ForgetFields = `-- name: ForgetFields :one
+select timeline.forget_fields($1, $2)
+`
+
+func (q *Queries) ForgetFields(ctx context.Context, retention time.Duration, most int32) (int32, error) {
+	row := q.db.QueryRow(ctx, ForgetFields, retention, most)
+	var forget_fields int32
+	err := row.Scan(&forget_fields)
+	return forget_fields, err
+}
+
 const ForgetKeys = `-- name: ForgetKeys :one
 select timeline.forget_keys($1, $2)
 `

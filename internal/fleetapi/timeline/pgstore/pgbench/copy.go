@@ -11,7 +11,7 @@ import (
 )
 
 // copied are the columns that an append gives; the others have defaults.
-const copied = `at, feed, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload`
+const copied = `at, feed, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields`
 
 // Dump writes all change events, and their keys, as COPY has them.
 func Dump(ctx context.Context, url string, keys, events io.Writer) (rows int64, err error) {

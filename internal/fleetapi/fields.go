@@ -1,0 +1,169 @@
+package fleetapi
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+)
+
+// A fieldSet is which members of an object are shown, each with those of its own
+// that are. An empty set below a member is all of it. The nil set is everything.
+type fieldSet map[string]fieldSet
+
+// resourceFields are the fields that a resource can be asked for.
+func resourceFields() fieldSet {
+	reference := func() fieldSet { return fieldSet{"id": {}, "kind": {}, "href": {}} }
+	return fieldSet{
+		"id": {}, "kind": {}, "name": {}, "href": {}, "labels": {}, "spec": {}, "generation": {},
+		"created_time": {}, "updated_time": {}, "deleted_time": {}, "created_by": {}, "updated_by": {}, "deleted_by": {},
+		"owner_references": reference(), "ownerResource": reference(),
+		"metadata": {"name": {}, "displayName": {}, "labels": {}},
+		"status": {
+			"phase": {}, "observed_generation": {}, "last_updated_time": {}, "last_transition_time": {},
+			"conditions": {
+				"type": {}, "status": {}, "reason": {}, "message": {}, "observed_generation": {},
+				"created_time": {}, "last_updated_time": {}, "last_transition_time": {},
+			},
+		},
+	}
+}
+
+// parseFields reads the parameter fields: names with commas between them, with
+// dots into objects. A name with .* behind it is all of that. The id is always
+// among them. No names are all fields.
+func parseFields(given []string) (fieldSet, error) {
+	set, names := fieldSet{"id": {}}, 0
+	for name := range strings.SplitSeq(strings.Join(given, ","), ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			continue
+		}
+		if names++; names > maxFields {
+			return nil, problem.Query("fields", "max", "", "names more than %d fields", maxFields)
+		}
+		if !set.add(resourceFields(), strings.Split(strings.TrimSuffix(name, ".*"), ".")) {
+			return nil, problem.Query("fields", "enum", name, "names %q, which a resource does not have", name)
+		}
+	}
+	if names == 0 {
+		return nil, nil
+	}
+	return set, nil
+}
+
+// add adds a path if it is one of those that are known.
+func (s fieldSet) add(known fieldSet, path []string) bool {
+	below, ok := known[path[0]]
+	if !ok {
+		return false
+	}
+	if len(path) == 1 {
+		s[path[0]] = fieldSet{}
+		return true
+	}
+	old, had := s[path[0]]
+	next := maps.Clone(old)
+	if next == nil {
+		next = fieldSet{}
+	}
+	if !next.add(below, path[1:]) {
+		return false
+	}
+	if !had || len(old) > 0 { // else all of it is shown already
+		s[path[0]] = next
+	}
+	return true
+}
+
+// String is the set in its one form.
+func (s fieldSet) String() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		fmt.Fprintf(&b, "%s(%s)", name, s[name])
+	}
+	return b.String()
+}
+
+// appendTo appends what the set shows of a record.
+func (s fieldSet) appendTo(b []byte, r *Record, k *kind) []byte {
+	if s == nil {
+		return appendRecord(b, r, k)
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(appendRecord(nil, r, k)), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	shown, err := s.appendValue(b, d)
+	if err != nil {
+		panic(fmt.Errorf("show some fields of %s %q: %w", r.Kind, r.ID, err)) // appendRecord writes JSON
+	}
+	return shown
+}
+
+// appendValue appends what the set shows of the value that the decoder is at. Of a
+// list it shows the same of each element.
+func (s fieldSet) appendValue(b []byte, d *jsontext.Decoder) ([]byte, error) {
+	switch {
+	case len(s) > 0 && d.PeekKind() == jsontext.KindBeginObject:
+		return s.appendObject(b, d)
+	case len(s) > 0 && d.PeekKind() == jsontext.KindBeginArray:
+		return s.appendArray(b, d)
+	}
+	v, err := d.ReadValue()
+	return append(b, v...), err
+}
+
+func (s fieldSet) appendObject(b []byte, d *jsontext.Decoder) ([]byte, error) {
+	if _, err := d.ReadToken(); err != nil {
+		return b, err
+	}
+	b = append(b, '{')
+	missing := maps.Clone(s)
+	separator := ""
+	for d.PeekKind() != jsontext.KindEndObject {
+		name, err := d.ReadToken()
+		if err != nil {
+			return b, err
+		}
+		key := name.String()
+		below, ok := s[key]
+		if !ok {
+			if err := d.SkipValue(); err != nil {
+				return b, err
+			}
+			continue
+		}
+		delete(missing, key)
+		b = append(appendText(append(b, separator...), key), ':')
+		if b, err = below.appendValue(b, d); err != nil {
+			return b, err
+		}
+		separator = ","
+	}
+	for _, key := range slices.Sorted(maps.Keys(missing)) {
+		b = append(appendText(append(b, separator...), key), ":null"...)
+		separator = ","
+	}
+	_, err := d.ReadToken()
+	return append(b, '}'), err
+}
+
+func (s fieldSet) appendArray(b []byte, d *jsontext.Decoder) ([]byte, error) {
+	if _, err := d.ReadToken(); err != nil {
+		return b, err
+	}
+	b = append(b, '[')
+	for i := 0; d.PeekKind() != jsontext.KindEndArray; i++ {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = s.appendValue(b, d); err != nil {
+			return b, err
+		}
+	}
+	_, err := d.ReadToken()
+	return append(b, ']'), err
+}

@@ -1,0 +1,195 @@
+package fleetapi
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
+)
+
+// parseOrder reads the terms of an order, "kind asc,name desc" say, or those of
+// otherwise if there are none. Terms that change nothing are left out: the kind,
+// of which a list has one, columns that stand before, and what follows the id. The
+// order by id, ascending, is no terms.
+func parseOrder(given []string, otherwise string) ([]Order, error) {
+	text := strings.Join(given, ",")
+	var terms []Order
+	for term := range strings.SplitSeq(cmp.Or(strings.Trim(text, " ,"), otherwise), ",") {
+		words := strings.Fields(term)
+		if len(words) == 0 {
+			continue
+		}
+		columns, ok := orderColumns(words[0])
+		direction := "asc"
+		if len(words) > 1 {
+			direction = strings.ToLower(words[1])
+		}
+		if !ok || len(words) > 2 || direction != "asc" && direction != "desc" {
+			return nil, problem.Query("order", "format", text, "has the term %q; a term is one of %s, with asc or desc behind it, and commas stand between terms",
+				strings.TrimSpace(term), strings.Join(orderNames(), ", "))
+		}
+		for _, column := range columns {
+			terms = addTerm(terms, Order{Column: column, Desc: direction == "desc"})
+		}
+	}
+	if len(terms) == 1 && terms[0] == (Order{Column: search.ID}) {
+		return nil, nil
+	}
+	return terms, nil
+}
+
+// orderColumns gives the columns that a name in an order stands for. A link is the
+// owner's id and the own one behind what all have in common.
+func orderColumns(name string) ([]search.Field, bool) {
+	if name == "href" {
+		return []search.Field{search.OwnerID, search.ID}, true
+	}
+	column, ok := search.Sortable(name)
+	return []search.Field{column}, ok
+}
+
+func orderNames() []string {
+	names := []string{"href"}
+	for f := range search.Label {
+		if name := (search.Column{Field: f}).String(); !strings.HasPrefix(name, "status.") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func addTerm(terms []Order, t Order) []Order {
+	if t.Column == search.Kind || slices.ContainsFunc(terms, func(o Order) bool { return o.Column == t.Column || o.Column == search.ID }) {
+		return terms
+	}
+	return append(terms, t)
+}
+
+// position is where a record stands in an order.
+func position(r *Record, order []Order) Position {
+	p := Position{ID: r.ID}
+	for _, t := range order {
+		if t.Column != search.ID {
+			p.Values = append(p.Values, orderValue(r, t.Column))
+		}
+	}
+	return p
+}
+
+func orderValue(r *Record, column search.Field) search.Value {
+	at := func(t time.Time) search.Value { return search.Value{Type: search.Time, Time: t} }
+	text := func(s string) search.Value { return search.Value{Type: search.Text, Text: s} }
+	v := search.Value{Type: search.Absent}
+	switch column { //nolint:exhaustive // the others are not sorted by
+	case search.Name:
+		v = text(r.Name)
+	case search.CreatedBy:
+		v = text(r.CreatedBy)
+	case search.UpdatedBy:
+		v = text(r.UpdatedBy)
+	case search.Generation:
+		v = search.Value{Type: search.Integer, Int: r.Generation}
+	case search.CreatedTime:
+		v = at(r.CreatedTime)
+	case search.UpdatedTime:
+		v = at(r.UpdatedTime)
+	case search.DeletedTime:
+		if r.Deleting() {
+			v = at(r.DeletedTime)
+		}
+	case search.DeletedBy:
+		if r.DeletedBy != "" {
+			v = text(r.DeletedBy)
+		}
+	case search.OwnerID:
+		if r.ParentID != "" {
+			v = text(r.ParentID)
+		}
+	}
+	return v
+}
+
+// The lengths of the parts of a position in bytes.
+const (
+	idLen   = 36
+	longLen = 8
+)
+
+// appendPosition appends a position: the id, and each value with its type and, if
+// it is text, its length before it. The zero position is nothing.
+func appendPosition(b []byte, p Position) []byte {
+	b = append(b, p.ID...)
+	for _, v := range p.Values {
+		b = append(b, byte(v.Type))
+		switch v.Type {
+		case search.Text:
+			b = append(binary.AppendUvarint(b, uint64(len(v.Text))), v.Text...)
+		case search.Integer:
+			b = binary.BigEndian.AppendUint64(b, uint64(v.Int)) //nolint:gosec // read back as it was
+		case search.Time:
+			b = binary.BigEndian.AppendUint64(b, uint64(v.Time.UnixMicro()))
+		case search.Number, search.Absent:
+		}
+	}
+	return b
+}
+
+// readPosition reads what appendPosition wrote for an order. Clients hand it back
+// to us, so the values may be any; ok means that the database can compare with them.
+func readPosition(b []byte, order []Order) (p Position, ok bool) {
+	if len(b) == 0 {
+		return p, true
+	}
+	if len(b) < idLen || uuid.Validate(string(b[:idLen])) != nil {
+		return p, false
+	}
+	p.ID, b = string(b[:idLen]), b[idLen:]
+	for _, t := range order {
+		if t.Column == search.ID {
+			continue
+		}
+		var v search.Value
+		if v, b, ok = readValue(b, t.Column); !ok {
+			return p, false
+		}
+		p.Values = append(p.Values, v)
+	}
+	return p, len(b) == 0
+}
+
+func readValue(b []byte, column search.Field) (v search.Value, rest []byte, ok bool) {
+	if len(b) == 0 {
+		return v, nil, false
+	}
+	v.Type, b = search.Type(b[0]), b[1:]
+	switch {
+	case v.Type == search.Absent:
+		return v, b, column == search.OwnerID || column == search.DeletedTime || column == search.DeletedBy
+	case v.Type != column.Type():
+		return v, nil, false
+	case v.Type == search.Text:
+		n, used := binary.Uvarint(b)
+		if used <= 0 || n > uint64(len(b)-used) { //nolint:gosec // no more were used than there are
+			return v, nil, false
+		}
+		v.Text, rest = string(b[used:used+int(n)]), b[used+int(n):] //nolint:gosec // no more than there are
+		return v, rest, utf8.ValidString(v.Text) && !strings.ContainsRune(v.Text, 0) && (column != search.OwnerID || uuid.Validate(v.Text) == nil)
+	case len(b) < longLen:
+		return v, nil, false
+	}
+	n := int64(binary.BigEndian.Uint64(b)) //nolint:gosec // as it was put in
+	if v.Type == search.Integer {
+		v.Int = n
+		return v, b[longLen:], true
+	}
+	v.Time = time.UnixMicro(n).UTC()
+	return v, b[longLen:], v.Time.Year() > 0 && v.Time.Year() < 10000
+}

@@ -1,0 +1,168 @@
+package pgstore_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+)
+
+const (
+	codeForeignKey = "23503"
+	codeNoRight    = "42501"
+)
+
+// insertOwned adds a row of a tenant under an owner.
+const insertOwned = `insert into tenant.resources (id, kind, tenant, name, owner_id, owner_kind, spec, generation,
+	created_time, updated_time, phase, last_updated_time, last_transition_time)
+	values (gen_random_uuid(), $1, $2, 'planted', $3, 'Cluster', '{}', 1, now(), now(), 'Pending', now(), now())`
+
+const insertReport = `insert into tenant.adapter_reports (resource_id, kind, tenant, adapter, observed_generation, conditions, created_time, last_report_time)
+	values ($1, 'Cluster', $2, 'planted', 1, '[]', now(), now())`
+
+// as runs one statement within a scope, as the API's role of that scope.
+func (d *database) as(t *testing.T, scope postgres.Scope, sql string, args ...any) error {
+	t.Helper()
+	tx, err := d.conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if scope.Role == "" {
+		scope.Role = migrations.RoleFleetAPI
+	}
+	if _, err := tx.Exec(t.Context(), "select set_config('role', $1, true), set_config('fleetloop.tenant', $2, true)", scope.Role, scope.Tenant); err != nil {
+		t.Fatal(err)
+	}
+	_, err = tx.Exec(t.Context(), sql, args...)
+	return err
+}
+
+// TestARowHasTheTenantOfItsOwner holds that no role refers to the rows of one
+// tenant from those of another. A foreign key looks past row-level security.
+func TestARowHasTheTenantOfItsOwner(t *testing.T) {
+	d := newDatabase(t)
+	victim, mine := newRecord("victim", v1.KindCluster, "one"), newRecord("mallory", v1.KindCluster, "two")
+	pool := newRecord("mallory", v1.KindNodePool, "pool")
+	pool.ParentID = mine.ID
+	insert(t, d.Store, victim, mine, pool)
+	for name, scope := range map[string]postgres.Scope{
+		"Tenant":  {Tenant: "mallory"},
+		"All":     {Role: migrations.RoleAllTenants},
+		"Planned": {Role: migrations.RoleAllTenants, Tenant: "victim"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, kind := range []string{v1.KindNodePool, v1.KindManifest, v1.KindWorkload, v1.KindCluster} {
+				if err := d.as(t, scope, insertOwned, kind, "mallory", victim.ID); postgres.Code(err) != codeForeignKey {
+					t.Errorf("a %s is put under the cluster of another tenant: %v", kind, err)
+				}
+			}
+			if err := d.as(t, scope, insertReport, victim.ID, "mallory"); postgres.Code(err) != codeForeignKey {
+				t.Errorf("a report is put on the cluster of another tenant: %v", err)
+			}
+			if err := d.as(t, scope, "update tenant.resources set owner_id = $1 where id = $2", victim.ID, pool.ID); postgres.Code(err) != codeForeignKey {
+				t.Errorf("a node pool is moved under the cluster of another tenant: %v", err)
+			}
+			// What is one's own is as before.
+			if err := d.as(t, scope, insertOwned, v1.KindNodePool, "mallory", mine.ID); err != nil {
+				t.Errorf("a node pool under one's own cluster: %v", err)
+			}
+			if err := d.as(t, scope, insertReport, mine.ID, "mallory"); err != nil {
+				t.Errorf("a report on one's own cluster: %v", err)
+			}
+		})
+	}
+	if err := d.as(t, postgres.Scope{Role: migrations.RoleAllTenants}, "update tenant.resources set tenant = 'victim' where id = $1", mine.ID); postgres.Code(err) != codeForeignKey {
+		t.Errorf("a cluster leaves its node pools behind with another tenant: %v", err)
+	}
+}
+
+// TestATenantsRoleKeepsTheHistoryOfOthers holds that what removes the history of
+// all tenants is not for the role of one tenant.
+func TestATenantsRoleKeepsTheHistoryOfOthers(t *testing.T) {
+	d := newDatabase(t)
+	insert(t, d.Store, newRecord("victim", v1.KindCluster, "one"))
+	for _, sql := range []string{
+		"select tenant.prune_changes('-1 day', 1000)",
+		"select timeline.keep('-1 day')",
+		"select timeline.forget_keys('-1 day', 1000)",
+		"select tenant.register_cluster_worker()",
+		"select tenant.unregister_cluster_worker(true)",
+		"select tenant.count_guarded_clusters()",
+		"delete from tenant.resource_changes",
+		"delete from timeline.change_event",
+		"delete from timeline.change_key",
+	} {
+		if err := d.as(t, postgres.Scope{Tenant: "mallory"}, sql); postgres.Code(err) != codeNoRight {
+			t.Errorf("%s as a tenant's role: %v", sql, err)
+		}
+	}
+}
+
+// TestNobodyInParticularMayCallAFunction holds that no function of ours is left
+// to PUBLIC.
+func TestNobodyInParticularMayCallAFunction(t *testing.T) {
+	d := newDatabase(t)
+	rows, err := d.conn.Query(t.Context(), `
+		select p.oid::regprocedure::text from pg_proc p
+		where p.pronamespace in ('tenant'::regnamespace, 'timeline'::regnamespace, 'executor'::regnamespace)
+			and exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a where a.grantee = 0)
+		order by 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{}, open); diff != "" {
+		t.Errorf("functions that everybody may call (-want +got):\n%s", diff)
+	}
+}
+
+// TestClustersJoinTheirSync holds that the role of a tenant reads its clusters
+// with their sync, by the names of the tables, and no others.
+func TestClustersJoinTheirSync(t *testing.T) {
+	d := newDatabase(t)
+	mine, theirs := newRecord("a", v1.KindCluster, "one"), newRecord("b", v1.KindCluster, "one")
+	insert(t, d.Store, mine, theirs)
+	d.exec(t, "update tenant.cluster_sync set shoot_status = 'ready'")
+	const join = `
+		select array_agg(c.tenant || ' ' || c.name || ' ' || cs.shoot_status order by c.tenant)
+		from tenant.clusters c join tenant.cluster_sync cs on cs.cluster_id = c.id`
+	for name, tc := range map[string]struct {
+		scope postgres.Scope
+		want  []string
+	}{
+		"Mine":   {postgres.Scope{Tenant: "a", Role: migrations.RoleFleetAPI}, []string{"a one ready"}},
+		"Theirs": {postgres.Scope{Tenant: "b", Role: migrations.RoleFleetAPI}, []string{"b one ready"}},
+		"Nobody": {postgres.Scope{Role: migrations.RoleFleetAPI}, nil},
+		"All":    {postgres.Scope{Role: migrations.RoleAllTenants}, []string{"a one ready", "b one ready"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx, err := d.conn.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(t.Context()) }()
+			if _, err := tx.Exec(t.Context(), "select set_config('role', $1, true), set_config('fleetloop.tenant', $2, true)", tc.scope.Role, tc.scope.Tenant); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			if err := tx.QueryRow(t.Context(), join).Scan(&got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("clusters with their sync (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

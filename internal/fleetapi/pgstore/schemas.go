@@ -1,0 +1,75 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+var _ fleetapi.SchemaReader = (*tx)(nil)
+
+// everywhere is the scope of what holds for all tenants.
+func everywhere() postgres.Scope { return scopeOf(fleetapi.Scope{All: true}) }
+
+// SpecSchemas reads all schemas, in the order of their kinds.
+func (s *Store) SpecSchemas(ctx context.Context) ([]v1.SpecSchema, error) {
+	var rows []db.ListSpecSchemasRow
+	err := s.pool.Read(ctx, everywhere(), func(b *pgx.Batch) { collect(b.Queue(db.ListSpecSchemas), &rows) })
+	if err != nil {
+		return nil, failed(err, "read the schemas of specs")
+	}
+	list := make([]v1.SpecSchema, len(rows))
+	for i, r := range rows {
+		list[i] = v1.SpecSchema{Kind: r.Kind, Schema: r.Schema, UpdatedTime: r.UpdatedTime.UTC(), UpdatedBy: r.UpdatedBy}
+	}
+	return list, nil
+}
+
+// SetSpecSchema stores the schema of a kind.
+func (s *Store) SetSpecSchema(ctx context.Context, kind string, schema json.RawMessage, subject string) (v1.SpecSchema, error) {
+	set := v1.SpecSchema{Kind: kind, Schema: schema, UpdatedBy: subject}
+	err := s.pool.InTx(ctx, everywhere(), func(ctx context.Context, tx postgres.Tx) error {
+		set.UpdatedTime = tx.Now.UTC()
+		return db.New(tx).SetSpecSchema(ctx, db.SetSpecSchemaParams{Kind: kind, Schema: schema, UpdatedTime: tx.Now, UpdatedBy: subject})
+	})
+	if err != nil {
+		return v1.SpecSchema{}, failed(err, "store the schema of %s specs", kind)
+	}
+	return set, nil
+}
+
+// DeleteSpecSchema removes the schema of a kind.
+func (s *Store) DeleteSpecSchema(ctx context.Context, kind string) error {
+	var deleted int64
+	err := s.pool.InTx(ctx, everywhere(), func(ctx context.Context, tx postgres.Tx) (err error) {
+		deleted, err = db.New(tx).DeleteSpecSchema(ctx, kind)
+		return err
+	})
+	switch {
+	case err != nil:
+		return failed(err, "delete the schema of %s specs", kind)
+	case deleted == 0:
+		return fleetapi.ErrNotFound
+	}
+	return nil
+}
+
+// SpecSchema reads the schema of a kind within a transaction.
+func (t *tx) SpecSchema(ctx context.Context, kind string, have int64) (int64, json.RawMessage, error) {
+	row, err := t.q.GetSpecSchema(ctx, have, kind)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return 0, nil, nil
+	case err != nil:
+		return 0, nil, fmt.Errorf("read the schema of %s specs: %w", kind, err)
+	}
+	return row.Revision, row.Schema, nil
+}

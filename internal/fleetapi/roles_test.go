@@ -1,0 +1,139 @@
+package fleetapi_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+//nolint:gosec // made up for these tests
+const tokensOfRoles = `
+tokens:
+- {token: red, subject: rosa, tenant: red}
+- {token: blue, subject: bert, tenant: blue}
+- {token: viewer, subject: vera, roles: [viewer]}
+- {token: operator, subject: otto, roles: [operator]}
+- {token: system, subject: sentinel, roles: [system]}
+- {token: red-viewer, subject: rita, tenant: red, roles: [viewer]}
+- {token: red-operator, subject: rolf, tenant: red, roles: [operator]}
+`
+
+// TestRoutesByRole holds what each role may do on each route, with a cluster of
+// the tenant red. A route that is not in the table is one that nobody thought about.
+func TestRoutesByRole(t *testing.T) {
+	const (
+		ok        = 200
+		created   = 201
+		accepted  = 202
+		gone      = 204
+		forbidden = 403
+		absent    = 404
+	)
+	f := newFixtureWith(t, options{cfg: defaults(), tokens: tokensOfRoles})
+	red := f.as("red")
+	roles := []string{"red", "blue", "viewer", "operator", "system", "red-viewer", "red-operator"}
+	reads := []int{ok, absent, ok, ok, ok, ok, ok}
+	lists := []int{ok, ok, ok, ok, ok, ok, ok}
+	changes := func(status int) []int { return []int{status, absent, forbidden, status, forbidden, forbidden, status} }
+	const spec, reason = `{"spec":{"a":1}}`, `{"reason":"test"}`
+	event := done("cordon", "node-1", time.Now().Add(-time.Minute))
+	cases := []struct {
+		method, path string // {c} is a cluster, {p} a node pool, new ones for each role
+		body         any
+		want         []int
+		deleting     bool // they are being deleted
+	}{
+		{method: "GET", path: "whoami", want: lists},
+		{method: "GET", path: "clusters", want: lists},
+		{method: "GET", path: "clusters?ids={c}", want: lists},
+		{method: "GET", path: "clusters/{c}", want: reads},
+		{method: "GET", path: "clusters/{c}/statuses", want: reads},
+		{method: "GET", path: "clusters/{c}/sync", want: reads},
+		{method: "GET", path: "clusters/sync", want: lists},
+		{method: "GET", path: "clusters/{c}/nodepools", want: reads},
+		{method: "GET", path: "clusters/{c}/nodepools/{p}", want: reads},
+		{method: "GET", path: "clusters/{c}/nodepools/{p}/statuses", want: reads},
+		{method: "GET", path: "nodepools", want: lists},
+		{method: "GET", path: "nodepools/{p}", want: reads},
+		{method: "GET", path: "nodepools/{p}/statuses", want: reads},
+		{method: "GET", path: "manifests", want: lists},
+		{method: "GET", path: "workloads", want: lists},
+		{method: "GET", path: v1.ChangesPath, want: lists},
+
+		// Schemas hold for all tenants.
+		{method: "GET", path: "schemas", want: lists},
+		{method: "PUT", path: "schemas/workloads", body: `{"type":"object"}`, want: []int{forbidden, forbidden, forbidden, ok, forbidden, forbidden, ok}},
+
+		// What is created belongs to the tenant of the one who creates it.
+		{method: "POST", path: "clusters", body: `{"name":"c-new","spec":{}}`, want: []int{created, created, forbidden, forbidden, forbidden, forbidden, 409}},
+		{method: "POST", path: "manifests", body: `{"name":"m-new","spec":{}}`, want: []int{created, created, forbidden, forbidden, forbidden, forbidden, 409}},
+		{method: "POST", path: "workloads", body: `{"name":"w-new","spec":{}}`, want: []int{created, created, forbidden, forbidden, forbidden, forbidden, 409}},
+		{method: "POST", path: "clusters/{c}/nodepools", body: `{"name":"np-new","spec":{}}`, want: changes(created)},
+		{method: "PATCH", path: "clusters/{c}", body: spec, want: changes(ok)},
+		{method: "PATCH", path: "nodepools/{p}", body: spec, want: changes(ok)},
+		{method: "PATCH", path: "clusters/{c}/nodepools/{p}", body: spec, want: changes(ok)},
+		{method: "DELETE", path: "clusters/{c}", want: changes(accepted)},
+		{method: "DELETE", path: "nodepools/{p}", want: changes(accepted)},
+		{method: "DELETE", path: "clusters/{c}/nodepools/{p}", want: changes(accepted)},
+		{method: "POST", path: "clusters/{c}/force-delete", body: reason, want: changes(gone), deleting: true},
+		{method: "POST", path: "nodepools/{p}/force-delete", body: reason, want: changes(gone), deleting: true},
+		{method: "POST", path: "clusters/{c}/nodepools/{p}/force-delete", body: reason, want: changes(gone), deleting: true},
+
+		// The sync is steered by people and by what keeps the fleet moving.
+		{method: "POST", path: "clusters/{c}/sync/retry", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
+		{method: "POST", path: "clusters/{c}/sync/pause", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
+		{method: "POST", path: "clusters/{c}/sync/resume", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
+
+		// Reports are for adapters alone.
+		{method: "PUT", path: "clusters/{c}/statuses", body: reportOf("dns", 1), want: []int{403, 403, 403, 403, created, 403, 403}},
+		{method: "POST", path: "clusters/{c}/statuses", body: reportOf("dns", 1), want: []int{403, 403, 403, 403, created, 403, 403}},
+		{method: "PUT", path: "nodepools/{p}/statuses", body: reportOf("dns", 1), want: []int{403, 403, 403, 403, created, 403, 403}},
+
+		// Who may change a cluster may tell of changes of it.
+		{method: "POST", path: v1.ChangesPath + "/{c}", body: event, want: []int{accepted, accepted, forbidden, accepted, accepted, forbidden, accepted}},
+	}
+	for i, tc := range cases {
+		t.Run(tc.method+" "+tc.path, func(t *testing.T) {
+			for n, role := range roles {
+				red := red.under(t)
+				c := red.create("clusters", fmt.Sprintf("c-%d-%d", i, n), nil).ID
+				p := red.create("clusters/"+c+"/nodepools", "np-one", nil).ID
+				if tc.deleting {
+					red.delete("clusters/" + c)
+				}
+				path := strings.NewReplacer("{c}", c, "{p}", p).Replace(tc.path)
+				if a := f.under(t).as(role).do(tc.method, path, tc.body); a.status != tc.want[n] {
+					t.Errorf("%s: got %d, want %d: %s", role, a.status, tc.want[n], a.body)
+				}
+			}
+		})
+	}
+	// A load is of one tenant, too.
+	for role, want := range map[string]int{"red": ok, "blue": ok, "viewer": forbidden, "operator": forbidden, "system": forbidden, "red-viewer": forbidden, "red-operator": ok} {
+		if a := f.as(role).load("clusters/bulk", line("l-"+role)); a.status != want {
+			t.Errorf("%s loads clusters: got %d, want %d: %s", role, a.status, want, a.body)
+		}
+	}
+}
+
+// TestWhoAmI holds that everybody learns who they are to the API.
+func TestWhoAmI(t *testing.T) {
+	f := newFixtureWith(t, options{cfg: defaults(), tokens: tokensOfRoles})
+	for token, want := range map[string]v1.Identity{
+		"red":          {Subject: "rosa", Tenant: "red", Roles: []string{}, Reads: v1.ReachTenant, Changes: v1.ReachTenant},
+		"viewer":       {Subject: "vera", Roles: []string{"viewer"}, Reads: v1.ReachAll, Changes: v1.ReachNone},
+		"red-viewer":   {Subject: "rita", Tenant: "red", Roles: []string{"viewer"}, Reads: v1.ReachAll, Changes: v1.ReachNone},
+		"operator":     {Subject: "otto", Roles: []string{"operator"}, Reads: v1.ReachAll, Changes: v1.ReachAll},
+		"red-operator": {Subject: "rolf", Tenant: "red", Roles: []string{"operator"}, Reads: v1.ReachAll, Changes: v1.ReachAll},
+		"system":       {Subject: "sentinel", Roles: []string{"system"}, Reads: v1.ReachAll, Changes: v1.ReachNone, Reports: true},
+	} {
+		wantEqual(t, token, want, read[v1.Identity](f.as(token).do("GET", "whoami", nil).want(200)))
+	}
+	f.as("").do("GET", "whoami", nil).problem(401, "unauthenticated", "")
+	wantEqual(t, "without authentication", v1.Identity{
+		Subject: "anonymous", Tenant: "default", Roles: []string{}, Reads: v1.ReachAll, Changes: v1.ReachAll, Reports: true,
+	}, read[v1.Identity](newFixture(t).do("GET", "whoami", nil).want(200)))
+}

@@ -1,0 +1,239 @@
+package fleetapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/body"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/specschema"
+)
+
+// maxSchemaWarnings is how many resources that violate a new schema are named.
+const maxSchemaWarnings = 20
+
+// Schemas keep the schemas that specs have to meet, at most one for each kind. They
+// hold for all tenants.
+type Schemas interface {
+	// SpecSchemas reads all, in the order of their kinds.
+	SpecSchemas(ctx context.Context) ([]v1.SpecSchema, error)
+
+	// SetSpecSchema puts a schema in the place of the kind's last one, if there
+	// is one, and gives what is stored.
+	SetSpecSchema(ctx context.Context, kind string, schema json.RawMessage, subject string) (v1.SpecSchema, error)
+
+	// DeleteSpecSchema removes the schema of a kind. It returns ErrNotFound if
+	// there is none.
+	DeleteSpecSchema(ctx context.Context, kind string) error
+}
+
+// A SchemaReader is a Tx that reads schemas.
+type SchemaReader interface {
+	// SpecSchema reads the schema of a kind and its revision, 0 if there is none.
+	// The schema is left out if its revision is the one that the caller has.
+	SpecSchema(ctx context.Context, kind string, have int64) (revision int64, schema json.RawMessage, err error)
+}
+
+// managesSchemas is whether a principal may register what the specs of all tenants
+// have to meet.
+func managesSchemas(who auth.Principal) error {
+	if who.Unrestricted || who.Has(auth.Operator) {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "schemas hold for all tenants and need the role %s, which %q does not have", auth.Operator, who.Subject)
+}
+
+func (a *API) schemaRoutes(mux *http.ServeMux) {
+	a.handle(mux, v1.SchemasPath, route{http.MethodGet: a.listSchemas})
+	a.handle(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: a.getSchema, http.MethodPut: a.putSchema, http.MethodDelete: a.deleteSchema})
+}
+
+// schemaKind is the kind that the path names, by its name or its collection.
+func (a *API) schemaKind(r *http.Request) (*kind, error) {
+	name := r.PathValue("kind")
+	for _, k := range a.kinds {
+		if k.name == name || k.collection == name {
+			return k, nil
+		}
+	}
+	return nil, problem.New(problem.NotFound, "no kind %q", name)
+}
+
+func noSchema(k *kind) error {
+	return problem.New(problem.NotFound, "no schema is registered for %s", k.collection)
+}
+
+func (a *API) listSchemas(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+	list, err := a.store.SpecSchemas(r.Context())
+	if err != nil {
+		return err
+	}
+	if list == nil {
+		list = []v1.SpecSchema{}
+	}
+	return writeValue(w, http.StatusOK, v1.SpecSchemaList{Items: list})
+}
+
+func (a *API) getSchema(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+	k, err := a.schemaKind(r)
+	if err != nil {
+		return err
+	}
+	list, err := a.store.SpecSchemas(r.Context())
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
+		if s.Kind == k.name {
+			return writeValue(w, http.StatusOK, s)
+		}
+	}
+	return noSchema(k)
+}
+
+// putSchema stores a schema, so that from then on nothing new violates it, and then
+// reads which resources do.
+func (a *API) putSchema(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+	if err := managesSchemas(who); err != nil {
+		return err
+	}
+	k, err := a.schemaKind(r)
+	if err != nil {
+		return err
+	}
+	var raw json.RawMessage
+	if e := body.Read(w, r, a.maxBody, &raw); e != nil {
+		return e
+	}
+	schema, err := specschema.Compile(raw)
+	if err != nil {
+		return problem.New(problem.InvalidBody, "the body is not a JSON Schema that can be used: %s", err)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, raw); err != nil {
+		return err
+	}
+	stored, err := a.store.SetSpecSchema(r.Context(), k.name, compact.Bytes(), who.Subject)
+	if err != nil {
+		return err
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Time{}) // a fleet takes longer to read than a request may take
+	stored.Existing, err = a.findViolations(r.Context(), k, schema)
+	_ = control.SetWriteDeadline(time.Now().Add(taken))
+	if err != nil {
+		return err
+	}
+	a.log.InfoContext(r.Context(), "schema registered", "kind", k.name, "subject", who.Subject,
+		"checked", stored.Existing.Checked, "invalid", stored.Existing.Invalid)
+	return writeValue(w, http.StatusOK, stored)
+}
+
+// findViolations reads all resources of a kind, but those that are being deleted.
+func (a *API) findViolations(ctx context.Context, k *kind, schema *specschema.Schema) (*v1.SchemaWarnings, error) {
+	found := &v1.SchemaWarnings{First: []v1.SchemaWarning{}}
+	q := Query{Kind: k.name, Limit: maxSize}
+	for rows := maxSize; rows == maxSize; {
+		rows = 0
+		_, err := a.store.List(ctx, Scope{All: true}, q, func(r *Record) error {
+			rows++
+			q.After = Position{ID: r.ID}
+			if r.Deleting() {
+				return nil
+			}
+			found.Checked++
+			violations := schema.Check(r.Spec)
+			if len(violations) == 0 {
+				return nil
+			}
+			found.Invalid++
+			if len(found.First) < maxSchemaWarnings {
+				found.First = append(found.First, v1.SchemaWarning{ID: r.ID, Name: r.Name, Tenant: r.Tenant, Errors: violations})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func (a *API) deleteSchema(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+	if err := managesSchemas(who); err != nil {
+		return err
+	}
+	k, err := a.schemaKind(r)
+	if err != nil {
+		return err
+	}
+	if err := a.store.DeleteSpecSchema(r.Context(), k.name); errors.Is(err, ErrNotFound) {
+		return noSchema(k)
+	} else if err != nil {
+		return err
+	}
+	a.log.InfoContext(r.Context(), "schema deleted", "kind", k.name, "subject", who.Subject)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// A schemaCache keeps compiled schemas by kind. The zero value is ready to use.
+type schemaCache struct {
+	mu    sync.Mutex
+	kinds map[string]compiledSchema
+}
+
+// A compiledSchema is one revision of a schema.
+type compiledSchema struct {
+	revision int64
+	schema   *specschema.Schema
+}
+
+// schemaOf gives the schema that specs of a kind have to meet, nil for none. The
+// transaction reads which one holds.
+func (c *schemaCache) schemaOf(ctx context.Context, tx Tx, kind string) (*specschema.Schema, error) {
+	reader, ok := tx.(SchemaReader)
+	if !ok {
+		return nil, errors.New("the store has no schemas")
+	}
+	c.mu.Lock()
+	have := c.kinds[kind]
+	c.mu.Unlock()
+	revision, raw, err := reader.SpecSchema(ctx, kind, have.revision)
+	switch {
+	case err != nil, revision == 0:
+		return nil, err
+	case revision == have.revision:
+		return have.schema, nil
+	}
+	schema, err := specschema.Compile(raw)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kinds == nil {
+		c.kinds = make(map[string]compiledSchema)
+	}
+	c.kinds[kind] = compiledSchema{revision, schema}
+	return schema, nil
+}
+
+// checkSpec refuses a spec that violates the schema of its kind.
+func (c *schemaCache) checkSpec(ctx context.Context, tx Tx, k *kind, spec json.RawMessage) error {
+	schema, err := c.schemaOf(ctx, tx, k.name)
+	if err != nil || schema == nil {
+		return err
+	}
+	if violations := schema.Check(spec); len(violations) > 0 {
+		return problem.Invalid(violations)
+	}
+	return nil
+}

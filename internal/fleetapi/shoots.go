@@ -1,0 +1,175 @@
+package fleetapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+)
+
+// adapterGardener is the adapter that the cluster-worker reports as.
+const adapterGardener = "gardener"
+
+const (
+	// unsettledEvery is how often clusters are looked for whose sync has changed.
+	unsettledEvery = time.Second
+	// unsettledBatch is how many of them are read at a time.
+	unsettledBatch = 100
+)
+
+// ErrShootExists means that the row of a cluster cannot be removed, because its
+// Shoot is not confirmed gone.
+var ErrShootExists = errors.New("the cluster's Shoot is not confirmed gone")
+
+// A ShootState is what the database knows of the Shoot of a locked cluster. The
+// zero value is that of a cluster in an installation without a cluster-worker.
+type ShootState struct {
+	// Guarded says that a cluster-worker is registered: the row of the cluster
+	// stays until its Shoot is confirmed gone.
+	Guarded bool
+	// Gone says that a cluster-worker has confirmed that there is no Shoot, and
+	// none to come. It is true only of a cluster that is being deleted.
+	Gone bool
+	// Synced says that Gardener has the cluster as it is.
+	Synced bool
+	// Attempts is how often in a row the sync has failed.
+	Attempts int
+	// Generation is that of the cluster that was tried last, 0 before the first try.
+	Generation int64
+	// Version rises with every change that the status of the cluster includes.
+	Version int64
+}
+
+// guards reports whether new rows of a kind are guarded for the sake of their Shoot.
+func (rs *resources) guards(ctx context.Context, k *kind) (bool, error) {
+	if !k.synced {
+		return false, nil
+	}
+	return rs.store.HasClusterWorker(ctx)
+}
+
+// requiredOf gives the adapters that count for a row. A registered
+// cluster-worker counts as the adapter gardener, whatever is configured.
+func (k *kind) requiredOf(l *Locked) []string {
+	if !l.Shoot.Guarded || slices.Contains(k.required, adapterGardener) {
+		return k.required
+	}
+	return append(slices.Clone(k.required), adapterGardener)
+}
+
+// reportsOn gives the reports on a row. While a cluster is being deleted, the
+// database and not the adapter gardener says whether the Shoot is gone. Before that,
+// the sync stands in for the adapter where the worker does not report to the API.
+func (l *Locked) reportsOn(previous v1.Status) []v1.AdapterStatus {
+	isGardener := func(r v1.AdapterStatus) bool { return r.Adapter == adapterGardener }
+	reported := slices.ContainsFunc(l.Reports, isGardener)
+	if !l.Shoot.Guarded || reported && !l.Record.Deleting() || !l.Record.Deleting() && l.Shoot.Generation == 0 {
+		return l.Reports
+	}
+	return append(slices.DeleteFunc(slices.Clone(l.Reports), isGardener), l.shootReport(previous))
+}
+
+// shootReport is what the adapter gardener would report of the sync.
+func (l *Locked) shootReport(previous v1.Status) v1.AdapterStatus {
+	s, shown := l.Shoot, l.Record.Status
+	r := v1.AdapterStatus{Adapter: adapterGardener, ObservedGeneration: s.Generation, CreatedTime: l.Now, LastReportTime: l.Now}
+	ready := s.Synced && shown.ShootStatus == v1.ShootReady && !l.Record.Deleting()
+	failed := shown.SyncError != "" && s.Attempts > 0 || shown.ShootStatus == v1.ShootError
+	available := v1.AdapterCondition{LastTransitionTime: l.Now}
+	available.Type, available.Status = v1.ConditionAvailable, conditionStatus(ready)
+	if l.Record.Deleting() {
+		r.ObservedGeneration = l.Record.Generation // whether the Shoot is gone is about the deletion
+	}
+	switch {
+	case s.Gone:
+		available.Reason, available.Message = "ShootDeleted", "The Shoot is confirmed gone"
+	case l.Record.Deleting():
+		available.Reason = "ShootExists"
+		available.Message = "The Shoot is not confirmed gone; a cluster-worker has to confirm it"
+	case ready:
+		available.Reason, available.Message = "ShootReady", "The cluster is fully operational"
+	default:
+		available.Reason, available.Message = "ShootNotReady", "The Shoot is not ready as the cluster is specified"
+	}
+	if detail := cmp.Or(shown.SyncError, shown.ShootMessage); detail != "" && !s.Gone && !ready {
+		available.Message += ": " + detail
+	}
+	if p, ok := conditionOf(previous, aggregate.SuccessfulType(adapterGardener)); ok {
+		r.CreatedTime = p.CreatedTime
+		if p.Status == available.Status {
+			available.LastTransitionTime = p.LastTransitionTime
+		}
+	}
+	r.Conditions = []v1.AdapterCondition{
+		available,
+		{ReportCondition: v1.ReportCondition{Type: v1.ConditionHealth, Status: conditionStatus(!failed)}},
+		{ReportCondition: v1.ReportCondition{Type: v1.ConditionFinalized, Status: conditionStatus(s.Gone)}},
+	}
+	return r
+}
+
+func conditionOf(s v1.Status, kind string) (v1.Condition, bool) {
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return c, true
+		}
+	}
+	return v1.Condition{}, false
+}
+
+func conditionStatus(is bool) v1.ConditionStatus {
+	if is {
+		return v1.ConditionTrue
+	}
+	return v1.ConditionFalse
+}
+
+// FollowSyncs brings what a cluster-worker found out about Shoots into the status
+// of their clusters, and removes deleted clusters whose Shoot was the last thing they
+// waited for, until ctx ends. A database that is away is tried again.
+func (a *API) FollowSyncs(ctx context.Context) error {
+	failing := false
+	for backoff.Sleep(ctx, unsettledEvery) == nil {
+		err := a.settleSyncs(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil && !failing:
+			a.log.WarnContext(ctx, "the status of clusters does not follow their sync, trying again", "err", err)
+		case err == nil && failing:
+			a.log.InfoContext(ctx, "the status of clusters follows their sync again")
+		}
+		failing = err != nil
+	}
+	return nil
+}
+
+// settleSyncs sums up the status of all clusters whose sync has changed. A
+// cluster that fails does not hold up the others.
+func (a *API) settleSyncs(ctx context.Context) error {
+	k := a.kinds[v1.KindCluster]
+	var failures error
+	for after := ""; ; {
+		ids, err := a.store.UnsettledSyncs(ctx, after, unsettledBatch)
+		if err != nil {
+			return errors.Join(failures, err)
+		}
+		for _, id := range ids {
+			err := a.change(ctx, Scope{All: true}, k, id, func(ctx context.Context, tx Tx, t *target) error {
+				return a.settle(ctx, tx, k, t, nil)
+			})
+			if p, ok := errors.AsType[*problem.Error](err); !ok || p.Code != problem.NotFound {
+				failures = errors.Join(failures, err)
+			}
+			after = id
+		}
+		if len(ids) < unsettledBatch || ctx.Err() != nil {
+			return failures
+		}
+	}
+}

@@ -1,0 +1,111 @@
+// Package specschema checks specs against JSON Schemas that operators register.
+//
+// A schema is one document: references lead to places within it and to the
+// drafts of JSON Schema, and nothing is fetched. The draft is 2020-12 unless
+// "$schema" names another. As in that draft, "format" is a note and no rule.
+package specschema
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// maxErrors is how many violations of one spec are told.
+const maxErrors = 32
+
+// A Schema is ready to check specs. It is safe for concurrent use.
+type Schema struct{ schema *jsonschema.Schema }
+
+// noLoader fetches nothing.
+type noLoader struct{}
+
+// Load implements jsonschema.URLLoader.
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s is outside of the schema, and references to other documents are not followed", url)
+}
+
+// Compile reads a schema, which is a JSON object. The error says what is wrong
+// with it, in words for the person who wrote it.
+func Compile(raw []byte) (*Schema, error) {
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := document.(map[string]any); !ok {
+		return nil, errors.New("it is not a JSON object")
+	}
+	const location = "schema:///spec"
+	compiler := jsonschema.NewCompiler()
+	compiler.UseLoader(noLoader{})
+	if err := compiler.AddResource(location, document); err != nil {
+		return nil, err
+	}
+	schema, err := compiler.Compile(location)
+	if err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), location, ""))
+	}
+	return &Schema{schema}, nil
+}
+
+// Check lists what violates the schema in a spec, nothing if it meets it.
+func (s *Schema) Check(spec []byte) []v1.FieldError {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(spec))
+	if err != nil {
+		return []v1.FieldError{violation("", "format", "must be valid JSON")}
+	}
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](s.schema.Validate(value))
+	if !ok {
+		return nil
+	}
+	var list []v1.FieldError
+	for _, unit := range invalid.BasicOutput().Errors {
+		if unit.Error == nil || len(unit.Errors) > 0 {
+			continue
+		}
+		if len(list) == maxErrors {
+			break
+		}
+		keyword := unit.KeywordLocation[strings.LastIndexByte(unit.KeywordLocation, '/')+1:]
+		list = append(list, violation(unit.InstanceLocation, constraint(keyword), "does not meet the schema: "+unit.Error.String()))
+	}
+	if len(list) == 0 {
+		list = append(list, violation("", "format", "does not meet the schema"))
+	}
+	return list
+}
+
+// violation names a place of the spec as other refusals do, and by its pointer.
+func violation(pointer, constraint, message string) v1.FieldError {
+	unescape := strings.NewReplacer("~1", "/", "~0", "~")
+	field := "spec" + unescape.Replace(strings.ReplaceAll(pointer, "/", "."))
+	return v1.FieldError{Field: field, Pointer: "/spec" + pointer, Constraint: constraint, Message: message}
+}
+
+// constraint is a keyword in the words of the API's refusals.
+func constraint(keyword string) string {
+	switch keyword {
+	case "required", "dependentRequired":
+		return "required"
+	case "minimum", "exclusiveMinimum", "minItems", "minProperties", "minContains":
+		return "min"
+	case "maximum", "exclusiveMaximum", "maxItems", "maxProperties", "maxContains":
+		return "max"
+	case "minLength":
+		return "min_length"
+	case "maxLength":
+		return "max_length"
+	case "pattern":
+		return "pattern"
+	case "enum", "const":
+		return "enum"
+	case "uniqueItems":
+		return "unique"
+	}
+	return "format"
+}

@@ -1,0 +1,152 @@
+package timeline
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+)
+
+// DiffFields gives the fields in which two JSON objects differ, by path. Root
+// begins each path. Lists of the same length are compared item by item; other
+// lists are one field. An empty object stands for none. Values that are no JSON
+// are one field.
+func DiffFields(root string, before, after json.RawMessage) []changeevent.FieldChange {
+	if bytes.Equal(before, after) {
+		return nil
+	}
+	b, errBefore := decodeObject(before)
+	a, errAfter := decodeObject(after)
+	if errBefore != nil || errAfter != nil {
+		return []changeevent.FieldChange{{Field: root, Before: before, After: after}}
+	}
+	var d differ
+	d.compare(root, b, a)
+	return d.changes
+}
+
+// decodeObject decodes a value with its numbers as they are written.
+func decodeObject(raw json.RawMessage) (any, error) {
+	if len(raw) == 0 {
+		return map[string]any{}, nil
+	}
+	var value any
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	err := d.Decode(&value)
+	return value, err
+}
+
+// unset is the value of a field that is not there. JSON has no such value.
+type unset struct{}
+
+// A differ collects the fields in which values differ.
+type differ struct{ changes []changeevent.FieldChange }
+
+func (d *differ) compare(path string, before, after any) {
+	b, okBefore := membersOf(before)
+	a, okAfter := membersOf(after)
+	if okBefore && okAfter && len(b)+len(a) > 0 {
+		all := maps.Clone(a)
+		if all == nil {
+			all = map[string]any{}
+		}
+		maps.Copy(all, b)
+		for _, key := range slices.Sorted(maps.Keys(all)) {
+			d.compare(path+"."+key, memberOf(b, key), memberOf(a, key))
+		}
+		return
+	}
+	if lb, ok := before.([]any); ok {
+		if la, ok := after.([]any); ok && len(la) == len(lb) {
+			for i := range lb {
+				d.compare(path+"["+strconv.Itoa(i)+"]", lb[i], la[i])
+			}
+			return
+		}
+	}
+	if !reflect.DeepEqual(before, after) {
+		d.changes = append(d.changes, changeevent.FieldChange{Field: path, Before: encodeField(before), After: encodeField(after)})
+	}
+}
+
+// membersOf gives the members of an object. What is not set has none.
+func membersOf(value any) (map[string]any, bool) {
+	if (value == unset{}) {
+		return nil, true
+	}
+	object, ok := value.(map[string]any)
+	return object, ok
+}
+
+// memberOf gives a member of an object, or unset.
+func memberOf(object map[string]any, key string) any {
+	if value, ok := object[key]; ok {
+		return value
+	}
+	return unset{}
+}
+
+// encodeField writes a decoded value again; one that is not set is empty.
+func encodeField(value any) json.RawMessage {
+	if (value == unset{}) {
+		return nil
+	}
+	raw, err := json.Marshal(value)
+	if err != nil { // never: it was decoded from JSON
+		return nil
+	}
+	return raw
+}
+
+// maxKeyDepth is how many steps of a path are found by themselves. A longer path
+// is found by its first steps, and whole.
+const maxKeyDepth = 16
+
+// fieldKeys gives what changed fields are found by: their paths, and the paths of
+// what they are within, without positions in lists.
+func fieldKeys(changes []changeevent.FieldChange) []string {
+	var keys []string
+	for i := range changes {
+		path := fieldKey(changes[i].Field)
+		keys = append(keys, path)
+		for at, depth := 0, 0; depth < maxKeyDepth; depth++ {
+			n := strings.IndexByte(path[at:], '.')
+			if n < 0 {
+				break
+			}
+			if n > 0 {
+				keys = append(keys, path[:at+n])
+			}
+			at += n + 1
+		}
+	}
+	slices.Sort(keys)
+	return slices.DeleteFunc(slices.Compact(keys), func(key string) bool { return key == "" })
+}
+
+// fieldKey is a path without positions in lists: spec.workers for spec.workers[0].
+func fieldKey(path string) string {
+	var key strings.Builder
+	for path != "" {
+		begin := strings.IndexByte(path, '[')
+		end := strings.IndexByte(path[begin+1:], ']')
+		if begin < 0 || end < 0 {
+			break
+		}
+		end += begin + 1
+		if _, err := strconv.ParseUint(path[begin+1:end], 10, 32); err != nil {
+			key.WriteString(path[:end+1])
+		} else {
+			key.WriteString(path[:begin])
+		}
+		path = path[end+1:]
+	}
+	key.WriteString(path)
+	return key.String()
+}

@@ -1,0 +1,9 @@
+package pgstore
+
+import "github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
+
+// PageOf is the statement that reads a page, with its parameters.
+func PageOf(q timeline.Query) (statement string, args []any) {
+	c := pageOf(&q)
+	return c.sql.String(), c.args
+}
