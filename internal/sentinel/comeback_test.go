@@ -2,6 +2,7 @@ package sentinel_test
 
 import (
 	"context"
+	"io"
 	"net/url"
 	"sync/atomic"
 	"testing"
@@ -70,7 +71,7 @@ func (a *lateAPI) ListPage(ctx context.Context, collection string, q url.Values,
 	return page, err
 }
 
-func (a *lateAPI) ListPageIf(ctx context.Context, collection string, q url.Values, _ string, dst []byte) ([]byte, string, error) {
+func (a *lateAPI) ListPageIf(ctx context.Context, collection string, q url.Values, _ string, dst []byte) ([]byte, io.ReadCloser, string, error) {
 	page, err := a.ListPage(ctx, collection, q, dst)
-	return page, "", err
+	return page, nil, "", err
 }

@@ -110,8 +110,8 @@ type Publish struct {
 	MaxBackoff     time.Duration `key:"max_backoff" default:"5s" validate:"gt=0" doc:"The longest wait between attempts."`
 
 	CatchUpFactor float64 `key:"catch_up_factor" env:"SENTINEL_PUBLISH_CATCH_UP_FACTOR" default:"1.5" validate:"gte=1" doc:"How many events may go out after an outage, as a multiple of the steady rate, which is what the ages call for. Changed generations do not wait for it."`
-	CatchUpFloor  float64 `key:"catch_up_floor" env:"SENTINEL_PUBLISH_CATCH_UP_FLOOR" default:"100" validate:"gt=0" doc:"Events per second that may always go out, however small the fleet."`
-	MaxPerSecond  float64 `key:"max_per_second" env:"SENTINEL_PUBLISH_MAX_PER_SECOND" default:"0" validate:"gte=0" doc:"Events per second at most, changed generations included; 0 is no bound."`
+	CatchUpFloor  float64 `key:"catch_up_floor" env:"SENTINEL_PUBLISH_CATCH_UP_FLOOR" default:"2500" validate:"gt=0" doc:"Events per second that may always go out, however small the fleet. A round publishes at most what its poll interval makes of it: 12,375 events with the defaults."`
+	MaxPerSecond  float64 `key:"max_per_second" env:"SENTINEL_PUBLISH_MAX_PER_SECOND" default:"0" validate:"gte=0" doc:"Events per second at most, changed generations included; those of a poll interval may go out at once. 0 is no bound."`
 }
 
 // LogEvents is the level of the log line for each published event.
@@ -148,7 +148,7 @@ func (c Config) withDefaults() (Config, error) {
 		fill([]fallback[float64]{
 			{"hyperfleet_api.requests_per_second", &c.HyperfleetAPI.RequestsPerSecond, 200},
 			{"publish.catch_up_factor", &c.Publish.CatchUpFactor, 1.5},
-			{"publish.catch_up_floor", &c.Publish.CatchUpFloor, 100},
+			{"publish.catch_up_floor", &c.Publish.CatchUpFloor, 2500},
 			{"publish.max_per_second", &c.Publish.MaxPerSecond, 0},
 			{"jitter", &c.Jitter, 0},
 		}),

@@ -56,7 +56,7 @@ message_data:
 			Token: "secret-token", PageSize: 500, Flavour: "auto", RequestsPerSecond: 200,
 		},
 		PayloadKeys: "snake", Decision: sentinel.Decision{Profile: "generation-then-age"},
-		Publish:   sentinel.Publish{Window: 256, Timeout: 10 * time.Second, Attempts: 4, InitialBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second, CatchUpFactor: 1.5, CatchUpFloor: 100},
+		Publish:   sentinel.Publish{Window: 256, Timeout: 10 * time.Second, Attempts: 4, InitialBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second, CatchUpFactor: 1.5, CatchUpFloor: 2500},
 		Source:    sentinel.Sources{Mode: "auto", FullSweepInterval: 10 * time.Minute},
 		LogEvents: "info", MemoryLimit: 450_000, DecisionsLimit: 5000, ShutdownTimeout: 10 * time.Second,
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"slices"
@@ -83,9 +84,9 @@ func (a *fakeAPI) ListPage(ctx context.Context, collection string, q url.Values,
 }
 
 // ListPageIf knows no tags.
-func (a *fakeAPI) ListPageIf(ctx context.Context, collection string, q url.Values, _ string, dst []byte) ([]byte, string, error) {
+func (a *fakeAPI) ListPageIf(ctx context.Context, collection string, q url.Values, _ string, dst []byte) ([]byte, io.ReadCloser, string, error) {
 	body, err := a.ListPage(ctx, collection, q, dst)
-	return body, "", err
+	return body, nil, "", err
 }
 
 // Watch is not offered.
@@ -100,16 +101,22 @@ func (a *fakeAPI) list(q url.Values) v1.List {
 	if err != nil {
 		panic(err)
 	}
-	var all []v1.Resource
-	for _, r := range a.resources {
+	var all []string
+	for id, r := range a.resources {
 		if a.ignoreLabels || sel.Matches(selector.Map(r.Labels)) {
-			all = append(all, r)
+			all = append(all, id)
 		}
 	}
-	slices.SortFunc(all, func(x, y v1.Resource) int { return strings.Compare(x.ID, y.ID) })
+	slices.Sort(all)
+	items := func(from, to int) (page []v1.Resource) {
+		for _, id := range all[from:to] {
+			page = append(page, a.resources[id])
+		}
+		return page
+	}
 	if limit, err := strconv.Atoi(q.Get("limit")); a.tokens && err == nil {
-		from, _ := slices.BinarySearchFunc(all, q.Get("continue")+"\x00", func(r v1.Resource, id string) int { return strings.Compare(r.ID, id) })
-		l := v1.List{Items: all[from:min(len(all), from+min(limit, a.most))]}
+		from, _ := slices.BinarySearch(all, q.Get("continue")+"\x00")
+		l := v1.List{Items: items(from, min(len(all), from+min(limit, a.most)))}
 		if l.Size = len(l.Items); from+l.Size < len(all) {
 			l.Continue = l.Items[l.Size-1].ID
 		}
@@ -125,7 +132,7 @@ func (a *fakeAPI) list(q url.Values) v1.List {
 	size = min(size, a.most)
 	from := min((page-1)*size, len(all))
 	total := int64(len(all))
-	l := v1.List{Items: all[from:min(len(all), from+size)], Page: page, Total: &total}
+	l := v1.List{Items: items(from, min(len(all), from+size)), Page: page, Total: &total}
 	l.Size = len(l.Items)
 	return l
 }

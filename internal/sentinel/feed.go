@@ -125,6 +125,7 @@ func (f *follower) pullPage(ctx context.Context, p *pass, cursor string) (scan.E
 	}
 	f.buffer = body
 	p.now, p.asked = time.Now(), asked
+	p.trustFilter = p.trusts(body, true, true)
 	env, err := p.scanner.Scan(body, func(it *scan.Item) error { return p.visit(ctx, it) })
 	p.metrics.add(&p.tally)
 	if err != nil {
@@ -217,6 +218,7 @@ func (f *follower) hear(ctx context.Context, p *pass, e v1.WatchEvent, cursor *s
 	var err error
 	switch e.Type {
 	case v1.WatchChanged:
+		p.trustFilter = p.trusts(nil, false, true)
 		err = p.scanner.ScanOne(e.Data, func(it *scan.Item) error { return p.visit(ctx, it) })
 		p.metrics.add(&p.tally)
 		f.metrics.changes.Inc()

@@ -171,16 +171,16 @@ func (a *feedAPI) ListPage(ctx context.Context, collection string, q url.Values,
 	return page, nil
 }
 
-func (a *feedAPI) ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) ([]byte, string, error) {
+func (a *feedAPI) ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) ([]byte, io.ReadCloser, string, error) {
 	tag := ""
 	if a.tags {
 		tag = `"` + a.now() + `"`
 	}
 	body, err := a.ListPage(ctx, collection, q, dst)
 	if etag != "" && etag == tag && err == nil {
-		return dst[:0], tag, nil
+		return dst[:0], nil, tag, nil
 	}
-	return body, tag, err
+	return body, nil, tag, err
 }
 
 func (a *feedAPI) Watch(ctx context.Context, _ string, q url.Values, handle func(v1.WatchEvent) error) error {

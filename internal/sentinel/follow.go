@@ -45,8 +45,7 @@ type follower struct {
 	cursors chan string
 	resync  chan struct{}
 
-	swept   atomic.Uint32 // how many full sweeps were done
-	backlog bool          // more is due than could be published
+	swept atomic.Uint32 // how many full sweeps were done
 
 	// complete says that the index has all that is ours. The next round does
 	// not wait for its time when there is news: that this is so now, or that
@@ -70,7 +69,6 @@ func (s *Sentinel) follow(ctx context.Context, mode Mode) {
 		paging: division{shard: s.shard},
 	}
 	f.paging.begin()
-	s.budget = s.newBudget(budgetWindow)
 	s.start = beginning{}
 	if mode == ModeWatch {
 		s.setMode(ModeCursor) // until a watch has said something
@@ -101,7 +99,6 @@ func (s *Sentinel) follow(ctx context.Context, mode Mode) {
 	s.feeding.set(nil)
 	s.looking.set(nil)
 	s.start = beginning{}
-	s.budget = s.newBudget(s.cfg.PollInterval * 9 / 10)
 	s.metrics.indexBytes.Set(0)
 	better, more := errors.AsType[offerError](context.Cause(within))
 	switch {
@@ -220,9 +217,8 @@ func (f *follower) begun(pg listing.Page, env scan.Envelope) error {
 	return nil
 }
 
-// polls looks up what is due, every poll interval, or every second while
-// there is more than may be published at a time, or at once when there is news:
-// what was not known in the last round was not told.
+// polls looks up what is due, every poll interval, or at once when there is
+// news: what was not known in the last round was not told.
 func (f *follower) polls(ctx context.Context) {
 	for ctx.Err() == nil {
 		begin := time.Now()
@@ -230,9 +226,6 @@ func (f *follower) polls(ctx context.Context) {
 		took := time.Since(begin)
 		f.noteOverrun(ctx, took, err)
 		wait := f.pause(took, err)
-		if err == nil && f.backlog {
-			wait = min(wait, budgetWindow+budgetWindow/100)
-		}
 		f.pulse.beat(wait)
 		timer := time.NewTimer(wait)
 		select {
@@ -258,8 +251,9 @@ func (f *follower) round(ctx context.Context) error {
 		all, err = f.changedPages(ctx)
 	}
 	p := f.newPass(ctx)
-	p.trouble = &f.looking
+	p.trouble, p.began = &f.looking, begin
 	if err == nil {
+		f.logNotDue(ctx, begin, p.debug)
 		err = f.due(ctx, p)
 	}
 	p.publishing.Wait()
@@ -275,8 +269,8 @@ func (f *follower) round(ctx context.Context) error {
 	if err == nil && complete {
 		whole = f.feeding.err()
 	}
-	addTo(f.metrics.skippedReady, max(0, ready-int(f.score.ready.Swap(0))))
-	addTo(f.metrics.skippedOthers, max(0, all-ready-int(f.score.others.Swap(0))))
+	addTo(f.metrics.skippedReady, max(0, ready-int(f.score.ready.Swap(0))-p.deferred.Ready))
+	addTo(f.metrics.skippedOthers, max(0, all-ready-int(f.score.others.Swap(0))-p.deferred.NotReady))
 	if f.mode != ModeETag {
 		all = f.index.Len()
 	}
@@ -289,6 +283,17 @@ func (f *follower) round(ctx context.Context) error {
 		p.finish(ctx, whole, time.Since(begin))
 	}
 	return err
+}
+
+// logNotDue logs each resource that a round skips without looking it up, as a
+// sweep logs those that it decides about.
+func (f *follower) logNotDue(ctx context.Context, now time.Time, debug bool) {
+	if !debug {
+		return
+	}
+	for id, due := range f.index.After(now) {
+		f.log.DebugContext(ctx, "resource skipped", "resource_id", id, "reason", "not due by the index", "next_event", due)
+	}
 }
 
 // changedPages reads the pages of the list that have changed, and counts the
@@ -321,10 +326,6 @@ func (f *follower) changedPages(ctx context.Context) (resources int, err error) 
 	return p.resources, err
 }
 
-// budgetWindow is the stretch of time in which a follower keeps to the
-// budget. A little more than that after the last event, there may be others.
-const budgetWindow = time.Second
-
 // lookupChunk is how many resources one request asks for.
 const lookupChunk = 100
 
@@ -336,7 +337,7 @@ func (f *follower) due(ctx context.Context, p *pass) error {
 	// fails in this one: there would be no end of a round while the broker is down.
 	now := time.Now()
 	again := now.Add(f.cfg.PollInterval)
-	left, rush := f.budget.Available(now), false
+	left, rush := f.budget.Available(p.began), false
 	for {
 		// No more than may be published, or those would not be the ones that
 		// are overdue for longest: answers come in an order of their own.
@@ -345,38 +346,36 @@ func (f *follower) due(ctx context.Context, p *pass) error {
 			limit = max(left, lookupChunk) // there may be changed generations
 		}
 		var ids []string
-		taken, overdue := f.index.Take(now, limit, again, func(id string) {
+		taken, behind := f.index.Take(now, limit, again, func(id string) {
 			if f.shard.Owns([]byte(id)) {
 				ids = append(ids, id)
 			} else {
 				p.yield([]byte(id))
 			}
 		})
-		f.backlog = overdue > taken
 		if taken == 0 {
 			return nil
 		}
-		dispatched, urgent, deferred := p.dispatched, p.urgent, p.deferred
+		dispatched, urgent, deferred := p.dispatched, p.urgent, p.deferred.All()
 		if err := f.look(ctx, p, ids, again); err != nil {
 			return err
 		}
-		f.backlog = f.backlog || p.deferred > deferred
 		urgent = p.urgent - urgent
 		rush = urgent == taken
-		left = max(0, min(left-(p.dispatched-dispatched-urgent), f.budget.Available(time.Now())))
-		if taken < limit || p.deferred > deferred || left == 0 && urgent == 0 {
-			p.wait(overdue - taken)
+		left = max(0, min(left-(p.dispatched-dispatched-urgent), f.budget.Available(p.began)))
+		if taken < limit || p.deferred.All() > deferred || left == 0 && urgent == 0 {
+			p.leaveOverdue(behind)
 			return nil
 		}
 	}
 }
 
-// wait counts resources that are due and were not looked up, because there is
-// no event left for them.
-func (p *pass) wait(n int) {
-	p.score.due.Add(int64(n))
-	p.score.deferred.Add(int64(n))
-	p.tally.decisions[decision.ReasonDeferred] += n
+// leaveOverdue counts resources that are due and were not looked up, because
+// there is no event left for them.
+func (p *pass) leaveOverdue(behind index.Left) {
+	p.deferred.Ready += behind.Ready
+	p.deferred.NotReady += behind.NotReady
+	p.tally.decisions[decision.ReasonDeferred] += behind.All()
 	p.metrics.add(&p.tally)
 }
 

@@ -28,7 +28,7 @@ func (s *Sentinel) inherit(p *Sentinel) {
 	if p.cfg.ResourceType != s.cfg.ResourceType || p.cfg.HyperfleetAPI.Endpoint != s.cfg.HyperfleetAPI.Endpoint {
 		return
 	}
-	s.memory, s.record = p.memory, p.record
+	s.memory, s.record, s.told = p.memory, p.record, p.told
 	s.memory.Resize(s.cfg.MemoryLimit)
 	s.record.Resize(s.cfg.DecisionsLimit)
 	s.rounds.Store(p.rounds.Load()) // which the memory goes by

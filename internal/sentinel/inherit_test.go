@@ -357,24 +357,6 @@ func TestSuccessorKeepsTheBudget(t *testing.T) {
 	})
 }
 
-// TestConfigSeries: whoever reads the configuration counts in the sentinel's
-// series, also across sentinels.
-func TestConfigSeries(t *testing.T) {
-	b := newBench(t, newAPI())
-	b.wantMetric(t, 1, "config_last_reload_successful")
-	b.ConfigRefused()
-	b.ConfigNotLoaded()
-	b.wantMetric(t, 0, "config_last_reload_successful")
-	b.wantMetric(t, 0, "config_reloads_total")
-	b.wantMetric(t, 1, "api_errors_total", "operation", "config_load")
-	b.wantMetric(t, 0, "api_errors_total", "operation", "fetch_resources")
-	next := b.succeed(t)
-	next.ConfigReloaded()
-	next.wantMetric(t, 1, "config_last_reload_successful")
-	next.wantMetric(t, 1, "config_reloads_total")
-	next.wantMetric(t, 1, "api_errors_total", "operation", "config_load")
-}
-
 // TestStats: who is down can be told apart, and each round tells.
 func TestStats(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, mode sentinel.Mode, offer func(*feedAPI)) {

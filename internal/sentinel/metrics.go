@@ -40,6 +40,9 @@ type metrics struct {
 	published     prometheus.Counter
 	skippedReady  prometheus.Counter
 	skippedOthers prometheus.Counter
+	deferredReady prometheus.Counter
+	deferredOther prometheus.Counter
+	deferredNow   prometheus.Gauge
 	duration      prometheus.Histogram
 	apiErrors     prometheus.Counter
 	configErrors  prometheus.Counter
@@ -64,6 +67,7 @@ type metrics struct {
 	lastReload         prometheus.Gauge
 	modes              map[Mode]prometheus.Gauge
 	decisions          [decision.NumReasons]prometheus.Counter
+	publishedBy        [decision.NumReasons]prometheus.Counter
 	warnings           [decision.NumWarnings]prometheus.Counter
 	faults             [scan.NumFaults]prometheus.Counter
 }
@@ -109,19 +113,17 @@ func (s *Sentinel) claimMetrics(deps Deps) (*metrics, error) {
 
 func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 	f := &factory{reg: reg, labels: prometheus.Labels{"shard": key.shard, "resource_type": key.resourceType}}
-	skipped := f.counters("resources_skipped_total", "Resources that were skipped because they were not due.", "ready_state")
-	api := f.counters("api_errors_total", "Errors of the fleet API, by operation.", "operation")
+	api := f.apiErrors()
 	m := &metrics{
 		key: key, reg: reg,
 		broker: f.counters("broker_errors_total", "Events that were given up for a round.", "broker_type"),
 
-		pending:       f.gauge("pending_resources", "Resources in this shard, as of the last complete round."),
-		published:     f.counter("events_published_total", "Events that the broker confirmed."),
-		skippedReady:  skipped.WithLabelValues("ready"),
-		skippedOthers: skipped.WithLabelValues("not_ready"),
-		duration:      f.histogram("reconcile_duration_seconds", "Time spent in one round.", prometheus.ExponentialBuckets(0.01, 2, 16)),
-		apiErrors:     api.WithLabelValues(opFetchResources),
-		configErrors:  api.WithLabelValues(opConfigLoad), // of the custom resource; there from the start
+		pending:      f.gauge("pending_resources", "Resources in this shard, as of the last complete round."),
+		published:    f.counter("events_published_total", "Events that the broker confirmed."),
+		deferredNow:  f.gauge("deferred_resources", "Resources that are due and were left to a later round, as of the last complete round."),
+		duration:     f.histogram("reconcile_duration_seconds", "Time spent in one round.", prometheus.ExponentialBuckets(0.01, 2, 16)),
+		apiErrors:    api.WithLabelValues(opFetchResources),
+		configErrors: api.WithLabelValues(opConfigLoad), // of the custom resource; there from the start
 
 		oldestUnreconciled: f.gauge("oldest_unreconciled_generation_seconds", "For how long the resource that has waited longest has had a generation that its adapters have not observed; 0 if there is none."),
 		lastGoodRound:      f.gauge("last_successful_round_timestamp_seconds", "When the last round ended in which the API told all that was asked and publishing did not fail."),
@@ -142,18 +144,36 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		lastReload:         f.gauge("config_last_reload_successful", "1 if the last change of the configuration is in force, 0 if it was refused and what was configured before goes on."),
 		modes:              map[Mode]prometheus.Gauge{},
 	}
+	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Resources that were skipped because they were not due.")
+	m.deferredReady, m.deferredOther = f.byReadyState("resources_deferred_total", "Resources that were due and left to a later round, because a round publishes no more than publish.catch_up_floor and publish.catch_up_factor allow; counted in each round that leaves them.")
 	m.lastReload.Set(1)
 	f.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.opts("in_flight_confirms", "Events that wait for the broker's confirm.")),
 		func() float64 { return float64((*m.inFlight.Load())()) }))
 
+	m.addVectors(f)
+	m.registered = f.registered
+	if err := errors.Join(f.errs...); err != nil {
+		m.unregister()
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return m, nil
+}
+
+// addVectors makes the metrics with a label from a closed set, each with all its
+// series.
+func (m *metrics) addVectors(f *factory) {
 	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.opts("source_mode", "1 for the mode in which changes are learned of, 0 for the others.")), []string{"mode"})
 	f.add(modes)
 	for _, mode := range []Mode{ModeSweep, ModeETag, ModeCursor, ModeWatch} {
 		m.modes[mode] = modes.WithLabelValues(string(mode))
 	}
 	decisions := f.counters("decisions_total", "Decisions, by reason.", "reason")
+	publishedBy := f.counters("events_published_by_reason_total", "Events that the broker confirmed, by the reason for publishing them.", "reason")
 	for r := range decision.NumReasons {
 		m.decisions[r] = decisions.WithLabelValues(r.String())
+		if r.Publishes() {
+			m.publishedBy[r] = publishedBy.WithLabelValues(r.String())
+		}
 	}
 	warnings := f.counters("warnings_total", "Oddities of resources that did not stop a decision.", "warning")
 	for w := decision.WarningNone + 1; w < decision.NumWarnings; w++ {
@@ -163,12 +183,17 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 	for fault := scan.FaultNone + 1; fault < scan.NumFaults; fault++ {
 		m.faults[fault] = faults.WithLabelValues(fault.String())
 	}
-	m.registered = f.registered
-	if err := errors.Join(f.errs...); err != nil {
-		m.unregister()
-		return nil, fmt.Errorf("register metrics: %w", err)
-	}
-	return m, nil
+}
+
+// byReadyState makes a counter of resources that are ready, and of others.
+func (f *factory) byReadyState(name, help string) (ready, others prometheus.Counter) {
+	c := f.counters(name, help, "ready_state")
+	return c.WithLabelValues("ready"), c.WithLabelValues("not_ready")
+}
+
+// apiErrors makes the counter that a sentinel and LoadErrors share.
+func (f *factory) apiErrors() *prometheus.CounterVec {
+	return f.counters("api_errors_total", "Errors of the fleet API, and of loading the configuration, by operation.", "operation")
 }
 
 // unregister takes the metrics away.

@@ -2,6 +2,7 @@ package sentinel
 
 import (
 	"context"
+	"io"
 	"net/url"
 	"sync"
 	"time"
@@ -52,9 +53,11 @@ func (p paced) ListPage(ctx context.Context, collection string, q url.Values, ds
 }
 
 // ListPageIf reads a page that has changed when its turn has come.
-func (p paced) ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) ([]byte, string, error) {
+func (p paced) ListPageIf(
+	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
+) ([]byte, io.ReadCloser, string, error) {
 	if err := p.pacer.wait(ctx); err != nil {
-		return dst[:0], "", err
+		return dst[:0], nil, "", err
 	}
 	return p.api.ListPageIf(ctx, collection, q, etag, dst)
 }

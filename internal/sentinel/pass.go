@@ -3,6 +3,7 @@ package sentinel
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,17 @@ type pass struct {
 	// nothing to wonder at.
 	strangers bool
 
+	// began is when the round began, which its events are charged to in the
+	// budget: one round has all of it, however long it takes. Zero is now.
+	began time.Time
+
+	// trustFilter says that a resource without labels, on the page that is being
+	// read, was selected by the server. Served are how many resources there were so
+	// far, and labelled says that one of them had the field.
+	trustFilter bool
+	served      int
+	labelled    bool
+
 	now       time.Time
 	asked     time.Time // for what is being read
 	resources int
@@ -53,14 +65,14 @@ type pass struct {
 
 	publishing sync.WaitGroup
 	dispatched int
-	urgent     int // dispatched because of their generation
-	deferred   int
+	urgent     int        // dispatched because of their generation
+	deferred   index.Left // due, and left to a later round
 	score      *score
 }
 
-// A score is what came of the resources that were due.
+// A score is what came of the resources that were dispatched.
 type score struct {
-	due, deferred, published, failed atomic.Int64
+	dispatched, published, failed atomic.Int64
 
 	ready, others atomic.Int64 // dispatched, by phase
 }
@@ -80,22 +92,49 @@ func (p *pass) read(ctx context.Context, pg listing.Page) (scan.Envelope, error)
 		return scan.Envelope{}, nil
 	}
 	p.now, p.asked = time.Now(), pg.Asked
-	before, ready := p.resources, p.ready
-	env, err := p.scanner.Scan(pg.Body, func(it *scan.Item) error { return p.visit(ctx, it) })
+	before, ready, deferred := p.resources, p.ready, p.deferred
+	p.trustFilter = p.trusts(pg.Body, pg.Rest == nil, pg.Filtered || p.strangers)
+	if pg.Rest != nil {
+		pg.Rest = progress{ReadCloser: pg.Rest, pass: p}
+	}
+	env, err := pg.Scan(p.scanner, func(it *scan.Item) error { return p.visit(ctx, it) })
 	p.metrics.add(&p.tally)
 	if err != nil {
-		p.resources, p.ready = before, ready // the page will be read again
+		p.resources, p.ready, p.deferred = before, ready, deferred // the page will be read again
 		return env, err
 	}
 	p.trouble.set(nil)
+	p.served += env.Items
 	return env, nil
 }
 
+// A progress is the rest of a page that is long in coming: each part of it is
+// progress, and read now.
+type progress struct {
+	io.ReadCloser
+	pass *pass
+}
+
+// Read reads a part.
+func (r progress) Read(b []byte) (int, error) {
+	n, err := r.ReadCloser.Read(b)
+	r.pass.pulse.beat(0)
+	r.pass.now = time.Now()
+	return n, err
+}
+
 // restart takes back what was counted, because the list begins again.
-func (p *pass) restart() { p.resources, p.ready, p.oldest, p.again = 0, 0, 0, p.dispatched }
+func (p *pass) restart() {
+	p.resources, p.ready, p.oldest, p.deferred, p.again = 0, 0, 0, index.Left{}, p.dispatched
+	p.served, p.labelled = 0, false
+}
 
 // visit decides about one resource.
 func (p *pass) visit(ctx context.Context, it *scan.Item) error {
+	if it.HasLabels && !p.labelled {
+		p.labelled = true
+		p.servesLabels.Store(true)
+	}
 	if len(it.ID) > 0 && !p.shard.Owns(it.ID) {
 		p.yield(it.ID)
 		return nil
@@ -106,7 +145,7 @@ func (p *pass) visit(ctx context.Context, it *scan.Item) error {
 			return nil
 		}
 	}
-	if !p.selector.Empty() && !p.selector.Matches(&it.Labels) {
+	if !p.selected(ctx, it) {
 		p.leave(ctx, it)
 		return nil
 	}
@@ -126,7 +165,7 @@ func (p *pass) visit(ctx context.Context, it *scan.Item) error {
 			p.noteDuplicate()
 			return nil
 		}
-		v = p.afford(p.hold(it, v, was))
+		v = p.afford(it, p.hold(it, v, was))
 	}
 	p.tally.decisions[v.Reason]++
 	if v.ShouldPublish {
@@ -224,22 +263,28 @@ func (p *pass) hold(it *scan.Item, v decision.Verdict, was memory.Recollection) 
 
 // afford puts off what the budget of events does not reach for. A changed
 // generation does not wait.
-func (p *pass) afford(v decision.Verdict) decision.Verdict {
+func (p *pass) afford(it *scan.Item, v decision.Verdict) decision.Verdict {
 	if !v.ShouldPublish {
 		return v
 	}
 	urgent := v.Reason == decision.ReasonGenerationChanged
-	if urgent && p.budget.Urgent(p.now) {
+	at := p.now
+	if !p.began.IsZero() {
+		at = p.began
+	}
+	if urgent && p.budget.Urgent(at) {
 		p.urgent++
 		return v
 	}
-	if !urgent && p.budget.Take(p.now) {
+	if !urgent && p.budget.Take(at) {
 		return v
 	}
 	v.ShouldPublish, v.Reason = false, decision.ReasonDeferred
-	p.deferred++
-	p.score.due.Add(1)
-	p.score.deferred.Add(1)
+	if it.Resource.Ready() {
+		p.deferred.Ready++
+	} else {
+		p.deferred.NotReady++
+	}
 	return v
 }
 
@@ -262,6 +307,7 @@ func (p *pass) skip(ctx context.Context, it *scan.Item, v decision.Verdict, due 
 			p.memory.Answered(p.memory.Key(it.ID), false)
 		}
 		p.keep(it.ID, p.ours(v.Next), p.class(&it.Resource))
+	case v.Reason == decision.ReasonDeferred: // counted as such
 	case it.Resource.Ready():
 		p.tally.skippedReady++
 	default:
@@ -273,7 +319,12 @@ func (p *pass) skip(ctx context.Context, it *scan.Item, v decision.Verdict, due 
 	}
 	note(it.ID, p.entry(it, v))
 	if p.debug {
-		p.log.DebugContext(ctx, "resource skipped", "resource_id", string(it.ID), "reason", v.Reason.String(), "next_event", v.Next)
+		message := "resource skipped"
+		if v.Reason == decision.ReasonDeferred {
+			message = "resource deferred"
+		}
+		p.log.DebugContext(ctx, message, //nolint:sloglint // one of two constants
+			"resource_id", string(it.ID), "reason", v.Reason.String(), "next_event", v.Next)
 	}
 }
 
@@ -308,7 +359,7 @@ func (p *pass) dispatch(ctx context.Context, it *scan.Item, v decision.Verdict) 
 		p.keep(it.ID, p.now.Add(v.Interval), j.class)
 	}
 	p.dispatched++
-	p.score.due.Add(1)
+	p.score.dispatched.Add(1)
 	if it.Resource.Ready() {
 		p.score.ready.Add(1)
 	} else {
@@ -334,6 +385,11 @@ func (p *pass) dispatch(ctx context.Context, it *scan.Item, v decision.Verdict) 
 func (p *pass) noteFault(ctx context.Context, it *scan.Item) {
 	p.tally.faults[it.Fault]++
 	p.warn("fault "+it.Fault.String(), func(log *slog.Logger) {
+		if it.Fault == scan.FaultStatus {
+			log.WarnContext(ctx, "resource has no status.phase and no condition that is known, it counts as not ready",
+				"resource_id", string(it.ID), "fault", it.Fault.String(), "field", it.Field)
+			return
+		}
 		log.WarnContext(ctx, "resource is malformed", "resource_id", string(it.ID), "fault", it.Fault.String(),
 			"field", it.Field, "skipped", it.Fault.Skips())
 	})
@@ -349,22 +405,29 @@ func (p *pass) noteWarning(ctx context.Context, it *scan.Item, v decision.Verdic
 		return
 	}
 	p.tally.warnings[v.Warning]++
-	p.warn(v.Warning.String(), func(log *slog.Logger) {
+	line := func(log *slog.Logger) {
 		log.WarnContext(ctx, v.Warning.String(), //nolint:sloglint // the words of a closed set, as the specification has them
 			"resource_id", string(it.ID), "generation", it.Resource.Generation, "observed_generation", it.Resource.ObservedGeneration)
-	})
+	}
+	if v.Warning != decision.WarningObservedAhead {
+		p.warn(v.Warning.String(), line)
+	} else if p.told.ahead.first(p.memory.Key(it.ID), it.Resource.Generation) {
+		line(p.log)
+	}
 }
 
 // finish notes how a round went, and gives the line that tells of it. The
 // error is the API's.
 func (p *pass) finish(ctx context.Context, err error, took time.Duration) {
-	due, deferred := p.score.due.Swap(0), p.score.deferred.Swap(0)
-	published, failed := p.score.published.Swap(0), p.score.failed.Swap(0)
+	dispatched, published, failed := int(p.score.dispatched.Swap(0)), p.score.published.Swap(0), p.score.failed.Swap(0)
+	deferred := p.deferred.All()
 	p.metrics.duration.Observe(took.Seconds())
-	line := []any{"resources", p.resources, "due", due, "published", published, "failed", failed, "took", took}
-	if deferred > 0 {
-		line = append(line, "deferred", deferred)
+	addTo(p.metrics.deferredReady, p.deferred.Ready)
+	addTo(p.metrics.deferredOther, p.deferred.NotReady)
+	line := []any{
+		"resources", p.resources, "due", dispatched + deferred, "published", published, "failed", failed, "deferred", deferred, "took", took,
 	}
+	p.logOmitted(ctx, false)
 	if ctx.Err() == nil {
 		defer func() { p.onRound(p.Stats()) }()
 	}
@@ -372,6 +435,7 @@ func (p *pass) finish(ctx context.Context, err error, took time.Duration) {
 	case err == nil:
 		p.tallies.round(p.resources)
 		p.metrics.pending.Set(float64(p.resources))
+		p.metrics.deferredNow.Set(float64(deferred))
 		p.metrics.oldestUnreconciled.Set(p.oldest.Seconds())
 		if failed == 0 || published > 0 {
 			p.metrics.lastGoodRound.SetToCurrentTime()

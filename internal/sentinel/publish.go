@@ -68,17 +68,16 @@ func (p *pass) publish(ctx context.Context, j *job) {
 			// by twice in a round.
 			p.index.Settle([]byte(j.id), time.Now().Add(1), j.class, time.Time{})
 		}
-		p.warn("publish", func(log *slog.Logger) {
-			log.WarnContext(ctx, "event not published, left to the next round", "resource_id", j.id, "reason", j.reason.String(),
-				"event_id", j.eventID, "err", err)
-		})
+		p.logFailure(ctx, j, err)
 		return
 	}
 	p.memory.Confirm(j.key, j.generation, j.asked)
+	p.told.failed.forget(j.key)
 	p.record.Confirmed(j.id, j.eventID, time.Now())
 	p.score.published.Add(1)
 	p.metrics.published.Inc()
 	p.tallies.publish()
+	p.metrics.publishedBy[j.reason].Inc()
 	p.metrics.publishDuration.Observe(took.Seconds())
 	level := slog.LevelInfo
 	if p.cfg.LogEvents == LogEventsDebug {

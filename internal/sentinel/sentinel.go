@@ -146,6 +146,8 @@ type Sentinel struct {
 	memory     *memory.Memory
 	record     *record.Record
 	sampler    *telemetry.Sampler
+	told       *told
+	repeated   repetition
 	publishers *publishers
 	panics     panics
 	pulse      pulse
@@ -156,6 +158,10 @@ type Sentinel struct {
 
 	budget     *budget.Budget
 	population population // as the last sweep counted it
+
+	// servesLabels says that the API returns labels; trustNoted that the log was
+	// told that it does not. See unlabelled.go.
+	servesLabels, trustNoted atomic.Bool
 
 	rounds   atomic.Uint32 // or full sweeps
 	start    beginning
@@ -213,6 +219,7 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		memory:      memory.New(cfg.MemoryLimit),
 		record:      record.New(cfg.DecisionsLimit),
 		sampler:     telemetry.NewSampler(),
+		told:        newTold(cfg.MemoryLimit),
 		publishers:  newPublishers(cfg.Publish.Window),
 	}
 	s.walker = s.newWalker()
@@ -224,7 +231,7 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		return nil, err
 	}
 	s.inherit(deps.Predecessor)
-	s.budget = s.newBudget(cfg.PollInterval * 9 / 10)
+	s.budget = s.newBudget()
 	s.expect(s.population.ready, s.population.others)
 	s.setMode(ModeSweep)
 	return s, nil
@@ -259,14 +266,14 @@ func (s *Sentinel) newWalker() *listing.Walker {
 	}, s.api)
 }
 
-// newBudget makes a budget that holds in every stretch of time of burst. A
-// sweep's is a little shorter than the poll interval, so that a round which
-// begins early does not find the last one's events still counted.
+// newBudget makes a budget for each stretch of time that is a little shorter
+// than the poll interval. A round may publish all of it at once, and is charged
+// when it begins, so that the next one has all of it again.
 //
 // What was spent of the budget before counts in this one.
-func (s *Sentinel) newBudget(burst time.Duration) *budget.Budget {
+func (s *Sentinel) newBudget() *budget.Budget {
 	p := s.cfg.Publish
-	cfg := budget.Config{Factor: p.CatchUpFactor, Floor: p.CatchUpFloor, Burst: burst, Max: p.MaxPerSecond}
+	cfg := budget.Config{Factor: p.CatchUpFactor, Floor: p.CatchUpFloor, Burst: s.cfg.PollInterval * 99 / 100, Max: p.MaxPerSecond}
 	if s.budget != nil {
 		return s.budget.Next(cfg, time.Now())
 	}
@@ -302,7 +309,10 @@ func (s *Sentinel) Run(ctx context.Context) error {
 		"max_age_not_ready", s.cfg.MaxAgeNotReady, "max_age_ready", s.cfg.MaxAgeReady, "profile", s.cfg.Decision.Profile)
 	s.pulse.beat(0)
 	defer s.pulse.stop()
-	defer s.publishers.stop()
+	defer func() {
+		s.publishers.stop()
+		s.logOmitted(ctx, true)
+	}()
 	d := division{shard: s.shard}
 	for ctx.Err() == nil {
 		begin := time.Now()

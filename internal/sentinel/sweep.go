@@ -21,6 +21,8 @@ type beginning struct {
 	resources int
 	ready     int
 	oldest    time.Duration
+	served    int
+	labelled  bool
 }
 
 // An offerError ends a sweep whose first page shows that the API offers a
@@ -34,6 +36,7 @@ func (e offerError) Error() string { return fmt.Sprintf("the API offers the mode
 // cut is closed.
 func (s *Sentinel) sweep(ctx context.Context, p *pass, cut <-chan struct{}, first func(listing.Page, scan.Envelope) error) error {
 	p.resources, p.ready, p.oldest = s.start.resources, s.start.ready, s.start.oldest
+	p.served, p.labelled = s.start.served, s.start.labelled
 	p.cut = cut
 	reading, stop := cutBy(ctx, cut) // what is being published goes on
 	defer stop()
@@ -60,11 +63,12 @@ func (s *Sentinel) sweep(ctx context.Context, p *pass, cut <-chan struct{}, firs
 	case err != nil && ctx.Err() == nil && errors.Is(context.Cause(reading), errDivided):
 		return errDivided // and what was read already may be another's now
 	case err == nil:
+		p.noteLabels()
 		s.start.at = s.walker.Beginning(stopped)
 		s.population = population{ready: p.ready, others: p.resources - p.ready}
 		s.expect(s.population.ready, s.population.others)
 	case stopped.Later() && !again:
-		s.start = beginning{at: stopped, resources: p.resources, ready: p.ready, oldest: p.oldest}
+		s.start = beginning{at: stopped, resources: p.resources, ready: p.ready, oldest: p.oldest, served: p.served, labelled: p.labelled}
 	}
 	return err
 }
@@ -87,6 +91,7 @@ func (s *Sentinel) round(ctx context.Context, cut <-chan struct{}) error {
 	defer span.End()
 	s.rounds.Add(1)
 	p := s.newPass(ctx)
+	p.began = begin
 	err := s.sweep(ctx, p, cut, s.offered)
 	if !errors.Is(err, errDivided) && !s.settled(p, cut) {
 		err = errDivided

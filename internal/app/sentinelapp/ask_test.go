@@ -1,6 +1,7 @@
 package sentinelapp_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/sentinel/hyperfleettest"
@@ -68,6 +70,60 @@ func TestPlanOfALiveFleet(t *testing.T) {
 	}
 	if text := sentinel(t.Context(), t, nil, "plan", "--config", file); !strings.HasPrefix(text.stdout, "2 of 3 watched resources would be announced now") {
 		t.Errorf("plan as text: %s", text.stdout)
+	}
+}
+
+// TestPlanOfTypes holds that the plan shows the data as they are sent, names
+// the values that lose their type, and gives values that keep it: these are
+// sent as the resource has them.
+func TestPlanOfTypes(t *testing.T) {
+	t.Parallel()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"items":[{"id":"cls-1","name":"c-eu-1","generation":1,"labels":{},"spec":{"paused":true,"node-count":3}}]}`))
+	}))
+	t.Cleanup(api.Close)
+	plan := func(data string) survey.PlanReport {
+		t.Helper()
+		file := writeConfig(t, fmt.Sprintf("resource_type: clusters\nhyperfleet_api: {endpoint: %q}\nmessage_data:\n%s", api.URL, data))
+		got := sentinel(t.Context(), t, nil, "plan", "--config", file, "-o", "json")
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		var r survey.PlanReport
+		if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	compact := func(data json.RawMessage) string {
+		t.Helper()
+		var b bytes.Buffer
+		if err := json.Compact(&b, data); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+
+	texts := plan("  generation: .generation\n  paused: '{{.spec.paused}}'\n  size: .spec.node-count\n  name: .name\n")
+	if got := compact(texts.Payload.Data); got != `{"generation":"1","paused":"true","size":"3","name":"c-eu-1"}` || !texts.Payload.Due {
+		t.Errorf("data are %s", got)
+	}
+	want := []survey.TextField{
+		{Key: "message_data.generation", Field: ".generation", Type: "number", Instead: "cel:resource.generation"},
+		{Key: "message_data.paused", Field: ".spec.paused", Type: "boolean", Instead: "cel:resource.spec.paused"},
+		{Key: "message_data.size", Field: ".spec.node-count", Type: "number", Instead: `cel:resource.spec["node-count"]`},
+	}
+	if diff := cmp.Diff(want, texts.TextFields, cmpopts.IgnoreFields(survey.TextField{}, "Resources", "Example")); diff != "" {
+		t.Errorf("sent as text (-want +got):\n%s", diff)
+	}
+
+	var data strings.Builder
+	for _, f := range texts.TextFields {
+		fmt.Fprintf(&data, "  %s: %s\n", strings.TrimPrefix(f.Key, "message_data."), f.Instead)
+	}
+	kept := plan(data.String())
+	if got := compact(kept.Payload.Data); got != `{"generation":1,"paused":true,"size":3}` || len(kept.TextFields) != 0 {
+		t.Errorf("with what the plan says, data are %s, and sent as text are %+v", got, kept.TextFields)
 	}
 }
 

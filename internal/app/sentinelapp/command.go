@@ -13,6 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -52,8 +54,8 @@ runs. With --all it runs every SentinelConfig of the namespace.`,
 		},
 		c.planCommand(), c.whyCommand(), c.coverageCommand(), c.convertCommand(),
 		process.ConfigCommand("sentinel", stdout, c.reports, &c.cfg),
-		process.VersionCommand("sentinel", stdout),
 	)
+	process.AddVersion(root)
 	return root
 }
 
@@ -62,7 +64,8 @@ type command struct {
 	cfg            Config
 	onHost         OperatorConfig
 	file           string
-	manifest       *manifest // if the file is one
+	manifest       *manifest        // if the file is one
+	report         *settings.Report // of what load has read
 	stdout, stderr io.Writer
 	env            func(string) (string, bool)
 }
@@ -83,6 +86,7 @@ func (c *command) load(cmd *cobra.Command) (*settings.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.report = report
 	// Refused before anything shows the endpoint, which is no secret otherwise.
 	if u, err := url.Parse(c.cfg.HyperfleetAPI.Endpoint); err == nil && u.User != nil {
 		return nil, report.Wrap("hyperfleet_api.endpoint", errEndpointUser)
@@ -190,6 +194,28 @@ func (c *command) validate(cmd *cobra.Command) error {
 	if sel.Empty() {
 		watched = "all of them"
 	}
-	_, err = fmt.Fprintf(c.stdout, "valid: watches %s (%s) %s\n", c.cfg.ResourceType, watched, about)
-	return err
+	if _, err := fmt.Fprintf(c.stdout, "valid: watches %s (%s) %s\n", c.cfg.ResourceType, watched, about); err != nil {
+		return err
+	}
+	return c.warnOfTexts()
+}
+
+// warnOfTexts names the values of message_data that send as a text what is a
+// number in every resource.
+func (c *command) warnOfTexts() error {
+	data, err := payload.New(c.cfg.MessageData, payload.Keys(c.cfg.PayloadKeys))
+	if err != nil {
+		return err
+	}
+	locate := c.report.Wrap
+	if c.manifest != nil {
+		locate = func(key string, err error) error { return sentinelconfig.Locate(&payload.KeyError{Key: key, Err: err}) }
+	}
+	for _, t := range data.KnownConversions() {
+		about := fmt.Errorf("sends %s, a %s, as a text, which consumers that expect a %s refuse; to keep its type, write: %s", t.Field, t.Type, t.Type, t.CEL)
+		if _, err := fmt.Fprintf(c.stderr, "warning: %v\n", locate(t.Key, about)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package sentinelapp
 import (
 	"context"
 	"errors"
+	"io"
 	"net/url"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
@@ -21,8 +22,8 @@ func (nowhere) ListPage(context.Context, string, url.Values, []byte) ([]byte, er
 }
 
 // ListPageIf gives no page.
-func (nowhere) ListPageIf(context.Context, string, url.Values, string, []byte) ([]byte, string, error) {
-	return nil, "", errNowhere
+func (nowhere) ListPageIf(context.Context, string, url.Values, string, []byte) ([]byte, io.ReadCloser, string, error) {
+	return nil, nil, "", errNowhere
 }
 
 // Watch tells nothing.

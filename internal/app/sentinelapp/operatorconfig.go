@@ -18,6 +18,7 @@ import (
 // SentinelConfigs say what to watch. It has no file.
 type OperatorConfig struct {
 	Process
+	HyperFleetMetrics
 	Unsaid
 
 	Kubernetes kube.Config `key:"kubernetes"`
@@ -131,6 +132,7 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	cfg.servePublic(p)
 	parts, live, err := Operator{
 		Host: host, Namespace: cfg.Namespace, Name: c.file, Identity: cfg.PodName, Unsaid: cfg.Unsaid, Env: c.env,
 	}.Parts(p)

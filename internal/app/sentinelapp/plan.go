@@ -1,7 +1,10 @@
 package sentinelapp
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +19,8 @@ func (c *command) planCommand() *cobra.Command {
 		Short: "Say what the sentinel would do now with the live fleet, and change nothing",
 		Long: `Read the live collection once and say how many resources the configuration
 watches, which of them would be announced now and why, how many cloud events to
-expect, and which values of message_data come out empty. Nothing is published.`,
+expect, what the data of one look like, and which values of message_data come
+out empty or send a number or a boolean as a text. Nothing is published.`,
 		Example: "  sentinel plan --config ./sentinel-config.yaml\n  sentinel plan --config ./sentinel-config.yaml -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -78,6 +82,12 @@ func writePlan(p *page, r *survey.PlanReport) {
 	}
 	p.table(fmt.Sprintf("EMPTY FIELDS (%s looked at)", plural(r.PayloadsChecked, "payload", "payloads")), []string{"FIELD", "RESOURCES", "FOR EXAMPLE", "REASON"}, rows)
 	rows = nil
+	for _, f := range r.TextFields {
+		rows = append(rows, []string{f.Key, f.Type, f.Instead, fmt.Sprint(f.Resources), f.Example})
+	}
+	p.table("SENT AS TEXT (the value under INSTEAD keeps the type)", []string{"FIELD", "TYPE", "INSTEAD", "RESOURCES", "FOR EXAMPLE"}, rows)
+	writePayload(p, r.Payload)
+	rows = nil
 	for _, w := range r.Warnings {
 		rows = append(rows, []string{w.Warning, fmt.Sprint(w.Resources), w.Example})
 	}
@@ -85,6 +95,22 @@ func writePlan(p *page, r *survey.PlanReport) {
 	if r.Due > 0 {
 		p.linef("")
 		p.linef("A sentinel that is running holds back what it has announced a short while ago: see sentinel why ID.")
+	}
+}
+
+// writePayload shows the data of one event as JSON.
+func writePayload(p *page, example *survey.PayloadExample) {
+	if example == nil {
+		return
+	}
+	p.linef("")
+	p.linef("DATA OF THE CLOUD EVENT ABOUT %s", example.ID)
+	var data bytes.Buffer
+	if err := json.Indent(&data, example.Data, "  ", "  "); err != nil {
+		data = *bytes.NewBuffer(example.Data) // it is shown as it is sent
+	}
+	for line := range strings.Lines("  " + data.String()) {
+		p.linef("%s", strings.TrimSuffix(line, "\n"))
 	}
 }
 

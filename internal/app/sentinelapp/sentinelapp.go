@@ -25,6 +25,7 @@ type Process = process.Config
 type Config struct {
 	Sentinel
 	Process
+	HyperFleetMetrics
 }
 
 // Defaults are the defaults that differ from those of the parts.
@@ -85,6 +86,7 @@ func run(ctx context.Context, p *process.Process, cfg Config, brokerConfig *bus.
 	if err != nil {
 		return err
 	}
+	cfg.servePublic(p)
 	p.HandleDebug(DecisionsPath, record.Handler(map[string]*record.Record{s.Watches(): s.Decisions()}))
 	p.Log.InfoContext(ctx, "watching",
 		"resource_type", cfg.ResourceType,

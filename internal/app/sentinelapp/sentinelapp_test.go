@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
@@ -85,9 +86,13 @@ func newTrap(t *testing.T) (addr string, visits *atomic.Int64) {
 	return l.Addr().String(), visits
 }
 
+// specification is the folder of what tools/specification cuts out of the
+// specification.
+const specification = "../../../test/specification/service/"
+
 // TestSamples holds that the configuration files of the sentinel's
-// specification, which stand in testdata letter for letter, are understood
-// as they are, each with the broker settings that come with them.
+// specification are understood byte for byte, each with the broker settings
+// that come with them.
 func TestSamples(t *testing.T) {
 	t.Parallel()
 	const endpoint = "http://hyperfleet-api.hyperfleet-system.svc.cluster.local:8080"
@@ -99,19 +104,19 @@ func TestSamples(t *testing.T) {
 		want    []string
 	}{
 		"Template": {
-			"the first sample", "testdata/sentinel-config.yaml", "clusters (region=us-east)",
+			"the first sample", specification + "sentinel-config.yaml", "clusters (region=us-east)",
 			[]string{"max_age_not_ready: 10s", "max_age_ready: 30m0s", "region: .metadata.labels.region"},
 		},
 		"USEast": {
-			"one of two shards", "testdata/sentinel-us-east-config.yaml", "clusters (region=us-east)",
+			"one of two shards", specification + "sentinel-us-east-config.yaml", "clusters (region=us-east)",
 			[]string{"max_age_not_ready: 10s", "max_age_ready: 30m0s", "region: .metadata.labels.region"},
 		},
 		"USWest": {
-			"each shard has its own ages", "testdata/sentinel-us-west-config.yaml", "clusters (region=us-west)",
+			"each shard has its own ages", specification + "sentinel-us-west-config.yaml", "clusters (region=us-west)",
 			[]string{"max_age_not_ready: 15s", "max_age_ready: 1h0m0s", "region: .metadata.labels.region"},
 		},
 		"NodePools": {
-			"another resource type, and no selector", "testdata/sentinel-nodepools-config.yaml", "nodepools (all of them)",
+			"another resource type, and no selector", specification + "sentinel-nodepools-config.yaml", "nodepools (all of them)",
 			[]string{"max_age_not_ready: 5s", "max_age_ready: 10m0s", "cluster_id: .ownerResource.id"},
 		},
 		"Shipped": {
@@ -119,14 +124,8 @@ func TestSamples(t *testing.T) {
 			[]string{"max_age_not_ready: 10s", "max_age_ready: 30m0s", "display_name: "},
 		},
 	}
-	brokers := map[string]map[string]string{
-		"rabbitmq": {
-			"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "rabbitmq.hyperfleet-system.svc.cluster.local", "BROKER_PORT": "5672",
-			"BROKER_VHOST": "/", "BROKER_EXCHANGE": "hyperfleet-events", "BROKER_EXCHANGE_TYPE": "fanout",
-			"BROKER_SUBSCRIPTION_ID": "for adapters only", // shared with them, and none of our business
-		},
-		"gcp-pubsub": {"BROKER_TYPE": "pubsub", "BROKER_PROJECT_ID": "hyperfleet-prod"},
-	}
+	brokers := map[string]map[string]string{"rabbitmq": brokerVariables(t, "broker-rabbitmq.yaml"), "gcp-pubsub": brokerVariables(t, "broker-pubsub.yaml")}
+	brokers["rabbitmq"]["BROKER_SUBSCRIPTION_ID"] = "for adapters only" // shared with them, and none of our business
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,6 +143,35 @@ func TestSamples(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHyperFleetSample holds that the file for the public API is valid and
+// sends no number as a text.
+func TestHyperFleetSample(t *testing.T) {
+	t.Parallel()
+	const file = "../../../deploy/sentinel/hyperfleet-sentinel-config.yaml"
+	got := sentinel(t.Context(), t, nil, "validate", "--config", file)
+	if want := "valid: watches clusters (all of them) and no broker, because BROKER_TYPE is not set\n"; got.err != nil || got.stdout != want || got.stderr != "" {
+		t.Errorf("got %q, warnings %q and %v, want %q and no warning", got.stdout, got.stderr, got.err, want)
+	}
+	if shown := sentinel(t.Context(), t, nil, "config", "show", "--config", file); !strings.Contains(shown.stdout, "generation: cel:resource.generation") {
+		t.Errorf("the generation is not sent as a number: %v\n%s", shown.err, shown.stdout)
+	}
+}
+
+// brokerVariables are the data of one of the specification's ConfigMaps, as
+// envFrom gives them to a container.
+func brokerVariables(t *testing.T, file string) map[string]string {
+	t.Helper()
+	raw, err := os.ReadFile(specification + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var configMap struct{ Data map[string]string }
+	if err := yaml.Unmarshal(raw, &configMap); err != nil || configMap.Data["BROKER_TYPE"] == "" {
+		t.Fatalf("%s: %v, data %v", file, err, configMap.Data)
+	}
+	return configMap.Data
 }
 
 // TestConfigFlag holds what --config may be. What is no path is the name of an

@@ -119,6 +119,8 @@ func (c *command) watch(cmd *cobra.Command) (w *survey.Watch, done func(), err e
 func advise(err error) error {
 	refusal, refused := errors.AsType[*fleetclient.Error](err)
 	switch {
+	case refused && refusal.Status == http.StatusUnauthorized && refusal.TokenSent:
+		return fmt.Errorf("%w; the API refused the token of HYPERFLEET_API_TOKEN or hyperfleet_api.token_file: it is wrong, has expired, or is for another API", err)
 	case refused && refusal.Status == http.StatusUnauthorized:
 		return fmt.Errorf("%w; give a token in HYPERFLEET_API_TOKEN, or its file in hyperfleet_api.token_file", err)
 	case refused && refusal.Status == http.StatusNotFound, errors.Is(err, fleetclient.ErrUnreachable):

@@ -2,6 +2,7 @@ package sentinelapp
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -57,7 +58,11 @@ func planReport() *survey.PlanReport {
 		},
 		EmptyFields:     []survey.EmptyField{{Key: "message_data.tier", Reason: "the resource has no such field: .labels.tier", Resources: 12, Example: id}},
 		PayloadsChecked: 40,
-		Warnings:        []survey.WarningCount{{Warning: "status time in the future - potential clock issue", Resources: 1, Example: id}},
+		TextFields: []survey.TextField{
+			{Key: "message_data.generation", Field: ".generation", Type: "number", Instead: "cel:resource.generation", Resources: 40, Example: id},
+		},
+		Payload:  &survey.PayloadExample{ID: id, Due: true, Data: json.RawMessage(`{"id":"` + id + `","generation":"3","note":"\u001b[2J"}`)},
+		Warnings: []survey.WarningCount{{Warning: "status time in the future - potential clock issue", Resources: 1, Example: id}},
 	}
 }
 

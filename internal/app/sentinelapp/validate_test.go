@@ -108,6 +108,11 @@ func TestValidateRefuses(t *testing.T) {
 			"resource_type: clusters\nhyperfleet_api: {endpoint: TRAP}\nresource_selector:\n  - label: 'not a label'\n    value: x\n",
 			[]string{"FILE:", "resource_selector", "not a label"},
 		},
+		"SelectorWithoutValue": {
+			"it would ask for the empty value, and watch nothing",
+			"resource_type: clusters\nhyperfleet_api: {endpoint: TRAP}\nresource_selector:\n  - label: tier\n    value: a\n  - label: region\n",
+			[]string{"FILE:6:5:", `"resource_selector[1].value"`, "required"},
+		},
 		"BadLabelSelector": {
 			"does not parse",
 			"resource_type: clusters\nhyperfleet_api: {endpoint: TRAP}\nlabel_selector: 'region in (us-east'\n",
@@ -196,5 +201,34 @@ func TestValidateConnectsToNothing(t *testing.T) {
 	}
 	if asked.Load()+connected.Load() != 0 {
 		t.Errorf("%d connections to the API and %d to the broker, want none", asked.Load(), connected.Load())
+	}
+}
+
+// TestValidateWarnsOfTexts holds that a number which would be sent as a text is
+// named with its place and with the value that keeps its type.
+func TestValidateWarnsOfTexts(t *testing.T) {
+	t.Parallel()
+	file := writeConfig(t, plain+`message_data:
+  id: .id
+  generation: .generation
+  seen: {by: '{{ .status.observed_generation }}'}
+  note: 'generation {{.generation}}'
+  kept: cel:resource.generation
+`)
+	got := sentinel(t.Context(), t, nil, "validate", "--config", file)
+	if got.err != nil || !strings.HasPrefix(got.stdout, "valid: ") {
+		t.Fatalf("got %q and %v, want it valid", got.stdout, got.err)
+	}
+	const about = " as a text, which consumers that expect a number refuse; to keep its type, write: "
+	want := "warning: " + file + `:6:15: key "message_data.generation": sends .generation, a number,` + about + "cel:resource.generation\n" +
+		"warning: " + file + `:7:14: key "message_data.seen.by": sends .status.observed_generation, a number,` + about + "cel:resource.status.observed_generation\n"
+	if diff := cmp.Diff(want, got.stderr); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+
+	// A SentinelConfig has fields in place of keys.
+	object := writeConfig(t, manifest+"  messageData: {generation: .generation}\n")
+	if got := sentinel(t.Context(), t, nil, "validate", "--config", object); got.err != nil || !strings.HasPrefix(got.stderr, "warning: spec.messageData.generation: sends .generation, ") {
+		t.Errorf("a SentinelConfig: warnings %q and %v", got.stderr, got.err)
 	}
 }

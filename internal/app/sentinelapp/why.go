@@ -27,7 +27,8 @@ func (c *command) whyCommand() *cobra.Command {
 		Short: "Say why one resource is announced, or is not",
 		Long: `Read one resource from the live API and say which rule speaks, by what, and when
 the next decision is due; and ask the running sentinel what it decided last, and
-what became of its events. If the sentinel can not be asked the rest is told.
+what became of its events. If the sentinel can not be asked the rest is told. A
+resource that the API does not have is told, too, and the exit code is 1.
 
 METRICS_TOKEN, or metrics_token of the configuration, is the token for the
 sentinel.`,
@@ -52,7 +53,14 @@ sentinel.`,
 			if err != nil {
 				return advise(err)
 			}
-			return out.write(c.stdout, report, func(p *page) { writeWhy(p, report) })
+			if err := out.write(c.stdout, report, func(p *page) { writeWhy(p, report) }); err != nil {
+				return err
+			}
+			if report.State == survey.StateNotFound {
+				return fmt.Errorf("the API at %s has no %q in %s; give the name or the id of a resource that is there, or the configuration of another collection with --config",
+					report.Endpoint, args[0], report.Collection)
+			}
+			return nil
 		},
 	}
 	out.addFlag(cmd)

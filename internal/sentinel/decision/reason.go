@@ -65,6 +65,17 @@ func (r Reason) String() string {
 	return "no reason"
 }
 
+// Publishes reports whether the reason is one for publishing an event. Any other
+// is one for leaving a resource alone.
+func (r Reason) Publishes() bool {
+	switch r {
+	case ReasonGenerationChanged, ReasonMaxAgeReady, ReasonMaxAgeNotReady, ReasonBackoffExpired, ReasonExpressionTrue, ReasonExpressionFailed:
+		return true
+	case ReasonMaxAgeNotExpired, ReasonBackoffNotExpired, ReasonExpressionFalse, ReasonAnnounced, ReasonDeferred, NumReasons:
+	}
+	return false
+}
+
 // A Warning is something odd about a resource that did not stop the decision.
 type Warning uint8
 

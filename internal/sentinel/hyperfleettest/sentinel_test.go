@@ -281,6 +281,22 @@ func TestSentinelLeavesAlone(t *testing.T) {
 	}
 }
 
+// TestSentinelSelectsNothing: a small fleet of the public API, of which no resource
+// has labels, is not taken for selected although it was asked to select.
+func TestSentinelSelectsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := api.New(api.Config{})
+		s.Create("clusters", "one")
+		s.Create("clusters", "two")
+		w := watch(t, s, "", func(c *sentinel.Config) { c.ResourceSelector = []selector.Pair{{Label: "region", Value: "eu"}} })
+		time.Sleep(3 * poll)
+		w.want(t, "not selected")
+		id := s.Create("clusters", "three", "region", "eu")
+		time.Sleep(poll)
+		w.want(t, "selected", id)
+	})
+}
+
 // TestSentinelCounts: every resource is seen once per round, whatever the
 // server knows and however its pages drift.
 func TestSentinelCounts(t *testing.T) {

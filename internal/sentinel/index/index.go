@@ -18,6 +18,7 @@ package index
 
 import (
 	"hash/maphash"
+	"iter"
 	"math"
 	"sync"
 	"time"
@@ -155,25 +156,31 @@ func (x *Index) endShard(shard int, pass uint8) (removed int) {
 // those that are overdue for longest, and limit of them at most. They are due
 // once more at again, which lies after now, unless something is heard of them
 // before: a lookup that is lost is made again. It returns how many these are,
-// and how many were overdue in all.
+// and what is overdue besides.
 //
 // It takes time for the shards in which something is due, and a comparison for
 // each other one.
-func (x *Index) Take(now time.Time, limit int, again time.Time, visit func(id string)) (n, overdue int) {
-	ids, overdue := x.take(x.stepsUntil(now), limit, x.stepsTo(again))
+func (x *Index) Take(now time.Time, limit int, again time.Time, visit func(id string)) (n int, left Left) {
+	ids, left := x.take(x.stepsUntil(now), limit, x.stepsTo(again))
 	for _, id := range ids {
 		visit(id)
 	}
-	return len(ids), overdue
+	return len(ids), left
 }
 
-func (x *Index) take(now uint32, limit int, again uint32) (ids []string, overdue int) {
+// Left counts what is overdue and was not given out.
+type Left struct{ Ready, NotReady int }
+
+// All is how many that are.
+func (l Left) All() int { return l.Ready + l.NotReady }
+
+func (x *Index) take(now uint32, limit int, again uint32) (ids []string, left Left) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	q := queue{shards: &x.shards, limit: max(0, limit), before: never}
 	for i := range x.shards {
 		if x.shards[i].earliest <= now {
-			overdue += q.scan(i, now)
+			q.scan(i, now)
 		}
 	}
 	q.trim()
@@ -181,10 +188,48 @@ func (x *Index) take(now uint32, limit int, again uint32) (ids []string, overdue
 		s := &x.shards[c.shard]
 		s.due[c.slot] = again
 		s.earliest = min(s.earliest, again)
+		if s.state[c.slot]&ready != 0 {
+			q.overdue.Ready--
+		} else {
+			q.overdue.NotReady--
+		}
 		s.state[c.slot] |= handed
 		ids = append(ids, x.id(s, int(c.slot)))
 	}
-	return ids, overdue
+	return ids, q.overdue
+}
+
+// After gives the resources that are not due yet, and when they are. The index
+// is not held while the caller looks at them.
+func (x *Index) After(now time.Time) iter.Seq2[string, time.Time] {
+	return func(yield func(string, time.Time) bool) {
+		until := x.stepsUntil(now)
+		for shard := range x.shards {
+			for _, e := range x.after(shard, until) {
+				if !yield(e.id, x.born.Add(time.Duration(int64(e.due)-int64(birth))*resolution)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// A waiting entry is one that is not due yet.
+type waiting struct {
+	id  string
+	due uint32
+}
+
+func (x *Index) after(shard int, until uint32) (entries []waiting) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := &x.shards[shard]
+	for i, due := range s.due {
+		if s.state[i]&taken != 0 && due > until {
+			entries = append(entries, waiting{x.id(s, i), due})
+		}
+	}
+	return entries
 }
 
 // Settle notes what a lookup found of a resource that Take gave out with the

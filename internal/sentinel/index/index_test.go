@@ -223,9 +223,9 @@ func (h *history) pass() uint8 {
 func (h *history) take(limit int, again time.Time) {
 	late := h.m.overdue(h.now)
 	var got []string
-	n, overdue := h.x.Take(h.now, limit, again, func(id string) { got = append(got, id) })
-	if n != len(got) || n != min(limit, len(late)) || overdue != len(late) {
-		h.Fatalf("took %d, visited %d of %d, limit %d, want %d in all", n, len(got), overdue, limit, len(late))
+	n, left := h.x.Take(h.now, limit, again, func(id string) { got = append(got, id) })
+	if n != len(got) || n != min(limit, len(late)) || n+left.All() != len(late) {
+		h.Fatalf("took %d, visited %d, left %d, limit %d, want %d in all", n, len(got), left.All(), limit, len(late))
 	}
 	var dues []int64
 	for _, id := range got {

@@ -11,6 +11,8 @@ type queue struct {
 	limit  int
 	found  []candidate // up to twice the limit
 	before uint32      // what is due then or later is not among the first
+
+	overdue Left // of the shards that were scanned, those found included
 }
 
 type candidate struct {
@@ -22,7 +24,7 @@ type candidate struct {
 // scan looks through a shard and counts what is overdue in it. Afterwards the
 // shard's earliest is that of the others: those in the queue are given out,
 // and those that are left behind bring it down again.
-func (q *queue) scan(shard int, now uint32) (overdue int) {
+func (q *queue) scan(shard int, now uint32) {
 	s := &q.shards[shard]
 	s.earliest = never
 	for i, due := range s.due {
@@ -30,13 +32,16 @@ func (q *queue) scan(shard int, now uint32) (overdue int) {
 			s.earliest = min(s.earliest, due)
 			continue
 		}
-		overdue++
+		if s.state[i]&ready != 0 {
+			q.overdue.Ready++
+		} else {
+			q.overdue.NotReady++
+		}
 		if s.state[i]&urgent != 0 {
 			due = 0 // longer than any other
 		}
 		q.add(candidate{due: due, slot: int32(i), shard: uint8(shard)}) //nolint:gosec // both are small
 	}
-	return overdue
 }
 
 func (q *queue) add(c candidate) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -39,36 +40,72 @@ type source struct {
 	answer   func(path string, q url.Values) (string, error)
 	untagged bool
 
+	// head is how much of a page comes at once, 0 for all of it; open counts the
+	// rests that are not closed yet.
+	head, open int
+
 	mu    sync.Mutex
 	calls []string // path?query, and the number of bytes that came
 	sent  int
 }
 
 func (s *source) ListPage(ctx context.Context, path string, q url.Values, dst []byte) ([]byte, error) {
-	body, _, err := s.ListPageIf(ctx, path, q, "", dst)
-	return body, err
+	body, rest, _, err := s.ListPageIf(ctx, path, q, "", dst)
+	if err != nil || rest == nil {
+		return body, err
+	}
+	more, err := io.ReadAll(rest)
+	return append(body, more...), errors.Join(err, rest.Close())
 }
 
-func (s *source) ListPageIf(ctx context.Context, path string, q url.Values, etag string, dst []byte) ([]byte, string, error) {
+func (s *source) ListPageIf(ctx context.Context, path string, q url.Values, etag string, dst []byte) ([]byte, io.ReadCloser, string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, path+"?"+q.Encode())
 	if ctx.Err() != nil {
-		return nil, "", ctx.Err()
+		return nil, nil, "", ctx.Err()
 	}
 	body, err := s.answer(path, q)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	tag := strconv.Quote(body)
 	if s.untagged {
 		tag = ""
 	}
 	if tag != "" && tag == etag {
-		return dst[:0], tag, nil
+		return dst[:0], nil, tag, nil
 	}
 	s.sent += len(body)
-	return append(dst[:0], body...), tag, nil
+	if s.head > 0 && len(body) > s.head {
+		s.open++
+		return append(dst[:0], body[:s.head]...), &rest{strings.NewReader(body[s.head:]), s}, tag, nil
+	}
+	return append(dst[:0], body...), nil, tag, nil
+}
+
+// A rest is the second part of a page.
+type rest struct {
+	io.Reader
+	source *source
+}
+
+func (r *rest) Close() error {
+	r.source.mu.Lock()
+	defer r.source.mu.Unlock()
+	r.source.open--
+	r.Reader = strings.NewReader("read after it was closed")
+	return nil
+}
+
+// wantClosed checks that no page was left half read.
+func (s *source) wantClosed(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open != 0 {
+		t.Errorf("%d pages are still open", s.open)
+	}
 }
 
 // requests gives and forgets the requests so far.
@@ -178,7 +215,7 @@ func (r *reader) read(pg listing.Page) (scan.Envelope, error) {
 		r.unchanged += pg.Items
 		return scan.Envelope{}, nil
 	}
-	return r.scanner.Scan(pg.Body, func(it *scan.Item) error {
+	return pg.Scan(r.scanner, func(it *scan.Item) error {
 		r.seen = append(r.seen, string(it.ID))
 		return nil
 	})

@@ -10,8 +10,11 @@
 // it out. A wrong guess costs a request, and begins the walk again by a way
 // that every server knows; it never loses a resource.
 //
-// Filters save bytes and nothing else: whoever reads the pages must check the
-// labels again, because the server may not have.
+// Filters save bytes: whoever reads the pages must check the labels again where
+// there are any, because the server may not have.
+//
+// A page of any size takes no more memory than its beginning and one resource:
+// what is behind the beginning is read while it comes (Page.Scan).
 //
 // An error of the server is an error of the walk, also while it is being found
 // out what it understands.
@@ -21,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"sync/atomic"
@@ -39,7 +43,10 @@ type Source interface {
 	// ListPageIf reads it unless it still has the tag etag: then the body is
 	// empty, and tag is etag. An empty etag asks unconditionally. An empty tag
 	// is a server that gives none.
-	ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) (body []byte, tag string, err error)
+	//
+	// A page may come in two parts: body is then its beginning, and rest reads
+	// what follows until it is closed. It is nil where body is the whole page.
+	ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) (body []byte, rest io.ReadCloser, tag string, err error)
 }
 
 // Config says what is read and how.
@@ -54,7 +61,8 @@ type Config struct {
 	// less.
 	PageSize int
 
-	// Timeout bounds one request. Zero means that of the source.
+	// Timeout bounds one request, up to the rest of a page that comes in two
+	// parts: that is bounded by the source. Zero means that of the source.
 	Timeout time.Duration
 
 	// Flavour is the server's. Empty means FlavourAuto.
@@ -106,6 +114,13 @@ type Page struct {
 	At   Place
 	Body []byte
 
+	// Rest is what follows Body where the server's pages are large, nil where
+	// Body is the whole page. Whoever walks closes it.
+	Rest io.ReadCloser
+
+	// Filtered says that the server was asked to select by the whole selector.
+	Filtered bool
+
 	// Asked is when the page was asked for: what it says may be as old.
 	Asked time.Time
 
@@ -121,6 +136,21 @@ type Page struct {
 	// Items items. There is no body then.
 	Unchanged bool
 	Items     int
+}
+
+// Scan visits the resources of the page, and returns what else it says.
+func (p Page) Scan(s *scan.Scanner, visit func(*scan.Item) error) (scan.Envelope, error) {
+	if p.Rest == nil {
+		return s.Scan(p.Body, visit)
+	}
+	return s.ScanStream(p.Body, p.Rest, visit)
+}
+
+// closeRest ends the request of a page.
+func (p Page) closeRest() {
+	if p.Rest != nil {
+		_ = p.Rest.Close() // it was only read
+	}
 }
 
 var (

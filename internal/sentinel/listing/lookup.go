@@ -1,8 +1,11 @@
 package listing
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -41,11 +44,15 @@ func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (scan
 // together looks resources up by one request.
 func (w *Walker) together(ctx context.Context, ids []string, read func(Page) (scan.Envelope, error), buf []byte) ([]byte, error) {
 	asked := time.Now()
-	body, _, err := w.get(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, getting{}, buf)
+	body, rest, _, err := w.get(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, "", buf)
 	if err != nil && (ctx.Err() != nil || !refused(err)) {
 		return buf, err // the cause of an end may look like an answer
 	}
-	if err != nil || !answers(body, ids) {
+	answered := false
+	if err == nil {
+		body, answered = answers(Page{Body: body, Rest: rest}, ids)
+	}
+	if !answered {
 		w.alone.Store(recheckAfter)
 		return w.oneByOne(ctx, ids, read, body)
 	}
@@ -53,22 +60,32 @@ func (w *Walker) together(ctx context.Context, ids []string, read func(Page) (sc
 	return body, err
 }
 
+// errStranger ends the reading of a page that is not the answer.
+var errStranger = errors.New("the page holds another resource than was asked for")
+
 // answers reports whether a page is the answer to a question for ids: it holds
 // no other, and says that there is no more of it. A server that ignores the
-// parameter sends its list.
-func answers(page []byte, ids []string) bool {
+// parameter sends its list, of which no more is read than shows that. What was
+// read comes back, which is the whole of an answer.
+func answers(page Page, ids []string) (body []byte, ok bool) {
+	defer page.closeRest()
+	body = page.Body
 	asked := make(map[string]bool, len(ids))
 	for _, id := range ids {
 		asked[id] = true
 	}
-	others := 0
-	env, err := scan.New(false).Scan(page, func(it *scan.Item) error {
+	var more bytes.Buffer
+	if page.Rest != nil {
+		page.Rest = io.NopCloser(io.TeeReader(page.Rest, &more)) // the deferred close has the other
+	}
+	env, err := page.Scan(scan.New(false), func(it *scan.Item) error {
 		if len(it.ID) > 0 && !asked[string(it.ID)] {
-			others++
+			return errStranger
 		}
 		return nil
 	})
-	return err == nil && others == 0 && env.Continue == "" && env.Total <= int64(env.Items)
+	ok = err == nil && env.Continue == "" && env.Total <= int64(env.Items)
+	return append(body, more.Bytes()...), ok
 }
 
 // oneByOne looks resources up by a request for each.
@@ -78,7 +95,7 @@ func (w *Walker) oneByOne(ctx context.Context, ids []string, read func(Page) (sc
 			continue // names another place
 		}
 		asked := time.Now()
-		body, _, err := w.get(ctx, nil, getting{path: "/" + url.PathEscape(id)}, buf)
+		body, err := w.getOne(ctx, id, buf)
 		if s := status(err); ctx.Err() == nil && (s == http.StatusNotFound || s == http.StatusGone) {
 			continue
 		}

@@ -3,8 +3,10 @@ package listing_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,13 +78,16 @@ func TestLookup(t *testing.T) {
 		},
 		"None": {reason: "nothing is asked"},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
+	for run := range 2 * len(cases) {
+		name := slices.Sorted(maps.Keys(cases))[run/2]
+		tc, head := cases[name], 30*(run%2) // as a whole, and in two parts
+		t.Run(fmt.Sprintf("%s/%d", name, head), func(t *testing.T) {
 			f := newFleet(250)
 			if tc.change != nil {
 				tc.change(f)
 			}
-			src := &source{answer: f.answer}
+			src := &source{answer: f.answer, head: head}
+			defer src.wantClosed(t)
 			if tc.answer != nil {
 				src.answer = tc.answer(f)
 			}

@@ -14,19 +14,19 @@ const maxSearch = 4096 - 512
 // say: a label has a value, or one of some. It has no word for keys with a
 // hyphen, dot or slash, and to it a label that is absent is not unequal to
 // anything. What it can not say is left out, so that it never selects less than
-// the selector. The empty text selects everything.
-func searchFor(sel selector.Selector) string {
-	search := ""
+// the selector, and whole is false. The empty text selects everything.
+func searchFor(sel selector.Selector) (search string, whole bool) {
+	whole = true
 	for _, r := range sel.Requirements() {
 		term, ok := term(r)
-		if !ok {
+		longer := and(search, term)
+		if !ok || len(longer) > maxSearch {
+			whole = false
 			continue
 		}
-		if longer := and(search, term); len(longer) <= maxSearch {
-			search = longer
-		}
+		search = longer
 	}
-	return search
+	return search, whole
 }
 
 func term(r selector.Requirement) (string, bool) {

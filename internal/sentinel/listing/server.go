@@ -26,6 +26,9 @@ type server struct {
 	// understands; they may both be empty.
 	labels, search string
 
+	// part says that search selects by a part of the selector only.
+	part bool
+
 	// order says that the server takes order=id.
 	order bool
 
@@ -37,6 +40,10 @@ type server struct {
 // recheckAfter is after how many walks, or chunks, a server that needed finding out is
 // looked at again: it may have been replaced by one that can do more.
 const recheckAfter = 100
+
+// filters reports whether the server is asked to select by all that the selector
+// says.
+func (s *server) filters() bool { return s.labels != "" || s.search != "" && !s.part }
 
 // begin is where a walk begins that is to begin at a place.
 func (w *Walker) begin(ctx context.Context, start Place) (Place, error) {
@@ -134,7 +141,7 @@ func (w *walk) mend(ctx context.Context, pg fetched) (Place, bool, error) {
 		case s.way == byID:
 			w.fallBack(ctx, "it refuses to go on behind an id")
 		case s.search != "" || s.labels != "":
-			s.search, s.labels = "", ""
+			s.search, s.labels, s.part = "", "", false
 			w.setServer(s)
 			w.tell(ctx)
 		case s.order:
@@ -240,32 +247,39 @@ func (w *Walker) tell(ctx context.Context) {
 }
 
 // An answer is what a trial brought.
-type answer struct {
-	body []byte
-	scan.Envelope
-}
+type answer struct{ scan.Envelope }
 
 // total is how many there are, at least.
 func (a answer) total() int64 { return max(a.Total, int64(a.Items)) }
 
-// ask tries a question out. A refusal is an error for which refused is true.
-func (w *Walker) ask(ctx context.Context, size int, q url.Values) (answer, error) {
+// ask tries a question out, and has what the answer holds visited. A refusal is
+// an error for which refused is true.
+func (w *Walker) ask(ctx context.Context, size int, q url.Values, visit func(*scan.Item)) (answer, error) {
 	numbered(q, 1, size)
-	body, _, err := w.get(ctx, q, getting{}, nil)
+	body, rest, _, err := w.get(ctx, q, "", nil)
 	if err != nil {
 		return answer{}, err
 	}
-	env, err := scan.New(false).Scan(body, func(*scan.Item) error { return nil })
-	return answer{body, env}, err
+	pg := Page{Body: body, Rest: rest}
+	defer pg.closeRest()
+	env, err := pg.Scan(scan.New(!w.cfg.Selector.Empty()), func(it *scan.Item) error {
+		visit(it)
+		return nil
+	})
+	return answer{env}, err
 }
+
+func ignore(*scan.Item) {}
 
 // probe finds out what a server understands that knows no tokens.
 func (w *Walker) probe(ctx context.Context) error {
 	s := server{way: byNumber, order: true}
-	top, err := w.ask(ctx, min(publicDefault, w.size()), url.Values{"order": {"id desc"}})
+	var sample selector.Selector
+	take := func(it *scan.Item) { w.sample(it, &sample) }
+	top, err := w.ask(ctx, min(publicDefault, w.size()), url.Values{"order": {"id desc"}}, take)
 	if refused(err) {
 		s.order = false
-		top, err = w.ask(ctx, min(publicDefault, w.size()), url.Values{})
+		top, err = w.ask(ctx, min(publicDefault, w.size()), url.Values{}, take)
 	}
 	if err != nil {
 		return err
@@ -275,7 +289,7 @@ func (w *Walker) probe(ctx context.Context) error {
 		w.setServer(s)
 		return nil
 	}
-	if err := w.probeFilters(ctx, &s, top); err != nil {
+	if err := w.probeFilters(ctx, &s, sample); err != nil {
 		return err
 	}
 	if s.order && len(top.First) > 0 {
@@ -297,7 +311,7 @@ func (w *Walker) probe(ctx context.Context) error {
 // understandsBehind reports whether the server takes a search for greater ids:
 // behind the highest there is none, unless it was created just now.
 func (w *Walker) understandsBehind(ctx context.Context, highest string) (bool, error) {
-	a, err := w.ask(ctx, 1, url.Values{"order": {"id"}, "search": {behind(highest)}})
+	a, err := w.ask(ctx, 1, url.Values{"order": {"id"}, "search": {behind(highest)}}, ignore)
 	switch {
 	case refused(err):
 		return false, nil
@@ -309,15 +323,14 @@ func (w *Walker) understandsBehind(ctx context.Context, highest string) (bool, e
 	return string(a.First) > highest, nil
 }
 
-// probeFilters finds out by which filter the server selects, if by any. Top is
-// a page of the whole collection, which is not empty.
-func (w *Walker) probeFilters(ctx context.Context, s *server, top answer) error {
+// probeFilters finds out by which filter the server selects, if by any. Sample
+// selects a resource of the collection, if there is one to tell by.
+func (w *Walker) probeFilters(ctx context.Context, s *server, sample selector.Selector) error {
 	if w.cfg.Selector.Empty() {
 		return nil
 	}
 	// Labels that nothing has: a server that ignores the filter finds all.
 	const labels, search = "fleetloop-probe=nothing-has-this", "labels.fleetloop_probe='nothing_has_this'"
-	sample := w.sample(top)
 	all := w.cfg.Selector.String()
 	ok, err := w.filters(ctx, "labels", all+","+labels, sample.String())
 	if err != nil {
@@ -327,13 +340,14 @@ func (w *Walker) probeFilters(ctx context.Context, s *server, top answer) error 
 		s.labels = all
 		return nil
 	}
-	some := searchFor(w.cfg.Selector)
+	some, whole := searchFor(w.cfg.Selector)
 	if some == "" {
 		return nil
 	}
-	ok, err = w.filters(ctx, "search", and(some, search), searchFor(sample))
+	one, _ := searchFor(sample)
+	ok, err = w.filters(ctx, "search", and(some, search), one)
 	if ok {
-		s.search = some
+		s.search, s.part = some, !whole
 	}
 	return err
 }
@@ -345,7 +359,7 @@ func (w *Walker) filters(ctx context.Context, parameter, none, one string) (bool
 		if value == "" {
 			continue
 		}
-		a, err := w.ask(ctx, 1, url.Values{parameter: {value}})
+		a, err := w.ask(ctx, 1, url.Values{parameter: {value}}, ignore)
 		if refused(err) {
 			return false, nil
 		}
@@ -359,21 +373,17 @@ func (w *Walker) filters(ctx context.Context, parameter, none, one string) (bool
 	return true, nil
 }
 
-// sample selects a resource on a page by labels that the selector asks for,
-// whatever their values are. It is empty if no resource there has any.
-func (w *Walker) sample(top answer) (found selector.Selector) {
-	_, _ = scan.New(true).Scan(top.body, func(it *scan.Item) error {
-		for _, r := range w.cfg.Selector.Requirements() {
-			value, ok := it.Labels.Get(r.Key)
-			if !ok || r.Op != selector.Equals && r.Op != selector.In {
-				continue
-			}
-			sel, err := selector.New(selector.Requirement{Key: r.Key, Op: selector.Equals, Values: []string{value}})
-			if err == nil && (searchFor(sel) != "" || found.Empty()) {
-				found = sel
-			}
+// sample makes found select a resource by a label that the selector asks for,
+// whatever its value is, if the resource has one.
+func (w *Walker) sample(it *scan.Item, found *selector.Selector) {
+	for _, r := range w.cfg.Selector.Requirements() {
+		value, ok := it.Labels.Get(r.Key)
+		if !ok || r.Op != selector.Equals && r.Op != selector.In {
+			continue
 		}
-		return nil
-	})
-	return found
+		sel, err := selector.New(selector.Requirement{Key: r.Key, Op: selector.Equals, Values: []string{value}})
+		if said, _ := searchFor(sel); err == nil && (said != "" || found.Empty()) {
+			*found = sel
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"strconv"
@@ -39,6 +40,13 @@ type fetched struct {
 	cause error
 }
 
+// discard drops a page that is not read, if there is one.
+func (f *fetched) discard() {
+	if f != nil {
+		f.closeRest()
+	}
+}
+
 // do walks. See Walk.
 func (w *walk) do(ctx context.Context, start Place) (Place, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -50,6 +58,7 @@ func (w *walk) do(ctx context.Context, start Place) (Place, error) {
 	}
 	var spare []byte
 	pg := w.fetch(ctx, at, nil)
+	defer func() { pg.closeRest() }()
 	for {
 		if pg.err != nil {
 			instead, ok, err := w.mend(ctx, pg)
@@ -65,12 +74,16 @@ func (w *walk) do(ctx context.Context, start Place) (Place, error) {
 		if err != nil {
 			cancel()
 		}
+		pg.closeRest()
+		pg.Rest = nil
 		early := <-ahead // always: it may be writing into spare
 		if err != nil {
+			early.discard()
 			return pg.At, fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, pg.At, err)
 		}
 		at, more, err := w.follow(ctx, pg.Page, env)
 		if err != nil || !more {
+			early.discard()
 			return pg.At, err
 		}
 		if early != nil && at == expected {
@@ -78,6 +91,7 @@ func (w *walk) do(ctx context.Context, start Place) (Place, error) {
 			continue
 		}
 		if early != nil {
+			early.discard()
 			w.missed++
 		}
 		pg = w.fetch(ctx, at, pg.Body)
@@ -201,8 +215,8 @@ func (w *walk) fetch(ctx context.Context, at Place, buf []byte) fetched {
 	if w.changed {
 		etag = w.tags[at].tag
 	}
-	pg := fetched{Page: Page{At: at, Asked: time.Now(), First: !at.Later()}}
-	pg.Body, pg.Tag, pg.cause = w.get(ctx, w.query(at), getting{tagged: true, etag: etag}, buf)
+	pg := fetched{Page: Page{At: at, Asked: time.Now(), First: !at.Later(), Filtered: w.server.filters()}}
+	pg.Body, pg.Rest, pg.Tag, pg.cause = w.get(ctx, w.query(at), etag, buf)
 	if pg.cause != nil {
 		pg.err = fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, at, pg.cause)
 		return pg
@@ -213,33 +227,57 @@ func (w *walk) fetch(ctx context.Context, at Place, buf []byte) fetched {
 	return pg
 }
 
-// getting is how a page is asked for.
-type getting struct {
-	path   string // below the collection
-	tagged bool   // the tag is of use
-	etag   string
+// get does one request within its time. See Source.ListPageIf.
+func (w *Walker) get(ctx context.Context, q url.Values, etag string, buf []byte) (body []byte, rest io.ReadCloser, tag string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if w.cfg.Timeout > 0 {
+		defer time.AfterFunc(w.cfg.Timeout, func() { cancel(errTimeout) }).Stop()
+	}
+	body, rest, tag, err = w.src.ListPageIf(ctx, w.cfg.Collection, q, etag, buf)
+	if err != nil {
+		err = w.named(ctx, err)
+		cancel(nil)
+		return nil, nil, "", err
+	}
+	if rest == nil {
+		cancel(nil)
+		return body, nil, tag, nil
+	}
+	return body, ending{rest, cancel}, tag, nil
 }
 
-// get does one request within its time.
-func (w *Walker) get(ctx context.Context, q url.Values, how getting, buf []byte) (body []byte, tag string, err error) {
+// getOne reads one resource within its time.
+func (w *Walker) getOne(ctx context.Context, id string, buf []byte) ([]byte, error) {
 	if w.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.cfg.Timeout, errTimeout)
 		defer cancel()
 	}
-	collection := w.cfg.Collection + how.path
-	if how.tagged {
-		body, tag, err = w.src.ListPageIf(ctx, collection, q, how.etag, buf)
-	} else {
-		body, err = w.src.ListPage(ctx, collection, q, buf)
-	}
+	body, err := w.src.ListPage(ctx, w.cfg.Collection+"/"+url.PathEscape(id), nil, buf)
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-			err = fmt.Errorf("%w: %w", cause, err)
-		}
-		return nil, "", err
+		return nil, w.named(ctx, err)
 	}
-	return body, tag, nil
+	return body, nil
+}
+
+// named adds why a request ended, if its context did.
+func (w *Walker) named(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// An ending is the rest of a page whose context ends with it.
+type ending struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+// Close ends the request.
+func (e ending) Close() error {
+	defer e.cancel(nil)
+	return e.ReadCloser.Close()
 }
 
 // query are the parameters of the page at a place.
@@ -302,8 +340,12 @@ func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (Place, <-cha
 }
 
 // guess looks for what the next page is asked by at the end of this one, so
-// that it can be fetched while this one is read. It may be wrong.
+// that it can be fetched while this one is read. It may be wrong. The end of a page
+// that comes in two parts is not there yet.
 func guess(pg Page) (Place, bool) {
+	if pg.Rest != nil {
+		return Place{}, false
+	}
 	name, tail := `"continue":"`, 4096
 	switch pg.At.way {
 	case byID: // the id of the last item, if it stands first there

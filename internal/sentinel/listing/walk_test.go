@@ -1,9 +1,12 @@
 package listing_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -11,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetloop/fleetloop/internal/sentinel/hyperfleettest"
 	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
@@ -38,13 +42,16 @@ func TestWalk(t *testing.T) {
 		"NumbersOnePage": {reason: "the default page holds not all, one of ours does", change: func(f *fleet) { f.tokens = false }, flavour: listing.FlavourFleetloop, size: 100, wantRequests: 2, wantAgain: 1, want: listing.FlavourFleetloop},
 		"NumbersFound":   {reason: "the same by itself, after two questions", change: func(f *fleet) { f.tokens = false }, size: 30, wantRequests: 1 + 2 + 2, wantAgain: 2, want: listing.FlavourHyperfleet},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
+	for run := range 2 * len(cases) {
+		name := slices.Sorted(maps.Keys(cases))[run/2]
+		tc, head := cases[name], 30*(run%2) // as a whole, and in two parts
+		t.Run(fmt.Sprintf("%s/%d", name, head), func(t *testing.T) {
 			f := newFleet(n)
 			if tc.change != nil {
 				tc.change(f)
 			}
-			src := &source{answer: f.answer}
+			src := &source{answer: f.answer, head: head}
+			defer src.wantClosed(t)
 			w := listing.New(listing.Config{Collection: "clusters", PageSize: tc.size, Flavour: tc.flavour}, src)
 			var at listing.Place
 			for i, want := range []int{tc.wantRequests, tc.wantAgain} {
@@ -61,6 +68,65 @@ func TestWalk(t *testing.T) {
 			}
 			if got := w.Flavour(); got != tc.want {
 				t.Errorf("%s: flavour %s", tc.reason, got)
+			}
+		})
+	}
+}
+
+// TestHalfReadPages: a page that nobody reads to its end is closed all the same.
+func TestHalfReadPages(t *testing.T) {
+	stop := errors.New("enough")
+	src := &source{answer: newFleet(57).answer, head: 30}
+	w := listing.New(listing.Config{Collection: "clusters", PageSize: 10}, src)
+	r := reader{fail: func(pg listing.Page) error {
+		if pg.At.Later() {
+			return stop
+		}
+		return nil
+	}}
+	if _, err := w.Walk(t.Context(), listing.Place{}, r.read); !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+	src.wantClosed(t)
+}
+
+// TestFiltered: a page says whether the server was asked to select by all that
+// the selector says.
+func TestFiltered(t *testing.T) {
+	for name, tc := range map[string]struct {
+		selector string
+		labels   bool // the server knows them
+		want     bool
+	}{
+		"Tokens":       {selector: "region=eu", labels: true, want: true},
+		"All":          {selector: "", labels: true, want: false},
+		"Search":       {selector: "region=eu", want: true},
+		"PartOfSearch": {selector: "region=eu,cluster-type=a", want: false},
+		"NoWords":      {selector: "cluster-type=a", want: false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []bool
+			read := func(pg listing.Page) (scan.Envelope, error) {
+				got = append(got, pg.Filtered)
+				return pg.Scan(scan.New(false), func(*scan.Item) error { return nil })
+			}
+			cfg := listing.Config{Collection: "clusters", PageSize: 20, Selector: mustParse(t, tc.selector)}
+			w := listing.New(cfg, &source{answer: newFleet(3).answer})
+			if !tc.labels {
+				api := hyperfleettest.New(hyperfleettest.Config{})
+				for i := range 30 {
+					api.Create("clusters", fmt.Sprintf("c-%04d", i), "region", "eu", "cluster-type", "a")
+				}
+				w = newWalker(t, api, new(bytes.Buffer), cfg)
+			}
+			for range 2 { // it is found out in the first
+				got = nil
+				if _, err := w.Walk(t.Context(), listing.Place{}, read); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(got) == 0 || slices.Contains(got, !tc.want) {
+				t.Errorf("filtered is %v, want %t", got, tc.want)
 			}
 		})
 	}
@@ -262,9 +328,9 @@ func (hanging) ListPage(ctx context.Context, _ string, _ url.Values, _ []byte) (
 	return nil, errors.New("gave up")
 }
 
-func (h hanging) ListPageIf(ctx context.Context, path string, q url.Values, _ string, dst []byte) ([]byte, string, error) {
+func (h hanging) ListPageIf(ctx context.Context, path string, q url.Values, _ string, dst []byte) ([]byte, io.ReadCloser, string, error) {
 	_, err := h.ListPage(ctx, path, q, dst)
-	return nil, "", err
+	return nil, nil, "", err
 }
 
 func TestPlaces(t *testing.T) {

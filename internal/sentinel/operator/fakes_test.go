@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
 // A fakeHost is a host cluster in memory, with the field owners of a status.
@@ -114,10 +115,11 @@ type fakeTeller struct {
 	told []string
 }
 
-func (f *fakeTeller) Tell(_ reference, _ int64, warning bool, reason, _ string) {
+func (f *fakeTeller) Tell(_ context.Context, _ reference, _ instance.State, e happening) {
+	reason := e.reason
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if warning {
+	if e.warning {
 		reason = "!" + reason
 	}
 	f.told = append(f.told, reason)

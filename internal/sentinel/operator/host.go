@@ -3,8 +3,13 @@ package operator
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
 // A hostCluster is the host as it is.
@@ -62,9 +68,63 @@ func (h hostCluster) ApplyStatus(ctx context.Context, ref reference, status *v1a
 	return nil
 }
 
+// MayWriteEvents asks the API server whether Kubernetes events of a namespace
+// may be created, and patched, which is how one that comes again is counted.
+func (h hostCluster) MayWriteEvents(ctx context.Context, namespace string) (bool, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	for _, verb := range []string{"create", "patch"} {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: namespace, Verb: verb, Group: eventsv1.GroupName, Resource: "events",
+			},
+		}}
+		if err := h.cached.Create(ctx, review); err != nil {
+			return false, fmt.Errorf("ask for the right to %s events: %w", verb, err)
+		}
+		if !review.Status.Allowed {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 // A recorder tells of objects by Kubernetes events. What comes again for the
 // same generation of the same object adds to a series.
-type recorder struct{ events events.EventRecorder }
+//
+// It asks once whether it may. If it may not, or the API server has not
+// answered yet, it logs the events instead: the library that sends them would
+// log each refusal with a dump of the object.
+type recorder struct {
+	events    events.EventRecorder
+	permitted func(ctx context.Context, namespace string) (bool, error)
+	log       *slog.Logger
+	count     *prometheus.CounterVec // of newEventCounter
+
+	mu       sync.Mutex
+	answered bool
+	may      bool
+}
+
+// mayTell reports whether Kubernetes events may be written.
+func (r *recorder) mayTell(ctx context.Context, namespace string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answered {
+		return r.may
+	}
+	may, err := r.permitted(ctx, namespace)
+	if err != nil {
+		r.log.DebugContext(ctx, "rights on kubernetes events not known yet, logging the event instead", "err", err)
+		return false
+	}
+	r.answered, r.may = true, may
+	if !may {
+		r.log.WarnContext(ctx, "kubernetes events are forbidden, they are logged and counted instead; grant create and patch on events in events.k8s.io and restart",
+			"namespace", namespace)
+	}
+	return may
+}
 
 // The types of Kubernetes events, and what is done in all of ours.
 const (
@@ -73,17 +133,25 @@ const (
 	actionRun    = "Run"
 )
 
-// Tell sends an event. It does not wait for the host cluster.
-func (r recorder) Tell(ref reference, generation int64, warning bool, reason, note string) {
-	typ := eventNormal
-	if warning {
-		typ = eventWarning
+// Tell sends an event, or logs it. It waits for the host cluster only until that
+// has said whether events may be sent.
+func (r *recorder) Tell(ctx context.Context, ref reference, s instance.State, e happening) {
+	typ, level := eventNormal, slog.LevelInfo
+	if e.warning {
+		typ, level = eventWarning, slog.LevelWarn
+	}
+	w := labelsOf(s)
+	r.count.WithLabelValues(w.shard, w.resourceType, e.reason).Inc()
+	if !r.mayTell(ctx, ref.Namespace) {
+		r.log.Log(ctx, level, "event of a SentinelConfig", "config", ref.Name, "namespace", ref.Namespace,
+			"generation", s.Seen, "reason", e.reason, "note", e.note)
+		return
 	}
 	about := &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: kind,
 		Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
 		// It tells the series of one generation from those of the next.
-		ResourceVersion: fmt.Sprint(generation),
+		ResourceVersion: fmt.Sprint(s.Seen),
 	}
-	r.events.Eventf(about, nil, typ, reason, actionRun, "%s", shorten(note))
+	r.events.Eventf(about, nil, typ, e.reason, actionRun, "%s", shorten(e.note))
 }

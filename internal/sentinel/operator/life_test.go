@@ -58,6 +58,14 @@ func TestLifeOfAnObject(t *testing.T) {
 		}
 	}
 	h.wantEvent(t, "one", "ConfigChanged", "generation 2 is in force")
+	for _, part := range []string{
+		`"msg":"configuration in force","generation":1`,
+		`"msg":"configuration changed","generation":2,"previous_generation":1,"changes":["spec.broker.url","spec.shardSelector.matchLabels.region: (not given) → \"eu\""]`,
+	} {
+		if !strings.Contains(r.log.String(), part) {
+			t.Errorf("the log has no line with %s", part)
+		}
+	}
 
 	h.apply(t, spec("one", func(s *v1alpha1.SentinelConfigSpec) {
 		s.Decision = &v1alpha1.Decision{Profile: "expression", Result: "resource.generation +"}

@@ -1,65 +1,98 @@
 package operator
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
 // LabelConfig is the label with the name of a SentinelConfig. All metrics of a
 // sentinel have it where a process runs several, and those of a group always.
 const LabelConfig = "config"
 
-// metrics count the SentinelConfigs that a process is to run. What a sentinel
-// does is told by its own metrics, which are not there without one.
-type metrics struct{ served, unserved prometheus.Collector }
+// metricLabels are the two labels that all metrics have.
+type metricLabels struct{ shard, resourceType string }
 
-// newMetrics makes metrics of what count tells when they are read.
-func newMetrics(count func() (served, unserved int)) *metrics {
-	gauge := func(state string, value func() int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: "hyperfleet", Subsystem: "sentinel", Name: "configs",
-			Help:        "SentinelConfigs that this process is to run: served while a sentinel runs for it, under its last generation or an earlier one, else unserved.",
-			ConstLabels: prometheus.Labels{"state": state},
-		}, func() float64 { return float64(value()) })
+// labelsOf says what an instance watches, with the same labels as the metrics
+// of its sentinel, or those of what is not loaded.
+func labelsOf(s instance.State) metricLabels {
+	w := metricLabels{shard: cmp.Or(s.Selector, "all"), resourceType: cmp.Or(s.ResourceType, sentinel.ResourceTypeUnknown)}
+	if s.Changes == 0 {
+		w.shard = sentinel.ShardNotLoaded
 	}
-	return &metrics{
-		served:   gauge("served", func() int { served, _ := count(); return served }),
-		unserved: gauge("unserved", func() int { _, unserved := count(); return unserved }),
+	return w
+}
+
+// A census is how many objects with and without a sentinel there are, by what
+// they watch.
+type census map[metricLabels]struct{ served, unserved int }
+
+// configs is the metric of the SentinelConfigs that a process is to run. What
+// a sentinel does is told by its own metrics, which are not there without one.
+type configs struct{ count func() census }
+
+//nolint:gochecknoglobals // it is a constant
+var configsDesc = prometheus.NewDesc("hyperfleet_sentinel_configs",
+	"SentinelConfigs that this process is to run: served while a sentinel runs for it, under its last generation or an earlier one, else unserved.",
+	[]string{"shard", "resource_type", "state"}, nil)
+
+// Describe sends the description of the metric.
+func (configs) Describe(to chan<- *prometheus.Desc) { to <- configsDesc }
+
+// Collect counts.
+func (c configs) Collect(to chan<- prometheus.Metric) {
+	for w, n := range c.count() {
+		to <- prometheus.MustNewConstMetric(configsDesc, prometheus.GaugeValue, float64(n.served), w.shard, w.resourceType, "served")
+		to <- prometheus.MustNewConstMetric(configsDesc, prometheus.GaugeValue, float64(n.unserved), w.shard, w.resourceType, "unserved")
 	}
 }
 
-func (m *metrics) register(reg prometheus.Registerer) error {
-	if err := errors.Join(reg.Register(m.served), reg.Register(m.unserved)); err != nil {
-		return fmt.Errorf("register metrics: %w", err)
-	}
-	return nil
+// newEventCounter makes the counter of what happened to SentinelConfigs.
+func newEventCounter() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "hyperfleet", Subsystem: "sentinel", Name: "config_events_total",
+		Help: "What happened to SentinelConfigs, by the reason that the Kubernetes event has. It is counted whether or not Kubernetes events may be written.",
+	}, []string{"shard", "resource_type", "reason"})
 }
 
-func (m *metrics) unregister(reg prometheus.Registerer) {
-	reg.Unregister(m.served)
-	reg.Unregister(m.unserved)
-}
-
-// Describe registers the metrics of an operator with nothing to run: for the
-// reference of metrics.
+// Describe registers the metrics of an operator with one object that is not
+// there: for the reference of metrics.
 func Describe(reg prometheus.Registerer) error {
-	return newMetrics(func() (served, unserved int) { return 0, 0 }).register(reg)
+	missing := configs{func() census {
+		return census{{shard: sentinel.ShardNotLoaded, resourceType: sentinel.ResourceTypeUnknown}: {unserved: 1}}
+	}}
+	events := newEventCounter()
+	events.WithLabelValues(sentinel.ShardNotLoaded, sentinel.ResourceTypeUnknown, eventNotLoaded)
+	return errors.Join(reg.Register(missing), reg.Register(events))
 }
 
 // count counts the objects with and without a sentinel. The one that is asked
-// for by name counts although there is no such object.
-func (r *roster) count() (served, unserved int) {
-	known := 0
+// for by name counts although there is no such object; without any there is
+// one line of zeros.
+func (r *roster) count() census {
+	all := census{}
 	r.each(func(m *member) {
-		known++
-		if s := m.instance.State(); s.InForce != 0 && s.Failure == nil {
-			served++
+		s := m.instance.State()
+		w := labelsOf(s)
+		n := all[w]
+		if s.InForce != 0 && s.Failure == nil {
+			n.served++
+		} else {
+			n.unserved++
 		}
+		all[w] = n
 	})
-	if r.cfg.Name != "" {
-		known = max(known, 1)
+	if len(all) == 0 {
+		none := metricLabels{shard: sentinel.ShardNotLoaded, resourceType: sentinel.ResourceTypeUnknown}
+		n := all[none]
+		if r.cfg.Name != "" {
+			n.unserved++
+		}
+		all[none] = n
 	}
-	return served, known - served
+	return all
 }

@@ -16,9 +16,11 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +94,7 @@ type Operator struct {
 	manager *kube.Manager
 	roster  *roster
 	secrets *secretWatch
+	events  *prometheus.CounterVec
 
 	synced  atomic.Bool
 	trouble atomic.Pointer[error] // what the last request for the objects failed with
@@ -108,9 +111,9 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	if cfg.Namespace == "" || cfg.Identity == "" {
 		return nil, errors.New("make operator: it needs a namespace and an identity")
 	}
-	o := &Operator{cfg: cfg, log: deps.Log}
+	o := &Operator{cfg: cfg, log: deps.Log, events: newEventCounter()}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make operator: %w", err)
 	}
 	var err error
@@ -119,8 +122,9 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 		Namespaced: []schema.GroupVersionKind{
 			v1alpha1.GroupVersion.WithKind(kind), corev1.SchemeGroupVersion.WithKind("Secret"),
 		},
-		Cache: o.cache(),
-		Log:   deps.Log,
+		ClusterScoped: []schema.GroupVersionKind{authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")},
+		Cache:         o.cache(),
+		Log:           deps.Log,
 		OnTrouble: func(err error) {
 			o.trouble.Store(&err)
 			o.roster.notLoaded()
@@ -134,8 +138,10 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	o.secrets = newSecretWatch(meta, cfg.Namespace, deps.Log)
-	o.roster = newRoster(cfg, deps, hostCluster{cached: o.manager.GetClient(), live: o.manager.GetAPIReader()},
-		recorder{o.manager.GetEventRecorder(component)})
+	host := hostCluster{cached: o.manager.GetClient(), live: o.manager.GetAPIReader()}
+	o.roster = newRoster(cfg, deps, host, &recorder{
+		events: o.manager.GetEventRecorder(component), permitted: host.MayWriteEvents, log: deps.Log, count: o.events,
+	})
 	return o, o.control(deps)
 }
 
@@ -190,8 +196,7 @@ func (o *Operator) control(deps Deps) error {
 			return fmt.Errorf("list SentinelConfigs: %w", err)
 		}
 		o.synced.Store(ctx.Err() == nil)
-		o.waits(ctx)
-		<-ctx.Done()
+		o.watchForMissing(ctx)
 		return nil
 	}))
 	if err != nil {
@@ -200,14 +205,33 @@ func (o *Operator) control(deps Deps) error {
 	return nil
 }
 
-// waits says so if the object is not there yet.
-func (o *Operator) waits(ctx context.Context) {
-	if o.cfg.Name == "" || ctx.Err() != nil {
+// watchForMissing counts and logs that the object which is asked for by name is
+// not there, as often as anything else that can not be loaded is tried. It
+// returns when ctx ends.
+func (o *Operator) watchForMissing(ctx context.Context) {
+	if o.cfg.Name == "" {
+		<-ctx.Done()
 		return
 	}
 	key := types.NamespacedName{Namespace: o.cfg.Namespace, Name: o.cfg.Name}
-	if _, err := o.roster.host.Get(ctx, key); apierrors.IsNotFound(err) {
-		o.log.InfoContext(ctx, "no such SentinelConfig yet, waiting for it", "config", o.cfg.Name, "namespace", o.cfg.Namespace)
+	ticker := time.NewTicker(retryLoad)
+	defer ticker.Stop()
+	missing := false
+	for ctx.Err() == nil {
+		_, err := o.roster.host.Get(ctx, key)
+		if was := missing; apierrors.IsNotFound(err) {
+			missing = true
+			o.roster.countNotLoaded(key)
+			if !was {
+				o.log.WarnContext(ctx, "no such SentinelConfig yet, waiting for it", "config", o.cfg.Name, "namespace", o.cfg.Namespace)
+			}
+		} else {
+			missing = false
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
 	}
 }
 
@@ -220,11 +244,14 @@ func (o *Operator) run(ctx context.Context) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if reg := o.roster.deps.Registerer; reg != nil {
-		m := newMetrics(o.roster.count)
-		if err := m.register(reg); err != nil {
+		configs := configs{o.roster.count}
+		if err := errors.Join(reg.Register(configs), reg.Register(o.events)); err != nil {
 			return fmt.Errorf("run operator: %w", err)
 		}
-		defer m.unregister(reg)
+		defer func() {
+			reg.Unregister(configs)
+			reg.Unregister(o.events)
+		}()
 	}
 	o.secrets.open(within)
 	o.roster.open(within)

@@ -49,6 +49,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	case err != nil:
 		r.log.WarnContext(ctx, "configuration not loaded", "config", req.String(), "err", err)
+		r.roster.countNotLoaded(req.NamespacedName)
 		return reconcile.Result{RequeueAfter: retryLoad}, nil
 	case sc.DeletionTimestamp != nil:
 		r.remove(ctx, req.NamespacedName)
@@ -76,7 +77,7 @@ func (r *reconciler) remove(ctx context.Context, key types.NamespacedName) {
 // load makes settings of an object and its Secrets.
 func (r *reconciler) load(ctx context.Context, sc *v1alpha1.SentinelConfig) (*instance.Wanted, *instance.Refusal) {
 	refuse := func(reason instance.Reason, err error) (*instance.Wanted, *instance.Refusal) {
-		return nil, &instance.Refusal{Generation: sc.Generation, Reason: reason, Err: err}
+		return nil, &instance.Refusal{Generation: sc.Generation, Reason: reason, Err: err, ResourceType: sc.Spec.ResourceType}
 	}
 	settings, err := sentinelconfig.Translate(&sc.Spec)
 	if err != nil {
@@ -99,7 +100,7 @@ func (r *reconciler) load(ctx context.Context, sc *v1alpha1.SentinelConfig) (*in
 		return refuse(instance.ReasonSecret, err)
 	}
 	r.complete(&settings)
-	return &instance.Wanted{Generation: sc.Generation, Settings: settings}, nil
+	return &instance.Wanted{Generation: sc.Generation, Settings: settings, Spec: *sc.Spec.DeepCopy()}, nil
 }
 
 var errGone = errors.New("there is no such SentinelConfig")

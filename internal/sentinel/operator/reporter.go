@@ -67,7 +67,9 @@ func (r *reporter) run(ctx context.Context, state func() instance.State) {
 		if s.Seen == 0 {
 			continue
 		}
-		r.told = r.told.goOn(s, now, func(warning bool, reason, note string) { r.tell.Tell(r.ref, s.Seen, warning, reason, note) })
+		r.told = r.told.goOn(s, now, func(warning bool, reason, note string) {
+			r.tell.Tell(ctx, r.ref, s, happening{warning: warning, reason: reason, note: note})
+		})
 		if now.Before(next) {
 			continue
 		}

@@ -34,7 +34,13 @@ type reference struct {
 
 // A teller tells what happened to an object as Kubernetes events.
 type teller interface {
-	Tell(ref reference, generation int64, warning bool, reason, note string)
+	Tell(ctx context.Context, ref reference, s instance.State, e happening)
+}
+
+// A happening is what a Kubernetes event says.
+type happening struct {
+	warning      bool
+	reason, note string
 }
 
 // A roster is the list of what runs: a member for each object.
@@ -45,13 +51,27 @@ type roster struct {
 	tell teller
 	log  *slog.Logger
 
+	// loads count what can not be loaded of objects that have no member.
+	loads *sentinel.LoadErrors
+
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // of the run, in which members begin and end
 	members map[types.NamespacedName]*member
 }
 
 func newRoster(cfg Config, deps Deps, h host, t teller) *roster {
-	return &roster{cfg: cfg, deps: deps, host: h, tell: t, log: deps.Log, members: map[types.NamespacedName]*member{}}
+	r := &roster{cfg: cfg, deps: deps, host: h, tell: t, log: deps.Log, members: map[types.NamespacedName]*member{}}
+	r.loads = sentinel.NewLoadErrors(r.registerer(""))
+	return r
+}
+
+// registerer is that of one object's metrics. The labels of the specification do
+// not tell two objects apart, so that there is another where there are several.
+func (r *roster) registerer(name string) prometheus.Registerer {
+	if r.cfg.Name != "" || r.deps.Registerer == nil {
+		return r.deps.Registerer
+	}
+	return prometheus.WrapRegistererWith(prometheus.Labels{LabelConfig: name}, r.deps.Registerer)
 }
 
 // open lets members begin, until ctx ends.
@@ -95,13 +115,9 @@ func (r *roster) member(sc *v1alpha1.SentinelConfig) *member {
 func (r *roster) enlist(ref reference) *member {
 	ctx, cancel := context.WithCancel(r.ctx)
 	m := &member{ref: ref, cancel: cancel}
-	log, registerer := r.log, r.deps.Registerer
+	log, registerer, loads := r.log, r.registerer(ref.Name), r.loads
 	if r.cfg.Name == "" {
-		log = log.With("config", ref.Name)
-		if registerer != nil {
-			// The labels of the specification do not tell two objects apart.
-			registerer = prometheus.WrapRegistererWith(prometheus.Labels{LabelConfig: ref.Name}, registerer)
-		}
+		log, loads = log.With("config", ref.Name), sentinel.NewLoadErrors(registerer)
 	}
 	m.reporter = newReporter(ref, r.cfg.Identity, r.host, r.tell, log)
 	m.instance = instance.New(instance.Deps{
@@ -110,6 +126,7 @@ func (r *roster) enlist(ref reference) *member {
 		NewGroup:    func() (instance.Group, error) { return r.join(ref.Name, log, registerer) },
 		Log:         log,
 		Registerer:  registerer,
+		LoadErrors:  loads,
 		Tracer:      r.deps.Tracer,
 		OnPublished: r.deps.OnPublished,
 		OnChange:    m.reporter.wake,
@@ -145,8 +162,38 @@ func (r *roster) each(do func(*member)) {
 	}
 }
 
-// notLoaded counts that the objects could not be read.
-func (r *roster) notLoaded() { r.each(func(m *member) { m.instance.NotLoaded() }) }
+// notLoaded counts that the objects could not be read: for each that is known,
+// or once if none is.
+func (r *roster) notLoaded() {
+	known := false
+	r.each(func(m *member) {
+		known = true
+		m.instance.NotLoaded()
+	})
+	if !known {
+		r.countUnknown()
+	}
+}
+
+// countNotLoaded counts that one object could not be read.
+func (r *roster) countNotLoaded(key types.NamespacedName) {
+	r.mu.Lock()
+	m := r.members[key]
+	r.mu.Unlock()
+	if m == nil {
+		r.countUnknown()
+		return
+	}
+	m.instance.NotLoaded()
+}
+
+// countUnknown counts that an object could not be read of which nothing is
+// known.
+func (r *roster) countUnknown() {
+	if err := r.loads.Count(""); err != nil {
+		r.log.Error("configuration not loaded, and not counted either", "err", err)
+	}
+}
 
 // ready says why the member of an object does not do its work just now.
 func (r *roster) ready(name string) error {

@@ -8,7 +8,8 @@
 //	cel:resource.generation + 1   a CEL expression, whose value keeps its type
 //	cluster                       a text that stands for itself
 //
-// or a mapping of such values. Fields and templates always give a text. A
+// or a mapping of such values. Fields and templates always give a text;
+// Conversions says where that takes the type of a number or a boolean. A
 // field that a resource does not have gives the empty text and a Problem,
 // never a failure: the event goes out. Mistakes that can be seen beforehand
 // fail New, with the key (KeyError), the line and the column.
@@ -76,6 +77,7 @@ type field struct {
 	path   string // for problems
 	key    []byte // as JSON, with the colon
 	value  value
+	names  []string // of the field of the resource that is all of the value, or nil
 	fields []field
 }
 
@@ -141,6 +143,8 @@ func compileMap(path string, data settings.OrderedMap) ([]field, error) {
 			f.fields, err = compileMap(f.path, e.Map)
 		} else if f.value, err = compileValue(e.Value); err != nil {
 			err = &KeyError{Key: f.path, Err: err}
+		} else {
+			f.names = namesOf(e.Value)
 		}
 		errs = append(errs, err)
 		fields = append(fields, f)

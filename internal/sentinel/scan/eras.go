@@ -11,6 +11,10 @@ import (
 // up, first called Ready and then Reconciled, and one for each adapter that
 // reported, such as DnsSuccessful. Which way it is shows by the item; one list
 // may hold several.
+//
+// A field of the status itself always counts more than a condition. Conditions
+// fill in the fields that are absent, and only if one of them is known. A status
+// with conditions of which none is known is not ready: see FaultStatus.
 const (
 	summaryToday  = "Reconciled"
 	summaryBefore = "Ready"
@@ -36,6 +40,9 @@ type gathered struct {
 	reported           bool
 	lowest             int64     // generation that an adapter that reported has observed
 	oldest             time.Time // of the adapters' reports
+
+	listed     int  // how many conditions there are
+	unreadable bool // whether one of them has no type that can be read
 }
 
 // otherEras fills in what an item says in the words of another era. Items of
@@ -45,7 +52,7 @@ func (s *Scanner) otherEras() {
 	if r.LastUpdated.IsZero() && s.updatedAt != nil {
 		s.parseTime(&r.LastUpdated, s.updatedAt, "status.updated_at")
 	}
-	if r.Phase != "" || s.conditions == nil || s.item.Fault.Skips() {
+	if s.given.phase || s.conditions == nil || s.item.Fault.Skips() {
 		return
 	}
 	s.gathered = gathered{}
@@ -55,36 +62,65 @@ func (s *Scanner) otherEras() {
 	}
 	g := &s.gathered
 	switch {
+	case g.unreadable:
+		s.fault(FaultStatus, "status.conditions")
 	case g.isToday:
 		// Its own generation is always that of the resource, and tells nothing.
-		s.summary(&g.today)
-		r.ObservedGeneration = g.lowest
+		s.mapCondition(&g.today)
+		s.mapObserved(g.lowest)
 	case g.wasBefore:
-		s.summary(&g.before)
-		r.ObservedGeneration = g.before.observed
+		s.mapCondition(&g.before)
 		if g.reported {
-			r.ObservedGeneration = g.lowest
+			s.mapObserved(g.lowest)
+		} else {
+			s.mapObserved(g.before.observed)
 		}
 	case g.reported:
-		r.Phase, r.ObservedGeneration = phaseNotReady, g.lowest
-		r.LastUpdated = g.oldest
-	default:
-		// A kind that no adapter has to report on. There is nothing to wait
-		// for, and only its age counts.
+		r.Phase = phaseNotReady
+		s.mapObserved(g.lowest)
+		if r.LastUpdated.IsZero() {
+			r.LastUpdated = g.oldest
+		}
+	case g.listed > 0:
+		s.fault(FaultStatus, "status.conditions")
+	case s.needsNoAdapter():
+		// There is nothing to wait for, and only the age counts.
 		r.Phase, r.ObservedGeneration = phaseReady, r.Generation
 		s.parseTime(&r.LastUpdated, s.updated, "updated_time")
 	}
 }
 
-// summary takes the phase and its times from the condition that sums up.
-func (s *Scanner) summary(c *condition) {
+// needsNoAdapter reports whether an item with an empty list of conditions is of
+// a kind that no adapter has to report on. Only the public API says that in this
+// way: it gives every resource of another kind its conditions on creation. The
+// status of its items holds nothing but conditions.
+func (s *Scanner) needsNoAdapter() bool {
+	r := &s.item.Resource
+	return s.item.Public && !s.given.observed && r.LastUpdated.IsZero() && r.LastTransition.IsZero()
+}
+
+// mapCondition takes the phase, and the times that the status does not give,
+// from the condition that sums up.
+func (s *Scanner) mapCondition(c *condition) {
 	r := &s.item.Resource
 	r.Phase = phaseNotReady
 	if string(c.status) == "True" {
 		r.Phase = phaseReady
 	}
-	s.parseTime(&r.LastUpdated, c.updated, "status.conditions.last_updated_time")
-	s.parseTime(&r.LastTransition, c.transition, "status.conditions.last_transition_time")
+	if r.LastUpdated.IsZero() {
+		s.parseTime(&r.LastUpdated, c.updated, "status.conditions.last_updated_time")
+	}
+	if r.LastTransition.IsZero() {
+		s.parseTime(&r.LastTransition, c.transition, "status.conditions.last_transition_time")
+	}
+}
+
+// mapObserved takes the observed generation from the conditions, unless the
+// status gives one.
+func (s *Scanner) mapObserved(generation int64) {
+	if !s.given.observed {
+		s.item.Resource.ObservedGeneration = generation
+	}
 }
 
 // keep keeps a value to look into later. It is part of the page.
@@ -106,8 +142,9 @@ func (s *Scanner) readConditions() {
 	reset(s.inner, &s.innerBuf)
 	defer func() { s.page, s.dec, s.innerBuf = page, outer, bytes.Buffer{} }()
 
+	g := &s.gathered
 	if s.dec.PeekKind() != '[' {
-		s.fault(FaultWrongType, "status.conditions")
+		g.unreadable = true
 		return
 	}
 	if _, err := s.dec.ReadToken(); err != nil {
@@ -115,6 +152,14 @@ func (s *Scanner) readConditions() {
 	}
 	for s.dec.PeekKind() != ']' {
 		s.condition = condition{}
+		g.listed++
+		if kind := s.dec.PeekKind(); kind != '{' && kind != 'n' {
+			g.unreadable = true
+			if s.skip() != nil {
+				return
+			}
+			continue
+		}
 		if err := s.object("status.conditions", (*Scanner).conditionField); err != nil {
 			return
 		}
@@ -179,6 +224,8 @@ func (s *Scanner) gather() {
 	case len(c.kind) > len(ofAdapter) && bytes.HasSuffix(c.kind, []byte(ofAdapter)):
 		s.report(c)
 	case c.wrong == "type":
+		g.unreadable = true // it might be any
+		return
 	default:
 		return
 	}

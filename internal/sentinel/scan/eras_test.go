@@ -23,6 +23,7 @@ func TestEras(t *testing.T) {
 		dns1      = `{"type":"DnsSuccessful","status":"True","observed_generation":1,"last_updated_time":"2025-10-21T12:00:00Z"}`
 		dns2      = `{"type":"DnsSuccessful","status":"True","observed_generation":2,"last_updated_time":"2025-10-21T12:00:00Z"}`
 		valid2    = `{"type":"ValidationSuccessful","status":"False","observed_generation":2,"last_updated_time":"2025-10-21T12:30:00Z"}`
+		public    = `"href":"/api/hyperfleet/v1/clusters/a","created_by":"owner@example.com",`
 		mapped    = `{"type":"Upgradeable","status":"False","observed_generation":1}`
 	)
 	created, updated := at("2025-10-20T10:00:00Z"), at("2025-10-21T11:00:00Z")
@@ -136,14 +137,97 @@ func TestEras(t *testing.T) {
 			want:   ready(2),
 		},
 		"NoAdapters": {
-			reason: "a kind that no adapter reports on: only its age counts",
-			item:   conditions(),
+			reason: "a kind of the public API that no adapter reports on: only its age counts",
+			item:   strings.Replace(conditions(), `{`, `{`+public, 1),
 			want:   decision.Resource{Generation: 2, ObservedGeneration: 2, Phase: "Ready", Created: created, Updated: updated, LastUpdated: updated},
 		},
-		"MappedAlone": {
-			reason: "the same with conditions that sum nothing up",
+		"NoConditionsYet": {
+			reason: "in any other API nothing was observed yet",
+			item:   conditions(),
+			want:   decision.Resource{Generation: 2, Created: created, Updated: updated},
+		},
+		"NoAdaptersButAField": {
+			reason: "the public API has no field of its own beside the conditions",
+			item:   strings.Replace(item(`"observed_generation":1,"conditions":[]`), `{`, `{`+public, 1),
+			want:   decision.Resource{Generation: 2, ObservedGeneration: 1, Created: created, Updated: updated},
+		},
+		"UnknownAlone": {
+			reason: "conditions of which none is known: not ready, and nothing observed",
 			item:   conditions(mapped),
-			want:   decision.Resource{Generation: 2, ObservedGeneration: 2, Phase: "Ready", Created: created, Updated: updated, LastUpdated: updated},
+			want:   decision.Resource{Generation: 2, Created: created, Updated: updated},
+			fault:  scan.FaultStatus, field: "status.conditions",
+		},
+		"UnknownAloneOfThePublicAPI": {
+			reason: "the same",
+			item:   strings.Replace(conditions(mapped), `{`, `{`+public, 1),
+			want:   decision.Resource{Generation: 2, Created: created, Updated: updated},
+			fault:  scan.FaultStatus, field: "status.conditions",
+		},
+		"UnknownWithObserved": {
+			reason: "the observed generation of the status counts",
+			item:   item(`"observed_generation":1,"conditions":[{"type":"Available","status":"False"}]`),
+			want:   decision.Resource{Generation: 2, ObservedGeneration: 1, Created: created, Updated: updated},
+			fault:  scan.FaultStatus, field: "status.conditions",
+		},
+		"UnknownWithTimes": {
+			reason: "the times of the status count",
+			item:   item(`"observedGeneration":2,"last_updated_time":"2025-10-21T12:00:00Z","lastTransitionTime":"2025-10-21T10:00:00Z","conditions":[%s]`, mapped),
+			want:   decision.Resource{Generation: 2, ObservedGeneration: 2, LastUpdated: reported, LastTransition: turned},
+			fault:  scan.FaultStatus, field: "status.conditions",
+		},
+		"UnknownWithPhase": {
+			reason: "a phase is enough: conditions are not looked at, and nothing is odd",
+			item:   item(`"phase":"Ready","conditions":[%s]`, mapped),
+			want:   decision.Resource{Generation: 2, Phase: "Ready", Created: created, Updated: updated},
+		},
+		"PhaseWithoutObserved": {
+			reason: "absent is 0, whatever a condition says",
+			item:   item(`"phase":"Ready","last_updated_time":"2025-10-21T12:00:00Z","conditions":[%s,%s]`, reconciled, dns2),
+			want:   decision.Resource{Generation: 2, Phase: "Ready", LastUpdated: reported, Created: created, Updated: updated},
+		},
+		"EmptyPhase": {
+			reason: "is a phase, and not ready",
+			item:   item(`"phase":"","observed_generation":2,"last_updated_time":"2025-10-21T12:00:00Z","last_transition_time":"2025-10-21T10:00:00Z","conditions":[%s]`, reconciled),
+			want:   with(ready(2), func(r *decision.Resource) { r.Phase = "" }),
+		},
+		"ObservedWithReady": {
+			reason: "the observed generation of the status counts, the condition fills in the phase and the times",
+			item:   item(`"observed_generation":1,"conditions":[%s]`, strings.Replace(reconciled, "Reconciled", "Ready", 1)),
+			want:   ready(1),
+		},
+		"ObservedZeroWithReconciled": {
+			reason: "0 is a generation too",
+			item:   item(`"conditions":[%s,%s],"observed_generation":0`, reconciled, dns2),
+			want:   ready(0),
+		},
+		"ObservedNullWithReconciled": {
+			reason: "null is absent",
+			item:   item(`"conditions":[%s,%s],"observed_generation":1,"observedGeneration":null`, reconciled, dns2),
+			want:   ready(2),
+		},
+		"TimesWithReconciled": {
+			reason: "the times of the status count, the conditions fill in the rest",
+			item:   item(`"last_updated_time":"2025-10-21T13:00:00Z","lastTransitionTime":"2025-10-21T09:00:00Z","conditions":[%s,%s]`, reconciled, dns1),
+			want: with(ready(1), func(r *decision.Resource) {
+				r.LastUpdated, r.LastTransition = at("2025-10-21T13:00:00Z"), at("2025-10-21T09:00:00Z")
+			}),
+		},
+		"UpdatedAtWithAdapters": {
+			reason: "the earliest name of the time counts too",
+			item:   item(`"updated_at":"2025-10-21T13:00:00Z","conditions":[%s]`, dns1),
+			want: decision.Resource{
+				Generation: 2, ObservedGeneration: 1, Phase: "NotReady", LastUpdated: at("2025-10-21T13:00:00Z"), Created: created, Updated: updated,
+			},
+		},
+		"TimeAlone": {
+			reason: "a status that says no more is not ready",
+			item:   item(`"last_updated_time":"2025-10-21T12:00:00Z"`),
+			want:   decision.Resource{Generation: 2, LastUpdated: reported, Created: created, Updated: updated},
+		},
+		"NoStatus": {
+			reason: "nothing is known, and nothing odd",
+			item:   `{` + head + `}`,
+			want:   decision.Resource{Generation: 2, Created: created, Updated: updated},
 		},
 		"AdaptersAlone": {
 			reason: "reports without a sum are not ready, and as old as the oldest",
@@ -177,12 +261,27 @@ func TestEras(t *testing.T) {
 			item:   conditions(`{"type":"Weather","status":7,"observed_generation":"many","last_updated_time":[]}`, reconciled, dns2),
 			want:   ready(2),
 		},
-		"NotAnArray":        {reason: "skipped", item: item(`"conditions":{"type":"Reconciled"}`), fault: scan.FaultWrongType, field: "status.conditions"},
-		"NotAnObject":       {reason: "skipped", item: conditions("7", reconciled), fault: scan.FaultWrongType, field: "status.conditions"},
-		"TypeOfAnotherType": {reason: "it might be any", item: conditions(`{"type":7}`, reconciled), fault: scan.FaultWrongType, field: "status.conditions.type"},
-		"StatusNumber":      {reason: "skipped", item: conditions(`{"type":"Reconciled","status":1}`), fault: scan.FaultWrongType, field: "status.conditions.status"},
-		"GenerationText":    {reason: "skipped", item: conditions(reconciled, `{"type":"DnsSuccessful","observed_generation":"2"}`), fault: scan.FaultWrongType, field: "status.conditions.observed_generation"},
-		"TimeNumber":        {reason: "skipped", item: conditions(`{"type":"Ready","last_updated_time":7}`), fault: scan.FaultWrongType, field: "status.conditions.last_updated_time"},
+		"NotAnArray": {
+			reason: "who knows what it says: not ready",
+			item:   item(`"conditions":{"type":"Reconciled"}`),
+			want:   decision.Resource{Generation: 2, Created: created, Updated: updated},
+			fault:  scan.FaultStatus, field: "status.conditions",
+		},
+		"NotAnObject": {
+			reason: "the same",
+			item:   conditions("7", reconciled, "[]"),
+			want:   decision.Resource{Generation: 2, Created: created, Updated: updated},
+			fault:  scan.FaultStatus, field: "status.conditions",
+		},
+		"TypeOfAnotherType": {
+			reason: "it might be any",
+			item:   conditions(`{"type":7}`, reconciled),
+			want:   decision.Resource{Generation: 2, Created: created, Updated: updated},
+			fault:  scan.FaultStatus, field: "status.conditions",
+		},
+		"StatusNumber":   {reason: "skipped", item: conditions(`{"type":"Reconciled","status":1}`), fault: scan.FaultWrongType, field: "status.conditions.status"},
+		"GenerationText": {reason: "skipped", item: conditions(reconciled, `{"type":"DnsSuccessful","observed_generation":"2"}`), fault: scan.FaultWrongType, field: "status.conditions.observed_generation"},
+		"TimeNumber":     {reason: "skipped", item: conditions(`{"type":"Ready","last_updated_time":7}`), fault: scan.FaultWrongType, field: "status.conditions.last_updated_time"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

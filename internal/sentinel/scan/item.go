@@ -15,8 +15,10 @@ func (s *Scanner) readItem() error {
 	it.ID = nil
 	it.Resource = decision.Resource{}
 	it.Fault, it.Field = FaultNone, ""
+	it.HasLabels, it.Public = false, false
 	it.Labels.own, it.Labels.meta = it.Labels.own[:0], it.Labels.meta[:0]
 	s.created, s.updated, s.conditions, s.updatedAt = nil, nil, nil, nil
+	s.given = given{}
 
 	if s.dec.PeekKind() != '{' {
 		it.Fault = FaultNotObject
@@ -27,6 +29,7 @@ func (s *Scanner) readItem() error {
 		return err
 	}
 	it.Resource.Raw = trimLeft(s.page[start:s.dec.InputOffset()])
+	it.Public = s.given.href && s.given.createdBy
 	s.otherEras()
 	s.standIns()
 	if len(it.ID) == 0 && !it.Fault.Skips() {
@@ -82,13 +85,18 @@ func (s *Scanner) itemField(name []byte) error {
 	case "id":
 		return s.id()
 	case "generation":
-		return s.integer(&r.Generation, "generation")
+		_, err := s.integer(&r.Generation, "generation")
+		return err
 	case "status":
 		return s.object("status", (*Scanner).statusField)
 	case "created_time", "createdTime":
 		return s.laterTime(&s.created, "created_time")
 	case "updated_time", "updatedTime":
 		return s.laterTime(&s.updated, "updated_time")
+	case "href":
+		s.given.href = true
+	case "created_by", "createdBy":
+		s.given.createdBy = true
 	case "labels":
 		if s.wantLabels {
 			return s.labels(&s.item.Labels.own, "labels")
@@ -101,13 +109,14 @@ func (s *Scanner) itemField(name []byte) error {
 	return s.skip()
 }
 
-func (s *Scanner) statusField(name []byte) error {
+func (s *Scanner) statusField(name []byte) (err error) {
 	r := &s.item.Resource
 	switch string(name) {
 	case "phase":
 		return s.phase()
 	case "observed_generation", "observedGeneration":
-		return s.integer(&r.ObservedGeneration, "status.observed_generation")
+		s.given.observed, err = s.integer(&r.ObservedGeneration, "status.observed_generation")
+		return err
 	case "last_updated_time", "lastUpdatedTime":
 		return s.time(&r.LastUpdated, "status.last_updated_time")
 	case "last_transition_time", "lastTransitionTime":
@@ -134,7 +143,7 @@ func (s *Scanner) id() (err error) {
 
 func (s *Scanner) phase() error {
 	v, err := s.string("status.phase")
-	s.item.Resource.Phase = s.words.of(v)
+	s.item.Resource.Phase, s.given.phase = s.words.of(v), v != nil
 	return err
 }
 
@@ -155,15 +164,21 @@ func (s *Scanner) string(path string) ([]byte, error) {
 	return text, nil
 }
 
-func (s *Scanner) integer(to *int64, path string) error {
+// integer reads a whole number, and reports whether there is one; null is 0 and
+// none.
+func (s *Scanner) integer(to *int64, path string) (given bool, err error) {
 	v, err := s.dec.ReadValue()
-	if err != nil || v.Kind() == 'n' {
-		return err
+	if err != nil {
+		return false, err
+	}
+	if v.Kind() == 'n' {
+		*to = 0
+		return false, nil
 	}
 	n, ok := parseInt(v)
 	s.wrongUnless(ok, path)
 	*to = n
-	return nil
+	return true, nil
 }
 
 // parseInt reads a JSON number that is whole, however it is written.
@@ -180,6 +195,7 @@ func parseInt(v []byte) (int64, bool) {
 
 func (s *Scanner) time(to *time.Time, path string) error {
 	v, err := s.string(path)
+	*to = time.Time{} // of two values the last counts
 	if err == nil {
 		s.parseTime(to, v, path)
 	}
@@ -206,6 +222,7 @@ func (s *Scanner) laterTime(to *[]byte, path string) (err error) {
 }
 
 func (s *Scanner) labels(to *[]label, path string) error {
+	s.item.HasLabels = true
 	*to = (*to)[:0]
 	s.into = to
 	return s.object(path, (*Scanner).labelField)

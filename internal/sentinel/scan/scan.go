@@ -38,7 +38,7 @@ type Envelope struct {
 	Bare bool
 
 	// First and Last are the ids of the first item and of the last that has
-	// one, parts of the page.
+	// one. They are parts of the page, or valid until the next scan.
 	First, Last []byte
 
 	// Sorted is true if the ids ascend, byte by byte and without a repeat.
@@ -63,7 +63,13 @@ type Item struct {
 	Resource decision.Resource
 
 	// Labels are those of the resource, if the scanner was asked for them.
-	Labels Labels
+	// HasLabels says that it has the field, be it empty or null.
+	Labels    Labels
+	HasLabels bool
+
+	// Public says that the resource has the form of the public API's, which always
+	// have href and created_by.
+	Public bool
 
 	// Fault is what is wrong with the item, at Field. If Fault.Skips, nothing
 	// else of the item is to be believed, though ID is set if there was one.
@@ -82,6 +88,7 @@ const (
 	FaultNoID            // no id, or an empty one
 	FaultWrongType       // a field that decides is of another type
 	FaultTime            // a time that can not be read; it counts as absent
+	FaultStatus          // no phase, and conditions of which none is known; it is not ready
 
 	// NumFaults is how many there are, FaultNone included.
 	NumFaults
@@ -100,13 +107,15 @@ func (f Fault) String() string {
 		return "wrong_type"
 	case FaultTime:
 		return "unreadable_time"
+	case FaultStatus:
+		return "unknown_status"
 	case NumFaults:
 	}
 	return "unknown"
 }
 
 // Skips reports whether an item with this fault can not be judged.
-func (f Fault) Skips() bool { return f != FaultNone && f != FaultTime }
+func (f Fault) Skips() bool { return f != FaultNone && f != FaultTime && f != FaultStatus }
 
 // A Scanner reads pages. It is not safe for concurrent use; its memory is
 // reused from page to page.
@@ -124,12 +133,17 @@ type Scanner struct {
 	removed          [][]byte
 
 	// See otherEras.
+	given                 given
 	conditions, updatedAt []byte
 	inner                 *jsontext.Decoder
 	innerBuf              bytes.Buffer
 	condition             condition
 	gathered              gathered
 }
+
+// Given says which fields an item has whose absence tells something. Null is
+// absent.
+type given struct{ phase, observed, href, createdBy bool }
 
 // New returns a scanner. It reads labels only if it is told to.
 func New(labels bool) *Scanner {
@@ -201,7 +215,7 @@ func (s *Scanner) list(env *Envelope, visit func(*Item) error) error {
 	if err := s.skip(); err != nil {
 		return err
 	}
-	return errors.New("not a list: neither an object with items nor an array")
+	return errNotList
 }
 
 func (s *Scanner) envelope(env *Envelope, visit func(*Item) error) error {
@@ -214,22 +228,11 @@ func (s *Scanner) envelope(env *Envelope, visit func(*Item) error) error {
 		if err != nil {
 			return err
 		}
-		switch string(name) {
-		case "items":
+		if string(name) == "items" {
 			hasItems = true
 			err = s.items(env, visit)
-		case "continue":
-			err = s.text(&env.Continue)
-		case "cursor":
-			err = s.text(&env.Cursor)
-		case "total":
-			err = s.total(env)
-		case "more":
-			err = s.more(env)
-		case "removed":
-			err = s.removedIDs(env)
-		default:
-			err = s.skip()
+		} else {
+			err = s.envelopeField(env, string(name))
 		}
 		if err != nil {
 			return err
@@ -239,9 +242,33 @@ func (s *Scanner) envelope(env *Envelope, visit func(*Item) error) error {
 		return err
 	}
 	if !hasItems {
-		return errors.New("not a list: the object has no items")
+		return errNoItems
 	}
 	return nil
+}
+
+// What makes a page none.
+var (
+	errNotList  = errors.New("not a list: neither an object with items nor an array")
+	errNoItems  = errors.New("not a list: the object has no items")
+	errNotItems = errors.New("not a list: items is not an array")
+)
+
+// envelopeField reads a field beside the items.
+func (s *Scanner) envelopeField(env *Envelope, name string) error {
+	switch name {
+	case "continue":
+		return s.text(&env.Continue)
+	case "cursor":
+		return s.text(&env.Cursor)
+	case "total":
+		return s.total(env)
+	case "more":
+		return s.more(env)
+	case "removed":
+		return s.removedIDs(env)
+	}
+	return s.skip()
 }
 
 // items reads the array of items; null is an empty one.
@@ -250,7 +277,7 @@ func (s *Scanner) items(env *Envelope, visit func(*Item) error) error {
 		if err := s.skip(); err != nil || kind == 'n' {
 			return err
 		}
-		return errors.New("not a list: items is not an array")
+		return errNotItems
 	}
 	if _, err := s.dec.ReadToken(); err != nil {
 		return err

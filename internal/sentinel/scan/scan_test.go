@@ -27,12 +27,16 @@ func scanAll(t *testing.T, page string) ([]seen, scan.Envelope, error) {
 	t.Helper()
 	var got []seen
 	env, err := scan.New(true).Scan([]byte(page), func(it *scan.Item) error {
-		r := it.Resource
-		r.Raw = bytes.Clone(r.Raw)
-		got = append(got, seen{ID: string(it.ID), Resource: r, Fault: it.Fault, Field: it.Field})
+		got = append(got, copyOf(it))
 		return nil
 	})
 	return got, env, err
+}
+
+func copyOf(it *scan.Item) seen {
+	r := it.Resource
+	r.Raw = bytes.Clone(r.Raw)
+	return seen{ID: string(it.ID), Resource: r, Fault: it.Fault, Field: it.Field}
 }
 
 func at(s string) time.Time {
@@ -350,7 +354,7 @@ func TestManyWords(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	words := []string{"none", "not_an_object", "no_id", "wrong_type", "unreadable_time", "unknown"}
+	words := []string{"none", "not_an_object", "no_id", "wrong_type", "unreadable_time", "unknown_status", "unknown"}
 	for i, want := range words {
 		if got := scan.Fault(i).String(); got != want {
 			t.Errorf("fault %d: got %q, want %q", i, got, want)
@@ -370,12 +374,14 @@ func FuzzScan(f *testing.F) {
 		`{"items":null,"total":3}`, `{"items":[1,null,{"\u0069d":"x"}]}`, `[`, ``,
 		`[{"id":"a","generation":2,"status":{"conditions":[{"type":"Reconciled","status":"True","observed_generation":2,"last_updated_time":"2025-10-21T12:00:00Z"},{"type":"DnsSuccessful","observedGeneration":1},null,7]}}]`,
 		`{"items":[],"removed":["a",1],"cursor":"c","more":true}`,
+		`[{"id":"a","generation":2,"status":{"observed_generation":1,"conditions":[{"type":"Available","status":"False"}]}},{"id":"b","href":"x","created_by":"y","status":{"conditions":[]}}]`,
 		`[{"id":"\ud800"},{"id":"\ud83d\ude00"}]`, "[{\"id\":\"\xff\",\"\xc0\":1}]",
 	} {
 		f.Add([]byte(seed))
 	}
 	s := scan.New(true)
 	f.Fuzz(func(t *testing.T, page []byte) {
+		wantStream(t, page)
 		type item struct{ raw, id string }
 		var got []item
 		env, err := s.Scan(page, func(it *scan.Item) error {

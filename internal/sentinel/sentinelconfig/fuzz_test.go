@@ -3,6 +3,7 @@ package sentinelconfig_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/url"
 	"strings"
 	"testing"
@@ -79,8 +80,8 @@ func (nowhere) ListPage(context.Context, string, url.Values, []byte) ([]byte, er
 	return nil, nil
 }
 
-func (nowhere) ListPageIf(context.Context, string, url.Values, string, []byte) ([]byte, string, error) {
-	return nil, "", nil
+func (nowhere) ListPageIf(context.Context, string, url.Values, string, []byte) ([]byte, io.ReadCloser, string, error) {
+	return nil, nil, "", nil
 }
 
 func (nowhere) Watch(context.Context, string, url.Values, func(fleetv1.WatchEvent) error) error {

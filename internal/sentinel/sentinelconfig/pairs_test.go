@@ -72,12 +72,13 @@ backoffNotReady: 1m30s
 backoffReady: 1h
 pollInterval: 500ms
 shardSelector:
-  matchLabels: {region: us-east, customer-id: acme, e: f, a: b, g: h, c: d, i: ''}
+  matchLabels: {region: us-east, customer-id: acme, e: f, a: b, g: h, c: d}
   matchExpressions:
     - {key: tier, operator: In, values: [b, a]}
     - {key: environment, operator: NotIn, values: [dev]}
     - {key: old, operator: DoesNotExist}
     - {key: cloud-provider, operator: Exists}
+    - {key: i, operator: In, values: ['']}
 hyperfleetAPI: {url: "https://api", timeout: 3s, flavour: hyperfleet}
 broker: {type: rabbitmq, topic: t, url: "amqp://guest:guest@rabbitmq:5672/"}
 messageData:
@@ -98,9 +99,8 @@ resource_selector:
   - {label: customer-id, value: acme}
   - {label: e, value: f}
   - {label: g, value: h}
-  - {label: i}
   - {label: region, value: us-east}
-label_selector: "cloud-provider,environment!=dev,!old,tier in (a,b)"
+label_selector: "cloud-provider,environment!=dev,i=,!old,tier in (a,b)"
 hyperfleet_api: {endpoint: "https://api", timeout: 3s, flavour: hyperfleet}
 message_data:
   generation: "cel:resource.generation + 1"

@@ -3,6 +3,7 @@ package survey_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/url"
 	"strings"
 	"testing"
@@ -189,9 +190,9 @@ func (p page) ListPage(_ context.Context, path string, _ url.Values, dst []byte)
 	return append(dst[:0], p...), nil
 }
 
-func (p page) ListPageIf(ctx context.Context, path string, q url.Values, _ string, dst []byte) ([]byte, string, error) {
+func (p page) ListPageIf(ctx context.Context, path string, q url.Values, _ string, dst []byte) ([]byte, io.ReadCloser, string, error) {
 	body, err := p.ListPage(ctx, path, q, dst)
-	return body, "", err
+	return body, nil, "", err
 }
 
 // TestCoverageOfMalformedResources: what no sentinel can read is not covered.

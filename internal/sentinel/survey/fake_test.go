@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strconv"
@@ -106,9 +107,9 @@ func (f *fleet) ListPage(ctx context.Context, path string, q url.Values, dst []b
 }
 
 // ListPageIf knows no tags.
-func (f *fleet) ListPageIf(ctx context.Context, path string, q url.Values, _ string, dst []byte) ([]byte, string, error) {
+func (f *fleet) ListPageIf(ctx context.Context, path string, q url.Values, _ string, dst []byte) ([]byte, io.ReadCloser, string, error) {
 	body, err := f.ListPage(ctx, path, q, dst)
-	return body, "", err
+	return body, nil, "", err
 }
 
 func (f *fleet) list(all map[string]v1.Resource, q url.Values) v1.List {

@@ -18,11 +18,18 @@ import (
 // with names that come from the resource.
 const maxKeys = 200
 
-// A payloadCheck makes payloads and counts the values that come out empty.
+// A payloadCheck makes payloads, counts the values that come out empty or as
+// a text, and keeps one payload as an example.
 type payloadCheck struct {
-	watch *Watch
-	empty map[string]*EmptyField
-	buf   []byte
+	watch   *Watch
+	empty   map[string]*EmptyField
+	texts   map[string]*TextField
+	example *PayloadExample
+	buf     []byte
+}
+
+func newPayloadCheck(w *Watch) payloadCheck {
+	return payloadCheck{watch: w, empty: map[string]*EmptyField{}, texts: map[string]*TextField{}}
 }
 
 // check makes the payload that an event about a resource would have.
@@ -34,6 +41,12 @@ func (c *payloadCheck) check(it *scan.Item, v decision.Verdict, now time.Time) e
 	if err != nil {
 		return fmt.Errorf("make the payload of %q: %w", it.ID, err)
 	}
+	if c.example == nil || v.ShouldPublish && !c.example.Due {
+		c.example = &PayloadExample{ID: string(it.ID), Due: v.ShouldPublish, Data: bytes.Clone(data)}
+	}
+	if err := c.noteTexts(it); err != nil {
+		return err
+	}
 	named := map[string]bool{}
 	for _, p := range problems {
 		named[p.Key] = true
@@ -44,6 +57,26 @@ func (c *payloadCheck) check(it *scan.Item, v decision.Verdict, now time.Time) e
 			c.note(key, "it comes out as an empty text", it.ID)
 		}
 	})
+}
+
+// noteTexts counts the values that lose the type which the resource gives
+// them.
+func (c *payloadCheck) noteTexts(it *scan.Item) error {
+	list, err := c.watch.Payload.Conversions(it.Resource.Raw)
+	if err != nil {
+		return fmt.Errorf("read %q: %w", it.ID, err)
+	}
+	for _, conversion := range list {
+		f := c.texts[conversion.Key]
+		if f == nil {
+			f = &TextField{
+				Key: conversion.Key, Field: conversion.Field, Type: conversion.Type, Instead: conversion.CEL, Example: string(it.ID),
+			}
+			c.texts[conversion.Key] = f
+		}
+		f.Resources++
+	}
+	return nil
 }
 
 func (c *payloadCheck) note(key, reason string, id []byte) {
@@ -58,7 +91,16 @@ func (c *payloadCheck) note(key, reason string, id []byte) {
 	f.Resources++
 }
 
-func (c *payloadCheck) report() []EmptyField {
+func (c *payloadCheck) textFields() []TextField {
+	list := make([]TextField, 0, len(c.texts))
+	for _, f := range c.texts {
+		list = append(list, *f)
+	}
+	slices.SortFunc(list, func(a, b TextField) int { return cmp.Compare(a.Key, b.Key) })
+	return list
+}
+
+func (c *payloadCheck) emptyFields() []EmptyField {
 	list := make([]EmptyField, 0, len(c.empty))
 	for _, f := range c.empty {
 		list = append(list, *f)

@@ -3,6 +3,7 @@ package survey
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -61,6 +62,13 @@ type PlanReport struct {
 	// PayloadsChecked resources: all that are due, and some of the others.
 	EmptyFields     []EmptyField `json:"empty_fields"`
 	PayloadsChecked int          `json:"payloads_checked"`
+
+	// TextFields are the values of message_data that send a number or a
+	// boolean as a text, among the same resources.
+	TextFields []TextField `json:"text_fields"`
+
+	// Payload is the data of one cloud event, left out where nothing matches.
+	Payload *PayloadExample `json:"payload,omitempty"`
 
 	// Warnings are what is odd about resources, or wrong.
 	Warnings []WarningCount `json:"warnings"`
@@ -127,6 +135,29 @@ type EmptyField struct {
 	Example   string `json:"example"`
 }
 
+// A TextField is a value of message_data that sends a number or a boolean as a
+// text.
+type TextField struct {
+	// Key is the path of the value in the configuration, Field the field of
+	// the resource that it sends, and Type "number" or "boolean".
+	Key   string `json:"key"`
+	Field string `json:"field"`
+	Type  string `json:"type"`
+
+	// Instead is the value that keeps the type.
+	Instead   string `json:"instead"`
+	Resources int    `json:"resources"`
+	Example   string `json:"example"`
+}
+
+// A PayloadExample is the data that an event about one resource has. It is one
+// that would be nudged now if there is any, which Due says.
+type PayloadExample struct {
+	ID   string          `json:"id"`
+	Due  bool            `json:"due"`
+	Data json.RawMessage `json:"data"`
+}
+
 // A WarningCount is how many resources show one thing that is odd or wrong.
 type WarningCount struct {
 	Warning   string `json:"warning"`
@@ -165,7 +196,7 @@ type planner struct {
 func (p *planner) restart() {
 	*p = planner{
 		watch: p.watch, limit: p.limit, phases: map[string]int{}, warnings: map[string]*WarningCount{},
-		payloads: payloadCheck{watch: p.watch, empty: map[string]*EmptyField{}},
+		payloads: newPayloadCheck(p.watch),
 	}
 }
 
@@ -279,7 +310,8 @@ func (p *planner) report(began, ended time.Time) *PlanReport {
 		Began:                 stamp(began), Ended: stamp(ended),
 		OnServer: p.onServer, Matching: p.matching, Due: p.due, Changed: p.changed,
 		Reasons: []Count{}, Phases: counts(p.phases), MostUrgent: []DueResource{}, Events: p.events,
-		EmptyFields: p.payloads.report(), PayloadsChecked: p.checked, Warnings: []WarningCount{},
+		EmptyFields: p.payloads.emptyFields(), PayloadsChecked: p.checked,
+		TextFields: p.payloads.textFields(), Payload: p.payloads.example, Warnings: []WarningCount{},
 	}
 	for reason, n := range p.reasons {
 		if n > 0 {

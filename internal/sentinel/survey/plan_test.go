@@ -1,6 +1,7 @@
 package survey_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
@@ -82,6 +83,8 @@ func TestPlan(t *testing.T) {
 				{Key: "message_data.meta.name", Reason: "it comes out as an empty text", Resources: 1, Example: "c6"},
 			},
 			PayloadsChecked: 6,
+			TextFields:      []survey.TextField{},
+			Payload:         &survey.PayloadExample{ID: "c1", Due: true, Data: json.RawMessage(`{"id":"c1","meta":{"tier":"","name":"name-c1"}}`)},
 			Warnings: []survey.WarningCount{
 				{Warning: "observed_generation ahead of generation - potential API issue", Resources: 1, Example: "c4"},
 				{Warning: "status time in the future - potential clock issue", Resources: 1, Example: "c5"},

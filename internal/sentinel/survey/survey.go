@@ -154,7 +154,7 @@ func (k *walk) run(ctx context.Context, v visitor) (cursor string, err error) {
 			v.restart()
 		}
 		now := time.Now()
-		env, err := s.Scan(pg.Body, func(it *scan.Item) error {
+		env, err := pg.Scan(s, func(it *scan.Item) error {
 			v.visit(it, now)
 			return nil
 		})

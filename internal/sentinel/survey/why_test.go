@@ -3,6 +3,7 @@ package survey_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/url"
 	"strings"
 	"testing"
@@ -228,6 +229,6 @@ func (s single) ListPage(context.Context, string, url.Values, []byte) ([]byte, e
 	return []byte(s), nil
 }
 
-func (s single) ListPageIf(context.Context, string, url.Values, string, []byte) ([]byte, string, error) {
-	return []byte(s), "", nil
+func (s single) ListPageIf(context.Context, string, url.Values, string, []byte) ([]byte, io.ReadCloser, string, error) {
+	return []byte(s), nil, "", nil
 }

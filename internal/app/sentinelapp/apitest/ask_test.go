@@ -96,6 +96,10 @@ func TestAskTheFleetAPI(t *testing.T) {
 		t.Errorf("why: exit code %d, %+v", code, why)
 	}
 
+	if code := ask(t, &why, "why", "nope", "--config", eu, "--sentinel-url", "http://127.0.0.1:1"); code != 1 || why.State != survey.StateNotFound {
+		t.Errorf("why of what is not there: exit code %d, %+v", code, why)
+	}
+
 	var cover survey.CoverageReport
 	if code := ask(t, &cover, "coverage", eu, us, pools); code != 0 || !cover.Proven {
 		t.Errorf("coverage: exit code %d, %+v", code, cover)

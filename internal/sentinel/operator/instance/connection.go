@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"reflect"
 	"runtime/debug"
@@ -96,7 +97,9 @@ func (c *apiConnection) ListPage(ctx context.Context, collection string, q url.V
 }
 
 // ListPageIf is the API's.
-func (c *apiConnection) ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) (body []byte, tag string, err error) {
+func (c *apiConnection) ListPageIf(
+	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
+) (body []byte, rest io.ReadCloser, tag string, err error) {
 	defer c.catch("the client of the fleet API", &err)
 	return c.API.ListPageIf(ctx, collection, q, etag, dst)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/record"
@@ -42,8 +43,13 @@ type Deps struct {
 	NewPart  func(count, index int) (sentinel.Shard, error)
 	NewGroup func() (Group, error)
 
-	Log         *slog.Logger
-	Registerer  prometheus.Registerer
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+
+	// LoadErrors count what can not be loaded while no sentinel is in force. Nil
+	// makes some of Registerer.
+	LoadErrors *sentinel.LoadErrors
+
 	Tracer      trace.Tracer
 	OnPublished func(sentinel.Published)
 
@@ -63,6 +69,9 @@ type Wanted struct {
 
 	// Settings are the spec's, with what lies in Secrets.
 	Settings sentinelconfig.Settings
+
+	// Spec is what the settings were made of, for the log.
+	Spec v1alpha1.SentinelConfigSpec
 }
 
 // An Instance runs one sentinel at a time. Make it with New and call Run once.
@@ -83,6 +92,7 @@ type Instance struct {
 	wanted  *Wanted
 	refused *Refusal
 	seen    int64
+	watches string   // the collection that was asked for last, empty while unknown
 	current *running // nil before the first
 	state   State
 }
@@ -95,6 +105,9 @@ func New(deps Deps) *Instance {
 	if deps.Retry.Initial == 0 {
 		deps.Retry = backoff.Policy{Initial: time.Second, Max: time.Minute}
 	}
+	if deps.LoadErrors == nil {
+		deps.LoadErrors = sentinel.NewLoadErrors(deps.Registerer)
+	}
 	retry := time.NewTimer(time.Hour)
 	retry.Stop()
 	return &Instance{deps: deps, log: deps.Log, mail: make(chan struct{}, 1), retry: retry}
@@ -102,15 +115,15 @@ func New(deps Deps) *Instance {
 
 // Apply has the instance run w, as soon as it can. It does not wait for that.
 // The last call counts.
-func (i *Instance) Apply(w Wanted) { i.post(w.Generation, &w, nil) }
+func (i *Instance) Apply(w Wanted) { i.post(w.Generation, w.Settings.Sentinel.ResourceType, &w, nil) }
 
 // Refuse tells the instance that a generation can not be taken, and why. What
 // runs goes on.
-func (i *Instance) Refuse(r Refusal) { i.post(r.Generation, nil, &r) }
+func (i *Instance) Refuse(r Refusal) { i.post(r.Generation, r.ResourceType, nil, &r) }
 
-func (i *Instance) post(generation int64, w *Wanted, r *Refusal) {
+func (i *Instance) post(generation int64, resourceType string, w *Wanted, r *Refusal) {
 	i.mu.Lock()
-	i.seen, i.wanted, i.refused = generation, w, r
+	i.seen, i.watches, i.wanted, i.refused = generation, resourceType, w, r
 	i.mu.Unlock()
 	select {
 	case i.mail <- struct{}{}:
@@ -266,6 +279,7 @@ func (i *Instance) renumber(r *running, w *Wanted) {
 	i.mu.Unlock()
 	if refused || r.wanted.Generation != w.Generation {
 		r.sentinel.ConfigReloaded()
+		i.log.Info("configuration read again, nothing changed", "generation", w.Generation, "previous_generation", r.wanted.Generation)
 	}
 	i.set(func(s *State) {
 		r.wanted.Generation = w.Generation
@@ -277,8 +291,8 @@ func (i *Instance) refuse(r Refusal) {
 	r.Err = i.conceal(r.Err)
 	if i.current != nil {
 		i.current.sentinel.ConfigRefused()
-		i.current.sentinel.ConfigNotLoaded()
 	}
+	i.NotLoaded()
 	tell := i.log.Warn
 	if before := i.State().Refusal; before != nil && before.Generation == r.Generation && text(before.Err) == text(r.Err) {
 		tell = i.log.Debug // it was only looked at again
@@ -352,11 +366,15 @@ func (i *Instance) begun(r, old *running) {
 		r.sentinel.ConfigReloaded()
 		i.crashes = 0
 	}
+	if changed {
+		i.logChange(r, old)
+	}
 	i.mu.Lock()
 	i.current = r
 	latest := i.wanted == r.wanted
 	refused := i.state.Refusal != nil && !latest
 	i.mu.Unlock()
+	i.deps.LoadErrors.Clear() // from now on the sentinel counts them
 	if refused && !changed {
 		r.sentinel.ConfigRefused() // its metrics may be new
 	}
@@ -371,6 +389,20 @@ func (i *Instance) begun(r, old *running) {
 			s.Changes++
 		}
 	})
+}
+
+// logChange tells which configuration is in force now, and in what it differs
+// from the one before.
+func (i *Instance) logChange(r, old *running) {
+	if old == nil {
+		i.log.Info("configuration in force", "generation", r.wanted.Generation)
+		return
+	}
+	changes, err := sentinelconfig.Changes(&old.wanted.Spec, &r.wanted.Spec)
+	if err != nil {
+		i.log.Error("changes of the configuration not found out", "generation", r.wanted.Generation, "err", err)
+	}
+	i.log.Info("configuration changed", "generation", r.wanted.Generation, "previous_generation", old.wanted.Generation, "changes", changes)
 }
 
 // fail stops a sentinel that can not go on by itself, to start it again later.
@@ -434,14 +466,23 @@ func (i *Instance) shut() {
 	i.current = nil
 	i.mu.Unlock()
 	i.set(func(s *State) { s.InForce, s.Stopped = 0, true })
+	i.deps.LoadErrors.Clear()
 }
 
-// NotLoaded counts that the host cluster was asked in vain.
+// NotLoaded counts that the configuration could not be loaded, whether or not
+// one was before.
 func (i *Instance) NotLoaded() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.current != nil {
 		i.current.sentinel.ConfigNotLoaded()
+		return
+	}
+	if i.state.Stopped {
+		return
+	}
+	if err := i.deps.LoadErrors.Count(i.watches); err != nil {
+		i.log.Error("configuration not loaded, and not counted either", "err", err)
 	}
 }
 

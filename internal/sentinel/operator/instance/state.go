@@ -26,6 +26,10 @@ type Refusal struct {
 	Generation int64
 	Reason     Reason
 	Err        error
+
+	// ResourceType is the collection that the generation asks for; empty is
+	// unknown.
+	ResourceType string
 }
 
 // Pending is what a generation waits for that could be in force.
@@ -47,6 +51,9 @@ type State struct {
 	Seen, InForce int64
 	Refusal       *Refusal
 	Pending       *Pending
+
+	// ResourceType is the collection that was asked for last; empty is unknown.
+	ResourceType string
 
 	// Selector is what selects the resources of the sentinel in force; empty
 	// where all of them are watched.
@@ -82,7 +89,7 @@ type State struct {
 func (i *Instance) State() State {
 	i.mu.Lock()
 	s, current, group := i.state, i.current, i.group
-	s.Seen = i.seen
+	s.Seen, s.ResourceType = i.seen, i.watches
 	i.mu.Unlock()
 	if current != nil {
 		s.Stats, s.Live = current.sentinel.Stats(), current.sentinel.Live()

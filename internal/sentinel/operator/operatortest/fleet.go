@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -149,9 +150,9 @@ func (c *fleetClient) ListPage(_ context.Context, _ string, q url.Values, dst []
 }
 
 // ListPageIf knows no tags.
-func (c *fleetClient) ListPageIf(ctx context.Context, collection string, q url.Values, _ string, dst []byte) (body []byte, tag string, err error) {
+func (c *fleetClient) ListPageIf(ctx context.Context, collection string, q url.Values, _ string, dst []byte) (body []byte, rest io.ReadCloser, tag string, err error) {
 	body, err = c.ListPage(ctx, collection, q, dst)
-	return body, "", err
+	return body, nil, "", err
 }
 
 // Watch is not offered.

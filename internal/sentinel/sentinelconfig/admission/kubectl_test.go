@@ -21,7 +21,7 @@ import (
 func TestAbbreviatedExamples(t *testing.T) {
 	t.Parallel()
 	namespace := kubebedtest.Namespace(t)
-	out, err := kubebedtest.Bed(t).Kubectl(t.Context(), "apply", "-n", namespace, "-f", "testdata/specification-abbreviated.yaml")
+	out, err := kubebedtest.Bed(t).Kubectl(t.Context(), "apply", "-n", namespace, "-f", specification+"abbreviated.yaml")
 	if err == nil {
 		t.Fatalf("taken: %s", out)
 	}

@@ -15,6 +15,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// specification is the folder of what tools/specification cuts out of the
+// specification.
+const specification = "../../../../test/specification/operator/"
+
 // TestSchemaOfTheSpecification: whatever the specification says of the
 // resource is said in the CRD word for word; it only adds to that.
 func TestSchemaOfTheSpecification(t *testing.T) {
@@ -29,7 +33,7 @@ func TestSchemaOfTheSpecification(t *testing.T) {
 		return tree
 	}
 	var got []string
-	compare("", read("testdata/specification-crd.yaml"), read(crd), &got)
+	compare("", read(specification+"crd.yaml"), read(crd), &got)
 	want := []string{
 		// NATS is one broker more, and an object without a spec asks for nothing.
 		`.spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.broker.properties.type.enum: [gcp-pubsub rabbitmq] became [gcp-pubsub rabbitmq nats]`,
@@ -91,7 +95,7 @@ func TestSampleOfTheSpecification(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if out := kubectl(t, "apply", "-f", "testdata/specification-sample.yaml"); out != "sentinelconfig.hyperfleet.redhat.com/cluster-sentinel-us-east created\n" {
+	if out := kubectl(t, "apply", "-f", specification+"sentinelconfig.yaml"); out != "sentinelconfig.hyperfleet.redhat.com/cluster-sentinel-us-east created\n" {
 		t.Errorf("got %q", out)
 	}
 	got, err := configs(t, namespace).Get(t.Context(), "cluster-sentinel-us-east", metav1.GetOptions{})
@@ -110,7 +114,7 @@ func TestSampleOfTheSpecification(t *testing.T) {
 	if diff := cmp.Diff(want, got.Object["spec"]); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	if out := kubectl(t, "apply", "-f", "testdata/specification-sample.yaml"); out != "sentinelconfig.hyperfleet.redhat.com/cluster-sentinel-us-east unchanged\n" {
+	if out := kubectl(t, "apply", "-f", specification+"sentinelconfig.yaml"); out != "sentinelconfig.hyperfleet.redhat.com/cluster-sentinel-us-east unchanged\n" {
 		t.Errorf("the second time: got %q", out)
 	}
 }
@@ -131,7 +135,7 @@ func TestSchemaForEditors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err = os.ReadFile("testdata/specification-sample.yaml")
+	text, err = os.ReadFile(specification + "sentinelconfig.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

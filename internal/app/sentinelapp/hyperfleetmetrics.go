@@ -1,0 +1,147 @@
+package sentinelapp
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
+	"github.com/fleetloop/fleetloop/internal/telemetry"
+	"github.com/fleetloop/fleetloop/internal/version"
+)
+
+// HyperFleetMetricsPath is where the metrics are served under the names and
+// labels of the public HyperFleet sentinel.
+const HyperFleetMetricsPath = "/metrics/hyperfleet"
+
+// HyperFleetMetrics are the settings of these metrics.
+type HyperFleetMetrics struct {
+	// Enabled serves them. They have a path of their own, because most names
+	// are those of the sentinel's own metrics, with other labels.
+	Enabled bool `key:"hyperfleet_metrics" env:"SENTINEL_HYPERFLEET_METRICS" default:"false" doc:"Serve the metrics at /metrics/hyperfleet too, under the names and labels of the public HyperFleet sentinel."`
+}
+
+// servePublic serves the metrics of a process, if they are asked for.
+func (h HyperFleetMetrics) servePublic(p *process.Process) {
+	if !h.Enabled {
+		return
+	}
+	build := version.Get()
+	p.HandleDebug(HyperFleetMetricsPath, telemetry.MetricsHandler(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, err := p.Metrics.Gather()
+		return publicMetrics(families, build.Version), err
+	})))
+}
+
+// An alias is a metric of the public sentinel and the one of ours that it is
+// made of.
+type alias struct {
+	name, of, help string
+
+	// label is the one beside those that all have, and value gives its value
+	// from the labels of ours; not ok leaves a series out. Empty is none.
+	label string
+	value func(ours map[string]string) (value string, ok bool)
+}
+
+// aliases are the metrics of the public sentinel.
+func aliases() []alias {
+	reason := func(of map[string]string) (string, bool) { return of["reason"], true }
+	return []alias{
+		{name: "pending_resources", of: "memory_entries", help: "Resources that are due and were announced, and that no adapter has answered for."},
+		{name: "events_published_total", of: "events_published_by_reason_total", help: "Events that the broker confirmed.", label: "reason", value: reason},
+		{
+			name: "resources_skipped_total", of: "decisions_total", help: "Decisions not to publish an event.", label: "reason",
+			value: func(of map[string]string) (string, bool) { return of["reason"], skips(of["reason"]) },
+		},
+		{name: "poll_duration_seconds", of: "reconcile_duration_seconds", help: "Time spent in one round."},
+		{
+			name: "api_errors_total", of: "api_errors_total", help: "Errors of the fleet API.", label: "error_type",
+			value: func(of map[string]string) (string, bool) { return "fetch_error", of["operation"] == "fetch_resources" },
+		},
+		{
+			name: "broker_errors_total", of: "broker_errors_total", help: "Events that were given up for a round.", label: "error_type",
+			value: func(map[string]string) (string, bool) { return "publish_error", true },
+		},
+	}
+}
+
+// skips reports whether a reason is one for not publishing.
+func skips(reason string) bool {
+	for r := range decision.NumReasons {
+		if reason == r.String() {
+			return !r.Publishes()
+		}
+	}
+	return false
+}
+
+const metricPrefix = "hyperfleet_sentinel_"
+
+// publicMetrics makes the families of the public sentinel out of ours.
+func publicMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamily {
+	byName := map[string]*dto.MetricFamily{}
+	for _, f := range ours {
+		byName[strings.TrimPrefix(f.GetName(), metricPrefix)] = f
+	}
+	standard := []*dto.LabelPair{labelPair("component", "sentinel"), labelPair("version", release)}
+	var out []*dto.MetricFamily
+	for _, a := range aliases() {
+		if family := a.family(byName[a.of], standard); len(family.GetMetric()) > 0 {
+			out = append(out, family)
+		}
+	}
+	if oldest := oldestRound(byName["last_successful_round_timestamp_seconds"]); oldest > 0 {
+		out = append(out, &dto.MetricFamily{
+			Name: new(metricPrefix + "last_successful_poll_timestamp_seconds"), Type: dto.MetricType_GAUGE.Enum(),
+			Help:   new("When the last good round ended, of the sentinel for which that is longest ago."),
+			Metric: []*dto.Metric{{Label: standard, Gauge: &dto.Gauge{Value: &oldest}}},
+		})
+	}
+	slices.SortFunc(out, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return out
+}
+
+func (a alias) family(of *dto.MetricFamily, standard []*dto.LabelPair) *dto.MetricFamily {
+	family := &dto.MetricFamily{Name: new(metricPrefix + a.name), Help: &a.help, Type: of.GetType().Enum()}
+	for _, m := range of.GetMetric() {
+		ours := map[string]string{}
+		for _, l := range m.GetLabel() {
+			ours[l.GetName()] = l.GetValue()
+		}
+		labels := append(slices.Clone(standard),
+			labelPair("resource_type", ours["resource_type"]),
+			labelPair("resource_selector", strings.ReplaceAll(ours["shard"], "=", ":")))
+		if config, ok := ours[operator.LabelConfig]; ok { // or those of two SentinelConfigs would be the same series
+			labels = append(labels, labelPair(operator.LabelConfig, config))
+		}
+		if a.label != "" {
+			value, ok := a.value(ours)
+			if !ok {
+				continue
+			}
+			labels = append(labels, labelPair(a.label, value))
+		}
+		slices.SortFunc(labels, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
+		family.Metric = append(family.Metric, &dto.Metric{Label: labels, Counter: m.Counter, Gauge: m.Gauge, Histogram: m.Histogram})
+	}
+	return family
+}
+
+// oldestRound is when the last good round of the sentinel ended whose is longest
+// ago; 0 if one has had none.
+func oldestRound(rounds *dto.MetricFamily) float64 {
+	var oldest float64
+	for i, m := range rounds.GetMetric() {
+		if at := m.GetGauge().GetValue(); i == 0 || at < oldest {
+			oldest = at
+		}
+	}
+	return oldest
+}
+
+func labelPair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }

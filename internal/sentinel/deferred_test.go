@@ -1,0 +1,106 @@
+package sentinel_test
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+)
+
+// perRound is how many events of age one round publishes with the default
+// configuration: 2,500 a second for 0.99 poll intervals.
+const perRound = 12_375
+
+// expired are n ready resources whose age passes after some time.
+func expired(n int, after time.Duration) []v1.Resource {
+	fleet := clusterIDs(n)
+	for i := range fleet {
+		fleet[i].Status.LastUpdatedTime = time.Now().Add(after - 30*time.Minute)
+	}
+	return fleet
+}
+
+// newDefault is a sentinel with the default configuration, that logs rounds and
+// no single events.
+func newDefault(t *testing.T, api *feedAPI) (*bench, *logBuffer) {
+	t.Helper()
+	log := &logBuffer{}
+	b := newFollower(t, api, func(c *sentinel.Config, d *sentinel.Deps) {
+		c.LogEvents = sentinel.LogEventsDebug
+		d.Log = slog.New(slog.NewTextHandler(log, nil))
+	})
+	return b, log
+}
+
+// TestExpiredGoOutInTheirRound: the default configuration publishes 10,000
+// resources in the round in which they expire. That includes a sentinel's
+// first round.
+func TestExpiredGoOutInTheirRound(t *testing.T) {
+	const n = 10_000
+	for name, after := range map[string]time.Duration{"AtTheStart": 0, "Later": 7 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			inEveryMode(t, func(t *testing.T, mode sentinel.Mode, offer func(*feedAPI)) {
+				t.Helper()
+				api := newFeedAPI(expired(n, after)...)
+				offer(api)
+				b, log := newDefault(t, api)
+				b.run(t)
+				time.Sleep(after + 9*time.Second)
+				synctest.Wait()
+				events := b.broker.got()
+				if len(events) != n {
+					t.Fatalf("%d events, want %d", len(events), n)
+				}
+				if took := events[n-1].at.Sub(events[0].at); took > 3*time.Second {
+					t.Errorf("the events went out within %s, want one round", took)
+				}
+				b.wantMode(t, mode)
+				b.wantMetric(t, 0, "decisions_total", "reason", "due, waits its turn in the budget of events")
+				b.wantMetric(t, 0, "resources_deferred_total", "ready_state", "ready")
+				b.wantMetric(t, 0, "deferred_resources")
+				if len(log.lines("deferred=0")) == 0 || len(log.lines("deferred=0")) != len(log.lines("round done")) {
+					t.Errorf("the rounds do not say that nothing was deferred:\n%s", log)
+				}
+			})
+		})
+	}
+}
+
+// TestDeferred: what one round can not publish is deferred, which is a count of
+// its own and not a skip, and drains at the rate that is documented.
+func TestDeferred(t *testing.T) {
+	const n = 25_000
+	inEveryMode(t, func(t *testing.T, _ sentinel.Mode, offer func(*feedAPI)) {
+		t.Helper()
+		api := newFeedAPI(expired(n, 7*time.Second)...)
+		offer(api)
+		b, log := newDefault(t, api)
+		b.run(t)
+		time.Sleep(7 * time.Second)
+		synctest.Wait()
+		skippedBefore := b.metric(t, "resources_skipped_total", "ready_state", "ready")
+		counted := 0.0
+		for round, left := range []int{n - perRound, n - 2*perRound, 0} {
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if got := len(b.broker.got()); got != n-left {
+				t.Errorf("%d events after round %d, want %d", got, round, n-left)
+			}
+			counted += float64(left)
+			b.wantMetric(t, float64(left), "deferred_resources")
+			b.wantMetric(t, counted, "resources_deferred_total", "ready_state", "ready")
+			// What was published before is skipped as announced, nothing else.
+			published := []float64{0, perRound, 3 * perRound}[round]
+			if got := b.metric(t, "resources_skipped_total", "ready_state", "ready") - skippedBefore; got != published {
+				t.Errorf("%v resources were skipped until round %d, want %v", got, round, published)
+			}
+		}
+		for _, want := range []string{"deferred=12625", "deferred=250"} {
+			wantCount(t, want, log.lines(want), 1)
+		}
+		b.wantMetric(t, 0, "resources_deferred_total", "ready_state", "not_ready")
+	})
+}

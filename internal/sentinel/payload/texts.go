@@ -1,0 +1,118 @@
+package payload
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/object"
+)
+
+// A Conversion is a value of message_data that sends a number or a boolean of
+// the resource as a text.
+type Conversion struct {
+	// Key is the path of the value in message_data.
+	Key string
+
+	// Field is the field of the resource, such as ".generation".
+	Field string
+
+	// Type is "number" or "boolean".
+	Type string
+
+	// CEL is a value that sends the field with its type.
+	CEL string
+}
+
+// Conversions returns the values that send a number or a boolean of this
+// resource as a text. Values that have more in them than one field are not
+// among them: those are meant to be texts.
+func (b *Builder) Conversions(raw []byte) ([]Conversion, error) {
+	if !slices.ContainsFunc(b.fields, field.hasPath) {
+		return nil, nil
+	}
+	resource, err := object.Parse(raw, b.needs.only())
+	if err != nil {
+		return nil, err
+	}
+	return conversions(b.fields, func(names []string) string { return typeOf(lookup(resource, names)) }), nil
+}
+
+// KnownConversions returns the values that send a field as a text which is a
+// number in every resource. Whether a field of the spec is one shows only by
+// resources: see Conversions.
+func (b *Builder) KnownConversions() []Conversion {
+	return conversions(b.fields, func(names []string) string {
+		switch strings.Join(names, ".") {
+		case "generation", "status.observed_generation", "status.observedGeneration":
+			return typeNumber
+		}
+		return ""
+	})
+}
+
+const (
+	typeNumber  = "number"
+	typeBoolean = "boolean"
+)
+
+// typeOf names the type of a value that is a number or a boolean.
+func typeOf(v any) string {
+	switch v.(type) {
+	case bool:
+		return typeBoolean
+	case nil, string, map[string]any, []any:
+		return ""
+	}
+	return typeNumber
+}
+
+func conversions(fields []field, typeOf func(names []string) string) []Conversion {
+	var list []Conversion
+	for _, f := range fields {
+		list = append(list, conversions(f.fields, typeOf)...)
+		if f.names == nil {
+			continue
+		}
+		if t := typeOf(f.names); t != "" {
+			list = append(list, Conversion{Key: f.path, Field: "." + strings.Join(f.names, "."), Type: t, CEL: "cel:" + celField(f.names)})
+		}
+	}
+	return list
+}
+
+// hasPath reports whether the field, or one below it, is a field of the
+// resource.
+func (f field) hasPath() bool { return f.names != nil || slices.ContainsFunc(f.fields, field.hasPath) }
+
+var (
+	loneField     = regexp.MustCompile(`^(?:\{\{-?\s*)?\.([A-Za-z0-9_.-]+?)(?:\s*-?\}\})?$`)
+	celIdentifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// namesOf returns the names that lead to the field of the resource which is all
+// that a value of message_data consists of, or nil.
+func namesOf(text string) []string {
+	m := loneField.FindStringSubmatch(text)
+	if m == nil {
+		return nil
+	}
+	return strings.Split(m[1], ".")
+}
+
+// celField is the CEL expression for a field of the resource.
+func celField(names []string) string {
+	var b strings.Builder
+	b.WriteString("resource")
+	for _, name := range names {
+		// CEL keeps some words for itself.
+		reserved := slices.Contains([]string{"true", "false", "null", "in"}, name)
+		if celIdentifier.MatchString(name) && !reserved {
+			b.WriteString("." + name)
+		} else {
+			b.WriteString("[" + strconv.Quote(name) + "]")
+		}
+	}
+	return b.String()
+}

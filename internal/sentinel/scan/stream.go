@@ -1,0 +1,181 @@
+package scan
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// MaxValue bounds one resource, or one field beside them, of a page that is
+// read as a stream, in bytes.
+const MaxValue = 16 << 20
+
+// streamBuffer is how many bytes of a stream are read at a time.
+const streamBuffer = 64 << 10
+
+// ScanStream is Scan of a page that begins with head and goes on in rest. It
+// holds one resource at a time, however long the page is. The error is that of
+// rest if it has one.
+func (s *Scanner) ScanStream(head []byte, rest io.Reader, visit func(*Item) error) (Envelope, error) {
+	in := &valueReader{src: io.MultiReader(bytes.NewReader(head), bufio.NewReaderSize(rest, streamBuffer)), left: MaxValue}
+	st := stream{
+		Scanner: s, in: in, visit: visit, env: Envelope{Total: -1, Sorted: true},
+		dec: jsontext.NewDecoder(in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)),
+	}
+	defer s.close()
+	if err := st.list(); err != nil {
+		return st.env, err
+	}
+	if _, err := st.dec.ReadToken(); !errors.Is(err, io.EOF) {
+		if err != nil {
+			return st.env, err
+		}
+		return st.env, fmt.Errorf("something follows the list at byte %d", st.dec.InputOffset())
+	}
+	return st.env, nil
+}
+
+// A stream is a page that is read value by value. The scanner reads each value
+// once it is there as a whole.
+type stream struct {
+	*Scanner
+	dec   *jsontext.Decoder
+	in    *valueReader
+	env   Envelope
+	visit func(*Item) error
+	last  []byte // the id that env.Last refers to
+}
+
+// value reads the next value. It is valid until the next read.
+func (st *stream) value() (jsontext.Value, error) {
+	v, err := st.dec.ReadValue()
+	st.in.left = MaxValue
+	return v, err
+}
+
+func (st *stream) list() error {
+	kind := st.dec.PeekKind()
+	if kind == '[' {
+		st.env.Bare = true
+		return st.items()
+	}
+	if kind == '{' {
+		return st.envelope()
+	}
+	if _, err := st.value(); err != nil {
+		return err
+	}
+	return errNotList
+}
+
+func (st *stream) envelope() error {
+	if _, err := st.dec.ReadToken(); err != nil {
+		return err
+	}
+	hasItems := false
+	for st.dec.PeekKind() != '}' {
+		name, err := st.dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		if name := name.String(); name == "items" {
+			hasItems = true
+			err = st.items()
+		} else {
+			err = st.field(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := st.dec.ReadToken(); err != nil {
+		return err
+	}
+	if !hasItems {
+		return errNoItems
+	}
+	return nil
+}
+
+// field reads a field beside the items, which outlives the value read.
+func (st *stream) field(name string) error {
+	v, err := st.value()
+	if err != nil {
+		return err
+	}
+	st.open(bytes.Clone(v))
+	return st.envelopeField(&st.env, name)
+}
+
+func (st *stream) items() error {
+	if kind := st.dec.PeekKind(); kind != '[' {
+		if _, err := st.value(); err != nil || kind == 'n' {
+			return err
+		}
+		return errNotItems
+	}
+	if _, err := st.dec.ReadToken(); err != nil {
+		return err
+	}
+	for st.dec.PeekKind() != ']' {
+		v, err := st.value()
+		if err != nil {
+			return err
+		}
+		st.open(v)
+		if err := st.readItem(); err != nil {
+			return err
+		}
+		st.note()
+		if err := st.visit(&st.item); err != nil {
+			return err
+		}
+	}
+	_, err := st.dec.ReadToken()
+	return err
+}
+
+// note counts the item, and keeps the ids that outlive it.
+func (st *stream) note() {
+	st.env.note(st.item.ID)
+	if st.env.Items == 1 {
+		st.env.First = bytes.Clone(st.env.First)
+	}
+	st.last = append(st.last[:0], st.env.Last...)
+	st.env.Last = st.last
+}
+
+// A valueReader refuses to read on when one value grows too large.
+type valueReader struct {
+	src  io.Reader
+	left int
+}
+
+func (r *valueReader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, fmt.Errorf("one value of the list is larger than %d bytes", MaxValue)
+	}
+	n, err := r.src.Read(p)
+	r.left -= n
+	return n, err
+}
+
+// errFound ends a search through a page.
+var errFound = errors.New("found")
+
+// HasNoLabels reports whether no resource of a page has the field labels. Of a page
+// of which there is only the beginning, the resources there count; one that is there
+// as a whole has to be readable.
+func HasNoLabels(page []byte, whole bool) bool {
+	_, err := New(true).Scan(page, func(it *Item) error {
+		if it.HasLabels {
+			return errFound
+		}
+		return nil
+	})
+	return err == nil || !whole && !errors.Is(err, errFound)
+}

@@ -1,0 +1,81 @@
+package sentinelconfig
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+)
+
+// Changes names the fields in which two specs differ, with what they were and
+// are: spec.backoffReady: "30m" → "1h". Of URLs, which may hold a password, only
+// the names are given. Where the specs are the same, a Secret has changed.
+func Changes(before, after *v1alpha1.SentinelConfigSpec) ([]string, error) {
+	was, err := fieldsOf(before)
+	if err != nil {
+		return nil, err
+	}
+	is, err := fieldsOf(after)
+	if err != nil {
+		return nil, err
+	}
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	var changes []string
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		switch old, now := was[path], is[path]; {
+		case old == now:
+		case strings.HasSuffix(path, ".url"):
+			changes = append(changes, path)
+		default:
+			changes = append(changes, fmt.Sprintf("%s: %s → %s", path, shown(old), shown(now)))
+		}
+	}
+	if len(changes) == 0 {
+		changes = []string{"a Secret of the spec"}
+	}
+	return changes, nil
+}
+
+// shown is a value as a log line has it.
+func shown(value string) string {
+	const most = 100
+	switch {
+	case value == "":
+		return "(not given)"
+	case len(value) > most:
+		return strings.ToValidUTF8(value[:most], "") + "…"
+	}
+	return value
+}
+
+// fieldsOf are the fields of a spec that are given: JSON values by path.
+func fieldsOf(spec *v1alpha1.SentinelConfigSpec) (map[string]string, error) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("compare specs: %w", err)
+	}
+	fields := map[string]string{}
+	return fields, flatten(fields, "spec", text)
+}
+
+// flatten adds the fields of a JSON value to others. Lists are one value.
+func flatten(fields map[string]string, path string, value json.RawMessage) error {
+	if len(value) == 0 || value[0] != '{' {
+		fields[path] = string(value)
+		return nil
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(value, &members); err != nil {
+		return fmt.Errorf("compare specs: %w", err)
+	}
+	for name, member := range members {
+		if err := flatten(fields, path+"."+name, member); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package sentinel
+
+import (
+	"context"
+	"sync"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/flat"
+	"github.com/fleetloop/fleetloop/internal/sentinel/memory"
+)
+
+// A toldOnce remembers for which generation of a resource something was logged.
+// It is bounded, and only ever saves a repetition: what it forgets is logged
+// again. It is safe for concurrent use.
+type toldOnce struct {
+	limit int
+
+	mu          sync.Mutex
+	generations flat.Map[int64]
+}
+
+// first reports whether nothing was logged of this generation yet, and notes
+// that it is now.
+func (o *toldOnce) first(k memory.Key, generation int64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if told := o.generations.Get(uint64(k)); told != nil {
+		again := *told == generation
+		*told = generation
+		return !again
+	}
+	if o.generations.Len() >= o.limit {
+		o.generations.RemoveNear(uint64(k))
+	}
+	*o.generations.Add(uint64(k)) = generation
+	return true
+}
+
+// forget has the next word on a resource logged, whatever its generation.
+func (o *toldOnce) forget(k memory.Key) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.generations.Remove(uint64(k))
+}
+
+// told is what was logged of single resources.
+type told struct{ failed, ahead toldOnce }
+
+// newTold makes a memory of at most limit resources of each kind.
+func newTold(limit int) *told {
+	return &told{failed: toldOnce{limit: limit}, ahead: toldOnce{limit: limit}}
+}
+
+// A repetition counts events that failed and had failed before.
+type repetition struct {
+	mu     sync.Mutex
+	events int
+	id     string // of the last one's resource
+	err    error
+}
+
+func (r *repetition) add(id string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events++
+	r.id, r.err = id, err
+}
+
+// take returns what was counted since the last call.
+func (r *repetition) take() (events int, id string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events, id, err = r.events, r.id, r.err
+	r.events = 0
+	return events, id, err
+}
+
+// logFailure logs that an event was not published. What fails again for the
+// same generation is counted, and told by the next summary.
+func (p *pass) logFailure(ctx context.Context, j *job, err error) {
+	line := []any{"resource_id", j.id, "reason", j.reason.String(), "event_id", j.eventID, "err", err}
+	switch {
+	case ctx.Err() != nil:
+		p.log.WarnContext(ctx, "event not published, the sentinel stops", line...)
+	case p.told.failed.first(j.key, j.generation):
+		p.log.ErrorContext(ctx, "event not published, left to the next round", line...)
+	default:
+		p.repeated.add(j.id, err)
+	}
+}
+
+// logOmitted tells how many lines were left out of the log since the last call:
+// failures that came again, and warnings of a kind that came often. Of these
+// everything is told when the sentinel stops.
+func (s *Sentinel) logOmitted(ctx context.Context, stops bool) {
+	if events, id, err := s.repeated.take(); events > 0 {
+		s.log.ErrorContext(ctx, "events not published again, left to the next round", "events", events, "last_resource_id", id, "err", err)
+	}
+	for kind, lines := range s.sampler.Omitted(stops) {
+		s.log.WarnContext(ctx, "similar lines left out", "kind", kind, "lines", lines)
+	}
+}

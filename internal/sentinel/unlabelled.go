@@ -1,0 +1,45 @@
+package sentinel
+
+import (
+	"context"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+)
+
+// An API may select by labels and not return them. What it selected is then taken
+// as it is, for there is nothing to check it by. It is such an API as long as no
+// resource has the field labels, be it empty or null: in the last full list, in
+// what was read of this one, and on the page. Of a page that comes in two parts its
+// beginning is looked at; any other has to be readable to its end.
+//
+// The public API is none: it ignores ?labels=, and leaves the field out where a
+// resource has no labels.
+
+// trusts reports whether resources without labels are taken as selected, on a
+// page that begins with body, or is body if whole. Filtered says that the server
+// selected what is on it.
+func (p *pass) trusts(body []byte, whole, filtered bool) bool {
+	return filtered && !p.selector.Empty() && !p.servesLabels.Load() && scan.HasNoLabels(body, whole)
+}
+
+// selected reports whether a resource is one of those to watch.
+func (p *pass) selected(ctx context.Context, it *scan.Item) bool {
+	if p.selector.Empty() || p.selector.Matches(&it.Labels) {
+		return true
+	}
+	if it.HasLabels || it.Public || !p.trustFilter || p.servesLabels.Load() {
+		return false
+	}
+	if !p.trustNoted.Swap(true) {
+		p.log.WarnContext(ctx, "api selects by labels but does not return them: its selection is taken unchecked",
+			"resource_id", string(it.ID))
+	}
+	return true
+}
+
+// noteLabels notes, at the end of a full list, whether the API returns labels.
+func (p *pass) noteLabels() {
+	if p.served > 0 {
+		p.servesLabels.Store(p.labelled)
+	}
+}
