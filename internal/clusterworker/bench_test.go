@@ -19,12 +19,12 @@ type endlessStore struct {
 	done      chan struct{}
 }
 
-func (s *endlessStore) Claim(_ context.Context, _ string, slots int, lease time.Duration) ([]Claim, error) {
+func (s *endlessStore) Claim(_ context.Context, _ string, room Room, lease time.Duration) ([]Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests++
-	list := make([]Claim, 0, slots)
-	for range slots {
+	list := make([]Claim, 0, room.Slots)
+	for range room.Slots {
 		s.next++
 		list = append(list, Claim{
 			ClusterID: fmt.Sprint("c", s.next%100_000), Token: s.next, Until: time.Now().Add(lease), Generation: 1,
@@ -48,6 +48,14 @@ func (s *endlessStore) Complete(_ context.Context, results []Result) ([]string, 
 }
 
 func (*endlessStore) Release(context.Context, []Claim) error { return nil }
+
+func (*endlessStore) Renew(context.Context, []Claim, time.Duration) ([]string, error) {
+	return nil, nil
+}
+
+func (*endlessStore) NextLease(context.Context, string) (time.Duration, bool, error) {
+	return 0, false, nil
+}
 
 // An easyGarden takes everything at once.
 type easyGarden struct{}

@@ -4,12 +4,16 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// probeInterval is how often Gardener is asked whether it is back.
-const probeInterval = time.Second
+const (
+	// probeInterval is how often Gardener is asked whether it is back.
+	probeInterval = time.Second
+	// probeHangs is how long a probe goes without an answer until another one is
+	// made beside it: a connection that is dead says nothing of a Gardener that is
+	// back. The first answer counts, however long it took.
+	probeHangs = 10 * time.Second
+)
 
 // A breaker knows whether Gardener is down. Whoever meets an error that may be
 // an outage asks it; then it probes, once for all who ask at the same time. If
@@ -24,6 +28,7 @@ type breaker struct {
 	mu     sync.Mutex
 	open   bool
 	since  time.Time
+	reason error         // why it opened
 	asked  *inquiry      // the probe that runs, if one does
 	opened chan struct{} // of capacity 1
 }
@@ -81,7 +86,7 @@ func (b *breaker) inquire(ctx context.Context, q *inquiry) {
 	b.mu.Lock()
 	b.asked = nil
 	if opens {
-		b.open, b.since = true, time.Now()
+		b.open, b.since, b.reason = true, time.Now(), q.err
 	}
 	b.mu.Unlock()
 	if opens {
@@ -102,24 +107,48 @@ func (b *breaker) Run(ctx context.Context) {
 			return
 		case <-b.opened:
 		}
-		next := time.Now().Add(probeInterval)
-		for b.isOpen() {
-			if backoff.Sleep(ctx, time.Until(next)) != nil {
+		b.awaitAnswer(ctx)
+	}
+}
+
+// awaitAnswer probes an open breaker until Gardener answers, and closes it then.
+func (b *breaker) awaitAnswer(ctx context.Context) {
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan error)
+	begun := time.Now()
+	timer := time.NewTimer(probeInterval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			begun = time.Now()
+			timer.Reset(probeHangs)
+			probes.Go(func() {
+				err := b.probe(ctx)
+				select {
+				case results <- err:
+				case <-ctx.Done():
+				}
+			})
+		case err := <-results:
+			if err == nil {
+				b.endOutage(ctx)
 				return
 			}
-			next = time.Now().Add(probeInterval)
-			b.retry(ctx)
+			timer.Reset(time.Until(begun.Add(probeInterval)))
 		}
 	}
 }
 
-// retry probes an open breaker, and closes it if Gardener answers.
-func (b *breaker) retry(ctx context.Context) {
-	if b.probe(ctx) != nil {
-		return
-	}
+// endOutage closes the breaker, so that calls go on.
+func (b *breaker) endOutage(ctx context.Context) {
 	b.mu.Lock()
-	b.open = false
+	b.open, b.reason = false, nil
 	after := time.Since(b.since)
 	b.mu.Unlock()
 	b.changed(ctx, nil, after)
@@ -131,12 +160,12 @@ func (b *breaker) isOpen() bool {
 	return b.open
 }
 
-// openSince is since when the breaker is open, zero if it is not.
-func (b *breaker) openSince() time.Time {
+// outage is since when and why the breaker is open, zero if it is not.
+func (b *breaker) outage() Outage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.open {
-		return time.Time{}
+		return Outage{}
 	}
-	return b.since
+	return Outage{Since: b.since, Reason: plain(b.reason.Error())}
 }

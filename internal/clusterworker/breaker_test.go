@@ -103,7 +103,7 @@ func TestBreaker(t *testing.T) {
 		}
 		p.set(nil)
 		time.Sleep(time.Second)
-		if b.isOpen() || !b.openSince().IsZero() {
+		if b.isOpen() || !b.outage().Since.IsZero() {
 			t.Error("it does not close")
 		}
 		p.probes()

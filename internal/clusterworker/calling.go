@@ -2,6 +2,7 @@ package clusterworker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -41,7 +42,9 @@ func (w *Worker) submit(o outcome) {
 
 // call tries one row.
 func (w *Worker) call(ctx context.Context, t ticket) {
+	ctx, held := w.leases.hold(ctx, t)
 	o := w.try(ctx, t)
+	o.Until = w.leases.release(held)
 	w.floor.leave(t.ClusterID)
 	w.submit(o)
 }
@@ -54,29 +57,38 @@ func (w *Worker) try(ctx context.Context, t ticket) outcome {
 	}
 	// The last moment: a process that was stopped for a minute would begin its
 	// call while another worker is at the row.
-	if !t.hasTime(w.cfg.CallTimeout) {
+	if !t.hasTime(w.cfg.Lease / leaseStart) {
 		return forgone(t)
 	}
 	if ctx.Err() != nil {
-		return givenBack(t)
+		return cutOff(ctx, t)
 	}
 	r := newResult(t.Claim)
 	if err = w.send(ctx, t.Claim, m, &r); err == nil {
 		return written(t, r)
 	}
 	if ctx.Err() != nil {
-		return givenBack(t) // we cut it off
+		return cutOff(ctx, t)
 	}
 	outage := false
-	if class := classOf(err); class == ErrorClass(shoot.ClassUnavailable) {
+	if class := classOf(err); class == ErrorClass(shoot.ClassUnavailable) || class == ClassTimeout {
 		var stopped error
 		if outage, stopped = w.breaker.down(ctx); stopped != nil {
-			return givenBack(t)
+			return cutOff(ctx, t)
 		}
 	} else if class == ErrorClass(shoot.ClassThrottled) {
 		w.throttle.extend(time.Now().Add(min(throttleOf(err), maxPause)))
 	}
 	return written(t, judge(t.Claim, err, outage))
+}
+
+// cutOff is the outcome of a call that we ended. A row whose lease could not be renewed
+// is not given back: another worker may be at it.
+func cutOff(ctx context.Context, t ticket) outcome {
+	if errors.Is(context.Cause(ctx), errLeaseOver) {
+		return forgone(t)
+	}
+	return givenBack(t)
 }
 
 // manifest is what is to be sent, if not the deletion.
@@ -97,7 +109,7 @@ func (w *Worker) manifest(ctx context.Context, c Claim) (m shoot.Manifest, err e
 
 // send asks Gardener for what the claim is about, and notes in r what it did.
 func (w *Worker) send(ctx context.Context, c Claim, m shoot.Manifest, r *Result) error {
-	callCtx, cancel := context.WithTimeoutCause(ctx, w.cfg.CallTimeout, errCallTimeout)
+	callCtx, cancel := context.WithTimeoutCause(ctx, w.cfg.callBound(), errCallTimeout)
 	defer cancel()
 	v, what, ask := verbApply, "apply the Shoot", func() (err error) {
 		r.Applied, err = w.garden.ApplyShoot(callCtx, m, c.ShootUID != "")
@@ -136,9 +148,10 @@ func (w *Worker) guard(ctx context.Context, what, clusterID string, do func() er
 	return do()
 }
 
-// probe gives an error if Gardener does not answer.
+// probe gives an error if Gardener does not answer within the time that a request of
+// a call may take.
 func (w *Worker) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, min(w.cfg.CallTimeout, probeTimeout), errCallTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.CallTimeout, errCallTimeout)
 	defer cancel()
 	err := w.guard(ctx, "probe Gardener", "", func() error { return w.garden.Probe(ctx) })
 	if answers(err) {
@@ -147,18 +160,17 @@ func (w *Worker) probe(ctx context.Context) error {
 	return err
 }
 
-// probeTimeout bounds one probe.
-const probeTimeout = 5 * time.Second
-
 // breakerChanged tells of an outage that began or ended.
 func (w *Worker) breakerChanged(ctx context.Context, reason error, after time.Duration) {
 	if reason != nil {
 		w.metrics.outages.Inc()
 		w.metrics.breaker.Set(1)
 		w.log.ErrorContext(ctx, "gardener is down, nothing is tried until it is back", "err", reason)
+		w.outages.wake()
 		return
 	}
 	w.metrics.breaker.Set(0)
 	w.log.InfoContext(ctx, "gardener is back", "after", after.Round(time.Millisecond))
+	w.outages.wake()
 	w.nudge()
 }

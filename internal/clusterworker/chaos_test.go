@@ -171,5 +171,5 @@ func goWrong(t *testing.T, seed uint64) {
 		}
 		r.stop()
 	}
-	garden.wantSound(t, 3*8)
+	garden.wantSound(t, 3*newFloor(8).most())
 }

@@ -19,6 +19,10 @@ const (
 	toName     request = "name"
 	toComplete request = "complete"
 	toRelease  request = "release"
+	toRenew    request = "renew"
+	// toFindLease asks when the lease of another worker ends.
+	toFindLease  request = "find_lease"
+	toNoteOutage request = "note_outage"
 )
 
 // dbRetry is how requests to the database are repeated.
@@ -34,6 +38,7 @@ type claimer struct {
 
 	failed int       // claims in a row
 	hold   time.Time // until when a claim that failed is not repeated
+	leases time.Time // when the leases of other workers are looked at again
 }
 
 func newClaimer(w *Worker) *claimer {
@@ -91,15 +96,19 @@ func (c *claimer) step(ctx, calls, hard context.Context) time.Duration {
 	if !listening {
 		c.schedule.pollBy(now.Add(c.blindInterval()))
 	}
-	room, freed := c.floor.room()
-	if room == 0 || c.breaker.isOpen() {
+	room, freed, more := c.floor.room()
+	if room.Slots == 0 || c.breaker.isOpen() {
 		c.claims.expect(c.cfg.PollInterval) // none is owed
-		return tick                         // what ends that wakes us
+		if !more.IsZero() {
+			return min(tick, max(time.Millisecond, more.Sub(now)))
+		}
+		return tick // what ends that wakes us
 	}
 	if throttled := c.throttle.get().Sub(now); throttled > 0 {
 		c.claims.expect(c.cfg.PollInterval)
 		return throttled
 	}
+	c.awaitLeases(hard, now)
 	at, why := c.schedule.next(room, freed)
 	if c.hold.After(at) {
 		at = c.hold
@@ -120,15 +129,47 @@ func (c *claimer) step(ctx, calls, hard context.Context) time.Duration {
 	if !listening { // asked before the claim: what came before that is in it
 		interval = c.blindInterval()
 	}
-	c.schedule.claimed(now, len(tickets) >= room, interval)
+	c.schedule.claimed(now, fills(tickets, room), interval)
 	c.claims.expect(interval)
 	c.metrics.claimed(why, len(tickets))
 	c.dispatch(ctx, calls, hard, tickets)
 	return 0
 }
 
+// fills says of which rows a claim got all that it asked for.
+func fills(tickets []ticket, room Room) filled {
+	n := 0
+	for _, t := range tickets {
+		if t.LastClass == ClassTimeout {
+			n++
+		}
+	}
+	return filled{all: len(tickets) >= room.Slots, timedOut: n >= room.TimedOut}
+}
+
+// awaitLeases has rows claimed when the lease of another worker ends, which may have
+// died. It asks twice in the time of a lease, so that none ends unseen.
+func (c *claimer) awaitLeases(hard context.Context, now time.Time) {
+	if now.Before(c.leases) {
+		return
+	}
+	c.leases = now.Add(c.cfg.Lease / 2)
+	ctx, cancel := context.WithTimeoutCause(hard, storeTimeout, errStoreTimeout)
+	defer cancel()
+	in, ok, err := c.store.NextLease(ctx, c.owner)
+	c.db.note(hard, toFindLease, err)
+	if err != nil || !ok {
+		return
+	}
+	ends := now.Add(in)
+	c.alarms.set(ends)
+	if again := ends.Add(grain); again.Before(c.leases) {
+		c.leases = again // the one after it
+	}
+}
+
 // claim takes up to room rows.
-func (c *claimer) claim(hard context.Context, room int) ([]ticket, error) {
+func (c *claimer) claim(hard context.Context, room Room) ([]ticket, error) {
 	began := time.Now()
 	c.claims.begin()
 	rows, err := c.claimRows(hard, room)
@@ -146,7 +187,7 @@ func (c *claimer) claim(hard context.Context, room int) ([]ticket, error) {
 	return tickets, nil
 }
 
-func (c *claimer) claimRows(hard context.Context, room int) ([]Claim, error) {
+func (c *claimer) claimRows(hard context.Context, room Room) ([]Claim, error) {
 	ctx, cancel := context.WithTimeoutCause(hard, storeTimeout, errStoreTimeout)
 	defer cancel()
 	if c.installation == "" {
@@ -192,7 +233,7 @@ func (c *claimer) dispatch(ctx, calls, hard context.Context, tickets []ticket) {
 
 // begin has one row called for.
 func (w *Worker) begin(calls context.Context, t ticket) {
-	if !w.floor.enter(t.ClusterID) {
+	if !w.floor.enter(t) {
 		w.submit(forgone(t))
 		return
 	}

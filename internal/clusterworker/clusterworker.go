@@ -36,6 +36,8 @@ type Claim struct {
 	ClusterGeneration int64
 	// Attempts is how many tries have failed since the last success or change.
 	Attempts int
+	// LastClass is what was wrong at the last try, empty if nothing was.
+	LastClass ErrorClass
 	// UnsyncedSince is since when the row waits.
 	UnsyncedSince time.Time
 
@@ -87,6 +89,9 @@ type ErrorClass string
 
 // What can be wrong with a row besides what Gardener says.
 const (
+	// ClassTimeout is a call that took too long, of a Gardener that answers
+	// others. Claims of such rows are limited, see Room.
+	ClassTimeout ErrorClass = "timeout"
 	// ClassBadSpec is a spec that no Shoot can be made of.
 	ClassBadSpec ErrorClass = "bad_spec"
 	// ClassPanic is a fault of ours.
@@ -95,9 +100,9 @@ const (
 
 // A Store keeps the rows. An error of it is one of the database.
 type Store interface {
-	// Claim takes up to slots due rows for the time of a lease. A row that can
-	// not be read is among them, with what could be read.
-	Claim(ctx context.Context, owner string, slots int, lease time.Duration) ([]Claim, error)
+	// Claim takes due rows for the time of a lease, as many as there is room for.
+	// A row that can not be read is among them, with what could be read.
+	Claim(ctx context.Context, owner string, room Room, lease time.Duration) ([]Claim, error)
 	// Name gives rows that have none the names of their Shoots, and says which
 	// of the names are taken by another row.
 	Name(ctx context.Context, names []Naming) (taken []Naming, err error)
@@ -106,6 +111,39 @@ type Store interface {
 	Complete(ctx context.Context, results []Result) (lost []string, err error)
 	// Release gives rows back untouched, due at once.
 	Release(ctx context.Context, claims []Claim) error
+	LeaseStore
+}
+
+// Room is how many rows may be claimed.
+type Room struct {
+	// Slots is how many in all.
+	Slots int
+	// TimedOut is how many of them may be rows whose last try timed out.
+	TimedOut int
+}
+
+// A LeaseStore keeps the leases of claimed rows.
+type LeaseStore interface {
+	// Renew has claims end a whole lease from now, and gives the ids of those that
+	// it did that to. A claim that was lost is not among them.
+	Renew(ctx context.Context, claims []Claim, lease time.Duration) (renewed []string, err error)
+	// NextLease gives the time until the first lease of another owner ends. ok is
+	// false if no other owner has one.
+	NextLease(ctx context.Context, owner string) (in time.Duration, ok bool, err error)
+}
+
+// An Outage is a time in which a worker gets no answer from Gardener. The zero value
+// is none.
+type Outage struct {
+	Since  time.Time
+	Reason string
+}
+
+// An OutageStore tells users why their clusters wait.
+type OutageStore interface {
+	// SetOutage notes the outage that a worker sees, for some time; the zero Outage
+	// removes the note.
+	SetOutage(ctx context.Context, owner string, o Outage, ttl time.Duration) error
 }
 
 // A Naming is a name for a claim's Shoot.

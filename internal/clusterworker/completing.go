@@ -77,7 +77,7 @@ func (c *writer) take(ctx context.Context, o outcome) {
 	case fateForgone:
 		c.counts.forgone.Add(1)
 		c.metrics.forgone.Inc()
-		c.log.DebugContext(ctx, "claim given up before its call", "cluster_id", o.ClusterID)
+		c.log.DebugContext(ctx, "claim given up without a result", "cluster_id", o.ClusterID)
 		c.lookAgain(o)
 		c.floor.settle(1)
 		c.nudge()

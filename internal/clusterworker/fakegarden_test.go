@@ -162,15 +162,15 @@ func (g *fakeGarden) total() (n int) {
 }
 
 // wantSound checks what must hold at any time.
-func (g *fakeGarden) wantSound(t *testing.T, slots int) {
+func (g *fakeGarden) wantSound(t *testing.T, most int) {
 	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, v := range g.violations {
 		t.Error(v)
 	}
-	if g.most > slots {
-		t.Errorf("%d calls at a time with %d slots", g.most, slots)
+	if g.most > most {
+		t.Errorf("%d calls at a time, want %d at most", g.most, most)
 	}
 }
 

@@ -46,11 +46,12 @@ type fakeStore struct {
 	asked      map[request]int
 	batches    []int
 	released   []string
+	outages    map[string]Outage // by worker
 	lost       int
 }
 
 func newFakeStore() *fakeStore {
-	return &fakeStore{rows: map[string]*fakeRow{}, asked: map[request]int{}}
+	return &fakeStore{rows: map[string]*fakeRow{}, asked: map[request]int{}, outages: map[string]Outage{}}
 }
 
 func (s *fakeStore) before(ctx context.Context, r request) error {
@@ -82,16 +83,16 @@ func (s *fakeStore) setFault(fault func(context.Context, request) error) {
 	s.fault = fault
 }
 
-func (s *fakeStore) Claim(ctx context.Context, owner string, slots int, lease time.Duration) ([]Claim, error) {
+func (s *fakeStore) Claim(ctx context.Context, owner string, room Room, lease time.Duration) ([]Claim, error) {
 	began := time.Now()
 	if err := s.before(ctx, toClaim); err != nil {
 		return nil, err
 	}
-	list := s.claim(owner, slots, lease, began)
+	list := s.claim(owner, room, lease, began)
 	return list, s.after(ctx, toClaim)
 }
 
-func (s *fakeStore) claim(owner string, slots int, lease time.Duration, began time.Time) []Claim {
+func (s *fakeStore) claim(owner string, room Room, lease time.Duration, began time.Time) []Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -107,14 +108,21 @@ func (s *fakeStore) claim(owner string, slots int, lease time.Duration, began ti
 		}
 		return strings.Compare(a.id, b.id)
 	})
-	due = due[:min(len(due), slots)]
+	timedOut := 0
+	due = slices.DeleteFunc(due, func(r *fakeRow) bool {
+		if r.class == ClassTimeout {
+			timedOut++
+		}
+		return r.class == ClassTimeout && timedOut > room.TimedOut
+	})
+	due = due[:min(len(due), room.Slots)]
 	list := make([]Claim, 0, len(due))
 	for _, r := range due {
 		s.token++
 		r.token, r.owner, r.dueAt = s.token, owner, now.Add(lease)
 		list = append(list, Claim{
 			ClusterID: r.id, Token: r.token, Until: began.Add(lease), Generation: r.generation, ClusterGeneration: r.generation,
-			Attempts: r.attempts, UnsyncedSince: r.unsyncedSince, Tenant: "acme", Name: r.id, Spec: json.RawMessage(r.spec),
+			Attempts: r.attempts, LastClass: r.class, UnsyncedSince: r.unsyncedSince, Tenant: "acme", Name: r.id, Spec: json.RawMessage(r.spec),
 			Deleting: r.deleting, ShootName: r.shootName, ShootUID: r.shootUID,
 		})
 	}
@@ -208,6 +216,51 @@ func (s *fakeStore) Release(ctx context.Context, claims []Claim) error {
 	}
 	s.mu.Unlock()
 	return s.after(ctx, toRelease)
+}
+
+func (s *fakeStore) Renew(ctx context.Context, claims []Claim, lease time.Duration) ([]string, error) {
+	if err := s.before(ctx, toRenew); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	var renewed []string
+	for _, c := range claims {
+		if r := s.rows[c.ClusterID]; r != nil && r.token == c.Token {
+			r.dueAt = time.Now().Add(lease)
+			renewed = append(renewed, c.ClusterID)
+		}
+	}
+	s.mu.Unlock()
+	return renewed, s.after(ctx, toRenew)
+}
+
+func (s *fakeStore) NextLease(ctx context.Context, owner string) (in time.Duration, ok bool, err error) {
+	if err := s.before(ctx, toFindLease); err != nil {
+		return 0, false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, r := range s.rows {
+		if d := r.dueAt.Sub(now); !r.synced && r.token != 0 && r.owner != owner && d > 0 && (!ok || d < in) {
+			in, ok = d, true
+		}
+	}
+	return in, ok, nil
+}
+
+func (s *fakeStore) SetOutage(ctx context.Context, owner string, o Outage, _ time.Duration) error {
+	if err := s.before(ctx, toNoteOutage); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o.Since.IsZero() {
+		delete(s.outages, owner)
+	} else {
+		s.outages[owner] = o
+	}
+	return nil
 }
 
 // edit changes a cluster, or makes it.

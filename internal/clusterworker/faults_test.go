@@ -24,7 +24,7 @@ func TestRowsOwnFailures(t *testing.T) {
 		"Forbidden":   {reason: "a right is missing", on: refuses(shoot.ClassForbidden), class: "forbidden", text: "refused as forbidden"},
 		"Conflict":    {reason: "it changed under the request", on: refuses(shoot.ClassConflict), class: "conflict", text: "refused as conflict"},
 		"OneShoot":    {reason: "Gardener answers a probe, so it is this Shoot", on: refuses(shoot.ClassUnavailable), class: "unavailable", text: "refused as unavailable"},
-		"Timeout":     {reason: "a call that ends by our own timeout", on: func(ctx context.Context, _ verb, _ string) error { <-ctx.Done(); return ctx.Err() }, class: "unavailable", text: "context deadline exceeded"},
+		"Timeout":     {reason: "a call that ends by our own timeout", on: func(ctx context.Context, _ verb, _ string) error { <-ctx.Done(); return ctx.Err() }, class: ClassTimeout, text: "context deadline exceeded"},
 		"Unclassed":   {reason: "an error that nobody foresaw", on: func(context.Context, verb, string) error { return errors.New("odd") }, class: "unknown", text: "odd"},
 		"NewClass":    {reason: "classes are a closed set", on: refuses("solar_flare"), class: "unknown", text: "refused as solar_flare"},
 		"BadSpec":     {reason: "no Shoot can be made; the database would not take the text as it is", spec: "bad", class: ClassBadSpec, text: "no region\uFFFD \uFFFD"},
@@ -33,7 +33,7 @@ func TestRowsOwnFailures(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, func(c *Config) { c.CallTimeout = 4 * time.Second }, func(r *rig) {
 				r.garden.set(func(ctx context.Context, v verb, name string) error {
 					if tc.on != nil && strings.HasPrefix(name, "sick") {
 						return tc.on(ctx, v, name)
@@ -205,6 +205,12 @@ func TestThrottlingWithinReason(t *testing.T) {
 func TestStoppedDuringCall(t *testing.T) {
 	bubble(t, func(c *Config) { c.PollInterval = time.Hour }, func(r *rig) { // it does nothing meanwhile
 		second := newRig(r.t, r.store, newFakeGarden(), nil)
+		r.store.setFault(func(_ context.Context, asked request) error {
+			if asked == toRenew {
+				return errDown // a process that is stopped renews no lease
+			}
+			return nil
+		})
 		r.garden.set(func(context.Context, verb, string) error { hang(90 * time.Second); return nil }, nil)
 		r.store.edit("a", nil)
 		r.start()
@@ -234,7 +240,7 @@ func TestStoppedDuringCall(t *testing.T) {
 // A worker whose call heeds no deadline does not begin another for the same
 // cluster when it claims it anew.
 func TestNoSecondCallBesideAHangingOne(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, func(c *Config) { c.CallTimeout = 10 * time.Second }, func(r *rig) {
 		r.garden.set(func(context.Context, verb, string) error { hang(200 * time.Second); return nil }, nil)
 		r.store.edit("a", nil)
 		r.start()

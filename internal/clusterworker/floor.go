@@ -20,28 +20,81 @@ func (t ticket) hasTime(d time.Duration) bool {
 	return t.Until.Sub(now) >= d && t.Until.Round(0).Sub(now.Round(0)) >= d
 }
 
+const (
+	// hangsAfter is when a call that runs frees its slot for another one. What is wrong
+	// with it or with its Shoot is not the next one's business.
+	hangsAfter = 250 * time.Millisecond
+	// hangingPerSlot bounds how many such calls there may be beside the slots, so that
+	// a slow Gardener is not asked for ever more at a time.
+	hangingPerSlot = 4
+	// timedOutShare is the part of the slots, as a divisor, that rows may hold whose
+	// last try timed out: there may be more of them than calls may hang.
+	timedOutShare = 4
+)
+
 // A floor is where calls run: so many at a time, and one of each cluster. It
 // also counts the claims about which nothing is written yet, which bounds how
 // far calls can get ahead of a slow database.
 type floor struct {
-	slots, limit int
+	slots, hanging, timedOut, limit int
 
 	mu        sync.Mutex
-	running   map[string]struct{} // clusters
-	under     int                 // claims whose outcome is not known
+	running   map[string]running // by cluster
+	under     int                // claims whose outcome is not known
 	unsettled int
 	freed     time.Time // when the first call ended after the last claim
 }
 
-func newFloor(slots int) *floor {
-	return &floor{slots: slots, limit: slots + 2*maxBatch, running: map[string]struct{}{}}
+// A running is a call that runs.
+type running struct {
+	began    time.Time
+	timedOut bool // the row's last try timed out
 }
 
-// room is how many rows may be claimed, and since when there is any.
-func (f *floor) room() (int, time.Time) {
+func newFloor(slots int) *floor {
+	hanging := hangingPerSlot * slots
+	return &floor{
+		slots: slots, hanging: hanging, timedOut: max(1, slots/timedOutShare), limit: slots + hanging + 2*maxBatch,
+		running: map[string]running{},
+	}
+}
+
+// room is how many rows may be claimed, since when there is any, and when there may
+// be more without a call that ends, zero if that is not to be expected.
+func (f *floor) room() (r Room, freed, more time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return max(0, min(f.slots-len(f.running), f.limit-f.unsettled)), f.freed
+	free, more := f.free(time.Now())
+	r.Slots = max(0, min(free, f.limit-f.unsettled))
+	r.TimedOut = f.timedOut
+	for _, c := range f.running {
+		if c.timedOut {
+			r.TimedOut--
+		}
+	}
+	r.TimedOut = max(0, min(r.TimedOut, r.Slots))
+	return r, f.freed, more
+}
+
+// free is how many slots no call holds, and when the next call frees its slot by
+// hanging.
+func (f *floor) free(now time.Time) (free int, more time.Time) {
+	holding := 0
+	for _, c := range f.running {
+		hangs := c.began.Add(hangsAfter)
+		if !hangs.After(now) {
+			continue
+		}
+		holding++
+		if more.IsZero() || hangs.Before(more) {
+			more = hangs
+		}
+	}
+	over := len(f.running) - holding - f.hanging
+	if over >= 0 {
+		more = time.Time{} // it would keep the slot
+	}
+	return f.slots - holding - max(0, over), more
 }
 
 // admit counts claims in.
@@ -55,15 +108,22 @@ func (f *floor) admit(n int) {
 
 // enter begins a call. There is none for a cluster whose last one has not ended, which can
 // outlast its lease if it heeds no deadline.
-func (f *floor) enter(clusterID string) bool {
+func (f *floor) enter(t ticket) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, ok := f.running[clusterID]; ok || len(f.running) >= f.slots {
+	now := time.Now()
+	if _, ok := f.running[t.ClusterID]; ok {
 		return false
 	}
-	f.running[clusterID] = struct{}{}
+	if free, _ := f.free(now); free <= 0 {
+		return false
+	}
+	f.running[t.ClusterID] = running{began: now, timedOut: t.LastClass == ClassTimeout}
 	return true
 }
+
+// most is how many calls there can be at a time.
+func (f *floor) most() int { return f.slots + f.hanging }
 
 // leave ends a call.
 func (f *floor) leave(clusterID string) {

@@ -73,6 +73,16 @@ func (w *Worker) Ready() error {
 	return errors.Join(errs...)
 }
 
+// Warning says what does not make the worker unready and holds clusters up, empty if
+// nothing does.
+func (w *Worker) Warning() string {
+	o := w.breaker.outage()
+	if o.Since.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("gardener has not answered since %s, and clusters wait until it does: %s", o.Since.UTC().Format(time.RFC3339), o.Reason)
+}
+
 // claimHangs is how long a claim may take before the worker is not ready.
 const claimHangs = 5 * time.Second
 
@@ -212,7 +222,7 @@ func (w *Worker) Stats() Stats {
 		Slots: w.cfg.Slots, InFlight: running, Unwritten: unsettled,
 		Claimed: w.counts.claimed.Load(), Synced: w.counts.synced.Load(), Failed: w.counts.failed.Load(),
 		Lost: w.counts.lost.Load(), Forgone: w.counts.forgone.Load(), Released: w.counts.released.Load(),
-		LastClaim: w.claims.lastGood(), OutageSince: w.breaker.openSince(), DatabaseFails: w.db.kinds(),
+		LastClaim: w.claims.lastGood(), OutageSince: w.breaker.outage().Since, DatabaseFails: w.db.kinds(),
 	}
 }
 

@@ -40,6 +40,7 @@ type metrics struct {
 	latency  prometheus.Histogram
 
 	forgone    prometheus.Counter
+	renewals   prometheus.Counter
 	fenced     prometheus.Counter
 	outages    prometheus.Counter
 	breaker    prometheus.Gauge
@@ -61,7 +62,8 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 		attempts:     r.histogram("failure_attempts", "Of each failure that counts, the how manieth in a row it was.", []float64{1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 96, 672}),
 		synced:       r.counter("synced_total", "Clusters that were brought to Gardener, or whose deletion was."),
 		latency:      r.histogram("sync_latency_seconds", "From the change of a cluster to when it was noted that Gardener has it.", prometheus.ExponentialBuckets(0.005, 2, 20)),
-		forgone:      r.counter("lost_leases_total", "Claims that were given up before their call because their lease left no time for it, or because a call of the same cluster still ran."),
+		forgone:      r.counter("lost_leases_total", "Claims that were given up: before the call because the lease left no time for it or a call of the same cluster still ran, or during it because the lease could not be renewed."),
+		renewals:     r.counter("lease_renewals_total", "Leases that were renewed because a call took long."),
 		fenced:       r.counter("fence_rejections_total", "Results that were not taken because another worker had claimed the row by then."),
 		outages:      r.counter("outages_total", "Times that Gardener was found to be down."),
 		breaker:      r.gauge("breaker_open", "1 while Gardener is down and nothing is tried."),
@@ -102,9 +104,9 @@ func (m *metrics) callMetrics(r *registrar) {
 	}, []string{"verb", "result"})
 	r.add(calls)
 	failures := r.counters("failures_total", "Tries that failed, by what was wrong.", "class")
-	results := []string{resultOK, resultStopped, string(ClassPanic)}
+	results := []string{resultOK, resultStopped, string(ClassPanic), string(ClassTimeout)}
 	m.failures = map[ErrorClass]prometheus.Counter{}
-	for _, c := range []ErrorClass{ClassBadSpec, ClassPanic} {
+	for _, c := range []ErrorClass{ClassBadSpec, ClassPanic, ClassTimeout} {
 		m.failures[c] = failures.WithLabelValues(string(c))
 	}
 	for _, c := range shoot.Classes() {

@@ -78,7 +78,7 @@ func (c *claimer) storeNames(ctx, hard context.Context, tickets []ticket, names 
 			}
 			return taken, true
 		}
-		if backoff.Sleep(ctx, dbRetry().Delay(failed)) != nil || !tickets[0].hasTime(c.cfg.CallTimeout) {
+		if backoff.Sleep(ctx, dbRetry().Delay(failed)) != nil || !tickets[0].hasTime(c.cfg.Lease/leaseStart) {
 			return nil, false
 		}
 	}

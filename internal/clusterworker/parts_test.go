@@ -73,10 +73,9 @@ func TestConfig(t *testing.T) {
 		reason string
 		cfg    Config
 	}{
-		"CallsTooLong": {reason: "a call must fit well into a lease", cfg: Config{Lease: 30 * time.Second, CallTimeout: 15 * time.Second}},
-		"Negative":     {reason: "no such time", cfg: Config{PollInterval: -1}},
-		"NoSlots":      {reason: "no such number", cfg: Config{Slots: -1}},
-		"Listen":       {reason: "on or off", cfg: Config{Listen: "maybe"}},
+		"Negative": {reason: "no such time", cfg: Config{PollInterval: -1}},
+		"NoSlots":  {reason: "no such number", cfg: Config{Slots: -1}},
+		"Listen":   {reason: "on or off", cfg: Config{Listen: "maybe"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := New(tc.cfg, Deps{Store: newFakeStore(), Garden: newFakeGarden(), Maker: &fakeMaker{}, Owner: "o", Installation: func(context.Context) (string, error) { return "", nil }}); err == nil {
@@ -133,15 +132,15 @@ func TestSchedule(t *testing.T) {
 		start := time.Now()
 		want := func(reason string, room int, freed, after time.Duration, why cause) {
 			t.Helper()
-			at, c := s.next(room, start.Add(freed))
+			at, c := s.next(Room{Slots: room, TimedOut: room / timedOutShare}, start.Add(freed))
 			if got := at.Sub(start); got != after || c != why {
 				t.Errorf("%s: after %s for %s, want %s for %s", reason, got, c, after, why)
 			}
 		}
-		if at, _ := s.next(32, start); at.After(start) {
+		if at, _ := s.next(Room{Slots: 32}, start); at.After(start) {
 			t.Errorf("the first claim is at %s", at)
 		}
-		s.claimed(start, false, 30*time.Second)
+		s.claimed(start, filled{}, 30*time.Second)
 		want("nothing happens", 32, 0, 30*time.Second, causePoll)
 		s.alarms.set(start.Add(7 * time.Second))
 		want("a row will be due", 32, 0, 7*time.Second, causeRetry)
@@ -149,14 +148,17 @@ func TestSchedule(t *testing.T) {
 		want("nobody listens any more", 32, 0, 250*time.Millisecond, causePoll)
 		s.wake(start.Add(30 * time.Millisecond))
 		want("a notification", 1, 0, 30*time.Millisecond, causeNotify)
-		s.claimed(start.Add(30*time.Millisecond), false, 30*time.Second)
+		s.claimed(start.Add(30*time.Millisecond), filled{}, 30*time.Second)
 		want("others may have been left out", 32, 0, 80*time.Millisecond, causeNotify)
-		s.claimed(start.Add(990*time.Millisecond), false, 30*time.Second)
+		s.claimed(start.Add(990*time.Millisecond), filled{}, 30*time.Second)
 		want("the burst is over", 32, 0, 7*time.Second, causeRetry)
-		s.claimed(start.Add(2*time.Second), true, 30*time.Second)
+		s.claimed(start.Add(2*time.Second), filled{all: true}, 30*time.Second)
 		want("there may be more, and room for it", 16, 0, 2*time.Second, causeDrain)
 		want("there may be more, and little room", 15, 3*time.Second, 3010*time.Millisecond, causeDrain)
-		s.claimed(start.Add(7*time.Second), false, 30*time.Second)
+		s.claimed(start.Add(2*time.Second), filled{timedOut: true}, 30*time.Second)
+		want("there may be more that timed out, and no room for such", 3, 3*time.Second, 7*time.Second, causeRetry)
+		want("there may be more that timed out, and room", 4, 3*time.Second, 3010*time.Millisecond, causeDrain)
+		s.claimed(start.Add(7*time.Second), filled{}, 30*time.Second)
 		want("the alarm is past", 32, 0, 37*time.Second, causePoll)
 	})
 }

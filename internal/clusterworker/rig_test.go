@@ -38,7 +38,7 @@ func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
 		if r.done != nil {
 			r.stop()
 		}
-		r.garden.wantSound(t, r.worker.cfg.Slots)
+		r.garden.wantSound(t, r.worker.floor.most())
 	})
 }
 
@@ -54,7 +54,7 @@ func newRig(t *testing.T, store *fakeStore, garden *fakeGarden, change func(*Con
 		change(&cfg)
 	}
 	w, err := New(cfg, Deps{
-		Store: store, Garden: garden, Maker: r.maker, Recorder: r.recorder, Waker: r.waker, Owner: "worker",
+		Store: store, Garden: garden, Maker: r.maker, Recorder: r.recorder, Waker: r.waker, Outages: store, Owner: fmt.Sprintf("worker-%p", r),
 		Installation: func(context.Context) (string, error) { return "inst", nil },
 		Log:          slog.New(slog.NewTextHandler(r.log, nil)), Registerer: r.registry,
 	})

@@ -89,6 +89,9 @@ type RowStore interface {
 	// Installation is the id of this database, as the Shoots' labels have it.
 	Installation(ctx context.Context) (string, error)
 
+	// AddMissing makes the rows of up to limit clusters that have none, due at once,
+	// and gives the ids of those clusters.
+	AddMissing(ctx context.Context, limit int) (clusterIDs []string, err error)
 	// Rows gives up to limit rows whose Shoot is not deleted, behind one id in
 	// the order of ids; "" is before the first.
 	Rows(ctx context.Context, after string, limit int) ([]Row, error)

@@ -45,6 +45,8 @@ type schedule struct {
 	woken  time.Time // zero if no notification waits for a claim
 	until  time.Time // the end of the burst
 	more   bool
+	// moreTimedOut is more for rows whose last try timed out.
+	moreTimedOut bool
 }
 
 // wake notes a notification.
@@ -63,16 +65,20 @@ func (s *schedule) pollBy(at time.Time) {
 	}
 }
 
-// claimed notes a claim that began at some time and got all it asked for, or
-// not. The next poll is an interval later.
-func (s *schedule) claimed(began time.Time, full bool, interval time.Duration) {
-	s.last, s.pollAt, s.woken, s.more = began, began.Add(interval), time.Time{}, full
+// claimed notes a claim that began at some time, and whether it got all it asked
+// for, and all rows that timed out. The next poll is an interval later.
+func (s *schedule) claimed(began time.Time, full filled, interval time.Duration) {
+	s.last, s.pollAt, s.woken = began, began.Add(interval), time.Time{}
+	s.more, s.moreTimedOut = full.all, full.timedOut
 	s.alarms.passed(began)
 }
 
+// A filled says whether a claim got all that there was room for.
+type filled struct{ all, timedOut bool }
+
 // next is when to claim again and why, if there is room for some rows and the
 // first of the slots became free at some time.
-func (s *schedule) next(room int, freed time.Time) (time.Time, cause) {
+func (s *schedule) next(room Room, freed time.Time) (time.Time, cause) {
 	at, why := s.pollAt, causePoll
 	consider := func(t time.Time, c cause) {
 		if t.Before(at) {
@@ -83,9 +89,9 @@ func (s *schedule) next(room int, freed time.Time) (time.Time, cause) {
 		consider(first, causeRetry)
 	}
 	switch t := s.last.Add(burstInterval); {
-	case s.more && room >= max(1, s.slots/goodPart):
+	case s.more && room.Slots >= max(1, s.slots/goodPart):
 		consider(s.last, causeDrain)
-	case s.more:
+	case s.more, s.moreTimedOut && room.TimedOut > 0:
 		consider(freed.Add(linger), causeDrain)
 	case !t.After(s.until):
 		consider(t, causeNotify)

@@ -18,13 +18,13 @@ func stopsIn(d time.Duration) func(*Config) { return func(c *Config) { c.StopTim
 func TestStopLetsCallsEnd(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		r.garden.set(takes(3*time.Second), nil)
-		r.add(40) // more than there are slots
+		r.add(200) // more than can be called for at a time
 		r.start()
-		r.pass(time.Second)
-		if took := r.stop(); took != 2*time.Second {
+		r.pass(1500 * time.Millisecond)
+		if took := r.stop(); took != 2500*time.Millisecond {
 			t.Errorf("took %s", took)
 		}
-		if left := r.store.unsynced(); len(left) != 8 {
+		if left := r.store.unsynced(); len(left) != 40 {
 			t.Errorf("%d are left", len(left))
 		}
 		for _, id := range r.store.unsynced() {
@@ -32,7 +32,7 @@ func TestStopLetsCallsEnd(t *testing.T) {
 				t.Errorf("claimed for nothing: %+v", row)
 			}
 		}
-		if s := r.worker.Stats(); s.Synced != 32 || s.Unwritten != 0 || s.Released != 0 {
+		if s := r.worker.Stats(); s.Synced != 160 || s.Unwritten != 0 || s.Released != 0 {
 			t.Errorf("%+v", s)
 		}
 	})

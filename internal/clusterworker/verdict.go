@@ -41,11 +41,16 @@ func classOf(err error) ErrorClass {
 		return e.class
 	}
 	if _, ok := errors.AsType[*shoot.Error](err); !ok && errors.Is(err, context.DeadlineExceeded) {
-		return ErrorClass(shoot.ClassUnavailable) // the timeout of the call
+		return ClassTimeout
 	}
 	switch c := shoot.ClassOf(err); c {
+	case shoot.ClassUnavailable:
+		if errors.Is(err, context.DeadlineExceeded) {
+			return ClassTimeout
+		}
+		return ErrorClass(c)
 	case shoot.ClassInvalid, shoot.ClassForbidden, shoot.ClassApproval, shoot.ClassForeign, shoot.ClassConflict,
-		shoot.ClassThrottled, shoot.ClassUnavailable, shoot.ClassUnknown:
+		shoot.ClassThrottled, shoot.ClassUnknown:
 		return ErrorClass(c)
 	default:
 		return ErrorClass(shoot.ClassUnknown)
@@ -85,7 +90,8 @@ func judge(c Claim, err error, outage bool) Result {
 	case r.Class == ErrorClass(shoot.ClassThrottled):
 		r.Delay = throttleOf(err)
 	case outage:
-		r.Delay = rand.N(outageSpread) //nolint:gosec // when a row is tried again is no secret
+		r.Class = ErrorClass(shoot.ClassUnavailable) // a timeout would be held against the row
+		r.Delay = rand.N(outageSpread)               //nolint:gosec // when a row is tried again is no secret
 	default:
 		r.Spend = true
 		r.Delay = Delay(failures(c))
@@ -100,6 +106,15 @@ func throttleOf(err error) time.Duration {
 
 // failures is how many tries of a claim have failed if this one does.
 func failures(c Claim) int { return min(max(c.Attempts, 0), 1<<30) + 1 }
+
+// A timeoutError is the cause of a context that ended by a time limit of ours.
+type timeoutError string
+
+// Error says which limit it was.
+func (e timeoutError) Error() string { return string(e) }
+
+// Is reports that it is a context.DeadlineExceeded, which a cause hides.
+func (e timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // A plainError is an error whose text any database takes: a text that it
 // refused would keep the result from being written, and those beside it.

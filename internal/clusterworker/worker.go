@@ -45,6 +45,8 @@ type Deps struct {
 	Recorder Recorder
 	// Tallier counts the rows for the metrics.
 	Tallier Tallier
+	// Outages tells users of an outage of Gardener.
+	Outages OutageStore
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -53,11 +55,11 @@ type Deps struct {
 // storeTimeout bounds one request to the database.
 const storeTimeout = 10 * time.Second
 
-// What can go wrong besides what others say; the last three are causes of
-// contexts that ended.
+// What can go wrong besides what others say. Most are causes of contexts that ended.
 var (
 	errStoreTimeout   = errors.New("no answer of the database in time")
-	errCallTimeout    = errors.New("no answer of Gardener in time")
+	errCallTimeout    = timeoutError("no answer of Gardener in time")
+	errLeaseOver      = errors.New("the lease is over, and could not be renewed")
 	errNoInstallation = errors.New("the database has no id yet")
 	errStopTimeout    = errors.New("the time to stop is over")
 )
@@ -78,6 +80,8 @@ type Worker struct {
 	installation    string // set before the first call
 
 	floor    *floor
+	leases   *leaseKeeper
+	outages  *outageReporter
 	breaker  *breaker
 	alarms   *alarms
 	throttle throttle
@@ -116,6 +120,8 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		nudges: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	w.outcomes = make(chan outcome, w.floor.limit)
+	w.leases = &leaseKeeper{worker: w, held: map[string]*heldLease{}}
+	w.outages = &outageReporter{worker: w, store: deps.Outages, changed: make(chan struct{}, 1)}
 	w.breaker = newBreaker(w.probe, w.breakerChanged)
 	if w.metrics, err = newMetrics(deps.Registerer, w); err != nil {
 		return nil, err
@@ -169,6 +175,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { w.breaker.Run(ctx) })
 	loops.Go(func() { w.complete(hard) })
+	loops.Go(func() { w.leases.run(hard) })
+	loops.Go(func() { w.outages.run(ctx) })
 	newClaimer(w).run(ctx, calls, hard)
 	left := w.awaitCalls(patience)
 	close(w.ended)

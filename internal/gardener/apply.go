@@ -28,8 +28,6 @@ const never = "1"
 // ApplyShoot makes the Shoot what the manifest says. Whether it was ever seen
 // decides only which way is tried first.
 func (c *Client) ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	m.Metadata.Namespace = c.namespace
 	applied, err := c.apply(ctx, m, seen)
 	return applied, explain(err, "apply Shoot %q", m.Metadata.Name)
@@ -64,8 +62,6 @@ func (c *Client) apply(ctx context.Context, m shoot.Manifest, seen bool) (applie
 
 // PreflightShoot asks whether ApplyShoot would be refused. Nothing is stored.
 func (c *Client) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	m.Metadata.Namespace = c.namespace
 	return explain(c.preflight(ctx, m), "check Shoot %q", m.Metadata.Name)
 }

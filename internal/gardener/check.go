@@ -58,8 +58,6 @@ func (c *Client) Check(ctx context.Context, binding string) []Finding {
 }
 
 func (c *Client) checkAPI(ctx context.Context) Finding {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	subject := "API " + shoot.APIVersion
 	if _, err := c.send(ctx, request{method: http.MethodGet, path: shootsAPI, unlimited: true}); err != nil {
 		return Finding{Broken, subject, explain(err, "ask Gardener").Error()}
@@ -68,10 +66,8 @@ func (c *Client) checkAPI(ctx context.Context) Finding {
 }
 
 func (c *Client) checkOurNamespace(ctx context.Context) Finding {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	subject := "namespace " + c.namespace
-	_, err := c.ourNamespace(ctx)
+	_, err := c.ourNamespace(ctx, false)
 	if hasCode(err, http.StatusForbidden) {
 		return Finding{Worse, subject, "we may not look at it; if it is not there, every Shoot counts as deleted"}
 	}
@@ -89,8 +85,6 @@ func (c *Client) checkBinding(ctx context.Context, binding string) Finding {
 	if binding == "" {
 		return Finding{Worse, "credentials binding", "none is configured; Gardener refuses Shoots with workers that have none"}
 	}
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	subject := "credentials binding " + binding
 	path := bindingsAPI + "/namespaces/" + c.namespace + "/credentialsbindings/" + url.PathEscape(binding)
 	_, err := c.send(ctx, request{method: http.MethodGet, path: path, unlimited: true})
@@ -125,8 +119,6 @@ func needs() []need {
 }
 
 func (c *Client) checkRight(ctx context.Context, n need) Finding {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	subject := "right to " + n.verb + " shoots"
 	a, err := c.send(ctx, request{method: http.MethodPost, path: reviewsPath, unlimited: true, body: map[string]any{
 		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",

@@ -201,6 +201,9 @@ func TestAServerThatHangs(t *testing.T) {
 	if shoot.ClassOf(err) != shoot.ClassUnavailable || !strings.Contains(err.Error(), "nothing was heard for 50ms") {
 		t.Errorf("got %v (%s)", err, shoot.ClassOf(err))
 	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v does not say that it was a time limit", err)
+	}
 	stopped := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stopped)

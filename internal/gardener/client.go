@@ -29,7 +29,7 @@ type Config struct {
 
 	QPS     float64       `key:"qps" env:"GARDENER_QPS" default:"50" validate:"gt=0" doc:"Requests per second to Gardener at most."`
 	Burst   int           `key:"burst" env:"GARDENER_BURST" default:"100" validate:"gt=0" doc:"Requests to Gardener at once after a quiet time."`
-	Timeout time.Duration `key:"timeout" env:"GARDENER_TIMEOUT" default:"15s" validate:"gt=0" doc:"Bound of one call to Gardener."`
+	Timeout time.Duration `key:"timeout" env:"GARDENER_TIMEOUT" default:"60s" validate:"gt=0" doc:"Bound of one request to Gardener. Its API server works on one for a minute at most."`
 
 	// Silence is how long a watch may say nothing before its connection counts
 	// as dead. Gardener says something about every minute.
@@ -40,7 +40,7 @@ type Config struct {
 const (
 	DefaultQPS     = 50
 	DefaultBurst   = 100
-	DefaultTimeout = 15 * time.Second
+	DefaultTimeout = time.Minute
 	DefaultSilence = 150 * time.Second
 )
 
@@ -60,7 +60,7 @@ type Client struct {
 	base    *url.URL
 	limiter *rate.Limiter
 	timeout time.Duration
-	slow    error // ends a call that takes longer
+	slow    error // ends a request that takes longer
 	silence time.Duration
 
 	// exists is set once the namespace is known to be there.
@@ -104,7 +104,7 @@ func NewForConfig(rc *rest.Config, cfg Config, installation string) (*Client, er
 		namespace: cfg.Namespace, installation: installation, manager: manager(installation),
 		http: hc, base: base,
 		limiter: rate.NewLimiter(rate.Limit(cmp.Or(cfg.QPS, DefaultQPS)), cmp.Or(cfg.Burst, DefaultBurst)),
-		timeout: timeout, slow: fmt.Errorf("nothing was heard for %s", timeout),
+		timeout: timeout, slow: &slowError{timeout},
 		silence: cmp.Or(cfg.Silence, DefaultSilence),
 	}, nil
 }
@@ -118,21 +118,28 @@ func manager(installation string) string {
 // Close lets go of connections that are not in use.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// bound is the context of one call.
+// A slowError ends a request that takes longer than it may.
+type slowError struct{ timeout time.Duration }
+
+// Error says for how long nothing was heard.
+func (e *slowError) Error() string { return fmt.Sprintf("nothing was heard for %s", e.timeout) }
+
+// Is reports that it is a context.DeadlineExceeded, which a cause hides.
+func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// bound is the context of one request.
 func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.timeout, c.slow)
 }
 
 // Probe looks for a Shoot that can not be there: it takes the whole way to where
 // Shoots are kept, and brings nothing back. It does not count among the requests
-// per second.
+// per second, and waits for its answer as long as ctx allows: a late answer is one.
 func (c *Client) Probe(ctx context.Context) error {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	const impossible = "no--shoot" // which Gardener allows no Shoot
-	_, err := c.send(ctx, request{method: http.MethodGet, path: c.shoot(impossible), unlimited: true})
+	_, err := c.send(ctx, request{method: http.MethodGet, path: c.shoot(impossible), unlimited: true, patient: true})
 	if isAbsent(err, "shoots") {
-		err = c.checkNamespace(ctx)
+		err = c.checkNamespace(ctx, true)
 	}
 	return explain(err, "ask Gardener")
 }
@@ -155,7 +162,8 @@ type request struct {
 	query        url.Values
 	content      string // the type of the body
 	body         any    // as JSON, nil for none
-	unlimited    bool
+	unlimited    bool   // it does not count among the requests per second
+	patient      bool   // it takes as long as the context allows
 }
 
 // An answer is one that says yes.
@@ -164,8 +172,14 @@ type answer struct {
 	body []byte
 }
 
-// send sends a request. Its error is a *refusal, or one of the way there.
+// send sends a request, within the time that one may take. Its error is a *refusal,
+// or one of the way there.
 func (c *Client) send(ctx context.Context, r request) (answer, error) {
+	if !r.patient {
+		var cancel context.CancelFunc
+		ctx, cancel = c.bound(ctx)
+		defer cancel()
+	}
 	resp, err := c.open(ctx, r)
 	if err != nil {
 		return answer{}, err

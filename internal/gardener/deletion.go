@@ -13,8 +13,6 @@ import (
 // cluster that is meant. One that was made again for the same cluster, and so
 // has another UID, goes as well.
 func (c *Client) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	d, err := c.remove(ctx, ref)
 	return d, explain(err, "delete Shoot %q", ref.Name)
 }

@@ -15,7 +15,7 @@ const labelProject = "project.gardener.cloud/name"
 // project asks the namespace, then the projects, and guesses where it may ask
 // neither.
 func (c *Client) project(ctx context.Context) (string, error) {
-	ns, err := c.ourNamespace(ctx)
+	ns, err := c.ourNamespace(ctx, false)
 	if err != nil && !hasCode(err, http.StatusForbidden) {
 		return "", err
 	}
@@ -51,9 +51,7 @@ func (c *Client) project(ctx context.Context) (string, error) {
 // called just now: by the namespace and its uid. Where we may not look at that it
 // is named by the server's address.
 func (c *Client) Garden(ctx context.Context) (string, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	ns, err := c.ourNamespace(ctx)
+	ns, err := c.ourNamespace(ctx, false)
 	switch {
 	case hasCode(err, http.StatusForbidden):
 		return c.base.Host + "/" + c.namespace, nil

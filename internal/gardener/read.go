@@ -13,8 +13,6 @@ import (
 // GetShoot is the Shoot of a name as it is now, shoot.ErrNotFound if there is
 // none.
 func (c *Client) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	a, err := c.get(ctx, name)
 	if errors.Is(err, shoot.ErrNotFound) {
 		return shoot.Observed{}, err
@@ -38,7 +36,7 @@ func (c *Client) get(ctx context.Context, name string) (answer, error) {
 	}
 	// In a namespace that is not there no Shoot is either. To take that for a
 	// deletion that is done would be to forget clusters that run.
-	if err := c.checkNamespace(ctx); err != nil {
+	if err := c.checkNamespace(ctx, false); err != nil {
 		return answer{}, err
 	}
 	return answer{}, shoot.ErrNotFound
@@ -46,11 +44,11 @@ func (c *Client) get(ctx context.Context, name string) (answer, error) {
 
 // checkNamespace is an error if our namespace is not there. It asks until it
 // knows, or knows that it may not know.
-func (c *Client) checkNamespace(ctx context.Context) error {
+func (c *Client) checkNamespace(ctx context.Context, patient bool) error {
 	if c.exists.Load() {
 		return nil
 	}
-	_, err := c.ourNamespace(ctx)
+	_, err := c.ourNamespace(ctx, patient)
 	if err != nil && !hasCode(err, http.StatusForbidden) {
 		return err
 	}
@@ -59,8 +57,8 @@ func (c *Client) checkNamespace(ctx context.Context) error {
 }
 
 // ourNamespace is the namespace that the Shoots are in.
-func (c *Client) ourNamespace(ctx context.Context) (meta, error) {
-	a, err := c.send(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + c.namespace, unlimited: true})
+func (c *Client) ourNamespace(ctx context.Context, patient bool) (meta, error) {
+	a, err := c.send(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + c.namespace, unlimited: true, patient: patient})
 	if isAbsent(err, "namespaces") {
 		return meta{}, shoot.Errorf(shoot.ClassUnavailable, "there is no namespace %q", c.namespace)
 	}
@@ -79,8 +77,7 @@ func (c *Client) mine() url.Values {
 	return url.Values{"labelSelector": {shoot.LabelInstallation + "=" + c.installation}}
 }
 
-// ListShoots are the Shoots of the installation, as they are now. Each page is
-// bounded in time like a call.
+// ListShoots are the Shoots of the installation, as they are now.
 func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
 	var err error
 	for range tries {
@@ -112,8 +109,6 @@ func (c *Client) list(ctx context.Context) (shoot.List, error) {
 
 // page adds one page to a list.
 func (c *Client) page(ctx context.Context, query url.Values, l *shoot.List) (next string, err error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	a, err := c.send(ctx, request{method: http.MethodGet, path: c.shoots(), query: query})
 	if err != nil {
 		return "", err
@@ -140,8 +135,6 @@ func (c *Client) page(ctx context.Context, query url.Values, l *shoot.List) (nex
 
 // Project is the name of the project whose namespace ours is.
 func (c *Client) Project(ctx context.Context) (string, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	p, err := c.project(ctx)
 	return p, explain(err, "find the project of namespace %q", c.namespace)
 }

@@ -63,7 +63,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 		return parts, nil, err
 	}
 	parts = append(parts, database...)
-	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready}), e.Live, nil
+	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready, Warning: e.Warning}), e.Live, nil
 }
 
 // recorder makes what hears of changes: the log, and the sinks of change events.

@@ -52,12 +52,16 @@ Without GARDENER_MODE=real it syncs to a garden in its own memory, to try things
 			_, err := load(cmd)
 			return cfg, err
 		}),
+		unregisterCommand(stdout, func(cmd *cobra.Command) (Config, error) {
+			_, err := load(cmd)
+			return cfg, err
+		}),
 		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
 		}, &cfg, func() error { return cfg.check() }, func() error { return cfg.sinks().Check() }),
-		process.VersionCommand(binary, stdout),
 	)
+	process.AddVersion(root)
 	return root
 }
 

@@ -75,12 +75,13 @@ type MockConfig struct {
 	UpdateTime time.Duration `key:"update_time" env:"GARDENER_MOCK_UPDATE_TIME" default:"2s" validate:"min=0" doc:"How long it takes to change a Shoot."`
 	DeleteTime time.Duration `key:"delete_time" env:"GARDENER_MOCK_DELETE_TIME" default:"3s" validate:"min=0" doc:"How long it takes to delete a Shoot."`
 	Latency    time.Duration `key:"latency" env:"GARDENER_MOCK_LATENCY" default:"0s" validate:"min=0" doc:"How long each call takes."`
+	Versions   []string      `key:"kubernetes_versions" env:"GARDENER_MOCK_KUBERNETES_VERSIONS" default:"1.30.14,1.31.13,1.32.9,1.33.5,1.34.1,1.34.2,1.34.3,1.35.0,1.36.0" doc:"Versions of Kubernetes in its cloud profile. A cluster of another version is refused; none takes any version."`
 	FailRate   float64       `key:"fail_rate" env:"GARDENER_MOCK_FAIL_RATE" default:"0" validate:"min=0,lt=1" doc:"Share of the calls that fail by chance."`
 }
 
 // APIConfig says where the fleet API is that is told how Gardener gets on.
 type APIConfig struct {
-	Endpoint  string          `key:"endpoint" env:"HYPERFLEET_API_ENDPOINT" flag:"api-endpoint" doc:"URL of the fleet API, to report to as the adapter gardener. None means that nothing is reported, and clusters that are deleted stay if the adapter is required."`
+	Endpoint  string          `key:"endpoint" env:"HYPERFLEET_API_ENDPOINT" flag:"api-endpoint" doc:"URL of the fleet API, to report to as the adapter gardener. None means that nothing is reported: the fleet API then reads in the database how the Shoots are."`
 	Timeout   time.Duration   `key:"timeout" env:"HYPERFLEET_API_TIMEOUT" default:"10s" validate:"gt=0" doc:"Bound of one request."`
 	Token     settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" secret:"true" doc:"Bearer token. It must be good for all tenants."`
 	TokenFile string          `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token; it may be replaced while the worker runs."`

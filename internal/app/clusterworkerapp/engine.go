@@ -64,6 +64,15 @@ func (e *engine) Ready() error {
 	return nil
 }
 
+// Warning says why clusters wait although the process can do its work, empty if none
+// does.
+func (e *engine) Warning() string {
+	if w := e.running.Load(); w != nil {
+		return w.Warning()
+	}
+	return ""
+}
+
 // Live says why the process makes no progress, or nil.
 func (e *engine) Live() error {
 	if w := e.running.Load(); w != nil {
@@ -109,6 +118,10 @@ func (e *engine) parts(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Before Gardener is asked for anything: while it is away, clusters are deleted too.
+	if _, err := patiently(ctx, e, "its registration", e.register); err != nil {
+		return nil, err
+	}
 	garden, err := e.open(installation)
 	if err != nil {
 		return nil, err
@@ -142,6 +155,11 @@ func (e *engine) parts(ctx context.Context) ([]lifecycle.Part, error) {
 		parts = append(parts, lifecycle.Part{Name: "reports", Run: reports.Run})
 	}
 	return parts, nil
+}
+
+// register records that this installation has a cluster-worker.
+func (e *engine) register(ctx context.Context) (struct{}, error) {
+	return struct{}{}, e.store.Register(ctx)
 }
 
 // settle makes sure that the Shoots of the database are in the garden that this
@@ -180,7 +198,7 @@ func (e *engine) worker(garden Garden, maker *manifest.Maker, owner string, repo
 	cfg.StopTimeout = e.stop * 3 / 4 // the rest is for whoever stops before and after
 	deps := clusterworker.Deps{
 		Store: e.store, Garden: garden, Maker: maker, Installation: e.store.Installation, Owner: owner,
-		Recorder: e.recorder, Tallier: e.store, Log: e.log, Registerer: e.metrics,
+		Recorder: e.recorder, Tallier: e.store, Outages: e.store, Log: e.log, Registerer: e.metrics,
 	}
 	if e.listener != nil {
 		deps.Waker = e.listener

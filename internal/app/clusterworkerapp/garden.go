@@ -38,12 +38,16 @@ func (c Part) garden() (opener, error) {
 	if c.Mode == Mock {
 		m := memory.New(memory.Options{
 			CreateTime: c.Mock.CreateTime, UpdateTime: c.Mock.UpdateTime, DeleteTime: c.Mock.DeleteTime,
-			Latency: c.Mock.Latency, FailRate: c.Mock.FailRate,
+			Latency: c.Mock.Latency, FailRate: c.Mock.FailRate, Versions: c.Mock.Versions,
 		})
 		return func(string) (Garden, error) { return m, nil }, nil
 	}
-	open := func(installation string) (Garden, error) { return gardener.New(c.Gardener, installation) }
-	trial, err := gardener.New(c.Gardener, "trial")
+	cfg := c.Gardener
+	if limit := c.Worker.CallTimeout; limit > 0 && (cfg.Timeout <= 0 || limit < cfg.Timeout) {
+		cfg.Timeout = limit
+	}
+	open := func(installation string) (Garden, error) { return gardener.New(cfg, installation) }
+	trial, err := gardener.New(cfg, "trial")
 	if err != nil {
 		return nil, err
 	}

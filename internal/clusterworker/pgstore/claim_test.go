@@ -79,7 +79,7 @@ func TestManyWorkersClaimEachRowOnce(t *testing.T) {
 		store := pgstore.New(openAs(t, b.url, migrations.RoleClusterWorker))
 		wg.Go(func() {
 			for {
-				claims, err := store.Claim(t.Context(), fmt.Sprint("worker-", i), 7, lease)
+				claims, err := store.Claim(t.Context(), fmt.Sprint("worker-", i), room(7), lease)
 				if err != nil {
 					t.Error(err)
 					return
@@ -267,7 +267,7 @@ func TestALateResultIsNotWasted(t *testing.T) {
 func TestAReleasedRowIsDueAsItWas(t *testing.T) {
 	b := newBed(t)
 	id := b.cluster("one")
-	b.exec(`update tenant.cluster_sync set sync_attempts = 3, sync_error = 'as before'`)
+	b.exec(`update tenant.cluster_sync set sync_attempts = 3, sync_error = 'as before', due_at = now()`)
 	c := b.claimOne()
 	if err := b.store.Release(t.Context(), []clusterworker.Claim{c}); err != nil {
 		t.Fatal(err)

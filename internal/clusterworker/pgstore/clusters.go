@@ -11,7 +11,7 @@ import (
 )
 
 // readClusters has the columns of ReadClaimed.
-const readClusters = `select s.cluster_id, coalesce(s.claim_token, 0), s.generation, s.sync_attempts, coalesce(s.unsynced_since, now()),
+const readClusters = `select s.cluster_id, coalesce(s.claim_token, 0), s.generation, s.sync_attempts, coalesce(s.error_class, '')::text, coalesce(s.unsynced_since, now()),
     coalesce(s.shoot_name, '')::text, coalesce(s.shoot_uid, '')::text,
     c.tenant::text, c.name::text, c.generation, c.spec, c.deleted_time is not null,
     p.ids, p.names, p.specs

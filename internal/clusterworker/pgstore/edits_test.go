@@ -81,7 +81,7 @@ func TestAnEditDuringAClaimIsNotLost(t *testing.T) {
 		var claims []clusterworker.Claim
 		b.through(func() {
 			var err error
-			if claims, err = b.store.Claim(t.Context(), "test", 10, lease); err != nil {
+			if claims, err = b.store.Claim(t.Context(), "test", room(10), lease); err != nil {
 				t.Error(err)
 			}
 		}, func() { b.edit(id) })
@@ -96,7 +96,7 @@ func TestAnEditDuringAClaimIsNotLost(t *testing.T) {
 		var claims []clusterworker.Claim
 		b.through(func() {
 			var err error
-			if claims, err = b.store.Claim(t.Context(), "test", 10, lease); err != nil {
+			if claims, err = b.store.Claim(t.Context(), "test", room(10), lease); err != nil {
 				t.Error(err)
 			}
 		}, func() { b.pool(id, "pool") })

@@ -112,6 +112,9 @@ func (b *bed) edit(id string) {
 	b.exec(`update tenant.resources set generation = generation + 1, spec = json_build_object('v', generation + 1) where id = $1`, id)
 }
 
+// room is room for rows, whatever became of their last try.
+func room(slots int) clusterworker.Room { return clusterworker.Room{Slots: slots, TimedOut: slots} }
+
 func (b *bed) claim(slots int) []clusterworker.Claim {
 	b.Helper()
 	return b.claimFor(slots, lease)
@@ -119,7 +122,7 @@ func (b *bed) claim(slots int) []clusterworker.Claim {
 
 func (b *bed) claimFor(slots int, d time.Duration) []clusterworker.Claim {
 	b.Helper()
-	claims, err := b.store.Claim(b.Context(), "test", slots, d)
+	claims, err := b.store.Claim(b.Context(), "test", room(slots), d)
 	if err != nil {
 		b.Fatal(err)
 	}

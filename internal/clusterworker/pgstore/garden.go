@@ -9,8 +9,42 @@ import (
 
 const (
 	takeGarden = `update tenant.installation set garden = $1 where garden is null or ($2 and garden <> $1)`
+	register   = `select tenant.register_cluster_worker()`
+	unregister = `select removed, coalesce(running, ''), guarded from tenant.unregister_cluster_worker($1)`
 	readGarden = `select coalesce(garden, '') from tenant.installation`
 )
+
+// Register records that this installation has a cluster-worker. From then on the
+// database keeps the row of a cluster until its Shoot is confirmed gone.
+func (s *Store) Register(ctx context.Context) error {
+	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(register) }); err != nil {
+		return fmt.Errorf("register the cluster-worker: %w", err)
+	}
+	return nil
+}
+
+// An Unregistration is what became of the attempt to remove the record.
+type Unregistration struct {
+	// Removed says that the installation has no cluster-worker any more.
+	Removed bool
+	// Running is the worker that observes the Shoots, "" if none does.
+	Running string
+	// Guarded is how many clusters have a Shoot that is not confirmed gone.
+	Guarded int64
+}
+
+// Unregister removes the record of Register. It changes nothing while a worker
+// observes the Shoots or, unless abandon is set, while a cluster has a Shoot that is not
+// confirmed gone.
+func (s *Store) Unregister(ctx context.Context, abandon bool) (u Unregistration, err error) {
+	err = s.send(ctx, func(b *pgx.Batch) {
+		b.Queue(unregister, abandon).QueryRow(func(row pgx.Row) error { return row.Scan(&u.Removed, &u.Running, &u.Guarded) })
+	})
+	if err != nil {
+		return Unregistration{}, fmt.Errorf("unregister the cluster-worker: %w", err)
+	}
+	return u, nil
+}
 
 // TakeGarden says where the Shoots of this database are, if nobody has yet or if
 // they are to be made anew there, and gives what holds from now on.

@@ -28,12 +28,15 @@ const (
 
 var (
 	errNotListening = errors.New("not listening to the database yet")
-	errNoPing       = fmt.Errorf("no notification came back within %s", pingTimeout)
+	errNotNotified  = errors.New("the database does not answer")
+	errNoPing       = fmt.Errorf("no notification came back within %s that was sent from another connection; if a connection pooler in transaction mode "+
+		"is in between, set CLUSTER_WORKER_LISTEN=off, or connect to the database directly", pingTimeout)
 )
 
-// A Listener hears of changes on a connection of its own. It notifies itself
-// from time to time, so that a connection that only seems to live is noticed,
-// and is replaced.
+// A Listener hears of changes on a connection of its own. From time to time it
+// notifies itself from another connection, as those who change clusters do: so a
+// connection that only seems to live, or only seems to listen, is noticed, and is
+// replaced.
 type Listener struct {
 	cfg       postgres.Config
 	log       *slog.Logger
@@ -123,7 +126,7 @@ func (l *Listener) listen(ctx context.Context, cc *pgx.ConnConfig) error {
 	// What was committed before is not told of.
 	l.wake()
 	for {
-		if err := l.ping(ctx, conn); err != nil {
+		if err := l.ping(ctx, conn, cc.Copy()); err != nil {
 			return err
 		}
 		if l.Ready() != nil {
@@ -139,14 +142,13 @@ func (l *Listener) listen(ctx context.Context, cc *pgx.ConnConfig) error {
 	}
 }
 
-// ping notifies ourselves, and waits until that is heard.
-func (l *Listener) ping(ctx context.Context, conn *pgx.Conn) error {
-	deadline := time.Now().Add(pingTimeout)
-	within, cancel := context.WithDeadlineCause(ctx, deadline, errNoPing)
-	defer cancel()
-	if _, err := conn.Exec(within, "notify "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
-		return fmt.Errorf("notify: %w", cause(within, err))
+// ping notifies ourselves from another connection, and waits until that is heard. On
+// the same one a pooler gives back what it would not bring from others.
+func (l *Listener) ping(ctx context.Context, conn *pgx.Conn, cc *pgx.ConnConfig) error {
+	if err := l.notify(ctx, cc); err != nil {
+		return err
 	}
+	deadline := time.Now().Add(pingTimeout)
 	for time.Now().Before(deadline) {
 		channel, err := l.hear(ctx, conn, deadline)
 		if err != nil {
@@ -159,6 +161,25 @@ func (l *Listener) ping(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	return errNoPing
+}
+
+// notify sends a notification to ourselves on a connection that is closed again.
+func (l *Listener) notify(ctx context.Context, cc *pgx.ConnConfig) error {
+	within, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNotNotified)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(within, cc)
+	if err != nil {
+		return fmt.Errorf("connect to notify: %w", cause(within, err))
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		_ = conn.Close(ctx) // it is not needed any more
+	}()
+	if _, err := conn.Exec(within, "notify "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
+		return fmt.Errorf("notify: %w", cause(within, err))
+	}
+	return nil
 }
 
 // hear waits for one notification, which may have come long before, and tells

@@ -51,6 +51,15 @@ func (s *Store) Installation(ctx context.Context) (string, error) {
 	return id, nil
 }
 
+// AddMissing makes the rows of up to limit clusters that have none.
+func (s *Store) AddMissing(ctx context.Context, limit int) (clusterIDs []string, err error) {
+	err = s.send(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.AddMissing, int32(limit)), &clusterIDs) }) //nolint:gosec // a limit of ours
+	if err != nil {
+		return nil, fmt.Errorf("make the missing syncs of clusters: %w", err)
+	}
+	return clusterIDs, nil
+}
+
 // Rows gives rows behind an id.
 func (s *Store) Rows(ctx context.Context, after string, limit int) ([]clusterworker.Row, error) {
 	if after == "" {

@@ -14,7 +14,7 @@ func TestOddRowsAreClaimedLikeOthers(t *testing.T) {
 	}{
 		"EndlessWait":   {"a time that no clock shows", `update tenant.cluster_sync set unsynced_since = '-infinity', shoot_status_updated = 'infinity', sync_last_attempt = '-infinity' where cluster_id = $1`},
 		"ByHand":        {"somebody has it synced again by hand", `update tenant.cluster_sync set synced = null, unsynced_since = null where cluster_id = $1`},
-		"ManyAttempts":  {"the highest number that fits", `update tenant.cluster_sync set sync_attempts = 2147483647 where cluster_id = $1`},
+		"ManyAttempts":  {"the highest number that fits", `update tenant.cluster_sync set sync_attempts = 2147483647, due_at = now() where cluster_id = $1`},
 		"NoObject":      {"a spec that is no object", `update tenant.resources set spec = '[null]' where id = $1`},
 		"OddText":       {"a spec with what jsonb would not take", `update tenant.resources set spec = '{"a": "\u0000", "a": 1e999}' where id in ($1, $2)`},
 		"DeepPool":      {"a pool nested more deeply than most parsers go", `update tenant.resources set spec = (repeat('[', 5000) || repeat(']', 5000))::json where id = $2`},

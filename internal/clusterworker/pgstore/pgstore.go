@@ -39,21 +39,22 @@ var (
 	_ clusterworker.Store         = (*Store)(nil)
 	_ clusterworker.ObserverStore = (*Store)(nil)
 	_ clusterworker.ReportStore   = (*Store)(nil)
+	_ clusterworker.OutageStore   = (*Store)(nil)
 )
 
 // New makes a store on a pool whose schema is migrated and whose role is
 // migrations.RoleClusterWorker.
 func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
 
-// Claim takes up to slots due rows for the time of a lease.
-func (s *Store) Claim(ctx context.Context, owner string, slots int, lease time.Duration) ([]clusterworker.Claim, error) {
+// Claim takes due rows for the time of a lease, as many as there is room for.
+func (s *Store) Claim(ctx context.Context, owner string, room clusterworker.Room, lease time.Duration) ([]clusterworker.Claim, error) {
 	lease = lease.Truncate(time.Microsecond)
 	owner = text(owner)
 	until := time.Now().Add(lease)
 	var rows []db.ReadClaimedRow
 	err := s.send(ctx, func(b *pgx.Batch) {
 		b.Queue(byIndex)
-		b.Queue(db.ClaimDue, lease, owner, int64(slots))
+		b.Queue(db.ClaimDue, lease, owner, int64(room.Slots), int64(room.TimedOut))
 		collect(b.Queue(db.ReadClaimed, lease, owner), &rows)
 	})
 	if err != nil {
@@ -83,6 +84,7 @@ func claim(r *db.ReadClaimedRow) clusterworker.Claim {
 		Generation:        r.Generation,
 		ClusterGeneration: r.ClusterGeneration,
 		Attempts:          int(r.SyncAttempts),
+		LastClass:         clusterworker.ErrorClass(r.ErrorClass),
 		UnsyncedSince:     r.UnsyncedSince.Time.UTC(),
 		Tenant:            r.Tenant,
 		Name:              r.Name,
@@ -133,10 +135,7 @@ const codeUniqueViolation = "23505"
 // Release gives rows back. One that somebody else keeps locked stays claimed
 // until its lease ends.
 func (s *Store) Release(ctx context.Context, claims []clusterworker.Claim) error {
-	ids, tokens := make([]string, len(claims)), make([]int64, len(claims))
-	for i := range claims {
-		ids[i], tokens[i] = claims[i].ClusterID, claims[i].Token
-	}
+	ids, tokens := tokensOf(claims)
 	err := s.persist(ctx, func(ctx context.Context) (busy int, err error) {
 		err = s.send(ctx, func(b *pgx.Batch) {
 			b.Queue(byIndex)
@@ -147,6 +146,59 @@ func (s *Store) Release(ctx context.Context, claims []clusterworker.Claim) error
 	})
 	if err != nil {
 		return fmt.Errorf("release claims: %w", err)
+	}
+	return nil
+}
+
+// tokensOf lays claims out in columns.
+func tokensOf(claims []clusterworker.Claim) (ids []string, tokens []int64) {
+	for i := range claims {
+		ids, tokens = append(ids, claims[i].ClusterID), append(tokens, claims[i].Token)
+	}
+	return ids, tokens
+}
+
+// Renew has claims end a whole lease from now. One that somebody else keeps locked is
+// not among those that it gives.
+func (s *Store) Renew(ctx context.Context, claims []clusterworker.Claim, lease time.Duration) (renewed []string, err error) {
+	ids, tokens := tokensOf(claims)
+	err = s.send(ctx, func(b *pgx.Batch) {
+		b.Queue(byIndex)
+		collectScalars(b.Queue(db.Renew, lease.Truncate(time.Microsecond), ids, tokens), &renewed)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("renew leases: %w", err)
+	}
+	return renewed, nil
+}
+
+// NextLease gives the time until the first lease of another owner ends.
+func (s *Store) NextLease(ctx context.Context, owner string) (in time.Duration, ok bool, err error) {
+	var ends []time.Duration
+	err = s.send(ctx, func(b *pgx.Batch) {
+		b.Queue(byIndex)
+		collectScalars(b.Queue(db.NextLease, text(owner)), &ends)
+	})
+	if err != nil {
+		return 0, false, fmt.Errorf("find the lease that ends next: %w", err)
+	}
+	if len(ends) == 0 {
+		return 0, false, nil
+	}
+	return ends[0], true, nil
+}
+
+// SetOutage notes the outage that a worker sees, or removes the note.
+func (s *Store) SetOutage(ctx context.Context, owner string, o clusterworker.Outage, ttl time.Duration) error {
+	err := s.send(ctx, func(b *pgx.Batch) {
+		if o.Since.IsZero() {
+			b.Queue(db.EndOutage, text(owner))
+			return
+		}
+		b.Queue(db.SetOutage, text(owner), time.Since(o.Since), text(o.Reason), ttl)
+	})
+	if err != nil {
+		return fmt.Errorf("note an outage of Gardener: %w", err)
 	}
 	return nil
 }

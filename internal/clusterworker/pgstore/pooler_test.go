@@ -137,7 +137,7 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	for i := range workers {
 		wg.Go(func() {
 			for synced.Load() < n {
-				claims, err := store.Claim(b.Context(), fmt.Sprint("worker-", i), 4, lease)
+				claims, err := store.Claim(b.Context(), fmt.Sprint("worker-", i), room(4), lease)
 				if err != nil {
 					b.Error(err)
 					return
@@ -163,7 +163,7 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	want(b, n, `select count(*)::int from tenant.cluster_sync where synced is not null and shoot_name is not null`)
 
 	id := b.cluster("failing")
-	claims, err := store.Claim(b.Context(), "test", 1, lease)
+	claims, err := store.Claim(b.Context(), "test", room(1), lease)
 	if err != nil || len(claims) != 1 {
 		b.Fatal(claims, err)
 	}
@@ -219,5 +219,19 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 		if err != nil || got != "on" {
 			b.Errorf("%q was left over, %v", got, err)
 		}
+	}
+}
+
+// TestAListenerThroughAPooler holds that one which would hear nothing says so, and what
+// to do about it. Notified on its own connection it heard itself.
+func TestAListenerThroughAPooler(t *testing.T) {
+	b := newBed(t)
+	b.exec(`create role pooled_listener login inherit; grant cluster_worker to pooled_listener`)
+	l := newListener(t, newPooler(t, b.url, "pooled_listener"))
+	b.await("it says that it hears nothing", func() bool {
+		return strings.Contains(l.Ready().Error(), "set CLUSTER_WORKER_LISTEN=off, or connect to the database directly")
+	})
+	if !l.LastPing().IsZero() {
+		t.Error("it heard itself")
 	}
 }

@@ -129,7 +129,7 @@ func (w *world) end(id string) {
 }
 
 func (w *world) claimSome(rt *rapid.T) {
-	claims, err := w.store.Claim(w.Context(), "test", rapid.IntRange(1, 4).Draw(rt, "slots"), lease)
+	claims, err := w.store.Claim(w.Context(), "test", room(rapid.IntRange(1, 4).Draw(rt, "slots")), lease)
 	if err != nil {
 		rt.Fatal(err)
 	}

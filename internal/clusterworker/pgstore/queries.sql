@@ -1,12 +1,25 @@
 -- name: ClaimDue :exec
 -- Takes due rows for the time of a lease. What to do about them is read by
--- ReadClaimed, in the same transaction.
-with due as materialized (
-    select s.cluster_id from tenant.cluster_sync s
-    where s.synced is null and s.paused_at is null and s.due_at <= now()
+-- ReadClaimed, in the same transaction. Of the rows whose last try timed out it
+-- takes so many at most, so that they leave room for others.
+with others as materialized (
+    select s.cluster_id, s.due_at from tenant.cluster_sync s
+    where s.synced is null and s.paused_at is null and s.due_at <= now() and s.error_class is distinct from 'timeout'
     order by s.due_at
     limit @slots::bigint
     for update skip locked
+), timed_out as materialized (
+    select s.cluster_id, s.due_at from tenant.cluster_sync s
+    where s.synced is null and s.paused_at is null and s.due_at <= now() and s.error_class = 'timeout'
+    order by s.due_at
+    limit @timed_out::bigint
+    for update skip locked
+), due as materialized (
+    select o.cluster_id, o.due_at from others o
+    union all
+    select t.cluster_id, t.due_at from timed_out t
+    order by due_at
+    limit @slots::bigint
 )
 update tenant.cluster_sync s set
     due_at = now() + @lease::interval,
@@ -20,7 +33,8 @@ from due where s.cluster_id = due.cluster_id;
 -- row that was locked may be newer than what the statement sees that locked it, so
 -- that one could give the generation of a change together with the spec from
 -- before it, and the change would be lost.
-select s.cluster_id, s.claim_token::bigint as token, s.generation, s.sync_attempts, coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
+select s.cluster_id, s.claim_token::bigint as token, s.generation, s.sync_attempts, coalesce(s.error_class, '')::text as error_class,
+    coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
     coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
     c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,
     p.ids::text[] as pool_ids, p.names::text[] as pool_names, p.specs::text[] as pool_specs
@@ -89,7 +103,9 @@ update tenant.cluster_sync s set
     shoot_status = case
         when r.failed then s.shoot_status
         when r.absent then 'deleted'
-        when r.deleting then coalesce(s.shoot_status, 'deleting')
+        -- A Shoot that Gardener still has is not gone, whatever was seen before.
+        when r.deleting and coalesce(s.shoot_status, 'deleted') = 'deleted' then 'deleting'
+        when r.deleting then s.shoot_status
         when s.shoot_status = 'deleted' then 'pending'
         else coalesce(s.shoot_status, 'pending') end,
     shoot_status_message = case when r.absent and not r.failed then null else s.shoot_status_message end,
@@ -153,6 +169,40 @@ with claimed as (
 )
 update tenant.cluster_sync s set generation = s.generation, due_at = now(), claim_token = null, claimed_by = null
 from mine where s.cluster_id = mine.cluster_id;
+
+-- name: Renew :many
+-- Has claims that still stand end a whole lease from now. Rows that somebody else has
+-- locked are left for the next time.
+with claimed as (
+    select unnest(@ids::uuid[]) as cluster_id, unnest(@tokens::bigint[]) as token
+), mine as materialized (
+    select s.cluster_id
+    from claimed c
+    join tenant.cluster_sync s on s.cluster_id = c.cluster_id and s.claim_token = c.token
+    for update of s skip locked
+)
+update tenant.cluster_sync s set due_at = now() + @lease::interval
+from mine where s.cluster_id = mine.cluster_id
+returning s.cluster_id;
+
+-- name: NextLease :many
+-- How long it takes until the first lease of another owner ends.
+select (s.due_at - now())::interval as ends_in from tenant.cluster_sync s
+where s.synced is null and s.paused_at is null and s.due_at > now() and s.claim_token is not null and s.claimed_by <> @owner::text
+order by s.due_at
+limit 1;
+
+-- name: SetOutage :exec
+insert into tenant.cluster_worker_outages as o (worker, since, reason, until)
+values (@owner::text, now() - @lasted::interval, @reason::text, now() + @ttl::interval)
+on conflict (worker) do update set since = excluded.since, reason = excluded.reason, until = excluded.until;
+
+-- name: EndOutage :exec
+-- Removes the note of a worker, and those that are over.
+delete from tenant.cluster_worker_outages o where o.worker = @owner::text or o.until <= now();
+
+-- name: AddMissing :many
+select a.id::uuid as id from tenant.add_missing_cluster_syncs(@most::integer) as a (id);
 
 -- name: Lead :many
 -- Begins a term of observing, or goes on with that of the same holder.

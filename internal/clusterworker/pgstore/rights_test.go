@@ -28,6 +28,8 @@ func TestTheRightsOfAWorker(t *testing.T) {
 		`select from tenant.installation`:                                         "",
 		`select from fleetloop_migrations`:                                        "",
 		`select tenant.oldest_transaction()`:                                      "",
+		`select tenant.add_missing_cluster_syncs(10)`:                             "",
+		`delete from tenant.cluster_worker_outages`:                               "",
 		`update tenant.clusters set spec = '{}'`:                                  noRight,
 		`delete from tenant.clusters`:                                             noRight,
 		`insert into tenant.clusters select * from tenant.clusters`:               noRight,
@@ -45,6 +47,7 @@ func TestTheRightsOfAWorker(t *testing.T) {
 		`delete from tenant.cluster_worker_term`:                                  noRight,
 		`update tenant.installation set id = gen_random_uuid()`:                   noRight,
 		`select nextval('tenant.cluster_sync_notified')`:                          noRight,
+		`select nextval('tenant.cluster_sync_notifier')`:                          noRight,
 		`select setval('tenant.cluster_sync_token', 1)`:                           noRight,
 		`select tenant.mark_unsynced(gen_random_uuid())`:                          noRight,
 		`select tenant.retry_cluster_sync(gen_random_uuid())`:                     noRight,
@@ -86,6 +89,11 @@ func TestTenantsSeeTheSyncOfTheirClusters(t *testing.T) {
 				c := caller{t, api, tc.scope}
 				if seen := c.is(`select exists (select from tenant.cluster_sync where cluster_id = $1)`, id); seen != want {
 					t.Errorf("sees %s: %v, want %v: %s", id, seen, want, tc.reason)
+				}
+				const join = `select exists (
+					select c.name, cs.shoot_status from tenant.clusters c join tenant.cluster_sync cs on cs.cluster_id = c.id where c.id = $1)`
+				if seen := c.is(join, id); seen != want {
+					t.Errorf("sees %s by the join: %v, want %v: %s", id, seen, want, tc.reason)
 				}
 				for _, function := range []string{"retry", "pause", "resume"} {
 					if was := c.is(`select tenant.`+function+`_cluster_sync($1)`, id); was != want {

@@ -2,6 +2,7 @@ package poller_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,5 +180,26 @@ func TestFightOverAShoot(t *testing.T) {
 			}
 		}
 		want(t, "sent again in sixteen minutes", len(r.db.sentAgain()), 3)
+	})
+}
+
+// TestMissingRowsAreMade: with every list the clusters get their rows that have none,
+// which is warned of and counted.
+func TestMissingRowsAreMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		w := r.start(t, "a")
+		after(time.Minute)
+		want(t, "nothing is missing", w.metric(t, "missing_rows_total"), 0)
+		var ids []string
+		for n := range 700 {
+			ids = append(ids, idOf(n))
+		}
+		r.db.set(func(d *database) { d.missing = ids })
+		after(5 * time.Minute)
+		want(t, "all are made", w.metric(t, "missing_rows_total"), 700)
+		if n := strings.Count(r.logs.String(), "made the missing sync rows of clusters"); n != 2 {
+			t.Errorf("%d warnings of 700 rows in batches of 500", n)
+		}
 	})
 }

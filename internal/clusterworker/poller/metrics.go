@@ -27,6 +27,7 @@ type metrics struct {
 	polls          prometheus.Counter
 	looks          prometheus.Counter
 	drift          *prometheus.CounterVec
+	missing        prometheus.Counter
 	orphans        prometheus.Gauge
 	strays         prometheus.Gauge
 	orphanHalts    prometheus.Counter
@@ -51,6 +52,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		polls:          counter("status_polls_total", "Rounds of looking Shoots up one by one."),
 		looks:          counter("status_looks_total", "Shoots that were looked up."),
 		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(opts("drift_total", "Shoots that were not as they were sent, and were sent again, by what was wrong.")), []string{"reason"}),
+		missing:        counter("missing_rows_total", "Clusters that had no sync row, for which one was made."),
 		orphans:        gauge("orphan_shoots", "Shoots of this installation that no cluster knows, as of the last list; 0 in a process that does not observe."),
 		strays:         gauge("stray_shoots", "Shoots whose cluster has another one, as of the last list; 0 in a process that does not observe."),
 		orphanHalts:    counter("orphan_halts_total", "Lists after which orphans were left alone because the database may be the wrong one."),
@@ -75,7 +77,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.leader, m.termLosses, m.shoots, m.changes, m.lag, m.watchRestarts, m.relists, m.polls, m.looks,
-		m.drift, m.orphans, m.strays, m.orphanHalts, m.orphansDeleted, m.errors,
+		m.drift, m.missing, m.orphans, m.strays, m.orphanHalts, m.orphansDeleted, m.errors,
 	} {
 		errs = append(errs, reg.Register(c))
 	}

@@ -61,6 +61,33 @@ func (s *session) pass(ctx context.Context, list *shoot.List, during map[key]boo
 	return nil
 }
 
+// addMissing makes the rows of clusters that have none, as after a restore or a load
+// without the triggers that make them. Without a row no worker knows of a cluster.
+func (s *session) addMissing(ctx context.Context) {
+	for {
+		ids, err := s.addMissingBatch(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.databaseFailed(ctx, "look for clusters without a sync row", err)
+			}
+			return // the next list does it
+		}
+		if len(ids) > 0 {
+			s.metrics.missing.Add(float64(len(ids)))
+			s.log.WarnContext(ctx, "made the missing sync rows of clusters, which are synced now", "clusters", len(ids), "first_cluster_id", ids[0])
+		}
+		if len(ids) < maxBatch {
+			return
+		}
+	}
+}
+
+func (s *session) addMissingBatch(ctx context.Context) ([]string, error) {
+	ctx, cancel := queryTime(ctx)
+	defer cancel()
+	return s.deps.Store.AddMissing(ctx, maxBatch)
+}
+
 // forgetGone forgets the rows that are not there any more: without lists nothing
 // else says which those are. What is known of the others is of use until they
 // have their turn again.

@@ -161,6 +161,7 @@ func (s *session) list(ctx context.Context) {
 	if s.listing {
 		return
 	}
+	s.addMissing(ctx) // before the list, or their Shoots would have no cluster
 	s.listing = true
 	s.inbox.listing()
 	s.metrics.relists.Inc()

@@ -41,7 +41,8 @@ type database struct {
 	written  []written
 	before   func(call string) // is called before each query
 	saves    func(clusterworker.StatusChange)
-	deaf     bool // the answer to the next change of a status is lost
+	missing  []string // clusters that have no row
+	deaf     bool     // the answer to the next change of a status is lost
 }
 
 // written is a status that was written.
@@ -234,6 +235,18 @@ func (p *process) Resign(ctx context.Context, fence int64) error {
 
 func (p *process) Installation(ctx context.Context) (string, error) {
 	return installation, p.enter(ctx, "Installation")
+}
+
+func (p *process) AddMissing(ctx context.Context, limit int) ([]string, error) {
+	if err := p.enter(ctx, "AddMissing"); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := min(limit, len(p.missing))
+	made := p.missing[:n]
+	p.missing = p.missing[n:]
+	return made, nil
 }
 
 // read gives some rows in the order of ids.

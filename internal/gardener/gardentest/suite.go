@@ -136,6 +136,9 @@ func testPreflight(t *testing.T, bed *Bed) {
 	if _, err := bed.Garden.GetShoot(bounded(t), "a"); !errors.Is(err, shoot.ErrNotFound) {
 		t.Errorf("it was stored: %v", err)
 	}
+	unknown := Manifest("a", 1)
+	unknown.Spec.Kubernetes.Version = "9.99"
+	wantClass(t, bed.Garden.PreflightShoot(bounded(t), unknown), shoot.ClassInvalid)
 	bad := Manifest("a", 1)
 	bad.Spec.Provider.Workers[0].Minimum = 5
 	wantClass(t, bed.Garden.PreflightShoot(bounded(t), bad), shoot.ClassInvalid)
@@ -167,6 +170,7 @@ func testInvalid(t *testing.T, bed *Bed) {
 		"WorkerNameLong":   {reason: "more than 15 characters", edit: func(s *shoot.Spec) { s.Provider.Workers[0].Name = "a-name-that-is-long" }, says: "15"},
 		"SameWorkerTwice":  {reason: "two pools of one name", edit: func(s *shoot.Spec) { s.Provider.Workers = append(s.Provider.Workers, Worker("default")) }, says: "uplicate"},
 		"NoSuchVersion":    {reason: "Gardener answers 403", edit: func(s *shoot.Spec) { s.Kubernetes.Version = "1.99.0" }, says: "1.99.0"},
+		"NoSuchMinor":      {reason: "no version of the cloud profile is of it", edit: func(s *shoot.Spec) { s.Kubernetes.Version = "9.99" }, says: "9.99"},
 		"NoSuchMachine":    {reason: "Gardener answers 403", edit: func(s *shoot.Spec) { s.Provider.Workers[0].Machine.Type = "huge" }, says: "huge"},
 		"NoMachinesAtAll":  {reason: "a Shoot with pools needs machines", edit: func(s *shoot.Spec) { w := &s.Provider.Workers[0]; w.Minimum, w.Maximum = 0, 0 }, says: "worker"},
 		"NoRegion":         {reason: "a required field", edit: func(s *shoot.Spec) { s.Region = "" }, says: "region"},
@@ -201,6 +205,7 @@ func invalidChanges(t *testing.T, bed *Bed) {
 		"no workers any more": func(s *shoot.Spec) { s.Provider.Workers = nil },
 		"another network":     func(s *shoot.Spec) { s.Networking.Type = "cilium" },
 		"another region":      func(s *shoot.Spec) { s.Region = "moon" },
+		"no such version":     func(s *shoot.Spec) { s.Kubernetes.Version = "9.99" },
 	} {
 		m := Manifest("a", 2)
 		edit(&m.Spec)

@@ -33,4 +33,5 @@ type Sync struct {
 	DeletionSent       bool
 	ReportDueAt        pgtype.Timestamptz
 	ReportVersion      int64
+	SettledVersion     int64
 }

@@ -12,13 +12,49 @@ import (
 	"time"
 )
 
+const AddMissing = `-- name: AddMissing :many
+select a.id::uuid as id from tenant.add_missing_cluster_syncs($1::integer) as a (id)
+`
+
+func (q *Queries) AddMissing(ctx context.Context, most int32) ([]string, error) {
+	rows, err := q.db.Query(ctx, AddMissing, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ClaimDue = `-- name: ClaimDue :exec
-with due as materialized (
-    select s.cluster_id from tenant.cluster_sync s
-    where s.synced is null and s.paused_at is null and s.due_at <= now()
+with others as materialized (
+    select s.cluster_id, s.due_at from tenant.cluster_sync s
+    where s.synced is null and s.paused_at is null and s.due_at <= now() and s.error_class is distinct from 'timeout'
     order by s.due_at
     limit $3::bigint
     for update skip locked
+), timed_out as materialized (
+    select s.cluster_id, s.due_at from tenant.cluster_sync s
+    where s.synced is null and s.paused_at is null and s.due_at <= now() and s.error_class = 'timeout'
+    order by s.due_at
+    limit $4::bigint
+    for update skip locked
+), due as materialized (
+    select o.cluster_id, o.due_at from others o
+    union all
+    select t.cluster_id, t.due_at from timed_out t
+    order by due_at
+    limit $3::bigint
 )
 update tenant.cluster_sync s set
     due_at = now() + $1::interval,
@@ -28,10 +64,23 @@ update tenant.cluster_sync s set
 from due where s.cluster_id = due.cluster_id
 `
 
+type ClaimDueParams struct {
+	Lease    time.Duration
+	Owner    string
+	Slots    int64
+	TimedOut int64
+}
+
 // Takes due rows for the time of a lease. What to do about them is read by
-// ReadClaimed, in the same transaction.
-func (q *Queries) ClaimDue(ctx context.Context, lease time.Duration, owner string, slots int64) error {
-	_, err := q.db.Exec(ctx, ClaimDue, lease, owner, slots)
+// ReadClaimed, in the same transaction. Of the rows whose last try timed out it
+// takes so many at most, so that they leave room for others.
+func (q *Queries) ClaimDue(ctx context.Context, arg ClaimDueParams) error {
+	_, err := q.db.Exec(ctx, ClaimDue,
+		arg.Lease,
+		arg.Owner,
+		arg.Slots,
+		arg.TimedOut,
+	)
 	return err
 }
 
@@ -85,7 +134,9 @@ update tenant.cluster_sync s set
     shoot_status = case
         when r.failed then s.shoot_status
         when r.absent then 'deleted'
-        when r.deleting then coalesce(s.shoot_status, 'deleting')
+        -- A Shoot that Gardener still has is not gone, whatever was seen before.
+        when r.deleting and coalesce(s.shoot_status, 'deleted') = 'deleted' then 'deleting'
+        when r.deleting then s.shoot_status
         when s.shoot_status = 'deleted' then 'pending'
         else coalesce(s.shoot_status, 'pending') end,
     shoot_status_message = case when r.absent and not r.failed then null else s.shoot_status_message end,
@@ -185,7 +236,7 @@ func (q *Queries) CountUnnamed(ctx context.Context, iDs []string, tokens []int64
 }
 
 const DueReports = `-- name: DueReports :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.settled_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.report_due_at <= now()
@@ -234,6 +285,7 @@ func (q *Queries) DueReports(ctx context.Context, most int64) ([]DueReportsRow, 
 			&i.Sync.DeletionSent,
 			&i.Sync.ReportDueAt,
 			&i.Sync.ReportVersion,
+			&i.Sync.SettledVersion,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -246,6 +298,16 @@ func (q *Queries) DueReports(ctx context.Context, most int64) ([]DueReportsRow, 
 		return nil, err
 	}
 	return items, nil
+}
+
+const EndOutage = `-- name: EndOutage :exec
+delete from tenant.cluster_worker_outages o where o.worker = $1::text or o.until <= now()
+`
+
+// Removes the note of a worker, and those that are over.
+func (q *Queries) EndOutage(ctx context.Context, owner string) error {
+	_, err := q.db.Exec(ctx, EndOutage, owner)
+	return err
 }
 
 const Installation = `-- name: Installation :one
@@ -335,8 +397,37 @@ func (q *Queries) Name(ctx context.Context, iDs []string, tokens []int64, shootN
 	return items, nil
 }
 
+const NextLease = `-- name: NextLease :many
+select (s.due_at - now())::interval as ends_in from tenant.cluster_sync s
+where s.synced is null and s.paused_at is null and s.due_at > now() and s.claim_token is not null and s.claimed_by <> $1::text
+order by s.due_at
+limit 1
+`
+
+// How long it takes until the first lease of another owner ends.
+func (q *Queries) NextLease(ctx context.Context, owner string) ([]time.Duration, error) {
+	rows, err := q.db.Query(ctx, NextLease, owner)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []time.Duration
+	for rows.Next() {
+		var ends_in time.Duration
+		if err := rows.Scan(&ends_in); err != nil {
+			return nil, err
+		}
+		items = append(items, ends_in)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ReadClaimed = `-- name: ReadClaimed :many
-select s.cluster_id, s.claim_token::bigint as token, s.generation, s.sync_attempts, coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
+select s.cluster_id, s.claim_token::bigint as token, s.generation, s.sync_attempts, coalesce(s.error_class, '')::text as error_class,
+    coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
     coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
     c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,
     p.ids::text[] as pool_ids, p.names::text[] as pool_names, p.specs::text[] as pool_specs
@@ -358,6 +449,7 @@ type ReadClaimedRow struct {
 	Token             int64
 	Generation        int64
 	SyncAttempts      int32
+	ErrorClass        string
 	UnsyncedSince     pgtype.Timestamptz
 	ShootName         string
 	ShootUID          string
@@ -389,6 +481,7 @@ func (q *Queries) ReadClaimed(ctx context.Context, lease time.Duration, owner st
 			&i.Token,
 			&i.Generation,
 			&i.SyncAttempts,
+			&i.ErrorClass,
 			&i.UnsyncedSince,
 			&i.ShootName,
 			&i.ShootUID,
@@ -428,6 +521,42 @@ from mine where s.cluster_id = mine.cluster_id
 func (q *Queries) Release(ctx context.Context, iDs []string, tokens []int64) error {
 	_, err := q.db.Exec(ctx, Release, iDs, tokens)
 	return err
+}
+
+const Renew = `-- name: Renew :many
+with claimed as (
+    select unnest($2::uuid[]) as cluster_id, unnest($3::bigint[]) as token
+), mine as materialized (
+    select s.cluster_id
+    from claimed c
+    join tenant.cluster_sync s on s.cluster_id = c.cluster_id and s.claim_token = c.token
+    for update of s skip locked
+)
+update tenant.cluster_sync s set due_at = now() + $1::interval
+from mine where s.cluster_id = mine.cluster_id
+returning s.cluster_id
+`
+
+// Has claims that still stand end a whole lease from now. Rows that somebody else has
+// locked are left for the next time.
+func (q *Queries) Renew(ctx context.Context, lease time.Duration, iDs []string, tokens []int64) ([]string, error) {
+	rows, err := q.db.Query(ctx, Renew, lease, iDs, tokens)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var cluster_id string
+		if err := rows.Scan(&cluster_id); err != nil {
+			return nil, err
+		}
+		items = append(items, cluster_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const Reported = `-- name: Reported :exec
@@ -488,7 +617,7 @@ func (q *Queries) Resign(ctx context.Context, fence int64) error {
 }
 
 const Rows = `-- name: Rows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.settled_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id > $1::uuid and s.shoot_status is distinct from 'deleted'
@@ -537,6 +666,7 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 			&i.Sync.DeletionSent,
 			&i.Sync.ReportDueAt,
 			&i.Sync.ReportVersion,
+			&i.Sync.SettledVersion,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -552,7 +682,7 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 }
 
 const RowsOf = `-- name: RowsOf :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.settled_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id = any($1::uuid[])
@@ -600,6 +730,7 @@ func (q *Queries) RowsOf(ctx context.Context, ids []string) ([]RowsOfRow, error)
 			&i.Sync.DeletionSent,
 			&i.Sync.ReportDueAt,
 			&i.Sync.ReportVersion,
+			&i.Sync.SettledVersion,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -678,8 +809,31 @@ func (q *Queries) SaveStatus(ctx context.Context, arg SaveStatusParams) (SaveSta
 	return i, err
 }
 
+const SetOutage = `-- name: SetOutage :exec
+insert into tenant.cluster_worker_outages as o (worker, since, reason, until)
+values ($1::text, now() - $2::interval, $3::text, now() + $4::interval)
+on conflict (worker) do update set since = excluded.since, reason = excluded.reason, until = excluded.until
+`
+
+type SetOutageParams struct {
+	Owner  string
+	Lasted time.Duration
+	Reason string
+	Ttl    time.Duration
+}
+
+func (q *Queries) SetOutage(ctx context.Context, arg SetOutageParams) error {
+	_, err := q.db.Exec(ctx, SetOutage,
+		arg.Owner,
+		arg.Lasted,
+		arg.Reason,
+		arg.Ttl,
+	)
+	return err
+}
+
 const StalestRows = `-- name: StalestRows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.settled_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.shoot_name is not null and s.shoot_status is distinct from 'deleted'
@@ -728,6 +882,7 @@ func (q *Queries) StalestRows(ctx context.Context, most int64) ([]StalestRowsRow
 			&i.Sync.DeletionSent,
 			&i.Sync.ReportDueAt,
 			&i.Sync.ReportVersion,
+			&i.Sync.SettledVersion,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,

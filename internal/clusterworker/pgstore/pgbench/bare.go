@@ -81,7 +81,7 @@ func (b *Bare) Drain(ctx context.Context, batch int) (rows int, err error) {
 func round(ctx context.Context, conn *pgx.Conn, batch int) (rows int, err error) {
 	var done db.CompleteParams
 	var claim pgx.Batch
-	claim.Queue(db.ClaimDue, lease, owner, int64(batch))
+	claim.Queue(db.ClaimDue, lease, owner, int64(batch), int64(batch))
 	claim.Queue(db.ReadClaimed, lease, owner).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var id pgtype.UUID

@@ -1,0 +1,120 @@
+package clusterworker
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// leaseStart is the part of a lease, as a divisor, that a call needs to begin.
+	leaseStart = 4
+	// leaseChecks is how often in the time of a lease the keeper looks at the leases
+	// that are held.
+	leaseChecks = 8
+	// leaseMargin is the part of a lease, as a divisor, by which a call ends before a
+	// lease that could not be renewed.
+	leaseMargin = 12
+)
+
+// A leaseKeeper renews the leases of rows whose calls run, so that no other worker
+// takes them. It ends a call whose lease could not be renewed.
+type leaseKeeper struct {
+	worker *Worker
+
+	mu   sync.Mutex
+	held map[string]*heldLease // by cluster
+}
+
+// A heldLease is the lease of a row whose call runs.
+type heldLease struct {
+	claim Claim // Until is when the lease ends as far as we know
+	// limit is when renewing stops: a call that runs for longer heeds no deadline.
+	limit  time.Time
+	cancel context.CancelCauseFunc
+	timer  *time.Timer // calls cancel
+}
+
+// hold keeps the lease of a row until release. The context ends before a lease that
+// could not be renewed does.
+func (k *leaseKeeper) hold(ctx context.Context, t ticket) (context.Context, *heldLease) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	cfg := k.worker.cfg
+	// A call may be followed by a probe.
+	h := &heldLease{claim: t.Claim, limit: time.Now().Add(cfg.callBound() + cfg.CallTimeout), cancel: cancel}
+	h.timer = time.AfterFunc(k.untilCut(h), func() { cancel(errLeaseOver) })
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.held[t.ClusterID] = h
+	return ctx, h
+}
+
+// untilCut is how long a call may go on under its lease.
+func (k *leaseKeeper) untilCut(h *heldLease) time.Duration {
+	return time.Until(h.claim.Until) - k.worker.cfg.Lease/leaseMargin
+}
+
+// release ends the keeping of a lease, and gives when the lease ends.
+func (k *leaseKeeper) release(h *heldLease) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.held, h.claim.ClusterID)
+	h.timer.Stop()
+	h.cancel(nil)
+	return h.claim.Until
+}
+
+// run renews leases until there are no more calls or ctx ends.
+func (k *leaseKeeper) run(ctx context.Context) {
+	ticker := time.NewTicker(max(time.Millisecond, k.worker.cfg.Lease/leaseChecks))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.worker.ended:
+			return
+		case <-ticker.C:
+			k.renew(ctx)
+		}
+	}
+}
+
+// renew renews the leases of which a quarter is over. One that fails is tried again
+// at the next check.
+func (k *leaseKeeper) renew(ctx context.Context) {
+	w := k.worker
+	began := time.Now()
+	claims := k.dueForRenewal(began)
+	if len(claims) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, min(storeTimeout, w.cfg.Lease/4), errStoreTimeout)
+	defer cancel()
+	renewed, err := w.store.Renew(ctx, claims, w.cfg.Lease)
+	w.db.note(ctx, toRenew, err)
+	if err != nil {
+		return
+	}
+	w.metrics.renewals.Add(float64(len(renewed)))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, id := range renewed {
+		// One that has ended meanwhile keeps the earlier end, which is the safe side.
+		if h, ok := k.held[id]; ok && h.timer.Stop() {
+			h.claim.Until = began.Add(w.cfg.Lease)
+			h.timer.Reset(k.untilCut(h))
+		}
+	}
+}
+
+func (k *leaseKeeper) dueForRenewal(now time.Time) (claims []Claim) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, h := range k.held {
+		if h.claim.Until.Sub(now) <= k.worker.cfg.Lease*3/4 && now.Before(h.limit) {
+			claims = append(claims, h.claim)
+		}
+	}
+	return claims
+}
