@@ -41,12 +41,13 @@ func NewPayload(e ChangeEvent) Payload { return payloadOf(encoding{}, &e) }
 // payloadOf is the payload of an event with the links of the sink. It leaves the
 // event as it is.
 func payloadOf(cfg encoding, e *ChangeEvent) Payload {
+	fields, omitted := fieldsOf(e)
 	p := Payload{
 		Action: label(e.Action), Timestamp: CanonicalTime(e.Timestamp), Source: label(e.Source),
 		Cluster: label(e.Cluster), Node: label(e.NodeName), HealthEvent: healthOf(e), DryRun: e.DryRun,
-		ID: idOf(e), Subject: label(e.Subject), Summary: summaryOf(e), Outcome: OutcomeSucceeded,
+		ID: idOf(e), Subject: label(e.Subject), Summary: summaryOf(e, cfg.product), Outcome: OutcomeSucceeded,
 		Reason: cut(mend(e.Reason), maxReason), Session: label(e.Session),
-		Links: linksOf(cfg.links, e), Details: detailsOf(e),
+		Links: linksOf(cfg.links, e), Details: detailsOf(e), Changes: fields, ChangesOmitted: omitted,
 	}
 	if e.Outcome == OutcomeFailed {
 		p.Outcome = OutcomeFailed
@@ -63,6 +64,10 @@ func shrink(p *Payload, room int) {
 	}
 	if textOf(p) > room {
 		p.Links = nil
+	}
+	if textOf(p) > room {
+		p.ChangesOmitted += len(p.Changes)
+		p.Changes = nil
 	}
 	if h := p.HealthEvent; h != nil {
 		if textOf(p) > room {
@@ -88,6 +93,9 @@ func textOf(p *Payload) int {
 	}
 	for _, l := range p.Links {
 		n += len(l.Href) + len(l.Text)
+	}
+	for _, c := range p.Changes {
+		n += len(c.Field) + len(c.Before) + len(c.After)
 	}
 	for key, value := range p.Details {
 		n += len(key) + len(value)
@@ -161,10 +169,10 @@ func healthOf(e *ChangeEvent) *HealthEvent {
 
 // summaryOf is the event's own summary, else what Summarize makes. A dry run is
 // marked in either.
-func summaryOf(e *ChangeEvent) string {
+func summaryOf(e *ChangeEvent, product string) string {
 	own := mendLine(e.Summary)
 	if own == "" {
-		return Summarize(*e)
+		return summarize(e, product)
 	}
 	if e.DryRun && !strings.HasPrefix(own, dryRunMark) {
 		own = dryRunMark + own

@@ -135,7 +135,7 @@ func (c *client) connect() (err error) {
 	if k := c.keys.current.Load(); k != nil {
 		endpoint = k.texts[fileEndpoint]
 	}
-	u, err := parseEndpoint(endpoint, c.cfg.AllowHTTP)
+	u, err := parseEndpoint(endpoint, c.cfg.AllowHTTP, c.cfg.AllowHosts...)
 	if err != nil {
 		return nil //nolint:nilerr // its file is not there yet
 	}
@@ -202,6 +202,9 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 	}
 	if event.Links != nil {
 		event.Links = slices.Clone(event.Links)
+	}
+	if event.Changes != nil {
+		event.Changes = cloneFields(event.Changes)
 	}
 	if event.Details != nil {
 		event.Details = maps.Clone(event.Details)

@@ -66,6 +66,11 @@ type Config struct {
 	// Source is the component that sends, for events that do not say.
 	Source string
 
+	// Product is what summaries call the sender, such as Fleetloop in "Fleetloop
+	// cordoned node gpu-node-01". Empty means what stands before the slash of the
+	// source, which is NVSentinel for the sources nvsentinel/….
+	Product string
+
 	// DryRun marks every event as a dry run. They are sent all the same.
 	DryRun bool
 
@@ -142,13 +147,19 @@ type Config struct {
 	// names no loopback host.
 	AllowAddresses []string
 
+	// AllowHosts are services of the same network, each as host:port. An endpoint
+	// of exactly that host and port may be of plain http and may lead to a private
+	// address. Loopback and link-local addresses and those at which a cloud keeps
+	// its metadata stay refused, and so does every other endpoint.
+	AllowHosts []string
+
 	// CAFile names a file with the certificates (PEM) that the sink's must lead
 	// to. It is waited for, and not read again. Empty means those of the system.
 	CAFile string
 
 	// ProxyURL is the proxy. Empty leaves it to HTTPS_PROXY, HTTP_PROXY and
 	// NO_PROXY. With a proxy it is the proxy that looks up the sink, and
-	// AllowAddresses has no part.
+	// AllowAddresses and AllowHosts have no part in where it leads.
 	ProxyURL string
 
 	// Registerer takes the metrics. Clients of one share them. Nil means none.

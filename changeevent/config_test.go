@@ -53,6 +53,7 @@ func TestConfigIsRefused(t *testing.T) {
 		"ShortKey":       {"it is no such key", func(c *Config) { c.Format, c.RoutingKey = FormatPagerDuty, "short" }, "key"},
 		"TokenNowhere":   {"the format has no header for it", func(c *Config) { c.Format, c.AuthToken = FormatSlack, "t" }, "AuthHeader"},
 		"Addresses":      {"a misspelt address allows nothing", func(c *Config) { c.HTTP, c.AllowAddresses = nil, []string{"10/8"} }, "AllowAddresses"},
+		"Hosts":          {"a host without a port allows nothing", func(c *Config) { c.HTTP, c.AllowHosts = nil, []string{"fleet-api"} }, "AllowHosts"},
 		"Proxy":          {"it is no proxy", func(c *Config) { c.HTTP, c.ProxyURL = nil, "proxy.example.com" }, "ProxyURL"},
 		"PrivateAddress": {"each request would be refused", func(c *Config) { c.HTTP, c.Endpoint = nil, "https://10.1.2.3/" }, "10.1.2.3"},
 		"Metadata":       {"each request would be refused", func(c *Config) { c.HTTP, c.Endpoint, c.AllowHTTP = nil, "http://169.254.169.254/", true }, "metadata"},

@@ -218,7 +218,7 @@ func (c *credentials) read(old *keys) (*keys, *trouble) {
 	k.texts[fileKey], failed[fileKey] = oneOf("RoutingKey", c.cfg.RoutingKey.Reveal(), c.cfg.RoutingKeyFile)
 	k.texts[fileSigning], failed[fileSigning] = oneOf("SigningKey", "", c.cfg.SigningKeyFile)
 	if failed[fileEndpoint] == nil {
-		k.endpoint, failed[fileEndpoint] = parseEndpoint(k.texts[fileEndpoint], c.cfg.AllowHTTP)
+		k.endpoint, failed[fileEndpoint] = parseEndpoint(k.texts[fileEndpoint], c.cfg.AllowHTTP, c.cfg.AllowHosts...)
 	}
 	if failed[fileKey] == nil {
 		failed[fileKey] = checkKey(c.cfg.Format, k.texts[fileKey])

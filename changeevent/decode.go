@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -124,6 +125,7 @@ func eventOf(p Payload) (ChangeEvent, error) {
 	e := ChangeEvent{
 		Action: p.Action, NodeName: p.Node, Subject: p.Subject, Reason: p.Reason, Timestamp: at, DryRun: p.DryRun, ID: p.ID,
 		Summary: p.Summary, Outcome: p.Outcome, Session: p.Session, Source: p.Source, Cluster: p.Cluster, Links: p.Links, Details: p.Details,
+		Changes: p.Changes, ChangesOmitted: p.ChangesOmitted,
 	}
 	names := map[string]string{
 		"action": p.Action, "node": p.Node, "subject": p.Subject, "id": p.ID, "outcome": p.Outcome,
@@ -132,6 +134,9 @@ func eventOf(p Payload) (ChangeEvent, error) {
 	if h := p.HealthEvent; h != nil {
 		e.CheckName, e.ErrorCode, e.ErrorCodes, e.Agent, e.IsFatal, e.Message = h.CheckName, h.ErrorCode, h.ErrorCodes, h.Agent, h.IsFatal, h.Message
 		names["healthEvent.checkName"], names["healthEvent.agent"] = h.CheckName, h.Agent
+	}
+	for i := range p.Changes {
+		names["changes["+strconv.Itoa(i)+"].field"] = p.Changes[i].Field
 	}
 	if strings.TrimSpace(p.Action) == "" {
 		return ChangeEvent{}, errors.New(`action is missing: say what was done, such as "cordon"`)

@@ -178,7 +178,7 @@ func (c *client) deliver(batch []item) (v verdict) {
 }
 
 func (s *sending) encode() (err error) {
-	s.req, err = encode(s.cfg.Format, encoding{cluster: s.cluster, key: s.keys.body, links: s.cfg.Links}, s.events)
+	s.req, err = encode(s.cfg.Format, encoding{cluster: s.cluster, key: s.keys.body, links: s.cfg.Links, product: s.cfg.Product}, s.events)
 	return err
 }
 

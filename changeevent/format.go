@@ -113,6 +113,8 @@ type encoding struct {
 	key string
 	// links are added to those of the events.
 	links []LinkTemplate
+	// product is what summaries call the sender. Empty follows from the source.
+	product string
 	// room is how many bytes of text an event has. 0 is maxText.
 	room int
 }

@@ -54,7 +54,7 @@ func encodeDatadog(cfg encoding, e *ChangeEvent) (request, error) {
 	change := datadogChange{
 		// Of the types that Datadog has a node is the nearest to a configuration.
 		Resource: datadogName{Type: "configuration", Name: cut(cmp.Or(p.Node, p.Subject, p.Cluster, p.Action), datadogResource)},
-		Author:   datadogName{Type: "system", Name: cut(cmp.Or(p.Source, actor("")), datadogResource)},
+		Author:   datadogName{Type: "system", Name: cut(cmp.Or(p.Source, productOf(cfg.product, "")), datadogResource)},
 		Metadata: facts(p),
 	}
 	change.Before, change.After = schedulable(p)

@@ -28,7 +28,7 @@ type grafanaAnnotation struct {
 func encodeGrafana(cfg encoding, e *ChangeEvent) (request, error) {
 	p := payloadOf(cfg, e)
 	at := e.Timestamp.UnixMilli()
-	note := grafanaAnnotation{Time: at, Tags: []string{cut(strings.ToLower(actor(p.Source)), grafanaTag), cut(p.Action, grafanaTag)}}
+	note := grafanaAnnotation{Time: at, Tags: []string{cut(strings.ToLower(productOf(cfg.product, p.Source)), grafanaTag), cut(p.Action, grafanaTag)}}
 	if began, err := time.Parse(time.RFC3339Nano, p.Details[detailBegan]); err == nil && began.Before(e.Timestamp) {
 		note.Time, note.TimeEnd = began.UnixMilli(), at
 	}

@@ -22,6 +22,9 @@ type Payload struct {
 	Session string            `json:"session,omitempty"`
 	Links   []Link            `json:"links,omitempty"`
 	Details map[string]string `json:"details,omitempty"`
+
+	Changes        []FieldChange `json:"changes,omitempty"`
+	ChangesOmitted int           `json:"changesOmitted,omitempty"`
 }
 
 // A HealthEvent is the health report that led to a change.

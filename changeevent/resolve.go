@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -163,9 +164,10 @@ func checkLine(what, value string) error {
 	return nil
 }
 
-// parseEndpoint reads the URL of a sink. The error does not tell it, because to
-// some sinks it is the secret.
-func parseEndpoint(text string, allowHTTP bool) (*url.URL, error) {
+// parseEndpoint reads the URL of a sink. It may be of plain http on this host, on
+// one of allowHosts, or anywhere if allowHTTP. The error does not tell the URL,
+// because to some sinks it is the secret.
+func parseEndpoint(text string, allowHTTP bool, allowHosts ...string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
@@ -178,10 +180,25 @@ func parseEndpoint(text string, allowHTTP bool) (*url.URL, error) {
 		return nil, errors.New("use Endpoint: it has a user or a password in it, for which there is AuthToken")
 	case u.Fragment != "":
 		return nil, errors.New("use Endpoint: it has a fragment, which is never sent")
-	case u.Scheme == "http" && !allowHTTP && !isLoopback(u.Hostname()):
+	case u.Scheme == "http" && !allowHTTP && !isLoopback(u.Hostname()) && !isAllowed(net.JoinHostPort(u.Hostname(), portOf(u)), allowHosts):
 		return nil, errors.New("use Endpoint: it is plain http; want https, or AllowHTTP")
 	}
 	return u, nil
+}
+
+// isAllowed reports whether hosts, each of which is host:port, contain addr.
+func isAllowed(addr string, hosts []string) bool {
+	return slices.ContainsFunc(hosts, func(host string) bool { return strings.EqualFold(host, addr) })
+}
+
+// checkHosts refuses hosts that are not host:port, which would allow nothing.
+func checkHosts(hosts []string) error {
+	for _, h := range hosts {
+		if host, port, err := net.SplitHostPort(h); err != nil || host == "" || port == "" {
+			return fmt.Errorf("%q is not a host with a port, such as fleet-api.example:8080", h)
+		}
+	}
+	return nil
 }
 
 // isLoopback says that a host as written is this one.

@@ -20,16 +20,21 @@ const allPassed = "all health checks passed"
 // Summarize is an event in one line for people: who did what to what, and why.
 //
 //	NVSentinel cordoned node gpu-node-01 due to XID-79
+//	alice changed spec.version 1.34 → 1.35 of my-cluster
 //	[DRY-RUN] NVSentinel would have cordoned node gpu-node-01 due to XID-79
 //
 // It is made of the action and the other fields; Summary has no part in it.
-func Summarize(e ChangeEvent) string {
-	s := sentenceOf(&e)
+func Summarize(e ChangeEvent) string { return summarize(&e, "") }
+
+// summarize is Summarize for a sender that is called product; empty leaves that
+// to the source.
+func summarize(e *ChangeEvent, product string) string {
+	s := sentenceOf(e)
 	var line strings.Builder
 	if e.DryRun {
 		line.WriteString(dryRunMark)
 	}
-	line.WriteString(actor(e.Source))
+	line.WriteString(actorOf(e, s, product))
 	line.WriteByte(' ')
 	switch {
 	case e.Outcome == OutcomeFailed && s.plain != "":
@@ -43,22 +48,35 @@ func Summarize(e ChangeEvent) string {
 	default:
 		line.WriteString(s.done)
 	}
-	if object := s.object(&e); object != "" {
+	if object := s.object(e); object != "" {
 		line.WriteString(" " + object)
 	}
-	line.WriteString(s.why(&e))
+	line.WriteString(s.why(e))
 	return cut(mendLine(line.String()), maxSummary)
 }
 
-// actor is who a source is to people: the product, which is what stands before
-// the slash.
-func actor(source string) string {
+// actorOf is who did it: the person where that is known, else the product.
+func actorOf(e *ChangeEvent, s sentence, product string) string {
+	if s.byPerson {
+		if who := mendLine(e.Details[DetailWho]); who != "" {
+			return cut(who, maxName)
+		}
+	}
+	return productOf(product, e.Source)
+}
+
+// productOf is what people call a sender: the product that it is configured as,
+// else what stands before the slash of its source.
+func productOf(configured, source string) string {
+	if name := mendLine(configured); name != "" {
+		return name
+	}
 	product, _, _ := strings.Cut(source, "/")
 	switch strings.ToLower(product) {
 	case "", "nvsentinel":
-		return "NVSentinel"
+		return ProductNVSentinel
 	case "fleetloop":
-		return "Fleetloop"
+		return ProductFleetloop
 	}
 	return product
 }
@@ -72,12 +90,17 @@ type sentence struct {
 	plain string
 	// seen says that this is something that was seen, not done: a dry run saw it
 	// as well.
-	seen   bool
-	object func(e *ChangeEvent) string
-	why    func(e *ChangeEvent) string
+	seen bool
+	// byPerson says that the person of the details did it, if there is one.
+	byPerson bool
+	object   func(e *ChangeEvent) string
+	why      func(e *ChangeEvent) string
 }
 
 func sentenceOf(e *ChangeEvent) sentence {
+	if s, ok := ofFields(e); ok {
+		return s
+	}
 	for _, told := range []func(action string) (sentence, bool){ofQuarantine, ofRemedies, ofExtensions, ofFleet, ofExecutions} {
 		if s, ok := told(e.Action); ok {
 			return s
@@ -141,7 +164,7 @@ func ofFleet(action string) (sentence, bool) {
 	switch kind, done, _ := strings.Cut(action, "-"); done {
 	case "created", "updated", "changed", "deleted":
 		if kind == "cluster" || kind == "nodepool" || kind == "shoot" {
-			return sentence{done: done, plain: strings.TrimSuffix(done, "d"), object: objectSubject, why: whyOr("")}, true
+			return sentence{done: done, plain: strings.TrimSuffix(done, "d"), byPerson: true, object: objectSubject, why: whyOr("")}, true
 		}
 	}
 	switch action {
@@ -151,6 +174,35 @@ func ofFleet(action string) (sentence, bool) {
 		return sentence{done: "saw a failure of", seen: true, object: objectSubject, why: whyFailed}, true
 	}
 	return sentence{}, false
+}
+
+// ofFields tells which fields were changed, of what. The reason is left out: it
+// could only say the same in other words.
+func ofFields(e *ChangeEvent) (sentence, bool) {
+	kind, done, _ := strings.Cut(e.Action, "-")
+	if done != "changed" && done != "updated" {
+		return sentence{}, false
+	}
+	fields, omitted := fieldsOf(e)
+	if len(fields) == 0 {
+		return sentence{}, false
+	}
+	text := " " + summarizeFields(fields, omitted) + " of"
+	return sentence{done: done + text, plain: strings.TrimSuffix(done, "d") + text, byPerson: true, object: objectWhole(kind), why: whyNothing}, true
+}
+
+// objectWhole is a cluster by its name alone, and all else with its cluster.
+func objectWhole(kind string) func(e *ChangeEvent) string {
+	return func(e *ChangeEvent) string {
+		object := objectSubject(e)
+		switch {
+		case kind == "cluster" && e.NodeName == "":
+			return strings.TrimPrefix(object, "cluster ")
+		case e.Cluster != "" && e.Subject != "":
+			return object + " of " + e.Cluster
+		}
+		return object
+	}
 }
 
 func ofExecutions(action string) (sentence, bool) {
@@ -243,7 +295,7 @@ func whyFailed(e *ChangeEvent) string {
 // whyBy is who decided, which the details have as "who", and the reason.
 func whyBy(e *ChangeEvent) string {
 	text := whyOr("")(e)
-	if who := e.Details["who"]; who != "" {
+	if who := e.Details[DetailWho]; who != "" {
 		return " by " + who + text
 	}
 	return text

@@ -21,6 +21,8 @@ import (
 type transport struct {
 	*http.Transport
 	guard, local egress.Guard // local lets loopback through as well
+	private      egress.Guard // for allowHosts
+	allowHosts   []string
 	proxy        atomic.Pointer[string]
 	timeout      time.Duration
 	caFile       string
@@ -32,6 +34,9 @@ func newTransport(cfg Config) (*transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("AllowAddresses: %w", err)
 	}
+	if err := checkHosts(cfg.AllowHosts); err != nil {
+		return nil, fmt.Errorf("AllowHosts: %w", err)
+	}
 	proxy, err := proxyOf(cfg.ProxyURL)
 	if err != nil {
 		return nil, fmt.Errorf("ProxyURL: %w", err)
@@ -39,6 +44,7 @@ func newTransport(cfg Config) (*transport, error) {
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	t := &transport{
 		guard: egress.Guard{Allow: allow}, local: egress.Guard{Allow: append(loopback, allow...)},
+		private: egress.Guard{Allow: append(egress.Private(), allow...)}, allowHosts: cfg.AllowHosts,
 		timeout: cfg.Timeout, caFile: cfg.CAFile,
 	}
 	// HTTP/1 alone: a request that times out takes its connection with it, where
@@ -91,12 +97,16 @@ func (t *transport) check(endpoint *url.URL) error {
 	if u, err := t.Proxy(&http.Request{URL: endpoint}); err != nil || u != nil {
 		return err
 	}
-	return t.guardOf(endpoint.Hostname()).Check(addr)
+	return t.guardOf(endpoint.Hostname(), portOf(endpoint)).Check(addr)
 }
 
-func (t *transport) guardOf(host string) egress.Guard {
-	if isLoopback(host) {
+// guardOf returns the guard for an endpoint's host and port.
+func (t *transport) guardOf(host, port string) egress.Guard {
+	switch {
+	case isLoopback(host):
 		return t.local
+	case isAllowed(net.JoinHostPort(host, port), t.allowHosts):
+		return t.private
 	}
 	return t.guard
 }
@@ -105,11 +115,11 @@ func (t *transport) guardOf(host string) egress.Guard {
 func (t *transport) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: t.timeout, KeepAlive: 15 * time.Second}
 	if proxy := t.proxy.Load(); proxy == nil || *proxy != addr {
-		host, _, err := net.SplitHostPort(addr)
+		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			return nil, err
 		}
-		d.Control = t.guardOf(host).Control
+		d.Control = t.guardOf(host, port).Control
 	}
 	return d.DialContext(ctx, network, addr)
 }
@@ -138,7 +148,7 @@ func proxyOf(text string) (func(*http.Request) (*url.URL, error), error) {
 	return http.ProxyURL(u), nil
 }
 
-// portOf is the port of a proxy, "" if it is none that can be used.
+// portOf is the port of a sink or a proxy, "" if it is none that can be used.
 func portOf(u *url.URL) string {
 	var port string
 	switch u.Scheme {

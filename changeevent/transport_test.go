@@ -216,7 +216,7 @@ func TestGuard(t *testing.T) {
 	}
 	// What the dialler is told when a name of the internet has this address.
 	for _, host := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "169.254.169.254", "fd00::1"} {
-		err := tr.guardOf("sink.example.com").Control("tcp", net.JoinHostPort(host, port), nil)
+		err := tr.guardOf("sink.example.com", port).Control("tcp", net.JoinHostPort(host, port), nil)
 		if a := failureOf(t.Context(), err); a.class != ClassRefused || !a.permanent || a.retry {
 			t.Errorf("%s: %+v, want that it is refused for good", host, a)
 		}
@@ -240,6 +240,46 @@ func TestGuard(t *testing.T) {
 	allowed.AllowAddresses = []string{"10.0.0.0/8"}
 	if d := sendOne(t, allowed, ChangeEvent{Action: ActionCordon}); d.Class != "" {
 		t.Errorf("delivery %+v, want a success: the endpoint names loopback", d)
+	}
+}
+
+// TestAllowedHost holds that a service that is allowed is reached on a private
+// address by plain http, and that this lets nothing else through.
+func TestAllowedHost(t *testing.T) {
+	const service = "fleet-api.fleet-system:8080"
+	cfg := Config{Timeout: time.Minute, Shards: 1, AllowHosts: []string{service}}
+	tr, err := newTransport(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		host, port, addr string
+		reached          bool
+	}{
+		{"fleet-api.fleet-system", "8080", "10.96.12.7", true},
+		{"Fleet-API.fleet-system", "8080", "fd12::7", true},
+		{"fleet-api.fleet-system", "8080", "127.0.0.1", false},
+		{"fleet-api.fleet-system", "8080", "169.254.169.254", false},
+		{"fleet-api.fleet-system", "8080", "169.254.1.1", false},
+		{"fleet-api.fleet-system", "8080", "100.100.100.200", false}, // Alibaba's metadata
+		{"fleet-api.fleet-system", "8080", "fd00:ec2::254", false},   // Amazon's metadata
+		{"fleet-api.fleet-system", "9090", "10.96.12.7", false},
+		{"fleet-api.fleet-system.example.com", "8080", "10.96.12.7", false},
+		{"hooks.example.com", "443", "10.96.12.7", false},
+	} {
+		err := tr.guardOf(tc.host, tc.port).Control("tcp", net.JoinHostPort(tc.addr, tc.port), nil)
+		if (err == nil) != tc.reached {
+			t.Errorf("%s:%s at %s: %v, want reached %t", tc.host, tc.port, tc.addr, err, tc.reached)
+		}
+	}
+	for endpoint, allowed := range map[string]bool{
+		"http://" + service + "/api/changes":         true,
+		"http://fleet-api.fleet-system/api/changes":  false,
+		"http://other.fleet-system:8080/api/changes": false,
+	} {
+		if _, err := parseEndpoint(endpoint, false, cfg.AllowHosts...); (err == nil) != allowed {
+			t.Errorf("%s: %v, want allowed %t", endpoint, err, allowed)
+		}
 	}
 }
 

@@ -52,13 +52,22 @@ type ChangeEvent struct {
 	Cluster string
 	// Links lead to more. Those of Config.Links are added.
 	Links []Link
-	// Details are further names and values, few and short.
+	// Details are further names and values, few and short. DetailWho is the person
+	// who did it, or had it done.
 	Details map[string]string
+	// Changes are the fields that were changed. At most 32 are sent, without
+	// secrets. ChangesOmitted is how many more there were.
+	Changes        []FieldChange
+	ChangesOmitted int
 
 	// OnDelivery, if set, is called once for each accepted event when it was
 	// delivered or given up, from a goroutine of the client. It must not block.
 	OnDelivery func(Delivery)
 }
+
+// DetailWho is the name of the detail that holds the person who did it, or had
+// it done: the identity that a request was authenticated as.
+const DetailWho = "who"
 
 // A Link leads to more, such as a runbook or a dashboard.
 type Link struct {
@@ -174,6 +183,12 @@ const (
 	ActionClusterCreated = "cluster-created"
 	ActionClusterChanged = "cluster-changed"
 	ActionClusterDeleted = "cluster-deleted"
+)
+
+// The names of products in summaries.
+const (
+	ProductNVSentinel = "NVSentinel"
+	ProductFleetloop  = "Fleetloop"
 )
 
 // The sources of change events.

@@ -38,6 +38,19 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("address %s is refused: %s; allow the address if that is where the sink is", e.Address, e.Reason)
 }
 
+// Private returns the networks for use within a site: those of RFC 1918, RFC 6598
+// and RFC 4193. In a Guard's Allow they let the services of a cluster through,
+// and neither loopback nor link-local addresses.
+func Private() []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("172.16.0.0/12"),
+		netip.MustParsePrefix("192.168.0.0/16"),
+		netip.MustParsePrefix("100.64.0.0/10"),
+		netip.MustParsePrefix("fc00::/7"),
+	}
+}
+
 // ParseAllow reads prefixes, such as 10.20.0.0/16, and single addresses.
 func ParseAllow(texts []string) ([]netip.Prefix, error) {
 	prefixes := make([]netip.Prefix, 0, len(texts))

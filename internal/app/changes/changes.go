@@ -7,6 +7,7 @@
 package changes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -59,7 +60,8 @@ func New(cfg Config, source string, dryRun bool, p *process.Process) (*Sinks, er
 	}
 	s := &Sinks{log: p.Log}
 	common := changeevent.Config{
-		Enabled: true, ClusterName: cfg.ClusterName, Source: source, DryRun: dryRun,
+		Enabled: true, ClusterName: cfg.ClusterName, Source: source, DryRun: dryRun, AllowHosts: slices.Clone(cfg.AllowHosts),
+		Product:         cmp.Or(cfg.Product, changeevent.ProductFleetloop),
 		ShutdownTimeout: within(cfg.ShutdownTimeout, p.StopTimeout()),
 		Registerer:      p.Metrics, Logger: p.Log,
 	}
@@ -106,7 +108,7 @@ func (c Config) Check() error {
 	}
 	var errs []error
 	for _, s := range all {
-		errs = append(errs, changeevent.Check(s.client(changeevent.Config{Enabled: true, ClusterName: c.ClusterName})))
+		errs = append(errs, changeevent.Check(s.client(changeevent.Config{Enabled: true, ClusterName: c.ClusterName, AllowHosts: c.AllowHosts})))
 	}
 	return errors.Join(errs...)
 }

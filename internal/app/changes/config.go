@@ -18,10 +18,14 @@ type Config struct {
 	Enabled     bool   `key:"enabled" env:"CHANGE_EVENTS_ENABLED" flag:"change-events-enabled" doc:"Tell sinks what was done, by change events."`
 	ClusterName string `key:"cluster_name" env:"CHANGE_EVENTS_CLUSTER_NAME" flag:"change-events-cluster-name" doc:"What this cluster is called there."`
 
+	Product string `key:"product" env:"CHANGE_EVENTS_PRODUCT" default:"Fleetloop" doc:"What summaries call this product, as in \"Fleetloop cordoned node gpu-node-01\". The source of an event does not change."`
+
 	// Default is the sink that the environment can give.
 	Default
 
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" env:"CHANGE_EVENTS_SHUTDOWN_TIMEOUT" flag:"change-events-shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long the end of the process waits for events that are on their way."`
+
+	AllowHosts []string `key:"allow_hosts" env:"CHANGE_EVENTS_ALLOW_HOSTS" doc:"Services of the same network, each as host:port. A sink whose URL has exactly that host and port may be without TLS and on a private address."`
 
 	Sinks []SinkConfig `key:"sinks" validate:"dive" doc:"Further sinks, each told of the same changes. The keys of a sink mean what they mean here, and name is what metrics, logs and NodeFaults call it."`
 }

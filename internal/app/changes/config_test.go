@@ -53,7 +53,7 @@ func defaults() changes.Target {
 // that all sinks have the same defaults.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	want := changes.Config{Default: changes.Default(defaults()), ShutdownTimeout: 10 * time.Second}
+	want := changes.Config{Default: changes.Default(defaults()), ShutdownTimeout: 10 * time.Second, Product: "Fleetloop"}
 	if diff := cmp.Diff(want, must(t, nil, "")); diff != "" {
 		t.Errorf("without settings: -want +got\n%s", diff)
 	}
@@ -71,7 +71,7 @@ func TestEnvironment(t *testing.T) {
 		"CHANGE_EVENTS_TIMEOUT": "3s", "CHANGE_EVENTS_AUTH_HEADER": "X-Api-Key", "CHANGE_EVENTS_AUTH_TOKEN": "canary",
 		"CHANGE_EVENTS_SHUTDOWN_TIMEOUT": "7s", "CHANGE_EVENTS_FORMAT": "Grafana", "CHANGE_EVENTS_ACTIONS": "cordon,uncordon",
 	}, "")
-	want := changes.Config{Enabled: true, ClusterName: "prod", Default: changes.Default(defaults()), ShutdownTimeout: 7 * time.Second}
+	want := changes.Config{Enabled: true, ClusterName: "prod", Default: changes.Default(defaults()), ShutdownTimeout: 7 * time.Second, Product: "Fleetloop"}
 	want.Endpoint, want.Timeout, want.AuthHeader, want.AuthToken = "https://sink.example/changes", 3*time.Second, "X-Api-Key", "canary"
 	want.Format, want.Actions = changeevent.FormatGrafana, []string{"cordon", "uncordon"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -104,7 +104,7 @@ change_events:
       append_cluster: false
       retry: {max_attempts: 1}
 `)
-	want := changes.Config{Enabled: true, ClusterName: "prod", Default: changes.Default(defaults()), ShutdownTimeout: 10 * time.Second}
+	want := changes.Config{Enabled: true, ClusterName: "prod", Default: changes.Default(defaults()), ShutdownTimeout: 10 * time.Second, Product: "Fleetloop"}
 	want.Endpoint, want.AuthScheme, want.AuthTokenFile = "https://fleet.example/api/changes", "Bearer", "/var/run/secrets/change-events/token"
 	want.Links = []changes.Link{{Href: "https://grafana.example/d/node?var-node={node}", Text: "Dashboard"}}
 	onCall, chat := changes.SinkConfig{Name: "on-call", Target: defaults()}, changes.SinkConfig{Name: "chat", Target: defaults()}

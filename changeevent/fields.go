@@ -1,0 +1,185 @@
+package changeevent
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// How many changed fields an event has, and how many characters each value has.
+const (
+	maxFields     = 32
+	maxFieldValue = 256
+)
+
+// Redacted stands in place of a value that may be secret.
+const Redacted = "[redacted]"
+
+// A FieldChange is one field that was changed, with its value before and after.
+type FieldChange struct {
+	// Field is the path of the field, such as "spec.version", "labels.tier" or
+	// "spec.workers[0].maximum".
+	Field string `json:"field"`
+	// Before and After are JSON values. An empty one means that the field was
+	// not set. A value of more than 256 characters becomes a string that ends
+	// with "…"; one that may be secret becomes Redacted.
+	Before json.RawMessage `json:"before,omitempty"`
+	After  json.RawMessage `json:"after,omitempty"`
+}
+
+// cloneFields copies changed fields with their values.
+func cloneFields(fields []FieldChange) []FieldChange {
+	fields = slices.Clone(fields)
+	for i := range fields {
+		fields[i].Before, fields[i].After = bytes.Clone(fields[i].Before), bytes.Clone(fields[i].After)
+	}
+	return fields
+}
+
+// fieldsOf gives the changed fields of an event within bounds and without
+// secrets, and how many were left out.
+func fieldsOf(e *ChangeEvent) ([]FieldChange, int) {
+	omitted := max(e.ChangesOmitted, 0)
+	var kept []FieldChange // nil without any, as the events that Decode returns
+	for i := range e.Changes {
+		c := &e.Changes[i]
+		field := label(c.Field)
+		if field == "" || len(kept) == maxFields {
+			omitted++
+			continue
+		}
+		secret := isSecretPath(c.Field) // all of it: cut, it could lose the step that says so
+		kept = append(kept, FieldChange{Field: field, Before: boundValue(c.Before, secret), After: boundValue(c.After, secret)})
+	}
+	return kept, omitted
+}
+
+// boundValue gives a JSON value without secrets and within maxFieldValue. Text
+// that is no JSON is taken as a string.
+func boundValue(raw json.RawMessage, secret bool) json.RawMessage {
+	if len(raw) == 0 {
+		return nil
+	}
+	if secret {
+		return encodeValue(Redacted)
+	}
+	var value any
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(&value); err != nil || d.More() {
+		value = string(raw)
+	}
+	value = redactValue(value)
+	if text, ok := value.(string); ok {
+		return encodeValue(cut(mend(text), maxFieldValue))
+	}
+	out := encodeValue(value)
+	if len(out) > maxFieldValue {
+		return encodeValue(cut(mend(string(out)), maxFieldValue))
+	}
+	return out
+}
+
+// encodeValue writes a value of decoded JSON, which always succeeds.
+func encodeValue(value any) json.RawMessage {
+	out, err := marshal(value)
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// redactValue replaces what may be secret inside a decoded JSON value.
+func redactValue(value any) any {
+	switch v := value.(type) {
+	case string:
+		if isSecretText(v) {
+			return Redacted
+		}
+	case []any:
+		for i := range v {
+			v[i] = redactValue(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			if isSecretName(key) {
+				v[key] = Redacted
+			} else {
+				v[key] = redactValue(v[key])
+			}
+		}
+	}
+	return value
+}
+
+// secretNames are parts of names whose values are redacted, in lower case and
+// without '-', '_', '.' and blanks.
+func secretNames() []string {
+	return []string{
+		"secret", "token", "password", "passwd", "passphrase", "credential", "kubeconfig", "privatekey", "apikey", "accesskey",
+		"clientkey", "signingkey", "encryptionkey", "sshkey", "authorization", "cookie", "dockerconfig", "connectionstring",
+	}
+}
+
+// isSecretPath reports whether a step of a path is the name of a secret.
+func isSecretPath(path string) bool {
+	return slices.ContainsFunc(strings.Split(path, "."), isSecretName) || isSecretName(path)
+}
+
+// isSecretName reports whether a name is that of a secret.
+func isSecretName(name string) bool {
+	name = strings.NewReplacer("-", "", "_", "", ".", "", " ", "").Replace(strings.ToLower(name))
+	return slices.ContainsFunc(secretNames(), func(part string) bool { return strings.Contains(name, part) })
+}
+
+// secretText matches values that are secret whatever their field is called: PEM
+// private keys, kubeconfigs, JSON web tokens, credentials of an Authorization
+// header, and URLs with a password.
+var secretText = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY|client-key-data|eyJ[\w-]{8,}\.[\w-]{8,}\.|(?i:\b(?:bearer|basic) [\w+/=.~-]{8,})|[a-zA-Z][\w+.-]*://[^/\s:@]*:[^/\s@]+@`)
+
+func isSecretText(text string) bool { return secretText.MatchString(text) }
+
+// How many changed fields a summary names, and how many characters of each value.
+const (
+	maxSummaryFields = 3
+	maxSummaryValue  = 40
+)
+
+// summarizeFields tells changed fields in a few words:
+//
+//	spec.version 1.34 → 1.35, spec.auth.token (redacted) and 2 more
+func summarizeFields(fields []FieldChange, omitted int) string {
+	shown := fields[:min(len(fields), maxSummaryFields)]
+	parts := make([]string, len(shown))
+	for i, f := range shown {
+		before, after := valueText(f.Before), valueText(f.After)
+		if before == Redacted || after == Redacted {
+			parts[i] = f.Field + " (redacted)"
+			continue
+		}
+		parts[i] = f.Field + " " + before + " → " + after
+	}
+	text := strings.Join(parts, ", ")
+	if more := len(fields) - len(shown) + omitted; more > 0 {
+		text += " and " + strconv.Itoa(more) + " more"
+	}
+	return text
+}
+
+// valueText is a value as a summary shows it.
+func valueText(raw json.RawMessage) string {
+	if len(raw) == 0 {
+		return "(unset)"
+	}
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		text = string(raw)
+	}
+	if text == "" {
+		return `""`
+	}
+	return cut(mendLine(text), maxSummaryValue)
+}
