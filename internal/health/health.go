@@ -21,12 +21,16 @@ type Check struct {
 	// Ready says why the thing is not in order, or nil. It is called for
 	// every request and must not block; nil is a check that always passes.
 	Ready func() error
+
+	// Warning says what is not in order and no reason to be unready, empty if
+	// nothing is. It is called like Ready; nil is a check without warnings.
+	Warning func() string
 }
 
 // Handler serves /healthz from live, where nil is always alive, and /readyz
 // from all of checks, in their order; /readyz/<name> is one check alone. The
-// answer is 200 and "ok", or 503; every check is listed if one fails, and
-// with ?verbose.
+// answer is 200 and "ok", or 503; every check is listed if one fails or warns,
+// and with ?verbose.
 func Handler(live func() error, checks ...Check) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /healthz", serve("healthz", []Check{{Name: "ping", Ready: live}}))
@@ -46,12 +50,17 @@ func Handler(live func() error, checks ...Check) http.Handler {
 func serve(endpoint string, checks []Check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var list strings.Builder
-		failed := false
+		failed, warned := false, false
 		for _, c := range checks {
-			if err := c.run(); err != nil {
+			warning, err := c.run()
+			switch {
+			case err != nil:
 				failed = true
-				fmt.Fprintf(&list, "[-]%s failed: %s\n", c.Name, oneLine(err))
-			} else {
+				fmt.Fprintf(&list, "[-]%s failed: %s\n", c.Name, oneLine(err.Error()))
+			case warning != "":
+				warned = true
+				fmt.Fprintf(&list, "[+]%s ok, with a warning: %s\n", c.Name, oneLine(warning))
+			default:
 				fmt.Fprintf(&list, "[+]%s ok\n", c.Name)
 			}
 		}
@@ -63,7 +72,7 @@ func serve(endpoint string, checks []Check) http.HandlerFunc {
 		case failed:
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = fmt.Fprintf(w, "%s%s check failed\n", list.String(), endpoint)
-		case r.URL.Query().Has("verbose"):
+		case warned, r.URL.Query().Has("verbose"):
 			_, _ = fmt.Fprintf(w, "%s%s check passed\n", list.String(), endpoint)
 		default:
 			_, _ = fmt.Fprint(w, "ok")
@@ -72,19 +81,20 @@ func serve(endpoint string, checks []Check) http.HandlerFunc {
 }
 
 // run is the check's verdict; a panic is one.
-func (c Check) run() (err error) {
-	if c.Ready == nil {
-		return nil
-	}
+func (c Check) run() (warning string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the check panicked: %v", p)
 		}
 	}()
-	return c.Ready()
+	if c.Ready != nil {
+		err = c.Ready()
+	}
+	if err == nil && c.Warning != nil {
+		warning = c.Warning()
+	}
+	return warning, err
 }
 
-// oneLine keeps a joined error within the line of its check.
-func oneLine(err error) string {
-	return strings.ReplaceAll(err.Error(), "\n", "; ")
-}
+// oneLine keeps a text of several lines within the line of its check.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }

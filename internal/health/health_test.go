@@ -15,6 +15,7 @@ func TestHandler(t *testing.T) {
 	ok := health.Check{Name: "postgres", Ready: func() error { return nil }}
 	always := health.Check{Name: "always"}
 	bad := health.Check{Name: "broker", Ready: func() error { return errors.Join(errors.New("not connected"), errors.New("refused")) }}
+	warns := health.Check{Name: "garden", Warning: func() string { return "it does not answer\nsince noon" }}
 	broken := health.Check{Name: "broken", Ready: func() error { panic("nil map") }}
 
 	cases := map[string]struct {
@@ -33,6 +34,7 @@ func TestHandler(t *testing.T) {
 		"Ready":          {reason: "all is in order", checks: []health.Check{ok, always}, path: "/readyz", code: 200, body: "ok"},
 		"ReadyVerbose":   {reason: "each by name", checks: []health.Check{ok, always}, path: "/readyz?verbose", code: 200, body: "[+]postgres ok\n[+]always ok\nreadyz check passed\n"},
 		"NotReady":       {reason: "the broker is away", checks: []health.Check{ok, bad}, path: "/readyz", code: 503, body: "[+]postgres ok\n[-]broker failed: not connected; refused\nreadyz check failed\n"},
+		"Warning":        {reason: "a warning is shown, and is no failure", checks: []health.Check{ok, warns}, path: "/readyz", code: 200, body: "[+]postgres ok\n[+]garden ok, with a warning: it does not answer; since noon\nreadyz check passed\n"},
 		"Panic":          {reason: "a check that panics has failed", checks: []health.Check{broken}, path: "/readyz", code: 503, body: "[-]broken failed: the check panicked: nil map\nreadyz check failed\n"},
 		"OneAlone":       {reason: "one check by its name", checks: []health.Check{ok, bad}, path: "/readyz/postgres", code: 200, body: "ok"},
 		"OneAloneFailed": {reason: "and the other", checks: []health.Check{ok, bad}, path: "/readyz/broker", code: 503, body: "[-]broker failed: not connected; refused\nreadyz check failed\n"},

@@ -308,25 +308,3 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 		t.Errorf("error %v, want the old certificate gone", err)
 	}
 }
-
-// Clients and load balancers open connections before they need them. net/http
-// waits five seconds for such a one to say something.
-func TestAConnectionThatNeverSpokeHoldsNobodyUp(t *testing.T) {
-	s, stop := start(t, httpserver.Config{}, http.HandlerFunc(hello), io.Discard)
-	silent, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = silent.Close() }()
-	// Connections are accepted in turn, so this one comes after it.
-	if got, err := get(t, newClient(t, nil), "http://"+s.Addr()); err != nil || got.text != "hello" {
-		t.Fatalf("got %q, %v", got.text, err)
-	}
-	begin := time.Now()
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(begin); took > 3*time.Second {
-		t.Errorf("stopping took %s", took)
-	}
-}

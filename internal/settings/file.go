@@ -284,7 +284,7 @@ func (l *loader) unknown(kn *yaml.Node, s *shape, path string) {
 		names = append(names, f.names()...)
 	}
 	hint := ""
-	if best := nearest(kn.Value, names); best != "" {
+	if best := Nearest(kn.Value, names); best != "" {
 		hint = fmt.Sprintf("; did you mean %q?", join(path, best))
 	} else if where := l.root.elsewhere(kn.Value); where != "" {
 		hint = fmt.Sprintf("; did you mean %q?", where)

@@ -2,10 +2,10 @@ package settings
 
 import "strings"
 
-// nearest finds the candidate that was probably meant by text, or "". Case,
+// Nearest finds the candidate that was probably meant by text, or "". Case,
 // dashes and underscores do not count; beyond that, a third of the letters
 // may be wrong, but no more than three.
-func nearest(text string, candidates []string) string {
+func Nearest(text string, candidates []string) string {
 	const longest = 64 // no name is; and the cost is quadratic
 	if len(text) > longest {
 		return ""

@@ -96,7 +96,7 @@ func (l *loader) explain(e validator.FieldError, path string) string {
 		}
 	}
 	if e.Tag() == "oneof" {
-		if best := nearest(fmt.Sprint(e.Value()), strings.Fields(e.Param())); best != "" {
+		if best := Nearest(fmt.Sprint(e.Value()), strings.Fields(e.Param())); best != "" {
 			say += fmt.Sprintf("; did you mean %q?", best)
 		}
 	}

@@ -3,7 +3,6 @@ package telemetry
 import (
 	"net/http"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,9 +15,9 @@ import (
 const scrapeTimeout = 10 * time.Second
 
 // NewRegistry makes the registry of a process, with the Go runtime's and the
-// process's own metrics and fleetloop_build_info.
-func NewRegistry(component string) *prometheus.Registry {
-	version, revision := Version()
+// process's own metrics and fleetloop_build_info, which has the version and the
+// revision as labels.
+func NewRegistry(component, version, revision string) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
 		collectors.NewGoCollector(),
@@ -43,28 +42,4 @@ func MetricsHandler(g prometheus.Gatherer) http.Handler {
 		EnableOpenMetrics: true,
 		Timeout:           scrapeTimeout,
 	})
-}
-
-// Version is the module's version and the commit that the binary was built
-// of, with "-dirty" behind it if it was built of more than that. What the
-// build did not record is "unknown".
-func Version() (version, revision string) {
-	version, revision = "unknown", "unknown"
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return version, revision
-	}
-	if info.Main.Version != "" {
-		version = info.Main.Version
-	}
-	dirty := ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "-dirty"
-		}
-	}
-	return version, revision + dirty
 }

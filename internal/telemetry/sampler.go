@@ -49,3 +49,18 @@ func (s *Sampler) Allow(kind string) (omitted int, ok bool) {
 	omitted, k.omitted = k.omitted, 0
 	return omitted, true
 }
+
+// Omitted returns how many lines of each kind were left out and told by no
+// line since: of the kinds that may log again, or of all. They count as told.
+func (s *Sampler) Omitted(all bool) map[string]int {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := map[string]int{}
+	for kind, k := range s.kinds {
+		if k.omitted > 0 && (all || now.Sub(k.begin) >= sampleWindow) {
+			left[kind], k.omitted = k.omitted, 0
+		}
+	}
+	return left
+}

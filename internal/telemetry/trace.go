@@ -33,6 +33,9 @@ type TraceConfig struct {
 	// TracesEndpoint is the full URL for spans, and wins over Endpoint.
 	TracesEndpoint string `key:"traces_endpoint" env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" validate:"omitempty,url" doc:"Full URL for spans, instead of the one below the endpoint."`
 
+	// Version is the program's, which spans have as service.version.
+	Version string
+
 	// Log tells of spans that were lost. Nil tells nobody.
 	Log *slog.Logger
 }
@@ -70,11 +73,10 @@ func NewTracing(ctx context.Context, cfg TraceConfig, component string) (*Tracin
 	if err != nil {
 		return nil, fmt.Errorf("make span exporter for %s: %w", endpoint, err)
 	}
-	version, _ := Version()
 	res, err := resource.New(
 		ctx,
 		resource.WithTelemetrySDK(),
-		resource.WithAttributes(attribute.String("service.name", component), attribute.String("service.version", version)),
+		resource.WithAttributes(attribute.String("service.name", component), attribute.String("service.version", cfg.Version)),
 		resource.WithFromEnv(), // last, because the later wins
 	)
 	if err != nil {

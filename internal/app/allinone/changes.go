@@ -21,7 +21,7 @@ const localCluster = "local"
 func (c Config) sinks(addr string) changes.Config {
 	cfg := c.Changes
 	if !cfg.Enabled {
-		cfg = changes.Config{Enabled: true, ShutdownTimeout: c.Changes.ShutdownTimeout}
+		cfg = changes.Config{Enabled: true, ShutdownTimeout: c.Changes.ShutdownTimeout, Product: c.Changes.Product}
 	}
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, localCluster)
 	own := changes.SinkConfig{Name: timelineSink, Target: changes.Target{Endpoint: "http://" + addr + v1.ChangesPath, AllowHTTP: true}}

@@ -15,6 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/liveview"
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -41,18 +42,24 @@ folder of its data, for a shell in another terminal to read: ". …/try.sh"; the
 view and the log name it.
 
 With --exit-when-ready it ends with 0 once the demo fleet is Ready, and with 1
-if that takes longer than --timeout.`,
+if that takes longer than --timeout. It then prints its progress in place of its
+log, of which only warnings are left; --log-level=info shows all of it.`,
 		Example: `  fleetloop up --demo
   fleetloop up --demo --exit-when-ready --timeout 2m
   fleetloop up --data-dir ./fleet
   fleetloop up --demo --kube=embedded`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := settings.Load(&cfg, settings.Source{File: file, Env: env.LookupEnv, Flags: cmd.Flags()}); err != nil {
+			report, err := settings.Load(&cfg, settings.Source{File: file, Env: env.LookupEnv, Flags: cmd.Flags()})
+			if err != nil {
 				return cli.Usage(err, "")
 			}
+			cfg = cfg.limitLog(report, env)
 			if err := cfg.check(); err != nil {
 				return cli.Usage(err, cmd.CommandPath()+" --help")
+			}
+			if err := httpserver.CheckFree(cmd.Context(), cfg.addresses()...); err != nil {
+				return err
 			}
 			return run(cmd.Context(), cfg, env)
 		},

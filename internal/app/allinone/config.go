@@ -8,9 +8,12 @@
 package allinone
 
 import (
+	"cmp"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
@@ -18,6 +21,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // Process lends its settings to Config under a name of its own.
@@ -57,6 +62,7 @@ type DemoConfig struct {
 	Pace          time.Duration `key:"pace" flag:"demo-pace" default:"150ms" validate:"min=0" doc:"pause between two clusters that the demo creates"`
 	ExitWhenReady bool          `key:"exit_when_ready" flag:"exit-when-ready" doc:"end with a summary when the whole demo fleet is Ready"`
 	Timeout       time.Duration `key:"timeout" flag:"timeout" default:"3m" validate:"gt=0" doc:"how long --exit-when-ready waits before it fails"`
+	printProgress bool          // because it is not logged
 	View          string        `key:"view" flag:"view" default:"auto" validate:"oneof=auto live log" doc:"how the demo shows itself: live on the terminal, as log lines, or auto"`
 }
 
@@ -94,6 +100,39 @@ func (c Config) check() error {
 		return errors.New("the sentinels and adapters in this process have no tokens and speak no TLS: leave authentication and TLS off, or run fleet-api and sentinel")
 	}
 	return nil
+}
+
+// limitLog replaces the log by warnings and lines about the progress for a run
+// that ends by itself, unless a level is given or the log goes to a file.
+func (c Config) limitLog(report *settings.Report, env Env) Config {
+	if !c.Demo.ExitWhenReady || c.Demo.isLive(env) {
+		return c
+	}
+	for _, o := range report.Origins() {
+		if o.Key == "log.level" && o.Source == settings.FromDefault {
+			c.Log.Level = "warn"
+			c.Demo.printProgress = true
+		}
+	}
+	return c
+}
+
+// isLive reports whether the demo shows itself as a picture on the terminal.
+func (c DemoConfig) isLive(env Env) bool {
+	return c.Enabled && (c.View == "live" || c.View == "auto" && env.drawable())
+}
+
+// addresses are those that the process listens on.
+func (c Config) addresses() []httpserver.Address {
+	list := []httpserver.Address{
+		{Name: "fleet API", Addr: c.API.Server.Addr, Flag: "--listen-address"},
+		{Name: "health", Addr: c.HealthAddr, Flag: "--health-probe-bind-address"},
+		{Name: "metrics", Addr: c.MetricsAddr, Flag: "--metrics-bind-address"},
+	}
+	if c.NATS.Port != 0 {
+		list = append(list, httpserver.Address{Name: "NATS", Addr: net.JoinHostPort(cmp.Or(c.NATS.Host, "127.0.0.1"), strconv.Itoa(c.NATS.Port)), Flag: "--nats-port"})
+	}
+	return list
 }
 
 // refusedFlags are those of the fleet API that check refuses, so that they are not offered.

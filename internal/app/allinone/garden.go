@@ -49,7 +49,9 @@ func newWorker(ctx context.Context, p *process.Process, cfg Config, loan cluster
 	part.Database = cfg.API.Database
 	part.Database.Role = role
 	if part.Mode == clusterworkerapp.Mock {
-		loan.Garden = memory.New(cfg.Garden.options(cfg.Demo.Enabled))
+		o := cfg.Garden.options(cfg.Demo.Enabled)
+		o.Versions = part.Mock.Versions
+		loan.Garden = memory.New(o)
 	}
 	return clusterworkerapp.Parts(ctx, p, part, cfg.StopTimeout, loan)
 }

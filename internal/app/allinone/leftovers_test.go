@@ -52,6 +52,27 @@ func up(ctx context.Context, env map[string]string, args ...string) error {
 	return cmd.ExecuteContext(ctx)
 }
 
+// TestUpNamesTakenAddresses: all addresses that are taken are named at once, with
+// what moves them, before there is a database.
+func TestUpNamesTakenAddresses(t *testing.T) {
+	dir, api, probes := newDir(t), taken(t), taken(t)
+	err := up(t.Context(), nil, "--data-dir", dir, "--listen-address", api, "--metrics-bind-address", probes, "--health-probe-bind-address", probes)
+	if err == nil {
+		t.Fatal("up runs on addresses that are taken")
+	}
+	for _, want := range []string{
+		api + ": fleet API (--listen-address)",
+		probes + ": health (--health-probe-bind-address), metrics (--metrics-bind-address)",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("up = %v, want it to name %q", err, want)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("there is data already: %v, %v", entries, err)
+	}
+}
+
 func TestUpThatCannotListenLeavesNothingRunning(t *testing.T) {
 	const free = "127.0.0.1:0"
 	cases := map[string]struct {

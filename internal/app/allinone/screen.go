@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
@@ -41,12 +42,17 @@ type screen struct {
 	file *os.File // of the logs, if they go to one
 	log  *slog.Logger
 	hint string // how to see what there is to try
+
+	printProgress bool // because it is not logged
 }
 
 // newScreen decides how to show the run. dir is where a log file may go.
 func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
-	s := screen{env: env, logs: env.Stderr}
-	s.live = cfg.Enabled && (cfg.View == "live" || cfg.View == "auto" && env.drawable())
+	s := screen{env: env, logs: env.Stderr, printProgress: cfg.printProgress}
+	s.live = cfg.isLive(env)
+	if s.printProgress {
+		_, _ = fmt.Fprintln(env.Stderr, "starting; only warnings are logged, --log-level=info logs everything") // whoever closed it does not want to know
+	}
 	if !s.live {
 		return s, nil
 	}
@@ -118,17 +124,21 @@ func (s *screen) progress(ctx context.Context, watch *demo.Watch) error {
 		case <-ticker.C:
 		}
 		snap := watch.Snapshot()
-		attrs := []any{}
+		attrs, counts := []any{}, []string{}
 		for _, g := range snap.Groups {
 			total := 0
 			for _, n := range g.Phases {
 				total += n
 			}
-			attrs = append(attrs, key(g.Title), fmt.Sprintf("%d/%d", g.Phases[v1.PhaseReady], total))
+			ready := fmt.Sprintf("%d/%d", g.Phases[v1.PhaseReady], total)
+			attrs, counts = append(attrs, key(g.Title), ready), append(counts, ready+" "+strings.ToLower(g.Title))
 		}
 		if line := fmt.Sprint(attrs...); len(attrs) > 0 && line != last {
 			last = line
 			s.log.InfoContext(ctx, "demo fleet ready", append(attrs, "events", snap.Published)...)
+			if s.printProgress {
+				_, _ = fmt.Fprintf(s.env.Stderr, "ready: %s; %d cloud events published\n", strings.Join(counts, ", "), snap.Published) // whoever closed it does not want to know
+			}
 		}
 	}
 }

@@ -84,7 +84,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 	server, err := httpserver.New(ctx, cfg.Server, api.Handler(), p.Log)
 	if err != nil {
 		pool.Close()
-		return nil, "", fmt.Errorf("serve the fleet API (--listen-address): %w", err)
+		return nil, "", fmt.Errorf("serve the fleet API (--listen-address or LISTEN_ADDRESS): %w", err)
 	}
 
 	server.OnShutdown(api.EndWatches)
@@ -95,6 +95,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 		{Name: "change feed", Run: pgstore.NewPruner(pool, cfg.ChangeRetention, p.Log).Run},
 		{Name: "timeline", Run: keeper.Run},
 		{Name: "watches", Run: api.RunWatches},
+		{Name: "cluster sync", Run: api.FollowSyncs},
 		{Name: "fleet API", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	}, server.Addr(), nil
 }

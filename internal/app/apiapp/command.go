@@ -52,8 +52,8 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
 		}, &cfg),
-		process.VersionCommand("fleet-api", stdout),
 	)
+	process.AddVersion(root)
 	return root
 }
 

@@ -63,6 +63,8 @@ type Bus struct {
 	client
 	// Type is the kind of broker behind it.
 	Type Type
+
+	last outcome
 }
 
 // Part is the bus as a part of a process.

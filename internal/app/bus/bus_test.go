@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/app/bus"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/broker"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -204,4 +207,69 @@ func TestLoadExplicit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A scripted is a broker that answers as it is told.
+type scripted struct {
+	notReady error
+	answer   func() error
+}
+
+func (s *scripted) Run(context.Context) error { return nil }
+func (s *scripted) Ready() error              { return s.notReady }
+func (s *scripted) InFlight() int             { return 0 }
+
+func (s *scripted) Publish(context.Context, *cloudevent.Event) error { return s.answer() }
+
+func (s *scripted) Consume(context.Context, string, func(context.Context, cloudevent.Event) error) error {
+	return nil
+}
+
+// TestReadyFollowsPublishing holds which outcome makes a broker ready or not.
+func TestReadyFollowsPublishing(t *testing.T) {
+	t.Parallel()
+	client := &scripted{}
+	b := bus.New(bus.RabbitMQ, client)
+	publish := func(ctx context.Context, err error) {
+		t.Helper()
+		client.answer = func() error { return err }
+		if got := b.Publish(ctx, &cloudevent.Event{}); !errors.Is(got, err) {
+			t.Fatalf("Publish() = %v, want %v", got, err)
+		}
+	}
+	wantReady := func(when string, want error) {
+		t.Helper()
+		if got := b.Ready(); !errors.Is(got, want) || got != nil && want == nil {
+			t.Errorf("%s: Ready() = %v, want %v", when, got, want)
+		}
+	}
+	refused := fmt.Errorf("%w: too many", broker.ErrRefused)
+
+	wantReady("nothing was tried", nil)
+	publish(t.Context(), refused)
+	wantReady("the last attempt failed", broker.ErrRefused)
+	client.notReady = broker.ErrNotReady
+	wantReady("there is no connection", broker.ErrNotReady)
+	client.notReady = nil
+	publish(t.Context(), nil)
+	wantReady("an event was confirmed", nil)
+
+	publish(t.Context(), broker.ErrNotReady)
+	wantReady("there was no connection for a moment", nil)
+	publish(t.Context(), backoff.Permanent(refused))
+	wantReady("the event was unfit", nil)
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	publish(stopped, refused)
+	wantReady("the sentinel stopped", nil)
+
+	// Another event is confirmed while one fails.
+	client.answer = func() error {
+		publish(t.Context(), nil)
+		return refused
+	}
+	if err := b.Publish(t.Context(), &cloudevent.Event{}); !errors.Is(err, broker.ErrRefused) {
+		t.Fatal(err)
+	}
+	wantReady("the broker took another event meanwhile", nil)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/app/cli/show"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -59,6 +60,7 @@ func (s *session) changesCommand() *cobra.Command {
 			"comes, until interrupted. A connection that is lost is made again, and nothing is missed by that.",
 		Example: "  fleetloop changes --cluster eu-1 --since 1h\n" +
 			"  fleetloop changes --node gpu-node-01 -o wide\n" +
+			"  fleetloop changes --actor alice --field spec.version\n" +
 			"  fleetloop changes --actor node-drainer --action drain-failed --since 7d -o json\n" +
 			"  fleetloop changes -f",
 
@@ -71,6 +73,7 @@ func (s *session) changesCommand() *cobra.Command {
 	f.StringVar(&o.query.Cluster, "cluster", "", "only in this `cluster`")
 	f.StringVar(&o.query.Node, "node", "", "only to this `node`")
 	f.StringVar(&o.query.Actor, "actor", "", "only what this `person` or component did; several with commas")
+	f.StringVar(&o.query.Field, "field", "", "only changes of this `field`, such as spec.version, or of what is within it")
 	f.StringVar(&o.query.Source, "source", "", "only what this `component` told; several with commas")
 	f.StringVar(&o.query.Action, "action", "", "only this `action`, such as cordon; several with commas")
 	f.StringVar(&o.query.Subject, "subject", "", "only about this `subject`, such as executions/scale-web")
@@ -176,6 +179,11 @@ func (c *changesSession) list(ctx context.Context) error {
 	if err := c.out.Close(); err != nil {
 		return err
 	}
+	if count == 0 {
+		if err := c.checkCluster(ctx); err != nil {
+			return err
+		}
+	}
 	switch {
 	case !show.IsTable(c.o.format):
 	case count == 0:
@@ -184,6 +192,36 @@ func (c *changesSession) list(ctx context.Context) error {
 		c.note("These are the newest %d; --limit 0 shows all.", count)
 	}
 	return nil
+}
+
+// checkCluster says why a cluster has no changes at all: there is none of that
+// name. The timeline also has changes of clusters that the fleet API does not
+// keep, or keeps no longer.
+func (c *changesSession) checkCluster(ctx context.Context) error {
+	name := c.o.query.Cluster
+	if name == "" {
+		return nil
+	}
+	page, err := c.client.ChangeEventsPage(ctx, fleetclient.ChangeEventsQuery{Cluster: name, PageSize: 1}, "")
+	if err != nil || len(page.Items) > 0 {
+		return changesFailure(err)
+	}
+	cluster, err := lookup.Resolve(ctx, c.client, lookup.Ref{Kind: lookup.Kinds()[0], Name: name})
+	switch {
+	case errors.Is(err, lookup.ErrNotFound):
+		return &failure{
+			err: fmt.Errorf("there is no cluster %q, and no change of one", name), code: CodePrecondition,
+			next: "fleetloop get clusters   lists what there is",
+		}
+	case errors.Is(err, lookup.ErrAmbiguous):
+		return nil
+	case err == nil && cluster.Resource.Name != name:
+		return &failure{
+			err: fmt.Errorf("%q is the id of cluster %q, and changes are kept by name", name, cluster.Resource.Name), code: CodePrecondition,
+			next: "fleetloop changes --cluster " + cluster.Resource.Name,
+		}
+	}
+	return err
 }
 
 // run shows the past, and then what comes, until ctx ends, which is the usual
@@ -221,6 +259,11 @@ func (c *changesSession) begin(ctx context.Context) (err error) {
 	})
 	if err != nil {
 		return err
+	}
+	if len(items) == 0 {
+		if err := c.checkCluster(ctx); err != nil {
+			return err
+		}
 	}
 	slices.Reverse(items)
 	return c.out.Write(items)

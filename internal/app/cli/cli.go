@@ -19,8 +19,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/version"
 )
 
 // Env is the world around a command.
@@ -76,12 +78,13 @@ func Command(env Env) *cobra.Command {
 	root.SetErr(env.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 	addConnectionFlags(root.PersistentFlags())
+	process.AddVersionFlag(root, version.Get().Text("fleetloop"))
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	root.AddCommand(
 		s.getCommand(), s.watchCommand(), s.describeCommand(), s.waitCommand(),
 		s.createCommand(), s.loadCommand(), s.patchCommand(), s.labelCommand(), s.deleteCommand(),
-		s.clustersCommand(), s.changesCommand(), s.auditCommand(),
-		s.configCommand(), s.versionCommand(),
+		s.clustersCommand(), s.schemaCommand(), s.changesCommand(), s.auditCommand(),
+		s.configCommand(), s.whoAmICommand(), s.versionCommand(),
 	)
 	return root
 }
@@ -119,14 +122,13 @@ func (s *session) connect(cmd *cobra.Command) (*fleetclient.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, _ := buildVersion()
 	client, err := fleetclient.New(fleetclient.Config{
 		Endpoint:  cfg.Server,
 		Token:     cfg.Token,
 		TokenFile: cfg.TokenFile,
 		CAFile:    cfg.CAFile,
 		Timeout:   cfg.RequestTimeout,
-		UserAgent: "fleetloop/" + version,
+		UserAgent: "fleetloop/" + version.Get().Version,
 	}, fleetclient.Deps{Wrap: s.env.Wrap})
 	if err != nil {
 		return nil, &failure{err: err, code: CodeUsage, next: "fleetloop config show --origins   tells what is in force and where it came from"}

@@ -88,7 +88,7 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 	}
 	for _, state := range o.states {
 		if !slices.Contains(stateNames(), state) {
-			return usagef(cmd, "there is no state %q; there are %s", state, strings.Join(stateNames(), ", "))
+			return usagef(cmd, "there is no state %q%s", state, lookup.Offer(state, stateNames()))
 		}
 	}
 	client, err := s.connect(cmd)
@@ -228,7 +228,7 @@ func (s *session) sumUp(ctx context.Context, client *fleetclient.Client, seen ta
 	}
 	switch {
 	case total == 0:
-		s.note("No clusters found.")
+		s.noteNone(ctx, client, v1.CollectionClusters)
 	case len(parts) == 0:
 		s.note("All %d clusters are synced.", total)
 	default:

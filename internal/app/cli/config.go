@@ -17,7 +17,7 @@ import (
 
 // Config says which server the commands talk to, and as whom.
 type Config struct {
-	Server         string          `key:"server" env:"FLEETLOOP_SERVER" flag:"server" default:"http://127.0.0.1:8080" doc:"URL of the fleet API."`
+	Server         string          `key:"server" env:"FLEETLOOP_SERVER" flag:"server" default:"http://127.0.0.1:8080" doc:"URL of the fleet API; host:port means http."`
 	Token          settings.Secret `key:"token" env:"FLEETLOOP_TOKEN" doc:"Bearer token. At most one of token and token_file is given."`
 	TokenFile      string          `key:"token_file" env:"FLEETLOOP_TOKEN_FILE" flag:"token-file" doc:"File with the bearer token; it may be replaced at any time."`
 	CAFile         string          `key:"ca_file" env:"FLEETLOOP_CA_FILE" flag:"ca-file" doc:"File with the certificates (PEM) that the server's must lead to. Default is the system's."`

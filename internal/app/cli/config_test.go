@@ -55,6 +55,8 @@ func TestWhichServer(t *testing.T) {
 		"NamedByFlag":     {"another file", []string{"--config", other}, map[string]string{"FLEETLOOP_CONFIG": usual}, "http://other:1", "", CodeOK, ""},
 		"Env":             {"stronger than the file", nil, map[string]string{"HOME": home, "FLEETLOOP_SERVER": "http://env:1", "FLEETLOOP_TOKEN": "of-env"}, "http://env:1", "Bearer of-env", CodeOK, ""},
 		"Flag":            {"stronger than the environment", []string{"--server", "http://flag:1"}, map[string]string{"FLEETLOOP_SERVER": "http://env:1"}, "http://flag:1", "", CodeOK, ""},
+		"HostAndPort":     {"http, as curl takes it", []string{"--server", "127.0.0.1:9080"}, nil, "http://127.0.0.1:9080", "", CodeOK, ""},
+		"NameAndPort":     {"a name is no scheme", nil, map[string]string{"FLEETLOOP_SERVER": "localhost:9080"}, "http://localhost:9080", "", CodeOK, ""},
 		"TokenFile":       {"instead of a weaker token", []string{"--token-file", token}, map[string]string{"HOME": home}, "http://file:1", "Bearer of-token-file", CodeOK, ""},
 		"Token":           {"instead of a weaker token file", nil, map[string]string{"FLEETLOOP_CONFIG": writeFile(t, filepath.Join(home, "tf.yaml"), "token_file: "+token+"\n"), "FLEETLOOP_TOKEN": "of-env"}, "http://127.0.0.1:8080", "Bearer of-env", CodeOK, ""},
 		"TokenFileByEnv":  {"instead of none", nil, map[string]string{"FLEETLOOP_TOKEN_FILE": token}, "http://127.0.0.1:8080", "Bearer of-token-file", CodeOK, ""},
@@ -115,11 +117,13 @@ func TestConfigShow(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	got := run{args: []string{"version"}}.do(t, newFleet())
-	if got.code != CodeOK || !strings.HasPrefix(got.stdout, "fleetloop ") {
-		t.Errorf("exit code %d, %q", got.code, got.stdout)
+	for _, arg := range []string{"version", "--version"} {
+		got := run{args: []string{arg}}.do(t, newFleet())
+		if got.code != CodeOK || !strings.HasPrefix(got.stdout, "fleetloop, version dev (revision: ") {
+			t.Errorf("%s: exit code %d, %q", arg, got.code, got.stdout)
+		}
 	}
-	got = run{args: []string{"version", "-o", "json"}}.do(t, newFleet())
+	got := run{args: []string{"version", "-o", "json"}}.do(t, newFleet())
 	var version map[string]string
 	if err := json.Unmarshal([]byte(got.stdout), &version); err != nil || len(version) != 4 {
 		t.Errorf("%q: %v", got.stdout, err)

@@ -160,6 +160,8 @@ func nextFor(err error) string {
 		return "fleetloop clusters resume   ends the pause"
 	case e.Problem.Code == codeSyncRunning:
 		return "fleetloop clusters sync   tells what comes of it"
+	case e.Status == http.StatusUnauthorized && e.TokenSent:
+		return "the server refused the token: it is wrong, has expired, or is for another server; " + origins + "where it came from"
 	case e.Status == http.StatusUnauthorized:
 		return "give a token with --token-file, FLEETLOOP_TOKEN_FILE or FLEETLOOP_TOKEN"
 	case e.Status == http.StatusForbidden:

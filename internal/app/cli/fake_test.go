@@ -25,6 +25,7 @@ type fakeAPI struct {
 	items    []v1.Resource // in the order of ids
 	reports  map[string][]v1.AdapterStatus
 	syncs    []v1.ClusterSync // in the order of the list
+	identity *v1.Identity     // nil is a server that does not say who asks
 	requests []string
 	auth     string
 
@@ -92,6 +93,10 @@ func (f *fakeAPI) tag(id string) string { return fmt.Sprintf(`"%d"`, f.tags[id])
 
 func (f *fakeAPI) answer(r *http.Request, path []string, body []byte) (int, any) {
 	switch {
+	case path[0] == "whoami" && f.identity == nil:
+		return http.StatusNotFound, v1.Problem{Detail: "nothing is served at this path"}
+	case path[0] == "whoami":
+		return http.StatusOK, *f.identity
 	case path[len(path)-1] == "sync" && len(path) == 2:
 		return f.listSyncs(r)
 	case len(path) > 2 && path[2] == "sync":

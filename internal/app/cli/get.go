@@ -89,7 +89,7 @@ func (s *session) getSelected(ctx context.Context, client *fleetclient.Client, s
 		count += len(items)
 	}
 	if count == 0 && show.IsTable(o.format) {
-		s.note("No %s found.", sel.Kind.Collection)
+		s.noteNone(ctx, client, sel.Kind.Collection)
 	}
 	return out.Close()
 }

@@ -2,16 +2,13 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
-	"runtime"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli/show"
-	"github.com/fleetloop/fleetloop/internal/telemetry"
+	"github.com/fleetloop/fleetloop/internal/version"
 )
-
-func buildVersion() (version, revision string) { return telemetry.Version() }
 
 func (s *session) versionCommand() *cobra.Command {
 	var format string
@@ -24,15 +21,15 @@ func (s *session) versionCommand() *cobra.Command {
 			if err := checkFormat(cmd, format, versionFormats()); err != nil {
 				return err
 			}
-			version, revision := buildVersion()
+			build := version.Get()
 			if format == show.JSON {
 				enc := json.NewEncoder(s.env.Stdout)
 				enc.SetIndent("", "  ")
 				return enc.Encode(map[string]string{
-					"version": version, "revision": revision, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+					"version": build.Version, "revision": build.Revision, "go": build.Go, "platform": build.Platform,
 				})
 			}
-			_, err := fmt.Fprintf(s.env.Stdout, "fleetloop %s (revision %s, %s, %s/%s)\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := io.WriteString(s.env.Stdout, build.Text("fleetloop"))
 			return err
 		},
 	}

@@ -174,19 +174,30 @@ func parseGoal(text string) (goal, error) {
 			return goal{deleted: true}, nil
 		}
 	case "phase":
+		var phases []string
 		for _, p := range []v1.Phase{v1.PhasePending, v1.PhaseProvisioning, v1.PhaseReady, v1.PhaseFailed, v1.PhaseDeleting} {
 			if strings.EqualFold(value, string(p)) {
 				return goal{phase: p}, nil
 			}
+			phases = append(phases, string(p))
 		}
+		return goal{}, fmt.Errorf("--for=phase: there is no phase %q%s", value, lookup.Offer(value, phases))
 	case "condition":
 		condition, status, given := strings.Cut(value, "=")
 		if !given {
 			status = string(v1.ConditionTrue)
 		}
-		if condition != "" && status != "" {
-			return goal{condition: condition, status: v1.ConditionStatus(status)}, nil
+		if condition == "" {
+			break
 		}
+		var statuses []string
+		for _, s := range []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown} {
+			if strings.EqualFold(status, string(s)) {
+				return goal{condition: condition, status: s}, nil
+			}
+			statuses = append(statuses, string(s))
+		}
+		return goal{}, fmt.Errorf("--for=condition: a condition has no status %q%s", status, lookup.Offer(status, statuses))
 	}
 	return goal{}, fmt.Errorf("say what to wait for with --for=phase=Ready, --for=condition=Reconciled or --for=delete; got %q", text)
 }

@@ -73,7 +73,7 @@ func TestWait(t *testing.T) {
 		"NoGoal":        {"say what for", []string{"cluster", "c2"}, nil, 0, CodeUsage, "", "--for=phase=Ready"},
 		"BadGoal":       {"say what for", []string{"cluster", "c2", "--for=condition="}, nil, 0, CodeUsage, "", `got "condition="`},
 		"NoOne":         {"say which", []string{"clusters", "--for=delete"}, nil, 0, CodeUsage, "", "--all"},
-		"BadPhase":      {"it would never come", []string{"cluster", "c2", "--for=phase=Perfect"}, nil, 0, CodeUsage, "", `got "phase=Perfect"`},
+		"BadPhase":      {"it would never come", []string{"cluster", "c2", "--for=phase=Perfect"}, nil, 0, CodeUsage, "", `there is no phase "Perfect"; there are Pending, Provisioning, Ready, Failed, Deleting`},
 		"BadTimeout":    {"a sign is a mistake", []string{"cluster", "c1", "--for=delete", "--timeout=-1s"}, nil, 0, CodeUsage, "", "below zero"},
 		"BadInterval":   {"a busy loop", []string{"cluster", "c1", "--for=delete", "--interval=0"}, nil, 0, CodeUsage, "", "above zero"},
 	}

@@ -21,6 +21,7 @@ func (c *converter) write(name string) {
 	c.decision()
 	c.data()
 	c.log()
+	c.broker()
 	c.leftOut()
 }
 
@@ -82,7 +83,6 @@ func (c *converter) api() {
 	for _, key := range []string{"retry_attempts", "retry_backoff", "base_delay", "max_delay"} {
 		c.notef("clients.hyperfleet_api."+key, "not needed: %s", retry)
 	}
-	c.notef("clients.broker.topic", "the broker is set by the environment: %s", "BROKER_TOPIC="+shell(c.in.Clients.Broker.Topic))
 }
 
 func (c *converter) selector() {
@@ -176,6 +176,25 @@ func (c *converter) log() {
 		c.notef("tracing_enabled", "set OTEL_EXPORTER_OTLP_ENDPOINT to trace")
 	} else {
 		c.notef("tracing_enabled", "nothing is traced unless OTEL_EXPORTER_OTLP_ENDPOINT is set")
+	}
+}
+
+// broker writes the variables of the broker. What the public sentinel reads
+// from elsewhere is named with where it has it.
+func (c *converter) broker() {
+	c.linef("\n# The broker is set by the environment.")
+	if topic := c.in.Clients.Broker.Topic; topic != "" {
+		c.linef("# From this file:\n#   export BROKER_TOPIC=%s", shell(printable(topic)))
+	}
+	c.linef(`# For RabbitMQ, because the public sentinel sends with an empty routing key:
+#   export BROKER_ROUTING_KEY=none
+# Not known from this file. The public sentinel has it in its broker.yaml:
+#   BROKER_TYPE            broker.type; rabbitmq, or pubsub for googlepubsub
+#   BROKER_URL             broker.rabbitmq.url, or the variable BROKER_RABBITMQ_URL
+#   BROKER_EXCHANGE_TYPE   broker.rabbitmq.exchange_type; its chart sets topic
+#   BROKER_PROJECT_ID      broker.googlepubsub.project_id`)
+	if c.in.Clients.Broker.Topic == "" {
+		c.linef("# Nor is the topic; clients.broker.topic is not in the file:\n#   BROKER_TOPIC           the topic, or the exchange of RabbitMQ; hyperfleet-events where it is not set")
 	}
 }
 

@@ -222,6 +222,10 @@ func TestWatch(t *testing.T) {
 	}
 	adapters := []liveview.Adapter{{Name: "dns", Paused: true}}
 	w := demo.NewWatch(client, false, func() []liveview.Adapter { return adapters })
+	w.Note("id-1", "before the first look", time.Now())
+	if got := w.Snapshot().Recent[0].Resource; got != "new resource" {
+		t.Errorf("an event of a resource that was not seen yet is of %q", got)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -231,6 +235,12 @@ func TestWatch(t *testing.T) {
 	})
 	defer work.Wait()
 	defer cancel()
+	eventually(t, func() error {
+		if got := w.Snapshot().Recent[0].Resource; got != "cluster/us-east-01" {
+			return fmt.Errorf("once it was seen the event is of %q", got)
+		}
+		return nil
+	})
 
 	// Nothing is ready: the wait ends with its context, and names its cause.
 	boom := errors.New("too late")
@@ -249,9 +259,9 @@ func TestWatch(t *testing.T) {
 		w.Note("id-1", fmt.Sprintf("reason %d", i), time.Now())
 	}
 	w.Note("id-2", "of a pool", time.Now())
-	w.Note("unheard of", "shown by its id", time.Now())
+	w.Note("unheard of", "not seen yet", time.Now())
 	s := w.Snapshot()
-	if s.Published != 42 || len(s.Recent) != 16 || s.Recent[0].Resource != "unheard of" || s.Recent[1].Resource != "nodepool/us-east-01/system" || s.Recent[2].Resource != "cluster/us-east-01" || s.Recent[2].Reason != "reason 39" {
+	if s.Published != 43 || len(s.Recent) != 16 || s.Recent[0].Resource != "new resource" || s.Recent[1].Resource != "nodepool/us-east-01/system" || s.Recent[2].Resource != "cluster/us-east-01" || s.Recent[2].Reason != "reason 39" {
 		t.Errorf("%d events, the last are %+v", s.Published, s.Recent[:3])
 	}
 

@@ -31,12 +31,23 @@ type Watch struct {
 
 	mu        sync.Mutex
 	seen      sight
-	recent    []liveview.CloudEvent
+	recent    []notedEvent
 	published uint64
 	adapters  func() []liveview.Adapter
 	notice    string
 	changed   chan struct{} // closed and replaced after each look
 }
+
+// A notedEvent is a cloud event that was confirmed. Its resource has no name until
+// a look has seen it.
+type notedEvent struct {
+	id    string
+	event liveview.CloudEvent
+}
+
+// unseenResource is what a resource is called that no look has seen yet. It was
+// made less than a look ago.
+const unseenResource = "new resource"
 
 // NewWatch makes a watch. garden is whether clusters become Shoots; adapters
 // gives the state of the adapters to show.
@@ -49,11 +60,7 @@ func (w *Watch) Note(id, reason string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published++
-	name, ok := w.seen.names[id]
-	if !ok {
-		name = id
-	}
-	w.recent = append(w.recent, liveview.CloudEvent{Time: at, Resource: name, Reason: reason})
+	w.recent = append(w.recent, notedEvent{id, liveview.CloudEvent{Time: at, Resource: w.seen.names[id], Reason: reason}})
 	if extra := len(w.recent) - maxRecent; extra > 0 {
 		w.recent = slices.Delete(w.recent, 0, extra)
 	}
@@ -86,6 +93,11 @@ func (w *Watch) look(ctx context.Context) {
 		return
 	}
 	w.seen, w.notice = seen, ""
+	for i := range w.recent {
+		if e := &w.recent[i]; e.event.Resource == "" {
+			e.event.Resource = seen.names[e.id]
+		}
+	}
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
@@ -178,8 +190,11 @@ func (w *Watch) Snapshot() liveview.Snapshot {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	recent := slices.Clone(w.recent)
-	slices.Reverse(recent)
+	recent := make([]liveview.CloudEvent, 0, len(w.recent))
+	for _, noted := range slices.Backward(w.recent) {
+		noted.event.Resource = cmp.Or(noted.event.Resource, unseenResource)
+		recent = append(recent, noted.event)
+	}
 	return liveview.Snapshot{
 		Now:       time.Now(),
 		Started:   w.started,

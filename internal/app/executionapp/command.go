@@ -51,8 +51,8 @@ Of several replicas one works at a time.`,
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
 		}, &cfg, func() error { return cfg.check() }, func() error { return cfg.sinks().Check() }),
-		process.VersionCommand(binary, stdout),
 	)
+	process.AddVersion(root)
 	return root
 }
 

@@ -311,26 +311,46 @@ func changeLine(c Change) line {
 
 func bottomBlock(s Snapshot, width int) []line {
 	lines := []line{nil}
-	blocks := [][]line{unready(s), adapters(s)}
+	blocks := [][]line{unready(s, columnWidth(width)), adapters(s)}
 	if columns(width) == 2 {
 		return append(lines, beside(blocks, columnWidth(width))...)
 	}
 	return append(append(lines, blocks[0]...), blocks[1]...)
 }
 
-func unready(s Snapshot) []line {
+// unready draws the resources that have waited longest, without their kinds: a
+// name with a slash is that of a node pool. A name that does not fit keeps its
+// end, which tells it from others.
+func unready(s Snapshot, width int) []line {
 	lines := []line{{{"Oldest unready", terminal.Bold}}}
 	if len(s.Unready) == 0 {
 		return append(lines, line{{"none", terminal.Faint}})
 	}
-	for _, u := range s.Unready[:min(len(s.Unready), sideRows)] {
-		lines = append(lines, line{
-			{terminal.PhaseSymbol(u.Phase) + " " + terminal.Pad(string(u.Phase), 12) + " ", terminal.PhaseStyle(u.Phase)},
-			{terminal.Pad(terminal.Since(s.Now, u.Since), 6) + " ", terminal.Plain},
-			{u.Resource, terminal.Plain},
-		})
+	shown := s.Unready[:min(len(s.Unready), sideRows)]
+	ages := 0
+	for _, u := range shown {
+		ages = max(ages, utf8.RuneCountInString(terminal.Since(s.Now, u.Since)))
+	}
+	for _, u := range shown {
+		phase := terminal.PhaseSymbol(u.Phase) + " " + terminal.Pad(string(u.Phase), 12) + " "
+		age := terminal.Pad(terminal.Since(s.Now, u.Since), ages) + " "
+		name := terminal.Clean(u.Resource)
+		if _, rest, ok := strings.Cut(name, "/"); ok {
+			name = rest
+		}
+		room := width - utf8.RuneCountInString(phase+age)
+		lines = append(lines, line{{phase, terminal.PhaseStyle(u.Phase)}, {age, terminal.Plain}, {clipStart(name, room), terminal.Plain}})
 	}
 	return lines
+}
+
+// clipStart shortens a text to so many characters and keeps its end.
+func clipStart(text string, width int) string {
+	runes := []rune(text)
+	if len(runes) <= width || width < 1 {
+		return text
+	}
+	return "…" + string(runes[len(runes)-width+1:])
 }
 
 func adapters(s Snapshot) []line {

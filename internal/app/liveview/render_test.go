@@ -106,6 +106,32 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// TestUnreadyCanBeToldApart: on the usual terminal each row names its resource.
+func TestUnreadyCanBeToldApart(t *testing.T) {
+	t.Parallel()
+	s := busy()
+	s.Unready = nil
+	names := []string{"cluster/us-east-01", "nodepool/us-east-01/system", "nodepool/us-east-01/workers", "cluster/us-east-02"}
+	for _, name := range names {
+		s.Unready = append(s.Unready, Unready{name, v1.PhaseProvisioning, now.Add(-12 * time.Minute)})
+	}
+	got := strings.ReplaceAll(Render(s, 80, 24, false)+"\n", "\n", " \n")
+	for _, name := range []string{" us-east-01 ", " us-east-01/system ", " us-east-01/workers ", " us-east-02 "} {
+		if !strings.Contains(got, name) {
+			t.Errorf("no %q in\n%s", name, got)
+		}
+	}
+	for i := range s.Unready {
+		s.Unready[i].Resource = strings.Replace(names[i], "us-east", "production-in-us-east", 1)
+	}
+	got = strings.ReplaceAll(Render(s, 80, 24, false)+"\n", "\n", " \n")
+	for _, end := range []string{"t-01 ", "t-01/system ", "t-01/workers ", "t-02 "} {
+		if !strings.Contains(got, end) {
+			t.Errorf("no name that ends with %q in\n%s", end, got)
+		}
+	}
+}
+
 // TestRenderFits holds for any terminal and whatever a server sends.
 func TestRenderFits(t *testing.T) {
 	t.Parallel()

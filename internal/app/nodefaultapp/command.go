@@ -59,9 +59,9 @@ Of several replicas one at a time acts, and all take reports.`,
 			}
 			return []*settings.Report{report}, err
 		}, &cfg),
-		process.VersionCommand(binary, stdout),
 		faultcli.Release(cli.Env{Stdout: stdout, Stderr: stderr, LookupEnv: env}),
 	)
+	process.AddVersion(root)
 	return root
 }
 

@@ -283,7 +283,7 @@ func (a *app) reports(ctx context.Context) ([]lifecycle.Part, error) {
 	}
 	server, err := httpserver.New(ctx, cfg.Server, handler, a.p.Log)
 	if err != nil {
-		return nil, fmt.Errorf("take reports (--listen-address): %w", err)
+		return nil, fmt.Errorf("take reports (--listen-address or LISTEN_ADDRESS): %w", err)
 	}
 	a.p.Log.InfoContext(ctx, "taking reports about nodes", "address", server.Addr())
 	if a.listening != nil {

@@ -2,13 +2,12 @@ package process
 
 import (
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/settings"
-	"github.com/fleetloop/fleetloop/internal/telemetry"
+	"github.com/fleetloop/fleetloop/internal/version"
 )
 
 // ConfigCommand is the command "config": show what is in force, and the
@@ -89,16 +88,25 @@ ends with 1 then as well.`,
 	}
 }
 
-// VersionCommand is the command "version".
-func VersionCommand(component string, out io.Writer) *cobra.Command {
-	return &cobra.Command{
+// AddVersion adds the command "version" and the flag --version to a program,
+// which print the same.
+func AddVersion(root *cobra.Command) {
+	text := version.Get().Text(root.Name())
+	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			version, revision := telemetry.Version()
-			_, err := fmt.Fprintf(out, "%s %s (%s)\n", component, version, revision)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := io.WriteString(cmd.OutOrStdout(), text)
 			return err
 		},
-	}
+	})
+	AddVersionFlag(root, text)
+}
+
+// AddVersionFlag adds the flag --version, which prints the text, to a program.
+func AddVersionFlag(root *cobra.Command, text string) {
+	root.Version = text
+	root.SetVersionTemplate("{{.Version}}")
+	root.Flags().Bool("version", false, "print the version and exit") // cobra's own has the shorthand -v
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
+	"github.com/fleetloop/fleetloop/internal/version"
 )
 
 // Config are the settings that all binaries share.
@@ -82,14 +83,14 @@ func New(ctx context.Context, component string, cfg Config, w io.Writer) (*Proce
 	if err != nil {
 		return nil, err
 	}
-	cfg.Trace.Log = log
+	build := version.Get()
+	cfg.Trace.Log, cfg.Trace.Version = log, build.Version
 	tracing, err := telemetry.NewTracing(ctx, cfg.Trace, component)
 	if err != nil {
 		return nil, err
 	}
-	version, revision := telemetry.Version()
-	log.InfoContext(ctx, "starting", "component", component, "version", version, "revision", revision)
-	return &Process{Log: log, Metrics: telemetry.NewRegistry(component), Tracing: tracing, cfg: cfg}, nil
+	log.InfoContext(ctx, "starting", "component", component, "version", build.Version, "revision", build.Revision)
+	return &Process{Log: log, Metrics: telemetry.NewRegistry(component, build.Version, build.Revision), Tracing: tracing, cfg: cfg}, nil
 }
 
 // errStopping is why a process that was told to stop is not ready.
@@ -140,8 +141,8 @@ func (p *Process) endpoints(ctx context.Context, live func() error, parts []life
 		return nil
 	}}}
 	for _, part := range parts {
-		if part.Ready != nil {
-			checks = append(checks, health.Check{Name: part.Name, Ready: part.Ready})
+		if part.Ready != nil || part.Warning != nil {
+			checks = append(checks, health.Check{Name: part.Name, Ready: part.Ready, Warning: part.Warning})
 		}
 	}
 	probes := http.NewServeMux()
@@ -189,8 +190,8 @@ func (p *Process) protected(h http.Handler) http.Handler {
 
 // What says where to listen, for those whose port is taken.
 const (
-	flagMetrics = "--metrics-bind-address"
-	flagHealth  = "--health-probe-bind-address"
+	flagMetrics = "--metrics-bind-address or METRICS_BIND_ADDRESS"
+	flagHealth  = "--health-probe-bind-address or HEALTH_PROBE_BIND_ADDRESS"
 )
 
 func (p *Process) listen(ctx context.Context, name, flag, addr string, h http.Handler) (lifecycle.Part, error) {

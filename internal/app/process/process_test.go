@@ -294,14 +294,16 @@ func TestCommands(t *testing.T) {
 			second, err2 := settings.Load(&more, settings.Source{})
 			return []*settings.Report{first, second}, errors.Join(err, err2)
 		}
-		root := &cobra.Command{SilenceErrors: true, SilenceUsage: true}
+		root := &cobra.Command{Use: "test", SilenceErrors: true, SilenceUsage: true}
 		small := func() error {
 			if cfg.Size > 5 {
 				return errors.New("it is too large for the place")
 			}
 			return nil
 		}
-		root.AddCommand(process.ConfigCommand("test", &out, load, &cfg, small), process.VersionCommand("test", &out))
+		root.SetOut(&out)
+		root.AddCommand(process.ConfigCommand("test", &out, load, &cfg, small))
+		process.AddVersion(root)
 		root.SetArgs(args)
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err
@@ -314,7 +316,8 @@ func TestCommands(t *testing.T) {
 		{[]string{"config", "show", "--origins"}, "size: 5 # env SIZE\ntoken: '***' # env TOKEN\n---\nsize: 3 # default\ntoken: \"\" # default\n"},
 		{[]string{"config", "schema"}, `"title": "test"`},
 		{[]string{"config", "check"}, "nothing is wrong"},
-		{[]string{"version"}, "test "},
+		{[]string{"version"}, "test, version dev (revision: "},
+		{[]string{"--version"}, "test, version dev (revision: "},
 	} {
 		got, err := call(tc.args...)
 		if err != nil || !strings.Contains(got, tc.want) {
@@ -331,5 +334,39 @@ func TestCommands(t *testing.T) {
 	}
 	if got, err := call("config", "show"); err == nil || got != "" {
 		t.Errorf("a bad setting: got %q and %v", got, err)
+	}
+}
+
+// TestTakenPort: where a port is taken, the error names the address, and the
+// flag and the variable that say another.
+func TestTakenPort(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	taken := l.Addr().String()
+	const free = "127.0.0.1:0"
+	for name, tc := range map[string]struct {
+		reason string
+		cfg    process.Config
+		want   []string
+	}{
+		"Metrics": {"two binaries have the same default", config(taken, free), []string{"--metrics-bind-address", "METRICS_BIND_ADDRESS"}},
+		"Health":  {"likewise", config(free, taken), []string{"--health-probe-bind-address", "HEALTH_PROBE_BIND_ADDRESS"}},
+		"Both":    {"one listener serves both", config(taken, taken), []string{"--metrics-bind-address", "METRICS_BIND_ADDRESS", "--health-probe-bind-address", "HEALTH_PROBE_BIND_ADDRESS"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := newProcess(t, tc.cfg)
+			err := p.Run(t.Context(), nil)
+			if err == nil {
+				t.Fatal("it runs on a port that is taken")
+			}
+			for _, part := range append(tc.want, taken) {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%s: the error does not name %s: %v", tc.reason, part, err)
+				}
+			}
+		})
 	}
 }

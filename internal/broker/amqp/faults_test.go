@@ -160,16 +160,12 @@ func TestBlocked(t *testing.T) {
 		l.Enter(brokertest.Event(n).ID, err)
 		return err
 	}
-	begin := time.Now()
 	if err := try(1, time.Second); !errors.Is(err, context.DeadlineExceeded) { // this one may be what draws the server's attention to us
 		t.Errorf("Publish() = %v, want the end of its context", err)
 	}
 	wantReason(t, b, "blocked by the broker", "memory")
 	if err := try(2, time.Second); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, broker.ErrUnknownOutcome) {
 		t.Errorf("Publish() = %v, want the end of its context and nothing sent", err)
-	}
-	if took := time.Since(begin); took > 20*time.Second {
-		t.Errorf("the publishes took %s, their contexts 2s", took)
 	}
 	waits := make(chan error, 1)
 	go func() { waits <- try(3, time.Minute) }()

@@ -213,8 +213,17 @@ func (s *session) outcome(p *publication, ack bool) error {
 	if s.returned[p.id]--; s.returned[p.id] == 0 {
 		delete(s.returned, p.id)
 	}
-	return fmt.Errorf("%w: the exchange %q has no queue bound for the routing key %q; bind one, as a consumer of ours does when it starts",
-		broker.ErrUnroutable, s.broker.cfg.Exchange, p.key)
+	return fmt.Errorf("%w: the exchange %q has no queue bound for the routing key %q; start a consumer or bind one%s",
+		broker.ErrUnroutable, s.broker.cfg.Exchange, p.key, s.broker.adviseOnKey())
+}
+
+// adviseOnKey says which setting decides the queues. A fanout exchange does not
+// look at routing keys.
+func (b *Broker) adviseOnKey() string {
+	if b.cfg.ExchangeType == Fanout {
+		return ""
+	}
+	return ", or set BROKER_ROUTING_KEY to the key that the queues are bound with (none is the empty key)"
 }
 
 // watchBlocks follows the server's blocking of publishers until the connection

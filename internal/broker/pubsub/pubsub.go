@@ -69,17 +69,21 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 func (b *Broker) Run(ctx context.Context) error {
 	defer b.status.Set(errors.New("not connected: stopped"))
 	policy := reconnects()
+	said := "" // it is tried often, and fails for the same reason
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		s := newSession(b)
 		client, err := b.newClient(ctx, option.WithGRPCDialOption(grpc.WithStatsHandler(s)))
 		if err != nil {
 			err = fmt.Errorf("not connected: %w", err)
 			b.status.Set(err)
-			b.log.WarnContext(ctx, "broker is not ready", "broker", "pubsub", "err", err)
+			if said != err.Error() {
+				said = err.Error()
+				b.log.WarnContext(ctx, "broker is not ready", "broker", "pubsub", "err", err)
+			}
 			_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop asks ctx itself
 			continue
 		}
-		attempt = 0
+		attempt, said = 0, ""
 		s.run(ctx, client)
 		if err := client.Close(); err != nil {
 			b.log.DebugContext(ctx, "client was not closed cleanly", "err", err)
@@ -114,7 +118,10 @@ func (b *Broker) newClient(ctx context.Context, opts ...option.ClientOption) (*p
 		opts = append(opts, option.WithAuthCredentialsJSON(option.ServiceAccount, []byte(b.cfg.CredentialsJSON.Reveal())))
 	}
 	client, err := pubsub.NewClientWithConfig(ctx, b.cfg.ProjectID, nil, opts...)
-	if err != nil {
+	switch {
+	case err != nil && b.cfg.EmulatorHost == "" && b.cfg.CredentialsJSON == "":
+		return nil, fmt.Errorf("make a client with Google's default credentials: set GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account, or run under an account of Google Cloud: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
 	// The client's own retries last a minute and hide what happens.

@@ -1,13 +1,18 @@
 package pubsub
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/fleetloop/fleetloop/internal/broker"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 // TestNoReasonAnyMore publishes while a connection is just being made, or let go
@@ -22,4 +27,29 @@ func TestNoReasonAnyMore(t *testing.T) {
 	if !errors.Is(err, broker.ErrNotReady) || strings.Contains(err.Error(), "%!") {
 		t.Errorf("Publish() = %v", err)
 	}
+}
+
+// TestWithoutCredentials: one line says what is missing, however often the
+// connection is tried.
+func TestWithoutCredentials(t *testing.T) {
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none.json"))
+	synctest.Test(t, func(t *testing.T) {
+		var log logtest.Buffer
+		b, err := New(Config{ProjectID: "p"}, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- b.Run(ctx) }()
+		time.Sleep(10 * time.Minute)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if len(lines) != 1 || !strings.Contains(lines[0], "GOOGLE_APPLICATION_CREDENTIALS") {
+			t.Errorf("%d lines, want one that says where credentials are looked for:\n%s", len(lines), log.String())
+		}
+	})
 }

@@ -38,10 +38,16 @@ func newAPI(t *testing.T) string {
 // newAPIOn starts a fleet API on a database and gives its URL.
 func newAPIOn(t *testing.T, database string) string {
 	t.Helper()
+	return newAPIWith(t, database, auth.Config{Mode: auth.ModeNone})
+}
+
+// newAPIWith starts a fleet API that lets in whom cfg says.
+func newAPIWith(t *testing.T, database string, cfg auth.Config) string {
+	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
 	pool := pgtest.Open(t, database)
 	api, err := fleetapi.New(fleetapi.Config{
-		Auth: auth.Config{Mode: auth.ModeNone},
+		Auth: cfg,
 		RequiredAdapters: fleetapi.RequiredAdapters{
 			Clusters:  []string{sampleadapter.Validation, sampleadapter.DNS, sampleadapter.Provisioning},
 			NodePools: []string{sampleadapter.Validation, sampleadapter.Provisioning},

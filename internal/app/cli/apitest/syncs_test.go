@@ -22,7 +22,7 @@ func TestSyncs(t *testing.T) {
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	u := user{t, newAPIOn(t, database)}
 	_, errOut := u.does(cli.CodeOK, "", "clusters", "sync")
-	u.sees(errOut, "No clusters found.")
+	u.sees(errOut, "No clusters found in any tenant.")
 
 	// A worker brings one there, fails with another again and again, and is at the third.
 	u.does(cli.CodeOK, "kind: Cluster\nname: ap-1\nspec: {}\n---\n"+fleet[1:], "create", "-f", "-")
@@ -63,4 +63,18 @@ func TestSyncs(t *testing.T) {
 	out, _ = u.does(cli.CodeOK, "", "clusters", "resume", "us-1", "-o", "yaml")
 	u.sees(out, "state: pending\n", "sync_error: no such version\n")
 	u.does(cli.CodePrecondition, "", "clusters", "resume", "nope")
+
+	// A worker gets no answer from Gardener: what waits for a worker says for what.
+	if _, err := conn.Exec(t.Context(), `insert into tenant.cluster_worker_outages (worker, since, reason, until)
+		values ('worker-1', '2026-03-01T12:00:00Z', 'it does not answer: connection refused', now() + interval '1 hour')`); err != nil {
+		t.Fatal(err)
+	}
+	out, _ = u.does(cli.CodeOK, "", "clusters", "sync", "us-1", "-o", "wide")
+	u.sees(out, "waits for gardener since 2026-03-01T12:00:00Z: it does not answer: connection refused")
+	out, _ = u.does(cli.CodeOK, "", "describe", "cluster", "us-1")
+	u.sees(out, "Waits:        for gardener since 2026-03-01T12:00:00Z", "connection refused")
+	out, _ = u.does(cli.CodeOK, "", "clusters", "sync", "eu-1")
+	if strings.Contains(out, "waits for") {
+		t.Errorf("what is synced waits for nothing:\n%s", out)
+	}
 }

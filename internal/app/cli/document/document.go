@@ -148,6 +148,27 @@ func parse(name string, data []byte) ([]Document, error) {
 	return docs, errors.Join(errs...)
 }
 
+// ReadObject reads the one JSON or YAML document of a file, which is an object, as
+// JSON. A path of - is standard input.
+func ReadObject(path string, stdin io.Reader) (json.RawMessage, error) {
+	data, err := readFile(path, stdin)
+	if err != nil {
+		return nil, err
+	}
+	split := yamlDocuments
+	if looksLikeJSON(data) {
+		split = jsonDocuments
+	}
+	list, err := split(path, data)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != 1 || !bytes.HasPrefix(bytes.TrimSpace(list[0].json), []byte("{")) {
+		return nil, fmt.Errorf("%s: it must hold one JSON object", path)
+	}
+	return list[0].json, nil
+}
+
 // looksLikeJSON tells JSON from YAML in flow style, whose keys need no quotes.
 func looksLikeJSON(data []byte) bool {
 	const space = " \t\r\n"

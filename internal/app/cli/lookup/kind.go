@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // A Kind is one kind of resource and what users call it.
@@ -53,7 +54,24 @@ func ParseKind(text string) (Kind, error) {
 			return k, nil
 		}
 	}
-	return Kind{}, fmt.Errorf("there is no kind of resource %q; there are %s", text, strings.Join(Collections(), ", "))
+	known := Collections()
+	for _, k := range Kinds() {
+		known = append(known, k.Singular)
+	}
+	return Kind{}, fmt.Errorf("there is no kind of resource %q%s", text, offer(text, known, Collections()))
+}
+
+// Offer says what there is in place of a word that is not known: the nearest one,
+// if one is near, and all of them.
+func Offer(text string, known []string) string { return offer(text, known, known) }
+
+// offer finds the nearest word among known, and lists others.
+func offer(text string, known, listed []string) string {
+	all := "; there are " + strings.Join(listed, ", ")
+	if near := settings.Nearest(text, known); near != "" {
+		return "; did you mean " + near + "?" + strings.Replace(all, "; t", " T", 1)
+	}
+	return all
 }
 
 // IsChild reports whether resources of this kind have a parent.

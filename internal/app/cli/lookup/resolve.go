@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -74,7 +75,7 @@ func Resolve(ctx context.Context, client *fleetclient.Client, r Ref) (Item, erro
 	if isID(r.Name) {
 		return byID(ctx, client, r)
 	}
-	sel := Selection{Kind: r.Kind, Search: "name = " + quote(r.Name), Limit: 2}
+	sel := Selection{Kind: r.Kind, Search: "name = " + quote(r.Name), Limit: maxOfName}
 	if r.Parent != "" {
 		owner, err := Resolve(ctx, client, Ref{Kind: r.Kind.Parent(), Name: r.Parent})
 		if err != nil {
@@ -86,13 +87,28 @@ func Resolve(ctx context.Context, client *fleetclient.Client, r Ref) (Item, erro
 		switch {
 		case err != nil:
 			return Item{}, fmt.Errorf("find %s: %w", r, err)
-		case len(found) == 1:
-			return found[0], nil
-		case len(found) > 1:
-			return Item{}, &Error{Ref: r, Err: ErrAmbiguous}
+		case len(found) > 0:
+			return oneOf(r, found)
 		}
 	}
 	return Item{}, &Error{Ref: r, Err: ErrNotFound}
+}
+
+// maxOfName is how many resources of one name are looked at: those that are being
+// deleted share their names with the one that came after them.
+const maxOfName = 50
+
+// oneOf gives the resource that a name means: the only one, or the only one that
+// is not being deleted.
+func oneOf(r Ref, found []Item) (Item, error) {
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	live := slices.DeleteFunc(found, func(i Item) bool { return i.Resource.DeletedTime != nil })
+	if len(live) != 1 {
+		return Item{}, &Error{Ref: r, Err: ErrAmbiguous}
+	}
+	return live[0], nil
 }
 
 func byID(ctx context.Context, client *fleetclient.Client, r Ref) (Item, error) {

@@ -126,7 +126,7 @@ func changeColumns(wide bool) []changeColumn {
 		{head: "CLUSTER", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Cluster }},
 		{head: "ABOUT", cell: func(e *v1.ChangeEvent, _ time.Time) string { return about(e) }},
 		{head: "ACTION", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Action }},
-		{head: "ACTOR", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Actor }},
+		{head: "ACTOR", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Actor }},
 		{head: "OUTCOME", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Outcome }},
 		{head: "SESSION", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Session }},
 		{head: "SUMMARY", cell: func(e *v1.ChangeEvent, _ time.Time) string { return strings.Join(strings.Fields(e.Summary), " ") }},

@@ -107,10 +107,11 @@ func since(now time.Time, t *time.Time) string {
 }
 
 // nextTry is how long it takes until a worker may begin. One that is at it
-// already may take as long as it needs.
+// already may take as long as it needs, and nobody knows when a Gardener answers
+// that is away.
 func nextTry(s v1.ClusterSync, now time.Time) string {
 	switch {
-	case s.NextTry == nil || s.State == v1.SyncRunning:
+	case s.NextTry == nil || s.State == v1.SyncRunning || s.Waiting != nil:
 		return "-"
 	case !s.NextTry.After(now):
 		return "now"
@@ -128,14 +129,22 @@ func toDo(s v1.ClusterSync) string {
 	return "apply"
 }
 
-// whatFailed is what went wrong on the way to Gardener or, if nothing did,
-// there.
+// whatFailed is what keeps a cluster waiting, or what went wrong on the way to
+// Gardener or, if nothing did, there.
 func whatFailed(s v1.ClusterSync) string {
 	text := s.Error
+	if s.Waiting != nil {
+		text = waitsFor(s.Waiting)
+	}
 	if text == "" && s.ShootStatus == v1.ShootError {
 		text = s.ShootStatusMessage
 	}
 	return strings.Join(strings.Fields(text), " ") // a row is one line
+}
+
+// waitsFor says what is waited for, since when and why.
+func waitsFor(w *v1.SyncWait) string {
+	return fmt.Sprintf("waits for %s since %s: %s", w.For, w.Since.UTC().Format(time.RFC3339), w.Reason)
 }
 
 // short is the beginning of a text, as far as a table has room for it.
@@ -213,6 +222,9 @@ func (d *description) sync(s *v1.ClusterSync) {
 	}
 	if s.PausedAt != nil {
 		part("Paused", "since "+d.when(*s.PausedAt, ""))
+	}
+	if s.Waiting != nil {
+		part("Waits", strings.TrimPrefix(waitsFor(s.Waiting), "waits "))
 	}
 	part("Worker", s.ClaimedBy)
 	part("Shoot", s.ShootName)

@@ -1,0 +1,78 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/broker"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// An outcome is what came of the last attempts to publish. The zero value is
+// that of a broker on which nothing was tried.
+type outcome struct {
+	mu        sync.Mutex
+	confirmed uint64 // attempts
+	failed    error  // of the last attempt that says something about the broker
+}
+
+// begin returns the number of attempts that have been confirmed, for end.
+func (o *outcome) begin() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.confirmed
+}
+
+// end records what came of an attempt. A failure counts unless the broker has
+// confirmed another attempt since begin: then it is of that one event.
+func (o *outcome) end(begin uint64, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case err == nil:
+		o.confirmed++
+		o.failed = nil
+	case o.confirmed == begin:
+		o.failed = err
+	}
+}
+
+func (o *outcome) err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed == nil {
+		return nil
+	}
+	return fmt.Errorf("the last event was not published: %w", o.failed)
+}
+
+// Publish publishes an event. It returns nil if and only if the broker has it.
+func (b *Bus) Publish(ctx context.Context, e *cloudevent.Event) error {
+	begin := b.last.begin()
+	err := b.client.Publish(ctx, e)
+	if err == nil || ofBroker(ctx, err) {
+		b.last.end(begin, err)
+	}
+	return err
+}
+
+// ofBroker reports whether a failure says something about the broker that its
+// connection does not. It does not where there is no connection, the event
+// itself is unfit, or the caller stopped.
+func ofBroker(ctx context.Context, err error) bool {
+	return !errors.Is(err, broker.ErrNotReady) && !backoff.IsPermanent(err) && !errors.Is(ctx.Err(), context.Canceled)
+}
+
+// Ready reports why events do not reach the broker. It is the reason of the
+// connection while there is none. After that it is the failure of the last
+// attempt to publish, until the broker confirms an event. Before the first
+// attempt only the connection counts.
+func (b *Bus) Ready() error {
+	if err := b.client.Ready(); err != nil {
+		return err
+	}
+	return b.last.err()
+}

@@ -1,0 +1,61 @@
+package apitest
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+)
+
+// TestWrongInput: what was written wrong is an error that says what there is.
+func TestWrongInput(t *testing.T) {
+	t.Parallel()
+	u := user{t, newAPI(t)}
+	u.does(cli.CodeOK, fleet, "create", "-f", "-")
+	out, _ := u.does(cli.CodeOK, "", "get", "cluster", "eu-1", "-o", "json")
+	var eu struct{ ID string }
+	if err := json.Unmarshal([]byte(out), &eu); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says []string
+	}{
+		"ChangesOfNoCluster":     {[]string{"changes", "--cluster", "nope"}, cli.CodePrecondition, []string{`there is no cluster "nope", and no change of one`, "fleetloop get clusters"}},
+		"ChangesOfNoClusterJSON": {[]string{"changes", "--cluster", "nope", "-o", "json"}, cli.CodePrecondition, []string{`no cluster "nope"`}},
+		"ChangesByID":            {[]string{"changes", "--cluster", eu.ID}, cli.CodePrecondition, []string{"is the id of cluster \"eu-1\"", "fleetloop changes --cluster eu-1"}},
+		"NoChanges":              {[]string{"changes", "--cluster", "eu-1", "--actor", "nobody"}, cli.CodeOK, []string{"No changes found."}},
+		"Phase":                  {[]string{"wait", "cluster", "eu-1", "--for=phase=Redy"}, cli.CodeUsage, []string{`"Redy"`, "did you mean Ready?", "Pending, Provisioning, Ready, Failed, Deleting"}},
+		"Condition":              {[]string{"wait", "cluster", "eu-1", "--for=condition=Reconciled=Maybe"}, cli.CodeUsage, []string{`"Maybe"`, "True, False, Unknown"}},
+		"Kind":                   {[]string{"get", "clutsers"}, cli.CodeUsage, []string{`"clutsers"`, "did you mean clusters?", "clusters, nodepools, manifests, workloads"}},
+		"KindOfName":             {[]string{"describe", "nodepol/eu-1/workers"}, cli.CodeUsage, []string{"did you mean nodepool?"}},
+		"Format":                 {[]string{"get", "clusters", "-o", "jsn"}, cli.CodeUsage, []string{"did you mean json?", "table, wide, json, yaml, name"}},
+		"State":                  {[]string{"clusters", "sync", "--state", "stuk"}, cli.CodeUsage, []string{"did you mean stuck?", "backing_off"}},
+	} {
+		out, errOut := u.does(c.code, "", c.args...)
+		for _, want := range c.says {
+			if !strings.Contains(errOut, want) {
+				t.Errorf("%s: no %q in\n%s%s", name, want, out, errOut)
+			}
+		}
+	}
+}
+
+// TestTokens: a token that is missing is asked for, and one that was refused is
+// named as refused.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	u := user{t, newTokenAPI(t)}
+	_, errOut := u.does(cli.CodeFailed, "", "get", "clusters")
+	u.sees(errOut, "no bearer token", "give a token with --token-file")
+	wrong := writeFile(t, "wrong", "wrong")
+	for _, command := range [][]string{{"get", "clusters"}, {"changes"}, {"changes", "-f"}, {"watch", "clusters"}, {"load", "clusters", "-f", "-"}} {
+		_, errOut = u.does(cli.CodeFailed, "{}\n", append(command, "--token-file", wrong)...)
+		u.sees(errOut, "the server refused the token", "fleetloop config show --origins")
+		if strings.Contains(errOut, "give a token") {
+			t.Errorf("%v: a token was given:\n%s", command, errOut)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package apitest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+// TestTokensOverOldData holds that what was created without authentication is found
+// by those who may, and that the others learn where they looked.
+func TestTokensOverOldData(t *testing.T) {
+	t.Parallel()
+	database := pgtest.URL(t)
+	user{t, newAPIOn(t, database)}.does(cli.CodeOK, fleet[1:], "create", "-f", "-")
+
+	dir := t.TempDir()
+	tokens := filepath.Join(dir, "tokens.yaml")
+	list := "tokens:\n"
+	for subject, rest := range map[string]string{
+		"alice": "tenant: payments", "dave": "tenant: default", "vera": "roles: [viewer]", "otto": "roles: [operator]",
+	} {
+		list += "- {token: token-of-" + subject + ", subject: " + subject + ", " + rest + "}\n"
+		if err := os.WriteFile(filepath.Join(dir, subject), []byte("token-of-"+subject), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(tokens, []byte(list), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u := user{t, newAPIWith(t, database, auth.Config{Mode: auth.ModeBearer, TokenFile: tokens})}
+	as := func(subject string, code int, args ...string) (stdout, stderr string) {
+		t.Helper()
+		return u.does(code, "", append([]string{"--token-file", filepath.Join(dir, subject)}, args...)...)
+	}
+	out, _ := as("alice", cli.CodeOK, "whoami")
+	u.sees(out, "Tenant:   payments", "Reads:    tenant payments")
+	_, errOut := as("alice", cli.CodeOK, "get", "clusters")
+	u.sees(errOut, "No clusters found in tenant payments.")
+	for _, subject := range []string{"dave", "vera", "otto"} {
+		out, _ = as(subject, cli.CodeOK, "get", "clusters")
+		u.sees(out, "eu-1")
+	}
+	_, errOut = as("vera", cli.CodeFailed, "label", "cluster", "eu-1", "tier=silver")
+	u.sees(errOut, "role viewer")
+	as("otto", cli.CodeOK, "label", "cluster", "eu-1", "tier=silver")
+	out, _ = as("dave", cli.CodeOK, "get", "clusters", "-l", "tier=silver")
+	u.sees(out, "eu-1")
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/document"
+	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+func (s *session) schemaCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "schema",
+		Short: "Say what the specs of a kind have to look like",
+		Long: "Register a JSON Schema for a kind. The server then refuses specs that violate it when they are created or changed.\n" +
+			"It holds for all tenants. Resources that are there stay as they are. Without a schema every object is a spec.",
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(s.schemaSetCommand(), s.schemaGetCommand(), s.schemaDeleteCommand())
+	return cmd
+}
+
+// withKind runs a command about the kind that its first argument names.
+func (s *session) withKind(run func(cmd *cobra.Command, client *fleetclient.Client, k lookup.Kind) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		k, err := lookup.ParseKind(args[0])
+		if err != nil {
+			return usage(cmd, err)
+		}
+		client, err := s.connect(cmd)
+		if err != nil {
+			return err
+		}
+		defer client.CloseIdle()
+		return run(cmd, client, k)
+	}
+}
+
+func (s *session) schemaSetCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:               "set KIND -f FILE",
+		Short:             "Register the schema of a kind",
+		Example:           "  fleetloop schema set clusters -f cluster.schema.json",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(lookup.Collections(), cobra.ShellCompDirectiveNoFileComp),
+		RunE: s.withKind(func(cmd *cobra.Command, client *fleetclient.Client, k lookup.Kind) error {
+			if file == "" {
+				return usagef(cmd, "say with -f which file has the schema; - is standard input")
+			}
+			schema, err := document.ReadObject(file, s.env.Stdin)
+			if err != nil {
+				return usage(cmd, err)
+			}
+			set, err := client.SetSchema(cmd.Context(), k.Collection, schema)
+			if err != nil {
+				return fmt.Errorf("set the schema of %s: %w", k.Collection, err)
+			}
+			return s.printWarnings(k, set.Existing)
+		}),
+	}
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "a `file` with a JSON Schema, as JSON or YAML, or - (standard input)")
+	return cmd
+}
+
+// printWarnings prints what became of a schema, and names resources that violate it.
+func (s *session) printWarnings(k lookup.Kind, existing *v1.SchemaWarnings) error {
+	if _, err := fmt.Fprintf(s.env.Stdout, "schema/%s set\n", k.Collection); err != nil || existing == nil || existing.Invalid == 0 {
+		return err
+	}
+	s.note("warning: %d of %d %s violate the schema; they stay as they are until their specs are changed", existing.Invalid, existing.Checked, k.Collection)
+	for _, w := range existing.First {
+		for _, e := range w.Errors {
+			s.note("  %s/%s (%s, tenant %s): %s %s", k.Singular, w.Name, w.ID, w.Tenant, e.Pointer, e.Message)
+		}
+	}
+	if more := existing.Invalid - int64(len(existing.First)); more > 0 {
+		s.note("  and %d more", more)
+	}
+	return nil
+}
+
+func (s *session) schemaGetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "get [KIND]",
+		Short:             "Show the schema of a kind, or list which kinds have one",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(lookup.Collections(), cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return s.listSchemas(cmd)
+			}
+			return s.withKind(s.showSchema)(cmd, args)
+		},
+	}
+}
+
+func (s *session) showSchema(cmd *cobra.Command, client *fleetclient.Client, k lookup.Kind) error {
+	schema, err := client.Schema(cmd.Context(), k.Collection)
+	if err != nil {
+		return fmt.Errorf("get the schema of %s: %w", k.Collection, err)
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, schema.Schema, "", "  "); err != nil {
+		return fmt.Errorf("read the schema of %s: %w", k.Collection, err)
+	}
+	_, err = fmt.Fprintln(s.env.Stdout, out.String())
+	return err
+}
+
+func (s *session) listSchemas(cmd *cobra.Command) error {
+	client, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	list, err := client.Schemas(cmd.Context())
+	if err != nil {
+		return fmt.Errorf("list schemas: %w", err)
+	}
+	if len(list) == 0 {
+		s.note("No kind has a schema; every object is a spec.")
+	}
+	for _, schema := range list {
+		if _, err := fmt.Fprintf(s.env.Stdout, "%s   set %s by %s\n", schema.Kind, schema.UpdatedTime.Format("2006-01-02 15:04:05Z07:00"), schema.UpdatedBy); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) schemaDeleteCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "delete KIND",
+		Short:             "Remove the schema of a kind",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(lookup.Collections(), cobra.ShellCompDirectiveNoFileComp),
+		RunE: s.withKind(func(cmd *cobra.Command, client *fleetclient.Client, k lookup.Kind) error {
+			if err := client.DeleteSchema(cmd.Context(), k.Collection); err != nil {
+				return fmt.Errorf("delete the schema of %s: %w", k.Collection, err)
+			}
+			_, err := fmt.Fprintf(s.env.Stdout, "schema/%s deleted\n", k.Collection)
+			return err
+		}),
+	}
+}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+func (s *session) whoAmICommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "whoami",
+		Short: "Show who you are to the fleet API, and what you may do",
+		Example: "  fleetloop whoami\n" +
+			"  fleetloop --token-file ~/.fleet-token whoami -o json",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(cmd, format, versionFormats()); err != nil {
+				return err
+			}
+			cfg, _, err := s.load(cmd)
+			if err != nil {
+				return err
+			}
+			client, err := s.connect(cmd)
+			if err != nil {
+				return err
+			}
+			defer client.CloseIdle()
+			identity, err := client.WhoAmI(cmd.Context())
+			switch {
+			case fleetclient.IsNotFound(err):
+				return &failure{err: fmt.Errorf("the server %s does not say who you are", cfg.Server), code: CodeFailed, next: "use a fleet API of this release"}
+			case err != nil:
+				return err
+			case format == show.JSON:
+				enc := json.NewEncoder(s.env.Stdout)
+				enc.SetIndent("", "  ")
+				return enc.Encode(identity)
+			}
+			return s.showIdentity(cfg.Server, identity)
+		},
+	}
+	addOutputFlag(cmd, &format, versionFormats())
+	return cmd
+}
+
+func (s *session) showIdentity(server string, i v1.Identity) error {
+	or := func(text, otherwise string) string {
+		if text == "" {
+			return otherwise
+		}
+		return terminal.Clean(text)
+	}
+	reports := "no"
+	if i.Reports {
+		reports = "yes"
+	}
+	w := tabwriter.NewWriter(s.env.Stdout, 0, 0, 2, ' ', 0)
+	for _, row := range [][2]string{
+		{"Server:", server},
+		{"Subject:", terminal.Clean(i.Subject)},
+		{"Tenant:", or(i.Tenant, "none")},
+		{"Roles:", or(strings.Join(i.Roles, ", "), "none")},
+		{"Reads:", reachOf(i.Reads, i.Tenant)},
+		{"Changes:", reachOf(i.Changes, i.Tenant)},
+		{"Reports:", reports},
+	} {
+		_, _ = fmt.Fprintln(w, row[0]+"\t"+row[1]) // Flush says what failed
+	}
+	return w.Flush()
+}
+
+func reachOf(r v1.Reach, tenant string) string {
+	switch r {
+	case v1.ReachAll:
+		return "all tenants"
+	case v1.ReachTenant:
+		return "tenant " + terminal.Clean(tenant)
+	case v1.ReachNone:
+	}
+	return "nothing"
+}
+
+// noteNone says that there are none, and in which tenant was looked. A server that
+// does not say who asks leaves the tenant out.
+func (s *session) noteNone(ctx context.Context, client *fleetclient.Client, collection string) {
+	where := ""
+	if identity, err := client.WhoAmI(ctx); err == nil {
+		switch {
+		case identity.Reads == v1.ReachAll:
+			where = " in any tenant"
+		case identity.Tenant != "":
+			where = " in tenant " + terminal.Clean(identity.Tenant)
+		}
+	}
+	s.note("No %s found%s.", collection, where)
+}

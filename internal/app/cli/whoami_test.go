@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"testing"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// TestWhoAmI holds that people learn who they are, and whose resources they look for
+// when they find none.
+func TestWhoAmI(t *testing.T) {
+	t.Parallel()
+	blue := &v1.Identity{Subject: "bert", Tenant: "blue", Roles: []string{}, Reads: v1.ReachTenant, Changes: v1.ReachTenant}
+	viewer := &v1.Identity{Subject: "vera", Roles: []string{"viewer"}, Reads: v1.ReachAll, Changes: v1.ReachNone}
+	cases := map[string]struct {
+		reason         string
+		identity       *v1.Identity
+		args           []string
+		code           int
+		stdout, stderr string
+	}{
+		"User": {
+			"a tenant's user", blue,
+			[]string{"whoami"},
+			CodeOK,
+			"Server:   http://127.0.0.1:8080\nSubject:  bert\nTenant:   blue\nRoles:    none\nReads:    tenant blue\nChanges:  tenant blue\nReports:  no\n", "",
+		},
+		"Viewer": {
+			"one who sees all tenants", viewer,
+			[]string{"whoami"},
+			CodeOK,
+			"Server:   http://127.0.0.1:8080\nSubject:  vera\nTenant:   none\nRoles:    viewer\nReads:    all tenants\nChanges:  nothing\nReports:  no\n", "",
+		},
+		"JSON": {
+			"programs read it", viewer,
+			[]string{"whoami", "-o", "json"},
+			CodeOK,
+			"{\n  \"subject\": \"vera\",\n  \"roles\": [\n    \"viewer\"\n  ],\n  \"reads\": \"all\",\n  \"changes\": \"none\",\n  \"reports\": false\n}\n", "",
+		},
+		"NoneOfMine":   {"the tenant is named", blue, []string{"get", "clusters"}, CodeOK, "", "No clusters found in tenant blue.\n"},
+		"NoneAtAll":    {"all were looked at", viewer, []string{"get", "nodepools"}, CodeOK, "", "No nodepools found in any tenant.\n"},
+		"NoneOfAnyone": {"a server that does not say", nil, []string{"get", "clusters"}, CodeOK, "", "No clusters found.\n"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := run{args: tc.args}.do(t, &fakeAPI{identity: tc.identity})
+			if got.code != tc.code || got.stdout != tc.stdout || got.stderr != tc.stderr {
+				t.Errorf("%s: exit code %d, stdout %q, stderr %q", tc.reason, got.code, got.stdout, got.stderr)
+			}
+		})
+	}
+	got := run{args: []string{"whoami"}}.do(t, &fakeAPI{})
+	if got.code != CodeFailed {
+		t.Errorf("a server that does not say: exit code %d, %q", got.code, got.stderr)
+	}
+}
