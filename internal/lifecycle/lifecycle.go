@@ -34,6 +34,10 @@ type Part struct {
 	// A nil func is a part that is always ready.
 	Ready func() error
 
+	// Warning says what is not in order and does not keep the part from its
+	// work, empty if nothing is. A nil func is a part without warnings.
+	Warning func() string
+
 	// Close lets go of what the part has held since it was made. Discard calls
 	// it for a part that is never run; Run does so by itself. A nil func is a
 	// part that holds nothing before it runs.

@@ -51,8 +51,9 @@ type Pair struct {
 	// Label is the label's name.
 	Label string `key:"label" doc:"Name of the label." validate:"required"`
 
-	// Value is the label's value; the empty text is one.
-	Value string `key:"value" doc:"Value that the label must have."`
+	// Value is the label's value. The empty text is one, but not in a file, where
+	// it is what was left out.
+	Value string `key:"value" doc:"Value that the label must have. label_selector can ask for any value (region) and for the empty one (region=)." validate:"required"`
 }
 
 // Labels is what a selector is matched against.

@@ -56,7 +56,7 @@ func TestTheRights(t *testing.T) {
 		`update executor.execution_audit_policy set least_retention = '-1 hour'`:                  {noRight, noRight, noRight, "23514"},
 		`create table executor.mine ()`:                                                           {noRight, noRight, noRight, ""},
 		`select from tenant.resources`:                                                            {noRight, noRight, "", ""},
-		`select from tenant.clusters`:                                                             {noRight, noRight, noRight, ""},
+		`select from tenant.clusters`:                                                             {noRight, noRight, "", ""},
 	} {
 		for role, code := range map[string]string{
 			"execution_controller": want.controller, "execution_auditor": want.auditor, "fleet_api": want.api, "fleet_api_all_tenants": want.api, "cluster_worker": "any", "none": want.owner,

@@ -25,6 +25,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/job/input"
+	"github.com/fleetloop/fleetloop/internal/version"
 )
 
 const (
@@ -49,6 +50,10 @@ const (
 func Run(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer, terminationLog string) int {
 	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
 		_ = (&work{out: out}).parse(args) // which says what there is
+		return int(action.CodeOK)
+	}
+	if slices.ContainsFunc(args, func(a string) bool { return a == "version" || a == "-version" || a == "--version" }) {
+		_, _ = io.WriteString(out, version.Get().Text("action-runner"))
 		return int(action.CodeOK)
 	}
 	result := run(ctx, env, args, out)
@@ -115,6 +120,7 @@ func (w *work) parse(args []string) error {
 		_, _ = fmt.Fprint(w.out, "Do what the plan in the environment says. It is for the Pods of executions.\n\nUsage:\n  action-runner [flags]\n\nFlags:\n")
 		flags.PrintDefaults()
 	}
+	flags.Bool("version", false, "print the version and exit")
 	mode := flags.String("dry-run", none, "server: send all requests with dryRun=All, and change nothing")
 	if err := flags.Parse(args); err != nil {
 		return err

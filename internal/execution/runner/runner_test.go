@@ -125,15 +125,11 @@ func TestDeadline(t *testing.T) {
 	s.deployment()
 	plan := s.scale()
 	way := newProxy(t, true)
-	began := time.Now()
 	r := s.start(s.job(plan, execute, 6*time.Second), map[string]string{proxied: way.url()}).want(action.CodeDeadline)
 	s.wantReplicas(3)
 	const moment = 500 * time.Millisecond // of a loaded machine, from when its time begins to when it says that it has
 	if took := r.Ended.Sub(r.Started); took < 4*time.Second-moment {
 		t.Errorf("it gave up after %s, and had 4s", took)
-	}
-	if took := time.Since(began); took > patience/2 {
-		t.Errorf("it took %s", took)
 	}
 	if r.PlanHash != plan.Hash || way.asked.Load() == 0 {
 		t.Errorf("asked %d times, result %+v", way.asked.Load(), r)

@@ -145,7 +145,7 @@ func (s *Server) addAddress(ctx context.Context, svc *service, deps Deps) error 
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Addr)
 	if err != nil {
-		return fmt.Errorf("listen for gRPC: %w", err)
+		return fmt.Errorf("listen for gRPC on %q (--grpc-listen-address or NODE_FAULT_GRPC_ADDRESS): %w", s.cfg.Addr, err)
 	}
 	s.add(l, svc, append(options, recovered(deps.Log), intercept(func(ctx context.Context) error {
 		caller, err := authenticate(ctx, deps.Auth, deps.Log)
