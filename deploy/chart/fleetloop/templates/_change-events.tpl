@@ -24,12 +24,23 @@ file. Nothing of it is there where it is off. */}}
       (list "CHANGE_EVENTS_ACTIONS" (join "," $events.actions))
       (list "CHANGE_EVENTS_EXTENSIONS" (ternary "true" "" $events.extensions))
       (list "CHANGE_EVENTS_ALLOW_HTTP" (ternary "true" "" $events.allowHTTP))
-      (list "CHANGE_EVENTS_ALLOW_ADDRESSES" (join "," $events.allowAddresses)) }}
+      (list "CHANGE_EVENTS_ALLOW_ADDRESSES" (join "," $events.allowAddresses))
+      (list "CHANGE_EVENTS_ALLOW_HOSTS" (include "fleetloop.changeEvents.hosts" .)) }}
 {{- with last $variable }}
 - name: {{ first $variable }}
   value: {{ . | quote }}
 {{- end }}
 {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* The names of the fleet API of this release, which is a sink like others but
+for its address, which is private. */}}
+{{- define "fleetloop.changeEvents.hosts" -}}
+{{- if .Values.fleetApi.enabled -}}
+{{- $service := printf "%s.%s" (include "fleetloop.fleetApi.serviceName" .) .Release.Namespace -}}
+{{- $port := int .Values.fleetApi.service.port -}}
+{{- printf "%s:%d,%s.svc:%d,%s.svc.cluster.local:%d" $service $port $service $port $service $port -}}
 {{- end -}}
 {{- end -}}
 

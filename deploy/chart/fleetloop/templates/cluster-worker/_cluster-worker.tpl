@@ -8,9 +8,8 @@
 {{- end -}}
 
 {{/* The adapters that every cluster of the fleet API waits for, as a YAML list;
-empty where that is left to what the user configured. Without gardener among
-them a deleted cluster could go, and with it all that is known of its Shoot,
-before the Shoot does. */}}
+empty where that is left to what the user configured. The fleet API requires
+gardener of itself once a worker has started; the configuration agrees with it. */}}
 {{- define "fleetloop.clusterWorker.requiredAdapters" -}}
 {{- $name := "FLEET_API_REQUIRED_ADAPTERS_CLUSTERS" -}}
 {{- if and .Values.clusterWorker.enabled .Values.clusterWorker.required -}}
@@ -20,7 +19,7 @@ before the Shoot does. */}}
 {{- if eq .name $name -}}
 {{- $own = true -}}
 {{- if and (hasKey . "value") (not (has "gardener" (splitList "," (nospace .value)))) -}}
-{{- fail (printf "fleetApi.extraEnv sets %s to %q, so that clusters go before their Shoots do: add gardener to it, or set clusterWorker.required=false" $name .value) -}}
+{{- fail (printf "fleetApi.extraEnv sets %s to %q, without gardener, which the database requires anyway once the worker has started: add gardener to it, or set clusterWorker.required=false" $name .value) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
