@@ -24,6 +24,7 @@ GO_TEST := go test -race -shuffle=on -timeout 15m
 # The tests of what is shipped beside the binaries have a module of their own,
 # because Helm, Kustomize and Prometheus are needed nowhere else.
 DEPLOY_TESTS := test/deploy
+MODULES      := . $(DEPLOY_TESTS)
 
 .PHONY: help
 help: ## list the targets
@@ -32,8 +33,14 @@ help: ## list the targets
 ## ---- run
 
 .PHONY: up
-up: setup-up build ## run the whole loop on this machine with a demo fleet; Ctrl-C ends it (KUBE=embedded, UP_ARGS="--exit-when-ready")
+up: up-check setup-up build ## run the whole loop on this machine with a demo fleet; Ctrl-C ends it (KUBE=embedded, UP_ARGS="--exit-when-ready")
 	@bin/fleetloop up --demo $(if $(KUBE),--kube=$(KUBE)) $(UP_ARGS)
+
+# Before anything is built: are the addresses free, and how long will it take?
+.PHONY: up-check
+up-check:
+	@go run ./tools/ports $(UP_ARGS)
+	@[ "$(KUBE)" != embedded ] || echo "make up: KUBE=embedded needs the programs of Kubernetes: the first time they are built, which takes about ten minutes; 'make kubebed' does it beforehand" >&2
 
 .PHONY: build
 build: ## build the binaries into bin/
@@ -41,15 +48,14 @@ build: ## build the binaries into bin/
 	@for b in $(BINARIES); do echo "build bin/$$b" >&2; CGO_ENABLED=0 go build -buildvcs=auto -trimpath -o bin/$$b ./cmd/$$b; done
 
 .PHONY: images
-images: ## write container images of the binaries as OCI layouts into bin/images/, without a daemon
-	@go run ./tools/images -out bin/images $(BINARIES)
+images: ## write container images as OCI layouts into bin/images/, without a daemon, and manifests of their version into bin/deploy/ (ARCH=amd64)
+	@go run ./tools/images -out bin/images -deploy bin/deploy $(if $(ARCH),-arch $(ARCH)) $(BINARIES)
 
 ## ---- verify
 
 .PHONY: test
-test: setup-test $(GOLANGCI_LINT) ## everything that must pass: unit, property, fault and end-to-end tests on real servers
-	@$(GO_TEST) ./...
-	@cd $(DEPLOY_TESTS) && $(GO_TEST) ./...
+test: setup-test $(GOLANGCI_LINT) ## everything that must pass, in both modules, and a list of what failed: unit, property, fault and end-to-end tests on real servers
+	@tools/test-modules '$(GO_TEST) ./...' $(MODULES)
 
 .PHONY: check
 check: setup-check fmt lint vet unit generated tidy words ## the fast gate: format, lint, vet, race tests without servers, generated code up to date
@@ -88,8 +94,7 @@ vet:
 .PHONY: unit
 unit: $(GOLANGCI_LINT)
 	@echo "check: race tests without servers" >&2
-	@$(GO_TEST) -short $$(go run ./tools/serverless ./...)
-	@cd $(DEPLOY_TESTS) && $(GO_TEST) -short $$(go run github.com/fleetloop/fleetloop/tools/serverless ./...)
+	@tools/test-modules 'packages=$$(go run github.com/fleetloop/fleetloop/tools/serverless ./...) && $(GO_TEST) -short $$packages' $(MODULES)
 
 .PHONY: generate
 generate: $(SQLC) $(CONTROLLER_GEN) ## write generated code, CRDs, roles, reference docs and the dependency ledger anew
@@ -132,7 +137,7 @@ setup: ## install what tests and 'make up' need from the distribution's packages
 
 .PHONY: setup-up
 setup-up:
-	@[ -n "$${DATABASE_URL:-}" ] || tools/setup postgresql
+	@[ -n "$${DATABASE_URL:-}" ] || tools/setup postgresql || echo "make up: 'fleetloop up' downloads a PostgreSQL in its place" >&2
 
 .PHONY: setup-check
 setup-check:

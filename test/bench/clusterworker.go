@@ -149,11 +149,11 @@ type countedStore struct {
 }
 
 // Claim claims rows.
-func (s *countedStore) Claim(ctx context.Context, owner string, slots int, lease time.Duration) ([]clusterworker.Claim, error) {
+func (s *countedStore) Claim(ctx context.Context, owner string, room clusterworker.Room, lease time.Duration) ([]clusterworker.Claim, error) {
 	now := time.Now()
 	s.began.CompareAndSwap(nil, &now)
 	s.claims.Add(1)
-	return s.Store.Claim(ctx, owner, slots, lease)
+	return s.Store.Claim(ctx, owner, room, lease)
 }
 
 // Complete writes results. One goroutine of a worker does that.

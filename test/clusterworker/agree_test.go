@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,8 +19,10 @@ import (
 
 // A state is what database and garden have at one time.
 type state struct {
-	rows   map[string]row
-	shoots map[string][]unstructured.Unstructured // by cluster
+	rows map[string]row
+	// removed is whether the rows of deleted clusters are removed.
+	removed bool
+	shoots  map[string][]unstructured.Unstructured // by cluster
 }
 
 func (r *rig) state(ctx context.Context) (state, error) {
@@ -43,10 +46,16 @@ func (r *rig) state(ctx context.Context) (state, error) {
 // wants it.
 func (s state) agrees(c *cluster) error {
 	x := s.rows[c.id]
+	shoots := s.shoots[c.id]
+	if c.deleted && s.removed {
+		if len(shoots) != 0 || x.ID != "" {
+			return fmt.Errorf("it is deleted, and has %d Shoots and the row %+v", len(shoots), x)
+		}
+		return nil
+	}
 	if err := x.settled(); err != nil {
 		return err
 	}
-	shoots := s.shoots[c.id]
 	if c.deleted {
 		if len(shoots) != 0 || x.ShootStatus != string(v1.ShootDeleted) {
 			return fmt.Errorf("it is deleted, and has %d Shoots and the status %q", len(shoots), x.ShootStatus)
@@ -121,6 +130,7 @@ func (e *editor) agree(ctx context.Context) (disagree map[*cluster]error, err er
 	if err != nil {
 		return nil, err
 	}
+	s.removed = e.api != nil
 	disagree = map[*cluster]error{}
 	for _, c := range e.clusters {
 		if err := s.agrees(c); err != nil {
@@ -138,9 +148,20 @@ func (e *editor) agree(ctx context.Context) (disagree map[*cluster]error, err er
 // least.
 func (e *editor) wantAgreement() {
 	e.Helper()
+	e.awaitAgreement(patience, func() { e.retryFailed(e.Context()) })
+}
+
+// wantAgreementWithin is wantAgreement without anybody who retries, for some time.
+func (e *editor) wantAgreementWithin(most time.Duration) {
+	e.Helper()
+	e.awaitAgreement(most, func() {})
+}
+
+func (e *editor) awaitAgreement(most time.Duration, meanwhile func()) {
+	e.Helper()
 	var disagree map[*cluster]error
-	err := poll(e.Context(), func() (err error) {
-		e.retryFailed(e.Context())
+	err := pollFor(e.Context(), most, func() (err error) {
+		meanwhile()
 		disagree, err = e.agree(e.Context())
 		return err
 	})

@@ -34,9 +34,10 @@ type passage struct {
 	cluster    string // of an apply
 	generation int64  // of an apply
 	from, to   time.Time
-	status     int    // 0 if the garden gave no answer
-	uid        string // of the Shoot, if the answer says it
-	late       bool   // the gate kept it for longer than a lease
+	left       time.Time // when its sender gave it up, zero if it waited for the answer
+	status     int       // 0 if the garden gave no answer
+	uid        string    // of the Shoot, if the answer says it
+	late       bool      // the gate kept it for longer than a lease
 }
 
 func (p passage) String() string {

@@ -15,13 +15,26 @@ type disaster struct {
 	strike func(s *storm, dice *rand.Rand) error
 }
 
-// disasters are those of a storm, in no order.
-func disasters() []disaster {
+// shortDisasters are those of a storm with short times, in no order.
+func shortDisasters() []disaster {
 	kill := disaster{"kill a worker", (*storm).killWorker}
 	halt := disaster{"stop a worker for longer than its lease", (*storm).stopWorker}
-	deaf := disaster{"end the connections of the workers", (*storm).endConnections}
+	deaf := disaster{"end the connections to the database", (*storm).endConnections}
+	return append(outages(), kill, kill, kill, kill, halt, halt, halt, deaf, deaf)
+}
+
+// defaultDisasters are those of a storm at default times, in no order. Only one worker
+// is stopped for longer than its lease, because that takes most of the storm.
+func defaultDisasters() []disaster {
+	kill := disaster{"kill a worker", (*storm).killWorker}
+	return append(outages(), kill, kill, kill, kill,
+		disaster{"stop a worker for longer than its lease", (*storm).stopWorker},
+		disaster{"end the connections to the database", (*storm).endConnections})
+}
+
+// outages are those of what the workers depend on.
+func outages() []disaster {
 	return []disaster{
-		kill, kill, kill, kill, halt, halt, halt, deaf, deaf,
 		{"restart PostgreSQL", (*storm).restartPostgres},
 		{"make the database read-only", (*storm).readOnly},
 		{"stop Gardener's API server", (*storm).stopGarden},
@@ -32,9 +45,9 @@ func disasters() []disaster {
 // other, so that some meet.
 func (s *storm) strike(ctx context.Context) {
 	dice := rand.New(rand.NewPCG(s.seed, 1))
-	all := disasters()
+	all := s.plan.disasters
 	dice.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	share := stormTime * 3 / 4 / time.Duration(len(all))
+	share := s.plan.weather * 3 / 4 / time.Duration(len(all))
 	for i, d := range all {
 		if pause(ctx, share/2+time.Duration(dice.Int64N(int64(share)))) != nil {
 			return
@@ -55,11 +68,22 @@ func within(dice *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(dice.Int64N(int64(to-from)))
 }
 
-func (s *storm) anyWorker(dice *rand.Rand) *worker { return s.workers[dice.IntN(len(s.workers))] }
+// holdAnyWorker draws a worker that no other disaster holds, and locks its busy. If all
+// are held, it waits for the one that it drew first.
+func (s *storm) holdAnyWorker(dice *rand.Rand) *worker {
+	first := dice.IntN(len(s.workers))
+	for i := range s.workers {
+		if w := s.workers[(first+i)%len(s.workers)]; w.busy.TryLock() {
+			return w
+		}
+	}
+	w := s.workers[first]
+	w.busy.Lock()
+	return w
+}
 
 func (s *storm) killWorker(dice *rand.Rand) error {
-	w := s.anyWorker(dice)
-	w.busy.Lock()
+	w := s.holdAnyWorker(dice)
 	defer w.busy.Unlock()
 	if err := w.now().running(); err != nil {
 		return err // of its own accord
@@ -72,26 +96,25 @@ func (s *storm) killWorker(dice *rand.Rand) error {
 }
 
 func (s *storm) stopWorker(dice *rand.Rand) error {
-	w := s.anyWorker(dice)
-	w.busy.Lock()
+	w := s.holdAnyWorker(dice)
 	defer w.busy.Unlock()
 	goOn, err := w.halt()
 	if err != nil {
 		return err
 	}
-	_ = pause(s.Context(), within(dice, lease+lease/4, 2*lease))
+	_ = pause(s.Context(), within(dice, s.timing.lease*5/4, s.timing.lease*2))
 	return goOn()
 }
 
-// endConnections ends those that the workers have to the database, listeners
-// among them.
+// endConnections ends those that the workers and the fleet API have to the database,
+// listeners among them.
 func (s *storm) endConnections(*rand.Rand) error {
 	s.database.Lock()
 	defer s.database.Unlock()
 	return retrying(s.Context(), s.endAllConnections)
 }
 
-const endConnections = `select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'cluster-worker'`
+const endConnections = `select pg_terminate_backend(pid) from pg_stat_activity where application_name in ('cluster-worker', 'fleet-api')`
 
 func (s *storm) endAllConnections(ctx context.Context) error {
 	_, err := s.owner.Exec(ctx, endConnections)

@@ -27,6 +27,8 @@ const (
 	// late: it is sent on after the lease in which it was made, and its answer
 	// never comes.
 	late kind = "late"
+	// busy: the garden has it, and takes some time before it does anything.
+	busy kind = "busy"
 	// refused: the gate answers in the garden's place.
 	refused kind = "refused"
 )
@@ -98,8 +100,9 @@ func unavailable(string) metav1.Status {
 	return metav1.Status{Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "the server is currently unable to handle the request"}
 }
 
-// weather is the fault that some dice give a request, most often none.
-func weather(dice *rand.Rand, q *request) fault {
+// weather is the fault that some dice give a request, most often none. The lease is
+// that of the worker that sent it.
+func weather(dice *rand.Rand, q *request, lease time.Duration) fault {
 	between := func(from, to time.Duration) time.Duration { return from + time.Duration(dice.Int64N(int64(to-from))) }
 	if q.watch {
 		return fault{delay: between(time.Second, 5*time.Second)}

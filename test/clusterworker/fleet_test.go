@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -31,6 +32,87 @@ type editor struct {
 	*rig
 	clusters []*cluster
 	changes  int
+	// api carries out the changes, nil for SQL.
+	api *apiWriter
+	// firstEvents has, by the id of a cluster, which of two events came first: that it
+	// was deleted, or that the creation of its Shoot is late.
+	firstEvents sync.Map
+}
+
+// The events of which a cluster has one at most.
+const (
+	clusterDeleted = "cluster deleted"
+	creationLate   = "creation late"
+)
+
+// isFirst reports whether a cluster has had no other event than this one. The network
+// can keep the request to create a Shoot until the cluster and its row are gone. No
+// worker knows that Shoot, so a cluster has either a late creation or a deletion.
+func (e *editor) isFirst(clusterID, event string) bool {
+	first, _ := e.firstEvents.LoadOrStore(clusterID, event)
+	return first == event
+}
+
+// A fleetWriter carries out the changes of an editor. It makes each again until it is
+// known to be made. Once or twice makes no difference to what the cluster is.
+type fleetWriter interface {
+	// createCluster creates a cluster with its node pools. It may give them other ids.
+	createCluster(ctx context.Context, c *cluster) error
+	createPool(ctx context.Context, c *cluster, name string) error
+	// update and delete write to a node pool of a cluster, or to the cluster if p is nil.
+	update(ctx context.Context, c *cluster, p *pool) error
+	delete(ctx context.Context, c *cluster, p *pool) error
+}
+
+// writer is what carries out the changes.
+func (e *editor) writer() fleetWriter {
+	if e.api != nil {
+		return e.api
+	}
+	return sqlWriter{e.rig}
+}
+
+// A sqlWriter writes to the tables of the fleet API.
+type sqlWriter struct{ *rig }
+
+// write runs statements in one transaction.
+func (w sqlWriter) write(ctx context.Context, fill func(*pgx.Batch)) error {
+	return retrying(ctx, func(ctx context.Context) error {
+		b := &pgx.Batch{}
+		fill(b)
+		return w.owner.SendBatch(ctx, b).Close()
+	})
+}
+
+func (w sqlWriter) createCluster(ctx context.Context, c *cluster) error {
+	return w.write(ctx, func(b *pgx.Batch) {
+		b.Queue(insertResource, c.id, "Cluster", c.tenant, c.name, nil, c.spec())
+		for _, name := range c.poolNames() {
+			b.Queue(insertResource, c.pools[name].id, "NodePool", c.tenant, name, c.id, c.pools[name].spec())
+		}
+	})
+}
+
+func (w sqlWriter) createPool(ctx context.Context, c *cluster, name string) error {
+	return w.write(ctx, func(b *pgx.Batch) {
+		b.Queue(insertResource, c.pools[name].id, "NodePool", c.tenant, name, c.id, c.pools[name].spec())
+	})
+}
+
+func (w sqlWriter) update(ctx context.Context, c *cluster, p *pool) error {
+	id, spec := c.id, c.spec()
+	if p != nil {
+		id, spec = p.id, p.spec()
+	}
+	return w.write(ctx, func(b *pgx.Batch) { b.Queue(updateResource, id, spec) })
+}
+
+func (w sqlWriter) delete(ctx context.Context, c *cluster, p *pool) error {
+	id := c.id
+	if p != nil {
+		id = p.id
+	}
+	return w.write(ctx, func(b *pgx.Batch) { b.Queue(deleteResource, id) })
 }
 
 const insertResource = `
@@ -47,6 +129,9 @@ func (c *cluster) spec() string {
 func (p *pool) spec() string {
 	return fmt.Sprintf(`{"minimum": 1, "maximum": %d, "labels": {"change": "%d"}}`, p.maximum(), p.change)
 }
+
+// poolNames are the names of the cluster's pools, in order.
+func (c *cluster) poolNames() []string { return slices.Sorted(maps.Keys(c.pools)) }
 
 func (p *pool) maximum() int { return 2 + p.change%7 }
 
@@ -74,25 +159,16 @@ func (e *editor) add(ctx context.Context, pools int) (*cluster, error) {
 		change: e.next(), pools: map[string]*pool{},
 	}
 	for i := range pools {
-		c.pools[fmt.Sprintf("p%d", i)] = &pool{id: e.newID(), change: e.next()}
+		c.pools[fmt.Sprintf("pool-%d", i)] = &pool{id: e.newID(), change: e.next()}
 	}
 	e.clusters = append(e.clusters, c)
-	return c, e.do(ctx, c, fmt.Sprintf("made by change %d with %d pools", c.change, pools), func(b *pgx.Batch) {
-		b.Queue(insertResource, c.id, "Cluster", c.tenant, c.name, nil, c.spec())
-		for _, name := range slices.Sorted(maps.Keys(c.pools)) {
-			b.Queue(insertResource, c.pools[name].id, "NodePool", c.tenant, name, c.id, c.pools[name].spec())
-		}
-	})
+	err := e.writer().createCluster(ctx, c)
+	return c, e.noteEdit(c, err, "made by change %d with %d pools", c.change, pools)
 }
 
-// do makes a change, again until it is known to be made. Once or twice makes no
-// difference to what the cluster is.
-func (e *editor) do(ctx context.Context, c *cluster, what string, fill func(*pgx.Batch)) error {
-	err := retrying(ctx, func(ctx context.Context) error {
-		b := &pgx.Batch{}
-		fill(b)
-		return e.owner.SendBatch(ctx, b).Close() // one transaction
-	})
+// noteEdit notes a change that was carried out with err.
+func (e *editor) noteEdit(c *cluster, err error, format string, args ...any) error {
+	what := fmt.Sprintf(format, args...)
 	e.book.note(c.id, "edit: %s", what)
 	if err != nil {
 		return fmt.Errorf("%s of %s: %w", what, c.name, err)
@@ -105,57 +181,47 @@ const updateResource = `update tenant.resources set spec = $2, generation = gene
 // edit changes the cluster itself.
 func (e *editor) edit(ctx context.Context, c *cluster) error {
 	c.change = e.next()
-	return e.do(ctx, c, fmt.Sprintf("change %d", c.change), func(b *pgx.Batch) { b.Queue(updateResource, c.id, c.spec()) })
-}
-
-// rename changes the cluster's name.
-func (e *editor) rename(ctx context.Context, c *cluster) error {
-	c.name = fmt.Sprintf("c-%s-%d", c.id[:4], e.next())
-	return e.do(ctx, c, "renamed "+c.name, func(b *pgx.Batch) {
-		b.Queue(`update tenant.resources set name = $2, generation = generation + 1 where id = $1`, c.id, c.name)
-	})
+	return e.noteEdit(c, e.writer().update(ctx, c, nil), "change %d", c.change)
 }
 
 // editPool changes one of the cluster's pools, if it has any.
 func (e *editor) editPool(ctx context.Context, c *cluster) error {
-	names := slices.Sorted(maps.Keys(c.pools))
+	names := c.poolNames()
 	if len(names) == 0 {
 		return e.edit(ctx, c)
 	}
 	name := names[e.dice.IntN(len(names))]
 	p := c.pools[name]
 	p.change = e.next()
-	return e.do(ctx, c, fmt.Sprintf("change %d of pool %s", p.change, name), func(b *pgx.Batch) { b.Queue(updateResource, p.id, p.spec()) })
+	return e.noteEdit(c, e.writer().update(ctx, c, p), "change %d of pool %s", p.change, name)
 }
 
 // addPool gives the cluster one more pool.
 func (e *editor) addPool(ctx context.Context, c *cluster) error {
 	p := &pool{id: e.newID(), change: e.next()}
-	name := fmt.Sprintf("q%d", p.change)
+	name := fmt.Sprintf("more-%d", p.change)
 	c.pools[name] = p
-	return e.do(ctx, c, "new pool "+name, func(b *pgx.Batch) {
-		b.Queue(insertResource, p.id, "NodePool", c.tenant, name, c.id, p.spec())
-	})
+	return e.noteEdit(c, e.writer().createPool(ctx, c, name), "new pool %s", name)
 }
 
 const deleteResource = `update tenant.resources set deleted_time = coalesce(deleted_time, now()), generation = generation + 1 where id = $1`
 
 // removePool takes one of the cluster's pools away, unless it is the last.
 func (e *editor) removePool(ctx context.Context, c *cluster) error {
-	names := slices.Sorted(maps.Keys(c.pools))
+	names := c.poolNames()
 	if len(names) < 2 {
 		return e.addPool(ctx, c)
 	}
 	name := names[e.dice.IntN(len(names))]
-	id := c.pools[name].id
+	p := c.pools[name]
 	delete(c.pools, name)
-	return e.do(ctx, c, "no pool "+name, func(b *pgx.Batch) { b.Queue(deleteResource, id) })
+	return e.noteEdit(c, e.writer().delete(ctx, c, p), "no pool %s", name)
 }
 
 // remove deletes the cluster, as far as its owner can.
 func (e *editor) remove(ctx context.Context, c *cluster) error {
 	c.deleted = true
-	return e.do(ctx, c, "deleted", func(b *pgx.Batch) { b.Queue(deleteResource, c.id) })
+	return e.noteEdit(c, e.writer().delete(ctx, c, nil), "deleted")
 }
 
 // random makes one change.
@@ -173,16 +239,14 @@ func (e *editor) random(ctx context.Context, most int) error {
 	}
 	c := alive[e.dice.IntN(len(alive))]
 	switch {
-	case n < 55:
+	case n < 60:
 		return e.edit(ctx, c)
-	case n < 75:
+	case n < 80:
 		return e.editPool(ctx, c)
-	case n < 83:
+	case n < 88:
 		return e.addPool(ctx, c)
-	case n < 90:
+	case n < 95 || !e.isFirst(c.id, clusterDeleted):
 		return e.removePool(ctx, c)
-	case n < 95:
-		return e.rename(ctx, c)
 	}
 	return e.remove(ctx, c)
 }

@@ -56,6 +56,9 @@ type request struct {
 	body []byte
 }
 
+// creates is whether it can make a Shoot that is not there: it names no uid.
+func (q *request) creates() bool { return q.cluster != "" && uidOf(q.body) == "" }
+
 func (q *request) String() string {
 	return fmt.Sprintf("%s: %s %s generation %d", q.by, q.method, q.shoot, q.generation)
 }
@@ -213,7 +216,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case refused:
 		f.answer(w, q)
 		return
-	case "", slow, late, swallowed, cut, torn:
+	case "", slow, busy, late, swallowed, cut, torn:
 	}
 	ctx, cancel := g.outlasting(r.Context())
 	defer cancel()
@@ -268,8 +271,13 @@ func (g *gate) read(r *http.Request) (*request, error) {
 func (g *gate) sendOn(ctx context.Context, q *request, f fault) (a answer, answered bool) {
 	g.keeping.Add(1)
 	defer g.keeping.Add(-1)
+	left := whenDone(q.http.Context()) //nolint:contextcheck // it is about the sender, who may give up
+	from := time.Now()
 	if pause(ctx, f.delay) != nil || f.until != nil && !opened(ctx, f.until) {
 		return a, false
+	}
+	if f.kind != busy {
+		from = time.Now()
 	}
 	ctx, cancel := context.WithTimeout(ctx, serverBound)
 	defer cancel()
@@ -277,15 +285,32 @@ func (g *gate) sendOn(ctx context.Context, q *request, f fault) (a answer, answe
 	out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI = g.to.Scheme, g.to.Host, g.to.Host, ""
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(q.body)), int64(len(q.body))
 	out.Header.Del("Accept-Encoding")
-	p := passage{by: q.by, method: q.method, shoot: q.shoot, cluster: q.cluster, generation: q.generation, from: time.Now(), late: f.kind == late}
+	p := passage{by: q.by, method: q.method, shoot: q.shoot, cluster: q.cluster, generation: q.generation, from: from, late: f.kind == late}
 	a, err := g.exchange(out)
-	p.to = time.Now()
+	p.to, p.left = time.Now(), left()
 	p.status, p.uid = a.status, uidOf(a.body)
 	if q.write && !errors.Is(err, context.Canceled) {
 		g.book.passed(p)
 		g.book.note(q.shoot, "gate: %s after %s", p, p.to.Sub(p.from).Round(time.Millisecond))
 	}
 	return a, err == nil
+}
+
+// whenDone notes when a context ends. The func gives that time, zero if the context
+// has not ended yet.
+func whenDone(ctx context.Context) func() time.Time {
+	var at atomic.Pointer[time.Time]
+	stop := context.AfterFunc(ctx, func() {
+		now := time.Now()
+		at.Store(&now)
+	})
+	return func() time.Time {
+		stop()
+		if t := at.Load(); t != nil {
+			return *t
+		}
+		return time.Time{}
+	}
 }
 
 // opened waits until a channel is closed, and is false if ctx ends before.

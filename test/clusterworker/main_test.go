@@ -89,12 +89,15 @@ func (b *sharedBed) close() {
 	}
 }
 
-// errNotInTime is why poll gave up.
+// errNotInTime is about what has not happened yet.
 var errNotInTime = fmt.Errorf("not within %s", patience)
 
 // poll calls check until it gives no error.
-func poll(ctx context.Context, check func() error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errNotInTime)
+func poll(ctx context.Context, check func() error) error { return pollFor(ctx, patience, check) }
+
+// pollFor calls check until it gives no error, for some time.
+func pollFor(ctx context.Context, most time.Duration, check func() error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("not within %s", most))
 	defer cancel()
 	for {
 		err := check()

@@ -18,14 +18,7 @@ import (
 // wantAgreementAlone is wantAgreement without anybody on call.
 func (e *editor) wantAgreementAlone() {
 	e.Helper()
-	err := poll(e.Context(), func() error {
-		_, err := e.agree(e.Context())
-		return err
-	})
-	if err != nil {
-		e.wantAgreement() // shows what does not agree
-		e.Fatalf("without help: %v", err)
-	}
+	e.wantAgreementWithin(patience)
 }
 
 // TestGardenerAway: while Gardener does not answer nothing is held against any
@@ -59,7 +52,10 @@ func TestGardenerAway(t *testing.T) {
 	})
 	for _, w := range e.workers {
 		w.now().wantHealth(t, "/healthz", http.StatusOK)
-		w.now().wantHealth(t, "/readyz", http.StatusOK)
+		w.now().wantHealth(t, "/readyz", http.StatusOK, "[+]cluster-worker ok, with a warning: gardener has not answered since")
+	}
+	if n := ask[int](e.rig, `select count(*)::int from tenant.cluster_worker_outages where until > now()`); n != len(e.workers) {
+		t.Errorf("%d of %d workers have noted the outage", n, len(e.workers))
 	}
 	e.way.clear()
 	e.wantAgreementAlone()
@@ -67,6 +63,48 @@ func TestGardenerAway(t *testing.T) {
 		if len(w.processes()) != 1 || w.now().running() != nil {
 			t.Errorf("%s did not outlive it", w.name)
 		}
+	}
+	e.wantNoBreach()
+}
+
+// TestSlowGarden: a garden that answers every request late is not down. Edits and a
+// deletion, which is three requests, go on as if nothing were wrong.
+func TestSlowGarden(t *testing.T) {
+	t.Parallel()
+	e := newEditor(t)
+	w := e.newWorker(map[string]string{"CLUSTER_WORKER_LEASE": "60s", "CLUSTER_WORKER_CALL_TIMEOUT": "15s"})
+	w.begin()
+	for range 10 {
+		e.made(1)
+	}
+	e.wantAgreementAlone()
+	e.way.faults(func(q *request) fault {
+		if q.watch {
+			return fault{}
+		}
+		return fault{kind: slow, delay: 6 * time.Second}
+	})
+	for _, c := range e.clusters {
+		e.changed(c)
+	}
+	e.wantAgreementAlone()
+	if err := e.remove(t.Context(), e.clusters[0]); err != nil {
+		t.Fatal(err)
+	}
+	e.await("the deletion is sent", func() error {
+		x := e.row(e.clusters[0])
+		return x.settled()
+	})
+	for _, c := range e.clusters[1:] {
+		e.changed(c)
+	}
+	e.made(1)
+	e.wantAgreementAlone()
+	if n := len(w.now().find("gardener is down, nothing is tried until it is back")); n != 0 {
+		t.Errorf("the worker took it for down %d times", n)
+	}
+	if n := ask[int](e.rig, `select max(sync_attempts) from tenant.cluster_sync`); n != 0 {
+		t.Errorf("%d attempts are held against a cluster", n)
 	}
 	e.wantNoBreach()
 }

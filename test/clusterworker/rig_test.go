@@ -17,10 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
 	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenbedtest"
 	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenlet"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // A rig is what a test has to itself: a database, a project in the garden, and
@@ -38,6 +40,7 @@ type rig struct {
 	dice      *rand.Rand    // names clusters
 	serial    int           // of clusters
 	workers   []*worker
+	timing    timing // of the workers that are to come
 }
 
 // newRig makes a rig with a database of its own on the server of the tests.
@@ -62,7 +65,7 @@ func newRigOn(t *testing.T, database string, seed uint64) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{
-		T: t, seed: seed, book: newBook(), bed: bed, namespace: namespace, url: database,
+		T: t, seed: seed, book: newBook(), bed: bed, namespace: namespace, url: database, timing: shortTiming(),
 		shoots: client.Resource(schema.GroupVersionResource{Group: "core.gardener.cloud", Version: "v1beta1", Resource: "shoots"}).Namespace(namespace),
 		dice:   rand.New(rand.NewPCG(seed, 0)),
 	}
@@ -135,6 +138,7 @@ type worker struct {
 	mu    sync.Mutex
 	lives []*process
 	stops []stop
+	kills map[sender]time.Time
 }
 
 // A stop is a time in which a life did nothing.
@@ -143,12 +147,35 @@ type stop struct {
 	from, to time.Time
 }
 
-// The times of workers, shorter than an operator would want them, so that much
-// happens in a short time.
-const (
-	lease       = 4 * time.Second
-	callTimeout = 1500 * time.Millisecond
-)
+// A timing is how workers are set up in time.
+type timing struct {
+	lease, callTimeout time.Duration
+	// env are the settings in which workers differ from the defaults.
+	env map[string]string
+}
+
+// shortTiming is shorter than an operator would want it, so that much happens in a
+// short time.
+func shortTiming() timing {
+	return timing{lease: 4 * time.Second, callTimeout: 1500 * time.Millisecond, env: map[string]string{
+		"GARDENER_QPS":                "1000",
+		"GARDENER_BURST":              "1000",
+		"CLUSTER_WORKER_LEASE":        "4s",
+		"CLUSTER_WORKER_CALL_TIMEOUT": "1500ms",
+		"CLUSTER_WORKER_SLOTS":        "8",
+		"POLL_INTERVAL":               "1s",
+	}}
+}
+
+// defaultTiming is that of the shipped binary: no setting differs from its default.
+func defaultTiming(t *testing.T) timing {
+	t.Helper()
+	var cfg clusterworker.Config
+	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
+		t.Fatal(err)
+	}
+	return timing{lease: cfg.Lease, callTimeout: cfg.CallTimeout}
+}
 
 // newWorker makes a place for a worker, with more settings than those of all
 // workers. Nothing runs there yet.
@@ -162,16 +189,11 @@ func (r *rig) newWorker(env map[string]string) *worker {
 		"GARDENER_KUBECONFIG":               w.gate.kubeconfig(r.T),
 		"GARDENER_NAMESPACE":                r.namespace,
 		"GARDENER_CREDENTIALS_BINDING_NAME": "local",
-		"GARDENER_QPS":                      "1000",
-		"GARDENER_BURST":                    "1000",
-		"CLUSTER_WORKER_LEASE":              lease.String(),
-		"CLUSTER_WORKER_CALL_TIMEOUT":       callTimeout.String(),
-		"CLUSTER_WORKER_SLOTS":              "8",
-		"POLL_INTERVAL":                     "1s",
 		"HEALTH_PROBE_BIND_ADDRESS":         "127.0.0.1:0",
 		"METRICS_BIND_ADDRESS":              "127.0.0.1:0",
 		"LOG_LEVEL":                         "debug",
 	}
+	maps.Copy(w.env, r.timing.env)
 	maps.Copy(w.env, env)
 	r.workers = append(r.workers, w)
 	r.Cleanup(func() {
@@ -227,6 +249,12 @@ func (w *worker) processes() []*process {
 
 // kill ends the present life as a power failure would.
 func (w *worker) kill() {
+	w.mu.Lock()
+	if w.kills == nil {
+		w.kills = map[sender]time.Time{}
+	}
+	w.kills[sender{w.name, w.gate.life.Load()}] = time.Now()
+	w.mu.Unlock()
 	w.now().kill()
 	w.rig.book.note("", "%s is killed", w.now().name)
 }
@@ -255,11 +283,29 @@ func (w *worker) wasStopped(by sender, at time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.stops {
-		if s.by == by && s.from.Before(at) && s.to.After(at.Add(-lease)) {
+		if s.by == by && s.from.Before(at) && s.to.After(at.Add(-w.rig.timing.lease)) {
 			return true
 		}
 	}
 	return false
+}
+
+// inCall is until when the sender of a request was inside the call that the request
+// is part of. A sender that lived on ended the call when it gave the request up.
+// One that was killed holds the lease for the rest of its time.
+func (r *rig) inCall(p passage) time.Time {
+	if p.left.IsZero() {
+		return p.to
+	}
+	for _, w := range r.workers {
+		w.mu.Lock()
+		killed, ok := w.kills[p.by]
+		w.mu.Unlock()
+		if ok && !p.left.Before(killed) {
+			return p.to
+		}
+	}
+	return p.left
 }
 
 // quiet is a logger for what says too much.

@@ -72,7 +72,7 @@ func knownMetrics(t *testing.T) map[string][]string {
 	if len(known) < 30 {
 		t.Fatalf("the reference has %d metrics only", len(known))
 	}
-	families, err := telemetry.NewRegistry("test").Gather()
+	families, err := telemetry.NewRegistry("test", "dev", "unknown").Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,11 +28,11 @@ func TestExecutionValues(t *testing.T) {
 					"metadata.namespace": "kubernaut-executor", "spec.replicas": "2",
 					"spec.template.spec.serviceAccountName":           "kubernaut-execution-controller",
 					"spec.template.spec.automountServiceAccountToken": "true",
-					"spec.template.spec.containers.0.image":           "fleetloop/execution-controller:0.1.0",
+					"spec.template.spec.containers.0.image":           "fleetloop/execution-controller:dev",
 					"spec.template.spec.containers.0.args":            "['--metrics-bind-address=:8098', '--health-probe-bind-address=:8098']",
 					"spec.template.spec.containers.0.readinessProbe":  "{httpGet: {path: /readyz, port: metrics}, initialDelaySeconds: 5, periodSeconds: 10}",
 					"spec.template.spec.containers.0.env": "[{name: DATABASE_URL, valueFrom: {secretKeyRef: {name: fleetloop-execution-controller-database, key: url}}}, {name: AUDIT, value: postgres}, " +
-						"{name: EXECUTOR_NAMESPACE, value: kubernaut-executor}, {name: CLUSTER_NAME, value: local}, {name: RUNNER_IMAGE, value: 'fleetloop/action-runner:0.1.0'}, {name: RUNNER_PULL_POLICY, value: IfNotPresent}, " +
+						"{name: EXECUTOR_NAMESPACE, value: kubernaut-executor}, {name: CLUSTER_NAME, value: local}, {name: RUNNER_IMAGE, value: 'fleetloop/action-runner:dev'}, {name: RUNNER_PULL_POLICY, value: IfNotPresent}, " +
 						"{name: EXECUTION_MODE, value: Job}, {name: POLICY_CONFIG_MAP, value: safety-policies}, {name: POLICY_MODE, value: enforce}, " +
 						"{name: CONTROLLER_USER, value: 'system:serviceaccount:kubernaut-executor:kubernaut-execution-controller'}, {name: GOMEMLIMIT, value: 460MiB}]",
 				},

@@ -90,7 +90,7 @@ func TestValues(t *testing.T) {
 				"Deployment/fleetloop-sentinel-clusters" + pod + "containers.0.readinessProbe":                  "{httpGet: {path: /readyz, port: health}, initialDelaySeconds: 5, periodSeconds: 10}",
 				"Deployment/fleetloop-sentinel-clusters metadata.labels.[sentinel.hyperfleet.io/resource-type]": "clusters",
 				"SentinelConfig/clusters spec.hyperfleetAPI.url":                                                "http://fleetloop-fleet-api:8080",
-				"Deployment/fleetloop-fleet-api" + pod + "containers.0.image":                                   "fleetloop/fleet-api:0.1.0",
+				"Deployment/fleetloop-fleet-api" + pod + "containers.0.image":                                   "fleetloop/fleet-api:dev",
 				"Deployment/fleetloop-fleet-api" + pod + "automountServiceAccountToken":                         "false",
 			},
 			absent: []string{"ServiceMonitor/", "PrometheusRule/", "ConfigMap/", "Job/", "Deployment/fleetloop-execution-controller", "ClusterRole/", "ValidatingAdmissionPolicy/", "Deployment/fleetloop-cluster-worker", "ServiceAccount/fleetloop-cluster-worker", "Service/fleetloop-cluster-worker"},
@@ -248,7 +248,7 @@ fleetApi:
 			values: "clusterWorker: {enabled: true, gardener: {namespace: garden-fleet, providerType: metal, cloudProfile: metal, credentialsBinding: hetzner, region: fra, kubernetesVersion: '1.34', machineType: c1, maxShootNameLength: 15}}",
 			want: map[string]string{
 				"Deployment/fleetloop-cluster-worker spec.replicas":                           "2",
-				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.image":            "fleetloop/cluster-worker:0.1.0",
+				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.image":            "fleetloop/cluster-worker:dev",
 				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.args":             "['--metrics-bind-address=:8097', '--health-probe-bind-address=:8097']",
 				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.ports":            "[{name: metrics, containerPort: 8097, protocol: TCP}]",
 				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.livenessProbe":    "{httpGet: {path: /healthz, port: metrics}, initialDelaySeconds: 15, periodSeconds: 20}",
@@ -362,7 +362,7 @@ func TestLint(t *testing.T) {
 // TestSpecificationFiles holds that the specification's configuration files
 // are values as they stand.
 func TestSpecificationFiles(t *testing.T) {
-	paths, err := filepath.Glob("testdata/specification/file-*.yaml")
+	paths, err := filepath.Glob("../specification/service/sentinel-*config.yaml")
 	if err != nil || len(paths) != 4 {
 		t.Fatalf("%v, %v", paths, err)
 	}

@@ -51,7 +51,7 @@ func TestExitCodes(t *testing.T) {
 		"NoBroker":     {"names the variable", "sentinel", nil, []string{"--config", good}, 1, "BROKER_TYPE is not set"},
 		"NoDatabase":   {"names the variable", "fleet-api", nil, nil, 1, "DATABASE_URL is not set"},
 		"OpenToAll":    {"nobody is asked who he is", "fleet-api", map[string]string{"DATABASE_URL": "postgres://h/d", "LISTEN_ADDRESS": ":0"}, nil, 1, "loopback"},
-		"Version":      {"names the binary", "sentinel", nil, []string{"version"}, 0, "sentinel "},
+		"Version":      {"names the binary", "sentinel", nil, []string{"version"}, 0, "sentinel, version "},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -195,13 +197,17 @@ func conditionsOf(report map[string]any) map[string]map[string]any {
 // met against the specification's sample.
 func wantConditions(t *testing.T, report map[string]any) {
 	t.Helper()
-	for name, want := range map[string][2]string{
-		"Available": {"False", "PreconditionsNotMet"},
-		"Applied":   {"False", "PreconditionsNotMet"},
-		"Health":    {"True", "NoErrors"},
-	} {
+	raw, err := os.ReadFile(filepath.Join(specification, "service/report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sample map[string]any
+	if err := json.Unmarshal(raw, &sample); err != nil || len(conditionsOf(sample)) != 3 {
+		t.Fatalf("the specification's sample has conditions %v, want 3: %v", conditionsOf(sample), err)
+	}
+	for name, want := range conditionsOf(sample) {
 		got := conditionsOf(report)[name]
-		if got["status"] != want[0] || got["reason"] != want[1] || got["message"] == "" {
+		if got["status"] != want["status"] || got["reason"] != want["reason"] || got["message"] == "" {
 			t.Errorf("condition %s is %v, want %v and a message", name, got, want)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,9 +32,15 @@ type series struct {
 // metrics asks a process for its metrics.
 func (p *process) metrics(t *testing.T) scrape {
 	t.Helper()
-	code, body := get(t, "http://"+p.addr(t, "metrics")+"/metrics")
+	return p.metricsAt(t, "/metrics")
+}
+
+// metricsAt is metrics at another path.
+func (p *process) metricsAt(t *testing.T, path string) scrape {
+	t.Helper()
+	code, body := get(t, "http://"+p.addr(t, "metrics")+path)
 	if code != http.StatusOK {
-		t.Fatalf("/metrics of %s: %d %s", p.name, code, body)
+		t.Fatalf("%s of %s: %d %s", path, p.name, code, body)
 	}
 	s := scrape{types: map[string]string{}}
 	for line := range strings.Lines(body) {
@@ -47,7 +55,7 @@ func (p *process) metrics(t *testing.T) scrape {
 		}
 		one, err := parseSeries(line)
 		if err != nil {
-			t.Fatalf("/metrics of %s: %q: %v", p.name, line, err)
+			t.Fatalf("%s of %s: %q: %v", path, p.name, line, err)
 		}
 		s.series = append(s.series, one)
 	}
@@ -77,6 +85,18 @@ func parseSeries(line string) (series, error) {
 	return one, nil
 }
 
+// family is the name of the metric that a series belongs to, and its labels.
+func (s scrape) family(one series) (name, labels string) {
+	name = one.name
+	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+		if base, ok := strings.CutSuffix(name, suffix); ok && s.types[base] == "histogram" {
+			name = base
+		}
+	}
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(one.labels)), func(label string) bool { return label == "le" })
+	return name, strings.Join(names, " ")
+}
+
 // sum adds up the series of a metric, those that have all the given labels,
 // written as label, value, label, value.
 func (s scrape) sum(name string, labels ...string) float64 {
@@ -93,18 +113,27 @@ func (s scrape) sum(name string, labels ...string) float64 {
 	return total
 }
 
-// table are the sentinel's metrics as its specification lists them, with
-// their types and labels.
-func table() map[string][2]string {
-	return map[string][2]string{
-		"hyperfleet_sentinel_pending_resources":          {"gauge", "resource_type shard"},
-		"hyperfleet_sentinel_events_published_total":     {"counter", "resource_type shard"},
-		"hyperfleet_sentinel_resources_skipped_total":    {"counter", "ready_state resource_type shard"},
-		"hyperfleet_sentinel_reconcile_duration_seconds": {"histogram", "resource_type shard"},
-		"hyperfleet_sentinel_api_errors_total":           {"counter", "operation resource_type shard"},
-		"hyperfleet_sentinel_broker_errors_total":        {"counter", "broker_type resource_type shard"},
-		"hyperfleet_sentinel_config_reloads_total":       {"counter", "resource_type shard"},
+// table reads the metrics of the sentinel from its specification, with their
+// types and labels.
+func table(t *testing.T) map[string][2]string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(specification, "operator/metrics.md"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	metrics := map[string][2]string{}
+	for line := range strings.Lines(string(raw)) {
+		cells := strings.Split(strings.NewReplacer("`", "", ",", "").Replace(line), "|")
+		if name := strings.TrimSpace(cells[1]); strings.HasPrefix(name, "hyperfleet_") {
+			labels := strings.Fields(cells[3])
+			slices.Sort(labels)
+			metrics[name] = [2]string{strings.ToLower(strings.TrimSpace(cells[2])), strings.Join(labels, " ")}
+		}
+	}
+	if len(metrics) != 7 {
+		t.Fatalf("the table has %d metrics, want 7: %s", len(metrics), raw)
+	}
+	return metrics
 }
 
 // TestMetrics holds names, types and labels to the specification's table, and
@@ -192,7 +221,7 @@ func wantMetric(t *testing.T, p *process, name string, want float64, labels ...s
 // ours comes from a closed set: no series has an id or a name in it.
 func wantTable(t *testing.T, s scrape) {
 	t.Helper()
-	got := map[string][2]string{}
+	want, got := table(t), map[string][2]string{}
 	for _, one := range s.series {
 		if !strings.HasPrefix(one.name, "hyperfleet_sentinel_") {
 			continue
@@ -200,18 +229,12 @@ func wantTable(t *testing.T, s scrape) {
 		if one.labels["shard"] != "region=us-east" || one.labels["resource_type"] != "clusters" {
 			t.Errorf("%s has shard %q and resource_type %q, want region=us-east and clusters", one.name, one.labels["shard"], one.labels["resource_type"])
 		}
-		name := one.name
-		delete(one.labels, "le")
-		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-			if base, ok := strings.CutSuffix(name, suffix); ok && s.types[base] == "histogram" {
-				name = base
-			}
-		}
-		if _, ok := table()[name]; ok {
-			got[name] = [2]string{s.types[name], strings.Join(slices.Sorted(maps.Keys(one.labels)), " ")}
+		name, labels := s.family(one)
+		if _, ok := want[name]; ok {
+			got[name] = [2]string{s.types[name], labels}
 		}
 	}
-	if diff := cmp.Diff(table(), got); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 	for _, name := range []string{"go_goroutines", "process_resident_memory_bytes", "fleetloop_build_info"} {

@@ -54,5 +54,5 @@ func faultOnALaptop(t *testing.T, log *logFile, shows func(command []string, wan
 	report(commands[0])
 	shows(list, "FAN-1", "process", "Quarantined")
 	report(commands[2])
-	shows(told, "NVSentinel cordoned node process due to FAN-1", "NVSentinel uncordoned node process - all health checks passed")
+	shows(told, "Fleetloop cordoned node process due to FAN-1", "Fleetloop uncordoned node process - all health checks passed")
 }

@@ -305,7 +305,7 @@ func TestOperatorOfAll(t *testing.T) {
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil { //nolint:gosec // the test names the file
 		t.Fatal(err)
 	}
 	return file

@@ -28,8 +28,14 @@ type process struct {
 // is killed when the test ends; its log is shown if the test failed.
 func start(t *testing.T, name string, env map[string]string, args ...string) *process {
 	t.Helper()
+	return startProgram(t, name, binary(t, name), env, args...)
+}
+
+// startProgram is start for a program at a path.
+func startProgram(t *testing.T, name, path string, env map[string]string, args ...string) *process {
+	t.Helper()
 	p := &process{name: name, log: &logbook{}, done: make(chan struct{})}
-	p.cmd = exec.CommandContext(t.Context(), binary(t, name), args...)
+	p.cmd = exec.CommandContext(t.Context(), path, args...)
 	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	for key, value := range env {
 		p.cmd.Env = append(p.cmd.Env, key+"="+value)

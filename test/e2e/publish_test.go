@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -202,7 +203,7 @@ func TestNodePoolSample(t *testing.T) {
 	}
 	q := openQueue(t, binding{url: rabbit(t).URL(), exchange: "sample", queue: "sample"})
 	env := mergeEnv(sentinelEnv(rabbitEnv(rabbit(t).Addr(), "sample")), map[string]string{"HYPERFLEET_API_ENDPOINT": f.url})
-	start(t, "sentinel", env, "--config", "../../internal/app/sentinelapp/testdata/sentinel-nodepools-config.yaml")
+	start(t, "sentinel", env, "--config", filepath.Join(specification, "service/sentinel-nodepools-config.yaml"))
 	e := q.wantEvents(t, pool.ID, 1, patience)[0]
 	if want := `{"resource_id":"` + pool.ID + `","resource_type":"NodePool","cluster_id":"` + parent.ID + `"}`; string(e.Data) != want {
 		t.Errorf("data %s, want %s", e.Data, want)
@@ -245,8 +246,8 @@ func TestRabbitMQSettings(t *testing.T) {
 }
 
 // TestNoQueue holds that an event that reached no queue is not published: it
-// is tried again until there is one. Publish is bounded so that a round does
-// not take long.
+// is tried again until there is one, and until then the sentinel is not ready
+// and says what to do. Publish is bounded so that a round does not take long.
 func TestNoQueue(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, oneAdapter())
@@ -258,6 +259,7 @@ func TestNoQueue(t *testing.T) {
 		t.Errorf("%g events count as published, and there is no queue", n)
 	}
 	s.wantLine(t, "event not published, left to the next round", map[string]any{"resource_id": c.ID})
+	s.wantUnready(t, "[-]broker failed: the last event was not published: ", fmt.Sprintf("the exchange %q has no queue", exchangeOf(t)), "start a consumer or bind one")
 	q := openQueue(t, binding{url: rabbit(t).URL(), exchange: exchangeOf(t), queue: exchangeOf(t)})
 	q.wantEvents(t, c.ID, 1, patience)
 	wantMetric(t, s, "hyperfleet_sentinel_events_published_total", 1)

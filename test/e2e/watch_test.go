@@ -41,25 +41,6 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchLatency holds that a changed spec is at the broker in a fraction of
-// a second, with every process and server real.
-func TestWatchLatency(t *testing.T) {
-	t.Parallel()
-	l := newLoop(t, oneAdapter(), "poll_interval: 1h\n")
-	c := l.create(t, "cluster-1", "")
-	l.queue.wantEvents(t, c.ID, 1, patience)
-	best := time.Hour
-	for i := range 5 {
-		begin := time.Now()
-		l.respecify(t, c.ID, i)
-		l.queue.wantEvents(t, c.ID, 2+i, patience)
-		best = min(best, time.Since(begin))
-	}
-	if best > time.Second { // a poll would take an hour; the bench has the real figure
-		t.Errorf("the best of five took %s", best)
-	}
-}
-
 // TestWhy holds that anyone can ask the running sentinel, and that its record
 // asks for the token of the metrics.
 func TestWhy(t *testing.T) {

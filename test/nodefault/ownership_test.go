@@ -177,7 +177,7 @@ func TestDryRun(t *testing.T) {
 	c.WantPhase(node, v1alpha1.PhaseHealthy)
 	c.Sink.WantTold(t, node, changeevent.ActionCordon+" "+changeevent.ActionUncordon)
 	for _, p := range c.Sink.Taken(node, false) {
-		if !p.DryRun || !strings.HasPrefix(p.Summary, "[DRY-RUN] NVSentinel would have ") {
+		if !p.DryRun || !strings.HasPrefix(p.Summary, "[DRY-RUN] Fleetloop would have ") {
 			t.Errorf("%+v", p)
 		}
 	}

@@ -7,6 +7,9 @@
 // package image. Beside the layout of sentinel stand sentinel.amd64.spdx.json
 // and so on, the same SBOMs as files.
 //
+// With -deploy it also writes the chart and the kustomizations for the version
+// of these images into a folder.
+//
 // With -files it writes what an image holds into a folder instead, for the
 // Dockerfile, so that both ways give the same image.
 package main
@@ -28,6 +31,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/tools/images/image"
+	"github.com/fleetloop/fleetloop/tools/images/manifests"
 )
 
 func main() {
@@ -43,6 +47,7 @@ func main() {
 // options are what the command line and the environment say.
 type options struct {
 	out, files    string
+	deploy        string // no manifests where it is empty
 	architectures []string
 	binaries      []string
 	epoch         time.Time
@@ -70,11 +75,19 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if o.files != "" {
 		return b.writeFiles(ctx, o.files, o.binaries[0])
 	}
+	var version string // the same for all, because they are of one source
 	for _, binary := range o.binaries {
-		if err := b.writeLayout(ctx, filepath.Join(o.out, binary), binary, o.architectures); err != nil {
+		if version, err = b.writeLayout(ctx, filepath.Join(o.out, binary), binary, o.architectures); err != nil {
 			return err
 		}
 	}
+	if o.deploy == "" {
+		return nil
+	}
+	if err := manifests.Write(filepath.Join(b.root, "deploy"), o.deploy, version); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(log, "%s: chart and kustomizations of version %s\n", o.deploy, version)
 	return nil
 }
 
@@ -83,6 +96,7 @@ func parse(args []string, log io.Writer) (options, error) {
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
 	flags.SetOutput(log)
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "images"), "`folder` for the layouts")
+	flags.StringVar(&o.deploy, "deploy", "", "write the manifests for the version of these images into this `folder`, too")
 	flags.StringVar(&o.files, "files", "", "write the files of one binary's image into this `folder`, for this machine's architecture, and no layout")
 	architectures := flags.String("arch", "amd64,arm64", "architectures, separated by commas")
 	if err := flags.Parse(args); err != nil {
@@ -115,39 +129,39 @@ type builder struct {
 }
 
 // writeLayout writes the layout of one binary's images, and their SBOMs
-// beside it.
-func (b builder) writeLayout(ctx context.Context, dir, binary string, architectures []string) error {
+// beside it. It returns the version, which is the images' tag.
+func (b builder) writeLayout(ctx context.Context, dir, binary string, architectures []string) (version string, err error) {
 	programs := make([]*image.Program, 0, len(architectures))
 	for _, architecture := range architectures {
 		p, err := b.program(ctx, binary, architecture)
 		if err != nil {
-			return err
+			return "", err
 		}
 		programs = append(programs, p)
 	}
 	index, err := image.Index(programs...)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := image.WriteLayout(dir, programs[0].Tag(), index); err != nil {
-		return err
+	if err := image.WriteLayout(dir, programs[0].Version, index); err != nil {
+		return "", err
 	}
 	for _, p := range programs {
 		text, err := p.SBOM()
 		if err != nil {
-			return err
+			return "", err
 		}
 		name := dir + "." + p.Architecture + ".spdx.json"
 		if err := os.WriteFile(name, text, 0o644); err != nil { //nolint:gosec // for everyone to read
-			return fmt.Errorf("write the SBOM: %w", err)
+			return "", fmt.Errorf("write the SBOM: %w", err)
 		}
 	}
 	digest, err := index.Digest()
 	if err != nil {
-		return fmt.Errorf("take the digest of the index of %q: %w", binary, err)
+		return "", fmt.Errorf("take the digest of the index of %q: %w", binary, err)
 	}
-	_, _ = fmt.Fprintf(b.log, "%s: %s@%s\n", dir, programs[0].Tag(), digest)
-	return nil
+	_, _ = fmt.Fprintf(b.log, "%s: %s@%s\n", dir, programs[0].Version, digest)
+	return programs[0].Version, nil
 }
 
 // writeFiles writes what the image of a binary holds to dir.

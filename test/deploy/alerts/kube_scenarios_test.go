@@ -36,7 +36,20 @@ func configurations() map[string][]scenario {
 					10: nil,
 					11: {{
 						labels:  clusters,
-						summary: "clusters (us): its SentinelConfig, or a Secret of it, cannot be loaded; what was loaded last is in force.",
+						summary: "clusters (us): its SentinelConfig, or a Secret of it, cannot be loaded. What was loaded last, if anything was, is in force.",
+					}},
+				},
+			},
+			{
+				reason: "it was never loaded",
+				series: `
+  hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="not loaded",resource_type="clusters",operation="config_load"} 1+2x30
+`,
+				want: map[int][]alert{
+					10: nil,
+					11: {{
+						labels:  map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "shard": "not loaded", "resource_type": "clusters"},
+						summary: "clusters (not loaded): its SentinelConfig, or a Secret of it, cannot be loaded. What was loaded last, if anything was, is in force.",
 					}},
 				},
 			},
@@ -57,6 +70,17 @@ func configurations() map[string][]scenario {
   hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="unserved"} 2x20
   hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="b",state="served"} 99x20
   hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="b",state="unserved"} 1x20
+`,
+				want: map[int][]alert{4: nil, 5: {{
+					labels:  map[string]string{"namespace": "fleet", "job": "sentinel"},
+					summary: "SentinelConfigs for which no sentinel runs: 2. Nothing nudges the adapters of what they watch.",
+				}}},
+			},
+			{
+				reason: "one of each shard is invalid",
+				series: `
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",shard="region=us",resource_type="clusters",state="unserved"} 1x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",shard="not loaded",resource_type="nodepools",state="unserved"} 1x20
 `,
 				want: map[int][]alert{4: nil, 5: {{
 					labels:  map[string]string{"namespace": "fleet", "job": "sentinel"},

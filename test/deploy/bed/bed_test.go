@@ -313,7 +313,9 @@ func TestMonitoring(t *testing.T) {
 	c.wantApplied(t, present, ns)
 }
 
-// TestSpecification applies the specification's manifests as they stand.
+// TestSpecification applies the specification's manifests byte for byte. That
+// the operator runs on the specification's definition is TestSpecifiedOperator
+// of test/e2e.
 func TestSpecification(t *testing.T) {
 	c := newCluster(t)
 	const ns = "hyperfleet-system" // their own
@@ -322,21 +324,13 @@ func TestSpecification(t *testing.T) {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"rbac", "sentinelconfig", "deployment", "broker-pubsub", "broker-rabbitmq"} {
+	for _, name := range []string{"operator/rbac", "operator/sentinelconfig", "operator/deployment", "service/broker-pubsub", "service/broker-rabbitmq"} {
 		c.wantApplied(t, specification(t, name), ns)
-	}
-
-	// Its definition may be applied over ours; here it is only tried, because
-	// ours says more.
-	for _, o := range specification(t, "crd") {
-		if _, err := c.apply(t.Context(), o, "", metav1.DryRunAll); err != nil {
-			t.Errorf("definition: %v", err)
-		}
 	}
 
 	// The abbreviated examples leave out what the specification itself requires.
 	refused := 0
-	for _, o := range specification(t, "abbreviated") {
+	for _, o := range specification(t, "operator/abbreviated") {
 		_, err := c.apply(t.Context(), o, ns, metav1.DryRunAll)
 		if !apierrors.IsInvalid(err) {
 			t.Errorf("%s/%s: %v, want it to be invalid", o.GetKind(), o.GetName(), err)
@@ -352,7 +346,7 @@ func TestSpecification(t *testing.T) {
 
 func specification(t *testing.T, name string) []*unstructured.Unstructured {
 	t.Helper()
-	raw, err := os.ReadFile("../testdata/specification/" + name + ".yaml")
+	raw, err := os.ReadFile("../../specification/" + name + ".yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

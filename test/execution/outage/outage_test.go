@@ -30,7 +30,7 @@ const (
 	mostSeconds = 5.0
 	// soon is when it has to go on. Left to themselves, the caches of a controller
 	// would ask again after a minute at worst.
-	soon = 30 * time.Second
+	soon = 50 * time.Second
 	// lease is for how long the controllers of a fleet wait for one that has gone
 	// without a word.
 	lease = 15 * time.Second

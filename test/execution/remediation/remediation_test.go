@@ -87,7 +87,7 @@ func (f *fixture) execution(name string, check func(*v1alpha1.KubernetesExecutio
 }
 
 // becomes writes an execution's status, as the executor does.
-func (f *fixture) becomes(ke *v1alpha1.KubernetesExecution, phase v1alpha1.Phase, outcome v1alpha1.Outcome) time.Time {
+func (f *fixture) becomes(ke *v1alpha1.KubernetesExecution, phase v1alpha1.Phase, outcome v1alpha1.Outcome) {
 	f.Helper()
 	before := ke.DeepCopy()
 	at := metav1.NowMicro()
@@ -105,7 +105,6 @@ func (f *fixture) becomes(ke *v1alpha1.KubernetesExecution, phase v1alpha1.Phase
 	if err := f.client.Status().Patch(f.Context(), ke, client.MergeFrom(before)); err != nil {
 		f.Fatal(err)
 	}
-	return at.Time
 }
 
 // request waits until the request is as wanted.
@@ -145,12 +144,11 @@ func TestRequestIsCompletedWithItsExecution(t *testing.T) {
 		f.becomes(ke, phase, "")
 		f.request(remediation.PhaseExecuting, phase)
 	}
-	at := f.becomes(ke, v1alpha1.PhaseRollbackReady, v1alpha1.OutcomeSucceeded)
+	f.becomes(ke, v1alpha1.PhaseRollbackReady, v1alpha1.OutcomeSucceeded)
 	ke = f.execution(ke.Name, finalizes)
-	seen := f.request(remediation.PhaseExecuting, v1alpha1.PhaseRollbackReady)
-	if took := seen.Status.ObservedAt.Sub(at); took > time.Second {
-		t.Errorf("the request was woken %s after its execution changed, want it at once, by a watch", took)
-	}
+	// The controller has no timer for a request without a timeout: only its watch
+	// of executions gets it here.
+	f.request(remediation.PhaseExecuting, v1alpha1.PhaseRollbackReady)
 	f.becomes(ke, v1alpha1.PhaseCompleted, v1alpha1.OutcomeSucceeded)
 	f.request(remediation.PhaseCompleted, v1alpha1.PhaseCompleted)
 }

@@ -129,6 +129,7 @@ func Start(tb testing.TB) *Cluster {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(t.clean)
+	t.runKubelet()
 	return t
 }
 

@@ -2,7 +2,10 @@ package faulttest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -58,6 +61,53 @@ func (c *Cluster) Kill(p *corev1.Pod) {
 	if err := c.Client.Delete(c.Context(), p, client.GracePeriodSeconds(0)); err != nil {
 		c.Fatal(err)
 	}
+}
+
+// kubeletPeriod is the time between two looks of the kubelet's stand-in.
+const kubeletPeriod = 500 * time.Millisecond
+
+// runKubelet removes the pods whose grace period is over, until the test ends.
+//
+// The API server deletes a pod without a grace period in two writes, and leaves
+// out the second when the client of the request dies in between. On a cluster
+// the kubelet then removes the pod; this bed has none.
+func (c *Cluster) runKubelet() {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context()))
+	var kubelet sync.WaitGroup
+	kubelet.Go(func() {
+		for ticker := time.NewTicker(kubeletPeriod); ; {
+			select {
+			case <-ctx.Done():
+				ticker.Stop()
+				return
+			case <-ticker.C:
+				if err := c.removeEndedPods(ctx); err != nil && ctx.Err() == nil {
+					c.Errorf("remove the pods that have ended: %v", err)
+				}
+			}
+		}
+	})
+	c.Cleanup(func() { cancel(); kubelet.Wait() })
+}
+
+// removeEndedPods removes each pod without a grace period that has been
+// terminating for a second.
+func (c *Cluster) removeEndedPods(ctx context.Context) error {
+	var pods corev1.PodList
+	if err := c.Client.List(ctx, &pods); err != nil {
+		return err
+	}
+	var errs []error
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		grace := p.DeletionGracePeriodSeconds
+		if p.DeletionTimestamp == nil || grace == nil || *grace > 0 || time.Since(p.DeletionTimestamp.Time) < time.Second {
+			continue
+		}
+		err := c.Client.Delete(ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID})
+		errs = append(errs, client.IgnoreNotFound(err))
+	}
+	return errors.Join(errs...)
 }
 
 // Budget makes a disruption budget that keeps so many pods, and waits until so

@@ -9,10 +9,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/fleetloop/fleetloop/internal/version"
 )
 
 // Roots are the certificate authorities that an image trusts.
@@ -39,8 +40,8 @@ func ParseRoots(text []byte) (Roots, error) {
 type Program struct {
 	Name         string    // of its file, and of the entrypoint
 	Architecture string    // as Go names it: amd64, arm64
-	Version      string    // of its module, "(devel)" where that is not known
-	Revision     string    // of the source; empty where it was built outside of its repository
+	Version      string    // as the program itself says it, and the tag of its image
+	Revision     string    // as the program itself says it; empty where it was built outside of its repository
 	Created      time.Time // of the revision; 1970 where that is not known
 
 	data  []byte
@@ -63,11 +64,12 @@ func Open(path string, roots Roots, epoch time.Time) (*Program, error) {
 	if p.build, err = buildinfo.Read(bytes.NewReader(data)); err != nil {
 		return nil, fmt.Errorf("read the build information of %q: %w", path, err)
 	}
-	p.Version, p.Created = p.build.Main.Version, time.Unix(0, 0).UTC()
+	says := version.Of(p.build)
+	p.Version, p.Created = says.Version, time.Unix(0, 0).UTC()
 	for _, s := range p.build.Settings {
 		switch s.Key {
 		case "vcs.revision":
-			p.Revision = s.Value
+			p.Revision = says.Revision
 		case "vcs.time":
 			if p.Created, err = time.Parse(time.RFC3339, s.Value); err != nil {
 				return nil, fmt.Errorf("read the build information of %q: time of the revision: %w", path, err)
@@ -78,14 +80,6 @@ func Open(path string, roots Roots, epoch time.Time) (*Program, error) {
 		p.Created = epoch.UTC()
 	}
 	return p, nil
-}
-
-// Tag is the version as a reference may spell it, "dev" where it is not known.
-func (p *Program) Tag() string {
-	if p.Version == "" || strings.HasPrefix(p.Version, "(") {
-		return "dev"
-	}
-	return regexp.MustCompile(`[^A-Za-z0-9_.-]`).ReplaceAllString(p.Version, "-")
 }
 
 // standalone gives the architecture of a program that runs by itself.

@@ -1,0 +1,87 @@
+// Package manifests copies the folder deploy, with the version of a release in
+// place of "dev".
+//
+// In the repository the chart and the kustomizations name the version "dev" and
+// images tagged "dev". The copy belongs to images that were built from the same
+// source: it names their version.
+package manifests
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/version"
+)
+
+// Write copies the manifests in src to dst, which it replaces, so that they
+// name the given version. Go files are left out. It fails if dst is src, or one
+// of them is within the other.
+func Write(src, dst, release string) error {
+	if err := checkApart(src, dst); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dst); err != nil {
+		return fmt.Errorf("remove the former manifests: %w", err)
+	}
+	err := filepath.WalkDir(src, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(src, path)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dst, rel)
+		if entry.IsDir() {
+			return os.MkdirAll(to, 0o755) //nolint:gosec // for everyone to read
+		}
+		if strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		text, err := os.ReadFile(path) //nolint:gosec // a manifest of the repository
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, stamp(rel, text, release), 0o644) //nolint:gosec // for everyone to read
+	})
+	if err != nil {
+		return fmt.Errorf("copy the manifests of %q to %q: %w", src, dst, err)
+	}
+	return nil
+}
+
+// checkApart refuses folders of which one is within the other.
+func checkApart(a, b string) error {
+	var err error
+	if a, err = filepath.Abs(a); err != nil {
+		return err
+	}
+	if b, err = filepath.Abs(b); err != nil {
+		return err
+	}
+	const end = string(filepath.Separator)
+	if strings.HasPrefix(a+end, b+end) || strings.HasPrefix(b+end, a+end) {
+		return fmt.Errorf("copy manifests from %q to %q: want a folder beside it", a, b)
+	}
+	return nil
+}
+
+// stamp replaces the version in a file. The chart's templates have none.
+func stamp(path string, text []byte, release string) []byte {
+	if release == version.Development || !strings.HasSuffix(path, ".yaml") {
+		return text
+	}
+	if filepath.Base(path) == "Chart.yaml" {
+		text = replace(text, `^((?:v|appV)ersion: ).*$`, `${1}"`+release+`"`)
+	}
+	text = replace(text, `^( *app\.kubernetes\.io/version: )`+version.Development+`$`, `${1}`+release)
+	return replace(text, `(\bfleetloop/[a-z-]+:)`+version.Development+`$`, `${1}`+release)
+}
+
+func replace(text []byte, pattern, with string) []byte {
+	return regexp.MustCompile(`(?m)`+pattern).ReplaceAll(text, []byte(with))
+}

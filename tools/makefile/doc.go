@@ -1,0 +1,3 @@
+// Package makefile holds the tests of the Makefile and of the scripts that it
+// runs.
+package makefile

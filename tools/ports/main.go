@@ -1,0 +1,51 @@
+// Command ports fails if another process listens on an address that "fleetloop
+// up" is going to listen on. It takes the arguments of "fleetloop up":
+//
+//	go run ./tools/ports --listen-address 127.0.0.1:9080
+//
+// "make up" asks it before it builds anything, because "fleetloop up" itself,
+// which asks the same, has yet to be built.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/httpserver"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+func main() {
+	if err := httpserver.CheckFree(context.Background(), addresses(os.Args[1:], settings.OSEnv)...); err != nil {
+		fmt.Fprintln(os.Stderr, "make up:", err)
+		fmt.Fprintln(os.Stderr, `give the flags in UP_ARGS, such as UP_ARGS="--listen-address 127.0.0.1:9080"`)
+		os.Exit(1)
+	}
+}
+
+// addresses returns the addresses of "fleetloop up" with the given arguments and
+// environment.
+func addresses(args []string, env func(string) (string, bool)) []httpserver.Address {
+	list := []httpserver.Address{
+		{Name: "fleet API", Addr: "127.0.0.1:8080", Flag: "--listen-address"},
+		{Name: "health", Addr: "127.0.0.1:8081", Flag: "--health-probe-bind-address"},
+		{Name: "metrics", Addr: "127.0.0.1:8081", Flag: "--metrics-bind-address"},
+	}
+	for i, variable := range []string{"LISTEN_ADDRESS", "HEALTH_PROBE_BIND_ADDRESS", "METRICS_BIND_ADDRESS"} {
+		if value, _ := env(variable); value != "" {
+			list[i].Addr = value
+		}
+		for j, arg := range args {
+			value, given := strings.CutPrefix(arg, list[i].Flag+"=")
+			if arg == list[i].Flag && j+1 < len(args) {
+				value, given = args[j+1], true
+			}
+			if given {
+				list[i].Addr = value
+			}
+		}
+	}
+	return list
+}
