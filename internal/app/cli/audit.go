@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -91,6 +92,11 @@ func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
 	if err := store.List(cmd.Context(), o.filter, out.write); err != nil {
 		return auditFailure(err)
 	}
+	if out.count == 0 {
+		if err := checkExecution(cmd.Context(), store, o.filter.Execution); err != nil {
+			return err
+		}
+	}
 	if err := out.close(); err != nil {
 		return err
 	}
@@ -99,6 +105,29 @@ func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
 		s.note("No events found.")
 	case out.count == o.filter.Most && show.IsTable(o.format):
 		s.note("These are the newest %d; --limit 0 shows all.", out.count)
+	}
+	return nil
+}
+
+// checkExecution fails if the audit has no event at all of an execution that
+// was named.
+func checkExecution(ctx context.Context, store *pgstore.Store, name string) error {
+	if name == "" {
+		return nil
+	}
+	found := false
+	err := store.List(ctx, pgstore.Filter{Execution: name, Most: 1}, func(*audit.Event) error {
+		found = true
+		return nil
+	})
+	if err != nil {
+		return auditFailure(err)
+	}
+	if !found {
+		return &failure{
+			err: fmt.Errorf("there is no execution %q in the audit", name), code: CodePrecondition,
+			next: "fleetloop audit list   lists the newest events of all executions",
+		}
 	}
 	return nil
 }

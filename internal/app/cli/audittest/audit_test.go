@@ -95,6 +95,7 @@ TIME                   EVENT    EXECUTION      ACTION             TARGET        
 		"Since":     {"in days", []string{"--since", "3d", "--no-headers", "--actor", "execution-controller"}, "\n2026-03-08T12:00:01Z   failed   exec/scale-2   scale_deployment   Deployment/shop/web   execution-controller   Failed   validation_error\n", ""},
 		"SinceTime": {"at a time", []string{"--since", "2026-03-08T12:00:01Z", "--no-headers"}, "\n2026-03-08T12:00:01Z   failed   exec/scale-2   scale_deployment   Deployment/shop/web   execution-controller   Failed   validation_error\n", ""},
 		"None":      {"which is said", []string{"--target", "bank/web"}, "\n", "No events found.\n"},
+		"NoneOfIt":  {"an execution that has events, which are others", []string{"--execution", "scale-1", "--actor", "carol"}, "\n", "No events found.\n"},
 		"NoneJSON":  {"which is a document", []string{"--target", "bank/web", "-o", "json"}, "\n{\n  \"items\": []\n}\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,6 +107,14 @@ TIME                   EVENT    EXECUTION      ACTION             TARGET        
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+func TestListNoSuchExecution(t *testing.T) {
+	url := newAudit(t)
+	const want = "error: there is no execution \"scale-9\" in the audit\nnext:  fleetloop audit list   lists the newest events of all executions\n"
+	if stdout, stderr, code := run(t, url, "list", "--execution", "scale-9", "-o", "json"); code != 3 || stderr != want || stdout != "" {
+		t.Errorf("code %d, said %q and\n%s", code, stderr, stdout)
 	}
 }
 
