@@ -63,7 +63,8 @@ type Config struct {
 	// Name is what metrics and logs call the sink. Empty means DefaultName.
 	Name string
 
-	// Source is the component that sends, for events that do not say.
+	// Source is the component that sends, for events that do not say. Empty means
+	// SourceFaultQuarantine.
 	Source string
 
 	// Product is what summaries call the sender, such as Fleetloop in "Fleetloop

@@ -93,7 +93,7 @@ func TestDefaults(t *testing.T) {
 			reason: "ten seconds for a request and for the end, as the decision record says",
 			cfg:    Config{},
 			want: Config{
-				Name: "default", Format: FormatJSON, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
+				Name: "default", Source: SourceFaultQuarantine, Format: FormatJSON, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
 				Shards: 4, Queue: 256, MaxAge: 12 * time.Hour,
 				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
 			},
@@ -102,7 +102,7 @@ func TestDefaults(t *testing.T) {
 			reason: "a channel takes a message per second, so there is one worker that gathers",
 			cfg:    Config{Format: FormatSlack},
 			want: Config{
-				Name: "default", Format: FormatSlack, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
+				Name: "default", Source: SourceFaultQuarantine, Format: FormatSlack, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
 				Shards: 1, Queue: 1024, MaxAge: 12 * time.Hour, Aggregate: time.Second,
 				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
 			},
@@ -111,7 +111,7 @@ func TestDefaults(t *testing.T) {
 			reason: "the token of a service account is a bearer's",
 			cfg:    Config{Format: FormatGrafana, AuthToken: "t", Shards: 2},
 			want: Config{
-				Name: "default", Format: FormatGrafana, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
+				Name: "default", Source: SourceFaultQuarantine, Format: FormatGrafana, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
 				AuthHeader: "Authorization", AuthScheme: "Bearer", AuthToken: "t",
 				Shards: 2, Queue: 512, MaxAge: 12 * time.Hour,
 				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
@@ -121,7 +121,7 @@ func TestDefaults(t *testing.T) {
 			reason: "its key has a header of its own",
 			cfg:    Config{Format: FormatDatadog, AuthToken: "t", Timeout: time.Second, Retry: Retry{MaxAttempts: 1}},
 			want: Config{
-				Name: "default", Format: FormatDatadog, Timeout: time.Second, ShutdownTimeout: 10 * time.Second,
+				Name: "default", Source: SourceFaultQuarantine, Format: FormatDatadog, Timeout: time.Second, ShutdownTimeout: 10 * time.Second,
 				AuthHeader: "Dd-Api-Key", AuthToken: "t",
 				Shards: 4, Queue: 256, MaxAge: 12 * time.Hour,
 				Retry: Retry{MaxAttempts: 1, InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
@@ -131,7 +131,7 @@ func TestDefaults(t *testing.T) {
 			reason: "where the credential is a part of the body, the token is that",
 			cfg:    Config{Format: FormatPagerDuty, AuthToken: strings.Repeat("k", 32)},
 			want: Config{
-				Name: "default", Format: FormatPagerDuty, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
+				Name: "default", Source: SourceFaultQuarantine, Format: FormatPagerDuty, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
 				RoutingKey: Secret(strings.Repeat("k", 32)), Shards: 4, Queue: 256, MaxAge: 12 * time.Hour,
 				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
 			},

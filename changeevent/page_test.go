@@ -107,8 +107,7 @@ func TestPageShowsSettings(t *testing.T) {
 }
 
 // TestPageNamesActions holds that the tables of the page have each action with
-// the words that it is told in, but for those of Shoots, which the
-// cluster-worker puts into words itself.
+// the words that it is told in.
 func TestPageNamesActions(t *testing.T) {
 	text := newPage(t)
 	for action, e := range map[string]changeevent.ChangeEvent{
@@ -123,7 +122,9 @@ func TestPageNamesActions(t *testing.T) {
 		changeevent.ActionExecutionStarted: execution(""), changeevent.ActionExecutionSucceeded: execution(""), changeevent.ActionExecutionFailed: execution(""),
 		changeevent.ActionExecutionApproved: execution("alice"), changeevent.ActionExecutionRejected: execution("alice"), changeevent.ActionExecutionRolledBack: execution(""),
 		changeevent.ActionClusterCreated: cluster(), changeevent.ActionClusterChanged: cluster(), changeevent.ActionClusterDeleted: cluster(),
-		"nodepool-created": pool(), "nodepool-changed": pool(), "nodepool-deleted": pool(),
+		changeevent.ActionShootCreated: shoot(), changeevent.ActionShootUpdated: shoot(), changeevent.ActionShootDeleted: shoot(), changeevent.ActionShootReady: shoot(),
+		changeevent.ActionShootFailed: shoot(),
+		"nodepool-created":            pool(), "nodepool-changed": pool(), "nodepool-deleted": pool(),
 	} {
 		e.Action, e.Source = action, cmp.Or(e.Source, changeevent.SourceFaultQuarantine)
 		if e.Subject == "" && e.Cluster == "" {
@@ -146,6 +147,10 @@ func execution(who string) changeevent.ChangeEvent {
 
 func cluster() changeevent.ChangeEvent {
 	return changeevent.ChangeEvent{Source: changeevent.SourceFleetAPI, Cluster: "my-cluster-name"}
+}
+
+func shoot() changeevent.ChangeEvent {
+	return changeevent.ChangeEvent{Source: changeevent.SourceClusterWorker, Cluster: "my-cluster-name", Subject: "shoots/my-cluster", Message: "no quota"}
 }
 
 func pool() changeevent.ChangeEvent {

@@ -43,6 +43,7 @@ func resolve(cfg Config) (Config, error) {
 		}
 	}
 	cfg.Name = cmp.Or(cfg.Name, DefaultName)
+	cfg.Source = cmp.Or(cfg.Source, SourceFaultQuarantine)
 	cfg, err = resolveAuth(cfg)
 	errs = append(errs, err, resolveNumbers(&cfg), resolveTimes(&cfg))
 	if err := errors.Join(errs...); err != nil {

@@ -55,8 +55,12 @@ func summarize(e *ChangeEvent, product string) string {
 	return cut(mendLine(line.String()), maxSummary)
 }
 
-// actorOf is who did it: the person where that is known, else the product.
+// actorOf returns who did it: the system that the sentence names, the person if
+// known, or the product.
 func actorOf(e *ChangeEvent, s sentence, product string) string {
+	if s.actor != "" {
+		return s.actor
+	}
 	if s.byPerson {
 		if who := mendLine(e.Details[DetailWho]); who != "" {
 			return cut(who, maxName)
@@ -83,6 +87,8 @@ func productOf(configured, source string) string {
 
 // A sentence is how an action is told.
 type sentence struct {
+	// actor is the system that did it, "" if that is the sender.
+	actor string
 	// done is the verb in the past, which also follows "would have".
 	done string
 	// plain is the verb that follows "failed to". Without one a failure is told
@@ -101,7 +107,7 @@ func sentenceOf(e *ChangeEvent) sentence {
 	if s, ok := ofFields(e); ok {
 		return s
 	}
-	for _, told := range []func(action string) (sentence, bool){ofQuarantine, ofRemedies, ofExtensions, ofFleet, ofExecutions} {
+	for _, told := range []func(action string) (sentence, bool){ofQuarantine, ofRemedies, ofExtensions, ofFleet, ofShoots, ofExecutions} {
 		if s, ok := told(e.Action); ok {
 			return s
 		}
@@ -163,17 +169,41 @@ func ofExtensions(action string) (sentence, bool) {
 func ofFleet(action string) (sentence, bool) {
 	switch kind, done, _ := strings.Cut(action, "-"); done {
 	case "created", "updated", "changed", "deleted":
-		if kind == "cluster" || kind == "nodepool" || kind == "shoot" {
+		if kind == "cluster" || kind == "nodepool" {
 			return sentence{done: done, plain: strings.TrimSuffix(done, "d"), byPerson: true, object: objectSubject, why: whyOr("")}, true
 		}
 	}
+	return sentence{}, false
+}
+
+func ofShoots(action string) (sentence, bool) {
+	const gardener = "Gardener"
 	switch action {
+	case ActionShootCreated:
+		return sentence{done: "asked Gardener for", plain: "ask Gardener for", object: objectShoot, why: whyNothing}, true
+	case ActionShootUpdated:
+		return sentence{done: "asked Gardener to change", plain: "ask Gardener to change", object: objectShoot, why: whyNothing}, true
+	case ActionShootDeleted:
+		return sentence{actor: gardener, done: "has deleted", seen: true, object: objectShoot, why: whyNothing}, true
 	case ActionShootReady:
-		return sentence{done: "saw the end of the work on", seen: true, object: objectSubject, why: whyOr("it is ready")}, true
+		return sentence{actor: gardener, done: "has", seen: true, object: objectShoot, why: func(*ChangeEvent) string { return " ready" }}, true
 	case ActionShootFailed:
-		return sentence{done: "saw a failure of", seen: true, object: objectSubject, why: whyFailed}, true
+		return sentence{actor: gardener, done: "failed on", seen: true, object: objectShoot, why: whyFailed}, true
 	}
 	return sentence{}, false
+}
+
+// objectShoot returns the cluster and the name of its Shoot: people know the
+// cluster.
+func objectShoot(e *ChangeEvent) string {
+	if e.Cluster == "" {
+		return objectSubject(e)
+	}
+	object := "cluster " + e.Cluster
+	if shoot := strings.TrimPrefix(e.Subject, "shoots/"); shoot != "" {
+		object += " (Shoot " + shoot + ")"
+	}
+	return object
 }
 
 // ofFields tells which fields were changed, of what. The reason is left out: it

@@ -46,7 +46,8 @@ type ChangeEvent struct {
 	// Session ties the changes of one sequence together, such as from a cordon to
 	// the uncordon.
 	Session string
-	// Source is the component that did it. Empty is Config.Source.
+	// Source is the component that did it. Empty is Config.Source, which is never
+	// empty.
 	Source string
 	// Cluster is where it was done. Empty is Config.ClusterName.
 	Cluster string

@@ -13,6 +13,9 @@ import (
 // among the sinks.
 const timelineSink = "timeline"
 
+// localSource is the source of change events that name no component of their own.
+const localSource = "fleetloop/fleetloop"
+
 // localCluster is what sinks call the place of a change that names no cluster.
 const localCluster = "local"
 

@@ -53,8 +53,12 @@ var _ changeevent.Client = (*Sinks)(nil)
 // has them shown at /debug/change-events. dryRun marks all events as of what
 // would have been done. Whatever sends must have ended before Part does.
 //
-// An error is one of names that cannot be told apart.
+// An error is one of names that cannot be told apart, or that source is empty:
+// the client would name the component of the decision record, which this is not.
 func New(cfg Config, source string, dryRun bool, p *process.Process) (*Sinks, error) {
+	if source == "" {
+		return nil, errNoSource
+	}
 	if err := cfg.names(); err != nil {
 		return nil, err
 	}

@@ -127,6 +127,9 @@ func (c Config) all() []SinkConfig {
 // errNoSink is what is wrong with change events that go nowhere.
 var errNoSink = errors.New("change events are enabled and there is no sink: set CHANGE_EVENTS_ENDPOINT")
 
+// errNoSource is what is wrong with a process that does not name itself.
+var errNoSource = errors.New("change events have no source: name the component that sends them")
+
 var sinkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // names refuses names of sinks that mean nothing or two things: metrics, and how

@@ -1,6 +1,10 @@
 package changes_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/fleetloop/fleetloop/internal/app/changes"
+)
 
 // TestProduct: summaries call the sender Fleetloop, or what the settings say, and
 // the source stays.
@@ -19,5 +23,15 @@ func TestProduct(t *testing.T) {
 		if got := to.next(t).payload; got.Summary != want || got.Source != "nvsentinel/fault-quarantine" {
 			t.Errorf("product %q: %s says %q, want %q", product, got.Source, got.Summary, want)
 		}
+	}
+}
+
+// TestSourceIsRequired: a component that does not name itself would be taken for
+// the one of the decision record.
+func TestSourceIsRequired(t *testing.T) {
+	t.Parallel()
+	p, _ := newProcess(t)
+	if s, err := changes.New(changes.Config{}, "", false, p); err == nil {
+		t.Errorf("sinks without a source: %v, want an error", s)
 	}
 }

@@ -32,7 +32,7 @@ func eventOf(c clusterworker.Change) changeevent.ChangeEvent {
 	generation := strconv.FormatInt(c.Generation, 10)
 	e := changeevent.ChangeEvent{
 		Action: string(c.Action), Source: changeevent.SourceClusterWorker, Cluster: c.Cluster, Subject: "shoots/" + c.Shoot,
-		Summary: summaryOf(c), Reason: c.Message, Outcome: changeevent.OutcomeSucceeded, Timestamp: c.At,
+		Reason: c.Message, Outcome: changeevent.OutcomeSucceeded, Timestamp: c.At,
 		Session: c.ClusterID + "." + generation,
 		Details: map[string]string{"cluster_id": c.ClusterID, "tenant": c.Tenant, "generation": generation},
 	}
@@ -47,22 +47,4 @@ func eventOf(c clusterworker.Change) changeevent.ChangeEvent {
 	}
 	e.ID = changeevent.ID(same)
 	return e
-}
-
-// summaryOf is a change in one line. People know the cluster, not its Shoot.
-func summaryOf(c clusterworker.Change) string {
-	shoot := c.Cluster + " (Shoot " + c.Shoot + ")"
-	switch c.Action {
-	case clusterworker.ShootCreated:
-		return "Fleetloop asked Gardener for cluster " + shoot
-	case clusterworker.ShootUpdated:
-		return "Fleetloop asked Gardener to change cluster " + shoot
-	case clusterworker.ShootReady:
-		return "Gardener has cluster " + shoot + " ready"
-	case clusterworker.ShootDeleted:
-		return "Gardener has deleted cluster " + shoot
-	case clusterworker.ShootFailed:
-		return "Gardener failed on cluster " + shoot + ": " + c.Message
-	}
-	return ""
 }

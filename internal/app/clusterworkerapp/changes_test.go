@@ -35,7 +35,7 @@ func TestEventOf(t *testing.T) {
 	got := clusterworkerapp.EventOf(ready())
 	want := changeevent.ChangeEvent{
 		Action: changeevent.ActionShootReady, Source: "fleetloop/cluster-worker", Cluster: "eu-west-01", Subject: "shoots/euwest01",
-		Summary: "Gardener has cluster eu-west-01 (Shoot euwest01) ready", Reason: "All is well.", Outcome: "succeeded", Timestamp: at, Session: "c-1.3", ID: got.ID,
+		Reason: "All is well.", Outcome: "succeeded", Timestamp: at, Session: "c-1.3", ID: got.ID,
 		Details: map[string]string{"cluster_id": "c-1", "tenant": "shop", "generation": "3"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -47,6 +47,7 @@ func TestEventOf(t *testing.T) {
 		t.Errorf("a failure is told as %+v", got)
 	}
 	for action, want := range map[clusterworker.Action]string{
+		clusterworker.ShootReady:   "Gardener has cluster eu-west-01 (Shoot euwest01) ready",
 		clusterworker.ShootCreated: "Fleetloop asked Gardener for cluster eu-west-01 (Shoot euwest01)",
 		clusterworker.ShootUpdated: "Fleetloop asked Gardener to change cluster eu-west-01 (Shoot euwest01)",
 		clusterworker.ShootDeleted: "Gardener has deleted cluster eu-west-01 (Shoot euwest01)",
@@ -54,8 +55,9 @@ func TestEventOf(t *testing.T) {
 	} {
 		c := ready()
 		c.Action = action
-		if got := clusterworkerapp.EventOf(c).Summary; got != want {
-			t.Errorf("people read %q, want %q", got, want)
+		e := clusterworkerapp.EventOf(c)
+		if got := changeevent.Summarize(e); got != want || e.Source != "fleetloop/cluster-worker" {
+			t.Errorf("people read %q by %q, want %q", got, e.Source, want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
@@ -40,7 +41,7 @@ const (
 	// userAgent is what servers call us.
 	userAgent = "fleetloop-node-fault-controller"
 	// source is who says what was done where a record says nothing else.
-	source = "nvsentinel/fault-quarantine"
+	source = changeevent.SourceFaultQuarantine
 
 	controllerLease = "fleetloop-node-fault-controller"
 	janitorLease    = "fleetloop-node-janitor"
