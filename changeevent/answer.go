@@ -136,7 +136,7 @@ func failureOf(ctx context.Context, err error) answer {
 		a.class, a.retry, a.text = ClassTLS, false, unverified.Error()
 	case isOf[*net.DNSError](err):
 		a.class = ClassDNS
-	case isOf[tls.RecordHeaderError](err):
+	case isOf[tls.RecordHeaderError](err), errors.Is(err, http.ErrSchemeMismatch):
 		a.class, a.retry = ClassTLS, false
 	case isOf[tls.AlertError](err), strings.Contains(a.text, "tls: "):
 		a.class = ClassTLS

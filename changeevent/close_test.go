@@ -142,20 +142,26 @@ func TestCloseEndsAWaitWithOneMoreAttempt(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		codes  []int
+		asked  string // Retry-After
 		want   Delivery
 		took   time.Duration
 	}{
-		"Taken":   {"the sink is back", []int{503, 200}, Delivery{Status: 200, Attempts: 2}, 0},
-		"Refused": {"it is not, and there is no more waiting", []int{503}, Delivery{Class: ClassServerError, Status: 503, Attempts: 2}, 0},
+		"Taken":        {"the sink is back", []int{503, 200}, "", Delivery{Status: 200, Attempts: 2}, 0},
+		"Refused":      {"it is not, and there is no more waiting", []int{503}, "", Delivery{Class: ClassServerError, Status: 503, Attempts: 2}, 0},
+		"AskedForLong": {"the sink is left alone, and Close does not wait in vain", []int{503, 200}, "60", Delivery{Class: ClassServerError, Status: 503, Attempts: 1}, 0},
+		"AskedFor":     {"the sink is left alone for as long as it asks", []int{503, 200}, "12", Delivery{Status: 200, Attempts: 2}, 7 * time.Second},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sink := &script{}
 				sink.answer = func(n int, _ *http.Request) (*http.Response, error) {
-					return status(tc.codes[min(n, len(tc.codes)-1)], "Retry-After", "60"), nil
+					return status(tc.codes[min(n, len(tc.codes)-1)], "Retry-After", tc.asked), nil
 				}
-				c := start(t, enabled(sink))
+				cfg := enabled(sink)
+				cfg.Retry = Retry{InitialInterval: 1000 * time.Hour, MaxInterval: 1000 * time.Hour, MaxElapsed: 1000 * time.Hour}
+				cfg.MaxAge = 10_000 * time.Hour
+				c := start(t, cfg)
 				var told deliveries
 				c.SendChangeEvent(t.Context(), ChangeEvent{ID: "1", Action: ActionCordon, OnDelivery: told.add})
 				time.Sleep(5 * time.Second)

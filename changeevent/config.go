@@ -175,9 +175,14 @@ type Config struct {
 }
 
 // Retry says how a request is sent again after an answer, or none, that another
-// try may mend: no connection, 5xx, 408, 425 and 429. The waits are random
-// between nothing and a bound that doubles. What the sink asks for, by
-// Retry-After or X-RateLimit-Reset, is waited in addition.
+// try may mend: no connection, 5xx, 408, 425 and 429. A certificate that is not
+// trusted, and a sink that does not speak TLS, are not among them: somebody has
+// to mend those.
+//
+// The waits are random between nothing and a bound that doubles. What the sink
+// asks for, by Retry-After or X-RateLimit-Reset, is waited in addition, also if it
+// is longer than MaxElapsed: until then the client sends nothing at all, and
+// Close does not, either. Config.MaxAge bounds that.
 type Retry struct {
 	// MaxAttempts bounds the requests for an event. 1 means that none is sent
 	// again. Zero means no bound but MaxElapsed.
@@ -190,8 +195,9 @@ type Retry struct {
 	// DefaultRetryMaxInterval.
 	MaxInterval time.Duration
 
-	// MaxElapsed bounds all waits: the last attempt begins so long after the first,
-	// at the latest. Zero means DefaultRetryMaxElapsed.
+	// MaxElapsed bounds all waits but those that the sink asks for: the last attempt
+	// begins so long after the first, at the latest. Zero means
+	// DefaultRetryMaxElapsed.
 	MaxElapsed time.Duration
 }
 

@@ -43,7 +43,7 @@ func (c *client) work(s *shard) {
 	limit := dialectOf(c.cfg.Format).batch
 	batch := make([]item, 0, limit)
 	for s.await() {
-		ready := c.ready(s)
+		ready := c.ready(s) && c.resume(s)
 		if ready && c.cfg.Aggregate > 0 {
 			c.pause(c.cfg.Aggregate)
 		}
@@ -53,7 +53,7 @@ func (c *client) work(s *shard) {
 		case ready:
 			c.send(fresh)
 		default:
-			c.settle(fresh, verdict{class: ClassShutdown, text: c.keys.why()})
+			c.settle(fresh, verdict{class: ClassShutdown, text: c.whyNotReady()})
 		}
 		s.sent()
 		clear(batch)
@@ -85,11 +85,16 @@ func (c *client) ready(s *shard) bool {
 		case <-c.closing:
 			return c.keys.arrived(c.root)
 		case <-tick.C:
-			if stale := s.takeOlder(time.Now().Add(-c.cfg.MaxAge)); len(stale) > 0 {
-				c.settle(stale, verdict{class: ClassExpired, permanent: true})
-				s.sent()
-			}
+			c.expireWaiting(s)
 		}
+	}
+}
+
+// expireWaiting gives up what has become too old in a shard.
+func (c *client) expireWaiting(s *shard) {
+	if stale := s.takeOlder(time.Now().Add(-c.cfg.MaxAge)); len(stale) > 0 {
+		c.settle(stale, verdict{class: ClassExpired, permanent: true})
+		s.sent()
 	}
 }
 
@@ -223,12 +228,27 @@ func (s *sending) again(a answer) bool {
 		return false
 	}
 	// All who were told the same time would otherwise come back at the same time.
-	wait := s.backoff()
-	wait += min(a.after, left)
-	s.log.DebugContext(s.ctx, "change event not delivered yet", "class", a.class, "status", a.status, "attempts", s.tries, "wait", min(wait, left))
-	s.pause(min(wait, left))
+	wait := max(a.after, min(a.after+s.backoff(), left))
+	if time.Now().Add(wait).After(s.oldest().Add(s.cfg.MaxAge)) {
+		return false
+	}
+	s.log.DebugContext(s.ctx, "change event not delivered yet", "class", a.class, "status", a.status, "attempts", s.tries, "wait", wait)
+	if !s.outwait(wait, time.Now().Add(a.after)) {
+		return false
+	}
 	s.retried()
 	return true
+}
+
+// oldest returns the time of the oldest event of the request.
+func (s *sending) oldest() time.Time {
+	oldest := s.events[0].Timestamp
+	for _, e := range s.events[1:] {
+		if e.Timestamp.Before(oldest) {
+			oldest = e.Timestamp
+		}
+	}
+	return oldest
 }
 
 func (s *sending) retried() {
@@ -275,7 +295,9 @@ func (s *sending) attempt() answer {
 		return failureOf(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	return answerOf(resp, time.Now())
+	a := answerOf(resp, time.Now())
+	s.hold(a.after)
+	return a
 }
 
 func (s *sending) newRequest(ctx context.Context) (*http.Request, error) {

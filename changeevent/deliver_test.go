@@ -136,7 +136,7 @@ func TestSinkSaysWhenToComeBack(t *testing.T) {
 		"ResetEpoch":  {"as a time, as others have it", 429, []string{"X-RateLimit-Reset", "946684820"}, 20 * time.Second, 21 * time.Second},
 		"Both":        {"the standard wins", 429, []string{"Retry-After", "5", "X-RateLimit-Reset", "99"}, 5 * time.Second, 6 * time.Second},
 		"ResetOf503":  {"it is about rates", 503, []string{"X-RateLimit-Reset", "99"}, 0, time.Second},
-		"Huge":        {"nobody waits longer than for all attempts", 429, []string{"Retry-After", "99999999999999"}, 5 * time.Minute, 5 * time.Minute},
+		"Long":        {"the sink says when, also beyond MaxElapsed", 429, []string{"Retry-After", "1800"}, 30 * time.Minute, 30*time.Minute + time.Second},
 		"Negative":    {"there is no such time", 429, []string{"Retry-After", "-5"}, 0, time.Second},
 		"Garbage":     {"there is no such time", 429, []string{"Retry-After", "soon"}, 0, time.Second},
 	}

@@ -38,6 +38,9 @@ type Stats struct {
 	// they hold: endpoint, auth_token, routing_key, signing_key, ca. What was read
 	// before stays in force.
 	Unreadable map[string]string `json:"unreadable,omitempty"`
+	// HeldUntil is until when the sink asks to be left alone. Zero is that it does
+	// not.
+	HeldUntil time.Time `json:"heldUntil,omitzero"`
 	// Waits says that one of them never could be, so that nothing is sent yet.
 	Waits bool `json:"waits,omitempty"`
 }
@@ -58,6 +61,9 @@ func (c *client) stats(now time.Time) Stats {
 		Sink: c.cfg.Name, Format: c.cfg.Format,
 		Succeeded: t.succeeded.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load(), Retries: t.retries.Load(),
 		LastSuccess: unixNano(t.lastSuccess.Load()), Waits: c.keys.current.Load() == nil,
+	}
+	if until, ok := c.held(); ok {
+		s.HeldUntil = until
 	}
 	for f, err := range c.keys.unreadable() {
 		if err == nil {

@@ -402,3 +402,13 @@ func TestFailureOfShutdown(t *testing.T) {
 		t.Errorf("%+v, want what is not known to be a matter of the connection", a)
 	}
 }
+
+// newTLS counts the handshakes that begin.
+func newTLS(begun *atomic.Int32) *tls.Config {
+	return &tls.Config{
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			begun.Add(1)
+			return nil, nil
+		},
+	}
+}

@@ -137,8 +137,9 @@ type Client interface {
 	SendChangeEvent(ctx context.Context, event ChangeEvent)
 
 	// Close takes no more events and waits for those that were taken, for
-	// Config.ShutdownTimeout at most. It returns nil if nothing was left, else
-	// an error that says how much. Further calls return the same.
+	// Config.ShutdownTimeout at most. If the sink asks to be left alone for longer
+	// than that, it gives up at once what waits. It returns nil if nothing was left,
+	// else an error that says how much. Further calls return the same.
 	Close() error
 }
 

@@ -150,7 +150,10 @@ func TestWaitingIsBounded(t *testing.T) {
 				}
 				synctest.Wait()
 				began := time.Now()
-				stop(t, c)
+				err := c.Close()
+				if lost := tc.close && !tc.late; lost != (err != nil) || lost && !strings.Contains(err.Error(), "4 not delivered") {
+					t.Errorf("%s: Close gives %v", tc.reason, err)
+				}
 				if took := time.Since(began); took != 0 {
 					t.Errorf("%s: Close took %s", tc.reason, took)
 				}

@@ -101,7 +101,7 @@ type RetryConfig struct {
 	MaxAttempts     int           `key:"max_attempts" default:"0" validate:"min=0" doc:"Attempts; 0 is as many as there is time for, 1 is no retry."`
 	InitialInterval time.Duration `key:"initial_interval" default:"1s" validate:"gt=0" doc:"Longest pause after the first attempt; it doubles with each."`
 	MaxInterval     time.Duration `key:"max_interval" default:"30s" validate:"gt=0" doc:"Longest pause."`
-	MaxElapsed      time.Duration `key:"max_elapsed" default:"5m" validate:"gt=0" doc:"How long an event is tried."`
+	MaxElapsed      time.Duration `key:"max_elapsed" default:"5m" validate:"gt=0" doc:"How long an event is tried, unless the sink asks for a longer pause (Retry-After)."`
 }
 
 // Link is a link that events get, such as to the dashboard of their node.

@@ -1,0 +1,82 @@
+package changeevent
+
+import "time"
+
+// hold has all workers leave the sink alone for as long as it asks. No request
+// is sent before, whichever event it is of. MaxAge bounds it: nothing that waits
+// now would be sent after that.
+func (c *client) hold(asked time.Duration) {
+	if asked <= 0 {
+		return
+	}
+	until := time.Now().Add(min(asked, c.cfg.MaxAge)).UnixNano()
+	for {
+		old := c.heldUntil.Load()
+		if old >= until || c.heldUntil.CompareAndSwap(old, until) {
+			return
+		}
+	}
+}
+
+// held returns until when the sink asks to be left alone, and whether that is
+// still to come.
+func (c *client) held() (until time.Time, ok bool) {
+	until = unixNano(c.heldUntil.Load())
+	return until, time.Now().Before(until)
+}
+
+// resume waits until the sink may be asked again. It reports false if the client
+// ends before. Meanwhile events stay in the shard, as in ready.
+func (c *client) resume(s *shard) bool {
+	for {
+		until, ok := c.held()
+		if !ok {
+			return true
+		}
+		if !c.outwait(min(time.Until(until), lookEvery), time.Time{}) {
+			return false
+		}
+		select {
+		case <-c.closing:
+			if !c.sleepUntil(until) {
+				return false
+			}
+		default:
+			c.expireWaiting(s)
+		}
+	}
+}
+
+// outwait waits so long. Close ends the wait, but not before notBefore, which the
+// sink asked for: it reports false if Close does not wait that long.
+func (c *client) outwait(wait time.Duration, notBefore time.Time) bool {
+	c.pause(wait)
+	if !time.Now().Before(notBefore) {
+		return true
+	}
+	return c.sleepUntil(notBefore)
+}
+
+// sleepUntil waits after Close has begun. It reports false, at once, if Close
+// ends before.
+func (c *client) sleepUntil(when time.Time) bool {
+	if when.After(c.endsAt) {
+		return false
+	}
+	timer := time.NewTimer(time.Until(when))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-c.root.Done():
+		return false
+	}
+}
+
+// whyNotReady says why events were not sent before the client ended.
+func (c *client) whyNotReady() string {
+	if until, ok := c.held(); ok && c.keys.current.Load() != nil {
+		return "the sink asks to be left alone until " + CanonicalTime(until)
+	}
+	return c.keys.why()
+}

@@ -1,0 +1,156 @@
+package changeevent
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TestSinkIsLeftAlone: what a sink asks for by Retry-After holds for all events,
+// however long it is, and also when the client is closed.
+func TestSinkIsLeftAlone(t *testing.T) {
+	var requests atomic.Int32
+	asked := make(chan struct{}, 16)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		requests.Add(1)
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+		asked <- struct{}{}
+	})
+	reg := prometheus.NewRegistry()
+	cfg := genuine(s.URL)
+	cfg.Retry, cfg.Registerer = Retry{MaxElapsed: time.Minute}, reg
+	c := start(t, cfg)
+	var told deliveries
+	c.SendChangeEvent(t.Context(), ChangeEvent{ID: "0", Action: ActionCordon, NodeName: "n", OnDelivery: told.add})
+	<-asked
+	for statsOf(t, c).HeldUntil.IsZero() {
+		runtime.Gosched() // the client is about to read the answer
+	}
+	for i := range 9 {
+		c.SendChangeEvent(t.Context(), ChangeEvent{ID: strconv.Itoa(i + 1), Action: ActionCordon, NodeName: "n" + strconv.Itoa(i), OnDelivery: told.add})
+	}
+	err := c.Close()
+	if err == nil || !strings.Contains(err.Error(), "9 not delivered") {
+		t.Errorf("Close: %v, want that 9 events were not delivered", err)
+	}
+	if n := requests.Load(); n != 1 {
+		t.Errorf("%d requests, want none after the one that was answered with an hour to wait", n)
+	}
+	classes := map[Class]int{}
+	for _, d := range told.got() {
+		classes[d.Class]++
+	}
+	if diff := cmp.Diff(map[Class]int{ClassRateLimited: 1, ClassShutdown: 9}, classes); diff != "" {
+		t.Errorf("what was told (-want +got):\n%s", diff)
+	}
+	wantCounted(t, c, reg, 10)
+}
+
+// TestLongRetryAfter holds that a wait beyond MaxElapsed is waited, by all
+// workers, and that MaxAge bounds it.
+func TestLongRetryAfter(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		after  time.Duration
+		least  time.Duration // before the second request
+		want   map[Class]int
+	}{
+		"Short":         {"within MaxElapsed", time.Minute, time.Minute, map[Class]int{"": 2}},
+		"BeyondElapsed": {"the sink says when, not we", 20 * time.Minute, 20 * time.Minute, map[Class]int{"": 2}},
+		"BeyondAge":     {"what waits now would be too old then", 48 * time.Hour, 12 * time.Hour, map[Class]int{ClassRateLimited: 1, "": 1}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var came times
+				c := start(t, enabled(&script{answer: func(n int, _ *http.Request) (*http.Response, error) {
+					came.note()
+					if n == 0 {
+						return status(http.StatusTooManyRequests, "Retry-After", fmt.Sprint(tc.after.Seconds())), nil
+					}
+					return status(http.StatusOK), nil
+				}}))
+				own := c.(*client) //nolint:errcheck // it is one
+				var told deliveries
+				c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon, NodeName: "n", OnDelivery: told.add})
+				synctest.Wait()
+				other := ChangeEvent{Action: ActionCordon, OnDelivery: told.add}
+				for i := 0; own.shardOf(&other) == own.shardOf(&ChangeEvent{NodeName: "n"}); i++ {
+					other.NodeName = strconv.Itoa(i)
+				}
+				c.SendChangeEvent(t.Context(), other)
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				classes := map[Class]int{}
+				for _, d := range told.got() {
+					classes[d.Class]++
+				}
+				if diff := cmp.Diff(tc.want, classes); diff != "" {
+					t.Errorf("%s: what became of the events (-want +got):\n%s", tc.reason, diff)
+				}
+				waits := came.waits()
+				if len(waits) == 0 || waits[0] < tc.least || waits[0] > tc.least+time.Second {
+					t.Errorf("%s: waits %v, want the first to be %s", tc.reason, waits, tc.least)
+				}
+			})
+		})
+	}
+}
+
+// TestTLSTries holds which failures of TLS are tried again: those that a person
+// has to mend are not.
+func TestTLSTries(t *testing.T) {
+	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	var handshakes atomic.Int32
+	secure := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	secure.Config.ErrorLog = quiet
+	secure.TLS = newTLS(&handshakes)
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	old := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	old.Config.ErrorLog = quiet
+	old.TLS = newTLS(&handshakes)
+	old.TLS.MaxVersion = tls.VersionTLS11
+	old.StartTLS()
+	t.Cleanup(old.Close)
+	plain := serve(t, func(http.ResponseWriter, *http.Request) {})
+	cases := map[string]struct {
+		reason     string
+		endpoint   string
+		attempts   int
+		handshakes int32
+	}{
+		"Untrusted":  {"somebody has to mend the certificate", secure.URL, 1, 1},
+		"NoTLS":      {"or the URL", strings.Replace(plain.URL, "http:", "https:", 1), 1, 0},
+		"OldVersion": {"a handshake may fail while a sink is being rolled out", old.URL, 3, 3},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			handshakes.Store(0)
+			cfg := genuine(tc.endpoint)
+			cfg.Retry = Retry{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond}
+			settled := make(chan Delivery, 1)
+			c := start(t, cfg)
+			c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon, OnDelivery: func(d Delivery) { settled <- d }})
+			d := <-settled
+			if d.Class != ClassTLS || d.Permanent || d.Attempts != tc.attempts || handshakes.Load() != tc.handshakes {
+				t.Errorf("%s: %+v after %d handshakes, want %d attempts", tc.reason, d, handshakes.Load(), tc.attempts)
+			}
+		})
+	}
+}
