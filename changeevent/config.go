@@ -78,6 +78,13 @@ type Config struct {
 	// Format is how events are written. Empty means FormatJSON.
 	Format Format
 
+	// Strict leaves out what the decision record does not have, for sinks that
+	// refuse what they do not know: id, subject, summary, outcome, reason, session,
+	// links, details, changes, changesOmitted and healthEvent.errorCodes. All other
+	// fields are there, also where they are empty. It needs FormatJSON. The id stays
+	// in the header Idempotency-Key.
+	Strict bool
+
 	// AppendCluster says whether the name of the cluster goes to the end of the
 	// path. Nil leaves it to the format: FormatJSON has it there, others use the
 	// endpoint as it is. An event that names its cluster goes to that one.

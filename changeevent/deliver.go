@@ -183,7 +183,7 @@ func (c *client) deliver(batch []item) (v verdict) {
 }
 
 func (s *sending) encode() (err error) {
-	s.req, err = encode(s.cfg.Format, encoding{cluster: s.cluster, key: s.keys.body, links: s.cfg.Links, product: s.cfg.Product}, s.events)
+	s.req, err = encode(s.cfg.Format, encoding{cluster: s.cluster, key: s.keys.body, links: s.cfg.Links, product: s.cfg.Product, strict: s.cfg.Strict}, s.events)
 	return err
 }
 

@@ -115,6 +115,8 @@ type encoding struct {
 	links []LinkTemplate
 	// product is what summaries call the sender. Empty follows from the source.
 	product string
+	// strict leaves out what the decision record does not have.
+	strict bool
 	// room is how many bytes of text an event has. 0 is maxText.
 	room int
 }
@@ -223,11 +225,15 @@ func checkCluster(name string) error {
 
 func encodeJSON(cfg encoding, e *ChangeEvent) (request, error) {
 	p := payloadOf(cfg, e)
+	header := idempotency(p.ID)
+	if cfg.strict {
+		p = strictPayload(p)
+	}
 	body, err := marshal(p)
 	if err != nil {
 		return request{}, err
 	}
-	return request{body: body, contentType: typeJSON, header: idempotency(p.ID)}, nil
+	return request{body: body, contentType: typeJSON, header: header}, nil
 }
 
 // marshal is JSON as people would write it, without escapes for HTML, which

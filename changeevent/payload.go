@@ -27,6 +27,18 @@ type Payload struct {
 	ChangesOmitted int           `json:"changesOmitted,omitempty"`
 }
 
+// strictPayload has the fields of the decision record, all of them and no others.
+func strictPayload(p Payload) Payload {
+	health := HealthEvent{}
+	if p.HealthEvent != nil {
+		health = *p.HealthEvent
+		health.ErrorCodes = nil
+	}
+	return Payload{
+		Action: p.Action, Timestamp: p.Timestamp, Source: p.Source, Cluster: p.Cluster, Node: p.Node, HealthEvent: &health, DryRun: p.DryRun,
+	}
+}
+
 // A HealthEvent is the health report that led to a change.
 type HealthEvent struct {
 	CheckName  string   `json:"checkName"`

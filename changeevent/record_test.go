@@ -127,3 +127,40 @@ func TestProductIsASetting(t *testing.T) {
 		}
 	}
 }
+
+// TestStrictSink holds that a strict sink gets the fields of the decision record,
+// all of them and no others, whatever the event has.
+func TestStrictSink(t *testing.T) {
+	sink := newWire(t)
+	client, err := changeevent.NewClient(changeevent.Config{
+		Enabled: true, Endpoint: sink.URL + "/changes", ClusterName: "my-cluster-name", AuthToken: "t", Strict: true, Shards: 1,
+		Links: []changeevent.LinkTemplate{{Href: "https://runbooks.example.com/{action}"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.SendChangeEvent(t.Context(), changeevent.ChangeEvent{
+		Action: "cordon", NodeName: "gpu-node-01", CheckName: "xid-check", ErrorCodes: []string{"XID-79", "XID-48"}, Agent: "syslog-health-monitor",
+		IsFatal: true, Message: "GPU error detected", Reason: "r", Session: "s", Outcome: changeevent.OutcomeFailed, DryRun: true, Subject: "u",
+		Details: map[string]string{"who": "alice"}, Changes: []changeevent.FieldChange{{Field: "spec.version"}}, ChangesOmitted: 3,
+	})
+	client.SendChangeEvent(t.Context(), changeevent.ChangeEvent{Action: "execution-started", Source: changeevent.SourceExecutionController, Subject: "executions/e"})
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sink.wantRequests(t,
+		"POST /changes/my-cluster-name\nAuthorization: t\n\n"+
+			`{"action":"cordon","timestamp":"…","source":"nvsentinel/fault-quarantine","cluster":"my-cluster-name","node":"gpu-node-01",`+
+			`"healthEvent":{"checkName":"xid-check","errorCode":"XID-79,XID-48","agent":"syslog-health-monitor","isFatal":true,"message":"GPU error detected"},"dryRun":true}`,
+		"POST /changes/my-cluster-name\nAuthorization: t\n\n"+
+			`{"action":"execution-started","timestamp":"…","source":"fleetloop/execution-controller","cluster":"my-cluster-name","node":"",`+
+			`"healthEvent":{"checkName":"","errorCode":"","agent":"","isFatal":false,"message":""},"dryRun":false}`)
+	for _, format := range changeevent.Formats() {
+		err := changeevent.Check(changeevent.Config{
+			Enabled: true, Endpoint: sink.URL, ClusterName: "c", Strict: true, Format: format, AuthHeader: "X", AuthToken: "0123456789abcdef0123456789abcdef",
+		})
+		if (err == nil) != (format == changeevent.FormatJSON) {
+			t.Errorf("strict with format %s: %v", format, err)
+		}
+	}
+}

@@ -37,6 +37,9 @@ func resolve(cfg Config) (Config, error) {
 		refuse("Format: %w", err)
 	}
 	cfg.Format = format
+	if cfg.Strict && format != FormatJSON {
+		refuse("Strict: format %q has fields of its own; want %q", format, FormatJSON)
+	}
 	for i, link := range cfg.Links {
 		if err := link.Validate(); err != nil {
 			refuse("Links[%d]: %w", i, err)

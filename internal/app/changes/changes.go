@@ -126,6 +126,7 @@ func (s SinkConfig) client(common changeevent.Config) changeevent.Config {
 	c.RoutingKeyFile, c.SigningKeyFile = s.RoutingKeyFile, s.SigningKeyFile
 	c.Actions, c.Extensions = slices.Clone(s.Actions), s.Extensions
 	c.AllowHTTP, c.AllowAddresses, c.CAFile, c.ProxyURL = s.AllowHTTP, slices.Clone(s.AllowAddresses), s.CAFile, s.ProxyURL
+	c.Strict = s.Strict
 	c.AppendCluster, c.Queue, c.MaxAge, c.Aggregate = s.AppendCluster, s.Queue, s.MaxAge, s.Aggregate
 	c.Retry = changeevent.Retry{
 		MaxAttempts: s.Retry.MaxAttempts, InitialInterval: s.Retry.InitialInterval,

@@ -44,6 +44,8 @@ type Default struct {
 	RoutingKeyFile string          `key:"routing_key_file" env:"CHANGE_EVENTS_ROUTING_KEY_FILE" doc:"File with the key that goes into the body, as with PagerDuty."`
 	SigningKeyFile string          `key:"signing_key_file" env:"CHANGE_EVENTS_SIGNING_KEY_FILE" doc:"File with the key that requests are signed with (HMAC-SHA256, header X-Fleetloop-Signature)."`
 
+	Strict bool `key:"strict" env:"CHANGE_EVENTS_STRICT" doc:"Send the fields of the decision record and no others, for a sink that refuses what it does not know; needs the format nvsentinel."`
+
 	Actions    []string `key:"actions" env:"CHANGE_EVENTS_ACTIONS" doc:"Actions that are told, such as cordon and uncordon; none given is all."`
 	Extensions bool     `key:"extensions" env:"CHANGE_EVENTS_EXTENSIONS" doc:"Tell also drain-cancelled, override-detected, budget-exhausted, support-required, reboot-failed and terminate-failed."`
 
@@ -74,6 +76,8 @@ type Target struct {
 	AuthTokenFile  string          `key:"auth_token_file" doc:"File with the token."`
 	RoutingKeyFile string          `key:"routing_key_file" doc:"File with the key that goes into the body."`
 	SigningKeyFile string          `key:"signing_key_file" doc:"File with the key that requests are signed with."`
+
+	Strict bool `key:"strict" doc:"Send the fields of the decision record and no others."`
 
 	Actions    []string `key:"actions" doc:"Actions that are told; none given is all."`
 	Extensions bool     `key:"extensions" doc:"Tell also the extensions."`

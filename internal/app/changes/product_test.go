@@ -35,3 +35,21 @@ func TestSourceIsRequired(t *testing.T) {
 		t.Errorf("sinks without a source: %v, want an error", s)
 	}
 }
+
+// TestStrict: a sink that is strict gets the fields of the decision record alone,
+// and the others get all.
+func TestStrict(t *testing.T) {
+	t.Parallel()
+	strict, other := newSink(t, nil), newSink(t, nil)
+	file := "change_events:\n  sinks:\n    - {name: other, endpoint: " + other.URL + "}\n"
+	s, _, _ := newSinks(t, must(t, map[string]string{
+		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": strict.URL, "CHANGE_EVENTS_CLUSTER_NAME": "prod", "CHANGE_EVENTS_STRICT": "true",
+	}, file), false)
+	s.SendChangeEvent(t.Context(), cordon)
+	if got := strict.next(t).payload; got.Summary != "" || got.ID != "" || got.Outcome != "" || got.HealthEvent == nil {
+		t.Errorf("the strict sink got %+v", got)
+	}
+	if got := other.next(t).payload; got.Summary == "" || got.ID == "" {
+		t.Errorf("the other sink got %+v", got)
+	}
+}
