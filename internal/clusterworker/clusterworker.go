@@ -81,6 +81,10 @@ type Result struct {
 	// whether a live look found that there is no Shoot any more.
 	Deleting, Absent bool
 	Applied          shoot.Applied
+
+	// Change is what sinks of change events are told of it, nil if nothing. It is
+	// kept for them in the same write.
+	Change *Change
 }
 
 // An ErrorClass says what is wrong with a row: one of shoot.Classes, or one of
@@ -188,16 +192,16 @@ const (
 
 // A Change is something that was done or observed.
 type Change struct {
-	At        time.Time
-	Action    Action
-	ClusterID string
-	Cluster   string // its name
-	Tenant    string
-	Shoot     string // its name
+	At        time.Time `json:"at"`
+	Action    Action    `json:"action"`
+	ClusterID string    `json:"clusterID"`
+	Cluster   string    `json:"cluster"` // its name
+	Tenant    string    `json:"tenant"`
+	Shoot     string    `json:"shoot"` // its name
 	// Generation is that of the cluster, as the fleet API counts.
-	Generation int64
+	Generation int64 `json:"generation"`
 	// Message says more, "" if there is no more to say.
-	Message string
+	Message string `json:"message,omitempty"`
 }
 
 // A Recorder is told of changes. Record never blocks.

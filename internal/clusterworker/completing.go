@@ -151,11 +151,16 @@ func (c *writer) next() []Result {
 	most := min(c.batch, len(c.pending))
 	results := make([]Result, 0, most)
 	clusters := make(map[string]struct{}, most)
-	for _, o := range c.pending[:most] {
+	for i := range c.pending[:most] {
+		o := &c.pending[i]
 		if _, ok := clusters[o.ClusterID]; ok {
 			break
 		}
 		clusters[o.ClusterID] = struct{}{}
+		if change, ok := changeOf(o.Claim, o.result); ok {
+			change.At = time.Now()
+			o.result.Change = &change
+		}
 		results = append(results, o.result)
 	}
 	return results
@@ -210,9 +215,8 @@ func (c *writer) done(ctx context.Context, o outcome) {
 	if c.woken.unheard(o.claimed, now) {
 		c.alarms.set(now)
 	}
-	if change, ok := changeOf(o.Claim, o.result); ok {
-		change.At = now
-		c.recorder.Record(ctx, change)
+	if o.result.Change != nil {
+		c.recorder.Record(ctx, *o.result.Change)
 	}
 }
 

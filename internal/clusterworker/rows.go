@@ -53,6 +53,10 @@ type StatusChange struct {
 	Status   v1.ShootStatus
 	Message  string
 	ShootUID string // empty leaves it as it is
+
+	// Change is what sinks of change events are told of it, nil if nothing. It is
+	// kept for them in the same write.
+	Change *Change
 }
 
 // A Term is the time during which one worker observes for all.

@@ -90,7 +90,7 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	if err := l.nudge(ctx, p, cfg, broker, dir); err != nil || !cfg.Garden.Enabled {
 		return err
 	}
-	worker, live, err := newWorker(ctx, p, cfg, clusterworkerapp.Loan{Fleet: l.api, Changes: l.sinks}, env)
+	worker, live, err := newWorker(ctx, p, cfg, clusterworkerapp.Loan{Fleet: l.api, Sinks: l.sinks}, env)
 	if err != nil {
 		return err
 	}

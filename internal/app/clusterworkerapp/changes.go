@@ -6,25 +6,44 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/outbox"
 )
 
-// logged tells the log what was done to Shoots.
-type logged struct{ log *slog.Logger }
+// logged tells the log what was done to Shoots, and the outbox that there is
+// something to tell.
+type logged struct {
+	log   *slog.Logger
+	nudge func()
+}
 
 // Record writes one line.
 func (l logged) Record(ctx context.Context, c clusterworker.Change) {
 	l.log.InfoContext(ctx, "change", "by", changeevent.SourceClusterWorker, "action", string(c.Action), "cluster", c.Cluster, "cluster_id", c.ClusterID,
 		"tenant", c.Tenant, "shoot", c.Shoot, "generation", c.Generation, "message", c.Message)
+	l.nudge()
 }
 
-// sent tells the sinks of change events what was done to Shoots.
-type sent struct{ sinks changeevent.Client }
+// newOutbox makes what tells the sinks.
+func newOutbox(store outbox.Store, sinks *changes.Sinks, log *slog.Logger, reg prometheus.Registerer) (*outbox.Outbox, error) {
+	deps := outbox.Deps{Store: store, Event: eventOf, Log: log, Registerer: reg}
+	for _, s := range sinks.Each() {
+		deps.Sinks = append(deps.Sinks, outbox.Sink{Name: s.Name, Client: s.Client})
+	}
+	return outbox.New(deps)
+}
 
-// Record hands an event over.
-func (s sent) Record(ctx context.Context, c clusterworker.Change) {
-	s.sinks.SendChangeEvent(ctx, eventOf(c))
+// namesOf returns the names of the sinks.
+func namesOf(sinks *changes.Sinks) []string {
+	var names []string
+	for _, s := range sinks.Each() {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // eventOf is a change as sinks are told of it. The same change has the same id.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -204,5 +205,50 @@ func TestTellsASink(t *testing.T) {
 	}
 	if strings.Contains(c.Stderr.String(), "canary") {
 		t.Error("the token is in the log")
+	}
+}
+
+// TestKeepsWhatASinkDidNotTake holds that what one worker has done is told by the
+// next, in order, where the sink was away until the first had ended.
+func TestKeepsWhatASinkDidNotTake(t *testing.T) {
+	t.Parallel()
+	var up atomic.Bool
+	refused, taken := make(chan changeevent.Payload, 1000), make(chan changeevent.Payload, 1000)
+	place := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		p, err := changeevent.Decode(body)
+		if err != nil {
+			t.Errorf("%v: %s", err, body)
+		}
+		if !up.Load() {
+			refused <- p
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		taken <- p
+	}))
+	t.Cleanup(place.Close)
+	url := pgtest.URL(t)
+	conn := connect(t, url)
+	id := add(t, conn, "first", `{}`)
+	env := map[string]string{
+		"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": place.URL,
+		"CHANGE_EVENTS_SHUTDOWN_TIMEOUT": "10ms",
+	}
+	c := start(t, env)
+	wantRow(t, conn, id, "shoot_status = 'ready'")
+	first := <-refused
+	c.Cancel()
+	if err := c.Wait(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+	up.Store(true)
+	start(t, env)
+	created, ready := <-taken, <-taken
+	if created.Action != changeevent.ActionShootCreated || created.ID != first.ID || ready.Action != changeevent.ActionShootReady {
+		t.Errorf("the sink was told of %s %s and %s, want %s %s and shoot-ready", created.Action, created.ID, ready.Action, first.Action, first.ID)
 	}
 }

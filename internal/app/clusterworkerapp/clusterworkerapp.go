@@ -29,8 +29,9 @@ type Loan struct {
 	Garden Garden
 	// Fleet is told in the place of the API that is configured.
 	Fleet *fleetclient.Client
-	// Changes is told of changes in the place of the sinks that are configured.
-	Changes changeevent.Client
+	// Sinks are told of changes in the place of those that are configured. Whoever
+	// lends them closes them.
+	Sinks *changes.Sinks
 }
 
 // Parts makes the parts of the cluster-worker, in the order in which they
@@ -46,8 +47,12 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 		}
 	}()
 	e := &engine{cfg: cfg, stop: stop, log: p.Log, metrics: p.Metrics}
-	if e.recorder, parts, err = loan.recorder(cfg, p); err != nil { //nolint:contextcheck // the sinks outlive the call
-		return nil, nil, err
+	sinks := loan.Sinks
+	if sinks == nil {
+		if sinks, err = changes.New(cfg.sinks(), changeevent.SourceClusterWorker, false, p); err != nil { //nolint:contextcheck // the sinks outlive the call
+			return nil, nil, err
+		}
+		parts = append(parts, sinks.Part())
 	}
 	if e.open, err = loan.opener(cfg); err != nil {
 		return parts, nil, err
@@ -58,34 +63,28 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 	if cfg.Mode == Mock && loan.Garden == nil {
 		p.Log.WarnContext(ctx, "the garden is in the memory of this process: no cluster becomes real", "set", "GARDENER_MODE=real")
 	}
-	database, err := e.connect(cfg, p) //nolint:contextcheck // the pool outlives the call
+	database, err := e.connect(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call
 	if err != nil {
 		return parts, nil, err
 	}
 	parts = append(parts, database...)
+	tells, err := newOutbox(e.store, sinks, p.Log, p.Metrics)
+	if err != nil {
+		return parts, nil, err
+	}
+	e.recorder = logged{p.Log, tells.Nudge}
+	parts = append(parts, lifecycle.Part{Name: "worker's change events", Run: tells.Run})
 	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready, Warning: e.Warning}), e.Live, nil
 }
 
-// recorder makes what hears of changes: the log, and the sinks of change events.
-func (l Loan) recorder(cfg Part, p *process.Process) (clusterworker.Recorder, []lifecycle.Part, error) {
-	if l.Changes != nil {
-		return both{logged{p.Log}, sent{l.Changes}}, nil, nil
-	}
-	sinks, err := changes.New(cfg.sinks(), changeevent.SourceClusterWorker, false, p)
-	if err != nil {
-		return nil, nil, err
-	}
-	return both{logged{p.Log}, sent{sinks}}, []lifecycle.Part{sinks.Part()}, nil
-}
-
 // connect makes what reaches the database.
-func (e *engine) connect(cfg Part, p *process.Process) ([]lifecycle.Part, error) {
+func (e *engine) connect(cfg Part, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg.Database.ProbeEvery = probeEvery
 	pool, err := postgres.New(cfg.Database, p.Log)
 	if err != nil {
 		return nil, err
 	}
-	e.store = pgstore.New(pool)
+	e.store = pgstore.New(pool, namesOf(sinks)...)
 	tables := schema.Awaited(pool, p.Log)
 	parts := []lifecycle.Part{
 		{Name: "worker's database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
@@ -99,16 +98,6 @@ func (e *engine) connect(cfg Part, p *process.Process) ([]lifecycle.Part, error)
 		return nil, errors.Join(err, lifecycle.Discard(parts...))
 	}
 	return append(parts, lifecycle.Part{Name: "listener", Run: e.listener.Run, Ready: e.listener.Ready}), nil
-}
-
-// both are two that hear of changes.
-type both [2]clusterworker.Recorder
-
-// Record tells both.
-func (b both) Record(ctx context.Context, c clusterworker.Change) {
-	for _, r := range b {
-		r.Record(ctx, c)
-	}
 }
 
 func (l Loan) opener(cfg Part) (opener, error) {

@@ -39,6 +39,9 @@ func (c Part) try(reg prometheus.Registerer) error {
 	if err := errors.Join(makerErr, workerErr, pollerErr); err != nil {
 		return err
 	}
+	if _, err := newOutbox(store, nil, slog.New(slog.DiscardHandler), reg); err != nil {
+		return err
+	}
 	_, err := bridge.New(c.Reports, bridge.Deps{Store: store, Fleet: nobody{}, Observer: observer, Registerer: reg})
 	return err
 }

@@ -30,12 +30,15 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 		return nil, nil
 	}
 	err = s.persist(ctx, func(ctx context.Context) (int, error) {
-		a := completeArgs(left)
+		a, err := completeArgs(left)
+		if err != nil {
+			return 0, err
+		}
 		var written []int64
-		err := s.send(ctx, func(b *pgx.Batch) {
+		err = s.send(ctx, func(b *pgx.Batch) {
 			b.Queue(byIndex)
 			collectScalars(b.Queue(db.Complete, a.IDs, a.Tokens, a.Generations, a.ClusterGenerations, a.Failed, a.Errors, a.Classes, a.Spend,
-				a.Delays, a.Deleting, a.Absent, a.ShootUIDs, a.ShootGenerations), &written)
+				a.Delays, a.Deleting, a.Absent, a.ShootUIDs, a.ShootGenerations, a.Changes, s.sinks), &written)
 		})
 		if err != nil || len(written) == len(left) {
 			left = left[:0]
@@ -70,25 +73,29 @@ func (s *Store) stillClaimed(ctx context.Context, results []clusterworker.Result
 
 // completeArgs lays results out in columns, in the order of the ids: batches
 // that meet then do so in one order.
-func completeArgs(results []clusterworker.Result) db.CompleteParams {
+func completeArgs(results []clusterworker.Result) (a db.CompleteParams, err error) {
 	slices.SortFunc(results, func(a, b clusterworker.Result) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
 	n := len(results)
-	a := db.CompleteParams{
+	a = db.CompleteParams{
 		IDs: make([]string, n), Tokens: make([]int64, n), Generations: make([]int64, n), ClusterGenerations: make([]int64, n),
 		Failed: make([]bool, n), Errors: make([]string, n), Classes: make([]string, n), Spend: make([]bool, n), Delays: make([]int64, n),
 		Deleting: make([]bool, n), Absent: make([]bool, n), ShootUIDs: make([]string, n), ShootGenerations: make([]int64, n),
+		Changes: make([]string, n),
 	}
 	for i := range results {
 		r := &results[i]
 		a.IDs[i], a.Tokens[i], a.Generations[i], a.ClusterGenerations[i] = r.ClusterID, r.Token, r.Generation, r.ClusterGeneration
 		a.Spend[i], a.Deleting[i], a.Absent[i] = r.Spend, r.Deleting, r.Absent
 		a.ShootUIDs[i], a.ShootGenerations[i] = text(r.Applied.UID), r.Applied.Generation
+		if a.Changes[i], err = encodeChange(r.Change); err != nil {
+			return a, err
+		}
 		if r.Err != nil {
 			a.Failed[i], a.Errors[i], a.Classes[i] = true, text(r.Err.Error()), text(string(r.Class))
 			a.Delays[i] = min(max(r.Delay, 0), maxDelay).Microseconds()
 		}
 	}
-	return a
+	return a, nil
 }
 
 // text is a string that PostgreSQL takes, however odd it was and long: one

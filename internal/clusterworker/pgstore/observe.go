@@ -146,15 +146,18 @@ func (s *Store) SaveStatus(ctx context.Context, fence int64, changes []clusterwo
 	n := len(changes)
 	a := db.SaveStatusParams{
 		Fence: fence, IDs: make([]string, n), WasStatuses: make([]string, n), WasDeleting: make([]bool, n),
-		Statuses: make([]string, n), Messages: make([]string, n), ShootUIDs: make([]string, n),
+		Statuses: make([]string, n), Messages: make([]string, n), ShootUIDs: make([]string, n), Changes: make([]string, n),
 	}
 	for i := range changes {
 		c := &changes[i]
 		a.IDs[i], a.WasStatuses[i], a.WasDeleting[i] = c.ClusterID, text(string(c.WasStatus)), c.WasDeleting
 		a.Statuses[i], a.Messages[i], a.ShootUIDs[i] = text(string(c.Status)), text(c.Message), text(c.ShootUID)
+		if a.Changes[i], err = encodeChange(c.Change); err != nil {
+			return nil, err
+		}
 	}
 	return s.observed(ctx, "save the status of Shoots",
-		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs)
+		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs, a.Changes, s.sinks)
 }
 
 // Touch notes that rows were looked at.

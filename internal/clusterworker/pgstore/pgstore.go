@@ -32,7 +32,8 @@ const lockPatience = time.Second
 
 // A Store keeps the rows in PostgreSQL.
 type Store struct {
-	pool *postgres.Pool
+	pool  *postgres.Pool
+	sinks []string
 }
 
 var (
@@ -43,8 +44,9 @@ var (
 )
 
 // New makes a store on a pool whose schema is migrated and whose role is
-// migrations.RoleClusterWorker.
-func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
+// migrations.RoleClusterWorker. For each of the sinks of change events it keeps
+// what was done, until that is removed.
+func New(pool *postgres.Pool, sinks ...string) *Store { return &Store{pool: pool, sinks: sinks} }
 
 // Claim takes due rows for the time of a lease, as many as there is room for.
 func (s *Store) Claim(ctx context.Context, owner string, room clusterworker.Room, lease time.Duration) ([]clusterworker.Claim, error) {

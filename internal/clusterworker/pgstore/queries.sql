@@ -67,7 +67,8 @@ with result as (
         unnest(@deleting::boolean[]) as deleting,
         unnest(@absent::boolean[]) as absent,
         unnest(@shoot_uids::text[]) as shoot_uid,
-        unnest(@shoot_generations::bigint[]) as shoot_generation
+        unnest(@shoot_generations::bigint[]) as shoot_generation,
+        unnest(@changes::text[]) as change
 ), mine as materialized (
     select r.*, s.generation = r.generation as current,
         s.cluster_generation <> r.cluster_generation
@@ -79,42 +80,47 @@ with result as (
     from result r
     join tenant.cluster_sync s on s.cluster_id = r.cluster_id and s.claim_token = r.token
     for update of s skip locked
+), done as (
+    update tenant.cluster_sync s set
+        synced = case when not r.failed and r.current then now() end,
+        synced_generation = case when r.failed then s.synced_generation else r.generation end,
+        cluster_generation = r.cluster_generation,
+        sync_error = case when r.failed then r.error end,
+        error_class = case when r.failed then r.class end,
+        sync_attempts = case
+            when not r.failed then 0
+            when r.spend and r.current then least(s.sync_attempts, 1000000) + 1
+            else s.sync_attempts end,
+        -- What is still to be done came up after the claim.
+        unsynced_since = case
+            when r.failed then s.unsynced_since
+            when not r.current then s.sync_last_attempt end,
+        due_at = now() + case when r.failed and r.current then r.delay else interval '0' end,
+        claim_token = null,
+        claimed_by = null,
+        deletion_sent = s.deletion_sent or (r.deleting and not r.failed),
+        shoot_uid = case when r.failed or r.shoot_uid = '' then s.shoot_uid else r.shoot_uid end,
+        shoot_generation = case when r.failed or r.deleting then s.shoot_generation else r.shoot_generation end,
+        shoot_status = case
+            when r.failed then s.shoot_status
+            when r.absent then 'deleted'
+            -- A Shoot that Gardener still has is not gone, whatever was seen before.
+            when r.deleting and coalesce(s.shoot_status, 'deleted') = 'deleted' then 'deleting'
+            when r.deleting then s.shoot_status
+            when s.shoot_status = 'deleted' then 'pending'
+            else coalesce(s.shoot_status, 'pending') end,
+        shoot_status_message = case when r.absent and not r.failed then null else s.shoot_status_message end,
+        shoot_status_updated = case when r.absent and not r.failed then now() else s.shoot_status_updated end,
+        report_due_at = case when r.news then now() else s.report_due_at end,
+        report_version = s.report_version + r.news::int
+    from mine r
+    where s.cluster_id = r.cluster_id
+    returning r.token, r.cluster_id, r.change
+), told as (
+    insert into tenant.cluster_sync_changes (sink, cluster_id, change)
+    select k.sink, d.cluster_id, d.change from done d cross join unnest(@sinks::text[]) as k (sink) where d.change <> ''
 )
-update tenant.cluster_sync s set
-    synced = case when not r.failed and r.current then now() end,
-    synced_generation = case when r.failed then s.synced_generation else r.generation end,
-    cluster_generation = r.cluster_generation,
-    sync_error = case when r.failed then r.error end,
-    error_class = case when r.failed then r.class end,
-    sync_attempts = case
-        when not r.failed then 0
-        when r.spend and r.current then least(s.sync_attempts, 1000000) + 1
-        else s.sync_attempts end,
-    -- What is still to be done came up after the claim.
-    unsynced_since = case
-        when r.failed then s.unsynced_since
-        when not r.current then s.sync_last_attempt end,
-    due_at = now() + case when r.failed and r.current then r.delay else interval '0' end,
-    claim_token = null,
-    claimed_by = null,
-    deletion_sent = s.deletion_sent or (r.deleting and not r.failed),
-    shoot_uid = case when r.failed or r.shoot_uid = '' then s.shoot_uid else r.shoot_uid end,
-    shoot_generation = case when r.failed or r.deleting then s.shoot_generation else r.shoot_generation end,
-    shoot_status = case
-        when r.failed then s.shoot_status
-        when r.absent then 'deleted'
-        -- A Shoot that Gardener still has is not gone, whatever was seen before.
-        when r.deleting and coalesce(s.shoot_status, 'deleted') = 'deleted' then 'deleting'
-        when r.deleting then s.shoot_status
-        when s.shoot_status = 'deleted' then 'pending'
-        else coalesce(s.shoot_status, 'pending') end,
-    shoot_status_message = case when r.absent and not r.failed then null else s.shoot_status_message end,
-    shoot_status_updated = case when r.absent and not r.failed then now() else s.shoot_status_updated end,
-    report_due_at = case when r.news then now() else s.report_due_at end,
-    report_version = s.report_version + r.news::int
-from mine r
-where s.cluster_id = r.cluster_id
-returning r.token::bigint as token;
+select d.token::bigint as token from done d;
 
 -- name: CountClaimed :one
 -- How many of some claims still stand.
@@ -263,7 +269,8 @@ with term as materialized (
         unnest(@was_deleting::boolean[]) as was_deleting,
         unnest(@statuses::text[]) as status,
         unnest(@messages::text[]) as message,
-        unnest(@shoot_uids::text[]) as shoot_uid
+        unnest(@shoot_uids::text[]) as shoot_uid,
+        unnest(@changes::text[]) as change
 ), mine as materialized (
     select o.* from observed o
     join tenant.cluster_sync s on s.cluster_id = o.cluster_id
@@ -281,7 +288,10 @@ with term as materialized (
         report_due_at = now(),
         report_version = s.report_version + 1
     from mine o where s.cluster_id = o.cluster_id
-    returning s.cluster_id
+    returning s.cluster_id, o.change
+), told as (
+    insert into tenant.cluster_sync_changes (sink, cluster_id, change)
+    select k.sink, w.cluster_id, w.change from saved w cross join unnest(@sinks::text[]) as k (sink) where w.change <> ''
 )
 select exists (select from term) as held, array(select saved.cluster_id::text from saved)::text[] as saved;
 
@@ -349,3 +359,33 @@ from (
         else 'due' end as state
     from tenant.cluster_sync s
 ) t;
+
+-- name: ClaimChanges :many
+-- Takes changes that are due, of each cluster and sink the oldest alone: a later one
+-- waits until that is gone, so a sink hears of them in order.
+with due as materialized (
+    select c.seq from tenant.cluster_sync_changes c
+    where c.due_at <= now() and c.sink = any(@sinks::text[])
+        and not exists (
+            select from tenant.cluster_sync_changes e where e.sink = c.sink and e.cluster_id = c.cluster_id and e.seq < c.seq
+        )
+    order by c.due_at, c.seq
+    limit @most::bigint
+    for update of c skip locked
+)
+update tenant.cluster_sync_changes c set due_at = now() + @lease::interval
+from due where c.seq = due.seq
+returning c.seq, c.sink, c.change, c.failures;
+
+-- name: RenewChanges :exec
+update tenant.cluster_sync_changes c set due_at = now() + @lease::interval where c.seq = any(@seqs::bigint[]);
+
+-- name: PutOffChange :exec
+update tenant.cluster_sync_changes c set due_at = now() + @delay::interval, failures = c.failures + 1 where c.seq = @seq;
+
+-- name: RemoveChanges :exec
+delete from tenant.cluster_sync_changes c where c.seq = any(@seqs::bigint[]);
+
+-- name: ExpireChanges :many
+-- Gives up what is too old, whether or not its sink is still configured.
+delete from tenant.cluster_sync_changes c where c.created_at < now() - @age::interval returning c.seq;

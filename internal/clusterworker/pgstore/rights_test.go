@@ -30,6 +30,7 @@ func TestTheRightsOfAWorker(t *testing.T) {
 		`select tenant.oldest_transaction()`:                                      "",
 		`select tenant.add_missing_cluster_syncs(10)`:                             "",
 		`delete from tenant.cluster_worker_outages`:                               "",
+		`delete from tenant.cluster_sync_changes`:                                 "",
 		`update tenant.clusters set spec = '{}'`:                                  noRight,
 		`delete from tenant.clusters`:                                             noRight,
 		`insert into tenant.clusters select * from tenant.clusters`:               noRight,

@@ -73,9 +73,12 @@ func (s *session) commit(ctx context.Context, b *batch) error {
 // and are looked at again.
 func (s *session) save(ctx context.Context, b *batch) (int, error) {
 	var saved []string
-	for _, c := range b.changes {
+	now := time.Now()
+	for i := range b.changes {
+		c := &b.changes[i]
 		// Until it is known what was written, nothing is known.
 		s.book.forget(c.ClusterID)
+		c.Change = toldOf(c, &b.causes[i].row, now)
 	}
 	err := s.tenure.write(ctx, func(ctx context.Context, fence int64) (err error) {
 		saved, err = s.deps.Store.SaveStatus(ctx, fence, b.changes)
@@ -84,7 +87,7 @@ func (s *session) save(ctx context.Context, b *batch) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("write the status of %d Shoots: %w", len(b.changes), err)
 	}
-	now := time.Now()
+	now = time.Now()
 	written := make(map[string]bool, len(saved))
 	for _, id := range saved {
 		written[id] = true
@@ -121,17 +124,25 @@ func (s *session) saved(ctx context.Context, c *clusterworker.StatusChange, by *
 	}
 	s.metrics.changed(c.Status)
 	s.log.DebugContext(ctx, "status of a Shoot", "cluster_id", c.ClusterID, "shoot", row.ShootName, "was", was, "is", c.Status, "message", c.Message)
-	action, ok := actionOf(c.Status)
-	if !ok {
+	if c.Change == nil {
 		return
 	}
 	if c.Status == v1.ShootError {
 		s.log.WarnContext(ctx, "a Shoot failed", "cluster_id", c.ClusterID, "cluster", row.Name, "shoot", row.ShootName, "message", c.Message)
 	}
-	s.deps.Recorder.Record(ctx, clusterworker.Change{
+	s.deps.Recorder.Record(ctx, *c.Change)
+}
+
+// toldOf returns what sinks are told of a status of a row, nil if nothing.
+func toldOf(c *clusterworker.StatusChange, row *clusterworker.Row, now time.Time) *clusterworker.Change {
+	action, ok := actionOf(c.Status)
+	if !ok || c.Status == row.Status {
+		return nil
+	}
+	return &clusterworker.Change{
 		At: now, Action: action, ClusterID: c.ClusterID, Cluster: row.Name, Tenant: row.Tenant,
 		Shoot: row.ShootName, Generation: row.ClusterGeneration, Message: c.Message,
-	})
+	}
 }
 
 // actionOf is what a change event calls the beginning of a status, if it tells

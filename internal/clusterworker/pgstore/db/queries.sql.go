@@ -36,6 +36,56 @@ func (q *Queries) AddMissing(ctx context.Context, most int32) ([]string, error) 
 	return items, nil
 }
 
+const ClaimChanges = `-- name: ClaimChanges :many
+with due as materialized (
+    select c.seq from tenant.cluster_sync_changes c
+    where c.due_at <= now() and c.sink = any($2::text[])
+        and not exists (
+            select from tenant.cluster_sync_changes e where e.sink = c.sink and e.cluster_id = c.cluster_id and e.seq < c.seq
+        )
+    order by c.due_at, c.seq
+    limit $3::bigint
+    for update of c skip locked
+)
+update tenant.cluster_sync_changes c set due_at = now() + $1::interval
+from due where c.seq = due.seq
+returning c.seq, c.sink, c.change, c.failures
+`
+
+type ClaimChangesRow struct {
+	Seq      int64
+	Sink     string
+	Change   string
+	Failures int32
+}
+
+// Takes changes that are due, of each cluster and sink the oldest alone: a later one
+// waits until that is gone, so a sink hears of them in order.
+func (q *Queries) ClaimChanges(ctx context.Context, lease time.Duration, sinks []string, most int64) ([]ClaimChangesRow, error) {
+	rows, err := q.db.Query(ctx, ClaimChanges, lease, sinks, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ClaimChangesRow
+	for rows.Next() {
+		var i ClaimChangesRow
+		if err := rows.Scan(
+			&i.Seq,
+			&i.Sink,
+			&i.Change,
+			&i.Failures,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ClaimDue = `-- name: ClaimDue :exec
 with others as materialized (
     select s.cluster_id, s.due_at from tenant.cluster_sync s
@@ -98,9 +148,10 @@ with result as (
         unnest($10::boolean[]) as deleting,
         unnest($11::boolean[]) as absent,
         unnest($12::text[]) as shoot_uid,
-        unnest($13::bigint[]) as shoot_generation
+        unnest($13::bigint[]) as shoot_generation,
+        unnest($14::text[]) as change
 ), mine as materialized (
-    select r.cluster_id, r.token, r.generation, r.cluster_generation, r.failed, r.error, r.class, r.spend, r.delay, r.deleting, r.absent, r.shoot_uid, r.shoot_generation, s.generation = r.generation as current,
+    select r.cluster_id, r.token, r.generation, r.cluster_generation, r.failed, r.error, r.class, r.spend, r.delay, r.deleting, r.absent, r.shoot_uid, r.shoot_generation, r.change, s.generation = r.generation as current,
         s.cluster_generation <> r.cluster_generation
             or s.sync_error is distinct from case when r.failed then r.error end
             or s.error_class is distinct from case when r.failed then r.class end
@@ -110,42 +161,47 @@ with result as (
     from result r
     join tenant.cluster_sync s on s.cluster_id = r.cluster_id and s.claim_token = r.token
     for update of s skip locked
+), done as (
+    update tenant.cluster_sync s set
+        synced = case when not r.failed and r.current then now() end,
+        synced_generation = case when r.failed then s.synced_generation else r.generation end,
+        cluster_generation = r.cluster_generation,
+        sync_error = case when r.failed then r.error end,
+        error_class = case when r.failed then r.class end,
+        sync_attempts = case
+            when not r.failed then 0
+            when r.spend and r.current then least(s.sync_attempts, 1000000) + 1
+            else s.sync_attempts end,
+        -- What is still to be done came up after the claim.
+        unsynced_since = case
+            when r.failed then s.unsynced_since
+            when not r.current then s.sync_last_attempt end,
+        due_at = now() + case when r.failed and r.current then r.delay else interval '0' end,
+        claim_token = null,
+        claimed_by = null,
+        deletion_sent = s.deletion_sent or (r.deleting and not r.failed),
+        shoot_uid = case when r.failed or r.shoot_uid = '' then s.shoot_uid else r.shoot_uid end,
+        shoot_generation = case when r.failed or r.deleting then s.shoot_generation else r.shoot_generation end,
+        shoot_status = case
+            when r.failed then s.shoot_status
+            when r.absent then 'deleted'
+            -- A Shoot that Gardener still has is not gone, whatever was seen before.
+            when r.deleting and coalesce(s.shoot_status, 'deleted') = 'deleted' then 'deleting'
+            when r.deleting then s.shoot_status
+            when s.shoot_status = 'deleted' then 'pending'
+            else coalesce(s.shoot_status, 'pending') end,
+        shoot_status_message = case when r.absent and not r.failed then null else s.shoot_status_message end,
+        shoot_status_updated = case when r.absent and not r.failed then now() else s.shoot_status_updated end,
+        report_due_at = case when r.news then now() else s.report_due_at end,
+        report_version = s.report_version + r.news::int
+    from mine r
+    where s.cluster_id = r.cluster_id
+    returning r.token, r.cluster_id, r.change
+), told as (
+    insert into tenant.cluster_sync_changes (sink, cluster_id, change)
+    select k.sink, d.cluster_id, d.change from done d cross join unnest($15::text[]) as k (sink) where d.change <> ''
 )
-update tenant.cluster_sync s set
-    synced = case when not r.failed and r.current then now() end,
-    synced_generation = case when r.failed then s.synced_generation else r.generation end,
-    cluster_generation = r.cluster_generation,
-    sync_error = case when r.failed then r.error end,
-    error_class = case when r.failed then r.class end,
-    sync_attempts = case
-        when not r.failed then 0
-        when r.spend and r.current then least(s.sync_attempts, 1000000) + 1
-        else s.sync_attempts end,
-    -- What is still to be done came up after the claim.
-    unsynced_since = case
-        when r.failed then s.unsynced_since
-        when not r.current then s.sync_last_attempt end,
-    due_at = now() + case when r.failed and r.current then r.delay else interval '0' end,
-    claim_token = null,
-    claimed_by = null,
-    deletion_sent = s.deletion_sent or (r.deleting and not r.failed),
-    shoot_uid = case when r.failed or r.shoot_uid = '' then s.shoot_uid else r.shoot_uid end,
-    shoot_generation = case when r.failed or r.deleting then s.shoot_generation else r.shoot_generation end,
-    shoot_status = case
-        when r.failed then s.shoot_status
-        when r.absent then 'deleted'
-        -- A Shoot that Gardener still has is not gone, whatever was seen before.
-        when r.deleting and coalesce(s.shoot_status, 'deleted') = 'deleted' then 'deleting'
-        when r.deleting then s.shoot_status
-        when s.shoot_status = 'deleted' then 'pending'
-        else coalesce(s.shoot_status, 'pending') end,
-    shoot_status_message = case when r.absent and not r.failed then null else s.shoot_status_message end,
-    shoot_status_updated = case when r.absent and not r.failed then now() else s.shoot_status_updated end,
-    report_due_at = case when r.news then now() else s.report_due_at end,
-    report_version = s.report_version + r.news::int
-from mine r
-where s.cluster_id = r.cluster_id
-returning r.token::bigint as token
+select d.token::bigint as token from done d
 `
 
 type CompleteParams struct {
@@ -162,6 +218,8 @@ type CompleteParams struct {
 	Absent             []bool
 	ShootUIDs          []string
 	ShootGenerations   []int64
+	Changes            []string
+	Sinks              []string
 }
 
 // Writes results of claims that still stand, except for rows that somebody else
@@ -182,6 +240,8 @@ func (q *Queries) Complete(ctx context.Context, arg CompleteParams) ([]int64, er
 		arg.Absent,
 		arg.ShootUIDs,
 		arg.ShootGenerations,
+		arg.Changes,
+		arg.Sinks,
 	)
 	if err != nil {
 		return nil, err
@@ -310,6 +370,31 @@ func (q *Queries) EndOutage(ctx context.Context, owner string) error {
 	return err
 }
 
+const ExpireChanges = `-- name: ExpireChanges :many
+delete from tenant.cluster_sync_changes c where c.created_at < now() - $1::interval returning c.seq
+`
+
+// Gives up what is too old, whether or not its sink is still configured.
+func (q *Queries) ExpireChanges(ctx context.Context, age time.Duration) ([]int64, error) {
+	rows, err := q.db.Query(ctx, ExpireChanges, age)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var seq int64
+		if err := rows.Scan(&seq); err != nil {
+			return nil, err
+		}
+		items = append(items, seq)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const Installation = `-- name: Installation :one
 select i.id from tenant.installation i
 `
@@ -425,6 +510,15 @@ func (q *Queries) NextLease(ctx context.Context, owner string) ([]time.Duration,
 	return items, nil
 }
 
+const PutOffChange = `-- name: PutOffChange :exec
+update tenant.cluster_sync_changes c set due_at = now() + $1::interval, failures = c.failures + 1 where c.seq = $2
+`
+
+func (q *Queries) PutOffChange(ctx context.Context, delay time.Duration, seq int64) error {
+	_, err := q.db.Exec(ctx, PutOffChange, delay, seq)
+	return err
+}
+
 const ReadClaimed = `-- name: ReadClaimed :many
 select s.cluster_id, s.claim_token::bigint as token, s.generation, s.sync_attempts, coalesce(s.error_class, '')::text as error_class,
     coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
@@ -523,6 +617,15 @@ func (q *Queries) Release(ctx context.Context, iDs []string, tokens []int64) err
 	return err
 }
 
+const RemoveChanges = `-- name: RemoveChanges :exec
+delete from tenant.cluster_sync_changes c where c.seq = any($1::bigint[])
+`
+
+func (q *Queries) RemoveChanges(ctx context.Context, seqs []int64) error {
+	_, err := q.db.Exec(ctx, RemoveChanges, seqs)
+	return err
+}
+
 const Renew = `-- name: Renew :many
 with claimed as (
     select unnest($2::uuid[]) as cluster_id, unnest($3::bigint[]) as token
@@ -557,6 +660,15 @@ func (q *Queries) Renew(ctx context.Context, lease time.Duration, iDs []string, 
 		return nil, err
 	}
 	return items, nil
+}
+
+const RenewChanges = `-- name: RenewChanges :exec
+update tenant.cluster_sync_changes c set due_at = now() + $1::interval where c.seq = any($2::bigint[])
+`
+
+func (q *Queries) RenewChanges(ctx context.Context, lease time.Duration, seqs []int64) error {
+	_, err := q.db.Exec(ctx, RenewChanges, lease, seqs)
+	return err
 }
 
 const Reported = `-- name: Reported :exec
@@ -754,9 +866,10 @@ with term as materialized (
         unnest($4::boolean[]) as was_deleting,
         unnest($5::text[]) as status,
         unnest($6::text[]) as message,
-        unnest($7::text[]) as shoot_uid
+        unnest($7::text[]) as shoot_uid,
+        unnest($8::text[]) as change
 ), mine as materialized (
-    select o.cluster_id, o.was_status, o.was_deleting, o.status, o.message, o.shoot_uid from observed o
+    select o.cluster_id, o.was_status, o.was_deleting, o.status, o.message, o.shoot_uid, o.change from observed o
     join tenant.cluster_sync s on s.cluster_id = o.cluster_id
     join tenant.clusters c on c.id = o.cluster_id
     where exists (select from term)
@@ -772,7 +885,10 @@ with term as materialized (
         report_due_at = now(),
         report_version = s.report_version + 1
     from mine o where s.cluster_id = o.cluster_id
-    returning s.cluster_id
+    returning s.cluster_id, o.change
+), told as (
+    insert into tenant.cluster_sync_changes (sink, cluster_id, change)
+    select k.sink, w.cluster_id, w.change from saved w cross join unnest($9::text[]) as k (sink) where w.change <> ''
 )
 select exists (select from term) as held, array(select saved.cluster_id::text from saved)::text[] as saved
 `
@@ -785,6 +901,8 @@ type SaveStatusParams struct {
 	Statuses    []string
 	Messages    []string
 	ShootUIDs   []string
+	Changes     []string
+	Sinks       []string
 }
 
 type SaveStatusRow struct {
@@ -803,6 +921,8 @@ func (q *Queries) SaveStatus(ctx context.Context, arg SaveStatusParams) (SaveSta
 		arg.Statuses,
 		arg.Messages,
 		arg.ShootUIDs,
+		arg.Changes,
+		arg.Sinks,
 	)
 	var i SaveStatusRow
 	err := row.Scan(&i.Held, &i.Saved)

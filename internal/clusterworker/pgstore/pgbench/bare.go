@@ -102,7 +102,7 @@ func round(ctx context.Context, conn *pgx.Conn, batch int) (rows int, err error)
 	// just to find that it is taken.
 	for completed := 0; completed < len(done.IDs); {
 		written, err := conn.Exec(ctx, db.Complete, done.IDs, done.Tokens, done.Generations, done.ClusterGenerations, done.Failed, done.Errors, done.Classes,
-			done.Spend, done.Delays, done.Deleting, done.Absent, done.ShootUIDs, done.ShootGenerations)
+			done.Spend, done.Delays, done.Deleting, done.Absent, done.ShootUIDs, done.ShootGenerations, done.Changes, []string(nil))
 		if err != nil {
 			return completed, err
 		}
@@ -119,6 +119,7 @@ func add(p *db.CompleteParams, id string, token, generation int64) {
 	p.Spend, p.Delays = append(p.Spend, false), append(p.Delays, 0)
 	p.Deleting, p.Absent = append(p.Deleting, false), append(p.Absent, false)
 	p.ShootUIDs, p.ShootGenerations = append(p.ShootUIDs, ""), append(p.ShootGenerations, 1)
+	p.Changes = append(p.Changes, "")
 }
 
 // The design that holds a row locked for as long as it is worked on.

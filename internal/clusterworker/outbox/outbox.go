@@ -1,0 +1,294 @@
+// Package outbox tells sinks what was done to Shoots, at least once.
+//
+// The store keeps a change for each sink from the statement that makes it until
+// the sink has taken it. An Outbox takes those that are due, of each cluster and
+// sink the oldest alone, and hands them to the clients. A sink that is away, and a
+// process that is killed, delay a change, and may repeat it with the same id;
+// order holds for each cluster and sink. A change that a sink refuses for what is
+// in it, or that has grown too old, is given up and counted.
+package outbox
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+)
+
+const (
+	// MaxAge is how long a change is kept for a sink that does not take it.
+	MaxAge = 12 * time.Hour
+
+	lease       = 2 * time.Minute  // of a change that is being sent
+	renewEvery  = 30 * time.Second // well within it
+	askEvery    = 5 * time.Second  // for what other processes have left behind
+	expireEvery = time.Minute
+	mostAtATime = 256             // changes that are being sent
+	lastWords   = 2 * time.Second // for what is due when the process ends
+	callTimeout = 10 * time.Second
+)
+
+// A Pending is a change that a sink has not taken yet.
+type Pending struct {
+	Seq      int64
+	Sink     string
+	Change   clusterworker.Change
+	Failures int
+}
+
+// A Store keeps what is pending. An error of it is one of the database.
+type Store interface {
+	// ClaimChanges takes changes for these sinks for the time of a lease, of each
+	// cluster and sink the oldest alone.
+	ClaimChanges(ctx context.Context, sinks []string, most int, lease time.Duration) ([]Pending, error)
+	// RenewChanges has leases end so long from now.
+	RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error
+	// RemoveChanges removes what needs nothing more.
+	RemoveChanges(ctx context.Context, seqs []int64) error
+	// PutOffChange makes a change due again after some time.
+	PutOffChange(ctx context.Context, seq int64, delay time.Duration) error
+	// ExpireChanges removes what is older, and gives how many that were.
+	ExpireChanges(ctx context.Context, age time.Duration) (int, error)
+}
+
+// A Sink is one that is told.
+type Sink struct {
+	Name   string
+	Client changeevent.Client
+}
+
+// Deps are what an Outbox works with.
+type Deps struct {
+	Store Store
+	Sinks []Sink
+	// Event makes the event of a change; the same change has the same id.
+	Event      func(clusterworker.Change) changeevent.ChangeEvent
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// An Outbox tells sinks. Make it with New and call Run once.
+type Outbox struct {
+	deps  Deps
+	names []string
+	sinks map[string]changeevent.Client
+	wake  chan struct{}
+
+	givenUp *prometheus.CounterVec
+	sending prometheus.Gauge
+
+	mu       sync.Mutex
+	answered []answer
+
+	inFlight map[int64]Pending // of Run alone
+}
+
+// An answer is what became of a change.
+type answer struct {
+	seq      int64
+	delivery changeevent.Delivery
+}
+
+// New makes an Outbox. It starts nothing.
+func New(deps Deps) (*Outbox, error) {
+	o := &Outbox{
+		deps: deps, sinks: map[string]changeevent.Client{}, wake: make(chan struct{}, 1), inFlight: map[int64]Pending{},
+		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fleetloop_clusterworker_change_events_given_up_total",
+			Help: "Change events of clusters that a sink will not be told, by why: refused for what is in them, or grown too old.",
+		}, []string{"error"}),
+		sending: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fleetloop_clusterworker_change_events_in_flight",
+			Help: "Change events of clusters that this process has handed to a client and that no sink has answered yet.",
+		}),
+	}
+	for _, s := range deps.Sinks {
+		o.names = append(o.names, s.Name)
+		o.sinks[s.Name] = s.Client
+	}
+	if err := deps.Registerer.Register(o.givenUp); err != nil {
+		return nil, err
+	}
+	return o, deps.Registerer.Register(o.sending)
+}
+
+// Nudge has the store asked now. It never blocks.
+func (o *Outbox) Nudge() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run tells sinks until ctx ends, and then what is due, for some seconds. What is
+// left is told by the next process.
+func (o *Outbox) Run(ctx context.Context) error {
+	if len(o.names) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	var renewed, expired time.Time
+	for ctx.Err() == nil {
+		now := time.Now()
+		if now.Sub(expired) >= expireEvery {
+			expired = now
+			o.expire(ctx)
+		}
+		if now.Sub(renewed) >= renewEvery {
+			renewed = now
+			o.renew(ctx)
+		}
+		o.round(ctx)
+		select {
+		case <-ctx.Done():
+		case <-o.wake:
+		case <-tick.C:
+		}
+	}
+	o.finish(context.WithoutCancel(ctx))
+	return nil
+}
+
+// finish tells what is due, as long as sinks take it, and leaves the rest for
+// another process.
+func (o *Outbox) finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastWords)
+	defer cancel()
+	for o.round(ctx) || len(o.inFlight) > 0 {
+		select {
+		case <-o.wake:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	rest, stop := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer stop()
+	o.settle(rest)
+	for seq := range o.inFlight {
+		o.putOff(rest, seq, 0)
+	}
+	if n := len(o.inFlight); n > 0 {
+		o.deps.Log.WarnContext(rest, "some change events of clusters were not delivered, and are kept for the next process", "count", n)
+	}
+}
+
+// round settles what was answered and sends what is due. It reports whether there
+// was anything to send.
+func (o *Outbox) round(ctx context.Context) bool {
+	o.settle(ctx)
+	room := mostAtATime - len(o.inFlight)
+	if room <= 0 {
+		return false
+	}
+	var due []Pending
+	err := o.ask(ctx, "find the change events that are due", func(ctx context.Context) (err error) {
+		due, err = o.deps.Store.ClaimChanges(ctx, o.names, room, lease)
+		return err
+	})
+	if err != nil {
+		return false
+	}
+	for _, p := range due {
+		o.send(ctx, p)
+	}
+	o.sending.Set(float64(len(o.inFlight)))
+	return len(due) > 0
+}
+
+// send hands a change to the client of its sink, which calls back once.
+func (o *Outbox) send(ctx context.Context, p Pending) {
+	if _, ok := o.inFlight[p.Seq]; ok {
+		return // its lease could not be renewed in time, and the client still has it
+	}
+	o.inFlight[p.Seq] = p
+	e := o.deps.Event(p.Change)
+	e.OnDelivery = func(d changeevent.Delivery) {
+		o.mu.Lock()
+		o.answered = append(o.answered, answer{p.Seq, d})
+		o.mu.Unlock()
+		o.Nudge()
+	}
+	o.sinks[p.Sink].SendChangeEvent(ctx, e)
+}
+
+// settle writes down what was answered.
+func (o *Outbox) settle(ctx context.Context) {
+	o.mu.Lock()
+	answered := o.answered
+	o.answered = nil
+	o.mu.Unlock()
+	var done []int64
+	for _, a := range answered {
+		p := o.inFlight[a.seq]
+		delete(o.inFlight, a.seq)
+		switch class := a.delivery.Class; {
+		case class == "":
+			done = append(done, a.seq)
+		case isFinal(class):
+			o.givenUp.WithLabelValues(string(class)).Inc()
+			done = append(done, a.seq)
+		default:
+			o.putOff(ctx, a.seq, backoff.Policy{Initial: askEvery, Max: 5 * time.Minute, Jitter: -1}.Delay(p.Failures))
+		}
+	}
+	if len(done) > 0 {
+		// If it fails they are sent again when their leases end, with the same ids.
+		_ = o.ask(ctx, "remove change events that were delivered", func(ctx context.Context) error { return o.deps.Store.RemoveChanges(ctx, done) })
+		o.Nudge() // what comes after them is due now
+	}
+	o.sending.Set(float64(len(o.inFlight)))
+}
+
+// isFinal says that an event would fare no better later, and that those behind it
+// would wait for ever. All else is of the sink or of the way there.
+func isFinal(c changeevent.Class) bool {
+	return c == changeevent.ClassClientError || c == changeevent.ClassEncode || c == changeevent.ClassExpired
+}
+
+func (o *Outbox) putOff(ctx context.Context, seq int64, delay time.Duration) {
+	_ = o.ask(ctx, "put off a change event", func(ctx context.Context) error { return o.deps.Store.PutOffChange(ctx, seq, delay) })
+}
+
+// renew keeps the leases of what a client has: it may wait for a sink for long.
+func (o *Outbox) renew(ctx context.Context) {
+	if len(o.inFlight) == 0 {
+		return
+	}
+	seqs := make([]int64, 0, len(o.inFlight))
+	for seq := range o.inFlight {
+		seqs = append(seqs, seq)
+	}
+	_ = o.ask(ctx, "renew the leases of change events", func(ctx context.Context) error { return o.deps.Store.RenewChanges(ctx, seqs, lease) })
+}
+
+// expire gives up what nobody wants to hear any more.
+func (o *Outbox) expire(ctx context.Context) {
+	_ = o.ask(ctx, "remove change events that are too old", func(ctx context.Context) error {
+		n, err := o.deps.Store.ExpireChanges(ctx, MaxAge)
+		if n > 0 {
+			o.givenUp.WithLabelValues(string(changeevent.ClassExpired)).Add(float64(n))
+			o.deps.Log.ErrorContext(ctx, "change events of clusters were given up, because no sink took them in time", "count", n, "age", MaxAge)
+		}
+		return err
+	})
+}
+
+// ask asks the store once. What fails is tried again in a later round.
+func (o *Outbox) ask(ctx context.Context, what string, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := do(ctx)
+	if err != nil && ctx.Err() == nil {
+		o.deps.Log.WarnContext(ctx, "the outbox of change events has no answer of the database, trying again", "what", what, "err", err)
+	}
+	return err
+}
