@@ -101,6 +101,7 @@ func actionLabel(action string) string {
 	switch action {
 	case ActionCordon, ActionUncordon, ActionDrainStarted, ActionDrainCompleted, ActionDrainFailed,
 		ActionRebootRequested, ActionTerminateRequested, ActionRebootExecuted, ActionTerminateExecuted,
+		ActionRebootSent, ActionTerminateSent, ActionRebootFailed, ActionTerminateFailed, ActionDrainCancelled, ActionSupportRequired,
 		ActionShootCreated, ActionShootUpdated, ActionShootDeleted, ActionShootReady, ActionShootFailed,
 		ActionExecutionStarted, ActionExecutionSucceeded, ActionExecutionFailed,
 		ActionExecutionApproved, ActionExecutionRejected, ActionExecutionRolledBack,
@@ -115,12 +116,7 @@ func actionLabel(action string) string {
 
 // isExtension says that an action is sent only where it is asked for.
 func isExtension(action string) bool {
-	switch action {
-	case ActionDrainCancelled, ActionOverrideDetected, ActionBudgetExhausted,
-		ActionSupportRequired, ActionRebootFailed, ActionTerminateFailed:
-		return true
-	}
-	return false
+	return action == ActionOverrideDetected || action == ActionBudgetExhausted
 }
 
 // queues collect how clients stand when they are asked, which costs senders

@@ -55,7 +55,7 @@ func TestActionsAreFewLabels(t *testing.T) {
 	known := []string{
 		ActionCordon, ActionUncordon, ActionDrainStarted, ActionDrainCompleted, ActionDrainFailed, ActionRebootRequested, ActionTerminateRequested,
 		ActionRebootExecuted, ActionTerminateExecuted, ActionDrainCancelled, ActionOverrideDetected, ActionBudgetExhausted, ActionSupportRequired,
-		ActionRebootFailed, ActionTerminateFailed, ActionShootCreated, ActionShootUpdated, ActionShootDeleted, ActionShootReady, ActionShootFailed,
+		ActionRebootSent, ActionTerminateSent, ActionRebootFailed, ActionTerminateFailed, ActionShootCreated, ActionShootUpdated, ActionShootDeleted, ActionShootReady, ActionShootFailed,
 		ActionExecutionStarted, ActionExecutionSucceeded, ActionExecutionFailed, ActionExecutionApproved, ActionExecutionRejected,
 		ActionExecutionRolledBack, ActionClusterCreated, ActionClusterChanged, ActionClusterDeleted,
 	}

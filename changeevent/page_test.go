@@ -115,6 +115,7 @@ func TestPageNamesActions(t *testing.T) {
 		changeevent.ActionDrainStarted: {Source: changeevent.SourceNodeDrainer}, changeevent.ActionDrainCompleted: {Source: changeevent.SourceNodeDrainer},
 		changeevent.ActionDrainFailed:     {Source: changeevent.SourceNodeDrainer, Reason: "shop/web-0 is blocked"},
 		changeevent.ActionRebootRequested: {Source: changeevent.SourceFaultRemediation}, changeevent.ActionTerminateRequested: {Source: changeevent.SourceFaultRemediation},
+		changeevent.ActionRebootSent: {Source: changeevent.SourceJanitor}, changeevent.ActionTerminateSent: {Source: changeevent.SourceJanitor},
 		changeevent.ActionRebootExecuted: {Source: changeevent.SourceJanitor}, changeevent.ActionTerminateExecuted: {Source: changeevent.SourceJanitor},
 		changeevent.ActionDrainCancelled: {Source: changeevent.SourceNodeDrainer}, changeevent.ActionOverrideDetected: {}, changeevent.ActionBudgetExhausted: {},
 		changeevent.ActionSupportRequired: {Source: changeevent.SourceFaultRemediation, ErrorCode: "XID-79"},

@@ -134,8 +134,8 @@ func TestActionsThatASinkDoesNotWant(t *testing.T) {
 		want       []string
 	}{
 		"Default":    {"what is asked for is not sent unless it is", nil, false, []string{ActionCordon, "own"}},
-		"Extensions": {"all", nil, true, []string{ActionCordon, "own", ActionSupportRequired}},
-		"Listed":     {"these alone, an extension as well", []string{ActionSupportRequired, "own"}, false, []string{"own", ActionSupportRequired}},
+		"Extensions": {"all", nil, true, []string{ActionCordon, "own", ActionBudgetExhausted}},
+		"Listed":     {"these alone, an extension as well", []string{ActionBudgetExhausted, "own"}, false, []string{"own", ActionBudgetExhausted}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestActionsThatASinkDoesNotWant(t *testing.T) {
 			cfg.Actions, cfg.Extensions, cfg.Registerer = tc.actions, tc.extensions, reg
 			c := start(t, cfg)
 			var told deliveries
-			for _, action := range []string{ActionCordon, "own", ActionSupportRequired} {
+			for _, action := range []string{ActionCordon, "own", ActionBudgetExhausted} {
 				c.SendChangeEvent(t.Context(), ChangeEvent{Action: action, NodeName: "n", ID: action, OnDelivery: told.add})
 			}
 			stop(t, c)

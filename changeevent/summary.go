@@ -140,6 +140,10 @@ func ofRemedies(action string) (sentence, bool) {
 		return sentence{done: "initiated reboot for", plain: "initiate reboot for", object: objectName, why: whyNothing}, true
 	case ActionTerminateRequested:
 		return sentence{done: "initiated termination of", plain: "initiate termination of", object: objectName, why: whyNothing}, true
+	case ActionRebootSent:
+		return sentence{done: "sent the reboot request for", plain: "send the reboot request for", object: objectName, why: whyNothing}, true
+	case ActionTerminateSent:
+		return sentence{done: "sent the termination request for", plain: "send the termination request for", object: objectName, why: whyNothing}, true
 	case ActionRebootExecuted:
 		return sentence{done: "rebooted", plain: "reboot", object: objectNode, why: whyNothing}, true
 	case ActionTerminateExecuted:

@@ -156,15 +156,23 @@ const (
 	ActionTerminateExecuted  = "terminate-executed"
 )
 
+// Actions of the node fault pipeline that the record does not have. They say what
+// became of the ones above: that a provider has taken the request, and that what
+// was told of did not come about, or was not brought to its end.
+const (
+	ActionRebootSent      = "reboot-sent"
+	ActionTerminateSent   = "terminate-sent"
+	ActionRebootFailed    = "reboot-failed"
+	ActionTerminateFailed = "terminate-failed"
+	ActionDrainCancelled  = "drain-cancelled"
+	ActionSupportRequired = "support-required"
+)
+
 // Further actions of the node fault pipeline, which are sent where they are
 // asked for.
 const (
-	ActionDrainCancelled   = "drain-cancelled"
 	ActionOverrideDetected = "override-detected"
 	ActionBudgetExhausted  = "budget-exhausted"
-	ActionSupportRequired  = "support-required"
-	ActionRebootFailed     = "reboot-failed"
-	ActionTerminateFailed  = "terminate-failed"
 )
 
 // The actions of the other components.

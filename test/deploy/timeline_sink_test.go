@@ -118,7 +118,7 @@ nodeFaultController: {enabled: true}
 	if err != nil {
 		t.Fatal(err)
 	}
-	sinks, err := changes.New(cfg, "test", false, p)
+	sinks, err := changes.New(cfg, "test", p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 const mostWrites = 20
 
 // course is what is told of a node that is drained and rebooted.
-const course = "cordon drain-started drain-completed reboot-requested reboot-executed uncordon"
+const course = "cordon drain-started drain-completed reboot-requested reboot-sent reboot-executed uncordon"
 
 // Wherever the controller dies, the next one goes on: the end is the same, each
 // step is told, and none is done twice. It dies at each write, once before it is

@@ -1,6 +1,7 @@
 package nodefault
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -96,5 +97,62 @@ func TestFailedDrain(t *testing.T) {
 	}
 	if kept.DeletionTimestamp != nil {
 		t.Error("the pod that a budget keeps was told to go")
+	}
+}
+
+// A silent kubelet ends no pods, so that the drain fails. The node is left to a
+// person then, and rebooted with those pods only where a setting says so.
+func TestSilentNode(t *testing.T) {
+	c := faulttest.Start(t)
+	ns := kubebedtest.Namespace(t)
+	for name, tc := range map[string]struct {
+		reason string
+		env    map[string]string
+		phase  v1alpha1.Phase
+		told   string
+	}{
+		"Default": {"nobody said that the pods may be lost", nil, v1alpha1.PhaseStuck, "cordon drain-started drain-failed support-required"},
+		"Reboot":  {"somebody did", map[string]string{"NODE_FAULT_REBOOT_SILENT": "true"}, v1alpha1.PhaseRemediating, "cordon drain-started drain-failed reboot-requested"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, node := c.For(t), "node-silent-"+strings.ToLower(name)
+			c.Node(node, nil)
+			slow := c.Pod(ns, "slow-"+strings.ToLower(name), node, faulttest.Slow)
+			env := map[string]string{"NODE_FAULT_DRAIN_DEADLINE": "3s"}
+			maps.Copy(env, tc.env)
+			process := c.StartController(env)
+			defer process.Kill()
+			c.Ready(c.GetNode(node), corev1.ConditionUnknown)
+			c.Report(faulttest.Xid(node))
+			c.WantPhase(node, tc.phase)
+			c.Sink.WantTold(t, node, tc.told)
+			if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(slow), slow); err != nil {
+				t.Errorf("the pod that cannot end: %v", err)
+			}
+			if t.Failed() {
+				t.Error(tc.reason)
+			}
+		})
+	}
+}
+
+// A node that goes while it is drained ends its drain, and sinks are told so.
+func TestNodeGoesWhileDrained(t *testing.T) {
+	c := faulttest.Start(t)
+	ns := kubebedtest.Namespace(t)
+	const node = "node-leaves"
+	n := c.Node(node, nil)
+	c.Pod(ns, "slow-0", node, faulttest.Slow)
+	c.StartController(nil)
+	c.Report(faulttest.Xid(node))
+	c.WantPhase(node, v1alpha1.PhaseDraining)
+	if err := c.Client.Delete(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	c.WantPhase(node, v1alpha1.PhaseGone)
+	c.Sink.WantTold(t, node, "cordon drain-started drain-cancelled")
+	told := c.Sink.Taken(node, true)
+	if last := told[len(told)-1]; last.Reason != "the node is gone" {
+		t.Errorf("the drain ended because %q", last.Reason)
 	}
 }

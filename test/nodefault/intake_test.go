@@ -67,7 +67,7 @@ func TestEveryWayIn(t *testing.T) {
 			c.WantPhase(node, v1alpha1.PhaseHealthy)
 			want := "cordon drain-completed uncordon"
 			if f.Status.Remediation != nil {
-				want = "cordon drain-completed reboot-requested reboot-executed uncordon"
+				want = "cordon drain-completed reboot-requested reboot-sent reboot-executed uncordon"
 			}
 			c.Sink.WantTold(t, node, want)
 			h := c.Sink.Taken(node, true)[0].HealthEvent

@@ -11,6 +11,7 @@ import (
 
 	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
@@ -67,7 +68,7 @@ func TestRebooted(t *testing.T) {
 	if n := c.GetNode("gpu-node-01"); n.Spec.Unschedulable || len(n.Annotations[v1alpha1.AnnotationOwned]) > 0 {
 		t.Errorf("something of ours is left: %v %v", n.Spec, n.Annotations)
 	}
-	const want = "cordon drain-completed reboot-requested reboot-executed uncordon"
+	const want = "cordon drain-completed reboot-requested reboot-sent reboot-executed uncordon"
 	controllertest.Eventually(t, func(context.Context) error {
 		if got := c.Sink.Actions("gpu-node-01"); got != want {
 			return fmt.Errorf("told: %s; want %s", got, want)
@@ -79,5 +80,32 @@ func TestRebooted(t *testing.T) {
 		if p.Session != f.Status.Session || p.Cluster != "bed" || p.HealthEvent == nil || p.HealthEvent.ErrorCode != "XID-79" || !p.HealthEvent.IsFatal {
 			t.Errorf("%+v", p)
 		}
+	}
+}
+
+// A webhook that takes a reboot and does nothing has rebooted nothing: that the
+// request was sent is told, and then that the reboot failed, by default.
+func TestRebootThatNeverHappens(t *testing.T) {
+	c := faulttest.Start(t)
+	machines := c.Machines()
+	machines.Deaf = true
+	env := machines.Env()
+	env["NODE_FAULT_REBOOT_ATTEMPTS"] = "1"
+	c.StartController(env)
+	const node = "node-deaf"
+	c.Node(node, nil)
+	c.Report(faulttest.Xid(node))
+	const sent = "cordon drain-completed reboot-requested reboot-sent"
+	c.Sink.WantTold(t, node, sent)
+	machines.Fail()
+	c.WantPhase(node, v1alpha1.PhaseStuck)
+	c.Sink.WantTold(t, node, sent+" reboot-failed support-required")
+	for _, p := range c.Sink.Taken(node, true) {
+		if p.Action == "reboot-failed" && p.Outcome != "failed" {
+			t.Errorf("it is told as %q", p.Outcome)
+		}
+	}
+	if n := len(machines.Done(provider.ActionReboot, node)); n != 1 {
+		t.Errorf("it was asked for %d times", n)
 	}
 }

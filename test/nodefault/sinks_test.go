@@ -116,3 +116,32 @@ func settled(sinks ...string) func(*v1alpha1.NodeFault) bool {
 		return f.Status.Untold == 0
 	}
 }
+
+// What was done is told as done, also by a controller that only pretends by the
+// time the sink takes it.
+func TestToldAsItWas(t *testing.T) {
+	c := faulttest.Start(t)
+	impatience := c.File("config.yaml", "outbox: {retry: 100ms, max_retry: 500ms}\nchange_events: {timeout: 2s, retry: {max_attempts: 1}}\n")
+	first := c.StartController(nil, "--config="+impatience)
+	const real, pretended = "node-real", "node-pretended"
+	c.Node(real, nil)
+	c.Sink.Answer(func(context.Context, changeevent.Payload) int { return http.StatusServiceUnavailable })
+	c.Report(faulttest.Fatal(real, "disk"))
+	c.Want(real, "a cordon that is not told yet", func(f *v1alpha1.NodeFault) bool {
+		return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.Delivered["default"].Error != ""
+	})
+	first.Kill()
+	c.StartController(map[string]string{"DRY_RUN": "true"}, "--config="+impatience)
+	c.Sink.Answer(nil)
+	c.Node(pretended, nil)
+	c.Report(faulttest.Fatal(pretended, "disk"))
+	c.Sink.WantTold(t, real, "cordon drain-completed")
+	c.Sink.WantTold(t, pretended, "cordon")
+	for node, dry := range map[string]bool{real: false, pretended: true} {
+		for _, p := range c.Sink.Taken(node, true) {
+			if p.DryRun != dry || strings.HasPrefix(p.Summary, "[DRY-RUN]") != dry {
+				t.Errorf("%s of node %q is told with dryRun %t: %s", p.Action, node, p.DryRun, p.Summary)
+			}
+		}
+	}
+}

@@ -24,7 +24,7 @@ func TestTerminated(t *testing.T) {
 	fault.RecommendedAction = "REPLACE_VM"
 	c.Report(fault)
 	f := c.WantPhase(name, v1alpha1.PhaseGone)
-	const told = "cordon drain-completed terminate-requested terminate-executed"
+	const told = "cordon drain-completed terminate-requested terminate-sent terminate-executed"
 	c.Sink.WantTold(t, name, told)
 	if done := machines.Done(provider.ActionTerminate, name); len(done) != 1 {
 		t.Errorf("its machine was terminated %d times", len(done))

@@ -70,7 +70,7 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	if l.api, err = fleetclient.New(fleetclient.Config{Endpoint: l.address, UserAgent: "fleetloop-up"}, fleetclient.Deps{}); err != nil {
 		return err
 	}
-	if l.sinks, err = changes.New(cfg.sinks(addr), localSource, false, p); err != nil { //nolint:contextcheck // the sinks outlive the call
+	if l.sinks, err = changes.New(cfg.sinks(addr), localSource, p); err != nil { //nolint:contextcheck // the sinks outlive the call
 		return err
 	}
 	l.parts = append(l.parts, l.sinks.Part())

@@ -50,12 +50,13 @@ type Broken struct {
 var _ changeevent.Client = (*Sinks)(nil)
 
 // New makes the sinks of a process, which says of itself that it is source, and
-// has them shown at /debug/change-events. dryRun marks all events as of what
-// would have been done. Whatever sends must have ended before Part does.
+// has them shown at /debug/change-events. Each event says itself whether it is of
+// a dry run: it may have been recorded by a process that was none. Whatever sends
+// must have ended before Part does.
 //
 // An error is one of names that cannot be told apart, or that source is empty:
 // the client would name the component of the decision record, which this is not.
-func New(cfg Config, source string, dryRun bool, p *process.Process) (*Sinks, error) {
+func New(cfg Config, source string, p *process.Process) (*Sinks, error) {
 	if source == "" {
 		return nil, errNoSource
 	}
@@ -64,7 +65,7 @@ func New(cfg Config, source string, dryRun bool, p *process.Process) (*Sinks, er
 	}
 	s := &Sinks{log: p.Log}
 	common := changeevent.Config{
-		Enabled: true, ClusterName: cfg.ClusterName, Source: source, DryRun: dryRun, AllowHosts: slices.Clone(cfg.AllowHosts),
+		Enabled: true, ClusterName: cfg.ClusterName, Source: source, AllowHosts: slices.Clone(cfg.AllowHosts),
 		Product:         cmp.Or(cfg.Product, changeevent.ProductFleetloop),
 		ShutdownTimeout: within(cfg.ShutdownTimeout, p.StopTimeout()),
 		Registerer:      p.Metrics, Logger: p.Log,
@@ -143,12 +144,8 @@ func (s SinkConfig) wants(action string) bool {
 	if len(s.Actions) > 0 {
 		return slices.Contains(s.Actions, action)
 	}
-	switch action {
-	case changeevent.ActionDrainCancelled, changeevent.ActionOverrideDetected, changeevent.ActionBudgetExhausted,
-		changeevent.ActionSupportRequired, changeevent.ActionRebootFailed, changeevent.ActionTerminateFailed:
-		return s.Extensions
-	}
-	return true
+	extension := action == changeevent.ActionOverrideDetected || action == changeevent.ActionBudgetExhausted
+	return s.Extensions || !extension
 }
 
 // Each are the sinks one by one, for who keeps account of what each has taken.

@@ -92,10 +92,10 @@ func config(url string) changes.Config {
 	return cfg
 }
 
-func newSinks(t *testing.T, cfg changes.Config, dryRun bool) (*changes.Sinks, *process.Process, *logtest.Buffer) {
+func newSinks(t *testing.T, cfg changes.Config) (*changes.Sinks, *process.Process, *logtest.Buffer) {
 	t.Helper()
 	p, out := newProcess(t)
-	s, err := changes.New(cfg, changeevent.SourceFaultQuarantine, dryRun, p)
+	s, err := changes.New(cfg, changeevent.SourceFaultQuarantine, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,14 +112,14 @@ func TestTellsAllSinks(t *testing.T) {
 	first, second := newSink(t, nil), newSink(t, nil)
 	cfg := config(first.URL + "/changes")
 	cfg.Sinks = []changes.SinkConfig{{Name: "second", Target: changes.Target{Endpoint: second.URL, Tuning: changes.Tuning{AppendCluster: new(bool)}}}}
-	s, p, _ := newSinks(t, cfg, true)
+	s, p, _ := newSinks(t, cfg)
 	s.SendChangeEvent(t.Context(), cordon)
 	for _, want := range []struct {
 		sink *sink
 		path string
 	}{{first, "/changes/prod"}, {second, "/"}} {
 		got := want.sink.next(t)
-		if got.path != want.path || got.payload.Source != "nvsentinel/fault-quarantine" || got.payload.Cluster != "prod" || !got.payload.DryRun || got.payload.Node != "n1" {
+		if got.path != want.path || got.payload.Source != "nvsentinel/fault-quarantine" || got.payload.Cluster != "prod" || got.payload.DryRun || got.payload.Node != "n1" {
 			t.Errorf("at %s came %+v, want it at %s", got.path, got.payload, want.path)
 		}
 	}
@@ -148,7 +148,7 @@ func TestOff(t *testing.T) {
 	var none *changes.Sinks
 	off := config("https://sink.example")
 	off.Enabled = false
-	s, _, out := newSinks(t, off, false)
+	s, _, out := newSinks(t, off)
 	for _, s := range []*changes.Sinks{none, s} {
 		s.SendChangeEvent(t.Context(), cordon)
 		if n := len(s.Each()); n != 0 {
@@ -189,7 +189,7 @@ func TestBroken(t *testing.T) {
 			if err := cfg.Check(); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: Check() = %v, want %q in it", tc.reason, err, tc.want)
 			}
-			s, _, out := newSinks(t, cfg, false)
+			s, _, out := newSinks(t, cfg)
 			s.SendChangeEvent(t.Context(), cordon)
 			if n := strings.Count(out.String(), `"level":"error"`); n != 1 || !strings.Contains(out.String(), tc.want) {
 				t.Errorf("%s: %d errors in the log, want one with %q:\n%s", tc.reason, n, tc.want, out.String())
@@ -203,7 +203,7 @@ func TestBroken(t *testing.T) {
 	good := newSink(t, nil)
 	cfg := config("http://sink.example")
 	cfg.Sinks = []changes.SinkConfig{{Name: "good", Target: changes.Target{Endpoint: good.URL}}}
-	s, _, _ := newSinks(t, cfg, false)
+	s, _, _ := newSinks(t, cfg)
 	s.SendChangeEvent(t.Context(), cordon)
 	good.next(t)
 	shown := debug(t, s)
@@ -225,7 +225,7 @@ func TestMissingFile(t *testing.T) {
 	if err := cfg.Check(); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("Check() = %v, want that it names the file", err)
 	}
-	s, p, out := newSinks(t, cfg, false)
+	s, p, out := newSinks(t, cfg)
 	s.SendChangeEvent(t.Context(), cordon)
 	if n := strings.Count(out.String(), `"level":"error"`); n != 1 || !strings.Contains(out.String(), file) || len(s.Each()) != 1 {
 		t.Errorf("%d errors in the log and %d sinks, want one of each:\n%s", n, len(s.Each()), out.String())
@@ -260,7 +260,7 @@ func TestNames(t *testing.T) {
 			cfg.Sinks = append(cfg.Sinks, changes.SinkConfig{Name: n, Target: changes.Target{Endpoint: "https://sink.example"}})
 		}
 		p, _ := newProcess(t)
-		if s, err := changes.New(cfg, "x", false, p); err == nil {
+		if s, err := changes.New(cfg, "x", p); err == nil {
 			t.Errorf("%s: sinks called %v are taken: %v", name, names, s.Close())
 		}
 		if cfg.Check() == nil {
@@ -278,9 +278,12 @@ func TestWants(t *testing.T) {
 		extensions bool
 		want       map[string]bool
 	}{
-		"All":        {"but for what has to be asked for", nil, false, map[string]bool{"cordon": true, "shoot-ready": true, "budget-exhausted": false}},
+		"All": {"but for what has to be asked for", nil, false, map[string]bool{
+			"cordon": true, "shoot-ready": true, "drain-cancelled": true, "reboot-failed": true, "terminate-failed": true, "support-required": true,
+			"budget-exhausted": false, "override-detected": false,
+		}},
 		"Extensions": {"it was asked for", nil, true, map[string]bool{"cordon": true, "budget-exhausted": true}},
-		"Some":       {"and no others", []string{"cordon", "drain-cancelled"}, false, map[string]bool{"cordon": true, "drain-cancelled": true, "uncordon": false, "reboot-failed": false}},
+		"Some":       {"and no others", []string{"cordon", "budget-exhausted"}, false, map[string]bool{"cordon": true, "budget-exhausted": true, "uncordon": false, "reboot-failed": false}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -288,7 +291,7 @@ func TestWants(t *testing.T) {
 			place := newSink(t, nil)
 			cfg := config(place.URL)
 			cfg.Actions, cfg.Extensions = tc.actions, tc.extensions
-			s, _, _ := newSinks(t, cfg, false)
+			s, _, _ := newSinks(t, cfg)
 			each := s.Each()[0]
 			for action, want := range tc.want {
 				if got := each.Wants(action); got != want {
@@ -320,7 +323,7 @@ func debug(t *testing.T, s *changes.Sinks) string {
 func TestDebug(t *testing.T) {
 	t.Parallel()
 	place := newSink(t, nil)
-	s, _, _ := newSinks(t, config(place.URL), false)
+	s, _, _ := newSinks(t, config(place.URL))
 	taken := make(chan struct{})
 	e := cordon
 	e.OnDelivery = func(changeevent.Delivery) { close(taken) }
@@ -353,7 +356,7 @@ func TestPart(t *testing.T) {
 		})
 		cfg := config(place.URL)
 		cfg.ShutdownTimeout = patience
-		s, _, out := newSinks(t, cfg, false)
+		s, _, out := newSinks(t, cfg)
 		t.Cleanup(func() { once.Do(func() { close(answer) }) })
 		s.SendChangeEvent(t.Context(), cordon)
 		place.next(t)
@@ -374,7 +377,7 @@ func TestPart(t *testing.T) {
 		place := newSink(t, func(ctx context.Context) { <-ctx.Done() })
 		cfg := config(place.URL)
 		cfg.ShutdownTimeout = 50 * time.Millisecond
-		s, _, out := newSinks(t, cfg, false)
+		s, _, out := newSinks(t, cfg)
 		s.SendChangeEvent(t.Context(), cordon)
 		place.next(t)
 		ended, cancel := run(t, s)
@@ -408,7 +411,7 @@ func TestStopTimeoutBounds(t *testing.T) {
 	}
 	cfg := config(place.URL)
 	cfg.ShutdownTimeout = time.Hour
-	s, err := changes.New(cfg, "x", false, p)
+	s, err := changes.New(cfg, "x", p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ type Default struct {
 	Strict bool `key:"strict" env:"CHANGE_EVENTS_STRICT" doc:"Send the fields of the decision record and no others, for a sink that refuses what it does not know; needs the format nvsentinel."`
 
 	Actions    []string `key:"actions" env:"CHANGE_EVENTS_ACTIONS" doc:"Actions that are told, such as cordon and uncordon; none given is all."`
-	Extensions bool     `key:"extensions" env:"CHANGE_EVENTS_EXTENSIONS" doc:"Tell also drain-cancelled, override-detected, budget-exhausted, support-required, reboot-failed and terminate-failed."`
+	Extensions bool     `key:"extensions" env:"CHANGE_EVENTS_EXTENSIONS" doc:"Tell also override-detected and budget-exhausted."`
 
 	AllowHTTP      bool     `key:"allow_http" env:"CHANGE_EVENTS_ALLOW_HTTP" doc:"Allow a URL without TLS."`
 	AllowAddresses []string `key:"allow_addresses" env:"CHANGE_EVENTS_ALLOW_ADDRESSES" doc:"Networks, such as 10.0.0.0/8, that may be reached although they are private."`

@@ -18,7 +18,7 @@ func TestProduct(t *testing.T) {
 		if product != "" {
 			env["CHANGE_EVENTS_PRODUCT"] = product
 		}
-		s, _, _ := newSinks(t, must(t, env, ""), false)
+		s, _, _ := newSinks(t, must(t, env, ""))
 		s.SendChangeEvent(t.Context(), cordon)
 		if got := to.next(t).payload; got.Summary != want || got.Source != "nvsentinel/fault-quarantine" {
 			t.Errorf("product %q: %s says %q, want %q", product, got.Source, got.Summary, want)
@@ -31,7 +31,7 @@ func TestProduct(t *testing.T) {
 func TestSourceIsRequired(t *testing.T) {
 	t.Parallel()
 	p, _ := newProcess(t)
-	if s, err := changes.New(changes.Config{}, "", false, p); err == nil {
+	if s, err := changes.New(changes.Config{}, "", p); err == nil {
 		t.Errorf("sinks without a source: %v, want an error", s)
 	}
 }
@@ -44,7 +44,7 @@ func TestStrict(t *testing.T) {
 	file := "change_events:\n  sinks:\n    - {name: other, endpoint: " + other.URL + "}\n"
 	s, _, _ := newSinks(t, must(t, map[string]string{
 		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": strict.URL, "CHANGE_EVENTS_CLUSTER_NAME": "prod", "CHANGE_EVENTS_STRICT": "true",
-	}, file), false)
+	}, file))
 	s.SendChangeEvent(t.Context(), cordon)
 	if got := strict.next(t).payload; got.Summary != "" || got.ID != "" || got.Outcome != "" || got.HealthEvent == nil {
 		t.Errorf("the strict sink got %+v", got)

@@ -101,7 +101,7 @@ func (l Loan) recorder(cfg Part, p *process.Process) (execution.Recorder, []life
 	if l.Changes != nil {
 		return both{logged{p.Log}, sent{l.Changes, cfg.Cluster}}, nil, nil
 	}
-	sinks, err := changes.New(cfg.sinks(), changeevent.SourceExecutionController, cfg.DryRun, p)
+	sinks, err := changes.New(cfg.sinks(), changeevent.SourceExecutionController, p)
 	if err != nil {
 		return nil, nil, err
 	}

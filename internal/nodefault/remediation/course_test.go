@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,7 +53,7 @@ func TestCourse(t *testing.T) {
 				w.settle()
 			},
 			created: []string{"RebootNode " + first},
-			told:    []string{"reboot-requested rebootnodes/" + first, "reboot-executed rebootnodes/" + first},
+			told:    []string{"reboot-requested rebootnodes/" + first, "reboot-sent rebootnodes/" + first, "reboot-executed rebootnodes/" + first},
 			state:   faults.RemedySucceeded,
 		},
 		"UnderWay": {
@@ -91,8 +90,8 @@ func TestCourse(t *testing.T) {
 			},
 			created: []string{"RebootNode " + first, "RebootNode " + second},
 			told: []string{
-				"reboot-requested rebootnodes/" + first, "reboot-executed rebootnodes/" + first,
-				"reboot-requested rebootnodes/" + second, "reboot-executed rebootnodes/" + second, "support-required",
+				"reboot-requested rebootnodes/" + first, "reboot-sent rebootnodes/" + first, "reboot-executed rebootnodes/" + first,
+				"reboot-requested rebootnodes/" + second, "reboot-sent rebootnodes/" + second, "reboot-executed rebootnodes/" + second, "support-required",
 			},
 			state: faults.RemedyExhausted, message: "did not help",
 		},
@@ -112,7 +111,7 @@ func TestCourse(t *testing.T) {
 			created: []string{"RebootNode " + first, "TerminateNode " + second},
 			told: []string{
 				"reboot-requested rebootnodes/" + first, "reboot-failed rebootnodes/" + first,
-				"terminate-requested terminatenodes/" + second, "terminate-executed terminatenodes/" + second,
+				"terminate-requested terminatenodes/" + second, "terminate-sent terminatenodes/" + second, "terminate-executed terminatenodes/" + second,
 			},
 			state: faults.RemedySucceeded,
 		},
@@ -128,8 +127,8 @@ func TestCourse(t *testing.T) {
 			},
 			created: []string{"RebootNode " + first, "RebootNode " + second},
 			told: []string{
-				"reboot-requested rebootnodes/" + first, "reboot-executed rebootnodes/" + first, "reboot-failed rebootnodes/" + first,
-				"reboot-requested rebootnodes/" + second, "reboot-executed rebootnodes/" + second, "reboot-failed rebootnodes/" + second, "support-required",
+				"reboot-requested rebootnodes/" + first, "reboot-sent rebootnodes/" + first, "reboot-failed rebootnodes/" + first,
+				"reboot-requested rebootnodes/" + second, "reboot-sent rebootnodes/" + second, "reboot-failed rebootnodes/" + second, "support-required",
 			},
 			state: faults.RemedyExhausted, message: "all remedies were tried",
 		},
@@ -195,17 +194,26 @@ func TestCourse(t *testing.T) {
 			},
 			created: []string{"RebootNode " + first}, told: []string{"reboot-requested rebootnodes/" + first}, state: faults.RemedyRunning, busy: true,
 		},
-		"DrainFailedSilent": {
-			reason: "pods that were told to go, of a kubelet that says nothing, only go with a reboot", remedies: []faults.Remedy{reboot},
+		"DrainFailedSilentWanted": {
+			reason: "where that is wanted, pods of a silent kubelet go with a reboot", cfg: Config{RebootSilent: true}, remedies: []faults.Remedy{reboot},
 			act: func(w *world) {
-				w.stored.Drain.State, w.stored.Drain.Remaining, w.stored.Drain.Terminating = faults.DrainFailed, 2, 2
-				w.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+				w.failsSilently(2)
 				w.settle()
 				if !w.current().spec.Force {
 					w.Errorf("the janitor would wait for pods that never go")
 				}
 			},
 			created: []string{"RebootNode " + first}, told: []string{"reboot-requested rebootnodes/" + first}, state: faults.RemedyRunning, busy: true,
+		},
+		"DrainFailedSilent": {
+			reason: "what a silent kubelet runs is not rebooted away", remedies: []faults.Remedy{reboot},
+			act:  func(w *world) { w.failsSilently(2); w.settle() },
+			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "remediation.reboot_silent",
+		},
+		"DrainFailedSilentKept": {
+			reason: "a pod that was not even told to go is not rebooted away", cfg: Config{RebootSilent: true}, remedies: []faults.Remedy{reboot},
+			act:  func(w *world) { w.failsSilently(1); w.settle() },
+			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "drain has failed",
 		},
 		"DryRun": {
 			reason: "what is only to be told is not done", remedies: []faults.Remedy{reboot},
@@ -285,7 +293,7 @@ func TestCourse(t *testing.T) {
 				w.settle()
 			},
 			created: []string{"RebootNode " + first},
-			told:    []string{"reboot-requested rebootnodes/" + first, "reboot-executed rebootnodes/" + first, "reboot-failed rebootnodes/" + first, "support-required"},
+			told:    []string{"reboot-requested rebootnodes/" + first, "reboot-sent rebootnodes/" + first, "reboot-failed rebootnodes/" + first, "support-required"},
 			state:   faults.RemedyExhausted, message: "still the same",
 		},
 		"BootIDLater": {
@@ -307,7 +315,7 @@ func TestCourse(t *testing.T) {
 				w.boots()
 				w.settle()
 			},
-			created: []string{"RebootNode " + first}, told: []string{"reboot-requested rebootnodes/" + first, "reboot-executed rebootnodes/" + first},
+			created: []string{"RebootNode " + first}, told: []string{"reboot-requested rebootnodes/" + first, "reboot-sent rebootnodes/" + first, "reboot-executed rebootnodes/" + first},
 			state: faults.RemedySucceeded, message: "its faults have to go",
 		},
 		"NodeGone": {
@@ -337,7 +345,7 @@ func TestCourse(t *testing.T) {
 			},
 			created: []string{"RebootNode " + first, "TerminateNode " + second},
 			told: []string{
-				"reboot-requested rebootnodes/" + first, "reboot-executed rebootnodes/" + first, "reboot-failed rebootnodes/" + first,
+				"reboot-requested rebootnodes/" + first, "reboot-sent rebootnodes/" + first, "reboot-failed rebootnodes/" + first,
 				"terminate-requested terminatenodes/" + second,
 			},
 			state: faults.RemedyRunning, busy: true,
@@ -350,10 +358,15 @@ func TestCourse(t *testing.T) {
 					w.Fatalf("%v", err)
 				}
 				w.settle()
-				w.says(actionOf(theirs), v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+				by := actionOf(theirs)
+				by.status.BootID = w.node.Status.NodeInfo.BootID
+				w.says(by, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+				w.settle()
+				w.boots()
+				w.says(by, v1alpha1.ConditionNodeReady, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 				w.settle()
 			},
-			told: []string{"reboot-executed rebootnodes/by-hand"},
+			told: []string{"reboot-sent rebootnodes/by-hand", "reboot-executed rebootnodes/by-hand"},
 		},
 	}
 	for name, tc := range cases {

@@ -23,27 +23,28 @@ const (
 
 // vocabulary is how the two kinds are spoken of.
 type vocabulary struct {
-	resource, final             string
-	requested, executed, failed string
+	resource, final                   string
+	requested, sent, executed, failed string
 }
 
 func words(kind string) vocabulary {
 	if kind == v1alpha1.KindTerminate {
 		return vocabulary{
 			v1alpha1.ResourceTerminate, v1alpha1.ConditionNodeTerminated,
-			changeevent.ActionTerminateRequested, changeevent.ActionTerminateExecuted, changeevent.ActionTerminateFailed,
+			changeevent.ActionTerminateRequested, changeevent.ActionTerminateSent, changeevent.ActionTerminateExecuted, changeevent.ActionTerminateFailed,
 		}
 	}
 	return vocabulary{
 		v1alpha1.ResourceReboot, v1alpha1.ConditionNodeReady,
-		changeevent.ActionRebootRequested, changeevent.ActionRebootExecuted, changeevent.ActionRebootFailed,
+		changeevent.ActionRebootRequested, changeevent.ActionRebootSent, changeevent.ActionRebootExecuted, changeevent.ActionRebootFailed,
 	}
 }
 
 // Observe tells what the janitor has done to a node, whoever asked for it: that
-// it was rebooted, when the provider has accepted that; that it is terminated,
-// when it is gone; that either failed. Step does so too; it is to be called for
-// nodes that there is nothing else to do about. A node that is gone is nil.
+// the request was sent, when the provider has accepted it; that the node was
+// rebooted, when another boot id proves it; that it is terminated, when it is
+// gone; that either failed. Step does so too; it is to be called for nodes that
+// there is nothing else to do about. A node that is gone is nil.
 func (r *Remediator) Observe(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus) error {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
 		all, err := r.actions(ctx, kind)
@@ -52,7 +53,7 @@ func (r *Remediator) Observe(ctx context.Context, node *corev1.Node, st *faults.
 		}
 		for _, a := range all {
 			if concerns(a, node, st) {
-				observe(st, a)
+				observe(node, st, a)
 			}
 		}
 	}
@@ -71,23 +72,39 @@ func concerns(a *action, node *corev1.Node, st *faults.NodeFaultStatus) bool {
 	return node != nil && a.spec.NodeName == node.Name && !a.GetCreationTimestamp().Time.Before(node.CreationTimestamp.Time)
 }
 
-func observe(st *faults.NodeFaultStatus, a *action) {
+func observe(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
 	w := words(a.kind)
 	sent := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
+	accepted := sent != nil && sent.Status == metav1.ConditionTrue
 	done, ok, why := a.ended()
-	if done || sent != nil && sent.Status == metav1.ConditionTrue {
+	if done || accepted {
 		tellRequested(st, a)
 	}
-	if a.kind == v1alpha1.KindReboot && sent != nil && sent.Status == metav1.ConditionTrue {
-		tell(st, a, w.executed, sent.LastTransitionTime.Time, "")
+	if accepted {
+		tell(st, a, w.sent, sent.LastTransitionTime.Time, "")
 	}
 	switch {
 	case !done:
 	case !ok:
 		tell(st, a, w.failed, a.endedAt(), why)
-	case a.kind == v1alpha1.KindTerminate:
+	case a.kind == v1alpha1.KindTerminate || rebooted(node, st, a):
 		tell(st, a, w.executed, a.endedAt(), "")
 	}
+}
+
+// rebooted says whether a reboot that the janitor calls done is proven: the node
+// is in another boot than before. Our janitor writes down which boot that was;
+// for another's, what was known when the attempt began counts.
+func rebooted(node *corev1.Node, st *faults.NodeFaultStatus, a *action) bool {
+	before := a.status.BootID
+	if m := st.Remediation; before == "" && m != nil && m.Kind == a.kind && m.Name == a.GetName() {
+		before = m.BootID
+	}
+	if node == nil || a.status.NodeUID != "" && node.UID != a.status.NodeUID {
+		return a.status.BootID != "" // the node is gone, and our janitor has compared
+	}
+	id := node.Status.NodeInfo.BootID
+	return before != "" && id != "" && id != before
 }
 
 func (a *action) endedAt() time.Time {

@@ -144,7 +144,7 @@ func (w *world) wantTold(t *rapid.T, accepted map[string]bool) {
 			t.Fatalf("%s is told as done, and was not: %v", c, told)
 		}
 		asked := slices.Index(told, v.requested+" "+v.resource+"/"+name)
-		for _, after := range []string{v.executed, v.failed} {
+		for _, after := range []string{v.sent, v.executed, v.failed} {
 			if at := slices.Index(told, after+" "+v.resource+"/"+name); at >= 0 && at < asked {
 				t.Fatalf("%s is told before it was asked for: %v", c, told)
 			}

@@ -44,6 +44,10 @@ type Config struct {
 	// AfterFailedDrain has nodes repaired whose drain failed, with the pods that
 	// are left on them. Without it a person has to look.
 	AfterFailedDrain bool
+	// RebootSilent has nodes repaired whose drain failed because their kubelet is
+	// silent: all pods that are left were told to go, and only a reboot ends them.
+	// Without it a person has to look.
+	RebootSilent bool
 	// PodsStay is that a drain leaves pods on a node on purpose, so that a node is
 	// repaired with them. Else the janitor sees to it that none has come since.
 	PodsStay bool
@@ -192,10 +196,10 @@ func (r *Remediator) drained(l look) (yes, never bool) {
 		return false, false
 	case d.State == faults.DrainCompleted:
 		return true, false
-	case d.State == faults.DrainFailed && d.Remaining > 0 && d.Remaining == d.Terminating && silent(l.node):
-		return true, false // all were told to go, and nobody is there to end them: that takes a reboot
 	case d.State == faults.DrainFailed:
-		return r.cfg.AfterFailedDrain, !r.cfg.AfterFailedDrain
+		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && silent(l.node) // all were told to go, and nobody is there to end them
+		may := r.cfg.AfterFailedDrain || r.cfg.RebootSilent && stuck
+		return may, !may
 	}
 	return false, false
 }
@@ -229,7 +233,7 @@ func (r *Remediator) begin(l look, step int) time.Duration {
 	}
 	switch {
 	case never:
-		r.exhaust(l, remedies[min(step, len(remedies)-1)], step, "the drain has failed, and pods are left on the node: delete them (kubectl get pods -A --field-selector spec.nodeName="+l.node.Name+"), or set remediation.after_failed_drain")
+		r.exhaust(l, remedies[min(step, len(remedies)-1)], step, "the drain has failed, and pods are left on the node: delete them (kubectl get pods -A --field-selector spec.nodeName="+l.node.Name+"), or set remediation.after_failed_drain or, for nodes whose kubelet is silent, remediation.reboot_silent")
 		return 0
 	case !ready:
 		return r.cfg.Poll

@@ -38,7 +38,7 @@ func TestRecords(t *testing.T) {
 	}
 	want := []brief{
 		{"reboot-requested", "nvsentinel/fault-remediation", "succeeded", "agent", "XID-79", "", "03:00:00"},
-		{"reboot-executed", "nvsentinel/janitor", "succeeded", "agent", "XID-79", "", "03:01:00"},
+		{"reboot-sent", "nvsentinel/janitor", "succeeded", "agent", "XID-79", "", "03:01:00"},
 		{"reboot-failed", "nvsentinel/janitor", "failed", "agent", "XID-79", "RebootNode " + first + " failed: the janitor says Timeout", "03:02:00"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -57,7 +57,7 @@ func TestToldInOrder(t *testing.T) {
 	w.lose = func() bool { return false }
 	w.accepted()
 	w.settle()
-	want := []string{"reboot-requested rebootnodes/" + first, "reboot-executed rebootnodes/" + first}
+	want := []string{"reboot-requested rebootnodes/" + first, "reboot-sent rebootnodes/" + first}
 	if diff := cmp.Diff(want, w.told()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

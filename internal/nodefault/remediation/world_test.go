@@ -199,3 +199,10 @@ func (w *world) told() []string {
 	}
 	return all
 }
+
+// failsSilently has the drain fail with two pods left, some of them told to go,
+// on a node whose kubelet is silent.
+func (w *world) failsSilently(terminating int32) {
+	w.stored.Drain.State, w.stored.Drain.Remaining, w.stored.Drain.Terminating = faults.DrainFailed, 2, terminating
+	w.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+}

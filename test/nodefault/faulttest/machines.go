@@ -21,13 +21,16 @@ import (
 type Machines struct {
 	// Way, if there is one, is where the controller may die while it asks.
 	Way *Way
+	// Deaf has them take each request, and do nothing.
+	Deaf bool
 
 	cluster *Cluster
 	server  *httptest.Server
 
-	mu   sync.Mutex
-	done map[string][]types.UID // by action and node: the keys, in the order of their first request
-	gone map[string]bool
+	mu     sync.Mutex
+	done   map[string][]types.UID // by action and node: the keys, in the order of their first request
+	gone   map[string]bool
+	failed bool
 }
 
 // Machines starts their webhook. Start the controller with Env.
@@ -52,6 +55,13 @@ func (m *Machines) Done(action provider.Action, node string) []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.done[string(action)+" "+node]
+}
+
+// Fail has their webhook say of each request that it has failed.
+func (m *Machines) Fail() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed = true
 }
 
 // ServeHTTP takes a request, or says how far it is.
@@ -90,7 +100,10 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (m *Machines) state(q provider.WebhookRequest) provider.State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.gone[q.Reference] {
+	switch {
+	case m.failed:
+		return provider.StateFailed
+	case m.gone[q.Reference]:
 		return provider.StateDone
 	}
 	return provider.StateRunning
@@ -105,6 +118,9 @@ func (m *Machines) do(ctx context.Context, q provider.WebhookRequest) error {
 		return nil
 	}
 	m.done[what] = append(m.done[what], q.Key)
+	if m.Deaf {
+		return nil
+	}
 	if q.Action == provider.ActionTerminate {
 		m.gone["machine-of-"+q.Node.Name] = true
 		return nil

@@ -93,7 +93,7 @@ func TestDrainedAndRebooted(t *testing.T) {
 		at = end.StartedAt
 		return nil
 	})
-	c.Sink.WantTold(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-executed")
+	c.Sink.WantTold(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent reboot-executed")
 	for _, p := range c.Sink.Taken(node.Name, true) {
 		if p.Action == "drain-completed" && !strings.Contains(p.Reason, "1 of them evicted") {
 			t.Errorf("%s: %s", p.Action, p.Reason)
