@@ -2,11 +2,13 @@ package nodefault
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -73,6 +75,43 @@ func TestEveryWayIn(t *testing.T) {
 			h := c.Sink.Taken(node, true)[0].HealthEvent
 			if h == nil || h.Agent != tc.source || h.CheckName != tc.check || h.ErrorCode != tc.code {
 				t.Errorf("%s: it is told of %+v", tc.reason, h)
+			}
+		})
+	}
+}
+
+// Sixty-four faults that are not fatal do not keep a fatal one out, however it is
+// found: what is not fatal makes room.
+func TestNoiseHidesNoFatalFault(t *testing.T) {
+	c := faulttest.Start(t)
+	c.StartController(nil)
+	for name, tc := range map[string]struct {
+		reason string
+		find   func(t *testing.T, c *faulttest.Cluster, node string, healthy bool)
+	}{
+		"report":    {"a report is taken", byJSON},
+		"condition": {"a condition counts", byCondition},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, node := c.For(t), "node-noisy-"+name
+			c.Node(node, nil)
+			var noise []faulttest.Report
+			for i := range 64 {
+				noise = append(noise, faulttest.Report{Agent: "chatty", CheckName: fmt.Sprintf("noise-%02d", i), NodeName: node})
+			}
+			body, err := json.Marshal(noise)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Post("/v1/health-events", nil, string(body))
+			c.Want(node, "64 faults", func(f *v1alpha1.NodeFault) bool { return len(f.Spec.Faults) == 64 })
+			tc.find(t, c, node, false)
+			f := c.Want(node, "a node that is out of service", func(f *v1alpha1.NodeFault) bool { return f.Status.Owned != nil })
+			if n := len(f.Spec.Faults); n != 64 {
+				t.Errorf("%s: %d faults are known", tc.reason, n)
+			}
+			if err := c.Send(t.Context(), faulttest.Report{Agent: "chatty", CheckName: "noise-64", NodeName: node}); err == nil || !strings.Contains(err.Error(), "409") {
+				t.Errorf("more noise is answered with %v", err)
 			}
 		})
 	}

@@ -123,11 +123,11 @@ func TestToldAsItWas(t *testing.T) {
 	c := faulttest.Start(t)
 	impatience := c.File("config.yaml", "outbox: {retry: 100ms, max_retry: 500ms}\nchange_events: {timeout: 2s, retry: {max_attempts: 1}}\n")
 	first := c.StartController(nil, "--config="+impatience)
-	const real, pretended = "node-real", "node-pretended"
-	c.Node(real, nil)
+	const done, pretended = "node-real", "node-pretended"
+	c.Node(done, nil)
 	c.Sink.Answer(func(context.Context, changeevent.Payload) int { return http.StatusServiceUnavailable })
-	c.Report(faulttest.Fatal(real, "disk"))
-	c.Want(real, "a cordon that is not told yet", func(f *v1alpha1.NodeFault) bool {
+	c.Report(faulttest.Fatal(done, "disk"))
+	c.Want(done, "a cordon that is not told yet", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.Delivered["default"].Error != ""
 	})
 	first.Kill()
@@ -135,9 +135,9 @@ func TestToldAsItWas(t *testing.T) {
 	c.Sink.Answer(nil)
 	c.Node(pretended, nil)
 	c.Report(faulttest.Fatal(pretended, "disk"))
-	c.Sink.WantTold(t, real, "cordon drain-completed")
+	c.Sink.WantTold(t, done, "cordon drain-completed")
 	c.Sink.WantTold(t, pretended, "cordon")
-	for node, dry := range map[string]bool{real: false, pretended: true} {
+	for node, dry := range map[string]bool{done: false, pretended: true} {
 		for _, p := range c.Sink.Taken(node, true) {
 			if p.DryRun != dry || strings.HasPrefix(p.Summary, "[DRY-RUN]") != dry {
 				t.Errorf("%s of node %q is told with dryRun %t: %s", p.Action, node, p.DryRun, p.Summary)

@@ -49,6 +49,50 @@ func renewed(was, told v1alpha1.Fault) v1alpha1.Fault {
 	return told
 }
 
+// mostFaults is how many faults a node can have, as the schema says.
+const mostFaults = 64
+
+// fit leaves out faults that a node has no place for beside was, which it has
+// already. A fault that counts displaces one that does not: the last of the
+// source that has the most of those, so that a chatty source hides nothing.
+// Any other new one is left out itself.
+func fit(was, faults []v1alpha1.Fault) (kept, left []v1alpha1.Fault) {
+	kept = slices.Clone(faults)
+	for len(kept) > mostFaults {
+		i := leastOf(was, kept)
+		left = append(left, kept[i])
+		kept = slices.Delete(kept, i, i+1)
+	}
+	return kept, left
+}
+
+// leastOf is the place of the fault that is to be left out.
+func leastOf(was, faults []v1alpha1.Fault) int {
+	noise := map[string]int{} // of each source
+	for _, f := range faults {
+		if !counts(f) {
+			noise[f.Source]++
+		}
+	}
+	least := len(faults) - 1 // all count: what was there before stays
+	for i, f := range faults {
+		switch best := faults[least]; {
+		case counts(f):
+		case find(was, f) == nil: // the last of the new ones
+			least = i
+		case counts(best), find(was, best) != nil && noise[f.Source] >= noise[best.Source]:
+			least = i
+		}
+	}
+	return least
+}
+
+// counts says whether something may be done about a fault whatever the rules
+// say of it.
+func counts(f v1alpha1.Fault) bool {
+	return !f.ObserveOnly && (f.Fatal || f.Quarantine == v1alpha1.OverrideForce || f.Drain == v1alpha1.OverrideForce)
+}
+
 // A change is one fault that is to be written, or taken away.
 type change struct {
 	fault v1alpha1.Fault

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
@@ -80,5 +83,48 @@ func last(t *rapid.T, after []v1alpha1.Fault, r nodefault.Report) {
 		if f.Source == r.Fault.Source && f.Check == r.Fault.Check && intake.Covers(r.Fault.Entity, f.Entity) && (f.ObserveOnly || !r.Fault.ObserveOnly) {
 			t.Fatalf("%s outlives that it is well", nodefault.KeyOf(f))
 		}
+	}
+}
+
+// TestFit shows which faults a node has when there are more than it can have.
+func TestFit(t *testing.T) {
+	t.Parallel()
+	some := func(source string, n int, change func(*v1alpha1.Fault)) []v1alpha1.Fault {
+		var all []v1alpha1.Fault
+		for i := range n {
+			f := v1alpha1.Fault{Source: source, Check: fmt.Sprintf("c%02d", i)}
+			if change != nil {
+				change(&f)
+			}
+			all = append(all, f)
+		}
+		return all
+	}
+	fatal := func(f *v1alpha1.Fault) { f.Fatal = true }
+	for name, tc := range map[string]struct {
+		reason    string
+		was, come []v1alpha1.Fault
+		left      []string
+	}{
+		"Room":     {"there is a place", some("chatty", 63, nil), some("new", 1, nil), nil},
+		"Noise":    {"what does not count displaces nothing", some("chatty", 64, nil), some("new", 1, nil), []string{"new/c00/"}},
+		"Fatal":    {"what counts displaces the last that does not", some("chatty", 64, nil), some("new", 2, fatal), []string{"chatty/c63/", "chatty/c62/"}},
+		"Quiet":    {"a chatty source makes room, and not another", append(some("chatty", 60, nil), some("quiet", 4, nil)...), some("new", 1, fatal), []string{"chatty/c59/"}},
+		"Together": {"what is new and does not count goes first", some("chatty", 63, nil), append(some("new", 1, fatal), some("other", 1, nil)...), []string{"other/c00/"}},
+		"Full":     {"what counts is not displaced", some("chatty", 64, fatal), some("new", 1, fatal), []string{"new/c00/"}},
+		"Forced":   {"what a source has done counts", append(some("forced", 63, func(f *v1alpha1.Fault) { f.Quarantine = v1alpha1.OverrideForce }), some("z", 1, nil)...), some("new", 1, fatal), []string{"z/c00/"}},
+		"Observed": {"a fatal fault that is only to be known of does not count", some("watcher", 64, func(f *v1alpha1.Fault) { f.Fatal, f.ObserveOnly = true, true }), some("new", 1, fatal), []string{"watcher/c63/"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kept, left := fit(tc.was, append(slices.Clone(tc.was), tc.come...))
+			var keys []string
+			for _, f := range left {
+				keys = append(keys, nodefault.KeyOf(f))
+			}
+			if diff := cmp.Diff(tc.left, keys); diff != "" || len(kept)+len(left) != len(tc.was)+len(tc.come) {
+				t.Errorf("%s: %d are kept, left out are (-want +got)\n%s", tc.reason, len(kept), diff)
+			}
+		})
 	}
 }

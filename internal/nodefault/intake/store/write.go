@@ -43,7 +43,8 @@ func overtaken(err error) bool {
 			}
 		}
 	}
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
+	// Too many are those that others have written meanwhile: there was room.
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, metav1.CauseTypeTooMany)
 }
 
 // write stores reports about one node and says what became of each.
@@ -130,8 +131,12 @@ func (s *Store) settleOnce(ctx context.Context, node string, reports []nodefault
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
+	kept, left := fit(nf.Spec.Faults, fold(nf.Spec.Faults, reports))
 	var failed []failure
-	for _, c := range changes(nf.Spec.Faults, fold(nf.Spec.Faults, reports)) {
+	for _, f := range left {
+		failed = append(failed, failure{f, intake.ErrFull})
+	}
+	for _, c := range changes(nf.Spec.Faults, kept) {
 		err := s.change(ctx, node, nf.UID, c)
 		if invalid := refused(err); invalid != nil {
 			failed = append(failed, failure{c.fault, invalid})
@@ -199,8 +204,6 @@ func manager(f v1alpha1.Fault) string {
 func refused(err error) error {
 	switch {
 	case err == nil, overtaken(err):
-	case apierrors.HasStatusCause(err, metav1.CauseTypeTooMany):
-		return intake.ErrFull
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return fmt.Errorf("%w: %w", intake.ErrInvalid, err)
 	}
