@@ -159,7 +159,8 @@ func byMonitor(socket string) func(*testing.T, *faulttest.Cluster, string, bool)
 func byEvent(_ *testing.T, c *faulttest.Cluster, node string, healthy bool) {
 	c.Post("/v1/health-events", http.Header{"Content-Type": {"application/cloudevents+json"}}, fmt.Sprintf(`{"specversion":"1.0","id":"%s-%t",
 		"source":"/bmc","type":"com.example.health","time":"2026-05-01T03:00:00Z","datacontenttype":"application/json",
-		"data":{"agent":"ipmi","checkName":"ecc","nodeName":%q,"isFatal":%t,"isHealthy":%t,"errorCode":"ECC-2"}}`, node, healthy, node, !healthy, healthy))
+		"data":{"agent":"ipmi","checkName":"ecc","nodeName":%q,"isFatal":%t,"isHealthy":%t,"errorCode":"ECC-2",
+		"generatedTimestamp":"2026-05-01T05:00:00.315+0200"}}`, node, healthy, node, !healthy, healthy))
 }
 
 func byJSON(_ *testing.T, c *faulttest.Cluster, node string, healthy bool) {

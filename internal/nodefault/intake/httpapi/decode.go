@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
@@ -227,8 +228,8 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// A stamp is a time as RFC 3339 has it, the empty text for none, or seconds and
-// nanoseconds as protobuf has it.
+// A stamp is a time as RFC 3339 has it, with or without a colon in the offset,
+// the empty text for none, or seconds and nanoseconds as protobuf has it.
 type stamp struct{ time.Time }
 
 // UnmarshalJSON reads any of them.
@@ -248,9 +249,9 @@ func (s *stamp) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &text); err != nil || text == "" {
 		return err
 	}
-	at, err := time.Parse(time.RFC3339Nano, text)
+	at, err := changeevent.ParseTime(text)
 	if err != nil {
-		return fmt.Errorf("generatedTimestamp is %q, want a time as RFC 3339 writes it", text)
+		return fmt.Errorf("generatedTimestamp: %w", err)
 	}
 	s.Time = at
 	return nil

@@ -132,6 +132,7 @@ func TestForms(t *testing.T) {
 		"OneCode":     {"a code may be a text", strings.Replace(event, `["79"]`, `"79"`, 1), nil, []nodefault.Report{report()}},
 		"OtherCase":   {"a fatal fault is fatal in any spelling", strings.NewReplacer("isFatal", "is_fatal", "nodeName", "NodeName").Replace(event), nil, []nodefault.Report{report()}},
 		"ProtoTime":   {"a time as the library of protobuf prints it", strings.Replace(event, `"2025-08-26T14:42:58.315Z"`, `{"seconds":1756219378,"nanos":315000000}`, 1), nil, []nodefault.Report{report()}},
+		"NoColon":     {"an offset without a colon, as in the record of change events", strings.Replace(event, "42:58.315Z", "42:58.315+0000", 1), nil, []nodefault.Report{report()}},
 		"Healthy":     {"it is over", strings.Replace(event, `"isHealthy":false`, `"isHealthy":true`, 1), nil, []nodefault.Report{report(func(r *nodefault.Report) { r.Healthy = true })}},
 		"StoreOnly":   {"to be known of", strings.Replace(event, `{"version":1,`, `{"processingStrategy":"STORE_ONLY",`, 1), nil, []nodefault.Report{report(func(r *nodefault.Report) { r.Fault.ObserveOnly = true })}},
 		"StoreNumber": {"as a number, and one that we do not know", strings.Replace(event, `{"version":1,`, `{"processingStrategy":3,`, 1), nil, []nodefault.Report{report(func(r *nodefault.Report) { r.Fault.ObserveOnly = true })}},
