@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
@@ -152,7 +154,7 @@ func (r *reconciler) step(ctx context.Context, t *turn) (moved bool, after time.
 		return false, 0, fmt.Errorf("decide on node %q: %w", t.fault.Name, err)
 	}
 	if err := r.write(ctx, t, s); err != nil {
-		return false, 0, err
+		return false, 0, errors.Join(err, r.explain(ctx, t, s, err))
 	}
 	if why, is := ended(s.Why); is { // told with what it was about, and before the end
 		r.drain.Cancel(st, why, t.now)
@@ -222,6 +224,48 @@ func (r *reconciler) write(ctx context.Context, t *turn, s quarantine.Step) erro
 func refused(err error) bool {
 	unknown := []metav1.StatusReason{metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonInternalError}
 	return !slices.Contains(unknown, apierrors.ReasonForError(err))
+}
+
+// explain says in the NodeFault that the API server refuses the write of a Node,
+// and why. Nothing else of the status changes: nothing was done.
+func (r *reconciler) explain(ctx context.Context, t *turn, s quarantine.Step, refusal error) error {
+	if !lasts(refusal) {
+		return nil
+	}
+	st := &t.fault.Status
+	switch taken := s.Why == quarantine.Ours || s.Why == quarantine.Foreign; {
+	case taken && st.Owned == nil:
+		st.Phase = v1alpha1.PhasePending
+	case st.Phase == "":
+		st.Phase = v1alpha1.PhaseObserved
+	}
+	if st.Phase != t.before.Status.Phase {
+		st.Since = &metav1.Time{Time: t.now.Truncate(time.Second)}
+	}
+	st.Message = nodefault.Cut("the API server refuses a change of the Node, which is tried again: "+refusal.Error(), maxMessage)
+	if equality.Semantic.DeepEqual(&t.before.Status, st) {
+		return nil
+	}
+	if err := r.faults.WriteStatus(ctx, t.before, t.fault); err != nil {
+		return err
+	}
+	r.tell(ctx, &t.before.Status, t.fault)
+	return nil
+}
+
+// lasts says whether somebody has to see to it that a write is not refused again:
+// a role, a policy or a webhook of the cluster.
+func lasts(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusNotFound, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= http.StatusBadRequest && code <= http.StatusInternalServerError
+	}
 }
 
 // act has the pods of a node in quarantine go and the node be repaired, or stops
