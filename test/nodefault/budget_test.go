@@ -114,3 +114,30 @@ func nextCordoned(t *testing.T, c *faulttest.Cluster, faults map[string]faulttes
 }
 
 var errNone = errors.New("no faulty node is cordoned")
+
+// How many nodes may be taken within a while holds for a controller that begins
+// anew, also when the last one is back in service.
+func TestRateOutlivesTheController(t *testing.T) {
+	c := faulttest.Start(t)
+	env := map[string]string{"NODE_FAULT_BUDGET_WINDOW": "1h", "NODE_FAULT_BUDGET_WINDOW_NODES": "2"}
+	p := c.StartController(env)
+	for _, name := range []string{"node-back", "node-undone", "node-next"} {
+		c.Node(name, nil)
+	}
+	for _, name := range []string{"node-back", "node-undone"} {
+		c.Report(faulttest.Fatal(name, "disk"))
+		drained(c, name)
+	}
+	c.Report(faulttest.Fatal("node-back", "disk").Healthy())
+	c.WantPhase("node-back", v1alpha1.PhaseHealthy)
+	c.EditNode("node-undone", uncordon)
+	c.WantPhase("node-undone", v1alpha1.PhaseOverridden)
+	p.Kill()
+	c.StartController(env)
+	c.Report(faulttest.Fatal("node-next", "disk"))
+	f := c.Want("node-next", "a node that is taken, or waits", func(f *v1alpha1.NodeFault) bool { return f.Status.Phase != "" })
+	if f.Status.Phase != v1alpha1.PhasePending || !strings.Contains(f.Status.Message, "2 nodes of the cluster's pool were taken out of service within 1h") {
+		t.Errorf("it is %s: %s", f.Status.Phase, f.Status.Message)
+	}
+	wantNode(t, c, "node-next", false, false)
+}

@@ -3,7 +3,8 @@
 //
 // It counts the nodes as they are, each time that it is asked: those that are
 // ours, those that somebody else has cordoned, and those that are not ready.
-// Nothing is stored, so it holds across a restart. What was granted and cannot be
+// When each was taken out stands on the node, and stays there when it is back in
+// service, so that both bounds hold across a restart. What was granted and cannot be
 // seen yet is remembered until it can be: neither workers side by side nor a
 // cache that lags have it exceed its bound.
 //

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -144,6 +146,35 @@ func TestARestartChangesNothing(t *testing.T) {
 	}
 	if _, denial := second.Reserve(nodes[0], noon()); denial != "" {
 		t.Errorf("a node that is ours is denied: %s", denial)
+	}
+}
+
+// A process that begins anew counts what was taken within the window, also of
+// nodes that are back in service by then.
+func TestARestartForgetsNoTaking(t *testing.T) {
+	at := func(d time.Duration) string { return noon().Add(d).Format("2006-01-02T15:04:05.000000Z07:00") }
+	ended := func(since time.Duration) string {
+		return fmt.Sprintf(`{"session":"k3f9c2aa","since":%q,"at":%q}`, at(since), at(-time.Second))
+	}
+	for name, tc := range map[string]struct {
+		reason    string
+		key, text string
+		may       bool
+	}{
+		"Released":     {"we gave it back", v1alpha1.AnnotationReleased, ended(-time.Minute), false},
+		"Undone":       {"a person took it back", v1alpha1.AnnotationOverridden, ended(-time.Minute), false},
+		"ReleasedLong": {"it was taken before the window", v1alpha1.AnnotationReleased, ended(-6 * time.Minute), true},
+		"Unsaid":       {"it does not say when it was taken", v1alpha1.AnnotationOverridden, fmt.Sprintf(`{"at":%q}`, at(-time.Second)), true},
+		"Garbage":      {"it says nothing", v1alpha1.AnnotationReleased, "{", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := newNodes(20)
+			nodes[0].Annotations = map[string]string{tc.key: tc.text}
+			b := newBudget(t, Default(), always(nodes))
+			if got := grants(b, noon(), nodes[1]); (len(got) == 1) != tc.may {
+				t.Errorf("%s: beside it %v may go", tc.reason, got)
+			}
+		})
 	}
 }
 

@@ -113,10 +113,9 @@ func (b *Budget) meet(uid types.UID) {
 // seen takes note of what a node shows, and says whether it is granted and does
 // not show it yet.
 func (b *Budget) seen(n *corev1.Node, now time.Time) (granted bool) {
-	if !ours(n) {
-		delete(b.read, n.UID)
-	} else if at, known := b.takenAt(n); known && now.Sub(at) < b.cfg.Window {
-		b.takings[n.UID] = taking{pool: b.pool(n), at: at}
+	taken, known := b.takenAt(n)
+	if last, is := b.takings[n.UID]; known && now.Sub(taken) < b.cfg.Window && (!is || taken.After(last.at)) {
+		b.takings[n.UID] = taking{pool: b.pool(n), at: taken}
 	}
 	g, granted := b.grants[n.UID]
 	if !granted {
@@ -124,7 +123,7 @@ func (b *Budget) seen(n *corev1.Node, now time.Time) (granted bool) {
 	}
 	// The annotation has the time of the grant, to the microsecond. An older
 	// one is of a session before.
-	if at, known := b.takenAt(n); known && !at.Before(g.at.Truncate(time.Microsecond)) || givenBack(n, g) || now.Sub(g.at) > patience {
+	if known && !taken.Before(g.at.Truncate(time.Microsecond)) || givenBack(n, g) || now.Sub(g.at) > patience {
 		delete(b.grants, n.UID)
 		return false
 	}
@@ -165,22 +164,32 @@ type stamp struct {
 	look  uint64 // that has met the node last
 }
 
-// takenAt is when we took a node out of service, as its annotation says.
+// takenAt is when we took a node out of service last, as its annotations say:
+// the one of a node that is ours, and those that we leave on one that was given
+// back, or that a person took back.
 func (b *Budget) takenAt(n *corev1.Node) (at time.Time, known bool) {
-	text, is := n.Annotations[v1alpha1.AnnotationOwned]
-	if !is {
-		return time.Time{}, false
-	}
-	s, is := b.read[n.UID]
-	if !is || s.text != text {
-		var owned struct {
-			At time.Time `json:"at"`
+	for _, key := range []string{v1alpha1.AnnotationOwned, v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden} {
+		text, is := n.Annotations[key]
+		if !is {
+			continue
 		}
-		err := json.Unmarshal([]byte(text), &owned)
-		s = stamp{text: text, at: owned.At, known: err == nil && !owned.At.IsZero(), look: b.looks}
-		b.read[n.UID] = s
+		s, is := b.read[n.UID]
+		if !is || s.text != text {
+			var said struct {
+				At    time.Time `json:"at"`
+				Since time.Time `json:"since"`
+			}
+			err := json.Unmarshal([]byte(text), &said)
+			if key == v1alpha1.AnnotationOwned {
+				said.Since = said.At
+			}
+			s = stamp{text: text, at: said.Since, known: err == nil && !said.Since.IsZero(), look: b.looks}
+			b.read[n.UID] = s
+		}
+		return s.at, s.known
 	}
-	return s.at, s.known
+	delete(b.read, n.UID)
+	return time.Time{}, false
 }
 
 // ours is whether something of ours is on a node.

@@ -202,7 +202,8 @@ func nodeNews() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)
 		now, isOne := e.ObjectNew.(*corev1.Node)
-		return ok && isOne && (before.UID != now.UID || !equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
+		cleared := len(before.ManagedFields) > 0 && len(now.ManagedFields) == 0
+		return ok && isOne && (before.UID != now.UID || cleared || !equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
 			before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || readiness(before) != readiness(now) ||
 			!equality.Semantic.DeepEqual(before.Labels, now.Labels) || !equality.Semantic.DeepEqual(before.Annotations, now.Annotations))
 	}}

@@ -31,7 +31,7 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 	if !t.uncordoned {
 		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
 	}
-	o := override{UID: v.Node.UID, Session: overridden.Session, At: micro(overridden.At.Time), Faults: overridden.Faults}
+	o := override{UID: v.Node.UID, Session: overridden.Session, At: micro(overridden.At.Time), Since: v.mark.At, Faults: overridden.Faults}
 	write(t.node, v1alpha1.AnnotationOverridden, o.short())
 	return Step{Node: t.node, Why: Overridden, After: AtOnce, Message: "the rest of an earlier quarantine is taken off", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if t.uncordoned {

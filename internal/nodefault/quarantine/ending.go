@@ -109,7 +109,7 @@ func (q *Quarantine) undone(v *view) (Step, bool) {
 	}
 	// Whoever has undone it knew of the fault that it was for, though that may
 	// have gone since.
-	o := override{UID: v.Node.UID, Session: v.mark.Session, At: micro(v.Now), Faults: []string{nodefault.KeyOf(v.mark.Fault.fault())}}
+	o := override{UID: v.Node.UID, Session: v.mark.Session, At: micro(v.Now), Since: v.mark.At, Faults: []string{nodefault.KeyOf(v.mark.Fault.fault())}}
 	for _, f := range v.Faults[:min(len(v.Faults), maxFaults)] {
 		if key := nodefault.KeyOf(f); !slices.Contains(o.Faults, key) {
 			o.Faults = append(o.Faults, key)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
@@ -47,4 +48,18 @@ func holderOf(node *corev1.Node) (h holder, since time.Time) {
 		}
 	}
 	return h, since
+}
+
+// tracked says whether the API server keeps who writes a node. It does not where
+// the managed fields are empty, whoever writes.
+func tracked(node *corev1.Node) bool { return len(node.ManagedFields) > 0 }
+
+// track has it keep that we have cordoned the node, and who writes it from then
+// on: a person who uncordons and cordons it would else not be told from us.
+func track(node *corev1.Node, now time.Time) {
+	at := metav1.NewTime(now)
+	node.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: v1alpha1.FieldManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at,
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:unschedulable":{}}}`),
+	}}
 }

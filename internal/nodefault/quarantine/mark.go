@@ -27,6 +27,9 @@ type mark struct {
 	// Undone are taints that a person has taken off, as key:effect. They are not
 	// put back.
 	Undone []string `json:"undone,omitempty"`
+	// Tracked is that the managed fields were empty, and that we have had the API
+	// server keep them again, which is tried once.
+	Tracked bool `json:"tracked,omitempty"`
 	// Fault is what opened the session.
 	Fault opener `json:"fault"`
 }
@@ -62,6 +65,8 @@ type override struct {
 	UID     types.UID        `json:"uid"`
 	Session string           `json:"session"`
 	At      metav1.MicroTime `json:"at"`
+	// Since is when we had taken the node.
+	Since metav1.MicroTime `json:"since,omitzero"`
 	// Faults are those that were there, as source/check/entity.
 	Faults []string `json:"faults,omitempty"`
 	// All is that those were all that had begun by then.

@@ -140,10 +140,15 @@ func (v *view) observing() Step {
 	return Step{Why: Observing, Message: "no rule wants anything done"}
 }
 
-// flush writes the mark and the label if they are not what they should be.
+// flush writes the mark and the label if they are not what they should be, and
+// has the API server keep who writes the node.
 func (v *view) flush(step Step) Step {
 	if v.mark == nil {
 		return step
+	}
+	untracked := v.mark.Cordon && v.cordoned() && !tracked(v.Node) && !v.mark.Tracked
+	if untracked {
+		v.mark.Tracked, v.changed = true, true
 	}
 	label, known := phaseLabel(v.Status.Phase)
 	relabel := known && v.Node.Labels[v1alpha1.LabelState] != label
@@ -157,6 +162,9 @@ func (v *view) flush(step Step) Step {
 	}
 	if relabel {
 		setLabel(step.Node, label)
+	}
+	if untracked {
+		track(step.Node, v.Now)
 	}
 	return step
 }
@@ -217,6 +225,10 @@ func (v *view) denied(denial string) Step {
 func (v *view) take(next mark, cordons bool) Step {
 	node := v.Node.DeepCopy()
 	node.Spec.Unschedulable = node.Spec.Unschedulable || cordons
+	if cordons && !tracked(node) {
+		next.Tracked = true
+		track(node, v.Now)
+	}
 	for _, t := range next.Taints {
 		if !hasTaint(node.Spec.Taints, t) {
 			node.Spec.Taints = append(node.Spec.Taints, t)

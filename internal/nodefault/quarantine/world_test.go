@@ -224,6 +224,9 @@ func (w *world) step(seen *corev1.Node, what fate) quarantine.Step {
 		}
 		after := s.Node.DeepCopy()
 		w.edit(v1alpha1.FieldManager, func(n *corev1.Node) {
+			if len(n.ManagedFields) == 0 {
+				n.ManagedFields = after.ManagedFields
+			}
 			n.Spec, n.Labels, n.Annotations = after.Spec, after.Labels, after.Annotations
 		})
 		if what == crashes || what == unanswered {

@@ -172,6 +172,16 @@ func (w *ward) crowd() {
 	}
 }
 
+// untrack has someone clear the managed fields, which the API server does not
+// keep from then on.
+func (w *ward) untrack() {
+	w.Helper()
+	w.kubectl("patch", "node", w.name, "--type=merge", "-p", `{"metadata":{"managedFields":[{}]}}`)
+	if left := managers(w.node()); len(left) > 0 {
+		w.Fatalf("the API server still keeps %v", left)
+	}
+}
+
 // on is what stands on the node.
 func (w *ward) on() string {
 	w.Helper()
@@ -239,6 +249,39 @@ func TestOnServer(t *testing.T) {
 			},
 			on: "cordoned released", told: "cordon",
 		},
+		"UntrackedUncordonedAndCordoned": {
+			reason: "also on a node whose managed fields nobody kept before",
+			do: func(w *ward) {
+				w.untrack()
+				w.falls()
+				w.kubectl("uncordon", w.name)
+				w.kubectl("cordon", w.name)
+				w.recovers()
+			},
+			on: "cordoned released", told: "cordon",
+		},
+		"ClearedUncordonedAndCordoned": {
+			reason: "and on one whose managed fields somebody has cleared since",
+			do: func(w *ward) {
+				w.falls()
+				w.untrack()
+				w.settle()
+				w.kubectl("uncordon", w.name)
+				w.kubectl("cordon", w.name)
+				w.recovers()
+			},
+			on: "cordoned released", told: "cordon",
+		},
+		"Untracked": {
+			reason: "where nobody else has a hand in it, ours is taken off",
+			do:     func(w *ward) { w.untrack(); w.falls(); w.recovers() },
+			on:     "released", told: "cordon uncordon",
+		},
+		"UntrackedCordonedBefore": {
+			reason: "and theirs is not",
+			do:     func(w *ward) { w.untrack(); w.kubectl("cordon", w.name); w.falls(); w.recovers() },
+			on:     "cordoned released",
+		},
 		"Applied": {
 			reason: "who applies the cordon holds it with us",
 			do:     func(w *ward) { w.falls(); w.applies(); w.recovers() },
@@ -273,7 +316,7 @@ func TestOnServer(t *testing.T) {
 			reason: "and where somebody has cleared them",
 			do: func(w *ward) {
 				w.falls()
-				w.kubectl("patch", "node", w.name, "--type=merge", "-p", `{"metadata":{"managedFields":[{}]}}`)
+				w.untrack()
 				w.recovers()
 			},
 			on: "released", told: "cordon uncordon",
