@@ -9,12 +9,8 @@ policy_name := "fleetloop-default-v1"
 # that an environment with a misspelt name is treated with care.
 cheap_environments := {"development", "dev", "test", "testing", "sandbox", "staging"}
 
-# The labels of a namespace that say which environment it is. The first that is
-# there counts.
-environment_labels := ["environment", "kubernaut.io/environment"]
-
 # The environment of targets of which no label says it: those in namespaces
-# without such a label, and nodes.
+# without the label that --environment-label of the controller names, and nodes.
 default_environment := "production"
 
 # Whether a request is believed when it says that a target is in a cheap

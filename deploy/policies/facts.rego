@@ -28,33 +28,35 @@ class := "cheap" if environment in config.cheap_environments
 
 # The environment of the target. The one that a request names counts where it is
 # the stricter one, or where config.believe_requests says so.
-environment := input.request.environment if not cheap_by_request
+environment := input.request.requestedEnvironment if request_counts
 
-environment := input.request.environment if {
+environment := known_environment if not request_counts
+
+request_counts if {
+	input.request.requestedEnvironment != ""
+	not cheap_by_request
+}
+
+request_counts if {
 	cheap_by_request
 	config.believe_requests
 }
 
-environment := known_environment if {
-	cheap_by_request
-	not config.believe_requests
-}
+cheap_by_request if input.request.requestedEnvironment in config.cheap_environments
 
-cheap_by_request if input.request.environment in config.cheap_environments
+# What the label says that --environment-label of the controller names.
+default labelled := false
 
-known_environment := labelled_environments[0] if count(labelled_environments) > 0
+labelled if input.namespace.environment != ""
 
-known_environment := config.default_environment if count(labelled_environments) == 0
+known_environment := input.namespace.environment if labelled
 
-labelled_environments := [value |
-	some label in config.environment_labels
-	value := input.namespace.labels[label]
-]
+known_environment := config.default_environment if not labelled
 
 warnings contains msg if {
 	cheap_by_request
 	class == "production"
-	msg := sprintf("the request says %s, but the namespace does not: it is treated as production", [input.request.environment])
+	msg := sprintf("the request says %s, but the namespace does not: it is treated as production", [input.request.requestedEnvironment])
 }
 
 # How many replicas the target is to have, if that is what the action changes:

@@ -91,6 +91,10 @@ type InputRequest struct {
 	CorrelationID string            `json:"correlationID"`
 	DryRun        string            `json:"dryRun"`
 	Rollback      bool              `json:"rollback"`
+
+	// RequestedEnvironment is the environment that the request itself names.
+	// Empty is none. Environment falls back to the namespace's, and this does not.
+	RequestedEnvironment string `json:"requestedEnvironment"`
 }
 
 // InputUser is who asked.
@@ -135,6 +139,7 @@ type InputManagedBy struct {
 // InputNamespace is the target's namespace.
 type InputNamespace struct {
 	Name        string            `json:"name"`
+	Environment string            `json:"environment"` // by the label that the controller is told of, or empty
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
 }

@@ -33,7 +33,7 @@ func TestShippedPolicies(t *testing.T) {
 		},
 		"Development": {
 			reason: "where mistakes are cheap it is tried out, and nobody is asked",
-			set:    map[string]any{"request.environment": "development", "namespace.labels": map[string]any{"environment": "development"}},
+			set:    map[string]any{"namespace.environment": "development"},
 			want:   policy.Decision{Allow: true, RequireDryRun: true, Approvals: policy.Approvals{Count: 1}},
 		},
 		"CriticalToZero": {

@@ -60,7 +60,7 @@ type Part struct {
 type CheckConfig struct {
 	DryRunExecutor      string   `key:"dry_run_executor" env:"DRY_RUN_EXECUTOR" flag:"dry-run-executor" default:"inline" validate:"oneof=inline job" doc:"Where dry runs are made: inline, in the controller by a short-lived token of the action's account, or in a job."`
 	ProtectedNamespaces []string `key:"protected_namespaces" env:"PROTECTED_NAMESPACES" flag:"protected-namespaces" doc:"Namespaces that no action touches, beside kube-system, kube-public, kube-node-lease and the executions' own."`
-	EnvironmentLabel    string   `key:"environment_label" env:"ENVIRONMENT_LABEL" flag:"environment-label" default:"environment" validate:"required" doc:"Label of namespaces that says which environment they are; one without it counts as production."`
+	EnvironmentLabel    string   `key:"environment_label" env:"ENVIRONMENT_LABEL" flag:"environment-label" default:"environment" validate:"required" doc:"Label of namespaces that names their environment. The shipped policies treat a namespace without it as production."`
 }
 
 // PolicyConfig says where the policies are.

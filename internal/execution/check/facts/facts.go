@@ -59,28 +59,19 @@ func (s *State) Input() *execution.Input {
 		Request:        requestInput(s.Execution, s.Request),
 		Action:         actionInput(a),
 		Target:         targetInput(t, s.Target),
-		Namespace:      namespaceInput(t.Namespace, s.Namespace),
+		Namespace:      s.namespaceInput(t.Namespace),
 		Cluster:        clusterInput(s.Cluster, s.Nodes, s.Used),
 		InFlight:       inFlightInput(s.InFlight),
 		History:        execution.InputHistory{SameActionTarget: s.Past},
 		ServiceAccount: execution.InputServiceAccount{Name: a.ServiceAccount(), PermissionsOK: true}, // nothing is asked of a policy before
 	}
-	in.Request.Environment = s.environment()
+	in.Request.Environment = cmp.Or(in.Request.RequestedEnvironment, in.Namespace.Environment, DefaultEnvironment)
 	in.Target.Protected = s.Protected
 	in.Target.OwnerChain = owners(s.Owners)
 	in.Target.ManagedBy = execution.InputManagedBy{
 		GitOps: gitOps(s.Target), HPA: scaler(t, s.Scalers), Operator: operator(s.Owners),
 	}
 	return in
-}
-
-// environment is what the execution says, else the namespace, else the strictest.
-func (s *State) environment() string {
-	var label string
-	if s.Namespace != nil {
-		label = s.Namespace.Labels[s.EnvironmentLabel]
-	}
-	return cmp.Or(s.Execution.Spec.Environment, label, DefaultEnvironment)
 }
 
 // requestInput is what was asked for.
@@ -95,6 +86,8 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 		CorrelationID: ke.Spec.CorrelationID,
 		DryRun:        string(cmp.Or(ke.Spec.DryRun, v1alpha1.DryRunPolicy)),
 		Rollback:      ke.Spec.RollbackOf != nil,
+
+		RequestedEnvironment: ke.Spec.Environment,
 	}
 }
 
@@ -113,10 +106,12 @@ func actionInput(a *action.Action) execution.InputAction {
 	return in
 }
 
-func namespaceInput(name string, ns *corev1.Namespace) execution.InputNamespace {
+// namespaceInput is the target's namespace, and the environment that its label names.
+func (s *State) namespaceInput(name string) execution.InputNamespace {
 	in := execution.InputNamespace{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}}
-	if ns != nil {
+	if ns := s.Namespace; ns != nil {
 		in.Labels, in.Annotations = texts(ns.Labels), annotations(ns.Annotations)
+		in.Environment = ns.Labels[s.EnvironmentLabel]
 	}
 	return in
 }

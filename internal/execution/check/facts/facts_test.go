@@ -146,28 +146,35 @@ func wantSchema(t *testing.T, in *execution.Input) {
 }
 
 func TestEnvironment(t *testing.T) {
+	labelled := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"environment": "staging", "example.com/stage": "development"}}}
 	for name, c := range map[string]struct {
 		reason    string
 		says      string
+		label     string
 		namespace *corev1.Namespace
 		want      string
+		labelled  string
 	}{
 		"TheExecution": {
-			reason: "what the execution says goes first", says: "staging", want: "staging",
-			namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"environment": "development"}}},
+			reason: "what the execution says goes first, and hides no label", says: "test", want: "test", labelled: "development",
+			label: "example.com/stage", namespace: labelled,
 		},
 		"TheNamespace": {
-			reason: "then its namespace's label", want: "development",
-			namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"environment": "development"}}},
+			reason: "then its namespace's label", label: "example.com/stage", namespace: labelled, want: "development", labelled: "development",
+		},
+		"AnotherLabel": {
+			reason: "no label but the one of the settings counts", label: "example.com/tier", namespace: labelled, want: "production",
 		},
 		"Nothing":     {reason: "what nobody has classified is treated with care", namespace: &corev1.Namespace{}, want: "production"},
 		"NoNamespace": {reason: "a Node has none", want: "production"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := scaling(t)
-			s.Execution.Spec.Environment, s.Namespace = c.says, c.namespace
-			if got := s.Input().Request.Environment; got != c.want {
-				t.Errorf("%s: %q, want %q", c.reason, got, c.want)
+			s.Execution.Spec.Environment, s.Namespace, s.EnvironmentLabel = c.says, c.namespace, c.label
+			in := s.Input()
+			got := []string{in.Request.Environment, in.Request.RequestedEnvironment, in.Namespace.Environment}
+			if diff := cmp.Diff([]string{c.want, c.says, c.labelled}, got); diff != "" {
+				t.Errorf("%s:\n%s", c.reason, diff)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ base := {
 		"action": "scale_deployment",
 		"parameters": {"deployment": "web", "namespace": "shop", "replicas": 5},
 		"environment": "development",
+		"requestedEnvironment": "",
 		"labels": {},
 		"annotations": {},
 		"rollback": false,
@@ -25,13 +26,13 @@ base := {
 		"protected": false,
 		"managedBy": {"gitops": "", "hpa": "", "operator": ""},
 	},
-	"namespace": {"name": "shop", "labels": {"environment": "development"}},
+	"namespace": {"name": "shop", "environment": "development", "labels": {}},
 	"cluster": {"totalNodes": 5, "readyNodes": 5, "schedulableNodes": 4, "unschedulableNodes": ["worker-5"]},
 	"history": {"sameActionTarget": {"count1h": 0, "failures1h": 0}},
 	"serviceAccount": {"name": "kubernaut-action-scale-deployment", "permissionsOk": true},
 }
 
-production := object.union(base, {"request": {"environment": "production"}, "namespace": {"labels": {"environment": "production"}}})
+production := object.union(base, {"request": {"environment": "production"}, "namespace": {"environment": "production"}})
 
 decide(asks) := d if d := safety.decision with input as asks
 
@@ -96,29 +97,39 @@ test_a_rollback_needs_the_same if {
 
 test_unknown_environments_are_production if {
 	every name in ["", "prod", "Production", "qa-7"] {
-		asked(base, {"request": {"environment": name}, "namespace": {"labels": {"environment": name}}}).requireApproval
+		asked(base, {"namespace": {"environment": name}}).requireApproval
+		asked(base, {"request": {"requestedEnvironment": name}, "namespace": {"environment": name}}).requireApproval
 	}
 }
 
+test_no_label_counts_but_the_one_of_the_controller if {
+	labels := {"environment": "development", "kubernaut.io/environment": "development"}
+	asked(base, {"namespace": {"environment": "", "labels": labels}}).requireApproval
+	asked(base, {"namespace": {"environment": "production", "labels": labels}}).requireApproval
+}
+
 test_a_request_alone_does_not_make_it_cheap if {
-	d := asked(production, {"request": {"environment": "development"}})
+	d := asked(production, {"request": {"requestedEnvironment": "development"}})
 	d.requireApproval
 	warned(d, "treated as production")
-	unlabelled := json.remove(base, ["namespace/labels/environment"])
-	decide(unlabelled).requireApproval
+	asked(base, {"request": {"requestedEnvironment": "development"}, "namespace": {"environment": ""}}).requireApproval
 }
 
 test_a_request_is_believed_where_that_is_said if {
-	asks := object.union(production, {"request": {"environment": "development"}})
+	asks := object.union(production, {"request": {"requestedEnvironment": "development"}})
 	d := safety.decision with input as asks with data.fleetloop.safety.config.believe_requests as true
 	not d.requireApproval
 }
 
-test_a_request_can_make_it_dear if asked(base, {"request": {"environment": "production"}}).requireApproval
+test_a_request_can_make_it_dear if asked(base, {"request": {"requestedEnvironment": "production"}}).requireApproval
 
 test_nodes_are_production_unless_said_otherwise if {
-	node := object.union(base, {"action": {"name": "uncordon_node"}, "target": {"kind": "Node", "namespace": "", "name": "worker-5"}, "request": {"parameters": {"node": "worker-5"}}})
-	asks := object.union(json.remove(node, ["namespace/labels/environment"]), {"namespace": {"name": ""}})
+	asks := object.union(base, {
+		"action": {"name": "uncordon_node"},
+		"target": {"kind": "Node", "namespace": "", "name": "worker-5"},
+		"request": {"environment": "production", "parameters": {"node": "worker-5"}},
+		"namespace": {"name": "", "environment": ""},
+	})
 	decide(asks).requireApproval
 	d := safety.decision with input as asks with data.fleetloop.safety.config.default_environment as "development"
 	not d.requireApproval
