@@ -44,7 +44,7 @@ func (n needs) rights() (inNamespaces, cluster []runtime.Object) {
 			}
 		}
 	}
-	return inNamespaces, cluster
+	return append(inNamespaces, n.actions.SecretLookup()...), cluster
 }
 
 // bindings have actions act in namespaces: all of them, or those named.
@@ -119,6 +119,7 @@ func TestGeneratedExecution(t *testing.T) {
 		"actions-cluster": cluster,
 		"actions-chosen":  byChoice,
 		"bindings":        chosen.bindings("TARGET_NAMESPACE"),
+		"secret-lookup":   n.actions.SecretLookupIn("TARGET_NAMESPACE"),
 		"people":          people(),
 		"guard":           guarded(n.guard),
 		"stamps":          guard.Stamps(n.guard),
@@ -188,12 +189,18 @@ func TestExecutionEquals(t *testing.T) {
 		"Targets": {
 			reason: "all actions in one namespace, one in another", values: on + "targetNamespaces: [shop, {name: batch, actions: [restart_pod]}]}",
 			want: func(n needs) []runtime.Object {
-				return slices.Concat(n.everything(), n.bindings("shop"), n.bindings("batch", "restart_pod"))
+				return slices.Concat(n.everything(), n.bindings("shop"), n.bindings("batch", "restart_pod"), n.actions.SecretLookupIn("shop", "batch"))
 			},
+		},
+		"NoSecrets": {
+			reason: "conditions are told nothing of Secrets", values: on + "targetNamespaces: [shop], rbac: {secretLookup: false}}",
+			want: func(n needs) []runtime.Object { return slices.Concat(n.everything(), n.bindings("shop")) },
 		},
 		"Chosen": {
 			reason: "Secrets by their names, and kinds", values: on + "targetNamespaces: [shop], rbac: {secretNames: [b, a, b], manifestKinds: [configmaps, apps/deployments]}}",
-			want:  func(n needs) []runtime.Object { return slices.Concat(n.everything(), n.bindings("shop")) },
+			want: func(n needs) []runtime.Object {
+				return slices.Concat(n.everything(), n.bindings("shop"), n.actions.SecretLookupIn("shop"))
+			},
 			needs: needs{actions: roles.Actions{Secrets: []string{"b", "a"}, Manifests: []string{"configmaps", "apps/deployments"}}},
 		},
 		"NothingOutside": {

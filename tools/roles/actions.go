@@ -27,6 +27,8 @@ func writeActions() error {
 		}
 		namespace = append(namespace, bare.InNamespaces(act, "")...)
 	}
+	accounts = append(accounts, bare.SecretLookup()...)
+	namespace = append(namespace, bare.SecretLookupIn("")...)
 	secrets, err := byChoice(roles.Actions{Secrets: []string{"web-credentials"}}, "update_secret")
 	if err != nil {
 		return err
@@ -40,9 +42,9 @@ func writeActions() error {
 		people = append(people, role)
 	}
 	for _, f := range []file{
-		{"actions.yaml", "The accounts of actions, and their roles. In the namespace of executions they are bound; for\n# the namespaces that are acted on see actions-namespace.yaml.", accounts},
+		{"actions.yaml", "The accounts of actions, that of looking up Secrets, and their roles. In the namespace of executions they are bound; for\n# the namespaces that are acted on see actions-namespace.yaml.", accounts},
 		{"actions-cluster.yaml", "Beside actions.yaml: what actions on Nodes need, and what others need outside of namespaces.", cluster},
-		{"actions-namespace.yaml", "Beside actions.yaml: has actions act in one namespace. kubectl apply -n NAMESPACE -f this-file", namespace},
+		{"actions-namespace.yaml", "Beside actions.yaml: has actions act in one namespace, and conditions on invalid_secrets\n# know of its Secrets. kubectl apply -n NAMESPACE -f this-file", namespace},
 		{"actions-secrets.yaml", "Beside actions.yaml, for update_secret. Put the names of your Secrets into resourceNames: there\n# is no right on any other. kubectl apply -n NAMESPACE -f this-file", secrets},
 		{"actions-manifests.yaml", "Beside actions.yaml, for apply_manifest. Say which kinds it may act on: there is no right on\n# any other. kubectl apply -n NAMESPACE -f this-file", manifests},
 		{"actions-controller.yaml", "The controller of executions, its account, and what it needs.", roles.Controller{}.Objects()},

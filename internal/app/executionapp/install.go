@@ -75,6 +75,8 @@ func objects(cfg Part, targets Targets) []runtime.Object {
 		list = append(list, rights.Base(a)...)
 		list = append(list, rights.InNamespaces(a, targets.Namespaces...)...)
 	}
+	list = append(list, rights.SecretLookup()...)
+	list = append(list, rights.SecretLookupIn(targets.Namespaces...)...)
 	list = append(list, roles.Controller{Namespace: cfg.Namespace}.Objects()...)
 	for _, r := range roles.Requesters() {
 		list = append(list, r)

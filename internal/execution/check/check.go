@@ -76,6 +76,8 @@ type identities interface {
 	Denied(ctx context.Context, a *action.Action, rights []action.Right) ([]action.Right, error)
 	// Forget has all be asked anew that is believed of an account.
 	Forget(a *action.Action)
+	// SecretType says whether there is a Secret, and of which type.
+	SecretType(ctx context.Context, namespace, name string) (kind string, found bool, err error)
 }
 
 // traffic is what else is executed. It is a *gate.Gate.
@@ -173,6 +175,9 @@ type round struct {
 	state    *facts.State
 	input    *execution.Input
 	replan   bool // the checks have passed before
+
+	permitted bool   // the account has the rights that the request needs
+	noSecrets string // why nobody knows which Secrets are invalid; empty is that it is known, or not asked
 }
 
 // A step is one of a check. It says no in the round's outcome; an error is that
@@ -209,6 +214,9 @@ func (r *round) take(ctx context.Context, steps []step) (Outcome, error) {
 		if r.out.Failed != nil || r.out.Wait > 0 || r.out.NeedDryRunJob {
 			break
 		}
+	}
+	if err := r.recordPreConditions(ctx); err != nil {
+		return r.out, err
 	}
 	if r.out.Wait == 0 && !r.out.NeedDryRunJob {
 		r.out.Results.ValidationTime = moment(r.now)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,11 +48,7 @@ func (r *round) holds(ctx context.Context, t timing) error {
 	if len(conditions) == 0 {
 		return nil
 	}
-	input, err := r.conditionInput(ctx)
-	if err != nil {
-		return err
-	}
-	verdicts, err := r.evaluate(ctx, conditions, input, t)
+	verdicts, err := r.evaluate(ctx, conditions, t)
 	if err != nil {
 		return err
 	}
@@ -76,6 +73,30 @@ func (r *round) holds(ctx context.Context, t timing) error {
 	return nil
 }
 
+// recordPreConditions evaluates the preconditions of an execution that has failed
+// because its account lacks rights, or because there is no target. These are what
+// conditions may be about, and whoever asked finds the results in the status. They
+// are told nothing that was not read, and change nothing of the failure.
+func (r *round) recordPreConditions(ctx context.Context) error {
+	f, conditions := r.out.Failed, r.ke.Spec.PreConditions
+	if f == nil || f.Detail != v1alpha1.DetailRBACDenied && f.Detail != v1alpha1.DetailTargetNotFound ||
+		len(conditions) == 0 || len(r.out.Results.PreConditionResults) > 0 {
+		return nil
+	}
+	if err := r.gather(ctx); err != nil {
+		return err
+	}
+	r.input = r.state.Input()
+	verdicts, err := r.evaluate(ctx, conditions, timing{begun: r.now, now: r.now, once: true})
+	if err != nil {
+		return err
+	}
+	for _, v := range verdicts {
+		r.out.Results.PreConditionResults = append(r.out.Results.PreConditionResults, v.result)
+	}
+	return nil
+}
+
 // PostConditions evaluates what must hold after the action, which ended at
 // since. A wait is for those that do not hold yet and have time left; without
 // one the results are final.
@@ -89,6 +110,11 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 		return nil, 0, fmt.Errorf("evaluate postconditions: %w", err)
 	}
 	r := &round{Checker: c, ke: ke, now: now, request: request, plan: ke.Status.Plan}
+	denied, err := r.lacking(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	r.permitted = len(denied) == 0
 	blind, err := r.look(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -104,11 +130,7 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 		}
 		r.input.Plan = facts.Plan(r.plan, dry)
 	}
-	input, err := r.conditionInput(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	verdicts, err := r.evaluate(ctx, conditions, input, timing{begun: since, now: now, usual: postConditionTimeout, blind: blind})
+	verdicts, err := r.evaluate(ctx, conditions, timing{begun: since, now: now, usual: postConditionTimeout, blind: blind})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -128,11 +150,16 @@ func PostConditionEnd(c v1alpha1.Condition, since time.Time) time.Time {
 	return since.Add(postConditionTimeout)
 }
 
-// conditionInput is what conditions are told.
-func (r *round) conditionInput(ctx context.Context) (json.RawMessage, error) {
+// conditionInput is what some conditions are told.
+func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condition) (json.RawMessage, error) {
 	pods, err := r.pods(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(conditions, asksForSecrets) {
+		if err := r.lookUpSecrets(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return r.state.Conditions(r.input, r.plan, pods)
 }
@@ -200,7 +227,11 @@ type verdict struct {
 func (v verdict) failed() bool { return !v.result.Passed && v.again == 0 }
 
 // evaluate asks all conditions.
-func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, input json.RawMessage, t timing) ([]verdict, error) {
+func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, t timing) ([]verdict, error) {
+	input, err := r.conditionInput(ctx, conditions)
+	if err != nil {
+		return nil, err
+	}
 	attempt, next := schedule(t.begun, t.now)
 	verdicts := make([]verdict, len(conditions))
 	for i, c := range conditions {
@@ -210,7 +241,7 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, i
 		if c.Timeout != nil {
 			v.timeout = c.Timeout.Duration
 		}
-		passed, message, err := r.ask(ctx, c.Rego, input, t)
+		passed, message, err := r.ask(ctx, c, input, t)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, fmt.Errorf("evaluate condition %q: %w", c.Type, err)
@@ -235,11 +266,14 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, i
 }
 
 // ask asks one condition.
-func (r *round) ask(ctx context.Context, module string, input json.RawMessage, t timing) (passed bool, message string, err error) {
-	if t.blind != "" {
+func (r *round) ask(ctx context.Context, c v1alpha1.Condition, input json.RawMessage, t timing) (passed bool, message string, err error) {
+	switch {
+	case t.blind != "":
 		return false, "", errors.New(t.blind)
+	case r.noSecrets != "" && asksForSecrets(c):
+		return false, "", errors.New(r.noSecrets)
 	}
-	return r.deps.Conditions.Evaluate(ctx, module, input, t.now)
+	return r.deps.Conditions.Evaluate(ctx, c.Rego, input, t.now)
 }
 
 // waitFor is when the first of those that may still come to hold is to be asked.

@@ -27,7 +27,7 @@ func (r *round) failFor(reason v1alpha1.Reason, d v1alpha1.Detail, format string
 
 // denied says no to an account that lacks rights.
 func (r *round) denied(rights []action.Right) {
-	r.out.Results.RBACValidation = false
+	r.permitted, r.out.Results.RBACValidation = false, false
 	a := r.request.Action
 	lacks := make([]string, len(rights))
 	for i, right := range rights {
@@ -54,7 +54,7 @@ func sayRight(right action.Right) string {
 
 // missing says no to an action without its account.
 func (r *round) missing() {
-	r.out.Results.RBACValidation = false
+	r.permitted, r.out.Results.RBACValidation = false, false
 	a := r.request.Action
 	r.fail(v1alpha1.DetailRBACDenied, "service account %s/%s does not exist: apply the manifests of %s",
 		r.cfg.Namespace, a.ServiceAccount(), a.Name)
@@ -65,7 +65,7 @@ func (r *round) missing() {
 func (r *round) forbidden(ctx context.Context, message string) error {
 	known, err := r.lacks(ctx)
 	if err == nil && !known {
-		r.out.Results.RBACValidation = false
+		r.permitted, r.out.Results.RBACValidation = false, false
 		r.fail(v1alpha1.DetailRBACDenied, "%s", message)
 	}
 	return err
@@ -75,7 +75,7 @@ func (r *round) forbidden(ctx context.Context, message string) error {
 func (r *round) lacks(ctx context.Context) (bool, error) {
 	a := r.request.Action
 	r.deps.Identities.Forget(a)
-	rights, err := r.deps.Identities.Denied(ctx, a, r.request.Rights())
+	rights, err := r.lacking(ctx)
 	if err != nil || len(rights) == 0 {
 		return false, err
 	}

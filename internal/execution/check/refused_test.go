@@ -279,6 +279,10 @@ func (f fakeIdentities) Denied(context.Context, *action.Action, []action.Right) 
 	return nil, f.denied
 }
 
+func (f fakeIdentities) SecretType(context.Context, string, string) (string, bool, error) {
+	return "", false, f.client
+}
+
 func (f fakeIdentities) Client(context.Context, *action.Action) (action.Client, error) {
 	return action.Client{}, f.client
 }

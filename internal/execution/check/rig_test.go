@@ -96,11 +96,7 @@ func (r *rig) controller(t *testing.T) *rest.Config {
 			t.Fatal(err)
 		}
 	}
-	cfg, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), r.executor, account.Account)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cfg
+	return r.controllerAgain(t)
 }
 
 // newView is a view that runs until the test ends.

@@ -41,7 +41,7 @@ func (r *round) parameters(ctx context.Context) error {
 func (r *round) rights(ctx context.Context) error {
 	a := r.request.Action
 	if a.NoJob { // nothing is reached for
-		r.out.Results.RBACValidation = true
+		r.permitted, r.out.Results.RBACValidation = true, true
 		return nil
 	}
 	exists, err := r.deps.Identities.Exists(ctx, a)
@@ -52,7 +52,7 @@ func (r *round) rights(ctx context.Context) error {
 		r.missing()
 		return nil
 	}
-	denied, err := r.deps.Identities.Denied(ctx, a, r.request.Rights())
+	denied, err := r.lacking(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,8 +60,16 @@ func (r *round) rights(ctx context.Context) error {
 		r.denied(denied)
 		return nil
 	}
-	r.out.Results.RBACValidation = true
+	r.permitted, r.out.Results.RBACValidation = true, true
 	return nil
+}
+
+// lacking are the rights that the request needs and its account does not have.
+func (r *round) lacking(ctx context.Context) ([]action.Right, error) {
+	if r.request.Action.NoJob {
+		return nil, nil
+	}
+	return r.deps.Identities.Denied(ctx, r.request.Action, r.request.Rights())
 }
 
 // policy is the fourth: does the policy allow what is asked for? The third is

@@ -59,10 +59,15 @@ type inquiry struct {
 
 func newAccount(i *Identities, name string) *account {
 	a := &account{ids: i, name: name, yes: make(map[action.Right]time.Time), narrow: make(map[action.Right]time.Time)}
-	cfg := rest.CopyConfig(i.accounts)
-	cfg.WrapTransport = transport.Wrappers(i.wrap, a.bear)
-	a.connect = sync.OnceValues(func() (action.Client, error) { return action.Connect(cfg) })
+	a.connect = sync.OnceValues(func() (action.Client, error) { return action.Connect(a.config()) })
 	return a
+}
+
+// config is how the cluster is reached as the account.
+func (a *account) config() *rest.Config {
+	cfg := rest.CopyConfig(a.ids.accounts)
+	cfg.WrapTransport = transport.Wrappers(a.ids.wrap, a.bear)
+	return cfg
 }
 
 // String is how errors call an account.

@@ -58,6 +58,8 @@ type Identities struct {
 	accounts  *rest.Config                         // as nobody yet
 	wrap      transport.WrapperFunc
 
+	secrets func() (rest.Interface, error) // as SecretLookup
+
 	mu    sync.Mutex
 	known map[string]*account
 }
@@ -73,13 +75,15 @@ func New(cfg *rest.Config, namespace string) *Identities {
 	}
 	accounts := rest.AnonymousClientConfig(cfg)
 	accounts.Transport = cfg.Transport
-	return &Identities{
+	i := &Identities{
 		namespace: namespace,
 		own:       sync.OnceValues(func() (kubernetes.Interface, error) { return kubernetes.NewForConfig(cfg) }),
 		accounts:  accounts,
 		wrap:      cfg.WrapTransport,
 		known:     make(map[string]*account),
 	}
+	i.secrets = sync.OnceValues(func() (rest.Interface, error) { return connectForSecrets(i.named(SecretLookup).config()) })
+	return i
 }
 
 // Client reaches the cluster as the account of an action. All callers for one
@@ -206,8 +210,10 @@ func (i *Identities) review(ctx context.Context, acc *account, right action.Righ
 }
 
 // account is that of an action.
-func (i *Identities) account(a *action.Action) *account {
-	name := a.ServiceAccount()
+func (i *Identities) account(a *action.Action) *account { return i.named(a.ServiceAccount()) }
+
+// named is the account of a name.
+func (i *Identities) named(name string) *account {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	acc, ok := i.known[name]

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
 // ControllerAccount is the account of the controller, unless an installation
@@ -33,7 +34,7 @@ type Controller struct {
 // Role is what the controller needs in the namespace of executions.
 func (c Controller) Role() *rbacv1.Role {
 	c = c.withDefaults()
-	var accounts []string
+	accounts := []string{identity.SecretLookup}
 	for _, act := range action.Catalogue() {
 		if !act.NoJob {
 			accounts = append(accounts, act.ServiceAccount())

@@ -54,6 +54,12 @@ func TestNoWildcards(t *testing.T) {
 	for _, role := range roles.Requesters() {
 		objects[role.Name] = []runtime.Object{role}
 	}
+	// What conditions are told of Secrets is looked up by an account that no action
+	// has, where an installation binds it: by name, and nothing else.
+	lookup := rules(roles.Actions{}.SecretLookup())
+	if want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}; !cmp.Equal(want, lookup) {
+		t.Errorf("Secrets are looked up with %v, want %v", lookup, want)
+	}
 	for who, list := range objects {
 		for _, r := range rules(list) {
 			if slices.Contains(slices.Concat(r.Verbs, r.Resources, r.APIGroups, r.ResourceNames), "*") {

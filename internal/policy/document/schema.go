@@ -37,6 +37,7 @@ type Shape struct {
 	Items      *Shape            `json:"items"`
 	Additional json.RawMessage   `json:"additionalProperties"`
 
+	hidden   bool                 // modules are not told of it
 	closed   bool                 // nothing beside Properties
 	rest     *Shape               // what is beside Properties
 	keys     map[string]*ast.Term // of Properties
@@ -46,7 +47,14 @@ type Shape struct {
 // ForPolicies is the shape of the input of policies.
 func ForPolicies() (*Shape, error) { return parseShape(InputSchema) }
 
-// ForConditions is that of policies and what only conditions are told.
+// forPolicies are fields of policies' input that conditions are not told: what is
+// in them, the requester may not be allowed to read.
+//
+//nolint:gochecknoglobals // a table that nobody writes to
+var forPolicies = map[string][]string{"target": {"annotations"}, "namespace": {"annotations"}, "plan": {"before", "diff"}}
+
+// ForConditions is that of policies, but for what is for policies alone, and what
+// only conditions are told.
 func ForConditions() (*Shape, error) {
 	s, err := parseShape(InputSchema)
 	if err != nil {
@@ -58,6 +66,14 @@ func ForConditions() (*Shape, error) {
 	}
 	maps.Copy(s.Properties, more.Properties)
 	maps.Copy(s.keys, more.keys)
+	for part, names := range forPolicies {
+		of := s.Properties[part]
+		of.Required = slices.DeleteFunc(of.Required, func(name string) bool { return slices.Contains(names, name) })
+		for _, name := range names {
+			delete(of.required, name)
+			of.Properties[name].hidden = true
+		}
+	}
 	return s, nil
 }
 
@@ -114,7 +130,9 @@ func (s *Shape) plain() map[string]any {
 	if len(s.Properties) > 0 {
 		props := map[string]any{}
 		for key, sub := range s.Properties {
-			props[key] = sub.plain()
+			if !sub.hidden {
+				props[key] = sub.plain()
+			}
 		}
 		m["properties"] = props
 	}

@@ -127,6 +127,9 @@ func (f *Fleet) install() {
 			f.apply(o)
 		}
 	}
+	for _, o := range append(accounts.SecretLookup(), accounts.SecretLookupIn(f.Cheap)...) {
+		f.apply(o)
+	}
 	f.people()
 	f.apply(f.policies(f.o.Policies))
 	if !f.o.NoGuard {

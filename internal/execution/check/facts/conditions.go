@@ -15,15 +15,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-const (
-	maxPods  = 100  // that conditions are told of one by one
-	maxNames = 1000 // of nodes
-)
+const maxPods = 100 // that conditions are told of one by one
 
-// Conditions is what conditions are told: the input of policies, and the flat
-// names beside it. What does not apply, or cannot be known, has no name, so that
-// a condition which asks for it does not hold. pods are those of PodSelector;
-// nil is that they are not known.
+// Conditions is what conditions are told: what a requester may see of the input
+// of policies, and the flat names beside it. What does not apply, or cannot be
+// known, has no name, so that a condition which asks for it does not hold. pods
+// are those of PodSelector; nil is that they are not known.
 func (s *State) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods []corev1.Pod) (json.RawMessage, error) {
 	names := map[string]any{}
 	if s.Used != nil {
@@ -31,7 +28,13 @@ func (s *State) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods []core
 	}
 	t := s.Request.Target
 	if t.Kind == kindDeployment {
-		names["deployment_found"], names["deployment_name"] = s.Target != nil, t.Name
+		names["deployment_name"] = t.Name
+		if !s.Unread {
+			names["deployment_found"] = s.Target != nil
+		}
+	}
+	if s.InvalidSecrets != nil {
+		names["invalid_secrets"] = s.InvalidSecrets
 	}
 	addReplicas(names, s.Target, s.Request.Parameters, plan)
 	if w, ok := workloadOf(s.Target); ok {
@@ -42,7 +45,11 @@ func (s *State) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods []core
 			addPods(names, pods)
 		}
 	}
-	return beside(in, names)
+	all, err := show(in, s.Target)
+	if err != nil {
+		return nil, err
+	}
+	return beside(all, names)
 }
 
 // PodSelector selects the Pods of the target. Not ok is that it has none.
@@ -55,20 +62,13 @@ func (s *State) PodSelector() (selector *metav1.LabelSelector, ok bool) {
 }
 
 // beside adds names to the top of an input. Its own win.
-func beside(in *execution.Input, names map[string]any) (json.RawMessage, error) {
-	text, err := json.Marshal(in)
-	if err != nil {
-		return nil, fmt.Errorf("write the input of conditions: %w", err)
-	}
-	var own map[string]json.RawMessage
-	if err := json.Unmarshal(text, &own); err != nil {
-		return nil, fmt.Errorf("write the input of conditions: %w", err)
-	}
+func beside(input map[string]json.RawMessage, names map[string]any) (json.RawMessage, error) {
 	all := maps.Clone(names)
-	for k, v := range own {
+	for k, v := range input {
 		all[k] = v
 	}
-	if text, err = json.Marshal(all); err != nil {
+	text, err := json.Marshal(all)
+	if err != nil {
 		return nil, fmt.Errorf("write the input of conditions: %w", err)
 	}
 	return text, nil
@@ -170,9 +170,9 @@ func (w *workload) addRequests(names map[string]any) {
 	}
 }
 
-// matching are the nodes that Pods with a selector can be put on.
-func matching(selector map[string]string, nodes []corev1.Node) []string {
-	names := []string{}
+// matching is how many nodes Pods with a selector can be put on.
+func matching(selector map[string]string, nodes []corev1.Node) int {
+	count := 0
 	for i := range nodes {
 		n := &nodes[i]
 		if !ready(n) || n.Spec.Unschedulable {
@@ -185,11 +185,10 @@ func matching(selector map[string]string, nodes []corev1.Node) []string {
 			}
 		}
 		if fits {
-			names = append(names, n.Name)
+			count++
 		}
 	}
-	slices.Sort(names)
-	return names[:min(len(names), maxNames)]
+	return count
 }
 
 // A podAlias is what conditions are told of one Pod. Whether it is throttled is

@@ -33,6 +33,7 @@ type State struct {
 	Request   action.Request
 
 	Target    *unstructured.Unstructured // nil is none
+	Unread    bool                       // nobody could look whether there is a target
 	Protected bool
 	Owners    []metav1.OwnerReference // controllers, the nearest first
 	Scalers   []autoscalingv2.HorizontalPodAutoscaler
@@ -45,6 +46,12 @@ type State struct {
 	// Used is what Pods request, by node. Nil is that nobody has counted, and
 	// then nothing counts as available.
 	Used map[string]Resources
+
+	// PermissionsOK is that the action's account has the rights that the request needs.
+	PermissionsOK bool
+	// InvalidSecrets are Secrets that the target names and cannot use. Nil is that
+	// they are not known.
+	InvalidSecrets []string
 
 	InFlight execution.InputInFlight
 	Past     execution.InputPast
@@ -63,7 +70,7 @@ func (s *State) Input() *execution.Input {
 		Cluster:        clusterInput(s.Cluster, s.Nodes, s.Used),
 		InFlight:       inFlightInput(s.InFlight),
 		History:        execution.InputHistory{SameActionTarget: s.Past},
-		ServiceAccount: execution.InputServiceAccount{Name: a.ServiceAccount(), PermissionsOK: true}, // nothing is asked of a policy before
+		ServiceAccount: execution.InputServiceAccount{Name: a.ServiceAccount(), PermissionsOK: s.PermissionsOK},
 	}
 	in.Request.Environment = cmp.Or(in.Request.RequestedEnvironment, in.Namespace.Environment, DefaultEnvironment)
 	in.Target.Protected = s.Protected

@@ -38,11 +38,12 @@ func scaling(tb testing.TB) *facts.State {
 	}
 	return &facts.State{
 		Now: now, Request: request, Cluster: "bed", EnvironmentLabel: "environment",
-		Execution: &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: "kubernaut-executor", Name: "scale-web", UID: "uid-1"}, Spec: spec},
-		Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
-		Target:    object(tb, deployment),
-		Nodes:     []corev1.Node{node("a", "4", "8Gi", true, false), node("b", "4", "8Gi", true, true), node("c", "4", "8Gi", false, false)},
-		Used:      map[string]facts.Resources{"a": {CPU: 500, Memory: 1 << 30}, "b": {CPU: 1}, "c": {CPU: 1}},
+		Execution:     &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: "kubernaut-executor", Name: "scale-web", UID: "uid-1"}, Spec: spec},
+		Namespace:     &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+		Target:        object(tb, deployment),
+		Nodes:         []corev1.Node{node("a", "4", "8Gi", true, false), node("b", "4", "8Gi", true, true), node("c", "4", "8Gi", false, false)},
+		PermissionsOK: true,
+		Used:          map[string]facts.Resources{"a": {CPU: 500, Memory: 1 << 30}, "b": {CPU: 1}, "c": {CPU: 1}},
 	}
 }
 

@@ -1,0 +1,101 @@
+package facts
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// A SecretRef is a Secret that an object names.
+type SecretRef struct {
+	Name  string
+	Pulls bool // images are pulled with it
+}
+
+// Secrets are those that the Pods of an object cannot do without, in the order of
+// their names: for images, variables and volumes. Those that are optional are left
+// out. Not ok is that the object is none that has Pods, or is one.
+func Secrets(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
+	spec, ok := podSpecOf(live)
+	if !ok {
+		return nil, false
+	}
+	named := secretNames{}
+	for _, s := range spec.ImagePullSecrets {
+		if s.Name != "" {
+			named[s.Name] = true
+		}
+	}
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		named.addVariables(&c)
+	}
+	for i := range spec.Volumes {
+		named.addVolume(&spec.Volumes[i])
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		refs = append(refs, SecretRef{Name: name, Pulls: named[name]})
+	}
+	return refs, true
+}
+
+// secretNames are names of Secrets, and whether images are pulled with them.
+type secretNames map[string]bool
+
+// add adds a Secret that is not optional.
+func (n secretNames) add(name string, optional *bool) {
+	if name != "" && !n[name] && (optional == nil || !*optional) {
+		n[name] = false
+	}
+}
+
+func (n secretNames) addVariables(c *corev1.Container) {
+	for _, e := range c.Env {
+		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
+			n.add(e.ValueFrom.SecretKeyRef.Name, e.ValueFrom.SecretKeyRef.Optional)
+		}
+	}
+	for _, e := range c.EnvFrom {
+		if e.SecretRef != nil {
+			n.add(e.SecretRef.Name, e.SecretRef.Optional)
+		}
+	}
+}
+
+func (n secretNames) addVolume(v *corev1.Volume) {
+	if v.Secret != nil {
+		n.add(v.Secret.SecretName, v.Secret.Optional)
+	}
+	if v.CSI != nil && v.CSI.NodePublishSecretRef != nil {
+		n.add(v.CSI.NodePublishSecretRef.Name, nil)
+	}
+	if v.Projected == nil {
+		return
+	}
+	for _, s := range v.Projected.Sources {
+		if s.Secret != nil {
+			n.add(s.Secret.Name, s.Secret.Optional)
+		}
+	}
+}
+
+// podSpecOf is what an object says of its Pods, or a Pod of itself.
+func podSpecOf(live *unstructured.Unstructured) (*corev1.PodSpec, bool) {
+	if w, ok := workloadOf(live); ok {
+		return &w.Spec.Template.Spec, true
+	}
+	if live == nil || live.GetKind() != "Pod" {
+		return nil, false
+	}
+	text, err := json.Marshal(live.Object["spec"])
+	if err != nil {
+		return nil, false
+	}
+	spec := new(corev1.PodSpec)
+	if err := json.Unmarshal(text, spec); err != nil {
+		return nil, false
+	}
+	return spec, true
+}

@@ -1,0 +1,206 @@
+package facts
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetloop/fleetloop/internal/execution"
+)
+
+// A shown is an Input as conditions see it. Whoever asks for an action writes its
+// conditions, and reads their messages in the status, so nothing is in it that
+// the requester might not be allowed to read: no annotations, no diff, no values
+// from before, and of objects the fields of shownObject.
+type shown struct {
+	execution.Input
+
+	Target    shownTarget    `json:"target"`
+	Namespace shownNamespace `json:"namespace"`
+	Plan      *shownPlan     `json:"plan,omitempty"`
+}
+
+// hidden is a field of the embedded type that is left out.
+type hidden *struct{}
+
+type shownTarget struct {
+	execution.InputTarget
+
+	Annotations hidden `json:"annotations,omitempty"`
+}
+
+type shownNamespace struct {
+	execution.InputNamespace
+
+	Annotations hidden `json:"annotations,omitempty"`
+}
+
+type shownPlan struct {
+	*execution.InputPlan
+
+	Diff   hidden `json:"diff,omitempty"`
+	Before hidden `json:"before,omitempty"`
+}
+
+// show gives what conditions see of an input. live is its target; nil is none.
+func show(in *execution.Input, live *unstructured.Unstructured) (map[string]json.RawMessage, error) {
+	s := shown{Input: *in, Target: shownTarget{InputTarget: in.Target}, Namespace: shownNamespace{InputNamespace: in.Namespace}}
+	s.Target.Object = map[string]any{}
+	if live != nil {
+		s.Target.Object = pruned(shownObject(live), maxObject)
+	}
+	if in.Plan != nil {
+		s.Plan = &shownPlan{InputPlan: in.Plan}
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("write the input of conditions: %w", err)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, fmt.Errorf("write the input of conditions: %w", err)
+	}
+	return fields, nil
+}
+
+// shownObject is the part of an object's spec and status that conditions see.
+func shownObject(live *unstructured.Unstructured) map[string]any {
+	allowed, known := shownFields[live.GroupVersionKind().GroupKind().String()]
+	if !known {
+		allowed = fields{"status": {"conditions": conditionFields}}
+	}
+	object, _ := allowed.of(live.Object).(map[string]any)
+	return object
+}
+
+// fields are those that are shown of an object, or of each object of a list. Nil
+// is all that is below.
+type fields map[string]fields
+
+// of gives the allowed fields of a value. It shares with the value what is shown
+// whole.
+func (f fields) of(value any) any {
+	if f == nil {
+		return value
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		kept := make(map[string]any, len(f))
+		for name, below := range f {
+			if inner, ok := v[name]; ok {
+				kept[name] = below.of(inner)
+			}
+		}
+		return kept
+	case []any:
+		kept := make([]any, len(v))
+		for i, inner := range v {
+			kept[i] = f.of(inner)
+		}
+		return kept
+	}
+	return nil // a text where an object is expected
+}
+
+// shownFields are the fields of each kind, by its name and group. A field that is
+// new in Kubernetes is hidden until it is named here. Free texts are hidden, since
+// people and programs write passwords into them: values of variables, commands,
+// paths and headers of probes, messages, options of volume drivers.
+//
+//nolint:gochecknoglobals // a table that nobody writes to
+var shownFields = map[string]fields{
+	"Deployment.apps": {
+		"spec": {
+			"replicas": nil, "selector": nil, "template": templateFields, "strategy": nil, "minReadySeconds": nil,
+			"paused": nil, "progressDeadlineSeconds": nil, "revisionHistoryLimit": nil,
+		},
+		"status": workloadStatus,
+	},
+	"ReplicaSet.apps": {
+		"spec":   {"replicas": nil, "selector": nil, "template": templateFields, "minReadySeconds": nil},
+		"status": workloadStatus,
+	},
+	"StatefulSet.apps": {
+		"spec": {
+			"replicas": nil, "selector": nil, "template": templateFields, "updateStrategy": nil, "minReadySeconds": nil,
+			"revisionHistoryLimit": nil, "serviceName": nil, "podManagementPolicy": nil, "ordinals": nil, "persistentVolumeClaimRetentionPolicy": nil,
+		},
+		"status": workloadStatus,
+	},
+	"DaemonSet.apps": {
+		"spec": {
+			"selector": nil, "template": templateFields, "updateStrategy": nil, "minReadySeconds": nil, "revisionHistoryLimit": nil,
+		},
+		"status": workloadStatus,
+	},
+	"Pod": {
+		"spec": podFields,
+		"status": {
+			"phase": nil, "reason": nil, "startTime": nil, "qosClass": nil, "nominatedNodeName": nil, "podIP": nil, "hostIP": nil,
+			"conditions": conditionFields, "containerStatuses": containerStatus, "initContainerStatuses": containerStatus,
+		},
+	},
+	"Node": {
+		"spec":   {"unschedulable": nil, "taints": nil},
+		"status": {"capacity": nil, "allocatable": nil, "conditions": conditionFields, "nodeInfo": nil},
+	},
+	"PersistentVolumeClaim": {
+		"spec": {
+			"accessModes": nil, "resources": nil, "storageClassName": nil, "volumeMode": nil, "volumeName": nil, "selector": nil,
+		},
+		"status": {"phase": nil, "accessModes": nil, "capacity": nil, "conditions": conditionFields},
+	},
+	"HorizontalPodAutoscaler.autoscaling": {
+		"spec": {"minReplicas": nil, "maxReplicas": nil, "scaleTargetRef": nil, "metrics": nil, "behavior": nil},
+		"status": {
+			"currentReplicas": nil, "desiredReplicas": nil, "currentMetrics": nil, "lastScaleTime": nil,
+			"observedGeneration": nil, "conditions": conditionFields,
+		},
+	},
+	"NetworkPolicy.networking.k8s.io": {"spec": nil},
+}
+
+//nolint:gochecknoglobals // parts of the table above
+var (
+	conditionFields = fields{
+		"type": nil, "status": nil, "reason": nil, "observedGeneration": nil,
+		"lastTransitionTime": nil, "lastUpdateTime": nil, "lastProbeTime": nil, "lastHeartbeatTime": nil,
+	}
+	workloadStatus = fields{
+		"replicas": nil, "readyReplicas": nil, "updatedReplicas": nil, "availableReplicas": nil, "unavailableReplicas": nil,
+		"terminatingReplicas": nil, "fullyLabeledReplicas": nil, "currentReplicas": nil, "currentRevision": nil, "updateRevision": nil,
+		"currentNumberScheduled": nil, "desiredNumberScheduled": nil, "updatedNumberScheduled": nil,
+		"numberAvailable": nil, "numberUnavailable": nil, "numberReady": nil, "numberMisscheduled": nil,
+		"observedGeneration": nil, "collisionCount": nil, "conditions": conditionFields,
+	}
+	templateFields = fields{"metadata": {"labels": nil}, "spec": podFields}
+	podFields      = fields{
+		"nodeName": nil, "nodeSelector": nil, "affinity": nil, "tolerations": nil, "topologySpreadConstraints": nil,
+		"serviceAccountName": nil, "automountServiceAccountToken": nil, "imagePullSecrets": nil,
+		"priorityClassName": nil, "priority": nil, "preemptionPolicy": nil, "runtimeClassName": nil, "schedulerName": nil,
+		"restartPolicy": nil, "terminationGracePeriodSeconds": nil, "activeDeadlineSeconds": nil,
+		"hostNetwork": nil, "hostPID": nil, "hostIPC": nil, "securityContext": nil, "overhead": nil, "readinessGates": nil,
+		"containers": containerFields, "initContainers": containerFields,
+		"volumes": {
+			"name": nil, "configMap": nil, "secret": nil, "projected": nil, "downwardAPI": nil, "emptyDir": nil,
+			"persistentVolumeClaim": nil, "hostPath": nil, "csi": {"driver": nil, "readOnly": nil},
+		},
+	}
+	containerFields = fields{
+		"name": nil, "image": nil, "imagePullPolicy": nil, "restartPolicy": nil, "ports": nil, "resources": nil, "securityContext": nil,
+		"env": {"name": nil, "valueFrom": nil}, "envFrom": nil, "volumeMounts": nil, "volumeDevices": nil,
+		"livenessProbe": probeFields, "readinessProbe": probeFields, "startupProbe": probeFields,
+	}
+	probeFields = fields{
+		"initialDelaySeconds": nil, "timeoutSeconds": nil, "periodSeconds": nil, "successThreshold": nil, "failureThreshold": nil,
+		"terminationGracePeriodSeconds": nil, "tcpSocket": nil, "grpc": nil, "httpGet": {"port": nil, "scheme": nil},
+	}
+	containerStatus = fields{
+		"name": nil, "image": nil, "ready": nil, "started": nil, "restartCount": nil, "state": stateFields, "lastState": stateFields,
+	}
+	stateFields = fields{
+		"running": nil, "waiting": {"reason": nil},
+		"terminated": {"exitCode": nil, "signal": nil, "reason": nil, "startedAt": nil, "finishedAt": nil},
+	}
+)

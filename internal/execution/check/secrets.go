@@ -1,0 +1,57 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
+	"github.com/fleetloop/fleetloop/internal/execution/identity"
+)
+
+// maxSecrets is how many Secrets of a target are looked up.
+const maxSecrets = 64
+
+// asksForSecrets says whether a condition is about the Secrets of its target. They
+// are looked up for those alone: that takes a request for each.
+func asksForSecrets(c v1alpha1.Condition) bool { return strings.Contains(c.Rego, "invalid_secrets") }
+
+// lookUpSecrets finds the Secrets that the target names and cannot use. Where that
+// cannot be found out, no condition holds that asks for it.
+func (r *round) lookUpSecrets(ctx context.Context) error {
+	refs, ok := facts.Secrets(r.live)
+	switch {
+	case !ok:
+		return nil
+	case len(refs) > maxSecrets:
+		r.noSecrets = fmt.Sprintf("invalid_secrets is not known: %s names %d Secrets, at most %d are looked up", named(r.request.Target), len(refs), maxSecrets)
+		return nil
+	}
+	invalid := []string{}
+	for _, ref := range refs {
+		kind, found, err := r.deps.Identities.SecretType(ctx, r.request.Target.Namespace, ref.Name)
+		missing := (*identity.MissingError)(nil)
+		switch {
+		case errors.As(err, &missing) || apierrors.IsForbidden(err):
+			r.noSecrets = fmt.Sprintf("invalid_secrets is not known: %v: apply the account %s, and bind its role in namespace %q", err, identity.SecretLookup, r.request.Target.Namespace)
+			return nil
+		case err != nil:
+			return err
+		case !found || ref.Pulls && !holdsRegistry(kind):
+			invalid = append(invalid, ref.Name)
+		}
+	}
+	r.state.InvalidSecrets = invalid
+	return nil
+}
+
+// holdsRegistry says whether images can be pulled with a Secret of a type.
+func holdsRegistry(kind string) bool {
+	return slices.Contains([]corev1.SecretType{corev1.SecretTypeDockerConfigJson, corev1.SecretTypeDockercfg}, corev1.SecretType(kind))
+}
