@@ -24,7 +24,8 @@ const (
 	AnnotationPlan = "kubernaut.io/plan-hash"
 	// AnnotationLastExecution is, on objects that an action has changed, the UID
 	// of the execution that did so last. It is written in the same request as
-	// the change, so a second attempt knows the work of the first.
+	// the change. It is a hint and no proof, since others can write it too: a
+	// second attempt looks at what has changed as well.
 	AnnotationLastExecution = "kubernaut.io/last-execution"
 
 	// LabelProtected, "true" on an object or a namespace, keeps every action

@@ -467,8 +467,9 @@ type RollbackInformation struct {
 	// +optional
 	EstimatedRollbackDuration string `json:"estimatedRollbackDuration,omitempty"`
 
-	// What the way back starts from: the values that the target has if nobody
-	// has changed it since.
+	// The values that the target has when the action is done, if nobody has
+	// changed it since. A way back starts from them, and a second attempt at the
+	// action knows by them what the first has done.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Expected *runtime.RawExtension `json:"expected,omitempty"`

@@ -154,13 +154,8 @@ func (d *drain) cordon(ctx context.Context) error {
 		return err
 	}
 	d.note = ""
-	if done && unschedulable(live)["unschedulable"] != true {
-		// To close it once more would undo what somebody has done, and who evicts
-		// from an open Node does not end: the Pods may come back to it.
-		return halted(CodeGuard, "Node %s was closed by this execution before, and has been opened since", live.GetName())
-	}
 	if done || unschedulable(live)["unschedulable"] == true {
-		if done && d.ours(live) && !d.run.dry {
+		if done && d.again() && d.ours(live) && !d.run.dry {
 			d.cordoned = true
 			d.affects(v1alpha1.AffectedResource{Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned", Before: fieldsText(d.before()), After: fieldsText(unschedulable(live))})
 		}

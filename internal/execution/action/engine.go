@@ -45,9 +45,11 @@ import (
 //     read with. On a conflict it reads again and decides again.
 //
 // Where a plan has several steps, the one that writes the marker must be the
-// last: a target with our marker means that everything is done. Steps on other
-// objects must bear being sent twice: a create that finds its object there, with
-// our marker, has been done; so has a delete that finds nothing. A draft makes
+// last. A later attempt takes a target with our marker for done if the target
+// and the objects of the other steps are as the plan leaves them; the first
+// attempt takes no notice of it, see work.verify. Steps on other objects must
+// bear being sent twice: to a later attempt, a create that finds its object there
+// as it would be made has been done; so has a delete that finds nothing. A draft makes
 // its steps with patchStep, scaleStep, createStep and deleteStep, which have all
 // that send needs.
 //

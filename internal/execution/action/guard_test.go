@@ -128,13 +128,15 @@ func TestMarker(t *testing.T) {
 	if got := s.read(o).GetAnnotations()[v1alpha1.AnnotationLastExecution]; got != "uid-1" {
 		t.Errorf("marker %q", got)
 	}
-	s.patch(o, `{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"registry.example.com/app:3"}]}}}}`)
 	w := &wire{}
 	result := Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid-1"), Attempt: 2})
-	wantCode(t, result, CodeOK) // it was done; what came afterwards is somebody else's
+	wantCode(t, result, CodeOK)
 	if len(w.sent()) > 0 || result.Changed || len(result.Resources) != 1 {
 		t.Errorf("sent %v: %+v", w.sent(), result)
 	}
+	s.patch(o, `{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"registry.example.com/app:3"}]}}}}`)
+	result = Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid-1"), Attempt: 2})
+	wantCode(t, result, CodeGuard) // what it was to do is not there, whoever has done what
 	// Another execution's marker is no sign.
 	result = Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid-2")})
 	wantCode(t, result, CodeGuard)
@@ -321,4 +323,68 @@ func TestPlanAsStored(t *testing.T) {
 	}
 	wantCode(t, Execute(t.Context(), s.admin, &read, Run{Subject: newSubject("uid")}), CodeOK)
 	s.wantReplicas(o, 5)
+}
+
+// TestMarkerIsChecked has somebody write the marker who is not the execution:
+// the UID is there for everybody to read.
+func TestMarkerIsChecked(t *testing.T) {
+	t.Parallel()
+	marker := `{"metadata":{"annotations":{"` + v1alpha1.AnnotationLastExecution + `":"uid"}}}`
+	for name, tc := range map[string]struct {
+		reason  string
+		action  string
+		asks    map[string]any
+		attempt int32
+		code    Code
+	}{
+		"FirstAttempt":       {"nobody can have done it before", "update_image", map[string]any{"container": "app", "image": "registry.example.com/app:2"}, 1, CodeOK},
+		"FirstAttemptScales": {"nor where the plan has no marker", "scale_deployment", map[string]any{"replicas": 5}, 1, CodeOK},
+		"LaterAttempt":       {"what it stands for is not there: was it taken back?", "update_image", map[string]any{"container": "app", "image": "registry.example.com/app:2"}, 2, CodeGuard},
+		"LaterAttemptScales": {"the same", "scale_deployment", map[string]any{"replicas": 5}, 2, CodeGuard},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			o := s.create(deployment("web", 3))
+			p := s.plan(s.admin, s.request(tc.action, asked(tc.asks)), newSubject("uid"))
+			s.patch(o, marker)
+			w := &wire{}
+			result := Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid"), Attempt: tc.attempt})
+			if wantCode(t, result, tc.code); tc.code != CodeOK {
+				if len(w.sent()) > 0 || result.Count != 0 || !strings.Contains(result.Message, "taken back") {
+					t.Errorf("%s: sent %v: %+v", tc.reason, w.sent(), result)
+				}
+				return
+			}
+			if again := s.plan(s.admin, s.request(tc.action, asked(tc.asks)), newSubject("uid2")); len(again.Steps) != 0 || !result.Changed || len(result.Resources) != 1 {
+				t.Errorf("%s: %+v, and there is still to do %+v", tc.reason, result, again.Steps)
+			}
+		})
+	}
+}
+
+// TestMarkerOfAnother is on an object that the action would make.
+func TestMarkerOfAnother(t *testing.T) {
+	t.Parallel()
+	for name, attempt := range map[string]int32{"FirstAttempt": 1, "LaterAttempt": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			manifest := map[string]any{
+				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "made", "namespace": s.namespace}, "data": map[string]any{"level": "debug"},
+			}
+			p := s.plan(s.admin, s.request("apply_manifest", map[string]any{"manifest": manifest}), newSubject("uid"))
+			o := s.create(map[string]any{
+				"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"level": "info"},
+				"metadata": map[string]any{"name": "made", "annotations": map[string]any{v1alpha1.AnnotationLastExecution: "uid"}},
+			})
+			wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("uid"), Attempt: attempt}), CodeGuard)
+			s.patch(o, `{"data":{"level":"debug"}}`) // as it is to be
+			want := CodeGuard
+			if attempt > 1 {
+				want = CodeOK
+			}
+			wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("uid"), Attempt: attempt}), want)
+		})
+	}
 }

@@ -162,19 +162,17 @@ func (r Request) finish(s Subject, live *unstructured.Unstructured, d *draft) (*
 	return p, nil
 }
 
-// wayBack is the way back of a draft, with what it starts from.
+// wayBack is the way back of a draft, with what the action leaves, from which it
+// would start: a later attempt knows by that what an earlier one has done.
 func (r Request) wayBack(d *draft) (*v1alpha1.RollbackInformation, error) {
 	if len(d.steps) == 0 {
 		return &v1alpha1.RollbackInformation{Reason: "nothing is changed"}, nil
 	}
-	if d.rollback == nil {
-		return &v1alpha1.RollbackInformation{Reason: "there is no way back from " + r.Action.Name}, nil
+	back := v1alpha1.RollbackInformation{Reason: "there is no way back from " + r.Action.Name}
+	if d.rollback != nil {
+		back = *d.rollback
 	}
-	back := *d.rollback
-	if !back.Available {
-		return &back, nil
-	}
-	if back.EstimatedRollbackDuration == "" {
+	if back.Available && back.EstimatedRollbackDuration == "" {
 		back.EstimatedRollbackDuration = defaultRollbackDuration
 	}
 	if back.Expected == nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,7 +38,7 @@ func quarantinePod() *Action {
 			Scope:   Namespaced,
 			Permissions: []Permission{
 				{Resource: "pods", Verbs: []string{"get", "patch"}, Why: "read the Pod's labels, and replace them by one of its own"},
-				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"list", "create"}, Why: "see which policies let traffic through to all Pods, and forbid it to this one"},
+				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"get", "list", "create"}, Why: "see which policies let traffic through to all Pods, and forbid it to this one"},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 1,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "release_pod",
@@ -71,16 +72,33 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	}
 	id := quarantineID(live.GetUID())
 	d := &draft{before: labelsOf(live), after: map[string]any{"labels": map[string]any{LabelQuarantine: id}}}
-	if len(differences(d.before, d.after)) == 0 {
+	forbidden, err := c.forbidden(ctx, live)
+	if err != nil {
+		return nil, err
+	}
+	labelled := len(differences(d.before, d.after)) == 0
+	if forbidden && labelled {
 		return d, nil
 	}
 	open, err := c.openPolicies(ctx, p.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	forbid, err := createStep(marked(denyAll(live), s), fmt.Sprintf("forbid all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
-	if err != nil {
-		return nil, err
+	if !forbidden {
+		forbid, err := createStep(marked(denyAll(live), s), fmt.Sprintf("forbid all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
+		if err != nil {
+			return nil, err
+		}
+		d.steps = append(d.steps, forbid)
+		d.diff = "+ networkpolicy " + quarantinePolicyName(live.GetUID()) + "\n"
+	}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "its controller makes another Pod in its place"}
+	if len(open) > 0 {
+		d.impact.Description += "; traffic is still let through by NetworkPolicy " + someOf(open)
+	}
+	if labelled {
+		d.rollback = noWayBack("the Pod had the label before, and its labels from before that are not known")
+		return d, nil
 	}
 	labels := map[string]any{LabelQuarantine: id}
 	for key := range live.GetLabels() {
@@ -93,12 +111,9 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	if err != nil {
 		return nil, err
 	}
-	d.steps = []v1alpha1.PlanStep{forbid, relabel}
-	d.diff = labelsDiff(live.GetLabels(), map[string]string{LabelQuarantine: id}) + "+ networkpolicy " + quarantinePolicyName(live.GetUID()) + "\n"
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 2, Description: "its controller makes another Pod in its place"}
-	if len(open) > 0 {
-		d.impact.Description += "; traffic is still let through by NetworkPolicy " + someOf(open)
-	}
+	d.steps = append(d.steps, relabel)
+	d.diff = labelsDiff(live.GetLabels(), map[string]string{LabelQuarantine: id}) + d.diff
+	d.impact.ResourcesAffected = int32(len(d.steps)) //nolint:gosec // two at most
 	before := map[string]any{}
 	for key, value := range live.GetLabels() {
 		before[key] = value
@@ -137,6 +152,22 @@ func denyAll(pod *unstructured.Unstructured) map[string]any {
 			"policyTypes": []any{"Ingress", "Egress"},
 		},
 	}
+}
+
+// forbidden says whether a Pod's policy is there, and lets nothing through. One
+// of that name that does is refused: to overwrite it is nobody's order.
+func (c Client) forbidden(ctx context.Context, pod *unstructured.Unstructured) (bool, error) {
+	t := v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: pod.GetNamespace(), Name: quarantinePolicyName(pod.GetUID())}
+	policy, err := c.read(ctx, t)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	case spelled(policy.Object["spec"]) != spelled(denyAll(pod)["spec"]):
+		return false, refused(v1alpha1.DetailTargetState, "%s lets traffic through, and has the name of the policy that is to forbid it: delete it first", named(t))
+	}
+	return true, nil
 }
 
 // openPolicies are those that let traffic through to Pods that have no label

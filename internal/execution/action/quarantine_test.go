@@ -112,3 +112,62 @@ func TestSelectsUnlabelled(t *testing.T) {
 		}
 	}
 }
+
+// TestQuarantineIsBoth has the owner of a Pod do one half of it beforehand, in
+// the name of the execution.
+func TestQuarantineIsBoth(t *testing.T) {
+	t.Parallel()
+	mark := func(s *stage, o *unstructured.Unstructured) {
+		s.patch(o, `{"metadata":{"labels":{"app":null,"`+LabelQuarantine+`":"`+quarantineID(o.GetUID())+`"},"annotations":{"`+v1alpha1.AnnotationLastExecution+`":"uid"}}}`)
+	}
+	forbid := func(s *stage, o *unstructured.Unstructured) map[string]any {
+		return denyAll(o.DeepCopy())
+	}
+	for name, tc := range map[string]struct {
+		reason  string
+		forge   func(s *stage, o *unstructured.Unstructured)
+		attempt int32
+		code    Code
+	}{
+		"Labels":      {"nothing forbids it its traffic", mark, 1, CodeGuard},
+		"LabelsAgain": {"nor does a later attempt believe that", mark, 2, CodeGuard},
+		"OpenPolicy": {"it is not the planned one", func(s *stage, o *unstructured.Unstructured) {
+			open := marked(forbid(s, o), newSubject("uid"))
+			inner(open, "spec")["egress"] = []any{map[string]any{}}
+			s.create(open)
+		}, 2, CodeGuard},
+		"Policy":      {"it is not ours at the first attempt", func(s *stage, o *unstructured.Unstructured) { s.create(marked(forbid(s, o), newSubject("uid"))) }, 1, CodeGuard},
+		"PolicyAgain": {"an attempt that died in between", func(s *stage, o *unstructured.Unstructured) { s.create(marked(forbid(s, o), newSubject("uid"))) }, 2, CodeOK},
+		"Both": {"an attempt that died right before it could say so", func(s *stage, o *unstructured.Unstructured) {
+			s.create(marked(forbid(s, o), newSubject("uid")))
+			mark(s, o)
+		}, 2, CodeOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			o := s.create(pod("web-1"))
+			o = s.patch(o, `{"metadata":{"labels":{"app":"web"}}}`)
+			r := s.request("quarantine_pod", map[string]any{"pod": "web-1"})
+			c := s.as(r.Action, nil)
+			p := s.plan(c, r, newSubject("uid"))
+			tc.forge(s, o)
+			wantCode(t, Execute(t.Context(), c, p, Run{Subject: newSubject("uid"), Attempt: tc.attempt}), tc.code)
+		})
+	}
+}
+
+// TestQuarantineLabelled is a Pod that somebody has given the label alone.
+func TestQuarantineLabelled(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	o := s.create(pod("web-1"))
+	s.patch(o, `{"metadata":{"labels":{"app":null,"`+LabelQuarantine+`":"`+quarantineID(o.GetUID())+`"}}}`)
+	r := s.request("quarantine_pod", map[string]any{"pod": "web-1"})
+	c := s.as(r.Action, nil)
+	p := s.plan(c, r, newSubject("uid"))
+	wantCode(t, Execute(t.Context(), c, p, Run{Subject: newSubject("uid")}), CodeOK)
+	if again := s.plan(c, r, newSubject("uid2")); len(p.Steps) != 1 || len(again.Steps) != 0 || p.Rollback.Available {
+		t.Errorf("steps %+v, then %+v, rollback %+v", p.Steps, again.Steps, p.Rollback)
+	}
+}

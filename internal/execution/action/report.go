@@ -25,7 +25,7 @@ const (
 // found reports work that an earlier attempt did.
 func (w *work) found(live *unstructured.Unstructured, j judge, did string) {
 	w.say(w.note)
-	if live == nil || w.run.dry || !w.ours(live) && w.run.Attempt <= 1 {
+	if live == nil || w.run.dry || !w.again() {
 		return
 	}
 	w.affects(v1alpha1.AffectedResource{

@@ -74,6 +74,10 @@ type judge struct {
 	idle func(ctx context.Context, live *unstructured.Unstructured) bool
 }
 
+func (j judge) isIdle(ctx context.Context, live *unstructured.Unstructured) bool {
+	return j.idle != nil && j.idle(ctx, live)
+}
+
 // open reads the target, and says whether all has been done already. It halts
 // for another object than was planned for, and for other values. live is nil
 // where the plan has no target, or none that exists.
@@ -99,11 +103,14 @@ func (w *work) open(ctx context.Context, j judge) (live *unstructured.Unstructur
 // judge decides about the target as it is.
 func (w *work) judge(ctx context.Context, j judge, live *unstructured.Unstructured) (done bool, err error) {
 	t := w.target()
+	if live != nil && w.again() && w.ours(live) {
+		if done, err = w.verify(ctx, j, live); done || err != nil {
+			w.note = named(t) + " was changed by this execution before"
+			return done, err
+		}
+	}
 	if live != nil {
 		switch {
-		case w.ours(live):
-			w.note = named(t) + " was changed by this execution before"
-			return true, nil
 		case t.UID == "":
 			return false, halted(CodeGuard, "%s did not exist when the action was planned, and does now", named(t))
 		case live.GetUID() != t.UID && w.removes() && w.again():
@@ -127,11 +134,84 @@ func (w *work) judge(ctx context.Context, j judge, live *unstructured.Unstructur
 		}
 		return false, w.undone(live)
 	}
-	if j.idle != nil && live != nil && j.idle(ctx, live) {
-		w.note = named(t) + " is as it should be"
-		return true, nil
+	if live != nil && j.isIdle(ctx, live) {
+		if done, err = w.othersDone(ctx); done || err != nil {
+			w.note = named(t) + " is as it should be"
+			return done, err
+		}
 	}
 	return false, halted(CodeGuard, "%s is not as it was when the action was planned: %s", named(t), clip(strings.Join(different, "; "), maxFields))
+}
+
+// verify says whether the target is as the plan leaves it, with all else that
+// the plan writes to. The marker alone proves nothing: everybody can read the
+// UID of an execution, and whoever may annotate the target can write it there.
+func (w *work) verify(ctx context.Context, j judge, live *unstructured.Unstructured) (bool, error) {
+	if t := w.target(); t.UID != "" && live.GetUID() != t.UID {
+		return false, nil
+	}
+	if !w.asExpected(j, live) && !j.isIdle(ctx, live) {
+		return false, nil
+	}
+	return w.othersDone(ctx)
+}
+
+// asExpected says whether the target has the values that the plan leads to.
+func (w *work) asExpected(j judge, live *unstructured.Unstructured) bool {
+	back := w.plan.Rollback
+	return back != nil && back.Expected != nil && len(differences(valuesOf(back.Expected), j.values(live))) == 0
+}
+
+// othersDone says whether the steps for other objects than the target are done:
+// what they create is there as they create it, and what they delete is gone.
+func (w *work) othersDone(ctx context.Context) (bool, error) {
+	for _, step := range w.plan.Steps {
+		if w.onTarget(step) || step.Verb != verbCreate && step.Verb != verbDelete {
+			continue
+		}
+		t := v1alpha1.Target{APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name}
+		live, err := w.get(ctx, t)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return false, w.why("read "+named(t), err)
+		}
+		gone := err != nil
+		switch {
+		case step.Verb == verbDelete && !gone && live.GetUID() == step.UID:
+			return false, nil
+		case step.Verb == verbCreate && (gone || !w.made(step, live)):
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// made says whether an object is as a step creates it, with the marker of this
+// execution. Of its metadata it may have more: the API server writes some.
+func (w *work) made(step v1alpha1.PlanStep, live *unstructured.Unstructured) bool {
+	object, err := w.objectOf(step)
+	if err != nil {
+		return false
+	}
+	for part, wanted := range object.Object {
+		fields, _ := wanted.(map[string]any)
+		has, _ := live.Object[part].(map[string]any)
+		switch {
+		case part == "metadata":
+			if !covers(has, fields) {
+				return false
+			}
+		case fields != nil && len(fields)+len(has) == 0: // what is empty is not kept
+		case spelled(live.Object[part]) != spelled(wanted):
+			return false
+		}
+	}
+	return true
+}
+
+// covers says whether an object has all fields of another. Lists are taken as a
+// whole.
+func covers(object, fields map[string]any) bool {
+	return spelled(cut(fields, object)) == spelled(fields)
 }
 
 // undone says why it cannot be told that an earlier attempt did nothing, though
@@ -139,7 +219,11 @@ func (w *work) judge(ctx context.Context, j judge, live *unstructured.Unstructur
 // plan marks its target, the marker would tell.
 func (w *work) undone(live *unstructured.Unstructured) error {
 	planned := w.plan.Target.Generation
-	if !w.again() || live == nil || planned == 0 || live.GetGeneration() == planned || w.marks() {
+	switch {
+	case !w.again() || live == nil:
+		return nil
+	case w.ours(live): // and what it stands for is not there
+	case planned == 0 || live.GetGeneration() == planned || w.marks():
 		return nil
 	}
 	return halted(CodeGuard, "%s is as it was when the action was planned, and has been changed in between: an earlier attempt may have been taken back", named(w.target()))
@@ -161,7 +245,8 @@ func (w *work) target() v1alpha1.Target {
 // before are the plan's values of the target.
 func (w *work) before() map[string]any { return valuesOf(w.plan.Before) }
 
-// ours says whether an object bears the marker of this execution.
+// ours says whether an object bears the marker of this execution, which anybody
+// may have written: see verify.
 func (w *work) ours(o *unstructured.Unstructured) bool {
 	uid := string(w.run.Subject.UID)
 	return uid != "" && o.GetAnnotations()[v1alpha1.AnnotationLastExecution] == uid
@@ -243,7 +328,7 @@ func (w *work) sendToTarget(ctx context.Context, j judge, live *unstructured.Uns
 // turnedOut reports a target that is as it should be after a write that seemed
 // to fail: by that write, or by somebody else.
 func (w *work) turnedOut(live, fresh *unstructured.Unstructured, j judge, did, verb string) {
-	if w.lost || fresh != nil && w.ours(fresh) {
+	if w.lost {
 		w.did(affected(live, fresh, j, did, verb))
 		return
 	}
@@ -278,7 +363,7 @@ func (w *work) alreadyThere(ctx context.Context, step v1alpha1.PlanStep, exists 
 	if err != nil {
 		return w.why("read "+named(t), err)
 	}
-	if w.ours(live) {
+	if w.again() && w.made(step, live) {
 		w.say(kubectlName(t.APIVersion, t.Kind, t.Name) + " unchanged")
 		return nil
 	}
