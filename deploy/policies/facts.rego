@@ -77,3 +77,12 @@ planned_replicas := to_number(split(input.plan.replicasChanged, " -> ")[1]) if c
 stops_workload if replicas == 0
 
 critical if input.target.labels.critical == "true"
+
+# Who sets the bounds of an autoscaler scales what it scales.
+critical if input.target.scales.labels.critical == "true"
+
+# What bears the label: the target, or what it scales.
+workload := name if {
+	name := input.target.scales.name
+	name != ""
+} else := input.target.name

@@ -82,4 +82,13 @@ test_autoscalers_are_bounded if {
 	denied(decide(hpa(base, 1, 21)), "maxReplicas 21")
 	denied(decide(hpa(base, 1, "9")), "maxReplicas is no number")
 	denied(decide(hpa(critical, 1, 5)), "needs 2 replicas")
+	denied(decide(hpa(critical, 2, 1)), "needs 2 replicas")
+	decide(hpa(critical, 2, 5)).allow
+}
+
+scaling(labels) := {"target": {"kind": "HorizontalPodAutoscaler", "name": "bounds", "scales": {"kind": "Deployment", "name": "web", "labels": labels}}}
+
+test_autoscalers_are_as_critical_as_what_they_scale if {
+	denied(decide(hpa(object.union(base, scaling({"critical": "true"})), 1, 5)), "web is critical")
+	decide(hpa(object.union(base, scaling({})), 1, 5)).allow
 }

@@ -127,6 +127,15 @@ type InputTarget struct {
 	Protected   bool              `json:"protected"`
 	ManagedBy   InputManagedBy    `json:"managedBy"`
 	OwnerChain  []string          `json:"ownerChain"` // such as "ReplicaSet/web-7d9", nearest first
+	Scales      InputScales       `json:"scales"`
+}
+
+// InputScales is the object that the target, a HorizontalPodAutoscaler, scales.
+// All is empty of another target, and where that object does not exist.
+type InputScales struct {
+	Kind   string            `json:"kind"`
+	Name   string            `json:"name"`
+	Labels map[string]string `json:"labels"`
 }
 
 // InputManagedBy is what else changes the object.

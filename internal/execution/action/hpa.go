@@ -6,7 +6,9 @@ import (
 	"maps"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -29,9 +31,11 @@ func updateHPA() *Action {
 			Scope:   Namespaced,
 			Permissions: []Permission{
 				{Group: "autoscaling", Resource: "horizontalpodautoscalers", Verbs: []string{"get", "patch"}, Why: "set the bounds"},
+				{Group: groupApps, Resource: "deployments", Verbs: []string{"get"}, Why: "know whether what it scales is critical or protected"},
+				{Group: groupApps, Resource: "statefulsets", Verbs: []string{"get"}, Why: "know the same of a StatefulSet"},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 2,
-			Risk: RiskLow, Idempotent: true, Reversible: true, Rollback: "update_hpa",
+			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "update_hpa",
 		},
 		check: func(p *updateHPAParameters) []string {
 			switch {
@@ -69,7 +73,39 @@ func boundOf(live *unstructured.Unstructured, name string) int64 {
 	return n
 }
 
-func draftHPA(_ context.Context, _ Client, s Subject, p *updateHPAParameters, live *unstructured.Unstructured) (*draft, error) {
+// ScaledBy is the object that a HorizontalPodAutoscaler scales. Kind is empty
+// for any other object, and for a kind that update_hpa cannot read.
+func ScaledBy(live *unstructured.Unstructured) v1alpha1.Target {
+	if live == nil || live.GetKind() != "HorizontalPodAutoscaler" {
+		return v1alpha1.Target{}
+	}
+	ref, _, _ := unstructured.NestedStringMap(live.Object, "spec", "scaleTargetRef") // all of its fields are strings
+	gv, err := schema.ParseGroupVersion(ref["apiVersion"])
+	if err != nil || gv.Group != groupApps || ref["kind"] != kindDeployment && ref["kind"] != kindStatefulSet {
+		return v1alpha1.Target{}
+	}
+	return v1alpha1.Target{APIVersion: "apps/v1", Kind: ref["kind"], Namespace: live.GetNamespace(), Name: ref["name"]}
+}
+
+// lookAtScaled reads what a HorizontalPodAutoscaler scales, so that policies are
+// told of it. One that does not exist is nothing that could be harmed.
+func lookAtScaled(ctx context.Context, c Client, live *unstructured.Unstructured) error {
+	scaled := ScaledBy(live)
+	if scaled.Kind == "" {
+		kind, _, _ := unstructured.NestedString(live.Object, "spec", "scaleTargetRef", "kind")
+		return refused(v1alpha1.DetailTargetState, "%s scales a %s: update_hpa can tell of Deployments and StatefulSets alone whether they are critical or protected",
+			named(targetOfObject(live)), orUnknown(kind))
+	}
+	if _, err := c.read(ctx, scaled); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+func draftHPA(ctx context.Context, c Client, s Subject, p *updateHPAParameters, live *unstructured.Unstructured) (*draft, error) {
+	if err := lookAtScaled(ctx, c, live); err != nil {
+		return nil, err
+	}
 	name := named(targetOfObject(live))
 	least, most := boundOf(live, "minReplicas"), boundOf(live, "maxReplicas")
 	d := &draft{before: boundsOf(p, live), after: map[string]any{}}

@@ -120,9 +120,7 @@ func TestQuarantineIsBoth(t *testing.T) {
 	mark := func(s *stage, o *unstructured.Unstructured) {
 		s.patch(o, `{"metadata":{"labels":{"app":null,"`+LabelQuarantine+`":"`+quarantineID(o.GetUID())+`"},"annotations":{"`+v1alpha1.AnnotationLastExecution+`":"uid"}}}`)
 	}
-	forbid := func(s *stage, o *unstructured.Unstructured) map[string]any {
-		return denyAll(o.DeepCopy())
-	}
+	forbid := func(o *unstructured.Unstructured) map[string]any { return marked(denyAll(o), newSubject("uid")) }
 	for name, tc := range map[string]struct {
 		reason  string
 		forge   func(s *stage, o *unstructured.Unstructured)
@@ -132,14 +130,14 @@ func TestQuarantineIsBoth(t *testing.T) {
 		"Labels":      {"nothing forbids it its traffic", mark, 1, CodeGuard},
 		"LabelsAgain": {"nor does a later attempt believe that", mark, 2, CodeGuard},
 		"OpenPolicy": {"it is not the planned one", func(s *stage, o *unstructured.Unstructured) {
-			open := marked(forbid(s, o), newSubject("uid"))
+			open := forbid(o)
 			inner(open, "spec")["egress"] = []any{map[string]any{}}
 			s.create(open)
 		}, 2, CodeGuard},
-		"Policy":      {"it is not ours at the first attempt", func(s *stage, o *unstructured.Unstructured) { s.create(marked(forbid(s, o), newSubject("uid"))) }, 1, CodeGuard},
-		"PolicyAgain": {"an attempt that died in between", func(s *stage, o *unstructured.Unstructured) { s.create(marked(forbid(s, o), newSubject("uid"))) }, 2, CodeOK},
+		"Policy":      {"it is not ours at the first attempt", func(s *stage, o *unstructured.Unstructured) { s.create(forbid(o)) }, 1, CodeGuard},
+		"PolicyAgain": {"an attempt that died in between", func(s *stage, o *unstructured.Unstructured) { s.create(forbid(o)) }, 2, CodeOK},
 		"Both": {"an attempt that died right before it could say so", func(s *stage, o *unstructured.Unstructured) {
-			s.create(marked(forbid(s, o), newSubject("uid")))
+			s.create(forbid(o))
 			mark(s, o)
 		}, 2, CodeOK},
 	} {

@@ -171,14 +171,17 @@ func (w *work) othersDone(ctx context.Context) (bool, error) {
 		}
 		t := v1alpha1.Target{APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name}
 		live, err := w.get(ctx, t)
-		if err != nil && !apierrors.IsNotFound(err) {
+		if apierrors.IsNotFound(err) {
+			live, err = nil, nil
+		}
+		if err != nil {
 			return false, w.why("read "+named(t), err)
 		}
-		gone := err != nil
-		switch {
-		case step.Verb == verbDelete && !gone && live.GetUID() == step.UID:
-			return false, nil
-		case step.Verb == verbCreate && (gone || !w.made(step, live)):
+		done := live == nil || live.GetUID() != step.UID // deleted
+		if step.Verb == verbCreate {
+			done = live != nil && w.made(step, live)
+		}
+		if !done {
 			return false, nil
 		}
 	}

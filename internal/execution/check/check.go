@@ -169,6 +169,7 @@ type round struct {
 	client   action.Client                 // as the action's account
 	seen     *memory                       // what was read by it
 	live     *unstructured.Unstructured    // the target; nil is none
+	scaled   *unstructured.Unstructured    // what the target scales; nil is none
 	space    *corev1.Namespace             // that of the target; nil is none
 	shield   string                        // why the target is protected
 	plan     *v1alpha1.Plan

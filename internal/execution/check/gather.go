@@ -36,7 +36,7 @@ func (r *round) gather(ctx context.Context) error {
 	t := r.request.Target
 	r.state = &facts.State{
 		Now: r.now, Execution: r.ke, Request: r.request,
-		Target: r.live, Unread: r.live == nil && !r.permitted, Protected: r.shield != "", Namespace: r.space,
+		Target: r.live, Scaled: r.scaled, Unread: r.live == nil && !r.permitted, Protected: r.shield != "", Namespace: r.space,
 		PermissionsOK:    r.permitted,
 		EnvironmentLabel: r.cfg.EnvironmentLabel, Cluster: r.cfg.ClusterName,
 		InFlight: r.deps.Traffic.InFlight(r.ke.UID),

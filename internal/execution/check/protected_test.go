@@ -53,6 +53,13 @@ func TestProtectedTargets(t *testing.T) {
 			t.Errorf("%+v", out.Results)
 		}
 	})
+	t.Run("ByWhatItScales", func(t *testing.T) {
+		r := newRig(t, bounds)
+		r.deploy(t, func(d *appsv1.Deployment) { d.Labels[v1alpha1.LabelProtected] = "true" })
+		r.autoscale(t, "apps/v1", "Deployment")
+		wantFailed(t, r.check(t, r.execution(bounds, nil), begun), validation, v1alpha1.DetailTargetProtected,
+			"HorizontalPodAutoscaler "+r.shop+"/web", "Deployment "+r.shop+"/web", v1alpha1.LabelProtected)
+	})
 	for _, space := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
 		t.Run(space, func(t *testing.T) {
 			r := newRig(t, scale)

@@ -163,19 +163,7 @@ func TestWhoElseChangesTheTarget(t *testing.T) {
 	if _, err := r.admin.CoreV1().Pods(r.shop).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	scaler := &autoscalingv2.HorizontalPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			MaxReplicas: 9, ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
-		},
-	}
-	if _, err := r.admin.AutoscalingV2().HorizontalPodAutoscalers(r.shop).Create(t.Context(), scaler, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	kubebedtest.Eventually(t, func(ctx context.Context) error {
-		return r.view.Get(ctx, types.NamespacedName{Namespace: r.shop, Name: "web"}, &autoscalingv2.HorizontalPodAutoscaler{})
-	})
-
+	r.autoscale(t, "apps/v1", "Deployment")
 	wantPassed(t, r.check(t, r.execution(kill, nil), begun))
 	in := r.policy.asked[len(r.policy.asked)-1]
 	if diff := cmp.Diff([]string{"ReplicaSet/web-1", "Deployment/web"}, in.Target.OwnerChain); diff != "" {
@@ -185,6 +173,63 @@ func TestWhoElseChangesTheTarget(t *testing.T) {
 	in = r.policy.asked[len(r.policy.asked)-1]
 	if diff := cmp.Diff(execution.InputManagedBy{HPA: "web", Operator: "Shop/main"}, in.Target.ManagedBy); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// autoscale has a HorizontalPodAutoscaler "web" scale the object "web" of a kind.
+func (r *rig) autoscale(t *testing.T, apiVersion, kind string) {
+	t.Helper()
+	scaler := &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			MaxReplicas: 9, ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: apiVersion, Kind: kind, Name: "web"},
+		},
+	}
+	if _, err := r.admin.AutoscalingV2().HorizontalPodAutoscalers(r.shop).Create(t.Context(), scaler, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
+		return r.view.Get(ctx, types.NamespacedName{Namespace: r.shop, Name: "web"}, &autoscalingv2.HorizontalPodAutoscaler{})
+	})
+}
+
+// Who sets the bounds of an autoscaler scales what it scales.
+func TestAnAutoscalerIsAsCriticalAsWhatItScales(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		labels map[string]string
+		absent bool
+		kind   string
+		says   string
+	}{
+		"Critical":  {reason: "one replica is too few", labels: map[string]string{"critical": "true"}, kind: "apps/v1 Deployment", says: "critical"},
+		"Older":     {reason: "versions of one group are the same object", labels: map[string]string{"critical": "true"}, kind: "apps/v1beta2 Deployment", says: "critical"},
+		"Other":     {reason: "it may, with an approval", kind: "apps/v1 Deployment"},
+		"NotThere":  {reason: "nothing is scaled yet", absent: true, kind: "apps/v1 Deployment"},
+		"OfSomeone": {reason: "nobody can look whether it may be touched", kind: "example.com/v1 Rollout", says: "Rollout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, bounds)
+			if r.known(t, r.shop); !tc.absent {
+				r.deploy(t, func(d *appsv1.Deployment) { d.Labels = tc.labels })
+			}
+			version, kind, _ := strings.Cut(tc.kind, " ")
+			r.autoscale(t, version, kind)
+			out, err := r.realChecker(t).Check(t.Context(), r.execution(bounds, nil), nil, begun)
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case tc.says == "critical":
+				wantFailed(t, out, validation, v1alpha1.DetailPolicyDenied, "web is critical and needs 2 replicas")
+			case tc.says != "":
+				wantFailed(t, out, validation, v1alpha1.DetailTargetState, tc.says)
+			default:
+				wantPassed(t, out)
+				if v := out.Results.PolicyValidation; !v.RequiredApproval || !v.RequiredDryRun {
+					t.Errorf("%s: %+v", tc.reason, v)
+				}
+			}
+		})
 	}
 }
 

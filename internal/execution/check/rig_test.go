@@ -232,6 +232,7 @@ const (
 	kill    = "restart_pod"
 	cordon  = "cordon_node"
 	notify  = "notify_only"
+	bounds  = "update_hpa"
 )
 
 // request is one of an action on an object "web" in a namespace.
@@ -254,6 +255,7 @@ func parameters(name, namespace string) *runtime.RawExtension {
 		kill:    `{"pod": "web-1-a", "namespace": "` + namespace + `"}`,
 		cordon:  `{"node": "` + namespace + `"}`,
 		notify:  `{"message": "the shop is slow"}`,
+		bounds:  `{"hpa": "web", "namespace": "` + namespace + `", "maxReplicas": 1}`,
 	}
 	return &runtime.RawExtension{Raw: []byte(of[name])}
 }
@@ -461,9 +463,8 @@ func (c *counter) wrap(next http.RoundTripper) http.RoundTripper {
 func (c *counter) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sent := c.sent
-	c.sent = nil
-	return sent
+	defer func() { c.sent = nil }()
+	return c.sent
 }
 
 type tripper func(*http.Request) (*http.Response, error)

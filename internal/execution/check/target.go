@@ -67,6 +67,7 @@ func (r *round) planned(ctx context.Context, failed error) error {
 	t := r.request.Target
 	if r.seen != nil {
 		r.live = r.seen.object(t)
+		r.scaled = r.seen.object(action.ScaledBy(r.live))
 	}
 	if err := r.readNamespace(ctx); err != nil {
 		return err
@@ -113,6 +114,9 @@ func (r *round) readNamespace(ctx context.Context) error {
 func (r *round) protect(ctx context.Context) error {
 	t := r.request.Target
 	r.shield = r.protection(t, r.space, r.live)
+	if own := ownProtection(r.scaled); r.shield == "" && own != "" {
+		r.shield = fmt.Sprintf("of %s, which it scales: %s", named(action.ScaledBy(r.live)), own)
+	}
 	if r.plan == nil || r.shield != "" {
 		return nil
 	}

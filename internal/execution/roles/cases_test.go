@@ -145,13 +145,8 @@ func cases() map[string][]trial {
 			return p.of("statefulset", p.workload("StatefulSet").GetName(), map[string]any{"replicas": 3})
 		}}},
 		"rollback_deployment": {{reason: "an earlier revision", setup: earlierRevision}},
-		"update_hpa": {{reason: "more at most", setup: func(p *props) map[string]any {
-			p.make("autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", p.name("hpa"), map[string]any{"spec": map[string]any{
-				"maxReplicas": 3, "scaleTargetRef": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-			}})
-			return p.of("hpa", p.name("hpa"), map[string]any{"maxReplicas": 5})
-		}}},
-		"notify_only": {{reason: "a word", setup: func(*props) map[string]any { return map[string]any{"message": "look here"} }}},
+		"update_hpa":          {{reason: "of a Deployment", setup: autoscaled("Deployment")}, {reason: "of a StatefulSet", setup: autoscaled("StatefulSet")}},
+		"notify_only":         {{reason: "a word", setup: func(*props) map[string]any { return map[string]any{"message": "look here"} }}},
 	}
 	for _, kind := range []string{"Deployment", "StatefulSet", "DaemonSet"} {
 		all["rollout_restart"] = append(all["rollout_restart"], trial{reason: kind, setup: func(p *props) map[string]any {
@@ -362,4 +357,14 @@ func (p *props) quarantine(parameters map[string]any) map[string]any {
 		p.Fatal(err)
 	}
 	return back
+}
+
+// autoscaled is a HorizontalPodAutoscaler that may make more of a workload.
+func autoscaled(kind string) func(p *props) map[string]any {
+	return func(p *props) map[string]any {
+		p.make("autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", p.name("hpa"), map[string]any{"spec": map[string]any{
+			"maxReplicas": 3, "scaleTargetRef": map[string]any{"apiVersion": "apps/v1", "kind": kind, "name": p.workload(kind).GetName()},
+		}})
+		return p.of("hpa", p.name("hpa"), map[string]any{"maxReplicas": 5})
+	}
 }

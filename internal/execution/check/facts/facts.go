@@ -34,6 +34,7 @@ type State struct {
 
 	Target    *unstructured.Unstructured // nil is none
 	Unread    bool                       // nobody could look whether there is a target
+	Scaled    *unstructured.Unstructured // what the target scales; nil is none
 	Protected bool
 	Owners    []metav1.OwnerReference // controllers, the nearest first
 	Scalers   []autoscalingv2.HorizontalPodAutoscaler
@@ -75,6 +76,7 @@ func (s *State) Input() *execution.Input {
 	in.Request.Environment = cmp.Or(in.Request.RequestedEnvironment, in.Namespace.Environment, DefaultEnvironment)
 	in.Target.Protected = s.Protected
 	in.Target.OwnerChain = owners(s.Owners)
+	in.Target.Scales = scalesInput(s.Scaled)
 	in.Target.ManagedBy = execution.InputManagedBy{
 		GitOps: gitOps(s.Target), HPA: scaler(t, s.Scalers), Operator: operator(s.Owners),
 	}
@@ -96,6 +98,15 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 
 		RequestedEnvironment: ke.Spec.Environment,
 	}
+}
+
+// scalesInput is what a policy sees of the object that a target scales.
+func scalesInput(scaled *unstructured.Unstructured) execution.InputScales {
+	in := execution.InputScales{Labels: map[string]string{}}
+	if scaled != nil {
+		in.Kind, in.Name, in.Labels = scaled.GetKind(), scaled.GetName(), texts(scaled.GetLabels())
+	}
+	return in
 }
 
 // actionInput is what the catalogue says.

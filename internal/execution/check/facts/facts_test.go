@@ -100,6 +100,17 @@ func node(name, cpu, memory string, ready, cordoned bool) corev1.Node {
 	}
 }
 
+// What an autoscaler scales is told beside it.
+func TestWhatIsScaled(t *testing.T) {
+	s := scaling(t)
+	s.Scaled = object(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, labels: {critical: "true"}}}`)
+	in := s.Input()
+	if diff := cmp.Diff(execution.InputScales{Kind: "Deployment", Name: "web", Labels: map[string]string{"critical": "true"}}, in.Target.Scales); diff != "" {
+		t.Error(diff)
+	}
+	wantSchema(t, in)
+}
+
 func TestInputOfAScale(t *testing.T) {
 	s := scaling(t)
 	got := s.Input()
@@ -119,6 +130,7 @@ func TestInputOfAScale(t *testing.T) {
 			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web", UID: "uid-web",
 			Labels: map[string]string{"app": "web"}, Annotations: map[string]string{}, OwnerChain: []string{},
 			Object: map[string]any{"spec": s.Target.Object["spec"], "status": s.Target.Object["status"]},
+			Scales: execution.InputScales{Labels: map[string]string{}},
 		},
 		Namespace: execution.InputNamespace{Name: "shop", Labels: map[string]string{}, Annotations: map[string]string{}},
 		Cluster: execution.InputCluster{

@@ -50,6 +50,7 @@ violations contains msg if {
 violations contains msg if {
 	input.action.name == "update_hpa"
 	critical
-	input.request.parameters.minReplicas < config.min_critical_replicas
-	msg := sprintf("%s is critical and needs %d replicas at least", [input.target.name, config.min_critical_replicas])
+	some name in ["minReplicas", "maxReplicas"]
+	input.request.parameters[name] < config.min_critical_replicas
+	msg := sprintf("%s is critical and needs %d replicas at least", [workload, config.min_critical_replicas])
 }
