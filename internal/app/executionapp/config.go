@@ -72,8 +72,9 @@ type PolicyConfig struct {
 
 // GateConfig says how much may happen at once.
 type GateConfig struct {
-	MaxConcurrent   int            `key:"max_concurrent" env:"MAX_CONCURRENT_EXECUTIONS" flag:"max-concurrent" default:"10" validate:"min=1" doc:"Executions at a time."`
+	MaxConcurrent   int            `key:"max_concurrent" env:"MAX_CONCURRENT_EXECUTIONS" flag:"max-concurrent" default:"10" validate:"min=1" doc:"Executions at a time that change something. As many may only read at the same time."`
 	MaxPerNamespace int            `key:"max_per_namespace" env:"MAX_CONCURRENT_PER_NAMESPACE" flag:"max-per-namespace" default:"0" validate:"min=0" doc:"Executions at a time in one target namespace; 0 is any number."`
+	MaxPerRequester int            `key:"max_per_requester" env:"MAX_CONCURRENT_PER_REQUESTER" flag:"max-per-requester" default:"0" validate:"min=0" doc:"Executions at a time of one requester; 0 is half of max_concurrent."`
 	MaxPerAction    map[string]int `key:"max_per_action" env:"MAX_CONCURRENT_PER_ACTION" flag:"max-per-action" doc:"Executions of an action at a time, such as drain_node=1."`
 	MaxNodePercent  int            `key:"max_node_percent" env:"MAX_NODE_PERCENT" flag:"max-node-percent" default:"10" validate:"min=1,max=100" doc:"Part of the nodes that actions on nodes may be at at a time; one is always allowed."`
 	Cooldown        time.Duration  `key:"cooldown" env:"EXECUTION_COOLDOWN" flag:"cooldown" default:"0s" validate:"min=0" doc:"Pause between two executions of the same action on the same target. Rollbacks need none."`
@@ -176,7 +177,8 @@ func (c Part) checks() check.Config {
 func (c Part) gate() gate.Config {
 	return gate.Config{
 		MaxConcurrent: c.Gate.MaxConcurrent, MaxPerNamespace: c.Gate.MaxPerNamespace, MaxPerAction: c.Gate.MaxPerAction,
-		MaxNodePercent: c.Gate.MaxNodePercent, Cooldown: c.Gate.Cooldown, MaxFailures: c.Gate.MaxFailures,
+		MaxPerRequester: cmp.Or(c.Gate.MaxPerRequester, max(1, c.Gate.MaxConcurrent/2)),
+		MaxNodePercent:  c.Gate.MaxNodePercent, Cooldown: c.Gate.Cooldown, MaxFailures: c.Gate.MaxFailures,
 		Window: c.Gate.FailureWindow, QueueTimeout: c.Gate.QueueTimeout,
 	}
 }

@@ -9,17 +9,21 @@ import (
 
 // A budget knows who is inside and who is ready, and whom it has room for.
 //
-// Those that are ready stand in streams: one for each action and namespace,
-// because all of a stream are held up by the same. The streams of an action
-// stand in its lane, except those of a namespace that is full. So whoever is
-// next is the first of one of the lanes, of which there are a few dozen.
+// Those that are ready stand in streams: one for each action, namespace and
+// requester, because all of a stream are held up by the same. The streams of an
+// action stand in its lane, except those of a namespace or a requester that has
+// all it may have. So whoever is next is the first of one of the lanes, of which
+// there are a few dozen.
+//
+// What only reads has a budget of its own: neither holds up the other.
 type budget struct {
 	cfg Config
 
-	held        int
-	byAction    map[string]int
-	byNamespace map[string]*namespace
-	lanes       map[laneKey]*lane
+	held     [2]int // by pool
+	byAction map[string]int
+	shares   map[shareKey]*share
+	streams  map[streamKey]*stream
+	lanes    map[laneKey]*lane
 
 	nodes    int
 	acted    map[string]bool // nodes that are acted on
@@ -27,8 +31,25 @@ type budget struct {
 	cordons  bool            // whether it is said which are
 }
 
+// A pool is a number of places: one is for what changes something, and one for
+// what only reads.
+type pool int
+
+const (
+	poolChanges pool = iota
+	poolReads
+)
+
+func poolOf(c Claim) pool {
+	if c.ReadOnly {
+		return poolReads
+	}
+	return poolChanges
+}
+
 type laneKey struct {
 	action string
+	pool   pool
 	node   bool // whether it takes one from the budget of nodes
 }
 
@@ -36,17 +57,39 @@ type lane struct {
 	streams heap[*stream]
 }
 
-type namespace struct {
-	name    string
+type shareKey struct {
+	of   shareOf
+	name string
+	pool pool
+}
+
+type shareOf int
+
+const (
+	ofNamespace shareOf = iota
+	ofRequester
+)
+
+// A share is what a namespace or a requester has of a pool.
+type share struct {
+	key     shareKey
+	most    int // zero is any number
 	held    int
-	streams map[laneKey]*stream
+	streams map[*stream]bool
+}
+
+func (s *share) full() bool { return s.most > 0 && s.held >= s.most }
+
+type streamKey struct {
+	lane                 laneKey
+	namespace, requester string
 }
 
 type stream struct {
-	key       laneKey
-	namespace *namespace
-	ready     heap[*member]
-	at        int // in its lane; outside of it -1
+	key    streamKey
+	shares [2]*share
+	ready  heap[*member]
+	at     int // in its lane; outside of it -1
 }
 
 func (s *stream) before(o *stream) bool { return s.ready[0].before(o.ready[0]) }
@@ -55,40 +98,53 @@ func (s *stream) setAt(i int) { s.at = i }
 
 func newBudget(cfg Config) budget {
 	return budget{
-		cfg: cfg, byAction: make(map[string]int), byNamespace: make(map[string]*namespace), lanes: make(map[laneKey]*lane),
+		cfg: cfg, byAction: make(map[string]int), shares: make(map[shareKey]*share),
+		streams: make(map[streamKey]*stream), lanes: make(map[laneKey]*lane),
 		acted: make(map[string]bool), cordoned: make(map[string]bool),
 	}
 }
 
-// full says whether a namespace has all it may have. What is outside of
-// namespaces has no such bound.
-func (b *budget) full(n *namespace) bool {
-	return b.cfg.MaxPerNamespace > 0 && n.name != "" && n.held >= b.cfg.MaxPerNamespace
-}
-
-func (b *budget) namespace(name string) *namespace {
-	n := b.byNamespace[name]
-	if n == nil {
-		n = &namespace{name: name, streams: make(map[laneKey]*stream)}
-		b.byNamespace[name] = n
+// sharesOf are the two that a claim is counted in. What is outside of namespaces
+// is in one that has no bound.
+func (b *budget) sharesOf(c Claim) [2]*share {
+	space := b.share(shareKey{ofNamespace, c.TargetNamespace, poolOf(c)})
+	if c.TargetNamespace != "" {
+		space.most = b.cfg.MaxPerNamespace
 	}
-	return n
+	asks := b.share(shareKey{ofRequester, c.Requester, poolOf(c)})
+	asks.most = b.cfg.MaxPerRequester
+	return [2]*share{space, asks}
 }
 
-func (b *budget) forget(n *namespace) {
-	if n.held == 0 && len(n.streams) == 0 {
-		delete(b.byNamespace, n.name)
+func (b *budget) share(k shareKey) *share {
+	s := b.shares[k]
+	if s == nil {
+		s = &share{key: k, streams: make(map[*stream]bool)}
+		b.shares[k] = s
+	}
+	return s
+}
+
+// forget lets go of shares that nobody has.
+func (b *budget) forget(shares [2]*share) {
+	for _, s := range shares {
+		if s.held == 0 && len(s.streams) == 0 {
+			delete(b.shares, s.key)
+		}
 	}
 }
 
 // place takes in one that is ready.
 func (b *budget) place(m *member) {
-	n := b.namespace(m.TargetNamespace)
-	key := laneKey{action: m.Action, node: m.Node && !b.cordoned[m.Target]}
-	s := n.streams[key]
+	lane := laneKey{action: m.Action, pool: poolOf(m.Claim), node: m.Node && !b.cordoned[m.Target]}
+	key := streamKey{lane: lane, namespace: m.TargetNamespace, requester: m.Requester}
+	s := b.streams[key]
 	if s == nil {
-		s = &stream{key: key, namespace: n, at: -1}
-		n.streams[key] = s
+		s = &stream{key: key, shares: b.sharesOf(m.Claim), at: -1}
+		b.streams[key] = s
+		for _, of := range s.shares {
+			of.streams[s] = true
+		}
 	}
 	m.stream = s
 	s.ready.push(m)
@@ -101,19 +157,24 @@ func (b *budget) unplace(m *member) {
 	s.ready.remove(m.at)
 	m.stream = nil
 	b.line(s)
-	b.forget(s.namespace)
+	if len(s.ready) > 0 {
+		return
+	}
+	delete(b.streams, s.key)
+	for _, of := range s.shares {
+		delete(of.streams, s)
+	}
+	b.forget(s.shares)
 }
 
 // line has a stream stand in its lane where it belongs, or outside.
 func (b *budget) line(s *stream) {
-	if len(s.ready) == 0 {
-		delete(s.namespace.streams, s.key)
-	}
-	l := b.lanes[s.key]
-	switch out := len(s.ready) == 0 || b.full(s.namespace); {
+	key := s.key.lane
+	l := b.lanes[key]
+	switch out := len(s.ready) == 0 || s.shares[0].full() || s.shares[1].full(); {
 	case !out && l == nil:
 		l = &lane{}
-		b.lanes[s.key] = l
+		b.lanes[key] = l
 		l.streams.push(s)
 	case !out && s.at < 0:
 		l.streams.push(s)
@@ -125,16 +186,13 @@ func (b *budget) line(s *stream) {
 		l.streams.remove(s.at)
 		s.at = -1
 		if len(l.streams) == 0 {
-			delete(b.lanes, s.key)
+			delete(b.lanes, key)
 		}
 	}
 }
 
 // next is the first of all for whom there is room; nil is none.
 func (b *budget) next() *member {
-	if b.held >= b.cfg.MaxConcurrent {
-		return nil
-	}
 	var first *member
 	for key, l := range b.lanes {
 		if !b.room(key) {
@@ -149,7 +207,7 @@ func (b *budget) next() *member {
 
 func (b *budget) room(key laneKey) bool {
 	most, bound := b.cfg.MaxPerAction[key.action]
-	if bound && b.byAction[key.action] >= most {
+	if b.held[key.pool] >= b.cfg.MaxConcurrent || bound && b.byAction[key.action] >= most {
 		return false
 	}
 	return !key.node || b.nodesActedOn() < b.nodesAllowed()
@@ -169,29 +227,32 @@ func (b *budget) nodesActedOn() int {
 
 // hold counts one as inside.
 func (b *budget) hold(m *member) {
-	b.held++
+	b.held[poolOf(m.Claim)]++
 	b.byAction[m.Action]++
 	if m.Node {
 		b.acted[m.Target] = true
 	}
-	n := b.namespace(m.TargetNamespace)
-	n.held++
-	b.relineAll(n)
+	for _, s := range b.sharesOf(m.Claim) {
+		s.held++
+		b.relineAll(s)
+	}
 }
 
 // release counts it as outside again.
 func (b *budget) release(m *member) {
-	b.held--
+	b.held[poolOf(m.Claim)]--
 	if b.byAction[m.Action]--; b.byAction[m.Action] == 0 {
 		delete(b.byAction, m.Action)
 	}
 	if m.Node {
 		delete(b.acted, m.Target)
 	}
-	n := b.namespace(m.TargetNamespace)
-	n.held--
-	b.relineAll(n)
-	b.forget(n)
+	shares := b.sharesOf(m.Claim)
+	for _, s := range shares {
+		s.held--
+		b.relineAll(s)
+	}
+	b.forget(shares)
 }
 
 // acts counts the node that one has acted on as cordoned, until it is known
@@ -202,38 +263,46 @@ func (b *budget) acts(m *member) {
 	}
 }
 
-// relineAll follows a namespace that may have become full, or no longer is. It
-// has a stream for each action at most.
-func (b *budget) relineAll(n *namespace) {
-	if b.cfg.MaxPerNamespace == 0 {
+// relineAll follows a share that may have become full, or no longer is.
+func (b *budget) relineAll(s *share) {
+	if s.most == 0 {
 		return
 	}
-	for _, s := range n.streams {
-		b.line(s)
+	for one := range s.streams {
+		b.line(one)
 	}
 }
 
 // short says what there is not enough of for one that is ready.
 func (b *budget) short(m *member) string {
+	what := "executions"
+	if m.ReadOnly {
+		what = "executions that only read"
+	}
 	most, bound := b.cfg.MaxPerAction[m.Action]
-	n := b.byNamespace[m.TargetNamespace]
-	switch {
-	case b.held >= b.cfg.MaxConcurrent:
-		return fmt.Sprintf("%d executions are under way, and no more may be at once", b.held)
-	case n != nil && b.full(n):
-		return fmt.Sprintf("%d executions are under way in namespace %q, and no more may be at once", n.held, n.name)
+	space, asks := m.stream.shares[ofNamespace], m.stream.shares[ofRequester]
+	switch held := b.held[poolOf(m.Claim)]; {
+	case held >= b.cfg.MaxConcurrent:
+		return fmt.Sprintf("%d %s are under way, and no more may be at once", held, what)
+	case space.full():
+		return fmt.Sprintf("%d %s are under way in namespace %q, and no more may be at once", space.held, what, m.TargetNamespace)
+	case asks.full():
+		return fmt.Sprintf("%d %s that %q asked for are under way, and no requester may have more at once", asks.held, what, m.Requester)
 	case bound && b.byAction[m.Action] >= most:
 		return fmt.Sprintf("%d executions of %s are under way, and no more may be at once", b.byAction[m.Action], m.Action)
 	}
 	return fmt.Sprintf("%d nodes are acted on or left cordoned, and no more than %d of %d may be at once: uncordon one", b.nodesActedOn(), b.nodesAllowed(), b.nodes)
 }
 
+// inside is how many are.
+func (b *budget) inside() int { return b.held[poolChanges] + b.held[poolReads] }
+
 // inFlight is who is inside, but for one.
 func (b *budget) inFlight(but *member) execution.InputInFlight {
-	in := execution.InputInFlight{Total: b.held, ByAction: maps.Clone(b.byAction), ByNamespace: make(map[string]int), SameTarget: []string{}}
-	for name, n := range b.byNamespace {
-		if n.held > 0 {
-			in.ByNamespace[name] = n.held
+	in := execution.InputInFlight{Total: b.inside(), ByAction: maps.Clone(b.byAction), ByNamespace: make(map[string]int), SameTarget: []string{}}
+	for key, s := range b.shares {
+		if key.of == ofNamespace && s.held > 0 {
+			in.ByNamespace[key.name] += s.held
 		}
 	}
 	if but == nil || but.state != stateReserved && but.state != stateInside {

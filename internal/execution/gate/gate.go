@@ -1,5 +1,7 @@
 // Package gate says whose turn it is: one execution at a time for each target,
-// and no more at once than the budgets allow.
+// and no more at once than the budgets allow, in all and of one requester.
+// Executions that only read take no turn on their target, and have a budget of
+// their own.
 //
 // Those that must wait stand in the queue of their target, rollbacks first and
 // the others in the order in which they came. The first of each queue, once
@@ -34,8 +36,12 @@ type Claim struct {
 	Target          string
 	TargetNamespace string // empty is outside of namespaces
 	Node            bool   // whether it takes one from the budget of nodes
-	Rollback        bool
-	Created         time.Time
+	// ReadOnly is that it changes nothing. It waits for nobody on its target, and
+	// nobody waits for it; it has a place among those that only read.
+	ReadOnly  bool
+	Requester string // who asked for it
+	Rollback  bool
+	Created   time.Time
 	// Since is when it began to wait, for one that waited at another gate. Zero
 	// is its first Enter.
 	Since time.Time
@@ -209,7 +215,7 @@ func (g *Gate) enter(c Claim, now time.Time) Verdict {
 // register makes a member of a claim, in no queue yet.
 func (g *Gate) register(c Claim, since time.Time) *member {
 	name := c.Target
-	if name == "" {
+	if name == "" || c.ReadOnly {
 		name = "execution " + string(c.UID) // nobody else's
 	}
 	t := g.targets[name]
@@ -361,5 +367,5 @@ func (g *Gate) SetCordoned(targets []string) {
 func (g *Gate) Stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return Stats{Inside: g.budget.held, Waiting: len(g.members) - g.budget.held, Stopped: g.stopped}
+	return Stats{Inside: g.budget.inside(), Waiting: len(g.members) - g.budget.inside(), Stopped: g.stopped}
 }

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -126,6 +127,43 @@ func TestBudgets(t *testing.T) {
 		other := claim("c", "3")
 		other.Action = "restart_pod"
 		wantIn(t, g.Enter(other, now))
+	})
+	t.Run("Requester", func(t *testing.T) {
+		g := newGate(t, gate.Config{MaxConcurrent: 3, MaxPerRequester: 2})
+		of := func(name, requester string) gate.Claim {
+			c := claim(name, name)
+			c.Requester = requester
+			return c
+		}
+		wantIn(t, g.Enter(of("a", "alice"), now))
+		wantIn(t, g.Enter(of("b", "alice"), now))
+		v := g.Enter(of("c", "alice"), now)
+		if wantHeld(t, v, v1alpha1.DetailBudgetExceeded); !strings.Contains(v.Message, `"alice"`) {
+			t.Errorf("%q does not say whose", v.Message)
+		}
+		wantIn(t, g.Enter(of("d", "bob"), now.Add(1))) // he comes later, and has a share of his own
+		g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
+		wantIn(t, g.Enter(of("c", "alice"), now))
+	})
+	t.Run("ReadOnly", func(t *testing.T) {
+		g := newGate(t, gate.Config{MaxConcurrent: 1, MaxPerNamespace: 1, MaxPerRequester: 1})
+		look := func(name string) gate.Claim {
+			c := claim(name, "1")
+			c.Action, c.ReadOnly = "collect_diagnostics", true
+			return c
+		}
+		wantIn(t, g.Enter(look("a"), now))
+		wantHeld(t, g.Enter(look("b"), now), v1alpha1.DetailBudgetExceeded)
+		wantIn(t, g.Enter(claim("c", "1"), now)) // the same target, namespace and requester
+		wantHeld(t, g.Enter(claim("d", "2"), now), v1alpha1.DetailBudgetExceeded)
+		g.Leave("uid-c", v1alpha1.OutcomeSucceeded, now)
+		wantIn(t, g.Enter(claim("d", "2"), now))
+		want := execution.InputInFlight{Total: 2, ByAction: map[string]int{"collect_diagnostics": 1, "scale_deployment": 1}, ByNamespace: map[string]int{"shop": 2}, SameTarget: []string{}}
+		if diff := cmp.Diff(want, g.InFlight("uid-x")); diff != "" {
+			t.Error(diff)
+		}
+		g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
+		wantIn(t, g.Enter(look("b"), now))
 	})
 	t.Run("Nodes", func(t *testing.T) {
 		g := newGate(t, gate.Config{})

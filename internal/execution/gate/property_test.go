@@ -43,6 +43,7 @@ func newWorld(t *rapid.T, patience time.Duration) *world {
 		cfg: gate.Config{
 			MaxConcurrent:   rapid.IntRange(1, 4).Draw(t, "concurrent"),
 			MaxPerNamespace: rapid.IntRange(0, 2).Draw(t, "perNamespace"),
+			MaxPerRequester: rapid.IntRange(0, 2).Draw(t, "perRequester"),
 			MaxPerAction:    map[string]int{"drain_node": 2, "scale_deployment": rapid.IntRange(1, 3).Draw(t, "perAction")},
 			MaxNodePercent:  rapid.IntRange(1, 60).Draw(t, "percent"),
 			Cooldown:        rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "cooldown"),
@@ -83,12 +84,16 @@ func (w *world) draw(t *rapid.T) *visitor {
 		UID: types.UID(name), Key: types.NamespacedName{Namespace: "executor", Name: name},
 		Created: w.now.Add(-time.Duration(rapid.IntRange(0, 100).Draw(t, "age")) * time.Second), Rollback: rapid.IntRange(0, 5).Draw(t, "rollback") == 0,
 	}}
+	v.Requester = rapid.SampledFrom([]string{"alice", "bob"}).Draw(t, "requester")
 	if rapid.Bool().Draw(t, "node") {
 		v.Node, v.Action = true, rapid.SampledFrom([]string{"drain_node", "uncordon_node"}).Draw(t, "action")
 		v.Target = rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}).Draw(t, "target")
 		return v
 	}
 	v.Action = rapid.SampledFrom([]string{"scale_deployment", "restart_pod"}).Draw(t, "action")
+	if rapid.IntRange(0, 3).Draw(t, "reads") == 0 {
+		v.Action, v.ReadOnly = "rollout_status", true
+	}
 	v.TargetNamespace = rapid.SampledFrom([]string{"shop", "blog"}).Draw(t, "namespace")
 	v.Target = v.TargetNamespace + rapid.SampledFrom([]string{"/web", "/api"}).Draw(t, "target")
 	return v
@@ -135,10 +140,16 @@ func (w *world) judgeEntry(t *rapid.T, v *visitor) {
 	if w.stopped {
 		t.Fatalf("%s was let in while all was stopped", v.UID)
 	}
-	total, action, namespace, nodes := 1, 1, 1, map[string]bool{v.Target: true}
+	total, action, namespace, requester, nodes := 1, 1, 1, 1, map[string]bool{v.Target: true}
 	for _, o := range w.inside {
+		if o.ReadOnly != v.ReadOnly {
+			continue
+		}
 		total++
-		if o.Target == v.Target {
+		if o.Requester == v.Requester {
+			requester++
+		}
+		if o.Target == v.Target && !v.ReadOnly {
 			t.Fatalf("%s was let in with %s, both on %s", v.UID, o.UID, v.Target)
 		}
 		if o.Action == v.Action {
@@ -161,6 +172,8 @@ func (w *world) judgeEntry(t *rapid.T, v *visitor) {
 		t.Fatalf("%d inside of %s", action, v.Action)
 	case !v.Node && w.cfg.MaxPerNamespace > 0 && namespace > w.cfg.MaxPerNamespace:
 		t.Fatalf("%d inside of namespace %s", namespace, v.TargetNamespace)
+	case w.cfg.MaxPerRequester > 0 && requester > w.cfg.MaxPerRequester:
+		t.Fatalf("%d inside of %s", requester, v.Requester)
 	case v.Node && !slices.Contains(w.cordoned, v.Target) && len(nodes) > max(1, w.nodes*w.cfg.MaxNodePercent/100):
 		t.Fatalf("%d of %d nodes", len(nodes), w.nodes)
 	case w.broken(v):
@@ -169,7 +182,7 @@ func (w *world) judgeEntry(t *rapid.T, v *visitor) {
 		t.Fatalf("%s was let in during the cooldown", v.UID)
 	}
 	for _, o := range w.waiting {
-		if o.Target != v.Target || o == v {
+		if o.Target != v.Target || o == v || o.ReadOnly || v.ReadOnly {
 			continue
 		}
 		if v.woken > 0 && o.arrived > v.woken { // the place may have been given away before it came
@@ -182,7 +195,7 @@ func (w *world) judgeEntry(t *rapid.T, v *visitor) {
 }
 
 func (w *world) broken(v *visitor) bool {
-	if v.Rollback || w.cfg.MaxFailures == 0 {
+	if v.Rollback || v.ReadOnly || w.cfg.MaxFailures == 0 {
 		return false
 	}
 	failures := 0
@@ -199,7 +212,7 @@ func (w *world) broken(v *visitor) bool {
 }
 
 func (w *world) cooling(v *visitor) bool {
-	return !v.Rollback && slices.ContainsFunc(w.past, func(p gate.Past) bool {
+	return !v.Rollback && !v.ReadOnly && slices.ContainsFunc(w.past, func(p gate.Past) bool {
 		return p.Action == v.Action && p.Target == v.Target && w.now.Sub(p.Ended) < w.cfg.Cooldown
 	})
 }

@@ -43,7 +43,7 @@ func (g *Gate) refusal(m *member, now time.Time) Verdict {
 
 // cooldown is how long the target is still left alone.
 func (g *Gate) cooldown(m *member, now time.Time) time.Duration {
-	if m.Rollback || m.Target == "" {
+	if m.Rollback || m.ReadOnly || m.Target == "" {
 		return 0
 	}
 	lately := g.past.lately(m.Action, m.Target, g.cfg.Cooldown, now)
@@ -56,7 +56,7 @@ func (g *Gate) cooldown(m *member, now time.Time) time.Duration {
 // circuit says whether an action has failed so often on a target that it is not
 // tried again, and until when.
 func (g *Gate) circuit(m *member, now time.Time) (closes time.Time, broken bool) {
-	if m.Rollback || g.cfg.MaxFailures == 0 {
+	if m.Rollback || m.ReadOnly || g.cfg.MaxFailures == 0 {
 		return closes, false
 	}
 	failures := 0

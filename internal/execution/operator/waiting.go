@@ -10,6 +10,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
@@ -23,10 +24,14 @@ func (r *reconciler) claim(ke *v1alpha1.KubernetesExecution) gate.Claim {
 	p := ke.Status.Plan
 	c := gate.Claim{
 		UID: ke.UID, Key: nameOf(ke), Action: ke.Spec.Action, Created: ke.CreationTimestamp.Time, Rollback: ke.Spec.RollbackOf != nil,
+		Requester: ke.Spec.RequestedBy,
 	}
 	if p != nil {
 		c.Action = p.Action // the request may have used another name for it
 		c.Target, c.TargetNamespace, c.Node = gate.TargetOf(p.Target), p.Target.Namespace, p.Target.Kind == "Node"
+	}
+	if a, known := action.Find(c.Action); known && a.ReadOnly {
+		c.ReadOnly, c.Node = true, false
 	}
 	c.Since = ready(ke) // at another operator, maybe
 	return c

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
@@ -209,4 +210,26 @@ func TestPastIsKnown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLookingHoldsUpNobody has one requester look at as much as may be executed at
+// once, and at what others change.
+func TestLookingHoldsUpNobody(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(Config{})
+	look := func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.Action = "rollout_status"
+		ke.Spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"kind":"Deployment","name":"web","namespace":"shop"}`)}
+	}
+	for _, name := range []string{"look-1", "look-2"} { // as many as there are places
+		w.create(name, "web", look)
+		w.must(t, r, name)
+		wantPhase(t, w, name, v1alpha1.PhaseExecuting, "")
+	}
+	w.create("look-3", "web", look)
+	w.must(t, r, "look-3")
+	wantPhase(t, w, "look-3", v1alpha1.PhaseValidated, v1alpha1.DetailBudgetExceeded)
+	w.create("change", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.RequestedBy = "bob" })
+	w.must(t, r, "change")
+	wantPhase(t, w, "change", v1alpha1.PhaseExecuting, "")
 }
