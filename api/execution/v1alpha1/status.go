@@ -50,6 +50,7 @@ const (
 	DetailUnknownAction       Detail = "unknown_action"
 	DetailInvalidParameters   Detail = "invalid_parameters"
 	DetailRBACDenied          Detail = "rbac_denied"
+	DetailAdmissionDenied     Detail = "admission_denied"
 	DetailTargetNotFound      Detail = "target_not_found"
 	DetailTargetState         Detail = "target_state"
 	DetailTargetProtected     Detail = "target_protected"

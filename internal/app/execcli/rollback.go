@@ -65,11 +65,10 @@ func reversible(ke *v1alpha1.KubernetesExecution) error {
 		return cli.Fail(fmt.Errorf("execution %q has not ended: it is %s", ke.Name, cmp.Or(string(ke.Status.Phase), "new")), cli.CodePrecondition, "fleetloop exec cancel "+ke.Name+"   ends it")
 	case ke.Status.ExecutionResults == nil:
 		return cli.Fail(fmt.Errorf("execution %q has changed nothing, and so there is nothing to take back", ke.Name), cli.CodePrecondition, "")
-	case r == nil || !r.Available:
-		why := ke.Spec.Action + " has no way back"
-		if r != nil && r.Reason != "" {
-			why = r.Reason
-		}
+	case r == nil:
+		return cli.Fail(fmt.Errorf("execution %q ended before it changed anything that is known of, and so there is nothing to take back", ke.Name), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   tells how it ended")
+	case !r.Available:
+		why := cmp.Or(r.Reason, ke.Spec.Action+" has no way back")
 		return cli.Fail(fmt.Errorf("execution %q cannot be taken back: %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   tells what was changed")
 	}
 	return nil

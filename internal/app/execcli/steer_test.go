@@ -205,6 +205,10 @@ func TestRollback(t *testing.T) {
 	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "has not ended: it is new")
 	f.becomes("s1", v1alpha1.PhaseFailed, nil)
 	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "has changed nothing")
+	f.becomes("s1", v1alpha1.PhaseFailed, func(s *v1alpha1.KubernetesExecutionStatus) {
+		s.ExecutionResults = &v1alpha1.ExecutionResults{JobName: "never-began"}
+	})
+	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "ended before it changed anything")
 	f.becomes("s1", v1alpha1.PhaseRollbackReady, ran)
 	f.does(f.as("bob", "rollback", "s1", "--name=back", "--reason=too slow"), cli.CodeOK, "execution/back created")
 	back, s1 := f.get("back"), f.get("s1")

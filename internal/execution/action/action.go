@@ -169,6 +169,7 @@ const (
 	CodeGuard     Code = 10 // the object is not, or not in the state, that was planned for
 	CodeForbidden Code = 11
 	CodeInvalid   Code = 12
+	CodeDenied    Code = 13 // admission refused it: a webhook, a policy or a quota
 	CodeTransient Code = 20 // Retry
 	CodePartial   Code = 30 // some of it was done, and the rest cannot be
 	CodeDeadline  Code = 40

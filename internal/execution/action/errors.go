@@ -34,7 +34,7 @@ func (e *InvalidError) Error() string {
 
 // A RefusedError is why no plan can be made for an object as it is.
 type RefusedError struct {
-	Detail  v1alpha1.Detail // target_not_found, target_state, target_changed, target_protected or rbac_denied
+	Detail  v1alpha1.Detail // target_not_found, target_state, target_changed, admission_denied or rbac_denied
 	Message string
 }
 

@@ -45,6 +45,10 @@ func TestAnswers(t *testing.T) {
 		"NoToken":     {"nobody we know", http.StatusUnauthorized, metav1.StatusReasonUnauthorized, 99, CodeForbidden, ""},
 		"Invalid":     {"it does not pass the server's checks", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, 99, CodeInvalid, ""},
 		"Bad":         {"nor those of its reader", http.StatusBadRequest, metav1.StatusReasonBadRequest, 99, CodeInvalid, ""},
+		"Webhook":     {"it may, and is refused", http.StatusBadRequest, metav1.StatusReasonBadRequest, 99, CodeDenied, "denied the request"},
+		"WebhookCode": {"a webhook has what code it likes", http.StatusForbidden, metav1.StatusReasonForbidden, 99, CodeDenied, "denied the request"},
+		"Policy":      {"so has a policy", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, 99, CodeDenied, "denied request"},
+		"Quota":       {"and a quota", http.StatusForbidden, metav1.StatusReasonForbidden, 99, CodeDenied, "exceeded quota"},
 		"Gone":        {"deleted between reading and writing", http.StatusNotFound, metav1.StatusReasonNotFound, 99, CodeGuard, ""},
 		"Busy":        {"for a moment", http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, 2, CodeOK, ""},
 		"Down":        {"for a moment", http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, 2, CodeOK, ""},
@@ -59,7 +63,16 @@ func TestAnswers(t *testing.T) {
 			var sent atomic.Int32
 			w := &wire{before: func(int, *http.Request) *http.Response {
 				if int(sent.Add(1)) <= tc.times {
-					return refusal(tc.status, tc.why, "no")
+					message, ok := map[string]string{
+						"Forbidden": `deployments.apps "web" is forbidden: User "x" cannot patch resource "deployments/scale" in API group "apps"`,
+						"Webhook":   `admission webhook "replicas.example.com" denied the request: three are enough`, "WebhookCode": `admission webhook "replicas.example.com" denied the request: three are enough`,
+						"Policy": `deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'replicas' with binding 'replicas' denied request: three are enough`,
+						"Quota":  `deployments.apps "web" is forbidden: exceeded quota: few, requested: count/deployments.apps=1`,
+					}[name]
+					if !ok {
+						message = "no"
+					}
+					return refusal(tc.status, tc.why, message)
 				}
 				return nil
 			}}

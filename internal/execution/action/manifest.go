@@ -225,6 +225,8 @@ func (c Client) tryManifest(ctx context.Context, p *manifestParameters, manifest
 	o := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: p.FieldManager, Force: &p.Force}
 	result, err := c.on(k.GroupVersionResource, manifest.GetNamespace()).Patch(ctx, manifest.GetName(), types.ApplyPatchType, body, o)
 	switch {
+	case deniedByAdmission(err):
+		return nil, refused(v1alpha1.DetailAdmissionDenied, "apply %s: %s", named(targetOfObject(manifest)), err)
 	case apierrors.IsConflict(err):
 		return nil, refused(v1alpha1.DetailTargetState, "apply %s: %s", named(targetOfObject(manifest)), err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):

@@ -151,6 +151,9 @@ func tryPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resourceVer
 	defer cancel()
 	changed, err := c.on(resource, step.Namespace).Patch(ctx, step.Name, types.PatchType(step.PatchType), body,
 		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: fieldManager})
+	if deniedByAdmission(err) {
+		return nil, refused(v1alpha1.DetailAdmissionDenied, "%s: %s", step.Description, err)
+	}
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		switch status.Status().Code {

@@ -92,7 +92,7 @@ func (w *work) end(err error) Result {
 			result.Changed = true
 			result.Message += "; what came of the last request is not known: look at the target before you try again"
 		}
-		if result.Changed && (h.code == CodeGuard || h.code == CodeForbidden || h.code == CodeInvalid) {
+		if result.Changed && (h.code == CodeGuard || h.code == CodeForbidden || h.code == CodeInvalid || h.code == CodeDenied) {
 			result.Code = CodePartial
 		}
 		w.say("error: " + result.Message)

@@ -126,7 +126,7 @@ func DecodeResult(text string) (Result, error) {
 		return Result{}, fmt.Errorf("a result of version %d: %d is known", r.Version, resultVersion)
 	}
 	switch r.Code {
-	case CodeOK, CodeGuard, CodeForbidden, CodeInvalid, CodeTransient, CodePartial, CodeDeadline, CodeCancelled:
+	case CodeOK, CodeGuard, CodeForbidden, CodeInvalid, CodeDenied, CodeTransient, CodePartial, CodeDeadline, CodeCancelled:
 		return r, nil
 	}
 	return Result{}, fmt.Errorf("a result with the unknown code %d", r.Code)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -243,6 +244,8 @@ func (w *work) why(doing string, err error) error {
 	}
 	code := CodeInvalid
 	switch {
+	case deniedByAdmission(err):
+		code = CodeDenied
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		code = CodeForbidden
 	case apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err), apierrors.IsGone(err):
@@ -251,4 +254,20 @@ func (w *work) why(doing string, err error) error {
 		code = CodeTransient
 	}
 	return halted(code, "%s: %s", doing, err)
+}
+
+// deniedByAdmission says whether a request was allowed and valid, and refused all
+// the same: by a webhook, a policy, a quota or another plugin. Plugins answer with
+// whatever code they like, so that their words tell.
+func deniedByAdmission(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	text := status.Status().Message
+	if strings.Contains(text, "admission webhook ") && strings.Contains(text, " denied the request") || strings.Contains(text, "ValidatingAdmissionPolicy ") && strings.Contains(text, " denied request") {
+		return true
+	}
+	// What the authorizer refuses, it says of a user: User "x" cannot patch …
+	return apierrors.IsForbidden(err) && !strings.Contains(text, `" cannot `)
 }

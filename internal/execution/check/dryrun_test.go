@@ -328,4 +328,10 @@ func TestTakingBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFailed(t, back(nil), validation, v1alpha1.DetailTargetState, "no way back", "nothing was changed")
+
+	original.Status.RollbackInformation, original.Status.ExecutionResults = nil, nil
+	if err := c.Status().Update(t.Context(), original); err != nil && !apierrors.IsConflict(err) {
+		t.Fatal(err)
+	}
+	wantFailed(t, back(nil), validation, v1alpha1.DetailTargetState, "nothing to take back", "never began")
 }

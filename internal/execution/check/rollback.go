@@ -32,11 +32,15 @@ func (r *round) rollback(ctx context.Context) error {
 	}
 	back := original.Status.RollbackInformation
 	switch {
-	case back == nil || !back.Available || original.Status.Plan == nil:
-		why := "it has not been carried out"
-		if back != nil && back.Reason != "" {
-			why = back.Reason
+	case back == nil || original.Status.Plan == nil:
+		why := "it has changed nothing that is known of"
+		if original.Status.ExecutionResults == nil {
+			why = "it never began"
 		}
+		r.fail(v1alpha1.DetailTargetState, "rollbackOf: there is nothing to take back of execution %s: %s", name, why)
+		return nil
+	case !back.Available:
+		why := cmp.Or(back.Reason, "its plan has none")
 		r.fail(v1alpha1.DetailTargetState, "rollbackOf: there is no way back from execution %s: %s", name, why)
 		return nil
 	case !r.takesBack(back):

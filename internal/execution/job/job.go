@@ -210,7 +210,7 @@ func (b *builder) rules() []batchv1.PodFailurePolicyRule {
 // final are the exit codes after which another attempt would do no better.
 func final() []int32 {
 	return []int32{
-		int32(action.CodeGuard), int32(action.CodeForbidden), int32(action.CodeInvalid),
+		int32(action.CodeGuard), int32(action.CodeForbidden), int32(action.CodeInvalid), int32(action.CodeDenied),
 		int32(action.CodePartial), int32(action.CodeDeadline), int32(action.CodeCancelled),
 	}
 }

@@ -313,6 +313,8 @@ func FailureOf(r *action.Result) *execution.Failure {
 		f.Detail = v1alpha1.DetailRBACDenied
 	case action.CodeInvalid:
 		f.Detail = v1alpha1.DetailInvalidParameters
+	case action.CodeDenied:
+		f.Detail = v1alpha1.DetailAdmissionDenied
 	case action.CodeTransient:
 	case action.CodePartial:
 		f.Detail = v1alpha1.DetailPartial

@@ -189,7 +189,7 @@ func recorded(ke *v1alpha1.KubernetesExecution) bool {
 func (r *reconciler) passed(ctx context.Context, before, ke *v1alpha1.KubernetesExecution) {
 	s, now := &ke.Status, r.now()
 	r.metrics.passed(before, ke)
-	r.log.InfoContext(ctx, "phase", "execution", key(ke), "action", ke.Spec.Action, "target", s.Target,
+	r.log.InfoContext(ctx, "phase", "execution", key(ke), "action", canonical(ke.Spec.Action), "target", s.Target,
 		"from", string(before.Status.Phase), "to", string(s.Phase), "reason", string(s.Reason), "detail", string(s.ReasonDetail), "message", s.Message)
 	done := execution.Ended(s.Phase) || s.Phase == v1alpha1.PhaseRollbackReady
 	if done || checking(before.Status.Phase) && !checking(s.Phase) {

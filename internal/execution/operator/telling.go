@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -68,12 +69,13 @@ func consent(s *v1alpha1.KubernetesExecutionStatus) string {
 }
 
 // failed tells that an execution failed, and first of what it was that kept it
-// from happening, where people look for that by its name.
+// from happening, where people look for that by its name. The note begins with
+// the word that the status, the command line and the audit have as well.
 func (t teller) failed(ke *v1alpha1.KubernetesExecution) {
 	if reason := refusal(&ke.Status); reason != "" {
 		t.warn(ke, reason, ke.Status.Message)
 	}
-	t.warn(ke, "ExecutionFailed", string(ke.Status.Reason)+": "+ke.Status.Message)
+	t.warn(ke, "ExecutionFailed", cmp.Or(string(ke.Status.ReasonDetail), string(ke.Status.Reason))+": "+ke.Status.Message)
 }
 
 // refusal is the name of what kept an execution from happening; empty is none
@@ -94,13 +96,22 @@ func refusal(s *v1alpha1.KubernetesExecutionStatus) string {
 func (r *reconciler) change(ctx context.Context, ke *v1alpha1.KubernetesExecution, what execution.ChangeAction, by, message string) {
 	s := &ke.Status
 	c := execution.Change{
-		Action: what, Execution: key(ke), UID: string(ke.UID), Does: ke.Spec.Action, By: by,
+		Action: what, Execution: key(ke), UID: string(ke.UID), Does: canonical(ke.Spec.Action), By: by,
 		Reason: string(s.ReasonDetail), Message: message, At: r.now(), DryRun: ke.Spec.DryRun == v1alpha1.DryRunOnly,
 	}
 	if s.Plan != nil {
 		c.Target = s.Plan.Target
 	}
 	r.recorder.Record(ctx, c)
+}
+
+// canonical is the name that the catalogue has for an action, which may have been
+// asked for by another.
+func canonical(name string) string {
+	if a, known := action.Find(name); known {
+		return a.Name
+	}
+	return name
 }
 
 // decided tells who approved or rejected.

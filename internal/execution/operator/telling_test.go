@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -366,5 +367,28 @@ func TestToldOnceOfAQueue(t *testing.T) {
 	w.look(r)
 	if diff := cmp.Diff([]string{"Normal TargetBusy", "Normal ExecutionCompleted", "Normal JobCreated"}, told(recorder)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestOneWordForARefusal holds that events say it as the status does, and that an
+// action has one name, whatever it was asked for by.
+func TestOneWordForARefusal(t *testing.T) {
+	recorder := events.NewFakeRecorder(1)
+	ke := &v1alpha1.KubernetesExecution{Status: v1alpha1.KubernetesExecutionStatus{
+		Reason: v1alpha1.ReasonValidationError, ReasonDetail: v1alpha1.DetailTargetProtected, Message: "it is protected",
+	}}
+	teller{recorder}.failed(ke)
+	if got, want := <-recorder.Events, "Warning ExecutionFailed target_protected: it is protected"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	w := newWorld()
+	r := w.newReconciler(Config{})
+	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.Action = "restart_deployment"
+		ke.Spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"deployment":"web","namespace":"shop"}`)}
+	})
+	w.must(t, r, "a")
+	if len(w.changes) != 1 || w.changes[0].Does != "rollout_restart" {
+		t.Errorf("told %+v, want the catalogue's name", w.changes)
 	}
 }

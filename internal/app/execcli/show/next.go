@@ -322,6 +322,7 @@ func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
 		v1alpha1.DetailUnknownAction:       "fleetloop exec actions lists the actions there are.",
 		v1alpha1.DetailInvalidParameters:   "fleetloop exec actions " + ke.Spec.Action + " tells the parameters.",
 		v1alpha1.DetailRBACDenied:          granting(ke) + "; then ask again.",
+		v1alpha1.DetailAdmissionDenied:     "The cluster's admission control refuses it: a webhook, a policy or a quota, which the message names. Ask for something that it allows.",
 		v1alpha1.DetailTargetNotFound:      "Ask again with a target that exists.",
 		v1alpha1.DetailTargetState:         "The target is in no state for it; ask again when it is.",
 		v1alpha1.DetailTargetProtected:     "The target is protected; that is not overridden from here.",
