@@ -54,3 +54,55 @@ violations contains msg if {
 	input.request.parameters[name] < config.min_critical_replicas
 	msg := sprintf("%s is critical and needs %d replicas at least", [workload, config.min_critical_replicas])
 }
+
+# A patch or a manifest can take the label away that protects a workload, and
+# whoever asks next is no longer kept from anything.
+violations contains msg if {
+	critical
+	unlabels
+	msg := sprintf("%s is critical, and no action changes that label", [workload])
+}
+
+unlabels if "/metadata/labels/critical" in object.keys(input.plan.before)
+
+unlabels if {
+	label := input.request.parameters.manifest.metadata.labels.critical
+	label != "true"
+}
+
+# What gives a workload a hold on its node, or another account. It is asked for
+# in a patch, as its fields or as the paths of its operations, or in a manifest.
+host_fields := {
+	"hostNetwork", "hostPID", "hostIPC", "hostUsers", "hostPath", "privileged", "allowPrivilegeEscalation",
+	"capabilities", "procMount", "serviceAccountName", "serviceAccount",
+}
+
+host_access contains field if {
+	input.action.name in {"patch_deployment", "apply_manifest"}
+	walk(input.request.parameters, [path, value])
+	field := path[count(path) - 1]
+	field in host_fields
+	grants(field, value)
+}
+
+host_access contains field if {
+	input.action.name == "patch_deployment"
+	some operation in input.request.parameters.patch
+	some field in split(operation.path, "/")
+	field in host_fields
+	operation.op != "remove"
+	grants(field, object.get(operation, "value", true))
+}
+
+# All but hostUsers give more when they are set to anything but false.
+grants("hostUsers", false)
+
+grants(field, value) if {
+	field != "hostUsers"
+	not value in {false, null}
+}
+
+approval_reasons contains reason if {
+	count(host_access) > 0
+	reason := sprintf("what it gives the Pods: %s", [concat(", ", sort(host_access))])
+}

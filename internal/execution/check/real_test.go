@@ -3,6 +3,7 @@ package check_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -228,6 +230,58 @@ func TestAnAutoscalerIsAsCriticalAsWhatItScales(t *testing.T) {
 				if v := out.Results.PolicyValidation; !v.RequiredApproval || !v.RequiredDryRun {
 					t.Errorf("%s: %+v", tc.reason, v)
 				}
+			}
+		})
+	}
+}
+
+const (
+	bounds = "update_hpa"
+	patch  = "patch_deployment"
+)
+
+// A patch can give Pods a hold on their node, and take away the label that would
+// keep the next one from happening.
+func TestPatchesThatReachFurther(t *testing.T) {
+	for name, tc := range map[string]struct {
+		patch    string
+		approval bool
+		denied   bool
+	}{
+		"Host":       {patch: `{"spec":{"template":{"spec":{"hostNetwork":true,"hostPID":true,"containers":[{"name":"web","securityContext":{"privileged":true}}]}}}}`, approval: true},
+		"Image":      {patch: `{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"web:2"}]}}}}`},
+		"Label":      {patch: `{"metadata":{"labels":{"critical":null}}}`, denied: true},
+		"LabelFalse": {patch: `{"metadata":{"labels":{"critical":"false"}}}`, denied: true},
+		"OtherLabel": {patch: `{"metadata":{"labels":{"team":"a"}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, patch)
+			label := []byte(`{"metadata":{"labels":{"environment":"development"}}}`)
+			if _, err := r.admin.CoreV1().Namespaces().Patch(t.Context(), r.shop, types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			kubebedtest.Eventually(t, func(ctx context.Context) error {
+				var ns corev1.Namespace
+				if err := r.view.Get(ctx, types.NamespacedName{Name: r.shop}, &ns); err != nil || ns.Labels["environment"] == "" {
+					return errors.Join(err, errors.New("the view does not know yet"))
+				}
+				return nil
+			})
+			r.deploy(t, func(d *appsv1.Deployment) { d.Labels = map[string]string{"critical": "true"} })
+			ke := r.execution(patch, func(ke *v1alpha1.KubernetesExecution) {
+				ke.Spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"deployment": "web", "namespace": "` + r.shop + `", "patch": ` + tc.patch + `}`)}
+			})
+			out, err := r.realChecker(t).Check(t.Context(), ke, nil, begun)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.denied {
+				wantFailed(t, out, validation, v1alpha1.DetailPolicyDenied, "no action changes that label")
+				return
+			}
+			wantPassed(t, out)
+			if v := out.Results.PolicyValidation; v.RequiredApproval != tc.approval {
+				t.Errorf("approval %t, want %t: %v", v.RequiredApproval, tc.approval, v.Warnings)
 			}
 		})
 	}

@@ -232,7 +232,6 @@ const (
 	kill    = "restart_pod"
 	cordon  = "cordon_node"
 	notify  = "notify_only"
-	bounds  = "update_hpa"
 )
 
 // request is one of an action on an object "web" in a namespace.
@@ -255,6 +254,7 @@ func parameters(name, namespace string) *runtime.RawExtension {
 		kill:    `{"pod": "web-1-a", "namespace": "` + namespace + `"}`,
 		cordon:  `{"node": "` + namespace + `"}`,
 		notify:  `{"message": "the shop is slow"}`,
+		patch:   `{"deployment": "web", "namespace": "` + namespace + `", "patch": {"spec": {"paused": true}}}`,
 		bounds:  `{"hpa": "web", "namespace": "` + namespace + `", "maxReplicas": 1}`,
 	}
 	return &runtime.RawExtension{Raw: []byte(of[name])}

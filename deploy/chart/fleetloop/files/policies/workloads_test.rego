@@ -92,3 +92,49 @@ test_autoscalers_are_as_critical_as_what_they_scale if {
 	denied(decide(hpa(object.union(base, scaling({"critical": "true"})), 1, 5)), "web is critical")
 	decide(hpa(object.union(base, scaling({})), 1, 5)).allow
 }
+
+changed(patch) := object.union(base, {
+	"action": {"name": "patch_deployment", "risk": "high"},
+	"request": {"parameters": {"patchType": "strategic", "patch": patch}},
+})
+
+pod_spec(spec) := {"spec": {"template": {"spec": spec}}}
+
+test_a_hold_on_the_node_needs_an_approval_everywhere if {
+	every spec in [
+		{"hostNetwork": true}, {"hostPID": true}, {"hostIPC": true}, {"hostUsers": false},
+		{"containers": [{"name": "web", "securityContext": {"privileged": true}}]},
+		{"containers": [{"name": "web", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]},
+		{"volumes": [{"name": "host", "hostPath": {"path": "/"}}]},
+		{"serviceAccountName": "admin"},
+	] {
+		d := decide(changed(pod_spec(spec)))
+		d.allow
+		d.requireApproval
+		warned(d, "what it gives the Pods")
+	}
+	every operation in [
+		{"op": "add", "path": "/spec/template/spec/hostNetwork", "value": true},
+		{"op": "replace", "path": "/spec/template/spec/containers/0/securityContext/privileged", "value": true},
+		{"op": "copy", "from": "/spec/template/spec/a", "path": "/spec/template/spec/hostPID"},
+		{"op": "replace", "path": "/spec/template/spec", "value": {"hostPID": true}},
+	] {
+		decide(changed([operation])).requireApproval
+	}
+}
+
+test_less_of_a_hold_on_the_node_needs_none if {
+	every spec in [{"hostNetwork": false}, {"hostPID": null}, {"hostUsers": true}, {"containers": [{"name": "web", "image": "web:2"}]}] {
+		not decide(changed(pod_spec(spec))).requireApproval
+	}
+	not decide(changed([{"op": "remove", "path": "/spec/template/spec/hostNetwork"}])).requireApproval
+}
+
+test_the_label_critical_stays if {
+	touched := {"plan": {"affected": 1, "replicasChanged": "", "dryRunWarnings": [], "before": {"/metadata/labels/critical": "true"}}}
+	unlabelled := object.union(changed({"metadata": {"labels": {"critical": null}}}), touched)
+	denied(decide(object.union(unlabelled, {"target": {"labels": {"critical": "true"}}})), "no action changes that label")
+	decide(unlabelled).allow
+	manifest := {"request": {"parameters": {"manifest": {"metadata": {"labels": {"critical": "false"}}}}}}
+	denied(decide(object.union(applied(critical, 3), manifest)), "no action changes that label")
+}
