@@ -153,7 +153,7 @@ func hold(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 		a.say("Approvals count where the admission policies of deploy/guard stand, and of what was asked for since. An administrator applies them where they are missing or changed; then ask again.")
 	case v1alpha1.DetailExecutorUnavailable:
 		a.say("The action cannot be started at the moment.")
-	case v1alpha1.DetailUnknownAction, v1alpha1.DetailInvalidParameters, v1alpha1.DetailRBACDenied, v1alpha1.DetailTargetNotFound,
+	case v1alpha1.DetailUnknownAction, v1alpha1.DetailInvalidParameters, v1alpha1.DetailRBACDenied, v1alpha1.DetailAdmissionDenied, v1alpha1.DetailTargetNotFound,
 		v1alpha1.DetailTargetState, v1alpha1.DetailTargetProtected, v1alpha1.DetailPolicyDenied, v1alpha1.DetailPreConditionFailed,
 		v1alpha1.DetailResultUnknown, v1alpha1.DetailTargetChanged, v1alpha1.DetailPartial:
 	}
