@@ -119,6 +119,9 @@ type Subject struct {
 	// Namespace and Name are where the execution is. Plans that keep something
 	// beside it need them; attempts do not.
 	Namespace, Name string
+	// Protected are the namespaces that no action touches. Plans that reach into
+	// several namespaces need them; attempts take them from the plan.
+	Protected []string
 }
 
 // A Client reaches a cluster as the account of an action.

@@ -2,6 +2,7 @@ package action
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ func drainNode() *Action {
 	return define(entry[drainParameters]{
 		Action: Action{
 			Name:    "drain_node",
-			Summary: "Close a Node to new Pods, and evict those on it.",
+			Summary: "Close a Node to new Pods, and evict those on it. Pods that are protected stay, as those of DaemonSets do.",
 			Kubectl: "kubectl drain NODE --ignore-daemonsets",
 			Kinds:   []string{"Node"},
 			Scope:   Cluster,
@@ -48,13 +49,16 @@ func drainNode() *Action {
 		draft:  draftDrain,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *drainParameters, r Run) Result {
 			d := &drain{work: newWork(c, pl, r), parameters: p}
+			if err := d.readProtected(); err != nil {
+				return d.end(err)
+			}
 			return d.end(d.do(ctx))
 		},
 	})
 }
 
 func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, live *unstructured.Unstructured) (*draft, error) {
-	d := &drain{work: newWork(c, &v1alpha1.Plan{}, Run{}), parameters: p}
+	d := &drain{work: newWork(c, &v1alpha1.Plan{}, Run{}), parameters: p, protected: s.Protected}
 	pods, err := d.pods(ctx)
 	if err != nil {
 		return nil, err
@@ -77,6 +81,11 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 		Description: fmt.Sprintf("evict the Pods on Node %s, and wait until they are gone", p.Node),
 		Verb:        verbEvict, APIVersion: "v1", Resource: "pods", Subresource: "eviction",
 	}
+	if len(s.Protected) > 0 {
+		if evictions, err = withBody(evictions, evictionBody{Leave: s.Protected}); err != nil {
+			return nil, err
+		}
+	}
 	plan.steps = []v1alpha1.PlanStep{step, evictions}
 	plan.diff = d.diff(before, pods)
 	plan.impact = v1alpha1.EstimatedImpact{
@@ -96,9 +105,31 @@ type drain struct {
 	*work
 
 	parameters *drainParameters
+	protected  []string // namespaces whose Pods stay
 	cordoned   bool
 	evicted    []corev1.Pod
 	blocked    map[string]string // Pods that may not go yet, by name: why
+}
+
+// An evictionBody is what the plan says of the evictions.
+type evictionBody struct {
+	// Leave are the namespaces whose Pods stay: no action touches them.
+	Leave []string `json:"leave,omitempty"`
+}
+
+// readProtected takes the namespaces whose Pods stay from the plan.
+func (d *drain) readProtected() error {
+	for _, step := range d.plan.Steps {
+		if step.Verb != verbEvict || step.Body == "" {
+			continue
+		}
+		var body evictionBody
+		if err := json.Unmarshal([]byte(step.Body), &body); err != nil {
+			return halted(CodeInvalid, "%s: the body does not say whose Pods stay: %s", step.Description, err)
+		}
+		d.protected = body.Leave
+	}
+	return nil
 }
 
 // do cordons, and evicts until none is left or the time is over.
@@ -188,7 +219,7 @@ func (d *drain) pods(ctx context.Context) (podsOfNode, error) {
 		}
 	}
 	gone, err := d.goneDaemonSets(ctx, all)
-	return sortPods(all, d.parameters, gone), err
+	return sortPods(all, d.parameters, gone, d.protected), err
 }
 
 // goneDaemonSets are those that Pods name and that do not exist, as

@@ -286,3 +286,40 @@ func TestDrainOpenedBetween(t *testing.T) {
 		t.Errorf("result %+v", result)
 	}
 }
+
+// TestDrainLeavesWhatIsProtected: no action touches it, so neither does a drain.
+func TestDrainLeavesWhatIsProtected(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		namespace bool
+		evicted   int32
+	}{
+		"ByItsLabel":     {false, 1},
+		"ByItsNamespace": {true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			node := s.drained()
+			kept := &unstructured.Unstructured{Object: pod("web-0")}
+			kept.SetNamespace(s.namespace)
+			kept = s.patch(kept, `{"metadata":{"labels":{"`+v1alpha1.LabelProtected+`":"true"}}}`)
+			r := s.onNode("drain_node", map[string]any{"node": s.namespace, "gracePeriodSeconds": 0})
+			c := s.as(r.Action, nil)
+			subject := newSubject("uid")
+			if tc.namespace {
+				subject.Protected = []string{"elsewhere", s.namespace}
+			}
+			p := s.plan(c, r, subject)
+			if p.Impact.ResourcesAffected != 1+tc.evicted {
+				t.Errorf("impact %+v", p.Impact)
+			}
+			result := Execute(t.Context(), c, p, Run{Subject: newSubject("uid")}) // the runner knows of it by the plan alone
+			wantCode(t, result, CodeOK)
+			if result.Count != 1+tc.evicted || unschedulable(s.read(node))["unschedulable"] != true {
+				t.Errorf("result %+v", result)
+			}
+			s.read(kept)
+		})
+	}
+}

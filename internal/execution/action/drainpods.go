@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
 // A podsOfNode is what a drain does with the Pods of a node, in the words of
@@ -19,13 +21,20 @@ type podsOfNode struct {
 }
 
 // sortPods says what becomes of each Pod. gone are the DaemonSets, as
-// namespace/name, that do not exist.
-func sortPods(pods []corev1.Pod, p *drainParameters, gone []string) podsOfNode {
+// namespace/name, that do not exist; protected are the namespaces that no action
+// touches.
+func sortPods(pods []corev1.Pod, p *drainParameters, gone, protected []string) podsOfNode {
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(podName(&a), podName(&b)) })
 	var sorted podsOfNode
 	for i := range pods {
 		pod := pods[i]
 		leave, refuse := judgePod(&pod, p, gone)
+		switch {
+		case slices.Contains(protected, pod.Namespace):
+			leave = "its namespace is protected"
+		case pod.Labels[v1alpha1.LabelProtected] == "true":
+			leave = "it bears the label " + v1alpha1.LabelProtected
+		}
 		switch {
 		case leave != "":
 			sorted.left = append(sorted.left, podName(&pod)+" ("+leave+")")

@@ -3,6 +3,7 @@ package check_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -100,6 +101,32 @@ func TestProtectedTargets(t *testing.T) {
 			t.Errorf("target %q, want %q", out.Target, want)
 		}
 	})
+}
+
+// A drain reaches into all namespaces, and leaves those alone that no action
+// touches.
+func TestADrainKnowsWhatIsProtected(t *testing.T) {
+	r := newRig(t, drain)
+	r.known(t, r.shop)
+	r.protect(t, r.shop)
+	r.cfg.ProtectedNamespaces = []string{"vault"}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.shop}}
+	if _, err := r.admin.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.admin.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), n.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	out := r.check(t, r.execution(drain, nil), begun)
+	wantPassed(t, out)
+	evictions := out.Plan.Steps[len(out.Plan.Steps)-1]
+	for _, space := range []string{metav1.NamespaceSystem, r.executor, "vault", r.shop} {
+		if !strings.Contains(evictions.Body, `"`+space+`"`) {
+			t.Errorf("Pods in namespace %q would be evicted: %s", space, evictions.Body)
+		}
+	}
 }
 
 // Who lacks rights as well hears first of what no rights would help with, where

@@ -238,6 +238,7 @@ func TestAnAutoscalerIsAsCriticalAsWhatItScales(t *testing.T) {
 const (
 	bounds = "update_hpa"
 	patch  = "patch_deployment"
+	drain  = "drain_node"
 )
 
 // A patch can give Pods a hold on their node, and take away the label that would

@@ -252,10 +252,10 @@ func parameters(name, namespace string) *runtime.RawExtension {
 		scale:   `{"deployment": "web", "namespace": "` + namespace + `", "replicas": 5}`,
 		restart: `{"kind": "Deployment", "name": "web", "namespace": "` + namespace + `"}`,
 		kill:    `{"pod": "web-1-a", "namespace": "` + namespace + `"}`,
-		cordon:  `{"node": "` + namespace + `"}`,
-		notify:  `{"message": "the shop is slow"}`,
-		patch:   `{"deployment": "web", "namespace": "` + namespace + `", "patch": {"spec": {"paused": true}}}`,
-		bounds:  `{"hpa": "web", "namespace": "` + namespace + `", "maxReplicas": 1}`,
+		cordon:  `{"node": "` + namespace + `"}`, drain: `{"node": "` + namespace + `"}`,
+		notify: `{"message": "the shop is slow"}`,
+		patch:  `{"deployment": "web", "namespace": "` + namespace + `", "patch": {"spec": {"paused": true}}}`,
+		bounds: `{"hpa": "web", "namespace": "` + namespace + `", "maxReplicas": 1}`,
 	}
 	return &runtime.RawExtension{Raw: []byte(of[name])}
 }

@@ -38,6 +38,10 @@ func (r *round) shielded() {
 // in a state for the action; it is told of when the steps before it have passed.
 func (r *round) target(ctx context.Context) error {
 	a := r.request.Action
+	subject, err := r.subjectOfPlan(ctx)
+	if err != nil {
+		return err
+	}
 	if !a.NoJob { // those have no account, and reach for nothing
 		c, err := r.deps.Identities.Client(ctx, a)
 		if err != nil {
@@ -46,11 +50,10 @@ func (r *round) target(ctx context.Context) error {
 		r.client = c
 		r.seen = remember(c.Dynamic)
 		c.Dynamic = r.seen
-		r.plan, err = r.request.Plan(ctx, c, r.subject())
+		r.plan, err = r.request.Plan(ctx, c, subject)
 		return r.planned(ctx, err)
 	}
-	var err error
-	r.plan, err = r.request.Plan(ctx, action.Client{}, r.subject())
+	r.plan, err = r.request.Plan(ctx, action.Client{}, subject)
 	return r.planned(ctx, err)
 }
 
@@ -59,6 +62,26 @@ func (r *round) subject() action.Subject {
 	return action.Subject{
 		UID: r.ke.UID, Created: r.ke.CreationTimestamp.Time, Namespace: r.ke.Namespace, Name: r.ke.Name,
 	}
+}
+
+// subjectOfPlan is the same, with what an action must not touch that reaches into
+// other namespaces than its target's.
+func (r *round) subjectOfPlan(ctx context.Context) (action.Subject, error) {
+	subject := r.subject()
+	if r.request.Action.Scope != action.Cluster {
+		return subject, nil
+	}
+	var labelled corev1.NamespaceList
+	if err := r.deps.Reader.List(ctx, &labelled, client.MatchingLabels{v1alpha1.LabelProtected: labelTrue}, client.UnsafeDisableDeepCopy); err != nil {
+		return subject, fmt.Errorf("list the protected Namespaces: %w", err)
+	}
+	subject.Protected = slices.Clone(r.protected)
+	for i := range labelled.Items {
+		subject.Protected = append(subject.Protected, labelled.Items[i].Name)
+	}
+	slices.Sort(subject.Protected)
+	subject.Protected = slices.Compact(subject.Protected)
+	return subject, nil
 }
 
 // planned judges the target after the attempt to plan. That it is protected
