@@ -105,8 +105,12 @@ func newClient(cfg Config) (*client, error) {
 		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
 	}
 	c.root, c.cancel = context.WithCancelCause(context.Background())
-	for range cfg.Shards {
-		c.shards = append(c.shards, newShard(cfg.Queue))
+	if cfg.Resends { // events of a node come one by one, so any worker may take one
+		c.shards = []*shard{newShard(cfg.Queue*cfg.Shards, cfg.Shards)}
+	} else {
+		for range cfg.Shards {
+			c.shards = append(c.shards, newShard(cfg.Queue, 1))
+		}
 	}
 	if c.metrics, err = newMetrics(cfg.Registerer, cfg.Name, c); err != nil {
 		c.cancel(err)
@@ -145,14 +149,18 @@ func (c *client) connect() (err error) {
 	return own.check(u)
 }
 
-// start starts a worker for each shard, one for what senders leave aside, and
+// start starts the workers of the shards, one for what senders leave aside, and
 // one that looks after files. There are no others, however many events there
 // are.
 func (c *client) start() {
 	c.aside.start()
-	c.working.Store(int64(len(c.shards)))
 	for _, s := range c.shards {
-		go c.work(s)
+		c.working.Add(int64(len(s.hands)))
+	}
+	for _, s := range c.shards {
+		for i := range s.hands {
+			go c.work(s, &s.hands[i])
+		}
 	}
 	if c.keys.follows() {
 		c.working.Add(1)
@@ -235,8 +243,7 @@ func (c *client) put(ctx context.Context, event *ChangeEvent, now time.Time) {
 		c.aside.owed.Add(1)
 	}
 	place.event, place.ctx, place.at = *event, ctx, now
-	idle := s.idle
-	s.idle = false
+	idle := s.idle > 0
 	s.mu.Unlock()
 	if idle {
 		s.rouse()

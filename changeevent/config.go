@@ -14,6 +14,7 @@ const (
 	DefaultShutdownTimeout = 10 * time.Second
 	DefaultName            = "default"
 	DefaultShards          = 4
+	DefaultResendShards    = 16   // with Resends
 	DefaultQueued          = 1024 // of all shards together
 	DefaultMaxAge          = 12 * time.Hour
 	DefaultAggregate       = time.Second // of FormatSlack
@@ -122,8 +123,19 @@ type Config struct {
 
 	// Shards is how many requests are under way at most. The events of a node (or
 	// subject) are all of one shard, which sends them one after the other, in the
-	// order in which they came. Zero means DefaultShards, or 1 with Aggregate.
+	// order in which they came, unless Resends is set. Zero means DefaultShards,
+	// DefaultResendShards with Resends, or 1 with Aggregate.
 	Shards int
+
+	// Resends says that the sender keeps each event until OnDelivery has told it
+	// what became of it, sends no other of the same node or subject before that,
+	// and sends it again if another try may mend it.
+	//
+	// The client then tries each event once, and one that fails or hangs holds up
+	// no other node: events have one queue, from which all Shards workers take.
+	// What is given back to the sender is no lost event: it is counted when it is
+	// settled, as every event is, and each try that failed as a failure.
+	Resends bool
 
 	// Retry says how a request that failed is sent again.
 	Retry Retry

@@ -24,6 +24,18 @@ type verdict struct {
 	text      string
 }
 
+// final says that nothing more becomes of an event that its sender would send
+// again: it was taken, will never be taken, or is too old.
+func (v verdict) final() bool {
+	switch v.class {
+	case "", ClassClientError, ClassEncode, ClassExpired:
+		return true
+	case ClassRedirect, ClassUnauthorized, ClassForbidden, ClassNotFound, ClassGone, ClassRateLimited, ClassServerError, ClassConnection,
+		ClassDNS, ClassTLS, ClassTimeout, ClassRefused, ClassQueueFull, ClassClosed, ClassShutdown:
+	}
+	return false
+}
+
 // dropped says that it was the client that gave up an event, and not the sink,
 // nor the way there.
 func (v verdict) dropped() bool {
@@ -37,17 +49,17 @@ func (v verdict) dropped() bool {
 }
 
 // work delivers what comes into a shard, one request after the other, until the
-// shard is closed and empty.
-func (c *client) work(s *shard) {
+// shard is closed and empty. What it has in hand is in h.
+func (c *client) work(s *shard, h *hand) {
 	defer c.ended()
 	limit := dialectOf(c.cfg.Format).batch
 	batch := make([]item, 0, limit)
 	for s.await() {
-		ready := c.ready(s) && c.resume(s)
+		ready := c.ready(s, h) && c.resume(s, h)
 		if ready && c.cfg.Aggregate > 0 {
 			c.pause(c.cfg.Aggregate)
 		}
-		batch = s.take(batch[:0], limit, c.cluster)
+		batch = s.take(h, batch[:0], limit, c.cluster)
 		switch fresh := c.expire(batch); {
 		case len(fresh) == 0:
 		case ready:
@@ -55,7 +67,7 @@ func (c *client) work(s *shard) {
 		default:
 			c.settle(fresh, verdict{class: ClassShutdown, text: c.whyNotReady()})
 		}
-		s.sent()
+		s.sent(h)
 		clear(batch)
 	}
 }
@@ -70,7 +82,7 @@ func (c *client) ended() {
 // ready waits until there are credentials, and says false if the client is
 // closed before. Until then events stay in the shard, where the newest find a
 // place, and those that grow too old are given up.
-func (c *client) ready(s *shard) bool {
+func (c *client) ready(s *shard, h *hand) bool {
 	select {
 	case <-c.keys.there:
 		return true
@@ -85,16 +97,16 @@ func (c *client) ready(s *shard) bool {
 		case <-c.closing:
 			return c.keys.arrived(c.root)
 		case <-tick.C:
-			c.expireWaiting(s)
+			c.expireWaiting(s, h)
 		}
 	}
 }
 
 // expireWaiting gives up what has become too old in a shard.
-func (c *client) expireWaiting(s *shard) {
-	if stale := s.takeOlder(time.Now().Add(-c.cfg.MaxAge)); len(stale) > 0 {
+func (c *client) expireWaiting(s *shard, h *hand) {
+	if stale := s.takeOlder(h, time.Now().Add(-c.cfg.MaxAge)); len(stale) > 0 {
 		c.settle(stale, verdict{class: ClassExpired, permanent: true})
-		s.sent()
+		s.sent(h)
 	}
 }
 

@@ -27,7 +27,7 @@ func (c *client) held() (until time.Time, ok bool) {
 
 // resume waits until the sink may be asked again. It reports false if the client
 // ends before. Meanwhile events stay in the shard, as in ready.
-func (c *client) resume(s *shard) bool {
+func (c *client) resume(s *shard, h *hand) bool {
 	for {
 		until, ok := c.held()
 		if !ok {
@@ -42,7 +42,7 @@ func (c *client) resume(s *shard) bool {
 				return false
 			}
 		default:
-			c.expireWaiting(s)
+			c.expireWaiting(s, h)
 		}
 	}
 }

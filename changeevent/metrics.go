@@ -28,7 +28,8 @@ const (
 // Each event that was sent on an enabled client, and that the sink is to have,
 // is counted once in events when it is settled, whatever became of it; if it was
 // not delivered, it is also counted once in failures. So the failures of an
-// action are as many as its failed and dropped events.
+// action are as many as its failed and dropped events, and the tries that failed
+// of those that their sender sends again (Config.Resends).
 type metrics struct {
 	events   *prometheus.CounterVec
 	failures *prometheus.CounterVec
@@ -45,7 +46,7 @@ func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, er
 	}, []string{"action", "status"}))
 	failures, errFailures := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "failed_total",
-		Help: "Change events that were not delivered, by action and why: those with status failed and dropped.",
+		Help: "Change events that were not delivered, by action and why: those with status failed and dropped, and each try of those that are sent again later.",
 	}, []string{"action", "error"}))
 	retries, errRetries := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespaceClient, Subsystem: subsystem, Name: "retries_total",
@@ -78,9 +79,10 @@ func shared[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
 	return c, err
 }
 
-func (m *metrics) count(action string, v verdict) {
+func (m *metrics) count(action string, v verdict, returned bool) {
 	action = actionLabel(action)
 	switch {
+	case returned:
 	case v.class == "":
 		m.events.WithLabelValues(action, statusSuccess).Inc()
 		return

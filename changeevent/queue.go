@@ -58,21 +58,27 @@ func (r *ring) take() item {
 	return it
 }
 
-// A shard is a queue and the one worker that empties it.
+// A shard is a queue and the workers that empty it: one, which keeps the order,
+// or several, where the sender keeps it.
 type shard struct {
 	mu      sync.Mutex
 	waiting ring
-	idle    bool // the worker waits for wake
+	idle    int // workers that wait for wake
 	closed  bool
-	offered uint64    // how often something was put
-	sending int       // how many the worker has in hand
-	since   time.Time // when the oldest of those was sent
+	offered uint64 // how often something was put
+	hands   []hand // what the workers are sending
 
 	wake chan struct{}
 }
 
-func newShard(capacity int) *shard {
-	return &shard{waiting: ring{capacity: capacity}, wake: make(chan struct{}, 1)}
+// A hand is what one worker is sending.
+type hand struct {
+	n     int
+	since time.Time // when the oldest of it was put
+}
+
+func newShard(capacity, workers int) *shard {
+	return &shard{waiting: ring{capacity: capacity}, hands: make([]hand, workers), wake: make(chan struct{}, 1)}
 }
 
 // spins is how often a sender looks whether the lock has come free before it
@@ -95,18 +101,26 @@ func (s *shard) await() bool {
 	for {
 		s.mu.Lock()
 		ready, closed := s.waiting.n > 0, s.closed
-		s.idle = !ready && !closed
+		if !ready && !closed {
+			s.idle++
+		}
 		s.mu.Unlock()
 		if ready || closed {
+			if closed {
+				s.rouse() // the others end, too
+			}
 			return ready
 		}
 		<-s.wake
+		s.mu.Lock()
+		s.idle--
+		s.mu.Unlock()
 	}
 }
 
-// take moves at most limit of the oldest items to batch. With together, only as
-// many as are of the same cluster.
-func (s *shard) take(batch []item, limit int, together bool) []item {
+// take moves at most limit of the oldest items to batch, for h to send. With
+// together, only as many as are of the same cluster.
+func (s *shard) take(h *hand, batch []item, limit int, together bool) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(batch) < limit && s.waiting.n > 0 {
@@ -115,33 +129,38 @@ func (s *shard) take(batch []item, limit int, together bool) []item {
 		}
 		batch = append(batch, s.waiting.take())
 	}
-	s.sending = len(batch)
-	if len(batch) > 0 {
-		s.since = batch[0].at
-	}
+	s.hold(h, batch)
 	return batch
 }
 
 // takeOlder takes the oldest items as long as they are of before a time.
-func (s *shard) takeOlder(than time.Time) []item {
+func (s *shard) takeOlder(h *hand, than time.Time) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var older []item
 	for s.waiting.n > 0 && s.waiting.oldest().event.Timestamp.Before(than) {
 		older = append(older, s.waiting.take())
 	}
-	s.sending = len(older)
-	if len(older) > 0 {
-		s.since = older[0].at
-	}
+	s.hold(h, older)
 	return older
 }
 
-// sent says that nothing is in hand any more.
-func (s *shard) sent() {
+// hold notes what a worker sends, and has another worker look at what is left.
+func (s *shard) hold(h *hand, items []item) {
+	h.n, h.since = len(items), time.Time{}
+	if len(items) > 0 {
+		h.since = items[0].at
+	}
+	if s.waiting.n > 0 && s.idle > 0 {
+		s.rouse()
+	}
+}
+
+// sent says that a worker has nothing in hand any more.
+func (s *shard) sent(h *hand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sending, s.since = 0, time.Time{}
+	*h = hand{}
 }
 
 // close lets nothing more in.
@@ -152,7 +171,7 @@ func (s *shard) close() {
 	s.rouse()
 }
 
-// rouse wakes the worker, or sees that it does not fall asleep.
+// rouse wakes a worker, or sees that the next does not fall asleep.
 func (s *shard) rouse() {
 	select {
 	case s.wake <- struct{}{}:
@@ -165,12 +184,14 @@ func (s *shard) rouse() {
 func (s *shard) pending(now time.Time) (n int, oldest time.Duration, offered uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n = s.waiting.n + s.sending
-	switch {
-	case s.sending > 0:
-		oldest = now.Sub(s.since)
-	case s.waiting.n > 0:
+	n = s.waiting.n
+	if n > 0 {
 		oldest = now.Sub(s.waiting.oldest().at)
+	}
+	for _, h := range s.hands {
+		if h.n > 0 {
+			n, oldest = n+h.n, max(oldest, now.Sub(h.since))
+		}
 	}
 	return n, oldest, s.offered
 }

@@ -66,9 +66,13 @@ func resolveNumbers(cfg *Config) error {
 		return fmt.Errorf("gather events for Aggregate: format %q has one event per request", cfg.Format)
 	}
 	if cfg.Shards == 0 {
-		cfg.Shards = DefaultShards
-		if cfg.Aggregate > 0 {
+		switch {
+		case cfg.Aggregate > 0:
 			cfg.Shards = 1
+		case cfg.Resends:
+			cfg.Shards = DefaultResendShards
+		default:
+			cfg.Shards = DefaultShards
 		}
 	}
 	if cfg.Shards < 1 || cfg.Shards > maxShards {
@@ -79,6 +83,9 @@ func resolveNumbers(cfg *Config) error {
 	}
 	if cfg.Queue < 1 || cfg.Queue > maxQueue {
 		return fmt.Errorf("use %d for Queue: want 1 to %d", cfg.Queue, maxQueue)
+	}
+	if cfg.Resends {
+		cfg.Retry.MaxAttempts = 1
 	}
 	if cfg.Retry.MaxAttempts < 0 {
 		return fmt.Errorf("use %d for Retry.MaxAttempts: want none below zero", cfg.Retry.MaxAttempts)

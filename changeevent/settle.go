@@ -19,10 +19,12 @@ func (c *client) settle(batch []item, v verdict) {
 	}
 }
 
-// count counts one event.
+// count counts one event. One that its sender sends again is counted then, and
+// its failure now.
 func (c *client) count(action string, v verdict, now time.Time) {
-	c.tally.count(v, now)
-	c.metrics.count(action, v)
+	returned := c.cfg.Resends && !v.final()
+	c.tally.count(v, returned, now)
+	c.metrics.count(action, v, returned)
 }
 
 // tell calls back whoever sent an event.

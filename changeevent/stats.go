@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Stats say how a client stands. Sent is Succeeded, Failed, Dropped and Pending
-// together, exactly so when nothing is under way.
+// Stats say how a client stands. Sent is Succeeded, Failed, Dropped, Returned and
+// Pending together, exactly so when nothing is under way.
 type Stats struct {
 	Sink   string `json:"sink"`
 	Format Format `json:"format"`
@@ -20,6 +20,9 @@ type Stats struct {
 	Failed uint64 `json:"failed"`
 	// Dropped were given up by the client before there was an answer.
 	Dropped uint64 `json:"dropped"`
+	// Returned were given back to the sender, which sends them again
+	// (Config.Resends).
+	Returned uint64 `json:"returned,omitempty"`
 	// Retries are requests that were sent again.
 	Retries uint64 `json:"retries"`
 	// Pending wait, or are being sent.
@@ -31,7 +34,7 @@ type Stats struct {
 	LastFailure time.Time `json:"lastFailure,omitzero"`
 	// LastClass is why the last one failed that did.
 	LastClass Class `json:"lastClass,omitempty"`
-	// Failures are the failed and dropped ones by why.
+	// Failures are the failed, dropped and returned ones by why.
 	Failures map[Class]uint64 `json:"failures,omitempty"`
 
 	// Unreadable are the files of the configuration that cannot be read, by what
@@ -59,7 +62,7 @@ func (c *client) stats(now time.Time) Stats {
 	t := c.tally
 	s := Stats{
 		Sink: c.cfg.Name, Format: c.cfg.Format,
-		Succeeded: t.succeeded.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load(), Retries: t.retries.Load(),
+		Succeeded: t.succeeded.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load(), Returned: t.returned.Load(), Retries: t.retries.Load(),
 		LastSuccess: unixNano(t.lastSuccess.Load()), Waits: c.keys.current.Load() == nil,
 	}
 	if until, ok := c.held(); ok {
@@ -103,9 +106,9 @@ func unixNano(ns int64) time.Time {
 
 // A tally counts what became of events. It has no lock, as senders count, too.
 type tally struct {
-	succeeded, failed, dropped, retries atomic.Uint64
-	lastSuccess                         atomic.Int64 // in nanoseconds since 1970
-	classes                             map[Class]*classTally
+	succeeded, failed, dropped, returned, retries atomic.Uint64
+	lastSuccess                                   atomic.Int64 // in nanoseconds since 1970
+	classes                                       map[Class]*classTally
 }
 
 type classTally struct {
@@ -130,12 +133,14 @@ func Classes() []Class {
 	}
 }
 
-func (t *tally) count(v verdict, now time.Time) {
+func (t *tally) count(v verdict, returned bool, now time.Time) {
 	switch {
 	case v.class == "":
 		t.lastSuccess.Store(now.UnixNano())
 		t.succeeded.Add(1)
 		return
+	case returned:
+		t.returned.Add(1)
 	case v.dropped():
 		t.dropped.Add(1)
 	default:

@@ -1,0 +1,129 @@
+package changeevent
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// resending is enabled for a sender that sends again what has failed.
+func resending(s http.RoundTripper) Config {
+	cfg := enabled(s)
+	cfg.Resends = true
+	return cfg
+}
+
+// TestNoNodeWaitsForAnother holds that an event which is never answered keeps one
+// worker busy, and that all others are delivered by those that are left.
+func TestNoNodeWaitsForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 200
+		sink := &script{answer: func(n int, r *http.Request) (*http.Response, error) {
+			if strings.HasPrefix(r.Header.Get("Idempotency-Key"), "sick") {
+				return hang(n, r)
+			}
+			return status(http.StatusOK), nil
+		}}
+		cfg := resending(sink)
+		cfg.Timeout = time.Hour
+		c := start(t, cfg)
+		var sick, told deliveries
+		for i := range DefaultResendShards - 1 {
+			c.SendChangeEvent(t.Context(), ChangeEvent{ID: "sick" + strconv.Itoa(i), Action: ActionCordon, NodeName: "s" + strconv.Itoa(i), OnDelivery: sick.add})
+		}
+		for i := range nodes {
+			c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon, NodeName: "n" + strconv.Itoa(i), OnDelivery: told.add})
+		}
+		synctest.Wait()
+		if got := len(told.got()); got != nodes || len(sick.got()) != 0 {
+			t.Errorf("%d of %d events are delivered while some hang, and %d of those that hang", got, nodes, len(sick.got()))
+		}
+		time.Sleep(time.Minute)
+		if s := statsOf(t, c); s.Pending != DefaultResendShards-1 || s.Oldest != time.Minute {
+			t.Errorf("%d are pending, the oldest for %s", s.Pending, s.Oldest)
+		}
+		time.Sleep(time.Hour)
+		if got := len(sick.got()); got != DefaultResendShards-1 {
+			t.Errorf("%d of those that hang are given up", got)
+		}
+	})
+}
+
+// TestGivenBackOnce holds that an event which its sender sends again is tried
+// once each time, and counted once in the end.
+func TestGivenBackOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		sink := &script{answer: func(n int, _ *http.Request) (*http.Response, error) {
+			switch n {
+			case 0:
+				return status(http.StatusTooManyRequests, "Retry-After", "7"), nil
+			case 1:
+				return status(http.StatusUnauthorized), nil
+			case 3:
+				return status(http.StatusBadRequest), nil
+			}
+			return status(http.StatusOK), nil
+		}}
+		cfg := resending(sink)
+		cfg.Registerer = reg
+		c := start(t, cfg)
+		var told deliveries
+		for range 4 {
+			c.SendChangeEvent(t.Context(), ChangeEvent{ID: "1", Action: ActionCordon, NodeName: "n", OnDelivery: told.add})
+			synctest.Wait()
+			time.Sleep(10 * time.Second) // the sink asks for seven
+		}
+		want := []Delivery{
+			{ID: "1", Class: ClassRateLimited, Status: 429, Attempts: 1},
+			{ID: "1", Class: ClassUnauthorized, Permanent: true, Status: 401, Attempts: 1},
+			{ID: "1", Status: 200, Attempts: 1},
+			{ID: "1", Class: ClassClientError, Permanent: true, Status: 400, Attempts: 1},
+		}
+		if diff := cmp.Diff(want, told.got(), cmpopts.IgnoreFields(Delivery{}, "At")); diff != "" {
+			t.Errorf("the sender hears (-want +got):\n%s", diff)
+		}
+		const metrics = `
+			# HELP nvsentinel_change_events_failed_total Change events that were not delivered, by action and why: those with status failed and dropped, and each try of those that are sent again later.
+			# TYPE nvsentinel_change_events_failed_total counter
+			nvsentinel_change_events_failed_total{action="cordon",error="client_error"} 1
+			nvsentinel_change_events_failed_total{action="cordon",error="rate_limited"} 1
+			nvsentinel_change_events_failed_total{action="cordon",error="unauthorized"} 1
+			# HELP nvsentinel_change_events_total Change events, by action and by what became of them: success, failed (the sink or the way there) or dropped (before a sink has answered).
+			# TYPE nvsentinel_change_events_total counter
+			nvsentinel_change_events_total{action="cordon",status="failed"} 1
+			nvsentinel_change_events_total{action="cordon",status="success"} 1
+		`
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(metrics), "nvsentinel_change_events_total", "nvsentinel_change_events_failed_total"); err != nil {
+			t.Error(err)
+		}
+		if s := statsOf(t, c); s.Sent != 4 || s.Succeeded != 1 || s.Failed != 1 || s.Returned != 2 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestManyWorkersEnd holds that all workers of a queue end with their client, and
+// that nothing is left in it that was sent before.
+func TestManyWorkersEnd(t *testing.T) {
+	for range 20 {
+		sink := new(script)
+		c := start(t, resending(sink))
+		const n = 50
+		for i := range n {
+			c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon, NodeName: strconv.Itoa(i)})
+		}
+		stop(t, c)
+		if got := len(sink.got()); got != n {
+			t.Fatalf("%d of %d events were sent before Close returned", got, n)
+		}
+	}
+}
