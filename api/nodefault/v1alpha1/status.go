@@ -112,7 +112,8 @@ type NodeFaultStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// What was done, the oldest first: the last 32, and those that no sink has taken.
+	// What was done, the oldest first: the last 32, and those that some sink has
+	// not taken, 64 at most.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
@@ -318,8 +319,12 @@ type Record struct {
 
 // DeliveryStatus is how far a sink has come.
 type DeliveryStatus struct {
-	// All records up to this one are settled: taken, or refused for good.
+	// All records up to this one are settled: taken, refused for good, dropped, or
+	// of before the sink was configured.
 	Seq int64 `json:"seq"`
+	// Since when the sink is told what is done to the node.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
 	// When the sink took one last.
 	// +optional
 	At *metav1.Time `json:"at,omitempty"`
@@ -332,4 +337,8 @@ type DeliveryStatus struct {
 	// +listType=atomic
 	// +optional
 	Refused []int64 `json:"refused,omitempty"`
+	// How many records were dropped before the sink had taken them, because too
+	// many waited.
+	// +optional
+	Dropped int64 `json:"dropped,omitempty"`
 }

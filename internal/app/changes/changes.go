@@ -1,15 +1,17 @@
 // Package changes tells the sinks that the settings name what a process does,
 // by change events.
 //
-// A sink whose settings cannot work is logged as an error and left out: to be
-// seen must never keep a process from its work. One whose files cannot be read
-// yet is there, and its events wait. Check finds both beforehand.
+// A sink whose settings cannot work is logged as an error, shown by a metric, and
+// told nothing: to be seen must never keep a process from its work. One whose
+// files cannot be read yet is there, and its events wait. Check finds both
+// beforehand.
 package changes
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -24,7 +26,8 @@ import (
 
 // A Sink is one that is told of changes.
 type Sink struct {
-	Name   string
+	Name string
+	// Client sends to it. Nil is that its settings cannot work.
 	Client changeevent.Client
 	// Wants says whether it is told of an action. The client says so, too.
 	Wants func(action string) bool
@@ -49,6 +52,13 @@ type Broken struct {
 
 var _ changeevent.Client = (*Sinks)(nil)
 
+// An Option changes the clients of sinks.
+type Option func(*changeevent.Config)
+
+// SenderResends has whoever sends keep events and send them again, as
+// changeevent.Config.Resends has it.
+func SenderResends(c *changeevent.Config) { c.Resends = true }
+
 // New makes the sinks of a process, which says of itself that it is source, and
 // has them shown at /debug/change-events. Each event says itself whether it is of
 // a dry run: it may have been recorded by a process that was none. Whatever sends
@@ -56,7 +66,7 @@ var _ changeevent.Client = (*Sinks)(nil)
 //
 // An error is one of names that cannot be told apart, or that source is empty:
 // the client would name the component of the decision record, which this is not.
-func New(cfg Config, source string, p *process.Process) (*Sinks, error) {
+func New(cfg Config, source string, p *process.Process, options ...Option) (*Sinks, error) {
 	if source == "" {
 		return nil, errNoSource
 	}
@@ -70,23 +80,35 @@ func New(cfg Config, source string, p *process.Process) (*Sinks, error) {
 		ShutdownTimeout: within(cfg.ShutdownTimeout, p.StopTimeout()),
 		Registerer:      p.Metrics, Logger: p.Log,
 	}
+	for _, option := range options {
+		option(&common)
+	}
 	all := cfg.all()
 	if cfg.Enabled && len(all) == 0 {
 		p.Log.Error("nobody is told of changes", "err", errNoSink)
-		s.broken = append(s.broken, Broken{DefaultSink, errNoSink.Error()})
+		s.leaveOut(SinkConfig{Name: DefaultSink, Target: Target(cfg.Default)}, errNoSink)
 	}
 	for _, c := range all {
 		client, err := changeevent.NewClient(c.client(common))
 		if err != nil {
 			p.Log.Error("a sink is told of no changes, because its settings cannot work", "sink", c.Name, "err", err)
-			s.broken = append(s.broken, Broken{c.Name, err.Error()})
+			s.leaveOut(c, err)
 			continue
 		}
 		s.list = append(s.list, Sink{c.Name, client, c.wants})
 	}
+	if err := p.Metrics.Register(usable{s}); err != nil {
+		return nil, errors.Join(fmt.Errorf("register metrics of sinks: %w", err), s.closeAll())
+	}
 	s.close = sync.OnceValue(s.closeAll)
 	p.HandleDebug(debugPath, s)
 	return s, nil
+}
+
+// leaveOut keeps in mind a sink that cannot work.
+func (s *Sinks) leaveOut(c SinkConfig, why error) {
+	s.broken = append(s.broken, Broken{c.Name, why.Error()})
+	s.list = append(s.list, Sink{Name: c.Name, Wants: c.wants})
 }
 
 // stopShare is the part of the time to stop that may be spent on waiting for
@@ -98,7 +120,7 @@ func within(wanted, stop time.Duration) time.Duration {
 	if stop <= 0 {
 		stop = lifecycle.DefaultStopTimeout
 	}
-	return min(wanted, time.Duration(float64(stop)*stopShare))
+	return min(cmp.Or(wanted, changeevent.DefaultShutdownTimeout), time.Duration(float64(stop)*stopShare))
 }
 
 // Check says what is wrong with the settings of the sinks, and which of their
@@ -148,7 +170,8 @@ func (s SinkConfig) wants(action string) bool {
 	return s.Extensions || !extension
 }
 
-// Each are the sinks one by one, for who keeps account of what each has taken.
+// Each are the sinks one by one, for who keeps account of what each has taken:
+// also those that cannot work, which have no client.
 func (s *Sinks) Each() []Sink {
 	if s == nil {
 		return nil
@@ -162,7 +185,9 @@ func (s *Sinks) SendChangeEvent(ctx context.Context, event changeevent.ChangeEve
 		return
 	}
 	for _, sink := range s.list {
-		sink.Client.SendChangeEvent(ctx, event)
+		if sink.Client != nil {
+			sink.Client.SendChangeEvent(ctx, event)
+		}
 	}
 }
 
@@ -179,6 +204,9 @@ func (s *Sinks) closeAll() error {
 	errs := make([]error, len(s.list))
 	var closing sync.WaitGroup
 	for i, sink := range s.list {
+		if sink.Client == nil {
+			continue
+		}
 		closing.Go(func() {
 			errs[i] = sink.Client.Close()
 		})
@@ -214,5 +242,9 @@ func Describe(reg prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	return client.Close()
+	err = reg.Register(usable{&Sinks{}})
+	if _, there := errors.AsType[prometheus.AlreadyRegisteredError](err); there {
+		err = nil
+	}
+	return errors.Join(err, client.Close())
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
@@ -189,23 +188,25 @@ func TestBroken(t *testing.T) {
 			if err := cfg.Check(); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: Check() = %v, want %q in it", tc.reason, err, tc.want)
 			}
-			s, _, out := newSinks(t, cfg)
+			s, p, out := newSinks(t, cfg)
 			s.SendChangeEvent(t.Context(), cordon)
 			if n := strings.Count(out.String(), `"level":"error"`); n != 1 || !strings.Contains(out.String(), tc.want) {
 				t.Errorf("%s: %d errors in the log, want one with %q:\n%s", tc.reason, n, tc.want, out.String())
 			}
-			if len(s.Each()) != 0 {
-				t.Errorf("%s: it is told all the same", tc.reason)
+			if each := s.Each(); len(each) != 1 || each[0].Client != nil || each[0].Name != changes.DefaultSink {
+				t.Errorf("%s: the sinks are %+v, want one without a client", tc.reason, each)
 			}
+			wantUsable(t, p, map[string]float64{changes.DefaultSink: 0})
 		})
 	}
 
 	good := newSink(t, nil)
 	cfg := config("http://sink.example")
 	cfg.Sinks = []changes.SinkConfig{{Name: "good", Target: changes.Target{Endpoint: good.URL}}}
-	s, _, _ := newSinks(t, cfg)
+	s, p, _ := newSinks(t, cfg)
 	s.SendChangeEvent(t.Context(), cordon)
 	good.next(t)
+	wantUsable(t, p, map[string]float64{changes.DefaultSink: 0, "good": 1})
 	shown := debug(t, s)
 	for _, want := range []string{`"broken"`, `"sink": "default"`, `"sink": "good"`} {
 		if !strings.Contains(shown, want) {
@@ -244,10 +245,12 @@ func TestMissingFile(t *testing.T) {
 	if err := testutil.GatherAndCompare(p.Metrics, strings.NewReader(metric), "fleetloop_change_events_file_unreadable"); err != nil {
 		t.Error(err)
 	}
+	wantUsable(t, p, map[string]float64{changes.DefaultSink: 0})
 	if err := os.WriteFile(file, []byte("token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	place.next(t)
+	wantUsable(t, p, map[string]float64{changes.DefaultSink: 1})
 }
 
 // TestNames holds that sinks can be told apart, by what metrics and NodeFaults
@@ -419,17 +422,5 @@ func TestStopTimeoutBounds(t *testing.T) {
 	place.next(t)
 	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "90ms") {
 		t.Errorf("Close() = %v, want that it waited for 90ms", err)
-	}
-}
-
-// TestDescribe holds that the reference of metrics has those of change events.
-func TestDescribe(t *testing.T) {
-	t.Parallel()
-	reg := prometheus.NewRegistry()
-	if err := changes.Describe(reg); err != nil {
-		t.Fatal(err)
-	}
-	if err := changes.Describe(reg); err != nil {
-		t.Errorf("a second time: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ type Config struct {
 	// Default is the sink that the environment can give.
 	Default
 
-	ShutdownTimeout time.Duration `key:"shutdown_timeout" env:"CHANGE_EVENTS_SHUTDOWN_TIMEOUT" flag:"change-events-shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long the end of the process waits for events that are on their way."`
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" env:"CHANGE_EVENTS_SHUTDOWN_TIMEOUT" flag:"change-events-shutdown-timeout" default:"10s" validate:"min=0" doc:"How long the end of the process waits for events that are on their way. 0s is 10s."`
 
 	AllowHosts []string `key:"allow_hosts" env:"CHANGE_EVENTS_ALLOW_HOSTS" doc:"Services of the same network, each as host:port. A sink whose URL has exactly that host and port may be without TLS and on a private address."`
 
@@ -35,7 +35,7 @@ type Default struct {
 	Endpoint     string             `key:"endpoint" env:"CHANGE_EVENTS_ENDPOINT" flag:"change-events-endpoint" doc:"URL of the sink. The cluster is added to its path where the format has it so."`
 	EndpointFile string             `key:"endpoint_file" env:"CHANGE_EVENTS_ENDPOINT_FILE" doc:"File with that URL, where it is a secret, as with Slack."`
 	Format       changeevent.Format `key:"format" env:"CHANGE_EVENTS_FORMAT" flag:"change-events-format" default:"nvsentinel" doc:"How events are written: nvsentinel, cloudevents, cloudevents-binary, cloudevents-batch, pagerduty, datadog, grafana or slack."`
-	Timeout      time.Duration      `key:"timeout" env:"CHANGE_EVENTS_TIMEOUT" flag:"change-events-timeout" default:"10s" validate:"gt=0" doc:"Bound of one request."`
+	Timeout      time.Duration      `key:"timeout" env:"CHANGE_EVENTS_TIMEOUT" flag:"change-events-timeout" default:"10s" validate:"min=0" doc:"Bound of one request. 0s is 10s."`
 
 	AuthHeader     string          `key:"auth_header" env:"CHANGE_EVENTS_AUTH_HEADER" doc:"Header of the token (default: Authorization, or what the format has)."`
 	AuthScheme     string          `key:"auth_scheme" env:"CHANGE_EVENTS_AUTH_SCHEME" doc:"What stands before the token, such as Bearer (default: nothing, or what the format has)."`
@@ -68,7 +68,7 @@ type Target struct {
 	Endpoint     string             `key:"endpoint" doc:"URL of the sink."`
 	EndpointFile string             `key:"endpoint_file" doc:"File with the URL."`
 	Format       changeevent.Format `key:"format" default:"nvsentinel" doc:"How events are written."`
-	Timeout      time.Duration      `key:"timeout" default:"10s" validate:"gt=0" doc:"Bound of one request."`
+	Timeout      time.Duration      `key:"timeout" default:"10s" validate:"min=0" doc:"Bound of one request. 0s is 10s."`
 
 	AuthHeader     string          `key:"auth_header" doc:"Header of the token."`
 	AuthScheme     string          `key:"auth_scheme" doc:"What stands before the token."`
@@ -94,7 +94,7 @@ type Target struct {
 type Tuning struct {
 	AppendCluster *bool         `key:"append_cluster" doc:"Whether the cluster is added to the path; the format decides if it is not given."`
 	Queue         int           `key:"queue" default:"0" validate:"min=0,max=65536" doc:"Events that wait in each of the queues for the sink; with one more the oldest is dropped. 0 is 1024 in all."`
-	MaxAge        time.Duration `key:"max_age" default:"12h" validate:"gt=0" doc:"Age at which an event is given up."`
+	MaxAge        time.Duration `key:"max_age" default:"12h" validate:"min=0" doc:"Age at which an event is given up. 0s is 12h."`
 	Aggregate     time.Duration `key:"aggregate" default:"0s" validate:"min=0" doc:"How long events are collected into one request, where the format takes several (slack: 1s if this is 0)."`
 	Retry         RetryConfig   `key:"retry"`
 	Links         []Link        `key:"links" validate:"dive" doc:"Links that events get."`
@@ -103,9 +103,9 @@ type Tuning struct {
 // RetryConfig says how often an event is tried.
 type RetryConfig struct {
 	MaxAttempts     int           `key:"max_attempts" default:"0" validate:"min=0" doc:"Attempts; 0 is as many as there is time for, 1 is no retry."`
-	InitialInterval time.Duration `key:"initial_interval" default:"1s" validate:"gt=0" doc:"Longest pause after the first attempt; it doubles with each."`
-	MaxInterval     time.Duration `key:"max_interval" default:"30s" validate:"gt=0" doc:"Longest pause."`
-	MaxElapsed      time.Duration `key:"max_elapsed" default:"5m" validate:"gt=0" doc:"How long an event is tried, unless the sink asks for a longer pause (Retry-After)."`
+	InitialInterval time.Duration `key:"initial_interval" default:"1s" validate:"min=0" doc:"Longest pause after the first attempt; it doubles with each. 0s is 1s."`
+	MaxInterval     time.Duration `key:"max_interval" default:"30s" validate:"min=0" doc:"Longest pause. 0s is 30s."`
+	MaxElapsed      time.Duration `key:"max_elapsed" default:"5m" validate:"min=0" doc:"How long an event is tried, unless the sink asks for a longer pause (Retry-After). 0s is 5m."`
 }
 
 // Link is a link that events get, such as to the dashboard of their node.

@@ -118,6 +118,29 @@ change_events:
 	}
 }
 
+// TestZeroTimesAreDefaults holds that a time of zero is the default, as in the
+// library, and no reason not to start.
+func TestZeroTimesAreDefaults(t *testing.T) {
+	t.Parallel()
+	cfg := must(t, map[string]string{"CHANGE_EVENTS_TIMEOUT": "0s", "CHANGE_EVENTS_SHUTDOWN_TIMEOUT": "0s"}, `
+change_events:
+  enabled: true
+  cluster_name: prod
+  endpoint: https://fleet.example/api/changes
+  max_age: 0s
+  retry: {initial_interval: 0s, max_interval: 0s, max_elapsed: 0s}
+  sinks:
+    - {name: chat, endpoint: "https://chat.example", timeout: 0s}
+`)
+	if err := cfg.Check(); err != nil {
+		t.Error(err)
+	}
+	s, _, out := newSinks(t, cfg)
+	if each := s.Each(); len(each) != 2 || each[0].Client == nil || each[1].Client == nil {
+		t.Errorf("the sinks are %+v:\n%s", each, out.String())
+	}
+}
+
 // TestRefuses holds what a process does not start with: words that mean nothing.
 func TestRefuses(t *testing.T) {
 	t.Parallel()

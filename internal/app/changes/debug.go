@@ -20,7 +20,7 @@ type report struct {
 func (s *Sinks) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	r := report{Sinks: []changeevent.Stats{}, Broken: s.broken}
 	for _, sink := range s.Each() {
-		if stats, ok := changeevent.StatsOf(sink.Client); ok {
+		if stats, ok := changeevent.StatsOf(sink.Client); ok { // one that cannot work has none
 			r.Sinks = append(r.Sinks, stats)
 		}
 	}

@@ -32,16 +32,20 @@ func (l logged) Record(ctx context.Context, c clusterworker.Change) {
 func newOutbox(store outbox.Store, sinks *changes.Sinks, log *slog.Logger, reg prometheus.Registerer) (*outbox.Outbox, error) {
 	deps := outbox.Deps{Store: store, Event: eventOf, Log: log, Registerer: reg}
 	for _, s := range sinks.Each() {
-		deps.Sinks = append(deps.Sinks, outbox.Sink{Name: s.Name, Client: s.Client})
+		if s.Client != nil { // its settings can work
+			deps.Sinks = append(deps.Sinks, outbox.Sink{Name: s.Name, Client: s.Client})
+		}
 	}
 	return outbox.New(deps)
 }
 
-// namesOf returns the names of the sinks.
+// namesOf returns the names of the sinks whose settings can work.
 func namesOf(sinks *changes.Sinks) []string {
 	var names []string
 	for _, s := range sinks.Each() {
-		names = append(names, s.Name)
+		if s.Client != nil {
+			names = append(names, s.Name)
+		}
 	}
 	return names
 }

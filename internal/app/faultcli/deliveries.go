@@ -75,6 +75,7 @@ type sinkState struct {
 	Sink    string       `json:"sink"`
 	Waiting int          `json:"waiting"`
 	Refused int          `json:"refused"`
+	Dropped int64        `json:"dropped"` // because too many waited
 	Taken   *metav1.Time `json:"lastTaken,omitempty"`
 	Failed  *metav1.Time `json:"lastFailed,omitempty"`
 	Error   string       `json:"error,omitempty"` // of the last failure, if none was taken since
@@ -120,6 +121,7 @@ func (s *sinkState) count(d v1alpha1.DeliveryStatus, seq int64) string {
 
 // see takes in how far a sink is with one node.
 func (s *sinkState) see(d v1alpha1.DeliveryStatus) {
+	s.Dropped += d.Dropped
 	if later(d.At, s.Taken) {
 		s.Taken = d.At
 	}
@@ -140,9 +142,9 @@ func sinkRows(now time.Time, st *v1alpha1.NodeFaultStatus) [][]string {
 }
 
 func rowsOf(now time.Time, sinks []sinkState) [][]string {
-	rows := [][]string{{"SINK", "WAITING", "REFUSED", "LAST TAKEN", "LAST FAILED", "ERROR"}}
+	rows := [][]string{{"SINK", "WAITING", "REFUSED", "DROPPED", "LAST TAKEN", "LAST FAILED", "ERROR"}}
 	for _, s := range sinks {
-		rows = append(rows, []string{s.Sink, fmt.Sprint(s.Waiting), fmt.Sprint(s.Refused), ago(now, s.Taken), ago(now, s.Failed), s.Error})
+		rows = append(rows, []string{s.Sink, fmt.Sprint(s.Waiting), fmt.Sprint(s.Refused), fmt.Sprint(s.Dropped), ago(now, s.Taken), ago(now, s.Failed), s.Error})
 	}
 	return rows
 }

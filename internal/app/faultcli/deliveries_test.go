@@ -24,7 +24,7 @@ func TestDeliveries(t *testing.T) {
 		Seq: 7, Dropped: 2,
 		Delivered: map[string]v1alpha1.DeliveryStatus{
 			"default": {Seq: 7, At: before(time.Minute), FailedAt: before(time.Hour), Error: "timeout"},
-			"on-call": {Seq: 7, At: before(time.Hour), Refused: []int64{3}}, // which is no longer kept
+			"on-call": {Seq: 7, At: before(time.Hour), Refused: []int64{3}, Dropped: 2}, // of which none is kept
 		},
 	})
 	newFault(t, "told-c", v1alpha1.NodeFaultStatus{Phase: v1alpha1.PhaseObserved})
@@ -61,7 +61,7 @@ func TestDeliveries(t *testing.T) {
 		Undelivered []struct{ Node, Sink, State, Action, ID string }
 	}
 	data := does(t, 0, "", "changes", "deliveries", "told-a", "-o", "json")
-	if err := json.Unmarshal([]byte(data.out), &got); err != nil || len(got.Sinks) != 2 || len(got.Undelivered) != 2 || got.Undelivered[1].ID != "id-2" {
+	if err := json.Unmarshal([]byte(data.out), &got); err != nil || len(got.Sinks) != 3 || len(got.Undelivered) != 2 || got.Undelivered[1].ID != "id-2" {
 		t.Errorf("JSON: %v, %+v\n%s", err, got, data.out)
 	}
 	if none := does(t, 0, "", "changes", "deliveries", "told-c", "-o", "json"); !strings.Contains(none.out, `"undelivered": []`) {

@@ -300,23 +300,27 @@ func (p *page) history(st *v1alpha1.NodeFaultStatus) {
 			action += " (dry run)"
 		}
 		why := cmp.Or(r.Reason, strings.Join(r.ErrorCodes, ","), r.Check)
-		rows = append(rows, []string{r.At.UTC().Format(time.RFC3339), action, r.Outcome, r.Session, told(st, r.Seq), oneLine(why)})
+		rows = append(rows, []string{r.At.UTC().Format(time.RFC3339), action, r.Outcome, r.Session, told(st, r), oneLine(why)})
 	}
 	p.section("What was done", rows)
 }
 
-// told is how many sinks have taken a record.
-func told(st *v1alpha1.NodeFaultStatus, seq int64) string {
-	if len(st.Delivered) == 0 {
-		return ""
-	}
-	n := 0
+// told is how many sinks have taken a record, of those that were there then.
+func told(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
+	n, owed := 0, 0
 	for _, d := range st.Delivered {
-		if seq <= d.Seq && !slices.Contains(d.Refused, seq) {
+		if d.Since != nil && r.At.Time.Before(d.Since.Time) {
+			continue
+		}
+		owed++
+		if r.Seq <= d.Seq && !slices.Contains(d.Refused, r.Seq) {
 			n++
 		}
 	}
-	return fmt.Sprintf("%d of %d", n, len(st.Delivered))
+	if owed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d", n, owed)
 }
 
 func (p *page) sinks(st *v1alpha1.NodeFaultStatus) {

@@ -47,6 +47,7 @@ func draining() v1alpha1.NodeFaultStatus {
 		Delivered: map[string]v1alpha1.DeliveryStatus{
 			"default": {Seq: 2, At: before(9 * time.Minute)},
 			"on-call": {Seq: 1, Error: "server_error", FailedAt: before(time.Minute), Refused: []int64{1}},
+			"added":   {Seq: 2, At: before(9 * time.Minute), Since: before(9*time.Minute + 30*time.Second)},
 		},
 		Untold: 1,
 	}

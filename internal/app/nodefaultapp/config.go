@@ -11,10 +11,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
 	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
@@ -103,9 +105,10 @@ type VerificationConfig struct {
 
 // OutboxConfig says how patient sinks are waited for.
 type OutboxConfig struct {
-	Retry    time.Duration `key:"retry" env:"NODE_FAULT_OUTBOX_RETRY" default:"5s" validate:"gt=0" doc:"How long after a change event could not be delivered the sink is tried again; it doubles each time. Within that, the sink's own retries come first."`
-	MaxRetry time.Duration `key:"max_retry" env:"NODE_FAULT_OUTBOX_MAX_RETRY" default:"5m" validate:"gt=0" doc:"Longest pause until a sink is tried again."`
+	Retry    time.Duration `key:"retry" env:"NODE_FAULT_OUTBOX_RETRY" default:"1s" validate:"gt=0" doc:"How long after a change event could not be delivered it is sent again; it doubles each time. It is in the place of change_events.retry, which the events of nodes have no part in."`
+	MaxRetry time.Duration `key:"max_retry" env:"NODE_FAULT_OUTBOX_MAX_RETRY" default:"5m" validate:"gt=0" doc:"Longest pause until a change event is sent again. A sink that asks to be left alone (Retry-After) is left alone for longer."`
 	MaxAge   time.Duration `key:"max_age" env:"NODE_FAULT_OUTBOX_MAX_AGE" default:"12h" validate:"gt=0" doc:"Age at which what was done to a node is told no more."`
+	Replay   []string      `key:"replay" env:"NODE_FAULT_OUTBOX_REPLAY" doc:"Names of sinks that begin with what is still kept of each node when they are added or enabled again. Others begin with what is done from then on."`
 }
 
 // JanitorConfig says who reboots and terminates nodes.
@@ -251,8 +254,12 @@ func (c Part) sinks() changes.Config {
 	return cfg
 }
 
-func (c Part) outbox() outbox.Config {
-	return outbox.Config{MaxAge: c.Outbox.MaxAge, Retry: c.Outbox.Retry, MaxRetry: c.Outbox.MaxRetry}
+// outbox leaves half of the time to stop to the clients of the sinks.
+func (c Part) outbox(stop time.Duration) outbox.Config {
+	return outbox.Config{
+		MaxAge: c.Outbox.MaxAge, Retry: c.Outbox.Retry, MaxRetry: c.Outbox.MaxRetry,
+		Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stop, lifecycle.DefaultStopTimeout)/2),
+	}
 }
 
 func (c Part) provider(kind string) provider.Config {

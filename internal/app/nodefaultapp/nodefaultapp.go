@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
@@ -99,7 +100,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	if a.sinks == nil {
-		if a.sinks, err = changes.New(cfg.sinks(), source, p); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if a.sinks, err = changes.New(cfg.sinks(), source, p, changes.SenderResends); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, err
 		}
 		parts = append(parts, a.sinks.Part())
@@ -181,7 +182,7 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 		}
 		repairs.Verifier = verifier
 	}
-	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention, Outbox: a.cfg.outbox()}, operator.Deps{
+	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention, Outbox: a.cfg.outbox(a.p.StopTimeout())}, operator.Deps{
 		Rules: set, Quarantine: quarantine.New(a.cfg.quarantine(), bound), Drain: drainer, Remedy: remediation.New(repairs, m.GetClient()),
 		Sinks: a.outboxSinks(), Log: a.p.Log, Registerer: a.p.Metrics,
 	})
@@ -218,7 +219,12 @@ func (a *app) budget(m *kube.Manager, seen view) (quarantine.Budget, error) {
 func (a *app) outboxSinks() []outbox.Sink {
 	var sinks []outbox.Sink
 	for _, s := range a.sinks.Each() {
-		sinks = append(sinks, outbox.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants})
+		sinks = append(sinks, outbox.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants, Replay: slices.Contains(a.cfg.Outbox.Replay, s.Name)})
+	}
+	for _, name := range a.cfg.Outbox.Replay {
+		if !slices.ContainsFunc(sinks, func(s outbox.Sink) bool { return s.Name == name }) {
+			a.p.Log.Warn("outbox.replay names a sink that is not configured", "sink", name)
+		}
 	}
 	return sinks
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,7 +47,7 @@ type faults interface {
 	// Create makes one without faults.
 	Create(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
 	// WriteStatus makes the status of before that of after, but for what the
-	// outbox writes. It is refused if the NodeFault has changed since.
+	// outbox writes; places of sinks are added. It is refused if the NodeFault has changed since.
 	WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error
 	// Keep leaves those faults and no others. It is refused likewise.
 	Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error
@@ -141,7 +142,8 @@ func (h hostFaults) Create(ctx context.Context, name string) (*v1alpha1.NodeFaul
 // WriteStatus is a merge patch at the version of before, or at a later one if
 // nobody but the outbox has written since.
 func (h hostFaults) WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
-	err := h.writeStatus(ctx, before, after)
+	places := newPlaces(before, after)
+	err := h.writeStatus(ctx, before, after, places)
 	for range mostAcknowledged {
 		if !apierrors.IsConflict(err) {
 			return err
@@ -150,7 +152,7 @@ func (h hostFaults) WriteStatus(ctx context.Context, before, after *v1alpha1.Nod
 		if getErr := h.live.Get(ctx, client.ObjectKeyFromObject(before), &now); getErr != nil || !sameBut(before, &now) {
 			return err
 		}
-		err = h.writeStatus(ctx, &now, after)
+		err = h.writeStatus(ctx, &now, after, places)
 	}
 	return err
 }
@@ -166,16 +168,43 @@ func sameBut(before, now *v1alpha1.NodeFault) bool {
 		equality.Semantic.DeepEqual(then, &now.Status)
 }
 
-func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
+func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.NodeFault, places map[string]v1alpha1.DeliveryStatus) error {
 	from, to := before.DeepCopy(), before.DeepCopy()
 	to.Status = *after.Status.DeepCopy()
-	to.Status.Delivered, to.Status.Untold, to.Status.Resent = from.Status.Delivered, from.Status.Untold, from.Status.Resent
+	to.Status.Delivered, to.Status.Untold, to.Status.Resent = withPlaces(from.Status.Delivered, places), from.Status.Untold, from.Status.Resent
 	if err := h.patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true); err != nil {
 		return err
 	}
 	to.ManagedFields = nil
 	*after = *to
 	return nil
+}
+
+// newPlaces are the places of sinks that had none before. They are written with
+// the first record that those sinks are owed.
+func newPlaces(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliveryStatus {
+	places := maps.Clone(after.Status.Delivered)
+	maps.DeleteFunc(places, func(name string, _ v1alpha1.DeliveryStatus) bool {
+		_, was := before.Status.Delivered[name]
+		return was
+	})
+	return places
+}
+
+// withPlaces is what the outbox has written, and the places of sinks that have
+// none there.
+func withPlaces(written, places map[string]v1alpha1.DeliveryStatus) map[string]v1alpha1.DeliveryStatus {
+	all := maps.Clone(written)
+	for name, place := range places {
+		if _, is := all[name]; is {
+			continue
+		}
+		if all == nil {
+			all = map[string]v1alpha1.DeliveryStatus{}
+		}
+		all[name] = place
+	}
+	return all
 }
 
 func (h hostFaults) patch(ctx context.Context, f *v1alpha1.NodeFault, patch client.Patch, status bool) (err error) {
@@ -243,6 +272,12 @@ func progress(p outbox.Progress) map[string]any {
 			continue
 		}
 		sink := map[string]any{"seq": d.Seq, "at": d.At, "error": nil, "failedAt": d.FailedAt, "refused": nil}
+		if d.Since != nil {
+			sink["since"] = d.Since
+		}
+		if d.Dropped > 0 {
+			sink["dropped"] = d.Dropped
+		}
 		if d.Error != "" {
 			sink["error"] = d.Error
 		}
@@ -251,7 +286,10 @@ func progress(p outbox.Progress) map[string]any {
 		}
 		sinks[name] = sink
 	}
-	status := map[string]any{"delivered": sinks, "untold": p.Untold}
+	status := map[string]any{"delivered": sinks}
+	if p.Untold >= 0 {
+		status["untold"] = p.Untold
+	}
 	if p.Resent != "" {
 		status["resent"] = p.Resent
 	}

@@ -120,9 +120,11 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 		return nil, fmt.Errorf("add operator of nodes: %w", err)
 	}
 	stored := hostFaults{m.GetClient(), m.GetAPIReader(), &kube.Written{}}
+	waker := &kube.Waker{}
+	box := outbox.New(cfg.Outbox, deps.Sinks, stored, told, func(name string) { waker.Wake(types.NamespacedName{Name: name}) })
 	r := &reconciler{
 		cfg: cfg, nodes: hostNodes{m.GetClient(), &kube.Written{}}, faults: stored,
-		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, asked: hostActions{m.GetClient()}.asked, metrics: counted, log: deps.Log, now: time.Now,
+		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, enroll: box.Enroll, asked: hostActions{m.GetClient()}.asked, metrics: counted, log: deps.Log, now: time.Now,
 	}
 	err = ctrl.NewControllerManagedBy(m).
 		Named("node-fault").
@@ -135,8 +137,6 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add operator of nodes: %w", err)
 	}
-	waker := &kube.Waker{}
-	box := outbox.New(cfg.Outbox, deps.Sinks, stored, told, func(name string) { waker.Wake(types.NamespacedName{Name: name}) })
 	err = ctrl.NewControllerManagedBy(m).
 		Named("node-fault-outbox").
 		For(&v1alpha1.NodeFault{}, builder.WithPredicates(outboxNews())).
@@ -144,6 +144,9 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 		WithOptions(controller.Options{MaxConcurrentReconciles: tellers, RateLimiter: patience()}).
 		Complete(behindIsNoError(box))
 	if err != nil {
+		return nil, fmt.Errorf("add outbox of nodes: %w", err)
+	}
+	if err := m.Add(draining(box, deps.Log)); err != nil {
 		return nil, fmt.Errorf("add outbox of nodes: %w", err)
 	}
 	o := &Operator{}
@@ -161,6 +164,19 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 		return nil
 	}})
 	return o, err
+}
+
+// draining waits for the answers of sinks when the manager ends, before another
+// replica may lead: it would send again what is on its way.
+func draining(box *outbox.Outbox, log *slog.Logger) manager.RunnableFunc {
+	return func(ctx context.Context) error {
+		<-ctx.Done()
+		log.InfoContext(ctx, "waiting for what sinks were sent")
+		if err := box.Drain(ctx); err != nil {
+			log.WarnContext(ctx, "not all answers of sinks are written down: the next process sends again what they were about", "err", err)
+		}
+		return nil
+	}
 }
 
 // notElected runs on each replica.

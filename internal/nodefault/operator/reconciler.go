@@ -60,6 +60,8 @@ type reconciler struct {
 	quarantine *quarantine.Quarantine
 	drain      drainer
 	remedy     remediator
+	// enroll gives sinks a place in a status before records are added to it.
+	enroll func(st *v1alpha1.NodeFaultStatus, now time.Time)
 	// asked says whether a reboot or an end of a node is on record, whoever asked
 	// for it.
 	asked   func(ctx context.Context, node string) (bool, error)
@@ -142,6 +144,7 @@ func (r *reconciler) step(ctx context.Context, t *turn) (moved bool, after time.
 	}
 	t.now, t.before = r.now(), t.fault.DeepCopy()
 	before, st := t.before, &t.fault.Status
+	r.enroll(st, t.now)
 	t.verdict, err = r.rules.Decide(t.node, t.fault.Spec.Faults, t.now)
 	if err != nil { // the others have spoken, and the verdict says that it is unsure
 		r.log.WarnContext(ctx, "a rule cannot be evaluated", "node", t.fault.Name, "err", err)
@@ -166,6 +169,9 @@ func (r *reconciler) step(ctx context.Context, t *turn) (moved bool, after time.
 	}
 	st.ObservedGeneration = t.fault.Generation
 	r.describe(&before.Status, st, s, t.now)
+	if st.Seq == before.Status.Seq { // nothing was added that a sink is owed
+		st.Delivered = before.Status.Delivered
+	}
 	if equality.Semantic.DeepEqual(&before.Status, st) {
 		kept, err := r.cleanUp(ctx, t)
 		return false, sooner(after, s.After, t.verdict.After, kept), err

@@ -19,7 +19,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_untold_total", Help: "Change events of nodes that a sink will not be told: refused for good, or grown too old.",
+			Name: "fleetloop_node_fault_untold_total", Help: "Change events of nodes that a sink will not be told: refused for good, grown too old, or dropped because too many waited.",
 		}, []string{"error"}),
 		nodes: map[string]int32{},
 	}

@@ -5,11 +5,16 @@
 // last is settled: taken, refused for good, or too old. So their order holds,
 // and a process that dies repeats at most the one whose answer it did not get to
 // write down. Nodes do not wait for each other, nor sinks.
+//
+// A sink is owed what is done from the moment on that it is configured, whether
+// or not it can work: its place in status.delivered is made with the first record
+// that it is owed. One that is no longer configured loses its place.
 package outbox
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,10 +31,16 @@ import (
 // A Sink is told.
 type Sink struct {
 	// Name is its key in status.delivered.
-	Name   string
+	Name string
+	// Client sends to it. It tries each event once and leaves it to the outbox to
+	// send it again. Nil is a sink that cannot work with its settings: its records
+	// wait until they are mended.
 	Client changeevent.Client
 	// Wants says which actions it is told of. Nil is all.
 	Wants func(action string) bool
+	// Replay has a sink without a place begin with what is still kept, in the
+	// place of what is done from now on.
+	Replay bool
 }
 
 func (s Sink) wants(action string) bool { return s.Wants == nil || s.Wants(action) }
@@ -39,16 +50,18 @@ type Config struct {
 	// MaxAge is how old a record may grow: one that is older is not told. Zero
 	// is 12 h, because nobody on call wants older news, and sinks refuse them.
 	MaxAge time.Duration
-	// Retry is how long after a failure a sink is tried again at first, and
-	// MaxRetry at most. Zero is 5 s and 5 min.
+	// Retry is how long after a failure a record is sent again at first, and
+	// MaxRetry at most. The client leaves a sink alone that asks for it. Zero is 1 s and 5 min.
 	Retry, MaxRetry time.Duration
+	// Drain is how long the end waits for answers. Zero is 10 s.
+	Drain time.Duration
 }
 
 func (c Config) withDefaults() Config {
 	for _, d := range []struct {
 		value *time.Duration
 		zero  time.Duration
-	}{{&c.MaxAge, 12 * time.Hour}, {&c.Retry, 5 * time.Second}, {&c.MaxRetry, 5 * time.Minute}} {
+	}{{&c.MaxAge, 12 * time.Hour}, {&c.Retry, time.Second}, {&c.MaxRetry, 5 * time.Minute}, {&c.Drain, changeevent.DefaultShutdownTimeout}} {
 		if *d.value == 0 {
 			*d.value = d.zero
 		}
@@ -59,6 +72,12 @@ func (c Config) withDefaults() Config {
 // prompt is how long an answer may take before it is written down that it is
 // waited for. Most come sooner, and then what was answered is all that is written.
 const prompt = 2 * time.Second
+
+// errorUnusable is why a sink takes nothing that cannot work with its settings.
+const errorUnusable = "unusable"
+
+// errorDropped is why records are not told of which too many waited.
+const errorDropped = "dropped"
 
 // maxRefused is how many refused records are remembered of a sink.
 const maxRefused = 16
@@ -74,7 +93,8 @@ type Faults interface {
 
 // Progress is what an outbox writes.
 type Progress struct {
-	Sinks  map[string]*v1alpha1.DeliveryStatus
+	Sinks map[string]*v1alpha1.DeliveryStatus
+	// Untold is how many records wait; below zero leaves it as it is.
 	Untold int32
 	Resent string
 }
@@ -88,8 +108,10 @@ type Outbox struct {
 	now     func() time.Time
 	wake    func(name string)
 
-	mu    sync.Mutex
-	lines map[line]*state
+	mu      sync.Mutex
+	lines   map[line]*state
+	ending  bool          // nothing more is sent
+	settled chan struct{} // has a token when something was answered while ending
 }
 
 // A line is what one sink is told of one node.
@@ -111,8 +133,48 @@ type state struct {
 
 // New makes an outbox. wake has a NodeFault reconciled.
 func New(cfg Config, sinks []Sink, faults Faults, metrics *Metrics, wake func(name string)) *Outbox {
-	return &Outbox{cfg: cfg.withDefaults(), sinks: sinks, faults: faults, metrics: metrics, now: time.Now, wake: wake, lines: map[line]*state{}}
+	return &Outbox{cfg: cfg.withDefaults(), sinks: sinks, faults: faults, metrics: metrics, now: time.Now, wake: wake, lines: map[line]*state{}, settled: make(chan struct{}, 1)}
 }
+
+// Enroll makes a place for each sink that has none. It is called before records
+// are added, so that a sink is owed what is done from then on.
+func (o *Outbox) Enroll(st *v1alpha1.NodeFaultStatus, now time.Time) {
+	before := *st
+	st.Delivered = maps.Clone(st.Delivered)
+	for _, s := range o.sinks {
+		if _, is := st.Delivered[s.Name]; is {
+			continue
+		}
+		if st.Delivered == nil {
+			st.Delivered = map[string]v1alpha1.DeliveryStatus{}
+		}
+		st.Delivered[s.Name] = o.place(&before, s, now)
+	}
+}
+
+// place is where a sink begins that has no place yet.
+func (o *Outbox) place(st *v1alpha1.NodeFaultStatus, s Sink, now time.Time) v1alpha1.DeliveryStatus {
+	d := v1alpha1.DeliveryStatus{Seq: st.Seq, Since: &metav1.Time{Time: now}}
+	first := st.Seq + 1
+	switch {
+	case s.Replay:
+		first = 0
+	case !slices.ContainsFunc(slices.Collect(maps.Values(st.Delivered)), hasPlace):
+		// An earlier release gave no place to a sink that had taken nothing yet.
+		// Untold was how many records waited.
+		first -= int64(st.Untold)
+	}
+	for i := range st.History {
+		if r := &st.History[i]; r.Seq >= first && now.Sub(r.At.Time) <= o.cfg.MaxAge {
+			d.Seq, d.Since = r.Seq-1, &metav1.Time{Time: r.At.Time}
+			break
+		}
+	}
+	return d
+}
+
+// hasPlace says that a sink was given a place, and is not of before there were any.
+func hasPlace(d v1alpha1.DeliveryStatus) bool { return d.Since != nil }
 
 // Reconcile sends what is next, and writes down what was answered.
 func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -126,7 +188,8 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	}
 	p, after := o.look(ctx, f, o.now())
 	if len(p.Sinks) > 0 || p.Untold != f.Status.Untold || p.Resent != f.Status.Resent {
-		if err := o.faults.Delivered(ctx, f, p); err != nil {
+		// What a sink has answered is written down also while the process ends.
+		if err := o.faults.Delivered(context.WithoutCancel(ctx), f, p); err != nil {
 			return reconcile.Result{}, fmt.Errorf("write what was told of node %q: %w", f.Name, err)
 		}
 	}
@@ -145,6 +208,9 @@ func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time)
 	done, expected := true, prompt
 	for _, s := range o.sinks {
 		before, known := f.Status.Delivered[s.Name]
+		if !known && f.Status.Seq == 0 {
+			continue // it gets its place with the first record
+		}
 		d, wait, left := o.advance(ctx, f, s, now)
 		after = sooner(after, wait)
 		if left > 0 {
@@ -152,7 +218,7 @@ func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time)
 		}
 		done = done && !o.repeats(line{f.Name, s.Name})
 		p.Untold = max(p.Untold, left)
-		if known && same(before, d) || !known && d.Seq == 0 && d.Error == "" {
+		if known && same(before, d) {
 			continue
 		}
 		p.Sinks[s.Name] = &d
@@ -177,7 +243,7 @@ func sooner(a, b time.Duration) time.Duration {
 
 // same says that there is nothing to write.
 func same(a, b v1alpha1.DeliveryStatus) bool {
-	return a.Seq == b.Seq && a.Error == b.Error && slices.Equal(a.Refused, b.Refused)
+	return a.Seq == b.Seq && a.Error == b.Error && a.Dropped == b.Dropped && hasPlace(a) == hasPlace(b) && slices.Equal(a.Refused, b.Refused)
 }
 
 // advance brings a sink on as far as it goes: it takes what was answered and
@@ -193,7 +259,13 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 		st = &state{uid: f.UID}
 		o.lines[l] = st
 	}
-	d = f.Status.Delivered[s.Name]
+	d, known := f.Status.Delivered[s.Name]
+	switch {
+	case !known:
+		d = o.place(&f.Status, s, now)
+	case !hasPlace(d): // of before there were places
+		d.Since = &metav1.Time{Time: now}
+	}
 	if st.latest != nil && st.latest.Seq >= d.Seq { // the cache may be behind
 		d = *st.latest
 	}
@@ -204,12 +276,17 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 	if asked := f.Annotations[v1alpha1.AnnotationResend]; asked != "" && asked != f.Status.Resent && asked != st.asked {
 		st.asked, st.again = asked, slices.Clone(d.Refused)
 	}
-	if st.inFlight == 0 {
+	if st.inFlight == 0 && !o.ending {
 		if wait = st.next.Sub(now); wait <= 0 {
 			wait = 0
-			if r := o.pick(f, s, st, &d, now); r != nil {
-				st.inFlight, st.sent = r.Seq, now
-				o.send(ctx, l, s, *r)
+			o.drop(f, st, &d, now)
+			next := o.pick(f, s, st, &d, now)
+			switch {
+			case s.Client == nil:
+				wait = o.keep(&d, next, now)
+			case next != nil:
+				st.inFlight, st.sent = next.Seq, now
+				o.send(ctx, l, s, *next)
 			}
 		}
 	}
@@ -225,6 +302,35 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 		wait = 0
 	}
 	return d, wait, left
+}
+
+// keep says what becomes of the next record of a sink that cannot work: it waits.
+// It gives for how long.
+func (o *Outbox) keep(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) time.Duration {
+	switch {
+	case next == nil && d.Error == errorUnusable:
+		d.Error, d.FailedAt = "", nil
+	case next == nil:
+	default:
+		if d.Error != errorUnusable {
+			d.Error, d.FailedAt = errorUnusable, &metav1.Time{Time: now}
+		}
+		return max(next.At.Add(o.cfg.MaxAge).Sub(now), 0) + time.Second // then it is too old
+	}
+	return 0
+}
+
+// drop passes over records that are no longer kept, and counts them.
+func (o *Outbox) drop(f *v1alpha1.NodeFault, st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
+	kept := f.Status.Seq
+	if len(f.Status.History) > 0 {
+		kept = f.Status.History[0].Seq - 1
+	}
+	if n := kept - d.Seq; n > 0 {
+		d.Seq, d.Dropped, d.Error, d.FailedAt = kept, d.Dropped+n, errorDropped, &metav1.Time{Time: now}
+		o.metrics.refused.WithLabelValues(errorDropped).Add(float64(n))
+		st.failures, st.next = 0, time.Time{}
+	}
 }
 
 // pick gives the record that is next, and passes over those that are not sent.
@@ -280,8 +386,13 @@ func (o *Outbox) send(ctx context.Context, l line, s Sink, r v1alpha1.Record) {
 		if wanted {
 			st.answered = &d
 		}
+		ending := o.ending
 		o.mu.Unlock()
-		if wanted {
+		switch {
+		case !wanted:
+		case ending:
+			o.note()
+		default:
 			o.wake(l.node)
 		}
 	}

@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,7 +32,8 @@ const node = "gpu-node-01"
 // A board keeps one NodeFault, as an API server does.
 type board struct {
 	fault   *v1alpha1.NodeFault
-	refuses bool // every write
+	box     *outbox.Outbox // the last one
+	refuses bool           // every write
 	writes  int
 }
 
@@ -58,13 +60,18 @@ func (b *board) Delivered(_ context.Context, _ *v1alpha1.NodeFault, p outbox.Pro
 		}
 		st.Delivered[name] = *d
 	}
-	st.Untold, st.Resent = p.Untold, p.Resent
+	if st.Resent = p.Resent; p.Untold >= 0 {
+		st.Untold = p.Untold
+	}
 	return nil
 }
 
-// tell records an action at a time.
+// tell records an action at a time, as the operator does.
 func (b *board) tell(action string, at time.Time) {
 	st := &b.fault.Status
+	if b.box != nil {
+		b.box.Enroll(st, at)
+	}
 	nodefault.Tell(st, nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, fmt.Sprint(st.Seq), at))
 }
 
@@ -122,19 +129,46 @@ func (b *board) open(t interface{ Fatal(...any) }, sinks ...outbox.Sink) *rig {
 	return b.openWith(t, outbox.Config{}, sinks...)
 }
 
+// openWith is an outbox whose sinks were configured before the first record, if
+// it is the first.
 func (b *board) openWith(t interface{ Fatal(...any) }, cfg outbox.Config, sinks ...outbox.Sink) *rig {
+	if b.box == nil {
+		b.fault.Status.Delivered = map[string]v1alpha1.DeliveryStatus{}
+		for _, s := range sinks {
+			b.fault.Status.Delivered[s.Name] = v1alpha1.DeliveryStatus{Since: &metav1.Time{Time: time.Now()}}
+		}
+	}
+	return b.openAnew(t, cfg, sinks...)
+}
+
+// openAnew is an outbox with a client for each sink, which may be new.
+func (b *board) openAnew(t interface{ Fatal(...any) }, cfg outbox.Config, sinks ...outbox.Sink) *rig {
 	r := &rig{board: b}
 	for i := range sinks {
 		c := &client{}
 		sinks[i].Client = c
 		r.sinks = append(r.sinks, c)
 	}
+	r.box = outbox.New(cfg, sinks, b, newMetrics(t), func(string) { r.woken++ })
+	b.box = r.box
+	return r
+}
+
+func newMetrics(t interface{ Fatal(...any) }) *outbox.Metrics {
 	m, err := outbox.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.box = outbox.New(cfg, sinks, b, m, func(string) { r.woken++ })
-	return r
+	return m
+}
+
+func marshal(t *testing.T, v any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 // look reconciles once and gives after how long it wants to look again.
@@ -283,7 +317,7 @@ func TestPatience(t *testing.T) {
 				time.Sleep(after)
 			}
 		}
-		if waits[0] != 5*time.Second || waits[1] != 10*time.Second || slices.Max(waits) != 5*time.Minute {
+		if waits[0] != time.Second || waits[1] != 2*time.Second || slices.Max(waits) != 5*time.Minute {
 			t.Errorf("waits %s, then %s, and %s at most", waits[0], waits[1], slices.Max(waits))
 		}
 		d := b.fault.Status.Delivered["pager"]

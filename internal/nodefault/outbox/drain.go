@@ -1,0 +1,90 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// errDrained is that the answers of sinks were waited for long enough.
+var errDrained = errors.New("the sinks have not answered in time")
+
+// Drain ends the outbox: it sends nothing more, waits for the answers to what
+// was sent, and writes them down, so that the next process does not repeat it.
+// It waits no longer than Config.Drain. What is left then is sent again by the
+// next process, with the same ids.
+func (o *Outbox) Drain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrained)
+	defer cancel()
+	for left := o.end(); left > 0; left = o.end() {
+		select {
+		case <-o.settled:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%d change events: %w", left, context.Cause(ctx)), o.writeAnswers(ctx))
+		}
+	}
+	return o.writeAnswers(ctx)
+}
+
+// end lets nothing more be sent, and counts what is not answered yet.
+func (o *Outbox) end() (left int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ending = true
+	for _, st := range o.lines {
+		if st.inFlight != 0 && st.answered == nil {
+			left++
+		}
+	}
+	return left
+}
+
+// note has Drain look again.
+func (o *Outbox) note() {
+	select {
+	case o.settled <- struct{}{}:
+	default:
+	}
+}
+
+// writeAnswers writes what was answered and nobody has written yet.
+func (o *Outbox) writeAnswers(ctx context.Context) error {
+	type progress struct {
+		fault *v1alpha1.NodeFault
+		Progress
+	}
+	nodes := map[string]*progress{}
+	now := o.now()
+	o.mu.Lock()
+	for l, st := range o.lines {
+		if st.answered == nil || st.latest == nil {
+			continue
+		}
+		d := *st.latest.DeepCopy()
+		o.settle(st, &d, now)
+		st.latest = &d
+		p := nodes[l.node]
+		if p == nil {
+			f := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: l.node, UID: st.uid}}
+			p = &progress{f, Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Untold: -1}}
+			nodes[l.node] = p
+		}
+		p.Sinks[l.sink] = &d
+	}
+	o.mu.Unlock()
+	const most = 10 * time.Second
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), most, errDrained)
+	defer cancel()
+	var errs []error
+	for node, p := range nodes {
+		if err := o.faults.Delivered(ctx, p.fault, p.Progress); err != nil {
+			errs = append(errs, fmt.Errorf("write what was told of node %q: %w", node, err))
+		}
+	}
+	return errors.Join(errs...)
+}

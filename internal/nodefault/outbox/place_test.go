@@ -1,0 +1,221 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
+)
+
+// drainAll takes all that a sink is sent.
+func (r *rig) drainAll(t *testing.T, sink int) []string {
+	t.Helper()
+	r.look(t)
+	for r.sinks[sink].answer("") {
+		r.look(t)
+	}
+	return r.sinks[sink].sent
+}
+
+// TestWhereASinkBegins holds what a sink is told of a node with three records
+// when it has no place there, and what after that.
+func TestWhereASinkBegins(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		before v1alpha1.NodeFaultStatus // but for the history
+		replay bool
+		ages   []time.Duration // of the records
+		want   string
+	}{
+		"New":        {reason: "it hears what is done from now on", want: "after"},
+		"Replay":     {reason: "somebody asked for it", replay: true, want: "a0 a1 a2 after"},
+		"ReplayOld":  {reason: "what is too old is not told, and no failure either", replay: true, ages: []time.Duration{13 * time.Hour, time.Hour, 0}, want: "a1 a2 after"},
+		"Earlier":    {reason: "an earlier release gave no place to a sink that waited", before: v1alpha1.NodeFaultStatus{Untold: 2}, want: "a1 a2 after"},
+		"EarlierToo": {reason: "also beside others", before: v1alpha1.NodeFaultStatus{Untold: 3, Delivered: map[string]v1alpha1.DeliveryStatus{"other": {Seq: 3}}}, want: "a0 a1 a2 after"},
+		"BesideOthers": {
+			reason: "what others wait for is not for it", want: "after",
+			before: v1alpha1.NodeFaultStatus{Untold: 3, Delivered: map[string]v1alpha1.DeliveryStatus{"other": {Since: &metav1.Time{}}}},
+		},
+		"HasOne": {reason: "it goes on", before: v1alpha1.NodeFaultStatus{Delivered: map[string]v1alpha1.DeliveryStatus{"pager": {Seq: 1}}}, want: "a1 a2 after"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(24 * time.Hour)
+				b := newBoard("f1")
+				for i := range 3 {
+					at := time.Now()
+					if i < len(test.ages) {
+						at = at.Add(-test.ages[i])
+					}
+					b.tell(fmt.Sprintf("a%d", i), at)
+				}
+				b.fault.Status.Untold, b.fault.Status.Delivered = test.before.Untold, test.before.Delivered
+				r := b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "pager", Replay: test.replay}, outbox.Sink{Name: "other"})
+				r.look(t)
+				b.tell("after", time.Now())
+				if got := strings.Join(r.drainAll(t, 0), " "); got != test.want {
+					t.Errorf("%s: it was sent %q, want %q", test.reason, got, test.want)
+				}
+				d := b.fault.Status.Delivered["pager"]
+				if d.Seq != 4 || d.Since == nil || len(d.Refused) > 0 || d.Dropped > 0 {
+					t.Errorf("written: %+v", d)
+				}
+				r = b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "pager", Replay: test.replay}, outbox.Sink{Name: "other"})
+				if got := r.drainAll(t, 0); len(got) > 0 {
+					t.Errorf("another process sent %v again", got)
+				}
+			})
+		})
+	}
+}
+
+// TestPlaceComesWithTheRecord holds that a sink is owed a record which was
+// written before the outbox has looked at the node for the first time.
+func TestPlaceComesWithTheRecord(t *testing.T) {
+	b := newBoard("f1")
+	b.tell("a0", time.Now())
+	r := b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "pager"})
+	b.tell("a1", time.Now()) // as the operator does, which has a place made
+	if diff := cmp.Diff([]string{"a1"}, r.drainAll(t, 0)); diff != "" {
+		t.Errorf("sent (-want +got):\n%s", diff)
+	}
+}
+
+// TestEveryRecordIsAccountedFor holds that a sink which takes nothing keeps a
+// backlog of its own, and that each record is delivered to it or counted.
+func TestEveryRecordIsAccountedFor(t *testing.T) {
+	for _, n := range []int{48, 64, 65, 200} {
+		b := newBoard("f1")
+		r := b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "waits"}, outbox.Sink{Name: "pager"})
+		for i := range n {
+			b.tell(fmt.Sprint("a", i), time.Now())
+			r.drainAll(t, 1)
+		}
+		if got, want := b.fault.Status.Dropped, int64(max(0, n-64)); got != want {
+			t.Errorf("%d records: %d count as dropped, want %d", n, got, want)
+		}
+		told := len(r.drainAll(t, 0))
+		d := b.fault.Status.Delivered["waits"]
+		if int64(told)+d.Dropped != int64(n) || told < 64 && n >= 64 || d.Seq != int64(n) {
+			t.Errorf("%d records: the sink was told %d, and %d count as dropped: %+v", n, told, d.Dropped, d)
+		}
+		if p := b.fault.Status.Delivered["pager"]; p.Dropped != 0 || len(r.sinks[1].taken) != n {
+			t.Errorf("%d records: the other sink was told %d, and %d count as dropped", n, len(r.sinks[1].taken), p.Dropped)
+		}
+	}
+}
+
+// TestSinkThatCannotWork holds that one keeps its records until they are too old,
+// says why, and hears them once it is mended.
+func TestSinkThatCannotWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard("f1")
+		r := b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "pager"})
+		cannot := func() *outbox.Outbox {
+			m := newMetrics(t)
+			return outbox.New(outbox.Config{}, []outbox.Sink{{Name: "pager"}}, b, m, func(string) {})
+		}
+		r.box = cannot()
+		b.tell("a0", time.Now())
+		time.Sleep(11 * time.Hour)
+		b.tell("a1", time.Now())
+		after := r.look(t)
+		if d := b.fault.Status.Delivered["pager"]; d.Error != "unusable" || d.FailedAt == nil || d.Seq != 0 || b.fault.Status.Untold != 2 || after == 0 {
+			t.Errorf("written: %+v, %d wait, and it looks again after %s", d, b.fault.Status.Untold, after)
+		}
+		writes := b.writes
+		if r.look(t); b.writes != writes {
+			t.Error("it is written again that the sink cannot work")
+		}
+		time.Sleep(after)
+		r.look(t)
+		if d := b.fault.Status.Delivered["pager"]; d.Seq != 1 || len(d.Refused) != 1 || b.fault.Status.Untold != 1 {
+			t.Errorf("after 12 hours: %+v, %d wait", d, b.fault.Status.Untold)
+		}
+		r = b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "pager"})
+		if diff := cmp.Diff([]string{"a1"}, r.drainAll(t, 0)); diff != "" {
+			t.Errorf("mended, it is sent (-want +got):\n%s", diff)
+		}
+		if d := b.fault.Status.Delivered["pager"]; d.Error != "" || b.fault.Status.Untold != 0 {
+			t.Errorf("mended: %+v, %d wait", d, b.fault.Status.Untold)
+		}
+	})
+}
+
+// TestDrain holds that the end waits for the answers to what was sent, writes
+// them down, sends nothing more, and does not wait for ever.
+func TestDrain(t *testing.T) {
+	for name, answered := range map[string]bool{"Answered": true, "Silent": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBoard("f1")
+				r := b.open(t, outbox.Sink{Name: "pager"})
+				b.tell("a0", time.Now())
+				b.tell("a1", time.Now())
+				r.look(t)
+				ended := make(chan error, 1)
+				began := time.Now()
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				go func() { ended <- r.box.Drain(ctx) }()
+				synctest.Wait()
+				r.look(t)
+				if answered {
+					r.sinks[0].answer("")
+				}
+				err := <-ended
+				r.look(t)
+				d, took := b.fault.Status.Delivered["pager"], time.Since(began)
+				if want := map[bool]int64{true: 1}[answered]; d.Seq != want || (err == nil) != answered {
+					t.Errorf("the sink is at %d, want %d; it ends with %v", d.Seq, want, err)
+				}
+				if !answered && took != changeevent.DefaultShutdownTimeout {
+					t.Errorf("it waits for %s", took)
+				}
+				if diff := cmp.Diff([]string{"a0"}, r.sinks[0].sent); diff != "" {
+					t.Errorf("sent (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestStatusFitsItsObject holds that the largest history, with many sinks that
+// each have a backlog, stays far below what the API server stores.
+func TestStatusFitsItsObject(t *testing.T) {
+	const limit, sinks = 1 << 20, 50 // etcd takes 1.5 MiB
+	long := func(n int) string { return strings.Repeat("x", n) }
+	st := &v1alpha1.NodeFaultStatus{NodeUID: "n", Delivered: map[string]v1alpha1.DeliveryStatus{}}
+	now := metav1.Now()
+	for i := range sinks {
+		d := v1alpha1.DeliveryStatus{Since: &now, At: &now, FailedAt: &now, Error: string(changeevent.ClassUnauthorized)}
+		for k := range 16 {
+			d.Refused = append(d.Refused, 1<<40+int64(k))
+		}
+		st.Delivered[fmt.Sprintf("%s%02d", long(61), i)] = d
+	}
+	codes := make([]string, 16)
+	for i := range codes {
+		codes[i] = long(64)
+	}
+	st.Opened = &v1alpha1.Fault{Source: long(128), Check: long(128), ErrorCodes: codes, Message: long(1024)}
+	for i := range 200 {
+		r := nodefault.RecordOf(st, changeevent.SourceFaultRemediation, changeevent.ActionTerminateRequested, fmt.Sprint(i), now.Time)
+		r.Reason, r.Object = long(512), long(253)
+		nodefault.Tell(st, r)
+	}
+	raw := marshal(t, st)
+	if len(st.History) != 64 || len(raw) > limit {
+		t.Errorf("%d records for %d sinks are %d bytes, want %d at most", len(st.History), sinks, len(raw), limit)
+	}
+}

@@ -1,0 +1,251 @@
+package nodefault
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
+)
+
+// sinksFile is a configuration file with further sinks, each of which is some lines.
+func sinksFile(outbox string, sinks ...string) string {
+	text := "outbox: {retry: 100ms, max_retry: 500ms" + outbox + "}\nchange_events:\n  timeout: 2s\n  sinks:\n"
+	for _, s := range sinks {
+		text += "  - " + strings.Join(strings.Split(s, "\n"), "\n    ") + "\n    allow_http: true\n    allow_addresses: [127.0.0.0/8]\n"
+	}
+	return text
+}
+
+// sessions has a node taken out of service and given back so often.
+func sessions(c *faulttest.Cluster, node string, from, to int) {
+	c.Helper()
+	for i := from; i < to; i++ {
+		fault := faulttest.Fatal(node, fmt.Sprintf("check-%02d", i))
+		c.Report(fault)
+		c.Want(node, "a cordon", func(f *v1alpha1.NodeFault) bool { return f.Status.Owned != nil && f.Status.Owned.Cordon })
+		c.Report(fault.Healthy())
+		c.WantPhase(node, v1alpha1.PhaseHealthy)
+	}
+}
+
+// fastEnv gives nodes back as soon as they are healthy.
+func fastEnv() map[string]string { return map[string]string{"NODE_FAULT_HEALTHY_FOR": "1ms"} }
+
+// A sink that waits for its credential keeps a backlog of its own from the first
+// record on. What does not fit is counted, so what it was told and what was
+// dropped are together all that was done.
+func TestSinkThatWaitsForItsSecret(t *testing.T) {
+	c := faulttest.Start(t)
+	second := faulttest.NewSink(t)
+	token := filepath.Join(t.TempDir(), "token")
+	const node = "node-waits"
+	c.Node(node, nil)
+	p := c.StartController(fastEnv(), "--config="+c.File("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
+	const some = 12
+	sessions(c, node, 0, some)
+	c.Want(node, "all records kept that a sink waits for", func(f *v1alpha1.NodeFault) bool {
+		n := int64(len(f.Status.History))
+		return f.Status.Seq > 32 && f.Status.Seq <= 64 && n == f.Status.Seq && f.Status.Dropped == 0 && f.Status.Delivered["default"].Seq == f.Status.Seq
+	})
+	p.Kill()
+	c.StartController(fastEnv(), "--config="+c.File("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
+	sessions(c, node, some, 2*some)
+	f := c.Want(node, "records dropped, and counted", func(f *v1alpha1.NodeFault) bool {
+		return len(f.Status.History) == 64 && f.Status.Dropped > 0 && f.Status.Dropped == f.Status.Seq-64
+	})
+	if err := os.WriteFile(token, []byte("a-token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f = c.Want(node, "everything delivered or counted as dropped", func(now *v1alpha1.NodeFault) bool {
+		return now.Status.Seq == f.Status.Seq && settled("default", "second")(now)
+	})
+	dropped := f.Status.Delivered["second"].Dropped
+	if told := len(second.Taken(node, false)); int64(told)+dropped != f.Status.Seq || dropped == 0 {
+		t.Errorf("of %d records the sink was told %d, and %d count as dropped", f.Status.Seq, told, dropped)
+	}
+	if all := c.Sink.Taken(node, false); int64(len(all)) != f.Status.Seq {
+		t.Errorf("the other sink was told %d times, want %d", len(all), f.Status.Seq)
+	}
+}
+
+// A sink that is mended hears what it never took, once. One that was taken out
+// and put in again, and one that is new, hear what is done from then on.
+func TestMendedSinkHearsWhatItMissed(t *testing.T) {
+	c := faulttest.Start(t)
+	second, third, fourth := faulttest.NewSink(t), faulttest.NewSink(t), faulttest.NewSink(t)
+	const sick = "cordon drain-completed uncordon"
+	sink := func(name, url string) string { return fmt.Sprintf("name: %s\nendpoint: %s", name, url) }
+	var p *controllertest.Process
+	start := func(outbox string, sinks ...string) {
+		t.Helper()
+		if p != nil {
+			p.Kill() // as a power failure would
+		}
+		p = c.StartController(fastEnv(), "--config="+c.File("config.yaml", sinksFile(outbox, sinks...)))
+	}
+	broken := "ftp://sink.example.com/changes"
+	for _, node := range []string{"node-before", "node-while-broken", "node-while-out", "node-after"} {
+		c.Node(node, nil)
+	}
+
+	start("", sink("second", second.URL()))
+	sessions(c, "node-before", 0, 1)
+	second.WantTold(t, "node-before", sick)
+	c.Want("node-before", "nothing left", settled("default", "second"))
+
+	start("", sink("second", broken))
+	if err := p.Says("a sink is told of no changes"); err != nil {
+		t.Error(err)
+	}
+	sessions(c, "node-while-broken", 0, 1)
+	sessions(c, "node-before", 1, 2)
+	c.Sink.WantTold(t, "node-while-broken", sick)
+	c.Want("node-while-broken", "three records that wait for a sink that cannot work", func(f *v1alpha1.NodeFault) bool {
+		return f.Status.Untold == 3 && f.Status.Delivered["second"].Error == "unusable" && f.Status.Delivered["default"].Seq == f.Status.Seq
+	})
+	if got := p.Metrics(); !strings.Contains(got, `fleetloop_change_events_sink_usable{sink="second"} 0`) || !strings.Contains(got, `fleetloop_change_events_sink_usable{sink="default"} 1`) {
+		t.Error("no metric says that the sink cannot work")
+	}
+
+	start("", sink("second", second.URL()))
+	second.WantTold(t, "node-while-broken", sick)
+	second.WantTold(t, "node-before", sick+" "+sick)
+	for _, node := range []string{"node-before", "node-while-broken"} {
+		c.Want(node, "nothing left", settled("default", "second"))
+	}
+
+	start("", sink("third", third.URL()))
+	sessions(c, "node-while-out", 0, 1)
+	c.Want("node-while-out", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
+		_, is := f.Status.Delivered["second"]
+		return !is && settled("default", "third")(f)
+	})
+	c.Want("node-before", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
+		_, is := f.Status.Delivered["second"]
+		return !is && settled("default", "third")(f)
+	})
+
+	start(", replay: [fourth]", sink("second", second.URL()), sink("third", third.URL()), sink("fourth", fourth.URL()))
+	sessions(c, "node-after", 0, 1)
+	for _, s := range []*faulttest.Sink{second, third, fourth} {
+		s.WantTold(t, "node-after", sick)
+	}
+	fourth.WantTold(t, "node-before", sick+" "+sick)
+	fourth.WantTold(t, "node-while-out", sick)
+	for name, want := range map[*faulttest.Sink]map[string]int{
+		second: {"node-before": 6, "node-while-broken": 3, "node-while-out": 0, "node-after": 3},
+		third:  {"node-before": 0, "node-while-broken": 0, "node-while-out": 3, "node-after": 3},
+		fourth: {"node-before": 6, "node-while-broken": 3, "node-while-out": 3, "node-after": 3},
+	} {
+		for node, n := range want {
+			c.Want(node, "nothing left", settled("default", "second", "third", "fourth"))
+			if got := name.Taken(node, false); len(got) != n {
+				t.Errorf("sink %s was told %d times of %s, want %d", name.URL(), len(got), node, n)
+			}
+		}
+	}
+}
+
+// One node whose events a sink fails on, or never answers, keeps nothing of the
+// others back: each node is told by itself.
+func TestOneNodeHoldsUpNoOther(t *testing.T) {
+	const bad, others = "node-bad", 23
+	for name, answer := range map[string]func(context.Context) int{
+		"Fails":  func(context.Context) int { return http.StatusInternalServerError },
+		"Silent": func(ctx context.Context) int { <-ctx.Done(); return http.StatusGatewayTimeout },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := faulttest.Start(t)
+			c.Sink.Answer(func(ctx context.Context, p changeevent.Payload) int {
+				if p.Node == bad {
+					return answer(ctx)
+				}
+				return http.StatusAccepted
+			})
+			p := c.StartController(nil, "--change-events-timeout=10m", "--change-events-shutdown-timeout=1s")
+			nodes := []string{bad}
+			for i := range others {
+				nodes = append(nodes, fmt.Sprintf("node-%02d", i))
+			}
+			for _, node := range nodes {
+				c.Node(node, nil)
+			}
+			c.Report(faulttest.Xid(bad))
+			for _, node := range nodes[1:] {
+				c.Report(faulttest.Xid(node))
+			}
+			for _, node := range nodes[1:] {
+				c.Sink.WantTold(t, node, begun)
+			}
+			if got := c.Sink.Actions(bad); got != "" {
+				t.Errorf("the sink took %s of the node that it fails on", got)
+			}
+			p.Kill()
+		})
+	}
+}
+
+// The end of the process waits for the answer to what is on its way, and writes
+// it down: the next one repeats nothing. Each event is counted once.
+func TestStopRepeatsNothing(t *testing.T) {
+	c := faulttest.Start(t)
+	const node = "node-stopped"
+	c.Node(node, nil)
+	var failed atomic.Bool
+	asked, answer := make(chan struct{}, 1), make(chan struct{})
+	c.Sink.Answer(func(ctx context.Context, p changeevent.Payload) int {
+		if !failed.Swap(true) {
+			return http.StatusServiceUnavailable
+		}
+		if p.Action != changeevent.ActionRebootRequested {
+			return http.StatusAccepted
+		}
+		asked <- struct{}{}
+		select {
+		case <-answer:
+		case <-ctx.Done():
+		}
+		return http.StatusAccepted
+	})
+	env := map[string]string{"CHANGE_EVENTS_SHUTDOWN_TIMEOUT": "2m", "CHANGE_EVENTS_TIMEOUT": "2m", "SHUTDOWN_TIMEOUT": "3m"}
+	p := c.StartController(env)
+	c.Report(faulttest.Xid(node))
+	<-asked
+	metrics := p.Metrics()
+	ended := make(chan int, 1)
+	go func() { ended <- p.Stop() }()
+	controllertest.Eventually(t, func(context.Context) error { return p.Says("waiting for what sinks were sent") })
+	close(answer)
+	if code := <-ended; code != 0 {
+		t.Errorf("it ends with %d", code)
+	}
+	for action, want := range map[string]string{"cordon": "1", "drain-completed": "1"} {
+		if line := fmt.Sprintf("nvsentinel_change_events_total{action=%q,status=\"success\"} %s\n", action, want); !strings.Contains(metrics, line) {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+	if strings.Contains(metrics, `status="failed"`) {
+		t.Error("an event that was taken in the end counts as failed, too")
+	}
+	if !strings.Contains(metrics, `nvsentinel_change_events_failed_total{action="cordon",error="server_error"} 1`) {
+		t.Error("the try that failed is counted nowhere")
+	}
+	if f, err := c.Fault(t.Context(), node); err != nil || f.Status.Delivered["default"].Seq != 3 {
+		t.Errorf("the last answer is not written down: %v %+v", err, f.Status.Delivered)
+	}
+	c.Sink.Answer(nil)
+	c.StartController(nil)
+	c.Want(node, "nothing left", settled("default"))
+	if got := c.Sink.Taken(node, false); len(got) != 3 {
+		t.Errorf("the sink was told %d times of three changes: %v", len(got), got)
+	}
+}
