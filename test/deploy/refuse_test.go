@@ -60,8 +60,22 @@ func TestRefuses(t *testing.T) {
 		"ExecutionAction":      {"a misspelt action would be none", `executionController: {enabled: true, targetNamespaces: [{name: shop, actions: [restart_pods]}]}`, []string{`"restart_pods"`, `restart_pod, `}},
 		"ExecutionTrusted":     {"it would end the expression that it stands in", `executionController: {guard: {trustedRequesters: ['a" in ["']}}`, []string{`/executionController/guard/trustedRequesters`}},
 		"ExecutionFile":        {"the policies are Rego", `executionController: {policies: {files: {a.yaml: b}}}`, []string{`/executionController/policies/files`}},
-		"EventsNoEndpoint":     {"there is nowhere to go", "global: {changeEvents: {enabled: true, clusterName: a}}", []string{"/global/changeEvents/endpoint", "minLength"}},
-		"EventsNoCluster":      {"nobody would know whose they are", "global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com'}}", []string{"/global/changeEvents/clusterName", "minLength"}},
+		"EventsNoEndpoint":     {"there is nowhere to go", "global: {changeEvents: {enabled: true, clusterName: a}}", []string{"global.changeEvents.endpoint is empty", "endpointSecretRef.name"}},
+		"EventsNoCluster":      {"nobody would know whose they are", "global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com'}}", []string{"global.changeEvents.clusterName is empty", "say what this cluster is called"}},
+		"EventsDots":           {"it would be another path", "global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com', clusterName: '..'}}", []string{`global.changeEvents.clusterName is ".."`, "cannot end the path"}},
+		"EventsScheme":         {"nothing could be sent there", "global: {changeEvents: {enabled: true, clusterName: a, endpoint: 'ftp://e.example.com'}}", []string{"global.changeEvents.endpoint is no URL of a sink", "https://"}},
+		"EventsNoScheme":       {"likewise", "global: {changeEvents: {enabled: true, clusterName: a, endpoint: e.example.com/changes}}", []string{"global.changeEvents.endpoint is no URL of a sink", "https://"}},
+		"EventsPlain":          {"the token could be read on its way", "global: {changeEvents: {enabled: true, clusterName: a, endpoint: 'http://e.example.com'}}", []string{"plain http", "global.changeEvents.allowHTTP=true"}},
+		"EventsPassword":       {"a credential belongs in a Secret", "global: {changeEvents: {enabled: true, clusterName: a, endpoint: 'https://a:b@e.example.com'}}", []string{"global.changeEvents.endpoint has a user or a password", "Secret"}},
+		"EventsPrivate":        {"the component would refuse it", "global: {changeEvents: {enabled: true, clusterName: a, endpoint: 'https://10.1.2.3:8443/changes'}}", []string{"address 10.1.2.3", "add it to global.changeEvents.allowAddresses"}},
+		"EventsMetadata":       {"likewise", "global: {changeEvents: {enabled: true, clusterName: a, allowHTTP: true, endpoint: 'http://169.254.169.254'}}", []string{"address 169.254.169.254", "allowAddresses"}},
+		"EventsPrivateSix":     {"likewise", "global: {changeEvents: {enabled: true, clusterName: a, endpoint: 'https://[fd00::1]/changes'}}", []string{"address [fd00::1]", "allowAddresses"}},
+		"EventsKeyless":        {"PagerDuty wants one", "global: {changeEvents: {enabled: true, clusterName: a, format: pagerduty, endpoint: 'https://e.example.com', auth: {secretRef: {name: ''}}}}", []string{"no routing key", "auth.secretRef.name"}},
+		"EventsSinkScheme":     {"in the list as well", "global: {changeEvents: {enabled: true, clusterName: a, sinks: [{name: chat, endpoint: 'slack://x'}]}}", []string{`the endpoint of the sink "chat"`, "https://"}},
+		"EventsSinkPlain":      {"in the list as well", "global: {changeEvents: {enabled: true, clusterName: a, sinks: [{name: chat, endpoint: 'http://e.example.com'}]}}", []string{`the endpoint of the sink "chat"`, "its allow_http=true"}},
+		"EventsSinkNowhere":    {"there is nowhere to go", "global: {changeEvents: {enabled: true, clusterName: a, sinks: [{name: chat}]}}", []string{`the sink "chat"`, "nowhere to send to", "secretRefs.endpoint"}},
+		"EventsSinkTwice":      {"one of them would be left out", "global: {changeEvents: {enabled: true, clusterName: a, sinks: [{name: chat, endpoint: 'https://e.example.com', secretRefs: {endpoint: {name: a, key: b}}}]}}", []string{`the sink "chat"`, "more than one"}},
+		"EventsSinkKeyless":    {"PagerDuty wants one", "global: {changeEvents: {enabled: true, clusterName: a, sinks: [{name: pager, format: pagerduty, endpoint: 'https://e.example.com'}]}}", []string{`the sink "pager"`, "secretRefs.routingKey"}},
 		"EventsKey":            {"a misspelt name", "global: {changeEvents: {enable: true}}", []string{"/global/changeEvents", "'enable'"}},
 		"EventsFormat":         {"says which there are", "global: {changeEvents: {format: xml}}", []string{"/global/changeEvents/format", "cloudevents"}},
 		"EventsTimeout":        {"a number without a unit", "global: {changeEvents: {timeout: '10'}}", []string{"/global/changeEvents/timeout"}},
@@ -91,6 +105,29 @@ func TestRefuses(t *testing.T) {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%s: %q does not say %q", test.reason, err, want)
 				}
+			}
+		})
+	}
+}
+
+// TestTakesSinks holds that what a component can work with is not refused.
+func TestTakesSinks(t *testing.T) {
+	for name, values := range map[string]string{
+		"ZeroTimes":    "{enabled: true, clusterName: a, endpoint: 'https://e.example.com', timeout: 0s, shutdownTimeout: 0s, config: {max_age: 0s}}",
+		"OwnAPI":       "{enabled: true, clusterName: a, endpoint: 'http://fleetloop-fleet-api.hyperfleet-system.svc:8080/api/changes'}",
+		"Local":        "{enabled: true, clusterName: a, endpoint: 'http://127.0.0.1:9000/changes'}",
+		"AllowedHTTP":  "{enabled: true, clusterName: a, endpoint: 'http://e.example.com:8080?a=b', allowHTTP: true}",
+		"AllowedRange": "{enabled: true, clusterName: a, endpoint: 'https://10.1.2.3/changes', allowAddresses: [10.0.0.0/8]}",
+		"Proxied":      "{enabled: true, clusterName: a, endpoint: 'https://10.1.2.3/changes', config: {proxy_url: 'http://proxy.example.com:3128'}}",
+		"NumberedName": "{enabled: true, clusterName: a, endpoint: 'https://10.example.com/changes'}",
+		"Secrets":      "{enabled: true, clusterName: a, endpointSecretRef: {name: url}, sinks: [{name: chat, format: slack, secretRefs: {endpoint: {name: a, key: b}}}]}",
+		"PagerDuty":    "{enabled: true, clusterName: a, sinks: [{name: pager, format: pagerduty, endpoint: 'https://events.pagerduty.com/v2/change/enqueue', secretRefs: {routingKey: {name: a, key: b}}}]}",
+		"Off":          "{enabled: false, endpoint: 'ftp://x'}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			values := "{clusterWorker: {enabled: true}, executionController: {enabled: true}, nodeFaultController: {enabled: true, intake: {auth: {tokensSecret: t}}}, global: {changeEvents: " + values + "}}"
+			if _, _, err := (deploy.Release{Chart: chartDir, Values: newValues(t, values)}).Render(); err != nil {
+				t.Error(err)
 			}
 		})
 	}

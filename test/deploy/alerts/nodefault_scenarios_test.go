@@ -1,6 +1,9 @@
 package alerts_test
 
-import "maps"
+import (
+	"maps"
+	"strings"
+)
 
 // repairing are the labels of an alert about all replicas of a node fault
 // controller, with some of its own.
@@ -217,6 +220,30 @@ func changeEvents() map[string][]scenario {
 				reason: "it is being replaced",
 				series: "  fleetloop_change_events_file_unreadable" + worker + ",sink=\"default\",file=\"auth_token\"} 0x9 1x2 0x20\n",
 				want:   map[int][]alert{12: nil, 20: nil},
+			},
+		},
+		"ChangeEventsSinkUnusable": {
+			{
+				reason: "the URL of one sink cannot work, and then it is mended; the other is well",
+				series: "  fleetloop_change_events_sink_usable" + worker + ",sink=\"chat\"} 0x9 1x20\n" +
+					"  fleetloop_change_events_sink_usable" + worker + ",sink=\"default\"} 1x30\n",
+				want: map[int][]alert{
+					4:  nil,
+					5:  {{labels: of("sink", "chat"), summary: "cluster-worker cannot tell the sink chat anything, because its settings cannot work."}},
+					10: nil,
+				},
+			},
+			{
+				reason: "its Secret is not there, which another alert says",
+				series: "  fleetloop_change_events_sink_usable" + worker + ",sink=\"default\"} 0x30\n" +
+					"  fleetloop_change_events_file_unreadable" + worker + ",sink=\"default\",file=\"auth_token\"} 1x30\n",
+				want: map[int][]alert{20: nil},
+			},
+			{
+				reason: "one of two replicas has the wrong settings",
+				series: "  fleetloop_change_events_sink_usable" + worker + ",sink=\"default\"} 1x30\n" +
+					"  fleetloop_change_events_sink_usable" + strings.Replace(worker, `"a"`, `"b"`, 1) + ",sink=\"default\"} 0x30\n",
+				want: map[int][]alert{20: {{labels: of("sink", "default"), summary: "cluster-worker cannot tell the sink default anything, because its settings cannot work."}}},
 			},
 		},
 		"ChangeEventsBehind": {

@@ -117,3 +117,44 @@ config. Empty is none. */}}
 {{- toYaml . -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Refuses a URL that no sink can be reached by, as the component would. It takes
+root, key (the value's name), url, http and addresses (the values that allow plain
+http and private addresses, with their names), proxy. */}}
+{{- define "fleetloop.changeEvents.checkURL" -}}
+{{- $authority := regexReplaceAll "^https?://([^/?#]*).*$" .url "${1}" -}}
+{{- $host := regexReplaceAll ":[0-9]+$" $authority "" -}}
+{{- $own := include "fleetloop.changeEvents.hosts" .root | splitList "," -}}
+{{- $local := regexMatch "^(localhost|127\\.[0-9.]+|\\[::1\\])$" $host -}}
+{{- $private := "^((10|127|0)(\\.[0-9]+){3}|(192\\.168|169\\.254|172\\.(1[6-9]|2[0-9]|3[01])|100\\.(6[4-9]|[7-9][0-9]|1[01][0-9]|12[0-7]))(\\.[0-9]+){2}|\\[(::|f[cd]|fe[89ab])[0-9a-f:.]*\\])$" -}}
+{{- if not (regexMatch "^https?://[^/?#[:space:]]+" .url) -}}
+{{- fail (printf "%s is no URL of a sink: begin it with https:// and the name of the host" .key) -}}
+{{- else if contains "@" $authority -}}
+{{- fail (printf "%s has a user or a password in it: put the credential into a Secret" .key) -}}
+{{- else if contains "#" .url -}}
+{{- fail (printf "%s has a fragment (#…), which is never sent: leave it out" .key) -}}
+{{- else if and (hasPrefix "http://" .url) (not .http.is) (not $local) (not (has (ternary $authority (printf "%s:80" $authority) (ne $host $authority)) $own)) -}}
+{{- fail (printf "%s is plain http, by which the credential could be read on its way: write https://, or set %s=true" .key .http.key) -}}
+{{- else if and (regexMatch $private ($host | lower)) (not $local) (not .addresses.are) (not .proxy) -}}
+{{- fail (printf "%s leads to the address %s, which is not a public one and would be refused: add it to %s" .key $host .addresses.key) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses a sink of the list that could not work. It takes root and sink. */}}
+{{- define "fleetloop.changeEvents.checkSink" -}}
+{{- $where := printf "the sink %q of global.changeEvents.sinks" .sink.name -}}
+{{- $secrets := default dict .sink.secretRefs -}}
+{{- $url := default "" .sink.endpoint -}}
+{{- $places := compact (list $url (default "" .sink.endpoint_file) (ternary "secret" "" (hasKey $secrets "endpoint"))) -}}
+{{- if not $places -}}
+{{- fail (printf "%s has nowhere to send to: set its endpoint, or secretRefs.endpoint to the Secret that has it" $where) -}}
+{{- else if gt (len $places) 1 -}}
+{{- fail (printf "%s has more than one of endpoint, endpoint_file and secretRefs.endpoint: leave one" $where) -}}
+{{- else if $url -}}
+{{- include "fleetloop.changeEvents.checkURL" (dict "root" .root "key" (printf "the endpoint of %s" $where) "url" $url "proxy" .sink.proxy_url
+      "http" (dict "is" .sink.allow_http "key" "its allow_http") "addresses" (dict "are" .sink.allow_addresses "key" "its allow_addresses")) -}}
+{{- end -}}
+{{- if and (eq (default "" .sink.format) "pagerduty") (not (or (hasKey $secrets "routingKey") (hasKey $secrets "authToken") .sink.routing_key_file .sink.auth_token_file)) -}}
+{{- fail (printf "%s has the format pagerduty and no routing key: set its secretRefs.routingKey to the Secret that has it" $where) -}}
+{{- end -}}
+{{- end -}}
