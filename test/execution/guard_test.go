@@ -2,17 +2,26 @@ package execution
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
-// Where nothing checks who approves, no approval counts.
-func TestGuardIsMissing(t *testing.T) {
+// Where an installation does without the guard, what needs no approval runs, and no
+// approval counts.
+func TestGuardIsOff(t *testing.T) {
 	t.Parallel()
-	f := fleettest.Start(t, fleettest.Options{NoGuard: true})
+	f := fleettest.Start(t, fleettest.Options{NoGuard: true, Args: []string{"--guard=off"}})
 	f.Deployment(f.Dear, "web", 3)
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Dear, "web", 5, "--name=web"))
 	f.Reaches("web", v1alpha1.PhaseWaitingApproval)
@@ -28,6 +37,123 @@ func TestGuardIsMissing(t *testing.T) {
 		t.Errorf("it is %s", ke.Status.Phase)
 	}
 	f.WantReplicas(f.Dear, "web", 3)
+
+	f.Deployment(f.Cheap, "web", 3)
+	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=cheap", "--wait"))
+	f.Grant("eve", "create", "get") // and not to ask for any action
+	f.Ask("eve", asks(f, "eve", "own", 6))
+	f.Fails("own", v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied)
+}
+
+// While nothing checks who asks, nobody can ask in another's name: what was created
+// then is never executed, also not what was created together with the guard.
+func TestRequesterUnverified(t *testing.T) {
+	t.Parallel()
+	f := fleettest.Start(t, fleettest.Options{NoGuard: true, Args: []string{"--guard-propagation=3s"}})
+	f.Deployment(f.Cheap, "web", 3)
+	f.Grant("eve", "create", "get")
+	f.Ask("eve", asks(f, alice, "as-alice", 5))
+	f.Fails("as-alice", v1alpha1.ReasonValidationError, v1alpha1.DetailRequesterUnverified)
+	f.InstallGuard()
+	f.Ask(alice, asks(f, alice, "early", 6))
+	early := f.Fails("early", v1alpha1.ReasonValidationError, v1alpha1.DetailRequesterUnverified)
+	if len(f.Jobs("early"))+len(f.Jobs("as-alice")) > 0 {
+		t.Error("a Job was made")
+	}
+	f.Controller().WantReady()
+	f.WantReplicas(f.Cheap, "web", 3)
+	if ke := f.Get("early"); ke.Status.Phase != early.Status.Phase {
+		t.Errorf("it is %s once the guard is in force", ke.Status.Phase)
+	}
+	late := asks(f, alice, "late", 7)
+	late.Namespace = f.Namespace
+	if err := f.As("eve").Create(t.Context(), late); !apierrors.IsForbidden(err) {
+		t.Errorf("with the guard eve asks as alice: %v", err)
+	}
+	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=honest", "--wait"))
+	if ke := f.Get("honest"); ke.Status.VerifiedRequest == nil {
+		t.Error("it does not say that the request was checked")
+	}
+
+	// A restart of the controller is no gap.
+	period := f.Get("honest").Status.VerifiedRequest.GuardPeriod
+	f.Controller().Kill()
+	f.StartController()
+	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 4, "--name=after", "--wait"))
+	if ke := f.Get("after"); ke.Status.VerifiedRequest == nil || ke.Status.VerifiedRequest.GuardPeriod != period {
+		t.Errorf("after a restart the request was checked as %+v, and before in %s", ke.Status.VerifiedRequest, period)
+	}
+}
+
+// An approval that was forged while the guard was changed does not count after the
+// guard is as it was. It is asked for again, and the one whose name was forged can
+// approve.
+func TestApprovalForgedInAGap(t *testing.T) {
+	t.Parallel()
+	f := fleettest.Start(t, fleettest.Options{Args: []string{"--guard-propagation=3s"}})
+	f.Deployment(f.Dear, "web", 3)
+	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Dear, "web", 5, "--name=web"))
+	asked := f.Reaches("web", v1alpha1.PhaseWaitingApproval).Status
+	f.Controller().Kill() // it sees nothing of the gap, and decides as soon as it is back
+	var binding admissionv1.ValidatingAdmissionPolicyBinding
+	name := client.ObjectKey{Name: f.Namespace + "-execution-approvals"}
+	act := func(actions ...admissionv1.ValidationAction) {
+		t.Helper()
+		if err := f.Client.Get(t.Context(), name, &binding); err != nil {
+			t.Fatal(err)
+		}
+		binding.Spec.ValidationActions = actions
+		if err := f.Client.Update(t.Context(), &binding); err != nil {
+			t.Fatal(err)
+		}
+	}
+	act(admissionv1.Audit)
+	forger := f.As(alice)
+	forge := func() error {
+		before := f.Get("web")
+		ke := before.DeepCopy()
+		ke.Spec.Approvals = []v1alpha1.Approval{{Approver: fleettest.Approver, Decision: v1alpha1.Approve, PlanHash: asked.Plan.Hash}}
+		return forger.Patch(t.Context(), ke, client.MergeFrom(before))
+	}
+	f.Until(forge)
+	act(admissionv1.Deny)
+	f.StartController()
+	again := f.Becomes("web", func(ke *v1alpha1.KubernetesExecution) error {
+		if ke.Status.Plan.Hash == asked.Plan.Hash {
+			return fmt.Errorf("it is %s (%s), and not asked for again", ke.Status.Phase, ke.Status.Message)
+		}
+		return nil
+	})
+	if s := again.Status; s.Phase != v1alpha1.PhaseWaitingApproval || s.Approval.State != v1alpha1.ApprovalPending || len(s.Approval.Received) > 0 || len(f.Jobs("web")) > 0 {
+		t.Fatalf("it is %s with %+v", s.Phase, s.Approval)
+	}
+	f.WantReplicas(f.Dear, "web", 3)
+	f.Does(fleettest.Approver, cli.CodeOK, []string{"approve", "web", "--yes", "--wait"})
+	f.WantReplicas(f.Dear, "web", 5)
+	store, want := f.Audit(), []string{fleettest.Approver + " " + again.Status.Plan.Hash}
+	f.Until(func() error {
+		var approved []string
+		for _, e := range f.Trail(store, again) {
+			if e.Type == audit.Approved {
+				approved = append(approved, e.ActorID+" "+e.PlanHash)
+			}
+		}
+		if !slices.Equal(approved, want) {
+			return fmt.Errorf("the audit has the approvals %v, want %v", approved, want)
+		}
+		return nil
+	})
+}
+
+// asks is an execution that says who asks for it, and needs no approval.
+func asks(f *fleettest.Fleet, by, name string, replicas int) *v1alpha1.KubernetesExecution {
+	return &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.KubernetesExecutionSpec{
+			Action: "scale_deployment", RequestedBy: by,
+			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"deployment":"web","namespace":%q,"replicas":%d}`, f.Cheap, replicas)},
+		},
+	}
 }
 
 // Policies that are broken are not taken; those before them stay.

@@ -63,6 +63,7 @@ const (
 	DetailCircuitOpen         Detail = "circuit_open"
 	DetailEmergencyStop       Detail = "emergency_stop"
 	DetailGuardMissing        Detail = "approval_guard_missing"
+	DetailRequesterUnverified Detail = "requester_unverified"
 	DetailExecutorUnavailable Detail = "executor_unavailable"
 	DetailResultUnknown       Detail = "result_unknown"
 	DetailTargetChanged       Detail = "target_changed"
@@ -107,6 +108,11 @@ type KubernetesExecutionStatus struct {
 	// +optional
 	Target string `json:"target,omitempty"`
 
+	// That the API server checked who asked, and what for. Unset is that it did not.
+	// +optional
+	// +structType=atomic
+	VerifiedRequest *VerifiedRequest `json:"verifiedRequest,omitempty"`
+
 	// When the checks ended.
 	// +optional
 	ValidationTime *metav1.Time `json:"validationTime,omitempty"`
@@ -149,6 +155,16 @@ type KubernetesExecutionStatus struct {
 
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// VerifiedRequest is a request that the API server checked.
+type VerifiedRequest struct {
+	// The time without a gap in the admission policies in which it came.
+	GuardPeriod string `json:"guardPeriod"`
+
+	// The SHA-256 of the parameters that were asked for.
+	// +optional
+	ParametersHash string `json:"parametersHash,omitempty"`
 }
 
 // PhaseTransition is when a phase began.
@@ -302,6 +318,12 @@ type Plan struct {
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
+	// The time without a gap in the admission policies in which the plan is put to
+	// approvers. After a gap it is another one, and with it the hash, so that what
+	// was approved before does not count.
+	// +optional
+	GuardPeriod string `json:"guardPeriod,omitempty"`
+
 	CreatedAt metav1.Time `json:"createdAt"`
 }
 
@@ -373,7 +395,11 @@ type ApprovalStatus struct {
 	// +listType=atomic
 	// +optional
 	Received []Approval `json:"received,omitempty"`
-	// Until when it is waited for. Unset is without end.
+	// Whether spec.approvalReceived was set before an approval was asked for, so
+	// that it does not count.
+	// +optional
+	ReceivedTooEarly bool `json:"receivedTooEarly,omitempty"`
+	// Until when it is waited for.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
 	// +optional

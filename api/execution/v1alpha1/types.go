@@ -49,7 +49,7 @@ type KubernetesExecutionList struct {
 // KubernetesExecutionSpec is what is asked for.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf || self.action == oldSelf.action && has(self.parameters) == has(oldSelf.parameters) && (has(self.targetNamespace) ? has(oldSelf.targetNamespace) && self.targetNamespace == oldSelf.targetNamespace : !has(oldSelf.targetNamespace)) && (has(self.resourceName) ? has(oldSelf.resourceName) && self.resourceName == oldSelf.resourceName : !has(oldSelf.resourceName)) && (has(self.target) ? has(oldSelf.target) && self.target == oldSelf.target : !has(oldSelf.target)) && (has(self.targetCluster) ? has(oldSelf.targetCluster) && self.targetCluster == oldSelf.targetCluster : !has(oldSelf.targetCluster)) && (has(self.maxRetries) ? has(oldSelf.maxRetries) && self.maxRetries == oldSelf.maxRetries : !has(oldSelf.maxRetries)) && (has(self.timeout) ? has(oldSelf.timeout) && self.timeout == oldSelf.timeout : !has(oldSelf.timeout)) && (has(self.approvalTimeout) ? has(oldSelf.approvalTimeout) && self.approvalTimeout == oldSelf.approvalTimeout : !has(oldSelf.approvalTimeout)) && (has(self.ttlSecondsAfterFinished) ? has(oldSelf.ttlSecondsAfterFinished) && self.ttlSecondsAfterFinished == oldSelf.ttlSecondsAfterFinished : !has(oldSelf.ttlSecondsAfterFinished)) && (has(self.preConditions) ? has(oldSelf.preConditions) && self.preConditions == oldSelf.preConditions : !has(oldSelf.preConditions)) && (has(self.postConditions) ? has(oldSelf.postConditions) && self.postConditions == oldSelf.postConditions : !has(oldSelf.postConditions)) && (has(self.remediationRequestRef) ? has(oldSelf.remediationRequestRef) && self.remediationRequestRef == oldSelf.remediationRequestRef : !has(oldSelf.remediationRequestRef)) && (has(self.workflowExecutionRef) ? has(oldSelf.workflowExecutionRef) && self.workflowExecutionRef == oldSelf.workflowExecutionRef : !has(oldSelf.workflowExecutionRef)) && (has(self.stepNumber) ? has(oldSelf.stepNumber) && self.stepNumber == oldSelf.stepNumber : !has(oldSelf.stepNumber)) && (has(self.rollbackOf) ? has(oldSelf.rollbackOf) && self.rollbackOf == oldSelf.rollbackOf : !has(oldSelf.rollbackOf)) && (has(self.environment) ? has(oldSelf.environment) && self.environment == oldSelf.environment : !has(oldSelf.environment)) && (has(self.requestedBy) ? has(oldSelf.requestedBy) && self.requestedBy == oldSelf.requestedBy : !has(oldSelf.requestedBy)) && (has(self.reason) ? has(oldSelf.reason) && self.reason == oldSelf.reason : !has(oldSelf.reason)) && (has(self.correlationID) ? has(oldSelf.correlationID) && self.correlationID == oldSelf.correlationID : !has(oldSelf.correlationID)) && (has(self.dryRun) ? has(oldSelf.dryRun) && self.dryRun == oldSelf.dryRun : !has(oldSelf.dryRun)) && (has(self.executionMode) ? has(oldSelf.executionMode) && self.executionMode == oldSelf.executionMode : !has(oldSelf.executionMode))",message="action, parameters and all else that is asked for do not change, but for approvals, approvalReceived, cancel and finalize: create another execution"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.approvals) || has(self.approvals) && oldSelf.approvals.all(a, self.approvals.exists(b, a == b))",message="approvals are only added"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.approvals) || has(self.approvals) && oldSelf.approvals.all(a, self.approvals.exists(b, a == b || a.approver == b.approver && a.planHash != b.planHash))",message="approvals are only added, or put in the place of one's own of another plan"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.approvalReceived) || !oldSelf.approvalReceived || has(self.approvalReceived) && self.approvalReceived",message="approvalReceived does not go back to false"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.cancel) || !oldSelf.cancel || has(self.cancel) && self.cancel && (has(self.cancelledBy) ? has(oldSelf.cancelledBy) && self.cancelledBy == oldSelf.cancelledBy : !has(oldSelf.cancelledBy))",message="cancel does not go back to false, nor does who cancelled change"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.finalize) || !oldSelf.finalize || has(self.finalize) && self.finalize",message="finalize does not go back to false"
@@ -111,14 +111,13 @@ type KubernetesExecutionSpec struct {
 	// +optional
 	ApprovalReceived bool `json:"approvalReceived,omitempty"`
 
-	// How long an approval is waited for. Unset is the controller's, 1h; 0s is
-	// without end.
+	// How long an approval is waited for. Unset and 0s are the controller's, 1h.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +optional
 	ApprovalTimeout *metav1.Duration `json:"approvalTimeout,omitempty"`
 
 	// Who approved or rejected. Entries are only added, each by the one that it
-	// names.
+	// names, or put in the place of one's own that is about another plan.
 	// +listType=map
 	// +listMapKey=approver
 	// +kubebuilder:validation:MaxItems=16

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -46,7 +47,8 @@ func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, d
 		return nil, err
 	}
 	cfg.Namespace, cfg.Runner.Image, cfg.Elect = guard.DefaultNamespace, runnerImage, false
-	cfg.Runner.OnTargetNode = true // there is no other
+	cfg.Runner.OnTargetNode = true          // there is no other
+	cfg.Guard.Propagation = 3 * time.Second // there is one API server, which was tried
 	cfg.Database.URL = database
 	// The two actions that have no right by themselves may do what deploy/rbac
 	// shows how to let them do.

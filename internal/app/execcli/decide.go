@@ -142,8 +142,9 @@ func (s *session) ask(ke *v1alpha1.KubernetesExecution) error {
 	return cli.Fail(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   ends it")
 }
 
-// put adds our decision to the approvals. Others may do the same just now, and
-// the plan may change: then it is looked at again.
+// put adds our decision to the approvals, in the place of one of our own that is
+// about an older plan. Others may do the same just now, and the plan may change:
+// then it is looked at again.
 func (s *session) put(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) (*v1alpha1.KubernetesExecution, error) {
 	doing := fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name)
 	me, err := c.whoami(ctx)
@@ -152,15 +153,19 @@ func (s *session) put(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesEx
 	}
 	plan := ke.Status.Plan.Hash
 	for {
+		var others []v1alpha1.Approval
 		for _, a := range ke.Spec.Approvals {
-			if a.Approver == me {
+			switch {
+			case a.Approver != me:
+				others = append(others, a)
+			case a.PlanHash == plan:
 				return nil, cli.Fail(fmt.Errorf("%s: %q has decided already: %s", doing, me, a.Decision), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   tells who is missing")
 			}
 		}
 		mine := v1alpha1.Approval{Approver: me, Decision: o.decision, Reason: o.reason, PlanHash: plan}
 		patch := patchOf(map[string]any{
 			"metadata": map[string]any{"resourceVersion": ke.ResourceVersion},
-			"spec":     map[string]any{"approvals": append(append([]v1alpha1.Approval{}, ke.Spec.Approvals...), mine)},
+			"spec":     map[string]any{"approvals": append(others, mine)},
 		})
 		err := c.Patch(ctx, ke, client.RawPatch(types.MergePatchType, patch))
 		if err == nil {

@@ -106,7 +106,7 @@ func (o *execOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.dryRun, "dry-run", "policy", "when the change is tried out first: `policy` says, always, or only (and nothing is changed)")
 	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"policy", "always", "only"}, cobra.ShellCompDirectiveNoFileComp))
 	f.DurationVar(&o.timeout, "timeout", 0, "how `long` the action may take (default: what the catalogue says)")
-	f.DurationVar(&o.approvalTimeout, "approval-timeout", 0, "how `long` an approval is waited for; 0 is without end (default: what the controller says)")
+	f.DurationVar(&o.approvalTimeout, "approval-timeout", 0, "how `long` an approval is waited for (default, and 0: what the controller says)")
 	f.Int32Var(&o.retries, "retries", 0, "how often the action is tried again (default: what the catalogue says)")
 	f.StringVar(&o.mode, "mode", "", "where the action runs: job or inline (default: what the controller says)")
 	f.StringVar(&o.environment, "environment", "", "environment of the target, for policies (default: what its namespace says)")

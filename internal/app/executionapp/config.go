@@ -91,8 +91,12 @@ type TimesConfig struct {
 	JobRetention   time.Duration `key:"job_retention" env:"JOB_RETENTION" flag:"job-retention" default:"5m" validate:"gt=0" doc:"How long a Job is kept after its result is stored."`
 }
 
-// GuardConfig says who is whom, as the shipped admission policies have it.
+// GuardConfig says whether the shipped admission policies are needed, and who is
+// whom for them.
 type GuardConfig struct {
+	Mode        string        `key:"mode" env:"GUARD" flag:"guard" default:"required" validate:"oneof=required off" doc:"Whether executions need the shipped admission policies: required refuses those that were created while the policies were not in force; off lets anybody ask in anybody's name, and counts no approval."`
+	Propagation time.Duration `key:"propagation" env:"GUARD_PROPAGATION" flag:"guard-propagation" default:"30s" validate:"gt=0" doc:"How long an API server may take to go by admission policies that were created or changed. Nothing is accepted before."`
+
 	User              string   `key:"controller_user" env:"CONTROLLER_USER" flag:"controller-user" doc:"User that the controller is for the Kubernetes API (default: the ServiceAccount kubernaut-execution-controller of its namespace)."`
 	PolicyAdmins      string   `key:"policy_admins" env:"POLICY_ADMINS" flag:"policy-admins" doc:"Group that may change the policies and the emergency stop."`
 	TrustedRequesters []string `key:"trusted_requesters" env:"TRUSTED_REQUESTERS" flag:"trusted-requesters" doc:"Users who may ask in the name of others."`
@@ -105,6 +109,7 @@ type AuditConfig struct {
 }
 
 const (
+	guardOff      = "off"
 	auditPostgres = "postgres"
 	defaultAddr   = ":8098"
 )

@@ -77,18 +77,17 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 		return parts, err
 	}
 	deps.Gate = g
-	watch, err := guarding(host, cfg, p)
+	guarded, err := guarding(ctx, host, cfg, p, &deps)
 	if err != nil {
 		return parts, err
 	}
-	deps.Guard = watch.MissingFor
 	surroundings, checker, err := surround(host, cfg, p, ids, g)
 	if err != nil {
 		return parts, err
 	}
 	deps.Check = checker
 	parts = append(parts, surroundings...)
-	parts = append(parts, lifecycle.Part{Name: "approval guard", Run: watch.Run})
+	parts = append(parts, guarded...)
 	o, err := operator.New(cfg.operator(), deps) //nolint:contextcheck // the operator outlives the call
 	if err != nil {
 		return parts, err
@@ -127,13 +126,20 @@ func auditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, e
 	return a, append(parts, lifecycle.Part{Name: "audit", Run: a.Run}), nil
 }
 
-// guarding makes what knows whether approvals can be trusted, and has it be seen.
-func guarding(host *rest.Config, cfg Part, p *process.Process) (*guard.Watch, error) {
-	watch, err := guard.New(host, cfg.guard(), p.Log)
+// guarding makes what knows since when the API server checks who asks and who
+// approves, and has it be seen.
+func guarding(ctx context.Context, host *rest.Config, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
+	if cfg.Guard.Mode == guardOff {
+		p.Log.WarnContext(ctx, "nothing checks who asks for executions, and no approval counts", "set", "GUARD=required")
+		deps.Guard = guard.Off{}
+		return nil, watchGuard(p.Metrics, func() error { return guard.ErrOff })
+	}
+	watch, err := guard.New(host, cfg.guard(), cfg.Guard.Propagation, p.Log)
 	if err != nil {
 		return nil, err
 	}
-	return watch, watchGuard(p.Metrics, watch.Missing)
+	deps.Guard = watch
+	return []lifecycle.Part{{Name: "admission policies", Run: watch.Run, Ready: watch.Ready}}, watchGuard(p.Metrics, watch.Missing)
 }
 
 // surround makes the checks, and what they know of the policies and the cluster.

@@ -80,7 +80,7 @@ func TestFollowsThePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--leader-elect=false")
+	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--leader-elect=false", "--guard-propagation=10ms")
 	health := c.URL(t, "metrics and health")
 	says := func(status int, want string) {
 		t.Helper()

@@ -15,7 +15,7 @@ import (
 func watchGuard(reg prometheus.Registerer, missing func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_approval_guard_missing",
-		Help: "1 if no approval is accepted, because the admission policies that check who approves are missing, changed or not known.",
+		Help: "1 if no approval is accepted, because the admission policies that check who asks and who approves are missing, changed, switched off or not known.",
 	}, func() float64 {
 		if missing() != nil {
 			return 1

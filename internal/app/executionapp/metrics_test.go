@@ -23,7 +23,7 @@ import (
 func TestScraped(t *testing.T) {
 	t.Parallel()
 	namespace, kubeconfig := install(t)
-	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off")
+	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--guard-propagation=10ms")
 	scrape := c.URL(t, "metrics and health") + "/metrics"
 	shows := func(series ...string) {
 		t.Helper()

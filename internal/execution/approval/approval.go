@@ -3,9 +3,11 @@
 // Who wrote an approval, and whether they may, is what the API server checks
 // with the policies of package guard; here is decided what the approvals that
 // passed there come to. An approval counts for the plan whose hash it names, and
-// for no other; one person counts once; whoever asked does not count where the
-// policy wants somebody else. While the guard is missing nothing counts: the
-// execution goes on waiting, and ends as expired when its time is over.
+// for no other. The hash covers the time without a gap in the policies, so that
+// what was written before a gap names another. One person counts once; whoever
+// asked does not count where the policy wants somebody else. While the guard is
+// missing nothing counts: the execution goes on waiting, and ends as expired when
+// its time is over.
 package approval
 
 import (
@@ -117,10 +119,12 @@ func pending(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
 	return a
 }
 
-// rejectionOf is the first rejection, of whichever plan: who rejected an older
-// one has nowhere to say so again.
+// rejectionOf is the first rejection of the plan.
 func rejectionOf(ke *v1alpha1.KubernetesExecution) (v1alpha1.Approval, bool) {
-	i := slices.IndexFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Decision == v1alpha1.Reject })
+	plan := hash(ke)
+	i := slices.IndexFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool {
+		return a.Decision == v1alpha1.Reject && a.PlanHash == plan && plan != ""
+	})
 	if i < 0 {
 		return v1alpha1.Approval{}, false
 	}
@@ -156,7 +160,7 @@ func enough(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
 // plan, so it is one only where there is no entry: beside an entry it may be the
 // same person, or be about the plan of before.
 func bare(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
-	if ke.Spec.ApprovalReceived && len(ke.Spec.Approvals) == 0 && hash(ke) != "" && !unknownRequester(ke, a) {
+	if ke.Spec.ApprovalReceived && !a.ReceivedTooEarly && len(ke.Spec.Approvals) == 0 && hash(ke) != "" && !unknownRequester(ke, a) {
 		return 1
 	}
 	return 0

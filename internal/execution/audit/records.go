@@ -178,8 +178,8 @@ func (s *story) approvals() {
 	status := s.ke.Status.Approval
 	s.add(seqApprovalRequested, ApprovalRequested, s.at[v1alpha1.PhaseWaitingApproval], Record{PolicyHash: policy, PlanHash: hash}, approvalPayload(status))
 
-	if status == nil || status.State == v1alpha1.ApprovalPending && s.ke.Status.Phase == v1alpha1.PhaseWaitingApproval && s.gone == nil {
-		return // others may yet come before these
+	if status == nil || s.ke.Status.Phase == v1alpha1.PhaseWaitingApproval && s.gone == nil {
+		return // others may yet come before these, or be asked for again
 	}
 	at := s.decided(status)
 	for i, a := range s.decisions(status) {
@@ -216,7 +216,8 @@ func (s *story) decisions(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
 		list = append(list, v1alpha1.Approval{Decision: v1alpha1.Approve}) // the bare approvalReceived
 	}
 	if status.State == v1alpha1.ApprovalRejected && len(s.ke.Spec.Approvals) > 0 {
-		return s.ke.Spec.Approvals // of which the status has the rejection alone
+		plan, _ := s.plan()                                                                                                       // others were written while nothing checked who wrote them
+		return slices.DeleteFunc(slices.Clone(s.ke.Spec.Approvals), func(a v1alpha1.Approval) bool { return a.PlanHash != plan }) // the status has the rejection alone
 	}
 	return list
 }

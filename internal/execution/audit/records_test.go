@@ -128,11 +128,25 @@ func TestTheRecordsOfAnExecution(t *testing.T) {
 		"Approved": {"by both, by name, when it was decided", func(ke *v1alpha1.KubernetesExecution) {
 			toWaiting(ke)
 			approve(ke, v1alpha1.ApprovalApproved, 8, decision("bob", v1alpha1.Approve), decision("system:serviceaccount:ops:bot", v1alpha1.Approve))
-		}, slices.Concat(waiting, []string{"10 approved +8s user:bob //plan-1", "11 approved +8s serviceaccount:system:serviceaccount:ops:bot //plan-1"})},
+			fail(ke, v1alpha1.ReasonCancelled, 9)
+		}, slices.Concat(waiting, []string{"10 approved +8s user:bob //plan-1", "11 approved +8s serviceaccount:system:serviceaccount:ops:bot //plan-1", "72 failed +9s " + controller + " Failed/cancelled/plan-1"})},
+		"ApprovedAndWaits": {"it may be asked for again, and then others approve", func(ke *v1alpha1.KubernetesExecution) {
+			toWaiting(ke)
+			approve(ke, v1alpha1.ApprovalApproved, 8, decision("bob", v1alpha1.Approve))
+		}, waiting},
 		"ApprovedByNobody": {"the bare approval has no name", func(ke *v1alpha1.KubernetesExecution) {
 			toWaiting(ke)
 			approve(ke, v1alpha1.ApprovalApproved, 8)
-		}, slices.Concat(waiting, []string{"10 approved +8s unknown: //plan-1"})},
+			fail(ke, v1alpha1.ReasonCancelled, 9)
+		}, slices.Concat(waiting, []string{"10 approved +8s unknown: //plan-1", "72 failed +9s " + controller + " Failed/cancelled/plan-1"})},
+		"RejectedAfterAGap": {"of the approvals before nobody knows who wrote them", func(ke *v1alpha1.KubernetesExecution) {
+			toWaiting(ke)
+			forged := decision("bob", v1alpha1.Approve)
+			forged.PlanHash = "plan-0"
+			approve(ke, v1alpha1.ApprovalRejected, 8, forged, decision("carol", v1alpha1.Reject))
+			ke.Status.Approval.Received = ke.Status.Approval.Received[1:]
+			fail(ke, v1alpha1.ReasonApprovalRejected, 8)
+		}, slices.Concat(waiting, []string{"10 rejected +8s user:carol //plan-1", "72 failed +8s " + controller + " Failed/approval_rejected/plan-1"})},
 		"Rejected": {"who approved before is there as well", func(ke *v1alpha1.KubernetesExecution) {
 			toWaiting(ke)
 			approve(ke, v1alpha1.ApprovalRejected, 8, decision("bob", v1alpha1.Approve), decision("carol", v1alpha1.Reject))

@@ -74,6 +74,8 @@ type identities interface {
 	Client(ctx context.Context, a *action.Action) (action.Client, error)
 	Exists(ctx context.Context, a *action.Action) (bool, error)
 	Denied(ctx context.Context, a *action.Action, rights []action.Right) ([]action.Right, error)
+	// MayRequest says whether a user may ask for an action, by its name.
+	MayRequest(ctx context.Context, user, name string) (bool, error)
 	// Forget has all be asked anew that is believed of an account.
 	Forget(a *action.Action)
 	// SecretType says whether there is a Secret, and of which type.

@@ -3,10 +3,12 @@ package check_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -73,6 +75,68 @@ func TestTheAccountMustExist(t *testing.T) {
 	wantFailed(t, out, validation, v1alpha1.DetailRBACDenied, r.executor+"/kubernaut-action-scale-deployment", "does not exist")
 	if !out.Results.ParameterValidation || out.Results.RBACValidation || out.Results.ResourceExists {
 		t.Errorf("%+v", out.Results)
+	}
+}
+
+// TestTheRequesterMustBeAllowed holds that who asks has to be allowed to, as far as
+// that can be known: the groups of a person were known at the request alone.
+func TestTheRequesterMustBeAllowed(t *testing.T) {
+	r := newRig(t, scale)
+	r.deploy(t, nil)
+	const account = "system:serviceaccount:ops:bot"
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "asks"}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.Resource}, Verbs: []string{v1alpha1.VerbExecute}, ResourceNames: []string{scale},
+	}}}
+	if _, err := r.admin.RbacV1().Roles(r.executor).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "asks"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "asks"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "rita"}, {Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:serviceaccounts:trusted"}},
+	}
+	if _, err := r.admin.RbacV1().RoleBindings(r.executor).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		reason, by string
+		verified   bool
+		allowed    bool
+	}{
+		"Allowed":         {"a role names rita", "rita", false, true},
+		"AllowedByGroup":  {"the groups of an account are known", "system:serviceaccount:trusted:bot", true, true},
+		"Person":          {"nobody has checked whether eve is in a group", "eve", false, false},
+		"VerifiedPerson":  {"the API server did", "eve", true, true},
+		"Account":         {"no role names it", account, false, false},
+		"VerifiedAccount": {"it has lost its right since", account, true, false},
+		"Nobody":          {"nobody is named, who could be asked about", "", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+				ke.Spec.RequestedBy = c.by
+				if !c.verified {
+					ke.Status.VerifiedRequest = nil
+				}
+			})
+			if c.allowed {
+				kubebedtest.Eventually(t, func(ctx context.Context) error { // the authorizer hears of the binding
+					checker, err := check.New(r.cfg, check.Deps{Identities: r.ids, Policy: r.policy, Conditions: r.conditions, Traffic: r.traffic, Reader: r.view})
+					if err != nil {
+						return err
+					}
+					out, err := checker.Check(ctx, ke, nil, begun)
+					if err == nil && (out.Failed != nil || !out.Results.RBACValidation) {
+						err = fmt.Errorf("%s: %+v", c.reason, out.Failed)
+					}
+					return err
+				})
+				return
+			}
+			out := r.check(t, ke, begun)
+			wantFailed(t, out, validation, v1alpha1.DetailRBACDenied, c.by+" may not ask for scale_deployment", "the verb execute")
+			if out.Results.RBACValidation {
+				t.Errorf("%s: %+v", c.reason, out.Results)
+			}
+		})
 	}
 }
 
@@ -281,6 +345,10 @@ func (f fakeIdentities) Denied(context.Context, *action.Action, []action.Right) 
 
 func (f fakeIdentities) SecretType(context.Context, string, string) (string, bool, error) {
 	return "", false, f.client
+}
+
+func (f fakeIdentities) MayRequest(context.Context, string, string) (bool, error) {
+	return true, f.denied
 }
 
 func (f fakeIdentities) Client(context.Context, *action.Action) (action.Client, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
+	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
 // parameters is the first step: is it an action, and asked for rightly?
@@ -37,9 +38,13 @@ func (r *round) parameters(ctx context.Context) error {
 	return nil
 }
 
-// rights is the second: may the action's account do it?
+// rights is the second: may the requester ask for it, and the action's account do
+// it?
 func (r *round) rights(ctx context.Context) error {
 	a := r.request.Action
+	if err := r.requester(ctx); err != nil || r.out.Failed != nil {
+		return err
+	}
 	if a.NoJob { // nothing is reached for
 		r.permitted, r.out.Results.RBACValidation = true, true
 		return nil
@@ -70,6 +75,25 @@ func (r *round) lacking(ctx context.Context) ([]action.Right, error) {
 		return nil, nil
 	}
 	return r.deps.Identities.Denied(ctx, r.request.Action, r.request.Rights())
+}
+
+// requester asks whether who asks may do so. The API server did when the request
+// came; an account can have lost its right since, and where the guard is off nobody
+// has asked yet. The groups of a person are known to the API server alone, so that
+// nothing is learned of a person about whose request it was asked.
+func (r *round) requester(ctx context.Context) error {
+	user := r.ke.Spec.RequestedBy
+	if _, account := identity.AccountGroups(user); user == "" || !account && r.ke.Status.VerifiedRequest != nil {
+		return nil
+	}
+	may, err := r.deps.Identities.MayRequest(ctx, user, r.ke.Spec.Action)
+	if err != nil || may {
+		return err
+	}
+	r.out.Results.RBACValidation = false
+	r.fail(v1alpha1.DetailRBACDenied, "%s may not ask for %s in namespace %q: that needs the verb %s on %s with the name %s. Bind a role to %s that grants it, and create the execution again",
+		user, r.ke.Spec.Action, r.cfg.Namespace, v1alpha1.VerbExecute, v1alpha1.Resource, r.ke.Spec.Action, user)
+	return nil
 }
 
 // policy is the fourth: does the policy allow what is asked for? The third is
@@ -105,6 +129,9 @@ func (r *round) decide(ctx context.Context) error {
 	}
 	r.out.Warnings = append([]string{}, d.Warnings...)
 	r.plan.PolicyHash = d.PolicyHash
+	if before := r.ke.Status.Plan; r.replan && before != nil { // an approval is for one period
+		r.plan.GuardPeriod = before.GuardPeriod
+	}
 	r.plan.Hash = action.Hash(r.plan)
 	return nil
 }

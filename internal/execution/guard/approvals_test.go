@@ -95,6 +95,21 @@ func attacksOnApprovals() map[string]attack {
 			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
 			nil, "approvals are only added",
 		},
+		"AnothersOfAnOldPlanReplaced": {
+			"that is for anna to do", &given{approvedBy: map[string]string{anna: "Approve"}, replanned: true},
+			replaces(adam, anna), replaces(anna, anna),
+			[]string{"approvals/name"},
+			"names somebody else",
+		},
+		"OwnReplacedByOneOfAnOldPlan": {
+			"a no would be gone", &given{approvedBy: map[string]string{anna: "Reject"}},
+			func(w *world, name string) error {
+				return w.as(anna).patch(name, `[{"op":"replace","path":"/spec/approvals/0/planHash","value":"`+oldHash+`"}]`)
+			},
+			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
+			[]string{"approvals/plan"},
+			"of another plan",
+		},
 		"BeforeThePlan": {
 			"nobody has seen what the dry run says", &given{phase: "validating"},
 			approves(adam, adam), then(moved("waiting_approval"), approves(adam, adam)),
@@ -149,6 +164,16 @@ func attacksOnApprovals() map[string]attack {
 			[]string{"approvals/plan", "approvals/plan-there", "approvals/ticked"},
 			"has no plan that could be approved",
 		},
+	}
+}
+
+// newHash is of a plan after given.
+const newHash = "3333333333333333333333333333333333333333333333333333333333333333"
+
+// replaces is to put an approval of the new plan in the place of the first.
+func replaces(person, inTheNameOf string) try {
+	return func(w *world, name string) error {
+		return w.as(person).patch(name, first(text(w.tb, entry(w.user(inTheNameOf), "Approve", newHash))))
 	}
 }
 

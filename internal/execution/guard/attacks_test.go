@@ -318,9 +318,21 @@ func attacksOnParts() map[string]attack {
 		},
 		"FinalizerReplaced": {
 			"by one that nobody takes off", &given{finalizer: true},
-			merges(eve, `{"metadata":{"finalizers":["example.com/other"]}}`), merges(eve, `{"metadata":{"finalizers":["kubernaut.io/execution-audit","example.com/other"]}}`),
+			merges(rita, `{"metadata":{"finalizers":["example.com/other"]}}`), merges(rita, `{"metadata":{"finalizers":["kubernaut.io/execution-audit","example.com/other"]}}`),
 			[]string{"changes/finalizer"},
 			"is the controller's",
+		},
+		"FinalizerOfAnother": {
+			"who approves could keep it from being deleted", &given{},
+			merges(adam, `{"metadata":{"finalizers":["example.com/mine"]}}`), merges(mona, `{"metadata":{"finalizers":["example.com/mine"]}}`),
+			[]string{"changes/finalizers"},
+			"adam may not give",
+		},
+		"FinalizerBesideTheControllers": {
+			"likewise", &given{finalizer: true},
+			merges(walt, `{"metadata":{"finalizers":["kubernaut.io/execution-audit","example.com/mine"]}}`), merges(controller, `{"metadata":{"finalizers":["kubernaut.io/execution-audit","example.com/mine"]}}`),
+			[]string{"changes/finalizers"},
+			"another finalizer",
 		},
 		"FinalizerTakenOffForGood": {
 			"where there is no controller any more there is a verb for it", &given{finalizer: true},

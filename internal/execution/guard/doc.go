@@ -7,8 +7,18 @@
 // MutatingAdmissionPolicies that write names where a request has none; they are
 // a convenience, served since Kubernetes 1.36, and nothing rests on them.
 //
-// What the policies promise is only worth something while they are there. Watch
-// looks after that: approvals count only while Missing gives no reason why not.
+// The policies only protect what was written while they were in force. Watch looks
+// after that. A Period is a time in which they were, without a gap: the UIDs and
+// generations of all objects are the same at both ends, and API servers have had
+// time to go by them. An execution counts as asked for by whom it names if it was
+// created within a period, and an approval if it was written within the one in
+// which it was asked for. The record of the period is a Lease, so that neither a
+// restart of the controller nor another replica is a gap.
+//
+// A Watch cannot see an API server that neither the EndpointSlice default/kubernetes
+// lists nor the configured address reaches, one that was started without the
+// admission plugin ValidatingAdmissionPolicy for less than the 30 seconds between
+// two trials, and writes to etcd itself.
 //
 // Whoever may write the policies themselves, or act as the controller, is not
 // held by any of this. Those rights are an administrator's: on

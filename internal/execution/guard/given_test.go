@@ -32,6 +32,7 @@ type given struct {
 	finalizer  bool
 	owner      bool              // it has an owner
 	approvedBy map[string]string // decisions
+	replanned  bool              // after these there is another plan
 	configMap  string            // it is not an execution at all
 }
 
@@ -76,6 +77,9 @@ func (g given) make(w *world) string {
 	must(w.tb, us.merge(made.GetName(), text(w.tb, map[string]any{"status": g.status(phase)}), "status"))
 	for person, decision := range g.approvedBy {
 		must(w.tb, w.as(person).firmly().patch(made.GetName(), first(text(w.tb, entry(w.user(person), decision, hash)))))
+	}
+	if g.replanned {
+		must(w.tb, us.merge(made.GetName(), `{"status":{"plan":{"hash":"`+newHash+`"}}}`, "status"))
 	}
 	return made.GetName()
 }

@@ -24,7 +24,7 @@ import (
 func ruleNames() map[string][]string {
 	return map[string][]string{
 		"requests":  {"approvals", "received", "ends", "requester", "execute"},
-		"changes":   {"parameters", "ends", "canceller", "finalizer", "owners"},
+		"changes":   {"parameters", "ends", "canceller", "finalizer", "finalizers", "owners"},
 		"approvals": {"phase", "name", "plan", "eyes", "groups", "approve"},
 		"status":    {"controller"},
 		"settings":  {"administer"},
@@ -56,6 +56,7 @@ func loosened() map[string]loosening {
 		"approvals/eyes-unknown":    without("approvals", "variables.requester != '' && ", ""),
 		"approvals/eyes-portal":     without("approvals", " && !(request.userInfo.username in variables.trusted)", ""),
 		"approvals/ticked":          without("approvals", " || object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)", ""),
+		"status/by-request":         without("status", "(object == null ? oldObject : object).metadata.?name.orValue('') ==", "request.?name.orValue('') =="),
 		"settings/by-request":       without("settings", "(object == null ? oldObject : object).metadata.?name.orValue('') in", "request.?name.orValue('') in"),
 	}
 	for policy, names := range ruleNames() {

@@ -2,10 +2,12 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 
+	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,38 +23,40 @@ import (
 
 // A looker sees the guard of a cluster.
 type looker struct {
-	options    Options
-	client     kubernetes.Interface
-	executions dynamic.ResourceInterface
+	options Options
+	client  kubernetes.Interface
+	servers *servers
+	record  *record
 }
 
-// look compares what is there with what should be, and then tries it.
-func (l looker) look(ctx context.Context) (time.Time, error) {
-	since, err := l.present(ctx)
+// look compares what is there with what should be, tries it at every API server
+// that is visible, and says in which period that is.
+func (l looker) look(ctx context.Context) (sight, error) {
+	objects, err := l.present(ctx)
 	if err != nil {
-		return time.Time{}, err
+		return sight{}, err
 	}
-	return since, l.tried(ctx)
+	if err := l.tried(ctx); err != nil {
+		if unknown := (unknownError{}); errors.As(err, &unknown) {
+			return sight{}, err
+		}
+		if failed := l.record.end(ctx); failed != nil {
+			err = fmt.Errorf("%w; %s", err, failed.Error()) // which is not that nobody can tell
+		}
+		return sight{}, err
+	}
+	p, err := l.record.current(ctx, objects)
+	return sight{objects, p}, err
 }
 
-// present says since when all objects are there as they should be.
-func (l looker) present(ctx context.Context) (since time.Time, err error) {
-	client, mine := l.client.AdmissionregistrationV1(), metav1.ListOptions{LabelSelector: l.label()}
-	policies, err := client.ValidatingAdmissionPolicies().List(ctx, mine)
+// present gives the UID and generation of each object of the guard, if all are
+// there as they should be. They are other ones after any change.
+func (l looker) present(ctx context.Context) (string, error) {
+	there, err := l.list(ctx)
 	if err != nil {
-		return since, unknownError{fmt.Errorf("list the policies of the guard: %w", err)}
+		return "", err
 	}
-	bindings, err := client.ValidatingAdmissionPolicyBindings().List(ctx, mine)
-	if err != nil {
-		return since, unknownError{fmt.Errorf("list the bindings of the guard: %w", err)}
-	}
-	there := map[string]found{}
-	for _, p := range policies.Items {
-		there["ValidatingAdmissionPolicy "+p.Name] = found{p.Spec, p.CreationTimestamp.Time}
-	}
-	for _, b := range bindings.Items {
-		there["ValidatingAdmissionPolicyBinding "+b.Name] = found{b.Spec, b.CreationTimestamp.Time}
-	}
+	var objects []string
 	for _, o := range Objects(l.options) {
 		var name string
 		var spec any
@@ -65,25 +69,78 @@ func (l looker) present(ctx context.Context) (since time.Time, err error) {
 		f, ok := there[name]
 		switch {
 		case !ok:
-			return since, fmt.Errorf("%s is not there: apply the manifests of the guard", name)
+			return "", fmt.Errorf("%s is not there: apply the manifests of the guard", name)
 		case !apiequality.Semantic.DeepEqual(f.spec, spec):
-			return since, fmt.Errorf("%s is not as this version has it: apply the manifests of the guard", name)
-		case f.created.After(since):
-			since = f.created
+			return "", fmt.Errorf("%s is not as this version has it: apply the manifests of the guard", name)
 		}
+		objects = append(objects, fmt.Sprintf("%s %s %d", name, f.meta.UID, f.meta.Generation))
 	}
-	return since, nil
+	slices.Sort(objects)
+	return strings.Join(objects, "\n"), nil
 }
 
 // found is an object that is there.
 type found struct {
-	spec    any
-	created time.Time
+	spec any
+	meta metav1.ObjectMeta
 }
 
-// tried says whether the API server goes by the policies, by the trial of a
-// forged approval.
+// list reads the objects with the label of the guard, as they are stored.
+func (l looker) list(ctx context.Context) (map[string]found, error) {
+	client, mine := l.client.AdmissionregistrationV1(), metav1.ListOptions{LabelSelector: l.label()}
+	var policies *admissionv1.ValidatingAdmissionPolicyList
+	var bindings *admissionv1.ValidatingAdmissionPolicyBindingList
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		if policies, err = client.ValidatingAdmissionPolicies().List(ctx, mine); err != nil {
+			return unknownError{fmt.Errorf("list the policies of the guard: %w", err)}
+		}
+		return nil
+	})
+	g.Go(func() (err error) {
+		if bindings, err = client.ValidatingAdmissionPolicyBindings().List(ctx, mine); err != nil {
+			return unknownError{fmt.Errorf("list the bindings of the guard: %w", err)}
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	there := map[string]found{}
+	for _, p := range policies.Items {
+		there["ValidatingAdmissionPolicy "+p.Name] = found{p.Spec, p.ObjectMeta}
+	}
+	for _, b := range bindings.Items {
+		there["ValidatingAdmissionPolicyBinding "+b.Name] = found{b.Spec, b.ObjectMeta}
+	}
+	return there, nil
+}
+
+// tried says whether the API servers go by the policies, by the trial of a forged
+// approval at each. One that cannot be reached by itself is left out.
 func (l looker) tried(ctx context.Context) error {
+	direct, err := l.servers.direct(ctx)
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.Go(func() error { return l.try(ctx, l.servers.executions) })
+	for address, executions := range direct {
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeoutCause(ctx, serverBound, errServerBound)
+			defer cancel()
+			err := l.try(ctx, executions)
+			if unknown := (unknownError{}); err == nil || errors.As(err, &unknown) {
+				return nil
+			}
+			return fmt.Errorf("API server %s: %w", address, err)
+		})
+	}
+	return g.Wait()
+}
+
+// try sends a forged approval to an API server, as a dry run.
+func (l looker) try(ctx context.Context, executions dynamic.ResourceInterface) error {
 	canary := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{
 			"action":    "guard_canary",
@@ -93,7 +150,7 @@ func (l looker) tried(ctx context.Context) error {
 	}}
 	canary.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	canary.SetGenerateName("guard-canary-")
-	_, err := l.executions.Create(ctx, canary, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err := executions.Create(ctx, canary, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	policy := "'" + l.options.Namespace + "-" + policyRequests + "'"
 	switch {
 	case err == nil:

@@ -9,26 +9,33 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
 // A cluster is what a Watch sees.
 type cluster struct {
 	mu      sync.Mutex
-	since   time.Time
+	seen    sight
 	err     error
+	present int // looks at the objects alone
 	looks   int
 	changed func()
 }
 
-func (c *cluster) look(context.Context) (time.Time, error) {
+func (c *cluster) look(context.Context) (sight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looks++
-	return c.since, c.err
+	if c.err != nil {
+		return sight{}, c.err
+	}
+	return c.seen, nil
+}
+
+func (c *cluster) lookAtObjects(context.Context) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.present++
+	return c.seen.objects, c.err
 }
 
 func (c *cluster) follow(ctx context.Context, changed func()) {
@@ -55,7 +62,7 @@ func (c *cluster) tell() {
 // running starts a Watch of a cluster in a bubble.
 func running(t *testing.T, c *cluster) *Watch {
 	t.Helper()
-	w := newWatch(c.look, c.follow)
+	w := newWatch(c.look, c.lookAtObjects, c.follow)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
@@ -84,7 +91,7 @@ var (
 // TestNothingIsTrustedUnseen: without a look there is no guard.
 func TestNothingIsTrustedUnseen(t *testing.T) {
 	t.Parallel()
-	if err := newWatch(nil, nil).Missing(); !errors.Is(err, errNoLook) {
+	if err := newWatch(nil, nil, nil).Missing(); !errors.Is(err, errNoLook) {
 		t.Errorf("Missing() = %v before the first look", err)
 	}
 }
@@ -140,34 +147,96 @@ func TestAway(t *testing.T) {
 	})
 }
 
-// TestOlderThanTheGuard: an approval from before the guard can be from anybody.
-func TestOlderThanTheGuard(t *testing.T) {
+// TestPeriodCovers holds which executions were created within a period.
+func TestPeriodCovers(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		reason string
+		period Period
+		at     time.Time
+		want   bool
+	}{
+		"Before": {"nobody checked", Period{"a", since}, since.Add(-time.Second), false},
+		"With":   {"times have whole seconds, and the period is rounded up", Period{"a", since}, since, true},
+		"After":  {"it was guarded all the time", Period{"a", since}, since.Add(time.Hour), true},
+		"None":   {"there is no period", Period{}, since, false},
+	} {
+		if got := tc.period.Covers(tc.at); got != tc.want {
+			t.Errorf("%s: %s: Covers() = %t", name, tc.reason, got)
+		}
+	}
+}
+
+// TestConfirm holds that what is confirmed was looked at after the question, by as
+// few looks as do.
+func TestConfirm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		since := time.Now().Truncate(time.Second)
-		c := &cluster{since: since}
+		c := &cluster{seen: sight{"objects 1", Period{ID: "a"}}}
 		w := running(t, c)
-		wantMissing(t, w, nil)
-		for name, tc := range map[string]struct {
-			reason  string
-			created time.Time
-			missing bool
-		}{
-			"Before": {"anybody could have approved it", since.Add(-time.Second), true},
-			"With":   {"times have seconds", since, false},
-			"After":  {"it was guarded all the time", since.Add(time.Second), false},
-		} {
-			ke := &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(tc.created)}}
-			if err := w.MissingFor(ke); (err != nil) != tc.missing {
-				t.Errorf("%s: %s: MissingFor() = %v", name, tc.reason, err)
+		synctest.Wait()
+		wants := func(want string, reason error) {
+			t.Helper()
+			if p, err := w.Confirm(t.Context()); p.ID != want || !errors.Is(err, reason) {
+				t.Errorf("Confirm() = %q, %v, want %q, %v", p.ID, err, want, reason)
 			}
 		}
+		wants("a", nil)
+		if c.looks != 1 || c.present != 1 {
+			t.Errorf("%d looks and %d at the objects", c.looks, c.present)
+		}
+		c.mu.Lock()
+		c.seen = sight{"objects 2", Period{ID: "b"}}
+		c.mu.Unlock()
+		if p, err := w.Period(); p.ID != "a" || err != nil {
+			t.Errorf("Period() = %q, %v before anybody looked", p.ID, err)
+		}
+		wants("b", nil)
 		c.becomes(errGone)
-		c.tell()
+		wants("", errGone)
+		c.becomes(unknownError{errAway})
+		wants("", errAway)
+		if _, err := w.Confirm(t.Context()); !IsUnknown(err) {
+			t.Errorf("Confirm() = %v, which nobody knows", err)
+		}
+	})
+}
+
+// TestConfirmTogether holds that those who ask while a look is under way share the
+// next one, and not that one: it may have seen what was before their question.
+func TestConfirmTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slow := make(chan struct{})
+		var looks int
+		w := newWatch(nil, func(context.Context) (string, error) {
+			looks++
+			<-slow
+			return "objects", nil
+		}, nil)
+		w.missing, w.looked, w.seen = nil, time.Now(), sight{"objects", Period{ID: "a"}}
+		var all sync.WaitGroup
+		ask := func() {
+			all.Go(func() {
+				if p, err := w.Confirm(t.Context()); p.ID != "a" || err != nil {
+					t.Errorf("Confirm() = %q, %v", p.ID, err)
+				}
+			})
+		}
+		ask()
 		synctest.Wait()
-		ke := &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(since.Add(time.Hour))}}
-		if err := w.MissingFor(ke); !errors.Is(err, errGone) {
-			t.Errorf("MissingFor() = %v without a guard", err)
+		for range 8 {
+			ask()
+		}
+		synctest.Wait()
+		if looks != 1 {
+			t.Errorf("%d looks at a time", looks)
+		}
+		close(slow)
+		all.Wait()
+		if looks != 2 {
+			t.Errorf("%d looks, want 2: the first is too old for the others", looks)
 		}
 	})
 }
@@ -177,13 +246,13 @@ func TestOlderThanTheGuard(t *testing.T) {
 func TestLogged(t *testing.T) {
 	c := &cluster{}
 	var said strings.Builder
-	w := newWatch(c.look, c.follow)
+	w := newWatch(c.look, c.lookAtObjects, c.follow)
 	w.log = slog.New(slog.NewTextHandler(&said, nil))
 	for _, err := range []error{nil, nil, errNoPolicy, errNoPolicy, unknownError{errLookBound}, errNoPolicy, nil} {
 		c.becomes(err)
 		_ = w.lookOnce(t.Context())
 	}
-	if gone, there := strings.Count(said.String(), "no approval counts"), strings.Count(said.String(), "are there"); gone != 1 || there != 2 {
+	if gone, there := strings.Count(said.String(), "nothing checks who asks"), strings.Count(said.String(), "in force"); gone != 1 || there != 2 {
 		t.Errorf("it says %d times that the guard is gone, and %d times that it is there:\n%s", gone, there, said.String())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -13,6 +14,11 @@ import (
 const (
 	user  = "request.userInfo.username"
 	where = "request.namespace"
+
+	// objectName is the name of the object: a request that deletes all of them has none.
+	objectName = "(object == null ? oldObject : object).metadata.?name.orValue('')"
+	// withNamespace is that the object goes with all that is in its namespace.
+	withNamespace = "request.operation == 'DELETE' && has(namespaceObject.metadata.deletionTimestamp)"
 )
 
 // forged begins what a canary is told; the rest of it says what to do instead.
@@ -84,6 +90,12 @@ func (o Options) changes() *admissionv1.ValidatingAdmissionPolicy {
 			quote("the finalizer " + v1alpha1.Finalizer + " is the controller's, which takes it off once what became of the execution is in the audit: delete the execution and wait; where there is no controller any more, whoever has the verb administer on kubernetesexecutions can take it off"),
 		},
 		rule{
+			// With a finalizer that nobody takes off, the object could not be deleted.
+			fmt.Sprintf("object.metadata.?finalizers.orValue([]).all(f, f in oldObject.metadata.?finalizers.orValue([])) || variables.requester == %[1]s || %[1]s == %[2]s || variables.administers",
+				user, quote(o.ControllerUser)),
+			user + " + ' may not give ' + oldObject.metadata.name + ' another finalizer, with which it could not be deleted: leave it out; its requester can add one, and whoever has the verb administer on kubernetesexecutions'",
+		},
+		rule{
 			// The garbage collector deletes what has an owner that is not there.
 			// It changes blockOwnerDeletion itself.
 			"object.metadata.?ownerReferences.orValue([]).all(now, variables.owners.exists(was, was.uid == now.uid && was.apiVersion == now.apiVersion && was.kind == now.kind && was.name == now.name && was.?controller == now.?controller))" +
@@ -98,8 +110,9 @@ func (o Options) changes() *admissionv1.ValidatingAdmissionPolicy {
 func (o Options) approvals() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.policy(policyApprovals, executions("", admissionv1.Update))
 	p.Spec.Variables = []admissionv1.Variable{
-		// The schema has one entry for each approver and takes none away.
-		{Name: "added", Expression: "object.spec.?approvals.orValue([]).filter(a, !oldObject.spec.?approvals.orValue([]).exists(b, b.approver == a.approver))"},
+		// The schema has one entry for each approver and takes none away. One that is
+		// about an older plan can be put in the place of another.
+		{Name: "added", Expression: "object.spec.?approvals.orValue([]).filter(a, !oldObject.spec.?approvals.orValue([]).exists(b, a == b))"},
 		{Name: "decides", Expression: "size(variables.added) > 0 || object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)"},
 		{Name: "named", Expression: "oldObject.metadata.name"},
 		{Name: "phase", Expression: "oldObject.?status.phase.orValue('')"},
@@ -141,12 +154,18 @@ func (o Options) approvals() *admissionv1.ValidatingAdmissionPolicy {
 	return p
 }
 
-// status is who says what became of executions.
+// status is who says what became of executions, and since when they are guarded.
 func (o Options) status() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.policy(policyStatus, executions("status", admissionv1.Update))
+	p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules,
+		matching(coordinationv1.GroupName, coordinationv1.SchemeGroupVersion.Version, "leases", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
+	p.Spec.MatchConditions = []admissionv1.MatchCondition{
+		{Name: "controllers-own", Expression: "request.resource.resource != 'leases' || " + objectName + " == " + quote(RecordName)},
+	}
 	p.Spec.Validations = rules(rule{
-		user + " == " + quote(o.ControllerUser),
-		"'the status of an execution is what the controller found and did, and ' + " + user + " + ' is not the controller: to end an execution set spec.cancel or spec.finalize, and to start over create another'",
+		user + " == " + quote(o.ControllerUser) + " || " + withNamespace,
+		"request.resource.resource == 'leases' ? 'Lease " + RecordName + " says since when requests are checked, and ' + " + user + " + ' is not the controller: leave it to the controller' : " +
+			"'the status of an execution is what the controller found and did, and ' + " + user + " + ' is not the controller: to end an execution set spec.cancel or spec.finalize, and to start over create another'",
 	})
 	return p
 }
@@ -154,19 +173,16 @@ func (o Options) status() *admissionv1.ValidatingAdmissionPolicy {
 // settings is who says what is allowed, and when everything stops.
 func (o Options) settings() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.policy(policySettings, matching(corev1.GroupName, corev1.SchemeGroupVersion.Version, "configmaps", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
-	// The name of the object: a request that deletes all of them has none.
-	const name = "(object == null ? oldObject : object).metadata.?name.orValue('')"
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
-		{Name: "settings", Expression: name + " in " + listOf([]string{o.PolicyConfigMap, v1alpha1.EmergencyStop})},
+		{Name: "settings", Expression: objectName + " in " + listOf([]string{o.PolicyConfigMap, v1alpha1.EmergencyStop})},
 	}
-	// All that is in a namespace goes with it.
-	admin := "request.operation == 'DELETE' && has(namespaceObject.metadata.deletionTimestamp) || " + may(v1alpha1.VerbAdminister, "")
+	admin := withNamespace + " || " + may(v1alpha1.VerbAdminister, "")
 	if o.PolicyAdmins != "" {
 		admin += " || " + quote(o.PolicyAdmins) + " in request.userInfo.?groups.orValue([])"
 	}
 	p.Spec.Validations = rules(rule{
 		admin,
-		user + " + ' may not change ConfigMap ' + " + name + " + ', which says what executions are allowed or whether any run: that needs the verb administer on kubernetesexecutions in namespace ' + " + where + " + '; have somebody change it who has it'",
+		user + " + ' may not change ConfigMap ' + " + objectName + " + ', which says what executions are allowed or whether any run: that needs the verb administer on kubernetesexecutions in namespace ' + " + where + " + '; have somebody change it who has it'",
 	})
 	return p
 }

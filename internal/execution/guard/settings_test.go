@@ -1,14 +1,56 @@
 package guard_test
 
 import (
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
 )
 
 func attacksOnStatus() map[string]attack {
 	approve := `{"status":{"approval":{"state":"Approved","required":false}}}`
+	create := func(person, name string) try {
+		return func(w *world, _ string) error { return w.leases(person).create(lease(name)) }
+	}
+	made := func(w *world, _ string) error {
+		if err := w.leases(controller).firmly().create(lease(guard.RecordName)); !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		return nil
+	}
+	edit := func(person string) try {
+		return func(w *world, _ string) error {
+			return w.leases(person).merge(guard.RecordName, `{"spec":{"holderIdentity":"another"}}`)
+		}
+	}
 	return map[string]attack{
+		"RecordMade": {
+			"the guard would seem to have had no gap", nil,
+			create(pete, guard.RecordName), create(pete, "any-other"),
+			[]string{"status/controller"},
+			"pete is not the controller: leave it to the controller",
+		},
+		"RecordEdited": {
+			"likewise", nil,
+			then(made, edit(pete)), then(made, edit(controller)),
+			[]string{"status/controller"},
+			"since when requests are checked",
+		},
+		"RecordDeleted": {
+			"all would be asked for approval again", nil,
+			then(made, func(w *world, _ string) error { return w.leases(pete).remove(guard.RecordName) }),
+			then(made, func(w *world, _ string) error { return w.leases(controller).onTrial().remove(guard.RecordName) }),
+			[]string{"status/controller"},
+			"leave it to the controller",
+		},
+		"RecordDeletedWithAll": {
+			"by a request that names none", nil,
+			then(made, func(w *world, _ string) error { return w.leases(pete).removeAll() }),
+			then(made, func(w *world, _ string) error { return w.leases(controller).onTrial().removeAll() }),
+			[]string{"status/controller", "status/by-request"},
+			"leave it to the controller",
+		},
 		"StatusByRequester": {
 			"who asks does not say that it was approved", &given{},
 			merges(eve, approve, "status"), merges(controller, approve, "status"),
@@ -59,6 +101,10 @@ func attacksOnStatus() map[string]attack {
 			"is not the controller",
 		},
 	}
+}
+
+func lease(name string) map[string]any {
+	return map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": name}, "spec": map[string]any{"holderIdentity": "somebody"}}
 }
 
 func executing(o *unstructured.Unstructured) {

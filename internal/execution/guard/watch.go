@@ -8,11 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
 const (
@@ -32,21 +29,38 @@ var (
 	errNoLook    = errors.New("nobody has looked yet")
 )
 
-// A Watch knows whether the guard is there.
+// A Watch knows whether the guard is there, and since when without a gap.
 type Watch struct {
-	// look says since when the guard is there, or why it is not. It gives an
+	// look gives what is there, or why the guard is missing. It gives an
 	// unknownError if it cannot tell.
-	look func(ctx context.Context) (since time.Time, err error)
+	look func(ctx context.Context) (sight, error)
+	// present gives the objects of the guard alone.
+	present func(ctx context.Context) (string, error)
 	// follow calls back when the objects of the guard change, until ctx ends.
 	follow func(ctx context.Context, changed func())
 
-	log *slog.Logger
+	log     *slog.Logger
+	looking chan struct{} // holds one look at a time
 
 	mu      sync.Mutex
 	missing error     // what the last look that could tell has said
 	looked  time.Time // when that was
 	unknown error     // why no look could tell since then
-	since   time.Time
+	seen    sight
+	next    *confirmation // that has not begun
+}
+
+// A sight is what a look has seen.
+type sight struct {
+	objects string // their UIDs and generations
+	period  Period
+}
+
+// A confirmation is one look for all who wait for it.
+type confirmation struct {
+	done   chan struct{}
+	period Period
+	err    error
 }
 
 // unknownError is why nobody can tell whether the guard is there.
@@ -55,32 +69,46 @@ type unknownError struct{ error }
 // Unwrap gives the cause.
 func (e unknownError) Unwrap() error { return e.error }
 
+// IsUnknown reports whether an error of a Watch says that it cannot tell, and not
+// that the guard is missing.
+func IsUnknown(err error) bool {
+	unknown := unknownError{}
+	return errors.As(err, &unknown) || errors.Is(err, errNoLook)
+}
+
 // New makes a Watch of the guard that Objects of the same options are. As
 // whoever cfg is, it lists and watches validatingadmissionpolicies and
-// validatingadmissionpolicybindings, and creates executions, on trial only. The
-// log hears when the guard goes and comes.
-func New(cfg *rest.Config, o Options, log *slog.Logger) (*Watch, error) {
+// validatingadmissionpolicybindings, creates executions, on trial only, and
+// keeps a record in the Lease RecordName. A change of the guard is in force after
+// propagation at the latest; zero means DefaultPropagation. The log hears when
+// the guard goes and comes.
+func New(cfg *rest.Config, o Options, propagation time.Duration, log *slog.Logger) (*Watch, error) {
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("watch the guard: %w", err)
 	}
-	objects, err := dynamic.NewForConfig(cfg)
+	o = o.withDefaults()
+	all, err := newServers(cfg, client, o.Namespace)
 	if err != nil {
 		return nil, fmt.Errorf("watch the guard: %w", err)
 	}
-	o = o.withDefaults()
-	l := looker{
-		options:    o,
-		client:     client,
-		executions: objects.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(o.Namespace),
+	if propagation == 0 {
+		propagation = DefaultPropagation
 	}
-	w := newWatch(l.look, l.follow)
+	l := looker{
+		options: o, client: client, servers: all,
+		record: &record{client: client, namespace: o.Namespace, propagation: propagation},
+	}
+	w := newWatch(l.look, l.present, l.follow)
 	w.log = log
 	return w, nil
 }
 
-func newWatch(look func(context.Context) (time.Time, error), follow func(context.Context, func())) *Watch {
-	return &Watch{look: look, follow: follow, log: slog.New(slog.DiscardHandler), missing: errNoLook}
+func newWatch(look func(context.Context) (sight, error), present func(context.Context) (string, error), follow func(context.Context, func())) *Watch {
+	return &Watch{
+		look: look, present: present, follow: follow,
+		log: slog.New(slog.DiscardHandler), looking: make(chan struct{}, 1), missing: errNoLook,
+	}
 }
 
 // Run looks at once, whenever something about the guard changes, and every 30
@@ -92,8 +120,11 @@ func (w *Watch) Run(ctx context.Context) error {
 	following.Go(func() { w.follow(ctx, func() { signal(changed) }) })
 	for ctx.Err() == nil {
 		next := lookEvery
-		if w.lookOnce(ctx) != nil {
+		if err := w.lookOnce(ctx); err != nil {
 			next = lookAgain
+			if settling := (settlingError{}); errors.As(err, &settling) {
+				next = min(next, time.Until(settling.until))
+			}
 		}
 		timer := time.NewTimer(next)
 		select {
@@ -107,49 +138,118 @@ func (w *Watch) Run(ctx context.Context) error {
 }
 
 func (w *Watch) lookOnce(ctx context.Context) error {
+	w.looking <- struct{}{}
+	defer func() { <-w.looking }()
 	ctx, cancel := context.WithTimeoutCause(ctx, lookBound, errLookBound)
 	defer cancel()
-	since, err := w.look(ctx)
+	seen, err := w.look(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if unknown := (unknownError{}); errors.As(err, &unknown) {
 		w.unknown = err
 		return err
 	}
-	switch before := w.missing; {
-	case err != nil && (before == nil || before.Error() != err.Error()):
-		w.log.ErrorContext(ctx, "no approval counts, because nothing checks who approves: apply deploy/guard", "err", err)
-	case err == nil && before != nil:
-		w.log.InfoContext(ctx, "the admission policies that check who approves are there")
-	}
-	w.missing, w.looked, w.unknown, w.since = err, time.Now(), nil, since
+	w.tell(ctx, err)
+	w.missing, w.looked, w.unknown, w.seen = err, time.Now(), nil, seen
 	return err
+}
+
+// tell logs what is not as it was at the last look.
+func (w *Watch) tell(ctx context.Context, err error) {
+	settling := settlingError{}
+	switch before := w.missing; {
+	case err != nil && before != nil && before.Error() == err.Error():
+	case errors.As(err, &settling):
+		w.log.InfoContext(ctx, "the admission policies that check who asks and who approves are there, and every API server has to go by them first", "until", settling.until.UTC())
+	case err != nil:
+		w.log.ErrorContext(ctx, "no execution is accepted and no approval counts, because nothing checks who asks and who approves: apply deploy/guard", "err", err)
+	case before != nil:
+		w.log.InfoContext(ctx, "the admission policies that check who asks and who approves are in force")
+	}
 }
 
 // Missing says why the guard cannot be relied on. Nil is that it can.
 func (w *Watch) Missing() error {
+	_, err := w.Period()
+	return err
+}
+
+// Ready is Missing for who waits until executions are accepted.
+func (w *Watch) Ready() error {
+	if err := w.Missing(); err != nil {
+		return fmt.Errorf("no execution is accepted, because nothing checks who asks: %w", err)
+	}
+	return nil
+}
+
+// Period is the period of the guard as it was last seen, or why there is none.
+func (w *Watch) Period() (Period, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.unknown == nil, w.missing == nil && time.Since(w.looked) < trust:
-		return w.missing
+		return w.seen.period, w.missing
 	default:
-		return w.unknown
+		return Period{}, w.unknown
 	}
 }
 
-// MissingFor says why the guard cannot be relied on for an execution: an
-// approval of one that was there before the guard can be from anybody.
-func (w *Watch) MissingFor(ke *v1alpha1.KubernetesExecution) error {
-	if err := w.Missing(); err != nil {
-		return err
+// Confirm is Period by a look that begins after the call: all that was written
+// before the call, and since the period began, was checked.
+func (w *Watch) Confirm(ctx context.Context) (Period, error) {
+	w.mu.Lock()
+	c := w.next
+	first := c == nil
+	if first {
+		c = &confirmation{done: make(chan struct{})}
+		w.next = c
 	}
+	w.mu.Unlock()
+	if first {
+		w.confirm(context.WithoutCancel(ctx), c) // for others, too; it has a bound
+	}
+	select {
+	case <-c.done:
+		return c.period, c.err
+	case <-ctx.Done():
+		return Period{}, unknownError{fmt.Errorf("look at the guard: %w", context.Cause(ctx))}
+	}
+}
+
+// confirm looks at the objects. Where they are not those of the last good look,
+// that is made anew.
+func (w *Watch) confirm(ctx context.Context, c *confirmation) {
+	defer close(c.done)
+	objects, err := w.presentOnce(ctx)
+	if err == nil && w.isGood(objects) {
+		c.period, c.err = w.Period()
+		return
+	}
+	if unknown := (unknownError{}); errors.As(err, &unknown) {
+		c.err = err
+		return
+	}
+	if c.err = w.lookOnce(ctx); c.err == nil {
+		c.period, c.err = w.Period()
+	}
+}
+
+func (w *Watch) presentOnce(ctx context.Context) (string, error) {
+	w.looking <- struct{}{}
+	defer func() { <-w.looking }()
+	ctx, cancel := context.WithTimeoutCause(ctx, lookBound, errLookBound)
+	defer cancel()
+	w.mu.Lock()
+	w.next = nil // who comes now needs another
+	w.mu.Unlock()
+	return w.present(ctx)
+}
+
+// isGood reports whether the last look has seen the guard in force with objects.
+func (w *Watch) isGood(objects string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if ke.CreationTimestamp.Time.Before(w.since) {
-		return fmt.Errorf("the execution was created before the guard was there, at %s: create it again", w.since.UTC().Format(time.RFC3339))
-	}
-	return nil
+	return w.missing == nil && w.unknown == nil && w.seen.objects == objects && time.Since(w.looked) < trust
 }
 
 // signal does not wait: one that nobody has heard yet says as much as two.

@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
@@ -40,11 +42,22 @@ func (w *world) watched() *guard.Watch {
 		must(w.tb, w.admin.RbacV1().ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{}))
 		must(w.tb, w.admin.RbacV1().ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{}))
 	})
-	watch, err := guard.New(w.config(controller), w.options(), slog.New(slog.DiscardHandler))
+	return w.another()
+}
+
+// another starts a Watch as another replica of the controller does, or the same
+// after a restart.
+func (w *world) another() *guard.Watch {
+	w.tb.Helper()
+	watch, err := guard.New(w.config(controller), w.options(), propagation, slog.New(slog.DiscardHandler))
 	must(w.tb, err)
 	run(w.tb, watch)
 	return watch
 }
+
+// propagation is longer than the API server takes to go by what has changed, as far
+// as the tests of this file depend on it.
+const propagation = time.Second
 
 func run(tb testing.TB, watch *guard.Watch) {
 	tb.Helper()
@@ -142,10 +155,87 @@ func TestWatchTries(t *testing.T) {
 	must(t, err)
 	w := &world{tb: t, ns: "default", admin: admin}
 	w.install(guard.Objects(guard.Options{Namespace: "default"}))
-	watch, err := guard.New(bed.Config(), guard.Options{Namespace: "default"}, slog.New(slog.DiscardHandler))
+	watch, err := guard.New(bed.Config(), guard.Options{Namespace: "default"}, propagation, slog.New(slog.DiscardHandler))
 	must(t, err)
 	run(t, watch)
 	wantMissing(t, watch, "an approval that nobody gave was not refused")
+}
+
+// TestPeriods holds what begins another period of the guard, by its first look: any
+// change of any object, also one that was undone, and no restart.
+func TestPeriods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.guarded()
+	first := w.watched()
+	period := func(watch *guard.Watch) guard.Period {
+		t.Helper()
+		wantMissing(t, watch, "")
+		p, err := watch.Confirm(t.Context())
+		must(t, err)
+		return p
+	}
+	last := period(first)
+	made, err := w.as(rita).objects.Create(t.Context(), &unstructured.Unstructured{Object: asked(nil)}, metav1.CreateOptions{})
+	must(t, err)
+	if created := made.GetCreationTimestamp().Time; last.Covers(created) && created.Before(last.Since) || last.Covers(last.Since.Add(-time.Second)) {
+		t.Errorf("the period since %s covers %s", last.Since, created)
+	}
+	if restarted := period(w.another()); restarted != last {
+		t.Errorf("after a restart the period is %+v, and it was %+v", restarted, last)
+	}
+
+	client, ctx := w.admin.AdmissionregistrationV1(), t.Context()
+	bindings, policies := client.ValidatingAdmissionPolicyBindings(), client.ValidatingAdmissionPolicies()
+	name := w.ns + "-execution-settings"
+	patch := func(patches ...string) error {
+		for _, p := range patches {
+			if _, err := bindings.Patch(ctx, name, "application/merge-patch+json", []byte(p), metav1.PatchOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	const gone = "the record is gone"
+	for _, change := range []struct {
+		reason string
+		do     func() error
+		same   bool
+	}{
+		{"the binding was away", func() error {
+			b, err := bindings.Get(ctx, name, metav1.GetOptions{})
+			must(t, err)
+			must(t, bindings.Delete(ctx, name, metav1.DeleteOptions{}))
+			_, err = bindings.Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: b.Labels}, Spec: b.Spec}, metav1.CreateOptions{})
+			return err
+		}, false},
+		{"the binding only wrote to the log", func() error {
+			return patch(`{"spec":{"validationActions":["Audit"]}}`, `{"spec":{"validationActions":["Deny"]}}`)
+		}, false},
+		{"the policy did nothing when it failed", func() error {
+			for _, p := range []string{"Ignore", "Fail"} {
+				if _, err := policies.Patch(ctx, name, "application/merge-patch+json", []byte(`{"spec":{"failurePolicy":"`+p+`"}}`), metav1.PatchOptions{}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, false},
+		{"an annotation enforces nothing", func() error { return patch(`{"metadata":{"annotations":{"a":"b"}}}`) }, true},
+		{gone, func() error { return w.leases(controller).remove(guard.RecordName) }, false},
+	} {
+		must(t, change.do())
+		now := period(w.another())
+		if change.same != (now == last) {
+			t.Errorf("%s: the period is %+v, and it was %+v", change.reason, now, last)
+		}
+		if !change.same && !now.Since.After(last.Since.Add(-time.Nanosecond)) {
+			t.Errorf("%s: the period began at %s, the one before at %s", change.reason, now.Since, last.Since)
+		}
+		if seen := period(first); seen != now && change.reason != gone { // of which a replica that was there needs to know nothing
+			t.Errorf("%s: another replica has %+v, and not %+v", change.reason, seen, now)
+		}
+		last = now
+	}
 }
 
 // TestWatchNeedsRights holds that who may not look does not see a guard.
@@ -153,7 +243,7 @@ func TestWatchNeedsRights(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.guarded()
-	watch, err := guard.New(w.config(walt), w.options(), slog.New(slog.DiscardHandler))
+	watch, err := guard.New(w.config(walt), w.options(), propagation, slog.New(slog.DiscardHandler))
 	must(t, err)
 	run(t, watch)
 	wantMissing(t, watch, `User "walt" cannot list resource`)

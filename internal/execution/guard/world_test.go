@@ -45,7 +45,7 @@ const (
 	otto = "otto" // asks and approves in another namespace, and writes here
 	walt = "walt" // looks, and labels
 	mona = "mona" // administers
-	pete = "pete" // writes ConfigMaps
+	pete = "pete" // writes ConfigMaps and Leases
 	gina = "gina" // writes ConfigMaps, and is in policy-admins
 	boss = "boss" // may do everything
 
@@ -132,8 +132,11 @@ func (w *world) user(person string) string {
 
 func on(resource string, verbs ...string) rbacv1.PolicyRule {
 	r := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
-	if resource == "configmaps" {
+	switch resource {
+	case "configmaps":
 		r.APIGroups = []string{""}
+	case "leases":
+		r.APIGroups = []string{"coordination.k8s.io"}
 	}
 	return r
 }
@@ -147,6 +150,7 @@ func named(r rbacv1.PolicyRule, names ...string) rbacv1.PolicyRule {
 func (w *world) roles() {
 	w.tb.Helper()
 	write := on(executions, "get", "list", "create", "update", "patch", "delete")
+	leases := on("leases", "get", "list", "create", "update", "patch", "delete", "deletecollection")
 	configmaps := on("configmaps", "get", "list", "create", "update", "patch", "delete", "deletecollection")
 	rights := map[string][]rbacv1.PolicyRule{
 		rita:       {write, named(on(executions, "execute"), "scale_deployment")},
@@ -158,9 +162,9 @@ func (w *world) roles() {
 		otto:       {write},
 		walt:       {on(executions, "get", "list", "patch")},
 		mona:       {on(executions, "get", "patch", "update", "administer"), configmaps},
-		pete:       {configmaps},
+		pete:       {leases, configmaps},
 		gina:       {configmaps},
-		controller: {write, on(executions+"/status", "get", "update", "patch")},
+		controller: {leases, write, on(executions+"/status", "get", "update", "patch")},
 		portal:     {write, on(executions, "execute", "approve")},
 		robot:      {write, on(executions, "execute", "approve")},
 		plain:      {write},
@@ -314,6 +318,17 @@ func (w *world) later(person string) hand {
 // settings is a person with ConfigMaps before them.
 func (w *world) settings(person string) hand {
 	return hand{w, w.client(person).Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(w.ns), w.dryRun}
+}
+
+// leases is a person with Leases before them.
+func (w *world) leases(person string) hand {
+	return hand{w, w.client(person).Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace(w.ns), w.dryRun}
+}
+
+// onTrial is for what is not to stay where it happens.
+func (h hand) onTrial() hand {
+	h.dryRun = []string{metav1.DryRunAll}
+	return h
 }
 
 // firmly is for what is to happen even where people only try.

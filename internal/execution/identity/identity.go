@@ -7,8 +7,9 @@
 // account that was deleted and made anew is noticed when the API server refuses
 // the token: there is one more attempt with a new one.
 //
-// What an account may do is asked of the API server. That it may is believed for
-// a minute, that it may not is never believed for longer than it was asked. As
+// What an account may do, and what a requester may ask for, is asked of the API
+// server. That one may is believed for
+// a minute, that one may not is never believed for longer than it was asked. As
 // accounts mostly have their rights on all objects of a namespace, that is asked
 // first: it answers for every target in it. So in the long run a check costs no
 // request here, whatever its target is.
@@ -18,6 +19,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +32,7 @@ import (
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
@@ -60,8 +63,9 @@ type Identities struct {
 
 	secrets func() (rest.Interface, error) // as SecretLookup
 
-	mu    sync.Mutex
-	known map[string]*account
+	mu       sync.Mutex
+	known    map[string]*account
+	requests map[request]time.Time // those that are allowed, and until when that is believed
 }
 
 // New makes the accounts of actions in a namespace known. cfg is how we reach
@@ -81,6 +85,7 @@ func New(cfg *rest.Config, namespace string) *Identities {
 		accounts:  accounts,
 		wrap:      cfg.WrapTransport,
 		known:     make(map[string]*account),
+		requests:  make(map[request]time.Time),
 	}
 	i.secrets = sync.OnceValues(func() (rest.Interface, error) { return connectForSecrets(i.named(SecretLookup).config()) })
 	return i
@@ -157,6 +162,64 @@ func (i *Identities) Denied(ctx context.Context, a *action.Action, rights []acti
 	return denied, nil
 }
 
+// MayRequest says whether a user may ask for an action, by the name that the
+// request has: the verb execute on executions of that name. The groups of a
+// service account follow from its name. Of a person no groups are known, so that a
+// no can be wrong for one whose right comes from a group.
+func (i *Identities) MayRequest(ctx context.Context, user, name string) (bool, error) {
+	asks := request{user, name}
+	now := time.Now()
+	i.mu.Lock()
+	known := now.Before(i.requests[asks])
+	i.mu.Unlock()
+	if known {
+		return true, nil
+	}
+	own, err := i.own()
+	if err != nil {
+		return false, fmt.Errorf("ask whether %s may ask for %s: %w", user, name, err)
+	}
+	groups, _ := AccountGroups(user)
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	answer, err := own.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user, Groups: groups,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: v1alpha1.Resource,
+				Verb: v1alpha1.VerbExecute, Namespace: i.namespace, Name: name,
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask whether %s may ask for %s: %w", user, name, err)
+	}
+	if !answer.Status.Allowed || answer.Status.Denied {
+		return false, nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.requests) >= maxBelieved {
+		clear(i.requests) // it costs questions, and memory has a bound
+	}
+	i.requests[asks] = now.Add(believed)
+	return true, nil
+}
+
+// A request is one of a user for an action.
+type request struct{ user, action string }
+
+// AccountGroups are the groups that a user is in for certain, and whether these are
+// all, as they are for a service account.
+func AccountGroups(user string) (groups []string, account bool) {
+	name, account := strings.CutPrefix(user, "system:serviceaccount:")
+	namespace, _, named := strings.Cut(name, ":")
+	if !account || !named {
+		return []string{"system:authenticated"}, false
+	}
+	return []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}, true
+}
+
 // Forget has all be asked anew that is believed of an action's account, and for
 // a while of each object by its name. It is for when the API server says
 // otherwise.
@@ -190,13 +253,14 @@ func (i *Identities) review(ctx context.Context, acc *account, right action.Righ
 	if right.Executor {
 		right.Namespace = i.namespace
 	}
+	user := "system:serviceaccount:" + i.namespace + ":" + acc.name
+	groups, _ := AccountGroups(user)
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	answer, err := own.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:serviceaccount:" + i.namespace + ":" + acc.name,
-			// Those that the token of the account will have.
-			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + i.namespace, "system:authenticated"},
+			User:   user,
+			Groups: groups, // those that the token of the account will have
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Group: right.Group, Version: "*", Resource: right.Resource, Subresource: right.Subresource,
 				Verb: right.Verb, Namespace: right.Namespace, Name: right.Name,

@@ -307,6 +307,44 @@ func TestRights(t *testing.T) {
 	})
 }
 
+// TestMayRequest holds who is asked about, with which groups, and how long an answer
+// is believed.
+func TestMayRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ids, c := newIdentities()
+		for user, groups := range map[string][]string{
+			"jane":                        {"system:authenticated"},
+			"system:serviceaccount:a:bot": {"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"},
+			"system:serviceaccount:odd":   {"system:authenticated"}, // is no account
+		} {
+			c.set(func() { c.reviews = nil })
+			for range 2 { // a yes is believed
+				if may, err := ids.MayRequest(t.Context(), user, "scale_deployment"); !may || err != nil {
+					t.Errorf("%s may not: %v", user, err)
+				}
+			}
+			want := []authorizationv1.SubjectAccessReviewSpec{{User: user, Groups: groups, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: "kubernetesexecution.kubernaut.io", Version: "v1alpha1", Resource: "kubernetesexecutions", Verb: "execute", Namespace: "executor", Name: "scale_deployment",
+			}}}
+			if diff := cmp.Diff(want, c.reviews); diff != "" {
+				t.Error(diff)
+			}
+		}
+		c.set(func() { c.denies = func(*authorizationv1.ResourceAttributes) bool { return true } })
+		if may, err := ids.MayRequest(t.Context(), "jane", "drain_node"); may || err != nil {
+			t.Errorf("for another action: %t, %v", may, err)
+		}
+		time.Sleep(time.Minute)
+		if may, err := ids.MayRequest(t.Context(), "jane", "scale_deployment"); may || err != nil {
+			t.Errorf("after a minute: %t, %v", may, err)
+		}
+		c.set(func() { c.down = true })
+		if _, err := ids.MayRequest(t.Context(), "jane", "scale_deployment"); err == nil {
+			t.Error("no answer is one")
+		}
+	})
+}
+
 // An answer for all objects of a namespace does for each of them; where an
 // account has rights on some alone, each of them is asked for.
 func TestRightsOnAllObjects(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/approval"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
@@ -39,6 +40,9 @@ func (r *reconciler) validate(ctx context.Context, t *turn) error {
 	if t.ke.Spec.Cancel {
 		fail(t, cancelled(t.ke))
 		return nil
+	}
+	if verified, err := r.verifyRequest(ctx, t); err != nil || !verified {
+		return err
 	}
 	if refusal := r.notInline(t.ke); refusal != nil {
 		fail(t, *refusal)
@@ -138,8 +142,11 @@ func (r *reconciler) uncheckable(ctx context.Context, t *turn, err error) error 
 		return err
 	}
 	detail := v1alpha1.DetailExecutorUnavailable
-	if errors.Is(err, execution.ErrNoPolicies) {
+	switch {
+	case errors.Is(err, execution.ErrNoPolicies):
 		detail = v1alpha1.DetailPolicyUnavailable
+	case guard.IsUnknown(err):
+		detail = v1alpha1.DetailGuardMissing
 	}
 	const reason = "CannotCheck"
 	known := condition(&t.ke.Status, v1alpha1.ConditionValidated)
@@ -233,8 +240,16 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 		fail(t, cancelled(t.ke))
 		return nil
 	}
-	guard := r.guard(t.ke)
-	status, failed, until := approval.Decide(t.ke, guard, t.now)
+	if verified, err := r.verifyRequest(ctx, t); err != nil || !verified {
+		return err
+	}
+	period, missing := r.guardPeriod(ctx, t.ke)
+	if p := t.ke.Status.Plan; missing == nil && p != nil && p.GuardPeriod != period.ID {
+		r.ask(t)
+		t.until(t.ke.Status.Approval.Deadline.Time)
+		return nil
+	}
+	status, failed, until := approval.Decide(t.ke, missing, t.now)
 	before := t.ke.Status.Approval
 	t.ke.Status.Approval = &status
 	switch {
@@ -247,16 +262,8 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 		}
 		fail(t, *failed)
 		return nil
-	case status.State != v1alpha1.ApprovalApproved:
-		detail, waiting := approval.Waiting(t.ke, guard)
-		if guard != nil {
-			t.wait(10 * time.Second)
-		}
-		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, waiting
-		setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", waiting)
-		if !until.IsZero() {
-			t.until(until)
-		}
+	case missing != nil || status.State != v1alpha1.ApprovalApproved:
+		r.pending(t, missing, until)
 		return nil
 	}
 	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionTrue, "Approved", approvedBy(status))
@@ -269,14 +276,41 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 	return r.launch(ctx, t)
 }
 
+// guardPeriod is the time without a gap in which approvals are checked, or why
+// there is none. Where there are any, it is looked at after them.
+func (r *reconciler) guardPeriod(ctx context.Context, ke *v1alpha1.KubernetesExecution) (guard.Period, error) {
+	if len(ke.Spec.Approvals) == 0 && !ke.Spec.ApprovalReceived {
+		return r.guard.Period()
+	}
+	return r.guard.Confirm(ctx)
+}
+
+// pending says what an approval is waited for, or why one does not count.
+func (r *reconciler) pending(t *turn, guardMissing error, until time.Time) {
+	detail, waiting := approval.Waiting(t.ke, guardMissing)
+	if guardMissing != nil {
+		t.wait(10 * time.Second)
+	}
+	t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, waiting
+	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", waiting)
+	if !until.IsZero() {
+		t.until(until)
+	}
+}
+
 // proceed goes on with a plan that passed the checks.
 func (r *reconciler) proceed(ctx context.Context, t *turn) error {
 	if taken, err := r.adopt(ctx, t); err != nil || taken {
 		return err
 	}
-	switch {
-	case t.ke.Spec.Cancel:
+	if t.ke.Spec.Cancel {
 		fail(t, cancelled(t.ke))
+		return nil
+	}
+	if verified, err := r.verifyRequest(ctx, t); err != nil || !verified {
+		return err
+	}
+	switch {
 	case t.ke.Spec.DryRun == v1alpha1.DryRunOnly:
 		tried(t)
 	case asksFirst(t.ke):
@@ -293,20 +327,30 @@ func asksFirst(ke *v1alpha1.KubernetesExecution) bool {
 	return ke.Spec.DryRun != v1alpha1.DryRunOnly && a != nil && a.Required && a.State != v1alpha1.ApprovalApproved
 }
 
-// ask asks for an approval.
+// ask asks for an approval: for the first time, or again where the guard had a gap
+// since. What was written before does not count: it cannot name the new hash.
 func (r *reconciler) ask(t *turn) {
 	s := &t.ke.Status
+	again := s.Phase == v1alpha1.PhaseWaitingApproval
+	period, missing := r.guard.Period()
+	s.Plan.GuardPeriod = period.ID
+	s.Plan.Hash = action.Hash(s.Plan)
+	a := s.Approval
+	a.State, a.Received, a.DecidedAt, a.ReceivedTooEarly = v1alpha1.ApprovalPending, nil, nil, t.ke.Spec.ApprovalReceived
 	timeout := r.cfg.ApprovalTimeout
-	if own := t.ke.Spec.ApprovalTimeout; own != nil {
+	if own := t.ke.Spec.ApprovalTimeout; own != nil && own.Duration > 0 {
 		timeout = own.Duration
 	}
-	if timeout > 0 {
-		s.Approval.Deadline = at(t.now.Add(timeout).Add(time.Second - 1)) // the API's times have no fractions
+	a.Deadline = at(t.now.Add(timeout).Add(time.Second - 1)) // the API's times have no fractions
+	s.ReasonDetail, s.Message = approval.Waiting(t.ke, missing)
+	if again {
+		s.Message = "the admission policies that check who approves were changed, so that no earlier approval counts; " + s.Message
 	}
-	s.ReasonDetail, s.Message = approval.Waiting(t.ke, r.guard(t.ke))
 	dropCondition(s, v1alpha1.ConditionQueued)
 	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", s.Message)
-	enter(t, v1alpha1.PhaseWaitingApproval)
+	if !again {
+		enter(t, v1alpha1.PhaseWaitingApproval)
+	}
 	t.afterwards(func(context.Context) {
 		r.tell.say(t.ke, "ApprovalRequired", fmt.Sprintf("%s; to approve: fleetloop approve %s -n %s", s.Message, t.ke.Name, t.ke.Namespace))
 	})

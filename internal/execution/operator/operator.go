@@ -31,6 +31,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
@@ -101,6 +102,15 @@ type identities interface {
 	Client(ctx context.Context, a *action.Action) (action.Client, error)
 }
 
+// A guardian knows since when the API server checks who asks and who approves,
+// without a gap. It is a *guard.Watch, or a guard.Off.
+type guardian interface {
+	// Period is the time without a gap as it was last seen, or why there is none.
+	Period() (guard.Period, error)
+	// Confirm is Period by a look that begins after the call.
+	Confirm(ctx context.Context) (guard.Period, error)
+}
+
 // An auditor writes down what became of an execution.
 type auditor interface {
 	// Sync reports whether the execution has ended and all of it is durable.
@@ -123,11 +133,9 @@ type Deps struct {
 	Check      checker
 	Identities identities
 	Gate       *gate.Gate
-	// Guard says why approvals of an execution cannot be trusted; nil is that
-	// they can.
-	Guard    func(ke *v1alpha1.KubernetesExecution) error
-	Auditor  archive // needed where Config.Audited says so
-	Recorder execution.Recorder
+	Guard      guardian
+	Auditor    archive // needed where Config.Audited says so
+	Recorder   execution.Recorder
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer

@@ -121,7 +121,8 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 				hash = ke.Status.Plan.Hash
 			}
 			by := rapid.SampledFrom([]string{"alice", "bob", "carol"}).Draw(t, "by")
-			if !slices.ContainsFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Approver == by }) {
+			if !slices.ContainsFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Approver == by && a.PlanHash == hash }) {
+				ke.Spec.Approvals = slices.DeleteFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Approver == by })
 				ke.Spec.Approvals = append(ke.Spec.Approvals, v1alpha1.Approval{Approver: by, Decision: v1alpha1.Approve, PlanHash: hash})
 			}
 		}),
@@ -136,6 +137,10 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"change policy": func(*rapid.T) { w.policy += "x" },
 		"time passes": func(t *rapid.T) {
 			w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 60, 400, 4000}).Draw(t, "seconds")) * time.Second)
+		},
+		"gap of the guard": func(*rapid.T) {
+			m.changes++
+			w.period.ID = fmt.Sprintf("period-%d", m.changes)
 		},
 		"guard": func(t *rapid.T) {
 			w.guard = nil
@@ -235,6 +240,9 @@ func (m *machine) allowed(t *rapid.T, e effect) {
 			return a.Decision == v1alpha1.Approve && a.PlanHash == e.plan.Hash && a.Approver != e.requester
 		}) {
 			t.Fatalf("%s began without an approval of its plan %s: %+v", e.execution, e.plan.Hash, e.approvals)
+		}
+		if e.plan.GuardPeriod != m.w.period.ID {
+			t.Fatalf("%s began with an approval from before a gap of the guard", e.execution)
 		}
 	}
 	if want := fmt.Sprintf(`{"replicas":%d}`, e.replicas); string(e.plan.Before.Raw) != want {

@@ -35,7 +35,7 @@ type reconciler struct {
 	check      checker
 	identities identities
 	gate       *gate.Gate
-	guard      func(ke *v1alpha1.KubernetesExecution) error
+	guard      guardian
 	recorder   execution.Recorder
 	tell       teller
 	targets    follower

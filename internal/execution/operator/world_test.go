@@ -25,6 +25,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
@@ -44,6 +45,7 @@ type world struct {
 	policy   string         // the hash of the policies
 	approval bool           // whether they want an approval
 	guard    error
+	period   guard.Period // of the guard; its gaps are over
 	post     []v1alpha1.ConditionResult
 	postWait time.Duration
 	window   time.Duration // for which an execution is rollback_ready
@@ -81,8 +83,21 @@ func newWorld() *world {
 		trusted: map[types.UID]bool{}, past: map[types.NamespacedName][]*v1alpha1.KubernetesExecution{},
 		jobs: map[string]*batchv1.Job{}, pods: map[types.UID][]corev1.Pod{}, targets: map[string]int{"web": 3, "api": 3}, policy: "p1",
 		fault: func(string, bool) error { return nil }, window: 5 * time.Minute,
+		period: guard.Period{ID: "period-1", Since: time.Unix(0, 0)},
 	}
 }
+
+// A guarding is the guard of a world.
+type guarding struct{ w *world }
+
+func (g guarding) Period() (guard.Period, error) {
+	if g.w.guard != nil {
+		return guard.Period{}, g.w.guard
+	}
+	return g.w.period, nil
+}
+
+func (g guarding) Confirm(context.Context) (guard.Period, error) { return g.Period() }
 
 // newReconciler is an operator that has just started.
 func (w *world) newReconciler(cfg Config) *reconciler {
@@ -94,7 +109,7 @@ func (w *world) newReconciler(cfg Config) *reconciler {
 	}
 	r := &reconciler{
 		cfg: cfg.withDefaults(), executions: storedExecutions{w}, jobs: storedJobs{w}, check: checks{w}, gate: g, identities: accounts{w},
-		guard: func(*v1alpha1.KubernetesExecution) error { return w.guard }, recorder: w, tell: teller{events.NewFakeRecorder(10000)},
+		guard: guarding{w}, recorder: w, tell: teller{events.NewFakeRecorder(10000)},
 		targets: nothingFollowed{}, metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
 		stopped: func(context.Context) error { return nil }, launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, begun: map[types.UID]begun{},
 	}
@@ -381,7 +396,12 @@ func (c checks) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, _ *
 }
 
 func (c checks) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error) {
-	return c.Check(ctx, ke, nil, now)
+	out, err := c.Check(ctx, ke, nil, now)
+	if ke.Status.Plan != nil {
+		out.Plan.GuardPeriod = ke.Status.Plan.GuardPeriod
+		out.Plan.Hash = action.Hash(out.Plan)
+	}
+	return out, err
 }
 
 func (c checks) PostConditions(context.Context, *v1alpha1.KubernetesExecution, time.Time, time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {

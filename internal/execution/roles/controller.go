@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
@@ -65,6 +66,7 @@ func (c Controller) Role() *rbacv1.Role {
 			rule(corev1.GroupName, "configmaps", "get", "list", "watch"),
 			// What comes again adds to an event that there is.
 			rule("events.k8s.io", "events", "create", "patch"),
+			// Who leads, and since when the guard is in force.
 			rule("coordination.k8s.io", "leases", "get", "list", "watch", "create", "update", "patch"),
 		},
 	}
@@ -73,9 +75,12 @@ func (c Controller) Role() *rbacv1.Role {
 // ClusterRole is what the controller needs in the whole cluster: to look.
 func (c Controller) ClusterRole() *rbacv1.ClusterRole {
 	c = c.withDefaults()
+	servers := rule("discovery.k8s.io", "endpointslices", "get")
+	servers.ResourceNames = []string{guard.ServerSlice}
 	rules := []rbacv1.PolicyRule{
 		rule("authorization.k8s.io", "subjectaccessreviews", "create"),
-		// Whether approvals are guarded.
+		servers, // each of which has to go by the guard
+		// Whether executions are guarded.
 		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{
 			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		}, Verbs: []string{"get", "list", "watch"}},

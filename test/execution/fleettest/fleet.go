@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -52,7 +53,8 @@ type Options struct {
 	Host func(cfg *rest.Config) *rest.Config
 	// NoController leaves the controller to StartController.
 	NoController bool
-	// NoGuard leaves the admission policies out.
+	// NoGuard leaves the admission policies out, so that the controller does not
+	// get ready until InstallGuard.
 	NoGuard bool
 }
 
@@ -96,7 +98,11 @@ func Start(tb testing.TB, o Options) *Fleet {
 	}
 	f := &Fleet{TB: tb, Client: c, Namespace: name, Cheap: name + "-cheap", Dear: name + "-dear", s: s, o: o, Database: pgtest.URL(tb)}
 	f.install()
-	if !o.NoController {
+	switch {
+	case o.NoController:
+	case o.NoGuard:
+		f.LaunchController()
+	default:
 		f.StartController()
 	}
 	return f
@@ -217,6 +223,31 @@ func (f *Fleet) people() {
 	}
 }
 
+// Grant gives a user verbs on executions and nothing else, and waits until the API
+// server knows.
+func (f *Fleet) Grant(user string, verbs ...string) {
+	f.Helper()
+	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: "only-" + user}
+	f.apply(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.Resource}, Verbs: verbs}}})
+	f.apply(&rbacv1.RoleBinding{
+		ObjectMeta: meta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	})
+	f.Until(func() error {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: f.Namespace, Group: v1alpha1.GroupVersion.Group, Resource: v1alpha1.Resource, Verb: verbs[0],
+		}}}
+		if err := f.Client.Create(f.Context(), review); err != nil {
+			return err
+		}
+		if !review.Status.Allowed {
+			return fmt.Errorf("%s may not %s yet", user, verbs[0])
+		}
+		return nil
+	})
+}
+
 func (f *Fleet) namespace(name string, labels map[string]string) {
 	f.Helper()
 	f.apply(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
@@ -290,6 +321,7 @@ func (f *Fleet) LaunchController(args ...string) *controllertest.Process {
 	all := []string{
 		"--kubeconfig=" + f.kubeconfig, "--namespace=" + f.Namespace, "--runner-image=" + image, "--runner-pull-policy=Never",
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
+		"--guard-propagation=10ms", // the one API server goes by the guard: see InstallGuard
 	}
 	all = append(append(all, f.o.Args...), args...)
 	f.controller = controllertest.Start(f, f.s.binary("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)

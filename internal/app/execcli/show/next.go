@@ -150,12 +150,12 @@ func hold(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 		a.say("There is no policy that could be asked, and so nothing may be done.")
 		a.do("kubectl --namespace="+ke.Namespace+" get configmap "+policies, "shows whether they are there, unless they have another name here; the log of the controller says what is wrong with them")
 	case v1alpha1.DetailGuardMissing:
-		a.say("Approvals count where the admission policies of deploy/guard stand, and of what was asked for since. An administrator applies them where they are missing or changed; then ask again.")
+		a.say("Approvals count while the admission policies of deploy/guard are in force. An administrator applies them where they are missing or changed; then it is asked for approval again.")
 	case v1alpha1.DetailExecutorUnavailable:
 		a.say("The action cannot be started at the moment.")
 	case v1alpha1.DetailUnknownAction, v1alpha1.DetailInvalidParameters, v1alpha1.DetailRBACDenied, v1alpha1.DetailAdmissionDenied, v1alpha1.DetailTargetNotFound,
 		v1alpha1.DetailTargetState, v1alpha1.DetailTargetProtected, v1alpha1.DetailPolicyDenied, v1alpha1.DetailPreConditionFailed,
-		v1alpha1.DetailResultUnknown, v1alpha1.DetailTargetChanged, v1alpha1.DetailPartial:
+		v1alpha1.DetailResultUnknown, v1alpha1.DetailTargetChanged, v1alpha1.DetailPartial, v1alpha1.DetailRequesterUnverified:
 	}
 }
 
@@ -335,6 +335,7 @@ func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
 		v1alpha1.DetailCircuitOpen:         "The same has failed too often on this target. Find out why before asking again.",
 		v1alpha1.DetailEmergencyStop:       "Everything is stopped: fleetloop exec resume" + o.In(ke) + " ends that.",
 		v1alpha1.DetailGuardMissing:        "An administrator applies deploy/guard; then ask again.",
+		v1alpha1.DetailRequesterUnverified: "An administrator sees to it that the admission policies of deploy/guard are in force; then ask again.",
 		v1alpha1.DetailExecutorUnavailable: "The action's pod could not be started; see whether its image can be pulled, whether a node has room, and whether a quota allows it.",
 		v1alpha1.DetailResultUnknown:       "Whether the action was done is not known: look at the target before anything else.",
 		v1alpha1.DetailTargetChanged:       "Somebody else has changed the target since; look at it before asking again.",

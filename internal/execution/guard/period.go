@@ -1,0 +1,164 @@
+package guard
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// RecordName is the name of the Lease, in the namespace of executions, that
+// holds the current Period. Only the controller writes it.
+const RecordName = "fleetloop-execution-guard"
+
+// DefaultPropagation is how long an API server may take to go by admission
+// policies that were created or changed, unless New is told otherwise.
+const DefaultPropagation = 30 * time.Second
+
+// annotationObjects holds the UID and generation of each object of the guard.
+const annotationObjects = "kubernaut.io/guard-objects"
+
+// ErrOff is why there is no Period where an installation does without the guard.
+var ErrOff = errors.New("the guard is switched off (--guard=off)")
+
+// A Period is a time in which the API server has checked every request, without
+// a gap. The zero value is none.
+type Period struct {
+	// ID is drawn at random once the period has begun. Nobody can have written it
+	// anywhere before.
+	ID string
+	// Since is when the period began, by the API server's clock, in whole seconds.
+	Since time.Time
+}
+
+// Covers reports whether an object that the API server created at a time was
+// created within the period.
+func (p Period) Covers(created time.Time) bool { return p.ID != "" && !created.Before(p.Since) }
+
+// Off is a guard that an installation does without: there is never a Period.
+type Off struct{}
+
+// Period gives ErrOff.
+func (Off) Period() (Period, error) { return Period{}, ErrOff }
+
+// Confirm gives ErrOff.
+func (Off) Confirm(context.Context) (Period, error) { return Period{}, ErrOff }
+
+// A record keeps the current period in a Lease, so that neither a restart nor
+// another replica is a gap.
+type record struct {
+	client      kubernetes.Interface
+	namespace   string
+	propagation time.Duration
+
+	settling string    // the objects that API servers may not go by yet
+	settled  time.Time // when all of them do
+}
+
+// settlingError is that the guard is as it should be, but not for long enough.
+type settlingError struct{ until time.Time }
+
+// Error says until when.
+func (e settlingError) Error() string {
+	return fmt.Sprintf("the admission policies were created or changed: not every API server may go by them before %s", e.until.UTC().Format(time.RFC3339))
+}
+
+// current is the period of the guard that consists of objects. It begins one
+// once the objects have been the same for as long as changes take to propagate.
+func (r *record) current(ctx context.Context, objects string) (Period, error) {
+	lease, err := r.read(ctx)
+	if err != nil {
+		return Period{}, err
+	}
+	if p := periodOf(lease); p.ID != "" && lease.Annotations[annotationObjects] == objects {
+		r.settling = ""
+		return p, nil
+	}
+	if r.settling != objects {
+		r.settling, r.settled = objects, time.Now().Add(r.propagation)
+	}
+	if time.Now().Before(r.settled) {
+		return Period{}, settlingError{r.settled}
+	}
+	if err := r.begin(ctx, lease, objects); err != nil {
+		return Period{}, err
+	}
+	r.settling = ""
+	return Period{}, settlingError{time.Now().Add(time.Second)} // then the API server's clock is past Since
+}
+
+// begin writes down that a period begins.
+func (r *record) begin(ctx context.Context, lease *coordinationv1.Lease, objects string) error {
+	now, err := r.serverTime(ctx)
+	if err != nil {
+		return err
+	}
+	p := Period{ID: rand.Text(), Since: now.Add(time.Second)} // times of objects are cut off to whole seconds
+	lease.Annotations = map[string]string{annotationObjects: objects}
+	lease.Spec.HolderIdentity, lease.Spec.AcquireTime = &p.ID, &metav1.MicroTime{Time: p.Since}
+	return r.write(ctx, lease)
+}
+
+// end writes down that the period is over, if there is one: the API server does
+// not go by the objects, and they look the same as before.
+func (r *record) end(ctx context.Context) error {
+	r.settling = ""
+	lease, err := r.read(ctx)
+	if err != nil || periodOf(lease).ID == "" {
+		return err
+	}
+	lease.Annotations = nil
+	lease.Spec.HolderIdentity, lease.Spec.AcquireTime = nil, nil
+	return r.write(ctx, lease)
+}
+
+// read gives the record, or a new one.
+func (r *record) read(ctx context.Context) (*coordinationv1.Lease, error) {
+	lease, err := r.client.CoordinationV1().Leases(r.namespace).Get(ctx, RecordName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: RecordName, Namespace: r.namespace}}, nil
+	}
+	if err != nil {
+		return nil, unknownError{fmt.Errorf("read Lease %q, the record of the guard: %w", RecordName, err)}
+	}
+	return lease, nil
+}
+
+// write fails if another replica has written since the record was read.
+func (r *record) write(ctx context.Context, lease *coordinationv1.Lease) error {
+	leases := r.client.CoordinationV1().Leases(r.namespace)
+	var err error
+	if lease.ResourceVersion == "" {
+		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+	} else {
+		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return unknownError{fmt.Errorf("write Lease %q, the record of the guard: %w", RecordName, err)}
+	}
+	return nil
+}
+
+// serverTime is the API server's clock, by which it dates objects.
+func (r *record) serverTime(ctx context.Context) (time.Time, error) {
+	trial := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{GenerateName: "guard-clock-"}}
+	made, err := r.client.CoordinationV1().Leases(r.namespace).Create(ctx, trial, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return time.Time{}, unknownError{fmt.Errorf("read the API server's clock: %w", err)}
+	}
+	return made.CreationTimestamp.Time, nil
+}
+
+// periodOf is the period of a record. The zero value is none.
+func periodOf(lease *coordinationv1.Lease) Period {
+	if lease.Spec.HolderIdentity == nil || lease.Spec.AcquireTime == nil {
+		return Period{}
+	}
+	return Period{ID: *lease.Spec.HolderIdentity, Since: lease.Spec.AcquireTime.Time}
+}

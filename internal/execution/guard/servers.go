@@ -1,0 +1,118 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// serverBound is how long one of several API servers may take for a trial.
+const serverBound = 3 * time.Second
+
+var errServerBound = fmt.Errorf("it did not answer within %s", serverBound)
+
+// ServerSlice is the EndpointSlice, in namespace default, in which the API
+// servers of a cluster list their addresses.
+const ServerSlice = "kubernetes"
+
+// The API servers of a cluster. Each has its own view of the admission policies.
+type servers struct {
+	cfg        *rest.Config
+	namespace  string
+	client     kubernetes.Interface
+	executions dynamic.ResourceInterface // of whichever server answers
+
+	mu    sync.Mutex
+	known map[string]dynamic.ResourceInterface // by address
+}
+
+func newServers(cfg *rest.Config, client kubernetes.Interface, namespace string) (*servers, error) {
+	s := &servers{cfg: cfg, namespace: namespace, client: client}
+	var err error
+	s.executions, err = executionsOf(cfg, namespace)
+	return s, err
+}
+
+func executionsOf(cfg *rest.Config, namespace string) (dynamic.ResourceInterface, error) {
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return client.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(namespace), nil
+}
+
+// direct is each API server that is listed, by its address. There is none where
+// the list may not be read, or a server could not prove that it is one.
+func (s *servers) direct(ctx context.Context) (map[string]dynamic.ResourceInterface, error) {
+	name, ok := s.verifiedName()
+	if !ok {
+		return nil, nil
+	}
+	slice, err := s.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, ServerSlice, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, unknownError{fmt.Errorf("read EndpointSlice %s/%s, which lists the API servers: %w", metav1.NamespaceDefault, ServerSlice, err)}
+	}
+	addresses := map[string]bool{}
+	for _, port := range slice.Ports {
+		if port.Port == nil || port.Name == nil || *port.Name != "https" {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			for _, a := range e.Addresses {
+				addresses[net.JoinHostPort(a, strconv.Itoa(int(*port.Port)))] = true
+			}
+		}
+	}
+	return s.connect(name, addresses)
+}
+
+// connect keeps one client for each address, and no others.
+func (s *servers) connect(name string, addresses map[string]bool) (map[string]dynamic.ResourceInterface, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := map[string]dynamic.ResourceInterface{}
+	for a := range addresses {
+		client, ok := s.known[a]
+		if !ok {
+			cfg := rest.CopyConfig(s.cfg)
+			cfg.Host, cfg.ServerName, cfg.RateLimiter = "https://"+a, name, nil
+			var err error
+			if client, err = executionsOf(cfg, s.namespace); err != nil {
+				return nil, fmt.Errorf("connect to API server %s: %w", a, err)
+			}
+		}
+		now[a] = client
+	}
+	s.known = now
+	return maps.Clone(now), nil
+}
+
+// verifiedName is the name by which an API server proves itself, whatever its
+// address. A credential goes to no server that has not.
+func (s *servers) verifiedName() (string, bool) {
+	if s.cfg.Insecure || s.cfg.Transport != nil {
+		return "", false
+	}
+	host, err := url.Parse(s.cfg.Host)
+	if err != nil || host.Scheme != "https" {
+		return "", false
+	}
+	return cmp.Or(s.cfg.ServerName, host.Hostname()), true
+}

@@ -1,0 +1,80 @@
+package operator
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
+)
+
+// verifyRequest says whether the API server has checked who asks for an execution,
+// and that it is still what was asked for. Where it has not, the execution ends.
+func (r *reconciler) verifyRequest(ctx context.Context, t *turn) (verified bool, err error) {
+	parameters, err := parametersHash(t.ke)
+	if err != nil {
+		fail(t, execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters, Message: err.Error()})
+		return false, nil //nolint:nilerr // the execution ends with it
+	}
+	switch known := t.ke.Status.VerifiedRequest; {
+	case known == nil:
+		return r.verifyNew(ctx, t, parameters)
+	case known.ParametersHash != parameters: // the schema cannot tell, and the guard had a gap
+		unverified(t, "spec.parameters are other ones than were asked for: they were changed while the admission policies were not in force")
+		return false, nil
+	}
+	return true, nil
+}
+
+// verifyNew verifies a request that this or another operator has not yet.
+func (r *reconciler) verifyNew(ctx context.Context, t *turn, parameters string) (verified bool, err error) {
+	period, err := r.guard.Confirm(ctx)
+	switch created := t.ke.CreationTimestamp.Time; {
+	case errors.Is(err, guard.ErrOff):
+		return true, nil
+	case err != nil && guard.IsUnknown(err) && t.ke.Status.Phase == v1alpha1.PhaseValidating:
+		return false, r.uncheckable(ctx, t, err)
+	case err != nil && guard.IsUnknown(err):
+		t.wait(checkAgain)
+		return false, nil
+	case err != nil:
+		unverified(t, fmt.Sprintf("nothing checked who asks: %v", err))
+		return false, nil
+	case !period.Covers(created):
+		unverified(t, fmt.Sprintf("it was created at %s, and who asks is checked without a gap since %s only", created.UTC().Format(time.RFC3339), period.Since.UTC().Format(time.RFC3339)))
+		return false, nil
+	}
+	t.ke.Status.VerifiedRequest = &v1alpha1.VerifiedRequest{GuardPeriod: period.ID, ParametersHash: parameters}
+	return true, nil
+}
+
+// unverified ends an execution that may be from somebody else than it says.
+func unverified(t *turn, why string) {
+	fail(t, execution.Failure{
+		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailRequesterUnverified,
+		Message: "the execution may be from somebody else than it says, so nothing was done: " + why + ". Create it again once the admission policies are in force",
+	})
+}
+
+// parametersHash is the SHA-256 of the parameters, however they are spelled.
+func parametersHash(ke *v1alpha1.KubernetesExecution) (string, error) {
+	if ke.Spec.Parameters == nil || len(ke.Spec.Parameters.Raw) == 0 {
+		return "", nil
+	}
+	var parameters any
+	if err := json.Unmarshal(ke.Spec.Parameters.Raw, &parameters); err != nil {
+		return "", fmt.Errorf("read spec.parameters: %w", err)
+	}
+	text, err := json.Marshal(parameters)
+	if err != nil {
+		return "", fmt.Errorf("read spec.parameters: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
