@@ -17,6 +17,23 @@ var ErrNoPolicies = errors.New("there are no policies")
 // is no Rego, or lacks the rule that is asked for.
 var ErrMalformed = errors.New("it does not compile")
 
+// ErrKilled is why a condition gets no answer: its evaluation took too much CPU
+// time or memory, and was ended. It would be the same again.
+var ErrKilled = errors.New("its evaluation was killed")
+
+// A RetryError is why a condition was not evaluated yet. It says nothing of the
+// condition.
+type RetryError struct {
+	After time.Duration // when to try again
+	Err   error
+}
+
+// Error says why.
+func (e *RetryError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *RetryError) Unwrap() error { return e.Err }
+
 // A Policy says whether an execution may be.
 type Policy interface {
 	// Decide decides about an execution. An error means that there is no
@@ -25,16 +42,17 @@ type Policy interface {
 	Decide(ctx context.Context, in *Input) (Decision, error)
 }
 
-// Conditions evaluates pre- and postconditions.
+// Conditions evaluates pre- and postconditions. Its errors wrap ErrMalformed,
+// ErrKilled or a *RetryError where they are that. What one requester asks for
+// does not delay what another does.
 type Conditions interface {
-	// Compile says why a module can never hold, as an error that wraps
-	// ErrMalformed.
-	Compile(ctx context.Context, module string) error
+	// Compile says why a module of a requester can never hold.
+	Compile(ctx context.Context, requester, module string) error
 	// Evaluate says whether the rule allow of a module in Rego holds for an
 	// input, and what its rule message says. An error, such as a rule that is
 	// undefined, never counts as holding. It wraps ErrMalformed if it would be the
 	// same for any input.
-	Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error)
+	Evaluate(ctx context.Context, requester, module string, input any, now time.Time) (passed bool, message string, err error)
 }
 
 // A Decision is what a policy answers.

@@ -22,16 +22,16 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A condition that is known already, from the bytes of a full input.
+// A condition that is compiled already, from the bytes of a full input.
 func BenchmarkCondition(b *testing.B) {
-	c, err := policy.NewConditions(policy.ConditionOptions{})
+	c, err := policy.CompileCondition(b.Context(), enoughCPU)
 	if err != nil {
 		b.Fatal(err)
 	}
 	input := policy.ExampleInput()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := c.Evaluate(b.Context(), enoughCPU, input, now); err != nil {
+		if _, _, err := c.Evaluate(b.Context(), input, now); err != nil {
 			b.Fatal(err)
 		}
 	}

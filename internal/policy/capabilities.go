@@ -4,8 +4,6 @@ import (
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-
-	"github.com/fleetloop/fleetloop/internal/policy/bounds"
 )
 
 // policyCapabilities are those of this version of Open Policy Agent without
@@ -26,13 +24,30 @@ func policyCapabilities() *ast.Capabilities {
 	})
 }
 
-// conditionCapabilities are those of policies without what makes much of
-// little: one call can not be interrupted, and memory has no bound but this.
+// conditionCapabilities are those of policies as far as conditions need them.
+// What is not named here does not exist in a condition, whatever a new version
+// of Open Policy Agent brings along.
 func conditionCapabilities() *ast.Capabilities {
 	all := policyCapabilities()
-	all.Builtins = slices.DeleteFunc(all.Builtins, func(b *ast.Builtin) bool { return bounds.Grows(b.Name) })
-	all.Builtins = append(all.Builtins, bounds.Builtins()...)
+	allowed := conditionBuiltins()
+	all.Builtins = slices.DeleteFunc(all.Builtins, func(b *ast.Builtin) bool { return !slices.Contains(allowed, b.Name) })
 	return all
+}
+
+// conditionBuiltins are the built-in functions of conditions, by what they are
+// about. The page about policies lists those that people write.
+func conditionBuiltins() []string {
+	return []string{
+		"assign", "eq", "equal", "neq", "lt", "lte", "gt", "gte", "internal.member_2", "internal.member_3", // the syntax writes these
+		"plus", "minus", "mul", "div", "rem", "abs", "ceil", "floor", "round", // numbers
+		"count", "sum", "max", "min", "sort", // of lists and sets
+		"and", "or", "intersection", "union", "array.concat", "array.slice", "object.get", "object.keys", "object.subset",
+		"is_array", "is_boolean", "is_null", "is_number", "is_object", "is_set", "is_string", "type_name",
+		"concat", "contains", "endswith", "format_int", "lower", "replace", "split", "sprintf", "startswith", "substring", "trim", "trim_left", "trim_prefix", "trim_right", "trim_space", "trim_suffix", "upper",
+		"glob.match", "regex.find_all_string_submatch_n", "regex.match", "regex.replace", "net.cidr_contains",
+		"to_number", "units.parse", "units.parse_bytes", // quantities
+		"time.now_ns", "time.parse_duration_ns", "time.parse_rfc3339_ns",
+	}
 }
 
 func without(drop func(*ast.Builtin) bool) *ast.Capabilities {

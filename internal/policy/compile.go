@@ -25,6 +25,9 @@ const (
 	// DefaultTimeout bounds one decision.
 	DefaultTimeout = time.Second
 
+	// DefaultTrialCPUTime is what an empty Options.TrialCPUTime means.
+	DefaultTrialCPUTime = 30 * time.Second
+
 	maxFiles     = 128
 	maxFileBytes = 256 << 10
 	maxSetBytes  = 1 << 20 // what a ConfigMap holds
@@ -36,6 +39,11 @@ const (
 type Options struct {
 	Mode    Mode
 	Timeout time.Duration // of one decision; zero is DefaultTimeout
+
+	// TrialCPUTime bounds what the set is tried with, its tests and the canaries, in
+	// CPU time of the process: a pause of it says nothing of the set. Zero is
+	// DefaultTrialCPUTime.
+	TrialCPUTime time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -44,6 +52,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
+	}
+	if o.TrialCPUTime <= 0 {
+		o.TrialCPUTime = DefaultTrialCPUTime
 	}
 	return o
 }
@@ -64,7 +75,7 @@ type Set struct {
 // Compile makes a set of files, whose names are as in a ConfigMap: *.rego is a
 // module, *_test.rego one with tests of the others, *.v0.rego (and
 // *_test.v0.rego) one in the syntax before version 1. The error names file,
-// line and test.
+// line and test; it wraps ErrUnfinished if the tests were not run to their end.
 func Compile(ctx context.Context, files map[string]string, o Options) (*Set, error) {
 	o = o.withDefaults()
 	if _, err := ParseMode(string(o.Mode)); err != nil {
@@ -83,16 +94,26 @@ func Compile(ctx context.Context, files map[string]string, o Options) (*Set, err
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
 	s.unseen = s.shape.Unseen(compiler)
-	if s.query, err = prepare(ctx, compiler, DecisionPath, nil); err != nil {
+	if s.query, err = prepare(ctx, compiler, DecisionPath); err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
+	ctx, done := withCPUTime(ctx, o.TrialCPUTime)
+	defer done()
 	if s.tests, err = runTests(ctx, files, s.shape); err != nil {
-		return nil, fmt.Errorf("test policies: %w", err)
+		return nil, fmt.Errorf("test policies: %w", unfinished(ctx, err))
 	}
 	if err := s.runCanaries(ctx); err != nil {
-		return nil, fmt.Errorf("try policies: %w", err)
+		return nil, fmt.Errorf("try policies: %w", unfinished(ctx, err))
 	}
 	return s, nil
+}
+
+// unfinished is an error as ErrUnfinished if ctx ended, which is then why.
+func unfinished(ctx context.Context, err error) error {
+	if ctx.Err() == nil || errors.Is(err, ErrUnfinished) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnfinished, err)
 }
 
 // Hash is the SHA-256 of the names and texts of all files, in hexadecimal.
@@ -111,16 +132,17 @@ func (s *Set) decide(ctx context.Context, input []byte, now time.Time) (Decision
 	if err != nil {
 		return Decision{}, nil, err
 	}
-	raw, err := s.ask(ctx, v, now)
+	raw, err := s.ask(ctx, v, now, s.timeout)
 	if err != nil {
 		return Decision{}, v, fmt.Errorf("evaluate %s: %w", DecisionPath, err)
 	}
 	return raw.under(s.mode), v, nil
 }
 
-// ask gives the decision as the set has it, in whatever mode.
-func (s *Set) ask(ctx context.Context, input ast.Value, now time.Time) (Decision, error) {
-	t, err := s.query.eval(ctx, input, now, s.timeout)
+// ask gives the decision as the set has it, in whatever mode. It may take most;
+// zero leaves that to ctx.
+func (s *Set) ask(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (Decision, error) {
+	t, err := s.query.eval(ctx, input, now, most)
 	if err != nil {
 		return Decision{}, err
 	}

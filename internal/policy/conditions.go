@@ -1,62 +1,28 @@
 package policy
 
 import (
-	"container/list"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
-	"github.com/fleetloop/fleetloop/internal/policy/bounds"
 	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
 const (
-	// DefaultConditionTimeout bounds one evaluation of one condition.
-	DefaultConditionTimeout = 250 * time.Millisecond
-
 	maxConditionBytes = 32 << 10
-	maxKeptBytes      = 2 << 20 // of text whose compiled form is kept; that is a hundred times as large
-	maxMessageText    = 1024    // as long as a status has room for
-
-	defaultConditionModules = 512
+	maxMessageText    = 1024 // as long as a status has room for
 )
 
-// ConditionOptions are how conditions are evaluated. The zero value works.
-type ConditionOptions struct {
-	Timeout time.Duration // of one evaluation; zero is DefaultConditionTimeout
-	Modules int           // how many compiled modules are kept; zero is 512
-}
-
-// Conditions evaluates modules that come with executions. It is safe for
-// concurrent use.
-type Conditions struct {
-	timeout time.Duration
-	shape   *document.Shape
-
-	mu     sync.Mutex
-	most   int
-	known  map[[sha256.Size]byte]*list.Element // of recent
-	recent *list.List                          // of *condition, the last used first
-	kept   int                                 // bytes of their text
-}
-
-// A condition is a compiled module, or why there is none: one that does not
-// compile is looked at as often as one that does.
-type condition struct {
-	hash    [sha256.Size]byte
-	size    int
-	compile func() (*compiledCondition, error)
-}
-
-type compiledCondition struct {
+// A Condition is a compiled module that came with an execution. Neither its
+// compilation nor its evaluation has a bound of its own, so that both belong in
+// a process that has one: see package evaluator.
+type Condition struct {
 	allow, message *query // message is nil where the module has none
-	unseen         *document.Shape
+	shape, unseen  *document.Shape
 }
 
 // A CompileError is why a module can never be evaluated, whatever the input.
@@ -68,50 +34,29 @@ func (e *CompileError) Error() string { return "compile condition: " + e.Err.Err
 // Unwrap gives the cause.
 func (e *CompileError) Unwrap() error { return e.Err }
 
-// NewConditions makes an evaluator.
-func NewConditions(o ConditionOptions) (*Conditions, error) {
+// CompileCondition compiles a module. It gives a *CompileError if the module can
+// never be evaluated.
+func CompileCondition(ctx context.Context, module string) (*Condition, error) {
 	s, err := document.ForConditions()
 	if err != nil {
 		return nil, err
 	}
-	c := &Conditions{timeout: o.Timeout, shape: s, most: o.Modules, known: map[[sha256.Size]byte]*list.Element{}, recent: list.New()}
-	if c.timeout <= 0 {
-		c.timeout = DefaultConditionTimeout
-	}
-	if c.most <= 0 {
-		c.most = defaultConditionModules
+	c, err := compileCondition(ctx, module, s)
+	if err != nil {
+		return nil, &CompileError{err}
 	}
 	return c, nil
 }
 
-// Compile says why a module can never be evaluated, as a *CompileError.
-func (c *Conditions) Compile(ctx context.Context, module string) error {
-	_, err := c.compiled(ctx, module)
-	return err
-}
-
-func (c *Conditions) compiled(ctx context.Context, module string) (*compiledCondition, error) {
-	compiled, err := c.find(ctx, module).compile()
-	if err != nil {
-		return nil, &CompileError{err}
-	}
-	return compiled, nil
-}
-
-// Evaluate says whether the rule allow of a module, in whatever package, holds
-// for an input, and what its rule message says, if it has one. An error, such
-// as a rule that is undefined, never counts as holding; a *CompileError is that
-// none ever will be.
-func (c *Conditions) Evaluate(ctx context.Context, module string, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
-	compiled, err := c.compiled(ctx, module)
+// Evaluate says whether the rule allow of the module, in whatever package, holds
+// for an input, and what its rule message says, if it has one. An error, such as
+// a rule that is undefined, never counts as holding.
+func (c *Condition) Evaluate(ctx context.Context, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
+	v, err := c.shape.Read(input, c.unseen)
 	if err != nil {
 		return false, "", err
 	}
-	v, err := c.shape.Read(input, compiled.unseen)
-	if err != nil {
-		return false, "", err
-	}
-	t, err := compiled.allow.eval(ctx, v, now, c.timeout)
+	t, err := c.allow.eval(ctx, v, now, 0)
 	if err != nil {
 		return false, "", fmt.Errorf("evaluate allow: %w", err)
 	}
@@ -119,7 +64,7 @@ func (c *Conditions) Evaluate(ctx context.Context, module string, input json.Raw
 	if !ok {
 		return false, "", fmt.Errorf("evaluate allow: it is %s, want a boolean", ast.ValueName(t.Value))
 	}
-	message, err = compiled.say(ctx, v, now, c.timeout)
+	message, err = c.say(ctx, v, now)
 	if err != nil {
 		return false, "", fmt.Errorf("evaluate message: %w", err)
 	}
@@ -128,11 +73,11 @@ func (c *Conditions) Evaluate(ctx context.Context, module string, input json.Raw
 
 // say gives the message. One that is undefined is none: rules often have
 // something to say in one case only.
-func (c *compiledCondition) say(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (string, error) {
+func (c *Condition) say(ctx context.Context, input ast.Value, now time.Time) (string, error) {
 	if c.message == nil {
 		return "", nil
 	}
-	t, err := c.message.eval(ctx, input, now, most)
+	t, err := c.message.eval(ctx, input, now, 0)
 	if errors.Is(err, errUndefined) {
 		return "", nil
 	}
@@ -146,37 +91,7 @@ func (c *compiledCondition) say(ctx context.Context, input ast.Value, now time.T
 	return cut(string(s), maxMessageText), nil
 }
 
-// find gives the condition of a module. It is compiled by whoever asks first,
-// and the others wait for that; the lock is not held meanwhile.
-func (c *Conditions) find(ctx context.Context, module string) *condition {
-	ctx = context.WithoutCancel(ctx) // what comes of it is for all who ask
-	hash := sha256.Sum256([]byte(module))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e, ok := c.known[hash]; ok {
-		c.recent.MoveToFront(e)
-		return valueOf(e)
-	}
-	found := &condition{hash: hash, size: min(len(module), maxConditionBytes), compile: sync.OnceValues(func() (*compiledCondition, error) { return compileCondition(ctx, module, c.shape) })}
-	c.known[hash] = c.recent.PushFront(found)
-	c.kept += found.size
-	for c.recent.Len() > c.most || c.kept > maxKeptBytes && c.recent.Len() > 1 {
-		last := valueOf(c.recent.Back())
-		delete(c.known, last.hash)
-		c.recent.Remove(c.recent.Back())
-		c.kept -= last.size
-	}
-	return found
-}
-
-func valueOf(e *list.Element) *condition {
-	found, _ := e.Value.(*condition)
-	return found
-}
-
-// compileCondition takes a time that the length of the text bounds, and how deeply
-// it is nested.
-func compileCondition(ctx context.Context, module string, s *document.Shape) (compiled *compiledCondition, err error) {
+func compileCondition(ctx context.Context, module string, s *document.Shape) (c *Condition, err error) {
 	defer caught(&err)
 	if len(module) > maxConditionBytes {
 		return nil, fmt.Errorf("it has %d bytes, at most %d are taken", len(module), maxConditionBytes)
@@ -187,30 +102,25 @@ func compileCondition(ctx context.Context, module string, s *document.Shape) (co
 	if err != nil {
 		return nil, err
 	}
-	if err := bounds.Nesting(modules[name]); err != nil {
-		return nil, err
-	}
 	path := modules[name].Package.Path
-	c := newCompiler(caps, s).WithStrict(false).
-		WithStageAfterID(ast.StageResolveRefs, ast.CompilerStageDefinition{Name: "Bound", MetricName: "bound", Stage: bounds.Replace}).
-		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "Expansion", MetricName: "expansion", Stage: bounds.Expansion})
-	if c.Compile(modules); c.Failed() {
-		return nil, tell(c.Errors)
+	compiler := newCompiler(caps, s).WithStrict(false)
+	if compiler.Compile(modules); compiler.Failed() {
+		return nil, tell(compiler.Errors)
 	}
 	has := func(rule string) (string, bool) {
 		ref := path.Append(ast.StringTerm(rule))
-		return ref.String(), len(c.GetRulesExact(ref)) > 0
+		return ref.String(), len(compiler.GetRulesExact(ref)) > 0
 	}
 	allow, ok := has("allow")
 	if !ok {
 		return nil, fmt.Errorf("package %s has no rule allow", path)
 	}
-	compiled = &compiledCondition{unseen: s.Unseen(c)}
-	if compiled.allow, err = prepare(ctx, c, allow, bounds.Functions()); err != nil {
+	c = &Condition{shape: s, unseen: s.Unseen(compiler)}
+	if c.allow, err = prepare(ctx, compiler, allow); err != nil {
 		return nil, err
 	}
 	if message, ok := has("message"); ok {
-		compiled.message, err = prepare(ctx, c, message, bounds.Functions())
+		c.message, err = prepare(ctx, compiler, message)
 	}
-	return compiled, err
+	return c, err
 }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 
@@ -36,21 +35,6 @@ func NewOracle() (func(context.Context, json.RawMessage) (string, error), error)
 	}, err
 }
 
-// Keeps says whether a compiled module is kept.
-func (c *Conditions) Keeps(module string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, ok := c.known[sha256.Sum256([]byte(module))]
-	return ok
-}
-
-// Kept is how many compiled modules are kept.
-func (c *Conditions) Kept() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.recent.Len()
-}
-
 // Canaries are the names of the requests that no set may allow.
 func Canaries() []string {
 	var names []string
@@ -62,3 +46,6 @@ func Canaries() []string {
 
 // ConditionsSchema is the schema of what only conditions are told.
 func ConditionsSchema() json.RawMessage { return document.ConditionsSchema }
+
+// ConditionBuiltins are the functions that conditions have.
+func ConditionBuiltins() []string { return conditionBuiltins() }

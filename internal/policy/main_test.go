@@ -3,6 +3,7 @@ package policy_test
 import (
 	"encoding/json"
 	"maps"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Args[0] == compiler {
+		compileForTest()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // now is the time of the example: ten o'clock on a Saturday, UTC.
 var now = time.Unix(1763805600, 0)

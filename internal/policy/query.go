@@ -20,22 +20,22 @@ var (
 // A query is one document of compiled modules.
 type query struct{ prepared rego.PreparedEvalQuery }
 
-func prepare(ctx context.Context, c *ast.Compiler, path string, more []func(*rego.Rego)) (q *query, err error) {
+func prepare(ctx context.Context, c *ast.Compiler, path string) (q *query, err error) {
 	defer caught(&err)
-	opts := append([]func(*rego.Rego){
+	prepared, err := rego.New(
 		rego.Compiler(c),
 		rego.Query(path),
 		rego.StrictBuiltinErrors(true), // or a rule that denies is silent when a function fails
 		rego.GenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }),
-	}, more...)
-	prepared, err := rego.New(opts...).PrepareForEval(ctx)
+	).PrepareForEval(ctx)
 	if err != nil {
 		return nil, tell(err)
 	}
 	return &query{prepared: prepared}, nil
 }
 
-// eval gives the document for an input. now is what time.now_ns answers.
+// eval gives the document for an input. now is what time.now_ns answers, and most
+// how long it may take; zero leaves that to ctx.
 func (q *query) eval(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (t *ast.Term, err error) {
 	defer caught(&err)
 	if ctx.Err() != nil {
@@ -44,8 +44,10 @@ func (q *query) eval(ctx context.Context, input ast.Value, now time.Time, most t
 	// Timers instead of the goroutine that Open Policy Agent would start: a
 	// decision is short, and hardly any is stopped.
 	cancel := topdown.NewCancel()
-	timer := time.AfterFunc(most, cancel.Cancel)
-	defer timer.Stop()
+	if most > 0 {
+		timer := time.AfterFunc(most, cancel.Cancel)
+		defer timer.Stop()
+	}
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 
 	rs, err := q.prepared.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(now), rego.EvalExternalCancel(cancel))

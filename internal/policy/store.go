@@ -37,7 +37,8 @@ func NewStore(timeout time.Duration, metrics *Metrics) *Store {
 }
 
 // Load takes a set in if Compile does. If not, the last good one stays, with
-// its mode, and the error is in Status as well.
+// its mode, and the error is in Status as well. One that wraps ErrUnfinished is
+// no refusal: the same files can be loaded again.
 func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) error {
 	st.loading.Lock()
 	defer st.loading.Unlock()
@@ -52,7 +53,9 @@ func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) e
 	set, err := Compile(ctx, files, Options{Mode: mode, Timeout: st.timeout})
 	if err != nil {
 		st.err.Store(&err)
-		st.metrics.reloaded(nil, err)
+		if !errors.Is(err, ErrUnfinished) { // which is no refusal
+			st.metrics.reloaded(nil, err)
+		}
 		return err
 	}
 	st.now.Store(&loaded{set: set, at: time.Now()})

@@ -57,6 +57,7 @@ const (
 	DetailPolicyDenied        Detail = "policy_denied"
 	DetailPolicyUnavailable   Detail = "policy_unavailable"
 	DetailPreConditionFailed  Detail = "precondition_failed"
+	DetailConditionKilled     Detail = "condition_killed"
 	DetailTargetBusy          Detail = "target_busy"
 	DetailCooldown            Detail = "cooldown"
 	DetailBudgetExceeded      Detail = "budget_exceeded"
@@ -272,6 +273,11 @@ type ConditionResult struct {
 
 	// +optional
 	EvaluationTime *metav1.Time `json:"evaluationTime,omitempty"`
+
+	// Whether its evaluation was killed, because it took too much CPU time or
+	// memory. It is not evaluated again.
+	// +optional
+	Killed bool `json:"killed,omitempty"`
 
 	// How often it was evaluated.
 	// +optional

@@ -316,6 +316,8 @@ type Condition struct {
 
 	// How long the condition may take to hold. Unset is 30s before and 2m after
 	// the action.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be from 0s to 1h"
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 }

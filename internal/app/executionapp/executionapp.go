@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetloop/fleetloop/changeevent"
@@ -22,6 +23,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/policy"
+	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
@@ -148,12 +150,8 @@ func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Ide
 	if err != nil {
 		return nil, nil, err
 	}
-	rules := &laws{store: policy.NewStore(cfg.Policy.Timeout, metrics), name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.mode, log: p.Log}
-	rego, err := policy.NewConditions(policy.ConditionOptions{})
-	if err != nil {
-		return nil, nil, err
-	}
-	asked, err := newTimed(p.Metrics, conditions{rego})
+	rules := &laws{store: policy.NewStore(cfg.Policy.Timeout, metrics), name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.mode, log: p.Log, latest: make(chan *corev1.ConfigMap, 1)}
+	asked, err := newTimed(p.Metrics, conditions{evaluator.New()})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -173,5 +171,5 @@ func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Ide
 	}
 	known := follow.Ready
 	follow.Ready = func() error { return errors.Join(known(), rules.Ready()) }
-	return []lifecycle.Part{follow, view.Part("view of the cluster"), nodes(view, g, p.Log)}, checker, nil
+	return []lifecycle.Part{follow, {Name: "policy loading", Run: rules.Run}, view.Part("view of the cluster"), nodes(view, g, p.Log)}, checker, nil
 }

@@ -34,17 +34,21 @@ type timed struct {
 func newTimed(reg prometheus.Registerer, of execution.Conditions) (timed, error) {
 	c := timed{of, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kubernetesexecution_condition_evaluation_duration_seconds",
-		Help: "How long evaluations of conditions took, by what came of them: passed, failed, error.", Buckets: prometheus.ExponentialBuckets(25e-6, 2, 16),
+		Help: "How long evaluations of conditions took, by what came of them: passed, failed, error, killed (it took too much CPU time or memory), later (there was no process for it).", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
 	}, []string{"result"})}
 	return c, reg.Register(c.took)
 }
 
 // Evaluate evaluates, and measures.
-func (c timed) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
+func (c timed) Evaluate(ctx context.Context, requester, module string, input any, now time.Time) (passed bool, message string, err error) {
 	begin := time.Now()
-	passed, message, err = c.Conditions.Evaluate(ctx, module, input, now)
-	result := "failed"
+	passed, message, err = c.Conditions.Evaluate(ctx, requester, module, input, now)
+	result, retry := "failed", (*execution.RetryError)(nil)
 	switch {
+	case errors.Is(err, execution.ErrKilled):
+		result = "killed"
+	case errors.As(err, &retry):
+		result = "later"
 	case err != nil:
 		result = "error"
 	case passed:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/policy"
+	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
 )
 
 // laws are the policies of a ConfigMap, as it last was good.
@@ -21,28 +22,78 @@ type laws struct {
 	name  string // namespace/name of the ConfigMap
 	mode  func(annotation string) policy.Mode
 	log   *slog.Logger
+
+	latest chan *corev1.ConfigMap // that was not looked at yet, nil is that it is gone
 }
 
-// loadTimeout bounds the tests that a set of policies brings along.
-const loadTimeout = time.Minute
+const (
+	// loadTimeout bounds a look at a set of policies. The CPU time of what it is
+	// tried with is bounded as well, which ends first but where the machine hardly
+	// runs.
+	loadTimeout = 5 * time.Minute
 
-// take takes a ConfigMap over. One that is bad leaves the policies in force that
-// were good; one that goes leaves none, and nothing is allowed any more.
+	firstRetry = time.Second // of a set that could not be tried to its end
+	lastRetry  = time.Minute
+)
+
+// take has Run take a ConfigMap over. The caller is one goroutine.
 func (p *laws) take(o client.Object, gone bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
-	defer cancel()
 	cm, ok := o.(*corev1.ConfigMap)
 	if gone || !ok {
+		cm = nil
+	}
+	select {
+	case <-p.latest: // another came meanwhile
+	default:
+	}
+	p.latest <- cm
+}
+
+// Run takes ConfigMaps over until ctx ends, and tries those again that could not
+// be tried to their end.
+func (p *laws) Run(ctx context.Context) error {
+	var cm *corev1.ConfigMap
+	var pause time.Duration
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case cm = <-p.latest:
+			pause = firstRetry
+		case <-again:
+			pause = min(2*pause, lastRetry)
+		}
+		again = nil
+		if !p.load(ctx, cm, pause) {
+			again = time.After(pause)
+		}
+	}
+}
+
+// load takes a ConfigMap over, and says whether it is done with. One that is bad
+// leaves the policies in force that were good; one that is gone leaves none, and
+// nothing is allowed any more.
+func (p *laws) load(ctx context.Context, cm *corev1.ConfigMap, pause time.Duration) bool {
+	if cm == nil {
 		p.store.Unload()
 		p.log.ErrorContext(ctx, "the ConfigMap with the policies is gone, nothing is allowed until there is one", "configmap", p.name)
-		return
+		return true
 	}
-	if err := p.store.Load(ctx, cm.Data, p.mode(cm.Annotations[policy.AnnotationMode])); err != nil {
+	bound, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	err := p.store.Load(bound, cm.Data, p.mode(cm.Annotations[policy.AnnotationMode]))
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, policy.ErrUnfinished):
+		p.log.WarnContext(ctx, "the policies could not be tried to the end, trying again", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", pause)
+		return false
+	case err != nil:
 		p.log.ErrorContext(ctx, "the policies are refused, those before them stay in force", "configmap", p.name, "version", cm.ResourceVersion, "err", err)
-		return
+	default:
+		p.log.InfoContext(ctx, "policies loaded", "configmap", p.name, "version", cm.ResourceVersion, "hash", p.store.Status().Hash)
 	}
-	s := p.store.Status()
-	p.log.InfoContext(ctx, "policies loaded", "configmap", p.name, "version", cm.ResourceVersion, "hash", s.Hash)
+	return true
 }
 
 // Ready says why nothing can be decided.
@@ -51,6 +102,8 @@ func (p *laws) Ready() error {
 	switch {
 	case s.Hash != "":
 		return nil
+	case errors.Is(s.Err, policy.ErrUnfinished):
+		return fmt.Errorf("the policies in ConfigMap %s could not be tried to the end, and are tried again: %w", p.name, s.Err)
 	case s.Err != nil:
 		return fmt.Errorf("the policies in ConfigMap %s are refused: %w", p.name, s.Err)
 	}
@@ -82,27 +135,33 @@ func (p *laws) Decide(ctx context.Context, in *execution.Input) (execution.Decis
 }
 
 // conditions evaluates modules in Rego.
-type conditions struct{ *policy.Conditions }
+type conditions struct{ *evaluator.Evaluator }
 
 // Evaluate says whether a condition holds.
-func (c conditions) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
+func (c conditions) Evaluate(ctx context.Context, requester, module string, input any, now time.Time) (passed bool, message string, err error) {
 	text, err := json.Marshal(input)
 	if err != nil {
 		return false, "", fmt.Errorf("write the input of a condition: %w", err)
 	}
-	passed, message, err = c.Conditions.Evaluate(ctx, module, text, now)
-	return passed, message, malformed(err)
+	passed, message, err = c.Evaluator.Evaluate(ctx, requester, module, text, now)
+	return passed, message, inWords(err)
 }
 
 // Compile says why a condition can never hold.
-func (c conditions) Compile(ctx context.Context, module string) error {
-	return malformed(c.Conditions.Compile(ctx, module))
+func (c conditions) Compile(ctx context.Context, requester, module string) error {
+	return inWords(c.Evaluator.Compile(ctx, requester, module))
 }
 
-// malformed is an error in the words of executions.
-func malformed(err error) error {
-	if never := (*policy.CompileError)(nil); errors.As(err, &never) {
+// inWords is an error in the words of executions.
+func inWords(err error) error {
+	never, killed, retry := (*policy.CompileError)(nil), (*evaluator.KilledError)(nil), (*evaluator.RetryError)(nil)
+	switch {
+	case errors.As(err, &never):
 		return fmt.Errorf("%w: %w", execution.ErrMalformed, never.Err)
+	case errors.As(err, &killed):
+		return fmt.Errorf("%w: %s", execution.ErrKilled, killed.Why)
+	case errors.As(err, &retry):
+		return &execution.RetryError{After: retry.After, Err: err}
 	}
 	return err
 }

@@ -41,6 +41,10 @@ const (
 	postConditionTimeout = 2 * time.Minute
 )
 
+// MaxConditionTimeout is how long a condition can be waited for, whatever the
+// execution says. The API server refuses more.
+const MaxConditionTimeout = time.Hour
+
 // The values of Config.DryRunExecutor.
 const (
 	DryRunInline = "inline"
@@ -179,6 +183,7 @@ type round struct {
 	input    *execution.Input
 	replan   bool // the checks have passed before
 
+	stranger  bool   // the requester may not ask for the action
 	permitted bool   // the account has the rights that the request needs
 	noSecrets string // why nobody knows which Secrets are invalid; empty is that it is known, or not asked
 }

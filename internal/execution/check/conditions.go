@@ -29,7 +29,15 @@ const maxConditionMessage = 1024 // as the resource's schema allows
 // evaluated, whatever comes of the first.
 func (r *round) preConditions(ctx context.Context) error {
 	for _, c := range r.ke.Spec.PostConditions { // better now than when all is done
-		if err := r.deps.Conditions.Compile(ctx, c.Rego); err != nil && c.Required {
+		err := r.deps.Conditions.Compile(ctx, r.ke.Spec.RequestedBy, c.Rego)
+		switch {
+		case err == nil:
+		case untold(ctx, err):
+			return fmt.Errorf("compile postcondition %q: %w", c.Type, err)
+		case c.Required && errors.Is(err, execution.ErrKilled):
+			r.fail(v1alpha1.DetailConditionKilled, "postcondition %q can never hold: %v", c.Type, err)
+			return nil
+		case c.Required:
 			r.fail(v1alpha1.DetailInvalidParameters, "postcondition %q can never hold: %v", c.Type, err)
 			return nil
 		}
@@ -48,17 +56,22 @@ func (r *round) holds(ctx context.Context, t timing) error {
 	if len(conditions) == 0 {
 		return nil
 	}
+	t.before = resultsOf(r.ke).PreConditionResults
 	verdicts, err := r.evaluate(ctx, conditions, t)
 	if err != nil {
 		return err
 	}
+	detail := v1alpha1.DetailPreConditionFailed
 	var broken []string
 	for i, v := range verdicts {
 		r.out.Results.PreConditionResults = append(r.out.Results.PreConditionResults, v.result)
 		if v.failed() && conditions[i].Required {
 			broken = append(broken, fmt.Sprintf("precondition %q does not hold after %s: %s", conditions[i].Type, v.timeout, v.result.ErrorMessage))
 			switch {
-			case v.malformed:
+			case v.result.Killed:
+				detail = v1alpha1.DetailConditionKilled
+				broken[len(broken)-1] = fmt.Sprintf("precondition %q: %s; it is not evaluated again: make it ask for less", conditions[i].Type, v.result.ErrorMessage)
+			case v.final:
 				broken[len(broken)-1] = fmt.Sprintf("precondition %q can never hold: %s", conditions[i].Type, v.result.ErrorMessage)
 			case t.once:
 				broken[len(broken)-1] = fmt.Sprintf("precondition %q no longer holds: %s", conditions[i].Type, v.result.ErrorMessage)
@@ -66,7 +79,7 @@ func (r *round) holds(ctx context.Context, t timing) error {
 		}
 	}
 	if len(broken) > 0 {
-		r.fail(v1alpha1.DetailPreConditionFailed, "%s", strings.Join(broken, "; "))
+		r.fail(detail, "%s", strings.Join(broken, "; "))
 		return nil
 	}
 	r.out.Wait = waitFor(verdicts)
@@ -76,10 +89,11 @@ func (r *round) holds(ctx context.Context, t timing) error {
 // recordPreConditions evaluates the preconditions of an execution that has failed
 // because its account lacks rights, or because there is no target. These are what
 // conditions may be about, and whoever asked finds the results in the status. They
-// are told nothing that was not read, and change nothing of the failure.
+// are told nothing that was not read, and change nothing of the failure. Whoever may
+// not ask at all is told nothing.
 func (r *round) recordPreConditions(ctx context.Context) error {
 	f, conditions := r.out.Failed, r.ke.Spec.PreConditions
-	if f == nil || f.Detail != v1alpha1.DetailRBACDenied && f.Detail != v1alpha1.DetailTargetNotFound ||
+	if r.stranger || f == nil || f.Detail != v1alpha1.DetailRBACDenied && f.Detail != v1alpha1.DetailTargetNotFound ||
 		len(conditions) == 0 || len(r.out.Results.PreConditionResults) > 0 {
 		return nil
 	}
@@ -130,7 +144,9 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 		}
 		r.input.Plan = facts.Plan(r.plan, dry)
 	}
-	verdicts, err := r.evaluate(ctx, conditions, timing{begun: since, now: now, usual: postConditionTimeout, blind: blind})
+	verdicts, err := r.evaluate(ctx, conditions, timing{
+		begun: since, now: now, usual: postConditionTimeout, blind: blind, before: resultsOf(ke).PostConditionResults,
+	})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -144,10 +160,23 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 // PostConditionEnd is until when a postcondition of an action is waited for that
 // ended at since.
 func PostConditionEnd(c v1alpha1.Condition, since time.Time) time.Time {
-	if c.Timeout != nil {
-		return since.Add(c.Timeout.Duration)
+	return since.Add(timeoutOf(c, postConditionTimeout))
+}
+
+// timeoutOf is how long a condition may take to hold.
+func timeoutOf(c v1alpha1.Condition, usual time.Duration) time.Duration {
+	if c.Timeout == nil {
+		return usual
 	}
-	return since.Add(postConditionTimeout)
+	return min(c.Timeout.Duration, MaxConditionTimeout)
+}
+
+// resultsOf are the results of the last look, as far as they were written down.
+func resultsOf(ke *v1alpha1.KubernetesExecution) v1alpha1.ValidationResults {
+	if v := ke.Status.ValidationResults; v != nil {
+		return *v
+	}
+	return v1alpha1.ValidationResults{}
 }
 
 // conditionInput is what some conditions are told.
@@ -212,6 +241,8 @@ type timing struct {
 	usual      time.Duration // the time of those that name none
 	blind      string        // why nothing is known to ask about; empty is that something is
 	once       bool          // what does not hold is not asked again
+
+	before []v1alpha1.ConditionResult // of the last look
 }
 
 // A verdict is what became of one condition.
@@ -220,7 +251,7 @@ type verdict struct {
 	timeout time.Duration
 	again   time.Duration // when to look again; zero is that its time is over
 
-	malformed bool // it can never hold, and so is not waited for
+	final bool // it can never hold, and so is not waited for
 }
 
 // failed says whether it does not hold, and will not be asked again.
@@ -235,19 +266,22 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, t
 	attempt, next := schedule(t.begun, t.now)
 	verdicts := make([]verdict, len(conditions))
 	for i, c := range conditions {
-		v := verdict{timeout: t.usual, result: v1alpha1.ConditionResult{
+		v := verdict{timeout: timeoutOf(c, t.usual), result: v1alpha1.ConditionResult{
 			ConditionType: c.Type, Required: c.Required, Attempts: attempt, EvaluationTime: moment(t.now),
 		}}
-		if c.Timeout != nil {
-			v.timeout = c.Timeout.Duration
+		if i < len(t.before) && t.before[i].Killed {
+			v.result, v.final = t.before[i], true
+			verdicts[i] = v
+			continue
 		}
 		passed, message, err := r.ask(ctx, c, input, t)
 		switch {
-		case err != nil && ctx.Err() != nil:
+		case untold(ctx, err):
 			return nil, fmt.Errorf("evaluate condition %q: %w", c.Type, err)
 		case err != nil: // never counts as holding
 			v.result.ErrorMessage = clip(err.Error(), maxConditionMessage)
-			v.malformed = errors.Is(err, execution.ErrMalformed)
+			v.result.Killed = errors.Is(err, execution.ErrKilled)
+			v.final = v.result.Killed || errors.Is(err, execution.ErrMalformed)
 		case passed:
 			v.result.Evaluated, v.result.Passed = true, true
 		default:
@@ -257,12 +291,18 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, t
 			}
 			v.result.ErrorMessage = clip(message, maxConditionMessage)
 		}
-		if end := t.begun.Add(v.timeout); !t.once && !v.malformed && !v.result.Passed && t.now.Before(end) {
+		if end := t.begun.Add(v.timeout); !t.once && !v.final && !v.result.Passed && t.now.Before(end) {
 			v.again = min(next.Sub(t.now), end.Sub(t.now))
 		}
 		verdicts[i] = v
 	}
 	return verdicts, nil
+}
+
+// untold says whether an error says nothing of the condition.
+func untold(ctx context.Context, err error) bool {
+	retry := (*execution.RetryError)(nil)
+	return err != nil && ctx.Err() != nil || errors.As(err, &retry)
 }
 
 // ask asks one condition.
@@ -273,7 +313,7 @@ func (r *round) ask(ctx context.Context, c v1alpha1.Condition, input json.RawMes
 	case r.noSecrets != "" && asksForSecrets(c):
 		return false, "", errors.New(r.noSecrets)
 	}
-	return r.deps.Conditions.Evaluate(ctx, c.Rego, input, t.now)
+	return r.deps.Conditions.Evaluate(ctx, r.ke.Spec.RequestedBy, c.Rego, input, t.now)
 }
 
 // waitFor is when the first of those that may still come to hold is to be asked.

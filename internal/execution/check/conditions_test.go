@@ -3,6 +3,7 @@ package check_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
@@ -36,7 +38,8 @@ func TestPreConditions(t *testing.T) {
 		conditions []v1alpha1.Condition
 		after      time.Duration // of the beginning
 		wait       time.Duration
-		failed     []string // what the message says
+		failed     []string        // what the message says
+		detail     v1alpha1.Detail // of the failure; empty is precondition_failed
 		want       []result
 	}{
 		"AllHold": {
@@ -93,6 +96,12 @@ func TestPreConditions(t *testing.T) {
 			failed:     []string{`precondition "a" can never hold: it does not compile: line 3`},
 			want:       []result{{"a", false, false, true, "it does not compile: line 3"}, {"b", true, false, true, "not yet"}},
 		},
+		"Killed": {
+			reason:     "it would be killed again; the reason is its own",
+			conditions: []v1alpha1.Condition{within(30, "a", "killed", true)}, detail: v1alpha1.DetailConditionKilled,
+			failed: []string{`precondition "a": its evaluation was killed: it took too much; it is not evaluated again`},
+			want:   []result{{"a", false, false, true, "its evaluation was killed: it took too much"}},
+		},
 		"NeverHoldsNorHasTo": {
 			reason:     "it is told of, and nobody waits for it",
 			conditions: []v1alpha1.Condition{within(30, "a", "malformed", false)},
@@ -126,7 +135,11 @@ func TestPreConditions(t *testing.T) {
 			}
 			switch {
 			case c.failed != nil:
-				wantFailed(t, out, validation, v1alpha1.DetailPreConditionFailed, c.failed...)
+				detail := v1alpha1.DetailPreConditionFailed
+				if c.detail != "" {
+					detail = c.detail
+				}
+				wantFailed(t, out, validation, detail, c.failed...)
 			case c.wait == 0:
 				wantPassed(t, out)
 			}
@@ -135,6 +148,28 @@ func TestPreConditions(t *testing.T) {
 			}
 		})
 	}
+	// What was not evaluated for lack of a process says nothing; what was killed is
+	// not evaluated again, also where it is not required.
+	later := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.PreConditions = []v1alpha1.Condition{within(0, "a", "later", true)}
+	})
+	retry := (*execution.RetryError)(nil)
+	if _, err := r.checker(t).Check(t.Context(), later, nil, begun); !errors.As(err, &retry) || retry.After != time.Second {
+		t.Errorf("got %v, want to be told when to try again", err)
+	}
+	known := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+		always(ke)
+		ke.Spec.PreConditions = []v1alpha1.Condition{within(30, "a", "killed", false)}
+	})
+	first := r.check(t, known, begun)
+	wantPassed(t, first)
+	known.Status.ValidationResults = &first.Results
+	known.Spec.PreConditions[0].Rego = "later" // which would be seen
+	second := r.check(t, known, begun)
+	if diff := cmp.Diff(first.Results.PreConditionResults, second.Results.PreConditionResults); diff != "" || !first.Results.PreConditionResults[0].Killed {
+		t.Error(diff)
+	}
+
 	r.policy.decision.Allow = false
 	out := r.check(t, r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.PreConditions = []v1alpha1.Condition{within(0, "a", "false", true)}

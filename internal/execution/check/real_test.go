@@ -26,6 +26,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/policy"
+	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
 )
 
 // law is the real policies, asked with what they take and nothing else.
@@ -46,18 +47,14 @@ func (l law) Decide(ctx context.Context, in *execution.Input) (execution.Decisio
 	}, err
 }
 
-type rego struct{ conditions *policy.Conditions }
+type rego struct{ *evaluator.Evaluator }
 
-func (r rego) Compile(ctx context.Context, module string) error {
-	return r.conditions.Compile(ctx, module)
-}
-
-func (r rego) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
+func (r rego) Evaluate(ctx context.Context, requester, module string, input any, now time.Time) (bool, string, error) {
 	text, err := json.Marshal(input)
 	if err != nil {
 		return false, "", err
 	}
-	return r.conditions.Evaluate(ctx, module, text, now)
+	return r.Evaluator.Evaluate(ctx, requester, module, text, now)
 }
 
 // realChecker is one with the policies as they are shipped.
@@ -71,15 +68,11 @@ func (r *rig) realChecker(t *testing.T) *check.Checker {
 	if err := store.Load(t.Context(), files, policy.Enforce); err != nil {
 		t.Fatal(err)
 	}
-	conditions, err := policy.NewConditions(policy.ConditionOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	g, err := gate.New(gate.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := check.New(r.cfg, check.Deps{Identities: r.ids, Policy: law{store}, Conditions: rego{conditions}, Traffic: g, Reader: r.view})
+	c, err := check.New(r.cfg, check.Deps{Identities: r.ids, Policy: law{store}, Conditions: rego{evaluator.New()}, Traffic: g, Reader: r.view})
 	if err != nil {
 		t.Fatal(err)
 	}

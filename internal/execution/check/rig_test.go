@@ -399,15 +399,20 @@ type fakeConditions struct {
 }
 
 // Compile knows one module that is malformed.
-func (c *fakeConditions) Compile(_ context.Context, module string) error {
-	if module == "malformed" {
+func (c *fakeConditions) Compile(_ context.Context, _, module string) error {
+	switch module {
+	case "malformed":
 		return fmt.Errorf("%w: line 3", execution.ErrMalformed)
+	case "killed":
+		return fmt.Errorf("%w: it took too much", execution.ErrKilled)
+	case "later":
+		return &execution.RetryError{After: time.Second, Err: errors.New("others come first")}
 	}
 	return nil
 }
 
-func (c *fakeConditions) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
-	if err := c.Compile(ctx, module); err != nil {
+func (c *fakeConditions) Evaluate(ctx context.Context, requester, module string, input any, now time.Time) (bool, string, error) {
+	if err := c.Compile(ctx, requester, module); err != nil {
 		return false, "", err
 	}
 	c.mu.Lock()

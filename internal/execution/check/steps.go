@@ -90,7 +90,7 @@ func (r *round) requester(ctx context.Context) error {
 	if err != nil || may {
 		return err
 	}
-	r.out.Results.RBACValidation = false
+	r.stranger, r.out.Results.RBACValidation = true, false
 	r.fail(v1alpha1.DetailRBACDenied, "%s may not ask for %s in namespace %q: that needs the verb %s on %s with the name %s. Bind a role to %s that grants it, and create the execution again",
 		user, r.ke.Spec.Action, r.cfg.Namespace, v1alpha1.VerbExecute, v1alpha1.Resource, r.ke.Spec.Action, user)
 	return nil

@@ -157,14 +157,28 @@ func (r *reconciler) uncheckable(ctx context.Context, t *turn, err error) error 
 		})
 		return nil
 	}
+	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) && (known == nil || known.Reason != reason) &&
+		t.now.Before(since(t.ke, v1alpha1.PhaseValidating, t.now).Add(longest(t.ke.Spec.PreConditions)+r.cfg.CheckTimeout)) {
+		r.log.DebugContext(ctx, "an execution waits for its conditions to be evaluated", "execution", key(t.ke), "err", err)
+		t.wait(retry.After) // and is not written: it happens to each of many
+		return nil
+	}
 	r.log.WarnContext(ctx, "cannot check an execution, trying again", "execution", key(t.ke), "err", err)
 	if known == nil || known.Reason != reason { // once: each look would be a write
 		dropCondition(&t.ke.Status, v1alpha1.ConditionValidated) // its time is when the trouble began
 		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, bounded("the checks cannot be made, they are tried again: "+err.Error(), maxMessage)
 		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, t.ke.Status.Message)
 	}
-	t.wait(checkAgain)
+	t.wait(againAfter(err))
 	return nil
+}
+
+// againAfter is when checks are tried again that could not be made.
+func againAfter(err error) time.Duration {
+	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) {
+		return max(retry.After, checkAgain)
+	}
+	return checkAgain
 }
 
 // dryRun gives the result of a dry run that was made in a Job, if there is one.

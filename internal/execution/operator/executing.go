@@ -226,7 +226,7 @@ func (r *reconciler) verify(ctx context.Context, t *turn) error {
 			return err
 		}
 		// Had they been evaluated up to the last one's end, it would be over.
-		if results, wait = unevaluated(t.ke, err, t.now), checkAgain; !t.now.Before(since.Add(longest(t.ke.Spec.PostConditions) + r.cfg.CheckTimeout)) {
+		if results, wait = unevaluated(t.ke, err, t.now), againAfter(err); !t.now.Before(since.Add(longest(t.ke.Spec.PostConditions) + r.cfg.CheckTimeout)) {
 			wait = 0
 		}
 	}
@@ -265,7 +265,7 @@ func undecided(ke *v1alpha1.KubernetesExecution, since, now time.Time) []bool {
 func longest(conditions []v1alpha1.Condition) (most time.Duration) {
 	for _, c := range conditions {
 		if c.Timeout != nil {
-			most = max(most, c.Timeout.Duration)
+			most = max(most, min(c.Timeout.Duration, check.MaxConditionTimeout))
 		}
 	}
 	return most
@@ -296,6 +296,9 @@ func judge(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionRe
 		case c.Required:
 			s.Outcome, reason = v1alpha1.OutcomeFailed, "PostConditionFailed"
 			s.Reason, s.ReasonDetail = v1alpha1.ReasonPostConditionFailed, v1alpha1.Detail(v1alpha1.ReasonPostConditionFailed)
+			if c.Killed {
+				s.ReasonDetail = v1alpha1.DetailConditionKilled
+			}
 			s.Message = bounded(fmt.Sprintf("the action was done, but postcondition %q does not hold: %s", c.ConditionType, c.ErrorMessage), maxMessage)
 		case s.Outcome == v1alpha1.OutcomeSucceeded:
 			s.Outcome, reason = v1alpha1.OutcomePartial, "PostConditionWarning"

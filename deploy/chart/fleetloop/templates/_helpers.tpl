@@ -71,15 +71,16 @@ annotations:
 {{- end -}}
 
 {{/* Nine tenths of the memory limit, so that the garbage collector works harder
-before the container is killed; empty where the limit is not in Mi or Gi. */}}
+before the container is killed; empty where the limit is not in Mi or Gi. reserved
+is how many Mi of the limit other processes of the container take. */}}
 {{- define "fleetloop.goMemLimit" -}}
 {{- $limit := dig "limits" "memory" "" (default dict .resources) | toString -}}
 {{- if .goMemLimit -}}
 {{- .goMemLimit -}}
 {{- else if regexMatch "^[0-9]+Mi$" $limit -}}
-{{- printf "%dMiB" (div (mul (trimSuffix "Mi" $limit | int64) 9) 10) -}}
+{{- printf "%dMiB" (div (mul (max 64 (sub (trimSuffix "Mi" $limit | int64) (default 0 .reserved | int64))) 9) 10) -}}
 {{- else if regexMatch "^[0-9]+Gi$" $limit -}}
-{{- printf "%dMiB" (div (mul (trimSuffix "Gi" $limit | int64) 9216) 10) -}}
+{{- printf "%dMiB" (div (mul (sub (mul (trimSuffix "Gi" $limit | int64) 1024) (default 0 .reserved | int64)) 9) 10) -}}
 {{- end -}}
 {{- end -}}
 
@@ -140,7 +141,7 @@ securityContext:
 chart and extra, lists of EnvVars, and what goMemLimit and metrics take. */}}
 {{- define "fleetloop.env" -}}
 {{- $env := .chart -}}
-{{- with include "fleetloop.goMemLimit" (dict "resources" .resources "goMemLimit" .values.goMemLimit) }}
+{{- with include "fleetloop.goMemLimit" (dict "resources" .resources "goMemLimit" .values.goMemLimit "reserved" .reserved) }}
 {{- $env = append $env (dict "name" "GOMEMLIMIT" "value" .) }}
 {{- end }}
 {{- with .values.metrics.tokenSecret }}

@@ -1,0 +1,86 @@
+package evaluator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/policy"
+)
+
+// childName is the name under which the program evaluates one condition.
+const childName = "fleetloop-condition-evaluator"
+
+const maxText = 4 << 10 // bytes of an error
+
+// A question is what the process is asked, in one document on its standard
+// input. Without an input the module is only compiled.
+type question struct {
+	Module string          `json:"module"`
+	Input  json.RawMessage `json:"input,omitempty"`
+	Now    time.Time       `json:"now"`
+}
+
+// An answer is what it says, in two documents on its standard output: that it has
+// begun, and then what came of it. One that never says the first did not end for
+// what it was asked.
+type answer struct {
+	Begun   bool   `json:"begun,omitempty"`
+	Passed  bool   `json:"passed,omitempty"`
+	Message string `json:"message,omitempty"`
+	Error   string `json:"error,omitempty"`
+	Never   bool   `json:"never,omitempty"` // the module does not compile
+}
+
+// The program that imports this package is also the one that evaluates
+// conditions. It is found out here and not in main, so that no program and no
+// test can forget it and start itself again and again.
+func init() { //nolint:gochecknoinits // before main, which knows nothing of it
+	if os.Args[0] != childName || len(os.Args) != 1 {
+		return
+	}
+	if err := evaluateOne(context.Background(), os.Stdin, os.Stdout); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		syscall.Exit(1) // it is not main's to say
+	}
+	syscall.Exit(0)
+}
+
+// evaluateOne answers one question within the limits of a process.
+func evaluateOne(ctx context.Context, in io.Reader, out io.Writer) error {
+	if err := limitProcess(); err != nil {
+		return fmt.Errorf("limit the process: %w", err)
+	}
+	says := json.NewEncoder(out)
+	if err := says.Encode(answer{Begun: true}); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	var q question
+	if err := json.NewDecoder(in).Decode(&q); err != nil {
+		return fmt.Errorf("read the question: %w", err)
+	}
+	return says.Encode(answerTo(ctx, q))
+}
+
+func answerTo(ctx context.Context, q question) answer {
+	c, err := policy.CompileCondition(ctx, q.Module)
+	never := (*policy.CompileError)(nil)
+	if errors.As(err, &never) {
+		return answer{Never: true, Error: bounded(never.Err.Error())}
+	}
+	var a answer
+	if err == nil && q.Input != nil {
+		a.Passed, a.Message, err = c.Evaluate(ctx, q.Input, q.Now)
+	}
+	if err != nil {
+		return answer{Error: bounded(err.Error())}
+	}
+	return a
+}
+
+func bounded(s string) string { return s[:min(len(s), maxText)] }

@@ -1,0 +1,43 @@
+package evaluator
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// thisProgram is the file that runs, also after another has taken its place.
+const thisProgram = "/proc/self/exe"
+
+// attributes have the kernel end the process with the thread that started it: no
+// evaluation outlives the controller.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
+
+// limitProcess has the kernel end this process where it takes too much.
+func limitProcess() error {
+	// What is there before the module is read is no part of its memory: in a test
+	// that looks for races it is gigabytes of addresses.
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return err
+	}
+	var size, resident, shared, code, library, data uint64 // of pages
+	if _, err := fmt.Sscan(string(text), &size, &resident, &shared, &code, &library, &data); err != nil {
+		return fmt.Errorf("read /proc/self/statm: %w", err)
+	}
+	memory := data*uint64(os.Getpagesize()) + MaxMemory //nolint:gosec // a page has some bytes
+	const seconds = uint64(MaxCPU / time.Second)
+	for resource, limit := range map[int]syscall.Rlimit{
+		syscall.RLIMIT_DATA: {Cur: memory, Max: memory},
+		syscall.RLIMIT_CPU:  {Cur: seconds, Max: seconds + 1}, // at the first the Go runtime says why it ends
+		syscall.RLIMIT_CORE: {},
+	} {
+		if err := syscall.Setrlimit(resource, &limit); err != nil {
+			return fmt.Errorf("set limit %d to %d: %w", resource, limit.Cur, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+// Package evaluator evaluates conditions, which anybody may bring along who may
+// ask for an action, each in a process of its own.
+//
+// Open Policy Agent cannot be interrupted within one step, and its memory has no
+// bound. So the program starts itself once more for each evaluation; that process
+// limits its own CPU time and memory before it reads the module, and the kernel
+// ends it when it exceeds them. No more than MaxProcesses run at a time, which
+// bounds the memory of all of them to MaxProcesses times MaxMemory.
+//
+// Requesters have shares: one of them has at most half of the processes, and a
+// process that is free goes to who has none first. Evaluate never waits for its
+// turn: it returns a *RetryError instead.
+package evaluator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/policy"
+)
+
+const (
+	// MaxProcesses is how many evaluations run at a time.
+	MaxProcesses = 4
+
+	// MaxMemory bounds the memory that one evaluation takes, in bytes. The limit of
+	// the container has to have room for MaxProcesses of them: the chart sets
+	// that much aside.
+	MaxMemory = 64 << 20
+
+	// MaxCPU bounds the CPU time of one evaluation, with the start of its process.
+	// The kernel counts whole seconds. An ordinary condition takes some 50 ms.
+	MaxCPU = time.Second
+
+	maxPerRequester = MaxProcesses / 2
+
+	// endedWithin bounds the time of one evaluation. It is over only where the
+	// machine gives the process hardly any CPU time, which says nothing of the
+	// module.
+	endedWithin = 30 * time.Second
+	retryAfter  = 2 * time.Second // what could not be evaluated for lack of a process
+
+	maxAnswer = 16 << 10 // bytes
+	maxReport = 4 << 10  // bytes that a process may say of its end
+
+	settledWithin = 5 * time.Second // how long a killed process may hold its pipes
+)
+
+var errOvertime = errors.New("the evaluation got too little CPU time")
+
+// A KilledError is why an evaluation was ended from outside. The same module
+// would be ended again.
+type KilledError struct{ Why string }
+
+// Error says why.
+func (e *KilledError) Error() string { return "its evaluation was killed: " + e.Why }
+
+// A RetryError is why there was no evaluation. It says nothing of the module.
+type RetryError struct {
+	After time.Duration // when to try again
+	Err   error
+}
+
+// Error says why.
+func (e *RetryError) Error() string { return "it was not evaluated yet: " + e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *RetryError) Unwrap() error { return e.Err }
+
+// An Evaluator evaluates conditions. It is safe for concurrent use.
+type Evaluator struct {
+	shares  *shares
+	overall time.Duration // bounds the time of one evaluation
+}
+
+// New makes an Evaluator. It starts nothing.
+func New() *Evaluator { return &Evaluator{shares: newShares(), overall: endedWithin} }
+
+// Compile says why a module of a requester can never be evaluated, as a
+// *policy.CompileError or a *KilledError. A *RetryError is that this is not known.
+func (e *Evaluator) Compile(ctx context.Context, requester, module string) error {
+	_, _, err := e.ask(ctx, requester, question{Module: module})
+	return err
+}
+
+// Evaluate says whether a module of a requester holds for an input, as
+// policy.Condition does. An error never counts as holding: it can be a
+// *policy.CompileError, a *KilledError, a *RetryError, or why there is no answer
+// for this input.
+func (e *Evaluator) Evaluate(ctx context.Context, requester, module string, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
+	return e.ask(ctx, requester, question{Module: module, Input: input, Now: now})
+}
+
+func (e *Evaluator) ask(ctx context.Context, requester string, q question) (passed bool, message string, err error) {
+	text, err := json.Marshal(q)
+	if err != nil {
+		return false, "", fmt.Errorf("write the input of a condition: %w", err)
+	}
+	after, ok := e.shares.take(requester, time.Now())
+	if !ok {
+		return false, "", &RetryError{after, errors.New("other conditions are evaluated at the moment")}
+	}
+	defer e.shares.give(requester)
+	a, err := e.run(ctx, text)
+	switch {
+	case err != nil:
+		return false, "", err
+	case a.Never:
+		return false, "", &policy.CompileError{Err: errors.New(a.Error)}
+	case a.Error != "":
+		return false, "", errors.New(a.Error)
+	}
+	return a.Passed, a.Message, nil
+}
+
+// run has a process of its own answer a question.
+func (e *Evaluator) run(ctx context.Context, question []byte) (answer, error) {
+	// The process ends with the thread that started it, see process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	bound, cancel := context.WithTimeoutCause(ctx, e.overall, errOvertime)
+	defer cancel()
+	said, report := &head{most: maxAnswer}, &head{most: maxReport}
+	cmd := exec.CommandContext(bound, thisProgram) // nothing of it is the caller's
+	cmd.Args = []string{childName}
+	// The environment is the settings of the Go runtime: one thread of it, so that
+	// CPU time is time, and a collector that works before memory is out.
+	cmd.Env = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", fmt.Sprintf("GOMEMLIMIT=%d", MaxMemory/4*3)}
+	cmd.Dir = "/"
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(question), said, report
+	cmd.SysProcAttr = attributes()
+	cmd.WaitDelay = settledWithin
+	err := cmd.Run()
+	var begun, a answer
+	lines := json.NewDecoder(&said.kept)
+	started := lines.Decode(&begun) == nil && begun.Begun
+	switch {
+	case err == nil && started && lines.Decode(&a) == nil:
+		return a, nil
+	case ctx.Err() != nil:
+		return answer{}, fmt.Errorf("evaluate a condition: %w", context.Cause(ctx))
+	case cmd.ProcessState == nil || !started:
+		return answer{}, &RetryError{retryAfter, fmt.Errorf("start a process for a condition: %w: %s", errors.Join(err, bound.Err()), report.line())}
+	}
+	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	switch {
+	case used >= MaxCPU || strings.Contains(report.kept.String(), "SIGXCPU"): // of the Go runtime, before the kernel's count is seen here
+		return answer{}, &KilledError{fmt.Sprintf("it took more than %s of CPU time", MaxCPU)}
+	case bound.Err() != nil:
+		return answer{}, &RetryError{retryAfter, fmt.Errorf("%w: %s within %s", errOvertime, used, e.overall)}
+	case strings.Contains(report.kept.String(), "out of memory") || strings.Contains(report.kept.String(), "cannot allocate memory"):
+		return answer{}, &KilledError{fmt.Sprintf("it took more than %d MiB of memory", MaxMemory>>20)}
+	case status.Signaled():
+		return answer{}, &KilledError{fmt.Sprintf("it ended by the signal %q, as for lack of memory or of CPU time", status.Signal())}
+	}
+	return answer{}, &KilledError{fmt.Sprintf("it ended with %v: %s", err, report.line())}
+}
+
+// A head keeps the first bytes that are written, and takes all.
+type head struct {
+	kept bytes.Buffer
+	most int
+}
+
+// Write never fails: a process that says much is not to wait for a reader.
+func (h *head) Write(p []byte) (int, error) {
+	h.kept.Write(p[:min(len(p), h.most-h.kept.Len())])
+	return len(p), nil
+}
+
+// line is the first line.
+func (h *head) line() string {
+	first, _, _ := strings.Cut(h.kept.String(), "\n")
+	return strings.ToValidUTF8(first, "")
+}

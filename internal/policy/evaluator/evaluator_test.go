@@ -1,0 +1,125 @@
+package evaluator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fleetloop/fleetloop/internal/policy"
+	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var now = time.Unix(1763805600, 0)
+
+const (
+	holds  = "package a\nallow if input.now > 0\nmessage := \"yes\""
+	digits = "l := [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]\n"
+
+	// endless asks for so many steps that nobody lives to see the last.
+	endless = "package a\n" + digits + "allow if count({1 | some a in l; some b in l; some c in l; some d in l; some e in l; some f in l; some g in l; some h in l; some i in l; some j in l; a + b + c + d + e + f + g + h + i + j == 0}) == 0"
+	// gigabytes keeps them.
+	gigabytes = "package a\n" + digits + "allow if count([[a, b, c, d, e, f] | some a in l; some b in l; some c in l; some d in l; some e in l; some f in l]) > 3"
+)
+
+func TestEvaluate(t *testing.T) {
+	e := evaluator.New()
+	passed, message, err := e.Evaluate(t.Context(), "alice", holds, policy.ExampleInput(), now)
+	if !passed || message != "yes" || err != nil {
+		t.Errorf("got %v, %q, %v", passed, message, err)
+	}
+	passed, _, err = e.Evaluate(t.Context(), "alice", "package a\nallow if input.now > 9999999999", policy.ExampleInput(), now)
+	if passed || err == nil || err.Error() != "evaluate allow: it is undefined: no rule gives it a value for this input" {
+		t.Errorf("got %v, %v", passed, err)
+	}
+	never := (*policy.CompileError)(nil)
+	if err := e.Compile(t.Context(), "alice", "package a\nallow if {"); !errors.As(err, &never) || !strings.Contains(err.Error(), "condition:2") {
+		t.Errorf("got %v", err)
+	}
+	if err := e.Compile(t.Context(), "alice", holds); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever takes too much is killed, and does not harm the program.
+func TestKilled(t *testing.T) {
+	for name, tc := range map[string]struct{ module, want string }{
+		"Time":        {endless, "it took more than 1s of CPU time"},
+		"Memory":      {gigabytes, "it took more than 64 MiB of memory"},
+		"Compilation": {"package a\nallow if { x := " + strings.Repeat("[y | y := ", 40) + "1" + strings.Repeat("]", 40) + "; x }", ""},
+		"Doubling":    {doubling(), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			passed, _, err := evaluator.New().Evaluate(t.Context(), "mallory", tc.module, policy.ExampleInput(), now)
+			killed := (*evaluator.KilledError)(nil)
+			if passed || !errors.As(err, &killed) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, %v, want that it was killed: %s", passed, err, tc.want)
+			}
+		})
+	}
+}
+
+// doubling writes out a value that has another in it twice, forty times over.
+func doubling() string {
+	var b strings.Builder
+	b.WriteString("package a\nx0 := \"a\"\n")
+	for i := range 40 {
+		fmt.Fprintf(&b, "x%d := [x%d, x%d]\n", i+1, i, i)
+	}
+	return b.String() + "allow if sprintf(\"%v\", [x40]) != \"\"\n"
+}
+
+// An evaluation ends with whoever wanted it.
+func TestStopped(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("the process ends")
+	cancel(stop)
+	if _, _, err := evaluator.New().Evaluate(ctx, "alice", endless, policy.ExampleInput(), now); !errors.Is(err, stop) {
+		t.Errorf("got %v, want the cause", err)
+	}
+}
+
+// What one requester has evaluated keeps no other from it.
+func TestRequestersDoNotDelayEachOther(t *testing.T) {
+	e := evaluator.New()
+	ctx, cancel := context.WithCancel(t.Context())
+	var hostile sync.WaitGroup
+	for range 20 {
+		hostile.Go(func() {
+			for ctx.Err() == nil {
+				_, _, err := e.Evaluate(ctx, "mallory", endless, policy.ExampleInput(), now)
+				if retry := (*evaluator.RetryError)(nil); errors.As(err, &retry) && retry.After <= 0 {
+					t.Errorf("%v, to be tried again at once", err)
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Millisecond):
+				}
+			}
+		})
+	}
+	for range 5 {
+		if passed, _, err := e.Evaluate(t.Context(), "alice", holds, policy.ExampleInput(), now); !passed || err != nil {
+			t.Errorf("got %v, %v", passed, err)
+		}
+	}
+	cancel()
+	hostile.Wait()
+}
+
+func BenchmarkEvaluate(b *testing.B) {
+	e := evaluator.New()
+	for b.Loop() {
+		if _, _, err := e.Evaluate(b.Context(), "alice", holds, policy.ExampleInput(), now); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

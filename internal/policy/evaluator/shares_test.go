@@ -1,0 +1,61 @@
+package evaluator
+
+import (
+	"testing"
+	"time"
+)
+
+// Those who have no process come before those who have one, and one after
+// another.
+func TestShares(t *testing.T) {
+	s, now := newShares(), time.Unix(1763805600, 0)
+	takes := func(requester string, want bool) time.Duration {
+		t.Helper()
+		now = now.Add(time.Millisecond)
+		after, ok := s.take(requester, now)
+		if ok != want || ok != (after == 0) {
+			t.Fatalf("%s takes a process: %v, to come back after %s, want %v", requester, ok, after, want)
+		}
+		return after
+	}
+	for range maxPerRequester {
+		takes("a", true)
+	}
+	first, second := takes("a", false), takes("a", false)
+	if first >= second {
+		t.Errorf("two who were turned away come back after %s and %s, want one after the other", first, second)
+	}
+	for range 2 * int(most/usual) {
+		if after := takes("a", false); after > most {
+			t.Fatalf("it is to come back after %s", after)
+		}
+	}
+	for range MaxProcesses - maxPerRequester {
+		takes("b", true)
+	}
+	takes("c", false)
+	takes("d", false)
+	s.give("a")
+	takes("a", false) // it is for c
+	takes("d", false)
+	takes("c", true)
+	s.give("b")
+	takes("b", false)
+	takes("d", true)
+
+	takes("e", false)
+	s.give("a")
+	now = now.Add(most + grace) // e was deleted
+	takes("a", true)
+	for requester, n := range map[string]int{"a": 1, "b": 1, "c": 1, "d": 1} {
+		for range n {
+			s.give(requester)
+		}
+	}
+	now = now.Add(most + grace)
+	takes("f", true)
+	s.give("f")
+	if s.running != 0 || len(s.of) != 0 {
+		t.Errorf("%d run, and %d requesters are known, want none", s.running, len(s.of))
+	}
+}

@@ -1,0 +1,83 @@
+package policy_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/policy"
+)
+
+// compiler is the name under which this program compiles a set and ends.
+const compiler = "compile-policies"
+
+// long is a test of policies that takes some tenths of a second.
+const long = `package long_test
+
+l := [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+
+test_long if count([1 | some a in l; some b in l; some c in l; some d in l; some e in [1, 2, 3, 4, 5, 6]; a + b + c + d + e == 0]) == 0
+`
+
+// compileForTest is what the other program does.
+func compileForTest() {
+	fmt.Println("begins")
+	_, err := policy.Compile(context.Background(), with(map[string]string{"long_test.rego": long}), policy.Options{})
+	fmt.Println("ends with", err)
+}
+
+// A pause of the process, as of a machine that is moved, is no fault of the
+// policies.
+func TestPauseIsNoFault(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Args = []string{compiler}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Fatal("it did not begin")
+	}
+	for range 2 { // one of them is while the test runs, on most machines
+		<-time.After(100 * time.Millisecond)
+		_ = cmd.Process.Signal(syscall.SIGSTOP) // it may have ended
+		<-time.After(1200 * time.Millisecond)   // longer than a test once had
+		_ = cmd.Process.Signal(syscall.SIGCONT)
+	}
+	if !lines.Scan() || lines.Text() != "ends with <nil>" {
+		t.Errorf("it %s", lines.Text())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was not tried to the end is not refused, and is taken the next time.
+func TestUnfinished(t *testing.T) {
+	store := policy.NewStore(0, nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the machine stood still"))
+	err := store.Load(ctx, shipped(t), policy.Enforce)
+	if !errors.Is(err, policy.ErrUnfinished) || !errors.Is(store.Status().Err, policy.ErrUnfinished) || !strings.Contains(err.Error(), "the machine stood still") {
+		t.Errorf("got %v, want that it was not finished, and why", err)
+	}
+	if err := store.Load(t.Context(), shipped(t), policy.Enforce); err != nil || store.Status().Hash == "" {
+		t.Errorf("got %v", err)
+	}
+}
