@@ -28,9 +28,9 @@ test_long if count([1 | some a in l; some b in l; some c in l; some d in l; some
 
 // compileForTest is what the other program does.
 func compileForTest() {
-	fmt.Println("begins")
+	_, _ = fmt.Fprintln(os.Stdout, "begins")
 	_, err := policy.Compile(context.Background(), with(map[string]string{"long_test.rego": long}), policy.Options{})
-	fmt.Println("ends with", err)
+	_, _ = fmt.Fprintln(os.Stdout, "ends with", err)
 }
 
 // A pause of the process, as of a machine that is moved, is no fault of the
@@ -55,9 +55,9 @@ func TestPauseIsNoFault(t *testing.T) {
 		t.Fatal("it did not begin")
 	}
 	for range 2 { // one of them is while the test runs, on most machines
-		<-time.After(100 * time.Millisecond)
-		_ = cmd.Process.Signal(syscall.SIGSTOP) // it may have ended
-		<-time.After(1200 * time.Millisecond)   // longer than a test once had
+		<-time.NewTimer(100 * time.Millisecond).C
+		_ = cmd.Process.Signal(syscall.SIGSTOP)    // it may have ended
+		<-time.NewTimer(1200 * time.Millisecond).C // longer than a test once had
 		_ = cmd.Process.Signal(syscall.SIGCONT)
 	}
 	if !lines.Scan() || lines.Text() != "ends with <nil>" {

@@ -32,7 +32,7 @@ func TestHostileConditions(t *testing.T) {
 		})
 	}
 	for i := range 20 {
-		says(fleettest.Approver, fmt.Sprint("endless-", i), endless)
+		says(fleettest.Admin, fmt.Sprint("endless-", i), endless)
 	}
 	says(alice, "quick", "package a\nallow if input.now > 0")
 	quick := f.Reaches("quick", v1alpha1.PhaseCompleted)
@@ -49,7 +49,7 @@ func TestHostileConditions(t *testing.T) {
 		f.Fails(fmt.Sprint("endless-", i), v1alpha1.ReasonValidationError, v1alpha1.DetailConditionKilled)
 	}
 
-	says(fleettest.Approver, "gigabytes", gigabytes)
+	says(fleettest.Admin, "gigabytes", gigabytes)
 	ke := f.Fails("gigabytes", v1alpha1.ReasonValidationError, v1alpha1.DetailConditionKilled)
 	if !strings.Contains(ke.Status.Message, "it took more than 64 MiB of memory") || !ke.Status.ValidationResults.PreConditionResults[0].Killed {
 		t.Errorf("it says %q", ke.Status.Message)

@@ -54,19 +54,21 @@ func (p *laws) take(o client.Object, gone bool) {
 func (p *laws) Run(ctx context.Context) error {
 	var cm *corev1.ConfigMap
 	var pause time.Duration
-	var again <-chan time.Time
+	again := time.NewTimer(lastRetry)
+	again.Stop()
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case cm = <-p.latest:
 			pause = firstRetry
-		case <-again:
+		case <-again.C:
 			pause = min(2*pause, lastRetry)
 		}
-		again = nil
+		again.Stop()
 		if !p.load(ctx, cm, pause) {
-			again = time.After(pause)
+			again.Reset(pause)
 		}
 	}
 }

@@ -157,12 +157,18 @@ func (e *Evaluator) run(ctx context.Context, question []byte) (answer, error) {
 		return answer{}, &KilledError{fmt.Sprintf("it took more than %s of CPU time", MaxCPU)}
 	case bound.Err() != nil:
 		return answer{}, &RetryError{retryAfter, fmt.Errorf("%w: %s within %s", errOvertime, used, e.overall)}
-	case strings.Contains(report.kept.String(), "out of memory") || strings.Contains(report.kept.String(), "cannot allocate memory"):
+	case outOfMemory(report.kept.String()):
 		return answer{}, &KilledError{fmt.Sprintf("it took more than %d MiB of memory", MaxMemory>>20)}
 	case status.Signaled():
 		return answer{}, &KilledError{fmt.Sprintf("it ended by the signal %q, as for lack of memory or of CPU time", status.Signal())}
 	}
 	return answer{}, &KilledError{fmt.Sprintf("it ended with %v: %s", err, report.line())}
+}
+
+// outOfMemory says whether a process ended for lack of memory. With cgo the stack
+// of a new thread can be what there is no room for.
+func outOfMemory(report string) bool {
+	return strings.Contains(report, "out of memory") || strings.Contains(report, "cannot allocate memory") || strings.Contains(report, "pthread_create failed")
 }
 
 // A head keeps the first bytes that are written, and takes all.
