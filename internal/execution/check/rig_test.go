@@ -400,15 +400,11 @@ type fakeConditions struct {
 
 // Compile knows one module that is malformed.
 func (c *fakeConditions) Compile(_ context.Context, _, module string) error {
-	switch module {
-	case "malformed":
-		return fmt.Errorf("%w: line 3", execution.ErrMalformed)
-	case "killed":
-		return fmt.Errorf("%w: it took too much", execution.ErrKilled)
-	case "later":
-		return &execution.RetryError{After: time.Second, Err: errors.New("others come first")}
-	}
-	return nil
+	return map[string]error{
+		"malformed": fmt.Errorf("%w: line 3", execution.ErrMalformed),
+		"killed":    fmt.Errorf("%w: it took too much", execution.ErrKilled),
+		"later":     &execution.RetryError{After: time.Second, Err: errors.New("others come first")},
+	}[module]
 }
 
 func (c *fakeConditions) Evaluate(ctx context.Context, requester, module string, input any, now time.Time) (bool, string, error) {
