@@ -78,10 +78,15 @@ type identities interface {
 	Client(ctx context.Context, a *action.Action) (action.Client, error)
 	Exists(ctx context.Context, a *action.Action) (bool, error)
 	Denied(ctx context.Context, a *action.Action, rights []action.Right) ([]action.Right, error)
-	// MayRequest says whether a user may ask for an action, by its name.
-	MayRequest(ctx context.Context, user, name string) (bool, error)
 	// Forget has all be asked anew that is believed of an account.
 	Forget(a *action.Action)
+	lookups
+}
+
+// lookups are what is asked of others than the accounts of actions.
+type lookups interface {
+	// MayRequest says whether a user may ask for an action, by its name.
+	MayRequest(ctx context.Context, user, name string) (bool, error)
 	// SecretType says whether there is a Secret, and of which type.
 	SecretType(ctx context.Context, namespace, name string) (kind string, found bool, err error)
 }

@@ -113,6 +113,7 @@ func TestTheRequesterMustBeAllowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
 				ke.Spec.RequestedBy = c.by
+				ke.Spec.PreConditions = []v1alpha1.Condition{{Type: "x", Rego: "true"}}
 				if !c.verified {
 					ke.Status.VerifiedRequest = nil
 				}
@@ -133,7 +134,7 @@ func TestTheRequesterMustBeAllowed(t *testing.T) {
 			}
 			out := r.check(t, ke, begun)
 			wantFailed(t, out, validation, v1alpha1.DetailRBACDenied, c.by+" may not ask for scale_deployment", "the verb execute")
-			if out.Results.RBACValidation {
+			if out.Results.RBACValidation || len(out.Results.PreConditionResults) > 0 {
 				t.Errorf("%s: %+v", c.reason, out.Results)
 			}
 		})

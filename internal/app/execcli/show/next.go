@@ -155,7 +155,7 @@ func hold(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 		a.say("The action cannot be started at the moment.")
 	case v1alpha1.DetailUnknownAction, v1alpha1.DetailInvalidParameters, v1alpha1.DetailRBACDenied, v1alpha1.DetailAdmissionDenied, v1alpha1.DetailTargetNotFound,
 		v1alpha1.DetailTargetState, v1alpha1.DetailTargetProtected, v1alpha1.DetailPolicyDenied, v1alpha1.DetailPreConditionFailed,
-		v1alpha1.DetailResultUnknown, v1alpha1.DetailTargetChanged, v1alpha1.DetailPartial, v1alpha1.DetailRequesterUnverified:
+		v1alpha1.DetailResultUnknown, v1alpha1.DetailTargetChanged, v1alpha1.DetailPartial, v1alpha1.DetailRequesterUnverified, v1alpha1.DetailConditionKilled:
 	}
 }
 
@@ -329,6 +329,7 @@ func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
 		v1alpha1.DetailPolicyDenied:        "The rules of the policy that spoke stand below; ask for something that they allow.",
 		v1alpha1.DetailPolicyUnavailable:   "Nothing is done without a policy. Mend the policy, then ask again.",
 		v1alpha1.DetailPreConditionFailed:  "What must hold before it does not: " + strings.Join(cmpOr(open(preResults(ke)), []string{"see below"}), ", ") + ". Ask again when it does.",
+		v1alpha1.DetailConditionKilled:     "A condition needed more CPU time or memory than it may have. Make it simpler; then ask again.",
 		v1alpha1.DetailTargetBusy:          "Others were at the same target all the time. Ask again.",
 		v1alpha1.DetailCooldown:            "Ask again later.",
 		v1alpha1.DetailBudgetExceeded:      "Too much was going on all the time. Ask again.",
