@@ -101,10 +101,11 @@ func run(ctx context.Context, cfg Config, env Env) (err error) {
 	}
 	p.Handle(adaptersPath, l.adapters.handler())
 	p.Log.InfoContext(ctx, "fleet API at", "url", l.api.Endpoint(), "data_dir", dir)
+	parts := l.parts
 	if l.host != nil {
 		l.host.tell(ctx, p.Log)
+		parts = append(parts, l.host.suggest(l.parts, p.Log))
 	}
-	parts := l.parts
 	if cfg.Demo.Enabled {
 		if err := screen.offer(ctx, l, dir); err != nil {
 			return errors.Join(err, lifecycle.Discard(parts...))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -87,10 +88,38 @@ func (h *hostCluster) part() lifecycle.Part {
 	return lifecycle.Part{Name: "Kubernetes", Run: h.bed.Run, Ready: h.bed.Ready, Close: h.bed.Stop}
 }
 
-// tell says how kubectl reaches it, and what can be tried.
+// tell says how kubectl reaches it.
 func (h *hostCluster) tell(ctx context.Context, log *slog.Logger) {
+	log.InfoContext(ctx, "host cluster at", "url", h.bed.URL(), "kubeconfig", h.bed.AdminKubeconfig(), "kubectl", filepath.Join(h.bed.Assets(), "kubectl"))
+}
+
+// suggest is the part that says what can be tried, once all parts are ready: an
+// execution that is asked for before that is refused.
+func (h *hostCluster) suggest(parts []lifecycle.Part, log *slog.Logger) lifecycle.Part {
+	return lifecycle.Part{Name: "suggestions", Run: func(ctx context.Context) error {
+		tick := time.NewTicker(readyEvery)
+		defer tick.Stop()
+		for told := false; ; {
+			if !told && !slices.ContainsFunc(parts, func(p lifecycle.Part) bool { return p.Ready != nil && p.Ready() != nil }) {
+				h.tellCommands(ctx, log)
+				told = true
+				tick.Stop()
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+		}
+	}}
+}
+
+// readyEvery is how often it is looked whether all parts are ready.
+const readyEvery = 100 * time.Millisecond
+
+// tellCommands says what can be tried.
+func (h *hostCluster) tellCommands(ctx context.Context, log *slog.Logger) {
 	kubeconfig := h.bed.AdminKubeconfig()
-	log.InfoContext(ctx, "host cluster at", "url", h.bed.URL(), "kubeconfig", kubeconfig, "kubectl", filepath.Join(h.bed.Assets(), "kubectl"))
 	as := func(name string) string { return "--kubeconfig " + h.kubeconfigs[name] }
 	for _, command := range h.try(as) {
 		log.InfoContext(ctx, "try an execution", "command", command)
