@@ -131,8 +131,8 @@ func TestNotHindered(t *testing.T) {
 		"Delete":   {"by whoever asked, if roles let them", given{}, func(w *world, name string) error { return w.as(rita).remove(name) }},
 		"Finalizer": {"the controller puts its own on, and takes it off", given{}, then(
 			merges(controller, `{"metadata":{"finalizers":["`+v1alpha1.Finalizer+`"]}}`), merges(controller, `{"metadata":{"finalizers":null}}`))},
-		"OtherFinalizer": {"others have theirs", given{finalizer: true}, then(
-			merges(eve, `{"metadata":{"finalizers":["example.com/mine","`+v1alpha1.Finalizer+`"]}}`), merges(eve, `{"metadata":{"finalizers":["`+v1alpha1.Finalizer+`"]}}`))},
+		"OtherFinalizer": {"the requester has one, which others may take off", given{finalizer: true}, then(
+			merges(rita, `{"metadata":{"finalizers":["example.com/mine","`+v1alpha1.Finalizer+`"]}}`), merges(eve, `{"metadata":{"finalizers":["`+v1alpha1.Finalizer+`"]}}`))},
 		"StatusByApply": {"one write for each transition", given{}, func(w *world, name string) error {
 			return w.as(controller).apply(name, called(name, map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "status": given{}.status("executing")}), "status")
 		}},
