@@ -41,19 +41,24 @@ type answer struct {
 // conditions. It is found out here and not in main, so that no program and no
 // test can forget it and start itself again and again.
 func init() { //nolint:gochecknoinits // before main, which knows nothing of it
-	if os.Args[0] != childName || len(os.Args) != 1 {
+	if os.Args[0] != childName || len(os.Args) != 2 {
 		return
 	}
-	if err := evaluateOne(context.Background(), os.Stdin, os.Stdout); err != nil {
+	if err := evaluateOne(context.Background(), os.Args[1], os.Stdin, os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		syscall.Exit(1) // it is not main's to say
 	}
 	syscall.Exit(0)
 }
 
-// evaluateOne answers one question within the limits of a process.
-func evaluateOne(ctx context.Context, in io.Reader, out io.Writer) error {
-	if err := limitProcess(); err != nil {
+// evaluateOne answers one question within the limits of a process, of which one is
+// so much CPU time.
+func evaluateOne(ctx context.Context, cpu string, in io.Reader, out io.Writer) error {
+	most, err := time.ParseDuration(cpu)
+	if err != nil {
+		return fmt.Errorf("read the limit of CPU time: %w", err)
+	}
+	if err := limitProcess(most); err != nil {
 		return fmt.Errorf("limit the process: %w", err)
 	}
 	says := json.NewEncoder(out)

@@ -16,8 +16,9 @@ func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// limitProcess has the kernel end this process where it takes too much.
-func limitProcess() error {
+// limitProcess has the kernel end this process where it takes more memory than
+// MaxMemory, or more CPU time than cpu, rounded up to a second.
+func limitProcess(cpu time.Duration) error {
 	// What is there before the module is read is no part of its memory: in a test
 	// that looks for races it is gigabytes of addresses.
 	text, err := os.ReadFile("/proc/self/statm")
@@ -29,7 +30,12 @@ func limitProcess() error {
 		return fmt.Errorf("read /proc/self/statm: %w", err)
 	}
 	memory := data*uint64(os.Getpagesize()) + MaxMemory //nolint:gosec // a page has some bytes
-	const seconds = uint64(MaxCPU / time.Second)
+	var begun syscall.Rusage // nor is the time in which the program began
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &begun); err != nil {
+		return fmt.Errorf("read what was used so far: %w", err)
+	}
+	used := time.Duration(begun.Utime.Nano() + begun.Stime.Nano())
+	seconds := uint64((used + cpu + time.Second - 1) / time.Second) //nolint:gosec // it is above zero
 	for resource, limit := range map[int]syscall.Rlimit{
 		syscall.RLIMIT_DATA: {Cur: memory, Max: memory},
 		syscall.RLIMIT_CPU:  {Cur: seconds, Max: seconds + 1}, // at the first the Go runtime says why it ends

@@ -5,6 +5,7 @@ package evaluator
 import (
 	"errors"
 	"syscall"
+	"time"
 )
 
 const thisProgram = ""
@@ -13,4 +14,4 @@ func attributes() *syscall.SysProcAttr { return nil }
 
 // limitProcess fails: only Linux bounds the memory of a process as it is needed
 // here, and without that nothing of anybody is evaluated.
-func limitProcess() error { return errors.ErrUnsupported }
+func limitProcess(time.Duration) error { return errors.ErrUnsupported }
