@@ -30,7 +30,7 @@ func limitProcess(cpu time.Duration) error {
 		return fmt.Errorf("read /proc/self/statm: %w", err)
 	}
 	memory := data*uint64(os.Getpagesize()) + MaxMemory //nolint:gosec // a page has some bytes
-	var begun syscall.Rusage // nor is the time in which the program began
+	var begun syscall.Rusage                            // nor is the time in which the program began
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &begun); err != nil {
 		return fmt.Errorf("read what was used so far: %w", err)
 	}
