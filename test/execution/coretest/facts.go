@@ -199,7 +199,7 @@ func nothingIsTold(f *fleettest.Fleet) {
 		f.Fatal(err)
 	}
 	tell := func(what string) string {
-		return "package precondition\n\ndefault allow := false\n\nmessage := json.marshal(" + what + ")\n"
+		return "package precondition\n\ndefault allow := false\n\nmessage := sprintf(\"%v\", [" + what + "])\n"
 	}
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		second := &metav1.Duration{Duration: time.Second}
@@ -219,7 +219,7 @@ func nothingIsTold(f *fleettest.Fleet) {
 		f.Errorf("the execution tells a password of its target:\n%s", text)
 	}
 	results := ke.Status.ValidationResults.PreConditionResults
-	if len(results) != 4 || !strings.Contains(results[0].ErrorMessage, `"name":"PASSWORD"`) || !strings.Contains(results[3].ErrorMessage, "undefined ref: input.target.annotations") {
+	if len(results) != 4 || !strings.Contains(results[0].ErrorMessage, `"name": "PASSWORD"`) || !strings.Contains(results[3].ErrorMessage, "undefined ref: input.target.annotations") {
 		f.Errorf("preconditions %+v", results)
 	}
 	for _, r := range results {
