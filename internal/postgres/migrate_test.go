@@ -3,7 +3,10 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -68,6 +71,16 @@ func TestMigrationsRunOnce(t *testing.T) {
 				t.Errorf("%d migrations ran, want each of the %d once", len(log.said), want)
 			}
 		})
+	}
+}
+
+// TestMigrationsAreNumberedWithoutAGap: one that filled a gap later would not run
+// where a later one has.
+func TestMigrationsAreNumberedWithoutAGap(t *testing.T) {
+	for i, name := range slices.Sorted(maps.Keys(files(t))) {
+		if want := fmt.Sprintf("%05d_", i+1); !strings.HasPrefix(name, want) {
+			t.Fatalf("migration %s is number %d: name it %s…", name, i+1, want)
+		}
 	}
 }
 

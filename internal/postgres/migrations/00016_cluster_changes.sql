@@ -14,7 +14,6 @@ create table tenant.cluster_sync_changes (
     failures   integer     not null default 0
 );
 create index cluster_sync_changes_order_idx on tenant.cluster_sync_changes (sink, cluster_id, seq);
-create index cluster_sync_changes_due_idx on tenant.cluster_sync_changes (due_at, seq);
 create index cluster_sync_changes_created_idx on tenant.cluster_sync_changes (created_at);
 
 alter table tenant.cluster_sync_changes enable row level security;
