@@ -41,7 +41,8 @@ type Sinks struct {
 	broken []Broken
 	log    *slog.Logger
 
-	close func() error
+	closeTimeout time.Duration
+	close        func() error
 }
 
 // Broken is a sink that is left out, and why.
@@ -73,11 +74,11 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	if err := cfg.names(); err != nil {
 		return nil, err
 	}
-	s := &Sinks{log: p.Log}
+	s := &Sinks{log: p.Log, closeTimeout: within(cfg.ShutdownTimeout, p.StopTimeout())}
 	common := changeevent.Config{
 		Enabled: true, ClusterName: cfg.ClusterName, Source: source, AllowHosts: slices.Clone(cfg.AllowHosts),
 		Product:         cmp.Or(cfg.Product, changeevent.ProductFleetloop),
-		ShutdownTimeout: within(cfg.ShutdownTimeout, p.StopTimeout()),
+		ShutdownTimeout: s.closeTimeout,
 		Registerer:      p.Metrics, Logger: p.Log,
 	}
 	for _, option := range options {
@@ -198,6 +199,14 @@ func (s *Sinks) Close() error {
 		return nil
 	}
 	return s.close()
+}
+
+// CloseTimeout is how long Close waits at most.
+func (s *Sinks) CloseTimeout() time.Duration {
+	if s == nil {
+		return 0
+	}
+	return s.closeTimeout
 }
 
 func (s *Sinks) closeAll() error {

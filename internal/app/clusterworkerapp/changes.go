@@ -30,22 +30,20 @@ func (l logged) Record(ctx context.Context, c clusterworker.Change) {
 
 // newOutbox makes what tells the sinks.
 func newOutbox(store outbox.Store, sinks *changes.Sinks, log *slog.Logger, reg prometheus.Registerer) (*outbox.Outbox, error) {
-	deps := outbox.Deps{Store: store, Event: eventOf, Log: log, Registerer: reg}
+	deps := outbox.Deps{Store: store, Event: eventOf, Closing: sinks.CloseTimeout(), Log: log, Registerer: reg}
 	for _, s := range sinks.Each() {
-		if s.Client != nil { // its settings can work
-			deps.Sinks = append(deps.Sinks, outbox.Sink{Name: s.Name, Client: s.Client})
-		}
+		deps.Sinks = append(deps.Sinks, outbox.Sink{Name: s.Name, Client: s.Client})
 	}
 	return outbox.New(deps)
 }
 
-// namesOf returns the names of the sinks whose settings can work.
+// namesOf returns the names of the sinks for which changes are kept: also of those
+// that cannot work with their settings, so that they hear what they missed once they
+// are mended.
 func namesOf(sinks *changes.Sinks) []string {
 	var names []string
 	for _, s := range sinks.Each() {
-		if s.Client != nil {
-			names = append(names, s.Name)
-		}
+		names = append(names, s.Name)
 	}
 	return names
 }

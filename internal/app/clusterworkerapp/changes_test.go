@@ -2,6 +2,7 @@ package clusterworkerapp_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
 	"github.com/fleetloop/fleetloop/changeevent"
@@ -241,6 +243,8 @@ func TestKeepsWhatASinkDidNotTake(t *testing.T) {
 	c := start(t, env)
 	wantRow(t, conn, id, "shoot_status = 'ready'")
 	first := <-refused
+	// The client tries once and gives it back, so that no other cluster waits for it.
+	apptest.Eventually(t, func() error { return wantOldest(t, conn, "failures > 0") })
 	c.Cancel()
 	if err := c.Wait(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
@@ -250,5 +254,54 @@ func TestKeepsWhatASinkDidNotTake(t *testing.T) {
 	created, ready := <-taken, <-taken
 	if created.Action != changeevent.ActionShootCreated || created.ID != first.ID || ready.Action != changeevent.ActionShootReady {
 		t.Errorf("the sink was told of %s %s and %s, want %s %s and shoot-ready", created.Action, created.ID, ready.Action, first.Action, first.ID)
+	}
+}
+
+// wantOldest says that a condition does not hold for the oldest change that is kept.
+func wantOldest(t *testing.T, conn *pgx.Conn, condition string) error {
+	t.Helper()
+	var holds bool
+	var row string
+	err := conn.QueryRow(t.Context(), "select "+condition+", c::text from tenant.cluster_sync_changes c order by seq limit 1").Scan(&holds, &row)
+	if err == nil && !holds {
+		err = fmt.Errorf("%s does not hold for %s", condition, row)
+	}
+	return err
+}
+
+// TestKeepsWhatASinkCouldNotTake holds that what is done while the settings of a
+// sink cannot work is told once they are mended.
+func TestKeepsWhatASinkCouldNotTake(t *testing.T) {
+	t.Parallel()
+	taken := make(chan string, 1000)
+	place := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		p, err := changeevent.Decode(body)
+		if err != nil {
+			t.Errorf("%v: %s", err, body)
+		}
+		taken <- p.Action
+	}))
+	t.Cleanup(place.Close)
+	url := pgtest.URL(t)
+	conn := connect(t, url)
+	id := add(t, conn, "first", `{}`)
+	env := map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CHANGE_EVENTS_ENABLED": "true"}
+	c := start(t, env)
+	wantRow(t, conn, id, "shoot_status = 'ready'")
+	if err := wantOldest(t, conn, "failures = 0"); err != nil {
+		t.Errorf("nothing is kept for the sink: %v", err)
+	}
+	c.Cancel()
+	if err := c.Wait(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+	env["CHANGE_EVENTS_ENDPOINT"] = place.URL
+	start(t, env)
+	if diff := cmp.Diff([]string{"shoot-created", "shoot-ready"}, []string{<-taken, <-taken}); diff != "" {
+		t.Errorf("the mended sink was told: -want +got\n%s", diff)
 	}
 }

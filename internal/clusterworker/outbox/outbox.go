@@ -4,8 +4,9 @@
 // the sink has taken it. An Outbox takes those that are due, of each cluster and
 // sink the oldest alone, and hands them to the clients. A sink that is away, and a
 // process that is killed, delay a change, and may repeat it with the same id;
-// order holds for each cluster and sink. A change that a sink refuses for what is
-// in it, or that has grown too old, is given up and counted.
+// order holds for each cluster and sink. No sink waits for another: each has room of
+// its own. A change that a sink refuses for what is in it, or that has grown too old,
+// is given up and counted, whether or not its sink is still configured.
 package outbox
 
 import (
@@ -29,8 +30,11 @@ const (
 	renewEvery  = 30 * time.Second // well within it
 	askEvery    = 5 * time.Second  // for what other processes have left behind
 	expireEvery = time.Minute
-	mostAtATime = 256             // changes that are being sent
-	lastWords   = 2 * time.Second // for what is due when the process ends
+	mostAtATime = 256                    // changes of a sink that are being sent
+	mostExpired = 5000                   // changes that are removed by one statement
+	breath      = 100 * time.Millisecond // between two rounds, so that many answers are one round
+	slack       = 2 * time.Second        // for what ends between Run and the clients
+	lastWords   = 2 * time.Second        // for what is due when the process ends
 	callTimeout = 10 * time.Second
 )
 
@@ -44,22 +48,26 @@ type Pending struct {
 
 // A Store keeps what is pending. An error of it is one of the database.
 type Store interface {
-	// ClaimChanges takes changes for these sinks for the time of a lease, of each
-	// cluster and sink the oldest alone.
-	ClaimChanges(ctx context.Context, sinks []string, most int, lease time.Duration) ([]Pending, error)
+	// ClaimChanges takes changes for a sink for the time of a lease, of each cluster
+	// the oldest alone.
+	ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]Pending, error)
 	// RenewChanges has leases end so long from now.
 	RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error
 	// RemoveChanges removes what needs nothing more.
 	RemoveChanges(ctx context.Context, seqs []int64) error
-	// PutOffChange makes a change due again after some time.
-	PutOffChange(ctx context.Context, seq int64, delay time.Duration) error
-	// ExpireChanges removes what is older, and gives how many that were.
-	ExpireChanges(ctx context.Context, age time.Duration) (int, error)
+	// PutOffChanges counts a failure of changes and makes each due again after its
+	// delay.
+	PutOffChanges(ctx context.Context, delays map[int64]time.Duration) error
+	// ExpireChanges removes what is older and nobody is sending, so many at most, and
+	// gives how many those were.
+	ExpireChanges(ctx context.Context, age time.Duration, most int) (int, error)
 }
 
 // A Sink is one that is told.
 type Sink struct {
-	Name   string
+	Name string
+	// Client sends to it. Nil is a sink that cannot work with its settings: its
+	// changes wait until they are mended, or are too old.
 	Client changeevent.Client
 }
 
@@ -68,7 +76,10 @@ type Deps struct {
 	Store Store
 	Sinks []Sink
 	// Event makes the event of a change; the same change has the same id.
-	Event      func(clusterworker.Change) changeevent.ChangeEvent
+	Event func(clusterworker.Change) changeevent.ChangeEvent
+	// Closing is how long clients may still send after Run has returned. What they
+	// have then is not sent by another process before.
+	Closing    time.Duration
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -76,8 +87,7 @@ type Deps struct {
 // An Outbox tells sinks. Make it with New and call Run once.
 type Outbox struct {
 	deps  Deps
-	names []string
-	sinks map[string]changeevent.Client
+	sinks []Sink // those that have a client
 	wake  chan struct{}
 
 	givenUp *prometheus.CounterVec
@@ -98,7 +108,7 @@ type answer struct {
 // New makes an Outbox. It starts nothing.
 func New(deps Deps) (*Outbox, error) {
 	o := &Outbox{
-		deps: deps, sinks: map[string]changeevent.Client{}, wake: make(chan struct{}, 1), inFlight: map[int64]Pending{},
+		deps: deps, wake: make(chan struct{}, 1), inFlight: map[int64]Pending{},
 		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_clusterworker_change_events_given_up_total",
 			Help: "Change events of clusters that a sink will not be told, by why: refused for what is in them, or grown too old.",
@@ -109,8 +119,9 @@ func New(deps Deps) (*Outbox, error) {
 		}),
 	}
 	for _, s := range deps.Sinks {
-		o.names = append(o.names, s.Name)
-		o.sinks[s.Name] = s.Client
+		if s.Client != nil {
+			o.sinks = append(o.sinks, s)
+		}
 	}
 	if err := deps.Registerer.Register(o.givenUp); err != nil {
 		return nil, err
@@ -129,10 +140,6 @@ func (o *Outbox) Nudge() {
 // Run tells sinks until ctx ends, and then what is due, for some seconds. What is
 // left is told by the next process.
 func (o *Outbox) Run(ctx context.Context) error {
-	if len(o.names) == 0 {
-		<-ctx.Done()
-		return nil
-	}
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	var renewed, expired time.Time
@@ -144,9 +151,10 @@ func (o *Outbox) Run(ctx context.Context) error {
 		}
 		if now.Sub(renewed) >= renewEvery {
 			renewed = now
-			o.renew(ctx)
+			o.renew(ctx, lease)
 		}
 		o.round(ctx)
+		_ = backoff.Sleep(ctx, breath) // the end of ctx is seen below
 		select {
 		case <-ctx.Done():
 		case <-o.wake:
@@ -162,20 +170,16 @@ func (o *Outbox) Run(ctx context.Context) error {
 func (o *Outbox) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastWords)
 	defer cancel()
-	for o.round(ctx) || len(o.inFlight) > 0 {
+	for (o.round(ctx) || len(o.inFlight) > 0) && backoff.Sleep(ctx, breath) == nil {
 		select {
 		case <-o.wake:
-			continue
 		case <-ctx.Done():
 		}
-		break
 	}
 	rest, stop := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer stop()
 	o.settle(rest)
-	for seq := range o.inFlight {
-		o.putOff(rest, seq, 0)
-	}
+	o.renew(rest, o.deps.Closing+slack)
 	if n := len(o.inFlight); n > 0 {
 		o.deps.Log.WarnContext(rest, "some change events of clusters were not delivered, and are kept for the next process", "count", n)
 	}
@@ -183,29 +187,37 @@ func (o *Outbox) finish(ctx context.Context) {
 
 // round settles what was answered and sends what is due. It reports whether there
 // was anything to send.
-func (o *Outbox) round(ctx context.Context) bool {
+func (o *Outbox) round(ctx context.Context) (sent bool) {
 	o.settle(ctx)
-	room := mostAtATime - len(o.inFlight)
-	if room <= 0 {
-		return false
+	under := map[string]int{}
+	for _, p := range o.inFlight {
+		under[p.Sink]++
 	}
-	var due []Pending
-	err := o.ask(ctx, "find the change events that are due", func(ctx context.Context) (err error) {
-		due, err = o.deps.Store.ClaimChanges(ctx, o.names, room, lease)
-		return err
-	})
-	if err != nil {
-		return false
-	}
-	for _, p := range due {
-		o.send(ctx, p)
+	for _, s := range o.sinks {
+		if room := mostAtATime - under[s.Name]; room > 0 && o.fill(ctx, s, room) {
+			sent = true
+		}
 	}
 	o.sending.Set(float64(len(o.inFlight)))
+	return sent
+}
+
+// fill sends to one sink what is due, as much as there is room for.
+func (o *Outbox) fill(ctx context.Context, s Sink, room int) bool {
+	var due []Pending
+	// If it fails there is nothing to send.
+	_ = o.ask(ctx, "find the change events that are due", func(ctx context.Context) (err error) {
+		due, err = o.deps.Store.ClaimChanges(ctx, s.Name, room, lease)
+		return err
+	})
+	for _, p := range due {
+		o.send(ctx, s, p)
+	}
 	return len(due) > 0
 }
 
 // send hands a change to the client of its sink, which calls back once.
-func (o *Outbox) send(ctx context.Context, p Pending) {
+func (o *Outbox) send(ctx context.Context, s Sink, p Pending) {
 	if _, ok := o.inFlight[p.Seq]; ok {
 		return // its lease could not be renewed in time, and the client still has it
 	}
@@ -217,7 +229,7 @@ func (o *Outbox) send(ctx context.Context, p Pending) {
 		o.mu.Unlock()
 		o.Nudge()
 	}
-	o.sinks[p.Sink].SendChangeEvent(ctx, e)
+	s.Client.SendChangeEvent(ctx, e)
 }
 
 // settle writes down what was answered.
@@ -227,23 +239,30 @@ func (o *Outbox) settle(ctx context.Context) {
 	o.answered = nil
 	o.mu.Unlock()
 	var done []int64
+	failed := map[int64]time.Duration{}
 	for _, a := range answered {
 		p := o.inFlight[a.seq]
 		delete(o.inFlight, a.seq)
-		switch class := a.delivery.Class; {
+		class := a.delivery.Class
+		if class != "" && !isFinal(class) && time.Since(p.Change.At) > MaxAge {
+			class = changeevent.ClassExpired
+		}
+		switch {
 		case class == "":
 			done = append(done, a.seq)
 		case isFinal(class):
 			o.givenUp.WithLabelValues(string(class)).Inc()
 			done = append(done, a.seq)
 		default:
-			o.putOff(ctx, a.seq, backoff.Policy{Initial: askEvery, Max: 5 * time.Minute, Jitter: -1}.Delay(p.Failures))
+			failed[a.seq] = backoff.Policy{Initial: askEvery, Max: 5 * time.Minute, Jitter: -1}.Delay(p.Failures)
 		}
 	}
 	if len(done) > 0 {
 		// If it fails they are sent again when their leases end, with the same ids.
 		_ = o.ask(ctx, "remove change events that were delivered", func(ctx context.Context) error { return o.deps.Store.RemoveChanges(ctx, done) })
-		o.Nudge() // what comes after them is due now
+	}
+	if len(failed) > 0 {
+		_ = o.ask(ctx, "put off change events", func(ctx context.Context) error { return o.deps.Store.PutOffChanges(ctx, failed) })
 	}
 	o.sending.Set(float64(len(o.inFlight)))
 }
@@ -254,12 +273,8 @@ func isFinal(c changeevent.Class) bool {
 	return c == changeevent.ClassClientError || c == changeevent.ClassEncode || c == changeevent.ClassExpired
 }
 
-func (o *Outbox) putOff(ctx context.Context, seq int64, delay time.Duration) {
-	_ = o.ask(ctx, "put off a change event", func(ctx context.Context) error { return o.deps.Store.PutOffChange(ctx, seq, delay) })
-}
-
 // renew keeps the leases of what a client has: it may wait for a sink for long.
-func (o *Outbox) renew(ctx context.Context) {
+func (o *Outbox) renew(ctx context.Context, lease time.Duration) {
 	if len(o.inFlight) == 0 {
 		return
 	}
@@ -272,14 +287,18 @@ func (o *Outbox) renew(ctx context.Context) {
 
 // expire gives up what nobody wants to hear any more.
 func (o *Outbox) expire(ctx context.Context) {
-	_ = o.ask(ctx, "remove change events that are too old", func(ctx context.Context) error {
-		n, err := o.deps.Store.ExpireChanges(ctx, MaxAge)
+	for n := mostExpired; n == mostExpired; {
+		n = 0
+		// What is left after an error is removed the next time.
+		_ = o.ask(ctx, "remove change events that are too old", func(ctx context.Context) (err error) {
+			n, err = o.deps.Store.ExpireChanges(ctx, MaxAge, mostExpired)
+			return err
+		})
 		if n > 0 {
 			o.givenUp.WithLabelValues(string(changeevent.ClassExpired)).Add(float64(n))
 			o.deps.Log.ErrorContext(ctx, "change events of clusters were given up, because no sink took them in time", "count", n, "age", MaxAge)
 		}
-		return err
-	})
+	}
 }
 
 // ask asks the store once. What fails is tried again in a later round.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -38,7 +39,7 @@ func (s *fakeStore) add(sink, cluster string) {
 	defer s.mu.Unlock()
 	seq := int64(len(s.rows) + 1)
 	s.rows[seq] = &fakeRow{
-		Pending: outbox.Pending{Seq: seq, Sink: sink, Change: clusterworker.Change{ClusterID: cluster, Generation: seq}},
+		Pending: outbox.Pending{Seq: seq, Sink: sink, Change: clusterworker.Change{At: time.Now(), ClusterID: cluster, Generation: seq}},
 		made:    time.Now(), due: time.Now(),
 	}
 }
@@ -49,7 +50,7 @@ func (s *fakeStore) left() []int64 {
 	return slices.Sorted(maps.Keys(s.rows))
 }
 
-func (s *fakeStore) ClaimChanges(_ context.Context, sinks []string, most int, lease time.Duration) ([]outbox.Pending, error) {
+func (s *fakeStore) ClaimChanges(_ context.Context, sink string, most int, lease time.Duration) ([]outbox.Pending, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var claimed []outbox.Pending
@@ -57,7 +58,7 @@ func (s *fakeStore) ClaimChanges(_ context.Context, sinks []string, most int, le
 	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
 		r := s.rows[seq]
 		line := [2]string{r.Sink, r.Change.ClusterID}
-		if first := !oldest[line]; first && !r.due.After(time.Now()) && len(claimed) < most && slices.Contains(sinks, r.Sink) {
+		if first := !oldest[line]; first && !r.due.After(time.Now()) && len(claimed) < most && r.Sink == sink {
 			r.due = time.Now().Add(lease)
 			claimed = append(claimed, r.Pending)
 		}
@@ -85,8 +86,10 @@ func (s *fakeStore) RemoveChanges(_ context.Context, seqs []int64) error {
 	return nil
 }
 
-func (s *fakeStore) PutOffChange(_ context.Context, seq int64, delay time.Duration) error {
-	s.delay(seq, delay, 1)
+func (s *fakeStore) PutOffChanges(_ context.Context, delays map[int64]time.Duration) error {
+	for seq, delay := range delays {
+		s.delay(seq, delay, 1)
+	}
 	return nil
 }
 
@@ -99,12 +102,18 @@ func (s *fakeStore) delay(seq int64, delay time.Duration, failures int) {
 	}
 }
 
-func (s *fakeStore) ExpireChanges(_ context.Context, age time.Duration) (int, error) {
+func (s *fakeStore) ExpireChanges(_ context.Context, age time.Duration, most int) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := len(s.rows)
-	maps.DeleteFunc(s.rows, func(_ int64, r *fakeRow) bool { return time.Since(r.made) > age })
-	return n - len(s.rows), nil
+	n := 0
+	maps.DeleteFunc(s.rows, func(_ int64, r *fakeRow) bool {
+		old := time.Since(r.made) > age && !r.due.After(time.Now()) && n < most
+		if old {
+			n++
+		}
+		return old
+	})
+	return n, nil
 }
 
 // A fakeSink answers each event as it is told to.
@@ -135,18 +144,26 @@ func (s *fakeSink) got() []string {
 }
 
 func eventOf(c clusterworker.Change) changeevent.ChangeEvent {
-	return changeevent.ChangeEvent{ID: strconv.FormatInt(c.Generation, 10)}
+	return changeevent.ChangeEvent{Action: changeevent.ActionShootReady, ID: strconv.FormatInt(c.Generation, 10)}
 }
 
 // run runs an outbox for so long, and stops it.
 func run(t *testing.T, store *fakeStore, d time.Duration, sinks map[string]*fakeSink) *prometheus.Registry {
 	t.Helper()
-	reg := prometheus.NewRegistry()
-	deps := outbox.Deps{Store: store, Event: eventOf, Log: slog.New(slog.DiscardHandler), Registerer: reg}
+	var list []outbox.Sink
 	for _, name := range slices.Sorted(maps.Keys(sinks)) {
-		deps.Sinks = append(deps.Sinks, outbox.Sink{Name: name, Client: sinks[name]})
+		list = append(list, outbox.Sink{Name: name, Client: sinks[name]})
 	}
-	o, err := outbox.New(deps)
+	return runOf(t, store, d, list...)
+}
+
+// closing is how long the clients may still send.
+const closing = 10 * time.Second
+
+func runOf(t *testing.T, store *fakeStore, d time.Duration, sinks ...outbox.Sink) *prometheus.Registry {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	o, err := outbox.New(outbox.Deps{Store: store, Sinks: sinks, Event: eventOf, Closing: closing, Log: slog.New(slog.DiscardHandler), Registerer: reg})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,6 +304,125 @@ func TestDatabaseAway(t *testing.T) {
 		}
 		if left := store.left(); len(left) != 0 {
 			t.Errorf("%v is left", left)
+		}
+	})
+}
+
+// A way answers the requests of a client.
+type way func(*http.Request) (*http.Response, error)
+
+func (w way) RoundTrip(r *http.Request) (*http.Response, error) { return w(r) }
+
+// answered has a way answer at once.
+func answered(status int, header http.Header) way {
+	return func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: header, Body: http.NoBody}, nil
+	}
+}
+
+// TestDeadSinkStarvesNobody holds that one sink hears of all clusters while another,
+// which takes nothing, has more of them waiting than are sent at a time.
+func TestDeadSinkStarvesNobody(t *testing.T) {
+	t.Parallel()
+	const clusters = 300
+	for name, dead := range map[string]way{
+		"NeverAnswers": func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		},
+		"AsksForAnHour": answered(http.StatusServiceUnavailable, http.Header{"Retry-After": {"3600"}}),
+		"Fails":         answered(http.StatusInternalServerError, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := &fakeStore{rows: map[int64]*fakeRow{}}
+				for i := range clusters {
+					store.add("down", strconv.Itoa(i))
+				}
+				for i := range clusters {
+					store.add("up", strconv.Itoa(i))
+				}
+				down, err := changeevent.NewClient(changeevent.Config{
+					Enabled: true, ClusterName: "c", Endpoint: "https://down.example", Resends: true, Timeout: time.Hour, HTTP: dead, Logger: slog.New(slog.DiscardHandler),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = down.Close() }() // not all is delivered
+				up := new(fakeSink)
+				runOf(t, store, 30*time.Second, outbox.Sink{Name: "down", Client: down}, outbox.Sink{Name: "up", Client: up})
+				if n := len(up.got()); n != clusters {
+					t.Errorf("the sink that is up was told %d times of %d clusters", n, clusters)
+				}
+				if n := len(store.left()); n != clusters {
+					t.Errorf("%d changes are left, want the %d of the sink that is down", n, clusters)
+				}
+			})
+		})
+	}
+}
+
+// TestStopLeavesTimeToClients holds that what a client has when the process ends is
+// not sent by another one while that client may still send it, and that no failure is
+// counted.
+func TestStopLeavesTimeToClients(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &fakeStore{rows: map[int64]*fakeRow{}}
+		store.add("a", "c")
+		store.add("a", "c")
+		run(t, store, time.Minute, map[string]*fakeSink{"a": {after: time.Hour}})
+		held, next := store.rows[1], store.rows[2]
+		if in := time.Until(held.due); in < closing || in > time.Minute || held.Failures != 0 {
+			t.Errorf("another process may send it in %s, after %d failures; want it after the %s that the client has, and no failure", in, held.Failures, closing)
+		}
+		if next.due.After(time.Now()) {
+			t.Error("the one behind it, which nobody has, was put off")
+		}
+		time.Sleep(2 * time.Hour) // what the client still has
+	})
+}
+
+// TestNobodyTakesThem holds that changes wait for a sink that cannot work with its
+// settings, and that those expire and are counted, as do those of a sink that is no
+// longer configured.
+func TestNobodyTakesThem(t *testing.T) {
+	t.Parallel()
+	for name, sinks := range map[string][]outbox.Sink{"Unusable": {{Name: "a"}}, "Removed": nil, "OneRemoved": {{Name: "b", Client: new(fakeSink)}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const waiting = 5001 // more than one statement removes
+				store := &fakeStore{rows: map[int64]*fakeRow{}}
+				for range waiting {
+					store.add("a", "c")
+				}
+				reg := runOf(t, store, 10*time.Minute, sinks...)
+				time.Sleep(11 * time.Hour)
+				if n := len(store.left()); n != waiting || sum(t, reg) != 0 {
+					t.Fatalf("before 12 hours %d are left, and %v are given up; want %d and none", n, sum(t, reg), waiting)
+				}
+				reg = runOf(t, store, 52*time.Minute, sinks...)
+				if n := len(store.left()); n != 0 || sum(t, reg) != waiting {
+					t.Errorf("after 12 hours %d are left, and %v are given up; want none and %d", n, sum(t, reg), waiting)
+				}
+			})
+		})
+	}
+}
+
+// TestExpiresOnce holds that a change which a client has when it grows too old is
+// counted once.
+func TestExpiresOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &fakeStore{rows: map[int64]*fakeRow{}}
+		store.add("a", "c")
+		sink := &fakeSink{after: 12*time.Hour + 30*time.Minute, answer: func(changeevent.ChangeEvent, int) changeevent.Class { return changeevent.ClassTimeout }}
+		reg := run(t, store, 14*time.Hour, map[string]*fakeSink{"a": sink})
+		if n, came := sum(t, reg), sink.got(); n != 1 || len(came) != 1 || len(store.left()) != 0 {
+			t.Errorf("%v are given up, %v came, %v are left; want it given up once", n, came, store.left())
 		}
 	})
 }

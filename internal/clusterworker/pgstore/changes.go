@@ -29,20 +29,20 @@ func encodeChange(c *clusterworker.Change) (string, error) {
 	return string(data), nil
 }
 
-// ClaimChanges takes changes that are due. One that cannot be read, because a
-// newer version wrote it, is left to that.
-func (s *Store) ClaimChanges(ctx context.Context, sinks []string, most int, lease time.Duration) ([]outbox.Pending, error) {
+// ClaimChanges takes changes for a sink that are due. One that cannot be read,
+// because a newer version wrote it, is left to that.
+func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]outbox.Pending, error) {
 	var rows []db.ClaimChangesRow
 	err := s.send(ctx, func(b *pgx.Batch) {
 		b.Queue(byIndex)
-		collect(b.Queue(db.ClaimChanges, lease, sinks, int64(most)), &rows)
+		collect(b.Queue(db.ClaimChanges, lease, sink, int64(most)), &rows)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("claim change events: %w", err)
+		return nil, fmt.Errorf("claim change events of sink %q: %w", sink, err)
 	}
 	pending := make([]outbox.Pending, 0, len(rows))
 	for i := range rows {
-		p := outbox.Pending{Seq: rows[i].Seq, Sink: rows[i].Sink, Failures: int(rows[i].Failures)}
+		p := outbox.Pending{Seq: rows[i].Seq, Sink: sink, Failures: int(rows[i].Failures)}
 		if json.Unmarshal([]byte(rows[i].Change), &p.Change) != nil {
 			continue
 		}
@@ -61,19 +61,23 @@ func (s *Store) RemoveChanges(ctx context.Context, seqs []int64) error {
 	return s.exec(ctx, "remove change events", db.RemoveChanges, seqs)
 }
 
-// PutOffChange makes a change due again after some time.
-func (s *Store) PutOffChange(ctx context.Context, seq int64, delay time.Duration) error {
-	return s.exec(ctx, "put off a change event", db.PutOffChange, delay, seq)
+// PutOffChanges counts a failure of each change, and makes it due again after its
+// delay.
+func (s *Store) PutOffChanges(ctx context.Context, delays map[int64]time.Duration) error {
+	seqs, micros := make([]int64, 0, len(delays)), make([]int64, 0, len(delays))
+	for seq, delay := range delays {
+		seqs, micros = append(seqs, seq), append(micros, delay.Microseconds())
+	}
+	return s.exec(ctx, "put off change events", db.PutOffChanges, seqs, micros)
 }
 
-// ExpireChanges removes changes that are older, and gives how many those were.
-func (s *Store) ExpireChanges(ctx context.Context, age time.Duration) (int, error) {
-	var seqs []int64
-	err := s.send(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.ExpireChanges, age), &seqs) })
-	if err != nil {
+// ExpireChanges removes changes that are older and that nobody is sending, so many at
+// most, and gives how many those were.
+func (s *Store) ExpireChanges(ctx context.Context, age time.Duration, most int) (n int, err error) {
+	if err := s.send(ctx, func(b *pgx.Batch) { count(b.Queue(db.ExpireChanges, age, int64(most)), &n) }); err != nil {
 		return 0, fmt.Errorf("remove old change events: %w", err)
 	}
-	return len(seqs), nil
+	return n, nil
 }
 
 func (s *Store) exec(ctx context.Context, what, statement string, args ...any) error {

@@ -6,10 +6,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/outbox"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
@@ -44,9 +47,13 @@ func TestChangesAreKept(t *testing.T) {
 
 	claim := func() (got []string, seqs []int64) {
 		t.Helper()
-		pending, err := b.store.ClaimChanges(t.Context(), sinks, 10, lease)
-		if err != nil {
-			t.Fatal(err)
+		var pending []outbox.Pending
+		for _, sink := range sinks {
+			claimed, err := b.store.ClaimChanges(t.Context(), sink, 10, lease)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pending = append(pending, claimed...)
 		}
 		for _, p := range pending {
 			if len(p.Change.Message) > 5000 || !strings.HasPrefix(p.Change.Message, "ab\uFFFDc") || p.Change.ClusterID != c.ClusterID || p.Change.At.IsZero() {
@@ -66,7 +73,7 @@ func TestChangesAreKept(t *testing.T) {
 	if err := b.store.RemoveChanges(t.Context(), seqs[:1]); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.store.PutOffChange(t.Context(), seqs[1], 0); err != nil {
+	if err := b.store.PutOffChanges(t.Context(), map[int64]time.Duration{seqs[1]: 0}); err != nil {
 		t.Fatal(err)
 	}
 	got, _ = claim()
@@ -79,11 +86,125 @@ func TestChangesAreKept(t *testing.T) {
 	})); diff != "" {
 		t.Errorf("then (-want +got)\n%s", diff)
 	}
-	if n, err := b.store.ExpireChanges(t.Context(), time.Hour); err != nil || n != 0 {
-		t.Errorf("%d have expired after no time, %v", n, err)
+	expire := func(want, most int, why string) {
+		t.Helper()
+		if n, err := b.store.ExpireChanges(t.Context(), time.Hour, most); err != nil || n != want {
+			t.Errorf("%s: %d have expired, %v; want %d", why, n, err, want)
+		}
 	}
+	expire(0, 10, "after no time")
 	b.exec(`update tenant.cluster_sync_changes set created_at = created_at - interval '2 hours'`)
-	if n, err := b.store.ExpireChanges(t.Context(), time.Hour); err != nil || n != 3 {
-		t.Errorf("%d have expired, %v; want all 3", n, err)
+	expire(1, 10, "two are being sent")
+	b.exec(`update tenant.cluster_sync_changes set due_at = now()`)
+	expire(1, 1, "so many at most")
+	expire(1, 10, "the rest")
+}
+
+// changes keeps changes of each of so many clusters for a sink.
+func (b *bed) changes(sink string, clusters, each int) {
+	b.Helper()
+	b.exec(`insert into tenant.cluster_sync_changes (sink, cluster_id, change)
+		select $1, md5(c::text)::uuid, json_build_object('ClusterID', md5(c::text)::uuid) from generate_series(1, $3::int) n, generate_series(1, $2::int) c`, sink, clusters, each)
+}
+
+// TestClaimsOneAtATime holds that several workers who claim at the same time have
+// one change of each cluster between them, the oldest, and those of one sink alone.
+func TestClaimsOneAtATime(t *testing.T) {
+	b := newBed(t)
+	const clusters, workers = 40, 4
+	b.changes("one", clusters, 3)
+	b.changes("two", clusters, 3)
+	claimed := make(chan outbox.Pending, clusters*workers)
+	for round := range 3 {
+		var g errgroup.Group
+		for range workers {
+			g.Go(func() error {
+				for {
+					pending, err := b.store.ClaimChanges(t.Context(), "one", 7, lease)
+					if err != nil || len(pending) == 0 {
+						return err
+					}
+					for _, p := range pending {
+						claimed <- p
+					}
+				}
+			})
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		seen, seqs := map[string]bool{}, []int64{}
+		for range len(claimed) {
+			p := <-claimed
+			seen[p.Change.ClusterID] = true
+			seqs = append(seqs, p.Seq)
+			if first, last := int64(round*clusters), int64((round+1)*clusters); p.Sink != "one" || p.Seq <= first || p.Seq > last {
+				t.Errorf("round %d has change %d of sink %q, which is not the oldest of its cluster", round, p.Seq, p.Sink)
+			}
+		}
+		if len(seen) != clusters || len(seqs) != clusters {
+			t.Errorf("round %d has %d changes of %d clusters, want one of each of %d", round, len(seqs), len(seen), clusters)
+		}
+		if err := b.store.RemoveChanges(t.Context(), seqs); err != nil {
+			t.Fatal(err)
+		}
 	}
+}
+
+// TestClaimVisitsTheOldestAlone holds that a claim does not read what waits behind
+// the oldest change of a cluster, nor what is kept for other sinks.
+func TestClaimVisitsTheOldestAlone(t *testing.T) {
+	b := newBed(t)
+	const clusters, each = 50, 100
+	b.changes("one", clusters, each)
+	b.changes("two", clusters, each)
+	for _, how := range []string{"all are due", "all are being sent"} {
+		n := b.visits("one", 10)
+		// Each is found along the index, and those that are taken are read again.
+		if most := 3 * clusters; n > most {
+			t.Errorf("%s: a claim read %d rows of %d clusters, want at most %d", how, n, clusters, most)
+		}
+		if _, err := b.store.ClaimChanges(t.Context(), "one", clusters, lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// visits counts the rows that a claim reads.
+func (b *bed) visits(sink string, most int) int {
+	b.Helper()
+	tx, err := b.owner.Begin(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(b.Context()) }()
+	if _, err := tx.Exec(b.Context(), pgstore.ByIndex); err != nil {
+		b.Fatal(err)
+	}
+	var plan []struct{ Plan node }
+	if err := tx.QueryRow(b.Context(), "explain (analyze, format json) "+db.ClaimChanges, lease, sink, int64(most)).Scan(&plan); err != nil {
+		b.Fatal(err)
+	}
+	return int(plan[0].Plan.read())
+}
+
+// A node is one of a plan that was carried out.
+type node struct {
+	Relation string  `json:"Relation Name"`
+	Type     string  `json:"Node Type"`
+	Rows     float64 `json:"Actual Rows"`
+	Filtered float64 `json:"Rows Removed by Filter"`
+	Loops    float64 `json:"Actual Loops"`
+	Plans    []node
+}
+
+// read counts the rows that it and those below it read of tables.
+func (n node) read() (rows float64) {
+	if n.Relation != "" && n.Type != "ModifyTable" {
+		rows = (n.Rows + n.Filtered) * n.Loops
+	}
+	for _, p := range n.Plans {
+		rows += p.read()
+	}
+	return rows
 }

@@ -361,31 +361,63 @@ from (
 ) t;
 
 -- name: ClaimChanges :many
--- Takes changes that are due, of each cluster and sink the oldest alone: a later one
--- waits until that is gone, so a sink hears of them in order.
-with due as materialized (
-    select c.seq from tenant.cluster_sync_changes c
-    where c.due_at <= now() and c.sink = any(@sinks::text[])
-        and not exists (
-            select from tenant.cluster_sync_changes e where e.sink = c.sink and e.cluster_id = c.cluster_id and e.seq < c.seq
-        )
-    order by c.due_at, c.seq
+-- Takes changes for a sink that are due, of each cluster the oldest alone: a later
+-- one waits until that is gone, so the sink hears of them in order. It goes from the
+-- oldest of one cluster to that of the next along an index, and reads none of those
+-- that wait behind them. That a row is due is asked again of the one that is locked:
+-- somebody else may have taken it meanwhile.
+with recursive oldest as (
+    (
+        select c.cluster_id, c.seq, c.due_at from tenant.cluster_sync_changes c
+        where c.sink = @sink::text
+        order by c.cluster_id, c.seq
+        limit 1
+    )
+    union all
+    select n.cluster_id, n.seq, n.due_at
+    from oldest o
+    cross join lateral (
+        select c.cluster_id, c.seq, c.due_at from tenant.cluster_sync_changes c
+        where c.sink = @sink::text and c.cluster_id > o.cluster_id
+        order by c.cluster_id, c.seq
+        limit 1
+    ) n
+), due as materialized (
+    select c.seq from oldest o
+    join tenant.cluster_sync_changes c on c.seq = o.seq
+    where o.due_at <= now() and c.due_at <= now()
+    order by o.due_at, o.seq
     limit @most::bigint
     for update of c skip locked
 )
 update tenant.cluster_sync_changes c set due_at = now() + @lease::interval
 from due where c.seq = due.seq
-returning c.seq, c.sink, c.change, c.failures;
+returning c.seq, c.change, c.failures;
 
 -- name: RenewChanges :exec
 update tenant.cluster_sync_changes c set due_at = now() + @lease::interval where c.seq = any(@seqs::bigint[]);
 
--- name: PutOffChange :exec
-update tenant.cluster_sync_changes c set due_at = now() + @delay::interval, failures = c.failures + 1 where c.seq = @seq;
+-- name: PutOffChanges :exec
+with failed as (
+    select unnest(@seqs::bigint[]) as seq, unnest(@delays::bigint[]) * interval '1 microsecond' as delay
+)
+update tenant.cluster_sync_changes c set due_at = now() + f.delay, failures = c.failures + 1
+from failed f where c.seq = f.seq;
 
 -- name: RemoveChanges :exec
 delete from tenant.cluster_sync_changes c where c.seq = any(@seqs::bigint[]);
 
--- name: ExpireChanges :many
--- Gives up what is too old, whether or not its sink is still configured.
-delete from tenant.cluster_sync_changes c where c.created_at < now() - @age::interval returning c.seq;
+-- name: ExpireChanges :one
+-- Gives up some of what is too old, whether or not its sink is still configured, and
+-- says how many. What somebody is sending, or removing, is left to that.
+with old as materialized (
+    select c.seq from tenant.cluster_sync_changes c
+    where c.created_at < now() - @age::interval and c.due_at <= now()
+    order by c.created_at
+    limit @most::bigint
+    for update skip locked
+), gone as (
+    delete from tenant.cluster_sync_changes c using old where c.seq = old.seq
+    returning c.seq
+)
+select count(*) from gone;

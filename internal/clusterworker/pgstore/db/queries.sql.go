@@ -37,32 +37,48 @@ func (q *Queries) AddMissing(ctx context.Context, most int32) ([]string, error) 
 }
 
 const ClaimChanges = `-- name: ClaimChanges :many
-with due as materialized (
-    select c.seq from tenant.cluster_sync_changes c
-    where c.due_at <= now() and c.sink = any($2::text[])
-        and not exists (
-            select from tenant.cluster_sync_changes e where e.sink = c.sink and e.cluster_id = c.cluster_id and e.seq < c.seq
-        )
-    order by c.due_at, c.seq
+with recursive oldest as (
+    (
+        select c.cluster_id, c.seq, c.due_at from tenant.cluster_sync_changes c
+        where c.sink = $2::text
+        order by c.cluster_id, c.seq
+        limit 1
+    )
+    union all
+    select n.cluster_id, n.seq, n.due_at
+    from oldest o
+    cross join lateral (
+        select c.cluster_id, c.seq, c.due_at from tenant.cluster_sync_changes c
+        where c.sink = $2::text and c.cluster_id > o.cluster_id
+        order by c.cluster_id, c.seq
+        limit 1
+    ) n
+), due as materialized (
+    select c.seq from oldest o
+    join tenant.cluster_sync_changes c on c.seq = o.seq
+    where o.due_at <= now() and c.due_at <= now()
+    order by o.due_at, o.seq
     limit $3::bigint
     for update of c skip locked
 )
 update tenant.cluster_sync_changes c set due_at = now() + $1::interval
 from due where c.seq = due.seq
-returning c.seq, c.sink, c.change, c.failures
+returning c.seq, c.change, c.failures
 `
 
 type ClaimChangesRow struct {
 	Seq      int64
-	Sink     string
 	Change   string
 	Failures int32
 }
 
-// Takes changes that are due, of each cluster and sink the oldest alone: a later one
-// waits until that is gone, so a sink hears of them in order.
-func (q *Queries) ClaimChanges(ctx context.Context, lease time.Duration, sinks []string, most int64) ([]ClaimChangesRow, error) {
-	rows, err := q.db.Query(ctx, ClaimChanges, lease, sinks, most)
+// Takes changes for a sink that are due, of each cluster the oldest alone: a later
+// one waits until that is gone, so the sink hears of them in order. It goes from the
+// oldest of one cluster to that of the next along an index, and reads none of those
+// that wait behind them. That a row is due is asked again of the one that is locked:
+// somebody else may have taken it meanwhile.
+func (q *Queries) ClaimChanges(ctx context.Context, lease time.Duration, sink string, most int64) ([]ClaimChangesRow, error) {
+	rows, err := q.db.Query(ctx, ClaimChanges, lease, sink, most)
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +86,7 @@ func (q *Queries) ClaimChanges(ctx context.Context, lease time.Duration, sinks [
 	var items []ClaimChangesRow
 	for rows.Next() {
 		var i ClaimChangesRow
-		if err := rows.Scan(
-			&i.Seq,
-			&i.Sink,
-			&i.Change,
-			&i.Failures,
-		); err != nil {
+		if err := rows.Scan(&i.Seq, &i.Change, &i.Failures); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -370,29 +381,27 @@ func (q *Queries) EndOutage(ctx context.Context, owner string) error {
 	return err
 }
 
-const ExpireChanges = `-- name: ExpireChanges :many
-delete from tenant.cluster_sync_changes c where c.created_at < now() - $1::interval returning c.seq
+const ExpireChanges = `-- name: ExpireChanges :one
+with old as materialized (
+    select c.seq from tenant.cluster_sync_changes c
+    where c.created_at < now() - $1::interval and c.due_at <= now()
+    order by c.created_at
+    limit $2::bigint
+    for update skip locked
+), gone as (
+    delete from tenant.cluster_sync_changes c using old where c.seq = old.seq
+    returning c.seq
+)
+select count(*) from gone
 `
 
-// Gives up what is too old, whether or not its sink is still configured.
-func (q *Queries) ExpireChanges(ctx context.Context, age time.Duration) ([]int64, error) {
-	rows, err := q.db.Query(ctx, ExpireChanges, age)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []int64
-	for rows.Next() {
-		var seq int64
-		if err := rows.Scan(&seq); err != nil {
-			return nil, err
-		}
-		items = append(items, seq)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+// Gives up some of what is too old, whether or not its sink is still configured, and
+// says how many. What somebody is sending, or removing, is left to that.
+func (q *Queries) ExpireChanges(ctx context.Context, age time.Duration, most int64) (int64, error) {
+	row := q.db.QueryRow(ctx, ExpireChanges, age, most)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const Installation = `-- name: Installation :one
@@ -510,12 +519,16 @@ func (q *Queries) NextLease(ctx context.Context, owner string) ([]time.Duration,
 	return items, nil
 }
 
-const PutOffChange = `-- name: PutOffChange :exec
-update tenant.cluster_sync_changes c set due_at = now() + $1::interval, failures = c.failures + 1 where c.seq = $2
+const PutOffChanges = `-- name: PutOffChanges :exec
+with failed as (
+    select unnest($1::bigint[]) as seq, unnest($2::bigint[]) * interval '1 microsecond' as delay
+)
+update tenant.cluster_sync_changes c set due_at = now() + f.delay, failures = c.failures + 1
+from failed f where c.seq = f.seq
 `
 
-func (q *Queries) PutOffChange(ctx context.Context, delay time.Duration, seq int64) error {
-	_, err := q.db.Exec(ctx, PutOffChange, delay, seq)
+func (q *Queries) PutOffChanges(ctx context.Context, seqs []int64, delays []int64) error {
+	_, err := q.db.Exec(ctx, PutOffChanges, seqs, delays)
 	return err
 }
 
