@@ -55,7 +55,7 @@ func (c *client) work(s *shard, h *hand) {
 	limit := dialectOf(c.cfg.Format).batch
 	batch := make([]item, 0, limit)
 	for s.await() {
-		ready := c.ready(s, h) && c.resume(s, h)
+		ready := c.ready(s, h) && c.resume(func() { c.expireWaiting(s, h) })
 		if ready && c.cfg.Aggregate > 0 {
 			c.pause(c.cfg.Aggregate)
 		}
@@ -129,8 +129,16 @@ func (c *client) follow() {
 }
 
 // send delivers a batch and settles it. Of one that was refused for what is in
-// it, each half is sent by itself: the others are not to pay for one event.
+// it, each half is sent by itself: the others are not to pay for one event. None
+// is sent while the sink asks to be left alone.
 func (c *client) send(batch []item) {
+	if !c.resume(func() { batch = c.expire(batch) }) {
+		c.settle(batch, verdict{class: ClassShutdown, text: c.whyNotReady()})
+		return
+	}
+	if batch = c.expire(batch); len(batch) == 0 { // the half before may have waited
+		return
+	}
 	v := c.deliver(batch)
 	if len(batch) > 1 && c.forOne(v) {
 		half := len(batch) / 2
@@ -214,11 +222,9 @@ func (s *sending) run() verdict {
 		if a.renewable() && !renewed {
 			keys, changed := s.client.keys.renew(s.ctx, s.keys)
 			if renewed = changed; changed {
-				s.keys = keys
-				if err := s.encode(); err != nil {
-					return verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: err.Error()}
+				if v, ok := s.anew(a, v, keys); !ok {
+					return v
 				}
-				s.retried()
 				continue
 			}
 		}
@@ -228,24 +234,28 @@ func (s *sending) run() verdict {
 	}
 }
 
+// anew has the next attempt made with other keys, once the sink may be asked. It
+// says false, and what becomes of the events, if there is to be none.
+func (s *sending) anew(a answer, v verdict, with *keys) (verdict, bool) {
+	if !s.rest(a, 0) {
+		return v, false
+	}
+	s.keys = with
+	if err := s.encode(); err != nil {
+		return verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: err.Error()}, false
+	}
+	s.retried()
+	return verdict{}, true
+}
+
 // again waits for the next attempt. It says false if there is to be none.
 func (s *sending) again(a answer) bool {
-	left := s.cfg.Retry.MaxElapsed - time.Since(s.began)
 	select {
 	case <-s.closing:
 		return false
 	default:
 	}
-	if left <= 0 {
-		return false
-	}
-	// All who were told the same time would otherwise come back at the same time.
-	wait := max(a.after, min(a.after+s.backoff(), left))
-	if time.Now().Add(wait).After(s.oldest().Add(s.cfg.MaxAge)) {
-		return false
-	}
-	s.log.DebugContext(s.ctx, "change event not delivered yet", "class", a.class, "status", a.status, "attempts", s.tries, "wait", wait)
-	if !s.outwait(wait, time.Now().Add(a.after)) {
+	if time.Since(s.began) >= s.cfg.Retry.MaxElapsed || !s.rest(a, s.backoff()) {
 		return false
 	}
 	s.retried()

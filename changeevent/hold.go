@@ -25,9 +25,9 @@ func (c *client) held() (until time.Time, ok bool) {
 	return until, time.Now().Before(until)
 }
 
-// resume waits until the sink may be asked again. It reports false if the client
-// ends before. Meanwhile events stay in the shard, as in ready.
-func (c *client) resume(s *shard, h *hand) bool {
+// resume waits until the sink may be asked again, and meanwhile has what grows
+// too old given up by expire. It reports false if the client ends before.
+func (c *client) resume(expire func()) bool {
 	for {
 		until, ok := c.held()
 		if !ok {
@@ -42,8 +42,33 @@ func (c *client) resume(s *shard, h *hand) bool {
 				return false
 			}
 		default:
-			c.expireWaiting(s, h)
 		}
+		expire()
+	}
+}
+
+// rest waits for the next attempt: for as long as the sink asks for, in this
+// answer or in that to any other request, also if that one comes meanwhile. Up to
+// spread more is waited while MaxElapsed lasts: all who were told the same time
+// would otherwise come back at the same time. It reports false, as early as it
+// can, if the events would be too old by then or the client ends before.
+func (s *sending) rest(a answer, spread time.Duration) bool {
+	after := a.after
+	for {
+		until, _ := s.held()
+		after = max(after, time.Until(until))
+		wait := max(after, min(after+spread, s.cfg.Retry.MaxElapsed-time.Since(s.began)))
+		if time.Now().Add(wait).After(s.oldest().Add(s.cfg.MaxAge)) {
+			return false
+		}
+		s.log.DebugContext(s.ctx, "change event not delivered yet", "class", a.class, "status", a.status, "attempts", s.tries, "wait", wait)
+		if !s.outwait(wait, time.Now().Add(after)) {
+			return false
+		}
+		if _, held := s.held(); !held {
+			return true
+		}
+		after = 0
 	}
 }
 

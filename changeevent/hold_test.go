@@ -154,3 +154,112 @@ func TestTLSTries(t *testing.T) {
 		})
 	}
 }
+
+// TestHoldOfAnother: what a sink asks for in the answer to one request holds for
+// what another worker has begun, too. It is sent after that time, and not at all
+// if the client is closed meanwhile or it would be too old.
+func TestHoldOfAnother(t *testing.T) {
+	const hold, soon, later = time.Hour, 10 * time.Millisecond, 20 * time.Millisecond
+	gather := func(c *Config) { c.Format, c.Aggregate, c.Shards = FormatCloudEventsBatch, time.Second, 4 }
+	cases := map[string]struct {
+		reason string
+		config func(*Config)
+		held   time.Duration // how long the answer takes that asks for the hold
+		begin  time.Duration // when the others are sent
+		takes  time.Duration // how long the first answer to them takes
+		code   int           // which is this
+		header []string
+		others int
+		first  int // requests before the hold
+	}{
+		"Retry":     {"a retry waits", func(*Config) {}, later, 0, later, http.StatusServiceUnavailable, nil, 1, 2},
+		"Meanwhile": {"it comes during a shorter wait", func(*Config) {}, 30 * time.Second, 0, later, http.StatusTooManyRequests, []string{"Retry-After", "60"}, 1, 2},
+		"Renewed":   {"so does another credential", func(*Config) {}, soon, 0, later, http.StatusUnauthorized, nil, 1, 2},
+		"Halves":    {"so do the halves of a batch", gather, soon, 0, later, http.StatusBadRequest, nil, 2, 2},
+		"Gathered":  {"it comes while events are gathered", gather, soon, time.Second / 2, later, http.StatusOK, nil, 1, 1},
+	}
+	for name, tc := range cases {
+		for _, then := range []string{"Sent", "Closed", "Aged"} {
+			t.Run(name+then, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					m := newMount(t, map[string]string{"token": "one"})
+					var came times
+					var sink *script
+					var asked, begun atomic.Bool
+					sink = &script{answer: func(n int, _ *http.Request) (*http.Response, error) {
+						came.note()
+						switch holds := strings.Contains(sink.got()[n].body, ActionUncordon); {
+						case holds && !asked.Swap(true):
+							time.Sleep(tc.held)
+							return status(http.StatusTooManyRequests, "Retry-After", fmt.Sprint(hold.Seconds())), nil
+						case !holds && !begun.Swap(true):
+							time.Sleep(tc.takes)
+							return status(tc.code, tc.header...), nil
+						}
+						return status(http.StatusOK), nil
+					}}
+					cfg := enabled(sink)
+					cfg.Timeout, cfg.AuthTokenFile = time.Minute, m.file("token")
+					tc.config(&cfg)
+					c := start(t, cfg)
+					own := c.(*client) //nolint:errcheck // it is one
+					var told deliveries
+					c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionUncordon, NodeName: "n"})
+					time.Sleep(tc.begin)
+					other := ChangeEvent{Action: ActionCordon, NodeName: "0", OnDelivery: told.add}
+					for i := 1; own.shardOf(&other) == own.shardOf(&ChangeEvent{NodeName: "n"}); i++ {
+						other.NodeName = strconv.Itoa(i)
+					}
+					if then == "Aged" {
+						other.Timestamp = time.Now().Add(10*time.Minute - DefaultMaxAge)
+					}
+					for i := range tc.others {
+						other.ID = strconv.Itoa(i)
+						c.SendChangeEvent(t.Context(), other)
+					}
+					synctest.Wait()
+					m.swap(t, map[string]string{"token": "two"})
+					for time.Until(statsOf(t, c).HeldUntil) < hold/2 {
+						time.Sleep(time.Millisecond)
+					}
+					until := statsOf(t, c).HeldUntil
+					time.Sleep(5 * time.Second)
+					if then == "Closed" {
+						before := time.Now()
+						if err := c.Close(); !time.Now().Equal(before) {
+							t.Errorf("%s: Close waited %s for nothing: %v", tc.reason, time.Since(before), err)
+						}
+					}
+					time.Sleep(3 * hold)
+					requests, after := 0, 0
+					for _, at := range came.all {
+						switch {
+						case at.Before(until.Add(-hold)):
+							requests++
+						case at.Before(until):
+							t.Errorf("%s: a request came %s before the sink was to be asked again", tc.reason, until.Sub(at))
+						default:
+							after++
+						}
+					}
+					if requests != tc.first {
+						t.Errorf("%d requests before the sink asked to be left alone, want %d", requests, tc.first)
+					}
+					want := map[string]int{"Sent": 1 + tc.others, "Aged": 1}[then] // one is of what was asked to wait
+					if after != want {
+						t.Errorf("%s: %d requests after that time, want %d", tc.reason, after, want)
+					}
+					got := told.got()
+					if len(got) != tc.others {
+						t.Errorf("%s: told %+v, want %d", tc.reason, got, tc.others)
+					}
+					for _, d := range got {
+						if (d.Class == "") != (then == "Sent") {
+							t.Errorf("%s: %+v", tc.reason, d)
+						}
+					}
+				})
+			})
+		}
+	}
+}
