@@ -18,7 +18,7 @@ import (
 
 // sinksFile is a configuration file with further sinks, each of which is some lines.
 func sinksFile(outbox string, sinks ...string) string {
-	text := "outbox: {retry: 100ms, max_retry: 500ms" + outbox + "}\nchange_events:\n  timeout: 2s\n  sinks:\n"
+	text := "outbox: {retry: 100ms, max_retry: 500ms" + outbox + "}\nchange_events:\n  timeout: 2m\n  sinks:\n"
 	for _, s := range sinks {
 		text += "  - " + strings.Join(strings.Split(s, "\n"), "\n    ") + "\n    allow_http: true\n    allow_addresses: [127.0.0.0/8]\n"
 	}
