@@ -41,7 +41,7 @@ func words(kind string) vocabulary {
 }
 
 // Observe tells what the janitor has done to a node, whoever asked for it: that
-// the request was sent, when the provider has accepted it; that the node was
+// the request was sent, when the provider has accepted it and no end was told; that the node was
 // rebooted, when another boot id proves it; that it is terminated, when it is
 // gone; that either failed. Step does so too; it is to be called for nodes that
 // there is nothing else to do about. A node that is gone is nil.
@@ -80,7 +80,7 @@ func observe(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
 	if done || accepted {
 		tellRequested(st, a)
 	}
-	if accepted {
+	if accepted && !toldOf(st, a, w.executed) && !toldOf(st, a, w.failed) { // an earlier version told the end alone
 		tell(st, a, w.sent, sent.LastTransitionTime.Time, "")
 	}
 	switch {
@@ -156,20 +156,33 @@ func tell(st *faults.NodeFaultStatus, a *action, what string, when time.Time, fa
 	if forgotten(st, when) {
 		return
 	}
-	labels := a.GetLabels()
-	about, ordinal := st, labels[LabelAttempt]
-	if labels[LabelSession] != st.Session || st.Session == "" || ordinal == "" {
-		about = &faults.NodeFaultStatus{NodeUID: st.NodeUID, Session: labels[LabelSession]}
-		if about.Session == "" || ordinal == "" { // somebody else's; one of a session before has the same id as then
-			ordinal = string(a.GetUID())
-		}
-	}
+	about, ordinal := identity(st, a)
 	record := nodefault.RecordOf(about, sourceJanitor, what, ordinal, next(st, when))
 	record.Object = words(a.kind).resource + "/" + a.GetName()
 	if failure != "" {
 		record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.Cut(failure, maxText)
 	}
 	nodefault.Tell(st, record)
+}
+
+// toldOf says whether that was told of an action.
+func toldOf(st *faults.NodeFaultStatus, a *action, what string) bool {
+	about, ordinal := identity(st, a)
+	return nodefault.Told(st, nodefault.RecordID(about.NodeUID, about.Session, what, ordinal))
+}
+
+// identity is what the records of an action are known by: the session that it
+// belongs to, and the number of its attempt; else its UID.
+func identity(st *faults.NodeFaultStatus, a *action) (about *faults.NodeFaultStatus, ordinal string) {
+	labels := a.GetLabels()
+	about, ordinal = st, labels[LabelAttempt]
+	if labels[LabelSession] != st.Session || st.Session == "" || ordinal == "" {
+		about = &faults.NodeFaultStatus{NodeUID: st.NodeUID, Session: labels[LabelSession]}
+		if about.Session == "" || ordinal == "" { // somebody else's; one of a session before has the same id as then
+			ordinal = string(a.GetUID())
+		}
+	}
+	return about, ordinal
 }
 
 // tellFailed tells of an attempt that the janitor says nothing of.

@@ -16,6 +16,8 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
 // What is told of an attempt says which fault it was for, and how it ended.
@@ -60,6 +62,54 @@ func TestToldInOrder(t *testing.T) {
 	want := []string{"reboot-requested rebootnodes/" + first, "reboot-sent rebootnodes/" + first}
 	if diff := cmp.Diff(want, w.told()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// An earlier version told of a reboot that it was executed, and never that it was
+// sent. That is not told afterwards: the story of that reboot has been told.
+func TestNotSentAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		labels map[string]string
+		about  faults.NodeFaultStatus // whose record it is
+		number string
+		end    string
+	}{
+		"Executed":       {map[string]string{LabelSession: "s3ss10n0", LabelAttempt: "1"}, faults.NodeFaultStatus{NodeUID: "node-uid", Session: "s3ss10n0"}, "1", changeevent.ActionRebootExecuted},
+		"Failed":         {map[string]string{LabelSession: "s3ss10n0", LabelAttempt: "1"}, faults.NodeFaultStatus{NodeUID: "node-uid", Session: "s3ss10n0"}, "1", changeevent.ActionRebootFailed},
+		"SessionBefore":  {map[string]string{LabelSession: "bef0re00", LabelAttempt: "1"}, faults.NodeFaultStatus{NodeUID: "node-uid", Session: "bef0re00"}, "1", changeevent.ActionRebootExecuted},
+		"ByHandExecuted": {nil, faults.NodeFaultStatus{NodeUID: "node-uid"}, "hand", changeevent.ActionRebootExecuted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, Config{}, faults.RemedyReboot)
+			if tc.labels[LabelSession] == w.stored.Session {
+				nodefault.Tell(w.stored, nodefault.RecordOf(w.stored, sourceRemediation, changeevent.ActionRebootRequested, tc.number, w.now))
+			}
+			nodefault.Tell(w.stored, nodefault.RecordOf(&tc.about, sourceJanitor, tc.end, tc.number, w.now))
+			want := w.told()
+			o := &v1alpha1.RebootNode{
+				ObjectMeta: metav1.ObjectMeta{Name: "kept", UID: "hand", Labels: tc.labels, CreationTimestamp: metav1.NewTime(w.now)},
+				Spec:       v1alpha1.NodeActionSpec{NodeName: w.node.Name},
+			}
+			if err := w.client.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			a := actionOf(o)
+			a.status.BootID = "boot-0"
+			w.says(a, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+			if tc.end == changeevent.ActionRebootExecuted {
+				w.says(a, v1alpha1.ConditionNodeReady, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+			} else {
+				w.says(a, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, v1alpha1.ReasonTimeout)
+			}
+			if err := w.r.Observe(t.Context(), w.node, w.stored); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, w.told()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
 	}
 }
 
