@@ -91,7 +91,7 @@ type RemediationConfig struct {
 	TerminateTimeout  time.Duration `key:"terminate_timeout" env:"NODE_FAULT_TERMINATE_TIMEOUT" default:"30m" validate:"gt=0" doc:"How long the end of a node may take."`
 	VerifyTimeout     time.Duration `key:"verify_timeout" env:"NODE_FAULT_VERIFY_TIMEOUT" flag:"verify-timeout" default:"10m" validate:"gt=0" doc:"How long the faults may stay after a reboot before it counts as of no help."`
 	AfterFailedDrain  bool          `key:"after_failed_drain" env:"NODE_FAULT_REMEDIATE_UNDRAINED" default:"false" doc:"Repair a node whose drain has failed, with the pods that are left on it."`
-	RebootSilent      bool          `key:"reboot_silent" env:"NODE_FAULT_REBOOT_SILENT" default:"false" doc:"Repair a node whose drain has failed because its kubelet is silent: all pods that are left were told to go, and cannot end. They may still run, and are lost with the reboot."`
+	RebootSilent      bool          `key:"reboot_silent" env:"NODE_FAULT_REBOOT_SILENT" default:"false" doc:"Reboot a node whose drain has failed because its kubelet is silent: all pods that are left were told to go, and cannot end. They may still run, and are lost with the reboot. It permits no termination."`
 
 	Verification VerificationConfig `key:"verification"`
 }

@@ -215,6 +215,35 @@ func TestCourse(t *testing.T) {
 			act:  func(w *world) { w.failsSilently(1); w.settle() },
 			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "drain has failed",
 		},
+		"SilentRebootFailedThenTerminate": {
+			reason: "what permits a reboot permits no termination", cfg: Config{RebootSilent: true}, remedies: []faults.Remedy{reboot, terminate},
+			act: func(w *world) {
+				w.failsSilently(2)
+				w.settle()
+				w.ends(metav1.ConditionFalse, v1alpha1.ReasonFailed)
+				w.settle()
+			},
+			created: []string{"RebootNode " + first},
+			told:    []string{"reboot-requested rebootnodes/" + first, "reboot-failed rebootnodes/" + first, "support-required"},
+			state:   faults.RemedyExhausted, message: "terminate is not tried, because remediation.after_failed_drain is not set",
+		},
+		"SilentRebootFailedThenSupport": {
+			reason: "a person is told that the reboot did not help", cfg: Config{RebootSilent: true}, remedies: []faults.Remedy{reboot, support},
+			act: func(w *world) {
+				w.failsSilently(2)
+				w.settle()
+				w.ends(metav1.ConditionFalse, v1alpha1.ReasonFailed)
+				w.settle()
+			},
+			created: []string{"RebootNode " + first},
+			told:    []string{"reboot-requested rebootnodes/" + first, "reboot-failed rebootnodes/" + first, "support-required"},
+			state:   faults.RemedyExhausted, message: "did not help",
+		},
+		"SilentTerminate": {
+			reason: "what permits a reboot permits no termination, not even as the first remedy", cfg: Config{RebootSilent: true}, remedies: []faults.Remedy{terminate},
+			act:  func(w *world) { w.failsSilently(2); w.settle(); w.settle() },
+			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "or set remediation.after_failed_drain",
+		},
 		"DryRun": {
 			reason: "what is only to be told is not done", remedies: []faults.Remedy{reboot},
 			act: func(w *world) { w.stored.Wish.DryRun = true; w.settle() },

@@ -93,7 +93,7 @@ func (r *Remediator) reconsider(l look) (time.Duration, error) {
 		return 0, nil
 	}
 	first := l.st.Wish.Remedies[0]
-	if ready, _ := r.drained(l); !ready || first == faults.RemedySupport || tries(l.st, first) > 0 {
+	if ready, _ := r.drained(l, first); !ready || first == faults.RemedySupport || tries(l.st, first) > 0 {
 		return 0, nil
 	}
 	return r.begin(l, 0), nil

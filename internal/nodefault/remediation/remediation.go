@@ -44,9 +44,9 @@ type Config struct {
 	// AfterFailedDrain has nodes repaired whose drain failed, with the pods that
 	// are left on them. Without it a person has to look.
 	AfterFailedDrain bool
-	// RebootSilent has nodes repaired whose drain failed because their kubelet is
-	// silent: all pods that are left were told to go, and only a reboot ends them.
-	// Without it a person has to look.
+	// RebootSilent has nodes rebooted, and not terminated, whose drain failed
+	// because their kubelet is silent: all pods that are left were told to go, and
+	// only a reboot ends them. Without it a person has to look.
 	RebootSilent bool
 	// PodsStay is that a drain leaves pods on a node on purpose, so that a node is
 	// repaired with them. Else the janitor sees to it that none has come since.
@@ -185,9 +185,9 @@ func (l look) wanted() bool {
 	return w != nil && !w.DryRun && len(w.Remedies) > 0 && l.st.HealthySince == nil && l.node != nil
 }
 
-// drained says whether what the rules wish for may begin, and if it may not,
-// whether it never will.
-func (r *Remediator) drained(l look) (yes, never bool) {
+// drained says whether a remedy that the rules wish for may begin, and if it may
+// not, whether it never will.
+func (r *Remediator) drained(l look, remedy faults.Remedy) (yes, never bool) {
 	d := l.st.Drain
 	switch {
 	case !l.st.Wish.Drain:
@@ -198,7 +198,7 @@ func (r *Remediator) drained(l look) (yes, never bool) {
 		return true, false
 	case d.State == faults.DrainFailed:
 		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && silent(l.node) // all were told to go, and nobody is there to end them
-		may := r.cfg.AfterFailedDrain || r.cfg.RebootSilent && stuck
+		may := r.cfg.AfterFailedDrain || r.cfg.RebootSilent && stuck && remedy != faults.RemedyTerminate
 		return may, !may
 	}
 	return false, false
@@ -225,22 +225,23 @@ func (r *Remediator) first(l look) (time.Duration, error) {
 // begin writes down that the remedy of a step will be tried, or that there is
 // none.
 func (r *Remediator) begin(l look, step int) time.Duration {
-	ready, never := r.drained(l)
 	remedies := l.st.Wish.Remedies
+	remedy := remedies[min(step, len(remedies)-1)]
+	ready, never := r.drained(l, remedy)
 	attempt := int32(1)
 	if m := l.st.Remediation; m != nil {
 		attempt = m.Attempt + 1
 	}
 	switch {
 	case never:
-		r.exhaust(l, remedies[min(step, len(remedies)-1)], step, "the drain has failed, and pods are left on the node: delete them (kubectl get pods -A --field-selector spec.nodeName="+l.node.Name+"), or set remediation.after_failed_drain or, for nodes whose kubelet is silent, remediation.reboot_silent")
+		r.exhaust(l, remedy, step, whyNever(l, remedy))
 		return 0
 	case !ready:
 		return r.cfg.Poll
 	case step >= len(remedies):
-		r.exhaust(l, remedies[len(remedies)-1], len(remedies)-1, "all remedies were tried, and the faults are still there: "+messageOf(l.st.Remediation))
+		r.exhaust(l, remedy, len(remedies)-1, "all remedies were tried, and the faults are still there: "+messageOf(l.st.Remediation))
 		return 0
-	case remedies[step] == faults.RemedySupport:
+	case remedy == faults.RemedySupport:
 		why := "the fault needs a person"
 		if l.st.Remediation != nil {
 			why = "the remedies that were tried did not help: " + messageOf(l.st.Remediation)
@@ -249,12 +250,26 @@ func (r *Remediator) begin(l look, step int) time.Duration {
 		return 0
 	}
 	m := &faults.RemediationStatus{
-		State: faults.RemedyRunning, Action: remedies[step], Step: int32(step), Attempt: attempt, //nolint:gosec // there are few remedies
-		StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now.Add(r.timeout(remedies[step]))),
-		Kind: kindFor(remedies[step]), Name: objectName(l.node.Name, l.st.Session, attempt), BootID: l.node.Status.NodeInfo.BootID,
+		State: faults.RemedyRunning, Action: remedy, Step: int32(step), Attempt: attempt, //nolint:gosec // there are few remedies
+		StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now.Add(r.timeout(remedy))),
+		Kind: kindFor(remedy), Name: objectName(l.node.Name, l.st.Session, attempt), BootID: l.node.Status.NodeInfo.BootID,
 	}
 	l.st.Remediation = m
 	return 0
+}
+
+// whyNever says why a remedy may not begin after a drain that failed, and what a
+// person can do.
+func whyNever(l look, remedy faults.Remedy) string {
+	const left = "the drain has failed, and pods are left on the node: "
+	if m := l.st.Remediation; m != nil && m.Kind != "" {
+		return fmt.Sprintf(left+"%s is not tried, because remediation.after_failed_drain is not set. Mend or replace the node. What was tried did not help: %s", remedy, m.Message)
+	}
+	settings := "remediation.after_failed_drain"
+	if remedy != faults.RemedyTerminate {
+		settings += " or, for nodes whose kubelet is silent, remediation.reboot_silent"
+	}
+	return left + "delete them (kubectl get pods -A --field-selector spec.nodeName=" + l.node.Name + "), or set " + settings
 }
 
 func (r *Remediator) timeout(a faults.Remedy) time.Duration {
