@@ -1,11 +1,12 @@
 package guard
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -37,7 +38,7 @@ func (l looker) look(ctx context.Context) (sight, error) {
 		return sight{}, err
 	}
 	if err := l.tried(ctx); err != nil {
-		if unknown := (unknownError{}); errors.As(err, &unknown) {
+		if IsUnknown(err) {
 			return sight{}, err
 		}
 		if failed := l.record.end(ctx); failed != nil {
@@ -117,29 +118,43 @@ func (l looker) list(ctx context.Context) (map[string]found, error) {
 }
 
 // tried says whether the API servers go by the policies, by the trial of a forged
-// approval at each. One that cannot be reached by itself is left out.
+// approval at each. One that cannot be reached by itself is left out. Where one has
+// taken the approval, it does not matter what the others say.
 func (l looker) tried(ctx context.Context) error {
 	direct, err := l.servers.direct(ctx)
 	if err != nil {
 		return err
 	}
-	var g errgroup.Group
-	g.Go(func() error { return l.try(ctx, l.servers.executions) })
+	var g sync.WaitGroup
+	all := make(chan error, 1+len(direct))
+	g.Go(func() { all <- l.try(ctx, l.servers.executions) })
 	for address, executions := range direct {
-		g.Go(func() error {
+		g.Go(func() {
 			ctx, cancel := context.WithTimeoutCause(ctx, serverBound, errServerBound)
 			defer cancel()
 			err := l.try(ctx, executions)
-			if unknown := (unknownError{}); err == nil || errors.As(err, &unknown) {
-				return nil
+			if err == nil || IsUnknown(err) && !isRefusal(err) {
+				return
 			}
-			return fmt.Errorf("API server %s: %w", address, err)
+			all <- fmt.Errorf("API server %s: %w", address, err)
 		})
 	}
-	return g.Wait()
+	g.Wait()
+	close(all)
+	var unproven error
+	for err := range all {
+		if err != nil && !IsUnknown(err) {
+			return err
+		}
+		unproven = cmp.Or(unproven, err)
+	}
+	return unproven
 }
 
-// try sends a forged approval to an API server, as a dry run.
+// try sends a forged approval to an API server, as a dry run. Any refusal but that
+// of the policy is an unknownError: it proves neither that the API server goes by
+// the policy, nor that it takes such an approval. One that starts refuses for want
+// of roles, of the CustomResourceDefinition or of a plugin that is ready.
 func (l looker) try(ctx context.Context, executions dynamic.ResourceInterface) error {
 	canary := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{
@@ -157,11 +172,14 @@ func (l looker) try(ctx context.Context, executions dynamic.ResourceInterface) e
 		return fmt.Errorf("an approval that nobody gave was not refused: the API server does not go by %s", policy)
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), policy) && strings.Contains(err.Error(), forged):
 		return nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err):
-		return fmt.Errorf("try whether a forged approval is refused: %w", err)
 	default:
 		return unknownError{fmt.Errorf("try whether a forged approval is refused: %w", err)}
 	}
+}
+
+// isRefusal reports whether an API server that answers requests gave an error.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }
 
 // follow tells of every change of the objects.
