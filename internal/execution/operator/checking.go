@@ -245,6 +245,10 @@ func (r *reconciler) observe(ctx context.Context, t *turn, j *batchv1.Job) (job.
 	return job.Observe(j, pods, t.now), nil
 }
 
+// periodAgain is how often an execution that waits for an approval is compared with
+// the period of the guard: after a gap, whoever approves needs the new plan hash.
+const periodAgain = 30 * time.Second
+
 // approve waits for an approval.
 func (r *reconciler) approve(ctx context.Context, t *turn) error {
 	if taken, err := r.adopt(ctx, t); err != nil || taken {
@@ -260,6 +264,7 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 	period, missing := r.guardPeriod(ctx, t.ke)
 	if p := t.ke.Status.Plan; missing == nil && p != nil && p.GuardPeriod != period.ID {
 		r.ask(t)
+		t.wait(periodAgain)
 		t.until(t.ke.Status.Approval.Deadline.Time)
 		return nil
 	}
@@ -302,6 +307,7 @@ func (r *reconciler) guardPeriod(ctx context.Context, ke *v1alpha1.KubernetesExe
 // pending says what an approval is waited for, or why one does not count.
 func (r *reconciler) pending(t *turn, guardMissing error, until time.Time) {
 	detail, waiting := approval.Waiting(t.ke, guardMissing)
+	t.wait(periodAgain)
 	if guardMissing != nil {
 		t.wait(10 * time.Second)
 	}

@@ -150,3 +150,42 @@ func TestGapOfTheGuard(t *testing.T) {
 		})
 	}
 }
+
+// TestAskedAgainByItself holds that an execution which waits for its approval is
+// asked for again after a gap although nothing else wakes it, so that the next
+// approval names the plan that counts.
+func TestAskedAgainByItself(t *testing.T) {
+	for name, missing := range map[string]error{"NobodySawTheGap": nil, "Missing": errors.New("changed")} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.approval = true
+			r := w.newReconciler(Config{})
+			w.create("a", "web", nil)
+			w.must(t, r, "a")
+			w.guard = missing
+			wait := func() time.Duration {
+				t.Helper()
+				res, err := w.reconcile(r, "a")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return res.RequeueAfter
+			}
+			again := wait()
+			for _, id := range []string{"period-2", "period-3"} {
+				end := w.now.Add(time.Minute)
+				w.guard, w.period = nil, guard.Period{ID: id, Since: w.now}
+				for w.get("a").Status.Plan.GuardPeriod != id {
+					w.now = w.now.Add(again)
+					if w.now.After(end) {
+						t.Fatalf("it is not looked at before %s, and has still %s", w.now, w.get("a").Status.Plan.GuardPeriod)
+					}
+					again = wait()
+				}
+			}
+			w.edit("a", approve("bob"))
+			w.must(t, r, "a")
+			wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+		})
+	}
+}

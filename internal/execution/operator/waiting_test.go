@@ -37,12 +37,12 @@ func TestApprovalTimeout(t *testing.T) {
 			asked := w.now
 			w.must(t, w.newReconciler(cfg), "a")
 			r := w.newReconciler(cfg)
-			res, err := w.reconcile(r, "a")
-			if err != nil || res.RequeueAfter != tc.want {
-				t.Errorf("%s: it is looked at again after %s: %v", tc.reason, res.RequeueAfter, err)
-			}
-			w.now = asked.Add(tc.want - time.Second)
 			w.must(t, r, "a")
+			w.now = asked.Add(tc.want - time.Second)
+			res, err := w.reconcile(r, "a")
+			if err != nil || res.RequeueAfter != time.Second {
+				t.Errorf("%s: a second before the deadline it is looked at again after %s: %v", tc.reason, res.RequeueAfter, err)
+			}
 			wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, "")
 			w.now = asked.Add(tc.want)
 			w.edit("a", approve("bob"))
