@@ -241,6 +241,38 @@ func TestConfirmTogether(t *testing.T) {
 	})
 }
 
+// TestConfirmMeanwhile holds that a confirmation does not wait for a look that is
+// under way, such as one that waits for an API server which does not answer.
+func TestConfirmMeanwhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{seen: sight{"objects", Period{ID: "a"}}}
+		answers := make(chan struct{})
+		w := newWatch(func(context.Context) (sight, error) {
+			<-answers
+			return c.seen, nil
+		}, c.lookAtObjects, nil)
+		w.missing, w.looked, w.seen = nil, time.Now(), c.seen
+		var both sync.WaitGroup
+		both.Go(func() { _ = w.lookOnce(t.Context()) })
+		synctest.Wait()
+		confirmed := false
+		both.Go(func() {
+			p, err := w.Confirm(t.Context())
+			if p.ID != "a" || err != nil {
+				t.Errorf("Confirm() = %q, %v", p.ID, err)
+			}
+			confirmed = true
+		})
+		synctest.Wait()
+		if !confirmed {
+			t.Error("it waits for the look")
+		}
+		close(answers)
+		both.Wait()
+	})
+}
+
 // TestLogged holds that the log hears once when the guard goes, and when it is
 // there again, and nothing of a look that could not tell.
 func TestLogged(t *testing.T) {

@@ -39,8 +39,9 @@ type Watch struct {
 	// follow calls back when the objects of the guard change, until ctx ends.
 	follow func(ctx context.Context, changed func())
 
-	log     *slog.Logger
-	looking chan struct{} // holds one look at a time
+	log        *slog.Logger
+	looking    chan struct{} // holds one look at a time
+	confirming chan struct{} // holds one look at the objects alone at a time
 
 	mu      sync.Mutex
 	missing error     // what the last look that could tell has said
@@ -107,7 +108,7 @@ func New(cfg *rest.Config, o Options, propagation time.Duration, log *slog.Logge
 func newWatch(look func(context.Context) (sight, error), present func(context.Context) (string, error), follow func(context.Context, func())) *Watch {
 	return &Watch{
 		look: look, present: present, follow: follow,
-		log: slog.New(slog.DiscardHandler), looking: make(chan struct{}, 1), missing: errNoLook,
+		log: slog.New(slog.DiscardHandler), looking: make(chan struct{}, 1), confirming: make(chan struct{}, 1), missing: errNoLook,
 	}
 }
 
@@ -234,9 +235,11 @@ func (w *Watch) confirm(ctx context.Context, c *confirmation) {
 	}
 }
 
+// presentOnce does not wait for a look, which takes seconds for each API server
+// that does not answer, and shares nothing with it.
 func (w *Watch) presentOnce(ctx context.Context) (string, error) {
-	w.looking <- struct{}{}
-	defer func() { <-w.looking }()
+	w.confirming <- struct{}{}
+	defer func() { <-w.confirming }()
 	ctx, cancel := context.WithTimeoutCause(ctx, lookBound, errLookBound)
 	defer cancel()
 	w.mu.Lock()
