@@ -85,10 +85,9 @@ func TestFailedDrain(t *testing.T) {
 	if d := f.Status.Drain; d.State != v1alpha1.DrainFailed || d.Remaining != 2 || d.Terminating != 1 || !strings.Contains(d.Message, ns+"/api") {
 		t.Errorf("%+v", d)
 	}
-	c.Sink.WantTold(t, node, "cordon drain-started drain-failed")
-	told := c.Sink.Taken(node, true)
-	if last := told[len(told)-1]; last.Outcome != "failed" || !strings.Contains(last.Reason, ns+"/api-0") {
-		t.Errorf("%+v", last)
+	c.Sink.WantTold(t, node, "cordon drain-started drain-failed support-required")
+	if failed := c.Sink.Taken(node, true)[2]; failed.Outcome != "failed" || !strings.Contains(failed.Reason, ns+"/api-0") {
+		t.Errorf("%+v", failed)
 	}
 	for _, p := range []*corev1.Pod{kept, slow} {
 		if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {

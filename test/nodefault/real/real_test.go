@@ -93,7 +93,7 @@ func TestDrainedAndRebooted(t *testing.T) {
 		at = end.StartedAt
 		return nil
 	})
-	c.Sink.WantTold(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent reboot-executed")
+	c.Sink.WantTold(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent")
 	for _, p := range c.Sink.Taken(node.Name, true) {
 		if p.Action == "drain-completed" && !strings.Contains(p.Reason, "1 of them evicted") {
 			t.Errorf("%s: %s", p.Action, p.Reason)
@@ -109,6 +109,7 @@ func TestDrainedAndRebooted(t *testing.T) {
 	c.Want(node.Name, "the reboot to be proven", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.Remediation != nil && f.Status.Remediation.State == v1alpha1.RemedySucceeded
 	})
+	c.Sink.WantTold(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent reboot-executed")
 	c.Report(faulttest.Xid(node.Name).Healthy())
 	c.WantPhase(node.Name, v1alpha1.PhaseHealthy)
 	if n := c.GetNode(node.Name); n.Spec.Unschedulable {
