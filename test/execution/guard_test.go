@@ -49,7 +49,8 @@ func TestGuardIsOff(t *testing.T) {
 // then is never executed, also not what was created together with the guard.
 func TestRequesterUnverified(t *testing.T) {
 	t.Parallel()
-	f := fleettest.Start(t, fleettest.Options{NoGuard: true, Args: []string{"--guard-propagation=3s"}})
+	f := fleettest.Start(t, fleettest.Options{NoGuard: true, NoController: true})
+	f.LaunchController("--guard-propagation=10m") // no period begins before what is asked for early
 	f.Deployment(f.Cheap, "web", 3)
 	f.Grant("eve", "create", "get")
 	f.Ask("eve", asks(f, alice, "as-alice", 5))
@@ -60,7 +61,8 @@ func TestRequesterUnverified(t *testing.T) {
 	if len(f.Jobs("early"))+len(f.Jobs("as-alice")) > 0 {
 		t.Error("a Job was made")
 	}
-	f.Controller().WantReady()
+	f.Controller().Stop()
+	f.StartController()
 	f.WantReplicas(f.Cheap, "web", 3)
 	if ke := f.Get("early"); ke.Status.Phase != early.Status.Phase {
 		t.Errorf("it is %s once the guard is in force", ke.Status.Phase)
