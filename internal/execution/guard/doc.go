@@ -22,6 +22,7 @@
 //
 // Whoever may write the policies themselves, or act as the controller, is not
 // held by any of this. Those rights are an administrator's: on
-// admissionregistration.k8s.io, on serviceaccounts/token, Pods and Secrets in the
-// namespace of executions, and to impersonate.
+// admissionregistration.k8s.io, on serviceaccounts/token, Pods, Secrets and Leases
+// in the namespace of executions, and to impersonate. A right on Leases matters in
+// a gap only: the policies keep the record from everybody but the controller.
 package guard

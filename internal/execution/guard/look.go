@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -33,8 +34,12 @@ type looker struct {
 // look compares what is there with what should be, tries it at every API server
 // that is visible, and says in which period that is.
 func (l looker) look(ctx context.Context) (sight, error) {
+	began := time.Now()
 	objects, err := l.present(ctx)
 	if err != nil {
+		if !IsUnknown(err) {
+			l.record.gap(ctx, began)
+		}
 		return sight{}, err
 	}
 	if err := l.tried(ctx); err != nil {

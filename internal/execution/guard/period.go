@@ -59,6 +59,10 @@ type record struct {
 
 	settling string    // the objects that API servers may not go by yet
 	settled  time.Time // when all of them do
+
+	gapped  bool      // the objects were not as they should be, and no period was seen since
+	lastGap time.Time // when that was last, by the API server's clock; zero is that it did not say
+	refused string    // the ID of a period that somebody made up in the gap
 }
 
 // settlingError is that the guard is as it should be, but not for long enough.
@@ -77,8 +81,14 @@ func (r *record) current(ctx context.Context, objects string) (Period, error) {
 		return Period{}, err
 	}
 	if p := periodOf(lease); p.ID != "" && lease.Annotations[annotationObjects] == objects {
-		r.settling = ""
-		return p, nil
+		genuine, err := r.isGenuine(ctx, p)
+		if err != nil {
+			return Period{}, err
+		}
+		if genuine {
+			r.settling, r.gapped = "", false
+			return p, nil
+		}
 	}
 	if r.settling != objects {
 		r.settling, r.settled = objects, time.Now().Add(r.propagation)
@@ -91,6 +101,39 @@ func (r *record) current(ctx context.Context, objects string) (Period, error) {
 	}
 	r.settling = ""
 	return Period{}, settlingError{time.Now().Add(time.Second)} // then the API server's clock is past Since
+}
+
+// gap notes that a look, begun at a time, found the objects not as they should be:
+// nobody was kept from writing the record.
+func (r *record) gap(ctx context.Context, began time.Time) {
+	r.settling, r.gapped, r.lastGap = "", true, time.Time{}
+	if now, err := r.serverTime(ctx); err == nil {
+		r.lastGap = now.Add(-time.Since(began))
+	}
+}
+
+// isGenuine reports whether a stored period can be one that a replica has begun. In
+// a gap, whoever has a right on Leases can store another. Other replicas begin one
+// no sooner than changes have propagated after the gap, and as of the next second.
+func (r *record) isGenuine(ctx context.Context, p Period) (bool, error) {
+	if !r.gapped {
+		return true, nil
+	}
+	if p.ID == r.refused {
+		return false, nil
+	}
+	now, err := r.serverTime(ctx)
+	if err != nil {
+		return false, err
+	}
+	if r.lastGap.IsZero() {
+		r.lastGap = now
+	}
+	if !p.Since.After(r.lastGap.Add(r.propagation)) || p.Since.After(now.Add(time.Second)) {
+		r.refused = p.ID
+		return false, nil
+	}
+	return true, nil
 }
 
 // begin writes down that a period begins.

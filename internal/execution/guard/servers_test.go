@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,9 +17,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 // An answer is what an API server says to a forged approval.
@@ -172,13 +175,8 @@ func TestOnlyWhatIsTakenEndsAPeriod(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			id := "period 1"
-			lease := &coordinationv1.Lease{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "executor", Name: RecordName, ResourceVersion: "1", Annotations: map[string]string{annotationObjects: objects}},
-				Spec:       coordinationv1.LeaseSpec{HolderIdentity: &id, AcquireTime: &metav1.MicroTime{Time: time.Unix(1000, 0)}},
-			}
-			leases := client.CoordinationV1().Leases("executor")
-			if _, err := leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+			period := Period{ID: "period 1", Since: time.Unix(1000, 0)}
+			if err := client.Tracker().Add(recordOf(period, objects)); err != nil {
 				t.Fatal(err)
 			}
 			w := newWatch(l.look, l.present, nil)
@@ -194,12 +192,86 @@ func TestOnlyWhatIsTakenEndsAPeriod(t *testing.T) {
 			if _, err := w.Confirm(t.Context()); err == nil {
 				t.Error("the period is confirmed")
 			}
-			now, err := leases.Get(t.Context(), RecordName, metav1.GetOptions{})
+			now, err := client.CoordinationV1().Leases("executor").Get(t.Context(), RecordName, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if over := periodOf(now).ID != id; over != tc.ends {
+			if over := periodOf(now).ID != period.ID; over != tc.ends {
 				t.Errorf("the period has ended: %t, want %t", over, tc.ends)
+			}
+		})
+	}
+}
+
+// recordOf is the record of a period.
+func recordOf(p Period, objects string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "executor", Name: RecordName, ResourceVersion: "1", Annotations: map[string]string{annotationObjects: objects}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &p.ID, AcquireTime: &metav1.MicroTime{Time: p.Since}},
+	}
+}
+
+// TestForgedRecord holds that a period which somebody wrote into the record in a
+// gap is not gone on with, and that of another replica is.
+func TestForgedRecord(t *testing.T) {
+	t.Parallel()
+	gap := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		reason string
+		unseen bool // the gap, as after a restart
+		since  time.Time
+		now    time.Time // by the API server's clock, at the first look after the gap
+		takes  bool
+	}{
+		"Before":  {"it covers what was asked for in the gap", false, gap.Add(-time.Hour), gap.Add(time.Minute), false},
+		"Within":  {"not all API servers went by the policies", false, gap.Add(DefaultPropagation - time.Second), gap.Add(time.Minute), false},
+		"Ahead":   {"nobody begins a period before its time", false, gap.Add(time.Hour), gap.Add(time.Minute), false},
+		"Replica": {"another replica began it", false, gap.Add(DefaultPropagation + time.Second), gap.Add(DefaultPropagation), true},
+		"Restart": {"no gap is known of", true, gap, gap.Add(time.Minute), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int32
+			clock := gap
+			o := Options{Namespace: "executor"}.withDefaults()
+			client := fake.NewClientset()
+			client.PrependReactor("create", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				c, creates := a.(clienttesting.CreateAction)
+				if !creates {
+					return false, nil, nil
+				}
+				if made, isLease := c.GetObject().(*coordinationv1.Lease); !isLease || made.GenerateName == "" {
+					return false, nil, nil
+				}
+				return true, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(clock)}}, nil
+			})
+			l := lookerOf(t, apiServer(t, refuses, &asked), client)
+			if _, err := l.look(t.Context()); !tc.unseen && err == nil {
+				t.Fatal("nothing is missing in the gap")
+			}
+			if tc.unseen {
+				l.record = &record{client: client, namespace: "executor", propagation: DefaultPropagation}
+			}
+			for _, object := range Objects(o) {
+				if err := client.Tracker().Add(object); err != nil {
+					t.Fatal(err)
+				}
+			}
+			objects, err := l.present(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			period := Period{ID: "period 1", Since: tc.since}
+			if err := client.Tracker().Add(recordOf(period, objects)); err != nil {
+				t.Fatal(err)
+			}
+			clock = tc.now
+			for range 2 {
+				seen, err := l.look(t.Context())
+				if tc.takes && (err != nil || seen.period != period) || !tc.takes && !errors.As(err, &settlingError{}) {
+					t.Errorf("%s: %+v, %v", tc.reason, seen.period, err)
+				}
+				clock = clock.Add(2 * time.Hour) // what was refused stays so
 			}
 		})
 	}
