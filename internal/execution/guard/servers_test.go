@@ -54,7 +54,7 @@ func apiServer(t *testing.T, says answer, asked *atomic.Int32) *httptest.Server 
 		}
 		_ = json.NewEncoder(w).Encode(metav1.Status{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
-			Reason: says.reason, Code: int32(says.code), Message: says.message, //nolint:gosec // it is one of HTTP
+			Reason: says.reason, Code: int32(says.code), Message: says.message,
 		})
 	}))
 	t.Cleanup(s.Close)
