@@ -42,17 +42,26 @@ type Policy interface {
 	Decide(ctx context.Context, in *Input) (Decision, error)
 }
 
-// Conditions evaluates pre- and postconditions. Its errors wrap ErrMalformed,
-// ErrKilled or a *RetryError where they are that. What one requester asks for
-// does not delay what another does.
+// Conditions evaluates pre- and postconditions. What one requester asks for does
+// not delay what another does.
 type Conditions interface {
-	// Compile says why a module of a requester can never hold.
-	Compile(ctx context.Context, requester, module string) error
+	// Enter takes a place for a requester, in which all conditions of one look are
+	// evaluated. Where none is free the error wraps a *RetryError.
+	Enter(requester string) (Place, error)
+}
+
+// A Place is where conditions of one requester are evaluated, one after another.
+// Its errors wrap ErrMalformed, ErrKilled or a *RetryError where they are that.
+type Place interface {
+	// Compile says why a module can never hold.
+	Compile(ctx context.Context, module string) error
 	// Evaluate says whether the rule allow of a module in Rego holds for an
 	// input, and what its rule message says. An error, such as a rule that is
 	// undefined, never counts as holding. It wraps ErrMalformed if it would be the
 	// same for any input.
-	Evaluate(ctx context.Context, requester, module string, input any, now time.Time) (passed bool, message string, err error)
+	Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error)
+	// Leave lets the next one in. It is called once.
+	Leave()
 }
 
 // A Decision is what a policy answers.

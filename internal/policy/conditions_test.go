@@ -191,10 +191,15 @@ func FuzzCondition(f *testing.F) {
 	f.Add("package a\nallow { deny[x] }")
 	f.Add("package a\nallow := " + strings.Repeat("[", 5000))
 	f.Add("package a\nallow := [x | some x in input.target.ownerChain][_]")
-	e, input := evaluator.New(), policy.ExampleInput()
+	place, err := evaluator.New().Enter("fuzz")
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer place.Leave()
+	input := policy.ExampleInput()
 	f.Fuzz(func(t *testing.T, module string) {
 		begin := time.Now()
-		passed, _, err := e.Evaluate(t.Context(), "fuzz", module, input, now)
+		passed, _, err := place.Evaluate(t.Context(), module, input, now)
 		if passed && err != nil {
 			t.Errorf("it holds, and %v", err)
 		}

@@ -39,10 +39,27 @@ func newTimed(reg prometheus.Registerer, of execution.Conditions) (timed, error)
 	return c, reg.Register(c.took)
 }
 
+// Enter takes a place in which is measured, and counts where there is none.
+func (c timed) Enter(requester string) (execution.Place, error) {
+	p, err := c.Conditions.Enter(requester)
+	if err != nil {
+		c.took.WithLabelValues("later").Observe(0)
+		return nil, err
+	}
+	return timedPlace{p, c.took}, nil
+}
+
+// A timedPlace is one in which is measured.
+type timedPlace struct {
+	execution.Place
+
+	took *prometheus.HistogramVec
+}
+
 // Evaluate evaluates, and measures.
-func (c timed) Evaluate(ctx context.Context, requester, module string, input any, now time.Time) (passed bool, message string, err error) {
+func (p timedPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
 	begin := time.Now()
-	passed, message, err = c.Conditions.Evaluate(ctx, requester, module, input, now)
+	passed, message, err = p.Place.Evaluate(ctx, module, input, now)
 	result, retry := "failed", (*execution.RetryError)(nil)
 	switch {
 	case errors.Is(err, execution.ErrKilled):
@@ -54,7 +71,7 @@ func (c timed) Evaluate(ctx context.Context, requester, module string, input any
 	case passed:
 		result = "passed"
 	}
-	c.took.WithLabelValues(result).Observe(time.Since(begin).Seconds())
+	p.took.WithLabelValues(result).Observe(time.Since(begin).Seconds())
 	return passed, message, err
 }
 

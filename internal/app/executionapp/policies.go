@@ -139,19 +139,31 @@ func (p *laws) Decide(ctx context.Context, in *execution.Input) (execution.Decis
 // conditions evaluates modules in Rego.
 type conditions struct{ *evaluator.Evaluator }
 
+// Enter takes a place for a requester.
+func (c conditions) Enter(requester string) (execution.Place, error) {
+	p, err := c.Evaluator.Enter(requester)
+	if err != nil {
+		return nil, inWords(err)
+	}
+	return place{p}, nil
+}
+
+// A place is where they are evaluated.
+type place struct{ *evaluator.Place }
+
 // Evaluate says whether a condition holds.
-func (c conditions) Evaluate(ctx context.Context, requester, module string, input any, now time.Time) (passed bool, message string, err error) {
+func (p place) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
 	text, err := json.Marshal(input)
 	if err != nil {
 		return false, "", fmt.Errorf("write the input of a condition: %w", err)
 	}
-	passed, message, err = c.Evaluator.Evaluate(ctx, requester, module, text, now)
+	passed, message, err = p.Place.Evaluate(ctx, module, text, now)
 	return passed, message, inWords(err)
 }
 
 // Compile says why a condition can never hold.
-func (c conditions) Compile(ctx context.Context, requester, module string) error {
-	return inWords(c.Evaluator.Compile(ctx, requester, module))
+func (p place) Compile(ctx context.Context, module string) error {
+	return inWords(p.Place.Compile(ctx, module))
 }
 
 // inWords is an error in the words of executions.

@@ -186,7 +186,8 @@ type round struct {
 	plan     *v1alpha1.Plan
 	state    *facts.State
 	input    *execution.Input
-	replan   bool // the checks have passed before
+	place    execution.Place // where its conditions are evaluated, while they are
+	replan   bool            // the checks have passed before
 
 	stranger  bool   // the requester may not ask for the action
 	permitted bool   // the account has the rights that the request needs

@@ -26,10 +26,15 @@ import (
 const maxConditionMessage = 1024 // as the resource's schema allows
 
 // preConditions is the sixth step: does all hold that must hold before? All are
-// evaluated, whatever comes of the first.
+// evaluated, whatever comes of the first, unless one that is required is killed.
 func (r *round) preConditions(ctx context.Context) error {
+	leave, err := r.enter(len(r.ke.Spec.PreConditions) + len(r.ke.Spec.PostConditions))
+	if err != nil {
+		return err
+	}
+	defer leave()
 	for _, c := range r.ke.Spec.PostConditions { // better now than when all is done
-		err := r.deps.Conditions.Compile(ctx, r.ke.Spec.RequestedBy, c.Rego)
+		err := r.place.Compile(ctx, c.Rego)
 		switch {
 		case err == nil:
 		case untold(ctx, err):
@@ -48,7 +53,24 @@ func (r *round) preConditions(ctx context.Context) error {
 // stillHold asks the preconditions once more before the action, since an
 // approval may have taken long. They are not waited for.
 func (r *round) stillHold(ctx context.Context) error {
+	leave, err := r.enter(len(r.ke.Spec.PreConditions))
+	if err != nil {
+		return err
+	}
+	defer leave()
 	return r.holds(ctx, timing{begun: r.now, now: r.now, once: true})
+}
+
+// enter takes the place in which so many conditions are evaluated: one for all, since
+// between two others could come, and what was found out so far would be lost.
+func (r *round) enter(conditions int) (leave func(), err error) {
+	if conditions == 0 {
+		return func() {}, nil
+	}
+	if r.place, err = r.deps.Conditions.Enter(r.ke.Spec.RequestedBy); err != nil {
+		return nil, fmt.Errorf("evaluate conditions: %w", err)
+	}
+	return r.place.Leave, nil
 }
 
 func (r *round) holds(ctx context.Context, t timing) error {
@@ -97,6 +119,11 @@ func (r *round) recordPreConditions(ctx context.Context) error {
 		len(conditions) == 0 || len(r.out.Results.PreConditionResults) > 0 {
 		return nil
 	}
+	leave, err := r.enter(len(conditions))
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if err := r.gather(ctx); err != nil {
 		return err
 	}
@@ -124,6 +151,11 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 		return nil, 0, fmt.Errorf("evaluate postconditions: %w", err)
 	}
 	r := &round{Checker: c, ke: ke, now: now, request: request, plan: ke.Status.Plan}
+	leave, err := r.enter(len(conditions))
+	if err != nil {
+		return nil, 0, err
+	}
+	defer leave()
 	denied, err := r.lacking(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -257,7 +289,8 @@ type verdict struct {
 // failed says whether it does not hold, and will not be asked again.
 func (v verdict) failed() bool { return !v.result.Passed && v.again == 0 }
 
-// evaluate asks all conditions.
+// evaluate asks all conditions, up to the first that is required and was killed: no
+// other changes what comes of it, and each takes as much time as that one.
 func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, t timing) ([]verdict, error) {
 	input, err := r.conditionInput(ctx, conditions)
 	if err != nil {
@@ -272,6 +305,9 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, t
 		if i < len(t.before) && t.before[i].Killed {
 			v.result, v.final = t.before[i], true
 			verdicts[i] = v
+			if c.Required {
+				return verdicts[:i+1], nil
+			}
 			continue
 		}
 		passed, message, err := r.ask(ctx, c, input, t)
@@ -295,6 +331,9 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, t
 			v.again = min(next.Sub(t.now), end.Sub(t.now))
 		}
 		verdicts[i] = v
+		if v.result.Killed && c.Required {
+			return verdicts[:i+1], nil
+		}
 	}
 	return verdicts, nil
 }
@@ -313,11 +352,15 @@ func (r *round) ask(ctx context.Context, c v1alpha1.Condition, input json.RawMes
 	case r.noSecrets != "" && asksForSecrets(c):
 		return false, "", errors.New(r.noSecrets)
 	}
-	return r.deps.Conditions.Evaluate(ctx, r.ke.Spec.RequestedBy, c.Rego, input, t.now)
+	return r.place.Evaluate(ctx, c.Rego, input, t.now)
 }
 
 // waitFor is when the first of those that may still come to hold is to be asked.
+// After one that is required and was killed there is nothing to wait for.
 func waitFor(verdicts []verdict) time.Duration {
+	if last := len(verdicts) - 1; last >= 0 && verdicts[last].result.Killed && verdicts[last].result.Required {
+		return 0
+	}
 	var wait time.Duration
 	for _, v := range verdicts {
 		if v.again > 0 && (wait == 0 || v.again < wait) {

@@ -97,8 +97,8 @@ func TestPreConditions(t *testing.T) {
 			want:       []result{{"a", false, false, true, "it does not compile: line 3"}, {"b", true, false, true, "not yet"}},
 		},
 		"Killed": {
-			reason:     "it would be killed again; the reason is its own",
-			conditions: []v1alpha1.Condition{within(30, "a", "killed", true)}, detail: v1alpha1.DetailConditionKilled,
+			reason:     "it would be killed again; the reason is its own; nothing else is asked",
+			conditions: []v1alpha1.Condition{within(30, "a", "killed", true), within(30, "b", "later", true)}, detail: v1alpha1.DetailConditionKilled,
 			failed: []string{`precondition "a": its evaluation was killed: it took too much; it is not evaluated again`},
 			want:   []result{{"a", false, false, true, "its evaluation was killed: it took too much"}},
 		},
@@ -196,6 +196,19 @@ func TestPostConditionsThatNeverHold(t *testing.T) {
 	ke.Status.Plan = out.Plan
 	results, wait, err := r.checker(t).PostConditions(t.Context(), ke, begun, begun)
 	if err != nil || wait != 0 || len(results) != 1 || results[0].Passed || results[0].ErrorMessage != "it does not compile: line 3" {
+		t.Errorf("%+v, wait %s: %v", results, wait, err)
+	}
+}
+
+// Nothing is waited for once a required postcondition was killed, nor is another asked.
+func TestPostConditionsEndWithOneThatIsKilled(t *testing.T) {
+	r := newRig(t, scale)
+	r.deploy(t, nil)
+	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.PostConditions = []v1alpha1.Condition{within(60, "a", "10s", true), within(60, "b", "killed", true), within(60, "c", "later", true)}
+	})
+	results, wait, err := r.checker(t).PostConditions(t.Context(), ke, begun, begun)
+	if err != nil || wait != 0 || len(results) != 2 || !results[1].Killed {
 		t.Errorf("%+v, wait %s: %v", results, wait, err)
 	}
 }

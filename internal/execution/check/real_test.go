@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,14 +48,100 @@ func (l law) Decide(ctx context.Context, in *execution.Input) (execution.Decisio
 	}, err
 }
 
+// rego evaluates conditions as the program does.
 type rego struct{ *evaluator.Evaluator }
 
-func (r rego) Evaluate(ctx context.Context, requester, module string, input any, now time.Time) (bool, string, error) {
+func (r rego) Enter(requester string) (execution.Place, error) {
+	p, err := r.Evaluator.Enter(requester)
+	if retry := (*evaluator.RetryError)(nil); errors.As(err, &retry) {
+		return nil, &execution.RetryError{After: retry.After, Err: err}
+	}
+	return regoPlace{p}, err
+}
+
+type regoPlace struct{ *evaluator.Place }
+
+func (p regoPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
 	text, err := json.Marshal(input)
 	if err != nil {
 		return false, "", err
 	}
-	return r.Evaluator.Evaluate(ctx, requester, module, text, now)
+	return p.Place.Evaluate(ctx, module, text, now)
+}
+
+// crowded are conditions of so many requesters that none is evaluated before each of
+// them has asked for a place.
+type crowded struct {
+	rego
+	missing sync.WaitGroup
+	evaluated,
+	refused atomic.Int32
+	once sync.Map // by requester
+}
+
+func (c *crowded) Enter(requester string) (execution.Place, error) {
+	p, err := c.rego.Enter(requester)
+	if err != nil {
+		c.refused.Add(1)
+	}
+	if _, known := c.once.LoadOrStore(requester, true); !known {
+		c.missing.Done()
+	}
+	return crowdedPlace{p, c}, err
+}
+
+type crowdedPlace struct {
+	execution.Place
+	of *crowded
+}
+
+func (p crowdedPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
+	p.of.missing.Wait()
+	p.of.evaluated.Add(1)
+	return p.Place.Evaluate(ctx, module, input, now)
+}
+
+// More requesters than there are places get through: whoever is let in evaluates all
+// conditions, and nothing has to be evaluated twice because others want to as well.
+func TestManyRequestersGetThrough(t *testing.T) {
+	const requesters, each = evaluator.MaxProcesses + 2, 3
+	r := newRig(t, scale)
+	r.deploy(t, nil)
+	crowd := &crowded{rego: rego{evaluator.New()}}
+	crowd.missing.Add(requesters)
+	c, err := check.New(r.cfg, check.Deps{Identities: r.ids, Policy: r.policy, Conditions: crowd, Traffic: r.traffic, Reader: r.view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range requesters {
+		ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+			ke.Spec.RequestedBy = fmt.Sprintf("requester-%d", i)
+			for range each {
+				ke.Spec.PreConditions = append(ke.Spec.PreConditions, within(0, "a", "package a\nallow if input.now > 0", true))
+			}
+		})
+		all.Go(func() {
+			for {
+				out, err := c.Check(t.Context(), ke, nil, begun)
+				if retry := (*execution.RetryError)(nil); errors.As(err, &retry) {
+					time.Sleep(retry.After) // as the operator does
+					continue
+				}
+				if err != nil || out.Failed != nil || len(out.Results.PreConditionResults) != each {
+					t.Errorf("%s: %+v, %v", ke.Spec.RequestedBy, out, err)
+				}
+				return
+			}
+		})
+	}
+	all.Wait()
+	if n := crowd.refused.Load(); n < requesters-evaluator.MaxProcesses {
+		t.Errorf("%d were refused a place, want %d at least", n, requesters-evaluator.MaxProcesses)
+	}
+	if n := crowd.evaluated.Load(); n != requesters*each {
+		t.Errorf("%d conditions were evaluated, want each of %d once", n, requesters*each)
+	}
 }
 
 // realChecker is one with the policies as they are shipped.

@@ -61,6 +61,11 @@ func newRig(t *testing.T, actions ...string) *rig {
 		policy:     &fakePolicy{decision: execution.Decision{Allow: true, PolicyName: "safety-policy-v1", PolicyHash: "p1", Mode: "enforce"}},
 		conditions: &fakeConditions{}, traffic: &fakeTraffic{}, requests: &counter{},
 	}
+	t.Cleanup(func() {
+		if n := r.conditions.held; n != 0 {
+			t.Errorf("%d places were not left", n)
+		}
+	})
 	var err error
 	if r.admin, err = kubernetes.NewForConfig(kubebedtest.Bed(t).Config()); err != nil {
 		t.Fatal(err)
@@ -396,10 +401,26 @@ func (p *fakePolicy) Decide(_ context.Context, in *execution.Input) (execution.D
 type fakeConditions struct {
 	mu     sync.Mutex
 	inputs []json.RawMessage
+	held   int // places
+}
+
+// Enter gives a place.
+func (c *fakeConditions) Enter(string) (execution.Place, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held++
+	return c, nil
+}
+
+// Leave takes it back.
+func (c *fakeConditions) Leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held--
 }
 
 // Compile knows one module that is malformed.
-func (c *fakeConditions) Compile(_ context.Context, _, module string) error {
+func (c *fakeConditions) Compile(_ context.Context, module string) error {
 	return map[string]error{
 		"malformed": fmt.Errorf("%w: line 3", execution.ErrMalformed),
 		"killed":    fmt.Errorf("%w: it took too much", execution.ErrKilled),
@@ -407,8 +428,8 @@ func (c *fakeConditions) Compile(_ context.Context, _, module string) error {
 	}[module]
 }
 
-func (c *fakeConditions) Evaluate(ctx context.Context, requester, module string, input any, now time.Time) (bool, string, error) {
-	if err := c.Compile(ctx, requester, module); err != nil {
+func (c *fakeConditions) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
+	if err := c.Compile(ctx, module); err != nil {
 		return false, "", err
 	}
 	c.mu.Lock()

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -133,7 +134,11 @@ func (r *reconciler) unavailable(ctx context.Context, t *turn, cause error) erro
 			r.log.WarnContext(ctx, "the action cannot be started, trying again", "execution", key(t.ke), "err", cause)
 		})
 	}
-	t.wait(5 * time.Second)
+	wait := 5 * time.Second
+	if retry := (*execution.RetryError)(nil); errors.As(cause, &retry) {
+		wait = retry.After // whoever is late loses the turn
+	}
+	t.wait(wait)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -11,7 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
@@ -226,4 +229,31 @@ func TestLookingHoldsUpNobody(t *testing.T) {
 	w.create("change", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.RequestedBy = "bob" })
 	w.must(t, r, "change")
 	wantPhase(t, w, "change", v1alpha1.PhaseExecuting, "")
+}
+
+// TestReplanComesBackInTime holds that an execution whose preconditions cannot be
+// evaluated before the action comes back when it was told to: it would lose its turn.
+func TestReplanComesBackInTime(t *testing.T) {
+	w := newWorld()
+	w.approval = true
+	r := w.newReconciler(Config{})
+	w.create("a", "web", nil)
+	w.must(t, r, "a")
+	w.edit("a", approve("bob"))
+	r.check = crowded{checks{w}}
+	res, err := w.reconcile(r, "a")
+	if err != nil || res.RequeueAfter != 300*time.Millisecond {
+		t.Errorf("it is looked at again after %s: %v", res.RequeueAfter, err)
+	}
+	wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, v1alpha1.DetailExecutorUnavailable)
+	r.check = checks{w}
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+}
+
+// crowded are checks of conditions for which there is no place before the action.
+type crowded struct{ checks }
+
+func (crowded) Replan(context.Context, *v1alpha1.KubernetesExecution, time.Time) (check.Outcome, error) {
+	return check.Outcome{}, &execution.RetryError{After: 300 * time.Millisecond, Err: errNoAnswer}
 }

@@ -7,9 +7,11 @@
 // ends it when it exceeds them. No more than MaxProcesses run at a time, which
 // bounds the memory of all of them to MaxProcesses times MaxMemory.
 //
-// Requesters have shares: one of them has at most half of the processes, and a
-// process that is free goes to who has none first. Evaluate never waits for its
-// turn: it returns a *RetryError instead.
+// A process is run in a place, of which there are as many. A requester has at most
+// half of them, and a free one goes first to who has none. Whoever enters keeps the
+// place for all the conditions of one look, so that what was evaluated is not lost
+// to others who come between two conditions. Enter never waits for its turn: it
+// returns a *RetryError instead.
 package evaluator
 
 import (
@@ -28,7 +30,8 @@ import (
 )
 
 const (
-	// MaxProcesses is how many evaluations run at a time.
+	// MaxProcesses is how many evaluations run at a time, and how many places there
+	// are.
 	MaxProcesses = 4
 
 	// MaxMemory bounds the memory that one evaluation takes, in bytes. The limit of
@@ -86,31 +89,46 @@ type Evaluator struct {
 // New makes an Evaluator. It starts nothing.
 func New() *Evaluator { return &Evaluator{shares: newShares(), overall: endedWithin, cpu: MaxCPU} }
 
-// Compile says why a module of a requester can never be evaluated, as a
-// *policy.CompileError or a *KilledError. A *RetryError is that this is not known.
-func (e *Evaluator) Compile(ctx context.Context, requester, module string) error {
-	_, _, err := e.ask(ctx, requester, question{Module: module})
+// A Place is where the conditions of one requester are evaluated, one after
+// another. It is for one goroutine.
+type Place struct {
+	of        *Evaluator
+	requester string
+}
+
+// Enter takes a place for a requester, who is to leave it. Without a free one there
+// is a *RetryError. Whoever then enters at its time keeps the turn.
+func (e *Evaluator) Enter(requester string) (*Place, error) {
+	after, ok := e.shares.take(requester, time.Now())
+	if !ok {
+		return nil, &RetryError{after, errors.New("other conditions are evaluated at the moment")}
+	}
+	return &Place{e, requester}, nil
+}
+
+// Leave gives the place to the next one. It is called once.
+func (p *Place) Leave() { p.of.shares.give(p.requester) }
+
+// Compile says why a module can never be evaluated, as a *policy.CompileError or a
+// *KilledError. A *RetryError is that this is not known.
+func (p *Place) Compile(ctx context.Context, module string) error {
+	_, _, err := p.of.ask(ctx, question{Module: module})
 	return err
 }
 
-// Evaluate says whether a module of a requester holds for an input, as
-// policy.Condition does. An error never counts as holding: it can be a
-// *policy.CompileError, a *KilledError, a *RetryError, or why there is no answer
-// for this input.
-func (e *Evaluator) Evaluate(ctx context.Context, requester, module string, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
-	return e.ask(ctx, requester, question{Module: module, Input: input, Now: now})
+// Evaluate says whether a module holds for an input, as policy.Condition does. An
+// error never counts as holding: it can be a *policy.CompileError, a *KilledError,
+// a *RetryError, which is that no process started or got CPU time, or why there is
+// no answer for this input.
+func (p *Place) Evaluate(ctx context.Context, module string, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
+	return p.of.ask(ctx, question{Module: module, Input: input, Now: now})
 }
 
-func (e *Evaluator) ask(ctx context.Context, requester string, q question) (passed bool, message string, err error) {
+func (e *Evaluator) ask(ctx context.Context, q question) (passed bool, message string, err error) {
 	text, err := json.Marshal(q)
 	if err != nil {
 		return false, "", fmt.Errorf("write the input of a condition: %w", err)
 	}
-	after, ok := e.shares.take(requester, time.Now())
-	if !ok {
-		return false, "", &RetryError{after, errors.New("other conditions are evaluated at the moment")}
-	}
-	defer e.shares.give(requester)
 	a, err := e.run(ctx, text)
 	switch {
 	case err != nil:

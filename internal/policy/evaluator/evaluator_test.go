@@ -29,21 +29,35 @@ const (
 	gigabytes = "package a\n" + digits + "allow if count([[a, b, c, d, e, f] | some a in l; some b in l; some c in l; some d in l; some e in l; some f in l]) > 3"
 )
 
+// evaluate evaluates one condition in a place of its own.
+func evaluate(ctx context.Context, e *evaluator.Evaluator, requester, module string) (passed bool, message string, err error) {
+	place, err := e.Enter(requester)
+	if err != nil {
+		return false, "", err
+	}
+	defer place.Leave()
+	return place.Evaluate(ctx, module, policy.ExampleInput(), now)
+}
+
 func TestEvaluate(t *testing.T) {
-	e := evaluator.New()
-	passed, message, err := e.Evaluate(t.Context(), "alice", holds, policy.ExampleInput(), now)
+	place, err := evaluator.New().Enter("alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer place.Leave()
+	passed, message, err := place.Evaluate(t.Context(), holds, policy.ExampleInput(), now)
 	if !passed || message != "yes" || err != nil {
 		t.Errorf("got %v, %q, %v", passed, message, err)
 	}
-	passed, _, err = e.Evaluate(t.Context(), "alice", "package a\nallow if input.now > 9999999999", policy.ExampleInput(), now)
+	passed, _, err = place.Evaluate(t.Context(), "package a\nallow if input.now > 9999999999", policy.ExampleInput(), now)
 	if passed || err == nil || err.Error() != "evaluate allow: it is undefined: no rule gives it a value for this input" {
 		t.Errorf("got %v, %v", passed, err)
 	}
 	never := (*policy.CompileError)(nil)
-	if err := e.Compile(t.Context(), "alice", "package a\nallow if {"); !errors.As(err, &never) || !strings.Contains(err.Error(), "condition:2") {
+	if err := place.Compile(t.Context(), "package a\nallow if {"); !errors.As(err, &never) || !strings.Contains(err.Error(), "condition:2") {
 		t.Errorf("got %v", err)
 	}
-	if err := e.Compile(t.Context(), "alice", holds); err != nil {
+	if err := place.Compile(t.Context(), holds); err != nil {
 		t.Error(err)
 	}
 }
@@ -63,7 +77,7 @@ func TestKilled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			passed, _, err := evaluator.New().WithCPU(tc.cpu).Evaluate(t.Context(), "mallory", tc.module, policy.ExampleInput(), now)
+			passed, _, err := evaluate(t.Context(), evaluator.New().WithCPU(tc.cpu), "mallory", tc.module)
 			killed := (*evaluator.KilledError)(nil)
 			if passed || !errors.As(err, &killed) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, %v, want that it was killed: %s", passed, err, tc.want)
@@ -87,7 +101,7 @@ func TestStopped(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("the process ends")
 	cancel(stop)
-	if _, _, err := evaluator.New().Evaluate(ctx, "alice", endless, policy.ExampleInput(), now); !errors.Is(err, stop) {
+	if _, _, err := evaluate(ctx, evaluator.New(), "alice", endless); !errors.Is(err, stop) {
 		t.Errorf("got %v, want the cause", err)
 	}
 }
@@ -100,7 +114,7 @@ func TestRequestersDoNotDelayEachOther(t *testing.T) {
 	for range 20 {
 		hostile.Go(func() {
 			for ctx.Err() == nil {
-				_, _, err := e.Evaluate(ctx, "mallory", endless, policy.ExampleInput(), now)
+				_, _, err := evaluate(ctx, e, "mallory", endless)
 				if retry := (*evaluator.RetryError)(nil); errors.As(err, &retry) && retry.After <= 0 {
 					t.Errorf("%v, to be tried again at once", err)
 				}
@@ -108,7 +122,7 @@ func TestRequestersDoNotDelayEachOther(t *testing.T) {
 		})
 	}
 	for range 5 {
-		if passed, _, err := e.Evaluate(t.Context(), "alice", holds, policy.ExampleInput(), now); !passed || err != nil {
+		if passed, _, err := evaluate(t.Context(), e, "alice", holds); !passed || err != nil {
 			t.Errorf("got %v, %v", passed, err)
 		}
 	}
@@ -119,7 +133,7 @@ func TestRequestersDoNotDelayEachOther(t *testing.T) {
 func BenchmarkEvaluate(b *testing.B) {
 	e := evaluator.New()
 	for b.Loop() {
-		if _, _, err := e.Evaluate(b.Context(), "alice", holds, policy.ExampleInput(), now); err != nil {
+		if _, _, err := evaluate(b.Context(), e, "alice", holds); err != nil {
 			b.Fatal(err)
 		}
 	}

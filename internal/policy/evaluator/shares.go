@@ -6,16 +6,17 @@ import (
 )
 
 const (
-	// usual is about how long an evaluation takes: so far apart are those told to
+	// usual is about how long a place is held: so far apart are those told to
 	// come back that were turned away for the same requester.
 	usual = 100 * time.Millisecond
 	most  = 10 * time.Second // until when anybody is told to come back
 
-	// grace is how much later than told somebody can come back whose turn it is.
-	grace = 2 * time.Second
+	// grace is how much later than told somebody can come back whose turn it is: what
+	// is executed is looked at every two seconds at least, and then waits for a worker.
+	grace = 10 * time.Second
 )
 
-// shares says who may start a process. Nobody waits in it, since whoever does
+// shares says who has a place. Nobody waits in it, since whoever does
 // holds a worker up: those who are turned away are told when to come back.
 type shares struct {
 	mu      sync.Mutex
@@ -27,12 +28,12 @@ type shares struct {
 type share struct {
 	running int
 	next    time.Time // when the next one that is turned away comes back
-	since   time.Time // since when it has wanted a process and has none; zero is not
+	since   time.Time // since when it has wanted a place and has none; zero is not
 }
 
 func newShares() *shares { return &shares{of: map[string]*share{}} }
 
-// take takes a process for a requester, or says after what time to ask again.
+// take takes a place for a requester, or says after what time to ask again.
 func (s *shares) take(requester string, now time.Time) (after time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +71,7 @@ func (s *shares) take(requester string, now time.Time) (after time.Duration, ok 
 	return mine.next.Sub(now), false
 }
 
-// give gives a process back.
+// give gives a place back.
 func (s *shares) give(requester string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -59,3 +59,22 @@ func TestShares(t *testing.T) {
 		t.Errorf("%d run, and %d requesters are known, want none", s.running, len(s.of))
 	}
 }
+
+// Whoever comes back late, as from a busy operator, still has the turn.
+func TestSharesOfWhoIsLate(t *testing.T) {
+	s, now := newShares(), time.Unix(1763805600, 0)
+	for _, requester := range []string{"a", "a", "b", "b"} {
+		if _, ok := s.take(requester, now); !ok {
+			t.Fatalf("%s has no place", requester)
+		}
+	}
+	after, _ := s.take("c", now)
+	now = now.Add(after + 5*time.Second) // a busy operator is as late as that
+	s.give("a")
+	if _, ok := s.take("d", now); ok {
+		t.Error("the place was for c, and d has it")
+	}
+	if _, ok := s.take("c", now); !ok {
+		t.Error("c lost its turn")
+	}
+}
