@@ -33,7 +33,12 @@ func (r *round) preConditions(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	for _, c := range r.ke.Spec.PostConditions { // better now than when all is done
+	known := resultsOf(r.ke).PostConditionResults
+	for i, c := range r.ke.Spec.PostConditions { // better now than when all is done
+		if i < len(known) && known[i].Killed {
+			r.killed(i, known[i])
+			continue
+		}
 		err := r.place.Compile(ctx, c.Rego)
 		switch {
 		case err == nil:
@@ -45,9 +50,24 @@ func (r *round) preConditions(ctx context.Context) error {
 		case c.Required:
 			r.fail(v1alpha1.DetailInvalidParameters, "postcondition %q can never hold: %v", c.Type, err)
 			return nil
+		case errors.Is(err, execution.ErrKilled):
+			r.killed(i, v1alpha1.ConditionResult{
+				ConditionType: c.Type, Killed: true, Attempts: 1, EvaluationTime: moment(r.now), ErrorMessage: clip(err.Error(), maxConditionMessage),
+			})
 		}
 	}
 	return r.holds(ctx, timing{begun: began(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: preConditionTimeout})
+}
+
+// killed has it be known which postcondition, one that is not required, is not to be
+// evaluated again. Of those before it the results say that they were not evaluated.
+func (r *round) killed(i int, result v1alpha1.ConditionResult) {
+	results := &r.out.Results.PostConditionResults
+	for n := len(*results); n < i; n++ {
+		c := r.ke.Spec.PostConditions[n]
+		*results = append(*results, v1alpha1.ConditionResult{ConditionType: c.Type, Required: c.Required})
+	}
+	*results = append(*results, result)
 }
 
 // stillHold asks the preconditions once more before the action, since an

@@ -213,6 +213,33 @@ func TestPostConditionsEndWithOneThatIsKilled(t *testing.T) {
 	}
 }
 
+// A postcondition that was killed when it was compiled is neither compiled nor
+// evaluated again.
+func TestPostConditionsThatWereKilled(t *testing.T) {
+	r := newRig(t, scale)
+	r.deploy(t, nil)
+	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
+		ke.Spec.PostConditions = []v1alpha1.Condition{within(60, "a", "true", true), within(60, "b", "killed", false)}
+	})
+	first := r.check(t, ke, begun)
+	wantPassed(t, first)
+	got := first.Results.PostConditionResults
+	if len(got) != 2 || got[0].Killed || got[0].Evaluated || !got[1].Killed || got[1].ConditionType != "b" {
+		t.Fatalf("%+v", got)
+	}
+	ke.Status.ValidationResults, ke.Status.Plan = &first.Results, first.Plan
+	ke.Spec.PostConditions[1].Rego = "later" // which would be seen
+	second := r.check(t, ke, begun)
+	wantPassed(t, second)
+	if diff := cmp.Diff(got, second.Results.PostConditionResults); diff != "" {
+		t.Error(diff)
+	}
+	results, wait, err := r.checker(t).PostConditions(t.Context(), ke, begun, begun)
+	if err != nil || wait != 0 || len(results) != 2 || !results[0].Passed || !results[1].Killed {
+		t.Errorf("%+v, wait %s: %v", results, wait, err)
+	}
+}
+
 // A precondition is told of the cluster as it is.
 func TestConditionsAreToldOfTheCluster(t *testing.T) {
 	r := newRig(t, scale)

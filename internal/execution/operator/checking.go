@@ -59,6 +59,7 @@ func (r *reconciler) validate(ctx context.Context, t *turn) error {
 	}
 	out, err := r.check.Check(ctx, t.ke, dry, t.now)
 	t.now = r.now() // it took its time
+	keepKilled(&t.ke.Status, out.Results.PreConditionResults, out.Results.PostConditionResults)
 	if err != nil {
 		return r.uncheckable(ctx, t, err)
 	}

@@ -221,6 +221,7 @@ func (r *reconciler) verify(ctx context.Context, t *turn) error {
 		since = waiting.LastTransitionTime.Time
 	}
 	results, wait, err := r.check.PostConditions(ctx, t.ke, since, t.now)
+	keepKilled(s, nil, results)
 	if err != nil {
 		if ctx.Err() != nil {
 			return err
@@ -271,10 +272,18 @@ func longest(conditions []v1alpha1.Condition) (most time.Duration) {
 	return most
 }
 
-// unevaluated are the results of postconditions that cannot be looked at.
+// unevaluated are the results of postconditions that cannot be looked at. Those that
+// were killed keep theirs.
 func unevaluated(ke *v1alpha1.KubernetesExecution, why error, now time.Time) []v1alpha1.ConditionResult {
-	var results []v1alpha1.ConditionResult
-	for _, c := range ke.Spec.PostConditions {
+	var known, results []v1alpha1.ConditionResult
+	if v := ke.Status.ValidationResults; v != nil {
+		known = v.PostConditionResults
+	}
+	for i, c := range ke.Spec.PostConditions {
+		if i < len(known) && known[i].Killed {
+			results = append(results, known[i])
+			continue
+		}
 		results = append(results, v1alpha1.ConditionResult{
 			ConditionType: c.Type, Required: c.Required, EvaluationTime: at(now), ErrorMessage: bounded("it could not be evaluated: "+why.Error(), maxNote),
 		})

@@ -59,6 +59,64 @@ func (hesitant) Check(context.Context, *v1alpha1.KubernetesExecution, *action.Re
 	return check.Outcome{Wait: time.Minute}, nil
 }
 
+// TestKilledIsStored holds that a condition is known to be killed from the look on at
+// which it was, whatever else came of that look.
+func TestKilledIsStored(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(Config{})
+	both := []v1alpha1.Condition{{Type: "slow", Rego: "package a", Timeout: &metav1.Duration{Duration: time.Hour}}, {Type: "greedy", Rego: "package b"}}
+	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.PreConditions, ke.Spec.PostConditions = both, both })
+	results := func(killed bool) []v1alpha1.ConditionResult {
+		return []v1alpha1.ConditionResult{{ConditionType: "slow", Evaluated: true}, {ConditionType: "greedy", Killed: killed}}
+	}
+	stored := func(phase v1alpha1.Phase, pre, post bool) {
+		t.Helper()
+		w.must(t, r, "a")
+		wantPhase(t, w, "a", phase, w.get("a").Status.ReasonDetail)
+		v := w.get("a").Status.ValidationResults
+		if v == nil {
+			v = &v1alpha1.ValidationResults{}
+		}
+		of := func(list []v1alpha1.ConditionResult) bool { return len(list) == 2 && list[1].Killed }
+		if of(v.PreConditionResults) != pre || of(v.PostConditionResults) != post {
+			t.Errorf("stored is %+v, want that the precondition was killed: %t, the postcondition: %t", v, pre, post)
+		}
+	}
+	looks := &looking{checks: checks{w}, out: check.Outcome{Wait: time.Minute}}
+	r.check = looks
+	looks.out.Results.PreConditionResults = results(false)
+	stored(v1alpha1.PhaseValidating, false, false)
+	looks.out.Results.PreConditionResults = results(true)
+	stored(v1alpha1.PhaseValidating, true, false)
+	looks.out.Results.PostConditionResults, looks.err = results(true), errNoAnswer
+	stored(v1alpha1.PhaseValidating, true, true)
+
+	r.check = checks{w}
+	// The rest is of another execution, after its action.
+	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.PostConditions = both })
+	w.must(t, r, "a")
+	w.end("a", action.CodeOK)
+	w.post, w.postWait = results(false), time.Minute
+	stored(v1alpha1.PhaseExecuting, false, false)
+	w.post = results(true)
+	stored(v1alpha1.PhaseExecuting, false, true)
+	r.check = troubled{}
+	stored(v1alpha1.PhaseExecuting, false, true)
+	w.now = w.now.Add(2 * time.Hour)
+	stored(v1alpha1.PhaseRollbackReady, false, true)
+}
+
+// looking are checks of which the first says something, and maybe fails.
+type looking struct {
+	checks
+	out check.Outcome
+	err error
+}
+
+func (l *looking) Check(context.Context, *v1alpha1.KubernetesExecution, *action.Result, time.Time) (check.Outcome, error) {
+	return l.out, l.err
+}
+
 // troubled are checks that cannot be made.
 type troubled struct{}
 

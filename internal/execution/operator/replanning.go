@@ -23,6 +23,9 @@ func (r *reconciler) stillHolds(ctx context.Context, t *turn) (bool, error) {
 	if err != nil {
 		return false, r.unavailable(ctx, t, fmt.Errorf("the plan cannot be made anew: %w", err))
 	}
+	if out.Failed == nil {
+		keepKilled(s, out.Results.PreConditionResults, nil)
+	}
 	switch approved := s.Approval != nil && s.Approval.Required; {
 	case out.Failed != nil:
 		s.ValidationResults = merged(s.ValidationResults, out.Results)

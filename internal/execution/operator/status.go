@@ -143,9 +143,37 @@ func merged(first *v1alpha1.ValidationResults, later v1alpha1.ValidationResults)
 		return &later
 	}
 	later.DryRunResults = first.DryRunResults
-	later.PreConditionResults = first.PreConditionResults
+	later.PreConditionResults, later.PostConditionResults = first.PreConditionResults, first.PostConditionResults
 	later.ValidationTime = first.ValidationTime
 	return &later
+}
+
+// keepKilled stores the results of a look at which the evaluation of a condition was
+// killed of which the stored ones do not tell: else it would be evaluated again.
+func keepKilled(s *v1alpha1.KubernetesExecutionStatus, pre, post []v1alpha1.ConditionResult) {
+	var v v1alpha1.ValidationResults
+	if s.ValidationResults != nil {
+		v = *s.ValidationResults
+	}
+	before, after := newlyKilled(v.PreConditionResults, pre), newlyKilled(v.PostConditionResults, post)
+	if before {
+		v.PreConditionResults = pre
+	}
+	if after {
+		v.PostConditionResults = post
+	}
+	if before || after {
+		s.ValidationResults = &v
+	}
+}
+
+func newlyKilled(stored, now []v1alpha1.ConditionResult) bool {
+	for i, c := range now {
+		if c.Killed && (i >= len(stored) || !stored[i].Killed) {
+			return true
+		}
+	}
+	return false
 }
 
 func withPostConditions(v *v1alpha1.ValidationResults, results []v1alpha1.ConditionResult) *v1alpha1.ValidationResults {
