@@ -96,7 +96,8 @@ type Place struct {
 	requester string
 }
 
-// Enter takes a place for a requester, who is to leave it. Without a free one there
+// Enter takes a place for a requester, who is to leave it. An empty name has one
+// place in all, so that nobody has more by not saying who asks. Without a free one there
 // is a *RetryError. Whoever then enters at its time keeps the turn.
 func (e *Evaluator) Enter(requester string) (*Place, error) {
 	after, ok := e.shares.take(requester, time.Now())

@@ -53,7 +53,11 @@ func (s *shares) take(requester string, now time.Time) (after time.Duration, ok 
 			ahead++
 		}
 	}
-	if mine.running < maxPerRequester && s.running+ahead < MaxProcesses {
+	limit := maxPerRequester
+	if requester == "" { // nobody has a second share by not saying who asks
+		limit = 1
+	}
+	if mine.running < limit && s.running+ahead < MaxProcesses {
 		mine.running++
 		s.running++
 		mine.since = time.Time{}

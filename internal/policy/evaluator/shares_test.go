@@ -78,3 +78,13 @@ func TestSharesOfWhoIsLate(t *testing.T) {
 		t.Error("c lost its turn")
 	}
 }
+
+// Nobody has a second share by not saying who asks.
+func TestShareOfNobody(t *testing.T) {
+	s, now := newShares(), time.Unix(1763805600, 0)
+	for i, want := range []bool{true, false} {
+		if _, ok := s.take("", now); ok != want {
+			t.Errorf("take %d: %v, want %v", i+1, ok, want)
+		}
+	}
+}
