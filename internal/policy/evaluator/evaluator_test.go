@@ -30,13 +30,14 @@ const (
 )
 
 // evaluate evaluates one condition in a place of its own.
-func evaluate(ctx context.Context, e *evaluator.Evaluator, requester, module string) (passed bool, message string, err error) {
+func evaluate(ctx context.Context, e *evaluator.Evaluator, requester, module string) (passed bool, err error) {
 	place, err := e.Enter(requester)
 	if err != nil {
-		return false, "", err
+		return false, err
 	}
 	defer place.Leave()
-	return place.Evaluate(ctx, module, policy.ExampleInput(), now)
+	passed, _, err = place.Evaluate(ctx, module, policy.ExampleInput(), now)
+	return passed, err
 }
 
 func TestEvaluate(t *testing.T) {
@@ -77,7 +78,7 @@ func TestKilled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			passed, _, err := evaluate(t.Context(), evaluator.New().WithCPU(tc.cpu), "mallory", tc.module)
+			passed, err := evaluate(t.Context(), evaluator.New().WithCPU(tc.cpu), "mallory", tc.module)
 			killed := (*evaluator.KilledError)(nil)
 			if passed || !errors.As(err, &killed) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, %v, want that it was killed: %s", passed, err, tc.want)
@@ -101,7 +102,7 @@ func TestStopped(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("the process ends")
 	cancel(stop)
-	if _, _, err := evaluate(ctx, evaluator.New(), "alice", endless); !errors.Is(err, stop) {
+	if _, err := evaluate(ctx, evaluator.New(), "alice", endless); !errors.Is(err, stop) {
 		t.Errorf("got %v, want the cause", err)
 	}
 }
@@ -114,7 +115,7 @@ func TestRequestersDoNotDelayEachOther(t *testing.T) {
 	for range 20 {
 		hostile.Go(func() {
 			for ctx.Err() == nil {
-				_, _, err := evaluate(ctx, e, "mallory", endless)
+				_, err := evaluate(ctx, e, "mallory", endless)
 				if retry := (*evaluator.RetryError)(nil); errors.As(err, &retry) && retry.After <= 0 {
 					t.Errorf("%v, to be tried again at once", err)
 				}
@@ -122,7 +123,7 @@ func TestRequestersDoNotDelayEachOther(t *testing.T) {
 		})
 	}
 	for range 5 {
-		if passed, _, err := evaluate(t.Context(), e, "alice", holds); !passed || err != nil {
+		if passed, err := evaluate(t.Context(), e, "alice", holds); !passed || err != nil {
 			t.Errorf("got %v, %v", passed, err)
 		}
 	}
@@ -133,7 +134,7 @@ func TestRequestersDoNotDelayEachOther(t *testing.T) {
 func BenchmarkEvaluate(b *testing.B) {
 	e := evaluator.New()
 	for b.Loop() {
-		if _, _, err := evaluate(b.Context(), e, "alice", holds); err != nil {
+		if _, err := evaluate(b.Context(), e, "alice", holds); err != nil {
 			b.Fatal(err)
 		}
 	}
