@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,17 +29,7 @@ const first, second, third = "gpu-1-s3ss10n0-1", "gpu-1-s3ss10n0-2", "gpu-1-s3ss
 func TestCourse(t *testing.T) {
 	t.Parallel()
 	const reboot, terminate, support = faults.RemedyReboot, faults.RemedyTerminate, faults.RemedySupport
-	cases := map[string]struct {
-		reason   string
-		cfg      Config
-		remedies []faults.Remedy
-		act      func(w *world)
-		created  []string
-		told     []string
-		state    faults.RemedyState
-		message  string
-		busy     bool
-	}{
+	cases := map[string]course{
 		"Helps": {
 			reason: "one reboot, after which the fault goes", remedies: []faults.Remedy{reboot, support},
 			act: func(w *world) {
@@ -401,21 +390,7 @@ func TestCourse(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tc.cfg, tc.remedies...)
-			tc.act(w)
-			if diff := cmp.Diff(tc.created, w.created); diff != "" {
-				t.Errorf("%s: asked for (-want +got)\n%s", tc.reason, diff)
-			}
-			if diff := cmp.Diff(tc.told, w.told()); diff != "" {
-				t.Errorf("%s: told (-want +got)\n%s", tc.reason, diff)
-			}
-			var m faults.RemediationStatus
-			if w.stored.Remediation != nil {
-				m = *w.stored.Remediation
-			}
-			if m.State != tc.state || !strings.Contains(m.Message, tc.message) || w.r.Busy(w.stored) != tc.busy {
-				t.Errorf("%s: it is %q (busy %t): %q", tc.reason, m.State, w.r.Busy(w.stored), m.Message)
-			}
+			tc.want(t)
 		})
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,6 +35,38 @@ type fataler interface {
 	Helper()
 	Fatalf(format string, args ...any)
 	Errorf(format string, args ...any)
+}
+
+// A course is what happens to a node, and what is wanted of it.
+type course struct {
+	reason   string
+	cfg      Config
+	remedies []faults.Remedy
+	act      func(w *world)
+	created  []string
+	told     []string
+	state    faults.RemedyState
+	message  string
+	busy     bool
+}
+
+func (c course) want(t *testing.T) {
+	t.Helper()
+	w := newWorld(t, c.cfg, c.remedies...)
+	c.act(w)
+	if diff := cmp.Diff(c.created, w.created); diff != "" {
+		t.Errorf("%s: asked for (-want +got)\n%s", c.reason, diff)
+	}
+	if diff := cmp.Diff(c.told, w.told()); diff != "" {
+		t.Errorf("%s: told (-want +got)\n%s", c.reason, diff)
+	}
+	var m faults.RemediationStatus
+	if w.stored.Remediation != nil {
+		m = *w.stored.Remediation
+	}
+	if m.State != c.state || !strings.Contains(m.Message, c.message) || w.r.Busy(w.stored) != c.busy {
+		t.Errorf("%s: it is %q (busy %t): %q", c.reason, m.State, w.r.Busy(w.stored), m.Message)
+	}
 }
 
 // A world is one node with its faults, what is stored of them, and the objects
