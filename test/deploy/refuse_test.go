@@ -112,7 +112,7 @@ func TestRefuses(t *testing.T) {
 
 // TestTakesSinks holds that what a component can work with is not refused.
 func TestTakesSinks(t *testing.T) {
-	for name, values := range map[string]string{
+	for name, values := range map[string]string{ //nolint:gosec // no credentials: the names of Secrets
 		"ZeroTimes":    "{enabled: true, clusterName: a, endpoint: 'https://e.example.com', timeout: 0s, shutdownTimeout: 0s, config: {max_age: 0s}}",
 		"OwnAPI":       "{enabled: true, clusterName: a, endpoint: 'http://fleetloop-fleet-api.hyperfleet-system.svc:8080/api/changes'}",
 		"Local":        "{enabled: true, clusterName: a, endpoint: 'http://127.0.0.1:9000/changes'}",
