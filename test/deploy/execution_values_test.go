@@ -83,7 +83,7 @@ executionController:
 					"spec.template.spec.containers.0.env.17":    "{name: LOG_LEVEL, value: debug}",
 					"spec.template.spec.containers.0.args.2":    "--config=/etc/execution-controller/config/execution-controller.yaml",
 					"spec.template.spec.volumes":                "[{name: config, configMap: {name: fleetloop-execution-controller}}]",
-					"spec.template.spec.containers.0.resources": "{requests: {cpu: 100m, memory: 128Mi}, limits: {memory: 512Mi}}",
+					"spec.template.spec.containers.0.resources": "{requests: {cpu: 100m, memory: 128Mi}, limits: {memory: 768Mi}}",
 				},
 				"ConfigMap/fleetloop-execution-controller": {"metadata.namespace": "acting", "data": `{execution-controller.yaml: "gate:\n  max_concurrent: 3\n"}`},
 				"ConfigMap/laws":            nil,

@@ -3,6 +3,7 @@ package bed_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,7 +39,7 @@ func TestExecutions(t *testing.T) {
 
 	objects, _, err := deploy.Release{
 		Chart: chartDir, Namespace: ns, APIVersions: c.kinds(t),
-		Values: newValues(t, fmt.Sprintf("{fleetApi: {enabled: false}, sentinel: {enabled: false}, executionController: {enabled: true, namespace: %s, audit: {mode: 'off'}, targetNamespaces: [%s]}}", ns, target)),
+		Values: newValues(t, fmt.Sprintf("{fleetApi: {enabled: false}, sentinel: {enabled: false}, executionController: {enabled: true, namespace: %s, audit: {mode: 'off'}, targetNamespaces: [%s], extraEnv: [{name: GUARD_PROPAGATION, value: 1s}]}}", ns, target)),
 	}.Render()
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +51,12 @@ func TestExecutions(t *testing.T) {
 	t.Cleanup(func() { c.withdraw(t, objects) })
 	c.wantApplied(t, objects, ns)
 	said := startController(t, objects, ns)
+	kubebedtest.Eventually(t, func(context.Context) error { // what is asked for before is refused
+		if !strings.Contains(said(), "who approves are in force") {
+			return errors.New("the admission policies are not in force yet")
+		}
+		return nil
+	})
 
 	web := &unstructured.Unstructured{Object: newValues(t, `
 apiVersion: apps/v1
