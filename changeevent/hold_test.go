@@ -231,6 +231,7 @@ func TestHoldOfAnother(t *testing.T) {
 						}
 					}
 					time.Sleep(3 * hold)
+					synctest.Wait()
 					requests, after := 0, 0
 					for _, at := range came.all {
 						switch {
