@@ -125,7 +125,7 @@ func TestManyRequestersGetThrough(t *testing.T) {
 			for {
 				out, err := c.Check(t.Context(), ke, nil, begun)
 				if retry := (*execution.RetryError)(nil); errors.As(err, &retry) {
-					<-time.After(retry.After) // as the operator does
+					<-time.NewTimer(retry.After).C // as the operator does
 					continue
 				}
 				if err != nil || out.Failed != nil || len(out.Results.PreConditionResults) != each {
