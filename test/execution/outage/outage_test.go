@@ -36,6 +36,20 @@ const (
 	lease = 15 * time.Second
 )
 
+// four holds once the Deployment has been patched, and its controller has seen it:
+// before that an execution would fail.
+const four = `package four
+
+import rego.v1
+
+default allow := false
+
+allow if {
+	input.target.object.spec.replicas == 4
+	input.target.object.status.observedGeneration == 2
+}
+`
+
 // The executions that are under way, by the phase that they are in.
 const (
 	validating = "validating" // a precondition does not hold yet
@@ -125,7 +139,7 @@ func (c *course) ask() {
 					Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":5}`, c.Cheap, name)},
 					PreConditions: []v1alpha1.Condition{{
 						Type: "four", Required: true, Timeout: &metav1.Duration{Duration: time.Hour},
-						Rego: "package four\n\nimport rego.v1\n\ndefault allow := false\n\nallow if input.target.object.spec.replicas == 4\n",
+						Rego: four,
 					}},
 				},
 			})
