@@ -59,7 +59,7 @@ test: setup-test $(GOLANGCI_LINT) ## everything that must pass, in both modules,
 	@tools/test-modules '$(GO_TEST) ./...' $(MODULES)
 
 .PHONY: check
-check: setup-check fmt lint vet unit generated tidy words ## the fast gate: format, lint, vet, race tests without servers, generated code up to date
+check: setup-check fmt lint vet unit generated tidy words sleeps ## the fast gate: format, lint, vet, race tests without servers, generated code up to date
 
 .PHONY: bench
 bench: setup-test ## ratios against the physical limit or the usual way, one a line (ONLY=sentinel. for some)
@@ -123,9 +123,15 @@ tidy:
 	@cd $(DEPLOY_TESTS) && go mod tidy -diff
 	@go mod verify >/dev/null
 
-# A test that sleeps outside a synctest bubble waits for real time.
+# Phrases that a reader has to translate, in pages and in the program's texts.
 .PHONY: words
-words:
+words: ## measure the private idiom in Markdown and messages; more than 10 per 10,000 words fail
+	@echo "check: plain English" >&2
+	@go run ./tools/words
+
+# A test that sleeps outside a synctest bubble waits for real time.
+.PHONY: sleeps
+sleeps:
 	@echo "check: no test sleeps for real" >&2
 	@out=$$(git grep -l 'time\.Sleep(' -- '*_test.go' | xargs -r grep -L 'testing/synctest' || true); \
 	  [ -z "$$out" ] || { echo "$$out"; echo "these tests sleep outside testing/synctest" >&2; exit 1; }

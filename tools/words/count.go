@@ -1,0 +1,60 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Match is one occurrence of a pattern.
+type Match struct {
+	File   string
+	Line   int
+	Phrase string // what matched, in lower case
+	Text   string // the phrase with what surrounds it
+}
+
+// Count is what was found in one kind of text.
+type Count struct {
+	Words   int
+	Matches []Match
+}
+
+// Rate is the number of matches per 10,000 words. It is 0 without words.
+func (c Count) Rate() float64 {
+	return 1e4 * float64(len(c.Matches)) / float64(max(c.Words, 1))
+}
+
+// Add counts the words and matches of text, which begins at a line of a file.
+func (c *Count) Add(file string, line int, text string) {
+	lower := strings.ToLower(text)
+	c.Words += len(strings.Fields(lower))
+	for _, pattern := range patterns {
+		for _, at := range pattern.FindAllStringIndex(lower, -1) {
+			begin, end := max(0, at[0]-30), min(len(lower), at[1]+30)
+			c.Matches = append(c.Matches, Match{
+				File:   file,
+				Line:   line + strings.Count(lower[:at[0]], "\n"),
+				Phrase: strings.Join(strings.Fields(lower[at[0]:at[1]]), " "),
+				Text:   strings.Join(strings.Fields(strings.ToValidUTF8(lower[begin:end], "")), " "),
+			})
+		}
+	}
+}
+
+// patterns are the phrases that stand for a missing standard term or hide
+// the subject of a sentence.
+var patterns = compilePatterns(
+	`whoever`, `nobody`, `somebody`, `what became of`, `what comes? of`,
+	`tell|tells|told|telling`, `is to be|are to be`, `(?:in )?its turn`,
+	`what is|what was|what are`, `that there (?:is|are)`, `(?:have|has) (?:it|them|him)`,
+	`by itself|by themselves`, `has [a-z]+ (?:be|go|end|begin|wait|run|stop|look)`,
+	`of (?:its|their|our) own`, `(?:goes|go|went) by`, `there is (?:none|no)`,
+)
+
+func compilePatterns(expressions ...string) []*regexp.Regexp {
+	var out []*regexp.Regexp
+	for _, e := range expressions {
+		out = append(out, regexp.MustCompile(`\b(?:`+e+`)\b`))
+	}
+	return out
+}

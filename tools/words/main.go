@@ -1,0 +1,70 @@
+// Command words measures how much private idiom a Go tree has: sixteen
+// patterns, such as "whoever" and "what became of", per 10,000 words.
+//
+//	go run ./tools/words [-max n] [-show] [root]
+//
+// It prints one line for each kind of text: Markdown prose, the string literals
+// that users read (errors, log messages, command help, metric help, settings),
+// and comments. It fails if Markdown or strings exceed -max. Comments are
+// reported and not checked. -show also prints each match with its place.
+//
+// The figures are an alarm and not the aim: a text can be free of the patterns
+// and still be hard to read.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+func main() {
+	limit := flag.Float64("max", 10, "highest `number` of matches per 10,000 words of Markdown or of strings")
+	show := flag.Bool("show", false, "print each match of Markdown and of strings with its place")
+	flag.Parse()
+
+	root := "."
+	if flag.NArg() > 0 {
+		root = flag.Arg(0)
+	}
+	if err := run(os.Stdout, root, *limit, *show); err != nil {
+		fmt.Fprintln(os.Stderr, "words:", err)
+		os.Exit(1)
+	}
+}
+
+func run(out io.Writer, root string, limit float64, show bool) error {
+	texts, err := measureTree(root)
+	if err != nil {
+		return err
+	}
+	if show {
+		for _, m := range append(texts.Markdown.Matches, texts.Strings.Matches...) {
+			fmt.Fprintf(out, "%s:%d: %s\n", m.File, m.Line, m.Text)
+		}
+	}
+
+	var over []string
+	for _, kind := range []struct {
+		name    string
+		count   Count
+		checked bool
+	}{
+		{"markdown", texts.Markdown, true},
+		{"strings", texts.Strings, true},
+		{"comments", texts.Comments, false},
+	} {
+		rate := kind.count.Rate()
+		fmt.Fprintf(out, "%s: %d matches in %d words, %.0f per 10,000\n", kind.name, len(kind.count.Matches), kind.count.Words, rate)
+		if kind.checked && rate > limit {
+			over = append(over, kind.name)
+		}
+	}
+	if len(over) > 0 {
+		return fmt.Errorf("more than %g matches per 10,000 words in %s: see each with 'go run ./tools/words -show' and write it in plain English",
+			limit, strings.Join(over, " and "))
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Texts are the counts of a tree, by kind of text.
+type Texts struct {
+	Markdown, Strings, Comments Count
+}
+
+// skippedFolders hold what is built, foreign or made to be wrong.
+var skippedFolders = []string{".git", "testdata", "vendor", "node_modules", ".cache", "bin", "dist"}
+
+var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT`)
+
+// measureTree counts all Markdown below root, and all Go files that are neither
+// generated nor tests.
+func measureTree(root string) (Texts, error) {
+	var texts Texts
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if path != root && slices.Contains(skippedFolders, entry.Name()) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		isGo := strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go")
+		if !isGo && !strings.HasSuffix(path, ".md") {
+			return nil
+		}
+		raw, err := os.ReadFile(path) //nolint:gosec // reads the tree that it is given
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if !isGo {
+			texts.Markdown.addMarkdown(name, string(raw))
+			return nil
+		}
+		if generated.Match(raw) {
+			return nil
+		}
+		texts.Comments.addComments(name, string(raw))
+		return texts.Strings.addStrings(name, raw)
+	})
+	return texts, err
+}
+
+var fenced = regexp.MustCompile("(?s)```.*?```")
+
+// addMarkdown counts the prose of a page: neither fenced blocks nor lines that
+// are indented as code.
+func (c *Count) addMarkdown(name, page string) {
+	// The fences leave their line breaks, so that line numbers stay right.
+	page = fenced.ReplaceAllStringFunc(page, func(block string) string {
+		return strings.Repeat("\n", strings.Count(block, "\n"))
+	})
+	lines := strings.Split(page, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "    ") {
+			lines[i] = ""
+		}
+	}
+	c.Add(name, 1, strings.Join(lines, "\n"))
+}
+
+var comment = regexp.MustCompile(`(?:^|\s)//\s(.*)`)
+
+// addComments counts line comments, line by line.
+func (c *Count) addComments(name, source string) {
+	for i, line := range strings.Split(source, "\n") {
+		if m := comment.FindStringSubmatch(line); m != nil && !strings.HasPrefix(m[1], "Licensed") {
+			c.Add(name, i+1, m[1])
+		}
+	}
+}
+
+// addStrings counts the string literals of a Go file that users read.
+func (c *Count) addStrings(name string, source []byte) error {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, source, parser.SkipObjectResolution)
+	if err != nil {
+		return fmt.Errorf("parse %s: %w", name, err)
+	}
+	add := func(n ast.Node) {
+		for _, lit := range literalsOf(n) {
+			text, err := strconv.Unquote(lit.Value)
+			if err != nil { // the parser takes no such literal
+				text = lit.Value
+			}
+			c.Add(name, files.Position(lit.Pos()).Line, text)
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if !writesToUser(n.Fun) {
+				return true
+			}
+			for _, arg := range n.Args {
+				add(arg)
+			}
+		case *ast.KeyValueExpr:
+			if key, ok := n.Key.(*ast.Ident); ok && helpField.MatchString(key.Name) {
+				add(n.Value)
+			}
+		case *ast.Field:
+			if n.Tag != nil {
+				c.Add(name, files.Position(n.Tag.Pos()).Line, docOf(n.Tag.Value))
+			}
+		}
+		return true
+	})
+	return nil
+}
+
+var (
+	// messageFuncs are the functions and methods, of whatever package, whose
+	// strings reach a user: errors, log messages, events, output, flags, metrics.
+	messageFuncs = regexp.MustCompile(`^(?:New|Newf|Errorf|(?:Debug|Info|Warn|Error)(?:Context)?|Event|Eventf|Fprintf?|Fprintln|Printf?|Println|` +
+		`NewDesc|[cC]ounter(?:Vec|Func)?|[gG]auge(?:Vec|Func)?|[hH]istogram(?:Vec)?|desc|(?:String|Bool|Int|Int32|Int64|Uint|Float64|Duration|StringSlice|StringArray|StringToString|Var)(?:Var)?P?)$`)
+	// helpField are the fields of command help, metric options and their like.
+	helpField = regexp.MustCompile(`^(?:Use|Short|Long|Example|Help|Message|Title|Summary|Description|Reason|Hint)$`)
+	docTag    = regexp.MustCompile(`(?:^|\s)doc:"((?:[^"\\]|\\.)*)"`)
+)
+
+func writesToUser(fun ast.Expr) bool {
+	switch f := fun.(type) {
+	case *ast.SelectorExpr:
+		return messageFuncs.MatchString(f.Sel.Name)
+	case *ast.Ident:
+		return f.Name != "New" && messageFuncs.MatchString(f.Name)
+	}
+	return false
+}
+
+// docOf is the doc entry of a struct tag, which the generated reference shows.
+func docOf(tag string) string {
+	if m := docTag.FindStringSubmatch(strings.Trim(tag, "`")); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// literalsOf lists the string literals of an expression. Those inside a call or
+// a key of their own are left out: they are counted there.
+func literalsOf(n ast.Node) []*ast.BasicLit {
+	var literals []*ast.BasicLit
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			return !writesToUser(n.Fun)
+		case *ast.FuncLit, *ast.KeyValueExpr:
+			return false
+		case *ast.BasicLit:
+			if n.Kind == token.STRING {
+				literals = append(literals, n)
+			}
+		}
+		return true
+	})
+	return literals
+}
