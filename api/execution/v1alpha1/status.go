@@ -149,6 +149,12 @@ type KubernetesExecutionStatus struct {
 	// +optional
 	PhaseTransitions []PhaseTransition `json:"phaseTransitions,omitempty"`
 
+	// Change events that some sink has not acknowledged yet, oldest first.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	PendingChangeEvents []PendingChangeEvent `json:"pendingChangeEvents,omitempty"`
+
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -166,6 +172,41 @@ type VerifiedRequest struct {
 	// The SHA-256 of the parameters that were asked for.
 	// +optional
 	ParametersHash string `json:"parametersHash,omitempty"`
+}
+
+// MaxPendingChangeEvents is how many change events an execution keeps for its sinks.
+const MaxPendingChangeEvents = 16
+
+// PendingChangeEvent is a change event that some sink has not acknowledged yet.
+type PendingChangeEvent struct {
+	// What was done, such as execution-started.
+	// +kubebuilder:validation:MaxLength=63
+	Action string `json:"action"`
+
+	// When it was done.
+	At metav1.MicroTime `json:"at"`
+
+	// The user who requested, approved or rejected it. Unset for what the
+	// controller did.
+	// +optional
+	By string `json:"by,omitempty"`
+
+	// The status.reasonDetail at that time.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// +kubebuilder:validation:MaxLength=2048
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// Whether it was a dry run.
+	// +optional
+	DryRun bool `json:"dryRun,omitempty"`
+
+	// The sinks that have not acknowledged the event.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Sinks []string `json:"sinks"`
 }
 
 // PhaseTransition is when a phase began.

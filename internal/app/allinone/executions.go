@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
@@ -41,7 +41,7 @@ const (
 
 // startExecutions installs what executions need, and makes the controller and
 // the node that runs its Jobs.
-func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, database settings.Secret, told changeevent.Client) ([]lifecycle.Part, error) {
+func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, database settings.Secret, told *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg := executionapp.Defaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, d
 		return nil, err
 	}
 	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
-	parts, err := executionapp.Parts(ctx, p, cfg, executionapp.Loan{Host: host, Changes: told})
+	parts, err := executionapp.Parts(ctx, p, cfg, executionapp.Loan{Host: host, Sinks: told})
 	if err != nil {
 		return nil, err
 	}

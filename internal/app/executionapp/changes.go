@@ -20,27 +20,6 @@ func (l logged) Record(ctx context.Context, c execution.Change) {
 		"target_kind", c.Target.Kind, "target_namespace", c.Target.Namespace, "target_name", c.Target.Name, "who", c.By, "dry_run", c.DryRun, "reason", c.Reason, "message", c.Message)
 }
 
-// both are two that hear of changes.
-type both [2]execution.Recorder
-
-// Record tells both.
-func (b both) Record(ctx context.Context, c execution.Change) {
-	for _, r := range b {
-		r.Record(ctx, c)
-	}
-}
-
-// sent tells the sinks of change events what was done.
-type sent struct {
-	sinks   changeevent.Client
-	cluster string
-}
-
-// Record hands an event over.
-func (s sent) Record(ctx context.Context, c execution.Change) {
-	s.sinks.SendChangeEvent(ctx, eventOf(c, s.cluster))
-}
-
 // eventOf is a change as sinks are told of it. An execution does each thing once,
 // so its uid and the action make the id.
 func eventOf(c execution.Change, cluster string) changeevent.ChangeEvent {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
@@ -19,7 +20,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/operator"
+	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/policy"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
@@ -160,11 +163,15 @@ func (c Part) sinks() changes.Config {
 
 func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-func (c Part) operator() operator.Config {
+// operator leaves half of the time to stop to the clients of the sinks.
+func (c Part) operator(stop time.Duration) operator.Config {
 	cfg := operator.Config{
 		Namespace: c.Namespace, Job: c.job(), Inline: c.Runner.Inline, DefaultMode: v1alpha1.ExecutionMode(c.Runner.DefaultMode), DryRun: c.DryRun,
 		ApprovalTimeout: c.Times.Approval, RollbackWindow: c.Times.RollbackWindow, TTL: c.Times.Retention, JobTTL: c.Times.JobRetention,
 		Audited: c.Audit.Mode == auditPostgres,
+		Outbox: outbox.Config{
+			Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stop, lifecycle.DefaultStopTimeout)/2),
+		},
 	}
 	if c.Elect {
 		cfg.Leader = "fleetloop-execution-controller"

@@ -19,6 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 	"github.com/fleetloop/fleetloop/internal/execution/operator"
+	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
@@ -34,8 +35,8 @@ const userAgent = "fleetloop-execution-controller"
 type Loan struct {
 	// Host is used in the place of the cluster that is configured.
 	Host *rest.Config
-	// Changes is told of changes in the place of the sinks that are configured.
-	Changes changeevent.Client
+	// Sinks receive change events in the place of those that are configured.
+	Sinks *changes.Sinks
 }
 
 // Parts makes the parts of the execution controller, in the order in which they
@@ -56,13 +57,20 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 			return nil, err
 		}
 	}
-	record, parts, err := loan.recorder(cfg, p) //nolint:contextcheck // the sinks outlive the call
-	if err != nil {
-		return parts, err
+	sinks := loan.Sinks
+	if sinks == nil {
+		if sinks, err = changes.New(cfg.sinks(), changeevent.SourceExecutionController, p, changes.SenderResends); err != nil { //nolint:contextcheck // the sinks outlive the call
+			return nil, err
+		}
+		parts = append(parts, sinks.Part())
 	}
 	ids := identity.New(host, cfg.Namespace)
 	deps := operator.Deps{
-		Host: host, Identities: ids, Recorder: record, Log: p.Log, Registerer: p.Metrics,
+		Host: host, Identities: ids, Recorder: logged{p.Log}, Log: p.Log, Registerer: p.Metrics,
+		Event: func(c execution.Change) changeevent.ChangeEvent { return eventOf(c, cfg.Cluster) },
+	}
+	for _, s := range sinks.Each() {
+		deps.Sinks = append(deps.Sinks, outbox.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants})
 	}
 	if cfg.Audit.Mode == auditPostgres {
 		store, database, err := auditing(cfg, p) //nolint:contextcheck // the pool outlives the call
@@ -90,23 +98,11 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 	deps.Check = checker
 	parts = append(parts, surroundings...)
 	parts = append(parts, guarded...)
-	o, err := operator.New(cfg.operator(), deps) //nolint:contextcheck // the operator outlives the call
+	o, err := operator.New(cfg.operator(p.StopTimeout()), deps) //nolint:contextcheck // the operator outlives the call
 	if err != nil {
 		return parts, err
 	}
 	return append(parts, o.Part()), nil
-}
-
-// recorder makes what hears of changes: the log, and the sinks of change events.
-func (l Loan) recorder(cfg Part, p *process.Process) (execution.Recorder, []lifecycle.Part, error) {
-	if l.Changes != nil {
-		return both{logged{p.Log}, sent{l.Changes, cfg.Cluster}}, nil, nil
-	}
-	sinks, err := changes.New(cfg.sinks(), changeevent.SourceExecutionController, p)
-	if err != nil {
-		return nil, nil, err
-	}
-	return both{logged{p.Log}, sent{sinks, cfg.Cluster}}, []lifecycle.Part{sinks.Part()}, nil
 }
 
 // auditing makes what keeps the audit.

@@ -76,7 +76,10 @@ func (a *auditing) follow(ctx context.Context, req reconcile.Request) (reconcile
 	if ke.Status.Phase == v1alpha1.PhaseNew && !deleted { // one that is deleted may be held: what acts at once is held before its first phase is written
 		return reconcile.Result{}, nil
 	}
-	if recorded(ke) && !deleted { // it may be held still, if the last write was lost
+	if recorded(ke) && !deleted { // it may be held still
+		if len(ke.Status.PendingChangeEvents) > 0 {
+			return reconcile.Result{}, nil // auditNews says when there are none
+		}
 		err := a.executions.SetFinalizer(ctx, ke, false)
 		if apierrors.IsConflict(err) {
 			return reconcile.Result{RequeueAfter: soon}, nil
@@ -98,6 +101,9 @@ func (a *auditing) follow(ctx context.Context, req reconcile.Request) (reconcile
 	if deleted && underWay(ke, a.now()) {
 		return reconcile.Result{RequeueAfter: soon * 40}, nil // what runs is to say what it did
 	}
+	if deleted && undelivered(ke, a.now()) {
+		return reconcile.Result{RequeueAfter: soon * 40}, nil
+	}
 	err = a.release(ctx, ke)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: soon}, nil
@@ -116,6 +122,9 @@ func (a *auditing) release(ctx context.Context, ke *v1alpha1.KubernetesExecution
 		if err := a.executions.ApplyStatus(ctx, ke, auditComponent); err != nil {
 			ke.ResourceVersion, ke.Status = version, status
 			return err
+		}
+		if len(ke.Status.PendingChangeEvents) > 0 {
+			return nil // auditNews says when there are none
 		}
 	}
 	return a.executions.SetFinalizer(ctx, ke, false)
@@ -143,7 +152,7 @@ func auditNews() predicate.Predicate {
 				return false
 			}
 			return before.UID != now.UID || before.Status.Phase != now.Status.Phase || !equality.Semantic.DeepEqual(before.Status.Approval, now.Status.Approval) ||
-				before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero()
+				before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() || len(before.Status.PendingChangeEvents) > 0 && len(now.Status.PendingChangeEvents) == 0
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}

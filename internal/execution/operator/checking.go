@@ -276,7 +276,7 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 	case failed != nil:
 		if status.State == v1alpha1.ApprovalRejected {
 			setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Rejected", failed.Message)
-			t.afterwards(func(ctx context.Context) { r.decided(ctx, t.ke, v1alpha1.Reject) })
+			r.decided(t, v1alpha1.Reject)
 		} else {
 			setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Expired", failed.Message)
 		}
@@ -289,7 +289,7 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionTrue, "Approved", approvedBy(status))
 	if before == nil || before.State != v1alpha1.ApprovalApproved {
 		t.ke.Status.ReasonDetail, t.ke.Status.Message = "", approvedBy(status)
-		t.afterwards(func(ctx context.Context) { r.decided(ctx, t.ke, v1alpha1.Approve) })
+		r.decided(t, v1alpha1.Approve)
 		t.onward = true // once it is written: a Job whose maker dies must not be one that nobody has approved
 		return nil
 	}

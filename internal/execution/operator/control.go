@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
@@ -54,12 +55,17 @@ func (o *Operator) control(deps Deps) error {
 		tell: teller{o.manager.GetEventRecorder(component)}, metrics: m, log: deps.Log, now: time.Now,
 		launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, begun: map[types.UID]begun{},
 	}
+	w := &kube.Waker{}
+	var err error
+	r.outbox, err = outbox.New(o.cfg.Outbox, outbox.Deps{Sinks: deps.Sinks, Event: deps.Event, Wake: w.Wake, Registerer: deps.Registerer})
+	if err != nil {
+		return err
+	}
 	// A manager that has not started indexes nothing, and asks nobody.
 	indexed := o.manager.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsOfJob, controllerOf)
 	if err := errors.Join(indexed, deps.Registerer.Register(newPhaseGauges(host, deps.Log))); err != nil {
 		return err
 	}
-	w := &kube.Waker{}
 	deps.Gate.OnWake(w.Wake)
 	meta, err := metadata.NewForConfigAndClient(deps.Host, o.manager.GetHTTPClient())
 	if err != nil {
@@ -92,7 +98,7 @@ func (o *Operator) control(deps Deps) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(o.controlAudit(host, deps), o.manager.Add(unelected(o.sync)))
+	return errors.Join(o.controlAudit(host, deps), o.manager.Add(manager.RunnableFunc(r.drain)), o.manager.Add(unelected(o.sync)))
 }
 
 // controlAudit has what becomes of executions be written down.

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
 // Describe registers the metrics of an operator and runs nothing: for the
@@ -15,7 +16,8 @@ import (
 func Describe(reg prometheus.Registerer) error {
 	newMetrics(reg)
 	_, err := newWrites(reg)
-	return errors.Join(err, reg.Register(newPhaseGauges(noExecutions{}, slog.New(slog.DiscardHandler))))
+	_, failed := outbox.New(outbox.Config{}, outbox.Deps{Registerer: reg})
+	return errors.Join(err, failed, reg.Register(newPhaseGauges(noExecutions{}, slog.New(slog.DiscardHandler))))
 }
 
 // noExecutions are none.

@@ -46,6 +46,11 @@ func (r *reconciler) keep(ctx context.Context, t *turn) error {
 	if r.cfg.Audited && !recorded(t.ke) {
 		return nil // the auditor's write wakes it
 	}
+	if !r.cfg.Audited && len(t.ke.Status.PendingChangeEvents) == 0 { // else the auditor does
+		if err := r.executions.SetFinalizer(ctx, t.ke, false); err != nil {
+			return fresh(err)
+		}
+	}
 	ttl := r.cfg.TTL
 	if own := t.ke.Spec.TTLSecondsAfterFinished; own != nil {
 		ttl = time.Duration(*own) * time.Second
@@ -53,6 +58,10 @@ func (r *reconciler) keep(ctx context.Context, t *turn) error {
 	end := since(t.ke, t.ke.Status.Phase, t.now).Add(ttl)
 	if t.now.Before(end) {
 		t.until(end)
+		return nil
+	}
+	if len(t.ke.Status.PendingChangeEvents) > 0 { // until sinks have them, or they are too old
+		t.wait(undeliveredAgain)
 		return nil
 	}
 	if err := r.executions.Delete(ctx, t.ke); err != nil {
@@ -162,10 +171,23 @@ func (r *reconciler) deleted(ctx context.Context, t *turn) error {
 		}
 	}
 	r.gate.Forget(t.ke.UID)
-	if !r.cfg.Audited { // and so has no auditor
+	switch {
+	case undelivered(t.ke, t.now):
+		t.wait(undeliveredAgain)
+	case !r.cfg.Audited: // and so has no auditor
 		return ignored(r.executions.SetFinalizer(ctx, t.ke, false))
 	}
 	return nil
+}
+
+// undeliveredAgain is how often it is seen whether the change events of an execution
+// that is to go are delivered, in case that was missed.
+const undeliveredAgain = 10 * time.Second
+
+// undelivered reports whether an execution that somebody deletes is held back for its
+// change events. After that time they are in memory alone.
+func undelivered(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
+	return len(ke.Status.PendingChangeEvents) > 0 && now.Before(ke.DeletionTimestamp.Add(giveUp))
 }
 
 // underWay says whether an execution that somebody deletes is to be heard first:
@@ -202,7 +224,9 @@ func (r *reconciler) passed(ctx context.Context, before, ke *v1alpha1.Kubernetes
 		delete(r.begun, ke.UID)
 		r.mu.Unlock()
 	}
-	r.announce(ctx, before, ke)
+	for _, p := range passages(before, ke) {
+		r.announce(p, ke)
+	}
 }
 
 // checking says whether checks are yet to pass, or to be made.
@@ -216,54 +240,55 @@ type passage struct {
 	first, last bool
 }
 
-// announce tells people and other systems of the transitions of one write.
-func (r *reconciler) announce(ctx context.Context, before, ke *v1alpha1.KubernetesExecution) {
-	p := passage{to: before.Status.Phase}
-	passed := ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):]
+// passages are the transitions of one write.
+func passages(before, ke *v1alpha1.KubernetesExecution) (list []passage) {
+	from, passed := before.Status.Phase, ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):]
 	for i, t := range passed {
-		p = passage{from: p.to, to: t.Phase, first: i == 0, last: i == len(passed)-1}
-		r.announceOne(ctx, p, ke)
+		list = append(list, passage{from: from, to: t.Phase, first: i == 0, last: i == len(passed)-1})
+		from = t.Phase
 	}
+	return list
 }
 
-func (r *reconciler) announceOne(ctx context.Context, p passage, ke *v1alpha1.KubernetesExecution) {
+// announce tells people of a transition.
+func (r *reconciler) announce(p passage, ke *v1alpha1.KubernetesExecution) {
 	s := &ke.Status
 	switch p.to {
 	case v1alpha1.PhaseRollbackReady:
-		if s.Outcome == v1alpha1.OutcomeFailed {
+		switch {
+		case s.Outcome == v1alpha1.OutcomeFailed:
 			r.tell.warn(ke, "ExecutionFailed", s.Message)
-			r.change(ctx, ke, execution.ChangeFailed, "", s.Message)
-			return
-		}
-		if p.last { // or its end says the same
+		case p.last: // or its end says the same
 			r.tell.done(ke, "ExecutionCompleted")
 		}
-		r.succeeded(ctx, ke)
 	case v1alpha1.PhaseCompleted:
 		if p.from == v1alpha1.PhaseRollbackReady && p.first { // what was done was told
 			r.tell.say(ke, "ExecutionCompletedPermanent", s.Message)
 			return
 		}
 		r.tell.done(ke, "ExecutionCompletedPermanent")
-		if p.from == v1alpha1.PhaseExecuting {
-			r.succeeded(ctx, ke)
-		}
 	case v1alpha1.PhaseFailed:
-		if p.from == v1alpha1.PhaseRollbackReady {
-			return // it was told when the postcondition did not hold
+		if p.from != v1alpha1.PhaseRollbackReady { // it was told when the postcondition did not hold
+			r.tell.failed(ke)
 		}
-		r.tell.failed(ke)
-		r.change(ctx, ke, execution.ChangeFailed, "", s.Message)
 	case v1alpha1.PhaseExecuting:
 		r.tell.began(ke)
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval:
 	}
 }
 
-func (r *reconciler) succeeded(ctx context.Context, ke *v1alpha1.KubernetesExecution) {
-	what := execution.ChangeSucceeded
-	if ke.Spec.RollbackOf != nil {
-		what = execution.ChangeRolledBack
+// reportPassage records the change event of a transition that is about to be written.
+func (r *reconciler) reportPassage(t *turn, p passage) {
+	s := &t.ke.Status
+	succeeded := execution.ChangeSucceeded
+	if t.ke.Spec.RollbackOf != nil {
+		succeeded = execution.ChangeRolledBack
 	}
-	r.change(ctx, ke, what, ke.Spec.RequestedBy, ke.Status.Message)
+	switch {
+	case p.to == v1alpha1.PhaseRollbackReady && s.Outcome == v1alpha1.OutcomeFailed,
+		p.to == v1alpha1.PhaseFailed && p.from != v1alpha1.PhaseRollbackReady:
+		r.report(t, execution.ChangeFailed, "", s.Message)
+	case p.to == v1alpha1.PhaseRollbackReady, p.to == v1alpha1.PhaseCompleted && p.from == v1alpha1.PhaseExecuting:
+		r.report(t, succeeded, t.ke.Spec.RequestedBy, s.Message)
+	}
 }

@@ -205,8 +205,8 @@ func (r *reconciler) executing(t *turn) {
 	t.ke.Status.ReasonDetail = ""
 	dropCondition(&t.ke.Status, v1alpha1.ConditionQueued)
 	enter(t, v1alpha1.PhaseExecuting)
-	t.afterwards(func(ctx context.Context) {
-		r.change(ctx, t.ke, execution.ChangeStarted, t.ke.Spec.RequestedBy, t.ke.Status.Plan.Impact.Description)
+	t.beforeWriting(func() {
+		r.report(t, execution.ChangeStarted, t.ke.Spec.RequestedBy, t.ke.Status.Plan.Impact.Description)
 	})
 }
 

@@ -27,12 +27,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
+	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
@@ -65,6 +67,9 @@ type Config struct {
 
 	// Leader is the name of the Lease among replicas. Empty is one replica.
 	Leader string
+	// Outbox bounds the delivery of change events.
+	Outbox outbox.Config
+
 	// Audited says that there is an audit, and executions are kept until they
 	// are in it.
 	Audited bool
@@ -136,6 +141,9 @@ type Deps struct {
 	Guard      guardian
 	Auditor    archive // needed where Config.Audited says so
 	Recorder   execution.Recorder
+	// Sinks receive change events, which Event makes.
+	Sinks []outbox.Sink
+	Event func(execution.Change) changeevent.ChangeEvent
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer

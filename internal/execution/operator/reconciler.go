@@ -17,6 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
 const (
@@ -37,6 +38,7 @@ type reconciler struct {
 	gate       *gate.Gate
 	guard      guardian
 	recorder   execution.Recorder
+	outbox     *outbox.Outbox
 	tell       teller
 	targets    follower
 	metrics    *metrics
@@ -66,8 +68,11 @@ type follower interface {
 type turn struct {
 	ke    *v1alpha1.KubernetesExecution // its status is what is to be written
 	now   time.Time
-	again time.Duration // when to look again; 0 is when something happens
-	then  []func(context.Context)
+	again time.Duration           // when to look again; 0 is when something happens
+	first []func()                // is done before the status is written
+	then  []func(context.Context) // and after that
+
+	events []v1alpha1.PendingChangeEvent // of what is written
 
 	onward  bool // what is to be written had to be before anything else is done
 	checked bool // in this turn, and so not again
@@ -87,6 +92,9 @@ func (t *turn) wait(d time.Duration) {
 // until has it looked at again at some time.
 func (t *turn) until(when time.Time) { t.wait(when.Sub(t.now)) }
 
+// beforeWriting does something when the status is as it is to be written.
+func (t *turn) beforeWriting(do func()) { t.first = append(t.first, do) }
+
 // afterwards does something when the status is written.
 func (t *turn) afterwards(do func(context.Context)) { t.then = append(t.then, do) }
 
@@ -104,15 +112,20 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if ke == nil {
 		r.forget(req.NamespacedName, "")
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: r.outbox.Deleted(ctx, req.NamespacedName, "", r.now())}, nil
 	}
 	r.forget(req.NamespacedName, ke.UID)
+	gone := r.outbox.Deleted(ctx, req.NamespacedName, ke.UID, r.now())
+	r.outbox.Observe(ke, nil)
 	for range mostSteps {
 		moved, again, err := r.step(ctx, ke.DeepCopy())
 		if stale := (staleError{}); errors.As(err, &stale) { // what was read is no longer so
 			return reconcile.Result{RequeueAfter: soon}, nil
 		}
 		if err != nil || moved == nil {
+			if gone > 0 && (again == 0 || gone < again) {
+				again = gone
+			}
 			return reconcile.Result{RequeueAfter: again}, err
 		}
 		ke = moved
@@ -131,36 +144,90 @@ func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution)
 	if r.halted.Load() && ke.Status.Phase == v1alpha1.PhaseExecuting {
 		ke.Spec.Cancel = true
 	}
-	err = r.look(ctx, t)
-	if err != nil {
+	if err := r.look(ctx, t); err != nil {
 		return nil, 0, err
 	}
-	if equality.Semantic.DeepEqual(&before.Status, &t.ke.Status) {
-		return nil, t.again, nil
+	if !r.toWrite(t, before) {
+		return nil, t.again, r.deliver(ctx, t)
 	}
 	if err := canPass(before, t.ke); err != nil {
 		return nil, 0, reconcile.TerminalError(err)
 	}
+	r.store(t, before)
+	undelivered := t.ke.Status.PendingChangeEvents
 	t.ke.Status.ObservedGeneration = t.ke.Generation
 	if err := r.write(ctx, t.ke); err != nil {
 		return nil, 0, err
 	}
 	r.outside(t)
+	for i := range t.events {
+		r.recorder.Record(ctx, outbox.ChangeOf(t.ke, &t.events[i]))
+	}
+	r.outbox.Observe(t.ke, undelivered)
 	for _, do := range t.then {
 		do(ctx)
 	}
+	if before.Status.Phase != t.ke.Status.Phase {
+		r.passed(ctx, before, t.ke)
+	}
+	if err := r.deliver(ctx, t); err != nil {
+		return nil, 0, err
+	}
 	switch {
 	case before.Status.Phase == v1alpha1.PhaseNew && t.ke.Status.Phase == v1alpha1.PhaseValidating: // checked, and waits
-		r.passed(ctx, before, t.ke)
-		return nil, t.again, nil
-	case before.Status.Phase != t.ke.Status.Phase:
-	case t.onward:
+	case before.Status.Phase != t.ke.Status.Phase, t.onward:
 		return t.ke, 0, nil
-	default:
-		return nil, t.again, nil
 	}
-	r.passed(ctx, before, t.ke)
-	return t.ke, 0, nil
+	return nil, t.again, nil
+}
+
+// toWrite reports whether there is anything to write. That sinks have acknowledged
+// change events waits for another write, unless the execution is over.
+func (r *reconciler) toWrite(t *turn, before *v1alpha1.KubernetesExecution) bool {
+	other := !equality.Semantic.DeepEqual(&before.Status, &t.ke.Status)
+	settled, wait := r.outbox.Settle(t.ke, t.now)
+	over := !t.ke.DeletionTimestamp.IsZero() || execution.Ended(t.ke.Status.Phase) && (!r.cfg.Audited || recorded(t.ke))
+	switch {
+	case other || !settled:
+		return other
+	case wait > 0 && !(over && len(t.ke.Status.PendingChangeEvents) == 0):
+		t.wait(wait)
+		t.ke.Status.PendingChangeEvents = before.Status.PendingChangeEvents
+		return false
+	}
+	t.onward = true // what has waited for it goes on
+	return true
+}
+
+// store records in the status the change events of what is written.
+func (r *reconciler) store(t *turn, before *v1alpha1.KubernetesExecution) {
+	for _, do := range t.first {
+		do()
+	}
+	for _, p := range passages(before, t.ke) {
+		r.reportPassage(t, p)
+	}
+	for _, e := range t.events {
+		r.outbox.Append(&t.ke.Status, e)
+	}
+}
+
+// deliver sends the change events that wait. An execution whose events are not
+// delivered soon is held, so that its deletion does not lose them.
+func (r *reconciler) deliver(ctx context.Context, t *turn) error {
+	hold, again := r.outbox.Hold(t.ke, t.now)
+	if again > 0 {
+		t.wait(again)
+	}
+	if hold && t.ke.DeletionTimestamp.IsZero() {
+		if err := r.executions.SetFinalizer(ctx, t.ke, true); err != nil {
+			return fresh(err)
+		}
+	}
+	if again := r.outbox.Deliver(ctx, t.ke, t.now); again > 0 {
+		t.wait(again)
+	}
+	return nil
 }
 
 // outside lets go of the turn of an execution that neither acts nor waits for its

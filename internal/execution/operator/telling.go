@@ -12,6 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
 // maxNote bounds the text of a Kubernetes event.
@@ -92,17 +93,15 @@ func refusal(s *v1alpha1.KubernetesExecutionStatus) string {
 	return ""
 }
 
-// change tells other systems what was done.
-func (r *reconciler) change(ctx context.Context, ke *v1alpha1.KubernetesExecution, what execution.ChangeAction, by, message string) {
-	s := &ke.Status
-	c := execution.Change{
-		Action: what, Execution: key(ke), UID: string(ke.UID), Does: canonical(ke.Spec.Action), By: by,
-		Reason: string(s.ReasonDetail), Message: message, At: r.now(), DryRun: ke.Spec.DryRun == v1alpha1.DryRunOnly,
-	}
-	if s.Plan != nil {
-		c.Target = s.Plan.Target
-	}
-	r.recorder.Record(ctx, c)
+// report records a change event in the status, which is written with what it is about.
+// What is told of an execution that acts, or has acted, was no dry run, whatever the
+// controller was told since.
+func (r *reconciler) report(t *turn, what execution.ChangeAction, by, message string) {
+	s := &t.ke.Status
+	t.events = append(t.events, v1alpha1.PendingChangeEvent{
+		Action: string(what), At: outbox.At(t.now), By: by, Reason: string(s.ReasonDetail), Message: bounded(message, maxMessage),
+		DryRun: t.ke.Spec.DryRun == v1alpha1.DryRunOnly && s.ExecutionResults == nil,
+	})
 }
 
 // canonical is the name that the catalogue has for an action, which may have been
@@ -115,21 +114,36 @@ func canonical(name string) string {
 }
 
 // decided tells who approved or rejected.
-func (r *reconciler) decided(ctx context.Context, ke *v1alpha1.KubernetesExecution, d v1alpha1.ApprovalDecision) {
-	what, by, said := execution.ChangeApproved, "", ke.Status.Message
-	if d == v1alpha1.Reject {
-		what = execution.ChangeRejected
-	}
-	if a := ke.Status.Approval; a != nil {
-		for _, received := range a.Received {
-			if received.Decision == d {
-				by, said = received.Approver, received.Reason
-			}
+func (r *reconciler) decided(t *turn, d v1alpha1.ApprovalDecision) {
+	t.beforeWriting(func() {
+		what := execution.ChangeApproved
+		if d == v1alpha1.Reject {
+			what = execution.ChangeRejected
 		}
-		r.metrics.decided(ke, d, r.now())
+		by, said := decision(&t.ke.Status, d)
+		r.report(t, what, by, said)
+	})
+	t.afterwards(func(ctx context.Context) {
+		if t.ke.Status.Approval != nil {
+			r.metrics.decided(t.ke, d, r.now())
+		}
+		by, said := decision(&t.ke.Status, d)
+		r.log.InfoContext(ctx, "decided", "execution", key(t.ke), "decision", string(d), "by", by, "why", said)
+	})
+}
+
+// decision is who decided, and why.
+func decision(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDecision) (by, said string) {
+	said = s.Message
+	if s.Approval == nil {
+		return by, said
 	}
-	r.log.InfoContext(ctx, "decided", "execution", key(ke), "decision", string(d), "by", by, "why", said)
-	r.change(ctx, ke, what, by, said)
+	for _, received := range s.Approval.Received {
+		if received.Decision == d {
+			by, said = received.Approver, received.Reason
+		}
+	}
+	return by, said
 }
 
 // timeoutFor is how long an execution of an action may take.

@@ -1,0 +1,37 @@
+package outbox
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Why events are dropped that no sink was asked to take.
+const (
+	errorOverflow = "dropped" // there were too many
+	errorDeleted  = "deleted" // the execution is gone, and the controller stops
+)
+
+// metrics are what an outbox counts.
+type metrics struct {
+	dropped *prometheus.CounterVec
+	pending prometheus.GaugeFunc
+}
+
+func newMetrics(reg prometheus.Registerer, pending func() float64) (*metrics, error) {
+	m := &metrics{
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubernetesexecution_change_events_dropped_total",
+			Help: "Total number of change events of executions that a sink will not receive, by error: the sink rejected the event (client_error, encode), it is older than 12 hours (expired), too many waited (dropped), or its execution was deleted and the controller stopped (deleted).",
+		}, []string{"error"}),
+		pending: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubernetesexecution_change_events_pending", Help: "Number of change events of executions that some sink has not acknowledged.",
+		}, pending),
+	}
+	for _, e := range []string{errorOverflow, errorDeleted, "expired", "client_error", "encode"} {
+		m.dropped.WithLabelValues(e)
+	}
+	return m, errors.Join(reg.Register(m.dropped), reg.Register(m.pending))
+}
+
+func (m *metrics) drop(err string, n int) { m.dropped.WithLabelValues(err).Add(float64(n)) }

@@ -1,0 +1,569 @@
+// Package outbox delivers the change events of executions to sinks, at least once
+// and in order for each execution and sink.
+//
+// An undelivered event is stored in status.pendingChangeEvents by the same write as
+// the transition that it reports, with the sinks that have to acknowledge it. What
+// sinks acknowledge is kept in memory and removed from the status by the next write.
+// So a controller that is killed sends again what it did not write down, with the
+// same id.
+//
+// An event is dropped, and counted, if a sink rejects it, if it is older than
+// Config.MaxAge, or if an execution has too many. Events of a sink that is no longer
+// configured are removed.
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// A Sink receives change events.
+type Sink struct {
+	// Name is what status.pendingChangeEvents calls it.
+	Name string
+	// Client sends an event once and reports the result. Nil is a sink whose settings
+	// do not work: its events wait.
+	Client changeevent.Client
+	// Wants reports whether the sink receives an action. Nil is all.
+	Wants func(action string) bool
+}
+
+// Config bounds an outbox. The zero value is usable.
+type Config struct {
+	// MaxAge is how long an event is sent again. Zero means 12 h.
+	MaxAge time.Duration
+	// Retry and MaxRetry are the first and the longest pause after a failure. Zero
+	// means 1 s and 5 min.
+	Retry, MaxRetry time.Duration
+	// Drain is how long Drain waits for answers. Zero means 10 s.
+	Drain time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		value *time.Duration
+		zero  time.Duration
+	}{{&c.MaxAge, 12 * time.Hour}, {&c.Retry, time.Second}, {&c.MaxRetry, 5 * time.Minute}, {&c.Drain, changeevent.DefaultShutdownTimeout}} {
+		if *d.value == 0 {
+			*d.value = d.zero
+		}
+	}
+	return c
+}
+
+const (
+	// maxDeleted bounds the deleted executions whose events are kept in memory.
+	maxDeleted = 10000
+	// writeAfter is how long an acknowledgement waits for a write that removes the event.
+	writeAfter = 10 * time.Second
+	// holdAfter is how old an event is when its execution gets a finalizer.
+	holdAfter = 2 * time.Second
+)
+
+var errDrained = errors.New("sinks did not answer in time")
+
+// An Outbox delivers change events. A nil Outbox has no sinks.
+type Outbox struct {
+	cfg     Config
+	sinks   []Sink
+	event   func(execution.Change) changeevent.ChangeEvent
+	wake    func(types.NamespacedName)
+	now     func() time.Time
+	metrics *metrics
+
+	mu       sync.Mutex
+	lines    map[types.NamespacedName]map[types.UID]*line
+	deleted  int           // lines of executions that are gone
+	draining bool          // nothing more is sent
+	answered chan struct{} // has a token after an answer while draining
+}
+
+// Deps are what an outbox works with.
+type Deps struct {
+	Sinks []Sink
+	// Event makes what is sent.
+	Event func(execution.Change) changeevent.ChangeEvent
+	// Wake has an execution reconciled. It does not block.
+	Wake       func(types.NamespacedName)
+	Registerer prometheus.Registerer
+	Now        func() time.Time // nil is time.Now
+}
+
+// New makes an outbox.
+func New(cfg Config, deps Deps) (*Outbox, error) {
+	o := &Outbox{
+		cfg: cfg.withDefaults(), sinks: deps.Sinks, event: deps.Event, wake: deps.Wake, now: deps.Now,
+		lines: map[types.NamespacedName]map[types.UID]*line{}, answered: make(chan struct{}, 1),
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	var err error
+	if o.metrics, err = newMetrics(deps.Registerer, o.countPending); err != nil {
+		return nil, fmt.Errorf("make outbox: %w", err)
+	}
+	return o, nil
+}
+
+// A line is what is known of the events of one execution.
+type line struct {
+	events  []*event // oldest first
+	sinks   map[string]*progress
+	acked   time.Time // of the oldest acknowledgement that is not written; zero is none
+	deleted bool
+}
+
+// An event is one that was stored.
+type event struct {
+	key     key
+	change  execution.Change
+	waiting []string // sinks that have not acknowledged it
+}
+
+// A key tells the events of an execution apart.
+type key struct {
+	action string
+	at     int64 // microseconds
+}
+
+func keyOf(p *v1alpha1.PendingChangeEvent) key { return key{p.Action, p.At.UnixMicro()} }
+
+// A progress is how far a sink is.
+type progress struct {
+	inFlight *event
+	failures int // in a row, of the event that is next
+	next     time.Time
+}
+
+// pending reports whether some sink has still to acknowledge an event.
+func (l *line) pending() bool {
+	return slices.ContainsFunc(l.events, func(e *event) bool { return len(e.waiting) > 0 })
+}
+
+// Enabled reports whether there is a sink.
+func (o *Outbox) Enabled() bool { return o != nil && len(o.sinks) > 0 }
+
+// Append adds an event to a status, for the sinks that want it. The caller writes the
+// status.
+func (o *Outbox) Append(s *v1alpha1.KubernetesExecutionStatus, p v1alpha1.PendingChangeEvent) {
+	if !o.Enabled() {
+		return
+	}
+	p.Sinks = nil
+	for _, sink := range o.sinks {
+		if sink.Wants == nil || sink.Wants(p.Action) {
+			p.Sinks = append(p.Sinks, sink.Name)
+		}
+	}
+	if len(p.Sinks) == 0 {
+		return
+	}
+	s.PendingChangeEvents = append(slices.Clone(s.PendingChangeEvents), p)
+	if n := len(s.PendingChangeEvents) - v1alpha1.MaxPendingChangeEvents; n > 0 {
+		for i := range n {
+			o.metrics.drop(errorOverflow, len(s.PendingChangeEvents[i].Sinks))
+		}
+		s.PendingChangeEvents = s.PendingChangeEvents[n:]
+	}
+}
+
+// Observe takes in what is stored of an execution. Written is what the last write
+// stored: an API server with an older CustomResourceDefinition drops it, and the events
+// are then known here alone.
+func (o *Outbox) Observe(ke *v1alpha1.KubernetesExecution, written []v1alpha1.PendingChangeEvent) {
+	if !o.Enabled() {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	stored := ke.Status.PendingChangeEvents
+	if len(stored) == 0 {
+		stored = written
+	}
+	l := o.lines[nameOf(ke)][ke.UID]
+	if l == nil {
+		if len(stored) == 0 {
+			return
+		}
+		l = o.newLine(nameOf(ke), ke.UID)
+	}
+	kept := make([]*event, 0, len(stored))
+	for _, e := range l.events {
+		is := slices.ContainsFunc(stored, func(p v1alpha1.PendingChangeEvent) bool { return keyOf(&p) == e.key })
+		if is || len(e.waiting) > 0 {
+			kept = append(kept, e)
+		}
+	}
+	for i := range stored {
+		p := &stored[i]
+		if !slices.ContainsFunc(kept, func(e *event) bool { return e.key == keyOf(p) }) {
+			kept = append(kept, &event{keyOf(p), ChangeOf(ke, p), slices.DeleteFunc(slices.Clone(p.Sinks), o.unknown)})
+		}
+	}
+	l.events = kept
+	if !slices.ContainsFunc(stored, func(p v1alpha1.PendingChangeEvent) bool { return l.isAcked(&p) }) {
+		l.acked = time.Time{}
+	}
+	if len(kept) == 0 {
+		o.remove(nameOf(ke), ke.UID)
+	}
+}
+
+// isAcked reports whether some sink of a stored event is done with it.
+func (l *line) isAcked(p *v1alpha1.PendingChangeEvent) bool {
+	for _, e := range l.events {
+		if e.key == keyOf(p) {
+			return len(e.waiting) < len(p.Sinks)
+		}
+	}
+	return false
+}
+
+// unknown reports whether a sink is not configured.
+func (o *Outbox) unknown(name string) bool {
+	return !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name })
+}
+
+func (o *Outbox) newLine(name types.NamespacedName, uid types.UID) *line {
+	l := &line{sinks: map[string]*progress{}}
+	if o.lines[name] == nil {
+		o.lines[name] = map[types.UID]*line{}
+	}
+	o.lines[name][uid] = l
+	return l
+}
+
+func (o *Outbox) remove(name types.NamespacedName, uid types.UID) {
+	if l := o.lines[name][uid]; l != nil && l.deleted {
+		o.deleted--
+	}
+	if delete(o.lines[name], uid); len(o.lines[name]) == 0 {
+		delete(o.lines, name)
+	}
+}
+
+// Settle removes from a status what sinks have acknowledged and what was dropped. It
+// reports whether the status is another one now, and how long a write of that alone
+// may wait for another one.
+func (o *Outbox) Settle(ke *v1alpha1.KubernetesExecution, now time.Time) (changed bool, wait time.Duration) {
+	stored := ke.Status.PendingChangeEvents
+	if o == nil || len(stored) == 0 {
+		return false, 0
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l := o.lines[nameOf(ke)][ke.UID]
+	var left []v1alpha1.PendingChangeEvent
+	for _, p := range stored {
+		sinks := slices.DeleteFunc(slices.Clone(p.Sinks), func(name string) bool { return o.unknown(name) || l.acknowledged(keyOf(&p), name) })
+		changed = changed || len(sinks) != len(p.Sinks)
+		if p.Sinks = sinks; len(sinks) > 0 {
+			left = append(left, p)
+		}
+	}
+	ke.Status.PendingChangeEvents = left
+	if !changed || l == nil || l.acked.IsZero() {
+		return changed, 0
+	}
+	return changed, max(0, l.acked.Add(writeAfter).Sub(now))
+}
+
+// acknowledged reports whether a sink is done with a stored event.
+func (l *line) acknowledged(k key, sink string) bool {
+	if l == nil {
+		return false
+	}
+	for _, e := range l.events {
+		if e.key == k {
+			return !slices.Contains(e.waiting, sink)
+		}
+	}
+	return false
+}
+
+// Deliver sends to each sink the oldest event of an execution that it has not
+// acknowledged, unless it is sending one. It reports when to call again; zero is when
+// Config.Wake says so.
+func (o *Outbox) Deliver(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) time.Duration {
+	if !o.Enabled() {
+		return 0
+	}
+	return o.deliver(ctx, nameOf(ke), ke.UID, now)
+}
+
+// Hold reports whether an execution is to be held, and when to ask again: an event
+// waits that its deletion would lose.
+func (o *Outbox) Hold(ke *v1alpha1.KubernetesExecution, now time.Time) (hold bool, again time.Duration) {
+	for i := range ke.Status.PendingChangeEvents {
+		p := &ke.Status.PendingChangeEvents[i]
+		if wait := p.At.Add(holdAfter).Sub(now); wait > 0 {
+			again = sooner(again, wait)
+		} else if o.waits(ke, p) {
+			hold = true
+		}
+	}
+	return hold, again
+}
+
+func (o *Outbox) waits(ke *v1alpha1.KubernetesExecution, p *v1alpha1.PendingChangeEvent) bool {
+	if !o.Enabled() {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l := o.lines[nameOf(ke)][ke.UID]
+	return slices.ContainsFunc(p.Sinks, func(sink string) bool { return !l.acknowledged(keyOf(p), sink) })
+}
+
+// Deleted goes on with the events of all executions of a name but one, which are gone.
+// It reports when to call again.
+func (o *Outbox) Deleted(ctx context.Context, name types.NamespacedName, but types.UID, now time.Time) (again time.Duration) {
+	if !o.Enabled() {
+		return 0
+	}
+	o.mu.Lock()
+	var gone []types.UID
+	for uid, l := range o.lines[name] {
+		if uid == but {
+			continue
+		}
+		if !l.deleted {
+			l.deleted = true
+			o.deleted++
+		}
+		switch {
+		case !l.pending():
+			o.remove(name, uid)
+		case o.deleted > maxDeleted:
+			for _, e := range l.events {
+				o.metrics.drop(errorOverflow, len(e.waiting))
+			}
+			o.remove(name, uid)
+		default:
+			gone = append(gone, uid)
+		}
+	}
+	o.mu.Unlock()
+	for _, uid := range gone {
+		again = sooner(again, o.deliver(ctx, name, uid, now))
+	}
+	return again
+}
+
+// A delivery is an event for a client.
+type delivery struct {
+	client changeevent.Client
+	event  changeevent.ChangeEvent
+}
+
+func (o *Outbox) deliver(ctx context.Context, name types.NamespacedName, uid types.UID, now time.Time) (again time.Duration) {
+	o.mu.Lock()
+	l := o.lines[name][uid]
+	var send []delivery
+	if l != nil {
+		for _, sink := range o.sinks {
+			d, wait := o.next(name, uid, l, sink, now)
+			again = sooner(again, wait)
+			if d != nil {
+				send = append(send, *d)
+			}
+		}
+	}
+	o.mu.Unlock()
+	for _, d := range send { // the client may answer before it returns
+		d.client.SendChangeEvent(ctx, d.event)
+	}
+	return again
+}
+
+// next gives what to send to a sink, if anything, and when to ask again.
+func (o *Outbox) next(name types.NamespacedName, uid types.UID, l *line, sink Sink, now time.Time) (*delivery, time.Duration) {
+	p := l.sinks[sink.Name]
+	if p == nil {
+		p = &progress{}
+		l.sinks[sink.Name] = p
+	}
+	for _, e := range l.events {
+		if !slices.Contains(e.waiting, sink.Name) {
+			continue
+		}
+		expires := e.change.At.Add(o.cfg.MaxAge)
+		switch {
+		case p.inFlight != nil || o.draining:
+			return nil, 0
+		case !now.Before(expires):
+			o.metrics.drop(string(changeevent.ClassExpired), 1)
+			l.acknowledge(e, sink.Name, now)
+			p.failures, p.next = 0, time.Time{}
+			continue
+		case sink.Client == nil:
+			return nil, expires.Sub(now)
+		case now.Before(p.next):
+			return nil, min(p.next.Sub(now), expires.Sub(now))
+		}
+		p.inFlight = e
+		made := o.event(e.change)
+		made.OnDelivery = func(d changeevent.Delivery) { o.answer(name, uid, sink.Name, e, d) }
+		return &delivery{sink.Client, made}, 0
+	}
+	return nil, 0
+}
+
+// acknowledge notes that a sink is done with an event.
+func (l *line) acknowledge(e *event, sink string, now time.Time) {
+	e.waiting = slices.DeleteFunc(e.waiting, func(name string) bool { return name == sink })
+	if l.acked.IsZero() {
+		l.acked = now
+	}
+}
+
+// answer takes what a sink answered.
+func (o *Outbox) answer(name types.NamespacedName, uid types.UID, sink string, e *event, d changeevent.Delivery) {
+	o.mu.Lock()
+	l := o.lines[name][uid]
+	if l == nil || l.sinks[sink] == nil || l.sinks[sink].inFlight != e {
+		o.mu.Unlock()
+		return
+	}
+	now, p := o.now(), l.sinks[sink]
+	p.inFlight = nil
+	switch {
+	case d.Class == "":
+		l.acknowledge(e, sink, now)
+		p.failures, p.next = 0, time.Time{}
+	case isRejection(d.Class):
+		o.metrics.drop(string(d.Class), 1)
+		l.acknowledge(e, sink, now)
+		p.failures, p.next = 0, time.Time{}
+	default: // others would fare no better, and this one may yet arrive
+		p.next = now.Add(backoff.Policy{Initial: o.cfg.Retry, Max: o.cfg.MaxRetry, Jitter: -1}.Delay(p.failures))
+		p.failures++
+	}
+	draining := o.draining
+	o.mu.Unlock()
+	if !draining {
+		o.wake(name)
+		return
+	}
+	select {
+	case o.answered <- struct{}{}:
+	default:
+	}
+}
+
+// isRejection reports whether a sink would never take the event, although it takes
+// others.
+func isRejection(c changeevent.Class) bool {
+	return c == changeevent.ClassClientError || c == changeevent.ClassEncode || c == changeevent.ClassExpired
+}
+
+// Drain sends nothing more and waits for the answers to what was sent, for Config.Drain
+// at most. It gives the executions with acknowledgements that are not written.
+func (o *Outbox) Drain(ctx context.Context) ([]types.NamespacedName, error) {
+	if !o.Enabled() {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrained)
+	defer cancel()
+	var err error
+	for left := o.stop(); left > 0 && err == nil; left = o.stop() {
+		select {
+		case <-o.answered:
+		case <-ctx.Done():
+			err = fmt.Errorf("%d change events: %w", left, context.Cause(ctx))
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var unwritten []types.NamespacedName
+	for name, lines := range o.lines {
+		for _, l := range lines {
+			switch {
+			case l.deleted: // nobody will send them again
+				for _, e := range l.events {
+					o.metrics.drop(errorDeleted, len(e.waiting))
+				}
+			case !l.acked.IsZero():
+				unwritten = append(unwritten, name)
+			}
+		}
+	}
+	return unwritten, err
+}
+
+// stop has nothing more be sent, and counts what is in flight.
+func (o *Outbox) stop() (inFlight int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.draining = true
+	for _, lines := range o.lines {
+		for _, l := range lines {
+			for _, p := range l.sinks {
+				if p.inFlight != nil {
+					inFlight++
+				}
+			}
+		}
+	}
+	return inFlight
+}
+
+// countPending counts the events that some sink has not acknowledged.
+func (o *Outbox) countPending() (n float64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, lines := range o.lines {
+		for _, l := range lines {
+			for _, e := range l.events {
+				if len(e.waiting) > 0 {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// ChangeOf is the change that a stored event reports.
+func ChangeOf(ke *v1alpha1.KubernetesExecution, p *v1alpha1.PendingChangeEvent) execution.Change {
+	c := execution.Change{
+		Action: execution.ChangeAction(p.Action), Execution: ke.Namespace + "/" + ke.Name, UID: string(ke.UID), Does: ke.Spec.Action,
+		By: p.By, Reason: p.Reason, Message: p.Message, At: p.At.Time, DryRun: p.DryRun,
+	}
+	if a, known := action.Find(ke.Spec.Action); known { // which may have another name
+		c.Does = a.Name
+	}
+	if ke.Status.Plan != nil {
+		c.Target = ke.Status.Plan.Target
+	}
+	return c
+}
+
+// At is a time as the API server stores it.
+func At(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncate(time.Microsecond)) }
+
+func nameOf(ke *v1alpha1.KubernetesExecution) types.NamespacedName {
+	return types.NamespacedName{Namespace: ke.Namespace, Name: ke.Name}
+}
+
+// sooner is the shorter of two waits; zero is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
