@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/open-policy-agent/opa/v1/rego"
 
@@ -49,3 +50,6 @@ func ConditionsSchema() json.RawMessage { return document.ConditionsSchema }
 
 // ConditionBuiltins are the functions that conditions have.
 func ConditionBuiltins() []string { return conditionBuiltins() }
+
+// SetTrialCPUTime bounds the CPU time that a store tries a set with.
+func SetTrialCPUTime(st *Store, d time.Duration) { st.trial = d }

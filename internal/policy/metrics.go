@@ -44,7 +44,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 			Name: metricsPrefix + "denials_total", Help: "Denials, by the policy that spoke and the action of the catalogue.",
 		}, []string{"policy", "action"}),
 		reloads:        prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reloads_total", Help: "Sets of policies that were taken."}),
-		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Sets of policies that were refused; the last good one stays."}),
+		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Total number of attempts to load a set of policies that failed, because it was refused or its tests did not end within their CPU time; the last good set stays."}),
 		info:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "info", Help: "1 for the set of policies that decides, by its hash."}, []string{"hash"}),
 	}
 	var errs []error

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
@@ -79,5 +82,36 @@ func TestUnfinished(t *testing.T) {
 	}
 	if err := store.Load(t.Context(), shipped(t), policy.Enforce); err != nil || store.Status().Hash == "" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestTestsThatNeverEndAreCounted holds that a set whose tests use up their CPU time is
+// counted as one that was not loaded, each time, and that the end of the process is not.
+func TestTestsThatNeverEndAreCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	metrics, err := policy.NewMetrics(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := policy.NewStore(0, metrics)
+	policy.SetTrialCPUTime(store, 10*time.Millisecond)
+	files := with(map[string]string{"long_test.rego": strings.ReplaceAll(long, "some e in [1, 2, 3, 4, 5, 6]", "some e in l; some f in l; some g in l")})
+	for range 2 {
+		if err := store.Load(t.Context(), files, policy.Enforce); !errors.Is(err, policy.ErrUnfinished) {
+			t.Fatalf("got %v, want that the tests did not end", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := store.Load(ctx, files, policy.Enforce); !errors.Is(err, policy.ErrUnfinished) {
+		t.Fatalf("got %v, want that the tests did not end", err)
+	}
+	want := `
+		# HELP kubernetes_executor_policy_reload_failures_total Total number of attempts to load a set of policies that failed, because it was refused or its tests did not end within their CPU time; the last good set stays.
+		# TYPE kubernetes_executor_policy_reload_failures_total counter
+		kubernetes_executor_policy_reload_failures_total 2
+	`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "kubernetes_executor_policy_reload_failures_total"); err != nil {
+		t.Error(err)
 	}
 }

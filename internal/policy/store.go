@@ -18,6 +18,7 @@ var ErrNoPolicy = errors.New("no policies are loaded")
 // made by one set from its begin to its end.
 type Store struct {
 	timeout time.Duration
+	trial   time.Duration // CPU time to try a set with; zero is DefaultTrialCPUTime
 	metrics *Metrics
 
 	loading sync.Mutex // one at a time, or an older set could win
@@ -37,8 +38,9 @@ func NewStore(timeout time.Duration, metrics *Metrics) *Store {
 }
 
 // Load takes a set in if Compile does. If not, the last good one stays, with
-// its mode, and the error is in Status as well. One that wraps ErrUnfinished is
-// no refusal: the same files can be loaded again.
+// its mode, and the error is in Status as well. After one that wraps ErrUnfinished the
+// same files can be loaded again. Every failure is counted, unless the caller has
+// cancelled ctx.
 func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) error {
 	st.loading.Lock()
 	defer st.loading.Unlock()
@@ -50,10 +52,10 @@ func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) e
 		st.err.Store(nil)
 		return nil
 	}
-	set, err := Compile(ctx, files, Options{Mode: mode, Timeout: st.timeout})
+	set, err := Compile(ctx, files, Options{Mode: mode, Timeout: st.timeout, TrialCPUTime: st.trial})
 	if err != nil {
 		st.err.Store(&err)
-		if !errors.Is(err, ErrUnfinished) { // which is no refusal
+		if !errors.Is(ctx.Err(), context.Canceled) { // as the end of the process does
 			st.metrics.reloaded(nil, err)
 		}
 		return err

@@ -91,6 +91,11 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 	if err != nil {
 		return parts, err
 	}
+	stored, err := newSchemaCheck(host, p.Metrics, p.Log)
+	if err != nil {
+		return parts, err
+	}
+	guarded = append(guarded, stored.Part())
 	surroundings, checker, err := surround(host, cfg, p, ids, g)
 	if err != nil {
 		return parts, err

@@ -78,5 +78,6 @@ func (p timedPlace) Evaluate(ctx context.Context, module string, input any, now 
 // describe registers what is counted here.
 func describe(reg prometheus.Registerer) error {
 	_, err := newTimed(reg, nil)
-	return errors.Join(err, watchGuard(reg, func() error { return nil }))
+	none := func() error { return nil }
+	return errors.Join(err, watchGuard(reg, none), watchSchema(reg, none))
 }

@@ -88,7 +88,7 @@ func (p *laws) load(ctx context.Context, cm *corev1.ConfigMap, pause time.Durati
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, policy.ErrUnfinished):
-		p.log.WarnContext(ctx, "the policies could not be tried to the end, trying again", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", pause)
+		p.log.ErrorContext(ctx, "the policies are not loaded because their tests did not end in time, trying again", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", pause)
 		return false
 	case err != nil:
 		p.log.ErrorContext(ctx, "the policies are refused, those before them stay in force", "configmap", p.name, "version", cm.ResourceVersion, "err", err)

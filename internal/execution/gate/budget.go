@@ -113,6 +113,9 @@ func (b *budget) sharesOf(c Claim) [2]*share {
 	}
 	asks := b.share(shareKey{ofRequester, c.Requester, poolOf(c)})
 	asks.most = b.cfg.MaxPerRequester
+	if c.Requester == "" && asks.most > 0 { // nobody has a second share by not saying who asks
+		asks.most = max(1, asks.most/2)
+	}
 	return [2]*share{space, asks}
 }
 
@@ -286,6 +289,8 @@ func (b *budget) short(m *member) string {
 		return fmt.Sprintf("%d %s are under way, and no more may be at once", held, what)
 	case space.full():
 		return fmt.Sprintf("%d %s are under way in namespace %q, and no more may be at once", space.held, what, m.TargetNamespace)
+	case asks.full() && m.Requester == "":
+		return fmt.Sprintf("%d %s without a requester are under way, and no more may be at once: name one in spec.requestedBy", asks.held, what)
 	case asks.full():
 		return fmt.Sprintf("%d %s that %q asked for are under way, and no requester may have more at once", asks.held, what, m.Requester)
 	case bound && b.byAction[m.Action] >= most:

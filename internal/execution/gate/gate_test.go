@@ -128,6 +128,18 @@ func TestBudgets(t *testing.T) {
 		other.Action = "restart_pod"
 		wantIn(t, g.Enter(other, now))
 	})
+	t.Run("NoRequester", func(t *testing.T) {
+		g := newGate(t, gate.Config{MaxConcurrent: 10, MaxPerRequester: 4})
+		wantIn(t, g.Enter(claim("a", "a"), now))
+		wantIn(t, g.Enter(claim("b", "b"), now)) // half of what somebody has who is named
+		v := g.Enter(claim("c", "c"), now)
+		wantHeld(t, v, v1alpha1.DetailBudgetExceeded)
+		if want := "2 executions without a requester are under way"; !strings.Contains(v.Message, want) {
+			t.Errorf("it says %q, want %q", v.Message, want)
+		}
+		one := newGate(t, gate.Config{MaxConcurrent: 10, MaxPerRequester: 1})
+		wantIn(t, one.Enter(claim("a", "a"), now))
+	})
 	t.Run("Requester", func(t *testing.T) {
 		g := newGate(t, gate.Config{MaxConcurrent: 3, MaxPerRequester: 2})
 		of := func(name, requester string) gate.Claim {

@@ -55,7 +55,7 @@ func (s *shares) take(requester string, now time.Time) (after time.Duration, ok 
 	}
 	limit := maxPerRequester
 	if requester == "" { // nobody has a second share by not saying who asks
-		limit = 1
+		limit = max(1, maxPerRequester/2)
 	}
 	if mine.running < limit && s.running+ahead < MaxProcesses {
 		mine.running++
