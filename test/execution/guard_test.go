@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -84,6 +85,49 @@ func TestRequesterUnverified(t *testing.T) {
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 4, "--name=after", "--wait"))
 	if ke := f.Get("after"); ke.Status.VerifiedRequest == nil || ke.Status.VerifiedRequest.GuardPeriod != period {
 		t.Errorf("after a restart the request was checked as %+v, and before in %s", ke.Status.VerifiedRequest, period)
+	}
+}
+
+// A right of a group that is withdrawn after an execution was created stops it before it
+// acts, and so does the right of a user.
+func TestRightIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	f := fleettest.Start(t, fleettest.Options{})
+	may := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.Resource}, Verbs: []string{"create", "get", v1alpha1.VerbExecute}}
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: "on-call"}, Rules: []rbacv1.PolicyRule{may}}
+	if err := f.Client.Create(t.Context(), role); err != nil {
+		t.Fatal(err)
+	}
+	for subject, group := range map[string]string{"gina": "on-call", "uma": ""} {
+		f.Deployment(f.Dear, subject, 3)
+		binding := &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: subject}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: subject}},
+		}
+		var groups []string
+		if group != "" {
+			binding.Subjects[0].Kind, binding.Subjects[0].Name, groups = rbacv1.GroupKind, group, append(groups, group)
+		}
+		if err := f.Client.Create(t.Context(), binding); err != nil {
+			t.Fatal(err)
+		}
+		ke := asks(f, subject, subject, 5)
+		ke.Namespace = f.Namespace
+		ke.Spec.Parameters.Raw = fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":5}`, f.Dear, subject)
+		f.Until(func() error {
+			return client.IgnoreAlreadyExists(f.As(subject, groups...).Create(t.Context(), ke.DeepCopy()))
+		})
+		f.Reaches(subject, v1alpha1.PhaseWaitingApproval)
+		if err := f.Client.Delete(t.Context(), binding); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Controller().Stop() // an answer of the API server is believed for a minute
+	f.StartController()
+	for _, name := range []string{"gina", "uma"} {
+		f.Does(fleettest.Approver, cli.CodeOK, []string{"approve", name, "--yes"})
+		f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied)
+		f.WantReplicas(f.Dear, name, 3)
 	}
 }
 

@@ -310,6 +310,11 @@ func (in *KubernetesExecutionSpec) DeepCopyInto(out *KubernetesExecutionSpec) {
 		*out = new(ObjectReference)
 		**out = **in
 	}
+	if in.RequesterGroups != nil {
+		in, out := &in.RequesterGroups, &out.RequesterGroups
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.TTLSecondsAfterFinished != nil {
 		in, out := &in.TTLSecondsAfterFinished, &out.TTLSecondsAfterFinished
 		*out = new(int32)

@@ -58,11 +58,24 @@ func mapper() meta.RESTMapper {
 
 // whoami is who the API server takes us for.
 func (c *cluster) whoami(ctx context.Context) (string, error) {
+	me, _, err := c.userInfo(ctx)
+	return me, err
+}
+
+// maxGroups is how many groups an execution records.
+const maxGroups = 64
+
+// userInfo is whoami with the groups. Too many to be recorded are none.
+func (c *cluster) userInfo(ctx context.Context) (name string, groups []string, err error) {
 	var review authenticationv1.SelfSubjectReview
 	if err := c.Create(ctx, &review); err != nil {
-		return "", explain(err, "find out who we are")
+		return "", nil, explain(err, "find out who we are")
 	}
-	return review.Status.UserInfo.Username, nil
+	me := review.Status.UserInfo
+	if len(me.Groups) > maxGroups {
+		return me.Username, nil, nil
+	}
+	return me.Username, me.Groups, nil
 }
 
 // get reads one execution, by its name or as kubectl writes it, with its kind

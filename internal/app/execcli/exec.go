@@ -223,7 +223,7 @@ func (s *session) create(cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, f
 		return err
 	}
 	ctx := cmd.Context()
-	if ke.Spec.RequestedBy, err = c.whoami(ctx); err != nil {
+	if ke.Spec.RequestedBy, ke.Spec.RequesterGroups, err = c.userInfo(ctx); err != nil {
 		return err
 	}
 	if err := c.Create(ctx, ke); apierrors.IsAlreadyExists(err) {

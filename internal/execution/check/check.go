@@ -85,8 +85,9 @@ type identities interface {
 
 // lookups are what is asked of others than the accounts of actions.
 type lookups interface {
-	// MayRequest says whether a user may ask for an action, by its name.
-	MayRequest(ctx context.Context, user, name string) (bool, error)
+	// MayRequest says whether a user, who is in groups, may ask for an action, by its
+	// name.
+	MayRequest(ctx context.Context, user string, groups []string, name string) (bool, error)
 	// SecretType says whether there is a Secret, and of which type.
 	SecretType(ctx context.Context, namespace, name string) (kind string, found bool, err error)
 }

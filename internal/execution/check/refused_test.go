@@ -348,7 +348,7 @@ func (f fakeIdentities) SecretType(context.Context, string, string) (string, boo
 	return "", false, f.client
 }
 
-func (f fakeIdentities) MayRequest(context.Context, string, string) (bool, error) {
+func (f fakeIdentities) MayRequest(context.Context, string, []string, string) (bool, error) {
 	return true, f.denied
 }
 

@@ -77,16 +77,20 @@ func (r *round) lacking(ctx context.Context) ([]action.Right, error) {
 	return r.deps.Identities.Denied(ctx, r.request.Action, r.request.Rights())
 }
 
-// requester asks whether who asks may do so. The API server did when the request
-// came; an account can have lost its right since, and where the guard is off nobody
-// has asked yet. The groups of a person are known to the API server alone, so that
-// nothing is learned of a person about whose request it was asked.
+// requester asks whether who asks may still do so. The API server did when the request
+// came, and rights can be withdrawn; where the guard is off nobody has asked yet. The
+// groups of a person are those that the request recorded. Without them nothing is
+// learned of a person about whose request the API server was asked.
 func (r *round) requester(ctx context.Context) error {
-	user := r.ke.Spec.RequestedBy
-	if _, account := identity.AccountGroups(user); user == "" || !account && r.ke.Status.VerifiedRequest != nil {
+	user, groups := r.ke.Spec.RequestedBy, r.ke.Spec.RequesterGroups
+	_, account := identity.AccountGroups(user)
+	switch verified := r.ke.Status.VerifiedRequest != nil; {
+	case user == "", verified && !account && len(groups) == 0:
 		return nil
+	case !verified: // nobody has checked that they are in these groups
+		groups = nil
 	}
-	may, err := r.deps.Identities.MayRequest(ctx, user, r.ke.Spec.Action)
+	may, err := r.deps.Identities.MayRequest(ctx, user, groups, r.ke.Spec.Action)
 	if err != nil || may {
 		return err
 	}

@@ -153,6 +153,12 @@ func attacksOnRequests() map[string]attack {
 		"BornCancelled":      {"it would be a trace of nothing", nil, asks(rita, map[string]any{"cancel": true}), honest, []string{"requests/ends"}, "do not create it"},
 		"BornFinalized":      {"nobody could look at the way back", nil, asks(rita, map[string]any{"finalize": true}), honest, []string{"requests/ends"}, "leave spec.cancel, spec.cancelledBy and spec.finalize out"},
 		"BornWithACanceller": {"nobody has cancelled", nil, asks(rita, map[string]any{"cancelledBy": rita}), honest, []string{"requests/ends"}, "do not create it"},
+		"GroupOfOthers": {
+			"a right could not be withdrawn from who is in no such group", nil,
+			asks(rita, map[string]any{"requesterGroups": []any{"system:masters"}}),
+			asks(rita, map[string]any{"requesterGroups": []any{"system:authenticated"}}),
+			[]string{"requests/groups"}, "names a group that the request does not come from",
+		},
 		"InAnothersName": {
 			"the policy and four eyes go by the name", nil,
 			asks(rita, map[string]any{"requestedBy": adam}), asks(rita, map[string]any{"requestedBy": rita}),

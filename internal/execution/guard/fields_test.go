@@ -56,6 +56,7 @@ func valuesOf(field string) []any {
 		"rollbackOf":              reference,
 		"environment":             text,
 		"requestedBy":             text,
+		"requesterGroups":         {nil, []any{}, []any{"a"}, []any{"b"}, []any{"a", "b"}},
 		"reason":                  text,
 		"correlationID":           text,
 		"dryRun":                  {"Policy", "Always", "Only"},

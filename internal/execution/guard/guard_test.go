@@ -23,7 +23,7 @@ import (
 // them.
 func ruleNames() map[string][]string {
 	return map[string][]string{
-		"requests":  {"approvals", "received", "ends", "requester", "execute"},
+		"requests":  {"approvals", "received", "ends", "requester", "groups", "execute"},
 		"changes":   {"parameters", "ends", "canceller", "finalizer", "finalizers", "owners"},
 		"approvals": {"phase", "name", "plan", "eyes", "groups", "approve"},
 		"status":    {"controller"},

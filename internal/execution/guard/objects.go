@@ -34,6 +34,7 @@ const (
 	policyElsewhere = "execution-elsewhere"
 
 	stampRequests  = "execution-requests-stamp"
+	stampGroups    = "execution-requester-groups-stamp"
 	stampApprovals = "execution-approvals-stamp"
 	stampCancels   = "execution-cancels-stamp"
 )

@@ -15,6 +15,9 @@ const (
 	user  = "request.userInfo.username"
 	where = "request.namespace"
 
+	// userGroups are the groups of the user.
+	userGroups = "request.userInfo.?groups.orValue([])"
+
 	// objectName is the name of the object: a request that deletes all of them has none.
 	objectName = "(object == null ? oldObject : object).metadata.?name.orValue('')"
 	// withNamespace is that the object goes with all that is in its namespace.
@@ -47,6 +50,10 @@ func (o Options) requests() *admissionv1.ValidatingAdmissionPolicy {
 		rule{
 			"variables.asks == '' || variables.asks == " + user + " || " + user + " in variables.trusted",
 			"'spec.requestedBy says ' + variables.asks + ', and the request is from ' + " + user + " + ': nobody asks in the name of another; leave it out or write your own user name'",
+		},
+		rule{
+			"object.spec.?requesterGroups.orValue([]).all(g, g in " + userGroups + ") || " + user + " in variables.trusted",
+			quote("spec.requesterGroups names a group that the request does not come from: leave it out, or write groups that kubectl auth whoami shows"),
 		},
 		rule{
 			may(v1alpha1.VerbExecute, "object.spec.action"),

@@ -9,7 +9,7 @@ import (
 )
 
 // Stamps are policies, with their bindings, that write names where a request
-// has none: the requester of an execution, the approver and the plan where
+// has none: the requester of an execution and the requester's groups, the approver and the plan where
 // approvalReceived alone is set, and who cancels. The API server serves them since
 // Kubernetes 1.36.
 //
@@ -27,13 +27,18 @@ func Stamps(o Options) []runtime.Object {
 		admissionv1.MatchCondition{Name: "has-a-plan", Expression: "oldObject.?status.plan.hash.orValue('') != ''"},
 		admissionv1.MatchCondition{Name: "adds-nothing", Expression: "object.spec.?approvals.orValue([]).all(a, oldObject.spec.?approvals.orValue([]).exists(b, b.approver == a.approver))"},
 		admissionv1.MatchCondition{Name: "not-decided-before", Expression: "!object.spec.?approvals.orValue([]).exists(a, a.approver == " + user + ")"})
+	// The groups of somebody else are not known.
+	groups := o.stamp(stampGroups, admissionv1.Create,
+		"Object{spec: Object.spec{requesterGroups: "+userGroups+"}}",
+		admissionv1.MatchCondition{Name: "asks-for-themselves", Expression: "object.spec.?requestedBy.orValue('') in ['', " + user + "]"},
+		admissionv1.MatchCondition{Name: "has-room", Expression: "size(" + userGroups + ") <= 64 && " + userGroups + ".all(g, size(g) <= 253)"})
 	cancels := o.stamp(stampCancels, admissionv1.Update,
 		"Object{spec: Object.spec{cancelledBy: "+user+"}}",
 		admissionv1.MatchCondition{Name: "cancels", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)"},
 		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?cancelledBy.orValue('') == ''"},
 		admissionv1.MatchCondition{Name: "has-room", Expression: "size(" + user + ") <= 253"}) // or the cancel would be refused for its name
 	var list []runtime.Object
-	for _, p := range []*admissionv1.MutatingAdmissionPolicy{requests, approvals, cancels} {
+	for _, p := range []*admissionv1.MutatingAdmissionPolicy{requests, groups, approvals, cancels} {
 		list = append(list, p, o.stampBinding(p))
 	}
 	return list

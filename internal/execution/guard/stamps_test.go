@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,6 +79,36 @@ func TestStampedRequester(t *testing.T) {
 	}
 	if err := w.as(rita).create(asked(map[string]any{"requestedBy": adam})); !apierrors.IsForbidden(err) {
 		t.Errorf("in another's name: %v", err)
+	}
+}
+
+// TestStampedGroups holds that an execution records the groups of who asked, and none
+// that the request does not come from.
+func TestStampedGroups(t *testing.T) {
+	t.Parallel()
+	w := stamped(t)
+	groups := func(by string, spec map[string]any) []string {
+		t.Helper()
+		made, err := w.as(by).objects.Create(t.Context(), &unstructured.Unstructured{Object: asked(spec)}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		must(t, err)
+		list, _, err := unstructured.NestedStringSlice(made.Object, "spec", "requesterGroups")
+		must(t, err)
+		return list
+	}
+	kubebedtest.Eventually(t, func(context.Context) error {
+		if got := groups(rita, nil); !slices.Contains(got, "system:authenticated") {
+			return fmt.Errorf("the groups are %q", got)
+		}
+		return nil
+	})
+	if got := groups(portal, map[string]any{"requestedBy": "jane"}); len(got) != 0 {
+		t.Errorf("jane, for whom somebody else asks, has the groups %q", got)
+	}
+	if err := w.as(rita).create(asked(map[string]any{"requesterGroups": []any{"system:masters"}})); !apierrors.IsForbidden(err) {
+		t.Errorf("a group that rita is not in: %v", err)
+	}
+	if err := w.as(rita).create(asked(map[string]any{"requesterGroups": []any{"system:authenticated"}})); err != nil {
+		t.Errorf("a group that rita is in: %v", err)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -164,10 +165,16 @@ func (i *Identities) Denied(ctx context.Context, a *action.Action, rights []acti
 
 // MayRequest says whether a user may ask for an action, by the name that the
 // request has: the verb execute on executions of that name. The groups of a
-// service account follow from its name. Of a person no groups are known, so that a
-// no can be wrong for one whose right comes from a group.
-func (i *Identities) MayRequest(ctx context.Context, user, name string) (bool, error) {
-	asks := request{user, name}
+// service account follow from its name. Of a person those that are given are asked
+// about, so that a no can be wrong for one of whom not all are known.
+func (i *Identities) MayRequest(ctx context.Context, user string, groups []string, name string) (bool, error) {
+	certain, account := AccountGroups(user)
+	if !account {
+		certain = append(slices.Clone(groups), certain...)
+		slices.Sort(certain)
+		certain = slices.Compact(certain)
+	}
+	asks := request{user, strings.Join(certain, "\n"), name}
 	now := time.Now()
 	i.mu.Lock()
 	known := now.Before(i.requests[asks])
@@ -179,12 +186,11 @@ func (i *Identities) MayRequest(ctx context.Context, user, name string) (bool, e
 	if err != nil {
 		return false, fmt.Errorf("ask whether %s may ask for %s: %w", user, name, err)
 	}
-	groups, _ := AccountGroups(user)
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	answer, err := own.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: user, Groups: groups,
+			User: user, Groups: certain,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: v1alpha1.Resource,
 				Verb: v1alpha1.VerbExecute, Namespace: i.namespace, Name: name,
@@ -206,8 +212,8 @@ func (i *Identities) MayRequest(ctx context.Context, user, name string) (bool, e
 	return true, nil
 }
 
-// A request is one of a user for an action.
-type request struct{ user, action string }
+// A request is one of a user, who is in groups, for an action.
+type request struct{ user, groups, action string }
 
 // AccountGroups are the groups that a user is in for certain, and whether these are
 // all, as they are for a service account.

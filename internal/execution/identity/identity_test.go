@@ -319,7 +319,7 @@ func TestMayRequest(t *testing.T) {
 		} {
 			c.set(func() { c.reviews = nil })
 			for range 2 { // a yes is believed
-				if may, err := ids.MayRequest(t.Context(), user, "scale_deployment"); !may || err != nil {
+				if may, err := ids.MayRequest(t.Context(), user, nil, "scale_deployment"); !may || err != nil {
 					t.Errorf("%s may not: %v", user, err)
 				}
 			}
@@ -331,15 +331,22 @@ func TestMayRequest(t *testing.T) {
 			}
 		}
 		c.set(func() { c.denies = func(*authorizationv1.ResourceAttributes) bool { return true } })
-		if may, err := ids.MayRequest(t.Context(), "jane", "drain_node"); may || err != nil {
+		inGroup := []string{"system:authenticated", "on-call"}
+		if may, err := ids.MayRequest(t.Context(), "jane", inGroup, "scale_deployment"); may || err != nil {
+			t.Errorf("as one of a group, of whom nobody has asked yet: %t, %v", may, err)
+		}
+		if diff := cmp.Diff([]string{"on-call", "system:authenticated"}, c.reviews[len(c.reviews)-1].Groups); diff != "" {
+			t.Error(diff)
+		}
+		if may, err := ids.MayRequest(t.Context(), "jane", nil, "drain_node"); may || err != nil {
 			t.Errorf("for another action: %t, %v", may, err)
 		}
 		time.Sleep(time.Minute)
-		if may, err := ids.MayRequest(t.Context(), "jane", "scale_deployment"); may || err != nil {
+		if may, err := ids.MayRequest(t.Context(), "jane", nil, "scale_deployment"); may || err != nil {
 			t.Errorf("after a minute: %t, %v", may, err)
 		}
 		c.set(func() { c.down = true })
-		if _, err := ids.MayRequest(t.Context(), "jane", "scale_deployment"); err == nil {
+		if _, err := ids.MayRequest(t.Context(), "jane", nil, "scale_deployment"); err == nil {
 			t.Error("no answer is one")
 		}
 	})

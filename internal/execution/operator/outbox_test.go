@@ -284,3 +284,29 @@ func value(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Fatalf("there is no %s{error=%q}", name, label)
 	return 0
 }
+
+// TestWritesForEvents holds that a sink that answers costs an execution one write more.
+func TestWritesForEvents(t *testing.T) {
+	writes := func(sinks map[string]*sink) int {
+		w := newWorld()
+		w.approval = true
+		w.create("a", "web", nil)
+		r := w.newReconciler(Config{})
+		w.sending(t, r, sinks)
+		w.look(r)
+		w.edit("a", approve("bob"))
+		w.look(r)
+		w.end("a", action.CodeOK)
+		w.look(r)
+		w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Finalize = true })
+		w.look(r)
+		if got := w.get("a"); got.Status.Phase != v1alpha1.PhaseCompleted || len(got.Status.PendingChangeEvents) != 0 {
+			t.Fatalf("it is %s with the events %+v", got.Status.Phase, got.Status.PendingChangeEvents)
+		}
+		return len(w.writes)
+	}
+	without, with := writes(nil), writes(map[string]*sink{"s": {}})
+	if with > without+1 {
+		t.Errorf("there are %d writes with a sink, and %d without", with, without)
+	}
+}

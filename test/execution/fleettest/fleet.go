@@ -174,8 +174,8 @@ func (f *Fleet) InstallGuard() {
 		}
 		honest := forged.DeepCopy()
 		honest.Spec.Approvals = nil
-		if err := f.Client.Create(ctx, honest, client.DryRunAll); err != nil || honest.Spec.RequestedBy == "" {
-			return fmt.Errorf("nobody's name is stamped (%w)", err)
+		if err := f.Client.Create(ctx, honest, client.DryRunAll); err != nil || honest.Spec.RequestedBy == "" || len(honest.Spec.RequesterGroups) == 0 {
+			return fmt.Errorf("no name or no groups are stamped (%w)", err)
 		}
 		return nil
 	})
