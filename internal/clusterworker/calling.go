@@ -96,7 +96,7 @@ func (w *Worker) manifest(ctx context.Context, c Claim) (m shoot.Manifest, err e
 	if c.Deleting {
 		return m, nil
 	}
-	err = w.guard(ctx, "make the Shoot", c.ClusterID, func() error {
+	err = w.guard(ctx, "build Shoot", c.ClusterID, func() error {
 		made, err := w.maker.Make(c)
 		if err != nil {
 			return &rowError{class: ClassBadSpec, err: err}
@@ -111,13 +111,13 @@ func (w *Worker) manifest(ctx context.Context, c Claim) (m shoot.Manifest, err e
 func (w *Worker) send(ctx context.Context, c Claim, m shoot.Manifest, r *Result) error {
 	callCtx, cancel := context.WithTimeoutCause(ctx, w.cfg.callBound(), errCallTimeout)
 	defer cancel()
-	v, what, ask := verbApply, "apply the Shoot", func() (err error) {
+	v, what, ask := verbApply, "apply Shoot", func() (err error) {
 		r.Applied, err = w.garden.ApplyShoot(callCtx, m, c.ShootUID != "")
 		return err
 	}
 	if c.Deleting {
 		ref := shoot.Ref{Name: c.ShootName, UID: c.ShootUID, Cluster: c.ClusterID, Installation: w.installation}
-		v, what, ask = verbDelete, "delete the Shoot", func() error {
+		v, what, ask = verbDelete, "delete Shoot", func() error {
 			d, err := w.garden.DeleteShoot(callCtx, ref)
 			r.Absent = d.Absent
 			return err
@@ -141,7 +141,7 @@ func (w *Worker) guard(ctx context.Context, what, clusterID string, do func() er
 	defer func() {
 		if value := recover(); value != nil {
 			w.metrics.panics.Inc()
-			w.log.ErrorContext(ctx, "panic caught", "what", what, "cluster_id", clusterID, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
+			w.log.ErrorContext(ctx, "panic recovered", "what", what, "cluster_id", clusterID, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
 			err = errFault(what, value)
 		}
 	}()
@@ -165,12 +165,12 @@ func (w *Worker) breakerChanged(ctx context.Context, reason error, after time.Du
 	if reason != nil {
 		w.metrics.outages.Inc()
 		w.metrics.breaker.Set(1)
-		w.log.ErrorContext(ctx, "gardener is down, nothing is tried until it is back", "err", reason)
+		w.log.ErrorContext(ctx, "gardener unavailable, sync paused", "err", reason)
 		w.outages.wake()
 		return
 	}
 	w.metrics.breaker.Set(0)
-	w.log.InfoContext(ctx, "gardener is back", "after", after.Round(time.Millisecond))
+	w.log.InfoContext(ctx, "gardener available again, sync resumed", "after", after.Round(time.Millisecond))
 	w.outages.wake()
 	w.nudge()
 }

@@ -21,8 +21,8 @@ const (
 	toRelease  request = "release"
 	toRenew    request = "renew"
 	// toFindLease asks when the lease of another worker ends.
-	toFindLease  request = "find_lease"
-	toNoteOutage request = "note_outage"
+	toFindLease  request = "next_lease"
+	toNoteOutage request = "set_outage"
 )
 
 // dbRetry is how requests to the database are repeated.

@@ -97,7 +97,7 @@ const (
 	// others. Claims of such rows are limited, see Room.
 	ClassTimeout ErrorClass = "timeout"
 	// ClassBadSpec is a spec that no Shoot can be made of.
-	ClassBadSpec ErrorClass = "bad_spec"
+	ClassBadSpec ErrorClass = "invalid_spec"
 	// ClassPanic is a fault of ours.
 	ClassPanic ErrorClass = "panic"
 )

@@ -44,7 +44,7 @@ func (w *Worker) complete(ctx context.Context) {
 	}
 	c.release(ctx)
 	if n := len(c.pending); n > 0 {
-		c.log.WarnContext(ctx, "results could not be written in the time to stop, and their clusters will be tried again", "results", n)
+		c.log.WarnContext(ctx, "results not written before shutdown, clusters will be retried", "results", n)
 	}
 }
 
@@ -77,7 +77,7 @@ func (c *writer) take(ctx context.Context, o outcome) {
 	case fateForgone:
 		c.counts.forgone.Add(1)
 		c.metrics.forgone.Inc()
-		c.log.DebugContext(ctx, "claim given up without a result", "cluster_id", o.ClusterID)
+		c.log.DebugContext(ctx, "claim abandoned", "cluster_id", o.ClusterID)
 		c.lookAgain(o)
 		c.floor.settle(1)
 		c.nudge()
@@ -192,7 +192,7 @@ func (c *writer) putOff(ctx context.Context, n int) {
 func (c *writer) lost(ctx context.Context, o outcome) {
 	c.counts.lost.Add(1)
 	c.metrics.fenced.Inc()
-	c.log.WarnContext(ctx, "the claim was lost before its result could be written", "cluster_id", o.ClusterID, "token", o.Token)
+	c.log.WarnContext(ctx, "claim lost, result discarded", "cluster_id", o.ClusterID, "token", o.Token)
 	c.lookAgain(o)
 }
 
@@ -229,12 +229,12 @@ func (c *writer) logFailure(ctx context.Context, o outcome) {
 		if omitted, ok := c.sampler.Allow(string(r.Class)); ok {
 			level = slog.LevelWarn
 			if omitted > 0 {
-				log = log.With("omitted_before", omitted)
+				log = log.With("suppressed", omitted)
 			}
 		}
 	}
-	log.Log(ctx, level, "cluster not synced", "cluster_id", o.ClusterID, "shoot", o.ShootName, "class", string(r.Class),
-		"err", r.Err, "failures", n, "counts", r.Spend, "again_in", r.Delay.Round(time.Second))
+	log.Log(ctx, level, "cluster sync failed", "cluster_id", o.ClusterID, "shoot", o.ShootName, "class", string(r.Class),
+		"err", r.Err, "failures", n, "counts", r.Spend, "retry_in", r.Delay.Round(time.Second))
 }
 
 // release gives back what was not finished, until it is taken or ctx ends.
@@ -257,7 +257,7 @@ func (c *writer) release(ctx context.Context) {
 		}
 		_ = backoff.Sleep(ctx, dbRetry().Delay(failed))
 	}
-	c.log.WarnContext(ctx, "claims could not be given back in the time to stop, and last until their leases end", "claims", len(claims))
+	c.log.WarnContext(ctx, "claims not released before shutdown, leases will expire", "claims", len(claims))
 }
 
 func (c *writer) releaseOnce(ctx context.Context, claims []Claim) error {

@@ -13,16 +13,16 @@ const DefaultStopTimeout = 25 * time.Second
 // Config is what an operator settles about the sync. Fields that are zero mean
 // their default.
 type Config struct {
-	PollInterval time.Duration `key:"poll_interval" env:"POLL_INTERVAL" flag:"poll-interval" default:"30s" validate:"gt=0" doc:"How often to look for due clusters while the database tells of changes: the bound for what no notification tells."`
+	PollInterval time.Duration `key:"poll_interval" env:"POLL_INTERVAL" flag:"poll-interval" default:"30s" validate:"gt=0" doc:"Poll interval for due clusters while LISTEN works: the longest delay of a change whose notification is lost."`
 
-	Slots       int           `key:"slots" env:"CLUSTER_WORKER_SLOTS" flag:"slots" default:"32" validate:"gte=1,lte=1000" doc:"How many clusters are brought to Gardener at the same time. A call that takes longer than a quarter of a second frees its slot, for up to four times as many calls. Clusters whose last try timed out hold a quarter of the slots at most."`
-	Lease       time.Duration `key:"lease" env:"CLUSTER_WORKER_LEASE" flag:"lease" default:"60s" validate:"gt=0" doc:"For how long a cluster is this worker's. It is renewed while a call runs. A cluster of a worker that died is taken over when its lease ends."`
-	CallTimeout time.Duration `key:"call_timeout" env:"CLUSTER_WORKER_CALL_TIMEOUT" flag:"call-timeout" default:"60s" validate:"gt=0" doc:"Bound of one request of a sync to Gardener, and of a probe. A sync makes several requests and may take four times as long in all."`
+	Slots       int           `key:"max_concurrent_syncs" env:"CLUSTER_WORKER_MAX_CONCURRENT_SYNCS" flag:"max-concurrent-syncs" default:"32" validate:"gte=1,lte=1000" doc:"Maximum number of clusters synced concurrently. A call that takes longer than 250ms frees its slot, up to four times as many calls. Clusters whose last attempt timed out use a quarter of the slots at most."`
+	Lease       time.Duration `key:"lease_duration" env:"CLUSTER_WORKER_LEASE_DURATION" flag:"lease-duration" default:"60s" validate:"gt=0" doc:"Duration of the lease on a claimed cluster, renewed while a call runs. When a worker dies, others take over its clusters after this time."`
+	CallTimeout time.Duration `key:"call_timeout" env:"CLUSTER_WORKER_CALL_TIMEOUT" flag:"call-timeout" default:"60s" validate:"gt=0" doc:"Timeout of one request to Gardener. A sync sends several requests and times out after four times this value."`
 
-	Listen            Listen        `key:"listen" env:"CLUSTER_WORKER_LISTEN" flag:"listen" default:"on" validate:"oneof=on off" doc:"Whether the database tells of changes: on (a connection is kept for its notifications) or off (it is asked often, for connection poolers that know no LISTEN)."`
-	BlindPollInterval time.Duration `key:"blind_poll_interval" env:"CLUSTER_WORKER_BLIND_POLL_INTERVAL" default:"250ms" validate:"gt=0" doc:"How often to look for due clusters while the database does not tell of changes; up to a fifth sooner or later."`
+	Listen            Listen        `key:"listen" env:"CLUSTER_WORKER_LISTEN" flag:"listen" default:"on" validate:"oneof=on off" doc:"Whether to use PostgreSQL LISTEN/NOTIFY: on (one connection is kept for notifications) or off (the database is polled, for connection poolers without LISTEN support)."`
+	BlindPollInterval time.Duration `key:"poll_interval_without_listen" env:"CLUSTER_WORKER_POLL_INTERVAL_WITHOUT_LISTEN" default:"250ms" validate:"gt=0" doc:"Poll interval for due clusters while LISTEN is off or down, with 20% jitter."`
 
-	CompleteDelay time.Duration `key:"complete_delay" env:"CLUSTER_WORKER_COMPLETE_DELAY" default:"5ms" validate:"gt=0" doc:"How long a result may wait for others, to be written together with them."`
+	CompleteDelay time.Duration `key:"result_batch_delay" env:"CLUSTER_WORKER_RESULT_BATCH_DELAY" default:"5ms" validate:"gt=0" doc:"Maximum time a result waits so that several are written in one batch."`
 
 	// StopTimeout is how long Run may take to end: calls may go on for most of
 	// it, and what became of them is written in the rest. It follows from the
@@ -51,10 +51,10 @@ func (c Config) withDefaults() (Config, error) {
 
 	var errs []error
 	if min(c.PollInterval, c.Lease, c.CallTimeout, c.BlindPollInterval, c.CompleteDelay, c.StopTimeout) < 0 || c.Slots < 0 {
-		errs = append(errs, errors.New("times and slots must not be negative"))
+		errs = append(errs, errors.New("durations and max_concurrent_syncs must not be negative"))
 	}
 	if c.Listen != ListenOn && c.Listen != ListenOff {
-		errs = append(errs, fmt.Errorf("listen is %q; it can be %s or %s", c.Listen, ListenOn, ListenOff))
+		errs = append(errs, fmt.Errorf("invalid listen %q: must be %s or %s", c.Listen, ListenOn, ListenOff))
 	}
 	return c, errors.Join(errs...)
 }

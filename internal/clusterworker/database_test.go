@@ -47,7 +47,7 @@ func TestDatabaseIsAwayAndBack(t *testing.T) {
 				if n := r.garden.total(); n-calls > 300 || kind == toComplete && n != 300 {
 					t.Errorf("%d calls, %d of them before: results were lost", n, calls)
 				}
-				for _, line := range []string{"the database fails", "the database works again"} {
+				for _, line := range []string{"database requests failing", "database available again"} {
 					if n := strings.Count(r.log.String(), line); n != 1 {
 						t.Errorf("%d lines say %q", n, line)
 					}
@@ -86,7 +86,7 @@ func TestDatabaseHangs(t *testing.T) {
 		r.store.setFault(func(ctx context.Context, _ request) error { <-ctx.Done(); return context.Cause(ctx) })
 		r.store.edit("a", nil)
 		r.pass(6 * time.Second)
-		if err := r.worker.Ready(); err == nil || !strings.Contains(err.Error(), "not answered for") {
+		if err := r.worker.Ready(); err == nil || !strings.Contains(err.Error(), "no response from database for") {
 			t.Errorf("ready: %v", err)
 		}
 		r.pass(10 * time.Minute)
@@ -169,7 +169,7 @@ func TestDatabaseWorksAgain(t *testing.T) {
 		d := &dbWatch{log: slog.New(slog.NewTextHandler(&log, nil)), began: func() { began++ }}
 		want := func(reason string, outages, ends int, failing ...string) {
 			t.Helper()
-			n := strings.Count(log.String(), "works again")
+			n := strings.Count(log.String(), "available again")
 			if diff := cmp.Diff(failing, d.kinds()); began != outages || n != ends || diff != "" {
 				t.Errorf("%s: %d outages, %d ends: %s", reason, began, n, diff)
 			}

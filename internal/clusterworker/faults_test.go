@@ -20,14 +20,14 @@ func TestRowsOwnFailures(t *testing.T) {
 		class  ErrorClass
 		text   string
 	}{
-		"Invalid":     {reason: "Gardener refuses it", on: refuses(shoot.ClassInvalid), class: "invalid", text: "refused as invalid"},
+		"Invalid":     {reason: "Gardener refuses it", on: refuses(shoot.ClassInvalid), class: "invalid_shoot", text: "refused as invalid_shoot"},
 		"Forbidden":   {reason: "a right is missing", on: refuses(shoot.ClassForbidden), class: "forbidden", text: "refused as forbidden"},
 		"Conflict":    {reason: "it changed under the request", on: refuses(shoot.ClassConflict), class: "conflict", text: "refused as conflict"},
 		"OneShoot":    {reason: "Gardener answers a probe, so it is this Shoot", on: refuses(shoot.ClassUnavailable), class: "unavailable", text: "refused as unavailable"},
 		"Timeout":     {reason: "a call that ends by our own timeout", on: func(ctx context.Context, _ verb, _ string) error { <-ctx.Done(); return ctx.Err() }, class: ClassTimeout, text: "context deadline exceeded"},
 		"Unclassed":   {reason: "an error that nobody foresaw", on: func(context.Context, verb, string) error { return errors.New("odd") }, class: "unknown", text: "odd"},
 		"NewClass":    {reason: "classes are a closed set", on: refuses("solar_flare"), class: "unknown", text: "refused as solar_flare"},
-		"BadSpec":     {reason: "no Shoot can be made; the database would not take the text as it is", spec: "bad", class: ClassBadSpec, text: "no region\uFFFD \uFFFD"},
+		"InvalidSpec": {reason: "no Shoot can be made; the database would not take the text as it is", spec: "bad", class: ClassBadSpec, text: "no region\uFFFD \uFFFD"},
 		"MakerPanics": {reason: "a fault of ours", spec: "panic", class: ClassPanic, text: "out of my depth"},
 		"CallPanics":  {reason: "a fault of ours", on: func(context.Context, verb, string) error { panic("nil map") }, class: ClassPanic, text: "nil map"},
 	}
@@ -101,7 +101,7 @@ func TestBackoffOfOneRow(t *testing.T) {
 		if diff := cmp.Diff([]Action{ShootFailed}, r.recorder.told("a")); diff != "" {
 			t.Errorf("it fails once in a row: %s", diff)
 		}
-		if n := strings.Count(r.log.String(), "cluster not synced"); n != 2 {
+		if n := strings.Count(r.log.String(), "cluster sync failed"); n != 2 {
 			t.Errorf("%d lines for a first failure and one that makes it stuck:\n%s", n, r.log)
 		}
 	})
@@ -135,16 +135,16 @@ func TestOutageOfAnHour(t *testing.T) {
 		if err := errors.Join(r.worker.Ready(), r.worker.Live()); err != nil {
 			t.Errorf("an outage is no reason not to be ready: %v", err)
 		}
-		r.wantMetric("breaker_open", 1)
+		r.wantMetric("circuit_breaker_open", 1)
 		if r.worker.Stats().OutageSince.IsZero() {
 			t.Error("the outage does not show in Stats")
 		}
 		r.garden.set(nil, nil)
 		r.pass(2 * time.Second)
 		r.wantSynced()
-		r.wantMetric("breaker_open", 0)
-		r.wantMetric("outages_total", 1)
-		for _, line := range []string{"gardener is down", "gardener is back"} {
+		r.wantMetric("circuit_breaker_open", 0)
+		r.wantMetric("gardener_outages_total", 1)
+		for _, line := range []string{"gardener unavailable, sync paused", "gardener available again"} {
 			if n := strings.Count(r.log.String(), line); n != 1 {
 				t.Errorf("%d lines say %q", n, line)
 			}
@@ -226,7 +226,7 @@ func TestStoppedDuringCall(t *testing.T) {
 			t.Errorf("the late result was taken: %+v", after)
 		}
 		r.wantMetric("fence_rejections_total", 1)
-		if !strings.Contains(r.log.String(), "claim was lost") || r.worker.Stats().Lost != 1 {
+		if !strings.Contains(r.log.String(), "claim lost") || r.worker.Stats().Lost != 1 {
 			t.Error("nobody says so")
 		}
 		if told := r.recorder.told("a"); told != nil {

@@ -14,7 +14,7 @@ import (
 
 // errNotClaimed is why a worker that has not reached the database yet is not
 // ready.
-var errNotClaimed = errors.New("the database has not answered yet")
+var errNotClaimed = errors.New("no response from database yet")
 
 // A pulse says whether a loop makes progress. The zero value is one that does
 // not run, and lives.
@@ -49,7 +49,7 @@ func (p *pulse) err() error {
 func (w *Worker) Live() error {
 	var errs []error
 	if err := w.claimPulse.err(); err != nil {
-		errs = append(errs, fmt.Errorf("claim rows: %w", err))
+		errs = append(errs, fmt.Errorf("claim clusters: %w", err))
 	}
 	if err := w.writePulse.err(); err != nil {
 		errs = append(errs, fmt.Errorf("write results: %w", err))
@@ -64,11 +64,11 @@ func (w *Worker) Ready() error {
 	var errs []error
 	if w.waker != nil {
 		if err := w.waker.Ready(); err != nil {
-			errs = append(errs, fmt.Errorf("listen for changes: %w", err))
+			errs = append(errs, fmt.Errorf("listen for notifications: %w", err))
 		}
 	}
 	if err := w.claims.err(); err != nil {
-		errs = append(errs, fmt.Errorf("claim rows: %w", err))
+		errs = append(errs, fmt.Errorf("claim clusters: %w", err))
 	}
 	return errors.Join(errs...)
 }
@@ -80,7 +80,7 @@ func (w *Worker) Warning() string {
 	if o.Since.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("gardener has not answered since %s, and clusters wait until it does: %s", o.Since.UTC().Format(time.RFC3339), o.Reason)
+	return fmt.Sprintf("gardener unavailable since %s, sync paused: %s", o.Since.UTC().Format(time.RFC3339), o.Reason)
 }
 
 // claimHangs is how long a claim may take before the worker is not ready.
@@ -129,9 +129,9 @@ func (h *claimHealth) err() error {
 	case h.good.IsZero():
 		return errNotClaimed
 	case !h.since.IsZero() && now.Sub(h.since) > claimHangs:
-		return fmt.Errorf("the database has not answered for %s", now.Sub(h.since).Round(time.Second))
+		return fmt.Errorf("no response from database for %s", now.Sub(h.since).Round(time.Second))
 	case now.After(h.overdue):
-		return fmt.Errorf("the last claim was at %s", h.good.UTC().Format(time.RFC3339))
+		return fmt.Errorf("last successful claim at %s", h.good.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (d *dbWatch) note(ctx context.Context, kind request, err error) {
 		if len(d.failing) == 0 {
 			d.failing, d.since = map[request]time.Time{}, now
 			d.began()
-			d.log.ErrorContext(ctx, "the database fails, trying on", "request", string(kind), "err", err)
+			d.log.ErrorContext(ctx, "database requests failing, retrying", "request", string(kind), "err", err)
 		}
 		d.failing[kind] = now
 		return
@@ -178,7 +178,7 @@ func (d *dbWatch) note(ctx context.Context, kind request, err error) {
 	delete(d.failing, kind)
 	maps.DeleteFunc(d.failing, func(_ request, last time.Time) bool { return now.Sub(last) > notNeeded })
 	if len(d.failing) == 0 {
-		d.log.InfoContext(ctx, "the database works again", "after", now.Sub(d.since).Round(time.Millisecond))
+		d.log.InfoContext(ctx, "database available again", "after", now.Sub(d.since).Round(time.Millisecond))
 	}
 }
 

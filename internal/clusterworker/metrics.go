@@ -24,7 +24,7 @@ const (
 // What became of a call besides the classes of errors.
 const (
 	resultOK      = "ok"
-	resultStopped = "stopped" // by us
+	resultStopped = "canceled" // by us
 )
 
 // metrics are the worker's. All labels come from closed sets, and their series
@@ -58,34 +58,34 @@ type registrar struct {
 func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 	r := &registrar{reg: reg}
 	m := &metrics{
-		rowsPerClaim: r.histogram("rows_per_claim", "How many rows one claim got.", prometheus.ExponentialBuckets(1, 2, 11)),
-		attempts:     r.histogram("failure_attempts", "Of each failure that counts, the how manieth in a row it was.", []float64{1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 96, 672}),
-		synced:       r.counter("synced_total", "Clusters that were brought to Gardener, or whose deletion was."),
-		latency:      r.histogram("sync_latency_seconds", "From the change of a cluster to when it was noted that Gardener has it.", prometheus.ExponentialBuckets(0.005, 2, 20)),
-		forgone:      r.counter("lost_leases_total", "Claims that were given up: before the call because the lease left no time for it or a call of the same cluster still ran, or during it because the lease could not be renewed."),
-		renewals:     r.counter("lease_renewals_total", "Leases that were renewed because a call took long."),
-		fenced:       r.counter("fence_rejections_total", "Results that were not taken because another worker had claimed the row by then."),
-		outages:      r.counter("outages_total", "Times that Gardener was found to be down."),
-		breaker:      r.gauge("breaker_open", "1 while Gardener is down and nothing is tried."),
-		dbOutages:    r.counter("database_outages_total", "Times that the database began to fail."),
-		panics:       r.counter("panics_total", "Panics that were caught and became the error of a row."),
-		tallyFails:   r.counter("tally_errors_total", "Times that the rows could not be counted; their metrics are missing then."),
+		rowsPerClaim: r.histogram("rows_per_claim", "Number of clusters returned by one claim.", prometheus.ExponentialBuckets(1, 2, 11)),
+		attempts:     r.histogram("sync_consecutive_failures", "Consecutive failures of a cluster's sync, observed at each failure.", []float64{1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 96, 672}),
+		synced:       r.counter("syncs_succeeded_total", "Total number of successful syncs, including deletions."),
+		latency:      r.histogram("sync_latency_seconds", "Time from a cluster's change until its sync is recorded, in seconds.", prometheus.ExponentialBuckets(0.005, 2, 20)),
+		forgone:      r.counter("lost_leases_total", "Total number of claims abandoned because the lease expired, could not be renewed, or another call for the cluster was still running."),
+		renewals:     r.counter("lease_renewals_total", "Total number of lease renewals during long calls."),
+		fenced:       r.counter("fence_rejections_total", "Total number of results discarded because another worker had claimed the cluster."),
+		outages:      r.counter("gardener_outages_total", "Total number of Gardener outages detected."),
+		breaker:      r.gauge("circuit_breaker_open", "1 if Gardener is unavailable and sync is paused, 0 otherwise."),
+		dbOutages:    r.counter("database_outages_total", "Total number of database outages detected."),
+		panics:       r.counter("panics_total", "Total number of recovered panics, each recorded as the error of a cluster."),
+		tallyFails:   r.counter("cluster_count_errors_total", "Total number of failures to count clusters; metrics of the counts are absent after a failure."),
 	}
-	claims := r.counters("claims_total", "Claims that got rows, by what they were made for.", "cause")
-	empty := r.counters("empty_claims_total", "Claims that found nothing, by what they were made for.", "cause")
+	claims := r.counters("claims_total", "Total number of claims that returned clusters, by cause.", "cause")
+	empty := r.counters("empty_claims_total", "Total number of claims that returned no clusters, by cause.", "cause")
 	m.claims, m.emptyClaims = map[cause]prometheus.Counter{}, map[cause]prometheus.Counter{}
 	for _, c := range []cause{causeNotify, causeDrain, causeRetry, causePoll} {
 		m.claims[c], m.emptyClaims[c] = claims.WithLabelValues(string(c)), empty.WithLabelValues(string(c))
 	}
 	m.callMetrics(r)
-	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "calls_in_flight", Help: "Calls of Gardener that run."}, func() float64 {
+	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "gardener_calls_in_flight", Help: "Number of calls to Gardener currently running."}, func() float64 {
 		running, _, _ := w.floor.busy()
 		return float64(running)
 	}))
-	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "slots", Help: "Calls of Gardener that may run."}, func() float64 {
+	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "max_concurrent_syncs", Help: "Maximum number of clusters synced concurrently."}, func() float64 {
 		return float64(w.cfg.Slots)
 	}))
-	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "deaf", Help: "1 while the database should tell of changes and does not, so that it is asked often; 0 if it does, or need not."}, func() float64 {
+	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "listener_down", Help: "1 if the LISTEN connection is down and the database is polled instead, 0 otherwise or if listen is off."}, func() float64 {
 		if w.waker != nil && w.waker.Ready() != nil {
 			return 1
 		}
@@ -99,11 +99,11 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 
 func (m *metrics) callMetrics(r *registrar) {
 	calls := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: metricsPrefix + "call_duration_seconds", Help: "Time that calls of Gardener took, by what was asked and what became of it.",
+		Name: metricsPrefix + "gardener_call_duration_seconds", Help: "Duration of calls to Gardener in seconds, by verb and result.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 	}, []string{"verb", "result"})
 	r.add(calls)
-	failures := r.counters("failures_total", "Tries that failed, by what was wrong.", "class")
+	failures := r.counters("sync_failures_total", "Total number of failed syncs, by error class.", "class")
 	results := []string{resultOK, resultStopped, string(ClassPanic), string(ClassTimeout)}
 	m.failures = map[ErrorClass]prometheus.Counter{}
 	for _, c := range []ErrorClass{ClassBadSpec, ClassPanic, ClassTimeout} {

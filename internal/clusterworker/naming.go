@@ -12,7 +12,7 @@ import (
 // nameChoices bounds how many names are tried for a Shoot.
 const nameChoices = 10
 
-var errNoName = &rowError{class: ErrorClass(shoot.ClassConflict), err: fmt.Errorf("none of %d names for the Shoot is free", nameChoices)}
+var errNoName = &rowError{class: ErrorClass(shoot.ClassConflict), err: fmt.Errorf("all %d candidate names for the Shoot are in use", nameChoices)}
 
 // nameAndBegin stores the nth choice for the names of rows that have none, and
 // has those called for that got it. It gives the others, for the next
@@ -52,9 +52,9 @@ func (c *claimer) choose(ctx context.Context, claim Claim, n int) (name string, 
 	if n >= nameChoices {
 		return "", errNoName
 	}
-	err = c.guard(ctx, "name the Shoot", claim.ClusterID, func() error {
+	err = c.guard(ctx, "name Shoot", claim.ClusterID, func() error {
 		if name = c.maker.Name(claim, n); name == "" {
-			return &rowError{class: ClassBadSpec, err: errors.New("no name for a Shoot can be made of the cluster's")}
+			return &rowError{class: ClassBadSpec, err: errors.New("no Shoot name can be derived from the cluster name")}
 		}
 		return nil
 	})

@@ -199,16 +199,16 @@ func TestTally(t *testing.T) {
 		failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "x_total", Help: "Failures."})
 		c := newTallyCollector(f, failed)
 		want := `
-# HELP fleetloop_clusterworker_rows Clusters, by where their sync stands.
-# TYPE fleetloop_clusterworker_rows gauge
-fleetloop_clusterworker_rows{state="backing_off"} 3
-fleetloop_clusterworker_rows{state="due"} 1
-fleetloop_clusterworker_rows{state="leased"} 2
-fleetloop_clusterworker_rows{state="paused"} 5
-fleetloop_clusterworker_rows{state="stuck"} 4
-fleetloop_clusterworker_rows{state="synced"} 6
+# HELP fleetloop_clusterworker_clusters Number of clusters by sync state.
+# TYPE fleetloop_clusterworker_clusters gauge
+fleetloop_clusterworker_clusters{state="backing_off"} 3
+fleetloop_clusterworker_clusters{state="paused"} 5
+fleetloop_clusterworker_clusters{state="pending"} 1
+fleetloop_clusterworker_clusters{state="running"} 2
+fleetloop_clusterworker_clusters{state="stuck"} 4
+fleetloop_clusterworker_clusters{state="synced"} 6
 `
-		if err := testutil.CollectAndCompare(c, strings.NewReader(want), "fleetloop_clusterworker_rows"); err != nil {
+		if err := testutil.CollectAndCompare(c, strings.NewReader(want), "fleetloop_clusterworker_clusters"); err != nil {
 			t.Error(err)
 		}
 		if n := testutil.CollectAndCount(c); n != 9 {
@@ -256,7 +256,7 @@ func TestReady(t *testing.T) {
 				t.Errorf("%s: %v", reason, err)
 			}
 		}
-		want("it has not begun", "not answered yet")
+		want("it has not begun", "no response from database yet")
 		r.store.setFault(func(context.Context, request) error { return errDown })
 		r.start()
 		want("the database is away at the start", "connection refused")
@@ -264,11 +264,11 @@ func TestReady(t *testing.T) {
 		r.pass(3 * time.Second)
 		want("all is well", "")
 		r.waker.set(errDown)
-		want("nobody listens", "listen for changes: connection refused")
-		r.wantMetric("deaf", 1)
+		want("nobody listens", "listen for notifications: connection refused")
+		r.wantMetric("listener_down", 1)
 		r.waker.set(nil)
 		want("somebody does again", "")
-		r.wantMetric("deaf", 0)
+		r.wantMetric("listener_down", 0)
 		r.pass(10 * time.Minute)
 		want("nothing happens", "")
 		r.garden.set(takes(10*time.Second), nil)
@@ -294,7 +294,7 @@ func TestHealthOfClaims(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Second)
-		if err := h.err(); err == nil || !strings.Contains(err.Error(), "last claim was at") {
+		if err := h.err(); err == nil || !strings.Contains(err.Error(), "last successful claim at") {
 			t.Errorf("long after the next claim was due: %v", err)
 		}
 	})
@@ -303,7 +303,7 @@ func TestHealthOfClaims(t *testing.T) {
 func TestPulse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newFakeStore(), newFakeGarden(), nil)
-		for name, p := range map[string]*pulse{"claim rows": &r.worker.claimPulse, "write results": &r.worker.writePulse} {
+		for name, p := range map[string]*pulse{"claim clusters": &r.worker.claimPulse, "write results": &r.worker.writePulse} {
 			p.beat()
 			time.Sleep(59 * time.Second)
 			if err := r.worker.Live(); err != nil {

@@ -70,7 +70,7 @@ type Term struct {
 }
 
 // ErrFenced means that the term is over: another worker observes.
-var ErrFenced = errors.New("another worker observes the Shoots now")
+var ErrFenced = errors.New("another worker is the leader")
 
 // An ObserverStore keeps what is observed.
 type ObserverStore interface {

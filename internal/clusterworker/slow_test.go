@@ -70,7 +70,7 @@ func TestSlowGardenIsNotDown(t *testing.T) {
 				edits(10, 20)
 				r.pass(time.Minute)
 				r.wantSynced()
-				r.wantMetric("outages_total", 0)
+				r.wantMetric("gardener_outages_total", 0)
 				r.wantMetric("fence_rejections_total", 0)
 				if n := r.garden.total(); n != 21 {
 					t.Errorf("%s: %d calls for 21 changes", tc.reason, n)
@@ -104,7 +104,7 @@ func TestTimeoutsCountAgainstTheirRow(t *testing.T) {
 				if row := r.store.row("a"); row.attempts != tc.attempts || row.class != tc.class || row.err == "" {
 					t.Errorf("%s: attempts %d, class %q, error %q", tc.reason, row.attempts, row.class, row.err)
 				}
-				r.wantMetric("outages_total", tc.outages)
+				r.wantMetric("gardener_outages_total", tc.outages)
 				r.garden.set(nil, nil)
 				r.pass(2 * time.Minute)
 				r.wantSynced()
@@ -164,7 +164,7 @@ func TestAnOutageIsTold(t *testing.T) {
 		if !ok || !o.Since.Equal(began) || !strings.Contains(o.Reason, "connection refused") {
 			t.Errorf("the database has %+v", r.store.outages)
 		}
-		if text := r.worker.Warning(); !strings.Contains(text, "gardener has not answered since") || !strings.Contains(text, "connection refused") {
+		if text := r.worker.Warning(); !strings.Contains(text, "gardener unavailable since") || !strings.Contains(text, "connection refused") {
 			t.Errorf("the warning is %q", text)
 		}
 		if err := r.worker.Ready(); err != nil {

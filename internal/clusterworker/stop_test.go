@@ -56,7 +56,7 @@ func TestStopCutsOffHangingCalls(t *testing.T) {
 		if told := r.recorder.changes; told != nil {
 			t.Errorf("told of %v", told)
 		}
-		r.wantMetric("failures_total", 0)
+		r.wantMetric("sync_failures_total", 0)
 	})
 }
 
@@ -115,9 +115,9 @@ func TestStopInEveryState(t *testing.T) {
 		"ClaimHangs":     {reason: "a claim may have been carried out, so its answer is awaited", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(hang(toClaim)) }},
 		"NameFails":      {reason: "no wait for another try", within: 0, setUp: func(r *rig) { r.store.setFault(fail(toName)) }},
 		"NameHangs":      {reason: "as a claim", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(hang(toName)) }, held: true},
-		"CompleteFails":  {reason: "a result is written if there is any way", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(fail(toComplete)) }, log: "results could not be written", held: true},
-		"CompleteHangs":  {reason: "as before", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(hang(toComplete)) }, log: "results could not be written", held: true},
-		"ReleaseFails":   {reason: "a claim is given back if there is any way", within: 2 * time.Second, setUp: func(r *rig) { r.garden.set(takes(time.Hour), nil); r.store.setFault(fail(toRelease)) }, log: "claims could not be given back", held: true},
+		"CompleteFails":  {reason: "a result is written if there is any way", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(fail(toComplete)) }, log: "results not written", held: true},
+		"CompleteHangs":  {reason: "as before", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(hang(toComplete)) }, log: "results not written", held: true},
+		"ReleaseFails":   {reason: "a claim is given back if there is any way", within: 2 * time.Second, setUp: func(r *rig) { r.garden.set(takes(time.Hour), nil); r.store.setFault(fail(toRelease)) }, log: "claims not released", held: true},
 		"DatabaseIsAway": {reason: "as before", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(fail(toClaim, toName, toComplete, toRelease)) }},
 	}
 	for name, tc := range cases {

@@ -41,10 +41,10 @@ func newTallyCollector(t Tallier, failed prometheus.Counter) *tallyCollector {
 	}
 	return &tallyCollector{
 		tallier: t, failed: failed,
-		rows:              desc("rows", "Clusters, by where their sync stands.", "state"),
-		oldestDue:         desc("oldest_due_seconds", "For how long the cluster has been due that has been for longest; 0 if none is."),
-		deadRows:          desc("dead_rows", "Dead rows of the table of syncs: many slow down claims."),
-		oldestTransaction: desc("oldest_transaction_seconds", "For how long the oldest transaction of the database has been open: it keeps dead rows from going."),
+		rows:              desc("clusters", "Number of clusters by sync state.", "state"),
+		oldestDue:         desc("oldest_pending_cluster_age_seconds", "Time since the oldest pending cluster became due, in seconds; 0 if none is pending."),
+		deadRows:          desc("sync_table_dead_rows", "Number of dead rows in tenant.cluster_sync, which slow down claims."),
+		oldestTransaction: desc("database_oldest_transaction_age_seconds", "Age of the oldest open database transaction, in seconds; it prevents vacuum of dead rows."),
 	}
 }
 
@@ -65,7 +65,7 @@ func (c *tallyCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...) //nolint:promlinter // it does not find the name here
 	}
 	for state, n := range map[string]int64{
-		"due": t.Due, "leased": t.Leased, "backing_off": t.BackingOff, "stuck": t.Stuck, "paused": t.Paused, "synced": t.Synced,
+		"pending": t.Due, "running": t.Leased, "backing_off": t.BackingOff, "stuck": t.Stuck, "paused": t.Paused, "synced": t.Synced,
 	} {
 		gauge(c.rows, float64(n), state)
 	}

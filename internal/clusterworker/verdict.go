@@ -141,5 +141,5 @@ func plain(text string) string {
 
 // errFault is what a user is told of a panic; the log has more.
 func errFault(what string, value any) error {
-	return &rowError{class: ClassPanic, err: fmt.Errorf("a fault in the cluster-worker, when it should %s: %v", what, value)}
+	return &rowError{class: ClassPanic, err: fmt.Errorf("internal error in cluster-worker: %s: %v", what, value)}
 }

@@ -57,11 +57,11 @@ const storeTimeout = 10 * time.Second
 
 // What can go wrong besides what others say. Most are causes of contexts that ended.
 var (
-	errStoreTimeout   = errors.New("no answer of the database in time")
-	errCallTimeout    = timeoutError("no answer of Gardener in time")
-	errLeaseOver      = errors.New("the lease is over, and could not be renewed")
-	errNoInstallation = errors.New("the database has no id yet")
-	errStopTimeout    = errors.New("the time to stop is over")
+	errStoreTimeout   = errors.New("database request timed out")
+	errCallTimeout    = timeoutError("Gardener did not respond in time")
+	errLeaseOver      = errors.New("lease expired and could not be renewed")
+	errNoInstallation = errors.New("installation id not read yet")
+	errStopTimeout    = errors.New("shutdown timeout exceeded")
 )
 
 // A Worker brings clusters to Gardener. Make it with New and call Run once.
@@ -104,10 +104,10 @@ type Worker struct {
 func New(cfg Config, deps Deps) (*Worker, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
-		return nil, fmt.Errorf("make cluster-worker: %w", err)
+		return nil, fmt.Errorf("create cluster-worker: %w", err)
 	}
 	if deps.Store == nil || deps.Garden == nil || deps.Maker == nil || deps.Installation == nil || deps.Owner == "" {
-		return nil, errors.New("make cluster-worker: it needs a store, a garden, a maker, an installation and an owner")
+		return nil, errors.New("create cluster-worker: store, garden, maker, installation and owner are required")
 	}
 	deps = deps.withDefaults()
 	if cfg.Listen == ListenOff {
@@ -129,7 +129,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	w.db = &dbWatch{log: w.log, began: w.metrics.dbOutages.Inc}
 	if deps.Tallier != nil {
 		if err := deps.Registerer.Register(newTallyCollector(deps.Tallier, w.metrics.tallyFails)); err != nil {
-			return nil, fmt.Errorf("register metrics of rows: %w", err)
+			return nil, fmt.Errorf("register cluster count metrics: %w", err)
 		}
 	}
 	return w, nil
@@ -160,7 +160,7 @@ func (nobody) Record(context.Context, Change) {}
 // heeded no deadline, and still runs.
 func (w *Worker) Run(ctx context.Context) error {
 	if !w.running.CompareAndSwap(false, true) {
-		return errors.New("run cluster-worker: it runs already, or did")
+		return errors.New("run cluster-worker: Run was called before")
 	}
 	w.log.InfoContext(ctx, "cluster-worker started", "owner", w.owner, "slots", w.cfg.Slots, "lease", w.cfg.Lease,
 		"call_timeout", w.cfg.CallTimeout, "poll_interval", w.cfg.PollInterval, "listen", w.waker != nil)
@@ -183,7 +183,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	loops.Wait()
 	w.log.InfoContext(ctx, "cluster-worker stopped", "released", w.counts.released.Load())
 	if left > 0 {
-		return fmt.Errorf("stop cluster-worker: %d calls of Gardener heed no deadline", left)
+		return fmt.Errorf("stop cluster-worker: %d calls to Gardener did not return before the deadline", left)
 	}
 	return nil
 }

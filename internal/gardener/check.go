@@ -60,43 +60,43 @@ func (c *Client) Check(ctx context.Context, binding string) []Finding {
 func (c *Client) checkAPI(ctx context.Context) Finding {
 	subject := "API " + shoot.APIVersion
 	if _, err := c.send(ctx, request{method: http.MethodGet, path: shootsAPI, unlimited: true}); err != nil {
-		return Finding{Broken, subject, explain(err, "ask Gardener").Error()}
+		return Finding{Broken, subject, explain(err, "request to Gardener").Error()}
 	}
-	return Finding{Fine, subject, "it answers"}
+	return Finding{Fine, subject, "reachable"}
 }
 
 func (c *Client) checkOurNamespace(ctx context.Context) Finding {
 	subject := "namespace " + c.namespace
 	_, err := c.ourNamespace(ctx, false)
 	if hasCode(err, http.StatusForbidden) {
-		return Finding{Worse, subject, "we may not look at it; if it is not there, every Shoot counts as deleted"}
+		return Finding{Worse, subject, "not permitted to get it; if it does not exist, every Shoot is treated as deleted"}
 	}
 	if err != nil {
-		return Finding{Broken, subject, explain(err, "look at it").Error()}
+		return Finding{Broken, subject, explain(err, "get").Error()}
 	}
 	name, err := c.Project(ctx)
 	if err != nil {
 		return Finding{Worse, subject, err.Error()}
 	}
-	return Finding{Fine, subject, fmt.Sprintf("it is that of project %q", name)}
+	return Finding{Fine, subject, fmt.Sprintf("belongs to project %q", name)}
 }
 
 func (c *Client) checkBinding(ctx context.Context, binding string) Finding {
 	if binding == "" {
-		return Finding{Worse, "credentials binding", "none is configured; Gardener refuses Shoots with workers that have none"}
+		return Finding{Worse, "credentials binding", "not configured; Gardener rejects Shoots with workers without one"}
 	}
 	subject := "credentials binding " + binding
 	path := bindingsAPI + "/namespaces/" + c.namespace + "/credentialsbindings/" + url.PathEscape(binding)
 	_, err := c.send(ctx, request{method: http.MethodGet, path: path, unlimited: true})
 	switch {
 	case err == nil:
-		return Finding{Fine, subject, "it is there"}
+		return Finding{Fine, subject, "found"}
 	case isAbsent(err, "credentialsbindings"):
-		return Finding{Broken, subject, fmt.Sprintf("there is none in namespace %q", c.namespace)}
+		return Finding{Broken, subject, fmt.Sprintf("not found in namespace %q", c.namespace)}
 	case hasCode(err, http.StatusForbidden):
-		return Finding{Worse, subject, "we may not look at it"}
+		return Finding{Worse, subject, "not permitted to get it"}
 	default:
-		return Finding{Broken, subject, explain(err, "look at it").Error()}
+		return Finding{Broken, subject, explain(err, "get").Error()}
 	}
 }
 
@@ -109,17 +109,17 @@ type need struct {
 
 func needs() []need {
 	return []need{
-		{"get", Broken, "no Shoot can be changed or deleted"},
-		{"create", Broken, "no Shoot can be made"},
-		{"patch", Broken, "no Shoot can be made, changed or deleted"},
-		{"delete", Broken, "no Shoot can be deleted"},
-		{"list", Worse, "drift is not noticed, and Shoots are polled one by one"},
-		{"watch", Worse, "Shoots are polled, and states are seen late"},
+		{"get", Broken, "Shoots cannot be updated or deleted"},
+		{"create", Broken, "Shoots cannot be created"},
+		{"patch", Broken, "Shoots cannot be created, updated or deleted"},
+		{"delete", Broken, "Shoots cannot be deleted"},
+		{"list", Worse, "drift is not detected, and Shoots are polled individually"},
+		{"watch", Worse, "Shoots are polled, so status updates are delayed"},
 	}
 }
 
 func (c *Client) checkRight(ctx context.Context, n need) Finding {
-	subject := "right to " + n.verb + " shoots"
+	subject := "permission to " + n.verb + " shoots"
 	a, err := c.send(ctx, request{method: http.MethodPost, path: reviewsPath, unlimited: true, body: map[string]any{
 		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
 		"spec": map[string]any{"resourceAttributes": map[string]string{
@@ -137,10 +137,10 @@ func (c *Client) checkRight(ctx context.Context, n need) Finding {
 	}
 	switch {
 	case err != nil:
-		return Finding{Worse, subject, explain(err, "ask for it").Error()}
+		return Finding{Worse, subject, explain(err, "check permission").Error()}
 	case !review.Status.Allowed:
-		return Finding{n.level, subject, "we do not have it: " + n.without}
+		return Finding{n.level, subject, "denied: " + n.without}
 	default:
-		return Finding{Fine, subject, "we have it"}
+		return Finding{Fine, subject, "granted"}
 	}
 }

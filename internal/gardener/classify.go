@@ -36,7 +36,7 @@ func newRefusal(resp *http.Response, body []byte) *refusal {
 	r := &refusal{code: resp.StatusCode}
 	if err := json.Unmarshal(body, &r.status); err != nil || !r.fromAPI() {
 		r.status = metav1.Status{}
-		r.text = strings.TrimSpace(fmt.Sprintf("it answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+		r.text = strings.TrimSpace(fmt.Sprintf("response %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 	} else {
 		r.text = words(r.status)
 	}
@@ -173,10 +173,10 @@ func undressed(err error) error {
 		err = e.Err
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return errors.New("its address can not be found")
+		return errors.New("host name cannot be resolved")
 	}
 	if e, ok := errors.AsType[*net.OpError](err); ok {
 		err = e.Err
 	}
-	return fmt.Errorf("it does not answer: %w", err)
+	return fmt.Errorf("no response: %w", err)
 }

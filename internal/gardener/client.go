@@ -24,12 +24,12 @@ import (
 
 // Config says where Gardener is, and how much may be asked of it.
 type Config struct {
-	Kubeconfig string `key:"kubeconfig" env:"GARDENER_KUBECONFIG" flag:"gardener-kubeconfig" doc:"Path of the kubeconfig of the garden cluster."`
-	Namespace  string `key:"namespace" env:"GARDENER_NAMESPACE" flag:"gardener-namespace" default:"garden-fundament" validate:"required" doc:"Namespace of the Gardener project that the Shoots are in."`
+	Kubeconfig string `key:"kubeconfig" env:"GARDENER_KUBECONFIG" flag:"gardener-kubeconfig" doc:"Path of the kubeconfig for the garden cluster."`
+	Namespace  string `key:"namespace" env:"GARDENER_NAMESPACE" flag:"gardener-namespace" default:"garden-fundament" validate:"required" doc:"Namespace of the Gardener project that contains the Shoots."`
 
-	QPS     float64       `key:"qps" env:"GARDENER_QPS" default:"50" validate:"gt=0" doc:"Requests per second to Gardener at most."`
-	Burst   int           `key:"burst" env:"GARDENER_BURST" default:"100" validate:"gt=0" doc:"Requests to Gardener at once after a quiet time."`
-	Timeout time.Duration `key:"timeout" env:"GARDENER_TIMEOUT" default:"60s" validate:"gt=0" doc:"Bound of one request to Gardener. Its API server works on one for a minute at most."`
+	QPS     float64       `key:"qps" env:"GARDENER_QPS" default:"50" validate:"gt=0" doc:"Maximum requests per second to Gardener."`
+	Burst   int           `key:"burst" env:"GARDENER_BURST" default:"100" validate:"gt=0" doc:"Burst size of the request rate limit."`
+	Timeout time.Duration `key:"timeout" env:"GARDENER_TIMEOUT" default:"60s" validate:"gt=0" doc:"Timeout of one request to Gardener. The Gardener API server limits requests to one minute."`
 
 	// Silence is how long a watch may say nothing before its connection counts
 	// as dead. Gardener says something about every minute.
@@ -86,7 +86,7 @@ func New(cfg Config, installation string) (*Client, error) {
 // Gardener, and does not change rc.
 func NewForConfig(rc *rest.Config, cfg Config, installation string) (*Client, error) {
 	if cfg.Namespace == "" || installation == "" {
-		return nil, errors.New("connect to Gardener: it needs a namespace and the id of the installation")
+		return nil, errors.New("connect to Gardener: namespace and installation id are required")
 	}
 	rc = rest.CopyConfig(rc)
 	rc.UserAgent = cmp.Or(rc.UserAgent, userAgent)
@@ -122,7 +122,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 type slowError struct{ timeout time.Duration }
 
 // Error says for how long nothing was heard.
-func (e *slowError) Error() string { return fmt.Sprintf("nothing was heard for %s", e.timeout) }
+func (e *slowError) Error() string { return fmt.Sprintf("no response for %s", e.timeout) }
 
 // Is reports that it is a context.DeadlineExceeded, which a cause hides.
 func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }
@@ -141,7 +141,7 @@ func (c *Client) Probe(ctx context.Context) error {
 	if isAbsent(err, "shoots") {
 		err = c.checkNamespace(ctx, true)
 	}
-	return explain(err, "ask Gardener")
+	return explain(err, "request to Gardener")
 }
 
 // The paths of what we ask for.
@@ -232,7 +232,7 @@ func (c *Client) encode(ctx context.Context, r request) (*http.Request, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
 	if err != nil {
-		return nil, fmt.Errorf("make the request: %w", err)
+		return nil, fmt.Errorf("create request: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
 	if r.body != nil {
@@ -259,7 +259,7 @@ func (c *Client) wait(ctx context.Context) error {
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
 		turn.Cancel()
-		return &shoot.Error{Class: shoot.ClassThrottled, RetryAfter: d, Err: fmt.Errorf("more than %g requests per second are to be sent to Gardener", c.limiter.Limit())}
+		return &shoot.Error{Class: shoot.ClassThrottled, RetryAfter: d, Err: fmt.Errorf("client-side rate limit of %g requests per second exceeded", c.limiter.Limit())}
 	}
 	if err := backoff.Sleep(ctx, d); err != nil {
 		turn.Cancel()

@@ -102,7 +102,7 @@ func (f *found) live() plan.Live {
 // decode reads an answer that must be an object.
 func decode(a answer, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
-		return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("its answer makes no sense: %w", err)}
+		return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("invalid response: %w", err)}
 	}
 	return nil
 }

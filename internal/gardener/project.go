@@ -56,7 +56,7 @@ func (c *Client) Garden(ctx context.Context) (string, error) {
 	case hasCode(err, http.StatusForbidden):
 		return c.base.Host + "/" + c.namespace, nil
 	case err != nil:
-		return "", explain(err, "look at the namespace of the Shoots")
+		return "", explain(err, "get the namespace of the Shoots")
 	}
 	return c.namespace + " (" + ns.UID + ")", nil
 }

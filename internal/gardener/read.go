@@ -22,7 +22,7 @@ func (c *Client) GetShoot(ctx context.Context, name string) (shoot.Observed, err
 		err = decode(a, &s)
 	}
 	if err != nil {
-		return shoot.Observed{}, explain(err, "look at Shoot %q", name)
+		return shoot.Observed{}, explain(err, "get Shoot %q", name)
 	}
 	return s.observed(), nil
 }
@@ -60,7 +60,7 @@ func (c *Client) checkNamespace(ctx context.Context, patient bool) error {
 func (c *Client) ourNamespace(ctx context.Context, patient bool) (meta, error) {
 	a, err := c.send(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + c.namespace, unlimited: true, patient: patient})
 	if isAbsent(err, "namespaces") {
-		return meta{}, shoot.Errorf(shoot.ClassUnavailable, "there is no namespace %q", c.namespace)
+		return meta{}, shoot.Errorf(shoot.ClassUnavailable, "namespace %q not found", c.namespace)
 	}
 	if err != nil {
 		return meta{}, err
@@ -124,7 +124,7 @@ func (c *Client) page(ctx context.Context, query url.Values, l *shoot.List) (nex
 		return "", err
 	}
 	if page.Metadata.ResourceVersion == "" {
-		return "", shoot.Errorf(shoot.ClassUnavailable, "its answer makes no sense: a list without a version")
+		return "", shoot.Errorf(shoot.ClassUnavailable, "invalid response: list without a resource version")
 	}
 	for i := range page.Items {
 		l.Shoots = append(l.Shoots, page.Items[i].observed())
@@ -136,5 +136,5 @@ func (c *Client) page(ctx context.Context, query url.Values, l *shoot.List) (nex
 // Project is the name of the project whose namespace ours is.
 func (c *Client) Project(ctx context.Context) (string, error) {
 	p, err := c.project(ctx)
-	return p, explain(err, "find the project of namespace %q", c.namespace)
+	return p, explain(err, "find project of namespace %q", c.namespace)
 }

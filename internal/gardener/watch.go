@@ -23,7 +23,7 @@ import (
 const watchTime = 5 * time.Minute
 
 // errSilent ends a watch whose connection seems to be dead.
-var errSilent = errors.New("nothing was heard for too long")
+var errSilent = errors.New("no events received in time")
 
 // WatchShoots tells of what happens to Shoots of the installation after a resource
 // version, until ctx ends or handle gives an error, which is then the error, or
@@ -109,7 +109,7 @@ func event(kind string, object json.RawMessage) (shoot.Event, error) {
 	types := map[string]shoot.EventType{"ADDED": shoot.Seen, "MODIFIED": shoot.Seen, "DELETED": shoot.Gone, "BOOKMARK": shoot.Mark}
 	t, ok := types[kind]
 	if !ok {
-		return shoot.Event{}, fmt.Errorf("the watch says %q, which is unknown", kind)
+		return shoot.Event{}, fmt.Errorf("unknown watch event type %q", kind)
 	}
 	var s seen
 	if err := decode(answer{body: object}, &s); err != nil {

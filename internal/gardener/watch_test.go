@@ -119,7 +119,7 @@ func TestADeadConnectionIsNoticed(t *testing.T) {
 		told++
 		return nil
 	})
-	if shoot.ClassOf(err) != shoot.ClassUnavailable || !strings.Contains(err.Error(), "nothing was heard for too long") || told != 1 {
+	if shoot.ClassOf(err) != shoot.ClassUnavailable || !strings.Contains(err.Error(), "no events received in time") || told != 1 {
 		t.Errorf("got %v (%s) after %d events", err, shoot.ClassOf(err), told)
 	}
 }

@@ -14,13 +14,13 @@ type Class string
 const (
 	// ClassInvalid is a Shoot that Gardener refuses and will refuse again until
 	// it is changed: a bad value, or one that the cloud profile does not have.
-	ClassInvalid Class = "invalid"
+	ClassInvalid Class = "invalid_shoot"
 	// ClassForbidden is a right that our credentials lack.
 	ClassForbidden Class = "forbidden"
 	// ClassApproval is a deletion that somebody else has to confirm.
 	ClassApproval Class = "waiting_for_approval"
 	// ClassForeign is a name that belongs to a Shoot that is not ours.
-	ClassForeign Class = "foreign"
+	ClassForeign Class = "not_owned"
 	// ClassConflict is a Shoot that changed under the request. Another try may do.
 	ClassConflict Class = "conflict"
 	// ClassThrottled is a server that asks us to wait.
@@ -38,11 +38,11 @@ func Classes() []Class {
 }
 
 // ErrNotFound means that there is no such Shoot.
-var ErrNotFound = errors.New("no such Shoot")
+var ErrNotFound = errors.New("Shoot not found")
 
 // ErrExpired means that a watch can not go on from where it was asked to: list
 // anew.
-var ErrExpired = errors.New("the watch's resource version is too old")
+var ErrExpired = errors.New("resource version of the watch is too old")
 
 // An Error is a request that failed.
 type Error struct {

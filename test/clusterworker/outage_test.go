@@ -37,7 +37,7 @@ func TestGardenerAway(t *testing.T) {
 		e.made(1)
 	}
 	for _, w := range e.workers {
-		w.now().wantLine(t, "gardener is down, nothing is tried until it is back")
+		w.now().wantLine(t, "gardener unavailable, sync paused")
 	}
 	const probes = 4 // that failed, a second apart
 	began := time.Now()
@@ -72,7 +72,7 @@ func TestGardenerAway(t *testing.T) {
 func TestSlowGarden(t *testing.T) {
 	t.Parallel()
 	e := newEditor(t)
-	w := e.newWorker(map[string]string{"CLUSTER_WORKER_LEASE": "60s", "CLUSTER_WORKER_CALL_TIMEOUT": "15s"})
+	w := e.newWorker(map[string]string{"CLUSTER_WORKER_LEASE_DURATION": "60s", "CLUSTER_WORKER_CALL_TIMEOUT": "15s"})
 	w.begin()
 	for range 10 {
 		e.made(1)
@@ -100,7 +100,7 @@ func TestSlowGarden(t *testing.T) {
 	}
 	e.made(1)
 	e.wantAgreementAlone()
-	if n := len(w.now().find("gardener is down, nothing is tried until it is back")); n != 0 {
+	if n := len(w.now().find("gardener unavailable, sync paused")); n != 0 {
 		t.Errorf("the worker took it for down %d times", n)
 	}
 	if n := ask[int](e.rig, `select max(sync_attempts) from tenant.cluster_sync`); n != 0 {

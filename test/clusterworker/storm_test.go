@@ -48,8 +48,8 @@ func TestStorm(t *testing.T) { //nolint:paralleltest // it stops the garden that
 	// With a short call timeout, a worker can give up the creation of a Shoot, and the
 	// garden on a busy machine can make it after the cluster is deleted and its row gone.
 	maps.Copy(short.env, map[string]string{
-		"RECONCILE_INTERVAL": "3s", "STATUS_TERM": "3s", "STATUS_CALL_TIMEOUT": "2s", "STATUS_POLL_INTERVAL": "2s",
-		"RECONCILE_DELETE_ORPHANS": "true", "RECONCILE_ORPHAN_AGE": "10s",
+		"RECONCILE_INTERVAL": "3s", "CLUSTER_WORKER_LEADER_LEASE_DURATION": "3s", "STATUS_CALL_TIMEOUT": "2s", "STATUS_POLL_INTERVAL": "2s",
+		"RECONCILE_DELETE_ORPHANS": "true", "RECONCILE_ORPHAN_MIN_AGE": "10s",
 	})
 	runStorm(t, stormPlan{
 		timing: short, weather: 35 * time.Second, edits: 35 * time.Second, pace: 120 * time.Millisecond, disasters: shortDisasters(),

@@ -12,14 +12,14 @@ import (
 // patient are the times of workers that are not to give up because the machine
 // is busy.
 func patient() map[string]string {
-	return map[string]string{"CLUSTER_WORKER_LEASE": "10s", "CLUSTER_WORKER_CALL_TIMEOUT": "4500ms", "RECONCILE_INTERVAL": "5s", "STATUS_TERM": "5s"}
+	return map[string]string{"CLUSTER_WORKER_LEASE_DURATION": "10s", "CLUSTER_WORKER_CALL_TIMEOUT": "4500ms", "RECONCILE_INTERVAL": "5s", "CLUSTER_WORKER_LEADER_LEASE_DURATION": "5s"}
 }
 
 // lostClaim is what a worker says whose result the database did not take.
-const lostClaim = "the claim was lost before its result could be written"
+const lostClaim = "claim lost, result discarded"
 
 // givenUpClaim is what a worker says that ended a call because its lease was over.
-const givenUpClaim = "claim given up without a result"
+const givenUpClaim = "claim abandoned"
 
 func writes(q *request) bool { return q.write }
 

@@ -262,7 +262,7 @@ func wantOldest(t *testing.T, conn *pgx.Conn, condition string) error {
 	t.Helper()
 	var holds bool
 	var row string
-	err := conn.QueryRow(t.Context(), "select "+condition+", c::text from tenant.cluster_sync_changes c order by seq limit 1").Scan(&holds, &row)
+	err := conn.QueryRow(t.Context(), "select "+condition+", c::text from tenant.cluster_change_events c order by seq limit 1").Scan(&holds, &row)
 	if err == nil && !holds {
 		err = fmt.Errorf("%s does not hold for %s", condition, row)
 	}

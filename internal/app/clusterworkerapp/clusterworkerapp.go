@@ -61,7 +61,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 		return parts, nil, err
 	}
 	if cfg.Mode == Mock && loan.Garden == nil {
-		p.Log.WarnContext(ctx, "the garden is in the memory of this process: no cluster becomes real", "set", "GARDENER_MODE=real")
+		p.Log.WarnContext(ctx, "gardener mode is mock, no clusters are created", "hint", "set GARDENER_MODE=real")
 	}
 	database, err := e.connect(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call
 	if err != nil {
@@ -73,7 +73,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 		return parts, nil, err
 	}
 	e.recorder = logged{p.Log, tells.Nudge}
-	parts = append(parts, lifecycle.Part{Name: "worker's change events", Run: tells.Run})
+	parts = append(parts, lifecycle.Part{Name: "cluster-worker change events", Run: tells.Run})
 	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready, Warning: e.Warning}), e.Live, nil
 }
 
@@ -87,8 +87,8 @@ func (e *engine) connect(cfg Part, p *process.Process, sinks *changes.Sinks) ([]
 	e.store = pgstore.New(pool, namesOf(sinks)...)
 	tables := schema.Awaited(pool, p.Log)
 	parts := []lifecycle.Part{
-		{Name: "worker's database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
-		{Name: "worker's schema", Run: tables.Run, Ready: tables.Ready},
+		{Name: "cluster-worker database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
+		{Name: "cluster-worker schema", Run: tables.Run, Ready: tables.Ready},
 	}
 	if cfg.Listen == clusterworker.ListenOff {
 		return parts, nil
@@ -97,7 +97,7 @@ func (e *engine) connect(cfg Part, p *process.Process, sinks *changes.Sinks) ([]
 	if err := measure(e.listener, p.Metrics); err != nil {
 		return nil, errors.Join(err, lifecycle.Discard(parts...))
 	}
-	return append(parts, lifecycle.Part{Name: "listener", Run: e.listener.Run, Ready: e.listener.Ready}), nil
+	return append(parts, lifecycle.Part{Name: "cluster-worker listener", Run: e.listener.Run, Ready: e.listener.Ready}), nil
 }
 
 func (l Loan) opener(cfg Part) (opener, error) {

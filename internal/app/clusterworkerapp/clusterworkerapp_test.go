@@ -85,7 +85,7 @@ func TestRuns(t *testing.T) {
 	later := add(t, conn, "later", `{}`)
 	wantRow(t, conn, later, "synced is not null and shoot_status = 'ready' and sync_attempts = 0 and sync_error is null and sync_last_attempt is not null")
 	broken := add(t, conn, "broken", `{"region": 1}`)
-	wantRow(t, conn, broken, "synced is null and sync_attempts = 1 and error_class = 'bad_spec' and sync_error like '%spec.region%' and due_at - sync_last_attempt > '50s'")
+	wantRow(t, conn, broken, "synced is null and sync_attempts = 1 and error_class = 'invalid_spec' and sync_error like '%spec.region%' and due_at - sync_last_attempt > '50s'")
 
 	if body := apptest.WantStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "fleetloop_clusterworker_") {
 		t.Error("/metrics lacks those of the worker")
@@ -155,7 +155,7 @@ func TestReadyFollowsTheListener(t *testing.T) {
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "POLL_INTERVAL": "10m"})
 	health := c.URL(t, "metrics and health")
 	apptest.WantStatus(t, health+"/readyz", http.StatusOK)
-	said := strings.Count(c.Stderr.String(), "listening to the database")
+	said := strings.Count(c.Stderr.String(), "LISTEN connection established")
 	const kill = `select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`
 	if _, err := conn.Exec(t.Context(), kill); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestReadyFollowsTheListener(t *testing.T) {
 	id := add(t, conn, "meanwhile", `{}`)
 	wantRow(t, conn, id, "synced is not null")
 	apptest.Eventually(t, func() error {
-		if n := strings.Count(c.Stderr.String(), "listening to the database"); n <= said {
+		if n := strings.Count(c.Stderr.String(), "LISTEN connection established"); n <= said {
 			return fmt.Errorf("it said %d times that it listens", n)
 		}
 		return nil
@@ -210,7 +210,7 @@ func TestRefuses(t *testing.T) {
 		"NameTooShort":   {"there must be some name", map[string]string{"GARDENER_MAX_SHOOT_NAME_LEN": "0"}, []string{"GARDENER_MAX_SHOOT_NAME_LEN"}},
 		"Port":           {"a port that there is not", map[string]string{"HEALTH_PORT": "70000"}, []string{"HEALTH_PORT"}},
 		"ProviderConfig": {"it is JSON", map[string]string{"GARDENER_INFRASTRUCTURE_CONFIG": "{"}, []string{"infrastructure config"}},
-		"Lease":          {"it would be over at once", map[string]string{"CLUSTER_WORKER_LEASE": "0s"}, []string{"CLUSTER_WORKER_LEASE"}},
+		"Lease":          {"it would be over at once", map[string]string{"CLUSTER_WORKER_LEASE_DURATION": "0s"}, []string{"CLUSTER_WORKER_LEASE_DURATION"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -332,7 +332,7 @@ func TestAnotherGarden(t *testing.T) {
 	health := c.URL(t, "metrics and health")
 	apptest.Eventually(t, func() error {
 		status, body := apptest.Send(t, http.MethodGet, health+"/readyz?verbose", "")
-		if status != http.StatusServiceUnavailable || !strings.Contains(body, "garden.example/garden-prod") || !strings.Contains(body, "CLUSTER_WORKER_MOVE_TO_GARDEN") {
+		if status != http.StatusServiceUnavailable || !strings.Contains(body, "garden.example/garden-prod") || !strings.Contains(body, "CLUSTER_WORKER_RECREATE_SHOOTS") {
 			return fmt.Errorf("/readyz gives %d %s", status, body)
 		}
 		return nil
@@ -345,6 +345,6 @@ func TestAnotherGarden(t *testing.T) {
 	if err := c.Wait(t); err != nil {
 		t.Error(err)
 	}
-	start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CLUSTER_WORKER_MOVE_TO_GARDEN": "true"})
+	start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CLUSTER_WORKER_RECREATE_SHOOTS": "true"})
 	wantRow(t, conn, id, "synced is not null")
 }

@@ -26,11 +26,11 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 
 	root := &cobra.Command{
 		Use:   binary,
-		Short: "Bring the clusters of the fleet API to Gardener",
-		Long: `Bring the clusters of the fleet API to Gardener as Shoots, and write back how far
-Gardener is with them. Any number of workers share one database.
+		Short: "Sync the clusters of the fleet API to Gardener",
+		Long: `Sync the clusters of the fleet API to Gardener as Shoots, and report the status of
+the Shoots. Any number of workers can share one database.
 
-Without GARDENER_MODE=real it syncs to a garden in its own memory, to try things.`,
+Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 		Example: `  DATABASE_URL=postgres://host/fleet GARDENER_MODE=real GARDENER_KUBECONFIG=garden.kubeconfig cluster-worker
   cluster-worker preflight`,
 		Args:          cobra.NoArgs,
@@ -90,7 +90,7 @@ func work(ctx context.Context, cfg Config, stderr io.Writer) error {
 		return err
 	}
 	if cfg.API.Endpoint == "" {
-		p.Log.WarnContext(ctx, "nothing is reported to the fleet API", "set", "HYPERFLEET_API_ENDPOINT")
+		p.Log.WarnContext(ctx, "fleet API endpoint not set, no status is reported", "hint", "set HYPERFLEET_API_ENDPOINT")
 	}
 	return p.Run(ctx, live, parts...)
 }

@@ -37,7 +37,7 @@ type Config struct {
 	Part
 	Process
 
-	HealthPort int `key:"health_port" env:"HEALTH_PORT" flag:"health-port" validate:"min=0,max=65535" doc:"Port of /healthz, /readyz and /metrics, in the place of the one of their addresses."`
+	HealthPort int `key:"health_port" env:"HEALTH_PORT" flag:"health-port" validate:"min=0,max=65535" doc:"Port of /healthz, /readyz and /metrics; overrides the port of their bind addresses."`
 }
 
 // Part is the configuration of the cluster-worker within a process.
@@ -46,10 +46,10 @@ type Part struct {
 	Status
 	Reports
 
-	Mode            Mode `key:"gardener_mode" env:"GARDENER_MODE" flag:"gardener-mode" default:"mock" validate:"oneof=mock real" doc:"Which Gardener: real, or mock, one in the memory of this process to try things with."`
-	MaxShootNameLen int  `key:"gardener_max_shoot_name_len" env:"GARDENER_MAX_SHOOT_NAME_LEN" flag:"gardener-max-shoot-name-len" default:"21" validate:"min=1,max=63" doc:"How long the name of a Shoot may be. Gardener allows 21 for it and the project's name together, for every provider."`
+	Mode            Mode `key:"gardener_mode" env:"GARDENER_MODE" flag:"gardener-mode" default:"mock" validate:"oneof=mock real" doc:"Gardener client: real, or mock (an in-memory Gardener for tests and demos)."`
+	MaxShootNameLen int  `key:"gardener_max_shoot_name_len" env:"GARDENER_MAX_SHOOT_NAME_LEN" flag:"gardener-max-shoot-name-len" default:"21" validate:"min=1,max=63" doc:"Maximum length of a Shoot name. Gardener allows 21 characters for Shoot name and project name together."`
 
-	MoveToGarden bool `key:"move_to_garden" env:"CLUSTER_WORKER_MOVE_TO_GARDEN" flag:"move-to-garden" doc:"Make all Shoots anew in the garden that is configured, although those of this database are in another one, where they stay. Without it such a worker does nothing."`
+	MoveToGarden bool `key:"recreate_shoots" env:"CLUSTER_WORKER_RECREATE_SHOOTS" flag:"recreate-shoots" doc:"Recreate all Shoots in the configured garden although the Shoots of this database are in another garden, where they keep running. Without it, such a worker does not start syncing."`
 
 	Shoots   manifest.Config `key:"shoots"`
 	Gardener gardener.Config `key:"gardener"`
@@ -71,21 +71,21 @@ const (
 
 // MockConfig says how the garden in memory behaves.
 type MockConfig struct {
-	CreateTime time.Duration `key:"create_time" env:"GARDENER_MOCK_CREATE_TIME" default:"5s" validate:"min=0" doc:"How long it takes to create a Shoot."`
-	UpdateTime time.Duration `key:"update_time" env:"GARDENER_MOCK_UPDATE_TIME" default:"2s" validate:"min=0" doc:"How long it takes to change a Shoot."`
-	DeleteTime time.Duration `key:"delete_time" env:"GARDENER_MOCK_DELETE_TIME" default:"3s" validate:"min=0" doc:"How long it takes to delete a Shoot."`
-	Latency    time.Duration `key:"latency" env:"GARDENER_MOCK_LATENCY" default:"0s" validate:"min=0" doc:"How long each call takes."`
-	Versions   []string      `key:"kubernetes_versions" env:"GARDENER_MOCK_KUBERNETES_VERSIONS" default:"1.30.14,1.31.13,1.32.9,1.33.5,1.34.1,1.34.2,1.34.3,1.35.0,1.36.0" doc:"Versions of Kubernetes in its cloud profile. A cluster of another version is refused; none takes any version."`
-	FailRate   float64       `key:"fail_rate" env:"GARDENER_MOCK_FAIL_RATE" default:"0" validate:"min=0,lt=1" doc:"Share of the calls that fail by chance."`
+	CreateTime time.Duration `key:"create_time" env:"GARDENER_MOCK_CREATE_TIME" default:"5s" validate:"min=0" doc:"Duration of the creation of a Shoot."`
+	UpdateTime time.Duration `key:"update_time" env:"GARDENER_MOCK_UPDATE_TIME" default:"2s" validate:"min=0" doc:"Duration of an update of a Shoot."`
+	DeleteTime time.Duration `key:"delete_time" env:"GARDENER_MOCK_DELETE_TIME" default:"3s" validate:"min=0" doc:"Duration of the deletion of a Shoot."`
+	Latency    time.Duration `key:"latency" env:"GARDENER_MOCK_LATENCY" default:"0s" validate:"min=0" doc:"Latency of each call."`
+	Versions   []string      `key:"kubernetes_versions" env:"GARDENER_MOCK_KUBERNETES_VERSIONS" default:"1.30.14,1.31.13,1.32.9,1.33.5,1.34.1,1.34.2,1.34.3,1.35.0,1.36.0" doc:"Kubernetes versions in the cloud profile; other versions are rejected. If empty, any version is accepted."`
+	FailRate   float64       `key:"fail_rate" env:"GARDENER_MOCK_FAIL_RATE" default:"0" validate:"min=0,lt=1" doc:"Fraction of calls that fail at random, from 0 to 1."`
 }
 
 // APIConfig says where the fleet API is that is told how Gardener gets on.
 type APIConfig struct {
-	Endpoint  string          `key:"endpoint" env:"HYPERFLEET_API_ENDPOINT" flag:"api-endpoint" doc:"URL of the fleet API, to report to as the adapter gardener. None means that nothing is reported: the fleet API then reads in the database how the Shoots are."`
-	Timeout   time.Duration   `key:"timeout" env:"HYPERFLEET_API_TIMEOUT" default:"10s" validate:"gt=0" doc:"Bound of one request."`
-	Token     settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" secret:"true" doc:"Bearer token. It must be good for all tenants."`
-	TokenFile string          `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token; it may be replaced while the worker runs."`
-	CAFile    string          `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the certificates that the server's must lead to; the system's if it is not given."`
+	Endpoint  string          `key:"endpoint" env:"HYPERFLEET_API_ENDPOINT" flag:"api-endpoint" doc:"URL of the fleet API that receives status reports of the adapter gardener. If empty, nothing is reported and the fleet API reads Shoot status from the database."`
+	Timeout   time.Duration   `key:"timeout" env:"HYPERFLEET_API_TIMEOUT" default:"10s" validate:"gt=0" doc:"Timeout of one request."`
+	Token     settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" secret:"true" doc:"Bearer token. It must give access to all tenants."`
+	TokenFile string          `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token; changes are picked up without a restart."`
+	CAFile    string          `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with CA certificates to verify the server (default: system CAs)."`
 }
 
 // defaultAddr is where health and metrics are served.
@@ -104,8 +104,8 @@ func Defaults() Config {
 }
 
 var (
-	errNoDatabase   = errors.New("DATABASE_URL is not set; set it to postgres://user:password@host:5432/database, the database of the fleet API")
-	errNoKubeconfig = errors.New("GARDENER_KUBECONFIG is not set; GARDENER_MODE=real needs the path of a kubeconfig of the garden cluster (or leave out GARDENER_MODE, for a garden in memory)")
+	errNoDatabase   = errors.New("DATABASE_URL is not set: set it to the fleet API's database, postgres://user:password@host:5432/database")
+	errNoKubeconfig = errors.New("GARDENER_KUBECONFIG is not set: GARDENER_MODE=real requires a kubeconfig of the garden cluster; set it, or unset GARDENER_MODE to use the mock")
 )
 
 // fleetName is what sinks call the place of a change where nothing else says it. Each

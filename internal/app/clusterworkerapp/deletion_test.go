@@ -115,7 +115,7 @@ func wantRefused(t *testing.T, conn *pgx.Conn, id string) {
 }
 
 // startWorker runs a worker on a garden that outlives it. Only the settings of
-// the specification are set: nothing is reported to the fleet API.
+// the specification are set: fleet API endpoint not set, no status is reported.
 func startWorker(t *testing.T, url string, garden *memory.Garden) (stop func()) {
 	t.Helper()
 	cfg := clusterworkerapp.Defaults()

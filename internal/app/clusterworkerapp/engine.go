@@ -47,7 +47,7 @@ type engine struct {
 }
 
 // errWaits is why an engine that has begun to run is not at work yet.
-var errWaits = errors.New("the database has not said yet which installation this is")
+var errWaits = errors.New("installation id not read from database yet")
 
 // Ready says why clusters can not be claimed, or nil. A Gardener that does not
 // answer is no reason: nothing that could be done to this process would help.
@@ -101,7 +101,7 @@ func patiently[T any](ctx context.Context, e *engine, what string, ask func(cont
 		if err != nil {
 			if err.Error() != said && ctx.Err() == nil {
 				said = err.Error()
-				e.log.WarnContext(ctx, "the cluster-worker can not begin yet, trying again", "lacks", what, "err", err)
+				e.log.WarnContext(ctx, "cluster-worker startup blocked, retrying", "step", what, "err", err)
 			}
 			return err
 		}
@@ -114,23 +114,23 @@ func patiently[T any](ctx context.Context, e *engine, what string, ask func(cont
 // parts makes what runs.
 func (e *engine) parts(ctx context.Context) ([]lifecycle.Part, error) {
 	e.waits.Store(&errWaits)
-	installation, err := patiently(ctx, e, "the id of the installation", e.store.Installation)
+	installation, err := patiently(ctx, e, "read installation id", e.store.Installation)
 	if err != nil {
 		return nil, err
 	}
 	// Before Gardener is asked for anything: while it is away, clusters are deleted too.
-	if _, err := patiently(ctx, e, "its registration", e.register); err != nil {
+	if _, err := patiently(ctx, e, "register cluster-worker", e.register); err != nil {
 		return nil, err
 	}
 	garden, err := e.open(installation)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := patiently(ctx, e, "its garden", func(ctx context.Context) (string, error) { return e.settle(ctx, garden) }); err != nil {
+	if _, err := patiently(ctx, e, "check garden", func(ctx context.Context) (string, error) { return e.settle(ctx, garden) }); err != nil {
 		return nil, err
 	}
 	e.waits.Store(nil)
-	project, err := patiently(ctx, e, "the name of the Gardener project", garden.Project)
+	project, err := patiently(ctx, e, "read Gardener project name", garden.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (e *engine) settle(ctx context.Context, garden Garden) (string, error) {
 }
 
 func elsewhere(holds, ours string) error {
-	return fmt.Errorf("the Shoots of this database are in %q, and this worker is set up for %q: correct GARDENER_MODE, GARDENER_KUBECONFIG or GARDENER_NAMESPACE, or, to make all of them anew here, set CLUSTER_WORKER_MOVE_TO_GARDEN=true", holds, ours)
+	return fmt.Errorf("garden mismatch: the Shoots of this database are in %q, but this worker is configured for %q: correct GARDENER_MODE, GARDENER_KUBECONFIG or GARDENER_NAMESPACE, or set CLUSTER_WORKER_RECREATE_SHOOTS=true to create all Shoots again in the new garden", holds, ours)
 }
 
 // maker makes what makes Shoots of clusters.

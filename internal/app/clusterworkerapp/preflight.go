@@ -28,12 +28,12 @@ const (
 func preflightCommand(out io.Writer, load func(*cobra.Command) (Config, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   "preflight [CLUSTER...]",
-		Short: "Ask Gardener whether it would take the clusters, and change nothing",
-		Long: `Look whether Gardener can be reached and lets us do what a worker does, then make
-the Shoot of each cluster of the database, or of those that are named, and have
-Gardener check it (dryRun=All). Nothing is stored, in the database neither.
+		Short: "Check with Gardener whether clusters would be accepted (dry run)",
+		Long: `Check that Gardener is reachable and grants the required permissions. Then build the
+Shoot of every cluster in the database, or of the named clusters, and have Gardener
+validate it (dryRun=All). Nothing is changed in Gardener or in the database.
 
-It ends with 1 if something would not work.`,
+The exit code is 1 if any check fails.`,
 		Example: `  cluster-worker preflight
   cluster-worker preflight eu-west-07`,
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -47,7 +47,7 @@ It ends with 1 if something would not work.`,
 }
 
 // errPreflight is why preflight ends with 1.
-var errPreflight = errors.New("not everything would work, see above")
+var errPreflight = errors.New("preflight failed: see the errors above")
 
 func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) error {
 	if err := errors.Join(cfg.check(), cfg.sinks().Check()); err != nil {
@@ -194,10 +194,10 @@ func (c *checker) tell() error {
 	for _, name := range c.names {
 		if !slices.Contains(c.found, name) {
 			c.refused++
-			_, _ = fmt.Fprintf(c.out, "error   cluster %s: there is none of that name or id that is not being deleted\n", terminal.Clean(name))
+			_, _ = fmt.Fprintf(c.out, "error   cluster %s: not found, or being deleted\n", terminal.Clean(name))
 		}
 	}
-	_, _ = fmt.Fprintf(c.out, "%d clusters checked, %d would be refused\n", c.checked, c.refused)
+	_, _ = fmt.Fprintf(c.out, "%d clusters checked, %d would be rejected\n", c.checked, c.refused)
 	if c.refused > 0 {
 		return errPreflight
 	}

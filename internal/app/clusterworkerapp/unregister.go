@@ -17,14 +17,14 @@ func unregisterCommand(out io.Writer, load func(*cobra.Command) (Config, error))
 	abandon := false
 	cmd := &cobra.Command{
 		Use:   "unregister",
-		Short: "Record that this installation has no cluster-worker any more",
-		Long: `Record that this installation has no cluster-worker any more, so that clusters can
-be deleted without one. The first start of a cluster-worker records that there is one;
-from then on the database keeps the row of a cluster until a cluster-worker has
-confirmed that its Shoot is gone.
+		Short: "Allow clusters to be deleted without a cluster-worker",
+		Long: `Remove the registration of the cluster-worker, so that clusters can be deleted
+without one. The first start of a cluster-worker registers it in the database. From
+then on, the row of a cluster is kept until a cluster-worker has confirmed that its
+Shoot is deleted.
 
-Stop all cluster-workers first. Delete the clusters first, too: Shoots that are left
-behind run on, and nothing here knows of them any more.`,
+Delete the clusters and stop all cluster-workers first. Shoots that are left behind
+keep running, and Fleetloop no longer tracks them.`,
 		Example: `  cluster-worker unregister
   cluster-worker unregister --abandon-shoots`,
 		Args: cobra.NoArgs,
@@ -36,7 +36,7 @@ behind run on, and nothing here knows of them any more.`,
 			return runUnregister(cmd.Context(), cfg.Database, out, abandon)
 		},
 	}
-	cmd.Flags().BoolVar(&abandon, "abandon-shoots", false, "do so although clusters have Shoots, which run on")
+	cmd.Flags().BoolVar(&abandon, "abandon-shoots", false, "unregister although clusters have Shoots; the Shoots keep running")
 	return cmd
 }
 
@@ -57,14 +57,14 @@ func runUnregister(ctx context.Context, database postgres.Config, out io.Writer,
 	case err != nil:
 		return err
 	case u.Running != "":
-		return fmt.Errorf("cluster-worker %q is running, or was until a moment ago: stop all cluster-workers, wait a minute and try again", terminal.Clean(u.Running))
+		return fmt.Errorf("unregister cluster-worker: %q is still running: stop all cluster-workers, wait one minute and retry", terminal.Clean(u.Running))
 	case !u.Removed:
-		return fmt.Errorf("%s a Shoot that is not confirmed gone: delete the clusters and let a cluster-worker finish, or give --abandon-shoots to leave the Shoots running",
+		return fmt.Errorf("unregister cluster-worker: %s a Shoot whose deletion is not confirmed: delete the clusters and wait for a cluster-worker to finish, or use --abandon-shoots to leave the Shoots running",
 			clustersHave(u.Guarded))
 	}
 	_, _ = fmt.Fprintln(out, "No cluster-worker is registered. Clusters are deleted without one.")
 	if u.Guarded > 0 {
-		_, _ = fmt.Fprintf(out, "%s a Shoot that may be running: remove those in Gardener.\n", clustersHave(u.Guarded))
+		_, _ = fmt.Fprintf(out, "%s a Shoot that may still be running: delete those Shoots in Gardener.\n", clustersHave(u.Guarded))
 	}
 	return nil
 }

@@ -29,8 +29,8 @@ import (
 // Config is what an operator settles about reports. Fields that are zero mean
 // their default.
 type Config struct {
-	Timeout  time.Duration `key:"report_timeout" env:"CLUSTER_WORKER_REPORT_TIMEOUT" default:"10s" validate:"gt=0" doc:"Bound of one report to the fleet API."`
-	InFlight int           `key:"reports_in_flight" env:"CLUSTER_WORKER_REPORTS_IN_FLIGHT" default:"8" validate:"gte=1,lte=100" doc:"How many reports are made at the same time."`
+	Timeout  time.Duration `key:"report_timeout" env:"CLUSTER_WORKER_REPORT_TIMEOUT" default:"10s" validate:"gt=0" doc:"Timeout of one report to the fleet API."`
+	InFlight int           `key:"max_concurrent_reports" env:"CLUSTER_WORKER_MAX_CONCURRENT_REPORTS" default:"8" validate:"gte=1,lte=100" doc:"Maximum number of reports sent to the fleet API concurrently."`
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -41,7 +41,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.InFlight = 8
 	}
 	if c.Timeout < 0 || c.InFlight < 0 {
-		return c, fmt.Errorf("a report may take %s, %d at the same time: want neither below zero", c.Timeout, c.InFlight)
+		return c, fmt.Errorf("report_timeout %s and max_concurrent_reports %d must not be negative", c.Timeout, c.InFlight)
 	}
 	return c, nil
 }
@@ -125,7 +125,7 @@ func New(cfg Config, deps Deps) (*Bridge, error) {
 		return nil, err
 	}
 	if deps.Store == nil || deps.Fleet == nil || deps.Observer == nil {
-		return nil, errors.New("a bridge needs a store, a fleet and an observer")
+		return nil, errors.New("create fleet API reporter: store, fleet client and observer are required")
 	}
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
@@ -160,13 +160,13 @@ func (b *Bridge) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 		case err != nil:
 			if failures == 0 {
-				b.log.WarnContext(ctx, "cannot report to the fleet API, trying again", "err", err)
+				b.log.WarnContext(ctx, "report to fleet API failed, retrying", "err", err)
 			}
 			after, _ := backoff.RetryAfter(err)
 			_ = backoff.Sleep(ctx, max(policy.Delay(failures), min(after, backoff.MaxRetryAfter)))
 			failures++
 		case answered && failures > 0:
-			b.log.InfoContext(ctx, "reports reach the fleet API again", "failures", failures)
+			b.log.InfoContext(ctx, "fleet API accepts reports again", "failures", failures)
 			failures = 0
 		case !more:
 			b.wait(ctx, idle)

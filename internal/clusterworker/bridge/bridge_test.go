@@ -112,12 +112,12 @@ func TestAnswers(t *testing.T) {
 		log      string
 	}{
 		"Gone":        {"the cluster is gone", answer{code: http.StatusNotFound}, false, synced(is(v1.ShootProgressing, "")), 1, 1, ""},
-		"Refused":     {"it makes no sense to the fleet API", answer{code: http.StatusBadRequest}, false, synced(is(v1.ShootProgressing, "")), 1, 1, "refused a report"},
+		"Refused":     {"it makes no sense to the fleet API", answer{code: http.StatusBadRequest}, false, synced(is(v1.ShootProgressing, "")), 1, 1, "fleet API rejected report"},
 		"Ignored":     {"it came too late, or too early", nil, true, synced(), 18, 21, ""},
-		"Failed":      {"the fleet API fails", answer{code: http.StatusInternalServerError}, false, synced(), 30, 60, "cannot report"},
-		"Unreachable": {"it can not be reached", errors.New("refused"), false, synced(), 30, 60, "cannot report"},
-		"Unknown":     {"it does not know us", answer{code: http.StatusUnauthorized}, false, synced(), 30, 60, "cannot report"},
-		"Throttled":   {"it asks to wait", answer{code: http.StatusTooManyRequests, after: time.Minute}, false, synced(), 9, 11, "cannot report"},
+		"Failed":      {"the fleet API fails", answer{code: http.StatusInternalServerError}, false, synced(), 30, 60, "report to fleet API failed"},
+		"Unreachable": {"it can not be reached", errors.New("refused"), false, synced(), 30, 60, "report to fleet API failed"},
+		"Unknown":     {"it does not know us", answer{code: http.StatusUnauthorized}, false, synced(), 30, 60, "report to fleet API failed"},
+		"Throttled":   {"it asks to wait", answer{code: http.StatusTooManyRequests, after: time.Minute}, false, synced(), 9, 11, "report to fleet API failed"},
 		"Untried":     {"there is nothing to report yet", nil, false, clusterworker.Row{}, 0, 0, ""},
 	}
 	for name, tc := range cases {

@@ -12,11 +12,11 @@ type result string
 const (
 	resultStored  result = "stored"
 	resultIgnored result = "ignored"
-	resultRefused result = "refused"
-	resultGone    result = "gone"
+	resultRefused result = "rejected"
+	resultGone    result = "not_found"
 	resultFailed  result = "failed"
-	resultUnseen  result = "unseen"
-	resultUntried result = "untried"
+	resultUnseen  result = "awaiting_status"
+	resultUntried result = "never_synced"
 )
 
 // answered is whether the fleet API gave an answer that makes sense.
@@ -29,7 +29,7 @@ type metrics struct{ reports *prometheus.CounterVec }
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "fleetloop", Subsystem: "clusterworker", Name: "reports_total",
-		Help: "Reports to the fleet API that were due, by what became of them.",
+		Help: "Total number of reports due for the fleet API, by result.",
 	}, []string{"result"})}
 	for _, r := range []result{resultStored, resultIgnored, resultRefused, resultGone, resultFailed, resultUnseen, resultUntried} {
 		m.reports.WithLabelValues(string(r))
@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	if err := reg.Register(m.reports); err != nil {
-		return nil, fmt.Errorf("register metrics of the bridge: %w", err)
+		return nil, fmt.Errorf("register fleet API reporter metrics: %w", err)
 	}
 	return m, nil
 }

@@ -27,11 +27,11 @@ func PoolReport(row *clusterworker.Row, pool clusterworker.PoolSent, now time.Ti
 	r.Conditions[0] = condition(v1.ConditionAvailable, false, "PoolDeleting", "The node pool is being deleted")
 	switch {
 	case gone(row):
-		return withFinalized(r, true, "ShootDeleted", "The cluster is gone, and its machines with it")
+		return withFinalized(r, true, "ShootDeleted", "The cluster and its machines are deleted")
 	case isReady(row):
 		return withFinalized(r, true, "PoolDeleted", "The cluster is fully operational without the node pool")
 	}
-	return withFinalized(r, false, "PoolExists", "Gardener is not done with the change that takes the node pool away")
+	return withFinalized(r, false, "PoolExists", "Gardener is still removing the node pool")
 }
 
 func withFinalized(r v1.Report, is bool, reason, message string) v1.Report {
@@ -52,7 +52,7 @@ func (b *Bridge) tellPools(ctx context.Context, row clusterworker.Row, current b
 		return fmt.Errorf("report on the node pools of cluster %q: %w", row.ClusterID, err)
 	}
 	if isReady(&row) && !current {
-		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener has the last change; what it makes of it is still to be seen"
+		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener accepted the last change; its status is not known yet"
 	}
 	for _, pool := range pools {
 		_, err := b.deps.Fleet.Report(ctx, poolsCollection, pool.ID, PoolReport(&row, pool, now))

@@ -68,7 +68,7 @@ func condition(kind string, is bool, reason, message string) v1.ReportCondition 
 
 func available(row *clusterworker.Row) v1.ReportCondition {
 	if !applied(row) && !row.Deleting {
-		return condition(v1.ConditionAvailable, false, "SyncFailed", "Gardener does not have the cluster as it should be: "+row.SyncError)
+		return condition(v1.ConditionAvailable, false, "SyncFailed", "Gardener does not have the current cluster spec: "+row.SyncError)
 	}
 	reason, message := standing(row.Status)
 	if row.StatusMessage != "" {
@@ -81,31 +81,31 @@ func available(row *clusterworker.Row) v1.ReportCondition {
 func standing(status v1.ShootStatus) (reason, message string) {
 	switch status {
 	case v1.ShootPending:
-		return "ShootPending", "Gardener does not show the cluster yet"
+		return "ShootPending", "The Shoot is not visible in Gardener yet"
 	case v1.ShootProgressing:
-		return "ShootProgressing", "Gardener is at work on the cluster"
+		return "ShootProgressing", "Gardener is reconciling the cluster"
 	case v1.ShootReady:
 		return "ShootReady", "The cluster is fully operational"
 	case v1.ShootError:
-		return "ShootFailed", "Gardener failed"
+		return "ShootFailed", "Gardener failed to reconcile the cluster"
 	case v1.ShootDeleting:
 		return "ShootDeleting", "Gardener is deleting the cluster"
 	case v1.ShootDeleted:
-		return "ShootDeleted", "The cluster is gone"
+		return "ShootDeleted", "The cluster is deleted"
 	}
-	return "ShootUnknown", "Nothing is known of the cluster in Gardener yet"
+	return "ShootUnknown", "The status of the Shoot is not known yet"
 }
 
 func appliedTo(row *clusterworker.Row) v1.ReportCondition {
 	switch {
 	case gone(row):
-		return condition(v1.ConditionApplied, false, "ShootDeleted", "The cluster is gone")
+		return condition(v1.ConditionApplied, false, "ShootDeleted", "The cluster is deleted")
 	case applied(row):
-		return condition(v1.ConditionApplied, true, "Synced", "Gardener has the cluster as it should be")
+		return condition(v1.ConditionApplied, true, "Synced", "Gardener has the current cluster spec")
 	case row.SyncError != "":
 		return condition(v1.ConditionApplied, false, reasonOf(row.ErrorClass), row.SyncError)
 	}
-	return condition(v1.ConditionApplied, false, "Syncing", "The cluster is being brought to Gardener")
+	return condition(v1.ConditionApplied, false, "Syncing", "The cluster is being synced to Gardener")
 }
 
 func health(row *clusterworker.Row) v1.ReportCondition {
@@ -115,14 +115,14 @@ func health(row *clusterworker.Row) v1.ReportCondition {
 	case row.Status == v1.ShootError:
 		return condition(v1.ConditionHealth, false, "ShootFailed", row.StatusMessage)
 	}
-	return condition(v1.ConditionHealth, true, "NoErrors", "Nothing has failed")
+	return condition(v1.ConditionHealth, true, "NoErrors", "No errors")
 }
 
 func finalized(row *clusterworker.Row) v1.ReportCondition {
 	if gone(row) {
-		return condition(v1.ConditionFinalized, true, "ShootDeleted", "The cluster is confirmed to be gone")
+		return condition(v1.ConditionFinalized, true, "ShootDeleted", "The deletion of the Shoot is confirmed")
 	}
-	return condition(v1.ConditionFinalized, false, "ShootExists", "The cluster is not confirmed to be gone")
+	return condition(v1.ConditionFinalized, false, "ShootExists", "The deletion of the Shoot is not confirmed yet")
 }
 
 // reasonOf spells a class as a condition's reason: WaitingForApproval.

@@ -81,7 +81,7 @@ func TestReport(t *testing.T) {
 		},
 		"EditFailed": {
 			"what it should be Gardener refused; that it runs as it was is not what was asked for", synced(isEdited, failing(shoot.ClassInvalid, "no such version")),
-			"-Available(SyncFailed) -Applied(Invalid) -Health(Invalid)",
+			"-Available(SyncFailed) -Applied(InvalidShoot) -Health(InvalidShoot)",
 		},
 		"EditWaits": {
 			"Gardener is away, which is nobody's fault",
@@ -93,8 +93,8 @@ func TestReport(t *testing.T) {
 			"+Available(ShootReady) +Applied(Synced) -Health(Forbidden)",
 		},
 		"FirstFailed": {
-			"it was never sent", synced(failing("bad_spec", "spec.region: is missing"), is("", ""), func(r *clusterworker.Row) { r.SyncedGeneration = 0 }),
-			"-Available(SyncFailed) -Applied(BadSpec) -Health(BadSpec)",
+			"it was never sent", synced(failing("invalid_spec", "spec.region: is missing"), is("", ""), func(r *clusterworker.Row) { r.SyncedGeneration = 0 }),
+			"-Available(SyncFailed) -Applied(InvalidSpec) -Health(InvalidSpec)",
 		},
 		"NoClass": {
 			"an error is an error", synced(isEdited, failing("", "something")),
@@ -181,7 +181,7 @@ func anyRow(t *rapid.T) clusterworker.Row {
 		ClusterGeneration: rapid.Int64Range(0, 9).Draw(t, "cluster generation"),
 		Synced:            rapid.Bool().Draw(t, "synced"), Deleting: rapid.Bool().Draw(t, "deleting"),
 		SyncError:  rapid.OneOf(rapid.Just(""), rapid.String(), rapid.Just(strings.Repeat("ü\x00", 40000))).Draw(t, "error"),
-		ErrorClass: clusterworker.ErrorClass(rapid.SampledFrom([]string{"", "invalid", "bad_spec", "__odd", "waiting_for_approval"}).Draw(t, "class")),
+		ErrorClass: clusterworker.ErrorClass(rapid.SampledFrom([]string{"", "invalid", "invalid_spec", "__odd", "waiting_for_approval"}).Draw(t, "class")),
 		Attempts:   rapid.IntRange(0, 2).Draw(t, "attempts"), ShootName: rapid.SampledFrom([]string{"", "s"}).Draw(t, "name"),
 		Status: rapid.SampledFrom([]v1.ShootStatus{
 			"", v1.ShootPending, v1.ShootProgressing, v1.ShootReady, v1.ShootError, v1.ShootDeleting, v1.ShootDeleted,

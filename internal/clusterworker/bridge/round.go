@@ -69,11 +69,11 @@ func (b *Bridge) round(ctx context.Context) (more, answered bool, err error) {
 }
 
 func (b *Bridge) due(ctx context.Context) ([]clusterworker.Row, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, queryTimeout, errors.New("the database did not answer in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, queryTimeout, errors.New("database request timed out"))
 	defer cancel()
 	rows, err := b.deps.Store.DueReports(ctx, batch)
 	if err != nil {
-		return nil, fmt.Errorf("read which reports are due: %w", err)
+		return nil, fmt.Errorf("read due reports: %w", err)
 	}
 	return rows, nil
 }
@@ -84,10 +84,10 @@ func (b *Bridge) note(ctx context.Context, notes []clusterworker.Reported) error
 	if len(notes) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), queryTimeout, errors.New("the database did not answer in time"))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), queryTimeout, errors.New("database request timed out"))
 	defer cancel()
 	if err := b.deps.Store.Reported(ctx, notes); err != nil {
-		return fmt.Errorf("note %d reports: %w", len(notes), err)
+		return fmt.Errorf("record %d reports: %w", len(notes), err)
 	}
 	return nil
 }
@@ -105,14 +105,14 @@ func (b *Bridge) tell(ctx context.Context, row clusterworker.Row, now time.Time)
 	case ready && !known && time.Since(b.leadsSince) < patience:
 		return outcome{result: resultUnseen, next: nextUnseen}
 	case known && !current:
-		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener has the last change; what it makes of it is still to be seen"
+		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener accepted the last change; its status is not known yet"
 		next = nextUnseen
 	}
 	report, ok := Report(row, now)
 	if !ok {
 		return outcome{result: resultUntried, next: next}
 	}
-	tctx, cancel := context.WithTimeoutCause(ctx, b.cfg.Timeout, errors.New("the fleet API did not answer in time"))
+	tctx, cancel := context.WithTimeoutCause(ctx, b.cfg.Timeout, errors.New("fleet API request timed out"))
 	defer cancel()
 	stored, err := b.deps.Fleet.Report(tctx, collection, row.ClusterID, report)
 	if err == nil {
@@ -136,11 +136,11 @@ func (b *Bridge) tell(ctx context.Context, row clusterworker.Row, now time.Time)
 func (b *Bridge) refused(ctx context.Context, row *clusterworker.Row, err error) outcome {
 	switch code := statusOf(err); {
 	case code == http.StatusNotFound:
-		b.log.DebugContext(ctx, "a cluster is gone, and needs no report", "cluster_id", row.ClusterID)
+		b.log.DebugContext(ctx, "cluster not found in fleet API, report skipped", "cluster_id", row.ClusterID)
 		return outcome{result: resultGone, next: nextReady}
 	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests:
 	case code >= 400 && code < 500:
-		b.log.WarnContext(ctx, "the fleet API refused a report", "cluster_id", row.ClusterID, "err", err)
+		b.log.WarnContext(ctx, "fleet API rejected report", "cluster_id", row.ClusterID, "err", err)
 		return outcome{result: resultRefused, next: nextReady}
 	}
 	// Others go first meanwhile, lest one that always fails is always tried first.

@@ -22,30 +22,30 @@ type Config struct {
 	// one that the client works in, and so no setting of its own.
 	Namespace string
 
-	ProviderType string `key:"provider_type" env:"GARDENER_PROVIDER_TYPE" flag:"gardener-provider-type" default:"local" doc:"Where the Shoots run: local, metal, aws, or any other provider that Gardener has an extension for."`
+	ProviderType string `key:"provider_type" env:"GARDENER_PROVIDER_TYPE" flag:"gardener-provider-type" default:"local" doc:"Provider type of the Shoots: local, metal, aws, or any other provider with a Gardener extension."`
 
-	CloudProfile     string `key:"cloud_profile" env:"GARDENER_CLOUD_PROFILE" flag:"gardener-cloud-profile" default:"local" doc:"Cloud profile, which says what regions, versions and machine types there are."`
-	CloudProfileKind string `key:"cloud_profile_kind" env:"GARDENER_CLOUD_PROFILE_KIND" flag:"gardener-cloud-profile-kind" default:"CloudProfile" validate:"oneof=CloudProfile NamespacedCloudProfile" doc:"Kind of the cloud profile: CloudProfile, or NamespacedCloudProfile for one of the project's own."`
+	CloudProfile     string `key:"cloud_profile" env:"GARDENER_CLOUD_PROFILE" flag:"gardener-cloud-profile" default:"local" doc:"Name of the CloudProfile, which lists regions, Kubernetes versions and machine types."`
+	CloudProfileKind string `key:"cloud_profile_kind" env:"GARDENER_CLOUD_PROFILE_KIND" flag:"gardener-cloud-profile-kind" default:"CloudProfile" validate:"oneof=CloudProfile NamespacedCloudProfile" doc:"Kind of the cloud profile: CloudProfile or NamespacedCloudProfile."`
 
-	CredentialsBindingName string `key:"credentials_binding_name" env:"GARDENER_CREDENTIALS_BINDING_NAME" flag:"gardener-credentials-binding-name" doc:"CredentialsBinding with what the provider has to be told. Gardener itself takes no Shoot without one, of no provider; for local its Secret may be empty."`
+	CredentialsBindingName string `key:"credentials_binding_name" env:"GARDENER_CREDENTIALS_BINDING_NAME" flag:"gardener-credentials-binding-name" doc:"Name of the CredentialsBinding. Gardener requires one for every provider; for local its Secret may be empty."`
 
-	Region            string `key:"region" env:"GARDENER_REGION" flag:"gardener-region" doc:"Region of clusters that name none (default: local for the provider local; otherwise such a cluster is refused)."`
-	KubernetesVersion string `key:"kubernetes_version" env:"GARDENER_KUBERNETES_VERSION" flag:"gardener-kubernetes-version" doc:"Version of clusters that name none, such as 1.34 (default: Gardener takes the newest of the cloud profile)."`
-	MachineType       string `key:"machine_type" env:"GARDENER_MACHINE_TYPE" flag:"gardener-machine-type" doc:"Machine type of node pools that name none (default: local for the provider local; otherwise such a cluster is refused)."`
+	Region            string `key:"region" env:"GARDENER_REGION" flag:"gardener-region" doc:"Default region (for the provider local: local; otherwise a cluster without a region fails)."`
+	KubernetesVersion string `key:"kubernetes_version" env:"GARDENER_KUBERNETES_VERSION" flag:"gardener-kubernetes-version" doc:"Default Kubernetes version, such as 1.34 (if empty, Gardener chooses the newest in the cloud profile)."`
+	MachineType       string `key:"machine_type" env:"GARDENER_MACHINE_TYPE" flag:"gardener-machine-type" doc:"Default machine type (for the provider local: local; otherwise a node pool without a machine type fails)."`
 
-	VolumeType string   `key:"volume_type" env:"GARDENER_VOLUME_TYPE" doc:"Type of the volumes of machines whose node pool names none. The provider aws needs one."`
-	VolumeSize string   `key:"volume_size" env:"GARDENER_VOLUME_SIZE" doc:"Size of the volumes of machines whose node pool names none, such as 50Gi. The provider aws needs one."`
-	Zones      []string `key:"zones" env:"GARDENER_ZONES" doc:"Zones of node pools that name none, for clusters in the region that is set here. The provider aws needs some."`
+	VolumeType string   `key:"volume_type" env:"GARDENER_VOLUME_TYPE" doc:"Default volume type of machines. Required for the provider aws unless every node pool sets it."`
+	VolumeSize string   `key:"volume_size" env:"GARDENER_VOLUME_SIZE" doc:"Default volume size of machines, such as 50Gi. Required for the provider aws unless every node pool sets it."`
+	Zones      []string `key:"zones" env:"GARDENER_ZONES" doc:"Default zones of node pools, for clusters in the default region. Required for the provider aws unless every node pool sets them."`
 
-	NetworkingType string `key:"networking_type" env:"GARDENER_NETWORKING_TYPE" flag:"gardener-networking-type" default:"calico" doc:"Network plug-in of clusters that name none."`
-	NodeCIDR       string `key:"node_cidr" env:"GARDENER_NODE_CIDR" doc:"Addresses of the nodes of clusters that say none (default: 10.0.0.0/16 for the provider local). The provider aws needs them, within those of the VPC; metal allocates its own."`
-	PodCIDR        string `key:"pod_cidr" env:"GARDENER_POD_CIDR" doc:"Addresses of the Pods of clusters that say none (default: Gardener's)."`
-	ServiceCIDR    string `key:"service_cidr" env:"GARDENER_SERVICE_CIDR" doc:"Addresses of the Services of clusters that say none (default: Gardener's)."`
+	NetworkingType string `key:"networking_type" env:"GARDENER_NETWORKING_TYPE" flag:"gardener-networking-type" default:"calico" doc:"Default network plug-in."`
+	NodeCIDR       string `key:"node_cidr" env:"GARDENER_NODE_CIDR" doc:"Default node CIDR (for the provider local: 10.0.0.0/16). Required for aws, within the VPC's range; not needed for metal."`
+	PodCIDR        string `key:"pod_cidr" env:"GARDENER_POD_CIDR" doc:"Default pod CIDR (if empty, Gardener chooses it)."`
+	ServiceCIDR    string `key:"service_cidr" env:"GARDENER_SERVICE_CIDR" doc:"Default service CIDR (if empty, Gardener chooses it)."`
 
-	InfrastructureConfig string `key:"infrastructure_config" env:"GARDENER_INFRASTRUCTURE_CONFIG" file:"infrastructure_config_file" doc:"The provider's InfrastructureConfig for clusters that have none of their own, as a JSON object with its apiVersion and kind. It is passed on as it is. The providers aws and metal need one."`
-	ControlPlaneConfig   string `key:"control_plane_config" env:"GARDENER_CONTROL_PLANE_CONFIG" file:"control_plane_config_file" doc:"The provider's ControlPlaneConfig for clusters that have none of their own, as a JSON object with its apiVersion and kind. It is passed on as it is."`
+	InfrastructureConfig string `key:"infrastructure_config" env:"GARDENER_INFRASTRUCTURE_CONFIG" file:"infrastructure_config_file" doc:"Default InfrastructureConfig of the provider, as a JSON object with apiVersion and kind, passed to Gardener unchanged. Required for aws and metal."`
+	ControlPlaneConfig   string `key:"control_plane_config" env:"GARDENER_CONTROL_PLANE_CONFIG" file:"control_plane_config_file" doc:"Default ControlPlaneConfig of the provider, as a JSON object with apiVersion and kind, passed to Gardener unchanged."`
 
-	Annotations map[string]string `key:"annotations" env:"GARDENER_ANNOTATIONS" doc:"Annotations for every Shoot, such as cluster.metal-stack.io/tenant=fleet (default of that one, for the provider metal: the cluster's tenant)."`
+	Annotations map[string]string `key:"annotations" env:"GARDENER_ANNOTATIONS" doc:"Annotations of every Shoot, such as cluster.metal-stack.io/tenant=fleet (for the provider metal, that annotation defaults to the cluster's tenant)."`
 }
 
 // settled is a Config with its defaults, read and checked.
@@ -72,10 +72,10 @@ func (c Config) settle() (settled, error) {
 
 	var errs []error
 	if s.CloudProfileKind != "CloudProfile" && s.CloudProfileKind != "NamespacedCloudProfile" {
-		errs = append(errs, fmt.Errorf("no kind of cloud profile is called %q; there are CloudProfile and NamespacedCloudProfile", s.CloudProfileKind))
+		errs = append(errs, fmt.Errorf("invalid cloud_profile_kind %q: must be CloudProfile or NamespacedCloudProfile", s.CloudProfileKind))
 	}
 	if s.KubernetesVersion != "" && !validVersion(s.KubernetesVersion) {
-		errs = append(errs, fmt.Errorf("%q is no version of Kubernetes; write it like 1.34 or 1.34.1", s.KubernetesVersion))
+		errs = append(errs, fmt.Errorf("invalid kubernetes_version %q: use the form 1.34 or 1.34.1", s.KubernetesVersion))
 	}
 	for _, cidr := range []string{s.NodeCIDR, s.PodCIDR, s.ServiceCIDR} {
 		if what := wrongCIDR(cidr); what != "" {
@@ -91,7 +91,7 @@ func (c Config) settle() (settled, error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.Annotations)) {
 		if reserved(key) {
-			errs = append(errs, fmt.Errorf("annotation %q can not be set for all Shoots: it is ours, or makes Gardener act", key))
+			errs = append(errs, fmt.Errorf("annotation %q is reserved: Fleetloop or Gardener uses it", key))
 		}
 	}
 	return s, errors.Join(errs...)
@@ -132,7 +132,7 @@ func canonical(raw json.RawMessage) (json.RawMessage, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows its end")
+		return nil, errors.New("unexpected data after the JSON value")
 	}
 	return json.Marshal(v)
 }

@@ -47,7 +47,7 @@ func New(cfg Config, installation, project string, maxName int) (*Maker, error) 
 	s, err := cfg.settle()
 	limit, errLimit := naming.Limit(maxName, project)
 	if installation == "" {
-		err = errors.Join(err, errors.New("the installation has no id"))
+		err = errors.Join(err, errors.New("installation id is empty"))
 	}
 	if err := errors.Join(err, errLimit); err != nil {
 		return nil, err
@@ -64,13 +64,13 @@ func (m *Maker) Name(c clusterworker.Claim, n int) string {
 // is for the cluster's owner.
 func (m *Maker) Make(c clusterworker.Claim) (shoot.Manifest, error) {
 	if c.ShootName == "" {
-		return shoot.Manifest{}, errors.New("no name was chosen for the Shoot")
+		return shoot.Manifest{}, errors.New("Shoot name is empty")
 	}
 	p := &problems{}
 	spec := open(p, "spec", c.Spec)
 	region := cmp.Or(spec.text("region"), m.Region)
 	if region == "" {
-		spec.missing("region", "there is no default region")
+		spec.missing("region", "no default region is configured")
 	}
 	made := shoot.Manifest{
 		APIVersion: shoot.APIVersion,
@@ -112,11 +112,11 @@ func (m *Maker) annotations(c clusterworker.Claim) map[string]string {
 func (m *Maker) version(spec object) string {
 	v, nested := spec.text("version"), spec.object("kubernetes").text("version")
 	if v != "" && nested != "" && v != nested {
-		spec.p.add("%s and %s differ; give one of them", spec.at("version"), spec.at("kubernetes.version"))
+		spec.p.add("%s and %s have different values; set only one of them", spec.at("version"), spec.at("kubernetes.version"))
 	}
 	v = strings.TrimPrefix(cmp.Or(v, nested, m.KubernetesVersion), "v")
 	if v != "" && !validVersion(v) {
-		spec.p.add("%s is %q, which is no version of Kubernetes; write it like 1.34 or 1.34.1", spec.at("version"), v)
+		spec.p.add("%s is %q, not a Kubernetes version; use the form 1.34 or 1.34.1", spec.at("version"), v)
 	}
 	return v
 }
@@ -164,9 +164,9 @@ func wrongCIDR(cidr string) string {
 	}
 	switch prefix, err := netip.ParsePrefix(cidr); {
 	case err != nil:
-		return "is no range of addresses; write it like 10.0.0.0/16"
+		return "is not a CIDR; use the form 10.0.0.0/16"
 	case prefix != prefix.Masked():
-		return fmt.Sprintf("names an address within its range; the range is %s", prefix.Masked())
+		return fmt.Sprintf("has host bits set; use %s", prefix.Masked())
 	default:
 		return ""
 	}
@@ -193,5 +193,5 @@ func (m *Maker) provider(spec object) shoot.Provider {
 
 // needed is why something must not be missing.
 func (m *Maker) needed() string {
-	return fmt.Sprintf("the provider %s needs it, and there is no default", m.ProviderType)
+	return fmt.Sprintf("the provider %s requires it and no default is configured", m.ProviderType)
 }

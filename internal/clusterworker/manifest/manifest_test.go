@@ -244,17 +244,17 @@ func TestNewRefuses(t *testing.T) {
 		says    string
 	}{
 		"BadJSON":   {reason: "at start, not at the first cluster", change: func(c *manifest.Config) { c.InfrastructureConfig = `{"a":` }, says: "infrastructure config is not valid JSON"},
-		"TwoValues": {reason: "half of it would be lost", change: func(c *manifest.Config) { c.ControlPlaneConfig = `{} }` }, says: "control plane config is not valid JSON: something follows"},
+		"TwoValues": {reason: "half of it would be lost", change: func(c *manifest.Config) { c.ControlPlaneConfig = `{} }` }, says: "control plane config is not valid JSON: unexpected data"},
 		"NoObject":  {reason: "Gardener takes objects", change: func(c *manifest.Config) { c.ControlPlaneConfig = `"x"` }, says: "must be a JSON object, not a string"},
-		"Version":   {reason: "versions are compared", change: func(c *manifest.Config) { c.KubernetesVersion = "latest" }, says: `"latest" is no version`},
-		"CIDR":      {reason: "Gardener would refuse every cluster", change: func(c *manifest.Config) { c.PodCIDR = "10.0.0.1/8" }, says: "the range is 10.0.0.0/8"},
-		"Kind":      {reason: "there are two", change: func(c *manifest.Config) { c.CloudProfileKind = "Profile" }, says: `called "Profile"`},
-		"Ours":      {reason: "the generation is what tells stale requests", change: func(c *manifest.Config) { c.Annotations = map[string]string{"fleetloop.io/generation": "1"} }, says: `"fleetloop.io/generation" can not be set`},
+		"Version":   {reason: "versions are compared", change: func(c *manifest.Config) { c.KubernetesVersion = "latest" }, says: `invalid kubernetes_version "latest"`},
+		"CIDR":      {reason: "Gardener would refuse every cluster", change: func(c *manifest.Config) { c.PodCIDR = "10.0.0.1/8" }, says: "use 10.0.0.0/8"},
+		"Kind":      {reason: "there are two", change: func(c *manifest.Config) { c.CloudProfileKind = "Profile" }, says: `cloud_profile_kind "Profile"`},
+		"Ours":      {reason: "the generation is what tells stale requests", change: func(c *manifest.Config) { c.Annotations = map[string]string{"fleetloop.io/generation": "1"} }, says: `"fleetloop.io/generation" is reserved`},
 		"Confirmation": {reason: "no Shoot is to be deleted by accident", change: func(c *manifest.Config) {
 			c.Annotations = map[string]string{"confirmation.gardener.cloud/deletion": "true"}
-		}, says: "can not be set"},
-		"Operation": {reason: "Gardener would act anew each time", change: func(c *manifest.Config) { c.Annotations = map[string]string{"gardener.cloud/operation": "retry"} }, says: "can not be set"},
-		"Name":      {reason: "no name fits", project: "a-project-of-20-chars", maxName: 21, says: "leaves 0 characters"},
+		}, says: "is reserved"},
+		"Operation": {reason: "Gardener would act anew each time", change: func(c *manifest.Config) { c.Annotations = map[string]string{"gardener.cloud/operation": "retry"} }, says: "is reserved"},
+		"Name":      {reason: "no name fits", project: "a-project-of-20-chars", maxName: 21, says: "leaves 0 of 21 characters"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -97,7 +97,7 @@ func open(p *problems, path string, raw json.RawMessage) object {
 		return o
 	}
 	if err := json.Unmarshal(raw, &o.keys); err != nil {
-		p.add("%s can not be read: %v", path, err)
+		p.add("%s cannot be read: %v", path, err)
 	}
 	return o
 }
@@ -116,7 +116,7 @@ func (o object) value(spellings []string) (key string, raw json.RawMessage) {
 		case raw == nil:
 			key, raw = s, v
 		case !same(raw, v):
-			o.p.add("%s and %s differ; give one of them", o.at(key), o.at(s))
+			o.p.add("%s and %s have different values; set only one of them", o.at(key), o.at(s))
 		}
 	}
 	return key, raw
@@ -132,7 +132,7 @@ func same(a, b json.RawMessage) bool {
 func (o object) wrong(key string, want, got kind) {
 	hint := ""
 	if want == aString && got == aNumber {
-		hint = ": write it in quotes" // 1.30 would become 1.3
+		hint = "; put it in quotes" // 1.30 would become 1.3
 	}
 	o.p.add("%s must be %s, not %s%s", o.at(key), want, got, hint)
 }
@@ -166,7 +166,7 @@ func (o object) count(spellings ...string) (n int32, ok bool) {
 	i, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 32)
 	switch {
 	case errors.Is(err, strconv.ErrRange) && i > 0:
-		o.p.add("%s is far too large", o.at(key))
+		o.p.add("%s is too large", o.at(key))
 	case i < 0:
 		o.p.add("%s must not be negative", o.at(key))
 	case err != nil:
@@ -195,7 +195,7 @@ func (o object) opaque(spellings ...string) json.RawMessage {
 	}
 	out, err := canonical(raw)
 	if err != nil {
-		o.p.add("%s can not be read: %v", o.at(key), err)
+		o.p.add("%s cannot be read: %v", o.at(key), err)
 	}
 	return out
 }

@@ -36,7 +36,7 @@ func (m *Maker) workers(p *problems, pools []clusterworker.Pool, region string) 
 	for i, pool := range pools {
 		p.where = fmt.Sprintf("node pool %q: ", pool.Name)
 		if i > 0 && pool.Name == pools[i-1].Name {
-			p.add("there are two of this name")
+			p.add("the name is used twice")
 		}
 		if !validWorkerName(pool.Name) {
 			p.add("the name must be 1 to %d lower-case letters, digits and hyphens, beginning and ending with a letter or digit", maxWorkerName)
@@ -46,7 +46,7 @@ func (m *Maker) workers(p *problems, pools []clusterworker.Pool, region string) 
 	}
 	p.where = ""
 	if machines == 0 && len(p.list) == 0 {
-		p.add("no node pool of the cluster may have a machine, and Gardener needs one: raise the maximum of one to 1 or more")
+		p.add("no node pool allows a machine, and Gardener requires at least one: set the maximum of a node pool to 1 or more")
 	}
 	return out
 }
@@ -72,7 +72,7 @@ func (m *Maker) worker(spec object, name, region string) shoot.Worker {
 		Taints:  taints(spec),
 	}
 	if w.Machine.Type == "" {
-		spec.missing("machineType", "there is no default machine type")
+		spec.missing("machineType", "no default machine type is configured")
 	}
 	w.Minimum, w.Maximum = size(spec)
 	return w
@@ -86,15 +86,15 @@ func size(spec object) (minimum, maximum int32) {
 	maximum, hasMaximum := either(spec, "maximum", autoscaling, "max")
 	switch {
 	case fixed && (hasMinimum || hasMaximum):
-		spec.p.add("%s is a fixed number of machines, and there is a minimum or maximum, too; give one or the other", spec.at("replicas"))
+		spec.p.add("%s sets a fixed number of machines; remove it, or remove minimum and maximum", spec.at("replicas"))
 	case fixed:
 		return replicas, replicas
 	case hasMinimum != hasMaximum:
-		spec.p.add("there is a minimum or a maximum of machines but not the other; give both, or %s", spec.at("replicas"))
+		spec.p.add("only one of minimum and maximum is set; set both, or set %s", spec.at("replicas"))
 	case !hasMinimum:
 		return defaultMinimum, defaultMaximum
 	case maximum < minimum:
-		spec.p.add("the maximum of %d machines is less than the minimum of %d", maximum, minimum)
+		spec.p.add("maximum %d is less than minimum %d", maximum, minimum)
 	}
 	return minimum, maximum
 }
@@ -104,7 +104,7 @@ func either(a object, keyA string, b object, keyB string) (int32, bool) {
 	x, okX := a.count(keyA)
 	y, okY := b.count(keyB)
 	if okX && okY && x != y {
-		a.p.add("%s and %s differ; give one of them", a.at(keyA), b.at(keyB))
+		a.p.add("%s and %s have different values; set only one of them", a.at(keyA), b.at(keyB))
 	}
 	if okX {
 		return x, true
@@ -120,7 +120,7 @@ func image(spec object) *shoot.Image {
 		return &i
 	}
 	if i.Version != "" {
-		o.missing("name", "a version alone does not say of what")
+		o.missing("name", "the image name is required with a version")
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (m *Maker) volume(spec object) *shoot.Volume {
 	case m.needs.volume && v.Size == "":
 		o.missing("size", m.needed())
 	case v.Size == "" && v.Type != "":
-		o.missing("size", "a volume has a size, and there is no default")
+		o.missing("size", "a volume requires a size and no default is configured")
 	case v.Size == "":
 		return nil
 	}
@@ -158,12 +158,12 @@ func taints(spec object) []shoot.Taint {
 	for _, o := range spec.objects("taints") {
 		t := shoot.Taint{Key: o.text("key"), Value: o.text("value"), Effect: o.text("effect")}
 		if t.Key == "" {
-			o.missing("key", "it says what is to be tolerated")
+			o.missing("key", "a taint requires a key")
 		}
 		switch t.Effect {
 		case "NoSchedule", "PreferNoSchedule", "NoExecute":
 		default:
-			o.p.add("%s is %q; it can be NoSchedule, PreferNoSchedule or NoExecute", o.at("effect"), t.Effect)
+			o.p.add("%s is %q; must be NoSchedule, PreferNoSchedule or NoExecute", o.at("effect"), t.Effect)
 		}
 		out = append(out, t)
 	}

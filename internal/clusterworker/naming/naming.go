@@ -40,11 +40,11 @@ const (
 func Limit(configured int, project string) (int, error) {
 	switch left := MaxTogether - len(project); {
 	case configured < 1 || configured > MaxLabel:
-		return 0, fmt.Errorf("a Shoot's name can have 1 to %d characters, not %d", MaxLabel, configured)
+		return 0, fmt.Errorf("invalid maximum length of Shoot names: must be 1 to %d, not %d", MaxLabel, configured)
 	case configured < MinLimit:
-		return 0, fmt.Errorf("%d characters are too few for a Shoot's name: set the limit to %d or more, for the names of clusters to be told apart", configured, MinLimit)
+		return 0, fmt.Errorf("maximum length of Shoot names %d is too short for unique names: set it to %d or more", configured, MinLimit)
 	case left < MinLimit:
-		return 0, fmt.Errorf("project %q leaves %d characters for a Shoot's name, of the %d that Gardener allows both together, and %d are needed: use a project whose name has %d characters or fewer",
+		return 0, fmt.Errorf("project name %q is too long: it leaves %d of %d characters for Shoot names, and %d are required; use a project whose name has at most %d characters",
 			project, max(left, 0), MaxTogether, MinLimit, MaxTogether-MinLimit)
 	default:
 		return min(configured, left), nil
@@ -56,7 +56,7 @@ func Limit(configured int, project string) (int, error) {
 // begins with a letter and has no two hyphens in a row.
 func Name(cluster, id string, n, limit int) string {
 	if limit < MinLimit {
-		panic(fmt.Sprintf("naming: no name has %d characters or fewer", limit)) // Limit says so first
+		panic(fmt.Sprintf("create Shoot name: no name has at most %d characters", limit)) // Limit says so first
 	}
 	length := shortHash
 	if limit >= roomy {

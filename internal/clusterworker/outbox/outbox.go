@@ -110,12 +110,12 @@ func New(deps Deps) (*Outbox, error) {
 	o := &Outbox{
 		deps: deps, wake: make(chan struct{}, 1), inFlight: map[int64]Pending{},
 		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_clusterworker_change_events_given_up_total",
-			Help: "Change events of clusters that a sink will not be told, by why: refused for what is in them, or grown too old.",
+			Name: "fleetloop_clusterworker_change_events_dropped_total",
+			Help: "Total number of change events dropped without delivery to a sink, by error: rejected for their content, or expired.",
 		}, []string{"error"}),
 		sending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_clusterworker_change_events_in_flight",
-			Help: "Change events of clusters that this process has handed to a client and that no sink has answered yet.",
+			Help: "Number of change events sent by this process that no sink has acknowledged yet.",
 		}),
 	}
 	for _, s := range deps.Sinks {
@@ -181,7 +181,7 @@ func (o *Outbox) finish(ctx context.Context) {
 	o.settle(rest)
 	o.renew(rest, o.deps.Closing+slack)
 	if n := len(o.inFlight); n > 0 {
-		o.deps.Log.WarnContext(rest, "some change events of clusters were not delivered, and are kept for the next process", "count", n)
+		o.deps.Log.WarnContext(rest, "change events not delivered before shutdown, retained in database", "count", n)
 	}
 }
 
@@ -206,7 +206,7 @@ func (o *Outbox) round(ctx context.Context) (sent bool) {
 func (o *Outbox) fill(ctx context.Context, s Sink, room int) bool {
 	var due []Pending
 	// If it fails there is nothing to send.
-	_ = o.ask(ctx, "find the change events that are due", func(ctx context.Context) (err error) {
+	_ = o.ask(ctx, "claim due change events", func(ctx context.Context) (err error) {
 		due, err = o.deps.Store.ClaimChanges(ctx, s.Name, room, lease)
 		return err
 	})
@@ -259,10 +259,10 @@ func (o *Outbox) settle(ctx context.Context) {
 	}
 	if len(done) > 0 {
 		// If it fails they are sent again when their leases end, with the same ids.
-		_ = o.ask(ctx, "remove change events that were delivered", func(ctx context.Context) error { return o.deps.Store.RemoveChanges(ctx, done) })
+		_ = o.ask(ctx, "delete delivered change events", func(ctx context.Context) error { return o.deps.Store.RemoveChanges(ctx, done) })
 	}
 	if len(failed) > 0 {
-		_ = o.ask(ctx, "put off change events", func(ctx context.Context) error { return o.deps.Store.PutOffChanges(ctx, failed) })
+		_ = o.ask(ctx, "reschedule change events", func(ctx context.Context) error { return o.deps.Store.PutOffChanges(ctx, failed) })
 	}
 	o.sending.Set(float64(len(o.inFlight)))
 }
@@ -282,7 +282,7 @@ func (o *Outbox) renew(ctx context.Context, lease time.Duration) {
 	for seq := range o.inFlight {
 		seqs = append(seqs, seq)
 	}
-	_ = o.ask(ctx, "renew the leases of change events", func(ctx context.Context) error { return o.deps.Store.RenewChanges(ctx, seqs, lease) })
+	_ = o.ask(ctx, "renew leases of change events", func(ctx context.Context) error { return o.deps.Store.RenewChanges(ctx, seqs, lease) })
 }
 
 // expire gives up what nobody wants to hear any more.
@@ -290,13 +290,13 @@ func (o *Outbox) expire(ctx context.Context) {
 	for n := mostExpired; n == mostExpired; {
 		n = 0
 		// What is left after an error is removed the next time.
-		_ = o.ask(ctx, "remove change events that are too old", func(ctx context.Context) (err error) {
+		_ = o.ask(ctx, "delete expired change events", func(ctx context.Context) (err error) {
 			n, err = o.deps.Store.ExpireChanges(ctx, MaxAge, mostExpired)
 			return err
 		})
 		if n > 0 {
 			o.givenUp.WithLabelValues(string(changeevent.ClassExpired)).Add(float64(n))
-			o.deps.Log.ErrorContext(ctx, "change events of clusters were given up, because no sink took them in time", "count", n, "age", MaxAge)
+			o.deps.Log.ErrorContext(ctx, "change events dropped, not delivered within maximum age", "count", n, "age", MaxAge)
 		}
 	}
 }
@@ -307,7 +307,7 @@ func (o *Outbox) ask(ctx context.Context, what string, do func(context.Context) 
 	defer cancel()
 	err := do(ctx)
 	if err != nil && ctx.Err() == nil {
-		o.deps.Log.WarnContext(ctx, "the outbox of change events has no answer of the database, trying again", "what", what, "err", err)
+		o.deps.Log.WarnContext(ctx, "change event outbox: database request failed, retrying", "what", what, "err", err)
 	}
 	return err
 }

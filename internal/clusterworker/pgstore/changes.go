@@ -24,7 +24,7 @@ func encodeChange(c *clusterworker.Change) (string, error) {
 	bounded.Message = text(c.Message)
 	data, err := json.Marshal(bounded)
 	if err != nil {
-		return "", fmt.Errorf("write the change of cluster %q: %w", c.ClusterID, err)
+		return "", fmt.Errorf("encode change event of cluster %q: %w", c.ClusterID, err)
 	}
 	return string(data), nil
 }
@@ -53,12 +53,12 @@ func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease t
 
 // RenewChanges has leases end so long from now.
 func (s *Store) RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error {
-	return s.exec(ctx, "renew the leases of change events", db.RenewChanges, lease, seqs)
+	return s.exec(ctx, "renew leases of change events", db.RenewChanges, lease, seqs)
 }
 
 // RemoveChanges removes changes that need nothing more.
 func (s *Store) RemoveChanges(ctx context.Context, seqs []int64) error {
-	return s.exec(ctx, "remove change events", db.RemoveChanges, seqs)
+	return s.exec(ctx, "delete change events", db.RemoveChanges, seqs)
 }
 
 // PutOffChanges counts a failure of each change, and makes it due again after its
@@ -68,14 +68,14 @@ func (s *Store) PutOffChanges(ctx context.Context, delays map[int64]time.Duratio
 	for seq, delay := range delays {
 		seqs, micros = append(seqs, seq), append(micros, delay.Microseconds())
 	}
-	return s.exec(ctx, "put off change events", db.PutOffChanges, seqs, micros)
+	return s.exec(ctx, "reschedule change events", db.PutOffChanges, seqs, micros)
 }
 
 // ExpireChanges removes changes that are older and that nobody is sending, so many at
 // most, and gives how many those were.
 func (s *Store) ExpireChanges(ctx context.Context, age time.Duration, most int) (n int, err error) {
 	if err := s.send(ctx, func(b *pgx.Batch) { count(b.Queue(db.ExpireChanges, age, int64(most)), &n) }); err != nil {
-		return 0, fmt.Errorf("remove old change events: %w", err)
+		return 0, fmt.Errorf("delete expired change events: %w", err)
 	}
 	return n, nil
 }

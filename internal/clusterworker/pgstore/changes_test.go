@@ -93,9 +93,9 @@ func TestChangesAreKept(t *testing.T) {
 		}
 	}
 	expire(0, 10, "after no time")
-	b.exec(`update tenant.cluster_sync_changes set created_at = created_at - interval '2 hours'`)
+	b.exec(`update tenant.cluster_change_events set created_at = created_at - interval '2 hours'`)
 	expire(1, 10, "two are being sent")
-	b.exec(`update tenant.cluster_sync_changes set due_at = now()`)
+	b.exec(`update tenant.cluster_change_events set due_at = now()`)
 	expire(1, 1, "so many at most")
 	expire(1, 10, "the rest")
 }
@@ -103,7 +103,7 @@ func TestChangesAreKept(t *testing.T) {
 // changes keeps changes of each of so many clusters for a sink.
 func (b *bed) changes(sink string, clusters, each int) {
 	b.Helper()
-	b.exec(`insert into tenant.cluster_sync_changes (sink, cluster_id, change)
+	b.exec(`insert into tenant.cluster_change_events (sink, cluster_id, change)
 		select $1, md5(c::text)::uuid, json_build_object('ClusterID', md5(c::text)::uuid) from generate_series(1, $3::int) n, generate_series(1, $2::int) c`, sink, clusters, each)
 }
 

@@ -52,7 +52,7 @@ func TestResults(t *testing.T) {
 		},
 		"Recovered": {
 			reason: "the error is over, and the attempts are forgotten", report: true,
-			before: `synced_generation = 1, cluster_generation = 1, sync_error = 'no', error_class = 'bad_spec', sync_attempts = 3`, result: ok,
+			before: `synced_generation = 1, cluster_generation = 1, sync_error = 'no', error_class = 'invalid_spec', sync_attempts = 3`, result: ok,
 			want: clusterworker.Row{Synced: true, Generation: 1, SyncedGeneration: 1, ClusterGeneration: 1, ShootUID: "u", ShootGeneration: 7, Status: v1.ShootPending},
 		},
 		"BroughtBack": {
@@ -64,11 +64,11 @@ func TestResults(t *testing.T) {
 			want: clusterworker.Row{Generation: 1, ClusterGeneration: 1, SyncError: "no", ErrorClass: clusterworker.ClassBadSpec, Attempts: 1},
 		},
 		"FailedAgain": {
-			reason: "the API has heard of it", before: `sync_error = 'no', error_class = 'bad_spec', sync_attempts = 4, cluster_generation = 1`, result: fail(true), due: minute,
+			reason: "the API has heard of it", before: `sync_error = 'no', error_class = 'invalid_spec', sync_attempts = 4, cluster_generation = 1`, result: fail(true), due: minute,
 			want: clusterworker.Row{Generation: 1, ClusterGeneration: 1, SyncError: "no", ErrorClass: clusterworker.ClassBadSpec, Attempts: 5},
 		},
 		"FailedOtherwise": {
-			reason: "another error is news", before: `sync_error = 'other', error_class = 'bad_spec', sync_attempts = 4, cluster_generation = 1`, result: fail(true), due: minute, report: true,
+			reason: "another error is news", before: `sync_error = 'other', error_class = 'invalid_spec', sync_attempts = 4, cluster_generation = 1`, result: fail(true), due: minute, report: true,
 			want: clusterworker.Row{Generation: 1, ClusterGeneration: 1, SyncError: "no", ErrorClass: clusterworker.ClassBadSpec, Attempts: 5},
 		},
 		"FailedForNothing": {

@@ -18,7 +18,7 @@ const (
 // database keeps the row of a cluster until its Shoot is confirmed gone.
 func (s *Store) Register(ctx context.Context) error {
 	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(register) }); err != nil {
-		return fmt.Errorf("register the cluster-worker: %w", err)
+		return fmt.Errorf("register cluster-worker: %w", err)
 	}
 	return nil
 }
@@ -41,7 +41,7 @@ func (s *Store) Unregister(ctx context.Context, abandon bool) (u Unregistration,
 		b.Queue(unregister, abandon).QueryRow(func(row pgx.Row) error { return row.Scan(&u.Removed, &u.Running, &u.Guarded) })
 	})
 	if err != nil {
-		return Unregistration{}, fmt.Errorf("unregister the cluster-worker: %w", err)
+		return Unregistration{}, fmt.Errorf("unregister cluster-worker: %w", err)
 	}
 	return u, nil
 }
@@ -54,7 +54,7 @@ func (s *Store) TakeGarden(ctx context.Context, garden string, anew bool) (holds
 		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&holds) })
 	})
 	if err != nil {
-		return "", fmt.Errorf("say where the Shoots are: %w", err)
+		return "", fmt.Errorf("record garden of the installation: %w", err)
 	}
 	return holds, nil
 }
@@ -65,7 +65,7 @@ func (s *Store) Garden(ctx context.Context) (garden string, err error) {
 		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&garden) })
 	})
 	if err != nil {
-		return "", fmt.Errorf("read where the Shoots are: %w", err)
+		return "", fmt.Errorf("read garden of the installation: %w", err)
 	}
 	return garden, nil
 }

@@ -16,7 +16,7 @@ import (
 
 // timedOut is the result of a claim whose call took too long.
 func timedOut(c clusterworker.Claim) clusterworker.Result {
-	r := failed(c, "no answer of Gardener in time", true, 0)
+	r := failed(c, "Gardener did not respond in time", true, 0)
 	r.Class = clusterworker.ClassTimeout
 	return r
 }

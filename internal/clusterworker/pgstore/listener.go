@@ -27,10 +27,10 @@ const (
 )
 
 var (
-	errNotListening = errors.New("not listening to the database yet")
-	errNotNotified  = errors.New("the database does not answer")
-	errNoPing       = fmt.Errorf("no notification came back within %s that was sent from another connection; if a connection pooler in transaction mode "+
-		"is in between, set CLUSTER_WORKER_LISTEN=off, or connect to the database directly", pingTimeout)
+	errNotListening = errors.New("LISTEN connection not established yet")
+	errNotNotified  = errors.New("no response from database")
+	errNoPing       = fmt.Errorf("test notification not received within %s; if a connection pooler in transaction mode "+
+		"is used, set CLUSTER_WORKER_LISTEN=off or connect to the database directly", pingTimeout)
 )
 
 // A Listener hears of changes on a connection of its own. From time to time it
@@ -78,7 +78,7 @@ func (l *Listener) LastPing() time.Time {
 func (l *Listener) Run(ctx context.Context) error {
 	cc, err := l.cfg.ConnConfig()
 	if err != nil {
-		return fmt.Errorf("listen to the database: %w", err)
+		return fmt.Errorf("start database listener: %w", err)
 	}
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
 	cc.DialFunc = dialer.DialContext
@@ -90,7 +90,7 @@ func (l *Listener) Run(ctx context.Context) error {
 			failed = 0
 		}
 		if ctx.Err() == nil && (l.Ready() == nil || before.Error() != err.Error()) {
-			l.log.WarnContext(ctx, "not listening to the database, trying again", "err", err)
+			l.log.WarnContext(ctx, "LISTEN connection lost, reconnecting", "err", err)
 		}
 		l.note(err)
 		_ = backoff.Sleep(ctx, again.Delay(failed))
@@ -130,7 +130,7 @@ func (l *Listener) listen(ctx context.Context, cc *pgx.ConnConfig) error {
 			return err
 		}
 		if l.Ready() != nil {
-			l.log.InfoContext(ctx, "listening to the database")
+			l.log.InfoContext(ctx, "LISTEN connection established")
 			l.note(nil)
 		}
 		next := time.Now().Add(l.pingEvery)

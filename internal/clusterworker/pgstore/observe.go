@@ -23,7 +23,7 @@ func (s *Store) Lead(ctx context.Context, owner string, ttl time.Duration) (clus
 	err := s.send(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.Lead, text(owner), ttl), &fences) })
 	switch {
 	case err != nil:
-		return clusterworker.Term{}, fmt.Errorf("lead the observers: %w", err)
+		return clusterworker.Term{}, fmt.Errorf("acquire leadership: %w", err)
 	case len(fences) == 0:
 		return clusterworker.Term{}, nil
 	}
@@ -33,7 +33,7 @@ func (s *Store) Lead(ctx context.Context, owner string, ttl time.Duration) (clus
 // Resign ends a term early.
 func (s *Store) Resign(ctx context.Context, fence int64) error {
 	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(db.Resign, fence) }); err != nil {
-		return fmt.Errorf("end the term of an observer: %w", err)
+		return fmt.Errorf("release leadership: %w", err)
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func (s *Store) Installation(ctx context.Context) (string, error) {
 		b.Queue(db.Installation).QueryRow(func(row pgx.Row) error { return row.Scan(&id) })
 	})
 	if err != nil {
-		return "", fmt.Errorf("read the id of the installation: %w", err)
+		return "", fmt.Errorf("read installation id: %w", err)
 	}
 	return id, nil
 }
@@ -55,7 +55,7 @@ func (s *Store) Installation(ctx context.Context) (string, error) {
 func (s *Store) AddMissing(ctx context.Context, limit int) (clusterIDs []string, err error) {
 	err = s.send(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.AddMissing, int32(limit)), &clusterIDs) }) //nolint:gosec // a limit of ours
 	if err != nil {
-		return nil, fmt.Errorf("make the missing syncs of clusters: %w", err)
+		return nil, fmt.Errorf("add missing sync rows: %w", err)
 	}
 	return clusterIDs, nil
 }
@@ -90,7 +90,7 @@ type syncRow struct {
 func (s *Store) rows(ctx context.Context, statement string, args ...any) ([]clusterworker.Row, error) {
 	var found []syncRow
 	if err := s.send(ctx, func(b *pgx.Batch) { collect(b.Queue(statement, args...), &found) }); err != nil {
-		return nil, fmt.Errorf("read the syncs of clusters: %w", err)
+		return nil, fmt.Errorf("read sync rows: %w", err)
 	}
 	list := make([]clusterworker.Row, len(found))
 	for i := range found {
@@ -156,19 +156,19 @@ func (s *Store) SaveStatus(ctx context.Context, fence int64, changes []clusterwo
 			return nil, err
 		}
 	}
-	return s.observed(ctx, "save the status of Shoots",
+	return s.observed(ctx, "save status of Shoots",
 		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs, a.Changes, s.sinks)
 }
 
 // Touch notes that rows were looked at.
 func (s *Store) Touch(ctx context.Context, fence int64, clusterIDs []string) error {
-	_, err := s.observed(ctx, "note that Shoots were looked at", db.Touch, fence, clusterIDs)
+	_, err := s.observed(ctx, "record check of Shoots", db.Touch, fence, clusterIDs)
 	return err
 }
 
 // Requeue makes synced rows due again. Workers are notified.
 func (s *Store) Requeue(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error) {
-	return s.observed(ctx, "make clusters due again", db.Requeue, fence, clusterIDs)
+	return s.observed(ctx, "requeue clusters", db.Requeue, fence, clusterIDs)
 }
 
 // observed runs a statement that says whether the term was ours, and which

@@ -26,7 +26,7 @@ func (b *bed) lead(owner string) clusterworker.Term {
 // endTerm is the passing of a term's time.
 func (b *bed) endTerm() {
 	b.Helper()
-	b.exec(`update tenant.cluster_worker_term set until = now()`)
+	b.exec(`update tenant.cluster_worker_leader set until = now()`)
 }
 
 func TestOneObservesAtATime(t *testing.T) {
@@ -119,7 +119,7 @@ func TestATermOutlastsWhatIsWritten(t *testing.T) {
 	}, func() {
 		// It is about to write. Its time is up, and another one asks for the term.
 		go func() {
-			if _, err := connect(t, b.url).Exec(t.Context(), `update tenant.cluster_worker_term set fence = fence + 1, holder = 'two'`); err != nil {
+			if _, err := connect(t, b.url).Exec(t.Context(), `update tenant.cluster_worker_leader set fence = fence + 1, holder = 'two'`); err != nil {
 				t.Error(err)
 			}
 			next <- clusterworker.Term{}

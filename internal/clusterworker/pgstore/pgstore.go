@@ -182,7 +182,7 @@ func (s *Store) NextLease(ctx context.Context, owner string) (in time.Duration, 
 		collectScalars(b.Queue(db.NextLease, text(owner)), &ends)
 	})
 	if err != nil {
-		return 0, false, fmt.Errorf("find the lease that ends next: %w", err)
+		return 0, false, fmt.Errorf("find next lease to expire: %w", err)
 	}
 	if len(ends) == 0 {
 		return 0, false, nil
@@ -200,7 +200,7 @@ func (s *Store) SetOutage(ctx context.Context, owner string, o clusterworker.Out
 		b.Queue(db.SetOutage, text(owner), time.Since(o.Since), text(o.Reason), ttl)
 	})
 	if err != nil {
-		return fmt.Errorf("note an outage of Gardener: %w", err)
+		return fmt.Errorf("record Gardener outage: %w", err)
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ with result as (
     where s.cluster_id = r.cluster_id
     returning r.token, r.cluster_id, r.change
 ), told as (
-    insert into tenant.cluster_sync_changes (sink, cluster_id, change)
+    insert into tenant.cluster_change_events (sink, cluster_id, change)
     select k.sink, d.cluster_id, d.change from done d cross join unnest(@sinks::text[]) as k (sink) where d.change <> ''
 )
 select d.token::bigint as token from done d;
@@ -212,7 +212,7 @@ select a.id::uuid as id from tenant.add_missing_cluster_syncs(@most::integer) as
 
 -- name: Lead :many
 -- Begins a term of observing, or goes on with that of the same holder.
-insert into tenant.cluster_worker_term as t (fence, holder, until)
+insert into tenant.cluster_worker_leader as t (fence, holder, until)
 values (1, @holder, now() + @ttl::interval)
 on conflict (only_row) do update set
     fence = case when t.holder = excluded.holder and t.until > now() then t.fence else t.fence + 1 end,
@@ -222,7 +222,7 @@ where t.until <= now() or t.holder = excluded.holder
 returning fence;
 
 -- name: Resign :exec
-update tenant.cluster_worker_term t set until = now() where t.fence = @fence and t.until > now();
+update tenant.cluster_worker_leader t set until = now() where t.fence = @fence and t.until > now();
 
 -- name: Installation :one
 select i.id from tenant.installation i;
@@ -262,7 +262,7 @@ limit @most::bigint;
 -- Writes what was observed, while the term lasts; it can not end before this
 -- transaction does. Rows that somebody else has locked are left for the next time.
 with term as materialized (
-    select t.fence from tenant.cluster_worker_term t where t.fence = @fence and t.until > clock_timestamp() for share
+    select t.fence from tenant.cluster_worker_leader t where t.fence = @fence and t.until > clock_timestamp() for share
 ), observed as (
     select unnest(@ids::uuid[]) as cluster_id,
         unnest(@was_statuses::text[]) as was_status,
@@ -290,14 +290,14 @@ with term as materialized (
     from mine o where s.cluster_id = o.cluster_id
     returning s.cluster_id, o.change
 ), told as (
-    insert into tenant.cluster_sync_changes (sink, cluster_id, change)
+    insert into tenant.cluster_change_events (sink, cluster_id, change)
     select k.sink, w.cluster_id, w.change from saved w cross join unnest(@sinks::text[]) as k (sink) where w.change <> ''
 )
 select exists (select from term) as held, array(select saved.cluster_id::text from saved)::text[] as saved;
 
 -- name: Touch :one
 with term as materialized (
-    select t.fence from tenant.cluster_worker_term t where t.fence = @fence and t.until > clock_timestamp() for share
+    select t.fence from tenant.cluster_worker_leader t where t.fence = @fence and t.until > clock_timestamp() for share
 ), mine as materialized (
     select s.cluster_id from tenant.cluster_sync s
     where s.cluster_id = any(@ids::uuid[]) and exists (select from term)
@@ -312,7 +312,7 @@ select exists (select from term) as held, array(select touched.cluster_id::text 
 -- name: Requeue :one
 -- Makes synced rows due. It names the generation, so that workers are notified.
 with term as materialized (
-    select t.fence from tenant.cluster_worker_term t where t.fence = @fence and t.until > clock_timestamp() for share
+    select t.fence from tenant.cluster_worker_leader t where t.fence = @fence and t.until > clock_timestamp() for share
 ), mine as materialized (
     select s.cluster_id from tenant.cluster_sync s
     where s.cluster_id = any(@ids::uuid[]) and s.synced is not null and exists (select from term)
@@ -368,7 +368,7 @@ from (
 -- somebody else may have taken it meanwhile.
 with recursive oldest as (
     (
-        select c.cluster_id, c.seq, c.due_at from tenant.cluster_sync_changes c
+        select c.cluster_id, c.seq, c.due_at from tenant.cluster_change_events c
         where c.sink = @sink::text
         order by c.cluster_id, c.seq
         limit 1
@@ -377,47 +377,47 @@ with recursive oldest as (
     select n.cluster_id, n.seq, n.due_at
     from oldest o
     cross join lateral (
-        select c.cluster_id, c.seq, c.due_at from tenant.cluster_sync_changes c
+        select c.cluster_id, c.seq, c.due_at from tenant.cluster_change_events c
         where c.sink = @sink::text and c.cluster_id > o.cluster_id
         order by c.cluster_id, c.seq
         limit 1
     ) n
 ), due as materialized (
     select c.seq from oldest o
-    join tenant.cluster_sync_changes c on c.seq = o.seq
+    join tenant.cluster_change_events c on c.seq = o.seq
     where o.due_at <= now() and c.due_at <= now()
     order by o.due_at, o.seq
     limit @most::bigint
     for update of c skip locked
 )
-update tenant.cluster_sync_changes c set due_at = now() + @lease::interval
+update tenant.cluster_change_events c set due_at = now() + @lease::interval
 from due where c.seq = due.seq
 returning c.seq, c.change, c.failures;
 
 -- name: RenewChanges :exec
-update tenant.cluster_sync_changes c set due_at = now() + @lease::interval where c.seq = any(@seqs::bigint[]);
+update tenant.cluster_change_events c set due_at = now() + @lease::interval where c.seq = any(@seqs::bigint[]);
 
 -- name: PutOffChanges :exec
 with failed as (
     select unnest(@seqs::bigint[]) as seq, unnest(@delays::bigint[]) * interval '1 microsecond' as delay
 )
-update tenant.cluster_sync_changes c set due_at = now() + f.delay, failures = c.failures + 1
+update tenant.cluster_change_events c set due_at = now() + f.delay, failures = c.failures + 1
 from failed f where c.seq = f.seq;
 
 -- name: RemoveChanges :exec
-delete from tenant.cluster_sync_changes c where c.seq = any(@seqs::bigint[]);
+delete from tenant.cluster_change_events c where c.seq = any(@seqs::bigint[]);
 
 -- name: ExpireChanges :one
 -- Gives up some of what is too old, whether or not its sink is still configured, and
 -- says how many. What somebody is sending, or removing, is left to that.
 with old as materialized (
-    select c.seq from tenant.cluster_sync_changes c
+    select c.seq from tenant.cluster_change_events c
     where c.created_at < now() - @age::interval and c.due_at <= now()
     order by c.created_at
     limit @most::bigint
     for update skip locked
 ), gone as (
-    delete from tenant.cluster_sync_changes c using old where c.seq = old.seq
+    delete from tenant.cluster_change_events c using old where c.seq = old.seq
     returning c.seq
 )
 select count(*) from gone;

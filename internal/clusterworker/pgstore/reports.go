@@ -25,7 +25,7 @@ func (s *Store) Reported(ctx context.Context, reports []clusterworker.Reported) 
 		ids[i], versions[i], nexts[i] = r.ClusterID, r.Version, min(max(r.Next, 0), maxDelay).Microseconds()
 	}
 	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(db.Reported, ids, versions, nexts) }); err != nil {
-		return fmt.Errorf("note reports: %w", err)
+		return fmt.Errorf("record reports: %w", err)
 	}
 	return nil
 }
@@ -39,7 +39,7 @@ func (s *Store) Tally(ctx context.Context) (clusterworker.Tally, error) {
 		})
 	})
 	if err != nil {
-		return clusterworker.Tally{}, fmt.Errorf("count the syncs of clusters: %w", err)
+		return clusterworker.Tally{}, fmt.Errorf("count clusters by sync state: %w", err)
 	}
 	return t, nil
 }

@@ -62,7 +62,7 @@ func (s *session) commit(ctx context.Context, b *batch) error {
 			return s.deps.Store.Touch(ctx, fence, part)
 		})
 		if err != nil {
-			return fmt.Errorf("note that %d rows were looked at: %w", len(part), err)
+			return fmt.Errorf("record check of %d clusters: %w", len(part), err)
 		}
 	}
 	return nil
@@ -85,7 +85,7 @@ func (s *session) save(ctx context.Context, b *batch) (int, error) {
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("write the status of %d Shoots: %w", len(b.changes), err)
+		return 0, fmt.Errorf("save status of %d Shoots: %w", len(b.changes), err)
 	}
 	now = time.Now()
 	written := make(map[string]bool, len(saved))
@@ -123,12 +123,12 @@ func (s *session) saved(ctx context.Context, c *clusterworker.StatusChange, by *
 		return
 	}
 	s.metrics.changed(c.Status)
-	s.log.DebugContext(ctx, "status of a Shoot", "cluster_id", c.ClusterID, "shoot", row.ShootName, "was", was, "is", c.Status, "message", c.Message)
+	s.log.DebugContext(ctx, "shoot status changed", "cluster_id", c.ClusterID, "shoot", row.ShootName, "was", was, "is", c.Status, "message", c.Message)
 	if c.Change == nil {
 		return
 	}
 	if c.Status == v1.ShootError {
-		s.log.WarnContext(ctx, "a Shoot failed", "cluster_id", c.ClusterID, "cluster", row.Name, "shoot", row.ShootName, "message", c.Message)
+		s.log.WarnContext(ctx, "shoot failed", "cluster_id", c.ClusterID, "cluster", row.Name, "shoot", row.ShootName, "message", c.Message)
 	}
 	s.deps.Recorder.Record(ctx, *c.Change)
 }
@@ -172,18 +172,18 @@ func (s *session) requeue(ctx context.Context, all map[string]drifted) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("have %d Shoots sent again: %w", len(ids), err)
+		return fmt.Errorf("requeue %d clusters: %w", len(ids), err)
 	}
 	counts := map[Drift]int{}
 	for _, id := range requeued {
 		d := all[id]
 		counts[d.drift]++
-		s.log.DebugContext(ctx, "a Shoot is not as it was sent, and is sent again", "cluster_id", id, "shoot", d.shoot, "reason", d.drift)
+		s.log.DebugContext(ctx, "shoot drifted, cluster requeued", "cluster_id", id, "shoot", d.shoot, "reason", d.drift)
 	}
 	for _, d := range drifts() {
 		if n := counts[d]; n > 0 {
 			s.metrics.drift.WithLabelValues(string(d)).Add(float64(n))
-			s.log.InfoContext(ctx, "some Shoots are not as they were sent, and are sent again", "reason", d, "shoots", n)
+			s.log.InfoContext(ctx, "shoots drifted, clusters requeued", "reason", d, "shoots", n)
 		}
 	}
 	return nil

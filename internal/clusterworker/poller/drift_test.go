@@ -124,7 +124,7 @@ func TestDriftIsSentAgain(t *testing.T) {
 				if slices.ContainsFunc(r.db.log(), func(w written) bool { return w.WasStatus == v1.ShootDeleted }) {
 					t.Error("something followed the end")
 				}
-				want(t, "counted", w.metric(t, "drift_total", "reason", string(tc.drift)), 1)
+				want(t, "counted", w.metric(t, "shoot_drift_total", "reason", string(tc.drift)), 1)
 			})
 		})
 	}
@@ -190,15 +190,15 @@ func TestMissingRowsAreMade(t *testing.T) {
 		r := newRig()
 		w := r.start(t, "a")
 		after(time.Minute)
-		want(t, "nothing is missing", w.metric(t, "missing_rows_total"), 0)
+		want(t, "nothing is missing", w.metric(t, "missing_sync_rows_total"), 0)
 		var ids []string
 		for n := range 700 {
 			ids = append(ids, idOf(n))
 		}
 		r.db.set(func(d *database) { d.missing = ids })
 		after(5 * time.Minute)
-		want(t, "all are made", w.metric(t, "missing_rows_total"), 700)
-		if n := strings.Count(r.logs.String(), "made the missing sync rows of clusters"); n != 2 {
+		want(t, "all are made", w.metric(t, "missing_sync_rows_total"), 700)
+		if n := strings.Count(r.logs.String(), "missing sync rows added"); n != 2 {
 			t.Errorf("%d warnings of 700 rows in batches of 500", n)
 		}
 	})

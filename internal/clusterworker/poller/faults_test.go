@@ -42,7 +42,7 @@ func TestWatchEnds(t *testing.T) {
 				after(tc.within)
 				r.db.wantStatus(t, tc.reason, 1, v1.ShootReady)
 				want(t, "lists", r.garden.listed(), tc.lists)
-				want(t, "ends", w.metric(t, "watch_restarts_total"), 1)
+				want(t, "ends", w.metric(t, "shoot_watch_restarts_total"), 1)
 				want(t, "it watches again", w.Stats().Watching, true)
 				r.garden.put(1, working(3))
 				after(soon)
@@ -102,7 +102,7 @@ func TestSlowGardener(t *testing.T) {
 		after(soon)
 		r.db.wantStatus(t, "the watch goes on", 1, v1.ShootReady)
 		r.db.wantStatus(t, "nothing was confirmed", 2, v1.ShootReady)
-		if w.Stats().GardenerErr == nil || w.metric(t, "observer_errors_total", "class", "unavailable") == 0 {
+		if w.Stats().GardenerErr == nil || w.metric(t, "shoot_watch_errors_total", "class", "unavailable") == 0 {
 			t.Error("nobody can see that Gardener does not answer")
 		}
 		r.garden.set(func(g *garden) { g.slow = 0 })
@@ -148,7 +148,7 @@ func TestPolling(t *testing.T) {
 						t.Errorf("%s: round %d: %d rows are up to date, %d before", tc.reason, round, got, changed)
 					}
 				}
-				if w.metric(t, "status_polls_total") < 5 || w.Stats().Watching {
+				if w.metric(t, "shoot_poll_rounds_total") < 5 || w.Stats().Watching {
 					t.Error("it does not seem to poll")
 				}
 
@@ -162,7 +162,7 @@ func TestPolling(t *testing.T) {
 				r.db.wantStatus(t, "it is gone", 0, v1.ShootDeleted)
 				r.garden.set(func(g *garden) { g.getErr = func(name string) error { return gone(name, nameOf(0)) } })
 				after(20 * time.Second)
-				want(t, "looks at what is gone", w.metric(t, "observer_errors_total", "class", "unknown"), 0)
+				want(t, "looks at what is gone", w.metric(t, "shoot_watch_errors_total", "class", "unknown"), 0)
 			})
 		})
 	}
@@ -427,7 +427,7 @@ func TestErrorsAreToldOfOnce(t *testing.T) {
 		w := r.start(t, "a")
 		after(10 * time.Minute)
 		want(t, "lines", strings.Count(r.logs.String(), "level=WARN"), 1)
-		if n := w.metric(t, "observer_errors_total", "class", "unavailable"); n < 8 || n > 25 {
+		if n := w.metric(t, "shoot_watch_errors_total", "class", "unavailable"); n < 8 || n > 25 {
 			t.Errorf("%g tries in ten minutes", n)
 		}
 	})

@@ -39,7 +39,7 @@ func (s *session) flush(ctx context.Context) {
 		if err := s.settleAll(ctx, part); err != nil {
 			s.inbox.back(rest)
 			if ctx.Err() == nil {
-				s.databaseFailed(ctx, "write what became of Shoots", err)
+				s.databaseFailed(ctx, "save status of Shoots", err)
 				s.flushSoon(databasePolicy().Delay(s.dbFailures))
 			}
 			return
@@ -83,7 +83,7 @@ func (s *session) judged(row *clusterworker.Row, n *sighting) (j judgement, ok b
 	defer func() {
 		if v := recover(); v != nil {
 			s.metrics.failed(classPanic)
-			s.log.Error("a fault of ours; the Shoot is passed over", "cluster_id", row.ClusterID, "shoot", row.ShootName, "err", fmt.Sprint(v), "stack", string(debug.Stack()))
+			s.log.Error("panic recovered, shoot skipped", "cluster_id", row.ClusterID, "shoot", row.ShootName, "err", fmt.Sprint(v), "stack", string(debug.Stack()))
 			j, ok = judgement{}, false
 		}
 	}()
@@ -120,7 +120,7 @@ func (s *session) rowsOf(ctx context.Context, ids []string) (map[string]*cluster
 	defer cancel()
 	list, err := s.deps.Store.RowsOf(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("read the rows of %d clusters: %w", len(ids), err)
+		return nil, fmt.Errorf("read sync rows of %d clusters: %w", len(ids), err)
 	}
 	rows := make(map[string]*clusterworker.Row, len(list))
 	for i := range list {
@@ -166,7 +166,7 @@ func (s *session) settle(b *batch, row *clusterworker.Row, n sighting, touch boo
 // lookFailed has another look be had later. A poll comes by again by itself,
 // and lets others go first.
 func (s *session) lookFailed(ctx context.Context, k key, n sighting) {
-	s.gardenerFailed(ctx, "look one up", n.err)
+	s.gardenerFailed(ctx, "get Shoot", n.err)
 	if n.polled {
 		s.passOver(k)
 		return

@@ -18,9 +18,9 @@ const (
 	DriftMissing Drift = "missing"
 	// DriftUndeleted is one whose deletion Gardener took, and that is there
 	// without being deleted.
-	DriftUndeleted Drift = "undeleted"
+	DriftUndeleted Drift = "not_deleted"
 	// DriftBehind is one that bears an older generation than was sent last.
-	DriftBehind Drift = "behind"
+	DriftBehind Drift = "stale_generation"
 	// DriftChanged is one that somebody else has changed.
 	DriftChanged Drift = "changed"
 )

@@ -42,22 +42,22 @@ func statuses() []v1.ShootStatus {
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		leader:         gauge("leader", "1 while this process observes the Shoots for all workers."),
-		termLosses:     counter("term_losses_total", "Terms of this process that ended although it did not stop."),
-		shoots:         prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("shoots", "Clusters by the status of their Shoot, as of the last list; 0 in a process that does not observe.")), []string{"status"}),
-		changes:        prometheus.NewCounterVec(prometheus.CounterOpts(opts("status_changes_total", "Changes of a Shoot's status that were written, by the new one.")), []string{"status"}),
-		lag:            prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "status_lag_seconds", Help: "From when Gardener says that it did something to when that was written. Gardener's times are whole seconds, by its own clock.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 14)}),
-		watchRestarts:  counter("watch_restarts_total", "Watches of the Shoots that ended."),
-		relists:        counter("relists_total", "Times that all Shoots were listed."),
-		polls:          counter("status_polls_total", "Rounds of looking Shoots up one by one."),
-		looks:          counter("status_looks_total", "Shoots that were looked up."),
-		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(opts("drift_total", "Shoots that were not as they were sent, and were sent again, by what was wrong.")), []string{"reason"}),
-		missing:        counter("missing_rows_total", "Clusters that had no sync row, for which one was made."),
-		orphans:        gauge("orphan_shoots", "Shoots of this installation that no cluster knows, as of the last list; 0 in a process that does not observe."),
-		strays:         gauge("stray_shoots", "Shoots whose cluster has another one, as of the last list; 0 in a process that does not observe."),
-		orphanHalts:    counter("orphan_halts_total", "Lists after which orphans were left alone because the database may be the wrong one."),
-		orphansDeleted: counter("orphans_deleted_total", "Orphans that were deleted."),
-		errors:         prometheus.NewCounterVec(prometheus.CounterOpts(opts("observer_errors_total", "Errors while observing, by class.")), []string{"class"}),
+		leader:         gauge("leader", "1 if this process is the leader, which watches the Shoots for all workers, 0 otherwise."),
+		termLosses:     counter("leadership_losses_total", "Total number of times this process lost leadership without shutting down."),
+		shoots:         prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("shoots", "Number of clusters by status of their Shoot, as of the last list; 0 unless this process is the leader.")), []string{"status"}),
+		changes:        prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_status_changes_total", "Total number of recorded Shoot status changes, by new status.")), []string{"status"}),
+		lag:            prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "shoot_status_lag_seconds", Help: "Time from a status change in Gardener until it is recorded, in seconds. Gardener's timestamps have a resolution of one second.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 14)}),
+		watchRestarts:  counter("shoot_watch_restarts_total", "Total number of Shoot watches that ended."),
+		relists:        counter("shoot_relists_total", "Total number of full lists of Shoots."),
+		polls:          counter("shoot_poll_rounds_total", "Total number of polling rounds, in which Shoots are looked up one by one."),
+		looks:          counter("shoot_lookups_total", "Total number of Shoots looked up individually."),
+		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_drift_total", "Total number of Shoots that differed from what was sent and were sent again, by reason.")), []string{"reason"}),
+		missing:        counter("missing_sync_rows_total", "Total number of sync rows added for clusters that had none."),
+		orphans:        gauge("orphan_shoots", "Number of Shoots of this installation without a cluster, as of the last list; 0 unless this process is the leader."),
+		strays:         gauge("duplicate_shoots", "Number of Shoots whose cluster has another Shoot, as of the last list; 0 unless this process is the leader."),
+		orphanHalts:    counter("orphan_cleanup_blocked_total", "Total number of lists after which orphan handling was blocked because the database may be the wrong one."),
+		orphansDeleted: counter("orphan_shoots_deleted_total", "Total number of orphan Shoots deleted."),
+		errors:         prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_watch_errors_total", "Total number of errors while watching Shoots and recording their status, by error class.")), []string{"class"}),
 	}
 	for _, st := range statuses() {
 		m.changes.WithLabelValues(string(st))
@@ -82,7 +82,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		errs = append(errs, reg.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("register metrics of the poller: %w", err)
+		return nil, fmt.Errorf("register status poller metrics: %w", err)
 	}
 	return m, nil
 }

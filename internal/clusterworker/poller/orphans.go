@@ -39,8 +39,8 @@ type Plan struct {
 
 // The reasons to delete nothing.
 var (
-	errNoClusters = errors.New("there are Shoots but no clusters in the database: is it the right one?")
-	errTooMany    = errors.New("there are more Shoots without a cluster than may be deleted at once: is it the right database?")
+	errNoClusters = errors.New("Shoots exist but the database has no clusters: check that DATABASE_URL is the right database")
+	errTooMany    = errors.New("more orphan Shoots than may be deleted at once: check that DATABASE_URL is the right database")
 )
 
 // PlanOrphans says what to do about Shoots that no row knows. It is pure, and
@@ -85,15 +85,15 @@ func (s *session) seeToOrphans(ctx context.Context, c Census) {
 	s.state.setOrphans(len(p.Report))
 	if p.Halt != nil {
 		s.metrics.orphanHalts.Inc()
-		s.log.ErrorContext(ctx, "orphans are left alone", "err", p.Halt, "shoots", c.Listed, "clusters", c.Clusters, "orphans", len(c.Orphans))
+		s.log.ErrorContext(ctx, "orphan cleanup blocked", "err", p.Halt, "shoots", c.Listed, "clusters", c.Clusters, "orphans", len(c.Orphans))
 	}
 	for i := range p.Report {
 		o := &p.Report[i]
-		s.log.WarnContext(ctx, "orphan: a Shoot of this installation has no cluster", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID, "created", o.Created, "deleting", o.Deleting)
+		s.log.WarnContext(ctx, "orphan shoot found", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID, "created", o.Created, "deleting", o.Deleting)
 	}
 	for i := range c.Strays {
 		o := &c.Strays[i]
-		s.log.WarnContext(ctx, "a cluster has a second Shoot", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID)
+		s.log.WarnContext(ctx, "duplicate shoot found", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID)
 	}
 	if s.deps.Remover == nil || len(p.Delete) == 0 || !s.reaping.TryLock() {
 		return
@@ -121,10 +121,10 @@ func (s *session) reap(ctx context.Context, o *shoot.Observed) {
 	case ctx.Err() != nil:
 	case err != nil:
 		s.metrics.failed(string(shoot.ClassOf(err)))
-		s.log.WarnContext(ctx, "cannot delete a Shoot without a cluster", "shoot", o.Name, "cluster_id", o.Cluster, "err", err)
+		s.log.WarnContext(ctx, "orphan shoot not deleted", "shoot", o.Name, "cluster_id", o.Cluster, "err", err)
 	case still:
 		s.metrics.orphansDeleted.Inc()
-		s.log.WarnContext(ctx, "deleted a Shoot without a cluster", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID)
+		s.log.WarnContext(ctx, "orphan shoot deleted", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID)
 	}
 }
 

@@ -109,12 +109,12 @@ func TestOrphans(t *testing.T) {
 				after(2 * time.Minute)
 				if deletes {
 					want(t, "deleted", r.garden.deleted, []shoot.Ref{{Name: nameOf(77), UID: "uid-11", Cluster: idOf(77), Installation: installation}})
-					want(t, "counted", w.metric(t, "orphans_deleted_total"), 1)
+					want(t, "counted", w.metric(t, "orphan_shoots_deleted_total"), 1)
 				} else {
 					want(t, "deleted", r.garden.deleted, nil)
 					want(t, "reported", w.metric(t, "orphan_shoots"), 1)
 					want(t, "stats", w.Stats().Orphans, 1)
-					if !strings.Contains(r.logs.String(), "has no cluster") {
+					if !strings.Contains(r.logs.String(), "orphan shoot found") {
 						t.Error("the log does not tell of it")
 					}
 				}
@@ -173,7 +173,7 @@ func TestEmptyDatabase(t *testing.T) {
 		w := r.start(t, "a", deleteOrphans)
 		after(time.Hour)
 		want(t, "deleted", r.garden.deleted, nil)
-		if w.metric(t, "orphan_halts_total") < 10 || !strings.Contains(r.logs.String(), "is it the right one?") {
+		if w.metric(t, "orphan_cleanup_blocked_total") < 10 || !strings.Contains(r.logs.String(), "the database has no clusters") {
 			t.Error("nobody can see that something is wrong")
 		}
 	})

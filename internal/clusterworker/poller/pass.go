@@ -24,7 +24,7 @@ func (s *session) pass(ctx context.Context, list *shoot.List, during map[key]boo
 	for after := ""; ; {
 		rows, err := s.page(ctx, after)
 		if err != nil {
-			return fmt.Errorf("read the rows: %w", err)
+			return fmt.Errorf("read sync rows: %w", err)
 		}
 		var b batch
 		for i := range rows {
@@ -57,7 +57,7 @@ func (s *session) pass(ctx context.Context, list *shoot.List, during map[key]boo
 	counts := s.book.tally()
 	s.metrics.tally(counts)
 	s.state.listed(time.Now(), counts)
-	s.log.InfoContext(ctx, "held all Shoots against the database", "shoots", len(list.Shoots), "rows", len(clusters), "took", time.Since(began).Round(time.Millisecond))
+	s.log.InfoContext(ctx, "shoots compared with database", "shoots", len(list.Shoots), "rows", len(clusters), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
@@ -68,13 +68,13 @@ func (s *session) addMissing(ctx context.Context) {
 		ids, err := s.addMissingBatch(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.databaseFailed(ctx, "look for clusters without a sync row", err)
+				s.databaseFailed(ctx, "add missing sync rows", err)
 			}
 			return // the next list does it
 		}
 		if len(ids) > 0 {
 			s.metrics.missing.Add(float64(len(ids)))
-			s.log.WarnContext(ctx, "made the missing sync rows of clusters, which are synced now", "clusters", len(ids), "first_cluster_id", ids[0])
+			s.log.WarnContext(ctx, "missing sync rows added", "clusters", len(ids), "first_cluster_id", ids[0])
 		}
 		if len(ids) < maxBatch {
 			return
@@ -97,7 +97,7 @@ func (s *session) forgetGone(ctx context.Context) {
 		rows, err := s.page(ctx, after)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.databaseFailed(ctx, "read which clusters there are", err)
+				s.databaseFailed(ctx, "read cluster ids", err)
 			}
 			return // the next time will do
 		}

@@ -21,7 +21,7 @@ func (s *session) poll(ctx context.Context, why error) {
 	}
 	s.polling = true
 	if why != nil {
-		s.log.WarnContext(ctx, "no watch of the Shoots is allowed; looking them up one by one", "err", why, "interval", s.cfg.PollInterval, "batch", s.cfg.BatchSize)
+		s.log.WarnContext(ctx, "shoot watch forbidden, polling shoots individually", "err", why, "interval", s.cfg.PollInterval, "batch", s.cfg.BatchSize)
 	}
 	s.pollAt.Reset(0)
 }
@@ -50,7 +50,7 @@ func (s *session) pollRound(ctx context.Context) {
 	cancel()
 	if err != nil {
 		if ctx.Err() == nil {
-			s.databaseFailed(ctx, "read which Shoots to look up", err)
+			s.databaseFailed(ctx, "read Shoots to poll", err)
 		}
 		return
 	}

@@ -37,14 +37,14 @@ import (
 // Config is what an operator settles about observing. Fields that are zero mean
 // their default.
 type Config struct {
-	PollInterval      time.Duration `key:"status_poll_interval" env:"STATUS_POLL_INTERVAL" flag:"status-poll-interval" default:"30s" validate:"gt=0" doc:"How often Shoots are looked up where Gardener allows no watch."`
-	BatchSize         int           `key:"status_poll_batch_size" env:"STATUS_POLL_BATCH_SIZE" flag:"status-poll-batch-size" default:"50" validate:"gte=1,lte=500" doc:"How many Shoots are looked up each time, those first that were looked at longest ago."`
-	PollOnly          bool          `key:"status_poll_only" env:"STATUS_POLL_ONLY" default:"false" doc:"Look Shoots up even where Gardener allows a watch."`
-	ReconcileInterval time.Duration `key:"reconcile_interval" env:"RECONCILE_INTERVAL" flag:"reconcile-interval" default:"5m" validate:"gt=0" doc:"How often all Shoots are listed and held against the database."`
-	DeleteOrphans     bool          `key:"reconcile_delete_orphans" env:"RECONCILE_DELETE_ORPHANS" default:"false" doc:"Delete Shoots of this installation that no cluster of the database knows. They are reported in any case."`
-	OrphanAge         time.Duration `key:"reconcile_orphan_age" env:"RECONCILE_ORPHAN_AGE" default:"15m" validate:"gt=0" doc:"How old a Shoot must be to count as one that no cluster knows."`
-	Term              time.Duration `key:"status_term" env:"STATUS_TERM" default:"30s" validate:"gt=0" doc:"For how long one worker observes for all before it has to renew that. Another takes over after so long if it dies."`
-	CallTimeout       time.Duration `key:"status_call_timeout" env:"STATUS_CALL_TIMEOUT" default:"15s" validate:"gt=0" doc:"Bound of looking up one Shoot; listing all may take four times as long."`
+	PollInterval      time.Duration `key:"status_poll_interval" env:"STATUS_POLL_INTERVAL" flag:"status-poll-interval" default:"30s" validate:"gt=0" doc:"Poll interval of Shoot status where Gardener does not allow a watch."`
+	BatchSize         int           `key:"status_poll_batch_size" env:"STATUS_POLL_BATCH_SIZE" flag:"status-poll-batch-size" default:"50" validate:"gte=1,lte=500" doc:"Number of Shoots checked per poll, least recently checked first."`
+	PollOnly          bool          `key:"status_poll_only" env:"STATUS_POLL_ONLY" default:"false" doc:"Poll Shoots even where Gardener allows a watch."`
+	ReconcileInterval time.Duration `key:"reconcile_interval" env:"RECONCILE_INTERVAL" flag:"reconcile-interval" default:"5m" validate:"gt=0" doc:"Interval of the full comparison of all Shoots with the database."`
+	DeleteOrphans     bool          `key:"reconcile_delete_orphans" env:"RECONCILE_DELETE_ORPHANS" default:"false" doc:"Delete orphans: Shoots of this installation without a cluster in the database. Orphans are reported in any case."`
+	OrphanAge         time.Duration `key:"reconcile_orphan_min_age" env:"RECONCILE_ORPHAN_MIN_AGE" default:"15m" validate:"gt=0" doc:"Minimum age of a Shoot to be treated as an orphan."`
+	Term              time.Duration `key:"leader_lease_duration" env:"CLUSTER_WORKER_LEADER_LEASE_DURATION" default:"30s" validate:"gt=0" doc:"Lease duration of the leader, which watches the Shoots for all workers. When it dies, another takes over after this time."`
+	CallTimeout       time.Duration `key:"status_call_timeout" env:"STATUS_CALL_TIMEOUT" default:"15s" validate:"gt=0" doc:"Timeout of one Shoot lookup. Listing all Shoots times out after four times this value."`
 
 	// Owner names this process among all that ever observe; no two have one
 	// name. It has no default.
@@ -60,11 +60,11 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.CallTimeout, 15*time.Second)
 	switch {
 	case c.Owner == "":
-		return c, errors.New("a poller needs the name of its owner")
+		return c, errors.New("create status poller: owner is empty")
 	case min(c.PollInterval, c.ReconcileInterval, c.OrphanAge, c.Term, c.CallTimeout) < 0:
-		return c, errors.New("times must not be negative")
+		return c, errors.New("durations must not be negative")
 	case c.BatchSize < 0 || c.BatchSize > maxBatch:
-		return c, fmt.Errorf("a batch of %d Shoots: want at least 1 and at most %d", c.BatchSize, maxBatch)
+		return c, fmt.Errorf("invalid status_poll_batch_size %d: must be 1 to %d", c.BatchSize, maxBatch)
 	}
 	return c, nil
 }
@@ -147,7 +147,7 @@ func New(cfg Config, deps Deps) (*Poller, error) {
 		return nil, err
 	}
 	if deps.Store == nil || deps.Viewer == nil {
-		return nil, errors.New("a poller needs a store and a viewer")
+		return nil, errors.New("create status poller: store and viewer are required")
 	}
 	if deps.Recorder == nil {
 		deps.Recorder = discard{}

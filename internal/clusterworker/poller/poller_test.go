@@ -58,7 +58,7 @@ func TestALife(t *testing.T) {
 			clusterworker.ShootReady, clusterworker.ShootFailed, clusterworker.ShootReady, clusterworker.ShootDeleted,
 		})
 		want(t, "nothing was sent again", r.db.sentAgain(), nil)
-		if n := w.metric(t, "status_lag_seconds"); n == 0 {
+		if n := w.metric(t, "shoot_status_lag_seconds"); n == 0 {
 			t.Error("no lag was measured")
 		}
 		select {
@@ -168,7 +168,7 @@ func TestStrangers(t *testing.T) {
 		r.db.wantStatus(t, "another Shoot has its label", 1, v1.ShootReady)
 		after(6 * time.Minute)
 		r.db.wantStatus(t, "also in a list", 1, v1.ShootReady)
-		want(t, "strays", w.metric(t, "stray_shoots"), 1)
+		want(t, "strays", w.metric(t, "duplicate_shoots"), 1)
 
 		// Somebody takes the label off: it is still the Shoot that was seen.
 		r.garden.put(1, func(o *shoot.Observed) { o.Cluster = idOf(77) })
@@ -205,7 +205,7 @@ func TestClusterGoesForGood(t *testing.T) {
 			t.Error("one that no event told of is still remembered")
 		}
 		want(t, "orphans", w.metric(t, "orphan_shoots"), 0) // for there is no cluster any more
-		if w.metric(t, "orphan_halts_total") == 0 {
+		if w.metric(t, "orphan_cleanup_blocked_total") == 0 {
 			t.Error("nobody can see that there is no cluster any more")
 		}
 	})

@@ -12,7 +12,7 @@ import (
 )
 
 // errTimeout is why a call of Gardener was given up.
-var errTimeout = errors.New("no answer from Gardener in time")
+var errTimeout = errors.New("Gardener request timed out")
 
 // queryTime bounds a query that reads. One that writes is bound by the term.
 func queryTime(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -20,7 +20,7 @@ func queryTime(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // errNoRows is why a query was given up.
-var errNoRows = errors.New("no answer from the database in time")
+var errNoRows = errors.New("database request timed out")
 
 // maxTries is how often a live look is had at once of a Shoot whose row changes
 // meanwhile. After that it waits for longer and longer.
@@ -139,7 +139,7 @@ func (s *session) identify(ctx context.Context) bool {
 			return true
 		}
 		if ctx.Err() == nil {
-			s.databaseFailed(ctx, "read the installation's id", err)
+			s.databaseFailed(ctx, "read installation id", err)
 		}
 		if backoff.Sleep(ctx, databasePolicy().Delay(attempt)) != nil {
 			break
@@ -203,7 +203,7 @@ func (s *session) listed(ctx context.Context, result any) {
 	}
 	if err := s.pass(ctx, &list, during); err != nil {
 		if ctx.Err() == nil {
-			s.databaseFailed(ctx, "hold the Shoots against the rows", err)
+			s.databaseFailed(ctx, "compare Shoots with database", err)
 			s.relist.Reset(databasePolicy().Delay(s.dbFailures))
 		}
 		return
@@ -235,7 +235,7 @@ func (s *session) gardenerFailed(ctx context.Context, doing string, err error) {
 	class := shoot.ClassOf(err)
 	s.metrics.failed(string(class))
 	if first := s.state.gardener(err); first {
-		s.log.WarnContext(ctx, "cannot see how Shoots are, trying again", "doing", doing, "err", err, "class", class)
+		s.log.WarnContext(ctx, "read shoot status failed, retrying", "doing", doing, "err", err, "class", class)
 	}
 }
 
@@ -247,7 +247,7 @@ func (s *session) databaseFailed(ctx context.Context, doing string, err error) {
 	}
 	s.metrics.failed(classDatabase)
 	if s.dbFailures == 0 {
-		s.log.WarnContext(ctx, "cannot keep how Shoots are, trying again", "doing", doing, "err", err)
+		s.log.WarnContext(ctx, "save shoot status failed, retrying", "doing", doing, "err", err)
 	}
 	s.dbFailures++
 }

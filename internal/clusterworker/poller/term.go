@@ -11,7 +11,7 @@ import (
 )
 
 // errTermOver is why something was not written, or what ended a session.
-var errTermOver = errors.New("the term is over")
+var errTermOver = errors.New("leadership lease expired")
 
 // renewals is how often a term is renewed while it lasts.
 const renewals = 3
@@ -33,7 +33,7 @@ func (p *Poller) try(ctx context.Context, failing bool) bool {
 	switch {
 	case err != nil:
 		if !failing && ctx.Err() == nil {
-			p.log.WarnContext(ctx, "cannot ask for the term, trying again", "err", err)
+			p.log.WarnContext(ctx, "acquire leadership failed, retrying", "err", err)
 		}
 		return true
 	case term.Held && ctx.Err() != nil:
@@ -46,14 +46,14 @@ func (p *Poller) try(ctx context.Context, failing bool) bool {
 
 // lead asks for a term, or for more of ours.
 func (p *Poller) lead(ctx context.Context) (clusterworker.Term, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Term/renewals, errors.New("the database did not answer in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Term/renewals, errors.New("database request timed out"))
 	defer cancel()
 	return p.deps.Store.Lead(ctx, p.cfg.Owner, p.cfg.Term)
 }
 
 // reign observes until the term is over.
 func (p *Poller) reign(ctx context.Context, term clusterworker.Term) {
-	p.log.InfoContext(ctx, "observing the Shoots for all workers from now on", "fence", term.Fence)
+	p.log.InfoContext(ctx, "leadership acquired", "fence", term.Fence)
 	sctx, cancel := context.WithCancelCause(ctx)
 	t := &tenure{fence: term.Fence, margin: p.cfg.Term / 10, over: cancel}
 	t.extend(term.Until)
@@ -76,7 +76,7 @@ func (p *Poller) reign(ctx context.Context, term clusterworker.Term) {
 		return
 	}
 	p.metrics.termLosses.Inc()
-	p.log.WarnContext(ctx, "another worker may observe the Shoots now", "fence", term.Fence, "reason", context.Cause(sctx))
+	p.log.WarnContext(ctx, "leadership lost", "fence", term.Fence, "reason", context.Cause(sctx))
 }
 
 // keep renews the term until it is lost or ctx ends.
@@ -105,10 +105,10 @@ func (p *Poller) keep(ctx context.Context, t *tenure) {
 
 // resign lets another worker go on at once.
 func (p *Poller) resign(ctx context.Context, fence int64) {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*time.Second, errors.New("the database did not answer in time"))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*time.Second, errors.New("database request timed out"))
 	defer cancel()
 	if err := p.deps.Store.Resign(ctx, fence); err != nil && !errors.Is(err, clusterworker.ErrFenced) {
-		p.log.WarnContext(ctx, "cannot end the term early", "err", err)
+		p.log.WarnContext(ctx, "release leadership failed", "err", err)
 	}
 }
 

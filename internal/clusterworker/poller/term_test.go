@@ -126,7 +126,7 @@ func TestLateByItsOwnClock(t *testing.T) {
 		after(2 * time.Minute)
 		want(t, "it observes again", a.Leads(), true)
 		want(t, "what it missed", r.db.row(1).StatusMessage, "Gardener is reconciling the cluster (70 %): work.")
-		if a.metric(t, "term_losses_total") == 0 {
+		if a.metric(t, "leadership_losses_total") == 0 {
 			t.Error("the loss was not counted")
 		}
 	})
@@ -150,7 +150,7 @@ func TestDatabaseAway(t *testing.T) {
 			r.garden.put(1, working(30))
 			after(soon)
 		}
-		if w.metric(t, "observer_errors_total", "class", "database") == 0 {
+		if w.metric(t, "shoot_watch_errors_total", "class", "database") == 0 {
 			t.Error("the errors were not counted")
 		}
 	})

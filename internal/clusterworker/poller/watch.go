@@ -58,7 +58,7 @@ func (s *session) ended(ctx context.Context, e watchEnd) {
 	}
 	switch {
 	case errors.Is(e.err, shoot.ErrExpired):
-		s.log.InfoContext(ctx, "the watch of the Shoots can not go on, listing them anew", "reason", e.err)
+		s.log.InfoContext(ctx, "shoot watch interrupted, relisting", "reason", e.err)
 		s.relistAfterFailure(nil)
 	case shoot.ClassOf(e.err) == shoot.ClassForbidden:
 		s.metrics.failed(string(shoot.ClassForbidden))

@@ -30,11 +30,11 @@ func work(op *shoot.Operation) (doing, to string) {
 	case operationDelete:
 		return "deleting the cluster", "delete the cluster"
 	case operationMigrate:
-		return "moving the cluster's control plane", "move the cluster's control plane"
+		return "migrating the cluster's control plane", "migrate the cluster's control plane"
 	case "Restore":
 		return "restoring the cluster's control plane", "restore the cluster's control plane"
 	default:
-		return "at work (" + quoted(op.Type) + ")", "do its work (" + quoted(op.Type) + ")"
+		return "running an operation (" + quoted(op.Type) + ")", "complete an operation (" + quoted(op.Type) + ")"
 	}
 }
 
@@ -46,22 +46,22 @@ func atWork(op *shoot.Operation) string {
 
 func triesAgain(o *shoot.Observed) string {
 	_, to := work(o.LastOperation)
-	return fmt.Sprintf("Gardener could not %s (%d %%) and tries again%s", to, o.LastOperation.Progress, ending(why(o)))
+	return fmt.Sprintf("Gardener failed to %s (%d %%) and retries%s", to, o.LastOperation.Progress, ending(why(o)))
 }
 
 func gaveUp(o *shoot.Observed) string {
 	_, to := work(o.LastOperation)
-	return fmt.Sprintf("Gardener could not %s (%d %%) and has given up%s", to, o.LastOperation.Progress, ending(why(o)))
+	return fmt.Sprintf("Gardener failed to %s (%d %%) and stopped retrying%s", to, o.LastOperation.Progress, ending(why(o)))
 }
 
 // deletion is how far a deletion is, with the last error, if there is one.
 func deletion(o *shoot.Observed) string {
 	if o.LastOperation == nil || o.LastOperation.Type != operationDelete {
-		return "Gardener has yet to begin to delete the cluster."
+		return "Gardener has not started to delete the cluster yet."
 	}
 	text := atWork(o.LastOperation)
 	if errs := errorsOf(o); errs != "" {
-		text += " The last error" + ending(errs)
+		text += " Last error" + ending(errs)
 	}
 	return text
 }
@@ -72,7 +72,7 @@ func unasked(k Known) string {
 	if k.DeletionWanted {
 		return ""
 	}
-	return "Somebody deleted the cluster in Gardener, not here. "
+	return "The Shoot was deleted directly in Gardener. "
 }
 
 // why is what Gardener says of an operation that did not succeed.

@@ -42,16 +42,16 @@ func gone(_ *shoot.Observed, k Known) (Verdict, bool) {
 // unconfirmed is also for a deletion that was not sent because the Shoot had
 // been deleted already: whoever sends it will find out.
 func unconfirmed(_ *shoot.Observed, k Known) (Verdict, bool) {
-	return Verdict{Status: v1.ShootDeleting, Reason: ReasonUnconfirmed, Message: "Gardener does not show the cluster any more; that it is gone is being confirmed."},
+	return Verdict{Status: v1.ShootDeleting, Reason: ReasonUnconfirmed, Message: "The Shoot is no longer visible in Gardener; its deletion is being confirmed."},
 		k.DeletionWanted && (k.DeletionSent || k.EverSeen)
 }
 
 func notSeen(_ *shoot.Observed, k Known) (Verdict, bool) {
-	return Verdict{Status: v1.ShootPending, Reason: ReasonNotSeen, Message: "Gardener does not show the cluster yet."}, !k.EverSeen
+	return Verdict{Status: v1.ShootPending, Reason: ReasonNotSeen, Message: "The Shoot is not visible in Gardener yet."}, !k.EverSeen
 }
 
 func missing(*shoot.Observed, Known) (Verdict, bool) {
-	return Verdict{Status: v1.ShootError, Reason: ReasonMissing, Missing: true, Message: "The cluster has disappeared from Gardener although nobody deleted it here. It is being made anew."}, true
+	return Verdict{Status: v1.ShootError, Reason: ReasonMissing, Missing: true, Message: "The Shoot disappeared from Gardener without a delete request. It is being created again."}, true
 }
 
 func deletionFailed(o *shoot.Observed, k Known) (Verdict, bool) {
@@ -69,7 +69,7 @@ func deleting(o *shoot.Observed, k Known) (Verdict, bool) {
 }
 
 func unscheduled(o *shoot.Observed, _ Known) (Verdict, bool) {
-	return Verdict{Status: v1.ShootProgressing, Reason: ReasonUnscheduled, Message: "Gardener has yet to choose where the cluster's control plane runs (0 %)."},
+	return Verdict{Status: v1.ShootProgressing, Reason: ReasonUnscheduled, Message: "Gardener has not scheduled the control plane yet (0 %)."},
 		o.LastOperation == nil
 }
 
@@ -98,12 +98,12 @@ func failed(o *shoot.Observed, _ Known) (Verdict, bool) {
 	if s := o.LastOperation.State; s != stateFailed && s != stateAborted {
 		return Verdict{}, false
 	}
-	return Verdict{Status: v1.ShootError, Reason: ReasonFailed, Message: gaveUp(o) + " A change of the cluster makes it try again."}, true
+	return Verdict{Status: v1.ShootError, Reason: ReasonFailed, Message: gaveUp(o) + " Change the cluster to trigger a retry."}, true
 }
 
 // migrated: the control plane has left one place and is not at the other yet.
 func migrated(o *shoot.Observed, _ Known) (Verdict, bool) {
-	return Verdict{Status: v1.ShootProgressing, Reason: ReasonMigrated, Message: "Gardener is moving the cluster's control plane; it has yet to be restored at its new place."},
+	return Verdict{Status: v1.ShootProgressing, Reason: ReasonMigrated, Message: "Gardener is migrating the control plane; it is not restored on the new seed yet."},
 		succeeded(o) && o.LastOperation.Type == operationMigrate
 }
 
@@ -119,7 +119,7 @@ func unhealthy(o *shoot.Observed, k Known) (Verdict, bool) {
 		return Verdict{}, false
 	}
 	if !k.EverReady {
-		return Verdict{Status: v1.ShootProgressing, Reason: ReasonUnhealthy, Message: "The cluster is made, and not healthy yet: " + conditions(bad)}, true
+		return Verdict{Status: v1.ShootProgressing, Reason: ReasonUnhealthy, Message: "The cluster is created but not healthy yet: " + conditions(bad)}, true
 	}
 	return Verdict{Status: v1.ShootError, Reason: ReasonUnhealthy, Message: "The cluster is not healthy: " + conditions(bad)}, true
 }
@@ -132,9 +132,9 @@ func unsettled(o *shoot.Observed, k Known) (Verdict, bool) {
 		return Verdict{}, false
 	}
 	if !k.EverReady {
-		return Verdict{Status: v1.ShootProgressing, Reason: ReasonUnsettled, Message: "The cluster is made, and not known to be healthy yet: " + conditions(open)}, true
+		return Verdict{Status: v1.ShootProgressing, Reason: ReasonUnsettled, Message: "The cluster is created; its health is not known yet: " + conditions(open)}, true
 	}
-	return Verdict{Status: v1.ShootReady, Reason: ReasonUnsettled, Degraded: true, Message: "The cluster may have become unhealthy: " + conditions(open)}, true
+	return Verdict{Status: v1.ShootReady, Reason: ReasonUnsettled, Degraded: true, Message: "The health of the cluster is not known: " + conditions(open)}, true
 }
 
 func healthy(o *shoot.Observed, _ Known) (Verdict, bool) {
@@ -143,7 +143,7 @@ func healthy(o *shoot.Observed, _ Known) (Verdict, bool) {
 
 // strange is for states that no Gardener that we know has.
 func strange(o *shoot.Observed, _ Known) (Verdict, bool) {
-	return Verdict{Status: v1.ShootProgressing, Reason: ReasonStrange, Message: "Gardener is in a state that is not known here, " + quoted(o.LastOperation.State) + ": " + atWork(o.LastOperation)}, true
+	return Verdict{Status: v1.ShootProgressing, Reason: ReasonStrange, Message: "Gardener reports an unknown state, " + quoted(o.LastOperation.State) + ": " + atWork(o.LastOperation)}, true
 }
 
 func succeeded(o *shoot.Observed) bool { return o.LastOperation.State == stateSucceeded }

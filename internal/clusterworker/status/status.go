@@ -55,8 +55,8 @@ type Reason string
 // The reasons if there is no Shoot, in the order of the rules.
 const (
 	ReasonGone        Reason = "gone"
-	ReasonUnconfirmed Reason = "absence_unconfirmed"
-	ReasonNotSeen     Reason = "not_seen"
+	ReasonUnconfirmed Reason = "deletion_unconfirmed"
+	ReasonNotSeen     Reason = "not_visible_yet"
 	ReasonMissing     Reason = "shoot_missing"
 )
 
@@ -74,7 +74,7 @@ const (
 	ReasonUnhealthy      Reason = "unhealthy"
 	ReasonUnsettled      Reason = "health_unknown"
 	ReasonHealthy        Reason = "healthy"
-	ReasonStrange        Reason = "strange_state"
+	ReasonStrange        Reason = "unknown_state"
 )
 
 // Reasons are all reasons, in the order of the rules.

@@ -62,34 +62,34 @@ func TestDerive(t *testing.T) {
 		"Unconfirmed": {
 			reason: "a cached list may be older than the Shoot",
 			k:      going,
-			want:   status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonUnconfirmed, Message: "Gardener does not show the cluster any more; that it is gone is being confirmed."},
+			want:   status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonUnconfirmed, Message: "The Shoot is no longer visible in Gardener; its deletion is being confirmed."},
 		},
 		"DeletedElsewhereFirst": {
 			reason: "nobody told Gardener of the deletion yet: whoever does will find out",
 			k:      status.Known{EverSeen: true, DeletionWanted: true, Confirmed: true},
-			want:   status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonUnconfirmed, Message: "Gardener does not show the cluster any more; that it is gone is being confirmed."},
+			want:   status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonUnconfirmed, Message: "The Shoot is no longer visible in Gardener; its deletion is being confirmed."},
 		},
 		"NotSeen": {
 			reason: "asked for, not there yet: that is not deleted",
 			k:      status.Known{Confirmed: true},
-			want:   status.Verdict{Status: v1.ShootPending, Reason: status.ReasonNotSeen, Message: "Gardener does not show the cluster yet."},
+			want:   status.Verdict{Status: v1.ShootPending, Reason: status.ReasonNotSeen, Message: "The Shoot is not visible in Gardener yet."},
 		},
 		"NeverSeenAndUnwanted": {
 			reason: "the deletion has yet to be sent",
 			k:      status.Known{DeletionWanted: true},
-			want:   status.Verdict{Status: v1.ShootPending, Reason: status.ReasonNotSeen, Message: "Gardener does not show the cluster yet."},
+			want:   status.Verdict{Status: v1.ShootPending, Reason: status.ReasonNotSeen, Message: "The Shoot is not visible in Gardener yet."},
 		},
 		"Missing": {
 			reason: "nobody deleted it here, so it has to come back",
 			k:      status.Known{EverSeen: true, Confirmed: true},
-			want:   status.Verdict{Status: v1.ShootError, Reason: status.ReasonMissing, Missing: true, Message: "The cluster has disappeared from Gardener although nobody deleted it here. It is being made anew."},
+			want:   status.Verdict{Status: v1.ShootError, Reason: status.ReasonMissing, Missing: true, Message: "The Shoot disappeared from Gardener without a delete request. It is being created again."},
 		},
 		"DeletionFailed": {
 			reason: "Gardener goes on only if somebody acts",
 			o:      with(with(seen("Delete Failed"), isDeleting), quotaExceeded), k: going,
 			want: status.Verdict{
 				Status: v1.ShootError, Reason: status.ReasonDeletionFailed,
-				Message: "Gardener could not delete the cluster (43 %) and has given up: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet.",
+				Message: "Gardener failed to delete the cluster (43 %) and stopped retrying: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet.",
 			},
 		},
 		"DeletionFailedForceable": {
@@ -99,7 +99,7 @@ func TestDerive(t *testing.T) {
 			}), k: going,
 			want: status.Verdict{
 				Status: v1.ShootError, Reason: status.ReasonDeletionFailed, ForceDeletable: true,
-				Message: "Gardener could not delete the cluster (43 %) and has given up: a [ERR_RETRYABLE_INFRA_DEPENDENCIES]; b. [ERR_X, ERR_INFRA_DEPENDENCIES].",
+				Message: "Gardener failed to delete the cluster (43 %) and stopped retrying: a [ERR_RETRYABLE_INFRA_DEPENDENCIES]; b. [ERR_X, ERR_INFRA_DEPENDENCIES].",
 			},
 		},
 		"Deleting": {
@@ -108,23 +108,23 @@ func TestDerive(t *testing.T) {
 		},
 		"DeletingWithError": {
 			reason: "an error that is tried again is part of it", o: with(with(seen("Delete Error"), isDeleting), quotaExceeded), k: going,
-			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Gardener is deleting the cluster (43 %): Waiting for the infrastructure. The last error: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet."},
+			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Gardener is deleting the cluster (43 %): Waiting for the infrastructure. Last error: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet."},
 		},
 		"DeletingNotBegun": {
 			reason: "the last operation was another, and says nothing of the deletion", o: with(seen("Create Failed"), isDeleting), k: going,
-			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Gardener has yet to begin to delete the cluster."},
+			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Gardener has not started to delete the cluster yet."},
 		},
 		"DeletingNothingBegun": {
 			reason: "deleted before Gardener did anything", o: with(seen(""), isDeleting), k: going,
-			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Gardener has yet to begin to delete the cluster."},
+			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Gardener has not started to delete the cluster yet."},
 		},
 		"DeletedInGardener": {
 			reason: "the cluster's owner did not ask for it", o: with(seen("Delete Processing"), isDeleting), k: ever,
-			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "Somebody deleted the cluster in Gardener, not here. Gardener is deleting the cluster (43 %): Waiting for the infrastructure."},
+			want: status.Verdict{Status: v1.ShootDeleting, Reason: status.ReasonDeleting, Message: "The Shoot was deleted directly in Gardener. Gardener is deleting the cluster (43 %): Waiting for the infrastructure."},
 		},
 		"Unscheduled": {
 			reason: "Gardener has not begun", o: seen(""), k: young,
-			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonUnscheduled, Message: "Gardener has yet to choose where the cluster's control plane runs (0 %)."},
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonUnscheduled, Message: "Gardener has not scheduled the control plane yet (0 %)."},
 		},
 		"StaleSuccess": {
 			reason: "it succeeded at what the Shoot was before", o: with(seen("Reconcile Succeeded"), func(o *shoot.Observed) { o.Generation = 4 }), k: ever,
@@ -144,23 +144,23 @@ func TestDerive(t *testing.T) {
 		},
 		"Error": {
 			reason: "Gardener goes on trying for hours", o: with(seen("Create Error"), quotaExceeded), k: young,
-			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonRetrying, Retrying: true, Message: "Gardener could not create the cluster (43 %) and tries again: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet."},
+			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonRetrying, Retrying: true, Message: "Gardener failed to create the cluster (43 %) and retries: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet."},
 		},
 		"ErrorWithoutErrors": {
 			reason: "then the operation says what it knows", o: seen("Restore Error"), k: ever,
-			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonRetrying, Retrying: true, Message: "Gardener could not restore the cluster's control plane (43 %) and tries again: Waiting for the infrastructure."},
+			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonRetrying, Retrying: true, Message: "Gardener failed to restore the cluster's control plane (43 %) and retries: Waiting for the infrastructure."},
 		},
 		"Failed": {
 			reason: "what helps is part of the message", o: with(seen("Reconcile Failed"), quotaExceeded), k: ever,
-			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonFailed, Message: "Gardener could not reconcile the cluster (43 %) and has given up: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet. A change of the cluster makes it try again."},
+			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonFailed, Message: "Gardener failed to reconcile the cluster (43 %) and stopped retrying: quota of vCPUs exceeded [ERR_INFRA_QUOTA_EXCEEDED]; no subnet. Change the cluster to trigger a retry."},
 		},
 		"Aborted": {
 			reason: "that is as final as a failure", o: seen("Reconcile Aborted"), k: ever,
-			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonFailed, Message: "Gardener could not reconcile the cluster (43 %) and has given up: Waiting for the infrastructure. A change of the cluster makes it try again."},
+			want: status.Verdict{Status: v1.ShootError, Reason: status.ReasonFailed, Message: "Gardener failed to reconcile the cluster (43 %) and stopped retrying: Waiting for the infrastructure. Change the cluster to trigger a retry."},
 		},
 		"Migrated": {
 			reason: "a Restore follows", o: seen("Migrate Succeeded", "APIServerAvailable True"), k: ever,
-			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonMigrated, Message: "Gardener is moving the cluster's control plane; it has yet to be restored at its new place."},
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonMigrated, Message: "Gardener is migrating the control plane; it is not restored on the new seed yet."},
 		},
 		"Hibernated": {
 			reason: "its conditions are of the time when it was awake", o: with(seen("Reconcile Succeeded", "EveryNodeReady False"), func(o *shoot.Observed) { o.Hibernated = true }), k: ever,
@@ -168,7 +168,7 @@ func TestDerive(t *testing.T) {
 		},
 		"UnhealthyYoung": {
 			reason: "what was never ready is on its way there", o: seen("Create Succeeded", "APIServerAvailable True", "EveryNodeReady False"), k: young,
-			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonUnhealthy, Message: "The cluster is made, and not healthy yet: EveryNodeReady (it is False)."},
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonUnhealthy, Message: "The cluster is created but not healthy yet: EveryNodeReady (it is False)."},
 		},
 		"Unhealthy": {
 			reason: "what was ready is broken; the conditions that are False are named", o: seen("Reconcile Succeeded", "ControlPlaneHealthy Progressing", "APIServerAvailable False", "EveryNodeReady False"), k: ever,
@@ -176,11 +176,11 @@ func TestDerive(t *testing.T) {
 		},
 		"UnsettledYoung": {
 			reason: "it is not known to be ready", o: seen("Create Succeeded", "APIServerAvailable True", "EveryNodeReady Unknown"), k: young,
-			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonUnsettled, Message: "The cluster is made, and not known to be healthy yet: EveryNodeReady (it is Unknown)."},
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonUnsettled, Message: "The cluster is created; its health is not known yet: EveryNodeReady (it is Unknown)."},
 		},
 		"Degraded": {
 			reason: "Gardener itself waits before it calls a condition False", o: seen("Reconcile Succeeded", "EveryNodeReady Progressing"), k: ever,
-			want: status.Verdict{Status: v1.ShootReady, Reason: status.ReasonUnsettled, Degraded: true, Message: "The cluster may have become unhealthy: EveryNodeReady (it is Progressing)."},
+			want: status.Verdict{Status: v1.ShootReady, Reason: status.ReasonUnsettled, Degraded: true, Message: "The health of the cluster is not known: EveryNodeReady (it is Progressing)."},
 		},
 		"Ready": {
 			reason: "all conditions that there are", o: seen("Create Succeeded", "APIServerAvailable True", "EveryNodeReady True"), k: young,
@@ -196,7 +196,7 @@ func TestDerive(t *testing.T) {
 		},
 		"Strange": {
 			reason: "a state of a newer Gardener is not ready", o: seen("Reshape Resting"), k: ever,
-			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonStrange, Message: `Gardener is in a state that is not known here, "Resting": Gardener is at work ("Reshape") (43 %): Waiting for the infrastructure.`},
+			want: status.Verdict{Status: v1.ShootProgressing, Reason: status.ReasonStrange, Message: `Gardener reports an unknown state, "Resting": Gardener is running an operation ("Reshape") (43 %): Waiting for the infrastructure.`},
 		},
 	}
 	var reasons []status.Reason
@@ -222,7 +222,7 @@ func TestLongMessage(t *testing.T) {
 	o := seen("Create Failed")
 	for _, said := range []string{"a\xffb\x00", strings.Repeat("ü", 999), "x" + strings.Repeat("ü", 999), strings.Repeat("ü\x00 \xff", 999)} {
 		o.LastErrors, o.LastOperation.Description = nil, said
-		if got := status.Derive(o, status.Known{EverSeen: true}).Message; !strings.HasSuffix(got, "A change of the cluster makes it try again.") {
+		if got := status.Derive(o, status.Known{EverSeen: true}).Message; !strings.HasSuffix(got, "Change the cluster to trigger a retry.") {
 			t.Errorf("a long description pushes out what helps: %q", got)
 		}
 		sick := seen("Create Succeeded")
@@ -236,7 +236,7 @@ func TestLongMessage(t *testing.T) {
 				}
 			}
 		}
-		if got := status.Derive(o, status.Known{EverSeen: true}).Message; !strings.HasSuffix(got, "A change of the cluster makes it try again.") {
+		if got := status.Derive(o, status.Known{EverSeen: true}).Message; !strings.HasSuffix(got, "Change the cluster to trigger a retry.") {
 			t.Errorf("long errors push out what helps: %q", got)
 		}
 	}

@@ -20,7 +20,7 @@ select tenant.has_cluster_worker();
 select tenant.has_cluster_worker() as guarded, tenant.shoot_confirmed_gone(s, r.deleted_time is not null) as gone,
     coalesce(s.synced is not null and s.synced_generation = s.generation, false)::boolean as synced,
     coalesce(s.sync_attempts, 0)::integer as attempts, coalesce(s.cluster_generation, 0)::bigint as generation,
-    coalesce(s.report_version, 0)::bigint as version, coalesce(s.settled_version, 0)::bigint as settled,
+    coalesce(s.report_version, 0)::bigint as version, coalesce(s.status_report_version, 0)::bigint as settled,
     coalesce(s.shoot_status, '')::text as shoot_status, coalesce(s.shoot_status_message, '')::text as shoot_message,
     coalesce(s.sync_error, '')::text as sync_error
 from tenant.resources r
@@ -123,11 +123,11 @@ from tenant.feed_bounds(@kind::text, @xact::xid8, @seq::bigint);
 select tenant.renew_change_feed(@most);
 
 -- name: SettleSync :exec
-update tenant.cluster_sync set settled_version = $2 where cluster_id = $1;
+update tenant.cluster_sync set status_report_version = $2 where cluster_id = $1;
 
 -- name: UnsettledSyncs :many
 select s.cluster_id from tenant.cluster_sync s
-where s.settled_version <> s.report_version and s.cluster_id > @after::uuid
+where s.status_report_version <> s.report_version and s.cluster_id > @after::uuid
 order by s.cluster_id limit @most::bigint;
 
 -- name: PruneChanges :one

@@ -68,7 +68,7 @@ func (g *Garden) before(ctx context.Context, v Verb, name string) error {
 		unlucky := g.random.Float64() < g.o.FailRate
 		g.mu.Unlock()
 		if unlucky {
-			return shoot.Errorf(shoot.ClassUnavailable, "internal server error: a fault that was asked for")
+			return shoot.Errorf(shoot.ClassUnavailable, "internal server error: injected fault")
 		}
 	}
 	return nil

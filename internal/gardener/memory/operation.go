@@ -71,7 +71,7 @@ func (o operation) conditions() []shoot.Condition {
 	}
 	status, reason, message := "True", "Healthy", "All is well."
 	if !o.healthy {
-		status, reason, message = "Progressing", "NotYetHealthy", "It has only just begun."
+		status, reason, message = "Progressing", "NotYetHealthy", "The operation has just started."
 	}
 	types := [...]string{"APIServerAvailable", "ControlPlaneHealthy", "ObservabilityComponentsHealthy", "EveryNodeReady", "SystemComponentsHealthy"}
 	cs := make([]shoot.Condition, len(types))
@@ -141,7 +141,7 @@ func (g *Garden) step(it *item, at time.Time) (gone bool) {
 func (g *Garden) fail(it *item, at time.Time) {
 	o := &it.op
 	o.errors = []shoot.LastError{{
-		Description: fmt.Sprintf("could not bring up the machines of Shoot %q: a fault that was asked for", it.name),
+		Description: fmt.Sprintf("could not create the machines of Shoot %q: injected fault", it.name),
 		Codes:       []string{"ERR_INFRA_RESOURCES_DEPLETED"},
 	}}
 	if it.breaks < 0 {

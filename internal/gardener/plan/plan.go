@@ -30,10 +30,10 @@ func Apply(m shoot.Manifest, live Live) (shoot.Manifest, error) {
 		return m, err
 	}
 	if sent, ours := Generation(live.Annotations), Generation(m.Metadata.Annotations); sent > ours {
-		return m, shoot.Errorf(shoot.ClassConflict, "it already is at generation %d of its cluster, and this request is of generation %d", sent, ours)
+		return m, shoot.Errorf(shoot.ClassConflict, "the Shoot already has cluster generation %d, this request has generation %d", sent, ours)
 	}
 	if live.Deleting {
-		return m, shoot.Errorf(shoot.ClassConflict, "it is being deleted, and can be made again once it is gone")
+		return m, shoot.Errorf(shoot.ClassConflict, "the Shoot is being deleted and can be created again afterwards")
 	}
 	m.Spec.Kubernetes.Version = higher(m.Spec.Kubernetes.Version, live.Spec.Kubernetes.Version)
 	m.Spec.Provider.Workers = workers(m.Spec.Provider.Workers, live.Spec.Provider.Workers)
@@ -47,7 +47,7 @@ func Owned(ref shoot.Ref, labels map[string]string) error {
 	if ref.Cluster != "" && labels[shoot.LabelCluster] == ref.Cluster && labels[shoot.LabelInstallation] == ref.Installation {
 		return nil
 	}
-	return shoot.Errorf(shoot.ClassForeign, "a Shoot of that name is there, and it is not of this cluster")
+	return shoot.Errorf(shoot.ClassForeign, "a Shoot with this name exists and belongs to another cluster")
 }
 
 // Generation is the generation that annotations say was sent, 0 if none.

@@ -79,7 +79,7 @@ create index cluster_sync_report_idx on tenant.cluster_sync (report_due_at) wher
 create sequence tenant.cluster_sync_token as bigint;
 
 -- Who observes the Shoots, for all workers. One row.
-create table tenant.cluster_worker_term (
+create table tenant.cluster_worker_leader (
     only_row boolean     primary key default true check (only_row),
     fence    bigint      not null,
     holder   text        not null,
@@ -254,13 +254,13 @@ grant execute on function tenant.oldest_transaction() to cluster_worker;
 
 -- Tenants see the sync of the clusters that they see.
 alter table tenant.cluster_sync enable row level security;
-alter table tenant.cluster_worker_term enable row level security;
+alter table tenant.cluster_worker_leader enable row level security;
 alter table tenant.installation enable row level security;
 create policy visible_clusters on tenant.cluster_sync to fleet_api
     using (exists (select from tenant.resources r where r.id = cluster_id and r.kind = 'Cluster'));
 create policy all_tenants on tenant.cluster_sync to fleet_api_all_tenants using (true);
 create policy every_cluster on tenant.cluster_sync to cluster_worker using (true);
-create policy observer on tenant.cluster_worker_term to cluster_worker using (true);
+create policy observer on tenant.cluster_worker_leader to cluster_worker using (true);
 create policy observer on tenant.installation to cluster_worker using (true);
 
 grant select on tenant.cluster_sync to fleet_api, fleet_api_all_tenants;
@@ -269,6 +269,6 @@ grant select on tenant.cluster_sync to cluster_worker;
 grant update (synced, sync_error, sync_attempts, sync_last_attempt, shoot_status, shoot_status_message, shoot_status_updated, error_class,
     generation, synced_generation, cluster_generation, due_at, claim_token, claimed_by, unsynced_since, shoot_name, shoot_uid, shoot_generation,
     ready_once, deletion_sent, report_due_at, report_version) on tenant.cluster_sync to cluster_worker;
-grant select, insert, update on tenant.cluster_worker_term to cluster_worker;
+grant select, insert, update on tenant.cluster_worker_leader to cluster_worker;
 grant select, update (garden) on tenant.installation to cluster_worker;
 grant usage on sequence tenant.cluster_sync_token to cluster_worker;

@@ -14,7 +14,7 @@ alter table tenant.installation add column worker_since timestamptz;
 update tenant.installation set worker_since = now() where garden is not null;
 
 -- The report_version that the status of the cluster includes.
-alter table tenant.cluster_sync add column settled_version bigint not null default 0;
+alter table tenant.cluster_sync add column status_report_version bigint not null default 0;
 
 -- Whether a cluster-worker is registered.
 -- +goose StatementBegin
@@ -44,7 +44,7 @@ begin
     -- to be registered by the next statement.
     select * into s from tenant.cluster_sync c where c.cluster_id = old.id for update;
     if tenant.has_cluster_worker() and not tenant.shoot_confirmed_gone(s, old.deleted_time is not null) then
-        raise exception 'cluster "%" (%) cannot be removed: its Shoot is not confirmed gone', old.name, old.id
+        raise exception 'cluster "%" (%) cannot be deleted: its Shoot is not confirmed deleted', old.name, old.id
             using errcode = 'restrict_violation', constraint = 'clusters_shoot_guard', schema = 'tenant', table = 'clusters',
                 hint = 'Delete the cluster through the fleet API and let a cluster-worker run. "cluster-worker unregister" removes the guard.';
     end if;
@@ -59,7 +59,7 @@ create function tenant.guard_shoots() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if tenant.has_cluster_worker() and tenant.count_guarded_clusters() > 0 then
-        raise exception 'tenant.clusters cannot be truncated: % clusters have a Shoot that is not confirmed gone', tenant.count_guarded_clusters()
+        raise exception 'tenant.clusters cannot be truncated: % clusters have a Shoot whose deletion is not confirmed', tenant.count_guarded_clusters()
             using errcode = 'restrict_violation', constraint = 'clusters_shoot_guard', schema = 'tenant', table = 'clusters',
                 hint = '"cluster-worker unregister" removes the guard.';
     end if;
@@ -102,13 +102,13 @@ $$;
 create function tenant.unregister_cluster_worker(abandon boolean, out removed boolean, out running text, out guarded bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    select t.holder into running from tenant.cluster_worker_term t where t.until > now();
+    select t.holder into running from tenant.cluster_worker_leader t where t.until > now();
     guarded := tenant.count_guarded_clusters();
     removed := running is null and (abandon or guarded = 0);
     if removed then
         update tenant.installation set worker_since = null;
         -- The API looks again at what waited for the worker alone.
-        update tenant.cluster_sync s set settled_version = -1 from tenant.clusters c where c.id = s.cluster_id and c.deleted_time is not null;
+        update tenant.cluster_sync s set status_report_version = -1 from tenant.clusters c where c.id = s.cluster_id and c.deleted_time is not null;
     end if;
 end
 $$;
@@ -141,4 +141,4 @@ grant execute on function tenant.has_cluster_worker(), tenant.shoot_confirmed_go
     to fleet_api, fleet_api_all_tenants, cluster_worker;
 grant execute on function tenant.register_cluster_worker(), tenant.unregister_cluster_worker(boolean) to cluster_worker;
 -- The API notes which sync the status of a cluster includes.
-grant update (settled_version) on tenant.cluster_sync to fleet_api, fleet_api_all_tenants;
+grant update (status_report_version) on tenant.cluster_sync to fleet_api, fleet_api_all_tenants;

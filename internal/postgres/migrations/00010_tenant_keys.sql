@@ -55,7 +55,7 @@ create unique index concurrently if not exists manifests_tenant_id_key on tenant
 create unique index concurrently if not exists workloads_tenant_id_key on tenant.workloads (tenant, id, kind);
 
 -- The clusters whose status does not include their sync yet.
-create index concurrently if not exists cluster_sync_unsettled_idx on tenant.cluster_sync (cluster_id) where settled_version <> report_version;
+create index concurrently if not exists cluster_sync_unsettled_idx on tenant.cluster_sync (cluster_id) where status_report_version <> report_version;
 
 -- The whole of the table has the index when each partition has it. It serves what
 -- the index on (tenant, id) served.

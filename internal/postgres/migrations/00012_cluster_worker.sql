@@ -41,7 +41,7 @@ $$;
 -- the backoff has it: 30 s * 2^attempts after the last one, 15 minutes at most. What a
 -- worker is at keeps its lease, and what is due already keeps its place.
 -- +goose StatementBegin
-create function tenant.delay_cluster_sync() returns trigger
+create function tenant.reschedule_cluster_sync() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     new.due_at := case
@@ -54,11 +54,11 @@ $$;
 -- +goose StatementEnd
 
 -- Statements of ours set the time of the next try themselves.
-create trigger delayed_by_hand before update of sync_attempts, sync_last_attempt on tenant.cluster_sync
+create trigger reschedule_cluster_sync before update of sync_attempts, sync_last_attempt on tenant.cluster_sync
     for each row when (new.synced is null and new.due_at = old.due_at
         and (new.sync_attempts <> old.sync_attempts or new.sync_last_attempt is distinct from old.sync_last_attempt)
         and (new.claim_token is null or new.due_at <= now()))
-    execute function tenant.delay_cluster_sync();
+    execute function tenant.reschedule_cluster_sync();
 
 -- Which transaction sent the last notification. One that is rolled back takes its
 -- notification with it, so nobody relies on it before it is committed.
@@ -91,5 +91,5 @@ end
 $$;
 -- +goose StatementEnd
 
-revoke execute on function tenant.add_missing_cluster_syncs(integer), tenant.delay_cluster_sync() from public;
+revoke execute on function tenant.add_missing_cluster_syncs(integer), tenant.reschedule_cluster_sync() from public;
 grant execute on function tenant.add_missing_cluster_syncs(integer) to cluster_worker;

@@ -4,7 +4,7 @@
 -- change and sink, written by the statement that makes the change, and removed when
 -- the sink has taken it. The cluster may be gone by then. due_at is also the lease of
 -- whoever is sending it.
-create table tenant.cluster_sync_changes (
+create table tenant.cluster_change_events (
     seq        bigint      generated always as identity primary key,
     sink       text        collate "C" not null,
     cluster_id uuid        not null,
@@ -13,9 +13,9 @@ create table tenant.cluster_sync_changes (
     due_at     timestamptz not null default now(),
     failures   integer     not null default 0
 );
-create index cluster_sync_changes_order_idx on tenant.cluster_sync_changes (sink, cluster_id, seq);
-create index cluster_sync_changes_created_idx on tenant.cluster_sync_changes (created_at);
+create index cluster_change_events_order_idx on tenant.cluster_change_events (sink, cluster_id, seq);
+create index cluster_change_events_created_idx on tenant.cluster_change_events (created_at);
 
-alter table tenant.cluster_sync_changes enable row level security;
-create policy workers on tenant.cluster_sync_changes to cluster_worker using (true);
-grant select, insert, update, delete on tenant.cluster_sync_changes to cluster_worker;
+alter table tenant.cluster_change_events enable row level security;
+create policy workers on tenant.cluster_change_events to cluster_worker using (true);
+grant select, insert, update, delete on tenant.cluster_change_events to cluster_worker;

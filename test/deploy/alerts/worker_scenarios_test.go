@@ -18,8 +18,8 @@ func worker() map[string][]scenario {
 			{
 				reason: "one of two was restarted",
 				series: `
-  fleetloop_clusterworker_slots{namespace="fleet",job="cluster-worker",instance="a"} 32x3 stale _x20
-  fleetloop_clusterworker_slots{namespace="fleet",job="cluster-worker",instance="b"} 32x30
+  fleetloop_clusterworker_max_concurrent_syncs{namespace="fleet",job="cluster-worker",instance="a"} 32x3 stale _x20
+  fleetloop_clusterworker_max_concurrent_syncs{namespace="fleet",job="cluster-worker",instance="b"} 32x30
 `,
 				want: map[int][]alert{10: nil, 20: nil},
 			},
@@ -28,8 +28,8 @@ func worker() map[string][]scenario {
 			{
 				reason: "both workers have stopped trying",
 				series: `
-  fleetloop_clusterworker_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 0x3 1x20 0x10
-  fleetloop_clusterworker_breaker_open{namespace="fleet",job="cluster-worker",instance="b"} 0x3 1x20 0x10
+  fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 0x3 1x20 0x10
+  fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="b"} 0x3 1x20 0x10
 `,
 				want: map[int][]alert{
 					8:  nil,
@@ -40,14 +40,14 @@ func worker() map[string][]scenario {
 			{
 				reason: "one of two cannot reach it",
 				series: `
-  fleetloop_clusterworker_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 1x20
-  fleetloop_clusterworker_breaker_open{namespace="fleet",job="cluster-worker",instance="b"} 0x20
+  fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 1x20
+  fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="b"} 0x20
 `,
 				want: map[int][]alert{5: {{labels: service(), summary: "Gardener does not answer; so many workers have stopped trying: 1."}}},
 			},
 			{
 				reason: "it was updated, and away for four minutes",
-				series: `  fleetloop_clusterworker_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 0x3 1x3 0x20
+				series: `  fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 0x3 1x3 0x20
 `,
 				want: map[int][]alert{6: nil, 9: nil, 15: nil},
 			},
@@ -56,10 +56,10 @@ func worker() map[string][]scenario {
 			{
 				reason: "a cluster is due, and the workers, all of whom see it, do not take it",
 				series: `
-  fleetloop_clusterworker_oldest_due_seconds{namespace="fleet",job="cluster-worker",instance="a"} 0+60x30
-  fleetloop_clusterworker_oldest_due_seconds{namespace="fleet",job="cluster-worker",instance="b"} 0+60x30
-  fleetloop_clusterworker_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 0x30
-  fleetloop_clusterworker_breaker_open{namespace="fleet",job="cluster-worker",instance="b"} 1x30
+  fleetloop_clusterworker_oldest_pending_cluster_age_seconds{namespace="fleet",job="cluster-worker",instance="a"} 0+60x30
+  fleetloop_clusterworker_oldest_pending_cluster_age_seconds{namespace="fleet",job="cluster-worker",instance="b"} 0+60x30
+  fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 0x30
+  fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="b"} 1x30
 `,
 				want: map[int][]alert{
 					15: nil,
@@ -69,27 +69,27 @@ func worker() map[string][]scenario {
 			{
 				reason: "Gardener is down, which another alert tells",
 				series: `
-  fleetloop_clusterworker_oldest_due_seconds{namespace="fleet",job="cluster-worker",instance="a"} 0+60x30
-  fleetloop_clusterworker_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 1x30
+  fleetloop_clusterworker_oldest_pending_cluster_age_seconds{namespace="fleet",job="cluster-worker",instance="a"} 0+60x30
+  fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 1x30
 `,
 				want: map[int][]alert{16: nil, 30: nil},
 			},
 			{
 				reason: "much to do, and it is done",
 				series: `
-  fleetloop_clusterworker_oldest_due_seconds{namespace="fleet",job="cluster-worker",instance="a"} 0+60x9 0+60x9 0+60x9
-  fleetloop_clusterworker_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 0x30
+  fleetloop_clusterworker_oldest_pending_cluster_age_seconds{namespace="fleet",job="cluster-worker",instance="a"} 0+60x9 0+60x9 0+60x9
+  fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 0x30
 `,
 				want: map[int][]alert{9: nil, 19: nil, 29: nil},
 			},
 		},
-		"ClusterWorkerStuck": {
+		"ClusterWorkerClustersStuck": {
 			{
 				reason: "three clusters, of whom both workers tell",
 				series: `
-  fleetloop_clusterworker_rows{namespace="fleet",job="cluster-worker",instance="a",state="stuck"} 0x3 3x30
-  fleetloop_clusterworker_rows{namespace="fleet",job="cluster-worker",instance="b",state="stuck"} 0x3 3x30
-  fleetloop_clusterworker_rows{namespace="fleet",job="cluster-worker",instance="b",state="synced"} 100x40
+  fleetloop_clusterworker_clusters{namespace="fleet",job="cluster-worker",instance="a",state="stuck"} 0x3 3x30
+  fleetloop_clusterworker_clusters{namespace="fleet",job="cluster-worker",instance="b",state="stuck"} 0x3 3x30
+  fleetloop_clusterworker_clusters{namespace="fleet",job="cluster-worker",instance="b",state="synced"} 100x40
 `,
 				want: map[int][]alert{
 					18: nil,
@@ -99,8 +99,8 @@ func worker() map[string][]scenario {
 			{
 				reason: "many fail, but none for long",
 				series: `
-  fleetloop_clusterworker_rows{namespace="fleet",job="cluster-worker",instance="a",state="stuck"} 0x40
-  fleetloop_clusterworker_rows{namespace="fleet",job="cluster-worker",instance="a",state="backing_off"} 50x40
+  fleetloop_clusterworker_clusters{namespace="fleet",job="cluster-worker",instance="a",state="stuck"} 0x40
+  fleetloop_clusterworker_clusters{namespace="fleet",job="cluster-worker",instance="a",state="backing_off"} 50x40
 `,
 				want: map[int][]alert{20: nil, 40: nil},
 			},
@@ -108,13 +108,13 @@ func worker() map[string][]scenario {
 		"ClusterWorkerDatabaseErrors": {
 			{
 				reason: "no count succeeds",
-				series: `  fleetloop_clusterworker_tally_errors_total{namespace="fleet",job="cluster-worker",instance="a"} 0+2x30
+				series: `  fleetloop_clusterworker_cluster_count_errors_total{namespace="fleet",job="cluster-worker",instance="a"} 0+2x30
 `,
 				want: map[int][]alert{5: nil, 6: {{labels: service(), summary: "The cluster-worker can not count the clusters in its database; the alerts on them are silent meanwhile."}}},
 			},
 			{
 				reason: "the database failed over",
-				series: `  fleetloop_clusterworker_tally_errors_total{namespace="fleet",job="cluster-worker",instance="a"} 0x3 2x30
+				series: `  fleetloop_clusterworker_cluster_count_errors_total{namespace="fleet",job="cluster-worker",instance="a"} 0x3 2x30
 `,
 				want: map[int][]alert{6: nil, 9: nil, 20: nil},
 			},
@@ -123,8 +123,8 @@ func worker() map[string][]scenario {
 			{
 				reason: "a pooler lets one of two not listen",
 				series: `
-  fleetloop_clusterworker_deaf{namespace="fleet",job="cluster-worker",instance="a"} 1x20 0x5
-  fleetloop_clusterworker_deaf{namespace="fleet",job="cluster-worker",instance="b"} 0x25
+  fleetloop_clusterworker_listener_down{namespace="fleet",job="cluster-worker",instance="a"} 1x20 0x5
+  fleetloop_clusterworker_listener_down{namespace="fleet",job="cluster-worker",instance="b"} 0x25
 `,
 				want: map[int][]alert{
 					4:  nil,
@@ -134,7 +134,7 @@ func worker() map[string][]scenario {
 			},
 			{
 				reason: "it need not, or does",
-				series: `  fleetloop_clusterworker_deaf{namespace="fleet",job="cluster-worker",instance="a"} 0x30
+				series: `  fleetloop_clusterworker_listener_down{namespace="fleet",job="cluster-worker",instance="a"} 0x30
 `,
 				want: map[int][]alert{30: nil},
 			},
@@ -144,7 +144,7 @@ func worker() map[string][]scenario {
 				reason: "one cluster makes the worker fail",
 				series: `
   fleetloop_clusterworker_panics_total{namespace="fleet",job="cluster-worker",instance="a"} 0x3 1x30
-  fleetloop_clusterworker_observer_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="panic"} 0x33
+  fleetloop_clusterworker_shoot_watch_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="panic"} 0x33
 `,
 				want: map[int][]alert{
 					4:  nil,
@@ -156,7 +156,7 @@ func worker() map[string][]scenario {
 				reason: "or whoever observes the Shoots",
 				series: `
   fleetloop_clusterworker_panics_total{namespace="fleet",job="cluster-worker",instance="a"} 0x33
-  fleetloop_clusterworker_observer_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="panic"} 0x3 1x30
+  fleetloop_clusterworker_shoot_watch_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="panic"} 0x3 1x30
 `,
 				want: map[int][]alert{5: {{labels: service(), summary: "A fault in the cluster-worker was caught; the cluster that it is about fails until it is mended."}}},
 			},
@@ -164,7 +164,7 @@ func worker() map[string][]scenario {
 				reason: "there was one long ago",
 				series: `
   fleetloop_clusterworker_panics_total{namespace="fleet",job="cluster-worker",instance="a"} 1x30
-  fleetloop_clusterworker_observer_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="panic"} 0x30
+  fleetloop_clusterworker_shoot_watch_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="panic"} 0x30
 `,
 				want: map[int][]alert{30: nil},
 			},
@@ -175,7 +175,7 @@ func worker() map[string][]scenario {
 // shoots is about what is seen of Shoots, and told.
 func shoots() map[string][]scenario {
 	return map[string][]scenario{
-		"ClusterWorkerNoObserver": {
+		"ClusterWorkerNoLeader": {
 			{
 				reason: "nobody gets the term",
 				series: `
@@ -196,12 +196,12 @@ func shoots() map[string][]scenario {
 				want: map[int][]alert{9: nil, 20: nil},
 			},
 		},
-		"ClusterWorkerObserverErrors": {
+		"ClusterWorkerShootWatchErrors": {
 			{
 				reason: "no list succeeds",
 				series: `
-  fleetloop_clusterworker_observer_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="unavailable"} 0+1x40
-  fleetloop_clusterworker_observer_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="database"} 0x40
+  fleetloop_clusterworker_shoot_watch_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="unavailable"} 0+1x40
+  fleetloop_clusterworker_shoot_watch_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="database"} 0x40
 `,
 				want: map[int][]alert{
 					15: nil,
@@ -211,19 +211,19 @@ func shoots() map[string][]scenario {
 			{
 				reason: "a right that is not given, which is asked for now and then, and faults that have an alert of their own",
 				series: `
-  fleetloop_clusterworker_observer_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="forbidden"} 0+1x40
-  fleetloop_clusterworker_observer_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="panic"} 0+1x40
+  fleetloop_clusterworker_shoot_watch_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="forbidden"} 0+1x40
+  fleetloop_clusterworker_shoot_watch_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="panic"} 0+1x40
 `,
 				want: map[int][]alert{40: nil},
 			},
 			{
 				reason: "a watch ends every five minutes",
-				series: `  fleetloop_clusterworker_observer_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="unknown"} 0x4 1x4 2x4 3x4 4x4 5x4 6x4 7x4
+				series: `  fleetloop_clusterworker_shoot_watch_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="unknown"} 0x4 1x4 2x4 3x4 4x4 5x4 6x4 7x4
 `,
 				want: map[int][]alert{30: nil, 39: nil},
 			},
 		},
-		"ClusterWorkerReportsFail": {
+		"ClusterWorkerReportsFailing": {
 			{
 				reason: "the token is not good",
 				series: `
@@ -253,7 +253,7 @@ func shoots() map[string][]scenario {
 				want: map[int][]alert{30: nil},
 			},
 		},
-		"ClusterWorkerShootErrors": {
+		"ClusterWorkerShootsInError": {
 			{
 				reason: "two stay in error, as whoever observes sees it",
 				series: `
@@ -270,14 +270,14 @@ func shoots() map[string][]scenario {
 				want: map[int][]alert{15: nil, 30: nil, 41: nil},
 			},
 		},
-		"ClusterWorkerOrphans": {
+		"ClusterWorkerOrphanShoots": {
 			{
 				reason: "a Shoot without a cluster, and a cluster with two",
 				series: `
   fleetloop_clusterworker_orphan_shoots{namespace="fleet",job="cluster-worker",instance="a"} 1x40
-  fleetloop_clusterworker_stray_shoots{namespace="fleet",job="cluster-worker",instance="a"} 1x40
+  fleetloop_clusterworker_duplicate_shoots{namespace="fleet",job="cluster-worker",instance="a"} 1x40
   fleetloop_clusterworker_orphan_shoots{namespace="fleet",job="cluster-worker",instance="b"} 0x40
-  fleetloop_clusterworker_stray_shoots{namespace="fleet",job="cluster-worker",instance="b"} 0x40
+  fleetloop_clusterworker_duplicate_shoots{namespace="fleet",job="cluster-worker",instance="b"} 0x40
 `,
 				want: map[int][]alert{14: nil, 15: {{labels: service(), summary: "Shoots of this installation that no cluster has: 2. They cost money."}}},
 			},
@@ -285,7 +285,7 @@ func shoots() map[string][]scenario {
 				reason: "one is deleted by the next list",
 				series: `
   fleetloop_clusterworker_orphan_shoots{namespace="fleet",job="cluster-worker",instance="a"} 1x9 0x30
-  fleetloop_clusterworker_stray_shoots{namespace="fleet",job="cluster-worker",instance="a"} 0x40
+  fleetloop_clusterworker_duplicate_shoots{namespace="fleet",job="cluster-worker",instance="a"} 0x40
 `,
 				want: map[int][]alert{15: nil, 30: nil},
 			},
@@ -293,7 +293,7 @@ func shoots() map[string][]scenario {
 		"ClusterWorkerWrongDatabase": {
 			{
 				reason: "after every list",
-				series: `  fleetloop_clusterworker_orphan_halts_total{namespace="fleet",job="cluster-worker",instance="a"} 0x4 1x4 2x4 3x4 4x4
+				series: `  fleetloop_clusterworker_orphan_cleanup_blocked_total{namespace="fleet",job="cluster-worker",instance="a"} 0x4 1x4 2x4 3x4 4x4
 `,
 				want: map[int][]alert{
 					9:  nil,
@@ -302,7 +302,7 @@ func shoots() map[string][]scenario {
 			},
 			{
 				reason: "never",
-				series: `  fleetloop_clusterworker_orphan_halts_total{namespace="fleet",job="cluster-worker",instance="a"} 0x30
+				series: `  fleetloop_clusterworker_orphan_cleanup_blocked_total{namespace="fleet",job="cluster-worker",instance="a"} 0x30
 `,
 				want: map[int][]alert{30: nil},
 			},

@@ -39,7 +39,7 @@ func (q *Queries) AddMissing(ctx context.Context, most int32) ([]string, error) 
 const ClaimChanges = `-- name: ClaimChanges :many
 with recursive oldest as (
     (
-        select c.cluster_id, c.seq, c.due_at from tenant.cluster_sync_changes c
+        select c.cluster_id, c.seq, c.due_at from tenant.cluster_change_events c
         where c.sink = $2::text
         order by c.cluster_id, c.seq
         limit 1
@@ -48,20 +48,20 @@ with recursive oldest as (
     select n.cluster_id, n.seq, n.due_at
     from oldest o
     cross join lateral (
-        select c.cluster_id, c.seq, c.due_at from tenant.cluster_sync_changes c
+        select c.cluster_id, c.seq, c.due_at from tenant.cluster_change_events c
         where c.sink = $2::text and c.cluster_id > o.cluster_id
         order by c.cluster_id, c.seq
         limit 1
     ) n
 ), due as materialized (
     select c.seq from oldest o
-    join tenant.cluster_sync_changes c on c.seq = o.seq
+    join tenant.cluster_change_events c on c.seq = o.seq
     where o.due_at <= now() and c.due_at <= now()
     order by o.due_at, o.seq
     limit $3::bigint
     for update of c skip locked
 )
-update tenant.cluster_sync_changes c set due_at = now() + $1::interval
+update tenant.cluster_change_events c set due_at = now() + $1::interval
 from due where c.seq = due.seq
 returning c.seq, c.change, c.failures
 `
@@ -209,7 +209,7 @@ with result as (
     where s.cluster_id = r.cluster_id
     returning r.token, r.cluster_id, r.change
 ), told as (
-    insert into tenant.cluster_sync_changes (sink, cluster_id, change)
+    insert into tenant.cluster_change_events (sink, cluster_id, change)
     select k.sink, d.cluster_id, d.change from done d cross join unnest($15::text[]) as k (sink) where d.change <> ''
 )
 select d.token::bigint as token from done d
@@ -307,7 +307,7 @@ func (q *Queries) CountUnnamed(ctx context.Context, iDs []string, tokens []int64
 }
 
 const DueReports = `-- name: DueReports :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.settled_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.report_due_at <= now()
@@ -383,13 +383,13 @@ func (q *Queries) EndOutage(ctx context.Context, owner string) error {
 
 const ExpireChanges = `-- name: ExpireChanges :one
 with old as materialized (
-    select c.seq from tenant.cluster_sync_changes c
+    select c.seq from tenant.cluster_change_events c
     where c.created_at < now() - $1::interval and c.due_at <= now()
     order by c.created_at
     limit $2::bigint
     for update skip locked
 ), gone as (
-    delete from tenant.cluster_sync_changes c using old where c.seq = old.seq
+    delete from tenant.cluster_change_events c using old where c.seq = old.seq
     returning c.seq
 )
 select count(*) from gone
@@ -416,7 +416,7 @@ func (q *Queries) Installation(ctx context.Context) (string, error) {
 }
 
 const Lead = `-- name: Lead :many
-insert into tenant.cluster_worker_term as t (fence, holder, until)
+insert into tenant.cluster_worker_leader as t (fence, holder, until)
 values (1, $1, now() + $2::interval)
 on conflict (only_row) do update set
     fence = case when t.holder = excluded.holder and t.until > now() then t.fence else t.fence + 1 end,
@@ -523,7 +523,7 @@ const PutOffChanges = `-- name: PutOffChanges :exec
 with failed as (
     select unnest($1::bigint[]) as seq, unnest($2::bigint[]) * interval '1 microsecond' as delay
 )
-update tenant.cluster_sync_changes c set due_at = now() + f.delay, failures = c.failures + 1
+update tenant.cluster_change_events c set due_at = now() + f.delay, failures = c.failures + 1
 from failed f where c.seq = f.seq
 `
 
@@ -631,7 +631,7 @@ func (q *Queries) Release(ctx context.Context, iDs []string, tokens []int64) err
 }
 
 const RemoveChanges = `-- name: RemoveChanges :exec
-delete from tenant.cluster_sync_changes c where c.seq = any($1::bigint[])
+delete from tenant.cluster_change_events c where c.seq = any($1::bigint[])
 `
 
 func (q *Queries) RemoveChanges(ctx context.Context, seqs []int64) error {
@@ -676,7 +676,7 @@ func (q *Queries) Renew(ctx context.Context, lease time.Duration, iDs []string, 
 }
 
 const RenewChanges = `-- name: RenewChanges :exec
-update tenant.cluster_sync_changes c set due_at = now() + $1::interval where c.seq = any($2::bigint[])
+update tenant.cluster_change_events c set due_at = now() + $1::interval where c.seq = any($2::bigint[])
 `
 
 func (q *Queries) RenewChanges(ctx context.Context, lease time.Duration, seqs []int64) error {
@@ -705,7 +705,7 @@ func (q *Queries) Reported(ctx context.Context, iDs []string, versions []int64, 
 
 const Requeue = `-- name: Requeue :one
 with term as materialized (
-    select t.fence from tenant.cluster_worker_term t where t.fence = $1 and t.until > clock_timestamp() for share
+    select t.fence from tenant.cluster_worker_leader t where t.fence = $1 and t.until > clock_timestamp() for share
 ), mine as materialized (
     select s.cluster_id from tenant.cluster_sync s
     where s.cluster_id = any($2::uuid[]) and s.synced is not null and exists (select from term)
@@ -733,7 +733,7 @@ func (q *Queries) Requeue(ctx context.Context, fence int64, iDs []string) (Reque
 }
 
 const Resign = `-- name: Resign :exec
-update tenant.cluster_worker_term t set until = now() where t.fence = $1 and t.until > now()
+update tenant.cluster_worker_leader t set until = now() where t.fence = $1 and t.until > now()
 `
 
 func (q *Queries) Resign(ctx context.Context, fence int64) error {
@@ -742,7 +742,7 @@ func (q *Queries) Resign(ctx context.Context, fence int64) error {
 }
 
 const Rows = `-- name: Rows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.settled_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id > $1::uuid and s.shoot_status is distinct from 'deleted'
@@ -807,7 +807,7 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 }
 
 const RowsOf = `-- name: RowsOf :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.settled_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id = any($1::uuid[])
@@ -872,7 +872,7 @@ func (q *Queries) RowsOf(ctx context.Context, ids []string) ([]RowsOfRow, error)
 
 const SaveStatus = `-- name: SaveStatus :one
 with term as materialized (
-    select t.fence from tenant.cluster_worker_term t where t.fence = $1 and t.until > clock_timestamp() for share
+    select t.fence from tenant.cluster_worker_leader t where t.fence = $1 and t.until > clock_timestamp() for share
 ), observed as (
     select unnest($2::uuid[]) as cluster_id,
         unnest($3::text[]) as was_status,
@@ -900,7 +900,7 @@ with term as materialized (
     from mine o where s.cluster_id = o.cluster_id
     returning s.cluster_id, o.change
 ), told as (
-    insert into tenant.cluster_sync_changes (sink, cluster_id, change)
+    insert into tenant.cluster_change_events (sink, cluster_id, change)
     select k.sink, w.cluster_id, w.change from saved w cross join unnest($9::text[]) as k (sink) where w.change <> ''
 )
 select exists (select from term) as held, array(select saved.cluster_id::text from saved)::text[] as saved
@@ -966,7 +966,7 @@ func (q *Queries) SetOutage(ctx context.Context, arg SetOutageParams) error {
 }
 
 const StalestRows = `-- name: StalestRows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.settled_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.shoot_name is not null and s.shoot_status is distinct from 'deleted'
@@ -1084,7 +1084,7 @@ func (q *Queries) Tally(ctx context.Context, stuck int32) (TallyRow, error) {
 
 const Touch = `-- name: Touch :one
 with term as materialized (
-    select t.fence from tenant.cluster_worker_term t where t.fence = $1 and t.until > clock_timestamp() for share
+    select t.fence from tenant.cluster_worker_leader t where t.fence = $1 and t.until > clock_timestamp() for share
 ), mine as materialized (
     select s.cluster_id from tenant.cluster_sync s
     where s.cluster_id = any($2::uuid[]) and exists (select from term)

@@ -732,7 +732,7 @@ func (q *Queries) SetSpecSchema(ctx context.Context, arg SetSpecSchemaParams) er
 }
 
 const SettleSync = `-- name: SettleSync :exec
-update tenant.cluster_sync set settled_version = $2 where cluster_id = $1
+update tenant.cluster_sync set status_report_version = $2 where cluster_id = $1
 `
 
 func (q *Queries) SettleSync(ctx context.Context, clusterID string, settledVersion int64) error {
@@ -744,7 +744,7 @@ const ShootOf = `-- name: ShootOf :one
 select tenant.has_cluster_worker() as guarded, tenant.shoot_confirmed_gone(s, r.deleted_time is not null) as gone,
     coalesce(s.synced is not null and s.synced_generation = s.generation, false)::boolean as synced,
     coalesce(s.sync_attempts, 0)::integer as attempts, coalesce(s.cluster_generation, 0)::bigint as generation,
-    coalesce(s.report_version, 0)::bigint as version, coalesce(s.settled_version, 0)::bigint as settled,
+    coalesce(s.report_version, 0)::bigint as version, coalesce(s.status_report_version, 0)::bigint as settled,
     coalesce(s.shoot_status, '')::text as shoot_status, coalesce(s.shoot_status_message, '')::text as shoot_message,
     coalesce(s.sync_error, '')::text as sync_error
 from tenant.resources r
@@ -786,7 +786,7 @@ func (q *Queries) ShootOf(ctx context.Context, id string) (ShootOfRow, error) {
 
 const UnsettledSyncs = `-- name: UnsettledSyncs :many
 select s.cluster_id from tenant.cluster_sync s
-where s.settled_version <> s.report_version and s.cluster_id > $1::uuid
+where s.status_report_version <> s.report_version and s.cluster_id > $1::uuid
 order by s.cluster_id limit $2::bigint
 `
 
