@@ -250,8 +250,8 @@ func TestDashboardsShow(t *testing.T) {
 		"sentinel":  {"events_published_total", "api_errors_total", "broker_errors_total", "reconcile_duration_seconds_bucket", "oldest_unreconciled_generation_seconds", "pending_resources", "config_reloads_total"},
 		"fleet-api": {"requests_total", "request_duration_seconds_bucket", "reports_total", "watchers", "timeline_events_total", "timeline_kept_timestamp_seconds"},
 		"cluster-worker": {
-			"rows", "oldest_due_seconds", "call_duration_seconds_count", "sync_latency_seconds_bucket", "shoots", "breaker_open",
-			"lost_leases_total", "fence_rejections_total", "status_lag_seconds_bucket", "reports_total", "leader", "orphan_shoots", "deaf",
+			"clusters", "oldest_pending_cluster_age_seconds", "gardener_call_duration_seconds_count", "sync_latency_seconds_bucket", "shoots", "circuit_breaker_open",
+			"lost_leases_total", "fence_rejections_total", "shoot_status_lag_seconds_bucket", "reports_total", "leader", "orphan_shoots", "listener_down",
 		},
 		"executions": {
 			"execution_active", "oldest_phase_age_seconds", "budget_rejections_total", "approvals_pending", "approval_decisions_total", "action_execution_total", "failures_total",

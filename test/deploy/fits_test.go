@@ -91,7 +91,7 @@ clusterWorker:
   enabled: true
   gardener: {namespace: a, providerType: b, cloudProfile: c, credentialsBinding: d, region: e, kubernetesVersion: "1.34", machineType: f, maxShootNameLength: 15}
   metrics: {tokenSecret: g}
-  config: {slots: 8}
+  config: {max_concurrent_syncs: 8}
 `,
 		`
 global: {dryRun: true}

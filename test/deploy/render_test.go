@@ -270,12 +270,12 @@ fleetApi:
 		},
 		"WorkerMocks": {
 			reason: "a Gardener in memory needs no kubeconfig, and an API without authentication no token",
-			values: "clusterWorker: {enabled: true, mode: mock, replicas: 1, listen: false, kubeconfig: {existingSecret: ''}, api: {url: 'http://elsewhere', tokenSecret: ''}, config: {slots: 8}}",
+			values: "clusterWorker: {enabled: true, mode: mock, replicas: 1, listen: false, kubeconfig: {existingSecret: ''}, api: {url: 'http://elsewhere', tokenSecret: ''}, config: {max_concurrent_syncs: 8}}",
 			want: map[string]string{
 				"Deployment/fleetloop-cluster-worker" + pod + "volumes":             "[{name: config, configMap: {name: fleetloop-cluster-worker}}]",
 				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.args.2": "--config=/etc/cluster-worker/config/cluster-worker.yaml",
 				"Deployment/fleetloop-cluster-worker" + pod + "containers.0.env":    "[{name: DATABASE_URL, valueFrom: {secretKeyRef: {name: fleetloop-cluster-worker-database, key: url}}}, {name: CLUSTER_WORKER_LISTEN, value: 'off'}, {name: GARDENER_MODE, value: mock}, {name: HYPERFLEET_API_ENDPOINT, value: 'http://elsewhere'}, {name: GOMEMLIMIT, value: 460MiB}]",
-				"ConfigMap/fleetloop-cluster-worker data":                           `{cluster-worker.yaml: "slots: 8\n"}`,
+				"ConfigMap/fleetloop-cluster-worker data":                           `{cluster-worker.yaml: "max_concurrent_syncs: 8\n"}`,
 			},
 		},
 		"WorkerMonitored": {

@@ -13,7 +13,7 @@ func worker() map[string][]scenario {
 			{
 				reason: "nothing is scraped for five minutes",
 				series: "  up 1x10\n",
-				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "No cluster-worker is scraped; nothing brings clusters to Gardener."}}},
+				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "Prometheus scrapes no cluster-worker."}}},
 			},
 			{
 				reason: "one of two was restarted",
@@ -33,7 +33,7 @@ func worker() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					8:  nil,
-					9:  {{labels: service(), summary: "Gardener does not answer; so many workers have stopped trying: 2."}},
+					9:  {{labels: service(), summary: "Gardener is unavailable to 2 cluster-worker pods."}},
 					26: nil,
 				},
 			},
@@ -43,7 +43,7 @@ func worker() map[string][]scenario {
   fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 1x20
   fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="b"} 0x20
 `,
-				want: map[int][]alert{5: {{labels: service(), summary: "Gardener does not answer; so many workers have stopped trying: 1."}}},
+				want: map[int][]alert{5: {{labels: service(), summary: "Gardener is unavailable to 1 cluster-worker pods."}}},
 			},
 			{
 				reason: "it was updated, and away for four minutes",
@@ -63,7 +63,7 @@ func worker() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					15: nil,
-					16: {{labels: service(), summary: "A cluster has been due for 16m 0s, and no worker takes it although Gardener answers."}},
+					16: {{labels: service(), summary: "A cluster has been waiting for a worker for 16m 0s."}},
 				},
 			},
 			{
@@ -93,7 +93,7 @@ func worker() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					18: nil,
-					19: {{labels: service(), summary: "Clusters that failed again and again to be brought to Gardener: 3."}},
+					19: {{labels: service(), summary: "The sync of 3 clusters fails repeatedly."}},
 				},
 			},
 			{
@@ -110,7 +110,7 @@ func worker() map[string][]scenario {
 				reason: "no count succeeds",
 				series: `  fleetloop_clusterworker_cluster_count_errors_total{namespace="fleet",job="cluster-worker",instance="a"} 0+2x30
 `,
-				want: map[int][]alert{5: nil, 6: {{labels: service(), summary: "The cluster-worker can not count the clusters in its database; the alerts on them are silent meanwhile."}}},
+				want: map[int][]alert{5: nil, 6: {{labels: service(), summary: "The cluster-worker cannot count clusters in its database."}}},
 			},
 			{
 				reason: "the database failed over",
@@ -128,7 +128,7 @@ func worker() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					4:  nil,
-					5:  {{labels: service(), summary: "The database should tell of changes and does not; so many workers ask it often instead: 1."}},
+					5:  {{labels: service(), summary: "The LISTEN connection of 1 cluster-worker pods is down."}},
 					21: nil,
 				},
 			},
@@ -148,7 +148,7 @@ func worker() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					4:  nil,
-					5:  {{labels: service(), summary: "A fault in the cluster-worker was caught; the cluster that it is about fails until it is mended."}},
+					5:  {{labels: service(), summary: "The cluster-worker recovered from a panic."}},
 					25: nil,
 				},
 			},
@@ -158,7 +158,7 @@ func worker() map[string][]scenario {
   fleetloop_clusterworker_panics_total{namespace="fleet",job="cluster-worker",instance="a"} 0x33
   fleetloop_clusterworker_shoot_watch_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="panic"} 0x3 1x30
 `,
-				want: map[int][]alert{5: {{labels: service(), summary: "A fault in the cluster-worker was caught; the cluster that it is about fails until it is mended."}}},
+				want: map[int][]alert{5: {{labels: service(), summary: "The cluster-worker recovered from a panic."}}},
 			},
 			{
 				reason: "there was one long ago",
@@ -184,7 +184,7 @@ func shoots() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					8: nil,
-					9: {{labels: service(), summary: "No cluster-worker observes the Shoots; states stand still, and drift is not noticed."}},
+					9: {{labels: service(), summary: "No cluster-worker is the leader."}},
 				},
 			},
 			{
@@ -205,7 +205,7 @@ func shoots() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					15: nil,
-					30: {{labels: service(), summary: "Observing the Shoots fails again and again: 10 errors in 10 minutes."}},
+					30: {{labels: service(), summary: "Watching Shoots failed 10 times in 10 minutes."}},
 				},
 			},
 			{
@@ -233,7 +233,7 @@ func shoots() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					10: nil,
-					11: {{labels: service(), summary: "The fleet API takes no reports of the cluster-worker; what it says of clusters gets old, and deleted ones stay."}},
+					11: {{labels: service(), summary: "The fleet API accepts no status reports of the cluster-worker."}},
 				},
 			},
 			{
@@ -261,7 +261,7 @@ func shoots() map[string][]scenario {
   fleetloop_clusterworker_shoots{namespace="fleet",job="cluster-worker",instance="b",status="error"} 0x40
   fleetloop_clusterworker_shoots{namespace="fleet",job="cluster-worker",instance="a",status="ready"} 50x40
 `,
-				want: map[int][]alert{29: nil, 30: {{labels: service(), summary: "Clusters whose Shoots are in error: 2."}}},
+				want: map[int][]alert{29: nil, 30: {{labels: service(), summary: "The Shoots of 2 clusters are in error."}}},
 			},
 			{
 				reason: "Gardener recovers within a quarter of an hour",
@@ -279,7 +279,7 @@ func shoots() map[string][]scenario {
   fleetloop_clusterworker_orphan_shoots{namespace="fleet",job="cluster-worker",instance="b"} 0x40
   fleetloop_clusterworker_duplicate_shoots{namespace="fleet",job="cluster-worker",instance="b"} 0x40
 `,
-				want: map[int][]alert{14: nil, 15: {{labels: service(), summary: "Shoots of this installation that no cluster has: 2. They cost money."}}},
+				want: map[int][]alert{14: nil, 15: {{labels: service(), summary: "2 Shoots of this installation belong to no cluster."}}},
 			},
 			{
 				reason: "one is deleted by the next list",
@@ -297,7 +297,7 @@ func shoots() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					9:  nil,
-					11: {{labels: service(), summary: "There are Shoots of this installation, and no clusters in the database, or not those; nothing is deleted."}},
+					11: {{labels: service(), summary: "The database of the cluster-worker does not match the Shoots."}},
 				},
 			},
 			{

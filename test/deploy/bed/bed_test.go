@@ -205,7 +205,7 @@ sentinel:
 clusterWorker:
   enabled: true
   gardener: {namespace: garden-fleet, kubernetesVersion: "1.34", maxShootNameLength: 15}
-  config: {slots: 8}
+  config: {max_concurrent_syncs: 8}
   metrics: {tokenSecret: scrape}
   extraEnv: [{name: LOG_LEVEL, value: debug}]
   networkPolicy: {metricsFrom: [{namespaceSelector: {}}], egress: []}

@@ -9,29 +9,29 @@ import (
 )
 
 type Sync struct {
-	ClusterID          string
-	Synced             pgtype.Timestamptz
-	SyncError          *string
-	SyncAttempts       int32
-	SyncLastAttempt    pgtype.Timestamptz
-	ShootStatus        *string
-	ShootStatusMessage *string
-	ShootStatusUpdated pgtype.Timestamptz
-	ErrorClass         *string
-	Generation         int64
-	SyncedGeneration   int64
-	ClusterGeneration  int64
-	DueAt              pgtype.Timestamptz
-	ClaimToken         *int64
-	ClaimedBy          *string
-	UnsyncedSince      pgtype.Timestamptz
-	PausedAt           pgtype.Timestamptz
-	ShootName          *string
-	ShootUID           *string
-	ShootGeneration    int64
-	ReadyOnce          bool
-	DeletionSent       bool
-	ReportDueAt        pgtype.Timestamptz
-	ReportVersion      int64
-	SettledVersion     int64
+	ClusterID           string
+	Synced              pgtype.Timestamptz
+	SyncError           *string
+	SyncAttempts        int32
+	SyncLastAttempt     pgtype.Timestamptz
+	ShootStatus         *string
+	ShootStatusMessage  *string
+	ShootStatusUpdated  pgtype.Timestamptz
+	ErrorClass          *string
+	Generation          int64
+	SyncedGeneration    int64
+	ClusterGeneration   int64
+	DueAt               pgtype.Timestamptz
+	ClaimToken          *int64
+	ClaimedBy           *string
+	UnsyncedSince       pgtype.Timestamptz
+	PausedAt            pgtype.Timestamptz
+	ShootName           *string
+	ShootUID            *string
+	ShootGeneration     int64
+	ReadyOnce           bool
+	DeletionSent        bool
+	ReportDueAt         pgtype.Timestamptz
+	ReportVersion       int64
+	StatusReportVersion int64
 }

@@ -735,8 +735,8 @@ const SettleSync = `-- name: SettleSync :exec
 update tenant.cluster_sync set status_report_version = $2 where cluster_id = $1
 `
 
-func (q *Queries) SettleSync(ctx context.Context, clusterID string, settledVersion int64) error {
-	_, err := q.db.Exec(ctx, SettleSync, clusterID, settledVersion)
+func (q *Queries) SettleSync(ctx context.Context, clusterID string, statusReportVersion int64) error {
+	_, err := q.db.Exec(ctx, SettleSync, clusterID, statusReportVersion)
 	return err
 }
 

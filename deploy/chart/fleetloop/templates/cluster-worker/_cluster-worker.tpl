@@ -2,7 +2,7 @@
 {{- define "fleetloop.clusterWorker.apiURL" -}}
 {{- $url := default (include "fleetloop.fleetApi.url" .) .Values.clusterWorker.api.url -}}
 {{- if not $url -}}
-{{- fail "clusterWorker has no fleet API to report to: set clusterWorker.api.url, or fleetApi.enabled=true" -}}
+{{- fail "clusterWorker.api.url is empty: set it to the URL of the fleet API, or set fleetApi.enabled=true" -}}
 {{- end -}}
 {{- $url -}}
 {{- end -}}
@@ -12,14 +12,14 @@ empty where that is left to what the user configured. The fleet API requires
 gardener of itself once a worker has started; the configuration agrees with it. */}}
 {{- define "fleetloop.clusterWorker.requiredAdapters" -}}
 {{- $name := "FLEET_API_REQUIRED_ADAPTERS_CLUSTERS" -}}
-{{- if and .Values.clusterWorker.enabled .Values.clusterWorker.required -}}
+{{- if and .Values.clusterWorker.enabled .Values.clusterWorker.requireGardenerAdapter -}}
 {{- $configured := dig "required_adapters" "clusters" (list "validation" "dns" "provisioning") .Values.fleetApi.config -}}
 {{- $own := false -}}
 {{- range .Values.fleetApi.extraEnv -}}
 {{- if eq .name $name -}}
 {{- $own = true -}}
 {{- if and (hasKey . "value") (not (has "gardener" (splitList "," (nospace .value)))) -}}
-{{- fail (printf "fleetApi.extraEnv sets %s to %q, without gardener, which the database requires anyway once the worker has started: add gardener to it, or set clusterWorker.required=false" $name .value) -}}
+{{- fail (printf "fleetApi.extraEnv sets %s to %q without gardener, which is required after the first start of the cluster-worker: add gardener to it, or set clusterWorker.requireGardenerAdapter=false" $name .value) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
