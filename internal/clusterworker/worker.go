@@ -162,7 +162,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if !w.running.CompareAndSwap(false, true) {
 		return errors.New("run cluster-worker: Run was called before")
 	}
-	w.log.InfoContext(ctx, "cluster-worker started", "owner", w.owner, "slots", w.cfg.Slots, "lease", w.cfg.Lease,
+	w.log.InfoContext(ctx, "cluster-worker started", "owner", w.owner, "max_concurrent_syncs", w.cfg.Slots, "lease_duration", w.cfg.Lease,
 		"call_timeout", w.cfg.CallTimeout, "poll_interval", w.cfg.PollInterval, "listen", w.waker != nil)
 	// Calls end first, then nobody waits for them any longer, then writing ends.
 	hard, release := outlive(ctx, w.cfg.StopTimeout)

@@ -60,7 +60,7 @@ func TestAnswersAreToldApartByWhatTheySay(t *testing.T) {
 		},
 		"Proxy": {
 			reason: "who is no API server knows nothing of Shoots", code: 403, body: "<html>Access denied</html>",
-			want: shoot.ClassForbidden, says: "it answers 403 Forbidden",
+			want: shoot.ClassForbidden, says: "response 403 Forbidden",
 		},
 		"NotReady": {
 			reason: "Gardener has just started",
@@ -112,7 +112,7 @@ func TestAnswersAreToldApartByWhatTheySay(t *testing.T) {
 		},
 		"Aggregator": {
 			reason: "that of Kubernetes answers for that of Gardener, and its addresses are nobody's business",
-			code:   503, body: "error trying to reach service: dial tcp 127.0.0.1:20638: connect: connection refused", want: shoot.ClassUnavailable, says: "it answers 503 Service Unavailable",
+			code:   503, body: "error trying to reach service: dial tcp 127.0.0.1:20638: connect: connection refused", want: shoot.ClassUnavailable, says: "response 503 Service Unavailable",
 		},
 		"NoNamespace": {
 			reason: "it is the worker's configuration",
@@ -120,14 +120,14 @@ func TestAnswersAreToldApartByWhatTheySay(t *testing.T) {
 			want: shoot.ClassUnavailable, says: `namespaces "nowhere" not found`,
 		},
 		"NoGardener": {
-			reason: "Shoots are not served", code: 404, body: "404 page not found\n", want: shoot.ClassUnavailable, says: "it answers 404 Not Found",
+			reason: "Shoots are not served", code: 404, body: "404 page not found\n", want: shoot.ClassUnavailable, says: "response 404 Not Found",
 		},
 		"WhoAreYou": {
 			reason: "the token has run out", code: 401, body: status("Unauthorized", "Unauthorized"), want: shoot.ClassUnavailable, says: "Unauthorized",
 		},
-		"Teapot":  {reason: "something else", code: 418, body: "", want: shoot.ClassUnknown, says: "it answers 418 I'm a teapot"},
-		"NoSense": {reason: "a portal answers", code: 200, body: "<html>Log in!</html>", want: shoot.ClassUnavailable, says: "its answer makes no sense: invalid character '<' looking for beginning of value"},
-		"Cut":     {reason: "an answer that breaks off", code: 200, body: `{"kind":"Sho`, want: shoot.ClassUnavailable, says: "its answer makes no sense: unexpected end of JSON input"},
+		"Teapot":  {reason: "something else", code: 418, body: "", want: shoot.ClassUnknown, says: "response 418 I'm a teapot"},
+		"NoSense": {reason: "a portal answers", code: 200, body: "<html>Log in!</html>", want: shoot.ClassUnavailable, says: "invalid response: invalid character '<' looking for beginning of value"},
+		"Cut":     {reason: "an answer that breaks off", code: 200, body: `{"kind":"Sho`, want: shoot.ClassUnavailable, says: "invalid response: unexpected end of JSON input"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestAServerThatHangs(t *testing.T) {
 	defer close(over)
 	c := p.client(gardener.Config{Timeout: 50 * time.Millisecond})
 	_, err := c.ApplyShoot(t.Context(), gardentest.Manifest("a", 1), false)
-	if shoot.ClassOf(err) != shoot.ClassUnavailable || !strings.Contains(err.Error(), "nothing was heard for 50ms") {
+	if shoot.ClassOf(err) != shoot.ClassUnavailable || !strings.Contains(err.Error(), "no data received for 50ms") {
 		t.Errorf("got %v (%s)", err, shoot.ClassOf(err))
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {

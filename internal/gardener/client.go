@@ -122,7 +122,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 type slowError struct{ timeout time.Duration }
 
 // Error says for how long nothing was heard.
-func (e *slowError) Error() string { return fmt.Sprintf("no response for %s", e.timeout) }
+func (e *slowError) Error() string { return fmt.Sprintf("no data received for %s", e.timeout) }
 
 // Is reports that it is a context.DeadlineExceeded, which a cause hides.
 func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }

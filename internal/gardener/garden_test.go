@@ -216,8 +216,8 @@ func TestRights(t *testing.T) {
 	wantForbidden(t, "watch", c.WatchShoots(patient(t), "1", func(shoot.Event) error { return nil }))
 	wantLevels(t, c.Check(patient(t), "local"), map[string]gardener.Level{
 		"API core.gardener.cloud/v1beta1": gardener.Fine, "namespace " + ns: gardener.Worse, "credentials binding local": gardener.Worse,
-		"right to get shoots": gardener.Broken, "right to create shoots": gardener.Broken, "right to patch shoots": gardener.Broken,
-		"right to delete shoots": gardener.Broken, "right to list shoots": gardener.Worse, "right to watch shoots": gardener.Worse,
+		"permission to get shoots": gardener.Broken, "permission to create shoots": gardener.Broken, "permission to patch shoots": gardener.Broken,
+		"permission to delete shoots": gardener.Broken, "permission to list shoots": gardener.Worse, "permission to watch shoots": gardener.Worse,
 	})
 
 	// What the package asks for is enough.
@@ -299,7 +299,7 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 	_, ns := gardenbedtest.Project(t)
 	fine := map[string]gardener.Level{"API core.gardener.cloud/v1beta1": gardener.Fine, "namespace " + ns: gardener.Fine}
 	for _, verb := range []string{"get", "create", "patch", "delete", "list", "watch"} {
-		fine["right to "+verb+" shoots"] = gardener.Fine
+		fine["permission to "+verb+" shoots"] = gardener.Fine
 	}
 	with := func(subject string, l gardener.Level) map[string]gardener.Level {
 		m := map[string]gardener.Level{subject: l}

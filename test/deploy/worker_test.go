@@ -35,7 +35,7 @@ func TestRequired(t *testing.T) {
 			"{clusterWorker: {enabled: true}, fleetApi: {extraEnv: [{name: " + requiredVariable + ", valueFrom: {configMapKeyRef: {name: a, key: b}}}]}}",
 			[]string{""},
 		},
-		"Unwanted": {"the user says otherwise", "clusterWorker: {enabled: true, required: false}", nil},
+		"Unwanted": {"the user says otherwise", "clusterWorker: {enabled: true, requireGardenerAdapter: false}", nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -184,7 +184,7 @@ func TestPreflight(t *testing.T) {
 	if code := good.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("it ended with %d", code)
 	}
-	for _, want := range []string{"ok", "1 clusters checked, 0 would be refused"} {
+	for _, want := range []string{"ok", "1 clusters checked, 0 would be rejected"} {
 		if err := good.log.mentions(want); err != nil {
 			t.Error(err)
 		}

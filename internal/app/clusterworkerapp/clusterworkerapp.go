@@ -61,7 +61,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 		return parts, nil, err
 	}
 	if cfg.Mode == Mock && loan.Garden == nil {
-		p.Log.WarnContext(ctx, "gardener mode is mock, no clusters are created", "hint", "set GARDENER_MODE=real")
+		p.Log.WarnContext(ctx, "gardener mode is mock, no real clusters are created", "hint", "set GARDENER_MODE=real")
 	}
 	database, err := e.connect(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call
 	if err != nil {

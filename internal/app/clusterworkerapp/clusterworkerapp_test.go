@@ -90,7 +90,7 @@ func TestRuns(t *testing.T) {
 	if body := apptest.WantStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "fleetloop_clusterworker_") {
 		t.Error("/metrics lacks those of the worker")
 	}
-	if !strings.Contains(c.Stderr.String(), "no cluster becomes real") {
+	if !strings.Contains(c.Stderr.String(), "no real clusters are created") {
 		t.Error("it does not warn that the garden is in memory")
 	}
 	c.Cancel()
@@ -274,17 +274,17 @@ func TestPreflight(t *testing.T) {
 	if err := c.Wait(t); err == nil {
 		t.Error("a cluster would be refused, and it ended well")
 	}
-	for _, want := range []string{"error   cluster bad (" + bad + "): ", "spec.version", "2 clusters checked, 1 would be refused"} {
+	for _, want := range []string{"error   cluster bad (" + bad + "): ", "spec.version", "2 clusters checked, 1 would be rejected"} {
 		if !strings.Contains(c.Stdout.String(), want) {
 			t.Errorf("it lacks %q:\n%s", want, c.Stdout.String())
 		}
 	}
 	c = start(t, env, "preflight", "good")
-	if err := c.Wait(t); err != nil || !strings.Contains(c.Stdout.String(), "1 clusters checked, 0 would be refused") {
+	if err := c.Wait(t); err != nil || !strings.Contains(c.Stdout.String(), "1 clusters checked, 0 would be rejected") {
 		t.Errorf("the good one alone: %v:\n%s", err, c.Stdout.String())
 	}
 	c = start(t, env, "preflight", "nobody")
-	if err := c.Wait(t); err == nil || !strings.Contains(c.Stdout.String(), "cluster nobody: there is none") {
+	if err := c.Wait(t); err == nil || !strings.Contains(c.Stdout.String(), "cluster nobody: not found") {
 		t.Errorf("one that is not there: %v:\n%s", err, c.Stdout.String())
 	}
 	for _, id := range []string{good, bad} {
@@ -296,14 +296,14 @@ func TestPreflight(t *testing.T) {
 func TestConfigFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "worker.yaml")
-	if err := os.WriteFile(file, []byte("slots: 7\ngardener: {namespace: garden-other}\nshoots: {region: eu}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("max_concurrent_syncs: 7\ngardener: {namespace: garden-other}\nshoots: {region: eu}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := start(t, nil, "config", "show", "--config", file)
 	if err := c.Wait(t); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"slots: 7", "namespace: garden-other", "region: eu"} {
+	for _, want := range []string{"max_concurrent_syncs: 7", "namespace: garden-other", "region: eu"} {
 		if !strings.Contains(c.Stdout.String(), want) {
 			t.Errorf("config show lacks %q:\n%s", want, c.Stdout.String())
 		}

@@ -204,7 +204,7 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 	api := startAPI(t, url)
 	worker := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MODE": "real", "GARDENER_KUBECONFIG": kubeconfig})
 	apptest.Eventually(t, func() error {
-		if !strings.Contains(worker.Stderr.String(), "trying again") {
+		if !strings.Contains(worker.Stderr.String(), "startup blocked, retrying") {
 			return fmt.Errorf("the worker has not met Gardener yet")
 		}
 		return nil
@@ -252,7 +252,7 @@ func TestUnregister(t *testing.T) {
 			t.Errorf("unregister %v ends with %v, want %q", args, err, says)
 		}
 	}
-	unregister("is running", "--abandon-shoots")
+	unregister("is still running", "--abandon-shoots")
 	stop()
 	unregister("1 cluster")
 	wantRefused(t, conn, id)

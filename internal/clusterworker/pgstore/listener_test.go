@@ -211,7 +211,7 @@ func TestAListenerNoticesSilence(t *testing.T) {
 	p.heal()
 	close(lost)
 	b.await("it notices", func() bool { return l.Ready() != nil })
-	if err := l.Ready(); !strings.Contains(err.Error(), "no notification came back") {
+	if err := l.Ready(); !strings.Contains(err.Error(), "test notification not received") {
 		t.Errorf("it says %v", err)
 	}
 	b.await("it listens again", func() bool { return l.Ready() == nil })

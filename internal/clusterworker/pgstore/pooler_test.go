@@ -229,7 +229,7 @@ func TestAListenerThroughAPooler(t *testing.T) {
 	b.exec(`create role pooled_listener login inherit; grant cluster_worker to pooled_listener`)
 	l := newListener(t, newPooler(t, b.url, "pooled_listener"))
 	b.await("it says that it hears nothing", func() bool {
-		return strings.Contains(l.Ready().Error(), "set CLUSTER_WORKER_LISTEN=off, or connect to the database directly")
+		return strings.Contains(l.Ready().Error(), "set CLUSTER_WORKER_LISTEN=off or connect to the database directly")
 	})
 	if !l.LastPing().IsZero() {
 		t.Error("it heard itself")
