@@ -236,18 +236,18 @@ func unauthenticated(err error) error {
 
 // whoAmI answers with who asks.
 func whoAmI(w http.ResponseWriter, _ *http.Request, who auth.Principal) error {
-	identity := v1.Identity{Subject: who.Subject, Tenant: who.Tenant, Roles: []string{}, Reads: v1.ReachNone, Changes: v1.ReachNone, Reports: who.Reports()}
+	identity := v1.Identity{Subject: who.Subject, Tenant: who.Tenant, Roles: []string{}, ReadScope: v1.ScopeNone, WriteScope: v1.ScopeNone, CanReportStatus: who.Reports()}
 	for _, role := range who.Roles {
 		identity.Roles = append(identity.Roles, string(role))
 	}
 	switch {
 	case who.ReadsAll():
-		identity.Reads = v1.ReachAll
+		identity.ReadScope = v1.ScopeAll
 	case who.Tenant != "":
-		identity.Reads = v1.ReachTenant
+		identity.ReadScope = v1.ScopeTenant
 	}
 	if who.Changes() {
-		identity.Changes = identity.Reads
+		identity.WriteScope = identity.ReadScope
 	}
 	return writeValue(w, http.StatusOK, identity)
 }

@@ -25,9 +25,9 @@ func done(action, node string, at time.Time) changeevent.Payload {
 }
 
 // tell sends what is to be kept.
-func (f *fixture) tell(cluster string, content any) v1.ChangesTaken {
+func (f *fixture) tell(cluster string, content any) v1.ChangesAccepted {
 	f.Helper()
-	return read[v1.ChangesTaken](f.do("POST", v1.ChangesPath+"/"+cluster, content).want(http.StatusAccepted))
+	return read[v1.ChangesAccepted](f.do("POST", v1.ChangesPath+"/"+cluster, content).want(http.StatusAccepted))
 }
 
 // changes lists change events.
@@ -46,9 +46,9 @@ func whatWasDone(l v1.ChangeEventList) []string {
 	return list
 }
 
-func stored() v1.ChangesTaken { return v1.ChangesTaken{Stored: 1, Different: []string{}} }
+func stored() v1.ChangesAccepted { return v1.ChangesAccepted{Stored: 1, Conflicts: []string{}} }
 
-func known() v1.ChangesTaken { return v1.ChangesTaken{Known: 1, Different: []string{}} }
+func known() v1.ChangesAccepted { return v1.ChangesAccepted{Duplicates: 1, Conflicts: []string{}} }
 
 func TestChangeEvents(t *testing.T) {
 	f := newFixture(t)
@@ -57,12 +57,12 @@ func TestChangeEvents(t *testing.T) {
 	wantEqual(t, "the first time", stored(), f.tell("eu-1", cordon))
 	wantEqual(t, "the second time", known(), f.tell("eu-1", cordon))
 	wantEqual(t, "of another cluster", stored(), f.tell("eu-2", cordon))
-	wantEqual(t, "several", v1.ChangesTaken{Stored: 2, Known: 2, Different: []string{}},
+	wantEqual(t, "several", v1.ChangesAccepted{Stored: 2, Duplicates: 2, Conflicts: []string{}},
 		f.tell("eu-1", []changeevent.Payload{cordon, done("uncordon", "node-1", now), done("uncordon", "node-1", now), done("drain-started", "node-2", now.Add(-2*time.Minute))}))
 
 	other := cordon
 	other.Reason = "it was told otherwise before"
-	wantEqual(t, "another content", v1.ChangesTaken{Known: 1, Different: []string{cordon.ID}}, f.tell("eu-1", other))
+	wantEqual(t, "another content", v1.ChangesAccepted{Duplicates: 1, Conflicts: []string{cordon.ID}}, f.tell("eu-1", other))
 
 	l := f.changes("")
 	wantEqual(t, "from the newest", []string{"uncordon eu-1 node-1", "cordon eu-2 node-1", "cordon eu-1 node-1", "drain-started eu-1 node-2"}, whatWasDone(l))
@@ -205,25 +205,25 @@ func TestPagesOfChangeEvents(t *testing.T) {
 	all := f.changes("?limit=1000&node=")
 	want = whatWasDone(all)
 	wantEqual(t, "all", 25, len(want))
-	if all.Next != "" {
+	if all.Continue != "" {
 		t.Error("there is another page")
 	}
 	var got []string
 	cursor := ""
 	for pages := 1; ; pages++ {
-		page := f.changes("?since=1h&limit=7&cursor=" + cursor)
+		page := f.changes("?since=1h&limit=7&continue=" + cursor)
 		got = append(got, whatWasDone(page)...)
-		if page.Next == "" {
+		if page.Continue == "" {
 			wantEqual(t, "pages", 4, pages)
 			break
 		}
-		cursor = page.Next
+		cursor = page.Continue
 		f.tell("eu-1", done("uncordon", fmt.Sprintf("n-%02d", pages), now.Add(time.Minute))) // what comes moves no page
 	}
 	wantEqual(t, "pages", want, got)
 
-	p := f.do("GET", v1.ChangesPath+"?since=2h&cursor="+cursor, nil).problem(400, "invalid_query", "leave all other parameters")
-	wantEqual(t, "the field", "cursor", p.Errors[0].Field)
+	p := f.do("GET", v1.ChangesPath+"?since=2h&continue="+cursor, nil).problem(400, "invalid_query", "leave all other parameters")
+	wantEqual(t, "the field", "continue", p.Errors[0].Field)
 }
 
 func TestRefusedChangeEvents(t *testing.T) {
@@ -243,9 +243,9 @@ func TestRefusedChangeEvents(t *testing.T) {
 		code    string
 		says    string
 	}{
-		"Old":         {"it would be gone at once", path, old, 422, "time_out_of_range", "older than the 2160h0m0s"},
-		"OldOfMany":   {"it says which", path, []changeevent.Payload{good, old}, 422, "time_out_of_range", "element 1:"},
-		"Ahead":       {"it would stand before all others for long", path, ahead, 422, "time_out_of_range", "set the clocks"},
+		"Old":         {"it would be gone at once", path, old, 422, "timestamp_out_of_range", "older than the 2160h0m0s"},
+		"OldOfMany":   {"it says which", path, []changeevent.Payload{good, old}, 422, "timestamp_out_of_range", "element 1:"},
+		"Ahead":       {"it would stand before all others for long", path, ahead, 422, "timestamp_out_of_range", "set the clocks"},
 		"Own":         {"nobody speaks for the fleet API", path, own, 400, "invalid_body", "the fleet API itself"},
 		"NoAction":    {"it says nothing", path, `{"timestamp":"2026-03-01T12:00:00Z"}`, 400, "invalid_body", "action is missing"},
 		"NoTime":      {"it could not be told from another", path, `{"action":"cordon"}`, 400, "invalid_body", "timestamp"},
@@ -267,14 +267,14 @@ func TestRefusedChangeEvents(t *testing.T) {
 
 	for query, says := range map[string]string{
 		"limit=0": "1 to 1000", "limit=1001": "1 to 1000", "limit=x": "1 to 1000", "since=yesterday": "neither a time", "until=-5m": "neither a time",
-		"cursor=x": "not a token", "after=x": "is for streams", "strict=true&colour=red": "not known here", "strict=so": "true or false",
+		"continue=x": "not a token", "after=x": "is for streams", "strict=true&colour=red": "not known here", "strict=so": "true or false",
 		"node=a&node=b": "more than once", "node=" + strings.Repeat("n", 1025): "longer than", "node=%00": "no text", "node=%ff": "no text",
 	} {
 		f.do("GET", v1.ChangesPath+"?"+query, nil).problem(400, "invalid_query", says)
 	}
 	stream := http.Header{"Accept": {"text/event-stream"}}
 	for query, says := range map[string]string{
-		"since=1h": "does not go with a stream", "cursor=x": "does not go with a stream", "after=x": "not a cursor", "strict=true&colour=red": "not known here",
+		"since=1h": "does not go with a stream", "continue=x": "does not go with a stream", "after=x": "not a cursor", "strict=true&colour=red": "not known here",
 	} {
 		f.doWith(stream, "GET", v1.ChangesPath+"?"+query, nil).problem(400, "invalid_query", says)
 	}
@@ -288,7 +288,7 @@ func TestCloudEvents(t *testing.T) {
 	envelope := func(id string, data any) map[string]any {
 		return map[string]any{"specversion": "1.0", "id": id, "source": "/clusters/eu-1/nvsentinel/fault-quarantine", "type": "com.nvidia.nvsentinel.node.cordon.v1", "data": data}
 	}
-	send := func(contentType string, header http.Header, content any) v1.ChangesTaken {
+	send := func(contentType string, header http.Header, content any) v1.ChangesAccepted {
 		t.Helper()
 		body, err := json.Marshal(content)
 		if err != nil {
@@ -300,10 +300,10 @@ func TestCloudEvents(t *testing.T) {
 		}
 		maps.Copy(r.Header, header)
 		r.Header.Set("Content-Type", contentType)
-		return read[v1.ChangesTaken](f.send(r, body).want(http.StatusAccepted))
+		return read[v1.ChangesAccepted](f.send(r, body).want(http.StatusAccepted))
 	}
 	wantEqual(t, "structured", stored(), send("application/cloudevents+json", nil, envelope("1", p)))
-	wantEqual(t, "batch", v1.ChangesTaken{Stored: 1, Known: 1, Different: []string{}},
+	wantEqual(t, "batch", v1.ChangesAccepted{Stored: 1, Duplicates: 1, Conflicts: []string{}},
 		send("application/cloudevents-batch+json; charset=utf-8", nil, []any{envelope("1", p), envelope("2", done("uncordon", "n-1", time.Now()))}))
 	binary := http.Header{
 		"Ce-Specversion": {"1.0"}, "Ce-Id": {"3"}, "Ce-Source": {"/clusters/eu-1/nvsentinel/janitor"}, "Ce-Type": {"com.nvidia.nvsentinel.node.reboot-executed.v1"},
@@ -372,7 +372,7 @@ func TestChangeEventsOfTenants(t *testing.T) {
 	red.as("").do("GET", v1.ChangesPath, nil).problem(401, "unauthenticated", "no bearer token")
 
 	page := red.changes("?limit=1")
-	blue.do("GET", v1.ChangesPath+"?limit=1&cursor="+page.Next, nil).problem(400, "invalid_query", "another query")
+	blue.do("GET", v1.ChangesPath+"?limit=1&continue="+page.Continue, nil).problem(400, "invalid_query", "another query")
 }
 
 func TestKnownClustersOnly(t *testing.T) {
@@ -392,7 +392,7 @@ func TestKnownClustersOnly(t *testing.T) {
 func TestLoadedChanges(t *testing.T) {
 	f := newFixture(t)
 	f.create("clusters", "c-1", nil)
-	f.load("clusters/bulk?existing=skip", `{"name":"c-1","spec":{}}`, `{"name":"c-2","spec":{}}`, `{"name":"c-3","spec":{}}`).want(200)
+	f.load("clusters/bulk?if_exists=skip", `{"name":"c-1","spec":{}}`, `{"name":"c-2","spec":{}}`, `{"name":"c-3","spec":{}}`).want(200)
 	got := whatWasDone(f.changes("?action=cluster-created"))
 	slices.Sort(got)
 	wantEqual(t, "created", []string{"cluster-created c-1 clusters/c-1", "cluster-created c-2 clusters/c-2", "cluster-created c-3 clusters/c-3"}, got)

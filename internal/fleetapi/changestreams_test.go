@@ -50,7 +50,7 @@ func TestStreamOfChangeEvents(t *testing.T) {
 	f := newFixture(t)
 	now := time.Now()
 	f.tell("eu-1", done("cordon", "n-0", now))
-	live := f.changes("").Live
+	live := f.changes("").Cursor
 	fromNow, ofOne := f.streamChanges("", nil), f.streamChanges("?node=n-2&actor=fault-quarantine", nil)
 	if e := fromNow.next(); e.Type != v1.WatchBookmark {
 		t.Fatalf("got %s", e.Type)
@@ -73,7 +73,7 @@ func TestStreamOfChangeEvents(t *testing.T) {
 			t.Errorf("got %s %s", e.Type, e.Data)
 		}
 	}
-	if f.value("fleetloop_timeline_watch_events_total") == 0 || f.value("fleetloop_timeline_events_total") == 0 {
+	if f.value("fleetloop_timeline_watch_events_total") == 0 || f.value("fleetloop_timeline_events_received_total") == 0 {
 		t.Error("nothing was counted")
 	}
 }
@@ -100,7 +100,7 @@ func TestStreamsOfTenants(t *testing.T) {
 func TestARestartedStream(t *testing.T) {
 	f := newFixture(t)
 	const tellers, each = 4, 40
-	cursor := f.changes("").Live
+	cursor := f.changes("").Cursor
 	var g errgroup.Group
 	for teller := range tellers {
 		g.Go(func() error {

@@ -82,7 +82,7 @@ func parentOf(r *http.Request, k *kind) (string, error) {
 	case k.parent == nil:
 		return "", nil
 	case id == "":
-		return "", problem.New(problem.NeedsParent, "a %s is created under its %s, at %s/%s/{id}/%s",
+		return "", problem.New(problem.ParentRequired, "a %s is created under its %s, at %s/%s/{id}/%s",
 			k.name, k.parent.name, v1.BasePath, k.parent.collection, k.collection)
 	}
 	return parseID(k.parent, id)

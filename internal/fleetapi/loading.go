@@ -92,16 +92,16 @@ func (a *API) load(k *kind) handler {
 }
 
 func parseExisting(v url.Values) (skip bool, err error) {
-	if err := checkParameters(v, "existing"); err != nil {
+	if err := checkParameters(v, "if_exists"); err != nil {
 		return false, err
 	}
-	switch e := v1.Existing(v.Get("existing")); {
-	case !v.Has("existing") || e == v1.ExistingRefuse:
+	switch e := v1.IfExists(v.Get("if_exists")); {
+	case !v.Has("if_exists") || e == v1.IfExistsFail:
 		return false, nil
-	case e == v1.ExistingSkip:
+	case e == v1.IfExistsSkip:
 		return true, nil
 	}
-	return false, problem.Query("existing", "enum", v.Get("existing"), "must be %s or %s", v1.ExistingRefuse, v1.ExistingSkip)
+	return false, problem.Query("if_exists", "enum", v.Get("if_exists"), "must be %s or %s", v1.IfExistsFail, v1.IfExistsSkip)
 }
 
 // A loader is one bulk load on its way.

@@ -128,7 +128,7 @@ func TestLoadChildren(t *testing.T) {
 		t.Errorf("%d node pools", got)
 	}
 
-	f.load("nodepools/bulk", line("pool-3")).problem(http.StatusUnprocessableEntity, "needs_parent", "is created under its Cluster")
+	f.load("nodepools/bulk", line("pool-3")).problem(http.StatusUnprocessableEntity, "parent_required", "is created under its Cluster")
 	f.load("clusters/"+uuid.NewString()+"/nodepools/bulk", line("pool-3")).problem(http.StatusNotFound, "not_found", "no Cluster")
 	f.load("clusters/nonsense/nodepools/bulk", line("pool-3")).problem(http.StatusNotFound, "not_found", `no Cluster "nonsense"`)
 	f.do("DELETE", "clusters/"+parent.ID, nil).want(http.StatusAccepted)
@@ -145,9 +145,9 @@ func TestLoadExisting(t *testing.T) {
 	if got := f.total("clusters"); got != 2001 {
 		t.Errorf("%d clusters, want the batches before and what was there", got)
 	}
-	a := f.load("clusters/bulk?existing=skip&strict=true", clusters(3000))
+	a := f.load("clusters/bulk?if_exists=skip&strict=true", clusters(3000))
 	wantEqual(t, "result", v1.LoadResult{Created: 999, Skipped: 2001}, read[v1.LoadResult](a.want(http.StatusOK)))
-	a = f.load("clusters/bulk?existing=skip", clusters(3000))
+	a = f.load("clusters/bulk?if_exists=skip", clusters(3000))
 	wantEqual(t, "again", v1.LoadResult{Skipped: 3000}, read[v1.LoadResult](a.want(http.StatusOK)))
 	if got := f.get("clusters/" + there.ID); got.Labels["old"] != "yes" || got.Generation != 1 {
 		t.Errorf("what was there is %+v now", got)
@@ -157,7 +157,7 @@ func TestLoadExisting(t *testing.T) {
 	if got := f.names("clusters?search=name='other'"); len(got) > 0 {
 		t.Error("a batch that was refused left something")
 	}
-	a = f.load("clusters/bulk?existing=skip", line("twice"), line("other"), line("twice"))
+	a = f.load("clusters/bulk?if_exists=skip", line("twice"), line("other"), line("twice"))
 	wantEqual(t, "the same name twice", v1.LoadResult{Created: 2, Skipped: 1}, read[v1.LoadResult](a.want(http.StatusOK)))
 }
 
@@ -182,8 +182,8 @@ func TestLoadRefusals(t *testing.T) {
 		"OtherKind":     {"and so is the kind", "clusters/bulk", []string{`{"kind":"NodePool","name":"a-1","spec":{}}`}, 400, "invalid_fields", "line 1: kind must be Cluster"},
 		"TooLarge":      {"a line is bounded as a body is", "clusters/bulk", []string{line("a-1"), long, line("a-2")}, 413, "body_too_large", "line 2: the line is larger than 2048 bytes"},
 		"TooLargeLast":  {"also without its end", "clusters/bulk", []string{long}, 413, "body_too_large", "line 1: the line is larger"},
-		"Existing":      {"a typing error must not overwrite or refuse", "clusters/bulk?existing=overwrite", nil, 400, "invalid_query", "must be refuse or skip"},
-		"ExistingTwice": {"which one counts is not clear", "clusters/bulk?existing=skip&existing=refuse", nil, 400, "invalid_query", "is given 2 times"},
+		"Existing":      {"a typing error must not overwrite or refuse", "clusters/bulk?if_exists=overwrite", nil, 400, "invalid_query", "must be refuse or skip"},
+		"ExistingTwice": {"which one counts is not clear", "clusters/bulk?if_exists=skip&if_exists=fail", nil, 400, "invalid_query", "is given 2 times"},
 		"Strict":        {"as everywhere", "clusters/bulk?labels=a&strict=true", nil, 400, "invalid_query", "there are existing, strict"},
 	}
 	for name, tc := range cases {

@@ -31,9 +31,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"path", "method"}),
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_api_reports_total",
+			Name: "fleetloop_api_status_reports_total",
 			Help: "Valid adapter reports, by kind of resource and what became of them.",
-		}, []string{"resource_type", "verdict"}),
+		}, []string{"resource_type", "result"}),
 	}
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.reports} {
 		if err := r.Register(c); err != nil {

@@ -58,7 +58,7 @@ func TestCreateRefuses(t *testing.T) {
 		"TooDeep":        {"bounded", "clusters", `{"name":"c-one","spec":` + strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64) + `}`, 400, "invalid_body", "nests deeper"},
 		"TooLarge":       {"bounded", "clusters", `{"name":"c-one","spec":{"a":"` + strings.Repeat("x", 1<<20) + `"}}`, 413, "body_too_large", "1048576"},
 		"Taken":          {"names are unique", "clusters", `{"name":"taken","spec":{}}`, 409, "name_taken", "taken"},
-		"FlatChild":      {"a node pool has a cluster", "nodepools", `{"name":"np-one","spec":{}}`, 422, "needs_parent", "/clusters/{id}/nodepools"},
+		"FlatChild":      {"a node pool has a cluster", "nodepools", `{"name":"np-one","spec":{}}`, 422, "parent_required", "/clusters/{id}/nodepools"},
 		"NoParent":       {"which is there", "clusters/" + nobody + "/nodepools", `{"name":"np-one","spec":{}}`, 404, "not_found", nobody},
 		"BadParent":      {"what is no id names nothing", "clusters/cls-1/nodepools", `{"name":"np-one","spec":{}}`, 404, "not_found", "cls-1"},
 		"ChildName":      {"a node pool's name is shorter", "clusters/" + nobody + "/nodepools", `{"name":"` + strings.Repeat("a", 16) + `","spec":{}}`, 400, "invalid_fields", "3 to 15"},
@@ -286,10 +286,10 @@ func TestMetrics(t *testing.T) {
 	f.do("GET", "nowhere/"+nobody, nil).want(404)
 	f.do("BREW", "clusters", nil).want(405)
 	want := `
-# HELP fleetloop_api_reports_total Valid adapter reports, by kind of resource and what became of them.
-# TYPE fleetloop_api_reports_total counter
-fleetloop_api_reports_total{resource_type="clusters",verdict="generation_ahead"} 1
-fleetloop_api_reports_total{resource_type="clusters",verdict="stored"} 1
+# HELP fleetloop_api_status_reports_total Valid adapter reports, by kind of resource and what became of them.
+# TYPE fleetloop_api_status_reports_total counter
+fleetloop_api_status_reports_total{resource_type="clusters",result="generation_ahead"} 1
+fleetloop_api_status_reports_total{resource_type="clusters",result="stored"} 1
 # HELP fleetloop_api_requests_total Requests answered, by path, method and class of status.
 # TYPE fleetloop_api_requests_total counter
 fleetloop_api_requests_total{code="2xx",method="POST",path="/api/hyperfleet/v1/clusters"} 1
@@ -297,7 +297,7 @@ fleetloop_api_requests_total{code="2xx",method="PUT",path="/api/hyperfleet/v1/cl
 fleetloop_api_requests_total{code="4xx",method="other",path="/api/hyperfleet/v1/clusters"} 1
 fleetloop_api_requests_total{code="4xx",method="other",path="other"} 1
 `
-	if err := testutil.GatherAndCompare(f.metrics, strings.NewReader(want), "fleetloop_api_reports_total", "fleetloop_api_requests_total"); err != nil {
+	if err := testutil.GatherAndCompare(f.metrics, strings.NewReader(want), "fleetloop_api_status_reports_total", "fleetloop_api_requests_total"); err != nil {
 		t.Error(err)
 	}
 }

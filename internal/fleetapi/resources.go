@@ -320,7 +320,7 @@ func (rs *resources) change(ctx context.Context, scope Scope, k *kind, id string
 	case errors.Is(err, ErrNotFound):
 		return notFound(k, id)
 	case errors.Is(err, ErrShootExists):
-		return &problem.Error{Code: problem.ShootExists, Cause: err, Detail: fmt.Sprintf("%s %q stays until a cluster-worker has confirmed that its Shoot is gone; "+
+		return &problem.Error{Code: problem.ShootNotDeleted, Cause: err, Detail: fmt.Sprintf("%s %q stays until a cluster-worker has confirmed that its Shoot is gone; "+
 			"run a cluster-worker, or, if there will be none any more, run 'cluster-worker unregister'", k.name, id)}
 	}
 	return err

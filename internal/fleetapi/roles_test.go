@@ -123,17 +123,17 @@ func TestRoutesByRole(t *testing.T) {
 func TestWhoAmI(t *testing.T) {
 	f := newFixtureWith(t, options{cfg: defaults(), tokens: tokensOfRoles})
 	for token, want := range map[string]v1.Identity{
-		"red":          {Subject: "rosa", Tenant: "red", Roles: []string{}, Reads: v1.ReachTenant, Changes: v1.ReachTenant},
-		"viewer":       {Subject: "vera", Roles: []string{"viewer"}, Reads: v1.ReachAll, Changes: v1.ReachNone},
-		"red-viewer":   {Subject: "rita", Tenant: "red", Roles: []string{"viewer"}, Reads: v1.ReachAll, Changes: v1.ReachNone},
-		"operator":     {Subject: "otto", Roles: []string{"operator"}, Reads: v1.ReachAll, Changes: v1.ReachAll},
-		"red-operator": {Subject: "rolf", Tenant: "red", Roles: []string{"operator"}, Reads: v1.ReachAll, Changes: v1.ReachAll},
-		"system":       {Subject: "sentinel", Roles: []string{"system"}, Reads: v1.ReachAll, Changes: v1.ReachNone, Reports: true},
+		"red":          {Subject: "rosa", Tenant: "red", Roles: []string{}, ReadScope: v1.ScopeTenant, WriteScope: v1.ScopeTenant},
+		"viewer":       {Subject: "vera", Roles: []string{"viewer"}, ReadScope: v1.ScopeAll, WriteScope: v1.ScopeNone},
+		"red-viewer":   {Subject: "rita", Tenant: "red", Roles: []string{"viewer"}, ReadScope: v1.ScopeAll, WriteScope: v1.ScopeNone},
+		"operator":     {Subject: "otto", Roles: []string{"operator"}, ReadScope: v1.ScopeAll, WriteScope: v1.ScopeAll},
+		"red-operator": {Subject: "rolf", Tenant: "red", Roles: []string{"operator"}, ReadScope: v1.ScopeAll, WriteScope: v1.ScopeAll},
+		"system":       {Subject: "sentinel", Roles: []string{"system"}, ReadScope: v1.ScopeAll, WriteScope: v1.ScopeNone, CanReportStatus: true},
 	} {
 		wantEqual(t, token, want, read[v1.Identity](f.as(token).do("GET", "whoami", nil).want(200)))
 	}
 	f.as("").do("GET", "whoami", nil).problem(401, "unauthenticated", "")
 	wantEqual(t, "without authentication", v1.Identity{
-		Subject: "anonymous", Tenant: "default", Roles: []string{}, Reads: v1.ReachAll, Changes: v1.ReachAll, Reports: true,
+		Subject: "anonymous", Tenant: "default", Roles: []string{}, ReadScope: v1.ScopeAll, WriteScope: v1.ScopeAll, CanReportStatus: true,
 	}, read[v1.Identity](newFixture(t).do("GET", "whoami", nil).want(200)))
 }

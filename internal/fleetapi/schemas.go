@@ -138,7 +138,7 @@ func (a *API) putSchema(w http.ResponseWriter, r *http.Request, who auth.Princip
 
 // findViolations reads all resources of a kind, but those that are being deleted.
 func (a *API) findViolations(ctx context.Context, k *kind, schema *specschema.Schema) (*v1.SchemaWarnings, error) {
-	found := &v1.SchemaWarnings{First: []v1.SchemaWarning{}}
+	found := &v1.SchemaWarnings{Examples: []v1.SchemaWarning{}}
 	q := Query{Kind: k.name, Limit: maxSize}
 	for rows := maxSize; rows == maxSize; {
 		rows = 0
@@ -154,8 +154,8 @@ func (a *API) findViolations(ctx context.Context, k *kind, schema *specschema.Sc
 				return nil
 			}
 			found.Invalid++
-			if len(found.First) < maxSchemaWarnings {
-				found.First = append(found.First, v1.SchemaWarning{ID: r.ID, Name: r.Name, Tenant: r.Tenant, Errors: violations})
+			if len(found.Examples) < maxSchemaWarnings {
+				found.Examples = append(found.Examples, v1.SchemaWarning{ID: r.ID, Name: r.Name, Tenant: r.Tenant, Errors: violations})
 			}
 			return nil
 		})

@@ -35,10 +35,10 @@ func TestSchemas(t *testing.T) {
 	create("c-still", `{"version":7}`).want(201)
 
 	set := read[v1.SpecSchema](operator.do("PUT", "schemas/clusters", versionSchema).want(200))
-	if set.Existing == nil || set.Existing.Checked != 3 || set.Existing.Invalid != 2 || len(set.Existing.First) != 2 {
+	if set.Existing == nil || set.Existing.Checked != 3 || set.Existing.Invalid != 2 || len(set.Existing.Examples) != 2 {
 		t.Fatalf("existing: %+v", set.Existing)
 	}
-	first := set.Existing.First[0]
+	first := set.Existing.Examples[0]
 	if first.ID != bad.ID || first.Tenant != "a" || first.Errors[0].Pointer != "/spec/version" || set.UpdatedBy != "on-call" {
 		t.Errorf("first: %+v", first)
 	}

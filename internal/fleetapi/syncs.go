@@ -160,7 +160,7 @@ func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Princip
 	page := v1.ClusterSyncList{Items: append([]v1.ClusterSync{}, syncs[:min(limit, len(syncs))]...)}
 	if len(syncs) > limit {
 		last := positionOf(&page.Items[limit-1])
-		if page.Next, err = paging.TimedToken(query, last.Since, last.ID); err != nil {
+		if page.Continue, err = paging.TimedToken(query, last.Since, last.ID); err != nil {
 			return err
 		}
 	}
@@ -170,7 +170,7 @@ func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Princip
 // parseSyncQuery reads the parameters of a list of syncs. The digest stands
 // for what is listed.
 func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query paging.Digest, err error) {
-	if err = checkParameters(v, "state", "limit", "after"); err != nil {
+	if err = checkParameters(v, "state", "limit", "continue"); err != nil {
 		return q, query, err
 	}
 	if q.Limit, err = parseNumber(v, "limit", maxSize, defaultSize); err != nil {
@@ -193,11 +193,11 @@ func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query paging.Digest
 		names = append(names, string(s))
 	}
 	query = paging.Digested(names...)
-	if !v.Has("after") {
+	if !v.Has("continue") {
 		return q, query, nil
 	}
-	q.After.Since, q.After.ID, err = paging.ParseTimedToken(query, v.Get("after"))
-	return q, query, refusedToken("after", v.Get("after"), err)
+	q.After.Since, q.After.ID, err = paging.ParseTimedToken(query, v.Get("continue"))
+	return q, query, refusedToken("continue", v.Get("continue"), err)
 }
 
 func joined[T ~string](words []T) string {

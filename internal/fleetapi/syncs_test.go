@@ -84,8 +84,8 @@ func TestStatesOfASync(t *testing.T) {
 			if got.State != tc.want {
 				t.Errorf("%s: %s, want %s", tc.reason, got.State, tc.want)
 			}
-			if still := got.State == v1.SyncSynced || got.State == v1.SyncPaused; (got.NextTry == nil) != still {
-				t.Errorf("the next try of what is %s is at %v", got.State, got.NextTry)
+			if still := got.State == v1.SyncSynced || got.State == v1.SyncPaused; (got.NextAttempt == nil) != still {
+				t.Errorf("the next try of what is %s is at %v", got.State, got.NextAttempt)
 			}
 			if (got.ClaimedBy != "") != (got.State == v1.SyncRunning) {
 				t.Errorf("%q is at what is %s", got.ClaimedBy, got.State)
@@ -118,7 +118,7 @@ func TestASyncHasAllOfItsRow(t *testing.T) {
 	}
 	want := v1.ClusterSync{
 		ClusterID: c.ID, Name: "c-one", State: v1.SyncPending, UnsyncedSince: when(4),
-		Attempts: 3, LastAttempt: when(1), Error: "it failed", ErrorClass: "quota", NextTry: when(3),
+		Attempts: 3, LastAttempt: when(1), Error: "it failed", ErrorClass: "quota", NextAttempt: when(3),
 		Generation: 11, SyncedGeneration: 10,
 		ShootName: "c-one-abc", ShootStatus: v1.ShootError, ShootStatusMessage: "no quota", ShootStatusUpdated: when(2),
 	}
@@ -269,7 +269,7 @@ func (f *fixture) syncNames(query string) (names []string, next string) {
 	for _, s := range page.Items {
 		names = append(names, s.Name)
 	}
-	return names, page.Next
+	return names, page.Continue
 }
 
 func TestListOfSyncs(t *testing.T) {
@@ -326,7 +326,7 @@ func afterParam(token string) string {
 	if token == "" {
 		return ""
 	}
-	return "&after=" + token
+	return "&continue=" + token
 }
 
 func TestRefusedListsOfSyncs(t *testing.T) {
@@ -346,15 +346,15 @@ func TestRefusedListsOfSyncs(t *testing.T) {
 		"state=stuck&state=paused":           "given 2 times",
 		"limit=0":                            "limit must be at least 1",
 		"limit=501":                          "limit must be at most 500",
-		"after=":                             "after is not a token",
-		"after=x":                            "after is not a token",
-		"after=" + next + "&state=pending":   "after belongs to another query",
+		"continue=":                             "continue is not a token",
+		"continue=x":                            "continue is not a token",
+		"continue=" + next + "&state=pending":   "continue belongs to another query",
 		"strict=true&labels=a":               "labels is not known",
-		"after=" + url.QueryEscape(next+"x"): "after is not a token",
+		"continue=" + url.QueryEscape(next+"x"): "continue is not a token",
 	} {
 		red.do("GET", "clusters/sync?"+query, nil).problem(400, "invalid_query", says)
 	}
-	blue.do("GET", "clusters/sync?limit=1&after="+next, nil).problem(400, "invalid_query", "another query")
-	names, _ := red.syncNames("limit=2&after=" + next)
+	blue.do("GET", "clusters/sync?limit=1&continue="+next, nil).problem(400, "invalid_query", "another query")
+	names, _ := red.syncNames("limit=2&continue=" + next)
 	wantEqual(t, "the page behind, of another size", []string{"c-two"}, names)
 }

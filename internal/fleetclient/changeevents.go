@@ -50,7 +50,7 @@ func (c *Client) ChangeEventsPage(ctx context.Context, q ChangeEventsQuery, curs
 		}
 	}
 	if cursor != "" {
-		v.Set("cursor", cursor)
+		v.Set("continue", cursor)
 	}
 	var page v1.ChangeEventList
 	_, err := c.call(ctx, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, nil, &page)
@@ -63,10 +63,10 @@ func (c *Client) ChangeEvents(ctx context.Context, q ChangeEventsQuery) iter.Seq
 	return func(yield func(v1.ChangeEventList, error) bool) {
 		for cursor := ""; ; {
 			page, err := c.ChangeEventsPage(ctx, q, cursor)
-			if !yield(page, err) || err != nil || page.Next == "" {
+			if !yield(page, err) || err != nil || page.Continue == "" {
 				return
 			}
-			cursor = page.Next
+			cursor = page.Continue
 		}
 	}
 }

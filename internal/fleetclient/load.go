@@ -30,7 +30,7 @@ type LoadOption func(url.Values)
 // SkipExisting leaves resources alone whose names are in use, so that a load
 // that was cut short can be sent again. Otherwise the first of them ends it.
 func SkipExisting() LoadOption {
-	return func(q url.Values) { q.Set("existing", string(v1.ExistingSkip)) }
+	return func(q url.Values) { q.Set("if_exists", string(v1.IfExistsSkip)) }
 }
 
 // Load creates a resource of every line, each the JSON of a v1.CreateRequest,

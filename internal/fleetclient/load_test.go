@@ -21,7 +21,7 @@ func countLines(w http.ResponseWriter, r *http.Request) {
 	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
 		n++
 	}
-	writeJSON(w, http.StatusOK, v1.LoadResult{Created: n, Skipped: int64(len(r.URL.Query().Get("existing")))})
+	writeJSON(w, http.StatusOK, v1.LoadResult{Created: n, Skipped: int64(len(r.URL.Query().Get("if_exists")))})
 }
 
 func TestLoad(t *testing.T) {

@@ -82,14 +82,14 @@ func (c *Client) ClusterSyncs(ctx context.Context, q SyncQuery) iter.Seq2[v1.Clu
 					return
 				}
 			}
-			if page.Next == "" {
+			if page.Continue == "" {
 				return
 			}
-			if page.Next == r.query.Get("after") {
+			if page.Continue == r.query.Get("continue") {
 				yield(v1.ClusterSync{}, fmt.Errorf("%s: %w: the page continues with itself", r.op(), ErrBadAnswer))
 				return
 			}
-			r.query.Set("after", page.Next)
+			r.query.Set("continue", page.Continue)
 		}
 	}
 }

@@ -66,9 +66,9 @@ func TestClusterSyncs(t *testing.T) {
 		err         bool
 	}{
 		"None":     {"nothing is unsynced", SyncQuery{PageSize: 3}, 0, 0, 0, []string{"limit=3"}, false},
-		"Pages":    {"the last page is short", SyncQuery{PageSize: 3}, 8, 0, 8, []string{"limit=3", "after=3&limit=3", "after=6&limit=3"}, false},
+		"Pages":    {"the last page is short", SyncQuery{PageSize: 3}, 8, 0, 8, []string{"limit=3", "continue=3&limit=3", "continue=6&limit=3"}, false},
 		"States":   {"only some", SyncQuery{States: []v1.SyncState{v1.SyncStuck, v1.SyncPaused}}, 1, 0, 1, []string{"limit=500&state=stuck%2Cpaused"}, false},
-		"CutShort": {"what came before the error is given", SyncQuery{PageSize: 3}, 8, 6, 6, []string{"limit=3", "after=3&limit=3", "after=6&limit=3"}, true},
+		"CutShort": {"what came before the error is given", SyncQuery{PageSize: 3}, 8, 6, 6, []string{"limit=3", "continue=3&limit=3", "continue=6&limit=3"}, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestClusterSyncs(t *testing.T) {
 			var asked []string
 			c := newClient(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
 				asked = append(asked, r.URL.RawQuery)
-				from, _ := strconv.Atoi(r.URL.Query().Get("after"))
+				from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 				limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 				if tc.fail > 0 && from >= tc.fail {
 					writeJSON(w, http.StatusServiceUnavailable, v1.Problem{})
@@ -87,7 +87,7 @@ func TestClusterSyncs(t *testing.T) {
 					page.Items = append(page.Items, v1.ClusterSync{ClusterID: strconv.Itoa(i)})
 				}
 				if from+limit < tc.total {
-					page.Next = strconv.Itoa(from + limit)
+					page.Continue = strconv.Itoa(from + limit)
 				}
 				writeJSON(w, http.StatusOK, page)
 			})
@@ -115,7 +115,7 @@ func TestClusterSyncs(t *testing.T) {
 func TestClusterSyncsOfAServerThatTurnsInCircles(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, v1.ClusterSyncList{Items: []v1.ClusterSync{{}}, Next: "again"})
+		writeJSON(w, http.StatusOK, v1.ClusterSyncList{Items: []v1.ClusterSync{{}}, Continue: "again"})
 	})
 	var n int
 	var last error
@@ -132,7 +132,7 @@ func TestClusterSyncsStopWhenTheReaderDoes(t *testing.T) {
 	var pages int
 	c := newClient(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		pages++
-		writeJSON(w, http.StatusOK, v1.ClusterSyncList{Items: []v1.ClusterSync{{}}, Next: strconv.Itoa(pages)})
+		writeJSON(w, http.StatusOK, v1.ClusterSyncList{Items: []v1.ClusterSync{{}}, Continue: strconv.Itoa(pages)})
 	})
 	for range c.ClusterSyncs(t.Context(), SyncQuery{}) {
 		break

@@ -14,7 +14,7 @@ const (
 	resultDiscarded result = "discarded"
 	resultGone      result = "gone"
 	resultIgnored   result = "ignored"
-	resultRefused   result = "refused"
+	resultRefused   result = "rejected"
 	resultFailed    result = "failed"
 )
 

@@ -143,7 +143,7 @@ func TestClustersBecomeShoots(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if row.State != v1.SyncBackingOff || row.ErrorClass != string(shoot.ClassInvalid) || row.Attempts != 1 || row.NextTry == nil {
+		if row.State != v1.SyncBackingOff || row.ErrorClass != string(shoot.ClassInvalid) || row.Attempts != 1 || row.NextAttempt == nil {
 			return fmt.Errorf("the cluster that Gardener refuses: %+v", row)
 		}
 		return nil

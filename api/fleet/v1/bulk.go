@@ -6,15 +6,15 @@ const ContentTypeNDJSON = "application/x-ndjson"
 
 // An Existing says what a bulk load does with a name that is in use. It is the
 // value of the query parameter of that name.
-type Existing string
+type IfExists string
 
 // The values of Existing.
 const (
-	// ExistingRefuse ends the load there. It is the default.
-	ExistingRefuse Existing = "refuse"
-	// ExistingSkip leaves the resource that is there as it is and goes on, so
+	// IfExistsFail ends the load there. It is the default.
+	IfExistsFail IfExists = "fail"
+	// IfExistsSkip leaves the resource that is there as it is and goes on, so
 	// that a load that was cut short can be sent again.
-	ExistingSkip Existing = "skip"
+	IfExistsSkip IfExists = "skip"
 )
 
 // A LoadResult is what came of a bulk load.

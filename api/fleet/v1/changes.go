@@ -69,19 +69,19 @@ type ChangeLink struct {
 // A ChangeEventList is one page of change events, the newest first.
 type ChangeEventList struct {
 	Items []ChangeEvent `json:"items"`
-	// Next continues the list with what is older, empty at its end.
-	Next string `json:"next,omitempty"`
+	// Continue is the token of the next page with what is older, empty at its end.
+	Continue string `json:"continue,omitempty"`
 	// Live is where a stream begins that tells what is not in the list yet. It may
 	// tell once more what came while the list was made.
-	Live string `json:"live"`
+	Cursor string `json:"cursor"`
 }
 
-// ChangesTaken is what became of change events that were sent.
-type ChangesTaken struct {
+// ChangesAccepted is what became of change events that were sent.
+type ChangesAccepted struct {
 	// Stored is how many are kept now, and Known how many were kept before.
-	Stored int `json:"stored"`
-	Known  int `json:"known"`
+	Stored     int `json:"stored"`
+	Duplicates int `json:"duplicates"`
 	// Different are the ids of those known ones that say something else than what
 	// is kept, which stays.
-	Different []string `json:"different"`
+	Conflicts []string `json:"conflicts"`
 }

@@ -3,32 +3,32 @@ package v1
 // WhoAmIPath is where callers ask who they are to the API.
 const WhoAmIPath = BasePath + "/whoami"
 
-// A Reach says whose resources a right is about.
-type Reach string
+// A Scope is the set of resources that a permission covers.
+type Scope string
 
-// The reaches.
+// The scopes.
 const (
-	// ReachNone means that the right covers no resources.
-	ReachNone Reach = "none"
-	// ReachTenant is those of the caller's tenant.
-	ReachTenant Reach = "tenant"
-	// ReachAll is those of all tenants.
-	ReachAll Reach = "all"
+	// ScopeNone covers no resources.
+	ScopeNone Scope = "none"
+	// ScopeTenant covers the resources of the caller's tenant.
+	ScopeTenant Scope = "tenant"
+	// ScopeAll covers the resources of all tenants.
+	ScopeAll Scope = "all"
 )
 
-// An Identity is who a caller is to the API, and what it may do.
+// An Identity is the caller as the API sees it, and its permissions.
 type Identity struct {
 	Subject string `json:"subject"`
-	// Tenant owns what the caller creates. Empty means that the caller belongs to
-	// no tenant, and creates only what belongs to a resource that is there.
+	// Tenant owns the resources that the caller creates. Empty means that the
+	// caller has no tenant and can create only children of existing resources.
 	Tenant string `json:"tenant,omitempty"`
-	// Roles are those of the caller that the API knows. A tenant's user has none.
+	// Roles are the caller's roles that the API knows. A tenant's user has none.
 	Roles []string `json:"roles"`
 
-	// Reads is whose resources the caller sees, and Changes whose it creates,
-	// changes and deletes.
-	Reads   Reach `json:"reads"`
-	Changes Reach `json:"changes"`
-	// Reports says whether the caller may report the status of resources.
-	Reports bool `json:"reports"`
+	// ReadScope is what the caller can read. WriteScope is what it can create,
+	// change and delete.
+	ReadScope  Scope `json:"read_scope"`
+	WriteScope Scope `json:"write_scope"`
+	// CanReportStatus is true if the caller may report the status of resources.
+	CanReportStatus bool `json:"can_report_status"`
 }

@@ -86,7 +86,7 @@ func TestSchemasMatchTypes(t *testing.T) {
 		v1.ChangeHealthEvent{},
 		v1.ChangeLink{},
 		v1.ChangeEventList{},
-		v1.ChangesTaken{},
+		v1.ChangesAccepted{},
 		v1.Problem{},
 		v1.FieldError{},
 	}

@@ -16,7 +16,7 @@ type SpecSchema struct {
 	UpdatedBy   string          `json:"updated_by"`
 	// Existing is what the resources that are there say. Only the answer to PUT
 	// has it.
-	Existing *SchemaWarnings `json:"existing,omitempty"`
+	Existing *SchemaWarnings `json:"existing_resources,omitempty"`
 }
 
 // SchemaWarnings tell which resources that are there violate a schema. They stay
@@ -25,7 +25,7 @@ type SchemaWarnings struct {
 	Checked int64 `json:"checked"`
 	Invalid int64 `json:"invalid"`
 	// First are the first of them, in the order of creation.
-	First []SchemaWarning `json:"first"`
+	Examples []SchemaWarning `json:"examples"`
 }
 
 // A SchemaWarning is one resource that violates a schema.

@@ -65,8 +65,8 @@ type ClusterSync struct {
 	LastAttempt *time.Time `json:"sync_last_attempt,omitempty"`
 	Error       string     `json:"sync_error,omitempty"`
 	ErrorClass  string     `json:"error_class,omitempty"`
-	// NextTry is when a worker may take it, nil if it is synced or paused.
-	NextTry *time.Time `json:"next_try,omitempty"`
+	// NextAttempt is when a worker may take it, nil if it is synced or paused.
+	NextAttempt *time.Time `json:"next_attempt,omitempty"`
 	// Waiting is what a cluster waits for besides its time and a worker, nil if it
 	// is for nothing.
 	Waiting *SyncWait `json:"waiting,omitempty"`
@@ -91,7 +91,7 @@ type SyncWait struct {
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason"`
 	// Worker is the one that saw it.
-	Worker string `json:"worker"`
+	ReportedBy string `json:"reported_by"`
 }
 
 // WaitingForGardener is that Gardener does not answer.
@@ -101,8 +101,8 @@ const WaitingForGardener = "gardener"
 // what has nothing to do last.
 type ClusterSyncList struct {
 	Items []ClusterSync `json:"items"`
-	// Next continues the list, empty at its end.
-	Next string `json:"next,omitempty"`
+	// Continue is the token of the next page, empty at its end.
+	Continue string `json:"continue,omitempty"`
 }
 
 // SyncStates are all states of a sync.

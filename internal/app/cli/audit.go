@@ -161,13 +161,13 @@ func (s *session) auditVerifyCommand() *cobra.Command {
 		Long: "Verify that nothing of the audit was changed, removed or inserted. The exit code is 1 if something was, and the\n" +
 			"first event is named that does not hold.\n\n" +
 			"Whoever owns the database can make the whole audit anew so that it holds. Note down its end, which this prints and\n" +
-			"the execution-controller logs every hour, where he does not reach it, and give it with --noted.",
+			"the execution-controller logs every hour, where he does not reach it, and give it with --checkpoint.",
 		Example: "  fleetloop audit verify\n" +
-			"  fleetloop audit verify --noted 1042:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+			"  fleetloop audit verify --checkpoint 1042:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.auditVerify(cmd, noted, format) },
 	}
-	cmd.Flags().StringArrayVar(&noted, "noted", nil, "a `position:hash` that the audit had and must have still; may be given several times")
+	cmd.Flags().StringArrayVar(&noted, "checkpoint", nil, "a `position:hash` that the audit had and must have still; may be given several times")
 	addOutputFlag(cmd, &format, versionFormats())
 	return cmd
 }

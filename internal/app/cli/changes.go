@@ -149,7 +149,7 @@ func (c *changesSession) read(ctx context.Context, each func([]v1.ChangeEvent) e
 			return "", false, changesFailure(err)
 		}
 		if live == "" {
-			live = page.Live
+			live = page.Cursor
 		}
 		items := page.Items
 		c.remember(items)
@@ -161,7 +161,7 @@ func (c *changesSession) read(ctx context.Context, each func([]v1.ChangeEvent) e
 			return "", false, err
 		}
 		if c.o.limit > 0 && left == 0 {
-			return live, page.Next != "" || len(items) < len(page.Items), nil
+			return live, page.Continue != "" || len(items) < len(page.Items), nil
 		}
 	}
 	return live, false, nil

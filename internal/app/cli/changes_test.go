@@ -45,14 +45,14 @@ func changesAPI(n int) *fakeAPI {
 		}
 		q := r.URL.Query()
 		var from, limit int
-		_, _ = fmt.Sscan(q.Get("cursor"), &from)
+		_, _ = fmt.Sscan(q.Get("continue"), &from)
 		_, _ = fmt.Sscan(q.Get("limit"), &limit)
-		page := v1.ChangeEventList{Items: []v1.ChangeEvent{}, Live: "live"}
+		page := v1.ChangeEventList{Items: []v1.ChangeEvent{}, Cursor: "live"}
 		for i := from; i < min(from+limit, n); i++ {
 			page.Items = append(page.Items, changeOf(i))
 		}
 		if from+limit < n {
-			page.Next = fmt.Sprint(from + limit)
+			page.Continue = fmt.Sprint(from + limit)
 		}
 		return http.StatusOK, page
 	}
@@ -108,7 +108,7 @@ func TestChangesAreAskedFor(t *testing.T) {
 	}
 	const filter = "action=cordon&actor=alice%2Cbob&cluster=eu-1&"
 	const rest = "limit=500&node=n&session=x&since=2026-03-01T11%3A00%3A00Z&source=janitor&subject=s&until=2026-03-01T11%3A30%3A00Z"
-	if diff := cmp.Diff([]string{filter + rest, filter + "cursor=500&" + rest}, queries); diff != "" {
+	if diff := cmp.Diff([]string{filter + rest, filter + "continue=500&" + rest}, queries); diff != "" {
 		t.Errorf("queries (-want +got):\n%s", diff)
 	}
 }

@@ -61,7 +61,7 @@ func TestSyncsAreSummedUp(t *testing.T) {
 		want   string
 	}{
 		"None":      {"there are no clusters", &fakeAPI{}, "clusters sync", "No clusters found.\n"},
-		"Tenant":    {"whose there are none", &fakeAPI{identity: &v1.Identity{Subject: "bert", Tenant: "blue", Reads: v1.ReachTenant}}, "clusters sync", "No clusters found in tenant blue.\n"},
+		"Tenant":    {"whose there are none", &fakeAPI{identity: &v1.Identity{Subject: "bert", Tenant: "blue", ReadScope: v1.ScopeTenant}}, "clusters sync", "No clusters found in tenant blue.\n"},
 		"AllSynced": {"nothing to show", &fakeAPI{items: newSyncs().items[:2]}, "clusters sync", "All 2 clusters are synced.\n"},
 		"Some":      {"how many of how many", newSyncs(), "clusters sync", "5 of 7 clusters are not synced: 1 pending, 1 running, 1 backing_off, 1 stuck, 1 paused.\n"},
 		"Cut":       {"nobody counted them", newSyncs(), "clusters sync --limit 2", "There are more; --limit 2 ends the list here.\n"},

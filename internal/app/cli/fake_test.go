@@ -172,7 +172,7 @@ func (f *fakeAPI) list(r *http.Request, collection, parent string) (int, any) {
 func (f *fakeAPI) listSyncs(r *http.Request) (int, any) {
 	q := r.URL.Query()
 	limit, _ := strconv.Atoi(q.Get("limit"))
-	from, _ := strconv.Atoi(q.Get("after"))
+	from, _ := strconv.Atoi(q.Get("continue"))
 	page := v1.ClusterSyncList{Items: []v1.ClusterSync{}}
 	for n, s := range f.syncs {
 		switch {
@@ -180,7 +180,7 @@ func (f *fakeAPI) listSyncs(r *http.Request) (int, any) {
 			continue
 		}
 		if len(page.Items) == limit {
-			page.Next = strconv.Itoa(n)
+			page.Continue = strconv.Itoa(n)
 			return http.StatusOK, page
 		}
 		page.Items = append(page.Items, s)
@@ -330,7 +330,7 @@ func syncOf(n int, name string, state v1.SyncState, change func(*v1.ClusterSync)
 		s.UnsyncedSince = at(-time.Duration(20-n) * time.Minute)
 	}
 	if state != v1.SyncSynced && state != v1.SyncPaused {
-		s.NextTry = at(-time.Second)
+		s.NextAttempt = at(-time.Second)
 	}
 	if change != nil {
 		change(&s)
@@ -348,16 +348,16 @@ func newSyncs() *fakeAPI {
 	at := func(d time.Duration) *time.Time { t := now.Add(d); return &t }
 	f.syncs = []v1.ClusterSync{
 		syncOf(1, "c-stuck", v1.SyncStuck, func(s *v1.ClusterSync) {
-			s.Attempts, s.LastAttempt, s.NextTry = 9, at(-10*time.Minute), at(5*time.Minute)
+			s.Attempts, s.LastAttempt, s.NextAttempt = 9, at(-10*time.Minute), at(5*time.Minute)
 			s.Error = "apply shoot \"c-stuck-1\": the version 1.99 of Kubernetes is not in the cloud profile \"local\";\nthere are 1.33.1 and 1.34.0"
 			s.ErrorClass, s.ShootName = "invalid", "c-stuck-1"
 		}),
 		syncOf(2, "c-backing-off", v1.SyncBackingOff, func(s *v1.ClusterSync) {
-			s.Deleting, s.Attempts, s.LastAttempt, s.NextTry = true, 1, at(-15*time.Second), at(45*time.Second)
+			s.Deleting, s.Attempts, s.LastAttempt, s.NextAttempt = true, 1, at(-15*time.Second), at(45*time.Second)
 			s.Error, s.ErrorClass, s.ShootName, s.ShootStatus = "no right to delete", "forbidden", "c-backing-2", v1.ShootReady
 		}),
 		syncOf(3, "c-running", v1.SyncRunning, func(s *v1.ClusterSync) {
-			s.ClaimedBy, s.LastAttempt, s.NextTry = "worker-7", at(-2*time.Second), at(58*time.Second)
+			s.ClaimedBy, s.LastAttempt, s.NextAttempt = "worker-7", at(-2*time.Second), at(58*time.Second)
 		}),
 		syncOf(4, "c-paused", v1.SyncPaused, func(s *v1.ClusterSync) { s.PausedAt = at(-3 * time.Hour) }),
 		syncOf(5, "c-pending", v1.SyncPending, nil),

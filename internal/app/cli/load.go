@@ -23,7 +23,7 @@ import (
 type loadOptions struct {
 	scope
 	file     string
-	existing string
+	ifExists string
 	format   string
 }
 
@@ -35,9 +35,9 @@ func (s *session) loadCommand() *cobra.Command {
 		Long: "Create a resource of every line of a file, any number of them. A line is what POST takes, in JSON:\n\n" +
 			"  {\"name\":\"eu-1\",\"labels\":{\"region\":\"us-east\"},\"spec\":{\"version\":\"1.30\"}}\n\n" +
 			"The server creates them by batches. A line that it refuses ends the load; what it created before stays,\n" +
-			"and so the same file can be loaded again with --existing skip. For some resources, or YAML, see create.",
+			"and so the same file can be loaded again with --if-exists skip. For some resources, or YAML, see create.",
 		Example: "  fleetloop load clusters -f fleet.ndjson\n" +
-			"  fleetloop load nodepools --cluster eu-1 -f pools.ndjson --existing skip\n" +
+			"  fleetloop load nodepools --cluster eu-1 -f pools.ndjson --if-exists skip\n" +
 			"  make-fleet | fleetloop load clusters -f -",
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -47,10 +47,10 @@ func (s *session) loadCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return s.loadLines(cmd, args, o) },
 	}
-	values := []string{string(v1.ExistingRefuse), string(v1.ExistingSkip)}
+	values := []string{string(v1.IfExistsFail), string(v1.IfExistsSkip)}
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "a `file` with one JSON object a line, or - (standard input)")
-	cmd.Flags().StringVar(&o.existing, "existing", values[0], "what to do about a name that is in use: `refuse` the rest, or skip it")
-	_ = cmd.RegisterFlagCompletionFunc("existing", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&o.ifExists, "if-exists", values[0], "what to do about a name that is in use: `refuse` the rest, or skip it")
+	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().StringVar(&o.cluster, "cluster", "", "the cluster of the node pools, by `name` or id")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
 	addOutputFlag(cmd, &o.format, versionFormats())
@@ -76,12 +76,12 @@ func (o loadOptions) check(cmd *cobra.Command, args []string) (k lookup.Kind, op
 	case !k.IsChild() && o.cluster != "":
 		return k, nil, usagef(cmd, "only node pools are in a cluster; leave out --cluster")
 	}
-	switch v1.Existing(o.existing) {
-	case v1.ExistingRefuse:
-	case v1.ExistingSkip:
+	switch v1.IfExists(o.ifExists) {
+	case v1.IfExistsFail:
+	case v1.IfExistsSkip:
 		options = append(options, fleetclient.SkipExisting())
 	default:
-		return k, nil, usagef(cmd, "--existing %q is neither %s nor %s", o.existing, v1.ExistingRefuse, v1.ExistingSkip)
+		return k, nil, usagef(cmd, "--if-exists %q is neither %s nor %s", o.ifExists, v1.IfExistsFail, v1.IfExistsSkip)
 	}
 	return k, options, nil
 }
@@ -155,7 +155,7 @@ func loadFailure(ctx context.Context, err error, created int64, lines *countingR
 	case ctx.Err() != nil:
 		code = CodeInterrupted
 	}
-	next := "what was created stays; load it again with --existing skip"
+	next := "what was created stays; load it again with --if-exists skip"
 	if refused && refusal.Status < 500 {
 		next = "correct the line; " + next
 	}

@@ -52,7 +52,7 @@ func TestLoad(t *testing.T) {
 		},
 		"Stdin": {
 			"a pipe",
-			run{args: []string{"load", "c", "-f", "-", "--existing", "skip"}, stdin: lines},
+			run{args: []string{"load", "c", "-f", "-", "--if-exists", "skip"}, stdin: lines},
 			200,
 			v1.LoadResult{Created: 1, Skipped: 1},
 			[]string{"POST clusters/bulk " + lines},
@@ -79,7 +79,7 @@ func TestLoad(t *testing.T) {
 			run{args: []string{"load", "clusters", "-f", file}},
 			409, partly,
 			[]string{"POST clusters/bulk " + lines},
-			"", CodePartial, "line 2: there is a Cluster named \"b\" already; created before and kept: 1\nnext:  correct the line; what was created stays; load it again with --existing skip",
+			"", CodePartial, "line 2: there is a Cluster named \"b\" already; created before and kept: 1\nnext:  correct the line; what was created stays; load it again with --if-exists skip",
 		},
 		"Nothing": {
 			"and here nothing",
@@ -110,7 +110,7 @@ func TestLoad(t *testing.T) {
 		"Folder":     {"one file", run{args: []string{"load", "clusters", "-f", dir}}, 0, nil, nil, "", CodeUsage, "is a folder"},
 		"NoParent":   {"where", run{args: []string{"load", "nodepools", "-f", file}}, 0, nil, nil, "", CodeUsage, "say which with --cluster"},
 		"NotAChild":  {"nowhere", run{args: []string{"load", "clusters", "--cluster", "c1", "-f", file}}, 0, nil, nil, "", CodeUsage, "leave out --cluster"},
-		"NoOverride": {"it would overwrite", run{args: []string{"load", "clusters", "-f", file, "--existing", "replace"}}, 0, nil, nil, "", CodeUsage, "neither refuse nor skip"},
+		"NoOverride": {"it would overwrite", run{args: []string{"load", "clusters", "-f", file, "--if-exists", "replace"}}, 0, nil, nil, "", CodeUsage, "neither refuse nor skip"},
 		"Orphan":     {"not there", run{args: []string{"load", "nodepools", "--cluster", "nope", "-f", file}}, 0, nil, nil, "", CodePrecondition, `cluster "nope"`},
 	}
 	for name, tc := range cases {
@@ -121,7 +121,7 @@ func TestLoad(t *testing.T) {
 				if r.Method != http.MethodPost {
 					return 0, nil
 				}
-				if got := r.URL.Query().Get("existing") == "skip"; got != strings.Contains(strings.Join(tc.run.args, " "), "skip") {
+				if got := r.URL.Query().Get("if_exists") == "skip"; got != strings.Contains(strings.Join(tc.run.args, " "), "skip") {
 					t.Errorf("%s: asked with %s", tc.reason, r.URL.RawQuery)
 				}
 				return tc.status, tc.answer
@@ -149,7 +149,7 @@ func TestLoadIsCutShort(t *testing.T) {
 	f.down = nil
 	f.before = answering(http.StatusServiceUnavailable, v1.Problem{Detail: "database", Loaded: &v1.LoadResult{Created: 2000}})
 	got = run{args: []string{"load", "clusters", "-f", "-"}, stdin: "{}\n"}.do(t, f)
-	if got.code != CodePartial || !strings.Contains(got.stderr, "next:  what was created stays; load it again with --existing skip") {
+	if got.code != CodePartial || !strings.Contains(got.stderr, "next:  what was created stays; load it again with --if-exists skip") {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
 }

@@ -75,12 +75,12 @@ func (s *session) printWarnings(k lookup.Kind, existing *v1.SchemaWarnings) erro
 		return err
 	}
 	s.note("warning: %d of %d %s violate the schema; they stay as they are until their specs are changed", existing.Invalid, existing.Checked, k.Collection)
-	for _, w := range existing.First {
+	for _, w := range existing.Examples {
 		for _, e := range w.Errors {
 			s.note("  %s/%s (%s, tenant %s): %s %s", k.Singular, w.Name, w.ID, w.Tenant, e.Pointer, e.Message)
 		}
 	}
-	if more := existing.Invalid - int64(len(existing.First)); more > 0 {
+	if more := existing.Invalid - int64(len(existing.Examples)); more > 0 {
 		s.note("  and %d more", more)
 	}
 	return nil

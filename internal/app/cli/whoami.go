@@ -63,7 +63,7 @@ func (s *session) showIdentity(server string, i v1.Identity) error {
 		return terminal.Clean(text)
 	}
 	reports := "no"
-	if i.Reports {
+	if i.CanReportStatus {
 		reports = "yes"
 	}
 	w := tabwriter.NewWriter(s.env.Stdout, 0, 0, 2, ' ', 0)
@@ -72,22 +72,22 @@ func (s *session) showIdentity(server string, i v1.Identity) error {
 		{"Subject:", terminal.Clean(i.Subject)},
 		{"Tenant:", or(i.Tenant, "none")},
 		{"Roles:", or(strings.Join(i.Roles, ", "), "none")},
-		{"Reads:", reachOf(i.Reads, i.Tenant)},
-		{"Changes:", reachOf(i.Changes, i.Tenant)},
-		{"Reports:", reports},
+		{"Read access:", reachOf(i.ReadScope, i.Tenant)},
+		{"Write access:", reachOf(i.WriteScope, i.Tenant)},
+		{"Status reports:", reports},
 	} {
 		_, _ = fmt.Fprintln(w, row[0]+"\t"+row[1]) // Flush says what failed
 	}
 	return w.Flush()
 }
 
-func reachOf(r v1.Reach, tenant string) string {
+func reachOf(r v1.Scope, tenant string) string {
 	switch r {
-	case v1.ReachAll:
+	case v1.ScopeAll:
 		return "all tenants"
-	case v1.ReachTenant:
+	case v1.ScopeTenant:
 		return "tenant " + terminal.Clean(tenant)
-	case v1.ReachNone:
+	case v1.ScopeNone:
 	}
 	return "nothing"
 }
@@ -98,7 +98,7 @@ func (s *session) noteNone(ctx context.Context, client *fleetclient.Client, coll
 	where := ""
 	if identity, err := client.WhoAmI(ctx); err == nil {
 		switch {
-		case identity.Reads == v1.ReachAll:
+		case identity.ReadScope == v1.ScopeAll:
 			where = " in any tenant"
 		case identity.Tenant != "":
 			where = " in tenant " + terminal.Clean(identity.Tenant)

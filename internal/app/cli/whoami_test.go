@@ -10,8 +10,8 @@ import (
 // when they find none.
 func TestWhoAmI(t *testing.T) {
 	t.Parallel()
-	blue := &v1.Identity{Subject: "bert", Tenant: "blue", Roles: []string{}, Reads: v1.ReachTenant, Changes: v1.ReachTenant}
-	viewer := &v1.Identity{Subject: "vera", Roles: []string{"viewer"}, Reads: v1.ReachAll, Changes: v1.ReachNone}
+	blue := &v1.Identity{Subject: "bert", Tenant: "blue", Roles: []string{}, ReadScope: v1.ScopeTenant, WriteScope: v1.ScopeTenant}
+	viewer := &v1.Identity{Subject: "vera", Roles: []string{"viewer"}, ReadScope: v1.ScopeAll, WriteScope: v1.ScopeNone}
 	cases := map[string]struct {
 		reason         string
 		identity       *v1.Identity

@@ -229,8 +229,8 @@ func (g *guide) prunes(noted string) {
 	if end := g.end(43 - through + months); !strings.HasPrefix(end, "48:") {
 		g.Errorf("it ends at %s", end)
 	}
-	g.fleetloop(cli.CodeOK, "", "verify", "--noted", noted)
-	g.fleetloop(cli.CodeFailed, "does not hold", "verify", "--noted", "43:"+strings.Repeat("ab", 32))
+	g.fleetloop(cli.CodeOK, "", "verify", "--checkpoint", noted)
+	g.fleetloop(cli.CodeFailed, "does not hold", "verify", "--checkpoint", "43:"+strings.Repeat("ab", 32))
 	for _, sql := range []string{
 		`select hash from executor.execution_audit_anchor order by position desc limit 1`,
 		`select decode(payload->>'hash', 'hex') from executor.execution_audit_event where type = 'pruned' order by position desc limit 1`,

@@ -25,7 +25,7 @@ from (
 	select xact as at_xact, seq as at_seq, kind as of_kind, id as of_id, tenant as of_tenant,
 		%s as was_relabelled,
 		row_number() over (partition by %s order by xact desc, seq desc) as age,
-		relabelled and row_number() over (partition by %[2]s, relabelled order by xact desc, seq desc) = 1 as relabelled_last,
+		labels_changed and row_number() over (partition by %[2]s, labels_changed order by xact desc, seq desc) = 1 as relabelled_last,
 		count(*) over () as total
 	from (
 		select * from tenant.resource_changes
@@ -45,9 +45,9 @@ func changesOf(q fleetapi.ChangeQuery) *clause {
 	if q.Kind != "" {
 		of = " and kind = " + c.arg(q.Kind, "text")
 	}
-	relabelled, row, still, also := "bool_or(relabelled) over (partition by kind, id)", "kind, id", "", ""
+	relabelled, row, still, also := "bool_or(labels_changed) over (partition by kind, id)", "kind, id", "", ""
 	if q.Stepwise {
-		relabelled, row, still, also = "relabelled", "kind, id, tenant", " and tenant = of_tenant", " or relabelled_last"
+		relabelled, row, still, also = "labels_changed", "kind, id, tenant", " and tenant = of_tenant", " or relabelled_last"
 	}
 	c.write(fmt.Sprintf(changes, relabelled, row, of, still, shootOf("of_id", "of_kind = '"+v1.KindCluster+"'"), also))
 	return c

@@ -279,7 +279,7 @@ func TestTheLogIsNotWrittenByHand(t *testing.T) {
 	insert(t, d.Store, newRecord("a", v1.KindCluster, "one"))
 	for _, role := range []string{"fleet_api", "fleet_api_all_tenants"} {
 		for _, sql := range []string{
-			"insert into tenant.resource_changes (seq, kind, id, tenant, relabelled) values (1, 'Cluster', gen_random_uuid(), 'a', false)",
+			"insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed) values (1, 'Cluster', gen_random_uuid(), 'a', false)",
 			"update tenant.resource_changes set tenant = 'b'",
 			"delete from tenant.resource_changes",
 			"truncate tenant.resource_changes",

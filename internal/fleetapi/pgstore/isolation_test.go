@@ -92,8 +92,8 @@ func TestATenantsRoleKeepsTheHistoryOfOthers(t *testing.T) {
 	insert(t, d.Store, newRecord("victim", v1.KindCluster, "one"))
 	for _, sql := range []string{
 		"select tenant.prune_changes('-1 day', 1000)",
-		"select timeline.keep('-1 day')",
-		"select timeline.forget_keys('-1 day', 1000)",
+		"select timeline.maintain_partitions('-1 day')",
+		"select timeline.delete_expired_keys('-1 day', 1000)",
 		"select tenant.register_cluster_worker()",
 		"select tenant.unregister_cluster_worker(true)",
 		"select tenant.count_guarded_clusters()",

@@ -126,7 +126,7 @@ func TestOnlyABeginningIsPruned(t *testing.T) {
 func TestPrunersShareTheWork(t *testing.T) {
 	d := newDatabase(t)
 	insert(t, d.Store, newRecord("a", v1.KindCluster, "one"))
-	d.exec(t, `insert into tenant.resource_changes (seq, changed_at, kind, id, tenant, relabelled)
+	d.exec(t, `insert into tenant.resource_changes (seq, changed_at, kind, id, tenant, labels_changed)
 		select 1000000 + n, now() - interval '2 hours', 'Cluster', gen_random_uuid(), 'a', false from generate_series(1, 12000) n`)
 	d.exec(t, "update tenant.resource_changes set changed_at = now() - interval '2 hours'")
 	other := connectTo(t, d.url)

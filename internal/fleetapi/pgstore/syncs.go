@@ -54,7 +54,7 @@ func scanSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 		&s.Generation, &s.SyncedGeneration,
 		&s.ShootName, &s.ShootStatus, &s.ShootStatusMessage, &s.ShootStatusUpdated, &outage)
 	if s.State != v1.SyncSynced && s.State != v1.SyncPaused {
-		s.NextTry = &due
+		s.NextAttempt = &due
 	}
 	if outage != nil && (s.State == v1.SyncPending || s.State == v1.SyncBackingOff || s.State == v1.SyncStuck) {
 		outage.For, outage.Since = v1.WaitingForGardener, outage.Since.UTC()
@@ -63,7 +63,7 @@ func scanSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 	if s.State != v1.SyncRunning {
 		s.ClaimedBy = "" // who was at it last is nobody's business any more
 	}
-	for _, t := range []*time.Time{s.Synced, s.UnsyncedSince, s.LastAttempt, s.NextTry, s.PausedAt, s.ShootStatusUpdated} {
+	for _, t := range []*time.Time{s.Synced, s.UnsyncedSince, s.LastAttempt, s.NextAttempt, s.PausedAt, s.ShootStatusUpdated} {
 		if t != nil {
 			*t = t.UTC()
 		}

@@ -36,13 +36,13 @@ const (
 	TooManyAdapters      Code = "too_many_adapters"
 	SyncRunning          Code = "sync_running"
 	SyncPaused           Code = "sync_paused"
-	ShootExists          Code = "shoot_exists"
+	ShootNotDeleted      Code = "shoot_not_deleted"
 	CursorExpired        Code = "cursor_expired"
 	PreconditionFailed   Code = "precondition_failed"
 	BodyTooLarge         Code = "body_too_large"
 	UnsupportedMediaType Code = "unsupported_media_type"
-	NeedsParent          Code = "needs_parent"
-	TimeOutOfRange       Code = "time_out_of_range"
+	ParentRequired          Code = "parent_required"
+	TimestampOutOfRange       Code = "timestamp_out_of_range"
 	Internal             Code = "internal"
 	Unavailable          Code = "unavailable"
 )
@@ -60,7 +60,7 @@ func (c Code) Status() int {
 		return http.StatusNotFound
 	case MethodNotAllowed:
 		return http.StatusMethodNotAllowed
-	case NameTaken, BeingDeleted, NotBeingDeleted, HasChildren, TooManyAdapters, SyncRunning, SyncPaused, ShootExists:
+	case NameTaken, BeingDeleted, NotBeingDeleted, HasChildren, TooManyAdapters, SyncRunning, SyncPaused, ShootNotDeleted:
 		return http.StatusConflict
 	case CursorExpired:
 		return http.StatusGone
@@ -70,7 +70,7 @@ func (c Code) Status() int {
 		return http.StatusRequestEntityTooLarge
 	case UnsupportedMediaType:
 		return http.StatusUnsupportedMediaType
-	case NeedsParent, TimeOutOfRange:
+	case ParentRequired, TimestampOutOfRange:
 		return http.StatusUnprocessableEntity
 	case Unavailable:
 		return http.StatusServiceUnavailable

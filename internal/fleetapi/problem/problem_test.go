@@ -22,8 +22,8 @@ func TestCodes(t *testing.T) {
 		problem.InvalidBody: 400, problem.InvalidFields: 400, problem.InvalidQuery: 400,
 		problem.Unauthenticated: 401, problem.Forbidden: 403, problem.NotFound: 404, problem.MethodNotAllowed: 405,
 		problem.NameTaken: 409, problem.BeingDeleted: 409, problem.NotBeingDeleted: 409, problem.HasChildren: 409, problem.TooManyAdapters: 409,
-		problem.SyncRunning: 409, problem.SyncPaused: 409, problem.ShootExists: 409,
-		problem.CursorExpired: 410, problem.PreconditionFailed: 412, problem.BodyTooLarge: 413, problem.UnsupportedMediaType: 415, problem.NeedsParent: 422, problem.TimeOutOfRange: 422,
+		problem.SyncRunning: 409, problem.SyncPaused: 409, problem.ShootNotDeleted: 409,
+		problem.CursorExpired: 410, problem.PreconditionFailed: 412, problem.BodyTooLarge: 413, problem.UnsupportedMediaType: 415, problem.ParentRequired: 422, problem.TimestampOutOfRange: 422,
 		problem.Internal: 500, problem.Unavailable: 503,
 	}
 	doc, err := openapi3.NewLoader().LoadFromData([]byte(v1.OpenAPIYAML()))

@@ -68,7 +68,7 @@ func TestValidName(t *testing.T) {
 // FuzzListing: whatever is asked for is understood or refused, and what was
 // understood can be paged through.
 func FuzzListing(f *testing.F) {
-	for _, seed := range []string{"", "cluster=a&node=b&since=1h", "action=a,b&until=2026-03-01", "limit=5&cursor=x", "strict=true", "node=%00", "since=9223372036854775807d", "since=2562047h47m16s"} {
+	for _, seed := range []string{"", "cluster=a&node=b&since=1h", "action=a,b&until=2026-03-01", "limit=5&continue=x", "strict=true", "node=%00", "since=9223372036854775807d", "since=2562047h47m16s"} {
 		f.Add(seed)
 	}
 	tl := &Timeline{retention: DefaultRetention}

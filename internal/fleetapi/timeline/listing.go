@@ -85,11 +85,11 @@ type listing struct {
 
 func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*listing, error) {
 	v := r.URL.Query()
-	if err := checkParameters(v, "cluster", "node", "subject", "session", "field", "actor", "source", "action", "since", "until", "limit", "cursor"); err != nil {
+	if err := checkParameters(v, "cluster", "node", "subject", "session", "field", "actor", "source", "action", "since", "until", "limit", "continue"); err != nil {
 		return nil, err
 	}
 	if v.Has("after") {
-		return nil, problem.Query("after", "format", v.Get("after"), "is for streams; send Accept: text/event-stream, or page with cursor")
+		return nil, problem.Query("after", "format", v.Get("after"), "is for streams; send Accept: text/event-stream, or page with continue")
 	}
 	filter, err := parseFilter(v)
 	if err != nil {
@@ -110,7 +110,7 @@ func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*l
 		l.query.Limit = n
 	}
 	l.digest = paging.Digested(append(filter.selection(), "changes", scope.Tenant, strconv.FormatBool(scope.All), v.Get("since"), v.Get("until"))...)
-	return l, l.parseCursor(v.Get("cursor"))
+	return l, l.parseCursor(v.Get("continue"))
 }
 
 func (l *listing) parseCursor(text string) error {
@@ -119,7 +119,7 @@ func (l *listing) parseCursor(text string) error {
 	}
 	at, seq, err := paging.ParseNumberedToken(l.digest, text)
 	if err != nil {
-		return problem.Query("cursor", "format", text, "is %s; take next of the page before, and leave all other parameters but limit as they were", err)
+		return problem.Query("continue", "format", text, "is %s; take next of the page before, and leave all other parameters but limit as they were", err)
 	}
 	l.query.After = Place{At: at, Seq: seq}
 	return nil
@@ -152,9 +152,9 @@ func (t *Timeline) list(w http.ResponseWriter, r *http.Request, scope Scope) err
 	}
 	b = append(b, ']')
 	if more {
-		b = append(append(append(b, `,"next":"`...), paging.NumberedToken(l.digest, last.At, last.Seq)...), '"')
+		b = append(append(append(b, `,"continue":"`...), paging.NumberedToken(l.digest, last.At, last.Seq)...), '"')
 	}
-	b = append(append(append(b, `,"live":"`...), live.String()...), `"}`...)
+	b = append(append(append(b, `,"cursor":"`...), live.String()...), `"}`...)
 	writeJSON(w, http.StatusOK, b)
 	return nil
 }

@@ -45,7 +45,7 @@ func TestAPageIsBounded(t *testing.T) {
 	tl := &Timeline{store: longStore{n: 60, says: strings.Repeat("x", 200<<10)}, retention: DefaultRetention}
 	cursor, got, pages := "", 0, 0
 	for again := true; again; again = cursor != "" {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/changes?limit=1000&cursor="+url.QueryEscape(cursor), http.NoBody)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/changes?limit=1000&continue="+url.QueryEscape(cursor), http.NoBody)
 		w := httptest.NewRecorder()
 		if err := tl.list(w, r, Scope{All: true}); err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestAPageIsBounded(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil {
 			t.Fatal(err)
 		}
-		got, cursor = got+len(page.Items), page.Next
+		got, cursor = got+len(page.Items), page.Continue
 		pages++
 	}
 	if got != 60 || pages < 2 {

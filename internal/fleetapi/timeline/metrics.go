@@ -13,14 +13,14 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fleetloop_timeline_events_total",
+		Name: "fleetloop_timeline_events_received_total",
 		Help: "Change events taken, by what became of them: stored, known (told before) or different (another event has that id).",
-	}, []string{"outcome"})
+	}, []string{"result"})
 	if err := r.Register(events); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return &metrics{
-		stored: events.WithLabelValues("stored"), known: events.WithLabelValues("known"), different: events.WithLabelValues("different"),
+		stored: events.WithLabelValues("stored"), known: events.WithLabelValues("duplicate"), different: events.WithLabelValues("conflict"),
 	}, nil
 }
 

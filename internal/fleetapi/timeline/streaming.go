@@ -20,7 +20,7 @@ func (t *Timeline) stream(w http.ResponseWriter, r *http.Request, scope Scope, w
 	if err := checkParameters(v, "cluster", "node", "subject", "session", "field", "actor", "source", "action", "after"); err != nil {
 		return err
 	}
-	for _, name := range []string{"since", "until", "limit", "cursor"} {
+	for _, name := range []string{"since", "until", "limit", "continue"} {
 		if v.Has(name) {
 			return problem.Query(name, "format", v.Get(name), "does not go with a stream, which is of what comes; list what has been, and begin the stream with after=<live of that list>")
 		}

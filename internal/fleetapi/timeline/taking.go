@@ -151,9 +151,9 @@ func (t *Timeline) check(p *changeevent.Payload, now time.Time) error {
 	}
 	switch {
 	case done.Before(now.Add(-t.retention)):
-		return problem.New(problem.TimeOutOfRange, "timestamp %s is older than the %s for which change events are kept; there is nothing to do but to drop it", p.Timestamp, t.retention)
+		return problem.New(problem.TimestampOutOfRange, "timestamp %s is older than the %s for which change events are kept; there is nothing to do but to drop it", p.Timestamp, t.retention)
 	case done.After(now.Add(ahead)):
-		return problem.New(problem.TimeOutOfRange, "timestamp %s is more than %s ahead of this server's clock, %s; set the clocks", p.Timestamp, ahead, changeevent.CanonicalTime(now))
+		return problem.New(problem.TimestampOutOfRange, "timestamp %s is more than %s ahead of this server's clock, %s; set the clocks", p.Timestamp, ahead, changeevent.CanonicalTime(now))
 	}
 	return nil
 }
@@ -190,17 +190,17 @@ func (t *Timeline) checkClusters(r *http.Request, scope Scope, events []Event) e
 }
 
 // takenOf says what became of events.
-func takenOf(payloads []changeevent.Payload, outcomes []Outcome) v1.ChangesTaken {
-	taken := v1.ChangesTaken{Different: []string{}}
+func takenOf(payloads []changeevent.Payload, outcomes []Outcome) v1.ChangesAccepted {
+	taken := v1.ChangesAccepted{Conflicts: []string{}}
 	for i, o := range outcomes {
 		switch o {
 		case Stored:
 			taken.Stored++
 		case Known:
-			taken.Known++
+			taken.Duplicates++
 		case Different:
-			taken.Known++
-			taken.Different = append(taken.Different, payloads[i].ID)
+			taken.Duplicates++
+			taken.Conflicts = append(taken.Conflicts, payloads[i].ID)
 		}
 	}
 	return taken

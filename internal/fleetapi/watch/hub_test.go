@@ -229,7 +229,7 @@ func TestSlowWatcher(t *testing.T) {
 		wantEach(t, quick, changes)
 		pass(time.Minute)
 		wantEach(t, slow, changes)
-		if n := metric(t, f, "fleetloop_api_watch_fallbacks_total"); n < 2 {
+		if n := metric(t, f, "fleetloop_api_watch_cache_misses_total"); n < 2 {
 			t.Errorf("%g fallbacks", n)
 		}
 	})

@@ -17,7 +17,7 @@ create table tenant.resource_changes (
     id         uuid        not null,
     tenant     text        collate "C" not null,
     -- The labels were others before, or there are none any more.
-    relabelled boolean     not null,
+    labels_changed boolean     not null,
 
     constraint resource_changes_pkey primary key (xact, seq)
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
@@ -66,24 +66,24 @@ create function tenant.log_change() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if tg_op = 'INSERT' then
-        insert into tenant.resource_changes (seq, kind, id, tenant, relabelled)
+        insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed)
         values (new.revision, new.kind, new.id, new.tenant, false);
         return null;
     end if;
     if tg_op = 'DELETE' then
-        insert into tenant.resource_changes (seq, kind, id, tenant, relabelled)
+        insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed)
         values (nextval('tenant.resource_revision'), old.kind, old.id, old.tenant, true);
         return null;
     end if;
     if (old.id, old.tenant) = (new.id, new.tenant) then
-        insert into tenant.resource_changes (seq, kind, id, tenant, relabelled)
+        insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed)
         values (new.revision, new.kind, new.id, new.tenant, old.labels <> new.labels);
         return null;
     end if;
     -- It leaves before it comes: whoever sees both places has it in the end.
-    insert into tenant.resource_changes (seq, kind, id, tenant, relabelled)
+    insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed)
     values (new.revision, old.kind, old.id, old.tenant, true);
-    insert into tenant.resource_changes (seq, kind, id, tenant, relabelled)
+    insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed)
     values (nextval('tenant.resource_revision'), new.kind, new.id, new.tenant, old.labels <> new.labels);
     return null;
 end

@@ -94,7 +94,7 @@ $$;
 -- names; makes those of this week and of four to come, and of weeks of which the
 -- default partition has events. While one process is at it, others do nothing.
 -- +goose StatementBegin
-create function timeline.keep(retention interval) returns setof text
+create function timeline.maintain_partitions(retention interval) returns setof text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
     old  timestamptz := clock_timestamp() - retention;
@@ -143,7 +143,7 @@ $$;
 -- Forgets the keys of events that are older than a retention, but no more than
 -- so many, and gives how many.
 -- +goose StatementBegin
-create function timeline.forget_keys(retention interval, most integer) returns integer
+create function timeline.delete_expired_keys(retention interval, most integer) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     gone integer;
@@ -203,7 +203,7 @@ $$;
 -- Nobody is in the midst of telling an event then, so that each is of one feed or of
 -- the other by where its transaction stands.
 -- +goose StatementBegin
-create function timeline.renew() returns void
+create function timeline.renew_feed() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 begin
     lock table timeline.change_event in share mode;
@@ -218,8 +218,8 @@ select timeline.ensure_week((now() at time zone 'UTC')::date), timeline.ensure_w
 revoke execute on all functions in schema timeline from public;
 grant usage on schema timeline to fleet_api, fleet_api_all_tenants;
 grant usage on sequence timeline.arrival to fleet_api, fleet_api_all_tenants;
-grant execute on function timeline.keep(interval), timeline.forget_keys(interval, integer), timeline.bounds(xid8, bigint),
-    timeline.horizon(), timeline.renew() to fleet_api, fleet_api_all_tenants;
+grant execute on function timeline.maintain_partitions(interval), timeline.delete_expired_keys(interval, integer), timeline.bounds(xid8, bigint),
+    timeline.horizon(), timeline.renew_feed() to fleet_api, fleet_api_all_tenants;
 
 alter table timeline.change_event enable row level security;
 create policy one_tenant on timeline.change_event to fleet_api

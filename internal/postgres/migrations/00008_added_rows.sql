@@ -35,19 +35,19 @@ create or replace function tenant.log_change() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if tg_op = 'DELETE' then
-        insert into tenant.resource_changes (seq, kind, id, tenant, relabelled)
+        insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed)
         values (nextval('tenant.resource_revision'), old.kind, old.id, old.tenant, true);
         return null;
     end if;
     if (old.id, old.tenant) = (new.id, new.tenant) then
-        insert into tenant.resource_changes (seq, kind, id, tenant, relabelled)
+        insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed)
         values (new.revision, new.kind, new.id, new.tenant, old.labels <> new.labels);
         return null;
     end if;
     -- It leaves before it comes: whoever sees both places has it in the end.
-    insert into tenant.resource_changes (seq, kind, id, tenant, relabelled)
+    insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed)
     values (new.revision, old.kind, old.id, old.tenant, true);
-    insert into tenant.resource_changes (seq, kind, id, tenant, relabelled)
+    insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed)
     values (nextval('tenant.resource_revision'), new.kind, new.id, new.tenant, old.labels <> new.labels);
     return null;
 end
@@ -58,7 +58,7 @@ $$;
 create function tenant.log_added() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    insert into tenant.resource_changes (seq, kind, id, tenant, relabelled)
+    insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed)
     select a.revision, a.kind, a.id, a.tenant, false from added a;
     return null;
 end

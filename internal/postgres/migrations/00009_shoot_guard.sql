@@ -121,7 +121,7 @@ $$;
 create function tenant.log_shoot_status() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    insert into tenant.resource_changes (seq, kind, id, tenant, relabelled)
+    insert into tenant.resource_changes (seq, kind, id, tenant, labels_changed)
     select nextval('tenant.resource_revision'), 'Cluster', c.id, c.tenant, false from tenant.clusters c where c.id = new.cluster_id;
     return null;
 end

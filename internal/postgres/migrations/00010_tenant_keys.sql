@@ -115,5 +115,5 @@ $$;
 -- +goose StatementEnd
 
 -- What removes the history of all tenants is for the role that serves all tenants.
-revoke execute on function tenant.prune_changes(interval, integer), timeline.keep(interval), timeline.forget_keys(interval, integer) from fleet_api;
+revoke execute on function tenant.prune_changes(interval, integer), timeline.maintain_partitions(interval), timeline.delete_expired_keys(interval, integer) from fleet_api;
 revoke execute on function tenant.history() from public;

@@ -20,7 +20,7 @@ create index changed_field_at_idx on timeline.changed_field (at);
 -- Removes the fields of events that are older than a retention, at most so many,
 -- and returns how many it removed. It is for the role that serves all tenants.
 -- +goose StatementBegin
-create function timeline.forget_fields(retention interval, most integer) returns integer
+create function timeline.delete_expired_fields(retention interval, most integer) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     gone integer;
@@ -36,8 +36,8 @@ end
 $$;
 -- +goose StatementEnd
 
-revoke execute on function timeline.forget_fields(interval, integer) from public;
-grant execute on function timeline.forget_fields(interval, integer) to fleet_api_all_tenants;
+revoke execute on function timeline.delete_expired_fields(interval, integer) from public;
+grant execute on function timeline.delete_expired_fields(interval, integer) to fleet_api_all_tenants;
 
 alter table timeline.changed_field enable row level security;
 create policy one_tenant on timeline.changed_field to fleet_api

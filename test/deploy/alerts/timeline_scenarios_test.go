@@ -7,16 +7,16 @@ func timeline() map[string][]scenario {
 		return `  fleetloop_api_requests_total{namespace="fleet",job="fleet-api",instance="a",path="/api/changes/{cluster}",method="POST",code="` + code + `"} ` + values + "\n"
 	}
 	taken := func(values string) string {
-		return `  fleetloop_timeline_events_total{namespace="fleet",job="fleet-api",instance="a",outcome="stored"} ` + values + "\n"
+		return `  fleetloop_timeline_events_received_total{namespace="fleet",job="fleet-api",instance="a",outcome="stored"} ` + values + "\n"
 	}
 	failed := func(values string) string {
 		return `  nvsentinel_change_events_failed_total{namespace="fleet",job="cluster-worker",instance="w",action="shoot-created",error="connection"} ` + values + "\n"
 	}
 	kept := func(instance, values string) string {
-		return `  fleetloop_timeline_kept_timestamp_seconds{namespace="fleet",job="fleet-api",instance="` + instance + `"} ` + values + "\n"
+		return `  fleetloop_timeline_last_maintenance_timestamp_seconds{namespace="fleet",job="fleet-api",instance="` + instance + `"} ` + values + "\n"
 	}
 	overdue := func(values string) string {
-		return `  fleetloop_timeline_overdue_partitions{namespace="fleet",job="fleet-api",instance="a"} ` + values + "\n"
+		return `  fleetloop_timeline_expired_partitions{namespace="fleet",job="fleet-api",instance="a"} ` + values + "\n"
 	}
 	silent := []alert{{
 		labels:  map[string]string{"namespace": "fleet", "job": "cluster-worker"},
@@ -43,7 +43,7 @@ func timeline() map[string][]scenario {
 				want: map[int][]alert{20: nil},
 			},
 		},
-		"TimelineSilent": {
+		"TimelineNotReceivingEvents": {
 			{
 				reason: "the way there is closed, and then open again",
 				series: taken("0+2x20 40x50 42+2x40") + failed("0x20 0+3x49 150x40"),
@@ -75,7 +75,7 @@ func timeline() map[string][]scenario {
 				want:   map[int][]alert{40: nil, 90: nil},
 			},
 		},
-		"TimelineNotKept": {
+		"TimelineMaintenanceStale": {
 			{
 				reason: "neither replica can, since the tenth minute",
 				series: kept("a", "0+60x10 600x80") + kept("b", "0+60x4 240x86"),

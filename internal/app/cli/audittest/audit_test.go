@@ -149,11 +149,11 @@ func TestVerify(t *testing.T) {
 		t.Fatalf("code %d, said %q:\n%s", code, stderr, stdout)
 	}
 	noted := strings.TrimPrefix(lines[2], "end    ")
-	if _, stderr, code := run(t, url, "verify", "--noted", noted); code != 0 {
+	if _, stderr, code := run(t, url, "verify", "--checkpoint", noted); code != 0 {
 		t.Errorf("code %d, said %q", code, stderr)
 	}
 	other := "4:" + strings.Repeat("ab", 32)
-	if _, stderr, code := run(t, url, "verify", "--noted", noted, "--noted", other); code != 1 || !strings.Contains(stderr, "event 4 (number 72 of execution uid-b) was changed: another hash was noted down") {
+	if _, stderr, code := run(t, url, "verify", "--checkpoint", noted, "--checkpoint", other); code != 1 || !strings.Contains(stderr, "event 4 (number 72 of execution uid-b) was changed: another hash was noted down") {
 		t.Errorf("code %d, said %q", code, stderr)
 	}
 
@@ -205,7 +205,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		"Limit":       {"it is below zero", url, []string{"list", "--limit", "-1"}, 2, "below zero"},
 		"Since":       {"it is no time", url, []string{"list", "--since", "yesterday"}, 2, "neither an age"},
 		"SinceLater":  {"it is below zero", url, []string{"list", "--since", "-2h"}, 2, "neither an age"},
-		"Noted":       {"it is no position", url, []string{"verify", "--noted", "17"}, 2, "POSITION:HASH"},
+		"Noted":       {"it is no position", url, []string{"verify", "--checkpoint", "17"}, 2, "POSITION:HASH"},
 		"Unknown":     {"there is no such", url, []string{"prune"}, 2, "no command"},
 	} {
 		t.Run(name, func(t *testing.T) {

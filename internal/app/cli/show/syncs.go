@@ -111,12 +111,12 @@ func since(now time.Time, t *time.Time) string {
 // that is away.
 func nextTry(s v1.ClusterSync, now time.Time) string {
 	switch {
-	case s.NextTry == nil || s.State == v1.SyncRunning || s.Waiting != nil:
+	case s.NextAttempt == nil || s.State == v1.SyncRunning || s.Waiting != nil:
 		return "-"
-	case !s.NextTry.After(now):
+	case !s.NextAttempt.After(now):
 		return "now"
 	}
-	return terminal.Age(s.NextTry.Sub(now))
+	return terminal.Age(s.NextAttempt.Sub(now))
 }
 
 func toDo(s v1.ClusterSync) string {

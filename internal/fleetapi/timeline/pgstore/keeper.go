@@ -46,11 +46,11 @@ type keeperMetrics struct {
 func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger, reg prometheus.Registerer) (*Keeper, error) {
 	k := &Keeper{pool: pool, retention: cmp.Or(retention, timeline.DefaultRetention), log: log, metrics: keeperMetrics{
 		kept: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "fleetloop_timeline_kept_timestamp_seconds",
+			Name: "fleetloop_timeline_last_maintenance_timestamp_seconds",
 			Help: "When this process last made room for change events to come and let old ones go, or found that another one does; 0 if it never could.",
 		}),
 		overdue: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "fleetloop_timeline_overdue_partitions",
+			Name: "fleetloop_timeline_expired_partitions",
 			Help: "Partitions of the timeline, a week each, that are older than the retention and were still there when they were last to go.",
 		}),
 	}}

@@ -36,10 +36,10 @@ func (d *database) keep(t *testing.T, retention time.Duration) (overdue int) {
 	if err := k.Round(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if kept := gauge(t, reg, "fleetloop_timeline_kept_timestamp_seconds"); time.Unix(int64(kept), 0).Before(before.Truncate(time.Second)) {
+	if kept := gauge(t, reg, "fleetloop_timeline_last_maintenance_timestamp_seconds"); time.Unix(int64(kept), 0).Before(before.Truncate(time.Second)) {
 		t.Errorf("it says that it worked at %v", kept)
 	}
-	return int(gauge(t, reg, "fleetloop_timeline_overdue_partitions"))
+	return int(gauge(t, reg, "fleetloop_timeline_expired_partitions"))
 }
 
 func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
@@ -145,7 +145,7 @@ func TestKeeperAndReaders(t *testing.T) {
 	d.keep(t, 90*day)
 	last := "timeline.change_event_" + week(time.Now().AddDate(0, 0, 28))
 	d.exec(t, "drop table "+last)
-	d.exec(t, "alter function timeline.keep(interval) set lock_timeout = '1min'") // however slow this machine is
+	d.exec(t, "alter function timeline.maintain_partitions(interval) set lock_timeout = '1min'") // however slow this machine is
 	other := connect(t, d.url)
 	if _, err := other.Exec(t.Context(), "begin; create table "+last+" ()"); err != nil { // the keeper waits for what becomes of it
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestKeeperAndABackup(t *testing.T) {
 	d.keep(t, 90*day)
 	weeks := len(d.partitions(t))
 	d.exec(t, "drop table timeline.change_event_"+week(time.Now().AddDate(0, 0, 28))) // a week to be made
-	d.exec(t, "alter function timeline.keep(interval) set lock_timeout = '100ms'")
+	d.exec(t, "alter function timeline.maintain_partitions(interval) set lock_timeout = '100ms'")
 	backup := connect(t, d.url)
 	if _, err := backup.Exec(t.Context(), "begin; lock table only timeline.change_event in access share mode"); err != nil {
 		t.Fatal(err)
@@ -192,11 +192,11 @@ func TestKeeperAndABackup(t *testing.T) {
 func TestKeeperThatFails(t *testing.T) {
 	d := newDatabase(t)
 	k, reg := d.newKeeper(t, 30*day)
-	d.exec(t, "drop function timeline.keep(interval)")
+	d.exec(t, "drop function timeline.maintain_partitions(interval)")
 	if err := k.Round(t.Context()); err == nil {
 		t.Error("no error without the function that does it")
 	}
-	if kept := gauge(t, reg, "fleetloop_timeline_kept_timestamp_seconds"); kept != 0 {
+	if kept := gauge(t, reg, "fleetloop_timeline_last_maintenance_timestamp_seconds"); kept != 0 {
 		t.Errorf("it says that it worked at %v", kept)
 	}
 }

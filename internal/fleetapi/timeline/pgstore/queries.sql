@@ -6,10 +6,10 @@ from timeline.bounds(@xact::xid8, @seq::bigint);
 select epoch::uuid, current::boolean, xact::xid8, seq::bigint from timeline.horizon();
 
 -- name: Renew :exec
-select timeline.renew();
+select timeline.renew_feed();
 
 -- name: Keep :many
-select keep::text from timeline.keep(@retention::interval) as keep;
+select keep::text from timeline.maintain_partitions(@retention::interval) as keep;
 
 -- name: OverdueWeeks :one
 select count(*)::integer
@@ -18,7 +18,7 @@ where i.inhparent = 'timeline.change_event'::regclass and c.relname ~ '^change_e
     and (to_date(right(c.relname, 10), 'YYYY_MM_DD') + 7)::timestamp at time zone 'UTC' <= clock_timestamp() - @retention::interval;
 
 -- name: ForgetKeys :one
-select timeline.forget_keys(@retention, @most);
+select timeline.delete_expired_keys(@retention, @most);
 
 -- name: UnknownClusters :many
 select n.name::text from unnest(@names::text[]) as n (name)
@@ -26,4 +26,4 @@ where not exists (select from tenant.resources r where r.kind = 'Cluster' and r.
 order by n.name;
 
 -- name: ForgetFields :one
-select timeline.forget_fields(@retention, @most);
+select timeline.delete_expired_fields(@retention, @most);

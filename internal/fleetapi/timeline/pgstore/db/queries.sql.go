@@ -38,25 +38,25 @@ func (q *Queries) Bounds(ctx context.Context, xact uint64, seq int64) (BoundsRow
 }
 
 const ForgetFields = `-- name: ForgetFields :one
-select timeline.forget_fields($1, $2)
+select timeline.delete_expired_fields($1, $2)
 `
 
 func (q *Queries) ForgetFields(ctx context.Context, retention time.Duration, most int32) (int32, error) {
 	row := q.db.QueryRow(ctx, ForgetFields, retention, most)
-	var forget_fields int32
-	err := row.Scan(&forget_fields)
-	return forget_fields, err
+	var delete_expired_fields int32
+	err := row.Scan(&delete_expired_fields)
+	return delete_expired_fields, err
 }
 
 const ForgetKeys = `-- name: ForgetKeys :one
-select timeline.forget_keys($1, $2)
+select timeline.delete_expired_keys($1, $2)
 `
 
 func (q *Queries) ForgetKeys(ctx context.Context, retention time.Duration, most int32) (int32, error) {
 	row := q.db.QueryRow(ctx, ForgetKeys, retention, most)
-	var forget_keys int32
-	err := row.Scan(&forget_keys)
-	return forget_keys, err
+	var delete_expired_keys int32
+	err := row.Scan(&delete_expired_keys)
+	return delete_expired_keys, err
 }
 
 const Horizon = `-- name: Horizon :one
@@ -83,7 +83,7 @@ func (q *Queries) Horizon(ctx context.Context) (HorizonRow, error) {
 }
 
 const Keep = `-- name: Keep :many
-select keep::text from timeline.keep($1::interval) as keep
+select keep::text from timeline.maintain_partitions($1::interval) as keep
 `
 
 func (q *Queries) Keep(ctx context.Context, retention time.Duration) ([]string, error) {
@@ -121,7 +121,7 @@ func (q *Queries) OverdueWeeks(ctx context.Context, retention time.Duration) (in
 }
 
 const Renew = `-- name: Renew :exec
-select timeline.renew()
+select timeline.renew_feed()
 `
 
 func (q *Queries) Renew(ctx context.Context) error {
