@@ -117,19 +117,19 @@ func inSeconds(text string) (time.Duration, bool) {
 }
 
 var (
-	errTimeout = errors.New("no answer in time")
+	errTimeout = errors.New("no response in time")
 	errEnded   = errors.New("the client was closed")
 )
 
 // failureOf says what kept an answer away.
 func failureOf(ctx context.Context, err error) answer {
 	a := answer{class: ClassConnection, retry: true, text: err.Error()}
-	refused, isRefused := errors.AsType[*egress.RefusedError](err)
+	refused, isRefused := errors.AsType[*egress.DeniedError](err)
 	unverified, isUnverified := errors.AsType[*tls.CertificateVerificationError](err)
 	timeout, isNet := errors.AsType[net.Error](err)
 	switch {
 	case isRefused:
-		a.class, a.retry, a.permanent, a.text = ClassRefused, false, true, refused.Error()
+		a.class, a.retry, a.permanent, a.text = ClassAddressDenied, false, true, refused.Error()
 	case errors.Is(context.Cause(ctx), errEnded):
 		a.class, a.retry, a.text = ClassShutdown, false, errEnded.Error()
 	case isUnverified: // until somebody changes a certificate, which takes longer than the waits

@@ -20,13 +20,13 @@ func TestAnswers(t *testing.T) {
 		200: {}, 201: {}, 202: {}, 204: {}, 299: {},
 		300: {ClassRedirect, true, "redirect"}, 301: {ClassRedirect, true, "redirect"}, 302: {ClassRedirect, true, "redirect"},
 		304: {ClassRedirect, true, "redirect"}, 307: {ClassRedirect, true, "redirect"}, 308: {ClassRedirect, true, "redirect"},
-		400: {ClassClientError, true, "refuses"}, 405: {ClassClientError, true, "refuses"}, 413: {ClassClientError, true, "refuses"},
-		415: {ClassClientError, true, "refuses"}, 422: {ClassClientError, true, "refuses"},
+		400: {ClassClientError, true, "rejected"}, 405: {ClassClientError, true, "rejected"}, 413: {ClassClientError, true, "rejected"},
+		415: {ClassClientError, true, "rejected"}, 422: {ClassClientError, true, "rejected"},
 		401: {ClassUnauthorized, true, "authentication failed"}, 403: {ClassForbidden, true, "authentication failed"},
-		404: {ClassNotFound, true, "cluster=my-cluster-name"}, 410: {ClassGone, true, "retired"},
-		408: {ClassRateLimited, false, "fewer"}, 425: {ClassRateLimited, false, "fewer"}, 429: {ClassRateLimited, false, "fewer"},
+		404: {ClassNotFound, true, "cluster=my-cluster-name"}, 410: {ClassGone, true, "gone"},
+		408: {ClassRateLimited, false, "request rate"}, 425: {ClassRateLimited, false, "request rate"}, 429: {ClassRateLimited, false, "request rate"},
 		500: {ClassServerError, false, "failed"}, 501: {ClassServerError, false, "failed"}, 503: {ClassServerError, false, "failed"}, 599: {ClassServerError, false, "failed"},
-		600: {ClassServerError, false, "failed"}, 199: {ClassClientError, true, "refuses"},
+		600: {ClassServerError, false, "failed"}, 199: {ClassClientError, true, "rejected"},
 	}
 	for code, tc := range cases {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestLogIsNotFilled(t *testing.T) {
 		}
 		time.Sleep(linesEvery)
 		send(1)
-		log.want(t, "unsaid_before=90")
+		log.want(t, "suppressed=90")
 	})
 }
 

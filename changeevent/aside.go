@@ -109,6 +109,6 @@ func (c *client) reportFull(before uint64) uint64 {
 		return before
 	}
 	c.log.ErrorContext(c.root, "change events not delivered",
-		"why", explain(ClassQueueFull), "class", ClassQueueFull, "count", n-before)
+		"reason", explain(ClassQueueFull), "error_class", ClassQueueFull, "count", n-before)
 	return n
 }

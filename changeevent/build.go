@@ -33,9 +33,8 @@ const (
 	batchText = 512 << 10
 )
 
-// NewPayload is an event in the default format. What the event leaves out and
-// follows from the rest, such as its id and its summary, is filled in; text is
-// made valid and cut to a length that sinks take.
+// NewPayload converts an event to the default format. It derives missing fields,
+// such as the id and the summary, and makes text valid and not too long for sinks.
 func NewPayload(e ChangeEvent) Payload { return payloadOf(encoding{}, &e) }
 
 // payloadOf is the payload of an event with the links of the sink. It leaves the
@@ -103,9 +102,9 @@ func textOf(p *Payload) int {
 	return n
 }
 
-// CanonicalTime writes a time as RFC 3339 in UTC with exactly three decimals:
-// 2025-08-26T14:42:58.315Z. What is finer is cut off, and a year of other than
-// four digits, which RFC 3339 lacks, becomes the nearest that has them.
+// CanonicalTime formats a time as RFC 3339 in UTC with exactly three decimals:
+// 2025-08-26T14:42:58.315Z. Further decimals are truncated. A year without four
+// digits is replaced by the nearest year with four digits.
 func CanonicalTime(t time.Time) string {
 	t = t.UTC()
 	switch {
@@ -117,9 +116,8 @@ func CanonicalTime(t time.Time) string {
 	return t.Format("2006-01-02T15:04:05.000Z")
 }
 
-// ID is the id of an event: its own, else one that follows from the other
-// fields, so that the same event has the same id wherever and whenever it is
-// told. Two events that differ only in their words have the same.
+// ID returns the id of an event. If it has none, the id is derived from the other
+// fields, so a repeated event has the same id. Free text does not affect it.
 func ID(e ChangeEvent) string { return idOf(&e) }
 
 func idOf(e *ChangeEvent) string {

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// NewClient makes a client of a sink, and starts its workers if it is enabled.
-// It sends nothing yet. Files of credentials that cannot be read are waited for,
-// and so do the events: Check says beforehand which they are.
+// NewClient creates a client for a sink and starts its workers if it is enabled.
+// It sends nothing yet. If a credential file cannot be read, events wait until it
+// can; Check reports such files.
 //
-// It never returns a nil Client: with an error, or if Enabled is false, it is
-// one that does nothing, because what is only told must not stop what is done.
+// It never returns a nil Client. With an error, or if Enabled is false, it returns
+// a client that does nothing, so that reporting never stops the work itself.
 func NewClient(cfg Config) (Client, error) {
 	if !cfg.Enabled {
 		return nop{}, nil
@@ -32,8 +32,7 @@ func NewClient(cfg Config) (Client, error) {
 	return c, nil
 }
 
-// OrNop is c, or a client that does nothing if c is nil or a nil pointer. It is
-// for those who are given a client, or none.
+// OrNop returns c, or a client that does nothing if c is nil or a nil pointer.
 func OrNop(c Client) Client {
 	if v := reflect.ValueOf(c); c == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nop{}
@@ -105,11 +104,11 @@ func newClient(cfg Config) (*client, error) {
 		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
 	}
 	c.root, c.cancel = context.WithCancelCause(context.Background())
-	if cfg.Resends { // events of a node come one by one, so any worker may take one
-		c.shards = []*shard{newShard(cfg.Queue*cfg.Shards, cfg.Shards)}
+	if cfg.SenderRetries { // events of a node come one by one, so any worker may take one
+		c.shards = []*shard{newShard(cfg.QueueSize*cfg.Shards, cfg.Shards)}
 	} else {
 		for range cfg.Shards {
-			c.shards = append(c.shards, newShard(cfg.Queue, 1))
+			c.shards = append(c.shards, newShard(cfg.QueueSize, 1))
 		}
 	}
 	if c.metrics, err = newMetrics(cfg.Registerer, cfg.Name, c); err != nil {
@@ -169,7 +168,7 @@ func (c *client) start() {
 	go c.mind()
 }
 
-// Check says what is wrong with a configuration, and which of its files cannot
+// Check returns an error if a configuration is invalid or one of its files cannot
 // be read. It sends nothing.
 func Check(cfg Config) error {
 	if !cfg.Enabled {
@@ -187,7 +186,7 @@ func Check(cfg Config) error {
 	return nil
 }
 
-// SendChangeEvent is that of Client.
+// SendChangeEvent implements Client.
 func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 	if c == nil {
 		return
@@ -268,10 +267,10 @@ func (c *client) wants(action string) bool {
 	if len(c.cfg.Actions) > 0 {
 		return slices.Contains(c.cfg.Actions, action)
 	}
-	return c.cfg.Extensions || !isExtension(action)
+	return c.cfg.IncludeOptionalActions || !isExtension(action)
 }
 
-// Close is that of Client.
+// Close implements Client.
 func (c *client) Close() error {
 	if c == nil {
 		return nil
@@ -308,7 +307,7 @@ func (c *client) close() error {
 	var err error
 	if n := pending + forgone; n > 0 {
 		_, settled := c.left()
-		err = fmt.Errorf("close change events of sink %q: %d not delivered within %s, after %d others",
+		err = fmt.Errorf("close change events of sink %q: %d events not delivered within %s, %d delivered",
 			c.cfg.Name, n, c.cfg.ShutdownTimeout, settled-before-forgone)
 	}
 	c.cancel(errEnded)

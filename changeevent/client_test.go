@@ -95,7 +95,7 @@ func TestEventSaysItsOwnSourceClusterAndTime(t *testing.T) {
 		if want := `"timestamp":"2000-01-01T00:00:00.000Z","source":"fleetloop/fleet-api","cluster":"eu/1"`; !strings.Contains(calls[0].body, want) {
 			t.Errorf("body %s, want %s: the time is that of the call", calls[0].body, want)
 		}
-		if s := statsOf(t, c); s.Failures[ClassEncode] != 1 {
+		if s := statsOf(t, c); s.FailuresByClass[ClassEncode] != 1 {
 			t.Errorf("stats %+v, want one event that cannot be sent", s)
 		}
 	})
@@ -158,7 +158,7 @@ func TestManySendersLoseNothing(t *testing.T) {
 	sink := new(script)
 	reg := prometheus.NewRegistry()
 	cfg := enabled(sink)
-	cfg.Registerer, cfg.Queue = reg, 1000
+	cfg.Registerer, cfg.QueueSize = reg, 1000
 	c := start(t, cfg)
 	var senders sync.WaitGroup
 	var told atomic.Int64
@@ -210,10 +210,10 @@ func TestSinkThatHangsHoldsNobodyUp(t *testing.T) {
 			t.Errorf("%d goroutines became %d", before, after)
 		}
 		s := statsOf(t, c)
-		if s.Pending > DefaultQueued+DefaultShards {
-			t.Errorf("%d events are held, want at most %d", s.Pending, DefaultQueued+DefaultShards)
+		if s.Pending > DefaultQueueSize+DefaultShards {
+			t.Errorf("%d events are held, want at most %d", s.Pending, DefaultQueueSize+DefaultShards)
 		}
-		if uint64(told.Load()) != s.Dropped || s.Dropped == 0 || s.LastClass != ClassQueueFull {
+		if uint64(told.Load()) != s.Dropped || s.Dropped == 0 || s.LastErrorClass != ClassQueueFull {
 			t.Errorf("told of %d while %d had to make way", told.Load(), s.Dropped)
 		}
 		if err := c.Close(); err == nil {
@@ -235,7 +235,7 @@ func TestOldestMakesWay(t *testing.T) {
 		}}
 		var log logged
 		cfg := enabled(sink)
-		cfg.Shards, cfg.Queue, cfg.Logger = 1, 3, log.logger()
+		cfg.Shards, cfg.QueueSize, cfg.Logger = 1, 3, log.logger()
 		c := start(t, cfg)
 		var told deliveries
 		send := func(id string) {

@@ -56,18 +56,18 @@ func TestClose(t *testing.T) {
 			reason: "the bound is that of Close, whatever that of a request is", events: 3,
 			change: func(c *Config) { c.ShutdownTimeout, c.Timeout = 200*time.Millisecond, 5*time.Second },
 			answer: after(3*time.Second, http.StatusOK),
-			took:   200 * time.Millisecond, want: "3 not delivered within 200ms, after 0 others", class: map[Class]uint64{ClassShutdown: 3},
+			took:   200 * time.Millisecond, want: "3 events not delivered within 200ms, 0 delivered", class: map[Class]uint64{ClassShutdown: 3},
 		},
 		"SomeTooLate": {
 			reason: "what was delivered is not lost, and the error counts both", events: 4,
 			change: func(c *Config) { c.ShutdownTimeout = 250 * time.Millisecond },
 			answer: after(100*time.Millisecond, http.StatusOK),
-			took:   250 * time.Millisecond, want: "2 not delivered within 250ms, after 2 others", class: map[Class]uint64{ClassShutdown: 2},
+			took:   250 * time.Millisecond, want: "2 events not delivered within 250ms, 2 delivered", class: map[Class]uint64{ClassShutdown: 2},
 		},
 		"DefaultBound": {
 			reason: "ten seconds if nothing is said", events: 1,
 			change: func(c *Config) { c.Timeout = time.Minute },
-			answer: hang, took: 10 * time.Second, want: "1 not delivered within 10s", class: map[Class]uint64{ClassShutdown: 1},
+			answer: hang, took: 10 * time.Second, want: "1 events not delivered within 10s", class: map[Class]uint64{ClassShutdown: 1},
 		},
 		"TimeoutFirst": {
 			reason: "a request has ended before, and is not sent again", events: 1,
@@ -103,7 +103,7 @@ func TestClose(t *testing.T) {
 				if n := len(told.got()); n != tc.events {
 					t.Errorf("%s: told %d times of %d events", tc.reason, n, tc.events)
 				}
-				if diff := cmp.Diff(tc.class, statsOf(t, c).Failures, cmpopts.EquateEmpty()); diff != "" {
+				if diff := cmp.Diff(tc.class, statsOf(t, c).FailuresByClass, cmpopts.EquateEmpty()); diff != "" {
 					t.Errorf("%s: classes (-want +got):\n%s", tc.reason, diff)
 				}
 				wantCounted(t, c, reg, tc.events)
@@ -159,7 +159,7 @@ func TestCloseEndsAWaitWithOneMoreAttempt(t *testing.T) {
 					return status(tc.codes[min(n, len(tc.codes)-1)], "Retry-After", tc.asked), nil
 				}
 				cfg := enabled(sink)
-				cfg.Retry = Retry{InitialInterval: 1000 * time.Hour, MaxInterval: 1000 * time.Hour, MaxElapsed: 1000 * time.Hour}
+				cfg.Retry = Retry{InitialInterval: 1000 * time.Hour, MaxInterval: 1000 * time.Hour, MaxElapsedTime: 1000 * time.Hour}
 				cfg.MaxAge = 10_000 * time.Hour
 				c := start(t, cfg)
 				var told deliveries
@@ -233,7 +233,7 @@ func TestSendersRaceWithClose(t *testing.T) {
 		}}
 		reg := prometheus.NewRegistry()
 		cfg := enabled(sink)
-		cfg.Registerer, cfg.Queue = reg, 4
+		cfg.Registerer, cfg.QueueSize = reg, 4
 		c := start(t, cfg)
 		var told atomic.Int64
 		var all sync.WaitGroup
@@ -257,7 +257,7 @@ func TestSendersRaceWithClose(t *testing.T) {
 			t.Errorf("%d events were settled after Close", told.Load()-atClose)
 		}
 		s := statsOf(t, c)
-		if want := s.Sent - s.Failures[ClassClosed]; uint64(told.Load()) != want {
+		if want := s.Sent - s.FailuresByClass[ClassClosed]; uint64(told.Load()) != want {
 			t.Errorf("told of %d events, want each of %d that were accepted once", told.Load(), want)
 		}
 		wantCounted(t, c, reg, senders*sends)

@@ -27,24 +27,24 @@ func TestConfigIsRefused(t *testing.T) {
 		"NoCluster":      {"it says what is missing", func(c *Config) { c.ClusterName = "" }, "ClusterName is required"},
 		"ClusterDot":     {"a dot survives escaping and is dropped from paths", func(c *Config) { c.ClusterName = "." }, "ClusterName"},
 		"ClusterDots":    {"two climb out of the path", func(c *Config) { c.ClusterName = ".." }, "ClusterName"},
-		"BadEndpoint":    {"it would fail at each event", func(c *Config) { c.Endpoint = "::bad" }, "does not parse"},
+		"BadEndpoint":    {"it would fail at each event", func(c *Config) { c.Endpoint = "::bad" }, "not a valid URL"},
 		"NoHost":         {"it would fail at each event", func(c *Config) { c.Endpoint = "https:///changes" }, "no host"},
-		"NoScheme":       {"it would fail at each event", func(c *Config) { c.Endpoint = "events.example.com/changes" }, "scheme"},
-		"FileScheme":     {"events go to a sink", func(c *Config) { c.Endpoint = "file:///etc/passwd" }, "scheme"},
+		"NoScheme":       {"it would fail at each event", func(c *Config) { c.Endpoint = "events.example.com/changes" }, "must begin with https"},
+		"FileScheme":     {"events go to a sink", func(c *Config) { c.Endpoint = "file:///etc/passwd" }, "must begin with https"},
 		"PlainHTTP":      {"a token would be readable on the way", func(c *Config) { c.Endpoint = "http://events.example.com" }, "AllowHTTP"},
 		"User":           {"a password belongs into a Secret", func(c *Config) { c.Endpoint = "https://u:hunter2@events.example.com" }, "user"},
 		"Fragment":       {"it would get lost", func(c *Config) { c.Endpoint = "https://events.example.com/#x" }, "fragment"},
 		"BothEndpoints":  {"which one would it be", func(c *Config) { c.EndpointFile = "x" }, "one of"},
-		"BothTokens":     {"which one would it be", func(c *Config) { c.AuthToken, c.AuthTokenFile = "a", "b" }, "one of the two"},
-		"BothKeys":       {"which one would it be", func(c *Config) { c.RoutingKey, c.RoutingKeyFile = "a", "b" }, "one of the two"},
+		"BothTokens":     {"which one would it be", func(c *Config) { c.AuthToken, c.AuthTokenFile = "a", "b" }, "remove one of them"},
+		"BothKeys":       {"which one would it be", func(c *Config) { c.RoutingKey, c.RoutingKeyFile = "a", "b" }, "remove one of them"},
 		"Timeout":        {"each request would fail at once", func(c *Config) { c.Timeout = -1 }, "Timeout"},
 		"Shutdown":       {"Close would wait for nothing", func(c *Config) { c.ShutdownTimeout = -1 }, "ShutdownTimeout"},
 		"Interval":       {"there is no such wait", func(c *Config) { c.Retry.InitialInterval = -1 }, "InitialInterval"},
 		"Attempts":       {"there are none below zero", func(c *Config) { c.Retry.MaxAttempts = -1 }, "MaxAttempts"},
 		"Shards":         {"connections are bounded", func(c *Config) { c.Shards = 65 }, "Shards"},
-		"Queue":          {"memory is bounded", func(c *Config) { c.Queue = 1 << 20 }, "Queue"},
+		"Queue":          {"memory is bounded", func(c *Config) { c.QueueSize = 1 << 20 }, "Queue"},
 		"Format":         {"a misspelt format is not the default one", func(c *Config) { c.Format = "pagerdoody" }, "unknown"},
-		"Aggregate":      {"there is no request for several", func(c *Config) { c.Aggregate = time.Second }, "Aggregate"},
+		"BatchWait":      {"there is no request for several", func(c *Config) { c.BatchWait = time.Second }, "BatchWait"},
 		"Link":           {"it would be in no event", func(c *Config) { c.Links = []LinkTemplate{{Href: "javascript:x"}} }, "Links[0]"},
 		"HeaderName":     {"a blank would end the name", func(c *Config) { c.AuthHeader, c.AuthToken = "X Key", "t" }, "AuthHeader"},
 		"HeaderFraming":  {"it says how long a request is", func(c *Config) { c.AuthHeader, c.AuthToken = "content-length", "t" }, "AuthHeader"},
@@ -94,8 +94,8 @@ func TestDefaults(t *testing.T) {
 			cfg:    Config{},
 			want: Config{
 				Name: "default", Source: SourceFaultQuarantine, Format: FormatJSON, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
-				Shards: 4, Queue: 256, MaxAge: 12 * time.Hour,
-				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
+				Shards: 4, QueueSize: 256, MaxAge: 12 * time.Hour,
+				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsedTime: 5 * time.Minute},
 			},
 		},
 		"Slack": {
@@ -103,8 +103,8 @@ func TestDefaults(t *testing.T) {
 			cfg:    Config{Format: FormatSlack},
 			want: Config{
 				Name: "default", Source: SourceFaultQuarantine, Format: FormatSlack, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
-				Shards: 1, Queue: 1024, MaxAge: 12 * time.Hour, Aggregate: time.Second,
-				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
+				Shards: 1, QueueSize: 1024, MaxAge: 12 * time.Hour, BatchWait: time.Second,
+				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsedTime: 5 * time.Minute},
 			},
 		},
 		"Grafana": {
@@ -113,8 +113,8 @@ func TestDefaults(t *testing.T) {
 			want: Config{
 				Name: "default", Source: SourceFaultQuarantine, Format: FormatGrafana, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
 				AuthHeader: "Authorization", AuthScheme: "Bearer", AuthToken: "t",
-				Shards: 2, Queue: 512, MaxAge: 12 * time.Hour,
-				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
+				Shards: 2, QueueSize: 512, MaxAge: 12 * time.Hour,
+				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsedTime: 5 * time.Minute},
 			},
 		},
 		"Datadog": {
@@ -123,8 +123,8 @@ func TestDefaults(t *testing.T) {
 			want: Config{
 				Name: "default", Source: SourceFaultQuarantine, Format: FormatDatadog, Timeout: time.Second, ShutdownTimeout: 10 * time.Second,
 				AuthHeader: "Dd-Api-Key", AuthToken: "t",
-				Shards: 4, Queue: 256, MaxAge: 12 * time.Hour,
-				Retry: Retry{MaxAttempts: 1, InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
+				Shards: 4, QueueSize: 256, MaxAge: 12 * time.Hour,
+				Retry: Retry{MaxAttempts: 1, InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsedTime: 5 * time.Minute},
 			},
 		},
 		"PagerDuty": {
@@ -132,8 +132,8 @@ func TestDefaults(t *testing.T) {
 			cfg:    Config{Format: FormatPagerDuty, AuthToken: strings.Repeat("k", 32)},
 			want: Config{
 				Name: "default", Source: SourceFaultQuarantine, Format: FormatPagerDuty, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
-				RoutingKey: Secret(strings.Repeat("k", 32)), Shards: 4, Queue: 256, MaxAge: 12 * time.Hour,
-				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
+				RoutingKey: Secret(strings.Repeat("k", 32)), Shards: 4, QueueSize: 256, MaxAge: 12 * time.Hour,
+				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsedTime: 5 * time.Minute},
 			},
 		},
 	}
@@ -243,7 +243,7 @@ func TestFilesAreBounded(t *testing.T) {
 	}
 	cfg := enabled(&script{})
 	cfg.AuthTokenFile = file
-	if err := Check(cfg); err == nil || !strings.Contains(err.Error(), "more than") {
+	if err := Check(cfg); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("got %v, want that the file is too large", err)
 	}
 }

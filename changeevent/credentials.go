@@ -86,7 +86,7 @@ func newCredentials(cfg Config, log *slog.Logger, trust func() error) (*credenti
 		}
 	}
 	c.trouble.Store(failed)
-	log.Error("credential of the sink cannot be read, events wait until it can", "err", failed.err())
+	log.Error("sink credential unreadable, events wait", "err", failed.err())
 	return c, nil
 }
 
@@ -196,16 +196,16 @@ func (c *credentials) look(ctx context.Context) {
 	switch {
 	case failed != nil && before != nil && failed.err().Error() == before.err().Error(): // it was said
 	case failed != nil && old == nil:
-		c.log.ErrorContext(ctx, "credential of the sink cannot be read, events wait until it can", "err", failed.err())
+		c.log.ErrorContext(ctx, "sink credential unreadable, events wait", "err", failed.err())
 	case failed != nil:
-		c.log.WarnContext(ctx, "credential of the sink not read again, the last one stays in force", "err", failed.err())
+		c.log.WarnContext(ctx, "sink credential unreadable, using the last one", "err", failed.err())
 	case old == nil:
 		c.current.Store(k)
 		close(c.there)
-		c.log.InfoContext(ctx, "credential of the sink is there, what waited is sent")
+		c.log.InfoContext(ctx, "sink credential read, sending pending events")
 	case k != old:
 		c.current.Store(k)
-		c.log.InfoContext(ctx, "credential of the sink has changed")
+		c.log.InfoContext(ctx, "sink credential changed")
 	}
 }
 
@@ -250,13 +250,13 @@ func oneOf(what, value, file string) (string, error) {
 	if file != "" {
 		data, err := readFile(file)
 		if err != nil {
-			return "", fmt.Errorf("read the file of %s: %w", what, err)
+			return "", fmt.Errorf("read file of %s: %w", what, err)
 		}
 		value = string(bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF")))
 	}
 	value = strings.TrimSuffix(strings.TrimSuffix(value, "\n"), "\r")
 	if file != "" && value == "" {
-		return "", fmt.Errorf("read the file of %s: %q is empty", what, file)
+		return "", fmt.Errorf("read file of %s: %q is empty", what, file)
 	}
 	return value, checkLine(what, value)
 }
@@ -271,7 +271,7 @@ func readFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > maxCredential {
-		return nil, fmt.Errorf("%q has more than %d bytes", name, maxCredential)
+		return nil, fmt.Errorf("%q is larger than %d bytes", name, maxCredential)
 	}
 	return data, nil
 }

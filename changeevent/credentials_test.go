@@ -103,7 +103,7 @@ func TestTokenIsFollowed(t *testing.T) {
 		valid = "hunter-three"
 		time.Sleep(lookEvery)
 		send("while it is gone the last one stays", 1, "")
-		log.want(t, "the last one stays in force")
+		log.want(t, "using the last one")
 
 		m.swap(t, map[string]string{"token": "hunter-five\r\nX-Other: y"}) //nolint:gosec // of a test
 		time.Sleep(lookEvery)

@@ -11,37 +11,37 @@ import (
 	"unicode/utf8"
 )
 
-// What Decode takes at most: bytes of one payload, and payloads of one body.
+// Limits of Decode: bytes per payload, and payloads per body.
 const (
 	MaxPayloadBytes = 128 << 10
 	MaxPayloads     = 1000
 )
 
-// ErrTooLarge is of payloads that are larger, or more, than is taken.
+// ErrTooLarge reports payloads that exceed a limit.
 var ErrTooLarge = errors.New("too large")
 
-// An ElementError says which of several payloads is wrong.
+// An ElementError reports which of several payloads is invalid.
 type ElementError struct {
 	// Index counts from 0.
 	Index int
 	Err   error
 }
 
-// Error says which and why.
+// Error implements error.
 func (e *ElementError) Error() string { return fmt.Sprintf("element %d: %v", e.Index, e.Err) }
 
-// Unwrap is why.
+// Unwrap returns the cause.
 func (e *ElementError) Unwrap() error { return e.Err }
 
-// Decode reads one payload. It takes fields that it does not know, and both
-// forms of time. What it returns has a canonical time, an id, a summary and an
-// outcome, which follow from the rest where the text has none, and is within the
-// bounds of what NewPayload makes: free text is cut, and a name, an id or a code
-// that is too long is an error, since cut it would be of something else.
+// Decode parses one payload. It accepts unknown fields and both time formats. The
+// result has a canonical time, and an id, a summary and an outcome, which are
+// derived if the input has none. Text that is too long is truncated. A name, an id
+// or a code that is too long is an error, because truncation would change its
+// meaning.
 func Decode(data []byte) (Payload, error) {
 	var p Payload
 	if len(data) > MaxPayloadBytes {
-		return p, fmt.Errorf("payload of %d bytes: %w, %d is the limit", len(data), ErrTooLarge, MaxPayloadBytes)
+		return p, fmt.Errorf("payload of %d bytes: %w (limit: %d)", len(data), ErrTooLarge, MaxPayloadBytes)
 	}
 	if err := unmarshal(data, &p); err != nil {
 		return Payload{}, err
@@ -49,8 +49,8 @@ func Decode(data []byte) (Payload, error) {
 	return complete(p)
 }
 
-// DecodeAll reads one payload or an array of them. It returns all of them or
-// none, with an *ElementError where one of an array is wrong.
+// DecodeAll parses one payload or an array of payloads. It returns all of them or
+// none, with an *ElementError if an element of an array is invalid.
 func DecodeAll(data []byte) ([]Payload, error) {
 	return decodeAll(data, Decode)
 }
@@ -69,7 +69,7 @@ func decodeAll(data []byte, decode func([]byte) (Payload, error)) ([]Payload, er
 		return nil, err
 	}
 	if len(elements) > MaxPayloads {
-		return nil, fmt.Errorf("%d elements: %w, %d is the limit", len(elements), ErrTooLarge, MaxPayloads)
+		return nil, fmt.Errorf("%d elements: %w (limit: %d)", len(elements), ErrTooLarge, MaxPayloads)
 	}
 	payloads := make([]Payload, 0, len(elements))
 	for i, element := range elements {
@@ -87,7 +87,7 @@ func decodeAll(data []byte, decode func([]byte) (Payload, error)) ([]Payload, er
 func unmarshal(data []byte, into any) error {
 	err := json.Unmarshal(data, into)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
-		return fmt.Errorf("field %q cannot be a JSON %s", wrong.Field, wrong.Value)
+		return fmt.Errorf("field %q must not be a JSON %s", wrong.Field, wrong.Value)
 	}
 	if err != nil {
 		return fmt.Errorf("parse JSON: %w", err)
@@ -95,15 +95,15 @@ func unmarshal(data []byte, into any) error {
 	return nil
 }
 
-// ParseTime reads a time as RFC 3339 has it, with any number of decimals, and
-// the same without the colon in the offset: 2025-08-26T14:42:58.315+0000.
+// ParseTime parses an RFC 3339 time with any number of decimals, also without the
+// colon in the offset: 2025-08-26T14:42:58.315+0000.
 func ParseTime(text string) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700"} {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("time %q is not RFC 3339, such as 2025-08-26T14:42:58.315Z", cut(mendLine(text), maxLinkText))
+	return time.Time{}, fmt.Errorf("time %q is not RFC 3339 (example: 2025-08-26T14:42:58.315Z)", cut(mendLine(text), maxLinkText))
 }
 
 // complete checks a payload from elsewhere and fills in what follows from the
@@ -139,7 +139,7 @@ func eventOf(p Payload) (ChangeEvent, error) {
 		names["changes["+strconv.Itoa(i)+"].field"] = p.Changes[i].Field
 	}
 	if strings.TrimSpace(p.Action) == "" {
-		return ChangeEvent{}, errors.New(`action is missing: say what was done, such as "cordon"`)
+		return ChangeEvent{}, errors.New(`action is required, such as "cordon"`)
 	}
 	for field, value := range names {
 		if err := checkName(field, value); err != nil {
@@ -147,7 +147,7 @@ func eventOf(p Payload) (ChangeEvent, error) {
 		}
 	}
 	if p.Outcome != "" && p.Outcome != OutcomeSucceeded && p.Outcome != OutcomeFailed {
-		return ChangeEvent{}, fmt.Errorf("outcome %q is neither %s nor %s", p.Outcome, OutcomeSucceeded, OutcomeFailed)
+		return ChangeEvent{}, fmt.Errorf("outcome is %q, must be %s or %s", p.Outcome, OutcomeSucceeded, OutcomeFailed)
 	}
 	return e, nil
 }
@@ -157,9 +157,9 @@ func eventOf(p Payload) (ChangeEvent, error) {
 func checkName(field, value string) error {
 	switch {
 	case len(value) > maxName && utf8.RuneCountInString(value) > maxName:
-		return fmt.Errorf("%s has more than %d characters", field, maxName)
+		return fmt.Errorf("%s is longer than %d characters", field, maxName)
 	case mendLine(value) != value:
-		return fmt.Errorf("%s %q has characters or blanks that a name cannot have", field, cut(value, maxLinkText))
+		return fmt.Errorf("%s %q has control characters or extra spaces", field, cut(value, maxLinkText))
 	}
 	return nil
 }

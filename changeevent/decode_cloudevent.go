@@ -14,32 +14,32 @@ import (
 	"strings"
 )
 
-// ErrMediaType is of requests whose content type is none that is read.
+// ErrMediaType reports a request with an unsupported content type.
 var ErrMediaType = errors.New("content type is not supported")
 
-// IsCloudEvent says whether a request has CloudEvents in it, which
-// DecodeCloudEvent reads, rather than payloads, which DecodeAll reads.
+// IsCloudEvent reports whether a request contains CloudEvents, which
+// DecodeCloudEvent parses, rather than payloads, which DecodeAll parses.
 func IsCloudEvent(header http.Header) bool {
 	media, _, _ := mime.ParseMediaType(header.Get("Content-Type")) // what does not parse is no such type
 	return strings.HasPrefix(media, "application/cloudevents") || header.Get("Ce-Specversion") != ""
 }
 
-// DecodeCloudEvent reads the CloudEvents of a request, whose data are payloads:
-// with the attributes in headers (binary), all in the body (structured), or an
-// array in the body (batch). The attributes fill in what the data lack: the id,
-// the time, the source, and the node or whatever else is the subject.
+// DecodeCloudEvent parses the CloudEvents of a request, whose data are payloads:
+// binary mode (attributes in headers), structured mode (all in the body) or batch
+// mode (an array in the body). The attributes supply the id, time, source and
+// subject that the data lack.
 func DecodeCloudEvent(header http.Header, body []byte) ([]Payload, error) {
 	media, params, err := mime.ParseMediaType(cmp.Or(header.Get("Content-Type"), typeJSON))
 	if err != nil {
-		return nil, fmt.Errorf("%w: it does not parse", ErrMediaType)
+		return nil, fmt.Errorf("%w: cannot parse the header", ErrMediaType)
 	}
 	if charset := params["charset"]; charset != "" && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "us-ascii") {
-		return nil, fmt.Errorf("%w: its charset is not UTF-8", ErrMediaType)
+		return nil, fmt.Errorf("%w: charset must be UTF-8", ErrMediaType)
 	}
 	switch {
 	case media == typeCloudEventBatch:
 		if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
-			return nil, errors.New("a batch of CloudEvents is a JSON array")
+			return nil, errors.New("a CloudEvents batch must be a JSON array")
 		}
 		return decodeAll(body, decodeStructured)
 	case media == typeCloudEvent:
@@ -49,7 +49,7 @@ func DecodeCloudEvent(header http.Header, body []byte) ([]Payload, error) {
 		}
 		return []Payload{p}, nil
 	case strings.HasPrefix(media, "application/cloudevents"):
-		return nil, fmt.Errorf("%w: CloudEvents are read in JSON", ErrMediaType)
+		return nil, fmt.Errorf("%w: CloudEvents must be JSON", ErrMediaType)
 	case media == typeJSON || strings.HasSuffix(media, "+json"):
 		p, err := decodeBinary(header, body)
 		if err != nil {
@@ -57,7 +57,7 @@ func DecodeCloudEvent(header http.Header, body []byte) ([]Payload, error) {
 		}
 		return []Payload{p}, nil
 	}
-	return nil, fmt.Errorf("%w: the data of a CloudEvent are to be application/json", ErrMediaType)
+	return nil, fmt.Errorf("%w: CloudEvent data must be application/json", ErrMediaType)
 }
 
 // attributes are those of a CloudEvent that have a part in a payload.
@@ -73,7 +73,7 @@ type attributes struct {
 
 func decodeStructured(body []byte) (Payload, error) {
 	if len(body) > MaxPayloadBytes {
-		return Payload{}, fmt.Errorf("event of %d bytes: %w, %d is the limit", len(body), ErrTooLarge, MaxPayloadBytes)
+		return Payload{}, fmt.Errorf("event of %d bytes: %w (limit: %d)", len(body), ErrTooLarge, MaxPayloadBytes)
 	}
 	var event struct {
 		attributes
@@ -85,12 +85,12 @@ func decodeStructured(body []byte) (Payload, error) {
 		return Payload{}, err
 	}
 	if media, _, err := mime.ParseMediaType(cmp.Or(event.DataContentType, typeJSON)); err != nil || media != typeJSON && !strings.HasSuffix(media, "+json") {
-		return Payload{}, fmt.Errorf("%w: the data of a CloudEvent are to be application/json", ErrMediaType)
+		return Payload{}, fmt.Errorf("%w: CloudEvent data must be application/json", ErrMediaType)
 	}
 	data := []byte(event.Data)
 	if len(event.DataBase64) > 0 {
 		if len(data) > 0 {
-			return Payload{}, errors.New("data and data_base64 are both given")
+			return Payload{}, errors.New("data and data_base64 are both set")
 		}
 		data = event.DataBase64
 	}
@@ -99,7 +99,7 @@ func decodeStructured(body []byte) (Payload, error) {
 
 func decodeBinary(header http.Header, body []byte) (Payload, error) {
 	if len(body) > MaxPayloadBytes {
-		return Payload{}, fmt.Errorf("event of %d bytes: %w, %d is the limit", len(body), ErrTooLarge, MaxPayloadBytes)
+		return Payload{}, fmt.Errorf("event of %d bytes: %w (limit: %d)", len(body), ErrTooLarge, MaxPayloadBytes)
 	}
 	var a attributes
 	for name, into := range map[string]*string{
@@ -107,7 +107,7 @@ func decodeBinary(header http.Header, body []byte) (Payload, error) {
 	} {
 		value, err := url.PathUnescape(header.Get(name))
 		if err != nil {
-			return Payload{}, fmt.Errorf("header %s has a percent sign that escapes nothing", name)
+			return Payload{}, fmt.Errorf("header %s has invalid percent-encoding", name)
 		}
 		*into = value
 	}
@@ -117,16 +117,16 @@ func decodeBinary(header http.Header, body []byte) (Payload, error) {
 // payload is the payload of the data of an event.
 func (a attributes) payload(data []byte) (Payload, error) {
 	if a.SpecVersion != "1.0" {
-		return Payload{}, fmt.Errorf("specversion is %q: 1.0 is read", cut(mendLine(a.SpecVersion), maxLinkText))
+		return Payload{}, fmt.Errorf("specversion is %q, must be 1.0", cut(mendLine(a.SpecVersion), maxLinkText))
 	}
 	for name, value := range map[string]string{"id": a.ID, "source": a.Source, "type": a.Type} {
 		if strings.TrimSpace(value) == "" {
-			return Payload{}, fmt.Errorf("the attribute %s of a CloudEvent is missing", name)
+			return Payload{}, fmt.Errorf("CloudEvent attribute %s is required", name)
 		}
 	}
 	var p Payload
 	if len(data) == 0 {
-		return p, errors.New("the event has no data")
+		return p, errors.New("CloudEvent has no data")
 	}
 	if err := unmarshal(data, &p); err != nil {
 		return Payload{}, fmt.Errorf("data: %w", err)

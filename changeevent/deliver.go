@@ -31,7 +31,7 @@ func (v verdict) final() bool {
 	case "", ClassClientError, ClassEncode, ClassExpired:
 		return true
 	case ClassRedirect, ClassUnauthorized, ClassForbidden, ClassNotFound, ClassGone, ClassRateLimited, ClassServerError, ClassConnection,
-		ClassDNS, ClassTLS, ClassTimeout, ClassRefused, ClassQueueFull, ClassClosed, ClassShutdown:
+		ClassDNS, ClassTLS, ClassTimeout, ClassAddressDenied, ClassQueueFull, ClassClosed, ClassShutdown:
 	}
 	return false
 }
@@ -43,7 +43,7 @@ func (v verdict) dropped() bool {
 	case ClassQueueFull, ClassClosed, ClassShutdown, ClassExpired:
 		return true
 	case "", ClassRedirect, ClassClientError, ClassUnauthorized, ClassForbidden, ClassNotFound, ClassGone, ClassRateLimited,
-		ClassServerError, ClassConnection, ClassDNS, ClassTLS, ClassTimeout, ClassRefused, ClassEncode:
+		ClassServerError, ClassConnection, ClassDNS, ClassTLS, ClassTimeout, ClassAddressDenied, ClassEncode:
 	}
 	return false
 }
@@ -56,8 +56,8 @@ func (c *client) work(s *shard, h *hand) {
 	batch := make([]item, 0, limit)
 	for s.await() {
 		ready := c.ready(s, h) && c.resume(func() { c.expireWaiting(s, h) })
-		if ready && c.cfg.Aggregate > 0 {
-			c.pause(c.cfg.Aggregate)
+		if ready && c.cfg.BatchWait > 0 {
+			c.pause(c.cfg.BatchWait)
 		}
 		batch = s.take(h, batch[:0], limit, c.cluster)
 		switch fresh := c.expire(batch); {
@@ -203,7 +203,7 @@ func (c *client) deliver(batch []item) (v verdict) {
 }
 
 func (s *sending) encode() (err error) {
-	s.req, err = encode(s.cfg.Format, encoding{cluster: s.cluster, key: s.keys.body, links: s.cfg.Links, product: s.cfg.Product, strict: s.cfg.Strict}, s.events)
+	s.req, err = encode(s.cfg.Format, encoding{cluster: s.cluster, key: s.keys.body, links: s.cfg.Links, product: s.cfg.Product, strict: s.cfg.BaseFieldsOnly}, s.events)
 	return err
 }
 
@@ -255,7 +255,7 @@ func (s *sending) again(a answer) bool {
 		return false
 	default:
 	}
-	if time.Since(s.began) >= s.cfg.Retry.MaxElapsed || !s.rest(a, s.backoff()) {
+	if time.Since(s.began) >= s.cfg.Retry.MaxElapsedTime || !s.rest(a, s.backoff()) {
 		return false
 	}
 	s.retried()

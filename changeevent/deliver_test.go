@@ -73,7 +73,7 @@ func TestRetryEndsInTime(t *testing.T) {
 			MaxAttempts:     rapid.IntRange(0, 5).Draw(rt, "attempts"),
 			InitialInterval: time.Duration(rapid.IntRange(100, 5000).Draw(rt, "initial")) * time.Millisecond,
 			MaxInterval:     time.Duration(rapid.IntRange(500, 60_000).Draw(rt, "max")) * time.Millisecond,
-			MaxElapsed:      time.Duration(rapid.IntRange(1, 120).Draw(rt, "elapsed")) * time.Second,
+			MaxElapsedTime:  time.Duration(rapid.IntRange(1, 120).Draw(rt, "elapsed")) * time.Second,
 		}
 		if problem := retryProblem(t, retry); problem != "" {
 			rt.Fatal(problem)
@@ -92,7 +92,7 @@ func retryProblem(t *testing.T, retry Retry) (problem string) {
 		var told deliveries
 		began := time.Now()
 		c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon, OnDelivery: told.add})
-		time.Sleep(2 * retry.MaxElapsed)
+		time.Sleep(2 * retry.MaxElapsedTime)
 		synctest.Wait()
 		got, waits := told.got(), came.waits()
 		if len(got) != 1 || got[0].Class != ClassConnection || got[0].Permanent {
@@ -105,8 +105,8 @@ func retryProblem(t *testing.T, retry Retry) (problem string) {
 			problem = fmt.Sprintf("%d attempts and %d retries counted, %d came", got[0].Attempts, s.Retries, len(waits)+1)
 		case retry.MaxAttempts > 0 && got[0].Attempts > retry.MaxAttempts:
 			problem = fmt.Sprintf("%d attempts, want at most %d", got[0].Attempts, retry.MaxAttempts)
-		case elapsed > retry.MaxElapsed || got[0].Attempts != retry.MaxAttempts && elapsed != retry.MaxElapsed:
-			problem = fmt.Sprintf("given up after %s, want by attempts or at %s", elapsed, retry.MaxElapsed)
+		case elapsed > retry.MaxElapsedTime || got[0].Attempts != retry.MaxAttempts && elapsed != retry.MaxElapsedTime:
+			problem = fmt.Sprintf("given up after %s, want by attempts or at %s", elapsed, retry.MaxElapsedTime)
 		}
 		bound := retry.InitialInterval
 		for i, wait := range waits {
@@ -136,7 +136,7 @@ func TestSinkSaysWhenToComeBack(t *testing.T) {
 		"ResetEpoch":  {"as a time, as others have it", 429, []string{"X-RateLimit-Reset", "946684820"}, 20 * time.Second, 21 * time.Second},
 		"Both":        {"the standard wins", 429, []string{"Retry-After", "5", "X-RateLimit-Reset", "99"}, 5 * time.Second, 6 * time.Second},
 		"ResetOf503":  {"it is about rates", 503, []string{"X-RateLimit-Reset", "99"}, 0, time.Second},
-		"Long":        {"the sink says when, also beyond MaxElapsed", 429, []string{"Retry-After", "1800"}, 30 * time.Minute, 30*time.Minute + time.Second},
+		"Long":        {"the sink says when, also beyond MaxElapsedTime", 429, []string{"Retry-After", "1800"}, 30 * time.Minute, 30*time.Minute + time.Second},
 		"Negative":    {"there is no such time", 429, []string{"Retry-After", "-5"}, 0, time.Second},
 		"Garbage":     {"there is no such time", 429, []string{"Retry-After", "soon"}, 0, time.Second},
 	}
@@ -279,7 +279,7 @@ func TestBatchesHaveOneClusterInThePath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(script)
 		cfg := enabled(sink)
-		cfg.Format, cfg.Aggregate, cfg.AppendCluster = FormatCloudEventsBatch, time.Second, new(true)
+		cfg.Format, cfg.BatchWait, cfg.AppendCluster = FormatCloudEventsBatch, time.Second, new(true)
 		c := start(t, cfg)
 		for _, cluster := range []string{"a", "a", "b", "a"} {
 			c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon, NodeName: "n", Cluster: cluster})
@@ -319,7 +319,7 @@ func TestOneEventDoesNotCostTheOthers(t *testing.T) {
 				}}
 				reg := prometheus.NewRegistry()
 				cfg := enabled(sink)
-				cfg.Format, cfg.Aggregate, cfg.Registerer = c.format, time.Second, reg
+				cfg.Format, cfg.BatchWait, cfg.Registerer = c.format, time.Second, reg
 				client := start(t, cfg)
 				var told deliveries
 				for i := range 20 {

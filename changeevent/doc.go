@@ -1,7 +1,8 @@
-// Package changeevent tells an HTTP sink what was done to nodes and clusters,
-// so that people on call see what changed, when and why.
+// Package changeevent sends events about changes to nodes and clusters to an HTTP
+// sink, so that people on call see what changed, when and why.
 //
-// A Client hands events to a few workers and never blocks its caller: a sink
-// that is down, slow or hostile costs events, counted and logged, and nothing
-// else. Who must not lose one keeps it until OnDelivery says that it arrived.
+// A Client queues events for a few workers and never blocks its caller. Events for
+// a sink that is down, slow or hostile may be dropped; each drop is counted and
+// logged. A caller that must not lose an event stores it until OnDelivery reports
+// that it was delivered.
 package changeevent

@@ -15,10 +15,10 @@ const (
 	maxFieldValue = 256
 )
 
-// Redacted stands in place of a value that may be secret.
+// Redacted replaces a value that may be secret.
 const Redacted = "[redacted]"
 
-// A FieldChange is one field that was changed, with its value before and after.
+// A FieldChange is a changed field with its values before and after.
 type FieldChange struct {
 	// Field is the path of the field, such as "spec.version", "labels.tier" or
 	// "spec.workers[0].maximum".

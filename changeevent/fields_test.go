@@ -108,7 +108,7 @@ func TestSummarizeFields(t *testing.T) {
 		return FieldChange{Field: field, Before: json.RawMessage(before), After: json.RawMessage(after)}
 	}
 	version := change("spec.version", `"1.34"`, `"1.35"`)
-	who := map[string]string{DetailWho: "alice"}
+	who := map[string]string{DetailActor: "alice"}
 	for name, c := range map[string]struct {
 		reason string
 		event  ChangeEvent

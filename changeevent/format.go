@@ -11,18 +11,17 @@ import (
 	"strings"
 )
 
-// A Format is how events are written to a sink. The zero value is FormatJSON.
+// A Format is the format of requests to a sink. The zero value is FormatJSON.
 type Format string
 
-// The formats. There are no others.
+// The formats.
 const (
-	// FormatJSON is one Payload per request, with the cluster at the end of the
-	// path. It is what the fleet API takes.
+	// FormatJSON is one Payload per request, with the cluster appended to the path.
+	// The fleet API accepts it.
 	FormatJSON Format = "nvsentinel"
-	// FormatCloudEvents is one CloudEvent per request, all of it in the body.
+	// FormatCloudEvents is one CloudEvent per request, in structured mode.
 	FormatCloudEvents Format = "cloudevents"
-	// FormatCloudEventsBinary has the attributes in headers and the Payload as
-	// the body.
+	// FormatCloudEventsBinary is one CloudEvent per request, in binary mode.
 	FormatCloudEventsBinary Format = "cloudevents-binary"
 	// FormatCloudEventsBatch is an array of CloudEvents.
 	FormatCloudEventsBatch Format = "cloudevents-batch"
@@ -36,7 +35,7 @@ const (
 	FormatSlack Format = "slack"
 )
 
-// Formats are all formats, the default first.
+// Formats returns all formats, the default first.
 func Formats() []Format {
 	return []Format{
 		FormatJSON, FormatCloudEvents, FormatCloudEventsBinary, FormatCloudEventsBatch,
@@ -44,7 +43,7 @@ func Formats() []Format {
 	}
 }
 
-// ParseFormat reads the name of a format. The empty name is FormatJSON.
+// ParseFormat parses the name of a format. The empty name is FormatJSON.
 func ParseFormat(name string) (Format, error) {
 	f := Format(strings.ToLower(strings.TrimSpace(name)))
 	if f == "" || f == "json" {
@@ -57,10 +56,10 @@ func ParseFormat(name string) (Format, error) {
 	for _, known := range Formats() {
 		names = append(names, string(known))
 	}
-	return "", fmt.Errorf("format %q is unknown: use one of %s", name, strings.Join(names, ", "))
+	return "", fmt.Errorf("unknown format %q: use one of %s", name, strings.Join(names, ", "))
 }
 
-// UnmarshalText reads the name of a format.
+// UnmarshalText parses the name of a format.
 func (f *Format) UnmarshalText(text []byte) error {
 	parsed, err := ParseFormat(string(text))
 	if err != nil {
@@ -134,11 +133,11 @@ type request struct {
 
 var (
 	errNoEvent    = errors.New("no event to encode")
-	errTooMany    = errors.New("the format takes fewer events per request")
-	errNoAction   = errors.New("an event has no action")
-	errNoKey      = errors.New("the format needs a key in the body and none is known")
-	errKeyLength  = fmt.Errorf("the key for the body does not have %d characters", keyLength)
-	errManyPlaces = errors.New("events of several clusters cannot share a request whose path names the cluster")
+	errTooMany    = errors.New("too many events for one request of this format")
+	errNoAction   = errors.New("event has no action")
+	errNoKey      = errors.New("format requires a routing key")
+	errKeyLength  = fmt.Errorf("routing key must have %d characters", keyLength)
+	errManyPlaces = errors.New("events of different clusters cannot share a request with the cluster in its path")
 )
 
 // encode writes the events of the batch, which the client has completed: each
@@ -197,7 +196,7 @@ func encodeAs(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
 	case FormatSlack:
 		return encodeSlack(cfg, batch)
 	}
-	return request{}, fmt.Errorf("format %q is unknown", f)
+	return request{}, fmt.Errorf("unknown format %q", f)
 }
 
 // clusterPath is the cluster of the events as one segment of a path. Dots alone
@@ -218,7 +217,7 @@ func clusterPath(batch []*ChangeEvent) (string, error) {
 // checkCluster says whether a name can be the last segment of a path.
 func checkCluster(name string) error {
 	if name == "" || name == "." || name == ".." {
-		return fmt.Errorf("cluster %q cannot end a path", name)
+		return fmt.Errorf("cluster %q is not a valid path segment", name)
 	}
 	return nil
 }

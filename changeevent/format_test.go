@@ -56,13 +56,13 @@ func TestEncodeRefuses(t *testing.T) {
 		want   string
 	}{
 		"Nothing":      {"there is nothing to send", FormatJSON, encoding{}, nil, "no event"},
-		"Several":      {"one event per request", FormatJSON, encoding{}, append(with(func(*ChangeEvent) {}), newEvent()), "fewer events"},
+		"Several":      {"one event per request", FormatJSON, encoding{}, append(with(func(*ChangeEvent) {}), newEvent()), "too many events"},
 		"NoAction":     {"nothing was done", FormatSlack, encoding{}, with(func(e *ChangeEvent) { e.Action = "\x00" }), "no action"},
 		"NoCluster":    {"a path that ends with nothing", FormatJSON, encoding{cluster: true}, cluster(""), `cluster ""`},
 		"DotCluster":   {"a path that stays", FormatJSON, encoding{cluster: true}, cluster("."), `cluster "."`},
 		"DotsCluster":  {"a path that climbs", FormatCloudEvents, encoding{cluster: true}, cluster(".."), `cluster ".."`},
-		"TwoClusters":  {"two paths", FormatCloudEventsBatch, encoding{cluster: true}, append(cluster("a"), cluster("b")...), "several clusters"},
-		"NoKey":        {"PagerDuty would refuse it", FormatPagerDuty, encoding{}, with(func(*ChangeEvent) {}), "needs a key"},
+		"TwoClusters":  {"two paths", FormatCloudEventsBatch, encoding{cluster: true}, append(cluster("a"), cluster("b")...), "different clusters"},
+		"NoKey":        {"PagerDuty would refuse it", FormatPagerDuty, encoding{}, with(func(*ChangeEvent) {}), "requires a routing key"},
 		"ShortKey":     {"and this", FormatPagerDuty, encoding{key: key[1:]}, with(func(*ChangeEvent) {}), "32 characters"},
 		"UnknownTypes": {"a format that is none", "fax", encoding{}, with(func(*ChangeEvent) {}), "unknown"},
 	}

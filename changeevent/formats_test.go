@@ -68,7 +68,7 @@ func send(t *testing.T, f Format, events ...*ChangeEvent) []received {
 		Links: []LinkTemplate{{Href: "https://runbooks.example.com/{checkName}#{errorCode}", Text: "Runbook"}},
 	}
 	if dialectOf(f).batch > 1 {
-		cfg.Aggregate = time.Hour // the end of the client ends it
+		cfg.BatchWait = time.Hour // the end of the client ends it
 	}
 	rule.config(&cfg)
 	c, err := NewClient(cfg)

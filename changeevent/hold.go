@@ -49,7 +49,7 @@ func (c *client) resume(expire func()) bool {
 
 // rest waits for the next attempt: for as long as the sink asks for, in this
 // answer or in that to any other request, also if that one comes meanwhile. Up to
-// spread more is waited while MaxElapsed lasts: all who were told the same time
+// spread more is waited while MaxElapsedTime lasts: all who were told the same time
 // would otherwise come back at the same time. It reports false, as early as it
 // can, if the events would be too old by then or the client ends before.
 func (s *sending) rest(a answer, spread time.Duration) bool {
@@ -57,11 +57,11 @@ func (s *sending) rest(a answer, spread time.Duration) bool {
 	for {
 		until, _ := s.held()
 		after = max(after, time.Until(until))
-		wait := max(after, min(after+spread, s.cfg.Retry.MaxElapsed-time.Since(s.began)))
+		wait := max(after, min(after+spread, s.cfg.Retry.MaxElapsedTime-time.Since(s.began)))
 		if time.Now().Add(wait).After(s.oldest().Add(s.cfg.MaxAge)) {
 			return false
 		}
-		s.log.DebugContext(s.ctx, "change event not delivered yet", "class", a.class, "status", a.status, "attempts", s.tries, "wait", wait)
+		s.log.DebugContext(s.ctx, "change event delivery failed, retrying", "error_class", a.class, "status", a.status, "attempts", s.tries, "wait", wait)
 		if !s.outwait(wait, time.Now().Add(after)) {
 			return false
 		}
@@ -101,7 +101,7 @@ func (c *client) sleepUntil(when time.Time) bool {
 // whyNotReady says why events were not sent before the client ended.
 func (c *client) whyNotReady() string {
 	if until, ok := c.held(); ok && c.keys.current.Load() != nil {
-		return "the sink asks to be left alone until " + CanonicalTime(until)
+		return "the sink asked for no requests until " + CanonicalTime(until)
 	}
 	return c.keys.why()
 }

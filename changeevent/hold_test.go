@@ -33,19 +33,19 @@ func TestSinkIsLeftAlone(t *testing.T) {
 	})
 	reg := prometheus.NewRegistry()
 	cfg := genuine(s.URL)
-	cfg.Retry, cfg.Registerer = Retry{MaxElapsed: time.Minute}, reg
+	cfg.Retry, cfg.Registerer = Retry{MaxElapsedTime: time.Minute}, reg
 	c := start(t, cfg)
 	var told deliveries
 	c.SendChangeEvent(t.Context(), ChangeEvent{ID: "0", Action: ActionCordon, NodeName: "n", OnDelivery: told.add})
 	<-asked
-	for statsOf(t, c).HeldUntil.IsZero() {
+	for statsOf(t, c).PausedUntil.IsZero() {
 		runtime.Gosched() // the client is about to read the answer
 	}
 	for i := range 9 {
 		c.SendChangeEvent(t.Context(), ChangeEvent{ID: strconv.Itoa(i + 1), Action: ActionCordon, NodeName: "n" + strconv.Itoa(i), OnDelivery: told.add})
 	}
 	err := c.Close()
-	if err == nil || !strings.Contains(err.Error(), "9 not delivered") {
+	if err == nil || !strings.Contains(err.Error(), "9 events not delivered") {
 		t.Errorf("Close: %v, want that 9 events were not delivered", err)
 	}
 	if n := requests.Load(); n != 1 {
@@ -61,7 +61,7 @@ func TestSinkIsLeftAlone(t *testing.T) {
 	wantCounted(t, c, reg, 10)
 }
 
-// TestLongRetryAfter holds that a wait beyond MaxElapsed is waited, by all
+// TestLongRetryAfter holds that a wait beyond MaxElapsedTime is waited, by all
 // workers, and that MaxAge bounds it.
 func TestLongRetryAfter(t *testing.T) {
 	cases := map[string]struct {
@@ -70,7 +70,7 @@ func TestLongRetryAfter(t *testing.T) {
 		least  time.Duration // before the second request
 		want   map[Class]int
 	}{
-		"Short":         {"within MaxElapsed", time.Minute, time.Minute, map[Class]int{"": 2}},
+		"Short":         {"within MaxElapsedTime", time.Minute, time.Minute, map[Class]int{"": 2}},
 		"BeyondElapsed": {"the sink says when, not we", 20 * time.Minute, 20 * time.Minute, map[Class]int{"": 2}},
 		"BeyondAge":     {"what waits now would be too old then", 48 * time.Hour, 12 * time.Hour, map[Class]int{ClassRateLimited: 1, "": 1}},
 	}
@@ -160,7 +160,7 @@ func TestTLSTries(t *testing.T) {
 // if the client is closed meanwhile or it would be too old.
 func TestHoldOfAnother(t *testing.T) {
 	const hold, soon, later = time.Hour, 10 * time.Millisecond, 20 * time.Millisecond
-	gather := func(c *Config) { c.Format, c.Aggregate, c.Shards = FormatCloudEventsBatch, time.Second, 4 }
+	gather := func(c *Config) { c.Format, c.BatchWait, c.Shards = FormatCloudEventsBatch, time.Second, 4 }
 	cases := map[string]struct {
 		reason string
 		config func(*Config)
@@ -219,10 +219,10 @@ func TestHoldOfAnother(t *testing.T) {
 					}
 					synctest.Wait()
 					m.swap(t, map[string]string{"token": "two"})
-					for time.Until(statsOf(t, c).HeldUntil) < hold/2 {
+					for time.Until(statsOf(t, c).PausedUntil) < hold/2 {
 						time.Sleep(time.Millisecond)
 					}
-					until := statsOf(t, c).HeldUntil
+					until := statsOf(t, c).PausedUntil
 					time.Sleep(5 * time.Second)
 					if then == "Closed" {
 						before := time.Now()

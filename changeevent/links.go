@@ -10,41 +10,41 @@ import (
 	"time"
 )
 
-// A LinkTemplate makes a link of an event, such as to the dashboard of its
-// node. Names in braces are replaced with what the event has, escaped:
+// A LinkTemplate generates a link for an event, such as to the dashboard of its
+// node. Placeholders in braces are replaced with escaped values of the event:
 //
 //	https://grafana.example.com/d/node?var-node={node}&from={from}&to={to}
 //
-// The names are cluster, node, subject, action, source, session, id, checkName,
-// errorCode, agent, time (RFC 3339), and from and to, which are a quarter of an
-// hour before and after in milliseconds since 1970. An event that lacks one of
-// the names gets no such link.
+// The placeholders are cluster, node, subject, action, source, session, id, checkName,
+// errorCode, agent, time (RFC 3339), and from and to: 15 minutes before and after
+// the event, in Unix milliseconds. An event without a value for one of them gets
+// no link.
 type LinkTemplate struct {
-	// Href is an https URL with names in braces after its host.
+	// Href is an https URL with placeholders after its host.
 	Href string
-	// Text is what people read, also with names in braces. Empty is the URL.
+	// Text is the text of the link, also with placeholders. Empty means the URL.
 	Text string
-	// Actions are those whose events get the link. Empty is all.
+	// Actions limits the link to these actions. Empty means all.
 	Actions []string
 }
 
 // linkWindow is how far around an event {from} and {to} reach.
 const linkWindow = 15 * time.Minute
 
-// Validate says what is wrong with a template.
+// Validate returns an error if the template is invalid.
 func (t LinkTemplate) Validate() error {
 	prefix, ok := hostOf(t.Href)
 	if !ok {
 		return fmt.Errorf("link %q is not an https URL", t.Href)
 	}
 	if strings.ContainsAny(prefix, "{}") {
-		return fmt.Errorf("link %q has a name in its host: only what comes after it can vary", t.Href)
+		return fmt.Errorf("link %q has a placeholder in its host: use placeholders only after the host", t.Href)
 	}
 	var probe ChangeEvent
 	var unknown error
 	check := func(key string) string {
 		if _, known := placeholder(&probe, key); !known && unknown == nil {
-			unknown = fmt.Errorf("link %q has the unknown name {%s}: use one of %s", t.Href, key, strings.Join(placeholders(), ", "))
+			unknown = fmt.Errorf("link %q has the unknown placeholder {%s}: use one of %s", t.Href, key, strings.Join(placeholders(), ", "))
 		}
 		return "x"
 	}
@@ -60,7 +60,7 @@ func (t LinkTemplate) Validate() error {
 	return unknown
 }
 
-// Expand makes the link of an event, or says that there is none.
+// Expand generates the link for an event. It returns false if there is none.
 func (t LinkTemplate) Expand(e *ChangeEvent) (Link, bool) {
 	if len(t.Actions) > 0 && !slices.Contains(t.Actions, e.Action) {
 		return Link{}, false
@@ -116,7 +116,7 @@ func placeholder(e *ChangeEvent, key string) (value string, known bool) {
 	return "", false
 }
 
-var errBraces = errors.New("a brace is not closed")
+var errBraces = errors.New("unbalanced brace")
 
 // fillNames replaces the names in braces.
 func fillNames(text string, value func(key string) string) (string, error) {
@@ -177,17 +177,17 @@ func checkHref(href string, schemes ...string) error {
 	u, err := url.Parse(href)
 	switch {
 	case err != nil, mendLine(href) != href:
-		return errors.New("it does not parse as a URL")
+		return errors.New("not a valid URL")
 	case !slices.Contains(schemes, u.Scheme):
-		return fmt.Errorf("its scheme is %q, not %s", u.Scheme, strings.Join(schemes, " or "))
+		return fmt.Errorf("scheme is %q, must be %s", u.Scheme, strings.Join(schemes, " or "))
 	case u.Hostname() == "":
-		return errors.New("it has no host")
+		return errors.New("no host")
 	case u.User != nil:
-		return errors.New("it has a user or a password")
+		return errors.New("must not contain a user or password")
 	}
 	for segment := range strings.SplitSeq(u.Path, "/") {
 		if segment == "." || segment == ".." {
-			return errors.New("its path has dots that climb")
+			return errors.New("path must not contain . or .. segments")
 		}
 	}
 	return nil

@@ -55,21 +55,21 @@ func TestLinkTemplateRefused(t *testing.T) {
 		"http://g.example/":           "not an https URL",
 		"javascript:alert(1)":         "not an https URL",
 		"https:///x":                  "not an https URL",
-		"https://{cluster}.example/":  "name in its host",
-		"https://u:p@g.example/":      "user or a password",
-		"https://g.example/{nodes}":   "unknown name {nodes}: use one of cluster, node",
+		"https://{cluster}.example/":  "placeholder in its host",
+		"https://u:p@g.example/":      "user or password",
+		"https://g.example/{nodes}":   "unknown placeholder {nodes}: use one of cluster, node",
 		"https://g.example/{node":     "brace",
 		"https://g.example/node}":     "brace",
 		"https://g.example/{{node}}":  "brace",
-		"https://g.example/../{node}": "climb",
-		"https://g.example/%zz":       "does not parse",
+		"https://g.example/../{node}": "segments",
+		"https://g.example/%zz":       "not a valid URL",
 	} {
 		if err := (LinkTemplate{Href: href}).Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Validate(%q) = %v, want an error with %q", href, err, want)
 		}
 	}
 	if err := (LinkTemplate{Href: "https://g.example/", Text: "{what}"}).Validate(); err == nil || !strings.Contains(err.Error(), "{what}") {
-		t.Errorf("a text with an unknown name: %v", err)
+		t.Errorf("a text with an unknown placeholder: %v", err)
 	}
 }
 

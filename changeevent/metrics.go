@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// What became of an event, as the label status says it.
+// The values of the label status.
 const (
 	statusSuccess = "success"
 	statusFailed  = "failed"
@@ -29,7 +29,7 @@ const (
 // is counted once in events when it is settled, whatever became of it; if it was
 // not delivered, it is also counted once in failures. So the failures of an
 // action are as many as its failed and dropped events, and the tries that failed
-// of those that their sender sends again (Config.Resends).
+// of those that their sender sends again (Config.SenderRetries).
 type metrics struct {
 	events   *prometheus.CounterVec
 	failures *prometheus.CounterVec
@@ -42,19 +42,19 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, error) {
 	events, errEvents := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "total",
-		Help: "Change events, by action and by what became of them: success, failed (the sink or the way there) or dropped (before a sink has answered).",
+		Help: "Total number of change events, by action and status: success, failed (request failed) or dropped (discarded before a response).",
 	}, []string{"action", "status"}))
 	failures, errFailures := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "failed_total",
-		Help: "Change events that were not delivered, by action and why: those with status failed and dropped, and each try of those that are sent again later.",
+		Help: "Total number of failed deliveries of change events, by action and error. Counts each event with status failed or dropped, and each failed attempt of an event that its sender retries.",
 	}, []string{"action", "error"}))
 	retries, errRetries := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespaceClient, Subsystem: subsystem, Name: "retries_total",
-		Help: "Requests with change events that were sent again, by sink.",
+		Help: "Total number of retried requests to a sink.",
 	}, []string{"sink"}))
 	took, errTook := shared(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: namespaceClient, Subsystem: subsystem, Name: "send_seconds",
-		Help:    "How long one request with change events took, whatever the answer, by sink.",
+		Namespace: namespaceClient, Subsystem: subsystem, Name: "send_duration_seconds",
+		Help:    "Duration of requests to a sink in seconds, whatever the response.",
 		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
 	}, []string{"sink"}))
 	q, errQueues := shared(reg, newQueues())
@@ -135,11 +135,11 @@ func newQueues() *queues {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespaceClient, subsystem, name), help, []string{"sink"}, nil)
 	}
 	return &queues{
-		length:  desc("queue_length", "Change events that wait or are being sent, by sink."),
-		oldest:  desc("oldest_seconds", "How long the oldest change event waits that is not delivered, by sink; 0 if there is none."),
-		success: desc("last_success_timestamp_seconds", "When a sink last took a change event, in seconds since 1970; absent if it never did."),
-		unreadable: prometheus.NewDesc(prometheus.BuildFQName(namespaceClient, subsystem, "file_unreadable"),
-			"Whether a file of a sink cannot be read, by sink and by what it holds: 1 if so. What was read before stays in force; without that all events wait.", []string{"sink", "file"}, nil),
+		length:  desc("queue_length", "Number of change events currently queued or being sent to a sink."),
+		oldest:  desc("oldest_pending_age_seconds", "Age of the oldest undelivered change event of a sink, in seconds; 0 if there is none."),
+		success: desc("last_success_timestamp_seconds", "Unix time of the last successful delivery to a sink, in seconds; absent before the first."),
+		unreadable: prometheus.NewDesc(prometheus.BuildFQName(namespaceClient, subsystem, "sink_file_unreadable"),
+			"1 if a file of a sink cannot be read, 0 otherwise. The label file is its content: endpoint, auth_token, routing_key, signing_key or ca. The last content that was read stays in use; without it, events wait.", []string{"sink", "file"}, nil),
 		sinks: make(map[*client]string),
 	}
 }
@@ -173,7 +173,7 @@ func (q *queues) Collect(ch chan<- prometheus.Metric) {
 	for c, sink := range q.sinks {
 		all, one := bySink[sink], c.stats(now)
 		all.Pending += one.Pending
-		all.Oldest = max(all.Oldest, one.Oldest)
+		all.OldestPendingAge = max(all.OldestPendingAge, one.OldestPendingAge)
 		if one.LastSuccess.After(all.LastSuccess) {
 			all.LastSuccess = one.LastSuccess
 		}
@@ -189,7 +189,7 @@ func (q *queues) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, sink) //nolint:promlinter // it does not find the name here
 		}
 		gauge(q.length, float64(s.Pending))
-		gauge(q.oldest, s.Oldest.Seconds())
+		gauge(q.oldest, s.OldestPendingAge.Seconds())
 		if !s.LastSuccess.IsZero() {
 			gauge(q.success, float64(s.LastSuccess.UnixNano())/1e9)
 		}

@@ -44,7 +44,7 @@ func TestMetricsAsTheDecisionRecordHasThem(t *testing.T) {
 		"nvsentinel_change_events_total{action=cordon,status=failed}":          1,
 		"nvsentinel_change_events_failed_total{action=cordon,error=forbidden}": 1,
 		"fleetloop_change_events_retries_total{sink=default}":                  0,
-		"fleetloop_change_events_send_seconds{sink=default}":                   2,
+		"fleetloop_change_events_send_duration_seconds{sink=default}":          2,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics after Close (-want +got):\n%s", diff)
@@ -73,7 +73,7 @@ func TestActionsAreFewLabels(t *testing.T) {
 
 func TestGaugesSayHowASinkStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const length, oldest, success = "fleetloop_change_events_queue_length", "fleetloop_change_events_oldest_seconds", "fleetloop_change_events_last_success_timestamp_seconds"
+		const length, oldest, success = "fleetloop_change_events_queue_length", "fleetloop_change_events_oldest_pending_age_seconds", "fleetloop_change_events_last_success_timestamp_seconds"
 		reg := prometheus.NewRegistry()
 		want := func(reason string, l, o, s float64) {
 			t.Helper()
@@ -100,7 +100,7 @@ func TestGaugesSayHowASinkStands(t *testing.T) {
 		began := time.Now().Add(-4 * time.Second)
 		time.Sleep(6*time.Second + time.Second/2)
 		want("one delivered, the second has waited since it was sent", 2, 7.5, float64(began.Add(10*time.Second).Unix()))
-		if s := statsOf(t, c); s.Pending != 1 || s.Oldest != 7500*time.Millisecond || s.LastSuccess != began.Add(10*time.Second) || s.Succeeded != 1 {
+		if s := statsOf(t, c); s.Pending != 1 || s.OldestPendingAge != 7500*time.Millisecond || s.LastSuccess != began.Add(10*time.Second) || s.Succeeded != 1 {
 			t.Errorf("stats %+v, want the same", s)
 		}
 		stop(t, c)
@@ -156,7 +156,7 @@ func TestNothingIsLostCountOf(t *testing.T) {
 			}}
 			reg := prometheus.NewRegistry()
 			cfg := enabled(sink)
-			cfg.Registerer, cfg.Shards, cfg.Queue, cfg.Format = reg, shards, queue, format
+			cfg.Registerer, cfg.Shards, cfg.QueueSize, cfg.Format = reg, shards, queue, format
 			c := start(t, cfg)
 			told := map[string]int{}
 			var d deliveries

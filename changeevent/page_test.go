@@ -141,7 +141,7 @@ func TestPageNamesActions(t *testing.T) {
 func execution(who string) changeevent.ChangeEvent {
 	e := changeevent.ChangeEvent{Source: changeevent.SourceExecutionController, Subject: "executions/scale-web"}
 	if who != "" {
-		e.Details = map[string]string{"who": who}
+		e.Details = map[string]string{"actor": who}
 	}
 	return e
 }
@@ -164,7 +164,7 @@ func TestPageNamesClasses(t *testing.T) {
 	for _, class := range []changeevent.Class{
 		changeevent.ClassRedirect, changeevent.ClassClientError, changeevent.ClassUnauthorized, changeevent.ClassForbidden, changeevent.ClassNotFound,
 		changeevent.ClassGone, changeevent.ClassRateLimited, changeevent.ClassServerError, changeevent.ClassConnection, changeevent.ClassDNS,
-		changeevent.ClassTLS, changeevent.ClassTimeout, changeevent.ClassRefused, changeevent.ClassEncode, changeevent.ClassQueueFull,
+		changeevent.ClassTLS, changeevent.ClassTimeout, changeevent.ClassAddressDenied, changeevent.ClassEncode, changeevent.ClassQueueFull,
 		changeevent.ClassClosed, changeevent.ClassShutdown, changeevent.ClassExpired,
 	} {
 		if !strings.Contains(table, "`"+string(class)+"`") {

@@ -1,8 +1,7 @@
 package changeevent
 
-// A Payload is a change event as the default format sends it, and as the fleet
-// API takes it. Fields are added over time, never taken away or given another
-// meaning.
+// A Payload is a change event in the default format, which the fleet API accepts.
+// New fields may be added. Existing fields are not removed and keep their meaning.
 type Payload struct {
 	Action string `json:"action"`
 	// Timestamp is RFC 3339 in UTC with three decimals. Readers also take the
@@ -39,7 +38,7 @@ func strictPayload(p Payload) Payload {
 	}
 }
 
-// A HealthEvent is the health report that led to a change.
+// A HealthEvent is the health report that caused a change.
 type HealthEvent struct {
 	CheckName  string   `json:"checkName"`
 	ErrorCode  string   `json:"errorCode"`

@@ -133,7 +133,7 @@ func TestProductIsASetting(t *testing.T) {
 func TestStrictSink(t *testing.T) {
 	sink := newWire(t)
 	client, err := changeevent.NewClient(changeevent.Config{
-		Enabled: true, Endpoint: sink.URL + "/changes", ClusterName: "my-cluster-name", AuthToken: "t", Strict: true, Shards: 1,
+		Enabled: true, Endpoint: sink.URL + "/changes", ClusterName: "my-cluster-name", AuthToken: "t", BaseFieldsOnly: true, Shards: 1,
 		Links: []changeevent.LinkTemplate{{Href: "https://runbooks.example.com/{action}"}},
 	})
 	if err != nil {
@@ -142,7 +142,7 @@ func TestStrictSink(t *testing.T) {
 	client.SendChangeEvent(t.Context(), changeevent.ChangeEvent{
 		Action: "cordon", NodeName: "gpu-node-01", CheckName: "xid-check", ErrorCodes: []string{"XID-79", "XID-48"}, Agent: "syslog-health-monitor",
 		IsFatal: true, Message: "GPU error detected", Reason: "r", Session: "s", Outcome: changeevent.OutcomeFailed, DryRun: true, Subject: "u",
-		Details: map[string]string{"who": "alice"}, Changes: []changeevent.FieldChange{{Field: "spec.version"}}, ChangesOmitted: 3,
+		Details: map[string]string{"actor": "alice"}, Changes: []changeevent.FieldChange{{Field: "spec.version"}}, ChangesOmitted: 3,
 	})
 	client.SendChangeEvent(t.Context(), changeevent.ChangeEvent{Action: "execution-started", Source: changeevent.SourceExecutionController, Subject: "executions/e"})
 	if err := client.Close(); err != nil {
@@ -157,7 +157,7 @@ func TestStrictSink(t *testing.T) {
 			`"healthEvent":{"checkName":"","errorCode":"","agent":"","isFatal":false,"message":""},"dryRun":false}`)
 	for _, format := range changeevent.Formats() {
 		err := changeevent.Check(changeevent.Config{
-			Enabled: true, Endpoint: sink.URL, ClusterName: "c", Strict: true, Format: format, AuthHeader: "X", AuthToken: "0123456789abcdef0123456789abcdef",
+			Enabled: true, Endpoint: sink.URL, ClusterName: "c", BaseFieldsOnly: true, Format: format, AuthHeader: "X", AuthToken: "0123456789abcdef0123456789abcdef",
 		})
 		if (err == nil) != (format == changeevent.FormatJSON) {
 			t.Errorf("strict with format %s: %v", format, err)

@@ -17,7 +17,7 @@ import (
 // resending is enabled for a sender that sends again what has failed.
 func resending(s http.RoundTripper) Config {
 	cfg := enabled(s)
-	cfg.Resends = true
+	cfg.SenderRetries = true
 	return cfg
 }
 
@@ -36,7 +36,7 @@ func TestNoNodeWaitsForAnother(t *testing.T) {
 		cfg.Timeout = time.Hour
 		c := start(t, cfg)
 		var sick, told deliveries
-		for i := range DefaultResendShards - 1 {
+		for i := range DefaultSenderRetryShards - 1 {
 			c.SendChangeEvent(t.Context(), ChangeEvent{ID: "sick" + strconv.Itoa(i), Action: ActionCordon, NodeName: "s" + strconv.Itoa(i), OnDelivery: sick.add})
 		}
 		for i := range nodes {
@@ -47,11 +47,11 @@ func TestNoNodeWaitsForAnother(t *testing.T) {
 			t.Errorf("%d of %d events are delivered while some hang, and %d of those that hang", got, nodes, len(sick.got()))
 		}
 		time.Sleep(time.Minute)
-		if s := statsOf(t, c); s.Pending != DefaultResendShards-1 || s.Oldest != time.Minute {
-			t.Errorf("%d are pending, the oldest for %s", s.Pending, s.Oldest)
+		if s := statsOf(t, c); s.Pending != DefaultSenderRetryShards-1 || s.OldestPendingAge != time.Minute {
+			t.Errorf("%d are pending, the oldest for %s", s.Pending, s.OldestPendingAge)
 		}
 		time.Sleep(time.Hour)
-		if got := len(sick.got()); got != DefaultResendShards-1 {
+		if got := len(sick.got()); got != DefaultSenderRetryShards-1 {
 			t.Errorf("%d of those that hang are given up", got)
 		}
 	})
@@ -92,12 +92,12 @@ func TestGivenBackOnce(t *testing.T) {
 			t.Errorf("the sender hears (-want +got):\n%s", diff)
 		}
 		const metrics = `
-			# HELP nvsentinel_change_events_failed_total Change events that were not delivered, by action and why: those with status failed and dropped, and each try of those that are sent again later.
+			# HELP nvsentinel_change_events_failed_total Total number of failed deliveries of change events, by action and error. Counts each event with status failed or dropped, and each failed attempt of an event that its sender retries.
 			# TYPE nvsentinel_change_events_failed_total counter
 			nvsentinel_change_events_failed_total{action="cordon",error="client_error"} 1
 			nvsentinel_change_events_failed_total{action="cordon",error="rate_limited"} 1
 			nvsentinel_change_events_failed_total{action="cordon",error="unauthorized"} 1
-			# HELP nvsentinel_change_events_total Change events, by action and by what became of them: success, failed (the sink or the way there) or dropped (before a sink has answered).
+			# HELP nvsentinel_change_events_total Total number of change events, by action and status: success, failed (request failed) or dropped (discarded before a response).
 			# TYPE nvsentinel_change_events_total counter
 			nvsentinel_change_events_total{action="cordon",status="failed"} 1
 			nvsentinel_change_events_total{action="cordon",status="success"} 1
@@ -105,7 +105,7 @@ func TestGivenBackOnce(t *testing.T) {
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(metrics), "nvsentinel_change_events_total", "nvsentinel_change_events_failed_total"); err != nil {
 			t.Error(err)
 		}
-		if s := statsOf(t, c); s.Sent != 4 || s.Succeeded != 1 || s.Failed != 1 || s.Returned != 2 {
+		if s := statsOf(t, c); s.Sent != 4 || s.Succeeded != 1 || s.Failed != 1 || s.ReturnedToSender != 2 {
 			t.Errorf("%+v", s)
 		}
 	})

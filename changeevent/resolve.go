@@ -25,7 +25,7 @@ func resolve(cfg Config) (Config, error) {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if (cfg.Endpoint == "") == (cfg.EndpointFile == "") {
-		refuse("one of Endpoint and EndpointFile is required")
+		refuse("exactly one of Endpoint and EndpointFile is required")
 	}
 	if cfg.ClusterName == "" {
 		refuse("ClusterName is required")
@@ -37,8 +37,8 @@ func resolve(cfg Config) (Config, error) {
 		refuse("Format: %w", err)
 	}
 	cfg.Format = format
-	if cfg.Strict && format != FormatJSON {
-		refuse("Strict: format %q has fields of its own; want %q", format, FormatJSON)
+	if cfg.BaseFieldsOnly && format != FormatJSON {
+		refuse("BaseFieldsOnly requires the format %[2]q, not %[1]q", format, FormatJSON)
 	}
 	for i, link := range cfg.Links {
 		if err := link.Validate(); err != nil {
@@ -59,36 +59,36 @@ func resolve(cfg Config) (Config, error) {
 
 // resolveNumbers fills in how much is held and gathered.
 func resolveNumbers(cfg *Config) error {
-	if cfg.Aggregate == 0 && cfg.Format == FormatSlack {
-		cfg.Aggregate = DefaultAggregate
+	if cfg.BatchWait == 0 && cfg.Format == FormatSlack {
+		cfg.BatchWait = DefaultBatchWait
 	}
-	if cfg.Aggregate > 0 && dialectOf(cfg.Format).batch == 1 {
-		return fmt.Errorf("gather events for Aggregate: format %q has one event per request", cfg.Format)
+	if cfg.BatchWait > 0 && dialectOf(cfg.Format).batch == 1 {
+		return fmt.Errorf("BatchWait is not supported: format %q has one event per request", cfg.Format)
 	}
 	if cfg.Shards == 0 {
 		switch {
-		case cfg.Aggregate > 0:
+		case cfg.BatchWait > 0:
 			cfg.Shards = 1
-		case cfg.Resends:
-			cfg.Shards = DefaultResendShards
+		case cfg.SenderRetries:
+			cfg.Shards = DefaultSenderRetryShards
 		default:
 			cfg.Shards = DefaultShards
 		}
 	}
 	if cfg.Shards < 1 || cfg.Shards > maxShards {
-		return fmt.Errorf("use %d for Shards: want 1 to %d", cfg.Shards, maxShards)
+		return fmt.Errorf("Shards is %d, must be 1 to %d", cfg.Shards, maxShards)
 	}
-	if cfg.Queue == 0 {
-		cfg.Queue = DefaultQueued / cfg.Shards
+	if cfg.QueueSize == 0 {
+		cfg.QueueSize = DefaultQueueSize / cfg.Shards
 	}
-	if cfg.Queue < 1 || cfg.Queue > maxQueue {
-		return fmt.Errorf("use %d for Queue: want 1 to %d", cfg.Queue, maxQueue)
+	if cfg.QueueSize < 1 || cfg.QueueSize > maxQueue {
+		return fmt.Errorf("QueueSize is %d, must be 1 to %d", cfg.QueueSize, maxQueue)
 	}
-	if cfg.Resends {
+	if cfg.SenderRetries {
 		cfg.Retry.MaxAttempts = 1
 	}
 	if cfg.Retry.MaxAttempts < 0 {
-		return fmt.Errorf("use %d for Retry.MaxAttempts: want none below zero", cfg.Retry.MaxAttempts)
+		return fmt.Errorf("Retry.MaxAttempts is %d, must not be negative", cfg.Retry.MaxAttempts)
 	}
 	return nil
 }
@@ -105,13 +105,13 @@ func resolveTimes(cfg *Config) error {
 		{"Timeout", &cfg.Timeout, DefaultTimeout},
 		{"ShutdownTimeout", &cfg.ShutdownTimeout, DefaultShutdownTimeout},
 		{"MaxAge", &cfg.MaxAge, DefaultMaxAge},
-		{"Aggregate", &cfg.Aggregate, 0},
+		{"BatchWait", &cfg.BatchWait, 0},
 		{"Retry.InitialInterval", &cfg.Retry.InitialInterval, DefaultRetryInitialInterval},
 		{"Retry.MaxInterval", &cfg.Retry.MaxInterval, DefaultRetryMaxInterval},
-		{"Retry.MaxElapsed", &cfg.Retry.MaxElapsed, DefaultRetryMaxElapsed},
+		{"Retry.MaxElapsedTime", &cfg.Retry.MaxElapsedTime, DefaultRetryMaxElapsedTime},
 	} {
 		if *d.value < 0 {
-			errs = append(errs, fmt.Errorf("use %[2]s for %[1]s: want none below zero", d.name, *d.value))
+			errs = append(errs, fmt.Errorf("%s is %s, must not be negative", d.name, *d.value))
 		}
 		*d.value = cmp.Or(*d.value, d.zero)
 	}
@@ -122,17 +122,17 @@ func resolveTimes(cfg *Config) error {
 func resolveAuth(cfg Config) (Config, error) {
 	d := dialectOf(cfg.Format)
 	if cfg.AuthToken != "" && cfg.AuthTokenFile != "" {
-		return cfg, errors.New("AuthToken and AuthTokenFile are both given: want one of the two")
+		return cfg, errors.New("AuthToken and AuthTokenFile are both set: remove one of them")
 	}
 	if cfg.RoutingKey != "" && cfg.RoutingKeyFile != "" {
-		return cfg, errors.New("RoutingKey and RoutingKeyFile are both given: want one of the two")
+		return cfg, errors.New("RoutingKey and RoutingKeyFile are both set: remove one of them")
 	}
 	if d.key && cfg.RoutingKey == "" && cfg.RoutingKeyFile == "" {
 		cfg.RoutingKey, cfg.RoutingKeyFile = Secret(cfg.AuthToken), cfg.AuthTokenFile
 		cfg.AuthToken, cfg.AuthTokenFile = "", ""
 	}
 	if d.key && cfg.RoutingKey == "" && cfg.RoutingKeyFile == "" {
-		return cfg, fmt.Errorf("RoutingKey or RoutingKeyFile is required by format %q", cfg.Format)
+		return cfg, fmt.Errorf("format %q requires RoutingKey or RoutingKeyFile", cfg.Format)
 	}
 	if cfg.AuthToken == "" && cfg.AuthTokenFile == "" {
 		return cfg, nil
@@ -141,7 +141,7 @@ func resolveAuth(cfg Config) (Config, error) {
 		cfg.AuthHeader = d.authHeader
 	}
 	if cfg.AuthHeader == "" {
-		return cfg, fmt.Errorf("AuthHeader is required with a token: format %q has no header for it", cfg.Format)
+		return cfg, fmt.Errorf("AuthHeader is required with a token: format %q has no default header", cfg.Format)
 	}
 	cfg.AuthHeader = http.CanonicalHeaderKey(cfg.AuthHeader)
 	if cfg.AuthScheme == "" && strings.EqualFold(cfg.AuthHeader, d.authHeader) {
@@ -154,11 +154,11 @@ func resolveAuth(cfg Config) (Config, error) {
 // request is to be read.
 func checkAuthHeader(name string) error {
 	if strings.ContainsFunc(name, notInName) {
-		return fmt.Errorf("AuthHeader %q is no name of a header: want letters, digits and hyphens", name)
+		return fmt.Errorf("AuthHeader %q is not a valid header name: use letters, digits and hyphens", name)
 	}
 	switch name {
 	case "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
-		return fmt.Errorf("AuthHeader %q is not for a credential", name)
+		return fmt.Errorf("AuthHeader %q must not carry a credential", name)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func notInName(c rune) bool {
 // checkLine refuses what would end a header, without telling what it is.
 func checkLine(what, value string) error {
 	if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7F }) {
-		return fmt.Errorf("%s has a control character or a line break in it: want one line", what)
+		return fmt.Errorf("%s must be one line without control characters", what)
 	}
 	return nil
 }
@@ -182,17 +182,17 @@ func parseEndpoint(text string, allowHTTP bool, allowHosts ...string) (*url.URL,
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, errors.New("use Endpoint: it does not parse as a URL")
+		return nil, errors.New("Endpoint is not a valid URL")
 	case u.Scheme != "https" && u.Scheme != "http":
-		return nil, errors.New("use Endpoint: its scheme is not https")
+		return nil, errors.New("Endpoint must begin with https://")
 	case u.Opaque != "" || u.Hostname() == "":
-		return nil, errors.New("use Endpoint: it has no host")
+		return nil, errors.New("Endpoint has no host")
 	case u.User != nil:
-		return nil, errors.New("use Endpoint: it has a user or a password in it, for which there is AuthToken")
+		return nil, errors.New("Endpoint must not contain a user or password: use AuthToken")
 	case u.Fragment != "":
-		return nil, errors.New("use Endpoint: it has a fragment, which is never sent")
+		return nil, errors.New("Endpoint must not contain a fragment")
 	case u.Scheme == "http" && !allowHTTP && !isLoopback(u.Hostname()) && !isAllowed(net.JoinHostPort(u.Hostname(), portOf(u)), allowHosts):
-		return nil, errors.New("use Endpoint: it is plain http; want https, or AllowHTTP")
+		return nil, errors.New("Endpoint uses plain http: use https or set AllowHTTP")
 	}
 	return u, nil
 }
@@ -206,7 +206,7 @@ func isAllowed(addr string, hosts []string) bool {
 func checkHosts(hosts []string) error {
 	for _, h := range hosts {
 		if host, port, err := net.SplitHostPort(h); err != nil || host == "" || port == "" {
-			return fmt.Errorf("%q is not a host with a port, such as fleet-api.example:8080", h)
+			return fmt.Errorf("%q must be host:port, such as fleet-api.example:8080", h)
 		}
 	}
 	return nil
@@ -231,7 +231,7 @@ func target(endpoint *url.URL, segment string) (*url.URL, error) {
 	u.RawPath = strings.TrimRight(endpoint.EscapedPath(), "/") + "/" + segment
 	path, err := url.PathUnescape(u.RawPath)
 	if err != nil {
-		return nil, fmt.Errorf("append a segment to the endpoint: %w", err)
+		return nil, fmt.Errorf("append cluster to endpoint: %w", err)
 	}
 	u.Path = path
 	return &u, nil

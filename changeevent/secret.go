@@ -9,15 +9,14 @@ import (
 // redacted is what a Secret shows of itself.
 const redacted = "***"
 
-// A Secret is a text that is not shown: however it is printed, logged or
-// marshalled, "***" comes out. The zero value is no secret, and shows as the
-// empty text, so that one can see that it is missing.
+// A Secret is a string that is printed, logged and marshalled as "***". The zero
+// value is printed as the empty string, so that a missing secret is visible.
 type Secret string
 
-// Reveal gives the text itself.
+// Reveal returns the secret.
 func (s Secret) Reveal() string { return string(s) }
 
-// String gives "***", or the empty text if there is no secret.
+// String returns "***", or the empty string if there is no secret.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -25,11 +24,10 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// GoString gives the same as String, in quotes.
+// GoString returns the same as String, in quotes.
 func (s Secret) GoString() string { return `"` + s.String() + `"` }
 
-// Format redacts whatever the verb: for one that a string does not know, fmt
-// would print the value past String.
+// Format redacts the secret for every verb.
 func (s Secret) Format(f fmt.State, verb rune) {
 	text := s.String()
 	if verb == 'q' || f.Flag('#') {
@@ -41,6 +39,6 @@ func (s Secret) Format(f fmt.State, verb rune) {
 // LogValue redacts the secret in logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText redacts the secret in JSON and in everything else that asks for
-// a text. What is marshalled cannot be read back.
+// MarshalText redacts the secret in JSON and other text formats. The result cannot
+// be unmarshalled to the secret.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -142,7 +142,7 @@ func TestActionsThatASinkDoesNotWant(t *testing.T) {
 			sink := new(script)
 			cfg := enabled(sink)
 			reg := prometheus.NewRegistry()
-			cfg.Actions, cfg.Extensions, cfg.Registerer = tc.actions, tc.extensions, reg
+			cfg.Actions, cfg.IncludeOptionalActions, cfg.Registerer = tc.actions, tc.extensions, reg
 			c := start(t, cfg)
 			var told deliveries
 			for _, action := range []string{ActionCordon, "own", ActionBudgetExhausted} {
@@ -173,7 +173,7 @@ func TestSendAllocatesNothingOfItsOwn(t *testing.T) {
 	release := make(chan struct{})
 	sink := &script{answer: func(int, *http.Request) (*http.Response, error) { <-release; return status(http.StatusOK), nil }}
 	cfg := enabled(sink)
-	cfg.Shards, cfg.Queue = 1, 64
+	cfg.Shards, cfg.QueueSize = 1, 64
 	c := start(t, cfg)
 	e := ChangeEvent{Action: ActionCordon, NodeName: "n", CheckName: "c", ErrorCode: "e", Message: "m"}
 	for range 200 { // the queue has grown, and overflows

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// settle counts, logs and tells what became of events: once for each.
+// settle counts, logs and reports the result of each event once.
 func (c *client) settle(batch []item, v verdict) {
 	now := time.Now()
 	for i := range batch {
@@ -22,7 +22,7 @@ func (c *client) settle(batch []item, v verdict) {
 // count counts one event. One that its sender sends again is counted then, and
 // its failure now.
 func (c *client) count(action string, v verdict, now time.Time) {
-	returned := c.cfg.Resends && !v.final()
+	returned := c.cfg.SenderRetries && !v.final()
 	c.tally.count(v, returned, now)
 	c.metrics.count(action, v, returned)
 }
@@ -34,7 +34,7 @@ func (c *client) tell(e *ChangeEvent, v verdict, now time.Time) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			c.log.ErrorContext(c.root, "callback of a change event panicked", "err", fmt.Sprint(p), "action", e.Action)
+			c.log.ErrorContext(c.root, "change event callback panicked", "err", fmt.Sprint(p), "action", e.Action)
 		}
 	}()
 	e.OnDelivery(Delivery{ID: idOf(e), Class: v.class, Permanent: v.permanent, Status: v.status, Attempts: v.attempts, At: now})
@@ -55,47 +55,47 @@ func (c *client) report(ctx context.Context, e *ChangeEvent, v verdict) {
 		return
 	}
 	c.log.ErrorContext(ctx, "change event not delivered",
-		"why", explain(v.class), "class", v.class, "action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "subject", e.Subject,
-		"event_id", idOf(e), "status", v.status, "attempts", v.attempts, "answer", quote(v.text), "unsaid_before", unsaid)
+		"reason", explain(v.class), "error_class", v.class, "action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "subject", e.Subject,
+		"event_id", idOf(e), "status", v.status, "attempts", v.attempts, "response", quote(v.text), "suppressed", unsaid)
 }
 
 // explain is a class in the words of whoever has to mend it.
 func explain(class Class) string {
 	switch class {
 	case ClassRedirect:
-		return "the sink redirects, which is not followed"
+		return "the sink redirects; redirects are not followed"
 	case ClassClientError:
-		return "the sink refuses the request"
+		return "the sink rejected the request"
 	case ClassUnauthorized, ClassForbidden:
-		return "authentication failed: the sink does not accept the credential"
+		return "authentication failed: the sink rejected the credential"
 	case ClassNotFound:
 		return "the sink does not know the cluster or the path"
 	case ClassGone:
-		return "the sink has been retired"
+		return "the sink URL is gone"
 	case ClassRateLimited:
-		return "the sink asks for fewer requests"
+		return "the sink limits the request rate"
 	case ClassServerError:
-		return "the sink has failed"
+		return "the sink failed"
 	case ClassConnection:
-		return "no connection to the sink"
+		return "the connection to the sink failed"
 	case ClassDNS:
-		return "the name of the sink was not resolved"
+		return "the host name of the sink did not resolve"
 	case ClassTLS:
-		return "no secure connection to the sink"
+		return "the TLS connection to the sink failed"
 	case ClassTimeout:
-		return "the sink has not answered in time"
-	case ClassRefused:
+		return "the sink did not respond in time"
+	case ClassAddressDenied:
 		return "the address of the sink is not allowed"
 	case ClassEncode:
-		return "the event cannot be written in the format of the sink"
+		return "the event cannot be encoded in the format of the sink"
 	case ClassQueueFull:
-		return "events come faster than the sink takes them"
+		return "events arrive faster than the sink accepts them; the queue is full"
 	case ClassClosed:
-		return "the client was closed before"
+		return "the client was already closed"
 	case ClassShutdown:
-		return "the client was closed before the sink answered"
+		return "the client was closed before the sink responded"
 	case ClassExpired:
-		return "the event is too old to be of use"
+		return "the event is older than max_age"
 	}
 	return string(class)
 }

@@ -5,51 +5,50 @@ import (
 	"time"
 )
 
-// Stats say how a client stands. Sent is Succeeded, Failed, Dropped, Returned and
-// Pending together, exactly so when nothing is under way.
+// Stats is the state of a client. Sent is the sum of Succeeded, Failed, Dropped,
+// ReturnedToSender and Pending, exactly so while no event is being processed.
 type Stats struct {
 	Sink   string `json:"sink"`
 	Format Format `json:"format"`
 
-	// Sent is how often an event was sent that the sink is to have, those that
-	// came after Close included.
+	// Sent is the number of events for the sink, including events after Close.
 	Sent uint64 `json:"sent"`
-	// Succeeded were taken by the sink.
+	// Succeeded is the number of events that the sink accepted.
 	Succeeded uint64 `json:"succeeded"`
-	// Failed were refused by the sink, or did not get there.
+	// Failed is the number of events that the sink rejected or that did not reach it.
 	Failed uint64 `json:"failed"`
-	// Dropped were given up by the client before there was an answer.
+	// Dropped is the number of events that the client discarded before a response.
 	Dropped uint64 `json:"dropped"`
-	// Returned were given back to the sender, which sends them again
-	// (Config.Resends).
-	Returned uint64 `json:"returned,omitempty"`
-	// Retries are requests that were sent again.
+	// ReturnedToSender is the number of events that the sender retries
+	// (Config.SenderRetries).
+	ReturnedToSender uint64 `json:"returnedToSender,omitempty"`
+	// Retries is the number of requests that were sent again.
 	Retries uint64 `json:"retries"`
-	// Pending wait, or are being sent.
+	// Pending is the number of events that are queued or being sent.
 	Pending int `json:"pending"`
-	// Oldest is how long the oldest of those has been there.
-	Oldest time.Duration `json:"oldest"`
+	// OldestPendingAge is the age of the oldest pending event.
+	OldestPendingAge time.Duration `json:"oldestPendingAgeNanoseconds"`
 
 	LastSuccess time.Time `json:"lastSuccess,omitzero"`
 	LastFailure time.Time `json:"lastFailure,omitzero"`
-	// LastClass is why the last one failed that did.
-	LastClass Class `json:"lastClass,omitempty"`
-	// Failures are the failed, dropped and returned ones by why.
-	Failures map[Class]uint64 `json:"failures,omitempty"`
+	// LastErrorClass is the error class of the last failure.
+	LastErrorClass Class `json:"lastErrorClass,omitempty"`
+	// FailuresByClass counts failed, dropped and returned events by error class.
+	FailuresByClass map[Class]uint64 `json:"failuresByClass,omitempty"`
 
-	// Unreadable are the files of the configuration that cannot be read, by what
-	// they hold: endpoint, auth_token, routing_key, signing_key, ca. What was read
-	// before stays in force.
-	Unreadable map[string]string `json:"unreadable,omitempty"`
-	// HeldUntil is until when the sink asks to be left alone. Zero is that it does
-	// not.
-	HeldUntil time.Time `json:"heldUntil,omitzero"`
-	// Waits says that one of them never could be, so that nothing is sent yet.
-	Waits bool `json:"waits,omitempty"`
+	// UnreadableFiles lists the configured files that cannot be read, with the
+	// error: endpoint, auth_token, routing_key, signing_key or ca. The last
+	// content that was read stays in use.
+	UnreadableFiles map[string]string `json:"unreadableFiles,omitempty"`
+	// PausedUntil is the end of a pause that the sink asked for. Zero means no pause.
+	PausedUntil time.Time `json:"pausedUntil,omitzero"`
+	// WaitingForFiles reports that a required file was never readable, so that
+	// events are queued but not sent.
+	WaitingForFiles bool `json:"waitingForFiles,omitempty"`
 }
 
-// StatsOf says how a client of this package stands. Of another, and of one that
-// does nothing, it says false.
+// StatsOf returns the state of a client of this package. For any other client,
+// and for a disabled one, it returns false.
 func StatsOf(c Client) (Stats, bool) {
 	own, ok := c.(*client)
 	if !ok || own == nil {
@@ -62,37 +61,37 @@ func (c *client) stats(now time.Time) Stats {
 	t := c.tally
 	s := Stats{
 		Sink: c.cfg.Name, Format: c.cfg.Format,
-		Succeeded: t.succeeded.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load(), Returned: t.returned.Load(), Retries: t.retries.Load(),
-		LastSuccess: unixNano(t.lastSuccess.Load()), Waits: c.keys.current.Load() == nil,
+		Succeeded: t.succeeded.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load(), ReturnedToSender: t.returned.Load(), Retries: t.retries.Load(),
+		LastSuccess: unixNano(t.lastSuccess.Load()), WaitingForFiles: c.keys.current.Load() == nil,
 	}
 	if until, ok := c.held(); ok {
-		s.HeldUntil = until
+		s.PausedUntil = until
 	}
 	for f, err := range c.keys.unreadable() {
 		if err == nil {
 			continue
 		}
-		if s.Unreadable == nil {
-			s.Unreadable = make(map[string]string)
+		if s.UnreadableFiles == nil {
+			s.UnreadableFiles = make(map[string]string)
 		}
-		s.Unreadable[f.String()] = err.Error()
+		s.UnreadableFiles[f.String()] = err.Error()
 	}
 	for class, n := range t.classes {
 		count, last := n.n.Load(), unixNano(n.last.Load())
 		if count == 0 {
 			continue
 		}
-		if s.Failures == nil {
-			s.Failures = make(map[Class]uint64)
+		if s.FailuresByClass == nil {
+			s.FailuresByClass = make(map[Class]uint64)
 		}
-		s.Failures[class] = count
+		s.FailuresByClass[class] = count
 		if last.After(s.LastFailure) {
-			s.LastFailure, s.LastClass = last, class
+			s.LastFailure, s.LastErrorClass = last, class
 		}
 	}
 	for _, shard := range c.shards {
 		n, oldest, sent := shard.pending(now)
-		s.Pending, s.Oldest, s.Sent = s.Pending+n, max(s.Oldest, oldest), s.Sent+sent
+		s.Pending, s.OldestPendingAge, s.Sent = s.Pending+n, max(s.OldestPendingAge, oldest), s.Sent+sent
 	}
 	return s
 }
@@ -104,7 +103,7 @@ func unixNano(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// A tally counts what became of events. It has no lock, as senders count, too.
+// A tally counts the results of events. It has no lock, as senders count, too.
 type tally struct {
 	succeeded, failed, dropped, returned, retries atomic.Uint64
 	lastSuccess                                   atomic.Int64 // in nanoseconds since 1970
@@ -124,11 +123,11 @@ func newTally() *tally {
 	return t
 }
 
-// Classes are all classes there are.
+// Classes returns all error classes.
 func Classes() []Class {
 	return []Class{
 		ClassRedirect, ClassClientError, ClassUnauthorized, ClassForbidden, ClassNotFound, ClassGone, ClassRateLimited,
-		ClassServerError, ClassConnection, ClassDNS, ClassTLS, ClassTimeout, ClassRefused,
+		ClassServerError, ClassConnection, ClassDNS, ClassTLS, ClassTimeout, ClassAddressDenied,
 		ClassEncode, ClassQueueFull, ClassClosed, ClassShutdown, ClassExpired,
 	}
 }

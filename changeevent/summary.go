@@ -17,13 +17,14 @@ const dryRunMark = "[DRY-RUN] "
 // allPassed is why a node goes back where no other reason is given.
 const allPassed = "all health checks passed"
 
-// Summarize is an event in one line for people: who did what to what, and why.
+// Summarize describes an event in one line: the actor, the action, the object and
+// the cause.
 //
 //	NVSentinel cordoned node gpu-node-01 due to XID-79
 //	alice changed spec.version 1.34 → 1.35 of my-cluster
 //	[DRY-RUN] NVSentinel would have cordoned node gpu-node-01 due to XID-79
 //
-// It is made of the action and the other fields; Summary has no part in it.
+// It ignores the field Summary.
 func Summarize(e ChangeEvent) string { return summarize(&e, "") }
 
 // summarize is Summarize for a sender that is called product; empty leaves that
@@ -62,7 +63,7 @@ func actorOf(e *ChangeEvent, s sentence, product string) string {
 		return s.actor
 	}
 	if s.byPerson {
-		if who := mendLine(e.Details[DetailWho]); who != "" {
+		if who := mendLine(e.Details[DetailActor]); who != "" {
 			return cut(who, maxName)
 		}
 	}
@@ -161,11 +162,11 @@ func ofExtensions(action string) (sentence, bool) {
 	case ActionDrainCancelled:
 		return sentence{done: "stopped draining", object: objectNode, why: whyOr("")}, true
 	case ActionOverrideDetected:
-		return sentence{done: "noticed an override by a person on", seen: true, object: objectNode, why: whyOr("")}, true
+		return sentence{done: "detected a manual override on", seen: true, object: objectNode, why: whyOr("")}, true
 	case ActionBudgetExhausted:
-		return sentence{done: "held back from cordoning", object: objectNode, why: whyOr("the budget is exhausted")}, true
+		return sentence{done: "skipped cordoning", object: objectNode, why: whyOr("the budget is exhausted")}, true
 	case ActionSupportRequired:
-		return sentence{done: "asked for support with", object: objectNode, why: whyDueTo}, true
+		return sentence{done: "requested support for", object: objectNode, why: whyDueTo}, true
 	}
 	return sentence{}, false
 }
@@ -184,15 +185,15 @@ func ofShoots(action string) (sentence, bool) {
 	const gardener = "Gardener"
 	switch action {
 	case ActionShootCreated:
-		return sentence{done: "asked Gardener for", plain: "ask Gardener for", object: objectShoot, why: whyNothing}, true
+		return sentence{done: "asked Gardener to create", plain: "ask Gardener to create", object: objectShoot, why: whyNothing}, true
 	case ActionShootUpdated:
-		return sentence{done: "asked Gardener to change", plain: "ask Gardener to change", object: objectShoot, why: whyNothing}, true
+		return sentence{done: "asked Gardener to update", plain: "ask Gardener to update", object: objectShoot, why: whyNothing}, true
 	case ActionShootDeleted:
-		return sentence{actor: gardener, done: "has deleted", seen: true, object: objectShoot, why: whyNothing}, true
+		return sentence{actor: gardener, done: "deleted", seen: true, object: objectShoot, why: whyNothing}, true
 	case ActionShootReady:
-		return sentence{actor: gardener, done: "has", seen: true, object: objectShoot, why: func(*ChangeEvent) string { return " ready" }}, true
+		return sentence{actor: gardener, done: "reported", seen: true, object: objectShoot, why: func(*ChangeEvent) string { return " ready" }}, true
 	case ActionShootFailed:
-		return sentence{actor: gardener, done: "failed on", seen: true, object: objectShoot, why: whyFailed}, true
+		return sentence{actor: gardener, done: "failed to reconcile", seen: true, object: objectShoot, why: whyFailed}, true
 	}
 	return sentence{}, false
 }
@@ -248,9 +249,9 @@ func ofExecutions(action string) (sentence, bool) {
 	case ActionExecutionFailed:
 		return sentence{done: "failed to complete", object: objectSubject, why: whyFailed}, true
 	case ActionExecutionApproved:
-		return sentence{done: "took the approval of", seen: true, object: objectSubject, why: whyBy}, true
+		return sentence{done: "recorded the approval of", seen: true, object: objectSubject, why: whyBy}, true
 	case ActionExecutionRejected:
-		return sentence{done: "took the rejection of", seen: true, object: objectSubject, why: whyBy}, true
+		return sentence{done: "recorded the rejection of", seen: true, object: objectSubject, why: whyBy}, true
 	case ActionExecutionRolledBack:
 		return sentence{done: "rolled back", plain: "roll back", object: objectSubject, why: whyOr("")}, true
 	}
@@ -326,10 +327,10 @@ func whyFailed(e *ChangeEvent) string {
 	return ""
 }
 
-// whyBy is who decided, which the details have as "who", and the reason.
+// whyBy is who decided, which the details have as "actor", and the reason.
 func whyBy(e *ChangeEvent) string {
 	text := whyOr("")(e)
-	if who := e.Details[DetailWho]; who != "" {
+	if who := e.Details[DetailActor]; who != "" {
 		return " by " + who + text
 	}
 	return text

@@ -131,7 +131,7 @@ func readRoots(file string) (*x509.CertPool, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("%q has no certificate (PEM)", file)
+		return nil, fmt.Errorf("%q contains no PEM certificate", file)
 	}
 	return roots, nil
 }
@@ -143,7 +143,7 @@ func proxyOf(text string) (func(*http.Request) (*url.URL, error), error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || portOf(u) == "" {
-		return nil, errors.New("want an URL of http, https, socks5 or socks5h") // without the URL, which may hold a password
+		return nil, errors.New("must be a URL with the scheme http, https, socks5 or socks5h") // without the URL, which may hold a password
 	}
 	return http.ProxyURL(u), nil
 }

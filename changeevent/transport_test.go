@@ -217,20 +217,20 @@ func TestGuard(t *testing.T) {
 	// What the dialler is told when a name of the internet has this address.
 	for _, host := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "169.254.169.254", "fd00::1"} {
 		err := tr.guardOf("sink.example.com", port).Control("tcp", net.JoinHostPort(host, port), nil)
-		if a := failureOf(t.Context(), err); a.class != ClassRefused || !a.permanent || a.retry {
+		if a := failureOf(t.Context(), err); a.class != ClassAddressDenied || !a.permanent || a.retry {
 			t.Errorf("%s: %+v, want that it is refused for good", host, a)
 		}
 	}
 	for _, addr := range []string{"10.0.0.1:80", "169.254.169.254:80", "[::ffff:10.0.0.1]:80", "[fd00::1]:80", "[fe80::1%lo]:80"} {
 		conn, err := tr.dial(t.Context(), "tcp", addr)
-		if a := failureOf(t.Context(), err); err == nil || a.class != ClassRefused {
+		if a := failureOf(t.Context(), err); err == nil || a.class != ClassAddressDenied {
 			t.Errorf("%s: dialled %v, %v; want that it is refused before there is a packet", addr, conn, err)
 		}
 	}
 	// 0x7f.1 is no literal address to Go, and one to some resolvers.
 	cfg := genuine("http://0x7f.1:" + port)
 	cfg.AllowHTTP = true
-	if d := sendOne(t, cfg, ChangeEvent{Action: ActionCordon}); d.Class != ClassRefused && d.Class != ClassDNS {
+	if d := sendOne(t, cfg, ChangeEvent{Action: ActionCordon}); d.Class != ClassAddressDenied && d.Class != ClassDNS {
 		t.Errorf("delivery %+v, want that it is refused, or not found", d)
 	}
 	if asked.Load() > 0 {

@@ -5,72 +5,69 @@ import (
 	"time"
 )
 
-// A ChangeEvent is something that was done: an observed mutation, a transition
-// of our own, or a dry run that says so. It is never the absence of an error.
+// A ChangeEvent describes one change: an action that was completed, a state
+// transition, or a dry run of an action.
 //
-// The zero value of each field leaves it out, but for what Client fills in.
-// SendChangeEvent takes a copy; what the caller does to it afterwards changes
-// nothing.
+// Zero fields are omitted or filled in with the defaults of the client.
+// SendChangeEvent copies the event, so the caller may reuse it.
 type ChangeEvent struct {
-	// Action is what was done, lower case with hyphens: ActionCordon, ….
+	// Action is the name of the action, in lower case with hyphens, such as
+	// ActionCordon.
 	Action string
-	// NodeName is the node that it was done to, "" if it was no node.
+	// NodeName is the name of the node, or empty if the change affects no node.
 	NodeName string
-	// Subject is what it was done to where that is no node, such as
+	// Subject identifies an object other than a node, such as
 	// "executions/scale-web".
 	Subject string
-	// CheckName, ErrorCode, ErrorCodes, Agent, IsFatal and Message are of the
-	// health report that led to it. ErrorCode is ErrorCodes joined with commas,
-	// and follows from them if it is empty.
+	// CheckName, ErrorCode, ErrorCodes, Agent, IsFatal and Message describe the
+	// health report that caused the change. An empty ErrorCode is set to
+	// ErrorCodes, joined with commas.
 	CheckName  string
 	ErrorCode  string
 	ErrorCodes []string
 	Agent      string
 	IsFatal    bool
 	Message    string
-	// Reason says why, in a few words.
+	// Reason explains the change in a few words.
 	Reason string
-	// Timestamp is when it was done. Zero is the time of the call.
+	// Timestamp is the time of the change. Zero means the time of the call.
 	Timestamp time.Time
-	// DryRun says that it would have been done. Config.DryRun says so for all.
+	// DryRun marks the event as a dry run. Config.DryRun marks all events.
 	DryRun bool
 
-	// ID is the same whenever the same change is told again, and of no other.
-	// Empty is derived from the other fields.
+	// ID identifies the change. A repeated event for the same change has the same
+	// ID. If it is empty, the client derives it from the other fields.
 	ID string
-	// Summary is one line for people. Empty is what Summarize makes of the
-	// action and the fields above.
+	// Summary is one line of text for people. If it is empty, Summarize generates it.
 	Summary string
-	// Outcome is OutcomeSucceeded, OutcomeFailed or empty, which is succeeded.
+	// Outcome is OutcomeSucceeded or OutcomeFailed. Empty means succeeded.
 	Outcome string
-	// Session ties the changes of one sequence together, such as from a cordon to
-	// the uncordon.
+	// Session groups related changes, such as those from a cordon to the uncordon.
 	Session string
-	// Source is the component that did it. Empty is Config.Source, which is never
-	// empty.
+	// Source is the component that made the change. Empty means Config.Source.
 	Source string
-	// Cluster is where it was done. Empty is Config.ClusterName.
+	// Cluster is the name of the cluster. Empty means Config.ClusterName.
 	Cluster string
-	// Links lead to more. Those of Config.Links are added.
+	// Links point to more information. Config.Links are added to them.
 	Links []Link
-	// Details are further names and values, few and short. DetailWho is the person
-	// who did it, or had it done.
+	// Details holds additional names and values, few and short. DetailActor names
+	// the person who made or requested the change.
 	Details map[string]string
-	// Changes are the fields that were changed. At most 32 are sent, without
-	// secrets. ChangesOmitted is how many more there were.
+	// Changes lists the fields that were changed. At most 32 are sent, and secret
+	// values are redacted. ChangesOmitted is the number of further fields.
 	Changes        []FieldChange
 	ChangesOmitted int
 
-	// OnDelivery, if set, is called once for each accepted event when it was
-	// delivered or given up, from a goroutine of the client. It must not block.
+	// OnDelivery, if set, is called once for each accepted event, when it is
+	// delivered or dropped. It runs on a goroutine of the client and must not block.
 	OnDelivery func(Delivery)
 }
 
-// DetailWho is the name of the detail that holds the person who did it, or had
-// it done: the identity that a request was authenticated as.
-const DetailWho = "who"
+// DetailActor is the key in Details for the person who made or requested the
+// change: the identity that the request was authenticated as.
+const DetailActor = "actor"
 
-// A Link leads to more, such as a runbook or a dashboard.
+// A Link points to more information, such as a runbook or a dashboard.
 type Link struct {
 	Href string `json:"href"`
 	Text string `json:"text,omitempty"`
@@ -82,64 +79,63 @@ const (
 	OutcomeFailed    = "failed"
 )
 
-// A Delivery is what became of an event.
+// A Delivery is the result of sending an event.
 type Delivery struct {
 	ID string
-	// Class is "" if a sink has taken the event, else why not.
+	// Class is empty if a sink accepted the event, otherwise the error class.
 	Class Class
-	// Permanent says that the same event would fare no better later.
+	// Permanent reports that sending the same event again would fail, too.
 	Permanent bool
-	// Status is the last answer of the sink, 0 if there was none.
+	// Status is the HTTP status of the last response, or 0 without a response.
 	Status int
-	// Attempts is how often it was tried, 0 if never.
+	// Attempts is the number of requests that were sent.
 	Attempts int
 	At       time.Time
 }
 
-// A Class is why an event was not delivered. There are no others.
+// A Class is the error class of an event that was not delivered.
 type Class string
 
-// The classes: of answers, of what kept an answer away, and of events that
-// were not sent.
+// The error classes: for responses, for failed requests, and for events that were
+// not sent.
 const (
-	ClassRedirect     Class = "redirect"
-	ClassClientError  Class = "client_error"
-	ClassUnauthorized Class = "unauthorized"
-	ClassForbidden    Class = "forbidden"
-	ClassNotFound     Class = "not_found"
-	ClassGone         Class = "gone"
-	ClassRateLimited  Class = "rate_limited"
-	ClassServerError  Class = "server_error"
-	ClassConnection   Class = "connection"
-	ClassDNS          Class = "dns"
-	ClassTLS          Class = "tls"
-	ClassTimeout      Class = "timeout"
-	ClassRefused      Class = "address_refused" // the address is one that is not to be reached
-	ClassEncode       Class = "encode"
-	ClassQueueFull    Class = "queue_full"
-	ClassClosed       Class = "closed"
-	ClassShutdown     Class = "shutdown"
-	ClassExpired      Class = "expired"
+	ClassRedirect      Class = "redirect"
+	ClassClientError   Class = "client_error"
+	ClassUnauthorized  Class = "unauthorized"
+	ClassForbidden     Class = "forbidden"
+	ClassNotFound      Class = "not_found"
+	ClassGone          Class = "gone"
+	ClassRateLimited   Class = "rate_limited"
+	ClassServerError   Class = "server_error"
+	ClassConnection    Class = "connection"
+	ClassDNS           Class = "dns"
+	ClassTLS           Class = "tls"
+	ClassTimeout       Class = "timeout"
+	ClassAddressDenied Class = "address_denied" // the address is not allowed
+	ClassEncode        Class = "encode"
+	ClassQueueFull     Class = "queue_full"
+	ClassClosed        Class = "closed"
+	ClassShutdown      Class = "shutdown"
+	ClassExpired       Class = "expired"
 )
 
 // Client defines the interface for sending change events to an external sink.
 // All methods are safe for concurrent use.
 //
-// Create one with NewClient, call SendChangeEvent from any goroutine, and Close
-// when the process ends, after everything that sends has ended.
+// Create a client with NewClient and call SendChangeEvent from any goroutine. Call
+// Close when the process ends, after all senders have stopped.
 type Client interface {
-	// SendChangeEvent hands an event over to a worker of the client and returns
-	// at once: it never blocks, never fails, and starts no goroutine. The
-	// context lends its values (a trace); neither its end nor its deadline has a
-	// part in the delivery.
+	// SendChangeEvent queues an event for delivery and returns at once. It never
+	// blocks, never fails and starts no goroutine. Values of the context, such as
+	// a trace, are used; its cancellation and deadline do not affect the delivery.
 	//
 	// It does nothing if the client is nil, disabled or closed.
 	SendChangeEvent(ctx context.Context, event ChangeEvent)
 
-	// Close takes no more events and waits for those that were taken, for
-	// Config.ShutdownTimeout at most. If the sink asks to be left alone for longer
-	// than that, it gives up at once what waits. It returns nil if nothing was left,
-	// else an error that says how much. Further calls return the same.
+	// Close stops accepting events and waits up to Config.ShutdownTimeout for
+	// pending events. If the sink asked for a longer pause, Close drops pending
+	// events at once. It returns nil if all events were delivered, otherwise an
+	// error with the number of lost events. Further calls return the same result.
 	Close() error
 }
 
@@ -156,9 +152,9 @@ const (
 	ActionTerminateExecuted  = "terminate-executed"
 )
 
-// Actions of the node fault pipeline that the record does not have. They say what
-// became of the ones above: that a provider has taken the request, and that what
-// was told of did not come about, or was not brought to its end.
+// Further actions of the node fault pipeline. They report the progress of the
+// actions above: the provider accepted the request, or the action failed or was
+// cancelled.
 const (
 	ActionRebootSent      = "reboot-sent"
 	ActionTerminateSent   = "terminate-sent"
@@ -168,8 +164,8 @@ const (
 	ActionSupportRequired = "support-required"
 )
 
-// Further actions of the node fault pipeline, which are sent where they are
-// asked for.
+// Optional actions of the node fault pipeline. They are sent only if the
+// configuration enables them.
 const (
 	ActionOverrideDetected = "override-detected"
 	ActionBudgetExhausted  = "budget-exhausted"
@@ -195,7 +191,7 @@ const (
 	ActionClusterDeleted = "cluster-deleted"
 )
 
-// The names of products in summaries.
+// The product names in summaries.
 const (
 	ProductNVSentinel = "NVSentinel"
 	ProductFleetloop  = "Fleetloop"

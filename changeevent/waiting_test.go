@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-const unreadable = "fleetloop_change_events_file_unreadable"
+const unreadable = "fleetloop_change_events_sink_file_unreadable"
 
 // place writes a file as a whole.
 func place(t *testing.T, path, text string) {
@@ -87,7 +87,7 @@ func TestFilesAreWaitedFor(t *testing.T) {
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				s := statsOf(t, c)
-				if len(sink.got()) != 0 || len(told.got()) != 0 || !s.Waits || s.Pending != 5 || s.Oldest != time.Hour || s.Unreadable[tc.file] == "" || len(s.Unreadable) != 1 {
+				if len(sink.got()) != 0 || len(told.got()) != 0 || !s.WaitingForFiles || s.Pending != 5 || s.OldestPendingAge != time.Hour || s.UnreadableFiles[tc.file] == "" || len(s.UnreadableFiles) != 1 {
 					t.Errorf("%s: while it is missing: %d requests, %v, %+v", tc.reason, len(sink.got()), told.became(), s)
 				}
 				if n := value(t, reg, unreadable, "sink", "default", "file", tc.file); n != 1 {
@@ -103,7 +103,7 @@ func TestFilesAreWaitedFor(t *testing.T) {
 				if diff := cmp.Diff([]string{"0", "1", "2", "3", "4"}, told.became()); diff != "" {
 					t.Errorf("%s: when it is there, told (-want +got)\n%s", tc.reason, diff)
 				}
-				if s := statsOf(t, c); s.Waits || len(s.Unreadable) != 0 || value(t, reg, unreadable) != 0 {
+				if s := statsOf(t, c); s.WaitingForFiles || len(s.UnreadableFiles) != 0 || value(t, reg, unreadable) != 0 {
 					t.Errorf("%s: then %+v", tc.reason, s)
 				}
 				wantCounted(t, c, reg, 5)
@@ -138,7 +138,7 @@ func TestWaitingIsBounded(t *testing.T) {
 				var told deliveries
 				sink, reg := new(script), prometheus.NewRegistry()
 				cfg := enabled(sink)
-				cfg.AuthTokenFile, cfg.Shards, cfg.Queue, cfg.MaxAge, cfg.Registerer, cfg.Logger = file, 1, 4, time.Hour, reg, log.logger()
+				cfg.AuthTokenFile, cfg.Shards, cfg.QueueSize, cfg.MaxAge, cfg.Registerer, cfg.Logger = file, 1, 4, time.Hour, reg, log.logger()
 				c := start(t, cfg)
 				sendMany(t, c, 6, &told)
 				time.Sleep(tc.wait)
@@ -151,7 +151,7 @@ func TestWaitingIsBounded(t *testing.T) {
 				synctest.Wait()
 				began := time.Now()
 				err := c.Close()
-				if lost := tc.close && !tc.late; lost != (err != nil) || lost && !strings.Contains(err.Error(), "4 not delivered") {
+				if lost := tc.close && !tc.late; lost != (err != nil) || lost && !strings.Contains(err.Error(), "4 events not delivered") {
 					t.Errorf("%s: Close gives %v", tc.reason, err)
 				}
 				if took := time.Since(began); took != 0 {
@@ -187,13 +187,13 @@ func TestLostFileIsSeen(t *testing.T) {
 		time.Sleep(lookEvery)
 		sendMany(t, c, 1, &told)
 		synctest.Wait()
-		if s := statsOf(t, c); s.Succeeded != 1 || s.Waits || s.Unreadable["auth_token"] == "" || value(t, reg, unreadable) != 1 {
+		if s := statsOf(t, c); s.Succeeded != 1 || s.WaitingForFiles || s.UnreadableFiles["auth_token"] == "" || value(t, reg, unreadable) != 1 {
 			t.Errorf("without the file: %+v", s)
 		}
 		place(t, file, "t")
 		time.Sleep(2 * lookEvery)
 		synctest.Wait()
-		if s := statsOf(t, c); len(s.Unreadable) != 0 || value(t, reg, unreadable) != 0 {
+		if s := statsOf(t, c); len(s.UnreadableFiles) != 0 || value(t, reg, unreadable) != 0 {
 			t.Errorf("with it: %+v", s)
 		}
 	})
@@ -206,14 +206,14 @@ func TestCertificatesAreWaitedFor(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	cfg := enabled(nil)
 	cfg.Endpoint, cfg.HTTP, cfg.CAFile = sink.URL, nil, file
-	place(t, file, "no certificate")
+	place(t, file, "no PEM certificate")
 	if err := Check(cfg); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("Check() = %v, want that it names the file", err)
 	}
 	c := start(t, cfg)
 	var told deliveries
 	sendMany(t, c, 2, &told)
-	if s := statsOf(t, c); !s.Waits || s.Unreadable["ca"] == "" {
+	if s := statsOf(t, c); !s.WaitingForFiles || s.UnreadableFiles["ca"] == "" {
 		t.Errorf("without certificates: %+v", s)
 	}
 	place(t, file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: sink.Certificate().Raw})))

@@ -1,9 +1,9 @@
-// Package egress keeps a client from being used to reach what only its host can
-// reach: the services of its cluster, the metadata of its cloud, its loopback.
+// Package egress prevents server-side request forgery (SSRF): it denies connections
+// to addresses that only the host can reach, such as services of its cluster, the
+// metadata service of its cloud, and loopback.
 //
-// A Guard looks at the address of each connection, after names were resolved
-// and before the first packet. So it does not matter how an address is written,
-// nor whether a name points elsewhere the next time.
+// A Guard checks the address of each connection after DNS resolution and before the
+// first packet. So neither the notation of an address nor DNS rebinding can bypass it.
 package egress
 
 import (
@@ -14,33 +14,33 @@ import (
 	"syscall"
 )
 
-// A Guard refuses connections to addresses that are not of the public internet.
-// The zero value refuses all of them.
+// A Guard denies connections to addresses that are not public. The zero value
+// denies all of them.
 type Guard struct {
-	// Allow are addresses that are let through nevertheless, such as the network
-	// of a sink of one's own. What a cloud keeps its metadata and credentials at
-	// is let through only by a prefix of that address alone.
+	// Allow lists non-public addresses that are allowed, such as the network of a
+	// private sink. A cloud metadata address is allowed only by a prefix of exactly
+	// that address.
 	Allow []netip.Prefix
 }
 
-// A RefusedError says which address was refused, and why.
-type RefusedError struct {
-	// Address is invalid where there was none to read.
+// A DeniedError reports which address was denied, and why.
+type DeniedError struct {
+	// Address is invalid if there was no address to parse.
 	Address netip.Addr
 	Reason  string
 }
 
-// Error says what was refused and what lets it through.
-func (e *RefusedError) Error() string {
+// Error implements error.
+func (e *DeniedError) Error() string {
 	if !e.Address.IsValid() {
-		return "connection refused: " + e.Reason
+		return "connection denied: " + e.Reason
 	}
-	return fmt.Sprintf("address %s is refused: %s; allow the address if that is where the sink is", e.Address, e.Reason)
+	return fmt.Sprintf("address %s is not allowed: %s; if the sink has this address, add it to allow_addresses", e.Address, e.Reason)
 }
 
-// Private returns the networks for use within a site: those of RFC 1918, RFC 6598
-// and RFC 4193. In a Guard's Allow they let the services of a cluster through,
-// and neither loopback nor link-local addresses.
+// Private returns the private networks of RFC 1918, RFC 6598 and RFC 4193. In
+// Guard.Allow they allow the services of a cluster, but neither loopback nor
+// link-local addresses.
 func Private() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"),
@@ -51,7 +51,7 @@ func Private() []netip.Prefix {
 	}
 }
 
-// ParseAllow reads prefixes, such as 10.20.0.0/16, and single addresses.
+// ParseAllow parses CIDR prefixes, such as 10.20.0.0/16, and single addresses.
 func ParseAllow(texts []string) ([]netip.Prefix, error) {
 	prefixes := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
@@ -68,59 +68,59 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	if !strings.Contains(text, "/") {
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" {
-			return netip.Prefix{}, fmt.Errorf("%q is neither an address nor a prefix such as 10.20.0.0/16", text)
+			return netip.Prefix{}, fmt.Errorf("%q is not an IP address or a CIDR such as 10.20.0.0/16", text)
 		}
 		a = a.Unmap()
 		return netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%q is not a prefix such as 10.20.0.0/16", text)
+		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR such as 10.20.0.0/16", text)
 	}
 	if p.Addr().Is4In6() {
 		const mapped = 96
 		if p.Bits() < mapped {
-			return netip.Prefix{}, fmt.Errorf("%q is wider than all of IPv4", text)
+			return netip.Prefix{}, fmt.Errorf("%q is larger than the IPv4 address space", text)
 		}
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
 	}
 	if p != p.Masked() {
-		return netip.Prefix{}, fmt.Errorf("%q has bits beyond its prefix: write %s", text, p.Masked())
+		return netip.Prefix{}, fmt.Errorf("%q has host bits set: use %s", text, p.Masked())
 	}
 	return p, nil
 }
 
-// Control is for net.Dialer.Control. It refuses whatever is not TCP or UDP to
-// an address that Check lets through.
+// Control is a net.Dialer.Control function. It allows only TCP and UDP to addresses
+// that pass Check.
 func (g Guard) Control(network, address string, _ syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") && !strings.HasPrefix(network, "udp") {
-		return &RefusedError{Reason: fmt.Sprintf("network %q is neither TCP nor UDP", network)}
+		return &DeniedError{Reason: fmt.Sprintf("network %q is not TCP or UDP", network)}
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return &RefusedError{Reason: fmt.Sprintf("%q is not an address with a port", address)}
+		return &DeniedError{Reason: fmt.Sprintf("%q is not address:port", address)}
 	}
 	a, err := netip.ParseAddr(host)
 	if err != nil {
-		return &RefusedError{Reason: fmt.Sprintf("%q is not an address", host)}
+		return &DeniedError{Reason: fmt.Sprintf("%q is not an address", host)}
 	}
 	return g.Check(a)
 }
 
-// Check returns a *RefusedError for an address that is not to be reached.
+// Check returns a *DeniedError for an address that is not allowed.
 func (g Guard) Check(a netip.Addr) error {
 	reason := g.refuse(a.Unmap().WithZone(""))
 	if reason == "" {
 		return nil
 	}
-	return &RefusedError{Address: a, Reason: reason}
+	return &DeniedError{Address: a, Reason: reason}
 }
 
 // refuse is why an address is refused, or "". The address is not one of IPv4
 // within IPv6, and has no zone.
 func (g Guard) refuse(a netip.Addr) string {
 	if !a.IsValid() {
-		return "it is no address"
+		return "it is not a valid address"
 	}
 	host := netip.PrefixFrom(a, a.BitLen())
 	inner, how, within := embedded(a)
@@ -131,21 +131,21 @@ func (g Guard) refuse(a netip.Addr) string {
 		}
 	}
 	if secret {
-		return "a cloud has its metadata there"
+		return "it is a cloud metadata address"
 	}
 	for _, s := range special() {
 		if s.prefix.Contains(a) {
-			return fmt.Sprintf("it is %s (%s)", s.what, s.prefix)
+			return fmt.Sprintf("it is in the %s range (%s)", s.what, s.prefix)
 		}
 	}
 	if within {
 		if reason := g.refuse(inner); reason != "" {
-			return fmt.Sprintf("it is %s by %s, and of that %s", inner, how, reason)
+			return fmt.Sprintf("it maps to %s by %s, and %s", inner, how, reason)
 		}
 		return ""
 	}
 	if a.Is6() && !unicast().Contains(a) {
-		return "it is not of the public internet"
+		return "it is not a public address"
 	}
 	return ""
 }

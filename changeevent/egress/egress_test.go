@@ -35,25 +35,25 @@ func refused() map[string]string {
 		"169.254.169.254": "metadata", "169.254.170.2": "metadata", "fd00:ec2::254": "metadata", "100.100.100.200": "metadata",
 		"168.63.129.16": "metadata", "192.0.0.192": "metadata", "::ffff:169.254.169.254": "metadata", "64:ff9b::a9fe:a9fe": "metadata",
 		"100.64.0.1": "carrier", "100.127.255.254": "carrier",
-		"192.0.0.1": "protocols", "192.0.0.170": "protocols", "2001:2::1": "protocols", "2001:10::1": "protocols", "5f00::1": "protocols",
+		"192.0.0.1": "protocol assignment", "192.0.0.170": "protocol assignment", "2001:2::1": "protocol assignment", "2001:10::1": "protocol assignment", "5f00::1": "protocol assignment",
 		"192.0.2.1": "documentation", "198.51.100.7": "documentation", "203.0.113.9": "documentation", "2001:db8::1": "documentation", "3fff::1": "documentation",
-		"198.18.0.1": "benchmarks", "198.19.255.254": "benchmarks",
+		"198.18.0.1": "benchmarking", "198.19.255.254": "benchmarking",
 		"224.0.0.1": "multicast", "239.255.255.250": "multicast", "ff02::1": "multicast", "ff0e::1": "multicast",
 		"240.0.0.1": "reserved", "255.255.255.255": "reserved",
-		"100::1": "discarded", "100:0:0:1::1": "discarded",
+		"100::1": "discard-only", "100:0:0:1::1": "discard-only",
 		"::ffff:127.0.0.1": "loopback", "::ffff:10.0.0.1": "private", "::ffff:7f00:1": "loopback", "::ffff:0.0.0.0": "unspecified",
-		"::127.0.0.1": "IPv4 within IPv6", "::10.0.0.1": "IPv4 within IPv6", "::ffff:0:10.0.0.1": "IPv4 within IPv6",
-		"64:ff9b::7f00:1": "NAT64", "64:ff9b::10.0.0.1": "NAT64", "64:ff9b::192.168.1.1": "NAT64", "64:ff9b:1::10.0.0.1": "translator",
-		"2002:7f00:1::": "tunnel", "2002:a00:1::1": "tunnel", "2002:c0a8:101::1": "tunnel", "192.88.99.1": "tunnel",
-		"2001:0:4136:e378:8000:63bf:3fff:fdd2": "protocols", "2001::1": "protocols",
+		"::127.0.0.1": "IPv4-compatible", "::10.0.0.1": "IPv4-compatible", "::ffff:0:10.0.0.1": "IPv4-translated",
+		"64:ff9b::7f00:1": "NAT64", "64:ff9b::10.0.0.1": "NAT64", "64:ff9b::192.168.1.1": "NAT64", "64:ff9b:1::10.0.0.1": "local-use NAT64",
+		"2002:7f00:1::": "6to4", "2002:a00:1::1": "6to4", "2002:c0a8:101::1": "6to4", "192.88.99.1": "6to4",
+		"2001:0:4136:e378:8000:63bf:3fff:fdd2": "protocol assignment", "2001::1": "protocol assignment",
 		"2600::5efe:10.0.0.1": "ISATAP", "2600::200:5efe:127.0.0.1": "ISATAP",
-		"4000::1": "public internet", "e000::1": "public internet", "1::1": "public internet",
+		"4000::1": "not a public address", "e000::1": "not a public address", "1::1": "not a public address",
 	}
 }
 
 func wantRefused(t *testing.T, err error, reason string) {
 	t.Helper()
-	refusal, ok := errors.AsType[*egress.RefusedError](err)
+	refusal, ok := errors.AsType[*egress.DeniedError](err)
 	if !ok {
 		t.Fatalf("error is %v, want one that says that the address is refused", err)
 	}
@@ -118,7 +118,7 @@ func dial(t *testing.T, network, host string) error {
 // cannot says that there was no socket to ask about, as on a host without IPv6
 // or without the interface of a zone.
 func cannot(err error) bool {
-	var refusal *egress.RefusedError
+	var refusal *egress.DeniedError
 	return err != nil && !errors.As(err, &refusal) &&
 		(strings.Contains(err.Error(), "address family not supported") || strings.Contains(err.Error(), "no suitable address"))
 }
@@ -138,9 +138,9 @@ func TestLetsThePublicThrough(t *testing.T) {
 
 func TestControlRefusesWhatItCannotRead(t *testing.T) {
 	cases := map[string]struct{ reason, network, address, want string }{
-		"Unix":      {"a socket of the host is no sink", "unix", "/var/run/docker.sock", "neither TCP nor UDP"},
-		"RawIP":     {"raw packets are nobody's sink", "ip4:icmp", "8.8.8.8", "neither TCP nor UDP"},
-		"NoPort":    {"an address comes with a port", "tcp", "8.8.8.8", "with a port"},
+		"Unix":      {"a socket of the host is no sink", "unix", "/var/run/docker.sock", "is not TCP or UDP"},
+		"RawIP":     {"raw packets are nobody's sink", "ip4:icmp", "8.8.8.8", "is not TCP or UDP"},
+		"NoPort":    {"an address comes with a port", "tcp", "8.8.8.8", "address:port"},
 		"Name":      {"names are resolved before", "tcp", "example.com:443", "is not an address"},
 		"Decimal":   {"what is no address is not guessed at", "tcp", "2130706433:80", "is not an address"},
 		"Octal":     {"leading zeros mean different things to different readers", "tcp", "0177.0.0.1:80", "is not an address"},
@@ -200,8 +200,8 @@ func TestParseAllow(t *testing.T) {
 		t.Errorf("ParseAllow = %v (-want +got):\n%s", err, diff)
 	}
 	for text, want := range map[string]string{
-		"": "neither", "example.com": "neither", "10.0.0.0/33": "not a prefix", "10.0.0.1/8": "write 10.0.0.0/8",
-		"fe80::1%eth0": "neither", "::ffff:0:0/90": "wider", "010.0.0.1": "neither",
+		"": "not an IP address or a CIDR", "example.com": "not an IP address or a CIDR", "10.0.0.0/33": "not a CIDR", "10.0.0.1/8": "use 10.0.0.0/8",
+		"fe80::1%eth0": "not an IP address or a CIDR", "::ffff:0:0/90": "larger", "010.0.0.1": "not an IP address or a CIDR",
 	} {
 		if _, err := egress.ParseAllow([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseAllow(%q) = %v, want an error with %q", text, err, want)

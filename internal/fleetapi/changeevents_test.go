@@ -160,7 +160,7 @@ func TestFilteredChangeEvents(t *testing.T) {
 	event := func(action, node, subject, source, who string, ago time.Duration) changeevent.Payload {
 		e := changeevent.ChangeEvent{Action: action, NodeName: node, Subject: subject, Source: source, Session: "s-" + node, Timestamp: now.Add(-ago)}
 		if who != "" {
-			e.Details = map[string]string{"who": who}
+			e.Details = map[string]string{"actor": who}
 		}
 		return changeevent.NewPayload(e)
 	}

@@ -23,7 +23,7 @@ func changeEventsSchemas(t *testing.T, defs map[string]any) (file, sink map[stri
 	sink = maps.Clone(within(within(keys, "sinks"), "items"))
 	for _, name := range []string{
 		"enabled", "cluster_name", "endpoint", "endpoint_file", "format", "timeout", "shutdown_timeout", "auth_header", "auth_scheme", "auth_token", "auth_token_file",
-		"signing_key_file", "actions", "extensions", "allow_http", "allow_addresses", "allow_hosts", "sinks",
+		"signing_key_file", "actions", "include_optional_actions", "allow_http", "allow_addresses", "allow_hosts", "sinks",
 	} {
 		within(keys, name)
 		delete(keys, name)

@@ -112,7 +112,7 @@ global:
     clusterName: a
     auth: {scheme: Bearer}
     actions: [cordon]
-    extensions: true
+    includeOptionalActions: true
     allowHTTP: true
     allowAddresses: [10.0.0.0/8]
     signingKeySecretRef: {name: b}

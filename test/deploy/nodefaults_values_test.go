@@ -190,12 +190,12 @@ func TestChangeEvents(t *testing.T) {
 			mounts: map[string]string{"/etc/change-events/token": "change-events-token"},
 		},
 		"All": {
-			reason: "all that there is", values: to + ", timeout: 5s, shutdownTimeout: 3s, auth: {headerName: X-Token, scheme: Token, secretRef: {name: mine, key: it}}, format: cloudevents, actions: [cordon, uncordon], extensions: true, " +
+			reason: "all that there is", values: to + ", timeout: 5s, shutdownTimeout: 3s, auth: {headerName: X-Token, scheme: Token, secretRef: {name: mine, key: it}}, format: cloudevents, actions: [cordon, uncordon], includeOptionalActions: true, " +
 				"allowHTTP: true, allowAddresses: [10.0.0.0/8, 'fd00::/8'], signingKeySecretRef: {name: signing, key: hmac}, config: {queue: 64, retry: {max_attempts: 3}}",
 			env: map[string]string{
 				"ENABLED": "true", "ENDPOINT": "https://events.example.com/changes", "CLUSTER_NAME": "prod-eu-1", "TIMEOUT": "5s", "SHUTDOWN_TIMEOUT": "3s",
 				"FORMAT": "cloudevents", "AUTH_HEADER": "X-Token", "AUTH_SCHEME": "Token", "AUTH_TOKEN_FILE": "/etc/change-events/token/it", "ACTIONS": "cordon,uncordon",
-				"EXTENSIONS": "true", "ALLOW_HTTP": "true", "ALLOW_ADDRESSES": "10.0.0.0/8,fd00::/8", "SIGNING_KEY_FILE": "/etc/change-events/signing-key/hmac",
+				"INCLUDE_OPTIONAL_ACTIONS": "true", "ALLOW_HTTP": "true", "ALLOW_ADDRESSES": "10.0.0.0/8,fd00::/8", "SIGNING_KEY_FILE": "/etc/change-events/signing-key/hmac",
 			},
 			mounts: map[string]string{"/etc/change-events/token": "mine", "/etc/change-events/signing-key": "signing"},
 			file:   "{queue: 64, retry: {max_attempts: 3}}",

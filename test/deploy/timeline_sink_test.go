@@ -172,12 +172,12 @@ func TestTimelineAsSink(t *testing.T) {
 		"AnotherPort":    fmt.Sprintf("endpoint: 'http://%s:%d/', allowHTTP: true", service, port%65535+1),
 		"Public":         endpoint("events.example.com") + ", allowHTTP: true",
 	} {
-		if d := deliver(t, "fleetloop-cluster-worker", values, port); d.Class != changeevent.ClassRefused {
-			t.Errorf("%s: %+v, want the class %s", name, d, changeevent.ClassRefused)
+		if d := deliver(t, "fleetloop-cluster-worker", values, port); d.Class != changeevent.ClassAddressDenied {
+			t.Errorf("%s: %+v, want the class %s", name, d, changeevent.ClassAddressDenied)
 		}
 	}
 	resolveTo(t, netip.MustParseAddr("169.254.169.254"))
-	if d := deliver(t, "fleetloop-cluster-worker", endpoint(service), port); d.Class != changeevent.ClassRefused {
-		t.Errorf("metadata of a cloud: %+v, want the class %s", d, changeevent.ClassRefused)
+	if d := deliver(t, "fleetloop-cluster-worker", endpoint(service), port); d.Class != changeevent.ClassAddressDenied {
+		t.Errorf("metadata of a cloud: %+v, want the class %s", d, changeevent.ClassAddressDenied)
 	}
 }

@@ -103,7 +103,7 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	c.Want("node-before", "nothing left", settled("default", "second"))
 
 	start("", sink("second", broken))
-	if err := p.Says("a sink is told of no changes"); err != nil {
+	if err := p.Says("change event sink disabled"); err != nil {
 		t.Error(err)
 	}
 	sessions(c, "node-while-broken", 0, 1)

@@ -18,7 +18,7 @@ func cordon(n *corev1.Node)   { n.Spec.Unschedulable = true }
 func uncordon(n *corev1.Node) { n.Spec.Unschedulable = false }
 
 // extended tells also of what a person has undone.
-const extended = "change_events: {extensions: true}\n"
+const extended = "change_events: {include_optional_actions: true}\n"
 
 // What a person does to a node is never undone, and what is ours does not stay
 // behind.

@@ -96,7 +96,7 @@ func TestTimeline(t *testing.T) {
 	wantActions(t, api, "eu-1", "cluster-created", "shoot-created", "shoot-ready", "shoot-deleted", "cluster-deleted")
 
 	shown := call(t, api, "changes", "--cluster", "eu-1", "--source", "fleetloop/cluster-worker")
-	for _, want := range []string{"Fleetloop asked Gardener for cluster eu-1", "Gardener has cluster eu-1", "Gardener has deleted cluster eu-1"} {
+	for _, want := range []string{"Fleetloop asked Gardener to create cluster eu-1", "Gardener reported cluster eu-1", "Gardener deleted cluster eu-1"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("fleetloop changes lacks %q:\n%s", want, shown)
 		}

@@ -37,16 +37,16 @@ type Sink struct {
 // of the same events, and OnDelivery is called for each that has taken one.
 // None, and a nil pointer, is told nothing.
 type Sinks struct {
-	list   []Sink
-	broken []Broken
-	log    *slog.Logger
+	list    []Sink
+	invalid []InvalidSink
+	log     *slog.Logger
 
 	closeTimeout time.Duration
 	close        func() error
 }
 
-// Broken is a sink that is left out, and why.
-type Broken struct {
+// InvalidSink is a sink with an invalid configuration.
+type InvalidSink struct {
 	Sink  string `json:"sink"`
 	Error string `json:"error"`
 }
@@ -56,9 +56,9 @@ var _ changeevent.Client = (*Sinks)(nil)
 // An Option changes the clients of sinks.
 type Option func(*changeevent.Config)
 
-// SenderResends has whoever sends keep events and send them again, as
-// changeevent.Config.Resends has it.
-func SenderResends(c *changeevent.Config) { c.Resends = true }
+// SenderRetries has whoever sends keep events and send them again, as
+// changeevent.Config.SenderRetries has it.
+func SenderRetries(c *changeevent.Config) { c.SenderRetries = true }
 
 // New makes the sinks of a process, which says of itself that it is source, and
 // has them shown at /debug/change-events. Each event says itself whether it is of
@@ -86,20 +86,20 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	}
 	all := cfg.all()
 	if cfg.Enabled && len(all) == 0 {
-		p.Log.Error("nobody is told of changes", "err", errNoSink)
+		p.Log.Error("no sink configured for change events", "err", errNoSink)
 		s.leaveOut(SinkConfig{Name: DefaultSink, Target: Target(cfg.Default)}, errNoSink)
 	}
 	for _, c := range all {
 		client, err := changeevent.NewClient(c.client(common))
 		if err != nil {
-			p.Log.Error("a sink is told of no changes, because its settings cannot work", "sink", c.Name, "err", err)
+			p.Log.Error("change event sink disabled, invalid configuration", "sink", c.Name, "err", err)
 			s.leaveOut(c, err)
 			continue
 		}
 		s.list = append(s.list, Sink{c.Name, client, c.wants})
 	}
 	if err := p.Metrics.Register(usable{s}); err != nil {
-		return nil, errors.Join(fmt.Errorf("register metrics of sinks: %w", err), s.closeAll())
+		return nil, errors.Join(fmt.Errorf("register metrics of change event sinks: %w", err), s.closeAll())
 	}
 	s.close = sync.OnceValue(s.closeAll)
 	p.HandleDebug(debugPath, s)
@@ -108,7 +108,7 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 
 // leaveOut keeps in mind a sink that cannot work.
 func (s *Sinks) leaveOut(c SinkConfig, why error) {
-	s.broken = append(s.broken, Broken{c.Name, why.Error()})
+	s.invalid = append(s.invalid, InvalidSink{c.Name, why.Error()})
 	s.list = append(s.list, Sink{Name: c.Name, Wants: c.wants})
 }
 
@@ -148,13 +148,13 @@ func (s SinkConfig) client(common changeevent.Config) changeevent.Config {
 	c.Endpoint, c.EndpointFile, c.Format, c.Timeout = s.Endpoint, s.EndpointFile, s.Format, s.Timeout
 	c.AuthHeader, c.AuthScheme, c.AuthToken, c.AuthTokenFile = s.AuthHeader, s.AuthScheme, s.AuthToken.Reveal(), s.AuthTokenFile
 	c.RoutingKeyFile, c.SigningKeyFile = s.RoutingKeyFile, s.SigningKeyFile
-	c.Actions, c.Extensions = slices.Clone(s.Actions), s.Extensions
+	c.Actions, c.IncludeOptionalActions = slices.Clone(s.Actions), s.IncludeOptionalActions
 	c.AllowHTTP, c.AllowAddresses, c.CAFile, c.ProxyURL = s.AllowHTTP, slices.Clone(s.AllowAddresses), s.CAFile, s.ProxyURL
-	c.Strict = s.Strict
-	c.AppendCluster, c.Queue, c.MaxAge, c.Aggregate = s.AppendCluster, s.Queue, s.MaxAge, s.Aggregate
+	c.BaseFieldsOnly = s.BaseFieldsOnly
+	c.AppendCluster, c.QueueSize, c.MaxAge, c.BatchWait = s.AppendCluster, s.QueueSize, s.MaxAge, s.BatchWait
 	c.Retry = changeevent.Retry{
 		MaxAttempts: s.Retry.MaxAttempts, InitialInterval: s.Retry.InitialInterval,
-		MaxInterval: s.Retry.MaxInterval, MaxElapsed: s.Retry.MaxElapsed,
+		MaxInterval: s.Retry.MaxInterval, MaxElapsedTime: s.Retry.MaxElapsedTime,
 	}
 	for _, l := range s.Links {
 		c.Links = append(c.Links, changeevent.LinkTemplate{Href: l.Href, Text: l.Text, Actions: l.Actions})
@@ -168,7 +168,7 @@ func (s SinkConfig) wants(action string) bool {
 		return slices.Contains(s.Actions, action)
 	}
 	extension := action == changeevent.ActionOverrideDetected || action == changeevent.ActionBudgetExhausted
-	return s.Extensions || !extension
+	return s.IncludeOptionalActions || !extension
 }
 
 // Each are the sinks one by one, for who keeps account of what each has taken:
@@ -234,7 +234,7 @@ func (s *Sinks) Part() lifecycle.Part {
 		Run: func(ctx context.Context) error {
 			<-ctx.Done()
 			if err := s.Close(); err != nil {
-				s.log.WarnContext(ctx, "not all change events were delivered", "err", err)
+				s.log.WarnContext(ctx, "change events lost at shutdown", "err", err)
 			}
 			return nil
 		},

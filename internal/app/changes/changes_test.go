@@ -208,7 +208,7 @@ func TestBroken(t *testing.T) {
 	good.next(t)
 	wantUsable(t, p, map[string]float64{changes.DefaultSink: 0, "good": 1})
 	shown := debug(t, s)
-	for _, want := range []string{`"broken"`, `"sink": "default"`, `"sink": "good"`} {
+	for _, want := range []string{`"invalidSinks"`, `"sink": "default"`, `"sink": "good"`} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("/debug/change-events lacks %s:\n%s", want, shown)
 		}
@@ -232,17 +232,17 @@ func TestMissingFile(t *testing.T) {
 		t.Errorf("%d errors in the log and %d sinks, want one of each:\n%s", n, len(s.Each()), out.String())
 	}
 	shown := debug(t, s)
-	for _, want := range []string{`"waits": true`, `"auth_token": "read the file of AuthToken: open ` + file, `"pending": 1`} {
+	for _, want := range []string{`"waitingForFiles": true`, `"auth_token": "read file of AuthToken: open ` + file, `"pending": 1`} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("/debug/change-events lacks %s:\n%s", want, shown)
 		}
 	}
 	const metric = `
-		# HELP fleetloop_change_events_file_unreadable Whether a file of a sink cannot be read, by sink and by what it holds: 1 if so. What was read before stays in force; without that all events wait.
-		# TYPE fleetloop_change_events_file_unreadable gauge
-		fleetloop_change_events_file_unreadable{file="auth_token",sink="default"} 1
+		# HELP fleetloop_change_events_sink_file_unreadable 1 if a file of a sink cannot be read, 0 otherwise. The label file is its content: endpoint, auth_token, routing_key, signing_key or ca. The last content that was read stays in use; without it, events wait.
+		# TYPE fleetloop_change_events_sink_file_unreadable gauge
+		fleetloop_change_events_sink_file_unreadable{file="auth_token",sink="default"} 1
 	`
-	if err := testutil.GatherAndCompare(p.Metrics, strings.NewReader(metric), "fleetloop_change_events_file_unreadable"); err != nil {
+	if err := testutil.GatherAndCompare(p.Metrics, strings.NewReader(metric), "fleetloop_change_events_sink_file_unreadable"); err != nil {
 		t.Error(err)
 	}
 	wantUsable(t, p, map[string]float64{changes.DefaultSink: 0})
@@ -293,7 +293,7 @@ func TestWants(t *testing.T) {
 			t.Parallel()
 			place := newSink(t, nil)
 			cfg := config(place.URL)
-			cfg.Actions, cfg.Extensions = tc.actions, tc.extensions
+			cfg.Actions, cfg.IncludeOptionalActions = tc.actions, tc.extensions
 			s, _, _ := newSinks(t, cfg)
 			each := s.Each()[0]
 			for action, want := range tc.want {
@@ -371,7 +371,7 @@ func TestPart(t *testing.T) {
 		default:
 		}
 		once.Do(func() { close(answer) })
-		if err := <-ended; err != nil || strings.Contains(out.String(), "not all change events") {
+		if err := <-ended; err != nil || strings.Contains(out.String(), "change events lost") {
 			t.Errorf("it ended with %v:\n%s", err, out.String())
 		}
 	})
@@ -388,7 +388,7 @@ func TestPart(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("what a sink has not taken ends the process with %v", err)
 		}
-		if !strings.Contains(out.String(), "not all change events were delivered") {
+		if !strings.Contains(out.String(), "change events lost at shutdown") {
 			t.Errorf("nobody is told what is left:\n%s", out.String())
 		}
 	})

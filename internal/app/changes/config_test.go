@@ -44,7 +44,7 @@ func defaults() changes.Target {
 		Format: changeevent.FormatJSON, Timeout: 10 * time.Second,
 		Tuning: changes.Tuning{
 			MaxAge: 12 * time.Hour,
-			Retry:  changes.RetryConfig{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsed: 5 * time.Minute},
+			Retry:  changes.RetryConfig{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsedTime: 5 * time.Minute},
 		},
 	}
 }
@@ -100,7 +100,7 @@ change_events:
     - name: chat
       format: slack
       endpoint_file: /var/run/secrets/slack/url
-      aggregate: 30s
+      batch_wait: 30s
       append_cluster: false
       retry: {max_attempts: 1}
 `)
@@ -110,7 +110,7 @@ change_events:
 	onCall, chat := changes.SinkConfig{Name: "on-call", Target: defaults()}, changes.SinkConfig{Name: "chat", Target: defaults()}
 	onCall.Format, onCall.Endpoint = changeevent.FormatPagerDuty, "https://events.pagerduty.com/v2/change/enqueue"
 	onCall.RoutingKeyFile, onCall.Actions = "/var/run/secrets/pagerduty/key", []string{"cordon", "drain-failed"}
-	chat.Format, chat.EndpointFile, chat.Aggregate = changeevent.FormatSlack, "/var/run/secrets/slack/url", 30*time.Second
+	chat.Format, chat.EndpointFile, chat.BatchWait = changeevent.FormatSlack, "/var/run/secrets/slack/url", 30*time.Second
 	chat.AppendCluster, chat.Retry.MaxAttempts = new(bool), 1
 	want.Sinks = []changes.SinkConfig{onCall, chat}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -128,7 +128,7 @@ change_events:
   cluster_name: prod
   endpoint: https://fleet.example/api/changes
   max_age: 0s
-  retry: {initial_interval: 0s, max_interval: 0s, max_elapsed: 0s}
+  retry: {initial_interval: 0s, max_interval: 0s, max_elapsed_time: 0s}
   sinks:
     - {name: chat, endpoint: "https://chat.example", timeout: 0s}
 `)

@@ -12,13 +12,13 @@ const debugPath = "/debug/change-events"
 
 // A report is how the sinks are.
 type report struct {
-	Sinks  []changeevent.Stats `json:"sinks"`
-	Broken []Broken            `json:"broken,omitempty"`
+	Sinks        []changeevent.Stats `json:"sinks"`
+	InvalidSinks []InvalidSink       `json:"invalidSinks,omitempty"`
 }
 
 // ServeHTTP shows how the sinks are, as JSON.
 func (s *Sinks) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	r := report{Sinks: []changeevent.Stats{}, Broken: s.broken}
+	r := report{Sinks: []changeevent.Stats{}, InvalidSinks: s.invalid}
 	for _, sink := range s.Each() {
 		if stats, ok := changeevent.StatsOf(sink.Client); ok { // one that cannot work has none
 			r.Sinks = append(r.Sinks, stats)

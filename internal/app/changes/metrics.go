@@ -11,7 +11,7 @@ type usable struct{ sinks *Sinks }
 
 //nolint:gochecknoglobals // a description, made once
 var usableDesc = prometheus.NewDesc("fleetloop_change_events_sink_usable",
-	"Whether a sink can be told anything, by sink: 0 if its settings cannot work, or if a file that it needs never could be read.", []string{"sink"}, nil)
+	"1 if a sink can receive change events, 0 if its configuration is invalid or a required file has never been readable.", []string{"sink"}, nil)
 
 // Describe is that of prometheus.Collector.
 func (usable) Describe(ch chan<- *prometheus.Desc) { ch <- usableDesc }
@@ -21,7 +21,7 @@ func (u usable) Collect(ch chan<- prometheus.Metric) {
 	for _, sink := range u.sinks.list {
 		stats, is := changeevent.StatsOf(sink.Client)
 		value := 0.0
-		if is && !stats.Waits {
+		if is && !stats.WaitingForFiles {
 			value = 1
 		}
 		ch <- prometheus.MustNewConstMetric(usableDesc, prometheus.GaugeValue, value, sink.Name)

@@ -43,7 +43,7 @@ func TestStrict(t *testing.T) {
 	strict, other := newSink(t, nil), newSink(t, nil)
 	file := "change_events:\n  sinks:\n    - {name: other, endpoint: " + other.URL + "}\n"
 	s, _, _ := newSinks(t, must(t, map[string]string{
-		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": strict.URL, "CHANGE_EVENTS_CLUSTER_NAME": "prod", "CHANGE_EVENTS_STRICT": "true",
+		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": strict.URL, "CHANGE_EVENTS_CLUSTER_NAME": "prod", "CHANGE_EVENTS_BASE_FIELDS_ONLY": "true",
 	}, file))
 	s.SendChangeEvent(t.Context(), cordon)
 	if got := strict.next(t).payload; got.Summary != "" || got.ID != "" || got.Outcome != "" || got.HealthEvent == nil {

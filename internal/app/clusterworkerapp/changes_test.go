@@ -50,11 +50,11 @@ func TestEventOf(t *testing.T) {
 		t.Errorf("a failure is told as %+v", got)
 	}
 	for action, want := range map[clusterworker.Action]string{
-		clusterworker.ShootReady:   "Gardener has cluster eu-west-01 (Shoot euwest01) ready",
-		clusterworker.ShootCreated: "Fleetloop asked Gardener for cluster eu-west-01 (Shoot euwest01)",
-		clusterworker.ShootUpdated: "Fleetloop asked Gardener to change cluster eu-west-01 (Shoot euwest01)",
-		clusterworker.ShootDeleted: "Gardener has deleted cluster eu-west-01 (Shoot euwest01)",
-		clusterworker.ShootFailed:  "Gardener failed on cluster eu-west-01 (Shoot euwest01): All is well.",
+		clusterworker.ShootReady:   "Gardener reported cluster eu-west-01 (Shoot euwest01) ready",
+		clusterworker.ShootCreated: "Fleetloop asked Gardener to create cluster eu-west-01 (Shoot euwest01)",
+		clusterworker.ShootUpdated: "Fleetloop asked Gardener to update cluster eu-west-01 (Shoot euwest01)",
+		clusterworker.ShootDeleted: "Gardener deleted cluster eu-west-01 (Shoot euwest01)",
+		clusterworker.ShootFailed:  "Gardener failed to reconcile cluster eu-west-01 (Shoot euwest01): All is well.",
 	} {
 		c := ready()
 		c.Action = action
@@ -148,8 +148,8 @@ func TestSinksThatCannotWork(t *testing.T) {
 	}
 	c := start(t, env)
 	apptest.WantStatus(t, c.URL(t, "metrics and health")+"/healthz", http.StatusOK)
-	if n := strings.Count(c.Stderr.String(), "nobody is told of changes"); n != 1 {
-		t.Errorf("the log says %d times that nobody is told", n)
+	if n := strings.Count(c.Stderr.String(), "no sink configured for change events"); n != 1 {
+		t.Errorf("the log says %d times that there is no sink", n)
 	}
 	c.Cancel()
 	if err := c.Wait(t); err != nil {

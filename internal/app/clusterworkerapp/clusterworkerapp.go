@@ -49,7 +49,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 	e := &engine{cfg: cfg, stop: stop, log: p.Log, metrics: p.Metrics}
 	sinks := loan.Sinks
 	if sinks == nil {
-		if sinks, err = changes.New(cfg.sinks(), changeevent.SourceClusterWorker, p, changes.SenderResends); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if sinks, err = changes.New(cfg.sinks(), changeevent.SourceClusterWorker, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, nil, err
 		}
 		parts = append(parts, sinks.Part())

@@ -40,7 +40,7 @@ func eventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
 	e.ID = changeevent.ID(e)
 	e.Timestamp = c.At
 	e.Details = map[string]string{}
-	for key, value := range map[string]string{"action": c.Does, "target": targetOf(c.Target), "who": c.By, "namespace": namespace} {
+	for key, value := range map[string]string{"action": c.Does, "target": targetOf(c.Target), "actor": c.By, "namespace": namespace} {
 		if value != "" {
 			e.Details[key] = value
 		}

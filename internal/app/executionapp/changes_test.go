@@ -28,12 +28,12 @@ func TestEventOf(t *testing.T) {
 	want := changeevent.ChangeEvent{
 		Action: changeevent.ActionExecutionApproved, Source: "fleetloop/execution-controller", Cluster: "prod", Subject: "executions/scale-web",
 		Reason: "the sale begins", Outcome: "succeeded", Timestamp: c.At, Session: "u-1", ID: got.ID,
-		Details: map[string]string{"action": "scale_deployment", "target": "Deployment/shop/web", "who": "bob", "namespace": "kubernaut-executor"},
+		Details: map[string]string{"action": "scale_deployment", "target": "Deployment/shop/web", "actor": "bob", "namespace": "kubernaut-executor"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	if want, line := "Fleetloop took the approval of execution scale-web by bob - the sale begins", changeevent.Summarize(got); line != want {
+	if want, line := "Fleetloop recorded the approval of execution scale-web by bob - the sale begins", changeevent.Summarize(got); line != want {
 		t.Errorf("people read %q, want %q", line, want)
 	}
 }
@@ -51,7 +51,7 @@ func TestEventOfVaries(t *testing.T) {
 			func(c *execution.Change) { c.Action, c.Reason, c.By = execution.ChangeFailed, "DeadlineExceeded", "" },
 			func(e *changeevent.ChangeEvent) {
 				e.Action, e.Outcome, e.Reason = "execution-failed", "failed", "DeadlineExceeded: the sale begins"
-				delete(e.Details, "who")
+				delete(e.Details, "actor")
 			},
 		},
 		"FailedWithoutWords": {

@@ -47,8 +47,8 @@ func busy() Snapshot {
 func timeline() []Change {
 	var list []Change
 	for i, summary := range []string{
-		"Gardener has cluster demo-03 (Shoot demo-03) ready", "Gardener failed on cluster demo-05 (Shoot demo-05): infrastructure: quota exceeded",
-		"Fleetloop asked Gardener for cluster demo-05 (Shoot demo-05)", "Fleetloop created cluster demo-05", "Fleetloop asked Gardener for cluster demo-03 (Shoot demo-03)",
+		"Gardener reported cluster demo-03 (Shoot demo-03) ready", "Gardener failed to reconcile cluster demo-05 (Shoot demo-05): infrastructure: quota exceeded",
+		"Fleetloop asked Gardener to create cluster demo-05 (Shoot demo-05)", "Fleetloop created cluster demo-05", "Fleetloop asked Gardener to create cluster demo-03 (Shoot demo-03)",
 	} {
 		list = append(list, Change{Time: now.Add(-time.Duration(i) * 3 * time.Second), Summary: summary, Failed: i == 1})
 	}

@@ -100,7 +100,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	if a.sinks == nil {
-		if a.sinks, err = changes.New(cfg.sinks(), source, p, changes.SenderResends); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if a.sinks, err = changes.New(cfg.sinks(), source, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, err
 		}
 		parts = append(parts, a.sinks.Part())

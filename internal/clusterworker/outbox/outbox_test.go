@@ -344,7 +344,7 @@ func TestDeadSinkStarvesNobody(t *testing.T) {
 					store.add("up", strconv.Itoa(i))
 				}
 				down, err := changeevent.NewClient(changeevent.Config{
-					Enabled: true, ClusterName: "c", Endpoint: "https://down.example", Resends: true, Timeout: time.Hour, HTTP: dead, Logger: slog.New(slog.DiscardHandler),
+					Enabled: true, ClusterName: "c", Endpoint: "https://down.example", SenderRetries: true, Timeout: time.Hour, HTTP: dead, Logger: slog.New(slog.DiscardHandler),
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -32,7 +32,7 @@ func newEvent(p changeevent.Payload, tenant, recordedBy string, trusted bool) (E
 		Key: hashed(tenant, p.Cluster, p.Source, p.ID, strconv.FormatBool(trusted)), Digest: hashed(string(text)),
 		At: at, Tenant: tenant, RecordedBy: recordedBy, Payload: text,
 		Facts: Facts{
-			Cluster: p.Cluster, Node: p.Node, Source: p.Source, Actor: cmp.Or(strings.TrimSpace(p.Details[DetailWho]), p.Source),
+			Cluster: p.Cluster, Node: p.Node, Source: p.Source, Actor: cmp.Or(strings.TrimSpace(p.Details[DetailActor]), p.Source),
 			Action: p.Action, Subject: p.Subject, Session: p.Session, Fields: fieldKeys(p.Changes),
 		},
 	}, nil
@@ -89,7 +89,7 @@ func (c *ResourceChange) Event() (Event, error) {
 	}
 	details := map[string]string{"id": c.ID, "generation": strconv.FormatInt(c.Generation, 10)}
 	if c.Who != "" {
-		details[DetailWho] = c.Who
+		details[DetailActor] = c.Who
 	}
 	e := changeevent.ChangeEvent{
 		ID:     strings.ToLower(c.Kind) + "/" + c.ID + "/" + c.Action + "/" + strconv.FormatInt(c.Revision, 10),

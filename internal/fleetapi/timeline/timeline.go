@@ -39,8 +39,8 @@ var (
 
 // The names of details that mean something here.
 const (
-	// DetailWho is the person who did it, or had it done.
-	DetailWho = changeevent.DetailWho
+	// DetailActor is the person who did it, or had it done.
+	DetailActor = changeevent.DetailActor
 	// DetailTenant is the tenant whose cluster it was done to. It counts if a
 	// component tells it that serves all tenants.
 	DetailTenant = "tenant"

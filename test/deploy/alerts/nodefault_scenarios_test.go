@@ -197,7 +197,7 @@ func changeEvents() map[string][]scenario {
 			{
 				reason: "the token is not good any more",
 				series: "  nvsentinel_change_events_failed_total" + worker + ",action=\"cluster-created\",error=\"unauthorized\"} _x4 1x60\n",
-				want:   map[int][]alert{4: nil, 11: {{labels: of("error", "unauthorized"), summary: "Change events of cluster-worker are not delivered (unauthorized)."}}, 50: nil},
+				want:   map[int][]alert{4: nil, 11: {{labels: of("error", "unauthorized"), summary: "cluster-worker fails to deliver change events (unauthorized)."}}, 50: nil},
 			},
 			{
 				reason: "they are delivered",
@@ -205,20 +205,20 @@ func changeEvents() map[string][]scenario {
 				want:   map[int][]alert{50: nil},
 			},
 		},
-		"ChangeEventsFileUnreadable": {
+		"ChangeEventsSinkFileUnreadable": {
 			{
 				reason: "the Secret is not there, and then it is; the other file is",
-				series: "  fleetloop_change_events_file_unreadable" + worker + ",sink=\"default\",file=\"auth_token\"} 1x9 0x20\n" +
-					"  fleetloop_change_events_file_unreadable" + worker + ",sink=\"default\",file=\"ca\"} 0x30\n",
+				series: "  fleetloop_change_events_sink_file_unreadable" + worker + ",sink=\"default\",file=\"auth_token\"} 1x9 0x20\n" +
+					"  fleetloop_change_events_sink_file_unreadable" + worker + ",sink=\"default\",file=\"ca\"} 0x30\n",
 				want: map[int][]alert{
 					4:  nil,
-					5:  {{labels: of("sink", "default", "file", "auth_token"), summary: "cluster-worker cannot read a file of the sink default (auth_token); change events wait, unless it was read before."}},
+					5:  {{labels: of("sink", "default", "file", "auth_token"), summary: "cluster-worker cannot read the auth_token file of the change event sink default."}},
 					10: nil,
 				},
 			},
 			{
 				reason: "it is being replaced",
-				series: "  fleetloop_change_events_file_unreadable" + worker + ",sink=\"default\",file=\"auth_token\"} 0x9 1x2 0x20\n",
+				series: "  fleetloop_change_events_sink_file_unreadable" + worker + ",sink=\"default\",file=\"auth_token\"} 0x9 1x2 0x20\n",
 				want:   map[int][]alert{12: nil, 20: nil},
 			},
 		},
@@ -229,32 +229,32 @@ func changeEvents() map[string][]scenario {
 					"  fleetloop_change_events_sink_usable" + worker + ",sink=\"default\"} 1x30\n",
 				want: map[int][]alert{
 					4:  nil,
-					5:  {{labels: of("sink", "chat"), summary: "cluster-worker cannot tell the sink chat anything, because its settings cannot work."}},
+					5:  {{labels: of("sink", "chat"), summary: "cluster-worker sends no change events to the sink chat, because its configuration is invalid."}},
 					10: nil,
 				},
 			},
 			{
 				reason: "its Secret is not there, which another alert says",
 				series: "  fleetloop_change_events_sink_usable" + worker + ",sink=\"default\"} 0x30\n" +
-					"  fleetloop_change_events_file_unreadable" + worker + ",sink=\"default\",file=\"auth_token\"} 1x30\n",
+					"  fleetloop_change_events_sink_file_unreadable" + worker + ",sink=\"default\",file=\"auth_token\"} 1x30\n",
 				want: map[int][]alert{20: nil},
 			},
 			{
 				reason: "one of two replicas has the wrong settings",
 				series: "  fleetloop_change_events_sink_usable" + worker + ",sink=\"default\"} 1x30\n" +
 					"  fleetloop_change_events_sink_usable" + strings.Replace(worker, `"a"`, `"b"`, 1) + ",sink=\"default\"} 0x30\n",
-				want: map[int][]alert{20: {{labels: of("sink", "default"), summary: "cluster-worker cannot tell the sink default anything, because its settings cannot work."}}},
+				want: map[int][]alert{20: {{labels: of("sink", "default"), summary: "cluster-worker sends no change events to the sink default, because its configuration is invalid."}}},
 			},
 		},
-		"ChangeEventsBehind": {
+		"ChangeEventsDelayed": {
 			{
 				reason: "the sink does not answer",
-				series: "  fleetloop_change_events_oldest_seconds" + worker + ",sink=\"default\"} 0x4 0+60x60\n",
-				want:   map[int][]alert{6: nil, 13: {{labels: of("sink", "default"), summary: "Change events of cluster-worker have waited for 8m 0s for the sink default."}}},
+				series: "  fleetloop_change_events_oldest_pending_age_seconds" + worker + ",sink=\"default\"} 0x4 0+60x60\n",
+				want:   map[int][]alert{6: nil, 13: {{labels: of("sink", "default"), summary: "cluster-worker delivers change events to the sink default with a delay."}}},
 			},
 			{
 				reason: "it answers after a minute",
-				series: "  fleetloop_change_events_oldest_seconds" + worker + ",sink=\"default\"} 60x60\n",
+				series: "  fleetloop_change_events_oldest_pending_age_seconds" + worker + ",sink=\"default\"} 60x60\n",
 				want:   map[int][]alert{30: nil},
 			},
 		},

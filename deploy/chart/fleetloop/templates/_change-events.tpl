@@ -22,7 +22,7 @@ file. Nothing of it is there where it is off. */}}
       (list "CHANGE_EVENTS_AUTH_TOKEN_FILE" (include "fleetloop.changeEvents.file" (dict "what" "token" "ref" $events.auth.secretRef)))
       (list "CHANGE_EVENTS_SIGNING_KEY_FILE" (include "fleetloop.changeEvents.file" (dict "what" "signing-key" "ref" $events.signingKeySecretRef)))
       (list "CHANGE_EVENTS_ACTIONS" (join "," $events.actions))
-      (list "CHANGE_EVENTS_EXTENSIONS" (ternary "true" "" $events.extensions))
+      (list "CHANGE_EVENTS_INCLUDE_OPTIONAL_ACTIONS" (ternary "true" "" $events.includeOptionalActions))
       (list "CHANGE_EVENTS_ALLOW_HTTP" (ternary "true" "" $events.allowHTTP))
       (list "CHANGE_EVENTS_ALLOW_ADDRESSES" (join "," $events.allowAddresses))
       (list "CHANGE_EVENTS_ALLOW_HOSTS" (include "fleetloop.changeEvents.hosts" .)) }}
@@ -128,15 +128,15 @@ http and private addresses, with their names), proxy. */}}
 {{- $local := regexMatch "^(localhost|127\\.[0-9.]+|\\[::1\\])$" $host -}}
 {{- $private := "^((10|127|0)(\\.[0-9]+){3}|(192\\.168|169\\.254|172\\.(1[6-9]|2[0-9]|3[01])|100\\.(6[4-9]|[7-9][0-9]|1[01][0-9]|12[0-7]))(\\.[0-9]+){2}|\\[(::|f[cd]|fe[89ab])[0-9a-f:.]*\\])$" -}}
 {{- if not (regexMatch "^https?://[^/?#[:space:]]+" .url) -}}
-{{- fail (printf "%s is no URL of a sink: begin it with https:// and the name of the host" .key) -}}
+{{- fail (printf "%s is not a valid URL: it must begin with https:// and a host" .key) -}}
 {{- else if contains "@" $authority -}}
-{{- fail (printf "%s has a user or a password in it: put the credential into a Secret" .key) -}}
+{{- fail (printf "%s must not contain a user or password: put the credential into a Secret" .key) -}}
 {{- else if contains "#" .url -}}
-{{- fail (printf "%s has a fragment (#…), which is never sent: leave it out" .key) -}}
+{{- fail (printf "%s must not contain a fragment (#…): remove it" .key) -}}
 {{- else if and (hasPrefix "http://" .url) (not .http.is) (not $local) (not (has (ternary $authority (printf "%s:80" $authority) (ne $host $authority)) $own)) -}}
-{{- fail (printf "%s is plain http, by which the credential could be read on its way: write https://, or set %s=true" .key .http.key) -}}
+{{- fail (printf "%s uses plain http, which exposes the credential: use https://, or set %s=true" .key .http.key) -}}
 {{- else if and (regexMatch $private ($host | lower)) (not $local) (not .addresses.are) (not .proxy) -}}
-{{- fail (printf "%s leads to the address %s, which is not a public one and would be refused: add it to %s" .key $host .addresses.key) -}}
+{{- fail (printf "%s has the non-public address %s, which is denied by default: add it to %s" .key $host .addresses.key) -}}
 {{- end -}}
 {{- end -}}
 
@@ -147,14 +147,14 @@ http and private addresses, with their names), proxy. */}}
 {{- $url := default "" .sink.endpoint -}}
 {{- $places := compact (list $url (default "" .sink.endpoint_file) (ternary "secret" "" (hasKey $secrets "endpoint"))) -}}
 {{- if not $places -}}
-{{- fail (printf "%s has nowhere to send to: set its endpoint, or secretRefs.endpoint to the Secret that has it" $where) -}}
+{{- fail (printf "%s has no endpoint: set endpoint, or set secretRefs.endpoint to a Secret with the URL" $where) -}}
 {{- else if gt (len $places) 1 -}}
-{{- fail (printf "%s has more than one of endpoint, endpoint_file and secretRefs.endpoint: leave one" $where) -}}
+{{- fail (printf "%s has more than one of endpoint, endpoint_file and secretRefs.endpoint: keep one" $where) -}}
 {{- else if $url -}}
 {{- include "fleetloop.changeEvents.checkURL" (dict "root" .root "key" (printf "the endpoint of %s" $where) "url" $url "proxy" .sink.proxy_url
       "http" (dict "is" .sink.allow_http "key" "its allow_http") "addresses" (dict "are" .sink.allow_addresses "key" "its allow_addresses")) -}}
 {{- end -}}
 {{- if and (eq (default "" .sink.format) "pagerduty") (not (or (hasKey $secrets "routingKey") (hasKey $secrets "authToken") .sink.routing_key_file .sink.auth_token_file)) -}}
-{{- fail (printf "%s has the format pagerduty and no routing key: set its secretRefs.routingKey to the Secret that has it" $where) -}}
+{{- fail (printf "%s has the format pagerduty but no routing key: set secretRefs.routingKey to a Secret with the key" $where) -}}
 {{- end -}}
 {{- end -}}
