@@ -128,7 +128,7 @@ func Retry(ctx context.Context, p Policy, op func(context.Context) error) error 
 		}
 		if p.MaxAttempts > 0 && attempt+1 >= p.MaxAttempts ||
 			p.MaxElapsed > 0 && wait > p.MaxElapsed-time.Since(begin) {
-			return fmt.Errorf("give up after %d attempts in %s: %w", attempt+1, time.Since(begin).Round(time.Millisecond), err)
+			return fmt.Errorf("failed after %d attempts in %s: %w", attempt+1, time.Since(begin).Round(time.Millisecond), err)
 		}
 		if Sleep(ctx, wait) != nil {
 			return interrupted(ctx, err)

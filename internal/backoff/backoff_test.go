@@ -138,11 +138,11 @@ func TestRetry(t *testing.T) {
 		},
 		"Attempts": {
 			reason: "the first attempt counts", policy: backoff.Policy{Initial: time.Second, Jitter: -1, MaxAttempts: 2},
-			errs: []error{errBoom, errBoom, errBoom}, calls: 2, took: time.Second, want: errBoom, text: "give up after 2 attempts in 1s: boom",
+			errs: []error{errBoom, errBoom, errBoom}, calls: 2, took: time.Second, want: errBoom, text: "failed after 2 attempts in 1s: boom",
 		},
 		"Elapsed": {
 			reason: "no wait begins that would end too late", policy: backoff.Policy{Initial: time.Second, Jitter: -1, MaxElapsed: 6 * time.Second},
-			errs: []error{errBoom, errBoom, errBoom, errBoom}, calls: 3, took: 3 * time.Second, want: errBoom, text: "give up after 3 attempts in 3s: boom",
+			errs: []error{errBoom, errBoom, errBoom, errBoom}, calls: 3, took: 3 * time.Second, want: errBoom, text: "failed after 3 attempts in 3s: boom",
 		},
 		"ElapsedExactly": {
 			reason: "a wait may end at the bound", policy: backoff.Policy{Initial: time.Second, Jitter: -1, MaxElapsed: 3 * time.Second},

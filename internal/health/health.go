@@ -84,7 +84,7 @@ func serve(endpoint string, checks []Check) http.HandlerFunc {
 func (c Check) run() (warning string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the check panicked: %v", p)
+			err = fmt.Errorf("check panicked: %v", p)
 		}
 	}()
 	if c.Ready != nil {

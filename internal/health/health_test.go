@@ -35,7 +35,7 @@ func TestHandler(t *testing.T) {
 		"ReadyVerbose":   {reason: "each by name", checks: []health.Check{ok, always}, path: "/readyz?verbose", code: 200, body: "[+]postgres ok\n[+]always ok\nreadyz check passed\n"},
 		"NotReady":       {reason: "the broker is away", checks: []health.Check{ok, bad}, path: "/readyz", code: 503, body: "[+]postgres ok\n[-]broker failed: not connected; refused\nreadyz check failed\n"},
 		"Warning":        {reason: "a warning is shown, and is no failure", checks: []health.Check{ok, warns}, path: "/readyz", code: 200, body: "[+]postgres ok\n[+]garden ok, with a warning: it does not answer; since noon\nreadyz check passed\n"},
-		"Panic":          {reason: "a check that panics has failed", checks: []health.Check{broken}, path: "/readyz", code: 503, body: "[-]broken failed: the check panicked: nil map\nreadyz check failed\n"},
+		"Panic":          {reason: "a check that panics has failed", checks: []health.Check{broken}, path: "/readyz", code: 503, body: "[-]broken failed: check panicked: nil map\nreadyz check failed\n"},
 		"OneAlone":       {reason: "one check by its name", checks: []health.Check{ok, bad}, path: "/readyz/postgres", code: 200, body: "ok"},
 		"OneAloneFailed": {reason: "and the other", checks: []health.Check{ok, bad}, path: "/readyz/broker", code: 503, body: "[-]broker failed: not connected; refused\nreadyz check failed\n"},
 		"NoSuchCheck":    {reason: "a check that there is not", checks: []health.Check{ok}, path: "/readyz/nats", code: 404, body: "404 page not found\n"},

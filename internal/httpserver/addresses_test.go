@@ -31,7 +31,7 @@ func TestCheckFree(t *testing.T) {
 		{Name: "metrics", Addr: two, Flag: "--d"},
 	}
 	err := httpserver.CheckFree(t.Context(), addresses...)
-	want := "another process listens there; stop it, or choose other addresses with the flags in brackets:\n  " +
+	want := "address already in use: stop the other process, or set another address with the flag in brackets:\n  " +
 		one + ": fleet API (--a)\n  " + two + ": health (--c), metrics (--d)"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)

@@ -33,38 +33,38 @@ const (
 type Config struct {
 	// Addr is host:port, or :port for every interface; port 0 is any free
 	// one.
-	Addr string `key:"addr" env:"LISTEN_ADDRESS" flag:"listen-address" doc:"Address to listen on, as host:port." validate:"required"`
+	Addr string `key:"addr" env:"LISTEN_ADDRESS" flag:"listen-address" doc:"Listen address, host:port." validate:"required"`
 
 	// TLSCertFile and TLSKeyFile are PEM files; both or none. They are read
 	// again when they change.
-	TLSCertFile string `key:"tls_cert_file" env:"TLS_CERT_FILE" flag:"tls-cert-file" doc:"PEM file of the certificate chain; with a key, the server speaks TLS." validate:"required_with=TLSKeyFile"`
-	TLSKeyFile  string `key:"tls_key_file" env:"TLS_KEY_FILE" flag:"tls-key-file" doc:"PEM file of the certificate's key." validate:"required_with=TLSCertFile"`
+	TLSCertFile string `key:"tls_cert_file" env:"TLS_CERT_FILE" flag:"tls-cert-file" doc:"PEM file with the certificate chain. A certificate and a key enable TLS." validate:"required_with=TLSKeyFile"`
+	TLSKeyFile  string `key:"tls_key_file" env:"TLS_KEY_FILE" flag:"tls-key-file" doc:"PEM file with the private key of the certificate." validate:"required_with=TLSCertFile"`
 
 	// ReadHeaderTimeout bounds the arrival of a request's header. Zero means
 	// DefaultReadHeaderTimeout.
-	ReadHeaderTimeout time.Duration `key:"read_header_timeout" default:"10s" doc:"How long a request's header may take to arrive." validate:"gt=0"`
+	ReadHeaderTimeout time.Duration `key:"read_header_timeout" default:"10s" doc:"Timeout for reading the headers of a request." validate:"gt=0"`
 
 	// BodyTimeout bounds the arrival of a request's body. Its size is up to the
 	// handler. Zero means DefaultBodyTimeout.
-	BodyTimeout time.Duration `key:"body_timeout" default:"30s" doc:"How long a request's body may take to arrive." validate:"gt=0"`
+	BodyTimeout time.Duration `key:"body_timeout" default:"30s" doc:"Timeout for reading the body of a request." validate:"gt=0"`
 
 	// WriteTimeout bounds a request from its header to the end of its answer.
 	// A handler that streams moves the bound by
 	// http.ResponseController.SetWriteDeadline. Zero means
 	// DefaultWriteTimeout; there is no way to say never.
-	WriteTimeout time.Duration `key:"write_timeout" default:"1m" doc:"How long a request may take until its answer is taken." validate:"gt=0"`
+	WriteTimeout time.Duration `key:"write_timeout" default:"1m" doc:"Timeout for a request, until the response is written." validate:"gt=0"`
 
 	// IdleTimeout bounds how long a connection waits for its next request.
 	// Zero means DefaultIdleTimeout.
-	IdleTimeout time.Duration `key:"idle_timeout" default:"2m" doc:"How long a connection may idle." validate:"gt=0"`
+	IdleTimeout time.Duration `key:"idle_timeout" default:"2m" doc:"Timeout for idle connections." validate:"gt=0"`
 
 	// ShutdownTimeout bounds how long running requests may take to finish
 	// when the server stops. Zero means DefaultShutdownTimeout.
-	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"15s" doc:"How long running requests may take to finish at the end." validate:"gt=0"`
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"15s" doc:"How long to wait for running requests at shutdown." validate:"gt=0"`
 
 	// MaxHeaderBytes bounds a request's header. Zero means
 	// DefaultMaxHeaderBytes.
-	MaxHeaderBytes int `key:"max_header_bytes" default:"65536" doc:"How long a request's header may be, in bytes." validate:"gt=0"`
+	MaxHeaderBytes int `key:"max_header_bytes" default:"65536" doc:"Maximum size of the request headers, in bytes." validate:"gt=0"`
 }
 
 // errShutdownTimeout is the cause that ends a shutdown.
@@ -114,7 +114,7 @@ func New(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Se
 	listener, err := lc.Listen(ctx, "tcp", cfg.Addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("serve HTTP on %q: another process listens there; stop it or choose another address: %w", cfg.Addr, err)
+		return nil, fmt.Errorf("serve HTTP on %q: stop the process that uses the address, or set another address: %w", cfg.Addr, err)
 	case err != nil:
 		return nil, fmt.Errorf("serve HTTP on %q: %w", cfg.Addr, err)
 	}
@@ -143,9 +143,9 @@ func (s *Server) Ready() error {
 	case serving:
 		return nil
 	case stopped:
-		return errors.New("the HTTP server is stopping")
+		return errors.New("HTTP server is stopping")
 	}
-	return errors.New("the HTTP server has not started")
+	return errors.New("HTTP server not started")
 }
 
 // Run serves until ctx ends, and then until the running requests have, or
@@ -167,7 +167,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer time.AfterFunc(silentGrace, s.silent.close).Stop()
 	err := s.http.Shutdown(ctx)
 	if err != nil && ctx.Err() != nil {
-		s.log.WarnContext(ctx, "running requests cut off", "addr", s.Addr(), "after", s.bound)
+		s.log.WarnContext(ctx, "running requests aborted", "addr", s.Addr(), "after", s.bound)
 		err = s.http.Close()
 	}
 	<-served

@@ -180,7 +180,7 @@ func TestRunCutsOffWhatDoesNotFinish(t *testing.T) {
 	if err := <-failed; err == nil {
 		t.Error("the request got an answer from nowhere")
 	}
-	if !strings.Contains(log.String(), "running requests cut off") {
+	if !strings.Contains(log.String(), "running requests aborted") {
 		t.Errorf("log %q, want the cut in it", log.String())
 	}
 }
@@ -192,9 +192,9 @@ func TestNewRefuses(t *testing.T) {
 		cfg    httpserver.Config
 		want   []string
 	}{
-		"InUse":   {"a port in use is named with a way out", httpserver.Config{Addr: s.Addr()}, []string{s.Addr(), "another process listens there"}},
+		"InUse":   {"a port in use is named with a way out", httpserver.Config{Addr: s.Addr()}, []string{s.Addr(), "stop the process that uses the address"}},
 		"Invalid": {"an address that is none", httpserver.Config{Addr: "nowhere"}, []string{`serve HTTP on "nowhere"`, "missing port"}},
-		"OneFile": {"a certificate without its key", httpserver.Config{Addr: "127.0.0.1:0", TLSCertFile: "x"}, []string{"only one of the two files is given"}},
+		"OneFile": {"a certificate without its key", httpserver.Config{Addr: "127.0.0.1:0", TLSCertFile: "x"}, []string{"only one file is set"}},
 		"NoFile":  {"a certificate that is not there", httpserver.Config{Addr: "127.0.0.1:0", TLSCertFile: "/nowhere", TLSKeyFile: "/nowhere"}, []string{`read certificate "/nowhere"`}},
 	}
 	for name, tc := range cases {
@@ -296,7 +296,7 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 	if got, err := serial(roots); got != 1 || err != nil {
 		t.Errorf("certificate %d, %v, want the last good one while the files do not fit", got, err)
 	}
-	if !strings.Contains(log.String(), "new certificate not usable") {
+	if !strings.Contains(log.String(), "certificate reload failed") {
 		t.Errorf("log %q, want the bad file in it", log.String())
 	}
 	renewed := writeCert(t, dir, 3)

@@ -14,7 +14,7 @@ import (
 // put there.
 func newTLSConfig(certFile, keyFile string, log *slog.Logger) (*tls.Config, error) {
 	if certFile == "" || keyFile == "" {
-		return nil, errors.New("serve TLS: a certificate and its key are needed; only one of the two files is given")
+		return nil, errors.New("serve TLS: certificate and key are both required, but only one file is set")
 	}
 	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
 	if err := c.load(); err != nil {
@@ -49,9 +49,9 @@ func (c *certificate) current() *tls.Certificate {
 	defer c.mu.Unlock()
 	if c.stat() != c.stamps {
 		if err := c.load(); err != nil {
-			c.log.Warn("new certificate not usable, the last one stays", "err", err)
+			c.log.Warn("certificate reload failed, using the last one", "err", err)
 		} else {
-			c.log.Info("certificate read again", "file", c.certFile)
+			c.log.Info("certificate reloaded", "file", c.certFile)
 		}
 	}
 	return c.cert

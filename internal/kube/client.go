@@ -12,7 +12,7 @@ import (
 func NewClient(cfg *rest.Config, o Options) (client.Client, error) {
 	c, err := client.New(cfg, client.Options{Scheme: o.Scheme, Mapper: mapper(o.Namespaced, o.ClusterScoped)})
 	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("create Kubernetes client: %w", err)
 	}
 	return c, nil
 }

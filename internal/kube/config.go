@@ -16,12 +16,12 @@ type Config struct {
 	// Kubeconfig is the path of a kubeconfig, or several as KUBECONFIG has
 	// them. Empty means the service account of the pod, and outside of a pod
 	// the kubeconfig in the user's home.
-	Kubeconfig string `key:"kubeconfig" env:"KUBECONFIG" flag:"kubeconfig" doc:"kubeconfig of the host cluster (default: the pod's service account; outside of a pod ~/.kube/config)"`
+	Kubeconfig string `key:"kubeconfig" env:"KUBECONFIG" flag:"kubeconfig" doc:"kubeconfig file of the host cluster (default: the service account in a pod, otherwise ~/.kube/config)"`
 
 	// QPS and Burst bound the requests of this process to the Kubernetes API:
 	// so many a second, and so many at once after a quiet time.
-	QPS   float64 `key:"qps" env:"KUBE_API_QPS" default:"50" validate:"gt=0" doc:"requests per second to the Kubernetes API at most"`
-	Burst int     `key:"burst" env:"KUBE_API_BURST" default:"100" validate:"gt=0" doc:"requests to the Kubernetes API at once after a quiet time"`
+	QPS   float64 `key:"qps" env:"KUBE_API_QPS" default:"50" validate:"gt=0" doc:"maximum number of requests per second to the Kubernetes API"`
+	Burst int     `key:"burst" env:"KUBE_API_BURST" default:"100" validate:"gt=0" doc:"maximum burst of requests to the Kubernetes API"`
 }
 
 // What the zero fields of a Config mean.
@@ -34,7 +34,7 @@ const (
 const serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // errNoCluster says how to name one.
-var errNoCluster = errors.New("there is no host cluster: this is no pod, and neither --kubeconfig nor KUBECONFIG nor ~/.kube/config says where one is")
+var errNoCluster = errors.New("no host cluster found: run in a pod, or set --kubeconfig, KUBECONFIG or ~/.kube/config")
 
 // Connect finds the host cluster. It asks nothing of it. userAgent is how its
 // audit log calls us.

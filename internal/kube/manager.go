@@ -96,7 +96,7 @@ func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 	}
 	if err != nil {
 		giveUp()
-		return nil, fmt.Errorf("make manager: %w", err)
+		return nil, fmt.Errorf("create controller manager: %w", err)
 	}
 	return &Manager{Manager: m, base: base, giveUp: giveUp, log: o.Log, turn: options.LeaderElectionResourceLockInterface}, nil
 }
@@ -146,7 +146,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	m.giveUp()
 	waiting.Wait()
 	if leads.Load() {
-		m.log.InfoContext(ctx, "no longer leading", "lease", m.turn.Describe(), "holder", m.turn.Identity())
+		m.log.InfoContext(ctx, "leader election lost", "lease", m.turn.Describe(), "holder", m.turn.Identity())
 	}
 	return err
 }

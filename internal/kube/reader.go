@@ -36,7 +36,7 @@ type Reader struct {
 // requestTimeout bounds what is asked of the API server.
 const requestTimeout = 10 * time.Second
 
-var errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+var errNoAnswer = errors.New("Kubernetes API did not respond in time")
 
 // NewReader makes a reader that knows the kinds of o, and keeps those of them that
 // o.Cache.ByObject names. It asks nothing of the host cluster before it runs.
@@ -62,10 +62,10 @@ func NewReader(cfg *rest.Config, o Options) (*Reader, error) {
 	})
 	var err error
 	if r.cache, err = cache.New(cfg, options); err != nil {
-		return nil, fmt.Errorf("make reader: %w", err)
+		return nil, fmt.Errorf("create Kubernetes reader: %w", err)
 	}
 	if r.live, err = client.New(cfg, client.Options{Scheme: o.Scheme, Mapper: options.Mapper}); err != nil {
-		return nil, fmt.Errorf("make reader: %w", err)
+		return nil, fmt.Errorf("create Kubernetes reader: %w", err)
 	}
 	return r, nil
 }
@@ -117,10 +117,10 @@ func (r *Reader) follow(ctx context.Context, on []Handler) error {
 	for _, h := range on {
 		informer, err := r.cache.GetInformer(ctx, h.Kind, cache.BlockUntilSynced(false))
 		if err != nil {
-			return fmt.Errorf("follow %T: %w", h.Kind, err)
+			return fmt.Errorf("watch %T: %w", h.Kind, err)
 		}
 		if _, err := informer.AddEventHandler(h.handler()); err != nil {
-			return fmt.Errorf("follow %T: %w", h.Kind, err)
+			return fmt.Errorf("watch %T: %w", h.Kind, err)
 		}
 	}
 	for _, kind := range r.kept {
@@ -162,9 +162,9 @@ func (r *Reader) Ready() error {
 			what = gvk.Kind + "s"
 		}
 		if why := r.trouble.Load(); why != nil {
-			return fmt.Errorf("%s have not been listed yet: %w", what, *why)
+			return fmt.Errorf("%s not listed yet: %w", what, *why)
 		}
-		return fmt.Errorf("%s have not been listed yet", what)
+		return fmt.Errorf("%s not listed yet", what)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func Run(ctx context.Context, opts Options, parts ...Part) error {
 			err := p.Run(pctx)
 			switch {
 			case err == nil && pctx.Err() == nil:
-				err = errors.New("stopped on its own")
+				err = errors.New("stopped unexpectedly")
 			case errors.Is(err, context.Canceled) && pctx.Err() != nil:
 				err = nil // it says no more than that it was told to stop
 			}

@@ -51,7 +51,7 @@ func TestRunEndsWithItsFirstPart(t *testing.T) {
 		want   string
 	}{
 		"Failure":     {"a part that fails ends the process with its error", func(context.Context) error { return boom }, "run broken: boom"},
-		"EarlyReturn": {"a part that returns unasked is a fault too", func(context.Context) error { return nil }, "run broken: stopped on its own"},
+		"EarlyReturn": {"a part that returns unasked is a fault too", func(context.Context) error { return nil }, "run broken: stopped unexpectedly"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func parse(data []byte) (*yaml.Node, error) {
 	}
 	switch err := dec.Decode(&second); {
 	case err == nil:
-		return nil, fmt.Errorf("%d: a second document begins here; a configuration is one document", second.Line)
+		return nil, fmt.Errorf("%d: a second YAML document begins here; use one document", second.Line)
 	case !errors.Is(err, io.EOF):
 		return nil, syntaxError(err)
 	}
@@ -102,7 +102,7 @@ func (l *loader) decode(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
 		if s.kind == scalar {
-			l.failAt(at, path, "has no value; give one or remove the key")
+			l.failAt(at, path, "has no value; set one or remove the key")
 		}
 	case s.kind == scalar && n.Kind == yaml.ScalarNode:
 		l.decodeScalar(n, s, v, path)
@@ -126,7 +126,7 @@ func (l *loader) enter(at place, path string) bool {
 		return false
 	}
 	if l.depth == maxDepth {
-		l.failAt(at, path, "nests more than %d deep", maxDepth)
+		l.failAt(at, path, "is nested more than %d levels deep", maxDepth)
 		return false
 	}
 	l.depth++
@@ -168,7 +168,7 @@ func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path str
 		at := place{kn.Line, kn.Column}
 		key := join(path, f.key)
 		if other := given[f]; other != nil {
-			l.failAt(at, key, "is given here as %q and at line %d as %q; remove one of them", kn.Value, other.Line, other.Value)
+			l.failAt(at, key, "is set here as %q and at line %d as %q; remove one of them", kn.Value, other.Line, other.Value)
 			return
 		}
 		given[f] = kn
@@ -193,7 +193,7 @@ func (l *loader) decodeFile(n *yaml.Node, f *field, v reflect.Value, path string
 	}
 	defer l.leave()
 	if n.Kind != yaml.ScalarNode || n.Value == "" {
-		l.failAt(at, path, "must have the path of a file as %q, not %s", f.fileKey, written(n))
+		l.failAt(at, path, "must have a file path as %q, not %s", f.fileKey, written(n))
 		return
 	}
 	name := n.Value
@@ -201,7 +201,7 @@ func (l *loader) decodeFile(n *yaml.Node, f *field, v reflect.Value, path string
 		name = filepath.Join(filepath.Dir(l.src.File), name)
 	}
 	if err := setFromFile(f.shape, v, name); err != nil {
-		l.failAt(at, path, "can not be read: %w", err)
+		l.failAt(at, path, "cannot be read: %w", err)
 	}
 }
 
@@ -243,7 +243,7 @@ func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
 		case vn.Kind == yaml.ScalarNode && !isEmpty(vn):
 			e.Value = vn.Value
 		default:
-			l.failAt(place{e.Line, e.Column}, key, "must be a text or a mapping, not %s", written(vn))
+			l.failAt(place{e.Line, e.Column}, key, "must be a string or a mapping, not %s", written(vn))
 			return
 		}
 		out = append(out, e)
@@ -260,7 +260,7 @@ func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) 
 		at := place{kn.Line, kn.Column}
 		switch {
 		case kn.Kind != yaml.ScalarNode || isEmpty(kn):
-			l.failAt(at, path, "must have texts as its keys, not %s", written(kn))
+			l.failAt(at, path, "must have string keys, not %s", written(kn))
 			continue
 		case kn.ShortTag() == "!!merge":
 			l.failAt(at, path, "has a merge key (<<), which is not supported; write the keys out")
@@ -269,7 +269,7 @@ func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) 
 			l.failAt(at, path, "has a key of more than %d bytes", maxKey)
 			continue
 		case lines[kn.Value] != 0:
-			l.failAt(at, join(path, kn.Value), "is given twice, first at line %d", lines[kn.Value])
+			l.failAt(at, join(path, kn.Value), "is set twice, first at line %d", lines[kn.Value])
 			continue
 		}
 		lines[kn.Value] = kn.Line
@@ -339,13 +339,13 @@ func (s *shape) written() string {
 	case "boolean":
 		return "true or false"
 	case "integer":
-		return "a whole number"
+		return "an integer"
 	case "number":
 		return "a number"
 	case "duration":
 		return `a duration such as "5s"`
 	}
-	return "a text"
+	return "a string"
 }
 
 // written is what a node is, for an error that does not show its content,
@@ -368,5 +368,5 @@ func written(n *yaml.Node) string {
 	case yaml.DocumentNode, yaml.AliasNode:
 		return "an alias"
 	}
-	return "a text"
+	return "a string"
 }

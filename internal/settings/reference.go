@@ -112,7 +112,7 @@ func (e Entry) meaning() string {
 		text += " Also " + codes(e.Aliases) + "."
 	}
 	if e.FileKey != "" {
-		text += " Or " + code(e.FileKey) + ", a file that holds it."
+		text += " Alternative: " + code(e.FileKey) + ", a file with the value."
 	}
 	return text
 }

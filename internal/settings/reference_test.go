@@ -76,7 +76,7 @@ func TestWriteMarkdown(t *testing.T) {
 		"| `resource_selector[].label` | string | required |  |  | Name. |",
 		"| `resource_selector[].times` | integer | `1` |  |  | How often. |",
 		"| `api.endpoint` | string | required | `API_ENDPOINT` | `--api` | Where the API is. |",
-		"| `api.token` | secret |  | `API_TOKEN`, `API_TOKEN_FILE` |  | Bearer token. Or `token_file`, a file that holds it. |",
+		"| `api.token` | secret |  | `API_TOKEN`, `API_TOKEN_FILE` |  | Bearer token. Alternative: `token_file`, a file with the value. |",
 		"| `message_data` | mapping |  |  |  | Payload. |",
 		"| `required_adapters` | map of list of string |  |  |  | Adapters by kind. |",
 	} {
@@ -151,7 +151,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 	if err != nil || !bytes.Equal(text, second) {
 		t.Errorf("the schema is not the same twice, %v", err)
 	}
-	for _, want := range []string{`"title": "Test"`, `"$schema": "https://json-schema.org/draft/2020-12/schema"`, `"writeOnly": true`, `"default": "5s"`, `"description": "Another name of poll_interval."`} {
+	for _, want := range []string{`"title": "Test"`, `"$schema": "https://json-schema.org/draft/2020-12/schema"`, `"writeOnly": true`, `"default": "5s"`, `"description": "Alias of poll_interval."`} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("the schema lacks %s:\n%s", want, text)
 		}

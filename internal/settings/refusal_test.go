@@ -42,11 +42,11 @@ func TestLoadRefusesFiles(t *testing.T) {
 		},
 		"Twice": {
 			"a key given twice", "workers: 3\nworkers: 4",
-			[]string{`s.yaml:3:1: key "workers": is given twice, first at line 2`},
+			[]string{`s.yaml:3:1: key "workers": is set twice, first at line 2`},
 		},
 		"Alias": {
 			"a key and its other name", "poll_interval: 3s\npollInterval: 4s",
-			[]string{`s.yaml:3:1: key "poll_interval": is given here as "pollInterval" and at line 2 as "poll_interval"; remove one of them`},
+			[]string{`s.yaml:3:1: key "poll_interval": is set here as "pollInterval" and at line 2 as "poll_interval"; remove one of them`},
 		},
 		"NoUnit": {
 			"a duration without its unit", "poll_interval: 5",
@@ -83,22 +83,22 @@ func TestLoadRefusesFiles(t *testing.T) {
 			"every type says what it wants, and all at once",
 			"workers: many\nenabled: 'yes'\nratio: [1]\nhosts: a\nextra: 1\nresource_selector: {a: b}\nmessage_data: [x]\nsize: -1\nmaybe: 3",
 			[]string{
-				`s.yaml:2:10: key "workers": must be a whole number, not a text`,
-				`s.yaml:3:10: key "enabled": must be true or false, not a text`,
+				`s.yaml:2:10: key "workers": must be an integer, not a string`,
+				`s.yaml:3:10: key "enabled": must be true or false, not a string`,
 				`s.yaml:4:8: key "ratio": must be a number, not a list`,
-				`s.yaml:5:8: key "hosts": must be a list, not a text`,
+				`s.yaml:5:8: key "hosts": must be a list, not a string`,
 				`s.yaml:6:8: key "extra": must be a mapping, not a number`,
 				`s.yaml:7:20: key "resource_selector": must be a list, not a mapping`,
 				`s.yaml:8:15: key "message_data": must be a mapping, not a list`,
-				`s.yaml:9:7: key "size": must be a whole number, not negative; got "-1"`,
+				`s.yaml:9:7: key "size": must be an integer, not negative; got "-1"`,
 				`s.yaml:10:8: key "maybe": must be true or false, not a number`,
 			},
 		},
 		"Range": {
 			"a number past its type, or past its rule", "workers: 300\nsize: 99999999999999999999",
 			[]string{
-				`s.yaml:2:10: key "workers": is a number beyond the range of the setting; got "300"`,
-				`s.yaml:3:7: key "size": must be a whole number, not a number`,
+				`s.yaml:2:10: key "workers": is a number outside the range of the setting; got "300"`,
+				`s.yaml:3:7: key "size": must be an integer, not a number`,
 			},
 		},
 		"Infinite": {
@@ -114,25 +114,25 @@ func TestLoadRefusesFiles(t *testing.T) {
 		},
 		"Unmarshaler": {
 			"a type with its own parser", "log_level: loud",
-			[]string{`s.yaml:2:12: key "log_level": is not valid: slog: level string "loud": unknown name; got "loud"`},
+			[]string{`s.yaml:2:12: key "log_level": is invalid: slog: level string "loud": unknown name; got "loud"`},
 		},
 		"Null": {
 			"a key without a value", "workers:\nresource_selector:\napi:",
 			[]string{
-				`s.yaml:2:9: key "workers": has no value; give one or remove the key`,
-				`s.yaml:4:1: key "api": is given twice, first at line 1`,
+				`s.yaml:2:9: key "workers": has no value; set one or remove the key`,
+				`s.yaml:4:1: key "api": is set twice, first at line 1`,
 			},
 		},
 		"Template": {
 			"a value that is no text among the templates", "message_data:\n  a: [b]\n  c:",
 			[]string{
-				`s.yaml:3:6: key "message_data.a": must be a text or a mapping, not a list`,
-				`s.yaml:4:5: key "message_data.c": must be a text or a mapping, not nothing`,
+				`s.yaml:3:6: key "message_data.a": must be a string or a mapping, not a list`,
+				`s.yaml:4:5: key "message_data.c": must be a string or a mapping, not nothing`,
 			},
 		},
 		"TemplateTwice": {
 			"a template given twice", "message_data:\n  a: b\n  a: c",
-			[]string{`s.yaml:4:3: key "message_data.a": is given twice, first at line 3`},
+			[]string{`s.yaml:4:3: key "message_data.a": is set twice, first at line 3`},
 		},
 		"Merge": {
 			"merge keys are refused with a way out", "extra:\n  <<: {a: 1}",
@@ -144,11 +144,11 @@ func TestLoadRefusesFiles(t *testing.T) {
 		},
 		"KeyKind": {
 			"a key that is a list", "? [a]\n: b\n? ~\n: c",
-			[]string{`s.yaml:2:3: key "": must have texts as its keys, not a list`, `s.yaml:4:3: key "": must have texts as its keys, not nothing`},
+			[]string{`s.yaml:2:3: key "": must have string keys, not a list`, `s.yaml:4:3: key "": must have string keys, not nothing`},
 		},
 		"SecondDocument": {
 			"two documents in one file", "---\nworkers: 4",
-			[]string{`s.yaml:2: a second document begins here; a configuration is one document`},
+			[]string{`s.yaml:2: a second YAML document begins here; use one document`},
 		},
 		"Syntax": {
 			"what is no YAML says at which line", "workers: [1",
@@ -198,24 +198,24 @@ func TestLoadRefusesTexts(t *testing.T) {
 			args: []string{"--enabled=perhaps", "--extra=a=x"},
 			want: []string{
 				`env POLL_INTERVAL: key "poll_interval": is a duration and needs a unit, such as "5s"; got "5"`,
-				`env SIZE: key "size": must be a whole number, not negative; got "-1"`,
+				`env SIZE: key "size": must be an integer, not negative; got "-1"`,
 				`env RATIO: key "ratio": must be a number; got "NaN"`,
 				`flag --enabled: key "enabled": must be true or false; got "perhaps"`,
 				`env MAYBE: key "maybe": must be true or false; got "perhaps"`,
 				`env HOSTS: key "hosts": entry 2 of the list is empty`,
 				`env EXTRA: key "extra": entry 2 of the map is not of the form key=value`,
-				`flag --extra: key "extra": entry "a" of the map must be a whole number; got "x"`,
+				`flag --extra: key "extra": entry "a" of the map must be an integer; got "x"`,
 			},
 		},
 		"TwoVariables": {
 			reason: "two variables for one setting",
 			env:    []string{"API_ENDPOINT", "http://a", "POLL_INTERVAL", "5s", "SENTINEL_POLL", "5s"},
-			want:   []string{`env SENTINEL_POLL: key "poll_interval": is given by POLL_INTERVAL too; unset one of them`},
+			want:   []string{`env SENTINEL_POLL: key "poll_interval": is also set by POLL_INTERVAL; unset one of them`},
 		},
 		"TwiceInMap": {
 			reason: "a key of a map given twice",
 			env:    []string{"API_ENDPOINT", "http://a", "EXTRA", "a=1,a=2"},
-			want:   []string{`env EXTRA: key "extra": entry "a" of the map is given twice`},
+			want:   []string{`env EXTRA: key "extra": entry "a" of the map is set twice`},
 		},
 	}
 	for name, tc := range cases {
@@ -263,13 +263,13 @@ func TestLoadExplainsConditions(t *testing.T) {
 `
 	_, err := settings.Load(&cfg, settings.Source{File: "b.yaml", FileData: []byte(file)})
 	want := []string{
-		`b.yaml:4:9: key "broker.mode": can not be given unless "type" is pubsub; got "y"`,
-		`b.yaml:5:12: key "broker.address": must be a host and a port such as "localhost:8080"; got "z"`,
+		`b.yaml:4:9: key "broker.mode": cannot be set unless "type" is pubsub; got "y"`,
+		`b.yaml:5:12: key "broker.address": must be host:port such as "localhost:8080"; got "z"`,
 		`b.yaml:6:9: key "broker.name": must have exactly 3 characters; got "four"`,
-		`b.yaml:7:8: key "broker.odd": must be valid by the rule startswith=x; got "a"`,
+		`b.yaml:7:8: key "broker.odd": must satisfy the rule startswith=x; got "a"`,
 		`b.yaml:8:7: key "broker.ip": must be a valid ip; got "b"`,
 		`b.yaml:9:13: key "broker.password": must have at least 8 characters`,
-		`b.yaml:10:10: key "broker.names": must not have the same entry twice`,
+		`b.yaml:10:10: key "broker.names": must not have duplicate entries`,
 		`key "broker.host": is required when "type" is rabbitmq; set it in the file`,
 	}
 	if err == nil {
@@ -282,7 +282,7 @@ func TestLoadExplainsConditions(t *testing.T) {
 	cfg.Broker = broker{}
 	_, err = settings.Load(&cfg, settings.Source{File: "b.yaml", FileData: []byte("broker: {type: pubsub, host: a, url: b}")})
 	want = []string{
-		`b.yaml:1:38: key "broker.url": can not be given together with "host"; got "b"`,
+		`b.yaml:1:38: key "broker.url": cannot be set together with "host"; got "b"`,
 		`key "broker.project": is required unless "type" is rabbitmq; set it in the file`,
 	}
 	if err == nil {
@@ -382,13 +382,13 @@ func TestTagsThatMakeNoSense(t *testing.T) {
 		}{}, `two fields for key "a"`},
 		"Default": {"a default that is none", &struct {
 			A int `key:"a" default:"x"`
-		}{}, `default of "a": must be a whole number; got "x"`},
+		}{}, `default of "a": must be an integer; got "x"`},
 		"SecretFlag": {"a secret on the command line", &struct {
 			A settings.Secret `key:"a" flag:"a"`
 		}{}, "a flag would show it"},
 		"EnvOfStructs": {"a list of structs in a variable", &struct {
 			A []pair `key:"a" env:"A" validate:"dive"`
-		}{}, "can have no env, flag or default"},
+		}{}, "cannot have env, flag or default"},
 		"EnvInList": {"a variable for each element", &struct {
 			A []struct {
 				B int `key:"b" env:"B"`

@@ -73,11 +73,11 @@ func sectionSchema(s *shape, v reflect.Value) *jsonschema.Schema {
 		put(f.key, p)
 		for _, alias := range f.aliases {
 			other := *p
-			other.Description, other.Default = fmt.Sprintf("Another name of %s.", f.key), nil
+			other.Description, other.Default = fmt.Sprintf("Alias of %s.", f.key), nil
 			put(alias, &other)
 		}
 		if f.fileKey != "" {
-			put(f.fileKey, &jsonschema.Schema{Type: "string", Description: fmt.Sprintf("File that holds %s.", f.key)})
+			put(f.fileKey, &jsonschema.Schema{Type: "string", Description: fmt.Sprintf("File with the value of %s.", f.key)})
 		}
 		if onlyInFile(f) {
 			out.Required = append(out.Required, f.key)

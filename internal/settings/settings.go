@@ -143,7 +143,7 @@ func (l *loader) readEnv(f *field, v reflect.Value) {
 		}
 		o := Origin{Key: f.path, Source: FromEnv, Name: name}
 		if given != "" {
-			l.fail(o, "is given by %s too; unset one of them", given)
+			l.fail(o, "is also set by %s; unset one of them", given)
 			return
 		}
 		given = name

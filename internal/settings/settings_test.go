@@ -265,7 +265,7 @@ func TestLoadSecretFromFile(t *testing.T) {
 		"File":    {reason: "a path in the file is relative to the file", want: "s3cret"},
 		"Env":     {reason: "the twin of a variable", env: []string{"API_TOKEN_FILE", filepath.Join(dir, "other")}, want: "other"},
 		"Plain":   {reason: "the variable itself", env: []string{"API_TOKEN", "plain"}, want: "plain"},
-		"Both":    {reason: "the two can not both be meant", env: []string{"API_TOKEN", "x", "API_TOKEN_FILE", "y"}, err: `env API_TOKEN_FILE: key "api.token": is given by API_TOKEN too; unset one of them`},
+		"Both":    {reason: "the two can not both be meant", env: []string{"API_TOKEN", "x", "API_TOKEN_FILE", "y"}, err: `env API_TOKEN_FILE: key "api.token": is also set by API_TOKEN; unset one of them`},
 		"Missing": {reason: "a file that is not there", env: []string{"API_TOKEN_FILE", "/nowhere"}, err: `env API_TOKEN_FILE: key "api.token": open /nowhere: no such file or directory`},
 		"Empty":   {reason: "an empty file is no token", env: []string{"API_TOKEN_FILE", filepath.Join(dir, "empty")}, err: `empty" is empty`},
 	}

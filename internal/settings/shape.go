@@ -73,7 +73,7 @@ func describeType(t reflect.Type, path string, depth int) *shape {
 		s.kind = mapping
 		s.elem = describeType(t.Elem(), path+"[*]", depth+1)
 	default:
-		panic(fmt.Sprintf("settings: %q has type %s, which can not be read", path, t))
+		panic(fmt.Sprintf("settings: %q has type %s, which is not supported", path, t))
 	}
 	return s
 }
@@ -138,11 +138,11 @@ func (f *field) check() {
 	element := strings.Contains(f.path, "[")
 	switch {
 	case element && (len(f.env) > 0 || f.flag != "" || f.fileKey != ""):
-		panic(fmt.Sprintf("settings: %q is part of a list or map; it can have no env, flag or file", f.path))
+		panic(fmt.Sprintf("settings: %q is part of a list or map; it cannot have env, flag or file", f.path))
 	case !f.shape.hasText() && (len(f.env) > 0 || f.flag != "" || f.hasDefault):
-		panic(fmt.Sprintf("settings: %q is a %s; it can have no env, flag or default", f.path, f.shape.typ))
+		panic(fmt.Sprintf("settings: %q is a %s; it cannot have env, flag or default", f.path, f.shape.typ))
 	case f.shape.kind != scalar && (f.fileKey != "" || f.shape.secret):
-		panic(fmt.Sprintf("settings: %q is no scalar; it can be no secret and in no file of its own", f.path))
+		panic(fmt.Sprintf("settings: %q is no scalar; it cannot be secret or in a separate file", f.path))
 	case f.shape.secret && f.flag != "":
 		panic(fmt.Sprintf("settings: %q is secret; a flag would show it to every user of the machine", f.path))
 	case f.shape.elem != nil && f.shape.elem.hasRules() && !strings.Contains(f.rules, "dive"):

@@ -62,7 +62,7 @@ func setPairs(s *shape, v reflect.Value, texts []string) error {
 		}
 		kv := reflect.ValueOf(key).Convert(s.typ.Key())
 		if out.MapIndex(kv).IsValid() {
-			return fmt.Errorf("entry %q of the map is given twice", key)
+			return fmt.Errorf("entry %q of the map is set twice", key)
 		}
 		out.SetMapIndex(kv, ev)
 	}
@@ -86,7 +86,7 @@ func setScalar(s *shape, v reflect.Value, text string) error {
 	case err == nil:
 		return nil
 	case s.secret:
-		return errors.New("is not valid; the value is secret and not shown")
+		return errors.New("is invalid; the value is secret and not shown")
 	default:
 		return fmt.Errorf("%w; got %q", err, text)
 	}
@@ -95,7 +95,7 @@ func setScalar(s *shape, v reflect.Value, text string) error {
 func parseScalar(v reflect.Value, text string) error {
 	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		if err := u.UnmarshalText([]byte(text)); err != nil {
-			return fmt.Errorf("is not valid: %w", err)
+			return fmt.Errorf("is invalid: %w", err)
 		}
 		return nil
 	}
@@ -114,7 +114,7 @@ func parseScalar(v reflect.Value, text string) error {
 	case v.CanInt():
 		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
 		if err != nil {
-			return numberError(err, "must be a whole number")
+			return numberError(err, "must be an integer")
 		}
 		v.SetInt(n)
 	case v.CanFloat():
@@ -126,7 +126,7 @@ func parseScalar(v reflect.Value, text string) error {
 	default: // unsigned, by isScalar
 		n, err := strconv.ParseUint(text, 10, v.Type().Bits())
 		if err != nil {
-			return numberError(err, "must be a whole number, not negative")
+			return numberError(err, "must be an integer, not negative")
 		}
 		v.SetUint(n)
 	}
@@ -147,7 +147,7 @@ func parseDuration(v reflect.Value, text string) error {
 
 func numberError(err error, want string) error {
 	if errors.Is(err, strconv.ErrRange) {
-		return errors.New("is a number beyond the range of the setting")
+		return errors.New("is a number outside the range of the setting")
 	}
 	return errors.New(want)
 }

@@ -119,11 +119,11 @@ func requirement(e validator.FieldError, keyOf func(goName string) string) strin
 	case "required_unless":
 		return "is required unless " + conditions(param, keyOf)
 	case "excluded_with", "excluded_with_all":
-		return "can not be given together with " + keys(param, keyOf)
+		return "cannot be set together with " + keys(param, keyOf)
 	case "excluded_if":
-		return "can not be given when " + conditions(param, keyOf)
+		return "cannot be set when " + conditions(param, keyOf)
 	case "excluded_unless":
-		return "can not be given unless " + conditions(param, keyOf)
+		return "cannot be set unless " + conditions(param, keyOf)
 	case "oneof":
 		return "must be one of " + strings.Join(strings.Fields(param), ", ")
 	case "gtfield", "gtefield", "ltfield", "ltefield", "eqfield", "nefield":
@@ -133,14 +133,14 @@ func requirement(e validator.FieldError, keyOf func(goName string) string) strin
 	case "url", "uri", "http_url":
 		return `must be a URL such as "http://host:8080"`
 	case "hostname_port":
-		return `must be a host and a port such as "localhost:8080"`
+		return `must be host:port such as "localhost:8080"`
 	case "unique":
-		return "must not have the same entry twice"
+		return "must not have duplicate entries"
 	}
 	if param == "" {
 		return "must be a valid " + e.Tag()
 	}
-	return fmt.Sprintf("must be valid by the rule %s=%s", e.Tag(), param)
+	return fmt.Sprintf("must satisfy the rule %s=%s", e.Tag(), param)
 }
 
 // bound is a comparison with a constant: of the value, or of its length.

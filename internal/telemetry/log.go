@@ -17,10 +17,10 @@ import (
 // JSON.
 type LogConfig struct {
 	// Level is the least level that is logged.
-	Level string `key:"level" env:"LOG_LEVEL" flag:"log-level" default:"info" validate:"oneof=debug info warn error" doc:"Least level that is logged: debug, info, warn or error."`
+	Level string `key:"level" env:"LOG_LEVEL" flag:"log-level" default:"info" validate:"oneof=debug info warn error" doc:"Minimum log level: debug, info, warn or error."`
 
 	// Format is json or text.
-	Format string `key:"format" env:"LOG_FORMAT" flag:"log-format" default:"json" validate:"oneof=json text" doc:"How log lines are written: json or text."`
+	Format string `key:"format" env:"LOG_FORMAT" flag:"log-format" default:"json" validate:"oneof=json text" doc:"Log format: json or text."`
 
 	// LevelVar, if not nil, is set to Level and changes the level of the
 	// logger from then on.
@@ -46,7 +46,7 @@ func NewLogger(w io.Writer, cfg LogConfig) (*slog.Logger, error) {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, opts)), nil
 	}
-	return nil, fmt.Errorf("log format %q is not json or text", cfg.Format)
+	return nil, fmt.Errorf("unknown log format %q: use json or text", cfg.Format)
 }
 
 // ParseLevel reads the name of a level; the empty name is info.
@@ -61,7 +61,7 @@ func ParseLevel(name string) (slog.Level, error) {
 	case "error":
 		return slog.LevelError, nil
 	}
-	return 0, fmt.Errorf("log level %q is not debug, info, warn or error", name)
+	return 0, fmt.Errorf("unknown log level %q: use debug, info, warn or error", name)
 }
 
 func replace(groups []string, a slog.Attr) slog.Attr {

@@ -24,7 +24,7 @@ func NewRegistry(component, version, revision string) *prometheus.Registry {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "fleetloop_build_info",
-			Help: "Always 1; the labels say which build this is.",
+			Help: "Build information in the labels; the value is always 1.",
 			ConstLabels: prometheus.Labels{
 				"component": component, "version": version, "revision": revision, "goversion": runtime.Version(),
 			},

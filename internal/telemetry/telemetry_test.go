@@ -75,8 +75,8 @@ func TestLoggerChangesLevel(t *testing.T) {
 
 func TestNewLoggerRefuses(t *testing.T) {
 	for want, cfg := range map[string]telemetry.LogConfig{
-		`log level "loud" is not debug, info, warn or error`: {Level: "loud"},
-		`log format "xml" is not json or text`:               {Format: "xml"},
+		`unknown log level "loud": use debug, info, warn or error`: {Level: "loud"},
+		`unknown log format "xml": use json or text`:               {Format: "xml"},
 	} {
 		if _, err := telemetry.NewLogger(io.Discard, cfg); err == nil || err.Error() != want {
 			t.Errorf("NewLogger(%+v) = %v, want %q", cfg, err, want)
@@ -227,7 +227,7 @@ func TestTracingLogsLostSpans(t *testing.T) {
 	if err := tracing.Run(ctx); err != nil {
 		t.Errorf("Run() = %v, want a collector's refusal to be no error of the process", err)
 	}
-	if !strings.Contains(b.String(), `"msg":"spans lost","spans":1`) {
+	if !strings.Contains(b.String(), `"msg":"spans dropped","spans":1`) {
 		t.Errorf("log %q, want the loss in it", b.String())
 	}
 }

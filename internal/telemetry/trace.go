@@ -20,7 +20,7 @@ import (
 // flushTimeout bounds how long the end of a process waits for the collector.
 const flushTimeout = 5 * time.Second
 
-var errFlushTimeout = errors.New("the collector did not take the last spans in time")
+var errFlushTimeout = errors.New("collector did not accept the last spans in time")
 
 // TraceConfig says where spans go. The zero value is nowhere. Headers, TLS,
 // timeouts, sampling and the attributes of the resource are those of the
@@ -28,10 +28,10 @@ var errFlushTimeout = errors.New("the collector did not take the last spans in t
 type TraceConfig struct {
 	// Endpoint is the base URL of an OTLP collector that speaks HTTP; spans
 	// go to /v1/traces below it.
-	Endpoint string `key:"endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" validate:"omitempty,url" doc:"Base URL of an OTLP/HTTP collector, such as http://localhost:4318. Without one nothing is traced."`
+	Endpoint string `key:"endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" validate:"omitempty,url" doc:"Base URL of an OTLP/HTTP collector, such as http://localhost:4318. Without it, tracing is off."`
 
 	// TracesEndpoint is the full URL for spans, and wins over Endpoint.
-	TracesEndpoint string `key:"traces_endpoint" env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" validate:"omitempty,url" doc:"Full URL for spans, instead of the one below the endpoint."`
+	TracesEndpoint string `key:"traces_endpoint" env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" validate:"omitempty,url" doc:"Full URL for traces, instead of one derived from the endpoint."`
 
 	// Version is the program's, which spans have as service.version.
 	Version string
@@ -71,7 +71,7 @@ func NewTracing(ctx context.Context, cfg TraceConfig, component string) (*Tracin
 	}
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint))
 	if err != nil {
-		return nil, fmt.Errorf("make span exporter for %s: %w", endpoint, err)
+		return nil, fmt.Errorf("create span exporter for %s: %w", endpoint, err)
 	}
 	res, err := resource.New(
 		ctx,
@@ -150,7 +150,7 @@ type loggingExporter struct {
 // ExportSpans implements sdktrace.SpanExporter.
 func (e loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	if err := e.SpanExporter.ExportSpans(ctx, spans); err != nil {
-		e.log.WarnContext(ctx, "spans lost", "spans", len(spans), "err", err)
+		e.log.WarnContext(ctx, "spans dropped", "spans", len(spans), "err", err)
 	}
 	return nil
 }

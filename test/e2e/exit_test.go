@@ -48,7 +48,7 @@ func TestExitCodes(t *testing.T) {
 		"BadTemplate":  {"names the key and its place", "sentinel", nats, []string{"--config", file}, 1, file + `:3:30: key "message_data.display_name": template: line 1, column 9: `},
 		"Validate":     {"says the same", "sentinel", nil, []string{"validate", "--config", file}, 1, file + `:3:30: key "message_data.display_name": template: line 1, column 9: `},
 		"ValidateGood": {"says what it watches", "sentinel", nil, []string{"validate", "--config", good}, 0, "valid: watches clusters"},
-		"NoBroker":     {"names the variable", "sentinel", nil, []string{"--config", good}, 1, "BROKER_TYPE is not set"},
+		"NoBroker":     {"names the variable", "sentinel", nil, []string{"--config", good}, 1, "BROKER_TYPE is required"},
 		"NoDatabase":   {"names the variable", "fleet-api", nil, nil, 1, "DATABASE_URL is not set"},
 		"OpenToAll":    {"nobody is asked who he is", "fleet-api", map[string]string{"DATABASE_URL": "postgres://h/d", "LISTEN_ADDRESS": ":0"}, nil, 1, "loopback"},
 		"Version":      {"names the binary", "sentinel", nil, []string{"version"}, 0, "sentinel, version "},
@@ -84,7 +84,7 @@ func TestUp(t *testing.T) {
 		"NotReady": {
 			"a script can tell",
 			[]string{"--demo", "--exit-when-ready", "--demo-clusters", "1", "--timeout", "1s", "--adapters=false"},
-			0, 1, "not Ready in time",
+			0, 1, "demo fleet not ready",
 		},
 		"Terminated": {"it was asked to", []string{"--data-dir", t.TempDir()}, syscall.SIGTERM, 0, "msg=stopped"},
 	}
@@ -93,7 +93,7 @@ func TestUp(t *testing.T) {
 			t.Parallel()
 			p := start(t, "fleetloop", map[string]string{"DATABASE_URL": pgtest.URL(t)}, append(addresses, tc.args...)...)
 			if tc.signal != 0 {
-				eventually(t, patience, func() error { return p.log.mentions(`msg="fleet API at"`) })
+				eventually(t, patience, func() error { return p.log.mentions(`msg="fleet API ready"`) })
 				if err := p.cmd.Process.Signal(tc.signal); err != nil {
 					t.Fatal(err)
 				}

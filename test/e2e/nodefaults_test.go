@@ -17,12 +17,12 @@ func faultOnALaptop(t *testing.T, log *logFile, shows func(command []string, wan
 		switch line.Msg {
 		case "try a node fault":
 			commands = append(commands, line.Command)
-		case "fleet API at":
+		case "fleet API ready":
 			server = []string{"--server", line.URL}
 		}
 	}
 	if len(commands) != 4 || server == nil {
-		t.Fatalf("it names %q, and the fleet API at %q", commands, server)
+		t.Fatalf("it names %q, and the fleet API is at %q", commands, server)
 	}
 	report := func(command string) {
 		t.Helper()

@@ -42,18 +42,18 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubebed [flags] [-- COMMAND [ARG...]]",
 		Short: "Start a Kubernetes control plane on this machine",
-		Long: `Start etcd and kube-apiserver on the loopback address, and what else is asked
-for, and print how kubectl reaches them. Ctrl-C ends it. With a command it runs
-that, with KUBECONFIG set, and ends when it ends.
+		Long: `Start etcd, kube-apiserver and the requested components on the loopback address, and
+print the environment for kubectl. Ctrl-C stops them. With a command, run the command
+with KUBECONFIG set, and stop when it exits.
 
-With --garden it is a Gardener's garden, too: its real API server with a project,
-and somebody who takes Shoots through their operations, without making clusters.
-The annotation gardenbed.fleetloop.io/fault on a Shoot makes something go wrong:
-Error, Failed, Stuck or Unhealthy.
+--garden also starts the Gardener API server with a project and a simulation that takes
+Shoots through their operations without creating clusters. The annotation
+gardenbed.fleetloop.io/fault on a Shoot simulates a fault: Error, Failed, Stuck or
+Unhealthy.
 
-The programs come from KUBEBUILDER_ASSETS, else from a cache folder
-(FLEETLOOP_KUBEBED_DIR), which is filled at the first start: by a download, or by
-a build from Go modules that takes minutes.`,
+The programs come from KUBEBUILDER_ASSETS, or from a cache directory
+(FLEETLOOP_KUBEBED_DIR). The first start fills the cache by a download, or by a build
+from Go modules that takes minutes.`,
 		Example: `  go run ./test/kubebed
   go run ./test/kubebed --controllers job --node process --image demo=/bin/true
   go run ./test/kubebed --node real -- kubectl get nodes
@@ -63,14 +63,14 @@ a build from Go modules that takes minutes.`,
 		RunE:          func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), args) },
 	}
 	flags := root.Flags()
-	flags.StringSliceVar(&r.controllers, "controllers", nil, `controllers to run: "all", "job" for those of Jobs and their Pods, or names`)
-	flags.BoolVar(&r.scheduler, "scheduler", false, "bind Pods to Nodes")
-	flags.StringSliceVar(&r.crds, "crds", nil, "files of CustomResourceDefinitions, or folders with such files")
-	flags.StringVar(&r.dir, "dir", "", "folder of the state, used again if it has some (default: one that is removed at the end)")
-	flags.StringVar(&r.node, "node", "", `node to run Pods on: "process" (their commands as processes of this machine) or "real" (kubelet and containerd, for root, in a network of its own)`)
-	flags.StringToStringVar(&r.images, "image", nil, `for --node process, the program that stands for an image: NAME=PROGRAM; for --node real, an archive: NAME=FILE`)
-	flags.BoolVar(&r.garden, "garden", false, "start the API server of Gardener behind it, and take Shoots through their operations")
-	flags.DurationVar(&r.step, "garden-step", time.Second, "how long each of the seven steps of an operation takes")
+	flags.StringSliceVar(&r.controllers, "controllers", nil, `controllers to run: "all", "job" (for Jobs and their Pods), or controller names`)
+	flags.BoolVar(&r.scheduler, "scheduler", false, "run kube-scheduler")
+	flags.StringSliceVar(&r.crds, "crds", nil, "files with CustomResourceDefinitions, or directories of such files")
+	flags.StringVar(&r.dir, "dir", "", "data directory; existing data is reused (default: a temporary directory)")
+	flags.StringVar(&r.node, "node", "", `node for Pods: "process" (runs commands as local processes) or "real" (kubelet and containerd in a separate network; requires root)`)
+	flags.StringToStringVar(&r.images, "image", nil, `image for the node, repeatable: NAME=PROGRAM for --node process, NAME=FILE (image archive) for --node real`)
+	flags.BoolVar(&r.garden, "garden", false, "start the Gardener API server and simulate Shoot operations")
+	flags.DurationVar(&r.step, "garden-step", time.Second, "duration of each of the seven steps of a Shoot operation")
 	root.AddCommand(r.assetsCommand(), pinCommand(stderr))
 	return root
 }
@@ -80,7 +80,7 @@ func (r *run) assetsCommand() *cobra.Command {
 	var garden bool
 	cmd := &cobra.Command{
 		Use:   "assets",
-		Short: "Print the folder with the programs, and fill it first where it is empty",
+		Short: "Print the directory of the Kubernetes programs; fill the cache if it is empty",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			folders := []func(context.Context, *slog.Logger) (string, error){kubebed.Assets}
@@ -99,6 +99,6 @@ func (r *run) assetsCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&garden, "garden", false, "that of the API server of Gardener, too")
+	cmd.Flags().BoolVar(&garden, "garden", false, "also the directory of the Gardener programs")
 	return cmd
 }

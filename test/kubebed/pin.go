@@ -29,13 +29,13 @@ func pinCommand(stderr io.Writer) *cobra.Command {
 	var garden bool
 	cmd := &cobra.Command{
 		Use:   "pin VERSION",
-		Short: "Write the module that the programs are built from for a release of Kubernetes, such as 1.37.1",
+		Short: "Update the Go module that builds the programs to a Kubernetes release, such as 1.37.1",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			version := strings.TrimPrefix(args[0], "v")
 			minor, ok := strings.CutPrefix(version, "1.")
 			if !ok {
-				return fmt.Errorf("version %q: give one such as 1.37.1", version)
+				return fmt.Errorf("version %q must look like 1.37.1", version)
 			}
 			if garden {
 				// The types are a module of their own, which Gardener points at a
@@ -45,7 +45,7 @@ func pinCommand(stderr io.Writer) *cobra.Command {
 			return pin(cmd.Context(), stderr, moduleDir, source{kubernetes, version, "./staging/", "0." + minor})
 		},
 	}
-	cmd.Flags().BoolVar(&garden, "garden", false, "a release of Gardener, such as 1.138.0")
+	cmd.Flags().BoolVar(&garden, "garden", false, "Gardener release, such as 1.138.0")
 	return cmd
 }
 

@@ -66,7 +66,7 @@ func (r *run) run(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("unknown node %q: give process or real", r.node)
+	return fmt.Errorf("unknown node %q: use process or real", r.node)
 }
 
 // An exitError is the exit code of a program that has said why.
@@ -140,7 +140,7 @@ func (r *run) serve(ctx context.Context, args []string) error {
 }
 
 // errEnded is how the command on the control plane ends everything.
-var errEnded = errors.New("the command has ended")
+var errEnded = errors.New("command exited")
 
 // startNode starts the node that was asked for.
 func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, error) {
@@ -173,14 +173,14 @@ func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, 
 func located(image, program string) ([]string, error) {
 	words := strings.Fields(program)
 	if len(words) == 0 {
-		return nil, fmt.Errorf("--image %s names no program: give %s=PROGRAM", image, image)
+		return nil, fmt.Errorf("--image %s has no program: use %s=PROGRAM", image, image)
 	}
 	path, err := exec.LookPath(words[0])
 	if err != nil {
-		return nil, fmt.Errorf("find the program of --image %s: %w", image, err)
+		return nil, fmt.Errorf("find program of --image %s: %w", image, err)
 	}
 	if words[0], err = filepath.Abs(path); err != nil {
-		return nil, fmt.Errorf("find the program of --image %s: %w", image, err)
+		return nil, fmt.Errorf("find program of --image %s: %w", image, err)
 	}
 	return words, nil
 }
@@ -215,7 +215,7 @@ func (r *run) tell(bed *kubebed.Bed) {
 	for _, v := range r.gardenVariables(bed) {
 		_, _ = fmt.Fprintln(r.stdout, "export "+v)
 	}
-	_, _ = fmt.Fprintln(r.stderr, "kubebed: Ctrl-C ends it")
+	_, _ = fmt.Fprintln(r.stderr, "kubebed: press Ctrl-C to stop")
 }
 
 // commandBound is how long a command may take to end that was told to.

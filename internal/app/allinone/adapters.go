@@ -59,7 +59,7 @@ func (l adapters) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+adaptersPath+"{name}/{verb}", func(w http.ResponseWriter, r *http.Request) {
 		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-			http.Error(w, "send Content-Type: application/json", http.StatusUnsupportedMediaType)
+			http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
 			return
 		}
 		for _, a := range l {
@@ -72,13 +72,13 @@ func (l adapters) handler() http.Handler {
 			case "resume":
 				a.Resume()
 			default:
-				http.Error(w, fmt.Sprintf("unknown verb %q; use pause or resume", r.PathValue("verb")), http.StatusNotFound)
+				http.Error(w, fmt.Sprintf("unknown action %q: use pause or resume", r.PathValue("verb")), http.StatusNotFound)
 				return
 			}
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
-		http.Error(w, fmt.Sprintf("no sample adapter %q runs here", r.PathValue("name")), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("sample adapter %q not found", r.PathValue("name")), http.StatusNotFound)
 	})
 	return mux
 }

@@ -48,7 +48,7 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	if cfg.API.Database.URL == "" {
 		server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgresql")}, p.Log)
 		if err != nil {
-			return fmt.Errorf("start the embedded PostgreSQL: %w", err)
+			return fmt.Errorf("start embedded PostgreSQL: %w", err)
 		}
 		l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready, Close: server.Close})
 		l.audit = server.URL()
@@ -166,7 +166,7 @@ func (l *loop) demo(ctx context.Context, cfg DemoConfig, done context.CancelCaus
 	case ctx.Err() != nil:
 		return nil
 	case errors.Is(context.Cause(bounded), errNotReadyInTime):
-		done(fmt.Errorf("%w: %s passed", errNotReadyInTime, cfg.Timeout))
+		done(fmt.Errorf("%w within %s", errNotReadyInTime, cfg.Timeout))
 	case err != nil:
 		return err
 	case cfg.ExitWhenReady:
@@ -177,4 +177,4 @@ func (l *loop) demo(ctx context.Context, cfg DemoConfig, done context.CancelCaus
 }
 
 // errNotReadyInTime is why --exit-when-ready failed.
-var errNotReadyInTime = errors.New("the demo fleet is not Ready in time")
+var errNotReadyInTime = errors.New("demo fleet not ready")

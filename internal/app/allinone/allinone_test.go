@@ -22,14 +22,14 @@ import (
 // the run ends with a summary.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "3", "--demo-pace", "5ms",
+	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "3", "--demo-create-interval", "5ms",
 		"--poll-interval", "100ms", "--max-age-not-ready", "300ms", "--adapter-latency", "10ms")
 	if err := r.wait(t); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		"KIND", "TOTAL", "READY", "Clusters     3       3", "Node pools   6       6", "cloud events published in",
-		"Last changes:", "Adapter validation made", "Adapter dns made", "Adapter provisioning made",
+		"Latest changes:", "Adapter validation made", "Adapter dns made", "Adapter provisioning made",
 	} {
 		if !strings.Contains(r.stdout.String(), want) {
 			t.Errorf("the summary lacks %q:\n%s", want, r.stdout.String())
@@ -81,7 +81,7 @@ func TestEmbeddedPostgres(t *testing.T) {
 			t.Errorf("/readyz does not name %s:\n%s", part, ready)
 		}
 	}
-	dir := text(r.line(t, "fleet API at", nil), "data_dir")
+	dir := text(r.line(t, "fleet API ready", nil), "data_dir")
 	if err := r.wait(t); err != nil {
 		t.Fatal(err)
 	}
@@ -256,14 +256,14 @@ func TestPauseRefuses(t *testing.T) {
 		}
 	}
 
-	if _, err := adapterCommand(t, "pause", "nosuch", "--address", r.health(t)); err == nil || !strings.Contains(err.Error(), `no sample adapter "nosuch" runs here`) {
+	if _, err := adapterCommand(t, "pause", "nosuch", "--address", r.health(t)); err == nil || !strings.Contains(err.Error(), `sample adapter "nosuch" not found`) {
 		t.Errorf("the command on an unknown adapter gives %v", err)
 	}
 	if _, err := adapterCommand(t, "pause"); err == nil {
 		t.Error("the command without an adapter gives no error")
 	}
 	r.stop(t)
-	if _, err := adapterCommand(t, "pause", "dns", "--address", r.health(t)); err == nil || !strings.Contains(err.Error(), "is 'fleetloop up' running there? --address") {
+	if _, err := adapterCommand(t, "pause", "dns", "--address", r.health(t)); err == nil || !strings.Contains(err.Error(), "check that 'fleetloop up' runs and that --address") {
 		t.Errorf("the command without a running fleetloop gives %v", err)
 	}
 }

@@ -82,7 +82,7 @@ func TestTimeline(t *testing.T) {
 	}))
 	t.Cleanup(other.Close)
 	r := launch(t, map[string]string{"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": other.URL + "/in"},
-		"--data-dir", t.TempDir(), "--poll-interval", "200ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0", "--gardener-time", "10ms", "--log-level", "info")
+		"--data-dir", t.TempDir(), "--poll-interval", "200ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0", "--gardener-create-duration", "10ms", "--log-level", "info")
 	api := r.client(t)
 	c, err := api.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "eu-1", Spec: json.RawMessage(`{"version":"1.34"}`)})
 	if err != nil {

@@ -26,24 +26,24 @@ func Command(env Env) *cobra.Command {
 	var file string
 	up := &cobra.Command{
 		Use:   "up",
-		Short: "Run the whole loop on this machine",
-		Long: `Run PostgreSQL, the fleet API, a durable broker, two sentinels (clusters, node
-pools), three sample adapters and a cluster-worker with a Gardener in memory in
-this process. DATABASE_URL, BROKER_TYPE and GARDENER_MODE=real put a server of
-your own in the place of an embedded one. It serves this machine alone, without
-authentication.
+		Short: "Run all components on this machine",
+		Long: `Run all components in one process: PostgreSQL, the fleet API, a durable broker, two
+sentinels (clusters and node pools), three sample adapters, and a cluster-worker
+with an in-memory Gardener. Set DATABASE_URL, BROKER_TYPE or GARDENER_MODE=real to
+use an external server instead of an embedded one. The servers listen only on this
+machine and have no authentication.
 
-With --kube=embedded there is a Kubernetes API server as well, and SentinelConfigs
-in it say what the sentinels do; the log says where its kubeconfig is. Its
-programs are downloaded or built at the first time, which takes minutes.
+--kube=embedded also runs a Kubernetes control plane, with SentinelConfigs that
+configure the sentinels. The log has the path of its kubeconfig. The first run
+downloads or builds Kubernetes, which takes minutes.
 
-With --demo there is a fleet to look at. What to try with it is in try.sh, in the
-folder of its data, for a shell in another terminal to read: ". …/try.sh"; the
-view and the log name it.
+--demo also creates a demo fleet. The file try.sh in the data directory has commands
+to try. Source it in another terminal: ". …/try.sh". The live view and the log show
+its path.
 
-With --exit-when-ready it ends with 0 once the demo fleet is Ready, and with 1
-if that takes longer than --timeout. It then prints its progress in place of its
-log, of which only warnings are left; --log-level=info shows all of it.`,
+--exit-when-ready exits with 0 as soon as the demo fleet is Ready, or with 1 after
+--timeout. It prints progress and logs warnings only; --log-level=info logs
+everything.`,
 		Example: `  fleetloop up --demo
   fleetloop up --demo --exit-when-ready --timeout 2m
   fleetloop up --data-dir ./fleet
@@ -69,8 +69,8 @@ log, of which only warnings are left; --log-level=info shows all of it.`,
 	for _, name := range refusedFlags() {
 		_ = up.Flags().MarkHidden(name) // its only error is a flag that is not there
 	}
-	up.AddCommand(adapterCommand("pause", "Stop a sample adapter of a running 'fleetloop up' as if it had died", env.Stdout),
-		adapterCommand("resume", "Let a paused sample adapter go on", env.Stdout))
+	up.AddCommand(adapterCommand("pause", "Pause a sample adapter of a running 'fleetloop up' to simulate a failure", env.Stdout),
+		adapterCommand("resume", "Resume a paused sample adapter", env.Stdout))
 	return up
 }
 
@@ -79,7 +79,7 @@ log, of which only warnings are left; --log-level=info shows all of it.`,
 func run(ctx context.Context, cfg Config, env Env) (err error) {
 	dir, cleanup, err := cfg.dataDir(env.LookupEnv)
 	if err != nil {
-		return fmt.Errorf("make the data folder: %w", err)
+		return fmt.Errorf("create data directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, cleanup()) }()
 	screen, err := newScreen(env, cfg.Demo, dir)
@@ -100,7 +100,7 @@ func run(ctx context.Context, cfg Config, env Env) (err error) {
 		return err
 	}
 	p.Handle(adaptersPath, l.adapters.handler())
-	p.Log.InfoContext(ctx, "fleet API at", "url", l.api.Endpoint(), "data_dir", dir)
+	p.Log.InfoContext(ctx, "fleet API ready", "url", l.api.Endpoint(), "data_dir", dir)
 	parts := l.parts
 	if l.host != nil {
 		l.host.tell(ctx, p.Log)
@@ -147,7 +147,7 @@ func adapterCommand(verb, short string, out io.Writer) *cobra.Command {
 			req.Header.Set("Content-Type", "application/json")
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
-				return fmt.Errorf("%s adapter %q: %w; is 'fleetloop up' running there? --address is its health address", verb, args[0], err)
+				return fmt.Errorf("%s adapter %q: %w; check that 'fleetloop up' runs and that --address is its health address", verb, args[0], err)
 			}
 			defer func() { _ = resp.Body.Close() }()
 			if resp.StatusCode != http.StatusNoContent {
@@ -159,6 +159,6 @@ func adapterCommand(verb, short string, out io.Writer) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&addr, "address", "127.0.0.1:8081", "health address of the running process")
+	cmd.Flags().StringVar(&addr, "address", "127.0.0.1:8081", "health address of the running 'fleetloop up', host:port")
 	return cmd
 }

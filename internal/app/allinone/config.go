@@ -41,10 +41,10 @@ type Config struct {
 	// DataDir holds the embedded database and broker. Empty means a folder
 	// that is removed at the end for a demo, and the user's state folder
 	// otherwise.
-	DataDir string `key:"data_dir" env:"FLEETLOOP_DATA_DIR" flag:"data-dir" doc:"folder of the embedded database and broker (default: one that is removed at the end with --demo, else the state folder of the user)"`
+	DataDir string `key:"data_dir" env:"FLEETLOOP_DATA_DIR" flag:"data-dir" doc:"data directory of the embedded database and broker (default: with --demo a temporary directory, otherwise fleetloop in the user state directory)"`
 
 	// Kube is the host cluster.
-	Kube string `key:"kube" flag:"kube" default:"none" validate:"oneof=none embedded" doc:"host cluster: none, or embedded, a Kubernetes control plane of its own in which SentinelConfigs say what the sentinels do"`
+	Kube string `key:"kube" flag:"kube" default:"none" validate:"oneof=none embedded" doc:"host cluster: none, or embedded for a local Kubernetes control plane with SentinelConfigs"`
 
 	Demo     DemoConfig     `key:"demo"`
 	Sentinel SentinelConfig `key:"sentinel"`
@@ -57,28 +57,28 @@ type Config struct {
 
 // DemoConfig says what --demo does.
 type DemoConfig struct {
-	Enabled       bool          `key:"enabled" flag:"demo" doc:"create a demo fleet and show how it becomes Ready"`
-	Clusters      int           `key:"clusters" flag:"demo-clusters" default:"12" validate:"min=1,max=10000" doc:"clusters of the demo fleet, each with two node pools"`
-	Pace          time.Duration `key:"pace" flag:"demo-pace" default:"150ms" validate:"min=0" doc:"pause between two clusters that the demo creates"`
-	ExitWhenReady bool          `key:"exit_when_ready" flag:"exit-when-ready" doc:"end with a summary when the whole demo fleet is Ready"`
-	Timeout       time.Duration `key:"timeout" flag:"timeout" default:"3m" validate:"gt=0" doc:"how long --exit-when-ready waits before it fails"`
+	Enabled       bool          `key:"enabled" flag:"demo" doc:"create a demo fleet and show its progress"`
+	Clusters      int           `key:"clusters" flag:"demo-clusters" default:"12" validate:"min=1,max=10000" doc:"number of clusters in the demo fleet, each with two node pools"`
+	Pace          time.Duration `key:"create_interval" flag:"demo-create-interval" default:"150ms" validate:"min=0" doc:"interval between the creation of demo clusters"`
+	ExitWhenReady bool          `key:"exit_when_ready" flag:"exit-when-ready" doc:"print a summary and exit when the demo fleet is Ready"`
+	Timeout       time.Duration `key:"timeout" flag:"timeout" default:"3m" validate:"gt=0" doc:"maximum time that --exit-when-ready waits"`
 	printProgress bool          // because it is not logged
-	View          string        `key:"view" flag:"view" default:"auto" validate:"oneof=auto live log" doc:"how the demo shows itself: live on the terminal, as log lines, or auto"`
+	View          string        `key:"view" flag:"view" default:"auto" validate:"oneof=auto live log" doc:"output of the demo: live (terminal view), log (log lines) or auto"`
 }
 
 // SentinelConfig are the intervals of the two sentinels, short enough to watch.
 type SentinelConfig struct {
-	PollInterval   time.Duration `key:"poll_interval" flag:"poll-interval" default:"1s" validate:"gt=0" doc:"how often the sentinels look"`
-	MaxAgeNotReady time.Duration `key:"max_age_not_ready" flag:"max-age-not-ready" default:"3s" validate:"gt=0" doc:"age of the last report at which a resource that is not Ready is due"`
-	MaxAgeReady    time.Duration `key:"max_age_ready" flag:"max-age-ready" default:"30m" validate:"gt=0" doc:"age of the last report at which a Ready resource is due"`
+	PollInterval   time.Duration `key:"poll_interval" flag:"poll-interval" default:"1s" validate:"gt=0" doc:"poll interval of the sentinels"`
+	MaxAgeNotReady time.Duration `key:"max_age_not_ready" flag:"max-age-not-ready" default:"3s" validate:"gt=0" doc:"maximum age of the last report of a resource that is not Ready"`
+	MaxAgeReady    time.Duration `key:"max_age_ready" flag:"max-age-ready" default:"30m" validate:"gt=0" doc:"maximum age of the last report of a Ready resource"`
 }
 
 // AdapterConfig says how the sample adapters behave.
 type AdapterConfig struct {
 	Enabled     bool          `key:"enabled" flag:"adapters" default:"true" doc:"run the three sample adapters"`
-	Latency     time.Duration `key:"latency" flag:"adapter-latency" default:"400ms" validate:"min=0" doc:"how long the work of a sample adapter takes on average"`
-	FailureRate float64       `key:"failure_rate" flag:"adapter-failure-rate" default:"0.1" validate:"min=0,lt=1" doc:"share of the work of the sample adapters that fails at first"`
-	Seed        uint64        `key:"seed" flag:"adapter-seed" default:"1" doc:"makes the chance of the sample adapters repeatable"`
+	Latency     time.Duration `key:"latency" flag:"adapter-latency" default:"400ms" validate:"min=0" doc:"average duration of a sample adapter's work"`
+	FailureRate float64       `key:"failure_rate" flag:"adapter-failure-rate" default:"0.1" validate:"min=0,lt=1" doc:"fraction of the sample adapters' work that fails at first, 0 to 1"`
+	Seed        uint64        `key:"seed" flag:"adapter-seed" default:"1" doc:"random seed of the sample adapters"`
 }
 
 // Defaults are the defaults that differ from those of the parts.
@@ -95,9 +95,9 @@ func Defaults() Config {
 func (c Config) check() error {
 	switch {
 	case c.Demo.ExitWhenReady && !c.Demo.Enabled:
-		return errors.New("--exit-when-ready waits for the demo fleet: give --demo as well")
+		return errors.New("--exit-when-ready requires --demo")
 	case c.API.Auth.Mode != auth.ModeNone || c.API.Server.TLSCertFile != "":
-		return errors.New("the sentinels and adapters in this process have no tokens and speak no TLS: leave authentication and TLS off, or run fleet-api and sentinel")
+		return errors.New("'fleetloop up' does not support authentication and TLS: turn them off, or run fleet-api and sentinel separately")
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func refusedFlags() []string {
 }
 
 // errNoStateDir says what to give where there is no usual folder.
-var errNoStateDir = errors.New("there is no folder for the data, because neither XDG_STATE_HOME nor HOME is set: name one with --data-dir")
+var errNoStateDir = errors.New("no data directory: set --data-dir, XDG_STATE_HOME or HOME")
 
 // stateDir is where a user's data is kept unless another place is named.
 func stateDir(env func(string) (string, bool)) (string, error) {

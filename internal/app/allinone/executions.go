@@ -86,7 +86,7 @@ func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, d
 func (h *hostCluster) node(ctx context.Context, log *slog.Logger) (*processnode.Node, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this program, which the node runs: %w", err)
+		return nil, fmt.Errorf("find path of this executable: %w", err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	if log.Enabled(ctx, slog.LevelDebug) {
@@ -174,7 +174,7 @@ func (h *hostCluster) ensureCredentials(ctx context.Context, namespace string) e
 // make makes an object unless it is there.
 func (h *hostCluster) make(ctx context.Context, o client.Object) error {
 	if err := h.objs.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make %T %q: %w", o, o.GetName(), err)
+		return fmt.Errorf("create %T %q: %w", o, o.GetName(), err)
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 // GardenConfig says whether clusters become Shoots, and how long that takes in
 // the garden in memory. GARDENER_MODE=real puts a Gardener in its place.
 type GardenConfig struct {
-	Enabled bool          `key:"enabled" flag:"gardener" default:"true" doc:"sync clusters to Gardener: to one in memory, or with GARDENER_MODE=real and GARDENER_KUBECONFIG to one of your own"`
-	Time    time.Duration `key:"time" flag:"gardener-time" default:"3s" validate:"min=0" doc:"how long the Gardener in memory takes to create a cluster; changing and deleting take half of that"`
+	Enabled bool          `key:"enabled" flag:"gardener" default:"true" doc:"sync clusters to an in-memory Gardener, or to an external one with GARDENER_MODE=real and GARDENER_KUBECONFIG"`
+	Time    time.Duration `key:"create_duration" flag:"gardener-create-duration" default:"3s" validate:"min=0" doc:"time that the in-memory Gardener takes to create a cluster; an update or deletion takes half"`
 }
 
 const (

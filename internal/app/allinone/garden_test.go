@@ -25,7 +25,7 @@ func (r *run) actions(cluster string) []string {
 // when the cluster is deleted, which the API waits for.
 func TestClustersBecomeShoots(t *testing.T) {
 	t.Parallel()
-	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--demo-clusters", "3", "--demo-pace", "5ms", "--gardener-time", "2s",
+	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--demo-clusters", "3", "--demo-create-interval", "5ms", "--gardener-create-duration", "2s",
 		"--poll-interval", "100ms", "--max-age-not-ready", "300ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0")
 	r.line(t, "demo fleet ready", map[string]any{"clusters": "3/3", "nodepools": "6/6"})
 

@@ -49,7 +49,7 @@ func (g *guide) text() string {
 func (g *guide) script() string {
 	const end = "END_OF_WHAT_TO_TRY"
 	var b strings.Builder
-	b.WriteString("# What to try beside fleetloop up, for a shell to read while that runs.\n")
+	b.WriteString("# Commands to try while fleetloop up runs. Source this file in a shell.\n")
 	for _, dir := range g.path {
 		b.WriteString("PATH=" + quoted(dir) + ":$PATH\n")
 	}
@@ -65,7 +65,7 @@ func (g *guide) script() string {
 func (g *guide) write(dir string) (command string, err error) {
 	file := filepath.Join(dir, guideFile)
 	if err := os.WriteFile(file, []byte(g.script()), 0o600); err != nil { // it may have a password
-		return "", fmt.Errorf("write what to try: %w", err)
+		return "", fmt.Errorf("write commands to try: %w", err)
 	}
 	if strings.ContainsFunc(file, special) {
 		file = quoted(file)
@@ -85,7 +85,7 @@ func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\
 func (l *loop) guide() (*guide, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this program, for others to call: %w", err)
+		return nil, fmt.Errorf("find path of this executable: %w", err)
 	}
 	g := &guide{path: []string{filepath.Dir(self)}, sections: []section{{"clusters", []string{
 		"fleetloop get clusters",
@@ -107,10 +107,10 @@ func (l *loop) guide() (*guide, error) {
 	as := func(name string) string { return "--kubeconfig $" + strings.ToUpper(name) }
 	g.sections = append(g.sections,
 		section{"sentinels", []string{"kubectl get sentinelconfigs"}},
-		section{"executions, of one who asks and one who approves", l.host.try(as)},
+		section{"executions: alice requests, bob approves", l.host.try(as)},
 	)
 	if l.audit != "" {
-		g.sections = append(g.sections, section{"what happened to executions", []string{"DATABASE_URL=$AUDIT fleetloop audit list --execution scale-web"}})
+		g.sections = append(g.sections, section{"audit of executions", []string{"DATABASE_URL=$AUDIT fleetloop audit list --execution scale-web"}})
 	}
 	g.sections = append(g.sections, section{"node faults", tryFaults("$REPORTS", "")})
 	return g, nil

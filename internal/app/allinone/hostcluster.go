@@ -60,11 +60,11 @@ func startHostCluster(ctx context.Context, p *process.Process, dir string) (*hos
 		Controllers: append(kubebed.JobControllers(), "deployment-controller", "replicaset-controller"),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start the embedded Kubernetes: %w", err)
+		return nil, fmt.Errorf("start embedded Kubernetes: %w", err)
 	}
 	h := &hostCluster{bed: bed}
 	if err := h.prepare(ctx); err != nil {
-		return nil, fmt.Errorf("start the embedded Kubernetes: %w", errors.Join(err, bed.Stop()))
+		return nil, fmt.Errorf("start embedded Kubernetes: %w", errors.Join(err, bed.Stop()))
 	}
 	return h, nil
 }
@@ -90,7 +90,7 @@ func (h *hostCluster) part() lifecycle.Part {
 
 // tell says how kubectl reaches it.
 func (h *hostCluster) tell(ctx context.Context, log *slog.Logger) {
-	log.InfoContext(ctx, "host cluster at", "url", h.bed.URL(), "kubeconfig", h.bed.AdminKubeconfig(), "kubectl", filepath.Join(h.bed.Assets(), "kubectl"))
+	log.InfoContext(ctx, "host cluster ready", "url", h.bed.URL(), "kubeconfig", h.bed.AdminKubeconfig(), "kubectl", filepath.Join(h.bed.Assets(), "kubectl"))
 }
 
 // suggest is the part that says what can be tried, once all parts are ready: an
@@ -130,7 +130,7 @@ func (h *hostCluster) tellCommands(ctx context.Context, log *slog.Logger) {
 }
 
 // errBroker says which brokers go with --kube=embedded.
-var errBroker = errors.New("--kube=embedded publishes to NATS: unset BROKER_TYPE, or set it to nats")
+var errBroker = errors.New("--kube=embedded requires NATS: unset BROKER_TYPE, or set it to nats")
 
 // configure makes the SentinelConfigs of the two collections.
 func (h *hostCluster) configure(ctx context.Context, cfg SentinelConfig, api string) error {
@@ -181,7 +181,7 @@ func (h *hostCluster) ensure(ctx context.Context, want *v1alpha1.SentinelConfig)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("make SentinelConfig %q: %w", want.Name, err)
+		return fmt.Errorf("create SentinelConfig %q: %w", want.Name, err)
 	}
 	return nil
 }

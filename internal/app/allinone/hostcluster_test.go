@@ -67,7 +67,7 @@ type kubectl struct{ path, kubeconfig string }
 // kubectl is what the log says of it.
 func (r *run) kubectl(t *testing.T) kubectl {
 	t.Helper()
-	line := r.line(t, "host cluster at", nil)
+	line := r.line(t, "host cluster ready", nil)
 	return kubectl{path: text(line, "kubectl"), kubeconfig: text(line, "kubeconfig")}
 }
 

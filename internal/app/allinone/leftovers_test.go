@@ -91,7 +91,7 @@ func TestUpThatCannotListenLeavesNothingRunning(t *testing.T) {
 			dir := newDir(t)
 			err := up(ctx, nil, "--data-dir", dir, "--listen-address", tc.api,
 				"--metrics-bind-address", tc.probes, "--health-probe-bind-address", tc.probes)
-			if err == nil || !strings.Contains(err.Error(), "another process listens there") || !strings.Contains(err.Error(), tc.flag) {
+			if err == nil || !strings.Contains(err.Error(), "address already in use") || !strings.Contains(err.Error(), tc.flag) {
 				t.Fatalf("%s: up = %v, want an error about the port, with the flag %s", tc.reason, err, tc.flag)
 			}
 			server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgresql")}, slog.New(slog.DiscardHandler))

@@ -43,7 +43,7 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, t
 	for _, o := range account.Objects() {
 		object, ok := o.(client.Object)
 		if !ok {
-			return nil, fmt.Errorf("install node faults: %T is no object", o)
+			return nil, fmt.Errorf("install node faults: %T is not an object", o)
 		}
 		if err := h.make(ctx, object); err != nil {
 			return nil, err

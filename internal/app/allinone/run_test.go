@@ -156,7 +156,7 @@ func text(line map[string]any, key string) string {
 // client is a client of the run's fleet API.
 func (r *run) client(t *testing.T) *fleetclient.Client {
 	t.Helper()
-	c, err := fleetclient.New(fleetclient.Config{Endpoint: text(r.line(t, "fleet API at", nil), "url")}, fleetclient.Deps{})
+	c, err := fleetclient.New(fleetclient.Config{Endpoint: text(r.line(t, "fleet API ready", nil), "url")}, fleetclient.Deps{})
 	if err != nil {
 		t.Fatal(err)
 	}

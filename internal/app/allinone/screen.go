@@ -51,7 +51,7 @@ func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
 	s := screen{env: env, logs: env.Stderr, printProgress: cfg.printProgress}
 	s.live = cfg.isLive(env)
 	if s.printProgress {
-		_, _ = fmt.Fprintln(env.Stderr, "starting; only warnings are logged, --log-level=info logs everything") // whoever closed it does not want to know
+		_, _ = fmt.Fprintln(env.Stderr, "starting; logging warnings only (--log-level=info logs everything)") // whoever closed it does not want to know
 	}
 	if !s.live {
 		return s, nil
@@ -63,7 +63,7 @@ func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
 	s.logs, s.file = file, file
 	// The picture comes with the first part; to make them takes seconds, and
 	// minutes where PostgreSQL is downloaded.
-	_, _ = fmt.Fprintf(env.Stderr, "starting; the log is %s\n", file.Name()) // whoever closed it does not want to know
+	_, _ = fmt.Fprintf(env.Stderr, "starting; log file: %s\n", file.Name()) // whoever closed it does not want to know
 	return s, nil
 }
 
@@ -77,10 +77,10 @@ func (s *screen) offer(ctx context.Context, l *loop, dir string) error {
 	if err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "what to try is in a file for a shell", "command", command)
+	s.log.InfoContext(ctx, "commands to try", "command", command)
 	s.hint = command
 	if s.live { // whoever closed it does not want to know
-		_, _ = fmt.Fprintf(s.env.Stderr, "\nto try things out, in another terminal:\n\n  %s\n\nit sets what these need, and shows them again:\n\n%s\n", command, g.text())
+		_, _ = fmt.Fprintf(s.env.Stderr, "\nTry it in another terminal. First run:\n\n  %s\n\nThis sets the environment for these commands and prints them:\n\n%s\n", command, g.text())
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func (c *Call) URL(t *testing.T, purpose string) string {
 	Eventually(t, func() error {
 		_, rest, ok := strings.Cut(c.Stderr.String(), mark)
 		if !ok {
-			return fmt.Errorf("it does not say where it listens for %s", purpose)
+			return fmt.Errorf("no listen address for %s in the log", purpose)
 		}
 		addr, _, _ = strings.Cut(rest, `"`)
 		return nil
@@ -98,7 +98,7 @@ func WantStatus(t *testing.T, where string, want int) (body string) {
 	Eventually(t, func() error {
 		status, answer := Send(t, http.MethodGet, where, "")
 		if status != want {
-			return fmt.Errorf("%s gives %d, want %d: %s", where, status, want, answer)
+			return fmt.Errorf("%s = %d, want %d: %s", where, status, want, answer)
 		}
 		body = answer
 		return nil

@@ -39,14 +39,14 @@ func (t *Type) UnmarshalText(text []byte) error {
 	case "pubsub":
 		*t = PubSub
 	default:
-		return fmt.Errorf("%q is not a type of broker; use rabbitmq, pubsub (or gcp-pubsub) or nats", text)
+		return fmt.Errorf("unknown broker type %q: use rabbitmq, pubsub (or gcp-pubsub) or nats", text)
 	}
 	return nil
 }
 
 // Choice says which broker to use.
 type Choice struct {
-	Type Type `key:"type" env:"BROKER_TYPE" doc:"which broker: rabbitmq, pubsub (the same as gcp-pubsub) or nats" validate:"required"`
+	Type Type `key:"type" env:"BROKER_TYPE" doc:"broker type: rabbitmq, pubsub (also gcp-pubsub) or nats" validate:"required"`
 }
 
 // client is what the broker adapters have in common.
@@ -86,7 +86,7 @@ func (c *Config) Reports() []*settings.Report { return c.reports }
 func (c *Config) Type() Type { return c.choice.Type }
 
 // ErrNoType means that BROKER_TYPE is not set.
-var ErrNoType = errors.New("BROKER_TYPE is not set; set it to rabbitmq, pubsub or nats")
+var ErrNoType = errors.New("BROKER_TYPE is required: set it to rabbitmq, pubsub or nats")
 
 // Load reads the broker's configuration from env.
 func Load(env func(string) (string, bool)) (*Config, error) {
@@ -136,7 +136,7 @@ func (c *Config) load(env func(string) (string, bool), e Explicit) (*Config, err
 	case NATS:
 		return load(c, env, e.nats, func(cfg nats.Config, log *slog.Logger) (client, error) { return nats.New(cfg, log) })
 	}
-	return nil, fmt.Errorf("open broker: unknown type %q", c.choice.Type)
+	return nil, fmt.Errorf("open broker: unknown broker type %q", c.choice.Type)
 }
 
 func (e Explicit) rabbitMQ(cfg *amqp.Config) {

@@ -189,7 +189,7 @@ func TestLoadExplicit(t *testing.T) {
 		"NATSNoAddress": {"BROKER_HOST is not NATS's", bus.Explicit{Type: bus.NATS, Topic: "t"}, "url is not given"},
 		"PubSub":        {"the project is the environment's", bus.Explicit{Type: bus.PubSub, Topic: "hyperfleet-events", KeyJSON: "{}"}, ""},
 		"BadTopic":      {"what is given counts", bus.Explicit{Type: bus.PubSub, Topic: "x"}, `topic "x"`},
-		"Unknown":       {"a type that there is not", bus.Explicit{Type: "kafka"}, `unknown type "kafka"`},
+		"Unknown":       {"a type that there is not", bus.Explicit{Type: "kafka"}, `unknown broker type "kafka"`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -103,7 +103,7 @@ func find(ctx context.Context, api *fleetclient.Client, name string) (v1.Resourc
 		}
 		return r, nil
 	}
-	return v1.Resource{}, fmt.Errorf("find demo cluster %q: its name is taken, and it is not there", name)
+	return v1.Resource{}, fmt.Errorf("find demo cluster %q: create says that the name exists, but no cluster has it", name)
 }
 
 // create creates one resource, or gives none if its name is taken. While the

@@ -115,7 +115,7 @@ func header(s Snapshot, width int) line {
 // hint is whole, so that it can be copied, as long as the command fits at all. It
 // stands high up, where it is seen on the lowest terminal.
 func hint(s Snapshot, width int) []line {
-	const where = "Try it, in another terminal:  "
+	const where = "Try it in another terminal:  "
 	switch {
 	case s.Hint == "":
 		return nil
@@ -224,7 +224,7 @@ type shootState struct {
 // shootStates are the states in the order of a life.
 func shootStates() []shootState {
 	return []shootState{
-		{"", "not asked for", terminal.Plain, false},
+		{"", "not requested", terminal.Plain, false},
 		{v1.ShootPending, "pending", terminal.Plain, true},
 		{v1.ShootProgressing, "progressing", terminal.Plain, true},
 		{v1.ShootReady, "ready", terminal.Good, true},

@@ -50,20 +50,20 @@ func Summary(s Snapshot) string {
 		put(&b, ".\n")
 	}
 	if len(s.Changes) > 0 {
-		put(&b, "Last changes:\n")
+		put(&b, "Latest changes:\n")
 	}
 	for _, c := range s.Changes[:min(len(s.Changes), sideRows)] {
 		put(&b, "  %s  %s\n", c.Time.Format(time.TimeOnly), terminal.Clean(c.Summary))
 	}
 	for _, a := range s.Adapters {
-		put(&b, "Adapter %s made %d reports", terminal.Clean(a.Name), a.Reports)
+		put(&b, "Adapter %s sent %d reports", terminal.Clean(a.Name), a.Reports)
 		if a.Paused {
 			put(&b, " and is paused")
 		}
 		put(&b, ".\n")
 	}
 	for _, u := range s.Unready[:min(len(s.Unready), sideRows)] {
-		put(&b, "Not ready for %s: %s (%s).\n", terminal.Since(s.Now, u.Since), terminal.Clean(u.Resource), terminal.Clean(string(u.Phase)))
+		put(&b, "%[2]s is not ready for %[1]s (%[3]s).\n", terminal.Since(s.Now, u.Since), terminal.Clean(u.Resource), terminal.Clean(string(u.Phase)))
 	}
 	if s.Notice != "" {
 		put(&b, "%s\n", terminal.Clean(s.Notice))

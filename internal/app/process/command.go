@@ -20,7 +20,7 @@ func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) ([
 	var origins bool
 	show := &cobra.Command{
 		Use:   "show",
-		Short: "Print the configuration in force, secrets redacted",
+		Short: "Print the effective configuration, with secrets redacted",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			reports, err := load(cmd)
@@ -40,7 +40,7 @@ func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) ([
 			return nil
 		},
 	}
-	show.Flags().BoolVar(&origins, "origins", false, "say where each value comes from")
+	show.Flags().BoolVar(&origins, "origins", false, "show the source of each value")
 
 	schema := &cobra.Command{
 		Use:   "schema",
@@ -66,10 +66,10 @@ func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) ([
 func checkCommand(out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), checks []func() error) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
-		Short: "Say what is wrong with the configuration, and start nothing",
-		Long: `Say what is wrong with the configuration, the files that it names among it, and start nothing.
-Some of it would only be logged by a process that starts, which does its work without it: this
-ends with 1 then as well.`,
+		Short: "Validate the configuration without starting anything",
+		Long: `Validate the configuration and the files that it names, without starting anything. The exit
+status is 1 for every error, also for those that a starting process only logs, such as an
+invalid change event sink.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := load(cmd); err != nil {
@@ -82,7 +82,7 @@ ends with 1 then as well.`,
 			if err := errors.Join(errs...); err != nil {
 				return err
 			}
-			_, err := io.WriteString(out, "nothing is wrong with it\n")
+			_, err := io.WriteString(out, "configuration is valid\n")
 			return err
 		},
 	}

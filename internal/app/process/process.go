@@ -29,14 +29,14 @@ type Config struct {
 	Trace telemetry.TraceConfig `key:"tracing"`
 
 	// MetricsAddr and HealthAddr may be the same: one listener then serves both.
-	MetricsAddr string `key:"metrics_bind_address" env:"METRICS_BIND_ADDRESS" flag:"metrics-bind-address" validate:"required" doc:"address of /metrics, host:port"`
-	HealthAddr  string `key:"health_probe_bind_address" env:"HEALTH_PROBE_BIND_ADDRESS" flag:"health-probe-bind-address" validate:"required" doc:"address of /healthz and /readyz, host:port"`
+	MetricsAddr string `key:"metrics_bind_address" env:"METRICS_BIND_ADDRESS" flag:"metrics-bind-address" validate:"required" doc:"listen address of /metrics, host:port"`
+	HealthAddr  string `key:"health_probe_bind_address" env:"HEALTH_PROBE_BIND_ADDRESS" flag:"health-probe-bind-address" validate:"required" doc:"listen address of /healthz and /readyz, host:port"`
 
 	// MetricsToken protects the metrics, and what is served beside them.
-	MetricsToken settings.Secret `key:"metrics_token" env:"METRICS_TOKEN" file:"metrics_token_file" secret:"true" doc:"Bearer token that /metrics and the endpoints beside it ask for; none means that they ask for none."`
+	MetricsToken settings.Secret `key:"metrics_token" env:"METRICS_TOKEN" file:"metrics_token_file" secret:"true" doc:"Bearer token for /metrics and /debug. Without a token, no authentication is required."`
 
 	// StopTimeout bounds how long each part may take to stop.
-	StopTimeout time.Duration `key:"stop_timeout" env:"SHUTDOWN_TIMEOUT" flag:"stop-timeout" default:"20s" validate:"gt=0" doc:"how long each part of the process may take to stop"`
+	StopTimeout time.Duration `key:"stop_timeout" env:"SHUTDOWN_TIMEOUT" flag:"stop-timeout" default:"20s" validate:"gt=0" doc:"timeout for each part of the process to stop"`
 }
 
 // A Process is one running binary.
@@ -94,7 +94,7 @@ func New(ctx context.Context, component string, cfg Config, w io.Writer) (*Proce
 }
 
 // errStopping is why a process that was told to stop is not ready.
-var errStopping = errors.New("the process is stopping")
+var errStopping = errors.New("process is stopping")
 
 // Run runs parts, in the order in which they depend on each other, until ctx
 // ends. Metrics and health answer from before the first part starts until after the
@@ -126,7 +126,7 @@ func (p *Process) noticed(part lifecycle.Part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := part.Run(ctx)
 		if ctx.Err() == nil {
-			p.Log.ErrorContext(ctx, "part ended by itself, stopping the others", "part", part.Name, "err", err)
+			p.Log.ErrorContext(ctx, "part stopped unexpectedly, stopping the process", "part", part.Name, "err", err)
 		}
 		return err
 	}
@@ -181,7 +181,7 @@ func (p *Process) protected(h http.Handler) http.Handler {
 		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="metrics"`)
-			http.Error(w, "the bearer token of METRICS_TOKEN is needed here", http.StatusUnauthorized)
+			http.Error(w, "bearer token required (METRICS_TOKEN)", http.StatusUnauthorized)
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -147,7 +147,7 @@ func TestEndpoints(t *testing.T) {
 			// It answers while it stops, and says so.
 			cancel()
 			eventually(t, func() bool { return ctx.Err() != nil })
-			wantAnswer(t, probes+"/readyz", http.StatusServiceUnavailable, "[-]running failed: the process is stopping")
+			wantAnswer(t, probes+"/readyz", http.StatusServiceUnavailable, "[-]running failed: process is stopping")
 			wantAnswer(t, probes+"/healthz", http.StatusOK)
 			close(stuck)
 			if err := <-done; err != nil {
@@ -315,7 +315,7 @@ func TestCommands(t *testing.T) {
 		{[]string{"config", "show"}, "size: 5\ntoken: '***'\n---\nsize: 3\ntoken: \"\"\n"},
 		{[]string{"config", "show", "--origins"}, "size: 5 # env SIZE\ntoken: '***' # env TOKEN\n---\nsize: 3 # default\ntoken: \"\" # default\n"},
 		{[]string{"config", "schema"}, `"title": "test"`},
-		{[]string{"config", "check"}, "nothing is wrong"},
+		{[]string{"config", "check"}, "configuration is valid"},
 		{[]string{"version"}, "test, version dev (revision: "},
 		{[]string{"--version"}, "test, version dev (revision: "},
 	} {

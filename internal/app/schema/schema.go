@@ -16,7 +16,7 @@ import (
 )
 
 // errNotYet is why a process is not ready at first.
-var errNotYet = errors.New("whether the database schema is up to date is not known yet")
+var errNotYet = errors.New("database schema not checked yet")
 
 // A Schema is what the process needs of the database before it can work.
 type Schema struct {
@@ -47,7 +47,7 @@ func newSchema(prepare func(context.Context) error, log *slog.Logger) *Schema {
 func bringUp(ctx context.Context, cfg postgres.Config, log *slog.Logger) error {
 	err := postgres.Migrate(ctx, cfg, log)
 	if err != nil && !errors.Is(err, postgres.ErrUnavailable) {
-		return backoff.Permanent(fmt.Errorf("bring the schema up to date: %w", err))
+		return backoff.Permanent(fmt.Errorf("migrate database schema: %w", err))
 	}
 	return err
 }
@@ -73,7 +73,7 @@ func (s *Schema) once(ctx context.Context) error {
 	}
 	before := s.state.Swap(&state{err: err}).err
 	if err != nil && (before == nil || before.Error() != err.Error()) { // an outage is told once
-		s.log.WarnContext(ctx, "schema not up to date, trying again", "err", err)
+		s.log.WarnContext(ctx, "database schema migration failed, retrying", "err", err)
 	}
 	return err
 }

@@ -53,7 +53,7 @@ type Bed struct {
 func Start(ctx context.Context, o Options) (*Bed, error) {
 	o, err := o.withDefaults()
 	if err != nil {
-		return nil, fmt.Errorf("start a control plane: %w", err)
+		return nil, fmt.Errorf("start control plane: %w", err)
 	}
 	b := &Bed{options: o, assets: o.Assets, died: make(chan struct{})}
 	if b.assets == "" {
@@ -62,11 +62,11 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 		}
 	}
 	if b.folder, err = openFolder(o.Dir); err != nil {
-		return nil, fmt.Errorf("start a control plane: %w", err)
+		return nil, fmt.Errorf("start control plane: %w", err)
 	}
 	began := time.Now()
 	if err := b.start(ctx); err != nil {
-		return nil, fmt.Errorf("start a control plane: %w", errors.Join(err, b.Stop()))
+		return nil, fmt.Errorf("start control plane: %w", errors.Join(err, b.Stop()))
 	}
 	o.Log.InfoContext(ctx, "control plane started", "url", b.URL(), "dir", b.folder.Path, "took", time.Since(began).Round(time.Millisecond))
 	return b, nil
@@ -220,7 +220,7 @@ func (b *Bed) awaitControllers(ctx context.Context) error {
 		}
 		_, err := client.CoreV1().ServiceAccounts(corev1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return errors.New("kube-controller-manager made no service account")
+			return errors.New("kube-controller-manager created no service account")
 		}
 		return err
 	})

@@ -143,7 +143,7 @@ func TestAPIServerAway(t *testing.T) {
 	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{}); err == nil {
 		t.Error("the API server answers after its end")
 	}
-	if err := bed.Ready(); err == nil || !strings.Contains(err.Error(), "API server was stopped") {
+	if err := bed.Ready(); err == nil || !strings.Contains(err.Error(), "API server stopped") {
 		t.Errorf("Ready() = %v without an API server", err)
 	}
 	wantClosed(t, seen)
@@ -192,7 +192,7 @@ func TestStateStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kubebed.Start(t.Context(), kubebed.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "another process uses it") {
+	if _, err := kubebed.Start(t.Context(), kubebed.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("a second bed in the folder: %v", err)
 	}
 	url := first.URL()
@@ -242,7 +242,7 @@ func TestStartRefuses(t *testing.T) {
 	}{
 		"Assets":       {"names what is not there", kubebed.Options{Assets: t.TempDir()}, "etcd: no such file"},
 		"Port":         {"somebody has it", kubebed.Options{Port: port}, fmt.Sprintf("the port is taken: %d", port)},
-		"Everywhere":   {"a test's server is nobody else's", kubebed.Options{ListenAddress: "0.0.0.0"}, "give one address"},
+		"Everywhere":   {"a test's server is nobody else's", kubebed.Options{ListenAddress: "0.0.0.0"}, "must be an IP address"},
 		"ServiceRange": {"no network", kubebed.Options{ServiceRange: "ten"}, "service range"},
 		"Flag":         {"what the program says", kubebed.Options{Args: map[string][]string{kubebed.APIServer: {"--nosuch"}}}, "unknown flag: --nosuch"},
 		"Controller":   {"likewise", kubebed.Options{Controllers: []string{"serviceaccount-controller", "nosuch"}}, `nosuch\" is not in the list of known controllers`},

@@ -90,7 +90,7 @@ func readAuthority(certPath, keyPath string) (*authority, error) {
 	}
 	block, _ := pem.Decode(keyText)
 	if block == nil {
-		return nil, fmt.Errorf("read %q: no key in it", keyPath)
+		return nil, fmt.Errorf("read %q: no private key found", keyPath)
 	}
 	key, err := x509.ParseECPrivateKey(block.Bytes)
 	if err != nil {
@@ -152,7 +152,7 @@ func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, by *ecdsa
 func parseCertificate(text []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, errors.New("no certificate in it")
+		return nil, errors.New("no certificate found")
 	}
 	return x509.ParseCertificate(block.Bytes)
 }

@@ -42,7 +42,7 @@ func (b *Bed) Config() *rest.Config { return rest.CopyConfig(b.admin) }
 func (b *Bed) User(name string, groups ...string) (*rest.Config, error) {
 	p, err := b.authority.client(name, groups)
 	if err != nil {
-		return nil, fmt.Errorf("make user %q: %w", name, err)
+		return nil, fmt.Errorf("create user %q: %w", name, err)
 	}
 	cfg := b.anonymous()
 	cfg.CertData, cfg.KeyData = p.cert, p.key
@@ -106,13 +106,13 @@ func (b *Bed) ServiceAccount(ctx context.Context, namespace, name string) (*rest
 	accounts := client.CoreV1().ServiceAccounts(namespace)
 	_, err = accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return nil, fmt.Errorf("make service account %s/%s: %w", namespace, name, err)
+		return nil, fmt.Errorf("create service account %s/%s: %w", namespace, name, err)
 	}
 	life := int64(tokenLife / time.Second)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &life}}
 	token, err := accounts.CreateToken(ctx, name, request, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("make a token for service account %s/%s: %w", namespace, name, err)
+		return nil, fmt.Errorf("create token for service account %s/%s: %w", namespace, name, err)
 	}
 	cfg := b.anonymous()
 	cfg.BearerToken = token.Status.Token

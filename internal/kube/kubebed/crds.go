@@ -113,12 +113,12 @@ func established(crd *unstructured.Unstructured) error {
 		switch {
 		case !ok:
 		case condition["type"] == "NamesAccepted" && condition["status"] == "False":
-			return fmt.Errorf("its names are not accepted: %v", condition["message"])
+			return fmt.Errorf("names not accepted: %v", condition["message"])
 		case condition["type"] == "Established" && condition["status"] == "True":
 			return nil
 		}
 	}
-	return errors.New("it is not established yet")
+	return errors.New("not established yet")
 }
 
 // readCRDs reads the CRDs of files and folders. Other objects in the files

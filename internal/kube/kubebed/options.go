@@ -86,7 +86,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if ip := net.ParseIP(o.ListenAddress); ip == nil || ip.IsUnspecified() {
-		return o, fmt.Errorf("listen address %q: give one address of this machine", o.ListenAddress)
+		return o, fmt.Errorf("listen address %q must be an IP address of this machine", o.ListenAddress)
 	}
 	if _, _, err := net.ParseCIDR(o.ServiceRange); err != nil {
 		return o, fmt.Errorf("service range: %w", err)

@@ -23,7 +23,7 @@ const (
 
 // ErrPortTaken is why a program could not start that was to listen on a port
 // which somebody else has.
-var ErrPortTaken = errors.New("the port is taken")
+var ErrPortTaken = errors.New("port in use")
 
 // FreePort gives a port of the bed's address that nobody listens on just now:
 // the one before if it can, 0 being none. Somebody else may take it until it is
@@ -48,7 +48,7 @@ func freePort(ctx context.Context, address string, before int) (int, error) {
 			break
 		}
 	}
-	return 0, fmt.Errorf("find a free port on %s: %w", address, err)
+	return 0, fmt.Errorf("find free port on %s: %w", address, err)
 }
 
 func portIsFree(ctx context.Context, address string, port int) error {

@@ -81,7 +81,7 @@ func (p *process) hasEnded() error {
 	if p.ending != nil {
 		how = p.ending.Error()
 	}
-	return fmt.Errorf("%s ended: %s; it said:\n%s", p.name, how, p.said())
+	return fmt.Errorf("%s exited: %s; its output:\n%s", p.name, how, p.said())
 }
 
 // said is the end of what this run wrote.
@@ -105,7 +105,7 @@ func (p *process) stop(sig syscall.Signal) error {
 		case <-t.C:
 		}
 	}
-	return fmt.Errorf("stop %s (pid %d): it outlived SIGKILL by %s", p.name, p.cmd.Process.Pid, stopBound)
+	return fmt.Errorf("stop %s (pid %d): still running %s after SIGKILL", p.name, p.cmd.Process.Pid, stopBound)
 }
 
 // textFrom is what stands in a file from an offset on, or nothing.

@@ -59,7 +59,7 @@ func (b *Bed) ServerCertificate(name string, names ...string) (cert, key string,
 		err = b.folder.writePair(name, b.authority, p)
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("make the certificate of %s: %w", name, err)
+		return "", "", fmt.Errorf("create certificate of %s: %w", name, err)
 	}
 	return b.folder.Join(pki(name + ".crt")), b.folder.Join(pki(name + ".key")), nil
 }

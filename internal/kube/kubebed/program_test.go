@@ -86,7 +86,7 @@ func TestProgramEnds(t *testing.T) {
 	bed := start(t, kubebed.Options{})
 	notYet := func(context.Context) error { return errors.New("not yet") }
 	err := bed.StartProgram(t.Context(), kubebed.Program{Path: script(t, "fails", "echo no luck; exit 3"), Ready: notYet})
-	if err == nil || !strings.Contains(err.Error(), "fails ended: exit status 3; it said:\nno luck") {
+	if err == nil || !strings.Contains(err.Error(), "fails exited: exit status 3; its output:\nno luck") {
 		t.Errorf("one that does not start gives %v", err)
 	}
 	err = bed.StartProgram(t.Context(), kubebed.Program{Path: script(t, "listens", "echo bind: address already in use; exit 1"), Ready: notYet})
@@ -113,7 +113,7 @@ func TestProgramEnds(t *testing.T) {
 	if err := bed.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "dies ended: exit status 4") {
 		t.Errorf("Run() = %v, want who ended", err)
 	}
-	if err := bed.StartProgram(t.Context(), p); err == nil || !strings.Contains(err.Error(), "was stopped") {
+	if err := bed.StartProgram(t.Context(), p); err == nil || !strings.Contains(err.Error(), "control plane stopped") {
 		t.Errorf("in a bed that was stopped: %v", err)
 	}
 }

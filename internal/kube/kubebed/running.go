@@ -16,7 +16,7 @@ func (b *Bed) launch(path string, args []string) (*process, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopped {
-		return nil, fmt.Errorf("start %s: the control plane was stopped", filepath.Base(path))
+		return nil, fmt.Errorf("start %s: control plane stopped", filepath.Base(path))
 	}
 	p, err := launch(path, b.folder.Path, args)
 	if err != nil {
@@ -124,11 +124,11 @@ func (b *Bed) Ready() error {
 	defer b.mu.Unlock()
 	switch {
 	case b.stopped:
-		return errors.New("the control plane was stopped")
+		return errors.New("control plane stopped")
 	case b.death != nil:
 		return b.death
 	case !slices.ContainsFunc(b.running, func(p *process) bool { return p.name == APIServer }):
-		return errors.New("the API server was stopped")
+		return errors.New("API server stopped")
 	}
 	return nil
 }

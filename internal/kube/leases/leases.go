@@ -58,7 +58,7 @@ type Leases struct {
 // server. cfg is not changed.
 func New(cfg *rest.Config, namespace, group string) (*Leases, error) {
 	if namespace == "" || group == "" {
-		return nil, errors.New("keep leases: it needs a namespace and the name of a group")
+		return nil, errors.New("manage leases: namespace and group name are required")
 	}
 	own := rest.CopyConfig(cfg)
 	own.QPS, own.Burst, own.RateLimiter = qps, burst, nil
@@ -68,11 +68,11 @@ func New(cfg *rest.Config, namespace, group string) (*Leases, error) {
 	own.NextProtos = []string{"http/1.1"}
 	hc, err := rest.HTTPClientFor(own)
 	if err != nil {
-		return nil, fmt.Errorf("keep leases of group %q: %w", group, err)
+		return nil, fmt.Errorf("manage leases of group %q: %w", group, err)
 	}
 	c, err := client.NewForConfigAndClient(own, hc)
 	if err != nil {
-		return nil, fmt.Errorf("keep leases of group %q: %w", group, err)
+		return nil, fmt.Errorf("manage leases of group %q: %w", group, err)
 	}
 	return &Leases{client: c.Leases(namespace), group: label(group), close: hc.CloseIdleConnections}, nil
 }
@@ -117,7 +117,7 @@ func (l *Leases) Watch(ctx context.Context, handle func(member.Change)) error {
 			return context.Cause(ctx)
 		case e, ok := <-w.ResultChan():
 			if !ok {
-				return errors.New("the API server ended it")
+				return errors.New("watch closed by the API server")
 			}
 			c, err := change(e)
 			if err != nil {
@@ -139,7 +139,7 @@ func change(e watch.Event) (c member.Change, err error) {
 	lease, ok := e.Object.(*coordinationv1.Lease)
 	switch {
 	case !ok:
-		return c, fmt.Errorf("a %T among the leases", e.Object)
+		return c, fmt.Errorf("unexpected object %T in the list of leases", e.Object)
 	case e.Type == watch.Deleted:
 		c.Gone = []string{lease.Name}
 	case e.Type != watch.Bookmark:
@@ -198,7 +198,7 @@ func isStatus(err error, code int32) bool {
 func versionOf(o runtime.Object) (uint64, error) {
 	m, err := meta.Accessor(o)
 	if err != nil {
-		return 0, fmt.Errorf("read a change of the leases: %w", err)
+		return 0, fmt.Errorf("read lease change: %w", err)
 	}
 	return version(m.GetResourceVersion())
 }
@@ -208,7 +208,7 @@ func versionOf(o runtime.Object) (uint64, error) {
 func version(text string) (uint64, error) {
 	v, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("resource version %q is not a number, and only numbers can be put in order", text)
+		return 0, fmt.Errorf("resource version %q is not a number and cannot be compared", text)
 	}
 	return v, nil
 }

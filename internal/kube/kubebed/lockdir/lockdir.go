@@ -50,9 +50,9 @@ func Open(path, prefix string) (*Dir, error) {
 	}
 	if err := take(d.lock); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = errors.New("another process uses it")
+			err = errors.New("in use by another process")
 		}
-		return nil, errors.Join(fmt.Errorf("lock the folder %q: %w", d.Path, err), d.lock.Close())
+		return nil, errors.Join(fmt.Errorf("lock directory %q: %w", d.Path, err), d.lock.Close())
 	}
 	return d, nil
 }

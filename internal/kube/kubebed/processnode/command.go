@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode/sandbox"
 )
 
-var errNoProgram = errors.New("no program stands for the image, and the container has no command: name one in the node's images")
+var errNoProgram = errors.New("no program for the image and no command in the container: map the image to a program with the node's images")
 
 // accountPath is where in-cluster clients look.
 const accountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -184,7 +184,7 @@ func (w *worker) writeKubeconfig(path, account string) error {
 	cfg.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: w.pod.Namespace}
 	cfg.CurrentContext = name
 	if err := clientcmd.WriteToFile(*cfg, path); err != nil {
-		return fmt.Errorf("write the pod's kubeconfig: %w", err)
+		return fmt.Errorf("write kubeconfig of the pod: %w", err)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (w *worker) newContainer(spec *corev1.Container, statuses []corev1.Containe
 		case s.State.Running != nil:
 			c.ended = &corev1.ContainerStateTerminated{
 				ExitCode: 128 + int32(syscall.SIGKILL), Reason: reasonUnknown, ContainerID: s.ContainerID,
-				Message:   "the node agent that ran the container has ended, and the container with it",
+				Message:   "the node agent stopped while the container was running",
 				StartedAt: s.State.Running.StartedAt, FinishedAt: metav1.Now(),
 			}
 		}
@@ -72,7 +72,7 @@ func (c *container) neverRan(now time.Time) {
 	if c.ended == nil {
 		c.ended = &corev1.ContainerStateTerminated{
 			ExitCode: 128 + int32(syscall.SIGKILL), Reason: reasonUnknown,
-			Message: "the pod was ended before the container was started", FinishedAt: metav1.NewTime(now),
+			Message: "the pod was stopped before the container started", FinishedAt: metav1.NewTime(now),
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (w *worker) launch(ctx context.Context, c *container, command sandbox.Comma
 	}
 	out, err := os.OpenFile(logFile(w.dir, c.spec.Name, life), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("open the log: %w", err)
+		return fmt.Errorf("open log: %w", err)
 	}
 	command.Output = out
 	proc, err := w.node.sandbox.Start(command)
@@ -220,13 +220,13 @@ func (w *worker) enforceLiveness(ctx context.Context, c *container, now time.Tim
 	switch {
 	case c.killedAt.IsZero():
 		c.killedAt = now
-		w.node.log.WarnContext(ctx, "container does not live, stopping it", "pod", w.name(), "container", c.spec.Name)
+		w.node.log.WarnContext(ctx, "liveness probe failed, stopping container", "pod", w.name(), "container", c.spec.Name)
 		err = c.proc.Signal(syscall.SIGTERM)
 	case now.Sub(c.killedAt) >= grace:
 		err = c.proc.Kill()
 	}
 	if err != nil {
-		w.node.log.ErrorContext(ctx, "container not stopped", "pod", w.name(), "container", c.spec.Name, "err", err)
+		w.node.log.ErrorContext(ctx, "stop container failed", "pod", w.name(), "container", c.spec.Name, "err", err)
 	}
 	return max(c.killedAt.Add(grace).Sub(now), retryStart)
 }

@@ -110,7 +110,7 @@ func (l *logServer) answer(rw http.ResponseWriter, r *http.Request) {
 	l.mu.Unlock()
 	name := r.PathValue("container")
 	if !ok || !filepath.IsLocal(name) || filepath.Base(name) != name {
-		http.Error(rw, "no such pod on this node", http.StatusNotFound)
+		http.Error(rw, "pod not found on this node", http.StatusNotFound)
 		return
 	}
 	life, err := latestLife(dir, name)
@@ -118,17 +118,17 @@ func (l *logServer) answer(rw http.ResponseWriter, r *http.Request) {
 		life--
 	}
 	if err != nil || life < 0 {
-		http.Error(rw, fmt.Sprintf("container %q has no such log", name), http.StatusNotFound)
+		http.Error(rw, fmt.Sprintf("log of container %q not found", name), http.StatusNotFound)
 		return
 	}
 	f, err := os.Open(logFile(dir, name, life))
 	if err != nil {
-		http.Error(rw, "the log is gone", http.StatusNotFound)
+		http.Error(rw, "log deleted", http.StatusNotFound)
 		return
 	}
 	defer func() { _ = f.Close() }()
 	if err := l.copy(rw, r, f); err != nil && r.Context().Err() == nil {
-		http.Error(rw, "read the log: "+err.Error(), http.StatusInternalServerError)
+		http.Error(rw, "read log: "+err.Error(), http.StatusInternalServerError)
 	}
 }
 

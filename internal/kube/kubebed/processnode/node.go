@@ -90,7 +90,7 @@ type Node struct {
 	ready error
 }
 
-var errNotRegistered = errors.New("the node is not registered yet")
+var errNotRegistered = errors.New("node not registered yet")
 
 // New prepares a node for the API server of cfg, whose user must be allowed to
 // do what this does: administrators are. Nothing is started.
@@ -99,16 +99,16 @@ func New(cfg *rest.Config, o Options) (*Node, error) {
 	cfg.QPS = -1 // the server's own limits are enough
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("new process node: %w", err)
+		return nil, fmt.Errorf("create process node: %w", err)
 	}
 	host, port, err := apiServer(cfg.Host)
 	if err != nil {
-		return nil, fmt.Errorf("new process node: %w", err)
+		return nil, fmt.Errorf("create process node: %w", err)
 	}
 	ca := cfg.CAData
 	if len(ca) == 0 && cfg.CAFile != "" {
 		if ca, err = os.ReadFile(cfg.CAFile); err != nil {
-			return nil, fmt.Errorf("new process node: %w", err)
+			return nil, fmt.Errorf("create process node: %w", err)
 		}
 	}
 	o = withDefaults(o)
@@ -146,7 +146,7 @@ func withDefaults(o Options) Options {
 func apiServer(host string) (name, port string, err error) {
 	u, err := url.Parse(host)
 	if err != nil || u.Host == "" {
-		return "", "", fmt.Errorf("the API server's address %q is no URL", host)
+		return "", "", fmt.Errorf("API server address %q is not a URL", host)
 	}
 	if name, port, err = net.SplitHostPort(u.Host); err == nil {
 		return name, port, nil
@@ -193,7 +193,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		}
 	}
 	if reason := n.sandbox.Namespaces(); reason != nil {
-		n.log.InfoContext(ctx, "volumes are not mounted at their paths", "reason", reason.Error())
+		n.log.InfoContext(ctx, "volumes not mounted at their paths", "reason", reason.Error())
 	}
 	if n.logs, err = serveLogs(ctx); err != nil {
 		return fmt.Errorf("run node %q: serve logs: %w", n.o.NodeName, err)
@@ -204,6 +204,6 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	defer wg.Wait()
 	wg.Go(func() { n.keepAlive(ctx) })
 	n.runPods(ctx)
-	n.setReady(errors.New("the node has ended"))
+	n.setReady(errors.New("node stopped"))
 	return nil
 }

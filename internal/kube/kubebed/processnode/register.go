@@ -26,7 +26,7 @@ func (n *Node) keepAlive(ctx context.Context) {
 		pause := n.o.Heartbeat
 		err := errors.Join(n.ensureNode(ctx), n.renewLease(ctx))
 		if err != nil && ctx.Err() == nil {
-			n.log.WarnContext(ctx, "node not kept alive, trying again", "err", err)
+			n.log.WarnContext(ctx, "renew node lease failed, retrying", "err", err)
 			pause = min(pause, registerRetry)
 		}
 		n.setReady(err)
@@ -54,7 +54,7 @@ func (n *Node) ensureNode(ctx context.Context) error {
 		node = node.DeepCopy()
 		n.fillStatus(node)
 		if node, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("report node %q ready: %w", n.o.NodeName, err)
+			return fmt.Errorf("set node %q ready: %w", n.o.NodeName, err)
 		}
 	}
 	// Every new Node has this taint until a controller, which may not run
@@ -66,7 +66,7 @@ func (n *Node) ensureNode(ctx context.Context) error {
 	node = node.DeepCopy()
 	node.Spec.Taints = taints
 	if _, err := nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("open node %q for pods: %w", n.o.NodeName, err)
+		return fmt.Errorf("make node %q schedulable: %w", n.o.NodeName, err)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (n *Node) fillStatus(node *corev1.Node) {
 		s.NodeInfo.KubeletVersion = v.GitVersion // what it speaks
 	}
 	for _, c := range []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "the process node takes pods"},
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "process node ready"},
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "NotMeasured"},
 		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "NotMeasured"},
 		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "NotMeasured"},
@@ -138,7 +138,7 @@ func (n *Node) renewLease(ctx context.Context) error {
 		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("renew the lease of node %q: %w", name, err)
+		return fmt.Errorf("renew lease of node %q: %w", name, err)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func (w *worker) report(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("report the status of pod %q: %w", w.name(), err)
+			return fmt.Errorf("update status of pod %q: %w", w.name(), err)
 		}
 		w.sent = status
 	}
@@ -40,7 +40,7 @@ func (w *worker) report(ctx context.Context) error {
 		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(w.pod.UID)),
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("let pod %q go: %w", w.name(), err)
+		return fmt.Errorf("delete pod %q: %w", w.name(), err)
 	}
 	w.removed = true
 	return nil

@@ -96,6 +96,6 @@ func (w *worker) end(ctx context.Context, c *container, now time.Time) {
 		err = c.proc.Signal(syscall.SIGTERM)
 	}
 	if err != nil {
-		w.node.log.ErrorContext(ctx, "container not stopped", "pod", w.name(), "container", c.spec.Name, "err", err)
+		w.node.log.ErrorContext(ctx, "stop container failed", "pod", w.name(), "container", c.spec.Name, "err", err)
 	}
 }

@@ -121,7 +121,7 @@ func (w *worker) run(ctx context.Context) {
 		pause := w.step(ctx)
 		if err := w.report(ctx); err != nil {
 			if ctx.Err() == nil {
-				w.node.log.WarnContext(ctx, "status of a pod not reported, trying again", "pod", w.name(), "err", err)
+				w.node.log.WarnContext(ctx, "update pod status failed, retrying", "pod", w.name(), "err", err)
 			}
 			pause = min(pause, retryAPI)
 		}
@@ -150,7 +150,7 @@ func (w *worker) cleanUp(ctx context.Context) {
 			continue
 		}
 		if err := c.proc.Kill(); err != nil {
-			w.node.log.ErrorContext(ctx, "container not killed", "pod", w.name(), "container", c.spec.Name, "err", err)
+			w.node.log.ErrorContext(ctx, "kill container failed", "pod", w.name(), "container", c.spec.Name, "err", err)
 			continue
 		}
 		<-c.proc.Done()
@@ -159,7 +159,7 @@ func (w *worker) cleanUp(ctx context.Context) {
 	}
 	w.node.logs.remove(w.pod, w.dir)
 	if err := os.RemoveAll(w.dir); err != nil {
-		w.node.log.ErrorContext(ctx, "folder of a pod not removed", "pod", w.name(), "err", err)
+		w.node.log.ErrorContext(ctx, "remove pod directory failed", "pod", w.name(), "err", err)
 	}
 }
 
@@ -177,7 +177,7 @@ func (w *worker) step(ctx context.Context) time.Duration {
 		return never
 	}
 	if err := unsupported(w.pod); err != nil {
-		w.over, w.reason, w.message = true, reasonUnsupported, "the process node cannot run this pod: "+err.Error()
+		w.over, w.reason, w.message = true, reasonUnsupported, "process node does not support this pod: "+err.Error()
 		return never
 	}
 	if pause, stopping := w.stopping(ctx, now); stopping {
@@ -208,11 +208,11 @@ func (w *worker) prepare(ctx context.Context, now time.Time) (time.Duration, boo
 	}
 	if w.begun() { // what it has is good for a while yet
 		w.refreshAt = now.Add(retryStart)
-		w.node.log.WarnContext(ctx, "volumes of a pod not brought up to date, trying again", "pod", w.name(), "err", err)
+		w.node.log.WarnContext(ctx, "update pod volumes failed, retrying", "pod", w.name(), "err", err)
 		return 0, true
 	}
 	for _, c := range w.all() {
-		c.wait(reasonCreating, "the volumes cannot be made yet: "+err.Error())
+		c.wait(reasonCreating, "volumes not ready: "+err.Error())
 	}
 	return min(retryStart, w.untilDeadline(now)), false
 }
@@ -299,14 +299,14 @@ func unsupported(pod *corev1.Pod) error {
 func unsupportedIn(c *corev1.Container) error {
 	for kind, p := range map[string]*corev1.Probe{"readiness": c.ReadinessProbe, "liveness": c.LivenessProbe, "startup": c.StartupProbe} {
 		if p != nil && p.HTTPGet == nil && p.TCPSocket == nil {
-			return fmt.Errorf("the %s probe of container %q is neither httpGet nor tcpSocket", kind, c.Name)
+			return fmt.Errorf("the %s probe of container %q is not httpGet or tcpSocket", kind, c.Name)
 		}
 	}
 	if l := c.Lifecycle; l != nil && (l.PostStart != nil || l.PreStop != nil && l.PreStop.Sleep == nil) {
-		return fmt.Errorf("container %q has a lifecycle hook other than a preStop sleep", c.Name)
+		return fmt.Errorf("container %q has a lifecycle hook other than preStop sleep", c.Name)
 	}
 	if len(c.VolumeDevices) > 0 || len(c.Resources.Claims) > 0 {
-		return fmt.Errorf("container %q asks for devices", c.Name)
+		return fmt.Errorf("container %q requests devices", c.Name)
 	}
 	return nil
 }

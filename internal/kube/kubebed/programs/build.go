@@ -22,7 +22,7 @@ import (
 // there, and is removed when the programs are in their place.
 func build(ctx context.Context, c *cache, dir string) error {
 	if _, err := exec.LookPath("go"); err != nil {
-		return fmt.Errorf("building them needs Go: %w", err)
+		return fmt.Errorf("build requires Go: %w", err)
 	}
 	source, err := os.MkdirTemp(c.base, unfinished)
 	if err != nil {
@@ -37,7 +37,7 @@ func build(ctx context.Context, c *cache, dir string) error {
 	}
 	b := &building{cache: c, source: source}
 	began := time.Now()
-	c.log.InfoContext(ctx, "building programs from go modules, once", "of", c.set.title, "version", c.set.version(), "takes", c.set.time, "dir", c.base)
+	c.log.InfoContext(ctx, "building programs from Go modules (once)", "of", c.set.title, "version", c.set.version(), "takes", c.set.time, "dir", c.base)
 	if err := b.run(ctx, filepath.Join(dir, c.set.binary)); err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func build(ctx context.Context, c *cache, dir string) error {
 			return err
 		}
 	}
-	c.log.InfoContext(ctx, "built programs", "of", c.set.title, "took", time.Since(began).Round(time.Second))
+	c.log.InfoContext(ctx, "programs built", "of", c.set.title, "took", time.Since(began).Round(time.Second))
 	return nil
 }
 

@@ -58,7 +58,7 @@ func released() releases {
 // that is published with it.
 func download(ctx context.Context, c *cache, from releases, dir string) error {
 	if from.goos != "linux" {
-		return fmt.Errorf("there is no released kube-apiserver for %s", from.goos)
+		return fmt.Errorf("no kube-apiserver release for %s", from.goos)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, downloadBound, errDownloadBound)
 	defer cancel()
@@ -159,7 +159,7 @@ func (r releases) file(ctx context.Context, url, want, to string) (err error) {
 		return fmt.Errorf("get %s: %w", url, err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != want {
-		return fmt.Errorf("get %s: its checksum is %s, and %q is published", url, got, want)
+		return fmt.Errorf("get %s: checksum is %s, want %q", url, got, want)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func writeProgram(to string, content io.Reader) error {
 	}
 	n, err := io.Copy(f, io.LimitReader(content, mostOfAProgram))
 	if err == nil && n == mostOfAProgram {
-		err = errors.New("it is too long")
+		err = errors.New("download too large")
 	}
 	return errors.Join(err, f.Close())
 }

@@ -233,10 +233,10 @@ func TestDownload(t *testing.T) {
 	}{
 		"Good":      {"all is as published", published, ""},
 		"Missing":   {"names what is not there", func(string) string { return notFound }, "404"},
-		"Tampered":  {"a program that is another's", func(p string) string { return replace(published, p, "/kubectl", "evil") }, "its checksum is"},
-		"NoSum":     {"nothing to hold it to", func(p string) string { return replace(published, p, "kubectl.sha256", "") }, `"" is published`},
-		"Archive":   {"an archive that is another's", func(p string) string { return replace(published, p, ".tar.gz", "evil") }, "its checksum is"},
-		"NotListed": {"an archive that the list lacks", func(p string) string { return replace(published, p, "SHA256SUMS", "0  other\n") }, `"" is published`},
+		"Tampered":  {"a program that is another's", func(p string) string { return replace(published, p, "/kubectl", "evil") }, "checksum is"},
+		"NoSum":     {"nothing to hold it to", func(p string) string { return replace(published, p, "kubectl.sha256", "") }, `want ""`},
+		"Archive":   {"an archive that is another's", func(p string) string { return replace(published, p, ".tar.gz", "evil") }, "checksum is"},
+		"NotListed": {"an archive that the list lacks", func(p string) string { return replace(published, p, "SHA256SUMS", "0  other\n") }, `want ""`},
 		"NoEtcd": {"an archive of something else", func(p string) string {
 			other := string(etcdArchive(t, "etcdctl"))
 			if strings.HasSuffix(p, "SHA256SUMS") {
@@ -316,7 +316,7 @@ func TestDownloadOnOtherSystems(t *testing.T) {
 func TestBuildNeedsGo(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	c := newCache(t, source{"build", build})
-	if _, err := c.folder(t.Context()); err == nil || !strings.Contains(err.Error(), "building them needs Go") {
+	if _, err := c.folder(t.Context()); err == nil || !strings.Contains(err.Error(), "build requires Go") {
 		t.Errorf("got %v", err)
 	}
 	wantOnly(t, c)

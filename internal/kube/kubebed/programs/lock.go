@@ -35,14 +35,14 @@ func (c *cache) lock(ctx context.Context) (unlock func(), err error) {
 			unlock()
 			return nil, fmt.Errorf("lock %q: %w", f.Name(), err)
 		case first:
-			c.log.InfoContext(ctx, "waiting for another process to fill the cache", "dir", c.base)
+			c.log.InfoContext(ctx, "waiting for another process that fills the cache", "dir", c.base)
 		}
 		select {
 		case <-ctx.Done():
 			unlock()
 			return nil, context.Cause(ctx)
 		case <-tell.C:
-			c.log.InfoContext(ctx, "still waiting for another process to fill the cache", "dir", c.base)
+			c.log.InfoContext(ctx, "still waiting for another process that fills the cache", "dir", c.base)
 		case <-poll.C:
 		}
 	}

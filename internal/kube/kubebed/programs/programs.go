@@ -67,7 +67,7 @@ func Folder(ctx context.Context, log *slog.Logger) (string, error) {
 	source, _ := settings.OSEnv(SourceVariable)
 	dir, err := cached(ctx, log, kubernetes(), source)
 	if err != nil {
-		return "", fmt.Errorf("find the programs of Kubernetes: %w", err)
+		return "", fmt.Errorf("find Kubernetes programs: %w", err)
 	}
 	return dir, nil
 }
@@ -80,7 +80,7 @@ func GardenFolder(ctx context.Context, log *slog.Logger) (string, error) {
 	}
 	dir, err := cached(ctx, log, gardener(), "build")
 	if err != nil {
-		return "", fmt.Errorf("find the programs of Gardener: %w", err)
+		return "", fmt.Errorf("find Gardener programs: %w", err)
 	}
 	return dir, nil
 }
@@ -92,7 +92,7 @@ func given(variable, dir string, wanted ...string) (string, error) {
 		return "", err
 	}
 	if _, err := os.Stat(filepath.Join(dir, wanted[0])); err != nil {
-		return "", fmt.Errorf("%s: %w; name a folder with %s, or unset it", variable, err, strings.Join(wanted, " and "))
+		return "", fmt.Errorf("%s: %w; set it to a directory with %s, or unset it", variable, err, strings.Join(wanted, " and "))
 	}
 	return dir, nil
 }
@@ -109,7 +109,7 @@ func cached(ctx context.Context, log *slog.Logger, s *set, from string) (string,
 	}
 	dir, err := c.folder(ctx)
 	if err != nil {
-		return "", fmt.Errorf("%w; %s can name a folder that has them", err, s.assets)
+		return "", fmt.Errorf("%w; set %s to a directory with these programs", err, s.assets)
 	}
 	return dir, nil
 }
@@ -121,7 +121,7 @@ func cacheFolder() (string, error) {
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("%w; %s can name a cache folder", err, CacheVariable)
+		return "", fmt.Errorf("%w; set %s to a cache directory", err, CacheVariable)
 	}
 	return filepath.Join(dir, "fleetloop", "kubebed"), nil
 }
@@ -153,7 +153,7 @@ func order(variable string) ([]string, error) {
 	case "download", "build":
 		return []string{variable}, nil
 	}
-	return nil, fmt.Errorf("%s is %q; use auto, download or build", SourceVariable, variable)
+	return nil, fmt.Errorf("%s is %q: use auto, download or build", SourceVariable, variable)
 }
 
 // A cache keeps the programs of a set in a folder for each version of them.
@@ -217,7 +217,7 @@ func (c *cache) fill(ctx context.Context, dir string) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		c.log.InfoContext(ctx, "programs not had", "of", c.set.title, "from", s.name, "err", err)
+		c.log.InfoContext(ctx, "get programs failed", "of", c.set.title, "from", s.name, "err", err)
 		errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 	}
 	return errors.Join(errs...)
@@ -237,7 +237,7 @@ func (c *cache) fillFrom(ctx context.Context, s source, dir string) (err error) 
 	}
 	for _, name := range c.set.names {
 		if _, err := os.Stat(filepath.Join(tmp, name)); err != nil {
-			return fmt.Errorf("it lacks a program: %w", err)
+			return fmt.Errorf("program missing: %w", err)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(tmp, complete), nil, 0o600); err != nil {

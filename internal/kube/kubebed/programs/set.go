@@ -57,7 +57,7 @@ func (s *set) required(name string) string {
 	}
 	m := regexp.MustCompile(`(?m)^(?:require)?\s*` + regexp.QuoteMeta(name) + ` v(\S+)`).FindSubmatch(text)
 	if m == nil {
-		panic("the module of the programs does not require " + name)
+		panic("module of the programs does not require " + name)
 	}
 	return string(m[1])
 }

@@ -41,7 +41,7 @@ func makeCgroups(name string) error {
 	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); errors.Is(err, os.ErrNotExist) {
 		entries, err := os.ReadDir(cgroupRoot)
 		if err != nil {
-			return fmt.Errorf("find the cgroups of this machine: %w", err)
+			return fmt.Errorf("find cgroups of this machine: %w", err)
 		}
 		hierarchies = nil
 		for _, e := range entries {
@@ -52,7 +52,7 @@ func makeCgroups(name string) error {
 	}
 	for _, h := range hierarchies {
 		if err := os.Mkdir(filepath.Join(h, name), 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // as the others there
-			return fmt.Errorf("make a cgroup for the node: %w", err)
+			return fmt.Errorf("create cgroup for the node: %w", err)
 		}
 	}
 	return nil

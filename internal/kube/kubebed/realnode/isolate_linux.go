@@ -45,7 +45,7 @@ func Isolate(ctx context.Context, log *slog.Logger) (inside bool, code int, err 
 // Possible reports what this machine lacks for a real node.
 func Possible() error {
 	if os.Geteuid() != 0 {
-		return errors.New("a real node needs root")
+		return errors.New("a real node requires root")
 	}
 	var missing []string
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "ip", "sh"} {
@@ -54,7 +54,7 @@ func Possible() error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("a real node needs %s: install containerd, runc and iproute2", strings.Join(missing, ", "))
+		return fmt.Errorf("a real node requires %s: install containerd, runc and iproute2", strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func runInside(ctx context.Context, assets string) (int, error) {
 	err := again.Run()
 	removeCgroups()
 	if left := cgroupFolders(cgroup); err == nil && len(left) > 0 {
-		return 0, fmt.Errorf("end a real node: cgroups are left: %s", strings.Join(left, ", "))
+		return 0, fmt.Errorf("stop real node: cgroups not removed: %s", strings.Join(left, ", "))
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() >= 0 {
@@ -95,8 +95,8 @@ func prepare(ctx context.Context) error {
 		kind, data     string
 		flags          uintptr
 	}{
-		{"keep mounts to ourselves", "", "/", "", "", syscall.MS_REC | syscall.MS_PRIVATE},
-		{"show these processes", "proc", "/proc", "proc", "", 0},
+		{"make mounts private", "", "/", "", "", syscall.MS_REC | syscall.MS_PRIVATE},
+		{"mount /proc", "proc", "/proc", "proc", "", 0},
 		// Names that are built into kubelet, containerd and their helpers.
 		{"hide /run", "tmpfs", "/run", "tmpfs", "mode=0755", 0},
 		{"hide /var/log", "tmpfs", "/var/log", "tmpfs", "mode=0755", 0},
@@ -111,7 +111,7 @@ func prepare(ctx context.Context) error {
 		return fmt.Errorf("prepare namespaces: %w", err)
 	}
 	if err := syscall.Mount("overlay", "/var/lib", "overlay", 0, "lowerdir=/var/lib,upperdir="+upper+",workdir="+work); err != nil {
-		return fmt.Errorf("prepare namespaces: keep /var/lib as it is: %w", err)
+		return fmt.Errorf("prepare namespaces: mount overlay on /var/lib: %w", err)
 	}
 	for _, args := range []string{
 		"link set lo up",

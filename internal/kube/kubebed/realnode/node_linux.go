@@ -44,9 +44,9 @@ const (
 func start(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) {
 	cgroup, _ := settings.OSEnv(insideVariable)
 	if cgroup == "" {
-		return nil, errors.New("start a real node: this program is not in namespaces of its own: call Isolate first")
+		return nil, errors.New("start real node: process has no separate namespaces: call Isolate first")
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startBound, fmt.Errorf("the node was not ready within %s", startBound))
+	ctx, cancel := context.WithTimeoutCause(ctx, startBound, fmt.Errorf("node not ready within %s", startBound))
 	defer cancel()
 	n := &Node{dir: stateDir}
 	err := n.start(ctx, bed, o, cgroup)
@@ -54,7 +54,7 @@ func start(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) {
 		if cause := context.Cause(ctx); cause != nil {
 			err = errors.Join(err, cause)
 		}
-		return nil, errors.Join(fmt.Errorf("start a real node: %w", err), errors.New(n.Said()), n.Stop())
+		return nil, errors.Join(fmt.Errorf("start real node: %w", err), errors.New(n.Said()), n.Stop())
 	}
 	return n, nil
 }
@@ -137,7 +137,7 @@ func (n *Node) buildPause(ctx context.Context) (string, error) {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	build.Dir = n.dir // outside of any module
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the pause program: %w: %s", err, out)
+		return "", fmt.Errorf("build pause program: %w: %s", err, out)
 	}
 	f, err := os.OpenFile(archive, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // our own
 	if err != nil {
@@ -161,7 +161,7 @@ func ready(ctx context.Context, client kubernetes.Interface) error {
 	}
 	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	if i < 0 || node.Status.Conditions[i].Status != corev1.ConditionTrue {
-		return fmt.Errorf("the node is not ready: %+v", node.Status.Conditions)
+		return fmt.Errorf("node not ready: %+v", node.Status.Conditions)
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (n *Node) untilDone(ctx context.Context, check func() error) error {
 		for _, p := range n.programs {
 			select {
 			case <-p.done:
-				return fmt.Errorf("%s has ended", p.name)
+				return fmt.Errorf("%s exited", p.name)
 			default:
 			}
 		}
@@ -246,7 +246,7 @@ func (n *Node) Stop() error {
 		select {
 		case <-p.done:
 		case <-t.C:
-			errs = append(errs, fmt.Errorf("stop %s: it outlived SIGKILL by %s", p.name, stopBound))
+			errs = append(errs, fmt.Errorf("stop %s: still running %s after SIGKILL", p.name, stopBound))
 		}
 		t.Stop()
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 )
 
-var errLinux = errors.New("a real node needs Linux")
+var errLinux = errors.New("a real node requires Linux")
 
 type program struct{}
 

@@ -13,10 +13,10 @@ import (
 var (
 	// ErrConflict says that the record is not at the version that the write
 	// was for, or perhaps that there is none; nothing was changed.
-	ErrConflict = errors.New("the lease was changed by another write")
+	ErrConflict = errors.New("lease changed by another writer")
 
 	// ErrGone says that there is no such record any more.
-	ErrGone = errors.New("the lease is gone")
+	ErrGone = errors.New("lease deleted")
 )
 
 // A State is what a member does, as it stands in its record.

@@ -82,7 +82,7 @@ func (s *Source) value(ctx context.Context, pod *corev1.Pod, container string, e
 		data, missing := s.secret(ctx, pod.Namespace, ref.Name)
 		return keyOf(data, missing, ref.Key, isTrue(ref.Optional))
 	default:
-		err = fmt.Errorf("its source is of no kind that is known here (fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef)")
+		err = fmt.Errorf("unsupported source: use fieldRef, resourceFieldRef, configMapKeyRef or secretKeyRef")
 	}
 	return value, err == nil, err
 }
@@ -96,7 +96,7 @@ func keyOf(data map[string][]byte, missing error, key string, optional bool) (st
 	}
 	value, ok := data[key]
 	if !ok && !optional {
-		return "", false, fmt.Errorf("there is no key %q", key)
+		return "", false, fmt.Errorf("key %q not found", key)
 	}
 	return string(value), ok, nil
 }

@@ -39,7 +39,7 @@ func field(pod *corev1.Pod, path string) (string, error) {
 	case "status.hostIP", "status.hostIPs":
 		return pod.Status.HostIP, nil
 	}
-	return "", fmt.Errorf("field %q of a pod is not given to containers", path)
+	return "", fmt.Errorf("pod field %q is not available to containers", path)
 }
 
 func subscript(path, name string) (string, bool) {
@@ -70,7 +70,7 @@ func (s *Source) resourceField(pod *corev1.Pod, container string, ref *corev1.Re
 	}
 	kind, name, ok := strings.Cut(ref.Resource, ".")
 	if !ok || (kind != "limits" && kind != "requests") {
-		return "", fmt.Errorf("resource %q of container %q is neither a limit nor a request", ref.Resource, container)
+		return "", fmt.Errorf("resource %q of container %q is not a limit or request", ref.Resource, container)
 	}
 	list := c.Resources.Requests
 	if kind == "limits" {
@@ -102,5 +102,5 @@ func containerOf(pod *corev1.Pod, name string) (*corev1.Container, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("the pod has no container %q", name)
+	return nil, fmt.Errorf("container %q not found in the pod", name)
 }

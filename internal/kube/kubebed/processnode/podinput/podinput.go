@@ -41,14 +41,14 @@ func Check(pod *corev1.Pod) error {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.EmptyDir == nil && v.ConfigMap == nil && v.Secret == nil && v.DownwardAPI == nil && v.Projected == nil && v.HostPath == nil {
-			return fmt.Errorf("volume %q is of no kind that is known here (emptyDir, configMap, secret, downwardAPI, projected, hostPath)", v.Name)
+			return fmt.Errorf("volume %q has an unsupported type: use emptyDir, configMap, secret, downwardAPI, projected or hostPath", v.Name)
 		}
 		if v.Projected == nil {
 			continue
 		}
 		for _, s := range v.Projected.Sources {
 			if s.ConfigMap == nil && s.Secret == nil && s.DownwardAPI == nil && s.ServiceAccountToken == nil {
-				return fmt.Errorf("volume %q has a source of no kind that is known here (configMap, secret, downwardAPI, serviceAccountToken)", v.Name)
+				return fmt.Errorf("volume %q has an unsupported source: use configMap, secret, downwardAPI or serviceAccountToken", v.Name)
 			}
 		}
 	}

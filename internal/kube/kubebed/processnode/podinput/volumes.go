@@ -97,7 +97,7 @@ func (v *Volumes) Path(pod *corev1.Pod, m *corev1.VolumeMount, env map[string]st
 		return base, nil
 	}
 	if !filepath.IsLocal(sub) {
-		return "", fmt.Errorf("volume %q: subPath %q leaves the volume", m.Name, sub)
+		return "", fmt.Errorf("volume %q: subPath %q is outside the volume", m.Name, sub)
 	}
 	path := filepath.Join(base, sub)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && empty {
@@ -131,7 +131,7 @@ func (v *Volumes) files(ctx context.Context, pod *corev1.Pod, volume *corev1.Vol
 		}
 		return files, nil
 	}
-	return nil, errors.New("of no kind that is known here")
+	return nil, errors.New("unsupported volume type")
 }
 
 // A projection is one source of a projected volume.
@@ -158,7 +158,7 @@ func (v *Volumes) project(ctx context.Context, files fileSet, pod *corev1.Pod, p
 		}
 		return files.add(s.ServiceAccountToken.Path, []byte(text), p.mode)
 	}
-	return errors.New("a source of no kind that is known here")
+	return errors.New("unsupported volume source")
 }
 
 func (v *Volumes) addFields(files fileSet, pod *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode *int32) error {
@@ -203,7 +203,7 @@ func (v *Volumes) token(ctx context.Context, pod *corev1.Pod, key string, p *cor
 		if t, ok := v.tokens[key]; ok {
 			return t.text, nil // still good; the next round asks again
 		}
-		return "", fmt.Errorf("request a token of service account %q: %w", account, err)
+		return "", fmt.Errorf("request token of service account %q: %w", account, err)
 	}
 	life := answer.Status.ExpirationTimestamp.Sub(now)
 	v.tokens[key] = token{answer.Status.Token, now.Add(life * 4 / 5)}
@@ -239,7 +239,7 @@ func (f fileSet) equal(o fileSet) bool {
 
 func (f fileSet) add(path string, data []byte, mode *int32) error {
 	if !filepath.IsLocal(path) {
-		return fmt.Errorf("path %q leaves the volume", path)
+		return fmt.Errorf("path %q is outside the volume", path)
 	}
 	m := os.FileMode(0o644)
 	if mode != nil {
@@ -270,7 +270,7 @@ func (f fileSet) addKeys(data map[string][]byte, missing error, s selection) err
 			if s.optional {
 				continue
 			}
-			return fmt.Errorf("there is no key %q", item.Key)
+			return fmt.Errorf("key %q not found", item.Key)
 		}
 		if err := f.add(item.Path, value, first(item.Mode, s.mode)); err != nil {
 			return err

@@ -29,14 +29,14 @@ func init() { //nolint:gochecknoinits // before main, which knows nothing of it
 func inside(planFile string) error {
 	text, err := os.ReadFile(planFile) //nolint:gosec // written by Start
 	if err != nil {
-		return fmt.Errorf("read the plan of a process: %w", err)
+		return fmt.Errorf("read process plan: %w", err)
 	}
 	if err := os.Remove(planFile); err != nil { //nolint:gosec // written by Start
-		return fmt.Errorf("remove the plan of a process: %w", err)
+		return fmt.Errorf("remove process plan: %w", err)
 	}
 	var p plan
 	if err := json.Unmarshal(text, &p); err != nil {
-		return fmt.Errorf("read the plan of a process: %w", err)
+		return fmt.Errorf("read process plan: %w", err)
 	}
 	program := -1
 	if len(p.Argv) > 0 {
@@ -49,20 +49,20 @@ func inside(planFile string) error {
 	}
 	if p.Hostname != "" {
 		if err := syscall.Sethostname([]byte(p.Hostname)); err != nil {
-			return fmt.Errorf("set the host name: %w", err)
+			return fmt.Errorf("set host name: %w", err)
 		}
 	}
 	if err := buildView(p.Root, p.Mounts); err != nil {
 		return err
 	}
 	if err := syscall.Chroot(p.Root); err != nil {
-		return fmt.Errorf("enter the view of the machine: %w", err)
+		return fmt.Errorf("enter mount namespace: %w", err)
 	}
 	if p.Dir == "" {
 		p.Dir = "/"
 	}
 	if err := os.Chdir(p.Dir); err != nil {
-		return fmt.Errorf("enter the working folder: %w", err)
+		return fmt.Errorf("change to working directory: %w", err)
 	}
 	if len(p.Argv) == 0 {
 		return nil
@@ -75,7 +75,7 @@ func inside(planFile string) error {
 func become(argv, env []string, program int) error {
 	const prCapAmbient, prCapAmbientClearAll = 47, 4
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prCapAmbient, prCapAmbientClearAll, 0, 0, 0, 0); errno != 0 {
-		return fmt.Errorf("give up rights: %w", errno)
+		return fmt.Errorf("drop privileges: %w", errno)
 	}
 	path, err := lookPath(argv[0], env)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {

@@ -120,7 +120,7 @@ func tryNamespaces(scratch string) error {
 		return err
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("no namespaces for processes here (%w) %s", err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("process namespaces not available (%w) %s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -25,5 +25,5 @@ func lookPath(name string, env []string) (string, error) {
 		}
 		break
 	}
-	return "", fmt.Errorf("no program %q in the PATH that it is given: %w", name, exec.ErrNotFound)
+	return "", fmt.Errorf("find program %q in PATH of the container: %w", name, exec.ErrNotFound)
 }

@@ -67,7 +67,7 @@ func Detect(dir string) (*Sandbox, error) {
 }
 
 // Plain is a sandbox that does not try namespaces.
-func Plain() *Sandbox { return &Sandbox{refused: errors.New("not wanted")} }
+func Plain() *Sandbox { return &Sandbox{refused: errors.New("disabled")} }
 
 // Namespaces reports why processes get no namespaces, or nil where they do.
 func (s *Sandbox) Namespaces() error { return s.refused }
@@ -87,7 +87,7 @@ type Process struct {
 // them an exit code of ExitUnstartable and a line of output.
 func (s *Sandbox) Start(c Command) (*Process, error) {
 	if len(c.Argv) == 0 {
-		return nil, errors.New("start a process: no command given")
+		return nil, errors.New("start process: no command")
 	}
 	cmd, err := s.command(c)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-var errNoNamespaces = errors.New("processes get namespaces on Linux alone")
+var errNoNamespaces = errors.New("process namespaces require Linux")
 
 func tryNamespaces(string) error { return errNoNamespaces }
 

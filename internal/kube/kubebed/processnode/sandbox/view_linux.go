@@ -20,7 +20,7 @@ type view struct {
 // buildView builds the view under root, in this process's mount namespace.
 func buildView(root string, mounts []Mount) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("keep mounts to ourselves: %w", err)
+		return fmt.Errorf("make mounts private: %w", err)
 	}
 	v := &view{root: root}
 	if err := v.mirror("/", "/"); err != nil {
@@ -55,13 +55,13 @@ func (v *view) mirror(source, seen string) error {
 	}
 	target := filepath.Join(v.root, seen)
 	if err := syscall.Mount("tmpfs", target, "tmpfs", 0, "mode=0755"); err != nil {
-		return fmt.Errorf("mount a folder over %q: %w", seen, err)
+		return fmt.Errorf("mount directory over %q: %w", seen, err)
 	}
 	below := fmt.Sprintf("/proc/self/fd/%d", dir.Fd())
 	for _, e := range entries {
 		err := mirrorEntry(filepath.Join(below, e.Name()), filepath.Join(target, e.Name()), e.Type())
 		if err != nil && !errors.Is(err, os.ErrNotExist) { // it may just have gone
-			return fmt.Errorf("show %q: %w", filepath.Join(seen, e.Name()), err)
+			return fmt.Errorf("bind mount %q: %w", filepath.Join(seen, e.Name()), err)
 		}
 	}
 	v.own = append(v.own, seen)
