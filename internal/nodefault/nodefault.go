@@ -78,11 +78,11 @@ func Tell(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) {
 	if Told(st, r.ID) {
 		return
 	}
-	st.Seq++
-	r.Seq = st.Seq
+	st.LastSequence++
+	r.Sequence = st.LastSequence
 	st.History = append(st.History, r)
 	settled := Settled(st)
-	for len(st.History) > keptRecords && st.History[0].Seq <= settled {
+	for len(st.History) > keptRecords && st.History[0].Sequence <= settled {
 		st.History = st.History[1:]
 	}
 	for len(st.History) > maxRecords {
@@ -103,9 +103,9 @@ func Told(st *v1alpha1.NodeFaultStatus, id string) bool {
 
 // Settled is the number up to which every sink has come: all, if there is none.
 func Settled(st *v1alpha1.NodeFaultStatus) int64 {
-	settled := st.Seq
-	for _, d := range st.Delivered {
-		settled = min(settled, d.Seq)
+	settled := st.LastSequence
+	for _, d := range st.Deliveries {
+		settled = min(settled, d.ProcessedSequence)
 	}
 	return settled
 }
@@ -117,7 +117,7 @@ func RecordOf(st *v1alpha1.NodeFaultStatus, source, action, ordinal string, at t
 		ID: RecordID(st.NodeUID, st.Session, action, ordinal), Action: action, Source: source,
 		At: metav1.NewMicroTime(at), Session: st.Session, Outcome: "succeeded",
 	}
-	if f := st.Opened; f != nil {
+	if f := st.TriggeredBy; f != nil {
 		r.Check, r.ErrorCodes, r.Agent, r.Fatal, r.Message = f.Check, f.ErrorCodes, f.Source, f.Fatal, Cut(f.Message, maxText)
 	}
 	return r

@@ -52,7 +52,7 @@ func TestHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st := &v1alpha1.NodeFaultStatus{NodeUID: "n", Session: "s"}
 		if rapid.Bool().Draw(t, "a sink") {
-			st.Delivered = map[string]v1alpha1.DeliveryStatus{"pager": {}}
+			st.Deliveries = map[string]v1alpha1.DeliveryStatus{"pager": {}}
 		}
 		told := 0
 		for i := range rapid.IntRange(1, 150).Draw(t, "records") {
@@ -62,20 +62,20 @@ func TestHistory(t *testing.T) {
 				told++
 			}
 			nodefault.Tell(st, r)
-			if d, is := st.Delivered["pager"]; is && rapid.Bool().Draw(t, "taken") {
-				d.Seq = min(st.Seq, d.Seq+int64(rapid.IntRange(0, 5).Draw(t, "so many")))
-				st.Delivered["pager"] = d
+			if d, is := st.Deliveries["pager"]; is && rapid.Bool().Draw(t, "taken") {
+				d.ProcessedSequence = min(st.LastSequence, d.ProcessedSequence+int64(rapid.IntRange(0, 5).Draw(t, "so many")))
+				st.Deliveries["pager"] = d
 			}
 		}
-		if st.Seq != int64(told) || len(st.History) > 64 {
-			t.Fatalf("%d were told, the last is number %d, and %d are kept", told, st.Seq, len(st.History))
+		if st.LastSequence != int64(told) || len(st.History) > 64 {
+			t.Fatalf("%d were told, the last is number %d, and %d are kept", told, st.LastSequence, len(st.History))
 		}
 		for i, r := range st.History {
-			if r.Seq != st.Seq-int64(len(st.History)-1-i) {
-				t.Fatalf("number %d stands at place %d of %d", r.Seq, i, len(st.History))
+			if r.Sequence != st.LastSequence-int64(len(st.History)-1-i) {
+				t.Fatalf("number %d stands at place %d of %d", r.Sequence, i, len(st.History))
 			}
 		}
-		if first := st.History[0].Seq; first-1 > nodefault.Settled(st)+st.Dropped {
+		if first := st.History[0].Sequence; first-1 > nodefault.Settled(st)+st.Dropped {
 			t.Fatalf("all before number %d are dropped, %d are settled, and %d count as dropped", first, nodefault.Settled(st), st.Dropped)
 		}
 	})

@@ -40,7 +40,7 @@ func chartNames(t *testing.T) map[string]bool {
 		Values: newValues(t, `
 clusterWorker: {enabled: true}
 executionController: {enabled: true}
-nodeFaultController: {enabled: true, budget: {on_trip: latch}, janitor: {separate: true}}
+nodeFaultController: {enabled: true, budget: {on_exhausted: manual-reset}, janitor: {separate: true}}
 monitoring: {dashboards: {enabled: true}}
 `),
 	}) {

@@ -120,7 +120,7 @@ executionController: {enabled: true}
 nodeFaultController:
   enabled: true
   intake: {auth: {tokensSecret: c}, tls: {existingSecret: d}, grpc: {enabled: true}}
-  janitor: {separate: true, reboot: webhook, terminate: machine, webhook: {tokenSecretRef: {name: e}}, machines: {kubeconfig: {existingSecret: f}}, config: {webhook: {url: 'https://bmc.example.com'}}}
+  janitor: {separate: true, rebootProvider: webhook, terminateProvider: machine, webhook: {tokenSecretRef: {name: e}}, machines: {kubeconfig: {existingSecret: f}}, config: {webhook: {url: 'https://bmc.example.com'}}}
   metrics: {tokenSecret: g}
 `,
 		"{global: {changeEvents: {enabled: true, clusterName: a, endpointSecretRef: {name: b}, format: slack}}, clusterWorker: {enabled: true}}",

@@ -88,32 +88,32 @@ func TestNodeFaultsEquals(t *testing.T) {
 			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller}}},
 		},
 		"Tokens": {
-			reason: "tokens of a file alone are nobody else's business", values: "{intake: {auth: {cluster: false, tokensSecret: tokens}}, janitor: {terminate: none}}",
+			reason: "tokens of a file alone are nobody else's business", values: "{intake: {auth: {cluster: false, tokensSecret: tokens}}, janitor: {terminateProvider: none}}",
 			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Intake, roles.Janitor}}},
 		},
 		"Latch": {
-			reason: "what is closed stands in a Lease of its own", values: "{budget: {on_trip: latch}, intake: {enabled: false}, janitor: {enabled: false}}",
-			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Latch}}},
+			reason: "what is closed stands in a Lease of its own", values: "{budget: {on_exhausted: manual-reset}, intake: {enabled: false}, janitor: {enabled: false}}",
+			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.ManualReset}}},
 		},
 		"Deletion": {
-			reason: "pods are deleted where a namespace says so", values: "{drain: {namespaces: [{pattern: batch-*, force_after: 10m}]}, janitor: {terminate: none}}",
+			reason: "pods are deleted where a namespace says so", values: "{drain: {namespaces: [{pattern: batch-*, delete_after: 10m}]}, janitor: {terminateProvider: none}}",
 			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Deletion, roles.Intake, roles.Reviews, roles.Janitor}}},
 		},
 		"NoDeletion": {
-			reason: "and not where it says never", values: "{drain: {namespaces: [{pattern: batch-*, force_after: 0s, mode: wait}]}}", want: []roles.Process{whole(roles.Termination)},
+			reason: "and not where it says never", values: "{drain: {namespaces: [{pattern: batch-*, delete_after: 0s, mode: wait}]}}", want: []roles.Process{whole(roles.Termination)},
 		},
 		"Verification": {
 			reason: "a Job tries a node out", values: "{remediation: {verification: {image: " + someImage + "}}, janitor: {enabled: false}}",
 			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Verification, roles.Intake, roles.Reviews}}},
 		},
 		"Job": {
-			reason: "Jobs in a namespace of their own", values: "{janitor: {reboot: job, terminate: webhook, config: {job: {image: " + someImage + ", namespace: reboots}, webhook: {url: 'https://bmc.example.com/end'}}}}",
+			reason: "Jobs in a namespace of their own", values: "{janitor: {rebootProvider: job, terminateProvider: webhook, config: {job: {image: " + someImage + ", namespace: reboots}, webhook: {url: 'https://bmc.example.com/end'}}}}",
 			want: []roles.Process{with(whole(roles.Termination, roles.Job), func(p *roles.Process) { p.JobNamespace = "reboots" })},
 		},
-		"Machine":      {reason: "Cluster API in this cluster", values: "{janitor: {reboot: machine, terminate: machine}}", want: []roles.Process{whole(roles.Termination, roles.MachineReboot, roles.MachineTermination)}},
-		"MachineThere": {reason: "in another cluster it is another account's right", values: "{janitor: {reboot: machine, terminate: machine, machines: {kubeconfig: {existingSecret: mgmt}}}}", want: []roles.Process{whole(roles.Termination)}},
+		"Machine":      {reason: "Cluster API in this cluster", values: "{janitor: {rebootProvider: machine, terminateProvider: machine}}", want: []roles.Process{whole(roles.Termination, roles.MachineReboot, roles.MachineTermination)}},
+		"MachineThere": {reason: "in another cluster it is another account's right", values: "{janitor: {rebootProvider: machine, terminateProvider: machine, machines: {kubeconfig: {existingSecret: mgmt}}}}", want: []roles.Process{whole(roles.Termination)}},
 		"Execution": {
-			reason: "the actions that are asked for and no others", values: "{janitor: {reboot: execution, terminate: execution, config: {execution: {namespace: acting, reboot: {action: reboot_node}, terminate: {action: end_node}}}}}",
+			reason: "the actions that are asked for and no others", values: "{janitor: {rebootProvider: execution, terminateProvider: execution, config: {execution: {namespace: acting, reboot: {action: reboot_node}, terminate: {action: end_node}}}}}",
 			want: []roles.Process{with(whole(roles.Termination, roles.Execution), func(p *roles.Process) {
 				p.ExecutionNamespace, p.Actions = "acting", []string{"reboot_node", "end_node"}
 			})},
@@ -153,7 +153,7 @@ func TestNodeFaultsEquals(t *testing.T) {
 // package says, and so what the chart makes.
 func TestNodeFaultsShipped(t *testing.T) {
 	var shipped []*unstructured.Unstructured
-	for _, file := range []string{"", "-latch", "-deletion", "-verification", "-termination", "-job", "-machine", "-execution", "-people"} {
+	for _, file := range []string{"", "-manual-reset", "-deletion", "-verification", "-termination", "-job", "-machine", "-execution", "-people"} {
 		objects, err := deploy.Objects(readFile(t, root+"/deploy/rbac/node-faults"+file+".yaml"))
 		if err != nil || len(objects) == 0 {
 			t.Fatalf("%s: %d objects, %v", file, len(objects), err)

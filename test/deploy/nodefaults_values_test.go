@@ -59,7 +59,7 @@ func TestNodeFaultsValues(t *testing.T) {
 		},
 		"Separate": {
 			reason: "the janitor has an account, a number of pods and a Service of its own, and takes no reports",
-			values: on + ", intake: {grpc: {enabled: true}}, janitor: {separate: true, replicas: 1, reboot: webhook, config: {webhook: {url: 'https://bmc.example.com'}}, webhook: {tokenSecretRef: {name: bmc}}}}",
+			values: on + ", intake: {grpc: {enabled: true}}, janitor: {separate: true, replicas: 1, rebootProvider: webhook, config: {webhook: {url: 'https://bmc.example.com'}}, webhook: {tokenSecretRef: {name: bmc}}}}",
 			want: map[string]map[string]string{
 				"Deployment/" + repairing: {
 					"spec.replicas": "2", "spec.template.spec.containers.0.env.0": "{name: ROLES, value: 'controller,intake'}",
@@ -89,7 +89,7 @@ nodeFaultController:
   budget: {max_percent: 5}
   config: {retention: 48h}
   intake: {auth: {cluster: false, tokensSecret: monitors}, tls: {existingSecret: cert}}
-  janitor: {reboot: machine, terminate: machine, machines: {kubeconfig: {existingSecret: mgmt}}}
+  janitor: {rebootProvider: machine, terminateProvider: machine, machines: {kubeconfig: {existingSecret: mgmt}}}
 `,
 			want: map[string]map[string]string{
 				"ConfigMap/" + repairing: {"data": `{node-fault-controller.yaml: "budget:\n  max_percent: 5\nretention: 48h\nrules:\n- drain: true\n  match: fault.fatal\n  name: gpu\n  remedies:\n  - reboot\n"}`},

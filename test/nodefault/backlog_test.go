@@ -54,26 +54,26 @@ func TestSinkThatWaitsForItsSecret(t *testing.T) {
 	sessions(c, node, 0, some)
 	c.Want(node, "all records kept that a sink waits for", func(f *v1alpha1.NodeFault) bool {
 		n := int64(len(f.Status.History))
-		return f.Status.Seq > 32 && f.Status.Seq <= 64 && n == f.Status.Seq && f.Status.Dropped == 0 && f.Status.Delivered["default"].Seq == f.Status.Seq
+		return f.Status.LastSequence > 32 && f.Status.LastSequence <= 64 && n == f.Status.LastSequence && f.Status.Dropped == 0 && f.Status.Deliveries["default"].ProcessedSequence == f.Status.LastSequence
 	})
 	p.Kill()
 	c.StartController(fastEnv(), "--config="+c.File("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
 	sessions(c, node, some, 2*some)
 	f := c.Want(node, "records dropped, and counted", func(f *v1alpha1.NodeFault) bool {
-		return len(f.Status.History) == 64 && f.Status.Dropped > 0 && f.Status.Dropped == f.Status.Seq-64
+		return len(f.Status.History) == 64 && f.Status.Dropped > 0 && f.Status.Dropped == f.Status.LastSequence-64
 	})
 	if err := os.WriteFile(token, []byte("a-token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f = c.Want(node, "everything delivered or counted as dropped", func(now *v1alpha1.NodeFault) bool {
-		return now.Status.Seq == f.Status.Seq && settled("default", "second")(now)
+		return now.Status.LastSequence == f.Status.LastSequence && settled("default", "second")(now)
 	})
-	dropped := f.Status.Delivered["second"].Dropped
-	if told := len(second.Taken(node, false)); int64(told)+dropped != f.Status.Seq || dropped == 0 {
-		t.Errorf("of %d records the sink was told %d, and %d count as dropped", f.Status.Seq, told, dropped)
+	dropped := f.Status.Deliveries["second"].Dropped
+	if told := len(second.Taken(node, false)); int64(told)+dropped != f.Status.LastSequence || dropped == 0 {
+		t.Errorf("of %d records the sink was told %d, and %d count as dropped", f.Status.LastSequence, told, dropped)
 	}
-	if all := c.Sink.Taken(node, false); int64(len(all)) != f.Status.Seq {
-		t.Errorf("the other sink was told %d times, want %d", len(all), f.Status.Seq)
+	if all := c.Sink.Taken(node, false); int64(len(all)) != f.Status.LastSequence {
+		t.Errorf("the other sink was told %d times, want %d", len(all), f.Status.LastSequence)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	sessions(c, "node-before", 1, 2)
 	c.Sink.WantTold(t, "node-while-broken", sick)
 	c.Want("node-while-broken", "three records that wait for a sink that cannot work", func(f *v1alpha1.NodeFault) bool {
-		return f.Status.Untold == 3 && f.Status.Delivered["second"].Error == "unusable" && f.Status.Delivered["default"].Seq == f.Status.Seq
+		return f.Status.Undelivered == 3 && f.Status.Deliveries["second"].LastError == "invalid_sink" && f.Status.Deliveries["default"].ProcessedSequence == f.Status.LastSequence
 	})
 	if got := p.Metrics(); !strings.Contains(got, `fleetloop_change_events_sink_usable{sink="second"} 0`) || !strings.Contains(got, `fleetloop_change_events_sink_usable{sink="default"} 1`) {
 		t.Error("no metric says that the sink cannot work")
@@ -126,11 +126,11 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	start("", sink("third", third.URL()))
 	sessions(c, "node-while-out", 0, 1)
 	c.Want("node-while-out", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
-		_, is := f.Status.Delivered["second"]
+		_, is := f.Status.Deliveries["second"]
 		return !is && settled("default", "third")(f)
 	})
 	c.Want("node-before", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
-		_, is := f.Status.Delivered["second"]
+		_, is := f.Status.Deliveries["second"]
 		return !is && settled("default", "third")(f)
 	})
 
@@ -239,8 +239,8 @@ func TestStopRepeatsNothing(t *testing.T) {
 	if !strings.Contains(metrics, `nvsentinel_change_events_failed_total{action="cordon",error="server_error"} 1`) {
 		t.Error("the try that failed is counted nowhere")
 	}
-	if f, err := c.Fault(t.Context(), node); err != nil || f.Status.Delivered["default"].Seq != 3 {
-		t.Errorf("the last answer is not written down: %v %+v", err, f.Status.Delivered)
+	if f, err := c.Fault(t.Context(), node); err != nil || f.Status.Deliveries["default"].ProcessedSequence != 3 {
+		t.Errorf("the last answer is not written down: %v %+v", err, f.Status.Deliveries)
 	}
 	c.Sink.Answer(nil)
 	c.StartController(nil)

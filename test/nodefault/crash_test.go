@@ -156,9 +156,9 @@ func (m *matrix) over(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	told := f.Status.Delivered["default"]
-	if f.Status.Phase != v1alpha1.PhaseHealthy || f.Status.Untold != 0 || told.Seq != f.Status.Seq || len(f.Spec.Faults) != 0 {
-		return fmt.Errorf("node %q is %s (%s) with %d faults; %d of %d records are told", name, f.Status.Phase, f.Status.Message, len(f.Spec.Faults), told.Seq, f.Status.Seq)
+	told := f.Status.Deliveries["default"]
+	if f.Status.Phase != v1alpha1.PhaseHealthy || f.Status.Undelivered != 0 || told.ProcessedSequence != f.Status.LastSequence || len(f.Spec.Faults) != 0 {
+		return fmt.Errorf("node %q is %s (%s) with %d faults; %d of %d records are told", name, f.Status.Phase, f.Status.Message, len(f.Spec.Faults), told.ProcessedSequence, f.Status.LastSequence)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (m *matrix) check(node *corev1.Node) {
 		m.Errorf("node %q was %s", name, got)
 	}
 	n := m.c.GetNode(name)
-	if n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationOwned] != "" || n.Labels[v1alpha1.LabelState] != "" {
+	if n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationOwned] != "" || n.Labels[v1alpha1.LabelPhase] != "" {
 		m.Errorf("something of ours is left: %+v %v %v", n.Spec, n.Annotations, n.Labels)
 	}
 	if err := m.c.Client.Get(m.Context(), client.ObjectKey{Namespace: m.ns, Name: "pod-of-" + name}, &corev1.Pod{}); !apierrors.IsNotFound(err) {

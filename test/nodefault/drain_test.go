@@ -19,7 +19,7 @@ import (
 func blocked(pod, by string) func(*v1alpha1.NodeFault) bool {
 	return func(f *v1alpha1.NodeFault) bool {
 		d := f.Status.Drain
-		return d != nil && d.State == v1alpha1.DrainRunning && len(d.BlockedBy) == 1 && d.BlockedBy[0].Pod == pod && d.BlockedBy[0].By == by
+		return d != nil && d.State == v1alpha1.DrainRunning && len(d.BlockedPods) == 1 && d.BlockedPods[0].Pod == pod && d.BlockedPods[0].BlockedBy == by
 	}
 }
 
@@ -38,7 +38,7 @@ func TestBlockedDrain(t *testing.T) {
 
 	c.Want(node, "both pods to be named", func(f *v1alpha1.NodeFault) bool {
 		d := f.Status.Drain
-		return d != nil && len(d.BlockedBy) == 2 && d.Remaining == 2 && d.BlockedBy[0].By == ns+"/api" && d.BlockedBy[1].By == "bare-pod"
+		return d != nil && len(d.BlockedPods) == 2 && d.Remaining == 2 && d.BlockedPods[0].BlockedBy == ns+"/api" && d.BlockedPods[1].BlockedBy == "bare-pod"
 	})
 	row := c.Row(node)
 	for _, part := range []string{ns + "/api-0", ns + "/api)", ns + "/debug", "bare-pod"} {

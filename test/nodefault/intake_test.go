@@ -62,7 +62,7 @@ func TestEveryWayIn(t *testing.T) {
 			tc.say(t, c, node, false)
 			f := c.Want(node, "a node that is out of service, and repaired if it has to be", func(f *v1alpha1.NodeFault) bool {
 				r := f.Status.Remediation
-				repaired := f.Status.Wish != nil && (len(f.Status.Wish.Remedies) == 0 || r != nil && r.State == v1alpha1.RemedySucceeded)
+				repaired := f.Status.DesiredActions != nil && (len(f.Status.DesiredActions.Remedies) == 0 || r != nil && r.State == v1alpha1.RemedySucceeded)
 				return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.Drain != nil && repaired
 			})
 			tc.say(t, c, node, true)

@@ -43,7 +43,7 @@ func TestRebooted(t *testing.T) {
 		if len(all.Items) != 1 {
 			return fmt.Errorf("there are %d RebootNodes", len(all.Items))
 		}
-		if reboot = all.Items[0]; reboot.Status.BootID == "" { // what happens before is not what was asked for
+		if reboot = all.Items[0]; reboot.Status.PreviousBootID == "" { // what happens before is not what was asked for
 			return fmt.Errorf("it is not taken up yet: %+v", reboot.Status)
 		}
 		return nil

@@ -54,7 +54,7 @@ func TestOwnership(t *testing.T) {
 func wantNode(t *testing.T, c *faulttest.Cluster, name string, cordoned, ours bool) {
 	t.Helper()
 	n := c.GetNode(name)
-	if n.Spec.Unschedulable != cordoned || (n.Annotations[v1alpha1.AnnotationOwned] != "") != ours || (n.Labels[v1alpha1.LabelState] != "") != ours {
+	if n.Spec.Unschedulable != cordoned || (n.Annotations[v1alpha1.AnnotationOwned] != "") != ours || (n.Labels[v1alpha1.LabelPhase] != "") != ours {
 		t.Errorf("node %q is cordoned: %t, want %t; something is ours, want %t: %v %v", name, n.Spec.Unschedulable, cordoned, ours, n.Annotations, n.Labels)
 	}
 }

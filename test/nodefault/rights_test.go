@@ -166,9 +166,9 @@ func TestRights(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "node-faults.yaml")
 	text := fmt.Sprintf(`
 rules:
-- {name: reboot, match: 'fault.action == "RESTART_VM"', drain: true, remedies: [reboot]}
-- {name: terminate, match: 'fault.action == "REPLACE_VM"', drain: true, remedies: [terminate]}
-drain: {namespaces: [{pattern: %s, force_after: 10s}]}
+- {name: reboot, match: 'fault.recommendedAction == "RESTART_VM"', drain: true, remedies: [reboot]}
+- {name: terminate, match: 'fault.recommendedAction == "REPLACE_VM"', drain: true, remedies: [terminate]}
+drain: {namespaces: [{pattern: %s, delete_after: 10s}]}
 remediation: {verification: {image: registry.example.com/verify}}
 `, kept)
 	const mode = 0o600
@@ -262,17 +262,17 @@ func (s *stage) reboots() {
 	s.started(node, s.job(node, "janitor.fleetloop.io/node"), nil)
 	controllertest.Eventually(s, func(ctx context.Context) error {
 		got, err := s.c.Fault(ctx, node)
-		if err == nil && (got.Status.Remediation == nil || got.Status.Remediation.Name == "") {
+		if err == nil && (got.Status.Remediation == nil || got.Status.Remediation.ObjectName == "") {
 			err = errors.New("nothing was asked for")
 		}
 		if err != nil {
 			return err
 		}
 		var o janitor.RebootNode
-		if err := s.c.Client.Get(ctx, client.ObjectKey{Name: got.Status.Remediation.Name}, &o); err != nil {
+		if err := s.c.Client.Get(ctx, client.ObjectKey{Name: got.Status.Remediation.ObjectName}, &o); err != nil {
 			return err
 		}
-		if o.Status.Reference == "" {
+		if o.Status.ProviderRequestID == "" {
 			return fmt.Errorf("it is not under way: %+v", o.Status)
 		}
 		return nil

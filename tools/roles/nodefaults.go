@@ -18,15 +18,15 @@ func writeNodeFaults() error {
 		return roles.Process{Features: features, Actions: []string{"REBOOT_ACTION"}}.Rights()
 	}
 	for _, f := range []file{
-		{"node-faults.yaml", "The node fault controller, its account, and what it needs to take reports, and to take nodes\n# out of service, drain them and give them back. It is one with the janitor here.", roles.Whole().Objects()},
-		{"node-faults-latch.yaml", "Beside node-faults.yaml, where budget.on_trip is latch.", with(roles.Latch)},
-		{"node-faults-deletion.yaml", "Beside node-faults.yaml, where drain.namespaces has force_after or drop_after.", with(roles.Deletion)},
-		{"node-faults-verification.yaml", "Beside node-faults.yaml, where remediation.verification has an image.", with(roles.Verification)},
-		{"node-faults-termination.yaml", "Beside node-faults.yaml, where nodes are terminated: takes the Nodes away whose machines are\n# gone.", with(roles.Termination)},
-		{"node-faults-job.yaml", "Beside node-faults.yaml, where nodes are rebooted by a Job. Whoever may make Jobs in a namespace\n# that admits privileged pods may do anything to any node: it is best one of its own.", with(roles.Job)},
-		{"node-faults-machine.yaml", "Beside node-faults.yaml, where Cluster API reboots and terminates nodes.", with(roles.MachineReboot, roles.MachineTermination)},
-		{"node-faults-execution.yaml", "Beside node-faults.yaml, where KubernetesExecutions reboot and terminate nodes. Put the names of\n# the actions into resourceNames: it may ask for no others.", with(roles.Execution)},
-		{"node-faults-people.yaml", "For others, to be bound: monitors that report faults, those who look, and those who give nodes\n# back and have them rebooted.", people},
+		{"node-faults.yaml", "ServiceAccount and permissions of node-fault-controller, with the janitor in the same process: receive\n# reports, and quarantine, drain and release nodes.", roles.Whole().Objects()},
+		{"node-faults-manual-reset.yaml", "Needed in addition to node-faults.yaml if budget.on_exhausted is manual-reset.", with(roles.ManualReset)},
+		{"node-faults-deletion.yaml", "Needed in addition to node-faults.yaml if an entry of drain.namespaces sets delete_after or force_delete_after.", with(roles.Deletion)},
+		{"node-faults-verification.yaml", "Needed in addition to node-faults.yaml if remediation.verification.image is set.", with(roles.Verification)},
+		{"node-faults-termination.yaml", "Needed in addition to node-faults.yaml if nodes are terminated: deletes the Nodes of terminated\n# machines.", with(roles.Termination)},
+		{"node-faults-job.yaml", "Needed in addition to node-faults.yaml if a Job reboots nodes. Anyone who can create Jobs in a\n# namespace that admits privileged pods can control every node: use a separate namespace.", with(roles.Job)},
+		{"node-faults-machine.yaml", "Needed in addition to node-faults.yaml if Cluster API reboots and terminates nodes.", with(roles.MachineReboot, roles.MachineTermination)},
+		{"node-faults-execution.yaml", "Needed in addition to node-faults.yaml if KubernetesExecutions reboot and terminate nodes. List the\n# allowed actions in resourceNames.", with(roles.Execution)},
+		{"node-faults-people.yaml", "Roles for you to bind: for monitors that report faults, for viewers, and for operators who release\n# and reboot nodes.", people},
 	} {
 		if err := write(f); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)

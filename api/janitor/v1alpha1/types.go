@@ -41,7 +41,7 @@ const (
 	ReasonWaiting   = "Waiting"
 )
 
-// RebootNode is one reboot of one node.
+// RebootNode requests one reboot of one node.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -70,7 +70,7 @@ type RebootNodeList struct {
 	Items []RebootNode `json:"items"`
 }
 
-// TerminateNode is the end of one node.
+// TerminateNode requests the termination of one node and its machine.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -99,51 +99,55 @@ type TerminateNodeList struct {
 	Items []TerminateNode `json:"items"`
 }
 
-// NodeActionSpec says which node.
+// NodeActionSpec selects the node.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a node action does not change: create another"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable: create another object"
 type NodeActionSpec struct {
-	// The name of the node.
+	// Name of the node.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
 
-	// Whether it is done although pods are left on the node.
+	// Whether to act while pods are left on the node.
 	// +optional
 	Force bool `json:"force,omitempty"`
 }
 
-// NodeActionStatus is how far the action is.
+// NodeActionStatus is the progress of the action.
 type NodeActionStatus struct {
-	// When the controller took it up, and when it ended, well or not.
+	// Start of the action.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// End of the action, whether it succeeded or failed.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 
+	// Conditions: SignalSent, and NodeReady or NodeTerminated.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// The node as it was before: its UID and its boot id.
+	// UID of the node.
 	// +optional
 	NodeUID types.UID `json:"nodeUID,omitempty"`
+	// Boot ID of the node before the reboot. A new boot ID proves the reboot.
 	// +optional
-	BootID string `json:"bootID,omitempty"`
+	PreviousBootID string `json:"previousBootID,omitempty"`
 
-	// The provider, and what it calls the request.
+	// Provider that performs the action.
 	// +optional
 	Provider string `json:"provider,omitempty"`
+	// ID of the request at the provider.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
-	Reference string `json:"reference,omitempty"`
+	ProviderRequestID string `json:"providerRequestID,omitempty"`
 
-	// When it counts as failed.
+	// Time after which the action fails.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
 
-	// What is waited for, or why it failed.
+	// Progress, or the cause of a failure.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -13,18 +13,18 @@ const (
 	AnnotationOverridden = "fleetloop.io/node-fault-overridden"
 	// AnnotationHold, on a node, keeps it as it is after recovery. Its value is
 	// for people.
-	AnnotationHold = "fleetloop.io/hold"
+	AnnotationHold = "fleetloop.io/node-fault-hold"
 	// LabelOptOut, "disabled" on a node, keeps us away from it.
 	LabelOptOut = "fleetloop.io/node-faults"
 	// OptedOut is the value of LabelOptOut that does.
 	OptedOut = "disabled"
 	// LabelState, on a node, is the phase of its fault in lower case while
 	// something of ours is on it.
-	LabelState = "fleetloop.io/node-fault-state"
+	LabelPhase = "fleetloop.io/node-fault-phase"
 
 	// AnnotationResend, on a NodeFault, has records sent again that a sink has
 	// refused. Its value is any text that was not there before.
-	AnnotationResend = "fleetloop.io/resend"
+	AnnotationResend = "fleetloop.io/resend-change-events"
 )
 
 // FieldManager is how the controller calls itself where it writes.

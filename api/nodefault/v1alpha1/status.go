@@ -6,37 +6,38 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Phase is where a node stands.
+// Phase is the phase of the repair of a node.
 //
 // +kubebuilder:validation:Enum=Observed;Pending;DryRun;Quarantined;Draining;Remediating;Recovering;Held;Overridden;Stuck;Healthy;Gone
 type Phase string
 
 // The phases. The table of transitions is in docs/states/node-fault.md.
 const (
-	// PhaseObserved is that no rule wants anything done, or not yet.
+	// PhaseObserved means that no rule requires an action.
 	PhaseObserved Phase = "Observed"
-	// PhasePending is that something keeps us from beginning: Message says what.
+	// PhasePending means that the quarantine is blocked. Message gives the cause.
 	PhasePending Phase = "Pending"
-	// PhaseDryRun is that what would be done is told, and not done.
+	// PhaseDryRun means that actions are reported but not performed.
 	PhaseDryRun Phase = "DryRun"
-	// PhaseQuarantined is that the node is cordoned and nothing else to be done.
+	// PhaseQuarantined means that the node is cordoned, and no other action runs.
 	PhaseQuarantined Phase = "Quarantined"
-	// PhaseDraining is that pods are being evicted, or waited for.
+	// PhaseDraining means that the pods of the node are being evicted.
 	PhaseDraining Phase = "Draining"
-	// PhaseRemediating is that a reboot, a replacement or a person's work is asked for.
+	// PhaseRemediating means that a reboot or termination is in progress.
 	PhaseRemediating Phase = "Remediating"
-	// PhaseRecovering is that no fault is left, and that this has to last a while.
+	// PhaseRecovering means that no fault is left. The node is released after
+	// quarantine.healthy_for.
 	PhaseRecovering Phase = "Recovering"
-	// PhaseHeld is that the node would be released, and a person wants it kept.
+	// PhaseHeld means that the node is healthy, and an annotation prevents its release.
 	PhaseHeld Phase = "Held"
-	// PhaseOverridden is that a person has undone our cordon.
+	// PhaseOverridden means that a person has uncordoned the node.
 	PhaseOverridden Phase = "Overridden"
-	// PhaseStuck is that all attempts have failed, or there is nothing to try: a
-	// person is needed.
+	// PhaseStuck means that automatic repair has ended. A person must repair the
+	// node.
 	PhaseStuck Phase = "Stuck"
-	// PhaseHealthy is that the session is over and nothing of ours is left.
+	// PhaseHealthy means that the node was released.
 	PhaseHealthy Phase = "Healthy"
-	// PhaseGone is that the node is no more.
+	// PhaseGone means that the node was deleted.
 	PhaseGone Phase = "Gone"
 )
 
@@ -49,120 +50,129 @@ const (
 	ConditionBudgetDenied = "BudgetDenied"
 )
 
-// NodeFaultStatus is what is done about the faults of a node.
+// NodeFaultStatus is the state of the repair of a node.
 type NodeFaultStatus struct {
-	// The node that this is about, which another of the same name is not.
+	// UID of the node. A new node with the same name has another UID.
 	// +optional
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 
-	// What ties together all that is done from the first fault to the release.
+	// ID of the repair session, which lasts from the first fault to the release.
 	// +optional
 	Session string `json:"session,omitempty"`
 
+	// Phase of the repair.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// Since when the phase is this.
+	// Time of the last phase change.
 	// +optional
-	Since *metav1.Time `json:"since,omitempty"`
+	PhaseChangedAt *metav1.Time `json:"phaseChangedAt,omitempty"`
 
-	// What is waited for, what blocks it, and what to do about it.
+	// Cause of the phase: what the controller waits for, and how to unblock it.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// The fault that opened the session, in a word: its code, else its check.
+	// Error codes of the fault that started the session, or else its check.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
-	Fault string `json:"fault,omitempty"`
+	FaultCode string `json:"faultCode,omitempty"`
 
-	// The fault that opened the session.
+	// Fault that started the session.
 	// +optional
-	Opened *Fault `json:"opened,omitempty"`
+	TriggeredBy *Fault `json:"triggeredBy,omitempty"`
 
-	// What the rules want, as of the last look.
+	// Actions that the rules require, as of the last evaluation.
 	// +optional
-	Wish *Wish `json:"wish,omitempty"`
+	DesiredActions *DesiredActions `json:"desiredActions,omitempty"`
 
-	// What is ours on the node.
+	// Changes of the controller that are on the node.
 	// +optional
 	Owned *Owned `json:"owned,omitempty"`
 
+	// Progress of the drain.
 	// +optional
 	Drain *DrainStatus `json:"drain,omitempty"`
 
+	// Progress of the remediation.
 	// +optional
 	Remediation *RemediationStatus `json:"remediation,omitempty"`
 
-	// Since when no fault that matters is there.
+	// Time since which no fault requires an action.
 	// +optional
 	HealthySince *metav1.Time `json:"healthySince,omitempty"`
 
-	// What a person has undone. It is remembered until a new fault comes, the
-	// annotation is taken from the node, or its time is over.
+	// Manual override: a person has uncordoned the node. It ends with a new fault,
+	// with the removal of its annotation from the node, or after
+	// quarantine.override_ttl.
 	// +optional
 	Overridden *Overridden `json:"overridden,omitempty"`
 
+	// Conditions: Quarantined, Drained, Remediated, Overridden and BudgetDenied.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// The generation that this is about.
+	// Generation that the controller last processed.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// What was done, the oldest first: the last 32, and those that some sink has
-	// not taken, 64 at most.
+	// Past actions, oldest first. The last 32 are retained, and undelivered ones
+	// up to 64 in total.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	History []Record `json:"history,omitempty"`
 
-	// The number of the last record.
+	// Sequence number of the last record in the history.
 	// +optional
-	Seq int64 `json:"seq,omitempty"`
+	LastSequence int64 `json:"lastSequence,omitempty"`
 
-	// How far each sink of change events has come, by its name.
+	// Delivery state of each change event sink, by sink name.
 	// +optional
-	Delivered map[string]DeliveryStatus `json:"delivered,omitempty"`
+	Deliveries map[string]DeliveryStatus `json:"deliveries,omitempty"`
 
-	// How many records wait for a sink.
+	// Number of records waiting for delivery to at least one sink.
 	// +optional
-	Untold int32 `json:"untold,omitempty"`
+	Undelivered int32 `json:"undelivered,omitempty"`
 
-	// The value of the annotation that had refused records sent again last.
+	// Value of the annotation fleetloop.io/resend-change-events that was processed
+	// last.
 	// +optional
-	Resent string `json:"resent,omitempty"`
+	LastResendRequest string `json:"lastResendRequest,omitempty"`
 
-	// How many records were dropped before each sink had taken them.
+	// Number of records removed from the history before every sink received them.
 	// +optional
 	Dropped int64 `json:"dropped,omitempty"`
 }
 
-// Wish is what the rules want done.
-type Wish struct {
-	// The rules that spoke.
+// DesiredActions are the actions that the rules require.
+type DesiredActions struct {
+	// Names of the rules that matched.
 	// +listType=atomic
 	// +optional
-	Rules []string `json:"rules,omitempty"`
+	MatchedRules []string `json:"matchedRules,omitempty"`
+	// Whether to cordon the node.
 	// +optional
 	Cordon bool `json:"cordon,omitempty"`
+	// Whether to drain the node.
 	// +optional
 	Drain bool `json:"drain,omitempty"`
+	// Taints to add to the node.
 	// +listType=atomic
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// The remedies to try, in this order; empty is none.
+	// Remedies to try, in this order.
 	// +listType=atomic
 	// +optional
 	Remedies []Remedy `json:"remedies,omitempty"`
-	// Whether it is only to be told.
+	// Whether the actions are only reported, and not performed.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
 }
 
-// Remedy is what is done to a node that is cordoned and drained.
+// Remedy repairs a node after it is cordoned and drained.
 //
 // +kubebuilder:validation:Enum=reboot;terminate;support
 type Remedy string
@@ -171,23 +181,27 @@ type Remedy string
 const (
 	RemedyReboot    Remedy = "reboot"
 	RemedyTerminate Remedy = "terminate"
-	// RemedySupport is that a person has to look, and is told so.
+	// RemedySupport asks a person to repair the node.
 	RemedySupport Remedy = "support"
 )
 
-// Owned is what is ours on a node. The node's annotation says the same, and is
-// what counts.
+// Owned lists the changes of the controller to a node. The annotation
+// fleetloop.io/node-fault-owned of the node is authoritative.
 type Owned struct {
+	// ID of the session that made the changes.
 	Session string `json:"session"`
-	// Whether the cordon is ours. One that was there before never is.
+	// Whether the controller cordoned the node. It is false if the node was
+	// cordoned before.
 	Cordon bool `json:"cordon"`
+	// Taints that the controller added.
 	// +listType=atomic
 	// +optional
-	Taints []corev1.Taint   `json:"taints,omitempty"`
-	At     metav1.MicroTime `json:"at"`
+	Taints []corev1.Taint `json:"taints,omitempty"`
+	// Time of the changes.
+	AppliedAt metav1.MicroTime `json:"appliedAt"`
 }
 
-// DrainState is how far a drain is.
+// DrainState is the state of a drain.
 //
 // +kubebuilder:validation:Enum=Running;Completed;Failed;Cancelled
 type DrainState string
@@ -200,41 +214,48 @@ const (
 	DrainCancelled DrainState = "Cancelled"
 )
 
-// DrainStatus is how far the drain of a session is.
+// DrainStatus is the progress of a drain.
 type DrainStatus struct {
-	State     DrainState  `json:"state"`
+	// State of the drain.
+	State DrainState `json:"state"`
+	// Start of the drain.
 	StartedAt metav1.Time `json:"startedAt"`
-	// When it counts as failed.
+	// Time after which the drain fails.
 	Deadline metav1.Time `json:"deadline"`
+	// End of the drain.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
-	// Pods that have still to go, those among them that are on their way, and
-	// those whose eviction was accepted so far.
-	Remaining   int32 `json:"remaining"`
+	// Number of pods that must still leave the node.
+	Remaining int32 `json:"remaining"`
+	// Number of remaining pods that are terminating.
 	Terminating int32 `json:"terminating,omitempty"`
-	Evicted     int32 `json:"evicted,omitempty"`
-	// What keeps pods from going, eight at most.
+	// Number of accepted evictions.
+	Evicted int32 `json:"evicted,omitempty"`
+	// Pods that cannot be evicted yet. At most eight are listed.
 	// +listType=atomic
 	// +optional
-	BlockedBy []Blocker `json:"blockedBy,omitempty"`
+	BlockedPods []BlockedPod `json:"blockedPods,omitempty"`
+	// Summary of the progress.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// Blocker is what keeps a pod from going.
-type Blocker struct {
-	// namespace/name
+// BlockedPod is a pod that cannot be evicted yet.
+type BlockedPod struct {
+	// Pod, as namespace/name.
 	Pod string `json:"pod"`
-	// What stands in the way: a PodDisruptionBudget (namespace/name), or a word
-	// such as terminating, bare-pod, empty-dir, waiting.
-	By string `json:"by"`
+	// Blocking PodDisruptionBudget (namespace/name), or one of terminating,
+	// bare-pod, empty-dir, waiting, disruption-budget, namespace-terminating,
+	// rejected and api-error.
+	BlockedBy string `json:"blockedBy"`
+	// Detail, such as the answer of the API server.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// RemedyState is how far a remedy is.
+// RemedyState is the state of a remedy.
 //
 // +kubebuilder:validation:Enum=Running;Succeeded;Failed;Exhausted
 type RemedyState string
@@ -244,101 +265,124 @@ const (
 	RemedyRunning   RemedyState = "Running"
 	RemedySucceeded RemedyState = "Succeeded"
 	RemedyFailed    RemedyState = "Failed" // the next attempt follows
-	// RemedyExhausted is that there is nothing left to try.
+	// RemedyExhausted means that no remedy is left.
 	RemedyExhausted RemedyState = "Exhausted"
 )
 
-// RemediationStatus is how far the remediation of a session is.
+// RemediationStatus is the progress of the remediation.
 type RemediationStatus struct {
-	State  RemedyState `json:"state"`
-	Action Remedy      `json:"action"`
-	// The place of the action in the wish, from 0.
-	Step int32 `json:"step"`
-	// Counts all attempts of the session, from 1.
-	Attempt   int32       `json:"attempt"`
+	// State of the current attempt.
+	State RemedyState `json:"state"`
+	// Remedy of the current attempt.
+	Action Remedy `json:"action"`
+	// Index of the remedy in desiredActions.remedies, from 0.
+	RemedyIndex int32 `json:"remedyIndex"`
+	// Number of the attempt within the session, from 1.
+	Attempt int32 `json:"attempt"`
+	// Start of the attempt.
 	StartedAt metav1.Time `json:"startedAt"`
-	Deadline  metav1.Time `json:"deadline"`
+	// Time after which the attempt fails.
+	Deadline metav1.Time `json:"deadline"`
+	// End of the attempt.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
-	// The object that carries it out: RebootNode or TerminateNode, and its name.
+	// Kind of the object that performs the remedy: RebootNode, TerminateNode, or
+	// Job for the verification.
 	// +optional
-	Kind string `json:"kind,omitempty"`
+	ObjectKind string `json:"objectKind,omitempty"`
+	// Name of the object that performs the remedy.
 	// +optional
-	Name string `json:"name,omitempty"`
-	// The boot id of the node before: another one proves the reboot.
+	ObjectName string `json:"objectName,omitempty"`
+	// Boot ID of the node before the reboot. A new boot ID proves the reboot.
 	// +optional
-	BootID string `json:"bootID,omitempty"`
+	PreviousBootID string `json:"previousBootID,omitempty"`
+	// Progress, or the cause of a failure.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// Overridden is what a person has undone.
+// Overridden is a manual override of a session.
 type Overridden struct {
-	Session string      `json:"session"`
-	At      metav1.Time `json:"at"`
-	// The faults that were there then, as source/check/entity.
+	// ID of the overridden session.
+	Session string `json:"session"`
+	// Time the override was detected.
+	DetectedAt metav1.Time `json:"detectedAt"`
+	// Faults covered by the override, as source/check/entity.
 	// +listType=atomic
 	// +optional
 	Faults []string `json:"faults,omitempty"`
 }
 
-// Record is one thing that was done. A change event is made of it.
+// Record is one action in the history. Each record becomes a change event.
 type Record struct {
-	Seq int64 `json:"seq"`
-	// The id of the change event.
-	ID      string           `json:"id"`
-	Action  string           `json:"action"`
-	Source  string           `json:"source"`
-	At      metav1.MicroTime `json:"at"`
-	Session string           `json:"session,omitempty"`
-	// succeeded or failed
+	// Sequence number of the record.
+	Sequence int64 `json:"sequence"`
+	// ID of the change event.
+	ID string `json:"id"`
+	// Action that was performed, such as cordon or drain-started.
+	Action string `json:"action"`
+	// Component that performed the action.
+	Source string `json:"source"`
+	// Time of the action.
+	At metav1.MicroTime `json:"at"`
+	// ID of the session.
+	Session string `json:"session,omitempty"`
+	// Outcome: succeeded or failed.
 	// +optional
 	Outcome string `json:"outcome,omitempty"`
+	// Reason of the action, or cause of a failure.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Reason string `json:"reason,omitempty"`
+	// Check of the fault that started the session.
 	// +optional
 	Check string `json:"check,omitempty"`
+	// Error codes of that fault.
 	// +listType=atomic
 	// +optional
 	ErrorCodes []string `json:"errorCodes,omitempty"`
+	// Agent that reported that fault.
 	// +optional
 	Agent string `json:"agent,omitempty"`
+	// Whether that fault is fatal.
 	// +optional
 	Fatal bool `json:"fatal,omitempty"`
+	// Message of that fault.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
+	// Whether the action was only reported, and not performed.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
-	// What it was done with, such as rebootnodes/gpu-node-01-k3f9c2-1.
+	// Object of the action, such as rebootnodes/gpu-node-01-k3f9c2-1.
 	// +optional
 	Object string `json:"object,omitempty"`
 }
 
-// DeliveryStatus is how far a sink has come.
+// DeliveryStatus is the delivery state of a change event sink.
 type DeliveryStatus struct {
-	// All records up to this one are settled: taken, refused for good, dropped, or
-	// of before the sink was configured.
-	Seq int64 `json:"seq"`
-	// Since when the sink is told what is done to the node.
+	// Sequence number up to which every record is delivered, rejected, dropped,
+	// or older than the sink.
+	ProcessedSequence int64 `json:"processedSequence"`
+	// Time from which records are sent to the sink.
 	// +optional
-	Since *metav1.Time `json:"since,omitempty"`
-	// When the sink took one last.
+	EnabledAt *metav1.Time `json:"enabledAt,omitempty"`
+	// Time of the last successful delivery.
 	// +optional
-	At *metav1.Time `json:"at,omitempty"`
-	// Why it did not take the last one that it did not take, and when.
+	LastDeliveredAt *metav1.Time `json:"lastDeliveredAt,omitempty"`
+	// Error of the last failed delivery.
 	// +optional
-	Error string `json:"error,omitempty"`
+	LastError string `json:"lastError,omitempty"`
+	// Time of the last failed delivery.
 	// +optional
-	FailedAt *metav1.Time `json:"failedAt,omitempty"`
-	// The records that it refused for good, or that grew too old, the last 16.
+	LastFailedAt *metav1.Time `json:"lastFailedAt,omitempty"`
+	// Sequence numbers of records that the sink rejected or that expired. The last
+	// 16 are listed.
 	// +listType=atomic
 	// +optional
-	Refused []int64 `json:"refused,omitempty"`
-	// How many records were dropped before the sink had taken them, because too
-	// many waited.
+	Rejected []int64 `json:"rejected,omitempty"`
+	// Number of records dropped because too many were waiting.
 	// +optional
 	Dropped int64 `json:"dropped,omitempty"`
 }

@@ -4,31 +4,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodeFault is what is known to be wrong with one node, which has the same
-// name, and what is done about it. It outlives the node, so that its end is told.
+// NodeFault records the faults of one node and the actions that repair it. It
+// has the same name as the node, and is kept after the node is deleted, until
+// its change events are delivered.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=nodefaults,singular=nodefault,shortName=nf,scope=Cluster
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
-// +kubebuilder:printcolumn:name="Fault",type=string,JSONPath=`.status.fault`
+// +kubebuilder:printcolumn:name="Fault",type=string,JSONPath=`.status.faultCode`
 // +kubebuilder:printcolumn:name="Remedy",type=string,JSONPath=`.status.remediation.action`
 // +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.status.remediation.attempt`
-// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.drain.remaining`
-// +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.since`
+// +kubebuilder:printcolumn:name="Pods Left",type=integer,JSONPath=`.status.drain.remaining`
+// +kubebuilder:printcolumn:name="Phase Age",type=date,JSONPath=`.status.phaseChangedAt`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`
 // +kubebuilder:printcolumn:name="Session",type=string,priority=1,JSONPath=`.status.session`
-// +kubebuilder:printcolumn:name="Untold",type=integer,priority=1,JSONPath=`.status.untold`
+// +kubebuilder:printcolumn:name="Undelivered",type=integer,priority=1,JSONPath=`.status.undelivered`
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
 type NodeFault struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is wrong. Each source writes its own entries.
+	// Faults of the node. Each source applies its own entries.
 	// +optional
 	Spec NodeFaultSpec `json:"spec,omitempty"`
 
-	// What is done about it. The controller alone writes it.
+	// State of the repair. Only node-fault-controller writes it.
 	// +optional
 	Status NodeFaultStatus `json:"status,omitempty"`
 }
@@ -43,11 +44,11 @@ type NodeFaultList struct {
 	Items []NodeFault `json:"items"`
 }
 
-// NodeFaultSpec is what is wrong with a node.
+// NodeFaultSpec lists the faults of a node.
 type NodeFaultSpec struct {
-	// The active faults. An entry is taken away when its source says that the
-	// node is healthy again. Each is applied under a field manager of its own,
-	// so sources neither read nor overwrite each other.
+	// Active faults. An entry is removed when its source reports the node as
+	// healthy. Each entry has a separate field manager, so that sources do not
+	// overwrite each other.
 	// +listType=map
 	// +listMapKey=source
 	// +listMapKey=check
@@ -57,73 +58,72 @@ type NodeFaultSpec struct {
 	Faults []Fault `json:"faults,omitempty"`
 }
 
-// Fault is one thing that is wrong.
+// Fault is one fault of a node.
 type Fault struct {
-	// Who found it: the agent, such as syslog-health-monitor.
+	// Agent that reported the fault, such as syslog-health-monitor.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Source string `json:"source"`
 
-	// The check that failed, such as xid-check or KernelDeadlock.
+	// Check that failed, such as xid-check or KernelDeadlock.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Check string `json:"check"`
 
-	// The part of the node that it is about, such as GPU/3, empty for the node.
-	// Several are joined with commas.
+	// Affected part of the node, such as GPU/3. Empty means the whole node.
+	// Several parts are separated by commas.
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=256
 	Entity string `json:"entity"`
 
-	// The class of the component, such as GPU or NIC.
+	// Class of the affected component, such as GPU or NIC.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ComponentClass string `json:"componentClass,omitempty"`
 
-	// The codes of the error, such as XID-79.
+	// Error codes, such as XID-79.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
 	// +optional
 	ErrorCodes []string `json:"errorCodes,omitempty"`
 
-	// Whether the node can do no work with it.
+	// Whether the node cannot run workloads.
 	// +optional
 	Fatal bool `json:"fatal,omitempty"`
 
-	// What the source says of it.
+	// Description of the fault, from its source.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// What the source says should be done.
+	// Action that the source recommends, such as RESTART_VM.
 	// +optional
-	Action RecommendedAction `json:"action,omitempty"`
+	RecommendedAction RecommendedAction `json:"recommendedAction,omitempty"`
 
-	// Whether the fault is only to be known of, and nothing to be done.
+	// Whether the fault is only recorded. No rule acts on it.
 	// +optional
 	ObserveOnly bool `json:"observeOnly,omitempty"`
 
-	// Whether the source has the node cordoned, or left alone, whatever the
-	// rules say.
+	// Overrides the rules for the cordon: force cordons the node, skip leaves it
+	// schedulable.
 	// +optional
-	Quarantine Override `json:"quarantine,omitempty"`
+	QuarantineOverride Override `json:"quarantineOverride,omitempty"`
 
-	// Whether the source has the node drained, or not, whatever the rules say.
+	// Overrides the rules for the drain: force drains the node, skip does not.
 	// +optional
-	Drain Override `json:"drain,omitempty"`
+	DrainOverride Override `json:"drainOverride,omitempty"`
 
-	// When it began.
-	Since metav1.MicroTime `json:"since"`
+	// Time the fault was detected.
+	DetectedAt metav1.MicroTime `json:"detectedAt"`
 }
 
-// RecommendedAction is what a source says should be done.
+// RecommendedAction is the action that a source recommends.
 //
 // +kubebuilder:validation:MaxLength=64
 type RecommendedAction string
 
-// The actions that sources recommend. A source may have others of its own,
-// which rules can speak of.
+// Well-known actions. A source may recommend others, and rules can match them.
 const (
 	ActionNone           RecommendedAction = "NONE"
 	ActionComponentReset RecommendedAction = "COMPONENT_RESET"

@@ -86,16 +86,16 @@ type sinkState struct {
 func survey(list []v1alpha1.NodeFault) (sinks []sinkState, events []undelivered) {
 	states := map[string]*sinkState{}
 	for _, f := range list {
-		for _, name := range slices.Sorted(maps.Keys(f.Status.Delivered)) {
-			d := f.Status.Delivered[name]
+		for _, name := range slices.Sorted(maps.Keys(f.Status.Deliveries)) {
+			d := f.Status.Deliveries[name]
 			if states[name] == nil {
 				states[name] = &sinkState{Sink: name}
 			}
 			states[name].see(d)
 			for _, r := range f.Status.History {
-				state := states[name].count(d, r.Seq)
+				state := states[name].count(d, r.Sequence)
 				if state != "" {
-					events = append(events, undelivered{Node: f.Name, Sink: name, State: state, Error: d.Error, Action: r.Action, At: r.At, ID: r.ID})
+					events = append(events, undelivered{Node: f.Name, Sink: name, State: state, Error: d.LastError, Action: r.Action, At: r.At, ID: r.ID})
 				}
 			}
 		}
@@ -109,10 +109,10 @@ func survey(list []v1alpha1.NodeFault) (sinks []sinkState, events []undelivered)
 // count counts a record by what keeps it from the sink, "" if nothing did.
 func (s *sinkState) count(d v1alpha1.DeliveryStatus, seq int64) string {
 	switch {
-	case slices.Contains(d.Refused, seq):
+	case slices.Contains(d.Rejected, seq):
 		s.Refused++
 		return stateRefused
-	case seq > d.Seq:
+	case seq > d.ProcessedSequence:
 		s.Waiting++
 		return stateWaiting
 	}
@@ -122,11 +122,11 @@ func (s *sinkState) count(d v1alpha1.DeliveryStatus, seq int64) string {
 // see takes in how far a sink is with one node.
 func (s *sinkState) see(d v1alpha1.DeliveryStatus) {
 	s.Dropped += d.Dropped
-	if later(d.At, s.Taken) {
-		s.Taken = d.At
+	if later(d.LastDeliveredAt, s.Taken) {
+		s.Taken = d.LastDeliveredAt
 	}
-	if later(d.FailedAt, s.Failed) {
-		s.Failed, s.Error = d.FailedAt, d.Error
+	if later(d.LastFailedAt, s.Failed) {
+		s.Failed, s.Error = d.LastFailedAt, d.LastError
 	}
 	if later(s.Taken, s.Failed) {
 		s.Error = ""
@@ -266,8 +266,8 @@ func (s *session) resend(cmd *cobra.Command, args []string) error {
 // refusing are the sinks that have refused something that is still kept.
 func refusing(st *v1alpha1.NodeFaultStatus) []string {
 	var names []string
-	for _, name := range slices.Sorted(maps.Keys(st.Delivered)) {
-		kept := func(r v1alpha1.Record) bool { return slices.Contains(st.Delivered[name].Refused, r.Seq) }
+	for _, name := range slices.Sorted(maps.Keys(st.Deliveries)) {
+		kept := func(r v1alpha1.Record) bool { return slices.Contains(st.Deliveries[name].Rejected, r.Sequence) }
 		if slices.ContainsFunc(st.History, kept) {
 			names = append(names, name)
 		}

@@ -19,12 +19,12 @@ func TestDeliveries(t *testing.T) {
 	newFault(t, "told-b", v1alpha1.NodeFaultStatus{
 		Phase: v1alpha1.PhaseHealthy,
 		History: []v1alpha1.Record{
-			{Seq: 7, ID: "id-7", Action: "uncordon", Source: "nvsentinel/fault-quarantine", At: metav1.NewMicroTime(now.Add(-time.Hour))},
+			{Sequence: 7, ID: "id-7", Action: "uncordon", Source: "nvsentinel/fault-quarantine", At: metav1.NewMicroTime(now.Add(-time.Hour))},
 		},
-		Seq: 7, Dropped: 2,
-		Delivered: map[string]v1alpha1.DeliveryStatus{
-			"default": {Seq: 7, At: before(time.Minute), FailedAt: before(time.Hour), Error: "timeout"},
-			"on-call": {Seq: 7, At: before(time.Hour), Refused: []int64{3}, Dropped: 2}, // of which none is kept
+		LastSequence: 7, Dropped: 2,
+		Deliveries: map[string]v1alpha1.DeliveryStatus{
+			"default": {ProcessedSequence: 7, LastDeliveredAt: before(time.Minute), LastFailedAt: before(time.Hour), LastError: "timeout"},
+			"on-call": {ProcessedSequence: 7, LastDeliveredAt: before(time.Hour), Rejected: []int64{3}, Dropped: 2}, // of which none is kept
 		},
 	})
 	newFault(t, "told-c", v1alpha1.NodeFaultStatus{Phase: v1alpha1.PhaseObserved})

@@ -106,7 +106,7 @@ func (p *page) when(t *metav1.Time) string {
 func (p *page) describe(f *v1alpha1.NodeFault) error {
 	p.head(f)
 	p.faults(f.Spec.Faults)
-	p.wish(f.Status.Wish)
+	p.wish(f.Status.DesiredActions)
 	p.drain(f.Status.Drain)
 	p.remedy(f.Status.Remediation)
 	p.conditions(f.Status.Conditions)
@@ -122,7 +122,7 @@ func (p *page) head(f *v1alpha1.NodeFault) {
 	if p.err == nil {
 		p.line("%s%s", terminal.Pad("Phase:", fieldWidth), p.paint(style(st.Phase), terminal.Clean(phase)))
 	}
-	p.field("Since", p.when(st.Since))
+	p.field("Since", p.when(st.PhaseChangedAt))
 	p.field("Fault", faultOf(f))
 	p.field("Message", st.Message)
 	p.field("Session", st.Session)
@@ -130,7 +130,7 @@ func (p *page) head(f *v1alpha1.NodeFault) {
 		p.field("Ours", owned(o))
 	}
 	if o := st.Overridden; o != nil {
-		p.field("Overridden", p.when(&o.At)+" by a person, who undid session "+o.Session)
+		p.field("Overridden", p.when(&o.DetectedAt)+" by a person, who undid session "+o.Session)
 	}
 	p.field("Healthy since", p.when(st.HealthySince))
 	if next := next(f); len(next) > 0 {
@@ -189,7 +189,7 @@ func next(f *v1alpha1.NodeFault) []string {
 	case v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseObserved, v1alpha1.PhaseRecovering, v1alpha1.PhaseHealthy, v1alpha1.PhaseGone:
 		return nil
 	case v1alpha1.PhaseDraining:
-		if d := f.Status.Drain; d != nil && len(d.BlockedBy) > 0 {
+		if d := f.Status.Drain; d != nil && len(d.BlockedPods) > 0 {
 			return []string{"Some pods do not go: make room for them elsewhere, or loosen their budgets.", release + ", and ends the drain"}
 		}
 		return []string{release + ", and ends the drain"}
@@ -207,7 +207,7 @@ func (p *page) faults(list []v1alpha1.Fault) {
 			fatal = "yes"
 		}
 		rows = append(rows, []string{
-			f.Source, f.Check, f.Entity, strings.Join(f.ErrorCodes, ","), fatal, terminal.Since(p.now, f.Since.Time), oneLine(f.Message),
+			f.Source, f.Check, f.Entity, strings.Join(f.ErrorCodes, ","), fatal, terminal.Since(p.now, f.DetectedAt.Time), oneLine(f.Message),
 		})
 	}
 	p.section("Faults", rows)
@@ -219,7 +219,7 @@ func oneLine(text string) string {
 	return first
 }
 
-func (p *page) wish(w *v1alpha1.Wish) {
+func (p *page) wish(w *v1alpha1.DesiredActions) {
 	if w == nil {
 		return
 	}
@@ -243,7 +243,7 @@ func (p *page) wish(w *v1alpha1.Wish) {
 		text += " (dry run: told, and not done)"
 	}
 	p.line("")
-	p.field("Rules", cmp.Or(strings.Join(w.Rules, ", "), "none matches"))
+	p.field("Rules", cmp.Or(strings.Join(w.MatchedRules, ", "), "none matches"))
 	p.field("They want", text)
 }
 
@@ -261,8 +261,8 @@ func (p *page) drain(d *v1alpha1.DrainStatus) {
 	p.field("Ended", p.when(d.FinishedAt))
 	p.field("Says", d.Message)
 	rows := [][]string{{"POD", "BLOCKED BY", "WHY"}}
-	for _, b := range d.BlockedBy {
-		rows = append(rows, []string{b.Pod, b.By, oneLine(b.Message)})
+	for _, b := range d.BlockedPods {
+		rows = append(rows, []string{b.Pod, b.BlockedBy, oneLine(b.Message)})
 	}
 	p.section("Pods that do not go", rows)
 }
@@ -273,8 +273,8 @@ func (p *page) remedy(r *v1alpha1.RemediationStatus) {
 	}
 	p.line("")
 	p.field("Remedy", fmt.Sprintf("%s, attempt %d, %s", r.Action, r.Attempt, strings.ToLower(string(r.State))))
-	if r.Name != "" {
-		p.field("Object", r.Kind+" "+r.Name)
+	if r.ObjectName != "" {
+		p.field("Object", r.ObjectKind+" "+r.ObjectName)
 	}
 	p.field("Began", p.when(&r.StartedAt))
 	if r.FinishedAt == nil {
@@ -308,12 +308,12 @@ func (p *page) history(st *v1alpha1.NodeFaultStatus) {
 // told is how many sinks have taken a record, of those that were there then.
 func told(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
 	n, owed := 0, 0
-	for _, d := range st.Delivered {
-		if d.Since != nil && r.At.Time.Before(d.Since.Time) {
+	for _, d := range st.Deliveries {
+		if d.EnabledAt != nil && r.At.Time.Before(d.EnabledAt.Time) {
 			continue
 		}
 		owed++
-		if r.Seq <= d.Seq && !slices.Contains(d.Refused, r.Seq) {
+		if r.Sequence <= d.ProcessedSequence && !slices.Contains(d.Rejected, r.Sequence) {
 			n++
 		}
 	}
@@ -324,7 +324,7 @@ func told(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
 }
 
 func (p *page) sinks(st *v1alpha1.NodeFaultStatus) {
-	if len(st.Delivered) == 0 {
+	if len(st.Deliveries) == 0 {
 		return
 	}
 	p.section("Sinks of change events", sinkRows(p.now, st))

@@ -17,7 +17,7 @@ import (
 func xid() v1alpha1.Fault {
 	return v1alpha1.Fault{
 		Source: "syslog-health-monitor", Check: "xid-check", Entity: "GPU/3", ErrorCodes: []string{"XID-79"}, Fatal: true,
-		Message: "the GPU has fallen off the bus\x1b[31m", Since: metav1.NewMicroTime(now.Add(-20 * time.Minute)),
+		Message: "the GPU has fallen off the bus\x1b[31m", DetectedAt: metav1.NewMicroTime(now.Add(-20 * time.Minute)),
 	}
 }
 
@@ -25,31 +25,31 @@ func xid() v1alpha1.Fault {
 func draining() v1alpha1.NodeFaultStatus {
 	fault := xid()
 	return v1alpha1.NodeFaultStatus{
-		Session: "k3f9c2ab", Phase: v1alpha1.PhaseDraining, Since: before(10 * time.Minute), Fault: "XID-79", Opened: &fault,
+		Session: "k3f9c2ab", Phase: v1alpha1.PhaseDraining, PhaseChangedAt: before(10 * time.Minute), FaultCode: "XID-79", TriggeredBy: &fault,
 		Message: "1 of 3 pods left, blocked by payments/api-pdb",
-		Wish: &v1alpha1.Wish{
-			Rules: []string{"fatal"}, Cordon: true, Drain: true, Remedies: []v1alpha1.Remedy{v1alpha1.RemedyReboot, v1alpha1.RemedySupport},
+		DesiredActions: &v1alpha1.DesiredActions{
+			MatchedRules: []string{"fatal"}, Cordon: true, Drain: true, Remedies: []v1alpha1.Remedy{v1alpha1.RemedyReboot, v1alpha1.RemedySupport},
 			Taints: []corev1.Taint{{Key: "fleetloop.io/sick", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}},
 		},
-		Owned: &v1alpha1.Owned{Session: "k3f9c2ab", Cordon: true, At: metav1.NewMicroTime(now.Add(-10 * time.Minute))},
+		Owned: &v1alpha1.Owned{Session: "k3f9c2ab", Cordon: true, AppliedAt: metav1.NewMicroTime(now.Add(-10 * time.Minute))},
 		Drain: &v1alpha1.DrainStatus{
 			State: v1alpha1.DrainRunning, StartedAt: *before(10 * time.Minute), Deadline: metav1.NewTime(now.Add(50 * time.Minute)), Remaining: 1, Evicted: 2,
-			BlockedBy: []v1alpha1.Blocker{{Pod: "payments/api-1", By: "payments/api-pdb", Message: "needs 2 pods, has 2"}},
+			BlockedPods: []v1alpha1.BlockedPod{{Pod: "payments/api-1", BlockedBy: "payments/api-pdb", Message: "needs 2 pods, has 2"}},
 		},
 		Conditions: []metav1.Condition{{
 			Type: v1alpha1.ConditionQuarantined, Status: metav1.ConditionTrue, Reason: "Ours", Message: "cordoned", LastTransitionTime: *before(10 * time.Minute),
 		}},
 		History: []v1alpha1.Record{
-			{Seq: 1, ID: "id-1", Action: "cordon", Source: "nvsentinel/fault-quarantine", At: metav1.NewMicroTime(now.Add(-10 * time.Minute)), Session: "k3f9c2ab", Outcome: "succeeded", ErrorCodes: []string{"XID-79"}},
-			{Seq: 2, ID: "id-2", Action: "drain-started", Source: "nvsentinel/node-drainer", At: metav1.NewMicroTime(now.Add(-9 * time.Minute)), Session: "k3f9c2ab", Outcome: "succeeded"},
+			{Sequence: 1, ID: "id-1", Action: "cordon", Source: "nvsentinel/fault-quarantine", At: metav1.NewMicroTime(now.Add(-10 * time.Minute)), Session: "k3f9c2ab", Outcome: "succeeded", ErrorCodes: []string{"XID-79"}},
+			{Sequence: 2, ID: "id-2", Action: "drain-started", Source: "nvsentinel/node-drainer", At: metav1.NewMicroTime(now.Add(-9 * time.Minute)), Session: "k3f9c2ab", Outcome: "succeeded"},
 		},
-		Seq: 2,
-		Delivered: map[string]v1alpha1.DeliveryStatus{
-			"default": {Seq: 2, At: before(9 * time.Minute)},
-			"on-call": {Seq: 1, Error: "server_error", FailedAt: before(time.Minute), Refused: []int64{1}},
-			"added":   {Seq: 2, At: before(9 * time.Minute), Since: before(9*time.Minute + 30*time.Second)},
+		LastSequence: 2,
+		Deliveries: map[string]v1alpha1.DeliveryStatus{
+			"default": {ProcessedSequence: 2, LastDeliveredAt: before(9 * time.Minute)},
+			"on-call": {ProcessedSequence: 1, LastError: "server_error", LastFailedAt: before(time.Minute), Rejected: []int64{1}},
+			"added":   {ProcessedSequence: 2, LastDeliveredAt: before(9 * time.Minute), EnabledAt: before(9*time.Minute + 30*time.Second)},
 		},
-		Untold: 1,
+		Undelivered: 1,
 	}
 }
 
@@ -57,12 +57,12 @@ func draining() v1alpha1.NodeFaultStatus {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	newFault(t, "gpu-a", draining(), xid())
-	newFault(t, "gpu-b", v1alpha1.NodeFaultStatus{Phase: v1alpha1.PhaseHealthy, Since: before(time.Hour)})
+	newFault(t, "gpu-b", v1alpha1.NodeFaultStatus{Phase: v1alpha1.PhaseHealthy, PhaseChangedAt: before(time.Hour)})
 	newFault(t, "gpu-c", v1alpha1.NodeFaultStatus{}, xid())
 	newFault(t, "gpu-d", v1alpha1.NodeFaultStatus{
-		Phase: v1alpha1.PhaseStuck, Since: before(2 * time.Hour), Fault: "KernelDeadlock", Session: "aa11bb22",
+		Phase: v1alpha1.PhaseStuck, PhaseChangedAt: before(2 * time.Hour), FaultCode: "KernelDeadlock", Session: "aa11bb22",
 		Message:     "3 reboots have failed",
-		Remediation: &v1alpha1.RemediationStatus{State: v1alpha1.RemedyExhausted, Action: v1alpha1.RemedyReboot, Attempt: 3, StartedAt: *before(3 * time.Hour), Deadline: *before(2 * time.Hour), FinishedAt: before(2 * time.Hour), Kind: "RebootNode", Name: "gpu-d-aa11bb22-3"},
+		Remediation: &v1alpha1.RemediationStatus{State: v1alpha1.RemedyExhausted, Action: v1alpha1.RemedyReboot, Attempt: 3, StartedAt: *before(3 * time.Hour), Deadline: *before(2 * time.Hour), FinishedAt: before(2 * time.Hour), ObjectKind: "RebootNode", ObjectName: "gpu-d-aa11bb22-3"},
 	})
 	names := []string{"gpu-a", "gpu-b", "gpu-c", "gpu-d"}
 	list := append([]string{"faults", "list"}, names...)

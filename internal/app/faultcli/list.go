@@ -90,9 +90,9 @@ func (s *session) table(list []v1alpha1.NodeFault, wide bool) error {
 	rows := [][]string{heads}
 	for i := range list {
 		st := &list[i].Status
-		row := []string{list[i].Name, string(st.Phase), faultOf(&list[i]), remedyOf(st.Remediation), podsOf(st.Drain), since(s.env.Now(), st.Since)}
+		row := []string{list[i].Name, string(st.Phase), faultOf(&list[i]), remedyOf(st.Remediation), podsOf(st.Drain), since(s.env.Now(), st.PhaseChangedAt)}
 		if wide {
-			row = append(row, st.Session, fmt.Sprint(st.Untold))
+			row = append(row, st.Session, fmt.Sprint(st.Undelivered))
 		}
 		rows = append(rows, append(row, st.Message))
 	}
@@ -101,8 +101,8 @@ func (s *session) table(list []v1alpha1.NodeFault, wide bool) error {
 
 // faultOf is what is wrong in a word, also before the controller has looked.
 func faultOf(f *v1alpha1.NodeFault) string {
-	if f.Status.Fault != "" || len(f.Spec.Faults) == 0 {
-		return f.Status.Fault
+	if f.Status.FaultCode != "" || len(f.Spec.Faults) == 0 {
+		return f.Status.FaultCode
 	}
 	first := f.Spec.Faults[0]
 	return cmp.Or(strings.Join(first.ErrorCodes, ","), first.Check)

@@ -41,7 +41,7 @@ func quarantined(t *testing.T, name string) {
 	for range 5 {
 		step, err := q.Step(quarantine.Look{
 			Now: now.Add(-1), Node: getNode(t, name), Status: st, Faults: []v1alpha1.Fault{fault},
-			Verdict: rules.Verdict{Wish: v1alpha1.Wish{Cordon: true, Taints: []corev1.Taint{gpuTaint}}, Opened: &fault, Matched: []v1alpha1.Fault{fault}},
+			Verdict: rules.Verdict{DesiredActions: v1alpha1.DesiredActions{Cordon: true, Taints: []corev1.Taint{gpuTaint}}, Opened: &fault, Matched: []v1alpha1.Fault{fault}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestRelease(t *testing.T) {
 	does(t, 2, "or --all", "faults", "release", "rel-one", "--all")
 	does(t, 0, "node rel-one: released\n", "faults", "release", "node/rel-one", "--reason=mended")
 	got := getNode(t, "rel-one")
-	if got.Spec.Unschedulable || got.Annotations[v1alpha1.AnnotationOwned] != "" || got.Labels[v1alpha1.LabelState] != "" {
+	if got.Spec.Unschedulable || got.Annotations[v1alpha1.AnnotationOwned] != "" || got.Labels[v1alpha1.LabelPhase] != "" {
 		t.Errorf("something of ours is left: %+v", got)
 	}
 	if diff := cmp.Diff([]corev1.Taint{theirs}, withoutSystem(got.Spec.Taints)); diff != "" {

@@ -90,8 +90,8 @@ type RemediationConfig struct {
 	RebootTimeout     time.Duration `key:"reboot_timeout" env:"NODE_FAULT_REBOOT_TIMEOUT" flag:"reboot-timeout" default:"30m" validate:"gt=0" doc:"How long a reboot may take until the node is Ready in another boot."`
 	TerminateTimeout  time.Duration `key:"terminate_timeout" env:"NODE_FAULT_TERMINATE_TIMEOUT" default:"30m" validate:"gt=0" doc:"How long the end of a node may take."`
 	VerifyTimeout     time.Duration `key:"verify_timeout" env:"NODE_FAULT_VERIFY_TIMEOUT" flag:"verify-timeout" default:"10m" validate:"gt=0" doc:"How long the faults may stay after a reboot before it counts as of no help."`
-	AfterFailedDrain  bool          `key:"after_failed_drain" env:"NODE_FAULT_REMEDIATE_UNDRAINED" default:"false" doc:"Repair a node whose drain has failed, with the pods that are left on it."`
-	RebootSilent      bool          `key:"reboot_silent" env:"NODE_FAULT_REBOOT_SILENT" default:"false" doc:"Reboot a node whose drain has failed because its kubelet is silent: all pods that are left were told to go, and cannot end. They may still run, and are lost with the reboot. It permits no termination."`
+	AfterFailedDrain  bool          `key:"after_failed_drain" env:"NODE_FAULT_REMEDIATE_AFTER_FAILED_DRAIN" default:"false" doc:"Repair a node whose drain has failed, with the pods that are left on it."`
+	RebootUnreachable bool          `key:"reboot_unreachable" env:"NODE_FAULT_REBOOT_UNREACHABLE" default:"false" doc:"Reboot a node whose drain has failed because its kubelet is silent: all pods that are left were told to go, and cannot end. They may still run, and are lost with the reboot. It permits no termination."`
 
 	Verification VerificationConfig `key:"verification"`
 }
@@ -113,10 +113,10 @@ type OutboxConfig struct {
 
 // JanitorConfig says who reboots and terminates nodes.
 type JanitorConfig struct {
-	Reboot    string        `key:"reboot" env:"NODE_FAULT_REBOOT_PROVIDER" flag:"reboot-provider" default:"manual" validate:"oneof=none job webhook machine execution manual" doc:"Who reboots nodes: job (a privileged Job on the node), webhook, machine (Cluster API), execution (a KubernetesExecution), manual (a person) or none."`
-	Terminate string        `key:"terminate" env:"NODE_FAULT_TERMINATE_PROVIDER" flag:"terminate-provider" default:"manual" validate:"oneof=none webhook machine execution manual" doc:"Who gives nodes up: webhook, machine, execution, manual or none."`
-	Retention time.Duration `key:"retention" env:"NODE_ACTION_RETENTION" default:"24h" validate:"gt=0" doc:"How long a RebootNode or TerminateNode is kept after its end."`
-	Excluded  []string      `key:"excluded" env:"NODE_ACTION_EXCLUDED" doc:"Labels, as key or key=value, of nodes that are neither rebooted nor terminated."`
+	RebootProvider     string        `key:"reboot_provider" env:"NODE_FAULT_REBOOT_PROVIDER" flag:"reboot-provider" default:"manual" validate:"oneof=none job webhook machine execution manual" doc:"Who reboots nodes: job (a privileged Job on the node), webhook, machine (Cluster API), execution (a KubernetesExecution), manual (a person) or none."`
+	TerminateProvider  string        `key:"terminate_provider" env:"NODE_FAULT_TERMINATE_PROVIDER" flag:"terminate-provider" default:"manual" validate:"oneof=none webhook machine execution manual" doc:"Who gives nodes up: webhook, machine, execution, manual or none."`
+	Retention          time.Duration `key:"retention" env:"NODE_ACTION_RETENTION" default:"24h" validate:"gt=0" doc:"How long a RebootNode or TerminateNode is kept after its end."`
+	ExcludedNodeLabels []string      `key:"excluded_node_labels" env:"NODE_ACTION_EXCLUDED_NODE_LABELS" doc:"Labels, as key or key=value, of nodes that are neither rebooted nor terminated."`
 
 	Job       JobConfig       `key:"job"`
 	Webhook   WebhookConfig   `key:"webhook"`
@@ -137,11 +137,11 @@ type JobConfig struct {
 
 // WebhookConfig is that of the provider webhook.
 type WebhookConfig struct {
-	URL            string        `key:"url" env:"NODE_ACTION_WEBHOOK_URL" flag:"webhook-url" doc:"URL that takes requests."`
-	StatusURL      string        `key:"status_url" env:"NODE_ACTION_WEBHOOK_STATUS_URL" doc:"URL that says how far a request is; empty is that nobody can be asked."`
-	NotReadyIsGone bool          `key:"not_ready_is_gone" doc:"Count a terminated machine as gone when its node is not Ready, where there is no status_url."`
-	TokenFile      string        `key:"token_file" env:"NODE_ACTION_WEBHOOK_TOKEN_FILE" doc:"File with the bearer token."`
-	Timeout        time.Duration `key:"timeout" default:"10s" validate:"gt=0" doc:"Bound of one request."`
+	URL                     string        `key:"url" env:"NODE_ACTION_WEBHOOK_URL" flag:"webhook-url" doc:"URL that takes requests."`
+	StatusURL               string        `key:"status_url" env:"NODE_ACTION_WEBHOOK_STATUS_URL" doc:"URL that says how far a request is; empty is that nobody can be asked."`
+	NotReadyMeansTerminated bool          `key:"not_ready_means_terminated" doc:"Count a terminated machine as gone when its node is not Ready, where there is no status_url."`
+	TokenFile               string        `key:"token_file" env:"NODE_ACTION_WEBHOOK_TOKEN_FILE" doc:"File with the bearer token."`
+	Timeout                 time.Duration `key:"timeout" default:"10s" validate:"gt=0" doc:"Bound of one request."`
 }
 
 // MachineConfig is that of the provider machine.
@@ -162,7 +162,7 @@ type ExecutionConfig struct {
 // ActionTemplate is an action of the catalogue.
 type ActionTemplate struct {
 	Action     string            `key:"action" doc:"Action of the catalogue."`
-	Parameters map[string]string `key:"parameters" doc:"Its parameters; {node}, {node_uid}, {provider_id}, {boot_id}, {key}, {action}, {object} and {force} stand for what is asked for."`
+	Parameters map[string]string `key:"parameters" doc:"Its parameters; {node}, {node_uid}, {provider_id}, {boot_id}, {idempotency_key}, {action}, {object} and {force} stand for what is asked for."`
 	Timeout    time.Duration     `key:"timeout" default:"0s" validate:"min=0" doc:"Bound of the action; 0s is the catalogue's."`
 }
 
@@ -192,7 +192,7 @@ func (c Part) check() error {
 		errs = append(errs, fmt.Errorf("rules: %w", err))
 	}
 	if c.has(roleJanitor) {
-		for _, kind := range []string{c.Janitor.Reboot, c.Janitor.Terminate} {
+		for _, kind := range []string{c.Janitor.RebootProvider, c.Janitor.TerminateProvider} {
 			switch provider.Kind(kind) {
 			case provider.KindJob:
 				if c.Janitor.Job.Image == "" {
@@ -236,14 +236,14 @@ func (c Part) remediation() remediation.Config {
 	r := c.Remediation
 	return remediation.Config{
 		RebootAttempts: r.RebootAttempts, TerminateAttempts: r.TerminateAttempts, RebootTimeout: r.RebootTimeout + slack, TerminateTimeout: r.TerminateTimeout + slack,
-		VerifyTimeout: r.VerifyTimeout, AfterFailedDrain: r.AfterFailedDrain, RebootSilent: r.RebootSilent, PodsStay: c.Drain.Leaves(),
+		VerifyTimeout: r.VerifyTimeout, AfterFailedDrain: r.AfterFailedDrain, RebootUnreachable: r.RebootUnreachable, PodsStay: c.Drain.Leaves(),
 	}
 }
 
 func (c Part) janitor() janitor.Config {
 	return janitor.Config{
 		RebootDeadline: c.Remediation.RebootTimeout, TerminateDeadline: c.Remediation.TerminateTimeout, TTL: c.Janitor.Retention,
-		ControlPlane: c.Quarantine.ControlPlane, Excluded: c.Janitor.Excluded,
+		ControlPlane: c.Quarantine.ControlPlane, Excluded: c.Janitor.ExcludedNodeLabels,
 	}
 }
 
@@ -271,7 +271,7 @@ func (c Part) provider(kind string) provider.Config {
 			ServiceAccount: j.Job.ServiceAccount, PullSecrets: j.Job.PullSecrets, PriorityClassName: j.Job.PriorityClass,
 		},
 		Webhook: provider.WebhookConfig{
-			URL: j.Webhook.URL, StatusURL: j.Webhook.StatusURL, NotReadyIsGone: j.Webhook.NotReadyIsGone, TokenFile: j.Webhook.TokenFile, Timeout: j.Webhook.Timeout,
+			URL: j.Webhook.URL, StatusURL: j.Webhook.StatusURL, NotReadyMeansTerminated: j.Webhook.NotReadyMeansTerminated, TokenFile: j.Webhook.TokenFile, Timeout: j.Webhook.Timeout,
 		},
 		Machine: provider.MachineConfig{Version: j.Machine.Version, RebootAnnotation: j.Machine.RebootAnnotation, Namespace: j.Machine.Namespace},
 		Execution: provider.ExecutionConfig{

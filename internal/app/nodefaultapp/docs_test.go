@@ -123,7 +123,7 @@ func TestPageShowsWhatIsShipped(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("shipped (-) and shown (+):\n%s", diff)
 	}
-	if fmt.Sprint(quarantine.DefaultHealthyFor, quarantine.DefaultOverrideTTL) != "5m0s 24h0m0s" || budget.Default().MaxPercent != 10 || budget.Default().WindowPercent != 5 {
+	if fmt.Sprint(quarantine.DefaultHealthyFor, quarantine.DefaultOverrideTTL) != "5m0s 24h0m0s" || budget.Default().MaxPercent != 10 || budget.Default().WindowMaxPercent != 5 {
 		t.Error("the page says other defaults")
 	}
 }
@@ -136,7 +136,7 @@ func TestPageShowsRules(t *testing.T) {
 	}
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	fault := func(age time.Duration, change func(*v1alpha1.Fault)) v1alpha1.Fault {
-		f := v1alpha1.Fault{Source: "monitor", Check: "check", Since: metav1.NewMicroTime(now.Add(-age))}
+		f := v1alpha1.Fault{Source: "monitor", Check: "check", DetectedAt: metav1.NewMicroTime(now.Add(-age))}
 		change(&f)
 		return f
 	}
@@ -172,7 +172,7 @@ func TestPageShowsRules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := said(v.Wish); got != tc.want {
+			if got := said(v.DesiredActions); got != tc.want {
 				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
 			}
 		})
@@ -180,14 +180,14 @@ func TestPageShowsRules(t *testing.T) {
 }
 
 // said is a wish in a line.
-func said(w v1alpha1.Wish) string {
+func said(w v1alpha1.DesiredActions) string {
 	var words []string
 	add := func(is bool, word string) {
 		if is {
 			words = append(words, word)
 		}
 	}
-	add(len(w.Rules) > 0, strings.Join(w.Rules, ","))
+	add(len(w.MatchedRules) > 0, strings.Join(w.MatchedRules, ","))
 	add(w.Cordon, "cordon")
 	add(w.Drain, "drain")
 	for _, t := range w.Taints {

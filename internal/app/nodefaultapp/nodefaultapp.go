@@ -206,7 +206,7 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 // budget makes what bounds how many nodes are out of service.
 func (a *app) budget(m *kube.Manager, seen view) (quarantine.Budget, error) {
 	allowance, err := budget.New(a.cfg.budget(), seen.nodes, a.p.Metrics)
-	if err != nil || a.cfg.Budget.OnTrip != budget.Latch {
+	if err != nil || a.cfg.Budget.OnExhausted != budget.ManualReset {
 		return allowance, err
 	}
 	keeper := latch.New(allowance, a.core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
@@ -242,10 +242,10 @@ func (a *app) janitor(ctx context.Context) ([]lifecycle.Part, error) {
 	cfg := a.cfg.janitor()
 	cfg.Log, cfg.Registerer = a.p.Log, a.p.Metrics
 	var by janitor.Providers
-	if by.Reboot, err = a.provider(a.cfg.Janitor.Reboot); err != nil {
+	if by.Reboot, err = a.provider(a.cfg.Janitor.RebootProvider); err != nil {
 		return nil, err
 	}
-	if by.Terminate, err = a.provider(a.cfg.Janitor.Terminate); err != nil {
+	if by.Terminate, err = a.provider(a.cfg.Janitor.TerminateProvider); err != nil {
 		return nil, err
 	}
 	if err := janitor.Add(m, cfg, by); err != nil {

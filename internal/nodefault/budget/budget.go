@@ -30,46 +30,46 @@ import (
 // Config says how many nodes may be out of service. It is taken as it is: the
 // zero value allows none. Default is what is shipped.
 type Config struct {
-	MaxPercent int `key:"max_percent" env:"NODE_FAULT_BUDGET_MAX_PERCENT" flag:"budget-max-percent" default:"10" validate:"gte=0,lte=100" doc:"How much of a pool may be out of service at a time, in percent, rounded down. Nodes that are ours count, those that others have cordoned, and those that are not ready."`
-	MinNodes   int `key:"min_nodes" env:"NODE_FAULT_BUDGET_MIN_NODES" flag:"budget-min-nodes" default:"1" validate:"gte=0" doc:"How many nodes of a pool may be out of service even if the percentage gives fewer: without it a small pool would never be repaired."`
+	MaxPercent      int `key:"max_percent" env:"NODE_FAULT_BUDGET_MAX_PERCENT" flag:"budget-max-percent" default:"10" validate:"gte=0,lte=100" doc:"How much of a pool may be out of service at a time, in percent, rounded down. Nodes that are ours count, those that others have cordoned, and those that are not ready."`
+	MinAllowedNodes int `key:"min_allowed_nodes" env:"NODE_FAULT_BUDGET_MIN_ALLOWED_NODES" flag:"budget-min-allowed-nodes" default:"1" validate:"gte=0" doc:"How many nodes of a pool may be out of service even if the percentage gives fewer: without it a small pool would never be repaired."`
 
-	Window        time.Duration `key:"window" env:"NODE_FAULT_BUDGET_WINDOW" default:"5m" validate:"gte=0" doc:"How far back nodes count that were taken out of service; 0s bounds no rate."`
-	WindowPercent int           `key:"window_percent" env:"NODE_FAULT_BUDGET_WINDOW_PERCENT" default:"5" validate:"gte=0,lte=100" doc:"How much of a pool may be taken out of service within the window, in percent, rounded down."`
-	WindowNodes   int           `key:"window_nodes" env:"NODE_FAULT_BUDGET_WINDOW_NODES" default:"1" validate:"gte=0" doc:"How many nodes of a pool may be taken out of service within the window even if the percentage gives fewer."`
+	Window                time.Duration `key:"window" env:"NODE_FAULT_BUDGET_WINDOW" default:"5m" validate:"gte=0" doc:"How far back nodes count that were taken out of service; 0s bounds no rate."`
+	WindowMaxPercent      int           `key:"window_max_percent" env:"NODE_FAULT_BUDGET_WINDOW_MAX_PERCENT" default:"5" validate:"gte=0,lte=100" doc:"How much of a pool may be taken out of service within the window, in percent, rounded down."`
+	WindowMinAllowedNodes int           `key:"window_min_allowed_nodes" env:"NODE_FAULT_BUDGET_WINDOW_MIN_ALLOWED_NODES" default:"1" validate:"gte=0" doc:"How many nodes of a pool may be taken out of service within the window even if the percentage gives fewer."`
 
 	Pool         string `key:"pool_label" env:"NODE_FAULT_BUDGET_POOL_LABEL" doc:"Label whose values are the pools; each has a budget of its own, and so have those without the label. Empty is one pool."`
 	Selector     string `key:"selector" env:"NODE_FAULT_BUDGET_SELECTOR" doc:"Label selector of the nodes that count, and that may be taken out of service; empty is all."`
 	ControlPlane bool   `key:"control_plane" env:"NODE_FAULT_BUDGET_CONTROL_PLANE" default:"false" doc:"Whether nodes of the control plane count, and may be taken out of service."`
 
-	OnTrip OnTrip `key:"on_trip" env:"NODE_FAULT_BUDGET_ON_TRIP" default:"hold" validate:"oneof=hold latch" doc:"What follows when it is exhausted: hold (new nodes wait until a fifth of it is free again) or latch (until a person resets it)."`
+	OnExhausted OnExhausted `key:"on_exhausted" env:"NODE_FAULT_BUDGET_ON_EXHAUSTED" default:"auto-resume" validate:"oneof=auto-resume manual-reset" doc:"What follows when it is exhausted: hold (new nodes wait until a fifth of it is free again) or latch (until a person resets it)."`
 }
 
 // OnTrip is what follows when a budget is exhausted.
-type OnTrip string
+type OnExhausted string
 
 // What follows when a budget is exhausted.
 const (
-	Hold  OnTrip = "hold"
-	Latch OnTrip = "latch"
+	AutoResume  OnExhausted = "auto-resume"
+	ManualReset OnExhausted = "manual-reset"
 )
 
 // Default is the budget that is shipped.
 func Default() Config {
-	return Config{MaxPercent: 10, MinNodes: 1, Window: 5 * time.Minute, WindowPercent: 5, WindowNodes: 1, OnTrip: Hold}
+	return Config{MaxPercent: 10, MinAllowedNodes: 1, Window: 5 * time.Minute, WindowMaxPercent: 5, WindowMinAllowedNodes: 1, OnExhausted: AutoResume}
 }
 
 func (c Config) check() (selector.Selector, error) {
 	var errs []error
-	for what, percent := range map[string]int{"max_percent": c.MaxPercent, "window_percent": c.WindowPercent} {
+	for what, percent := range map[string]int{"max_percent": c.MaxPercent, "window_max_percent": c.WindowMaxPercent} {
 		if percent < 0 || percent > 100 {
 			errs = append(errs, fmt.Errorf("%s is %d, which must be 0 to 100", what, percent))
 		}
 	}
-	if c.MinNodes < 0 || c.WindowNodes < 0 || c.Window < 0 {
+	if c.MinAllowedNodes < 0 || c.WindowMinAllowedNodes < 0 || c.Window < 0 {
 		errs = append(errs, errors.New("numbers of nodes and the window must not be negative"))
 	}
-	if c.OnTrip != "" && c.OnTrip != Hold && c.OnTrip != Latch {
-		errs = append(errs, fmt.Errorf("on_trip is %q, which must be hold or latch", c.OnTrip))
+	if c.OnExhausted != "" && c.OnExhausted != AutoResume && c.OnExhausted != ManualReset {
+		errs = append(errs, fmt.Errorf("on_trip is %q, which must be hold or latch", c.OnExhausted))
 	}
 	nodes, err := selector.Parse(c.Selector)
 	return nodes, errors.Join(append(errs, err)...)
@@ -78,7 +78,7 @@ func (c Config) check() (selector.Selector, error) {
 // most are how many of so many nodes may be out of service, and how many of
 // them may be taken out within the window.
 func (c Config) most(members int) (level, rate int) {
-	return max(c.MinNodes, members*c.MaxPercent/100), max(c.WindowNodes, members*c.WindowPercent/100)
+	return max(c.MinAllowedNodes, members*c.MaxPercent/100), max(c.WindowMinAllowedNodes, members*c.WindowMaxPercent/100)
 }
 
 // resume is with how many nodes out of service a budget that was exhausted

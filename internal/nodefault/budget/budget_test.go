@@ -15,7 +15,7 @@ import (
 
 // level bounds how many are out of service, and nothing else.
 func level(percent, least int) Config {
-	return Config{MaxPercent: percent, MinNodes: least, OnTrip: Hold}
+	return Config{MaxPercent: percent, MinAllowedNodes: least, OnExhausted: AutoResume}
 }
 
 func TestHowManyMayGo(t *testing.T) {
@@ -89,16 +89,16 @@ func TestHowManyMayGo(t *testing.T) {
 		},
 		"Rate": {
 			reason: "a twentieth within five minutes, though there is room for more",
-			cfg:    Config{MaxPercent: 50, Window: 5 * time.Minute, WindowPercent: 5, WindowNodes: 1}, nodes: 60, want: 3,
+			cfg:    Config{MaxPercent: 50, Window: 5 * time.Minute, WindowMaxPercent: 5, WindowMinAllowedNodes: 1}, nodes: 60, want: 3,
 			denial: "3 nodes of the cluster's pool were taken out of service within 5m0s: 3 may be",
 		},
 		"RateFloor": {
 			reason: "a small pool gets one within the window",
-			cfg:    Config{MaxPercent: 50, Window: 5 * time.Minute, WindowPercent: 5, WindowNodes: 1}, nodes: 6, want: 1,
+			cfg:    Config{MaxPercent: 50, Window: 5 * time.Minute, WindowMaxPercent: 5, WindowMinAllowedNodes: 1}, nodes: 6, want: 1,
 		},
 		"RateSeesTheNodes": {
 			reason: "what another process took out a minute ago counts, what it took out before the window does not",
-			cfg:    Config{MaxPercent: 50, Window: 5 * time.Minute, WindowPercent: 10}, nodes: 40, ask: 4, want: 2,
+			cfg:    Config{MaxPercent: 50, Window: 5 * time.Minute, WindowMaxPercent: 10}, nodes: 40, ask: 4, want: 2,
 			change: func(n []*corev1.Node) {
 				take(noon().Add(-time.Minute), n[:2]...)
 				take(noon().Add(-time.Hour), n[2:4]...)
@@ -222,7 +222,7 @@ func TestAGrantCountsUntilItIsSeen(t *testing.T) {
 
 func TestReleasedAtOnce(t *testing.T) {
 	nodes := newNodes(10)
-	cfg := Config{MaxPercent: 10, Window: time.Minute, WindowPercent: 10, OnTrip: Hold}
+	cfg := Config{MaxPercent: 10, Window: time.Minute, WindowMaxPercent: 10, OnExhausted: AutoResume}
 	b := newBudget(t, cfg, always(nodes))
 	for range 3 { // neither the level nor the rate keeps anything of it
 		release, denial := b.Reserve(nodes[0], noon())
@@ -242,7 +242,7 @@ func TestReleasedAtOnce(t *testing.T) {
 func TestDeletedNodes(t *testing.T) {
 	nodes := newNodes(20)
 	there := nodes
-	b := newBudget(t, Config{MaxPercent: 50, Window: time.Minute, WindowPercent: 10, OnTrip: Hold}, func() []*corev1.Node { return there })
+	b := newBudget(t, Config{MaxPercent: 50, Window: time.Minute, WindowMaxPercent: 10, OnExhausted: AutoResume}, func() []*corev1.Node { return there })
 	if got := grants(b, noon(), nodes[0], nodes[1]); len(got) != 2 {
 		t.Fatal(got)
 	}
@@ -297,7 +297,7 @@ func TestHoldNeverBlocksAPoolOfOne(t *testing.T) {
 
 func TestLatchStaysUntilReset(t *testing.T) {
 	cfg := level(10, 1)
-	cfg.OnTrip, cfg.Pool = Latch, "pool"
+	cfg.OnExhausted, cfg.Pool = ManualReset, "pool"
 	nodes := newNodes(40)
 	label(nodes[:20], "pool", "a")
 	label(nodes[20:], "pool", "b")
@@ -335,7 +335,7 @@ func TestUnreadableAnnotation(t *testing.T) {
 	nodes := newNodes(20)
 	take(noon(), nodes[0])
 	nodes[0].Annotations["fleetloop.io/node-fault-owned"] = "{"
-	b := newBudget(t, Config{MaxPercent: 10, Window: time.Minute, WindowPercent: 50, OnTrip: Hold}, always(nodes))
+	b := newBudget(t, Config{MaxPercent: 10, Window: time.Minute, WindowMaxPercent: 50, OnExhausted: AutoResume}, always(nodes))
 	if got := grants(b, noon(), nodes[1], nodes[2]); len(got) != 1 {
 		t.Errorf("beside a node whose annotation says nothing %v may go, want one", got)
 	}
@@ -347,9 +347,9 @@ func TestConfig(t *testing.T) {
 		want string
 	}{
 		"Percent":  {Config{MaxPercent: 101}, "max_percent is 101"},
-		"Rate":     {Config{WindowPercent: -1}, "window_percent is -1"},
-		"Negative": {Config{MinNodes: -1}, "must not be negative"},
-		"OnTrip":   {Config{OnTrip: "panic"}, "must be hold or latch"},
+		"Rate":     {Config{WindowMaxPercent: -1}, "window_max_percent is -1"},
+		"Negative": {Config{MinAllowedNodes: -1}, "must not be negative"},
+		"OnTrip":   {Config{OnExhausted: "panic"}, "must be hold or latch"},
 		"Selector": {Config{Selector: "a in"}, "parse selector"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -372,7 +372,7 @@ func TestMetrics(t *testing.T) {
 	cordon(nodes[5])
 	fail(nodes[6])
 	reg := registry()
-	b, err := New(Config{MaxPercent: 20, Window: time.Minute, WindowPercent: 50, OnTrip: Hold}, always(nodes), reg)
+	b, err := New(Config{MaxPercent: 20, Window: time.Minute, WindowMaxPercent: 50, OnExhausted: AutoResume}, always(nodes), reg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -176,12 +176,12 @@ func (b *Budget) takenAt(n *corev1.Node) (at time.Time, known bool) {
 		s, is := b.read[n.UID]
 		if !is || s.text != text {
 			var said struct {
-				At    time.Time `json:"at"`
-				Since time.Time `json:"since"`
+				AppliedAt time.Time `json:"appliedAt"`
+				Since     time.Time `json:"since"`
 			}
 			err := json.Unmarshal([]byte(text), &said)
 			if key == v1alpha1.AnnotationOwned {
-				said.Since = said.At
+				said.Since = said.AppliedAt
 			}
 			s = stamp{text: text, at: said.Since, known: err == nil && !said.Since.IsZero(), look: b.looks}
 			b.read[n.UID] = s

@@ -46,7 +46,7 @@ func take(at time.Time, nodes ...*corev1.Node) {
 }
 
 func owned(at time.Time) string {
-	return fmt.Sprintf(`{"session":"k3f9c2aa","cordon":true,"at":%q}`, at.UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
+	return fmt.Sprintf(`{"session":"k3f9c2aa","cordon":true,"appliedAt":%q}`, at.UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
 }
 
 func cordon(nodes ...*corev1.Node) {

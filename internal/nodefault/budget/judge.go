@@ -10,10 +10,10 @@ import (
 type reason string
 
 const (
-	reasonLevel   reason = "level"
-	reasonHeld    reason = "held"
-	reasonRate    reason = "rate"
-	reasonLatched reason = "latched"
+	reasonLevel   reason = "max_nodes"
+	reasonHeld    reason = "recovering"
+	reasonRate    reason = "window"
+	reasonLatched reason = "manual_reset"
 	reasonForeign reason = "not_selected"
 )
 
@@ -41,7 +41,7 @@ func (b *Budget) judge(pool string, c count, now time.Time) (why reason, denial 
 		return "", ""
 	}
 	if !is || tripped.why != why && tripped.why == reasonRate {
-		b.trips[pool] = trip{why: why, since: now, latched: b.cfg.OnTrip == Latch}
+		b.trips[pool] = trip{why: why, since: now, latched: b.cfg.OnExhausted == ManualReset}
 	}
 	return why, denial
 }

@@ -22,11 +22,11 @@ func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		budget:    b,
-		denials:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "denials_total", Help: "Nodes that were not taken out of service, by what has denied it; one that asks again counts again."}, []string{"reason"}),
-		nodes:     gauge(prefix+"nodes", "Nodes that the budget is for, by how they stand: in service, or out of it by us, by others, or because they are not ready.", "state"),
-		limits:    gauge(prefix+"limit_nodes", "How many nodes may be out of service, and how many may be taken out of it within the window.", "of"),
-		recent:    gauge(prefix+"recent_nodes", "Nodes that were taken out of service within the window."),
-		exhausted: gauge(prefix+"exhausted_pools", "Pools whose budget is exhausted, by whether it has to be reset.", "latched"),
+		denials:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "denials_total", Help: "Total number of times that the budget denied taking a node out of service, by reason. A node that waits is counted at every retry."}, []string{"reason"}),
+		nodes:     gauge(prefix+"nodes", "Number of nodes that the budget covers, by state. A node is in service, quarantined, cordoned by others, or not ready.", "state"),
+		limits:    gauge(prefix+"limit_nodes", "Maximum number of nodes that may be out of service (out_of_service), and that may be taken out of service within the window (window).", "limit"),
+		recent:    gauge(prefix+"window_nodes", "Number of nodes taken out of service within the window."),
+		exhausted: gauge(prefix+"exhausted_pools", "Number of pools with an exhausted budget, by whether a person must reset it.", "manual_reset"),
 	}
 	for _, r := range reasons() {
 		m.denials.WithLabelValues(string(r))
@@ -58,11 +58,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			exhausted[p.Latched]++
 		}
 	}
-	for state, n := range map[string]int{"in_service": all.Members - all.Out(), "ours": all.Ours, "cordoned": all.Cordoned, "not_ready": all.NotReady} {
+	for state, n := range map[string]int{"in_service": all.Members - all.Out(), "quarantined": all.Ours, "cordoned_by_others": all.Cordoned, "not_ready": all.NotReady} {
 		m.nodes.WithLabelValues(state).Set(float64(n))
 	}
 	m.limits.WithLabelValues("out_of_service").Set(float64(all.Most))
-	m.limits.WithLabelValues("recent").Set(float64(all.MostRecent))
+	m.limits.WithLabelValues("window").Set(float64(all.MostRecent))
 	m.recent.WithLabelValues().Set(float64(all.Recent))
 	for _, latched := range []bool{false, true} {
 		m.exhausted.WithLabelValues(strconv.FormatBool(latched)).Set(float64(exhausted[latched]))

@@ -41,8 +41,8 @@ type world struct {
 func newWorld(t *rapid.T) *world {
 	w := &world{granted: map[int]func(){}, at: map[int]time.Time{}, written: map[int]time.Time{}, recent: map[int]time.Time{}, before: map[int]time.Time{}, now: noon()}
 	w.cfg = Config{
-		MaxPercent: rapid.IntRange(0, 100).Draw(t, "percent"), MinNodes: rapid.IntRange(0, 3).Draw(t, "least"),
-		Window: time.Minute, WindowPercent: rapid.IntRange(0, 100).Draw(t, "rate"), WindowNodes: rapid.IntRange(0, 3).Draw(t, "least rate"), OnTrip: Hold,
+		MaxPercent: rapid.IntRange(0, 100).Draw(t, "percent"), MinAllowedNodes: rapid.IntRange(0, 3).Draw(t, "least"),
+		Window: time.Minute, WindowMaxPercent: rapid.IntRange(0, 100).Draw(t, "rate"), WindowMinAllowedNodes: rapid.IntRange(0, 3).Draw(t, "least rate"), OnExhausted: AutoResume,
 	}
 	w.real = newNodes(rapid.IntRange(1, 12).Draw(t, "nodes"))
 	w.cached = copies(w.real)

@@ -72,7 +72,7 @@ func New(cfg Config, c kubernetes.Interface, draining func() []types.UID) *Drain
 	}
 	return &Drainer{
 		cfg: cfg, client: c, draining: draining, metrics: newMetrics(),
-		limiter: rate.NewLimiter(rate.Limit(cfg.Rate), max(cfg.InFlight, int(cfg.Rate/2))),
+		limiter: rate.NewLimiter(rate.Limit(cfg.EvictionsPerSecond), max(cfg.MaxPodsInFlight, int(cfg.EvictionsPerSecond/2))),
 		turns:   map[types.UID]time.Time{}, nodes: map[types.UID]memory{},
 	}
 }
@@ -92,10 +92,10 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 	case over(st.Drain):
 		d.yield(st.NodeUID)
 		return d.lookBack(ctx, node, st, now)
-	case st.Wish == nil || !st.Wish.Drain:
+	case st.DesiredActions == nil || !st.DesiredActions.Drain:
 		d.Cancel(st, "no rule asks for it any more", now)
 		return Never, nil
-	case st.Wish.DryRun:
+	case st.DesiredActions.DryRun:
 		return Never, d.tellDry(ctx, node, st, now)
 	case st.Drain == nil || st.Drain.State == v1alpha1.DrainCancelled:
 		return d.begin(ctx, node, st, now)
@@ -124,9 +124,9 @@ func (d *Drainer) Cancel(st *v1alpha1.NodeFaultStatus, reason string, now time.T
 // Message says in a sentence how far the drain is, "" if none is asked for.
 func (d *Drainer) Message(st *v1alpha1.NodeFaultStatus) string {
 	switch {
-	case st.Drain != nil && (st.Drain.State != v1alpha1.DrainCancelled || st.Wish == nil || !st.Wish.Drain):
+	case st.Drain != nil && (st.Drain.State != v1alpha1.DrainCancelled || st.DesiredActions == nil || !st.DesiredActions.Drain):
 		return st.Drain.Message
-	case st.Wish == nil || !st.Wish.Drain || st.Wish.DryRun:
+	case st.DesiredActions == nil || !st.DesiredActions.Drain || st.DesiredActions.DryRun:
 		return ""
 	}
 	return fmt.Sprintf("waits for its turn to be drained: %d nodes at a time are", d.cfg.MaxNodes)
@@ -231,10 +231,10 @@ func (d *Drainer) complete(st *v1alpha1.NodeFaultStatus, now time.Time) {
 
 func (d *Drainer) fail(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	took := st.Drain.Deadline.Sub(st.Drain.StartedAt.Time).Round(time.Second)
-	reason := fmt.Sprintf("%d pods have not gone within %s: %s", st.Drain.Remaining, took, names(st.Drain.BlockedBy, int(st.Drain.Remaining)))
-	blocked, remaining, terminating := st.Drain.BlockedBy, st.Drain.Remaining, st.Drain.Terminating
+	reason := fmt.Sprintf("%d pods have not gone within %s: %s", st.Drain.Remaining, took, names(st.Drain.BlockedPods, int(st.Drain.Remaining)))
+	blocked, remaining, terminating := st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating
 	d.end(st, v1alpha1.DrainFailed, reason, now)
-	st.Drain.BlockedBy, st.Drain.Remaining, st.Drain.Terminating = blocked, remaining, terminating
+	st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating = blocked, remaining, terminating
 	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainFailed, "", now)
 	r.Outcome, r.Reason = changeevent.OutcomeFailed, nodefault.Cut(reason, maxText)
 	nodefault.Tell(st, r)
@@ -244,7 +244,7 @@ func (d *Drainer) fail(st *v1alpha1.NodeFaultStatus, now time.Time) {
 func (d *Drainer) end(st *v1alpha1.NodeFaultStatus, state v1alpha1.DrainState, message string, now time.Time) {
 	at := metav1.NewTime(now)
 	st.Drain.State, st.Drain.FinishedAt, st.Drain.Message = state, &at, nodefault.Cut(message, maxText)
-	st.Drain.Remaining, st.Drain.Terminating, st.Drain.BlockedBy = 0, 0, nil
+	st.Drain.Remaining, st.Drain.Terminating, st.Drain.BlockedPods = 0, 0, nil
 	d.metrics.ended(state)
 	d.yield(st.NodeUID)
 }

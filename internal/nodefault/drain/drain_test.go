@@ -61,7 +61,7 @@ func TestNothingToDo(t *testing.T) {
 	r.want(v1alpha1.DrainCompleted, "drain-completed")
 
 	r = newRig(t, Config{})
-	r.st.Wish.Drain = false
+	r.st.DesiredActions.Drain = false
 	r.step(Never)
 	if r.st.Drain != nil || len(r.st.History) > 0 || r.d.Message(r.st) != "" {
 		t.Errorf("a drain that nobody asked for: %+v", r.st)
@@ -85,10 +85,10 @@ func TestABudgetIsRespected(t *testing.T) {
 	if r.wire.evictions() != 2 || r.st.Drain.Evicted != 1 {
 		t.Fatalf("%d evictions asked for and %d accepted, want 2 and 1", r.wire.evictions(), r.st.Drain.Evicted)
 	}
-	if len(r.st.Drain.BlockedBy) != 1 || r.st.Drain.BlockedBy[0].By != r.ns+"/api-pdb" || !strings.Contains(r.st.Drain.BlockedBy[0].Message, "api-pdb") {
-		t.Fatalf("kept: %+v", r.st.Drain.BlockedBy)
+	if len(r.st.Drain.BlockedPods) != 1 || r.st.Drain.BlockedPods[0].BlockedBy != r.ns+"/api-pdb" || !strings.Contains(r.st.Drain.BlockedPods[0].Message, "api-pdb") {
+		t.Fatalf("kept: %+v", r.st.Drain.BlockedPods)
 	}
-	left := r.st.Drain.BlockedBy[0].Pod
+	left := r.st.Drain.BlockedPods[0].Pod
 	if want := "waiting for " + left + " (" + r.ns + "/api-pdb)"; !strings.Contains(r.st.Drain.Message, want) {
 		t.Errorf("it says %q, want %q in it", r.st.Drain.Message, want)
 	}
@@ -96,7 +96,7 @@ func TestABudgetIsRespected(t *testing.T) {
 	if r.wire.evictions() != 2 {
 		t.Errorf("a pod that is kept is asked for again at once")
 	}
-	if len(r.st.Drain.BlockedBy) != 1 {
+	if len(r.st.Drain.BlockedPods) != 1 {
 		t.Errorf("while it is not asked for, it is not named: %+v", r.st.Drain)
 	}
 	r.counted("api-pdb", 1)
@@ -114,7 +114,7 @@ func TestABudgetIsRespected(t *testing.T) {
 	r.now = r.now.Add(time.Second)
 	r.step(Never)
 	r.want(v1alpha1.DrainCompleted, "drain-started", "drain-completed")
-	if r.st.Drain.BlockedBy != nil || r.st.Drain.Evicted != 2 {
+	if r.st.Drain.BlockedPods != nil || r.st.Drain.Evicted != 2 {
 		t.Errorf("in the end: %+v", r.st.Drain)
 	}
 }
@@ -129,7 +129,7 @@ func TestSeveralBudgets(t *testing.T) {
 	r.begin()
 	r.step(later)
 	r.wantBlockers("api-1 by first, second")
-	if m := r.st.Drain.BlockedBy[0].Message; !strings.Contains(m, "more than one PodDisruptionBudget") {
+	if m := r.st.Drain.BlockedPods[0].Message; !strings.Contains(m, "more than one PodDisruptionBudget") {
 		t.Errorf("it says %q", m)
 	}
 }
@@ -187,7 +187,7 @@ func TestGoneAtTheDeadline(t *testing.T) {
 func TestForce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
-	r.d = New(Config{Namespaces: []Namespace{{Pattern: Pattern(r.ns), ForceAfter: 10 * time.Minute, DropAfter: 20 * time.Minute}}}, r.client, nil)
+	r.d = New(Config{Namespaces: []Namespace{{Pattern: Pattern(r.ns), DeleteAfter: 10 * time.Minute, ForceDeleteAfter: 20 * time.Minute}}}, r.client, nil)
 	r.pod("a", slow)
 	r.budget("pdb", "web", 1, 1)
 	r.begin()
@@ -223,7 +223,7 @@ func TestForce(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
-	r.d = New(Config{EmptyDir: TreatWait, Namespaces: []Namespace{{Pattern: "none-*"}, {Pattern: Pattern(r.ns), Mode: ModeWaitThenEvict, After: time.Minute}}}, r.client, nil)
+	r.d = New(Config{EmptyDir: TreatWait, Namespaces: []Namespace{{Pattern: "none-*"}, {Pattern: Pattern(r.ns), Mode: ModeWaitThenEvict, EvictAfter: time.Minute}}}, r.client, nil)
 	r.pod("a")
 	r.pod("bare", orphan)
 	r.pod("disk", volume(""))
@@ -300,7 +300,7 @@ func TestCancelledAndAskedForAgain(t *testing.T) {
 		t.Fatalf("a drain that never began is cancelled: %+v", r.st)
 	}
 	r.begin()
-	r.st.Wish.Drain = false
+	r.st.DesiredActions.Drain = false
 	r.step(Never)
 	r.want(v1alpha1.DrainCancelled, "drain-started", "drain-cancelled")
 	if got := r.st.History[1].Reason; got != "no rule asks for it any more" {
@@ -309,7 +309,7 @@ func TestCancelledAndAskedForAgain(t *testing.T) {
 	r.d.Cancel(r.st, "again", r.now)
 	r.wantPods("a")
 
-	r.st.Wish.Drain = true
+	r.st.DesiredActions.Drain = true
 	r.now = r.now.Add(time.Hour)
 	r.step(0)
 	r.want(v1alpha1.DrainRunning, "drain-started", "drain-cancelled")
@@ -326,7 +326,7 @@ func TestCancelledAndAskedForAgain(t *testing.T) {
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
-	r.st.Wish.DryRun = true
+	r.st.DesiredActions.DryRun = true
 	r.step(Never)
 	if len(r.st.History) > 0 {
 		t.Errorf("with nothing to drain it tells %+v", r.st.History)
@@ -345,10 +345,10 @@ func TestDryRun(t *testing.T) {
 func TestDryRunThatIsLifted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
-	r.st.Wish.DryRun = true
+	r.st.DesiredActions.DryRun = true
 	r.pod("a")
 	r.step(Never)
-	r.st.Wish.DryRun = false
+	r.st.DesiredActions.DryRun = false
 	r.step(0)
 	r.want(v1alpha1.DrainRunning, "drain-started", "drain-started")
 	if h := r.st.History; len(h) != 2 || !h[0].DryRun || h[1].DryRun {
@@ -386,7 +386,7 @@ func TestANewProcessGoesOn(t *testing.T) {
 // TestTheRateIsShared by all nodes, and what it does not allow goes soon after.
 func TestTheRateIsShared(t *testing.T) {
 	t.Parallel()
-	first, second := newRig(t, Config{Rate: 4, InFlight: 3}), newRig(t, Config{})
+	first, second := newRig(t, Config{EvictionsPerSecond: 4, MaxPodsInFlight: 3}), newRig(t, Config{})
 	second.d = first.d
 	second.now = first.now
 	for _, r := range []*rig{first, second} {

@@ -28,9 +28,9 @@ type result string
 
 const (
 	accepted result = "accepted"
-	gone     result = "gone"    // before we asked
-	kept     result = "kept"    // by a disruption budget
-	refused  result = "refused" // by the API server, for another reason
+	gone     result = "not_found"    // before we asked
+	kept     result = "blocked_by_pdb"    // by a disruption budget
+	refused  result = "rejected" // by the API server, for another reason
 	failed   result = "failed"  // there was no answer, or none to go by
 )
 
@@ -40,9 +40,9 @@ func results() []result { return []result{accepted, gone, kept, refused, failed}
 type way string
 
 const (
-	evicted way = "evicted"
-	deleted way = "deleted" // whatever its budgets say
-	dropped way = "dropped" // without time to end
+	evicted way = "evict"
+	deleted way = "delete" // whatever its budgets say
+	dropped way = "force_delete" // without time to end
 )
 
 func ways() []way { return []way{evicted, deleted, dropped} }
@@ -111,9 +111,9 @@ func dueNow(s *v1alpha1.DrainStatus, it item, t try, now time.Time) (how way, du
 	}
 	switch it.fate {
 	case ending:
-		return dropped, it.rule.DropAfter > 0 && !now.Before(it.pod.DeletionTimestamp.Add(it.rule.DropAfter))
+		return dropped, it.rule.ForceDeleteAfter > 0 && !now.Before(it.pod.DeletionTimestamp.Add(it.rule.ForceDeleteAfter))
 	case goes:
-		if it.rule.ForceAfter > 0 && !now.Before(s.StartedAt.Add(it.rule.ForceAfter)) {
+		if it.rule.DeleteAfter > 0 && !now.Before(s.StartedAt.Add(it.rule.DeleteAfter)) {
 			return deleted, true
 		}
 		return evicted, true
@@ -126,7 +126,7 @@ func dueNow(s *v1alpha1.DrainStatus, it item, t try, now time.Time) (how way, du
 func (d *Drainer) carryOut(ctx context.Context, orders []*order) {
 	work := make(chan *order)
 	var workers sync.WaitGroup
-	for range min(d.cfg.InFlight, len(orders)) {
+	for range min(d.cfg.MaxPodsInFlight, len(orders)) {
 		workers.Go(func() {
 			for o := range work {
 				o.err = d.tellToGo(ctx, o)
@@ -191,17 +191,17 @@ func passing(err error) bool {
 }
 
 // blocker says what keeps a pod that was told to go.
-func (d *Drainer) blocker(ctx context.Context, o *order, r result, budgets map[string][]policyv1.PodDisruptionBudget) v1alpha1.Blocker {
-	b := v1alpha1.Blocker{Pod: nameOf(o.pod), Message: nodefault.Cut(said(o.err), maxBlocker)}
+func (d *Drainer) blocker(ctx context.Context, o *order, r result, budgets map[string][]policyv1.PodDisruptionBudget) v1alpha1.BlockedPod {
+	b := v1alpha1.BlockedPod{Pod: nameOf(o.pod), Message: nodefault.Cut(said(o.err), maxBlocker)}
 	switch {
 	case r == kept:
-		b.By = d.budgetsOf(ctx, o.pod, budgets)
+		b.BlockedBy = d.budgetsOf(ctx, o.pod, budgets)
 	case apierrors.HasStatusCause(o.err, corev1.NamespaceTerminatingCause):
-		b.By = byNamespace
+		b.BlockedBy = byNamespace
 	case r == refused:
-		b.By = byRefusal
+		b.BlockedBy = byRefusal
 	default:
-		b.By = byAPIServer
+		b.BlockedBy = byAPIServer
 	}
 	return b
 }

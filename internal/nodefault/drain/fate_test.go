@@ -55,7 +55,7 @@ func TestFates(t *testing.T) {
 	set := owner("ReplicaSet")
 	cfg := Config{Namespaces: []Namespace{
 		{Pattern: "jobs-?", Mode: ModeWait},
-		{Pattern: "patient", Mode: ModeWaitThenEvict, After: time.Minute},
+		{Pattern: "patient", Mode: ModeWaitThenEvict, EvictAfter: time.Minute},
 		{Pattern: "kube-*", Mode: ModeSkip},
 		{Pattern: "kube-public", Mode: ModeWait},
 	}}
@@ -132,7 +132,7 @@ func TestFates(t *testing.T) {
 
 // TestTheLeastImportantGoesFirst, and what was refused goes behind what was not.
 func TestTheLeastImportantGoesFirst(t *testing.T) {
-	d := New(Config{BarePods: TreatEvict, Rate: 1000, InFlight: 1000}, nil, nil)
+	d := New(Config{BarePods: TreatEvict, EvictionsPerSecond: 1000, MaxPodsInFlight: 1000}, nil, nil)
 	at := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	pod := func(name string, priority int32) corev1.Pod {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
@@ -160,8 +160,8 @@ func TestAStatusHasEightBlockers(t *testing.T) {
 		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", 63), Name: fmt.Sprintf("%s-%02d", strings.Repeat("p", 250), i)}})
 	}
 	d.report(st, d.sort(&corev1.Node{}, st.Drain, pods, at), memory{}, at)
-	if len(st.Drain.BlockedBy) != 8 || st.Drain.Remaining != 30 {
-		t.Errorf("%d of %d are named, want 8 of 30", len(st.Drain.BlockedBy), st.Drain.Remaining)
+	if len(st.Drain.BlockedPods) != 8 || st.Drain.Remaining != 30 {
+		t.Errorf("%d of %d are named, want 8 of 30", len(st.Drain.BlockedPods), st.Drain.Remaining)
 	}
 	if n := len(st.Drain.Message); n > maxText {
 		t.Errorf("the message has %d bytes, which the API server would refuse", n)
@@ -177,11 +177,11 @@ func TestSettings(t *testing.T) {
 		t.Errorf("the defaults of the settings are others (-want +got):\n%s", diff)
 	}
 	cfg = Config{}
-	text := "namespaces:\n- pattern: jobs-*\n  mode: wait-then-evict\n  after: 1h\n- pattern: db\n  force_after: 20m\n  drop_after: 5m\n"
+	text := "namespaces:\n- pattern: jobs-*\n  mode: wait-then-evict\n  evict_after: 1h\n- pattern: db\n  delete_after: 20m\n  force_delete_after: 5m\n"
 	if _, err := settings.Load(&cfg, settings.Source{File: "f.yaml", FileData: []byte(text)}); err != nil {
 		t.Fatal(err)
 	}
-	want := []Namespace{{Pattern: "jobs-*", Mode: ModeWaitThenEvict, After: time.Hour}, {Pattern: "db", Mode: ModeEvict, ForceAfter: 20 * time.Minute, DropAfter: 5 * time.Minute}}
+	want := []Namespace{{Pattern: "jobs-*", Mode: ModeWaitThenEvict, EvictAfter: time.Hour}, {Pattern: "db", Mode: ModeEvict, DeleteAfter: 20 * time.Minute, ForceDeleteAfter: 5 * time.Minute}}
 	if diff := cmp.Diff(want, cfg.Namespaces); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -17,11 +17,11 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
-	const prefix = "fleetloop_node_fault_drain_"
+	const prefix = "fleetloop_node_fault_"
 	m := &metrics{
-		pods:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "requests_total", Help: "Requests that a pod goes, by how, and by what became of them."}, []string{"how", "result"}),
-		ends:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "ends_total", Help: "Drains that have ended, by how."}, []string{"state"}),
-		nodes: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "nodes", Help: "Nodes that are being drained."}),
+		pods:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "drain_pod_requests_total", Help: "Total number of requests to remove a pod from a node, by method and result."}, []string{"method", "result"}),
+		ends:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "drains_total", Help: "Total number of finished drains, by final state."}, []string{"state"}),
+		nodes: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "draining_nodes", Help: "Number of nodes currently being drained."}),
 	}
 	for _, w := range ways() {
 		for _, r := range results() {

@@ -23,8 +23,8 @@ const (
 	byWaiting     = "waiting"
 	byBudget      = "disruption-budget" // of which nothing more is known
 	byNamespace   = "namespace-terminating"
-	byRefusal     = "refused"
-	byAPIServer   = "api-server"
+	byRefusal     = "rejected"
+	byAPIServer   = "api-error"
 )
 
 // freshness is how new a list has to be.
@@ -101,8 +101,8 @@ func (d *Drainer) fateOf(node *corev1.Node, s *v1alpha1.DrainStatus, pod *corev1
 	case it.rule.Mode == ModeWait:
 		it.fate, it.by, it.why = waits, byWaiting, "it is to end by itself"
 		return it
-	case it.rule.Mode == ModeWaitThenEvict && now.Before(s.StartedAt.Add(it.rule.After)):
-		it.fate, it.by, it.until = waits, byWaiting, s.StartedAt.Add(it.rule.After)
+	case it.rule.Mode == ModeWaitThenEvict && now.Before(s.StartedAt.Add(it.rule.EvictAfter)):
+		it.fate, it.by, it.until = waits, byWaiting, s.StartedAt.Add(it.rule.EvictAfter)
 		it.why = "it may end by itself until " + it.until.UTC().Format(time.RFC3339)
 		return it
 	case bare(pod) && d.cfg.BarePods != TreatEvict:

@@ -53,7 +53,7 @@ type world struct {
 func newWorld(t *rapid.T) *world {
 	w := &world{api: &fakeAPI{pods: map[string]*corev1.Pod{}}, node: &corev1.Node{}, now: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}
 	w.node.Name, w.node.UID = "n", "uid-of-n"
-	w.stored = &v1alpha1.NodeFaultStatus{NodeUID: w.node.UID, Session: "s", Wish: &v1alpha1.Wish{Drain: true}}
+	w.stored = &v1alpha1.NodeFaultStatus{NodeUID: w.node.UID, Session: "s", DesiredActions: &v1alpha1.DesiredActions{Drain: true}}
 	for range rapid.IntRange(0, 4).Draw(t, "pods") {
 		w.arrive(t)
 	}
@@ -97,7 +97,7 @@ func (w *world) try(t *rapid.T, written bool) time.Duration {
 				t.Fatalf("it fails with %d pods left, at %s of %s", left, w.now, st.Drain.Deadline)
 			}
 		case v1alpha1.DrainCancelled:
-			if w.stored.Wish.Drain {
+			if w.stored.DesiredActions.Drain {
 				t.Fatal("it is cancelled although it is asked for")
 			}
 		case v1alpha1.DrainRunning:
@@ -161,13 +161,13 @@ func (w *world) wait(t *rapid.T) {
 
 func (w *world) rules(t *rapid.T) {
 	if !over(w.stored.Drain) {
-		w.stored.Wish.Drain = rapid.Bool().Draw(t, "drain")
+		w.stored.DesiredActions.Drain = rapid.Bool().Draw(t, "drain")
 	}
 }
 
 // finish is that everything goes well from now on: then it comes to an end.
 func (w *world) finish(t *rapid.T) {
-	w.stored.Wish.Drain = true
+	w.stored.DesiredActions.Drain = true
 	w.api.close(false)
 	for range 100 {
 		after := w.try(t, true)

@@ -21,9 +21,9 @@ const (
 // report writes into the status how far the drain is.
 func (d *Drainer) report(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) {
 	s := st.Drain
-	s.Remaining, s.Terminating, s.BlockedBy = count(len(going)), 0, nil
+	s.Remaining, s.Terminating, s.BlockedPods = count(len(going)), 0, nil
 	type ranked struct {
-		v1alpha1.Blocker
+		v1alpha1.BlockedPod
 		rank int
 	}
 	var blockers []ranked
@@ -34,17 +34,17 @@ func (d *Drainer) report(st *v1alpha1.NodeFaultStatus, going []item, m memory, n
 			s.Terminating++
 			if it.fate == ending && now.After(it.pod.DeletionTimestamp.Add(overdue)) {
 				since := it.pod.DeletionTimestamp.UTC().Format(time.RFC3339)
-				blockers = append(blockers, ranked{v1alpha1.Blocker{Pod: nameOf(it.pod), By: byTerminating, Message: "it should have ended by " + since}, 1})
+				blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: nameOf(it.pod), BlockedBy: byTerminating, Message: "it should have ended by " + since}, 1})
 			}
 		case t.refusals > 0 && it.fate == goes:
 			blockers = append(blockers, ranked{t.blocker, 0})
 		case it.fate == waits:
-			blockers = append(blockers, ranked{v1alpha1.Blocker{Pod: nameOf(it.pod), By: it.by, Message: it.why}, 2})
+			blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: nameOf(it.pod), BlockedBy: it.by, Message: it.why}, 2})
 		}
 	}
 	slices.SortStableFunc(blockers, func(a, b ranked) int { return cmp.Or(a.rank-b.rank, strings.Compare(a.Pod, b.Pod)) })
 	for _, b := range blockers[:min(len(blockers), maxBlockers)] {
-		s.BlockedBy = append(s.BlockedBy, b.Blocker)
+		s.BlockedPods = append(s.BlockedPods, b.BlockedPod)
 	}
 	s.Message = message(s, len(blockers))
 }
@@ -53,16 +53,16 @@ func (d *Drainer) report(st *v1alpha1.NodeFaultStatus, going []item, m memory, n
 func message(s *v1alpha1.DrainStatus, blocked int) string {
 	text := fmt.Sprintf("%d pods have still to go, %d are on their way", s.Remaining, s.Terminating)
 	if blocked > 0 {
-		text += "; waiting for " + names(s.BlockedBy, blocked)
+		text += "; waiting for " + names(s.BlockedPods, blocked)
 	}
 	return nodefault.Cut(text, maxText)
 }
 
 // names are some of so many pods, with what keeps them.
-func names(blockers []v1alpha1.Blocker, all int) string {
+func names(blockers []v1alpha1.BlockedPod, all int) string {
 	var list []string
 	for _, b := range blockers[:min(len(blockers), maxNames)] {
-		list = append(list, b.Pod+" ("+b.By+")")
+		list = append(list, b.Pod+" ("+b.BlockedBy+")")
 	}
 	if more := all - len(list); more > 0 && len(list) > 0 {
 		list = append(list, fmt.Sprintf("%d more", more))
@@ -99,15 +99,15 @@ func (d *Drainer) next(st *v1alpha1.NodeFaultStatus, going []item, m memory, now
 		default: // our own rate did not allow it
 			unasked++
 		}
-		if it.fate == goes && it.rule.ForceAfter > 0 && t.next.After(now) {
-			if force := st.Drain.StartedAt.Add(it.rule.ForceAfter); force.After(now) {
+		if it.fate == goes && it.rule.DeleteAfter > 0 && t.next.After(now) {
+			if force := st.Drain.StartedAt.Add(it.rule.DeleteAfter); force.After(now) {
 				sooner(force)
 			}
 		}
 	}
 	if unasked > 0 {
-		missing := float64(min(unasked, d.cfg.InFlight)) - d.limiter.TokensAt(now)
-		sooner(now.Add(time.Duration(missing / d.cfg.Rate * float64(time.Second))))
+		missing := float64(min(unasked, d.cfg.MaxPodsInFlight)) - d.limiter.TokensAt(now)
+		sooner(now.Add(time.Duration(missing / d.cfg.EvictionsPerSecond * float64(time.Second))))
 	}
 	return max(at.Sub(now), leastLook)
 }

@@ -53,7 +53,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 		{Key: "fleetloop.io/fault", Value: "gpu", Effect: corev1.TaintEffectNoSchedule},
 		{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
 	}
-	st := &v1alpha1.NodeFaultStatus{NodeUID: node.UID, Session: "k3f9c2aa", Wish: &v1alpha1.Wish{Cordon: true, Drain: true}}
+	st := &v1alpha1.NodeFaultStatus{NodeUID: node.UID, Session: "k3f9c2aa", DesiredActions: &v1alpha1.DesiredActions{Cordon: true, Drain: true}}
 	return &rig{t: t, client: client, wire: w, ns: ns, node: node, st: st, now: time.Now().Truncate(time.Second), d: New(cfg, client, nil)}
 }
 
@@ -98,8 +98,8 @@ func (r *rig) want(state v1alpha1.DrainState, actions ...string) {
 func (r *rig) wantBlockers(want ...string) {
 	r.t.Helper()
 	var got []string
-	for _, b := range r.st.Drain.BlockedBy {
-		got = append(got, strings.ReplaceAll(b.Pod+" by "+b.By, r.ns+"/", ""))
+	for _, b := range r.st.Drain.BlockedPods {
+		got = append(got, strings.ReplaceAll(b.Pod+" by "+b.BlockedBy, r.ns+"/", ""))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		r.t.Errorf("pods are kept (-want +got):\n%s", diff)

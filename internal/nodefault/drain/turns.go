@@ -18,7 +18,7 @@ type try struct {
 	accepted time.Time // it was told to go, or was gone, then
 	refusals int       // in a row
 	next     time.Time // not before it is asked again
-	blocker  v1alpha1.Blocker
+	blocker  v1alpha1.BlockedPod
 }
 
 // memory is what is remembered of those pods of a node that have still to go.

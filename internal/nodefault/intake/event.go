@@ -95,9 +95,9 @@ func (e Event) Report(now time.Time) (nodefault.Report, error) {
 	return nodefault.Report{Node: e.Node, Healthy: e.Healthy, Fault: v1alpha1.Fault{
 		Source: e.Agent, Check: e.Check, Entity: entity,
 		ComponentClass: short(e.ComponentClass, maxClass), ErrorCodes: codes(e.ErrorCodes), Fatal: e.Fatal,
-		Message: short(e.Message, maxMessage), Action: action, ObserveOnly: e.ObserveOnly,
-		Quarantine: quarantine, Drain: drain,
-		Since: metav1.NewMicroTime(at.UTC().Truncate(time.Microsecond)), // as it can be stored
+		Message: short(e.Message, maxMessage), RecommendedAction: action, ObserveOnly: e.ObserveOnly,
+		QuarantineOverride: quarantine, DrainOverride: drain,
+		DetectedAt: metav1.NewMicroTime(at.UTC().Truncate(time.Microsecond)), // as it can be stored
 	}}, nil
 }
 

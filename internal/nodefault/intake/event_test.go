@@ -32,8 +32,8 @@ func TestReport(t *testing.T) {
 	got, err := newEvent().Report(noon())
 	want := nodefault.Report{Node: "gpu-node-01", Fault: v1alpha1.Fault{
 		Source: "syslog-health-monitor", Check: "xid-check", Entity: "GPU/3,PCI/0000:3b:00", ComponentClass: "GPU",
-		ErrorCodes: []string{"79", "48"}, Fatal: true, Message: "GPU has fallen off the bus", Action: v1alpha1.ActionRestartVM,
-		Quarantine: v1alpha1.OverrideForce, Drain: v1alpha1.OverrideSkip, Since: metav1.NewMicroTime(noon().Add(-time.Minute)),
+		ErrorCodes: []string{"79", "48"}, Fatal: true, Message: "GPU has fallen off the bus", RecommendedAction: v1alpha1.ActionRestartVM,
+		QuarantineOverride: v1alpha1.OverrideForce, DrainOverride: v1alpha1.OverrideSkip, DetectedAt: metav1.NewMicroTime(noon().Add(-time.Minute)),
 	}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -93,8 +93,8 @@ func TestReportTimes(t *testing.T) {
 			e := newEvent()
 			e.At = tc.at
 			got, err := e.Report(noon())
-			if err != nil || !got.Fault.Since.Time.Equal(tc.want) {
-				t.Errorf("%s: got %v, %v, want %v", tc.reason, got.Fault.Since, err, tc.want)
+			if err != nil || !got.Fault.DetectedAt.Time.Equal(tc.want) {
+				t.Errorf("%s: got %v, %v, want %v", tc.reason, got.Fault.DetectedAt, err, tc.want)
 			}
 		})
 	}

@@ -29,7 +29,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fleetloop_node_fault_reports_total",
-		Help: "Reports about nodes, by the way they came in and what became of them.",
+		Help: "Total number of fault reports received, by kind of source and result.",
 	}, []string{"source_kind", "result"})}
 	if reg != nil {
 		reg.MustRegister(m.reports)
@@ -70,9 +70,9 @@ func result(err error) string {
 	case errors.Is(err, ErrInvalid):
 		return "invalid"
 	case errors.Is(err, ErrFull):
-		return "full"
+		return "too_many_faults"
 	case errors.Is(err, ErrBusy):
-		return "busy"
+		return "queue_full"
 	}
 	return "unavailable"
 }

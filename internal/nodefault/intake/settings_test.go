@@ -35,11 +35,11 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := all{
-		Auth:       auth.Config{Mode: auth.ModeCluster, Believe: auth.DefaultBelieve},
+		Auth:       auth.Config{Mode: auth.ModeCluster, CacheTTL: auth.DefaultBelieve},
 		Conditions: conditions.Default(),
-		GRPC:       grpcapi.Config{SocketMode: grpcapi.DefaultSocketMode, MaxMessage: grpcapi.DefaultMaxMessage, ShutdownTimeout: grpcapi.DefaultShutdownTimeout},
-		HTTP:       httpapi.Config{MaxBody: httpapi.DefaultMaxBody, Rate: callers.DefaultRate, Burst: callers.DefaultBurst, Alerts: httpapi.DefaultAlerts()},
-		Store:      store.Config{Pending: store.DefaultPending, Timeout: store.DefaultTimeout},
+		GRPC:       grpcapi.Config{SocketMode: grpcapi.DefaultSocketMode, MaxMessageBytes: grpcapi.DefaultMaxMessage, ShutdownTimeout: grpcapi.DefaultShutdownTimeout},
+		HTTP:       httpapi.Config{MaxBodyBytes: httpapi.DefaultMaxBody, Rate: callers.DefaultRate, Burst: callers.DefaultBurst, Alerts: httpapi.DefaultAlerts()},
+		Store:      store.Config{QueueSize: store.DefaultPending, Timeout: store.DefaultTimeout},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -65,7 +65,7 @@ node_conditions:
 	}
 	want := conditions.Config{
 		Presets:    []string{"npd"},
-		Conditions: []conditions.Condition{{Type: "DiskFailing", UnhealthyStatus: []corev1.ConditionStatus{"True", "Unknown"}, For: 2 * time.Minute, ErrorCode: "SMART", Action: "REPLACE_VM", Fatal: true}},
+		Conditions: []conditions.Condition{{Type: "DiskFailing", UnhealthyStatus: []corev1.ConditionStatus{"True", "Unknown"}, For: 2 * time.Minute, ErrorCode: "SMART", RecommendedAction: "REPLACE_VM", Fatal: true}},
 		Resources:  []conditions.Resource{{Resource: "nvidia.com/gpu", For: 5 * time.Minute, ErrorCode: "ResourceShortfall", Fatal: true}},
 	}
 	if diff := cmp.Diff(want, got.Conditions); diff != "" {

@@ -35,7 +35,7 @@ func TestRebootIsProven(t *testing.T) {
 	w.want(o, sent, waiting, "not booted again")
 	_, status := parts(o)
 	want := v1alpha1.NodeActionStatus{
-		StartTime: at(w.now), NodeUID: node.UID, BootID: "boot-1", Provider: "machinery", Reference: "request of " + o.GetName(),
+		StartTime: at(w.now), NodeUID: node.UID, PreviousBootID: "boot-1", Provider: "machinery", ProviderRequestID: "request of " + o.GetName(),
 		Deadline: at(w.now.Add(30 * time.Minute)), Conditions: status.Conditions, Message: status.Message,
 	}
 	if diff := cmp.Diff(&want, status); diff != "" {
@@ -126,8 +126,8 @@ func TestBootIDIsWaitedFor(t *testing.T) {
 		}
 		w.report("boot-7", corev1.ConditionTrue)
 		w.want(w.look(o), sent, waiting, "not booted again")
-		if _, status := parts(o); status.BootID != "boot-7" {
-			t.Errorf("the boot that is to end is %q", status.BootID)
+		if _, status := parts(o); status.PreviousBootID != "boot-7" {
+			t.Errorf("the boot that is to end is %q", status.PreviousBootID)
 		}
 		w.report("boot-8", corev1.ConditionTrue)
 		w.want(w.look(o), sent, succeeded, "another boot")

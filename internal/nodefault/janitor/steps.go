@@ -38,7 +38,7 @@ func (r *reconciler) begin(ctx context.Context, t *turn) (moved bool, again time
 	}
 	before, err := r.turns.take(ctx, t.object, func() error {
 		t.status.StartTime, t.status.Deadline = at(t.now), at(t.now.Add(r.kind.deadline))
-		t.status.NodeUID, t.status.BootID = t.node.UID, t.node.Status.NodeInfo.BootID
+		t.status.NodeUID, t.status.PreviousBootID = t.node.UID, t.node.Status.NodeInfo.BootID
 		t.status.Provider = r.kind.provider.Name()
 		t.status.Message = ""
 		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonWaiting, "")
@@ -149,7 +149,7 @@ func (r *reconciler) announce(ctx context.Context, t *turn) error {
 			return nil
 		}
 	}
-	t.status.BootID = t.node.Status.NodeInfo.BootID // the boot that is to end, whatever went before
+	t.status.PreviousBootID = t.node.Status.NodeInfo.BootID // the boot that is to end, whatever went before
 	t.status.Message = ""
 	t.set(v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, reasonSending, "")
 	return nil
@@ -203,7 +203,7 @@ func (r *reconciler) bounded(ctx context.Context) (context.Context, context.Canc
 // request is what a provider is asked.
 func (r *reconciler) request(t *turn) provider.Request {
 	return provider.Request{
-		Key: t.object.GetUID(), Action: r.kind.action, Node: t.node, BootID: t.status.BootID, Force: t.spec.Force, Deadline: t.status.Deadline.Time,
+		Key: t.object.GetUID(), Action: r.kind.action, Node: t.node, BootID: t.status.PreviousBootID, Force: t.spec.Force, Deadline: t.status.Deadline.Time,
 		By: provider.Object{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: r.kind.name, Name: t.object.GetName(),
 			Labels: t.object.GetLabels(), Annotations: t.object.GetAnnotations(),
@@ -228,10 +228,10 @@ func (r *reconciler) send(ctx context.Context, t *turn) error {
 	var permanent *provider.PermanentError
 	switch {
 	case errors.As(err, &waiting):
-		r.count("waiting")
+		r.count("pending")
 		t.wait(waiting.Message)
 	case errors.As(err, &permanent):
-		r.count("refused")
+		r.count("rejected")
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, err.Error())
 	case err != nil:
 		r.count("error")
@@ -242,7 +242,7 @@ func (r *reconciler) send(ctx context.Context, t *turn) error {
 		t.wait(err.Error())
 	default:
 		r.count("accepted")
-		t.status.Reference = nodefault.Cut(reference, maxReference)
+		t.status.ProviderRequestID = nodefault.Cut(reference, maxReference)
 		t.status.Message = ""
 		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "")
 	}
@@ -257,7 +257,7 @@ func (r *reconciler) count(answer string) {
 // rebooted says whether a node is in another boot than the one that was to end.
 func (r *reconciler) rebooted(t *turn) bool {
 	id := t.node.Status.NodeInfo.BootID
-	return r.kind.action == provider.ActionReboot && id != "" && t.status.BootID != "" && id != t.status.BootID
+	return r.kind.action == provider.ActionReboot && id != "" && t.status.PreviousBootID != "" && id != t.status.PreviousBootID
 }
 
 // followReboot waits for another boot, and for the node to be Ready in it.
@@ -307,12 +307,12 @@ func (r *reconciler) followEnd(ctx context.Context, t *turn) error {
 
 // look asks the provider how far it is. One that cannot say is asked again.
 func (r *reconciler) look(ctx context.Context, t *turn) provider.Progress {
-	if t.status.Reference == "" && t.node == nil { // it was gone before the provider had answered: nobody can be asked for it
+	if t.status.ProviderRequestID == "" && t.node == nil { // it was gone before the provider had answered: nobody can be asked for it
 		return provider.Progress{State: provider.StateDone}
 	}
 	calling, cancel := r.bounded(ctx)
 	defer cancel()
-	p, err := r.kind.provider.Look(calling, r.request(t), t.status.Reference)
+	p, err := r.kind.provider.Look(calling, r.request(t), t.status.ProviderRequestID)
 	if err != nil {
 		r.metrics.failed.Inc()
 		r.log.WarnContext(ctx, "cannot look at provider", "kind", r.kind.name, "object", t.object.GetName(), "err", err)

@@ -32,7 +32,7 @@ func newNode(name string, cordoned bool) *corev1.Node {
 // newKeeper is one that has just begun, of a budget of one node.
 func newKeeper(t *testing.T, c *fake.Clientset, nodes ...*corev1.Node) *latch.Keeper {
 	t.Helper()
-	b, err := budget.New(budget.Config{MinNodes: 1, WindowNodes: 10, OnTrip: budget.Latch}, func() []*corev1.Node { return nodes }, nil)
+	b, err := budget.New(budget.Config{MinAllowedNodes: 1, WindowMinAllowedNodes: 10, OnExhausted: budget.ManualReset}, func() []*corev1.Node { return nodes }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ const mostAcknowledged = 3
 // sameBut says whether a NodeFault is as it was, but for what the outbox writes.
 func sameBut(before, now *v1alpha1.NodeFault) bool {
 	then := before.Status.DeepCopy()
-	then.Delivered, then.Untold, then.Resent = now.Status.Delivered, now.Status.Untold, now.Status.Resent
+	then.Deliveries, then.Undelivered, then.LastResendRequest = now.Status.Deliveries, now.Status.Undelivered, now.Status.LastResendRequest
 	return before.UID == now.UID && before.Generation == now.Generation && before.DeletionTimestamp.IsZero() == now.DeletionTimestamp.IsZero() &&
 		equality.Semantic.DeepEqual(then, &now.Status)
 }
@@ -171,7 +171,7 @@ func sameBut(before, now *v1alpha1.NodeFault) bool {
 func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.NodeFault, places map[string]v1alpha1.DeliveryStatus) error {
 	from, to := before.DeepCopy(), before.DeepCopy()
 	to.Status = *after.Status.DeepCopy()
-	to.Status.Delivered, to.Status.Untold, to.Status.Resent = withPlaces(from.Status.Delivered, places), from.Status.Untold, from.Status.Resent
+	to.Status.Deliveries, to.Status.Undelivered, to.Status.LastResendRequest = withPlaces(from.Status.Deliveries, places), from.Status.Undelivered, from.Status.LastResendRequest
 	if err := h.patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true); err != nil {
 		return err
 	}
@@ -183,9 +183,9 @@ func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.Nod
 // newPlaces are the places of sinks that had none before. They are written with
 // the first record that those sinks are owed.
 func newPlaces(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliveryStatus {
-	places := maps.Clone(after.Status.Delivered)
+	places := maps.Clone(after.Status.Deliveries)
 	maps.DeleteFunc(places, func(name string, _ v1alpha1.DeliveryStatus) bool {
-		_, was := before.Status.Delivered[name]
+		_, was := before.Status.Deliveries[name]
 		return was
 	})
 	return places
@@ -271,27 +271,27 @@ func progress(p outbox.Progress) map[string]any {
 			sinks[name] = nil
 			continue
 		}
-		sink := map[string]any{"seq": d.Seq, "at": d.At, "error": nil, "failedAt": d.FailedAt, "refused": nil}
-		if d.Since != nil {
-			sink["since"] = d.Since
+		sink := map[string]any{"processedSequence": d.ProcessedSequence, "lastDeliveredAt": d.LastDeliveredAt, "lastError": nil, "lastFailedAt": d.LastFailedAt, "rejected": nil}
+		if d.EnabledAt != nil {
+			sink["enabledAt"] = d.EnabledAt
 		}
 		if d.Dropped > 0 {
 			sink["dropped"] = d.Dropped
 		}
-		if d.Error != "" {
-			sink["error"] = d.Error
+		if d.LastError != "" {
+			sink["lastError"] = d.LastError
 		}
-		if len(d.Refused) > 0 {
-			sink["refused"] = d.Refused
+		if len(d.Rejected) > 0 {
+			sink["rejected"] = d.Rejected
 		}
 		sinks[name] = sink
 	}
-	status := map[string]any{"delivered": sinks}
+	status := map[string]any{"deliveries": sinks}
 	if p.Untold >= 0 {
-		status["untold"] = p.Untold
+		status["undelivered"] = p.Untold
 	}
 	if p.Resent != "" {
-		status["resent"] = p.Resent
+		status["lastResendRequest"] = p.Resent
 	}
 	return status
 }

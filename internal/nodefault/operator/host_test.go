@@ -27,8 +27,8 @@ func TestProgressTakesAway(t *testing.T) {
 		sink   *v1alpha1.DeliveryStatus
 		want   string
 	}{
-		"Taken":   {"the sink is well again", &v1alpha1.DeliveryStatus{Seq: 3, At: &at}, `{"at":"2026-05-04T03:00:00Z","error":null,"failedAt":null,"refused":null,"seq":3}`},
-		"Refused": {"what it would not have", &v1alpha1.DeliveryStatus{Seq: 3, Error: "client_error", FailedAt: &at, Refused: []int64{3}}, `{"at":null,"error":"client_error","failedAt":"2026-05-04T03:00:00Z","refused":[3],"seq":3}`},
+		"Taken":   {"the sink is well again", &v1alpha1.DeliveryStatus{ProcessedSequence: 3, LastDeliveredAt: &at}, `{"lastDeliveredAt":"2026-05-04T03:00:00Z","lastError":null,"lastFailedAt":null,"processedSequence":3,"rejected":null}`},
+		"Refused": {"what it would not have", &v1alpha1.DeliveryStatus{ProcessedSequence: 3, LastError: "client_error", LastFailedAt: &at, Rejected: []int64{3}}, `{"lastDeliveredAt":null,"lastError":"client_error","lastFailedAt":"2026-05-04T03:00:00Z","processedSequence":3,"rejected":[3]}`},
 		"Gone":    {"nobody tells it any more", nil, `null`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestProgressTakesAway(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := `{"delivered":{"default":` + tc.want + `},"resent":"x","untold":1}`
+			want := `{"deliveries":{"default":` + tc.want + `},"lastResendRequest":"x","undelivered":1}`
 			if diff := cmp.Diff(want, string(got)); diff != "" {
 				t.Errorf("%s: (-want +got)\n%s", tc.reason, diff)
 			}

@@ -22,13 +22,13 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, l lister) (*metrics, error) {
 	m := &metrics{
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_actions_total", Help: "What was done to nodes, by action and outcome.",
+			Name: "fleetloop_node_fault_actions_total", Help: "Total number of actions on nodes, such as cordon or drain-started, by action and outcome.",
 		}, []string{"action", "outcome"}),
 		toCordon: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "fleetloop_node_fault_cordon_delay_seconds", Help: "From when a fault was found to the cordon of its node.", Buckets: prometheus.ExponentialBuckets(0.01, 3, 12),
+			Name: "fleetloop_node_fault_cordon_delay_seconds", Help: "Time from the detection of a fault to the cordon of its node, in seconds.", Buckets: prometheus.ExponentialBuckets(0.01, 3, 12),
 		}),
 		ruleErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_rule_errors_total", Help: "Decisions in which a rule could not be evaluated.",
+			Name: "fleetloop_node_fault_rule_errors_total", Help: "Total number of failed rule evaluations.",
 		}),
 	}
 	return m, errors.Join(reg.Register(m.actions), reg.Register(m.toCordon), reg.Register(m.ruleErrors), reg.Register(newPhaseGauges(l)))
@@ -59,9 +59,9 @@ type phaseGauges struct {
 func newPhaseGauges(l lister) phaseGauges {
 	return phaseGauges{
 		faults: l,
-		count:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fleetloop_node_faults", Help: "NodeFaults, by phase."}, []string{"phase"}),
+		count:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fleetloop_node_faults", Help: "Number of NodeFaults, by phase."}, []string{"phase"}),
 		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fleetloop_node_fault_phase_age_seconds", Help: "How long the node that has been in a phase for the longest time has been in it.",
+			Name: "fleetloop_node_fault_phase_max_age_seconds", Help: "Longest time that any NodeFault has been in its current phase, by phase, in seconds; 0 if there is none.",
 		}, []string{"phase"}),
 	}
 }
@@ -92,8 +92,8 @@ func (g phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	for i := range all {
 		st := &all[i].Status
 		count[st.Phase]++
-		if st.Since != nil {
-			oldest[st.Phase] = max(oldest[st.Phase], time.Since(st.Since.Time).Seconds())
+		if st.PhaseChangedAt != nil {
+			oldest[st.Phase] = max(oldest[st.Phase], time.Since(st.PhaseChangedAt.Time).Seconds())
 		}
 	}
 	for _, p := range phases() {

@@ -240,7 +240,7 @@ func faultNews() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)
 		now, isOne := e.ObjectNew.(*v1alpha1.NodeFault)
-		return ok && isOne && (before.Generation != now.Generation || before.UID != now.UID || before.Status.Seq > now.Status.Seq)
+		return ok && isOne && (before.Generation != now.Generation || before.UID != now.UID || before.Status.LastSequence > now.Status.LastSequence)
 	}}
 }
 
@@ -249,7 +249,7 @@ func outboxNews() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)
 		now, isOne := e.ObjectNew.(*v1alpha1.NodeFault)
-		return ok && isOne && (before.Status.Seq != now.Status.Seq || before.UID != now.UID ||
+		return ok && isOne && (before.Status.LastSequence != now.Status.LastSequence || before.UID != now.UID ||
 			before.Annotations[v1alpha1.AnnotationResend] != now.Annotations[v1alpha1.AnnotationResend])
 	}}
 }

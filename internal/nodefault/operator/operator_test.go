@@ -22,7 +22,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const sick = "node-00"
 
 // wide is a budget that is never exhausted.
-func wide() budget.Config { return budget.Config{MaxPercent: 100, MinNodes: 100, WindowNodes: 100} }
+func wide() budget.Config {
+	return budget.Config{MaxPercent: 100, MinAllowedNodes: 100, WindowMinAllowedNodes: 100}
+}
 
 var wholeStory = []string{
 	changeevent.ActionCordon, changeevent.ActionDrainStarted, changeevent.ActionDrainCompleted,
@@ -116,7 +118,7 @@ func TestWaitingCostsNoWrites(t *testing.T) {
 	}
 	w.edit(nodeName(1), func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	w.report(sick, "xid")
-	r := w.newReconciler(budget.Config{MinNodes: 1, WindowNodes: 6}, false)
+	r := w.newReconciler(budget.Config{MinAllowedNodes: 1, WindowMinAllowedNodes: 6}, false)
 	next := func() *reconciler { return r }
 	w.rest(next)
 	if w.phase() != v1alpha1.PhasePending || w.faults[sick].Status.Message == "" {
@@ -309,7 +311,7 @@ func TestOldFaultsOfANewNode(t *testing.T) {
 // behind, or tells what was not done or leaves out what was.
 func TestNothingGoesTooFar(t *testing.T) {
 	const nodes, most = 6, 2
-	allowed := budget.Config{MaxPercent: 0, MinNodes: most, WindowNodes: nodes}
+	allowed := budget.Config{MaxPercent: 0, MinAllowedNodes: most, WindowMinAllowedNodes: nodes}
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
 		for i := range nodes {
@@ -403,7 +405,7 @@ func TestNothingGoesTooFar(t *testing.T) {
 				t.Fatalf("node %q is left unschedulable: %t (a person wants %t), ours: %s", name, n.Spec.Unschedulable, theirs[name], n.Annotations[v1alpha1.AnnotationOwned])
 			}
 			note(name)
-			if f := w.faults[name]; f != nil && f.Status.Dropped == 0 && f.Status.Seq <= 32 && !slices.Equal(told[name], w.flips[name]) {
+			if f := w.faults[name]; f != nil && f.Status.Dropped == 0 && f.Status.LastSequence <= 32 && !slices.Equal(told[name], w.flips[name]) {
 				t.Fatalf("node %q: told %s, done %s", name, strings.Join(told[name], " "), strings.Join(w.flips[name], " "))
 			}
 		}

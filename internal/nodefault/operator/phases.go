@@ -21,16 +21,16 @@ const maxMessage = 1024
 // what the stages have found, and from nothing else.
 func (r *reconciler) describe(before, st *v1alpha1.NodeFaultStatus, s quarantine.Step, now time.Time) {
 	st.Phase = phaseOf(st, s.Why)
-	if st.Phase != before.Phase || st.Since == nil {
-		st.Since = &metav1.Time{Time: now.Truncate(time.Second)}
+	if st.Phase != before.Phase || st.PhaseChangedAt == nil {
+		st.PhaseChangedAt = &metav1.Time{Time: now.Truncate(time.Second)}
 	}
 	st.Message = nodefault.Cut(r.messageOf(st, s), maxMessage)
 	if st.Phase == v1alpha1.PhasePending && before.Phase == v1alpha1.PhasePending && numberless(before.Message) == numberless(st.Message) {
 		st.Message = before.Message // or all that wait would be written with each node that comes or goes
 	}
-	st.Fault = ""
-	if st.Opened != nil {
-		st.Fault = nodefault.Cut(nodefault.CodeOf(*st.Opened), 256)
+	st.FaultCode = ""
+	if st.TriggeredBy != nil {
+		st.FaultCode = nodefault.Cut(nodefault.CodeOf(*st.TriggeredBy), 256)
 	}
 	for _, c := range conditionsOf(st, s) {
 		c.LastTransitionTime = metav1.Time{Time: now.Truncate(time.Second)}
@@ -133,9 +133,9 @@ func conditionsOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) []metav1.Cond
 		all = append(all, c)
 	}
 	quarantined := st.Owned != nil
-	set(v1alpha1.ConditionQuarantined, quarantined, choose(quarantined, choose(s.Why == quarantine.Foreign, "ForeignCordon", "Cordoned"), "Released"), "")
+	set(v1alpha1.ConditionQuarantined, quarantined, choose(quarantined, choose(s.Why == quarantine.Foreign, "CordonedByOthers", "Cordoned"), "Released"), "")
 	set(v1alpha1.ConditionBudgetDenied, s.Why == quarantine.Denied, choose(s.Why == quarantine.Denied, "BudgetExhausted", "WithinBudget"), choose(s.Why == quarantine.Denied, st.Message, ""))
-	set(v1alpha1.ConditionOverridden, st.Overridden != nil, choose(st.Overridden != nil, "ByAPerson", "OverIt"), "")
+	set(v1alpha1.ConditionOverridden, st.Overridden != nil, choose(st.Overridden != nil, "ManuallyUncordoned", "OverrideEnded"), "")
 	drained := st.Drain != nil && st.Drain.State == v1alpha1.DrainCompleted
 	reason := "NotDrained"
 	if st.Drain != nil {

@@ -169,8 +169,8 @@ func (r *reconciler) step(ctx context.Context, t *turn) (moved bool, after time.
 	}
 	st.ObservedGeneration = t.fault.Generation
 	r.describe(&before.Status, st, s, t.now)
-	if st.Seq == before.Status.Seq { // nothing was added that a sink is owed
-		st.Delivered = before.Status.Delivered
+	if st.LastSequence == before.Status.LastSequence { // nothing was added that a sink is owed
+		st.Deliveries = before.Status.Deliveries
 	}
 	if equality.Semantic.DeepEqual(&before.Status, st) {
 		kept, err := r.cleanUp(ctx, t)
@@ -198,7 +198,7 @@ func (r *reconciler) dropOld(ctx context.Context, t *turn) (bool, error) {
 		return false, nil
 	}
 	keep := slices.DeleteFunc(slices.Clone(faults), func(f v1alpha1.Fault) bool {
-		return t.node == nil || f.Since.Time.Before(t.node.CreationTimestamp.Time)
+		return t.node == nil || f.DetectedAt.Time.Before(t.node.CreationTimestamp.Time)
 	})
 	if len(keep) == len(faults) {
 		return false, nil
@@ -246,7 +246,7 @@ func (r *reconciler) explain(ctx context.Context, t *turn, s quarantine.Step, re
 		st.Phase = v1alpha1.PhaseObserved
 	}
 	if st.Phase != t.before.Status.Phase {
-		st.Since = &metav1.Time{Time: t.now.Truncate(time.Second)}
+		st.PhaseChangedAt = &metav1.Time{Time: t.now.Truncate(time.Second)}
 	}
 	st.Message = nodefault.Cut("the API server refuses a change of the Node, which is tried again: "+refusal.Error(), maxMessage)
 	if equality.Semantic.DeepEqual(&t.before.Status, st) {
@@ -279,8 +279,8 @@ func lasts(err error) bool {
 func (r *reconciler) act(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
 	st := &t.fault.Status
 	var after time.Duration
-	pretends := s.Why == quarantine.DryRun && st.Wish != nil && st.Wish.DryRun
-	if !r.drainedAtOnce(ctx, t, s) && (s.Act || pretends) && (st.Wish != nil && st.Wish.Drain || st.Drain != nil) {
+	pretends := s.Why == quarantine.DryRun && st.DesiredActions != nil && st.DesiredActions.DryRun
+	if !r.drainedAtOnce(ctx, t, s) && (s.Act || pretends) && (st.DesiredActions != nil && st.DesiredActions.Drain || st.Drain != nil) {
 		wait, err := r.drain.Step(ctx, t.node, st, t.now)
 		if err != nil {
 			return 0, fmt.Errorf("drain node %q: %w", t.fault.Name, err)
@@ -299,8 +299,8 @@ func (r *reconciler) act(ctx context.Context, t *turn, s quarantine.Step) (time.
 // look on, and so is one of which that cannot be said now.
 func (r *reconciler) drainedAtOnce(ctx context.Context, t *turn, s quarantine.Step) bool {
 	st := &t.fault.Status
-	taken := s.Node != nil && (s.Why == quarantine.Ours || s.Why == quarantine.Foreign) && !s.Act && st.Owned != nil && st.Wish != nil
-	if !taken || !st.Wish.Drain || st.Wish.DryRun || st.Drain != nil {
+	taken := s.Node != nil && (s.Why == quarantine.Ours || s.Why == quarantine.Foreign) && !s.Act && st.Owned != nil && st.DesiredActions != nil
+	if !taken || !st.DesiredActions.Drain || st.DesiredActions.DryRun || st.Drain != nil {
 		return false
 	}
 	then := st.DeepCopy()
@@ -355,13 +355,13 @@ func (r *reconciler) cleanUp(ctx context.Context, t *turn) (time.Duration, error
 	st := &t.fault.Status
 	over := st.Phase == v1alpha1.PhaseHealthy || st.Phase == v1alpha1.PhaseGone || st.Phase == v1alpha1.PhaseObserved
 	never := t.node == nil && st.NodeUID == "" // nobody has seen the node that its faults are of
-	if !over || len(t.fault.Spec.Faults) > 0 && !never || st.Overridden != nil || st.Since == nil || t.node != nil && marked(t.node) {
+	if !over || len(t.fault.Spec.Faults) > 0 && !never || st.Overridden != nil || st.PhaseChangedAt == nil || t.node != nil && marked(t.node) {
 		return 0, nil
 	}
-	if left := st.Since.Add(r.cfg.TTL).Sub(t.now); left > 0 {
+	if left := st.PhaseChangedAt.Add(r.cfg.TTL).Sub(t.now); left > 0 {
 		return left, nil
 	}
-	if st.Untold > 0 { // its sinks are waited for, until what they are to be told is too old
+	if st.Undelivered > 0 { // its sinks are waited for, until what they are to be told is too old
 		return r.cfg.TTL, nil
 	}
 	if asked, err := r.asked(ctx, t.fault.Name); err != nil || asked {
@@ -374,12 +374,12 @@ func (r *reconciler) cleanUp(ctx context.Context, t *turn) (time.Duration, error
 func (r *reconciler) tell(ctx context.Context, before *v1alpha1.NodeFaultStatus, f *v1alpha1.NodeFault) {
 	for i := range f.Status.History {
 		h := &f.Status.History[i]
-		if h.Seq <= before.Seq {
+		if h.Sequence <= before.LastSequence {
 			continue
 		}
 		r.metrics.actions.WithLabelValues(h.Action, outcomeOf(h)).Inc()
-		if opened := f.Status.Opened; h.Action == changeevent.ActionCordon && !h.DryRun && opened != nil {
-			r.metrics.toCordon.Observe(max(0, h.At.Sub(opened.Since.Time).Seconds()))
+		if opened := f.Status.TriggeredBy; h.Action == changeevent.ActionCordon && !h.DryRun && opened != nil {
+			r.metrics.toCordon.Observe(max(0, h.At.Sub(opened.DetectedAt.Time).Seconds()))
 		}
 		r.log.InfoContext(ctx, "change", "by", h.Source, "action", h.Action, "node", f.Name, "session", h.Session, "check", h.Check, "error_codes", h.ErrorCodes,
 			"agent", h.Agent, "reason", h.Reason, "outcome", h.Outcome, "dry_run", h.DryRun, "change_id", h.ID)

@@ -118,7 +118,7 @@ func (w *world) report(node, check string) {
 		}
 	}
 	f.Spec.Faults = append(f.Spec.Faults, v1alpha1.Fault{
-		Source: "agent", Check: check, ErrorCodes: []string{"XID-79"}, Fatal: true, Action: v1alpha1.ActionRestartVM, Since: metav1.NewMicroTime(w.now),
+		Source: "agent", Check: check, ErrorCodes: []string{"XID-79"}, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, DetectedAt: metav1.NewMicroTime(w.now),
 	})
 	f.Generation++
 	w.stamp(&f.ObjectMeta)
@@ -246,9 +246,9 @@ func (d drains) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaul
 		nodefault.Tell(st, nodefault.RecordOf(st, changeevent.SourceNodeDrainer, action, "", now))
 	}
 	switch {
-	case st.Wish == nil || !st.Wish.Drain:
+	case st.DesiredActions == nil || !st.DesiredActions.Drain:
 		d.Cancel(st, "", now)
-	case st.Wish.DryRun:
+	case st.DesiredActions.DryRun:
 		r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainStarted, "", now)
 		r.DryRun = true
 		nodefault.Tell(st, r)
@@ -287,7 +287,7 @@ type repairs struct{ *world }
 func (r repairs) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
 	switch m := st.Remediation; {
 	case node == nil:
-	case m == nil && st.Wish != nil && len(st.Wish.Remedies) > 0 && st.Drain != nil && st.Drain.State == v1alpha1.DrainCompleted:
+	case m == nil && st.DesiredActions != nil && len(st.DesiredActions.Remedies) > 0 && st.Drain != nil && st.Drain.State == v1alpha1.DrainCompleted:
 		if r.pods[node.Name] > 0 {
 			r.Fatalf("node %q is to be rebooted with %d pods", node.Name, r.pods[node.Name])
 		}

@@ -25,8 +25,8 @@ func TestSentAgain(t *testing.T) {
 			r.sinks[0].answer(class)
 		}
 		r.look(t)
-		if d := b.fault.Status.Delivered["pager"]; !slices.Equal(d.Refused, []int64{1, 3}) {
-			t.Fatalf("refused %v", d.Refused)
+		if d := b.fault.Status.Deliveries["pager"]; !slices.Equal(d.Rejected, []int64{1, 3}) {
+			t.Fatalf("refused %v", d.Rejected)
 		}
 		b.fault.Annotations = map[string]string{v1alpha1.AnnotationResend: "once"}
 		r.look(t)
@@ -40,8 +40,8 @@ func TestSentAgain(t *testing.T) {
 			t.Errorf("sent again (-want +got):\n%s", diff)
 		}
 		st := b.fault.Status
-		if d := st.Delivered["pager"]; !slices.Equal(d.Refused, []int64{3}) || d.Seq != 3 || st.Resent != "once" {
-			t.Errorf("written: %+v, resent %q", d, st.Resent)
+		if d := st.Deliveries["pager"]; !slices.Equal(d.Rejected, []int64{3}) || d.ProcessedSequence != 3 || st.LastResendRequest != "once" {
+			t.Errorf("written: %+v, resent %q", d, st.LastResendRequest)
 		}
 		r.look(t)
 		if len(r.sinks[0].sent) != 2 {
@@ -77,8 +77,8 @@ func TestSentAgainTwice(t *testing.T) {
 		if diff := cmp.Diff(want, r.sinks[0].sent); diff != "" {
 			t.Errorf("sent (-want +got):\n%s", diff)
 		}
-		d := b.fault.Status.Delivered["pager"]
-		if !slices.Equal(d.Refused, []int64{1, 2}) || d.Seq != 3 {
+		d := b.fault.Status.Deliveries["pager"]
+		if !slices.Equal(d.Rejected, []int64{1, 2}) || d.ProcessedSequence != 3 {
 			t.Errorf("written: %+v", d)
 		}
 	})

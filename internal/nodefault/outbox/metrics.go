@@ -19,12 +19,12 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_untold_total", Help: "Change events of nodes that a sink will not be told: refused for good, grown too old, or dropped because too many waited.",
+			Name: "fleetloop_node_fault_change_events_undeliverable_total", Help: "Total number of node change events that a sink did not receive and that are not retried: rejected, expired or dropped from a full queue.",
 		}, []string{"error"}),
 		nodes: map[string]int32{},
 	}
 	m.untold = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "fleetloop_node_fault_change_events_pending", Help: "Change events of nodes that some sink has not taken yet.",
+		Name: "fleetloop_node_fault_change_events_pending", Help: "Number of node change events waiting for delivery to at least one sink.",
 	}, m.pending)
 	if err := reg.Register(m.refused); err != nil {
 		return nil, err

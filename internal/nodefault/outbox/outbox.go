@@ -74,10 +74,10 @@ func (c Config) withDefaults() Config {
 const prompt = 2 * time.Second
 
 // errorUnusable is why a sink takes nothing that cannot work with its settings.
-const errorUnusable = "unusable"
+const errorUnusable = "invalid_sink"
 
 // errorDropped is why records are not told of which too many waited.
-const errorDropped = "dropped"
+const errorDropped = "queue_full"
 
 // maxRefused is how many refused records are remembered of a sink.
 const maxRefused = 16
@@ -140,33 +140,33 @@ func New(cfg Config, sinks []Sink, faults Faults, metrics *Metrics, wake func(na
 // are added, so that a sink is owed what is done from then on.
 func (o *Outbox) Enroll(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	before := *st
-	st.Delivered = maps.Clone(st.Delivered)
+	st.Deliveries = maps.Clone(st.Deliveries)
 	for _, s := range o.sinks {
-		if _, is := st.Delivered[s.Name]; is {
+		if _, is := st.Deliveries[s.Name]; is {
 			continue
 		}
-		if st.Delivered == nil {
-			st.Delivered = map[string]v1alpha1.DeliveryStatus{}
+		if st.Deliveries == nil {
+			st.Deliveries = map[string]v1alpha1.DeliveryStatus{}
 		}
-		st.Delivered[s.Name] = o.place(&before, s, now)
+		st.Deliveries[s.Name] = o.place(&before, s, now)
 	}
 }
 
 // place is where a sink begins that has no place yet.
 func (o *Outbox) place(st *v1alpha1.NodeFaultStatus, s Sink, now time.Time) v1alpha1.DeliveryStatus {
-	d := v1alpha1.DeliveryStatus{Seq: st.Seq, Since: &metav1.Time{Time: now}}
-	first := st.Seq + 1
+	d := v1alpha1.DeliveryStatus{ProcessedSequence: st.LastSequence, EnabledAt: &metav1.Time{Time: now}}
+	first := st.LastSequence + 1
 	switch {
 	case s.Replay:
 		first = 0
-	case !slices.ContainsFunc(slices.Collect(maps.Values(st.Delivered)), hasPlace):
+	case !slices.ContainsFunc(slices.Collect(maps.Values(st.Deliveries)), hasPlace):
 		// An earlier release gave no place to a sink that had taken nothing yet.
 		// Untold was how many records waited.
-		first -= int64(st.Untold)
+		first -= int64(st.Undelivered)
 	}
 	for i := range st.History {
-		if r := &st.History[i]; r.Seq >= first && now.Sub(r.At.Time) <= o.cfg.MaxAge {
-			d.Seq, d.Since = r.Seq-1, &metav1.Time{Time: r.At.Time}
+		if r := &st.History[i]; r.Sequence >= first && now.Sub(r.At.Time) <= o.cfg.MaxAge {
+			d.ProcessedSequence, d.EnabledAt = r.Sequence-1, &metav1.Time{Time: r.At.Time}
 			break
 		}
 	}
@@ -174,7 +174,7 @@ func (o *Outbox) place(st *v1alpha1.NodeFaultStatus, s Sink, now time.Time) v1al
 }
 
 // hasPlace says that a sink was given a place, and is not of before there were any.
-func hasPlace(d v1alpha1.DeliveryStatus) bool { return d.Since != nil }
+func hasPlace(d v1alpha1.DeliveryStatus) bool { return d.EnabledAt != nil }
 
 // Reconcile sends what is next, and writes down what was answered.
 func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -187,7 +187,7 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, nil
 	}
 	p, after := o.look(ctx, f, o.now())
-	if len(p.Sinks) > 0 || p.Untold != f.Status.Untold || p.Resent != f.Status.Resent {
+	if len(p.Sinks) > 0 || p.Untold != f.Status.Undelivered || p.Resent != f.Status.LastResendRequest {
 		// What a sink has answered is written down also while the process ends.
 		if err := o.faults.Delivered(context.WithoutCancel(ctx), f, p); err != nil {
 			return reconcile.Result{}, fmt.Errorf("write what was told of node %q: %w", f.Name, err)
@@ -199,16 +199,16 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 // look brings all sinks on, and gives what is to be written and when to look
 // again.
 func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) (p Progress, after time.Duration) {
-	p = Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.Resent}
-	for name := range f.Status.Delivered {
+	p = Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.LastResendRequest}
+	for name := range f.Status.Deliveries {
 		if !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name }) {
 			p.Sinks[name] = nil // it is told no more, and must not be waited for
 		}
 	}
 	done, expected := true, prompt
 	for _, s := range o.sinks {
-		before, known := f.Status.Delivered[s.Name]
-		if !known && f.Status.Seq == 0 {
+		before, known := f.Status.Deliveries[s.Name]
+		if !known && f.Status.LastSequence == 0 {
 			continue // it gets its place with the first record
 		}
 		d, wait, left := o.advance(ctx, f, s, now)
@@ -227,8 +227,8 @@ func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time)
 		p.Resent = again
 	}
 	o.metrics.see(f.Name, p.Untold)
-	if p.Untold > f.Status.Untold && len(p.Sinks) == 0 && expected > 0 {
-		p.Untold, after = f.Status.Untold, sooner(after, expected)
+	if p.Untold > f.Status.Undelivered && len(p.Sinks) == 0 && expected > 0 {
+		p.Untold, after = f.Status.Undelivered, sooner(after, expected)
 	}
 	return p, after
 }
@@ -243,7 +243,7 @@ func sooner(a, b time.Duration) time.Duration {
 
 // same says that there is nothing to write.
 func same(a, b v1alpha1.DeliveryStatus) bool {
-	return a.Seq == b.Seq && a.Error == b.Error && a.Dropped == b.Dropped && hasPlace(a) == hasPlace(b) && slices.Equal(a.Refused, b.Refused)
+	return a.ProcessedSequence == b.ProcessedSequence && a.LastError == b.LastError && a.Dropped == b.Dropped && hasPlace(a) == hasPlace(b) && slices.Equal(a.Rejected, b.Rejected)
 }
 
 // advance brings a sink on as far as it goes: it takes what was answered and
@@ -259,22 +259,22 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 		st = &state{uid: f.UID}
 		o.lines[l] = st
 	}
-	d, known := f.Status.Delivered[s.Name]
+	d, known := f.Status.Deliveries[s.Name]
 	switch {
 	case !known:
 		d = o.place(&f.Status, s, now)
 	case !hasPlace(d): // of before there were places
-		d.Since = &metav1.Time{Time: now}
+		d.EnabledAt = &metav1.Time{Time: now}
 	}
-	if st.latest != nil && st.latest.Seq >= d.Seq { // the cache may be behind
+	if st.latest != nil && st.latest.ProcessedSequence >= d.ProcessedSequence { // the cache may be behind
 		d = *st.latest
 	}
-	d.Refused = slices.Clone(d.Refused)
+	d.Rejected = slices.Clone(d.Rejected)
 	if st.answered != nil {
 		o.settle(st, &d, now)
 	}
-	if asked := f.Annotations[v1alpha1.AnnotationResend]; asked != "" && asked != f.Status.Resent && asked != st.asked {
-		st.asked, st.again = asked, slices.Clone(d.Refused)
+	if asked := f.Annotations[v1alpha1.AnnotationResend]; asked != "" && asked != f.Status.LastResendRequest && asked != st.asked {
+		st.asked, st.again = asked, slices.Clone(d.Rejected)
 	}
 	if st.inFlight == 0 && !o.ending {
 		if wait = st.next.Sub(now); wait <= 0 {
@@ -285,7 +285,7 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 			case s.Client == nil:
 				wait = o.keep(&d, next, now)
 			case next != nil:
-				st.inFlight, st.sent = next.Seq, now
+				st.inFlight, st.sent = next.Sequence, now
 				o.send(ctx, l, s, *next)
 			}
 		}
@@ -294,7 +294,7 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 	st.latest = &latest
 	left = int32(len(st.again)) //nolint:gosec // at most maxRefused
 	for i := range f.Status.History {
-		if r := &f.Status.History[i]; r.Seq > d.Seq && s.wants(r.Action) {
+		if r := &f.Status.History[i]; r.Sequence > d.ProcessedSequence && s.wants(r.Action) {
 			left++
 		}
 	}
@@ -308,12 +308,12 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 // It gives for how long.
 func (o *Outbox) keep(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) time.Duration {
 	switch {
-	case next == nil && d.Error == errorUnusable:
-		d.Error, d.FailedAt = "", nil
+	case next == nil && d.LastError == errorUnusable:
+		d.LastError, d.LastFailedAt = "", nil
 	case next == nil:
 	default:
-		if d.Error != errorUnusable {
-			d.Error, d.FailedAt = errorUnusable, &metav1.Time{Time: now}
+		if d.LastError != errorUnusable {
+			d.LastError, d.LastFailedAt = errorUnusable, &metav1.Time{Time: now}
 		}
 		return max(next.At.Add(o.cfg.MaxAge).Sub(now), 0) + time.Second // then it is too old
 	}
@@ -322,12 +322,12 @@ func (o *Outbox) keep(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now tim
 
 // drop passes over records that are no longer kept, and counts them.
 func (o *Outbox) drop(f *v1alpha1.NodeFault, st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
-	kept := f.Status.Seq
+	kept := f.Status.LastSequence
 	if len(f.Status.History) > 0 {
-		kept = f.Status.History[0].Seq - 1
+		kept = f.Status.History[0].Sequence - 1
 	}
-	if n := kept - d.Seq; n > 0 {
-		d.Seq, d.Dropped, d.Error, d.FailedAt = kept, d.Dropped+n, errorDropped, &metav1.Time{Time: now}
+	if n := kept - d.ProcessedSequence; n > 0 {
+		d.ProcessedSequence, d.Dropped, d.LastError, d.LastFailedAt = kept, d.Dropped+n, errorDropped, &metav1.Time{Time: now}
 		o.metrics.refused.WithLabelValues(errorDropped).Add(float64(n))
 		st.failures, st.next = 0, time.Time{}
 	}
@@ -336,7 +336,7 @@ func (o *Outbox) drop(f *v1alpha1.NodeFault, st *state, d *v1alpha1.DeliveryStat
 // pick gives the record that is next, and passes over those that are not sent.
 func (o *Outbox) pick(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.DeliveryStatus, now time.Time) *v1alpha1.Record {
 	for len(st.again) > 0 {
-		i := slices.IndexFunc(f.Status.History, func(r v1alpha1.Record) bool { return r.Seq == st.again[0] })
+		i := slices.IndexFunc(f.Status.History, func(r v1alpha1.Record) bool { return r.Sequence == st.again[0] })
 		if i >= 0 {
 			return &f.Status.History[i]
 		}
@@ -345,11 +345,11 @@ func (o *Outbox) pick(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.Deli
 	for i := range f.Status.History {
 		r := &f.Status.History[i]
 		switch {
-		case r.Seq <= d.Seq:
+		case r.Sequence <= d.ProcessedSequence:
 		case !s.wants(r.Action):
-			d.Seq = r.Seq
+			d.ProcessedSequence = r.Sequence
 		case now.Sub(r.At.Time) > o.cfg.MaxAge:
-			o.refuse(d, r.Seq, changeevent.ClassExpired, now)
+			o.refuse(d, r.Sequence, changeevent.ClassExpired, now)
 		default:
 			return r
 		}
@@ -382,7 +382,7 @@ func (o *Outbox) send(ctx context.Context, l line, s Sink, r v1alpha1.Record) {
 	e.OnDelivery = func(d changeevent.Delivery) {
 		o.mu.Lock()
 		st := o.lines[l]
-		wanted := st != nil && st.inFlight == r.Seq && d.ID == r.ID
+		wanted := st != nil && st.inFlight == r.Sequence && d.ID == r.ID
 		if wanted {
 			st.answered = &d
 		}
@@ -408,7 +408,7 @@ func (o *Outbox) settle(st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
 	st.answered, st.inFlight = nil, 0
 	refused := ofTheEvent(a.Class) || a.Class == changeevent.ClassExpired
 	if a.Class != "" && !refused { // what comes next would fare no better, and this one may yet arrive
-		d.Error, d.FailedAt = string(a.Class), &metav1.Time{Time: now}
+		d.LastError, d.LastFailedAt = string(a.Class), &metav1.Time{Time: now}
 		st.next = now.Add(backoff.Policy{Initial: o.cfg.Retry, Max: o.cfg.MaxRetry, Jitter: -1}.Delay(st.failures))
 		st.failures++
 		return
@@ -416,16 +416,16 @@ func (o *Outbox) settle(st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
 	st.failures, st.next = 0, time.Time{}
 	// What is sent again is behind what was settled last, whoever has asked for
 	// more to be sent again since it was handed over.
-	repeated := seq <= d.Seq
+	repeated := seq <= d.ProcessedSequence
 	st.again = slices.DeleteFunc(st.again, func(s int64) bool { return s == seq })
 	switch {
 	case refused && repeated:
-		d.Error, d.FailedAt = string(a.Class), &metav1.Time{Time: now}
+		d.LastError, d.LastFailedAt = string(a.Class), &metav1.Time{Time: now}
 	case refused:
 		o.refuse(d, seq, a.Class, now)
 	default:
-		d.Seq, d.At, d.Error, d.FailedAt = max(d.Seq, seq), &metav1.Time{Time: now}, "", nil
-		d.Refused = slices.DeleteFunc(d.Refused, func(r int64) bool { return r == seq })
+		d.ProcessedSequence, d.LastDeliveredAt, d.LastError, d.LastFailedAt = max(d.ProcessedSequence, seq), &metav1.Time{Time: now}, "", nil
+		d.Rejected = slices.DeleteFunc(d.Rejected, func(r int64) bool { return r == seq })
 	}
 }
 
@@ -437,10 +437,10 @@ func ofTheEvent(c changeevent.Class) bool {
 }
 
 func (o *Outbox) refuse(d *v1alpha1.DeliveryStatus, seq int64, c changeevent.Class, now time.Time) {
-	d.Seq, d.Error, d.FailedAt = seq, string(c), &metav1.Time{Time: now}
-	d.Refused = append(d.Refused, seq)
-	if n := len(d.Refused); n > maxRefused {
-		d.Refused = d.Refused[n-maxRefused:]
+	d.ProcessedSequence, d.LastError, d.LastFailedAt = seq, string(c), &metav1.Time{Time: now}
+	d.Rejected = append(d.Rejected, seq)
+	if n := len(d.Rejected); n > maxRefused {
+		d.Rejected = d.Rejected[n-maxRefused:]
 	}
 	o.metrics.refused.WithLabelValues(string(c)).Inc()
 }

@@ -40,13 +40,13 @@ func TestWhereASinkBegins(t *testing.T) {
 		"New":        {reason: "it hears what is done from now on", want: "after"},
 		"Replay":     {reason: "somebody asked for it", replay: true, want: "a0 a1 a2 after"},
 		"ReplayOld":  {reason: "what is too old is not told, and no failure either", replay: true, ages: []time.Duration{13 * time.Hour, time.Hour, 0}, want: "a1 a2 after"},
-		"Earlier":    {reason: "an earlier release gave no place to a sink that waited", before: v1alpha1.NodeFaultStatus{Untold: 2}, want: "a1 a2 after"},
-		"EarlierToo": {reason: "also beside others", before: v1alpha1.NodeFaultStatus{Untold: 3, Delivered: map[string]v1alpha1.DeliveryStatus{"other": {Seq: 3}}}, want: "a0 a1 a2 after"},
+		"Earlier":    {reason: "an earlier release gave no place to a sink that waited", before: v1alpha1.NodeFaultStatus{Undelivered: 2}, want: "a1 a2 after"},
+		"EarlierToo": {reason: "also beside others", before: v1alpha1.NodeFaultStatus{Undelivered: 3, Deliveries: map[string]v1alpha1.DeliveryStatus{"other": {ProcessedSequence: 3}}}, want: "a0 a1 a2 after"},
 		"BesideOthers": {
 			reason: "what others wait for is not for it", want: "after",
-			before: v1alpha1.NodeFaultStatus{Untold: 3, Delivered: map[string]v1alpha1.DeliveryStatus{"other": {Since: &metav1.Time{}}}},
+			before: v1alpha1.NodeFaultStatus{Undelivered: 3, Deliveries: map[string]v1alpha1.DeliveryStatus{"other": {EnabledAt: &metav1.Time{}}}},
 		},
-		"HasOne": {reason: "it goes on", before: v1alpha1.NodeFaultStatus{Delivered: map[string]v1alpha1.DeliveryStatus{"pager": {Seq: 1}}}, want: "a1 a2 after"},
+		"HasOne": {reason: "it goes on", before: v1alpha1.NodeFaultStatus{Deliveries: map[string]v1alpha1.DeliveryStatus{"pager": {ProcessedSequence: 1}}}, want: "a1 a2 after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -59,15 +59,15 @@ func TestWhereASinkBegins(t *testing.T) {
 					}
 					b.tell(fmt.Sprintf("a%d", i), at)
 				}
-				b.fault.Status.Untold, b.fault.Status.Delivered = test.before.Untold, test.before.Delivered
+				b.fault.Status.Undelivered, b.fault.Status.Deliveries = test.before.Undelivered, test.before.Deliveries
 				r := b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "pager", Replay: test.replay}, outbox.Sink{Name: "other"})
 				r.look(t)
 				b.tell("after", time.Now())
 				if got := strings.Join(r.drainAll(t, 0), " "); got != test.want {
 					t.Errorf("%s: it was sent %q, want %q", test.reason, got, test.want)
 				}
-				d := b.fault.Status.Delivered["pager"]
-				if d.Seq != 4 || d.Since == nil || len(d.Refused) > 0 || d.Dropped > 0 {
+				d := b.fault.Status.Deliveries["pager"]
+				if d.ProcessedSequence != 4 || d.EnabledAt == nil || len(d.Rejected) > 0 || d.Dropped > 0 {
 					t.Errorf("written: %+v", d)
 				}
 				r = b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "pager", Replay: test.replay}, outbox.Sink{Name: "other"})
@@ -105,11 +105,11 @@ func TestEveryRecordIsAccountedFor(t *testing.T) {
 			t.Errorf("%d records: %d count as dropped, want %d", n, got, want)
 		}
 		told := len(r.drainAll(t, 0))
-		d := b.fault.Status.Delivered["waits"]
-		if int64(told)+d.Dropped != int64(n) || told < 64 && n >= 64 || d.Seq != int64(n) {
+		d := b.fault.Status.Deliveries["waits"]
+		if int64(told)+d.Dropped != int64(n) || told < 64 && n >= 64 || d.ProcessedSequence != int64(n) {
 			t.Errorf("%d records: the sink was told %d, and %d count as dropped: %+v", n, told, d.Dropped, d)
 		}
-		if p := b.fault.Status.Delivered["pager"]; p.Dropped != 0 || len(r.sinks[1].taken) != n {
+		if p := b.fault.Status.Deliveries["pager"]; p.Dropped != 0 || len(r.sinks[1].taken) != n {
 			t.Errorf("%d records: the other sink was told %d, and %d count as dropped", n, len(r.sinks[1].taken), p.Dropped)
 		}
 	}
@@ -130,8 +130,8 @@ func TestSinkThatCannotWork(t *testing.T) {
 		time.Sleep(11 * time.Hour)
 		b.tell("a1", time.Now())
 		after := r.look(t)
-		if d := b.fault.Status.Delivered["pager"]; d.Error != "unusable" || d.FailedAt == nil || d.Seq != 0 || b.fault.Status.Untold != 2 || after == 0 {
-			t.Errorf("written: %+v, %d wait, and it looks again after %s", d, b.fault.Status.Untold, after)
+		if d := b.fault.Status.Deliveries["pager"]; d.LastError != "invalid_sink" || d.LastFailedAt == nil || d.ProcessedSequence != 0 || b.fault.Status.Undelivered != 2 || after == 0 {
+			t.Errorf("written: %+v, %d wait, and it looks again after %s", d, b.fault.Status.Undelivered, after)
 		}
 		writes := b.writes
 		if r.look(t); b.writes != writes {
@@ -139,15 +139,15 @@ func TestSinkThatCannotWork(t *testing.T) {
 		}
 		time.Sleep(after)
 		r.look(t)
-		if d := b.fault.Status.Delivered["pager"]; d.Seq != 1 || len(d.Refused) != 1 || b.fault.Status.Untold != 1 {
-			t.Errorf("after 12 hours: %+v, %d wait", d, b.fault.Status.Untold)
+		if d := b.fault.Status.Deliveries["pager"]; d.ProcessedSequence != 1 || len(d.Rejected) != 1 || b.fault.Status.Undelivered != 1 {
+			t.Errorf("after 12 hours: %+v, %d wait", d, b.fault.Status.Undelivered)
 		}
 		r = b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "pager"})
 		if diff := cmp.Diff([]string{"a1"}, r.drainAll(t, 0)); diff != "" {
 			t.Errorf("mended, it is sent (-want +got):\n%s", diff)
 		}
-		if d := b.fault.Status.Delivered["pager"]; d.Error != "" || b.fault.Status.Untold != 0 {
-			t.Errorf("mended: %+v, %d wait", d, b.fault.Status.Untold)
+		if d := b.fault.Status.Deliveries["pager"]; d.LastError != "" || b.fault.Status.Undelivered != 0 {
+			t.Errorf("mended: %+v, %d wait", d, b.fault.Status.Undelivered)
 		}
 	})
 }
@@ -175,9 +175,9 @@ func TestDrain(t *testing.T) {
 				}
 				err := <-ended
 				r.look(t)
-				d, took := b.fault.Status.Delivered["pager"], time.Since(began)
-				if want := map[bool]int64{true: 1}[answered]; d.Seq != want || (err == nil) != answered {
-					t.Errorf("the sink is at %d, want %d; it ends with %v", d.Seq, want, err)
+				d, took := b.fault.Status.Deliveries["pager"], time.Since(began)
+				if want := map[bool]int64{true: 1}[answered]; d.ProcessedSequence != want || (err == nil) != answered {
+					t.Errorf("the sink is at %d, want %d; it ends with %v", d.ProcessedSequence, want, err)
 				}
 				if !answered && took != changeevent.DefaultShutdownTimeout {
 					t.Errorf("it waits for %s", took)
@@ -195,20 +195,20 @@ func TestDrain(t *testing.T) {
 func TestStatusFitsItsObject(t *testing.T) {
 	const limit, sinks = 1 << 20, 50 // etcd takes 1.5 MiB
 	long := func(n int) string { return strings.Repeat("x", n) }
-	st := &v1alpha1.NodeFaultStatus{NodeUID: "n", Delivered: map[string]v1alpha1.DeliveryStatus{}}
+	st := &v1alpha1.NodeFaultStatus{NodeUID: "n", Deliveries: map[string]v1alpha1.DeliveryStatus{}}
 	now := metav1.Now()
 	for i := range sinks {
-		d := v1alpha1.DeliveryStatus{Since: &now, At: &now, FailedAt: &now, Error: string(changeevent.ClassUnauthorized)}
+		d := v1alpha1.DeliveryStatus{EnabledAt: &now, LastDeliveredAt: &now, LastFailedAt: &now, LastError: string(changeevent.ClassUnauthorized)}
 		for k := range 16 {
-			d.Refused = append(d.Refused, 1<<40+int64(k))
+			d.Rejected = append(d.Rejected, 1<<40+int64(k))
 		}
-		st.Delivered[fmt.Sprintf("%s%02d", long(61), i)] = d
+		st.Deliveries[fmt.Sprintf("%s%02d", long(61), i)] = d
 	}
 	codes := make([]string, 16)
 	for i := range codes {
 		codes[i] = long(64)
 	}
-	st.Opened = &v1alpha1.Fault{Source: long(128), Check: long(128), ErrorCodes: codes, Message: long(1024)}
+	st.TriggeredBy = &v1alpha1.Fault{Source: long(128), Check: long(128), ErrorCodes: codes, Message: long(1024)}
 	for i := range 200 {
 		r := nodefault.RecordOf(st, changeevent.SourceFaultRemediation, changeevent.ActionTerminateRequested, fmt.Sprint(i), now.Time)
 		r.Reason, r.Object = long(512), long(253)

@@ -25,7 +25,7 @@ type ExecutionConfig struct {
 }
 
 // An ExecutionTemplate is an action of the catalogue with its parameters. In
-// their texts {node}, {node_uid}, {provider_id}, {boot_id}, {key}, {action},
+// their texts {node}, {node_uid}, {provider_id}, {boot_id}, {idempotency_key}, {action},
 // {object} and {force} stand for what the request is about.
 type ExecutionTemplate struct {
 	Action     string

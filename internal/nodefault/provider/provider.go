@@ -218,7 +218,7 @@ func nameOf(r Request) string {
 }
 
 // fill puts what a request is about in the place of {node}, {node_uid},
-// {provider_id}, {boot_id}, {key}, {action}, {object} and {force}.
+// {provider_id}, {boot_id}, {idempotency_key}, {action}, {object} and {force}.
 func fill(text string, r Request) string {
 	var node, uid, provider string
 	if r.Node != nil {
@@ -226,6 +226,6 @@ func fill(text string, r Request) string {
 	}
 	return strings.NewReplacer(
 		"{node}", node, "{node_uid}", uid, "{provider_id}", provider, "{boot_id}", r.BootID,
-		"{key}", string(r.Key), "{action}", string(r.Action), "{object}", r.By.Name, "{force}", strconv.FormatBool(r.Force),
+		"{idempotency_key}", string(r.Key), "{action}", string(r.Action), "{object}", r.By.Name, "{force}", strconv.FormatBool(r.Force),
 	).Replace(text)
 }

@@ -31,7 +31,7 @@ type WebhookConfig struct {
 	// NotReadyIsGone has a machine that was terminated count as gone when its
 	// node is not Ready, where there is no StatusURL. Without either the Node has
 	// to be removed by somebody else, such as a cloud controller manager.
-	NotReadyIsGone bool
+	NotReadyMeansTerminated bool
 	// TokenFile has the bearer token, and is read for each request. Empty is none.
 	TokenFile string
 	// Timeout is for each request. Zero is 10 s.
@@ -40,12 +40,12 @@ type WebhookConfig struct {
 
 // A WebhookRequest is what a webhook is sent.
 type WebhookRequest struct {
-	Key       types.UID `json:"key"`
-	Action    Action    `json:"action"`
-	Object    string    `json:"object"` // kind/name
-	Force     bool      `json:"force"`
-	Deadline  time.Time `json:"deadline"`
-	Reference string    `json:"reference,omitempty"`
+	IdempotencyKey types.UID `json:"idempotencyKey"`
+	Action         Action    `json:"action"`
+	Object         string    `json:"object"` // kind/name
+	Force          bool      `json:"force"`
+	Deadline       time.Time `json:"deadline"`
+	RequestID      string    `json:"requestID,omitempty"`
 	// Node is missing when it is gone.
 	Node *WebhookNode `json:"node,omitempty"`
 }
@@ -64,7 +64,7 @@ type WebhookNode struct {
 // A WebhookAnswer may be the body of a 2xx answer.
 type WebhookAnswer struct {
 	// Reference is what the endpoint calls the request.
-	Reference string `json:"reference"`
+	RequestID string `json:"requestID"`
 }
 
 // A WebhookStatus is what a StatusURL answers.
@@ -124,10 +124,10 @@ func (w *webhook) ask(ctx context.Context, r Request) (string, error) {
 	}
 	var answer WebhookAnswer
 	_ = json.Unmarshal(body, &answer) // it may say anything, or nothing
-	if answer.Reference == "" || len(answer.Reference) > maxReference {
+	if answer.RequestID == "" || len(answer.RequestID) > maxReference {
 		return accepted, nil
 	}
-	return answer.Reference, nil
+	return answer.RequestID, nil
 }
 
 // Look asks how far it is, where somebody can be asked.
@@ -155,7 +155,7 @@ func (w *webhook) guess(r Request) Progress {
 	switch {
 	case r.Action == ActionTerminate && r.Node == nil:
 		return Progress{State: StateDone, Message: "the webhook has accepted it, and the node is gone"}
-	case r.Action == ActionTerminate && w.cfg.NotReadyIsGone && !ready(r.Node):
+	case r.Action == ActionTerminate && w.cfg.NotReadyMeansTerminated && !ready(r.Node):
 		return Progress{State: StateDone, Message: "the webhook has accepted it, and the node is not ready any more"}
 	case r.Action == ActionTerminate:
 		return Progress{State: StateRunning, Message: "the webhook has accepted it; the Node has to be removed by whoever removes the machine"}
@@ -165,8 +165,8 @@ func (w *webhook) guess(r Request) Progress {
 
 func (w *webhook) post(ctx context.Context, to string, r Request, reference string) ([]byte, error) {
 	payload, err := json.Marshal(WebhookRequest{
-		Key: r.Key, Action: r.Action, Object: r.By.Kind + "/" + r.By.Name, Force: r.Force,
-		Deadline: r.Deadline.UTC(), Reference: reference, Node: webhookNode(r),
+		IdempotencyKey: r.Key, Action: r.Action, Object: r.By.Kind + "/" + r.By.Name, Force: r.Force,
+		Deadline: r.Deadline.UTC(), RequestID: reference, Node: webhookNode(r),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ask webhook: %w", err)

@@ -151,7 +151,7 @@ func TestWebhookLook(t *testing.T) {
 	}
 	alone := WebhookConfig{URL: "http://127.0.0.1:1/"}
 	guesses := alone
-	guesses.NotReadyIsGone = true
+	guesses.NotReadyMeansTerminated = true
 	cases := map[string]struct {
 		reason string
 		cfg    WebhookConfig

@@ -31,7 +31,7 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 	if !t.uncordoned {
 		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
 	}
-	o := override{UID: v.Node.UID, Session: overridden.Session, At: micro(overridden.At.Time), Since: v.mark.At, Faults: overridden.Faults}
+	o := override{UID: v.Node.UID, Session: overridden.Session, At: micro(overridden.DetectedAt.Time), Since: v.mark.AppliedAt, Faults: overridden.Faults}
 	write(t.node, v1alpha1.AnnotationOverridden, o.short())
 	return Step{Node: t.node, Why: Overridden, After: AtOnce, Message: "the rest of an earlier quarantine is taken off", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if t.uncordoned {
@@ -77,7 +77,7 @@ func (v *view) settleMark(then func(*v1alpha1.NodeFaultStatus)) func(*v1alpha1.N
 		}
 		told := st.Owned != nil && st.Owned.Session == m.Session && st.Owned.Cordon
 		if m.Cordon && !told {
-			tell(st, changeevent.ActionCordon, "", m.At.Time)
+			tell(st, changeevent.ActionCordon, "", m.AppliedAt.Time)
 		}
 		st.Owned = owned.DeepCopy()
 		if then != nil {
@@ -138,7 +138,7 @@ func (v *view) remember(o *override) *v1alpha1.Overridden {
 	r := o.overridden()
 	for _, f := range v.Faults {
 		key := nodefault.KeyOf(f)
-		if o.All && o.covers(key, f.Since.Time) {
+		if o.All && o.covers(key, f.DetectedAt.Time) {
 			r.Faults = append(r.Faults, key)
 		}
 	}
@@ -157,13 +157,13 @@ func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 	mine := v.cordoned() && v.holds == us
 	switch {
 	case st.Owned != nil && open(st):
-		v.mark = &mark{UID: v.Node.UID, Owned: *st.Owned.DeepCopy(), Fault: openerOf(*st.Opened)}
+		v.mark = &mark{UID: v.Node.UID, Owned: *st.Owned.DeepCopy(), Fault: openerOf(*st.TriggeredBy)}
 		// A cordon that was wished, and was not ours, was somebody else's.
-		v.mark.Foreign = !st.Owned.Cordon && st.Wish != nil && st.Wish.Cordon
+		v.mark.Foreign = !st.Owned.Cordon && st.DesiredActions != nil && st.DesiredActions.Cordon
 		if v.cordoned() && !mine {
 			v.mark.Foreign, v.mark.Cordon = true, false
 		}
-		for _, t := range v.Verdict.Wish.Taints {
+		for _, t := range v.Verdict.DesiredActions.Taints {
 			if !hasTaintOf(st.Owned.Taints, t) { // who has destroyed it may have undone that
 				v.mark.Undone = append(v.mark.Undone, taintName(t))
 			}
@@ -171,9 +171,9 @@ func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 		v.changed = true
 	case mine:
 		f := v.opened()
-		v.mark = &mark{UID: v.Node.UID, Fault: openerOf(f), Owned: v1alpha1.Owned{Session: v.session(), Cordon: true, At: micro(v.Now)}}
+		v.mark = &mark{UID: v.Node.UID, Fault: openerOf(f), Owned: v1alpha1.Owned{Session: v.session(), Cordon: true, AppliedAt: micro(v.Now)}}
 		if !v.since.IsZero() {
-			v.mark.At = micro(v.since)
+			v.mark.AppliedAt = micro(v.since)
 		}
 		v.changed = true
 		return v.flush(Step{Why: Ours, After: AtOnce, Message: "a cordon of ours is marked as ours again"}), true
@@ -185,10 +185,10 @@ func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 func (v *view) opened() v1alpha1.Fault {
 	switch {
 	case open(v.Status):
-		return *v.Status.Opened.DeepCopy()
+		return *v.Status.TriggeredBy.DeepCopy()
 	case v.Verdict.Opened != nil:
 		return *v.Verdict.Opened.DeepCopy()
 	default:
-		return v1alpha1.Fault{Source: unknownSource, Check: unknownCheck, Since: metav1.NewMicroTime(v.Now)}
+		return v1alpha1.Fault{Source: unknownSource, Check: unknownCheck, DetectedAt: metav1.NewMicroTime(v.Now)}
 	}
 }

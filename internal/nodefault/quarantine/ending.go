@@ -32,9 +32,9 @@ func (v *view) takeOff(reason string, orphan bool) takenOff {
 	}
 	t.node.Spec.Taints = slices.DeleteFunc(t.node.Spec.Taints, func(o corev1.Taint) bool { return hasTaint(v.mark.Taints, o) })
 	delete(t.node.Annotations, v1alpha1.AnnotationOwned)
-	delete(t.node.Labels, v1alpha1.LabelState)
+	delete(t.node.Labels, v1alpha1.LabelPhase)
 	write(t.node, v1alpha1.AnnotationReleased, tombstone{
-		UID: v.Node.UID, Session: t.session, At: micro(v.Now), Since: v.mark.At, Cordon: t.uncordoned, Reason: nodefault.Cut(reason, 256), Orphan: orphan,
+		UID: v.Node.UID, Session: t.session, At: micro(v.Now), Since: v.mark.AppliedAt, Cordon: t.uncordoned, Reason: nodefault.Cut(reason, 256), Orphan: orphan,
 	})
 	return t
 }
@@ -109,7 +109,7 @@ func (q *Quarantine) undone(v *view) (Step, bool) {
 	}
 	// Whoever has undone it knew of the fault that it was for, though that may
 	// have gone since.
-	o := override{UID: v.Node.UID, Session: v.mark.Session, At: micro(v.Now), Since: v.mark.At, Faults: []string{nodefault.KeyOf(v.mark.Fault.fault())}}
+	o := override{UID: v.Node.UID, Session: v.mark.Session, At: micro(v.Now), Since: v.mark.AppliedAt, Faults: []string{nodefault.KeyOf(v.mark.Fault.fault())}}
 	for _, f := range v.Faults[:min(len(v.Faults), maxFaults)] {
 		if key := nodefault.KeyOf(f); !slices.Contains(o.Faults, key) {
 			o.Faults = append(o.Faults, key)
@@ -193,7 +193,7 @@ func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
 		for _, f := range v.Verdict.Matched {
 			key := nodefault.KeyOf(f)
 			known := overriddenIn(v.Status, v.over.Session) && slices.Contains(v.Status.Overridden.Faults, key)
-			if !known && !v.over.covers(key, f.Since.Time) {
+			if !known && !v.over.covers(key, f.DetectedAt.Time) {
 				return "a new fault came after the override: " + key, 0
 			}
 		}
@@ -206,7 +206,9 @@ func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
 }
 
 // wantsReal says whether more is wished than to tell.
-func (v *view) wantsReal() bool { return !rules.Empty(v.Verdict.Wish) && !v.Verdict.Wish.DryRun }
+func (v *view) wantsReal() bool {
+	return !rules.Empty(v.Verdict.DesiredActions) && !v.Verdict.DesiredActions.DryRun
+}
 
 // healthyIn is how long it takes yet until a node counts as healthy.
 func (q *Quarantine) healthyIn(v *view) time.Duration {

@@ -95,7 +95,7 @@ func readMark(node *corev1.Node) (*mark, error) {
 	if err != nil || !found {
 		return nil, err
 	}
-	if err := valid(node, m.UID, m.Session, m.At); err != nil {
+	if err := valid(node, m.UID, m.Session, m.AppliedAt); err != nil {
 		return nil, err
 	}
 	for _, t := range m.Taints {
@@ -103,7 +103,7 @@ func readMark(node *corev1.Node) (*mark, error) {
 			return nil, fmt.Errorf("the taint %q has no key or no effect", t.ToString())
 		}
 	}
-	m.Fault = m.Fault.fitting(m.At)
+	m.Fault = m.Fault.fitting(m.AppliedAt)
 	return &m, nil
 }
 
@@ -182,7 +182,7 @@ func OwnedOf(node *corev1.Node) (v1alpha1.Owned, bool) {
 func openerOf(f v1alpha1.Fault) opener {
 	return opener{
 		Source: f.Source, Check: f.Check, Entity: f.Entity, Codes: slices.Clone(f.ErrorCodes), Fatal: f.Fatal,
-		Message: nodefault.Cut(f.Message, 256), Action: f.Action, Since: f.Since,
+		Message: nodefault.Cut(f.Message, 256), Action: f.RecommendedAction, Since: f.DetectedAt,
 	}
 }
 
@@ -205,13 +205,13 @@ func (o opener) fitting(at metav1.MicroTime) opener {
 func (o opener) fault() v1alpha1.Fault {
 	return v1alpha1.Fault{
 		Source: o.Source, Check: o.Check, Entity: o.Entity, ErrorCodes: slices.Clone(o.Codes), Fatal: o.Fatal,
-		Message: o.Message, Action: o.Action, Since: o.Since,
+		Message: o.Message, RecommendedAction: o.Action, DetectedAt: o.Since,
 	}
 }
 
 // overridden is an override as the status has it.
 func (o *override) overridden() *v1alpha1.Overridden {
-	return &v1alpha1.Overridden{Session: o.Session, At: metav1.NewTime(o.At.Time), Faults: slices.Clone(o.Faults)}
+	return &v1alpha1.Overridden{Session: o.Session, DetectedAt: metav1.NewTime(o.At.Time), Faults: slices.Clone(o.Faults)}
 }
 
 // maxKeys is how many bytes of faults an override lists on the node: every
@@ -240,5 +240,5 @@ func (t *tombstone) ends(st *v1alpha1.NodeFaultStatus) bool {
 	if t == nil || !open(st) {
 		return false
 	}
-	return t.Session == st.Session || t.Orphan && st.Owned != nil && !t.At.Before(&st.Owned.At)
+	return t.Session == st.Session || t.Orphan && st.Owned != nil && !t.At.Before(&st.Owned.AppliedAt)
 }

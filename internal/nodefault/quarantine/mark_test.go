@@ -24,7 +24,7 @@ func marked(text string) *corev1.Node {
 func fullMark() mark {
 	return mark{
 		UID: "u", Foreign: true, Undone: []string{"worse:NoExecute"},
-		Owned: v1alpha1.Owned{Session: "k3f9c2aa", Cordon: true, At: at(), Taints: []corev1.Taint{{Key: "sick", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}},
+		Owned: v1alpha1.Owned{Session: "k3f9c2aa", Cordon: true, AppliedAt: at(), Taints: []corev1.Taint{{Key: "sick", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}},
 		Fault: opener{Source: "agent", Check: "xid-check", Entity: "GPU/3", Codes: []string{"XID-79"}, Fatal: true, Message: "off the bus", Action: v1alpha1.ActionRestartVM, Since: at()},
 	}
 }
@@ -40,7 +40,7 @@ func TestMarkRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(&want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	const text = `{"uid":"u","session":"k3f9c2aa","cordon":true,"taints":[{"key":"sick","value":"gpu","effect":"NoSchedule"}],"at":"2026-05-04T12:00:00.123456Z",` +
+	const text = `{"uid":"u","session":"k3f9c2aa","cordon":true,"taints":[{"key":"sick","value":"gpu","effect":"NoSchedule"}],"appliedAt":"2026-05-04T12:00:00.123456Z",` +
 		`"foreign":true,"undone":["worse:NoExecute"],"fault":{"source":"agent","check":"xid-check","entity":"GPU/3","codes":["XID-79"],"fatal":true,` +
 		`"message":"off the bus","action":"RESTART_VM","since":"2026-05-04T12:00:00.123456Z"}}`
 	if diff := cmp.Diff(text, node.Annotations[v1alpha1.AnnotationOwned]); diff != "" {
@@ -53,7 +53,7 @@ func TestMarkRoundTrip(t *testing.T) {
 }
 
 func TestReadMark(t *testing.T) {
-	const good = `{"uid":"u","session":"s","cordon":true,"at":"2026-05-04T12:00:00.123456Z"}`
+	const good = `{"uid":"u","session":"s","cordon":true,"appliedAt":"2026-05-04T12:00:00.123456Z"}`
 	cases := map[string]struct {
 		reason, text string
 		want         bool
@@ -89,7 +89,7 @@ func TestReadMark(t *testing.T) {
 // TestMarkWithoutItsFault: what the status is to have of it must be what its
 // schema takes, whatever somebody has made of the annotation.
 func TestMarkWithoutItsFault(t *testing.T) {
-	unknown := v1alpha1.Fault{Source: "fleetloop", Check: "unknown", Since: at()}
+	unknown := v1alpha1.Fault{Source: "fleetloop", Check: "unknown", DetectedAt: at()}
 	cases := map[string]struct {
 		reason string
 		change func(o *opener)
@@ -100,7 +100,7 @@ func TestMarkWithoutItsFault(t *testing.T) {
 		"Long":    {"it was written by hand", func(o *opener) { o.Source = strings.Repeat("é", 129) }, unknown},
 		"Codes":   {"there are more than a fault has", func(o *opener) { o.Codes = make([]string, 17) }, unknown},
 		"Code":    {"one is longer than one is", func(o *opener) { o.Codes = []string{strings.Repeat("c", 65)} }, unknown},
-		"NoTime":  {"it has begun when the node was taken, or before", func(o *opener) { *o = opener{Source: "a", Check: "b"} }, v1alpha1.Fault{Source: "a", Check: "b", Since: at()}},
+		"NoTime":  {"it has begun when the node was taken, or before", func(o *opener) { *o = opener{Source: "a", Check: "b"} }, v1alpha1.Fault{Source: "a", Check: "b", DetectedAt: at()}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -121,11 +121,11 @@ func TestMarkWithoutItsFault(t *testing.T) {
 // TestLargestMark shows that what a fault may have, at most, fits on a node and
 // is read again.
 func TestLargestMark(t *testing.T) {
-	f := v1alpha1.Fault{Source: strings.Repeat("é", 128), Check: strings.Repeat("é", 128), Entity: strings.Repeat("é", 256), Message: strings.Repeat("é", 1024), Action: v1alpha1.RecommendedAction(strings.Repeat("é", 64)), Since: at()}
+	f := v1alpha1.Fault{Source: strings.Repeat("é", 128), Check: strings.Repeat("é", 128), Entity: strings.Repeat("é", 256), Message: strings.Repeat("é", 1024), RecommendedAction: v1alpha1.RecommendedAction(strings.Repeat("é", 64)), DetectedAt: at()}
 	for range 16 {
 		f.ErrorCodes = append(f.ErrorCodes, strings.Repeat("<", 64))
 	}
-	m := mark{UID: "u", Owned: v1alpha1.Owned{Session: "s", At: at()}, Fault: openerOf(f)}
+	m := mark{UID: "u", Owned: v1alpha1.Owned{Session: "s", AppliedAt: at()}, Fault: openerOf(f)}
 	for range 16 {
 		m.Taints = append(m.Taints, corev1.Taint{Key: strings.Repeat("k", 317), Value: strings.Repeat("v", 63), Effect: corev1.TaintEffectPreferNoSchedule})
 		m.Undone = append(m.Undone, strings.Repeat("k", 317)+":PreferNoSchedule")
@@ -191,10 +191,10 @@ func FuzzAnnotations(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(string(full), `{"uid":"u","session":"k3f9c2aa","at":"2026-05-04T12:00:00Z","cordon":true}`, `{"uid":"u","session":"k3f9c2aa","at":"2026-05-04T12:00:00.0Z","faults":["a/b/c"]}`)
-	f.Add(`{"uid":"u","session":"s","at":"2026-05-04T12:00:00.000000Z","taints":[{"key":"theirs","effect":"NoSchedule"}]}`, "", "hands off")
+	f.Add(string(full), `{"uid":"u","session":"k3f9c2aa","appliedAt":"2026-05-04T12:00:00Z","cordon":true}`, `{"uid":"u","session":"k3f9c2aa","at":"2026-05-04T12:00:00.0Z","faults":["a/b/c"]}`)
+	f.Add(`{"uid":"u","session":"s","appliedAt":"2026-05-04T12:00:00.000000Z","taints":[{"key":"theirs","effect":"NoSchedule"}]}`, "", "hands off")
 	f.Add("{}", "[]", "null")
-	f.Add(`{"uid":"v","session":"s","at":"2026-05-04T12:00:00Z"}`, `"`, `{"all":true,"uid":"u","session":"s","at":"9999-05-04T12:00:00Z"}`)
+	f.Add(`{"uid":"v","session":"s","appliedAt":"2026-05-04T12:00:00Z"}`, `"`, `{"all":true,"uid":"u","session":"s","at":"9999-05-04T12:00:00Z"}`)
 	f.Fuzz(func(t *testing.T, owned, released, overridden string) {
 		theirs := corev1.Taint{Key: "theirs", Value: "x", Effect: corev1.TaintEffectNoSchedule}
 		node := marked(owned)

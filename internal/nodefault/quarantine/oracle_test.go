@@ -91,7 +91,7 @@ func (o *oracle) wrote(before, after *corev1.Node) {
 func theirs(n *corev1.Node) map[string]string {
 	all := maps.Clone(n.Annotations)
 	maps.Copy(all, n.Labels)
-	for _, ours := range []string{v1alpha1.AnnotationOwned, v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden, v1alpha1.LabelState} {
+	for _, ours := range []string{v1alpha1.AnnotationOwned, v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden, v1alpha1.LabelPhase} {
 		delete(all, ours)
 	}
 	return all
@@ -172,10 +172,10 @@ func (o *oracle) look(seen *corev1.Node, what fate) quarantine.Step {
 func (o *oracle) judgeTold() {
 	o.t.Helper()
 	for _, r := range o.status.History {
-		if r.Seq <= o.seq {
+		if r.Sequence <= o.seq {
 			continue
 		}
-		o.seq = r.Seq
+		o.seq = r.Sequence
 		if r.DryRun || r.Action != changeevent.ActionCordon && r.Action != changeevent.ActionUncordon {
 			continue
 		}
@@ -199,7 +199,7 @@ func (o *oracle) note() {
 		o.seen = append(o.seen, o.node.DeepCopy())
 		verdict, _ := o.rules.Decide(o.node, o.faults, o.now)
 		switch {
-		case verdict.Unsure || !rules.Empty(verdict.Wish) && !verdict.Wish.DryRun:
+		case verdict.Unsure || !rules.Empty(verdict.DesiredActions) && !verdict.DesiredActions.DryRun:
 			o.wellSince = time.Time{}
 		case o.wellSince.IsZero():
 			o.wellSince = o.now

@@ -191,7 +191,7 @@ func (q *Quarantine) Step(l Look) (Step, error) {
 // is still to be told of it.
 func gone() Step {
 	return Step{Why: Gone, Undo: func() {}, Message: "the node is no more", Settle: func(st *v1alpha1.NodeFaultStatus) {
-		st.Owned, st.Wish, st.HealthySince, st.Overridden = nil, nil, nil, nil
+		st.Owned, st.DesiredActions, st.HealthySince, st.Overridden = nil, nil, nil, nil
 	}}
 }
 

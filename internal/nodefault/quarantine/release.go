@@ -44,5 +44,5 @@ func forget(node *corev1.Node, override bool) (*corev1.Node, bool) {
 }
 
 func overrideOf(m *mark, now time.Time) override {
-	return override{UID: m.UID, Session: m.Session, At: micro(now), Since: m.At, All: true}
+	return override{UID: m.UID, Session: m.Session, At: micro(now), Since: m.AppliedAt, All: true}
 }

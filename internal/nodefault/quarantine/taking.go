@@ -26,10 +26,10 @@ func (v *view) situation() Situation {
 // pretended only tells what would be done: where the installation writes
 // nothing, and where only rules in dry run want something.
 func (q *Quarantine) pretended(v *view) (Step, bool) {
-	nothing := rules.Empty(v.Verdict.Wish)
+	nothing := rules.Empty(v.Verdict.DesiredActions)
 	switch {
 	case q.cfg.DryRun && (!nothing || open(v.Status)):
-	case v.mark == nil && !nothing && v.Verdict.Wish.DryRun:
+	case v.mark == nil && !nothing && v.Verdict.DesiredActions.DryRun:
 	default:
 		return Step{}, false
 	}
@@ -40,7 +40,7 @@ func (q *Quarantine) pretended(v *view) (Step, bool) {
 	if nothing {
 		return q.pretendRecovery(v, step), true
 	}
-	session, f, flips := v.session(), v.opened(), v.Verdict.Wish.Cordon && !v.cordoned() && v.mark == nil && v.Status.Owned == nil
+	session, f, flips := v.session(), v.opened(), v.Verdict.DesiredActions.Cordon && !v.cordoned() && v.mark == nil && v.Status.Owned == nil
 	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
 		if !open(st) {
 			begin(st, session, f)
@@ -151,7 +151,7 @@ func (v *view) flush(step Step) Step {
 		v.mark.Tracked, v.changed = true, true
 	}
 	label, known := phaseLabel(v.Status.Phase)
-	relabel := known && v.Node.Labels[v1alpha1.LabelState] != label
+	relabel := known && v.Node.Labels[v1alpha1.LabelPhase] != label
 	if !v.changed && !relabel {
 		return step
 	}
@@ -173,7 +173,7 @@ func setLabel(node *corev1.Node, value string) {
 	if node.Labels == nil {
 		node.Labels = map[string]string{}
 	}
-	node.Labels[v1alpha1.LabelState] = value
+	node.Labels[v1alpha1.LabelPhase] = value
 }
 
 // taken is the node in quarantine, as far as it is wished and the budget
@@ -202,7 +202,7 @@ func (q *Quarantine) taken(v *view) Step {
 		next.Fault = openerOf(v.opened())
 	}
 	if first {
-		next.At = micro(v.Now)
+		next.AppliedAt = micro(v.Now)
 	}
 	step := v.take(next, cordons)
 	step.Undo = release
@@ -246,7 +246,7 @@ func (v *view) take(next mark, cordons bool) Step {
 // whether it is more than what is there. It never becomes less while a session
 // lasts: what one fault has asked for stays until all are gone.
 func (v *view) grown() (next mark, cordons, more bool) {
-	wish := v.Verdict.Wish
+	wish := v.Verdict.DesiredActions
 	if v.mark != nil {
 		next = *v.mark
 		next.Taints, next.Undone = slices.Clone(next.Taints), slices.Clone(next.Undone)

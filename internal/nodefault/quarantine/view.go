@@ -58,7 +58,7 @@ func (v *view) finish(s Step, dryRun bool) Step {
 		if settle != nil {
 			settle(st)
 		}
-		st.Wish = wish
+		st.DesiredActions = wish
 	}
 	if s.Undo == nil {
 		s.Undo = func() {}
@@ -70,11 +70,11 @@ func (v *view) finish(s Step, dryRun bool) Step {
 	return s
 }
 
-func (v *view) wish(dryRun bool) *v1alpha1.Wish {
-	if rules.Empty(v.Verdict.Wish) {
+func (v *view) wish(dryRun bool) *v1alpha1.DesiredActions {
+	if rules.Empty(v.Verdict.DesiredActions) {
 		return nil
 	}
-	w := v.Verdict.Wish.DeepCopy()
+	w := v.Verdict.DesiredActions.DeepCopy()
 	w.DryRun = w.DryRun || dryRun
 	return w
 }
@@ -89,7 +89,7 @@ func sooner(a, b time.Duration) time.Duration {
 
 // open says whether a session is under way.
 func open(st *v1alpha1.NodeFaultStatus) bool {
-	return st.Session != "" && st.Opened != nil && !overriddenIn(st, st.Session)
+	return st.Session != "" && st.TriggeredBy != nil && !overriddenIn(st, st.Session)
 }
 
 // over says whether a session was under way, and is no more.
@@ -110,14 +110,14 @@ func (v *view) cordoned() bool { return v.Node.Spec.Unschedulable }
 // begin opens a session in the status.
 func begin(st *v1alpha1.NodeFaultStatus, session string, f v1alpha1.Fault) {
 	end(st)
-	st.Session, st.Opened, st.Fault = session, &f, nodefault.Cut(nodefault.CodeOf(f), 256)
+	st.Session, st.TriggeredBy, st.FaultCode = session, &f, nodefault.Cut(nodefault.CodeOf(f), 256)
 	st.Drain, st.Remediation = nil, nil
 }
 
 // end closes the session in the status. Its name stays: a look at a node as it
 // was must not open it again.
 func end(st *v1alpha1.NodeFaultStatus) {
-	st.Opened, st.Fault, st.Owned, st.Wish, st.HealthySince, st.Overridden = nil, "", nil, nil, nil, nil
+	st.TriggeredBy, st.FaultCode, st.Owned, st.DesiredActions, st.HealthySince, st.Overridden = nil, "", nil, nil, nil, nil
 }
 
 // ordinalDryRun tells what would be done from what is done.

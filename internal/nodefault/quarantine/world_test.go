@@ -176,7 +176,7 @@ func parseTaint(text string) corev1.Taint {
 func (w *world) fault(checks ...string) {
 	for _, check := range checks {
 		w.faults = append(w.faults, v1alpha1.Fault{
-			Source: "agent", Check: check, ErrorCodes: []string{"E-" + check}, Fatal: true, Message: check + " failed", Since: metav1.NewMicroTime(w.now),
+			Source: "agent", Check: check, ErrorCodes: []string{"E-" + check}, Fatal: true, Message: check + " failed", DetectedAt: metav1.NewMicroTime(w.now),
 		})
 	}
 }
@@ -307,7 +307,7 @@ func (w *world) on() []string {
 			words = append(words, a.word)
 		}
 	}
-	if state := w.node.Labels[v1alpha1.LabelState]; state != "" {
+	if state := w.node.Labels[v1alpha1.LabelPhase]; state != "" {
 		words = append(words, fmt.Sprint("state=", state))
 	}
 	return words

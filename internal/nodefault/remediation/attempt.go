@@ -36,7 +36,7 @@ func objectName(node, session string, attempt int32) string {
 // follow moves the attempt on that is under way.
 func (r *Remediator) follow(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
-	if !told(l.st, words(m.Kind).requested, strconv.Itoa(int(m.Attempt))) {
+	if !told(l.st, words(m.ObjectKind).requested, strconv.Itoa(int(m.Attempt))) {
 		return r.ask(ctx, l)
 	}
 	a, err := r.get(ctx, m)
@@ -46,8 +46,8 @@ func (r *Remediator) follow(ctx context.Context, l look) (time.Duration, error) 
 	if a == nil {
 		return r.missing(ctx, l)
 	}
-	if m.BootID == "" {
-		m.BootID = a.bootBefore(l.node)
+	if m.PreviousBootID == "" {
+		m.PreviousBootID = a.bootBefore(l.node)
 	}
 	switch done, ok, why := a.ended(); {
 	case done && ok:
@@ -59,7 +59,7 @@ func (r *Remediator) follow(ctx context.Context, l look) (time.Duration, error) 
 		if err := r.withdraw(ctx, m); err != nil {
 			return 0, err
 		}
-		why := strings.TrimSpace(fmt.Sprintf("%s %s was not carried out in time: is there a janitor? %s", m.Kind, m.Name, a.status.Message))
+		why := strings.TrimSpace(fmt.Sprintf("%s %s was not carried out in time: is there a janitor? %s", m.ObjectKind, m.ObjectName, a.status.Message))
 		r.tellFailed(l.st, m, why, l.now)
 		settle(m, faults.RemedyFailed, why, l.now)
 		return 0, nil
@@ -75,11 +75,11 @@ const maxText = 512
 // nothing of.
 func (r *Remediator) succeeded(l look, a *action) (time.Duration, error) {
 	m := l.st.Remediation
-	if m.Action == faults.RemedyReboot && l.node != nil && m.BootID != "" && l.node.Status.NodeInfo.BootID == m.BootID && l.now.Before(m.Deadline.Time) {
+	if m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID && l.now.Before(m.Deadline.Time) {
 		m.Message = "the janitor says that the node was rebooted; its boot id is still the same"
 		return r.cfg.Poll, nil
 	}
-	if m.Action == faults.RemedyReboot && l.node != nil && m.BootID != "" && l.node.Status.NodeInfo.BootID == m.BootID {
+	if m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID {
 		why := "the janitor says that the node was rebooted, and it was not: its boot id is still the same"
 		r.tellFailed(l.st, m, why, l.now)
 		settle(m, faults.RemedyFailed, why, l.now)
@@ -119,11 +119,11 @@ func (r *Remediator) ask(ctx context.Context, l look) (time.Duration, error) {
 		return r.adopt(ctx, l)
 	}
 	if cannot(err) {
-		m.Message = nodefault.Cut(fmt.Sprintf("cannot create %s: %v", m.Kind, err), maxText)
+		m.Message = nodefault.Cut(fmt.Sprintf("cannot create %s: %v", m.ObjectKind, err), maxText)
 		return r.cfg.Poll, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("create %s %q: %w", m.Kind, m.Name, err)
+		return 0, fmt.Errorf("create %s %q: %w", m.ObjectKind, m.ObjectName, err)
 	}
 	r.requested(l, l.now)
 	return 0, nil
@@ -140,8 +140,8 @@ func (r *Remediator) adopt(ctx context.Context, l look) (time.Duration, error) {
 		return soon, nil
 	}
 	if has := a.GetLabels(); has[LabelSession] != l.st.Session || has[LabelAttempt] != strconv.Itoa(int(m.Attempt)) {
-		settle(m, faults.RemedyFailed, fmt.Sprintf("there is a %s %q that was not made here", m.Kind, m.Name), l.now)
-		m.Name = ""
+		settle(m, faults.RemedyFailed, fmt.Sprintf("there is a %s %q that was not made here", m.ObjectKind, m.ObjectName), l.now)
+		m.ObjectName = ""
 		return 0, nil
 	}
 	r.requested(l, next(l.st, a.GetCreationTimestamp().Time))
@@ -162,7 +162,7 @@ func (r *Remediator) exists(ctx context.Context, l look) (bool, error) {
 	case apierrors.IsAlreadyExists(err):
 		return true, nil
 	}
-	return false, fmt.Errorf("look for %s %q: %w", m.Kind, m.Name, err)
+	return false, fmt.Errorf("look for %s %q: %w", m.ObjectKind, m.ObjectName, err)
 }
 
 // cannot says whether an object will not be made before somebody has seen to it:
@@ -178,9 +178,9 @@ const soon = 250 * time.Millisecond
 func (r *Remediator) requested(l look, when time.Time) {
 	m := l.st.Remediation
 	m.Message = ""
-	w := words(m.Kind)
+	w := words(m.ObjectKind)
 	record := nodefault.RecordOf(l.st, sourceRemediation, w.requested, strconv.Itoa(int(m.Attempt)), when)
-	record.Object = w.resource + "/" + m.Name
+	record.Object = w.resource + "/" + m.ObjectName
 	nodefault.Tell(l.st, record)
 }
 
@@ -190,15 +190,15 @@ func (r *Remediator) requested(l look, when time.Time) {
 func (r *Remediator) build(l look) client.Object {
 	m := l.st.Remediation
 	undrained := r.cfg.PodsStay || l.st.Drain == nil || l.st.Drain.State != faults.DrainCompleted
-	spec := v1alpha1.NodeActionSpec{NodeName: m.Name, Force: undrained} // of a node that is gone it is only tried whether it is there
+	spec := v1alpha1.NodeActionSpec{NodeName: m.ObjectName, Force: undrained} // of a node that is gone it is only tried whether it is there
 	if l.node != nil {
 		spec.NodeName = l.node.Name
 	}
 	about := metav1.ObjectMeta{
-		Name:   m.Name,
+		Name:   m.ObjectName,
 		Labels: map[string]string{LabelSession: l.st.Session, LabelAttempt: strconv.Itoa(int(m.Attempt))},
 	}
-	if m.Kind == v1alpha1.KindTerminate {
+	if m.ObjectKind == v1alpha1.KindTerminate {
 		return &v1alpha1.TerminateNode{ObjectMeta: about, Spec: spec}
 	}
 	return &v1alpha1.RebootNode{ObjectMeta: about, Spec: spec}
@@ -218,7 +218,7 @@ func (r *Remediator) missing(ctx context.Context, l look) (time.Duration, error)
 	case l.node == nil:
 		settle(m, faults.RemedyFailed, "the node is gone", l.now)
 	default:
-		r.exhaust(l, m.Action, int(m.Step), fmt.Sprintf("%s %s was deleted, which ends the remediation", m.Kind, m.Name))
+		r.exhaust(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted, which ends the remediation", m.ObjectKind, m.ObjectName))
 	}
 	return 0, nil
 }
@@ -226,23 +226,23 @@ func (r *Remediator) missing(ctx context.Context, l look) (time.Duration, error)
 // withdraw deletes the object of an attempt that nobody waits for any more, so
 // that it is not carried out later.
 func (r *Remediator) withdraw(ctx context.Context, m *faults.RemediationStatus) error {
-	o := emptyOf(m.Kind)
-	o.SetName(m.Name)
+	o := emptyOf(m.ObjectKind)
+	o.SetName(m.ObjectName)
 	if err := r.client.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete %s %q: %w", m.Kind, m.Name, err)
+		return fmt.Errorf("delete %s %q: %w", m.ObjectKind, m.ObjectName, err)
 	}
 	return nil
 }
 
 // get reads the object of an attempt; nil is none.
 func (r *Remediator) get(ctx context.Context, m *faults.RemediationStatus) (*action, error) {
-	o := emptyOf(m.Kind)
-	err := r.client.Get(ctx, client.ObjectKey{Name: m.Name}, o)
+	o := emptyOf(m.ObjectKind)
+	err := r.client.Get(ctx, client.ObjectKey{Name: m.ObjectName}, o)
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // one that is not there is no error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s %q: %w", m.Kind, m.Name, err)
+		return nil, fmt.Errorf("read %s %q: %w", m.ObjectKind, m.ObjectName, err)
 	}
 	return actionOf(o), nil
 }
@@ -289,8 +289,8 @@ func (a *action) sent() bool {
 // when it was asked for: what the janitor has written down, or what the node
 // reports while nobody was asked yet.
 func (a *action) bootBefore(n *corev1.Node) string {
-	if a.kind != v1alpha1.KindReboot || a.status.BootID != "" || n == nil || a.sent() {
-		return a.status.BootID
+	if a.kind != v1alpha1.KindReboot || a.status.PreviousBootID != "" || n == nil || a.sent() {
+		return a.status.PreviousBootID
 	}
 	return n.Status.NodeInfo.BootID
 }

@@ -49,7 +49,7 @@ func TestCourse(t *testing.T) {
 			reason: "a node that reboots is not released, even if its fault is gone", remedies: []faults.Remedy{reboot},
 			act: func(w *world) {
 				w.settle()
-				w.stored.HealthySince, w.stored.Wish = &metav1.Time{Time: w.now}, nil
+				w.stored.HealthySince, w.stored.DesiredActions = &metav1.Time{Time: w.now}, nil
 				w.settle()
 			},
 			created: []string{"RebootNode " + first}, told: []string{"reboot-requested rebootnodes/" + first},
@@ -146,7 +146,7 @@ func TestCourse(t *testing.T) {
 			reason: "another fault that a reboot may mend gets its reboot", remedies: []faults.Remedy{support},
 			act: func(w *world) {
 				w.settle()
-				w.stored.Wish.Remedies = []faults.Remedy{reboot, support}
+				w.stored.DesiredActions.Remedies = []faults.Remedy{reboot, support}
 				w.settle()
 			},
 			created: []string{"RebootNode " + first}, told: []string{"support-required", "reboot-requested rebootnodes/" + first},
@@ -184,7 +184,7 @@ func TestCourse(t *testing.T) {
 			created: []string{"RebootNode " + first}, told: []string{"reboot-requested rebootnodes/" + first}, state: faults.RemedyRunning, busy: true,
 		},
 		"DrainFailedSilentWanted": {
-			reason: "where that is wanted, pods of a silent kubelet go with a reboot", cfg: Config{RebootSilent: true}, remedies: []faults.Remedy{reboot},
+			reason: "where that is wanted, pods of a silent kubelet go with a reboot", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{reboot},
 			act: func(w *world) {
 				w.failsSilently(2)
 				w.settle()
@@ -197,15 +197,15 @@ func TestCourse(t *testing.T) {
 		"DrainFailedSilent": {
 			reason: "what a silent kubelet runs is not rebooted away", remedies: []faults.Remedy{reboot},
 			act:  func(w *world) { w.failsSilently(2); w.settle() },
-			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "remediation.reboot_silent",
+			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "remediation.reboot_unreachable",
 		},
 		"DrainFailedSilentKept": {
-			reason: "a pod that was not even told to go is not rebooted away", cfg: Config{RebootSilent: true}, remedies: []faults.Remedy{reboot},
+			reason: "a pod that was not even told to go is not rebooted away", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{reboot},
 			act:  func(w *world) { w.failsSilently(1); w.settle() },
 			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "drain has failed",
 		},
 		"SilentRebootFailedThenTerminate": {
-			reason: "what permits a reboot permits no termination", cfg: Config{RebootSilent: true}, remedies: []faults.Remedy{reboot, terminate},
+			reason: "what permits a reboot permits no termination", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{reboot, terminate},
 			act: func(w *world) {
 				w.failsSilently(2)
 				w.settle()
@@ -217,7 +217,7 @@ func TestCourse(t *testing.T) {
 			state:   faults.RemedyExhausted, message: "terminate is not tried, because remediation.after_failed_drain is not set",
 		},
 		"SilentRebootFailedThenSupport": {
-			reason: "a person is told that the reboot did not help", cfg: Config{RebootSilent: true}, remedies: []faults.Remedy{reboot, support},
+			reason: "a person is told that the reboot did not help", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{reboot, support},
 			act: func(w *world) {
 				w.failsSilently(2)
 				w.settle()
@@ -229,13 +229,13 @@ func TestCourse(t *testing.T) {
 			state:   faults.RemedyExhausted, message: "did not help",
 		},
 		"SilentTerminate": {
-			reason: "what permits a reboot permits no termination, not even as the first remedy", cfg: Config{RebootSilent: true}, remedies: []faults.Remedy{terminate},
+			reason: "what permits a reboot permits no termination, not even as the first remedy", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{terminate},
 			act:  func(w *world) { w.failsSilently(2); w.settle(); w.settle() },
 			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "or set remediation.after_failed_drain",
 		},
 		"DryRun": {
 			reason: "what is only to be told is not done", remedies: []faults.Remedy{reboot},
-			act: func(w *world) { w.stored.Wish.DryRun = true; w.settle() },
+			act: func(w *world) { w.stored.DesiredActions.DryRun = true; w.settle() },
 		},
 		"Deleted": {
 			reason: "a person who takes a reboot back has ended it", remedies: []faults.Remedy{reboot, terminate},
@@ -319,8 +319,8 @@ func TestCourse(t *testing.T) {
 			act: func(w *world) {
 				w.node.Status.NodeInfo.BootID = ""
 				w.settle()
-				if w.stored.Remediation.BootID != "" {
-					w.Errorf("the boot before is %q", w.stored.Remediation.BootID)
+				if w.stored.Remediation.PreviousBootID != "" {
+					w.Errorf("the boot before is %q", w.stored.Remediation.PreviousBootID)
 				}
 				w.node.Status.NodeInfo.BootID = "boot-1"
 				w.settle()
@@ -357,7 +357,7 @@ func TestCourse(t *testing.T) {
 			act: func(w *world) {
 				w.settle()
 				w.accepted()
-				w.stored.Wish.Remedies = []faults.Remedy{terminate}
+				w.stored.DesiredActions.Remedies = []faults.Remedy{terminate}
 				w.ends(metav1.ConditionFalse, v1alpha1.ReasonTimeout)
 				w.settle()
 			},
@@ -377,7 +377,7 @@ func TestCourse(t *testing.T) {
 				}
 				w.settle()
 				by := actionOf(theirs)
-				by.status.BootID = w.node.Status.NodeInfo.BootID
+				by.status.PreviousBootID = w.node.Status.NodeInfo.BootID
 				w.says(by, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 				w.settle()
 				w.boots()

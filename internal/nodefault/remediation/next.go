@@ -41,12 +41,12 @@ func (r *Remediator) next(ctx context.Context, l look) (time.Duration, error) {
 	if !l.wanted() {
 		return 0, nil
 	}
-	m, remedies := l.st.Remediation, l.st.Wish.Remedies
+	m, remedies := l.st.Remediation, l.st.DesiredActions.Remedies
 	step := slices.Index(remedies, m.Action)
 	if step < 0 { // the rules wish for something else by now
 		return r.begin(l, 0), nil
 	}
-	if at := int(m.Step); at < len(remedies) && remedies[at] == m.Action {
+	if at := int(m.RemedyIndex); at < len(remedies) && remedies[at] == m.Action {
 		step = at
 	}
 	refused, err := r.refused(ctx, m)
@@ -61,7 +61,7 @@ func (r *Remediator) next(ctx context.Context, l look) (time.Duration, error) {
 
 // refused says whether the attempt was refused for good.
 func (r *Remediator) refused(ctx context.Context, m *faults.RemediationStatus) (bool, error) {
-	if m.Name == "" || m.Kind != kindFor(m.Action) {
+	if m.ObjectName == "" || m.ObjectKind != kindFor(m.Action) {
 		return false, nil
 	}
 	a, err := r.get(ctx, m)
@@ -89,10 +89,10 @@ func told(st *faults.NodeFaultStatus, action, ordinal string) bool {
 // was a person, or the drain had failed, and that is no longer so.
 func (r *Remediator) reconsider(l look) (time.Duration, error) {
 	m := l.st.Remediation
-	if !l.wanted() || m.Action != faults.RemedySupport && m.Kind != "" {
+	if !l.wanted() || m.Action != faults.RemedySupport && m.ObjectKind != "" {
 		return 0, nil
 	}
-	first := l.st.Wish.Remedies[0]
+	first := l.st.DesiredActions.Remedies[0]
 	if ready, _ := r.drained(l, first); !ready || first == faults.RemedySupport || tries(l.st, first) > 0 {
 		return 0, nil
 	}
@@ -109,7 +109,7 @@ func (r *Remediator) exhaust(l look, action faults.Remedy, step int, why string)
 		}
 		m = &faults.RemediationStatus{Action: action, Attempt: attempt, StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now)}
 	}
-	m.Step = int32(step) //nolint:gosec // there are few remedies
+	m.RemedyIndex = int32(step) //nolint:gosec // there are few remedies
 	settle(m, faults.RemedyExhausted, why, l.now)
 	l.st.Remediation = m
 	ordinal := "" // for nothing was tried

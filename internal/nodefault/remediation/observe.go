@@ -96,12 +96,12 @@ func observe(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
 // is in another boot than before. Our janitor writes down which boot that was;
 // for another's, what was known when the attempt began counts.
 func rebooted(node *corev1.Node, st *faults.NodeFaultStatus, a *action) bool {
-	before := a.status.BootID
-	if m := st.Remediation; before == "" && m != nil && m.Kind == a.kind && m.Name == a.GetName() {
-		before = m.BootID
+	before := a.status.PreviousBootID
+	if m := st.Remediation; before == "" && m != nil && m.ObjectKind == a.kind && m.ObjectName == a.GetName() {
+		before = m.PreviousBootID
 	}
 	if node == nil || a.status.NodeUID != "" && node.UID != a.status.NodeUID {
-		return a.status.BootID != "" // the node is gone, and our janitor has compared
+		return a.status.PreviousBootID != "" // the node is gone, and our janitor has compared
 	}
 	id := node.Status.NodeInfo.BootID
 	return before != "" && id != "" && id != before
@@ -146,7 +146,7 @@ func next(st *faults.NodeFaultStatus, when time.Time) time.Time {
 // forgotten says whether what happened then may have been told and dropped from
 // the history since.
 func forgotten(st *faults.NodeFaultStatus, when time.Time) bool {
-	return len(st.History) > 0 && st.History[0].Seq > 1 && when.Before(st.History[0].At.Time)
+	return len(st.History) > 0 && st.History[0].Sequence > 1 && when.Before(st.History[0].At.Time)
 }
 
 // tell tells of one once. What belongs to the session is told as a part of it;
@@ -187,11 +187,11 @@ func identity(st *faults.NodeFaultStatus, a *action) (about *faults.NodeFaultSta
 
 // tellFailed tells of an attempt that the janitor says nothing of.
 func (r *Remediator) tellFailed(st *faults.NodeFaultStatus, m *faults.RemediationStatus, why string, now time.Time) {
-	w := words(m.Kind)
+	w := words(m.ObjectKind)
 	record := nodefault.RecordOf(st, sourceRemediation, w.failed, strconv.Itoa(int(m.Attempt)), now)
 	record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.Cut(why, maxText)
-	if m.Name != "" {
-		record.Object = w.resource + "/" + m.Name
+	if m.ObjectName != "" {
+		record.Object = w.resource + "/" + m.ObjectName
 	}
 	nodefault.Tell(st, record)
 }

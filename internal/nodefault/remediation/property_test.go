@@ -150,7 +150,7 @@ func (w *world) wantTold(t *rapid.T, accepted map[string]bool) {
 			}
 		}
 	}
-	if n := nodefault.Settled(w.stored); n != w.stored.Seq {
-		t.Fatalf("%d of %d", n, w.stored.Seq)
+	if n := nodefault.Settled(w.stored); n != w.stored.LastSequence {
+		t.Fatalf("%d of %d", n, w.stored.LastSequence)
 	}
 }

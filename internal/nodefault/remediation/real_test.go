@@ -30,7 +30,7 @@ func TestRealServer(t *testing.T) {
 	r := New(Config{}, c)
 	now := time.Now()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "real-1", UID: "u"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: "b"}}}
-	st := &faults.NodeFaultStatus{NodeUID: "u", Session: "abcdef01", Wish: &faults.Wish{Remedies: []faults.Remedy{faults.RemedyReboot}}}
+	st := &faults.NodeFaultStatus{NodeUID: "u", Session: "abcdef01", DesiredActions: &faults.DesiredActions{Remedies: []faults.Remedy{faults.RemedyReboot}}}
 	step := func(node *corev1.Node, st *faults.NodeFaultStatus) {
 		t.Helper()
 		if _, err := r.Step(t.Context(), node, st, now); err != nil {
@@ -46,7 +46,7 @@ func TestRealServer(t *testing.T) {
 	}
 	for name, lost := range map[string]func(*faults.NodeFaultStatus) *corev1.Node{
 		"StillWanted": func(*faults.NodeFaultStatus) *corev1.Node { return node },
-		"NotWanted":   func(st *faults.NodeFaultStatus) *corev1.Node { st.Wish = nil; return node },
+		"NotWanted":   func(st *faults.NodeFaultStatus) *corev1.Node { st.DesiredActions = nil; return node },
 		"NodeGone":    func(*faults.NodeFaultStatus) *corev1.Node { return nil },
 	} {
 		again := written.DeepCopy() // the answer was lost
@@ -59,7 +59,7 @@ func TestRealServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	unwanted := written.DeepCopy()
-	unwanted.Wish = nil
+	unwanted.DesiredActions = nil
 	step(node, unwanted)
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(&made), &made); !apierrors.IsNotFound(err) || unwanted.Remediation.State != faults.RemedyFailed {
 		t.Errorf("to look whether it is there has made it: %v, %+v", err, unwanted.Remediation)

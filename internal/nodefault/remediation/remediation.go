@@ -47,7 +47,7 @@ type Config struct {
 	// RebootSilent has nodes rebooted, and not terminated, whose drain failed
 	// because their kubelet is silent: all pods that are left were told to go, and
 	// only a reboot ends them. Without it a person has to look.
-	RebootSilent bool
+	RebootUnreachable bool
 	// PodsStay is that a drain leaves pods on a node on purpose, so that a node is
 	// repaired with them. Else the janitor sees to it that none has come since.
 	PodsStay bool
@@ -127,7 +127,7 @@ func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.Nod
 	}
 	switch m.State {
 	case faults.RemedyRunning:
-		if m.Kind == kindVerification {
+		if m.ObjectKind == kindVerification {
 			return r.verify(ctx, l)
 		}
 		return r.follow(ctx, l)
@@ -148,13 +148,13 @@ func (r *Remediator) Busy(st *faults.NodeFaultStatus) bool {
 	if m == nil {
 		return false
 	}
-	failed := m.State == faults.RemedyExhausted && m.Kind == kindVerification // a person has to look first
+	failed := m.State == faults.RemedyExhausted && m.ObjectKind == kindVerification // a person has to look first
 	return m.State == faults.RemedyRunning || failed || r.unverified(m)
 }
 
 // unverified says whether a reboot has to be tried out before it counts.
 func (r *Remediator) unverified(m *faults.RemediationStatus) bool {
-	return r.cfg.Verifier != nil && m.State == faults.RemedySucceeded && m.Action == faults.RemedyReboot && m.Kind != kindVerification
+	return r.cfg.Verifier != nil && m.State == faults.RemedySucceeded && m.Action == faults.RemedyReboot && m.ObjectKind != kindVerification
 }
 
 // Cancel ends what is under way because nobody wants it any more, such as when
@@ -165,7 +165,7 @@ func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, rea
 	if m == nil || m.State != faults.RemedyRunning {
 		return nil
 	}
-	if m.Kind != kindVerification {
+	if m.ObjectKind != kindVerification {
 		a, err := r.get(ctx, m)
 		if err == nil && (a == nil || !a.sent()) { // the cache may have still to hear of it
 			err = r.withdraw(ctx, m)
@@ -181,7 +181,7 @@ func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, rea
 // wanted says whether a remedy is to be tried now: the rules wish for one, there
 // are faults, and there is a node.
 func (l look) wanted() bool {
-	w := l.st.Wish
+	w := l.st.DesiredActions
 	return w != nil && !w.DryRun && len(w.Remedies) > 0 && l.st.HealthySince == nil && l.node != nil
 }
 
@@ -190,7 +190,7 @@ func (l look) wanted() bool {
 func (r *Remediator) drained(l look, remedy faults.Remedy) (yes, never bool) {
 	d := l.st.Drain
 	switch {
-	case !l.st.Wish.Drain:
+	case !l.st.DesiredActions.Drain:
 		return true, false
 	case d == nil:
 		return false, false
@@ -198,7 +198,7 @@ func (r *Remediator) drained(l look, remedy faults.Remedy) (yes, never bool) {
 		return true, false
 	case d.State == faults.DrainFailed:
 		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && silent(l.node) // all were told to go, and nobody is there to end them
-		may := r.cfg.AfterFailedDrain || r.cfg.RebootSilent && stuck && remedy != faults.RemedyTerminate
+		may := r.cfg.AfterFailedDrain || r.cfg.RebootUnreachable && stuck && remedy != faults.RemedyTerminate
 		return may, !may
 	}
 	return false, false
@@ -225,7 +225,7 @@ func (r *Remediator) first(l look) (time.Duration, error) {
 // begin writes down that the remedy of a step will be tried, or that there is
 // none.
 func (r *Remediator) begin(l look, step int) time.Duration {
-	remedies := l.st.Wish.Remedies
+	remedies := l.st.DesiredActions.Remedies
 	remedy := remedies[min(step, len(remedies)-1)]
 	ready, never := r.drained(l, remedy)
 	attempt := int32(1)
@@ -250,9 +250,9 @@ func (r *Remediator) begin(l look, step int) time.Duration {
 		return 0
 	}
 	m := &faults.RemediationStatus{
-		State: faults.RemedyRunning, Action: remedy, Step: int32(step), Attempt: attempt, //nolint:gosec // there are few remedies
+		State: faults.RemedyRunning, Action: remedy, RemedyIndex: int32(step), Attempt: attempt, //nolint:gosec // there are few remedies
 		StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now.Add(r.timeout(remedy))),
-		Kind: kindFor(remedy), Name: objectName(l.node.Name, l.st.Session, attempt), BootID: l.node.Status.NodeInfo.BootID,
+		ObjectKind: kindFor(remedy), ObjectName: objectName(l.node.Name, l.st.Session, attempt), PreviousBootID: l.node.Status.NodeInfo.BootID,
 	}
 	l.st.Remediation = m
 	return 0
@@ -262,12 +262,12 @@ func (r *Remediator) begin(l look, step int) time.Duration {
 // person can do.
 func whyNever(l look, remedy faults.Remedy) string {
 	const left = "the drain has failed, and pods are left on the node: "
-	if m := l.st.Remediation; m != nil && m.Kind != "" {
+	if m := l.st.Remediation; m != nil && m.ObjectKind != "" {
 		return fmt.Sprintf(left+"%s is not tried, because remediation.after_failed_drain is not set. Mend or replace the node. What was tried did not help: %s", remedy, m.Message)
 	}
 	settings := "remediation.after_failed_drain"
 	if remedy != faults.RemedyTerminate {
-		settings += " or, for nodes whose kubelet is silent, remediation.reboot_silent"
+		settings += " or, for nodes whose kubelet is silent, remediation.reboot_unreachable"
 	}
 	return left + "delete them (kubectl get pods -A --field-selector spec.nodeName=" + l.node.Name + "), or set " + settings
 }

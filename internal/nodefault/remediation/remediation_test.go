@@ -96,7 +96,7 @@ func TestNotSentAfterTheEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			a := actionOf(o)
-			a.status.BootID = "boot-0"
+			a.status.PreviousBootID = "boot-0"
 			w.says(a, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 			if tc.end == changeevent.ActionRebootExecuted {
 				w.says(a, v1alpha1.ConditionNodeReady, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
@@ -169,8 +169,8 @@ func TestTimesInOrder(t *testing.T) {
 	w.lose = func() bool { return true } // so that the object has to say when it was asked for
 	w.step()
 	w.lose = func() bool { return false }
-	w.stored.History = []faults.Record{{Seq: 1, Action: "drain-completed", At: metav1.NewMicroTime(w.now)}}
-	w.stored.Seq = 1
+	w.stored.History = []faults.Record{{Sequence: 1, Action: "drain-completed", At: metav1.NewMicroTime(w.now)}}
+	w.stored.LastSequence = 1
 	w.accepted()
 	w.ends(metav1.ConditionFalse, v1alpha1.ReasonTimeout)
 	w.step()
@@ -255,7 +255,7 @@ func TestVerification(t *testing.T) {
 			if len(asked) > 0 || !w.r.Busy(w.stored) {
 				t.Errorf("it was tried out while the fault was there, or could have been released: %v", asked)
 			}
-			w.stored.HealthySince, w.stored.Wish = &metav1.Time{Time: w.now}, nil
+			w.stored.HealthySince, w.stored.DesiredActions = &metav1.Time{Time: w.now}, nil
 			w.settle()
 			w.now = w.now.Add(tc.wait)
 			w.settle()

@@ -37,8 +37,8 @@ const leastTrial = 10 * time.Minute
 // beginVerification writes down that the node will be tried out.
 func (r *Remediator) beginVerification(l look) {
 	m := l.st.Remediation
-	m.State, m.Kind, m.Message = faults.RemedyRunning, kindVerification, "the node is tried out before it is released"
-	m.Name = "verify-" + l.st.Session + "-" + strconv.Itoa(int(m.Attempt))
+	m.State, m.ObjectKind, m.Message = faults.RemedyRunning, kindVerification, "the node is tried out before it is released"
+	m.ObjectName = "verify-" + l.st.Session + "-" + strconv.Itoa(int(m.Attempt))
 	m.Deadline, m.FinishedAt = metav1.NewTime(l.now.Add(max(r.cfg.VerifyTimeout, leastTrial))), nil
 }
 
@@ -54,10 +54,10 @@ func (r *Remediator) verify(ctx context.Context, l look) (time.Duration, error) 
 		settle(m, faults.RemedySucceeded, "the node was rebooted", l.now)
 		return 0, nil
 	case !l.now.Before(m.Deadline.Time):
-		r.exhaust(l, m.Action, int(m.Step), "the node could not be tried out in time: "+m.Message)
+		r.exhaust(l, m.Action, int(m.RemedyIndex), "the node could not be tried out in time: "+m.Message)
 		return 0, nil
 	}
-	v, err := r.cfg.Verifier.Verify(ctx, l.node, m.Name)
+	v, err := r.cfg.Verifier.Verify(ctx, l.node, m.ObjectName)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("verify node %q: %w", l.node.Name, err)
@@ -65,7 +65,7 @@ func (r *Remediator) verify(ctx context.Context, l look) (time.Duration, error) 
 		settle(m, faults.RemedySucceeded, "the node was rebooted and tried out", l.now)
 		return 0, nil
 	case v.Done:
-		r.exhaust(l, m.Action, int(m.Step), "the node was rebooted, and did not pass when it was tried out: "+v.Message)
+		r.exhaust(l, m.Action, int(m.RemedyIndex), "the node was rebooted, and did not pass when it was tried out: "+v.Message)
 		return 0, nil
 	}
 	m.Message = nodefault.Cut(v.Message, maxText)

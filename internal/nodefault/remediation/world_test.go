@@ -102,9 +102,9 @@ func newWorld(t fataler, cfg Config, remedies ...faults.Remedy) *world {
 	}
 	w.stored = &faults.NodeFaultStatus{
 		NodeUID: "node-uid", Session: "s3ss10n0",
-		Opened: &faults.Fault{Source: "agent", Check: "xid", ErrorCodes: []string{"XID-79"}, Fatal: true, Message: "gone"},
-		Wish:   &faults.Wish{Cordon: true, Drain: true, Remedies: remedies},
-		Drain:  &faults.DrainStatus{State: faults.DrainCompleted},
+		TriggeredBy:    &faults.Fault{Source: "agent", Check: "xid", ErrorCodes: []string{"XID-79"}, Fatal: true, Message: "gone"},
+		DesiredActions: &faults.DesiredActions{Cordon: true, Drain: true, Remedies: remedies},
+		Drain:          &faults.DrainStatus{State: faults.DrainCompleted},
 	}
 	return w
 }
@@ -181,11 +181,11 @@ func (w *world) settle() {
 func (w *world) current() *action {
 	w.Helper()
 	m := w.stored.Remediation
-	if m == nil || m.Name == "" {
+	if m == nil || m.ObjectName == "" {
 		w.Fatalf("nothing is under way: %+v", m)
 	}
-	o := emptyOf(m.Kind)
-	if err := w.client.Get(context.Background(), client.ObjectKey{Name: m.Name}, o); err != nil {
+	o := emptyOf(m.ObjectKind)
+	if err := w.client.Get(context.Background(), client.ObjectKey{Name: m.ObjectName}, o); err != nil {
 		w.Fatalf("%v", err)
 	}
 	return actionOf(o)

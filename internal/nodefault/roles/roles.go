@@ -42,8 +42,8 @@ type Feature string
 const (
 	// Controller takes nodes out of service, drains them and gives them back.
 	Controller Feature = "nodes"
-	// Latch keeps an exhausted budget closed until a person opens it.
-	Latch Feature = "latch"
+	// ManualReset keeps an exhausted budget closed until a person opens it.
+	ManualReset Feature = "manual-reset"
 	// Deletion deletes pods that a disruption budget keeps for too long.
 	Deletion Feature = "deletion"
 	// Verification tries nodes out after a reboot, by a Job.
@@ -70,7 +70,7 @@ const (
 
 // Features are all there are.
 func Features() []Feature {
-	return []Feature{Controller, Latch, Deletion, Verification, Intake, Reviews, Janitor, Termination, Job, MachineReboot, MachineTermination, Execution}
+	return []Feature{Controller, ManualReset, Deletion, Verification, Intake, Reviews, Janitor, Termination, Job, MachineReboot, MachineTermination, Execution}
 }
 
 const (
@@ -110,7 +110,7 @@ func GrantOf(f Feature, actions ...string) Grant {
 	switch f {
 	case Controller:
 		return controller()
-	case Latch:
+	case ManualReset:
 		return Grant{Place: PlaceOwn, Inside: lease(BudgetLease)}
 	case Deletion:
 		return Grant{Cluster: rules(rule(corev1.GroupName, "pods", "delete"))}
@@ -172,7 +172,7 @@ func repairs(f Feature, actions []string) Grant {
 			g.Inside = append(g.Inside, ask)
 		}
 		return g
-	case Janitor, Controller, Latch, Deletion, Verification, Intake, Reviews:
+	case Janitor, Controller, ManualReset, Deletion, Verification, Intake, Reviews:
 	}
 	return Grant{
 		Cluster: rules(

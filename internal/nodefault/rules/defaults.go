@@ -16,13 +16,13 @@ func Defaults() Config {
 		return Rule{Name: name, Match: match, Cordon: &yes, Drain: &yes, Remedies: remedies, Priority: priority}
 	}
 	return Config{
-		fatal("terminate", `fault.fatal && fault.action == "REPLACE_VM" && node.labels["`+LabelTerminate+`"] == "allowed"`, 40,
+		fatal("terminate", `fault.fatal && fault.recommendedAction == "REPLACE_VM" && node.labels["`+LabelTerminate+`"] == "allowed"`, 40,
 			v1alpha1.RemedyTerminate, v1alpha1.RemedySupport),
-		fatal("replace", `fault.fatal && fault.action == "REPLACE_VM"`, 30, v1alpha1.RemedySupport),
-		fatal("restart", `fault.fatal && fault.action in ["RESTART_VM", "RESTART_BM", "COMPONENT_RESET"]`, 20,
+		fatal("replace", `fault.fatal && fault.recommendedAction == "REPLACE_VM"`, 30, v1alpha1.RemedySupport),
+		fatal("restart", `fault.fatal && fault.recommendedAction in ["RESTART_VM", "RESTART_BM", "COMPONENT_RESET"]`, 20,
 			v1alpha1.RemedyReboot, v1alpha1.RemedySupport),
 		// Whatever else a source recommends is beyond us, and must not stay unsaid.
-		fatal("support", `fault.fatal && !(fault.action in ["", "NONE", "REPLACE_VM", "RESTART_VM", "RESTART_BM", "COMPONENT_RESET"])`, 10,
+		fatal("support", `fault.fatal && !(fault.recommendedAction in ["", "NONE", "REPLACE_VM", "RESTART_VM", "RESTART_BM", "COMPONENT_RESET"])`, 10,
 			v1alpha1.RemedySupport),
 		fatal("fatal", `fault.fatal`, 0),
 	}

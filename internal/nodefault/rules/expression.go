@@ -37,7 +37,7 @@ const (
 	varErrorCodes     = "fault.errorCodes"
 	varFatal          = "fault.fatal"
 	varMessage        = "fault.message"
-	varAction         = "fault.action"
+	varAction         = "fault.recommendedAction"
 	varAgeSeconds     = "fault.ageSeconds"
 
 	varNodeName    = "node.name"
@@ -245,7 +245,7 @@ func (s subject) with(f *v1alpha1.Fault, age time.Duration) map[string]any {
 	vars := maps.Clone(s)
 	vars[varSource], vars[varCheck], vars[varEntity] = f.Source, f.Check, f.Entity
 	vars[varComponentClass], vars[varErrorCodes], vars[varFatal] = f.ComponentClass, f.ErrorCodes, f.Fatal
-	vars[varMessage], vars[varAction], vars[varAgeSeconds] = f.Message, string(f.Action), int64(age/time.Second)
+	vars[varMessage], vars[varAction], vars[varAgeSeconds] = f.Message, string(f.RecommendedAction), int64(age/time.Second)
 	return vars
 }
 

@@ -31,7 +31,7 @@ type Config []Rule
 // A Rule says what is wished for the nodes of certain faults.
 type Rule struct {
 	Name  string `key:"name" doc:"Name of the rule, by which it is told of." validate:"required,max=63"`
-	Match string `key:"match" doc:"CEL expression, true for the faults that the rule is about. It sees fault.source, .check, .entity, .componentClass, .errorCodes, .fatal, .message, .action and .ageSeconds, and node.name, .labels, .annotations, .taints and .ready. A label or annotation that is not there is empty." validate:"required,max=4096"`
+	Match string `key:"match" doc:"CEL expression, true for the faults that the rule is about. It sees fault.source, .check, .entity, .componentClass, .errorCodes, .fatal, .message, .recommendedAction and .ageSeconds, and node.name, .labels, .annotations, .taints and .ready. A label or annotation that is not there is empty." validate:"required,max=4096"`
 
 	For time.Duration `key:"for" doc:"How long a fault must last before the rule is about it." validate:"gte=0"`
 
@@ -50,7 +50,7 @@ const maxTaints = 16
 // A Verdict is what is wished for a node.
 type Verdict struct {
 	// Wish is empty if no rule wants anything.
-	Wish v1alpha1.Wish
+	DesiredActions v1alpha1.DesiredActions
 
 	// Opened is the most severe fault that something is wished for: what is
 	// done is told with it. It is nil if nothing is wished.
@@ -70,7 +70,7 @@ type Verdict struct {
 }
 
 // Empty says whether nothing is wished.
-func Empty(w v1alpha1.Wish) bool {
+func Empty(w v1alpha1.DesiredActions) bool {
 	return !w.Cordon && !w.Drain && len(w.Taints) == 0 && len(w.Remedies) == 0
 }
 
@@ -133,15 +133,15 @@ type hit struct {
 const ruleOfSource = "(source)"
 
 func (d *deciding) judge(s *Set, subject subject, f *v1alpha1.Fault) {
-	if f.ObserveOnly || f.Quarantine == v1alpha1.OverrideSkip {
+	if f.ObserveOnly || f.QuarantineOverride == v1alpha1.OverrideSkip {
 		return
 	}
-	if forced := f.Quarantine == v1alpha1.OverrideForce; forced || f.Drain == v1alpha1.OverrideForce {
+	if forced := f.QuarantineOverride == v1alpha1.OverrideForce; forced || f.DrainOverride == v1alpha1.OverrideForce {
 		// What is drained is cordoned first, or it would fill up again.
-		r := rule{name: ruleOfSource, cordon: true, drain: f.Drain == v1alpha1.OverrideForce}
+		r := rule{name: ruleOfSource, cordon: true, drain: f.DrainOverride == v1alpha1.OverrideForce}
 		d.hits = append(d.hits, hit{fault: f, rule: r, place: len(s.rules)})
 	}
-	age := max(0, d.now.Sub(f.Since.Time))
+	age := max(0, d.now.Sub(f.DetectedAt.Time))
 	vars := subject.with(f, age)
 	for i, r := range s.rules {
 		matches, aging, err := r.match.eval(vars)
@@ -152,7 +152,7 @@ func (d *deciding) judge(s *Set, subject subject, f *v1alpha1.Fault) {
 		case matches && age < r.lasting:
 			d.lookAfter(r.lasting - age)
 		case matches:
-			if f.Drain == v1alpha1.OverrideSkip {
+			if f.DrainOverride == v1alpha1.OverrideSkip {
 				r.drain = false
 			}
 			d.hits = append(d.hits, hit{fault: f, rule: r, place: i})
@@ -176,7 +176,7 @@ func (d *deciding) verdict() Verdict {
 	if firm := slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.rule.dryRun }); len(firm) > 0 {
 		hits = firm
 	} else if len(hits) > 0 {
-		v.Wish.DryRun = true
+		v.DesiredActions.DryRun = true
 	}
 	if len(hits) == 0 {
 		return v
@@ -186,16 +186,16 @@ func (d *deciding) verdict() Verdict {
 		return cmp.Or(cmp.Compare(b.rule.priority, a.rule.priority), cmp.Compare(a.place, b.place))
 	})
 	for _, h := range hits {
-		v.Wish.Cordon = v.Wish.Cordon || h.rule.cordon
-		v.Wish.Drain = v.Wish.Drain || h.rule.drain
-		if len(v.Wish.Remedies) == 0 {
-			v.Wish.Remedies = slices.Clone(h.rule.remedies)
+		v.DesiredActions.Cordon = v.DesiredActions.Cordon || h.rule.cordon
+		v.DesiredActions.Drain = v.DesiredActions.Drain || h.rule.drain
+		if len(v.DesiredActions.Remedies) == 0 {
+			v.DesiredActions.Remedies = slices.Clone(h.rule.remedies)
 		}
 		for _, t := range h.rule.taints {
-			v.Wish.Taints = addTaint(v.Wish.Taints, t)
+			v.DesiredActions.Taints = addTaint(v.DesiredActions.Taints, t)
 		}
-		if !slices.Contains(v.Wish.Rules, h.rule.name) {
-			v.Wish.Rules = append(v.Wish.Rules, h.rule.name)
+		if !slices.Contains(v.DesiredActions.MatchedRules, h.rule.name) {
+			v.DesiredActions.MatchedRules = append(v.DesiredActions.MatchedRules, h.rule.name)
 		}
 		v.Matched = addFault(v.Matched, h.fault)
 	}
@@ -214,7 +214,7 @@ func bySeverity(a, b hit) int {
 	return cmp.Or(
 		-compareBool(a.fault.Fatal, b.fault.Fatal),
 		cmp.Compare(b.rule.priority, a.rule.priority),
-		a.fault.Since.Compare(b.fault.Since.Time),
+		a.fault.DetectedAt.Compare(b.fault.DetectedAt.Time),
 		cmp.Compare(nodefault.KeyOf(*a.fault), nodefault.KeyOf(*b.fault)),
 	)
 }

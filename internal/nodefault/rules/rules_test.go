@@ -39,7 +39,7 @@ func node() *corev1.Node {
 func fault(check string, change ...func(*v1alpha1.Fault)) v1alpha1.Fault {
 	f := v1alpha1.Fault{
 		Source: "agent", Check: check, Entity: "GPU/3", ComponentClass: "GPU", ErrorCodes: []string{"XID-79"},
-		Message: "fallen off the bus", Action: v1alpha1.ActionRestartVM, Since: metav1.NewMicroTime(now().Add(-time.Hour)),
+		Message: "fallen off the bus", RecommendedAction: v1alpha1.ActionRestartVM, DetectedAt: metav1.NewMicroTime(now().Add(-time.Hour)),
 	}
 	for _, c := range change {
 		c(&f)
@@ -50,11 +50,11 @@ func fault(check string, change ...func(*v1alpha1.Fault)) v1alpha1.Fault {
 func fatal(f *v1alpha1.Fault) { f.Fatal = true }
 
 func does(a v1alpha1.RecommendedAction) func(*v1alpha1.Fault) {
-	return func(f *v1alpha1.Fault) { f.Action = a }
+	return func(f *v1alpha1.Fault) { f.RecommendedAction = a }
 }
 
 func since(ago time.Duration) func(*v1alpha1.Fault) {
-	return func(f *v1alpha1.Fault) { f.Since = metav1.NewMicroTime(now().Add(-ago)) }
+	return func(f *v1alpha1.Fault) { f.DetectedAt = metav1.NewMicroTime(now().Add(-ago)) }
 }
 
 func sick(value string, effect corev1.TaintEffect) corev1.Taint {
@@ -75,7 +75,7 @@ func TestMatch(t *testing.T) {
 		"ErrorCodeIn":    {match: `"XID-48" in fault.errorCodes`},
 		"Fatal":          {match: `fault.fatal`},
 		"Message":        {match: `fault.message.matches("off the (bus|road)")`, want: true},
-		"Action":         {match: `fault.action in ["RESTART_VM", "RESTART_BM"]`, want: true},
+		"Action":         {match: `fault.recommendedAction in ["RESTART_VM", "RESTART_BM"]`, want: true},
 		"Age":            {match: `fault.ageSeconds == 3600`, want: true},
 		"NodeName":       {match: `node.name == "gpu-1"`, want: true},
 		"Label":          {match: `node.labels["pool"] == "gpu"`, want: true},
@@ -92,8 +92,8 @@ func TestMatch(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			v, err := newSet(t, rules.Config{{Name: "r", Match: tc.match}}).Decide(node(), []v1alpha1.Fault{fault("xid-check")}, now())
-			if err != nil || v.Wish.Cordon != tc.want {
-				t.Errorf("%s: got %v, err %v, want %v", tc.reason, v.Wish.Cordon, err, tc.want)
+			if err != nil || v.DesiredActions.Cordon != tc.want {
+				t.Errorf("%s: got %v, err %v, want %v", tc.reason, v.DesiredActions.Cordon, err, tc.want)
 			}
 		})
 	}
@@ -115,8 +115,8 @@ type judged struct {
 
 func short(v rules.Verdict) judged {
 	j := judged{
-		Rules: v.Wish.Rules, Cordon: v.Wish.Cordon, Drain: v.Wish.Drain, Taints: v.Wish.Taints, Remedies: v.Wish.Remedies,
-		DryRun: v.Wish.DryRun, After: v.After, Unsure: v.Unsure,
+		Rules: v.DesiredActions.MatchedRules, Cordon: v.DesiredActions.Cordon, Drain: v.DesiredActions.Drain, Taints: v.DesiredActions.Taints, Remedies: v.DesiredActions.Remedies,
+		DryRun: v.DesiredActions.DryRun, After: v.After, Unsure: v.Unsure,
 	}
 	if v.Opened != nil {
 		j.Opened = v.Opened.Check
@@ -143,7 +143,7 @@ func TestDecide(t *testing.T) {
 		{Name: "old", Match: `fault.check == "old" && fault.ageSeconds > 7200`},
 	}
 	override := func(q, d v1alpha1.Override) func(*v1alpha1.Fault) {
-		return func(f *v1alpha1.Fault) { f.Quarantine, f.Drain = q, d }
+		return func(f *v1alpha1.Fault) { f.QuarantineOverride, f.DrainOverride = q, d }
 	}
 	observe := func(f *v1alpha1.Fault) { f.ObserveOnly = true }
 	cases := map[string]struct {
@@ -314,8 +314,8 @@ func TestOrderOfFaults(t *testing.T) {
 		for i := range rapid.IntRange(0, 6).Draw(t, "faults") {
 			f := fault(string(rune('a'+i)), since(time.Duration(rapid.IntRange(0, 3).Draw(t, "age"))*time.Minute), does(rapid.SampledFrom(actions).Draw(t, "action")))
 			f.Fatal = rapid.Bool().Draw(t, "fatal")
-			f.Quarantine = rapid.SampledFrom([]v1alpha1.Override{"", "force", "skip"}).Draw(t, "quarantine")
-			f.Drain = rapid.SampledFrom([]v1alpha1.Override{"", "force", "skip"}).Draw(t, "drain")
+			f.QuarantineOverride = rapid.SampledFrom([]v1alpha1.Override{"", "force", "skip"}).Draw(t, "quarantine")
+			f.DrainOverride = rapid.SampledFrom([]v1alpha1.Override{"", "force", "skip"}).Draw(t, "drain")
 			faults = append(faults, f)
 		}
 		first, err := s.Decide(node(), faults, now())
@@ -332,7 +332,7 @@ func TestOrderOfFaults(t *testing.T) {
 		if diff := cmp.Diff(first, second, sorted); diff != "" {
 			t.Fatalf("another order of faults, another verdict:\n%s", diff)
 		}
-		if (first.Opened == nil) != rules.Empty(first.Wish) || (first.Opened == nil) != (len(first.Matched) == 0) {
+		if (first.Opened == nil) != rules.Empty(first.DesiredActions) || (first.Opened == nil) != (len(first.Matched) == 0) {
 			t.Fatalf("a wish without a fault, or a fault without a wish: %+v", first)
 		}
 	})

@@ -24,7 +24,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "nothing is scraped for five minutes",
 				series: "  up 1x10\n",
-				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "No node fault controller is scraped that sees nodes; sick ones stay in service."}}},
+				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "node-fault-controller is down."}}},
 			},
 			{
 				reason: "one of two was restarted",
@@ -32,11 +32,11 @@ func faults() map[string][]scenario {
 				want:   map[int][]alert{10: nil, 20: nil},
 			},
 		},
-		"NodeFaultReportsRefused": {
+		"NodeFaultReportsNotStored": {
 			{
 				reason: "the API server is away: the first that are refused, and more",
 				series: "  fleetloop_node_fault_reports_total" + ofNodes + ",source_kind=\"health_events\",result=\"unavailable\"} _x4 1+6x30\n",
-				want:   map[int][]alert{4: nil, 12: {{labels: repairing("result", "unavailable"), summary: "Reports about nodes are not taken (unavailable)."}}},
+				want:   map[int][]alert{4: nil, 12: {{labels: repairing("result", "unavailable"), summary: "Fault reports cannot be stored (unavailable)."}}},
 			},
 			{
 				reason: "they are stored, or their senders' fault",
@@ -44,11 +44,11 @@ func faults() map[string][]scenario {
 				want:   map[int][]alert{20: nil},
 			},
 		},
-		"NodeFaultReportsWrong": {
+		"NodeFaultReportsInvalid": {
 			{
 				reason: "half of them are about nodes that are not there",
 				series: "  fleetloop_node_fault_reports_total" + ofNodes + ",source_kind=\"alertmanager\",result=\"stored\"} 0+1x90\n  fleetloop_node_fault_reports_total" + ofNodes + ",source_kind=\"alertmanager\",result=\"unknown_node\"} 0+1x90\n",
-				want:   map[int][]alert{5: nil, 60: {{labels: repairing("source_kind", "alertmanager"), summary: "50% of the reports by alertmanager are wrong, or about nodes that are not there."}}},
+				want:   map[int][]alert{5: nil, 60: {{labels: repairing("source_kind", "alertmanager"), summary: "50% of the fault reports from alertmanager are invalid."}}},
 			},
 			{
 				reason: "one in fifty",
@@ -60,7 +60,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "each look at a node fails",
 				series: "  fleetloop_node_fault_rule_errors_total" + ofNodes + "} 0x5 0+1x30\n",
-				want:   map[int][]alert{5: nil, 15: {{labels: repairing(), summary: "A rule cannot be evaluated; what it is about is left alone."}}},
+				want:   map[int][]alert{5: nil, 15: {{labels: repairing(), summary: "A node fault rule fails to evaluate."}}},
 			},
 			{
 				reason: "it was mended",
@@ -72,7 +72,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "two nodes wait for a person; both replicas see them, and one is behind",
 				series: "  fleetloop_node_faults" + ofNodes + ",phase=\"Stuck\"} 0x4 2x60\n  fleetloop_node_faults{namespace=\"fleet\",job=\"node-fault-controller\",instance=\"b\",phase=\"Stuck\"} 0x6 2x60\n",
-				want:   map[int][]alert{19: nil, 20: {{labels: repairing(), summary: "Nodes that need a person: 2."}}},
+				want:   map[int][]alert{19: nil, 20: {{labels: repairing(), summary: "Nodes that need manual repair: 2."}}},
 			},
 			{
 				reason: "nodes come and go, and those that are drained are no matter",
@@ -83,36 +83,36 @@ func faults() map[string][]scenario {
 		"NodeFaultBudgetExhausted": {
 			{
 				reason: "one pool, latched, as the one that acts sees it",
-				series: "  fleetloop_node_fault_budget_exhausted_pools" + ofNodes + ",latched=\"true\"} 0x4 1x60\n  fleetloop_node_fault_budget_exhausted_pools" + ofNodes + ",latched=\"false\"} 0x60\n  fleetloop_node_fault_budget_exhausted_pools{namespace=\"fleet\",job=\"node-fault-controller\",instance=\"b\",latched=\"true\"} 0x60\n",
-				want:   map[int][]alert{34: nil, 35: {{labels: repairing(), summary: "Pools in which sick nodes stay in service because too many are out of it: 1."}}},
+				series: "  fleetloop_node_fault_budget_exhausted_pools" + ofNodes + ",manual_reset=\"true\"} 0x4 1x60\n  fleetloop_node_fault_budget_exhausted_pools" + ofNodes + ",manual_reset=\"false\"} 0x60\n  fleetloop_node_fault_budget_exhausted_pools{namespace=\"fleet\",job=\"node-fault-controller\",instance=\"b\",manual_reset=\"true\"} 0x60\n",
+				want:   map[int][]alert{34: nil, 35: {{labels: repairing(), summary: "Node pools with an exhausted fault budget: 1."}}},
 			},
 			{
 				reason: "a quarter of an hour of waiting for a turn",
-				series: "  fleetloop_node_fault_budget_exhausted_pools" + ofNodes + ",latched=\"false\"} 0x4 1x15 0x60\n",
+				series: "  fleetloop_node_fault_budget_exhausted_pools" + ofNodes + ",manual_reset=\"false\"} 0x4 1x15 0x60\n",
 				want:   map[int][]alert{15: nil, 40: nil},
 			},
 		},
 		"NodeFaultDrainStuck": {
 			{
 				reason: "longer than its deadline",
-				series: "  fleetloop_node_fault_phase_age_seconds" + ofNodes + ",phase=\"Draining\"} 0+60x90\n",
-				want:   map[int][]alert{45: nil, 51: {{labels: repairing(), summary: "A node has been draining for 51m 0s, longer than a drain may take."}}},
+				series: "  fleetloop_node_fault_phase_max_age_seconds" + ofNodes + ",phase=\"Draining\"} 0+60x90\n",
+				want:   map[int][]alert{45: nil, 51: {{labels: repairing(), summary: "A node has been draining for 51m 0s."}}},
 			},
 			{
 				reason: "as long as it may, and others for longer in other phases",
-				series: "  fleetloop_node_fault_phase_age_seconds" + ofNodes + ",phase=\"Draining\"} 0+60x30 0x60\n  fleetloop_node_fault_phase_age_seconds" + ofNodes + ",phase=\"Held\"} 0+60x90\n",
+				series: "  fleetloop_node_fault_phase_max_age_seconds" + ofNodes + ",phase=\"Draining\"} 0+60x30 0x60\n  fleetloop_node_fault_phase_max_age_seconds" + ofNodes + ",phase=\"Held\"} 0+60x90\n",
 				want:   map[int][]alert{30: nil, 80: nil},
 			},
 		},
 		"NodeFaultDrainFailed": {
 			{
 				reason: "one did; an hour later it is history",
-				series: "  fleetloop_node_fault_drain_ends_total" + ofNodes + ",state=\"Failed\"} 0x9 1x90\n",
-				want:   map[int][]alert{9: nil, 12: {{labels: repairing(), summary: "Drains that failed within the last hour: 1."}}, 80: nil},
+				series: "  fleetloop_node_fault_drains_total" + ofNodes + ",state=\"Failed\"} 0x9 1x90\n",
+				want:   map[int][]alert{9: nil, 12: {{labels: repairing(), summary: "Node drains that failed in the last hour: 1."}}, 80: nil},
 			},
 			{
 				reason: "others ended well, or were called off",
-				series: "  fleetloop_node_fault_drain_ends_total" + ofNodes + ",state=\"Completed\"} 0+1x90\n  fleetloop_node_fault_drain_ends_total" + ofNodes + ",state=\"Cancelled\"} 0+1x90\n",
+				series: "  fleetloop_node_fault_drains_total" + ofNodes + ",state=\"Completed\"} 0+1x90\n  fleetloop_node_fault_drains_total" + ofNodes + ",state=\"Cancelled\"} 0+1x90\n",
 				want:   map[int][]alert{40: nil},
 			},
 		},
@@ -128,11 +128,11 @@ func repairs() map[string][]scenario {
 		return list
 	}
 	return map[string][]scenario{
-		"NodeFaultRepairsFail": {
+		"NodeFaultRepairsFailing": {
 			{
 				reason: "three of four reboots time out",
 				series: "  fleetloop_node_actions_total" + janitor + ",action=\"reboot\",result=\"timeout\"} 0+0.3x300\n  fleetloop_node_actions_total" + janitor + ",action=\"reboot\",result=\"succeeded\"} 0+0.1x300\n",
-				want:   map[int][]alert{4: nil, 120: {{labels: ofJanitor("action", "reboot"), summary: "75% of the last six hours' requests to reboot nodes did not succeed."}}},
+				want:   map[int][]alert{4: nil, 120: {{labels: ofJanitor("action", "reboot"), summary: "75% of the reboot actions on nodes failed in the last 6 hours."}}},
 			},
 			{
 				reason: "one fails, which says little, and many succeed",
@@ -143,25 +143,25 @@ func repairs() map[string][]scenario {
 		"NodeFaultProviderErrors": {
 			{
 				reason: "each request is answered with an error",
-				series: "  fleetloop_node_action_requests_total" + janitor + ",action=\"reboot\",answer=\"error\"} 0x5 0+2x60\n",
-				want:   map[int][]alert{5: nil, 30: {{labels: ofJanitor(), summary: "What reboots or terminates nodes cannot be reached, or makes errors."}}},
+				series: "  fleetloop_node_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"error\"} 0x5 0+2x60\n",
+				want:   map[int][]alert{5: nil, 30: {{labels: ofJanitor(), summary: "The provider that reboots or terminates nodes returns errors."}}},
 			},
 			{
 				reason: "nobody can say how far it is",
-				series: "  fleetloop_node_action_looks_failed_total" + janitor + "} 0+2x60\n",
-				want:   map[int][]alert{30: {{labels: ofJanitor(), summary: "What reboots or terminates nodes cannot be reached, or makes errors."}}},
+				series: "  fleetloop_node_action_status_checks_failed_total" + janitor + "} 0+2x60\n",
+				want:   map[int][]alert{30: {{labels: ofJanitor(), summary: "The provider that reboots or terminates nodes returns errors."}}},
 			},
 			{
 				reason: "a person is waited for, and one request went wrong",
-				series: "  fleetloop_node_action_requests_total" + janitor + ",action=\"reboot\",answer=\"waiting\"} 0+6x60\n  fleetloop_node_action_requests_total" + janitor + ",action=\"reboot\",answer=\"error\"} 0x9 1x60\n",
+				series: "  fleetloop_node_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"pending\"} 0+6x60\n  fleetloop_node_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"error\"} 0x9 1x60\n",
 				want:   map[int][]alert{30: nil},
 			},
 		},
-		"NodeFaultChangesPending": {
+		"NodeFaultChangeEventsDelayed": {
 			{
 				reason: "a sink takes nothing",
 				series: "  fleetloop_node_fault_change_events_pending" + ofNodes + "} 0x4 3x60\n",
-				want:   map[int][]alert{30: nil, 40: {{labels: repairing(), summary: "Changes of nodes that some sink has not been told of for half an hour: 3."}}},
+				want:   map[int][]alert{30: nil, 40: {{labels: repairing(), summary: "Node change events that wait for delivery: 3."}}},
 			},
 			{
 				reason: "there is always something, and it goes",
@@ -169,15 +169,15 @@ func repairs() map[string][]scenario {
 				want:   map[int][]alert{30: nil, 38: nil},
 			},
 		},
-		"NodeFaultChangesUntold": {
+		"NodeFaultChangeEventsUndeliverable": {
 			{
 				reason: "the first that a sink refuses",
-				series: "  fleetloop_node_fault_untold_total" + ofNodes + ",error=\"client_error\"} _x5 1x30\n",
-				want:   map[int][]alert{5: nil, 8: {{labels: repairing("error", "client_error"), summary: "A sink will not be told of changes of nodes (client_error)."}}},
+				series: "  fleetloop_node_fault_change_events_undeliverable_total" + ofNodes + ",error=\"client_error\"} _x5 1x30\n",
+				want:   map[int][]alert{5: nil, 8: {{labels: repairing("error", "client_error"), summary: "Change events of nodes are undeliverable (client_error)."}}},
 			},
 			{
 				reason: "it was long ago",
-				series: "  fleetloop_node_fault_untold_total" + ofNodes + ",error=\"expired\"} 4x120\n",
+				series: "  fleetloop_node_fault_change_events_undeliverable_total" + ofNodes + ",error=\"expired\"} 4x120\n",
 				want:   map[int][]alert{90: nil},
 			},
 		},

@@ -24,11 +24,11 @@ clusterWorker: {enabled: true, api: {url: https://fleet.example.com}}
 nodeFaultController:
   enabled: true
   rules: [{name: gpu, match: fault.fatal, drain: true, remedies: [reboot]}]
-  budget: {on_trip: latch}
-  drain: {namespaces: [{pattern: batch-*, force_after: 10m}]}
+  budget: {on_exhausted: manual-reset}
+  drain: {namespaces: [{pattern: batch-*, delete_after: 10m}]}
   remediation: {verification: {image: registry.example.com/verify}}
   intake: {auth: {tokensSecret: monitors}, tls: {existingSecret: cert}, grpc: {enabled: true}}
-  janitor: {separate: true, reboot: job, terminate: execution, config: {job: {image: registry.example.com/reboot, namespace: `+jobs+`}, execution: {namespace: `+acting+`, terminate: {action: end_node}}}}
+  janitor: {separate: true, rebootProvider: job, terminateProvider: execution, config: {job: {image: registry.example.com/reboot, namespace: `+jobs+`}, execution: {namespace: `+acting+`, terminate: {action: end_node}}}}
 `)
 	objects, _, err := deploy.Release{Chart: chartDir, Namespace: ns, APIVersions: c.kinds(t), Values: values}.Render()
 	if err != nil {

@@ -94,7 +94,7 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		die()
 		panic(http.ErrAbortHandler)
 	}
-	_ = json.NewEncoder(w).Encode(provider.WebhookAnswer{Reference: "machine-of-" + q.Node.Name})
+	_ = json.NewEncoder(w).Encode(provider.WebhookAnswer{RequestID: "machine-of-" + q.Node.Name})
 }
 
 func (m *Machines) state(q provider.WebhookRequest) provider.State {
@@ -103,7 +103,7 @@ func (m *Machines) state(q provider.WebhookRequest) provider.State {
 	switch {
 	case m.failed:
 		return provider.StateFailed
-	case m.gone[q.Reference]:
+	case m.gone[q.RequestID]:
 		return provider.StateDone
 	}
 	return provider.StateRunning
@@ -114,10 +114,10 @@ func (m *Machines) do(ctx context.Context, q provider.WebhookRequest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	what := string(q.Action) + " " + q.Node.Name
-	if slices.Contains(m.done[what], q.Key) {
+	if slices.Contains(m.done[what], q.IdempotencyKey) {
 		return nil
 	}
-	m.done[what] = append(m.done[what], q.Key)
+	m.done[what] = append(m.done[what], q.IdempotencyKey)
 	if m.Deaf {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (m *Machines) do(ctx context.Context, q provider.WebhookRequest) error {
 		m.gone["machine-of-"+q.Node.Name] = true
 		return nil
 	}
-	return m.cluster.boot(ctx, q.Node.Name, fmt.Sprintf("boot-%d-%s", 1+len(m.done[what]), q.Key))
+	return m.cluster.boot(ctx, q.Node.Name, fmt.Sprintf("boot-%d-%s", 1+len(m.done[what]), q.IdempotencyKey))
 }
 
 // boot has a node run in another boot, and Ready.

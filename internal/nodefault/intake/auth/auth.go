@@ -65,7 +65,7 @@ type Config struct {
 
 	// Believe is how long an answer of the API server counts. Zero means
 	// DefaultBelieve.
-	Believe time.Duration `key:"believe" env:"NODE_FAULT_INTAKE_AUTH_BELIEVE" default:"1m" validate:"gt=0" doc:"How long an answer about a token of the cluster is believed."`
+	CacheTTL time.Duration `key:"cache_ttl" env:"NODE_FAULT_INTAKE_AUTH_CACHE_TTL" default:"1m" validate:"gt=0" doc:"How long an answer about a token of the cluster is believed."`
 }
 
 // DefaultBelieve is what the zero Believe of a Config means.
@@ -116,7 +116,7 @@ type answer struct {
 // New checks the configuration and reads the token file. It asks nothing of the
 // API server.
 func New(cfg Config, deps Deps) (*Guard, error) {
-	cfg.Believe = cmp.Or(cfg.Believe, DefaultBelieve)
+	cfg.CacheTTL = cmp.Or(cfg.CacheTTL, DefaultBelieve)
 	g := &Guard{cfg: cfg, client: deps.Client, limit: rate.NewLimiter(reviewsPerSecond, reviewBurst), from: callers.New(perAddressPerSecond, perAddress), known: lru.NewLRUExpireCache(kept)}
 	switch cfg.Mode {
 	case ModeNone:
@@ -214,9 +214,9 @@ func (g *Guard) ofCluster(ctx context.Context, f flight) (string, error) {
 		caller, err := g.review(ctx, f.token)
 		switch {
 		case err == nil:
-			g.known.Add(f.hash, answer{caller: caller}, g.cfg.Believe)
+			g.known.Add(f.hash, answer{caller: caller}, g.cfg.CacheTTL)
 		case !errors.Is(err, ErrUnavailable):
-			g.known.Add(f.hash, answer{err: err}, min(distrust, g.cfg.Believe))
+			g.known.Add(f.hash, answer{err: err}, min(distrust, g.cfg.CacheTTL))
 		}
 		return caller, err
 	})

@@ -107,7 +107,7 @@ type look struct {
 }
 
 func (l *look) healthy(source, check string) {
-	l.reports = append(l.reports, nodefault.Report{Node: l.node.Name, Healthy: true, Fault: v1alpha1.Fault{Source: source, Check: check, Since: metav1.NewMicroTime(l.now)}})
+	l.reports = append(l.reports, nodefault.Report{Node: l.node.Name, Healthy: true, Fault: v1alpha1.Fault{Source: source, Check: check, DetectedAt: metav1.NewMicroTime(l.now)}})
 }
 
 // bad reports a fault if it has lasted, and else looks again when it will have.
@@ -118,9 +118,9 @@ func (l *look) bad(f v1alpha1.Fault, since time.Time, wait time.Duration) {
 		}
 		return
 	}
-	f.Since = metav1.NewMicroTime(since.UTC().Truncate(time.Microsecond))
-	if f.Action == "" {
-		f.Action = v1alpha1.ActionNone
+	f.DetectedAt = metav1.NewMicroTime(since.UTC().Truncate(time.Microsecond))
+	if f.RecommendedAction == "" {
+		f.RecommendedAction = v1alpha1.ActionNone
 	}
 	l.reports = append(l.reports, nodefault.Report{Node: l.node.Name, Fault: f})
 }
@@ -140,7 +140,7 @@ func (l *look) condition(c corev1.NodeCondition, rule Condition) {
 	}
 	f := v1alpha1.Fault{
 		Source: SourceConditions, Check: string(c.Type), ComponentClass: rule.ComponentClass,
-		Fatal: rule.Fatal, Message: text(c.Message, mostMessage), Action: rule.Action,
+		Fatal: rule.Fatal, Message: text(c.Message, mostMessage), RecommendedAction: rule.RecommendedAction,
 	}
 	if code != "" {
 		f.ErrorCodes = []string{text(code, mostCode)}
@@ -179,7 +179,7 @@ func (l *look) resource(r Resource, short Shortages) {
 	}
 	f := v1alpha1.Fault{
 		Source: SourceResources, Check: string(r.Resource), ComponentClass: r.ComponentClass,
-		Fatal: r.Fatal, Message: missing, Action: r.Action,
+		Fatal: r.Fatal, Message: missing, RecommendedAction: r.RecommendedAction,
 	}
 	if r.ErrorCode != "" {
 		f.ErrorCodes = []string{r.ErrorCode}

@@ -47,7 +47,7 @@ func cond(kind string, status corev1.ConditionStatus, age time.Duration) corev1.
 func found(check string, age time.Duration, fatal bool, action v1alpha1.RecommendedAction, class string) nodefault.Report {
 	return nodefault.Report{Node: "n1", Fault: v1alpha1.Fault{
 		Source: "node-conditions", Check: check, ErrorCodes: []string{"SomeReason"}, Fatal: fatal, Message: "some message",
-		Action: action, ComponentClass: class, Since: metav1.NewMicroTime(noon().Add(-age)),
+		RecommendedAction: action, ComponentClass: class, DetectedAt: metav1.NewMicroTime(noon().Add(-age)),
 	}}
 }
 
@@ -74,7 +74,7 @@ func well(reports []nodefault.Report) string {
 }
 
 func TestLookAtConditions(t *testing.T) {
-	own := conditions.Config{Conditions: []conditions.Condition{{Type: "A", UnhealthyStatus: []corev1.ConditionStatus{"False"}, For: time.Minute, Action: "RESTART_BM"}}}
+	own := conditions.Config{Conditions: []conditions.Condition{{Type: "A", UnhealthyStatus: []corev1.ConditionStatus{"False"}, For: time.Minute, RecommendedAction: "RESTART_BM"}}}
 	preset := func(name string) conditions.Config { return conditions.Config{Presets: []string{name}} }
 	cases := map[string]struct {
 		reason string
@@ -179,7 +179,7 @@ func withGPUs(allocatable, capacity string) *corev1.Node {
 }
 
 func TestShortfall(t *testing.T) {
-	set := newSet(t, conditions.Config{Resources: []conditions.Resource{{Resource: gpu, For: 5 * time.Minute, ErrorCode: "GPULost", Action: "RESTART_BM", Fatal: true, ComponentClass: "GPU"}}})
+	set := newSet(t, conditions.Config{Resources: []conditions.Resource{{Resource: gpu, For: 5 * time.Minute, ErrorCode: "GPULost", RecommendedAction: "RESTART_BM", Fatal: true, ComponentClass: "GPU"}}})
 	short := set.Short(withGPUs("7", "8"), nil, noon())
 	if reports, after := set.Look(withGPUs("7", "8"), noon(), short); len(reports) != 0 || after != 5*time.Minute {
 		t.Errorf("at once: %v, again after %s, want nothing yet and 5m", reports, after)
@@ -189,7 +189,7 @@ func TestShortfall(t *testing.T) {
 	reports, _ := set.Look(withGPUs("6", "8"), later, short)
 	want := []nodefault.Report{{Node: "n1", Fault: v1alpha1.Fault{
 		Source: "node-resources", Check: "nvidia.com/gpu", ErrorCodes: []string{"GPULost"}, Fatal: true, ComponentClass: "GPU",
-		Message: "6 of 8 nvidia.com/gpu can be allocated", Action: "RESTART_BM", Since: metav1.NewMicroTime(noon()),
+		Message: "6 of 8 nvidia.com/gpu can be allocated", RecommendedAction: "RESTART_BM", DetectedAt: metav1.NewMicroTime(noon()),
 	}}}
 	if diff := cmp.Diff(want, reports); diff != "" {
 		t.Errorf("later (-want +got):\n%s", diff)

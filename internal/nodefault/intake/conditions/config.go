@@ -33,7 +33,7 @@ type Condition struct {
 
 	ErrorCode string `key:"error_code" alias:"errorCode" validate:"max=64" doc:"Code of the fault; empty is the reason that the condition gives."`
 
-	Action v1alpha1.RecommendedAction `key:"action" validate:"max=64" doc:"What should be done, such as RESTART_VM; empty is nothing."`
+	RecommendedAction v1alpha1.RecommendedAction `key:"recommended_action" validate:"max=64" doc:"What should be done, such as RESTART_VM; empty is nothing."`
 
 	Fatal bool `key:"fatal" default:"false" doc:"Whether the node can do no work with it."`
 
@@ -48,7 +48,7 @@ type Resource struct {
 
 	ErrorCode string `key:"error_code" alias:"errorCode" default:"ResourceShortfall" validate:"max=64" doc:"Code of the fault."`
 
-	Action v1alpha1.RecommendedAction `key:"action" validate:"max=64" doc:"What should be done, such as RESTART_VM; empty is nothing."`
+	RecommendedAction v1alpha1.RecommendedAction `key:"recommended_action" validate:"max=64" doc:"What should be done, such as RESTART_VM; empty is nothing."`
 
 	Fatal bool `key:"fatal" default:"false" doc:"Whether the node can do no work with it."`
 
@@ -138,8 +138,8 @@ func when(s ...corev1.ConditionStatus) []corev1.ConditionStatus { return s }
 func kubelet() []Condition {
 	bad := when(corev1.ConditionTrue)
 	return []Condition{
-		{Type: "Ready", UnhealthyStatus: when(corev1.ConditionFalse, corev1.ConditionUnknown), For: medium, Fatal: true, Action: v1alpha1.ActionRestartVM},
-		{Type: "NetworkUnavailable", UnhealthyStatus: bad, For: medium, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Network"},
+		{Type: "Ready", UnhealthyStatus: when(corev1.ConditionFalse, corev1.ConditionUnknown), For: medium, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},
+		{Type: "NetworkUnavailable", UnhealthyStatus: bad, For: medium, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Network"},
 		{Type: "MemoryPressure", UnhealthyStatus: bad, For: medium, ComponentClass: "Memory"},
 		{Type: "DiskPressure", UnhealthyStatus: bad, For: medium, ComponentClass: "Storage"},
 		{Type: "PIDPressure", UnhealthyStatus: bad, For: medium},
@@ -150,13 +150,13 @@ func kubelet() []Condition {
 func problemDetector() []Condition {
 	bad := when(corev1.ConditionTrue)
 	return []Condition{
-		{Type: "KernelDeadlock", UnhealthyStatus: bad, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Kernel"},
-		{Type: "ReadonlyFilesystem", UnhealthyStatus: bad, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Storage"},
-		{Type: "XfsShutdown", UnhealthyStatus: bad, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Storage"},
-		{Type: "CorruptDockerOverlay2", UnhealthyStatus: bad, Fatal: true, Action: v1alpha1.ActionContactSupport, ComponentClass: "Storage"},
-		{Type: "CperHardwareErrorFatal", UnhealthyStatus: bad, Fatal: true, Action: v1alpha1.ActionContactSupport, ComponentClass: "Hardware"},
-		{Type: "KubeletUnhealthy", UnhealthyStatus: bad, For: short, Fatal: true, Action: v1alpha1.ActionRestartVM},
-		{Type: "ContainerRuntimeUnhealthy", UnhealthyStatus: bad, For: short, Fatal: true, Action: v1alpha1.ActionRestartVM},
+		{Type: "KernelDeadlock", UnhealthyStatus: bad, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Kernel"},
+		{Type: "ReadonlyFilesystem", UnhealthyStatus: bad, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Storage"},
+		{Type: "XfsShutdown", UnhealthyStatus: bad, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Storage"},
+		{Type: "CorruptDockerOverlay2", UnhealthyStatus: bad, Fatal: true, RecommendedAction: v1alpha1.ActionContactSupport, ComponentClass: "Storage"},
+		{Type: "CperHardwareErrorFatal", UnhealthyStatus: bad, Fatal: true, RecommendedAction: v1alpha1.ActionContactSupport, ComponentClass: "Hardware"},
+		{Type: "KubeletUnhealthy", UnhealthyStatus: bad, For: short, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},
+		{Type: "ContainerRuntimeUnhealthy", UnhealthyStatus: bad, For: short, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},
 		{Type: "FrequentKubeletRestart", UnhealthyStatus: bad, For: short},
 		{Type: "FrequentDockerRestart", UnhealthyStatus: bad, For: short},
 		{Type: "FrequentContainerdRestart", UnhealthyStatus: bad, For: short},
@@ -169,10 +169,10 @@ func problemDetector() []Condition {
 func monitoringAgent() []Condition {
 	bad := when(corev1.ConditionFalse)
 	return []Condition{
-		{Type: "AcceleratedHardwareReady", UnhealthyStatus: bad, For: medium, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "GPU"},
-		{Type: "ContainerRuntimeReady", UnhealthyStatus: bad, For: long, Fatal: true, Action: v1alpha1.ActionRestartVM},
-		{Type: "KernelReady", UnhealthyStatus: bad, For: long, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Kernel"},
-		{Type: "NetworkingReady", UnhealthyStatus: bad, For: long, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Network"},
-		{Type: "StorageReady", UnhealthyStatus: bad, For: long, Fatal: true, Action: v1alpha1.ActionRestartVM, ComponentClass: "Storage"},
+		{Type: "AcceleratedHardwareReady", UnhealthyStatus: bad, For: medium, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "GPU"},
+		{Type: "ContainerRuntimeReady", UnhealthyStatus: bad, For: long, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},
+		{Type: "KernelReady", UnhealthyStatus: bad, For: long, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Kernel"},
+		{Type: "NetworkingReady", UnhealthyStatus: bad, For: long, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Network"},
+		{Type: "StorageReady", UnhealthyStatus: bad, For: long, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Storage"},
 	}
 }

@@ -36,7 +36,7 @@ func (l *look) connector(c corev1.NodeCondition) {
 	}
 	l.bad(v1alpha1.Fault{
 		Source: SourceConditions, Check: string(c.Type), ErrorCodes: codes, Fatal: true,
-		Message: text(c.Message, mostMessage), Action: action,
+		Message: text(c.Message, mostMessage), RecommendedAction: action,
 	}, since, 0)
 }
 

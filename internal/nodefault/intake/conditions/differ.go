@@ -38,7 +38,7 @@ func same(was, f v1alpha1.Fault) bool {
 	if f.Source == SourceConditions {
 		was.Message = f.Message
 	}
-	was.Since = f.Since // the earliest is kept
+	was.DetectedAt = f.DetectedAt // the earliest is kept
 	return equality.Semantic.DeepEqual(was, f)
 }
 
@@ -61,5 +61,5 @@ func (s *Set) orphan(node *corev1.Node, f v1alpha1.Fault) bool {
 
 func ofAnother(node *corev1.Node, f v1alpha1.Fault) bool {
 	created := metav1.NewMicroTime(node.CreationTimestamp.Time)
-	return f.Since.Before(&created)
+	return f.DetectedAt.Before(&created)
 }

@@ -132,7 +132,7 @@ func TestWritesWhatChanged(t *testing.T) {
 
 func TestEndsWhatNobodyLooksFor(t *testing.T) {
 	fault := func(source, check string, age time.Duration) v1alpha1.Fault {
-		return v1alpha1.Fault{Source: source, Check: check, Since: metav1.NewMicroTime(noon().Add(-age))}
+		return v1alpha1.Fault{Source: source, Check: check, DetectedAt: metav1.NewMicroTime(noon().Add(-age))}
 	}
 	cases := map[string]struct {
 		reason string
@@ -188,7 +188,7 @@ func TestShortagesAreRemembered(t *testing.T) {
 	}
 	now = now.Add(time.Minute)
 	reconcile(t, r)
-	if w.checks() != gpu || !w.faults[0].Since.Time.Equal(noon()) {
+	if w.checks() != gpu || !w.faults[0].DetectedAt.Time.Equal(noon()) {
 		t.Errorf("faults %+v, want one since the beginning", w.faults)
 	}
 	w.node.Status.Allocatable = corev1.ResourceList{gpu: resource.MustParse("4")}

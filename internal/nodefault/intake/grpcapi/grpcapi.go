@@ -46,7 +46,7 @@ type Config struct {
 	TLSCertFile string `key:"tls_cert_file" env:"NODE_FAULT_GRPC_TLS_CERT_FILE" doc:"PEM file of the certificate chain; with a key, the address speaks TLS. Both are read again when they change." validate:"required_with=TLSKeyFile"`
 	TLSKeyFile  string `key:"tls_key_file" env:"NODE_FAULT_GRPC_TLS_KEY_FILE" doc:"PEM file of the certificate's key." validate:"required_with=TLSCertFile"`
 
-	MaxMessage int `key:"max_message" env:"NODE_FAULT_GRPC_MAX_MESSAGE" default:"4194304" validate:"gt=0" doc:"How long a message may be, in bytes."`
+	MaxMessageBytes int `key:"max_message_bytes" env:"NODE_FAULT_GRPC_MAX_MESSAGE_BYTES" default:"4194304" validate:"gt=0" doc:"How long a message may be, in bytes."`
 
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"15s" validate:"gt=0" doc:"How long running calls may take to finish at the end."`
 }
@@ -108,7 +108,7 @@ type service struct {
 // be. Of ctx only the values are kept.
 func New(ctx context.Context, cfg Config, deps Deps) (*Server, error) {
 	cfg.SocketMode = cmp.Or(cfg.SocketMode, DefaultSocketMode)
-	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, DefaultMaxMessage)
+	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, DefaultMaxMessage)
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, DefaultShutdownTimeout)
 	if deps.Store == nil || deps.Metrics == nil || deps.Log == nil || deps.Auth == nil && cfg.Addr != "" {
 		return nil, errors.New("the gRPC intake needs a store, metrics, a logger, and authentication for an address")
@@ -159,7 +159,7 @@ func (s *Server) addAddress(ctx context.Context, svc *service, deps Deps) error 
 
 func (s *Server) add(l net.Listener, svc *service, options ...grpc.ServerOption) {
 	server := grpc.NewServer(append(options,
-		grpc.MaxRecvMsgSize(s.cfg.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),
+		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}))...)
 	datamodels.Register(server, svc)

@@ -174,7 +174,7 @@ func newEvent(node string) *datamodels.HealthEvent {
 func report(change ...func(*v1alpha1.Fault)) nodefault.Report {
 	f := v1alpha1.Fault{
 		Source: "syslog-health-monitor", Check: "SysLogsXIDError", Entity: "GPU/0", ComponentClass: "GPU", ErrorCodes: []string{"79"}, Fatal: true,
-		Message: "XID error occurred", Action: "RESTART_BM", Since: metav1.NewMicroTime(time.Date(2025, 8, 26, 14, 42, 58, 315_000_000, time.UTC)),
+		Message: "XID error occurred", RecommendedAction: "RESTART_BM", DetectedAt: metav1.NewMicroTime(time.Date(2025, 8, 26, 14, 42, 58, 315_000_000, time.UTC)),
 	}
 	for _, do := range change {
 		do(&f)
@@ -224,7 +224,7 @@ func TestWire(t *testing.T) {
 	}
 	want := []nodefault.Report{{Node: "n1", Healthy: true, Fault: v1alpha1.Fault{
 		Source: "syz", Check: "xid", Entity: "GPU/0", ComponentClass: "GPU", ErrorCodes: []string{"79", "48"}, Fatal: true, Message: "hi",
-		Action: "RESET", ObserveOnly: true, Quarantine: "force", Drain: "skip", Since: metav1.NewMicroTime(time.Unix(1755395840, 0).UTC()),
+		RecommendedAction: "RESET", ObserveOnly: true, QuarantineOverride: "force", DrainOverride: "skip", DetectedAt: metav1.NewMicroTime(time.Unix(1755395840, 0).UTC()),
 	}}}
 	if diff := cmp.Diff(want, m.stored()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -256,7 +256,7 @@ func TestEvents(t *testing.T) {
 			e := newEvent("n1")
 			e.RecommendedAction, e.ProcessingStrategy = 77, 3
 			return e
-		}()}, codes.OK, "", []nodefault.Report{report(func(f *v1alpha1.Fault) { f.Action, f.ObserveOnly = "UNKNOWN", true })}},
+		}()}, codes.OK, "", []nodefault.Report{report(func(f *v1alpha1.Fault) { f.RecommendedAction, f.ObserveOnly = "UNKNOWN", true })}},
 		"TooMany": {"in one call", make([]*datamodels.HealthEvent, 1001), codes.InvalidArgument, "1000 at most", nil},
 	}
 	for name, tc := range cases {
@@ -427,7 +427,7 @@ func FuzzHealthEvents(f *testing.F) {
 			if err != nil && !errors.Is(err, intake.ErrInvalid) {
 				t.Fatal(err)
 			}
-			if err == nil && (r.Fault.Source == "" || r.Fault.Check == "" || r.Fault.Since.IsZero() || len([]rune(r.Fault.Entity)) > 256) {
+			if err == nil && (r.Fault.Source == "" || r.Fault.Check == "" || r.Fault.DetectedAt.IsZero() || len([]rune(r.Fault.Entity)) > 256) {
 				t.Fatalf("cannot be stored: %+v", r)
 			}
 		}

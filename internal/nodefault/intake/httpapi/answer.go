@@ -23,13 +23,13 @@ type problem struct {
 	Status  int       `json:"status"`
 	Detail  string    `json:"detail,omitempty"`
 	Stored  int       `json:"stored"`
-	Refused []refusal `json:"refused,omitempty"`
+	Refused []refusal `json:"rejected,omitempty"`
 }
 
 // A receipt is an answer that says yes, at least to some.
 type receipt struct {
 	Stored  int       `json:"stored"`
-	Refused []refusal `json:"refused,omitempty"`
+	Refused []refusal `json:"rejected,omitempty"`
 }
 
 // A refusal is what became of one element.

@@ -35,7 +35,7 @@ const (
 
 // Config bounds what is taken.
 type Config struct {
-	MaxBody int64 `key:"max_body" env:"NODE_FAULT_INTAKE_MAX_BODY" default:"1048576" validate:"gt=0" doc:"How long a request's body may be, in bytes."`
+	MaxBodyBytes int64 `key:"max_body_bytes" env:"NODE_FAULT_INTAKE_MAX_BODY_BYTES" default:"1048576" validate:"gt=0" doc:"How long a request's body may be, in bytes."`
 
 	// Rate and Burst are of each caller, if Deps.Callers says nothing else.
 	Rate  float64 `key:"rate" env:"NODE_FAULT_INTAKE_RATE" default:"50" validate:"gt=0" doc:"Requests a second that each caller may send, over HTTP and gRPC together."`
@@ -71,7 +71,7 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 	if deps.Store == nil || deps.Auth == nil || deps.Metrics == nil || deps.Log == nil {
 		return nil, errors.New("the intake of reports needs a store, authentication, metrics and a logger")
 	}
-	cfg.MaxBody = cmp.Or(cfg.MaxBody, DefaultMaxBody)
+	cfg.MaxBodyBytes = cmp.Or(cfg.MaxBodyBytes, DefaultMaxBody)
 	if deps.Callers == nil {
 		deps.Callers = callers.New(cfg.Rate, cfg.Burst)
 	}
@@ -119,7 +119,7 @@ func (h *handler) take(kind intake.Kind, decode func(*http.Request, []byte) ([]e
 			answer(w, problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf("more than %g requests a second: send several events in one", h.deps.Callers.PerSecond())})
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.cfg.MaxBody))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.cfg.MaxBodyBytes))
 		if err != nil {
 			unreadable(w, err)
 			return

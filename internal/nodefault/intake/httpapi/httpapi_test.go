@@ -96,8 +96,8 @@ const event = `{"version":1,"agent":"syslog-health-monitor","componentClass":"GP
 func report(change ...func(*nodefault.Report)) nodefault.Report {
 	r := nodefault.Report{Node: "gpu-node-01", Fault: v1alpha1.Fault{
 		Source: "syslog-health-monitor", Check: "xid-check", Entity: "GPU/3", ComponentClass: "GPU", ErrorCodes: []string{"79"}, Fatal: true,
-		Message: "GPU has fallen off the bus", Action: "RESTART_VM",
-		Since: metav1.NewMicroTime(time.Date(2025, 8, 26, 14, 42, 58, 315_000_000, time.UTC)),
+		Message: "GPU has fallen off the bus", RecommendedAction: "RESTART_VM",
+		DetectedAt: metav1.NewMicroTime(time.Date(2025, 8, 26, 14, 42, 58, 315_000_000, time.UTC)),
 	}}
 	for _, do := range change {
 		do(&r)
@@ -138,11 +138,11 @@ func TestForms(t *testing.T) {
 		"StoreNumber": {"as a number, and one that we do not know", strings.Replace(event, `{"version":1,`, `{"processingStrategy":3,`, 1), nil, []nodefault.Report{report(func(r *nodefault.Report) { r.Fault.ObserveOnly = true })}},
 		"Custom": {
 			"an action of the monitor's own", strings.Replace(event, `"RESTART_VM"`, `"CUSTOM","customRecommendedAction":"RESET_NIC"`, 1), nil,
-			[]nodefault.Report{report(func(r *nodefault.Report) { r.Fault.Action = "RESET_NIC" })},
+			[]nodefault.Report{report(func(r *nodefault.Report) { r.Fault.RecommendedAction = "RESET_NIC" })},
 		},
 		"Overrides": {
 			"whatever the rules say", strings.Replace(event, `{"version":1,`, `{"quarantineOverrides":{"force":true},"drainOverrides":{"skip":true},`, 1), nil,
-			[]nodefault.Report{report(func(r *nodefault.Report) { r.Fault.Quarantine, r.Fault.Drain = "force", "skip" })},
+			[]nodefault.Report{report(func(r *nodefault.Report) { r.Fault.QuarantineOverride, r.Fault.DrainOverride = "force", "skip" })},
 		},
 	}
 	for name, tc := range cases {
@@ -280,7 +280,7 @@ func TestAlerts(t *testing.T) {
 	fires := func(change ...func(*nodefault.Report)) nodefault.Report {
 		r := report(func(r *nodefault.Report) {
 			r.Fault.Source, r.Fault.Check, r.Fault.Entity, r.Fault.ErrorCodes = "alertmanager", "NodeXID", "alert/c0ffee", []string{"79", "48"}
-			r.Fault.Message, r.Fault.Action = "XID 79: fell off the bus", "RESTART_BM"
+			r.Fault.Message, r.Fault.RecommendedAction = "XID 79: fell off the bus", "RESTART_BM"
 		})
 		for _, do := range change {
 			do(&r)
@@ -348,8 +348,8 @@ func TestResolved(t *testing.T) {
 	if !end.Healthy || nodefault.KeyOf(end.Fault) != nodefault.KeyOf(a.Fault) || nodefault.KeyOf(b.Fault) == nodefault.KeyOf(a.Fault) {
 		t.Errorf("got %+v, %+v and the end of %+v", a, b, end)
 	}
-	if want := time.Date(2025, 8, 26, 15, 0, 0, 0, time.UTC); !end.Fault.Since.Time.Equal(want) {
-		t.Errorf("it ended at %v, want %v", end.Fault.Since, want)
+	if want := time.Date(2025, 8, 26, 15, 0, 0, 0, time.UTC); !end.Fault.DetectedAt.Time.Equal(want) {
+		t.Errorf("it ended at %v, want %v", end.Fault.DetectedAt, want)
 	}
 }
 
@@ -398,7 +398,7 @@ func check(t *testing.T, decode func() ([]httpapi.Element, error)) {
 			continue
 		}
 		f := r.Fault
-		if f.Source == "" || f.Check == "" || len([]rune(f.Entity)) > 256 || len([]rune(f.Message)) > 1024 || len(f.ErrorCodes) > 16 || f.Since.IsZero() {
+		if f.Source == "" || f.Check == "" || len([]rune(f.Entity)) > 256 || len([]rune(f.Message)) > 1024 || len(f.ErrorCodes) > 16 || f.DetectedAt.IsZero() {
 			t.Fatalf("cannot be stored: %+v", f)
 		}
 	}

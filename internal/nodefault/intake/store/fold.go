@@ -43,8 +43,8 @@ func renewed(was, told v1alpha1.Fault) v1alpha1.Fault {
 	if told.ObserveOnly && !was.ObserveOnly {
 		return was
 	}
-	if was.Since.Before(&told.Since) {
-		told.Since = was.Since
+	if was.DetectedAt.Before(&told.DetectedAt) {
+		told.DetectedAt = was.DetectedAt
 	}
 	return told
 }
@@ -90,7 +90,7 @@ func leastOf(was, faults []v1alpha1.Fault) int {
 // counts says whether something may be done about a fault whatever the rules
 // say of it.
 func counts(f v1alpha1.Fault) bool {
-	return !f.ObserveOnly && (f.Fatal || f.Quarantine == v1alpha1.OverrideForce || f.Drain == v1alpha1.OverrideForce)
+	return !f.ObserveOnly && (f.Fatal || f.QuarantineOverride == v1alpha1.OverrideForce || f.DrainOverride == v1alpha1.OverrideForce)
 }
 
 // A change is one fault that is to be written, or taken away.

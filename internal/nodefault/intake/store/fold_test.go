@@ -19,7 +19,7 @@ func drawReport(t *rapid.T) nodefault.Report {
 	return nodefault.Report{Node: "n1", Healthy: rapid.Bool().Draw(t, "healthy"), Fault: v1alpha1.Fault{
 		Source: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "source"), Check: rapid.SampledFrom([]string{"x", "y"}).Draw(t, "check"),
 		Entity: rapid.SampledFrom([]string{"", "GPU/0", "GPU/1", "GPU/0,GPU/1"}).Draw(t, "entity"), ObserveOnly: rapid.Bool().Draw(t, "observe"),
-		Since: metav1.NewMicroTime(time.Unix(int64(rapid.IntRange(0, 9).Draw(t, "since")), 0)),
+		DetectedAt: metav1.NewMicroTime(time.Unix(int64(rapid.IntRange(0, 9).Draw(t, "since")), 0)),
 	}}
 }
 
@@ -74,7 +74,7 @@ func TestFoldAndChanges(t *testing.T) {
 func last(t *rapid.T, after []v1alpha1.Fault, r nodefault.Report) {
 	f := find(after, r.Fault)
 	if !r.Healthy {
-		if f == nil || f.ObserveOnly && !r.Fault.ObserveOnly || f.ObserveOnly == r.Fault.ObserveOnly && r.Fault.Since.Before(&f.Since) {
+		if f == nil || f.ObserveOnly && !r.Fault.ObserveOnly || f.ObserveOnly == r.Fault.ObserveOnly && r.Fault.DetectedAt.Before(&f.DetectedAt) {
 			t.Fatalf("after %+v there is %+v", r.Fault, f)
 		}
 		return
@@ -112,7 +112,7 @@ func TestFit(t *testing.T) {
 		"Quiet":    {"a chatty source makes room, and not another", append(some("chatty", 60, nil), some("quiet", 4, nil)...), some("new", 1, fatal), []string{"chatty/c59/"}},
 		"Together": {"what is new and does not count goes first", some("chatty", 63, nil), append(some("new", 1, fatal), some("other", 1, nil)...), []string{"other/c00/"}},
 		"Full":     {"what counts is not displaced", some("chatty", 64, fatal), some("new", 1, fatal), []string{"new/c00/"}},
-		"Forced":   {"what a source has done counts", append(some("forced", 63, func(f *v1alpha1.Fault) { f.Quarantine = v1alpha1.OverrideForce }), some("z", 1, nil)...), some("new", 1, fatal), []string{"z/c00/"}},
+		"Forced":   {"what a source has done counts", append(some("forced", 63, func(f *v1alpha1.Fault) { f.QuarantineOverride = v1alpha1.OverrideForce }), some("z", 1, nil)...), some("new", 1, fatal), []string{"z/c00/"}},
 		"Observed": {"a fatal fault that is only to be known of does not count", some("watcher", 64, func(f *v1alpha1.Fault) { f.Fatal, f.ObserveOnly = true, true }), some("new", 1, fatal), []string{"watcher/c63/"}},
 	} {
 		t.Run(name, func(t *testing.T) {

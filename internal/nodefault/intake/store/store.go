@@ -26,7 +26,7 @@ import (
 // Config bounds a store. The zero value is usable.
 type Config struct {
 	// Pending is how many reports may wait. Zero means DefaultPending.
-	Pending int `key:"pending" env:"NODE_FAULT_INTAKE_PENDING" default:"4096" validate:"gt=0" doc:"Reports that may wait to be stored; more are answered with 503."`
+	QueueSize int `key:"queue_size" env:"NODE_FAULT_INTAKE_QUEUE_SIZE" default:"4096" validate:"gt=0" doc:"Reports that may wait to be stored; more are answered with 503."`
 
 	// Timeout bounds the storing of what waits about one node. Zero means
 	// DefaultTimeout.
@@ -87,7 +87,7 @@ func New(cfg Config, deps Deps) (*Store, error) {
 	if deps.Nodes == nil {
 		deps.Nodes = deps.Live
 	}
-	cfg.Pending = cmp.Or(cfg.Pending, DefaultPending)
+	cfg.QueueSize = cmp.Or(cfg.QueueSize, DefaultPending)
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	return &Store{cfg: cfg, deps: deps, nodes: map[string]*line{}}, nil
 }
@@ -131,7 +131,7 @@ func (s *Store) Apply(ctx context.Context, reports []nodefault.Report) error {
 func (s *Store) admit(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pending > 0 && s.pending+n > s.cfg.Pending {
+	if s.pending > 0 && s.pending+n > s.cfg.QueueSize {
 		return false
 	}
 	s.pending += n

@@ -85,7 +85,7 @@ func begin() time.Time { return time.Date(2025, 8, 26, 14, 42, 58, 315_000_000, 
 func fault(node, entity string, change ...func(*v1alpha1.Fault)) nodefault.Report {
 	f := v1alpha1.Fault{
 		Source: "syslog-health-monitor", Check: "xid-check", Entity: entity, ComponentClass: "GPU", ErrorCodes: []string{"XID-79"},
-		Fatal: true, Message: "GPU has fallen off the bus", Action: v1alpha1.ActionRestartVM, Since: metav1.NewMicroTime(begin()),
+		Fatal: true, Message: "GPU has fallen off the bus", RecommendedAction: v1alpha1.ActionRestartVM, DetectedAt: metav1.NewMicroTime(begin()),
 	}
 	for _, do := range change {
 		do(&f)
@@ -143,7 +143,7 @@ func TestFaultsComeAndGo(t *testing.T) {
 	wantFaults(t, c, node, fault(node, "GPU/0"), fault(node, "GPU/3"), fault(node, ""))
 
 	worse := func(f *v1alpha1.Fault) { f.Message, f.ErrorCodes = "worse", []string{"XID-79", "XID-48"} }
-	later := func(f *v1alpha1.Fault) { worse(f); f.Since = metav1.NewMicroTime(begin().Add(time.Hour)) }
+	later := func(f *v1alpha1.Fault) { worse(f); f.DetectedAt = metav1.NewMicroTime(begin().Add(time.Hour)) }
 	apply(t, other, fault(node, "GPU/3", later))
 	wantFaults(t, c, node, fault(node, "GPU/0"), fault(node, "GPU/3", worse), fault(node, ""))
 
@@ -162,7 +162,7 @@ func TestWhatStandsThereIsNotWrittenAgain(t *testing.T) {
 	node := newNode(t, c)
 	apply(t, s, fault(node, "GPU/3"))
 	version := get(t, c, node).ResourceVersion
-	again := func(f *v1alpha1.Fault) { f.Since = metav1.NewMicroTime(begin().Add(time.Minute)) }
+	again := func(f *v1alpha1.Fault) { f.DetectedAt = metav1.NewMicroTime(begin().Add(time.Minute)) }
 	for range 3 {
 		apply(t, s, fault(node, "GPU/3", again), healthy(fault(node, "GPU/4")))
 	}

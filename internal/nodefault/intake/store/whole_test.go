@@ -265,7 +265,7 @@ func TestNodesThemselves(t *testing.T) {
 	const deadlock, lost = "node-conditions/KernelDeadlock", "node-resources/nvidia.com/gpu"
 	setStatus(t, c, node, condition(corev1.ConditionTrue))
 	awaitChecks(deadlock)
-	if f := get(t, c, node).Spec.Faults[0]; !f.Fatal || f.Action != v1alpha1.ActionRestartVM || strings.Join(f.ErrorCodes, "") != "TaskHung" {
+	if f := get(t, c, node).Spec.Faults[0]; !f.Fatal || f.RecommendedAction != v1alpha1.ActionRestartVM || strings.Join(f.ErrorCodes, "") != "TaskHung" {
 		t.Errorf("the fault is %+v", f)
 	}
 	setStatus(t, c, node, gpus("7"))
@@ -294,7 +294,7 @@ func TestBusy(t *testing.T) {
 	c := newClient(t)
 	node := newNode(t, c)
 	stuck := &slow{Client: c, asked: make(chan struct{}), answer: make(chan struct{})}
-	s, err := store.New(store.Config{Pending: 3}, store.Deps{Live: stuck, Write: c, Nodes: c})
+	s, err := store.New(store.Config{QueueSize: 3}, store.Deps{Live: stuck, Write: c, Nodes: c})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func (w *ward) kubectl(args ...string) {
 // falls has the node fail, and taken out of service.
 func (w *ward) falls() {
 	w.Helper()
-	w.faults = []v1alpha1.Fault{{Source: "agent", Check: "xid-check", Since: metav1.NewMicroTime(w.now)}}
+	w.faults = []v1alpha1.Fault{{Source: "agent", Check: "xid-check", DetectedAt: metav1.NewMicroTime(w.now)}}
 	if s := w.settle(); !s.Act {
 		w.Fatalf("the node is not taken: %+v", s)
 	}

@@ -37,12 +37,12 @@ files/node-faults/grants.json, as a YAML list. It takes root and roles. */}}
 {{- $features := list -}}
 {{- if has "controller" .roles -}}
 {{- $features = append $features "nodes" -}}
-{{- if eq (dig "on_trip" "" $values.budget) "latch" -}}
-{{- $features = append $features "latch" -}}
+{{- if eq (dig "on_exhausted" "" $values.budget) "manual-reset" -}}
+{{- $features = append $features "manual-reset" -}}
 {{- end -}}
 {{- $deletes := false -}}
 {{- range dig "namespaces" list $values.drain -}}
-{{- if or (not (has (toString (default "0s" .force_after)) (list "0s" "0"))) (not (has (toString (default "0s" .drop_after)) (list "0s" "0"))) -}}
+{{- if or (not (has (toString (default "0s" .delete_after)) (list "0s" "0"))) (not (has (toString (default "0s" .force_delete_after)) (list "0s" "0"))) -}}
 {{- $deletes = true -}}
 {{- end -}}
 {{- end -}}
@@ -62,21 +62,21 @@ files/node-faults/grants.json, as a YAML list. It takes root and roles. */}}
 {{- if has "janitor" .roles -}}
 {{- $janitor := $values.janitor -}}
 {{- $features = append $features "janitor" -}}
-{{- if ne $janitor.terminate "none" -}}
+{{- if ne $janitor.terminateProvider "none" -}}
 {{- $features = append $features "termination" -}}
 {{- end -}}
-{{- if eq $janitor.reboot "job" -}}
+{{- if eq $janitor.rebootProvider "job" -}}
 {{- $features = append $features "job" -}}
 {{- end -}}
 {{- if not $janitor.machines.kubeconfig.existingSecret -}}
-{{- if eq $janitor.reboot "machine" -}}
+{{- if eq $janitor.rebootProvider "machine" -}}
 {{- $features = append $features "machine-reboot" -}}
 {{- end -}}
-{{- if eq $janitor.terminate "machine" -}}
+{{- if eq $janitor.terminateProvider "machine" -}}
 {{- $features = append $features "machine-termination" -}}
 {{- end -}}
 {{- end -}}
-{{- if or (eq $janitor.reboot "execution") (eq $janitor.terminate "execution") -}}
+{{- if or (eq $janitor.rebootProvider "execution") (eq $janitor.terminateProvider "execution") -}}
 {{- $features = append $features "execution" -}}
 {{- end -}}
 {{- end -}}
@@ -88,7 +88,7 @@ files/node-faults/grants.json, as a YAML list. It takes root and roles. */}}
 {{- $janitor := .Values.nodeFaultController.janitor -}}
 {{- $actions := list -}}
 {{- range $what := list "reboot" "terminate" -}}
-{{- if eq (get $janitor $what) "execution" -}}
+{{- if eq (get $janitor (printf "%sProvider" $what)) "execution" -}}
 {{- with dig "execution" $what "action" "" $janitor.config -}}
 {{- $actions = append $actions . -}}
 {{- end -}}
@@ -146,9 +146,9 @@ files/node-faults/grants.json, as a YAML list. It takes root and roles. */}}
 {{- end }}
 {{- if has "janitor" .roles }}
 - name: NODE_FAULT_REBOOT_PROVIDER
-  value: {{ $janitor.reboot }}
+  value: {{ $janitor.rebootProvider }}
 - name: NODE_FAULT_TERMINATE_PROVIDER
-  value: {{ $janitor.terminate }}
+  value: {{ $janitor.terminateProvider }}
 {{- if $janitor.webhook.tokenSecretRef.name }}
 - name: NODE_ACTION_WEBHOOK_TOKEN_FILE
   value: /etc/node-fault-controller/webhook/{{ $janitor.webhook.tokenSecretRef.key }}
