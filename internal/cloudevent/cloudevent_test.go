@@ -210,9 +210,9 @@ func TestParseRefuses(t *testing.T) {
 		text   string
 		want   string
 	}{
-		"NotJSON":         {"a broken text is an error", `{`, "parse cloud event"},
-		"Array":           {"a batch is not an event", `[{` + ok + `}]`, "parse cloud event"},
-		"Trailing":        {"one message is one event", `{` + ok + `} {}`, "parse cloud event"},
+		"NotJSON":         {"a broken text is an error", `{`, "parse CloudEvent"},
+		"Array":           {"a batch is not an event", `[{` + ok + `}]`, "parse CloudEvent"},
+		"Trailing":        {"one message is one event", `{` + ok + `} {}`, "parse CloudEvent"},
 		"NoVersion":       {"specversion is required", `{"id":"1","source":"/s","type":"t"}`, `specversion is ""`},
 		"OldVersion":      {"0.3 has other attributes", `{"specversion":"0.3","id":"1","source":"/s","type":"t"}`, `specversion is "0.3"`},
 		"NoID":            {"id is required", `{"specversion":"1.0","source":"/s","type":"t"}`, "id is missing"},
@@ -220,14 +220,14 @@ func TestParseRefuses(t *testing.T) {
 		"NullSource":      {"a null attribute is an absent one", `{"specversion":"1.0","id":"1","source":null,"type":"t"}`, "source is missing"},
 		"NoType":          {"type is required", `{"specversion":"1.0","id":"1","source":"/s"}`, "type is missing"},
 		"OtherCase":       {"names are case-sensitive", `{"specversion":"1.0","ID":"1","source":"/s","type":"t"}`, "id is missing"},
-		"NumberID":        {"attributes are strings", `{"specversion":"1.0","id":1,"source":"/s","type":"t"}`, "parse cloud event"},
+		"NumberID":        {"attributes are strings", `{"specversion":"1.0","id":1,"source":"/s","type":"t"}`, "parse CloudEvent"},
 		"Twice":           {"which of the two would count?", `{` + ok + `,"id":"2"}`, "duplicate"},
 		"BadTime":         {"a time that is none", `{` + ok + `,"time":"yesterday"}`, `time is "yesterday"`},
 		"BadSource":       {"source is a URI reference", `{"specversion":"1.0","id":"1","source":"::","type":"t"}`, `source "::"`},
 		"ControlInSource": {"a line break would reach a header", `{"specversion":"1.0","id":"1","source":"/s","type":"t\r\nx"}`, "type"},
-		"Noncharacter":    {"CloudEvents forbids noncharacters", `{"specversion":"1.0","id":"1\ufffe","source":"/s","type":"t"}`, "forbids"},
+		"Noncharacter":    {"CloudEvents forbids noncharacters", `{"specversion":"1.0","id":"1\ufffe","source":"/s","type":"t"}`, "does not allow"},
 		"NotJSONData":     {"we carry JSON alone", `{` + ok + `,"datacontenttype":"text/plain","data":"x"}`, `datacontenttype is "text/plain"`},
-		"BothData":        {"data is given once", `{` + ok + `,"data":1,"data_base64":"MQ=="}`, "both given"},
+		"BothData":        {"data is given once", `{` + ok + `,"data":1,"data_base64":"MQ=="}`, "mutually exclusive"},
 		"BadBase64":       {"data_base64 is base64", `{` + ok + `,"data_base64":"%"}`, "data_base64"},
 		"Base64NotJSON":   {"what it decodes to is JSON", `{` + ok + `,"data_base64":"ew=="}`, "not valid JSON"},
 	}

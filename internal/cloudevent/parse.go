@@ -34,11 +34,11 @@ type wire struct {
 func Parse(b []byte) (Event, error) {
 	var w wire
 	if err := json.Unmarshal(b, &w); err != nil {
-		return Event{}, fmt.Errorf("parse cloud event: %w", err)
+		return Event{}, fmt.Errorf("parse CloudEvent: %w", err)
 	}
 	data, err := w.data()
 	if err != nil {
-		return Event{}, fmt.Errorf("parse cloud event %q: %w", w.ID, err)
+		return Event{}, fmt.Errorf("parse CloudEvent %q: %w", w.ID, err)
 	}
 	e := Event{
 		ID: w.ID, Source: w.Source, Type: w.Type, Subject: w.Subject,
@@ -68,9 +68,9 @@ func Decode(contentType string, get func(name string) (string, bool), body []byt
 	case media == ContentType:
 		return Parse(body)
 	case strings.HasPrefix(media, family):
-		return Event{}, fmt.Errorf("parse cloud event: the format %q is not supported, only %q is", contentType, ContentType)
+		return Event{}, fmt.Errorf("parse CloudEvent: the format %q is not supported, only %q is", contentType, ContentType)
 	case !isJSON(contentType):
-		return Event{}, fmt.Errorf("parse cloud event: the content type %q is not JSON", contentType)
+		return Event{}, fmt.Errorf("parse CloudEvent: the content type %q is not JSON", contentType)
 	}
 	return FromAttributes(get, body)
 }
@@ -78,7 +78,7 @@ func Decode(contentType string, get func(name string) (string, bool), body []byt
 // complete fills in the attributes that need parsing and checks the whole.
 func complete(e Event, version, at, contentType string) (Event, error) {
 	fail := func(format string, args ...any) (Event, error) {
-		return Event{}, fmt.Errorf("parse cloud event %q: "+format, append([]any{e.ID}, args...)...)
+		return Event{}, fmt.Errorf("parse CloudEvent %q: "+format, append([]any{e.ID}, args...)...)
 	}
 	if version != specVersion {
 		return fail("specversion is %q, want %q", version, specVersion)
@@ -89,7 +89,7 @@ func complete(e Event, version, at, contentType string) (Event, error) {
 	if at != "" {
 		t, err := time.Parse(time.RFC3339Nano, at)
 		if err != nil {
-			return fail("time is %q, want a time as RFC 3339 writes it", at)
+			return fail("time is %q, want an RFC 3339 time", at)
 		}
 		e.Time = t.UTC()
 	}
@@ -105,7 +105,7 @@ func (w *wire) data() ([]byte, error) {
 		return data, nil
 	}
 	if data != nil {
-		return nil, errors.New("data and data_base64 are both given")
+		return nil, errors.New("data and data_base64 are mutually exclusive")
 	}
 	data, err := base64.StdEncoding.DecodeString(*w.DataBase64)
 	if err != nil {

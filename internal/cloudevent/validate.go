@@ -49,14 +49,14 @@ func (e *Event) Validate() error {
 		{"tracestate", e.TraceState},
 	} {
 		if !isText(a.value) {
-			return fmt.Errorf("%s %q has a character that CloudEvents forbids", a.name, a.value)
+			return fmt.Errorf("%s %q contains a character that CloudEvents does not allow", a.name, a.value)
 		}
 	}
 	if _, err := url.Parse(e.Source); err != nil {
 		return fmt.Errorf("source %q is not a URI reference", e.Source)
 	}
 	if y := e.Time.UTC().Year(); y < 0 || y > 9999 {
-		return fmt.Errorf("time is in the year %d, which RFC 3339 cannot write", y)
+		return fmt.Errorf("time has the year %d, which RFC 3339 does not support", y)
 	}
 	if len(e.Data) > 0 && !jsontext.Value(e.Data).IsValid() {
 		return errors.New("data is not valid JSON")

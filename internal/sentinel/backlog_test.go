@@ -143,7 +143,7 @@ func TestLooksUpWithoutAFeed(t *testing.T) {
 		time.Sleep(2*time.Minute + 6*time.Second)
 		synctest.Wait()
 		wantCount(t, "due after two minutes", b.broker.of(clusterID(0)), 1)
-		b.wantMetric(t, 0, "last_successful_round_timestamp_seconds")
+		b.wantMetric(t, 0, "last_successful_poll_timestamp_seconds")
 	})
 }
 

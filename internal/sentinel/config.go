@@ -28,44 +28,44 @@ const (
 type Config struct {
 	ResourceType string `key:"resource_type" alias:"resourceType" env:"SENTINEL_RESOURCE_TYPE" flag:"resource-type" validate:"required,oneof=clusters nodepools manifests workloads" doc:"Collection to watch."`
 
-	PollInterval   time.Duration `key:"poll_interval" alias:"pollInterval" env:"SENTINEL_POLL_INTERVAL" flag:"poll-interval" default:"5s" validate:"gt=0" doc:"From the start of one round to the start of the next."`
-	MaxAgeNotReady time.Duration `key:"max_age_not_ready" alias:"backoff_not_ready,backoffNotReady" env:"SENTINEL_MAX_AGE_NOT_READY" flag:"max-age-not-ready" default:"10s" validate:"gt=0" doc:"How old the last report on a resource that is not ready may grow."`
-	MaxAgeReady    time.Duration `key:"max_age_ready" alias:"backoff_ready,backoffReady" env:"SENTINEL_MAX_AGE_READY" flag:"max-age-ready" default:"30m" validate:"gt=0" doc:"How old the last report on a ready resource may grow."`
+	PollInterval   time.Duration `key:"poll_interval" alias:"pollInterval" env:"SENTINEL_POLL_INTERVAL" flag:"poll-interval" default:"5s" validate:"gt=0" doc:"Time between the starts of two polls."`
+	MaxAgeNotReady time.Duration `key:"max_age_not_ready" alias:"backoff_not_ready,backoffNotReady" env:"SENTINEL_MAX_AGE_NOT_READY" flag:"max-age-not-ready" default:"10s" validate:"gt=0" doc:"Publish an event when the last status report of a resource that is not ready is older than this."`
+	MaxAgeReady    time.Duration `key:"max_age_ready" alias:"backoff_ready,backoffReady" env:"SENTINEL_MAX_AGE_READY" flag:"max-age-ready" default:"30m" validate:"gt=0" doc:"Publish an event when the last status report of a ready resource is older than this."`
 
-	ResourceSelector []selector.Pair `key:"resource_selector" validate:"dive" doc:"Labels that a resource must have, all of them. None means every resource."`
-	LabelSelector    string          `key:"label_selector" env:"SENTINEL_LABEL_SELECTOR" flag:"label-selector" doc:"The same as a Kubernetes label selector, which can say more; both must match."`
+	ResourceSelector []selector.Pair `key:"resource_selector" validate:"dive" doc:"Labels that a resource must have. All must match; an empty list selects every resource."`
+	LabelSelector    string          `key:"label_selector" env:"SENTINEL_LABEL_SELECTOR" flag:"label-selector" doc:"Kubernetes label selector, for operators that resource_selector lacks. If both are set, both must match."`
 
 	HyperfleetAPI API     `key:"hyperfleet_api" alias:"hyperfleetAPI"`
 	Source        Sources `key:"source"`
 
-	MessageData settings.OrderedMap `key:"message_data" doc:"Data of the cloud events: paths, Go templates or CEL expressions by key. Without it the data are the resource's type and id, and the reason."`
-	PayloadKeys string              `key:"payload_keys" default:"snake" validate:"oneof=snake camel" doc:"Spelling of the keys where message_data is not given: snake or camel."`
+	MessageData settings.OrderedMap `key:"message_data" doc:"Data of the CloudEvents: paths, Go templates or CEL expressions by key. By default the data is the type and id of the resource and the reason."`
+	PayloadKeys string              `key:"payload_key_case" default:"snake" validate:"oneof=snake camel" doc:"Case of the keys of the default data: snake or camel. Ignored if message_data is set."`
 
 	Decision  Decision  `key:"decision"`
 	Publish   Publish   `key:"publish"`
-	LogEvents LogEvents `key:"log_events" env:"SENTINEL_LOG_EVENTS" default:"info" validate:"oneof=info debug" doc:"Level of the log line for each published event."`
+	LogEvents LogEvents `key:"event_log_level" env:"SENTINEL_EVENT_LOG_LEVEL" default:"info" validate:"oneof=info debug" doc:"Log level of the line for each published event."`
 
-	Jitter float64 `key:"jitter" env:"SENTINEL_JITTER" flag:"jitter" default:"0" validate:"gte=0,lt=1" doc:"Part of its age by which a resource may fall due early, decided by a hash of its id: 0.1 spreads 30m over 27m to 30m. It keeps a fleet that was reported on all at once from falling due all at once."`
+	Jitter float64 `key:"jitter" env:"SENTINEL_JITTER" flag:"jitter" default:"0" validate:"gte=0,lt=1" doc:"Fraction of the max age by which a resource can be due early, derived from its id: 0.1 spreads 30m over 27m to 30m. Prevents resources with the same report time from being due at once."`
 
-	MemoryLimit     int           `key:"memory_limit" env:"SENTINEL_MEMORY_LIMIT" default:"450000" validate:"gt=0" doc:"How many resources that were announced and not answered yet are remembered; each takes about 65 bytes. One that is forgotten may be announced once too often."`
-	DecisionsLimit  int           `key:"decisions_limit" env:"SENTINEL_DECISIONS_LIMIT" default:"5000" validate:"gt=0" doc:"Of how many resources the last decisions are kept for /debug/decisions; each takes about a kilobyte."`
-	ShutdownTimeout time.Duration `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long confirms are awaited after the order to stop."`
+	MemoryLimit     int           `key:"published_cache_size" env:"SENTINEL_PUBLISHED_CACHE_SIZE" default:"450000" validate:"gt=0" doc:"Maximum number of resources in the cache of published events; each entry takes about 65 bytes. A resource that does not fit may get a duplicate event."`
+	DecisionsLimit  int           `key:"decision_history_size" env:"SENTINEL_DECISION_HISTORY_SIZE" default:"5000" validate:"gt=0" doc:"Number of resources whose last decisions are kept for /debug/decisions; each takes about 1 kB."`
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long to wait at shutdown for events in flight to be confirmed."`
 }
 
 // API is where the resources are and how they are asked for.
 type API struct {
 	Endpoint string          `key:"endpoint" alias:"url" env:"HYPERFLEET_API_ENDPOINT" flag:"api-endpoint" validate:"required,http_url" doc:"URL of the fleet API."`
-	Timeout  time.Duration   `key:"timeout" env:"HYPERFLEET_API_TIMEOUT" default:"10s" validate:"gt=0" doc:"Bound of one request."`
+	Timeout  time.Duration   `key:"timeout" env:"HYPERFLEET_API_TIMEOUT" default:"10s" validate:"gt=0" doc:"Timeout of one request."`
 	Token    settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" doc:"Bearer token."`
 	// TokenFile is read again when it changes, which a token given by
 	// settings' own file tag would not be.
-	TokenFile string `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token; it may be replaced while the sentinel runs."`
-	CAFile    string `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the certificates that the server's must lead to; the system's if it is not given."`
-	PageSize  int    `key:"page_size" env:"HYPERFLEET_API_PAGE_SIZE" default:"500" validate:"gte=1,lte=500" doc:"Resources per request."`
+	TokenFile string `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token. It is read again when it changes."`
+	CAFile    string `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the CA certificates to verify the server. Default: the CA certificates of the system."`
+	PageSize  int    `key:"page_size" env:"HYPERFLEET_API_PAGE_SIZE" default:"500" validate:"gte=1,lte=500" doc:"Number of resources per request."`
 
-	Flavour           listing.Flavour            `key:"flavour" env:"HYPERFLEET_API_FLAVOUR" default:"auto" validate:"oneof=auto fleetloop hyperfleet" doc:"Which API it is: fleetloop, hyperfleet (the public one), or auto, which finds out."`
-	Headers           map[string]settings.Secret `key:"headers" doc:"Headers of every request, for gateways that ask for more than a token."`
-	RequestsPerSecond float64                    `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"How many requests to begin each second at most."`
+	Flavour           listing.Flavour            `key:"flavour" env:"HYPERFLEET_API_FLAVOUR" default:"auto" validate:"oneof=auto fleetloop hyperfleet" doc:"Variant of the API: fleetloop, hyperfleet (the public API), or auto, which detects it."`
+	Headers           map[string]settings.Secret `key:"headers" doc:"Additional headers of every request, for example for an API gateway."`
+	RequestsPerSecond float64                    `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"Maximum number of requests per second."`
 }
 
 // A Mode is how a sentinel learns what changed.
@@ -89,29 +89,29 @@ const (
 // Sources are how changes are learned of. Whatever the mode, everything is
 // listed now and then, so that nothing rests on the faster ways.
 type Sources struct {
-	Mode              Mode          `key:"mode" env:"SENTINEL_SOURCE_MODE" flag:"source-mode" default:"auto" validate:"oneof=auto sweep etag cursor watch" doc:"How changes are learned of: sweep (list all, every round), etag (the same, unchanged pages are not sent), cursor (ask what changed), watch (be told), or auto, the best that the API offers. A mode that the API does not offer becomes the best that it does."`
-	FullSweepInterval time.Duration `key:"full_sweep_interval" env:"SENTINEL_FULL_SWEEP_INTERVAL" flag:"full-sweep-interval" default:"10m" validate:"gt=0" doc:"How often everything is listed nevertheless in the modes etag, cursor and watch; up to a fifth sooner or later."`
+	Mode              Mode          `key:"mode" env:"SENTINEL_SOURCE_MODE" flag:"source-mode" default:"auto" validate:"oneof=auto sweep etag cursor watch" doc:"How to read changes from the API: sweep (list everything in every poll), etag (the same, but unchanged pages are not transferred), cursor (list what changed), watch (stream changes), or auto, the best mode that the API offers. If the API does not offer the mode, the next best is used."`
+	FullSweepInterval time.Duration `key:"full_sweep_interval" env:"SENTINEL_FULL_SWEEP_INTERVAL" flag:"full-sweep-interval" default:"10m" validate:"gt=0" doc:"How often to list everything in the modes etag, cursor and watch, with a jitter of 20 %."`
 }
 
 // Decision is who is due.
 type Decision struct {
-	Profile string             `key:"profile" env:"SENTINEL_DECISION_PROFILE" flag:"profile" default:"generation-then-age" validate:"oneof=generation-then-age transition-age expression" doc:"Rules that say who is due: generation-then-age, transition-age, or expression."`
-	Params  []expression.Param `key:"params" validate:"dive" doc:"Named CEL expressions of the profile expression; each sees those before it."`
-	Result  string             `key:"result" doc:"CEL expression of the profile expression; a resource is due where it is true."`
+	Profile string             `key:"profile" env:"SENTINEL_DECISION_PROFILE" flag:"profile" default:"generation-then-age" validate:"oneof=generation-then-age transition-age expression" doc:"Rules that decide when a resource is due: generation-then-age, transition-age or expression."`
+	Params  []expression.Param `key:"params" validate:"dive" doc:"Named CEL expressions for the profile expression. Each can use those before it."`
+	Result  string             `key:"result" doc:"CEL expression for the profile expression. The resource is due if it is true."`
 }
 
 // Publish is how events reach the broker.
 type Publish struct {
-	Window  int           `key:"window" env:"SENTINEL_PUBLISH_WINDOW" default:"256" validate:"gte=1,lte=10000" doc:"Events that may wait for their confirms at a time."`
-	Timeout time.Duration `key:"timeout" env:"SENTINEL_PUBLISH_TIMEOUT" default:"10s" validate:"gt=0" doc:"How long the confirm of one attempt is awaited."`
+	Window  int           `key:"max_in_flight" env:"SENTINEL_PUBLISH_MAX_IN_FLIGHT" default:"256" validate:"gte=1,lte=10000" doc:"Maximum number of events that wait for confirmation at a time."`
+	Timeout time.Duration `key:"timeout" env:"SENTINEL_PUBLISH_TIMEOUT" default:"10s" validate:"gt=0" doc:"How long to wait for the confirmation of one attempt."`
 
-	Attempts       int           `key:"attempts" env:"SENTINEL_PUBLISH_ATTEMPTS" default:"4" validate:"gte=1" doc:"How often an event is tried within a round. One that failed is left to the next."`
-	InitialBackoff time.Duration `key:"initial_backoff" default:"200ms" validate:"gt=0" doc:"Wait after the first attempt; it doubles with each."`
-	MaxBackoff     time.Duration `key:"max_backoff" default:"5s" validate:"gt=0" doc:"The longest wait between attempts."`
+	Attempts       int           `key:"max_attempts" env:"SENTINEL_PUBLISH_MAX_ATTEMPTS" default:"4" validate:"gte=1" doc:"Maximum number of publish attempts in one poll. An event that fails is retried in the next poll."`
+	InitialBackoff time.Duration `key:"initial_backoff" default:"200ms" validate:"gt=0" doc:"Delay after the first failed attempt. It doubles with each attempt."`
+	MaxBackoff     time.Duration `key:"max_backoff" default:"5s" validate:"gt=0" doc:"Maximum delay between attempts."`
 
-	CatchUpFactor float64 `key:"catch_up_factor" env:"SENTINEL_PUBLISH_CATCH_UP_FACTOR" default:"1.5" validate:"gte=1" doc:"How many events may go out after an outage, as a multiple of the steady rate, which is what the ages call for. Changed generations do not wait for it."`
-	CatchUpFloor  float64 `key:"catch_up_floor" env:"SENTINEL_PUBLISH_CATCH_UP_FLOOR" default:"2500" validate:"gt=0" doc:"Events per second that may always go out, however small the fleet. A round publishes at most what its poll interval makes of it: 12,375 events with the defaults."`
-	MaxPerSecond  float64 `key:"max_per_second" env:"SENTINEL_PUBLISH_MAX_PER_SECOND" default:"0" validate:"gte=0" doc:"Events per second at most, changed generations included; those of a poll interval may go out at once. 0 is no bound."`
+	CatchUpFactor float64 `key:"catch_up_factor" env:"SENTINEL_PUBLISH_CATCH_UP_FACTOR" default:"1.5" validate:"gte=1" doc:"Publish budget after an outage, as a multiple of the steady rate that the max ages require. Changed generations are not limited."`
+	CatchUpFloor  float64 `key:"catch_up_min_per_second" env:"SENTINEL_PUBLISH_CATCH_UP_MIN_PER_SECOND" default:"2500" validate:"gt=0" doc:"Minimum of the publish budget, in events per second, for small fleets. One poll publishes at most this rate times its interval: 12,375 events with the defaults."`
+	MaxPerSecond  float64 `key:"max_per_second" env:"SENTINEL_PUBLISH_MAX_PER_SECOND" default:"0" validate:"gte=0" doc:"Maximum number of events per second, changed generations included. The events of one poll interval can be sent in a burst. 0 means no limit."`
 }
 
 // LogEvents is the level of the log line for each published event.
@@ -140,15 +140,15 @@ func (c Config) withDefaults() (Config, error) {
 		}),
 		fill([]fallback[int]{
 			{"hyperfleet_api.page_size", &c.HyperfleetAPI.PageSize, 500},
-			{"publish.window", &c.Publish.Window, 256},
-			{"publish.attempts", &c.Publish.Attempts, 4},
-			{"memory_limit", &c.MemoryLimit, 450_000},
-			{"decisions_limit", &c.DecisionsLimit, 5000},
+			{"publish.max_in_flight", &c.Publish.Window, 256},
+			{"publish.max_attempts", &c.Publish.Attempts, 4},
+			{"published_cache_size", &c.MemoryLimit, 450_000},
+			{"decision_history_size", &c.DecisionsLimit, 5000},
 		}),
 		fill([]fallback[float64]{
 			{"hyperfleet_api.requests_per_second", &c.HyperfleetAPI.RequestsPerSecond, 200},
 			{"publish.catch_up_factor", &c.Publish.CatchUpFactor, 1.5},
-			{"publish.catch_up_floor", &c.Publish.CatchUpFloor, 2500},
+			{"publish.catch_up_min_per_second", &c.Publish.CatchUpFloor, 2500},
 			{"publish.max_per_second", &c.Publish.MaxPerSecond, 0},
 			{"jitter", &c.Jitter, 0},
 		}),
@@ -156,11 +156,11 @@ func (c Config) withDefaults() (Config, error) {
 	c.Source.Mode = cmp.Or(c.Source.Mode, ModeAuto)
 	c.HyperfleetAPI.Flavour = cmp.Or(c.HyperfleetAPI.Flavour, listing.FlavourAuto)
 	if c.Jitter >= 1 {
-		errs = append(errs, keyErrorf("jitter", "%v is not less than 1", c.Jitter))
+		errs = append(errs, keyErrorf("jitter", "%v is invalid: must be less than 1", c.Jitter))
 	}
 	errs = append(errs, c.checkMode())
 	if _, ok := singular(c.ResourceType); !ok {
-		errs = append(errs, keyErrorf("resource_type", "%q is none of clusters, nodepools, manifests, workloads", c.ResourceType))
+		errs = append(errs, keyErrorf("resource_type", "%q is invalid: must be clusters, nodepools, manifests or workloads", c.ResourceType))
 	}
 	return c, errors.Join(errs...)
 }
@@ -176,7 +176,7 @@ func fill[T time.Duration | int | float64](list []fallback[T]) error {
 	var errs []error
 	for _, s := range list {
 		if *s.value < 0 {
-			errs = append(errs, keyErrorf(s.key, "%v is negative", *s.value))
+			errs = append(errs, keyErrorf(s.key, "%v is invalid: must not be negative", *s.value))
 		}
 		if *s.value == 0 {
 			*s.value = s.zero
@@ -194,11 +194,11 @@ func (c Config) checkMode() error {
 		return nil
 	case ModeETag, ModeCursor, ModeWatch:
 		if c.Decision.Profile == ProfileExpression {
-			return keyErrorf("source.mode", "%q does not go with the profile %q, which has to look at every resource in every round; leave it at %q", c.Source.Mode, ProfileExpression, ModeAuto)
+			return keyErrorf("source.mode", "%q is invalid with the profile %q, which must evaluate every resource in every poll; use %q", c.Source.Mode, ProfileExpression, ModeAuto)
 		}
 		return nil
 	}
-	return keyErrorf("source.mode", "%q is not a mode", c.Source.Mode)
+	return keyErrorf("source.mode", "%q is invalid: must be auto, sweep, etag, cursor or watch", c.Source.Mode)
 }
 
 // singular is the name of one resource of a collection, as the types of cloud
@@ -263,7 +263,7 @@ func (c Config) Ages() decision.Ages {
 func (c Config) Decider() (Decider, error) {
 	ages := c.Ages()
 	if c.Decision.Profile != ProfileExpression && (c.Decision.Result != "" || len(c.Decision.Params) > 0) {
-		return nil, keyErrorf("decision.profile", "params and result are for the profile %q only", ProfileExpression)
+		return nil, keyErrorf("decision.profile", "params and result require the profile %q", ProfileExpression)
 	}
 	switch c.Decision.Profile {
 	case ProfileGenerationThenAge, "":
@@ -272,7 +272,7 @@ func (c Config) Decider() (Decider, error) {
 		return decision.TransitionAge(ages), nil
 	case ProfileExpression:
 		if c.Decision.Result == "" {
-			return nil, keyErrorf("decision.result", "the profile %q needs one", ProfileExpression)
+			return nil, keyErrorf("decision.result", "is required with the profile %q", ProfileExpression)
 		}
 		p, err := expression.New(c.Decision.Params, c.Decision.Result, ages)
 		if err != nil {
@@ -280,7 +280,7 @@ func (c Config) Decider() (Decider, error) {
 		}
 		return p, nil
 	}
-	return nil, keyErrorf("decision.profile", "%q is not a profile", c.Decision.Profile)
+	return nil, keyErrorf("decision.profile", "%q is invalid: must be generation-then-age, transition-age or expression", c.Decision.Profile)
 }
 
 func (c Config) retries() backoff.Policy {

@@ -112,7 +112,7 @@ func TestFileRefused(t *testing.T) {
 		"NoDuration":       {file: good + "max_age_ready: abc\n", want: "max_age_ready"},
 		"UnknownKey":       {file: good + "max_age_redy: 1s\n", want: "max_age_ready"},
 		"PageSize":         {file: "resource_type: clusters\nhyperfleet_api: {endpoint: http://x, page_size: 501}\n", want: "page_size"},
-		"Window":           {file: good + "publish: {window: 0}\n", want: "publish.window"},
+		"Window":           {file: good + "publish: {max_in_flight: 0}\n", want: "publish.max_in_flight"},
 		"Profile":          {file: good + "decision: {profile: mood}\n", want: "decision.profile"},
 		"ParamWithoutName": {file: good + "decision: {params: [{expr: '1'}]}\n", want: "name"},
 	}
@@ -132,12 +132,12 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		"Negative": {
 			change: func(c *sentinel.Config) { c.PollInterval, c.Publish.Window = -1, -2 },
-			want:   []string{"poll_interval: -1ns is negative", "publish.window: -2 is negative"},
+			want:   []string{"poll_interval: -1ns is invalid: must not be negative", "publish.max_in_flight: -2 is invalid"},
 		},
-		"Type":        {change: func(c *sentinel.Config) { c.ResourceType = "widgets" }, want: []string{`resource_type: "widgets" is none of`}},
+		"Type":        {change: func(c *sentinel.Config) { c.ResourceType = "widgets" }, want: []string{`resource_type: "widgets" is invalid: must be clusters`}},
 		"Pairs":       {change: func(c *sentinel.Config) { c.ResourceSelector = []selector.Pair{{Label: "a b"}} }, want: []string{"resource_selector: "}},
 		"Selector":    {change: func(c *sentinel.Config) { c.LabelSelector = "a in (" }, want: []string{"label_selector: "}},
-		"Profile":     {change: func(c *sentinel.Config) { c.Decision.Profile = "mood" }, want: []string{`decision.profile: "mood" is not a profile`}},
+		"Profile":     {change: func(c *sentinel.Config) { c.Decision.Profile = "mood" }, want: []string{`decision.profile: "mood" is invalid`}},
 		"NoResult":    {change: func(c *sentinel.Config) { c.Decision.Profile = "expression" }, want: []string{"decision.result: "}},
 		"Expression":  {change: func(c *sentinel.Config) { c.Decision = sentinel.Decision{Profile: "expression", Result: "nope"} }, want: []string{"decision: compile result: line 1, column 1"}},
 		"IdleParams":  {change: func(c *sentinel.Config) { c.Decision.Params = []expression.Param{{Name: "a", Expr: "1"}} }, want: []string{"decision.profile: params and result"}},

@@ -58,10 +58,10 @@ func TestExpiredGoOutInTheirRound(t *testing.T) {
 					t.Errorf("the events went out within %s, want one round", took)
 				}
 				b.wantMode(t, mode)
-				b.wantMetric(t, 0, "decisions_total", "reason", "due, waits its turn in the budget of events")
+				b.wantMetric(t, 0, "decisions_total", "reason", "publish budget exhausted, deferred")
 				b.wantMetric(t, 0, "resources_deferred_total", "ready_state", "ready")
 				b.wantMetric(t, 0, "deferred_resources")
-				if len(log.lines("deferred=0")) == 0 || len(log.lines("deferred=0")) != len(log.lines("round done")) {
+				if len(log.lines("deferred=0")) == 0 || len(log.lines("deferred=0")) != len(log.lines("poll completed")) {
 					t.Errorf("the rounds do not say that nothing was deferred:\n%s", log)
 				}
 			})

@@ -62,7 +62,7 @@ func TestAPIErrors(t *testing.T) {
 				}
 				b.wantMetric(t, 3, "api_errors_total", "operation", "fetch_resources")
 				wantCount(t, "events", b.broker.got(), 1)
-				wantCount(t, "error lines", b.log.lines(`level=ERROR msg="round broke off: resources not fetched"`), 3)
+				wantCount(t, "error lines", b.log.lines(`level=ERROR msg="poll failed"`), 3)
 				if err := b.Ready(); err != nil {
 					t.Errorf("ready after all: %v", err)
 				}
@@ -83,7 +83,7 @@ func TestAPITimeout(t *testing.T) {
 		if gap := calls[1].at.Sub(calls[0].at); gap != 7*time.Second {
 			t.Errorf("gap %s, want the timeout and the interval", gap)
 		}
-		wantCount(t, "error lines", b.log.lines("no page in time"), 2)
+		wantCount(t, "error lines", b.log.lines("no response in time"), 2)
 		if took := stop(); took != 0 {
 			t.Errorf("stopping took %s", took)
 		}
@@ -130,7 +130,7 @@ func TestPublishFails(t *testing.T) {
 		b.wantMetric(t, 1, "broker_errors_total")
 		b.wantMetric(t, 3, "publish_retries_total")
 		b.wantMetric(t, 1, "events_published_total")
-		wantCount(t, "error lines", b.log.lines(`level=ERROR msg="event not published, left to the next round" resource_type=clusters selector="" resource_id=bad reason="generation changed`), 1)
+		wantCount(t, "error lines", b.log.lines(`level=ERROR msg="event not published, retrying in the next poll" resource_type=clusters selector="" resource_id=bad reason="generation changed`), 1)
 		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
 		wantCount(t, "tries with the next round", soFar(), 5)
@@ -162,7 +162,7 @@ func TestBrokerDown(t *testing.T) {
 		if err := b.Live(); err != nil {
 			t.Errorf("live: %v", err)
 		}
-		b.wantMetric(t, 0, "last_successful_round_timestamp_seconds")
+		b.wantMetric(t, 0, "last_successful_poll_timestamp_seconds")
 		wantCount(t, "lines, one for each resource", b.log.lines("event not published"), 300)
 		if n := len(b.log.lines("events not published again")); n > 3 {
 			t.Errorf("%d lines about what failed again", n)
@@ -201,8 +201,8 @@ func TestOneSlowResource(t *testing.T) {
 		wantCount(t, "events at once", b.broker.got(), 49)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		wantCount(t, "why", b.log.lines("no confirm in time"), 1)
-		wantCount(t, "the round ended", b.log.lines("round done"), 1)
+		wantCount(t, "why", b.log.lines("no confirmation from the broker in time"), 1)
+		wantCount(t, "the round ended", b.log.lines("poll completed"), 1)
 		time.Sleep(5*time.Second - time.Since(begin))
 		synctest.Wait()
 		wantCount(t, "the next came in time", b.api.calls(), 2)
@@ -269,8 +269,8 @@ func TestOverrun(t *testing.T) {
 		if gap := calls[1].at.Sub(calls[0].at); gap != 7*time.Second {
 			t.Errorf("gap %s, want the next at once", gap)
 		}
-		b.wantMetric(t, 3, "round_overruns_total")
-		wantCount(t, "warnings", b.log.lines("round took longer than the poll interval"), 3)
+		b.wantMetric(t, 3, "poll_overruns_total")
+		wantCount(t, "warnings", b.log.lines("poll took longer than the poll interval"), 3)
 	})
 }
 
@@ -282,7 +282,7 @@ func TestPollInterval(t *testing.T) {
 		b.run(t)
 		time.Sleep(61 * time.Second)
 		wantCount(t, "requests", api.calls(), 13)
-		b.wantMetric(t, 0, "round_overruns_total")
+		b.wantMetric(t, 0, "poll_overruns_total")
 	})
 }
 
@@ -294,7 +294,7 @@ func TestLive(t *testing.T) {
 		if err := b.Live(); err != nil {
 			t.Errorf("before it runs: %v", err)
 		}
-		if err := b.Ready(); err == nil || err.Error() != "the fleet API has not answered yet" {
+		if err := b.Ready(); err == nil || err.Error() != "no response from the fleet API yet" {
 			t.Errorf("ready before it runs: %v", err)
 		}
 		hung := make(chan struct{})

@@ -17,9 +17,9 @@ import (
 
 var (
 	errNoChanges = errors.New("no answer in time")
-	errNoEnd     = errors.New("the changes have no end: there are more, and the cursor stays the same")
-	errSilent    = errors.New("the watch says nothing; something in between may be holding it back")
-	errStale     = errors.New("the watch has not said for too long where it is")
+	errNoEnd     = errors.New("more changes are available but the cursor did not advance")
+	errSilent    = errors.New("the watch delivers no events; check for a proxy that buffers responses")
+	errStale     = errors.New("the watch sent no bookmark in time")
 )
 
 // lastingWatch is how long a watch has to live for its end to be nothing to
@@ -78,7 +78,7 @@ func (f *follower) place(ctx context.Context) (string, error) {
 // replaced has everything listed anew, for a place to begin.
 func (f *follower) replaced(ctx context.Context) (string, error) {
 	f.metrics.resyncs.Inc()
-	f.log.InfoContext(ctx, "place among the changes lost, listing everything")
+	f.log.InfoContext(ctx, "change cursor lost, listing all resources")
 	select {
 	case <-f.cursors: // of a sweep long ago
 	default:
@@ -193,7 +193,7 @@ func (w *watcher) try(ctx context.Context, p *pass, cursor *string) (told bool) 
 	switch {
 	case errors.Is(err, errors.ErrUnsupported), errors.Is(context.Cause(watching), errSilent):
 		w.disabled, w.off = true, w.swept.Load()
-		w.log.WarnContext(ctx, "changes can not be watched, asking for them every poll interval", "err", err)
+		w.log.WarnContext(ctx, "watch unavailable, polling for changes", "err", err)
 	case err != nil && !errors.Is(err, io.EOF):
 		w.warn("watch", func(log *slog.Logger) { log.WarnContext(ctx, "watch ended", "err", err) })
 	}

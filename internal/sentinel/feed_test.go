@@ -53,7 +53,7 @@ func TestChangesWithoutEnd(t *testing.T) {
 		if got := len(api.calls()); got > 60 {
 			t.Errorf("%d requests in a minute", got)
 		}
-		if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "no end") {
+		if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "the cursor did not advance") {
 			t.Errorf("ready is %v", err)
 		}
 	})

@@ -19,11 +19,11 @@ import (
 
 // errNotFollowed is why a sentinel that has begun to follow the API, and has not heard
 // anything yet, is not up to date.
-var errNotFollowed = errors.New("the fleet API has not told of its changes yet")
+var errNotFollowed = errors.New("no changes read from the fleet API yet")
 
 // errWithdrawn ends the following of an API that no longer offers what is
 // followed.
-var errWithdrawn = errors.New("the API does not offer its changes any more")
+var errWithdrawn = errors.New("the API no longer offers a change cursor")
 
 // A follower learns of changes from the API and knows from its index what
 // falls due by itself. It is three loops: full sweeps, which fill the index and put
@@ -104,10 +104,10 @@ func (s *Sentinel) follow(ctx context.Context, mode Mode) {
 	switch {
 	case ctx.Err() != nil:
 	case more:
-		s.log.InfoContext(ctx, "the API offers more than it did", "mode", string(better.mode))
+		s.log.InfoContext(ctx, "api offers a better source mode", "mode", string(better.mode))
 	default:
 		s.distrust = time.Now().Add(s.cfg.Source.FullSweepInterval)
-		s.log.WarnContext(ctx, "going back to listing everything in every round", "err", context.Cause(within), "until", s.distrust)
+		s.log.WarnContext(ctx, "change feed failed, listing all resources in every poll", "err", context.Cause(within), "until", s.distrust)
 	}
 }
 
@@ -128,7 +128,7 @@ func (f *follower) sweeps(ctx context.Context) error {
 			return err
 		}
 		if err != nil || d.over() {
-			f.log.InfoContext(ctx, "resources divided anew, listing everything")
+			f.log.InfoContext(ctx, "shard assignment changed, listing all resources")
 			f.complete.Store(false)
 			if err != nil {
 				d.cut()
@@ -177,14 +177,14 @@ func (f *follower) fullSweep(ctx context.Context, cut <-chan struct{}) error {
 			f.memory.Sweep()
 			f.swept.Add(1)
 			f.metrics.lastFullSweep.SetToCurrentTime()
-			f.log.InfoContext(ctx, "full sweep done", "resources", p.resources, "removed", removed, "took", time.Since(begin))
+			f.log.InfoContext(ctx, "full sweep completed", "resources", p.resources, "removed", removed, "took", time.Since(begin))
 			return nil
 		}
 		if errors.Is(err, errWithdrawn) || errors.Is(err, errDivided) || errors.As(err, new(offerError)) || ctx.Err() != nil {
 			return err
 		}
 		f.refused(&f.listing, err)
-		f.log.ErrorContext(ctx, "full sweep broke off, going on with it", "err", err)
+		f.log.ErrorContext(ctx, "full sweep interrupted, resuming", "err", err)
 		waiting, stop := cutBy(ctx, cut)
 		err = backoff.Sleep(waiting, f.pauseAfter(err))
 		stop()
@@ -292,7 +292,7 @@ func (f *follower) logNotDue(ctx context.Context, now time.Time, debug bool) {
 		return
 	}
 	for id, due := range f.index.After(now) {
-		f.log.DebugContext(ctx, "resource skipped", "resource_id", id, "reason", "not due by the index", "next_event", due)
+		f.log.DebugContext(ctx, "resource skipped", "resource_id", id, "reason", "not due according to the schedule index", "next_event", due)
 	}
 }
 
@@ -444,6 +444,6 @@ func (f *follower) setFeed(ctx context.Context, err error) {
 	}
 	f.refused(&f.feeding, err)
 	if before == nil || before.Error() != err.Error() {
-		f.warn("feed", func(log *slog.Logger) { log.WarnContext(ctx, "changes not followed just now", "err", err) })
+		f.warn("feed", func(log *slog.Logger) { log.WarnContext(ctx, "change feed failed", "err", err) })
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // errNotListed is why a sentinel that has not read a page yet is not ready.
-var errNotListed = errors.New("the fleet API has not answered yet")
+var errNotListed = errors.New("no response from the fleet API yet")
 
 // A pulse says whether a sentinel makes progress. The zero value is one that
 // does not run, and lives.

@@ -85,7 +85,7 @@ func TestSuccessor(t *testing.T) {
 		}
 		next.wantMetric(t, 10, "events_published_total")
 		next.wantMetric(t, rounds+1, "decisions_total", "reason", "generation changed - new spec to reconcile")
-		next.wantMetric(t, 10, "memory_entries")
+		next.wantMetric(t, 10, "published_cache_entries")
 		if got := next.Stats(); got.Published != 10 || got.Resources != 10 || got.LastRound.IsZero() || got.APIErr != nil || got.BrokerErr != nil {
 			t.Errorf("stats after: %+v", got)
 		}

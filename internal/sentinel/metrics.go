@@ -116,38 +116,38 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 	api := f.apiErrors()
 	m := &metrics{
 		key: key, reg: reg,
-		broker: f.counters("broker_errors_total", "Events that were given up for a round.", "broker_type"),
+		broker: f.counters("broker_errors_total", "Total number of events that failed to publish after all attempts of a poll. They are retried in the next poll.", "broker_type"),
 
-		pending:      f.gauge("pending_resources", "Resources in this shard, as of the last complete round."),
-		published:    f.counter("events_published_total", "Events that the broker confirmed."),
-		deferredNow:  f.gauge("deferred_resources", "Resources that are due and were left to a later round, as of the last complete round."),
-		duration:     f.histogram("reconcile_duration_seconds", "Time spent in one round.", prometheus.ExponentialBuckets(0.01, 2, 16)),
+		pending:      f.gauge("pending_resources", "Number of resources in this shard, as of the last completed poll."),
+		published:    f.counter("events_published_total", "Total number of events that the broker confirmed."),
+		deferredNow:  f.gauge("deferred_resources", "Number of due resources that were deferred to a later poll by the publish budget, as of the last completed poll."),
+		duration:     f.histogram("reconcile_duration_seconds", "Duration of a poll in seconds.", prometheus.ExponentialBuckets(0.01, 2, 16)),
 		apiErrors:    api.WithLabelValues(opFetchResources),
 		configErrors: api.WithLabelValues(opConfigLoad), // of the custom resource; there from the start
 
-		oldestUnreconciled: f.gauge("oldest_unreconciled_generation_seconds", "For how long the resource that has waited longest has had a generation that its adapters have not observed; 0 if there is none."),
-		lastGoodRound:      f.gauge("last_successful_round_timestamp_seconds", "When the last round ended in which the API told all that was asked and publishing did not fail."),
-		overruns:           f.counter("round_overruns_total", "Rounds that took longer than the poll interval."),
-		publishDuration:    f.histogram("publish_duration_seconds", "From the first attempt to the broker's confirm.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
-		retries:            f.counter("publish_retries_total", "Attempts to publish after the first."),
-		payloadProblems:    f.counter("payload_problems_total", "Values of message_data that could not be made, such as missing fields."),
-		duplicates:         f.counter("duplicate_resources_total", "Resources that a list held twice and that were due."),
-		unselected:         f.counter("unselected_resources_total", "Resources that the API served although the selector does not match them."),
-		memoryEntries:      f.gauge("memory_entries", "Resources that are due and remembered."),
-		indexBytes:         f.gauge("index_bytes", "Memory that the index of due times takes; 0 while everything is listed in every round."),
-		lastFullSweep:      f.gauge("last_full_sweep_timestamp_seconds", "When everything was last listed from the beginning to the end."),
-		budget:             f.gauge("publish_budget_events_per_second", "How many events per second may be published for ages just now; changed generations do not wait for it."),
-		changes:            f.counter("changes_received_total", "Changes that the API told of, by a watch or when asked."),
-		reconnects:         f.counter("watch_ends_total", "Watches that ended and were begun again."),
-		resyncs:            f.counter("resyncs_total", "Times that the place among the changes was lost and everything listed for it."),
-		reloads:            f.counter("config_reloads_total", "Times that the configuration was read anew."),
-		lastReload:         f.gauge("config_last_reload_successful", "1 if the last change of the configuration is in force, 0 if it was refused and what was configured before goes on."),
+		oldestUnreconciled: f.gauge("oldest_unreconciled_generation_seconds", "Age of the oldest generation that the adapters have not observed, in seconds; 0 if there is none."),
+		lastGoodRound:      f.gauge("last_successful_poll_timestamp_seconds", "Unix time of the last poll that read all resources and published at least one of its events, or had none to publish."),
+		overruns:           f.counter("poll_overruns_total", "Total number of polls that took longer than the poll interval."),
+		publishDuration:    f.histogram("publish_duration_seconds", "Duration from the first publish attempt to the confirmation of the broker, in seconds.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
+		retries:            f.counter("publish_retries_total", "Total number of publish attempts after the first."),
+		payloadProblems:    f.counter("payload_field_errors_total", "Total number of message_data fields that could not be evaluated, for example because the resource lacks the field."),
+		duplicates:         f.counter("duplicate_resources_total", "Total number of due resources that appeared twice in one list."),
+		unselected:         f.counter("selector_mismatches_total", "Total number of resources that the API returned although they do not match the selector."),
+		memoryEntries:      f.gauge("published_cache_entries", "Number of resources in the cache of published events, which prevents repeated events until an adapter reports."),
+		indexBytes:         f.gauge("schedule_index_bytes", "Memory used by the index of due times, in bytes; 0 in source mode sweep."),
+		lastFullSweep:      f.gauge("last_full_sweep_timestamp_seconds", "Unix time of the last complete list of all resources."),
+		budget:             f.gauge("publish_budget_events_per_second", "Current limit for events published because of their age, in events per second. Changed generations are not limited."),
+		changes:            f.counter("changes_received_total", "Total number of changes received from the API, by a watch or a change cursor."),
+		reconnects:         f.counter("watch_reconnects_total", "Total number of watches that ended and were restarted."),
+		resyncs:            f.counter("resyncs_total", "Total number of times that all resources were listed again because the change cursor was lost."),
+		reloads:            f.counter("config_reloads_total", "Total number of SentinelConfig reloads."),
+		lastReload:         f.gauge("config_last_reload_successful", "1 if the last configuration reload succeeded, 0 if it was rejected and the previous configuration is still active."),
 		modes:              map[Mode]prometheus.Gauge{},
 	}
-	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Resources that were skipped because they were not due.")
-	m.deferredReady, m.deferredOther = f.byReadyState("resources_deferred_total", "Resources that were due and left to a later round, because a round publishes no more than publish.catch_up_floor and publish.catch_up_factor allow; counted in each round that leaves them.")
+	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Total number of resources skipped because they were not due.")
+	m.deferredReady, m.deferredOther = f.byReadyState("resources_deferred_total", "Total number of due resources deferred to a later poll by the publish budget, counted once in each poll.")
 	m.lastReload.Set(1)
-	f.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.opts("in_flight_confirms", "Events that wait for the broker's confirm.")),
+	f.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.opts("in_flight_events", "Number of events sent to the broker and not confirmed yet.")),
 		func() float64 { return float64((*m.inFlight.Load())()) }))
 
 	m.addVectors(f)
@@ -162,24 +162,24 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 // addVectors makes the metrics with a label from a closed set, each with all its
 // series.
 func (m *metrics) addVectors(f *factory) {
-	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.opts("source_mode", "1 for the mode in which changes are learned of, 0 for the others.")), []string{"mode"})
+	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.opts("source_mode", "1 for the active source mode, which is how changes are read from the API, 0 for the other modes.")), []string{"mode"})
 	f.add(modes)
 	for _, mode := range []Mode{ModeSweep, ModeETag, ModeCursor, ModeWatch} {
 		m.modes[mode] = modes.WithLabelValues(string(mode))
 	}
-	decisions := f.counters("decisions_total", "Decisions, by reason.", "reason")
-	publishedBy := f.counters("events_published_by_reason_total", "Events that the broker confirmed, by the reason for publishing them.", "reason")
+	decisions := f.counters("decisions_total", "Total number of decisions about resources, by reason.", "reason")
+	publishedBy := f.counters("events_published_by_reason_total", "Total number of events that the broker confirmed, by the reason for publishing.", "reason")
 	for r := range decision.NumReasons {
 		m.decisions[r] = decisions.WithLabelValues(r.String())
 		if r.Publishes() {
 			m.publishedBy[r] = publishedBy.WithLabelValues(r.String())
 		}
 	}
-	warnings := f.counters("warnings_total", "Oddities of resources that did not stop a decision.", "warning")
+	warnings := f.counters("resource_warnings_total", "Total number of anomalies found in resources that did not prevent a decision.", "warning")
 	for w := decision.WarningNone + 1; w < decision.NumWarnings; w++ {
 		m.warnings[w] = warnings.WithLabelValues(w.String())
 	}
-	faults := f.counters("decode_errors_total", "Resources that could not be read, or not in all.", "fault")
+	faults := f.counters("decode_errors_total", "Total number of resources that could not be decoded, or only partly.", "reason")
 	for fault := scan.FaultNone + 1; fault < scan.NumFaults; fault++ {
 		m.faults[fault] = faults.WithLabelValues(fault.String())
 	}
@@ -193,7 +193,7 @@ func (f *factory) byReadyState(name, help string) (ready, others prometheus.Coun
 
 // apiErrors makes the counter that a sentinel and LoadErrors share.
 func (f *factory) apiErrors() *prometheus.CounterVec {
-	return f.counters("api_errors_total", "Errors of the fleet API, and of loading the configuration, by operation.", "operation")
+	return f.counters("api_errors_total", "Total number of errors of the fleet API and of loading the configuration, by operation.", "operation")
 }
 
 // unregister takes the metrics away.

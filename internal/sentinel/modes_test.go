@@ -23,7 +23,7 @@ func TestOverrunWhileFollowing(t *testing.T) {
 		}
 		b.run(t)
 		time.Sleep(time.Minute)
-		if got := b.metric(t, "round_overruns_total"); got < 5 {
+		if got := b.metric(t, "poll_overruns_total"); got < 5 {
 			t.Errorf("%v overruns are counted", got)
 		}
 	})
@@ -36,7 +36,7 @@ func TestIndexIsGivenBack(t *testing.T) {
 		b := newFollower(t, api)
 		b.run(t)
 		time.Sleep(time.Minute)
-		if b.metric(t, "index_bytes") == 0 {
+		if b.metric(t, "schedule_index_bytes") == 0 {
 			t.Error("there is no index")
 		}
 		api.mu.Lock()
@@ -45,7 +45,7 @@ func TestIndexIsGivenBack(t *testing.T) {
 		api.disconnect()
 		time.Sleep(10 * time.Second)
 		b.wantMode(t, sentinel.ModeSweep)
-		b.wantMetric(t, 0, "index_bytes")
+		b.wantMetric(t, 0, "schedule_index_bytes")
 	})
 }
 

@@ -339,11 +339,11 @@ func TestLargeFleet(t *testing.T) {
 		if len(seen) != 5000 {
 			t.Errorf("%d resources", len(seen))
 		}
-		if n := b.metric(t, "memory_entries"); n > 1000 {
+		if n := b.metric(t, "published_cache_entries"); n > 1000 {
 			t.Errorf("%v entries", n)
 		}
-		if !strings.Contains(b.log.lines("round done")[0], "published=5000") {
-			t.Error(b.log.lines("round done")[0])
+		if !strings.Contains(b.log.lines("poll completed")[0], "published=5000") {
+			t.Error(b.log.lines("poll completed")[0])
 		}
 	})
 }

@@ -200,7 +200,7 @@ func (p *pass) leave(ctx context.Context, it *scan.Item) {
 	}
 	p.tally.unselected++
 	p.warn("selector", func(log *slog.Logger) {
-		log.WarnContext(ctx, "resource does not match the selector, although the API served it", "resource_id", string(it.ID))
+		log.WarnContext(ctx, "api returned a resource that does not match the selector", "resource_id", string(it.ID))
 	})
 }
 
@@ -386,11 +386,11 @@ func (p *pass) noteFault(ctx context.Context, it *scan.Item) {
 	p.tally.faults[it.Fault]++
 	p.warn("fault "+it.Fault.String(), func(log *slog.Logger) {
 		if it.Fault == scan.FaultStatus {
-			log.WarnContext(ctx, "resource has no status.phase and no condition that is known, it counts as not ready",
-				"resource_id", string(it.ID), "fault", it.Fault.String(), "field", it.Field)
+			log.WarnContext(ctx, "resource has no status.phase and no known condition, treated as not ready",
+				"resource_id", string(it.ID), "reason", it.Fault.String(), "field", it.Field)
 			return
 		}
-		log.WarnContext(ctx, "resource is malformed", "resource_id", string(it.ID), "fault", it.Fault.String(),
+		log.WarnContext(ctx, "resource is malformed", "resource_id", string(it.ID), "reason", it.Fault.String(),
 			"field", it.Field, "skipped", it.Fault.Skips())
 	})
 }
@@ -398,7 +398,7 @@ func (p *pass) noteFault(ctx context.Context, it *scan.Item) {
 func (p *pass) noteWarning(ctx context.Context, it *scan.Item, v decision.Verdict) {
 	if v.Err != nil {
 		p.warn("decision", func(log *slog.Logger) {
-			log.WarnContext(ctx, "message decision failed, the resource counts as due", "resource_id", string(it.ID), "err", v.Err)
+			log.WarnContext(ctx, "decision expression failed, resource treated as due", "resource_id", string(it.ID), "err", v.Err)
 		})
 	}
 	if v.Warning == decision.WarningNone {
@@ -440,11 +440,11 @@ func (p *pass) finish(ctx context.Context, err error, took time.Duration) {
 		if failed == 0 || published > 0 {
 			p.metrics.lastGoodRound.SetToCurrentTime()
 		}
-		p.log.InfoContext(ctx, "round done", line...)
+		p.log.InfoContext(ctx, "poll completed", line...)
 	case ctx.Err() != nil:
-		p.log.InfoContext(ctx, "round interrupted", line...)
+		p.log.InfoContext(ctx, "poll interrupted", line...)
 	default:
-		p.log.ErrorContext(ctx, "round broke off: resources not fetched", append(line, "err", err)...)
+		p.log.ErrorContext(ctx, "poll failed", append(line, "err", err)...)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // errPublishTimeout is why an attempt to publish was given up.
-var errPublishTimeout = errors.New("no confirm in time")
+var errPublishTimeout = errors.New("no confirmation from the broker in time")
 
 // A job is one event to publish.
 type job struct {
@@ -103,12 +103,12 @@ func (p *pass) event(ctx context.Context, j *job) (*cloudevent.Event, error) {
 		Raw: j.raw, ID: j.id, Type: p.cfg.ResourceType, Reason: j.reason.String(), Now: j.now,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make payload: %w", err)
+		return nil, fmt.Errorf("build payload: %w", err)
 	}
 	for _, problem := range problems {
 		p.metrics.payloadProblems.Inc()
 		p.warn("payload "+problem.Key, func(log *slog.Logger) {
-			log.WarnContext(ctx, "payload value is empty", "resource_id", j.id, "key", problem.Key, "err", problem.Err)
+			log.WarnContext(ctx, "message_data field is empty", "resource_id", j.id, "key", problem.Key, "err", problem.Err)
 		})
 	}
 	e := &cloudevent.Event{
@@ -151,7 +151,7 @@ func (p *pass) attempt(ctx context.Context, e *cloudevent.Event) error {
 }
 
 // errStopTimeout is why a confirm is awaited no longer.
-var errStopTimeout = errors.New("the time for stopping is over")
+var errStopTimeout = errors.New("shutdown timeout exceeded")
 
 // outlive returns a context that ends some time after ctx does, and a function
 // that ends it at once.

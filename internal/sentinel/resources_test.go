@@ -41,8 +41,8 @@ func TestSelector(t *testing.T) {
 			t.Errorf("labels %q", shard)
 		}
 		b.wantMetric(t, 1, "pending_resources", "shard", shard)
-		b.wantMetric(t, 2, "unselected_resources_total")
-		wantCount(t, "warnings of a server that does not select", b.log.lines(`level=WARN msg="resource does not match the selector, although the API served it"`), 2)
+		b.wantMetric(t, 2, "selector_mismatches_total")
+		wantCount(t, "warnings of a server that does not select", b.log.lines(`level=WARN msg="api returned a resource that does not match the selector"`), 2)
 	})
 }
 
@@ -66,12 +66,12 @@ func TestOddResources(t *testing.T) {
 		}
 		// Its id can not be the subject of an event; the others do not care.
 		wantCount(t, "events", b.broker.got(), 4)
-		b.wantMetric(t, 2, "decode_errors_total", "fault", "not_an_object")
-		b.wantMetric(t, 1, "decode_errors_total", "fault", "no_id")
-		b.wantMetric(t, 2, "decode_errors_total", "fault", "wrong_type")
-		b.wantMetric(t, 1, "decode_errors_total", "fault", "unreadable_time")
+		b.wantMetric(t, 2, "decode_errors_total", "reason", "not_an_object")
+		b.wantMetric(t, 1, "decode_errors_total", "reason", "missing_id")
+		b.wantMetric(t, 2, "decode_errors_total", "reason", "wrong_type")
+		b.wantMetric(t, 1, "decode_errors_total", "reason", "invalid_time")
 		b.wantMetric(t, 1, "duplicate_resources_total")
-		b.wantMetric(t, 1, "warnings_total", "warning", "status time in the future - potential clock issue")
+		b.wantMetric(t, 1, "resource_warnings_total", "warning", "status time in the future - potential clock issue")
 		wantCount(t, "warning", b.log.lines(`level=WARN msg="observed_generation ahead of generation - potential API issue" resource_type=clusters selector="" resource_id=ahead`), 1)
 		// A time from the future is neither waited for nor announced in every
 		// round; what has no time at all is looked at when it has been known
@@ -137,7 +137,7 @@ func TestExpression(t *testing.T) {
 		wantCount(t, "events", b.broker.got(), 2)
 		b.wantMetric(t, 1, "decisions_total", "reason", "message decision matched")
 		b.wantMetric(t, 1, "decisions_total", "reason", "message decision failed")
-		wantCount(t, "warnings", b.log.lines(`msg="message decision failed, the resource counts as due" resource_type=clusters selector="" resource_id=broken err="evaluate param`), 2)
+		wantCount(t, "warnings", b.log.lines(`msg="decision expression failed, resource treated as due" resource_type=clusters selector="" resource_id=broken err="evaluate param`), 2)
 		wantCount(t, "info lines of events", b.log.lines(`level=INFO msg="event published"`), 0)
 		wantCount(t, "debug lines of events", b.log.lines(`level=DEBUG msg="event published"`), 2)
 	})
@@ -205,7 +205,7 @@ func TestNoGenerationsToObserve(t *testing.T) {
 				b.run(t)
 				synctest.Wait()
 				wantCount(t, tc.reason+": events", b.broker.got(), 0)
-				b.wantMetric(t, tc.want, "memory_entries")
+				b.wantMetric(t, tc.want, "published_cache_entries")
 				if oldest := b.metric(t, "oldest_unreconciled_generation_seconds"); (oldest > 0) != (tc.want > 0) {
 					t.Errorf("%s: the oldest waits for %v s", tc.reason, oldest)
 				}

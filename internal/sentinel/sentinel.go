@@ -188,14 +188,14 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 	data, err := payload.New(cfg.MessageData, payload.Keys(cfg.PayloadKeys))
 	errs = append(errs, err)
 	if deps.API == nil || deps.Publisher == nil {
-		errs = append(errs, errors.New("make sentinel: it needs an API and a publisher"))
+		errs = append(errs, errors.New("create sentinel: an API and a publisher are required"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	deps = deps.withDefaults()
 	if p := deps.Predecessor; p != nil && (p.running.Load() || p.closed.Load()) {
-		return nil, errors.New("make sentinel: its predecessor still runs, or is closed")
+		return nil, errors.New("create sentinel: the predecessor is still running or already closed")
 	}
 	kind, _ := singular(cfg.ResourceType)
 	s := &Sentinel{
@@ -357,7 +357,7 @@ func (s *Sentinel) noteOverrun(ctx context.Context, took time.Duration, err erro
 	}
 	s.metrics.overruns.Inc()
 	s.warn("overrun", func(log *slog.Logger) {
-		log.WarnContext(ctx, "round took longer than the poll interval", "took", took, "poll_interval", s.cfg.PollInterval)
+		log.WarnContext(ctx, "poll took longer than the poll interval", "took", took, "poll_interval", s.cfg.PollInterval)
 	})
 }
 

@@ -44,8 +44,8 @@ func TestEvent(t *testing.T) {
 		}
 		wantCount(t, "info line with the reason", b.log.lines(`level=INFO msg="event published" resource_type=clusters selector="" resource_id=cls-123 reason="generation changed - new spec to reconcile"`), 1)
 		wantCount(t, "debug line of the skip", b.log.lines(`level=DEBUG msg="resource skipped" resource_type=clusters selector="" resource_id=cls-ok reason="max age not expired"`), 1)
-		wantCount(t, "warning of the missing field", b.log.lines(`level=WARN msg="payload value is empty" resource_type=clusters selector="" resource_id=cls-123 key=message_data.zone`), 1)
-		wantCount(t, "line of the round", b.log.lines(`level=INFO msg="round done" resource_type=clusters selector="" resources=2 due=1 published=1 failed=0`), 1)
+		wantCount(t, "warning of the missing field", b.log.lines(`level=WARN msg="message_data field is empty" resource_type=clusters selector="" resource_id=cls-123 key=message_data.zone`), 1)
+		wantCount(t, "line of the round", b.log.lines(`level=INFO msg="poll completed" resource_type=clusters selector="" resources=2 due=1 published=1 failed=0`), 1)
 
 		b.wantMetric(t, 2, "pending_resources", "shard", "all", "resource_type", "clusters")
 		b.wantMetric(t, 1, "events_published_total", "shard", "all")
@@ -57,12 +57,12 @@ func TestEvent(t *testing.T) {
 		b.wantMetric(t, 0, "broker_errors_total", "broker_type", "nats")
 		b.wantMetric(t, 0, "config_reloads_total")
 		b.wantMetric(t, 60, "oldest_unreconciled_generation_seconds")
-		b.wantMetric(t, float64(begin.Unix()), "last_successful_round_timestamp_seconds")
+		b.wantMetric(t, float64(begin.Unix()), "last_successful_poll_timestamp_seconds")
 		b.wantMetric(t, 1, "publish_duration_seconds")
-		b.wantMetric(t, 0, "in_flight_confirms")
-		b.wantMetric(t, 1, "payload_problems_total")
+		b.wantMetric(t, 0, "in_flight_events")
+		b.wantMetric(t, 1, "payload_field_errors_total")
 		b.wantMetric(t, 1, "decisions_total", "reason", "generation changed - new spec to reconcile")
-		b.wantMetric(t, 1, "memory_entries")
+		b.wantMetric(t, 1, "published_cache_entries")
 	})
 }
 
@@ -80,7 +80,7 @@ func TestEveryMissingFieldIsNamed(t *testing.T) {
 		b.run(t)
 		synctest.Wait()
 		wantCount(t, "events", b.broker.got(), 50)
-		b.wantMetric(t, 51, "payload_problems_total")
+		b.wantMetric(t, 51, "payload_field_errors_total")
 		wantCount(t, "lines of the field that all lack", b.log.lines("key=message_data.zone"), 10)
 		wantCount(t, "lines of the field that one lacks", b.log.lines("resource_id=49 key=message_data.rack"), 1)
 	})
@@ -131,7 +131,7 @@ func TestUnanswered(t *testing.T) {
 		if len(ids) != len(at) {
 			t.Errorf("%d ids for %d nudges", len(ids), len(at))
 		}
-		if b.metric(t, "decisions_total", "reason", "announced already, waiting for the adapters") == 0 {
+		if b.metric(t, "decisions_total", "reason", "already published, waiting for adapters") == 0 {
 			t.Error("the rounds between are not counted")
 		}
 		b.wantMetric(t, 90, "oldest_unreconciled_generation_seconds")
@@ -168,7 +168,7 @@ func TestAnswered(t *testing.T) {
 		b.api.answer("a")
 		time.Sleep(29 * time.Minute)
 		wantCount(t, "events before the age", b.broker.got(), 1)
-		b.wantMetric(t, 0, "memory_entries")
+		b.wantMetric(t, 0, "published_cache_entries")
 		b.wantMetric(t, 0, "oldest_unreconciled_generation_seconds")
 		time.Sleep(time.Minute + 5*time.Second)
 		wantCount(t, "events after the age", b.broker.got(), 2)

@@ -44,10 +44,10 @@ func (whole) Changed() <-chan struct{} { return nil }
 var (
 	// errDivided cuts a list short: others of its resources are ours now than
 	// when it was begun.
-	errDivided = errors.New("the resources have been divided anew")
+	errDivided = errors.New("the shard assignment changed")
 
 	// errNotOurs is why an event is dropped.
-	errNotOurs = errors.New("left to another sentinel, which has the resource now")
+	errNotOurs = errors.New("the resource now belongs to another replica")
 )
 
 // cutBy is a context that also ends, with errDivided, when a channel is

@@ -147,7 +147,7 @@ func TestShard(t *testing.T) {
 		wantCount(t, "events about another's", b.broker.of(clusterID(10)), 0)
 		b.wantMetric(t, 10, "pending_resources")
 		b.wantMetric(t, 10, "decisions_total", "reason", "generation changed - new spec to reconcile")
-		b.wantMetric(t, 10, "memory_entries")
+		b.wantMetric(t, 10, "published_cache_entries")
 		if got := b.Stats(); got.Resources != 10 || got.Published != 10 || got.Mode != mode || got.Rounds == 0 {
 			t.Errorf("stats: %+v", got)
 		}

@@ -95,7 +95,7 @@ func TestSteadyRateSetsTheBudget(t *testing.T) {
 			t.Errorf("%d events in 200 s, want about %d", got, 1500)
 		}
 		b.wantMetric(t, 7.5, "publish_budget_events_per_second")
-		if got := b.metric(t, "decisions_total", "reason", "due, waits its turn in the budget of events"); got == 0 {
+		if got := b.metric(t, "decisions_total", "reason", "publish budget exhausted, deferred"); got == 0 {
 			t.Error("none is counted as deferred")
 		}
 	})

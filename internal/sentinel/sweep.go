@@ -100,7 +100,7 @@ func (s *Sentinel) round(ctx context.Context, cut <-chan struct{}) error {
 		return err
 	}
 	if errors.Is(err, errDivided) {
-		s.log.InfoContext(ctx, "resources divided anew, listing everything", "took", time.Since(begin))
+		s.log.InfoContext(ctx, "shard assignment changed, listing all resources", "took", time.Since(begin))
 		return err
 	}
 	if err == nil {

@@ -80,9 +80,9 @@ func (p *pass) logFailure(ctx context.Context, j *job, err error) {
 	line := []any{"resource_id", j.id, "reason", j.reason.String(), "event_id", j.eventID, "err", err}
 	switch {
 	case ctx.Err() != nil:
-		p.log.WarnContext(ctx, "event not published, the sentinel stops", line...)
+		p.log.WarnContext(ctx, "event not published, sentinel is stopping", line...)
 	case p.told.failed.first(j.key, j.generation):
-		p.log.ErrorContext(ctx, "event not published, left to the next round", line...)
+		p.log.ErrorContext(ctx, "event not published, retrying in the next poll", line...)
 	default:
 		p.repeated.add(j.id, err)
 	}
@@ -93,9 +93,9 @@ func (p *pass) logFailure(ctx context.Context, j *job, err error) {
 // everything is told when the sentinel stops.
 func (s *Sentinel) logOmitted(ctx context.Context, stops bool) {
 	if events, id, err := s.repeated.take(); events > 0 {
-		s.log.ErrorContext(ctx, "events not published again, left to the next round", "events", events, "last_resource_id", id, "err", err)
+		s.log.ErrorContext(ctx, "events not published repeatedly, retrying in the next poll", "events", events, "last_resource_id", id, "err", err)
 	}
 	for kind, lines := range s.sampler.Omitted(stops) {
-		s.log.WarnContext(ctx, "similar lines left out", "kind", kind, "lines", lines)
+		s.log.WarnContext(ctx, "similar log lines suppressed", "kind", kind, "lines", lines)
 	}
 }

@@ -58,9 +58,9 @@ func TestEachFailureIsLogged(t *testing.T) {
 		synctest.Wait()
 		for i := range n {
 			wantCount(t, "lines of one resource",
-				b.log.lines(`level=ERROR msg="event not published, left to the next round" resource_type=clusters selector="" resource_id=`+clusterID(i)+" "), 1)
+				b.log.lines(`level=ERROR msg="event not published, retrying in the next poll" resource_type=clusters selector="" resource_id=`+clusterID(i)+" "), 1)
 		}
-		again := b.log.lines(`level=ERROR msg="events not published again, left to the next round"`)
+		again := b.log.lines(`level=ERROR msg="events not published repeatedly, retrying in the next poll"`)
 		if len(again) < 5 || len(again) > 8 {
 			t.Errorf("%d lines about what failed again, want one a round", len(again))
 		}
@@ -74,7 +74,7 @@ func TestEachFailureIsLogged(t *testing.T) {
 		api.patch(clusterID(7))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		wantCount(t, "lines of a resource that fails once more", b.log.lines("left to the next round\" resource_type=clusters selector=\"\" resource_id="+clusterID(7)+" "), 2)
+		wantCount(t, "lines of a resource that fails once more", b.log.lines("retrying in the next poll\" resource_type=clusters selector=\"\" resource_id="+clusterID(7)+" "), 2)
 	})
 }
 
@@ -104,7 +104,7 @@ func TestWarnsOfEachGenerationOnce(t *testing.T) {
 			}
 			wantCount(t, "warnings of one resource", b.log.lines(warning+` resource_type=clusters selector="" resource_id=`+clusterID(i)+" "), want)
 		}
-		if b.metric(t, "warnings_total", "warning", "observed_generation ahead of generation - potential API issue") < n+1 {
+		if b.metric(t, "resource_warnings_total", "warning", "observed_generation ahead of generation - potential API issue") < n+1 {
 			t.Error("the warnings are not counted")
 		}
 	})
@@ -131,13 +131,13 @@ func TestOmittedLinesAreCounted(t *testing.T) {
 		serve(false)
 		time.Sleep(50 * time.Second)
 		synctest.Wait()
-		wantCount(t, "lines after a minute about what was left out", b.log.lines("similar lines left out"), 1)
+		wantCount(t, "lines after a minute about what was left out", b.log.lines("similar log lines suppressed"), 1)
 		serve(true)
 		time.Sleep(7 * time.Second)
 		stop()
-		got := len(b.log.lines("resource does not match the selector")) + sumOf(t, b.log.lines("omitted_before="), "omitted_before") +
-			sumOf(t, b.log.lines("similar lines left out"), "lines")
-		if want := b.metric(t, "unselected_resources_total"); float64(got) != want {
+		got := len(b.log.lines("resource that does not match the selector")) + sumOf(t, b.log.lines("omitted_before="), "omitted_before") +
+			sumOf(t, b.log.lines("similar log lines suppressed"), "lines")
+		if want := b.metric(t, "selector_mismatches_total"); float64(got) != want {
 			t.Errorf("%d were logged or counted in the log, want %v", got, want)
 		}
 	})

@@ -31,7 +31,7 @@ func (p *pass) selected(ctx context.Context, it *scan.Item) bool {
 		return false
 	}
 	if !p.trustNoted.Swap(true) {
-		p.log.WarnContext(ctx, "api selects by labels but does not return them: its selection is taken unchecked",
+		p.log.WarnContext(ctx, "api filters by labels but does not return them, trusting its filter",
 			"resource_id", string(it.ID))
 	}
 	return true

@@ -13,7 +13,7 @@ import (
 // TestLabelsNotReturned holds when a resource without labels counts as selected
 // by the API: as long as none has the field.
 func TestLabelsNotReturned(t *testing.T) {
-	const warning = `level=WARN msg="api selects by labels but does not return them`
+	const warning = `level=WARN msg="api filters by labels but does not return them`
 	const mine = `{"id":"mine","generation":1,"labels":{"region":"eu"}}`
 	cases := map[string]struct {
 		reason   string
@@ -84,6 +84,6 @@ func TestLabelsOnALaterPage(t *testing.T) {
 		time.Sleep(17 * time.Second)
 		wantCount(t, "events about the one on the first page", b.broker.of("a"), 1)
 		wantCount(t, "events about the one on the second", b.broker.of("b"), 1)
-		b.wantMetric(t, 3, "unselected_resources_total")
+		b.wantMetric(t, 3, "selector_mismatches_total")
 	})
 }

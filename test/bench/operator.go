@@ -34,7 +34,7 @@ func measureMany(ctx context.Context, progress io.Writer, sentinels, resources i
 	defer web.Close()
 	config := fmt.Sprintf(`resource_type: clusters
 hyperfleet_api: {endpoint: %q, page_size: %d}
-decisions_limit: %d
+decision_history_size: %d
 source: {mode: cursor, full_sweep_interval: 10s}
 message_data: {resource_id: .id, resource_type: .kind, region: .metadata.labels.region}
 `, web.URL, 100, 200)

@@ -26,7 +26,7 @@ func TestRoles(t *testing.T) {
 		"MoreSecrets": {"sentinel: {rbac: {secretNames: [a, fleetloop-broker]}}", roles.Sentinel{Secrets: []string{"a", "fleetloop-broker", "fleetloop-sentinel-token"}}},
 		"AllSecrets":  {"sentinel: {rbac: {allSecrets: true}}", roles.Sentinel{AllSecrets: true}},
 		"Account":     {"sentinel: {serviceAccount: {name: me}}", roles.Sentinel{Account: "me", Secrets: []string{"fleetloop-broker", "fleetloop-sentinel-token"}}},
-		"Auto":        {"sentinel: {form: all, rbac: {allSecrets: true}, defaults: {sharding: {mode: auto}}}", roles.Sentinel{AllSecrets: true, Sharding: true}},
+		"Auto":        {"sentinel: {deploymentMode: all, rbac: {allSecrets: true}, defaults: {sharding: {mode: auto}}}", roles.Sentinel{AllSecrets: true, Sharding: true}},
 		"AutoOfOthers": {
 			"sentinel: {rbac: {allSecrets: true, sharding: always}}",
 			roles.Sentinel{AllSecrets: true, Sharding: true},
@@ -84,8 +84,8 @@ func TestArguments(t *testing.T) {
 	settings += "`POD_NAMESPACE` `POD_NAME` `GOMEMLIMIT` `GOOGLE_APPLICATION_CREDENTIALS`"
 	for _, values := range []string{
 		"fleetApi: {database: {migrate: job, migrationKey: owner}, tls: {existingSecret: a}, config: {database: {role: b}}, metrics: {tokenSecret: c}}",
-		"sentinel: {form: all, metrics: {tokenSecret: a}, gcpCredentialsSecret: b}",
-		"sentinel: {form: file}",
+		"sentinel: {deploymentMode: all, metrics: {tokenSecret: a}, gcpCredentialsSecret: b}",
+		"sentinel: {deploymentMode: file}",
 		`
 clusterWorker:
   enabled: true

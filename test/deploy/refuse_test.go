@@ -26,11 +26,11 @@ func TestRefuses(t *testing.T) {
 		"SentinelFile":       {"likewise", "sentinel: {files: [{name: a, config: {resource_typ: clusters}}]}", []string{"/sentinel/files/0/config", "'resource_typ'"}},
 		"Spec":               {"likewise", "sentinel: {configs: [{name: a, spec: {resourceType: clusters, backoff: 1s}}]}", []string{"/sentinel/configs/0/spec", "'backoff'"}},
 		"SpecEnum":           {"likewise", "sentinel: {configs: [{name: a, spec: {resourceType: cluster}}]}", []string{"/sentinel/configs/0/spec/resourceType", "clusters"}},
-		"Form":               {"says which there are", "sentinel: {form: single}", []string{"/sentinel/form", "perConfig", "all", "file"}},
+		"Form":               {"says which there are", "sentinel: {deploymentMode: single}", []string{"/sentinel/deploymentMode", "perConfig", "all", "file"}},
 		"Replicas":           {"each would publish everything", "sentinel: {configs: [{name: eu, replicas: 2, spec: {resourceType: clusters}}]}", []string{`"eu" has 2 replicas`, "sharding.mode to auto"}},
-		"ReplicasOfAll":      {"likewise", "sentinel: {form: all, replicas: 2}", []string{"sentinel.replicas is 2", "sharding.mode to auto"}},
+		"ReplicasOfAll":      {"likewise", "sentinel: {deploymentMode: all, replicas: 2}", []string{"sentinel.replicas is 2", "sharding.mode to auto"}},
 		"NoAPI":              {"says what to set", "fleetApi: {enabled: false}", []string{"sentinel.defaults.hyperfleetAPI.url"}},
-		"NoAPIFile":          {"says what to set", "{fleetApi: {enabled: false}, sentinel: {form: file}}", []string{"hyperfleet_api.endpoint"}},
+		"NoAPIFile":          {"says what to set", "{fleetApi: {enabled: false}, sentinel: {deploymentMode: file}}", []string{"hyperfleet_api.endpoint"}},
 		"NoDatabase":         {"a fleet API without a database never serves", "fleetApi: {database: {existingSecret: ''}}", []string{"/fleetApi/database/existingSecret"}},
 		"WorkerNoDatabase":   {"it would have nothing to sync", "clusterWorker: {enabled: true, database: {existingSecret: ''}}", []string{"clusterWorker.database.existingSecret is empty"}},
 		"WorkerNoKubeconfig": {"it would have nowhere to sync to", "clusterWorker: {enabled: true, kubeconfig: {existingSecret: ''}}", []string{"clusterWorker.kubeconfig.existingSecret is empty", "mode=mock"}},
@@ -137,7 +137,7 @@ func TestTakesSinks(t *testing.T) {
 func TestNotes(t *testing.T) {
 	tests := map[string]struct{ values, want string }{
 		"Default": {"", "default"},
-		"File":    {"sentinel: {form: file}", "file"},
+		"File":    {"sentinel: {deploymentMode: file}", "file"},
 		"Worker":  {"clusterWorker: {enabled: true, config: {max_concurrent_syncs: 8}}", "cluster-worker"},
 		"Acting":  {"{global: {dryRun: true}, executionController: {enabled: true, targetNamespaces: [shop]}}", "executions"},
 		"Faults":  {"{global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com', clusterName: a, sinks: [{name: pager, endpoint: 'https://p.example.com', secretRefs: {routingKey: {name: pager, key: key}}}]}}, clusterWorker: {enabled: true}, executionController: {enabled: true}, nodeFaultController: {enabled: true, intake: {auth: {tokensSecret: monitors}}, janitor: {webhook: {tokenSecretRef: {name: bmc}}, machines: {kubeconfig: {existingSecret: mgmt}}}}}", "node-faults"},

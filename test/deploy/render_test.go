@@ -97,7 +97,7 @@ func TestValues(t *testing.T) {
 		},
 		"All": {
 			reason: "one Deployment runs every SentinelConfig of the namespace",
-			values: "sentinel: {form: all}",
+			values: "sentinel: {deploymentMode: all}",
 			want: map[string]string{
 				"Deployment/fleetloop-sentinel" + pod + "containers.0.args.0": "--all",
 				"SentinelConfig/nodepools spec.resourceType":                  "nodepools",
@@ -106,7 +106,7 @@ func TestValues(t *testing.T) {
 		},
 		"File": {
 			reason: "a file and BROKER_* variables need no Kubernetes API",
-			values: "sentinel: {form: file, files: [{name: eu, config: {resource_type: clusters, resource_selector: [{label: region, value: eu}]}}]}",
+			values: "sentinel: {deploymentMode: file, files: [{name: eu, config: {resource_type: clusters, resource_selector: [{label: region, value: eu}]}}]}",
 			want: map[string]string{
 				"Deployment/fleetloop-sentinel-eu" + pod + "containers.0.args.0":          "--config=/etc/sentinel/config/sentinel-config.yaml",
 				"Deployment/fleetloop-sentinel-eu" + pod + "automountServiceAccountToken": "false",
@@ -118,7 +118,7 @@ func TestValues(t *testing.T) {
 		},
 		"FileBrokerOfOthers": {
 			reason: "the specification's ConfigMap serves as it is",
-			values: "sentinel: {form: file, fileBroker: {existingConfigMap: hyperfleet-sentinel-broker, existingSecret: ''}}",
+			values: "sentinel: {deploymentMode: file, fileBroker: {existingConfigMap: hyperfleet-sentinel-broker, existingSecret: ''}}",
 			want: map[string]string{
 				"Deployment/fleetloop-sentinel-clusters" + pod + "containers.0.envFrom": "[{configMapRef: {name: hyperfleet-sentinel-broker}}]",
 			},

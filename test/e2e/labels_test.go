@@ -43,12 +43,12 @@ func TestLabelsNotReturned(t *testing.T) {
 	}
 	s.wantReady(t)
 	api.wantMore(t, 2)
-	const warning = "api selects by labels but does not return them: its selection is taken unchecked"
+	const warning = "api filters by labels but does not return them, trusting its filter"
 	s.wantLine(t, warning, map[string]any{"level": "warn", "selector": "region=us-east"})
 	if n := strings.Count(s.log.String(), warning); n != 1 {
 		t.Errorf("%d warnings, want one", n)
 	}
-	if got := s.metrics(t).sum("hyperfleet_sentinel_unselected_resources_total"); got != 0 {
+	if got := s.metrics(t).sum("hyperfleet_sentinel_selector_mismatches_total"); got != 0 {
 		t.Errorf("%g resources dropped", got)
 	}
 }

@@ -157,7 +157,7 @@ resource_type: clusters
 poll_interval: 100ms
 max_age_not_ready: 1h
 resource_selector: [{label: region, value: us-east}]
-publish: {attempts: 1, timeout: 1s}
+publish: {max_attempts: 1, timeout: 1s}
 hyperfleet_api: {endpoint: API}
 `, rabbitEnv(broker.Addr(), "metrics"))}
 	l.sentinel.wantReady(t)

@@ -63,7 +63,7 @@ func TestOperator(t *testing.T) {
 	f := newFleetOnKube(t, newHostCluster(t))
 	s := f.operator(t, f.account(t, roles.Sentinel{}), "--config=shard")
 	first := f.create(t, "first", "region=east")
-	s.wantLine(t, "no such SentinelConfig yet, waiting for it", map[string]any{"config": "shard", "namespace": f.namespace})
+	s.wantLine(t, "sentinelconfig not found, waiting for it", map[string]any{"config": "shard", "namespace": f.namespace})
 
 	// created
 	f.apply(t, f.config(t, "shard", "  shardSelector: {matchLabels: {region: east}}\n"))

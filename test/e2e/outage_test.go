@@ -63,7 +63,7 @@ func TestStartsWithoutAnything(t *testing.T) {
 		return nil
 	})
 	wantMetric(t, s, "hyperfleet_sentinel_broker_errors_total", 1)
-	s.wantLine(t, "event not published, left to the next round", map[string]any{"resource_id": c.ID})
+	s.wantLine(t, "event not published, retrying in the next poll", map[string]any{"resource_id": c.ID})
 
 	// All is.
 	q := openQueue(t, binding{url: rabbit(t).URL(), exchange: exchangeOf(t), queue: exchangeOf(t)})

@@ -84,8 +84,8 @@ func TestEventPublishing(t *testing.T) {
 				}
 			}
 			s.wantLine(t, "event published", map[string]any{"resource_id": cluster.ID, "reason": reasonGeneration})
-			s.wantLine(t, "payload value is empty", map[string]any{"resource_id": cluster.ID, "key": "message_data.missing", "level": "warn"})
-			s.wantLine(t, "payload value is empty", map[string]any{"resource_id": cluster.ID, "key": "message_data.nowhere", "level": "warn"})
+			s.wantLine(t, "message_data field is empty", map[string]any{"resource_id": cluster.ID, "key": "message_data.missing", "level": "warn"})
+			s.wantLine(t, "message_data field is empty", map[string]any{"resource_id": cluster.ID, "key": "message_data.nowhere", "level": "warn"})
 			for _, q := range queues {
 				if len(q.of(other.ID)) != 0 || len(q.all()) != 1 {
 					t.Errorf("queue %s has %d events, %d of them about a cluster of another region; want one event", q.name, len(q.all()), len(q.of(other.ID)))
@@ -252,14 +252,14 @@ func TestNoQueue(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, oneAdapter())
 	c := f.create(t, "cluster-1", "")
-	s := newSentinel(t, f.url, "resource_type: clusters\npoll_interval: 100ms\nmax_age_not_ready: 1h\nhyperfleet_api: {endpoint: API}\npublish: {attempts: 2, initial_backoff: 10ms}\n",
+	s := newSentinel(t, f.url, "resource_type: clusters\npoll_interval: 100ms\nmax_age_not_ready: 1h\nhyperfleet_api: {endpoint: API}\npublish: {max_attempts: 2, initial_backoff: 10ms}\n",
 		rabbitEnv(rabbit(t).Addr(), exchangeOf(t)))
 	wantMetric(t, s, "hyperfleet_sentinel_broker_errors_total", 3)
 	if n := s.metrics(t).sum("hyperfleet_sentinel_events_published_total"); n != 0 {
 		t.Errorf("%g events count as published, and there is no queue", n)
 	}
-	s.wantLine(t, "event not published, left to the next round", map[string]any{"resource_id": c.ID})
-	s.wantUnready(t, "[-]broker failed: last event not published: ", fmt.Sprintf("the exchange %q has no queue", exchangeOf(t)), "start a consumer or bind one")
+	s.wantLine(t, "event not published, retrying in the next poll", map[string]any{"resource_id": c.ID})
+	s.wantUnready(t, "[-]broker failed: the last event was not published: ", fmt.Sprintf("the exchange %q has no queue", exchangeOf(t)), "start a consumer or bind one")
 	q := openQueue(t, binding{url: rabbit(t).URL(), exchange: exchangeOf(t), queue: exchangeOf(t)})
 	q.wantEvents(t, c.ID, 1, patience)
 	wantMetric(t, s, "hyperfleet_sentinel_events_published_total", 1)

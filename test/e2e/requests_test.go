@@ -149,7 +149,7 @@ hyperfleet_api: {endpoint: API, timeout: 1s, token: from the file}
 		}
 	}
 	s.wantLine(t, "observed_generation ahead of generation - potential API issue", map[string]any{"level": "warn", "resource_id": "cls-126"})
-	wantMetric(t, s, "hyperfleet_sentinel_unselected_resources_total", 2)
+	wantMetric(t, s, "hyperfleet_sentinel_selector_mismatches_total", 2)
 	if n := len(q.all()); n != 3 {
 		t.Errorf("%d events, want 3: one is ahead, one of another shard, one without an id", n)
 	}

@@ -89,13 +89,13 @@ func TestOperatorOfTheSpecification(t *testing.T) {
 	if e := f.queue.wantEvents(t, second.ID, 1, patience)[0]; e.str("zone") != "north" {
 		t.Errorf("data %v, want what messageData asks for", e.data)
 	}
-	s.wantLine(t, "event of a SentinelConfig", map[string]any{"config": "cluster-sentinel-default", "reason": "ConfigLoaded"})
+	s.wantLine(t, "sentinelconfig event", map[string]any{"config": "cluster-sentinel-default", "reason": "ConfigLoaded"})
 	for line := range strings.Lines(s.log.String()) {
 		if strings.Contains(line, "rejected event") || strings.Contains(line, `"level":"error"`) {
 			t.Errorf("with the role of the specification the log has %s", line)
 		}
 	}
-	if n := len(s.log.find("status not written, it is tried again")); n > 2 {
+	if n := len(s.log.find("status update failed, retrying")); n > 2 {
 		t.Errorf("%d lines about a status that must not be written, want one or two", n)
 	}
 }

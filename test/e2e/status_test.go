@@ -55,7 +55,7 @@ hyperfleet_api: {endpoint: API}
 		t.Errorf("%d events, want %d: of the others two are ready, and one has nothing to wait for", n, len(want))
 	}
 	for _, id := range []string{"available-behind", "available-alone", "available-old"} {
-		s.wantLine(t, "resource has no status.phase and no condition that is known, it counts as not ready",
+		s.wantLine(t, "resource has no status.phase and no known condition, treated as not ready",
 			map[string]any{"level": "warn", "resource_id": id, "fault": "unknown_status", "field": "status.conditions"})
 	}
 	wantMetric(t, s, "hyperfleet_sentinel_decode_errors_total", 3, "fault", "unknown_status")

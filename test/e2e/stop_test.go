@@ -64,7 +64,7 @@ func TestStop(t *testing.T) {
 				t.Helper()
 				p.brokerWay.Pause()
 				p.create(t, "cluster-1", "")
-				wantMetric(t, p.sentinel, "hyperfleet_sentinel_in_flight_confirms", 1)
+				wantMetric(t, p.sentinel, "hyperfleet_sentinel_in_flight_events", 1)
 			}, 8 * time.Second,
 		},
 		"BrokerIsDown": {
@@ -127,7 +127,7 @@ func (p *proxied) wantStuck(t *testing.T) {
 func TestStopMidRound(t *testing.T) {
 	t.Parallel()
 	const clusters = 120
-	p := newProxied(t, "poll_interval: 50ms\npublish: {window: 16}\n", nil)
+	p := newProxied(t, "poll_interval: 50ms\npublish: {max_in_flight: 16}\n", nil)
 	p.brokerWay.Delay(150 * time.Millisecond)
 	for i := range clusters {
 		p.create(t, fmt.Sprintf("cluster-%d", i), "")

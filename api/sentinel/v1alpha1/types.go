@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SentinelConfig says what one sentinel watches, when a resource is due, and
-// where its cloud events go.
+// SentinelConfig configures one sentinel: the resources it watches, when a
+// resource is due for an event, and where its CloudEvents go.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -16,7 +16,7 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Watched",type=integer,JSONPath=`.status.resourcesWatched`
 // +kubebuilder:printcolumn:name="Published",type=integer,JSONPath=`.status.eventsPublished`
-// +kubebuilder:printcolumn:name="Last Round",type=date,JSONPath=`.status.lastRoundTime`
+// +kubebuilder:printcolumn:name="Last Poll",type=date,JSONPath=`.status.lastPollTime`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Broker",type=string,priority=1,JSONPath=`.spec.broker.type`
 // +kubebuilder:printcolumn:name="Topic",type=string,priority=1,JSONPath=`.spec.broker.topic`
@@ -25,12 +25,12 @@ type SentinelConfig struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is asked of the sentinel. Durations are written as Go writes them:
-	// 10s, 30m, 1h30m.
+	// Desired configuration of the sentinel. Durations use the Go format: 10s,
+	// 30m, 1h30m.
 	// +required
 	Spec SentinelConfigSpec `json:"spec"`
 
-	// How the sentinel fares.
+	// Observed state of the sentinel.
 	// +optional
 	Status SentinelConfigStatus `json:"status,omitempty"`
 }
@@ -45,16 +45,16 @@ type SentinelConfigList struct {
 	Items []SentinelConfig `json:"items"`
 }
 
-// A Duration is written as Go writes them: 10s, 30m, 1h30m.
+// Duration in the Go format: 10s, 30m, 1h30m.
 //
 // +kubebuilder:validation:MaxLength=64
-// +kubebuilder:validation:XValidation:rule="self.matches('^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|ms|s|m|h)(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|ms|s|m|h))*$') && duration(self) > duration('0s')",message="must be a duration of more than nothing, such as 10s, 30m or 1h30m"
+// +kubebuilder:validation:XValidation:rule="self.matches('^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|ms|s|m|h)(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|ms|s|m|h))*$') && duration(self) > duration('0s')",message="must be a positive duration such as 10s, 30m or 1h30m"
 type Duration string
 
-// SentinelConfigSpec is what is asked of a sentinel. Durations are written as
-// Go writes them: 10s, 30m, 1h30m.
+// SentinelConfigSpec is the desired configuration of a sentinel. Durations use
+// the Go format: 10s, 30m, 1h30m.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.decision) || !has(self.decision.profile) || self.decision.profile != 'expression' || !has(self.source) || !has(self.source.mode) || self.source.mode in ['auto', 'sweep']",message="the profile expression has to look at every resource in every round; leave source.mode at auto or sweep",fieldPath=".source.mode"
+// +kubebuilder:validation:XValidation:rule="!has(self.decision) || !has(self.decision.profile) || self.decision.profile != 'expression' || !has(self.source) || !has(self.source.mode) || self.source.mode in ['auto', 'sweep']",message="the profile expression must evaluate every resource in every poll: source.mode must be auto or sweep",fieldPath=".source.mode"
 type SentinelConfigSpec struct {
 	// HyperFleet resource type to watch (clusters, nodepools, etc.)
 	// +kubebuilder:validation:Enum=clusters;nodepools
@@ -74,10 +74,10 @@ type SentinelConfigSpec struct {
 	// +optional
 	ShardSelector *ShardSelector `json:"shardSelector,omitempty"`
 
-	// Where the resources are.
+	// Connection to the HyperFleet API.
 	HyperfleetAPI HyperfleetAPI `json:"hyperfleetAPI"`
 
-	// Where cloud events go.
+	// Message broker that receives the CloudEvents.
 	Broker Broker `json:"broker"`
 
 	// How often to poll HyperFleet API
@@ -85,101 +85,101 @@ type SentinelConfigSpec struct {
 	// +optional
 	PollInterval Duration `json:"pollInterval,omitempty"`
 
-	// Data of the cloud events: paths, Go templates or CEL expressions by key,
-	// nested at will. Without it the data are resourceType, resourceId and reason.
+	// Data of the CloudEvents: paths, Go templates or CEL expressions by key,
+	// nested as needed. By default the data is resourceType, resourceId and reason.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:validation:Schemaless
 	// +optional
 	MessageData *apiextensionsv1.JSON `json:"messageData,omitempty"`
 
-	// Rules that say who is due.
+	// Rules that decide when a resource is due for an event.
 	// +optional
 	Decision *Decision `json:"decision,omitempty"`
 
-	// How changes are learned of.
+	// How changes are read from the API.
 	// +optional
 	Source *Source `json:"source,omitempty"`
 
-	// Division among sentinels beyond labels.
+	// Division of the selected resources among sentinels, by a hash of the resource id.
 	// +optional
 	Sharding *Sharding `json:"sharding,omitempty"`
 }
 
-// ShardSelector is a Kubernetes label selector: what is asked for must all be
-// met. One that asks for nothing selects every resource.
+// ShardSelector is a Kubernetes label selector. All requirements must match; an
+// empty selector selects every resource.
 type ShardSelector struct {
-	// Labels that a resource must have, with these values.
+	// Labels and values that a resource must have.
 	// +optional
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 
-	// Conditions on single labels.
+	// Label requirements. All must match.
 	// +kubebuilder:validation:MaxItems=1000
 	// +optional
 	MatchExpressions []LabelExpression `json:"matchExpressions,omitempty"`
 }
 
-// LabelExpression is a condition on one label.
+// LabelExpression is a requirement on one label.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.key) && size(self.key) > 0",message="key is required: the name of a label"
+// +kubebuilder:validation:XValidation:rule="has(self.key) && size(self.key) > 0",message="key is required"
 // +kubebuilder:validation:XValidation:rule="has(self.operator) && self.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist']",message="operator must be In, NotIn, Exists or DoesNotExist"
-// +kubebuilder:validation:XValidation:rule="!has(self.operator) || !(self.operator in ['In', 'NotIn']) || has(self.values) && size(self.values) > 0",message="the operators In and NotIn need values"
-// +kubebuilder:validation:XValidation:rule="!has(self.operator) || !(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0",message="the operators Exists and DoesNotExist take no values"
+// +kubebuilder:validation:XValidation:rule="!has(self.operator) || !(self.operator in ['In', 'NotIn']) || has(self.values) && size(self.values) > 0",message="values are required for the operators In and NotIn"
+// +kubebuilder:validation:XValidation:rule="!has(self.operator) || !(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0",message="values must be empty for the operators Exists and DoesNotExist"
 type LabelExpression struct {
 	// Name of the label.
 	// +optional
 	Key string `json:"key,omitempty"`
 
-	// In, NotIn, Exists or DoesNotExist. NotIn also selects what does not
-	// have the label at all.
+	// In, NotIn, Exists or DoesNotExist. NotIn also selects resources without
+	// the label.
 	// +optional
 	Operator string `json:"operator,omitempty"`
 
-	// Values of In and NotIn, one or more; the others take none.
+	// Values for In and NotIn, at least one. Must be empty for Exists and DoesNotExist.
 	// +optional
 	Values []string `json:"values,omitempty"`
 }
 
-// HyperfleetAPI is where the resources are.
+// HyperfleetAPI is the connection to the HyperFleet API.
 //
 // The rules stand here and not at url, because the API server shows the value
 // that a rule refuses, and a url may hold a password.
 //
 // +kubebuilder:validation:XValidation:rule="isURL(self.url) && url(self.url).getScheme() in ['http', 'https'] && size(url(self.url).getHostname()) > 0",message="must be a URL such as http://hyperfleet-api:8080",fieldPath=".url"
-// +kubebuilder:validation:XValidation:rule="!self.url.matches('^[a-z]+://[^/?#]*@')",message="must hold no user name or password: put a token into a Secret and name it in tokenSecretRef",fieldPath=".url"
+// +kubebuilder:validation:XValidation:rule="!self.url.matches('^[a-z]+://[^/?#]*@')",message="must not contain a user name or password: put a token in a Secret and reference it in tokenSecretRef",fieldPath=".url"
 type HyperfleetAPI struct {
 	// HyperFleet API base URL
 	// +kubebuilder:validation:MaxLength=2048
 	URL string `json:"url"`
 
-	// Bound of one request.
+	// Timeout of one request.
 	// +kubebuilder:default="10s"
 	// +optional
 	Timeout Duration `json:"timeout,omitempty"`
 
-	// Secret of the same namespace with the bearer token; by default its key
-	// is "token". It is read again when it changes.
+	// Secret in the same namespace with the bearer token, by default in the key
+	// "token". It is read again when it changes.
 	// +optional
 	TokenSecretRef *SecretKeyRef `json:"tokenSecretRef,omitempty"`
 
-	// Secret of the same namespace with headers for every request, for
-	// gateways that ask for more than a token: its keys are their names. It is
-	// read again when it changes.
+	// Secret in the same namespace with additional headers of every request,
+	// for example for an API gateway. Its keys are the header names. It is read
+	// again when it changes.
 	// +optional
 	HeadersSecretRef *SecretRef `json:"headersSecretRef,omitempty"`
 
-	// Which API it is: fleetloop, hyperfleet (the public one), or auto, which
-	// finds out.
+	// Variant of the API: fleetloop, hyperfleet (the public API), or auto, which
+	// detects it.
 	// +kubebuilder:validation:Enum=auto;fleetloop;hyperfleet
 	// +optional
 	Flavour string `json:"flavour,omitempty"`
 }
 
-// Broker is where cloud events go.
+// Broker is the message broker that receives the CloudEvents.
 //
-// +kubebuilder:validation:XValidation:rule="self.type != 'gcp-pubsub' || has(self.projectID) && size(self.projectID) > 0",message="gcp-pubsub needs the ID of a project",fieldPath=".projectID",reason=FieldValueRequired
-// +kubebuilder:validation:XValidation:rule="!(self.type in ['rabbitmq', 'nats']) || has(self.credentialsSecretRef) || has(self.url) && size(self.url) > 0",message="rabbitmq and nats need an address, here or in the Secret that credentialsSecretRef names",fieldPath=".url",reason=FieldValueRequired
-// +kubebuilder:validation:XValidation:rule="self.type != 'rabbitmq' || !has(self.url) || size(self.url) == 0 || self.url.startsWith('amqp://') || self.url.startsWith('amqps://')",message="must be the address of RabbitMQ, such as amqp://user:password@rabbitmq:5672/",fieldPath=".url"
+// +kubebuilder:validation:XValidation:rule="self.type != 'gcp-pubsub' || has(self.projectID) && size(self.projectID) > 0",message="is required for type gcp-pubsub",fieldPath=".projectID",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="!(self.type in ['rabbitmq', 'nats']) || has(self.credentialsSecretRef) || has(self.url) && size(self.url) > 0",message="is required for types rabbitmq and nats, here or in the Secret of credentialsSecretRef",fieldPath=".url",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="self.type != 'rabbitmq' || !has(self.url) || size(self.url) == 0 || self.url.startsWith('amqp://') || self.url.startsWith('amqps://')",message="must be a RabbitMQ URL such as amqp://user:password@rabbitmq:5672/",fieldPath=".url"
 type Broker struct {
 	// Message broker type
 	// +kubebuilder:validation:Enum=gcp-pubsub;rabbitmq;nats
@@ -201,10 +201,10 @@ type Broker struct {
 	// +optional
 	Exchange string `json:"exchange,omitempty"`
 
-	// Secret of the same namespace with the broker's credentials: url, or
-	// username and password beside the url here (rabbitmq and nats), or token
-	// (nats), or key.json (gcp-pubsub). They win over what the url here holds,
-	// and are read again when they change.
+	// Secret in the same namespace with the credentials of the broker. Its keys
+	// are url, or username and password (rabbitmq and nats), token (nats), or
+	// key.json (gcp-pubsub). They override the credentials in url, and are read
+	// again when they change.
 	// +optional
 	CredentialsSecretRef *SecretRef `json:"credentialsSecretRef,omitempty"`
 }
@@ -219,92 +219,94 @@ const (
 	BrokerNATS     BrokerType = "nats"
 )
 
-// SecretRef names a Secret of the same namespace.
+// SecretRef references a Secret in the same namespace.
 type SecretRef struct {
 	// Name of the Secret.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 }
 
-// SecretKeyRef names a value in a Secret of the same namespace.
+// SecretKeyRef references a key of a Secret in the same namespace.
 type SecretKeyRef struct {
 	// Name of the Secret.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// Key of the value in the Secret.
+	// Key in the Secret.
 	// +kubebuilder:default=token
 	// +optional
 	Key string `json:"key,omitempty"`
 }
 
-// Decision is who is due.
+// Decision holds the rules that decide when a resource is due for an event.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.profile != 'expression' || has(self.result) && size(self.result) > 0",message="the profile expression needs one",fieldPath=".result",reason=FieldValueRequired
-// +kubebuilder:validation:XValidation:rule="has(self.profile) && self.profile == 'expression' || (!has(self.result) || size(self.result) == 0) && (!has(self.params) || size(self.params) == 0)",message="params and result are for the profile expression only"
+// +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.profile != 'expression' || has(self.result) && size(self.result) > 0",message="is required for the profile expression",fieldPath=".result",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="has(self.profile) && self.profile == 'expression' || (!has(self.result) || size(self.result) == 0) && (!has(self.params) || size(self.params) == 0)",message="params and result require the profile expression"
 type Decision struct {
-	// transition-age (phase and lastTransitionTime only), generation-then-age
-	// (a changed spec first), or expression.
+	// Rules: transition-age (phase and lastTransitionTime only),
+	// generation-then-age (a changed generation first), or expression.
 	// +kubebuilder:validation:Enum=transition-age;generation-then-age;expression
 	// +kubebuilder:default=transition-age
 	// +optional
 	Profile string `json:"profile,omitempty"`
 
-	// Named CEL expressions of the profile expression; each sees those before it.
+	// Named CEL expressions for the profile expression. Each can use those before it.
 	// +listType=atomic
 	// +optional
 	Params []Param `json:"params,omitempty"`
 
-	// CEL expression of the profile expression: a resource is due where it is true.
+	// CEL expression for the profile expression. The resource is due if it is true.
 	// +optional
 	Result string `json:"result,omitempty"`
 }
 
 // Param is a named CEL expression.
 type Param struct {
-	// Name by which later expressions call the value.
+	// Name of the value in later expressions.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// CEL expression over resource, now, condition(type) and earlier params.
+	// CEL expression. It can use resource, now, condition(type) and earlier params.
 	// +kubebuilder:validation:MinLength=1
 	Expr string `json:"expr"`
 }
 
-// Source is how changes are learned of.
+// Source is how changes are read from the API.
 type Source struct {
-	// sweep (list all, every round), etag, cursor, watch, or auto, the best that the API offers.
+	// How to read changes: sweep (list everything in every poll), etag (the same,
+	// but unchanged pages are not transferred), cursor (list what changed), watch
+	// (stream changes), or auto, the best mode that the API offers.
 	// +kubebuilder:validation:Enum=auto;sweep;etag;cursor;watch
 	// +optional
 	Mode string `json:"mode,omitempty"`
 
-	// How often everything is listed nevertheless in the modes etag, cursor and watch.
+	// How often to list everything in the modes etag, cursor and watch.
 	// +optional
 	FullSweepInterval Duration `json:"fullSweepInterval,omitempty"`
 }
 
-// Sharding divides what the selector matches among sentinels, by a hash of
-// each resource's id.
+// Sharding divides the selected resources among sentinels, by a hash of the
+// resource id.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.mode) && self.mode == 'auto' || has(self.count) && has(self.index)",message="the mode static needs count and index"
-// +kubebuilder:validation:XValidation:rule="!has(self.count) || !has(self.index) || self.index < self.count",message="must be less than count: the parts are counted from 0",fieldPath=".index"
-// +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'auto' || !has(self.count) && !has(self.index)",message="the mode auto takes neither count nor index: the replicas find each other"
+// +kubebuilder:validation:XValidation:rule="has(self.mode) && self.mode == 'auto' || has(self.count) && has(self.index)",message="count and index are required for the mode static"
+// +kubebuilder:validation:XValidation:rule="!has(self.count) || !has(self.index) || self.index < self.count",message="must be less than count: the first index is 0",fieldPath=".index"
+// +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'auto' || !has(self.count) && !has(self.index)",message="count and index must not be set for the mode auto"
 type Sharding struct {
-	// static: count and index say which part is this sentinel's. auto: the
-	// replicas that run this configuration find each other and divide it
-	// among themselves.
+	// static: this sentinel owns the shard index of count shards. auto: the
+	// replicas that run this configuration coordinate through Leases and divide
+	// the resources among themselves.
 	// +kubebuilder:validation:Enum=static;auto
 	// +kubebuilder:default=static
 	// +optional
 	Mode ShardingMode `json:"mode,omitempty"`
 
-	// How many parts there are.
+	// Number of shards.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1024
 	// +optional
 	Count *int32 `json:"count,omitempty"`
 
-	// Which of the parts is this one, from 0.
+	// Index of the shard of this sentinel, starting at 0.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Index *int32 `json:"index,omitempty"`
@@ -324,8 +326,8 @@ const (
 	// ConditionReady is true while the sentinel watches and publishes under
 	// the observed generation.
 	ConditionReady = "Ready"
-	// ConditionConfigValid is false while the spec makes no sense; the last
-	// good one stays in force.
+	// ConditionConfigValid is false while the spec is invalid; the last valid
+	// one stays active.
 	ConditionConfigValid = "ConfigValid"
 	// ConditionAPIReachable is about the last requests to the fleet API.
 	ConditionAPIReachable = "APIReachable"
@@ -333,57 +335,56 @@ const (
 	ConditionBrokerReachable = "BrokerReachable"
 )
 
-// SentinelConfigStatus is how the sentinel fares.
+// SentinelConfigStatus is the observed state of the sentinel.
 type SentinelConfigStatus struct {
-	// The generation of the spec that is in force. It lags behind the
-	// object's while a change is invalid or not in force yet.
+	// Generation of the active spec. It is behind metadata.generation while a
+	// change is invalid or not applied yet.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Ready, ConfigValid, APIReachable, BrokerReachable.
+	// Conditions: Ready, ConfigValid, APIReachable and BrokerReachable.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// When the last complete round ended.
+	// Time of the last completed poll.
 	// +optional
-	LastRoundTime *metav1.Time `json:"lastRoundTime,omitempty"`
+	LastPollTime *metav1.Time `json:"lastPollTime,omitempty"`
 
-	// What selects the resources, as the text of a label selector; empty
-	// where all of them are watched.
+	// Active label selector; empty if all resources are watched.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// Resources that match, as of the last complete round.
+	// Number of selected resources, as of the last completed poll.
 	// +optional
 	ResourcesWatched int64 `json:"resourcesWatched,omitempty"`
 
-	// Events that the broker has confirmed since the process began.
+	// Number of events that the broker confirmed since the process started.
 	// +optional
 	EventsPublished int64 `json:"eventsPublished,omitempty"`
 
-	// The sentinels that divide the resources among themselves, where sharding is auto.
+	// Replicas that share the resources, for the sharding mode auto.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Replicas []ReplicaStatus `json:"replicas,omitempty"`
 }
 
-// ReplicaStatus is how one of several sentinels fares.
+// ReplicaStatus is the observed state of one replica.
 type ReplicaStatus struct {
-	// Name of the replica's pod.
+	// Name of the pod of the replica.
 	Name string `json:"name"`
 
-	// Resources that match and are its own.
+	// Number of selected resources that this replica owns.
 	// +optional
 	ResourcesOwned int64 `json:"resourcesOwned,omitempty"`
 
-	// Events of its own that the broker has confirmed.
+	// Number of events of this replica that the broker confirmed.
 	// +optional
 	EventsPublished int64 `json:"eventsPublished,omitempty"`
 
-	// When its last complete round ended.
+	// Time of the last completed poll of this replica.
 	// +optional
-	LastRoundTime *metav1.Time `json:"lastRoundTime,omitempty"`
+	LastPollTime *metav1.Time `json:"lastPollTime,omitempty"`
 }

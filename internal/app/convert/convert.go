@@ -107,10 +107,10 @@ func (c *converter) check(report *settings.Report) error {
 	var errs []error
 	if u, err := url.Parse(c.in.Clients.API.BaseURL); err == nil && u.User != nil {
 		errs = append(errs, report.Wrap("clients.hyperfleet_api.base_url",
-			errors.New("holds a user name or a password; take them out and give a token by clients.hyperfleet_api.auth.token_path")))
+			errors.New("must not contain a user name or password; remove them and set clients.hyperfleet_api.auth.token_path")))
 	}
 	if c.given["clients.hyperfleet_api.version"] && c.in.Clients.API.Version != "v1" {
-		errs = append(errs, report.Wrap("clients.hyperfleet_api.version", fmt.Errorf("is %q; only v1 is spoken", c.in.Clients.API.Version)))
+		errs = append(errs, report.Wrap("clients.hyperfleet_api.version", fmt.Errorf("is %q; only v1 is supported", c.in.Clients.API.Version)))
 	}
 	if _, err := selector.FromPairs(c.in.ResourceSelector); err != nil {
 		errs = append(errs, report.Wrap("resource_selector", err))
@@ -132,7 +132,7 @@ func (c *converter) checkRules(report *settings.Report) error {
 	}
 	if d.Result == "" {
 		if len(d.Params) > 0 {
-			return report.Wrap("message_decision", errors.New("has params and no result, so that nothing would be due; give it one"))
+			return report.Wrap("message_decision", errors.New("has params but no result, so no resource would be due; set result"))
 		}
 		return nil
 	}

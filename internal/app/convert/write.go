@@ -63,7 +63,7 @@ func (c *converter) api() {
 		c.linef("  timeout: %s", short(api.Timeout))
 	}
 	if api.PageSize > maxPage {
-		c.linef("  # Was %d, which the public API refuses.", api.PageSize)
+		c.linef("  # Was %d, which the public API rejects.", api.PageSize)
 	}
 	if api.PageSize > 0 {
 		c.linef("  page_size: %d", min(api.PageSize, maxPage))
@@ -77,9 +77,9 @@ func (c *converter) api() {
 	for _, name := range slices.Sorted(maps.Keys(api.DefaultHeaders)) {
 		c.linef("    %s: %s", quote(name), quote(api.DefaultHeaders[name]))
 	}
-	const retry = "a request that fails is tried again by the next poll"
+	const retry = "the next poll retries a failed request"
 	c.notef("clients.hyperfleet_api.version", "always v1")
-	c.notef("clients.hyperfleet_api.auth.token_cache_ttl", "not needed: the file is read again when it changes")
+	c.notef("clients.hyperfleet_api.auth.token_cache_ttl", "not needed: the token file is read again when it changes")
 	for _, key := range []string{"retry_attempts", "retry_backoff", "base_delay", "max_delay"} {
 		c.notef("clients.hyperfleet_api."+key, "not needed: %s", retry)
 	}
@@ -99,17 +99,17 @@ func (c *converter) selector() {
 func (c *converter) decision() {
 	d := &c.in.Decision
 	if d.Result == "" {
-		c.linef("\n# No rules were given. These announce a changed spec at once, and anything else by its age.")
+		c.linef("\n# The file had no rules. With this profile, a changed spec is due immediately, and everything else by its age.")
 		c.linef("decision:\n  profile: generation-then-age")
 		c.duration("max_age_not_ready", c.ages.NotReady)
 		c.duration("max_age_ready", c.ages.Ready)
 		return
 	}
 	c.linef(`
-# The rules as they were. Those that the public sentinel comes with announce a
-# new or changed resource only by its age, because the API counts a generation
-# as observed at once. To have it announced by the next poll, put in place of
-# this section:
+# The rules of the file, unchanged. With the default rules of the public sentinel
+# a new or changed resource is due only by its age, because the API counts a
+# generation as observed immediately. To publish it in the next poll, replace
+# this section with:
 #   decision:
 #     profile: generation-then-age
 decision:
@@ -123,7 +123,7 @@ decision:
 	}
 	c.linef("  result: %s", quote(d.Result))
 	if c.ages.NotReady > 0 {
-		c.linef("\n# How long one event holds before a resource that stays due has the next; the\n# public sentinel sent one by every poll. By the durations in the rules.")
+		c.linef("\n# Minimum time between two events for a resource that stays due, from the\n# durations in the rules. The public sentinel sent one in every poll.")
 		c.duration("max_age_not_ready", c.ages.NotReady)
 		c.duration("max_age_ready", c.ages.Ready)
 	}
@@ -135,7 +135,7 @@ func (c *converter) data() {
 	if len(c.in.MessageData) == 0 {
 		return
 	}
-	c.linef("\n# A value that a resource does not have is an empty text here; the public\n# sentinel leaves the key out.")
+	c.linef("\n# A missing value is sent as an empty string. The public sentinel omits the key.")
 	c.linef("message_data:")
 	c.entries(celValues(c.in.MessageData), "  ")
 }
@@ -144,7 +144,7 @@ func (c *converter) entries(data settings.OrderedMap, indent string) {
 	for _, e := range data {
 		key := strings.ToLower(e.Key)
 		if key != e.Key {
-			c.linef("%s# Was %s, but the public sentinel sends it in lower case.", indent, printable(e.Key))
+			c.linef("%s# Was %s; the public sentinel sends it in lower case.", indent, printable(e.Key))
 		}
 		switch {
 		case e.Map == nil:
@@ -170,31 +170,31 @@ func (c *converter) log() {
 		c.linef("  format: %s", l.Format)
 	}
 	c.notef("log.output", "logs always go to standard error")
-	c.notef("sentinel.name", "the source of the cloud events is hyperfleet-sentinel, as it was; name the process for traces by OTEL_SERVICE_NAME")
-	c.notef("debug_config", "sentinel config show --origins shows what is in force")
+	c.notef("sentinel.name", "the CloudEvents source stays hyperfleet-sentinel; set OTEL_SERVICE_NAME for the service name in traces")
+	c.notef("debug_config", "run sentinel config show --origins to print the effective configuration")
 	if c.in.TracingEnabled {
-		c.notef("tracing_enabled", "set OTEL_EXPORTER_OTLP_ENDPOINT to trace")
+		c.notef("tracing_enabled", "set OTEL_EXPORTER_OTLP_ENDPOINT to enable tracing")
 	} else {
-		c.notef("tracing_enabled", "nothing is traced unless OTEL_EXPORTER_OTLP_ENDPOINT is set")
+		c.notef("tracing_enabled", "tracing is off unless OTEL_EXPORTER_OTLP_ENDPOINT is set")
 	}
 }
 
 // broker writes the variables of the broker. What the public sentinel reads
 // from elsewhere is named with where it has it.
 func (c *converter) broker() {
-	c.linef("\n# The broker is set by the environment.")
+	c.linef("\n# The broker is configured by environment variables.")
 	if topic := c.in.Clients.Broker.Topic; topic != "" {
 		c.linef("# From this file:\n#   export BROKER_TOPIC=%s", shell(printable(topic)))
 	}
-	c.linef(`# For RabbitMQ, because the public sentinel sends with an empty routing key:
+	c.linef(`# For RabbitMQ, because the public sentinel uses an empty routing key:
 #   export BROKER_ROUTING_KEY=none
-# Not known from this file. The public sentinel has it in its broker.yaml:
+# Not in this file; the public sentinel reads these values from broker.yaml:
 #   BROKER_TYPE            broker.type; rabbitmq, or pubsub for googlepubsub
 #   BROKER_URL             broker.rabbitmq.url, or the variable BROKER_RABBITMQ_URL
 #   BROKER_EXCHANGE_TYPE   broker.rabbitmq.exchange_type; its chart sets topic
 #   BROKER_PROJECT_ID      broker.googlepubsub.project_id`)
 	if c.in.Clients.Broker.Topic == "" {
-		c.linef("# Nor is the topic; clients.broker.topic is not in the file:\n#   BROKER_TOPIC           the topic, or the exchange of RabbitMQ; hyperfleet-events where it is not set")
+		c.linef("# The file has no clients.broker.topic:\n#   BROKER_TOPIC           topic, or RabbitMQ exchange; default hyperfleet-events")
 	}
 }
 
@@ -203,7 +203,7 @@ func (c *converter) leftOut() {
 		return
 	}
 	slices.Sort(c.left)
-	c.linef("\n# Left out:")
+	c.linef("\n# Omitted:")
 	for _, why := range c.left {
 		c.linef("#   %s", printable(why))
 	}

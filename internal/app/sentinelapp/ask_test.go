@@ -68,7 +68,7 @@ func TestPlanOfALiveFleet(t *testing.T) {
 	if got.stderr != "" {
 		t.Errorf("progress on what is no terminal: %q", got.stderr)
 	}
-	if text := sentinel(t.Context(), t, nil, "plan", "--config", file); !strings.HasPrefix(text.stdout, "2 of 3 watched resources would be announced now") {
+	if text := sentinel(t.Context(), t, nil, "plan", "--config", file); !strings.HasPrefix(text.stdout, "2 of 3 watched resources are due now") {
 		t.Errorf("plan as text: %s", text.stdout)
 	}
 }
@@ -142,20 +142,20 @@ func TestCoverageOfALiveFleet(t *testing.T) {
 		say    string
 	}{
 		"Proven":     {"the two take all of it, and there are no node pools", []string{eu, us}, 0, "covered: each of 5 resources"},
-		"Gaps":       {"one leaves something out", []string{eu}, 1, "of 5 resources 2 are watched by nobody, 0 by more"},
-		"Overlaps":   {"one takes what the other has", []string{eu, all}, 1, "0 are watched by nobody, 3 by more than one"},
-		"NoFile":     {"nothing is not everything", nil, 2, "name the configuration files"},
+		"Gaps":       {"one leaves something out", []string{eu}, 1, "5 resources, 2 not watched, 0 watched more than once"},
+		"Overlaps":   {"one takes what the other has", []string{eu, all}, 1, "5 resources, 0 not watched, 3 watched more than once"},
+		"NoFile":     {"nothing is not everything", nil, 2, "no configuration files given"},
 		"Missing":    {"a file that is not there", []string{filepath.Join(t.TempDir(), "none.yaml")}, 2, "none.yaml"},
-		"Twice":      {"a file is no second watch", []string{eu, eu}, 2, "named twice"},
-		"Config":     {"the files are arguments", []string{eu, "--config", us}, 2, "without --config"},
-		"Format":     {"a format that there is not", []string{eu, "-o", "yaml"}, 2, "text, json"},
+		"Twice":      {"a file is no second watch", []string{eu, eu}, 2, "given twice"},
+		"Config":     {"the files are arguments", []string{eu, "--config", us}, 2, "--config is not supported"},
+		"Format":     {"a format that there is not", []string{eu, "-o", "yaml"}, 2, "text or json"},
 		"Flag":       {"a flag that there is not is no gap", []string{eu, "--collection", "clusters"}, 2, "unknown flag"},
-		"Excluded":   {"what is watched is looked at", []string{eu, "--collections", "nodepools"}, 2, "not among --collections"},
+		"Excluded":   {"what is watched is looked at", []string{eu, "--collections", "nodepools"}, 2, "not in --collections"},
 		"NotServed":  {"the public API has no manifests", []string{eu, us, "--collections", "clusters,manifests"}, 0, "manifests    0           0           0"},
-		"Unreached":  {"an API that is down proves nothing, and where it is can be set", []string{configure(t, "http://127.0.0.1:1", "")}, 2, "connection refused; hyperfleet_api.endpoint or"},
-		"NoToken":    {"what is missing is named", []string{configure(t, locked.URL, "")}, 2, "; give a token in HYPERFLEET_API_TOKEN"},
-		"Nothing":    {"a proof about nothing is told as one", []string{configure(t, empty.URL, "")}, 0, "covered: no resource was seen"},
-		"WalkerOnly": {"it says that the public API does not tell what changed", []string{eu, us}, 0, "the API does not tell what changed"},
+		"Unreached":  {"an API that is down proves nothing, and where it is can be set", []string{configure(t, "http://127.0.0.1:1", "")}, 2, "connection refused; check hyperfleet_api.endpoint or"},
+		"NoToken":    {"what is missing is named", []string{configure(t, locked.URL, "")}, 2, "; set a token in HYPERFLEET_API_TOKEN"},
+		"Nothing":    {"a proof about nothing is told as one", []string{configure(t, empty.URL, "")}, 0, "covered, but no resource was found"},
+		"WalkerOnly": {"it says that the public API does not tell what changed", []string{eu, us}, 0, "the API has no change cursor"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -212,12 +212,12 @@ func TestWhyAsksTheRunningSentinel(t *testing.T) {
 	}{
 		"Known":    {"its last event is told", ids[2], token, running.URL, "evt-1 confirmed"},
 		"ByName":   {"it is asked for the id", "cluster-2", token, running.URL, "evt-1 confirmed"},
-		"Unknown":  {"that nothing is recorded is an answer", ids[0], token, running.URL, "it has recorded nothing"},
+		"Unknown":  {"that nothing is recorded is an answer", ids[0], token, running.URL, "no decisions recorded"},
 		"NoToken":  {"the token is named", ids[2], nil, running.URL, "METRICS_TOKEN"},
-		"BadToken": {"a token that is not taken is told from none", ids[2], map[string]string{"METRICS_TOKEN": "old"}, running.URL, "does not take this token"},
-		"Down":     {"it need not run", ids[2], token, "http://127.0.0.1:1", "is it running there?"},
-		"Another":  {"something else may listen there", ids[2], token, endpoint, "no sentinel, or an older one"},
-		"NoJSON":   {"or anything", ids[2], token, running.URL + "/text", "what answers there is none"},
+		"BadToken": {"a token that is not taken is told from none", ids[2], map[string]string{"METRICS_TOKEN": "old"}, running.URL, "invalid token"},
+		"Down":     {"it need not run", ids[2], token, "http://127.0.0.1:1", "check that it runs there"},
+		"Another":  {"something else may listen there", ids[2], token, endpoint, "a sentinel of this version"},
+		"NoJSON":   {"or anything", ids[2], token, running.URL + "/text", "the response is not from a sentinel"},
 		"Redirect": {"the token goes nowhere else", ids[2], token, running.URL + "/moved", "status 302"},
 	}
 	for name, tc := range cases {
@@ -227,7 +227,7 @@ func TestWhyAsksTheRunningSentinel(t *testing.T) {
 			if got.err != nil {
 				t.Fatal(got.err)
 			}
-			if !strings.Contains(got.stdout, tc.say) || !strings.Contains(got.stdout, "DECISION NOW") {
+			if !strings.Contains(got.stdout, tc.say) || !strings.Contains(got.stdout, "DECISION (RULES ONLY)") {
 				t.Errorf("%s: want %q in %s", tc.reason, tc.say, got.stdout)
 			}
 			if strings.Contains(got.all(), "secret") {
@@ -235,11 +235,11 @@ func TestWhyAsksTheRunningSentinel(t *testing.T) {
 			}
 		})
 	}
-	if got := sentinel(t.Context(), t, nil, "why", ids[0], "--config", file, "--sentinel-url", "sentinel:8080"); got.err == nil || !strings.Contains(got.err.Error(), "is not a URL") {
+	if got := sentinel(t.Context(), t, nil, "why", ids[0], "--config", file, "--sentinel-url", "sentinel:8080"); got.err == nil || !strings.Contains(got.err.Error(), "must be a URL") {
 		t.Errorf("got %v, want a refusal of the URL", got.err)
 	}
 	got := sentinel(t.Context(), t, map[string]string{"METRICS_BIND_ADDRESS": ":1"}, "why", ids[0], "--config", file)
-	if !strings.Contains(got.stdout, "THE RUNNING SENTINEL, http://127.0.0.1:1") {
+	if !strings.Contains(got.stdout, "RUNNING SENTINEL http://127.0.0.1:1") {
 		t.Errorf("it is not looked for where it listens: %s", got.all())
 	}
 }

@@ -23,12 +23,14 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 	c := &command{cfg: Defaults(), onHost: OperatorDefaults(), stdout: stdout, stderr: stderr, env: env}
 	root := &cobra.Command{
 		Use:   "sentinel",
-		Short: "Watch the fleet API and publish a cloud event for every resource that is due",
+		Short: "Watch the fleet API and publish a CloudEvent for every resource that is due",
 		Long: `Watch one collection of the fleet API, decide which resources are due, and
-publish a cloud event for each. What to watch comes from --config: a file, and
-then the broker comes from BROKER_TYPE and the other BROKER_* variables, or the
-name of a SentinelConfig, which says both and may change while the sentinel
-runs. With --all it runs every SentinelConfig of the namespace.`,
+publish a CloudEvent for each of them.
+
+--config is a file or the name of a SentinelConfig. With a file, the broker is
+configured by BROKER_TYPE and the other BROKER_* variables. A SentinelConfig
+also contains the broker, and can change while the sentinel runs. --all runs
+every SentinelConfig of the namespace.`,
 		Example: `  BROKER_TYPE=rabbitmq BROKER_HOST=localhost sentinel --config ./sentinel-config.yaml
   sentinel --config=cluster-sentinel-default --namespace=hyperfleet-system
   sentinel --all --namespace=hyperfleet-system
@@ -41,14 +43,14 @@ runs. With --all it runs every SentinelConfig of the namespace.`,
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.PersistentFlags().StringVar(&c.file, "config", "", "configuration file (a path, or a name that ends in .yaml or .yml), or the name of a SentinelConfig")
+	root.PersistentFlags().StringVar(&c.file, "config", "", "path of a configuration `file`, or the name of a SentinelConfig")
 	settings.AddFlags(root.PersistentFlags(), &c.cfg)
 	settings.AddFlags(root.PersistentFlags(), &c.onHost)
 
 	root.AddCommand(
 		&cobra.Command{
 			Use:   "validate",
-			Short: "Check the configuration, and that of the broker if BROKER_TYPE is set, without connecting to anything",
+			Short: "Check the configuration without connecting to anything, including the broker if BROKER_TYPE is set",
 			Args:  cobra.NoArgs,
 			RunE:  func(cmd *cobra.Command, _ []string) error { return c.validate(cmd) },
 		},
@@ -95,7 +97,7 @@ func (c *command) load(cmd *cobra.Command) (*settings.Report, error) {
 }
 
 // errEndpointUser says where a secret goes instead.
-var errEndpointUser = errors.New("holds a user name or a password; give a token by HYPERFLEET_API_TOKEN or hyperfleet_api.token_file")
+var errEndpointUser = errors.New("must not contain a user name or password; set HYPERFLEET_API_TOKEN or hyperfleet_api.token_file")
 
 // reports say what is in force: the file's settings, and those of the broker if
 // BROKER_TYPE is set.
@@ -153,7 +155,7 @@ func (c *command) check(cmd *cobra.Command) (*bus.Config, error) {
 
 // stopsTooSoon is why the two bounds do not go together.
 func stopsTooSoon(stop, shutdown time.Duration) error {
-	return fmt.Errorf("is %s and must be longer than shutdown_timeout, which is %s: the process would give up while confirms are awaited", stop, shutdown)
+	return fmt.Errorf("%s is invalid: must be longer than shutdown_timeout (%s), which waits for confirmations", stop, shutdown)
 }
 
 func (c *command) run(cmd *cobra.Command) error {
@@ -165,7 +167,7 @@ func (c *command) run(cmd *cobra.Command) error {
 		return err
 	}
 	if c.manifest != nil {
-		return fmt.Errorf("%s is a SentinelConfig: apply it to a cluster and run sentinel --config=%s there", c.file, c.manifest.name)
+		return fmt.Errorf("%s contains a SentinelConfig: apply it to a cluster and run sentinel --config=%s there", c.file, c.manifest.name)
 	}
 	p, err := process.New(cmd.Context(), "sentinel", c.cfg.Process, c.stderr)
 	if err != nil {
@@ -176,15 +178,15 @@ func (c *command) run(cmd *cobra.Command) error {
 
 func (c *command) validate(cmd *cobra.Command) error {
 	broker, err := c.check(cmd)
-	about := "and no broker, because BROKER_TYPE is not set"
+	about := "broker not checked (BROKER_TYPE is not set)"
 	switch {
 	case errors.Is(err, bus.ErrNoType):
 	case err != nil:
 		return err
 	case broker == nil:
-		about = "and the broker's address lies in a Secret"
+		about = "broker not checked (its URL is in a Secret)"
 	default:
-		about = "and the broker is " + string(broker.Type())
+		about = "broker " + string(broker.Type())
 	}
 	sel, err := c.cfg.Selector()
 	if err != nil {
@@ -192,9 +194,9 @@ func (c *command) validate(cmd *cobra.Command) error {
 	}
 	watched := sel.String()
 	if sel.Empty() {
-		watched = "all of them"
+		watched = "all resources"
 	}
-	if _, err := fmt.Fprintf(c.stdout, "valid: watches %s (%s) %s\n", c.cfg.ResourceType, watched, about); err != nil {
+	if _, err := fmt.Fprintf(c.stdout, "valid: watches %s (%s), %s\n", c.cfg.ResourceType, watched, about); err != nil {
 		return err
 	}
 	return c.warnOfTexts()
@@ -212,7 +214,7 @@ func (c *command) warnOfTexts() error {
 		locate = func(key string, err error) error { return sentinelconfig.Locate(&payload.KeyError{Key: key, Err: err}) }
 	}
 	for _, t := range data.KnownConversions() {
-		about := fmt.Errorf("sends %s, a %s, as a text, which consumers that expect a %s refuse; to keep its type, write: %s", t.Field, t.Type, t.Type, t.CEL)
+		about := fmt.Errorf("sends %s, a %s, as a string; consumers that expect a %s reject it. To keep the type, use: %s", t.Field, t.Type, t.Type, t.CEL)
 		if _, err := fmt.Fprintf(c.stderr, "warning: %v\n", locate(t.Key, about)); err != nil {
 			return err
 		}

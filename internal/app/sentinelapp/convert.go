@@ -17,9 +17,9 @@ func (c *command) convertCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "convert <file>",
 		Short: "Convert a configuration file of the public HyperFleet sentinel",
-		Long: `Read a configuration file of the public HyperFleet sentinel and write one for
-this sentinel that behaves the same. What is not needed any more is named in
-comments at its end. Nothing is connected to.`,
+		Long: `Convert a configuration file of the public HyperFleet sentinel to one for this
+sentinel with the same behavior. Comments at the end of the output list the
+settings that are not needed. The command does not connect to anything.`,
 		Example: "  sentinel convert ./config.yaml > sentinel-config.yaml\n  sentinel validate --config ./sentinel-config.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -50,7 +50,7 @@ func readBounded(name string) ([]byte, error) {
 		return nil, fmt.Errorf("read the file to convert: %w", err)
 	}
 	if len(text) > maxPublicFile {
-		return nil, fmt.Errorf("read the file to convert: %q has more than %d bytes", name, maxPublicFile)
+		return nil, fmt.Errorf("read the file to convert: %q is larger than %d bytes", name, maxPublicFile)
 	}
 	return text, nil
 }

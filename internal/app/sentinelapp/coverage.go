@@ -16,13 +16,13 @@ func (c *command) coverageCommand() *cobra.Command {
 	collections := survey.Collections()
 	cmd := &cobra.Command{
 		Use:   "coverage FILE...",
-		Short: "Prove that each live resource is watched by exactly one of several configurations",
-		Long: `Read the live fleet and prove that each resource, one that is being deleted as
-well, is selected by exactly one of the configurations; or list by labels what
-nobody watches and what several do.
+		Short: "Check that exactly one configuration watches each live resource",
+		Long: `Read the live fleet and check that exactly one of the configurations selects
+each resource, including those that are being deleted. Otherwise list the
+resources that none or more than one of them selects, grouped by labels.
 
-It ends with 0 if that is proven, with 1 if there are gaps or overlaps, and with
-2 if it could not be told. Endpoints are compared as they are written.`,
+The exit code is 0 if the fleet is covered, 1 if there are gaps or overlaps, and
+2 if the check failed. Configurations with equal endpoints share a fleet.`,
 		Example: "  sentinel coverage ./us-east.yaml ./us-west.yaml ./eu.yaml\n  sentinel coverage sentinels/*.yaml -o json",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
@@ -41,7 +41,7 @@ It ends with 0 if that is proven, with 1 if there are gaps or overlaps, and with
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &coded{err, codeTrouble} })
 	out.addFlag(cmd)
-	cmd.Flags().StringSliceVar(&collections, "collections", collections, "collections to look at")
+	cmd.Flags().StringSliceVar(&collections, "collections", collections, "collections to check")
 	return cmd
 }
 
@@ -50,15 +50,15 @@ func (c *command) cover(cmd *cobra.Command, files, collections []string, out *fo
 		return nil, err
 	}
 	if len(files) == 0 {
-		return nil, errors.New("name the configuration files that are to cover the fleet together")
+		return nil, errors.New("no configuration files given: pass all files that cover the fleet together")
 	}
 	if c.file != "" {
-		return nil, errors.New("name the configuration files without --config")
+		return nil, errors.New("--config is not supported: pass the configuration files as arguments")
 	}
 	var watches []*survey.Watch
 	for _, file := range files {
 		if slices.ContainsFunc(watches, func(w *survey.Watch) bool { return w.Name == file }) {
-			return nil, fmt.Errorf("the file %q is named twice", file)
+			return nil, fmt.Errorf("the file %q is given twice", file)
 		}
 		one := &command{cfg: Defaults(), file: file, stdout: c.stdout, stderr: c.stderr, env: c.env}
 		w, done, err := one.watch(cmd)
@@ -67,7 +67,7 @@ func (c *command) cover(cmd *cobra.Command, files, collections []string, out *fo
 		}
 		defer done()
 		if !slices.Contains(collections, w.Collection) {
-			return nil, fmt.Errorf("%s watches %s, which is not among --collections", file, w.Collection)
+			return nil, fmt.Errorf("%s watches %s, which is not in --collections", file, w.Collection)
 		}
 		watches = append(watches, w)
 	}
@@ -87,16 +87,16 @@ func verdict(r *survey.CoverageReport) string {
 		unreadable += c.Unreadable
 	}
 	if r.Proven && resources == 0 {
-		return "covered: no resource was seen, so none is left out; make sure that the token sees the fleet"
+		return "covered, but no resource was found; check that the token can read the fleet"
 	}
 	if r.Proven {
 		return fmt.Sprintf("covered: each of %s is watched by exactly one of %s",
 			plural(resources, "resource", "resources"), plural(len(r.Configs), "configuration", "configurations"))
 	}
-	text := fmt.Sprintf("not covered: of %s %d are watched by nobody, %d by more than one configuration",
+	text := fmt.Sprintf("not covered: %s, %d not watched, %d watched more than once",
 		plural(resources, "resource", "resources"), unwatched, overlapping)
 	if unreadable > 0 {
-		text += fmt.Sprintf(", and %d can not be read", unreadable)
+		text += fmt.Sprintf(", %d invalid", unreadable)
 	}
 	return text
 }
@@ -107,31 +107,31 @@ func writeCoverage(p *page, r *survey.CoverageReport) {
 	for _, c := range r.Configs {
 		rows = append(rows, []string{c.Name, c.Collection, fmt.Sprint(c.Selected), fmt.Sprint(c.Alone), selected(c.Selector)})
 	}
-	p.table("CONFIGURATIONS", []string{"FILE", "COLLECTION", "SELECTED", "ALONE", "SELECTOR"}, rows)
+	p.table("CONFIGURATIONS", []string{"FILE", "COLLECTION", "SELECTED", "EXCLUSIVE", "SELECTOR"}, rows)
 	rows = nil
 	for _, c := range r.Collections {
 		if !c.Served {
-			rows = append(rows, []string{c.Collection, "0", "0", "0", c.Endpoint, "not served"})
+			rows = append(rows, []string{c.Collection, "0", "0", "0", c.Endpoint, "not available"})
 			continue
 		}
 		rows = append(rows, []string{
 			c.Collection, fmt.Sprint(c.Resources), fmt.Sprint(c.Unwatched), fmt.Sprint(c.Overlapping), c.Endpoint, holds(c),
 		})
 	}
-	p.table("LOOKED AT", []string{"COLLECTION", "RESOURCES", "UNWATCHED", "OVERLAPPING", "AT", "HOLDS"}, rows)
+	p.table("COLLECTIONS", []string{"COLLECTION", "RESOURCES", "UNWATCHED", "OVERLAPPING", "ENDPOINT", "AS OF"}, rows)
 	for _, c := range r.Collections {
 		if c.Unwatched > 0 {
-			p.table(fmt.Sprintf("WATCHED BY NOBODY: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "FOR EXAMPLE"}, groupRows(c.Gaps, false))
+			p.table(fmt.Sprintf("NOT WATCHED: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE"}, groupRows(c.Gaps, false))
 		}
 		if c.Overlapping > 0 {
-			p.table(fmt.Sprintf("WATCHED BY SEVERAL: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "FOR EXAMPLE", "BY"}, groupRows(c.Overlaps, true))
+			p.table(fmt.Sprintf("WATCHED MORE THAN ONCE: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE", "CONFIGURATIONS"}, groupRows(c.Overlaps, true))
 		}
 	}
 	p.linef("")
-	p.linef("SELECTED, ALONE and RESOURCES are as they were counted while the fleet was read.")
+	p.linef("SELECTED, EXCLUSIVE and RESOURCES were counted while the fleet was read.")
 	for _, c := range r.Collections {
 		if c.WalkOnly != "" {
-			p.linef("%s: what changed while it was read may count as it was or as it is: %s.", c.Collection, c.WalkOnly)
+			p.linef("%s: changes during the read may be missing, because %s.", c.Collection, c.WalkOnly)
 		}
 	}
 }
@@ -139,9 +139,9 @@ func writeCoverage(p *page, r *survey.CoverageReport) {
 // holds says for when a finding is true.
 func holds(c survey.CoveredCollection) string {
 	if c.At.IsZero() {
-		return "from " + span(c.Began, c.Ended)
+		return span(c.Began, c.Ended)
 	}
-	return "at " + c.At.Format("2006-01-02 15:04:05Z")
+	return c.At.Format("2006-01-02 15:04:05Z")
 }
 
 func groupRows(groups []survey.Group, by bool) [][]string {
@@ -160,7 +160,7 @@ func groupRows(groups []survey.Group, by bool) [][]string {
 		case g.Others:
 			text = "others"
 		case text == "":
-			text = "whatever its labels"
+			text = "any labels"
 		}
 		row := []string{text, fmt.Sprint(g.Resources), g.Example}
 		if by && g.Others {

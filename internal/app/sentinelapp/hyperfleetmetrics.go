@@ -22,7 +22,7 @@ const HyperFleetMetricsPath = "/metrics/hyperfleet"
 type HyperFleetMetrics struct {
 	// Enabled serves them. They have a path of their own, because most names
 	// are those of the sentinel's own metrics, with other labels.
-	Enabled bool `key:"hyperfleet_metrics" env:"SENTINEL_HYPERFLEET_METRICS" default:"false" doc:"Serve the metrics at /metrics/hyperfleet too, under the names and labels of the public HyperFleet sentinel."`
+	Enabled bool `key:"hyperfleet_metrics" env:"SENTINEL_HYPERFLEET_METRICS" default:"false" doc:"Also serve the metrics at /metrics/hyperfleet, with the names and labels of the public HyperFleet sentinel."`
 }
 
 // servePublic serves the metrics of a process, if they are asked for.
@@ -52,19 +52,19 @@ type alias struct {
 func aliases() []alias {
 	reason := func(of map[string]string) (string, bool) { return of["reason"], true }
 	return []alias{
-		{name: "pending_resources", of: "memory_entries", help: "Resources that are due and were announced, and that no adapter has answered for."},
-		{name: "events_published_total", of: "events_published_by_reason_total", help: "Events that the broker confirmed.", label: "reason", value: reason},
+		{name: "pending_resources", of: "published_cache_entries", help: "Number of due resources with a published event and no adapter report since."},
+		{name: "events_published_total", of: "events_published_by_reason_total", help: "Total number of events that the broker confirmed.", label: "reason", value: reason},
 		{
-			name: "resources_skipped_total", of: "decisions_total", help: "Decisions not to publish an event.", label: "reason",
+			name: "resources_skipped_total", of: "decisions_total", help: "Total number of decisions not to publish an event.", label: "reason",
 			value: func(of map[string]string) (string, bool) { return of["reason"], skips(of["reason"]) },
 		},
-		{name: "poll_duration_seconds", of: "reconcile_duration_seconds", help: "Time spent in one round."},
+		{name: "poll_duration_seconds", of: "reconcile_duration_seconds", help: "Duration of a poll in seconds."},
 		{
-			name: "api_errors_total", of: "api_errors_total", help: "Errors of the fleet API.", label: "error_type",
+			name: "api_errors_total", of: "api_errors_total", help: "Total number of errors of the fleet API.", label: "error_type",
 			value: func(of map[string]string) (string, bool) { return "fetch_error", of["operation"] == "fetch_resources" },
 		},
 		{
-			name: "broker_errors_total", of: "broker_errors_total", help: "Events that were given up for a round.", label: "error_type",
+			name: "broker_errors_total", of: "broker_errors_total", help: "Total number of events that failed to publish after all attempts of a poll.", label: "error_type",
 			value: func(map[string]string) (string, bool) { return "publish_error", true },
 		},
 	}
@@ -95,10 +95,10 @@ func publicMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamily
 			out = append(out, family)
 		}
 	}
-	if oldest := oldestRound(byName["last_successful_round_timestamp_seconds"]); oldest > 0 {
+	if oldest := oldestRound(byName["last_successful_poll_timestamp_seconds"]); oldest > 0 {
 		out = append(out, &dto.MetricFamily{
 			Name: new(metricPrefix + "last_successful_poll_timestamp_seconds"), Type: dto.MetricType_GAUGE.Enum(),
-			Help:   new("When the last good round ended, of the sentinel for which that is longest ago."),
+			Help:   new("Unix time of the last successful poll, of the sentinel for which it is longest ago."),
 			Metric: []*dto.Metric{{Label: standard, Gauge: &dto.Gauge{Value: &oldest}}},
 		})
 	}

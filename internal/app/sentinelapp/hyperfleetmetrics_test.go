@@ -22,7 +22,7 @@ func TestPublicMetricsOfSeveral(t *testing.T) {
 		decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricPrefix + "decisions_total", ConstLabels: labels}, []string{"reason"})
 		decisions.WithLabelValues("max age not expired").Add(float64(i + 1))
 		decisions.WithLabelValues("max age expired (ready)").Add(10)
-		round := prometheus.NewGauge(prometheus.GaugeOpts{Name: metricPrefix + "last_successful_round_timestamp_seconds", ConstLabels: labels})
+		round := prometheus.NewGauge(prometheus.GaugeOpts{Name: metricPrefix + "last_successful_poll_timestamp_seconds", ConstLabels: labels})
 		round.Set(float64(200 - i))
 		reg.MustRegister(decisions, round)
 	}

@@ -36,7 +36,7 @@ func readManifest(file string) (*manifest, error) {
 		return nil, fmt.Errorf("read %s: apiVersion is %q, want %q", file, is.APIVersion, want)
 	}
 	if bytes.Contains(text, []byte("\n---")) {
-		return nil, fmt.Errorf("read %s: it holds several documents; give a file with the SentinelConfig alone", file)
+		return nil, fmt.Errorf("read %s: the file has several YAML documents; pass a file with only the SentinelConfig", file)
 	}
 	var sc v1alpha1.SentinelConfig
 	if err := yaml.UnmarshalStrict(text, &sc); err != nil {
@@ -48,7 +48,7 @@ func readManifest(file string) (*manifest, error) {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	if s := m.settings.Sharding; s.Mode == v1alpha1.ShardingStatic {
-		return nil, fmt.Errorf("read %s: spec.sharding: one part of %d can not be told about; leave the field away to be told about all of them", file, s.Count)
+		return nil, fmt.Errorf("read %s: spec.sharding: this command does not support one of %d parts; remove the field to check all resources", file, s.Count)
 	}
 	return m, nil
 }

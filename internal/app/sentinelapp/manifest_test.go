@@ -34,8 +34,8 @@ func TestManifest(t *testing.T) {
 		out    string // in what it prints
 		err    []string
 	}{
-		"Validate":  {"without BROKER_TYPE: it names its broker", manifest, []string{"validate"}, "valid: watches clusters (region=eu) and the broker is rabbitmq", nil},
-		"InASecret": {"only the cluster has it", inSecret, []string{"validate"}, "the broker's address lies in a Secret", nil},
+		"Validate":  {"without BROKER_TYPE: it names its broker", manifest, []string{"validate"}, "valid: watches clusters (region=eu), broker rabbitmq", nil},
+		"InASecret": {"only the cluster has it", inSecret, []string{"validate"}, "its URL is in a Secret", nil},
 		"Show":      {"in the words of the file", manifest, []string{"config", "show"}, "max_age_not_ready: 15s", nil},
 		"Plan":      {"with the profile that objects have", live, []string{"plan"}, "transition-age", nil},
 		"Elsewhere": {"the API may be reached by another way", manifest, []string{"plan", "--api-endpoint", endpoint}, "of 5 clusters at " + endpoint, nil},
@@ -45,7 +45,7 @@ func TestManifest(t *testing.T) {
 		"Bad":       {"names the field", manifest + "  pollInterval: soon\n", []string{"validate"}, "", []string{"spec.pollInterval", `"soon"`}},
 		"Broker":    {"names the field, and not what is in it", strings.Replace(manifest, "amqp:", "http:", 1), []string{"validate"}, "", []string{"spec.broker.url"}},
 		"Part":      {"a part is not told about", manifest + "  sharding: {count: 3, index: 1}\n", []string{"plan"}, "", []string{"spec.sharding"}},
-		"Several":   {"which of them?", manifest + "---\n" + manifest, []string{"validate"}, "", []string{"several documents"}},
+		"Several":   {"which of them?", manifest + "---\n" + manifest, []string{"validate"}, "", []string{"several YAML documents"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -83,11 +83,11 @@ func TestWhatGoesTogether(t *testing.T) {
 	}{
 		"NoCluster":     {"says where one would be looked for", []string{"--config", "shard"}, []string{`--config "shard"`, "./shard.yaml", "kubeconfig"}},
 		"AllNoCluster":  {"the same", []string{"--all"}, []string{"kubeconfig"}},
-		"AllAndConfig":  {"one or all", []string{"--all", "--config", "shard"}, []string{"--all", `"shard"`, "leave one of them away"}},
-		"AllAndFile":    {"one or all", []string{"--all", "--config", file}, []string{"--all", "leave one of them away"}},
-		"FileNamespace": {"a file is in none", []string{"--config", file, "--namespace", "n"}, []string{"--namespace goes with SentinelConfigs"}},
-		"FileCluster":   {"a file needs none", []string{"--config", file, "--kubeconfig", nowhere}, []string{"--kubeconfig goes with SentinelConfigs"}},
-		"PollInterval":  {"the object says it", []string{"--config", "shard", "--poll-interval", "1s"}, []string{"--poll-interval goes with a configuration file", "spec"}},
+		"AllAndConfig":  {"one or all", []string{"--all", "--config", "shard"}, []string{"--all", `"shard"`, "mutually exclusive"}},
+		"AllAndFile":    {"one or all", []string{"--all", "--config", file}, []string{"--all", "mutually exclusive"}},
+		"FileNamespace": {"a file is in none", []string{"--config", file, "--namespace", "n"}, []string{"--namespace requires SentinelConfigs"}},
+		"FileCluster":   {"a file needs none", []string{"--config", file, "--kubeconfig", nowhere}, []string{"--kubeconfig requires SentinelConfigs"}},
+		"PollInterval":  {"the object says it", []string{"--config", "shard", "--poll-interval", "1s"}, []string{"--poll-interval requires a configuration file", "spec"}},
 		"Validate":      {"the cluster has it", []string{"validate", "--config", "shard"}, []string{`"shard"`, "kubectl describe", "./sentinel-config.yaml"}},
 		"Plan":          {"the same", []string{"plan", "--config", "shard"}, []string{"kubectl describe"}},
 		"Bounds":        {"as for a file", []string{"--config", "shard", "--stop-timeout", "5s"}, []string{`"stop_timeout"`, "longer than shutdown_timeout"}},

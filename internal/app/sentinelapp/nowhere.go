@@ -14,7 +14,7 @@ import (
 type nowhere struct{}
 
 // errNowhere is what comes of using them.
-var errNowhere = errors.New("only the configuration is checked")
+var errNowhere = errors.New("not connected: only the configuration is checked")
 
 // ListPage gives no page.
 func (nowhere) ListPage(context.Context, string, url.Values, []byte) ([]byte, error) {

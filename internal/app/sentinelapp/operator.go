@@ -64,21 +64,21 @@ type Operator struct {
 type Unsaid struct {
 	API             UnsaidAPI          `key:"hyperfleet_api"`
 	Publish         sentinel.Publish   `key:"publish"`
-	LogEvents       sentinel.LogEvents `key:"log_events" env:"SENTINEL_LOG_EVENTS" default:"info" validate:"oneof=info debug" doc:"Level of the log line for each published event."`
-	Jitter          float64            `key:"jitter" env:"SENTINEL_JITTER" flag:"jitter" default:"0" validate:"gte=0,lt=1" doc:"Part of its age by which a resource may fall due early."`
-	MemoryLimit     int                `key:"memory_limit" env:"SENTINEL_MEMORY_LIMIT" default:"450000" validate:"gt=0" doc:"How many resources that were announced and not answered yet are remembered by each sentinel."`
-	DecisionsLimit  int                `key:"decisions_limit" env:"SENTINEL_DECISIONS_LIMIT" default:"0" validate:"gte=0" doc:"Of how many resources each sentinel keeps the last decisions; 0 is 5000, and 200 with --all."`
-	ShutdownTimeout time.Duration      `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long confirms are awaited after the order to stop."`
+	LogEvents       sentinel.LogEvents `key:"event_log_level" env:"SENTINEL_EVENT_LOG_LEVEL" default:"info" validate:"oneof=info debug" doc:"Log level of the line for each published event."`
+	Jitter          float64            `key:"jitter" env:"SENTINEL_JITTER" flag:"jitter" default:"0" validate:"gte=0,lt=1" doc:"Fraction of the max age by which a resource can be due early."`
+	MemoryLimit     int                `key:"published_cache_size" env:"SENTINEL_PUBLISHED_CACHE_SIZE" default:"450000" validate:"gt=0" doc:"Maximum number of resources in the cache of published events, for each sentinel."`
+	DecisionsLimit  int                `key:"decision_history_size" env:"SENTINEL_DECISION_HISTORY_SIZE" default:"0" validate:"gte=0" doc:"Number of resources whose last decisions each sentinel keeps; 0 means 5000, or 200 with --all."`
+	ShutdownTimeout time.Duration      `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long to wait at shutdown for events in flight to be confirmed."`
 }
 
 // UnsaidAPI is how the fleet API is asked. Token and TokenFile are used where
 // the spec names no Secret with a token.
 type UnsaidAPI struct {
 	Token             settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" doc:"Bearer token."`
-	TokenFile         string          `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token; it may be replaced while the sentinel runs."`
-	CAFile            string          `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the certificates that the server's must lead to."`
-	PageSize          int             `key:"page_size" env:"HYPERFLEET_API_PAGE_SIZE" default:"0" validate:"gte=0,lte=500" doc:"Resources per request; 0 is 500, and 100 with --all, where each sentinel has pages of its own."`
-	RequestsPerSecond float64         `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"How many requests of each sentinel to begin each second at most."`
+	TokenFile         string          `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token. It is read again when it changes."`
+	CAFile            string          `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the CA certificates to verify the server."`
+	PageSize          int             `key:"page_size" env:"HYPERFLEET_API_PAGE_SIZE" default:"0" validate:"gte=0,lte=500" doc:"Number of resources per request; 0 means 500, or 100 with --all."`
+	RequestsPerSecond float64         `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"Maximum number of requests per second, for each sentinel."`
 }
 
 // complete fills in what a SentinelConfig does not say. Of the one that was
@@ -171,7 +171,7 @@ func (o Operator) lookup(name string) (string, bool) {
 func identity() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("name this replica: %w; POD_NAME would do", err)
+		return "", fmt.Errorf("get the host name to identify this replica: %w; set POD_NAME", err)
 	}
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails

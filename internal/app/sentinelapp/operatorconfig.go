@@ -24,13 +24,13 @@ type OperatorConfig struct {
 	Kubernetes kube.Config `key:"kubernetes"`
 
 	// All runs every SentinelConfig of the namespace.
-	All bool `key:"all" flag:"all" doc:"run every SentinelConfig of the namespace, each apart from the others"`
+	All bool `key:"all" flag:"all" doc:"run every SentinelConfig of the namespace, each in its own sentinel"`
 
 	// Namespace is where the objects are. Empty means our own.
-	Namespace string `key:"namespace" flag:"namespace" doc:"namespace of the SentinelConfigs (default: POD_NAMESPACE, the pod's, or that of the kubeconfig's context)"`
+	Namespace string `key:"namespace" flag:"namespace" doc:"namespace of the SentinelConfigs (default: POD_NAMESPACE, then the namespace of the pod or of the kubeconfig context)"`
 
 	// PodName tells this replica from others.
-	PodName string `key:"pod_name" env:"POD_NAME" doc:"name of this replica among those that share a SentinelConfig (default: the host's with something random behind it)"`
+	PodName string `key:"pod_name" env:"POD_NAME" doc:"name of this replica in the shard group of a SentinelConfig (default: the host name with a random suffix)"`
 }
 
 // OperatorDefaults are the defaults that differ from those of the parts.
@@ -59,12 +59,12 @@ func (c *command) operates(flags *pflag.FlagSet) bool {
 // fileOnly refuses what goes with SentinelConfigs alone.
 func (c *command) fileOnly(flags *pflag.FlagSet) error {
 	if !isFile(c.file) {
-		return fmt.Errorf("--config %q is the name of a SentinelConfig, which only a running sentinel reads, "+
-			"see kubectl describe sentinelconfig %s; give the path of a file here, for example ./sentinel-config.yaml", c.file, c.file)
+		return fmt.Errorf("--config %q is the name of a SentinelConfig, which this command cannot read: see kubectl describe sentinelconfig %s, "+
+			"or pass the path of a file, for example ./sentinel-config.yaml", c.file, c.file)
 	}
 	for _, name := range []string{flagAll, flagNamespace, flagKubeconfig} {
 		if flags.Changed(name) {
-			return fmt.Errorf("--%s goes with SentinelConfigs: give the name of one as --config, or --all, and no file", name)
+			return fmt.Errorf("--%s requires SentinelConfigs: pass the name of one in --config, or --all, instead of a file", name)
 		}
 	}
 	return nil
@@ -88,7 +88,7 @@ func (c *command) loadOperator(cmd *cobra.Command) (*settings.Report, error) {
 // operatorOnly refuses what does not go with SentinelConfigs.
 func (c *command) operatorOnly(flags *pflag.FlagSet) error {
 	if c.file != "" && flags.Changed(flagAll) {
-		return fmt.Errorf("--all runs every SentinelConfig of the namespace, --config %q one thing alone: leave one of them away", c.file)
+		return fmt.Errorf("--all and --config %q are mutually exclusive", c.file)
 	}
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
 	defaults := OperatorDefaults()
@@ -96,7 +96,7 @@ func (c *command) operatorOnly(flags *pflag.FlagSet) error {
 	var errs []error
 	flags.Visit(func(f *pflag.Flag) {
 		if c.cfgFlag(f.Name) && known.Lookup(f.Name) == nil {
-			errs = append(errs, fmt.Errorf("--%s goes with a configuration file; where there are SentinelConfigs, their spec says it", f.Name))
+			errs = append(errs, fmt.Errorf("--%s requires a configuration file; with SentinelConfigs, set it in the spec", f.Name))
 		}
 	})
 	return errors.Join(errs...)
@@ -118,7 +118,7 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 	cfg := c.onHost
 	host, err := kube.Connect(cfg.Kubernetes, userAgent)
 	if err != nil && c.file != "" {
-		return fmt.Errorf("--config %q is the name of a SentinelConfig (a file would be a path, for example ./%s.yaml): %w", c.file, c.file, err)
+		return fmt.Errorf("connect to Kubernetes for the SentinelConfig --config %q (for a file, pass a path such as ./%s.yaml): %w", c.file, c.file, err)
 	}
 	if err != nil {
 		return err
@@ -143,6 +143,6 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 	if which == "" {
 		which = "all"
 	}
-	p.Log.InfoContext(cmd.Context(), "running SentinelConfigs", "config", which, "namespace", cfg.Namespace, "host", host.Host)
+	p.Log.InfoContext(cmd.Context(), "operator started", "config", which, "namespace", cfg.Namespace, "host", host.Host)
 	return p.Run(cmd.Context(), live, parts...)
 }

@@ -16,11 +16,11 @@ func (c *command) planCommand() *cobra.Command {
 	var limit uint16
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Say what the sentinel would do now with the live fleet, and change nothing",
-		Long: `Read the live collection once and say how many resources the configuration
-watches, which of them would be announced now and why, how many cloud events to
-expect, what the data of one look like, and which values of message_data come
-out empty or send a number or a boolean as a text. Nothing is published.`,
+		Short: "Show which events the sentinel would publish now for the live fleet (dry run)",
+		Long: `Read the live collection once and show how many resources the configuration
+watches, which of them are due now and why, the expected rate of events, and the
+data of one event. Also list the message_data fields that are empty, or that
+send a number or boolean as a string. Nothing is published.`,
 		Example: "  sentinel plan --config ./sentinel-config.yaml\n  sentinel plan --config ./sentinel-config.yaml -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -36,13 +36,13 @@ out empty or send a number or a boolean as a text. Nothing is published.`,
 			report, err := survey.Plan(cmd.Context(), w, int(limit), func(n int) { p.note(w.Collection, n) })
 			p.clear()
 			if err != nil {
-				return fmt.Errorf("make the plan: %w", advise(err))
+				return fmt.Errorf("read the fleet: %w", advise(err))
 			}
 			return out.write(c.stdout, report, func(p *page) { writePlan(p, report) })
 		},
 	}
 	out.addFlag(cmd)
-	cmd.Flags().Uint16Var(&limit, "limit", 10, "how many of the resources to name that would be announced")
+	cmd.Flags().Uint16Var(&limit, "limit", 10, "maximum `number` of due resources to list")
 	return cmd
 }
 
@@ -51,18 +51,18 @@ func writePlan(p *page, r *survey.PlanReport) {
 	if r.Events.AtMost {
 		about = "at most"
 	}
-	p.linef("%d of %s would be announced now; after that %s %s events a minute.",
+	p.linef("%d of %s are due now; after that, %s %s events per minute.",
 		r.Due, plural(r.Matching, "watched resource", "watched resources"), about, perMinute(r.Events.PerMinute))
 	p.linef("")
 	p.table("", nil, [][]string{
 		{"watched", fmt.Sprintf("%d of %d %s at %s", r.Matching, r.OnServer, r.Collection, r.Endpoint)},
 		{"selector", selected(r.Selector)},
 		{"rules", fmt.Sprintf("%s, not ready %s, ready %s", r.Profile, seconds(r.MaxAgeNotReadySeconds), seconds(r.MaxAgeReadySeconds))},
-		{"read", span(r.Began, r.Ended) + "; a resource counts as it was when it was read"},
+		{"read", span(r.Began, r.Ended) + ""},
 	})
-	title := fmt.Sprintf("ANNOUNCED NOW (%d)", r.Due)
+	title := fmt.Sprintf("DUE NOW (%d)", r.Due)
 	if len(r.MostUrgent) < r.Due {
-		title = fmt.Sprintf("ANNOUNCED NOW (%d of %d, the most urgent)", len(r.MostUrgent), r.Due)
+		title = fmt.Sprintf("DUE NOW (%d most urgent of %d)", len(r.MostUrgent), r.Due)
 	}
 	var rows [][]string
 	for _, d := range r.MostUrgent {
@@ -72,7 +72,7 @@ func writePlan(p *page, r *survey.PlanReport) {
 		}
 		rows = append(rows, []string{d.ID, d.Name, d.Phase, fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), distance(r.Ended, d.Since), overdue, d.Reason})
 	}
-	p.table(title, []string{"ID", "NAME", "PHASE", "OBSERVED", "COUNTED FROM", "OVERDUE", "REASON"}, rows)
+	p.table(title, []string{"ID", "NAME", "PHASE", "OBSERVED", "AGE FROM", "OVERDUE", "REASON"}, rows)
 	p.table("DECISIONS", nil, countRows(r.Reasons))
 	p.table("PHASES", nil, countRows(r.Phases))
 	writeRates(p, r)
@@ -80,21 +80,21 @@ func writePlan(p *page, r *survey.PlanReport) {
 	for _, f := range r.EmptyFields {
 		rows = append(rows, []string{f.Key, fmt.Sprint(f.Resources), f.Example, f.Reason})
 	}
-	p.table(fmt.Sprintf("EMPTY FIELDS (%s looked at)", plural(r.PayloadsChecked, "payload", "payloads")), []string{"FIELD", "RESOURCES", "FOR EXAMPLE", "REASON"}, rows)
+	p.table(fmt.Sprintf("EMPTY FIELDS (%s checked)", plural(r.PayloadsChecked, "payload", "payloads")), []string{"FIELD", "RESOURCES", "EXAMPLE", "REASON"}, rows)
 	rows = nil
 	for _, f := range r.TextFields {
 		rows = append(rows, []string{f.Key, f.Type, f.Instead, fmt.Sprint(f.Resources), f.Example})
 	}
-	p.table("SENT AS TEXT (the value under INSTEAD keeps the type)", []string{"FIELD", "TYPE", "INSTEAD", "RESOURCES", "FOR EXAMPLE"}, rows)
+	p.table("SENT AS STRING (SUGGESTION keeps the type)", []string{"FIELD", "TYPE", "SUGGESTION", "RESOURCES", "EXAMPLE"}, rows)
 	writePayload(p, r.Payload)
 	rows = nil
 	for _, w := range r.Warnings {
 		rows = append(rows, []string{w.Warning, fmt.Sprint(w.Resources), w.Example})
 	}
-	p.table("WARNINGS", []string{"WARNING", "RESOURCES", "FOR EXAMPLE"}, rows)
+	p.table("WARNINGS", []string{"WARNING", "RESOURCES", "EXAMPLE"}, rows)
 	if r.Due > 0 {
 		p.linef("")
-		p.linef("A sentinel that is running holds back what it has announced a short while ago: see sentinel why ID.")
+		p.linef("A running sentinel does not repeat events that it published recently: see sentinel why ID.")
 	}
 }
 
@@ -104,7 +104,7 @@ func writePayload(p *page, example *survey.PayloadExample) {
 		return
 	}
 	p.linef("")
-	p.linef("DATA OF THE CLOUD EVENT ABOUT %s", example.ID)
+	p.linef("EVENT DATA OF %s", example.ID)
 	var data bytes.Buffer
 	if err := json.Indent(&data, example.Data, "  ", "  "); err != nil {
 		data = *bytes.NewBuffer(example.Data) // it is shown as it is sent
@@ -127,9 +127,9 @@ func writeRates(p *page, r *survey.PlanReport) {
 		rows = append(rows, []string{"at most", perMinute(r.Events.LimitPerMinute), "publish.max_per_second"})
 	}
 	if r.Events.Once > 0 {
-		rows = append(rows, []string{"once, now", fmt.Sprint(r.Events.Once), "changed generations"})
+		rows = append(rows, []string{"now, one time", fmt.Sprint(r.Events.Once), "changed generations"})
 	}
-	p.table("EVENTS A MINUTE", nil, rows)
+	p.table("EVENTS PER MINUTE", nil, rows)
 }
 
 func countRows(list []survey.Count) [][]string {

@@ -88,7 +88,7 @@ func run(ctx context.Context, p *process.Process, cfg Config, brokerConfig *bus.
 	}
 	cfg.servePublic(p)
 	p.HandleDebug(DecisionsPath, record.Handler(map[string]*record.Record{s.Watches(): s.Decisions()}))
-	p.Log.InfoContext(ctx, "watching",
+	p.Log.InfoContext(ctx, "watching resources",
 		"resource_type", cfg.ResourceType,
 		"api", cfg.HyperfleetAPI.Endpoint,
 		"broker", broker.Type,

@@ -116,11 +116,11 @@ func TestSamples(t *testing.T) {
 			[]string{"max_age_not_ready: 15s", "max_age_ready: 1h0m0s", "region: .metadata.labels.region"},
 		},
 		"NodePools": {
-			"another resource type, and no selector", specification + "sentinel-nodepools-config.yaml", "nodepools (all of them)",
+			"another resource type, and no selector", specification + "sentinel-nodepools-config.yaml", "nodepools (all resources)",
 			[]string{"max_age_not_ready: 5s", "max_age_ready: 10m0s", "cluster_id: .ownerResource.id"},
 		},
 		"Shipped": {
-			"the complete one that users start from", "../../../deploy/sentinel/sentinel-config.yaml", "clusters (all of them)",
+			"the complete one that users start from", "../../../deploy/sentinel/sentinel-config.yaml", "clusters (all resources)",
 			[]string{"max_age_not_ready: 10s", "max_age_ready: 30m0s", "display_name: "},
 		},
 	}
@@ -131,7 +131,7 @@ func TestSamples(t *testing.T) {
 			t.Parallel()
 			for broker, env := range brokers {
 				got := sentinel(t.Context(), t, env, "validate", "--config", tc.file)
-				if want := "valid: watches " + tc.watches + " and the broker is " + broker + "\n"; got.err != nil || got.stdout != want {
+				if want := "valid: watches " + tc.watches + ", broker " + broker + "\n"; got.err != nil || got.stdout != want {
 					t.Errorf("%s: got %q and %v, want %q", tc.reason, got.stdout, got.err, want)
 				}
 			}
@@ -151,7 +151,7 @@ func TestHyperFleetSample(t *testing.T) {
 	t.Parallel()
 	const file = "../../../deploy/sentinel/hyperfleet-sentinel-config.yaml"
 	got := sentinel(t.Context(), t, nil, "validate", "--config", file)
-	if want := "valid: watches clusters (all of them) and no broker, because BROKER_TYPE is not set\n"; got.err != nil || got.stdout != want || got.stderr != "" {
+	if want := "valid: watches clusters (all resources), broker not checked (BROKER_TYPE is not set)\n"; got.err != nil || got.stdout != want || got.stderr != "" {
 		t.Errorf("got %q, warnings %q and %v, want %q and no warning", got.stdout, got.stderr, got.err, want)
 	}
 	if shown := sentinel(t.Context(), t, nil, "config", "show", "--config", file); !strings.Contains(shown.stdout, "generation: cel:resource.generation") {

@@ -64,7 +64,7 @@ func (f *format) addFlag(cmd *cobra.Command) {
 
 func (f *format) check() error {
 	if !slices.Contains([]string{formatText, formatJSON}, string(*f)) {
-		return fmt.Errorf("there is no output format %q here; there are %s, %s", *f, formatText, formatJSON)
+		return fmt.Errorf("output format %q is invalid: must be %s or %s", *f, formatText, formatJSON)
 	}
 	return nil
 }
@@ -120,11 +120,11 @@ func advise(err error) error {
 	refusal, refused := errors.AsType[*fleetclient.Error](err)
 	switch {
 	case refused && refusal.Status == http.StatusUnauthorized && refusal.TokenSent:
-		return fmt.Errorf("%w; the API refused the token of HYPERFLEET_API_TOKEN or hyperfleet_api.token_file: it is wrong, has expired, or is for another API", err)
+		return fmt.Errorf("%w; check the token in HYPERFLEET_API_TOKEN or hyperfleet_api.token_file: it is invalid, expired, or for another API", err)
 	case refused && refusal.Status == http.StatusUnauthorized:
-		return fmt.Errorf("%w; give a token in HYPERFLEET_API_TOKEN, or its file in hyperfleet_api.token_file", err)
+		return fmt.Errorf("%w; set a token in HYPERFLEET_API_TOKEN, or its file in hyperfleet_api.token_file", err)
 	case refused && refusal.Status == http.StatusNotFound, errors.Is(err, fleetclient.ErrUnreachable):
-		return fmt.Errorf("%w; hyperfleet_api.endpoint or --api-endpoint says where the fleet API is", err)
+		return fmt.Errorf("%w; check hyperfleet_api.endpoint or --api-endpoint", err)
 	}
 	return err
 }
@@ -239,7 +239,7 @@ func plural(n int, one, many string) string {
 // selected says what a selector takes.
 func selected(sel string) string {
 	if sel == "" {
-		return "everything"
+		return "all resources"
 	}
 	return sel
 }

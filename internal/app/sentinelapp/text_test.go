@@ -74,11 +74,11 @@ func whyReport() *survey.WhyReport {
 	}
 	held := last
 	held.At, held.FirstAt, held.Times, held.Publish, held.EventID, held.ConfirmedAt = ago(time.Second), ago(3*time.Second), 3, false, "", time.Time{}
-	held.Reason = "announced already, waiting for the adapters"
+	held.Reason = "already published, waiting for adapters"
 	return &survey.WhyReport{
 		Config: "./eu.yaml", Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "clusters", Profile: "generation-then-age",
 		Time: asked, ID: id, Name: "eu-01", State: survey.StateHeld,
-		Rule:     "max age expired (not ready): 42s since last_updated_time, max_age_not_ready is 10s; it was announced for generation 3, and the adapters are given time to answer",
+		Rule:     "max age expired (not ready): 42s since last_updated_time, max_age_not_ready is 10s; an event for generation 3 was published, waiting for adapters",
 		Next:     ago(-6 * time.Second),
 		Selector: "region=eu-west,!canary",
 		Requirements: []survey.Requirement{
@@ -122,7 +122,7 @@ func coverageReport() *survey.CoverageReport {
 			},
 			{
 				Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "nodepools", Served: true, Configs: []string{}, Began: ago(time.Second), Ended: asked,
-				WalkOnly: "the API does not tell what changed", Resources: 3, Unwatched: 3,
+				WalkOnly: "the API has no change cursor", Resources: 3, Unwatched: 3,
 				Gaps: []survey.Group{{Labels: []survey.LabelValue{}, Resources: 3, Example: id}}, Overlaps: []survey.Group{},
 			},
 			{Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "manifests", Configs: []string{}, Gaps: []survey.Group{}, Overlaps: []survey.Group{}},
@@ -139,11 +139,11 @@ func TestReports(t *testing.T) {
 	waiting.Sentinel = survey.Recorded{URL: "http://127.0.0.1:8080", Error: "ask the sentinel: connection refused; is it running there?"}
 	absent := &survey.WhyReport{
 		Config: "./eu.yaml", Endpoint: "http://fleet.example", Collection: "clusters", Profile: "generation-then-age", Time: asked, ID: "eu-09",
-		State: survey.StateNotFound, Rule: "the API has no such resource in clusters", Requirements: []survey.Requirement{},
+		State: survey.StateNotFound, Rule: "not found in clusters", Requirements: []survey.Requirement{},
 		Sentinel: survey.Recorded{URL: "http://127.0.0.1:8080", Watches: []record.Decisions{}},
 	}
 	unwatched := whyReport()
-	unwatched.State, unwatched.Rule = survey.StateNotWatched, `the selector does not take it: !canary is wanted, and its canary is "yes"`
+	unwatched.State, unwatched.Rule = survey.StateNotWatched, `the selector does not match: !canary required, but canary is "yes"`
 	unwatched.Requirements[0].Met, unwatched.Requirements[0].Value = false, new("yes")
 	proven := coverageReport()
 	proven.Proven, proven.Collections = true, proven.Collections[:1]

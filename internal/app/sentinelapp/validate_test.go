@@ -219,7 +219,7 @@ func TestValidateWarnsOfTexts(t *testing.T) {
 	if got.err != nil || !strings.HasPrefix(got.stdout, "valid: ") {
 		t.Fatalf("got %q and %v, want it valid", got.stdout, got.err)
 	}
-	const about = " as a text, which consumers that expect a number refuse; to keep its type, write: "
+	const about = " as a string; consumers that expect a number reject it. To keep the type, use: "
 	want := "warning: " + file + `:6:15: key "message_data.generation": sends .generation, a number,` + about + "cel:resource.generation\n" +
 		"warning: " + file + `:7:14: key "message_data.seen.by": sends .status.observed_generation, a number,` + about + "cel:resource.status.observed_generation\n"
 	if diff := cmp.Diff(want, got.stderr); diff != "" {

@@ -24,14 +24,14 @@ func (c *command) whyCommand() *cobra.Command {
 	var at string
 	cmd := &cobra.Command{
 		Use:   "why ID|NAME",
-		Short: "Say why one resource is announced, or is not",
-		Long: `Read one resource from the live API and say which rule speaks, by what, and when
-the next decision is due; and ask the running sentinel what it decided last, and
-what became of its events. If the sentinel can not be asked the rest is told. A
-resource that the API does not have is told, too, and the exit code is 1.
+		Short: "Explain why the sentinel does or does not publish an event for one resource",
+		Long: `Read one resource from the live API and show which rule applies, its inputs and
+the next due time. Then show the last decisions of the running sentinel and the
+result of its events, if it is reachable. The exit code is 1 if the API does not
+have the resource.
 
-METRICS_TOKEN, or metrics_token of the configuration, is the token for the
-sentinel.`,
+METRICS_TOKEN, or metrics_token in the configuration, is the token for the
+running sentinel.`,
 		Example: "  sentinel why eu-west-03 --config ./sentinel-config.yaml\n" +
 			"  sentinel why 01a1f9b6-bee5-729b-8247-7017e854ce96 --config ./sentinel-config.yaml --sentinel-url http://sentinel:8080",
 		Args: cobra.ExactArgs(1),
@@ -57,14 +57,14 @@ sentinel.`,
 				return err
 			}
 			if report.State == survey.StateNotFound {
-				return fmt.Errorf("the API at %s has no %q in %s; give the name or the id of a resource that is there, or the configuration of another collection with --config",
+				return fmt.Errorf("the API at %s has no resource %q in %s; check the name or id, or pass the configuration of another collection with --config",
 					report.Endpoint, args[0], report.Collection)
 			}
 			return nil
 		},
 	}
 	out.addFlag(cmd)
-	cmd.Flags().StringVar(&at, "sentinel-url", "", "`URL` of the running sentinel's metrics; default is metrics_bind_address on this machine")
+	cmd.Flags().StringVar(&at, "sentinel-url", "", "`URL` of the metrics endpoint of the running sentinel (default: metrics_bind_address on this host)")
 	return cmd
 }
 
@@ -86,7 +86,7 @@ func newRunning(at, addr, token string) (*running, error) {
 	if at == "" {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
-			return nil, fmt.Errorf("find the running sentinel by metrics_bind_address: %w; name it with --sentinel-url", err)
+			return nil, fmt.Errorf("find the running sentinel by metrics_bind_address: %w; set --sentinel-url", err)
 		}
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 			host = "127.0.0.1"
@@ -95,7 +95,7 @@ func newRunning(at, addr, token string) (*running, error) {
 	}
 	u, err := url.Parse(at)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("--sentinel-url %q is not a URL such as http://127.0.0.1:8080", at)
+		return nil, fmt.Errorf("--sentinel-url %q is invalid: must be a URL such as http://127.0.0.1:8080", at)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // the standard library's own
 	client := &http.Client{Transport: transport, Timeout: askTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
@@ -113,7 +113,7 @@ func (r *running) Decisions(ctx context.Context, id string) (answer record.Answe
 	u.RawQuery = url.Values{"id": {id}}.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return answer, fmt.Errorf("ask the sentinel: %w", err)
+		return answer, fmt.Errorf("query the running sentinel: %w", err)
 	}
 	if r.token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.token)
@@ -123,28 +123,28 @@ func (r *running) Decisions(ctx context.Context, id string) (answer record.Answe
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err
 		}
-		return answer, fmt.Errorf("ask the sentinel: %w; is it running there?", err)
+		return answer, fmt.Errorf("query the running sentinel: %w; check that it runs there, or set --sentinel-url", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRecord))
 	if err != nil {
-		return answer, fmt.Errorf("read the sentinel's answer: %w", err)
+		return answer, fmt.Errorf("read the response of the running sentinel: %w", err)
 	}
 	var problem v1.Problem
 	switch {
 	case resp.StatusCode == http.StatusOK:
 		if err := json.Unmarshal(body, &answer); err != nil || answer.Time.IsZero() {
-			return record.Answer{}, errors.New("ask the sentinel: what answers there is none")
+			return record.Answer{}, errors.New("query the running sentinel: the response is not from a sentinel; set --sentinel-url")
 		}
 		return answer, nil
 	case resp.StatusCode == http.StatusUnauthorized && r.token != "":
-		return answer, errors.New("ask the sentinel: it does not take this token; METRICS_TOKEN must be what it was started with")
+		return answer, errors.New("query the running sentinel: invalid token; set METRICS_TOKEN to the value that it was started with")
 	case resp.StatusCode == http.StatusUnauthorized:
-		return answer, errors.New("ask the sentinel: it wants a token; give it in METRICS_TOKEN")
+		return answer, errors.New("query the running sentinel: a token is required; set METRICS_TOKEN")
 	case json.Unmarshal(body, &problem) == nil && problem.Code == record.CodeNothing:
 		return answer, nil
 	}
-	return answer, fmt.Errorf("ask the sentinel: status %d; what answers there is no sentinel, or an older one", resp.StatusCode)
+	return answer, fmt.Errorf("query the running sentinel: unexpected status %d; check that --sentinel-url is a sentinel of this version", resp.StatusCode)
 }
 
 func writeWhy(p *page, r *survey.WhyReport) {
@@ -152,8 +152,8 @@ func writeWhy(p *page, r *survey.WhyReport) {
 	p.linef("")
 	p.table("", nil, [][]string{
 		{"resource", strings.TrimSpace(r.ID + " " + r.Name)},
-		{"of", r.Collection + " at " + r.Endpoint},
-		{"asked", r.Time.Format("2006-01-02 15:04:05Z")},
+		{"collection", r.Collection + " at " + r.Endpoint},
+		{"read at", r.Time.Format("2006-01-02 15:04:05Z")},
 		{"selector", selected(r.Selector)},
 		{"rules", r.Profile},
 	})
@@ -169,7 +169,7 @@ func writeWhy(p *page, r *survey.WhyReport) {
 		}
 		rows = append(rows, []string{q.Requirement, has, met})
 	}
-	p.table("SELECTOR", []string{"WANTED", "FOUND", "MET"}, rows)
+	p.table("SELECTOR", []string{"REQUIREMENT", "ACTUAL", "MATCHES"}, rows)
 	if r.Inputs != nil {
 		writeInputs(p, r)
 	}
@@ -185,9 +185,9 @@ func answer(r *survey.WhyReport) string {
 	rule := r.Rule + "."
 	switch r.State {
 	case survey.StateDue:
-		return who + " is to be announced now: " + rule
+		return who + " is due now: " + rule
 	case survey.StateHeld:
-		return fmt.Sprintf("%s is due, and held back until %s: %s", who, moment(r.Time, r.Next), rule)
+		return fmt.Sprintf("%s: event already published, no repeat before %s: %s", who, moment(r.Time, r.Next), rule)
 	case survey.StateWaiting:
 		if r.Next.IsZero() {
 			return who + " is not due: " + rule
@@ -196,16 +196,16 @@ func answer(r *survey.WhyReport) string {
 	case survey.StateNotWatched:
 		return fmt.Sprintf("%s is not watched by %s: %s", who, r.Config, rule)
 	case survey.StateNotFound:
-		return fmt.Sprintf("%q does not exist: %s", who, rule)
+		return fmt.Sprintf("%q not found: %s", who, rule)
 	case survey.StateUnreadable:
-		return who + " is not announced: " + rule
+		return who + " is invalid: " + rule
 	}
 	return rule
 }
 
 func writeInputs(p *page, r *survey.WhyReport) {
 	in, d := r.Inputs, r.Decision
-	phase := in.Phase + ", which is not ready"
+	phase := in.Phase + " (not ready)"
 	if in.Ready {
 		phase = in.Phase
 	}
@@ -216,9 +216,9 @@ func writeInputs(p *page, r *survey.WhyReport) {
 	rows := [][]string{
 		{"generation", fmt.Sprintf("%d, observed %d", in.Generation, in.ObservedGeneration)},
 		{"phase", phase},
-		{"last report", moment(r.Time, in.LastUpdatedTime)},
-		{"last change of phase", moment(r.Time, in.LastTransitionTime)},
-		{"age allowed", age},
+		{"last status report", moment(r.Time, in.LastUpdatedTime)},
+		{"last phase change", moment(r.Time, in.LastTransitionTime)},
+		{"max age", age},
 	}
 	for _, t := range []struct {
 		name string
@@ -229,14 +229,14 @@ func writeInputs(p *page, r *survey.WhyReport) {
 		}
 	}
 	if in.Fault != "" {
-		rows = append(rows, []string{"malformed", in.Fault})
+		rows = append(rows, []string{"decode error", in.Fault})
 	}
 	p.table("INPUTS", nil, rows)
-	rows = [][]string{{"reason", d.Reason}, {"counted from", moment(r.Time, d.Since)}}
+	rows = [][]string{{"reason", d.Reason}, {"age from", moment(r.Time, d.Since)}}
 	if d.Due {
-		rows = append(rows, []string{"due since", moment(r.Time, d.Next)}, []string{"event id", d.EventID + " (for this interval of " + seconds(d.IntervalSeconds) + ")"})
+		rows = append(rows, []string{"due since", moment(r.Time, d.Next)}, []string{"event id", d.EventID + " (for the current interval of " + seconds(d.IntervalSeconds) + ")"})
 	} else {
-		rows = append(rows, []string{"falls due", moment(r.Time, d.Next)})
+		rows = append(rows, []string{"due at", moment(r.Time, d.Next)})
 	}
 	if d.Warning != "" {
 		rows = append(rows, []string{"warning", d.Warning})
@@ -244,31 +244,31 @@ func writeInputs(p *page, r *survey.WhyReport) {
 	if d.Error != "" {
 		rows = append(rows, []string{"error", d.Error})
 	}
-	p.table("DECISION NOW, BY THE RULES ALONE", nil, rows)
+	p.table("DECISION (RULES ONLY)", nil, rows)
 }
 
 func writeRecorded(p *page, r *survey.WhyReport) {
 	p.linef("")
-	p.linef("THE RUNNING SENTINEL, %s", r.Sentinel.URL)
+	p.linef("RUNNING SENTINEL %s", r.Sentinel.URL)
 	switch {
 	case r.Sentinel.Error != "":
 		p.linef("  %s", r.Sentinel.Error)
 	case len(r.Sentinel.Watches) == 0:
-		p.linef("  it has recorded nothing: since it started this resource was not due, or it is not watched there, or its record made room for others")
+		p.linef("  no decisions recorded: the resource was not due since the start, is not watched there, or its history was evicted")
 	}
 	if e := r.Sentinel.LastEvent; e != nil {
-		p.table("", nil, [][]string{{"last event", e.EventID}, {"decided", moment(r.Time, e.At)}, {"outcome", outcome(r.Time, e)}})
+		p.table("", nil, [][]string{{"last event", e.EventID}, {"decided", moment(r.Time, e.At)}, {"result", outcome(r.Time, e)}})
 	}
 	for _, w := range r.Sentinel.Watches {
 		var rows [][]string
 		for _, d := range w.Decisions {
 			what, event := "skip", ""
 			if d.Publish {
-				what, event = "announce", d.EventID+" "+outcome(r.Time, &d)
+				what, event = "publish", d.EventID+" "+outcome(r.Time, &d)
 			}
 			rows = append(rows, []string{distance(r.Time, d.At), what, fmt.Sprint(d.Times), fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), d.Phase, d.Reason, event})
 		}
-		p.table("ITS LAST DECISIONS ON "+w.Watch, []string{"AT", "DECISION", "TIMES", "OBSERVED", "PHASE", "REASON", "EVENT"}, rows)
+		p.table("DECISION HISTORY OF "+w.Watch, []string{"AT", "DECISION", "COUNT", "OBSERVED", "PHASE", "REASON", "EVENT"}, rows)
 	}
 }
 
@@ -280,5 +280,5 @@ func outcome(now time.Time, d *record.Decision) string {
 	case d.Error != "":
 		return "not confirmed: " + d.Error
 	}
-	return "under way"
+	return "in flight"
 }

@@ -362,8 +362,8 @@ func TestWords(t *testing.T) {
 		"message decision matched",
 		"message decision result is false",
 		"message decision failed",
-		"announced already, waiting for the adapters",
-		"due, waits its turn in the budget of events",
+		"already published, waiting for adapters",
+		"publish budget exhausted, deferred",
 		"no reason",
 	}
 	if len(reasons) != int(decision.NumReasons)+1 {
@@ -378,7 +378,7 @@ func TestWords(t *testing.T) {
 		"",
 		"observed_generation ahead of generation - potential API issue",
 		"status time in the future - potential clock issue",
-		"no time to count the age from - potential API issue",
+		"no status time to calculate the age - potential API issue",
 		"",
 	}
 	if len(warnings) != int(decision.NumWarnings)+1 {

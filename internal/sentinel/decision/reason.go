@@ -57,9 +57,9 @@ func (r Reason) String() string {
 	case ReasonExpressionFailed:
 		return "message decision failed"
 	case ReasonAnnounced:
-		return "announced already, waiting for the adapters"
+		return "already published, waiting for adapters"
 	case ReasonDeferred:
-		return "due, waits its turn in the budget of events"
+		return "publish budget exhausted, deferred"
 	case NumReasons:
 	}
 	return "no reason"
@@ -106,7 +106,7 @@ func (w Warning) String() string {
 	case WarningFutureTime:
 		return "status time in the future - potential clock issue"
 	case WarningNoTime:
-		return "no time to count the age from - potential API issue"
+		return "no status time to calculate the age - potential API issue"
 	case WarningNone, NumWarnings:
 	}
 	return ""

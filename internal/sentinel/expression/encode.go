@@ -38,7 +38,7 @@ func (e encoder) append(dst []byte, v ref.Val) ([]byte, error) {
 		return strconv.AppendUint(dst, uint64(v), 10), nil
 	case types.Double:
 		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-			return dst, fmt.Errorf("%v has no form in JSON", float64(v))
+			return dst, fmt.Errorf("%v cannot be represented in JSON", float64(v))
 		}
 		return strconv.AppendFloat(dst, float64(v), 'f', -1, 64), nil
 	case types.String:
@@ -54,7 +54,7 @@ func (e encoder) append(dst []byte, v ref.Val) ([]byte, error) {
 	case traits.Lister:
 		return e.appendList(dst, v)
 	}
-	return dst, fmt.Errorf("a %s has no form in JSON", v.Type().TypeName())
+	return dst, fmt.Errorf("a %s cannot be represented in JSON", v.Type().TypeName())
 }
 
 func (e encoder) appendList(dst []byte, list traits.Lister) ([]byte, error) {
@@ -78,7 +78,7 @@ func (e encoder) appendMap(dst []byte, m traits.Mapper) ([]byte, error) {
 		key := it.Next()
 		text, ok := key.(types.String)
 		if !ok {
-			return dst, fmt.Errorf("a map with a key of type %s has no form in JSON", key.Type().TypeName())
+			return dst, fmt.Errorf("a map with keys of type %s cannot be represented in JSON", key.Type().TypeName())
 		}
 		keys = append(keys, string(text))
 		values[string(text)] = m.Get(key)

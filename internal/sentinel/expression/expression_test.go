@@ -109,7 +109,7 @@ func TestDecide(t *testing.T) {
 			want: decision.Verdict{
 				ShouldPublish: true, Reason: decision.ReasonExpressionFailed, Since: updated, Next: updated.Add(-slack), Interval: 30 * time.Minute,
 			},
-			wantErr: "it is a string, want a bool",
+			wantErr: "the value has type string, want bool",
 		},
 		"TooExpensive": {
 			reason: "no expression holds the loop up",
@@ -173,11 +173,11 @@ func TestNewRefuses(t *testing.T) {
 		"SecondLine":    {result: "true &&\n  nope", want: []string{"compile result: line 2, column 3: undeclared reference to 'nope'"}},
 		"Undeclared":    {params: []expression.Param{{Name: "a", Expr: `b == 1`}, {Name: "b", Expr: `1`}}, result: `true`, want: []string{`compile param "a": line 1, column 1: undeclared reference to 'b'`}},
 		"TwoMistakes":   {result: `x && y`, want: []string{"column 1: undeclared reference to 'x'", "column 6: undeclared reference to 'y'"}},
-		"NotBool":       {result: `resource.id + "x"`, want: []string{"want a bool"}},
+		"NotBool":       {result: `resource.id + "x"`, want: []string{"want bool"}},
 		"Type":          {params: []expression.Param{{Name: "a", Expr: `"x"`}}, result: `a > 1`, want: []string{"compile result: line 1, column 3: found no matching overload"}},
-		"Twice":         {params: []expression.Param{{Name: "a", Expr: `1`}, {Name: "a", Expr: `2`}}, result: `true`, want: []string{`compile param "a": the name is taken already`}},
-		"Shadow":        {params: []expression.Param{{Name: "now", Expr: `1`}}, result: `true`, want: []string{`"now": the name is taken already`}},
-		"NotAName":      {params: []expression.Param{{Name: "a-b", Expr: `1`}}, result: `true`, want: []string{`"a-b": the name is not an identifier`}},
+		"Twice":         {params: []expression.Param{{Name: "a", Expr: `1`}, {Name: "a", Expr: `2`}}, result: `true`, want: []string{`compile param "a": the name is already in use`}},
+		"Shadow":        {params: []expression.Param{{Name: "now", Expr: `1`}}, result: `true`, want: []string{`"now": the name is already in use`}},
+		"NotAName":      {params: []expression.Param{{Name: "a-b", Expr: `1`}}, result: `true`, want: []string{`"a-b": the name is not a CEL identifier`}},
 		"ReasonIsLater": {result: `reason == "x"`, want: []string{"undeclared reference to 'reason'"}},
 		"Hidden":        {result: `@condition(resource, "x").status == ""`, want: []string{"Syntax error"}},
 		"Empty":         {result: ``, want: []string{"compile result"}},
@@ -219,11 +219,11 @@ func TestAppendJSON(t *testing.T) {
 		"Condition": {expr: `condition("Reconciled").observed_generation`, want: `2`},
 		"Resource":  {expr: `resource.status.conditions[1]`, want: `{"type":"Odd"}`},
 		"Missing":   {expr: `resource.labels.zone`, wantErr: "no such key: zone"},
-		"Infinite":  {expr: `1.0 / 0.0`, wantErr: "no form in JSON"},
-		"OddKeys":   {expr: `{1: 2}`, wantErr: "no form in JSON"},
-		"InList":    {expr: `[{1: 2}]`, wantErr: "no form in JSON"},
+		"Infinite":  {expr: `1.0 / 0.0`, wantErr: "cannot be represented in JSON"},
+		"OddKeys":   {expr: `{1: 2}`, wantErr: "cannot be represented in JSON"},
+		"InList":    {expr: `[{1: 2}]`, wantErr: "cannot be represented in JSON"},
 		"TooLong":   {expr: `[1,2,3].map(a, [1,2,3].map(b, resource))`, wantErr: "too long"},
-		"InMap":     {expr: `{"a": type(1)}`, wantErr: "no form in JSON"},
+		"InMap":     {expr: `{"a": type(1)}`, wantErr: "cannot be represented in JSON"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

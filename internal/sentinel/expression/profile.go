@@ -14,8 +14,8 @@ import (
 
 // A Param names the value of an expression for those after it.
 type Param struct {
-	Name string `key:"name" doc:"Name by which later expressions call the value." validate:"required"`
-	Expr string `key:"expr" doc:"CEL expression over resource, now, condition(type) and earlier params." validate:"required"`
+	Name string `key:"name" doc:"Name of the value in later expressions." validate:"required"`
+	Expr string `key:"expr" doc:"CEL expression. It can use resource, now, condition(type) and earlier params." validate:"required"`
 }
 
 // A Profile decides by an expression. It has the method of the profiles of
@@ -46,7 +46,7 @@ func New(params []Param, result string, ages decision.Ages) (*Profile, error) {
 	seen := map[string]bool{varResource: true, varNow: true}
 	for _, in := range params {
 		if seen[in.Name] {
-			return nil, fmt.Errorf("compile param %q: the name is taken already", in.Name)
+			return nil, fmt.Errorf("compile param %q: the name is already in use", in.Name)
 		}
 		seen[in.Name] = true
 		prg, typ, err := compile(env, in.Expr)
@@ -54,7 +54,7 @@ func New(params []Param, result string, ages decision.Ages) (*Profile, error) {
 			return nil, fmt.Errorf("compile param %q: %w", in.Name, err)
 		}
 		if !isIdentifier(env, in.Name) {
-			return nil, fmt.Errorf("compile param %q: the name is not an identifier", in.Name)
+			return nil, fmt.Errorf("compile param %q: the name is not a CEL identifier", in.Name)
 		}
 		if env, err = env.Extend(cel.Variable(in.Name, typ)); err != nil {
 			return nil, fmt.Errorf("compile param %q: %w", in.Name, err)
@@ -66,7 +66,7 @@ func New(params []Param, result string, ages decision.Ages) (*Profile, error) {
 		return nil, fmt.Errorf("compile result: %w", err)
 	}
 	if !typ.IsExactType(cel.BoolType) && !typ.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("compile result: line 1, column 1: the expression is a %s, want a bool", typ)
+		return nil, fmt.Errorf("compile result: line 1, column 1: the expression has type %s, want bool", typ)
 	}
 	p.result = prg
 	return p, nil
@@ -125,7 +125,7 @@ func (p *Profile) eval(r *decision.Resource, now time.Time) (bool, error) {
 	}
 	due, ok := v.(types.Bool)
 	if !ok {
-		return false, fmt.Errorf("evaluate result: it is a %s, want a bool", v.Type().TypeName())
+		return false, fmt.Errorf("evaluate result: the value has type %s, want bool", v.Type().TypeName())
 	}
 	return bool(due), nil
 }

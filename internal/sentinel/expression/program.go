@@ -82,7 +82,7 @@ func environment(vars ...cel.EnvOption) (*cel.Env, error) {
 	}, vars...)
 	env, err := cel.NewEnv(opts...)
 	if err != nil {
-		return nil, fmt.Errorf("make CEL environment: %w", err)
+		return nil, fmt.Errorf("create CEL environment: %w", err)
 	}
 	return env, nil
 }

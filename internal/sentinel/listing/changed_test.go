@@ -112,7 +112,7 @@ func TestWalkChangedCircle(t *testing.T) {
 	}
 	last = `{"items":[{"id":"c"}],"continue":"1"}`
 	for range 2 {
-		if _, err := w.WalkChanged(t.Context(), new(reader).read); err == nil || !strings.Contains(err.Error(), "no end") {
+		if _, err := w.WalkChanged(t.Context(), new(reader).read); err == nil || !strings.Contains(err.Error(), "the server repeats a continue token") {
 			t.Errorf("got %v", err)
 		}
 	}

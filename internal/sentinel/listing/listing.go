@@ -154,9 +154,9 @@ func (p Page) closeRest() {
 }
 
 var (
-	errTimeout  = errors.New("no page in time")
-	errEndless  = errors.New("the list has no end: its continue tokens repeat")
-	errSamePage = errors.New("it begins as the page before: the server ignores the number and hides the rest of the list")
+	errTimeout  = errors.New("no response in time")
+	errEndless  = errors.New("the server repeats a continue token, the list never ends")
+	errSamePage = errors.New("the server returned the same page twice: it ignores the page number")
 )
 
 // A Walker reads one collection. Walk and WalkChanged are for one goroutine at

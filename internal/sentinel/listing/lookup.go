@@ -61,7 +61,7 @@ func (w *Walker) together(ctx context.Context, ids []string, read func(Page) (sc
 }
 
 // errStranger ends the reading of a page that is not the answer.
-var errStranger = errors.New("the page holds another resource than was asked for")
+var errStranger = errors.New("the response contains a resource that was not requested")
 
 // answers reports whether a page is the answer to a question for ids: it holds
 // no other, and says that there is no more of it. A server that ignores the

@@ -72,12 +72,12 @@ func TestServerChanges(t *testing.T) {
 		refuse string // requests with this are refused
 		want   string // logged
 	}{
-		"NoSearch":       {reason: "every page would be the first", to: hyperfleettest.Config{IgnoreSearch: true}, want: "did not keep what it promised"},
-		"NoOrder":        {reason: "the rest of the list would never come", to: hyperfleettest.Config{IgnoreOrder: true}, want: "did not keep what it promised"},
+		"NoSearch":       {reason: "every page would be the first", to: hyperfleettest.Config{IgnoreSearch: true}, want: "paging is inconsistent"},
+		"NoOrder":        {reason: "the rest of the list would never come", to: hyperfleettest.Config{IgnoreOrder: true}, want: "paging is inconsistent"},
 		"SmallerPages":   {reason: "the size is refused", to: hyperfleettest.Config{MaxSize: 30}},
-		"RefusesBehind":  {reason: "refused in the middle", to: full, refuse: "id+%3E", want: "did not keep what it promised"},
-		"RefusesOrder":   {reason: "refused at all", to: full, refuse: "order=", want: "did not keep what it promised"},
-		"RefusesFilters": {reason: "refused at all", to: full, refuse: "search=", want: "does not select by these labels"},
+		"RefusesBehind":  {reason: "refused in the middle", to: full, refuse: "id+%3E", want: "paging is inconsistent"},
+		"RefusesOrder":   {reason: "refused at all", to: full, refuse: "order=", want: "paging is inconsistent"},
+		"RefusesFilters": {reason: "refused at all", to: full, refuse: "search=", want: "cannot filter by this selector"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -49,7 +49,7 @@ func TestPublicAPI(t *testing.T) {
 		},
 		"Unsaid": {
 			reason:   "all is read if nothing can be said",
-			selector: "cluster-type=x", size: 100, probes: 1 + 3, pages: 2, seen: all, without: "labels", log: "level=WARN msg=\"api does not select by these labels",
+			selector: "cluster-type=x", size: 100, probes: 1 + 3, pages: 2, seen: all, without: "labels", log: "level=WARN msg=\"api cannot filter by this selector",
 		},
 		"NotEqual": {
 			reason:   "what has no such label is not unequal there, so it is not asked for",
@@ -68,17 +68,17 @@ func TestPublicAPI(t *testing.T) {
 		"NoOrder": {
 			reason: "a server that does not sort can not be gone through by ids, and shows it by the first page",
 			cfg:    hyperfleettest.Config{IgnoreOrder: true},
-			size:   100, probes: 1 + 2 + 1, pages: 2, seen: all, with: "page=", without: "search", log: "api did not keep what it promised",
+			size:   100, probes: 1 + 2 + 1, pages: 2, seen: all, with: "page=", without: "search", log: "api paging is inconsistent",
 		},
 		"OnesNoOrder": {
 			reason: "pages of one are always in order",
 			cfg:    hyperfleettest.Config{IgnoreOrder: true, MaxSize: 1},
-			size:   1, probes: 1 + 2 + 1, pages: all, seen: all, with: "page=", without: "search", log: "api did not keep what it promised",
+			size:   1, probes: 1 + 2 + 1, pages: all, seen: all, with: "page=", without: "search", log: "api paging is inconsistent",
 		},
 		"Old": {
 			reason: "the parameters of an older version",
 			cfg:    hyperfleettest.Config{OldParameters: true},
-			size:   100, probes: 1 + 2 + 1, pages: 2, seen: all, with: "pageSize=100", log: "api did not keep what it promised",
+			size:   100, probes: 1 + 2 + 1, pages: 2, seen: all, with: "pageSize=100", log: "api paging is inconsistent",
 		},
 		"Small": {
 			reason: "a server that gives less than the public one",

@@ -56,7 +56,7 @@ func (w *Walker) begin(ctx context.Context, start Place) (Place, error) {
 	}
 	if w.server.way != byToken && !w.server.settled {
 		if err := w.probe(ctx); err != nil {
-			return Place{}, fmt.Errorf("list %s: find out what the API understands: %w", w.cfg.Collection, err)
+			return Place{}, fmt.Errorf("list %s: probe the API: %w", w.cfg.Collection, err)
 		}
 	}
 	return w.start(), nil
@@ -95,7 +95,7 @@ func (w *Walker) fallBack(ctx context.Context, why string) {
 	s.way, s.highest, s.settled = byNumber, "", true
 	w.setServer(s)
 	w.told = ""
-	w.log.WarnContext(ctx, "api did not keep what it promised, listing by page numbers", "collection", w.cfg.Collection, "reason", why)
+	w.log.WarnContext(ctx, "api paging is inconsistent, falling back to page numbers", "collection", w.cfg.Collection, "reason", why)
 }
 
 // nextByID is the place after a page by id, and false at the end of the list.
@@ -139,7 +139,7 @@ func (w *walk) mend(ctx context.Context, pg fetched) (Place, bool, error) {
 	if !w.shrink(pg.cause) {
 		switch {
 		case s.way == byID:
-			w.fallBack(ctx, "it refuses to go on behind an id")
+			w.fallBack(ctx, "it rejects a search for greater ids")
 		case s.search != "" || s.labels != "":
 			s.search, s.labels, s.part = "", "", false
 			w.setServer(s)
@@ -238,9 +238,9 @@ func (w *Walker) tell(ctx context.Context) {
 	}
 	if told := paging + " " + filter; told != w.told {
 		w.told = told
-		w.log.InfoContext(ctx, "api examined", "collection", w.cfg.Collection, "flavour", string(w.Flavour()), "paging", paging, "filter", filter)
+		w.log.InfoContext(ctx, "api capabilities detected", "collection", w.cfg.Collection, "flavour", string(w.Flavour()), "paging", paging, "filter", filter)
 		if filter == "none" && !w.cfg.Selector.Empty() {
-			w.log.WarnContext(ctx, "api does not select by these labels: every poll reads the whole collection and drops what does not match",
+			w.log.WarnContext(ctx, "api cannot filter by this selector, filtering on the client",
 				"collection", w.cfg.Collection, "selector", w.cfg.Selector.String())
 		}
 	}

@@ -159,7 +159,7 @@ func (w *walk) next(ctx context.Context, at Place, env scan.Envelope) (Place, bo
 		next, more, sound := w.server.nextByID(at, env)
 		if !sound {
 			w.again = true
-			w.fallBack(ctx, "its pages are not in the order of ids")
+			w.fallBack(ctx, "its pages are not sorted by id")
 			return w.start(), true, nil
 		}
 		w.rest = env.Total - int64(env.Items)
@@ -173,7 +173,7 @@ func (w *walk) next(ctx context.Context, at Place, env scan.Envelope) (Place, bo
 		// at: it does not know tokens.
 		w.again = true
 		if err := w.adopt(ctx); err != nil {
-			return Place{}, false, fmt.Errorf("list %s: find out how to go on after %s: %w", w.cfg.Collection, at, err)
+			return Place{}, false, fmt.Errorf("list %s: find the page after %s: %w", w.cfg.Collection, at, err)
 		}
 		return w.start(), true, nil
 	case env.Cursor != "":

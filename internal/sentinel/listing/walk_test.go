@@ -172,7 +172,7 @@ func TestOddPages(t *testing.T) {
 		"SameToken": {
 			reason: "a token that leads to itself",
 			body:   func(url.Values) string { return `{"items":[{"id":"a"}],"continue":"x"}` },
-			want:   "a a", wantErr: "no end", most: 3,
+			want:   "a a", wantErr: "the server repeats a continue token", most: 3,
 		},
 		"Circle": {
 			reason: "tokens that lead in a circle",
@@ -180,7 +180,7 @@ func TestOddPages(t *testing.T) {
 				n := map[string]string{"": "0", "0": "1", "1": "2", "2": "3", "3": "4", "4": "1"}[q.Get("continue")]
 				return `{"items":[{"id":"a` + n + `"}],"continue":"` + n + `"}`
 			},
-			wantErr: "no end", most: 20,
+			wantErr: "the server repeats a continue token", most: 20,
 		},
 		"WrongGuess": {
 			reason: "what looks like a token at the end of a page need not be one",
@@ -200,7 +200,7 @@ func TestOddPages(t *testing.T) {
 			body: func(url.Values) string {
 				return `{"items":[{"id":"a"},{"id":"b"}],"total":1000000}`
 			},
-			want: "a b a b", wantErr: "ignores the number", most: 3,
+			want: "a b a b", wantErr: "ignores the page number", most: 3,
 		},
 		"EscapedToken": {
 			reason: "a token may need its escapes read",
@@ -315,7 +315,7 @@ func TestTimeout(t *testing.T) {
 		w := listing.New(listing.Config{Collection: "clusters", PageSize: 10, Timeout: time.Second}, hanging{})
 		begin := time.Now()
 		_, err := w.Walk(t.Context(), listing.Place{}, new(reader).read)
-		if err == nil || !strings.Contains(err.Error(), "no page in time") || time.Since(begin) != time.Second {
+		if err == nil || !strings.Contains(err.Error(), "no response in time") || time.Since(begin) != time.Second {
 			t.Errorf("after %s: %v", time.Since(begin), err)
 		}
 	})

@@ -48,7 +48,7 @@ func Parse(raw []byte, only map[string]bool) (map[string]any, error) {
 		return nil, fmt.Errorf("parse resource: %w", err)
 	}
 	if _, err := p.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("parse resource: something follows the JSON object")
+		return nil, errors.New("parse resource: trailing data after the JSON object")
 	}
 	return m, nil
 }

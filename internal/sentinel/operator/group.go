@@ -30,7 +30,7 @@ func (r *roster) join(name string, log *slog.Logger, registerer prometheus.Regis
 	g, err := shard.NewGroup(shard.GroupConfig{Name: name, Identity: r.cfg.Identity}, shard.Deps{Leases: leases, Log: log, Registerer: registerer})
 	if err != nil {
 		done()
-		return nil, fmt.Errorf("divide by spec.sharding: %w", err)
+		return nil, fmt.Errorf("join the shard group of spec.sharding: %w", err)
 	}
 	return &group{g, done}, nil
 }

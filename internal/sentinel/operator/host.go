@@ -80,7 +80,7 @@ func (h hostCluster) MayWriteEvents(ctx context.Context, namespace string) (bool
 			},
 		}}
 		if err := h.cached.Create(ctx, review); err != nil {
-			return false, fmt.Errorf("ask for the right to %s events: %w", verb, err)
+			return false, fmt.Errorf("check permission to %s events: %w", verb, err)
 		}
 		if !review.Status.Allowed {
 			return false, nil
@@ -115,12 +115,12 @@ func (r *recorder) mayTell(ctx context.Context, namespace string) bool {
 	}
 	may, err := r.permitted(ctx, namespace)
 	if err != nil {
-		r.log.DebugContext(ctx, "rights on kubernetes events not known yet, logging the event instead", "err", err)
+		r.log.DebugContext(ctx, "permission for kubernetes events not known yet, logging the event", "err", err)
 		return false
 	}
 	r.answered, r.may = true, may
 	if !may {
-		r.log.WarnContext(ctx, "kubernetes events are forbidden, they are logged and counted instead; grant create and patch on events in events.k8s.io and restart",
+		r.log.WarnContext(ctx, "kubernetes events forbidden, logging them instead; grant create and patch on events.events.k8s.io and restart",
 			"namespace", namespace)
 	}
 	return may
@@ -143,7 +143,7 @@ func (r *recorder) Tell(ctx context.Context, ref reference, s instance.State, e 
 	w := labelsOf(s)
 	r.count.WithLabelValues(w.shard, w.resourceType, e.reason).Inc()
 	if !r.mayTell(ctx, ref.Namespace) {
-		r.log.Log(ctx, level, "event of a SentinelConfig", "config", ref.Name, "namespace", ref.Namespace,
+		r.log.Log(ctx, level, "sentinelconfig event", "config", ref.Name, "namespace", ref.Namespace,
 			"generation", s.Seen, "reason", e.reason, "note", e.note)
 		return
 	}

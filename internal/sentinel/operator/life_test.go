@@ -18,7 +18,7 @@ func TestLifeOfAnObject(t *testing.T) {
 	h := newHost(t)
 	r := h.start(t, "one", "us")
 	eventually(t, func() error {
-		if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "there is no such SentinelConfig") {
+		if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "the SentinelConfig does not exist") {
 			return fmt.Errorf("ready does not say that there is no object: %w", err)
 		}
 		return nil
@@ -28,10 +28,10 @@ func TestLifeOfAnObject(t *testing.T) {
 	h.wantAnnounced(t, brokerA, "a", "b", "c")
 	eventually(t, r.Ready)
 	first := h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionTrue, "generation 1")
-	h.wantEvent(t, "one", "ConfigLoaded", "generation 1 is in force")
+	h.wantEvent(t, "one", "ConfigLoaded", "generation 1 is active")
 	eventually(t, func() error {
 		s := h.get(t, "one").Status
-		if s.ObservedGeneration != 1 || s.ResourcesWatched != 3 || s.EventsPublished != 3 || s.LastRoundTime == nil || len(s.Conditions) != 4 {
+		if s.ObservedGeneration != 1 || s.ResourcesWatched != 3 || s.EventsPublished != 3 || s.LastPollTime == nil || len(s.Conditions) != 4 {
 			return fmt.Errorf("status is %+v", s)
 		}
 		return nil
@@ -57,9 +57,9 @@ func TestLifeOfAnObject(t *testing.T) {
 			t.Errorf("%s changed at %s and at %s, though it has been true all the time", c.Type, before.LastTransitionTime, c.LastTransitionTime)
 		}
 	}
-	h.wantEvent(t, "one", "ConfigChanged", "generation 2 is in force")
+	h.wantEvent(t, "one", "ConfigChanged", "generation 2 is active")
 	for _, part := range []string{
-		`"msg":"configuration in force","generation":1`,
+		`"msg":"configuration applied","generation":1`,
 		`"msg":"configuration changed","generation":2,"previous_generation":1,"changes":["spec.broker.url","spec.shardSelector.matchLabels.region: (not given) → \"eu\""]`,
 	} {
 		if !strings.Contains(r.log.String(), part) {
@@ -116,7 +116,7 @@ func TestSecrets(t *testing.T) {
 	}))
 	h.wantCondition(t, "one", v1alpha1.ConditionConfigValid, metav1.ConditionFalse, "spec.broker.credentialsSecretRef")
 	h.wantCondition(t, "one", v1alpha1.ConditionReady, metav1.ConditionFalse, "SecretMissing")
-	h.wantEvent(t, "one", "ConfigNotLoaded", "creds")
+	h.wantEvent(t, "one", "ConfigLoadFailed", "creds")
 	if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "creds") {
 		t.Errorf("ready says %v, want that the Secret is missing", err)
 	}

@@ -120,7 +120,7 @@ func TestRoleOfTheSpecification(t *testing.T) {
 	if strings.Contains(r.log.String(), `"level":"error"`) {
 		t.Error("the log has an error")
 	}
-	if n := strings.Count(r.log.String(), "kubernetes events are forbidden"); n != 1 {
+	if n := strings.Count(r.log.String(), "kubernetes events forbidden"); n != 1 {
 		t.Errorf("%d lines say that events are forbidden, want one", n)
 	}
 }

@@ -37,7 +37,7 @@ type configs struct{ count func() census }
 
 //nolint:gochecknoglobals // it is a constant
 var configsDesc = prometheus.NewDesc("hyperfleet_sentinel_configs",
-	"SentinelConfigs that this process is to run: served while a sentinel runs for it, under its last generation or an earlier one, else unserved.",
+	"Number of SentinelConfigs assigned to this process: running if a sentinel runs for it, with the current or an earlier generation, not_running otherwise.",
 	[]string{"shard", "resource_type", "state"}, nil)
 
 // Describe sends the description of the metric.
@@ -46,8 +46,8 @@ func (configs) Describe(to chan<- *prometheus.Desc) { to <- configsDesc }
 // Collect counts.
 func (c configs) Collect(to chan<- prometheus.Metric) {
 	for w, n := range c.count() {
-		to <- prometheus.MustNewConstMetric(configsDesc, prometheus.GaugeValue, float64(n.served), w.shard, w.resourceType, "served")
-		to <- prometheus.MustNewConstMetric(configsDesc, prometheus.GaugeValue, float64(n.unserved), w.shard, w.resourceType, "unserved")
+		to <- prometheus.MustNewConstMetric(configsDesc, prometheus.GaugeValue, float64(n.served), w.shard, w.resourceType, "running")
+		to <- prometheus.MustNewConstMetric(configsDesc, prometheus.GaugeValue, float64(n.unserved), w.shard, w.resourceType, "not_running")
 	}
 }
 
@@ -55,7 +55,7 @@ func (c configs) Collect(to chan<- prometheus.Metric) {
 func newEventCounter() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "hyperfleet", Subsystem: "sentinel", Name: "config_events_total",
-		Help: "What happened to SentinelConfigs, by the reason that the Kubernetes event has. It is counted whether or not Kubernetes events may be written.",
+		Help: "Total number of SentinelConfig events, by the reason of the Kubernetes event. Counted even if the sentinel has no permission to write Kubernetes events.",
 	}, []string{"shard", "resource_type", "reason"})
 }
 

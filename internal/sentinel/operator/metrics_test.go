@@ -41,7 +41,7 @@ func (r *run) wantConfigs(t *testing.T, served, unserved float64) {
 			}
 			got[labels["state"]] += value
 		})
-		if len(got) != 2 || got["served"] != served || got["unserved"] != unserved {
+		if len(got) != 2 || got["running"] != served || got["not_running"] != unserved {
 			return fmt.Errorf("hyperfleet_sentinel_configs is %v, want %v served and %v unserved", got, served, unserved)
 		}
 		return nil

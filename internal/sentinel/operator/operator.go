@@ -109,12 +109,12 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 		deps.Complete = func(*sentinelconfig.Settings) {}
 	}
 	if cfg.Namespace == "" || cfg.Identity == "" {
-		return nil, errors.New("make operator: it needs a namespace and an identity")
+		return nil, errors.New("create operator: a namespace and an identity are required")
 	}
 	o := &Operator{cfg: cfg, log: deps.Log, events: newEventCounter()}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("make operator: %w", err)
+		return nil, fmt.Errorf("create operator: %w", err)
 	}
 	var err error
 	o.manager, err = kube.NewManager(deps.Host, kube.Options{
@@ -135,7 +135,7 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	}
 	meta, err := metadata.NewForConfigAndClient(deps.Host, o.manager.GetHTTPClient())
 	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("create client: %w", err)
 	}
 	o.secrets = newSecretWatch(meta, cfg.Namespace, deps.Log)
 	host := hostCluster{cached: o.manager.GetClient(), live: o.manager.GetAPIReader()}
@@ -188,7 +188,7 @@ func (o *Operator) control(deps Deps) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(&reconciler{objects: o.roster.host, roster: o.roster, secrets: o.secrets, complete: deps.Complete, log: o.log})
 	if err != nil {
-		return fmt.Errorf("make controller: %w", err)
+		return fmt.Errorf("create controller: %w", err)
 	}
 	err = o.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		// It waits until the objects have been listed.
@@ -200,7 +200,7 @@ func (o *Operator) control(deps Deps) error {
 		return nil
 	}))
 	if err != nil {
-		return fmt.Errorf("make operator: %w", err)
+		return fmt.Errorf("create operator: %w", err)
 	}
 	return nil
 }
@@ -223,7 +223,7 @@ func (o *Operator) watchForMissing(ctx context.Context) {
 			missing = true
 			o.roster.countNotLoaded(key)
 			if !was {
-				o.log.WarnContext(ctx, "no such SentinelConfig yet, waiting for it", "config", o.cfg.Name, "namespace", o.cfg.Namespace)
+				o.log.WarnContext(ctx, "sentinelconfig not found, waiting for it", "config", o.cfg.Name, "namespace", o.cfg.Namespace)
 			}
 		} else {
 			missing = false
@@ -262,7 +262,7 @@ func (o *Operator) run(ctx context.Context) error {
 	return err
 }
 
-var errNotAsked = errors.New("the Kubernetes API has not answered yet")
+var errNotAsked = errors.New("no response from the Kubernetes API yet")
 
 // Ready reports why the operator does not do its work just now. Of one
 // SentinelConfig that is what its sentinel says; of several, none speaks for

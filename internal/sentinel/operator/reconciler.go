@@ -48,7 +48,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.remove(ctx, req.NamespacedName)
 		return reconcile.Result{}, nil
 	case err != nil:
-		r.log.WarnContext(ctx, "configuration not loaded", "config", req.String(), "err", err)
+		r.log.WarnContext(ctx, "configuration load failed", "config", req.String(), "err", err)
 		r.roster.countNotLoaded(req.NamespacedName)
 		return reconcile.Result{RequeueAfter: retryLoad}, nil
 	case sc.DeletionTimestamp != nil:
@@ -70,7 +70,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 func (r *reconciler) remove(ctx context.Context, key types.NamespacedName) {
 	r.secrets.Follow(key, nil)
 	if r.roster.remove(key) {
-		r.log.InfoContext(ctx, "configuration deleted, its sentinel has stopped", "config", key.String())
+		r.log.InfoContext(ctx, "configuration deleted, sentinel stopped", "config", key.String())
 	}
 }
 
@@ -103,4 +103,4 @@ func (r *reconciler) load(ctx context.Context, sc *v1alpha1.SentinelConfig) (*in
 	return &instance.Wanted{Generation: sc.Generation, Settings: settings, Spec: *sc.Spec.DeepCopy()}, nil
 }
 
-var errGone = errors.New("there is no such SentinelConfig")
+var errGone = errors.New("the SentinelConfig does not exist")

@@ -22,7 +22,7 @@ const (
 	farewell = 2 * time.Second
 )
 
-var errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+var errNoAnswer = errors.New("no response from the Kubernetes API in time")
 
 // A reporter writes how an instance is doing into the status of its object,
 // and tells by Kubernetes events what has become of it. It holds up nothing
@@ -81,7 +81,7 @@ func (r *reporter) run(ctx context.Context, state func() instance.State) {
 		case ctx.Err() != nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 			// It is gone, or another has its name: whoever watches finds out.
 		case failures == 0:
-			r.log.WarnContext(ctx, "status not written, it is tried again", "err", err)
+			r.log.WarnContext(ctx, "status update failed, retrying", "err", err)
 		}
 		next = time.Now().Add(retry.Delay(failures))
 		failures++
@@ -93,6 +93,6 @@ func (r *reporter) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), farewell, errNoAnswer)
 	defer cancel()
 	if err := r.writer.leave(ctx); err != nil && !apierrors.IsNotFound(err) {
-		r.log.WarnContext(ctx, "entry in status not taken away", "err", err)
+		r.log.WarnContext(ctx, "replica status not removed", "err", err)
 	}
 }

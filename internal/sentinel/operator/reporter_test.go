@@ -243,21 +243,21 @@ func TestConditions(t *testing.T) {
 		change                    func(*instance.State)
 		ready, valid, api, broker string
 	}{
-		"Good": {"all is well", settled, "True Runs generation 2", "True InForce generation 2 is in force", "True Answers", "True Answers"},
+		"Good": {"all is well", settled, "True Running generation 2", "True Applied generation 2 is active", "True Reachable", "True Reachable"},
 		"Refused": {
 			"what was good goes on",
 			func(s *instance.State) {
 				settled(s)
 				s.Seen, s.Refusal = 3, &instance.Refusal{Generation: 3, Reason: instance.ReasonInvalid, Err: boom}
 			},
-			"True Runs generation 2", "False InvalidSpec boom; generation 2 stays in force", "True", "True",
+			"True Running generation 2", "False InvalidSpec boom; generation 2 stays active", "True", "True",
 		},
 		"RefusedAtFirst": {
 			"there is none that could go on",
 			func(s *instance.State) {
 				s.Seen, s.Refusal = 1, &instance.Refusal{Generation: 1, Reason: instance.ReasonSecret, Err: boom}
 			},
-			"False SecretMissing boom", "False SecretMissing boom; nothing runs", "Unknown NoConfiguration", "Unknown NoConfiguration",
+			"False SecretMissing boom", "False SecretMissing boom; no sentinel is running", "Unknown NoConfiguration", "Unknown NoConfiguration",
 		},
 		"Pending": {
 			"the new broker does not answer",
@@ -265,7 +265,7 @@ func TestConditions(t *testing.T) {
 				settled(s)
 				s.Seen, s.Pending = 3, &instance.Pending{Generation: 3, Broker: boom}
 			},
-			"True Runs", "False NewConnectionDoesNotAnswer spec.broker: the new broker does not answer: boom; generation 2 stays", "True", "True",
+			"True Running", "False NewConnectionFailed spec.broker: cannot connect to the new broker: boom; generation 2 stays", "True", "True",
 		},
 		"PendingAPI": {
 			"the new API does not answer",
@@ -273,19 +273,19 @@ func TestConditions(t *testing.T) {
 				settled(s)
 				s.Seen, s.Pending = 3, &instance.Pending{Generation: 3, API: boom}
 			},
-			"True Runs", "False NewConnectionDoesNotAnswer spec.hyperfleetAPI: ", "True", "True",
+			"True Running", "False NewConnectionFailed spec.hyperfleetAPI: ", "True", "True",
 		},
-		"OnItsWay":   {"nothing is known yet", func(s *instance.State) { s.Seen = 1 }, "False NoConfiguration", "Unknown Starting generation 1 is on its way", "Unknown", "Unknown"},
-		"APIDown":    {"the API is away", func(s *instance.State) { settled(s); s.Stats.APIErr = boom }, "False APIDoesNotAnswer boom", "True", "False DoesNotAnswer boom", "True"},
-		"BrokerDown": {"the broker is away", func(s *instance.State) { settled(s); s.Stats.BrokerErr = boom }, "False BrokerDoesNotAnswer boom", "True", "True", "False DoesNotAnswer boom"},
+		"OnItsWay":   {"nothing is known yet", func(s *instance.State) { s.Seen = 1 }, "False NoConfiguration", "Unknown Starting generation 1 is being applied", "Unknown", "Unknown"},
+		"APIDown":    {"the API is away", func(s *instance.State) { settled(s); s.Stats.APIErr = boom }, "False APIUnreachable boom", "True", "False Unreachable boom", "True"},
+		"BrokerDown": {"the broker is away", func(s *instance.State) { settled(s); s.Stats.BrokerErr = boom }, "False BrokerUnreachable boom", "True", "True", "False Unreachable boom"},
 		"Starting": {
 			"connections take a moment",
 			func(s *instance.State) { settled(s); s.Begun = now.Add(-time.Second); s.Stats.BrokerErr = boom },
 			"False Starting", "True", "True", "Unknown Starting",
 		},
-		"Failed":  {"it panicked", func(s *instance.State) { settled(s); s.Failure = errors.New("panic: x\nstack") }, "False SentinelFailed it will be started again: panic: x", "True", "True", "True"},
-		"Stuck":   {"it makes no progress", func(s *instance.State) { settled(s); s.Live = boom }, "False NoProgress boom", "True", "True", "True"},
-		"NoGroup": {"it owns nothing", func(s *instance.State) { settled(s); s.Grouped, s.Group = true, boom }, "False NotInGroup boom", "True", "True", "True"},
+		"Failed":  {"it panicked", func(s *instance.State) { settled(s); s.Failure = errors.New("panic: x\nstack") }, "False SentinelFailed the sentinel failed and is being restarted: panic: x", "True", "True", "True"},
+		"Stuck":   {"it makes no progress", func(s *instance.State) { settled(s); s.Live = boom }, "False PollLoopStalled boom", "True", "True", "True"},
+		"NoGroup": {"it owns nothing", func(s *instance.State) { settled(s); s.Grouped, s.Group = true, boom }, "False ReplicaFenced boom", "True", "True", "True"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -340,7 +340,7 @@ func TestStory(t *testing.T) {
 		{func(s *instance.State) { s.Seen = 1 }, nil},
 		{func(s *instance.State) {
 			s.Refusal = &instance.Refusal{Generation: 1, Reason: instance.ReasonSecret, Err: boom}
-		}, []string{"!ConfigNotLoaded"}},
+		}, []string{"!ConfigLoadFailed"}},
 		{func(s *instance.State) { good(s); s.Refusal, s.Begun = nil, now.Add(-time.Minute) }, []string{"ConfigLoaded"}},
 		{func(s *instance.State) { s.Stats.APIErr = boom }, []string{"!APIUnreachable"}},
 		{func(s *instance.State) { s.Stats.APIErr = errors.New("other words") }, nil},
@@ -352,7 +352,7 @@ func TestStory(t *testing.T) {
 		{func(s *instance.State) {
 			s.Seen, s.Refusal = 3, &instance.Refusal{Generation: 3, Reason: instance.ReasonInvalid, Err: boom}
 		}, []string{"!ConfigInvalid"}},
-		{func(s *instance.State) { s.Refusal, s.Pending = nil, &instance.Pending{Generation: 3, Broker: boom} }, []string{"!NewConnectionDoesNotAnswer"}},
+		{func(s *instance.State) { s.Refusal, s.Pending = nil, &instance.Pending{Generation: 3, Broker: boom} }, []string{"!NewConnectionFailed"}},
 		{func(s *instance.State) { s.Pending, s.InForce = nil, 3; s.Changes++ }, []string{"ConfigChanged"}},
 		{func(s *instance.State) { s.Failure, s.Stats.BrokerErr = boom, boom }, []string{"!SentinelFailed"}},
 		{func(s *instance.State) { s.Failure, s.Begun = nil, now.Add(-time.Second) }, nil},

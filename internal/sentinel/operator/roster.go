@@ -191,7 +191,7 @@ func (r *roster) countNotLoaded(key types.NamespacedName) {
 // known.
 func (r *roster) countUnknown() {
 	if err := r.loads.Count(""); err != nil {
-		r.log.Error("configuration not loaded, and not counted either", "err", err)
+		r.log.Error("metrics of a failed configuration load not registered", "err", err)
 	}
 }
 

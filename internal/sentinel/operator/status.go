@@ -13,16 +13,16 @@ import (
 
 // Reasons of conditions, beside those of refusals.
 const (
-	reasonInForce    = "InForce"
-	reasonUnanswered = "NewConnectionDoesNotAnswer"
+	reasonInForce    = "Applied"
+	reasonUnanswered = "NewConnectionFailed"
 	reasonStarting   = "Starting"
-	reasonAnswers    = "Answers"
-	reasonFails      = "DoesNotAnswer"
+	reasonAnswers    = "Reachable"
+	reasonFails      = "Unreachable"
 	reasonNothing    = "NoConfiguration"
 	reasonFailed     = "SentinelFailed"
-	reasonStuck      = "NoProgress"
-	reasonUngrouped  = "NotInGroup"
-	reasonRuns       = "Runs"
+	reasonStuck      = "PollLoopStalled"
+	reasonUngrouped  = "ReplicaFenced"
+	reasonRuns       = "Running"
 )
 
 // settling is how long after its start a connection need not work for it to be
@@ -37,10 +37,10 @@ func statusOf(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.
 		Selector:           s.Selector,
 		ResourcesWatched:   int64(s.Stats.Resources),
 		EventsPublished:    int64(s.Stats.Published), //nolint:gosec // it never counts so far
-		LastRoundTime:      before.LastRoundTime,
+		LastPollTime:      before.LastPollTime,
 	}
 	if !s.Stats.LastRound.IsZero() {
-		status.LastRoundTime = &metav1.Time{Time: s.Stats.LastRound.Truncate(time.Second)}
+		status.LastPollTime = &metav1.Time{Time: s.Stats.LastRound.Truncate(time.Second)}
 	}
 	status.Conditions = append(status.Conditions, before.Conditions...)
 	set := func(typ string, generation int64, v verdict) {
@@ -65,38 +65,38 @@ type verdict struct {
 
 // valid says whether the last generation is in force, and if not, why.
 func valid(s instance.State) verdict {
-	goesOn := "nothing runs"
+	goesOn := "no sentinel is running"
 	if s.InForce != 0 {
-		goesOn = fmt.Sprintf("generation %d stays in force", s.InForce)
+		goesOn = fmt.Sprintf("generation %d stays active", s.InForce)
 	}
 	switch {
 	case s.Refusal != nil:
 		return verdict{metav1.ConditionFalse, string(s.Refusal.Reason), fmt.Sprintf("%v; %s", s.Refusal.Err, goesOn)}
 	case s.Pending != nil && s.Pending.Broker != nil:
-		return verdict{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.broker: the new broker does not answer: %v; %s", s.Pending.Broker, goesOn)}
+		return verdict{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.broker: cannot connect to the new broker: %v; %s", s.Pending.Broker, goesOn)}
 	case s.Pending != nil && s.Pending.API != nil:
-		return verdict{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.hyperfleetAPI: the new API does not answer: %v; %s", s.Pending.API, goesOn)}
+		return verdict{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.hyperfleetAPI: cannot reach the new API: %v; %s", s.Pending.API, goesOn)}
 	case s.InForce == s.Seen:
-		return verdict{metav1.ConditionTrue, reasonInForce, fmt.Sprintf("generation %d is in force", s.InForce)}
+		return verdict{metav1.ConditionTrue, reasonInForce, fmt.Sprintf("generation %d is active", s.InForce)}
 	}
-	return verdict{metav1.ConditionUnknown, reasonStarting, fmt.Sprintf("generation %d is on its way", s.Seen)}
+	return verdict{metav1.ConditionUnknown, reasonStarting, fmt.Sprintf("generation %d is being applied", s.Seen)}
 }
 
 // reachable says whether API and broker answer.
 func reachable(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.Time) (api, broker verdict) {
 	if s.InForce == 0 {
-		nothing := verdict{metav1.ConditionUnknown, reasonNothing, "no configuration is in force"}
+		nothing := verdict{metav1.ConditionUnknown, reasonNothing, "no configuration is active"}
 		return nothing, nothing
 	}
 	judge := func(typ, what string, err error) verdict {
 		switch {
 		case err == nil:
-			return verdict{metav1.ConditionTrue, reasonAnswers, what + " answers"}
+			return verdict{metav1.ConditionTrue, reasonAnswers, what + " is reachable"}
 		case now.Sub(s.Begun) < settling:
 			if old := meta.FindStatusCondition(before.Conditions, typ); old != nil && old.Reason != reasonNothing {
 				return verdict{old.Status, old.Reason, old.Message}
 			}
-			return verdict{metav1.ConditionUnknown, reasonStarting, "not asked yet"}
+			return verdict{metav1.ConditionUnknown, reasonStarting, "no request sent yet"}
 		}
 		return verdict{metav1.ConditionFalse, reasonFails, err.Error()}
 	}
@@ -107,11 +107,11 @@ func reachable(before *v1alpha1.SentinelConfigStatus, s instance.State, now time
 func ready(s instance.State, api, broker verdict) verdict {
 	switch {
 	case s.Failure != nil:
-		return verdict{metav1.ConditionFalse, reasonFailed, fmt.Sprintf("it will be started again: %v", firstLine(s.Failure))}
+		return verdict{metav1.ConditionFalse, reasonFailed, fmt.Sprintf("the sentinel failed and is being restarted: %v", firstLine(s.Failure))}
 	case s.InForce == 0 && s.Refusal != nil:
 		return verdict{metav1.ConditionFalse, string(s.Refusal.Reason), s.Refusal.Err.Error()}
 	case s.InForce == 0:
-		return verdict{metav1.ConditionFalse, reasonNothing, "no configuration is in force"}
+		return verdict{metav1.ConditionFalse, reasonNothing, "no configuration is active"}
 	case s.Live != nil:
 		return verdict{metav1.ConditionFalse, reasonStuck, s.Live.Error()}
 	case api.status == metav1.ConditionFalse:
@@ -121,9 +121,9 @@ func ready(s instance.State, api, broker verdict) verdict {
 	case s.Grouped && s.Group != nil:
 		return verdict{metav1.ConditionFalse, reasonUngrouped, s.Group.Error()}
 	case api.status == metav1.ConditionTrue && broker.status == metav1.ConditionTrue:
-		return verdict{metav1.ConditionTrue, reasonRuns, fmt.Sprintf("watches and publishes under generation %d", s.InForce)}
+		return verdict{metav1.ConditionTrue, reasonRuns, fmt.Sprintf("generation %d is watching and publishing", s.InForce)}
 	}
-	return verdict{metav1.ConditionFalse, reasonStarting, "connections are being made"}
+	return verdict{metav1.ConditionFalse, reasonStarting, "connecting"}
 }
 
 // replicaOf is the entry of one of several replicas.
@@ -133,7 +133,7 @@ func replicaOf(identity string, s instance.State) v1alpha1.ReplicaStatus {
 		EventsPublished: int64(s.Stats.Published), //nolint:gosec // it never counts so far
 	}
 	if !s.Stats.LastRound.IsZero() {
-		r.LastRoundTime = &metav1.Time{Time: s.Stats.LastRound.Truncate(time.Second)}
+		r.LastPollTime = &metav1.Time{Time: s.Stats.LastRound.Truncate(time.Second)}
 	}
 	return r
 }

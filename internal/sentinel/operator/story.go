@@ -13,8 +13,8 @@ const (
 	eventLoaded            = "ConfigLoaded"
 	eventChanged           = "ConfigChanged"
 	eventInvalid           = "ConfigInvalid"
-	eventNotLoaded         = "ConfigNotLoaded"
-	eventUnanswered        = "NewConnectionDoesNotAnswer"
+	eventNotLoaded         = "ConfigLoadFailed"
+	eventUnanswered        = "NewConnectionFailed"
 	eventFailed            = "SentinelFailed"
 	eventAPIUnreachable    = "APIUnreachable"
 	eventAPIReachable      = "APIReachable"
@@ -38,7 +38,7 @@ func (t story) goOn(s instance.State, now time.Time, tell func(warning bool, rea
 		if t.changes == 0 {
 			reason = eventLoaded
 		}
-		tell(false, reason, fmt.Sprintf("generation %d is in force", s.InForce))
+		tell(false, reason, fmt.Sprintf("generation %d is active", s.InForce))
 		t.changes = s.Changes
 	}
 	t.refusal = t.refused(s.Refusal, tell)
@@ -73,7 +73,7 @@ func (t story) refused(r *instance.Refusal, tell func(warning bool, reason, note
 	if r.Reason == instance.ReasonInvalid || r.Reason == instance.ReasonUnopenable {
 		reason = eventInvalid
 	}
-	tell(true, reason, fmt.Sprintf("generation %d is not taken: %v", r.Generation, r.Err))
+	tell(true, reason, fmt.Sprintf("generation %d rejected: %v", r.Generation, r.Err))
 	return cause
 }
 
@@ -84,7 +84,7 @@ func reach(down bool, err error, gone, back string, tell func(warning bool, reas
 	case err != nil && !down:
 		tell(true, gone, firstLine(err))
 	case err == nil && down:
-		tell(false, back, "it answers again")
+		tell(false, back, "connection restored")
 	}
 	return err != nil
 }

@@ -91,7 +91,7 @@ func (w *writer) speaks(ctx context.Context, s instance.State, now time.Time) (b
 		return false, err
 	}
 	return !slices.ContainsFunc(sc.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool {
-		return r.Name != w.identity && r.ResourcesOwned > 0 && r.LastRoundTime != nil && now.Sub(r.LastRoundTime.Time) < recent
+		return r.Name != w.identity && r.ResourcesOwned > 0 && r.LastPollTime != nil && now.Sub(r.LastPollTime.Time) < recent
 	}), nil
 }
 
@@ -102,7 +102,7 @@ func (w *writer) writeEntry(ctx context.Context, s instance.State, now time.Time
 	}
 	entry := replicaOf(w.identity, s)
 	if w.own != nil && (now.Sub(w.ownAt) < countsEvery || entry.ResourcesOwned == w.own.ResourcesOwned &&
-		entry.EventsPublished == w.own.EventsPublished && entry.LastRoundTime.Equal(w.own.LastRoundTime)) {
+		entry.EventsPublished == w.own.EventsPublished && entry.LastPollTime.Equal(w.own.LastPollTime)) {
 		return nil
 	}
 	status := &v1alpha1.SentinelConfigStatus{Replicas: []v1alpha1.ReplicaStatus{entry}}
@@ -146,8 +146,8 @@ func (w *writer) total(ctx context.Context, status *v1alpha1.SentinelConfigStatu
 		case slices.Contains(s.Members, replica.Name):
 			status.ResourcesWatched += replica.ResourcesOwned
 			status.EventsPublished += replica.EventsPublished
-			if status.LastRoundTime.Before(replica.LastRoundTime) {
-				status.LastRoundTime = replica.LastRoundTime
+			if status.LastPollTime.Before(replica.LastPollTime) {
+				status.LastPollTime = replica.LastPollTime
 			}
 		default:
 			if err := w.disown(ctx, replica.Name); err != nil {
@@ -163,7 +163,7 @@ func means(a, b *v1alpha1.SentinelConfigStatus) bool {
 	if a.ObservedGeneration != b.ObservedGeneration || a.Selector != b.Selector || len(a.Conditions) != len(b.Conditions) {
 		return true
 	}
-	if (a.LastRoundTime == nil) != (b.LastRoundTime == nil) {
+	if (a.LastPollTime == nil) != (b.LastPollTime == nil) {
 		return true // the first round is news
 	}
 	for _, c := range b.Conditions {
@@ -178,5 +178,5 @@ func means(a, b *v1alpha1.SentinelConfigStatus) bool {
 // same says whether two statuses that mean the same do not differ at all.
 func same(a, b *v1alpha1.SentinelConfigStatus) bool {
 	return a.ResourcesWatched == b.ResourcesWatched && a.EventsPublished == b.EventsPublished &&
-		a.LastRoundTime.Equal(b.LastRoundTime) && slices.Equal(a.Conditions, b.Conditions)
+		a.LastPollTime.Equal(b.LastPollTime) && slices.Equal(a.Conditions, b.Conditions)
 }

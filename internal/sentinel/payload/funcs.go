@@ -83,7 +83,7 @@ func (r *rendering) index(of any, keys ...any) (any, error) {
 		case map[string]any:
 			name, ok := key.(string)
 			if !ok {
-				return nil, fmt.Errorf("index an object with %v: want a text", key)
+				return nil, fmt.Errorf("index an object with %v: the key must be a string", key)
 			}
 			of = v[name]
 		case []any:
@@ -109,5 +109,5 @@ func wholeNumber(key any) (int64, error) {
 	case int64:
 		return n, nil
 	}
-	return 0, fmt.Errorf("index a list with %v: want a whole number", key)
+	return 0, fmt.Errorf("index a list with %v: the index must be an integer", key)
 }

@@ -21,11 +21,11 @@ func compilePath(text string) (value, error) {
 	column := 2
 	for _, name := range names {
 		if name == "" {
-			return nil, fmt.Errorf("line 1, column %d: a name is missing after the dot", column)
+			return nil, fmt.Errorf("line 1, column %d: a field name is missing after the dot", column)
 		}
 		for i, c := range name {
 			if !isNameRune(c) {
-				return nil, fmt.Errorf("line 1, column %d: %q can not stand in the name of a field; write a template in {{ }} for more than a path", column+i, c)
+				return nil, fmt.Errorf("line 1, column %d: %q is not allowed in a field name; use a template in {{ }} for anything but a path", column+i, c)
 			}
 		}
 		column += len(name) + 1

@@ -17,7 +17,7 @@ const maxSteps = 10_000
 // together, so that a text that doubles in a loop comes to an end.
 const maxWork = 1 << 20
 
-var errTooManySteps = fmt.Errorf("more than %d turns of its loops", maxSteps)
+var errTooManySteps = fmt.Errorf("more than %d loop iterations", maxSteps)
 
 // goTemplate renders a Go template. A rendering keeps its state beside the
 // functions of the parsed template, so each runs on one of its own; those that

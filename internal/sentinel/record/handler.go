@@ -13,7 +13,7 @@ import (
 
 // CodeNothing is the code of the problem that no record knows a resource. It
 // tells that apart from a server that has no records at all.
-const CodeNothing = "nothing_recorded"
+const CodeNothing = "no_decisions"
 
 const (
 	defaultLimit = 100
@@ -26,7 +26,7 @@ type Answer struct {
 	Time time.Time `json:"time"`
 
 	// Known is how many resources have a record at all.
-	Known int `json:"known"`
+	Known int `json:"total"`
 
 	// Resources are those that were asked for, the most recently noted first.
 	Resources []Decisions `json:"resources"`
@@ -49,9 +49,9 @@ type Decisions struct {
 type Decision struct {
 	// At is when it was decided so, the last time of Times in a row, and
 	// FirstAt the first time of these.
-	At      time.Time `json:"at"`
-	FirstAt time.Time `json:"first_at"`
-	Times   int       `json:"times"`
+	At      time.Time `json:"last_time"`
+	FirstAt time.Time `json:"first_time"`
+	Times   int       `json:"count"`
 
 	// Publish is whether an event was called for.
 	Publish bool   `json:"publish"`
@@ -64,8 +64,8 @@ type Decision struct {
 
 	// Since is the time that the rule counted from, and Next when the resource
 	// falls due by it, or fell due.
-	Since time.Time `json:"since,omitzero"`
-	Next  time.Time `json:"next,omitzero"`
+	Since time.Time `json:"age_from,omitzero"`
+	Next  time.Time `json:"due_time,omitzero"`
 
 	// EventID names the event, the last one of Times. ConfirmedAt is when a
 	// broker confirmed it; Error is what went wrong if none did.
@@ -82,7 +82,7 @@ func Handler(records map[string]*Record) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			refuse(w, http.StatusMethodNotAllowed, "method_not_allowed", "only GET and HEAD are served here")
+			refuse(w, http.StatusMethodNotAllowed, "method_not_allowed", "only GET and HEAD are allowed")
 			return
 		}
 		q := r.URL.Query()
@@ -101,8 +101,8 @@ func Handler(records map[string]*Record) http.Handler {
 			answer.Resources = latest(records, limit)
 		}
 		if q.Get("id") != "" && len(answer.Resources) == 0 {
-			refuse(w, http.StatusNotFound, CodeNothing, "nothing is recorded about this resource: since the sentinel started"+
-				" it was not due, or it is not watched here, or so many others were due since that its record made room for theirs")
+			refuse(w, http.StatusNotFound, CodeNothing, "no decisions recorded for this resource: it was not due since the sentinel started,"+
+				" is not watched by this sentinel, or its history was evicted")
 			return
 		}
 		write(w, http.StatusOK, "application/json", answer)
@@ -115,7 +115,7 @@ func parseLimit(text string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxLimit {
-		return 0, fmt.Errorf("limit %q is not a number from 1 to %d", text, maxLimit)
+		return 0, fmt.Errorf("limit %q is invalid: must be a number from 1 to %d", text, maxLimit)
 	}
 	return n, nil
 }

@@ -48,20 +48,20 @@ func TestWireForm(t *testing.T) {
 	}
 	delete(got, "time")
 	want := map[string]any{
-		"known": 3.0,
+		"total": 3.0,
 		"resources": []any{
 			map[string]any{
 				"watch": "clusters", "resource_id": "a",
 				"decisions": []any{
 					map[string]any{
-						"at": "2026-11-20T16:00:10Z", "first_at": "2026-11-20T16:00:10Z", "times": 1.0, "publish": false,
+						"last_time": "2026-11-20T16:00:10Z", "first_time": "2026-11-20T16:00:10Z", "count": 1.0, "publish": false,
 						"reason": announced, "generation": 3.0, "observed_generation": 2.0, "phase": "Ready",
-						"last_updated_time": "2026-11-20T15:59:00Z", "next": "2026-11-20T16:00:16Z",
+						"last_updated_time": "2026-11-20T15:59:00Z", "due_time": "2026-11-20T16:00:16Z",
 					},
 					map[string]any{
-						"at": "2026-11-20T16:00:05Z", "first_at": "2026-11-20T16:00:05Z", "times": 1.0, "publish": true,
+						"last_time": "2026-11-20T16:00:05Z", "first_time": "2026-11-20T16:00:05Z", "count": 1.0, "publish": true,
 						"reason": changed, "generation": 3.0, "observed_generation": 2.0, "phase": "Ready",
-						"last_updated_time": "2026-11-20T15:59:00Z", "since": "2026-11-20T16:00:04Z", "next": "2026-11-20T16:00:03Z",
+						"last_updated_time": "2026-11-20T15:59:00Z", "age_from": "2026-11-20T16:00:04Z", "due_time": "2026-11-20T16:00:03Z",
 						"event_id": "evt-1", "confirmed_at": "2026-11-20T16:00:06Z",
 					},
 				},
@@ -69,7 +69,7 @@ func TestWireForm(t *testing.T) {
 			map[string]any{
 				"watch": "nodepools region=eu", "resource_id": "a",
 				"decisions": []any{map[string]any{
-					"at": "2026-11-20T16:00:03Z", "first_at": "2026-11-20T16:00:03Z", "times": 1.0, "publish": true,
+					"last_time": "2026-11-20T16:00:03Z", "first_time": "2026-11-20T16:00:03Z", "count": 1.0, "publish": true,
 					"reason": changed, "generation": 1.0, "observed_generation": 0.0, "phase": "", "event_id": "evt-3",
 				}},
 			},
@@ -116,7 +116,7 @@ func TestRefusals(t *testing.T) {
 		status        int
 		code          string
 	}{
-		"Unknown":   {http.MethodGet, "?id=c", http.StatusNotFound, "nothing_recorded"},
+		"Unknown":   {http.MethodGet, "?id=c", http.StatusNotFound, "no_decisions"},
 		"NoNumber":  {http.MethodGet, "?limit=ten", http.StatusBadRequest, "invalid_query"},
 		"TooMany":   {http.MethodGet, "?limit=1001", http.StatusBadRequest, "invalid_query"},
 		"NoMethod":  {http.MethodPost, "", http.StatusMethodNotAllowed, "method_not_allowed"},

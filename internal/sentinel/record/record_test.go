@@ -22,7 +22,7 @@ func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.
 
 const (
 	changed   = "generation changed - new spec to reconcile"
-	announced = "announced already, waiting for the adapters"
+	announced = "already published, waiting for adapters"
 	fresh     = "max age not expired"
 )
 
@@ -68,7 +68,7 @@ func TestEntries(t *testing.T) {
 			reason: "a confirm ends the failures of its event, and a later failure does not undo it",
 			do: func(r *record.Record) {
 				r.Note([]byte("a"), publish(1, 1, "e1"))
-				r.Failed("a", "e1", at(2), errors.New("publish: no confirm in time"))
+				r.Failed("a", "e1", at(2), errors.New("publish: no confirmation from the broker in time"))
 				r.Note([]byte("a"), publish(3, 2, "e2"))
 				r.Failed("a", "e2", at(4), errors.New("gone"))
 				r.Confirmed("a", "e2", at(5))
@@ -80,7 +80,7 @@ func TestEntries(t *testing.T) {
 				func() record.Entry { e := counted(publish(3, 2, "e2"), 3, 1); e.Confirmed = at(5); return e }(),
 				func() record.Entry {
 					e := counted(publish(1, 1, "e1"), 1, 1)
-					e.Err = "2026-11-20T16:00:02Z: publish: no confirm in time"
+					e.Err = "2026-11-20T16:00:02Z: publish: no confirmation from the broker in time"
 					return e
 				}(),
 			},

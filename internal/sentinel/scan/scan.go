@@ -102,11 +102,11 @@ func (f Fault) String() string {
 	case FaultNotObject:
 		return "not_an_object"
 	case FaultNoID:
-		return "no_id"
+		return "missing_id"
 	case FaultWrongType:
 		return "wrong_type"
 	case FaultTime:
-		return "unreadable_time"
+		return "invalid_time"
 	case FaultStatus:
 		return "unknown_status"
 	case NumFaults:
@@ -198,7 +198,7 @@ func (s *Scanner) close() { s.page, s.buf = nil, bytes.Buffer{} }
 
 func (s *Scanner) end(of string) error {
 	if _, err := s.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("something follows the %s at byte %d", of, s.dec.InputOffset())
+		return fmt.Errorf("trailing data after the %s at byte %d", of, s.dec.InputOffset())
 	}
 	return nil
 }

@@ -354,7 +354,7 @@ func TestManyWords(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	words := []string{"none", "not_an_object", "no_id", "wrong_type", "unreadable_time", "unknown_status", "unknown"}
+	words := []string{"none", "not_an_object", "missing_id", "wrong_type", "invalid_time", "unknown_status", "unknown"}
 	for i, want := range words {
 		if got := scan.Fault(i).String(); got != want {
 			t.Errorf("fault %d: got %q, want %q", i, got, want)

@@ -34,7 +34,7 @@ func (s *Scanner) ScanStream(head []byte, rest io.Reader, visit func(*Item) erro
 		if err != nil {
 			return st.env, err
 		}
-		return st.env, fmt.Errorf("something follows the list at byte %d", st.dec.InputOffset())
+		return st.env, fmt.Errorf("trailing data after the list at byte %d", st.dec.InputOffset())
 	}
 	return st.env, nil
 }
@@ -157,7 +157,7 @@ type valueReader struct {
 
 func (r *valueReader) Read(p []byte) (int, error) {
 	if r.left <= 0 {
-		return 0, fmt.Errorf("one value of the list is larger than %d bytes", MaxValue)
+		return 0, fmt.Errorf("a value of the list exceeds %d bytes", MaxValue)
 	}
 	n, err := r.src.Read(p)
 	r.left -= n

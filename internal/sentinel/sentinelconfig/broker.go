@@ -18,7 +18,7 @@ func (t *translation) broker(b *v1alpha1.Broker) Broker {
 	case v1alpha1.BrokerPubSub:
 		out.ProjectID = b.ProjectID
 		if b.ProjectID == "" {
-			t.failf("spec.broker.projectID", "is required where type is %s", b.Type)
+			t.failf("spec.broker.projectID", "is required for type %s", b.Type)
 		}
 	case v1alpha1.BrokerRabbitMQ, v1alpha1.BrokerNATS:
 		out.URL = settings.Secret(b.URL)
@@ -26,7 +26,7 @@ func (t *translation) broker(b *v1alpha1.Broker) Broker {
 			out.Exchange = cmp.Or(b.Exchange, b.Topic)
 		}
 		if b.URL == "" && b.CredentialsSecretRef == nil {
-			t.failf("spec.broker.url", "is required where type is %s, unless credentialsSecretRef names a Secret that holds it", b.Type)
+			t.failf("spec.broker.url", "is required for type %s, unless the Secret of credentialsSecretRef contains it", b.Type)
 		} else if b.URL != "" {
 			t.address("spec.broker.url", b.Type, b.URL)
 		}
@@ -44,9 +44,9 @@ func (t *translation) address(field string, typ v1alpha1.BrokerType, text string
 	switch {
 	case ok:
 	case typ == v1alpha1.BrokerRabbitMQ:
-		t.failf(field, "want amqp://user:password@host:5672/vhost or amqps://…; what is there is not shown")
+		t.failf(field, "must be amqp://user:password@host:5672/vhost or amqps://… (the value is not shown)")
 	default:
-		t.failf(field, "want nats://user:password@host:4222, or several with commas between; what is there is not shown")
+		t.failf(field, "must be nats://user:password@host:4222, or a comma-separated list (the value is not shown)")
 	}
 }
 

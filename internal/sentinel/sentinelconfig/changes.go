@@ -45,7 +45,7 @@ func shown(value string) string {
 	const most = 100
 	switch {
 	case value == "":
-		return "(not given)"
+		return "(not set)"
 	case len(value) > most:
 		return strings.ToValidUTF8(value[:most], "") + "…"
 	}

@@ -23,7 +23,7 @@ func TestChanges(t *testing.T) {
 		"Scalar": {"what it was and is", func(s *v1alpha1.SentinelConfigSpec) { s.BackoffReady = "1h" }, []string{`spec.backoffReady: "30m" → "1h"`}},
 		"Added": {"it was not given", func(s *v1alpha1.SentinelConfigSpec) {
 			s.ShardSelector = &v1alpha1.ShardSelector{MatchLabels: map[string]string{"region": "eu"}}
-		}, []string{`spec.shardSelector.matchLabels.region: (not given) → "eu"`}},
+		}, []string{`spec.shardSelector.matchLabels.region: (not set) → "eu"`}},
 		"URL":    {"it may hold a password", func(s *v1alpha1.SentinelConfigSpec) { s.Broker.URL = "amqp://broker-b" }, []string{"spec.broker.url"}},
 		"Long":   {"a line has an end", func(s *v1alpha1.SentinelConfigSpec) { s.Broker.Topic = strings.Repeat("x", 200) }, []string{`spec.broker.topic: "events" → "` + strings.Repeat("x", 99) + "…"}},
 		"Secret": {"nothing else can have changed", func(*v1alpha1.SentinelConfigSpec) {}, []string{"a Secret of the spec"}},

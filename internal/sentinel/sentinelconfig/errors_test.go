@@ -34,16 +34,16 @@ func TestErrorsNameTheField(t *testing.T) {
 			"a spec with nothing in it",
 			func(s *v1alpha1.SentinelConfigSpec) { *s = v1alpha1.SentinelConfigSpec{} },
 			[]string{
-				`spec.resourceType: "" is none of clusters, nodepools`,
+				`spec.resourceType: "" is invalid: must be one of clusters, nodepools`,
 				`spec.hyperfleetAPI.url: is required`,
 				`spec.broker.topic: is required`,
-				`spec.broker.type: "" is none of gcp-pubsub, rabbitmq, nats`,
+				`spec.broker.type: "" is invalid: must be one of gcp-pubsub, rabbitmq, nats`,
 			},
 		},
 		"Resource": {
 			"a collection that the engine knows and the object does not",
 			func(s *v1alpha1.SentinelConfigSpec) { s.ResourceType = "manifests" },
-			[]string{`spec.resourceType: "manifests" is none of clusters, nodepools`},
+			[]string{`spec.resourceType: "manifests" is invalid: must be one of clusters, nodepools`},
 		},
 		"Durations": {
 			"all of them are read, and named at once",
@@ -52,11 +52,11 @@ func TestErrorsNameTheField(t *testing.T) {
 				s.Source = &v1alpha1.Source{FullSweepInterval: "999999999999h"}
 			},
 			[]string{
-				`spec.pollInterval: "-5s" is not positive`,
-				`spec.backoffNotReady: "5" is not a duration such as 10s or 1h30m`,
-				`spec.backoffReady: "soon" is not a duration such as 10s or 1h30m`,
-				`spec.hyperfleetAPI.timeout: "0s" is not positive`,
-				`spec.source.fullSweepInterval: "999999999999h" is not a duration such as 10s or 1h30m`,
+				`spec.pollInterval: "-5s" is invalid: must be positive`,
+				`spec.backoffNotReady: "5" is invalid: must be a duration such as 10s or 1h30m`,
+				`spec.backoffReady: "soon" is invalid: must be a duration such as 10s or 1h30m`,
+				`spec.hyperfleetAPI.timeout: "0s" is invalid: must be positive`,
+				`spec.source.fullSweepInterval: "999999999999h" is invalid: must be a duration such as 10s or 1h30m`,
 			},
 		},
 		"Operator": {
@@ -67,9 +67,9 @@ func TestErrorsNameTheField(t *testing.T) {
 				}}
 			},
 			[]string{
-				`spec.shardSelector.matchExpressions[1].operator: "Foo" is not an operator; use In, NotIn, Exists or DoesNotExist`,
-				`spec.shardSelector.matchExpressions[2].operator: "in" is not an operator; use In, NotIn, Exists or DoesNotExist`,
-				`spec.shardSelector.matchExpressions[3].operator: "" is not an operator; use In, NotIn, Exists or DoesNotExist`,
+				`spec.shardSelector.matchExpressions[1].operator: "Foo" is invalid: must be In, NotIn, Exists or DoesNotExist`,
+				`spec.shardSelector.matchExpressions[2].operator: "in" is invalid: must be In, NotIn, Exists or DoesNotExist`,
+				`spec.shardSelector.matchExpressions[3].operator: "" is invalid: must be In, NotIn, Exists or DoesNotExist`,
 			},
 		},
 		"Labels": {
@@ -90,41 +90,41 @@ func TestErrorsNameTheField(t *testing.T) {
 		"URL": {
 			"no URL of an API",
 			func(s *v1alpha1.SentinelConfigSpec) { s.HyperfleetAPI.URL = "api:8080" },
-			[]string{`spec.hyperfleetAPI.url: want a URL such as http://hyperfleet-api:8080`},
+			[]string{`spec.hyperfleetAPI.url: must be a URL such as http://hyperfleet-api:8080`},
 		},
 		"URLPassword": {
 			"a password is refused and not shown",
 			func(s *v1alpha1.SentinelConfigSpec) { s.HyperfleetAPI.URL = "http://me:canary@api:8080" },
-			[]string{`spec.hyperfleetAPI.url: holds a user name or a password; put a token into a Secret and name it in spec.hyperfleetAPI.tokenSecretRef`},
+			[]string{`spec.hyperfleetAPI.url: must not contain a user name or password; put a token in a Secret and reference it in spec.hyperfleetAPI.tokenSecretRef`},
 		},
 		"Flavour": {
 			"no API that we know",
 			func(s *v1alpha1.SentinelConfigSpec) { s.HyperfleetAPI.Flavour = "sweet" },
-			[]string{`spec.hyperfleetAPI.flavour: "sweet" is none of auto, fleetloop, hyperfleet`},
+			[]string{`spec.hyperfleetAPI.flavour: "sweet" is invalid: must be one of auto, fleetloop, hyperfleet`},
 		},
 		"Project": {
 			"Pub/Sub without a project",
 			func(s *v1alpha1.SentinelConfigSpec) {
 				s.Broker = v1alpha1.Broker{Type: v1alpha1.BrokerPubSub, Topic: "t"}
 			},
-			[]string{`spec.broker.projectID: is required where type is gcp-pubsub`},
+			[]string{`spec.broker.projectID: is required for type gcp-pubsub`},
 		},
 		"Address": {
 			"RabbitMQ without an address",
 			func(s *v1alpha1.SentinelConfigSpec) { s.Broker.URL = "" },
-			[]string{`spec.broker.url: is required where type is rabbitmq, unless credentialsSecretRef names a Secret that holds it`},
+			[]string{`spec.broker.url: is required for type rabbitmq, unless the Secret of credentialsSecretRef contains it`},
 		},
 		"AddressOfSomethingElse": {
 			"a password is not shown",
 			func(s *v1alpha1.SentinelConfigSpec) { s.Broker.URL = "http://me:canary@rabbitmq" },
-			[]string{`spec.broker.url: want amqp://user:password@host:5672/vhost or amqps://…; what is there is not shown`},
+			[]string{`spec.broker.url: must be amqp://user:password@host:5672/vhost or amqps://… (the value is not shown)`},
 		},
 		"AddressThatIsNone": {
 			"nor one in a text that can not be read",
 			func(s *v1alpha1.SentinelConfigSpec) {
 				s.Broker = v1alpha1.Broker{Type: v1alpha1.BrokerNATS, Topic: "t", URL: "nats://me:canary%zz@x"} //nolint:gosec // nobody has this password
 			},
-			[]string{`spec.broker.url: want nats://user:password@host:4222, or several with commas between; what is there is not shown`},
+			[]string{`spec.broker.url: must be nats://user:password@host:4222, or a comma-separated list (the value is not shown)`},
 		},
 		"References": {
 			"references that name nothing",
@@ -145,9 +145,9 @@ func TestErrorsNameTheField(t *testing.T) {
 				s.MessageData = data(`{"list":[1],"none":null,"deep":{"list":[{"a":{}}],"ok":".id"}}`)
 			},
 			[]string{
-				`spec.messageData.list: must be a text or a mapping`,
-				`spec.messageData.none: must be a text or a mapping`,
-				`spec.messageData.deep.list: must be a text or a mapping`,
+				`spec.messageData.list: must be a string or a mapping`,
+				`spec.messageData.none: must be a string or a mapping`,
+				`spec.messageData.deep.list: must be a string or a mapping`,
 			},
 		},
 		"MessageDataThatDoesNotCompile": {
@@ -175,22 +175,22 @@ func TestErrorsNameTheField(t *testing.T) {
 			func(s *v1alpha1.SentinelConfigSpec) {
 				s.MessageData = data(strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000))
 			},
-			[]string{`spec.messageData: nests more than 32 deep`},
+			[]string{`spec.messageData: nesting is deeper than 32 levels`},
 		},
 		"Profile": {
 			"a profile that there is not",
 			func(s *v1alpha1.SentinelConfigSpec) { s.Decision = &v1alpha1.Decision{Profile: "coin-toss"} },
-			[]string{`spec.decision.profile: "coin-toss" is none of transition-age, generation-then-age, expression`},
+			[]string{`spec.decision.profile: "coin-toss" is invalid: must be one of transition-age, generation-then-age, expression`},
 		},
 		"NoResult": {
 			"an expression without its result",
 			func(s *v1alpha1.SentinelConfigSpec) { s.Decision = &v1alpha1.Decision{Profile: "expression"} },
-			[]string{`spec.decision.result: the profile "expression" needs one`},
+			[]string{`spec.decision.result: is required with the profile "expression"`},
 		},
 		"ResultOfAnotherProfile": {
 			"it would have no effect",
 			func(s *v1alpha1.SentinelConfigSpec) { s.Decision = &v1alpha1.Decision{Result: "true"} },
-			[]string{`spec.decision.profile: params and result are for the profile "expression" only`},
+			[]string{`spec.decision.profile: params and result require the profile "expression"`},
 		},
 		"Expression": {
 			"an expression that does not compile",
@@ -209,7 +209,7 @@ func TestErrorsNameTheField(t *testing.T) {
 		"Mode": {
 			"a mode that there is not",
 			func(s *v1alpha1.SentinelConfigSpec) { s.Source = &v1alpha1.Source{Mode: "psychic"} },
-			[]string{`spec.source.mode: "psychic" is none of auto, sweep, etag, cursor, watch`},
+			[]string{`spec.source.mode: "psychic" is invalid: must be one of auto, sweep, etag, cursor, watch`},
 		},
 		"ModeOfExpression": {
 			"an expression may change with the time alone",
@@ -217,38 +217,38 @@ func TestErrorsNameTheField(t *testing.T) {
 				s.Decision = &v1alpha1.Decision{Profile: "expression", Result: "true"}
 				s.Source = &v1alpha1.Source{Mode: "cursor"}
 			},
-			[]string{`spec.source.mode: "cursor" does not go with the profile "expression"`},
+			[]string{`spec.source.mode: "cursor" is invalid with the profile "expression"`},
 		},
 		"ShardingMode": {
 			"a mode that there is not",
 			func(s *v1alpha1.SentinelConfigSpec) { s.Sharding = &v1alpha1.Sharding{Mode: "by-hand"} },
-			[]string{`spec.sharding.mode: "by-hand" is none of static, auto`},
+			[]string{`spec.sharding.mode: "by-hand" is invalid: must be one of static, auto`},
 		},
 		"NoCount": {
 			"a part of what",
 			func(s *v1alpha1.SentinelConfigSpec) { s.Sharding = &v1alpha1.Sharding{Index: new(int32(0))} },
-			[]string{`spec.sharding: mode static needs count and index`},
+			[]string{`spec.sharding: count and index are required for the mode static`},
 		},
 		"Index": {
 			"a part that there is not",
 			func(s *v1alpha1.SentinelConfigSpec) {
 				s.Sharding = &v1alpha1.Sharding{Count: new(int32(2)), Index: new(int32(2))}
 			},
-			[]string{`spec.sharding.index: 2 is not one of 0 to 1`},
+			[]string{`spec.sharding.index: 2 is invalid: must be between 0 and 1`},
 		},
 		"Count": {
 			"no parts",
 			func(s *v1alpha1.SentinelConfigSpec) {
 				s.Sharding = &v1alpha1.Sharding{Count: new(int32(0)), Index: new(int32(0))}
 			},
-			[]string{`spec.sharding.count: 0 is not one of 1 to 1024`},
+			[]string{`spec.sharding.count: 0 is invalid: must be between 1 and 1024`},
 		},
 		"AutoWithCount": {
 			"the replicas count themselves",
 			func(s *v1alpha1.SentinelConfigSpec) {
 				s.Sharding = &v1alpha1.Sharding{Mode: v1alpha1.ShardingAuto, Count: new(int32(2))}
 			},
-			[]string{`spec.sharding: mode auto takes neither count nor index`},
+			[]string{`spec.sharding: count and index must not be set for the mode auto`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

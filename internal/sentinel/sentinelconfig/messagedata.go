@@ -41,7 +41,7 @@ func (t *translation) messageData(raw *apiextensionsv1.JSON) settings.OrderedMap
 	case errors.Is(err, errTooDeep), errors.Is(err, errTooMany):
 		t.failf(field, "%w", err)
 	case err == nil:
-		t.failf(field, "is not valid JSON: more follows the mapping")
+		t.failf(field, "is not valid JSON: trailing data after the mapping")
 	default:
 		t.failf(field, "is not valid JSON: %w", err)
 	}
@@ -56,7 +56,7 @@ type dataReader struct {
 }
 
 var (
-	errTooDeep = fmt.Errorf("nests more than %d deep", maxDepth)
+	errTooDeep = fmt.Errorf("nesting is deeper than %d levels", maxDepth)
 	errTooMany = fmt.Errorf("has more than %d values", maxNodes)
 )
 
@@ -93,7 +93,7 @@ func (d *dataReader) mapping(path string, depth int) (settings.OrderedMap, error
 				e.Value = value.String()
 			}
 		case jsontext.KindNull, jsontext.KindBeginArray:
-			d.t.failf(at, "must be a text or a mapping")
+			d.t.failf(at, "must be a string or a mapping")
 			err = d.json.SkipValue()
 		case jsontext.KindInvalid, jsontext.KindEndObject, jsontext.KindEndArray:
 			_, err = d.json.ReadToken() // which says what is wrong

@@ -26,7 +26,7 @@ func newSpec(t *testing.T, text string) *v1alpha1.SentinelConfigSpec {
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	// What every file of this test must say, because the defaults of the two differ.
-	const common = "payload_keys: camel\n"
+	const common = "payload_key_case: camel\n"
 	for name, tc := range map[string]struct {
 		reason     string
 		spec, file string

@@ -42,7 +42,7 @@ func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, e
 		data, ok := t.secret(field, secrets, s.token.Name)
 		token := valueOf(data, s.token.Key)
 		if ok && !isHeader(token) {
-			t.failf(field, "Secret %q has no token under the key %q", s.token.Name, s.token.Key)
+			t.failf(field, "Secret %q has no token in key %q", s.token.Name, s.token.Key)
 		}
 		s.Sentinel.HyperfleetAPI.Token = settings.Secret(token)
 	}
@@ -68,7 +68,7 @@ func (t *translation) headers(secrets map[string]map[string][]byte, name string)
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		value := valueOf(data, key)
 		if !isHeader(value) {
-			t.failf(field, "Secret %q has under the key %q what can not be the value of a header", name, key)
+			t.failf(field, "Secret %q: the value of key %q is not a valid header value", name, key)
 		}
 		headers[key] = settings.Secret(value)
 	}
@@ -86,7 +86,7 @@ const credentialsField = "spec.broker.credentialsSecretRef" //nolint:gosec // th
 func (t *translation) secret(field string, secrets map[string]map[string][]byte, name string) (map[string][]byte, bool) {
 	data, ok := secrets[name]
 	if !ok {
-		t.failf(field, "there is no Secret %q in the namespace; create it, or take the reference away", name)
+		t.failf(field, "Secret %q not found in the namespace; create it, or remove the reference", name)
 	}
 	return data, ok
 }
@@ -101,7 +101,7 @@ func (t *translation) credentials(b Broker, name string, data map[string][]byte)
 	if b.Type == v1alpha1.BrokerPubSub {
 		key := valueOf(data, keyJSON)
 		if !json.Valid([]byte(key)) {
-			t.failf(credentialsField, "Secret %q has no JSON under the key %q", name, keyJSON)
+			t.failf(credentialsField, "Secret %q has no valid JSON in key %q", name, keyJSON)
 		}
 		b.KeyJSON = settings.Secret(key)
 		return b
@@ -112,19 +112,19 @@ func (t *translation) credentials(b Broker, name string, data map[string][]byte)
 		b.URL = settings.Secret(given)
 	}
 	if b.URL == "" {
-		t.failf(credentialsField, "Secret %q has no value under the key %q, and spec.broker.url is not given", name, keyURL)
+		t.failf(credentialsField, "Secret %q has no key %q, and spec.broker.url is not set", name, keyURL)
 		return b
 	}
 	user := userOf(b.Type, data)
 	switch {
 	case user == nil && given == "":
-		t.failf(credentialsField, "Secret %q has neither %s nor %s and %s", name, keyURL, keyUsername, keyPassword)
+		t.failf(credentialsField, "Secret %q must have the key %s, or the keys %s and %s", name, keyURL, keyUsername, keyPassword)
 		return b
 	case user == nil:
 		return b
 	}
 	if _, ok := user.Password(); !ok && valueOf(data, keyUsername) != "" {
-		t.failf(credentialsField, "Secret %q has a %s and no %s", name, keyUsername, keyPassword)
+		t.failf(credentialsField, "Secret %q has the key %s but not %s", name, keyUsername, keyPassword)
 	}
 	servers, ok := serversOf(b.Type, b.URL.Reveal())
 	if !ok {

@@ -52,15 +52,15 @@ func TestCredentials(t *testing.T) {
 		"NATSUser":     {"at each of the servers", nats("nats://a, b:4222"), map[string]string{"username": "me", "password": "pw"}, "nats://me:pw@a,nats://me:pw@b:4222", ""},
 		"NATSToken":    {"a token", nats("nats://a"), map[string]string{"token": "canary"}, "nats://canary@a", ""},
 		"Key":          {"a key of Pub/Sub", pubsub, map[string]string{"key.json": `{"type":"service_account"}`}, `{"type":"service_account"}`, ""},
-		"NoSecret":     {"it does not exist", rabbit(""), nil, "", `spec.broker.credentialsSecretRef: there is no Secret "s"`},
-		"Empty":        {"nothing in it", rabbit("amqp://host"), map[string]string{"other": "canary"}, "", `spec.broker.credentialsSecretRef: Secret "s" has neither url nor username and password`},
-		"NoURL":        {"no address anywhere", rabbit(""), map[string]string{"username": "me", "password": "canary"}, "", `spec.broker.credentialsSecretRef: Secret "s" has no value under the key "url"`},
-		"NoPassword":   {"half of it", rabbit("amqp://host"), map[string]string{"username": "canary"}, "", `spec.broker.credentialsSecretRef: Secret "s" has a username and no password`},
-		"BadURL":       {"no address of RabbitMQ", rabbit(""), map[string]string{"url": "http://canary"}, "", `spec.broker.credentialsSecretRef: key "url" of Secret "s": want amqp://`},
-		"NoKey":        {"no key of Pub/Sub", pubsub, map[string]string{"key": "canary"}, "", `spec.broker.credentialsSecretRef: Secret "s" has no JSON under the key "key.json"`},
-		"KeyIsNoJSON":  {"a key that is cut off", pubsub, map[string]string{"key.json": `{"canary`}, "", `spec.broker.credentialsSecretRef: Secret "s" has no JSON under the key "key.json"`},
-		"NATSNothing":  {"nothing in it", nats("nats://a"), map[string]string{}, "", `spec.broker.credentialsSecretRef: Secret "s" has neither url nor username and password`},
-		"RabbitTokens": {"RabbitMQ knows no tokens", rabbit("amqp://a"), map[string]string{"token": "canary"}, "", `spec.broker.credentialsSecretRef: Secret "s" has neither url nor username and password`},
+		"NoSecret":     {"it does not exist", rabbit(""), nil, "", `spec.broker.credentialsSecretRef: Secret "s" not found`},
+		"Empty":        {"nothing in it", rabbit("amqp://host"), map[string]string{"other": "canary"}, "", `spec.broker.credentialsSecretRef: Secret "s" must have the key url, or the keys username and password`},
+		"NoURL":        {"no address anywhere", rabbit(""), map[string]string{"username": "me", "password": "canary"}, "", `spec.broker.credentialsSecretRef: Secret "s" has no key "url"`},
+		"NoPassword":   {"half of it", rabbit("amqp://host"), map[string]string{"username": "canary"}, "", `spec.broker.credentialsSecretRef: Secret "s" has the key username but not password`},
+		"BadURL":       {"no address of RabbitMQ", rabbit(""), map[string]string{"url": "http://canary"}, "", `spec.broker.credentialsSecretRef: key "url" of Secret "s": must be amqp://`},
+		"NoKey":        {"no key of Pub/Sub", pubsub, map[string]string{"key": "canary"}, "", `spec.broker.credentialsSecretRef: Secret "s" has no valid JSON in key "key.json"`},
+		"KeyIsNoJSON":  {"a key that is cut off", pubsub, map[string]string{"key.json": `{"canary`}, "", `spec.broker.credentialsSecretRef: Secret "s" has no valid JSON in key "key.json"`},
+		"NATSNothing":  {"nothing in it", nats("nats://a"), map[string]string{}, "", `spec.broker.credentialsSecretRef: Secret "s" must have the key url, or the keys username and password`},
+		"RabbitTokens": {"RabbitMQ knows no tokens", rabbit("amqp://a"), map[string]string{"token": "canary"}, "", `spec.broker.credentialsSecretRef: Secret "s" must have the key url, or the keys username and password`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,11 +96,11 @@ func TestTokenAndHeaders(t *testing.T) {
 	}{
 		"Token":       {"under its key by default, without the newline", "", map[string]string{"token": "secret\n", "X-Tenant": "blue"}, "secret", map[string]string{"token": "secret", "X-Tenant": "blue"}, ""},
 		"Key":         {"under a key of its own", "k", map[string]string{"k": "secret"}, "secret", map[string]string{"k": "secret"}, ""},
-		"NoKey":       {"the key is not there", "k", map[string]string{"token": "canary"}, "", nil, `spec.hyperfleetAPI.tokenSecretRef: Secret "s" has no token under the key "k"`},
-		"NoToken":     {"what can not be sent", "", map[string]string{"token": "a\nb"}, "", nil, `spec.hyperfleetAPI.tokenSecretRef: Secret "s" has no token under the key "token"`},
-		"NoHeader":    {"what can not be sent", "", map[string]string{"token": "a", "X": "canary\x00"}, "", nil, `spec.hyperfleetAPI.headersSecretRef: Secret "s" has under the key "X" what can not be the value of a header`},
-		"NoSecret":    {"it does not exist", "", nil, "", nil, `spec.hyperfleetAPI.tokenSecretRef: there is no Secret "s" in the namespace; create it, or take the reference away`},
-		"EmptyHeader": {"a header without a value", "", map[string]string{"token": "a", "X": ""}, "", nil, `spec.hyperfleetAPI.headersSecretRef: Secret "s" has under the key "X"`},
+		"NoKey":       {"the key is not there", "k", map[string]string{"token": "canary"}, "", nil, `spec.hyperfleetAPI.tokenSecretRef: Secret "s" has no token in key "k"`},
+		"NoToken":     {"what can not be sent", "", map[string]string{"token": "a\nb"}, "", nil, `spec.hyperfleetAPI.tokenSecretRef: Secret "s" has no token in key "token"`},
+		"NoHeader":    {"what can not be sent", "", map[string]string{"token": "a", "X": "canary\x00"}, "", nil, `spec.hyperfleetAPI.headersSecretRef: Secret "s": the value of key "X" is not a valid header value`},
+		"NoSecret":    {"it does not exist", "", nil, "", nil, `spec.hyperfleetAPI.tokenSecretRef: Secret "s" not found in the namespace; create it, or remove the reference`},
+		"EmptyHeader": {"a header without a value", "", map[string]string{"token": "a", "X": ""}, "", nil, `spec.hyperfleetAPI.headersSecretRef: Secret "s": the value of key "X"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

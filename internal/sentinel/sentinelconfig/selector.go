@@ -31,7 +31,7 @@ func (t *translation) matchExpressions(list []v1alpha1.LabelExpression) string {
 			"In": selector.In, "NotIn": selector.NotIn, "Exists": selector.Exists, "DoesNotExist": selector.NotExists,
 		}[e.Operator]
 		if !ok {
-			t.failf(field+".operator", "%q is not an operator; use In, NotIn, Exists or DoesNotExist", e.Operator)
+			t.failf(field+".operator", "%q is invalid: must be In, NotIn, Exists or DoesNotExist", e.Operator)
 			continue
 		}
 		r := selector.Requirement{Key: e.Key, Op: op, Values: e.Values}

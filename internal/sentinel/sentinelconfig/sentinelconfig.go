@@ -144,10 +144,10 @@ func (t *translation) duration(field string, text v1alpha1.Duration) time.Durati
 	d, err := time.ParseDuration(string(text))
 	switch {
 	case err != nil:
-		t.failf(field, "%q is not a duration such as 10s or 1h30m", text)
+		t.failf(field, "%q is invalid: must be a duration such as 10s or 1h30m", text)
 		return 0
 	case d <= 0:
-		t.failf(field, "%q is not positive", text)
+		t.failf(field, "%q is invalid: must be positive", text)
 		return 0
 	}
 	return d
@@ -160,9 +160,9 @@ func (t *translation) endpoint(text string) string {
 	case text == "":
 		t.failf(field, "is required")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		t.failf(field, "want a URL such as http://hyperfleet-api:8080") // not shown, it may hold a password
+		t.failf(field, "must be a URL such as http://hyperfleet-api:8080") // not shown, it may hold a password
 	case u.User != nil:
-		t.failf(field, "holds a user name or a password; put a token into a Secret and name it in spec.hyperfleetAPI.tokenSecretRef")
+		t.failf(field, "must not contain a user name or password; put a token in a Secret and reference it in spec.hyperfleetAPI.tokenSecretRef")
 	}
 	return text
 }
@@ -178,7 +178,7 @@ func (t *translation) named(field, name string) string {
 // oneOf refuses what is not one of a closed set.
 func oneOf[T ~string](t *translation, field string, value T, set ...T) T {
 	if !slices.Contains(set, value) {
-		t.failf(field, "%q is none of %s", string(value), list(set))
+		t.failf(field, "%q is invalid: must be one of %s", string(value), list(set))
 	}
 	return value
 }
@@ -220,7 +220,7 @@ func (t *translation) check(cfg *sentinel.Config) {
 		return
 	}
 	if m := cfg.Source.Mode; cfg.Decision.Profile == sentinel.ProfileExpression && m != sentinel.ModeAuto && m != sentinel.ModeSweep {
-		t.failf("spec.source.mode", "%q does not go with the profile %q, which has to look at every resource in every round; leave it at %q", m, sentinel.ProfileExpression, sentinel.ModeAuto)
+		t.failf("spec.source.mode", "%q is invalid with the profile %q, which must evaluate every resource in every poll; use %q", m, sentinel.ProfileExpression, sentinel.ModeAuto)
 	}
 	_, errSelector := cfg.Selector()
 	_, errDecider := cfg.Decider()

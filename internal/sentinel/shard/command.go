@@ -20,7 +20,7 @@ const (
 )
 
 func (o op) String() string {
-	return [numOps]string{"write", "declare lost", "remove", "watch anew"}[o]
+	return [numOps]string{"write", "declare lost", "remove", "restart watch"}[o]
 }
 
 // A command is something that the member is to do.

@@ -120,13 +120,13 @@ func NewGroup(cfg GroupConfig, deps Deps) (*Group, error) {
 	}
 	switch {
 	case cfg.Name == "" || cfg.Identity == "":
-		return nil, errors.New("join a group: it needs a name, and the member an identity")
+		return nil, errors.New("join shard group: a group name and a member identity are required")
 	case cfg.LeaseDuration < time.Second:
-		return nil, fmt.Errorf("join group %q: a lease of %s is too short, a second is the least", cfg.Name, cfg.LeaseDuration)
+		return nil, fmt.Errorf("join shard group %q: the lease duration %s is too short, the minimum is 1s", cfg.Name, cfg.LeaseDuration)
 	case cfg.RenewEvery < 0 || cfg.RenewEvery > cfg.LeaseDuration/4:
-		return nil, fmt.Errorf("join group %q: renewing every %s leaves too little time to try again within a lease of %s", cfg.Name, cfg.RenewEvery, cfg.LeaseDuration)
+		return nil, fmt.Errorf("join shard group %q: the renew interval %s is too long for a lease duration of %s", cfg.Name, cfg.RenewEvery, cfg.LeaseDuration)
 	case deps.Leases == nil:
-		return nil, fmt.Errorf("join group %q: it needs leases", cfg.Name)
+		return nil, fmt.Errorf("join shard group %q: leases are required", cfg.Name)
 	}
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
@@ -188,12 +188,12 @@ func (g *Group) Ready() error {
 	status := g.status
 	g.mu.Unlock()
 	if status == nil && g.holds.fenced() {
-		status = errors.New("its time has run out")
+		status = errors.New("its lease expired")
 	}
 	if status == nil {
 		return nil
 	}
-	err := fmt.Errorf("no share of group %q: %w", g.cfg.Name, status)
+	err := fmt.Errorf("no shard in group %q: %w", g.cfg.Name, status)
 	if p := g.watching.Load(); p != nil && *p != nil {
 		err = fmt.Errorf("%w (%w)", err, *p)
 	}
@@ -244,10 +244,10 @@ func (g *Group) tell(ctx context.Context) {
 	g.metrics.members.Set(float64(len(members)))
 	switch {
 	case m.active:
-		g.log.InfoContext(ctx, "owns its share", "members", members, "epoch", m.epoch)
+		g.log.InfoContext(ctx, "shard acquired", "members", members, "epoch", m.epoch)
 	case m.leaving:
-		g.log.InfoContext(ctx, "lets go of its share")
+		g.log.InfoContext(ctx, "shard released")
 	case g.active:
-		g.log.WarnContext(ctx, "owns nothing for now", "reason", m.status(g.now()))
+		g.log.WarnContext(ctx, "shard fenced", "reason", m.status(g.now()))
 	}
 }

@@ -187,14 +187,14 @@ func (m *machine) status(now time.Duration) error {
 	case m.active:
 		return nil
 	case m.leaving:
-		return errors.New("the member is leaving")
+		return errors.New("the replica is shutting down")
 	case m.cause != nil:
 		return fmt.Errorf("write lease %q: %w", m.name, m.cause)
 	case !m.confirmed || now >= m.until():
-		return fmt.Errorf("lease %q is not written in time", m.name)
+		return fmt.Errorf("lease %q was not renewed in time", m.name)
 	case !m.joined:
-		return errors.New("the other members are not known yet")
+		return errors.New("the other replicas are not known yet")
 	}
 	names := slices.Sorted(maps.Keys(m.waiting))
-	return fmt.Errorf("waiting for %s to make room, or to be lost", strings.Join(names, ", "))
+	return fmt.Errorf("waiting for %s to release resources or to expire", strings.Join(names, ", "))
 }

@@ -18,8 +18,8 @@ func newMetrics(fenced func() bool) *metrics {
 		return prometheus.GaugeOpts{Namespace: "hyperfleet", Subsystem: "sentinel", Name: name, Help: help}
 	}
 	return &metrics{
-		members: prometheus.NewGauge(opts("shard_members", "Sentinels that divide the fleet among themselves, this one included; 0 while that is not known.")),
-		fenced: prometheus.NewGaugeFunc(opts("shard_fenced", "1 while this sentinel owns nothing because it is not sure of its share, else 0."), func() float64 {
+		members: prometheus.NewGauge(opts("shard_members", "Number of replicas that share the resources, including this one; 0 if unknown.")),
+		fenced: prometheus.NewGaugeFunc(opts("shard_fenced", "1 if this replica is fenced: it publishes nothing because its shard assignment is not confirmed; 0 otherwise."), func() float64 {
 			if fenced() {
 				return 1
 			}

@@ -35,7 +35,7 @@ type loop struct {
 // up: Ready says what does not work.
 func (g *Group) Run(ctx context.Context) error {
 	if err := g.metrics.register(g.deps.Registerer); err != nil {
-		return fmt.Errorf("join group %q: %w", g.cfg.Name, err)
+		return fmt.Errorf("join shard group %q: %w", g.cfg.Name, err)
 	}
 	defer g.metrics.unregister(g.deps.Registerer)
 	l := &loop{
@@ -50,10 +50,10 @@ func (g *Group) Run(ctx context.Context) error {
 
 	g.holds.set(holding{})
 	if !left {
-		g.log.WarnContext(work, "left without a word, others wait for the lease to run out", "reason", g.Ready())
+		g.log.WarnContext(work, "left the shard group without release, other replicas wait for the lease to expire", "reason", g.Ready())
 		return nil
 	}
-	g.log.InfoContext(work, "left the group")
+	g.log.InfoContext(work, "left the shard group")
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (l *loop) complain(ctx context.Context, o outcome) {
 	if reason := o.err.Error(); o.command.op == opWrite && !errors.Is(o.err, member.ErrConflict) && reason != l.complaint {
 		l.complaint, level = reason, slog.LevelWarn
 	}
-	l.log.Log(ctx, level, "lease not written", "op", o.command.op.String(), "record", o.command.record.Name, "err", o.err)
+	l.log.Log(ctx, level, "lease update failed", "op", o.command.op.String(), "record", o.command.record.Name, "err", o.err)
 }
 
 func (l *loop) finish(ctx context.Context, o outcome) {
@@ -143,6 +143,6 @@ func (l *loop) finish(ctx context.Context, o outcome) {
 	case o.command.op == opWrite:
 		l.complaint = ""
 	case o.command.op == opBury:
-		l.log.WarnContext(ctx, "declared a member lost", "record", o.command.record.Name, "member", o.command.record.Identity)
+		l.log.WarnContext(ctx, "replica declared lost", "record", o.command.record.Name, "member", o.command.record.Identity)
 	}
 }

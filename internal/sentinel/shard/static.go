@@ -19,10 +19,10 @@ type Part struct {
 // about that part of the ids moves, to the new one only.
 func Static(count, index int) (*Part, error) {
 	if count < 1 || count > MaxParts {
-		return nil, fmt.Errorf("divide into %d parts: the count must be from 1 to %d", count, MaxParts)
+		return nil, fmt.Errorf("create shard: count %d is invalid: must be between 1 and %d", count, MaxParts)
 	}
 	if index < 0 || index >= count {
-		return nil, fmt.Errorf("take part %d of %d: the index must be from 0 to %d", index, count, count-1)
+		return nil, fmt.Errorf("create shard: index %d of %d is invalid: must be between 0 and %d", index, count, count-1)
 	}
 	var others []string
 	for i := range count {

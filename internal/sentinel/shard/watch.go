@@ -13,7 +13,7 @@ import (
 // Causes of contexts of our own that end.
 var (
 	errSlow    = errors.New("no answer in time")
-	errRewatch = errors.New("the watch told nothing for too long")
+	errRewatch = errors.New("the watch delivered no events for too long")
 )
 
 // watch brings changes to the loop until ctx ends, with one watch at a time,
@@ -38,7 +38,7 @@ func (l *loop) watch(ctx context.Context) {
 		}
 		err = fmt.Errorf("watch leases: %w", err)
 		l.watching.Store(&err)
-		l.log.DebugContext(ctx, "the watch ended and is begun again", "err", err)
+		l.log.DebugContext(ctx, "lease watch ended, restarting", "err", err)
 		if backoff.Sleep(ctx, policy.Delay(attempt)) != nil {
 			return
 		}

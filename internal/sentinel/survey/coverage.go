@@ -20,10 +20,10 @@ func Collections() []string {
 type CoverageReport struct {
 	// Proven is true if each is. It is false if one is not, or could not be
 	// read.
-	Proven bool `json:"proven"`
+	Proven bool `json:"covered"`
 
-	Began time.Time `json:"began"`
-	Ended time.Time `json:"ended"`
+	Began time.Time `json:"start_time"`
+	Ended time.Time `json:"end_time"`
 
 	Configs     []CoveredConfig     `json:"configs"`
 	Collections []CoveredCollection `json:"collections"`
@@ -39,7 +39,7 @@ type CoveredConfig struct {
 	// Selected is how many resources it selected when they were read, Alone
 	// how many of them no other did.
 	Selected int `json:"selected"`
-	Alone    int `json:"alone"`
+	Alone    int `json:"exclusive"`
 }
 
 // A CoveredCollection is what was found in one collection of one API.
@@ -48,27 +48,27 @@ type CoveredCollection struct {
 	Collection string `json:"collection"`
 
 	// Served is false if the API has no such collection.
-	Served bool `json:"served"`
+	Served bool `json:"available"`
 
 	// Configs are the names of the configurations that watch it.
 	Configs []string `json:"configs"`
 
-	Began time.Time `json:"began"`
-	Ended time.Time `json:"ended"`
+	Began time.Time `json:"start_time"`
+	Ended time.Time `json:"end_time"`
 
 	// At is the instant at which gaps and overlaps are as reported: what
 	// changed while the collection was read was gone over again. It is left
 	// out where that can not be done, as WalkOnly says; a resource that was
 	// relabelled in between may then count as it was or as it is.
-	At       time.Time `json:"at,omitzero"`
-	WalkOnly string    `json:"walk_only,omitempty"`
+	At       time.Time `json:"as_of,omitzero"`
+	WalkOnly string    `json:"inexact_reason,omitempty"`
 
 	// Resources is how many there were when they were read.
 	Resources int `json:"resources"`
 
 	// Unreadable is how many have no id, or decide by fields that can not be
 	// read. No sentinel announces them.
-	Unreadable int `json:"unreadable"`
+	Unreadable int `json:"invalid"`
 
 	// Unwatched is how many resources no configuration selects, and Gaps are
 	// these by their labels. Overlapping is how many are selected by more than
@@ -158,7 +158,7 @@ func (c *census) take(ctx context.Context, progress func(int)) (*CoveredCollecti
 	case status(err) == http.StatusNotFound && len(c.watches) == 0:
 		r.Served = false
 	case err != nil:
-		return nil, fmt.Errorf("look at %s of %s: %w", c.collection, c.reader.Endpoint, err)
+		return nil, fmt.Errorf("read %s of %s: %w", c.collection, c.reader.Endpoint, err)
 	default:
 		c.note()
 		r.At, r.WalkOnly = c.settle(ctx, k, cursor)
@@ -176,15 +176,15 @@ func (c *census) take(ctx context.Context, progress func(int)) (*CoveredCollecti
 func (c *census) settle(ctx context.Context, k *walk, cursor string) (at time.Time, whyNot string) {
 	switch {
 	case cursor == "":
-		return at, "the API does not tell what changed"
+		return at, "the API has no change cursor"
 	case c.overflow:
-		return at, "there are too many gaps and overlaps to go over them again"
+		return at, "too many gaps and overlaps to check again"
 	}
 	if err := k.changes(ctx, cursor, (*recount)(c), c.forget); err != nil {
-		return at, "what changed can not be read: " + err.Error()
+		return at, "reading the changes failed: " + err.Error()
 	}
 	if c.overflow {
-		return at, "there are too many gaps and overlaps to go over them again"
+		return at, "too many gaps and overlaps to check again"
 	}
 	return stamp(time.Now()), ""
 }

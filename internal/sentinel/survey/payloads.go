@@ -39,7 +39,7 @@ func (c *payloadCheck) check(it *scan.Item, v decision.Verdict, now time.Time) e
 	})
 	c.buf = data
 	if err != nil {
-		return fmt.Errorf("make the payload of %q: %w", it.ID, err)
+		return fmt.Errorf("build the payload of %q: %w", it.ID, err)
 	}
 	if c.example == nil || v.ShouldPublish && !c.example.Due {
 		c.example = &PayloadExample{ID: string(it.ID), Due: v.ShouldPublish, Data: bytes.Clone(data)}
@@ -54,7 +54,7 @@ func (c *payloadCheck) check(it *scan.Item, v decision.Verdict, now time.Time) e
 	}
 	return emptyTexts(data, func(key string) {
 		if !named[key] {
-			c.note(key, "it comes out as an empty text", it.ID)
+			c.note(key, "the result is an empty string", it.ID)
 		}
 	})
 }

@@ -35,13 +35,13 @@ type PlanReport struct {
 
 	// Began and Ended are when the collection was read. The fleet may have
 	// changed in between; each resource counts as it was when it was read.
-	Began time.Time `json:"began"`
-	Ended time.Time `json:"ended"`
+	Began time.Time `json:"start_time"`
+	Ended time.Time `json:"end_time"`
 
 	// OnServer is how many resources the API showed, Matching how many of them
 	// the selector takes, and Due how many of those would be nudged now.
-	OnServer int `json:"on_server"`
-	Matching int `json:"matching"`
+	OnServer int `json:"total"`
+	Matching int `json:"watched"`
 	Due      int `json:"due"`
 
 	// Changed is how many of those due have a generation that no adapter has
@@ -86,7 +86,7 @@ type DueResource struct {
 	// Since is the time that the rule counted from, left out if there was
 	// none; OverdueSeconds is for how long the resource has been due, 0 if
 	// nobody knows.
-	Since          time.Time `json:"since,omitzero"`
+	Since          time.Time `json:"age_from,omitzero"`
 	OverdueSeconds float64   `json:"overdue_seconds"`
 
 	// EventID is the id that the event would have now.
@@ -101,17 +101,17 @@ type EventRate struct {
 
 	// AtMost says that PerMinute is a bound and not an expectation, because
 	// the rules are an expression.
-	AtMost bool `json:"at_most"`
+	AtMost bool `json:"upper_bound"`
 
 	// Ready and NotReady are the parts of it.
 	Ready    RatePart `json:"ready"`
 	NotReady RatePart `json:"not_ready"`
 
 	// Once is how many go out now because of changed generations.
-	Once int `json:"once"`
+	Once int `json:"one_time"`
 
 	// WorstPerMinute is what it would be if no resource were ready.
-	WorstPerMinute float64 `json:"worst_per_minute"`
+	WorstPerMinute float64 `json:"per_minute_if_none_ready"`
 
 	// LimitPerMinute is what publish.max_per_second allows, left out where
 	// nothing is set.
@@ -145,7 +145,7 @@ type TextField struct {
 	Type  string `json:"type"`
 
 	// Instead is the value that keeps the type.
-	Instead   string `json:"instead"`
+	Instead   string `json:"suggestion"`
 	Resources int    `json:"resources"`
 	Example   string `json:"example"`
 }
@@ -204,9 +204,9 @@ func (p *planner) visit(it *scan.Item, now time.Time) {
 	p.now = now
 	p.onServer++
 	if it.Fault != scan.FaultNone {
-		text := "malformed: " + it.Fault.String() + " at " + cmp.Or(it.Field, "the resource")
+		text := "decode error: " + it.Fault.String() + " at " + cmp.Or(it.Field, "the resource")
 		if it.Fault.Skips() {
-			text += ", passed over"
+			text += " (skipped)"
 		}
 		p.warn(text, it)
 		if it.Fault.Skips() {
@@ -225,7 +225,7 @@ func (p *planner) visit(it *scan.Item, now time.Time) {
 		p.warn(v.Warning.String(), it)
 	}
 	if v.Err != nil {
-		p.warn(v.Reason.String()+", counts as due", it)
+		p.warn(v.Reason.String()+", treated as due", it)
 	}
 	if v.ShouldPublish {
 		p.due++
@@ -239,7 +239,7 @@ func (p *planner) visit(it *scan.Item, now time.Time) {
 	}
 	p.checked++
 	if err := p.payloads.check(it, v, p.now); err != nil {
-		p.warn("its payload can not be made, no event goes out", it)
+		p.warn("building the payload failed, no event would be published", it)
 	}
 }
 

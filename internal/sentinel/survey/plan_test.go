@@ -80,7 +80,7 @@ func TestPlan(t *testing.T) {
 			},
 			EmptyFields: []survey.EmptyField{
 				{Key: "message_data.meta.tier", Reason: "the resource has no such field: .labels.tier", Resources: 5, Example: "c1"},
-				{Key: "message_data.meta.name", Reason: "it comes out as an empty text", Resources: 1, Example: "c6"},
+				{Key: "message_data.meta.name", Reason: "the result is an empty string", Resources: 1, Example: "c6"},
 			},
 			PayloadsChecked: 6,
 			TextFields:      []survey.TextField{},

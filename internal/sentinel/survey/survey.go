@@ -233,7 +233,7 @@ func (k *walk) changes(ctx context.Context, cursor string, v visitor, removed fu
 			return fmt.Errorf("read changes of %s: %w", k.collection, err)
 		}
 		if env.Cursor == "" {
-			return fmt.Errorf("read changes of %s: the answer has no cursor", k.collection)
+			return fmt.Errorf("read changes of %s: the response has no cursor", k.collection)
 		}
 		for _, id := range env.Removed {
 			removed(id)
@@ -248,5 +248,5 @@ func (k *walk) changes(ctx context.Context, cursor string, v visitor, removed fu
 
 var (
 	errTimeout   = errors.New("no answer in time")
-	errUnsettled = errors.New("the fleet changes faster than its changes can be read")
+	errUnsettled = errors.New("the fleet changes faster than the changes can be read")
 )

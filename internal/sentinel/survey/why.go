@@ -21,11 +21,11 @@ type State string
 // The states.
 const (
 	StateDue        State = "due"         // it would be announced now
-	StateHeld       State = "held"        // it is due and was announced, and its adapters are given time to answer
+	StateHeld       State = "published"   // it is due and was announced, and its adapters are given time to answer
 	StateWaiting    State = "waiting"     // it falls due later
 	StateNotWatched State = "not_watched" // the selector does not take it
 	StateNotFound   State = "not_found"   // the API does not have it
-	StateUnreadable State = "unreadable"  // it is malformed, and passed over
+	StateUnreadable State = "invalid"     // it is malformed, and passed over
 )
 
 // A WhyReport says what a configuration makes of one resource, and what the
@@ -44,12 +44,12 @@ type WhyReport struct {
 	State State  `json:"state"`
 
 	// Rule is the answer in a sentence: the rule that spoke, and its inputs.
-	Rule string `json:"rule"`
+	Rule string `json:"message"`
 
 	// Next is when it is decided anew with another outcome, if nothing else
 	// changes before: the resource falls due, or was held long enough. It is
 	// left out if it is due now, or if nobody can tell.
-	Next time.Time `json:"next,omitzero"`
+	Next time.Time `json:"next_event_time,omitzero"`
 
 	// Selector is what the configuration selects, and Requirements its parts.
 	Selector     string        `json:"selector"`
@@ -90,11 +90,11 @@ type Inputs struct {
 	// MaxAgeSeconds is the age that holds in the resource's phase, and
 	// EarlySeconds what is taken off it by jitter.
 	MaxAgeSeconds float64 `json:"max_age_seconds"`
-	EarlySeconds  float64 `json:"early_seconds"`
+	EarlySeconds  float64 `json:"jitter_seconds"`
 
 	// Fault is what is wrong with the resource, if it could be read all the
 	// same.
-	Fault string `json:"fault,omitempty"`
+	Fault string `json:"decode_error,omitempty"`
 }
 
 // A Decision is what the rules alone say, whatever was announced before.
@@ -104,8 +104,8 @@ type Decision struct {
 
 	// Since is the time that the rule counted from, and Next when the resource
 	// falls due, or fell due.
-	Since time.Time `json:"since,omitzero"`
-	Next  time.Time `json:"next,omitzero"`
+	Since time.Time `json:"age_from,omitzero"`
+	Next  time.Time `json:"due_time,omitzero"`
 
 	// IntervalSeconds is how long one announcement holds.
 	IntervalSeconds float64 `json:"interval_seconds"`
@@ -126,7 +126,7 @@ type Recorded struct {
 	Error string `json:"error,omitempty"`
 
 	// Watches are its watches that have recorded something about the resource.
-	Watches []record.Decisions `json:"watches"`
+	Watches []record.Decisions `json:"histories"`
 
 	// LastEvent is the last decision of them that called for an event.
 	LastEvent *record.Decision `json:"last_event,omitempty"`
@@ -153,7 +153,7 @@ func Why(ctx context.Context, w *Watch, id string, recorder Recorder) (*WhyRepor
 	}
 	r.Time = stamp(time.Now())
 	if raw == nil {
-		r.State, r.Rule = StateNotFound, "the API has no such resource in "+w.Collection
+		r.State, r.Rule = StateNotFound, "not found in "+w.Collection
 		r.ask(ctx, recorder)
 		return r, nil
 	}
@@ -197,7 +197,7 @@ func find(ctx context.Context, w *Watch, id string) ([]byte, error) {
 		return nil
 	})
 	if err == nil && len(ids) > 1 {
-		err = fmt.Errorf("there are several of that name; give the id of one: %s", strings.Join(ids, ", "))
+		err = fmt.Errorf("the name is not unique; use one of the ids: %s", strings.Join(ids, ", "))
 	}
 	return found, err
 }
@@ -234,7 +234,7 @@ func (r *WhyReport) explain(w *Watch, it *scan.Item) {
 	}
 	if it.Fault.Skips() {
 		r.State = StateUnreadable
-		r.Rule = fmt.Sprintf("the resource is malformed (%s at %s), and is passed over", it.Fault, it.Field)
+		r.Rule = fmt.Sprintf("the resource is skipped (%s at %s)", it.Fault, it.Field)
 		return
 	}
 	now := r.Time
@@ -247,12 +247,12 @@ func (r *WhyReport) explain(w *Watch, it *scan.Item) {
 	switch {
 	case !selected:
 		r.State = StateNotWatched
-		r.Rule = "the selector does not take it: " + unmet(r.Requirements)
+		r.Rule = "the selector does not match: " + unmet(r.Requirements)
 	case held.ShouldPublish:
 		r.State = StateDue
 	case v.ShouldPublish:
 		r.State, r.Next = StateHeld, readable(held.Next)
-		r.Rule += fmt.Sprintf("; it was announced for generation %d, and the adapters are given time to answer", res.Generation)
+		r.Rule += fmt.Sprintf("; an event for generation %d was published, waiting for adapters", res.Generation)
 	default:
 		r.State, r.Next = StateWaiting, readable(v.Next)
 	}
@@ -316,11 +316,11 @@ func rule(w *Watch, r *decision.Resource, v decision.Verdict, now time.Time) str
 	}
 	switch v.Reason {
 	case decision.ReasonGenerationChanged:
-		return fmt.Sprintf("%s: generation is %d, and the adapters have observed %d", text, r.Generation, r.ObservedGeneration)
+		return fmt.Sprintf("%s: generation is %d, observed generation is %d", text, r.Generation, r.ObservedGeneration)
 	case decision.ReasonExpressionTrue, decision.ReasonExpressionFalse:
-		return text + ": the result of the expression"
+		return text + ": result of the expression"
 	case decision.ReasonExpressionFailed:
-		return fmt.Sprintf("%s: %v; it counts as due", text, v.Err)
+		return fmt.Sprintf("%s: %v; treated as due", text, v.Err)
 	case decision.ReasonMaxAgeReady, decision.ReasonMaxAgeNotReady, decision.ReasonMaxAgeNotExpired,
 		decision.ReasonBackoffExpired, decision.ReasonBackoffNotExpired:
 	case decision.ReasonAnnounced, decision.ReasonDeferred, decision.NumReasons: // not of a profile
@@ -328,9 +328,9 @@ func rule(w *Watch, r *decision.Resource, v decision.Verdict, now time.Time) str
 	}
 	switch {
 	case v.Warning == decision.WarningFutureTime:
-		return fmt.Sprintf("%s: the time to count from lies in the future, so it counts as due", text)
+		return fmt.Sprintf("%s: the status time is in the future, treated as due", text)
 	case v.Since.IsZero():
-		return fmt.Sprintf("%s: there is no time to count from", text)
+		return fmt.Sprintf("%s: the resource has no time to calculate an age from", text)
 	}
 	whole := *r
 	whole.Early = 0
@@ -360,7 +360,7 @@ func clock(w *Watch, r *decision.Resource, since time.Time) string {
 	case since.Equal(r.LastUpdated):
 		return "last_updated_time"
 	}
-	return "created_time, the only time that there is"
+	return "created_time (no status time)"
 }
 
 // profileTransition is the profile that does not look at reports.
@@ -373,11 +373,11 @@ func unmet(list []Requirement) string {
 		if r.Met {
 			continue
 		}
-		has := "it has no label " + r.Label
+		has := "the label is missing"
 		if r.Value != nil {
-			has = fmt.Sprintf("its %s is %q", r.Label, *r.Value)
+			has = fmt.Sprintf("%s is %q", r.Label, *r.Value)
 		}
-		parts = append(parts, fmt.Sprintf("%s is wanted, and %s", r.Requirement, has))
+		parts = append(parts, fmt.Sprintf("%s required, but %s", r.Requirement, has))
 	}
 	return strings.Join(parts, "; ")
 }

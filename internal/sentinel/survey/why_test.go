@@ -50,7 +50,7 @@ func TestWhy(t *testing.T) {
 		"Changed": {
 			reason: "a new generation is due at once", id: "c1",
 			state: survey.StateDue, due: true,
-			rule: "generation changed - new spec to reconcile: generation is 2, and the adapters have observed 1",
+			rule: "generation changed - new spec to reconcile: generation is 2, observed generation is 1",
 		},
 		"Aged": {
 			reason: "the age of its phase has passed", id: "c2",
@@ -65,18 +65,18 @@ func TestWhy(t *testing.T) {
 		"Future": {
 			reason: "a time that can not be makes it due", id: "c5",
 			state: survey.StateDue, due: true,
-			rule: "max age expired (ready): the time to count from lies in the future, so it counts as due",
+			rule: "max age expired (ready): the status time is in the future, treated as due",
 		},
 		"Held": {
 			reason: "what the running sentinel announced of this generation is believed", id: "c2",
 			recorder: func() recorder {
 				return recorder{decisions: map[string][]record.Decision{"c2": {
-					{At: time.Now(), Publish: false, Reason: "announced already, waiting for the adapters", Generation: 1},
+					{At: time.Now(), Publish: false, Reason: "already published, waiting for adapters", Generation: 1},
 					{At: time.Now().Add(-4 * time.Second), Publish: true, Generation: 1, EventID: "evt-1", ConfirmedAt: time.Now().Add(-4 * time.Second)},
 				}}}
 			},
 			state: survey.StateHeld, due: true, next: 6 * time.Second,
-			rule: "max age expired (not ready): 42s since last_updated_time, max_age_not_ready is 10s; it was announced for generation 1, and the adapters are given time to answer",
+			rule: "max age expired (not ready): 42s since last_updated_time, max_age_not_ready is 10s; an event for generation 1 was published, waiting for adapters",
 		},
 		"AnnouncedBefore": {
 			reason: "an announcement of the generation before holds nothing", id: "c1",
@@ -86,13 +86,13 @@ func TestWhy(t *testing.T) {
 				}}}
 			},
 			state: survey.StateDue, due: true,
-			rule: "generation changed - new spec to reconcile: generation is 2, and the adapters have observed 1",
+			rule: "generation changed - new spec to reconcile: generation is 2, observed generation is 1",
 		},
 		"NotConfirmed": {
 			reason: "an event that no broker has holds nothing", id: "c2",
 			recorder: func() recorder {
 				return recorder{decisions: map[string][]record.Decision{"c2": {
-					{At: time.Now(), Publish: true, Generation: 1, EventID: "evt-1", Error: "no confirm in time"},
+					{At: time.Now(), Publish: true, Generation: 1, EventID: "evt-1", Error: "no confirmation from the broker in time"},
 				}}}
 			},
 			state: survey.StateDue, due: true,
@@ -101,23 +101,23 @@ func TestWhy(t *testing.T) {
 		"NotWatched": {
 			reason: "the selector comes first, and the requirement that fails is named", id: "c0",
 			state: survey.StateNotWatched,
-			rule:  `the selector does not take it: region=eu is wanted, and its region is "us"`,
+			rule:  `the selector does not match: region=eu required, but region is "us"`,
 		},
 		"NotFound": {
 			reason: "what is not there is no error", id: "c9",
-			state: survey.StateNotFound, rule: "the API has no such resource in clusters",
+			state: survey.StateNotFound, rule: "not found in clusters",
 		},
 		"ByName": {
 			reason: "a name will do", id: "name-c1",
 			state: survey.StateDue, due: true,
-			rule: "generation changed - new spec to reconcile: generation is 2, and the adapters have observed 1",
+			rule: "generation changed - new spec to reconcile: generation is 2, observed generation is 1",
 		},
 		"SentinelDown": {
 			reason:   "the rest is told all the same",
 			id:       "c1",
 			recorder: func() recorder { return recorder{err: errors.New("connection refused")} },
 			state:    survey.StateDue, due: true,
-			rule: "generation changed - new spec to reconcile: generation is 2, and the adapters have observed 1",
+			rule: "generation changed - new spec to reconcile: generation is 2, observed generation is 1",
 		},
 	}
 	for name, tc := range cases {
@@ -161,7 +161,7 @@ func TestWhySaysByWhat(t *testing.T) {
 		w := watch(t, "eu.yaml", sample(), "region=eu,tier notin (silver)")
 		w.Early = func([]byte) float64 { return 0.1 }
 		got, err := survey.Why(t.Context(), w, "c3", recorder{decisions: map[string][]record.Decision{
-			"c3": {{At: time.Now().UTC(), Publish: true, Generation: 1, EventID: "evt-1", Error: "no confirm in time"}},
+			"c3": {{At: time.Now().UTC(), Publish: true, Generation: 1, EventID: "evt-1", Error: "no confirmation from the broker in time"}},
 		}})
 		if err != nil {
 			t.Fatal(err)
@@ -188,7 +188,7 @@ func TestWhySaysByWhat(t *testing.T) {
 			},
 			Sentinel: survey.Recorded{URL: "http://sentinel.example"},
 		}
-		last := record.Decision{At: now, Publish: true, Generation: 1, EventID: "evt-1", Error: "no confirm in time"}
+		last := record.Decision{At: now, Publish: true, Generation: 1, EventID: "evt-1", Error: "no confirmation from the broker in time"}
 		want.Sentinel.LastEvent = &last
 		want.Sentinel.Watches = []record.Decisions{{Watch: "clusters region=eu", ResourceID: "c3", Decisions: []record.Decision{last}}}
 		if diff := cmp.Diff(want, got); diff != "" {

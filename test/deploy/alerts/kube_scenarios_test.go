@@ -3,7 +3,7 @@ package alerts_test
 // configurations is about SentinelConfigs.
 func configurations() map[string][]scenario {
 	return map[string][]scenario{
-		"SentinelConfigRefused": {
+		"SentinelConfigRejected": {
 			{
 				reason: "a change is refused until it is mended",
 				series: `
@@ -62,7 +62,7 @@ func configurations() map[string][]scenario {
 				want: map[int][]alert{11: nil, 15: nil, 30: nil},
 			},
 		},
-		"SentinelConfigUnserved": {
+		"SentinelConfigNotRunning": {
 			{
 				reason: "two of a hundred are invalid from the start, as the worst of two replicas sees it",
 				series: `
@@ -103,7 +103,7 @@ func configurations() map[string][]scenario {
 func groups() map[string][]scenario {
 	group := map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one"}
 	return map[string][]scenario{
-		"SentinelGroupUnserved": {
+		"SentinelAllReplicasFenced": {
 			{
 				reason: "all replicas have lost their leases",
 				series: `
@@ -147,7 +147,7 @@ func groups() map[string][]scenario {
 				want:   map[int][]alert{0: nil, 10: nil},
 			},
 		},
-		"SentinelGroupDisagrees": {
+		"SentinelReplicaCountMismatch": {
 			{
 				reason: "two know of each other, the third knows of itself only",
 				series: `

@@ -34,11 +34,11 @@ func loop() map[string][]scenario {
 			},
 			{
 				reason: "it was only restarted",
-				series: "  hyperfleet_sentinel_last_successful_round_timestamp_seconds{instance=\"a\"} 0 0 stale _ _ 300 360 420 480 540 600\n",
+				series: "  hyperfleet_sentinel_last_successful_poll_timestamp_seconds{instance=\"a\"} 0 0 stale _ _ 300 360 420 480 540 600\n",
 				want:   map[int][]alert{7: nil, 10: nil},
 			},
 		},
-		"SentinelShardGone": {
+		"SentinelShardMissing": {
 			{
 				reason: "one of two shards is watched no more",
 				series: `
@@ -61,11 +61,11 @@ func loop() map[string][]scenario {
 				want: map[int][]alert{126: nil, 150: nil},
 			},
 		},
-		"SentinelRoundStale": {
+		"SentinelNoSuccessfulPoll": {
 			{
 				reason: "rounds end well, then no more, of a process with one configuration",
 				series: `
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",instance="a",shard="us",resource_type="clusters"} 0+60x5 300x10
+  hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",instance="a",shard="us",resource_type="clusters"} 0+60x5 300x10
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} 0x15
 `,
 				want: map[int][]alert{
@@ -80,15 +80,15 @@ func loop() map[string][]scenario {
 			{
 				reason: "one of two replicas stands still",
 				series: `
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 60x20
+  hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
+  hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 60x20
 `,
 				want: map[int][]alert{3: nil, 5: {{labels: clusters, summary: "clusters (us): no good round for 4m 0s."}}},
 			},
 			{
 				reason: "no round has ever ended well: since the process began",
 				series: `
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} _x9 0x20
+  hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} _x9 0x20
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} _x9 600x20
 `,
 				want: map[int][]alert{13: nil, 14: {{labels: clusters, summary: "clusters (us): no good round for 4m 0s."}}},
@@ -96,7 +96,7 @@ func loop() map[string][]scenario {
 			{
 				reason: "its first round ends after a minute",
 				series: `
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} _x9 0 660+60x20
+  hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} _x9 0 660+60x20
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} _x9 600x20
 `,
 				want: map[int][]alert{11: nil, 14: nil},
@@ -104,26 +104,26 @@ func loop() map[string][]scenario {
 			{
 				reason: "two SentinelConfigs of one process watch the same",
 				series: `
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
-  hyperfleet_sentinel_last_successful_round_timestamp_seconds{namespace="fleet",job="sentinel",config="two",instance="a",shard="us",resource_type="clusters"} 60x20
+  hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
+  hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="two",instance="a",shard="us",resource_type="clusters"} 60x20
 `,
 				want: map[int][]alert{5: {{labels: with("config", "two"), summary: "clusters (us): no good round for 4m 0s."}}},
 			},
 		},
-		"SentinelRoundOverruns": {
+		"SentinelPollOverruns": {
 			{
 				reason: "of two replicas one overruns every minute",
 				series: `
-  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+1x60
-  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0x60
+  hyperfleet_sentinel_poll_overruns_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+1x60
+  hyperfleet_sentinel_poll_overruns_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0x60
 `,
 				want: map[int][]alert{20: nil, 21: {{labels: clusters, summary: "clusters (us): rounds take longer than the poll interval."}}},
 			},
 			{
 				reason: "each of two overruns once in four minutes",
 				series: `
-  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0x3 1x3 2x3 3x3 4x3 5x3 6x3 7x3 8x3 9x3 10x3 11x3 12x3 13x3 14x3 15x3
-  hyperfleet_sentinel_round_overruns_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0x3 1x3 2x3 3x3 4x3 5x3 6x3 7x3 8x3 9x3 10x3 11x3 12x3 13x3 14x3 15x3
+  hyperfleet_sentinel_poll_overruns_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0x3 1x3 2x3 3x3 4x3 5x3 6x3 7x3 8x3 9x3 10x3 11x3 12x3 13x3 14x3 15x3
+  hyperfleet_sentinel_poll_overruns_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0x3 1x3 2x3 3x3 4x3 5x3 6x3 7x3 8x3 9x3 10x3 11x3 12x3 13x3 14x3 15x3
 `,
 				want: map[int][]alert{30: nil, 63: nil},
 			},

@@ -218,8 +218,8 @@ func TestApply(t *testing.T) {
 	t.Parallel()
 	for name, values := range map[string]string{
 		"Default":    "",
-		"All":        "sentinel: {form: all}",
-		"File":       "sentinel: {form: file}",
+		"All":        "sentinel: {deploymentMode: all}",
+		"File":       "sentinel: {deploymentMode: file}",
 		"Worker":     "clusterWorker: {enabled: true}",
 		"Everything": everything,
 	} {

@@ -76,7 +76,7 @@ func TestHelm(t *testing.T) {
 	upgrade := action.NewUpgrade(cfg)
 	upgrade.Namespace, upgrade.WaitStrategy = ns, kube.HookOnlyStrategy
 	acting := restricted(t)
-	values := fmt.Sprintf("{sentinel: {form: all}, executionController: {enabled: true, namespace: %s}}", acting)
+	values := fmt.Sprintf("{sentinel: {deploymentMode: all}, executionController: {enabled: true, namespace: %s}}", acting)
 	for range 2 { // the second time its guard is there already
 		if _, err := upgrade.RunWithContext(t.Context(), "fleetloop", chart, newValues(t, values)); err != nil {
 			t.Fatal(err)

@@ -92,7 +92,7 @@ type apiConnection struct {
 
 // ListPage is the API's.
 func (c *apiConnection) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) (page []byte, err error) {
-	defer c.catch("the client of the fleet API", &err)
+	defer c.catch("fleet API client", &err)
 	return c.API.ListPage(ctx, collection, q, dst)
 }
 
@@ -100,13 +100,13 @@ func (c *apiConnection) ListPage(ctx context.Context, collection string, q url.V
 func (c *apiConnection) ListPageIf(
 	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
 ) (body []byte, rest io.ReadCloser, tag string, err error) {
-	defer c.catch("the client of the fleet API", &err)
+	defer c.catch("fleet API client", &err)
 	return c.API.ListPageIf(ctx, collection, q, etag, dst)
 }
 
 // Watch is the API's.
 func (c *apiConnection) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) (err error) {
-	defer c.catch("the client of the fleet API", &err)
+	defer c.catch("fleet API client", &err)
 	return c.API.Watch(ctx, collection, q, handle)
 }
 
@@ -146,12 +146,12 @@ type brokerConnection struct {
 
 // Publish is the broker's.
 func (c *brokerConnection) Publish(ctx context.Context, e *cloudevent.Event) (err error) {
-	defer c.catch("the broker's client", &err)
+	defer c.catch("broker client", &err)
 	return c.Broker.Publish(ctx, e)
 }
 
 // errEnded is why a broker that ended by itself is not ready.
-var errEnded = errors.New("the broker's client ended by itself")
+var errEnded = errors.New("broker client stopped unexpectedly")
 
 // run runs the broker until close, and tells if it ends before.
 func (c *brokerConnection) run(ctx context.Context) {
@@ -168,7 +168,7 @@ func (c *brokerConnection) run(ctx context.Context) {
 }
 
 func (c *brokerConnection) try(ctx context.Context) (err error) {
-	defer c.catch("the broker's client", &err)
+	defer c.catch("broker client", &err)
 	return c.Run(ctx)
 }
 
@@ -184,7 +184,7 @@ func (c *brokerConnection) Ready() (err error) {
 	if err := c.end(); err != nil {
 		return err
 	}
-	defer c.catch("the broker's client", &err)
+	defer c.catch("broker client", &err)
 	return c.Broker.Ready()
 }
 

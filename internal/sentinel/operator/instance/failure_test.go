@@ -82,12 +82,12 @@ func TestFailures(t *testing.T) {
 		"API": {
 			"the client of the API panics",
 			func(r *rig) { r.fleet.SetPanic(fleetA, true) }, func(r *rig) { r.fleet.SetPanic(fleetA, false) },
-			"panic in the client of the fleet API",
+			"panic in fleet API client",
 		},
 		"Publish": {
 			"the client of the broker panics",
 			func(r *rig) { r.brokers.SetPanic(brokerA, true); r.fleet.Patch() }, func(r *rig) { r.brokers.SetPanic(brokerA, false) },
-			"panic in the broker's client",
+			"panic in broker client",
 		},
 		"Callback": {
 			"a goroutine of the sentinel itself panics",
@@ -97,7 +97,7 @@ func TestFailures(t *testing.T) {
 		"Ends": {
 			"the client of the broker ends",
 			func(r *rig) { r.brokers.End(brokerA, errors.New("for no reason at "+brokerA)) }, func(*rig) {},
-			"the broker's client ended by itself\nfor no reason at ***",
+			"broker client stopped unexpectedly\nfor no reason at ***",
 		},
 	}
 	for name, tc := range cases {
@@ -280,7 +280,7 @@ func TestGroupEnds(t *testing.T) {
 		r.wantState(t, 2, "", "")
 		r.groups[0].ends <- errors.New("for no reason")
 		synctest.Wait()
-		r.wantState(t, 2, "", "the group ended by itself\nfor no reason")
+		r.wantState(t, 2, "", "shard group stopped unexpectedly\nfor no reason")
 		pass(10 * time.Second)
 		r.wantState(t, 2, "", "")
 		if len(r.groups) != 2 || r.Ready() != nil {

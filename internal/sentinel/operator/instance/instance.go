@@ -186,7 +186,7 @@ func (i *Instance) later(ctx context.Context, err error) {
 	wait := i.deps.Retry.Delay(i.crashes)
 	i.crashes++
 	i.retry.Reset(wait)
-	i.log.ErrorContext(ctx, "sentinel failed, it will be tried again", "in", wait, "err", err)
+	i.log.ErrorContext(ctx, "sentinel failed, restarting", "in", wait, "err", err)
 	i.set(func(s *State) { s.Failure = err })
 }
 
@@ -279,7 +279,7 @@ func (i *Instance) renumber(r *running, w *Wanted) {
 	i.mu.Unlock()
 	if refused || r.wanted.Generation != w.Generation {
 		r.sentinel.ConfigReloaded()
-		i.log.Info("configuration read again, nothing changed", "generation", w.Generation, "previous_generation", r.wanted.Generation)
+		i.log.Info("configuration unchanged", "generation", w.Generation, "previous_generation", r.wanted.Generation)
 	}
 	i.set(func(s *State) {
 		r.wanted.Generation = w.Generation
@@ -297,7 +297,7 @@ func (i *Instance) refuse(r Refusal) {
 	if before := i.State().Refusal; before != nil && before.Generation == r.Generation && text(before.Err) == text(r.Err) {
 		tell = i.log.Debug // it was only looked at again
 	}
-	tell("configuration refused", "generation", r.Generation, "reason", string(r.Reason), "err", r.Err)
+	tell("configuration rejected", "generation", r.Generation, "reason", string(r.Reason), "err", r.Err)
 	i.set(func(s *State) { s.Refusal, s.Pending = &r, nil })
 }
 
@@ -395,12 +395,12 @@ func (i *Instance) begun(r, old *running) {
 // from the one before.
 func (i *Instance) logChange(r, old *running) {
 	if old == nil {
-		i.log.Info("configuration in force", "generation", r.wanted.Generation)
+		i.log.Info("configuration applied", "generation", r.wanted.Generation)
 		return
 	}
 	changes, err := sentinelconfig.Changes(&old.wanted.Spec, &r.wanted.Spec)
 	if err != nil {
-		i.log.Error("changes of the configuration not found out", "generation", r.wanted.Generation, "err", err)
+		i.log.Error("configuration diff failed", "generation", r.wanted.Generation, "err", err)
 	}
 	i.log.Info("configuration changed", "generation", r.wanted.Generation, "previous_generation", old.wanted.Generation, "changes", changes)
 }
@@ -482,7 +482,7 @@ func (i *Instance) NotLoaded() {
 		return
 	}
 	if err := i.deps.LoadErrors.Count(i.watches); err != nil {
-		i.log.Error("configuration not loaded, and not counted either", "err", err)
+		i.log.Error("metrics of a failed configuration load not registered", "err", err)
 	}
 }
 
@@ -498,7 +498,7 @@ func (i *Instance) Decisions() (watches string, decisions *record.Record, ok boo
 }
 
 // errNothing is why an instance without a sentinel is not ready.
-var errNothing = errors.New("no configuration is in force")
+var errNothing = errors.New("no configuration is active")
 
 // Ready reports why the instance does not do its work just now.
 func (i *Instance) Ready() error {

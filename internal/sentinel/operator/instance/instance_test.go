@@ -296,7 +296,7 @@ func TestGroup(t *testing.T) {
 		r.cancel()
 		pass(time.Second)
 		if r.groups[1].ended.Load() {
-			t.Error("it left the group with confirms outstanding")
+			t.Error("it left the shard group with confirms outstanding")
 		}
 		release()
 		<-r.done

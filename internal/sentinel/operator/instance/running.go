@@ -150,7 +150,7 @@ func (g *groupRun) failed() <-chan error {
 }
 
 // errGroupEnded is why a sentinel can not go on whose group has ended by itself.
-var errGroupEnded = errors.New("the group ended by itself")
+var errGroupEnded = errors.New("shard group stopped unexpectedly")
 
 // gather has this replica join the others, if it has not.
 func (i *Instance) gather(ctx context.Context) error {

@@ -18,7 +18,7 @@ const (
 	// ReasonLoad is a host cluster that does not hand over what is needed.
 	ReasonLoad Reason = "LoadFailed"
 	// ReasonUnopenable is a connection that can not be made of the settings.
-	ReasonUnopenable Reason = "CannotOpen"
+	ReasonUnopenable Reason = "ConnectionSetupFailed"
 )
 
 // A Refusal is why a generation is not in force.

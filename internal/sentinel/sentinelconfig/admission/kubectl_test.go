@@ -77,11 +77,11 @@ func TestColumns(t *testing.T) {
 	round := time.Now().Add(-72 * time.Hour).UTC().Format(time.RFC3339)
 	for name, status := range map[string]map[string]any{
 		"everything": {
-			"observedGeneration": int64(1), "lastRoundTime": round, "resourcesWatched": int64(0), "eventsPublished": int64(0),
+			"observedGeneration": int64(1), "lastPollTime": round, "resourcesWatched": int64(0), "eventsPublished": int64(0),
 			"conditions": []any{condition("Ready", "False", "the fleet API does not answer")},
 		},
 		"us-east": {
-			"observedGeneration": int64(1), "lastRoundTime": round, "selector": "region=us-east", "resourcesWatched": int64(1000000), "eventsPublished": int64(123456),
+			"observedGeneration": int64(1), "lastPollTime": round, "selector": "region=us-east", "resourcesWatched": int64(1000000), "eventsPublished": int64(123456),
 			"conditions": []any{condition("ConfigValid", "True", "generation 1 is in force"), condition("Ready", "True", "watches and publishes under generation 1")},
 		},
 	} {

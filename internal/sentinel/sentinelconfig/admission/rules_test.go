@@ -17,7 +17,7 @@ import (
 // its good neighbour pass. The operator refuses the same and takes the same.
 func TestRules(t *testing.T) {
 	t.Parallel()
-	const duration = "must be a duration of more than nothing, such as 10s, 30m or 1h30m"
+	const duration = "must be a positive duration such as 10s, 30m or 1h30m"
 	for name, tc := range map[string]struct {
 		reason string
 		bad    string   // beside what an object needs at least
@@ -120,7 +120,7 @@ func TestRules(t *testing.T) {
 		"PasswordInURL": {
 			"the url is shown to whoever may read the object",
 			"{hyperfleetAPI: {url: 'https://me:canary@api'}}",
-			[]string{`spec.hyperfleetAPI.url: Invalid value: must hold no user name or password: put a token into a Secret and name it in tokenSecretRef`},
+			[]string{`spec.hyperfleetAPI.url: Invalid value: must not contain a user name or password: put a token in a Secret and reference it in tokenSecretRef`},
 			[]string{"{hyperfleetAPI: {url: 'https://api/@me', tokenSecretRef: {name: s}, headersSecretRef: {name: s}}}"},
 		},
 		"Flavour": {
@@ -132,25 +132,25 @@ func TestRules(t *testing.T) {
 		"NoProject": {
 			"Pub/Sub needs one",
 			"{broker: {type: gcp-pubsub, topic: t, projectID: ''}}",
-			[]string{`spec.broker.projectID: Required value: gcp-pubsub needs the ID of a project`},
+			[]string{`spec.broker.projectID: Required value: is required for type gcp-pubsub`},
 			[]string{"{broker: {type: gcp-pubsub, topic: t, projectID: p, credentialsSecretRef: {name: s}}}"},
 		},
 		"NoAddress": {
 			"RabbitMQ needs one",
 			"{broker: {type: rabbitmq, topic: t, projectID: p}}",
-			[]string{`spec.broker.url: Required value: rabbitmq and nats need an address, here or in the Secret that credentialsSecretRef names`},
+			[]string{`spec.broker.url: Required value: is required for types rabbitmq and nats, here or in the Secret of credentialsSecretRef`},
 			[]string{"{broker: {type: rabbitmq, topic: t, credentialsSecretRef: {name: s}}}", "{broker: {type: rabbitmq, topic: t, url: 'amqps://x', exchange: e, credentialsSecretRef: {name: s}}}"},
 		},
 		"NoAddressOfNATS": {
 			"NATS too",
 			"{broker: {type: nats, topic: t, url: ''}}",
-			[]string{`spec.broker.url: Required value: rabbitmq and nats need an address, here or in the Secret that credentialsSecretRef names`},
+			[]string{`spec.broker.url: Required value: is required for types rabbitmq and nats, here or in the Secret of credentialsSecretRef`},
 			[]string{"{broker: {type: nats, topic: t, credentialsSecretRef: {name: s}}}", "{broker: {type: nats, topic: t, url: 'nats://a,nats://b'}}"},
 		},
 		"AddressOfSomethingElse": {
 			"the value is not shown, it may hold a password",
 			"{broker: {type: rabbitmq, topic: t, url: 'http://me:canary@rabbitmq'}}",
-			[]string{`spec.broker.url: Invalid value: must be the address of RabbitMQ, such as amqp://user:password@rabbitmq:5672/`},
+			[]string{`spec.broker.url: Invalid value: must be a RabbitMQ URL such as amqp://user:password@rabbitmq:5672/`},
 			[]string{"{broker: {type: rabbitmq, topic: t, url: 'amqp://me:pw@rabbitmq/vhost'}}"},
 		},
 		"SecretWithoutName": {
@@ -173,8 +173,8 @@ func TestRules(t *testing.T) {
 			"which label",
 			"{shardSelector: {matchExpressions: [{operator: Exists}, {key: '', operator: Exists}]}}",
 			[]string{
-				`spec.shardSelector.matchExpressions[0]: Invalid value: key is required: the name of a label`,
-				`spec.shardSelector.matchExpressions[1]: Invalid value: key is required: the name of a label`,
+				`spec.shardSelector.matchExpressions[0]: Invalid value: key is required`,
+				`spec.shardSelector.matchExpressions[1]: Invalid value: key is required`,
 			},
 			nil,
 		},
@@ -182,10 +182,10 @@ func TestRules(t *testing.T) {
 			"those of In and NotIn",
 			"{shardSelector: {matchExpressions: [{key: a, operator: In}, {key: a, operator: NotIn, values: []}, {key: a, operator: Exists, values: [b]}, {key: a, operator: DoesNotExist, values: [b]}]}}",
 			[]string{
-				`spec.shardSelector.matchExpressions[0]: Invalid value: the operators In and NotIn need values`,
-				`spec.shardSelector.matchExpressions[1]: Invalid value: the operators In and NotIn need values`,
-				`spec.shardSelector.matchExpressions[2]: Invalid value: the operators Exists and DoesNotExist take no values`,
-				`spec.shardSelector.matchExpressions[3]: Invalid value: the operators Exists and DoesNotExist take no values`,
+				`spec.shardSelector.matchExpressions[0]: Invalid value: values are required for the operators In and NotIn`,
+				`spec.shardSelector.matchExpressions[1]: Invalid value: values are required for the operators In and NotIn`,
+				`spec.shardSelector.matchExpressions[2]: Invalid value: values must be empty for the operators Exists and DoesNotExist`,
+				`spec.shardSelector.matchExpressions[3]: Invalid value: values must be empty for the operators Exists and DoesNotExist`,
 			},
 			nil,
 		},
@@ -198,25 +198,25 @@ func TestRules(t *testing.T) {
 		"NoResult": {
 			"the expression itself",
 			"{decision: {profile: expression, params: [{name: a, expr: 'true'}]}}",
-			[]string{`spec.decision.result: Required value: the profile expression needs one`},
+			[]string{`spec.decision.result: Required value: is required for the profile expression`},
 			[]string{"{decision: {profile: expression, params: [{name: a, expr: 'true'}], result: a}, source: {mode: sweep}}"},
 		},
 		"ResultOfAnotherProfile": {
 			"it would have no effect",
 			"{decision: {result: 'true'}}",
-			[]string{`spec.decision: Invalid value: params and result are for the profile expression only`},
+			[]string{`spec.decision: Invalid value: params and result require the profile expression`},
 			nil,
 		},
 		"ParamsOfAnotherProfile": {
 			"they would have no effect",
 			"{decision: {profile: generation-then-age, params: [{name: a, expr: 'true'}]}}",
-			[]string{`spec.decision: Invalid value: params and result are for the profile expression only`},
+			[]string{`spec.decision: Invalid value: params and result require the profile expression`},
 			[]string{"{decision: {profile: generation-then-age, params: [], result: ''}}"},
 		},
 		"ModeOfExpression": {
 			"an expression may change with the time alone",
 			"{decision: {profile: expression, result: 'true'}, source: {mode: cursor}}",
-			[]string{`spec.source.mode: Invalid value: the profile expression has to look at every resource in every round; leave source.mode at auto or sweep`},
+			[]string{`spec.source.mode: Invalid value: the profile expression must evaluate every resource in every poll: source.mode must be auto or sweep`},
 			[]string{"{decision: {profile: expression, result: 'true'}, source: {fullSweepInterval: 1m}}", "{source: {mode: cursor}}"},
 		},
 		"Mode": {
@@ -228,13 +228,13 @@ func TestRules(t *testing.T) {
 		"Static": {
 			"a part of how many",
 			"{sharding: {index: 0}}",
-			[]string{`spec.sharding: Invalid value: the mode static needs count and index`},
+			[]string{`spec.sharding: Invalid value: count and index are required for the mode static`},
 			[]string{"{sharding: {count: 1, index: 0}}", "{sharding: {mode: static, count: 3, index: 2}}"},
 		},
 		"Index": {
 			"a part that there is not",
 			"{sharding: {count: 3, index: 3}}",
-			[]string{`spec.sharding.index: Invalid value: must be less than count: the parts are counted from 0`},
+			[]string{`spec.sharding.index: Invalid value: must be less than count: the first index is 0`},
 			nil,
 		},
 		"IndexBelow": {
@@ -252,7 +252,7 @@ func TestRules(t *testing.T) {
 		"Auto": {
 			"the replicas count themselves",
 			"{sharding: {mode: auto, count: 2, index: 1}}",
-			[]string{`spec.sharding: Invalid value: the mode auto takes neither count nor index: the replicas find each other`},
+			[]string{`spec.sharding: Invalid value: count and index must not be set for the mode auto`},
 			[]string{"{sharding: {mode: auto}}"},
 		},
 		"MessageData": {

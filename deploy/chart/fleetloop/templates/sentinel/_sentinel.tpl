@@ -89,7 +89,7 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
     spec:
-      automountServiceAccountToken: {{ ne $values.form "file" }}
+      automountServiceAccountToken: {{ ne $values.deploymentMode "file" }}
       {{- include "fleetloop.podSpec" (dict "root" .root "component" .component "values" $values "selectorLabels" $selector "place" $own) | nindent 6 }}
       containers:
         - name: sentinel
@@ -131,7 +131,7 @@ spec:
           {{- $mounts = append $mounts (dict "name" "config" "mountPath" "/etc/sentinel/config" "readOnly" true) }}
           {{- $volumes = append $volumes (dict "name" "config" "configMap" (dict "name" .)) }}
           {{- end }}
-          {{- if and (eq $values.form "file") $values.fileApi.tokenSecret }}
+          {{- if and (eq $values.deploymentMode "file") $values.fileApi.tokenSecret }}
           {{- $mounts = append $mounts (dict "name" "api-token" "mountPath" "/etc/sentinel/api-token" "readOnly" true) }}
           {{- $volumes = append $volumes (dict "name" "api-token" "secret" (dict "secretName" $values.fileApi.tokenSecret)) }}
           {{- end }}
@@ -158,7 +158,7 @@ spec:
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
-{{- if ne .values.form "file" }}
+{{- if ne .values.deploymentMode "file" }}
 - name: POD_NAME
   valueFrom:
     fieldRef:
