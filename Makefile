@@ -52,6 +52,10 @@ build: ## build the binaries into bin/
 images: ## write container images as OCI layouts into bin/images/, without a daemon, and manifests of their version into bin/deploy/ (ARCH=amd64)
 	@go run ./tools/images -out bin/images -deploy bin/deploy $(if $(ARCH),-arch $(ARCH)) $(BINARIES)
 
+.PHONY: picture
+picture: setup-up build ## draw docs/images/demo.svg from a run of the demo (needs script from util-linux)
+	@go run ./tools/picture -out docs/images/demo.svg -- bin/fleetloop up --demo --exit-when-ready $(UP_ARGS)
+
 ## ---- verify
 
 .PHONY: test

@@ -18,7 +18,7 @@ import (
 func guides(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"README.md", "docs/how-to/*.md", "docs/runbooks/*.md"} {
+	for _, pattern := range []string{"README.md", "docs/tutorial/*.md", "docs/how-to/*.md", "docs/runbooks/*.md"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("nothing matches %s: %v", pattern, err)
@@ -77,7 +77,7 @@ func TestDocsNameWhatThereIs(t *testing.T) {
 	names := chartNames(t)
 	texts := guides(t)
 	for _, file := range slices.Sorted(maps.Keys(texts)) {
-		if file == "docs/how-to/hyperfleet.md" {
+		if file == "docs/how-to/connect-to-hyperfleet.md" {
 			continue // it is about the objects of another system
 		}
 		for i, line := range strings.Split(texts[file], "\n") {

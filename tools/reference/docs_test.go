@@ -18,8 +18,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 )
 
-// TestDocsCommands: a command of ours in a code block of the README, the how-to
-// guides and the runbooks exists, with the flags that it is given.
+// TestDocsCommands checks that each of our commands in a code block of the
+// README, the tutorials, the how-to guides and the runbooks exists, with its
+// flags.
 func TestDocsCommands(t *testing.T) {
 	programs := map[string]*cobra.Command{
 		"fleetloop":             fleetloop(),
@@ -29,14 +30,13 @@ func TestDocsCommands(t *testing.T) {
 		"execution-controller":  executionapp.Command(nil, nil, noEnv),
 		"node-fault-controller": nodefaultapp.Command(nil, nil, noEnv),
 	}
-	programs["fl"] = programs["fleetloop"] // the README's alias
 	for _, program := range programs {
 		program.InitDefaultHelpCmd()
 		program.InitDefaultCompletionCmd()
 	}
 	// A command begins a line of a code block or a span of code, after a prompt
-	// and variables for its environment.
-	command := regexp.MustCompile("(?m)(?:^    |`)(?:\\$ )?(?:[A-Z_]+=\\S+ )*(fl|fleetloop|fleet-api|sentinel|cluster-worker|execution-controller|node-fault-controller) ([^`\n]*)")
+	// and environment variables.
+	command := regexp.MustCompile("(?m)(?:^    |`)(?:\\$ )?(?:[A-Z_]+=\\S+ )*(fleetloop|fleet-api|sentinel|cluster-worker|execution-controller|node-fault-controller) ([^`\n]*)")
 	checked := 0
 	for file, text := range documents(t) {
 		for _, m := range command.FindAllStringSubmatch(text, -1) {
@@ -54,8 +54,8 @@ func TestDocsCommands(t *testing.T) {
 	}
 }
 
-// TestDocsVariables: a variable that a command of a document uses is set by
-// another command of it, or by the file try.sh of "fleetloop up --demo".
+// TestDocsVariables checks that each variable in a command of a document is set
+// by another command of the same document, or by try.sh of "fleetloop up --demo".
 func TestDocsVariables(t *testing.T) {
 	ofDemo := []string{"FLEETLOOP_SERVER", "KUBECONFIG", "ALICE", "BOB", "REPORTS", "AUDIT", "PATH", "HOME"}
 	used := regexp.MustCompile(`(?m)^    .*?\$\{?([A-Za-z_]+)`)
@@ -69,11 +69,12 @@ func TestDocsVariables(t *testing.T) {
 	}
 }
 
-// documents are the README, the how-to guides and the runbooks, by their paths.
+// documents returns the README, the tutorials, the how-to guides and the
+// runbooks by their paths. Lines of shell blocks are indented by four spaces.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"README.md", "docs/how-to/*.md", "docs/runbooks/*.md"} {
+	for _, pattern := range []string{"README.md", "docs/tutorial/*.md", "docs/how-to/*.md", "docs/runbooks/*.md"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("nothing matches %s: %v", pattern, err)
@@ -83,13 +84,39 @@ func documents(t *testing.T) map[string]string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			texts[file] = string(text)
+			texts[file] = indentShellBlocks(string(text))
 		}
 	}
 	return texts
 }
 
-// checkCommand says what of a command line does not exist, or "".
+// indentShellBlocks writes fenced shell blocks as indented blocks, which the
+// patterns of the tests match, and removes other fenced blocks.
+func indentShellBlocks(text string) string {
+	var b strings.Builder
+	var language string // of the block that the line is in
+	var fence string
+	for line := range strings.Lines(text) {
+		trimmed := strings.TrimLeft(line, " ")
+		switch {
+		case fence == "" && strings.HasPrefix(trimmed, "```"):
+			language = strings.TrimSpace(strings.TrimLeft(trimmed, "`"))
+			fence = trimmed[:len(trimmed)-len(strings.TrimLeft(trimmed, "`"))]
+		case fence != "" && strings.TrimSpace(line) == fence:
+			fence = ""
+		case fence == "":
+			b.WriteString(line)
+			continue
+		case language == "sh":
+			b.WriteString("    " + trimmed)
+			continue
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// checkCommand returns which part of a command line does not exist, or "".
 func checkCommand(program *cobra.Command, line string) string {
 	line, _, _ = strings.Cut(line, " #")
 	line, _, _ = strings.Cut(line, " | ")

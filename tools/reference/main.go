@@ -1,5 +1,6 @@
-// Command reference writes the documents that come from the code: the
-// command lines, the configuration, its JSON Schemas and the metrics.
+// Command reference writes the documents that come from the code: the command
+// lines, the configuration, its JSON Schemas, the metrics and the alerts; and
+// the index of the decision records.
 package main
 
 import (
@@ -46,7 +47,9 @@ func run() error {
 		"docs/reference/execution-controller.md":  func() ([]byte, error) { return commands(executionapp.Command(nil, nil, noEnv)) },
 		"docs/reference/node-fault-controller.md": func() ([]byte, error) { return commands(nodefaultapp.Command(nil, nil, noEnv)) },
 		"docs/reference/actions.md":               actions,
+		"docs/reference/alerts.md":                alerts,
 		"docs/reference/sentinelconfig.md":        sentinelConfig,
+		"docs/adr/README.md":                      decisions,
 		"docs/schema/sentinelconfig.schema.json":  sentinelConfigSchema,
 		"docs/schema/fleet-api.schema.json":       func() ([]byte, error) { return schema(new(apiapp.Defaults()), "fleet-api") },
 		"docs/schema/cluster-worker.schema.json":  func() ([]byte, error) { return schema(new(clusterworkerapp.Defaults()), "cluster-worker") },
