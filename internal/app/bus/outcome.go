@@ -46,7 +46,7 @@ func (o *outcome) err() error {
 	if o.failed == nil {
 		return nil
 	}
-	return fmt.Errorf("last event not published: %w", o.failed)
+	return fmt.Errorf("the last event was not published: %w", o.failed)
 }
 
 // Publish publishes an event. It returns nil if and only if the broker has it.

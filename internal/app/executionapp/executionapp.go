@@ -59,7 +59,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 	}
 	sinks := loan.Sinks
 	if sinks == nil {
-		if sinks, err = changes.New(cfg.sinks(), changeevent.SourceExecutionController, p, changes.SenderResends); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if sinks, err = changes.New(cfg.sinks(), changeevent.SourceExecutionController, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, err
 		}
 		parts = append(parts, sinks.Part())
