@@ -29,27 +29,27 @@ type Config struct {
 	// know of. What else is needed the login has to bring along: the rights, by
 	// inheriting Role or by ALTER ROLE login SET role = ..., and likewise
 	// statement_timeout. Migrating and listening need the server itself.
-	URL settings.Secret `key:"url" env:"DATABASE_URL" file:"url_file" secret:"true" doc:"PostgreSQL to use, postgres://user:password@host:5432/database"`
+	URL settings.Secret `key:"url" env:"DATABASE_URL" file:"url_file" secret:"true" doc:"URL of the PostgreSQL database, postgres://user:password@host:5432/database"`
 
 	// MigrationURL connects as the owner of the schema. Empty is URL.
 	MigrationURL settings.Secret `key:"migration_url" env:"DATABASE_MIGRATION_URL" file:"migration_url_file" secret:"true" doc:"PostgreSQL URL of the role that owns the schema, for migrations (default: the database URL)"`
 
 	// Role is what a connection becomes once it is made, so that row-level
 	// security binds although the login may be the schema's owner.
-	Role string `key:"role" env:"DATABASE_ROLE" flag:"database-role" default:"fleet_api" doc:"database role to work as"`
+	Role string `key:"role" env:"DATABASE_ROLE" flag:"database-role" default:"fleet_api" doc:"database role to use"`
 
 	// MaxConns bounds the connections of this process.
-	MaxConns int `key:"max_conns" env:"DATABASE_MAX_CONNS" flag:"database-max-conns" default:"16" validate:"min=1,max=1000" doc:"connections to keep at most"`
+	MaxConns int `key:"max_conns" env:"DATABASE_MAX_CONNS" flag:"database-max-conns" default:"16" validate:"min=1,max=1000" doc:"maximum number of database connections"`
 
 	// ConnectTimeout bounds one attempt to connect to one host.
-	ConnectTimeout time.Duration `key:"connect_timeout" env:"DATABASE_CONNECT_TIMEOUT" default:"5s" validate:"gt=0" doc:"how long one attempt to connect may take"`
+	ConnectTimeout time.Duration `key:"connect_timeout" env:"DATABASE_CONNECT_TIMEOUT" default:"5s" validate:"gt=0" doc:"timeout of one attempt to connect"`
 
 	// StatementTimeout is the server's own bound on one statement, for the case that
 	// nobody cancels it.
-	StatementTimeout time.Duration `key:"statement_timeout" env:"DATABASE_STATEMENT_TIMEOUT" default:"30s" validate:"gt=0" doc:"how long one statement may run"`
+	StatementTimeout time.Duration `key:"statement_timeout" env:"DATABASE_STATEMENT_TIMEOUT" default:"30s" validate:"gt=0" doc:"timeout of one statement"`
 
 	// ApplicationName is how the connections show in pg_stat_activity.
-	ApplicationName string `key:"application_name" env:"DATABASE_APPLICATION_NAME" default:"fleetloop" doc:"name of our connections in pg_stat_activity"`
+	ApplicationName string `key:"application_name" env:"DATABASE_APPLICATION_NAME" default:"fleetloop" doc:"application name of the connections in pg_stat_activity"`
 
 	// ProbeEvery is how often Pool.Run looks at a database that answers. It is
 	// chosen by the program, not by its users. Zero means DefaultProbeEvery.

@@ -33,20 +33,26 @@ const (
 // ErrSchemaBehind means that a migration of this program has not been run.
 var ErrSchemaBehind = errors.New("the database schema is not up to date")
 
-// CheckSchema says what the schema lacks, or nil. A schema that is ahead is
-// that of a newer release, which this one can serve.
+// CheckSchema returns an error if the schema is behind, or was made by other
+// migrations. A schema that is ahead belongs to a newer release, and this one
+// can serve it.
 func (p *Pool) CheckSchema(ctx context.Context) error {
 	var have int64
 	err := p.pool.QueryRow(ctx, "select coalesce(max(version_id), 0) from "+versionTable+" where is_applied").Scan(&have)
 	switch {
 	case err == nil, Code(err) == codeUndefinedTable:
 	case Code(err) == codeInsufficientPrivilege: // the second migration gives it
-		return fmt.Errorf("%w: its version cannot be read: run 'fleet-api migrate', or let the role read %s: %w", ErrSchemaBehind, versionTable, err)
+		return fmt.Errorf("%w: the role cannot read its version: run 'fleet-api migrate', or grant select on %s to the role: %w", ErrSchemaBehind, versionTable, err)
 	default:
 		return fmt.Errorf("read the version of the schema: %w", unavailable(ctx, err))
 	}
+	if have > 0 {
+		if err := p.checkFingerprints(ctx); err != nil {
+			return err
+		}
+	}
 	if want := migrations.Latest(); have < want {
-		return fmt.Errorf("%w: it is at version %d, and %d is needed: run 'fleet-api migrate'", ErrSchemaBehind, have, want)
+		return fmt.Errorf("%w: it is at version %d, but version %d is required: run 'fleet-api migrate'", ErrSchemaBehind, have, want)
 	}
 	return nil
 }
@@ -74,11 +80,15 @@ func migrate(ctx context.Context, cfg Config, files fs.FS, log *slog.Logger) err
 
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, otherMigrationTries))
 	if err != nil {
-		return fmt.Errorf("make the migration lock: %w", err)
+		return fmt.Errorf("create the migration lock: %w", err)
+	}
+	want, err := fingerprintsOf(files)
+	if err != nil {
+		return fmt.Errorf("read the migrations: %w", err)
 	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
 		goose.WithTableName(versionTable),
-		goose.WithSessionLocker(locker),
+		goose.WithSessionLocker(fingerprintLocker{locker: locker, want: want}),
 		goose.WithDisableGlobalRegistry(true),
 		goose.WithSlog(slog.New(slog.DiscardHandler)), // what ran is logged below
 	)
@@ -86,6 +96,10 @@ func migrate(ctx context.Context, cfg Config, files fs.FS, log *slog.Logger) err
 		return fmt.Errorf("read the migrations: %w", err)
 	}
 	return backoff.Retry(ctx, backoff.Policy{Initial: time.Second, Max: 10 * time.Second, MaxElapsed: migrationGiveUp}, func(ctx context.Context) error {
+		// Where nothing is pending, Up does not lock, and so the locker does not check.
+		if err := checkApplied(ctx, db, want); err != nil {
+			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", unavailable(ctx, err)))
+		}
 		done, err := provider.Up(ctx)
 		for _, r := range done {
 			log.InfoContext(ctx, "schema migrated", "migration", r.Source.Path, "took", r.Duration)
@@ -97,7 +111,7 @@ func migrate(ctx context.Context, cfg Config, files fs.FS, log *slog.Logger) err
 		case err == nil:
 			return nil
 		case Code(err) == codeLockTimeout, Code(err) == codeDeadlock:
-			log.WarnContext(ctx, "migration waits for others to leave a table", "err", err)
+			log.WarnContext(ctx, "migration waits for a table lock", "err", err)
 			return fmt.Errorf("migrate the schema: %w", err)
 		default:
 			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", unavailable(ctx, err)))

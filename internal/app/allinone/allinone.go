@@ -54,7 +54,11 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 		l.audit = server.URL()
 		cfg.API.Database.URL = settings.Secret(l.audit)
 		// The server is there and ours, so nobody need see it without a schema.
-		if err := postgres.Migrate(ctx, cfg.API.Database, p.Log); err != nil {
+		err = postgres.Migrate(ctx, cfg.API.Database, p.Log)
+		if e, ok := errors.AsType[*postgres.IncompatibleSchemaError](err); ok {
+			return fmt.Errorf("%w: %s: remove the data folder %q and run 'fleetloop up' again", postgres.ErrSchemaIncompatible, e.Reason, dir)
+		}
+		if err != nil {
 			return err
 		}
 		cfg.API.Migrate = false

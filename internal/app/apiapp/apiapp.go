@@ -37,7 +37,7 @@ type Part struct {
 	Server   httpserver.Config `key:"server"`
 	Database postgres.Config   `key:"database"`
 
-	Migrate bool `key:"migrate" env:"FLEET_API_MIGRATE" flag:"migrate" default:"true" doc:"Bring the database schema up to date at start."`
+	Migrate bool `key:"migrate" env:"FLEET_API_MIGRATE" flag:"migrate" default:"true" doc:"Migrate the database schema at start."`
 }
 
 // Defaults are the defaults that differ from those of the parts.
@@ -50,7 +50,7 @@ func Defaults() Config {
 }
 
 // errNoDatabase says what to do about a missing database.
-var errNoDatabase = errors.New("DATABASE_URL is not set; set it to postgres://user:password@host:5432/database, or run 'fleetloop up', which brings a database of its own")
+var errNoDatabase = errors.New("DATABASE_URL is not set; set it to postgres://user:password@host:5432/database, or run 'fleetloop up', which starts its own database")
 
 // Parts makes the parts of the fleet API, in the order in which they depend
 // on each other, and tells where it listens.

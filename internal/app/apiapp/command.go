@@ -2,7 +2,6 @@ package apiapp
 
 import (
 	"context"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -40,7 +39,7 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 
 	root.AddCommand(
 		&cobra.Command{
-			Use: "migrate", Short: "Bring the database schema up to date and exit", Args: cobra.NoArgs,
+			Use: "migrate", Short: "Migrate the database schema and exit", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if _, err := load(cmd); err != nil {
 					return err
@@ -78,8 +77,5 @@ func migrate(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := postgres.Migrate(ctx, cfg.Database, p.Log); err != nil {
-		return fmt.Errorf("bring the schema up to date: %w", err)
-	}
-	return nil
+	return postgres.Migrate(ctx, cfg.Database, p.Log)
 }

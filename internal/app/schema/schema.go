@@ -6,7 +6,6 @@ package schema
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -27,9 +26,15 @@ type Schema struct {
 
 type state struct{ err error }
 
-// Awaited is a schema that others bring up to date.
+// Awaited is a schema that others migrate. Run fails at once if other migrations made it.
 func Awaited(pool *postgres.Pool, log *slog.Logger) *Schema {
-	return newSchema(pool.CheckSchema, log)
+	return newSchema(func(ctx context.Context) error {
+		err := pool.CheckSchema(ctx)
+		if errors.Is(err, postgres.ErrSchemaIncompatible) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, log)
 }
 
 // Migrated is a schema that we bring up to date.
@@ -47,7 +52,7 @@ func newSchema(prepare func(context.Context) error, log *slog.Logger) *Schema {
 func bringUp(ctx context.Context, cfg postgres.Config, log *slog.Logger) error {
 	err := postgres.Migrate(ctx, cfg, log)
 	if err != nil && !errors.Is(err, postgres.ErrUnavailable) {
-		return backoff.Permanent(fmt.Errorf("migrate database schema: %w", err))
+		return backoff.Permanent(err)
 	}
 	return err
 }
@@ -73,7 +78,7 @@ func (s *Schema) once(ctx context.Context) error {
 	}
 	before := s.state.Swap(&state{err: err}).err
 	if err != nil && (before == nil || before.Error() != err.Error()) { // an outage is told once
-		s.log.WarnContext(ctx, "database schema migration failed, retrying", "err", err)
+		s.log.WarnContext(ctx, "database schema not ready, retrying", "err", err)
 	}
 	return err
 }
