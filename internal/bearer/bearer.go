@@ -42,7 +42,7 @@ func HashOf(token string) Hash { return sha256.Sum256([]byte(token)) }
 func (t Token[Owner]) hash() (Hash, error) {
 	switch {
 	case (t.Plain == "") == (t.SHA256 == ""):
-		return Hash{}, errors.New("needs token or sha256, one of them")
+		return Hash{}, errors.New("must have exactly one of token and sha256")
 	case !ValidName(t.Subject):
 		return Hash{}, errors.New("subject must be 1 to 253 printable characters")
 	case t.Wrong != nil:
@@ -65,7 +65,7 @@ func hashed[Owner any](tokens []Token[Owner]) ([]known[Owner], error) {
 	for i, t := range tokens {
 		hash, err := t.hash()
 		if err == nil && taken[hash] {
-			err = errors.New("the token is in the list already")
+			err = errors.New("the token is listed twice")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("tokens[%d] (subject %q): %w", i, t.Subject, err)

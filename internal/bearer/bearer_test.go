@@ -136,7 +136,7 @@ func TestOpenRefuses(t *testing.T) {
 		"LongSubject": {"no database would take it", []bearer.Token[int]{{Plain: "s3cret", Subject: strings.Repeat("a", 254)}}, "subject must be"},
 		"BadSubject":  {"it would break logs", []bearer.Token[int]{{Plain: "s3cret", Subject: "a\nb"}}, "printable"},
 		"Wrong":       {"its reader says so", []bearer.Token[int]{{Plain: "s3cret", Subject: "a", Wrong: errors.New("is no tenant's")}}, "is no tenant's"},
-		"SameTwice":   {"whose is it?", []bearer.Token[int]{{Plain: "s3cret", Subject: "a"}, {SHA256: hash, Subject: "b"}}, `tokens[1] (subject "b"): the token is in the list already`},
+		"SameTwice":   {"whose is it?", []bearer.Token[int]{{Plain: "s3cret", Subject: "a"}, {SHA256: hash, Subject: "b"}}, `tokens[1] (subject "b"): the token is listed twice`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func (f *File[Owner]) current(ctx context.Context) []known[Owner] {
 	info, err := os.Stat(f.path)
 	if err != nil {
 		if f.seen != nil {
-			f.log.ErrorContext(ctx, "token file is gone, the last tokens stay valid", "path", f.path, "err", err)
+			f.log.ErrorContext(ctx, "token file deleted, keeping the last tokens", "path", f.path, "err", err)
 			f.seen = nil
 		}
 		return f.tokens
@@ -77,10 +77,10 @@ func (f *File[Owner]) current(ctx context.Context) []known[Owner] {
 	f.seen = info
 	tokens, err := f.load()
 	if err != nil {
-		f.log.ErrorContext(ctx, "token file is not readable, the last tokens stay valid", "path", f.path, "err", err)
+		f.log.ErrorContext(ctx, "token file unreadable, keeping the last tokens", "path", f.path, "err", err)
 		return f.tokens
 	}
-	f.log.InfoContext(ctx, "token file read again", "path", f.path, "tokens", len(tokens))
+	f.log.InfoContext(ctx, "token file reloaded", "path", f.path, "tokens", len(tokens))
 	f.tokens = tokens
 	return f.tokens
 }

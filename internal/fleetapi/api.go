@@ -169,7 +169,7 @@ func (a *API) routes(kinds []*kind) http.Handler {
 	mux.Handle("GET "+documentPath, document("application/yaml", v1.OpenAPIYAML()))
 	mux.Handle("GET "+documentPathJSON, document("application/json", v1.OpenAPIJSON()))
 	mux.Handle("/", a.observe("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {
-		return problem.New(problem.NotFound, "nothing is served at this path; %s lists what is", documentPath)
+		return problem.New(problem.NotFound, "no such path; %s lists the paths of this API", documentPath)
 	}))
 	return withoutTrailingSlash(mux)
 }
@@ -203,7 +203,7 @@ func (a *API) handle(mux *http.ServeMux, path string, methods route) {
 	}
 	slices.Sort(allow)
 	mux.Handle(path, a.observe(path, "other", func(_ http.ResponseWriter, r *http.Request, _ auth.Principal) error {
-		e := problem.New(problem.MethodNotAllowed, "%s is not allowed here; there are %s", r.Method, strings.Join(allow, ", "))
+		e := problem.New(problem.MethodNotAllowed, "method %s is not allowed on this path; allowed: %s", r.Method, strings.Join(allow, ", "))
 		e.Allow = allow
 		return e
 	}))
@@ -225,7 +225,7 @@ func unauthenticated(err error) error {
 	const challenge = `Bearer realm="fleet-api"`
 	switch {
 	case errors.Is(err, auth.ErrUnavailable):
-		return &problem.Error{Code: problem.Unavailable, Detail: "the issuer of the token cannot be reached just now", RetryAfter: retryAfter, Cause: err}
+		return &problem.Error{Code: problem.Unavailable, Detail: "the token's issuer is unreachable; retry later", RetryAfter: retryAfter, Cause: err}
 	case errors.Is(err, auth.ErrNoToken):
 		return &problem.Error{Code: problem.Unauthenticated, Detail: "the request has no bearer token", Challenge: challenge}
 	case errors.Is(err, auth.ErrExpired):
@@ -258,7 +258,7 @@ func reads(who auth.Principal) (Scope, error) {
 	case who.ReadsAll():
 		return Scope{All: true}, nil
 	case who.Tenant == "":
-		return Scope{}, problem.New(problem.Forbidden, "%q belongs to no tenant", who.Subject)
+		return Scope{}, problem.New(problem.Forbidden, "%q has no tenant", who.Subject)
 	}
 	return Scope{Tenant: who.Tenant}, nil
 }
@@ -266,7 +266,7 @@ func reads(who auth.Principal) (Scope, error) {
 // steers is where a principal may steer the sync of clusters.
 func steers(who auth.Principal) (Scope, error) {
 	if !who.Steers() {
-		return Scope{}, problem.New(problem.Forbidden, "%q has the role %s, which changes nothing", who.Subject, joined(who.Roles))
+		return Scope{}, problem.New(problem.Forbidden, "%q has the role %s, which is read-only", who.Subject, joined(who.Roles))
 	}
 	return reads(who)
 }
@@ -274,7 +274,7 @@ func steers(who auth.Principal) (Scope, error) {
 // writes is where a principal may create, change and delete resources.
 func writes(who auth.Principal) (author, error) {
 	if !who.Changes() {
-		return author{}, problem.New(problem.Forbidden, "%q has the role %s, which changes no resources", who.Subject, joined(who.Roles))
+		return author{}, problem.New(problem.Forbidden, "%q has the role %s, which cannot change resources", who.Subject, joined(who.Roles))
 	}
 	scope, err := reads(who)
 	return author{scope: scope, subject: who.Subject, tenant: who.Tenant}, err
@@ -283,7 +283,7 @@ func writes(who auth.Principal) (author, error) {
 // reportsAs is where a principal may report.
 func reportsAs(who auth.Principal) (Scope, error) {
 	if !who.Reports() {
-		return Scope{}, problem.New(problem.Forbidden, "reports need the role %s, which %q does not have", auth.System, who.Subject)
+		return Scope{}, problem.New(problem.Forbidden, "reporting status needs the role %s, which %q does not have", auth.System, who.Subject)
 	}
 	return reads(who)
 }

@@ -274,7 +274,7 @@ func TestRefusedChangeEvents(t *testing.T) {
 	}
 	stream := http.Header{"Accept": {"text/event-stream"}}
 	for query, says := range map[string]string{
-		"since=1h": "does not go with a stream", "continue=x": "does not go with a stream", "after=x": "not a cursor", "strict=true&colour=red": "not known here",
+		"since=1h": "cannot be combined with a stream", "continue=x": "cannot be combined with a stream", "after=x": "not a cursor", "strict=true&colour=red": "not known here",
 	} {
 		f.doWith(stream, "GET", v1.ChangesPath+"?"+query, nil).problem(400, "invalid_query", says)
 	}

@@ -30,23 +30,23 @@ type Config struct {
 
 	RequiredAdapters RequiredAdapters `key:"required_adapters"`
 
-	NodePoolsOnClusterDelete ParentPolicy `key:"nodepools_on_cluster_delete" env:"FLEET_API_NODEPOOLS_ON_CLUSTER_DELETE" flag:"nodepools-on-cluster-delete" default:"cascade" validate:"oneof=cascade restrict" doc:"What deleting a cluster does to its node pools: cascade (they are deleted with it) or restrict (it is refused while there are any)."`
+	NodePoolsOnClusterDelete ParentPolicy `key:"nodepools_on_cluster_delete" env:"FLEET_API_NODEPOOLS_ON_CLUSTER_DELETE" flag:"nodepools-on-cluster-delete" default:"cascade" validate:"oneof=cascade restrict" doc:"How deleting a cluster affects its node pools: cascade (deletes them too) or restrict (rejects the request while node pools exist)."`
 
-	MaxWatches int `key:"max_watches" env:"FLEET_API_MAX_WATCHES" flag:"max-watches" default:"1000" validate:"min=1" doc:"How many watches may be open at once."`
+	MaxWatches int `key:"max_watches" env:"FLEET_API_MAX_WATCHES" flag:"max-watches" default:"1000" validate:"min=1" doc:"Maximum number of open watches."`
 
-	MaxBodyBytes int64 `key:"max_body_bytes" env:"FLEET_API_MAX_BODY_BYTES" flag:"max-body-bytes" default:"1048576" validate:"min=1024,max=67108864" doc:"How large the body of a request may be."`
+	MaxBodyBytes int64 `key:"max_body_bytes" env:"FLEET_API_MAX_BODY_BYTES" flag:"max-body-bytes" default:"1048576" validate:"min=1024,max=67108864" doc:"Maximum size of a request body in bytes."`
 
-	ChangeRetention time.Duration `key:"change_retention" env:"FLEET_API_CHANGE_RETENTION" flag:"change-retention" default:"1h" validate:"gt=0" doc:"How long changes are kept for those who follow them. Who was away for longer lists everything anew."`
+	ChangeRetention time.Duration `key:"change_retention" env:"FLEET_API_CHANGE_RETENTION" flag:"change-retention" default:"1h" validate:"gt=0" doc:"Retention of changes for watches and changed_since. A client whose cursor is older must list everything again."`
 }
 
 // RequiredAdapters are, for each kind, the adapters whose reports make up the
 // status, and that must have finalised before a resource is gone. A resource
 // whose list changes has its status summed up anew with the next report.
 type RequiredAdapters struct {
-	Clusters  []string `key:"clusters" env:"FLEET_API_REQUIRED_ADAPTERS_CLUSTERS" flag:"required-adapters-clusters" default:"validation,dns,provisioning" doc:"Adapters that have to report on a cluster."`
-	NodePools []string `key:"nodepools" env:"FLEET_API_REQUIRED_ADAPTERS_NODEPOOLS" flag:"required-adapters-nodepools" default:"validation,provisioning" doc:"Adapters that have to report on a node pool."`
-	Manifests []string `key:"manifests" env:"FLEET_API_REQUIRED_ADAPTERS_MANIFESTS" flag:"required-adapters-manifests" doc:"Adapters that have to report on a manifest."`
-	Workloads []string `key:"workloads" env:"FLEET_API_REQUIRED_ADAPTERS_WORKLOADS" flag:"required-adapters-workloads" doc:"Adapters that have to report on a workload."`
+	Clusters  []string `key:"clusters" env:"FLEET_API_REQUIRED_ADAPTERS_CLUSTERS" flag:"required-adapters-clusters" default:"validation,dns,provisioning" doc:"Adapters required to report on a cluster."`
+	NodePools []string `key:"nodepools" env:"FLEET_API_REQUIRED_ADAPTERS_NODEPOOLS" flag:"required-adapters-nodepools" default:"validation,provisioning" doc:"Adapters required to report on a node pool."`
+	Manifests []string `key:"manifests" env:"FLEET_API_REQUIRED_ADAPTERS_MANIFESTS" flag:"required-adapters-manifests" doc:"Adapters required to report on a manifest."`
+	Workloads []string `key:"workloads" env:"FLEET_API_REQUIRED_ADAPTERS_WORKLOADS" flag:"required-adapters-workloads" doc:"Adapters required to report on a workload."`
 }
 
 // A ParentPolicy says what deleting a resource does to its children.
@@ -104,7 +104,7 @@ func (c Config) kinds() ([]*kind, error) {
 		}
 	}
 	if p := list[1].onParentDelete; p != Cascade && p != Restrict {
-		errs = append(errs, fmt.Errorf("no policy %q for the node pools of a deleted cluster; there are %s and %s", p, Cascade, Restrict))
+		errs = append(errs, fmt.Errorf("unknown policy %q for the node pools of a deleted cluster; use %s or %s", p, Cascade, Restrict))
 	}
 	return list, errors.Join(errs...)
 }
@@ -113,19 +113,19 @@ func checkRequired(names []string) error {
 	types := make(map[string]string, len(names))
 	for i, n := range names {
 		if !report.ValidName(n) {
-			return fmt.Errorf("%q is not the name of an adapter, a lower-case DNS label", n)
+			return fmt.Errorf("%q is not an adapter name; use a lower-case DNS label", n)
 		}
 		if slices.Contains(names[:i], n) {
-			return fmt.Errorf("%q is there twice", n)
+			return fmt.Errorf("%q is listed twice", n)
 		}
 		t := aggregate.SuccessfulType(n)
 		if other, ok := types[t]; ok {
-			return fmt.Errorf("%q and %q would share the condition %s; rename one", other, n, t)
+			return fmt.Errorf("%q and %q would both set the condition %s; rename one", other, n, t)
 		}
 		types[t] = n
 	}
 	if len(names) > maxAdapters {
-		return fmt.Errorf("%d of them; there can be %d", len(names), maxAdapters)
+		return fmt.Errorf("%d adapters are listed; at most %d are allowed", len(names), maxAdapters)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func parseFields(given []string) (fieldSet, error) {
 			return nil, problem.Query("fields", "max", "", "names more than %d fields", maxFields)
 		}
 		if !set.add(resourceFields(), strings.Split(strings.TrimSuffix(name, ".*"), ".")) {
-			return nil, problem.Query("fields", "enum", name, "names %q, which a resource does not have", name)
+			return nil, problem.Query("fields", "enum", name, "names %q, which is not a field of a resource", name)
 		}
 	}
 	if names == 0 {

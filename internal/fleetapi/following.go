@@ -55,11 +55,11 @@ func parseFollowing(r *http.Request, k *kind) (*following, error) {
 	}
 	for _, name := range excluded {
 		if v.Has(name) {
-			return nil, problem.Query(name, "format", v.Get(name), "does not go with %s", with)
+			return nil, problem.Query(name, "format", v.Get(name), "cannot be combined with %s", with)
 		}
 	}
 	if r.PathValue("parent") != "" {
-		return nil, problem.Query(with, "format", v.Get(with), "is for all %s at once; use it on /%s", k.collection, k.collection)
+		return nil, problem.Query(with, "format", v.Get(with), "is only supported for all %s at once; use it on /%s", k.collection, k.collection)
 	}
 	if f.labels, err = parseSelector(v.Get("labels")); err != nil {
 		return nil, err
@@ -83,10 +83,10 @@ func (f *following) parseCursor(r *http.Request) error {
 	}
 	after, err := feed.Parse(text)
 	if err != nil && header {
-		return problem.New(problem.InvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or begin anew without it", sse.LastEventID)
+		return problem.New(problem.InvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or start again without it", sse.LastEventID)
 	}
 	if err != nil {
-		return problem.Query("changed_since", "format", text, "is not a cursor of this API; take that of a list or of the last answer")
+		return problem.Query("changed_since", "format", text, "is not a cursor of this API; use the cursor of a list or of the last response")
 	}
 	f.after = &after
 	return nil
@@ -117,7 +117,7 @@ func (a *API) follow(w http.ResponseWriter, r *http.Request, k *kind, who auth.P
 // expiredOr turns an expired cursor into a problem.
 func expiredOr(err error) error {
 	if errors.Is(err, ErrCursorExpired) {
-		return problem.New(problem.CursorExpired, "the changes since this cursor are not kept any more; list everything anew and go on from the cursor of that")
+		return problem.New(problem.CursorExpired, "the changes since this cursor are no longer retained; list everything again and continue from the cursor of that list")
 	}
 	return err
 }
@@ -174,7 +174,7 @@ func (f *following) sees(c *Change) (sight, error) {
 	}
 	var labels selector.Map
 	if err := json.Unmarshal(c.Record.Labels, &labels); err != nil {
-		return seesNothing, fmt.Errorf("read the labels of %s %q: %w", c.Key.Kind, c.Key.ID, err)
+		return seesNothing, fmt.Errorf("get the labels of %s %q: %w", c.Key.Kind, c.Key.ID, err)
 	}
 	switch {
 	case f.labels.Matches(labels):

@@ -82,7 +82,7 @@ func parentOf(r *http.Request, k *kind) (string, error) {
 	case k.parent == nil:
 		return "", nil
 	case id == "":
-		return "", problem.New(problem.ParentRequired, "a %s is created under its %s, at %s/%s/{id}/%s",
+		return "", problem.New(problem.ParentRequired, "a %s must be created under its %s: POST %s/%s/{id}/%s",
 			k.name, k.parent.name, v1.BasePath, k.parent.collection, k.collection)
 	}
 	return parseID(k.parent, id)
@@ -157,12 +157,12 @@ func (a *API) forceDelete(k *kind) handler {
 			constraint = "max_length"
 		}
 		if constraint != "" {
-			return problem.Invalid([]v1.FieldError{{Field: "reason", Constraint: constraint, Message: "must say in 1 to 1024 characters why nobody waits for the adapters"}})
+			return problem.Invalid([]v1.FieldError{{Field: "reason", Constraint: constraint, Message: "must give the reason for not waiting for the adapters, in 1 to 1024 characters"}})
 		}
 		if err := a.purge(r.Context(), by, k, id); err != nil {
 			return err
 		}
-		a.log.InfoContext(r.Context(), "resource removed by force", "kind", k.name, "resource_id", id, "subject", who.Subject, "reason", req.Reason)
+		a.log.InfoContext(r.Context(), "resource force-deleted", "kind", k.name, "resource_id", id, "subject", who.Subject, "reason", req.Reason)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -246,7 +246,7 @@ func (a *API) find(r *http.Request, scope Scope, k *kind) (Record, error) {
 		return Record{}, err
 	}
 	if parent := r.PathValue("parent"); parent != "" && !strings.EqualFold(parent, rec.ParentID) {
-		return Record{}, problem.New(problem.NotFound, "no %s %q under %s %q", k.name, id, k.parent.name, parent)
+		return Record{}, problem.New(problem.NotFound, "there is no %s %q in %s %q", k.name, id, k.parent.name, parent)
 	}
 	return rec, nil
 }

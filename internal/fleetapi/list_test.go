@@ -332,7 +332,7 @@ func TestTiesAreBroken(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		for _, r := range f.list(query("manifests", "order", "generation desc", "size", "6", "page", fmt.Sprint(n))).Items {
 			if seen[r.ID] {
-				t.Errorf("%s is there twice", r.Name)
+				t.Errorf("%s occurs twice", r.Name)
 			}
 			seen[r.ID] = true
 		}

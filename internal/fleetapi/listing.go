@@ -74,7 +74,7 @@ func parseListing(k *kind, v url.Values) (*listing, error) {
 		return nil, err
 	}
 	if l.query.Search, err = search.Parse(v.Get("search")); err != nil {
-		return nil, problem.Query("search", "format", v.Get("search"), "is not understood: %s", err)
+		return nil, problem.Query("search", "format", v.Get("search"), "is invalid: %s", err)
 	}
 	l.keyset = v.Has("limit") || v.Has("continue")
 	if l.keyset {
@@ -97,15 +97,15 @@ func parseListing(k *kind, v url.Values) (*listing, error) {
 func (l *listing) parseIDs(v url.Values) error {
 	for name := range v {
 		if name != "ids" && name != "strict" {
-			return problem.Query(name, "format", v.Get(name), "does not go with ids, which say already what is wanted")
+			return problem.Query(name, "format", v.Get(name), "cannot be combined with ids")
 		}
 	}
 	names := strings.Split(v.Get("ids"), ",")
 	if len(names) > maxIDs {
-		return problem.Query("ids", "max", "", "are %d and may be %d", len(names), maxIDs)
+		return problem.Query("ids", "max", "", "has %d ids; at most %d are allowed", len(names), maxIDs)
 	}
 	if v.Get("ids") == "" {
-		return problem.Query("ids", "min", "", "are none; name one at least")
+		return problem.Query("ids", "min", "", "is empty; give at least one id")
 	}
 	l.ids, l.query.IDs = true, []string{}
 	for _, name := range names {
@@ -138,10 +138,10 @@ func checkParameters(v url.Values, known ...string) error {
 		switch {
 		case !slices.Contains(known, name):
 			if strict {
-				return problem.Query(name, "enum", v.Get(name), "is not known; there are %s", strings.Join(known, ", "))
+				return problem.Query(name, "enum", v.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
 			}
 		case len(v[name]) > 1 && name != "order" && name != "fields":
-			return problem.Query(name, "unique", v.Get(name), "is given %d times", len(v[name]))
+			return problem.Query(name, "unique", v.Get(name), "is given %d times; give it once", len(v[name]))
 		}
 	}
 	return nil
@@ -149,7 +149,7 @@ func checkParameters(v url.Values, known ...string) error {
 
 func parseSelector(s string) (selector.Selector, error) {
 	if n := utf8.RuneCountInString(s); n > maxSelector {
-		return selector.Selector{}, problem.Query("labels", "max_length", "", "has %d characters and may have %d", n, maxSelector)
+		return selector.Selector{}, problem.Query("labels", "max_length", "", "has %d characters; at most %d are allowed", n, maxSelector)
 	}
 	sel, err := selector.Parse(s)
 	if err != nil {
@@ -161,7 +161,7 @@ func parseSelector(s string) (selector.Selector, error) {
 func (l *listing) parseKeyset(v url.Values) error {
 	for _, name := range []string{"page", "size", "pageSize", "orderBy"} {
 		if v.Has(name) {
-			return problem.Query(name, "format", v.Get(name), "pages by number and does not go with limit and continue")
+			return problem.Query(name, "format", v.Get(name), "selects paging by number and cannot be combined with limit or continue")
 		}
 	}
 	var err error
@@ -170,7 +170,7 @@ func (l *listing) parseKeyset(v url.Values) error {
 	}
 	l.size, err = parseNumber(v, "limit", maxSize, defaultSize)
 	if l.token = v.Get("continue"); err == nil && v.Has("continue") && l.token == "" {
-		err = problem.Query("continue", "format", "", "is empty; begin without it")
+		err = problem.Query("continue", "format", "", "is empty; leave it out to start from the first page")
 	}
 	return err
 }
@@ -207,9 +207,9 @@ func refusedToken(parameter, token string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, paging.ErrOtherQuery):
-		return problem.Query(parameter, "format", token, "belongs to another query; go on with the parameters that it was given for, or begin anew without it")
+		return problem.Query(parameter, "format", token, "belongs to another query; repeat the parameters of that query, or start again without it")
 	}
-	return problem.Query(parameter, "format", token, "is not a token of this API; begin anew without it")
+	return problem.Query(parameter, "format", token, "is not a token of this API; start again without it")
 }
 
 func (l *listing) parseNumbered(v url.Values) error {
@@ -233,7 +233,7 @@ func parsePage(v url.Values) (page, size int, err error) {
 		name = "pageSize"
 	}
 	if v.Has("size") && v.Has("pageSize") && v.Get("size") != v.Get("pageSize") {
-		return 0, 0, problem.Query("pageSize", "format", v.Get("pageSize"), "says something else than size")
+		return 0, 0, problem.Query("pageSize", "format", v.Get("pageSize"), "differs from size")
 	}
 	page, err = parseNumber(v, "page", maxPage, 1)
 	if err != nil {

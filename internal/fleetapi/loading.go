@@ -82,7 +82,7 @@ func (a *API) load(k *kind) handler {
 		lines := newLineReader(w, r.Body, a.maxBody)
 		defer lines.stop()
 		err = l.run(r.Context(), lines)
-		a.log.InfoContext(r.Context(), "bulk load ended", "kind", k.name, "subject", who.Subject,
+		a.log.InfoContext(r.Context(), "bulk load finished", "kind", k.name, "subject", who.Subject,
 			"created", l.result.Created, "skipped", l.result.Skipped, "took", time.Since(began), "complete", err == nil)
 		if err != nil {
 			return l.explain(err)
@@ -175,7 +175,7 @@ func (l *loader) flush(ctx context.Context) error {
 	err = l.rs.store.Update(ctx, l.by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
 		into, ok := tx.(Loader)
 		if !ok {
-			return errors.New("the store takes no batches")
+			return errors.New("the store does not support batches")
 		}
 		common := Locked{Now: now, Shoot: ShootState{Guarded: guarded}, Record: Record{ParentID: l.parent}}
 		err := l.rs.begin(ctx, tx, l.by, l.kind, &common)
@@ -193,7 +193,7 @@ func (l *loader) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return atLine(l.lines[first], problem.New(problem.NameTaken, "there is a %s named %q already", l.kind.name, l.rows[first].Name))
+		return atLine(l.lines[first], problem.New(problem.NameTaken, "a %s named %q already exists", l.kind.name, l.rows[first].Name))
 	})
 	if err != nil {
 		return err
@@ -235,15 +235,15 @@ func (l *loader) explain(err error) error {
 	switch {
 	case ok:
 	case errors.Is(err, ErrUnavailable):
-		p = &problem.Error{Code: problem.Unavailable, Detail: "the database cannot be reached just now", RetryAfter: retryAfter, Cause: err}
+		p = &problem.Error{Code: problem.Unavailable, Detail: "the database is unreachable", RetryAfter: retryAfter, Cause: err}
 	default:
 		return err
 	}
 	counted := *p
 	counted.Loaded = &l.result
-	counted.Detail += fmt.Sprintf("; created before and kept: %d", l.result.Created)
+	counted.Detail += fmt.Sprintf("; created before the error: %d", l.result.Created)
 	if l.result.Skipped > 0 {
-		counted.Detail += fmt.Sprintf(", there already: %d", l.result.Skipped)
+		counted.Detail += fmt.Sprintf(", skipped because they exist: %d", l.result.Skipped)
 	}
 	return &counted
 }
@@ -305,7 +305,7 @@ func (l *lineReader) next() ([]byte, error) {
 			}
 		case err != nil:
 			l.number++
-			return nil, problem.New(problem.InvalidBody, "the line could not be read to its end")
+			return nil, problem.New(problem.InvalidBody, "the line could not be read completely")
 		}
 		l.number++
 		return l.line, nil

@@ -140,7 +140,7 @@ func TestLoadExisting(t *testing.T) {
 	there := f.create("clusters", "c-2500", map[string]string{"old": "yes"})
 
 	p := f.load("clusters/bulk", clusters(3000)).problem(http.StatusConflict, "name_taken",
-		`line 2501: there is a Cluster named "c-2500" already; created before and kept: 2000`)
+		`line 2501: a Cluster named "c-2500" already exists; created before the error: 2000`)
 	wantEqual(t, "done before", &v1.LoadResult{Created: 2000}, p.Loaded)
 	if got := f.total("clusters"); got != 2001 {
 		t.Errorf("%d clusters, want the batches before and what was there", got)
@@ -183,7 +183,7 @@ func TestLoadRefusals(t *testing.T) {
 		"TooLarge":      {"a line is bounded as a body is", "clusters/bulk", []string{line("a-1"), long, line("a-2")}, 413, "body_too_large", "line 2: the line is larger than 2048 bytes"},
 		"TooLargeLast":  {"also without its end", "clusters/bulk", []string{long}, 413, "body_too_large", "line 1: the line is larger"},
 		"Existing":      {"a typing error must not overwrite or refuse", "clusters/bulk?if_exists=overwrite", nil, 400, "invalid_query", "must be refuse or skip"},
-		"ExistingTwice": {"which one counts is not clear", "clusters/bulk?if_exists=skip&if_exists=fail", nil, 400, "invalid_query", "is given 2 times"},
+		"ExistingTwice": {"which one counts is not clear", "clusters/bulk?if_exists=skip&if_exists=fail", nil, 400, "invalid_query", "is given 2 times; give it once"},
 		"Strict":        {"as everywhere", "clusters/bulk?labels=a&strict=true", nil, 400, "invalid_query", "there are existing, strict"},
 	}
 	for name, tc := range cases {
@@ -228,7 +228,7 @@ func TestLoadWhileTheDatabaseGoesAway(t *testing.T) {
 	}})
 	away.Store(true)
 	a := f.load("clusters/bulk", clusters(4500))
-	a.problem(http.StatusServiceUnavailable, "unavailable", "the database cannot be reached just now; created before and kept: 2000")
+	a.problem(http.StatusServiceUnavailable, "unavailable", "the database is unreachable; created before the error: 2000")
 	if a.header.Get("Retry-After") == "" || f.total("clusters") != 2000 {
 		t.Errorf("%d clusters, header %v", f.total("clusters"), a.header)
 	}

@@ -23,16 +23,16 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_api_requests_total",
-			Help: "Requests answered, by path, method and class of status.",
+			Help: "Total number of HTTP requests, by path, method and status class.",
 		}, []string{"path", "method", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "fleetloop_api_request_duration_seconds",
-			Help:    "Time from a request's arrival to the end of its answer.",
+			Help:    "Duration of HTTP requests in seconds, from arrival to the end of the response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"path", "method"}),
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_api_status_reports_total",
-			Help: "Valid adapter reports, by kind of resource and what became of them.",
+			Help: "Total number of valid status reports from adapters, by resource type and result.",
 		}, []string{"resource_type", "result"}),
 	}
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.reports} {

@@ -48,7 +48,7 @@ func (a *API) observe(path, method string, h handler) http.Handler {
 				span.SetStatus(codes.Error, http.StatusText(answer.status))
 			}
 			span.End()
-			a.log.DebugContext(ctx, "request answered", "method", r.Method, "path", r.URL.Path, "status", answer.status, "took", took, "request_id", id)
+			a.log.DebugContext(ctx, "request completed", "method", r.Method, "path", r.URL.Path, "status", answer.status, "took", took, "request_id", id)
 		})
 		err := guard(h, answer, r)
 		if err != nil {
@@ -89,16 +89,16 @@ func (a *API) explain(ctx context.Context, err error, id string) *problem.Error 
 	case ok && p.Cause == nil:
 		return p
 	case ok && p.Code != problem.Unavailable:
-		a.log.DebugContext(ctx, "request refused", "err", err, "request_id", id)
+		a.log.DebugContext(ctx, "request rejected", "err", err, "request_id", id)
 		return p
 	case ok:
 	case errors.Is(err, ErrUnavailable):
-		p = &problem.Error{Code: problem.Unavailable, Detail: "the database cannot be reached just now", RetryAfter: retryAfter}
+		p = &problem.Error{Code: problem.Unavailable, Detail: "the database is unreachable", RetryAfter: retryAfter}
 	case ctx.Err() != nil:
 		// Whoever asked has gone, or the time for an answer is over.
-		return &problem.Error{Code: problem.Unavailable, Detail: "the request was not answered in time", RetryAfter: retryAfter}
+		return &problem.Error{Code: problem.Unavailable, Detail: "the request timed out", RetryAfter: retryAfter}
 	default:
-		p = &problem.Error{Code: problem.Internal, Detail: "something went wrong on our side; the log says more under the trace id"}
+		p = &problem.Error{Code: problem.Internal, Detail: "internal error; look for the trace id in the log of the fleet API"}
 	}
 	a.log.ErrorContext(ctx, "request failed", "err", err, "request_id", id)
 	return p

@@ -32,7 +32,7 @@ func parseOrder(given []string, otherwise string) ([]Order, error) {
 			direction = strings.ToLower(words[1])
 		}
 		if !ok || len(words) > 2 || direction != "asc" && direction != "desc" {
-			return nil, problem.Query("order", "format", text, "has the term %q; a term is one of %s, with asc or desc behind it, and commas stand between terms",
+			return nil, problem.Query("order", "format", text, "has the invalid term %q; separate terms with commas, each one of %s, optionally followed by asc or desc",
 				strings.TrimSpace(term), strings.Join(orderNames(), ", "))
 		}
 		for _, column := range columns {

@@ -70,8 +70,8 @@ func TestPublicSearch(t *testing.T) {
 		"spec = '{}'":       `no column "spec"`,
 		"spec.a/b = 'x'":    "not a path of the spec",
 		"spec..a = 'x'":     "not a path of the spec",
-		"spec.region = red": "a text in quotes, a number, true or false",
-		strings.Repeat("spec.a = 1 or ", 8) + "spec.a = 2": "at most 8 columns of the spec",
+		"spec.region = red": "a quoted string, a number, true or false",
+		strings.Repeat("spec.a = 1 or ", 8) + "spec.a = 2": "at most 8 spec columns",
 	} {
 		f.do("GET", pathOf("clusters", "search", query), nil).problem(400, "invalid_query", says)
 	}

@@ -46,13 +46,13 @@ func TestCreateRefuses(t *testing.T) {
 		"OtherKind":      {"the path says the kind", "clusters", `{"kind":"NodePool","name":"c-one","spec":{}}`, 400, "invalid_fields", "kind must be Cluster"},
 		"BadLabelKey":    {"labels are those of Kubernetes", "clusters", `{"name":"c-one","spec":{},"labels":{"a b":"c"}}`, 400, "invalid_fields", `labels has the key "a b"`},
 		"BadLabelValue":  {"labels are those of Kubernetes", "clusters", `{"name":"c-one","spec":{},"labels":{"a":"b c"}}`, 400, "invalid_fields", "labels.a "},
-		"ManyLabels":     {"labels are bounded", "clusters", `{"name":"c-one","spec":{},"labels":{` + strings.Join(many, ",") + `}}`, 400, "invalid_fields", "labels must not be more than 64"},
+		"ManyLabels":     {"labels are bounded", "clusters", `{"name":"c-one","spec":{},"labels":{` + strings.Join(many, ",") + `}}`, 400, "invalid_fields", "labels must be at most 64"},
 		"LabelsTwice":    {"which would count?", "clusters", `{"name":"c-one","spec":{},"labels":{},"metadata":{"labels":{}}}`, 400, "invalid_fields", "metadata.labels must not"},
 		"OtherName":      {"which would count?", "clusters", `{"name":"c-one","spec":{},"metadata":{"name":"c-two"}}`, 400, "invalid_fields", "metadata.name must be the same"},
 		"LongDisplay":    {"it is shown somewhere", "clusters", `{"name":"c-one","spec":{},"metadata":{"displayName":"` + strings.Repeat("ä", 256) + `"}}`, 400, "invalid_fields", "at most 255"},
 		"NULDisplay":     {"no database holds it", "clusters", `{"name":"c-one","spec":{},"metadata":{"displayName":"a\u0000"}}`, 400, "invalid_fields", "metadata.displayName"},
 		"UnknownField":   {"a slip would be lost", "clusters?strict=true", `{"name":"c-one","spec":{},"colour":"red"}`, 400, "invalid_body", "/colour is not a known field"},
-		"Duplicate":      {"which would count?", "clusters", `{"name":"c-one","name":"c-two","spec":{}}`, 400, "invalid_body", "/name is there twice"},
+		"Duplicate":      {"which would count?", "clusters", `{"name":"c-one","name":"c-two","spec":{}}`, 400, "invalid_body", "/name occurs twice"},
 		"Malformed":      {"not JSON", "clusters", `{"name":`, 400, "invalid_body", "not valid JSON"},
 		"Empty":          {"nothing", "clusters", ``, 400, "invalid_body", "empty"},
 		"TooDeep":        {"bounded", "clusters", `{"name":"c-one","spec":` + strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64) + `}`, 400, "invalid_body", "nests deeper"},
@@ -105,8 +105,8 @@ func TestPatchRefuses(t *testing.T) {
 		`{"labels":{"a":"b c"}}`:       "labels.a ",
 		`{"name":"other"}`:             "/name is not a known field",
 		`{"status":{}}`:                "/status is not a known field",
-		`{"spec":{},"spec":{}}`:        "/spec is there twice",
-		`{"labels":{"a":"1","a":"2"}}`: "/labels/a is there twice",
+		`{"spec":{},"spec":{}}`:        "/spec occurs twice",
+		`{"labels":{"a":"1","a":"2"}}`: "/labels/a occurs twice",
 	} {
 		if p := read[v1.Problem](f.do("PATCH", path, body).want(400)); !strings.Contains(p.Detail, says) {
 			t.Errorf("%s: %s, want %q", body, p.Detail, says)
@@ -286,11 +286,11 @@ func TestMetrics(t *testing.T) {
 	f.do("GET", "nowhere/"+nobody, nil).want(404)
 	f.do("BREW", "clusters", nil).want(405)
 	want := `
-# HELP fleetloop_api_status_reports_total Valid adapter reports, by kind of resource and what became of them.
+# HELP fleetloop_api_status_reports_total Total number of valid status reports from adapters, by resource type and result.
 # TYPE fleetloop_api_status_reports_total counter
 fleetloop_api_status_reports_total{resource_type="clusters",result="generation_ahead"} 1
 fleetloop_api_status_reports_total{resource_type="clusters",result="stored"} 1
-# HELP fleetloop_api_requests_total Requests answered, by path, method and class of status.
+# HELP fleetloop_api_requests_total Total number of HTTP requests, by path, method and status class.
 # TYPE fleetloop_api_requests_total counter
 fleetloop_api_requests_total{code="2xx",method="POST",path="/api/hyperfleet/v1/clusters"} 1
 fleetloop_api_requests_total{code="2xx",method="PUT",path="/api/hyperfleet/v1/clusters/{id}/statuses"} 2
@@ -311,7 +311,7 @@ func TestNewRefuses(t *testing.T) {
 		"NoStore":       {"it would have nothing to serve", func(_ *fleetapi.Config, d *fleetapi.Deps) { d.Store = nil }, "needs a store"},
 		"OpenToAll":     {"nobody is asked who he is", func(_ *fleetapi.Config, d *fleetapi.Deps) { d.ListenAddr = "0.0.0.0:80" }, "would let everybody in"},
 		"BadAdapter":    {"it becomes part of a condition", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.RequiredAdapters.Clusters = []string{"DNS"} }, `"DNS" is not the name`},
-		"AdapterTwice":  {"a slip", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.RequiredAdapters.Workloads = []string{"a", "a"} }, `required adapters of workloads: "a" is there twice`},
+		"AdapterTwice":  {"a slip", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.RequiredAdapters.Workloads = []string{"a", "a"} }, `required adapters of workloads: "a" is listed twice`},
 		"SameCondition": {"two would speak in one condition", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.RequiredAdapters.NodePools = []string{"a-b", "a--b"} }, "ABSuccessful"},
 		"TooMany":       {"bounded", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.RequiredAdapters.NodePools = numbered(65) }, "there can be 64"},
 		"UnknownPolicy": {"the set is closed", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.NodePoolsOnClusterDelete = "orphan" }, `no policy "orphan"`},

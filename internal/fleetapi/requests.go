@@ -62,17 +62,17 @@ func (d *draft) fill(k *kind, req *v1.CreateRequest) error {
 			d.name = m.Name
 		}
 		if m.Name != "" && m.Name != d.name {
-			refuse("metadata.name", "format", "must be the same as name, or be left out", m.Name)
+			refuse("metadata.name", "format", "must equal name or be left out", m.Name)
 		}
 		if m.Labels != nil && req.Labels != nil {
-			refuse("metadata.labels", "format", "must not be given beside labels", nil)
+			refuse("metadata.labels", "format", "must not be given together with labels", nil)
 		}
 		if req.Labels == nil {
 			labels, labelsField = m.Labels, "metadata.labels"
 		}
 		d.displayName = m.DisplayName
 		if n := utf8.RuneCountInString(d.displayName); n > maxDisplayName || strings.ContainsRune(d.displayName, 0) {
-			refuse("metadata.displayName", "format", fmt.Sprintf("must be at most %d characters, none of them NUL", maxDisplayName), nil)
+			refuse("metadata.displayName", "format", fmt.Sprintf("must be at most %d characters without NUL", maxDisplayName), nil)
 		}
 	}
 	errs = append(errs, checkName(k, d.name)...)
@@ -91,7 +91,7 @@ func checkName(k *kind, name string) []v1.FieldError {
 	}
 	return []v1.FieldError{{
 		Field: "name", Constraint: "pattern", Value: name,
-		Message: fmt.Sprintf("must be %d to %d lower-case letters, digits and hyphens, beginning and ending with a letter or digit", k.minName, k.maxName),
+		Message: fmt.Sprintf("must be %d to %d lower-case letters, digits and hyphens, and start and end with a letter or digit", k.minName, k.maxName),
 	}}
 }
 
@@ -99,7 +99,7 @@ func checkName(k *kind, name string) []v1.FieldError {
 // be selected.
 func checkLabels(field string, labels map[string]string) []v1.FieldError {
 	if len(labels) > maxLabels {
-		return []v1.FieldError{{Field: field, Constraint: "max", Message: fmt.Sprintf("must not be more than %d", maxLabels), Value: len(labels)}}
+		return []v1.FieldError{{Field: field, Constraint: "max", Message: fmt.Sprintf("must be at most %d", maxLabels), Value: len(labels)}}
 	}
 	var errs []v1.FieldError
 	for key, value := range labels {
@@ -117,7 +117,7 @@ func checkLabels(field string, labels map[string]string) []v1.FieldError {
 func readLabels(field string, raw json.RawMessage) (json.RawMessage, []v1.FieldError) {
 	var labels map[string]string
 	if raw[0] != '{' || json.Unmarshal(raw, &labels) != nil {
-		return nil, []v1.FieldError{{Field: field, Constraint: "format", Message: "must be an object of texts; {} takes all labels away"}}
+		return nil, []v1.FieldError{{Field: field, Constraint: "format", Message: "must be an object of strings; {} removes all labels"}}
 	}
 	if errs := checkLabels(field, labels); len(errs) > 0 {
 		return nil, errs

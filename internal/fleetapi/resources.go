@@ -73,7 +73,7 @@ func (rs *resources) create(ctx context.Context, by author, k *kind, d draft) (R
 		}
 		err := tx.Insert(ctx, &l.Record)
 		if errors.Is(err, ErrNameTaken) {
-			return problem.New(problem.NameTaken, "there is a %s named %q already", k.name, d.name)
+			return problem.New(problem.NameTaken, "a %s named %q already exists", k.name, d.name)
 		}
 		created = l.Record
 		return err
@@ -95,12 +95,12 @@ func (rs *resources) begin(ctx context.Context, tx Tx, by author, k *kind, l *Lo
 			return err
 		}
 		if parent.Record.Deleting() {
-			return problem.New(problem.BeingDeleted, "%s %q is being deleted and takes nothing new", k.parent.name, r.ParentID)
+			return problem.New(problem.BeingDeleted, "%s %q is being deleted; nothing can be created in it", k.parent.name, r.ParentID)
 		}
 		r.Tenant, l.Now = parent.Record.Tenant, parent.Now
 	}
 	if r.Tenant == "" {
-		return problem.New(problem.Forbidden, "%q belongs to no tenant, and a %s needs one: use a token with a tenant", by.subject, k.name)
+		return problem.New(problem.Forbidden, "%q has no tenant, and a %s needs one: use a token with a tenant", by.subject, k.name)
 	}
 	r.Generation = 1
 	r.CreatedTime, r.UpdatedTime = l.Now, l.Now
@@ -161,7 +161,7 @@ func unchangedSince(r *Record, match etag.List) error {
 	if match.Allows(revisionTag(r)) {
 		return nil
 	}
-	return problem.New(problem.PreconditionFailed, "%s %q has changed since; read it again", r.Kind, r.ID)
+	return problem.New(problem.PreconditionFailed, "%s %q has changed; read it again and retry", r.Kind, r.ID)
 }
 
 // delete asks for deletion. The row stays until its adapters have finalised
@@ -209,7 +209,7 @@ func (rs *resources) deleteChildren(ctx context.Context, by author, tx Tx, paren
 			return fmt.Errorf("delete child %q: no kind %q", child.Record.ID, child.Record.Kind)
 		}
 		if k.onParentDelete == Restrict {
-			return problem.New(problem.HasChildren, "%s %q has %d %s; delete them first", parent.Record.Kind, parent.Record.ID, len(children), k.collection)
+			return problem.New(problem.HasChildren, "%s %q still has %d %s; delete them first", parent.Record.Kind, parent.Record.ID, len(children), k.collection)
 		}
 		if child.Record.Deleting() {
 			continue
@@ -234,7 +234,7 @@ func mark(l *Locked, by author) {
 func (rs *resources) purge(ctx context.Context, by author, k *kind, id string) error {
 	return rs.change(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		if !t.Record.Deleting() {
-			return problem.New(problem.NotBeingDeleted, "%s %q is not being deleted; ask for its deletion first", k.name, id)
+			return problem.New(problem.NotBeingDeleted, "%s %q is not being deleted; delete it first", k.name, id)
 		}
 		children, err := tx.LockChildren(ctx, t.Record.Key)
 		if err != nil {
@@ -262,7 +262,8 @@ func (rs *resources) report(ctx context.Context, scope Scope, k *kind, id string
 			}
 		}
 		if last == nil && len(t.Reports) >= maxAdapters && !slices.Contains(k.requiredOf(t.Locked), r.Adapter) {
-			return problem.New(problem.TooManyAdapters, "%d adapters report on %s %q already; others have to be required to be heard", len(t.Reports), k.name, id)
+			return problem.New(problem.TooManyAdapters, "%s %q already has reports from %d adapters, the maximum; only required adapters can still report",
+				k.name, id, len(t.Reports))
 		}
 		status, verdict = report.Accept(r, last, t.Record.Generation, t.Now)
 		if verdict != report.Stored {
@@ -320,8 +321,8 @@ func (rs *resources) change(ctx context.Context, scope Scope, k *kind, id string
 	case errors.Is(err, ErrNotFound):
 		return notFound(k, id)
 	case errors.Is(err, ErrShootExists):
-		return &problem.Error{Code: problem.ShootNotDeleted, Cause: err, Detail: fmt.Sprintf("%s %q stays until a cluster-worker has confirmed that its Shoot is gone; "+
-			"run a cluster-worker, or, if there will be none any more, run 'cluster-worker unregister'", k.name, id)}
+		return &problem.Error{Code: problem.ShootNotDeleted, Cause: err, Detail: fmt.Sprintf("%s %q cannot be removed until a cluster-worker has confirmed that its Shoot is deleted; "+
+			"run a cluster-worker, or run 'cluster-worker unregister' if none will run any more", k.name, id)}
 	}
 	return err
 }

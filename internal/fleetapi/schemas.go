@@ -47,7 +47,7 @@ func managesSchemas(who auth.Principal) error {
 	if who.Unrestricted || who.Has(auth.Operator) {
 		return nil
 	}
-	return problem.New(problem.Forbidden, "schemas hold for all tenants and need the role %s, which %q does not have", auth.Operator, who.Subject)
+	return problem.New(problem.Forbidden, "schemas apply to all tenants and need the role %s, which %q does not have", auth.Operator, who.Subject)
 }
 
 func (a *API) schemaRoutes(mux *http.ServeMux) {
@@ -114,7 +114,7 @@ func (a *API) putSchema(w http.ResponseWriter, r *http.Request, who auth.Princip
 	}
 	schema, err := specschema.Compile(raw)
 	if err != nil {
-		return problem.New(problem.InvalidBody, "the body is not a JSON Schema that can be used: %s", err)
+		return problem.New(problem.InvalidBody, "the body is not a valid JSON Schema: %s", err)
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, raw); err != nil {

@@ -31,7 +31,7 @@ func TestSchemas(t *testing.T) {
 	f.as("token-s").do("PUT", "schemas/clusters", versionSchema).problem(403, "forbidden", "the role operator")
 	operator.do("PUT", "schemas/colours", versionSchema).problem(404, "not_found", "colours")
 	operator.do("PUT", "schemas/clusters", `{"type":"colour"}`).problem(400, "invalid_body", "not a JSON Schema")
-	operator.do("PUT", "schemas/clusters", `{"$ref":"https://example.com/schema.json"}`).problem(400, "invalid_body", "not followed")
+	operator.do("PUT", "schemas/clusters", `{"$ref":"https://example.com/schema.json"}`).problem(400, "invalid_body", "refers to another document")
 	create("c-still", `{"version":7}`).want(201)
 
 	set := read[v1.SpecSchema](operator.do("PUT", "schemas/clusters", versionSchema).want(200))
@@ -101,7 +101,7 @@ func TestSchemaWarningsAreBounded(t *testing.T) {
 	f.send(r, []byte(lines.String())).want(200)
 	f.delete("manifests/" + f.list("manifests?limit=1").Items[0].ID)
 	got := read[v1.SpecSchema](f.do("PUT", "schemas/manifests", `{"properties":{"n":{"maximum":99}}}`).want(200)).Existing
-	if got.Checked != 1099 || got.Invalid != 1000 || len(got.First) != 20 || got.First[0].Name != "m-0100" {
-		t.Errorf("checked %d, invalid %d, named %d", got.Checked, got.Invalid, len(got.First))
+	if got.Checked != 1099 || got.Invalid != 1000 || len(got.Examples) != 20 || got.Examples[0].Name != "m-0100" {
+		t.Errorf("checked %d, invalid %d, named %d", got.Checked, got.Invalid, len(got.Examples))
 	}
 }

@@ -25,7 +25,7 @@ const (
 
 // ErrShootExists means that the row of a cluster cannot be removed, because its
 // Shoot is not confirmed gone.
-var ErrShootExists = errors.New("the cluster's Shoot is not confirmed gone")
+var ErrShootExists = errors.New("the deletion of the cluster's Shoot is not confirmed")
 
 // A ShootState is what the database knows of the Shoot of a locked cluster. The
 // zero value is that of a cluster in an installation without a cluster-worker.
@@ -88,14 +88,14 @@ func (l *Locked) shootReport(previous v1.Status) v1.AdapterStatus {
 	}
 	switch {
 	case s.Gone:
-		available.Reason, available.Message = "ShootDeleted", "The Shoot is confirmed gone"
+		available.Reason, available.Message = "ShootDeleted", "The deletion of the Shoot is confirmed"
 	case l.Record.Deleting():
 		available.Reason = "ShootExists"
-		available.Message = "The Shoot is not confirmed gone; a cluster-worker has to confirm it"
+		available.Message = "The deletion of the Shoot is not confirmed; a cluster-worker must confirm it"
 	case ready:
 		available.Reason, available.Message = "ShootReady", "The cluster is fully operational"
 	default:
-		available.Reason, available.Message = "ShootNotReady", "The Shoot is not ready as the cluster is specified"
+		available.Reason, available.Message = "ShootNotReady", "The Shoot is not ready for the current spec of the cluster"
 	}
 	if detail := cmp.Or(shown.SyncError, shown.ShootMessage); detail != "" && !s.Gone && !ready {
 		available.Message += ": " + detail
@@ -140,9 +140,9 @@ func (a *API) FollowSyncs(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil && !failing:
-			a.log.WarnContext(ctx, "the status of clusters does not follow their sync, trying again", "err", err)
+			a.log.WarnContext(ctx, "updating the status of clusters from their sync failed, retrying", "err", err)
 		case err == nil && failing:
-			a.log.InfoContext(ctx, "the status of clusters follows their sync again")
+			a.log.InfoContext(ctx, "updating the status of clusters from their sync works again")
 		}
 		failing = err != nil
 	}

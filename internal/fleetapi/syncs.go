@@ -131,12 +131,12 @@ func (a *API) steerSync(k *kind, action SyncAction) handler {
 		case err != nil:
 			return err
 		case !taken && sync.State == v1.SyncRunning:
-			return problem.New(problem.SyncRunning, "worker %q is at %s %q just now; see what comes of that", sync.ClaimedBy, k.name, id)
+			return problem.New(problem.SyncRunning, "worker %q is syncing %s %q now; wait for the result", sync.ClaimedBy, k.name, id)
 		case !taken && sync.State == v1.SyncPaused:
-			return problem.New(problem.SyncPaused, "the sync of %s %q is paused; resume it", k.name, id)
+			return problem.New(problem.SyncPaused, "the sync of %s %q is paused; resume it first", k.name, id)
 		}
 		if taken {
-			a.log.InfoContext(r.Context(), "sync steered", "action", string(action), "resource_id", id, "subject", who.Subject)
+			a.log.InfoContext(r.Context(), "sync changed by request", "action", string(action), "resource_id", id, "subject", who.Subject)
 		}
 		return writeValue(w, http.StatusOK, sync)
 	}
@@ -183,7 +183,7 @@ func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query paging.Digest
 		switch {
 		case !v.Has("state"):
 		case !slices.Contains(all, state):
-			return q, query, problem.Query("state", "enum", name, "has no %q; there are %s", name, joined(all))
+			return q, query, problem.Query("state", "enum", name, "has the unknown value %q; use one of %s", name, joined(all))
 		case !slices.Contains(q.States, state):
 			q.States = append(q.States, state)
 		}

@@ -145,7 +145,7 @@ func TestASyncThatWaitsForGardener(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := &v1.SyncWait{For: v1.WaitingForGardener, Since: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Reason: "connection refused", Worker: "worker-1"}
+	want := &v1.SyncWait{For: v1.WaitingForGardener, Since: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Reason: "connection refused", ReportedBy: "worker-1"}
 	rows := map[string]*v1.SyncWait{rowPending: want, rowStuck: want, rowBackingOff: want, rowRunning: nil, rowPaused: nil, rowSynced: nil}
 	n := 0
 	for row, want := range rows {
@@ -241,7 +241,7 @@ func TestSteeringASync(t *testing.T) {
 			})
 		}
 	}
-	if !strings.Contains(red.logs.String(), `"msg":"sync steered","action":"retry"`) || !strings.Contains(red.logs.String(), `"subject":"rosa"`) {
+	if !strings.Contains(red.logs.String(), `"msg":"sync changed by request","action":"retry"`) || !strings.Contains(red.logs.String(), `"subject":"rosa"`) {
 		t.Error("the log does not say who did it")
 	}
 }
@@ -340,16 +340,16 @@ func TestRefusedListsOfSyncs(t *testing.T) {
 		t.Fatal("there is no other page")
 	}
 	for query, says := range map[string]string{
-		"state=broken":                       `state has no "broken"; there are pending`,
-		"state=":                             `state has no ""`,
-		"state=stuck,":                       `state has no ""`,
-		"state=stuck&state=paused":           "given 2 times",
-		"limit=0":                            "limit must be at least 1",
-		"limit=501":                          "limit must be at most 500",
+		"state=broken":                          `state has the unknown value "broken"; use one of pending`,
+		"state=":                                `state has no ""`,
+		"state=stuck,":                          `state has no ""`,
+		"state=stuck&state=paused":              "given 2 times",
+		"limit=0":                               "limit must be at least 1",
+		"limit=501":                             "limit must be at most 500",
 		"continue=":                             "continue is not a token",
 		"continue=x":                            "continue is not a token",
 		"continue=" + next + "&state=pending":   "continue belongs to another query",
-		"strict=true&labels=a":               "labels is not known",
+		"strict=true&labels=a":                  "labels is not known",
 		"continue=" + url.QueryEscape(next+"x"): "continue is not a token",
 	} {
 		red.do("GET", "clusters/sync?"+query, nil).problem(400, "invalid_query", says)

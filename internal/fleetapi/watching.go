@@ -40,7 +40,7 @@ func (a *API) still(authorization string, scope Scope) func(context.Context) err
 		}
 		now, err := reads(who)
 		if err == nil && now != scope {
-			err = problem.New(problem.Forbidden, "the token is for other resources now; watch again")
+			err = problem.New(problem.Forbidden, "the token's permissions have changed; watch again")
 		}
 		return err
 	}
@@ -71,7 +71,7 @@ func (s watched) Changes(ctx context.Context, q watch.Query, visit func(watch.Ch
 		if c.Record != nil {
 			var labels selector.Map
 			if err := json.Unmarshal(c.Record.Labels, &labels); err != nil {
-				return fmt.Errorf("read the labels of %s %q: %w", c.Key.Kind, c.Key.ID, err)
+				return fmt.Errorf("get the labels of %s %q: %w", c.Key.Kind, c.Key.ID, err)
 			}
 			record = appendRecord(record[:0], c.Record, k)
 			change.Labels, change.Record = labels, record

@@ -120,7 +120,7 @@ func TestWatchRefuses(t *testing.T) {
 	o.cfg.MaxWatches = 1
 	f := newFixtureWith(t, o)
 	f.do("GET", "clusters?watch=true&changed_since=x", nil).problem(400, "invalid_query", "changed_since is not a cursor")
-	f.do("GET", "clusters?watch=true&limit=2", nil).problem(400, "invalid_query", "limit does not go with watch")
+	f.do("GET", "clusters?watch=true&limit=2", nil).problem(400, "invalid_query", "limit cannot be combined with watch")
 	resp, done := f.open("clusters?watch=true", http.Header{"Last-Event-Id": {"x"}})
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()

@@ -99,7 +99,7 @@ func FromPairs(pairs []Pair) (Selector, error) {
 	values := make(map[string]string, len(pairs))
 	for _, p := range pairs {
 		if v, ok := values[p.Label]; ok && v != p.Value {
-			return Selector{}, fmt.Errorf("select by label %q: it can not be both %q and %q", p.Label, v, p.Value)
+			return Selector{}, fmt.Errorf("select by label %q: it cannot be both %q and %q", p.Label, v, p.Value)
 		}
 		values[p.Label] = p.Value
 		reqs = append(reqs, Requirement{Key: p.Label, Op: Equals, Values: []string{p.Value}})

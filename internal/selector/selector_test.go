@@ -83,7 +83,7 @@ func TestFromPairs(t *testing.T) {
 		"None":     {reason: "no pair selects everything"},
 		"Order":    {reason: "the order of the pairs does not matter", in: []selector.Pair{{"tier", "x"}, {"region", "us"}}, want: "region=us,tier=x"},
 		"Twice":    {reason: "the same pair twice is one", in: []selector.Pair{{"a", "b"}, {"a", "b"}}, want: "a=b"},
-		"Conflict": {reason: "nothing has two values", in: []selector.Pair{{"a", "b"}, {"a", "c"}}, err: `select by label "a": it can not be both "b" and "c"`},
+		"Conflict": {reason: "nothing has two values", in: []selector.Pair{{"a", "b"}, {"a", "c"}}, err: `select by label "a": it cannot be both "b" and "c"`},
 		"Value":    {reason: "nothing is escaped, so nothing slips in", in: []selector.Pair{{"a", "b,c=d"}}, err: `select by label "a": `},
 		"Key":      {reason: "a label has a name", in: []selector.Pair{{"", "b"}}, err: `select by label "": `},
 	}

@@ -55,7 +55,7 @@ func TestTokenRotation(t *testing.T) {
 	}
 	// A slip of the editor locks nobody out.
 	replaceFile(t, apiTokens, "tokens: [{}]\n")
-	f.wantLine(t, "token file is not readable, the last tokens stay valid", nil)
+	f.wantLine(t, "token file unreadable, keeping the last tokens", nil)
 	f.get(t, c.ID)
 	for _, p := range []*process{f.process, s} {
 		if text := p.log.String(); strings.Contains(text, "first-token") || strings.Contains(text, "second-token") || strings.Contains(text, "owner-token") {

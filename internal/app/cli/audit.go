@@ -18,17 +18,17 @@ import (
 
 // AuditConfig says which database the audit is read from, and as what.
 type AuditConfig struct {
-	URL  settings.Secret `key:"url" env:"DATABASE_URL" doc:"PostgreSQL with the audit, postgres://user:password@host:5432/database"`
-	Role string          `key:"role" env:"DATABASE_ROLE" flag:"database-role" default:"execution_auditor" doc:"database role to work as"`
+	URL  settings.Secret `key:"url" env:"DATABASE_URL" doc:"URL of the PostgreSQL database with the audit, postgres://user:password@host:5432/database"`
+	Role string          `key:"role" env:"DATABASE_ROLE" flag:"database-role" default:"execution_auditor" doc:"database role to use"`
 }
 
 func (s *session) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Read what happened to executions, and verify that it was not changed",
-		Long: "Read what happened to executions, and verify that it was not changed.\n\n" +
-			"It is read from the database that the execution-controller writes it to: DATABASE_URL names it. The login needs\n" +
-			"the role execution_auditor, which changes nothing.",
+		Short: "Read and verify the audit of executions",
+		Long: "Read and verify the audit of executions.\n\n" +
+			"DATABASE_URL names the database to which the execution-controller writes the audit. The login needs the role\n" +
+			"execution_auditor, which is read-only.",
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -53,7 +53,7 @@ func (s *session) auditListCommand() *cobra.Command {
 	var o auditListOptions
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Show what happened to executions, from the newest",
+		Short: "List audit events of executions, newest first",
 		Example: "  fleetloop audit list --since 24h\n" +
 			"  fleetloop audit list --execution scale-web -o json\n" +
 			"  fleetloop audit list --target Deployment/shop/web --actor alice@example.com",
@@ -61,13 +61,13 @@ func (s *session) auditListCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.auditList(cmd, o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.filter.Execution, "execution", "", "only of the execution with this `name`, namespace/name or UID")
-	f.StringVar(&o.filter.Target, "target", "", "only about the `object` web, shop/web, Deployment/web or Deployment/shop/web")
-	f.StringVar(&o.filter.Actor, "actor", "", "only what this `user` did")
-	f.StringVar(&o.filter.Cluster, "cluster", "", "only in this `cluster`")
-	f.StringVar(&o.since, "since", "", "only what is younger than this `age` (2h, 7d), or not before this time (2026-03-01, 2026-03-01T12:00:00Z)")
-	f.IntVar(&o.filter.Most, "limit", defaultEvents, "show at most so many `events`; 0 means all")
-	f.BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
+	f.StringVar(&o.filter.Execution, "execution", "", "show only events of the execution with this `name`, namespace/name or UID")
+	f.StringVar(&o.filter.Target, "target", "", "show only events on this `object`: web, shop/web, Deployment/web or Deployment/shop/web")
+	f.StringVar(&o.filter.Actor, "actor", "", "show only events of this `user`")
+	f.StringVar(&o.filter.Cluster, "cluster", "", "show only events in this `cluster`")
+	f.StringVar(&o.since, "since", "", "show only events since this `time`: an age (2h, 7d), a day (2026-03-01) or a time (2026-03-01T12:00:00Z)")
+	f.IntVar(&o.filter.Most, "limit", defaultEvents, "maximum `number` of events; 0 for all")
+	f.BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	addOutputFlag(cmd, &o.format, listFormats())
 	return cmd
 }
@@ -77,7 +77,7 @@ func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
 		return err
 	}
 	if o.filter.Most < 0 {
-		return usagef(cmd, "--limit %d is below zero", o.filter.Most)
+		return usagef(cmd, "--limit %d is negative", o.filter.Most)
 	}
 	var err error
 	if o.filter.Since, err = parseSince(o.since, s.env.Now()); err != nil {
@@ -104,7 +104,7 @@ func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
 	case out.count == 0 && show.IsTable(o.format):
 		s.note("No events found.")
 	case out.count == o.filter.Most && show.IsTable(o.format):
-		s.note("These are the newest %d; --limit 0 shows all.", out.count)
+		s.note("Only the newest %d are shown; --limit 0 shows all.", out.count)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func checkExecution(ctx context.Context, store *pgstore.Store, name string) erro
 	if !found {
 		return &failure{
 			err: fmt.Errorf("there is no execution %q in the audit", name), code: CodePrecondition,
-			next: "fleetloop audit list   lists the newest events of all executions",
+			next: "run 'fleetloop audit list' to see the newest events of all executions",
 		}
 	}
 	return nil
@@ -149,7 +149,7 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 			return at, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--since %q is neither an age such as 2h or 7d nor a time such as 2026-03-01 or 2026-03-01T12:00:00Z", text)
+	return time.Time{}, fmt.Errorf("--since %q is not an age such as 2h or 7d, or a time such as 2026-03-01 or 2026-03-01T12:00:00Z", text)
 }
 
 func (s *session) auditVerifyCommand() *cobra.Command {
@@ -157,17 +157,17 @@ func (s *session) auditVerifyCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Verify that nothing of the audit was changed, removed or inserted",
-		Long: "Verify that nothing of the audit was changed, removed or inserted. The exit code is 1 if something was, and the\n" +
-			"first event is named that does not hold.\n\n" +
-			"Whoever owns the database can make the whole audit anew so that it holds. Note down its end, which this prints and\n" +
-			"the execution-controller logs every hour, where he does not reach it, and give it with --checkpoint.",
+		Short: "Verify that no event of the audit was changed, removed or inserted",
+		Long: "Verify that no event of the audit was changed, removed or inserted. If one was, the command reports the first\n" +
+			"invalid event and exits with code 1.\n\n" +
+			"The owner of the database could replace the whole audit with a consistent one. To detect that, store the head of\n" +
+			"the audit, which this command prints and the execution-controller logs hourly, elsewhere, and pass it as --checkpoint.",
 		Example: "  fleetloop audit verify\n" +
 			"  fleetloop audit verify --checkpoint 1042:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.auditVerify(cmd, noted, format) },
 	}
-	cmd.Flags().StringArrayVar(&noted, "checkpoint", nil, "a `position:hash` that the audit had and must have still; may be given several times")
+	cmd.Flags().StringArrayVar(&noted, "checkpoint", nil, "a `position:hash` that the audit must still contain; can be repeated")
 	addOutputFlag(cmd, &format, versionFormats())
 	return cmd
 }
@@ -198,18 +198,18 @@ func (s *session) auditVerify(cmd *cobra.Command, noted []string, format string)
 	}
 	for _, p := range positions {
 		if report.Broken == nil && p.Position < report.Begin.Position {
-			s.note("Position %d was pruned and could not be compared; the audit begins behind %d.", p.Position, report.Begin.Position)
+			s.note("Checkpoint %d was not compared: it was pruned; the audit starts after position %d.", p.Position, report.Begin.Position)
 		}
 	}
 	b := report.Broken
 	if b == nil {
 		return nil
 	}
-	next := "keep the database as it is, and compare with a backup"
+	next := "do not change the database; compare it with a backup"
 	if b.ExecutionUID != "" {
-		next = "fleetloop audit list --execution " + b.ExecutionUID + " -o json   shows what is there now"
+		next = "run 'fleetloop audit list --execution " + b.ExecutionUID + " -o json' to see the stored event"
 	}
-	return &failure{err: fmt.Errorf("the audit does not hold: %s", breakText(b)), code: CodeFailed, next: next}
+	return &failure{err: fmt.Errorf("the audit is invalid: %s", breakText(b)), code: CodeFailed, next: next}
 }
 
 func breakText(b *audit.Break) string {
@@ -232,11 +232,11 @@ func (s *session) openAudit(cmd *cobra.Command) (store *pgstore.Store, done func
 		return nil, nil, usage(cmd, err)
 	}
 	if cfg.URL == "" {
-		return nil, nil, Usage(errors.New("no database is given to read the audit from"), "set DATABASE_URL to postgres://user:password@host:5432/database, where the execution-controller writes to")
+		return nil, nil, Usage(errors.New("no audit database is configured"), "set DATABASE_URL to the database of the execution-controller, postgres://user:password@host:5432/database")
 	}
 	pool, err := postgres.New(postgres.Config{URL: cfg.URL, Role: cfg.Role, MaxConns: 2, ApplicationName: "fleetloop audit"}, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, nil, Usage(err, "see DATABASE_URL")
+		return nil, nil, Usage(err, "check DATABASE_URL")
 	}
 	if err := pool.CheckSchema(cmd.Context()); err != nil {
 		pool.Close()
@@ -251,11 +251,11 @@ func auditFailure(err error) error {
 	f := &failure{err: err, code: CodeFailed}
 	switch {
 	case errors.Is(err, postgres.ErrUnavailable):
-		f.next = "DATABASE_URL names the database, which must be reached from here"
+		f.next = "check that the database in DATABASE_URL is reachable from here"
 	case errors.Is(err, postgres.ErrSchemaBehind):
-		f.next = "fleet-api migrate   brings it up to date"
+		f.next = "run 'fleet-api migrate' to migrate it"
 	case postgres.Code(err) == noRight:
-		f.next = "grant execution_auditor to the login of DATABASE_URL, as the owner of the database"
+		f.next = "as the owner of the database, grant execution_auditor to the login in DATABASE_URL"
 	}
 	return f
 }

@@ -205,9 +205,9 @@ func printReport(w io.Writer, format string, r *audit.Report) error {
 		return err
 	}
 	if r.Broken != nil {
-		_, err := fmt.Fprintf(w, "%d events hold, up to %s\n", r.Checked, r.End)
+		_, err := fmt.Fprintf(w, "%d events are valid, up to %s\n", r.Checked, r.End)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "all %d events hold\nbegin  %s\nend    %s\n", r.Checked, r.Begin, r.End)
+	_, err := fmt.Fprintf(w, "all %d events are valid\nstart  %s\nhead   %s\n", r.Checked, r.Begin, r.End)
 	return err
 }

@@ -54,10 +54,10 @@ func (s *session) changesCommand() *cobra.Command {
 	var o changesOptions
 	cmd := &cobra.Command{
 		Use:   changesName,
-		Short: "Show what was done to nodes and clusters, by whom and why",
-		Long: "Show what was done to nodes and clusters, by whom and why, from the newest.\n\n" +
-			"With --follow the last few are shown in the order of time, and then what comes, in the order in which it\n" +
-			"comes, until interrupted. A connection that is lost is made again, and nothing is missed by that.",
+		Short: "List changes of nodes and clusters, with actor and reason",
+		Long: "List changes of nodes and clusters with their actor and reason, newest first.\n\n" +
+			"With --follow, print the most recent changes and then new ones as they arrive, until interrupted. A lost\n" +
+			"connection is reopened without missing a change.",
 		Example: "  fleetloop changes --cluster eu-1 --since 1h\n" +
 			"  fleetloop changes --node gpu-node-01 -o wide\n" +
 			"  fleetloop changes --actor alice --field spec.version\n" +
@@ -70,19 +70,19 @@ func (s *session) changesCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.changes(cmd, o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.query.Cluster, "cluster", "", "only in this `cluster`")
-	f.StringVar(&o.query.Node, "node", "", "only to this `node`")
-	f.StringVar(&o.query.Actor, "actor", "", "only what this `person` or component did; several with commas")
-	f.StringVar(&o.query.Field, "field", "", "only changes of this `field`, such as spec.version, or of what is within it")
-	f.StringVar(&o.query.Source, "source", "", "only what this `component` told; several with commas")
-	f.StringVar(&o.query.Action, "action", "", "only this `action`, such as cordon; several with commas")
-	f.StringVar(&o.query.Subject, "subject", "", "only about this `subject`, such as executions/scale-web")
-	f.StringVar(&o.query.Session, "session", "", "only of this `sequence` of changes, as -o wide shows it")
-	f.StringVar(&o.since, "since", "", "only what is younger than this `age` (2h, 7d), or not before this time (2026-03-01, 2026-03-01T12:00:00Z)")
-	f.StringVar(&o.until, "until", "", "only what is older than this `age`, or before this time")
-	f.IntVar(&o.limit, "limit", defaultChanges, "show at most so many `events`; 0 means all; with --follow so many of those before, 10 unless given")
-	f.BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes")
+	f.StringVar(&o.query.Cluster, "cluster", "", "show only events in this `cluster`")
+	f.StringVar(&o.query.Node, "node", "", "show only changes of this `node`")
+	f.StringVar(&o.query.Actor, "actor", "", "show only changes by these `actors` (people or components), separated by commas")
+	f.StringVar(&o.query.Field, "field", "", "show only changes of this `field` or a field below it, such as spec.version")
+	f.StringVar(&o.query.Source, "source", "", "show only changes reported by these `components`, separated by commas")
+	f.StringVar(&o.query.Action, "action", "", "show only these `actions`, such as cordon, separated by commas")
+	f.StringVar(&o.query.Subject, "subject", "", "show only changes of this `subject`, such as executions/scale-web")
+	f.StringVar(&o.query.Session, "session", "", "show only changes with this session `id`, as shown by -o wide")
+	f.StringVar(&o.since, "since", "", "show only events since this `time`: an age (2h, 7d), a day (2026-03-01) or a time (2026-03-01T12:00:00Z)")
+	f.StringVar(&o.until, "until", "", "show only events until this `time`: an age, a day or a time")
+	f.IntVar(&o.limit, "limit", defaultChanges, "maximum `number` of events, 0 for all; with --follow, the number of past events to show first (default 10)")
+	f.BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
+	f.BoolVarP(&o.follow, "follow", "f", false, "print new changes as they arrive")
 	addOutputFlag(cmd, &o.format, changesFormats())
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
 	return cmd
@@ -94,16 +94,16 @@ func (s *session) changes(cmd *cobra.Command, o changesOptions) error {
 	}
 	switch {
 	case o.limit < 0:
-		return usagef(cmd, "--limit %d is below zero", o.limit)
+		return usagef(cmd, "--limit %d is negative", o.limit)
 	case o.follow && o.until != "":
-		return usagef(cmd, "--until and --follow exclude each other")
+		return usagef(cmd, "--until cannot be combined with --follow")
 	}
 	var err error
 	if o.query.Since, err = parseSince(o.since, s.env.Now()); err != nil {
 		return usage(cmd, err)
 	}
 	if o.query.Until, err = parseSince(o.until, s.env.Now()); err != nil {
-		return usagef(cmd, "--until %q is neither an age such as 2h or 7d nor a time such as 2026-03-01 or 2026-03-01T12:00:00Z", o.until)
+		return usagef(cmd, "--until %q is not an age such as 2h or 7d, or a time such as 2026-03-01 or 2026-03-01T12:00:00Z", o.until)
 	}
 	if o.follow && !cmd.Flags().Changed("limit") && o.since == "" {
 		o.limit = defaultPast
@@ -189,7 +189,7 @@ func (c *changesSession) list(ctx context.Context) error {
 	case count == 0:
 		c.note("No changes found.")
 	case more:
-		c.note("These are the newest %d; --limit 0 shows all.", count)
+		c.note("Only the newest %d are shown; --limit 0 shows all.", count)
 	}
 	return nil
 }
@@ -210,14 +210,14 @@ func (c *changesSession) checkCluster(ctx context.Context) error {
 	switch {
 	case errors.Is(err, lookup.ErrNotFound):
 		return &failure{
-			err: fmt.Errorf("there is no cluster %q, and no change of one", name), code: CodePrecondition,
-			next: "fleetloop get clusters   lists what there is",
+			err: fmt.Errorf("there is no cluster %q and no change of a cluster with that name", name), code: CodePrecondition,
+			next: "run 'fleetloop get clusters' to list the clusters",
 		}
 	case errors.Is(err, lookup.ErrAmbiguous):
 		return nil
 	case err == nil && cluster.Resource.Name != name:
 		return &failure{
-			err: fmt.Errorf("%q is the id of cluster %q, and changes are kept by name", name, cluster.Resource.Name), code: CodePrecondition,
+			err: fmt.Errorf("%q is the id of cluster %q; changes are stored by cluster name", name, cluster.Resource.Name), code: CodePrecondition,
 			next: "fleetloop changes --cluster " + cluster.Resource.Name,
 		}
 	}
@@ -242,7 +242,7 @@ func (c *changesSession) run(ctx context.Context) error {
 		case !isTransient(err):
 			return changesFailure(err)
 		case failures == 0:
-			c.note("warning: %v; trying again", err)
+			c.note("warning: %v; retrying", err)
 		}
 		_ = backoff.Sleep(ctx, max(again.Delay(failures), retryAfter(err))) // the loop asks whether ctx ended
 		failures++
@@ -312,9 +312,9 @@ func changesFailure(err error) error {
 	switch {
 	case !ok:
 	case e.Status == http.StatusNotFound:
-		return &failure{err: err, code: CodeFailed, next: "the server keeps no change events: it is older than this command, or no fleet-api"}
+		return &failure{err: err, code: CodeFailed, next: "the server has no change events: it is older than this command or is not a fleet-api"}
 	case e.Status == http.StatusGone:
-		return &failure{err: err, code: CodePrecondition, next: "fleetloop changes -f   begins anew"}
+		return &failure{err: err, code: CodePrecondition, next: "run 'fleetloop changes -f' again"}
 	}
 	return err
 }

@@ -119,7 +119,7 @@ func TestChangesOfAnOlderServer(t *testing.T) {
 		return http.StatusNotFound, v1.Problem{Detail: "nothing is served at this path"}
 	}}
 	r := run{args: []string{"changes"}}.do(t, f)
-	if r.code != CodeFailed || !strings.Contains(r.stderr, "next:  the server keeps no change events") {
+	if r.code != CodeFailed || !strings.Contains(r.stderr, "next:  the server has no change events") {
 		t.Errorf("exit code %d: %s", r.code, r.stderr)
 	}
 }
@@ -235,7 +235,7 @@ func TestFollowEndsWhereItIsRefused(t *testing.T) {
 		return answer(r)
 	}
 	r := run{args: []string{"changes", "--follow", "-o", "yaml"}}.do(t, f)
-	if r.code != CodePrecondition || !strings.Contains(r.stderr, "next:  fleetloop changes -f") || !strings.HasPrefix(r.stdout, "---\nactor: alice@example.com\n") {
+	if r.code != CodePrecondition || !strings.Contains(r.stderr, "next:  run 'fleetloop changes -f' again") || !strings.HasPrefix(r.stdout, "---\nactor: alice@example.com\n") {
 		t.Errorf("exit code %d: %s\n%s", r.code, r.stderr, r.stdout)
 	}
 }

@@ -61,9 +61,9 @@ func Command(env Env) *cobra.Command {
 	s := &session{env: env}
 	root := &cobra.Command{
 		Use:   "fleetloop",
-		Short: "Keep fleets of Kubernetes clusters moving towards what their owners asked for",
-		Long: "Keep fleets of Kubernetes clusters moving towards what their owners asked for.\n\n" +
-			"Resources are named by kind and name or id: cluster eu-1, cluster/eu-1, nodepool eu-1/workers.\n\n" +
+		Short: "Manage fleets of Kubernetes clusters",
+		Long: "Manage fleets of Kubernetes clusters: clusters, node pools, executions and node faults.\n\n" +
+			"Name a resource by its kind and its name or id: cluster eu-1, cluster/eu-1, nodepool eu-1/workers.\n\n" +
 			exitCodeHelp(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -131,7 +131,7 @@ func (s *session) connect(cmd *cobra.Command) (*fleetclient.Client, error) {
 		UserAgent: "fleetloop/" + version.Get().Version,
 	}, fleetclient.Deps{Wrap: s.env.Wrap})
 	if err != nil {
-		return nil, &failure{err: err, code: CodeUsage, next: "fleetloop config show --origins   tells what is in force and where it came from"}
+		return nil, &failure{err: err, code: CodeUsage, next: "run 'fleetloop config show --origins' to see each setting and its source"}
 	}
 	return client, nil
 }
@@ -147,7 +147,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	err := fmt.Errorf("there is no command %q", args[0])
+	err := fmt.Errorf("unknown command %q", args[0])
 	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
 		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(like, " or "))
 	}

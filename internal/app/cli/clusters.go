@@ -21,7 +21,7 @@ func (s *session) clustersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "clusters",
 		Aliases: []string{"cluster"},
-		Short:   "See and steer how clusters are brought to Gardener",
+		Short:   "Show and control the sync of clusters to Gardener",
 
 		SuggestionsMinimumDistance: 2,
 
@@ -54,22 +54,22 @@ func (s *session) syncCommand() *cobra.Command {
 	var o syncOptions
 	cmd := &cobra.Command{
 		Use:   "sync [NAME|ID ...]",
-		Short: "Show how the sync of clusters to Gardener stands",
-		Long: "Show how the sync of clusters to Gardener stands: of those that are named, or else of all that are not\n" +
-			"synced, the one that waits longest first.\n\n" +
-			"States: pending (waits for a worker), running (a worker is at it), backing_off (failed and waits for its\n" +
-			"next try), stuck (failed so often that somebody should look; it is tried on), paused, synced.",
+		Short: "Show the status of the sync of clusters to Gardener",
+		Long: "Show the status of the sync to Gardener of the named clusters, or of all clusters that are not synced, longest\n" +
+			"waiting first.\n\n" +
+			"States: pending (waiting for a worker), running (a worker is syncing it), backing_off (failed, waiting for the\n" +
+			"next attempt), stuck (failed 8 times in a row or more; still retried), paused, synced.",
 		Example: "  fleetloop clusters sync\n" +
 			"  fleetloop clusters sync eu-1 -o yaml\n" +
 			"  fleetloop clusters sync --state stuck,backing_off -o wide",
 		ValidArgsFunction: s.completeClusters,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.showSyncs(cmd, args, o) },
 	}
-	cmd.Flags().StringSliceVar(&o.states, "state", nil, "only these `states`, separated by commas, or all")
+	cmd.Flags().StringSliceVar(&o.states, "state", nil, "show only clusters in these `states`, separated by commas, or all")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
 	addOutputFlag(cmd, &o.format, getFormats())
-	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
-	cmd.Flags().IntVar(&o.limit, "limit", 0, "show at most so many `clusters`; 0 means all")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
+	cmd.Flags().IntVar(&o.limit, "limit", 0, "maximum `number` of clusters; 0 for all")
 	return cmd
 }
 
@@ -82,13 +82,13 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 	case err != nil:
 		return usage(cmd, err)
 	case o.limit < 0:
-		return usagef(cmd, "--limit %d is below zero", o.limit)
+		return usagef(cmd, "--limit %d is negative", o.limit)
 	case len(refs) > 0 && len(o.states) > 0:
-		return usagef(cmd, "names and --state exclude each other")
+		return usagef(cmd, "names cannot be combined with --state")
 	}
 	for _, state := range o.states {
 		if !slices.Contains(stateNames(), state) {
-			return usagef(cmd, "there is no state %q%s", state, lookup.Offer(state, stateNames()))
+			return usagef(cmd, "unknown state %q%s", state, lookup.Offer(state, stateNames()))
 		}
 	}
 	client, err := s.connect(cmd)
@@ -169,7 +169,7 @@ func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Cli
 	}
 	switch {
 	case seen.more:
-		s.note("There are more; --limit %d ends the list here.", o.limit)
+		s.note("More clusters exist; the list is limited by --limit %d.", o.limit)
 	case len(o.states) == 0:
 		return s.sumUp(ctx, client, seen)
 	case seen.all == 0:

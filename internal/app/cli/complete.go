@@ -27,7 +27,7 @@ func (s *session) completeNames(cmd *cobra.Command, args []string, toComplete st
 		return s.liveNames(cmd, k, rest, prefix+"/")
 	}
 	if len(args) == 0 {
-		return cobra.AppendActiveHelp(lookup.Collections(), "a kind of resource, or kind/name"), cobra.ShellCompDirectiveNoFileComp
+		return cobra.AppendActiveHelp(lookup.Collections(), "a resource kind, or kind/name"), cobra.ShellCompDirectiveNoFileComp
 	}
 	k, err := lookup.ParseKind(args[0])
 	if err != nil {

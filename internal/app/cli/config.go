@@ -17,11 +17,11 @@ import (
 
 // Config says which server the commands talk to, and as whom.
 type Config struct {
-	Server         string          `key:"server" env:"FLEETLOOP_SERVER" flag:"server" default:"http://127.0.0.1:8080" doc:"URL of the fleet API; host:port means http."`
-	Token          settings.Secret `key:"token" env:"FLEETLOOP_TOKEN" doc:"Bearer token. At most one of token and token_file is given."`
-	TokenFile      string          `key:"token_file" env:"FLEETLOOP_TOKEN_FILE" flag:"token-file" doc:"File with the bearer token; it may be replaced at any time."`
-	CAFile         string          `key:"ca_file" env:"FLEETLOOP_CA_FILE" flag:"ca-file" doc:"File with the certificates (PEM) that the server's must lead to. Default is the system's."`
-	RequestTimeout time.Duration   `key:"request_timeout" env:"FLEETLOOP_REQUEST_TIMEOUT" flag:"request-timeout" default:"30s" validate:"gt=0" doc:"How long one request may take."`
+	Server         string          `key:"server" env:"FLEETLOOP_SERVER" flag:"server" default:"http://127.0.0.1:8080" doc:"URL of the fleet API; host:port is http."`
+	Token          settings.Secret `key:"token" env:"FLEETLOOP_TOKEN" doc:"Bearer token. Set at most one of token and token_file."`
+	TokenFile      string          `key:"token_file" env:"FLEETLOOP_TOKEN_FILE" flag:"token-file" doc:"File with the bearer token; it can be replaced at any time."`
+	CAFile         string          `key:"ca_file" env:"FLEETLOOP_CA_FILE" flag:"ca-file" doc:"File with the trusted CA certificates (PEM); by default those of the system."`
+	RequestTimeout time.Duration   `key:"request_timeout" env:"FLEETLOOP_REQUEST_TIMEOUT" flag:"request-timeout" default:"30s" validate:"gt=0" doc:"Timeout of one request."`
 }
 
 const (
@@ -30,7 +30,7 @@ const (
 )
 
 func addConnectionFlags(flags *pflag.FlagSet) {
-	flags.String(configFlag, "", "`file` with the settings of the command line (env "+configEnv+"; default ~/.config/fleetloop/config.yaml, if there is one)")
+	flags.String(configFlag, "", "configuration `file` (env "+configEnv+"; default ~/.config/fleetloop/config.yaml, if it exists)")
 	settings.AddFlags(flags, &Config{})
 }
 
@@ -39,11 +39,11 @@ func (s *session) load(cmd *cobra.Command) (Config, *settings.Report, error) {
 	var cfg Config
 	file, err := s.configFile(cmd)
 	if err != nil {
-		return cfg, nil, &failure{err: err, code: CodeUsage, next: "name a file that exists, or none"}
+		return cfg, nil, &failure{err: err, code: CodeUsage, next: "give an existing file, or no --config"}
 	}
 	report, err := settings.Load(&cfg, settings.Source{File: file, Env: s.env.LookupEnv, Flags: cmd.Flags()})
 	if err != nil {
-		return cfg, nil, &failure{err: err, code: CodeUsage, next: "fleetloop config schema   gives the JSON Schema of the file"}
+		return cfg, nil, &failure{err: err, code: CodeUsage, next: "run 'fleetloop config schema' for the JSON Schema of the file"}
 	}
 	// The report goes on to read what it filled.
 	inForce, err := onlyStrongest(cfg, report)
@@ -67,8 +67,8 @@ func onlyStrongest(cfg Config, report *settings.Report) (Config, error) {
 		cfg.Token = ""
 	default:
 		return cfg, &failure{
-			err: errors.New("both a token and a token file are given"), code: CodeUsage,
-			next: "fleetloop config show --origins   tells where each comes from",
+			err: errors.New("both token and token_file are set; set only one"), code: CodeUsage,
+			next: "run 'fleetloop config show --origins' to see where each is set",
 		}
 	}
 	return cfg, nil
@@ -104,14 +104,14 @@ func (s *session) configFile(cmd *cobra.Command) (string, error) {
 func (s *session) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Show the settings of the command line",
+		Short: "Show the configuration of the command line",
 		Args:  noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var origins bool
 	show := &cobra.Command{
 		Use:   "show",
-		Short: "Print the settings in force",
+		Short: "Print the effective configuration",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, report, err := s.load(cmd)
@@ -121,7 +121,7 @@ func (s *session) configCommand() *cobra.Command {
 			return report.Write(s.env.Stdout, origins)
 		},
 	}
-	show.Flags().BoolVar(&origins, "origins", false, "also tell where each value comes from")
+	show.Flags().BoolVar(&origins, "origins", false, "also print the source of each value")
 	schema := &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration file",

@@ -60,7 +60,7 @@ func TestWhichServer(t *testing.T) {
 		"TokenFile":       {"instead of a weaker token", []string{"--token-file", token}, map[string]string{"HOME": home}, "http://file:1", "Bearer of-token-file", CodeOK, ""},
 		"Token":           {"instead of a weaker token file", nil, map[string]string{"FLEETLOOP_CONFIG": writeFile(t, filepath.Join(home, "tf.yaml"), "token_file: "+token+"\n"), "FLEETLOOP_TOKEN": "of-env"}, "http://127.0.0.1:8080", "Bearer of-env", CodeOK, ""},
 		"TokenFileByEnv":  {"instead of none", nil, map[string]string{"FLEETLOOP_TOKEN_FILE": token}, "http://127.0.0.1:8080", "Bearer of-token-file", CodeOK, ""},
-		"BothTokens":      {"which one is meant is not clear", nil, map[string]string{"FLEETLOOP_TOKEN": "a", "FLEETLOOP_TOKEN_FILE": token}, "", "", CodeUsage, "both a token and a token file"},
+		"BothTokens":      {"which one is meant is not clear", nil, map[string]string{"FLEETLOOP_TOKEN": "a", "FLEETLOOP_TOKEN_FILE": token}, "", "", CodeUsage, "both token and token_file"},
 		"NoSuchFile":      {"what is named must be there", []string{"--config", filepath.Join(home, "none")}, nil, "", "", CodeUsage, "no such file"},
 		"BrokenFile":      {"strict", []string{"--config", broken}, nil, "", "", CodeUsage, "broken.yaml:1:1"},
 		"BadServer":       {"no URL", []string{"--server", "localhost"}, nil, "", "", CodeUsage, "want http://"},

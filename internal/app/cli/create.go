@@ -19,18 +19,18 @@ func (s *session) createCommand() *cobra.Command {
 	var file, format string
 	cmd := &cobra.Command{
 		Use:   "create -f FILE",
-		Short: "Create resources that files describe",
-		Long: "Create the resources that files describe, YAML or JSON, one or more in a file:\n\n" +
+		Short: "Create resources from files",
+		Long: "Create resources from YAML or JSON files. A file can contain several resources:\n\n" +
 			"  kind: Cluster\n  name: eu-1\n  labels: {region: us-east}\n  spec: {version: \"1.30\"}\n" +
 			"  ---\n  kind: NodePool\n  name: workers\n  cluster: eu-1\n  spec: {replicas: 3}\n\n" +
-			"All are checked before the first is created.",
+			"All resources are validated before the first is created.",
 		Example: "  fleetloop create -f fleet.yaml\n" +
 			"  fleetloop get clusters -o yaml | fleetloop --server http://other:8080 create -f -",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return usagef(cmd, "say with -f which file describes the resources; - is standard input")
+				return usagef(cmd, "give the file with -f; - is standard input")
 			}
 			if err := checkFormat(cmd, format, changeFormats()); err != nil {
 				return err

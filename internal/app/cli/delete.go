@@ -23,8 +23,8 @@ func (s *session) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete KIND NAME|ID ... | KIND -l SELECTOR | -f FILE",
 		Short: "Delete resources",
-		Long: "Ask for the deletion of resources. Each stays, in phase Deleting, until its adapters have cleaned up;\n" +
-			"--wait waits for that.",
+		Long: "Request the deletion of resources. Each stays in phase Deleting until its adapters have cleaned up.\n" +
+			"--wait waits until they are deleted.",
 		Example: "  fleetloop delete cluster eu-1 --wait\n" +
 			"  fleetloop delete nodepool eu-1/workers\n" +
 			"  fleetloop delete clusters -l env=test",
@@ -32,10 +32,10 @@ func (s *session) deleteCommand() *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.delete(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
-	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "delete what a `file`, the files of a folder or - (standard input) describe")
+	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "delete the resources in a `file`, the files of a folder, or - (standard input)")
 	cmd.Flags().BoolVar(&o.all, "all", false, "delete all resources of the kind")
-	cmd.Flags().BoolVar(&o.wait, "wait", false, "wait until they are gone")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "how `long` --wait waits")
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "wait until the resources are deleted")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "timeout of --wait as a `duration`")
 	o.addWatchFlags(cmd)
 	return cmd
 }
@@ -76,9 +76,9 @@ func (s *session) delete(cmd *cobra.Command, args []string, o deleteOptions) err
 func (o *deleteOptions) targets(s *session, cmd *cobra.Command, args []string) (target, error) {
 	switch {
 	case o.timeout <= 0 || o.interval <= 0:
-		return target{}, usagef(cmd, "--timeout and --interval must be above zero")
+		return target{}, usagef(cmd, "--timeout and --interval must be positive")
 	case o.file != "" && (len(args) > 0 || o.labels != "" || o.search != ""):
-		return target{}, usagef(cmd, "-f and names or selectors exclude each other")
+		return target{}, usagef(cmd, "-f cannot be combined with names or selectors")
 	case o.file != "":
 		docs, err := document.Read(o.file, s.env.Stdin)
 		if err != nil {
@@ -92,7 +92,7 @@ func (o *deleteOptions) targets(s *session, cmd *cobra.Command, args []string) (
 	}
 	what, err := o.target(cmd, args)
 	if err == nil && what.everything() && !o.all {
-		err = usagef(cmd, "say which %s to delete: by name, with -l, or with --all", what.kind.Collection)
+		err = usagef(cmd, "give the %s to delete by name, with -l, or with --all", what.kind.Collection)
 	}
 	return what, err
 }

@@ -16,9 +16,9 @@ func (s *session) describeCommand() *cobra.Command {
 	var sc scope
 	cmd := &cobra.Command{
 		Use:   "describe KIND NAME|ID ...",
-		Short: "Tell all there is to tell about resources",
-		Long: "Tell all there is to tell about resources: spec, generation, conditions, what each adapter reported\n" +
-			"and when, how a cluster's sync to Gardener stands, and its node pools.",
+		Short: "Show details of resources",
+		Long: "Show all details of resources: spec, generation, conditions, the report of each adapter, the status of the\n" +
+			"sync to Gardener, and the node pools of a cluster.",
 		Example:           "  fleetloop describe cluster eu-1\n  fleetloop describe nodepool eu-1/workers",
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -27,7 +27,7 @@ func (s *session) describeCommand() *cobra.Command {
 				return err
 			}
 			if what.everything() {
-				return usagef(cmd, "say which %s, by name or id", what.kind.Collection)
+				return usagef(cmd, "give the %s by name or id", what.kind.Collection)
 			}
 			client, err := s.connect(cmd)
 			if err != nil {

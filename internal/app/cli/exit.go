@@ -37,11 +37,11 @@ type ExitCodeDoc struct {
 func ExitCodes() []ExitCodeDoc {
 	return []ExitCodeDoc{
 		{CodeOK, "done"},
-		{CodeFailed, "failed: the server is unreachable, or refused or broke down"},
-		{CodeUsage, "the command line, the configuration or a file is wrong; nothing was sent"},
-		{CodePrecondition, "the resource is not there, or its state forbids the request"},
-		{CodePartial, "some of what was asked for was done, the rest failed"},
-		{CodeTimeout, "what was waited for did not come about in time"},
+		{CodeFailed, "failed: the server is unreachable, or rejected or failed the request"},
+		{CodeUsage, "invalid command line, configuration or file; nothing was sent"},
+		{CodePrecondition, "the resource does not exist, or its state does not allow the request"},
+		{CodePartial, "partial failure: some items succeeded, others failed"},
+		{CodeTimeout, "timeout of a wait"},
 		{CodeInterrupted, "interrupted"},
 	}
 }
@@ -137,19 +137,19 @@ func nextFor(err error) string {
 	if e, ok := errors.AsType[*lookup.Error](err); ok {
 		all := "fleetloop get " + e.Ref.Kind.Collection
 		if errors.Is(e, lookup.ErrAmbiguous) {
-			return fmt.Sprintf("%s -o wide   lists their ids; give one, or PARENT/%s", all, e.Ref.Name)
+			return fmt.Sprintf("run '%s -o wide' for their ids; use an id, or PARENT/%s", all, e.Ref.Name)
 		}
-		return all + "   lists what there is"
+		return "run '" + all + "' to list the resources"
 	}
-	const origins = "fleetloop config show --origins   tells "
+	const origins = "run 'fleetloop config show --origins' to see "
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return "name the file with the certificate of its authority: --ca-file or FLEETLOOP_CA_FILE"
+		return "give the certificate of its CA with --ca-file or FLEETLOOP_CA_FILE"
 	}
 	switch {
 	case errors.Is(err, fleetclient.ErrUnreachable):
-		return origins + "which server is asked and why; fleetloop up starts one here"
+		return origins + "which server is used; run 'fleetloop up' to start one on this machine"
 	case errors.Is(err, fleetclient.ErrBadAnswer):
-		return origins + "which server is asked and why"
+		return origins + "which server is used"
 	}
 	e, ok := errors.AsType[*fleetclient.Error](err)
 	if !ok {
@@ -157,17 +157,17 @@ func nextFor(err error) string {
 	}
 	switch {
 	case e.Problem.Code == codeSyncPaused:
-		return "fleetloop clusters resume   ends the pause"
+		return "run 'fleetloop clusters resume' to end the pause"
 	case e.Problem.Code == codeSyncRunning:
-		return "fleetloop clusters sync   tells what comes of it"
+		return "run 'fleetloop clusters sync' to see the result"
 	case e.Status == http.StatusUnauthorized && e.TokenSent:
-		return "the server refused the token: it is wrong, has expired, or is for another server; " + origins + "where it came from"
+		return "the server rejected the token: it is invalid, expired, or for another server; " + origins + "where the token comes from"
 	case e.Status == http.StatusUnauthorized:
-		return "give a token with --token-file, FLEETLOOP_TOKEN_FILE or FLEETLOOP_TOKEN"
+		return "set a token with --token-file, FLEETLOOP_TOKEN_FILE or FLEETLOOP_TOKEN"
 	case e.Status == http.StatusForbidden:
-		return "ask for the right to do so, or give another token with --token-file"
+		return "request the permission, or use another token with --token-file"
 	case e.RetryAfter() > 0:
-		return "try again in " + terminal.Age(e.RetryAfter())
+		return "retry in " + terminal.Age(e.RetryAfter())
 	}
 	return ""
 }

@@ -35,9 +35,9 @@ func (s *session) getCommand() *cobra.Command {
 	}
 	o.addFlags(s, cmd, true)
 	addOutputFlag(cmd, &o.format, getFormats())
-	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
-	cmd.Flags().IntVar(&o.limit, "limit", 0, "show at most so many `resources`; 0 means all")
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on and show what changes")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
+	cmd.Flags().IntVar(&o.limit, "limit", 0, "maximum `number` of resources; 0 for all")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "print changes as they happen")
 	o.addWatchFlags(cmd)
 	return cmd
 }
@@ -50,7 +50,7 @@ func (s *session) get(cmd *cobra.Command, args []string, o getOptions) error {
 		return err
 	}
 	if o.limit < 0 {
-		return usagef(cmd, "--limit %d is below zero", o.limit)
+		return usagef(cmd, "--limit %d is negative", o.limit)
 	}
 	what, err := o.target(cmd, args)
 	if err != nil {

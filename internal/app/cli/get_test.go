@@ -87,12 +87,12 @@ func TestFailuresHaveANextStep(t *testing.T) {
 	}{
 		"Down":         {"nothing listens", func(f *fakeAPI) { f.down = syscall.ECONNREFUSED }, CodeFailed, []string{"connection refused", "http://127.0.0.1:8080", "fleetloop config show --origins"}},
 		"Unauthorized": {"a token is wanted", problem(401), CodeFailed, []string{"401", "because", "--token-file"}},
-		"Forbidden":    {"another token is wanted", problem(403), CodeFailed, []string{"403", "because", "ask for the right"}},
+		"Forbidden":    {"another token is wanted", problem(403), CodeFailed, []string{"403", "because", "request the permission"}},
 		"Conflict":     {"the state forbids it", problem(409), CodePrecondition, []string{"409", "because"}},
 		"Broken":       {"the server's fault", problem(500), CodeFailed, []string{"500", "because"}},
-		"NoFleetAPI":   {"another server", func(f *fakeAPI) { f.before = answering(200, "hello") }, CodeFailed, []string{"unusable answer", "which server is asked"}},
+		"NoFleetAPI":   {"another server", func(f *fakeAPI) { f.before = answering(200, "hello") }, CodeFailed, []string{"unusable answer", "which server is used"}},
 		"BadItem":      {"a resource that is none", func(f *fakeAPI) { f.before = answering(200, map[string]any{"items": []any{7}}) }, CodeFailed, []string{"unusable answer", "cluster"}},
-		"Circle":       {"a list without an end", func(f *fakeAPI) { f.before = answering(200, map[string]any{"items": []any{}, "continue": "x"}) }, CodeFailed, []string{"continues with itself"}},
+		"Circle":       {"a list without an end", func(f *fakeAPI) { f.before = answering(200, map[string]any{"items": []any{}, "continue": "x"}) }, CodeFailed, []string{"the same page again"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

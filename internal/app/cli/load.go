@@ -31,11 +31,11 @@ func (s *session) loadCommand() *cobra.Command {
 	var o loadOptions
 	cmd := &cobra.Command{
 		Use:   "load KIND -f FILE",
-		Short: "Create very many resources from a file with one a line",
-		Long: "Create a resource of every line of a file, any number of them. A line is what POST takes, in JSON:\n\n" +
+		Short: "Create many resources from an NDJSON file",
+		Long: "Create one resource for each line of an NDJSON file of any length. A line is the JSON body of a POST:\n\n" +
 			"  {\"name\":\"eu-1\",\"labels\":{\"region\":\"us-east\"},\"spec\":{\"version\":\"1.30\"}}\n\n" +
-			"The server creates them by batches. A line that it refuses ends the load; what it created before stays,\n" +
-			"and so the same file can be loaded again with --if-exists skip. For some resources, or YAML, see create.",
+			"The server creates them in batches. A rejected line ends the load; earlier batches are kept, so the same\n" +
+			"file can be loaded again with --if-exists skip. For a few resources, or YAML, use create.",
 		Example: "  fleetloop load clusters -f fleet.ndjson\n" +
 			"  fleetloop load nodepools --cluster eu-1 -f pools.ndjson --if-exists skip\n" +
 			"  make-fleet | fleetloop load clusters -f -",
@@ -48,10 +48,10 @@ func (s *session) loadCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return s.loadLines(cmd, args, o) },
 	}
 	values := []string{string(v1.IfExistsFail), string(v1.IfExistsSkip)}
-	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "a `file` with one JSON object a line, or - (standard input)")
-	cmd.Flags().StringVar(&o.ifExists, "if-exists", values[0], "what to do about a name that is in use: `refuse` the rest, or skip it")
+	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "a `file` with one JSON object per line, or - (standard input)")
+	cmd.Flags().StringVar(&o.ifExists, "if-exists", values[0], "`policy` for names that exist: fail (end the load) or skip")
 	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().StringVar(&o.cluster, "cluster", "", "the cluster of the node pools, by `name` or id")
+	cmd.Flags().StringVar(&o.cluster, "cluster", "", "cluster of the node pools, by `name` or id")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
 	addOutputFlag(cmd, &o.format, versionFormats())
 	return cmd
@@ -63,25 +63,25 @@ func (o loadOptions) check(cmd *cobra.Command, args []string) (k lookup.Kind, op
 		return k, nil, err
 	}
 	if len(args) != 1 {
-		return k, nil, usagef(cmd, "say which one kind of resource to load, as in fleetloop load clusters -f fleet.ndjson")
+		return k, nil, usagef(cmd, "give one resource kind, for example fleetloop load clusters -f fleet.ndjson")
 	}
 	if k, err = lookup.ParseKind(args[0]); err != nil {
 		return k, nil, usage(cmd, err)
 	}
 	switch {
 	case o.file == "":
-		return k, nil, usagef(cmd, "say with -f which file to load; - is standard input")
+		return k, nil, usagef(cmd, "give the file to load with -f; - is standard input")
 	case k.IsChild() && o.cluster == "":
-		return k, nil, usagef(cmd, "a %s is created in a cluster; say which with --cluster", k.Singular)
+		return k, nil, usagef(cmd, "a %s needs a cluster; give it with --cluster", k.Singular)
 	case !k.IsChild() && o.cluster != "":
-		return k, nil, usagef(cmd, "only node pools are in a cluster; leave out --cluster")
+		return k, nil, usagef(cmd, "--cluster is only for node pools; leave it out")
 	}
 	switch v1.IfExists(o.ifExists) {
 	case v1.IfExistsFail:
 	case v1.IfExistsSkip:
 		options = append(options, fleetclient.SkipExisting())
 	default:
-		return k, nil, usagef(cmd, "--if-exists %q is neither %s nor %s", o.ifExists, v1.IfExistsFail, v1.IfExistsSkip)
+		return k, nil, usagef(cmd, "--if-exists %q is not %s or %s", o.ifExists, v1.IfExistsFail, v1.IfExistsSkip)
 	}
 	return k, options, nil
 }
@@ -131,7 +131,7 @@ func (s *session) open(name string) (in io.ReadCloser, size int64, err error) {
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
-		err = fmt.Errorf("%s is a folder; one file is loaded", name)
+		err = fmt.Errorf("%s is a folder; give one file", name)
 	}
 	if err != nil {
 		_ = f.Close() // nothing was written
@@ -155,9 +155,9 @@ func loadFailure(ctx context.Context, err error, created int64, lines *countingR
 	case ctx.Err() != nil:
 		code = CodeInterrupted
 	}
-	next := "what was created stays; load it again with --if-exists skip"
+	next := "earlier lines were created; load the file again with --if-exists skip"
 	if refused && refusal.Status < 500 {
-		next = "correct the line; " + next
+		next = "fix the line; " + next
 	}
 	return &failure{err: err, code: code, next: next}
 }
@@ -173,7 +173,7 @@ func (s *session) sayLoaded(k lookup.Kind, format string, r v1.LoadResult) error
 	}
 	text := fmt.Sprintf("%s: %d created", k.Collection, r.Created)
 	if r.Skipped > 0 {
-		text += fmt.Sprintf(", %d there already", r.Skipped)
+		text += fmt.Sprintf(", %d skipped", r.Skipped)
 	}
 	_, err := fmt.Fprintln(s.env.Stdout, text)
 	return err

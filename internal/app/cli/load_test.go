@@ -28,7 +28,7 @@ func TestLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refusal := v1.Problem{Detail: `line 2: there is a Cluster named "b" already; created before and kept: 1`, Code: "name_taken"}
+	refusal := v1.Problem{Detail: `line 2: a Cluster named "b" already exists; created before the error: 1`, Code: "name_taken"}
 	partly, untouched := refusal, refusal
 	partly.Loaded, untouched.Loaded = &v1.LoadResult{Created: 1}, &v1.LoadResult{}
 
@@ -56,7 +56,7 @@ func TestLoad(t *testing.T) {
 			200,
 			v1.LoadResult{Created: 1, Skipped: 1},
 			[]string{"POST clusters/bulk " + lines},
-			"clusters: 1 created, 1 there already\n", CodeOK, "",
+			"clusters: 1 created, 1 skipped\n", CodeOK, "",
 		},
 		"JSON": {
 			"for programs",
@@ -79,7 +79,7 @@ func TestLoad(t *testing.T) {
 			run{args: []string{"load", "clusters", "-f", file}},
 			409, partly,
 			[]string{"POST clusters/bulk " + lines},
-			"", CodePartial, "line 2: there is a Cluster named \"b\" already; created before and kept: 1\nnext:  correct the line; what was created stays; load it again with --if-exists skip",
+			"", CodePartial, "line 2: a Cluster named \"b\" already exists; created before the error: 1\nnext:  fix the line; earlier lines were created; load the file again with --if-exists skip",
 		},
 		"Nothing": {
 			"and here nothing",
@@ -93,7 +93,7 @@ func TestLoad(t *testing.T) {
 			run{args: []string{"load", "clusters", "-f", open}},
 			409, untouched,
 			[]string{`POST clusters/bulk {"name":"b"}`},
-			"", CodePrecondition, "next:  correct the line",
+			"", CodePrecondition, "next:  fix the line",
 		},
 		"Forbidden": {
 			"it was not about the lines",
@@ -101,16 +101,16 @@ func TestLoad(t *testing.T) {
 			403,
 			v1.Problem{Detail: "no"},
 			[]string{"POST clusters/bulk " + lines},
-			"", CodeFailed, "next:  ask for the right to do so",
+			"", CodeFailed, "next:  request the permission",
 		},
-		"NoKind":     {"which", run{args: []string{"load", "-f", file}}, 0, nil, nil, "", CodeUsage, "say which one kind"},
-		"OtherKind":  {"unknown", run{args: []string{"load", "boats", "-f", file}}, 0, nil, nil, "", CodeUsage, `no kind of resource "boats"`},
-		"NoFile":     {"which file", run{args: []string{"load", "clusters"}}, 0, nil, nil, "", CodeUsage, "say with -f"},
+		"NoKind":     {"which", run{args: []string{"load", "-f", file}}, 0, nil, nil, "", CodeUsage, "give one resource kind"},
+		"OtherKind":  {"unknown", run{args: []string{"load", "boats", "-f", file}}, 0, nil, nil, "", CodeUsage, `unknown resource kind "boats"`},
+		"NoFile":     {"which file", run{args: []string{"load", "clusters"}}, 0, nil, nil, "", CodeUsage, "with -f; - is standard input"},
 		"Missing":    {"no such file", run{args: []string{"load", "clusters", "-f", filepath.Join(dir, "none")}}, 0, nil, nil, "", CodeUsage, "no such file"},
 		"Folder":     {"one file", run{args: []string{"load", "clusters", "-f", dir}}, 0, nil, nil, "", CodeUsage, "is a folder"},
-		"NoParent":   {"where", run{args: []string{"load", "nodepools", "-f", file}}, 0, nil, nil, "", CodeUsage, "say which with --cluster"},
-		"NotAChild":  {"nowhere", run{args: []string{"load", "clusters", "--cluster", "c1", "-f", file}}, 0, nil, nil, "", CodeUsage, "leave out --cluster"},
-		"NoOverride": {"it would overwrite", run{args: []string{"load", "clusters", "-f", file, "--if-exists", "replace"}}, 0, nil, nil, "", CodeUsage, "neither refuse nor skip"},
+		"NoParent":   {"where", run{args: []string{"load", "nodepools", "-f", file}}, 0, nil, nil, "", CodeUsage, "needs a cluster; give it with --cluster"},
+		"NotAChild":  {"nowhere", run{args: []string{"load", "clusters", "--cluster", "c1", "-f", file}}, 0, nil, nil, "", CodeUsage, "only for node pools"},
+		"NoOverride": {"it would overwrite", run{args: []string{"load", "clusters", "-f", file, "--if-exists", "replace"}}, 0, nil, nil, "", CodeUsage, "is not fail or skip"},
 		"Orphan":     {"not there", run{args: []string{"load", "nodepools", "--cluster", "nope", "-f", file}}, 0, nil, nil, "", CodePrecondition, `cluster "nope"`},
 	}
 	for name, tc := range cases {
@@ -143,13 +143,13 @@ func TestLoadIsCutShort(t *testing.T) {
 	f := newFleet()
 	f.down = io.ErrUnexpectedEOF
 	got := run{args: []string{"load", "clusters", "-f", "-"}, stdin: "{}\n"}.do(t, f)
-	if got.code != CodeFailed || !strings.Contains(got.stderr, "fleetloop up starts one here") {
+	if got.code != CodeFailed || !strings.Contains(got.stderr, "fleetloop up' to start one on this machine") {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
 	f.down = nil
 	f.before = answering(http.StatusServiceUnavailable, v1.Problem{Detail: "database", Loaded: &v1.LoadResult{Created: 2000}})
 	got = run{args: []string{"load", "clusters", "-f", "-"}, stdin: "{}\n"}.do(t, f)
-	if got.code != CodePartial || !strings.Contains(got.stderr, "next:  what was created stays; load it again with --if-exists skip") {
+	if got.code != CodePartial || !strings.Contains(got.stderr, "next:  earlier lines were created; load the file again with --if-exists skip") {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
 }

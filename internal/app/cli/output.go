@@ -34,7 +34,7 @@ func checkFormat(cmd *cobra.Command, format string, formats []string) error {
 	if slices.Contains(formats, format) {
 		return nil
 	}
-	return usagef(cmd, "there is no output format %q here%s", format, lookup.Offer(format, formats))
+	return usagef(cmd, "unknown output format %q%s", format, lookup.Offer(format, formats))
 }
 
 // look is how this session shows things.

@@ -30,8 +30,8 @@ func (s *session) patchCommand() *cobra.Command {
 		Use:   "patch KIND NAME|ID ... [--spec JSON] [--label KEY=VALUE|KEY-] | -f FILE",
 		Short: "Change the spec or the labels of resources",
 		Long: "Change the spec or the labels of resources.\n\n" +
-			"--spec is a JSON merge patch (RFC 7386): what it names is changed, null removes, the rest stays.\n" +
-			"With -f the spec and the labels become exactly what the file says.",
+			"--spec is a JSON merge patch (RFC 7386): it changes the given fields, removes those that are null and keeps the rest.\n" +
+			"With -f, the spec and the labels are replaced by those in the file.",
 		Example: "  fleetloop patch cluster eu-1 --spec '{\"replicas\": 5}'\n" +
 			"  fleetloop patch cluster eu-1 --label tier=gold --label old-\n" +
 			"  fleetloop patch -f fleet.yaml",
@@ -40,7 +40,7 @@ func (s *session) patchCommand() *cobra.Command {
 	}
 	o.addFlags(s, cmd, false)
 	cmd.Flags().StringVar(&o.spec, "spec", "", "merge this `JSON` object into the spec")
-	cmd.Flags().StringArrayVar(&o.labels, "label", nil, "set a label, `key=value`, or remove it, key-; may be given several times")
+	cmd.Flags().StringArrayVar(&o.labels, "label", nil, "set a label, `key=value`, or remove it, key-; can be repeated")
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", fileUsage)
 	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
@@ -60,7 +60,7 @@ func (s *session) labelCommand() *cobra.Command {
 				n = 1
 			}
 			if len(args) <= n {
-				return usagef(cmd, "say which resource, and which labels to set (key=value) or to remove (key-)")
+				return usagef(cmd, "give the resource, and the labels to set (key=value) or remove (key-)")
 			}
 			o.labels = args[n:]
 			return s.patch(cmd, args[:n], o)
@@ -151,7 +151,7 @@ func apply(ctx context.Context, client *fleetclient.Client, i lookup.Item, e edi
 func (o patchOptions) edits(s *session, cmd *cobra.Command, args []string) ([]lookup.Ref, []edit, error) {
 	if o.file != "" {
 		if len(args) > 0 || o.spec != "" || len(o.labels) > 0 {
-			return nil, nil, errors.New("-f excludes names, --spec and --label")
+			return nil, nil, errors.New("-f cannot be combined with names, --spec or --label")
 		}
 		docs, err := document.Read(o.file, s.env.Stdin)
 		if err != nil {
@@ -174,7 +174,7 @@ func (o patchOptions) edits(s *session, cmd *cobra.Command, args []string) ([]lo
 		return nil, nil, err
 	}
 	if len(what.refs) == 0 {
-		return nil, nil, fmt.Errorf("say which %s to change, by name or id", what.kind.Collection)
+		return nil, nil, fmt.Errorf("give the %s to change by name or id", what.kind.Collection)
 	}
 	edits := make([]edit, len(what.refs))
 	for n := range edits {
@@ -195,7 +195,7 @@ func declare(d document.Document) edit {
 // newEdit merges into the spec and changes labels one by one.
 func newEdit(spec string, changes []string) (edit, error) {
 	if spec == "" && len(changes) == 0 {
-		return edit{}, errors.New("say what to change, with --spec, --label or -f")
+		return edit{}, errors.New("give the change with --spec, --label or -f")
 	}
 	if spec != "" {
 		if err := document.CheckPatch(spec); err != nil {

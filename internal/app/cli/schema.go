@@ -16,9 +16,9 @@ import (
 func (s *session) schemaCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema",
-		Short: "Say what the specs of a kind have to look like",
-		Long: "Register a JSON Schema for a kind. The server then refuses specs that violate it when they are created or changed.\n" +
-			"It holds for all tenants. Resources that are there stay as they are. Without a schema every object is a spec.",
+		Short: "Manage the JSON Schemas of specs",
+		Long: "Register a JSON Schema for a kind. The server then rejects new and changed specs that violate it, for all tenants.\n" +
+			"Existing resources are not changed. Without a schema, any JSON object is a valid spec.",
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -52,7 +52,7 @@ func (s *session) schemaSetCommand() *cobra.Command {
 		ValidArgsFunction: cobra.FixedCompletions(lookup.Collections(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: s.withKind(func(cmd *cobra.Command, client *fleetclient.Client, k lookup.Kind) error {
 			if file == "" {
-				return usagef(cmd, "say with -f which file has the schema; - is standard input")
+				return usagef(cmd, "give the file with the schema with -f; - is standard input")
 			}
 			schema, err := document.ReadObject(file, s.env.Stdin)
 			if err != nil {
@@ -74,7 +74,7 @@ func (s *session) printWarnings(k lookup.Kind, existing *v1.SchemaWarnings) erro
 	if _, err := fmt.Fprintf(s.env.Stdout, "schema/%s set\n", k.Collection); err != nil || existing == nil || existing.Invalid == 0 {
 		return err
 	}
-	s.note("warning: %d of %d %s violate the schema; they stay as they are until their specs are changed", existing.Invalid, existing.Checked, k.Collection)
+	s.note("warning: %d of %d existing %s violate the schema; they are not changed", existing.Invalid, existing.Checked, k.Collection)
 	for _, w := range existing.Examples {
 		for _, e := range w.Errors {
 			s.note("  %s/%s (%s, tenant %s): %s %s", k.Singular, w.Name, w.ID, w.Tenant, e.Pointer, e.Message)
@@ -89,7 +89,7 @@ func (s *session) printWarnings(k lookup.Kind, existing *v1.SchemaWarnings) erro
 func (s *session) schemaGetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "get [KIND]",
-		Short:             "Show the schema of a kind, or list which kinds have one",
+		Short:             "Show the schema of a kind, or list the kinds with a schema",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(lookup.Collections(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -125,7 +125,7 @@ func (s *session) listSchemas(cmd *cobra.Command) error {
 		return fmt.Errorf("list schemas: %w", err)
 	}
 	if len(list) == 0 {
-		s.note("No kind has a schema; every object is a spec.")
+		s.note("No kind has a schema.")
 	}
 	for _, schema := range list {
 		if _, err := fmt.Fprintf(s.env.Stdout, "%s   set %s by %s\n", schema.Kind, schema.UpdatedTime.Format("2006-01-02 15:04:05Z07:00"), schema.UpdatedBy); err != nil {

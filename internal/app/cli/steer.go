@@ -29,7 +29,7 @@ type steering struct {
 // outcome says what came of it.
 func (st steering) outcome(sync v1.ClusterSync) string {
 	if sync.State == v1.SyncSynced && st.verb == "retry" {
-		return "is synced already"
+		return "is already synced"
 	}
 	return st.done
 }
@@ -43,10 +43,9 @@ type steerOptions struct {
 func (s *session) retryCommand() *cobra.Command {
 	var o steerOptions
 	cmd := s.steerCommand(steering{"retry", (*fleetclient.Client).SyncRetry, "retried"}, &o)
-	cmd.Short = "Try the sync of clusters to Gardener at once"
-	cmd.Long = "Try the sync of clusters to Gardener at once, instead of when their time has come, and count their failures\n" +
-		"anew. A cluster that a worker is at just now is left to it, and one that is paused stays so: when it was\n" +
-		"named, that is an error."
+	cmd.Short = "Retry the sync of clusters to Gardener now"
+	cmd.Long = "Retry the sync of clusters to Gardener now instead of after their backoff, and reset their failure count.\n" +
+		"Clusters that are being synced or are paused are skipped; if such a cluster was named, the command fails."
 	cmd.Use = "retry NAME|ID ... | -l SELECTOR | --all-stuck"
 	cmd.Example = "  fleetloop clusters retry eu-1\n  fleetloop clusters retry --all-stuck"
 	cmd.Flags().BoolVar(&o.allStuck, "all-stuck", false, "retry all clusters that are stuck")
@@ -55,14 +54,14 @@ func (s *session) retryCommand() *cobra.Command {
 
 func (s *session) pauseCommand() *cobra.Command {
 	cmd := s.steerCommand(steering{"pause", (*fleetclient.Client).SyncPause, "paused"}, new(steerOptions))
-	cmd.Short = "Leave clusters in Gardener as they are until they are resumed"
+	cmd.Short = "Pause the sync of clusters to Gardener"
 	cmd.Example = "  fleetloop clusters pause eu-1\n  fleetloop clusters pause -l region=eu"
 	return cmd
 }
 
 func (s *session) resumeCommand() *cobra.Command {
 	cmd := s.steerCommand(steering{"resume", (*fleetclient.Client).SyncResume, "resumed"}, new(steerOptions))
-	cmd.Short = "Go on with the sync of clusters that were paused"
+	cmd.Short = "Resume the sync of paused clusters to Gardener"
 	cmd.Example = "  fleetloop clusters resume eu-1\n  fleetloop clusters resume -l region=eu"
 	return cmd
 }
@@ -73,7 +72,7 @@ func (s *session) steerCommand(st steering, o *steerOptions) *cobra.Command {
 		ValidArgsFunction: s.completeClusters,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.steer(cmd, args, st, *o) },
 	}
-	cmd.Flags().StringVarP(&o.labels, "selector", "l", "", "label `selector`, as in region=us-east,tier!=test")
+	cmd.Flags().StringVarP(&o.labels, "selector", "l", "", "label `selector`, for example region=us-east,tier!=test")
 	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
@@ -93,9 +92,9 @@ func (s *session) steer(cmd *cobra.Command, args []string, st steering, o steerO
 	case err != nil:
 		return usage(cmd, err)
 	case ways == 0:
-		return usagef(cmd, "say which clusters to %s: by name or with -l", st.verb)
+		return usagef(cmd, "give the clusters to %s by name or with -l", st.verb)
 	case ways > 1:
-		return usagef(cmd, "names, -l and --all-stuck exclude each other")
+		return usagef(cmd, "names, -l and --all-stuck cannot be combined")
 	}
 	client, err := s.connect(cmd)
 	if err != nil {
@@ -174,9 +173,9 @@ func left(err error) string {
 	switch {
 	case !ok:
 	case e.Problem.Code == codeSyncRunning:
-		return "is being tried just now"
+		return "is being synced now"
 	case e.Problem.Code == codeSyncPaused:
-		return "is paused and left alone"
+		return "is paused"
 	case fleetclient.IsNotFound(err):
 		return "is gone"
 	}

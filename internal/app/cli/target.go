@@ -20,10 +20,10 @@ type scope struct {
 
 func (sc *scope) addFlags(s *session, cmd *cobra.Command, selects bool) {
 	if selects {
-		cmd.Flags().StringVarP(&sc.labels, "selector", "l", "", "label `selector`, as in region=us-east,tier!=test")
-		cmd.Flags().StringVar(&sc.search, "search", "", "search `expression`, as in \"name like 'demo-%'\"")
+		cmd.Flags().StringVarP(&sc.labels, "selector", "l", "", "label `selector`, for example region=us-east,tier!=test")
+		cmd.Flags().StringVar(&sc.search, "search", "", "search `expression`, for example \"name like 'demo-%'\"")
 	}
-	cmd.Flags().StringVar(&sc.cluster, "cluster", "", "only the children of this cluster, by `name` or id")
+	cmd.Flags().StringVar(&sc.cluster, "cluster", "", "select only children of this cluster, by `name` or id")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
 }
 
@@ -42,9 +42,9 @@ func (sc *scope) target(cmd *cobra.Command, args []string) (target, error) {
 	switch {
 	case err != nil:
 	case len(refs) > 0 && (sc.labels != "" || sc.search != ""):
-		err = errors.New("names and a selector exclude each other")
+		err = errors.New("names cannot be combined with a selector")
 	case sc.cluster != "" && !k.IsChild():
-		err = errors.New("only node pools are in a cluster; leave out --cluster")
+		err = errors.New("--cluster is only for node pools; leave it out")
 	}
 	if err != nil {
 		return target{}, usage(cmd, err)
@@ -79,7 +79,7 @@ func (t target) find(ctx context.Context, client *fleetclient.Client) ([]lookup.
 	if len(items) == 0 && !t.missingOK {
 		return nil, &failure{
 			err: fmt.Errorf("no %s match", t.kind.Collection), code: CodePrecondition,
-			next: fmt.Sprintf("fleetloop get %s   lists what there is", t.kind.Collection),
+			next: fmt.Sprintf("run 'fleetloop get %s' to list the resources", t.kind.Collection),
 		}
 	}
 	if t.kind.IsChild() {

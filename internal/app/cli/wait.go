@@ -30,7 +30,7 @@ func (s *session) waitCommand() *cobra.Command {
 	var o waitOptions
 	cmd := &cobra.Command{
 		Use:   "wait KIND [NAME|ID ...] --for=phase=PHASE|condition=TYPE[=STATUS]|delete",
-		Short: "Wait until resources are as wanted",
+		Short: "Wait for a condition of resources",
 		Example: "  fleetloop wait cluster eu-1 --for=phase=Ready --timeout=10m\n" +
 			"  fleetloop wait nodepools -l tier=gold --for=condition=Reconciled\n" +
 			"  fleetloop wait cluster/eu-1 --for=delete",
@@ -38,10 +38,10 @@ func (s *session) waitCommand() *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.wait(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
-	cmd.Flags().StringVar(&o.condition, "for", "", "what to wait for: phase=PHASE, condition=TYPE[=STATUS] or delete")
+	cmd.Flags().StringVar(&o.condition, "for", "", "`condition` to wait for: phase=PHASE, condition=TYPE[=STATUS] or delete")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(
 		[]string{"phase=" + string(v1.PhaseReady), "condition=" + v1.ConditionReconciled, "delete"}, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "how `long` to wait; 0 looks once")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "timeout as a `duration`; 0 checks once")
 	cmd.Flags().BoolVar(&o.all, "all", false, "wait for all resources of the kind")
 	o.addWatchFlags(cmd)
 	return cmd
@@ -54,16 +54,16 @@ func (s *session) wait(cmd *cobra.Command, args []string, o waitOptions) error {
 	}
 	switch {
 	case o.timeout < 0:
-		return usagef(cmd, "--timeout %s is below zero", o.timeout)
+		return usagef(cmd, "--timeout %s is negative", o.timeout)
 	case o.interval <= 0:
-		return usagef(cmd, "--interval %s is not above zero", o.interval)
+		return usagef(cmd, "--interval %s is not positive", o.interval)
 	}
 	what, err := o.target(cmd, args)
 	if err != nil {
 		return err
 	}
 	if what.everything() && !o.all {
-		return usagef(cmd, "say which %s: by name, with -l, or with --all", what.kind.Collection)
+		return usagef(cmd, "give the %s by name, with -l, or with --all", what.kind.Collection)
 	}
 	client, err := s.connect(cmd)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *session) lookOnce(ctx context.Context, client *fleetclient.Client, pend
 		case err != nil:
 			return nil, nil, err
 		case gone && !g.deleted:
-			return nil, nil, &failure{err: fmt.Errorf("wait for %s: %s is gone", g, i.Label()), code: CodePrecondition}
+			return nil, nil, &failure{err: fmt.Errorf("wait for %s: %s was deleted", g, i.Label()), code: CodePrecondition}
 		case !gone && !g.holds(now.Resource):
 			left = append(left, now)
 			continue
@@ -141,7 +141,7 @@ func (s *session) lookOnce(ctx context.Context, client *fleetclient.Client, pend
 func late(pending []lookup.Item, g goal, timeout time.Duration, trouble error) error {
 	const most = 5
 	var b strings.Builder
-	fmt.Fprintf(&b, "wait for %s: not within %s: ", g, timeout)
+	fmt.Fprintf(&b, "wait for %s: timed out after %s: ", g, timeout)
 	for n, i := range pending[:min(len(pending), most)] {
 		if n > 0 {
 			b.WriteString("; ")
@@ -155,7 +155,7 @@ func late(pending []lookup.Item, g goal, timeout time.Duration, trouble error) e
 	if trouble != nil {
 		err = fmt.Errorf("%w: %w", err, trouble)
 	}
-	return &failure{err: err, code: CodeTimeout, next: "fleetloop describe " + pending[0].Label() + "   tells what holds it up"}
+	return &failure{err: err, code: CodeTimeout, next: "run 'fleetloop describe " + pending[0].Label() + "' to see why"}
 }
 
 // A goal is what a resource is waited for to become.
@@ -181,7 +181,7 @@ func parseGoal(text string) (goal, error) {
 			}
 			phases = append(phases, string(p))
 		}
-		return goal{}, fmt.Errorf("--for=phase: there is no phase %q%s", value, lookup.Offer(value, phases))
+		return goal{}, fmt.Errorf("--for=phase: unknown phase %q%s", value, lookup.Offer(value, phases))
 	case "condition":
 		condition, status, given := strings.Cut(value, "=")
 		if !given {
@@ -197,9 +197,9 @@ func parseGoal(text string) (goal, error) {
 			}
 			statuses = append(statuses, string(s))
 		}
-		return goal{}, fmt.Errorf("--for=condition: a condition has no status %q%s", status, lookup.Offer(status, statuses))
+		return goal{}, fmt.Errorf("--for=condition: unknown status %q%s", status, lookup.Offer(status, statuses))
 	}
-	return goal{}, fmt.Errorf("say what to wait for with --for=phase=Ready, --for=condition=Reconciled or --for=delete; got %q", text)
+	return goal{}, fmt.Errorf("--for=%q is invalid; use --for=phase=Ready, --for=condition=Reconciled or --for=delete", text)
 }
 
 func (g goal) String() string {

@@ -50,7 +50,7 @@ func TestWait(t *testing.T) {
 			map[time.Duration]func(*fakeAPI){time.Second / 2: func(f *fakeAPI) { f.items[1].Status.Phase = v1.PhaseReady }},
 			3 * time.Second, CodeTimeout, "", "cluster/c2 is Ready",
 		},
-		"TooLate":       {"a timeout has its own code and says how things stand", []string{"clusters", "c1", "c2", "--for=phase=Ready", "--timeout=10s"}, nil, 10 * time.Second, CodeTimeout, "cluster/c1 reached phase Ready\n", "wait for phase Ready: not within 10s: cluster/c2 is Provisioning"},
+		"TooLate":       {"a timeout has its own code and says how things stand", []string{"clusters", "c1", "c2", "--for=phase=Ready", "--timeout=10s"}, nil, 10 * time.Second, CodeTimeout, "cluster/c1 reached phase Ready\n", "wait for phase Ready: timed out after 10s: cluster/c2 is Provisioning"},
 		"Once":          {"no time is one look", []string{"cluster", "c2", "--for=phase=Ready", "--timeout=0"}, nil, 0, CodeTimeout, "", "cluster/c2 is Provisioning"},
 		"Condition":     {"a condition", []string{"cluster", "c2", "--for=condition=Reconciled=False"}, nil, 0, CodeOK, "cluster/c2 reached condition Reconciled False\n", ""},
 		"ConditionLate": {"its status is said", []string{"cluster", "c2", "--for=condition=Reconciled", "--timeout=1s"}, nil, time.Second, CodeTimeout, "", "cluster/c2 is Reconciled False (ReconciledMissingAdapters)"},
@@ -60,7 +60,7 @@ func TestWait(t *testing.T) {
 		"Deleted":       {"until it is gone", []string{"cluster", "c1", "--for=delete"}, map[time.Duration]func(*fakeAPI){2500 * time.Millisecond: remove("c1")}, 3 * time.Second, CodeOK, "cluster/c1 deleted\n", ""},
 		"GoneBefore":    {"what is not there is gone", []string{"clusters", "nope", "c1", "--for=delete"}, map[time.Duration]func(*fakeAPI){500 * time.Millisecond: remove("c1")}, time.Second, CodeOK, "cluster/c1 deleted\n", ""},
 		"NoneLeft":      {"nothing is left to wait for", []string{"clusters", "-l", "a=b", "--for=delete"}, nil, 0, CodeOK, "", ""},
-		"Vanishes":      {"what is gone never gets ready", []string{"cluster", "c2", "--for=phase=Ready"}, map[time.Duration]func(*fakeAPI){500 * time.Millisecond: remove("c2")}, time.Second, CodePrecondition, "", "cluster/c2 is gone"},
+		"Vanishes":      {"what is gone never gets ready", []string{"cluster", "c2", "--for=phase=Ready"}, map[time.Duration]func(*fakeAPI){500 * time.Millisecond: remove("c2")}, time.Second, CodePrecondition, "", "cluster/c2 was deleted"},
 		"Missing":       {"nor what never was", []string{"cluster", "nope", "--for=phase=Ready"}, nil, 0, CodePrecondition, "", "not found"},
 		"Outage": {
 			"an outage is waited out",
@@ -71,11 +71,11 @@ func TestWait(t *testing.T) {
 		"OutageTooLong": {"and is named if it lasts", []string{"cluster", "c2", "--for=phase=Ready", "--timeout=3s"}, map[time.Duration]func(*fakeAPI){time.Second / 2: down}, 3 * time.Second, CodeTimeout, "", "connection refused"},
 		"Refused":       {"what would be refused again is not waited out", []string{"cluster", "c2", "--for=phase=Ready"}, map[time.Duration]func(*fakeAPI){time.Second / 2: broken(http.StatusForbidden)}, time.Second, CodeFailed, "", "403"},
 		"NoGoal":        {"say what for", []string{"cluster", "c2"}, nil, 0, CodeUsage, "", "--for=phase=Ready"},
-		"BadGoal":       {"say what for", []string{"cluster", "c2", "--for=condition="}, nil, 0, CodeUsage, "", `got "condition="`},
+		"BadGoal":       {"say what for", []string{"cluster", "c2", "--for=condition="}, nil, 0, CodeUsage, "", `--for="condition=" is invalid`},
 		"NoOne":         {"say which", []string{"clusters", "--for=delete"}, nil, 0, CodeUsage, "", "--all"},
-		"BadPhase":      {"it would never come", []string{"cluster", "c2", "--for=phase=Perfect"}, nil, 0, CodeUsage, "", `there is no phase "Perfect"; there are Pending, Provisioning, Ready, Failed, Deleting`},
-		"BadTimeout":    {"a sign is a mistake", []string{"cluster", "c1", "--for=delete", "--timeout=-1s"}, nil, 0, CodeUsage, "", "below zero"},
-		"BadInterval":   {"a busy loop", []string{"cluster", "c1", "--for=delete", "--interval=0"}, nil, 0, CodeUsage, "", "above zero"},
+		"BadPhase":      {"it would never come", []string{"cluster", "c2", "--for=phase=Perfect"}, nil, 0, CodeUsage, "", `unknown phase "Perfect"; use one of Pending, Provisioning, Ready, Failed, Deleting`},
+		"BadTimeout":    {"a sign is a mistake", []string{"cluster", "c1", "--for=delete", "--timeout=-1s"}, nil, 0, CodeUsage, "", "negative"},
+		"BadInterval":   {"a busy loop", []string{"cluster", "c1", "--for=delete", "--interval=0"}, nil, 0, CodeUsage, "", "positive"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -180,9 +180,9 @@ func TestWatchRefuses(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"YAML":     {"a list without an end is no YAML", "watch clusters -o yaml", CodeUsage, "no output format"},
-		"Limit":    {"which of them", "get clusters -w --limit 3", CodeUsage, "exclude each other"},
-		"Interval": {"a busy loop", "watch clusters --interval 0", CodeUsage, "above zero"},
+		"YAML":     {"a list without an end is no YAML", "watch clusters -o yaml", CodeUsage, "unknown output format"},
+		"Limit":    {"which of them", "get clusters -w --limit 3", CodeUsage, "cannot be combined"},
+		"Interval": {"a busy loop", "watch clusters --interval 0", CodeUsage, "positive"},
 		"Kinds":    {"one table", "watch cluster/c1 nodepool/c1/workers", CodeUsage, "one kind"},
 		"Missing":  {"nothing to watch", "watch cluster nope", CodePrecondition, "not found"},
 		"Parent":   {"nowhere to watch", "watch nodepools --cluster nope", CodePrecondition, "not found"},

@@ -23,23 +23,23 @@ type watchOptions struct {
 }
 
 func (o *watchOptions) addWatchFlags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&o.interval, "interval", time.Second, "`time` between two looks")
+	cmd.Flags().DurationVar(&o.interval, "interval", time.Second, "`duration` between two checks")
 }
 
 func (s *session) watchCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
 		Use:   "watch KIND [NAME|ID ...]",
-		Short: "Show resources, and go on with what changes",
-		Long: "Show resources, and go on with what changes, until interrupted or until all that were named are gone.\n\n" +
-			"A row is shown again when more of it changed than its ages. In JSON each line is an object with the\n" +
-			"type of the change (ADDED, MODIFIED, DELETED) and the resource, and every change counts.",
+		Short: "Watch resources",
+		Long: "Show resources and then their changes, until interrupted or until all named resources are deleted.\n\n" +
+			"A row is printed again when a value other than an age changes. With -o json, each line is an object with the\n" +
+			"type of the change (ADDED, MODIFIED, DELETED) and the resource, for every change.",
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.watch(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
 	addOutputFlag(cmd, &o.format, watchFormats())
-	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	o.addWatchFlags(cmd)
 	return cmd
 }
@@ -50,9 +50,9 @@ func (s *session) watch(cmd *cobra.Command, args []string, o getOptions) error {
 	}
 	switch {
 	case o.interval <= 0:
-		return usagef(cmd, "--interval %s is not above zero", o.interval)
+		return usagef(cmd, "--interval %s is not positive", o.interval)
 	case o.limit != 0:
-		return usagef(cmd, "--limit and a watch exclude each other")
+		return usagef(cmd, "--limit cannot be combined with --watch")
 	}
 	what, err := o.target(cmd, args)
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *session) watch(cmd *cobra.Command, args []string, o getOptions) error {
 	}
 	for _, r := range what.refs {
 		if r.Kind != what.kind {
-			return usagef(cmd, "a watch is of one kind; %s and %s are two", what.kind.Collection, r.Kind.Collection)
+			return usagef(cmd, "a watch is limited to one kind; got %s and %s", what.kind.Collection, r.Kind.Collection)
 		}
 	}
 	client, err := s.connect(cmd)
@@ -179,7 +179,7 @@ func (w *watcher) once(ctx context.Context, look look) (pause time.Duration, err
 		return 0, err
 	case !w.troubled:
 		w.troubled = true
-		w.note("warning: %v; trying again every %s", err, w.interval)
+		w.note("warning: %v; retrying every %s", err, w.interval)
 	}
 	return max(w.interval, retryAfter(err)), nil
 }

@@ -19,7 +19,7 @@ func (s *session) whoAmICommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "whoami",
-		Short: "Show who you are to the fleet API, and what you may do",
+		Short: "Show your identity and permissions in the fleet API",
 		Example: "  fleetloop whoami\n" +
 			"  fleetloop --token-file ~/.fleet-token whoami -o json",
 		Args:              cobra.NoArgs,
@@ -40,7 +40,7 @@ func (s *session) whoAmICommand() *cobra.Command {
 			identity, err := client.WhoAmI(cmd.Context())
 			switch {
 			case fleetclient.IsNotFound(err):
-				return &failure{err: fmt.Errorf("the server %s does not say who you are", cfg.Server), code: CodeFailed, next: "use a fleet API of this release"}
+				return &failure{err: fmt.Errorf("the server %s does not support whoami", cfg.Server), code: CodeFailed, next: "use a fleet API of the same release"}
 			case err != nil:
 				return err
 			case format == show.JSON:

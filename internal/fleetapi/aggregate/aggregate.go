@@ -189,7 +189,7 @@ func (f *Facts) reconciled(reports []*v1.AdapterStatus) v1.Condition {
 	}
 	switch done := f.all(reports, f.goal()); {
 	case done && f.Deleting && f.Children > 0:
-		c.Reason, c.Message = ReasonWaitingForChildren, "waiting for the resources that belong to this one to go"
+		c.Reason, c.Message = ReasonWaitingForChildren, "waiting for the deletion of its child resources"
 	case done:
 		c.Status, c.Reason, c.Message = v1.ConditionTrue, ReasonAll, "all required adapters have reconciled the current generation"
 	}

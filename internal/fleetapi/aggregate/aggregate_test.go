@@ -239,7 +239,7 @@ func TestReconciled(t *testing.T) {
 			facts:  del(2, both(1, report("validation", 1, 4, finalized), report("dns", 1, 9, finalized))),
 			want: v1.Condition{
 				Status: v1.ConditionFalse, Reason: aggregate.ReasonWaitingForChildren, ObservedGeneration: 1,
-				Message:     "waiting for the resources that belong to this one to go",
+				Message:     "waiting for the deletion of its child resources",
 				CreatedTime: at(50), LastUpdatedTime: at(4), LastTransitionTime: at(50),
 			},
 		},

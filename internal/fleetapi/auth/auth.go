@@ -85,7 +85,7 @@ var (
 	// ErrExpired is an ErrInvalidToken that was valid once.
 	ErrExpired = fmt.Errorf("%w: expired", ErrInvalidToken)
 	// ErrUnavailable means that the token cannot be judged just now.
-	ErrUnavailable = errors.New("the token's issuer cannot be reached")
+	ErrUnavailable = errors.New("the token's issuer is unreachable")
 )
 
 // The modes.
@@ -99,32 +99,32 @@ const DefaultTenant = "default"
 
 // Config says who is let in.
 type Config struct {
-	Mode string `key:"mode" env:"FLEET_API_AUTH_MODE" flag:"auth-mode" default:"none" validate:"oneof=none bearer" doc:"Who is let in: none (everybody, only on a loopback address) or bearer (who has a token)."`
+	Mode string `key:"mode" env:"FLEET_API_AUTH_MODE" flag:"auth-mode" default:"none" validate:"oneof=none bearer" doc:"Authentication mode: none (no authentication, only on a loopback address) or bearer (tokens)."`
 
-	TokenFile string `key:"token_file" env:"FLEET_API_TOKEN_FILE" flag:"auth-token-file" doc:"YAML file with the fixed bearer tokens: tokens, a list of {token or sha256, subject, tenant, roles}. It is read again when it changes."`
+	TokenFile string `key:"token_file" env:"FLEET_API_TOKEN_FILE" flag:"auth-token-file" doc:"YAML file with the static bearer tokens: tokens, a list of {token or sha256, subject, tenant, roles}. It is reloaded when it changes."`
 
-	Issuers []Issuer `key:"issuers" validate:"dive" doc:"OpenID Connect issuers whose tokens are taken."`
+	Issuers []Issuer `key:"issuers" validate:"dive" doc:"OpenID Connect issuers whose tokens are accepted."`
 }
 
 // An Issuer is one OpenID Connect provider whose tokens are taken.
 type Issuer struct {
-	Issuer string `key:"issuer" validate:"required,url" doc:"URL of the issuer, exactly as its tokens have it."`
+	Issuer string `key:"issuer" validate:"required,url" doc:"URL of the issuer, exactly as in the iss claim of its tokens."`
 
-	Audience string `key:"audience" validate:"required" doc:"Audience that a token must name."`
+	Audience string `key:"audience" validate:"required" doc:"Audience that a token must have."`
 
-	KeysURL string `key:"keys_url" validate:"omitempty,url" doc:"URL of the issuer's keys; empty finds it by discovery."`
+	KeysURL string `key:"keys_url" validate:"omitempty,url" doc:"URL of the issuer's keys; by default it is discovered."`
 
-	Algorithms []string `key:"algorithms" default:"RS256,ES256,EdDSA" validate:"dive,oneof=RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA" doc:"Signature algorithms that are taken."`
+	Algorithms []string `key:"algorithms" default:"RS256,ES256,EdDSA" validate:"dive,oneof=RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA" doc:"Accepted signature algorithms."`
 
-	TenantClaim string `key:"tenant_claim" default:"tenant" doc:"Claim that holds the tenant; dots lead into nested claims."`
+	TenantClaim string `key:"tenant_claim" default:"tenant" doc:"Claim with the tenant; dots separate nested claims."`
 
-	RolesClaim string `key:"roles_claim" default:"roles" doc:"Claim that holds the roles, a list or words separated by spaces; dots lead into nested claims."`
+	RolesClaim string `key:"roles_claim" default:"roles" doc:"Claim with the roles, a list or words separated by spaces; dots separate nested claims."`
 
-	SystemRole string `key:"system_role" default:"system" doc:"What the roles claim calls the system role."`
+	SystemRole string `key:"system_role" default:"system" doc:"Value of the roles claim for the role system."`
 
-	ViewerRole string `key:"viewer_role" doc:"What the roles claim calls the viewer role, which reads all tenants; empty gives it to nobody."`
+	ViewerRole string `key:"viewer_role" doc:"Value of the roles claim for the role viewer, which reads all tenants; empty disables the role for this issuer."`
 
-	OperatorRole string `key:"operator_role" doc:"What the roles claim calls the operator role, which reads and changes all tenants; empty gives it to nobody."`
+	OperatorRole string `key:"operator_role" doc:"Value of the roles claim for the role operator, which reads and changes all tenants; empty disables the role for this issuer."`
 }
 
 // Deps are what an Authenticator works with.
@@ -151,10 +151,10 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 	switch cfg.Mode {
 	case ModeNone:
 		if configured {
-			return nil, errors.New("auth mode \"none\" takes no token file and no issuers; set the mode to \"bearer\" to use them")
+			return nil, errors.New("auth mode \"none\" does not use a token file or issuers; set the mode to \"bearer\" to use them")
 		}
 		if !bearer.Loopback(deps.ListenAddr) {
-			return nil, fmt.Errorf("auth mode \"none\" would let everybody in who reaches %q; listen on a loopback address, or set the mode to \"bearer\" with a token file or issuers", deps.ListenAddr)
+			return nil, fmt.Errorf("auth mode \"none\" allows anyone who can reach %q; listen on a loopback address, or set the mode to \"bearer\" with a token file or issuers", deps.ListenAddr)
 		}
 		return &Authenticator{anonymous: true}, nil
 	case ModeBearer:
@@ -162,7 +162,7 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 			return nil, errors.New("auth mode \"bearer\" needs a token file or issuers")
 		}
 	default:
-		return nil, fmt.Errorf("no auth mode %q; there are none and bearer", cfg.Mode)
+		return nil, fmt.Errorf("unknown auth mode %q; use none or bearer", cfg.Mode)
 	}
 
 	a := &Authenticator{issuers: make(map[string]*issuer, len(cfg.Issuers))}
@@ -204,5 +204,5 @@ func (a *Authenticator) Authenticate(ctx context.Context, header string) (Princi
 	if i, ok := a.issuers[claimedIssuer(token)]; ok {
 		return i.verify(ctx, token)
 	}
-	return Principal{}, fmt.Errorf("%w: neither a known token nor one of a known issuer", ErrInvalidToken)
+	return Principal{}, fmt.Errorf("%w: it matches no configured token and no configured issuer", ErrInvalidToken)
 }

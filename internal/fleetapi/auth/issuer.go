@@ -46,11 +46,11 @@ func newIssuer(cfg Issuer, client *http.Client) (*issuer, error) {
 	}
 	for _, alg := range cfg.Algorithms {
 		if !slices.Contains(asymmetric(), alg) {
-			return nil, fmt.Errorf("no algorithm %q; there are %s", alg, strings.Join(asymmetric(), ", "))
+			return nil, fmt.Errorf("unknown algorithm %q; use one of %s", alg, strings.Join(asymmetric(), ", "))
 		}
 	}
 	if cfg.Issuer == "" || cfg.Audience == "" {
-		return nil, errors.New("needs an issuer and an audience")
+		return nil, errors.New("an issuer and an audience are required")
 	}
 	if client == nil {
 		client = &http.Client{Timeout: fetchTimeout}
@@ -137,11 +137,11 @@ func (i *issuer) principal(t *oidc.IDToken) (Principal, error) {
 	}
 	p := Principal{Subject: t.Subject, Expires: t.Expiry}
 	if !bearer.ValidName(p.Subject) {
-		return Principal{}, fmt.Errorf("%w: it has no usable subject", ErrInvalidToken)
+		return Principal{}, fmt.Errorf("%w: its subject is missing or invalid", ErrInvalidToken)
 	}
 	if tenant, ok := claim(claims, i.cfg.TenantClaim).(string); ok && tenant != "" {
 		if !bearer.ValidName(tenant) {
-			return Principal{}, fmt.Errorf("%w: its tenant is not usable", ErrInvalidToken)
+			return Principal{}, fmt.Errorf("%w: its tenant is invalid", ErrInvalidToken)
 		}
 		p.Tenant = tenant
 	}
@@ -207,7 +207,7 @@ func claimedIssuer(token string) string {
 	return claims.Issuer
 }
 
-var errTooManyFetches = errors.New("the issuer was asked for its keys too often just now")
+var errTooManyFetches = errors.New("the issuer's keys were requested too often; retry later")
 
 // A fetcher carries requests to an issuer, not too many of them, and
 // counts those that failed.

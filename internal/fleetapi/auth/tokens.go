@@ -10,7 +10,7 @@ import (
 
 // A tokenList is what a token file holds.
 type tokenList struct {
-	Tokens []entry `key:"tokens" validate:"dive" doc:"The tokens that are taken."`
+	Tokens []entry `key:"tokens" validate:"dive" doc:"Accepted tokens."`
 }
 
 // An entry is one token. Of Token and SHA256, the hexadecimal hash of the
@@ -18,8 +18,8 @@ type tokenList struct {
 type entry struct {
 	Token   settings.Secret `key:"token" doc:"The token."`
 	SHA256  string          `key:"sha256" doc:"SHA-256 of the token in hexadecimal, so that the file holds no secret."`
-	Subject string          `key:"subject" validate:"required" doc:"Who has the token, as created_by and the log say it."`
-	Tenant  string          `key:"tenant" doc:"Tenant whose rows the subject sees; may be empty where there is a role."`
+	Subject string          `key:"subject" validate:"required" doc:"Name of the token's owner, as shown in created_by and in the log."`
+	Tenant  string          `key:"tenant" doc:"Tenant of the subject; may be empty if the subject has a role."`
 	Roles   []Role          `key:"roles" validate:"dive,oneof=system viewer operator" doc:"Roles of the subject: system for sentinels and adapters, viewer to read all tenants, operator to read and change all tenants."`
 }
 
@@ -42,7 +42,7 @@ func readTokens(path string) ([]bearer.Token[Principal], error) {
 func (e entry) checkTenant() error {
 	switch {
 	case e.Tenant == "" && len(e.Roles) == 0:
-		return fmt.Errorf("needs a tenant, or one of the roles %q, %q and %q", System, Viewer, Operator)
+		return fmt.Errorf("must have a tenant or one of the roles %q, %q and %q", System, Viewer, Operator)
 	case e.Tenant != "" && !bearer.ValidName(e.Tenant):
 		return errors.New("tenant must be 1 to 253 printable characters")
 	}

@@ -91,7 +91,7 @@ func TestTokenRotation(t *testing.T) {
 
 	write(t, path, "tokens: [{token: third-token, subject")
 	check("other-token", nil)
-	if !strings.Contains(logs.String(), "not readable") {
+	if !strings.Contains(logs.String(), "unreadable") {
 		t.Errorf("a broken file is not in the log:\n%s", &logs)
 	}
 	if strings.Contains(logs.String(), "third-token") {
@@ -103,7 +103,7 @@ func TestTokenRotation(t *testing.T) {
 	}
 	check("other-token", nil)
 	check("other-token", nil)
-	if n := strings.Count(logs.String(), "is gone"); n != 1 {
+	if n := strings.Count(logs.String(), "file deleted"); n != 1 {
 		t.Errorf("a file that is gone is logged %d times", n)
 	}
 
@@ -118,13 +118,13 @@ func TestTokenFileRefuses(t *testing.T) {
 		"NoList":        {"token: x", `unknown key "token"`},
 		"TwoDocuments":  {"[]\n---\n[{token: s3cret, subject: a, tenant: t}]", "second document"},
 		"UnknownKey":    {"tokens: [{token: s3cret, subject: a, tenant: t, admin: true}]", `unknown key "tokens[0].admin"`},
-		"NoToken":       {"tokens: [{subject: a, tenant: t}]", "token or sha256"},
-		"BothForms":     {"tokens: [{token: s3cret, sha256: " + hash + ", subject: a, tenant: t}]", "one of them"},
+		"NoToken":       {"tokens: [{subject: a, tenant: t}]", "one of token and sha256"},
+		"BothForms":     {"tokens: [{token: s3cret, sha256: " + hash + ", subject: a, tenant: t}]", "exactly one of"},
 		"ShortHash":     {"tokens: [{sha256: abcd, subject: a, tenant: t}]", "64 hexadecimal"},
 		"NoHash":        {"tokens: [{sha256: " + strings.Repeat("xy", 32) + ", subject: a, tenant: t}]", "64 hexadecimal"},
 		"NoSubject":     {"tokens: [{token: s3cret, tenant: t}]", "subject"},
 		"BadSubject":    {`tokens: [{token: s3cret, subject: "a\nb", tenant: t}]`, "printable"},
-		"NoTenant":      {"tokens: [{token: s3cret, subject: a}]", "needs a tenant"},
+		"NoTenant":      {"tokens: [{token: s3cret, subject: a}]", "must have a tenant"},
 		"BadTenant":     {`tokens: [{token: s3cret, subject: a, tenant: "\0"}]`, "tenant must be"},
 		"UnknownRole":   {"tokens: [{token: s3cret, subject: a, tenant: t, roles: [root]}]", "must be one of system, viewer, operator"},
 		"SameTwice":     {"tokens: [{token: s3cret, subject: a, tenant: t}, {token: s3cret, subject: b, tenant: u}]", `tokens[1] (subject "b")`},

@@ -39,7 +39,7 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64, v any) *problem.E
 		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return problem.New(problem.BodyTooLarge, "the body is larger than %d bytes", tooLarge.Limit)
 		}
-		return problem.New(problem.InvalidBody, "the body could not be read to its end")
+		return problem.New(problem.InvalidBody, "the body could not be read completely")
 	}
 	strict, err := strconv.ParseBool(r.URL.Query().Get("strict"))
 	return decode("the body", data, v, r.Method == http.MethodPatch || err == nil && strict)
@@ -51,7 +51,7 @@ func Decode(what string, data []byte, v any) *problem.Error { return decode(what
 
 func decode(what string, data []byte, v any, strict bool) *problem.Error {
 	if len(bytes.TrimSpace(data)) == 0 {
-		return problem.New(problem.InvalidBody, "%s is empty; it has to be a JSON object", what)
+		return problem.New(problem.InvalidBody, "%s is empty; send a JSON object", what)
 	}
 	if err := checkDepth(what, data); err != nil {
 		return err
@@ -67,14 +67,14 @@ func decode(what string, data []byte, v any, strict bool) *problem.Error {
 // of another site: it is one that such a page can send without asking us first.
 func CheckType(r *http.Request, types ...string) *problem.Error {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return problem.New(problem.UnsupportedMediaType, "content encoding %q is not understood; send the body as it is", e)
+		return problem.New(problem.UnsupportedMediaType, "content encoding %q is not supported; send the body without encoding", e)
 	}
 	given := r.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(given)
 	if err == nil && slices.Contains(types, media) || given == "" && http.NewCrossOriginProtection().Check(r) == nil {
 		return nil
 	}
-	return problem.New(problem.UnsupportedMediaType, "content type %q is not understood; send %s", given, types[0])
+	return problem.New(problem.UnsupportedMediaType, "content type %q is not supported; send %s", given, types[0])
 }
 
 func checkDepth(what string, data []byte) *problem.Error {
@@ -87,7 +87,7 @@ func checkDepth(what string, data []byte) *problem.Error {
 			return explain(what, err)
 		}
 		if d.StackDepth() > MaxDepth {
-			return problem.New(problem.InvalidBody, "%s nests deeper than %d", what, MaxDepth)
+			return problem.New(problem.InvalidBody, "%s is nested deeper than %d levels", what, MaxDepth)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func checkDepth(what string, data []byte) *problem.Error {
 func explain(what string, err error) *problem.Error {
 	if s, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return problem.New(problem.InvalidBody, "%s is there twice", place(what, s.JSONPointer))
+			return problem.New(problem.InvalidBody, "%s occurs twice", place(what, s.JSONPointer))
 		}
 		return problem.New(problem.InvalidBody, "%s is not valid JSON at byte %d, near %s: %s", what, s.ByteOffset, place(what, s.JSONPointer), reason(s.Err))
 	}
@@ -108,7 +108,7 @@ func explain(what string, err error) *problem.Error {
 		return problem.New(problem.InvalidBody, "%s is not a known field", place(what, s.JSONPointer))
 	}
 	if s.Err != nil {
-		return problem.New(problem.InvalidBody, "%s is not usable: %s", place(what, s.JSONPointer), reason(s.Err))
+		return problem.New(problem.InvalidBody, "%s is invalid: %s", place(what, s.JSONPointer), reason(s.Err))
 	}
 	return problem.New(problem.InvalidBody, "%s must not be %s", place(what, s.JSONPointer), kind(s.JSONKind))
 }

@@ -59,7 +59,7 @@ const renewBatch = 100_000
 
 // errOtherHistory means that the feed belongs to another history of the
 // database than this one.
-var errOtherHistory = errors.New("the change feed is that of another database")
+var errOtherHistory = errors.New("the change feed belongs to another database")
 
 // Changes calls visit for the settled changes behind a cursor.
 func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next feed.Cursor, more bool, err error) {
@@ -129,7 +129,7 @@ func (s *Store) Horizon(ctx context.Context) (next feed.Cursor, err error) {
 		})
 	})
 	if err != nil {
-		return feed.Cursor{}, failed(err, "read how far changes are settled")
+		return feed.Cursor{}, failed(err, "read the bounds of the change feed")
 	}
 	return next, nil
 }
@@ -140,7 +140,7 @@ func (s *Store) State(ctx context.Context, kind string) (state feed.State, err e
 		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) { queueState(b, kind, &state) })
 	})
 	if err != nil {
-		return feed.State{}, failed(err, "read the state of the changes")
+		return feed.State{}, failed(err, "read the state of the change feed")
 	}
 	return state, nil
 }
@@ -157,7 +157,7 @@ func (s *Store) onFeed(ctx context.Context, read func() error) error {
 			b.Queue(db.RenewFeed, renewBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&done) })
 		})
 		if err != nil {
-			return fmt.Errorf("begin a new epoch of changes: %w", err)
+			return fmt.Errorf("start a new epoch of the change feed: %w", err)
 		}
 	}
 	return read()

@@ -216,7 +216,7 @@ func TestAddedRowsAreTold(t *testing.T) {
 			d.exec(t, tc.sql)
 			added, odd := count()-before, 0
 			if err := d.conn.QueryRow(t.Context(), `select count(*) from tenant.resources r
-				where not exists (select from tenant.resource_changes c where c.id = r.id and c.kind = r.kind and c.tenant = r.tenant and c.seq = r.revision and not c.relabelled)`).Scan(&odd); err != nil {
+				where not exists (select from tenant.resource_changes c where c.id = r.id and c.kind = r.kind and c.tenant = r.tenant and c.seq = r.revision and not c.labels_changed)`).Scan(&odd); err != nil {
 				t.Fatal(err)
 			}
 			if added != tc.want || odd != 0 {
@@ -258,7 +258,7 @@ func TestChangesOfOthersAreTold(t *testing.T) {
 			told := 0
 			_, _, err = d.Changes(t.Context(), all(), fleetapi.ChangeQuery{After: at, Limit: 10}, func(c *fleetapi.Change) error {
 				told++
-				if c.Key != r.Key || (c.Record == nil) != tc.gone || c.Relabelled != tc.relabelled {
+				if c.Key != r.Key || (c.Record == nil) != tc.gone || c.Relabelled != tc.labels_changed {
 					t.Errorf("told %+v", c)
 				}
 				if c.Record != nil && (c.Record.Revision <= r.Revision || c.At.Seq != c.Record.Revision) {

@@ -73,11 +73,11 @@ func (t *tx) FirstMissing(ctx context.Context, b *fleetapi.Batch) (int, error) {
 	}
 	rows, err := t.tx.Query(ctx, firstMissing, ids, b.Common.Kind)
 	if err != nil {
-		return 0, fmt.Errorf("look for the names that are in use: %w", err)
+		return 0, fmt.Errorf("find existing names: %w", err)
 	}
 	first, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
 	if err != nil {
-		return 0, fmt.Errorf("look for the names that are in use: %w", err)
+		return 0, fmt.Errorf("find existing names: %w", err)
 	}
 	return first, nil
 }

@@ -56,9 +56,9 @@ func (p *Pruner) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil && !p.failing:
-			p.log.WarnContext(ctx, "old changes cannot be pruned, trying again", "err", err)
+			p.log.WarnContext(ctx, "pruning old changes failed, retrying", "err", err)
 		case err == nil && p.failing:
-			p.log.InfoContext(ctx, "old changes are pruned again")
+			p.log.InfoContext(ctx, "pruning old changes works again")
 		}
 		p.failing = err != nil
 	}
@@ -93,7 +93,7 @@ func (p *Pruner) watch(ctx context.Context, bounds *db.FeedBoundsRow, now time.T
 	}
 	if held := now.Sub(p.since); held >= heldUpAfter && !p.told {
 		p.told = true
-		p.log.WarnContext(ctx, "changes are held up by a transaction that does not end", "transaction", p.oldest, "held", held.Round(time.Second),
+		p.log.WarnContext(ctx, "changes are delayed by a long-running transaction", "transaction", p.oldest, "held", held.Round(time.Second),
 			"hint", "select * from pg_stat_activity where backend_xid = '"+fmt.Sprint(uint32(p.oldest))+"'") //nolint:gosec // the server itself shows these 32 bits
 	}
 }

@@ -178,7 +178,7 @@ func TestWhatHoldsUpTheFeedIsLogged(t *testing.T) {
 	}
 	round(time.Minute)
 	round(2 * time.Minute)
-	if n := strings.Count(log.String(), "changes are held up"); n != 1 || !strings.Contains(log.String(), "transaction="+xact) {
+	if n := strings.Count(log.String(), "changes are delayed"); n != 1 || !strings.Contains(log.String(), "transaction="+xact) {
 		t.Errorf("told %d times of transaction %s: %s", n, xact, &log)
 	}
 	if err := slow.Rollback(t.Context()); err != nil {
@@ -186,7 +186,7 @@ func TestWhatHoldsUpTheFeedIsLogged(t *testing.T) {
 	}
 	round(10 * time.Minute)
 	round(20 * time.Minute)
-	if n := strings.Count(log.String(), "changes are held up"); n != 1 {
+	if n := strings.Count(log.String(), "changes are delayed"); n != 1 {
 		t.Errorf("told %d times: %s", n, &log)
 	}
 }
@@ -201,11 +201,11 @@ func TestAPrunerGoesOn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
-	if got := <-told; got != "old changes cannot be pruned, trying again" {
+	if got := <-told; got != "pruning old changes failed, retrying" {
 		t.Errorf("logged %q", got)
 	}
 	d.exec(t, "alter function tenant.away rename to prune_changes")
-	if got := <-told; got != "old changes are pruned again" {
+	if got := <-told; got != "pruning old changes works again" {
 		t.Errorf("logged %q", got)
 	}
 	cancel()

@@ -162,7 +162,7 @@ func (s *Store) UnsettledSyncs(ctx context.Context, after string, limit int) (id
 		})
 	})
 	if err != nil {
-		return nil, failed(err, "read which clusters have news of their sync")
+		return nil, failed(err, "list clusters with a changed sync state")
 	}
 	return ids, nil
 }
@@ -180,7 +180,7 @@ func steering(action fleetapi.SyncAction) (string, error) {
 	case fleetapi.SyncResume:
 		return "select tenant.resume_cluster_sync($1::uuid)", nil
 	}
-	return "", fmt.Errorf("there is nothing like %q to be done to a sync", action)
+	return "", fmt.Errorf("unknown sync action %q", action)
 }
 
 // ListSyncs reads a page. It is put together of what has something to do, which

@@ -227,7 +227,7 @@ func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.Ada
 	r.Revision = revision
 	if was.unsettled {
 		if err := t.q.SettleSync(ctx, r.ID, was.locked.Shoot.Version); err != nil {
-			return fmt.Errorf("note which sync the status of %s %q includes: %w", r.Kind, r.ID, err)
+			return fmt.Errorf("save the sync version of the status of %s %q: %w", r.Kind, r.ID, err)
 		}
 		was.unsettled = false
 	}

@@ -140,9 +140,9 @@ func Validate(r v1.Report, now time.Time) []v1.FieldError {
 	if t := r.ObservedTime; t != nil {
 		switch {
 		case t.After(now.Add(MaxAhead)):
-			refuse("observed_time", "max", t, "must not be more than %s ahead of the server's clock, which says %s", MaxAhead, now.Format(time.RFC3339))
+			refuse("observed_time", "max", t, "must be at most %s ahead of the server's clock, which is at %s", MaxAhead, now.Format(time.RFC3339))
 		case t.Before(now.Add(-MaxAge)):
-			refuse("observed_time", "min", t, "must not be more than %s old; the server's clock says %s", MaxAge, now.Format(time.RFC3339))
+			refuse("observed_time", "min", t, "must be at most %s old; the server's clock is at %s", MaxAge, now.Format(time.RFC3339))
 		}
 	}
 	return append(errs, validateConditions(r.Conditions)...)
@@ -154,7 +154,7 @@ func validateConditions(list []v1.ReportCondition) []v1.FieldError {
 		errs = append(errs, v1.FieldError{Field: field, Constraint: constraint, Message: message, Value: value})
 	}
 	if len(list) > maxConditions {
-		refuse("conditions", "max", len(list), fmt.Sprintf("must not be more than %d", maxConditions))
+		refuse("conditions", "max", len(list), fmt.Sprintf("must be at most %d", maxConditions))
 		return errs
 	}
 	seen := make(map[string]bool, len(list))
@@ -162,9 +162,9 @@ func validateConditions(list []v1.ReportCondition) []v1.FieldError {
 		field := fmt.Sprintf("conditions[%d].", i)
 		switch {
 		case !validType(c.Type):
-			refuse(field+"type", "format", c.Type, fmt.Sprintf("must be 1 to %d letters and digits, a letter first", maxType))
+			refuse(field+"type", "format", c.Type, fmt.Sprintf("must be 1 to %d letters and digits and start with a letter", maxType))
 		case seen[c.Type]:
-			refuse(field+"type", "unique", c.Type, "is there more than once")
+			refuse(field+"type", "unique", c.Type, "occurs more than once")
 		}
 		seen[c.Type] = true
 		switch c.Status {
@@ -180,13 +180,13 @@ func validateConditions(list []v1.ReportCondition) []v1.FieldError {
 				refuse(field+t.name, "max_length", n, fmt.Sprintf("must not be longer than %d characters", t.most))
 			}
 			if strings.ContainsRune(t.text, 0) {
-				refuse(field+t.name, "format", nil, "must not hold a NUL, which the database cannot keep")
+				refuse(field+t.name, "format", nil, "must not contain a NUL character")
 			}
 		}
 	}
 	for _, name := range []string{v1.ConditionAvailable, v1.ConditionApplied, v1.ConditionHealth} {
 		if !seen[name] {
-			refuse("conditions", "required", nil, fmt.Sprintf("must hold a condition of type %s", name))
+			refuse("conditions", "required", nil, fmt.Sprintf("must contain a condition of type %s", name))
 		}
 	}
 	return errs

@@ -130,7 +130,7 @@ func TestValidate(t *testing.T) {
 		"TooOld":       {"nobody acts on that", func(r *v1.Report) { r.ObservedTime = new(at(0).Add(-report.MaxAge - 1)) }, []string{"observed_time min"}},
 		"JustOld":      {"the bound itself is allowed", func(r *v1.Report) { r.ObservedTime = new(at(0).Add(-report.MaxAge)) }, nil},
 		"NoConditions": {"each of the three is asked for", func(r *v1.Report) { r.Conditions = nil }, []string{"conditions required", "conditions required", "conditions required"}},
-		"NoHealth":     {"one of them", func(r *v1.Report) { r.Conditions = r.Conditions[:2] }, []string{"conditions required"}},
+		"NoHealth":     {"exactly one of", func(r *v1.Report) { r.Conditions = r.Conditions[:2] }, []string{"conditions required"}},
 		"TypeTwice":    {"which one would count?", func(r *v1.Report) { r.Conditions = append(r.Conditions, r.Conditions[0]) }, []string{"conditions[3].type unique"}},
 		"NoType":       {"an empty type", func(r *v1.Report) { r.Conditions = append(r.Conditions, v1.ReportCondition{Status: "True"}) }, []string{"conditions[3].type format"}},
 		"TypeWithADigit": {"a letter first", func(r *v1.Report) {

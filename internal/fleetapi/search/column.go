@@ -120,7 +120,7 @@ func (p *parser) column() (Column, error) {
 			return Column{Field: n.field}, nil
 		}
 	}
-	return Column{}, errorAt(t.column, "no column %q; there are %s", name, columns())
+	return Column{}, errorAt(t.column, "unknown column %q; use one of %s", name, columns())
 }
 
 // spec reads a path below the spec. The path leads through objects only.
@@ -128,11 +128,11 @@ func (p *parser) spec(t token, path string) (Column, error) {
 	isPart := func(c byte) bool { return isLetter(c) || isDigit(c) || c == '_' || c == '-' }
 	for part := range strings.SplitSeq(path, ".") {
 		if part == "" || span(part, isPart) != len(part) {
-			return Column{}, errorAt(t.column, "%q is not a path of the spec; write names of letters, digits, _ and - with dots between them", path)
+			return Column{}, errorAt(t.column, "%q is not a path in the spec; separate names with dots and use letters, digits, _ and -", path)
 		}
 	}
 	if p.specColumns++; p.specColumns > MaxSpecColumns {
-		return Column{}, errorAt(t.column, "a query has at most %d columns of the spec", MaxSpecColumns)
+		return Column{}, errorAt(t.column, "a query can use at most %d spec columns", MaxSpecColumns)
 	}
 	return Column{Field: Spec, Key: path}, nil
 }
@@ -152,7 +152,7 @@ func condition(t token, rest string) (Column, error) {
 		}
 		parts = append(parts, strings.TrimPrefix(n.name, "."))
 	}
-	return Column{}, errorAt(t.column, "a condition has no %q; it has %s", part[1:], strings.Join(parts[1:], ", "))
+	return Column{}, errorAt(t.column, "a condition has no field %q; use %s", part[1:], strings.Join(parts[1:], ", "))
 }
 
 // columns lists all columns for an error.

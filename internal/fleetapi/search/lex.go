@@ -90,7 +90,7 @@ func quoted(query string, column int) (string, int, error) {
 	for i := 1; ; {
 		j := strings.Index(query[i:], quote)
 		if j < 0 {
-			return "", 0, errorAt(column, "the text that begins here has no end: a %s is missing", quote)
+			return "", 0, errorAt(column, "unterminated string: the closing %s is missing", quote)
 		}
 		b.WriteString(query[i : i+j])
 		i += j + 1
@@ -109,7 +109,7 @@ func symbolOf(query string, column int) (string, error) {
 		}
 	}
 	r, _ := utf8.DecodeRuneInString(query)
-	return "", errorAt(column, "unexpected %q; texts are in single quotes", r)
+	return "", errorAt(column, "unexpected %q; put strings in single quotes", r)
 }
 
 func span(s string, in func(byte) bool) int {

@@ -39,11 +39,11 @@ func errorAt(column int, format string, args ...any) error {
 // and is nil. Every error is an *Error.
 func Parse(query string) (Expr, error) {
 	if n := utf8.RuneCountInString(query); n > MaxLength {
-		return nil, errorAt(MaxLength+1, "a query has at most %d characters, this one has %d", MaxLength, n)
+		return nil, errorAt(MaxLength+1, "a query can have at most %d characters; this one has %d", MaxLength, n)
 	}
 	for i, r := range query {
 		if r == 0 || r == utf8.RuneError {
-			return nil, errorAt(utf8.RuneCountInString(query[:i])+1, "not a character that text can hold")
+			return nil, errorAt(utf8.RuneCountInString(query[:i])+1, "invalid character")
 		}
 	}
 	tokens, err := lex(query)
@@ -59,7 +59,7 @@ func Parse(query string) (Expr, error) {
 		return nil, err
 	}
 	if t := p.peek(); t.kind != end {
-		return nil, errorAt(t.column, "expected and, or, or the end, found %s", t)
+		return nil, errorAt(t.column, "expected and, or, or the end of the query, found %s", t)
 	}
 	return x, nil
 }
@@ -148,7 +148,7 @@ func (p *parser) comparison() (Expr, error) {
 		t = p.next()
 		x, ok, err := p.set(c, t)
 		if err == nil && !ok {
-			err = errorAt(t.column, "expected in, like or between behind not, found %s", t)
+			err = errorAt(t.column, "expected in, like or between after not, found %s", t)
 		}
 		return Not{x}, err
 	}
@@ -238,13 +238,13 @@ func (p *parser) list(c Column) ([]Value, error) {
 func (p *parser) pattern(c Column) (string, error) {
 	t := p.next()
 	if c.Field.Type() != Text {
-		return "", errorAt(t.column, "%s is not matched with like; compare it with a value", c)
+		return "", errorAt(t.column, "like is not supported for %s; compare it with a value", c)
 	}
 	if t.kind != text {
 		return "", errorAt(t.column, "expected a pattern in quotes, found %s", t)
 	}
 	if slashes := len(t.value) - len(strings.TrimRight(t.value, `\`)); slashes%2 == 1 {
-		return "", errorAt(t.column, `the pattern ends in a backslash; to match one, write \\`)
+		return "", errorAt(t.column, `the pattern ends in a backslash; to match a backslash, write \\`)
 	}
 	return t.value, nil
 }
@@ -263,7 +263,7 @@ func (p *parser) literal(c Column) (Value, error) {
 		return specValue(c, t)
 	}
 	if t.kind != text {
-		return Value{}, errorAt(t.column, "%s is compared with a text in quotes, found %s", c, t)
+		return Value{}, errorAt(t.column, "%s must be compared with a quoted string, found %s", c, t)
 	}
 	switch c.Field { //nolint:exhaustive // the other texts take any value
 	case ID, OwnerID:
@@ -272,7 +272,7 @@ func (p *parser) literal(c Column) (Value, error) {
 		}
 	case ConditionStatus:
 		if t.value != "True" && t.value != "False" && t.value != "Unknown" {
-			return Value{}, errorAt(t.column, "a condition is 'True', 'False' or 'Unknown', never %s", t)
+			return Value{}, errorAt(t.column, "a condition status is 'True', 'False' or 'Unknown', not %s", t)
 		}
 	}
 	return Value{Type: Text, Text: t.value}, nil
@@ -288,12 +288,12 @@ func specValue(c Column, t token) (Value, error) {
 	case t.is("true"), t.is("false"):
 		return Value{Type: Text, Text: strings.ToLower(t.value)}, nil
 	}
-	return Value{}, errorAt(t.column, "%s is compared with a text in quotes, a number, true or false, found %s", c, t)
+	return Value{}, errorAt(t.column, "%s must be compared with a quoted string, a number, true or false, found %s", c, t)
 }
 
 func integerOf(c Column, t token) (Value, error) {
 	if t.kind != integer {
-		return Value{}, errorAt(t.column, "%s is compared with an integer, found %s", c, t)
+		return Value{}, errorAt(t.column, "%s must be compared with an integer, found %s", c, t)
 	}
 	n, err := strconv.ParseInt(t.value, 10, 64)
 	if err != nil {
@@ -310,5 +310,5 @@ func timeOf(c Column, t token) (Value, error) {
 			}
 		}
 	}
-	return Value{}, errorAt(t.column, "%s is compared with a time such as '2026-01-31T12:00:00Z', found %s", c, t)
+	return Value{}, errorAt(t.column, "%s must be compared with a time such as '2026-01-31T12:00:00Z', found %s", c, t)
 }

@@ -27,7 +27,7 @@ type noLoader struct{}
 
 // Load implements jsonschema.URLLoader.
 func (noLoader) Load(url string) (any, error) {
-	return nil, fmt.Errorf("%s is outside of the schema, and references to other documents are not followed", url)
+	return nil, fmt.Errorf("%s refers to another document; only references inside the schema are supported", url)
 }
 
 // Compile reads a schema, which is a JSON object. The error says what is wrong

@@ -72,7 +72,7 @@ func Serve(w http.ResponseWriter, r *http.Request, to Watch) error {
 	case !out.begun:
 		return to.refused(err)
 	case r.Context().Err() != nil || errors.Is(err, errNotTaken):
-		to.Log.DebugContext(r.Context(), "watch cut off", "err", err)
+		to.Log.DebugContext(r.Context(), "watch interrupted", "err", err)
 		return nil
 	}
 	return to.fail(r.Context(), out, err)
@@ -82,9 +82,9 @@ func Serve(w http.ResponseWriter, r *http.Request, to Watch) error {
 func (to *Watch) refused(err error) error {
 	switch {
 	case errors.Is(err, watch.ErrTooMany):
-		return &problem.Error{Code: problem.Unavailable, Detail: "as many watches are open as this server takes; try again, or ask with changed_since", RetryAfter: retryFull}
+		return &problem.Error{Code: problem.Unavailable, Detail: "the maximum number of watches is open; retry later, or poll with changed_since", RetryAfter: retryFull}
 	case errors.Is(err, watch.ErrStopping):
-		return &problem.Error{Code: problem.Unavailable, Detail: "this server is being stopped; try another", RetryAfter: retryAfter}
+		return &problem.Error{Code: problem.Unavailable, Detail: "this server is shutting down; retry", RetryAfter: retryAfter}
 	}
 	return to.Expired(err)
 }
@@ -94,7 +94,7 @@ func (to *Watch) fail(ctx context.Context, out *stream, err error) error {
 	p, ok := errors.AsType[*problem.Error](to.Expired(err))
 	if !ok {
 		to.Log.ErrorContext(ctx, "watch failed", "err", err)
-		p = &problem.Error{Code: problem.Unavailable, Detail: "the changes cannot be read any more; watch again from the last cursor"}
+		p = &problem.Error{Code: problem.Unavailable, Detail: "the changes cannot be read; watch again from the last cursor"}
 	}
 	status := p.Code.Status()
 	data, err := json.Marshal(v1.Problem{
@@ -112,7 +112,7 @@ func (to *Watch) fail(ctx context.Context, out *stream, err error) error {
 type Opener interface{ Opened() }
 
 // errNotTaken means that a client is gone, or too slow.
-var errNotTaken = errors.New("the client did not take the events")
+var errNotTaken = errors.New("the client stopped reading events")
 
 // A stream is the answer to a watch.
 type stream struct {

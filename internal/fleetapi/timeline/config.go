@@ -21,9 +21,9 @@ const DefaultRetention = 90 * 24 * time.Hour
 
 // Config is what an operator settles about the timeline.
 type Config struct {
-	Retention time.Duration `key:"retention" env:"FLEET_API_TIMELINE_RETENTION" flag:"timeline-retention" default:"2160h" validate:"min=1h" doc:"How long change events are kept, counted from when things were done. Older ones are refused, and go by weeks."`
+	Retention time.Duration `key:"retention" env:"FLEET_API_TIMELINE_RETENTION" flag:"timeline-retention" default:"2160h" validate:"min=1h" doc:"Retention of change events, by their timestamp. Older events are rejected, and deleted week by week."`
 
-	KnownClustersOnly bool `key:"known_clusters_only" env:"FLEET_API_TIMELINE_KNOWN_CLUSTERS_ONLY" flag:"timeline-known-clusters-only" doc:"Refuse change events of clusters that the fleet API does not have, with 404. Otherwise any name will do."`
+	KnownClustersOnly bool `key:"known_clusters_only" env:"FLEET_API_TIMELINE_KNOWN_CLUSTERS_ONLY" flag:"timeline-known-clusters-only" doc:"Reject change events of clusters that do not exist in the fleet API with 404. By default any cluster name is accepted."`
 }
 
 // Deps are what a timeline works with.
@@ -58,7 +58,7 @@ type Timeline struct {
 // New makes a timeline. It starts nothing.
 func New(cfg Config, deps Deps) (*Timeline, error) {
 	if deps.Store == nil || deps.Log == nil || deps.Metrics == nil || deps.Authenticate == nil || deps.MaxBody <= 0 {
-		return nil, errors.New("make the timeline: needs a store, a log, a registry of metrics, a bound of bodies, and to know who asks")
+		return nil, errors.New("make the timeline: a store, a log, a metrics registry, a body limit and an authenticator are required")
 	}
 	m, err := newMetrics(deps.Metrics)
 	if err != nil {
@@ -91,7 +91,7 @@ func reads(who auth.Principal) (Scope, error) {
 	case who.ReadsAll():
 		return Scope{All: true}, nil
 	case who.Tenant == "":
-		return Scope{}, problem.New(problem.Forbidden, "%q belongs to no tenant", who.Subject)
+		return Scope{}, problem.New(problem.Forbidden, "%q has no tenant", who.Subject)
 	}
 	return Scope{Tenant: who.Tenant}, nil
 }
@@ -103,9 +103,9 @@ const retryAfter = 2 * time.Second
 func refused(err error) error {
 	switch {
 	case errors.Is(err, ErrUnavailable):
-		return &problem.Error{Code: problem.Unavailable, Detail: "the database cannot be reached just now; try again", RetryAfter: retryAfter, Cause: err}
+		return &problem.Error{Code: problem.Unavailable, Detail: "the database is unreachable; retry later", RetryAfter: retryAfter, Cause: err}
 	case errors.Is(err, ErrCursorExpired):
-		return problem.New(problem.CursorExpired, "the cursor is of before the database was restored; list anew and go on from the cursor in live of that")
+		return problem.New(problem.CursorExpired, "the cursor is older than the last restore of the database; list again and continue from the cursor of that list")
 	}
 	return err
 }

@@ -96,11 +96,11 @@ func parseFilter(v url.Values) (Filter, error) {
 		value := v.Get(name)
 		switch {
 		case len(v[name]) > 1:
-			return Filter{}, problem.Query(name, "unique", value, "is there more than once")
+			return Filter{}, problem.Query(name, "unique", value, "occurs more than once")
 		case len(value) > longestValue:
 			return Filter{}, problem.Query(name, "max_length", "", "is longer than %d bytes", longestValue)
 		case strings.ContainsRune(value, 0) || strings.ToValidUTF8(value, "") != value:
-			return Filter{}, problem.Query(name, "format", "", "is no text")
+			return Filter{}, problem.Query(name, "format", "", "is not valid UTF-8")
 		}
 	}
 	return Filter{
@@ -154,5 +154,5 @@ func parseTime(v url.Values, name string, now time.Time) (time.Time, error) {
 	if at, err := changeevent.ParseTime(text); err == nil && at.Year() >= 1 {
 		return at, nil
 	}
-	return time.Time{}, problem.Query(name, "format", text, "is neither a time such as 2026-03-01T12:00:00Z, nor a day such as 2026-03-01, nor an age such as 90m or 7d")
+	return time.Time{}, problem.Query(name, "format", text, "must be a time such as 2026-03-01T12:00:00Z, a day such as 2026-03-01, or an age such as 90m or 7d")
 }

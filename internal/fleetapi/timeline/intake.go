@@ -110,10 +110,10 @@ func (in *intake) run(ctx context.Context, scope Scope, g *group) {
 		in.next(scope)
 	}()
 	if waited := time.Since(g.since); waited > appendBound {
-		g.err = fmt.Errorf("%w: the events have waited for %s behind others", ErrUnavailable, waited.Round(time.Second))
+		g.err = fmt.Errorf("%w: the events waited %s in the queue", ErrUnavailable, waited.Round(time.Second))
 		return
 	}
-	g.err = errors.New("the events were not appended")
+	g.err = errors.New("the events were not stored")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendBound)
 	defer cancel()
 	g.outcomes, g.err = appendOnce(ctx, in.store, scope, g.events)

@@ -341,7 +341,7 @@ func (s instantStore) Append(_ context.Context, _ Scope, events []Event) ([]Outc
 	var outcomes []Outcome
 	for _, e := range events {
 		if seen[e.Key] {
-			return nil, errors.New("a key is there twice")
+			return nil, errors.New("a key occurs twice")
 		}
 		seen[e.Key] = true
 		outcomes = append(outcomes, s.append(e))

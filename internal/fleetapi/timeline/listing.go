@@ -68,7 +68,7 @@ func checkParameters(v url.Values, known ...string) error {
 			found = found || name == k
 		}
 		if !found {
-			return problem.Query(name, "enum", v.Get(name), "is not known here; there are %s", strings.Join(known, ", "))
+			return problem.Query(name, "enum", v.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
 		}
 	}
 	return nil
@@ -89,7 +89,7 @@ func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*l
 		return nil, err
 	}
 	if v.Has("after") {
-		return nil, problem.Query("after", "format", v.Get("after"), "is for streams; send Accept: text/event-stream, or page with continue")
+		return nil, problem.Query("after", "format", v.Get("after"), "is only for streams; send Accept: text/event-stream, or use continue to page")
 	}
 	filter, err := parseFilter(v)
 	if err != nil {
@@ -105,7 +105,7 @@ func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*l
 	if text := v.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > maxLimit {
-			return nil, problem.Query("limit", "format", text, "must be 1 to %d", maxLimit)
+			return nil, problem.Query("limit", "format", text, "must be from 1 to %d", maxLimit)
 		}
 		l.query.Limit = n
 	}
@@ -119,7 +119,7 @@ func (l *listing) parseCursor(text string) error {
 	}
 	at, seq, err := paging.ParseNumberedToken(l.digest, text)
 	if err != nil {
-		return problem.Query("continue", "format", text, "is %s; take next of the page before, and leave all other parameters but limit as they were", err)
+		return problem.Query("continue", "format", text, "is %s; use continue of the previous page and repeat all other parameters except limit", err)
 	}
 	l.query.After = Place{At: at, Seq: seq}
 	return nil

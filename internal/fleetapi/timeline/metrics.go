@@ -14,7 +14,7 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fleetloop_timeline_events_received_total",
-		Help: "Change events taken, by what became of them: stored, known (told before) or different (another event has that id).",
+		Help: "Total number of change events accepted, by result: stored, duplicate (same event received before) or conflict (same id as another event).",
 	}, []string{"result"})
 	if err := r.Register(events); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)

@@ -22,7 +22,7 @@ func (t *Timeline) stream(w http.ResponseWriter, r *http.Request, scope Scope, w
 	}
 	for _, name := range []string{"since", "until", "limit", "continue"} {
 		if v.Has(name) {
-			return problem.Query(name, "format", v.Get(name), "does not go with a stream, which is of what comes; list what has been, and begin the stream with after=<live of that list>")
+			return problem.Query(name, "format", v.Get(name), "is not supported for streams, which send new events only; list past events first, then stream with after=<cursor of that list>")
 		}
 	}
 	filter, err := parseFilter(v)
@@ -57,9 +57,9 @@ func parseAfter(r *http.Request) (*feed.Cursor, error) {
 	case err == nil:
 		return &after, nil
 	case header:
-		return nil, problem.New(problem.InvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or begin anew without it", sse.LastEventID)
+		return nil, problem.New(problem.InvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or start again without it", sse.LastEventID)
 	}
-	return nil, problem.Query("after", "format", text, "is not a cursor of this API; take live of a list, or the id of an event")
+	return nil, problem.Query("after", "format", text, "is not a cursor of this API; use the cursor of a list or the id of an event")
 }
 
 // still asks whether whoever began a stream may see the same as then.
@@ -74,7 +74,7 @@ func (t *Timeline) still(authorization string, scope Scope) func(context.Context
 		}
 		now, err := reads(who)
 		if err == nil && now != scope {
-			err = problem.New(problem.Forbidden, "the token is for other events now; begin anew")
+			err = problem.New(problem.Forbidden, "the token's permissions have changed; open the stream again")
 		}
 		return err
 	}

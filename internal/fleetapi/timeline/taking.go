@@ -28,7 +28,7 @@ const maxName = 253
 // takes all of a request or nothing.
 func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 	if !who.Steers() {
-		return problem.New(problem.Forbidden, "%q has the role %s, which tells of no changes", who.Subject, auth.Viewer)
+		return problem.New(problem.Forbidden, "%q has the role %s, which cannot send change events", who.Subject, auth.Viewer)
 	}
 	scope, err := reads(who)
 	if err != nil {
@@ -79,7 +79,7 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 func clusterOf(r *http.Request) (string, error) {
 	name := r.PathValue("cluster")
 	if !validName(name) {
-		return "", problem.New(problem.NotFound, "%q cannot be the name of a cluster, which is 1 to %d printable characters", name, maxName)
+		return "", problem.New(problem.NotFound, "%q is not a cluster name; use 1 to %d printable characters", name, maxName)
 	}
 	return name, nil
 }
@@ -108,20 +108,20 @@ func servesAll(who auth.Principal) bool { return who.Unrestricted || who.Tenant 
 // payloads reads the body.
 func (t *Timeline) payloads(w http.ResponseWriter, r *http.Request) ([]changeevent.Payload, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return nil, problem.New(problem.UnsupportedMediaType, "content encoding %q is not understood; send the body as it is", e)
+		return nil, problem.New(problem.UnsupportedMediaType, "content encoding %q is not supported; send the body without encoding", e)
 	}
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	cloud := changeevent.IsCloudEvent(r.Header)
 	if !cloud && (err != nil || media != "application/json") {
 		// A request without a type is one that a foreign web page can make a browser send.
-		return nil, problem.New(problem.UnsupportedMediaType, "content type %q is not understood; send application/json, or CloudEvents as application/cloudevents+json or application/cloudevents-batch+json", r.Header.Get("Content-Type"))
+		return nil, problem.New(problem.UnsupportedMediaType, "content type %q is not supported; send application/json, or CloudEvents as application/cloudevents+json or application/cloudevents-batch+json", r.Header.Get("Content-Type"))
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, t.maxBody))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, problem.New(problem.BodyTooLarge, "the body is larger than %d bytes; send fewer events at once", tooLarge.Limit)
 	}
 	if err != nil {
-		return nil, problem.New(problem.InvalidBody, "the body could not be read to its end")
+		return nil, problem.New(problem.InvalidBody, "the body could not be read completely")
 	}
 	var list []changeevent.Payload
 	if cloud {
@@ -135,7 +135,7 @@ func (t *Timeline) payloads(w http.ResponseWriter, r *http.Request) ([]changeeve
 	case errors.Is(err, changeevent.ErrTooLarge):
 		return nil, problem.New(problem.BodyTooLarge, "%s", err)
 	case err != nil:
-		return nil, problem.New(problem.InvalidBody, "the body is no change event: %s", err)
+		return nil, problem.New(problem.InvalidBody, "the body is not a change event: %s", err)
 	}
 	return list, nil
 }
@@ -143,7 +143,7 @@ func (t *Timeline) payloads(w http.ResponseWriter, r *http.Request) ([]changeeve
 // check looks at what is not wrong in itself, but here.
 func (t *Timeline) check(p *changeevent.Payload, now time.Time) error {
 	if p.Source == changeevent.SourceFleetAPI {
-		return problem.New(problem.InvalidBody, "source %q is the fleet API itself, which tells of its changes by itself", p.Source)
+		return problem.New(problem.InvalidBody, "source %q is reserved: the fleet API records its own changes", p.Source)
 	}
 	done, err := changeevent.ParseTime(p.Timestamp)
 	if err != nil {
@@ -151,9 +151,9 @@ func (t *Timeline) check(p *changeevent.Payload, now time.Time) error {
 	}
 	switch {
 	case done.Before(now.Add(-t.retention)):
-		return problem.New(problem.TimestampOutOfRange, "timestamp %s is older than the %s for which change events are kept; there is nothing to do but to drop it", p.Timestamp, t.retention)
+		return problem.New(problem.TimestampOutOfRange, "timestamp %s is older than the retention of change events, %s; drop the event", p.Timestamp, t.retention)
 	case done.After(now.Add(ahead)):
-		return problem.New(problem.TimestampOutOfRange, "timestamp %s is more than %s ahead of this server's clock, %s; set the clocks", p.Timestamp, ahead, changeevent.CanonicalTime(now))
+		return problem.New(problem.TimestampOutOfRange, "timestamp %s is more than %s ahead of this server's clock, %s; synchronise the clocks", p.Timestamp, ahead, changeevent.CanonicalTime(now))
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func (t *Timeline) checkClusters(r *http.Request, scope Scope, events []Event) e
 		return refused(err)
 	}
 	if len(unknown) > 0 {
-		return problem.New(problem.NotFound, "there is no cluster %q; create it, or let the fleet API take events of any (timeline.known_clusters_only)", unknown[0])
+		return problem.New(problem.NotFound, "there is no cluster %q; create it, or set timeline.known_clusters_only to false", unknown[0])
 	}
 	return nil
 }

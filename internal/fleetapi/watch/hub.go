@@ -72,9 +72,9 @@ const (
 // Errors that a source returns and a watch ends with.
 var (
 	// ErrExpired means that the changes behind the cursor are not known.
-	ErrExpired = errors.New("the changes behind the cursor are kept no longer")
+	ErrExpired = errors.New("the changes after the cursor are no longer retained")
 	// ErrUnavailable means that the feed cannot be read just now.
-	ErrUnavailable = errors.New("the changes cannot be read just now")
+	ErrUnavailable = errors.New("the changes cannot be read")
 )
 
 // Errors of a watch that cannot begin.
@@ -82,11 +82,11 @@ var (
 	// ErrTooMany means that as many watches are open as may be.
 	ErrTooMany = errors.New("too many watches are open")
 	// ErrStopping means that the hub ends.
-	ErrStopping = errors.New("the watches are being ended")
+	ErrStopping = errors.New("the server is shutting down")
 )
 
 // errNoAnswer is the cause that ends a read.
-var errNoAnswer = fmt.Errorf("no answer came for %s", longestRead)
+var errNoAnswer = fmt.Errorf("no response within %s", longestRead)
 
 // errEnough ends the reading of a page that is large enough.
 var errEnough = errors.New("enough")
@@ -226,14 +226,14 @@ func (h *Hub) follow(ctx context.Context) {
 			return
 		case err != nil:
 			if failures == 0 {
-				h.log.WarnContext(ctx, "changes cannot be read, trying again", "err", err)
+				h.log.WarnContext(ctx, "reading changes failed, retrying", "err", err)
 			}
 			h.ring.lose()
 			_ = backoff.Sleep(ctx, retries().Delay(failures)) // ctx is looked at above
 			failures++
 			continue
 		case failures > 0:
-			h.log.InfoContext(ctx, "changes are read again", "failures", failures)
+			h.log.InfoContext(ctx, "reading changes works again", "failures", failures)
 			failures = 0
 		}
 		h.metrics.lastRead.SetToCurrentTime()

@@ -22,19 +22,19 @@ func newMetrics(r prometheus.Registerer, prefix string) (*metrics, error) {
 	m := &metrics{
 		watchers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "_watchers",
-			Help: "Watches that are open.",
+			Help: "Number of watches currently open.",
 		}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "_watch_events_total",
-			Help: "Events sent to watchers, by type.",
+			Help: "Total number of events sent to watchers, by type.",
 		}, []string{"type"}),
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: prefix + "_watch_fallbacks_total",
-			Help: "Pages of changes that a watcher read from the database by itself because the last changes in memory did not reach back to it.",
+			Name: prefix + "_watch_cache_misses_total",
+			Help: "Total number of pages of changes read from the database for a single watcher because the shared cache did not reach back far enough.",
 		}),
 		lastRead: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: prefix + "_watch_last_read_timestamp_seconds",
-			Help: "When the changes were last read for all watchers; it stands still while nobody watches.",
+			Name: prefix + "_watch_last_poll_timestamp_seconds",
+			Help: "Unix time of the last shared poll of changes for all watchers, in seconds; it does not advance while no watch is open.",
 		}),
 	}
 	for _, c := range []prometheus.Collector{m.watchers, m.events, m.fallbacks, m.lastRead} {

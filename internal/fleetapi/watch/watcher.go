@@ -24,7 +24,7 @@ const (
 )
 
 // errOver is the cause that ends a watch whose time is over.
-var errOver = errors.New("the time of the watch is over")
+var errOver = errors.New("the watch reached its maximum duration")
 
 // A Request is what a watcher wants to know and may.
 type Request struct {
@@ -183,7 +183,7 @@ func (w *watcher) finish(ctx context.Context, v *view) error {
 		// A bookmark would not lie, but who gets it may think that nothing
 		// has changed.
 		w.ticked = false
-		w.batch.b = append(w.batch.b, ": the changes cannot be read just now\n\n"...)
+		w.batch.b = append(w.batch.b, ": the changes cannot be read\n\n"...)
 	case w.ticked:
 		w.ticked = false
 		return w.bookmark(ctx)

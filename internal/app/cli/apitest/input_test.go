@@ -23,7 +23,7 @@ func TestWrongInput(t *testing.T) {
 		code int
 		says []string
 	}{
-		"ChangesOfNoCluster":     {[]string{"changes", "--cluster", "nope"}, cli.CodePrecondition, []string{`there is no cluster "nope", and no change of one`, "fleetloop get clusters"}},
+		"ChangesOfNoCluster":     {[]string{"changes", "--cluster", "nope"}, cli.CodePrecondition, []string{`there is no cluster "nope" and no change of a cluster with that name`, "fleetloop get clusters"}},
 		"ChangesOfNoClusterJSON": {[]string{"changes", "--cluster", "nope", "-o", "json"}, cli.CodePrecondition, []string{`no cluster "nope"`}},
 		"ChangesByID":            {[]string{"changes", "--cluster", eu.ID}, cli.CodePrecondition, []string{"is the id of cluster \"eu-1\"", "fleetloop changes --cluster eu-1"}},
 		"NoChanges":              {[]string{"changes", "--cluster", "eu-1", "--actor", "nobody"}, cli.CodeOK, []string{"No changes found."}},
@@ -49,11 +49,11 @@ func TestTokens(t *testing.T) {
 	t.Parallel()
 	u := user{t, newTokenAPI(t)}
 	_, errOut := u.does(cli.CodeFailed, "", "get", "clusters")
-	u.sees(errOut, "no bearer token", "give a token with --token-file")
+	u.sees(errOut, "no bearer token", "set a token with --token-file")
 	wrong := writeFile(t, "wrong", "wrong")
 	for _, command := range [][]string{{"get", "clusters"}, {"changes"}, {"changes", "-f"}, {"watch", "clusters"}, {"load", "clusters", "-f", "-"}} {
 		_, errOut = u.does(cli.CodeFailed, "{}\n", append(command, "--token-file", wrong)...)
-		u.sees(errOut, "the server refused the token", "fleetloop config show --origins")
+		u.sees(errOut, "the server rejected the token", "fleetloop config show --origins")
 		if strings.Contains(errOut, "give a token") {
 			t.Errorf("%v: a token was given:\n%s", command, errOut)
 		}

@@ -23,7 +23,7 @@ func TestSchema(t *testing.T) {
 	}
 	out, errOut := u.does(cli.CodeOK, "", "schema", "set", "clusters", "-f", file)
 	u.sees(out, "schema/clusters set")
-	u.sees(errOut, "warning: 1 of 1 clusters violate the schema")
+	u.sees(errOut, "warning: 1 of 1 existing clusters violate the schema")
 	u.sees(errOut, "cluster/eu-1")
 	u.sees(errOut, "/spec/version does not meet the schema")
 	out, _ = u.does(cli.CodeOK, "", "schema", "get", "cluster")

@@ -252,11 +252,11 @@ func TestLoad(t *testing.T) {
 		_, _ = fmt.Fprintf(&lines, `{"name":"c-%d","labels":{"n":"%d"},"spec":{}}`+"\n", i, i%10)
 	}
 	_, errOut := u.does(cli.CodePartial, lines.String()+`{"name":"NOT-GOOD","spec":{}}`, "load", "clusters", "-f", "-")
-	u.sees(errOut, "line 2501: name must be", "created before and kept: 2000", "--if-exists skip")
+	u.sees(errOut, "line 2501: name must be", "created before the error: 2000", "--if-exists skip")
 	_, errOut = u.does(cli.CodePrecondition, lines.String(), "load", "clusters", "-f", "-")
-	u.sees(errOut, "409", `line 1: there is a Cluster named "c-0" already`)
+	u.sees(errOut, "409", `line 1: a Cluster named "c-0" already exists`)
 	out, _ := u.does(cli.CodeOK, lines.String(), "load", "clusters", "-f", "-", "--if-exists", "skip")
-	u.sees(out, "clusters: 500 created, 2000 there already\n")
+	u.sees(out, "clusters: 500 created, 2000 skipped\n")
 	out, _ = u.does(cli.CodeOK, "", "get", "clusters", "-l", "n=3", "-o", "name")
 	if strings.Count(out, "\n") != 250 {
 		t.Errorf("%d of the label, want 250", strings.Count(out, "\n"))

@@ -48,7 +48,7 @@ func TestSyncs(t *testing.T) {
 	u.sees(out, "Gardener:", "State:        stuck", "invalid: no such version")
 
 	_, errOut = u.does(cli.CodePrecondition, "", "clusters", "retry", "ap-1")
-	u.sees(errOut, `409 Conflict: worker "worker-1" is at Cluster`, "next:  fleetloop clusters sync")
+	u.sees(errOut, `409 Conflict: worker "worker-1" is syncing Cluster`, "next:  run 'fleetloop clusters sync'")
 	out, _ = u.does(cli.CodeOK, "", "clusters", "retry", "--all-stuck")
 	u.sees(out, "cluster/us-1 retried\n")
 	out, _ = u.does(cli.CodeOK, "", "clusters", "sync", "--state", "pending", "-o", "name")
@@ -59,7 +59,7 @@ func TestSyncs(t *testing.T) {
 	out, _ = u.does(cli.CodeOK, "", "clusters", "pause", "-l", "region=us")
 	u.sees(out, "cluster/us-1 paused\n")
 	_, errOut = u.does(cli.CodePrecondition, "", "clusters", "retry", "us-1")
-	u.sees(errOut, "is paused; resume it", "next:  fleetloop clusters resume")
+	u.sees(errOut, "is paused; resume it", "next:  run 'fleetloop clusters resume'")
 	out, _ = u.does(cli.CodeOK, "", "clusters", "resume", "us-1", "-o", "yaml")
 	u.sees(out, "state: pending\n", "sync_error: no such version\n")
 	u.does(cli.CodePrecondition, "", "clusters", "resume", "nope")
@@ -70,9 +70,9 @@ func TestSyncs(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _ = u.does(cli.CodeOK, "", "clusters", "sync", "us-1", "-o", "wide")
-	u.sees(out, "waits for gardener since 2026-03-01T12:00:00Z: it does not answer: connection refused")
+	u.sees(out, "waiting for gardener since 2026-03-01T12:00:00Z: it does not answer: connection refused")
 	out, _ = u.does(cli.CodeOK, "", "describe", "cluster", "us-1")
-	u.sees(out, "Waits:        for gardener since 2026-03-01T12:00:00Z", "connection refused")
+	u.sees(out, "Waiting:      for gardener since 2026-03-01T12:00:00Z", "connection refused")
 	out, _ = u.does(cli.CodeOK, "", "clusters", "sync", "eu-1")
 	if strings.Contains(out, "waits for") {
 		t.Errorf("what is synced waits for nothing:\n%s", out)

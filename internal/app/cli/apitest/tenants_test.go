@@ -37,7 +37,7 @@ func TestTokensOverOldData(t *testing.T) {
 		return u.does(code, "", append([]string{"--token-file", filepath.Join(dir, subject)}, args...)...)
 	}
 	out, _ := as("alice", cli.CodeOK, "whoami")
-	u.sees(out, "Tenant:   payments", "Reads:    tenant payments")
+	u.sees(out, "Tenant:          payments", "Read access:     tenant payments")
 	_, errOut := as("alice", cli.CodeOK, "get", "clusters")
 	u.sees(errOut, "No clusters found in tenant payments.")
 	for _, subject := range []string{"dave", "vera", "otto"} {

@@ -91,7 +91,7 @@ TIME                   EVENT       EXECUTION      ACTION             TARGET     
 		"Wide": {"with where it stands", []string{"--execution", "scale-1", "-o", "wide", "--limit", "1"}, `
 TIME                   EVENT    EXECUTION      ACTION             TARGET                ACTOR                  OUTCOME   REASON             POSITION   CLUSTER   PLAN   POLICY   CORRELATION   PARENT   UID
 2026-03-06T12:00:01Z   failed   exec/scale-1   scale_deployment   Deployment/shop/web   execution-controller   Failed    validation_error   2          local     -      -        -             -        uid-a
-`, "These are the newest 1; --limit 0 shows all.\n"},
+`, "Only the newest 1 are shown; --limit 0 shows all.\n"},
 		"Since":     {"in days", []string{"--since", "3d", "--no-headers", "--actor", "execution-controller"}, "\n2026-03-08T12:00:01Z   failed   exec/scale-2   scale_deployment   Deployment/shop/web   execution-controller   Failed   validation_error\n", ""},
 		"SinceTime": {"at a time", []string{"--since", "2026-03-08T12:00:01Z", "--no-headers"}, "\n2026-03-08T12:00:01Z   failed   exec/scale-2   scale_deployment   Deployment/shop/web   execution-controller   Failed   validation_error\n", ""},
 		"None":      {"which is said", []string{"--target", "bank/web"}, "\n", "No events found.\n"},
@@ -112,7 +112,7 @@ TIME                   EVENT    EXECUTION      ACTION             TARGET        
 
 func TestListNoSuchExecution(t *testing.T) {
 	url := newAudit(t)
-	const want = "error: there is no execution \"scale-9\" in the audit\nnext:  fleetloop audit list   lists the newest events of all executions\n"
+	const want = "error: there is no execution \"scale-9\" in the audit\nnext:  run 'fleetloop audit list' to see the newest events of all executions\n"
 	if stdout, stderr, code := run(t, url, "list", "--execution", "scale-9", "-o", "json"); code != 3 || stderr != want || stdout != "" {
 		t.Errorf("code %d, said %q and\n%s", code, stderr, stdout)
 	}
@@ -145,10 +145,10 @@ func TestVerify(t *testing.T) {
 	url := newAudit(t)
 	stdout, stderr, code := run(t, url, "verify")
 	lines := strings.Split(stdout, "\n")
-	if code != 0 || stderr != "" || lines[0] != "all 4 events hold" || !strings.HasPrefix(lines[2], "end    4:") {
+	if code != 0 || stderr != "" || lines[0] != "all 4 events are valid" || !strings.HasPrefix(lines[2], "head   4:") {
 		t.Fatalf("code %d, said %q:\n%s", code, stderr, stdout)
 	}
-	noted := strings.TrimPrefix(lines[2], "end    ")
+	noted := strings.TrimPrefix(lines[2], "head   ")
 	if _, stderr, code := run(t, url, "verify", "--checkpoint", noted); code != 0 {
 		t.Errorf("code %d, said %q", code, stderr)
 	}
@@ -168,9 +168,9 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout, stderr, code = run(t, url, "verify")
-	want := "error: the audit does not hold: event 3 (number 1 of execution uid-b) was changed: its hash is not that of what it says\n" +
-		"next:  fleetloop audit list --execution uid-b -o json   shows what is there now\n"
-	if code != 1 || stderr != want || !strings.HasPrefix(stdout, "2 events hold, up to 2:") {
+	want := "error: the audit is invalid: event 3 (number 1 of execution uid-b) was changed: its hash is not that of what it says\n" +
+		"next:  run 'fleetloop audit list --execution uid-b -o json' to see the stored event\n"
+	if code != 1 || stderr != want || !strings.HasPrefix(stdout, "2 events are valid, up to 2:") {
 		t.Errorf("code %d, said %q:\n%s", code, stderr, stdout)
 	}
 	stdout, _, code = run(t, url, "verify", "-o", "json")
@@ -197,16 +197,16 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		said     string
 	}{
 		"NoDatabase":  {"nobody named one", "", []string{"verify"}, 2, "set DATABASE_URL"},
-		"BadDatabase": {"it is no URL", "postgres://u:hunter2@h:port/", []string{"verify"}, 2, "see DATABASE_URL"},
-		"Away":        {"nothing answers", "postgres://127.0.0.1:1/x?connect_timeout=1", []string{"list"}, 1, "must be reached from here"},
+		"BadDatabase": {"it is no URL", "postgres://u:hunter2@h:port/", []string{"verify"}, 2, "check DATABASE_URL"},
+		"Away":        {"nothing answers", "postgres://127.0.0.1:1/x?connect_timeout=1", []string{"list"}, 1, "check that the database in DATABASE_URL is reachable"},
 		"Empty":       {"it has no schema", pgtest.EmptyURL(t), []string{"list"}, 1, "fleet-api migrate"},
 		"OtherRole":   {"it may not read it", url, []string{"list", "--database-role", "fleet_api"}, 1, "grant execution_auditor"},
-		"Format":      {"there is no such", url, []string{"list", "-o", "yaml"}, 2, "no output format"},
-		"Limit":       {"it is below zero", url, []string{"list", "--limit", "-1"}, 2, "below zero"},
-		"Since":       {"it is no time", url, []string{"list", "--since", "yesterday"}, 2, "neither an age"},
-		"SinceLater":  {"it is below zero", url, []string{"list", "--since", "-2h"}, 2, "neither an age"},
+		"Format":      {"there is no such", url, []string{"list", "-o", "yaml"}, 2, "unknown output format"},
+		"Limit":       {"it is below zero", url, []string{"list", "--limit", "-1"}, 2, "negative"},
+		"Since":       {"it is no time", url, []string{"list", "--since", "yesterday"}, 2, "is not an age"},
+		"SinceLater":  {"it is below zero", url, []string{"list", "--since", "-2h"}, 2, "is not an age"},
 		"Noted":       {"it is no position", url, []string{"verify", "--checkpoint", "17"}, 2, "POSITION:HASH"},
-		"Unknown":     {"there is no such", url, []string{"prune"}, 2, "no command"},
+		"Unknown":     {"there is no such", url, []string{"prune"}, 2, "unknown command"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, code := run(t, tc.database, tc.args...)

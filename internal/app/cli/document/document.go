@@ -76,7 +76,7 @@ func Read(path string, stdin io.Reader) ([]Document, error) {
 		return nil, err
 	}
 	if len(docs) == 0 {
-		return nil, fmt.Errorf("%s describes no resource", path)
+		return nil, fmt.Errorf("%s contains no resource", path)
 	}
 	return docs, nil
 }
@@ -100,7 +100,7 @@ func filesIn(path string) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("no .yaml, .yml or .json file in %s", path)
+		return nil, fmt.Errorf("there is no .yaml, .yml or .json file in %s", path)
 	}
 	return names, nil
 }
@@ -164,7 +164,7 @@ func ReadObject(path string, stdin io.Reader) (json.RawMessage, error) {
 		return nil, err
 	}
 	if len(list) != 1 || !bytes.HasPrefix(bytes.TrimSpace(list[0].json), []byte("{")) {
-		return nil, fmt.Errorf("%s: it must hold one JSON object", path)
+		return nil, fmt.Errorf("%s must contain one JSON object", path)
 	}
 	return list[0].json, nil
 }
@@ -226,7 +226,7 @@ func yamlDocuments(name string, data []byte) ([]rawDocument, error) {
 		}
 		raw, err := json.Marshal(value)
 		if err != nil {
-			return nil, fmt.Errorf("%s: not to be written as JSON: %w", where, err)
+			return nil, fmt.Errorf("%s: convert to JSON: %w", where, err)
 		}
 		list = append(list, rawDocument{raw, where})
 	}
@@ -318,7 +318,7 @@ func parseDocument(raw rawDocument) (Document, error) {
 		return d, err
 	}
 	if len(c.Labels) > 0 && len(c.Metadata.Labels) > 0 && !maps.Equal(c.Labels, c.Metadata.Labels) {
-		return d, errors.New("labels and metadata.labels differ; give one of the two")
+		return d, errors.New("labels and metadata.labels differ; give only one")
 	}
 	if len(d.Labels) == 0 {
 		d.Labels = c.Metadata.Labels
@@ -335,19 +335,19 @@ func errType(e *json.UnmarshalTypeError) error {
 	wanted, next := "an object", ""
 	found, _, _ := strings.Cut(e.Value, " ") // a number may come with its digits
 	if e.Type.Kind() == reflect.String {
-		wanted = "a text"
+		wanted = "a string"
 		if found == "number" || found == "bool" {
-			next = "; put it in quotes"
+			next = "; quote the value"
 		}
 	}
-	words := map[string]string{"array": "a list", "bool": "true or false", "number": "a number", "object": "an object", "string": "a text"}
-	return fmt.Errorf("%s holds %s where %s is wanted%s", cmp.Or(e.Field, "the document"), cmp.Or(words[found], found), wanted, next)
+	words := map[string]string{"array": "a list", "bool": "true or false", "number": "a number", "object": "an object", "string": "a string"}
+	return fmt.Errorf("%s is %s, want %s%s", cmp.Or(e.Field, "the document"), cmp.Or(words[found], found), wanted, next)
 }
 
 // ref settles which resource it is and whose.
 func (c content) ref() (r lookup.Ref, err error) {
 	if c.Kind == "" {
-		return r, errors.New("kind is missing, as in kind: Cluster")
+		return r, errors.New("kind is missing; add, for example, kind: Cluster")
 	}
 	if r.Kind, err = lookup.ParseKind(c.Kind); err != nil {
 		return r, err
@@ -366,16 +366,16 @@ func (c content) ref() (r lookup.Ref, err error) {
 	}
 	switch {
 	case r.Kind.IsChild() && r.Parent == "":
-		return r, fmt.Errorf("a %s is created in a cluster; say which, as in cluster: eu-1", r.Kind.Singular)
+		return r, fmt.Errorf("a %s needs a cluster; add, for example, cluster: eu-1", r.Kind.Singular)
 	case !r.Kind.IsChild() && r.Parent != "":
-		return r, fmt.Errorf("a %s is in no cluster; leave out cluster and ownerResource", r.Kind.Singular)
+		return r, fmt.Errorf("a %s does not belong to a cluster; remove cluster and ownerResource", r.Kind.Singular)
 	}
 	return r, nil
 }
 
 func same(what, one, other string) (string, error) {
 	if one != "" && other != "" && one != other {
-		return "", fmt.Errorf("%s is given twice, as %q and as %q", what, one, other)
+		return "", fmt.Errorf("%s is given twice, as %q and %q", what, one, other)
 	}
 	return cmp.Or(one, other), nil
 }

@@ -17,14 +17,14 @@ func ParseLabels(changes []string) (set map[string]string, remove []string, err 
 		if !sets {
 			var removes bool
 			if key, removes = strings.CutSuffix(text, "-"); !removes {
-				return nil, nil, fmt.Errorf("%q neither sets a label (key=value) nor removes one (key-)", text)
+				return nil, nil, fmt.Errorf("%q is not key=value (set a label) or key- (remove a label)", text)
 			}
 			remove = append(remove, key)
 		} else {
 			set[key] = value
 		}
 		if key == "" || seen[key] {
-			return nil, nil, fmt.Errorf("%q: a label has a key, and is named once", text)
+			return nil, nil, fmt.Errorf("%q: a label needs a key and can be given only once", text)
 		}
 		seen[key] = true
 	}

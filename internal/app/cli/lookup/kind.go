@@ -58,7 +58,7 @@ func ParseKind(text string) (Kind, error) {
 	for _, k := range Kinds() {
 		known = append(known, k.Singular)
 	}
-	return Kind{}, fmt.Errorf("there is no kind of resource %q%s", text, offer(text, known, Collections()))
+	return Kind{}, fmt.Errorf("unknown resource kind %q%s", text, offer(text, known, Collections()))
 }
 
 // Offer says what there is in place of a word that is not known: the nearest one,
@@ -67,7 +67,7 @@ func Offer(text string, known []string) string { return offer(text, known, known
 
 // offer finds the nearest word among known, and lists others.
 func offer(text string, known, listed []string) string {
-	all := "; there are " + strings.Join(listed, ", ")
+	all := "; use one of " + strings.Join(listed, ", ")
 	if near := settings.Nearest(text, known); near != "" {
 		return "; did you mean " + near + "?" + strings.Replace(all, "; t", " T", 1)
 	}
@@ -112,7 +112,7 @@ func (r Ref) String() string {
 // resource of the kind is meant, and refs is empty.
 func ParseRefs(args []string, parent string) (k Kind, refs []Ref, err error) {
 	if len(args) == 0 {
-		return Kind{}, nil, fmt.Errorf("say which kind of resource: %s", strings.Join(Collections(), ", "))
+		return Kind{}, nil, fmt.Errorf("give a resource kind: %s", strings.Join(Collections(), ", "))
 	}
 	names := args
 	if !strings.Contains(args[0], "/") {
@@ -126,7 +126,7 @@ func ParseRefs(args []string, parent string) (k Kind, refs []Ref, err error) {
 		if k == (Kind{}) {
 			prefix, rest, ok := strings.Cut(name, "/")
 			if !ok {
-				return Kind{}, nil, fmt.Errorf("%q is not of the form kind/name, as %q is", name, args[0])
+				return Kind{}, nil, fmt.Errorf("%q is not of the form kind/name like %q", name, args[0])
 			}
 			if of, err = ParseKind(prefix); err != nil {
 				return Kind{}, nil, err
@@ -149,18 +149,18 @@ func newRef(k Kind, text, parent string) (Ref, error) {
 	r := Ref{Kind: k, Parent: parent, Name: text}
 	if before, after, ok := strings.Cut(text, "/"); ok {
 		if parent != "" {
-			return Ref{}, fmt.Errorf("%q names a parent, and %q is given as one", text, parent)
+			return Ref{}, fmt.Errorf("%q already names a parent, but --cluster %q is given", text, parent)
 		}
 		r.Parent, r.Name = before, after
 		if r.Parent == "" {
-			return Ref{}, fmt.Errorf("%q lacks the name of the parent", text)
+			return Ref{}, fmt.Errorf("%q lacks the name of its cluster", text)
 		}
 	}
 	switch {
 	case r.Name == "" || strings.Contains(r.Name, "/"):
-		return Ref{}, fmt.Errorf("%q is not the name or id of a %s", text, k.Singular)
+		return Ref{}, fmt.Errorf("%q is not a valid name or id of a %s", text, k.Singular)
 	case r.Parent != "" && !k.IsChild():
-		return Ref{}, fmt.Errorf("a %s has no parent; %q gives %q as one", k.Singular, r.Name, r.Parent)
+		return Ref{}, fmt.Errorf("a %s has no parent, but %q names %q", k.Singular, r.Name, r.Parent)
 	}
 	return r, nil
 }

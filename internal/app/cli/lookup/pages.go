@@ -84,7 +84,7 @@ func (sel Selection) decode(body []byte, query url.Values) (items []Item, next s
 		return nil, "", err
 	}
 	if page.Continue != "" && page.Continue == query.Get("continue") {
-		return nil, "", fmt.Errorf("the page continues with itself")
+		return nil, "", fmt.Errorf("the server returned the same page again")
 	}
 	for _, raw := range page.Items {
 		i, err := NewItem(sel.Kind, raw)

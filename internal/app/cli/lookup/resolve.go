@@ -20,7 +20,7 @@ var (
 	ErrNotFound = errors.New("not found")
 
 	// ErrAmbiguous means that several bear the name.
-	ErrAmbiguous = errors.New("more than one bears the name")
+	ErrAmbiguous = errors.New("more than one has this name")
 )
 
 // An Error says which reference leads nowhere, and wraps the reason.

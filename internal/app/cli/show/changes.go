@@ -124,7 +124,7 @@ func changeColumns(wide bool) []changeColumn {
 		}},
 		{head: "AGE", cell: func(e *v1.ChangeEvent, now time.Time) string { return terminal.Since(now, e.Timestamp) }},
 		{head: "CLUSTER", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Cluster }},
-		{head: "ABOUT", cell: func(e *v1.ChangeEvent, _ time.Time) string { return about(e) }},
+		{head: "OBJECT", cell: func(e *v1.ChangeEvent, _ time.Time) string { return about(e) }},
 		{head: "ACTION", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Action }},
 		{head: "ACTOR", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Actor }},
 		{head: "OUTCOME", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Outcome }},

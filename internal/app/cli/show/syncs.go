@@ -78,14 +78,14 @@ func syncColumns(wide bool) []syncColumn {
 		{head: "STATE", cell: func(s v1.ClusterSync, _ time.Time) string { return string(s.State) }},
 		{head: "SINCE", cell: func(s v1.ClusterSync, now time.Time) string { return since(now, s.UnsyncedSince) }},
 		{head: "ATTEMPTS", cell: func(s v1.ClusterSync, _ time.Time) string { return strconv.Itoa(s.Attempts) }},
-		{head: "NEXT TRY", cell: nextTry},
-		{head: "LAST TRY", wide: true, cell: func(s v1.ClusterSync, now time.Time) string { return since(now, s.LastAttempt) }},
-		{head: "TO DO", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return toDo(s) }},
+		{head: "NEXT ATTEMPT", cell: nextTry},
+		{head: "LAST ATTEMPT", wide: true, cell: func(s v1.ClusterSync, now time.Time) string { return since(now, s.LastAttempt) }},
+		{head: "PENDING", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return toDo(s) }},
 		{head: "WORKER", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ClaimedBy }},
 		{head: "SHOOT", cell: func(s v1.ClusterSync, _ time.Time) string { return s.ShootName }},
 		{head: "SHOOT STATUS", cell: func(s v1.ClusterSync, _ time.Time) string { return string(s.ShootStatus) }},
 		{head: "ID", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ClusterID }},
-		{head: "CLASS", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ErrorClass }},
+		{head: "ERROR CLASS", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ErrorClass }},
 		{head: "ERROR", cell: func(s v1.ClusterSync, _ time.Time) string {
 			if wide {
 				return whatFailed(s)
@@ -144,7 +144,7 @@ func whatFailed(s v1.ClusterSync) string {
 
 // waitsFor says what is waited for, since when and why.
 func waitsFor(w *v1.SyncWait) string {
-	return fmt.Sprintf("waits for %s since %s: %s", w.For, w.Since.UTC().Format(time.RFC3339), w.Reason)
+	return fmt.Sprintf("waiting for %s since %s: %s", w.For, w.Since.UTC().Format(time.RFC3339), w.Reason)
 }
 
 // short is the beginning of a text, as far as a table has room for it.
@@ -210,7 +210,7 @@ func (d *description) sync(s *v1.ClusterSync) {
 	}
 	state := string(s.State)
 	if s.State != v1.SyncSynced && s.Deleting {
-		state += ", to be deleted"
+		state += ", deletion pending"
 	}
 	d.line("Gardener:")
 	part("State", state)
@@ -224,14 +224,14 @@ func (d *description) sync(s *v1.ClusterSync) {
 		part("Paused", "since "+d.when(*s.PausedAt, ""))
 	}
 	if s.Waiting != nil {
-		part("Waits", strings.TrimPrefix(waitsFor(s.Waiting), "waits "))
+		part("Waiting", strings.TrimPrefix(waitsFor(s.Waiting), "waiting "))
 	}
 	part("Worker", s.ClaimedBy)
 	part("Shoot", s.ShootName)
 	part("Shoot status", string(s.ShootStatus))
 	part("Message", s.ShootStatusMessage)
 	if s.Attempts > 0 {
-		part("Failed tries", strconv.Itoa(s.Attempts))
+		part("Failed attempts", strconv.Itoa(s.Attempts))
 	}
 	if s.Error != "" && s.ErrorClass != "" {
 		part("Error", s.ErrorClass+": "+s.Error)
@@ -241,8 +241,8 @@ func (d *description) sync(s *v1.ClusterSync) {
 	switch next := nextTry(*s, d.now); next {
 	case "-":
 	case "now":
-		part("Next try", next)
+		part("Next attempt", next)
 	default:
-		part("Next try", "in "+next)
+		part("Next attempt", "in "+next)
 	}
 }

@@ -47,11 +47,11 @@ func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger, r
 	k := &Keeper{pool: pool, retention: cmp.Or(retention, timeline.DefaultRetention), log: log, metrics: keeperMetrics{
 		kept: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_timeline_last_maintenance_timestamp_seconds",
-			Help: "When this process last made room for change events to come and let old ones go, or found that another one does; 0 if it never could.",
+			Help: "Unix time of the last successful maintenance of the timeline's partitions, by this process or another, in seconds; 0 before the first.",
 		}),
 		overdue: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_timeline_expired_partitions",
-			Help: "Partitions of the timeline, a week each, that are older than the retention and were still there when they were last to go.",
+			Help: "Number of weekly timeline partitions older than the retention that could not be dropped.",
 		}),
 	}}
 	if err := errors.Join(reg.Register(k.metrics.kept), reg.Register(k.metrics.overdue)); err != nil {
@@ -72,10 +72,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 			pause = backoff.Policy{Initial: keepAgain, Max: keepEvery}.Delay(k.failures)
 			// Where the schema is made by another, the first tries come too early.
 			if k.failures++; k.failures == 2 {
-				k.log.WarnContext(ctx, "old change events cannot be let go, trying again", "err", err)
+				k.log.WarnContext(ctx, "timeline maintenance failed, retrying", "err", err)
 			}
 		case k.failures > 1:
-			k.log.InfoContext(ctx, "old change events are let go again")
+			k.log.InfoContext(ctx, "timeline maintenance works again")
 			fallthrough
 		default:
 			k.failures = 0
@@ -101,15 +101,15 @@ func (k *Keeper) Round(ctx context.Context) error {
 		b.Queue(db.OverdueWeeks, k.retention).QueryRow(func(row pgx.Row) error { return row.Scan(&overdue) })
 	})
 	if err != nil {
-		return fmt.Errorf("keep the partitions of the timeline: %w", err)
+		return fmt.Errorf("maintain the partitions of the timeline: %w", err)
 	}
 	k.metrics.overdue.Set(float64(overdue))
 	if len(dropped) > 0 {
-		k.log.InfoContext(ctx, "weeks of old change events are gone", "partitions", dropped)
+		k.log.InfoContext(ctx, "expired partitions dropped", "partitions", dropped)
 	}
 	for what, statement := range map[string]string{"keys": db.ForgetKeys, "changed fields": db.ForgetFields} {
 		if err := k.forget(ctx, statement); err != nil {
-			return fmt.Errorf("forget the %s of old change events: %w", what, err)
+			return fmt.Errorf("delete the %s of expired change events: %w", what, err)
 		}
 	}
 	k.metrics.kept.SetToCurrentTime()

@@ -171,7 +171,7 @@ func (s *Store) digests(ctx context.Context, scope timeline.Scope, events []time
 		})
 	})
 	if err != nil {
-		return nil, failed(err, "read what is known of %d change events", len(keys))
+		return nil, failed(err, "find duplicates of %d change events", len(keys))
 	}
 	return kept, nil
 }
@@ -183,7 +183,7 @@ func Insert(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
 		return nil
 	}
 	if _, err := tx.Exec(ctx, insertOwn, columns(events)...); err != nil {
-		return fmt.Errorf("tell %d change events: %w", len(events), err)
+		return fmt.Errorf("store %d change events: %w", len(events), err)
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (s *Store) UnknownClusters(ctx context.Context, scope timeline.Scope, names
 		})
 	})
 	if err != nil {
-		return nil, failed(err, "look for %d clusters", len(names))
+		return nil, failed(err, "find %d clusters", len(names))
 	}
 	return unknown, nil
 }
@@ -232,7 +232,7 @@ func failed(err error, format string, args ...any) error {
 
 // errOtherHistory means that the feed belongs to another history of the
 // database than this one.
-var errOtherHistory = errors.New("the timeline is that of another database")
+var errOtherHistory = errors.New("the timeline belongs to another database")
 
 func epoch(text string, current bool) (uuid.UUID, error) {
 	if !current {
@@ -249,7 +249,7 @@ func (s *Store) onFeed(ctx context.Context, read func() error) error {
 		return err
 	}
 	if err := s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.Renew) }); err != nil {
-		return fmt.Errorf("begin a new feed of change events: %w", err)
+		return fmt.Errorf("start a new feed of change events: %w", err)
 	}
 	return read()
 }

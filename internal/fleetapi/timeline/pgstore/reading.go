@@ -151,7 +151,7 @@ func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after feed.Cu
 	case errors.Is(err, timeline.ErrCursorExpired), errors.Is(err, errOtherHistory):
 		return feed.Cursor{}, false, timeline.ErrCursorExpired
 	case err != nil:
-		return feed.Cursor{}, false, failed(err, "read what came of change events")
+		return feed.Cursor{}, false, failed(err, "read new change events")
 	}
 	return next, more, nil
 }
@@ -162,7 +162,7 @@ func (s *Store) Horizon(ctx context.Context) (at feed.Cursor, err error) {
 		return s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueHorizon(b, &at) })
 	})
 	if err != nil {
-		return feed.Cursor{}, failed(err, "read how far change events are settled")
+		return feed.Cursor{}, failed(err, "read the bounds of the change events")
 	}
 	return at, nil
 }
