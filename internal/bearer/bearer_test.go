@@ -70,14 +70,14 @@ func TestFileIsFollowed(t *testing.T) {
 		logged string         // once
 	}{
 		{"what it has at first", func() {}, map[string]int{"first-token": 2, "second-token": 3, "first-toke": 0, "first-token2": 0, "": 0}, ""},
-		{"another of the same size is another", func() { write(t, path, "other-token al\n") }, map[string]int{"other-token": 2, "first-token": 0, "second-token": 0}, "read again"},
-		{"a broken one changes nothing", func() { write(t, path, "third-token") }, map[string]int{"other-token": 2, "third-token": 0}, "not readable"},
+		{"another of the same size is another", func() { write(t, path, "other-token al\n") }, map[string]int{"other-token": 2, "first-token": 0, "second-token": 0}, "token file reloaded"},
+		{"a broken one changes nothing", func() { write(t, path, "third-token") }, map[string]int{"other-token": 2, "third-token": 0}, "unreadable"},
 		{"nor one with a token that cannot be taken", func() { write(t, path, "third-token nobody\n") }, map[string]int{"other-token": 2, "third-token": 0}, "is nobody"},
 		{"nor one that is gone", func() {
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
 			}
-		}, map[string]int{"other-token": 2}, "is gone"},
+		}, map[string]int{"other-token": 2}, "token file deleted"},
 		{"an empty one locks out", func() { write(t, path, "") }, map[string]int{"other-token": 0}, "tokens=0"},
 	}
 	for _, s := range steps {
@@ -128,8 +128,8 @@ func TestOpenRefuses(t *testing.T) {
 		tokens []bearer.Token[int]
 		says   string
 	}{
-		"BothForms":   {"which of the two counts?", []bearer.Token[int]{{Plain: "s3cret", SHA256: hash, Subject: "a"}}, `tokens[0] (subject "a"): needs token or sha256`},
-		"Neither":     {"anybody would have it", []bearer.Token[int]{{Subject: "a"}}, "needs token or sha256"},
+		"BothForms":   {"which of the two counts?", []bearer.Token[int]{{Plain: "s3cret", SHA256: hash, Subject: "a"}}, `tokens[0] (subject "a"): must have exactly one of token and sha256`},
+		"Neither":     {"anybody would have it", []bearer.Token[int]{{Subject: "a"}}, "must have exactly one of token and sha256"},
 		"ShortHash":   {"it is the hash of nothing", []bearer.Token[int]{{SHA256: "abcd", Subject: "a"}}, "64 hexadecimal"},
 		"NoHash":      {"nor is this", []bearer.Token[int]{{SHA256: strings.Repeat("xy", 32), Subject: "a"}}, "64 hexadecimal"},
 		"NoSubject":   {"whose is it?", []bearer.Token[int]{{Plain: "s3cret"}}, "subject must be"},

@@ -93,7 +93,7 @@ func New(cfg Config, deps Deps) (*Client, error) {
 		return nil, err
 	}
 	if cfg.Timeout < 0 || cfg.MaxBody < 0 {
-		return nil, fmt.Errorf("use timeout %s and body bound %d: want neither below zero", cfg.Timeout, cfg.MaxBody)
+		return nil, fmt.Errorf("timeout %s and body limit %d must not be negative", cfg.Timeout, cfg.MaxBody)
 	}
 	token, err := newTokenSource(cfg.Token, cfg.TokenFile)
 	if err != nil {
@@ -113,7 +113,7 @@ func New(cfg Config, deps Deps) (*Client, error) {
 		return nil, err
 	}
 	if header.Get("Authorization") != "" && (cfg.Token != "" || cfg.TokenFile != "") {
-		return nil, errors.New("both a token and a header \"Authorization\" are given; want one of the two")
+		return nil, errors.New("both a token and a header \"Authorization\" are set; set only one")
 	}
 	header.Set("Accept", "application/json, application/problem+json")
 	header.Set("User-Agent", orDefault(cfg.UserAgent, DefaultUserAgent))
@@ -133,11 +133,11 @@ func New(cfg Config, deps Deps) (*Client, error) {
 func checkHeader(h http.Header) (http.Header, error) {
 	for name, values := range h {
 		if name == "" || strings.ContainsFunc(name, notInName) {
-			return nil, fmt.Errorf("header %q is no name of a header; want letters, digits and hyphens", name)
+			return nil, fmt.Errorf("%q is not a header name; use letters, digits and hyphens", name)
 		}
 		for _, value := range values {
 			if strings.ContainsFunc(value, notInValue) {
-				return nil, fmt.Errorf("the value of header %q holds a control character; want one line", name)
+				return nil, fmt.Errorf("the value of header %q contains a control character; use one line of text", name)
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func isHostPort(endpoint string) bool {
 // as it does to curl.
 func baseURL(endpoint string) (string, error) {
 	if endpoint == "" {
-		return "", errors.New("no URL of the fleet API given; want one like http://127.0.0.1:8080")
+		return "", errors.New("the URL of the fleet API is not set; set it to a URL such as http://127.0.0.1:8080")
 	}
 	if isHostPort(endpoint) {
 		endpoint = "http://" + endpoint
@@ -195,11 +195,11 @@ func baseURL(endpoint string) (string, error) {
 	}
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return "", fmt.Errorf("use %q as the URL of the fleet API: want http://host:port or https://host:port", u.Redacted())
+		return "", fmt.Errorf("%q is not a URL of the fleet API; use http://host:port or https://host:port", u.Redacted())
 	case u.User != nil:
-		return "", fmt.Errorf("use %q as the URL of the fleet API: it holds a user name or password; give a token instead", u.Redacted())
+		return "", fmt.Errorf("the URL of the fleet API %q contains a user name or password; use a token instead", u.Redacted())
 	case u.RawQuery != "" || u.Fragment != "":
-		return "", fmt.Errorf("use %q as the URL of the fleet API: want no query and no fragment", u.Redacted())
+		return "", fmt.Errorf("the URL of the fleet API %q contains a query or fragment; remove it", u.Redacted())
 	}
 	path := strings.TrimRight(u.EscapedPath(), "/")
 	path = strings.TrimSuffix(path, v1.BasePath)
@@ -232,7 +232,7 @@ func newTransport(caFile string) (*http.Transport, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read CA file %q: no PEM certificate in it", caFile)
+		return nil, fmt.Errorf("read CA file %q: it contains no PEM certificate", caFile)
 	}
 	t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return t, nil

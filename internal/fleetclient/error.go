@@ -22,16 +22,16 @@ var (
 
 	// ErrBadAnswer means that there was an answer, and it is not one of a
 	// fleet API: too large, not JSON, or cut short.
-	ErrBadAnswer = errors.New("unusable answer")
+	ErrBadAnswer = errors.New("invalid response")
 )
 
 // errTimeout is the cause of a request that ran into Config.Timeout, as
 // opposed to one whose caller gave up.
-var errTimeout = errors.New("no complete answer in time")
+var errTimeout = errors.New("request timed out")
 
 // errSilence is the cause of a stream on which the server said nothing for
 // too long.
-var errSilence = fmt.Errorf("the server said nothing for %s", silence)
+var errSilence = fmt.Errorf("the server sent nothing for %s", silence)
 
 const (
 	maxErrorBody = 256 << 10
@@ -119,7 +119,7 @@ func newError(op string, resp *http.Response, body []byte, now time.Time) *Error
 
 func fallbackDetail(resp *http.Response, body []byte) string {
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < http.StatusBadRequest {
-		return fmt.Sprintf("redirect to %q is not followed", to)
+		return fmt.Sprintf("redirect to %q not followed", to)
 	}
 	// Without a type is how net/http refuses HTTP on a TLS port.
 	kind := resp.Header.Get("Content-Type")

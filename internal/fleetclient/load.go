@@ -19,9 +19,9 @@ const patience = time.Minute
 
 var (
 	// errStuck is the cause of a load that a server stopped taking.
-	errStuck = fmt.Errorf("the server took nothing for %s", patience)
+	errStuck = fmt.Errorf("the server accepted no data for %s", patience)
 	// errLoadOver is what is left to read of the lines after the answer.
-	errLoadOver = errors.New("the load is over")
+	errLoadOver = errors.New("the load has ended")
 )
 
 // A LoadOption changes how Load works.
@@ -79,7 +79,7 @@ type supply struct {
 	timer *time.Timer
 
 	mu    sync.Mutex
-	src   io.Reader // nil when the load is over
+	src   io.Reader // nil when the load has ended
 	begun bool
 }
 

@@ -146,7 +146,7 @@ func TestLoadBoundsTheServerAlone(t *testing.T) {
 				})
 				begun := time.Now()
 				_, _, err := c.Load(t.Context(), "clusters", &endless{text: "{}\n"})
-				if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "took nothing for 1m0s") || time.Since(begun) > 70*time.Second {
+				if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "accepted no data for 1m0s") || time.Since(begun) > 70*time.Second {
 					t.Errorf("got %v after %s", err, time.Since(begun))
 				}
 			})

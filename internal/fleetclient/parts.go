@@ -63,7 +63,7 @@ func (r *remainder) Read(p []byte) (int, error) {
 	r.timer.Stop()
 	r.left = max(1, r.left-time.Since(begin))
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = r.client.unreachable(r.ctx, r.request, fmt.Errorf("read the answer: %w", err))
+		err = r.client.unreachable(r.ctx, r.request, fmt.Errorf("read the response: %w", err))
 	}
 	return n, err
 }

@@ -74,14 +74,14 @@ func (c *Client) read(ctx context.Context, r request, resp *http.Response, dst [
 		return dst[:0], a, nil
 	}
 	if kind := resp.Header.Get("Content-Type"); isForeign(kind) {
-		return dst[:0], a, fmt.Errorf("%s: %w: it is %s and not JSON; is %s a fleet API?", r.op(), ErrBadAnswer, kind, c.base)
+		return dst[:0], a, fmt.Errorf("%s: %w: content type %s, want JSON; check that %s is a fleet API", r.op(), ErrBadAnswer, kind, c.base)
 	}
 	body, err = readInto(dst, resp.Body, resp.ContentLength, c.maxBody)
 	switch {
 	case errors.Is(err, errTooLarge):
 		return body[:0], a, fmt.Errorf("%s: %w: its body is larger than %d bytes", r.op(), ErrBadAnswer, c.maxBody)
 	case err != nil:
-		return body[:0], a, c.unreachable(ctx, r, fmt.Errorf("read the answer: %w", err))
+		return body[:0], a, c.unreachable(ctx, r, fmt.Errorf("read the response: %w", err))
 	}
 	return body, a, nil
 }

@@ -110,7 +110,7 @@ func TestNoUsableAnswer(t *testing.T) {
 	}{
 		"SilentServer": {
 			"the timeout covers the wait for the header", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-			ErrUnreachable, "no complete answer in time (100ms)",
+			ErrUnreachable, "request timed out (100ms)",
 		},
 		"SlowBody": {
 			"and the reading of the body", func(w http.ResponseWriter, r *http.Request) {
@@ -118,7 +118,7 @@ func TestNoUsableAnswer(t *testing.T) {
 				_, _ = io.WriteString(w, `{"id":`)
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
-			}, ErrUnreachable, "no complete answer in time (100ms)",
+			}, ErrUnreachable, "request timed out (100ms)",
 		},
 		"CutShort": {
 			"fewer bytes than announced", func(w http.ResponseWriter, _ *http.Request) {
@@ -145,7 +145,7 @@ func TestNoUsableAnswer(t *testing.T) {
 			"the login page of a proxy", func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "text/html; charset=utf-8")
 				_, _ = io.WriteString(w, "<html>")
-			}, ErrBadAnswer, "is text/html",
+			}, ErrBadAnswer, "content type text/html",
 		},
 	}
 	for name, tc := range cases {
@@ -227,7 +227,7 @@ func TestRedirects(t *testing.T) {
 		t.Errorf("on the same host: got %q, err %v, want it followed with the token", got.ID, err)
 	}
 	for _, id := range []string{"away", "loop"} {
-		if _, err := c.Get(t.Context(), "clusters", id); !hasStatus(err, http.StatusTemporaryRedirect) || !strings.Contains(err.Error(), "is not followed") {
+		if _, err := c.Get(t.Context(), "clusters", id); !hasStatus(err, http.StatusTemporaryRedirect) || !strings.Contains(err.Error(), "not followed") {
 			t.Errorf("%s: got %v, want the redirect itself as an error", id, err)
 		}
 	}

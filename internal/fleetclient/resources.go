@@ -83,7 +83,7 @@ func (c *Client) Changes(ctx context.Context, collection string, q url.Values) (
 	r := request{method: http.MethodGet, path: collection, query: q}
 	_, err := c.call(ctx, r, nil, &out)
 	if err == nil && out.Cursor == "" {
-		err = fmt.Errorf("%s: %w: the server answers with a list; it knows no changes", r.op(), errors.ErrUnsupported)
+		err = fmt.Errorf("%s: %w: the server returned a list; it does not support changed_since", r.op(), errors.ErrUnsupported)
 	}
 	return out, err
 }
@@ -138,7 +138,7 @@ func (c *Client) List(ctx context.Context, collection string, q Query) iter.Seq2
 				return
 			}
 			if page.Continue == values.Get("continue") {
-				yield(v1.Resource{}, fmt.Errorf("%s: %w: the page continues with itself", r.op(), ErrBadAnswer))
+				yield(v1.Resource{}, fmt.Errorf("%s: %w: the server returned the same page again", r.op(), ErrBadAnswer))
 				return
 			}
 			values.Set("continue", page.Continue)
@@ -228,9 +228,9 @@ func (c *Client) item(ctx context.Context, method, collection, id string, in any
 func itemPath(collection, id string) (string, error) {
 	switch id {
 	case "":
-		return "", errors.New("the id of a resource is empty")
+		return "", errors.New("the resource id is empty")
 	case ".", "..":
-		return "", fmt.Errorf("%q is not the id of a resource", id)
+		return "", fmt.Errorf("%q is not a resource id", id)
 	}
 	return collection + "/" + url.PathEscape(id), nil
 }

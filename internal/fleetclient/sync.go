@@ -86,7 +86,7 @@ func (c *Client) ClusterSyncs(ctx context.Context, q SyncQuery) iter.Seq2[v1.Clu
 				return
 			}
 			if page.Continue == r.query.Get("continue") {
-				yield(v1.ClusterSync{}, fmt.Errorf("%s: %w: the page continues with itself", r.op(), ErrBadAnswer))
+				yield(v1.ClusterSync{}, fmt.Errorf("%s: %w: the server returned the same page again", r.op(), ErrBadAnswer))
 				return
 			}
 			r.query.Set("continue", page.Continue)

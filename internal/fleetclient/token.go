@@ -24,7 +24,7 @@ type tokenSource struct {
 
 func newTokenSource(token settings.Secret, file string) (*tokenSource, error) {
 	if token != "" && file != "" {
-		return nil, errors.New("use a token and a token file: want one of the two")
+		return nil, errors.New("both a token and a token file are set; set only one")
 	}
 	t := &tokenSource{file: file, token: strings.TrimSpace(token.Reveal())}
 	if file == "" {
@@ -95,7 +95,7 @@ func (t *tokenSource) read() error {
 func checkToken(token string) error {
 	for _, c := range []byte(token) {
 		if c <= ' ' || c == 0x7f {
-			return errors.New("the token holds a space or a control character; want one line without spaces")
+			return errors.New("the token contains a space or a control character; it must be one line without spaces")
 		}
 	}
 	return nil

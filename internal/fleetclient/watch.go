@@ -59,7 +59,7 @@ func (c *Client) stream(ctx context.Context, r request, handle func(v1.WatchEven
 		return err
 	}
 	if kind := resp.Header.Get("Content-Type"); !isEventStream(kind) {
-		return fmt.Errorf("%s: %w: the answer is %q and no stream; the server knows no watch", r.op(), errors.ErrUnsupported, kind)
+		return fmt.Errorf("%s: %w: the response is %q, not an event stream; the server does not support watch", r.op(), errors.ErrUnsupported, kind)
 	}
 	body := newWary(resp.Body, cancel)
 	defer body.stop()

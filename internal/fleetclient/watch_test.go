@@ -75,7 +75,7 @@ func TestWatchEnds(t *testing.T) {
 	}{
 		"NoStream": {
 			"a server that does not know watch answers with a list", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, v1.List{}) },
-			errors.ErrUnsupported, 0, "knows no watch", 0,
+			errors.ErrUnsupported, 0, "does not support watch", 0,
 		},
 		"TooOld": {
 			"the cursor is refused at the start", func(w http.ResponseWriter, _ *http.Request) {
@@ -249,7 +249,7 @@ func TestWatchBoundsSilence(t *testing.T) {
 			time.Sleep(time.Minute) // a slow caller is not the server's silence
 			return nil
 		})
-		if n != 100 || !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "said nothing for 30s") {
+		if n != 100 || !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "sent nothing for 30s") {
 			t.Errorf("ended with %v after %d events, want silence after 100", err, n)
 		}
 		if took := time.Since(begun); took < 100*time.Minute+30*time.Second {

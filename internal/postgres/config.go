@@ -162,10 +162,10 @@ func checkRole(ctx context.Context, conn *pgx.Conn) error {
 		           where n.nspname = 'tenant' and t.relname = 'resources' and pg_has_role(r.oid, t.relowner, 'usage'))
 		from pg_roles r where r.rolname = current_user`, migrations.RoleAllTenants).Scan(&role, &unbound)
 	if err != nil {
-		return fmt.Errorf("ask for the rights of the database role: %w", err)
+		return fmt.Errorf("read the permissions of the database role: %w", err)
 	}
 	if unbound {
-		return fmt.Errorf("role %q is not bound by row-level security and would show every tenant's rows: work as %q or %q, or as a role like them", role, migrations.RoleFleetAPI, migrations.RoleClusterWorker)
+		return fmt.Errorf("role %q bypasses row-level security and would see the rows of all tenants: use the role %q or %q, or one like them", role, migrations.RoleFleetAPI, migrations.RoleClusterWorker)
 	}
 	return nil
 }

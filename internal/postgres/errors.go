@@ -13,7 +13,7 @@ import (
 // that fails so may yet have happened.
 var ErrUnavailable = errors.New("database unavailable")
 
-var errReadOnly = errors.New("the server takes no writes")
+var errReadOnly = errors.New("the server is read-only")
 
 // The SQLSTATE codes that are branched on.
 const (

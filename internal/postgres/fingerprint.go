@@ -72,7 +72,7 @@ func fingerprintsOf(files fs.FS) (map[int64]string, error) {
 		number, _, _ := strings.Cut(name, "_")
 		version, err := strconv.ParseInt(number, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("migration %q has no number", name)
+			return nil, fmt.Errorf("migration %q has no version number", name)
 		}
 		text, err := fs.ReadFile(files, name)
 		if err != nil {

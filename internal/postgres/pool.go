@@ -43,7 +43,7 @@ type state struct{ err error }
 // error. The caller calls Run, which closes the pool, or Close.
 func New(cfg Config, log *slog.Logger) (*Pool, error) {
 	if cfg.URL == "" {
-		return nil, errors.New("read the database URL: none is given; set DATABASE_URL")
+		return nil, errors.New("read the database URL: it is not set; set DATABASE_URL")
 	}
 	pc, err := cfg.withDefaults().poolConfig()
 	if err != nil {
@@ -52,10 +52,10 @@ func New(cfg Config, log *slog.Logger) (*Pool, error) {
 	// The context bounds only the making of idle connections, of which we want none.
 	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
 	if err != nil {
-		return nil, fmt.Errorf("make a connection pool: %w", err)
+		return nil, fmt.Errorf("create the connection pool: %w", err)
 	}
 	p := &Pool{pool: pool, probeEvery: cmp.Or(cfg.ProbeEvery, DefaultProbeEvery), log: log}
-	p.state.Store(&state{err: errors.New("not connected to the database yet")})
+	p.state.Store(&state{err: errors.New("not yet connected to the database")})
 	return p, nil
 }
 
@@ -97,9 +97,9 @@ func (p *Pool) note(ctx context.Context, err error) {
 	before := p.state.Swap(&state{err: err}).err
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		p.log.WarnContext(ctx, "database is not usable", "err", err)
+		p.log.WarnContext(ctx, "database unavailable", "err", err)
 	case err == nil && before != nil:
-		p.log.InfoContext(ctx, "database is usable")
+		p.log.InfoContext(ctx, "database available")
 	}
 }
 
@@ -111,7 +111,7 @@ type watcher struct {
 }
 
 func (w *watcher) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no answer within %s", probeTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no response within %s", probeTimeout))
 	defer cancel()
 	err := w.ask(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (w *watcher) probe(ctx context.Context) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return fmt.Errorf("database is not usable: %w", err)
+		return fmt.Errorf("database unavailable: %w", err)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func TestARestartUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "not ready, and why", func() bool { return p.Ready() != nil })
-	if err := p.Ready(); !strings.Contains(err.Error(), "database is not usable") {
+	if err := p.Ready(); !strings.Contains(err.Error(), "database unavailable") {
 		t.Errorf("ready says %v", err)
 	}
 	await(t, "calls that fail", func() bool { return failed.Load() > 0 })

@@ -132,7 +132,7 @@ func (p *Pool) tryTx(ctx context.Context, s Scope, fn func(context.Context, Tx) 
 func (p *Pool) begin(ctx context.Context, s Scope) (Tx, error) {
 	tx, err := p.pool.Begin(ctx)
 	if err != nil {
-		return Tx{}, fmt.Errorf("begin a transaction: %w", err)
+		return Tx{}, fmt.Errorf("begin transaction: %w", err)
 	}
 	t := Tx{Tx: tx}
 	var b pgx.Batch

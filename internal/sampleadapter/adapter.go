@@ -139,13 +139,13 @@ type Stats struct {
 func New(cfg Config, deps Deps) (*Adapter, error) {
 	switch {
 	case cfg.Name == "":
-		return nil, errors.New("sample adapter without a name")
+		return nil, errors.New("sample adapter: the name is empty")
 	case cfg.After == cfg.Name:
-		return nil, fmt.Errorf("sample adapter %q waits for itself", cfg.Name)
+		return nil, fmt.Errorf("sample adapter %q: it cannot depend on itself", cfg.Name)
 	case cfg.FailureRate < 0 || cfg.FailureRate >= 1:
-		return nil, fmt.Errorf("sample adapter %q: failure rate %g: want at least 0 and below 1", cfg.Name, cfg.FailureRate)
+		return nil, fmt.Errorf("sample adapter %q: failure rate %g must be at least 0 and below 1", cfg.Name, cfg.FailureRate)
 	case cfg.Latency < 0 || cfg.Workers < 0:
-		return nil, fmt.Errorf("sample adapter %q: latency %s, %d workers: want neither below zero", cfg.Name, cfg.Latency, cfg.Workers)
+		return nil, fmt.Errorf("sample adapter %q: latency %s and %d workers must not be negative", cfg.Name, cfg.Latency, cfg.Workers)
 	}
 	if cfg.Subscription == "" {
 		cfg.Subscription = DefaultSubscriptionPrefix + cfg.Name
@@ -254,7 +254,7 @@ func (a *Adapter) consumeUntil(ctx context.Context, stop <-chan struct{}) error 
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			return errors.New("stopped on its own")
+			return errors.New("stopped unexpectedly")
 		}
 		return err
 	}

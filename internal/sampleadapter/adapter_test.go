@@ -348,8 +348,8 @@ func TestRunEndsWithItsConsumer(t *testing.T) {
 			t.Errorf("got %v, want the consumer's error with its subscription", err)
 		}
 		broker.err, broker.spread = nil, 0 // returns at once
-		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "stopped on its own") {
-			t.Errorf("got %v, want an error for a consumer that stopped on its own", err)
+		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "stopped unexpectedly") {
+			t.Errorf("got %v, want an error for a consumer that stopped unexpectedly", err)
 		}
 	})
 }

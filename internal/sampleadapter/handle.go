@@ -13,7 +13,7 @@ import (
 )
 
 // errNotOurs is a cloud event that no redelivery will make one for us.
-var errNotOurs = errors.New("not an event about a resource")
+var errNotOurs = errors.New("not an event of a resource")
 
 // handle brings one cloud event to its end: nil acknowledges it, an error
 // lets it come back.
@@ -31,12 +31,12 @@ func (a *Adapter) handle(ctx context.Context, e cloudevent.Event) error {
 		return context.Cause(ctx)
 	case isGone(err):
 		a.metrics.count(resultGone)
-		log.DebugContext(ctx, "resource is gone")
+		log.DebugContext(ctx, "resource not found")
 		return nil
 	case isRefused(err):
 		// It would be refused again; the sentinel asks again in its own time.
 		a.metrics.count(resultRefused)
-		log.ErrorContext(ctx, "request refused", "err", err)
+		log.ErrorContext(ctx, "request rejected", "err", err)
 		return nil
 	case err != nil:
 		a.metrics.count(resultFailed)

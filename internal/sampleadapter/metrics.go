@@ -30,12 +30,12 @@ func newMetrics(reg prometheus.Registerer, adapter string) (metrics, error) {
 	m := metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name:        "fleetloop_sample_adapter_events_total",
-			Help:        "Cloud events handled, by what became of them.",
+			Help:        "Total number of cloud events handled, by result.",
 			ConstLabels: labels,
 		}, []string{"result"}),
 		paused: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name:        "fleetloop_sample_adapter_paused",
-			Help:        "1 while the adapter is paused.",
+			Help:        "1 if the adapter is paused, 0 otherwise.",
 			ConstLabels: labels,
 		}),
 	}

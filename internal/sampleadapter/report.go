@@ -81,7 +81,7 @@ func newReport(cfg Config, generation int64, now time.Time, o outcome) v1.Report
 	}
 	if o == outcomeFinalized {
 		report.Conditions = append(report.Conditions, v1.ReportCondition{
-			Type: v1.ConditionFinalized, Status: v1.ConditionTrue, Reason: "CleanupComplete", Message: "Nothing is left to clean up",
+			Type: v1.ConditionFinalized, Status: v1.ConditionTrue, Reason: "CleanupComplete", Message: "Cleanup is complete",
 		})
 	}
 	return report
@@ -98,7 +98,7 @@ func conditions(cfg Config, o outcome) (available, applied v1.ReportCondition) {
 		available.Reason, available.Message = "PreconditionsNotMet", fmt.Sprintf("Waiting for %s to complete", cfg.After)
 		applied.Reason, applied.Message = "PreconditionsNotMet", fmt.Sprintf("Waiting for %s adapter", cfg.After)
 	case outcomeTransient:
-		available.Reason, available.Message = "TransientError", cfg.Name+" failed and is tried again at the next event"
+		available.Reason, available.Message = "TransientError", cfg.Name+" failed; it is retried at the next event"
 		applied.Status, applied.Reason, applied.Message = v1.ConditionTrue, "WorkApplied", cfg.Name+" was applied"
 	case outcomeFinalized:
 		available.Reason, available.Message = "Deleted", "Resource is being deleted"

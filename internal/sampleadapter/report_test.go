@@ -71,14 +71,14 @@ func TestReports(t *testing.T) {
 		},
 		outcomeTransient: {
 			"a failed attempt is no ill adapter",
-			`{"type":"Available","status":"False","reason":"TransientError","message":"dns failed and is tried again at the next event"},
+			`{"type":"Available","status":"False","reason":"TransientError","message":"dns failed; it is retried at the next event"},
 			 {"type":"Applied","status":"True","reason":"WorkApplied","message":"dns was applied"},` + health,
 		},
 		outcomeFinalized: {
 			"the fourth condition lets the resource go",
 			`{"type":"Available","status":"False","reason":"Deleted","message":"Resource is being deleted"},
 			 {"type":"Applied","status":"False","reason":"Deleted","message":"dns was removed"},` + health + `,
-			 {"type":"Finalized","status":"True","reason":"CleanupComplete","message":"Nothing is left to clean up"}`,
+			 {"type":"Finalized","status":"True","reason":"CleanupComplete","message":"Cleanup is complete"}`,
 		},
 	}
 	for o, tc := range cases {

@@ -41,8 +41,8 @@ const (
 	PreconditionFailed   Code = "precondition_failed"
 	BodyTooLarge         Code = "body_too_large"
 	UnsupportedMediaType Code = "unsupported_media_type"
-	ParentRequired          Code = "parent_required"
-	TimestampOutOfRange       Code = "timestamp_out_of_range"
+	ParentRequired       Code = "parent_required"
+	TimestampOutOfRange  Code = "timestamp_out_of_range"
 	Internal             Code = "internal"
 	Unavailable          Code = "unavailable"
 )

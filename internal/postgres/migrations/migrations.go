@@ -32,7 +32,7 @@ func Latest() int64 {
 		number, _, _ := strings.Cut(e.Name(), "_")
 		version, err := strconv.ParseInt(number, 10, 64)
 		if err != nil {
-			panic(fmt.Errorf("migration %q has no number", e.Name()))
+			panic(fmt.Errorf("migration %q has no version number", e.Name()))
 		}
 		latest = max(latest, version)
 	}

@@ -34,7 +34,7 @@ func serverAccount() (*account, error) {
 		}
 		return &account{name: name, uid: uint32(uid), gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("postgres refuses to run as root, and there is no user postgres or nobody to run it as: add one")
+	return nil, errors.New("postgres cannot run as root, and there is no user postgres or nobody: create one of them")
 }
 
 // mayEnter reports whether the account may pass through every folder of an
@@ -47,7 +47,7 @@ func (a *account) mayEnter(path string) (bool, error) {
 		}
 		st, ok := fi.Sys().(*syscall.Stat_t)
 		if !ok {
-			return false, fmt.Errorf("no owner known for %q", path)
+			return false, fmt.Errorf("the owner of %q is unknown", path)
 		}
 		bit := fs.FileMode(0o001)
 		switch {
@@ -81,7 +81,7 @@ func (h *home) give(path string) error {
 		return nil
 	}
 	if err := os.Chown(path, int(h.user.uid), int(h.user.gid)); err != nil {
-		return fmt.Errorf("give %q to user %s: %w", path, h.user.name, err)
+		return fmt.Errorf("change the owner of %q to %s: %w", path, h.user.name, err)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (h *home) dataFolder() (string, error) {
 		return in, err
 	}
 	if _, err := os.Lstat(in); err == nil {
-		return "", fmt.Errorf("user %s, whom postgres runs as, cannot reach the data in it: open the folders above to that user, or take another folder", h.user.name)
+		return "", fmt.Errorf("user %s, which runs postgres, cannot access the data: grant the user access to the parent folders, or use another folder", h.user.name)
 	}
 	return elsewhere(in)
 }

@@ -25,7 +25,7 @@ type binaries struct {
 func (b binaries) postgres() string { return filepath.Join(b.dir, "postgres") }
 func (b binaries) initdb() string   { return filepath.Join(b.dir, "initdb") }
 
-const howToInstall = "install it (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; macOS: brew install postgresql@17) or name the folder of its binaries"
+const howToInstall = "install it (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; macOS: brew install postgresql@17) or give the folder of its binaries"
 
 // findBinaries finds a PostgreSQL that can serve data made by the given major
 // version, or any new enough when major is 0.
@@ -43,7 +43,7 @@ func findBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) 
 	}
 	found := installed(ctx, fetchedDir(cache))
 	if ctx.Err() != nil {
-		return binaries{}, fmt.Errorf("look for PostgreSQL: %w", context.Cause(ctx))
+		return binaries{}, fmt.Errorf("find PostgreSQL: %w", context.Cause(ctx))
 	}
 	if b, err := fit(found, major, cfg.Dir); err == nil || len(found) > 0 && major != 0 {
 		return b, err
@@ -60,7 +60,7 @@ func findBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) 
 }
 
 func errNoBinaries(fetching error) error {
-	return fmt.Errorf("no PostgreSQL %d or newer on this machine, and none could be downloaded (%w): %s", MinMajor, fetching, howToInstall)
+	return fmt.Errorf("PostgreSQL %d or newer is not installed and could not be downloaded (%w): %s", MinMajor, fetching, howToInstall)
 }
 
 // fit picks the first of the list that can be used.
@@ -73,9 +73,9 @@ func fit(list []binaries, major int, dir string) (binaries, error) {
 		names = append(names, fmt.Sprintf("%s in %q", b.version, b.dir))
 	}
 	if major == 0 {
-		return binaries{}, fmt.Errorf("PostgreSQL %d or newer is needed, found %s: %s", MinMajor, strings.Join(names, ", "), howToInstall)
+		return binaries{}, fmt.Errorf("PostgreSQL %d or newer is required, found %s: %s", MinMajor, strings.Join(names, ", "), howToInstall)
 	}
-	return binaries{}, fmt.Errorf("the data in %q was made by PostgreSQL %d, found %s: install PostgreSQL %d, or move the folder away to begin with empty data",
+	return binaries{}, fmt.Errorf("the data in %q belongs to PostgreSQL %d, but PostgreSQL %s is installed: install PostgreSQL %d, or move the folder away to start with empty data",
 		dir, major, strings.Join(names, ", "), major)
 }
 
@@ -122,11 +122,11 @@ func inspect(ctx context.Context, dir string) (binaries, error) {
 	}
 	out, err := exec.CommandContext(ctx, b.postgres(), "--version").Output() //nolint:gosec // a folder that we or the user named
 	if err != nil {
-		return b, fmt.Errorf("ask %q for its version: %w", b.postgres(), err)
+		return b, fmt.Errorf("read the version of %q: %w", b.postgres(), err)
 	}
 	m := regexp.MustCompile(`PostgreSQL\) ((\d+)\S*)`).FindStringSubmatch(string(out))
 	if m == nil {
-		return b, fmt.Errorf("ask %q for its version: unexpected answer %q", b.postgres(), out)
+		return b, fmt.Errorf("read the version of %q: unexpected output %q", b.postgres(), out)
 	}
 	b.version = m[1]
 	b.major, err = strconv.Atoi(m[2])
@@ -142,7 +142,7 @@ func cacheDir(given string) (string, error) {
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", errors.Join(errors.New("find a folder to keep the PostgreSQL binaries in"), err)
+		return "", errors.Join(errors.New("find a folder for the PostgreSQL binaries"), err)
 	}
 	return filepath.Join(dir, "fleetloop"), nil
 }

@@ -73,7 +73,7 @@ func fetch(ctx context.Context, cache, repository string, log *slog.Logger) (str
 	case err = <-done:
 	}
 	if err != nil {
-		return "", fmt.Errorf("fetch PostgreSQL %s: %w", fetchVersion, err)
+		return "", fmt.Errorf("download PostgreSQL %s: %w", fetchVersion, err)
 	}
 	return bin, nil
 }

@@ -29,7 +29,7 @@ type home struct {
 	lock     *os.File
 }
 
-var errPortTaken = errors.New("the port is taken")
+var errPortTaken = errors.New("the port is in use")
 
 // openHome makes and locks the folder.
 func openHome(dir string) (*home, error) {
@@ -96,7 +96,7 @@ func lockFile(path string) (*os.File, error) {
 		n, _ := f.Read(holder)
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("it is in use by process %s: stop that one or take another folder", strings.TrimSpace(string(holder[:n])))
+			return nil, fmt.Errorf("the folder is in use by process %s: stop that process or use another folder", strings.TrimSpace(string(holder[:n])))
 		}
 		return nil, fmt.Errorf("lock %q: %w", path, err)
 	}
@@ -130,10 +130,10 @@ func (h *home) dataMajor() (int, error) {
 func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) error {
 	fresh := h.data + ".new"
 	if err := os.RemoveAll(fresh); err != nil {
-		return fmt.Errorf("clear an unfinished data folder: %w", err)
+		return fmt.Errorf("remove the unfinished data folder: %w", err)
 	}
 	if err := os.Mkdir(fresh, 0o700); err != nil {
-		return fmt.Errorf("make the data folder: %w", err)
+		return fmt.Errorf("create the data folder: %w", err)
 	}
 	if err := h.give(fresh); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 	} else {
 		file, err := h.makePassword()
 		if err != nil {
-			return fmt.Errorf("keep the password of postgres: %w", err)
+			return fmt.Errorf("save the password of postgres: %w", err)
 		}
 		defer func() { _ = os.Remove(file) }()
 		args = append(args, "--auth=scram-sha-256", "--pwfile="+file)
@@ -164,7 +164,7 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 		return fmt.Errorf("initialise postgres data in %q: %w:\n%s", fresh, err, lastLines(string(out)))
 	}
 	if err := os.Rename(fresh, h.data); err != nil {
-		return fmt.Errorf("put the data folder in place: %w", err)
+		return fmt.Errorf("move the data folder into place: %w", err)
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func (h *home) logPath() string { return filepath.Join(h.dir, "server.log") }
 
 func (h *home) openLog() (*os.File, error) {
 	if err := os.Rename(h.logPath(), h.logPath()+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("put the old server log aside: %w", err)
+		return nil, fmt.Errorf("rename the old server log: %w", err)
 	}
 	f, err := os.OpenFile(h.logPath(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -222,7 +222,7 @@ func (h *home) logTail() string {
 // startError explains a server that ended before it took connections.
 func (h *home) startError(exit error) error {
 	tail := h.logTail()
-	err := fmt.Errorf("postgres did not start (%w); its log %q ends:\n%s", exit, h.logPath(), tail)
+	err := fmt.Errorf("postgres did not start (%w); the end of its log %q:\n%s", exit, h.logPath(), tail)
 	if strings.Contains(tail, "could not bind") || strings.Contains(tail, "Address already in use") {
 		return fmt.Errorf("%w: %w", errPortTaken, err)
 	}

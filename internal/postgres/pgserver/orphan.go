@@ -46,20 +46,20 @@ func (h *home) stopOrphan(ctx context.Context, log *slog.Logger) error {
 		}
 		return nil
 	}
-	log.WarnContext(ctx, "stopping a postgres that was left behind", "pid", pid, "dir", h.dir)
+	log.WarnContext(ctx, "stopping an orphaned postgres", "pid", pid, "dir", h.dir)
 	for _, step := range []struct {
 		sig   syscall.Signal
 		bound time.Duration
 	}{{fastShutdown, stopTimeout}, {immediateShutdown, killTimeout}, {syscall.SIGKILL, killTimeout}} {
 		if err := syscall.Kill(pid, step.sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("stop the postgres left behind (pid %d): %w", pid, err)
+			return fmt.Errorf("stop the orphaned postgres (pid %d): %w", pid, err)
 		}
 		gone, err := awaitGone(ctx, pid, step.bound)
 		if gone || err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("stop the postgres left behind (pid %d): it does not end", pid)
+	return fmt.Errorf("stop the orphaned postgres (pid %d): it is still running", pid)
 }
 
 // awaitGone polls, because only a parent can wait for a process.

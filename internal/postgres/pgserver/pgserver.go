@@ -52,7 +52,7 @@ const (
 	restartPause = 200 * time.Millisecond
 )
 
-var errClosed = errors.New("run postgres: it was closed")
+var errClosed = errors.New("run postgres: the server is closed")
 
 // Config says where the server lives. Only Dir is required.
 type Config struct {
@@ -108,7 +108,7 @@ type Server struct {
 // calls Run, which stops it, or Close.
 func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	if cfg.Dir == "" {
-		return nil, errors.New("start postgres: no folder given")
+		return nil, errors.New("start postgres: the data folder is not set")
 	}
 	if cfg.Database == "" {
 		cfg.Database = DefaultDatabase
@@ -247,11 +247,11 @@ func (s *Server) Run(ctx context.Context) error {
 		for now.Sub(deaths[0]) > deathsWithin {
 			deaths = deaths[1:]
 		}
-		died := fmt.Errorf("postgres ended on its own (%w):\n%s", p.exitError(), s.home.logTail())
+		died := fmt.Errorf("postgres exited unexpectedly (%w):\n%s", p.exitError(), s.home.logTail())
 		if len(deaths) >= maxDeaths {
-			return errors.Join(fmt.Errorf("give up after %d deaths within %s: %w", len(deaths), deathsWithin, died), s.Close())
+			return errors.Join(fmt.Errorf("postgres exited %d times within %s: %w", len(deaths), deathsWithin, died), s.Close())
 		}
-		s.log.ErrorContext(ctx, "postgres died, starting it again", "err", died)
+		s.log.ErrorContext(ctx, "postgres exited unexpectedly, restarting it", "err", died)
 		if err := s.relaunch(ctx, died); err != nil && ctx.Err() == nil {
 			return errors.Join(err, s.Close())
 		}
@@ -274,7 +274,7 @@ func (s *Server) relaunch(ctx context.Context, died error) error {
 			return err
 		}
 	}
-	return fmt.Errorf("start postgres again: %w", err)
+	return fmt.Errorf("restart postgres: %w", err)
 }
 
 // Close stops the server and gives the folder back. A second Close does

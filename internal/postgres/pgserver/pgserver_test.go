@@ -215,7 +215,7 @@ func TestAnUnfinishedDataFolderIsMadeAgain(t *testing.T) {
 func TestATakenPortIsNamed(t *testing.T) {
 	s := start(t, pgserver.Config{Dir: newDir(t), Throwaway: true})
 	_, err := pgserver.Start(t.Context(), pgserver.Config{Dir: newDir(t), Port: s.Port(), Throwaway: true}, slog.New(slog.DiscardHandler))
-	if err == nil || !strings.Contains(err.Error(), "the port is taken") {
+	if err == nil || !strings.Contains(err.Error(), "the port is in use") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -84,7 +84,7 @@ func (p *process) stop(sig syscall.Signal, bound time.Duration) error {
 		case <-t.C:
 		}
 	}
-	return fmt.Errorf("stop postgres (pid %d): it outlived SIGKILL by %s", p.pid(), killTimeout)
+	return fmt.Errorf("stop postgres (pid %d): still running %s after SIGKILL", p.pid(), killTimeout)
 }
 
 // The postmaster's signals: SIGINT ends sessions, writes a checkpoint and

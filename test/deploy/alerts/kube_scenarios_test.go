@@ -228,7 +228,7 @@ func api() map[string][]scenario {
   fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="b",path="/x",method="GET",le="2"} 0+10x30
   fleetloop_api_request_duration_seconds_bucket{namespace="fleet",job="fleet-api",instance="b",path="/x",method="GET",le="+Inf"} 0+10x30
 `,
-				want: map[int][]alert{10: nil, 11: {{labels: service, summary: "The slowest hundredth of requests to the fleet API takes 1.9s."}}},
+				want: map[int][]alert{10: nil, 11: {{labels: service, summary: "The 99th percentile of the request duration of the fleet API is 1.9s."}}},
 			},
 			{
 				reason: "a short while of slow requests",
