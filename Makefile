@@ -28,28 +28,28 @@ DEPLOY_TESTS := test/deploy
 MODULES      := . $(DEPLOY_TESTS)
 
 .PHONY: help
-help: ## list the targets
+help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ## ---- run
 
 .PHONY: up
-up: up-check setup-up build ## run the whole loop on this machine with a demo fleet; Ctrl-C ends it (KUBE=embedded, UP_ARGS="--exit-when-ready")
+up: up-check setup-up build ## run all components on this machine with a demo fleet until Ctrl-C (KUBE=embedded, UP_ARGS="--exit-when-ready")
 	@bin/fleetloop up --demo $(if $(KUBE),--kube=$(KUBE)) $(UP_ARGS)
 
 # Before anything is built: are the addresses free, and how long will it take?
 .PHONY: up-check
 up-check:
 	@go run ./tools/ports $(UP_ARGS)
-	@[ "$(KUBE)" != embedded ] || echo "make up: KUBE=embedded needs the programs of Kubernetes: the first time they are built, which takes about ten minutes; 'make kubebed' does it beforehand" >&2
+	@[ "$(KUBE)" != embedded ] || echo "make up: KUBE=embedded needs Kubernetes binaries; the first build takes about ten minutes ('make kubebed' builds them in advance)" >&2
 
 .PHONY: build
-build: ## build the binaries into bin/
+build: ## build all binaries into bin/
 	@mkdir -p bin
 	@for b in $(BINARIES); do echo "build bin/$$b" >&2; CGO_ENABLED=0 go build -buildvcs=auto -trimpath -o bin/$$b ./cmd/$$b; done
 
 .PHONY: images
-images: ## write container images as OCI layouts into bin/images/, without a daemon, and manifests of their version into bin/deploy/ (ARCH=amd64)
+images: ## build container images as OCI layouts in bin/images/ (no daemon needed), and their manifests in bin/deploy/ (ARCH=amd64)
 	@go run ./tools/images -out bin/images -deploy bin/deploy $(if $(ARCH),-arch $(ARCH)) $(BINARIES)
 
 .PHONY: picture
@@ -59,18 +59,18 @@ picture: setup-up build ## draw docs/images/demo.svg from a run of the demo (nee
 ## ---- verify
 
 .PHONY: test
-test: setup-test $(GOLANGCI_LINT) ## everything that must pass, in both modules, and a list of what failed: unit, property, fault and end-to-end tests on real servers
+test: setup-test $(GOLANGCI_LINT) ## run all tests in both modules: unit, property, fault and end-to-end tests with real servers
 	@tools/test-modules '$(GO_TEST) ./...' $(MODULES)
 
 .PHONY: check
-check: setup-check fmt lint vet unit generated tidy words sleeps ## the fast gate: format, lint, vet, race tests without servers, generated code up to date
+check: setup-check fmt lint vet unit generated tidy words sleeps ## run the fast checks: format, lint, vet, race tests without servers, generated code, words
 
 .PHONY: bench
-bench: setup-test ## ratios against the physical limit or the usual way, one a line (ONLY=sentinel. for some)
+bench: setup-test ## run benchmarks that print ratios against a baseline, one per line (ONLY=sentinel. selects by prefix)
 	@go run ./test/bench -only '$(ONLY)'
 
 .PHONY: mutate
-mutate: $(GREMLINS) ## mutation run on the decision package; survivors fail
+mutate: $(GREMLINS) ## run mutation tests on the decision package; fail if a mutant survives
 	@tools/mutate $(GREMLINS)
 
 .PHONY: fmt
@@ -102,7 +102,7 @@ unit: $(GOLANGCI_LINT)
 	@tools/test-modules 'packages=$$(go run github.com/fleetloop/fleetloop/tools/serverless ./...) && $(GO_TEST) -short $$packages' $(MODULES)
 
 .PHONY: generate
-generate: $(SQLC) $(CONTROLLER_GEN) ## write generated code, CRDs, roles, reference docs and the dependency ledger anew
+generate: $(SQLC) $(CONTROLLER_GEN) ## regenerate code, CRDs, roles, reference docs and dependency lists
 	@cd internal/fleetapi/pgstore && $(SQLC) generate
 	@cd internal/fleetapi/timeline/pgstore && $(SQLC) generate
 	@cd internal/clusterworker/pgstore && $(SQLC) generate
@@ -118,7 +118,7 @@ generate: $(SQLC) $(CONTROLLER_GEN) ## write generated code, CRDs, roles, refere
 generated: generate
 	@echo "check: generated code up to date" >&2
 	@out=$$(git status --porcelain -- internal/fleetapi/pgstore internal/fleetapi/timeline/pgstore internal/clusterworker/pgstore internal/execution/pgstore internal/nodefault/intake/grpcapi/datamodels api deploy docs/reference docs/schema tools/deps); \
-	  [ -z "$$out" ] || { echo "$$out"; echo "generated files differ: run 'make generate' and commit the result" >&2; exit 1; }
+	  [ -z "$$out" ] || { echo "$$out"; echo "generated files are out of date: run 'make generate' and commit the result" >&2; exit 1; }
 
 .PHONY: tidy
 tidy:
@@ -143,12 +143,12 @@ sleeps:
 ## ---- set up
 
 .PHONY: setup
-setup: ## install what tests and 'make up' need from the distribution's packages (root)
+setup: ## install the system packages for tests and 'make up' (requires root)
 	@tools/setup compiler postgresql pgbouncer rabbitmq containerd
 
 .PHONY: setup-up
 setup-up:
-	@[ -n "$${DATABASE_URL:-}" ] || tools/setup postgresql || echo "make up: 'fleetloop up' downloads a PostgreSQL in its place" >&2
+	@[ -n "$${DATABASE_URL:-}" ] || tools/setup postgresql || echo "make up: 'fleetloop up' downloads PostgreSQL instead" >&2
 
 .PHONY: setup-check
 setup-check:
@@ -160,7 +160,7 @@ setup-test: kubebed
 
 # The first time it takes minutes, and says how far it is.
 .PHONY: kubebed
-kubebed: ## fill the cache with the programs of Kubernetes and Gardener that tests run on, and print its folders
+kubebed: ## download or build the Kubernetes and Gardener binaries for tests, and print their directories
 	@go run ./test/kubebed assets --garden
 
 # Without cgo, so that a C parser in sqlc is not compiled for minutes.
@@ -183,5 +183,5 @@ $(GREMLINS):
 	$(call go-tool,github.com/go-gremlins/gremlins/cmd/gremlins,$(GREMLINS_VERSION),gremlins)
 
 .PHONY: clean
-clean: ## remove what was built
+clean: ## remove build output
 	@rm -rf bin .cache

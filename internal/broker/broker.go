@@ -25,20 +25,20 @@ import (
 var (
 	// ErrNotReady says that nothing was sent: there is no connection, or the
 	// broker at its other end cannot take events. Ready says why.
-	ErrNotReady = errors.New("the broker is not ready")
+	ErrNotReady = errors.New("broker not ready")
 
 	// ErrRefused says that the broker answered, and does not have the event.
-	ErrRefused = errors.New("refused by the broker")
+	ErrRefused = errors.New("rejected by the broker")
 
 	// ErrUnroutable says that the broker took the event and found no queue for
 	// it, so that nobody would ever have received it. It is a kind of
 	// ErrRefused.
-	ErrUnroutable = fmt.Errorf("%w: no queue takes the event", ErrRefused)
+	ErrUnroutable = fmt.Errorf("%w: no queue accepts the event", ErrRefused)
 
 	// ErrUnknownOutcome says that the event was sent and no answer came. The
 	// broker may have it; publishing the same event again is safe, because it
 	// keeps its id.
-	ErrUnknownOutcome = errors.New("the broker did not answer, it may or may not have the event")
+	ErrUnknownOutcome = errors.New("broker did not confirm the event; it may or may not have been published")
 )
 
 // NotReady is ErrNotReady with the reason, if there still is one: by the time
@@ -122,7 +122,7 @@ func (w *Window) Drain(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%d publishes were still unconfirmed: %w", w.Len(), context.Cause(ctx))
+		return fmt.Errorf("%d events not confirmed: %w", w.Len(), context.Cause(ctx))
 	}
 }
 
@@ -130,19 +130,19 @@ func (w *Window) Drain(ctx context.Context) error {
 type TLS struct {
 	// On encrypts. A broker URL whose scheme says so, or any of the fields
 	// below, does the same.
-	On bool `key:"enabled" env:"BROKER_TLS_ENABLED" flag:"broker-tls" default:"false" doc:"encrypt the connection to the broker; implied by the files below and by the URL's scheme"`
+	On bool `key:"enabled" env:"BROKER_TLS_ENABLED" flag:"broker-tls" default:"false" doc:"use TLS for the broker connection; implied by a TLS file setting or a TLS URL scheme"`
 
 	// CAFile holds the certificates that the broker's must descend from.
 	// Empty means those of the operating system.
-	CAFile string `key:"ca_file" env:"BROKER_TLS_CA_FILE" flag:"broker-tls-ca-file" doc:"PEM file with the certificate authorities that the broker's certificate is checked against (default: the system's)"`
+	CAFile string `key:"ca_file" env:"BROKER_TLS_CA_FILE" flag:"broker-tls-ca-file" doc:"PEM file with the CA certificates for the broker (default: those of the system)"`
 
 	// CertFile and KeyFile show the broker who we are. Both or neither.
-	CertFile string `key:"cert_file" env:"BROKER_TLS_CERT_FILE" flag:"broker-tls-cert-file" doc:"PEM file with our certificate, for brokers that ask for one"`
-	KeyFile  string `key:"key_file" env:"BROKER_TLS_KEY_FILE" flag:"broker-tls-key-file" doc:"PEM file with the key of our certificate"`
+	CertFile string `key:"cert_file" env:"BROKER_TLS_CERT_FILE" flag:"broker-tls-cert-file" doc:"PEM file with the client certificate, for brokers that require one"`
+	KeyFile  string `key:"key_file" env:"BROKER_TLS_KEY_FILE" flag:"broker-tls-key-file" doc:"PEM file with the private key of the client certificate"`
 
 	// ServerName is the name in the broker's certificate where it is not the
 	// host that we connect to.
-	ServerName string `key:"server_name" env:"BROKER_TLS_SERVER_NAME" flag:"broker-tls-server-name" doc:"name in the broker's certificate, where it differs from the host"`
+	ServerName string `key:"server_name" env:"BROKER_TLS_SERVER_NAME" flag:"broker-tls-server-name" doc:"server name in the broker's certificate (default: the host)"`
 }
 
 // Enabled reports whether anything is set.
@@ -155,20 +155,20 @@ func (t TLS) Client() (*tls.Config, error) {
 	if t.CAFile != "" {
 		pem, err := os.ReadFile(t.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("read certificate authorities: %w", err)
+			return nil, fmt.Errorf("read CA certificates: %w", err)
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read certificate authorities: %q holds no PEM certificate", t.CAFile)
+			return nil, fmt.Errorf("read CA certificates: %q contains no PEM certificate", t.CAFile)
 		}
 	}
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		return nil, errors.New("read our certificate: cert_file and key_file belong together, one of them is missing")
+		return nil, errors.New("read client certificate: set both cert_file and key_file")
 	}
 	if t.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("read our certificate: %w", err)
+			return nil, fmt.Errorf("read client certificate: %w", err)
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}

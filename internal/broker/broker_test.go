@@ -118,7 +118,7 @@ func TestWindowDrainIsBounded(t *testing.T) {
 		w.Enter()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := w.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 publishes") {
+		if err := w.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 events not confirmed") {
 			t.Errorf("Drain() = %v, want the deadline and how many were left", err)
 		}
 	})
@@ -137,9 +137,9 @@ func TestTLSFiles(t *testing.T) {
 	}{
 		"Nothing": {"no files are no fault", broker.TLS{}, ""},
 		"NoCA":    {"a file that is not there is named", broker.TLS{CAFile: filepath.Join(dir, "ca.pem")}, "ca.pem"},
-		"EmptyCA": {"a file without a certificate is named", broker.TLS{CAFile: empty}, "holds no PEM certificate"},
-		"HalfOur": {"certificate and key belong together", broker.TLS{CertFile: empty}, "belong together"},
-		"BadOur":  {"a certificate is checked", broker.TLS{CertFile: empty, KeyFile: empty}, "read our certificate"},
+		"EmptyCA": {"a file without a certificate is named", broker.TLS{CAFile: empty}, "contains no PEM certificate"},
+		"HalfOur": {"certificate and key belong together", broker.TLS{CertFile: empty}, "set both cert_file and key_file"},
+		"BadOur":  {"a certificate is checked", broker.TLS{CertFile: empty, KeyFile: empty}, "read client certificate"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -129,8 +129,8 @@ func TestCommandRefuses(t *testing.T) {
 		`unknown node "virtual"`:       {"--node", "virtual"},
 		"nosuch.yaml":                  {"--crds", "nosuch.yaml"},
 		"program of --image demo":      {"--node", "process", "--image", "demo=bin/nosuch"},
-		"--image demo names no":        {"--node", "process", "--image", "demo="},
-		`version "2.0": give one such`: {"pin", "2.0"},
+		"--image demo has no":        {"--node", "process", "--image", "demo="},
+		`version "2.0" must look like`: {"pin", "2.0"},
 	} {
 		cmd := command(&bytes.Buffer{}, &bytes.Buffer{})
 		cmd.SetArgs(args)

@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	}
 	dir, err := os.MkdirTemp("", "fleetloop-images-")
 	if err != nil {
-		return fmt.Errorf("make a folder for the programs: %w", err)
+		return fmt.Errorf("create directory for programs: %w", err)
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
 	b.dir = dir
@@ -95,19 +95,19 @@ func parse(args []string, log io.Writer) (options, error) {
 	o := options{log: log}
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
 	flags.SetOutput(log)
-	flags.StringVar(&o.out, "out", filepath.Join("bin", "images"), "`folder` for the layouts")
-	flags.StringVar(&o.deploy, "deploy", "", "write the manifests for the version of these images into this `folder`, too")
-	flags.StringVar(&o.files, "files", "", "write the files of one binary's image into this `folder`, for this machine's architecture, and no layout")
-	architectures := flags.String("arch", "amd64,arm64", "architectures, separated by commas")
+	flags.StringVar(&o.out, "out", filepath.Join("bin", "images"), "output `directory` for OCI layouts")
+	flags.StringVar(&o.deploy, "deploy", "", "also write the manifests for the version of these images to this `directory`")
+	flags.StringVar(&o.files, "files", "", "write the image files of one binary for this architecture to this `directory`, without a layout")
+	architectures := flags.String("arch", "amd64,arm64", "comma-separated architectures")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	o.architectures, o.binaries = strings.Split(*architectures, ","), flags.Args()
 	switch {
 	case len(o.binaries) == 0:
-		return o, errors.New("name the binaries to make images of, such as 'sentinel'")
+		return o, errors.New("no binaries: name the binaries to build images of, such as 'sentinel'")
 	case o.files != "" && len(o.binaries) > 1:
-		return o, errors.New("-files takes one binary")
+		return o, errors.New("-files requires exactly one binary")
 	}
 	if s := os.Getenv("SOURCE_DATE_EPOCH"); s != "" {
 		seconds, err := strconv.ParseInt(s, 10, 64)
@@ -153,12 +153,12 @@ func (b builder) writeLayout(ctx context.Context, dir, binary string, architectu
 		}
 		name := dir + "." + p.Architecture + ".spdx.json"
 		if err := os.WriteFile(name, text, 0o644); err != nil { //nolint:gosec // for everyone to read
-			return "", fmt.Errorf("write the SBOM: %w", err)
+			return "", fmt.Errorf("write SBOM: %w", err)
 		}
 	}
 	digest, err := index.Digest()
 	if err != nil {
-		return "", fmt.Errorf("take the digest of the index of %q: %w", binary, err)
+		return "", fmt.Errorf("compute index digest of %q: %w", binary, err)
 	}
 	_, _ = fmt.Fprintf(b.log, "%s: %s@%s\n", dir, programs[0].Version, digest)
 	return programs[0].Version, nil
@@ -185,7 +185,7 @@ func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
 			err = os.Chmod(name, mode) // whatever the umask took away
 		}
 		if err != nil {
-			return fmt.Errorf("write the files of the image of %q: %w", binary, err)
+			return fmt.Errorf("write image files of %q: %w", binary, err)
 		}
 	}
 	return nil
@@ -209,7 +209,7 @@ func (b builder) program(ctx context.Context, binary, architecture string) (*ima
 func root(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fleetloop/fleetloop").Output()
 	if err != nil {
-		return "", fmt.Errorf("find the source: %w", describe(err))
+		return "", fmt.Errorf("find source: %w", describe(err))
 	}
 	return strings.TrimSpace(string(out)), nil
 }
@@ -220,7 +220,7 @@ func roots(ctx context.Context, source string) (image.Roots, error) {
 	cmd.Dir = filepath.Join(source, "tools", "images", "roots")
 	out, err := cmd.Output()
 	if err != nil {
-		return image.Roots{}, fmt.Errorf("list the certificate authorities: %w", describe(err))
+		return image.Roots{}, fmt.Errorf("list CA certificates: %w", describe(err))
 	}
 	return image.ParseRoots(out)
 }

@@ -35,7 +35,7 @@ func list(ctx context.Context, binary string) ([]byte, error) {
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("list the packages of %q: %w", binary, err)
+		return nil, fmt.Errorf("list packages of %q: %w", binary, err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	slices.Sort(lines)

@@ -149,7 +149,7 @@ func TestUpGoesOnWithoutPackages(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "make", "-s", "-C", dir, "setup-up")
 	cmd.Env = append(os.Environ(), "DATABASE_URL=")
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "not installed: postgresql") || !strings.Contains(string(out), "downloads a PostgreSQL") {
+	if err != nil || !strings.Contains(string(out), "not installed: postgresql") || !strings.Contains(string(out), "downloads PostgreSQL") {
 		t.Errorf("make setup-up: %v\n%s", err, out)
 	}
 }

@@ -20,7 +20,7 @@ import (
 func main() {
 	if err := httpserver.CheckFree(context.Background(), addresses(os.Args[1:], settings.OSEnv)...); err != nil {
 		fmt.Fprintln(os.Stderr, "make up:", err)
-		fmt.Fprintln(os.Stderr, `give the flags in UP_ARGS, such as UP_ARGS="--listen-address 127.0.0.1:9080"`)
+		fmt.Fprintln(os.Stderr, `set flags with UP_ARGS, such as UP_ARGS="--listen-address 127.0.0.1:9080"`)
 		os.Exit(1)
 	}
 }

@@ -71,7 +71,7 @@ func generate(ctx context.Context, path string) error {
 	}
 	for _, f := range response.GetFile() {
 		if err := os.WriteFile(filepath.Join(dir, f.GetName()), []byte(f.GetContent()), 0o644); err != nil { //nolint:gosec // code is for all to read
-			return fmt.Errorf("write code of %s: %w", path, err)
+			return fmt.Errorf("write generated code of %s: %w", path, err)
 		}
 	}
 	return nil

@@ -73,7 +73,7 @@ func forCluster(act *action.Action, o runtime.Object) bool {
 func byChoice(a roles.Actions, name string) ([]runtime.Object, error) {
 	act, ok := action.Find(name)
 	if !ok {
-		return nil, fmt.Errorf("there is no action %q", name)
+		return nil, fmt.Errorf("unknown action %q", name)
 	}
 	role, _, _ := a.Roles(act)
 	return append([]runtime.Object{role}, a.InNamespaces(act, "")...), nil

@@ -34,9 +34,9 @@ func run() error {
 	secrets := roles.Sentinel{Secrets: []string{"hyperfleet-sentinel-api", "hyperfleet-sentinel-broker"}}.Objects()
 	sharding := roles.Sentinel{Sharding: true}.Objects()
 	for _, f := range []file{
-		{"sentinel.yaml", "The sentinel's account, and what it needs to run SentinelConfigs.", base},
-		{"sentinel-secrets.yaml", "Beside sentinel.yaml, where SentinelConfigs name Secrets. Put the names of\n# yours into resourceNames: there is no right on any other.", secrets[len(base):]},
-		{"sentinel-sharding.yaml", "Beside sentinel.yaml, where spec.sharding.mode is auto.", sharding[len(base):]},
+		{"sentinel.yaml", "Service account and permissions of the sentinel, for SentinelConfigs.", base},
+		{"sentinel-secrets.yaml", "Apply with sentinel.yaml if SentinelConfigs refer to Secrets. Set resourceNames to\n# the names of your Secrets; the sentinel can read no others.", secrets[len(base):]},
+		{"sentinel-sharding.yaml", "Apply with sentinel.yaml if spec.sharding.mode is auto.", sharding[len(base):]},
 	} {
 		if err := write(f); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)

@@ -24,8 +24,8 @@ import (
 const folder = "test/specification"
 
 func main() {
-	from := flag.String("from", "", "folder that holds the specifications")
-	to := flag.String("to", folder, "folder to write the pieces to")
+	from := flag.String("from", "", "`directory` with the specifications")
+	to := flag.String("to", folder, "output `directory`")
 	flag.Parse()
 	if err := run(*from, *to); err != nil {
 		fmt.Fprintln(os.Stderr, "specification:", err)
@@ -35,7 +35,7 @@ func main() {
 
 func run(from, to string) error {
 	if from == "" {
-		return errors.New("-from is not given; it names the folder that holds the specifications")
+		return errors.New("-from is required: set it to the directory with the specifications")
 	}
 	cut, err := cutAll(from)
 	if err != nil {
@@ -113,14 +113,14 @@ func cutAll(from string) (map[string][]byte, error) {
 func readSpecification(from, begin string) ([]byte, error) {
 	found, err := filepath.Glob(filepath.Join(from, begin+"*.txt"))
 	if err != nil {
-		return nil, fmt.Errorf("look for the specification: %w", err)
+		return nil, fmt.Errorf("find specification: %w", err)
 	}
 	if len(found) != 1 {
-		return nil, fmt.Errorf("%d files in %q are named %s*.txt, want 1", len(found), from, begin)
+		return nil, fmt.Errorf("found %d files in %q named %s*.txt, want 1", len(found), from, begin)
 	}
 	text, err := os.ReadFile(found[0]) //nolint:gosec // the user names the folder
 	if err != nil {
-		return nil, fmt.Errorf("read the specification: %w", err)
+		return nil, fmt.Errorf("read specification: %w", err)
 	}
 	return text, nil
 }
@@ -131,7 +131,7 @@ func (p piece) cut(text []byte) ([]byte, error) {
 	}
 	blocks := fencedBlocks(text)
 	if p.block > len(blocks) {
-		return nil, fmt.Errorf("there are %d fenced blocks, want number %d", len(blocks), p.block)
+		return nil, fmt.Errorf("found %d fenced blocks, want number %d", len(blocks), p.block)
 	}
 	block := blocks[p.block-1]
 	if p.document == 0 {
@@ -139,7 +139,7 @@ func (p piece) cut(text []byte) ([]byte, error) {
 	}
 	documents := bytes.Split(block, []byte("\n---\n"))
 	if p.document > len(documents) {
-		return nil, fmt.Errorf("there are %d documents in block %d, want number %d", len(documents), p.block, p.document)
+		return nil, fmt.Errorf("found %d documents in block %d, want number %d", len(documents), p.block, p.document)
 	}
 	document := documents[p.document-1]
 	if p.document < len(documents) {

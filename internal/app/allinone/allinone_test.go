@@ -35,7 +35,7 @@ func TestDemo(t *testing.T) {
 			t.Errorf("the summary lacks %q:\n%s", want, r.stdout.String())
 		}
 	}
-	if strings.Contains(r.stdout.String(), "Not ready") {
+	if strings.Contains(r.stdout.String(), "is not ready") {
 		t.Errorf("the summary names resources that are not ready:\n%s", r.stdout.String())
 	}
 	// Beside the progress there are warnings alone: the sample adapters fail now
@@ -59,10 +59,10 @@ func TestDemo(t *testing.T) {
 func TestDemoNotReadyInTime(t *testing.T) {
 	t.Parallel()
 	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "1", "--timeout", "1500ms", "--adapters=false", "--gardener=false")
-	if err := r.wait(t); err == nil || !strings.Contains(err.Error(), "not Ready in time: 1.5s") {
+	if err := r.wait(t); err == nil || !strings.Contains(err.Error(), "demo fleet not ready within 1.5s") {
 		t.Errorf("got %v, want an error that says so", err)
 	}
-	for _, want := range []string{"Clusters     1       0", "Not ready for ", "cluster/us-east-01 (Pending)"} {
+	for _, want := range []string{"Clusters     1       0", "cluster/us-east-01 is not ready for ", "(Pending)"} {
 		if !strings.Contains(r.stdout.String(), want) {
 			t.Errorf("the summary lacks %q:\n%s", want, r.stdout.String())
 		}
@@ -308,7 +308,7 @@ func TestDataStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.line(t, "event published", map[string]any{"resource_id": c.ID})
-	if err := launch(t, database, args...).wait(t); err == nil || !strings.Contains(err.Error(), "another process uses the folder") {
+	if err := launch(t, database, args...).wait(t); err == nil || !strings.Contains(err.Error(), "directory in use by another process") {
 		t.Errorf("a second run on the same folder gives %v", err)
 	}
 	first.stop(t)

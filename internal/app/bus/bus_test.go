@@ -186,7 +186,7 @@ func TestLoadExplicit(t *testing.T) {
 		"RabbitMQByEnv": {"all of the address comes from the environment", bus.Explicit{Type: bus.RabbitMQ, Topic: "t"}, ""},
 		"BadAddress":    {"and is not shown", bus.Explicit{Type: bus.RabbitMQ, URL: "canary"}, "open broker rabbitmq"},
 		"NATS":          {"of NATS", bus.Explicit{Type: bus.NATS, Topic: "t", URL: "nats://127.0.0.1:1"}, ""},
-		"NATSNoAddress": {"BROKER_HOST is not NATS's", bus.Explicit{Type: bus.NATS, Topic: "t"}, "url is not given"},
+		"NATSNoAddress": {"BROKER_HOST is not NATS's", bus.Explicit{Type: bus.NATS, Topic: "t"}, "url is required"},
 		"PubSub":        {"the project is the environment's", bus.Explicit{Type: bus.PubSub, Topic: "hyperfleet-events", KeyJSON: "{}"}, ""},
 		"BadTopic":      {"what is given counts", bus.Explicit{Type: bus.PubSub, Topic: "x"}, `topic "x"`},
 		"Unknown":       {"a type that there is not", bus.Explicit{Type: "kafka"}, `unknown broker type "kafka"`},

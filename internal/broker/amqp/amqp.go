@@ -72,7 +72,7 @@ func (b *Broker) Run(ctx context.Context) error {
 			attempt, said = 0, ""
 		}
 		if text := err.Error(); text != said { // an outage is told once
-			b.log.WarnContext(ctx, "broker is not ready", "broker", "rabbitmq", "err", err)
+			b.log.WarnContext(ctx, "broker not ready", "broker", "rabbitmq", "err", err)
 			said = text
 		}
 		_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop asks ctx itself
@@ -90,7 +90,7 @@ func (b *Broker) connected(ctx context.Context) error {
 		b.status.Set(err)
 		return err
 	}
-	b.log.InfoContext(ctx, "broker is ready", "broker", "rabbitmq", "address", b.addr.String(), "exchange", b.cfg.Exchange)
+	b.log.InfoContext(ctx, "broker ready", "broker", "rabbitmq", "address", b.addr.String(), "exchange", b.cfg.Exchange)
 	b.status.Set(nil)
 	b.session.Store(s)
 	lost := s.serve(ctx)
@@ -98,7 +98,7 @@ func (b *Broker) connected(ctx context.Context) error {
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 		defer cancel()
 		if err := b.window.Drain(drain); err != nil {
-			b.log.WarnContext(ctx, "stopped before every event was confirmed", "err", err)
+			b.log.WarnContext(ctx, "stopped before all events were confirmed", "err", err)
 		}
 		lost = errors.New("stopped")
 	}
@@ -135,7 +135,7 @@ func (b *Broker) check(e *cloudevent.Event) error {
 		return backoff.Permanent(err)
 	}
 	if len(e.ID) > longestName || len(e.Type) > longestName {
-		return backoff.Permanent(fmt.Errorf("id or type has more than the %d bytes that AMQP allows", longestName))
+		return backoff.Permanent(fmt.Errorf("id or type is longer than the AMQP limit of %d bytes", longestName))
 	}
 	return nil
 }

@@ -50,24 +50,24 @@ const (
 type Config struct {
 	// URL gives address, credentials and virtual host at once:
 	// amqp://user:password@host:5672/vhost, or amqps:// with TLS.
-	URL settings.Secret `key:"url" file:"url_file" env:"BROKER_URL" secret:"true" doc:"address of RabbitMQ, amqp://user:password@host:5672/vhost or amqps://…"`
+	URL settings.Secret `key:"url" file:"url_file" env:"BROKER_URL" secret:"true" doc:"URL of RabbitMQ, amqp://user:password@host:5672/vhost or amqps://…"`
 
 	// Host, Port and VHost give the address piece by piece.
-	Host  string `key:"host" env:"BROKER_HOST" flag:"broker-host" doc:"host of RabbitMQ, where no url is given"`
-	Port  int    `key:"port" env:"BROKER_PORT" flag:"broker-port" default:"0" doc:"port of RabbitMQ (default: 5672, with TLS 5671)"`
-	VHost string `key:"vhost" env:"BROKER_VHOST" flag:"broker-vhost" doc:"virtual host (default: the url's, or /)"`
+	Host  string `key:"host" env:"BROKER_HOST" flag:"broker-host" doc:"host of RabbitMQ, if url is not set"`
+	Port  int    `key:"port" env:"BROKER_PORT" flag:"broker-port" default:"0" doc:"port of RabbitMQ (default: 5672, or 5671 with TLS)"`
+	VHost string `key:"vhost" env:"BROKER_VHOST" flag:"broker-vhost" doc:"virtual host (default: from url, or /)"`
 
 	// Username and Password stand for those of the URL. A password alone is that
 	// of the URL's user.
-	Username string          `key:"username" env:"BROKER_USERNAME" flag:"broker-username" doc:"user name at the broker (default: the url's, or guest)"`
-	Password settings.Secret `key:"password" file:"password_file" env:"BROKER_PASSWORD" secret:"true" doc:"password at the broker (default: the url's, or guest)"`
+	Username string          `key:"username" env:"BROKER_USERNAME" flag:"broker-username" doc:"user name (default: from url, or guest)"`
+	Password settings.Secret `key:"password" file:"password_file" env:"BROKER_PASSWORD" secret:"true" doc:"password (default: from url, or guest)"`
 
 	// TLS is used if the URL begins with amqps:// or any of its fields is set.
 	TLS broker.TLS `key:"tls"`
 
 	// Topic is the exchange where no Exchange is given. Empty means
 	// DefaultTopic.
-	Topic string `key:"topic" env:"BROKER_TOPIC" flag:"broker-topic" default:"hyperfleet-events" doc:"name of the exchange, where no exchange is given"`
+	Topic string `key:"topic" env:"BROKER_TOPIC" flag:"broker-topic" default:"hyperfleet-events" doc:"name of the exchange, if exchange is not set"`
 
 	// Exchange is declared durable. If we lack the right to declare it, it is
 	// enough that it exists.
@@ -78,40 +78,40 @@ type Config struct {
 
 	// RoutingKey is the routing key of every event. Empty means the event's
 	// type, NoKey the empty key; a fanout exchange ignores it.
-	RoutingKey string `key:"routing_key" env:"BROKER_ROUTING_KEY" flag:"broker-routing-key" doc:"routing key of every event; none is the empty key, with which the public HyperFleet sentinel sends (default: its type)"`
+	RoutingKey string `key:"routing_key" env:"BROKER_ROUTING_KEY" flag:"broker-routing-key" doc:"routing key of all events; none means the empty key, as the HyperFleet sentinel uses (default: the event type)"`
 
 	// BindingKey is the key with which Consume binds its queue. Empty means
 	// RoutingKey, and on a topic exchange without one everything; NoKey means
 	// the empty key.
-	BindingKey string `key:"binding_key" env:"BROKER_BINDING_KEY" doc:"key with which a consumer's queue is bound (default: the routing key; on a topic exchange #)"`
+	BindingKey string `key:"binding_key" env:"BROKER_BINDING_KEY" doc:"binding key of a consumer's queue (default: the routing key, or # on a topic exchange)"`
 
 	// QueueType is the type of the queue that Consume declares. Empty leaves
 	// it to the server, which is also what other clients of the same queue do.
-	QueueType string `key:"queue_type" env:"BROKER_QUEUE_TYPE" doc:"type of a consumer's queue: classic or quorum (default: the server's)"`
+	QueueType string `key:"queue_type" env:"BROKER_QUEUE_TYPE" doc:"type of a consumer's queue: classic or quorum (default: the default of the server)"`
 
 	// Mode is how an event is laid out in a message.
-	Mode cloudevent.Mode `key:"event_mode" env:"BROKER_EVENT_MODE" flag:"broker-event-mode" default:"structured" doc:"CloudEvents mode of the messages: structured or binary"`
+	Mode cloudevent.Mode `key:"event_mode" env:"BROKER_EVENT_MODE" flag:"broker-event-mode" default:"structured" doc:"CloudEvents content mode: structured or binary"`
 
 	// Heartbeat is how often a silent connection shows that it lives; half as
 	// long again without a sign and it counts as lost.
-	Heartbeat time.Duration `key:"heartbeat" env:"BROKER_HEARTBEAT" default:"10s" doc:"how often a silent connection shows that it lives"`
+	Heartbeat time.Duration `key:"heartbeat" env:"BROKER_HEARTBEAT" default:"10s" doc:"AMQP heartbeat interval"`
 
 	// ConnectTimeout bounds one attempt to connect.
-	ConnectTimeout time.Duration `key:"connect_timeout" env:"BROKER_CONNECT_TIMEOUT" default:"5s" doc:"how long one attempt to connect may take"`
+	ConnectTimeout time.Duration `key:"connect_timeout" env:"BROKER_CONNECT_TIMEOUT" default:"5s" doc:"timeout for one connection attempt"`
 
 	// StopTimeout bounds the wait for unconfirmed events when Run is told to
 	// stop.
-	StopTimeout time.Duration `key:"stop_timeout" env:"BROKER_STOP_TIMEOUT" default:"5s" doc:"how long to wait for confirms when stopping"`
+	StopTimeout time.Duration `key:"stop_timeout" env:"BROKER_STOP_TIMEOUT" default:"5s" doc:"how long to wait for publisher confirms at shutdown"`
 
 	// ConnectionName is how the server lists the connection.
-	ConnectionName string `key:"connection_name" env:"BROKER_CONNECTION_NAME" default:"fleetloop" doc:"name of the connection in the server's lists"`
+	ConnectionName string `key:"connection_name" env:"BROKER_CONNECTION_NAME" default:"fleetloop" doc:"connection name that RabbitMQ shows"`
 
 	// Concurrency is how many events of one subscription are handled at once.
-	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"events of one subscription handled at once"`
+	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"number of events that one subscription handles concurrently"`
 
 	// RedeliveryDelay is the wait before an event whose handling failed goes
 	// back to its queue.
-	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"wait before an event that failed is delivered again"`
+	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"delay before a failed event is redelivered"`
 }
 
 // An address is where we connect to, without credentials.
@@ -179,19 +179,19 @@ func (c Config) problems() []error {
 	switch c.ExchangeType {
 	case Fanout, Topic, Direct, Headers:
 	default:
-		fail("exchange_type %q: want fanout, topic, direct or headers", string(c.ExchangeType))
+		fail("exchange_type is %q, must be fanout, topic, direct or headers", string(c.ExchangeType))
 	}
 	if c.QueueType != "" && c.QueueType != "classic" && c.QueueType != "quorum" {
-		fail("queue_type %q: want classic or quorum", c.QueueType)
+		fail("queue_type is %q, must be classic or quorum", c.QueueType)
 	}
 	for name, s := range map[string]string{"exchange": c.Exchange, "routing_key": c.RoutingKey, "binding_key": c.BindingKey} {
 		if len(s) > longestName {
-			fail("%s has %d bytes, AMQP allows %d", name, len(s), longestName)
+			fail("%s has %d bytes; AMQP allows %d", name, len(s), longestName)
 		}
 	}
 	for name, d := range map[string]time.Duration{"connect_timeout": c.ConnectTimeout, "stop_timeout": c.StopTimeout, "redelivery_delay": c.RedeliveryDelay} {
 		if d < 0 {
-			fail("%s is %s, want more than nothing", name, d)
+			fail("%s is %s, must be positive", name, d)
 		}
 	}
 	if c.Heartbeat < 2*time.Second {
@@ -224,10 +224,10 @@ func (c Config) address() (address, error) {
 		uri.Scheme = "amqps"
 	}
 	if c.TLS.Enabled() && uri.Scheme != "amqps" {
-		return address{}, errors.New("url: tls is configured, and the url does not begin with amqps://")
+		return address{}, errors.New("url: must begin with amqps://, because TLS is configured")
 	}
 	if c.Port < 0 || c.Port > 65535 {
-		return address{}, fmt.Errorf("port is %d, want 1 to 65535", c.Port)
+		return address{}, fmt.Errorf("port is %d, must be 1 to 65535", c.Port)
 	}
 	switch {
 	case c.URL == "" && c.Port != 0:

@@ -22,8 +22,8 @@ func TestConfigRefuses(t *testing.T) {
 		"Both":         {"two places are one too many", Config{URL: "amqp://x", Host: "y"}, "both given"},
 		"URL":          {"a URL has a scheme of ours", Config{URL: "http://user:hunter2@x"}, "want amqp://"}, //nolint:gosec // nobody has this password
 		"Port":         {"a port has 16 bits", Config{Host: "x", Port: 70000}, "port is 70000"},
-		"ExchangeType": {"the types are RabbitMQ's", Config{Host: "x", ExchangeType: "random"}, `exchange_type "random"`},
-		"QueueType":    {"so are the queues'", Config{Host: "x", QueueType: "stream"}, `queue_type "stream"`},
+		"ExchangeType": {"the types are RabbitMQ's", Config{Host: "x", ExchangeType: "random"}, `exchange_type is "random"`},
+		"QueueType":    {"so are the queues'", Config{Host: "x", QueueType: "stream"}, `queue_type is "stream"`},
 		"LongKey":      {"AMQP has short strings", Config{Host: "x", RoutingKey: strings.Repeat("k", 256)}, "routing_key has 256 bytes"},
 		"Negative":     {"time does not run backwards", Config{Host: "x", StopTimeout: -1}, "stop_timeout"},
 		"Heartbeat":    {"a heartbeat is counted in seconds", Config{Host: "x", Heartbeat: time.Second}, "heartbeat"},

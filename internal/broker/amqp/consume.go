@@ -28,7 +28,7 @@ const prefetchFactor = 8
 // publish, and acknowledgements must not wait for that.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	if subscription == "" || len(b.cfg.queueOf(subscription)) > longestName {
-		return fmt.Errorf("consume %q: want a name, and with the exchange's not more than %d bytes", subscription, longestName)
+		return fmt.Errorf("consume %q: a name is required, with the exchange name at most %d bytes", subscription, longestName)
 	}
 	policy := reconnects()
 	for attempt := 0; ; attempt++ {
@@ -40,7 +40,7 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 		if time.Since(began) > lastReconnect {
 			attempt = 0
 		}
-		b.log.WarnContext(ctx, "subscription was interrupted", "subscription", subscription, "err", err)
+		b.log.WarnContext(ctx, "subscription interrupted, reconnecting", "subscription", subscription, "err", err)
 		if err := backoff.Sleep(ctx, policy.Delay(attempt)); err != nil {
 			return nil //nolint:nilerr // told to stop
 		}
@@ -65,7 +65,7 @@ func (b *Broker) consume(ctx context.Context, subscription string, handle func(c
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.work.Go(func() { cancel(l.lost(ctx)) })
 	c.read(ctx, deliveries)
-	cancel(fmt.Errorf("the server ended the subscription to queue %q, as when it is deleted", queue))
+	cancel(fmt.Errorf("server cancelled the subscription to queue %q; the queue may have been deleted", queue))
 	c.work.Wait() // while the connection lasts, what is done can still be acknowledged
 	l.close()
 	for range deliveries { // the client hands over what it holds before it lets go
@@ -122,7 +122,7 @@ func (c *consumer) do(ctx context.Context, d amqp091.Delivery) {
 	e, err := decode(&d)
 	if err != nil {
 		<-c.slots
-		c.broker.log.ErrorContext(ctx, "rejected a message that is not a cloud event", "message_id", d.MessageId, "err", err)
+		c.broker.log.ErrorContext(ctx, "message rejected, not a CloudEvent", "message_id", d.MessageId, "err", err)
 		c.settled(ctx, d.Reject(false))
 		return
 	}
@@ -134,7 +134,7 @@ func (c *consumer) do(ctx context.Context, d amqp091.Delivery) {
 	}
 	if ctx.Err() == nil {
 		delay := c.broker.cfg.RedeliveryDelay
-		c.broker.log.WarnContext(ctx, "event was not handled and comes again", "event", e.ID, "delay", delay, "err", err)
+		c.broker.log.WarnContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
 		_ = backoff.Sleep(ctx, delay) // cut short, the event goes back at once
 	}
 	c.settled(ctx, d.Nack(false, true))
@@ -144,6 +144,6 @@ func (c *consumer) do(ctx context.Context, d amqp091.Delivery) {
 // message again, which handlers have to stand anyway.
 func (c *consumer) settled(ctx context.Context, err error) {
 	if err != nil && !errors.Is(err, amqp091.ErrClosed) {
-		c.broker.log.DebugContext(ctx, "message was not settled and comes again", "err", err)
+		c.broker.log.DebugContext(ctx, "message acknowledgement failed, redelivering", "err", err)
 	}
 }

@@ -41,13 +41,13 @@ func (b *Broker) declareExchange(conn *amqp091.Connection) error {
 	})
 	switch code {
 	case amqp091.PreconditionFailed:
-		return fmt.Errorf("the exchange %q exists and is not a durable one of type %q; delete it, or set exchange or exchange_type to what is there: %w",
+		return fmt.Errorf("exchange %q exists but is not durable with type %q: delete it, or set exchange or exchange_type to match: %w",
 			exchange, kind, err)
 	case amqp091.AccessRefused:
 		if _, missing := onChannel(conn, func(ch *amqp091.Channel) error {
 			return ch.ExchangeDeclarePassive(exchange, kind, durable, autoDelete, internal, noWait, nil)
 		}); missing != nil {
-			return fmt.Errorf("the exchange %q is not there and the user %q may not declare it; declare it, or give the user the right: %w",
+			return fmt.Errorf("exchange %q does not exist and user %q is not allowed to declare it: declare it, or grant the permission: %w",
 				exchange, b.addr.uri.Username, missing)
 		}
 		return nil

@@ -279,7 +279,7 @@ func TestRights(t *testing.T) {
 	t.Run("ExchangeIsMissing", func(t *testing.T) {
 		b := newBroker(t, amqp.Config{URL: with("publisher:secret"), Topic: "rights-missing"})
 		brokertest.Start(t, b)
-		wantReason(t, b, `"rights-missing"`, `"publisher"`, "may not declare it")
+		wantReason(t, b, `"rights-missing"`, `"publisher"`, "is not allowed to declare it")
 	})
 	t.Run("WrongPassword", func(t *testing.T) {
 		b := newBroker(t, amqp.Config{URL: with("publisher:hunter2"), Topic: "rights"})

@@ -87,7 +87,7 @@ func (s *session) end() {
 	s.sent = nil
 	s.mu.Unlock()
 	for _, p := range lost {
-		p.Finish(fmt.Errorf("%w: the connection was lost", broker.ErrUnknownOutcome))
+		p.Finish(fmt.Errorf("%w: connection lost", broker.ErrUnknownOutcome))
 	}
 	close(s.ended)
 }
@@ -206,14 +206,14 @@ func (s *session) noteReturns() {
 func (s *session) outcome(p *publication, ack bool) error {
 	switch {
 	case !ack:
-		return fmt.Errorf("%w: it rejected the event, as a full queue does (x-overflow reject-publish)", broker.ErrRefused)
+		return fmt.Errorf("%w: a queue is full (x-overflow reject-publish)", broker.ErrRefused)
 	case s.returned[p.id] == 0:
 		return nil
 	}
 	if s.returned[p.id]--; s.returned[p.id] == 0 {
 		delete(s.returned, p.id)
 	}
-	return fmt.Errorf("%w: the exchange %q has no queue bound for the routing key %q; start a consumer or bind one%s",
+	return fmt.Errorf("%w: exchange %q has no queue bound for routing key %q: start a consumer or bind a queue%s",
 		broker.ErrUnroutable, s.broker.cfg.Exchange, p.key, s.broker.adviseOnKey())
 }
 
@@ -223,7 +223,7 @@ func (b *Broker) adviseOnKey() string {
 	if b.cfg.ExchangeType == Fanout {
 		return ""
 	}
-	return ", or set BROKER_ROUTING_KEY to the key that the queues are bound with (none is the empty key)"
+	return ", or set BROKER_ROUTING_KEY to the binding key of the queues (none means the empty key)"
 }
 
 // watchBlocks follows the server's blocking of publishers until the connection
@@ -244,10 +244,10 @@ func (s *session) watchBlocks() {
 		s.mu.Unlock()
 		if block.Active {
 			s.broker.status.Set(fmt.Errorf("blocked by the broker: %s", block.Reason))
-			s.broker.log.Warn("the broker blocks publishers", "reason", block.Reason)
+			s.broker.log.Warn("broker blocked publishing", "reason", block.Reason)
 		} else {
 			s.broker.status.Set(nil)
-			s.broker.log.Info("the broker lets publishers go on")
+			s.broker.log.Info("broker unblocked publishing")
 		}
 	}
 }

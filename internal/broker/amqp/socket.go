@@ -107,7 +107,7 @@ type link struct {
 // dial connects, opens a channel and prepares it. It ends early when ctx does,
 // and in any case within ConnectTimeout.
 func (b *Broker) dial(ctx context.Context, name string, prepare func(*link) error) (*link, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, b.cfg.ConnectTimeout, fmt.Errorf("no answer within %s", b.cfg.ConnectTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, b.cfg.ConnectTimeout, fmt.Errorf("no response within %s", b.cfg.ConnectTimeout))
 	defer cancel()
 	var mu sync.Mutex
 	l := &link{}
@@ -188,7 +188,7 @@ func (l *link) lost(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if reason == nil {
-		return errors.New("the connection was closed")
+		return errors.New("connection closed")
 	}
 	return explain(reason)
 }

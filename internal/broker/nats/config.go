@@ -33,64 +33,64 @@ const leastAckWait = 100 * time.Millisecond
 // other field is usable.
 type Config struct {
 	// URL is a server, or several with commas between: nats://host:4222.
-	URL settings.Secret `key:"url" file:"url_file" env:"BROKER_URL" secret:"true" doc:"address of the NATS server, nats://user:password@host:4222; several with commas between"`
+	URL settings.Secret `key:"url" file:"url_file" env:"BROKER_URL" secret:"true" doc:"URL of the NATS server, nats://user:password@host:4222; separate several URLs with commas"`
 
 	// CredentialsFile, Token, or Username with Password say who we are.
 	CredentialsFile string          `key:"credentials_file" env:"BROKER_CREDENTIALS_FILE" flag:"broker-credentials-file" doc:"NATS credentials file (JWT and seed)"`
 	Token           settings.Secret `key:"token" file:"token_file" env:"BROKER_TOKEN" secret:"true" doc:"NATS token"`
-	Username        string          `key:"username" env:"BROKER_USERNAME" flag:"broker-username" doc:"user name at the broker"`
-	Password        settings.Secret `key:"password" file:"password_file" env:"BROKER_PASSWORD" secret:"true" doc:"password at the broker"`
+	Username        string          `key:"username" env:"BROKER_USERNAME" flag:"broker-username" doc:"user name"`
+	Password        settings.Secret `key:"password" file:"password_file" env:"BROKER_PASSWORD" secret:"true" doc:"password"`
 
 	// TLS is used if the URL begins with tls:// or any of its files is given.
 	TLS broker.TLS `key:"tls"`
 
 	// Topic is the first part of every subject, and the stream's name unless
 	// Stream is given. Empty means DefaultTopic.
-	Topic string `key:"topic" env:"BROKER_TOPIC" flag:"broker-topic" default:"hyperfleet-events" doc:"name of the stream, and first part of the subjects"`
+	Topic string `key:"topic" env:"BROKER_TOPIC" flag:"broker-topic" default:"hyperfleet-events" doc:"name of the stream, and prefix of the subjects"`
 
 	// Stream is the name of the stream. It is created if it does not exist,
 	// and never changed if it does.
-	Stream string `key:"stream" env:"BROKER_STREAM" flag:"broker-stream" doc:"name of the stream, where it is not the topic"`
+	Stream string `key:"stream" env:"BROKER_STREAM" flag:"broker-stream" doc:"name of the stream (default: the topic)"`
 
 	// Subject is the subject of every event. Empty means the topic, a dot and
 	// the event's type.
-	Subject string `key:"subject" env:"BROKER_ROUTING_KEY" flag:"broker-routing-key" doc:"subject of every event (default: topic, dot, event type)"`
+	Subject string `key:"subject" env:"BROKER_ROUTING_KEY" flag:"broker-routing-key" doc:"subject of all events (default: <topic>.<event type>)"`
 
 	// Replicas is on how many servers a new stream lives. Zero means one.
-	Replicas int `key:"replicas" env:"BROKER_REPLICAS" default:"1" doc:"servers that keep a copy of the stream; used when the stream is created"`
+	Replicas int `key:"replicas" env:"BROKER_REPLICAS" default:"1" doc:"number of stream replicas; used when the stream is created"`
 
 	// MaxAge, MaxBytes and MaxMessages bound a new stream. When it is full it
 	// refuses what is new, so that nothing is lost in silence. Zero means
 	// DefaultMaxAge and no other bound.
-	MaxAge      time.Duration `key:"max_age" env:"BROKER_MAX_AGE" default:"24h" doc:"how long the stream keeps an event; used when the stream is created"`
-	MaxBytes    int64         `key:"max_bytes" env:"BROKER_MAX_BYTES" default:"0" doc:"size at which the stream refuses new events, 0 for none; used when the stream is created"`
-	MaxMessages int64         `key:"max_messages" env:"BROKER_MAX_MESSAGES" default:"0" doc:"number of events at which the stream refuses new ones, 0 for none; used when the stream is created"`
+	MaxAge      time.Duration `key:"max_age" env:"BROKER_MAX_AGE" default:"24h" doc:"maximum age of events in the stream; used when the stream is created"`
+	MaxBytes    int64         `key:"max_bytes" env:"BROKER_MAX_BYTES" default:"0" doc:"maximum size of the stream; a full stream rejects events; 0 means no limit; used when the stream is created"`
+	MaxMessages int64         `key:"max_messages" env:"BROKER_MAX_MESSAGES" default:"0" doc:"maximum number of events in the stream; a full stream rejects events; 0 means no limit; used when the stream is created"`
 
 	// DuplicateWindow is how long a new stream remembers the ids of events. An
 	// event that comes again within it is confirmed and not stored twice.
-	DuplicateWindow time.Duration `key:"duplicate_window" env:"BROKER_DUPLICATE_WINDOW" default:"2m" doc:"how long the stream recognises an event that is published again; used when the stream is created"`
+	DuplicateWindow time.Duration `key:"duplicate_window" env:"BROKER_DUPLICATE_WINDOW" default:"2m" doc:"deduplication window for events that are published again; used when the stream is created"`
 
 	// Mode is how an event is laid out in a message.
-	Mode cloudevent.Mode `key:"event_mode" env:"BROKER_EVENT_MODE" flag:"broker-event-mode" default:"structured" doc:"CloudEvents mode of the messages: structured or binary"`
+	Mode cloudevent.Mode `key:"event_mode" env:"BROKER_EVENT_MODE" flag:"broker-event-mode" default:"structured" doc:"CloudEvents content mode: structured or binary"`
 
 	// ConnectTimeout bounds one attempt to connect.
-	ConnectTimeout time.Duration `key:"connect_timeout" env:"BROKER_CONNECT_TIMEOUT" default:"5s" doc:"how long one attempt to connect may take"`
+	ConnectTimeout time.Duration `key:"connect_timeout" env:"BROKER_CONNECT_TIMEOUT" default:"5s" doc:"timeout for one connection attempt"`
 
 	// StopTimeout bounds the wait for unconfirmed events when Run is told to
 	// stop.
-	StopTimeout time.Duration `key:"stop_timeout" env:"BROKER_STOP_TIMEOUT" default:"5s" doc:"how long to wait for confirms when stopping"`
+	StopTimeout time.Duration `key:"stop_timeout" env:"BROKER_STOP_TIMEOUT" default:"5s" doc:"how long to wait for publisher confirms at shutdown"`
 
 	// Concurrency is how many events of one subscription are handled at once.
-	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"events of one subscription handled at once"`
+	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"number of events that one subscription handles concurrently"`
 
 	// AckWait is after which silence an event is delivered again: its consumer
 	// died, or the connection broke with the event on its way. Handling may
 	// take longer; meanwhile the server is told that work goes on.
-	AckWait time.Duration `key:"ack_wait" env:"BROKER_ACK_WAIT" default:"30s" doc:"silence after which an event is delivered again, to another consumer if this one is gone"`
+	AckWait time.Duration `key:"ack_wait" env:"BROKER_ACK_WAIT" default:"30s" doc:"time without acknowledgement after which an event is redelivered, to another consumer if this one is gone"`
 
 	// RedeliveryDelay is the wait before an event whose handling failed comes
 	// again the first time; it doubles with each failure, up to a minute.
-	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"wait before an event that failed is delivered again"`
+	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"delay before a failed event is redelivered"`
 }
 
 // withDefaults fills in the zero fields and checks the rest.
@@ -128,39 +128,39 @@ func (c Config) validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !areServers(c.URL.Reveal()) {
-		fail("url: want nats://user:password@host:4222, or several with commas between")
+		fail("url: must be nats://user:password@host:4222, or several separated by commas")
 	}
 	if strings.ContainsAny(c.Stream, ". *>/\\\t\r\n") {
-		fail("stream %q: a name has no blank, dot, slash, * or >", c.Stream)
+		fail("stream %q: a name must not contain spaces, dots, slashes, * or >", c.Stream)
 	}
 	if !isSubject(c.Topic) {
-		fail("topic %q: a subject is words with single dots between, without blanks, * or >", c.Topic)
+		fail("topic %q: a subject must be words separated by single dots, without spaces, * or >", c.Topic)
 	}
 	if c.Subject != "" && !isSubject(c.Subject) {
-		fail("subject %q: a subject is words with single dots between, without blanks, * or >", c.Subject)
+		fail("subject %q: a subject must be words separated by single dots, without spaces, * or >", c.Subject)
 	}
 	for name, d := range map[string]time.Duration{
 		"max_age": c.MaxAge, "duplicate_window": c.DuplicateWindow, "connect_timeout": c.ConnectTimeout,
 		"stop_timeout": c.StopTimeout, "ack_wait": c.AckWait, "redelivery_delay": c.RedeliveryDelay,
 	} {
 		if d < 0 {
-			fail("%s is %s, want more than nothing", name, d)
+			fail("%s is %s, must be positive", name, d)
 		}
 	}
 	if c.AckWait >= 0 && c.AckWait < leastAckWait {
-		fail("ack_wait is %s, want %s or more", c.AckWait, leastAckWait)
+		fail("ack_wait is %s, must be at least %s", c.AckWait, leastAckWait)
 	}
 	if c.DuplicateWindow > c.MaxAge {
-		fail("duplicate_window is %s, want max_age (%s) at most", c.DuplicateWindow, c.MaxAge)
+		fail("duplicate_window is %s, must be at most max_age (%s)", c.DuplicateWindow, c.MaxAge)
 	}
 	if c.Password != "" && c.Username == "" {
-		fail("password is given and username is not (BROKER_USERNAME): NATS would not be told of it")
+		fail("password requires username (BROKER_USERNAME)")
 	}
 	if c.Replicas < 0 || c.Replicas > 5 {
-		fail("replicas is %d, want 1 to 5", c.Replicas)
+		fail("replicas is %d, must be 1 to 5", c.Replicas)
 	}
 	if c.Concurrency < 0 || c.MaxBytes < 0 || c.MaxMessages < 0 {
-		fail("concurrency, max_bytes and max_messages are not negative")
+		fail("concurrency, max_bytes and max_messages must not be negative")
 	}
 	if _, err := c.TLS.Client(); err != nil {
 		errs = append(errs, err)

@@ -50,7 +50,7 @@ func (b *Broker) connect(server Server) (*nats.Conn, error) {
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			b.log.Warn("nats reports an error", "err", err)
+			b.log.Warn("nats client error", "err", err)
 		}),
 	}
 	if server != nil {
@@ -113,7 +113,7 @@ func (b *Broker) disconnected(err error) {
 		b.lost.Store(&err)
 	}
 	b.status.Set(b.notConnected())
-	b.failSent(fmt.Errorf("%w: the connection was lost", broker.ErrUnknownOutcome))
+	b.failSent(fmt.Errorf("%w: connection lost", broker.ErrUnknownOutcome))
 	b.poke()
 }
 
@@ -162,9 +162,9 @@ func (b *Broker) report(ctx context.Context, err error, said string) string {
 	switch {
 	case text == said:
 	case err == nil:
-		b.log.InfoContext(ctx, "broker is ready", "broker", "nats", "stream", b.cfg.Stream)
+		b.log.InfoContext(ctx, "broker ready", "broker", "nats", "stream", b.cfg.Stream)
 	default:
-		b.log.WarnContext(ctx, "broker is not ready", "broker", "nats", "err", err)
+		b.log.WarnContext(ctx, "broker not ready", "broker", "nats", "err", err)
 	}
 	return text
 }
@@ -184,7 +184,7 @@ func (b *Broker) verify(ctx context.Context, conn *nats.Conn, server Server) err
 	stream, err := js.Stream(ctx, b.cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if server != nil && server.HasData(b.cfg.Stream) {
-			return fmt.Errorf("stream %q: its data in %q is damaged and could not be read; move the folder away, or restore it",
+			return fmt.Errorf("stream %q: data in %q is corrupt: move the directory away, or restore a backup",
 				b.cfg.Stream, server.Dir())
 		}
 		// Not by ctx: a server of our own that is stopped while it makes the
@@ -208,7 +208,7 @@ func (b *Broker) streamConfig() jetstream.StreamConfig {
 	}
 	return jetstream.StreamConfig{
 		Name:        b.cfg.Stream,
-		Description: "cloud events of fleetloop",
+		Description: "Fleetloop cloud events",
 		Subjects:    b.cfg.streamSubjects(),
 		Storage:     jetstream.FileStorage,
 		Retention:   jetstream.LimitsPolicy,
@@ -228,20 +228,20 @@ func (b *Broker) checkStream(ctx context.Context, js jetstream.JetStream, have j
 	owner, err := js.StreamNameBySubject(ctx, sample)
 	switch {
 	case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("stream %q: find who takes the subject %q: %w", b.cfg.Stream, sample, err)
+		return fmt.Errorf("stream %q: find stream of subject %q: %w", b.cfg.Stream, sample, err)
 	case owner != b.cfg.Stream:
-		return fmt.Errorf("stream %q: it does not take the subject %q (it takes %s); add the subject, or name another stream or topic",
+		return fmt.Errorf("stream %q does not have the subject %q (it has %s): add the subject, or set another stream or topic",
 			b.cfg.Stream, sample, strings.Join(have.Subjects, ", "))
 	case have.NoAck:
-		return fmt.Errorf("stream %q: it acknowledges nothing (no_ack); turn that off", b.cfg.Stream)
+		return fmt.Errorf("stream %q does not acknowledge events: turn no_ack off", b.cfg.Stream)
 	case have.Retention == jetstream.InterestPolicy:
-		return fmt.Errorf("stream %q: it acknowledges events that it does not keep (retention %q); use limits", b.cfg.Stream, "interest")
+		return fmt.Errorf("stream %q acknowledges events that it does not store (retention %q): use retention limits", b.cfg.Stream, "interest")
 	}
 	if have.Discard == jetstream.DiscardOld && (have.MaxMsgs > 0 || have.MaxBytes > 0) {
-		b.log.WarnContext(ctx, "the stream drops its oldest events when it is full", "stream", b.cfg.Stream)
+		b.log.WarnContext(ctx, "stream discards its oldest events when it is full", "stream", b.cfg.Stream)
 	}
 	if have.Storage != jetstream.FileStorage {
-		b.log.WarnContext(ctx, "the stream is kept in memory and is lost with its server", "stream", b.cfg.Stream)
+		b.log.WarnContext(ctx, "stream is stored in memory only and is lost with its server", "stream", b.cfg.Stream)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ const longestDelay = time.Minute
 // again, later each time. A message that is not an event is logged and dropped.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	if subscription == "" || b.cfg.durableName(subscription) != subscription {
-		return fmt.Errorf("consume %q: a subscription's name has letters, digits, - and _ alone", subscription)
+		return fmt.Errorf("consume %q: a subscription name must have only letters, digits, - and _", subscription)
 	}
 	policy := reconnects()
 	for attempt := 0; ; attempt++ {
@@ -38,7 +38,7 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 			attempt = 0
 		}
 		if !errors.Is(err, broker.ErrNotReady) { // of that Run tells already
-			b.log.WarnContext(ctx, "subscription was interrupted", "subscription", subscription, "err", err)
+			b.log.WarnContext(ctx, "subscription interrupted, reconnecting", "subscription", subscription, "err", err)
 		}
 		if err := backoff.Sleep(ctx, policy.Delay(attempt)); err != nil {
 			return nil //nolint:nilerr // told to stop
@@ -107,7 +107,7 @@ func (b *Broker) consume(ctx context.Context, subscription string, handle func(c
 func (b *Broker) handle(ctx context.Context, m jetstream.Msg, handle func(context.Context, cloudevent.Event) error) {
 	e, err := decode(m.Headers(), m.Data())
 	if err != nil {
-		b.log.ErrorContext(ctx, "dropped a message that is not a cloud event", "subject", m.Subject(), "err", err)
+		b.log.ErrorContext(ctx, "message dropped, not a CloudEvent", "subject", m.Subject(), "err", err)
 		b.settle(ctx, m.Term())
 		return
 	}
@@ -128,7 +128,7 @@ func (b *Broker) handle(ctx context.Context, m jetstream.Msg, handle func(contex
 	}
 	policy := backoff.Policy{Initial: b.cfg.RedeliveryDelay, Max: longestDelay}
 	delay := policy.Delay(int(min(tries, 64)) - 1)
-	b.log.WarnContext(ctx, "event was not handled and comes again", "event", e.ID, "delay", delay, "err", err)
+	b.log.WarnContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
 	b.settle(ctx, m.NakWithDelay(delay))
 }
 
@@ -156,7 +156,7 @@ func (b *Broker) keep(m jetstream.Msg) (stop func()) {
 
 func (b *Broker) settle(ctx context.Context, err error) {
 	if err != nil {
-		b.log.DebugContext(ctx, "message was not settled and comes again", "err", err)
+		b.log.DebugContext(ctx, "message acknowledgement failed, redelivering", "err", err)
 	}
 }
 

@@ -97,7 +97,7 @@ func TestEmbeddedFolderThatCannotBeUsed(t *testing.T) {
 		dir    string
 		want   string
 	}{
-		"Locked": {"two servers on one folder would destroy it", locked, "another process uses the folder"},
+		"Locked": {"two servers on one folder would destroy it", locked, "directory in use by another process"},
 		"File":   {"the error names the folder", file, file},
 	}
 	for name, tc := range cases {
@@ -116,7 +116,7 @@ func TestEmbeddedFolderThatCannotBeUsed(t *testing.T) {
 
 func TestEmbeddedTakesNoAddress(t *testing.T) {
 	_, err := natsserver.NewBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{URL: "nats://x"}, slog.New(slog.DiscardHandler))
-	if err == nil || !strings.Contains(err.Error(), "not both") {
+	if err == nil || !strings.Contains(err.Error(), "either an external or an embedded server") {
 		t.Errorf("NewBroker() = %v, want an error: two places are one too many", err)
 	}
 }
@@ -151,7 +151,7 @@ func TestEmbeddedDamagedStream(t *testing.T) {
 	}
 	again := newEmbedded(t, dir)
 	brokertest.Start(t, again)
-	wantReason(t, again, "is damaged", dir)
+	wantReason(t, again, "is corrupt", dir)
 }
 
 func TestPublishAgainIsStoredOnce(t *testing.T) {
@@ -198,9 +198,9 @@ func TestStreamThatDoesNotFit(t *testing.T) {
 		stream jetstream.StreamConfig
 		want   string
 	}{
-		"OtherSubject": {"our subject goes nowhere", jetstream.StreamConfig{Subjects: []string{"elsewhere"}}, "does not take the subject"},
+		"OtherSubject": {"our subject goes nowhere", jetstream.StreamConfig{Subjects: []string{"elsewhere"}}, "does not have the subject"},
 		"NoAck":        {"nothing is ever confirmed", jetstream.StreamConfig{Subjects: []string{"noack.>"}, NoAck: true}, "no_ack"},
-		"Interest":     {"it confirms what it drops", jetstream.StreamConfig{Subjects: []string{"interest.>"}, Retention: jetstream.InterestPolicy}, "does not keep"},
+		"Interest":     {"it confirms what it drops", jetstream.StreamConfig{Subjects: []string{"interest.>"}, Retention: jetstream.InterestPolicy}, "does not store"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,7 @@ type Server interface {
 // New checks the configuration. It starts nothing.
 func New(cfg Config, log *slog.Logger) (*Broker, error) {
 	if cfg.URL == "" {
-		return nil, errors.New("url is not given (BROKER_URL): it says where the events go")
+		return nil, errors.New("url is required (BROKER_URL)")
 	}
 	return newBroker(cfg, nil, log)
 }
@@ -71,7 +71,7 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 // stops it in the end.
 func NewEmbedded(cfg Config, start func() (Server, error), log *slog.Logger) (*Broker, error) {
 	if cfg.URL != "" {
-		return nil, errors.New("url is set: a server elsewhere or one of our own, not both")
+		return nil, errors.New("url is set: use either an external or an embedded server")
 	}
 	return newBroker(cfg, start, log)
 }
@@ -129,7 +129,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 	defer cancel()
 	if err := b.window.Drain(drain); err != nil {
-		b.log.WarnContext(ctx, "stopped before every event was confirmed", "err", err)
+		b.log.WarnContext(ctx, "stopped before all events were confirmed", "err", err)
 	}
 	b.status.Set(errors.New("not connected: stopped"))
 	close(stop)

@@ -140,7 +140,7 @@ func (b *Broker) acknowledge(m *nats.Msg) {
 func (b *Broker) outcome(subject string, m *nats.Msg) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		b.poke() // so that it is looked at, and created if it is gone
-		return fmt.Errorf("%w: the stream %q is gone, or no longer takes the subject %q",
+		return fmt.Errorf("%w: stream %q was deleted or no longer has the subject %q",
 			broker.ErrUnroutable, b.cfg.Stream, subject)
 	}
 	var answer struct {
@@ -151,16 +151,16 @@ func (b *Broker) outcome(subject string, m *nats.Msg) error {
 		} `json:"error"`
 	}
 	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return fmt.Errorf("%w: read its acknowledgement: %w", broker.ErrUnknownOutcome, err)
+		return fmt.Errorf("%w: read acknowledgement: %w", broker.ErrUnknownOutcome, err)
 	}
 	switch {
 	case answer.Error != nil && strings.Contains(answer.Error.Description, "maximum"):
-		return fmt.Errorf("%w: the stream %q is full: %s (code %d); its limits are max_age, max_bytes and max_messages",
+		return fmt.Errorf("%w: stream %q is full: %s (code %d): check max_age, max_bytes and max_messages",
 			broker.ErrRefused, b.cfg.Stream, answer.Error.Description, answer.Error.Code)
 	case answer.Error != nil:
 		return fmt.Errorf("%w: %s (code %d)", broker.ErrRefused, answer.Error.Description, answer.Error.Code)
 	case answer.Stream != b.cfg.Stream:
-		return fmt.Errorf("%w: it went to the stream %q, not to %q; let one stream alone take the subject",
+		return fmt.Errorf("%w: event stored in stream %q instead of %q: configure the subject in only one stream",
 			broker.ErrUnroutable, answer.Stream, b.cfg.Stream)
 	}
 	return nil

@@ -33,7 +33,7 @@ const (
 // libraries find them, GOOGLE_APPLICATION_CREDENTIALS first.
 type Config struct {
 	// ProjectID is the project of the topic.
-	ProjectID string `key:"project_id" alias:"projectID" env:"BROKER_PROJECT_ID" flag:"broker-project-id" doc:"Google Cloud project of the topic"`
+	ProjectID string `key:"project_id" alias:"projectID" env:"BROKER_PROJECT_ID" flag:"broker-project-id" doc:"Google Cloud project ID of the topic"`
 
 	// Topic is its name within the project, or its full name
 	// projects/<project>/topics/<name>.
@@ -41,7 +41,7 @@ type Config struct {
 
 	// EmulatorHost is host:port of an emulator, which is used without TLS and
 	// credentials, and in which the topic is created if it does not exist.
-	EmulatorHost string `key:"emulator_host" env:"PUBSUB_EMULATOR_HOST" doc:"host:port of a Pub/Sub emulator to use instead of the service"`
+	EmulatorHost string `key:"emulator_host" env:"PUBSUB_EMULATOR_HOST" doc:"host:port of a Pub/Sub emulator, instead of the service"`
 
 	// CredentialsJSON is the key of a service account, as Google's console
 	// hands it out. Empty means that credentials are found as said above; an
@@ -50,33 +50,33 @@ type Config struct {
 
 	// Ordering gives each event its subject as ordering key: subscriptions
 	// with ordering then receive the events of one resource in order.
-	Ordering bool `key:"ordering" env:"BROKER_ORDERING" default:"false" doc:"publish with the event's subject as ordering key"`
+	Ordering bool `key:"ordering" env:"BROKER_ORDERING" default:"false" doc:"use the subject of the event as ordering key"`
 
 	// Mode is how an event is laid out in a message.
-	Mode cloudevent.Mode `key:"event_mode" env:"BROKER_EVENT_MODE" flag:"broker-event-mode" default:"structured" doc:"CloudEvents mode of the messages: structured or binary"`
+	Mode cloudevent.Mode `key:"event_mode" env:"BROKER_EVENT_MODE" flag:"broker-event-mode" default:"structured" doc:"CloudEvents content mode: structured or binary"`
 
 	// A request goes out when it has BatchCount events or BatchBytes bytes, or
 	// BatchDelay after its first event.
-	BatchDelay time.Duration `key:"batch_delay" env:"BROKER_BATCH_DELAY" default:"2ms" doc:"how long a request waits for more events"`
-	BatchCount int           `key:"batch_count" env:"BROKER_BATCH_COUNT" default:"500" doc:"events in a request at most (1000 is the service's limit)"`
-	BatchBytes int           `key:"batch_bytes" env:"BROKER_BATCH_BYTES" default:"2097152" doc:"size at which a request goes out"`
+	BatchDelay time.Duration `key:"batch_delay" env:"BROKER_BATCH_DELAY" default:"2ms" doc:"how long a publish request waits for more events"`
+	BatchCount int           `key:"batch_count" env:"BROKER_BATCH_COUNT" default:"500" doc:"maximum number of events in a publish request (service limit: 1000)"`
+	BatchBytes int           `key:"batch_bytes" env:"BROKER_BATCH_BYTES" default:"2097152" doc:"request size in bytes at which a batch is sent"`
 
 	// PublishTimeout bounds one request.
-	PublishTimeout time.Duration `key:"publish_timeout" env:"BROKER_PUBLISH_TIMEOUT" default:"15s" doc:"how long one publish request may take"`
+	PublishTimeout time.Duration `key:"publish_timeout" env:"BROKER_PUBLISH_TIMEOUT" default:"15s" doc:"timeout for one publish request"`
 
 	// ConnectTimeout bounds one attempt to connect and one look at the topic.
-	ConnectTimeout time.Duration `key:"connect_timeout" env:"BROKER_CONNECT_TIMEOUT" default:"5s" doc:"how long one attempt to connect may take"`
+	ConnectTimeout time.Duration `key:"connect_timeout" env:"BROKER_CONNECT_TIMEOUT" default:"5s" doc:"timeout for one connection attempt"`
 
 	// StopTimeout bounds the wait for unconfirmed events when Run is told to
 	// stop.
-	StopTimeout time.Duration `key:"stop_timeout" env:"BROKER_STOP_TIMEOUT" default:"5s" doc:"how long to wait for confirms when stopping"`
+	StopTimeout time.Duration `key:"stop_timeout" env:"BROKER_STOP_TIMEOUT" default:"5s" doc:"how long to wait for publisher confirms at shutdown"`
 
 	// Concurrency is how many events of one subscription are handled at once.
-	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"events of one subscription handled at once"`
+	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"number of events that one subscription handles concurrently"`
 
 	// RedeliveryDelay is the wait before an event whose handling failed is
 	// given back; the subscription's retry policy may add to it.
-	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"wait before an event that failed is delivered again"`
+	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"delay before a failed event is redelivered"`
 }
 
 // withDefaults fills in the zero fields and checks the rest.
@@ -114,28 +114,28 @@ func (c Config) validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.ProjectID == "" {
-		fail("project_id is not given (BROKER_PROJECT_ID): it says in which project the topic is")
+		fail("project_id is required (BROKER_PROJECT_ID)")
 	}
 	name := c.Topic[strings.LastIndexByte(c.Topic, '/')+1:]
 	if full := strings.Contains(c.Topic, "/"); full && !regexp.MustCompile(`^projects/[^/]+/topics/[^/]+$`).MatchString(c.Topic) || !isID(name) {
-		fail("topic %q: want a name of 3 to 255 letters, digits and -._~+%%, beginning with a letter, or projects/<project>/topics/<name>", c.Topic)
+		fail("topic %q: a name must have 3 to 255 letters, digits and -._~+%% and begin with a letter, or be projects/<project>/topics/<name>", c.Topic)
 	}
 	for name, d := range map[string]time.Duration{
 		"batch_delay": c.BatchDelay, "publish_timeout": c.PublishTimeout, "connect_timeout": c.ConnectTimeout,
 		"stop_timeout": c.StopTimeout, "redelivery_delay": c.RedeliveryDelay,
 	} {
 		if d < 0 {
-			fail("%s is %s, want more than nothing", name, d)
+			fail("%s is %s, must be positive", name, d)
 		}
 	}
 	if c.BatchCount < 1 || c.BatchCount > mostInBatch {
-		fail("batch_count is %d, want 1 to %d", c.BatchCount, mostInBatch)
+		fail("batch_count is %d, must be 1 to %d", c.BatchCount, mostInBatch)
 	}
 	if c.BatchBytes < 1 || c.BatchBytes > mostBytes {
-		fail("batch_bytes is %d, want 1 to %d", c.BatchBytes, mostBytes)
+		fail("batch_bytes is %d, must be 1 to %d", c.BatchBytes, mostBytes)
 	}
 	if c.Concurrency < 1 {
-		fail("concurrency is %d, want 1 or more", c.Concurrency)
+		fail("concurrency is %d, must be at least 1", c.Concurrency)
 	}
 	errs = append(errs, c.Mode.Validate())
 	if err := errors.Join(errs...); err != nil {

@@ -30,7 +30,7 @@ const (
 // ever.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	if !isID(subscription) {
-		return fmt.Errorf("consume %q: a subscription's name has 3 to 255 letters, digits and -._~+%%, and begins with a letter", subscription)
+		return fmt.Errorf("consume %q: a subscription name must have 3 to 255 letters, digits and -._~+%% and begin with a letter", subscription)
 	}
 	policy := reconnects()
 	for attempt := 0; ; attempt++ {
@@ -42,7 +42,7 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 		if time.Since(began) > lastReconnect {
 			attempt = 0
 		}
-		b.log.WarnContext(ctx, "subscription was interrupted", "subscription", subscription, "err", err)
+		b.log.WarnContext(ctx, "subscription interrupted, reconnecting", "subscription", subscription, "err", err)
 		if err := backoff.Sleep(ctx, policy.Delay(attempt)); err != nil {
 			return nil //nolint:nilerr // told to stop
 		}
@@ -100,7 +100,7 @@ func (b *Broker) subscribe(ctx context.Context, client *pubsub.Client, id string
 	case err != nil:
 		return fmt.Errorf("find or create subscription %q of topic %q: %w", name, topic, err)
 	case have.GetTopic() != topic:
-		return fmt.Errorf("subscription %q belongs to topic %q, not to %q; choose another name", name, have.GetTopic(), topic)
+		return fmt.Errorf("subscription %q belongs to topic %q, not %q: use another name", name, have.GetTopic(), topic)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (c *consumer) do(ctx context.Context, m *pubsub.Message) {
 	e, err := decode(m.Attributes, m.Data)
 	if err != nil {
 		<-c.slots
-		c.broker.log.ErrorContext(ctx, "dropped a message that is not a cloud event", "message_id", m.ID, "err", err)
+		c.broker.log.ErrorContext(ctx, "message dropped, not a CloudEvent", "message_id", m.ID, "err", err)
 		m.Ack()
 		return
 	}
@@ -135,7 +135,7 @@ func (c *consumer) do(ctx context.Context, m *pubsub.Message) {
 	}
 	if ctx.Err() == nil {
 		delay := c.broker.cfg.RedeliveryDelay
-		c.broker.log.WarnContext(ctx, "event was not handled and comes again", "event", e.ID, "delay", delay, "err", err)
+		c.broker.log.WarnContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
 		_ = backoff.Sleep(ctx, delay) // cut short, the event goes back at once
 	}
 	m.Nack()

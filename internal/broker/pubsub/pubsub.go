@@ -78,7 +78,7 @@ func (b *Broker) Run(ctx context.Context) error {
 			b.status.Set(err)
 			if said != err.Error() {
 				said = err.Error()
-				b.log.WarnContext(ctx, "broker is not ready", "broker", "pubsub", "err", err)
+				b.log.WarnContext(ctx, "broker not ready", "broker", "pubsub", "err", err)
 			}
 			_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop asks ctx itself
 			continue
@@ -86,7 +86,7 @@ func (b *Broker) Run(ctx context.Context) error {
 		attempt, said = 0, ""
 		s.run(ctx, client)
 		if err := client.Close(); err != nil {
-			b.log.DebugContext(ctx, "client was not closed cleanly", "err", err)
+			b.log.DebugContext(ctx, "close client failed", "err", err)
 		}
 	}
 	// Nothing is under way without a session; this refuses what comes.
@@ -120,9 +120,9 @@ func (b *Broker) newClient(ctx context.Context, opts ...option.ClientOption) (*p
 	client, err := pubsub.NewClientWithConfig(ctx, b.cfg.ProjectID, nil, opts...)
 	switch {
 	case err != nil && b.cfg.EmulatorHost == "" && b.cfg.CredentialsJSON == "":
-		return nil, fmt.Errorf("make a client with Google's default credentials: set GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account, or run under an account of Google Cloud: %w", err)
+		return nil, fmt.Errorf("create Pub/Sub client: no credentials: set GOOGLE_APPLICATION_CREDENTIALS to a service account key file, or run with a Google Cloud identity: %w", err)
 	case err != nil:
-		return nil, fmt.Errorf("make a client: %w", err)
+		return nil, fmt.Errorf("create Pub/Sub client: %w", err)
 	}
 	// The client's own retries last a minute and hide what happens.
 	client.TopicAdminClient.CallOptions.Publish = nil
@@ -157,7 +157,7 @@ func (b *Broker) check(e *cloudevent.Event) error {
 	}
 	for name, value := range e.Attributes {
 		if len(value) > longestAttribute {
-			return backoff.Permanent(fmt.Errorf("%s has %d bytes, Pub/Sub allows %d in an attribute", name, len(value), longestAttribute))
+			return backoff.Permanent(fmt.Errorf("%s has %d bytes; Pub/Sub allows %d in an attribute", name, len(value), longestAttribute))
 		}
 	}
 	return nil
@@ -177,7 +177,7 @@ func (b *Broker) publish(ctx context.Context, e *cloudevent.Event) error {
 	}
 	p := b.newPublication(e)
 	if p.size > mostBytes {
-		return backoff.Permanent(fmt.Errorf("the event has %d bytes, more than a request to Pub/Sub can have", p.size))
+		return backoff.Permanent(fmt.Errorf("event has %d bytes, more than the Pub/Sub request limit", p.size))
 	}
 	select {
 	case s.queue <- p:

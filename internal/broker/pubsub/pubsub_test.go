@@ -273,7 +273,7 @@ func TestLooks(t *testing.T) {
 	}{
 		"MayNotLook":      {"who may publish need not look", "GetTopic", codes.PermissionDenied, ""},
 		"MayNotList":      {"who may look need not list", "ListTopicSubscriptions", codes.PermissionDenied, ""},
-		"Unauthenticated": {"wrong credentials are named", "GetTopic", codes.Unauthenticated, "credentials were refused"},
+		"Unauthenticated": {"wrong credentials are named", "GetTopic", codes.Unauthenticated, "credentials rejected"},
 		"Unavailable":     {"an ill service is a reason", "GetTopic", codes.Unavailable, "not connected"},
 	}
 	for name, tc := range cases {

@@ -69,7 +69,7 @@ func (s *session) run(ctx context.Context, client *pubsub.Client) {
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 		defer cancel()
 		if err := b.window.Drain(drain); err != nil {
-			b.log.WarnContext(ctx, "stopped before every event was confirmed", "err", err)
+			b.log.WarnContext(ctx, "stopped before all events were confirmed", "err", err)
 		}
 		lost = errors.New("not connected: stopped")
 	}
@@ -100,11 +100,11 @@ func (s *session) watch(ctx context.Context) error {
 			attempt, silent, wait = -1, 0, lookInterval
 			if said != "ready" {
 				said = "ready"
-				b.log.InfoContext(ctx, "broker is ready", "broker", "pubsub", "topic", s.topic)
+				b.log.InfoContext(ctx, "broker ready", "broker", "pubsub", "topic", s.topic)
 			}
 		case said != err.Error():
 			said = err.Error()
-			b.log.WarnContext(ctx, "broker is not ready", "broker", "pubsub", "err", err)
+			b.log.WarnContext(ctx, "broker not ready", "broker", "pubsub", "err", err)
 		}
 		if status.Code(err) == codes.DeadlineExceeded {
 			if silent++; silent == deadLooks {
@@ -138,15 +138,15 @@ func (s *session) look(ctx context.Context) error {
 	case code == codes.PermissionDenied:
 		return nil
 	case code == codes.NotFound:
-		return fmt.Errorf("the topic %q does not exist; create it, or set topic and project_id to one that does", s.topic)
+		return fmt.Errorf("topic %q does not exist: create it, or set topic and project_id to an existing one", s.topic)
 	case code == codes.Unauthenticated:
-		return fmt.Errorf("not connected: the credentials were refused: %w", err)
+		return fmt.Errorf("not connected: credentials rejected: %w", err)
 	case err != nil:
 		return fmt.Errorf("not connected: %w", err)
 	}
 	_, err = topics.ListTopicSubscriptions(ctx, &pubsubpb.ListTopicSubscriptionsRequest{Topic: s.topic, PageSize: 1}).Next()
 	if errors.Is(err, iterator.Done) && topic.GetMessageRetentionDuration() == nil {
-		return fmt.Errorf("the topic %q has no subscription, what is published to it would be lost; create one, as a consumer of ours does when it starts", s.topic)
+		return fmt.Errorf("topic %q has no subscription, so published events would be lost: create a subscription, or start a consumer", s.topic)
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (s *session) request(ctx context.Context, messages []*pubsubpb.PubsubMessag
 	defer cancel()
 	got, err := s.client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{Topic: s.topic, Messages: messages})
 	if err == nil && len(got.GetMessageIds()) != len(messages) {
-		return fmt.Errorf("it confirmed %d of %d events", len(got.GetMessageIds()), len(messages))
+		return fmt.Errorf("broker confirmed %d of %d events", len(got.GetMessageIds()), len(messages))
 	}
 	return err
 }

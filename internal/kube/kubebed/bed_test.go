@@ -241,7 +241,7 @@ func TestStartRefuses(t *testing.T) {
 		want   string
 	}{
 		"Assets":       {"names what is not there", kubebed.Options{Assets: t.TempDir()}, "etcd: no such file"},
-		"Port":         {"somebody has it", kubebed.Options{Port: port}, fmt.Sprintf("the port is taken: %d", port)},
+		"Port":         {"somebody has it", kubebed.Options{Port: port}, fmt.Sprintf("port in use: %d", port)},
 		"Everywhere":   {"a test's server is nobody else's", kubebed.Options{ListenAddress: "0.0.0.0"}, "must be an IP address"},
 		"ServiceRange": {"no network", kubebed.Options{ServiceRange: "ten"}, "service range"},
 		"Flag":         {"what the program says", kubebed.Options{Args: map[string][]string{kubebed.APIServer: {"--nosuch"}}}, "unknown flag: --nosuch"},

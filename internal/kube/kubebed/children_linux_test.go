@@ -185,7 +185,7 @@ func TestDeath(t *testing.T) {
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		select {
 		case err := <-ran:
-			if err == nil || !strings.Contains(err.Error(), "kube-controller-manager ended: signal: killed") {
+			if err == nil || !strings.Contains(err.Error(), "kube-controller-manager exited: signal: killed") {
 				t.Errorf("Run() = %v, want who ended and how", err)
 			}
 			return nil

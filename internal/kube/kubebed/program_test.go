@@ -110,7 +110,7 @@ func TestProgramEnds(t *testing.T) {
 	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := bed.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "dies ended: exit status 4") {
+	if err := bed.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "dies exited: exit status 4") {
 		t.Errorf("Run() = %v, want who ended", err)
 	}
 	if err := bed.StartProgram(t.Context(), p); err == nil || !strings.Contains(err.Error(), "control plane stopped") {

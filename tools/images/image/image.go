@@ -60,7 +60,7 @@ func (p *Program) Files() []File {
 func (p *Program) Image() (v1.Image, error) {
 	layer, err := p.layer()
 	if err != nil {
-		return nil, fmt.Errorf("make the layer of %q: %w", p.Name, err)
+		return nil, fmt.Errorf("create layer of %q: %w", p.Name, err)
 	}
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err := mutate.Append(base, mutate.Addendum{
@@ -68,11 +68,11 @@ func (p *Program) Image() (v1.Image, error) {
 		History: v1.History{Created: v1.Time{Time: p.Created}, CreatedBy: "tools/images " + p.Name},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("append the layer of %q: %w", p.Name, err)
+		return nil, fmt.Errorf("append layer of %q: %w", p.Name, err)
 	}
 	config, err := img.ConfigFile()
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration of the image of %q: %w", p.Name, err)
+		return nil, fmt.Errorf("read image configuration of %q: %w", p.Name, err)
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", p.Architecture
@@ -84,7 +84,7 @@ func (p *Program) Image() (v1.Image, error) {
 		Labels:     p.Labels(),
 	}
 	if img, err = mutate.ConfigFile(img, config); err != nil {
-		return nil, fmt.Errorf("set the configuration of the image of %q: %w", p.Name, err)
+		return nil, fmt.Errorf("set image configuration of %q: %w", p.Name, err)
 	}
 	return annotated(img, p.Labels()), nil
 }

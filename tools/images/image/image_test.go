@@ -305,9 +305,9 @@ func TestOpenRefuses(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"NotELF":        {data: []byte("#!/bin/sh\n"), want: "is it built for linux?"},
+		"NotELF":        {data: []byte("#!/bin/sh\n"), want: "not a Linux executable"},
 		"Interpreter":   {data: change(headers, []byte{3, 0, 0, 0}), want: "CGO_ENABLED=0"},
-		"OtherMachine":  {data: change(18, []byte{243, 0}), want: "want amd64 or arm64"},
+		"OtherMachine":  {data: change(18, []byte{243, 0}), want: "must be amd64 or arm64"},
 		"NotGo":         {data: bytes.ReplaceAll(program, []byte("\xff Go buildinf:"), []byte("\xff no buildinf:")), want: "build information"},
 		"NoSuchProgram": {want: "no such file"},
 	} {

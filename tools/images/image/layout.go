@@ -29,16 +29,16 @@ import (
 // other builders write it, so that no node takes it for an image.
 func Index(programs ...*Program) (v1.ImageIndex, error) {
 	if len(programs) == 0 {
-		return nil, errors.New("make an index: no program was given")
+		return nil, errors.New("create index: no program")
 	}
 	programs = slices.SortedFunc(slices.Values(programs), func(a, b *Program) int { return strings.Compare(a.Architecture, b.Architecture) })
 	var images, artifacts []mutate.IndexAddendum
 	for i, p := range programs {
 		if i > 0 && (p.Name != programs[0].Name || p.Architecture == programs[i-1].Architecture) {
-			return nil, fmt.Errorf("make an index of %q: %q for %s is another program or there twice", programs[0].Name, p.Name, p.Architecture)
+			return nil, fmt.Errorf("create index of %q: %q for %s is a different program or a duplicate", programs[0].Name, p.Name, p.Architecture)
 		}
 		if p.Version != programs[0].Version || p.Revision != programs[0].Revision {
-			return nil, fmt.Errorf("make an index of %q: it is %s for %s and %s for %s: the source changed between the builds, build again",
+			return nil, fmt.Errorf("create index of %q: version is %s for %s but %s for %s: the source changed between the builds: build again",
 				p.Name, programs[0].Version, programs[0].Architecture, p.Version, p.Architecture)
 		}
 		img, err := p.Image()
@@ -73,7 +73,7 @@ func (p *Program) artifact(img v1.Image) (v1.Image, error) {
 	}
 	subject, err := partial.Descriptor(img)
 	if err != nil {
-		return nil, fmt.Errorf("describe the image of %q: %w", p.Name, err)
+		return nil, fmt.Errorf("describe image of %q: %w", p.Name, err)
 	}
 	subject.ArtifactType = "" // it is an image
 	return newArtifact(sbom.MediaType, text, *subject)
@@ -103,7 +103,7 @@ func newArtifact(kind types.MediaType, document []byte, subject v1.Descriptor) (
 	}
 	manifest.Config, manifest.Layers = *config, []v1.Descriptor{*layer}
 	if a.manifest, err = json.Marshal(manifest); err != nil {
-		return nil, fmt.Errorf("encode the manifest of an artifact: %w", err)
+		return nil, fmt.Errorf("encode artifact manifest: %w", err)
 	}
 	return partial.CompressedToImage(a)
 }
@@ -124,7 +124,7 @@ func (a *artifact) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error
 			return layer, err
 		}
 	}
-	return nil, fmt.Errorf("the artifact has no layer %s", digest)
+	return nil, fmt.Errorf("artifact has no layer %s", digest)
 }
 
 // WriteLayout writes an OCI layout with index under tag to dir, in place of
@@ -132,28 +132,28 @@ func (a *artifact) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error
 func WriteLayout(dir, tag string, index v1.ImageIndex) error {
 	parent := filepath.Dir(dir)
 	if err := os.MkdirAll(parent, 0o755); err != nil { //nolint:gosec // images are for everyone to read
-		return fmt.Errorf("write the layout %q: %w", dir, err)
+		return fmt.Errorf("write layout %q: %w", dir, err)
 	}
 	temporary, err := os.MkdirTemp(parent, "."+filepath.Base(dir)+"-")
 	if err != nil {
-		return fmt.Errorf("write the layout %q: %w", dir, err)
+		return fmt.Errorf("write layout %q: %w", dir, err)
 	}
 	defer os.RemoveAll(temporary) //nolint:errcheck // gone when all went well
 	path, err := layout.Write(temporary, empty.Index)
 	if err != nil {
-		return fmt.Errorf("write the layout %q: %w", dir, err)
+		return fmt.Errorf("write layout %q: %w", dir, err)
 	}
 	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tag})); err != nil {
-		return fmt.Errorf("write the layout %q: %w", dir, err)
+		return fmt.Errorf("write layout %q: %w", dir, err)
 	}
 	if err := readable(temporary); err != nil {
-		return fmt.Errorf("write the layout %q: %w", dir, err)
+		return fmt.Errorf("write layout %q: %w", dir, err)
 	}
 	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("replace the layout %q: %w", dir, err)
+		return fmt.Errorf("replace layout %q: %w", dir, err)
 	}
 	if err := os.Rename(temporary, dir); err != nil {
-		return fmt.Errorf("replace the layout %q: %w", dir, err)
+		return fmt.Errorf("replace layout %q: %w", dir, err)
 	}
 	return nil
 }

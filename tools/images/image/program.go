@@ -28,10 +28,10 @@ func ParseRoots(text []byte) (Roots, error) {
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	fields := strings.Fields(string(first))
 	if len(fields) != 3 || fields[0] != "#" {
-		return Roots{}, fmt.Errorf("read the certificate authorities: they begin with %q, want '# module version'", first)
+		return Roots{}, fmt.Errorf("read CA certificates: first line is %q, want '# module version'", first)
 	}
 	if block, _ := pem.Decode(text); block == nil {
-		return Roots{}, errors.New("read the certificate authorities: there are none")
+		return Roots{}, errors.New("read CA certificates: none found")
 	}
 	return Roots{PEM: text, Module: debug.Module{Path: fields[1], Version: fields[2]}}, nil
 }
@@ -59,10 +59,10 @@ func Open(path string, roots Roots, epoch time.Time) (*Program, error) {
 	}
 	p := &Program{Name: filepath.Base(path), data: data, roots: roots}
 	if p.Architecture, err = standalone(data); err != nil {
-		return nil, fmt.Errorf("read the program %q: %w", path, err)
+		return nil, fmt.Errorf("read program %q: %w", path, err)
 	}
 	if p.build, err = buildinfo.Read(bytes.NewReader(data)); err != nil {
-		return nil, fmt.Errorf("read the build information of %q: %w", path, err)
+		return nil, fmt.Errorf("read build information of %q: %w", path, err)
 	}
 	says := version.Of(p.build)
 	p.Version, p.Created = says.Version, time.Unix(0, 0).UTC()
@@ -72,7 +72,7 @@ func Open(path string, roots Roots, epoch time.Time) (*Program, error) {
 			p.Revision = says.Revision
 		case "vcs.time":
 			if p.Created, err = time.Parse(time.RFC3339, s.Value); err != nil {
-				return nil, fmt.Errorf("read the build information of %q: time of the revision: %w", path, err)
+				return nil, fmt.Errorf("read build information of %q: parse revision time: %w", path, err)
 			}
 		}
 	}
@@ -86,11 +86,11 @@ func Open(path string, roots Roots, epoch time.Time) (*Program, error) {
 func standalone(data []byte) (string, error) {
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
-		return "", fmt.Errorf("is it built for linux? %w", err)
+		return "", fmt.Errorf("not a Linux executable: %w", err)
 	}
 	for _, header := range f.Progs {
 		if header.Type == elf.PT_INTERP || header.Type == elf.PT_DYNAMIC {
-			return "", errors.New("it needs a dynamic linker; build it with CGO_ENABLED=0")
+			return "", errors.New("program is dynamically linked: build it with CGO_ENABLED=0")
 		}
 	}
 	switch f.Machine { //nolint:exhaustive // the two that images are made for
@@ -99,5 +99,5 @@ func standalone(data []byte) (string, error) {
 	case elf.EM_AARCH64:
 		return "arm64", nil
 	}
-	return "", fmt.Errorf("it is for %s, want amd64 or arm64", f.Machine)
+	return "", fmt.Errorf("program is built for %s, must be amd64 or arm64", f.Machine)
 }

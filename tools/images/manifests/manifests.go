@@ -25,7 +25,7 @@ func Write(src, dst, release string) error {
 		return err
 	}
 	if err := os.RemoveAll(dst); err != nil {
-		return fmt.Errorf("remove the former manifests: %w", err)
+		return fmt.Errorf("remove old manifests: %w", err)
 	}
 	err := filepath.WalkDir(src, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -49,7 +49,7 @@ func Write(src, dst, release string) error {
 		return os.WriteFile(to, stamp(rel, text, release), 0o644) //nolint:gosec // for everyone to read
 	})
 	if err != nil {
-		return fmt.Errorf("copy the manifests of %q to %q: %w", src, dst, err)
+		return fmt.Errorf("copy manifests of %q to %q: %w", src, dst, err)
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func checkApart(a, b string) error {
 	}
 	const end = string(filepath.Separator)
 	if strings.HasPrefix(a+end, b+end) || strings.HasPrefix(b+end, a+end) {
-		return fmt.Errorf("copy manifests from %q to %q: want a folder beside it", a, b)
+		return fmt.Errorf("copy manifests from %q to %q: target must be a sibling directory", a, b)
 	}
 	return nil
 }

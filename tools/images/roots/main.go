@@ -41,7 +41,7 @@ func write(w io.Writer) error {
 			continue // trusted in part, which a file of certificates cannot say
 		}
 		if err := pem.Encode(out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
-			return fmt.Errorf("write a certificate: %w", err)
+			return fmt.Errorf("write certificate: %w", err)
 		}
 	}
 	return out.Flush()
@@ -50,12 +50,12 @@ func write(w io.Writer) error {
 func version() (string, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "", errors.New("read the build information: there is none")
+		return "", errors.New("read build information: none found")
 	}
 	for _, dep := range info.Deps {
 		if dep.Path == module {
 			return dep.Version, nil
 		}
 	}
-	return "", fmt.Errorf("read the build information: it does not name %s", module)
+	return "", fmt.Errorf("read build information: module %s not found", module)
 }

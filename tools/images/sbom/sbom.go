@@ -86,10 +86,10 @@ const documentID = "SPDXRef-DOCUMENT"
 // Write gives the document about s.
 func Write(s Subject) ([]byte, error) {
 	if s.Build == nil || s.Build.Main.Path == "" {
-		return nil, fmt.Errorf("list the modules of %q: it does not say of which module it is; build it with 'go build' and modules", s.Name)
+		return nil, fmt.Errorf("list modules of %q: no main module: build it with 'go build' in module mode", s.Name)
 	}
 	if s.Build.GoVersion == "" {
-		return nil, errors.New("list the modules: the program does not name the version of Go that built it")
+		return nil, errors.New("list modules: no Go version in the build information")
 	}
 	digest := sha256.Sum256(s.Data)
 	sum := hex.EncodeToString(digest[:])
@@ -119,7 +119,7 @@ func Write(s Subject) ([]byte, error) {
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("encode the list of modules of %q: %w", s.Name, err)
+		return nil, fmt.Errorf("encode module list of %q: %w", s.Name, err)
 	}
 	return append(text, '\n'), nil
 }

@@ -76,7 +76,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 
 // find gives the folder of the server's programs.
 func find(bin string) (string, error) {
-	const advice = "rabbitmq-server is not installed: run make setup, or apt-get install rabbitmq-server, or set RABBITMQ_BIN to the folder that holds it"
+	const advice = "rabbitmq-server not found: run make setup, run apt-get install rabbitmq-server, or set RABBITMQ_BIN to its directory"
 	for _, dir := range []string{bin, "/usr/lib/rabbitmq/bin"} {
 		if dir == "" {
 			continue
@@ -186,7 +186,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	err = backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: 200 * time.Millisecond, MaxElapsed: startBound}, s.hello)
 	if err != nil {
 		log, _ := os.ReadFile(out.Name()) // it only makes the error better
-		return fmt.Errorf("start rabbitmq: no answer on %s within %s: %w; it said:\n%s", s.Addr(), startBound, err, tail(log, 2000))
+		return fmt.Errorf("start rabbitmq: no response on %s within %s: %w; output:\n%s", s.Addr(), startBound, err, tail(log, 2000))
 	}
 	return nil
 }

@@ -34,14 +34,14 @@ const (
 type Config struct {
 	// Dir is the folder of the data. It is created, and locked while the
 	// server runs.
-	Dir string `key:"dir" env:"NATS_DIR" flag:"nats-dir" doc:"folder of the embedded NATS server (default: nats in the data folder)"`
+	Dir string `key:"dir" env:"NATS_DIR" flag:"nats-dir" doc:"data directory of the embedded NATS server (default: nats in the data directory)"`
 
 	// Host is the address on which the server listens for other processes.
 	// Empty means 127.0.0.1.
-	Host string `key:"host" env:"NATS_HOST" default:"127.0.0.1" doc:"address on which the embedded NATS server listens"`
+	Host string `key:"host" env:"NATS_HOST" default:"127.0.0.1" doc:"listen address of the embedded NATS server"`
 
 	// Port is its port. Zero means any that is free.
-	Port int `key:"port" env:"NATS_PORT" flag:"nats-port" default:"0" validate:"min=0,max=65535" doc:"port on which the embedded NATS server listens, 0 for any"`
+	Port int `key:"port" env:"NATS_PORT" flag:"nats-port" default:"0" validate:"min=0,max=65535" doc:"listen port of the embedded NATS server; 0 means any free port"`
 }
 
 // A Server is a server within this process, and the lock on its folder.
@@ -102,7 +102,7 @@ func Start(cfg Config, log *slog.Logger) (*Server, error) {
 		}
 		if err := logs.reason(); err != nil || time.Now().After(end) {
 			s.Stop()
-			return fail(cmp.Or(err, fmt.Errorf("it was not ready after %s", startTimeout)))
+			return fail(cmp.Or(err, fmt.Errorf("server not ready within %s", startTimeout)))
 		}
 	}
 }
@@ -140,7 +140,7 @@ func lockFolder(dir string) (*os.File, error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close() // the lock is what failed
-		return nil, errors.New("another process uses the folder; stop it, or choose another folder")
+		return nil, errors.New("directory in use by another process: stop it, or set another directory")
 	}
 	return f, nil
 }
