@@ -1,7 +1,6 @@
 package deploy_test
 
 import (
-	"bytes"
 	"regexp"
 	"slices"
 	"strings"
@@ -113,17 +112,18 @@ func TestWorkerHasNoRights(t *testing.T) {
 	}
 }
 
-// TestWorkerGuide holds the manifest that the guide shows against the one that
-// is shipped.
+// TestWorkerGuide holds that the guide applies the manifest that is shipped, and
+// that all of it is in the namespace that the guide replaces.
 func TestWorkerGuide(t *testing.T) {
-	var shown bytes.Buffer
-	for line := range strings.Lines(string(readFile(t, root+"/docs/how-to/sync-clusters-to-gardener.md"))) {
-		if inner, ok := strings.CutPrefix(line, "    "); ok {
-			shown.WriteString(inner)
-		}
+	const file, namespace = "deploy/gardener/cluster-worker.yaml", "garden-fundament"
+	guide := string(readFile(t, root+"/docs/how-to/sync-clusters-to-gardener.md"))
+	if !strings.Contains(guide, "\nsed s/"+namespace+"/garden-fleet/g "+file+" | kubectl apply -f -\n") {
+		t.Errorf("the guide does not apply %s in the project's namespace", file)
 	}
-	_, manifest, ok := strings.Cut(string(readFile(t, root+"/deploy/gardener/cluster-worker.yaml")), "\n\n") // after what is said about it
-	if !ok || !strings.Contains(shown.String(), manifest) {
-		t.Error("the guide does not show what is in deploy/gardener/cluster-worker.yaml")
+	_, manifest, _ := strings.Cut(string(readFile(t, root+"/"+file)), "\n\n") // after what is said about it
+	for object := range strings.SplitSeq(manifest, "\n---\n") {
+		if !strings.Contains(object, namespace) {
+			t.Errorf("an object of %s does not name %s:\n%s", file, namespace, object)
+		}
 	}
 }

@@ -107,7 +107,7 @@ func TestRefusesVersionsThatTheCloudProfileLacks(t *testing.T) {
 	conn := connect(t, url)
 	bad := add(t, conn, "bad", `{"version": "9.99"}`)
 	start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "POLL_INTERVAL": "10m"})
-	wantRow(t, conn, bad, "synced is null and sync_attempts = 1 and error_class = 'invalid' and sync_error like '%spec.kubernetes.version%9.99%1.34.3%' and shoot_uid is null")
+	wantRow(t, conn, bad, "synced is null and sync_attempts = 1 and error_class = 'invalid_shoot' and sync_error like '%spec.kubernetes.version%9.99%1.34.3%' and shoot_uid is null")
 	if _, err := conn.Exec(t.Context(), `update tenant.clusters set spec = '{"version": "1.34"}' where id = $1`, bad); err != nil {
 		t.Fatal(err)
 	}
