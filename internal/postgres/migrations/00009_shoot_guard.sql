@@ -2,7 +2,7 @@
 
 -- A cluster that has a Shoot, or may have one, keeps its row. The database decides
 -- it, so that it holds whatever the API is configured with, and whether or not a
--- cluster-worker runs. See docs/adr/0023-shoot-guard.md.
+-- cluster-worker runs. See docs/adr/0023-database-guard-for-shoots.md.
 
 -- The strongest lock first, and in the order of those who write.
 lock table tenant.clusters in access exclusive mode;
